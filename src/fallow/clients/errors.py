@@ -1,0 +1,99 @@
+"""What can go wrong on the wire: the one exception tree of all clients.
+
+    ClientError                 something outside did not do what was asked
+    ├── Misconfigured           our own files or settings cannot work; nothing was sent
+    ├── Unreachable             no connection, no answer in time, TLS refused
+    ├── BadAnswer               an answer came, and it cannot be read or believed
+    └── Rejected                the other side said no (carries status, reason, message, causes)
+        ├── Unauthorized        401
+        ├── Forbidden           403
+        ├── NotFound            404
+        ├── Conflict            409, and 422 whose cause is metadata.uid: the object is not the one we looked at
+        ├── Gone                410, a continue token or resource version that is too old
+        ├── Invalid             400, 422: the request itself is wrong
+        ├── Throttled           429
+        └── ServerFault         5xx
+
+Clients translate the libraries' errors into these (`raise ... from`); only what somebody catches has a class.
+Messages name the system and the address, never a credential.
+"""
+
+from collections.abc import Sequence
+
+
+class ClientError(Exception):
+    """Something outside did not do what was asked."""
+
+
+class Misconfigured(ClientError):
+    """Our own files or settings cannot work; nothing was sent."""
+
+
+class Unreachable(ClientError):
+    """No connection, no answer in time, or TLS refused."""
+
+
+class BadAnswer(ClientError):
+    """An answer came, and it cannot be read or believed."""
+
+
+class Rejected(ClientError):
+    """The other side said no.
+
+    `causes` are (field, message) pairs where the other side gives them (Kubernetes `details.causes`).
+    """
+
+    def __init__(
+        self, status: int, message: str, *, reason: str = "", causes: Sequence[tuple[str, str]] = ()
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.reason = reason
+        self.causes = tuple(causes)
+
+
+class Unauthorized(Rejected):
+    """401."""
+
+
+class Forbidden(Rejected):
+    """403."""
+
+
+class NotFound(Rejected):
+    """404."""
+
+
+class Conflict(Rejected):
+    """409, or a 422 about metadata.uid: the object is not the one we looked at."""
+
+
+class Gone(Rejected):
+    """410: a continue token or resource version that is too old."""
+
+
+class Invalid(Rejected):
+    """400 or 422: the request itself is wrong."""
+
+
+class Throttled(Rejected):
+    """429."""
+
+
+class ServerFault(Rejected):
+    """5xx."""
+
+
+_BY_STATUS: dict[int, type[Rejected]] = {
+    400: Invalid, 401: Unauthorized, 403: Forbidden, 404: NotFound, 409: Conflict, 410: Gone, 422: Invalid, 429: Throttled,
+}
+
+
+def rejection(
+    status: int, message: str, *, reason: str = "", causes: Sequence[tuple[str, str]] = ()
+) -> Rejected:
+    """The error for an HTTP status, so that every client names the same thing the same way."""
+    if status == 422 and any(field == "metadata.uid" for field, _ in causes):
+        return Conflict(status, message, reason=reason, causes=causes)
+    kind = _BY_STATUS.get(status, ServerFault if status >= 500 else Rejected)
+    return kind(status, message, reason=reason, causes=causes)

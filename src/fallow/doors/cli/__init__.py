@@ -1,0 +1,1 @@
+"""The commands: `fallow` with its verbs, and the drop-in `gpu-pruner`."""

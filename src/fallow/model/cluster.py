@@ -1,0 +1,165 @@
+"""What there is: pods that hold GPUs, the nodes they run on, the workloads they belong to, at one instant.
+
+The eyes build these from the API server's words; the brain only reads them. A field that is None was not known, never 0.
+While nothing changed the eyes hand out the *same* tuples again, so `snapshot.pods is previous.pods` means "no pod changed".
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from fallow.model import policy, usage
+from fallow.model.units import Instant
+
+
+class Owner(msgspec.Struct, frozen=True, gc=False):
+    """A controller reference as it stands on an object, or the object it names."""
+
+    group: str
+    version: str
+    kind: str
+    name: str
+    uid: str
+
+
+class Ref(msgspec.Struct, frozen=True, gc=False):
+    """One object in the cluster, by everything that identifies it."""
+
+    group: str
+    version: str
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def short(self) -> str:
+        """`Deployment/llm`, as people type it."""
+        return f"{self.kind}/{self.name}"
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name} ({self.kind})"
+
+
+class Pod(msgspec.Struct, frozen=True, gc=False):
+    """A pod that holds, or asks for, GPUs. Everything else about it is forgotten at once."""
+
+    namespace: str
+    name: str
+    uid: str
+    node: str  # "" while unscheduled
+    phase: str
+    terminating: bool
+    owner: Owner | None
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]  # ours and the few others' in names.py; nothing else is kept
+    resources: Mapping[str, int]  # GPU resource name -> count over containers and restartable init containers
+    claims: tuple[str, ...]  # names of the ResourceClaims it uses
+    claimed: int | None  # GPUs allocated by those claims; None = a claim could not be seen
+    created_at: Instant
+    started_at: Instant | None  # latest start of a GPU container; None while any of them is not running
+    ready: bool
+    ready_since: Instant | None
+    ip: str
+    static: bool  # a mirror pod of the kubelet
+    node_selector: Mapping[str, str]
+    affinity: Any  # required node affinity terms of a pod that waits; None otherwise
+    unschedulable_since: Instant | None
+
+    @property
+    def gpu_count(self) -> int | None:
+        """How many GPUs it asked for; None when a claim could not be seen."""
+        if self.claimed is None:
+            return None
+        return sum(self.resources.values()) + self.claimed
+
+
+class Node(msgspec.Struct, frozen=True, gc=False):
+    """A node, as far as it concerns GPUs on it."""
+
+    name: str
+    hostname: str
+    addresses: tuple[str, ...]
+    ready: bool
+    gpu_product: str | None
+    shared: bool  # gpu.replicas > 1, or a sharing strategy other than none
+    labels: Mapping[str, str]
+
+
+class Namespace(msgspec.Struct, frozen=True, gc=False):
+    name: str
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+
+
+class Trouble(StrEnum):
+    """Why the workload above a pod is not one we may act on. All but LookupFailed are report-only."""
+
+    OwnerMissing = "OwnerMissing"
+    OwnerForbidden = "OwnerForbidden"
+    ManagedByUnknownOwner = "ManagedByUnknownOwner"
+    BarePod = "BarePod"
+    NonScalable = "NonScalable"
+    KueueWorkloadUnclear = "KueueWorkloadUnclear"
+    OwnerLookupFailed = "OwnerLookupFailed"  # cannot tell, rather than report-only
+
+
+class Companion(msgspec.Struct, frozen=True):
+    """Another object that steers the same pods: an HPA, a KEDA ScaledObject, a Kueue Workload, a PodDisruptionBudget."""
+
+    ref: Ref
+    resource_version: str
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    body: Mapping[str, Any]  # the object, pruned to what its kind's row reads
+
+
+class Workload(msgspec.Struct, frozen=True):
+    """The object that people think of as theirs, the pods it runs, and everything the brain must know to judge it."""
+
+    ref: Ref
+    resource_version: str
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    body: Mapping[str, Any]  # the object, pruned to what its kind's row (model/kinds.py) reads
+    pods: tuple[int, ...]  # indices into Snapshot.pods; empty for a paused one
+    chain: tuple[Owner, ...]  # from the pods' direct owner up to the workload
+    chain_bodies: tuple[Mapping[str, Any], ...]  # bodies of the links of `chain` that are StatefulSets or LeaderWorkerSets
+    trouble: Trouble | None
+    trouble_because: str
+    # Where notice, ack, idle and immunity marks are written, and the annotations found there. The workload itself, except for an
+    # InferenceService in Standard mode: touching its metadata restarts its pods, so its child Deployment carries the marks.
+    marks_ref: Ref
+    marks: Mapping[str, str]
+    hpas: tuple[Companion, ...]
+    scaled_objects: tuple[Companion, ...]
+    kueue: tuple[Companion, ...]
+    budgets: tuple[Companion, ...]  # PodDisruptionBudgets whose selector fits its pods
+
+
+class Missing(msgspec.Struct, frozen=True):
+    """Something that could not be seen, and why, in a sentence for people."""
+
+    what: str
+    because: str
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """All of it at one instant, and what could not be seen."""
+
+    taken_at: Instant
+    pods: tuple[Pod, ...]
+    nodes: Mapping[str, Node]
+    namespaces: Mapping[str, Namespace]
+    workloads: tuple[Workload, ...]
+    evidence: usage.Evidence
+    policies: tuple[policy.IdlePolicy, ...]
+    frozen_until: Instant | None  # from the Lease: by hand, or by our own freeze before a restart
+    frozen_because: str
+    missing: tuple[Missing, ...]

@@ -1,0 +1,234 @@
+"""The closed set of answers: what we think of each workload, what we mean to do, and what became of it.
+
+Every answer has a `reason` (one CamelCase word of a closed set) and a `because` (a sentence a user understands).
+Only the verdict `idle` may lead to a notice or a pause; `unknown` never does.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, TypeAlias
+
+import msgspec
+
+from fallow.model import cluster, policy
+from fallow.model.units import Instant
+
+
+class Verdict(StrEnum):
+    idle = "idle"
+    active = "active"
+    unknown = "unknown"
+
+
+class Reason(StrEnum):
+    """Why. Grouped by what they explain."""
+
+    # A GPU is active, or idle.
+    Busy = "Busy"
+    NeverUsed = "NeverUsed"
+    GoneIdle = "GoneIdle"
+    # We cannot tell.
+    ExporterDown = "ExporterDown"
+    FrozenSeries = "FrozenSeries"
+    ExporterSuspect = "ExporterSuspect"
+    SignalContradiction = "SignalContradiction"
+    SharedDevice = "SharedDevice"
+    NoSignal = "NoSignal"
+    MigUtilOnly = "MigUtilOnly"
+    Stale = "Stale"
+    FutureSamples = "FutureSamples"
+    LowCoverage = "LowCoverage"
+    MissingGpuSeries = "MissingGpuSeries"
+    ReservationOpaque = "ReservationOpaque"
+    PodStarting = "PodStarting"
+    NodeNotReady = "NodeNotReady"
+    NotReady = "NotReady"
+    TooYoung = "TooYoung"
+    SourceDown = "SourceDown"
+    WarmingUp = "WarmingUp"
+    OwnerLookupFailed = "OwnerLookupFailed"
+    NoGpuPods = "NoGpuPods"  # nothing of it runs on a GPU now
+    # Idle, and yet we leave it alone.
+    Acknowledged = "Acknowledged"
+    OptedOut = "OptedOut"
+    KindDisabled = "KindDisabled"
+    Excluded = "Excluded"
+    ProtectedNamespace = "ProtectedNamespace"
+    Immune = "Immune"
+    FightHold = "FightHold"
+    InNotice = "InNotice"
+    Confirming = "Confirming"
+    NoPressure = "NoPressure"
+    OutsideSchedule = "OutsideSchedule"
+    Capped = "Capped"
+    Frozen = "Frozen"
+    AlreadyPaused = "AlreadyPaused"
+    ReportOnly = "ReportOnly"
+
+
+class GpuFinding(msgspec.Struct, frozen=True):
+    """What we think of one GPU in a pod's hands, with the evidence."""
+
+    gpu: str
+    node: str
+    pod: str
+    model: str
+    verdict: Verdict
+    reason: Reason
+    because: str
+    signals: Mapping[str, Mapping[str, float | None]]  # {"gr_engine": {"max": 0.0, "samples": 60, "newest": 1.7e9}}
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """What we think of one workload in this cycle. `skip` says why an idle one is left alone; `detail` is the word after `ReportOnly:`."""
+
+    workload: cluster.Workload
+    verdict: Verdict
+    reason: Reason
+    because: str
+    rule: policy.Rule
+    gpus: int  # GPUs its pods hold
+    idle_gpus: int
+    models: tuple[str, ...]
+    window: float  # seconds of quiet the rule asks for
+    idle_since: Instant | None = None
+    at_least: bool = False  # idle_since is only as far back as we looked
+    never_used: bool = False
+    coverage: float | None = None
+    skip: Reason | None = None
+    detail: str = ""
+    skip_because: str = ""
+    next_action: str | None = None  # "notice" | "pause"
+    next_at: Instant | None = None
+
+    @property
+    def skip_label(self) -> str | None:
+        """`Acknowledged`, or `ReportOnly:BarePod`."""
+        if self.skip is None:
+            return None
+        return f"{self.skip}:{self.detail}" if self.detail else str(self.skip)
+
+
+# ---- decisions: what we mean to do -------------------------------------------------------------------------------------------
+
+
+class Warn(msgspec.Struct, frozen=True):
+    """Tell the owner; on delivery, and only then, write the idle episode on the object. pauses_at is when the grace ends."""
+
+    finding: Finding
+    episode: str
+    idle_since: Instant
+    pauses_at: Instant | None  # None: notice only
+    channels: tuple[policy.Channel, ...]
+
+
+class Pause(msgspec.Struct, frozen=True):
+    """Stop it, with the way back in the same patch. A second look comes before."""
+
+    finding: Finding
+    reason_text: str  # <= 200 characters, goes into paused-reason
+
+
+class Resume(msgspec.Struct, frozen=True):
+    """Bring it back: somebody asked for it by annotation, or our own pause did not work (KServe without stop)."""
+
+    workload: cluster.Workload
+    by: str
+    because: str
+    remember: Mapping[str, str] = {}  # annotations to leave behind, such as kserve-no-stop
+
+
+class Mark(msgspec.Struct, frozen=True):
+    """Bookkeeping on the object: marks withdrawn, an ack stamped or ended, a pause that others undid. `changes` None = remove."""
+
+    workload: cluster.Workload
+    on: cluster.Ref  # the workload or its marks_ref
+    resource_version: str | None  # precondition, where the marks must still be the ones we read
+    changes: Mapping[str, str | None]
+    event: str | None  # names.Event, or nothing
+    because: str
+
+
+class Alert(msgspec.Struct, frozen=True):
+    """Only an Event, once per episode: an idle workload found, a pause without effect."""
+
+    workload: cluster.Workload | None  # None: about ourselves (a freeze)
+    event: str
+    because: str
+    episode: str  # what makes it "once"
+
+
+Decision: TypeAlias = Warn | Pause | Resume | Mark | Alert
+
+
+class Status(StrEnum):
+    done = "done"
+    dry_run = "dry_run"  # would have been done, and the API server agreed where it was asked
+    overtaken = "overtaken"  # the second look found it changed
+    refused = "refused"  # the API server said no to this one
+    failed = "failed"
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What became of one decision."""
+
+    decision: Decision
+    status: Status
+    at: Instant
+    detail: str  # a sentence; for refused ones `would fail: 403 ...` or the server's message
+    before: Any = None
+    after: Any = None
+
+
+class Totals(msgspec.Struct, frozen=True):
+    """The cycle in numbers."""
+
+    workloads: int
+    pods: int
+    gpus: int  # allocated GPUs looked at
+    active_gpus: int
+    idle_gpus: int
+    unknown_gpus: int
+    verdicts: Mapping[tuple[str, str], int]  # (verdict, reason or skip label) -> workloads
+    idle_by_model: Mapping[tuple[str, str], int]  # (state, model) -> GPUs
+
+
+class Memory(msgspec.Struct, frozen=True):
+    """What the brain wants to be told again in the next cycle. Losing it only makes us slower to act."""
+
+    idle_shares: tuple[tuple[float, int], ...] = ()  # (idle share, idle GPUs) of the last known cycles, newest last
+    confirmed: Mapping[str, int] = {}  # workload UID -> cycles in a row it was found idle
+    told: frozenset[tuple[str, str]] = frozenset()  # (UID, episode) already announced as IdleDetected
+    would_be_paused: Mapping[str, Instant] = {}  # dry-run: UID -> when it would have been paused
+    would_be_pending: Mapping[str, tuple[Instant, Instant]] = {}  # dry-run: UID -> (idle since, notice time)
+    baseline_reset: bool = False
+    arrangement: Any = None  # the brain's own columns, reused while pods and workloads are the same objects
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """Everything we think and mean to do in this cycle, in the order it is to be done."""
+
+    at: Instant
+    findings: "Findings"
+    decisions: tuple[Decision, ...]
+    frozen_until: Instant | None
+    frozen_because: str
+    newly_frozen: bool
+    totals: Totals
+    memory: Memory
+
+
+class Findings(msgspec.Struct):
+    """One Finding per workload of the snapshot, made when somebody asks: a cycle over 20,000 busy workloads writes no 20,000 sentences."""
+
+    made: dict[int, Finding]
+    make: Any  # Callable[[int], Finding]
+    count: int
+
+    def __getitem__(self, index: int) -> Finding:
+        if index not in self.made:
+            self.made[index] = self.make(index)
+        return self.made[index]
+
+    def __len__(self) -> int:
+        return self.count

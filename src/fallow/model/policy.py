@@ -1,0 +1,181 @@
+"""What people asked for: which workloads are judged how, whom to tell, what may be done, and how fast.
+
+A Rule is everything that holds for one workload, whether it came from flags or from an IdlePolicy; IdlePolicy adds whom it is for.
+Reading IdlePolicy objects from the cluster, and the CRD itself: model/policy_crd.py. All of it is already valid here.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, Literal, Protocol
+
+import msgspec
+
+from fallow.model.units import HOUR, MINUTE, Seconds
+
+
+class Pattern(Protocol):
+    """A compiled RE2 expression; we only ever match whole strings."""
+
+    @property
+    def pattern(self) -> str: ...
+
+    def fullmatch(self, text: str) -> Any: ...
+
+
+class ActionType(StrEnum):
+    report = "report"
+    notify = "notify"
+    pause = "pause"
+
+
+class Channel(msgspec.Struct, frozen=True):
+    """Where a notice goes. `event` needs no configuration; the others come with their senders."""
+
+    name: str
+    type: str
+
+
+class Notice(msgspec.Struct, frozen=True):
+    required: bool = False
+    grace: Seconds = 5 * MINUTE
+    require_all: bool = False
+    channels: tuple[Channel, ...] = ()
+
+
+class Consent(msgspec.Struct, frozen=True):
+    max_ack: Seconds = 168 * HOUR
+    buttons: tuple[int, ...] = (4, 8, 24)
+    allow_opt_out: bool = True
+    immunity: Seconds = HOUR
+    slack_users: tuple[str, ...] = ()
+    slack_groups: tuple[str, ...] = ()
+
+
+class Hook(msgspec.Struct, frozen=True):
+    timeout: Seconds = 60.0
+    on_failure: Literal["abort", "continue"] = "abort"
+
+
+class Action(msgspec.Struct, frozen=True):
+    type: ActionType = ActionType.report
+    pressure: Literal["off", "only"] = "off"
+    gitops: Literal["act", "report"] = "act"
+    kserve_method: Literal["auto", "stop", "min-replicas"] = "auto"
+    respect_pdb: bool = False
+    allow_knative_rollout: bool = False
+    look_past: frozenset[str] = frozenset()  # `Kind` or `Kind.group`
+    hook: Hook = Hook()
+
+
+class Slot(msgspec.Struct, frozen=True):
+    """A recurring stretch of the week. `end` before `start` runs past midnight."""
+
+    days: frozenset[int]  # Monday is 0
+    start_minute: int
+    end_minute: int
+    time_zone: str
+
+
+class Rule(msgspec.Struct, frozen=True):
+    """Everything that holds for one workload."""
+
+    name: str = "flags"
+    gone_idle: Seconds = 30 * MINUTE
+    never_used: Seconds = 30 * MINUTE
+    grace: Seconds = 5 * MINUTE
+    activity: float = 0.01
+    coverage: float = 0.8
+    max_sample_age: Seconds = 180.0
+    idle_gpu_fraction: float = 1.0
+    power_watts: float | None = None
+    power_floor: bool = False
+    disabled_signals: frozenset[str] = frozenset()  # names of non-primary signals
+    kinds: frozenset[str] | None = None  # `Kind` or `Kind.group`; None = by the letters of Scope
+    notice: Notice = Notice()
+    consent: Consent = Consent()
+    action: Action = Action()
+    max_actions_per_cycle: int | None = None
+    max_percent_per_hour: float | None = None
+    active_slots: tuple[Slot, ...] = ()  # empty = always
+    freeze_slots: tuple[Slot, ...] = ()
+
+    @property
+    def windows(self) -> frozenset[Seconds]:
+        return frozenset({self.gone_idle, self.never_used})
+
+
+class Selector(msgspec.Struct, frozen=True):
+    """A Kubernetes LabelSelector; empty selects all."""
+
+    match_labels: Mapping[str, str] = {}
+    match_expressions: tuple[tuple[str, str, tuple[str, ...]], ...] = ()  # key, In|NotIn|Exists|DoesNotExist, values
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        if any(labels.get(key) != value for key, value in self.match_labels.items()):
+            return False
+        return all(_expression_holds(labels, *expression) for expression in self.match_expressions)
+
+
+def _expression_holds(labels: Mapping[str, str], key: str, operator: str, values: tuple[str, ...]) -> bool:
+    match operator:
+        case "In":
+            return labels.get(key) in values
+        case "NotIn":
+            return labels.get(key) not in values
+        case "Exists":
+            return key in labels
+        case _:  # DoesNotExist
+            return key not in labels
+
+
+class IdlePolicy(msgspec.Struct, frozen=True):
+    """A Rule and whom it is for. `invalid` lists what is wrong with it; its matches are then report-only."""
+
+    name: str
+    uid: str
+    generation: int
+    rule: Rule
+    priority: int = 0
+    namespace_selector: Selector = Selector()
+    workload_selector: Selector = Selector()
+    pod_selector: Selector = Selector()
+    namespaces: tuple[Pattern, ...] = ()
+    gpu_models: tuple[Pattern, ...] = ()
+    classes: frozenset[str] = frozenset()
+    invalid: tuple[str, ...] = ()
+
+
+class Scope(msgspec.Struct, frozen=True):
+    """Which part of the cluster the flags allow us to touch at all."""
+
+    letters: frozenset[str] = frozenset("drsin")
+    namespace: Pattern | None = None
+    model: Pattern | None = None
+    exclude_namespaces: Pattern | None = None
+    exclude_pods: Pattern | None = None
+    protected_namespaces: Pattern | None = None
+    watch_namespaces: tuple[str, ...] = ()  # empty = all
+
+
+class Brakes(msgspec.Struct, frozen=True):
+    """How fast we may go, whatever the rules say."""
+
+    confirm_cycles: int = 2
+    max_actions_per_cycle: int = 10
+    max_actions_per_namespace: int = 5
+    max_percent_per_hour: float = 20.0
+    freeze_jump: float = 30.0  # percentage points
+    freeze_min_gpus: int = 8
+    freeze_hold: Seconds = 1800.0
+
+
+class Mandate(msgspec.Struct, frozen=True):
+    """All that people asked for by flags: the last rule, where it may reach, how fast, and whether anything is really done."""
+
+    rule: Rule = Rule()
+    scope: Scope = Scope()
+    brakes: Brakes = Brakes()
+    acting: bool = False  # run-mode scale-down
+    use_policies: bool = True
+    require_policy: bool = False
+    compat_annotations: bool = True

@@ -1,0 +1,93 @@
+"""Instants, durations and ratios: how they are read from people and how they are written for people and machines.
+
+An instant is a float of epoch seconds (columns of numbers need no conversion), written as RFC 3339 UTC in whole seconds with `Z`.
+A duration is a float of seconds, written Go style plus days: `1h30m`, `7d`. What cannot be read raises ValueError with one sentence;
+nothing unreadable ever becomes 0.
+"""
+
+import math
+import re
+from datetime import UTC, datetime
+from typing import TypeAlias
+
+Instant: TypeAlias = float
+Seconds: TypeAlias = float
+
+MINUTE = 60.0
+HOUR = 3600.0
+DAY = 86400.0
+
+_DURATION_UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": MINUTE, "h": HOUR, "d": DAY}
+_DURATION_PART = re.compile(r"(\d+(?:\.\d+)?|\.\d+)(ns|us|µs|ms|s|m|h|d)")
+
+
+def parse_duration(text: str) -> Seconds:
+    """`90s`, `1h30m`, `1.5h`, `7d`; `0` alone is allowed. Negative, empty and unitless durations are refused."""
+    if text == "0":
+        return 0.0
+    parts = _DURATION_PART.findall(text)
+    if not parts or "".join(number + unit for number, unit in parts) != text:
+        raise ValueError(f"{text!r} is not a duration such as 90s, 30m, 1h30m or 7d")
+    return sum(float(number) * _DURATION_UNITS[unit] for number, unit in parts)
+
+
+def parse_ratio(text: str) -> float:
+    """A ratio written as a string between 0 and 1, such as "0.8"."""
+    try:
+        value = float(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a number between 0 and 1") from None
+    if not 0.0 <= value <= 1.0:
+        raise ValueError(f"{text!r} is not between 0 and 1")
+    return value
+
+
+def parse_instant(text: str) -> Instant:
+    """RFC 3339 with any offset and fraction; a time without a zone is refused, because nobody can know what it meant."""
+    try:
+        parsed = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise ValueError(f"{text!r} is not a time such as 2026-11-15T09:30:00Z") from None
+    if parsed.tzinfo is None:
+        raise ValueError(f"{text!r} has no time zone; write it as 2026-11-15T09:30:00Z")
+    return parsed.timestamp()
+
+
+def read_instant(text: str | None) -> Instant | None:
+    """Like parse_instant, for annotations that may be absent or odd: what cannot be read is not known."""
+    if not text:
+        return None
+    try:
+        return parse_instant(text)
+    except (ValueError, OverflowError):
+        return None
+
+
+def rfc3339(instant: Instant) -> str:
+    """UTC, whole seconds, `Z`."""
+    return datetime.fromtimestamp(math.floor(instant), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def rfc3339_micros(instant: Instant) -> str:
+    """UTC with microseconds, as Kubernetes' MicroTime wants it."""
+    return datetime.fromtimestamp(instant, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def clock_time(instant: Instant) -> str:
+    """Hours and minutes in UTC, for sentences."""
+    return datetime.fromtimestamp(instant, UTC).strftime("%H:%M")
+
+
+def humane(seconds: Seconds) -> str:
+    """How a person says it: `45s`, `47m`, `4h40m`, `3d2h`. Never more than two units."""
+    whole = max(0, round(seconds))
+    if whole < 60:
+        return f"{whole}s"
+    days, rest = divmod(whole, 86400)
+    hours, rest = divmod(rest, 3600)
+    minutes = rest // 60
+    if days:
+        return f"{days}d{hours}h" if hours else f"{days}d"
+    if hours:
+        return f"{hours}h{minutes}m" if minutes else f"{hours}h"
+    return f"{minutes}m"

@@ -1,0 +1,89 @@
+"""What was measured: one row per pod's hold on a GPU, one column per signal, over one window.
+
+`nan` means "not measured" in every column and never turns into 0. A row belongs to a pod that exists; GPUs nobody holds are only counted.
+For a shared device the device-level columns hold the device's values (the highest of all rows of its UUID), whatever pod they named;
+only process_sm, last_kernel and requests speak of the pod itself.
+"""
+
+from collections.abc import Mapping
+from enum import IntEnum
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from fallow.model.units import Instant, Seconds
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int32]
+Bools = NDArray[np.bool_]
+
+
+class Signal(IntEnum):
+    """Every signal. Ratios are 0-1; copy, enc, dec are percent; pcie bytes/s; fb_growth MiB; power W; last_kernel seconds ago."""
+
+    gr_engine = 0
+    sm_active = 1
+    gpu_util = 2  # DCGM_FI_DEV_GPU_UTIL: never valid on MIG, nor as primary on a shared device
+    device_util = 3  # gpu_idle_device_utilization_percent: shown as gpu_util, valid on a shared device
+    process_sm = 4
+    last_kernel = 5
+    tensor = 6
+    dram = 7
+    copy = 8
+    enc = 9
+    dec = 10
+    pcie = 11
+    fb_growth = 12
+    power = 13
+    requests = 14  # >= 1 when any request was running, waiting or served in the window
+
+    @property
+    def label(self) -> str:
+        return "gpu_util" if self is Signal.device_util else self.name
+
+
+PRIMARIES = (Signal.gr_engine, Signal.sm_active, Signal.gpu_util, Signal.device_util, Signal.process_sm, Signal.last_kernel)
+OPTIONAL = tuple(signal for signal in Signal if signal not in PRIMARIES)
+
+
+class Usage(msgspec.Struct):
+    """The evidence of one window. All arrays have one entry per row."""
+
+    window: Seconds
+    pod: Ints  # index into Snapshot.pods
+    gpu: tuple[str, ...]  # GPU identity: UUID, or node/index; a MIG instance adds /GPU_I_ID
+    model: tuple[str, ...]  # "" = not known
+    mig: Bools
+    shared: Bools
+    peak: Mapping[Signal, Floats]  # highest in the window (last_kernel: latest value); a signal nobody exports has no entry
+    count: Mapping[Signal, Floats]  # samples in the window, primaries only
+    newest: Mapping[Signal, Floats]  # instant of the newest sample, primaries only
+    interval: Floats  # seconds between samples of the row's job
+    exporter_up: Bools  # False only where `up` is 0 now
+    exporter_frozen: Bools  # energy did not move over the window
+    power_floor: Floats  # lowest power ever seen of that UUID over >= 24 h, W; nan = not learned
+    last_active: Floats  # instant of the last active sample in the look-back; nan = not looked up; -inf = looked up, none found
+    observed_since: Floats  # how far back the look-back is covered for this row; nan = not looked up
+
+    @property
+    def rows(self) -> int:
+        return len(self.gpu)
+
+
+class SourceTrouble(msgspec.Struct, frozen=True):
+    """Why there is no evidence at all in this cycle: SourceError, BadResponse, PartialResponse, NoData, WarmingUp."""
+
+    reason: str
+    because: str
+
+
+class Evidence(msgspec.Struct):
+    """What the source gave in this cycle: a Usage per distinct window that the rules ask for, or the reason why nothing can be said."""
+
+    at: Instant
+    usage: Mapping[Seconds, Usage]
+    trouble: SourceTrouble | None
+    unallocated: int  # GPUs measured that no pod holds
+    gpus_per_node: Mapping[str, int]
+    lost_signals: tuple[str, ...]  # secondary metrics whose query failed: "tensor: 422 ..."; only that signal is missing

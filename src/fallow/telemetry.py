@@ -1,0 +1,147 @@
+"""Every metric about ourselves, in one table, and how we log.
+
+The table METRICS is the only place that spells a metric's name; docs/metrics.md is checked against it. Telemetry holds the values; series
+with workload names in them are bounded: past the bound they are counted under `_other`.
+Logs are one line per event: `default` for people, `pretty` with colours, `json` for machines.
+"""
+
+import json
+import logging
+import sys
+from collections.abc import Mapping
+from typing import Any, Literal, TextIO
+
+import msgspec
+import prometheus_client as client
+
+from fallow import __version__
+from fallow.model import units
+
+MOST_WORKLOAD_SERIES = 1000
+
+
+class Metric(msgspec.Struct, frozen=True):
+    name: str
+    type: Literal["counter", "gauge", "histogram"]
+    help: str
+    labels: tuple[str, ...] = ()
+
+
+METRICS: tuple[Metric, ...] = (
+    # The names of gpu-pruner.
+    Metric("gpu_pruner_query_successes_total", "counter", "Cycles in which a decision could be made."),
+    Metric("gpu_pruner_query_failures_total", "counter", "Cycles in which no decision could be made."),
+    Metric("gpu_pruner_query_candidates_total", "counter", "Idle GPUs found, summed over cycles."),
+    Metric("gpu_pruner_query_shutdown_events_total", "counter", "Workloads that were past all skips, summed over cycles."),
+    Metric("gpu_pruner_scale_successes_total", "counter", "Workloads really paused."),
+    Metric("gpu_pruner_scale_failures_total", "counter", "Pauses that failed."),
+    Metric("gpu_pruner_scales_total", "counter", "Workloads really paused, by workload.", ("kind", "namespace", "name")),
+    Metric("gpu_pruner_scales_by_kind_total", "counter", "Workloads really paused, by kind.", ("kind",)),
+    Metric("gpu_pruner_idle_gpus", "gauge", "Idle GPUs at the last check."),
+    Metric("gpu_pruner_idle_workloads", "gauge", "Idle workloads at the last check."),
+    Metric("gpu_pruner_acknowledged_workloads", "gauge", "Idle workloads at the last check that somebody acknowledged."),
+    Metric("gpu_pruner_pods_checked", "gauge", "GPU pods looked at in the last check."),
+    Metric("gpu_pruner_pods_checked_total", "counter", "GPU pods looked at, summed over cycles."),
+    Metric("gpu_pruner_acknowledgments_total", "counter", "Acknowledgements first seen."),
+    Metric("gpu_pruner_scaledowns_prevented_total", "counter", "Pauses prevented, once per acknowledgement and idle episode."),
+    # Our own.
+    Metric("fallow_build_info", "gauge", "1, with the version.", ("version",)),
+    Metric("fallow_idle_workloads", "gauge", "Workloads at the last check, by verdict and reason.", ("verdict", "reason")),
+    Metric("fallow_idle_gpus", "gauge", "Allocated GPUs at the last check, by state and model.", ("state", "model")),
+    Metric("fallow_idle_last_success_timestamp_seconds", "gauge", "When the last good cycle ended."),
+    Metric("fallow_idle_frozen", "gauge", "1 while nothing is paused because the idle share jumped or somebody said so."),
+    Metric("fallow_idle_leader", "gauge", "1 on the replica that acts."),
+    Metric("fallow_idle_source_up", "gauge", "1 while the source of measurements answers in full.", ("source",)),
+    Metric("fallow_idle_coverage_ratio", "gauge", "Share of the window that was measured, lowest of the node's GPUs.", ("node",)),
+    Metric("fallow_idle_paused_workloads", "gauge", "Workloads that are paused by us now.", ("kind",)),
+    Metric("fallow_idle_pressure_gpus", "gauge", "GPUs that pods wait for."),
+    Metric("fallow_idle_cycle_duration_seconds", "histogram", "How long a cycle took."),
+    Metric("fallow_idle_cycles_total", "counter", "Cycles, by result.", ("result",)),
+    Metric("fallow_idle_notices_total", "counter", "Notices, by channel and result.", ("channel", "result")),
+    Metric("fallow_idle_actions_total", "counter", "What was done or would have been, by result.", ("action", "kind", "mode", "result")),
+    Metric("fallow_idle_resumes_total", "counter", "Resumes, by who asked.", ("kind", "actor")),
+    Metric("fallow_idle_fights_total", "counter", "Pauses that others undid.", ("kind",)),
+    Metric("fallow_workload_idle_gpu_seconds_total", "counter", "GPU seconds held and idle.", ("kind", "namespace", "name")),
+    Metric("fallow_workload_active_gpu_seconds_total", "counter", "GPU seconds held and active.", ("kind", "namespace", "name")),
+)
+
+
+class Telemetry:
+    """The values behind METRICS. Unlabelled ones start at 0, so that a rate can be taken from the first scrape."""
+
+    def __init__(self) -> None:
+        self.registry = client.CollectorRegistry()
+        self._metrics: dict[str, Any] = {metric.name: self._make(metric) for metric in METRICS}
+        self._workload_series: dict[str, set[tuple[str, ...]]] = {}
+        self.set("fallow_build_info", 1, (__version__,))
+
+    def _make(self, metric: Metric) -> Any:
+        kinds: Mapping[str, Any] = {"counter": client.Counter, "gauge": client.Gauge, "histogram": client.Histogram}
+        return kinds[metric.type](metric.name, metric.help, metric.labels, registry=self.registry)
+
+    def add(self, name: str, amount: float = 1, labels: tuple[str, ...] = ()) -> None:
+        self._series(name, labels).inc(amount)
+
+    def add_for_workload(self, name: str, amount: float, labels: tuple[str, str, str]) -> None:
+        """Like add, by (kind, namespace, name), bounded: past MOST_WORKLOAD_SERIES all further ones are one series named `_other`."""
+        known = self._workload_series.setdefault(name, set())
+        if labels not in known and len(known) >= MOST_WORKLOAD_SERIES:
+            labels = ("_other", "_other", "_other")
+        known.add(labels)
+        self.add(name, amount, labels)
+
+    def set(self, name: str, value: float, labels: tuple[str, ...] = ()) -> None:
+        self._series(name, labels).set(value)
+
+    def _series(self, name: str, labels: tuple[str, ...]) -> Any:
+        return self._metrics[name].labels(*labels) if labels else self._metrics[name]
+
+    def replace(self, name: str, values: Mapping[tuple[str, ...], float]) -> None:
+        """Sets a labelled gauge to just these series; what is not among them is gone, not 0 for ever."""
+        gauge = self._metrics[name]
+        gauge.clear()
+        for labels, value in values.items():
+            gauge.labels(*labels).set(value)
+
+    def observe(self, name: str, value: float) -> None:
+        self._metrics[name].observe(value)
+
+    def text(self) -> bytes:
+        return client.generate_latest(self.registry)
+
+
+# ---- logs --------------------------------------------------------------------------------------------------------------------
+
+_COLOURS = {"DEBUG": "\x1b[2m", "INFO": "\x1b[32m", "WARNING": "\x1b[33m", "ERROR": "\x1b[31m", "CRITICAL": "\x1b[31;1m"}
+
+
+class _Lines(logging.Formatter):
+    """One line per record: no newline that somebody put into a name can forge a second one."""
+
+    def __init__(self, form: str) -> None:
+        super().__init__()
+        self._form = form
+
+    def format(self, record: logging.LogRecord) -> str:
+        when = units.rfc3339(record.created)
+        message = record.getMessage()
+        if record.exc_info:
+            message = f"{message}: {self.formatException(record.exc_info)}"
+        fields: Mapping[str, Any] = getattr(record, "fields", {})
+        if self._form == "json":
+            line = {"time": when, "level": record.levelname.lower(), "target": record.name, "message": message, **fields}
+            return json.dumps(line, default=str)
+        safe = message.replace("\n", "\\n").replace("\r", "\\r").replace("\x1b", "")
+        if self._form == "pretty":
+            return f"\x1b[2m{when}\x1b[0m {_COLOURS.get(record.levelname, '')}{record.levelname:>7}\x1b[0m {safe}"
+        return f"{when} {record.levelname:>7} {record.name}: {safe}"
+
+
+def set_up_logs(style: str, level: str, stream: TextIO | None = None) -> None:
+    """All our logs to standard error, and no other library's chatter below a warning."""
+    logs = logging.StreamHandler(stream or sys.stderr)
+    logs.setFormatter(_Lines(style))
+    root = logging.getLogger()
+    root.handlers[:] = [logs]
+    root.setLevel(logging.WARNING)
+    logging.getLogger("fallow").setLevel(level.upper())
