@@ -9,7 +9,7 @@ import ipaddress
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 import re2
@@ -47,6 +47,9 @@ class Secret:
 # ---- the tree ----------------------------------------------------------------------------------------------------------------
 
 
+AuthMethod: TypeAlias = Literal["auto", "none", "bearer", "basic", "sigv4", "gcp", "azure"]
+
+
 class Cluster(msgspec.Struct, frozen=True):
     """Which cluster, and as whom."""
 
@@ -58,11 +61,10 @@ class Prometheus(msgspec.Struct, frozen=True):
     """Where the measurements are, and how we prove who we are there."""
 
     url: str
-    auth: str = "auto"
+    auth: AuthMethod = "auto"
     token: Secret | None = None
     token_file: str | None = None
     username: str | None = None
-    password: Secret | None = None
     password_file: str | None = None
     headers: tuple[tuple[str, Secret], ...] = ()
     matchers: tuple[str, ...] = ()
@@ -409,7 +411,6 @@ def _prometheus(values: Mapping[str, Any], environ: Mapping[str, str]) -> Promet
         token=values["prometheus_token"],
         token_file=values["prometheus_token_file"],
         username=values["prometheus_username"],
-        password=Secret(password) if password else None,
         password_file=values["prometheus_password_file"],
         headers=values["prometheus_header"],
         matchers=values["prometheus_matchers"],

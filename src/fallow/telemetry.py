@@ -70,14 +70,16 @@ class Telemetry:
     """The values behind METRICS. Unlabelled ones start at 0, so that a rate can be taken from the first scrape."""
 
     def __init__(self) -> None:
-        self.registry = client.CollectorRegistry()
+        client.disable_created_metrics()  # type: ignore[no-untyped-call]
+        # One registry per type: the library thinks gauge X and counter X_total to be one name; Prometheus does not.
+        self._registries = {metric.type: client.CollectorRegistry() for metric in METRICS}
         self._metrics: dict[str, Any] = {metric.name: self._make(metric) for metric in METRICS}
         self._workload_series: dict[str, set[tuple[str, ...]]] = {}
         self.set("fallow_build_info", 1, (__version__,))
 
     def _make(self, metric: Metric) -> Any:
         kinds: Mapping[str, Any] = {"counter": client.Counter, "gauge": client.Gauge, "histogram": client.Histogram}
-        return kinds[metric.type](metric.name, metric.help, metric.labels, registry=self.registry)
+        return kinds[metric.type](metric.name, metric.help, metric.labels, registry=self._registries[metric.type])
 
     def add(self, name: str, amount: float = 1, labels: tuple[str, ...] = ()) -> None:
         self._series(name, labels).inc(amount)
@@ -96,7 +98,7 @@ class Telemetry:
     def _series(self, name: str, labels: tuple[str, ...]) -> Any:
         return self._metrics[name].labels(*labels) if labels else self._metrics[name]
 
-    def replace(self, name: str, values: Mapping[tuple[str, ...], float]) -> None:
+    def replace(self, name: str, values: Mapping[Any, float]) -> None:
         """Sets a labelled gauge to just these series; what is not among them is gone, not 0 for ever."""
         gauge = self._metrics[name]
         gauge.clear()
@@ -107,7 +109,7 @@ class Telemetry:
         self._metrics[name].observe(value)
 
     def text(self) -> bytes:
-        return client.generate_latest(self.registry)
+        return b"".join(client.generate_latest(registry) for registry in self._registries.values())
 
 
 # ---- logs --------------------------------------------------------------------------------------------------------------------

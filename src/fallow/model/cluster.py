@@ -141,6 +141,12 @@ class Workload(msgspec.Struct, frozen=True):
     scaled_objects: tuple[Companion, ...]
     kueue: tuple[Companion, ...]
     budgets: tuple[Companion, ...]  # PodDisruptionBudgets whose selector fits its pods
+    # For a kind outside the table that serves /scale: the CRD's specReplicasPath as a JSON pointer. None where CRDs may not be read;
+    # `body` is then that of its Scale object, {"spec": {"replicas": n}}.
+    replicas_pointer: str | None = None
+    # Annotations of ours on the links between pods and workload. Controllers copy them down and never remove them: they only tell a pod's
+    # copy from a person's own word on the pod.
+    chain_annotations: tuple[Mapping[str, str], ...] = ()
 
 
 class Missing(msgspec.Struct, frozen=True):

@@ -127,6 +127,8 @@ class Pause(msgspec.Struct, frozen=True):
 
     finding: Finding
     reason_text: str  # <= 200 characters, goes into paused-reason
+    pods: frozenset[str] = frozenset()  # UIDs of the pods it was decided on: the second look must find the very same
+    told_at: Instant | None = None  # dry run only: when the notice it rests on would have been delivered
 
 
 class Resume(msgspec.Struct, frozen=True):
@@ -201,7 +203,10 @@ class Memory(msgspec.Struct, frozen=True):
     told: frozenset[tuple[str, str]] = frozenset()  # (UID, episode) already announced as IdleDetected
     would_be_paused: Mapping[str, Instant] = {}  # dry-run: UID -> when it would have been paused
     would_be_pending: Mapping[str, tuple[Instant, Instant]] = {}  # dry-run: UID -> (idle since, notice time)
-    baseline_reset: bool = False
+    baseline_reset: bool = False  # we froze: the level after the hold is the new baseline
+    frozen_until: Instant | None = None  # a freeze of ours that was not yet seen on the Lease
+    frozen_because: str = ""
+    refused: Mapping[str, tuple[str, str]] = {}  # workload UID -> (UnsupportedField, what its API server said to the pause)
     arrangement: Any = None  # the brain's own columns, reused while pods and workloads are the same objects
 
 
@@ -232,3 +237,13 @@ class Findings(msgspec.Struct):
 
     def __len__(self) -> int:
         return self.count
+
+
+class Cycle(msgspec.Struct, frozen=True):
+    """What one tick did. `failure` is why no decision was possible; `plan` is None when not even the cluster could be seen."""
+
+    plan: Plan | None
+    snapshot: cluster.Snapshot | None
+    outcomes: tuple[Outcome, ...]
+    failure: str
+    took: float  # seconds

@@ -98,6 +98,8 @@ class Rule(msgspec.Struct, frozen=True):
     max_percent_per_hour: float | None = None
     active_slots: tuple[Slot, ...] = ()  # empty = always
     freeze_slots: tuple[Slot, ...] = ()
+    auto_widen: bool = False
+    regret_threshold: float = 0.2
 
     @property
     def windows(self) -> frozenset[Seconds]:

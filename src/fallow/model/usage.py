@@ -16,6 +16,7 @@ from fallow.model.units import Instant, Seconds
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int32]
+Indices = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 

@@ -126,9 +126,10 @@ def fallow() -> None:
 
 
 def _start(**given: Any) -> None:
+    told = read_settings(given)  # before anything heavy is imported: a usage error answers at once
     from fallow.doors.cli import prune
 
-    sys.exit(prune.start(read_settings(given)))
+    sys.exit(prune.start(told))
 
 
 gpu_pruner = FlagCommand(

@@ -1,0 +1,59 @@
+# fallow: two commands set everything up on a fresh machine: `make demo` and `make test`.
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+WORKERS ?= 2
+
+.DEFAULT_GOAL := help
+.PHONY: help setup world check lint types contracts unit test real demo bench acceptance docs clean
+
+help: ## Show what can be made
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
+
+setup: $(VENV)/.ready ## Make the virtual environment with the pinned packages
+
+$(VENV)/.ready: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "fallow needs Python 3.11 or newer ($(PYTHON) is older)"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --upgrade pip
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable . --group dev
+	@touch $@
+
+world: setup ## Build the real control plane and Prometheus once, into the cache
+	$(BIN)/python -m tests.real.build
+
+check: setup lint types contracts unit ## The fast loop: ruff, mypy, import contracts, unit tests
+
+lint: setup
+	$(BIN)/ruff check .
+
+types: setup
+	$(BIN)/mypy
+
+contracts: setup
+	$(BIN)/lint-imports
+
+unit: setup
+	$(BIN)/pytest tests/unit -n $(WORKERS) -q
+
+test: setup lint types contracts world ## Everything, on the real control plane and the real Prometheus
+	$(BIN)/pytest tests -n $(WORKERS) -q
+
+real: setup world ## Only the tests on real parts
+	$(BIN)/pytest tests/real -n $(WORKERS) -q
+
+demo: setup world ## Watch the product find and pause idle GPUs on a throw-away real cluster
+	$(BIN)/python -m tests.real.demo
+
+bench: setup world ## Print the figures, side by side with what they are compared to
+	$(BIN)/python -m benchmarks
+
+acceptance: setup ## Print every acceptance line with the tests that prove it and their last result
+	$(BIN)/python -m tests.acceptance
+
+docs: setup ## Write docs/flags.md, docs/metrics.md and the CRD anew from the code
+	$(BIN)/python -m docs.write
+
+clean: ## Remove the virtual environment and caches of tools (not the cache of built programs)
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

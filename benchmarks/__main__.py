@@ -1,0 +1,27 @@
+"""`make bench`: every figure we claim, measured now, beside what it is compared to, with the machine's load.
+
+`python -m benchmarks NAME...` runs only these. Nothing here is a test: a figure that is missed is printed as missed.
+"""
+
+import importlib
+import os
+import platform
+import sys
+
+BENCHMARKS = ("help_time", "listing", "plan", "cycle")
+
+
+def main() -> None:
+    wanted = sys.argv[1:] or list(BENCHMARKS)
+    unknown = [name for name in wanted if name not in BENCHMARKS]
+    if unknown:
+        sys.exit(f"no benchmark {', '.join(unknown)}; there are {', '.join(BENCHMARKS)}")
+    load = ", ".join(f"{value:.2f}" for value in os.getloadavg())
+    print(f"Python {platform.python_version()}, {os.cpu_count()} cores, load {load}")
+    for name in wanted:
+        print(f"\n== {name}", flush=True)
+        importlib.import_module(f"benchmarks.{name}").main()
+
+
+if __name__ == "__main__":
+    main()

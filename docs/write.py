@@ -1,0 +1,48 @@
+"""Writes the documents that are made from the code: flags, metrics, the CRD. A test fails when one of them is not up to date."""
+
+from pathlib import Path
+
+import yaml
+
+from fallow import settings, telemetry
+from fallow.model import policy_crd
+
+ROOT = Path(__file__).parent.parent
+
+
+def flags() -> str:
+    lines = ["# Flags", "", "Of `gpu-pruner`, `fallow prune` and `fallow run`. Made from the code by `make docs`.", ""]
+    for group in dict.fromkeys(flag.group for flag in settings.FLAGS):
+        lines += [f"## {group}", "", "| flag | default | meaning |", "|---|---|---|"]
+        for flag in (flag for flag in settings.FLAGS if flag.group == group):
+            spelled = ", ".join(f"`{name}`" for name in (flag.short, flag.name) if name)
+            default = "off" if flag.switch else f"`{flag.default}`" if flag.default else ""
+            variable = f" Variable `{flag.variable}`." if flag.variable else ""
+            cells = [spelled, default, flag.help + variable]
+            lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+        lines.append("")
+    lines += ["## Not in this version yet", "", "Using one of these is a usage error.", ""]
+    lines += [f"- `{name}`: {what}" for name, what in settings.NOT_YET.items()]
+    return "\n".join(lines) + "\n"
+
+
+def metrics() -> str:
+    lines = ["# Metrics", "", "Served at `/metrics` by the daemon. Made from the code by `make docs`.", ""]
+    lines += ["| name | type | labels | meaning |", "|---|---|---|---|"]
+    for metric in telemetry.METRICS:
+        labels = ", ".join(f"`{label}`" for label in metric.labels)
+        lines.append(f"| `{metric.name}` | {metric.type} | {labels} | {metric.help} |")
+    lines += ["", f"Series with a workload's name in them are at most {telemetry.MOST_WORKLOAD_SERIES}; the rest is counted under `_other`."]
+    return "\n".join(lines) + "\n"
+
+
+def crd() -> str:
+    return "# Made from the code by `make docs`.\n" + yaml.safe_dump(policy_crd.crd(), sort_keys=False, width=140)
+
+
+DOCUMENTS = {"docs/flags.md": flags, "docs/metrics.md": metrics, "deploy/10-crd.yaml": crd}
+
+
+if __name__ == "__main__":
+    for path, write in DOCUMENTS.items():
+        (ROOT / path).write_text(write())

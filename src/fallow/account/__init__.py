@@ -1,0 +1,1 @@
+"""The books: what a cycle amounted to, in numbers and in words."""

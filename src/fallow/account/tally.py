@@ -1,0 +1,153 @@
+"""What one cycle amounted to: our metrics, the sentence for the log, the fields of an audit line.
+
+In: a Cycle. Out: counters moved, text. Nothing is counted twice: what lasts over cycles (an ack that prevents a pause) is counted once per
+episode, and only what was really done counts as done.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fallow import names, telemetry
+from fallow.model import cluster, decision, units
+from fallow.model.decision import Outcome, Reason, Status, Verdict
+from fallow.model.units import Instant
+
+_MOST_NAMED = 3  # workloads named in the log's sentence
+
+
+class Books:
+    """Keeps the metrics in step with the cycles."""
+
+    def __init__(self, metrics: telemetry.Telemetry, *, dry_run: bool) -> None:
+        self._metrics = metrics
+        self._mode = "dry-run" if dry_run else "scale-down"
+        self._acks: set[tuple[str, str]] = set()  # (UID, ack-until) seen
+        self._prevented: set[tuple[str, str, Instant | None]] = set()  # (UID, ack-until, idle since) counted
+        self._last: Instant | None = None
+
+    def enter(self, cycle: decision.Cycle, now: Instant) -> None:
+        self._metrics.observe("fallow_idle_cycle_duration_seconds", cycle.took)
+        self._metrics.add("fallow_idle_cycles_total", 1, ("failure" if cycle.failure else "success",))
+        self._metrics.set("fallow_idle_source_up", 0 if cycle.failure else 1, ("prometheus",))
+        if cycle.failure:
+            self._metrics.add("gpu_pruner_query_failures_total")
+        else:
+            self._metrics.add("gpu_pruner_query_successes_total")
+            self._metrics.set("fallow_idle_last_success_timestamp_seconds", now)
+        if cycle.plan is not None and cycle.snapshot is not None:
+            self._enter_plan(cycle.plan, cycle.snapshot, now)
+        for outcome in cycle.outcomes:
+            self._enter_outcome(outcome)
+
+    def _enter_plan(self, plan: decision.Plan, seen: cluster.Snapshot, now: Instant) -> None:
+        totals, metrics = plan.totals, self._metrics
+        metrics.add("gpu_pruner_query_candidates_total", totals.idle_gpus)
+        metrics.add("gpu_pruner_query_shutdown_events_total", sum(isinstance(each, decision.Pause) for each in plan.decisions))
+        metrics.set("gpu_pruner_idle_gpus", totals.idle_gpus)
+        metrics.set("gpu_pruner_idle_workloads", _idle_workloads(totals))
+        metrics.set("gpu_pruner_acknowledged_workloads", _skipped(totals, Reason.Acknowledged))
+        metrics.set("gpu_pruner_pods_checked", totals.pods)
+        metrics.add("gpu_pruner_pods_checked_total", totals.pods)
+        metrics.set("fallow_idle_frozen", plan.frozen_until is not None)
+        metrics.replace("fallow_idle_workloads", totals.verdicts)
+        metrics.replace("fallow_idle_gpus", totals.idle_by_model)
+        paused = Counter(workload.ref.kind for workload in seen.workloads if names.PAUSED_AT in workload.annotations)
+        metrics.replace("fallow_idle_paused_workloads", {(kind,): count for kind, count in paused.items()})
+
+    def _enter_outcome(self, outcome: Outcome) -> None:
+        act = outcome.decision
+        kind, result = _kind_of(act), str(outcome.status)
+        self._metrics.add("fallow_idle_actions_total", 1, (type(act).__name__.lower(), kind, self._mode, result))
+        if isinstance(act, decision.Warn):
+            for channel in act.channels:
+                self._metrics.add("fallow_idle_notices_total", 1, (channel.type, result))
+        elif isinstance(act, decision.Resume) and outcome.status is Status.done:
+            self._metrics.add("fallow_idle_resumes_total", 1, (kind, "controller" if act.by == names.FIELD_MANAGER else "user"))
+        elif isinstance(act, decision.Pause) and self._mode == "scale-down":
+            self._enter_pause(act, outcome.status)
+
+    def _enter_pause(self, pause: decision.Pause, status: Status) -> None:
+        ref = pause.finding.workload.ref
+        if status is Status.done:
+            self._metrics.add("gpu_pruner_scale_successes_total")
+            self._metrics.add_for_workload("gpu_pruner_scales_total", 1, (ref.kind, ref.namespace, ref.name))
+            self._metrics.add("gpu_pruner_scales_by_kind_total", 1, (ref.kind,))
+        elif status is Status.failed:
+            self._metrics.add("gpu_pruner_scale_failures_total")
+
+
+def _idle_workloads(totals: decision.Totals) -> int:
+    return sum(count for (verdict, _), count in totals.verdicts.items() if verdict == Verdict.idle)
+
+
+def _skipped(totals: decision.Totals, reason: Reason) -> int:
+    return sum(count for (_, label), count in totals.verdicts.items() if label.partition(":")[0] == reason)
+
+
+def workload_of(act: decision.Decision) -> cluster.Workload | None:
+    return act.finding.workload if isinstance(act, decision.Warn | decision.Pause) else act.workload
+
+
+def _kind_of(act: decision.Decision) -> str:
+    workload = workload_of(act)
+    return workload.ref.kind if workload else "fallow"
+
+
+# ---- words --------------------------------------------------------------------------------------------------------------------
+
+
+def sentence(plan: decision.Plan, outcomes: Sequence[Outcome], failure: str) -> str:
+    """One line a cycle that a tired person understands."""
+    totals = plan.totals
+    parts = [
+        f"looked at {totals.gpus} GPUs in {totals.workloads} workloads: {totals.active_gpus} busy, "
+        f"{totals.idle_gpus} idle{_idle_detail(totals)}, {totals.unknown_gpus} cannot tell{_unknown_detail(totals)}"
+    ]
+    if failure:
+        parts.append(f"no decision: {failure}")
+    if plan.frozen_until is not None:
+        parts.append(f"frozen until {units.rfc3339(plan.frozen_until)} ({plan.frozen_because})")
+    for status, verb in ((Status.done, "paused"), (Status.dry_run, "would pause"), (Status.failed, "failed to pause")):
+        if named := [outcome for outcome in outcomes if isinstance(outcome.decision, decision.Pause) and outcome.status is status]:
+            parts.append(f"{verb} {_names(named, plan.at)}")
+    return "; ".join(parts)
+
+
+def _idle_detail(totals: decision.Totals) -> str:
+    words = {Reason.Acknowledged: "acknowledged", Reason.InNotice: "in notice", Reason.Capped: "capped", Reason.Confirming: "confirming"}
+    told = [f"{count} {word}" for reason, word in words.items() if (count := _skipped(totals, reason))]
+    return f" ({_idle_workloads(totals)} workloads{': ' if told else ''}{', '.join(told)})" if _idle_workloads(totals) else ""
+
+
+def _unknown_detail(totals: decision.Totals) -> str:
+    reasons = sorted(((count, label) for (verdict, label), count in totals.verdicts.items() if verdict == Verdict.unknown), reverse=True)
+    return f" ({', '.join(f'{label} {count}' for count, label in reasons[:_MOST_NAMED])})" if reasons else ""
+
+
+def _names(outcomes: Sequence[Outcome], now: Instant) -> str:
+    named = []
+    for outcome in outcomes[:_MOST_NAMED]:
+        pause = outcome.decision
+        if isinstance(pause, decision.Pause):
+            quiet = f" idle {units.humane(now - pause.finding.idle_since)}" if pause.finding.idle_since is not None else ""
+            named.append(f"{pause.finding.workload.ref.namespace}/{pause.finding.workload.ref.name} ({pause.finding.gpus} GPUs{quiet})")
+    rest = len(outcomes) - len(named)
+    return ", ".join(named) + (f" and {rest} more" if rest else "")
+
+
+def audit_fields(outcome: Outcome) -> Mapping[str, Any]:
+    """Everything about one act that somebody may ask for later."""
+    act = outcome.decision
+    workload = workload_of(act)
+    fields: dict[str, Any] = {
+        "audit": type(act).__name__, "at": units.rfc3339(outcome.at), "actor": getattr(act, "by", names.FIELD_MANAGER),
+        "result": str(outcome.status), "before": outcome.before, "after": outcome.after,
+    }
+    if workload is not None:
+        ref = workload.ref
+        fields["workload"] = {"group": ref.group, "kind": ref.kind, "namespace": ref.namespace, "name": ref.name, "uid": ref.uid}
+    if isinstance(act, decision.Warn | decision.Pause):
+        finding = act.finding
+        fields |= {"verdict": str(finding.verdict), "reason": str(finding.reason), "because": finding.because, "policy": finding.rule.name}
+    return fields

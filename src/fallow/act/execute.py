@@ -1,0 +1,149 @@
+"""The one entrance to the hands: decisions in their order, each alone, an Outcome for each.
+
+In: the plan's decisions, the Hands, a way to look again, and whether we may still act (the lease). Out: one Outcome per decision.
+A pause is looked at once more just before: anything but idle then, and nothing is done. An object that changes even after that look
+gets one more look and one more try, never a blind one.
+Invariant: one failure stops only itself, and every error path does less than was asked, never more.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TypeAlias
+
+import msgspec
+
+from fallow import names
+from fallow.act import hands as doing
+from fallow.act import hooks, workloads
+from fallow.clients import errors
+from fallow.model import cluster, decision
+from fallow.model.decision import Outcome, Status
+from fallow.model.units import Instant
+
+log = logging.getLogger(__name__)
+
+
+class Look(msgspec.Struct, frozen=True):
+    """A workload as it is now. `finding` None: it must not be paused any more, and `because` says why."""
+
+    workload: cluster.Workload | None
+    finding: decision.Finding | None
+    because: str = ""
+    pods: tuple[cluster.Pod, ...] = ()  # its GPU pods
+
+
+LookAgain: TypeAlias = Callable[[Sequence[decision.Pause]], Awaitable[Mapping[str, Look]]]  # by the workload's uid
+MayAct: TypeAlias = Callable[[], bool]
+
+
+async def carry_out(
+    decisions: Sequence[decision.Decision], hands: doing.Hands, look_again: LookAgain, now: Instant, may_act: MayAct = lambda: True
+) -> list[Outcome]:
+    """All of them, one after the other. The pauses are looked at again together, just before the first of them."""
+    outcomes: list[Outcome] = []
+    looks: Mapping[str, Look] | None = None
+    for index, each in enumerate(decisions):
+        if not may_act():
+            outcomes.append(Outcome(each, Status.overtaken, now, "not done: we are no longer the one who may act"))
+            continue
+        if not isinstance(each, decision.Pause):
+            outcomes.append(await _guard(each, hands, _do(each, hands, now), now))
+            continue
+        if looks is None:
+            looks = await _look(look_again, [other for other in decisions[index:] if isinstance(other, decision.Pause)])
+        look = looks.get(each.finding.workload.ref.uid, Look(None, None, "it could not be looked at again"))
+        outcomes.append(await _guard(each, hands, _pause(each, look, hands, look_again, now, may_act), now))
+        if hooks.wanted(look.pods):  # a hook may take a minute, after which the others' look is old
+            looks = None
+    return outcomes
+
+
+async def _look(look_again: LookAgain, pauses: Sequence[decision.Pause]) -> Mapping[str, Look]:
+    try:
+        return await look_again(pauses)
+    except errors.ClientError as problem:
+        nothing = Look(None, None, f"it could not be looked at again: {problem}")
+        return {pause.finding.workload.ref.uid: nothing for pause in pauses}
+
+
+async def _do(each: decision.Decision, hands: doing.Hands, now: Instant) -> Outcome:
+    match each:
+        case decision.Warn():
+            return await hands.warn(each, now)
+        case decision.Resume():
+            return await hands.resume(each, now)
+        case decision.Mark():
+            return await hands.mark(each, now)
+        case decision.Alert():
+            return await hands.alert(each, now)
+        case decision.Pause():
+            raise TypeError("a pause needs a second look")
+
+
+async def _pause(
+    pause: decision.Pause, look: Look, hands: doing.Hands, look_again: LookAgain, now: Instant, may_act: MayAct
+) -> Outcome:
+    try:
+        return await _pause_once(pause, look, hands, now)
+    except errors.Conflict:
+        again = await _look(look_again, [pause])
+    if not may_act():
+        return Outcome(pause, Status.overtaken, now, "not done: we are no longer the one who may act")
+    fresh = again.get(pause.finding.workload.ref.uid, Look(None, None, "it is gone"))
+    try:
+        return await _pause_once(pause, fresh, hands, now)
+    except errors.Conflict as problem:
+        return Outcome(pause, Status.overtaken, now, f"it changed twice while it was being paused; the next cycle will see: {problem}")
+
+
+async def _pause_once(pause: decision.Pause, look: Look, hands: doing.Hands, now: Instant) -> Outcome:
+    if look.workload is None or look.finding is None:
+        return Outcome(pause, Status.overtaken, now, f"the second look found: {look.because}")
+    if look.workload.ref.uid != pause.finding.workload.ref.uid:
+        return Outcome(pause, Status.overtaken, now, "the second look found another object of the same name")
+    return await hands.pause(msgspec.structs.replace(pause, finding=look.finding), look.workload, look.pods, now)
+
+
+async def _guard(each: decision.Decision, hands: doing.Hands, act: Awaitable[Outcome], now: Instant) -> Outcome:
+    """Whatever goes wrong, the others go on."""
+    try:
+        return await act
+    except workloads.CannotWrite as refusal:
+        status = Status.overtaken if refusal.word == "RecordPresent" else Status.refused
+        return Outcome(each, status, now, f"ReportOnly:{refusal}" if status is Status.refused else str(refusal))
+    except errors.ClientError as problem:
+        outcome = explain(each, problem, now, is_dry=hands.dry_run is not None)
+    except Exception as problem:  # a bug, or an object as nobody foresaw it: its own failure, not that of the others
+        log.exception("%s failed", type(each).__name__)
+        outcome = Outcome(each, Status.failed, now, f"unexpected {type(problem).__name__}: {problem}")
+    if outcome.status is Status.failed and hands.dry_run is None:
+        await _tell_failure(each, hands, outcome, now)
+    return outcome
+
+
+async def _tell_failure(each: decision.Decision, hands: doing.Hands, outcome: Outcome, now: Instant) -> None:
+    if isinstance(each, decision.Pause):
+        await hands.announcer.announce(each.finding.workload.ref, names.Event.PAUSE_FAILED, f"Not paused: {outcome.detail}", now)
+    elif isinstance(each, decision.Resume):
+        await hands.announcer.announce(each.workload.ref, names.Event.RESUME_FAILED, f"Not resumed: {outcome.detail}", now)
+
+
+def explain(each: decision.Decision, problem: errors.ClientError, now: Instant, *, is_dry: bool) -> Outcome:
+    """What an error of the wire means for this decision."""
+    said = f"{problem.status} {problem}" if isinstance(problem, errors.Rejected) else str(problem)
+    if isinstance(problem, errors.Conflict):
+        return Outcome(each, Status.overtaken, now, f"it changed meanwhile: {said}")
+    if isinstance(problem, errors.NotFound):
+        return Outcome(each, Status.overtaken, now, f"it is gone: {said}")
+    if is_unsupported(problem):
+        return Outcome(each, Status.refused, now, f"ReportOnly:UnsupportedField: {said}")
+    if is_dry:
+        return Outcome(each, Status.refused, now, f"would fail: {said}")
+    return Outcome(each, Status.failed, now, said)
+
+
+def is_unsupported(problem: errors.ClientError) -> bool:
+    """Does the server say that this version of the kind has no such field? The caller remembers it by uid and resourceVersion."""
+    if not isinstance(problem, errors.Invalid):
+        return False
+    return problem.status == 400 or any(field == "patch" and "unknown field" in message for field, message in problem.causes)

@@ -1,0 +1,175 @@
+"""Kubeconfig files as they are written: read, checked, merged.
+
+In: one or more paths, as in KUBECONFIG. Out: one `Merged` set of contexts, clusters and users, each with the file it stands in.
+As in kubectl, the first file that names a thing wins, and relative paths are relative to the file they stand in.
+Invariant: what cannot be used raises Misconfigured with one sentence naming the file, and never shows a credential.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import msgspec
+import yaml
+
+from fallow.clients import errors
+
+T = TypeVar("T")
+
+
+class Secret(Generic[T]):
+    """A value that never prints itself."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: T) -> None:
+        self._value = value
+
+    def reveal(self) -> T:
+        return self._value
+
+    def __repr__(self) -> str:
+        return "***"
+
+
+class Extension(msgspec.Struct, frozen=True):
+    name: str
+    extension: Any = None
+
+
+class Cluster(msgspec.Struct, frozen=True, rename="kebab"):
+    server: str | None = None
+    certificate_authority: str | None = None
+    certificate_authority_data: str | None = None
+    insecure_skip_tls_verify: bool | None = None
+    tls_server_name: str | None = None
+    proxy_url: Secret[str] | None = None
+    disable_compression: bool | None = None
+    extensions: list[Extension] | None = None
+
+
+class Variable(msgspec.Struct, frozen=True):
+    name: str
+    value: Secret[str] | None = None
+
+
+class Exec(msgspec.Struct, frozen=True, rename="camel"):
+    command: str
+    api_version: str | None = None
+    args: list[str] | None = None
+    env: list[Variable] | None = None
+    install_hint: str | None = None
+    provide_cluster_info: bool | None = None
+
+
+class User(msgspec.Struct, frozen=True, rename="kebab"):
+    client_certificate: str | None = None
+    client_certificate_data: str | None = None
+    client_key: str | None = None
+    client_key_data: Secret[str] | None = None
+    token: Secret[str] | None = None
+    token_file: str | None = msgspec.field(default=None, name="tokenFile")
+    username: str | None = None
+    password: Secret[str] | None = None
+    as_user: str | None = msgspec.field(default=None, name="as")
+    as_uid: str | None = None
+    as_groups: list[str] | None = None
+    as_user_extra: dict[str, list[str]] | None = None
+    exec: Exec | None = None
+    auth_provider: Secret[Any] | None = None
+
+
+class Context(msgspec.Struct, frozen=True):
+    cluster: str | None = None
+    user: str | None = None
+    namespace: str | None = None
+
+
+class _NamedCluster(msgspec.Struct, frozen=True):
+    name: str
+    cluster: Cluster | None = None
+
+
+class _NamedUser(msgspec.Struct, frozen=True):
+    name: str
+    user: User | None = None
+
+
+class _NamedContext(msgspec.Struct, frozen=True):
+    name: str
+    context: Context | None = None
+
+
+class _File(msgspec.Struct, frozen=True, rename="kebab"):
+    current_context: str | None = None
+    clusters: list[_NamedCluster] | None = None
+    users: list[_NamedUser] | None = None
+    contexts: list[_NamedContext] | None = None
+
+
+class Found(msgspec.Struct, Generic[T], frozen=True):
+    """A named entry and the file it stands in, which is what its relative paths are relative to."""
+
+    value: T
+    file: Path
+
+    def locate(self, path: str) -> Path:
+        return self.file.absolute().parent / path
+
+
+class Merged(msgspec.Struct):
+    files: list[Path] = []
+    current_context: str | None = None
+    clusters: dict[str, Found[Cluster]] = {}
+    users: dict[str, Found[User]] = {}
+    contexts: dict[str, Found[Context]] = {}
+
+
+def read_merged(paths: Sequence[Path]) -> Merged:
+    """All files as one, where the first to name a thing wins."""
+    merged = Merged()
+    for path in paths:
+        _merge(merged, path, _read(path))
+    return merged
+
+
+def _merge(merged: Merged, path: Path, content: _File) -> None:
+    merged.files.append(path)
+    merged.current_context = merged.current_context or content.current_context
+    for cluster in content.clusters or ():
+        merged.clusters.setdefault(cluster.name, Found(cluster.cluster or Cluster(), path))
+    for user in content.users or ():
+        merged.users.setdefault(user.name, Found(user.user or User(), path))
+    for context in content.contexts or ():
+        merged.contexts.setdefault(context.name, Found(context.context or Context(), path))
+
+
+def _read(path: Path) -> _File:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as problem:
+        raise errors.Misconfigured(f"kubeconfig {path} cannot be read: {_why(problem)}") from problem
+    try:
+        content = yaml.safe_load(text)
+    except yaml.YAMLError as problem:
+        # The library's own message quotes the line, and the line may be a token; its cause is dropped for the same reason.
+        raise errors.Misconfigured(f"kubeconfig {path} is not valid YAML{_line_of(problem)}") from None
+    try:
+        return msgspec.convert({} if content is None else content, _File, dec_hook=_hide)
+    except msgspec.ValidationError as problem:
+        raise errors.Misconfigured(f"kubeconfig {path} is not a kubeconfig: {problem}") from None
+
+
+def _hide(kind: type, value: object) -> object:
+    if kind is not Secret[Any] and not isinstance(value, str):
+        raise ValueError(f"Expected `str`, got `{type(value).__name__}`")
+    return Secret(value)
+
+
+def _line_of(problem: yaml.YAMLError) -> str:
+    mark = getattr(problem, "problem_mark", None)
+    return f" (line {mark.line + 1})" if mark is not None else ""
+
+
+def _why(problem: OSError | UnicodeDecodeError) -> str:
+    return (problem.strerror or type(problem).__name__) if isinstance(problem, OSError) else "it is not UTF-8 text"

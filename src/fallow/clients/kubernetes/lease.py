@@ -1,0 +1,243 @@
+"""Who leads: a Lease that one of several processes holds and renews.
+
+In: a Lease's name and our identity. Out: `is_leader`, to be looked at before every act; and the Lease's annotations, where a freeze
+is written. The rules are client-go's: a holder's clock is never believed; what counts is how long *we* have seen the record unchanged.
+Invariant: `is_leader` is False from the renew deadline on, also while a renewal hangs; and the deadline, counted from before the
+renewal was sent, is shorter than the time after which others may take over: at most one leads.
+"""
+
+import asyncio
+import contextlib
+import random
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+import msgspec
+
+from fallow.clients import errors
+from fallow.clients.kubernetes import api as kube
+
+T = TypeVar("T")
+
+# How often an annotation is tried again when the holder renews at the same moment.
+_ANNOTATE_TRIES = 5
+
+
+class _Spec(msgspec.Struct, frozen=True, rename="camel"):
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+    acquire_time: str | None = None
+    renew_time: str | None = None
+    lease_transitions: int | None = None
+
+
+class _Meta(msgspec.Struct, frozen=True, rename="camel"):
+    resource_version: str = ""
+    annotations: dict[str, str] | None = None
+
+
+class _Lease(msgspec.Struct, frozen=True):
+    """The parts we decide by. What we write back is the whole object as it was read, so nobody's field is lost."""
+
+    metadata: _Meta = _Meta()
+    spec: _Spec = _Spec()
+
+
+class Leadership:
+    """One candidate. Give it an Api of its own where the other one may be busy for seconds: a late renewal is a lost lease."""
+
+    def __init__(
+        self,
+        api: kube.Api,
+        *,
+        namespace: str,
+        name: str,
+        identity: str,
+        utcnow: Callable[[], datetime],
+        monotonic: Callable[[], float] = time.monotonic,
+        duration_seconds: int = 15,
+        renew_deadline_seconds: float = 10.0,
+        retry_seconds: float = 2.0,
+    ) -> None:
+        if not (0 < retry_seconds < renew_deadline_seconds < duration_seconds):
+            raise ValueError("a lease needs retry < renew deadline < duration")
+        if not identity:
+            raise ValueError("a candidate needs an identity")
+        self.annotations: dict[str, str] = {}
+        self.problem: errors.ClientError | None = None  # why the last try failed, if not because somebody else leads
+        self.holder: str | None = None  # as last seen
+        self._api = api
+        self._namespace, self._name, self._identity = namespace, name, identity
+        self._utcnow, self._monotonic = utcnow, monotonic
+        self._duration, self._deadline, self._retry = duration_seconds, renew_deadline_seconds, retry_seconds
+        self._seen: dict[str, Any] | None = None  # the Lease as last read or written
+        self._record: _Spec | None = None
+        self._record_since = 0.0
+        self._led_until: float | None = None
+
+    @property
+    def is_leader(self) -> bool:
+        return self._led_until is not None and self._monotonic() < self._led_until
+
+    async def acquire(self, timeout: float | None) -> bool:
+        """Try until we lead, or until `timeout` seconds are over (None: for ever)."""
+        end = None if timeout is None else self._monotonic() + timeout
+        while True:
+            await self._try(end)
+            if self.is_leader:
+                return True
+            pause = self._pause()
+            if end is not None and self._monotonic() + pause >= end:
+                return False
+            await asyncio.sleep(pause)
+
+    async def run(self) -> None:
+        """Acquire, renew, acquire again when lost, until cancelled. Look at `is_leader`."""
+        while True:
+            await self._try(None)
+            await asyncio.sleep(self._pause())
+
+    async def release(self) -> None:
+        """Let the next one in without waiting; stop `run` first. If it cannot be told, the lease simply runs out."""
+        if not self.is_leader or self._seen is None:
+            return
+        self._led_until = None
+        now = _micro(self._utcnow())
+        transitions = self._record.lease_transitions if self._record else 0
+        spec = {"holderIdentity": "", "leaseDurationSeconds": 1, "acquireTime": now, "renewTime": now, "leaseTransitions": transitions or 0}
+        try:
+            await self._bounded(self._replace(spec))
+        except errors.ClientError as problem:
+            self.problem = problem
+
+    async def read(self) -> None:
+        """Only look: who holds it, and what is written on it. A Lease that is not there says nothing."""
+        with contextlib.suppress(errors.NotFound):
+            self._look(await self._api.get(kube.LEASES, self._namespace, self._name))
+
+    async def annotate(self, changes: Mapping[str, str | None]) -> None:
+        """Set annotations on the Lease, or remove those that are None; who holds it does not change."""
+        for turn in range(1, _ANNOTATE_TRIES):
+            try:
+                await self._annotate_once(changes)
+            except errors.Conflict:
+                await asyncio.sleep(random.uniform(0.05, 0.2) * turn)
+            else:
+                return
+        await self._annotate_once(changes)
+
+    def _pause(self) -> float:
+        return self._retry * random.uniform(1.0, 1.2)
+
+    async def _try(self, end: float | None) -> None:
+        """Acquire or renew once; never raises what the wire does wrong."""
+        try:
+            await self._bounded(self._acquire_or_renew(), None if end is None else end - self._monotonic())
+            self.problem = None
+        except errors.Conflict:
+            self.problem = None  # somebody was quicker: the next look shows who
+            self._seen = None
+        except errors.ClientError as problem:
+            self.problem = problem
+
+    async def _bounded(self, work: Awaitable[T], most: float | None = None) -> T:
+        """Half the renew deadline for a try, so that a hung one leaves time for another."""
+        seconds = self._deadline / 2 if most is None else max(0.0, min(self._deadline / 2, most))
+        try:
+            async with asyncio.timeout(seconds):
+                return await work
+        except TimeoutError:
+            raise errors.Unreachable(f"lease {self._namespace}/{self._name}: no answer in {seconds:.1f} s") from None
+
+    async def _acquire_or_renew(self) -> None:
+        began = self._monotonic()
+        if self.is_leader and self._seen is not None:
+            try:
+                await self._take(began)  # nobody touched it since: one request instead of two
+                return
+            except errors.Conflict:
+                pass
+        try:
+            self._look(await self._api.get(kube.LEASES, self._namespace, self._name))
+        except errors.NotFound:
+            await self._create(began)
+            return
+        if self._may_take():
+            await self._take(began)
+
+    def _look(self, lease: dict[str, Any]) -> None:
+        """Take in a Lease from the server; note since when, by our clock, its record is what it is."""
+        try:
+            read = msgspec.convert(lease, _Lease)
+        except msgspec.ValidationError as problem:
+            raise errors.BadAnswer(f"lease {self._namespace}/{self._name} cannot be read: {problem}") from None
+        self._seen = lease
+        self.annotations = read.metadata.annotations or {}
+        self.holder = read.spec.holder_identity or None
+        if read.spec != self._record:
+            self._record, self._record_since = read.spec, self._monotonic()
+        if self.holder != self._identity:
+            self._led_until = None
+
+    def _may_take(self) -> bool:
+        if self.holder is None or self.holder == self._identity or self._record is None:
+            return True
+        lasts = self._record.lease_duration_seconds or self._duration
+        return self._monotonic() >= self._record_since + lasts
+
+    async def _take(self, began: float) -> None:
+        is_ours = self.holder == self._identity
+        record = self._record or _Spec()
+        now = _micro(self._utcnow())
+        spec = {
+            "holderIdentity": self._identity,
+            "leaseDurationSeconds": self._duration,
+            "acquireTime": (is_ours and record.acquire_time) or now,
+            "renewTime": now,
+            "leaseTransitions": (record.lease_transitions or 0) + (0 if is_ours else 1),
+        }
+        await self._replace(spec)
+        self._led_until = began + self._deadline
+
+    async def _replace(self, spec: dict[str, Any]) -> None:
+        seen = self._seen or {}
+        body = {**seen, "spec": {**(seen.get("spec") or {}), **spec}}
+        self._look(await self._api.replace(kube.LEASES, self._namespace, self._name, body))
+
+    async def _create(self, began: float) -> None:
+        now = _micro(self._utcnow())
+        spec = {
+            "holderIdentity": self._identity,
+            "leaseDurationSeconds": self._duration,
+            "acquireTime": now,
+            "renewTime": now,
+            "leaseTransitions": 0,
+        }
+        self._look(await self._api.create(kube.LEASES, self._namespace, self._body({}, spec)))
+        self._led_until = began + self._deadline
+
+    def _body(self, annotations: Mapping[str, str], spec: Mapping[str, Any]) -> dict[str, Any]:
+        metadata = {"name": self._name, "namespace": self._namespace, "annotations": dict(annotations)}
+        return {"apiVersion": kube.LEASES.api_version, "kind": kube.LEASES.kind, "metadata": metadata, "spec": dict(spec)}
+
+    async def _annotate_once(self, changes: Mapping[str, str | None]) -> None:
+        # Read and replace, guarded by the resource version, because the role we ask for has update but not patch on leases.
+        try:
+            lease = await self._api.get(kube.LEASES, self._namespace, self._name)
+        except errors.NotFound:
+            fresh = self._body({key: value for key, value in changes.items() if value is not None}, {})
+            written = await self._api.create(kube.LEASES, self._namespace, fresh)
+        else:
+            metadata = lease.get("metadata") or {}
+            merged = {**(metadata.get("annotations") or {}), **changes}
+            annotations = {key: value for key, value in merged.items() if value is not None}
+            body = {**lease, "metadata": {**metadata, "annotations": annotations}}
+            written = await self._api.replace(kube.LEASES, self._namespace, self._name, body)
+        self.annotations = (written.get("metadata") or {}).get("annotations") or {}
+
+
+def _micro(moment: datetime) -> str:
+    """Kubernetes' MicroTime: UTC with exactly six digits."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

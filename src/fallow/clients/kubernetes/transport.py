@@ -1,0 +1,246 @@
+"""One exchange with the API server: TLS, credentials, headers, proxy; and what went wrong, in our words.
+
+In: method, path, body. Out: the answer's body, or a stream of its chunks, or `Failed` carrying the ClientError to raise, whether
+the request may have been carried out, and how long the server asked us to wait.
+Invariant: a request is put on the wire once; only a 401, which carries nothing out, is repeated, once, with renewed credentials.
+"""
+
+import ssl
+from collections.abc import AsyncGenerator, Mapping
+from types import TracebackType
+from typing import Self
+from urllib import parse
+
+import aiohttp
+import msgspec
+import multidict
+import yarl
+
+from fallow.clients import errors
+from fallow.clients.kubernetes import config, credentials, tls
+
+
+class Failed(Exception):
+    """An exchange that did not succeed. `problem` is what callers of this package see."""
+
+    def __init__(self, problem: errors.ClientError, *, is_undone: bool, retry_after: float | None = None) -> None:
+        super().__init__(str(problem))
+        self.problem = problem
+        self.is_undone = is_undone  # True: certainly not carried out
+        self.retry_after = retry_after
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    method: str
+    path: str
+    params: Mapping[str, str] = {}
+    body: bytes | None = None
+    content_type: str = "application/json"
+    accept: str = "application/json"
+    timeout: float  # for the whole exchange
+    silence: float | None = None  # for one stretch without a byte
+
+    def describe(self) -> str:
+        return f"{self.method} {self.path}"
+
+
+class _Cause(msgspec.Struct, frozen=True):
+    reason: str | None = None
+    message: str | None = None
+    field: str | None = None
+
+
+class _Details(msgspec.Struct, frozen=True):
+    causes: list[_Cause] | None = None
+
+
+class Status(msgspec.Struct, frozen=True):
+    """The body of a refusal, and the object of an ERROR event."""
+
+    kind: str = ""
+    code: int | None = None
+    message: str | None = None
+    reason: str | None = None
+    details: _Details | None = None
+
+    def to_error(self, status: int) -> errors.Rejected:
+        causes = self.details.causes if self.details and self.details.causes else ()
+        pairs = [(cause.field or cause.reason or "", cause.message or "") for cause in causes]
+        return errors.rejection(status, self.message or self.reason or f"HTTP {status}", reason=self.reason or "", causes=pairs)
+
+
+_STATUS = msgspec.json.Decoder(Status)
+
+
+class _ConnectionLost(aiohttp.ClientError):
+    """Stands for a broken connection where the library would otherwise send the request again by itself."""
+
+
+async def _send_once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+    """The library repeats a PUT or DELETE whose connection broke, though it may have been carried out: hide that from it."""
+    try:
+        return await handler(request)
+    except aiohttp.ClientConnectorError:
+        raise
+    except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as problem:
+        raise _ConnectionLost(str(problem) or "the connection was closed") from problem
+
+
+class Wire:
+    """The connections to one API server. `sent` counts every request put on the wire."""
+
+    def __init__(self, access: config.Access, *, user_agent: str) -> None:
+        self.sent = 0
+        self._access = access
+        self._user_agent = user_agent
+        self._credentials = credentials.Credentials(access)
+        self._session: aiohttp.ClientSession | None = None
+        self._tls: ssl.SSLContext | None = None
+        self._tls_basis: object = None
+
+    async def __aenter__(self) -> Self:
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0),  # how many at once is the Api's business
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=True,
+            middlewares=(_send_once,),
+        )
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    async def fetch(self, request: Request) -> bytes:
+        """The body of a good answer."""
+        response = await self._open(request)
+        try:
+            return await response.read()
+        except (aiohttp.ClientError, TimeoutError, OSError) as problem:
+            raise self._translate(problem, request) from problem
+        finally:
+            response.release()
+
+    async def stream(self, request: Request) -> aiohttp.ClientResponse:
+        """A good answer whose body is still to come: read it with `chunks`, and close it."""
+        return await self._open(request)
+
+    async def chunks(self, request: Request, response: aiohttp.ClientResponse) -> AsyncGenerator[bytes, None]:
+        """The body as it comes, until the server ends it."""
+        try:
+            async for chunk in response.content.iter_any():
+                yield chunk
+        except (aiohttp.ClientError, TimeoutError, OSError) as problem:
+            raise self._translate(problem, request) from problem
+
+    async def _open(self, request: Request) -> aiohttp.ClientResponse:
+        try:
+            response, used = await self._start(request)
+            if response.status == 401 and self._credentials.invalidate(used):
+                response.release()
+                response, _ = await self._start(request)
+            if response.status < 300:
+                return response
+            raise await self._refusal(request, response)
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as problem:
+            raise self._translate(problem, request) from problem
+        except errors.Misconfigured as problem:
+            raise Failed(problem, is_undone=True) from problem
+
+    async def _start(self, request: Request) -> tuple[aiohttp.ClientResponse, str | None]:
+        if self._session is None:
+            raise RuntimeError("use the Api as an async context manager")
+        authorization = await self._credentials.authorization()
+        context = await self._context()
+        self.sent += 1
+        response = await self._session.request(
+            request.method,
+            self._url(request),
+            data=request.body,
+            headers=self._headers(request, authorization),
+            ssl=context if context is not None else True,
+            server_hostname=self._access.tls_server_name if context is not None else None,
+            proxy=self._access.proxy.reveal() if self._access.proxy else None,
+            timeout=aiohttp.ClientTimeout(total=request.timeout, sock_read=request.silence),
+            allow_redirects=False,
+        )
+        return response, authorization.removeprefix("Bearer ") if authorization else None
+
+    def _url(self, request: Request) -> yarl.URL:
+        query = f"?{parse.urlencode(request.params)}" if request.params else ""
+        return yarl.URL(f"{self._access.server}{request.path}{query}", encoded=True)
+
+    def _headers(self, request: Request, authorization: str | None) -> multidict.CIMultiDict[str]:
+        headers = multidict.CIMultiDict(self._access.impersonation)
+        headers["User-Agent"] = self._user_agent
+        headers["Accept"] = request.accept
+        headers["Accept-Encoding"] = "identity"  # inside a cluster, unpacking costs more than the bytes it saves
+        if request.body is not None:
+            headers["Content-Type"] = request.content_type
+        if authorization is not None:
+            headers["Authorization"] = authorization
+        return headers
+
+    async def _context(self) -> ssl.SSLContext | None:
+        """The TLS context, built anew when a file or the plugin's certificate has changed."""
+        access = self._access
+        if not access.server.startswith("https://"):
+            return None
+        given = await self._credentials.certificate()
+        files = (access.ca, access.client_certificate, access.client_key)
+        basis = (given, *(pem.stamp() for pem in files if pem))
+        if basis != self._tls_basis:
+            try:
+                self._tls = self._build_context(given)
+                self._tls_basis = basis
+            except errors.Misconfigured:
+                if self._tls is None:  # else the files are just being replaced: what was good a moment ago still is
+                    raise
+        return self._tls
+
+    def _build_context(self, given: tuple[bytes, bytes] | None) -> ssl.SSLContext:
+        access = self._access
+        if given is None and access.client_certificate and access.client_key:
+            given = (access.client_certificate.read(), access.client_key.read())
+        return tls.build_context(access.ca.read() if access.ca else None, verify=access.verify, certificate=given)
+
+    async def _refusal(self, request: Request, response: aiohttp.ClientResponse) -> Failed:
+        try:
+            body = await response.content.read(1_000_000)
+        finally:
+            response.close()
+        # Whatever the answer, 429 and the other 4xx carry nothing out; behind a 5xx the work may have been done.
+        problem = read_refusal(request, response.status, body)
+        return Failed(problem, is_undone=response.status < 500, retry_after=_seconds(response.headers.get("Retry-After")))
+
+    def _translate(self, problem: Exception, request: Request) -> Failed:
+        what = f"{request.describe()} at {self._access.server}"
+        if isinstance(problem, aiohttp.ClientSSLError):
+            why = str(getattr(problem, "certificate_error", None) or getattr(problem, "os_error", None) or "refused")
+            return Failed(errors.Unreachable(f"{what}: TLS failed: {why}"), is_undone=True, retry_after=float("inf"))
+        if isinstance(problem, aiohttp.ClientHttpProxyError):
+            return Failed(errors.Unreachable(f"{what}: the proxy answered {problem.status}"), is_undone=True)
+        if isinstance(problem, aiohttp.ClientConnectorError):
+            why = problem.os_error.strerror or type(problem.os_error).__name__
+            return Failed(errors.Unreachable(f"{what}: no connection: {why}"), is_undone=True)
+        if isinstance(problem, aiohttp.ConnectionTimeoutError):
+            return Failed(errors.Unreachable(f"{what}: no connection in time"), is_undone=True)
+        if isinstance(problem, TimeoutError):
+            return Failed(errors.Unreachable(f"{what}: no answer in {request.timeout:g} s"), is_undone=False)
+        return Failed(errors.Unreachable(f"{what}: the connection broke ({type(problem).__name__})"), is_undone=False)
+
+
+def read_refusal(request: Request, status: int, body: bytes) -> errors.Rejected:
+    """The server's own words where it is a Kubernetes server's, else ours."""
+    try:
+        answer = _STATUS.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        answer = Status()
+    if answer.kind == "Status":
+        return answer.to_error(status)
+    return errors.rejection(status, f"{request.describe()} was answered with HTTP {status} and no explanation")
+
+
+def _seconds(header: str | None) -> float | None:
+    """Kubernetes gives whole seconds; a date, which the standard allows, is treated as not given."""
+    return float(header) if header is not None and header.strip().isdecimal() else None

@@ -1,0 +1,45 @@
+"""What kind of work a workload does: training, inference, notebook or batch.
+
+In: the workload, its pods, its namespace. Out: the class and the source that told it.
+The first source that answers wins: what people wrote, the kind of the owner, the size of what it asks for, else batch.
+The snapshot carries neither images nor history, so these two sources of the specification are left to who has them.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from fallow import names
+from fallow.model import cluster
+
+_CLASSES: Final = {
+    "training": "training", "inference": "inference", "notebook": "notebook", "batch": "batch",
+    "serving": "inference", "development": "notebook", "dev": "notebook",
+}
+_BY_OWNER: Final = {
+    ("kubeflow.org", "Notebook"): "notebook", ("kubeflow.org", "Workspace"): "notebook",
+    ("serving.kserve.io", "InferenceService"): "inference", ("serving.kserve.io", "LLMInferenceService"): "inference",
+    ("apps.nvidia.com", "NIMService"): "inference", ("serving.knative.dev", "Service"): "inference", ("ray.io", "RayService"): "inference",
+    ("kubeflow.org", "PyTorchJob"): "training", ("kubeflow.org", "TFJob"): "training", ("kubeflow.org", "MPIJob"): "training",
+    ("kubeflow.org", "XGBoostJob"): "training", ("kubeflow.org", "JAXJob"): "training",
+    ("trainer.kubeflow.org", "TrainJob"): "training", ("jobset.x-k8s.io", "JobSet"): "training", ("ray.io", "RayJob"): "batch",
+}
+
+
+def classify(workload: cluster.Workload, pods: Iterable[cluster.Pod], namespace: cluster.Namespace | None) -> tuple[str, str]:
+    """(class, source)."""
+    pods = tuple(pods)
+    spoken = [*(one for pod in pods for one in (pod.labels, pod.annotations)), workload.labels, workload.annotations]
+    if namespace is not None:
+        spoken += [namespace.labels, namespace.annotations]
+    if found := next(filter(None, map(_read_class, spoken)), None):
+        return found, "label"
+    if found := _BY_OWNER.get((workload.ref.group, workload.ref.kind)):
+        return found, "owner"
+    if any((pod.gpu_count or 0) > 1 for pod in pods):
+        return "training", "resources"
+    return "batch", "default"
+
+
+def _read_class(said: Mapping[str, str]) -> str | None:
+    """Our key wins over its alias; a word we do not know says nothing."""
+    return _CLASSES.get(said.get(names.WORKLOAD_TYPE) or said.get(names.WORKLOAD_TYPE_ALIAS) or "")

@@ -1,0 +1,117 @@
+"""Does anybody wait for the GPUs of an idle workload? Asked only where a rule pauses under pressure only.
+
+In: the snapshot, now. Out: a Queue of what waiting pods ask for; each pause that is granted takes its GPUs off the queue, so that no more
+is freed than is waited for. What is already on its way out is taken off first.
+Only what surely helps counts: the same resource, on a node that the waiting pod's selector and affinity accept.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from fallow.model import cluster, kinds, units
+from fallow.model.units import Instant
+
+PATIENCE: Final = 60.0  # a pod that waits less may just be waiting for the scheduler
+
+
+class _Want(msgspec.Struct):
+    pod: cluster.Pod
+    left: dict[str, int]
+
+
+class Queue:
+    """What is asked for and not yet on its way."""
+
+    def __init__(self, snapshot: cluster.Snapshot, now: Instant) -> None:
+        self._snapshot = snapshot
+        self._wants = [_Want(pod, dict(pod.resources)) for pod in snapshot.pods if _waits(pod, now)]
+        for pod in self._leaving():
+            self._take(pod)
+
+    @property
+    def gpus(self) -> int:
+        """GPUs that are still waited for."""
+        return sum(count for want in self._wants for count in want.left.values())
+
+    def serve(self, workload: cluster.Workload) -> bool:
+        """Would pausing it give somebody a GPU? If so, its GPUs are spoken for."""
+        pods = (self._snapshot.pods[index] for index in workload.pods)
+        return sum(self._take(pod) for pod in pods if not pod.terminating) > 0
+
+    def _leaving(self) -> Iterable[cluster.Pod]:
+        for workload in self._snapshot.workloads if self._wants else ():
+            kind = kinds.of(workload)
+            is_paused = kind is not None and kinds.is_paused(kind, workload)
+            for index in workload.pods:
+                pod = self._snapshot.pods[index]
+                if pod.node and (is_paused or pod.terminating):
+                    yield pod
+
+    def _take(self, pod: cluster.Pod) -> bool:
+        node, has_helped = self._snapshot.nodes.get(pod.node), False
+        for resource, count in pod.resources.items() if node else ():
+            for want in self._wants:
+                if count and want.left.get(resource) and _accepts(want.pod, node):
+                    used = min(count, want.left[resource])
+                    want.left[resource] -= used
+                    count -= used
+                    has_helped = True
+        return has_helped
+
+
+def _waits(pod: cluster.Pod, now: Instant) -> bool:
+    since = pod.unschedulable_since
+    return not pod.node and not pod.terminating and since is not None and now - since >= PATIENCE and bool(pod.resources)
+
+
+def why_not(workload: cluster.Workload) -> str:
+    return f"no pod waits for the GPUs of {workload.ref.short} for {units.humane(PATIENCE)} or longer"
+
+
+# ---- node selectors and affinity, as Kubernetes reads them ------------------------------------------------------------------
+
+
+def _accepts(pod: cluster.Pod, node: cluster.Node | None) -> bool:
+    if node is None or any(node.labels.get(key) != value for key, value in pod.node_selector.items()):
+        return False
+    if pod.affinity is None:
+        return True
+    return isinstance(pod.affinity, list) and any(_term_holds(term, node) for term in pod.affinity)
+
+
+def _term_holds(term: Any, node: cluster.Node) -> bool:
+    """All its expressions; an empty term accepts nothing."""
+    if not isinstance(term, Mapping):
+        return False
+    by_label, by_field = term.get("matchExpressions") or [], term.get("matchFields") or []
+    if not by_label and not by_field:
+        return False
+    fields = {"metadata.name": node.name}
+    return all(_holds(one, node.labels) for one in by_label) and all(_holds(one, fields) for one in by_field)
+
+
+def _holds(expression: Any, labels: Mapping[str, str]) -> bool:
+    if not isinstance(expression, Mapping):
+        return False
+    value, values = labels.get(expression.get("key", "")), expression.get("values") or []
+    match expression.get("operator"):
+        case "In":
+            return value in values
+        case "NotIn":
+            return value not in values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case "Gt":
+            return _is_whole(value, values) and int(str(value)) > int(values[0])
+        case "Lt":
+            return _is_whole(value, values) and int(str(value)) < int(values[0])
+        case _:
+            return False
+
+
+def _is_whole(value: str | None, values: list[str]) -> bool:
+    return value is not None and len(values) == 1 and value.isdecimal() and str(values[0]).isdecimal()

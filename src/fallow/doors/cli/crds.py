@@ -1,0 +1,13 @@
+"""`fallow crds`: the CustomResourceDefinitions, made from the model, ready for `kubectl apply -f -`."""
+
+import click
+
+from fallow.doors.cli import main, show
+from fallow.model import policy_crd
+
+
+@click.command("crds", context_settings=main.CONTEXT)
+@click.option("-o", "--output", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True, help="How to show it.")
+def crds(output: str) -> None:
+    """Print the CustomResourceDefinitions: fallow crds | kubectl apply -f -"""
+    show.data(policy_crd.crd(), output)

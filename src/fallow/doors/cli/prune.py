@@ -1,0 +1,75 @@
+"""`gpu-pruner`, `fallow prune` and `fallow run`: one look, or the daemon with its listener, its Lease and its signals."""
+
+import asyncio
+import contextlib
+import logging
+import signal
+import sys
+import time
+from typing import Any
+
+from fallow import controller, settings, telemetry
+from fallow.clients import errors
+from fallow.doors.api import app
+from fallow.doors.cli import main
+
+log = logging.getLogger("fallow")
+
+
+def start(told: settings.Settings) -> int:
+    """Runs what was asked for; the exit code."""
+    telemetry.set_up_logs(told.log_format, told.log_level)
+    try:
+        return asyncio.run(_watch(told) if told.loop.daemon else _look_once(told))
+    except (settings.UsageError, errors.Misconfigured) as problem:
+        log.error("%s", problem)
+        return main.EXIT_USAGE
+    except errors.ClientError as problem:
+        log.error("no decision: %s", problem)
+        return main.EXIT_NO_DECISION
+
+
+async def _look_once(told: settings.Settings) -> int:
+    async with controller.assemble(told, time.time) as story:
+        return await story.run_once()
+
+
+async def _watch(told: settings.Settings) -> int:
+    """The daemon. Whatever task ends unexpectedly ends the process: half a daemon would look alive and do nothing."""
+    address = told.loop.metrics_address
+    listener = app.open_listener(address) if address else None
+    with contextlib.ExitStack() as stack:
+        if listener is not None:
+            stack.enter_context(contextlib.closing(listener))
+        async with controller.assemble(told, time.time) as story:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                asyncio.get_running_loop().add_signal_handler(number, story.stop)
+            async with asyncio.TaskGroup() as tasks:
+                server = app.Server(app.make_app(story.health, story.metrics, time.time))
+                if listener is not None:
+                    tasks.create_task(server.serve([listener]))
+                watching = [tasks.create_task(task) for task in story.background()]
+                code = await story.run()
+                server.should_exit = True
+                for task in watching:
+                    task.cancel()
+            return code
+
+
+def _run(**given: Any) -> None:
+    sys.exit(start(main.read_settings({**given, "daemon_mode": True})))
+
+
+def _prune(**given: Any) -> None:
+    sys.exit(start(main.read_settings(given)))
+
+
+run = main.FlagCommand(
+    "run", callback=_run, params=[*main.flag_options(without=["--daemon-mode"]), *main.later_options()], context_settings=main.CONTEXT,
+    help="Keep watching a cluster: look every --check-interval seconds, say what is idle, and with --run-mode scale-down pause it."
+    "\n\nServes /metrics, /healthz and /readyz at --metrics-addr. Several replicas may run; the holder of the Lease acts.",
+)
+prune = main.FlagCommand(
+    "prune", callback=_prune, params=[*main.flag_options(), *main.later_options()], context_settings=main.CONTEXT,
+    help="The same as gpu-pruner: look once (or with -d keep looking) and say, or do, what is to be done.",
+)

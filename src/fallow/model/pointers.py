@@ -1,0 +1,117 @@
+"""JSON Pointers into Kubernetes objects: read, prune, and turn `pointer -> value` into a JSON merge patch.
+
+In: objects as plain dicts and lists, pointers such as `/spec/replicas` or `/metadata/annotations/a.b~1c`.
+Out: new objects; nothing is changed in place.
+Kubernetes drops nulls, so a null and an absent member are the same thing here: None. A pointer may cross a list by index; a merge patch
+can only replace a list as a whole, so `merge_patch` takes the rest of the list from the object as it is now.
+"""
+
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import Any
+
+
+@lru_cache(maxsize=4096)
+def parts(pointer: str) -> tuple[str, ...]:
+    """`/metadata/annotations/a~1b` -> ("metadata", "annotations", "a/b")."""
+    if not pointer.startswith("/"):
+        raise ValueError(f"{pointer!r} is not a JSON pointer: it must begin with /")
+    return tuple(part.replace("~1", "/").replace("~0", "~") for part in pointer[1:].split("/"))
+
+
+def join(path: Iterable[str]) -> str:
+    return "".join("/" + part.replace("~", "~0").replace("/", "~1") for part in path)
+
+
+def annotation(name: str) -> str:
+    """The pointer of an object's own annotation."""
+    return join(("metadata", "annotations", name))
+
+
+def read(body: Any, pointer: str) -> Any:
+    """The value there; None when it, or anything above it, is absent."""
+    value = body
+    for part in parts(pointer):
+        value = _step(value, part)
+        if value is None:
+            return None
+    return value
+
+
+def _step(value: Any, part: str) -> Any:
+    if isinstance(value, Mapping):
+        return value.get(part)
+    if isinstance(value, list) and part.isdigit() and int(part) < len(value):
+        return value[int(part)]
+    return None
+
+
+def highest_absent(body: Any, pointer: str) -> str:
+    """The topmost pointer on the way whose value is absent, at least two steps deep (no object lacks its spec); `pointer` if none is."""
+    path = parts(pointer)
+    for depth in range(2, len(path)):
+        if read(body, join(path[:depth])) is None:
+            return join(path[:depth])
+    return pointer
+
+
+def prune(body: Mapping[str, Any], pointers: Iterable[str]) -> dict[str, Any]:
+    """Only the subtrees the pointers name. Parents that exist stay, if need be empty: an absent parent must remain distinguishable."""
+    kept: dict[str, Any] = {}
+    for pointer in pointers:
+        _copy(body, kept, parts(pointer))
+    return kept
+
+
+def _copy(source: Mapping[str, Any], kept: dict[str, Any], path: tuple[str, ...]) -> None:
+    for depth, part in enumerate(path):
+        value = source.get(part)
+        if value is None:
+            return
+        if depth == len(path) - 1 or not isinstance(value, Mapping):
+            kept[part] = value
+            return
+        source, kept = value, kept.setdefault(part, {})
+
+
+def replace(body: Any, path: tuple[str, ...], value: Any) -> Any:
+    """A copy of `body` with `value` at `path`; None removes the member, as a null inside a list would otherwise stay one."""
+    if not path:
+        return value
+    if isinstance(body, list):
+        index = int(path[0])
+        return [replace(item, path[1:], value) if at == index else item for at, item in enumerate(body)]
+    members = dict(body) if isinstance(body, Mapping) else {}
+    members[path[0]] = replace(members.get(path[0]), path[1:], value)
+    return {name: member for name, member in members.items() if member is not None}
+
+
+def merge_patch(body: Any, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The merge patch that writes `fields` (None removes) on an object that now is `body`."""
+    patch: dict[str, Any] = {}
+    for pointer, value in fields.items():
+        _write(patch, body, parts(pointer), value)
+    return patch
+
+
+def _write(patch: dict[str, Any], body: Any, path: tuple[str, ...], value: Any) -> None:
+    for depth, part in enumerate(path[:-1]):
+        body = _step(body, part)
+        if isinstance(body, list):
+            patch[part] = replace(patch.get(part, body), path[depth + 1 :], value)
+            return
+        patch = patch.setdefault(part, {})
+    patch[path[-1]] = value
+
+
+def apply_merge_patch(body: Any, patch: Any) -> Any:
+    """RFC 7386, to foresee what the server will make of a patch."""
+    if not isinstance(patch, Mapping):
+        return patch
+    merged = dict(body) if isinstance(body, Mapping) else {}
+    for name, value in patch.items():
+        if value is None:
+            merged.pop(name, None)
+        else:
+            merged[name] = apply_merge_patch(merged.get(name), value)
+    return merged

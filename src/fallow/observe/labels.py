@@ -1,0 +1,158 @@
+"""Whose series is it? The labels of a series, in any of the dialects in use, read into facts once and remembered.
+
+In: the label set as the server wrote it (raw JSON bytes; the same series is the same bytes in every query and cycle). Out: a small
+number for it, and its `Facts`. A cycle that meets only known series does one dictionary look-up per series and nothing else.
+Invariant: a label that is missing never drops a series; it only leaves a fact unknown ("").
+"""
+
+import sys
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+
+_POD_LABELS = ("workload_pod", "exported_pod", "pod", "pod_name")
+_NAMESPACE_LABELS = ("workload_namespace", "exported_namespace", "namespace", "pod_namespace")
+_NODE_LABELS = ("Hostname", "hostname", "node", "kubernetes_node")
+_UUID_LABELS = ("UUID", "uuid", "device_uuid")  # the last is HAMi's
+_INDEX_LABELS = ("gpu", "device")
+_INSTANCE_LABELS = ("GPU_I_ID", "gi", "dra_mig_device_uuid")
+_MODEL_LABELS = ("modelName", "model")
+_SURE_POD_LABELS = frozenset({"workload_pod", "exported_pod"})  # plain `pod` may be the exporter itself
+
+
+class Dialect(msgspec.Struct, frozen=True):
+    """Which labels say whose a series is. `sure` = the pod label always names a workload, never the exporter."""
+
+    pod: tuple[str, ...]
+    namespace: tuple[str, ...]
+    sure: bool
+    of_gpus: bool = True
+
+    @property
+    def by(self) -> str:
+        """The L of `max by (L)`: everything that is read here. Containers are left out: nothing is told per container."""
+        names = [*self.pod, *self.namespace]
+        if self.of_gpus:
+            names += [*_NODE_LABELS, *_UUID_LABELS, *_INDEX_LABELS, *_INSTANCE_LABELS, "GPU_I_PROFILE", *_MODEL_LABELS, "job", "instance"]
+        return ",".join(names)
+
+
+def foreign(honor_labels: bool) -> Dialect:
+    """DCGM's exporter, HAMi and others whose labels Prometheus may have renamed to `exported_*`."""
+    if honor_labels:
+        return Dialect(("pod",), ("namespace",), sure=True)
+    return Dialect(_POD_LABELS, _NAMESPACE_LABELS, sure=False)
+
+
+def serving(honor_labels: bool) -> Dialect:
+    """Model servers, which speak of their own pod and of no GPU."""
+    return msgspec.structs.replace(foreign(honor_labels), of_gpus=False)
+
+
+OWN = Dialect(("workload_pod",), ("workload_namespace",), sure=True)  # gpu_idle_*: `pod` is the exporter's
+TARGETS = Dialect((), (), sure=True, of_gpus=False)  # `up`: only job and instance are read
+
+
+class Facts(msgspec.Struct, frozen=True, gc=False):
+    """What the labels of one series say."""
+
+    namespace: str
+    pod: str
+    sure: bool  # the pod label is one that only workloads have
+    nodes: tuple[str, ...]  # every node label there is, in lower case
+    host: str  # the scrape target without its port, in lower case: sometimes the node's address
+    uuid: str
+    spot: str  # node/index; "" when either is missing
+    instance: str  # MIG instance
+    mig: bool
+    model: str
+    job: str
+    target: str
+
+
+class Book:
+    """Numbers for series of one dialect: the same label set always has the same number, and `facts[number]` tells what it says.
+
+    Books that write into the same list of facts never give the same number to two series.
+    """
+
+    def __init__(self, dialect: Dialect, facts: list[Facts]) -> None:
+        self.dialect = dialect
+        self.facts = facts
+        self.pod_labels: set[str] = set()  # the forms met so far
+        self.uuid_labels: set[str] = set()
+        self._numbers: dict[bytes, int] = {}
+
+    def number(self, metrics: Sequence[msgspec.Raw]) -> list[int]:
+        find = self._numbers.get
+        found = [find(bytes(metric)) for metric in metrics]
+        return [self._add(bytes(metrics[place])) if number is None else number for place, number in enumerate(found)]
+
+    def _add(self, raw: bytes) -> int:
+        number = self._numbers[raw] = len(self.facts)
+        self.facts.append(self._read(_DECODER.decode(raw)))
+        return number
+
+    def _read(self, labels: dict[str, str]) -> Facts:
+        pod_label, pod = _first(labels, self.dialect.pod)
+        uuid_label, uuid = _first(labels, _UUID_LABELS)
+        self.pod_labels.update(filter(None, (pod_label,)))
+        self.uuid_labels.update(filter(None, (uuid_label,)))
+        nodes = tuple(sys.intern(labels[name].lower()) for name in _NODE_LABELS if labels.get(name))
+        target = labels.get("instance", "")
+        host = sys.intern(_without_port(target).lower())
+        index = _first(labels, _INDEX_LABELS)[1].removeprefix("nvidia")
+        node = nodes[0] if nodes else host
+        instance = _first(labels, _INSTANCE_LABELS)[1]
+        return Facts(
+            namespace=sys.intern(_first(labels, self.dialect.namespace)[1]),
+            pod=pod,
+            sure=self.dialect.sure or pod_label in _SURE_POD_LABELS,
+            nodes=nodes,
+            host=host,
+            uuid=uuid,
+            spot=f"{node}/{index}" if node and index else "",
+            instance=instance,
+            mig=bool(instance or labels.get("GPU_I_PROFILE")) or uuid.startswith("MIG-"),
+            model=sys.intern(_first(labels, _MODEL_LABELS)[1]),
+            job=sys.intern(labels.get("job", "")),
+            target=sys.intern(target),
+        )
+
+
+class Jobs:
+    """The job of each series, as a column of small numbers."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self.of_series = np.zeros(0, dtype=np.int64)
+        self._numbers: dict[str, int] = {}
+
+    def catch_up(self, facts: Sequence[Facts]) -> None:
+        new = [self._number(one.job) for one in facts[len(self.of_series) :]]
+        self.of_series = np.concatenate([self.of_series, np.array(new, dtype=np.int64)])
+
+    def _number(self, job: str) -> int:
+        number = self._numbers.setdefault(job, len(self.names))
+        if number == len(self.names):
+            self.names.append(job)
+        return number
+
+
+_DECODER = msgspec.json.Decoder(dict[str, str])
+
+
+def _first(labels: dict[str, str], names: Sequence[str]) -> tuple[str, str]:
+    """The first label that says something, and what it says."""
+    for name in names:
+        if value := labels.get(name):
+            return name, value
+    return "", ""
+
+
+def _without_port(target: str) -> str:
+    if target.startswith("["):
+        return target[1:].partition("]")[0]
+    host, colon, port = target.rpartition(":")
+    return host if colon and port.isdigit() and ":" not in host else target

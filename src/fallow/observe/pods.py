@@ -1,0 +1,214 @@
+"""Pods in the API server's words, and what is remembered of the few that hold GPUs.
+
+In: `PodItem`s, which name only what is read. Out: cluster.Pod, or None for a pod that asks for no GPU: it is forgotten at once, and
+with it nine tenths of a cluster. A pod with ResourceClaims is kept until the claims tell whether they are about GPUs.
+Invariant: a count that cannot be read is not known (`claimed` None), never 0 and never 1.
+"""
+
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from fallow import names
+from fallow.clients.kubernetes import api as kube
+from fallow.model import cluster, units
+from fallow.model.units import Instant
+from fallow.observe import objects
+
+# Succeeded and Failed pods hold nothing any more; the server leaves them out for us.
+ALIVE = "status.phase!=Succeeded,status.phase!=Failed"
+
+_HEEDED = frozenset({names.DOWNSCALER_EXCLUDE, names.DOWNSCALER_EXCLUDE_UNTIL, names.KARPENTER_DO_NOT_DISRUPT})
+_OURS = (f"{names.GROUP}/", f"{names.ALIAS_GROUP}/", "gpu-autoscaler.io/")
+_UNKNOWN_CLAIM = ""  # one that is still to be made from its template, or a request that cannot be read: no such claim is ever seen
+_SUFFIXES = {"k": 1_000, "M": 1_000_000}  # the server writes 1000 as 1k
+
+
+class _Resources(msgspec.Struct):
+    limits: dict[str, str] | None = None
+    claims: list[Any] | None = None
+
+
+class _Container(msgspec.Struct, rename="camel"):
+    name: str
+    resources: _Resources | None = None
+    restart_policy: str | None = None
+
+
+class _PodClaim(msgspec.Struct, rename="camel"):
+    name: str
+    resource_claim_name: str | None = None
+
+
+class _Spec(msgspec.Struct, rename="camel"):
+    containers: list[_Container]
+    init_containers: list[_Container] | None = None
+    node_name: str = ""
+    node_selector: dict[str, str] | None = None
+    affinity: msgspec.Raw = msgspec.Raw(b"null")
+    resource_claims: list[_PodClaim] | None = None
+
+
+class _Running(msgspec.Struct, rename="camel"):
+    started_at: str | None = None
+
+
+class _State(msgspec.Struct):
+    running: _Running | None = None
+
+
+class _ContainerStatus(msgspec.Struct):
+    name: str
+    state: _State | None = None
+
+
+class _Status(msgspec.Struct, rename="camel"):
+    phase: str = ""
+    pod_ip: str = msgspec.field(default="", name="podIP")
+    conditions: list[objects.Condition] | None = None
+    container_statuses: list[_ContainerStatus] | None = None
+    init_container_statuses: list[_ContainerStatus] | None = None
+    resource_claim_statuses: list[_PodClaim] | None = None
+
+
+class PodItem(msgspec.Struct):
+    metadata: objects.Meta
+    spec: _Spec
+    status: _Status = msgspec.field(default_factory=_Status)
+
+
+class _Asked(msgspec.Struct):
+    """What a pod asks for: GPUs by resource name, in which containers, and whether all of it could be read."""
+
+    resources: dict[str, int]
+    containers: set[str]
+    is_readable: bool = True
+
+
+class PodReader:
+    """Knows which resources are GPUs, and keeps equal labels once."""
+
+    def __init__(self, gpu_resources: frozenset[str] = frozenset()) -> None:
+        self._names = gpu_resources | {names.GPU, names.GPU_SHARED}
+        self._pool = objects.Pool()
+
+    def read(self, item: PodItem) -> cluster.Pod | None:
+        asked = self._read_request(item.spec)
+        if not asked.resources and asked.is_readable and not item.spec.resource_claims:
+            return None
+        meta, spec, status = item.metadata, item.spec, item.status
+        ready = _find(status.conditions, "Ready")
+        waits = not spec.node_name
+        claims = _name_claims(spec, status) if asked.is_readable else (_UNKNOWN_CLAIM,)
+        return cluster.Pod(
+            namespace=sys.intern(meta.namespace),
+            name=meta.name,
+            uid=meta.uid,
+            node=sys.intern(spec.node_name),
+            phase=sys.intern(status.phase),
+            terminating=meta.deletion_timestamp is not None,
+            owner=objects.controller_of(meta),
+            labels=self._pool.share(meta.labels),
+            annotations=self._pool.share(_heeded(meta.annotations)),
+            resources=self._pool.share(asked.resources),
+            claims=claims,
+            claimed=None if claims else 0,
+            created_at=units.parse_instant(meta.creation_timestamp or ""),
+            started_at=_read_start(status, asked.containers),
+            ready=ready is not None and ready.status == "True",
+            ready_since=units.read_instant(ready.last_transition_time) if ready else None,
+            ip=status.pod_ip,
+            static=names.MIRROR_POD in (meta.annotations or {}),
+            node_selector=self._pool.share(spec.node_selector) if waits else {},
+            affinity=_required_terms(spec.affinity) if waits else None,
+            unschedulable_since=_read_unschedulable(status.conditions) if waits else None,
+        )
+
+    def _read_request(self, spec: _Spec) -> _Asked:
+        asked = _Asked({}, set())
+        for container in _lasting(spec):
+            resources = container.resources
+            if resources is None:
+                continue
+            if resources.claims:
+                asked.containers.add(container.name)
+            for name, text in (resources.limits or {}).items():
+                if name in self._names or name.startswith(names.MIG_PREFIX):
+                    self._add(asked, container.name, name, text)
+        return asked
+
+    def _add(self, asked: _Asked, container: str, name: str, text: str) -> None:
+        count = _read_count(text)
+        if count is None:
+            asked.is_readable = False
+        elif count:
+            asked.resources[name] = asked.resources.get(name, 0) + count
+            asked.containers.add(container)
+
+
+def _lasting(spec: _Spec) -> Iterator[_Container]:
+    """Containers that run as long as the pod: its own, and init containers that restart (sidecars)."""
+    yield from spec.containers
+    for container in spec.init_containers or ():
+        if container.restart_policy == "Always":
+            yield container
+
+
+def _read_count(text: str) -> int | None:
+    digits, factor = (text[:-1], _SUFFIXES[text[-1]]) if text[-1:] in _SUFFIXES else (text, 1)
+    return int(digits) * factor if digits.isdecimal() else None
+
+
+def _name_claims(spec: _Spec, status: _Status) -> tuple[str, ...]:
+    made = {claim.name: claim.resource_claim_name for claim in status.resource_claim_statuses or ()}
+    found = (claim.resource_claim_name or made.get(claim.name, _UNKNOWN_CLAIM) for claim in spec.resource_claims or ())
+    return tuple(name for name in found if name is not None)  # None in the status: no claim was needed after all
+
+
+def _read_start(status: _Status, containers: set[str]) -> Instant | None:
+    """When the last of its GPU containers started; None while any of them is not running."""
+    statuses = [*(status.container_statuses or ()), *(status.init_container_statuses or ())]
+    starts = {one.name: _start_of(one) for one in statuses if one.name in containers}
+    if not containers or len(starts) < len(containers):
+        return None
+    known = [start for start in starts.values() if start is not None]
+    return max(known) if len(known) == len(starts) else None
+
+
+def _start_of(status: _ContainerStatus) -> Instant | None:
+    running = status.state.running if status.state else None
+    return units.read_instant(running.started_at) if running else None
+
+
+def _read_unschedulable(conditions: list[objects.Condition] | None) -> Instant | None:
+    found = _find(conditions, "PodScheduled")
+    if found is None or found.status != "False" or found.reason != "Unschedulable":
+        return None
+    return units.read_instant(found.last_transition_time)
+
+
+def _required_terms(raw: msgspec.Raw) -> Any:
+    affinity = (msgspec.json.decode(raw) or {}).get("nodeAffinity") or {}
+    return (affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}).get("nodeSelectorTerms")
+
+
+def _find(conditions: list[objects.Condition] | None, type_: str) -> objects.Condition | None:
+    return next((condition for condition in conditions or () if condition.type == type_), None)
+
+
+def _heeded(annotations: Mapping[str, str] | None) -> dict[str, str]:
+    return {key: value for key, value in (annotations or {}).items() if key in _HEEDED or key.startswith(_OURS)}
+
+
+def as_link(pod: cluster.Pod) -> objects.Seen:
+    """A pod as a link of an owner chain: the leader of a LeaderWorkerSet's group owns the workers' StatefulSet."""
+    ref = cluster.Ref("", kube.PODS.version, kube.PODS.kind, pod.namespace, pod.name, pod.uid)
+    return objects.Seen(ref, pod.owner, "", pod.labels, pod.annotations, {})
+
+
+def count_claimed(pod: cluster.Pod, claims: Mapping[tuple[str, str], int]) -> int | None:
+    """GPUs that its claims hold; None where one could not be seen."""
+    counts = [claims.get((pod.namespace, name)) for name in pod.claims]
+    return sum(count for count in counts if count is not None) if None not in counts else None

@@ -1,0 +1,150 @@
+"""Which series are evidence, and what is asked about them: the table of signals, and PromQL.
+
+In: metrics of the table, selectors made by the client, windows. Out: PromQL text, and readings made comparable.
+Invariant: what is not a believable reading (NaN, infinite, negative, a vendor's blank, out of range) becomes nan, never 0. One such
+sample among good ones makes the window's count unknown, since nobody can say how many of them were good.
+"""
+
+from collections.abc import Callable
+from typing import Literal
+
+import msgspec
+import numpy as np
+
+from fallow.model import usage
+from fallow.model.units import Seconds
+from fallow.model.usage import Signal
+
+Join = Literal["own", "device", "board"]
+
+
+class Metric(msgspec.Struct, frozen=True):
+    """One series name. A reading above `top` (in the exporter's unit) is no reading; `cap` is the highest value after scaling."""
+
+    name: str
+    signal: Signal
+    top: float
+    scale: float = 1.0
+    cap: float = np.inf
+    join: Join = "device"
+    own: bool = False  # our exporter's dialect
+    matcher: str = ""
+
+
+def _ratio(name: str, signal: Signal) -> Metric:
+    return Metric(name, signal, top=1.05, cap=1.0)
+
+
+def _percent_as_ratio(name: str, signal: Signal, join: Join = "device", own: bool = False, matcher: str = "") -> Metric:
+    return Metric(name, signal, top=105.0, scale=0.01, cap=1.0, join=join, own=own, matcher=matcher)
+
+
+def _percent(name: str, signal: Signal) -> Metric:
+    return Metric(name, signal, top=105.0, cap=100.0)
+
+
+# DCGM's blanks (0x7ffffff0 and up, 0x7ffffffffffffff0 and up, and the same as floats) are all far above every `top`.
+PRIMARIES = (
+    _ratio("DCGM_FI_PROF_GR_ENGINE_ACTIVE", Signal.gr_engine),
+    _ratio("DCGM_FI_PROF_SM_ACTIVE", Signal.sm_active),
+    _percent_as_ratio("DCGM_FI_DEV_GPU_UTIL", Signal.gpu_util),
+    _percent_as_ratio("gpu_idle_device_utilization_percent", Signal.device_util, own=True),
+    _percent_as_ratio("gpu_idle_pod_gpu_utilization_percent", Signal.process_sm, "own", own=True, matcher='scope=~"process|instance"'),
+    Metric("hami_container_last_kernel_elapsed_seconds", Signal.last_kernel, top=1e8, join="own"),
+)
+OTHERS = (
+    _ratio("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", Signal.tensor),
+    _ratio("DCGM_FI_PROF_DRAM_ACTIVE", Signal.dram),
+    _percent("DCGM_FI_DEV_MEM_COPY_UTIL", Signal.copy),
+    _percent("DCGM_FI_DEV_ENC_UTIL", Signal.enc),
+    _percent("DCGM_FI_DEV_DEC_UTIL", Signal.dec),
+    Metric("DCGM_FI_PROF_PCIE_TX_BYTES", Signal.pcie, top=1e12),
+    Metric("DCGM_FI_PROF_PCIE_RX_BYTES", Signal.pcie, top=1e12),
+    Metric("DCGM_FI_DEV_FB_USED", Signal.fb_growth, top=1e7),
+    Metric("DCGM_FI_DEV_POWER_USAGE", Signal.power, top=5000.0, join="board"),
+    Metric("gpu_idle_device_power_watts", Signal.power, top=5000.0, join="board", own=True),
+)
+POWER = tuple(metric for metric in OTHERS if metric.signal is Signal.power)
+ENERGY = "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"
+
+REQUEST_GAUGES = (
+    "vllm:num_requests_running",
+    "vllm:num_requests_waiting",
+    "nv_inference_pending_request_count",
+    "tgi_queue_size",
+    "tgi_batch_current_size",
+)
+REQUEST_COUNTERS = ("vllm:request_success_total", "nv_inference_request_success", "tgi_request_count")
+
+
+def believe(values: usage.Floats, metric: Metric) -> usage.Floats:
+    """Readings in our unit; nan where the exporter's word is no reading."""
+    believable = (values >= 0.0) & (values <= metric.top)
+    scaled: usage.Floats = np.minimum(np.where(believable, values, np.nan) * metric.scale, metric.cap)
+    return scaled
+
+
+# ---- PromQL. `selectors` is mostly one; several are alternatives whose union is meant. ---------------------------------------
+
+
+def peak(metric: Metric, selectors: list[str], by: str, window: Seconds) -> str:
+    w = span(window)
+    if metric.signal is Signal.last_kernel:  # the latest word counts; of several containers the one that was active last
+        return f"min by ({by})({' or '.join(selectors)})"
+    if metric.signal is Signal.fb_growth:
+        return f"max by ({by})({_union(lambda s: f'(max_over_time({s}[{w}]) - min_over_time({s}[{w}]))', selectors)})"
+    return f"max by ({by})({_union(lambda s: f'max_over_time({s}[{w}])', selectors)})"
+
+
+def count(selectors: list[str], by: str, window: Seconds) -> str:
+    """Samples in the window, of series whose every sample is a number of 0 or more (the 0-quantile is NaN if any sample is)."""
+    w = span(window)
+    return f"max by ({by})({_union(lambda s: f'(count_over_time({s}[{w}]) and quantile_over_time(0, {s}[{w}]) >= 0)', selectors)})"
+
+
+def newest(selectors: list[str], by: str) -> str:
+    return f"max by ({by})({_union(lambda s: f'timestamp({s})', selectors)})"
+
+
+def increase(selectors: list[str], by: str, window: Seconds) -> str:
+    return f"max by ({by})({_union(lambda s: f'increase({s}[{span(window)}])', selectors)})"
+
+
+def lowest(selectors: list[str], by: str, window: Seconds) -> str:
+    return f"min by ({by})({_union(lambda s: f'min_over_time({s}[{span(window)}])', selectors)})"
+
+
+def requests(gauges: list[str], counters: list[str], by: str, window: Seconds) -> str:
+    """The most of anything that was in flight or served. A label of its own keeps each part apart until the maximum is taken."""
+    w = span(window)
+    parts = [f"max_over_time({gauge}[{w}])" for gauge in gauges] + [f"increase({counter}[{w}])" for counter in counters]
+    kept_apart = (f'label_replace({part}, "fallow_part", "{number}", "", "")' for number, part in enumerate(parts))
+    return f"ceil(max by ({by})({' or '.join(kept_apart)}))"  # an increase is extrapolated: a part of one is one
+
+
+def down(selector: str) -> str:
+    return f"max by (job,instance)({selector}) == 0"
+
+
+def last_active(metric: Metric, selectors: list[str], by: str, lookback: Seconds, threshold: float) -> str:
+    """The last minute with a sample at or above the threshold. Each minute's maximum is asked, so no short burst falls between steps."""
+    bounds = f">= {threshold / metric.scale:.9g} <= {metric.top:.9g}"
+    steps = f"[{span(lookback)}:1m]"
+    return f"max by ({by})({_union(lambda s: f'max_over_time(timestamp(max_over_time({s}[1m]) {bounds}){steps})', selectors)})"
+
+
+def first_seen(selectors: list[str], by: str, lookback: Seconds) -> str:
+    return f"min by ({by})({_union(lambda s: f'min_over_time(timestamp({s})[{span(lookback)}:1m])', selectors)})"
+
+
+def minutes_seen(selectors: list[str], by: str, lookback: Seconds) -> str:
+    return f"max by ({by})({_union(lambda s: f'count_over_time({s}[{span(lookback)}:1m])', selectors)})"
+
+
+def span(seconds: Seconds) -> str:
+    """A PromQL duration."""
+    return f"{round(seconds)}s" if seconds == round(seconds) else f"{round(seconds * 1000)}ms"
+
+
+def _union(part: Callable[[str], str], selectors: list[str]) -> str:
+    return " or ".join(map(part, selectors))

@@ -1,0 +1,51 @@
+"""What holds for all tests: the `accepts` mark is checked before a test and its outcome is written down after the run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests import acceptance
+
+_SPECS = acceptance.read_specs()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    # User properties travel with the reports, so a run with several workers is written down by the one that leads it.
+    for item in items:
+        item.user_properties += [("accepts", line) for line in _lines_of(item)]
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for mark in item.iter_markers("accepts"):
+        fault = acceptance.find_fault(mark.args[0], mark.args[1:], _SPECS)
+        if fault:
+            pytest.fail(fault, pytrace=False)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Witness(), "acceptance-witness")
+
+
+class Witness:
+    """Sees every report of the run, and writes down those of tests that prove something."""
+
+    def __init__(self) -> None:
+        self.outcomes: dict[str, tuple[list[tuple[str, int]], str]] = {}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        properties: list[tuple[str, Any]] = report.user_properties
+        lines = [(value[0], value[1]) for key, value in properties if key == "accepts"]
+        if lines:
+            before = self.outcomes.get(report.nodeid, (lines, "passed"))[1]
+            self.outcomes[report.nodeid] = (lines, acceptance.worst(before, report.outcome))
+
+    def pytest_sessionfinish(self) -> None:
+        if self.outcomes:
+            acceptance.record(self.outcomes)
+
+
+def _lines_of(item: pytest.Item) -> list[tuple[str, int]]:
+    return [(mark.args[0], line) for mark in item.iter_markers("accepts") for line in mark.args[1:]]

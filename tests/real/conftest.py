@@ -1,0 +1,69 @@
+"""The real world as fixtures. Whatever is in this folder is marked `real`.
+
+`control_plane` is one cluster for the whole session (of an xdist worker); `cluster` is a fresh namespace on it for one test;
+`start_control_plane` makes another cluster with other options for one test; `prometheus` is a PrometheusWorld to fill and start.
+Invariant: a program that cannot be had skips the test by name with the reason, and under CI=true fails it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+
+import pytest
+
+from tests.real import build, history, world
+from tests.real import cluster as clusters
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = pathlib.Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.real)
+
+
+def need(*programs: str) -> None:
+    """Skip the test, or under CI fail it, unless all these programs are there."""
+    missing = [program for program in programs if build.find(program) is None]
+    if missing:
+        reason = f"{', '.join(missing)} not there: run `python -m tests.real.build`"
+        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(reason)
+
+
+@pytest.fixture(scope="session")
+def control_plane() -> Iterator[world.ControlPlane]:
+    need(*build.CLUSTER)
+    with world.running() as plane:
+        yield plane
+
+
+@pytest.fixture
+async def cluster(control_plane: world.ControlPlane, tmp_path: pathlib.Path) -> AsyncIterator[clusters.Cluster]:
+    async with clusters.Cluster(control_plane, tmp_path) as handle:
+        yield handle
+
+
+@pytest.fixture
+async def start_control_plane(tmp_path: pathlib.Path) -> AsyncIterator[Callable[[world.Options], Awaitable[clusters.Cluster]]]:
+    """`cluster = await start_control_plane(world.Options(feature_gates="..."))`"""
+    need(*build.CLUSTER)
+    async with contextlib.AsyncExitStack() as stack:
+
+        async def start(options: world.Options) -> clusters.Cluster:
+            plane = stack.enter_context(world.running(options))
+            return await stack.enter_async_context(clusters.Cluster(plane, tmp_path))
+
+        yield start
+
+
+@pytest.fixture
+async def prometheus(tmp_path: pathlib.Path) -> AsyncIterator[history.PrometheusWorld]:
+    need("prometheus", "promtool")
+    folder = tmp_path / "prometheus"
+    folder.mkdir()
+    server = history.PrometheusWorld(folder)
+    yield server
+    await server.kill()

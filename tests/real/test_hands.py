@@ -1,0 +1,392 @@
+"""The hands on a real API server: every kind, the preconditions, ownership of fields, KEDA and Kueue pairs, dry runs, missing rights.
+
+KEDA, Kueue and the other operators are not here; what they would do to an object is done by the test, as they were seen to do it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from fallow import names
+from fallow.act import execute
+from fallow.act import hands as doing
+from fallow.clients.kubernetes import api as kubernetes
+from fallow.clients.kubernetes import config, discovery
+from fallow.model import cluster as nouns
+from fallow.model import decision, kinds
+from fallow.model.decision import Outcome, Status
+from tests.real import cluster as clusters
+from tests.real import crds
+from tests.unit.act import examples
+from tests.unit.act.examples import EXAMPLES, NOW, companion_of, pause_of, workload_of
+
+Object = dict[str, Any]
+Cluster = clusters.Cluster
+TEMPLATE = clusters.pod_template("llm", 1)
+STRIPPED = ("resourceVersion", "generation", "managedFields", "creationTimestamp", "annotations")
+
+BUILT_IN: dict[str, Object] = {
+    "deployment": clusters.replicated("apps/v1", "Deployment", "llm", 3, 1),
+    "replicaset": clusters.replicated("apps/v1", "ReplicaSet", "llm", 2, 1),
+    "statefulset": clusters.replicated("apps/v1", "StatefulSet", "llm", 2, 1),
+    "job": clusters.job("llm"),
+    "job-unsaid": clusters.job("llm"),
+    "cronjob": {
+        "apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": "llm"},
+        "spec": {"schedule": "0 3 1 1 *", "jobTemplate": {"spec": clusters.job("llm")["spec"]}},
+    },
+}  # fmt: skip
+
+
+@contextlib.asynccontextmanager
+async def hands_on(cluster: Cluster, kubeconfig: Any = None, **more: Any) -> AsyncIterator[doing.Hands]:
+    access = config.load_access(kubeconfig=str(kubeconfig or cluster.kubeconfig), context=None, environment={})
+    async with kubernetes.Api(access, qps=1000) as api:
+        found = await discovery.discover(api)
+        yield doing.Hands(api, found.find_version, reporting_instance="gpu-pruner-0", **more)
+
+
+async def make(cluster: Cluster, name: str) -> Object:
+    """One of the examples, on the server."""
+    manifest = copy.deepcopy(BUILT_IN.get(name) or EXAMPLES[name])
+    manifest["metadata"]["namespace"] = cluster.namespace
+    status = manifest.pop("status", None)
+    kind = "KnativeService" if manifest["kind"] == "Service" else manifest["kind"]
+    if kind in crds.KINDS:
+        await cluster.apply_crds(crds.KINDS[kind])
+    made = await cluster.apply(manifest)
+    if status:
+        await cluster.patch(made, {"status": status}, part="status")
+    return await cluster.refresh(made)
+
+
+async def carry(hands: doing.Hands, workload: nouns.Workload, fresh: nouns.Workload | None = None) -> Outcome:
+    pause = pause_of(workload)
+
+    async def look_again(_: Any) -> dict[str, execute.Look]:
+        return {workload.ref.uid: execute.Look(fresh or workload, pause.finding)}
+
+    (outcome,) = await execute.carry_out([pause], hands, look_again, NOW)
+    return outcome
+
+
+def resume_of(workload: nouns.Workload) -> decision.Resume:
+    return decision.Resume(workload, "ada", "asked for")
+
+
+def annotations(thing: Object) -> Object:
+    found: Object = thing["metadata"].get("annotations") or {}
+    return found
+
+
+def essence(thing: Object) -> Object:
+    """What a user wrote: no status, no bookkeeping of the server's or ours."""
+    kept = {name: value for name, value in annotations(thing).items() if name in ("serving.kserve.io/stop", "kubeflow-resource-stopped")}
+    metadata = {name: value for name, value in thing["metadata"].items() if name not in STRIPPED}
+    return {"metadata": metadata | {"annotations": kept}, "spec": thing.get("spec", {})}
+
+
+@pytest.mark.accepts("idle", 11, 12, 14, 15, 37)
+@pytest.mark.parametrize("name", EXAMPLES)
+async def test_every_kind_goes_and_comes_back(cluster: Cluster, name: str) -> None:
+    before = await make(cluster, name)
+    async with hands_on(cluster) as hands:
+        outcome = await carry(hands, workload_of(before))
+        assert outcome.status is Status.done, outcome.detail
+        stopped = await cluster.refresh(before)
+        workload = workload_of(stopped)
+        kind = kinds.of(workload)
+        assert kind is not None
+        assert kinds.is_paused(kind, workload)
+        again = await carry(hands, workload)
+        assert again.status is Status.overtaken
+        outcome = await hands.resume(resume_of(workload), NOW + 60)
+        assert outcome.status is Status.done, outcome.detail
+    back = await cluster.refresh(before)
+    assert essence(back) == essence(before)
+    assert {key for key in annotations(back) if key.startswith(names.GROUP)} == {names.RESUMED_AT, names.RESUMED_BY}
+    assert {event["reason"] for event in await cluster.events() if event["reportingController"] == "gpu-pruner"} == {kind.event, "Resumed"}
+
+
+@pytest.mark.accepts("idle", 15)
+async def test_pods_go_and_come_back(cluster: Cluster) -> None:
+    await cluster.gpu_node("gpu-1")
+    made = await cluster.deployment("llm", replicas=3)
+    async with hands_on(cluster) as hands:
+        assert (await carry(hands, workload_of(await cluster.refresh(made)))).status is Status.done
+        await cluster.wait_until(lambda: _has_no_pods(cluster))
+        assert (await hands.resume(resume_of(workload_of(await cluster.refresh(made))), NOW + 60)).status is Status.done
+    await cluster.wait_until(lambda: cluster.ready_pods("app=llm", 3))
+
+
+async def _has_no_pods(cluster: Cluster) -> bool:
+    return not await cluster.pods("app=llm")
+
+
+# ---- preconditions and refusals -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.accepts("idle", 22, 36)
+@pytest.mark.parametrize("how", ["changed", "recreated"])
+@pytest.mark.parametrize("name", ["deployment", "notebook"])
+async def test_an_object_that_changed_after_the_look_is_not_patched(cluster: Cluster, name: str, how: str) -> None:
+    before = await make(cluster, name)
+    workload = workload_of(before)
+    if how == "changed":
+        await cluster.patch(before, {"metadata": {"labels": {"touched": "yes"}}})
+    else:
+        await cluster.delete(before, propagationPolicy="Orphan")
+        await cluster.wait_until(lambda: _is_gone(cluster, before))
+        await make(cluster, name)
+    async with hands_on(cluster) as hands:
+        outcome = await carry(hands, workload)
+    assert outcome.status is Status.overtaken
+    assert "UnsupportedField" not in outcome.detail
+    now = await cluster.refresh(before)
+    assert not set(annotations(now)) & set(names.PAUSE_KEYS)
+    assert now["spec"].get("replicas") == before["spec"].get("replicas")
+
+
+async def _is_gone(cluster: Cluster, thing: Object) -> bool:
+    return await cluster.find(thing["apiVersion"], thing["kind"], thing["metadata"]["name"]) is None
+
+
+@pytest.mark.accepts("idle", 22)
+async def test_a_conflict_with_a_second_look_that_still_finds_it_idle_succeeds(cluster: Cluster) -> None:
+    before = await make(cluster, "deployment")
+    await cluster.patch(before, {"metadata": {"labels": {"touched": "yes"}}})
+    looks = [workload_of(before), workload_of(await cluster.refresh(before))]
+    pause = pause_of(looks[0])
+
+    async def look_again(_: Any) -> dict[str, execute.Look]:
+        return {pause.finding.workload.ref.uid: execute.Look(looks.pop(0), pause.finding)}
+
+    async with hands_on(cluster) as hands:
+        (outcome,) = await execute.carry_out([pause], hands, look_again, NOW)
+    assert outcome.status is Status.done
+    assert (await cluster.refresh(before))["spec"]["replicas"] == 0
+
+
+async def test_an_operator_without_the_field_is_report_only(cluster: Cluster) -> None:
+    await cluster.apply_crds(crds.OLD_RAY_SERVICE)
+    try:
+        manifest = copy.deepcopy(EXAMPLES["rayservice"])
+        manifest["metadata"]["namespace"] = cluster.namespace
+        before = await cluster.apply(manifest)
+        async with hands_on(cluster) as hands:
+            outcome = await carry(hands, workload_of(before))
+        assert outcome.status is Status.refused
+        assert outcome.detail.startswith("ReportOnly:UnsupportedField")
+        assert not set(annotations(await cluster.refresh(before))) & set(names.PAUSE_KEYS)
+    finally:
+        await cluster.apply_crds(crds.KINDS["RayService"])
+
+
+# ---- who owns the field -------------------------------------------------------------------------------------------------------
+
+
+def counted(replicas: int) -> Object:
+    return clusters.replicated("apps/v1", "Deployment", "llm", replicas, 1)
+
+
+@pytest.mark.accepts("idle", 35)
+async def test_after_a_resume_the_owner_applies_another_count_without_a_conflict(cluster: Cluster) -> None:
+    made = await cluster.apply(counted(3), manager="owner")
+    async with hands_on(cluster) as hands:
+        await carry(hands, workload_of(made))
+        with pytest.raises(clusters.Refused) as refused:  # while it is paused the conflict is expected
+            await cluster.apply(counted(5), manager="owner", force=False)
+        assert refused.value.code == 409
+        await hands.resume(resume_of(workload_of(await cluster.refresh(made))), NOW + 60)
+    await cluster.apply(counted(5), manager="owner", force=False)
+    back = await cluster.refresh(made)
+    assert back["spec"]["replicas"] == 5
+    ours = [entry for entry in back["metadata"]["managedFields"] if entry["manager"].startswith(names.FIELD_MANAGER)]
+    assert all("f:spec" not in entry["fieldsV1"] for entry in ours)
+
+
+@pytest.mark.accepts("idle", 34)
+async def test_marks_that_an_undo_copied_back_are_no_pause(cluster: Cluster) -> None:
+    made = await make(cluster, "deployment")
+    async with hands_on(cluster) as hands:
+        await carry(hands, workload_of(made))
+        paused = annotations(await cluster.refresh(made))
+        await hands.resume(resume_of(workload_of(await cluster.refresh(made))), NOW + 60)
+        copied = {name: value for name, value in paused.items() if name in names.PAUSE_KEYS}
+        undone = await cluster.patch(made, {"metadata": {"annotations": copied}})  # kubectl rollout undo
+        workload = workload_of(undone)
+        kind = kinds.of(workload)
+        assert kind is not None
+        assert not kinds.holds_pause(kind, workload)
+        outcome = await hands.resume(resume_of(workload), NOW + 120)
+    assert outcome.detail.startswith("AlreadyRunning")
+    back = await cluster.refresh(made)
+    assert back["spec"]["replicas"] == 3
+    assert not set(annotations(back)) & set(names.PAUSE_KEYS)
+
+
+# ---- KEDA and Kueue -----------------------------------------------------------------------------------------------------------
+
+
+async def make_scaler(cluster: Cluster, **marks: str) -> Object:
+    await cluster.apply_crds(crds.KINDS["ScaledObject"])
+    return await cluster.apply({
+        "apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject", "spec": {"scaleTargetRef": {"name": "llm"}, "minReplicaCount": 1},
+        "metadata": {"name": "so", "annotations": {f"autoscaling.keda.sh/{name}": value for name, value in marks.items()}},
+    })  # fmt: skip
+
+
+async def with_scaler(cluster: Cluster, target: Object, scaler: Object) -> nouns.Workload:
+    companion = companion_of(await cluster.refresh(scaler), kinds.SCALED_OBJECT.reads)
+    return workload_of(await cluster.refresh(target), scaled_objects=(companion,))
+
+
+@pytest.mark.accepts("idle", 16, 38)
+@pytest.mark.parametrize("marks", [{}, {"paused": "true"}, {"paused-replicas": "5"}], ids=["bare", "paused", "pinned"])
+async def test_a_keda_pair_goes_and_comes_back(cluster: Cluster, marks: dict[str, str]) -> None:
+    target, scaler = await make(cluster, "deployment"), await make_scaler(cluster, **marks)
+    async with hands_on(cluster) as hands:
+        assert (await carry(hands, await with_scaler(cluster, target, scaler))).status is Status.done
+        assert annotations(await cluster.refresh(scaler))[names.KEDA_PAUSED_REPLICAS] == "0"
+        assert (await cluster.refresh(target))["spec"]["replicas"] == 3
+        await cluster.patch(target, {"spec": {"replicas": 0}}, part="scale")  # what KEDA does then
+        workload = await with_scaler(cluster, target, scaler)
+        await cluster.patch(target, {"metadata": {"labels": {"touched": "yes"}}})
+        outcome = await hands.resume(resume_of(workload), NOW + 60)
+    assert outcome.status is Status.done, outcome.detail
+    assert annotations(await cluster.refresh(scaler)) == annotations(scaler)
+    back = await cluster.refresh(target)
+    assert back["spec"]["replicas"] == 3
+    assert not set(annotations(back)) & set(names.PAUSE_KEYS)
+
+
+async def test_a_forbidden_scaled_object_leaves_no_record(cluster: Cluster) -> None:
+    target, scaler = await make(cluster, "deployment"), await make_scaler(cluster)
+    workload = await with_scaler(cluster, target, scaler)
+    rules = [{"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["get", "patch"]}]
+    kubeconfig = await cluster.service_account("only-deployments", rules)
+    async with hands_on(cluster, kubeconfig) as hands:
+        outcome = await carry(hands, workload)
+    assert outcome.status is Status.failed
+    assert outcome.detail.startswith("403 ")
+    assert not set(annotations(await cluster.refresh(target))) & set(names.PAUSE_KEYS)
+
+
+@pytest.mark.accepts("idle", 17)
+async def test_a_job_of_kueue_is_not_written_on(cluster: Cluster) -> None:
+    await cluster.apply_crds(crds.KINDS["Workload"])
+    job = await cluster.apply(clusters.job("llm"))
+    labels = {names.KUEUE_JOB_UID: job["metadata"]["uid"]}
+    held = await cluster.apply({
+        "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload", "metadata": {"name": "job-llm", "labels": labels}, "spec": {"active": True},
+    })  # fmt: skip
+
+    async def seen() -> nouns.Workload:
+        companion = companion_of(await cluster.refresh(held), kinds.KUEUE_WORKLOAD.reads)
+        return workload_of(await cluster.refresh(job), kueue=(companion,))
+
+    async with hands_on(cluster) as hands:
+        assert (await carry(hands, await seen())).status is Status.done
+        stopped = await cluster.refresh(held)
+        assert stopped["spec"]["active"] is False
+        assert json.loads(annotations(stopped)[names.ORIGINAL_STATE])["fields"] == {"/spec/active": True}
+        outcome = await hands.resume(resume_of(await seen()), NOW + 60)
+    assert outcome.status is Status.done
+    assert "Queued" in outcome.detail
+    assert (await cluster.refresh(held))["spec"]["active"] is True
+    assert [asked for asked in cluster.requests(verbs=["patch", "update"], contains="/jobs/llm", agent="fallow/")] == []
+
+
+async def test_a_generic_kind_is_scaled_without_its_definition(cluster: Cluster) -> None:
+    before = await make(cluster, "generic")
+    unread: Object = {"replicas_pointer": None, "body": {"spec": {"replicas": 7}}}
+    async with hands_on(cluster) as hands:
+        outcome = await carry(hands, workload_of(before, **unread))
+        assert outcome.status is Status.done, outcome.detail
+        stopped = await cluster.refresh(before)
+        assert stopped["spec"]["size"] == 0
+        outcome = await hands.resume(resume_of(workload_of(stopped, replicas_pointer=None, body={"spec": {"replicas": 0}})), NOW + 60)
+        assert outcome.status is Status.done, outcome.detail
+    back = await cluster.refresh(before)
+    assert back["spec"]["size"] == 7
+    assert not set(annotations(back)) & set(names.PAUSE_KEYS)
+    owned = [entry for entry in back["metadata"]["managedFields"] if entry["manager"].startswith(names.FIELD_MANAGER)]
+    assert all("f:spec" not in entry["fieldsV1"] for entry in owned)
+
+
+# ---- dry runs and rights ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.accepts("idle", 28)
+@pytest.mark.parametrize("name", ["deployment", "notebook", "raycluster"])
+async def test_a_dry_run_is_asked_of_the_server_and_changes_nothing(cluster: Cluster, name: str) -> None:
+    before = await make(cluster, name)
+    before = await _settled(cluster, before)
+    async with hands_on(cluster, dry_run="server") as hands:
+        outcome = await carry(hands, workload_of(before))
+    assert outcome.status is Status.dry_run, outcome.detail
+    after = await cluster.refresh(before)
+    assert essence(after) == essence(before)
+    assert not set(annotations(after)) & set(names.PAUSE_KEYS)
+    assert [event for event in await cluster.events() if event["reportingController"] == "gpu-pruner"] == []
+
+
+async def _settled(cluster: Cluster, thing: Object) -> Object:
+    """Controllers write into a new object's status for a moment; wait until its version stands still."""
+    seen = [thing]
+
+    async def is_same() -> bool:
+        seen.append(await cluster.refresh(thing))
+        return len(seen) > 3 and len({each["metadata"]["resourceVersion"] for each in seen[-3:]}) == 1
+
+    await cluster.wait_until(is_same)
+    return seen[-1]
+
+
+@pytest.mark.accepts("idle", 28)
+async def test_a_dry_run_without_rights_says_so(cluster: Cluster) -> None:
+    before = await make(cluster, "deployment")
+    kubeconfig = await cluster.service_account("reader", [{"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["get"]}])
+    async with hands_on(cluster, kubeconfig, dry_run="server") as hands:
+        outcome = await carry(hands, workload_of(before))
+    assert outcome.status is Status.refused
+    assert outcome.detail.startswith("would fail: 403 ")
+    assert (await cluster.refresh(before))["spec"]["replicas"] == 3
+
+
+# ---- notices, acks, events ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.accepts("idle", 31)
+async def test_notice_and_ack_of_an_inference_service_leave_it_and_its_pods_alone(cluster: Cluster) -> None:
+    await cluster.gpu_node("gpu-1")
+    service = await make(cluster, "isvc")
+    child = await cluster.deployment("llm-predictor", replicas=1)
+    pods = {pod["metadata"]["uid"] for pod in await cluster.pods("app=llm-predictor")}
+    workload = workload_of(service, marks_ref=examples.ref_of(child), marks=annotations(child))
+    warn = decision.Warn(examples.finding_of(workload), "abcdef123456", NOW - 60, NOW + 300, (examples.policy.Channel("e", "event"),))
+    async with hands_on(cluster) as hands:
+        assert (await hands.warn(warn, NOW)).status is Status.done
+        assert names.PENDING_SINCE in annotations(await cluster.refresh(child))
+        assert (await hands.acknowledge(workload, until=NOW + 3600, by="ada", reason="demo", now=NOW)).status is Status.done
+    assert {names.ACK_UNTIL, names.ACK_BY} <= set(annotations(await cluster.refresh(child)))
+    assert (await cluster.refresh(service))["metadata"]["resourceVersion"] == service["metadata"]["resourceVersion"]
+    assert {pod["metadata"]["uid"] for pod in await cluster.pods("app=llm-predictor")} == pods
+
+
+async def test_a_repeated_event_is_a_series(cluster: Cluster) -> None:
+    made = await make(cluster, "notebook")
+    ref = examples.ref_of(made)
+    async with hands_on(cluster) as hands:
+        for seconds in (0, 60, 120):
+            await hands.announcer.publish(ref, names.Event.PAUSE_FAILED, "ü" * 2000, NOW + seconds)
+    (event,) = await cluster.events(names.Event.PAUSE_FAILED)
+    assert event["series"]["count"] == 3
+    assert len(event["note"].encode()) <= 1024
+    assert event["regarding"]["apiVersion"] == "kubeflow.org/v1"

@@ -1,0 +1,225 @@
+"""Our client on a real API server: what the pretend one in the unit tests was told to do, this one does by itself."""
+
+import asyncio
+import contextlib
+import pathlib
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import pytest
+import pytest_asyncio
+
+from fallow.clients import errors
+from fallow.clients.kubernetes import api, config, discovery, follow, lease
+from tests.real import cluster as clusters
+from tests.real import crds
+
+CONFIG_MAPS = api.Resource("", "v1", "configmaps", "ConfigMap", True)
+DEPLOYMENTS = api.Resource("apps", "v1", "deployments", "Deployment", True, scalable=True)
+
+
+class Meta(msgspec.Struct, frozen=True):
+    uid: str
+    name: str
+
+
+class Named(msgspec.Struct, frozen=True):
+    metadata: Meta
+
+
+def access_to(kubeconfig: pathlib.Path | str) -> config.Access:
+    return config.load_access(kubeconfig=str(kubeconfig), context=None, environment={})
+
+
+@pytest_asyncio.fixture
+async def client(cluster: clusters.Cluster) -> AsyncIterator[api.Api]:
+    async with api.Api(access_to(cluster.plane.kubeconfig), qps=200) as running:
+        yield running
+
+
+async def make_maps(client: api.Api, cluster: clusters.Cluster, *names: str) -> None:
+    for name in names:
+        await client.create(CONFIG_MAPS, cluster.namespace, {"metadata": {"name": name, "labels": {"made-by": "test"}}})
+
+
+async def test_a_client_certificate_a_token_and_a_stranger(cluster: clusters.Cluster) -> None:
+    rules = [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["create"]}]
+    for kubeconfig in (await cluster.user("ada", rules), await cluster.service_account("robot", rules)):
+        async with api.Api(access_to(kubeconfig)) as allowed:
+            await make_maps(allowed, cluster, kubeconfig.stem.partition(".")[0])
+            with pytest.raises(errors.Forbidden, match="cannot list resource"):
+                await follow.Follower(allowed, api.PODS, item=Named, keep=lambda pod: pod).list_once()
+    nobody = msgspec.structs.replace(access_to(kubeconfig), token=config.Secret("not-a-token"))
+    async with api.Api(nobody) as refused:
+        with pytest.raises(errors.Unauthorized):
+            await refused.get(api.NAMESPACES, None, cluster.namespace)
+
+
+async def test_impersonation(cluster: clusters.Cluster) -> None:
+    headers = (("Impersonate-User", "ada"), ("Impersonate-Group", "team:ml"), ("Impersonate-Extra-example.org%2Fwhy", "test"))
+    access = msgspec.structs.replace(access_to(cluster.plane.kubeconfig), impersonation=headers)
+    review = api.Resource("authentication.k8s.io", "v1", "selfsubjectreviews", "SelfSubjectReview", False)
+    async with api.Api(access) as client:
+        answer = await client.create(review, None, {"apiVersion": review.api_version, "kind": review.kind})
+    info = answer["status"]["userInfo"]
+    assert (info["username"], "team:ml" in info["groups"], info["extra"]) == ("ada", True, {"example.org/why": ["test"]})
+
+
+async def test_discovery_finds_kinds_and_their_scale(cluster: clusters.Cluster, client: api.Api) -> None:
+    await cluster.apply_crds(*crds.KINDS.values())
+    before = client.requests_sent
+    found = await discovery.discover(client)
+    assert client.requests_sent - before == 2
+    assert found.find("apps", "Deployment") == msgspec.structs.replace(
+        DEPLOYMENTS, verbs=frozenset({"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"})
+    )
+    scalable = {(each.group, each.kind): each.scalable for each in found.resources}
+    assert (scalable["example.com", "Scalable"], scalable["apps", "DaemonSet"]) == (True, False)
+    for known in (api.PODS, api.NODES, api.NAMESPACES, api.LEASES, api.EVENTS):
+        assert found.find(known.group, known.kind) == known
+    assert found.unavailable == {}
+
+
+async def test_the_old_way_of_discovery_finds_the_same(cluster: clusters.Cluster, client: api.Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    new = await discovery.discover(client)
+    monkeypatch.setattr(discovery, "_ACCEPT", "application/json")  # what a server before 1.27 makes of it
+    old = await discovery.discover(client)
+    assert set(old.resources) == set(new.resources)
+    assert {each for each in old.preferred.items() if each[0]} == {each for each in new.preferred.items() if each[0]}
+
+
+async def test_patches_of_every_kind(cluster: clusters.Cluster, client: api.Api) -> None:
+    made = await cluster.apply(clusters.replicated("apps/v1", "Deployment", "llm", 3, 1))
+    where = (DEPLOYMENTS, cluster.namespace, "llm")
+    tried = await client.merge_patch(*where, {"spec": {"replicas": 0}}, field_manager="fallow", dry_run=True)
+    assert tried["spec"]["replicas"] == 0
+    assert (await client.read_scale(*where))["spec"]["replicas"] == 3
+    await client.merge_patch(*where, {"spec": {"replicas": 2}}, field_manager="fallow", subresource="scale")
+    test = {"op": "test", "path": "/metadata/uid", "value": made["metadata"]["uid"]}
+    add = {"op": "add", "path": "/metadata/annotations", "value": {"a": "b"}}
+    changed = await client.json_patch(*where, [test, add], field_manager="fallow")
+    assert (changed["spec"]["replicas"], changed["metadata"]["annotations"]["a"]) == (2, "b")
+    applied = {"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"replicas": 5}}
+    with pytest.raises(errors.Conflict) as caught:
+        await client.apply(*where, applied, field_manager="somebody")
+    assert [field for field, _ in caught.value.causes] == [".spec.replicas"]
+    assert (await client.apply(*where, applied, field_manager="somebody", force=True))["spec"]["replicas"] == 5
+
+
+async def test_refusals_of_the_real_server(cluster: clusters.Cluster, client: api.Api) -> None:
+    made = await cluster.apply(clusters.replicated("apps/v1", "Deployment", "llm", 0, 1))
+    where = (DEPLOYMENTS, cluster.namespace, "llm")
+
+    async def patch(body: dict[str, Any]) -> None:
+        await client.merge_patch(*where, body, field_manager="fallow")
+
+    with pytest.raises(errors.Invalid, match="unknown field"):
+        await patch({"spec": {"suspend": True}})
+    with pytest.raises(errors.Conflict):  # another uid: the object was made anew meanwhile
+        await patch({"metadata": {"uid": "00000000-0000-0000-0000-000000000000"}})
+    await patch({"metadata": {"labels": {"touched": "yes"}}})
+    with pytest.raises(errors.Conflict):
+        await patch({"metadata": {"resourceVersion": made["metadata"]["resourceVersion"]}, "spec": {"replicas": 1}})
+    with pytest.raises(errors.Invalid) as caught:
+        await patch({"spec": {"replicas": -1}})
+    assert [field for field, _ in caught.value.causes] == ["spec.replicas"]
+    with pytest.raises(errors.NotFound):
+        await client.get(DEPLOYMENTS, cluster.namespace, "nobody")
+
+
+async def test_events_and_evictions(cluster: clusters.Cluster, client: api.Api) -> None:
+    await cluster.gpu_node("gpu-1")
+    await cluster.deployment("llm", replicas=1)
+    (pod,) = await cluster.pods("app=llm")
+    name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
+    regarding = {"apiVersion": "v1", "kind": "Pod", "namespace": cluster.namespace, "name": name, "uid": uid}
+    event = {
+        "metadata": {"name": "fallow-1"}, "eventTime": "2026-05-04T12:00:00.123456Z", "type": "Normal", "reason": "Looked",
+        "action": "look", "reportingController": "fallow", "reportingInstance": "test", "regarding": regarding, "note": "hello",
+    }  # fmt: skip
+    assert (await client.create(api.EVENTS, cluster.namespace, event))["reason"] == "Looked"
+    with pytest.raises(errors.Conflict):
+        await client.evict(cluster.namespace, name, uid="00000000-0000-0000-0000-000000000000")
+    await client.evict(cluster.namespace, name, uid=uid, dry_run=True)
+    assert "deletionTimestamp" not in (await client.get(api.PODS, cluster.namespace, name))["metadata"]
+    budget = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "keep"}}
+    await cluster.apply({**budget, "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "llm"}}}})
+    await cluster.wait_until(lambda: _is_counted(cluster))
+    sent = client.requests_sent
+    with pytest.raises(errors.Throttled, match="disruption budget"):
+        await client.evict(cluster.namespace, name, uid=uid)
+    assert client.requests_sent == sent + 1
+
+
+async def _is_counted(cluster: clusters.Cluster) -> bool:
+    budget = await cluster.get("policy/v1", "PodDisruptionBudget", "keep")
+    return bool(budget.get("status", {}).get("currentHealthy") == 1)
+
+
+async def test_lists_by_pages(cluster: clusters.Cluster, client: api.Api) -> None:
+    await make_maps(client, cluster, *(f"m{number}" for number in range(7)))
+    pages = client.list_pages(CONFIG_MAPS, item=Named, namespace=cluster.namespace, label_selector="made-by=test", limit=3)
+    sizes = [[item.metadata.name for item in page.items] async for page in pages]
+    assert sizes == [["m0", "m1", "m2"], ["m3", "m4", "m5"], ["m6"]]
+
+
+@contextlib.asynccontextmanager
+async def following(client: api.Api, cluster: clusters.Cluster, **more: Any) -> AsyncIterator[follow.Follower[Named, str]]:
+    follower = follow.Follower(
+        client, CONFIG_MAPS, item=Named, keep=lambda each: each.metadata.name, namespace=cluster.namespace,
+        label_selector="made-by=test", retry_seconds=0.05, **more,
+    )  # fmt: skip
+    task = asyncio.create_task(follower.run())
+    try:
+        yield follower
+        assert not task.done()
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+@pytest.mark.parametrize("metadata_only", [False, True], ids=["whole", "metadata-only"])
+async def test_a_followed_kind(cluster: clusters.Cluster, client: api.Api, metadata_only: bool) -> None:
+    await make_maps(client, cluster, "a", "b")
+    async with following(client, cluster, metadata_only=metadata_only) as follower:
+        await cluster.wait_until(lambda: set(follower.store.values()) == {"a", "b"})
+        await make_maps(client, cluster, "c")
+        await client.request("DELETE", CONFIG_MAPS.path(cluster.namespace, "a"))
+        await cluster.wait_until(lambda: set(follower.store.values()) == {"b", "c"})
+        assert (follower.problem, follower.unreadable, follower.malformed) == (None, 0, 0)
+
+
+async def test_following_survives_the_death_of_the_api_server(cluster: clusters.Cluster, client: api.Api) -> None:
+    await make_maps(client, cluster, "a", "b")
+    async with following(client, cluster) as follower:
+        await cluster.wait_until(lambda: follower.synced)
+        await cluster.kill_api_server()
+        await cluster.wait_until(lambda: isinstance(follower.problem, errors.Unreachable))
+        assert set(follower.store.values()) == {"a", "b"}
+        await cluster.revive_api_server()
+        await client.request("DELETE", CONFIG_MAPS.path(cluster.namespace, "a"))
+        await cluster.wait_until(lambda: set(follower.store.values()) == {"b"} and follower.problem is None, timeout=60)
+
+
+async def test_two_candidates_for_one_lease(cluster: clusters.Cluster, client: api.Api) -> None:
+    def candidate(identity: str) -> lease.Leadership:
+        return lease.Leadership(
+            client, namespace=cluster.namespace, name="gpu-pruner", identity=identity, utcnow=lambda: datetime.now(UTC),
+            duration_seconds=2, renew_deadline_seconds=1.5, retry_seconds=0.1,
+        )  # fmt: skip
+
+    first, second = candidate("a"), candidate("b")
+    assert await first.acquire(5.0)
+    assert not await second.acquire(0.5)
+    await second.annotate({"gpuautoscaler.io/frozen-until": "2026-05-04T14:00:00Z"})
+    assert await first.acquire(1.0)  # renews over the annotation
+    assert first.annotations == {"gpuautoscaler.io/frozen-until": "2026-05-04T14:00:00Z"}
+    assert await second.acquire(10.0)  # the first has gone silent
+    assert not first.is_leader
+    await second.release()
+    assert await first.acquire(1.0)
+    stored = await client.get(api.LEASES, cluster.namespace, "gpu-pruner")
+    assert (stored["spec"]["holderIdentity"], stored["spec"]["leaseTransitions"]) == ("a", 2)

@@ -1,0 +1,57 @@
+"""The commands as a person types them: help, usage errors, exit codes. Nothing is contacted."""
+
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+from fallow import __version__, settings
+from fallow.doors.cli import main
+
+
+def run(command, *arguments, env=None):
+    clean = {variable: None for variable in ("PROMETHEUS_URL", "PROMETHEUS_TOKEN", "KUBECONFIG", "SLACK_WEBHOOK_URL")}
+    return CliRunner(env={**clean, **(env or {})}).invoke(command, arguments, prog_name="gpu-pruner")
+
+
+def test_help_names_every_flag_with_its_default():
+    shown = run(main.gpu_pruner, "--help")
+    assert shown.exit_code == 0
+    for flag in settings.FLAGS:
+        assert flag.name in shown.output
+        assert flag.short is None or f"{flag.short}, {flag.name}" in shown.output
+        assert flag.default is None or f"[default: {flag.default}]" in " ".join(shown.output.split()).replace("- ", "-")
+
+
+def test_version():
+    assert run(main.gpu_pruner, "-V").output == f"gpu-pruner {__version__}\n"
+
+
+@pytest.mark.accepts("idle", 29)
+@pytest.mark.parametrize(
+    "arguments, says",
+    [
+        (["-e", "dq"], "--enabled-resources"), (["-t", "0"], "--duration"), (["-n", "("], "--namespace"), (["--no-such-flag"], "--no-such-flag"),
+        (["--slack-interaction-addr", "127.0.0.1:3002"], "--slack-interaction-addr"), (["--dashboard-port", "8080"], "--dashboard-port"),
+        (["--digest-schedule", "0 17 * * 5"], "--digest-schedule"), (["--scrape-target", "http://x"], "--scrape-target"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else None,
+)
+def test_a_usage_error_is_one_sentence_and_exit_2(arguments, says):
+    shown = run(main.gpu_pruner, *arguments, "--prometheus-url", "http://127.0.0.1:1")
+    assert shown.exit_code == 2
+    [sentence] = [line for line in shown.output.splitlines() if line.startswith("Error:")]
+    assert says in sentence
+
+
+def test_every_verb_exists_and_has_help():
+    for verb in main.VERBS:
+        shown = run(main.fallow, verb, "--help")
+        assert shown.exit_code == 0, verb
+        assert "Usage:" in shown.output
+
+
+def test_help_imports_nothing_heavy():
+    code = "import sys, fallow.doors.cli.main; print([m for m in ('aiohttp', 'numpy', 'rich', 'yaml', 'starlette') if m in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
