@@ -24,7 +24,7 @@ def _managed_fields() -> list[dict[str, Any]]:
         {"manager": "kube-controller-manager", "operation": "Update", "apiVersion": "v1", "time": "2026-11-15T09:00:00Z",
          "fieldsType": "FieldsV1", "fieldsV1": {"f:metadata": {"f:labels": {}}, "f:spec": {"f:containers": container}}},
         {"manager": "kubelet", "operation": "Update", "apiVersion": "v1", "time": "2026-11-15T09:00:05Z", "fieldsType": "FieldsV1",
-         "fieldsV1": {"f:status": {"f:conditions": {f"k:{{\"type\":\"{name}\"}}": {".": {}, "f:status": {}} for name in ("Ready", "Initialized")}}},
+         "fieldsV1": {"f:status": {"f:conditions": {"k:{\"type\":\"Ready\"}": {".": {}, "f:status": {}, "f:lastTransitionTime": {}}}}},
          "subresource": "status"},
     ]
 
@@ -35,13 +35,13 @@ def make_pod(number: int, holds_gpu: bool) -> dict[str, Any]:
     env = [{"name": f"VARIABLE_{index}", "value": f"some value that is rather typical number {index}"} for index in range(37)]
     container = {
         "name": "main", "image": "registry.example/team/app:1.2.3", "resources": {"limits": limits, "requests": limits}, "env": env,
-        "volumeMounts": [{"name": "data", "mountPath": "/data"}, {"name": "kube-api-access", "mountPath": "/var/run/secrets", "readOnly": True}],
+        "volumeMounts": [{"name": "data", "mountPath": "/data"}, {"name": "access", "mountPath": "/var/run/secrets", "readOnly": True}],
         "terminationMessagePath": "/dev/termination-log", "imagePullPolicy": "IfNotPresent",
     }
     return {
         "metadata": {
-            "name": name, "namespace": f"team-{number % 50}", "uid": f"{number:08x}-1111-4222-8333-444455556666", "resourceVersion": str(number + 1000),
-            "creationTimestamp": "2026-11-15T09:00:00Z",
+            "name": name, "namespace": f"team-{number % 50}", "uid": f"{number:08x}-1111-4222-8333-444455556666",
+            "resourceVersion": str(number + 1000), "creationTimestamp": "2026-11-15T09:00:00Z",
             "labels": {"app": f"worker-{number // 4}", "pod-template-hash": "7c9d8b6f5d", "team": f"team-{number % 50}"},
             "annotations": {"kubectl.kubernetes.io/restartedAt": "2026-11-14T09:00:00Z", "prometheus.io/scrape": "true"},
             "ownerReferences": [{
@@ -75,7 +75,8 @@ def make_pages(total: int, gpu_every: int) -> list[bytes]:
     for first in range(0, total, PAGE):
         items = [make_pod(number, number % gpu_every == 0) for number in range(first, min(first + PAGE, total))]
         more = {"continue": str(first + PAGE), "remainingItemCount": total - first - PAGE} if first + PAGE < total else {}
-        pages.append(json.dumps({"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": "999999", **more}, "items": items}).encode())
+        page = {"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": "999999", **more}, "items": items}
+        pages.append(json.dumps(page).encode())
     return pages
 
 

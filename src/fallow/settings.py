@@ -5,14 +5,13 @@ Whatever is wrong raises UsageError, one sentence that names the flag, before an
 that reads the environment. Secrets are kept in Secret, which prints as `***`.
 """
 
-import ipaddress
 import os
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import msgspec
-import re2
 
 from fallow.model import policy
 from fallow.model.units import HOUR, MINUTE, Seconds
@@ -164,6 +163,8 @@ def letters(text: str) -> frozenset[str]:
 
 def regex(text: str) -> policy.Pattern:
     """RE2, matched against whole strings, never sent to Prometheus."""
+    import re2  # here and not above: --help does without it
+
     options = re2.Options()
     options.log_errors = False
     try:
@@ -179,6 +180,8 @@ def listen_address(text: str) -> tuple[str, int] | None:
     """IP:PORT, or nothing for off."""
     if not text:
         return None
+    import ipaddress  # as above
+
     host, colon, port = text.rpartition(":")
     try:
         ipaddress.ip_address(host.strip("[]"))
@@ -471,7 +474,7 @@ def _with_our_own(protected: policy.Pattern, own_namespace: str | None) -> polic
     """The protected namespaces, and always the one we live in ourselves."""
     if own_namespace is None:
         return protected
-    return regex(f"(?:{protected.pattern})|{re2.escape(own_namespace)}")
+    return regex(f"(?:{protected.pattern})|{re.escape(own_namespace)}")
 
 
 def _service_account_namespace() -> str | None:

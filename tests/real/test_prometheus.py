@@ -46,7 +46,11 @@ class Case:
 
 def told(seen: usage.Usage) -> dict[str, object]:
     """Everything that the brain may look at, comparable."""
-    by_signal = {f"{kind} {signal.name}": np.round(column, 3).tolist() for kind, columns in (("peak", seen.peak), ("count", seen.count), ("newest", seen.newest)) for signal, column in columns.items()}
+    by_signal = {
+        f"{kind} {signal.name}": np.round(column, 3).tolist()
+        for kind, columns in (("peak", seen.peak), ("count", seen.count), ("newest", seen.newest))
+        for signal, column in columns.items()
+    }
     return {"pod": seen.pod.tolist(), "gpu": seen.gpu, "model": seen.model, "interval": seen.interval.tolist(), **by_signal}
 
 
@@ -54,7 +58,9 @@ def told(seen: usage.Usage) -> dict[str, object]:
 
 
 async def test_a_busy_and_a_quiet_gpu(prometheus: history.PrometheusWorld) -> None:
-    prometheus.dcgm_gpu("gpu-1", 0, pod="llm", namespace="ml", gr_engine=[0.0] * 30 + [0.4] + [0.0] * 30, gpu_util=[0] * 60 + [37], power=310.0)
+    prometheus.dcgm_gpu(
+        "gpu-1", 0, pod="llm", namespace="ml", gr_engine=[0.0] * 30 + [0.4] + [0.0] * 30, gpu_util=[0] * 60 + [37], power=310.0
+    )
     prometheus.dcgm_gpu("gpu-1", 1, pod="llm", namespace="ml")
     prometheus.dcgm_gpu("gpu-1", 2)
     found = await Case(prometheus, (pod("llm"),)).evidence()
@@ -94,7 +100,11 @@ async def test_a_gpu_without_series_has_no_row(prometheus: history.PrometheusWor
     assert seen.rows == 3
 
 
-@pytest.mark.parametrize("bad", [math.nan, math.inf, -1.0, 2147483632.0, 9223372036854775794.0, 1.2], ids="NaN Inf negative int32-blank int64-blank too-high".split())
+@pytest.mark.parametrize(
+    "bad",
+    [math.nan, math.inf, -1.0, 2147483632.0, 9223372036854775794.0, 1.2],
+    ids=["NaN", "Inf", "negative", "int32-blank", "int64-blank", "too-high"],
+)
 @pytest.mark.parametrize("share", ["all", "some"])
 async def test_what_is_no_reading_never_makes_a_covered_quiet_window(prometheus: history.PrometheusWorld, bad: float, share: str) -> None:
     values = [bad] * 61 if share == "all" else [0.0] + [bad] * 60
@@ -126,9 +136,22 @@ async def test_mig_instances_are_rows_of_their_own(prometheus: history.Prometheu
 @pytest.mark.accepts("idle", 8)
 async def test_on_a_shared_gpu_only_the_pods_own_signals_differ(prometheus: history.PrometheusWorld) -> None:
     prometheus.dcgm_gpu("gpu-1", 0, pod="a", namespace="ml", gr_engine=0.6, gpu_util=60)
-    labels = {"gpu": "0", "uuid": "GPU-gpu-1-0", "gi": "", "job": "gpu-idle-exporter", "instance": "10.1.2.3:9835", "node": "gpu-1", "pod": "gpu-idle-exporter-x", "namespace": "gpu"}
+    labels = {
+        "gpu": "0",
+        "uuid": "GPU-gpu-1-0",
+        "gi": "",
+        "job": "gpu-idle-exporter",
+        "instance": "10.1.2.3:9835",
+        "node": "gpu-1",
+        "pod": "gpu-idle-exporter-x",
+        "namespace": "gpu",
+    }
     for name, percent in (("a", 60.0), ("b", 0.0)):
-        prometheus.series("gpu_idle_pod_gpu_utilization_percent", labels | {"workload_pod": name, "workload_namespace": "ml", "scope": "process"}, constant=percent)
+        prometheus.series(
+            "gpu_idle_pod_gpu_utilization_percent",
+            labels | {"workload_pod": name, "workload_namespace": "ml", "scope": "process"},
+            constant=percent,
+        )
     prometheus.series("gpu_idle_device_utilization_percent", labels, constant=61.0)
     seen = await Case(prometheus, (pod("a"), pod("b")), nodes(node(shared=True))).usage()
     assert sorted(zip(seen.pod.tolist(), seen.gpu, strict=True)) == [(0, "GPU-gpu-1-0"), (1, "GPU-gpu-1-0")]
@@ -168,21 +191,38 @@ async def test_label_variants_give_equal_rows(prometheus: history.PrometheusWorl
 async def test_all_other_signals_arrive(prometheus: history.PrometheusWorld) -> None:
     rising = [float(1000 + 10 * step) for step in range(61)]
     more: dict[str, history.Values] = {
-        "DCGM_FI_PROF_SM_ACTIVE": 0.2, "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": 0.1, "DCGM_FI_PROF_DRAM_ACTIVE": 0.3, "DCGM_FI_DEV_MEM_COPY_UTIL": 4.0,
-        "DCGM_FI_DEV_ENC_UTIL": 5.0, "DCGM_FI_DEV_DEC_UTIL": 6.0, "DCGM_FI_PROF_PCIE_TX_BYTES": 7e6, "DCGM_FI_PROF_PCIE_RX_BYTES": 9e6,
+        "DCGM_FI_PROF_SM_ACTIVE": 0.2,
+        "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": 0.1,
+        "DCGM_FI_PROF_DRAM_ACTIVE": 0.3,
+        "DCGM_FI_DEV_MEM_COPY_UTIL": 4.0,
+        "DCGM_FI_DEV_ENC_UTIL": 5.0,
+        "DCGM_FI_DEV_DEC_UTIL": 6.0,
+        "DCGM_FI_PROF_PCIE_TX_BYTES": 7e6,
+        "DCGM_FI_PROF_PCIE_RX_BYTES": 9e6,
         "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": 5e9,
-    }  # fmt: skip
+    }
     prometheus.dcgm_gpu("gpu-1", 0, pod="llm", namespace="ml", memory_used=rising, more=more)
-    prometheus.dcgm_gpu("gpu-1", 1, pod="llm", namespace="ml", more={"DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": [1e6 * step for step in range(61)]})
-    prometheus.series("hami_container_last_kernel_elapsed_seconds", {"namespace": "ml", "pod": "llm", "device_uuid": "GPU-gpu-1-0"}, values=[900.0, 930.0])
+    prometheus.dcgm_gpu(
+        "gpu-1", 1, pod="llm", namespace="ml", more={"DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": [1e6 * step for step in range(61)]}
+    )
+    prometheus.series(
+        "hami_container_last_kernel_elapsed_seconds", {"namespace": "ml", "pod": "llm", "device_uuid": "GPU-gpu-1-0"}, values=[900.0, 930.0]
+    )
     serving = {"pod": "llm", "namespace": "ml", "model_name": "m"}
     prometheus.series("vllm:num_requests_running", serving, constant=0.0)
     prometheus.series("vllm:num_requests_waiting", serving, values=[0.0, 2.0, 0.0])
     seen = await Case(prometheus, (pod("llm"),)).usage()
     expected = {
-        Signal.sm_active: 0.2, Signal.tensor: 0.1, Signal.dram: 0.3, Signal.copy: 4.0, Signal.enc: 5.0, Signal.dec: 6.0, Signal.pcie: 9e6,
-        Signal.last_kernel: 930.0, Signal.requests: 2.0,
-    }  # fmt: skip
+        Signal.sm_active: 0.2,
+        Signal.tensor: 0.1,
+        Signal.dram: 0.3,
+        Signal.copy: 4.0,
+        Signal.enc: 5.0,
+        Signal.dec: 6.0,
+        Signal.pcie: 9e6,
+        Signal.last_kernel: 930.0,
+        Signal.requests: 2.0,
+    }
     assert {signal: seen.peak[signal][0] for signal in expected} == expected
     assert seen.peak[Signal.fb_growth][0] == pytest.approx(600, abs=10)
     assert seen.exporter_frozen.tolist() == [True, False]
@@ -205,8 +245,20 @@ async def test_an_exporter_that_is_down_now(prometheus: history.PrometheusWorld,
 
 
 async def test_the_power_floor_needs_a_day(prometheus: history.PrometheusWorld) -> None:
-    prometheus.dcgm_gpu("gpu-1", 0, pod="long", namespace="ml", gr_engine=0.0, gpu_util=None, memory_used=None, power=[90.0] * 700 + [61.0] + [88.0] * 740, every=60)
-    prometheus.dcgm_gpu("gpu-1", 1, pod="short", namespace="ml", gr_engine=0.0, gpu_util=None, memory_used=None, power=50.0, minutes=120, every=60)
+    prometheus.dcgm_gpu(
+        "gpu-1",
+        0,
+        pod="long",
+        namespace="ml",
+        gr_engine=0.0,
+        gpu_util=None,
+        memory_used=None,
+        power=[90.0] * 700 + [61.0] + [88.0] * 740,
+        every=60,
+    )
+    prometheus.dcgm_gpu(
+        "gpu-1", 1, pod="short", namespace="ml", gr_engine=0.0, gpu_util=None, memory_used=None, power=50.0, minutes=120, every=60
+    )
     await prometheus.start()
     pods = (pod("long"), pod("short"))
     async with source(prometheus.url) as asked:
@@ -354,7 +406,9 @@ async def test_a_source_with_trouble_gives_no_usage(prometheus: history.Promethe
 
 @pytest.mark.parametrize("fault", [faults.status(422), faults.html, faults.warnings], ids=["422", "web page", "warnings"])
 async def test_another_signal_that_fails_is_only_lost(prometheus: history.PrometheusWorld, fault: faults.Fault) -> None:
-    prometheus.dcgm_gpu("gpu-1", 0, pod="llm", namespace="ml", more={"DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": 0.3, "DCGM_FI_PROF_DRAM_ACTIVE": 0.2})
+    prometheus.dcgm_gpu(
+        "gpu-1", 0, pod="llm", namespace="ml", more={"DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": 0.3, "DCGM_FI_PROF_DRAM_ACTIVE": 0.2}
+    )
     await prometheus.start()
     async with faults.FaultyProxy(prometheus.url) as proxy, source(proxy.url) as asked:
         proxy.fault = faults.only("TENSOR", fault)

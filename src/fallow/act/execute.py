@@ -14,7 +14,7 @@ import msgspec
 
 from fallow import names
 from fallow.act import hands as doing
-from fallow.act import hooks, workloads
+from fallow.act import hooks
 from fallow.clients import errors
 from fallow.model import cluster, decision
 from fallow.model.decision import Outcome, Status
@@ -108,9 +108,6 @@ async def _guard(each: decision.Decision, hands: doing.Hands, act: Awaitable[Out
     """Whatever goes wrong, the others go on."""
     try:
         return await act
-    except workloads.CannotWrite as refusal:
-        status = Status.overtaken if refusal.word == "RecordPresent" else Status.refused
-        return Outcome(each, status, now, f"ReportOnly:{refusal}" if status is Status.refused else str(refusal))
     except errors.ClientError as problem:
         outcome = explain(each, problem, now, is_dry=hands.dry_run is not None)
     except Exception as problem:  # a bug, or an object as nobody foresaw it: its own failure, not that of the others

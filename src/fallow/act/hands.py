@@ -61,7 +61,10 @@ class Hands:
             return Outcome(pause, Status.refused, now, f"ReportOnly:ManagedByUnknownOwner: there is no way to pause {workload.ref.short}")
         if obstacle := _find_obstacle(pause, kind, workload, now):
             return obstacle
-        writes = workloads.pause_writes(workload, kind, rule, now, by=by, reason_text=pause.reason_text, gpus=pause.finding.gpus)
+        try:
+            writes = workloads.pause_writes(workload, kind, rule, now, by=by, reason_text=pause.reason_text, gpus=pause.finding.gpus)
+        except workloads.CannotWrite as refusal:
+            return Outcome(pause, Status.refused, now, f"ReportOnly:{refusal}")
         before = workloads.current_replicas(kind, workload)
         if self.dry_run is None and (complaint := await self._ask_hooks(workload, pods, rule)):
             return Outcome(pause, Status.refused, now, complaint)
@@ -302,6 +305,7 @@ class Hands:
             self._resource(write.ref), write.ref.namespace, write.ref.name, write.body,
             field_manager=manager, dry_run=self.dry_run == "server", subresource=write.subresource,
         )
+        answer = kinds.full_scale(answer) if write.subresource == "scale" else answer
         for pointer, value in write.shows.items():
             if (shown := pointers.read(answer, pointer)) != value:
                 raise NotShown(f"{write.ref} was patched, but its {pointer} is {shown!r} and not {value!r}")
@@ -310,7 +314,7 @@ class Hands:
     async def _read(self, ref: cluster.Ref, subresource: str | None = None) -> dict[str, Any]:
         resource = self._resource(ref)
         if subresource == "scale":
-            return await self._api.read_scale(resource, ref.namespace, ref.name)
+            return kinds.full_scale(await self._api.read_scale(resource, ref.namespace, ref.name))
         found = await self._api.get(resource, ref.namespace, ref.name)
         uid = found["metadata"].get("uid")
         if ref.uid and uid != ref.uid:

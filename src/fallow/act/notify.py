@@ -124,7 +124,8 @@ def pause_note(finding: decision.Finding, kind: kinds.Kind, replicas: int | None
         "scaled to 0": f"Scaled {place} from {replicas} to 0" if replicas is not None else f"Scaled {place} to 0",
         "suspended": f"Suspended {place}", "stopped": f"Stopped {place}",
     }[kind.verb]
-    return f"{done}: {idle_sentence(finding, now)}. Resume: fallow resume {typed(ref)} -n {ref.namespace}"
+    why = idle_sentence(finding, now) if finding.verdict is decision.Verdict.idle else finding.because
+    return f"{done}: {why}. Resume: fallow resume {typed(ref)} -n {ref.namespace}"
 
 
 def notice_note(warn: decision.Warn, kind: kinds.Kind | None, now: Instant) -> str:

@@ -2,7 +2,7 @@
 
 In: a workload as it was just read, its row of model/kinds.py, the record of the way back.
 Out: Writes (one merge patch on one object each), in the order in which they are to be sent, with what the server's answer must show.
-Invariant: the way back is in the first Write of a pause, never later than the act; a record that is present is never overwritten;
+Invariant: the way back is in the first Write of a pause, never later than the act; a record that counts is never overwritten;
 every Write carries the uid of the object that was looked at, and every Write of a pause its resourceVersion.
 """
 
@@ -52,7 +52,9 @@ def pause_writes(
     fields = kinds.pause_fields(kind, workload, rule, now)
     marks = _pause_marks(kind, workload, now, by, reason_text, gpus)
     if place is kinds.Way.own or place is kinds.Way.kueue:
-        marks[names.ORIGINAL_STATE] = _write_record(target, fields)
+        # Where touching the object restarts its pods, the marks of a pause that others ended are left on it until the next one.
+        is_left = workload.marks_ref.uid != workload.ref.uid and place is kinds.Way.own
+        marks[names.ORIGINAL_STATE] = _write_record(_void(target) if is_left else target, fields)
         return (_conditional(target, fields | _as_fields(marks), shows=fields),)
     holder = kinds.record_target(kind, workload)
     companions = (_name(target.ref),) if place is kinds.Way.keda else ()
@@ -62,8 +64,7 @@ def pause_writes(
         return first, Write(workload.ref, {"metadata": {"uid": workload.ref.uid}, "spec": {"replicas": 0}}, fields, "scale")
     # `paused` is not changed, but recorded: whoever removes it meanwhile gets it back. A record that is left on a ScaledObject which is
     # not paused at 0 is void, like every mark of a pause whose value is no longer set.
-    clean = msgspec.structs.replace(target, annotations={})
-    remembered = _write_record(clean, [*fields, pointers.annotation(names.KEDA_PAUSED)])
+    remembered = _write_record(_void(target), [*fields, pointers.annotation(names.KEDA_PAUSED)])
     second = _conditional(target, fields | _as_fields({names.ORIGINAL_STATE: remembered}), shows=fields)
     return first, second
 
@@ -95,6 +96,11 @@ def _write_record(target: kinds.Target, written: Iterable[str], companions: tupl
     if size > RECORD_BYTES:
         raise CannotWrite("RecordTooLarge", f"the way back of {target.ref.short} would take {size} bytes, more than {RECORD_BYTES}")
     return text
+
+
+def _void(target: kinds.Target) -> kinds.Target:
+    """The same, with no record that counts."""
+    return msgspec.structs.replace(target, annotations={})
 
 
 def _name(ref: cluster.Ref) -> record.CompanionName:

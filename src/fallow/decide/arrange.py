@@ -24,6 +24,7 @@ Indices = NDArray[np.int64]
 Number = TypeVar("Number", bound=np.generic)
 
 MARKS: Final = frozenset({*names.ACK_KEYS, *names.PENDING_KEYS, *names.PAUSE_KEYS, names.RESUME_REQUESTED})
+NOTICE: Final = frozenset(names.PENDING_KEYS)
 
 
 class Groups(msgspec.Struct):
@@ -113,6 +114,7 @@ class Arrangement(msgspec.Struct):
     terms: RuleColumns
     gpus: Indices  # per workload, over the pods that count
     marked: tuple[int, ...]  # workloads that carry any mark of ours
+    noticed: frozenset[int]  # those with a mark of a notice
     lookups_failed: Indices  # workloads whose owner could not be asked for
     uids: tuple[str, ...]
     places: dict[str, int]  # UID -> workload
@@ -167,6 +169,7 @@ def _make(snapshot: cluster.Snapshot, mandate: policy.Mandate) -> Arrangement:
         snapshot, mandate, pods, layouts, rulings, rule_of, np.append(rule_of, 0)[pods.workload],
         _columns_of_rules(rulings), gpus[: len(snapshot.workloads)],
         tuple(index for index, workload in enumerate(snapshot.workloads) if _is_marked(workload)),
+        frozenset(index for index, workload in enumerate(snapshot.workloads) if not NOTICE.isdisjoint(workload.marks)),
         np.array([at for at, one in enumerate(snapshot.workloads) if one.trouble is cluster.Trouble.OwnerLookupFailed], np.int64),
         tuple(workload.ref.uid for workload in snapshot.workloads),
         {workload.ref.uid: index for index, workload in enumerate(snapshot.workloads)}, tuple(models),
@@ -177,7 +180,7 @@ def _is_marked(workload: cluster.Workload) -> bool:
     return not (
         MARKS.isdisjoint(workload.annotations)
         and (workload.marks is workload.annotations or MARKS.isdisjoint(workload.marks))
-        and all(MARKS.isdisjoint(companion.annotations) for companion in workload.kueue)
+        and (not workload.kueue or all(MARKS.isdisjoint(companion.annotations) for companion in workload.kueue))
     )
 
 
@@ -199,7 +202,7 @@ def _columns_of(snapshot: cluster.Snapshot, models: dict[str, int]) -> PodColumn
     return PodColumns(
         workload=workload,
         counts=counts,
-        gpus=np.array([-1 if pod.gpu_count is None else pod.gpu_count for pod in pods], np.int64),
+        gpus=np.array([-1 if (count := pod.gpu_count) is None else count for pod in pods], np.int64),
         on_ready_node=_bools(pod.phase != "Unknown" and _is_node_ready(pod.node, nodes) for pod in pods),
         running=_bools(pod.phase == "Running" and pod.started_at is not None for pod in pods),
         reserved=_bools(pod.namespace in names.RESERVATION_NAMESPACES for pod in pods),
@@ -290,7 +293,15 @@ def _rule(
 
 def _subject(snapshot: cluster.Snapshot, layouts: dict[Seconds, Layout], pods: PodColumns, index: int) -> rules.Subject:
     workload = snapshot.workloads[index]
-    held = tuple(snapshot.pods[pod] for pod in workload.pods)
+    held = tuple([snapshot.pods[pod] for pod in workload.pods])
+    namespace = snapshot.namespaces.get(workload.ref.namespace)
+    return rules.Subject(workload, held, namespace, lambda: _find_models(snapshot, layouts, pods, index))
+
+
+def _find_models(snapshot: cluster.Snapshot, layouts: dict[Seconds, Layout], pods: PodColumns, index: int) -> frozenset[str]:
+    """The models of its GPUs: as measured, and of their nodes where the measured ones do not tell of all."""
+    workload = snapshot.workloads[index]
+    held = (snapshot.pods[pod] for pod in workload.pods)
     models = {node.gpu_product or "" if (node := snapshot.nodes.get(pod.node)) else "" for pod in held if pod.node}
     if layouts:
         layout = layouts[max(layouts)]
@@ -298,7 +309,7 @@ def _subject(snapshot: cluster.Snapshot, layouts: dict[Seconds, Layout], pods: P
         measured = {layout.use.model[row] for row in rows}
         is_complete = all(layout.held[pod] >= max(1, pods.gpus[pod]) for pod in workload.pods if pods.counts[pod])
         models = measured if measured and is_complete and "" not in measured else measured - {""} | models
-    return rules.Subject(workload, held, snapshot.namespaces.get(workload.ref.namespace), frozenset(models))
+    return frozenset(models)
 
 
 def _columns_of_rules(rulings: tuple[rules.Ruling, ...]) -> RuleColumns:

@@ -42,6 +42,10 @@ class Caps:
         self._by_namespace: Counter[str] = Counter()
         self._by_rule: Counter[str] = Counter()
 
+    @property
+    def is_full(self) -> bool:
+        return self._taken >= self._brakes.max_actions_per_cycle
+
     def take(self, namespace: str, rule: policy.Rule, gpus: int) -> None:
         """Count one that goes."""
         self._taken += 1
@@ -53,7 +57,7 @@ class Caps:
     def why_not(self, namespace: str, rule: policy.Rule, gpus: int) -> str | None:
         """The cap that one more pause would break; None = it may go."""
         brakes = self._brakes
-        if self._taken >= brakes.max_actions_per_cycle:
+        if self.is_full:
             return f"{brakes.max_actions_per_cycle} pauses in one cycle are the most allowed"
         if self._by_namespace[namespace] >= brakes.max_actions_per_namespace:
             return f"{brakes.max_actions_per_namespace} pauses per namespace in one cycle are the most allowed"

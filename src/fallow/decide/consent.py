@@ -22,6 +22,9 @@ Said: TypeAlias = Mapping[str, str]
 _ACKS: Final = (names.ACK_UNTIL, names.ACK_UNTIL_ALIAS)
 _MAX_SKEW: Final = 60.0  # an ack-at further in the future would stretch the longest ack for ever
 _FOREVER: Final = float("inf")
+_OPT_OUTS: Final = frozenset({
+    names.OPT_OUT, names.OPT_OUT_UNTIL, names.DOWNSCALER_EXCLUDE, names.DOWNSCALER_EXCLUDE_UNTIL, names.KARPENTER_DO_NOT_DISRUPT,
+})
 
 
 class Held(msgspec.Struct, frozen=True):
@@ -36,10 +39,9 @@ class Held(msgspec.Struct, frozen=True):
 
 def find_ack(subject: rules.Subject, terms: policy.Consent, now: Instant) -> Held | None:
     """The ack in force; of several the one that ends last."""
-    workload = subject.workload
-    own = _merge_ends((workload.annotations, workload.marks), terms, now)
-    others = [_merge_ends((said,), terms, now) for said in _said_around(subject)]
-    ends = [(end, by) for end, by in (own, *others) if end is not None and now < end]
+    own = (subject.workload.annotations, subject.workload.marks)
+    places = [own, *((said,) for said in _said_around(subject))]
+    ends = [(end, by) for end, by in (_merge_ends(place, terms, now) for place in places) if end is not None and now < end]
     if not ends:
         return None
     end, by = max(ends)
@@ -47,7 +49,7 @@ def find_ack(subject: rules.Subject, terms: policy.Consent, now: Instant) -> Hel
 
 
 def _merge_ends(sources: tuple[Said, ...], terms: policy.Consent, now: Instant) -> tuple[Instant | None, str]:
-    until = _latest(said.get(key) for said in sources for key in _ACKS)
+    until = _latest([said[key] for said in sources for key in _ACKS if key in said])
     if until is None:
         return None, ""
     by = next((by for said in sources if (by := said.get(names.ACK_BY) or said.get(names.ACK_BY_ALIAS))), "")
@@ -55,12 +57,12 @@ def _merge_ends(sources: tuple[Said, ...], terms: policy.Consent, now: Instant) 
 
 
 def _given_at(sources: tuple[Said, ...], now: Instant) -> Instant | None:
-    given = _latest(said.get(names.ACK_AT) for said in sources)
+    given = _latest([said.get(names.ACK_AT) for said in sources])
     return given if given is not None and given <= now + _MAX_SKEW else None
 
 
-def _latest(texts: Iterable[str | None]) -> Instant | None:
-    return max((found for found in map(units.read_instant, texts) if found is not None), default=None)
+def _latest(texts: list[str | None] | list[str]) -> Instant | None:
+    return max((found for found in map(units.read_instant, texts) if found is not None), default=None) if texts else None
 
 
 def _said_around(subject: rules.Subject) -> Iterator[Said]:
@@ -122,22 +124,25 @@ def mark(workload: cluster.Workload, changes: Mapping[str, str | None], event: s
 
 def find_opt_out(subject: rules.Subject, terms: policy.Consent, now: Instant) -> Held | None:
     """The first opt-out in force, in the order namespace, workload, pods."""
-    return next(filter(None, (_read_opt_out(where, said, now) for where, said in _places(subject, terms.allow_opt_out))), None)
+    for where, said in _places(subject, terms.allow_opt_out):
+        if not _OPT_OUTS.isdisjoint(said) and (found := _read_opt_out(where, said, now)):
+            return found
+    return None
 
 
 def _places(subject: rules.Subject, beyond_namespace: bool) -> Iterator[tuple[str, Said]]:
     namespace, workload = subject.namespace, subject.workload
     if namespace is not None:
-        yield f"namespace {namespace.name}", namespace.annotations
-        yield f"namespace {namespace.name}", namespace.labels
+        yield "its namespace", namespace.annotations
+        yield "its namespace", namespace.labels
     if not beyond_namespace:
         return
     for said in (workload.annotations, workload.marks, workload.labels):
-        yield workload.ref.short, said
+        yield "it", said
     for pod in subject.pods:
-        yield f"pod {pod.name}", pod.labels
+        yield "a pod of it", pod.labels
         if pod.annotations:
-            yield f"pod {pod.name}", _own_words(pod, workload)
+            yield "a pod of it", _own_words(pod, workload)
 
 
 def _read_opt_out(where: str, said: Said, now: Instant) -> Held | None:

@@ -80,8 +80,8 @@ def consider(case: Case, now: Instant) -> Standing:
     for rung in _RUNGS:
         if found := rung(case, now):
             return found
-    standing = _take_step(case, now)
-    return msgspec.structs.replace(standing, until=min(standing.until, rules.schedule_holds_until(case.rule, now)))
+    standing, until = _take_step(case, now), rules.schedule_holds_until(case.rule, now)
+    return standing if standing.until <= until else msgspec.structs.replace(standing, until=until)
 
 
 def make_episode(workload: cluster.Workload, idle_since: Instant) -> str:
@@ -188,7 +188,7 @@ def pending_since(workload: cluster.Workload) -> Instant | None:
 
 
 def has_notice_marks(workload: cluster.Workload) -> bool:
-    return any(key in workload.marks for key in names.PENDING_KEYS)
+    return bool(workload.marks) and any(key in workload.marks for key in names.PENDING_KEYS)
 
 
 def _take_step(case: Case, now: Instant) -> Standing:

@@ -20,6 +20,7 @@ from fallow.model.units import Instant
 
 _REASON_TEXT: Final = 200  # characters, the longest paused-reason
 _STATES: Final = ("active", "idle", "unknown")
+_PLAIN: Final = (None,) * 5  # nothing but its objects decides
 
 
 class Counted(msgspec.Struct):
@@ -110,6 +111,7 @@ class Draft:
         self._sight, self._arranged, self._snapshot, self._now = sight, sight.arranged, sight.snapshot, sight.now
         self._mandate, self._memory, self._freeze, self._tended = mandate, memory, freeze, tended
         self._idle: list[int] = np.flatnonzero(sight.code == idle.IDLE).tolist()
+        self._special = self._find_special()
         self._standings: dict[int, courtesy.Standing] = {}
         self._confirmed: dict[str, int] = {}
         self._withdrawn: list[int] = []
@@ -121,36 +123,43 @@ class Draft:
     def consider_all(self) -> None:
         """Courtesy's answer for each, then what the whole cluster takes away again."""
         told = {uid: episode for uid, episode in self._memory.told if ":" not in episode}
-        needed = self._mandate.brakes.confirm_cycles
+        needed, before, uids = self._mandate.brakes.confirm_cycles, self._memory.confirmed, self._arranged.uids
         for index in self._idle:
-            uid = self._arranged.uids[index]
-            count = self._confirmed[uid] = self._memory.confirmed.get(uid, 0) + 1
+            uid = uids[index]
+            count = self._confirmed[uid] = before.get(uid, 0) + 1
             standing = self._consider(index, uid)
-            if standing.warns or standing.pauses:
-                self._standings[index] = self._hold_back(standing, index, count, needed)
-            else:
-                self._standings[index] = standing
-            self._note_steps(index, standing, self._standings[index])
+            is_step = standing.warns or standing.pauses
+            final = self._standings[index] = self._hold_back(standing, index, count, needed) if is_step else standing
+            if final.warns:
+                self._warned.append(index)
+            if final.pauses:
+                self._pausable.append(index)
+            elif standing.is_void and not final.warns:  # a notice or a pause rewrites the marks itself
+                self._withdraw(index)
             if count >= needed and self._freeze.until is None and standing.is_announced and not self._was_told(index, told.get(uid)):
                 self._announced.append(index)
 
     def _consider(self, index: int, uid: str) -> courtesy.Standing:
         """From the memo while neither its inputs nor the clock can have changed the answer."""
-        memory, sight, dry = self._memory, self._sight, not self._mandate.acting
-        pending = memory.would_be_pending.get(uid) if dry else None
-        workload = self._snapshot.workloads[index]
-        told = pending is not None or courtesy.has_notice_marks(workload)
-        inputs = (
-            float(sight.idle_since[index]) if told else None, bool(sight.at_least[index]),
-            pending, memory.would_be_paused.get(uid) if dry else None, memory.refused.get(uid),
-        )
-        known = self._arranged.memo.get(index)
-        if known is not None and known[0] == inputs and known[1] <= self._now < known[2].until:
-            standing: courtesy.Standing = known[2]
-            return standing
-        standing = courtesy.consider(make_case(sight, self._mandate, index, inputs[2:]), self._now)
+        inputs = self._inputs(index, uid) if index in self._special else _PLAIN
+        known: tuple[Any, Instant, courtesy.Standing] | None = self._arranged.memo.get(index)
+        if known is not None and known[1] <= self._now < known[2].until and known[0] == inputs:
+            return known[2]
+        standing = courtesy.consider(make_case(self._sight, self._mandate, index, inputs[2:]), self._now)
         self._arranged.memo[index] = (inputs, self._now, standing)
         return standing
+
+    def _find_special(self) -> set[int]:
+        """Those whose standing rests on more than the objects: on how long they are idle, or on what was remembered."""
+        memory = self._memory
+        remembered = [memory.refused] if self._mandate.acting else [memory.refused, memory.would_be_pending, memory.would_be_paused]
+        places = self._arranged.places
+        return {places[uid] for each in remembered for uid in each if uid in places} | self._arranged.noticed
+
+    def _inputs(self, index: int, uid: str) -> tuple[Any, ...]:
+        memory, sight = self._memory, self._sight
+        pending, paused = (None, None) if self._mandate.acting else (memory.would_be_pending.get(uid), memory.would_be_paused.get(uid))
+        return float(sight.idle_since[index]), bool(sight.at_least[index]), pending, paused, memory.refused.get(uid)
 
     def _hold_back(self, standing: courtesy.Standing, index: int, count: int, needed: int) -> courtesy.Standing:
         if self._freeze.until is not None:
@@ -162,14 +171,8 @@ class Draft:
             return courtesy.Standing(Reason.Confirming, "its marks are put in order first", next_action=standing.next_action)
         return standing
 
-    def _note_steps(self, index: int, before: courtesy.Standing, standing: courtesy.Standing) -> None:
-        if standing.warns:
-            self._warned.append(index)
-        if standing.pauses:
-            self._pausable.append(index)
-        is_left = not (standing.warns or standing.pauses)  # a notice or a pause rewrites the marks itself
-        has_marks = before.is_void and courtesy.has_notice_marks(self._snapshot.workloads[index])
-        if has_marks and is_left and not self._tended.is_written(index):
+    def _withdraw(self, index: int) -> None:
+        if index in self._arranged.noticed and not self._tended.is_written(index):
             self._withdrawn.append(index)
 
     def _was_told(self, index: int, episode: str | None) -> bool:
@@ -193,7 +196,12 @@ class Draft:
         order = np.argsort(-(self._now - self._sight.idle_since[at]) * self._arranged.gpus[at], kind="stable")
         caps = brakes.Caps(self._mandate.brakes, self._spent())
         queue = self._queue()
-        for index in at[order].tolist():
+        ordered: list[int] = at[order].tolist()
+        for place, index in enumerate(ordered):
+            if caps.is_full and queue is None:  # all the rest wait for one and the same reason
+                capped = courtesy.Standing(Reason.Capped, self._why_wait(index, caps, queue)[1], next_action="pause")
+                self._standings.update(dict.fromkeys(ordered[place:], capped))
+                return
             reason, because = self._why_wait(index, caps, queue)
             if reason is None:
                 self._chosen.append(index)
@@ -289,27 +297,23 @@ class Draft:
                 key = str(words.verdict_of(self._sight.code[index])), str(idle.CODES[self._sight.code[index]])
                 verdicts[key] -= 1
                 verdicts[key[0], str(Reason.AlreadyPaused)] += 1
-        verdicts.update(("idle", self._label(index)) for index in self._idle)
+        for (skip, detail), workloads in Counter((each.skip, each.detail) for each in self._standings.values() if each.skip).items():
+            verdicts["idle", f"{skip}:{detail}" if detail else str(skip)] += workloads
+        verdicts.update(("idle", str(_idle_reason(self._sight, index))) for index, each in self._standings.items() if each.skip is None)
         return decision.Totals(
             workloads=len(self._arranged.uids), pods=int(self._arranged.pods.counts.sum()),
             gpus=counted.active + counted.idle + counted.unknown, active_gpus=counted.active, idle_gpus=counted.idle,
             unknown_gpus=counted.unknown, verdicts={key: count for key, count in verdicts.items() if count}, idle_by_model=counted.by_model,
         )
 
-    def _label(self, index: int) -> str:
-        standing = self._standings[index]
-        if standing.skip is None:
-            return str(Reason.NeverUsed if self._sight.never_used[index] else Reason.GoneIdle)
-        return f"{standing.skip}:{standing.detail}" if standing.detail else str(standing.skip)
-
     def memory(self, desk: arrange.Desk) -> Memory:
         """For the next cycle; what became of this plan is added by remember()."""
         old, freeze = self._memory, self._freeze
         code: list[int] = self._sight.code.tolist()
         places = self._arranged.places
-        met = {*old.would_be_paused, *old.would_be_pending, *(uid for uid, _ in old.told)}
+        met = {uid for uid, _ in old.told}.union(old.would_be_paused, old.would_be_pending)
         stays = {uid for uid in met if (place := places.get(uid)) is not None and code[place] != idle.BUSY}
-        void = {self._arranged.uids[index] for index, standing in self._standings.items() if standing.is_void}
+        void = {uid for uid in old.would_be_pending if uid in stays and self._is_void(places[uid])}
         return Memory(
             idle_shares=freeze.shares,
             confirmed=self._confirmed,
@@ -322,6 +326,14 @@ class Draft:
             refused={uid: why for uid, why in old.refused.items() if uid in places},
             arrangement=desk,
         )
+
+
+    def _is_void(self, index: int) -> bool:
+        return index in self._standings and self._standings[index].is_void
+
+
+def _idle_reason(sight: idle.Sight, index: int) -> Reason:
+    return Reason.NeverUsed if sight.never_used[index] else Reason.GoneIdle
 
 
 def make_case(sight: idle.Sight, mandate: policy.Mandate, index: int, remembered: Sequence[Any]) -> courtesy.Case:
@@ -338,14 +350,13 @@ def pod_uids(snapshot: cluster.Snapshot, index: int) -> frozenset[str]:
 
 
 def describe(sight: idle.Sight, index: int, standing: courtesy.Standing) -> Finding:
-    code, is_idle = int(sight.code[index]), sight.code[index] == idle.IDLE
-    never_used = is_idle and bool(sight.never_used[index])
+    code, is_idle = int(sight.code[index]), bool(sight.code[index] == idle.IDLE)
     one = words.deciding_pass(sight, index)
     rows = words.rows_of(one, index) if one else []
     return Finding(
         workload=sight.snapshot.workloads[index],
         verdict=words.verdict_of(code),
-        reason=Reason.NeverUsed if never_used else idle.CODES[code],
+        reason=_idle_reason(sight, index) if is_idle else idle.CODES[code],
         because=words.explain(sight, index),
         rule=sight.arranged.ruling(index).rule,
         gpus=int(sight.arranged.gpus[index]),
@@ -354,11 +365,11 @@ def describe(sight: idle.Sight, index: int, standing: courtesy.Standing) -> Find
         window=float(sight.window[index]),
         idle_since=float(sight.idle_since[index]) if is_idle else None,
         at_least=is_idle and bool(sight.at_least[index]),
-        never_used=never_used,
+        never_used=is_idle and bool(sight.never_used[index]),
         coverage=words.lowest_coverage(sight, index),
         skip=standing.skip,
         detail=standing.detail,
         skip_because=standing.because,
         next_action=standing.next_action,
-        next_at=standing.next_at,
+        next_at=sight.now if standing.next_at is not None and standing.skip is None else standing.next_at,  # the standing may be an old one
     )

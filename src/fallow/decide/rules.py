@@ -6,7 +6,7 @@ Invariant: what cannot be known (a model, a namespace's labels) never moves a wo
 meant for it holds it, and only reports.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
@@ -31,7 +31,7 @@ class Subject(msgspec.Struct, frozen=True):
     workload: cluster.Workload
     pods: tuple[cluster.Pod, ...]
     namespace: cluster.Namespace | None
-    models: frozenset[str]  # "" = not known
+    find_models: Callable[[], frozenset[str]]  # of its GPUs; "" = not known. Few rules ask
 
 
 def in_force(mandate: policy.Mandate, policies: Iterable[policy.IdlePolicy]) -> tuple[policy.Rule, ...]:
@@ -109,13 +109,11 @@ def _fits(one: policy.IdlePolicy, subject: Subject) -> bool | None:
         return False
     if one.classes and classify.classify(subject.workload, subject.pods, subject.namespace)[0] not in one.classes:
         return False
-    return _fits_models(one.gpu_models, subject.models)
+    return _fits_models(one.gpu_models, subject.find_models()) if one.gpu_models else True
 
 
 def _fits_models(patterns: tuple[policy.Pattern, ...], models: frozenset[str]) -> bool | None:
     """All its GPUs must match; one whose model is not known leaves it open."""
-    if not patterns:
-        return True
     if not all(any(pattern.fullmatch(model) for pattern in patterns) for model in models if model):
         return False
     return None if not models or "" in models else True
@@ -153,8 +151,8 @@ def is_excluded(subject: Subject, scope: policy.Scope) -> str | None:
         for pod in subject.pods:
             if scope.exclude_pods.fullmatch(pod.name):
                 return f"its pod {pod.name} is excluded"
-    if scope.model is not None and not _fits_models((scope.model,), subject.models):
-        return f"not all of its GPUs are known to be of the model asked for ({', '.join(sorted(subject.models)) or 'not known'})"
+    if scope.model is not None and not _fits_models((scope.model,), models := subject.find_models()):
+        return f"not all of its GPUs are known to be of the model asked for ({', '.join(sorted(models)) or 'not known'})"
     return None
 
 

@@ -224,4 +224,4 @@ def _row_coverage(one: idle.Pass, row: int) -> float | None:
 
 
 def models_of(arranged: arrange.Arrangement, index: int) -> tuple[str, ...]:
-    return tuple(sorted(arranged.subject(index).models - {""}))
+    return tuple(sorted(arranged.subject(index).find_models() - {""}))

@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from fallow import names
-from fallow.model import cluster, pointers, policy, record, units
+from fallow.model import cluster, kserve, pointers, policy, record, units
 from fallow.model.units import Instant
 
 Fields: TypeAlias = dict[str, Any]  # JSON pointer -> value
@@ -83,13 +83,10 @@ def _stands_at(fields: Fields) -> Holds:
     return lambda body: all(pointers.read(body, pointer) == value for pointer, value in fields.items())
 
 
-_STOP = pointers.annotation(names.KSERVE_STOP)
 _STOPPED = pointers.annotation(names.NOTEBOOK_STOPPED)
-_MIN_REPLICAS = "/spec/predictor/minReplicas"
 _MIN_SCALE = pointers.join(("spec", "template", "metadata", "annotations", names.KNATIVE_MIN_SCALE))
 _RUN_SUSPEND = "/spec/runPolicy/suspend"
 _KEDA_REPLICAS = pointers.annotation(names.KEDA_PAUSED_REPLICAS)
-_SERVERLESS = frozenset({"Serverless", "Knative"})
 
 
 def _stop_notebook(workload: cluster.Workload, rule: policy.Rule, now: Instant) -> Fields:
@@ -106,51 +103,9 @@ def _has_empty_roles(body: Mapping[str, Any]) -> bool:
     return bool(roles) and all(pointers.read(role, "/spec/replicas") == 0 for role in roles)
 
 
-def _says_stop(body: Mapping[str, Any]) -> bool:
-    return str(pointers.read(body, _STOP)).lower() == "true"  # KServe reads it in any case
-
-
-def _stop_inference(workload: cluster.Workload, rule: policy.Rule, now: Instant) -> Fields:
-    return {_MIN_REPLICAS: 0} if _wants_min_replicas(workload, rule) else {_STOP: "true"}
-
-
-def _wants_min_replicas(workload: cluster.Workload, rule: policy.Rule) -> bool:
-    ignores_stop = names.KSERVE_NO_STOP in workload.annotations
-    return rule.action.kserve_method == "min-replicas" or (rule.action.kserve_method == "auto" and ignores_stop)
-
-
-def _is_stopped_inference(body: Mapping[str, Any]) -> bool:
-    # A user's own minReplicas 0 is no pause: only the one that we recorded counts.
-    return _says_stop(body) or (_MIN_REPLICAS in _recorded(body) and pointers.read(body, _MIN_REPLICAS) == 0)
-
-
-def _recorded(body: Mapping[str, Any]) -> frozenset[str]:
-    found = record.read(body["metadata"]["annotations"].get(names.ORIGINAL_STATE))
-    return frozenset(found.fields) if found else frozenset()
-
-
-def _stop_llm(workload: cluster.Workload, rule: policy.Rule, now: Instant) -> Fields:
-    if _is_autoscaled_llm(workload) or pointers.read(workload.body, "/spec/replicas") is None:
-        return {_STOP: "true"}
-    fields: Fields = {"/spec/replicas": 0}
-    if pointers.read(workload.body, "/spec/prefill") is not None:  # writing it where there is none would create a prefill pool
-        fields["/spec/prefill/replicas"] = 0
-    return fields
-
-
-def _is_autoscaled_llm(workload: cluster.Workload) -> bool:
-    configured = any(pointers.read(workload.body, pointer) is not None for pointer in ("/spec/scaling", "/spec/prefill/scaling"))
-    return configured or bool(workload.hpas) or bool(workload.scaled_objects)
-
-
-def _is_stopped_llm(body: Mapping[str, Any]) -> bool:
-    prefill = pointers.read(body, "/spec/prefill")
-    empty = pointers.read(body, "/spec/replicas") == 0 and (prefill is None or pointers.read(prefill, "/replicas") == 0)
-    return _says_stop(body) or empty
-
-
 def _is_stopped_knative(body: Mapping[str, Any]) -> bool:
-    recorded = any(pointer == _MIN_SCALE or _MIN_SCALE.startswith(f"{pointer}/") for pointer in _recorded(body))
+    written = record.fields_in(body["metadata"]["annotations"])
+    recorded = any(pointer == _MIN_SCALE or _MIN_SCALE.startswith(f"{pointer}/") for pointer in written)
     return recorded and pointers.read(body, _MIN_SCALE) == "0"
 
 
@@ -190,30 +145,6 @@ def _is_calm_rollout(workload: cluster.Workload, rule: policy.Rule) -> Objection
     return None
 
 
-def kserve_mode(workload: cluster.Workload) -> str | None:
-    """`Serverless`, `Knative`, `RawDeployment`, `Standard`..., or None where KServe has not said."""
-    mode = workload.annotations.get(names.KSERVE_MODE) or pointers.read(workload.body, "/status/deploymentMode")
-    return str(mode) if mode else None
-
-
-def _can_stop_inference(workload: cluster.Workload, rule: policy.Rule) -> Objection | None:
-    if not _wants_min_replicas(workload, rule):
-        return None
-    unscaled = workload.annotations.get(names.KSERVE_AUTOSCALER) == "none"
-    if kserve_mode(workload) not in _SERVERLESS and not unscaled:  # with an HPA KServe reads 0 as 1 and writes for ever
-        return "KServeNoStop", f"KServe does not heed {names.KSERVE_STOP} on {workload.ref.short}, and in its mode minReplicas 0 means 1"
-    if pointers.read(workload.body, _MIN_REPLICAS) == 0:
-        return "AlreadyScalesToZero", f"{workload.ref.short} has minReplicas 0 already: its own autoscaler keeps the pods"
-    return None
-
-
-def _can_stop_llm(workload: cluster.Workload, rule: policy.Rule) -> Objection | None:
-    by_annotation = _STOP in _stop_llm(workload, rule, 0.0)
-    if by_annotation and (names.KSERVE_NO_STOP in workload.annotations or rule.action.kserve_method == "min-replicas"):
-        return "KServeNoStop", f"only {names.KSERVE_STOP} could stop {workload.ref.short}, and it is not heeded or not allowed"
-    return None
-
-
 def _may_roll_knative(workload: cluster.Workload, rule: policy.Rule) -> Objection | None:
     if not rule.action.allow_knative_rollout:
         return "KnativeRollout", f"pausing {workload.ref.short} would roll a new Revision, which first needs a free GPU"
@@ -240,8 +171,17 @@ def _has_roles(workload: cluster.Workload, rule: policy.Rule) -> Objection | Non
     return "NoRoles", f"{workload.ref.short} has no roles that could be scaled to 0"
 
 
+def full_scale(scale: Mapping[str, Any]) -> dict[str, Any]:
+    """A Scale with its count: the API server leaves a 0 out of it, but never the spec."""
+    return {**scale, "spec": {"replicas": 0} | (scale.get("spec") or {})}
+
+
+def _is_empty_scale(body: Mapping[str, Any]) -> bool:
+    return "spec" in body and full_scale(body)["spec"]["replicas"] == 0
+
+
 def _shows_replicas(workload: cluster.Workload, rule: policy.Rule) -> Objection | None:
-    if workload.replicas_pointer is None and pointers.read(workload.body, "/spec/replicas") is None:
+    if workload.replicas_pointer is None and "spec" not in workload.body:
         return "ReplicasUnknown", f"neither the definition nor the /scale of {workload.ref.short} could be read"
     return None
 
@@ -303,11 +243,11 @@ KINDS: tuple[Kind, ...] = (
            touches=(names.NOTEBOOK_LAST_ACTIVITY, names.NOTEBOOK_LAST_CHECK)),  # for cullers that do not renew them
     _stops("Workspace", "kubeflow.org", "w", "v1beta1", reads=("/spec/paused", "/status/state"),
            pauses=_writes({"/spec/paused": True}), holds=_stands_at({"/spec/paused": True})),
-    _stops("InferenceService", "serving.kserve.io", "i", "v1beta1", reads=(_MIN_REPLICAS, "/status/deploymentMode", _CONDITIONS),
-           pauses=_stop_inference, holds=_is_stopped_inference, objects=(_can_stop_inference,)),
-    _stops("LLMInferenceService", "serving.kserve.io", "m", "v1alpha2", "v1alpha1", pauses=_stop_llm, holds=_is_stopped_llm,
+    _stops("InferenceService", "serving.kserve.io", "i", "v1beta1", objects=(kserve.object_to_service,),
+           reads=(kserve.MIN_REPLICAS, "/status/deploymentMode", _CONDITIONS), pauses=kserve.stop_service, holds=kserve.is_stopped_service),
+    _stops("LLMInferenceService", "serving.kserve.io", "m", "v1alpha2", "v1alpha1", pauses=kserve.stop_llm, holds=kserve.is_stopped_llm,
            reads=(_REPLICAS, "/spec/prefill/replicas", "/spec/scaling", "/spec/prefill/scaling", _CONDITIONS),
-           objects=(_can_stop_llm,), replica_path=_REPLICAS),
+           objects=(kserve.object_to_llm,), replica_path=_REPLICAS),
     _stops("Service", "serving.knative.dev", "k", "v1", reads=(_MIN_SCALE,), pauses=_writes({_MIN_SCALE: "0"}), holds=_is_stopped_knative,
            objects=(_may_roll_knative,)),
     _suspends("Job", "batch", "j", "v1", manager=("/spec/managedBy", "kubernetes.io/job-controller")),
@@ -355,7 +295,8 @@ def find(group: str, kind: str) -> Kind | None:
 @lru_cache(maxsize=256)
 def generic(group: str, version: str, kind: str, replicas_pointer: str | None) -> Kind:
     """A row for any kind that serves /scale; without the pointer its body is that of its Scale object."""
-    return _replicas(kind, group, "x", version, at=replicas_pointer or _REPLICAS, objects=(_shows_replicas,))
+    row = _replicas(kind, group, "x", version, at=replicas_pointer or _REPLICAS, objects=(_shows_replicas,))
+    return row if replicas_pointer else msgspec.structs.replace(row, holds=_is_empty_scale)
 
 
 def of(workload: cluster.Workload) -> Kind | None:

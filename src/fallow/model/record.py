@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from fallow import names
 from fallow.model import pointers
 
 
@@ -35,6 +36,12 @@ def read(text: str | None) -> Record | None:
     if record is None or not all(pointer.startswith("/") for pointer in record.fields):
         return None
     return record
+
+
+def fields_in(annotations: Mapping[str, str]) -> frozenset[str]:
+    """The pointers whose former values an object's annotations remember."""
+    found = read(annotations.get(names.ORIGINAL_STATE))
+    return frozenset(found.fields) if found else frozenset()
 
 
 def write(record: Record) -> str:

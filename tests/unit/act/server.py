@@ -35,6 +35,7 @@ class Server:
         self.before: Callable[[Seen], None] | None = None  # what somebody else does in the meantime
         self._faults: list[tuple[str, str, int, Object]] = []
         self._version = 100
+        self._drops: list[tuple[str, str, bool]] = []
 
     async def __aenter__(self) -> Self:
         app = web.Application()
@@ -62,6 +63,10 @@ class Server:
         """The next such request is answered with this, and not done."""
         body = {"kind": "Status", "status": "Failure", "message": message, "code": status, "details": {"causes": causes or []}}
         self._faults += [(method, contains, status, body)] * times
+
+    def drop(self, method: str, contains: str, *, done: bool) -> None:
+        """The connection breaks at the next such request, after or before it was carried out."""
+        self._drops.append((method, contains, done))
 
     def touch(self, thing: Object, change: Callable[[Object], None] = lambda found: None) -> None:
         """Somebody else changes it."""
@@ -91,7 +96,14 @@ class Server:
                 return web.json_response(fault[3], status=fault[2])
         if self.before and seen.method != "GET":
             self.before(seen)
-        status, body = self._serve(seen, request.content_type)
+        dropped = next((drop for drop in self._drops if drop[0] == seen.method and drop[1] in seen.path), None)
+        if dropped is None or dropped[2]:
+            status, body = self._serve(seen, request.content_type)
+        if dropped is not None:
+            self._drops.remove(dropped)
+            assert request.transport is not None
+            request.transport.abort()
+            return web.Response()
         return web.json_response(body, status=status)
 
     def _serve(self, seen: Seen, content_type: str) -> tuple[int, Object]:
@@ -163,7 +175,8 @@ def lookup(group: str, version: str, kind: str) -> kubernetes.Resource | None:
 
 
 def _scale(thing: Object) -> Object:
-    return {"kind": "Scale", "metadata": thing["metadata"], "spec": {"replicas": thing["spec"].get("size")}}
+    size = thing["spec"].get("size")
+    return {"kind": "Scale", "metadata": thing["metadata"], "spec": {"replicas": size} if size else {}}  # a 0 is left out, as Go does
 
 
 def _status(code: int, message: str, causes: list[Object] | None = None) -> Object:

@@ -109,6 +109,25 @@ async def test_a_refused_scaled_object_takes_the_record_away_again(server: Serve
     assert annotations(server.now(pair.scaler)) == {"team": "a"}
 
 
+@pytest.mark.parametrize("done", [True, False], ids=["done", "not-done"])
+async def test_a_lost_answer_keeps_the_record_only_where_the_pause_stands(server: Server, hands: doing.Hands, done: bool) -> None:
+    pair = Pair(server, scaled_object())
+    server.drop("PATCH", "/scaledobjects", done=done)
+    outcome = await carry(hands, pause_of(pair.workload))
+    assert outcome.status is Status.failed
+    assert (names.ORIGINAL_STATE in annotations(server.now(pair.target))) is done
+    assert (annotations(server.now(pair.scaler)).get(names.KEDA_PAUSED_REPLICAS) == "0") is done
+
+
+async def test_a_void_record_on_a_scaled_object_does_not_stop_the_next_pause(server: Server, hands: doing.Hands) -> None:
+    scaler = scaled_object()
+    scaler["metadata"]["annotations"][names.ORIGINAL_STATE] = "{}"  # somebody took the pause away by hand, and left this
+    pair = Pair(server, scaler)
+    assert (await carry(hands, pause_of(pair.workload))).status is Status.done
+    await hands.resume(resume_of(pair.workload), NOW + 60)
+    assert annotations(server.now(pair.scaler)) == {"team": "a"}
+
+
 async def test_already_running_is_judged_before_the_scaled_object_is_touched(server: Server, hands: doing.Hands) -> None:
     pair = Pair(server, scaled_object())
     await carry(hands, pause_of(pair.workload))

@@ -130,6 +130,15 @@ async def test_a_second_pause_leaves_the_first_record(server: Server, hands: doi
     assert annotations(server.now(thing))[names.ORIGINAL_STATE] == first == '{"v":1,"fields":{"/spec/replicas":3}}'
 
 
+async def test_what_an_ended_pause_left_on_an_inference_service_does_not_stop_the_next(server: Server, hands: doing.Hands) -> None:
+    left = {names.ORIGINAL_STATE: '{"v":1,"fields":{}}', names.PAUSED_AT: "2026-11-01T00:00:00Z"}
+    thing = server.add(identified(make("serving.kserve.io/v1beta1", "InferenceService", annotations=left)))
+    child = cluster.Ref("apps", "v1", "Deployment", "team-a", "llm-predictor", "u-2")
+    assert (await carry(hands, pause_of(workload_of(thing, marks_ref=child, marks={})))).status is Status.done
+    fields = json.loads(annotations(server.now(thing))[names.ORIGINAL_STATE])["fields"]
+    assert fields == {"/metadata/annotations/serving.kserve.io~1stop": None}
+
+
 # ---- conflicts and refusals ---------------------------------------------------------------------------------------------------
 
 

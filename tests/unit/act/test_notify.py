@@ -126,6 +126,14 @@ def test_idleness_is_said_as_it_was_measured(change: dict[str, Any], says: str) 
     assert notify.idle_sentence(finding, NOW) == says
 
 
+def test_a_pause_by_hand_does_not_claim_idleness() -> None:
+    workload = workload_of(identified(EXAMPLES["deployment"]))
+    kind = kinds.of(workload)
+    assert kind is not None
+    by_hand = msgspec.structs.replace(finding_of(workload), verdict=decision.Verdict.unknown, because="paused by hand")
+    assert notify.pause_note(by_hand, kind, 3, NOW).startswith("Scaled Deployment team-a/llm from 3 to 0: paused by hand. Resume: ")
+
+
 def warned(thing: dict[str, Any], **more: Any) -> str:
     workload = workload_of(identified(thing), **more)
     kind = kinds.of(workload)

@@ -12,10 +12,10 @@ import trustme
 from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.unit.clients import loopback
 
 from fallow.clients import errors
 from fallow.clients.prometheus import auth, client
-from tests.unit.clients import loopback
 
 NOW = 1_800_000_000.0
 NO_LOGIN = auth.Login(method="none")
@@ -98,7 +98,7 @@ async def test_waits_grow_and_the_callers_deadline_holds() -> None:
         began = time.monotonic()
         with pytest.raises(errors.ServerFault):
             await ask(server.url, backoff=0.02)
-        assert 0.14 <= time.monotonic() - began
+        assert time.monotonic() - began >= 0.14
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.2):
                 await ask(server.url, backoff=10)
@@ -183,7 +183,7 @@ def test_selectors_carry_the_matchers_of_the_settings() -> None:
     assert client.Prometheus("http://p", login=NO_LOGIN).selector("up") == "up{}"
 
 
-@pytest.mark.parametrize("matchers", ['cluster=a', 'cluster="a"} or up{x="', 'cluster="a', '="a"', 'a="b" c="d"', 'a="b",', 'a="b\n"'])
+@pytest.mark.parametrize("matchers", ["cluster=a", 'cluster="a"} or up{x="', 'cluster="a', '="a"', 'a="b" c="d"', 'a="b",', 'a="b\n"'])
 def test_matchers_that_are_none_are_refused(matchers: str) -> None:
     with pytest.raises(errors.Misconfigured, match="label matchers"):
         client.Prometheus("http://p", login=NO_LOGIN, matchers=matchers)
@@ -222,11 +222,11 @@ def test_an_address_that_is_none_is_refused(url: str) -> None:
         client.Prometheus(url, login=NO_LOGIN)
 
 
-@pytest.mark.parametrize("header", ["X-Scope-OrgID", "bad name: x", ": x", "A: b\r\nC: d"])
+@pytest.mark.parametrize("header", ["s3cret", "bad name: s3cret", ": s3cret", "A: s3cret\r\nC: d"])
 def test_a_header_that_is_none_is_refused_without_being_shown(header: str) -> None:
     with pytest.raises(errors.Misconfigured) as caught:
         client.Prometheus("http://p", login=NO_LOGIN, headers=[header])
-    assert header not in str(caught.value)
+    assert "s3cret" not in str(caught.value)
 
 
 async def test_userinfo_logs_in_and_is_never_shown() -> None:
@@ -278,7 +278,11 @@ async def test_mutual_tls(authority: trustme.CA, tmp_path: Path) -> None:
             await ask(server.url, tls=client.Tls(ca_file=str(ca)))
 
 
-@pytest.mark.parametrize("tls", [client.Tls(ca_file="gone.pem"), client.Tls(client_cert="gone.pem"), client.Tls(client_key="gone.pem")], ids=["ca", "cert", "key alone"])
+@pytest.mark.parametrize(
+    "tls",
+    [client.Tls(ca_file="gone.pem"), client.Tls(client_cert="gone.pem"), client.Tls(client_key="gone.pem")],
+    ids=["ca", "cert", "key alone"],
+)
 def test_a_certificate_that_cannot_be_read_is_named(tls: client.Tls) -> None:
-    with pytest.raises(errors.Misconfigured, match="gone.pem"):
+    with pytest.raises(errors.Misconfigured, match=r"gone\.pem"):
         client.Prometheus("https://p", login=NO_LOGIN, tls=tls)

@@ -5,13 +5,15 @@ import logging
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
+import yarl
 from aiohttp import web
-
-from fallow.clients import errors
-from fallow.clients.prometheus import auth, client
 from tests.unit.clients import loopback
 from tests.unit.clients.test_prometheus import NOW, ONE, Row, says
+
+from fallow.clients import errors
+from fallow.clients.prometheus import auth, client, exchange
 
 
 async def sent(login: auth.Login, url: str = "", times: int = 1) -> list[str | None]:
@@ -52,7 +54,10 @@ async def test_a_token_file_is_read_again_each_cycle_and_after_a_401(tmp_path: P
             return web.Response(status=401)
         return web.json_response(ONE)
 
-    async with loopback.serve(answer) as server, client.Prometheus(server.url, login=auth.Login(method="bearer", token_file=str(file))) as prometheus:
+    async with (
+        loopback.serve(answer) as server,
+        client.Prometheus(server.url, login=auth.Login(method="bearer", token_file=str(file))) as prometheus,
+    ):
         await prometheus.query("up", NOW, row=Row)
         file.write_text("newer")
         await prometheus.query("up", NOW, row=Row)
@@ -63,10 +68,10 @@ async def test_a_token_file_is_read_again_each_cycle_and_after_a_401(tmp_path: P
 
 
 async def test_a_second_401_is_final() -> None:
-    async with loopback.serve(lambda _: web.Response(status=401)) as server:
-        async with client.Prometheus(server.url, login=auth.Login(method="bearer", token="s3cret")) as prometheus:
-            with pytest.raises(errors.Unauthorized) as caught:
-                await prometheus.query("up", NOW, row=Row)
+    login = auth.Login(method="bearer", token="s3cret")
+    async with loopback.serve(lambda _: web.Response(status=401)) as server, client.Prometheus(server.url, login=login) as prometheus:
+        with pytest.raises(errors.Unauthorized) as caught:
+            await prometheus.query("up", NOW, row=Row)
     assert len(server.asked) == 2
     assert "s3cret" not in str(caught.value)
 
@@ -121,17 +126,26 @@ def everything(tmp_path: Path) -> dict[str, Any]:
     }
 
 
-ABSENT: dict[str, Any] = {"token": "", "token_file": "", "environment": {}, "kubernetes_token": None, "service_account_token_file": "/nonexistent", "oc": "/nonexistent"}
-ORDER = {"token": "token", "token_file": "token_file", "environment": "environment", "kubernetes_token": "of-kubeconfig", "service_account_token_file": "account", "oc": "oc"}
+ABSENT: dict[str, Any] = {
+    "token": "",
+    "token_file": "",
+    "environment": {},
+    "kubernetes_token": None,
+    "service_account_token_file": "/nonexistent",
+    "oc": "/nonexistent",
+}
+ORDER = {
+    "token": "token",
+    "token_file": "token_file",
+    "environment": "environment",
+    "kubernetes_token": "of-kubeconfig",
+    "service_account_token_file": "account",
+    "oc": "oc",
+}
 
 
 async def chosen(login: auth.Login, url: str) -> str | None:
     """What would be sent to an address that need not exist."""
-    import aiohttp
-    import yarl
-
-    from fallow.clients.prometheus import exchange
-
     async with aiohttp.ClientSession() as session:
         headers = await auth.choose(login, yarl.URL(url)).headers(exchange.Outgoing(session, "POST", yarl.URL(url), b"", NOW))
     return headers.get("Authorization", "").removeprefix("Bearer ") or None
@@ -180,12 +194,11 @@ OC = {"fails": "exit 1", "hangs": "exec sleep 60", "noise on failure": "echo tok
 
 
 @pytest.mark.parametrize("name", OC)
-async def test_an_oc_that_gives_no_token_is_no_error(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(auth, "_OC_TIMEOUT", 0.2)
+async def test_an_oc_that_gives_no_token_is_no_error(name: str, tmp_path: Path) -> None:
     program = tmp_path / "oc"
     program.write_text(f"#!/bin/sh\n{OC[name]}\n")
     program.chmod(0o755)
-    assert await auth.ask_oc(str(program)) == ""
+    assert await auth.ask_oc(str(program), timeout=0.2) == ""
 
 
 def test_secrets_are_not_in_a_repr() -> None:

@@ -355,12 +355,24 @@ def test_an_unknown_owner_without_scale_has_no_row() -> None:
 
 def test_a_generic_kind_whose_replicas_nobody_may_read_is_left_alone() -> None:
     thing = make("example.com/v1", "Unread", {"size": 3})
-    assert word(thing) == "ReplicasUnknown"
+    assert word(thing, body={}) == "ReplicasUnknown"
     seen = workload_of(identified(thing), body={"spec": {"replicas": 3}})  # its /scale
     kind = kinds.of(seen)
     assert kind is not None
     assert kinds.way(kind, seen) is kinds.Way.scale
     assert kinds.objection(kind, seen, RULE) is None
+
+
+@pytest.mark.parametrize(
+    ("body", "paused"),
+    [({}, False), ({"spec": {"replicas": 3}}, False), ({"spec": {"replicas": 0}}, True), ({"spec": {}}, True)],
+    ids=["unread", "at-3", "at-0", "0-left-out"],
+)
+def test_a_scale_without_its_count_is_at_0_and_one_that_was_not_read_is_not(body: dict[str, Any], paused: bool) -> None:
+    workload = workload_of(identified(make("example.com/v1", "Unread", {"size": 3})), body=body)
+    kind = kinds.of(workload)
+    assert kind is not None
+    assert kinds.is_paused(kind, workload) is paused
 
 
 @pytest.mark.parametrize(

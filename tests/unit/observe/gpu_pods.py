@@ -30,7 +30,9 @@ def pod(name: str, node: str = "gpu-1", namespace: str = "ml", **changes: object
     return cluster.Pod(**{**facts, **changes})  # type: ignore[arg-type]
 
 
-def node(name: str = "gpu-1", *, hostname: str = "", addresses: tuple[str, ...] = (), shared: bool = False, product: str | None = None) -> cluster.Node:
+def node(
+    name: str = "gpu-1", *, hostname: str = "", addresses: tuple[str, ...] = (), shared: bool = False, product: str | None = None
+) -> cluster.Node:
     return cluster.Node(name, hostname or name, addresses, True, product, shared, {})
 
 

@@ -175,7 +175,7 @@ class Auto:
         return self._oc_token
 
 
-async def ask_oc(program: str) -> str:
+async def ask_oc(program: str, timeout: Seconds = _OC_TIMEOUT) -> str:
     """The token of whoever is logged in with `oc`; no `oc`, no login or no answer in time means none."""
     try:
         process = await asyncio.create_subprocess_exec(
@@ -184,7 +184,7 @@ async def ask_oc(program: str) -> str:
     except OSError:
         return ""
     try:
-        async with asyncio.timeout(_OC_TIMEOUT):
+        async with asyncio.timeout(timeout):
             output, _ = await process.communicate()
     except TimeoutError:
         return ""

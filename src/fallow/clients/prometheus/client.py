@@ -12,6 +12,7 @@ import logging
 import random
 import re
 import ssl
+import urllib.parse
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, cast
@@ -159,7 +160,7 @@ class Prometheus:
     async def _send(self, method: str, form: Mapping[str, str], now: Instant) -> tuple[int, bytes]:
         if self._session is None:
             raise errors.Misconfigured(f"{self!r} is used before it is opened")
-        encoded = str(yarl.URL.build(query=form).raw_query_string)
+        encoded = urllib.parse.urlencode(form, quote_via=urllib.parse.quote)  # a space as %20: signatures know no +
         url = self._endpoint if method == "POST" else yarl.URL(f"{self._endpoint}?{encoded}", encoded=True)
         body = encoded.encode() if method == "POST" else b""
         headers = {**self._headers, "Accept-Encoding": "identity"}  # unpacking costs more CPU than the wire inside a cluster

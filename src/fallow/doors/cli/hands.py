@@ -21,7 +21,7 @@ from fallow.clients.kubernetes import api as kube
 from fallow.clients.kubernetes import config, lease
 from fallow.decide import consent, rules
 from fallow.doors import answers
-from fallow.doors.cli import main, show
+from fallow.doors.cli import flags, show
 from fallow.model import cluster, decision, policy, units
 from fallow.observe import mirror
 
@@ -105,7 +105,7 @@ def _do(act: Callable[[Reach], Awaitable[list[decision.Outcome]]], given: dict[s
         for outcome in outcomes:
             show.sentence(outcome.detail)
     if any(outcome.status in (decision.Status.failed, decision.Status.refused) for outcome in outcomes):
-        raise SystemExit(main.EXIT_NO_DECISION)
+        raise SystemExit(flags.EXIT_NO_DECISION)
 
 
 def _wait_for(work: Any) -> Any:
@@ -155,7 +155,7 @@ def _pause(target: str, reason: str, force: bool, **given: Any) -> None:
 
 def _find_hold(reach: Reach, workload: cluster.Workload, pods: tuple[cluster.Pod, ...], now: units.Instant) -> consent.Held | None:
     """An ack or opt-out that a pause by hand heeds."""
-    subject = rules.Subject(workload, pods, reach.mirror.namespaces.get(reach.namespace), frozenset())
+    subject = rules.Subject(workload, pods, reach.mirror.namespaces.get(reach.namespace), frozenset)
     return consent.find_ack(subject, policy.Consent(), now) or consent.find_opt_out(subject, policy.Consent(), now)
 
 
@@ -262,7 +262,7 @@ def _unfreeze(**given: Any) -> None:
 
 
 def _command(name: str, callback: Callable[..., None], params: list[click.Parameter], help_text: str) -> click.Command:
-    return click.Command(name, callback=callback, params=params, help=help_text, context_settings=main.CONTEXT)
+    return click.Command(name, callback=callback, params=params, help=help_text, context_settings=flags.CONTEXT)
 
 
 reason_option = click.Option(["--reason"], default="by hand", show_default=True, help="Why, for the others who read it.")

@@ -10,7 +10,7 @@ import click
 from fallow import controller, settings, telemetry
 from fallow.clients import errors
 from fallow.doors import answers
-from fallow.doors.cli import main, show
+from fallow.doors.cli import flags, show
 from fallow.model import decision, units
 
 RUNNING = [flag.name for flag in settings.FLAGS if flag.group == settings.RUNNING and flag.name not in ("--kubeconfig", "--context")]
@@ -18,11 +18,11 @@ GROUPS = (settings.LOOK, settings.RULES, settings.ACT, settings.BRAKES, settings
 
 
 def _options(*without: str) -> list[click.Parameter]:
-    return main.flag_options(GROUPS, without=[*RUNNING, "--run-mode", *without])
+    return flags.flag_options(GROUPS, without=[*RUNNING, "--run-mode", *without])
 
 
 def _look(given: dict[str, Any]) -> controller.Look:
-    told = main.read_settings(given)
+    told = flags.read_settings(given)
     telemetry.set_up_logs("default", "error")
     try:
         return asyncio.run(controller.look(told))
@@ -52,7 +52,7 @@ def _status(output: str, **given: Any) -> None:
             "missing": [{"what": missing.what, "because": missing.because} for missing in look.snapshot.missing],
             "asOf": answers.instant(look.plan.at),
         }, output)
-        sys.exit(0 if trouble is None else main.EXIT_NO_DECISION)
+        sys.exit(0 if trouble is None else flags.EXIT_NO_DECISION)
     show.sentence(
         f"{numbers.gpus} GPUs held by {numbers.pods} pods of {numbers.workloads} workloads: {numbers.active_gpus} active, "
         f"{numbers.idle_gpus} idle, {numbers.unknown_gpus} cannot tell; {len(look.paused)} workloads paused by us"
@@ -147,17 +147,17 @@ def _signals(gpu: decision.GpuFinding) -> str:
     return " ".join(f"{name}={values['max']:.3g}" for name, values in gpu.signals.items() if values.get("max") is not None)
 
 
-status = main.FlagCommand(
-    "status", callback=_status, params=[*_options(), show.output_option], context_settings=main.CONTEXT,
+status = flags.FlagCommand(
+    "status", callback=_status, params=[*_options(), show.output_option], context_settings=flags.CONTEXT,
     help="The cluster in numbers: how many GPUs are active, idle, or cannot be told; what is paused; what could not be seen.",
 )
-idle = main.FlagCommand(
-    "idle", callback=_idle, context_settings=main.CONTEXT,
+idle = flags.FlagCommand(
+    "idle", callback=_idle, context_settings=flags.CONTEXT,
     params=[*_options(), click.Option(["-A", "--all", "everything"], is_flag=True, help="Also those not idle."), show.output_option],
     help="List idle workloads that hold GPUs: since when, and what comes next, or why they are left alone.",
 )
-explain = main.FlagCommand(
-    "explain", callback=_explain, context_settings=main.CONTEXT,
+explain = flags.FlagCommand(
+    "explain", callback=_explain, context_settings=flags.CONTEXT,
     params=[
         click.Argument(["target"], metavar="KIND/NAME"),
         click.Option(["-n", "--namespace", "namespace"], default=None, help="Namespace of the workload; default: the context's."),

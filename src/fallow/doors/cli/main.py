@@ -1,20 +1,13 @@
-"""Entry points. Nothing heavy is imported here: `--help` must answer before one notices.
+"""The entry point `fallow`: a group whose verbs are imported when they are called.
 
-`fallow` is a group whose verbs are imported when they are called; `gpu-pruner` takes every flag of the table in settings.py.
-Exit codes: 0 done, 1 no decision possible, 2 usage or configuration error, 3 decided but something failed, 4 frozen.
+Nothing but click is imported here: `--help` must answer before one notices.
 """
 
 import importlib
-import sys
-from collections.abc import Callable, Iterable
-from typing import Any
 
 import click
 
-from fallow import __version__, settings
-
-EXIT_NO_DECISION = 1
-EXIT_USAGE = 2
+from fallow import __version__
 
 # verb -> (module, attribute, one line of help): the module is imported only when the verb is called.
 VERBS: dict[str, tuple[str, str, str]] = {
@@ -55,61 +48,6 @@ class LazyGroup(click.Group):
             formatter.write_dl([(verb, text) for verb, (_, _, text) in VERBS.items()])
 
 
-class FlagCommand(click.Command):
-    """A command whose options come from settings.FLAGS; --help shows them by group."""
-
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        groups: dict[str, list[tuple[str, str]]] = {}
-        by_key = {flag.key: flag.group for flag in settings.FLAGS}
-        for option in self.get_params(ctx):
-            record = option.get_help_record(ctx)
-            if record is not None:
-                groups.setdefault(by_key.get(option.name or "", "Options"), []).append(record)
-        for title, records in groups.items():
-            with formatter.section(title):
-                formatter.write_dl(records)
-
-
-def _refuse(what: str) -> Callable[[click.Context, click.Parameter, Any], None]:
-    def refuse(ctx: click.Context, parameter: click.Parameter, value: Any) -> None:
-        if value is not None:
-            raise click.UsageError(f"{parameter.opts[0]} belongs to {what}, which this version does not have yet")
-
-    return refuse
-
-
-def flag_option(flag: settings.Flag) -> click.Option:
-    names = [name for name in (flag.short, flag.name) if name]
-    shown = f"{flag.help} [default: {flag.default}]" if flag.default else flag.help
-    if flag.variable:
-        shown += f" [env: {flag.variable}]"
-    if flag.switch:
-        return click.Option([*names, flag.key], is_flag=True, help=shown)
-    return click.Option([*names, flag.key], type=str, multiple=flag.repeat, default=None, metavar=flag.metavar, help=shown)
-
-
-def flag_options(groups: Iterable[str] | None = None, without: Iterable[str] = ()) -> list[click.Parameter]:
-    """Click options for the flags of these groups (all of them by default)."""
-    wanted = None if groups is None else set(groups)
-    skipped = set(without)
-    return [flag_option(flag) for flag in settings.FLAGS if (wanted is None or flag.group in wanted) and flag.name not in skipped]
-
-
-def later_options() -> list[click.Parameter]:
-    """Flags of capabilities that are not in this version: a clear usage error rather than a promise not kept."""
-    return [
-        click.Option([name], hidden=True, default=None, expose_value=False, callback=_refuse(what))
-        for name, what in settings.NOT_YET.items()
-    ]
-
-
-def read_settings(given: dict[str, Any]) -> settings.Settings:
-    try:
-        return settings.read_flags(given, settings.environment())
-    except settings.UsageError as problem:
-        raise click.UsageError(str(problem)) from None
-
-
 @click.group(cls=LazyGroup, context_settings=CONTEXT)
 @click.version_option(__version__, "-V", "--version", message="%(prog)s %(version)s")
 def fallow() -> None:
@@ -123,22 +61,3 @@ def fallow() -> None:
       fallow why Deployment/llm -n ml     the evidence, GPU by GPU
       fallow resume Deployment/llm -n ml  bring it back
     """
-
-
-def _start(**given: Any) -> None:
-    told = read_settings(given)  # before anything heavy is imported: a usage error answers at once
-    from fallow.doors.cli import prune
-
-    sys.exit(prune.start(told))
-
-
-gpu_pruner = FlagCommand(
-    "gpu-pruner",
-    callback=_start,
-    params=[*flag_options(), *later_options()],
-    context_settings=CONTEXT,
-    help="Pauses workloads that hold GPUs and do not use them; they come back at a click.\n\n"
-    "By default it looks once, says what it would do (dry-run), and exits: 0 done, 1 no decision possible, 2 usage error, "
-    "3 something failed, 4 frozen.",
-)
-click.version_option(__version__, "-V", "--version", prog_name="gpu-pruner", message="%(prog)s %(version)s")(gpu_pruner)

@@ -11,7 +11,7 @@ from typing import Any
 from fallow import controller, settings, telemetry
 from fallow.clients import errors
 from fallow.doors.api import app
-from fallow.doors.cli import main
+from fallow.doors.cli import flags
 
 log = logging.getLogger("fallow")
 
@@ -23,10 +23,10 @@ def start(told: settings.Settings) -> int:
         return asyncio.run(_watch(told) if told.loop.daemon else _look_once(told))
     except (settings.UsageError, errors.Misconfigured) as problem:
         log.error("%s", problem)
-        return main.EXIT_USAGE
+        return flags.EXIT_USAGE
     except errors.ClientError as problem:
         log.error("no decision: %s", problem)
-        return main.EXIT_NO_DECISION
+        return flags.EXIT_NO_DECISION
 
 
 async def _look_once(told: settings.Settings) -> int:
@@ -57,19 +57,19 @@ async def _watch(told: settings.Settings) -> int:
 
 
 def _run(**given: Any) -> None:
-    sys.exit(start(main.read_settings({**given, "daemon_mode": True})))
+    sys.exit(start(flags.read_settings({**given, "daemon_mode": True})))
 
 
 def _prune(**given: Any) -> None:
-    sys.exit(start(main.read_settings(given)))
+    sys.exit(start(flags.read_settings(given)))
 
 
-run = main.FlagCommand(
-    "run", callback=_run, params=[*main.flag_options(without=["--daemon-mode"]), *main.later_options()], context_settings=main.CONTEXT,
+run = flags.FlagCommand(
+    "run", callback=_run, params=[*flags.flag_options(without=["--daemon-mode"]), *flags.later_options()], context_settings=flags.CONTEXT,
     help="Keep watching a cluster: look every --check-interval seconds, say what is idle, and with --run-mode scale-down pause it."
     "\n\nServes /metrics, /healthz and /readyz at --metrics-addr. Several replicas may run; the holder of the Lease acts.",
 )
-prune = main.FlagCommand(
-    "prune", callback=_prune, params=[*main.flag_options(), *main.later_options()], context_settings=main.CONTEXT,
+prune = flags.FlagCommand(
+    "prune", callback=_prune, params=[*flags.flag_options(), *flags.later_options()], context_settings=flags.CONTEXT,
     help="The same as gpu-pruner: look once (or with -d keep looking) and say, or do, what is to be done.",
 )

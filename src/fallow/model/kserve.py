@@ -1,0 +1,81 @@
+"""How KServe is stopped: two kinds, two methods each, and the cases in which none of them works.
+
+In: an InferenceService or LLMInferenceService as the eyes saw it, and the rule. Out: the fields of a pause, whether it stands stopped, and
+what speaks against stopping it. The rows of model/kinds.py call these.
+Invariant: minReplicas 0 is written only where KServe really makes it 0 pods; elsewhere it would be fought over for ever.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from fallow import names
+from fallow.model import cluster, pointers, policy, record
+from fallow.model.units import Instant
+
+STOP = pointers.annotation(names.KSERVE_STOP)
+MIN_REPLICAS = "/spec/predictor/minReplicas"
+_SERVERLESS = frozenset({"Serverless", "Knative"})
+
+
+def stop_service(workload: cluster.Workload, rule: policy.Rule, now: Instant) -> dict[str, Any]:
+    return {MIN_REPLICAS: 0} if _wants_min_replicas(workload, rule) else {STOP: "true"}
+
+
+def _wants_min_replicas(workload: cluster.Workload, rule: policy.Rule) -> bool:
+    ignores_stop = names.KSERVE_NO_STOP in workload.annotations
+    return rule.action.kserve_method == "min-replicas" or (rule.action.kserve_method == "auto" and ignores_stop)
+
+
+def is_stopped_service(body: Mapping[str, Any]) -> bool:
+    # A user's own minReplicas 0 is no pause: only the one that we recorded counts.
+    by_replicas = MIN_REPLICAS in record.fields_in(body["metadata"]["annotations"]) and pointers.read(body, MIN_REPLICAS) == 0
+    return _says_stop(body) or by_replicas
+
+
+def _says_stop(body: Mapping[str, Any]) -> bool:
+    return str(pointers.read(body, STOP)).lower() == "true"  # KServe reads it in any case
+
+
+def mode(workload: cluster.Workload) -> str | None:
+    """`Serverless`, `Knative`, `RawDeployment`, `Standard`..., or None where KServe has not said."""
+    found = workload.annotations.get(names.KSERVE_MODE) or pointers.read(workload.body, "/status/deploymentMode")
+    return str(found) if found else None
+
+
+def object_to_service(workload: cluster.Workload, rule: policy.Rule) -> tuple[str, str] | None:
+    if not _wants_min_replicas(workload, rule):
+        return None
+    unscaled = workload.annotations.get(names.KSERVE_AUTOSCALER) == "none"
+    if mode(workload) not in _SERVERLESS and not unscaled:  # with an HPA KServe reads 0 as 1 and writes for ever
+        return "KServeNoStop", f"KServe does not heed {names.KSERVE_STOP} on {workload.ref.short}, and in its mode minReplicas 0 means 1"
+    if pointers.read(workload.body, MIN_REPLICAS) == 0:
+        return "AlreadyScalesToZero", f"{workload.ref.short} has minReplicas 0 already: its own autoscaler keeps the pods"
+    return None
+
+
+def stop_llm(workload: cluster.Workload, rule: policy.Rule, now: Instant) -> dict[str, Any]:
+    """By replicas where nothing autoscales it: gentler, because its Services and children stay."""
+    if _is_autoscaled(workload) or pointers.read(workload.body, "/spec/replicas") is None:
+        return {STOP: "true"}
+    fields = {"/spec/replicas": 0}
+    if pointers.read(workload.body, "/spec/prefill") is not None:  # writing it where there is none would create a prefill pool
+        fields["/spec/prefill/replicas"] = 0
+    return fields
+
+
+def _is_autoscaled(workload: cluster.Workload) -> bool:
+    configured = any(pointers.read(workload.body, pointer) is not None for pointer in ("/spec/scaling", "/spec/prefill/scaling"))
+    return configured or bool(workload.hpas) or bool(workload.scaled_objects)
+
+
+def is_stopped_llm(body: Mapping[str, Any]) -> bool:
+    prefill = pointers.read(body, "/spec/prefill")
+    empty = pointers.read(body, "/spec/replicas") == 0 and (prefill is None or pointers.read(prefill, "/replicas") == 0)
+    return _says_stop(body) or empty
+
+
+def object_to_llm(workload: cluster.Workload, rule: policy.Rule) -> tuple[str, str] | None:
+    by_annotation = STOP in stop_llm(workload, rule, 0.0)
+    if by_annotation and (names.KSERVE_NO_STOP in workload.annotations or rule.action.kserve_method == "min-replicas"):
+        return "KServeNoStop", f"only {names.KSERVE_STOP} could stop {workload.ref.short}, and it is not heeded or not allowed"
+    return None
