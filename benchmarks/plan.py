@@ -11,20 +11,19 @@ from typing import Any
 
 import msgspec
 import numpy as np
-
-from fallow.decide import plan
-from fallow.model import cluster, decision, usage
-from fallow.model.units import HOUR
-from fallow.model.usage import Signal
 from tests import builders
 
+from fallow.decide import plan
+from fallow.model import cluster, decision, policy, usage
+from fallow.model.units import HOUR
+from fallow.model.usage import Signal
+
 WORKLOADS = 20_000
-GPUS = 2.5  # per workload, on average: four of five hold two, the rest four and more
 
 
 def build() -> cluster.Snapshot:
     world = builders.World()
-    for index in range(WORKLOADS):
+    for index in range(WORKLOADS):  # one of eight holds six GPUs, the others two: 50,000 in all
         gpus = [builders.idle(HOUR + index) if index % 10 < 3 else builders.busy()] * (2 if index % 8 else 6)
         world.workload(f"team-{index % 200}/job-{index}", gpus=gpus, pod={"node": f"node-{index % 6000}"})
     return world.snapshot()
@@ -45,28 +44,32 @@ def _advance(use: usage.Usage, seconds: float) -> usage.Usage:
     )
 
 
-def measure(label: str, act: Callable[[], Any]) -> Any:
+def measure(label: str, act: Callable[..., Any], *given: Any) -> Any:
     began = time.process_time()
-    result = act()
+    result = act(*given)
     print(f"{label:<40} {time.process_time() - began:.3f} CPU s")
     return result
+
+
+def follow(snapshot: cluster.Snapshot, told: policy.Mandate) -> None:
+    """Five cycles, three minutes apart, in which everything works."""
+    memory, status = decision.Memory(), decision.Status.done if told.acting else decision.Status.dry_run
+    for cycle in range(5):
+        seen = advance(snapshot, cycle * 180.0)
+        made = measure(f"  plan {cycle + 1}", plan.make_plan, seen, told, memory, seen.taken_at)
+        outcomes = [decision.Outcome(each, status, made.at, "") for each in made.decisions]
+        memory = measure("    and what became of it", plan.remember, made, outcomes, told, made.at)
+        print(f"    {len(made.decisions)} decisions")
+    measure("  candidate rows", plan.candidate_rows, snapshot, told, snapshot.taken_at, memory)
 
 
 def main() -> None:
     snapshot = build()
     print(f"{len(snapshot.workloads)} workloads, {len(snapshot.pods)} pods, {snapshot.evidence.usage[builders.WINDOW].rows} GPUs")
-    for acting, rule in ((True, builders.rule()), (False, builders.rule(notice=builders.notice()))):
-        print("acting, no notice" if acting else "dry run, with notice")
-        told = builders.mandate(rule, acting=acting, brakes=builders.Brakes())
-        memory, now = decision.Memory(), builders.NOW
-        for cycle in range(5):
-            seen = advance(snapshot, cycle * 180.0)
-            made = measure(f"  plan {cycle + 1}", lambda seen=seen, at=now + cycle * 180.0, memory=memory: plan.make_plan(seen, told, memory, at))
-            status = decision.Status.done if acting else decision.Status.dry_run
-            outcomes = [decision.Outcome(each, status, made.at, "") for each in made.decisions]
-            memory = measure("    remember", lambda made=made, outcomes=outcomes: plan.remember(made, outcomes, told, made.at))
-            print(f"    {len(made.decisions)} decisions")
-        measure("  candidate rows", lambda: plan.candidate_rows(snapshot, told, now, memory))
+    print("acting, without notice")
+    follow(snapshot, builders.mandate(builders.rule(), brakes=builders.Brakes()))
+    print("dry run, with notice")
+    follow(snapshot, builders.mandate(builders.rule(notice=builders.notice()), acting=False, brakes=builders.Brakes()))
 
 
 if __name__ == "__main__":

@@ -79,10 +79,13 @@ def notice(grace: Seconds = 5 * MINUTE, *, required: bool = True) -> Notice:
     return Notice(required=required, grace=grace, channels=(SLACK,))
 
 
-def mandate(a_rule: Rule | None = None, *, acting: bool = True, scope: policy.Scope | None = None, brakes: Brakes | None = None, **said: Any) -> Mandate:
+def mandate(
+    a_rule: Rule | None = None, *, acting: bool = True, scope: policy.Scope | None = None, brakes: Brakes | None = None, **said: Any
+) -> Mandate:
     """By default one cycle confirms and no cap is near."""
     wide = Brakes(confirm_cycles=1, max_actions_per_cycle=1000, max_actions_per_namespace=1000, max_percent_per_hour=100.0)
-    return Mandate(rule=a_rule or rule(), scope=scope or policy.Scope(letters=frozenset("drsinlmowyjck")), brakes=brakes or wide, acting=acting, **said)
+    scope = scope or policy.Scope(letters=frozenset("drsinlmowyjck"))
+    return Mandate(rule=a_rule or rule(), scope=scope, brakes=brakes or wide, acting=acting, **said)
 
 
 class World:
@@ -98,7 +101,10 @@ class World:
         self.policies: list[policy.IdlePolicy] = []
         self.trouble: usage.SourceTrouble | None = None
 
-    def node(self, name: str, *, ready: bool = True, product: str | None = "NVIDIA A100", shared: bool = False, labels: Mapping[str, str] | None = None) -> None:
+    def node(
+        self, name: str, *, ready: bool = True, product: str | None = "NVIDIA A100", shared: bool = False,
+        labels: Mapping[str, str] | None = None,
+    ) -> None:
         self.nodes[name] = cluster.Node(name, name, (), ready, product, shared, labels or {})
 
     def namespace(self, name: str, *, labels: Mapping[str, str] | None = None, annotations: Mapping[str, str] | None = None) -> None:
@@ -179,7 +185,7 @@ class World:
 
     def _peaks(self, gpu: Gpu, window: Seconds) -> dict[Signal, float]:
         is_busy = gpu.last_busy is not None and self.now - gpu.last_busy < window
-        return {**{signal: 0.9 if is_busy else 0.0 for signal in gpu.primaries}, **gpu.signals}
+        return {**dict.fromkeys(gpu.primaries, 0.9 if is_busy else 0.0), **gpu.signals}
 
 
 def _last_active(gpu: Gpu) -> float | None:

@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -31,30 +31,38 @@ from fallow.model.units import Instant, Seconds
 from fallow.observe import mirror, snapshot, usage
 
 Clock = Callable[[], Instant]
+T = TypeVar("T")
 
 log = logging.getLogger("fallow")
 
 
-class Health:
-    """What the loop knows of itself. It is asked by /healthz and /readyz; every answer is a list of reasons, empty = well."""
+class GivenUp(errors.ClientError):
+    """A look that was cut short: its time was over, or we were asked to stop."""
 
-    def __init__(self, interval: Seconds, budget: Seconds, now: Instant) -> None:
+
+class Health:
+    """What the loop knows of itself. It is asked by /healthz and /readyz; every answer is a list of reasons, empty = well.
+
+    Its times are of the monotonic clock: a wall clock that is set must not get us restarted.
+    """
+
+    def __init__(self, interval: Seconds, budget: Seconds, now: float) -> None:
         self._interval = interval
         self._budget = budget
-        self.began_at: Instant = now
-        self.succeeded_at: Instant | None = None
+        self.began_at = now
+        self.succeeded_at: float | None = None
         self.failures = 0
         self.failed_because = ""
         self.synced = False
         self.leading = True
 
-    def why_stuck(self, now: Instant) -> list[str]:
+    def why_stuck(self, now: float) -> list[str]:
         silent = now - self.began_at
         if silent <= 3 * self._interval + self._budget:
             return []
         return [f"no cycle began for {units.humane(silent)}"]
 
-    def why_not_ready(self, now: Instant) -> list[str]:
+    def why_not_ready(self, now: float) -> list[str]:
         reasons = self.why_stuck(now)
         if not self.synced:
             reasons.append("the cluster has not been seen yet")
@@ -81,7 +89,7 @@ class Controller:
         clock: Clock,
     ) -> None:
         self.metrics = telemetry.Telemetry()
-        self.health = Health(told.loop.interval, told.loop.budget, clock())
+        self.health = Health(told.loop.interval, told.loop.budget, time.monotonic())
         self._told = told
         self._mirror, self._eyes, self._hands, self._leadership = seen, eyes, hands, leadership
         self._clock = clock
@@ -89,35 +97,43 @@ class Controller:
         self._memory = decision.Memory()
         self._stopping = asyncio.Event()
         self._clocks: tuple[Instant, float] | None = None  # wall and monotonic at the last tick
+        self._deadline = 0.0  # of this cycle, by the monotonic clock
 
     # ---- one cycle --------------------------------------------------------------------------------------------------------------
 
     async def tick(self) -> decision.Cycle:
         """Look, plan, act, account, tell."""
         began, now = time.monotonic(), self._clock()
-        self.health.began_at = now
+        self.health.began_at, self._deadline = began, began + self._told.loop.budget
         cycle = await self._guarded(now, began)
-        self._books.enter(cycle, now)
-        tell(cycle, self._told.mandate.acting)
-        self._note_health(cycle)
+        if cycle.plan is None and self._stopping.is_set():
+            log.info("stopped while looking; nothing was changed")
+        else:
+            self._record(cycle, now)
         return cycle
 
+    def _record(self, cycle: decision.Cycle, now: Instant) -> None:
+        self._books.enter(cycle, now)
+        tell(cycle)
+        if cycle.failure:
+            self.health.failures += 1
+            self.health.failed_because = cycle.failure
+        else:
+            self.health.failures = 0
+            self.health.succeeded_at = time.monotonic()
+
     async def _guarded(self, now: Instant, began: float) -> decision.Cycle:
-        """The cycle within its budget; whatever goes wrong outside is its failure, not our end."""
+        """Whatever goes wrong outside is the failure of this cycle, not our end."""
         try:
             if jump := self._find_clock_jump(now):
                 return decision.Cycle(None, None, (), jump, time.monotonic() - began)
-            async with asyncio.timeout(self._told.loop.budget):
-                return await self._look_and_act(now, began)
+            return await self._look_and_act(now, began)
         except errors.ClientError as problem:
             return decision.Cycle(None, None, (), str(problem), time.monotonic() - began)
-        except TimeoutError:
-            failure = f"the cycle did not end within its budget of {units.humane(self._told.loop.budget)}"
-            return decision.Cycle(None, None, (), failure, time.monotonic() - began)
 
     async def _look_and_act(self, now: Instant, began: float) -> decision.Cycle:
         # 1. Look: what is true at this instant, what is in flight, what could not be seen.
-        seen = await look_at(self._eyes, self._told, now, self._memory)
+        seen = await self._in_time(look_at(self._eyes, self._told, now, self._memory))
         # 2. Plan: a finding for every workload; the noes too.
         plan = brain.make_plan(seen, self._told.mandate, self._memory, now)
         # 3. Act: each decision alone, looked at once more just before; a dry run goes the same way and changes nothing.
@@ -126,6 +142,21 @@ class Controller:
         self._memory = brain.remember(plan, outcomes, self._told.mandate, now)
         trouble = seen.evidence.trouble
         return decision.Cycle(plan, seen, outcomes, "" if trouble is None else trouble.because, time.monotonic() - began)
+
+    async def _in_time(self, look: Coroutine[Any, Any, T]) -> T:
+        """What only looks ends with the budget, or when we are to stop. What writes is never cut short: each request has its own limit."""
+        looking, stopping = asyncio.create_task(look), asyncio.create_task(self._stopping.wait())
+        try:
+            await asyncio.wait({looking, stopping}, timeout=self._deadline - time.monotonic(), return_when=asyncio.FIRST_COMPLETED)
+            if looking.done():
+                return looking.result()
+        finally:
+            looking.cancel()
+            stopping.cancel()
+            await asyncio.gather(looking, stopping, return_exceptions=True)
+        if self._stopping.is_set():
+            raise GivenUp("we were asked to stop")
+        raise GivenUp(f"the cycle did not end within its budget of {units.humane(self._told.loop.budget)}")
 
     def _find_clock_jump(self, now: Instant) -> str:
         """The wall clock against the monotonic one: a clock that jumps makes every age wrong, so this cycle does nothing."""
@@ -142,7 +173,7 @@ class Controller:
         now = self._clock()
         workloads = [pause.finding.workload for pause in pauses]
         rules = {pause.finding.rule.name: pause.finding.rule for pause in pauses}
-        fresh = await self._eyes.look_again(workloads, tuple(rules.values()), now)
+        fresh = await self._in_time(self._eyes.look_again(workloads, tuple(rules.values()), now))
         gone = {missing.what: missing.because for missing in fresh.missing}
         places = {workload.ref.uid: index for index, workload in enumerate(fresh.workloads)}
         looks = {}
@@ -157,8 +188,8 @@ class Controller:
         return looks
 
     def _may_act(self) -> bool:
-        """Stopping, or not the leader any more: nothing further is begun."""
-        if self._stopping.is_set():
+        """Stopping, out of time, or not the leader any more: nothing further is begun."""
+        if self._stopping.is_set() or time.monotonic() >= self._deadline:
             return False
         return self._leadership.is_leader if self._needs_lease else True
 
@@ -173,19 +204,10 @@ class Controller:
                 names.FROZEN_UNTIL: units.rfc3339(plan.frozen_until), names.FROZEN_BECAUSE: plan.frozen_because,
             })
 
-    def _note_health(self, cycle: decision.Cycle) -> None:
-        if cycle.failure:
-            self.health.failures += 1
-            self.health.failed_because = cycle.failure
-        else:
-            self.health.failures = 0
-            self.health.succeeded_at = self._clock()
-
     async def look(self, namespace: str) -> "Look":
         """One cycle up to the plan. Of the Lease only a freeze is read; who may not read it is not told of one."""
         now = self._clock()
-        with contextlib.suppress(errors.ClientError):
-            await self._leadership.read()
+        await self._read_freeze()
         await self._mirror.list_all(now)
         seen = await look_at(self._eyes, self._told, now)
         plan = brain.make_plan(seen, self._told.mandate, decision.Memory(), now)
@@ -200,22 +222,29 @@ class Controller:
             held = self._leadership.problem or f"{self._leadership.holder} holds it"
             log.error("no decision: the Lease %s could not be had within %.0f s: %s", names.LEASE, LEASE_PATIENCE, held)
             return NO_DECISION
-        renewing = asyncio.create_task(self._leadership.run()) if self._told.mandate.acting else None
+        renewing = [asyncio.create_task(task) for task in self.background()]
         try:
+            await self._read_freeze()
             await self._mirror.list_all(self._clock())
-            self.health.synced = True
             return exit_code(await self.tick())
         finally:
-            if renewing is not None:
-                renewing.cancel()
-                await self._leadership.release()
+            for task in renewing:
+                task.cancel()
+            await asyncio.gather(*renewing, return_exceptions=True)
+            await self.release()
+
+    async def _read_freeze(self) -> None:
+        """Who holds the Lease knows what is on it; who only looks reads it, and who may not is not told of a freeze."""
+        if not self._needs_lease:
+            with contextlib.suppress(errors.ClientError):
+                await self._leadership.read()
 
     def background(self) -> list[Coroutine[Any, Any, None]]:
         """What must go on while run() does: whoever runs us ends with the first of these that ends."""
         return [self._leadership.run()] if self._needs_lease else []
 
     async def run(self) -> int:
-        """Cycles until stop(); 0, or 1 after too many failures in a row."""
+        """Cycles until stop(); 0, or 1 after too many failures in a row. Afterwards end the background, and then release()."""
         log.info("watching, %s, every %s", "acting" if self._told.mandate.acting else "in dry-run", units.humane(self._told.loop.interval))
         while not self._stopping.is_set():
             began = time.monotonic()
@@ -225,43 +254,48 @@ class Controller:
                 log.error("giving up after %d failed cycles in a row: %s", most, self.health.failed_because)
                 return NO_DECISION
             await self._wait_until(began, self._told.loop.interval)
-        await self._leadership.release()
         return 0
+
+    async def release(self) -> None:
+        """Lets the next one lead at once."""
+        await self._leadership.release()
 
     async def _turn(self) -> None:
         """Follow the cluster from the first turn on; look and act only as leader."""
+        self.health.began_at = time.monotonic()
         self.health.leading = self._leadership.is_leader if self._needs_lease else True
         self.metrics.set("fallow_idle_leader", self.health.leading)
         if not self.health.synced:
             await self._begin_to_follow()
         elif self.health.leading:
             await self.tick()
+        elif self._leadership.problem is not None:  # nobody can tell who leads: perhaps nobody does
+            self._fail(f"the Lease {names.LEASE} cannot be had: {self._leadership.problem}")
         else:
-            self.health.began_at = self._clock()
             self.health.failures = 0
 
     async def _begin_to_follow(self) -> None:
-        self.health.began_at = self._clock()
         try:
             async with asyncio.timeout(self._told.loop.budget):
                 await self._mirror.follow(self._clock())
         except (errors.ClientError, TimeoutError) as problem:
-            cycle = decision.Cycle(None, None, (), f"the cluster cannot be seen: {problem or 'no answer in time'}", 0.0)
-            self._books.enter(cycle, self._clock())
-            tell(cycle, self._told.mandate.acting)
-            self._note_health(cycle)
+            self._fail(f"the cluster cannot be seen: {str(problem) or 'no answer in time'}")
             return
         self.health.synced = True
         self.health.failures = 0
         if not self._needs_lease or self._leadership.is_leader or await self._leads_soon():
             await self._turn()
 
+    def _fail(self, because: str) -> None:
+        """A cycle that ended before it could look."""
+        self._record(decision.Cycle(None, None, (), because, 0.0), self._clock())
+
     async def _leads_soon(self) -> bool:
         """The first replica takes the Lease within a moment; a follower finds it taken."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FIRST_LEASE):
                 while not self._leadership.is_leader and not self._leadership.holder and not self._leadership.problem:
-                    await asyncio.sleep(0.05)
+                    await self._nap(0.05)
         return self._leadership.is_leader
 
     async def _wait_until(self, began: float, interval: Seconds) -> None:
@@ -271,8 +305,11 @@ class Controller:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(wait):
                 while not self._stopping.is_set() and not self._became_leader():
-                    with contextlib.suppress(TimeoutError):
-                        await asyncio.wait_for(self._stopping.wait(), 1.0)
+                    await self._nap(1.0)
+
+    async def _nap(self, seconds: Seconds) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._stopping.wait(), seconds)
 
     def _became_leader(self) -> bool:
         return self._needs_lease and not self.health.leading and self._leadership.is_leader
@@ -308,7 +345,7 @@ async def look_at(
 # ---- telling ------------------------------------------------------------------------------------------------------------------
 
 
-def tell(cycle: decision.Cycle, acting: bool) -> None:
+def tell(cycle: decision.Cycle) -> None:
     """One line per thing done or not done, with all that an auditor asks for in its JSON form; then one line about the cycle."""
     for outcome in cycle.outcomes:
         level = logging.ERROR if outcome.status is decision.Status.failed else logging.INFO
@@ -342,7 +379,10 @@ async def assemble(told: settings.Settings, clock: Clock) -> AsyncIterator[Contr
         leasing = await stack.enter_async_context(kube.Api(access))
         source = await stack.enter_async_context(_prometheus(told, access))
         seen = await stack.enter_async_context(
-            mirror.Mirror(api, watch_namespaces=told.mandate.scope.watch_namespaces, gpu_resources=told.gpu_resources)
+            mirror.Mirror(
+                api, watch_namespaces=told.mandate.scope.watch_namespaces, gpu_resources=told.gpu_resources,
+                use_policies=told.mandate.use_policies,
+            )
         )
         leadership = lease.Leadership(
             leasing, namespace=namespace, name=names.LEASE, identity=_identity(told), utcnow=lambda: datetime.fromtimestamp(clock(), UTC)
@@ -354,6 +394,7 @@ async def assemble(told: settings.Settings, clock: Clock) -> AsyncIterator[Contr
         hands = doing.Hands(
             api, seen.find_resource, reporting_instance=told.pod_name or names.REPORTING_CONTROLLER,
             compat_annotations=told.mandate.compat_annotations, dry_run=None if told.mandate.acting else told.dry_run_scope,
+            own_pod=cluster.Ref("", "v1", "Pod", namespace, told.pod_name, told.pod_uid) if told.pod_name else None,
         )
         yield Controller(told, seen, eyes, hands, leadership, clock)
 

@@ -21,6 +21,7 @@ LETTERS = "drsinlmowyjckx"
 EXCLUDED_NAMESPACES = "bench-guide-.*|llm-d-nightly-.*"
 EXCLUDED_PODS = "dcgm-exporter-.*"
 PROTECTED_NAMESPACES = "kube-system|kube-public|kube-node-lease|gpu-operator"
+LEAST_BUDGET: Seconds = 60.0
 SERVICE_ACCOUNT_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
@@ -81,14 +82,10 @@ class Loop(msgspec.Struct, frozen=True):
 
     daemon: bool = False
     interval: Seconds = 180.0
+    budget: Seconds = 180.0  # how long one cycle may take
     max_consecutive_failures: int = 0  # 0 = never give up
     leader_elect: bool = False
     metrics_address: tuple[str, int] | None = None
-
-    @property
-    def budget(self) -> Seconds:
-        """How long one cycle may take."""
-        return max(60.0, self.interval)
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -104,6 +101,7 @@ class Settings(msgspec.Struct, frozen=True):
     log_level: str
     own_namespace: str | None
     pod_name: str | None
+    pod_uid: str
     environment: Mapping[str, str]  # for credentials that other systems name by variable (AWS_*, KUBECONFIG, ...)
 
 
@@ -363,6 +361,7 @@ def read_flags(given: Mapping[str, Any], environ: Mapping[str, str]) -> Settings
         loop=Loop(
             daemon=daemon,
             interval=float(values["check_interval"]),
+            budget=max(LEAST_BUDGET, float(values["check_interval"])),
             max_consecutive_failures=values["max_consecutive_failures"],
             leader_elect=daemon if values["leader_elect"] is None else values["leader_elect"],
             metrics_address=values["metrics_addr"] if daemon else None,
@@ -373,6 +372,7 @@ def read_flags(given: Mapping[str, Any], environ: Mapping[str, str]) -> Settings
         log_level=log_level(environ),
         own_namespace=own_namespace,
         pod_name=environ.get("POD_NAME") or None,
+        pod_uid=environ.get("POD_UID", ""),
         environment=environ,
     )
 

@@ -8,7 +8,7 @@ Logs are one line per event: `default` for people, `pretty` with colours, `json`
 import json
 import logging
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, TextIO
 
 import msgspec
@@ -75,6 +75,7 @@ class Telemetry:
         self._registries = {metric.type: client.CollectorRegistry() for metric in METRICS}
         self._metrics: dict[str, Any] = {metric.name: self._make(metric) for metric in METRICS}
         self._workload_series: dict[str, set[tuple[str, ...]]] = {}
+        self._before_scrape: list[Callable[[], None]] = []
         self.set("fallow_build_info", 1, (__version__,))
 
     def _make(self, metric: Metric) -> Any:
@@ -108,7 +109,13 @@ class Telemetry:
     def observe(self, name: str, value: float) -> None:
         self._metrics[name].observe(value)
 
+    def before_scrape(self, write: Callable[[], None]) -> None:
+        """For values that cost something to write out: `write` is called when somebody asks."""
+        self._before_scrape.append(write)
+
     def text(self) -> bytes:
+        for write in self._before_scrape:
+            write()
         return b"".join(client.generate_latest(registry) for registry in self._registries.values())
 
 
@@ -133,7 +140,7 @@ class _Lines(logging.Formatter):
         if self._form == "json":
             line = {"time": when, "level": record.levelname.lower(), "target": record.name, "message": message, **fields}
             return json.dumps(line, default=str)
-        safe = message.replace("\n", "\\n").replace("\r", "\\r").replace("\x1b", "")
+        safe = "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in message)
         if self._form == "pretty":
             return f"\x1b[2m{when}\x1b[0m {_COLOURS.get(record.levelname, '')}{record.levelname:>7}\x1b[0m {safe}"
         return f"{when} {record.levelname:>7} {record.name}: {safe}"

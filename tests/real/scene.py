@@ -8,31 +8,17 @@ control plane do not meet.
 
 from __future__ import annotations
 
-import asyncio
-import dataclasses
 import json
 import os
 import pathlib
-import sys
 from typing import Any
 
 from tests.real import cluster as clusters
-from tests.real import history, world
+from tests.real import history, product, world
 
 Object = clusters.Object
-BIN = pathlib.Path(sys.executable).parent
 MINUTES = 90  # how long the past is, unless a test says otherwise
 GPU_RESOURCES = ("nvidia.com/gpu", "nvidia.com/mig-")
-OWN_VARIABLES = ("KUBECONFIG", "PROMETHEUS_URL", "PROMETHEUS_TOKEN", "POD_NAME", "FALLOW_LOG", "RUST_LOG", "NO_COLOR", "COLUMNS")
-
-
-@dataclasses.dataclass(frozen=True)
-class Done:
-    """A command that has ended."""
-
-    code: int
-    out: str
-    err: str
 
 
 class Scene:
@@ -86,17 +72,11 @@ class Scene:
 
     # --- commands ---
 
-    async def type(self, *words: str, code: int = 0, kubeconfig: pathlib.Path | None = None, **variables: str) -> Done:
+    async def type(self, *words: str, code: int = 0, kubeconfig: pathlib.Path | None = None, **variables: str) -> product.Ended:
         """One command, as typed; it must end with `code`."""
-        clean = {name: value for name, value in os.environ.items() if name not in OWN_VARIABLES}
         said = {"KUBECONFIG": str(kubeconfig or self.kubeconfig), "PROMETHEUS_URL": self.prometheus.url, "POD_NAMESPACE": self._own}
-        process = await asyncio.create_subprocess_exec(
-            str(BIN / words[0]), *words[1:], env={**clean, **said, **variables}, stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-        )  # fmt: skip
-        out, err = await asyncio.wait_for(process.communicate(), 60)
-        done = Done(process.returncode or 0, out.decode(), err.decode())
-        assert done.code == code, f"{' '.join(words)} ended with {done.code}, not {code}:\n{done.out}{done.err}"
+        done = await product.run(*words, env={"PATH": os.environ["PATH"], **said, **variables})
+        assert done.code == code, f"{' '.join(words)} ended with {done.code}, not {code}:\n{done.said}"
         return done
 
     async def prune(self, *flags: str, code: int = 0, **more: Any) -> str:
@@ -106,8 +86,7 @@ class Scene:
 
     async def fallow(self, verb: str, target: str, *flags: str, code: int = 0, **more: Any) -> str:
         """A verb about one workload; what it said."""
-        done = await self.type("fallow", verb, target, "-n", self.namespace, *flags, code=code, **more)
-        return done.out + done.err
+        return (await self.type("fallow", verb, target, "-n", self.namespace, *flags, code=code, **more)).said
 
     async def rows(self, *flags: str) -> dict[str, Any]:
         """`fallow idle --all`, by name."""
@@ -125,13 +104,13 @@ class Scene:
 
     def writes(self, contains: str = "") -> list[world.Request]:
         """What our commands wrote in the scene's namespace so far, Events included."""
-        ours = self.cluster.requests(verbs=["create", "update", "patch", "delete"], agent="fallow/", contains=f"/namespaces/{self.namespace}/")
-        return [asked for asked in ours if contains in asked.uri]
+        place, verbs = f"/namespaces/{self.namespace}/", ("create", "update", "patch", "delete")
+        return [asked for asked in self.cluster.requests(verbs=verbs, agent="fallow/", contains=place) if contains in asked.uri]
 
     async def reasons(self) -> list[str]:
-        """The reasons of our Events, oldest first."""
+        """The reasons of our Events, oldest first; those of one cycle are of one instant, by name."""
         found = [event for event in await self.cluster.events() if event.get("reportingController") == "gpu-pruner"]
-        return [event["reason"] for event in sorted(found, key=lambda event: event["eventTime"])]
+        return [reason for _, reason in sorted((event["eventTime"], event["reason"]) for event in found)]
 
 
 def count_gpus(pod: Object) -> int:

@@ -138,7 +138,7 @@ async def test_in_its_own_namespace_it_may_hold_its_lease_and_read_two_secrets(c
     async def allowed(group: str, resource: str, name: str) -> set[str]:
         return {verb for verb in VERBS if await may(cluster, verb, group, resource, namespace=home, name=name)}
 
-    assert await allowed("coordination.k8s.io", "leases", "gpu-pruner") == {"get", "create", "update", "patch"}
+    assert await allowed("coordination.k8s.io", "leases", "gpu-pruner") == {"get", "create", "update"}
     assert await allowed("coordination.k8s.io", "leases", "somebody-else") == {"create"}
     assert await allowed("", "secrets", "gpu-pruner-slack-webhook") == {"get"}
     assert await allowed("", "secrets", "gpu-pruner-config") == {"get"}
@@ -239,7 +239,7 @@ def test_the_pod_is_locked_down_probed_and_of_this_version(place):
     assert probes == {"livenessProbe": {"path": "/healthz", "port": "metrics"}, "readinessProbe": {"path": "/readyz", "port": "metrics"}}
     known = {name for flag in settings.FLAGS for name in (flag.name, flag.short)}
     assert {arg.split("=")[0] for arg in container["args"]} <= known
-    variables = {flag.variable for flag in settings.FLAGS} | {"POD_NAME", "POD_NAMESPACE"}
+    variables = {flag.variable for flag in settings.FLAGS} | {"POD_NAME", "POD_NAMESPACE", "POD_UID"}
     assert {one["name"] for one in container["env"]} <= variables
 
 

@@ -102,7 +102,6 @@ async def test_pods_and_nodes_are_described(cluster: clusters.Cluster) -> None:
         assert seen.nodes["gpu-1"].gpu_product == "NVIDIA-H100-80GB-HBM3"
 
 
-@pytest.mark.accepts("idle", 12)
 async def test_workers_of_a_leader_worker_set_are_found_through_their_leader(cluster: clusters.Cluster) -> None:
     await cluster.apply_crds(crds.KINDS["LeaderWorkerSet"])
     top = await cluster.apply(
@@ -124,7 +123,6 @@ async def run_strangers(cluster: clusters.Cluster) -> None:
         await cluster.run(owned(clusters.replicated("apps/v1", "Deployment", kind.lower(), 1, 1), top), 1)
 
 
-@pytest.mark.accepts("idle", 13)
 async def test_owners_of_kinds_that_nobody_told_us_about(cluster: clusters.Cluster) -> None:
     await run_strangers(cluster)
     found = await look(cluster)
@@ -145,7 +143,7 @@ async def test_with_few_rights_the_rest_is_still_seen(cluster: clusters.Cluster)
     await cluster.deployment("llm")
     await cluster.run(clusters.replicated("apps/v1", "StatefulSet", "db", 1, 1), 1)
     eve = await cluster.service_account("eve", READS)
-    async with opened(eve) as seen:
+    async with opened(eve, use_policies=False) as seen:
         await seen.list_all(time.time())
         found = by_name(seen, cluster)
         assert {name: each.trouble for name, each in found.items()} == {
@@ -202,7 +200,7 @@ async def test_given_one_namespace_rights_in_it_suffice(cluster: clusters.Cluste
     await cluster.apply({**rbac, "kind": "Role", "rules": rules})
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "narrow"}
     await cluster.apply({**rbac, "kind": "RoleBinding", "subjects": [subject], "roleRef": role})
-    async with opened(kubeconfig, watch_namespaces=[cluster.namespace]) as seen:
+    async with opened(kubeconfig, watch_namespaces=[cluster.namespace], use_policies=False) as seen:
         await seen.list_all(time.time())
         assert [each.ref.short for each in seen.workloads({})] == ["Deployment/llm"]
         assert "nodes" in {each.what for each in seen.missing}

@@ -317,6 +317,21 @@ async def test_a_job_of_kueue_is_not_written_on(cluster: Cluster) -> None:
     assert cluster.requests(verbs=["patch", "update"], contains="/jobs/llm", agent="fallow/") == []
 
 
+async def test_a_schedule_goes_and_comes_back_with_its_job(cluster: Cluster) -> None:
+    job = await settled(cluster, await cluster.apply(clusters.job("llm")))
+    nightly = copy.deepcopy(BUILT_IN["cronjob"]) | {"metadata": {"name": "nightly"}}
+    cron = await settled(cluster, await cluster.apply(nightly))
+    refs = [examples.ref_of(thing) for thing in (job, cron)]
+    chain = tuple(nouns.Owner(ref.group, ref.version, ref.kind, ref.name, ref.uid) for ref in refs)
+    async with hands_on(cluster, suspend_schedules=True) as hands:
+        outcome = await carry(hands, workload_of(job, chain=chain))
+        assert outcome.status is Status.done, outcome.detail
+        assert [(await cluster.refresh(thing))["spec"]["suspend"] for thing in (job, cron)] == [True, True]
+        outcome = await hands.resume(resume_of(workload_of(await cluster.refresh(job), chain=chain)), NOW + 60)
+        assert outcome.status is Status.done, outcome.detail
+    assert [essence(await cluster.refresh(thing)) for thing in (job, cron)] == [essence(job), essence(cron)]
+
+
 async def test_a_generic_kind_is_scaled_without_its_definition(cluster: Cluster) -> None:
     before = await make(cluster, "generic")
     unread: Object = {"replicas_pointer": None, "body": {"spec": {"replicas": 7}}}

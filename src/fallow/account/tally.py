@@ -1,14 +1,14 @@
 """What one cycle amounted to: our metrics, the sentence for the log, the fields of an audit line.
 
 In: a Cycle. Out: counters moved, text. Nothing is counted twice: what lasts over cycles (an ack that prevents a pause) is counted once per
-episode, and only what was really done counts as done.
+episode, and only what was really done counts as done. A cycle that could not know anything leaves the numbers of the last one that did.
 """
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fallow import names, telemetry
+from fallow.account import acks, hours, scene
 from fallow.model import cluster, decision, units
 from fallow.model.decision import Outcome, Reason, Status, Verdict
 from fallow.model.units import Instant
@@ -22,25 +22,35 @@ class Books:
     def __init__(self, metrics: telemetry.Telemetry, *, dry_run: bool) -> None:
         self._metrics = metrics
         self._mode = "dry-run" if dry_run else "scale-down"
-        self._acks: set[tuple[str, str]] = set()  # (UID, ack-until) seen
-        self._prevented: set[tuple[str, str, Instant | None]] = set()  # (UID, ack-until, idle since) counted
-        self._last: Instant | None = None
+        self._hours = hours.Hours(metrics)
+        self._acks = acks.Acks(metrics)
+        self._scene = scene.Scene(metrics)
 
     def enter(self, cycle: decision.Cycle, now: Instant) -> None:
         self._metrics.observe("fallow_idle_cycle_duration_seconds", cycle.took)
         self._metrics.add("fallow_idle_cycles_total", 1, ("failure" if cycle.failure else "success",))
-        self._metrics.set("fallow_idle_source_up", 0 if cycle.failure else 1, ("prometheus",))
         if cycle.failure:
             self._metrics.add("gpu_pruner_query_failures_total")
+            self._hours.forget()
         else:
             self._metrics.add("gpu_pruner_query_successes_total")
             self._metrics.set("fallow_idle_last_success_timestamp_seconds", now)
         if cycle.plan is not None and cycle.snapshot is not None:
-            self._enter_plan(cycle.plan, cycle.snapshot, now)
+            self._enter_look(cycle.plan, cycle.snapshot)
+            if not cycle.failure:
+                self._enter_plan(cycle.plan, cycle.snapshot)
         for outcome in cycle.outcomes:
             self._enter_outcome(outcome)
 
-    def _enter_plan(self, plan: decision.Plan, seen: cluster.Snapshot, now: Instant) -> None:
+    def _enter_look(self, plan: decision.Plan, seen: cluster.Snapshot) -> None:
+        """What is true also of a look that learned nothing of the GPUs."""
+        self._metrics.set("fallow_idle_source_up", seen.evidence.trouble is None, ("prometheus",))
+        self._metrics.set("fallow_idle_frozen", plan.frozen_until is not None)
+        self._metrics.replace("fallow_idle_workloads", plan.totals.verdicts)
+        self._metrics.replace("fallow_idle_gpus", plan.totals.idle_by_model)
+        self._scene.enter(seen)
+
+    def _enter_plan(self, plan: decision.Plan, seen: cluster.Snapshot) -> None:
         totals, metrics = plan.totals, self._metrics
         metrics.add("gpu_pruner_query_candidates_total", totals.idle_gpus)
         metrics.add("gpu_pruner_query_shutdown_events_total", sum(isinstance(each, decision.Pause) for each in plan.decisions))
@@ -49,11 +59,8 @@ class Books:
         metrics.set("gpu_pruner_acknowledged_workloads", _skipped(totals, Reason.Acknowledged))
         metrics.set("gpu_pruner_pods_checked", totals.pods)
         metrics.add("gpu_pruner_pods_checked_total", totals.pods)
-        metrics.set("fallow_idle_frozen", plan.frozen_until is not None)
-        metrics.replace("fallow_idle_workloads", totals.verdicts)
-        metrics.replace("fallow_idle_gpus", totals.idle_by_model)
-        paused = Counter(workload.ref.kind for workload in seen.workloads if names.PAUSED_AT in workload.annotations)
-        metrics.replace("fallow_idle_paused_workloads", {(kind,): count for kind, count in paused.items()})
+        self._hours.enter(plan, seen.workloads)
+        self._acks.enter(plan, seen)
 
     def _enter_outcome(self, outcome: Outcome) -> None:
         act = outcome.decision
@@ -64,6 +71,9 @@ class Books:
                 self._metrics.add("fallow_idle_notices_total", 1, (channel.type, result))
         elif isinstance(act, decision.Resume) and outcome.status is Status.done:
             self._metrics.add("fallow_idle_resumes_total", 1, (kind, "controller" if act.by == names.FIELD_MANAGER else "user"))
+        elif isinstance(act, decision.Mark) and names.PAUSE_REVERSALS in act.changes and outcome.status is Status.done:
+            self._metrics.add("fallow_idle_fights_total", 1, (kind,))
+            self._metrics.add("fallow_idle_resumes_total", 1, (kind, "external"))
         elif isinstance(act, decision.Pause) and self._mode == "scale-down":
             self._enter_pause(act, outcome.status)
 

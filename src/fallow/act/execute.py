@@ -63,7 +63,10 @@ async def _look(look_again: LookAgain, pauses: Sequence[decision.Pause]) -> Mapp
         return await look_again(pauses)
     except errors.ClientError as problem:
         nothing = Look(None, None, f"it could not be looked at again: {problem}")
-        return {pause.finding.workload.ref.uid: nothing for pause in pauses}
+    except Exception as problem:  # a bug in looking stops the pauses, not the marks and resumes of this cycle
+        log.exception("the second look failed")
+        nothing = Look(None, None, f"it could not be looked at again: unexpected {type(problem).__name__}")
+    return {pause.finding.workload.ref.uid: nothing for pause in pauses}
 
 
 async def _do(each: decision.Decision, hands: doing.Hands, now: Instant) -> Outcome:
@@ -84,24 +87,24 @@ async def _pause(
     pause: decision.Pause, look: Look, hands: doing.Hands, look_again: LookAgain, now: Instant, may_act: MayAct
 ) -> Outcome:
     try:
-        return await _pause_once(pause, look, hands, now)
+        return await _pause_once(pause, look, hands, now, may_act)
     except errors.Conflict:
         again = await _look(look_again, [pause])
     if not may_act():
         return Outcome(pause, Status.overtaken, now, "not done: we are no longer the one who may act")
     fresh = again.get(pause.finding.workload.ref.uid, Look(None, None, "it is gone"))
     try:
-        return await _pause_once(pause, fresh, hands, now)
+        return await _pause_once(pause, fresh, hands, now, may_act)
     except errors.Conflict as problem:
         return Outcome(pause, Status.overtaken, now, f"it changed twice while it was being paused; the next cycle will see: {problem}")
 
 
-async def _pause_once(pause: decision.Pause, look: Look, hands: doing.Hands, now: Instant) -> Outcome:
+async def _pause_once(pause: decision.Pause, look: Look, hands: doing.Hands, now: Instant, may_act: MayAct) -> Outcome:
     if look.workload is None or look.finding is None:
         return Outcome(pause, Status.overtaken, now, f"the second look found: {look.because}")
     if look.workload.ref.uid != pause.finding.workload.ref.uid:
         return Outcome(pause, Status.overtaken, now, "the second look found another object of the same name")
-    return await hands.pause(msgspec.structs.replace(pause, finding=look.finding), look.workload, look.pods, now)
+    return await hands.pause(msgspec.structs.replace(pause, finding=look.finding), look.workload, look.pods, now, may_act=may_act)
 
 
 async def _guard(each: decision.Decision, hands: doing.Hands, act: Awaitable[Outcome], now: Instant) -> Outcome:

@@ -9,7 +9,7 @@ nothing but Events is ever created, and nothing is deleted.
 import contextlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypedDict
 
 import msgspec
 
@@ -31,6 +31,13 @@ _RELEASE_TRIES = 3
 _HOOK_ABORTS = 3
 
 
+class _Told(TypedDict):
+    """Who pauses, and why: the same on every object of one pause."""
+
+    by: str
+    reason_text: str
+
+
 class NotShown(errors.BadAnswer):
     """The server took the patch, and its answer lacks what was written."""
 
@@ -40,20 +47,23 @@ class Hands:
 
     def __init__(
         self, api: kubernetes.Api, lookup: Lookup, *, reporting_instance: str, compat_annotations: bool = True, dry_run: DryRun = None,
-        own_pod: cluster.Ref | None = None,
+        own_pod: cluster.Ref | None = None, suspend_schedules: bool = False,
     ) -> None:
+        """`suspend_schedules`: with a Job its CronJob is suspended too (letter `c`)."""
         self._api = api
         self._lookup = lookup
         self._compat = compat_annotations
         self.dry_run = dry_run
         self._own_pod = own_pod
+        self._suspend_schedules = suspend_schedules
         self._hook_aborts: dict[str, int] = {}  # uid -> cycles in a row in which its hook stopped the pause
         self.announcer = notify.Announcer(api, reporting_instance=reporting_instance)
 
     # ---- pause ----------------------------------------------------------------------------------------------------------------
 
     async def pause(
-        self, pause: decision.Pause, workload: cluster.Workload, pods: Sequence[cluster.Pod], now: Instant, *, by: str = names.FIELD_MANAGER
+        self, pause: decision.Pause, workload: cluster.Workload, pods: Sequence[cluster.Pod], now: Instant, *,
+        by: str = names.FIELD_MANAGER, may_act: Callable[[], bool] = lambda: True,
     ) -> Outcome:
         """Pauses `workload`, just read. Raises errors.Conflict if it changed even since then: look again before another try."""
         rule, kind = pause.finding.rule, kinds.of(workload)
@@ -61,19 +71,39 @@ class Hands:
             return Outcome(pause, Status.refused, now, f"ReportOnly:ManagedByUnknownOwner: there is no way to pause {workload.ref.short}")
         if obstacle := _find_obstacle(pause, kind, workload, now):
             return obstacle
+        told: _Told = {"by": by, "reason_text": pause.reason_text}
+        schedule = _schedule_of(workload) if self._suspend_schedules else None
         try:
-            writes = workloads.pause_writes(workload, kind, rule, now, by=by, reason_text=pause.reason_text, gpus=pause.finding.gpus)
+            writes = workloads.pause_writes(workload, kind, rule, now, gpus=pause.finding.gpus, schedule=schedule, **told)
         except workloads.CannotWrite as refusal:
             return Outcome(pause, Status.refused, now, f"ReportOnly:{refusal}")
-        before = workloads.current_replicas(kind, workload)
         if self.dry_run is None and (complaint := await self._ask_hooks(workload, pods, rule)):
             return Outcome(pause, Status.refused, now, complaint)
+        if not may_act():  # a hook may take a minute
+            return Outcome(pause, Status.overtaken, now, "not done: we are no longer the one who may act")
         if self.dry_run != "client":
             await self._send_pause(kinds.target_row(kind, workload), writes)
-        done = Outcome(pause, self._done, now, notify.pause_note(pause.finding, kind, before, now), before, dict(writes[-1].shows))
+        note = notify.pause_note(pause.finding, kind, workloads.current_replicas(kind, workload), now)
+        if schedule is not None and self.dry_run != "client":
+            note += await self._pause_schedule(schedule, workload, rule, now, told)
         if self.dry_run is None:
-            await self.announcer.announce(workload.ref, kind.event, done.detail, now, next(iter(pods), None))
-        return done
+            await self.announcer.announce(workload.ref, kind.event, note, now, next(iter(pods), None))
+        return Outcome(pause, self._done, now, note, workloads.recorded_fields(writes[0]), dict(writes[-1].shows))
+
+    async def _pause_schedule(
+        self, ref: cluster.Ref, job: cluster.Workload, rule: policy.Rule, now: Instant, told: "_Told"
+    ) -> str:
+        """Lest the CronJob start the next run. The Job is paused in any case: what goes wrong here is only said."""
+        row = kinds.CRON_JOB
+        try:
+            cron = _alone(job, ref, await self._read(ref))
+            if not kinds.is_paused(row, cron):
+                (write,) = workloads.pause_writes(cron, row, rule, now, gpus=0, **told)
+                await self._send(write, names.FIELD_MANAGER)
+        except (errors.ClientError, workloads.CannotWrite) as problem:
+            log.warning("the schedule of %s goes on: %s", job.ref, problem)
+            return f". Its schedule {ref.short} goes on"
+        return f". Its schedule {ref.short} is suspended too"
 
     async def _ask_hooks(self, workload: cluster.Workload, pods: Sequence[cluster.Pod], rule: policy.Rule) -> str | None:
         complaint = await hooks.call(pods, rule.action.hook.timeout)
@@ -154,6 +184,8 @@ class Hands:
         fields = workloads.restored_fields(row, workload, back.target, back.found)
         fields = workloads.raise_replicas(row, workload, fields)
         marks = workloads.resume_marks(row, back.target.annotations, now, resume.by, resume.remember)
+        for ref in workloads.companion_refs(back.found, workload.ref.namespace, kinds.CRON_JOB.kind):
+            await self._resume_schedule(ref, workload, marks)
         if back.place is kinds.Way.keda:
             answer = await self._resume_scaled(back, fields, marks)
         elif back.place is kinds.Way.scale:
@@ -189,6 +221,17 @@ class Hands:
                     raise errors.ServerFault(500, f"{target.ref} kept changing while its replicas were being restored") from None
                 target = _target_of(kinds.Way.own, await self._reread(back.workload))
         raise AssertionError("the last try either returns or raises")
+
+    async def _resume_schedule(self, ref: cluster.Ref, job: cluster.Workload, marks: Mapping[str, str | None]) -> None:
+        """Only if the record of our own pause is on it and the pause still stands."""
+        for companion in await self._reread_companions([ref]):
+            cron = _alone(job, companion.ref, companion.body)
+            found = record.read(cron.annotations.get(names.ORIGINAL_STATE))
+            if found is not None and kinds.is_paused(kinds.CRON_JOB, cron):
+                target = _target_of(kinds.Way.own, cron)
+                fields = workloads.restored_fields(kinds.CRON_JOB, cron, target, found)
+                answer = await self._send(workloads.resume_write(target, fields, marks), names.RESUME_FIELD_MANAGER)
+                await self._release(companion.ref, answer, fields)
 
     async def _restore_companion(self, scaler: cluster.Companion) -> None:
         target = kinds.Target(scaler.ref, scaler.resource_version, scaler.annotations, kinds.view(scaler.body, scaler.annotations))
@@ -386,19 +429,32 @@ def _is_delivered(warn: decision.Warn, failures: Sequence[str]) -> bool:
 
 def _scaler_refs(workload: cluster.Workload, annotations: Mapping[str, str]) -> list[cluster.Ref]:
     """The ScaledObjects of this very object, and those that the record names."""
-    refs = {each.ref.name: each.ref for each in kinds.scalers(workload)}
     found = record.read(annotations.get(names.ORIGINAL_STATE))
-    for companion in found.companions if found else ():
-        group, _, version = companion.api_version.rpartition("/")
-        ref = cluster.Ref(group, version, companion.kind, workload.ref.namespace, companion.name, "")
-        refs.setdefault(companion.name, ref)
-    return list(refs.values())
+    recorded = workloads.companion_refs(found, workload.ref.namespace, kinds.SCALED_OBJECT.kind)
+    return list({ref.name: ref for ref in (*recorded, *(each.ref for each in kinds.scalers(workload)))}.values())
+
+
+def _schedule_of(workload: cluster.Workload) -> cluster.Ref | None:
+    """The CronJob above a Job, as the eyes put it at the end of the chain."""
+    above = workload.chain[-1] if workload.chain else None
+    if above is None or above.uid == workload.ref.uid or (above.group, above.kind) != (kinds.CRON_JOB.group, kinds.CRON_JOB.kind):
+        return None
+    return cluster.Ref(above.group, above.version, above.kind, workload.ref.namespace, above.name, above.uid)
+
+
+def _alone(job: cluster.Workload, ref: cluster.Ref, found: Mapping[str, Any]) -> cluster.Workload:
+    """The CronJob of a Job as a workload of its own, without anything that steers it."""
+    said = _annotations(found)
+    return msgspec.structs.replace(
+        job, ref=ref, resource_version=found["metadata"]["resourceVersion"], annotations=said, body=found, chain=(), chain_bodies=(),
+        marks_ref=ref, marks=said, hpas=(), scaled_objects=(), kueue=(), budgets=(),
+    )
 
 
 def _target_of(place: kinds.Way, workload: cluster.Workload) -> kinds.Target:
     """Where the record stands."""
     if place is kinds.Way.kueue and workload.kueue:
-        held = workload.kueue[0]
+        held = next((each for each in workload.kueue if names.ORIGINAL_STATE in each.annotations), workload.kueue[0])
         return kinds.Target(held.ref, held.resource_version, held.annotations, kinds.view(held.body, held.annotations))
     return kinds.Target(workload.ref, workload.resource_version, workload.annotations, kinds.view(workload.body, workload.annotations))
 

@@ -154,6 +154,7 @@ def warnings(workload: cluster.Workload, kind: kinds.Kind, rule: policy.Rule) ->
         )
     if kind.kind == "Job" and any(link.kind == "CronJob" for link in workload.chain):
         found.append("Where its CronJob has concurrencyPolicy Forbid, no later run starts while this one is suspended.")
+    found.append(f"While it is paused, a server-side apply of another value conflicts with {names.FIELD_MANAGER}.")
     if rule.action.gitops == "act" and (hint := gitops_hint(workload)):
         found.append(hint)
     return found
@@ -165,7 +166,7 @@ def gitops_hint(workload: cluster.Workload) -> str | None:
         case "Argo CD":
             return f"Argo CD may undo it unless its Application has: {gitops_snippet(workload)}"
         case str(tool):
-            return f"{tool} may undo it at its next run; while it is paused, applying another value conflicts with {names.FIELD_MANAGER}."
+            return f"{tool} may undo it at its next run."
         case _:
             return None
 

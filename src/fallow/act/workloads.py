@@ -45,16 +45,21 @@ class CannotWrite(Exception):
 
 
 def pause_writes(
-    workload: cluster.Workload, kind: kinds.Kind, rule: policy.Rule, now: Instant, *, by: str, reason_text: str, gpus: int
+    workload: cluster.Workload, kind: kinds.Kind, rule: policy.Rule, now: Instant, *, by: str, reason_text: str, gpus: int,
+    schedule: cluster.Ref | None = None,
 ) -> tuple[Write, ...]:
-    """The pause and its way back: one Write, or record first and act second where two objects must change."""
+    """The pause and its way back: one Write, or record first and act second where two objects must change.
+
+    `schedule`: the CronJob that is to be paused and resumed along with its Job.
+    """
     place, target = kinds.way(kind, workload), kinds.pause_target(kind, workload)
     fields = kinds.pause_fields(kind, workload, rule, now)
     marks = _pause_marks(kind, workload, now, by, reason_text, gpus)
     if place is kinds.Way.own or place is kinds.Way.kueue:
         # Where touching the object restarts its pods, the marks of a pause that others ended are left on it until the next one.
         is_left = workload.marks_ref.uid != workload.ref.uid and place is kinds.Way.own
-        marks[names.ORIGINAL_STATE] = _write_record(_void(target) if is_left else target, fields)
+        along = (_name(schedule),) if schedule else ()
+        marks[names.ORIGINAL_STATE] = _write_record(_void(target) if is_left else target, fields, along)
         return (_conditional(target, fields | _as_fields(marks), shows=fields),)
     holder = kinds.record_target(kind, workload)
     companions = (_name(target.ref),) if place is kinds.Way.keda else ()
@@ -118,6 +123,12 @@ def _conditional(target: kinds.Target, fields: Mapping[str, Any], *, shows: Mapp
     return Write(target.ref, body, shows)
 
 
+def recorded_fields(write: Write) -> dict[str, Any]:
+    """The way back that a Write of a pause carries."""
+    found = record.read(write.body["metadata"]["annotations"][names.ORIGINAL_STATE])
+    return dict(found.fields) if found else {}
+
+
 def forget_write(write: Write) -> Write:
     """Takes a record away again whose act did not follow. Without resourceVersion: whatever else changed, the record is void."""
     return annotate(write.ref, dict.fromkeys(names.PAUSE_KEYS))
@@ -133,7 +144,7 @@ def resume_way(kind: kinds.Kind, workload: cluster.Workload) -> kinds.Way:
     own = record.read(workload.annotations.get(names.ORIGINAL_STATE))
     if own is None:
         return kinds.way(kind, workload)
-    if own.companions:
+    if any(companion.kind == kinds.SCALED_OBJECT.kind for companion in own.companions):
         return kinds.Way.keda
     return kinds.Way.scale if kind.letter == "x" and workload.replicas_pointer is None else kinds.Way.own
 
@@ -182,6 +193,16 @@ def resume_write(target: kinds.Target, fields: Mapping[str, Any], marks: Mapping
     """One patch with the recorded fields and the end of the pause."""
     kept = {pointer: value for pointer, value in fields.items() if value is not None}
     return _conditional(target, dict(fields) | _as_fields(marks), shows=kept)
+
+
+def companion_refs(found: record.Record | None, namespace: str, kind: str) -> list[cluster.Ref]:
+    """The objects of that kind that were changed for the pause; their uids are not recorded."""
+    refs = []
+    for companion in found.companions if found else ():
+        group, _, version = companion.api_version.rpartition("/")
+        if companion.kind == kind:
+            refs.append(cluster.Ref(group, version, kind, namespace, companion.name, ""))
+    return refs
 
 
 def is_stale(annotations: Mapping[str, str]) -> bool:

@@ -49,7 +49,7 @@ def find_ack(subject: rules.Subject, terms: policy.Consent, now: Instant) -> Hel
 
 
 def _merge_ends(sources: tuple[Said, ...], terms: policy.Consent, now: Instant) -> tuple[Instant | None, str]:
-    until = _latest([said[key] for said in sources for key in _ACKS if key in said])
+    until = _latest([said[key] for said in sources if said for key in _ACKS if key in said])
     if until is None:
         return None, ""
     by = next((by for said in sources if (by := said.get(names.ACK_BY) or said.get(names.ACK_BY_ALIAS))), "")

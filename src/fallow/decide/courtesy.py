@@ -30,7 +30,7 @@ _VOIDS_NOTICE: Final = frozenset({
 })
 
 
-class Case(msgspec.Struct, frozen=True):
+class Case(msgspec.Struct, frozen=True, gc=False):
     """One idle workload, and what this cycle knows of it."""
 
     subject: rules.Subject
@@ -51,7 +51,7 @@ class Case(msgspec.Struct, frozen=True):
         return self.ruling.rule
 
 
-class Standing(msgspec.Struct, frozen=True):
+class Standing(msgspec.Struct, frozen=True, gc=False):
     """The answer. `until`: before that instant the clock alone does not change it."""
 
     skip: Reason | None = None

@@ -20,6 +20,7 @@ from fallow.model.units import Instant
 
 _REASON_TEXT: Final = 200  # characters, the longest paused-reason
 _STATES: Final = ("active", "idle", "unknown")
+_UNSEEN: Final = frozenset({cluster.Trouble.OwnerLookupFailed, cluster.Trouble.OwnerMissing, cluster.Trouble.OwnerForbidden})
 _PLAIN: Final = (None,) * 5  # nothing but its objects decides
 
 
@@ -76,6 +77,8 @@ def tend(sight: idle.Sight, now: Instant) -> Tended:
     tended = Tended({}, {})
     for index in sight.arranged.marked:
         workload, rule = sight.snapshot.workloads[index], sight.arranged.ruling(index).rule
+        if workload.trouble in _UNSEEN:  # its fields were not read: a pause that stands would look undone
+            continue
         kind = kinds.of(workload)
         if kind is not None and kinds.is_paused(kind, workload):
             tended.paused[index] = pauses.paused_at(workload)

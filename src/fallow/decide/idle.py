@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from fallow.decide import arrange
 from fallow.model import cluster, usage
-from fallow.model.decision import Reason
+from fallow.model.decision import Held, Reason
 from fallow.model.units import HOUR, Instant, Seconds
 from fallow.model.usage import Bools, Floats, Signal
 
@@ -73,6 +73,7 @@ class Pass(msgspec.Struct):
     rows: Codes
     pods: Codes
     workloads: Codes
+    coverage: Floats  # per row, of its best primary; nan = it has none
 
 
 class Sight(msgspec.Struct):
@@ -187,6 +188,13 @@ def coverage(use: usage.Usage, signal: Signal) -> Floats:
     return use.count[signal] * use.interval / use.window + 1e-9 if signal in use.count else _unknown(use)
 
 
+def best_coverage(use: usage.Usage, terms: Terms) -> Floats:
+    found = _unknown(use)
+    for signal, held in valid_primaries(use, terms).items():
+        found = np.fmax(found, np.where(held, np.minimum(coverage(use, signal), 1.0), np.nan))
+    return found
+
+
 def profiling(use: usage.Usage) -> Floats:
     return np.fmax(use.peak.get(Signal.gr_engine, _unknown(use)), use.peak.get(Signal.sm_active, _unknown(use)))
 
@@ -231,7 +239,8 @@ def _judge_window(arranged: arrange.Arrangement, use: usage.Usage, clock: Floats
     rows = _overrule(judge_rows(use, terms, now), lives[use.pod])
     by_pod = _judge_pods(arranged, layout, rows, lives)
     nothing = np.full(len(arranged.uids), CODE[Reason.NoGpuPods], np.int8)
-    return Pass(use, layout, terms, rows, by_pod, pods.groups.reduce(np.minimum, by_pod[pods.by_workload], nothing))
+    return Pass(use, layout, terms, rows, by_pod, pods.groups.reduce(np.minimum, by_pod[pods.by_workload], nothing),
+                best_coverage(use, terms))
 
 
 def gather_terms(arranged: arrange.Arrangement, use: usage.Usage) -> Terms:
@@ -345,6 +354,19 @@ def _read_lives(one: Pass, clock: Floats, now: Instant) -> _Lives:
         groups.reduce(np.logical_or, was_used, no),
         groups.reduce(np.logical_and, never_used | ~is_idle, yes),
     )
+
+
+def count_held(sight: Sight) -> Held:
+    """Per workload, how many of its GPUs are idle and how many active, over the window it was judged by."""
+    count = len(sight.code)
+    held = Held(np.zeros(count, np.int64), np.zeros(count, np.int64))
+    for window, one in sight.passes.items():
+        rows = one.layout.rows
+        owner = sight.arranged.pods.workload[one.use.pod[rows]]
+        is_judged = sight.window[owner] == window
+        for column, code in ((held.idle, IDLE), (held.active, BUSY)):
+            column += np.bincount(owner[is_judged & (one.rows[rows] == code)], minlength=count)
+    return held
 
 
 def row_since(use: usage.Usage, rows: arrange.Indices, clock: Floats, now: Instant) -> tuple[Floats, Bools]:

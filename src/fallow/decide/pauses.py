@@ -37,21 +37,29 @@ def _began(kind: kinds.Kind, workload: cluster.Workload) -> Instant | None:
 def paused_gpus(workload: cluster.Workload) -> int | None:
     """How many GPUs the pause freed; None where that was not written down."""
     kind = kinds.of(workload)
-    text = kinds.record_target(kind, workload).annotations.get(names.PAUSED_GPUS, "") if kind else ""
-    return int(text) if text.isdecimal() else None
+    return _read_count(kinds.record_target(kind, workload).annotations.get(names.PAUSED_GPUS)) if kind else None
+
+
+def _read_count(text: str | None) -> int | None:
+    return int(text) if text and text.isdecimal() and len(text) < 7 else None
+
+
+def _places(workload: cluster.Workload) -> list[consent.Said]:
+    """Wherever marks of a pause or a resume may stand."""
+    return [said for said in (workload.annotations, workload.marks, *(each.annotations for each in workload.kueue)) if said]
 
 
 def resumed_at(workload: cluster.Workload) -> Instant | None:
     """The last resume, wherever it was noted."""
-    places = (workload.annotations, workload.marks, *(each.annotations for each in workload.kueue))
-    found = (units.read_instant(said.get(names.RESUMED_AT)) for said in places)
-    return max((instant for instant in found if instant is not None), default=None)
+    found = [units.read_instant(said[names.RESUMED_AT]) for said in _places(workload) if names.RESUMED_AT in said]
+    return max((instant for instant in found if instant is not None), default=None) if found else None
 
 
 def find_fight(workload: cluster.Workload, now: Instant) -> consent.Held | None:
     """The hold after a fight; one that cannot be read holds, for we wrote it after losing three times."""
-    places = (workload.annotations, workload.marks, *(each.annotations for each in workload.kueue))
-    texts = [said[names.FIGHT_HOLD_UNTIL] for said in places if names.FIGHT_HOLD_UNTIL in said]
+    texts = [said[names.FIGHT_HOLD_UNTIL] for said in _places(workload) if names.FIGHT_HOLD_UNTIL in said]
+    if not texts:
+        return None
     ends = [units.read_instant(text) for text in texts]
     if None in ends:
         return consent.Held("others undid our pauses, and the end of the hold cannot be read", float("inf"))
@@ -93,8 +101,7 @@ def _tend_standing(
 
 def find_request(workload: cluster.Workload) -> str | None:
     """Somebody asks for it back: any value counts."""
-    places = (workload.annotations, workload.marks, *(each.annotations for each in workload.kueue))
-    return next((said[names.RESUME_REQUESTED] for said in places if names.RESUME_REQUESTED in said), None)
+    return next((said[names.RESUME_REQUESTED] for said in _places(workload) if names.RESUME_REQUESTED in said), None)
 
 
 def _ignores_stop(workload: cluster.Workload) -> bool:
@@ -109,9 +116,9 @@ def _ordered_stop(kind: kinds.Kind, workload: cluster.Workload) -> Seconds:
     spec = workload.body.get("spec") or {}
     if kind.kind != "StatefulSet" or spec.get("podManagementPolicy", "OrderedReady") != "OrderedReady":
         return 0.0
-    replicas = workload.annotations.get(names.ORIGINAL_REPLICAS, "")
+    replicas = _read_count(workload.annotations.get(names.ORIGINAL_REPLICAS))
     grace = ((spec.get("template") or {}).get("spec") or {}).get("terminationGracePeriodSeconds")
-    return (int(replicas) if replicas.isdecimal() else 0) * float(GRACE if grace is None else grace)
+    return (replicas or 0) * float(GRACE if grace is None else grace)
 
 
 def _was_told(kind: kinds.Kind, workload: cluster.Workload) -> bool:

@@ -64,7 +64,10 @@ def make_plan(snapshot: cluster.Snapshot, mandate: policy.Mandate, memory: Memor
     made.choose_pauses()
     findings = Findings({}, made.make_finding, len(snapshot.workloads))
     decisions = (*draft.new_alerts(tended.decisions(), memory), *made.decisions(findings))
-    return Plan(now, findings, decisions, freeze.until, freeze.because, freeze.is_new, made.total(counted), made.memory(desk))
+    return Plan(
+        now, findings, decisions, freeze.until, freeze.because, freeze.is_new, made.total(counted), idle.count_held(sight),
+        made.memory(desk),
+    )
 
 
 # ---- after the plan ---------------------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ class Queue:
 
     def __init__(self, snapshot: cluster.Snapshot, now: Instant) -> None:
         self._snapshot = snapshot
-        self._wants = [_Want(pod, dict(pod.resources)) for pod in snapshot.pods if _waits(pod, now)]
+        self._wants = [_Want(pod, dict(pod.resources)) for pod in snapshot.pods if waits(pod, now)]
         for pod in self._leaving():
             self._take(pod)
 
@@ -61,7 +61,8 @@ class Queue:
         return has_helped
 
 
-def _waits(pod: cluster.Pod, now: Instant) -> bool:
+def waits(pod: cluster.Pod, now: Instant) -> bool:
+    """Is it waiting, and long enough for that to count?"""
     since = pod.unschedulable_since
     return not pod.node and not pod.terminating and since is not None and now - since >= PATIENCE and bool(pod.resources)
 

@@ -161,6 +161,8 @@ def is_excluded(subject: Subject, scope: policy.Scope) -> str | None:
 
 def why_not_now(rule: policy.Rule, now: Instant) -> str | None:
     """Why this is not a time to act under this rule."""
+    if not rule.active_slots and not rule.freeze_slots:
+        return None
     if any(_is_inside(slot, now) is not False for slot in rule.freeze_slots):
         return f"policy {rule.name} freezes at this time of the week"
     if rule.active_slots and not any(_is_inside(slot, now) for slot in rule.active_slots):

@@ -146,14 +146,9 @@ def _explain_samples(use: usage.Usage, terms: idle.Terms, reason: Reason, now: I
     if reason is Reason.Stale:
         return "it has no dated sample" if last is None else f"its last sample is {units.humane(now - last)} old"
     if reason is Reason.LowCoverage:
-        share = best_coverage(use, valid) or 0.0
+        share = np.nan_to_num(idle.best_coverage(use, terms)[0])
         return f"{share:.0%} of the last {units.humane(use.window)} was measured, {terms.coverage[0]:.0%} is asked"
     return f"nothing above {terms.activity[0]:.0%} in {units.humane(use.window)}"
-
-
-def best_coverage(use: usage.Usage, signals: list[Signal]) -> float | None:
-    found = [float(idle.coverage(use, signal)[0]) for signal in signals]
-    return max((min(1.0, share) for share in found if not math.isnan(share)), default=None)
 
 
 def _name_activity(use: usage.Usage, terms: idle.Terms) -> str:
@@ -213,14 +208,9 @@ def _list_signals(use: usage.Usage, row: int) -> dict[str, dict[str, float | Non
 def lowest_coverage(sight: idle.Sight, index: int) -> float | None:
     """Of its GPUs, the least covered one's best signal; None where one of them has none."""
     one = deciding_pass(sight, index)
-    shares = [_row_coverage(one, row) for row in rows_of(one, index)] if one else []
-    known = [share for share in shares if share is not None]
-    return min(known) if known and len(known) == len(shares) else None
-
-
-def _row_coverage(one: idle.Pass, row: int) -> float | None:
-    use, terms = narrow(one, row)
-    return best_coverage(use, [signal for signal, held in idle.valid_primaries(use, terms).items() if held[0]])
+    rows = rows_of(one, index) if one else []
+    lowest = float(one.coverage[rows].min()) if one and rows else math.nan
+    return None if math.isnan(lowest) else lowest
 
 
 def models_of(arranged: arrange.Arrangement, index: int) -> tuple[str, ...]:

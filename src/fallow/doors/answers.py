@@ -6,6 +6,7 @@ In: findings of the brain. Out: dictionaries of strings, numbers and None, ready
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fallow.decide import pauses
 from fallow.model import cluster, decision, units
 from fallow.model.units import Instant
 
@@ -31,6 +32,7 @@ def row(finding: decision.Finding, now: Instant) -> dict[str, Any]:
         "idleSince": instant(finding.idle_since),
         "atLeast": finding.at_least,
         "idleSeconds": None if finding.idle_since is None else round(now - finding.idle_since),
+        "pausedAt": instant(pauses.paused_at(finding.workload)),
         "policy": finding.rule.name,
         "skip": finding.skip_label,
         "skipBecause": finding.skip_because or None,
@@ -57,6 +59,7 @@ def explanation(
         "idleSince": instant(finding.idle_since),
         "atLeast": finding.at_least,
         "neverUsed": finding.never_used,
+        "pausedAt": instant(pauses.paused_at(finding.workload)),
         "windowSeconds": round(finding.window),
         "coverage": finding.coverage,
         "gpus": [_gpu(gpu) for gpu in gpus],
@@ -72,10 +75,13 @@ def _gpu(gpu: decision.GpuFinding) -> dict[str, Any]:
     return {
         "uuid": gpu.gpu, "node": gpu.node, "pod": gpu.pod, "model": gpu.model,
         "verdict": str(gpu.verdict), "reason": str(gpu.reason), "because": gpu.because,
-        "signals": {
-            name: {**values, "newest": instant(values.get("newest"))} for name, values in gpu.signals.items()
-        },
+        "signals": {name: _signal(values) for name, values in gpu.signals.items()},
     }
+
+
+def _signal(values: Mapping[str, float | None]) -> dict[str, Any]:
+    samples = values.get("samples")
+    return {"max": values.get("max"), "samples": None if samples is None else round(samples), "newest": instant(values.get("newest"))}
 
 
 def totals(numbers: decision.Totals) -> dict[str, Any]:

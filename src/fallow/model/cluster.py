@@ -107,6 +107,7 @@ class Trouble(StrEnum):
     BarePod = "BarePod"
     NonScalable = "NonScalable"
     KueueWorkloadUnclear = "KueueWorkloadUnclear"
+    Unseen = "Unseen"  # something that has a say in it may not be read: its policies, its namespace, its autoscaler
     OwnerLookupFailed = "OwnerLookupFailed"  # cannot tell, rather than report-only
 
 

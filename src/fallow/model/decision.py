@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from fallow.model import cluster, policy
+from fallow.model import cluster, policy, usage
 from fallow.model.units import Instant
 
 
@@ -195,6 +195,13 @@ class Totals(msgspec.Struct, frozen=True):
     idle_by_model: Mapping[tuple[str, str], int]  # (state, model) -> GPUs
 
 
+class Held(msgspec.Struct, frozen=True):
+    """GPUs in the hands of each workload of the snapshot, at this instant. What is not known is in neither column."""
+
+    idle: usage.Indices
+    active: usage.Indices
+
+
 class Memory(msgspec.Struct, frozen=True):
     """What the brain wants to be told again in the next cycle. Losing it only makes us slower to act."""
 
@@ -220,6 +227,7 @@ class Plan(msgspec.Struct, frozen=True):
     frozen_because: str
     newly_frozen: bool
     totals: Totals
+    held: Held
     memory: Memory
 
 

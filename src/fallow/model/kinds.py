@@ -277,6 +277,7 @@ KUEUE_WORKLOAD = Kind(
     "Workload", "kueue.x-k8s.io", ("v1beta2", "v1beta1"), "", ("/spec/active", "/spec/queueName", "/spec/podSets", _CONDITIONS),
     "suspended", names.Event.SUSPENDED, _writes({"/spec/active": False}), _stands_at({"/spec/active": False}), loses_work=True,
 )
+CRON_JOB = next(row for row in KINDS if row.kind == "CronJob")  # paused along with its Job where asked for
 HPA_READS = ("/spec/scaleTargetRef", "/spec/minReplicas")
 BUDGET_READS = ("/spec/selector", "/spec/minAvailable", "/spec/maxUnavailable")
 

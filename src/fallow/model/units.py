@@ -16,6 +16,7 @@ Seconds: TypeAlias = float
 MINUTE = 60.0
 HOUR = 3600.0
 DAY = 86400.0
+_LAST = 253402300799.0  # the end of the year 9999
 
 _DURATION_UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": MINUTE, "h": HOUR, "d": DAY}
 _DURATION_PART = re.compile(r"(\d+(?:\.\d+)?|\.\d+)(ns|us|µs|ms|s|m|h|d)")
@@ -64,8 +65,8 @@ def read_instant(text: str | None) -> Instant | None:
 
 
 def rfc3339(instant: Instant) -> str:
-    """UTC, whole seconds, `Z`."""
-    return datetime.fromtimestamp(math.floor(instant), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    """UTC, whole seconds, `Z`. What no calendar holds is written as the nearest instant that one does."""
+    return datetime.fromtimestamp(math.floor(min(max(instant, 0.0), _LAST)), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def rfc3339_micros(instant: Instant) -> str:

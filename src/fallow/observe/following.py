@@ -50,6 +50,9 @@ class Following(Generic[K]):
     def unreadable(self) -> int:
         return sum(each.unreadable for each in self.followers.values())
 
+    def blind_places(self) -> list[str]:
+        return [place for place, each in self.followers.items() if _is_blind(each)]
+
     def why_blind(self, namespace: str = "") -> errors.ClientError | None:
         """Why nothing is seen of it there (with "": somewhere), or None if it is seen."""
         found = self._of(namespace)
@@ -76,7 +79,7 @@ class Starter:
 
     def __init__(self) -> None:
         self.stays = False
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[follow.Follower[Any, Any], asyncio.Task[None]] = {}
 
     async def __aenter__(self) -> Self:
         return self
@@ -84,31 +87,33 @@ class Starter:
     async def __aexit__(
         self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for task in self._tasks:
+        for task in self._tasks.values():
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
         self._tasks.clear()
 
     async def begin(self, followings: Iterable[Following[Any]]) -> None:
-        """Returns when each was listed once, or has a problem."""
+        """Returns when each was listed, or has a problem. May be called again: what is followed already is only waited for."""
         followers = [follower for following in followings for follower in following.followers.values()]
-        await asyncio.gather(*(self._stay(each) if self.stays else _list(each) for each in followers))
-
-    async def _stay(self, follower: follow.Follower[Any, Any]) -> None:
-        self._tasks.add(asyncio.create_task(follower.run()))
-        while not follower.synced and follower.problem is None:
-            follower.changed.clear()
-            await follower.changed.wait()
+        if self.stays:  # before anything is waited for: a wait may be cut short, and what was to be followed must be
+            self._tasks |= {each: asyncio.create_task(each.run()) for each in followers if each not in self._tasks}
+        await asyncio.gather(*(_wait(each) if self.stays else _list(each) for each in followers))
 
     def check(self) -> None:
         """A follower never ends by itself; if one did, that is a defect that must not go unnoticed."""
-        for task in self._tasks:
+        for task in self._tasks.values():
             if task.done():
                 task.result()
+
+
+async def _wait(follower: follow.Follower[Any, Any]) -> None:
+    while not follower.synced and follower.problem is None:
+        follower.changed.clear()
+        await follower.changed.wait()
 
 
 async def _list(follower: follow.Follower[Any, Any]) -> None:
     try:
         await follower.list_once()
     except errors.ClientError as problem:
-        follower.problem = problem
+        follower.problem, follower.synced = problem, False

@@ -56,11 +56,14 @@ _COMPANIONS: Mapping[owners.Key, tuple[tuple[str, ...], tuple[str, ...]]] = {  #
 class Mirror:
     """The copy, as an async context manager: leaving it ends all watches."""
 
-    def __init__(self, api: kube.Api, *, watch_namespaces: Collection[str] = (), gpu_resources: Collection[str] = ()) -> None:
+    def __init__(
+        self, api: kube.Api, *, watch_namespaces: Collection[str] = (), gpu_resources: Collection[str] = (), use_policies: bool = True
+    ) -> None:
         """`gpu_resources`: names of further resources that are GPUs."""
         self.api = api
         self.reader = pods.PodReader(frozenset(gpu_resources))
         self._places = tuple(sorted(watch_namespaces)) or ("",)
+        self._use_policies = use_policies
         self._starter = following.Starter()
         self._found = discovery.Discovery((), {})
         self._found_at: Instant = 0.0
@@ -77,6 +80,7 @@ class Mirror:
         self._pods = self._follow_pods()
         self._nodes = self._everywhere(kube.NODES, objects.NodeItem, objects.see_node)
         self._spaces = self._follow_namespaces()
+        self._read_spaces: dict[str, cluster.Namespace] = {}
         self._claims: following.Following[objects.Claim] | None = None
         self._policies: following.Following[policy.IdlePolicy] | None = None
         self._crds: following.Following[str] | None = None
@@ -93,19 +97,21 @@ class Mirror:
     # ---- filling ----
 
     async def list_all(self, now: Instant) -> None:
-        """Everything once, by lists. Raises if the server cannot be asked, or gives no pods."""
+        """Everything once, by lists; again, anew. Raises if the server cannot be asked, or gives no pods."""
         await self._fill(now)
 
     async def follow(self, now: Instant) -> None:
-        """As list_all, and from then on by watches until the context is left."""
+        """As list_all, and from then on by watches until the context is left. May be tried again after it raised."""
         self._starter.stays = True
         await self._fill(now)
 
     async def _fill(self, now: Instant) -> None:
         await self._discover(now)
-        await self._starter.begin([self._pods, self._nodes, self._spaces, *self._new_followings()])
+        self._new_followings()
+        await self._starter.begin([*self._all(), *((self._crds,) if self._crds else ())])
         self._require_pods()
         self._crd_stamp = self._crds.stamp if self._crds else ()
+        await self._read_namespaces()
         await self._close_gaps(now)
         await self._follow_table()
         await self._close_gaps(now)
@@ -117,6 +123,7 @@ class Mirror:
         self._require_pods()
         if self._starter.stays and self._is_discovery_due(now):
             await self._discover_again(now)
+        await self._read_namespaces()
         self._forget_lost(now)
         await self._close_gaps(now)
 
@@ -178,6 +185,14 @@ class Mirror:
         }  # fmt: skip
         return following.Following(kube.NAMESPACES, followers)
 
+    async def _read_namespaces(self) -> None:
+        """A Role in a namespace may grant to read that namespace, but not to list or watch it: consent stands there, so it is read."""
+        for place in filter(None, self._spaces.blind_places()):
+            try:
+                self._read_spaces[place] = objects.see_namespace(await self.api.get(kube.NAMESPACES, None, place, kind=objects.Bare))
+            except errors.ClientError:
+                self._read_spaces.pop(place, None)
+
     def _new_followings(self) -> list[following.Following[Any]]:
         """Companions, claims and policies that the server has and we do not follow yet."""
         new: list[following.Following[Any]] = []
@@ -190,7 +205,7 @@ class Mirror:
         if self._claims is None and (resource := self._found.find(*_CLAIM)):
             self._claims = self._everywhere(resource, objects.Item, objects.see_claim)
             new.append(self._claims)
-        if self._policies is None and (resource := self._found.find(*_POLICY)):
+        if self._use_policies and self._policies is None and (resource := self._found.find(*_POLICY)):
             self._policies = self._everywhere(resource, objects.Item, objects.see_policy)
             new.append(self._policies)
         if self._starter.stays and self._crds is None and (resource := self._found.find(*_CRD)):
@@ -242,9 +257,16 @@ class Mirror:
         await self._read_scales()
 
     def _forget_lost(self, now: Instant) -> None:
-        kept = {ref: lost for ref, lost in self._lost.items() if lost.retry_at > now}
+        kept = {ref: lost for ref, lost in self._lost.items() if lost.retry_at > now or self._is_hopeless(ref)}
         self._lookups += len(kept) < len(self._lost)
         self._lost = kept
+
+    def _is_hopeless(self, ref: cluster.Ref) -> bool:
+        """Is its kind still unseen, or still not there? Then asking for it again says nothing new."""
+        kind = self._kinds.get(_kind_of(ref))
+        if kind is not None:
+            return kind.following.why_blind(ref.namespace) is not None
+        return _kind_of(ref) != owners.POD and self._found.find(*_kind_of(ref)) is None
 
     def _find_gaps(self) -> owners.Gaps:
         gaps = owners.find_gaps(self.view())
@@ -310,14 +332,14 @@ class Mirror:
 
     @property
     def _stamp(self) -> tuple[Any, ...]:
-        known = [kind.following for kind in self._kinds.values()]
-        return self._lookups, *(each.stamp for each in (*self._standing(), *known))
+        return self._lookups, tuple(self._read_spaces), *(each.stamp for each in self._all())
 
-    def _standing(self) -> list[following.Following[Any]]:
+    def _all(self) -> list[following.Following[Any]]:
+        """All that what is handed out is made of."""
         optional = (self._claims, self._policies)
+        owning = (*self._companions.values(), *self._kinds.values())
         return [
-            self._pods, self._nodes, self._spaces, *(each for each in optional if each is not None),
-            *(each.following for each in self._companions.values()),
+            self._pods, self._nodes, self._spaces, *(each for each in optional if each is not None), *(each.following for each in owning)
         ]  # fmt: skip
 
     def _remember(self, name: str, key: Any, make: Callable[[], V]) -> V:
@@ -349,7 +371,10 @@ class Mirror:
 
     @property
     def namespaces(self) -> Mapping[str, cluster.Namespace]:
-        return self._remember("namespaces", self._spaces.stamp, lambda: {each.name: each for each in self._spaces.store.values()})
+        return self._remember("namespaces", (self._spaces.stamp, dict(self._read_spaces)), self._gather_namespaces)
+
+    def _gather_namespaces(self) -> dict[str, cluster.Namespace]:
+        return {**self._read_spaces, **{each.name: each for each in self._spaces.store.values()}}
 
     @property
     def policies(self) -> tuple[policy.IdlePolicy, ...]:
@@ -364,12 +389,12 @@ class Mirror:
 
     @property
     def missing(self) -> tuple[cluster.Missing, ...]:
-        known = [*self._standing(), *(kind.following for kind in self._kinds.values())]
-        problems = [cluster.Missing(_name(each.resource), str(problem)) for each in known for problem in each.problems]
-        problems += [
-            cluster.Missing(_name(each.resource), f"{each.unreadable} of them could not be read") for each in known if each.unreadable
-        ]
-        return tuple(problems + [cluster.Missing(group, why) for group, why in self._found.unavailable.items()])
+        known = [each for each in self._all() if each is not self._spaces or set(each.blind_places()) - set(self._read_spaces)]
+        found = [cluster.Missing(_name(each.resource), str(problem)) for each in known for problem in each.problems]
+        odd = [each for each in known if each.unreadable]
+        found += [cluster.Missing(_name(each.resource), f"{each.unreadable} of them could not be read") for each in odd]
+        found += [cluster.Missing(group, why) for group, why in self._found.unavailable.items()]
+        return tuple(found)
 
     def find_resource(self, group: str, version: str, kind: str) -> kube.Resource | None:
         """Where the server serves a kind, if it does."""
@@ -401,8 +426,11 @@ class Mirror:
             kueue=self._index(_KUEUE, watched.by_job, fresh),
             queued=self._queued(),
             budgets=self._index(_PDB, watched.by_namespace, fresh),
-            unseen_scalers=self._why_unseen(_SCALED_OBJECT),
-            unseen_queues=self._why_unseen(_KUEUE),
+            namespaces=self.namespaces,
+            unseen_policies=self._why_unseen(_POLICY, self._policies) if self._use_policies else "",
+            unseen_namespaces=str(self._spaces.why_blind() or ""),
+            unseen_scalers=self._why_unseen(_SCALED_OBJECT, self._companion(_SCALED_OBJECT)),
+            unseen_queues=self._why_unseen(_KUEUE, self._companion(_KUEUE)),
         )
 
     def _index(
@@ -423,11 +451,14 @@ class Mirror:
         paused = [seen for seen in found.store.values() if names.PAUSED_AT in seen.annotations] if found else []
         return tuple((seen.ref.namespace, seen.owner) for seen in paused if seen.owner is not None)
 
-    def _why_unseen(self, key: owners.Key) -> str:
+    def _companion(self, key: owners.Key) -> following.Following[Any] | None:
         found = self._companions.get(key)
-        if found is None:
-            return f"the server of {key[0]} does not answer" if self._found.is_unavailable(key[0]) else ""
-        return str(found.following.why_blind() or "")
+        return found.following if found else None
+
+    def _why_unseen(self, key: owners.Key, found: following.Following[Any] | None) -> str:
+        if found is not None:
+            return str(found.why_blind() or "")
+        return f"the server of {key[0]} does not answer" if self._found.is_unavailable(key[0]) else ""
 
 
 def _kind_of(ref: cluster.Ref) -> owners.Key:

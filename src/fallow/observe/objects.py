@@ -17,7 +17,7 @@ from fallow.model import cluster, kinds, policy, policy_crd
 
 # kubectl's copy of the whole object: as large as the object, and nobody here reads it.
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
-_OURS = (f"{names.GROUP}/", f"{names.ALIAS_GROUP}/")
+OURS = (f"{names.GROUP}/", f"{names.ALIAS_GROUP}/")  # how our annotations begin
 _MOST_SHARED = 20_000
 
 _NOTHING = msgspec.Raw(b"null")
@@ -101,7 +101,7 @@ def controller_of(meta: Meta) -> cluster.Owner | None:
 
 
 def has_our_marks(annotations: Mapping[str, str] | None) -> bool:
-    return bool(annotations) and any(key.startswith(_OURS) for key in annotations or ())
+    return bool(annotations) and any(key.startswith(OURS) for key in annotations or ())
 
 
 def name_object(resource: kube.Resource, meta: Meta) -> cluster.Ref:

@@ -8,7 +8,7 @@ never a smaller workload that its operator would restore.
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, TypeAlias
 
 import msgspec
@@ -57,8 +57,12 @@ class View(msgspec.Struct):
     kueue: Mapping[str, tuple[cluster.Companion, ...]]  # by the uid of the job
     queued: tuple[tuple[str, cluster.Owner], ...]  # namespace and job of each Kueue Workload that carries our record
     budgets: Mapping[str, tuple[tuple[policy.Selector, cluster.Companion], ...]]  # by namespace
-    unseen_scalers: str  # why ScaledObjects cannot be seen; "" = they can, or there are none
-    unseen_queues: str  # the same of Kueue Workloads
+    namespaces: Collection[str]  # those that were seen
+    # Why something that has a say in what may be paused cannot be seen; "" = it can, or there is none.
+    unseen_policies: str
+    unseen_namespaces: str
+    unseen_scalers: str
+    unseen_queues: str
     climbed: "dict[str, _Climb]" = {}  # filled while climbing: finding gaps and resolving climb the same chains
 
 
@@ -306,9 +310,19 @@ class _Router:
             return Trouble.ManagedByUnknownOwner, f"{short} ({key[0] or 'core'}) is of a kind that we cannot pause"
         if row.letter in _QUEUED and self._view.unseen_queues:
             return Trouble.KueueWorkloadUnclear, f"whether Kueue manages {short} cannot be seen: {self._view.unseen_queues}"
-        if row.verb == "scaled to 0" and self._view.unseen_scalers:
-            return Trouble.OwnerForbidden, f"whether KEDA scales {short} cannot be seen: {self._view.unseen_scalers}"
+        if because := self._find_unseen(top.ref, row):
+            return Trouble.Unseen, because
         return None, ""
+
+    def _find_unseen(self, ref: cluster.Ref, row: kinds.Kind) -> str:
+        view = self._view
+        if view.unseen_policies:
+            return f"which policy holds for {ref.short} cannot be seen: {view.unseen_policies}"
+        if view.unseen_namespaces and ref.namespace not in view.namespaces:
+            return f"whether namespace {ref.namespace} opted out cannot be seen: {view.unseen_namespaces}"
+        if view.unseen_scalers and row.verb == "scaled to 0":
+            return f"whether KEDA scales {ref.short} cannot be seen: {view.unseen_scalers}"
+        return ""
 
 
 def _route_alone(pod: cluster.Pod) -> _Route:

@@ -20,8 +20,9 @@ from fallow.observe import objects
 # Succeeded and Failed pods hold nothing any more; the server leaves them out for us.
 ALIVE = "status.phase!=Succeeded,status.phase!=Failed"
 
-_HEEDED = frozenset({names.DOWNSCALER_EXCLUDE, names.DOWNSCALER_EXCLUDE_UNTIL, names.KARPENTER_DO_NOT_DISRUPT})
-_OURS = (f"{names.GROUP}/", f"{names.ALIAS_GROUP}/", "gpu-autoscaler.io/")
+_HEEDED = frozenset({
+    names.DOWNSCALER_EXCLUDE, names.DOWNSCALER_EXCLUDE_UNTIL, names.KARPENTER_DO_NOT_DISRUPT, names.WORKLOAD_TYPE_ALIAS,
+})  # fmt: skip
 _UNKNOWN_CLAIM = ""  # one that is still to be made from its template, or a request that cannot be read: no such claim is ever seen
 _SUFFIXES = {"k": 1_000, "M": 1_000_000}  # the server writes 1000 as 1k
 
@@ -199,7 +200,7 @@ def _find(conditions: list[objects.Condition] | None, type_: str) -> objects.Con
 
 
 def _heeded(annotations: Mapping[str, str] | None) -> dict[str, str]:
-    return {key: value for key, value in (annotations or {}).items() if key in _HEEDED or key.startswith(_OURS)}
+    return {key: value for key, value in (annotations or {}).items() if key in _HEEDED or key.startswith(objects.OURS)}
 
 
 def as_link(pod: cluster.Pod) -> objects.Seen:

@@ -119,7 +119,7 @@ def requests(gauges: list[str], counters: list[str], by: str, window: Seconds) -
     w = span(window)
     parts = [f"max_over_time({gauge}[{w}])" for gauge in gauges] + [f"increase({counter}[{w}])" for counter in counters]
     kept_apart = (f'label_replace({part}, "fallow_part", "{number}", "", "")' for number, part in enumerate(parts))
-    return f"ceil(max by ({by})({' or '.join(kept_apart)}))"  # an increase is extrapolated: a part of one is one
+    return f"max by ({by})({' or '.join(kept_apart)})"
 
 
 def down(selector: str) -> str:

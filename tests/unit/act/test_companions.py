@@ -1,4 +1,4 @@
-"""KEDA and Kueue: two objects, one pause. The way back is complete on each, and neither is left half done."""
+"""KEDA, Kueue, /scale and schedules: two writes, one pause. The way back is complete on each object, and none is left half done."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from tests.unit.act import examples
 from tests.unit.act.examples import EXAMPLES, NOW, identified, make, pause_of, workload_of
 from tests.unit.act.server import Seen, Server
-from tests.unit.act.test_hands import annotations, carry, resume_of
+from tests.unit.act.test_hands import MakeHands, annotations, carry, resume_of
 
 from fallow import names
 from fallow.act import hands as doing
@@ -198,3 +198,68 @@ async def test_a_request_on_the_job_is_answered_there(server: Server, hands: doi
     await hands.resume(decision.Resume(of_kueue(server, job, held), "annotation", "asked for"), NOW + 60)
     assert annotations(server.now(job)) == {}
     assert server.now(job)["spec"] == {"suspend": False}
+
+
+# ---- generic kinds by /scale --------------------------------------------------------------------------------------------------
+
+
+async def test_a_kind_whose_definition_we_may_not_read_is_scaled_by_its_subresource(server: Server, hands: doing.Hands) -> None:
+    thing = server.add(identified(make("example.com/v1", "Unread", {"size": 7})))
+    seen = {"body": {"spec": {"replicas": 7}}, "replicas_pointer": None}
+    assert (await carry(hands, pause_of(workload_of(thing, **seen)))).status is Status.done
+    stopped = server.now(thing)
+    assert stopped["spec"]["size"] == 0
+    assert [seen.path.endswith("/scale") for seen in server.writes()] == [False, True]
+    assert json.loads(annotations(stopped)[names.ORIGINAL_STATE])["fields"] == {"/spec/replicas": 7}
+    workload = workload_of(stopped, body={"spec": {"replicas": 0}}, replicas_pointer=None)
+    assert (await hands.resume(resume_of(workload), NOW)).status is Status.done
+    assert server.now(thing)["spec"]["size"] == 7
+    assert set(annotations(server.now(thing))) == {names.RESUMED_AT, names.RESUMED_BY}
+
+
+async def test_a_refused_scale_takes_the_record_away_again(server: Server, hands: doing.Hands) -> None:
+    thing = server.add(identified(make("example.com/v1", "Unread", {"size": 7})))
+    server.fail("PATCH", "/scale", 403)
+    outcome = await carry(hands, pause_of(workload_of(thing, body={"spec": {"replicas": 7}}, replicas_pointer=None)))
+    assert outcome.status is Status.failed
+    assert server.now(thing)["spec"] == {"size": 7}
+    assert not set(annotations(server.now(thing))) & set(names.PAUSE_KEYS)
+
+
+# ---- schedules ----------------------------------------------------------------------------------------------------------------
+
+CRON = identified(make("batch/v1", "CronJob", {"suspend": False, "concurrencyPolicy": "Forbid"}, name="nightly"), "u-cron", "55")
+UNDER_CRON = (cluster.Owner("batch", "v1", "Job", "llm", "u-1"), cluster.Owner("batch", "v1", "CronJob", "nightly", "u-cron"))
+
+
+@pytest.mark.parametrize("asked", [True, False], ids=["with-c", "without-c"])
+async def test_a_schedule_is_suspended_with_its_job_only_if_asked_for(server: Server, make_hands: MakeHands, asked: bool) -> None:
+    job, cron = server.add(identified(EXAMPLES["job"])), server.add(CRON)
+    hands = make_hands(suspend_schedules=asked)
+    outcome = await carry(hands, pause_of(workload_of(job, chain=UNDER_CRON)))
+    assert outcome.status is Status.done
+    assert server.now(job)["spec"]["suspend"] is True
+    assert server.now(cron)["spec"]["suspend"] is asked
+    assert ("schedule CronJob/nightly is suspended too" in outcome.detail) is asked
+    await hands.resume(resume_of(workload_of(server.now(job), chain=UNDER_CRON)), NOW + 60)
+    assert server.now(job)["spec"]["suspend"] is False
+    assert server.now(cron)["spec"] == cron["spec"]
+    assert not set(annotations(server.now(cron))) & set(names.PAUSE_KEYS)
+
+
+async def test_a_schedule_that_its_owner_suspended_stays_so(server: Server, make_hands: MakeHands) -> None:
+    job = server.add(identified(EXAMPLES["job"]))
+    cron = server.add(identified(make("batch/v1", "CronJob", {"suspend": True}, name="nightly"), "u-cron", "55"))
+    hands = make_hands(suspend_schedules=True)
+    await carry(hands, pause_of(workload_of(job, chain=UNDER_CRON)))
+    await hands.resume(resume_of(workload_of(server.now(job), chain=UNDER_CRON)), NOW + 60)
+    assert server.now(cron) == cron
+
+
+async def test_a_schedule_that_cannot_be_suspended_does_not_undo_the_pause(server: Server, make_hands: MakeHands) -> None:
+    job, cron = server.add(identified(EXAMPLES["job"])), server.add(CRON)
+    server.fail("PATCH", "/cronjobs", 403)
+    outcome = await carry(make_hands(suspend_schedules=True), pause_of(workload_of(job, chain=UNDER_CRON)))
+    assert outcome.status is Status.done
+    assert "schedule CronJob/nightly goes on" in outcome.detail
+    assert (server.now(job)["spec"]["suspend"], server.now(cron)) == (True, cron)

@@ -265,6 +265,24 @@ async def test_a_look_that_fails_stops_the_pauses_and_nothing_else(server: Serve
     assert "no Prometheus" in outcomes[0].detail
 
 
+async def test_a_lease_lost_while_a_hook_runs_stops_the_patch(server: Server, hands: doing.Hands) -> None:
+    pause = pause_of(workload_of(server.add(identified(EXAMPLES["deployment"]))))
+    left = iter([True, False])
+    outcome = await carry(hands, pause, may_act=lambda: next(left))
+    assert (outcome.status, server.writes()) == (Status.overtaken, [])
+
+
+async def test_a_look_with_a_bug_stops_only_the_pauses(server: Server, hands: doing.Hands) -> None:
+    workload = workload_of(server.add(identified(EXAMPLES["deployment"])))
+    mark = decision.Mark(workload, workload.ref, None, {names.PENDING_SINCE: None}, None, "active again")
+
+    async def look_again(pauses: Any) -> dict[str, execute.Look]:
+        raise KeyError("oops")
+
+    outcomes = await execute.carry_out([pause_of(workload), mark], hands, look_again, NOW)
+    assert [outcome.status for outcome in outcomes] == [Status.overtaken, Status.done]
+
+
 async def test_a_lost_lease_stops_between_decisions(server: Server, hands: doing.Hands) -> None:
     workload = workload_of(server.add(identified(EXAMPLES["deployment"])))
     mark = decision.Mark(workload, workload.ref, None, {names.PENDING_SINCE: None}, None, "active again")
@@ -409,32 +427,6 @@ async def test_a_refused_resume_tells(server: Server, hands: doing.Hands) -> Non
     server.fail("PATCH", "/deployments", 403)
     assert (await carry(hands, resume_of(workload_of(thing)))).status is Status.failed
     assert [event["reason"] for event in server.events] == [names.Event.RESUME_FAILED]
-
-
-# ---- generic kinds by /scale --------------------------------------------------------------------------------------------------
-
-
-async def test_a_kind_whose_definition_we_may_not_read_is_scaled_by_its_subresource(server: Server, hands: doing.Hands) -> None:
-    thing = server.add(identified(make("example.com/v1", "Unread", {"size": 7})))
-    seen = {"body": {"spec": {"replicas": 7}}, "replicas_pointer": None}
-    assert (await carry(hands, pause_of(workload_of(thing, **seen)))).status is Status.done
-    stopped = server.now(thing)
-    assert stopped["spec"]["size"] == 0
-    assert [seen.path.endswith("/scale") for seen in server.writes()] == [False, True]
-    assert json.loads(annotations(stopped)[names.ORIGINAL_STATE])["fields"] == {"/spec/replicas": 7}
-    workload = workload_of(stopped, body={"spec": {"replicas": 0}}, replicas_pointer=None)
-    assert (await hands.resume(resume_of(workload), NOW)).status is Status.done
-    assert server.now(thing)["spec"]["size"] == 7
-    assert set(annotations(server.now(thing))) == {names.RESUMED_AT, names.RESUMED_BY}
-
-
-async def test_a_refused_scale_takes_the_record_away_again(server: Server, hands: doing.Hands) -> None:
-    thing = server.add(identified(make("example.com/v1", "Unread", {"size": 7})))
-    server.fail("PATCH", "/scale", 403)
-    outcome = await carry(hands, pause_of(workload_of(thing, body={"spec": {"replicas": 7}}, replicas_pointer=None)))
-    assert outcome.status is Status.failed
-    assert server.now(thing)["spec"] == {"size": 7}
-    assert not set(annotations(server.now(thing))) & set(names.PAUSE_KEYS)
 
 
 # ---- hooks --------------------------------------------------------------------------------------------------------------------

@@ -143,7 +143,7 @@ def warned(thing: dict[str, Any], **more: Any) -> str:
 
 def test_owners_are_told_what_a_pause_brings_with_it() -> None:
     cron = (cluster.Owner("batch", "v1", "Job", "llm", "u-1"), cluster.Owner("batch", "v1", "CronJob", "nightly", "u-2"))
-    assert warned(EXAMPLES["deployment"]) == ""
+    assert warned(EXAMPLES["deployment"]) == "While it is paused, a server-side apply of another value conflicts with fallow."
     assert "last checkpoint" in warned(EXAMPLES["pytorchjob"])
     assert "from its beginning" in warned(EXAMPLES["rayjob"])
     assert "minReplicas" in warned(EXAMPLES["isvc"])

@@ -3,14 +3,14 @@
 from typing import Any
 
 import pytest
+from tests import builders
+from tests.builders import NOW, World
 
 from fallow import names
 from fallow.decide import plan
 from fallow.model import cluster, decision, policy
 from fallow.model.decision import Alert, Mark, Memory, Pause, Plan, Reason
 from fallow.model.units import DAY, HOUR, MINUTE, rfc3339
-from tests import builders
-from tests.builders import NOW, World
 
 LATER, EARLIER = rfc3339(NOW + HOUR), rfc3339(NOW - HOUR)
 STAMP = {names.ACK_AT: rfc3339(NOW - 2 * HOUR)}
@@ -58,7 +58,8 @@ PLACES = {
 @pytest.mark.accepts("idle", 33)
 @pytest.mark.parametrize(("place", "holds"), PLACES.items(), ids=PLACES.keys())
 @pytest.mark.parametrize(("key", "value", "skip"), [
-    (names.ACK_UNTIL, LATER, Reason.Acknowledged), (names.OPT_OUT, "ignore", Reason.OptedOut), (names.OPT_OUT_UNTIL, LATER, Reason.OptedOut),
+    (names.ACK_UNTIL, LATER, Reason.Acknowledged), (names.OPT_OUT, "ignore", Reason.OptedOut),
+    (names.OPT_OUT_UNTIL, LATER, Reason.OptedOut),
 ], ids=["ack", "opt-out", "opt-out-until"])
 def test_words_are_heeded_where_people_put_them_and_not_where_controllers_copied_them(
     place: str, holds: bool, key: str, value: str, skip: Reason
@@ -81,7 +82,9 @@ OPT_OUTS = {
     "until": ({names.OPT_OUT_UNTIL: LATER}, True), "until-past": ({names.OPT_OUT_UNTIL: EARLIER}, False),
     "until-unreadable": ({names.OPT_OUT_UNTIL: "soon"}, True),
     "downscaler": ({names.DOWNSCALER_EXCLUDE: "true"}, True), "downscaler-false": ({names.DOWNSCALER_EXCLUDE: "false"}, False),
-    "downscaler-until": ({names.DOWNSCALER_EXCLUDE_UNTIL: LATER}, True), "downscaler-date": ({names.DOWNSCALER_EXCLUDE_UNTIL: "2026-12-01"}, True),
+    "downscaler-until": ({names.DOWNSCALER_EXCLUDE_UNTIL: LATER}, True),
+    "until-the-end-of-time": ({names.OPT_OUT_UNTIL: "9999-12-31T23:59:59-12:00"}, True),
+    "downscaler-date": ({names.DOWNSCALER_EXCLUDE_UNTIL: "2026-12-01"}, True),
     "karpenter": ({names.KARPENTER_DO_NOT_DISRUPT: "true"}, True),
 }
 
@@ -125,6 +128,15 @@ def test_an_ack_made_by_hand_is_stamped_and_voids_the_notice_before_it(gpu: Any)
     assert (mark.event, mark.resource_version, mark.on) == (names.Event.ACKNOWLEDGED, "7", world.workloads[0].ref)
 
 
+@pytest.mark.parametrize("stamp", [rfc3339(NOW + 9 * DAY), "just now"], ids=["in-the-future", "unreadable"])
+def test_a_stamp_that_would_stretch_the_longest_ack_is_replaced(stamp: str) -> None:
+    world = World()
+    world.workload(annotations={names.ACK_UNTIL: rfc3339(NOW + 30 * DAY), names.ACK_AT: stamp})
+    made = make(world)
+    assert [mark.changes for mark in only(made, Mark)] == [{names.ACK_AT: rfc3339(NOW)}]
+    assert rfc3339(NOW + 7 * DAY) in made.findings[0].skip_because
+
+
 def test_an_ack_that_is_stamped_is_left_as_it_is() -> None:
     world = World()
     world.workload(annotations={names.ACK_UNTIL: LATER, **STAMP})
@@ -134,9 +146,11 @@ def test_an_ack_that_is_stamped_is_left_as_it_is() -> None:
 @pytest.mark.parametrize("gpu", [builders.idle(), builders.busy()], ids=["idle", "active"])
 def test_an_ack_that_ended_is_taken_away_once_and_nothing_else_happens_in_that_cycle(gpu: Any) -> None:
     world = World()
-    said = {names.ACK_UNTIL: EARLIER, names.ACK_UNTIL_ALIAS: EARLIER, names.ACK_BY: "ada", **STAMP, **builders.pending_marks(NOW - 5 * HOUR)}
+    acked = {names.ACK_UNTIL: EARLIER, names.ACK_UNTIL_ALIAS: EARLIER, names.ACK_BY: "ada"}
+    said = {**acked, **STAMP, **builders.pending_marks(NOW - 5 * HOUR)}
     world.workload(gpus=[gpu], annotations=said)
-    (mark,) = make(world, builders.rule(notice=builders.notice())).decisions
+    made = make(world, builders.rule(notice=builders.notice()))
+    (mark,) = [each for each in made.decisions if not isinstance(each, Alert)]
     assert mark.changes == dict.fromkeys(said)
     assert (mark.event, mark.resource_version) == (names.Event.ACK_EXPIRED, "7")
 

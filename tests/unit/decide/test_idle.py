@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests import builders
+from tests.builders import NOW, Gpu, World, busy, idle, never_used, unseen
 
 from fallow.decide import plan
 from fallow.model import decision, policy
@@ -12,8 +14,6 @@ from fallow.model.cluster import Trouble
 from fallow.model.decision import Finding, Memory, Reason, Verdict
 from fallow.model.units import HOUR, MINUTE
 from fallow.model.usage import Signal, SourceTrouble
-from tests import builders
-from tests.builders import NOW, Gpu, World, busy, idle, never_used, unseen
 
 NAN = float("nan")
 
@@ -261,7 +261,8 @@ def test_an_owner_that_could_not_be_asked_makes_the_workload_unknown() -> None:
 
 @pytest.mark.accepts("idle", 5)
 @pytest.mark.parametrize(("word", "reason"), [
-    ("SourceError", Reason.SourceDown), ("PartialResponse", Reason.SourceDown), ("NoData", Reason.SourceDown), ("WarmingUp", Reason.WarmingUp),
+    ("SourceError", Reason.SourceDown), ("PartialResponse", Reason.SourceDown), ("NoData", Reason.SourceDown),
+    ("WarmingUp", Reason.WarmingUp),
 ])
 def test_trouble_with_the_source_makes_everything_unknown(word: str, reason: Reason) -> None:
     world = World()
@@ -319,6 +320,16 @@ def test_what_was_never_used_has_a_window_of_its_own(
     assert (finding.reason, finding.window) == (reason, window)
 
 
+def test_idle_over_the_longer_window_must_be_idle_over_the_shorter_too() -> None:
+    """The samples of the last minutes may be too few although the long window has enough."""
+    world = World()
+    world.workload(gpus=[idle(for_=5 * HOUR)])
+    snapshot = world.snapshot(20 * MINUTE, 2 * HOUR)
+    snapshot.evidence.usage[20 * MINUTE].count[Signal.gr_engine][:] = 3.0
+    told = builders.mandate(builders.rule(gone_idle=2 * HOUR, never_used=20 * MINUTE))
+    assert plan.make_plan(snapshot, told, Memory(), NOW).findings[0].reason is Reason.LowCoverage
+
+
 def test_a_window_nobody_asked_the_source_for_is_not_judged() -> None:
     world = World()
     world.workload()
@@ -338,7 +349,8 @@ gpu_strategy = st.builds(
 pod_strategy = st.fixed_dictionaries({
     "phase": st.sampled_from(["Running", "Pending", "Unknown", "Succeeded"]), "ready": st.booleans(), "terminating": st.booleans(),
     "node": st.sampled_from(["node-1", "node-2", ""]), "claimed": st.sampled_from([0, None, 1]),
-    "started_at": st.sampled_from([None, NOW - MINUTE, NOW - 20 * HOUR]), "ready_since": st.sampled_from([None, NOW - MINUTE, NOW - 20 * HOUR]),
+    "started_at": st.sampled_from([None, NOW - MINUTE, NOW - 20 * HOUR]),
+    "ready_since": st.sampled_from([None, NOW - MINUTE, NOW - 20 * HOUR]),
 })
 workload_strategy = st.lists(st.tuples(st.lists(gpu_strategy, max_size=3), pod_strategy), max_size=3)
 
@@ -355,9 +367,10 @@ def test_nothing_is_ever_done_to_a_workload_with_an_active_unknown_or_missing_gp
     touched = {each.finding.workload.ref.uid for each in made.decisions if isinstance(each, decision.Warn | decision.Pause)}
     for index, workload in enumerate(snapshot.workloads):
         finding, gpus = plan.explain(snapshot, made, index, told)
-        live = [pod for at in workload.pods if (pod := snapshot.pods[at]).node and not pod.terminating and pod.phase not in ("Succeeded", "Failed")]
-        asked = [pod.gpu_count for pod in live]
-        is_sure = bool(live) and None not in asked and all(gpu.verdict is Verdict.idle for gpu in gpus) and len(gpus) >= sum(filter(None, asked))
+        held = [snapshot.pods[at] for at in workload.pods]
+        asked = [pod.gpu_count for pod in held if pod.node and not pod.terminating and pod.phase not in ("Succeeded", "Failed")]
+        all_idle = all(gpu.verdict is Verdict.idle for gpu in gpus) and len(gpus) >= sum(filter(None, asked))
+        is_sure = bool(asked) and None not in asked and all_idle
         assert (finding.verdict is Verdict.idle) <= is_sure
         assert (workload.ref.uid in touched) <= (finding.verdict is Verdict.idle)
     total = made.totals

@@ -2,15 +2,16 @@
 
 from typing import Any
 
+import msgspec
 import pytest
+from tests import builders
+from tests.builders import NOW, World, pattern
 
 from fallow.decide import classify, plan, rules
 from fallow.model import policy
-from fallow.model.decision import Finding, Memory, Reason
+from fallow.model.decision import Finding, Memory, Reason, Verdict
 from fallow.model.policy import IdlePolicy, Scope, Selector, Slot
 from fallow.model.units import HOUR, MINUTE, parse_instant
-from tests import builders
-from tests.builders import NOW, World, pattern
 
 
 def idle_policy(name: str, priority: int = 0, **said: Any) -> IdlePolicy:
@@ -62,9 +63,8 @@ def test_what_is_not_known_never_moves_a_workload_to_a_laxer_rule(what: str) -> 
     world = World()
     world.node("node-1", product=None)
     world.workload(gpus=[builders.idle(model="")])
-    world.policies = [
-        idle_policy("special", **({"gpu_models": (pattern("NVIDIA H100"),)} if what == "model" else {"namespace_selector": Selector({"a": "b"})}))
-    ]
+    by_model, by_label = {"gpu_models": (pattern("NVIDIA H100"),)}, {"namespace_selector": Selector({"a": "b"})}
+    world.policies = [idle_policy("special", **(by_model if what == "model" else by_label))]
     snapshot = world.snapshot()
     snapshot.namespaces.clear()  # type: ignore[attr-defined]
     finding = plan.make_plan(snapshot, builders.mandate(), Memory(), NOW).findings[0]
@@ -170,11 +170,13 @@ def test_outside_its_schedule_an_idle_workload_waits_and_inside_it_goes() -> Non
     world = World()
     world.workload()
     told = builders.mandate(builders.rule(active_slots=(Slot(frozenset({6}), 12 * 60 + 10, 13 * 60, "UTC"),)))
-    first = plan.make_plan(world.snapshot(), told, Memory(), NOW)
-    assert first.findings[0].skip is Reason.OutsideSchedule
-    later = plan.make_plan(first.findings[0] and world.snapshot(), told, first.memory, NOW + 10 * MINUTE)
-    assert later.findings[0].skip is None
-    assert plan.make_plan(world.snapshot(), told, later.memory, NOW + HOUR).findings[0].skip is not None
+    seen, memory = world.snapshot(), Memory()
+    for after, skip in ((0.0, Reason.OutsideSchedule), (10 * MINUTE, None), (HOUR, Reason.OutsideSchedule)):
+        world.now = NOW + after  # the same objects, a later look: the answer must not come from the memo
+        snapshot = msgspec.structs.replace(seen, evidence=world.snapshot().evidence)
+        made = plan.make_plan(snapshot, told, memory, world.now)
+        memory = made.memory
+        assert (made.findings[0].verdict, made.findings[0].skip) == (Verdict.idle, skip)
 
 
 # ---- classes ----------------------------------------------------------------------------------------------------------------

@@ -21,13 +21,16 @@ Object = dict[str, Any]
 BUILT_IN = (
     "v1 pods Pod", "v1 nodes Node -", "v1 namespaces Namespace -", "v1 replicationcontrollers ReplicationController + scale",
     "apps/v1 deployments Deployment + scale", "apps/v1 replicasets ReplicaSet + scale", "apps/v1 statefulsets StatefulSet + scale",
-    "apps/v1 daemonsets DaemonSet", "batch/v1 jobs Job", "batch/v1 cronjobs CronJob", "autoscaling/v2 horizontalpodautoscalers HorizontalPodAutoscaler",
+    "apps/v1 daemonsets DaemonSet", "batch/v1 jobs Job", "batch/v1 cronjobs CronJob",
+    "autoscaling/v2 horizontalpodautoscalers HorizontalPodAutoscaler",
     "policy/v1 poddisruptionbudgets PodDisruptionBudget", "resource.k8s.io/v1 resourceclaims ResourceClaim",
     "apiextensions.k8s.io/v1 customresourcedefinitions CustomResourceDefinition -",
 )  # fmt: skip
-KSERVE = ("serving.kserve.io/v1beta1 inferenceservices InferenceService", "serving.kserve.io/v1alpha2 llminferenceservices LLMInferenceService")
+KSERVE = (
+    "serving.kserve.io/v1beta1 inferenceservices InferenceService",
+    "serving.kserve.io/v1alpha2 llminferenceservices LLMInferenceService",
+)
 LWS = ("leaderworkerset.x-k8s.io/v1 leaderworkersets LeaderWorkerSet + scale",)
-RAY = ("ray.io/v1 rayclusters RayCluster", "ray.io/v1 rayjobs RayJob")
 KEDA = ("keda.sh/v1alpha1 scaledobjects ScaledObject",)
 KUEUE = ("kueue.x-k8s.io/v1beta1 workloads Workload",)
 POLICIES = ("gpuautoscaler.io/v1alpha1 idlepolicies IdlePolicy -",)

@@ -8,13 +8,13 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
+from tests.unit.observe import pretend
 
 from fallow import names
 from fallow.clients import errors
 from fallow.model import cluster
 from fallow.model.cluster import Trouble
 from fallow.observe import mirror
-from tests.unit.observe import pretend
 
 NOW = 1_794_735_600.0
 
@@ -99,9 +99,8 @@ async def test_a_paused_deployment_without_pods_is_a_workload_and_its_replica_se
 
 async def test_a_job_paused_through_kueue_is_seen_through_its_kueue_workload(server: pretend.Server) -> None:
     job = server.put("jobs", pretend.made("train", kind="Job", version="batch/v1", spec={"suspend": True}))
-    server.put("workloads", pretend.made(
-        "job-train", job, kind="Workload", labels={names.KUEUE_JOB_UID: "Job-train"}, annotations={names.PAUSED_AT: "x"}, spec={"active": False},
-    ))  # fmt: skip
+    marks: Any = {"labels": {names.KUEUE_JOB_UID: "Job-train"}, "annotations": {names.PAUSED_AT: "x"}}
+    server.put("workloads", pretend.made("job-train", job, kind="Workload", spec={"active": False}, **marks))
     seen = await look(server)
     (workload,) = seen.workloads({})
     assert (workload.ref.short, workload.pods) == ("Job/train", ())
@@ -113,6 +112,16 @@ async def test_kubectls_copy_of_an_object_is_not_kept(server: pretend.Server) ->
     server.put_all(pretend.deployed("llm", annotations=annotations))
     seen = await look(server)
     assert seen.workloads({})[0].annotations == {"team": "a"}
+
+
+async def test_a_second_list_shows_nothing_old(server: pretend.Server) -> None:
+    server.put_all(pretend.deployed("llm"))
+    async with server.api() as api, mirror.Mirror(api) as seen:
+        await seen.list_all(NOW)
+        server.forbidden.add(("list", "deployments"))
+        server.put("pods", pretend.pod("new"))
+        await seen.list_all(NOW + 60)
+        assert troubles(seen) == {"Deployment/llm": Trouble.OwnerForbidden, "Pod/new": Trouble.BarePod}
 
 
 # ---- what cannot be seen ----
@@ -168,8 +177,15 @@ async def test_where_keda_is_there_and_cannot_be_seen_nothing_is_scaled(server: 
     server.put_all(pretend.deployed("llm"))
     seen = await look(server)
     (workload,) = seen.workloads({})
-    assert workload.trouble is Trouble.OwnerForbidden
+    assert workload.trouble is Trouble.Unseen
     assert "whether KEDA scales Deployment/llm cannot be seen" in workload.trouble_because
+
+
+@pytest.mark.parametrize("plural", ["idlepolicies", "namespaces"])
+async def test_where_policies_or_consent_cannot_be_seen_nothing_is_ours_to_pause(server: pretend.Server, plural: str) -> None:
+    server.forbidden.add(("list", plural))
+    server.put_all(pretend.deployed("llm"))
+    assert troubles(await look(server)) == {"Deployment/llm": Trouble.Unseen}
 
 
 async def test_where_kueue_cannot_be_seen_no_job_is_clear(server: pretend.Server) -> None:
@@ -194,7 +210,6 @@ def run_trainer(server: pretend.Server) -> None:
     server.put_all(pretend.deployed("llm", owner=trainer))
 
 
-@pytest.mark.accepts("idle", 13)
 async def test_an_unknown_kind_without_scale_is_report_only(server: pretend.Server) -> None:
     server.install(UNKNOWN)
     run_trainer(server)
@@ -248,7 +263,43 @@ async def test_given_namespaces_nothing_else_is_asked_for(server: pretend.Server
     assert names_of(seen.workloads({})) == ["Deployment/llm"]
     assert list(seen.namespaces) == ["ml"]
     assert server.asked("list", "pods") == 2
-    assert all("metadata.name%3D" in query or "metadata.name=" in query for verb, plural, query in server.requests if plural == "namespaces")
+    assert {query.count("metadata.name") for verb, plural, query in server.requests if plural == "namespaces"} == {1}
+
+
+async def test_a_namespace_that_may_only_be_read_is_read(server: pretend.Server) -> None:
+    server.forbidden |= {("list", "namespaces"), ("watch", "namespaces")}
+    server.put_all(pretend.deployed("llm"))
+    async with server.api() as api, mirror.Mirror(api, watch_namespaces=["ml"]) as seen:
+        await seen.list_all(NOW)
+        assert (seen.namespaces["ml"].labels, seen.missing) == ({"team": "a"}, ())
+        before = seen.namespaces
+        await seen.refresh(NOW)
+        assert seen.namespaces is before
+        server.put("namespaces", pretend.made("ml", namespace=None, kind="Namespace", annotations={names.OPT_OUT: "ignore"}))
+        await seen.refresh(NOW)
+        assert seen.namespaces["ml"].annotations == {names.OPT_OUT: "ignore"}
+        server.forbidden.add(("get", "namespaces"))
+        await seen.refresh(NOW)
+        assert (seen.namespaces, [each.what for each in seen.missing]) == ({}, ["namespaces"])
+
+
+async def test_following_may_be_tried_again(server: pretend.Server) -> None:
+    server.put_all(pretend.deployed("llm"))
+    server.failing.add(("list", "pods"))
+    async with server.api() as api, mirror.Mirror(api) as seen:
+        with pytest.raises(errors.ServerFault):
+            await seen.follow(NOW)
+        server.failing.clear()
+        await until(lambda: bool(server.kinds["pods"].watchers))
+        await seen.follow(NOW)
+        assert names_of(seen.workloads({})) == ["Deployment/llm"]
+        await until(lambda: bool(server.kinds["deployments"].watchers))
+        assert {len(served.watchers) for served in server.kinds.values()} <= {0, 1}, "nothing is followed twice"
+
+
+async def test_policies_that_nobody_wants_are_not_asked_for(server: pretend.Server) -> None:
+    seen = await look(server, use_policies=False)
+    assert (server.asked("list", "idlepolicies"), seen.policies) == (0, ())
 
 
 def claim(name: str, driver: str = names.DRA_DRIVER, devices: int = 2, **more: Any) -> pretend.Object:
@@ -266,7 +317,9 @@ def claim(name: str, driver: str = names.DRA_DRIVER, devices: int = 2, **more: A
     ],
     ids=["gpus", "another-driver", "only-lent-to-a-monitor", "claim-not-seen"],
 )
-async def test_a_pod_with_claims_holds_what_was_allocated(server: pretend.Server, given: list[pretend.Object], counts: list[int | None]) -> None:
+async def test_a_pod_with_claims_holds_what_was_allocated(
+    server: pretend.Server, given: list[pretend.Object], counts: list[int | None]
+) -> None:
     for each in given:
         server.put("resourceclaims", each)
     server.put("pods", pretend.pod("p", gpus=0, spec={"resourceClaims": [{"name": "gpu", "resourceClaimName": "c"}]}))
@@ -290,7 +343,8 @@ async def seen(server: pretend.Server) -> AsyncIterator[mirror.Mirror]:
     server.put_all(pretend.deployed("llm"))
     async with server.api() as api, mirror.Mirror(api) as following:
         await following.follow(NOW)
-        await until(lambda: all(served.watchers for served in server.kinds.values() if served.plural not in ("daemonsets", "replicationcontrollers")))
+        unheeded = {"daemonsets", "replicationcontrollers"}
+        await until(lambda: all(served.watchers for plural, served in server.kinds.items() if plural not in unheeded))
         yield following
 
 
@@ -302,7 +356,9 @@ async def test_in_steady_state_no_request_is_made(server: pretend.Server, seen: 
     assert names_of(seen.workloads({})) == ["Deployment/llm"]
 
 
-async def test_what_was_forgotten_and_is_wanted_later_is_read_by_itself_and_then_followed(server: pretend.Server, seen: mirror.Mirror) -> None:
+async def test_what_was_forgotten_and_is_wanted_later_is_read_by_itself_and_then_followed(
+    server: pretend.Server, seen: mirror.Mirror
+) -> None:
     things = dict(pretend.deployed("late"))
     server.put("deployments", things["deployments"])
     server.put("replicasets", things["replicasets"])
@@ -334,7 +390,9 @@ async def test_a_kind_installed_later_is_found_by_its_definition(server: pretend
     assert [companion.ref.short for companion in workload.scaled_objects] == ["ScaledObject/llm"]
 
 
-async def test_an_owner_that_could_not_be_read_is_tried_again_and_a_gone_one_is_not(server: pretend.Server, seen: mirror.Mirror) -> None:
+async def test_an_owner_that_could_not_be_read_is_tried_again_and_a_gone_one_is_not(
+    server: pretend.Server, seen: mirror.Mirror
+) -> None:
     server.put("pods", pretend.pod("orphan", pretend.replica_set("never-there")))
     await until(lambda: len(seen.pods) == 2)
     await seen.refresh(NOW)
@@ -357,4 +415,12 @@ async def test_rights_that_are_taken_away_show(server: pretend.Server, seen: mir
     server.cut_watches("deployments")
     await until(lambda: bool(seen.missing))
     await seen.refresh(NOW + 180)
+    before = seen.workloads({})
     assert troubles(seen) == {"Deployment/llm": Trouble.OwnerForbidden}
+    await seen.refresh(NOW + 360)
+    assert seen.workloads({}) is before, "nothing changed, and nothing was asked for in vain"
+    server.forbidden.clear()
+    for follower in seen._kinds["apps", "Deployment"].following.followers.values():
+        await follower.list_once()  # as it does by itself a minute later
+    await seen.refresh(NOW + 540)
+    assert troubles(seen) == {"Deployment/llm": None}

@@ -54,7 +54,7 @@ def view(*found: cluster.Pod | objects.Seen, **more: Any) -> owners.View:
     facts: dict[str, Any] = {
         "pods": tuple(each for each in found if isinstance(each, cluster.Pod)), "stores": stores, "pointers": {}, "lost": {}, "hpas": {},
         "rows": {(row.group, row.kind): row for row in kinds.all_kinds()}, "scaled_objects": {}, "kueue": {}, "queued": (), "budgets": {},
-        "unseen_scalers": "", "unseen_queues": "",
+        "namespaces": ["ml"], "unseen_policies": "", "unseen_namespaces": "", "unseen_scalers": "", "unseen_queues": "",
     }  # fmt: skip
     return owners.View(**{**facts, **more})
 
@@ -72,16 +72,14 @@ def chain(*texts: str) -> list[objects.Seen]:
     ("links", "workload", "trouble"),
     [
         pytest.param(["ReplicaSet/a", "Deployment/a"], "Deployment/a", None, id="deployment"),
-        pytest.param(["StatefulSet/a"], "StatefulSet/a", None, id="bare-stateful-set", marks=pytest.mark.accepts("idle", 11)),
+        pytest.param(["StatefulSet/a"], "StatefulSet/a", None, id="bare-stateful-set"),
         pytest.param(["ReplicaSet/a"], "ReplicaSet/a", None, id="bare-replica-set"),
-        pytest.param(
-            ["StatefulSet/a", "LeaderWorkerSet/a"], "LeaderWorkerSet/a", None, id="lws-leader", marks=pytest.mark.accepts("idle", 12)
-        ),
+        pytest.param(["StatefulSet/a", "LeaderWorkerSet/a"], "LeaderWorkerSet/a", None, id="lws-leader"),
         pytest.param(["Job/a", "CronJob/a"], "Job/a", None, id="job-of-a-schedule"),
         pytest.param(["ReplicaSet/a", "Deployment/a", "InferenceService/a"], "InferenceService/a", None, id="kserve-standard"),
         pytest.param(
             ["ReplicaSet/a", "Deployment/a", "Trainer/a"], "Trainer/a", Trouble.ManagedByUnknownOwner,
-            id="unknown-owner", marks=pytest.mark.accepts("idle", 13),
+            id="unknown-owner",
         ),
         pytest.param(["RayCluster/a", "RayJob/a"], "RayJob/a", None, id="ray-job"),
     ],
@@ -227,10 +225,9 @@ def test_a_job_of_a_schedule_names_the_schedule() -> None:
     assert [(link.kind, link.name) for link in workload.chain] == [("Job", "a"), ("CronJob", "nightly")]
 
 
-@pytest.mark.accepts("idle", 31)
 def test_marks_of_an_inference_service_go_on_the_deployment_it_owns() -> None:
-    links = [thing("ReplicaSet/a", "Deployment/a"), thing("Deployment/a", "InferenceService/a", annotations={"m": "1"}), thing("InferenceService/a")]
-    workload = only(view(pod("p", "ReplicaSet/a"), *links))
+    child = thing("Deployment/a", "InferenceService/a", annotations={"m": "1"})
+    workload = only(view(pod("p", "ReplicaSet/a"), thing("ReplicaSet/a", "Deployment/a"), child, thing("InferenceService/a")))
     assert (workload.ref.kind, workload.marks_ref, workload.marks) == ("InferenceService", ref("Deployment", "a"), {"m": "1"})
 
 
@@ -281,6 +278,24 @@ def test_kueue_workloads_are_found_by_the_jobs_uid() -> None:
     kueue = watched.by_job([companion("Workload", "w", {}, labels={names.KUEUE_JOB_UID: "Job-a"}), companion("Workload", "v", {})])
     workload = only(view(pod("p", "Job/a"), thing("Job/a"), kueue=kueue))
     assert [each.ref.name for each in workload.kueue] == ["w"]
+
+
+@pytest.mark.parametrize(
+    ("unseen", "deployment", "job"),
+    [
+        ({"unseen_policies": "403"}, Trouble.Unseen, Trouble.Unseen),
+        ({"unseen_namespaces": "403", "namespaces": []}, Trouble.Unseen, Trouble.Unseen),
+        ({"unseen_namespaces": "403"}, None, None),
+        ({"unseen_scalers": "403"}, Trouble.Unseen, None),
+        ({"unseen_queues": "403"}, None, Trouble.KueueWorkloadUnclear),
+    ],
+    ids=["policies", "its-namespace", "another-namespace", "keda", "kueue"],
+)
+def test_what_has_a_say_and_cannot_be_seen_makes_it_report_only(
+    unseen: dict[str, Any], deployment: Trouble | None, job: Trouble | None
+) -> None:
+    seen = view(pod("p", "ReplicaSet/a"), *chain("ReplicaSet/a", "Deployment/a"), pod("q", "Job/b"), thing("Job/b"), **unseen)
+    assert resolve(seen) == {"Deployment/a": deployment, "Job/b": job}
 
 
 # ---- invariants ----

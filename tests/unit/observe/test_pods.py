@@ -6,11 +6,11 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.unit.observe import pretend
 
 from fallow import names
 from fallow.model import cluster, units
 from fallow.observe import pods
-from tests.unit.observe import pretend
 
 
 def read(thing: pretend.Object, *extra: str) -> cluster.Pod | None:
@@ -119,7 +119,8 @@ def test_equal_labels_are_kept_once() -> None:
     ids=["by-name", "from-template", "not-made-yet", "none-needed"],
 )
 def test_claims_are_named(claim: dict[str, str], statuses: list[dict[str, str]], expected: tuple[str, ...]) -> None:
-    found = must_read(pretend.pod("p", gpus=0, spec={"resourceClaims": [claim]}, status={"phase": "Running", "resourceClaimStatuses": statuses}))
+    status = {"phase": "Running", "resourceClaimStatuses": statuses}
+    found = must_read(pretend.pod("p", gpus=0, spec={"resourceClaims": [claim]}, status=status))
     assert found.claims == expected
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from tests.unit.observe import pretend
 
 from fallow import names
 from fallow.clients import errors
@@ -15,7 +16,6 @@ from fallow.model import cluster, policy, usage
 from fallow.model.cluster import Trouble
 from fallow.model.units import HOUR, Instant, Seconds
 from fallow.observe import mirror, snapshot
-from tests.unit.observe import pretend
 
 NOW = 1_794_735_600.0
 RULE = policy.Rule(gone_idle=1800.0, never_used=3600.0)
@@ -28,14 +28,26 @@ class Notes:
         self.questions: list[tuple[Any, ...]] = []
 
     async def evidence(
-        self, pods: tuple[cluster.Pod, ...], nodes: Mapping[str, cluster.Node], windows: frozenset[Seconds], now: Instant, *, power_floor: bool = False
-    ) -> usage.Evidence:  # fmt: skip
+        self,
+        pods: tuple[cluster.Pod, ...],
+        nodes: Mapping[str, cluster.Node],
+        windows: frozenset[Seconds],
+        now: Instant,
+        *,
+        power_floor: bool = False,
+    ) -> usage.Evidence:
         self.questions.append(("evidence", [pod.name for pod in pods], windows, now, power_floor))
         return usage.Evidence(now, {window: _empty(window) for window in windows}, None, 0, {}, ())
 
     async def again(
-        self, pods: tuple[cluster.Pod, ...], nodes: Mapping[str, cluster.Node], windows: frozenset[Seconds], now: Instant, *, power_floor: bool = False
-    ) -> usage.Evidence:  # fmt: skip
+        self,
+        pods: tuple[cluster.Pod, ...],
+        nodes: Mapping[str, cluster.Node],
+        windows: frozenset[Seconds],
+        now: Instant,
+        *,
+        power_floor: bool = False,
+    ) -> usage.Evidence:
         self.questions.append(("again", [pod.name for pod in pods], windows, now, power_floor))
         return usage.Evidence(now, {}, None, 0, {}, ())
 
@@ -93,7 +105,7 @@ async def test_while_nothing_changes_the_same_objects_come_again(eyes: snapshot.
 
 async def test_idle_times_are_filled_in_where_asked(eyes: snapshot.Eyes, notes: Notes) -> None:
     taken = await eyes.take_snapshot([RULE], NOW)
-    deeper = await eyes.look_back(taken, {1800.0: [0], 3600.0: []}, 0.01, NOW)
+    deeper = await eyes.look_back(taken, {1800.0: np.array([0]), 3600.0: np.array([], dtype=int)}, 0.01, NOW)
     assert notes.questions[1:] == [("look_back", 1800.0, [0], 0.01)]
     assert deeper.evidence.usage[1800.0].last_active.tolist() == [NOW - 60.0]
     assert deeper.pods is taken.pods

@@ -310,6 +310,22 @@ async def test_idle_times_of_kernels_need_no_question() -> None:
     assert found.last_active.tolist() == [NOW - 7200]
 
 
+async def test_of_several_containers_the_last_kernel_counts() -> None:
+    one, other = ({"pod": "llm", "namespace": "ml", "device_uuid": "GPU-1", "instance": target} for target in ("a:1", "b:1"))
+    answers = {("peak", "hami_container_last_kernel_elapsed_seconds"): [(one, 20.0), (other, 5000.0)]}
+    async with source(canned(answers)) as (_, asked):
+        seen = (await asked.evidence((pod("llm"),), nodes(), ONLY, NOW)).usage[WINDOW]
+    assert seen.peak[Signal.last_kernel].tolist() == [20.0]
+
+
+async def test_a_minute_that_reaches_into_the_window_does_not_shorten_it() -> None:
+    answers = measured(gpu(0)) | {("past", GR): [(gpu(0), NOW - WINDOW + 40)]}
+    async with source(canned(answers)) as (_, asked):
+        seen = (await asked.evidence((pod("llm"),), nodes(), ONLY, NOW)).usage[WINDOW]
+        found = await asked.look_back(seen, [0], (pod("llm"),), NOW, 0.01)
+    assert found.last_active.tolist() == [NOW - WINDOW]
+
+
 async def test_a_recreated_pod_is_asked_about_anew() -> None:
     pods = (pod("llm"),)
     answers = measured(gpu(0)) | {("past", GR): [(gpu(0), NOW - 7200)]}

@@ -6,7 +6,6 @@ those who hand out tokens. Out: the Authorization header. A token is fetched aga
 
 import asyncio
 import base64
-import hashlib
 from collections.abc import Mapping
 
 import msgspec
@@ -18,7 +17,6 @@ from fallow.model.units import Instant, Seconds
 _SCOPE = "https://www.googleapis.com/auth/monitoring.read"
 _LIFETIME: Seconds = 3600.0
 _EARLY: Seconds = 300.0
-_SHA256_PREFIX = bytes.fromhex("3031300d060960864801650304020105000420")  # DigestInfo of SHA-256, RFC 8017 section 9.2
 
 
 class Places(msgspec.Struct, frozen=True):
@@ -95,40 +93,21 @@ def _assertion(file: _File, path: str, now: Instant) -> str:
     claims = {"iss": file.client_email, "scope": _SCOPE, "aud": file.token_uri, "iat": int(now), "exp": int(now + _LIFETIME)}
     header = {"alg": "RS256", "typ": "JWT", "kid": file.private_key_id}
     text = f"{_base64url(msgspec.json.encode(header))}.{_base64url(msgspec.json.encode(claims))}"
+    return f"{text}.{_base64url(_sign(text.encode(), file, path))}"
+
+
+def _sign(text: bytes, file: _File, path: str) -> bytes:
+    """RS256. The library is imported here: only who uses such a key pays for it."""
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import padding, rsa
+
     try:
-        modulus, exponent = _read_private_key(file.private_key)
-    except (ValueError, IndexError):
-        raise errors.Misconfigured(f"the private key in the Google credentials file {path} is not an RSA key in PKCS #8") from None
-    return f"{text}.{_base64url(_sign(text.encode(), modulus, exponent))}"
-
-
-def _sign(text: bytes, modulus: int, exponent: int) -> bytes:
-    """RSASSA-PKCS1-v1_5 with SHA-256. Once an hour, for a key on our own disk: no reason to ship a crypto library."""
-    size = (modulus.bit_length() + 7) // 8
-    digest = _SHA256_PREFIX + hashlib.sha256(text).digest()
-    padded = b"\x00\x01" + b"\xff" * (size - len(digest) - 3) + b"\x00" + digest
-    return pow(int.from_bytes(padded), exponent, modulus).to_bytes(size)
-
-
-def _read_private_key(pem: str) -> tuple[int, int]:
-    """Modulus and private exponent out of PKCS #8: SEQUENCE { version, algorithm, OCTET STRING { SEQUENCE { version, n, e, d, ...}}}."""
-    lines = [line for line in pem.splitlines() if line and not line.startswith("-----")]
-    outer = _elements(_elements(base64.b64decode("".join(lines), validate=True))[0])
-    key = _elements(_elements(outer[2])[0])
-    return int.from_bytes(key[1]), int.from_bytes(key[3])
-
-
-def _elements(der: bytes) -> list[bytes]:
-    """The contents of the DER elements that stand one after another."""
-    found, at = [], 0
-    while at < len(der):
-        length, at = der[at + 1], at + 2
-        if length & 0x80:
-            width = length & 0x7F
-            length, at = int.from_bytes(der[at : at + width]), at + width
-        found.append(der[at : at + length])
-        at += length
-    return found
+        key = serialization.load_pem_private_key(file.private_key.encode(), password=None)
+    except ValueError:
+        key = None
+    if not isinstance(key, rsa.RSAPrivateKey):
+        raise errors.Misconfigured(f"the private key in the Google credentials file {path} is not an RSA key in PEM")
+    return key.sign(text, padding.PKCS1v15(), hashes.SHA256())
 
 
 def _base64url(data: bytes) -> str:

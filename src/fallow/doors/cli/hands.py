@@ -16,6 +16,7 @@ import msgspec
 
 from fallow import names, settings, telemetry
 from fallow.act import hands as doing
+from fallow.act import workloads
 from fallow.clients import errors
 from fallow.clients.kubernetes import api as kube
 from fallow.clients.kubernetes import config, lease
@@ -26,6 +27,7 @@ from fallow.model import cluster, decision, policy, units
 from fallow.observe import mirror
 
 MAX_ACK_HOURS = 168
+MAX_FREEZE = 366 * units.DAY  # longer is a slip of the finger: whoever wants that stops the daemon
 
 
 # ---- naming a workload ----------------------------------------------------------------------------------------------------------
@@ -43,6 +45,10 @@ def is_called(ref: cluster.Ref, kind: str, name: str, namespace: str) -> bool:
     """Does `kind` (any case, with or without group) and `name` mean this object?"""
     spelled = {ref.kind.lower(), f"{ref.kind}.{ref.group}".lower()}
     return ref.namespace == namespace and ref.name == name and kind.lower() in spelled
+
+
+def say_several(target: str, refs: list[cluster.Ref]) -> str:
+    return f"{target} is not clear, say which: {', '.join(f'{ref.kind}.{ref.group}/{ref.name}' for ref in refs)}"
 
 
 class Reach(msgspec.Struct, frozen=True):
@@ -81,8 +87,7 @@ def _find(reach: Reach, target: str) -> cluster.Workload:
             f"no {kind} {name} in namespace {reach.namespace} that holds GPUs or is paused by fallow{show.plain(unseen)}"
         )
     if len(found) > 1:
-        several = ", ".join(f"{workload.ref.kind}.{workload.ref.group}/{name}" for workload in found)
-        raise click.ClickException(f"{target} is not clear, say which: {several}")
+        raise click.ClickException(say_several(target, [workload.ref for workload in found]))
     return found[0]
 
 
@@ -90,7 +95,7 @@ def _find(reach: Reach, target: str) -> cluster.Workload:
 
 
 def _do(act: Callable[[Reach], Awaitable[list[decision.Outcome]]], given: dict[str, Any]) -> None:
-    """Runs `act`, shows its outcomes, and ends with 1 if any of them did not come true."""
+    """Runs `act`, shows its outcomes, and ends with 1 if what was asked for is not so."""
     telemetry.set_up_logs("default", "warning")
     output, dry_run = given["output"], given.get("dry_run", False)
 
@@ -104,16 +109,23 @@ def _do(act: Callable[[Reach], Awaitable[list[decision.Outcome]]], given: dict[s
     else:
         for outcome in outcomes:
             show.sentence(outcome.detail)
-    if any(outcome.status in (decision.Status.failed, decision.Status.refused) for outcome in outcomes):
+    if not all(_is_so(outcome) for outcome in outcomes):
         raise SystemExit(flags.EXIT_NO_DECISION)
+
+
+def _is_so(outcome: decision.Outcome) -> bool:
+    """Is it now as was asked? What was so already (AlreadyPaused, AlreadyRunning) counts; what kept changing under us does not."""
+    if outcome.status is decision.Status.overtaken:
+        return outcome.detail.startswith("Already")
+    return outcome.status in (decision.Status.done, decision.Status.dry_run)
 
 
 def _wait_for(work: Any) -> Any:
     try:
         return asyncio.run(work)
     except errors.Misconfigured as problem:
-        raise click.UsageError(str(problem)) from None
-    except errors.ClientError as problem:
+        raise click.UsageError(show.plain(problem)) from None
+    except (errors.ClientError, workloads.CannotWrite) as problem:
         raise click.ClickException(show.plain(problem)) from None
 
 
@@ -213,8 +225,8 @@ def _acks(**given: Any) -> None:
     elif not rows:
         show.sentence("nothing is acknowledged here")
     else:
-        columns = ["namespace", "workload", "until", "by", "reason"]
-        show.table([column.upper() for column in columns], [[row[column] or "" for column in columns] for row in rows])
+        columns = {"namespace": "NAMESPACE", "workload": "WORKLOAD", "until": "UNTIL", "by": "BY", "reason": "REASON GIVEN"}
+        show.table(list(columns.values()), [[row[key] or "" for key in columns] for row in rows])
 
 
 def _ack_of(workload: cluster.Workload) -> dict[str, Any] | None:
@@ -233,10 +245,10 @@ def _ack_of(workload: cluster.Workload) -> dict[str, Any] | None:
 
 def _annotate_lease(changes: dict[str, str | None], given: dict[str, Any]) -> None:
     environ = settings.environment()
-    access = config.load_access(kubeconfig=given["kubeconfig"], context=given["context"], environment=environ)
-    place = given["namespace"] or environ.get("POD_NAMESPACE") or access.namespace or "default"
 
     async def annotate() -> None:
+        access = config.load_access(kubeconfig=given["kubeconfig"], context=given["context"], environment=environ)
+        place = given["namespace"] or environ.get("POD_NAMESPACE") or access.namespace or "default"
         async with kube.Api(access) as api:
             leadership = lease.Leadership(
                 api, namespace=place, name=names.LEASE, identity=names.FIELD_MANAGER, utcnow=lambda: datetime.now(UTC)
@@ -251,6 +263,8 @@ def _freeze(duration: str, reason: str, **given: Any) -> None:
         seconds = units.parse_duration(duration)
     except ValueError as problem:
         raise click.UsageError(f"--for: {problem}") from None
+    if not 0 < seconds <= MAX_FREEZE:
+        raise click.UsageError(f"--for: a freeze lasts more than nothing and at most {units.humane(MAX_FREEZE)}")
     until = units.rfc3339(time.time() + seconds)
     _annotate_lease({names.FROZEN_UNTIL: until, names.FROZEN_BECAUSE: f"{reason} (by {_user()})"}, given)
     show.sentence(f"frozen until {until}: nothing is paused until then; resuming works")

@@ -2,18 +2,21 @@
 
 import asyncio
 import sys
-import time
 from typing import Any
 
 import click
 
 from fallow import controller, settings, telemetry
+from fallow.act import notify
 from fallow.clients import errors
+from fallow.decide import pauses
 from fallow.doors import answers
 from fallow.doors.cli import flags, show
 from fallow.model import decision, units
 
 RUNNING = [flag.name for flag in settings.FLAGS if flag.group == settings.RUNNING and flag.name not in ("--kubeconfig", "--context")]
+ORDER = (decision.Verdict.idle, decision.Verdict.unknown, decision.Verdict.active)  # what wants attention first
+PAUSED = "paused"
 GROUPS = (settings.LOOK, settings.RULES, settings.ACT, settings.BRAKES, settings.SOURCE, settings.RUNNING)
 
 
@@ -26,6 +29,8 @@ def _look(given: dict[str, Any]) -> controller.Look:
     telemetry.set_up_logs("default", "error")
     try:
         return asyncio.run(controller.look(told))
+    except errors.Misconfigured as problem:
+        raise click.UsageError(show.plain(problem)) from None
     except errors.ClientError as problem:
         raise _failure(str(problem)) from None
 
@@ -54,16 +59,27 @@ def _status(output: str, **given: Any) -> None:
         }, output)
         sys.exit(0 if trouble is None else flags.EXIT_NO_DECISION)
     show.sentence(
-        f"{numbers.gpus} GPUs held by {numbers.pods} pods of {numbers.workloads} workloads: {numbers.active_gpus} active, "
-        f"{numbers.idle_gpus} idle, {numbers.unknown_gpus} cannot tell; {len(look.paused)} workloads paused by us"
+        f"{_many(numbers.gpus, 'GPU')} held by {_many(numbers.pods, 'pod')} of {_many(numbers.workloads, 'workload')}: "
+        f"{numbers.active_gpus} active, {numbers.idle_gpus} idle, {numbers.unknown_gpus} cannot tell; "
+        f"{_many(len(look.paused), 'workload')} paused by us"
     )
     if look.plan.frozen_until:
         show.sentence(f"frozen until {units.rfc3339(look.plan.frozen_until)}: {look.plan.frozen_because}")
     for missing in look.snapshot.missing:
         show.sentence(f"not seen: {missing.what}: {missing.because}")
-    rows = [(verdict, reason, count) for (verdict, reason), count in sorted(numbers.verdicts.items(), key=lambda item: -item[1])]
-    show.table(["VERDICT", "REASON", "WORKLOADS"], rows, styled="VERDICT")
+    if numbers.verdicts:
+        show.table(["VERDICT", "REASON", "WORKLOADS"], _count_rows(numbers), styled="VERDICT")
     _refuse_without_evidence(look)
+
+
+def _many(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def _count_rows(numbers: decision.Totals) -> list[tuple[str, str, int]]:
+    """What wants attention first, the many before the few."""
+    order = sorted(numbers.verdicts.items(), key=lambda item: (ORDER.index(decision.Verdict(item[0][0])), -item[1], item[0][1]))
+    return [(PAUSED if reason == decision.Reason.AlreadyPaused else verdict, reason, count) for (verdict, reason), count in order]
 
 
 def _idle(output: str, everything: bool, **given: Any) -> None:
@@ -71,7 +87,7 @@ def _idle(output: str, everything: bool, **given: Any) -> None:
     _refuse_without_evidence(look)
     findings = [look.plan.findings[index] for index in range(len(look.plan.findings))]
     shown = [finding for finding in findings if everything or finding.verdict is decision.Verdict.idle]
-    shown.sort(key=lambda finding: (finding.verdict, finding.idle_since or look.plan.at, finding.workload.ref.namespace))
+    shown.sort(key=lambda finding: (ORDER.index(finding.verdict), finding.idle_since or look.plan.at, str(finding.workload.ref)))
     if output in ("json", "yaml"):
         show.data([answers.row(finding, look.plan.at) for finding in shown], output)
         return
@@ -86,18 +102,26 @@ def _idle(output: str, everything: bool, **given: Any) -> None:
 
 def _idle_row(finding: decision.Finding, now: float) -> tuple[Any, ...]:
     quiet = "" if finding.idle_since is None else units.humane(now - finding.idle_since)
+    models = ", ".join(model.removeprefix("NVIDIA").lstrip(" -") for model in finding.models)
     return (
-        finding.workload.ref.namespace, finding.workload.ref.short, finding.gpus, ", ".join(finding.models), str(finding.verdict),
-        f"at least {quiet}" if finding.at_least and quiet else quiet, _next(finding), finding.rule.name,
+        finding.workload.ref.namespace, finding.workload.ref.short, finding.gpus, models, _verdict(finding),
+        f"{quiet} or more" if finding.at_least and quiet else quiet, _next(finding), finding.rule.name,
         finding.skip_because or finding.because,
     )
 
 
+def _verdict(finding: decision.Finding) -> str:
+    """What stands paused by us holds no GPU that could be judged: people want to see that, not that we cannot tell."""
+    return PAUSED if finding.gpus == 0 and pauses.paused_at(finding.workload) is not None else str(finding.verdict)
+
+
 def _next(finding: decision.Finding) -> str:
+    if _verdict(finding) == PAUSED:
+        return str(finding.skip_label or "")
     if finding.verdict is not decision.Verdict.idle:
         return str(finding.reason)
     if finding.skip is not None:
-        at = f" until {units.clock_time(finding.next_at)}" if finding.next_at else ""
+        at = f" until {units.clock_time(finding.next_at)} UTC" if finding.next_at else ""
         return f"{finding.skip_label}{at}"
     return finding.next_action or ""
 
@@ -115,20 +139,24 @@ def _explain(target: str, namespace: str | None, output: str, **given: Any) -> N
         raise _failure(
             f"no {kind} {name} in namespace {namespace or look.namespace} that holds GPUs or is paused by us: see `fallow idle --all`"
         )
+    if len(wanted) > 1:
+        raise _failure(hands.say_several(target, [look.snapshot.workloads[index].ref for index in wanted]))
     finding, gpus = look.explain(wanted[0])
-    answer = answers.explanation(finding, gpus, look.patch_of(finding), time.time())
     if output in ("json", "yaml"):
-        show.data(answer, output)
+        show.data(answers.explanation(finding, gpus, look.patch_of(finding), look.plan.at), output)
         return
     _tell(finding, gpus, look.plan.at)
 
 
 def _tell(finding: decision.Finding, gpus: list[decision.GpuFinding], now: float) -> None:
-    show.sentence(f"{finding.workload.ref.short} in {finding.workload.ref.namespace}: {finding.verdict} ({finding.reason})")
+    ref, paused = finding.workload.ref, pauses.paused_at(finding.workload)
+    show.sentence(f"{ref.short} in {ref.namespace}: {_verdict(finding)} ({finding.reason})")
     show.sentence(f"  because    {finding.because}")
     if finding.idle_since is not None:
         least = "at least " if finding.at_least else ""
         show.sentence(f"  idle       {least}{units.humane(now - finding.idle_since)}, since {units.rfc3339(finding.idle_since)}")
+    if paused is not None:
+        show.sentence(f"  paused     since {units.rfc3339(paused)}; back with: fallow resume {notify.typed(ref)} -n {ref.namespace}")
     show.sentence(f"  policy     {finding.rule.name}: quiet for {units.humane(finding.window)}, then {finding.rule.action.type}")
     if finding.skip is not None:
         show.sentence(f"  left alone {finding.skip_label}: {finding.skip_because}")

@@ -27,6 +27,9 @@ def start(told: settings.Settings) -> int:
     except errors.ClientError as problem:
         log.error("no decision: %s", problem)
         return flags.EXIT_NO_DECISION
+    except Exception:  # a defect of ours: it ends the process, and its traceback is one line of the log like all else
+        log.exception("ended by a defect")
+        return flags.EXIT_NO_DECISION
 
 
 async def _look_once(told: settings.Settings) -> int:
@@ -45,7 +48,7 @@ async def _watch(told: settings.Settings) -> int:
             for number in (signal.SIGTERM, signal.SIGINT):
                 asyncio.get_running_loop().add_signal_handler(number, story.stop)
             async with asyncio.TaskGroup() as tasks:
-                server = app.Server(app.make_app(story.health, story.metrics, time.time))
+                server = app.Server(app.make_app(story.health, story.metrics, time.monotonic))
                 if listener is not None:
                     tasks.create_task(server.serve([listener]))
                 watching = [tasks.create_task(task) for task in story.background()]
@@ -53,6 +56,7 @@ async def _watch(told: settings.Settings) -> int:
                 server.should_exit = True
                 for task in watching:
                     task.cancel()
+            await story.release()
             return code
 
 

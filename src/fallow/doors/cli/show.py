@@ -9,6 +9,10 @@ from typing import Any
 import click
 import msgspec
 
+UNFOLDED = 10_000  # columns; rich fills a line only as far as its cells need
+SENTENCE = 30  # columns that a sentence gets at least, be the terminal ever so narrow
+NUMBERS = frozenset({"GPUS", "WORKLOADS"})
+SENTENCES = frozenset({"WHY", "REASON GIVEN"})  # only these are folded: half a name cannot be copied
 STYLES = {"idle": "yellow", "active": "green", "unknown": "cyan", "paused": "magenta"}
 
 output_option = click.Option(
@@ -32,23 +36,29 @@ def plain(text: Any) -> str:
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, styled: str | None = None) -> None:
-    """A table; the column named `styled` is coloured by its word."""
+    """A table, the column `styled` coloured by its word. A terminal gets sentences folded to its width, a pipe one line per row."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
+    cells = [[plain(cell) for cell in row] for row in rows]
     console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=max(160, console.width))
+    console.width = max(console.width, _need(columns, cells)) if console.is_terminal else UNFOLDED
     grid = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
-        grid.add_column(column, overflow="fold", justify="right" if column in ("GPUS", "WORKLOADS", "SAMPLES") else "left")
-    for row in rows:
-        grid.add_row(*(
-            Text(plain(cell), style=STYLES.get(str(cell), "") if column == styled else "")
-            for column, cell in zip(columns, row, strict=True)
-        ))
-    console.print(grid)
+        grid.add_column(column, overflow="fold", no_wrap=column not in SENTENCES, justify="right" if column in NUMBERS else "left")
+    for row in cells:
+        styles = (STYLES.get(cell, "") if column == styled else "" for column, cell in zip(columns, row, strict=True))
+        grid.add_row(*map(Text, row, styles))
+    with console.capture() as captured:
+        console.print(grid)
+    click.echo("\n".join(line.rstrip() for line in captured.get().splitlines()))
+
+
+def _need(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> int:
+    """How wide the table is when nothing but sentences is folded; where a terminal has less, its lines run over, and nothing is lost."""
+    widest = {column: max(map(len, [column, *texts])) for column, *texts in zip(columns, *cells, strict=True)}
+    return sum(min(width, SENTENCE) if column in SENTENCES else width for column, width in widest.items()) + 2 * len(columns)
 
 
 def sentence(text: str) -> None:
