@@ -32,7 +32,7 @@ def metrics() -> str:
     for metric in telemetry.METRICS:
         labels = ", ".join(f"`{label}`" for label in metric.labels)
         lines.append(f"| `{metric.name}` | {metric.type} | {labels} | {metric.help} |")
-    lines += ["", f"Series with a workload's name in them are at most {telemetry.MOST_WORKLOAD_SERIES}; the rest is counted under `_other`."]
+    lines += ["", f"Series that name a workload are at most {telemetry.MOST_WORKLOAD_SERIES}; the rest is counted under `_other`."]
     return "\n".join(lines) + "\n"
 
 

@@ -140,6 +140,8 @@ class Controller:
         await self._keep_freeze(plan)
         outcomes = tuple(await execute.carry_out(plan.decisions, self._hands, self._look_again, now, self._may_act))
         self._memory = brain.remember(plan, outcomes, self._told.mandate, now)
+        if self._told.loop.daemon and self._may_act():
+            await self._hands.reports.write(seen, plan, now)
         trouble = seen.evidence.trouble
         return decision.Cycle(plan, seen, outcomes, "" if trouble is None else trouble.because, time.monotonic() - began)
 
@@ -339,7 +341,7 @@ async def look_at(
     """The snapshot, with exact idle times for what looks idle."""
     policies = eyes.policies if told.mandate.use_policies else ()
     seen = await eyes.take_snapshot(brain.rules_in_force(told.mandate, policies), now)
-    return await eyes.look_back(seen, brain.candidate_rows(seen, told.mandate, now, memory), told.mandate.rule.activity, now)
+    return await eyes.look_back(seen, brain.candidate_rows(seen, told.mandate, now, memory), now)
 
 
 # ---- telling ------------------------------------------------------------------------------------------------------------------
@@ -395,6 +397,7 @@ async def assemble(told: settings.Settings, clock: Clock) -> AsyncIterator[Contr
             api, seen.find_resource, reporting_instance=told.pod_name or names.REPORTING_CONTROLLER,
             compat_annotations=told.mandate.compat_annotations, dry_run=None if told.mandate.acting else told.dry_run_scope,
             own_pod=cluster.Ref("", "v1", "Pod", namespace, told.pod_name, told.pod_uid) if told.pod_name else None,
+            suspend_schedules="c" in told.mandate.scope.letters,
         )
         yield Controller(told, seen, eyes, hands, leadership, clock)
 

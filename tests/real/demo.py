@@ -1,7 +1,7 @@
 """`make demo`: the product at work on a throw-away real cluster.
 
-A real kube-apiserver, scheduler and controller-manager with pretend nodes, a real Prometheus with an hour and a half of dcgm-exporter history, and
-the commands a person would type, one after the other, with their real output. Everything is removed at the end.
+A real kube-apiserver, scheduler and controller-manager with pretend nodes, a real Prometheus with an hour and a half of dcgm-exporter
+history, and the commands a person would type, one after the other, with their real output. Everything is removed at the end.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ class Demo:
         self.prometheus = prometheus
         self.gpus: dict[str, int] = {}
 
-    async def workload(self, name: str, replicas: int, gpus: int, busy: list[float] | float, kind: str = "Deployment", known: bool = True) -> None:
+    async def workload(
+        self, name: str, replicas: int, gpus: int, busy: list[float] | float, kind: str = "Deployment", known: bool = True
+    ) -> None:
         """A workload whose pods started long ago; `busy` is how active each GPU was, over time or always."""
         manifest = clusters.replicated("apps/v1", kind, name, replicas, gpus)
         await self.cluster.run(manifest, replicas)
@@ -58,7 +60,8 @@ class Demo:
         """One command, as typed, and what it says."""
         print(f"{DIM}${PLAIN} {' '.join(command)}", flush=True)
         environment = {
-            **os.environ, "KUBECONFIG": str(self.cluster.kubeconfig), "PROMETHEUS_URL": self.prometheus.url, "PATH": f"{BIN}:{os.environ['PATH']}",
+            **os.environ, "PATH": f"{BIN}:{os.environ['PATH']}",
+            "KUBECONFIG": str(self.cluster.kubeconfig), "PROMETHEUS_URL": self.prometheus.url,
         }
         done = subprocess.run([str(BIN / command[0]), *command[1:]], env=environment, check=False)
         if done.returncode not in (0, 3):

@@ -203,11 +203,13 @@ class Daemon:
     async def until(self, holds: Callable[[], Any], timeout: float = 30.0) -> Any:
         """Looks until it holds; a daemon that has ended meanwhile, or does not come round, is told with its log."""
         deadline = time.monotonic() + timeout
-        while not (answer := await holds()):
+        while True:
+            with contextlib.suppress(aiohttp.ClientError, TimeoutError):
+                if answer := await holds():
+                    return answer
             if self.process.poll() is not None or time.monotonic() > deadline:
                 raise AssertionError(f"it did not come so (exit code {self.process.poll()}); log:\n{self.log[-4000:]}")
             await asyncio.sleep(0.05)
-        return answer
 
     async def more_cycles(self, count: int, result: str = "success", timeout: float = 30.0) -> None:
         """So many further cycles have ended."""

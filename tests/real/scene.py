@@ -13,6 +13,8 @@ import os
 import pathlib
 from typing import Any
 
+from fallow import names
+from fallow.model import policy_crd
 from tests.real import cluster as clusters
 from tests.real import history, product, world
 
@@ -66,6 +68,13 @@ class Scene:
         percent = busy * 100 if isinstance(busy, int | float) else [None if one is None else one * 100 for one in busy]
         said: dict[str, Any] = {"gr_engine": busy, "gpu_util": percent, "minutes": MINUTES, **more}
         return self.prometheus.dcgm_gpu(self.node, index, pod=pod["metadata"]["name"], namespace=self.namespace, **said)
+
+    async def make_policy(self, **spec: Any) -> None:
+        """One for this namespace that asks for a notice, by Event, five minutes before a pause."""
+        await self.cluster.apply_crds(policy_crd.crd())
+        polite = {"namespaces": [self.namespace], "notice": {"required": True, "grace": "5m"}, "action": {"type": "pause"}}
+        version, metadata = f"{names.GROUP}/{names.POLICY_VERSION}", {"name": f"tell-{self.namespace}"}
+        await self.cluster.apply({"apiVersion": version, "kind": names.POLICY_KIND, "metadata": metadata, "spec": {**polite, **spec}})
 
     async def begin(self) -> None:
         await self.prometheus.start()

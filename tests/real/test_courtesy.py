@@ -9,12 +9,10 @@ from __future__ import annotations
 import asyncio
 import datetime
 import json
-from typing import Any
 
 import pytest
 
 from fallow import names
-from fallow.model import policy_crd
 from tests.real import build, crds, faults, history, product, scene
 from tests.real import cluster as clusters
 
@@ -133,6 +131,47 @@ async def test_what_an_unknown_owner_would_restore_is_not_touched(stage: Scene) 
     assert stage.writes() == []
 
 
+async def test_a_pause_by_hand_can_be_tried_is_refused_to_the_kept_and_comes_back(stage: Scene) -> None:
+    await stage.deployment(replicas=2, busy=0.9)  # whether idle or not
+    tried = await stage.fallow("pause", "Deployment/llm", "--dry-run")
+    assert tried.startswith(f"Would scale Deployment {stage.namespace}/llm from 2 to 0")
+    await stage.fallow("ack", "Deployment/llm", "--hours", "1")
+    assert "--force" in await stage.fallow("pause", "Deployment/llm", code=1)
+    assert (await see(stage, "Deployment"))["spec"]["replicas"] == 2
+    said = await stage.fallow("pause", "Deployment/llm", "--force", "--reason", "over the weekend")
+    assert "over the weekend (user:" in said
+    paused = await see(stage, "Deployment")
+    assert (paused["spec"]["replicas"], annotations(paused)[names.PAUSED_REASON]) == (0, "over the weekend")
+    assert (await stage.fallow("resume", "Deployment/llm", "--dry-run")).startswith("Would resume")
+    assert (await see(stage, "Deployment"))["metadata"]["resourceVersion"] == paused["metadata"]["resourceVersion"]
+    await stage.fallow("resume", "Deployment/llm")
+    assert (await see(stage, "Deployment"))["spec"]["replicas"] == 2
+    assert "AlreadyRunning" in await stage.fallow("resume", "Deployment/llm")
+
+
+async def test_a_lost_record_is_said_and_the_size_can_be_given(stage: Scene) -> None:
+    await stage.deployment(replicas=2)
+    await stage.fallow("pause", "Deployment/llm")
+    await annotate(stage, await see(stage, "Deployment"), original_state="{half a rec")
+    assert "NoOriginalState" in await stage.fallow("resume", "Deployment/llm", code=1)
+    assert (await see(stage, "Deployment"))["spec"]["replicas"] == 0
+    await stage.fallow("resume", "Deployment/llm", "--replicas", "5")
+    assert (await see(stage, "Deployment"))["spec"]["replicas"] == 5
+
+
+async def test_an_annotation_asks_for_it_back(stage: Scene) -> None:
+    """For whoever may annotate and has no command at hand."""
+    await stage.deployment()
+    await stage.begin()
+    await stage.prune()
+    await wait_for_pods(stage, 0)
+    await annotate(stage, await see(stage, "Deployment"), resume_requested="ada")
+    await stage.prune()
+    back = await see(stage, "Deployment")
+    assert (back["spec"]["replicas"], annotations(back)[names.RESUMED_BY]) == (1, "ada")
+    assert not set(annotations(back)) & {*names.PAUSE_KEYS, names.RESUME_REQUESTED}
+
+
 # ---- KServe ---------------------------------------------------------------------------------------------------------------------
 
 
@@ -172,7 +211,7 @@ async def test_notice_and_ack_leave_an_inference_service_itself_alone(stage: Sce
     service = await make_inference_service(stage)
     before = await stage.cluster.pods("app=bert-predictor")
     await stage.begin()
-    await make_policy(stage)
+    await stage.make_policy()
     await stage.prune()
     child = await see(stage, "Deployment", "bert-predictor")
     assert names.PENDING_SINCE in annotations(child)
@@ -228,19 +267,10 @@ async def resume_through_a_conflict(stage: Scene, target: Object) -> None:
 # ---- notices --------------------------------------------------------------------------------------------------------------------
 
 
-async def make_policy(stage: Scene, **spec: Any) -> None:
-    """One that asks for a notice, by Event, five minutes before a pause."""
-    await stage.cluster.apply_crds(policy_crd.crd())
-    await stage.cluster.apply({
-        "apiVersion": f"{names.GROUP}/{names.POLICY_VERSION}", "kind": names.POLICY_KIND, "metadata": {"name": f"tell-{stage.namespace}"},
-        "spec": {"namespaces": [stage.namespace], "notice": {"required": True, "grace": "5m"}, "action": {"type": "pause"}, **spec},
-    })  # fmt: skip
-
-
 async def test_a_notice_then_the_grace_then_the_pause(stage: Scene) -> None:
     await stage.deployment(replicas=2)
     await stage.begin()
-    await make_policy(stage)
+    await stage.make_policy()
     assert (await stage.rows())["llm"]["nextAction"]["type"] == "notice"
     await stage.prune()
     told = await see(stage, "Deployment")
@@ -266,7 +296,7 @@ async def test_a_mark_from_an_earlier_idleness_is_no_notice(stage: Scene) -> Non
     """Told a week ago, active since, idle again now: the grace of then is not the grace of now."""
     await stage.deployment(busy=[0.7] * 61 + [0.0] * 120)  # quiet for an hour
     await stage.begin()
-    await make_policy(stage)
+    await stage.make_policy()
     week = ago(7 * 24 * 60)
     await annotate(stage, await see(stage, "Deployment"), pending_since=week, idle_since=week, idle_episode="0123456789ab")
     assert (await stage.rows())["llm"]["nextAction"]["type"] == "notice"
@@ -281,7 +311,7 @@ async def test_a_mark_from_an_earlier_idleness_is_no_notice(stage: Scene) -> Non
 async def test_a_policy_that_needs_a_notice_and_has_no_way_to_send_it_never_pauses(stage: Scene) -> None:
     await stage.deployment()
     await stage.begin()
-    await make_policy(stage, notice={"required": True, "channels": []})
+    await stage.make_policy(notice={"required": True, "channels": []})
     await stage.prune()
     row = (await stage.rows())["llm"]
     assert (row["skip"], (await see(stage, "Deployment"))["spec"]["replicas"]) == ("ReportOnly:NoChannel", 1)
@@ -319,7 +349,7 @@ async def test_an_acknowledged_workload_is_kept_until_that_ends(stage: Scene) ->
 async def test_an_ack_that_was_taken_back_has_ended_although_a_replica_set_still_carries_it(stage: Scene) -> None:
     await stage.deployment()
     await stage.begin()
-    await make_policy(stage)
+    await stage.make_policy()
     await stage.prune()  # told
     await stage.fallow("ack", "Deployment/llm", "--hours", "8")
     assert names.PENDING_SINCE not in annotations(await see(stage, "Deployment"))
@@ -357,11 +387,12 @@ async def test_whoever_undoes_us_three_times_in_a_day_is_left_alone(stage: Scene
         await stage.prune(*flags)
         noted = annotations(await see(stage, "StatefulSet"))
         assert len(noted[names.PAUSE_REVERSALS].split(",")) == turn + 1
-        assert noted[names.RESUMED_BY].startswith("external:")
+        assert noted[names.RESUMED_BY] == "external:somebody"
         assert not set(noted) & set(names.PAUSE_KEYS)
     hold = datetime.datetime.fromisoformat(noted[names.FIGHT_HOLD_UNTIL]) - datetime.datetime.now(datetime.UTC)
     assert datetime.timedelta(hours=23, minutes=59) < hold <= datetime.timedelta(hours=24)
-    assert (await stage.reasons()).count("PauseReverted") == 1
+    (told,) = await stage.cluster.events("PauseReverted")
+    assert "somebody" in told["note"]
     before = len(stage.writes("/statefulsets/"))
     await stage.prune(*flags)
     assert (await stage.rows(*flags))["llm"]["skip"] == "FightHold"

@@ -15,7 +15,7 @@ import yaml
 
 import fallow
 from fallow import names, settings
-from fallow.model import kinds, policy_crd
+from fallow.model import kinds, policy, policy_crd
 from tests.real import build
 from tests.real import cluster as clusters
 from tests.unit.model import test_policy_crd
@@ -338,8 +338,8 @@ async def test_a_policy_needs_a_spec(defined):
 
 async def test_the_status_is_taken_and_its_numbers_are_columns(defined):
     stored = await write(defined, "told", {"priority": 5})
-    soon = policy_crd.NextAction("Deployment", "ml", "llm", 1_800_000_600.0)
-    tally = policy_crd.Tally(3, 2, 8, 1, 0, saved_gpu_hours=1.5, next_actions=(soon,))
+    soon = policy.NextAction("Deployment", "ml", "llm", 1_800_000_600.0)
+    tally = policy.Tally(3, 2, 8, 1, 0, saved_gpu_hours=1.5, next_actions=(soon,))
     body = policy_crd.status(
         policy_crd.parse(stored), tally, previous={}, trouble=None, frozen_until=None, frozen_because="", now=1_800_000_000.0,
     )  # fmt: skip

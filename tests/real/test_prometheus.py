@@ -262,7 +262,7 @@ async def test_the_power_floor_needs_a_day(prometheus: history.PrometheusWorld) 
     await prometheus.start()
     pods = (pod("long"), pod("short"))
     async with source(prometheus.url) as asked:
-        found = await asked.evidence(pods, nodes(), frozenset({HALF_HOUR}), prometheus.now, power_floor=True)
+        found = await asked.evidence(pods, nodes(), frozenset({HALF_HOUR}), prometheus.now)
     floor = dict(zip(found.usage[HALF_HOUR].gpu, found.usage[HALF_HOUR].power_floor.tolist(), strict=True))
     assert floor["GPU-gpu-1-0"] == 61.0
     assert math.isnan(floor["GPU-gpu-1-1"])

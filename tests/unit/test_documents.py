@@ -4,8 +4,8 @@ import pathlib
 import re
 
 import pytest
-
 from docs import write
+
 from fallow import settings, telemetry
 from fallow.doors.cli import main
 

@@ -23,7 +23,7 @@ def test_the_defaults_are_those_of_gpu_pruner():
     assert told.loop.metrics_address is None
 
 
-@pytest.mark.parametrize("daemon, cycles, elects", [(False, 1, False), (True, 2, True)], ids=["one-shot", "daemon"])
+@pytest.mark.parametrize(("daemon", "cycles", "elects"), [(False, 1, False), (True, 2, True)], ids=["one-shot", "daemon"])
 def test_a_daemon_confirms_twice_and_elects_a_leader(daemon, cycles, elects):
     told = read(daemon_mode=daemon)
     assert told.mandate.brakes.confirm_cycles == cycles
@@ -32,7 +32,7 @@ def test_a_daemon_confirms_twice_and_elects_a_leader(daemon, cycles, elects):
 
 @pytest.mark.accepts("idle", 29)
 @pytest.mark.parametrize(
-    "given, says",
+    ("given", "says"),
     [
         ({"enabled_resources": "dq"}, "--enabled-resources: unknown letter 'q'"),
         ({"enabled_resources": ""}, "--enabled-resources: no letter given"),
@@ -97,9 +97,11 @@ def test_a_dry_run_plans_the_same_pause():
 
 
 @pytest.mark.parametrize(
-    "environ, level",
-    [({}, "info"), ({"RUST_LOG": "debug"}, "debug"), ({"RUST_LOG": "gpu_pruner=trace,warn"}, "warning"), ({"FALLOW_LOG": "error", "RUST_LOG": "debug"}, "error"),
-     ({"RUST_LOG": "gpu_pruner=nonsense"}, "info")],
+    ("environ", "level"),
+    [
+        ({}, "info"), ({"RUST_LOG": "debug"}, "debug"), ({"RUST_LOG": "gpu_pruner=trace,warn"}, "warning"),
+        ({"FALLOW_LOG": "error", "RUST_LOG": "debug"}, "error"), ({"RUST_LOG": "gpu_pruner=nonsense"}, "info"),
+    ],
 )
 def test_the_log_level(environ, level):
     assert settings.log_level(environ) == level

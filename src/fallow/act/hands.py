@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias, TypedDict
 import msgspec
 
 from fallow import names
-from fallow.act import hooks, notify, workloads
+from fallow.act import hooks, notify, reports, workloads
 from fallow.clients import errors
 from fallow.clients.kubernetes import api as kubernetes
 from fallow.model import cluster, decision, kinds, pointers, policy, record, units
@@ -57,6 +57,7 @@ class Hands:
         self._own_pod = own_pod
         self._suspend_schedules = suspend_schedules
         self._hook_aborts: dict[str, int] = {}  # uid -> cycles in a row in which its hook stopped the pause
+        self.reports = reports.PolicyReports(api, lookup)
         self.announcer = notify.Announcer(api, reporting_instance=reporting_instance)
 
     # ---- pause ----------------------------------------------------------------------------------------------------------------
@@ -83,7 +84,8 @@ class Hands:
             return Outcome(pause, Status.overtaken, now, "not done: we are no longer the one who may act")
         if self.dry_run != "client":
             await self._send_pause(kinds.target_row(kind, workload), writes)
-        note = notify.pause_note(pause.finding, kind, workloads.current_replicas(kind, workload), now)
+        replicas = workloads.current_replicas(kind, workload)
+        note = notify.pause_note(pause.finding, kind, replicas, now, is_dry=self.dry_run is not None)
         if schedule is not None and self.dry_run != "client":
             note += await self._pause_schedule(schedule, workload, rule, now, told)
         if self.dry_run is None:
@@ -195,7 +197,7 @@ class Hands:
         await self._release(back.target.ref, answer, [*fields, *row.pauses(workload, policy.Rule(), now)])
         if back.place is kinds.Way.kueue and names.RESUME_REQUESTED in workload.annotations:
             await self._send(workloads.annotate(workload.ref, {names.RESUME_REQUESTED: None}), names.RESUME_FIELD_MANAGER)
-        sentence = _tell_return(resume, back, answer)
+        sentence = _tell_return(resume, back, answer, is_dry=self.dry_run is not None)
         return Outcome(resume, self._done, now, sentence, dict(back.found.fields), fields)
 
     async def _resume_by_scale(self, back: "_Return", fields: Mapping[str, Any], marks: Mapping[str, str | None]) -> dict[str, Any]:
@@ -477,9 +479,10 @@ def _is_down(place: kinds.Way, kind: kinds.Kind, workload: cluster.Workload) -> 
     return own
 
 
-def _tell_return(resume: decision.Resume, back: _Return, answer: Mapping[str, Any]) -> str:
+def _tell_return(resume: decision.Resume, back: _Return, answer: Mapping[str, Any], *, is_dry: bool) -> str:
     workload = back.workload
-    sentences = [f"Resumed {workload.ref.kind} {workload.ref.namespace}/{workload.ref.name} by {resume.by}."]
+    place = f"{workload.ref.kind} {workload.ref.namespace}/{workload.ref.name}"
+    sentences = [f"Would resume {place}." if is_dry else f"Resumed {place} by {resume.by}."]
     if back.place is kinds.Way.kueue and not kinds.has_condition(answer, "Admitted", "True"):
         sentences.append("Queued: it starts when Kueue has quota for it.")
     if back.place is kinds.Way.keda and any(not pointers.read(each.body, "/spec/minReplicaCount") for each in workload.scaled_objects):

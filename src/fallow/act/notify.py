@@ -19,6 +19,7 @@ from fallow.model.units import HOUR, Instant
 
 log = logging.getLogger(__name__)
 
+_VERBS = {"scaled to 0": ("Scaled", "Would scale"), "suspended": ("Suspended", "Would suspend"), "stopped": ("Stopped", "Would stop")}
 NOTE_BYTES = 1024  # the API server refuses longer ones
 _SERIES_SECONDS = HOUR
 _ACTIONS = {
@@ -117,15 +118,14 @@ def idle_sentence(finding: decision.Finding, now: Instant) -> str:
     return f"{gpus} idle for {least}{units.humane(now - finding.idle_since)} ({rule})"
 
 
-def pause_note(finding: decision.Finding, kind: kinds.Kind, replicas: int | None, now: Instant) -> str:
+def pause_note(finding: decision.Finding, kind: kinds.Kind, replicas: int | None, now: Instant, *, is_dry: bool = False) -> str:
+    """What was done, why, and how to undo it; of a dry run what would be done."""
     ref = finding.workload.ref
-    place = f"{ref.kind} {ref.namespace}/{ref.name}"
-    done = {
-        "scaled to 0": f"Scaled {place} from {replicas} to 0" if replicas is not None else f"Scaled {place} to 0",
-        "suspended": f"Suspended {place}", "stopped": f"Stopped {place}",
-    }[kind.verb]
+    done, would = _VERBS[kind.verb]
+    size = "" if kind.verb != "scaled to 0" else " to 0" if replicas is None else f" from {replicas} to 0"
     why = idle_sentence(finding, now) if finding.verdict is decision.Verdict.idle else finding.because
-    return f"{done}: {why}. Resume: fallow resume {typed(ref)} -n {ref.namespace}"
+    note = f"{would if is_dry else done} {ref.kind} {ref.namespace}/{ref.name}{size}: {why}."
+    return note if is_dry else f"{note} Resume: fallow resume {typed(ref)} -n {ref.namespace}"
 
 
 def notice_note(warn: decision.Warn, kind: kinds.Kind | None, now: Instant) -> str:

@@ -18,6 +18,7 @@ from fallow.model import cluster, decision, kinds, policy, units
 from fallow.model.decision import Alert, Decision, Finding, Findings, Mark, Memory, Pause, Reason, Warn
 from fallow.model.units import Instant
 
+MOST_TOLD: Final = 100  # Events, or notices, of one cycle: at 20 requests a second they must end well within it
 _REASON_TEXT: Final = 200  # characters, the longest paused-reason
 _STATES: Final = ("active", "idle", "unknown")
 _UNSEEN: Final = frozenset({cluster.Trouble.OwnerLookupFailed, cluster.Trouble.OwnerMissing, cluster.Trouble.OwnerForbidden})
@@ -256,14 +257,14 @@ class Draft:
     # ---- what comes out ---------------------------------------------------------------------------------------------------------
 
     def decisions(self, findings: Findings) -> Iterable[Decision]:
-        """Marks, then what is told, then what hurts: the longest idle first."""
+        """Marks, then what is told (the rest of it in the next cycles), then what hurts: the longest idle first."""
         if self._freeze.is_new:
             yield Alert(None, names.Event.IDLE_SHARE_JUMP, self._freeze.because, units.rfc3339(self._now))
         for index in self._withdrawn:
             yield _withdraw(self._snapshot.workloads[index], "the notice no longer counts")
-        for index in self._announced:
+        for index in self._announced[:MOST_TOLD]:
             yield Alert(self._snapshot.workloads[index], names.Event.IDLE_DETECTED, words.explain(self._sight, index), self._episode(index))
-        for index in self._warned:
+        for index in self._warned[:MOST_TOLD]:
             yield self._warn(findings[index], index)
         for index in self._chosen:
             yield self._pause(findings[index], index)
@@ -308,6 +309,42 @@ class Draft:
             gpus=counted.active + counted.idle + counted.unknown, active_gpus=counted.active, idle_gpus=counted.idle,
             unknown_gpus=counted.unknown, verdicts={key: count for key, count in verdicts.items() if count}, idle_by_model=counted.by_model,
         )
+
+    def tally_policies(self) -> dict[str, policy.Tally]:
+        """What this cycle found for each policy. Where nothing was measured, nothing is said of idleness."""
+        if not self._snapshot.policies:
+            return {}
+        place = {one.rule.name: at for at, one in enumerate(self._snapshot.policies)}
+        of_ruling = np.array([place.get(ruling.rule.name, len(place)) for ruling in self._arranged.rulings], np.int64)
+        policy_of = of_ruling[self._arranged.rule_of]
+        is_idle, skips = self._sight.code == idle.IDLE, Counter[int]()
+        for index, standing in self._standings.items():
+            skips[int(policy_of[index])] += standing.skip is Reason.Acknowledged
+        paused = Counter(int(policy_of[index]) for index in self._tended.paused)
+        upcoming = self._next_actions(policy_of)
+
+        def count(which: Any, weights: Any = None) -> list[int]:
+            found: list[int] = np.bincount(policy_of[which], weights, minlength=len(place) + 1).astype(int).tolist()
+            return found
+
+        matched, quiet, gpus = count(slice(None)), count(is_idle), count(is_idle, self._arranged.gpus[is_idle])
+        known = self._snapshot.evidence.trouble is None
+        return {
+            name: policy.Tally(
+                matched[at], quiet[at] if known else None, gpus[at] if known else None, paused[at], skips[at] if known else None,
+                next_actions=tuple(upcoming.get(at, ())),
+            )
+            for name, at in place.items()
+        }
+
+    def _next_actions(self, policy_of: arrange.Indices) -> dict[int, list[policy.NextAction]]:
+        """Pauses that a notice has announced, and those of this very cycle."""
+        found: dict[int, list[policy.NextAction]] = {}
+        waiting = {index: one.next_at for index, one in self._standings.items() if one.next_action == "pause" and one.next_at is not None}
+        for index, at in {**waiting, **dict.fromkeys(self._chosen, self._now)}.items():
+            ref = self._snapshot.workloads[index].ref
+            found.setdefault(int(policy_of[index]), []).append(policy.NextAction(ref.kind, ref.namespace, ref.name, at))
+        return found
 
     def memory(self, desk: arrange.Desk) -> Memory:
         """For the next cycle; what became of this plan is added by remember()."""

@@ -31,17 +31,17 @@ def rules_in_force(mandate: policy.Mandate, policies: Iterable[policy.IdlePolicy
 
 def candidate_rows(
     snapshot: cluster.Snapshot, mandate: policy.Mandate, now: Instant, memory: Memory | None = None
-) -> dict[Seconds, arrange.Indices]:
-    """Rows of workloads that look idle, by window: for these the exact idle time is worth a query."""
+) -> dict[tuple[Seconds, float], arrange.Indices]:
+    """Rows of workloads that look idle, by window and by what counts as activity: for these the exact idle time is worth a query."""
     sight = idle.look(arrange.arrange(snapshot, mandate, _desk(memory)), snapshot, now)
     terms, rule_of = sight.arranged.terms, sight.arranged.rule_of
-    shorter = np.minimum(terms.gone_idle, terms.never_used)[rule_of]
+    shorter, activity = np.minimum(terms.gone_idle, terms.never_used)[rule_of], terms.activity[rule_of]
     found = {}
     for window, one in sight.passes.items():
-        wanted = (shorter == window) & (one.workloads == idle.IDLE)
-        rows = one.layout.rows[one.layout.workloads.spread(wanted)] if one.layout.rows.size else one.layout.rows
-        if rows.size:
-            found[window] = np.sort(rows)
+        looks_idle = (shorter == window) & (one.workloads == idle.IDLE)
+        for threshold in np.unique(activity[looks_idle]).tolist() if one.layout.rows.size else ():
+            wanted = looks_idle & (activity == threshold)
+            found[window, threshold] = np.sort(one.layout.rows[one.layout.workloads.spread(wanted)])
     return found
 
 
@@ -66,7 +66,7 @@ def make_plan(snapshot: cluster.Snapshot, mandate: policy.Mandate, memory: Memor
     decisions = (*draft.new_alerts(tended.decisions(), memory), *made.decisions(findings))
     return Plan(
         now, findings, decisions, freeze.until, freeze.because, freeze.is_new, made.total(counted), idle.count_held(sight),
-        made.memory(desk),
+        made.tally_policies(), made.memory(desk),
     )
 
 

@@ -228,6 +228,7 @@ class Plan(msgspec.Struct, frozen=True):
     newly_frozen: bool
     totals: Totals
     held: Held
+    policies: Mapping[str, policy.Tally]  # by name, of the policies that are there
     memory: Memory
 
 

@@ -370,7 +370,9 @@ def pause_fields(kind: Kind, workload: cluster.Workload, rule: policy.Rule, now:
 
 def is_paused(kind: Kind, workload: cluster.Workload) -> bool:
     """Does it stand at its pause value, by whomever: itself, its ScaledObject or its Kueue Workload?"""
-    return kind.holds(view(workload.body, workload.annotations)) or holds_pause(kind, workload)
+    if kind.holds(view(workload.body, workload.annotations)):
+        return True
+    return way(kind, workload) in (Way.keda, Way.kueue) and holds_pause(kind, workload)
 
 
 def holds_pause(kind: Kind, workload: cluster.Workload) -> bool:

@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 
-from fallow.model.units import HOUR, MINUTE, Seconds
+from fallow.model.units import HOUR, MINUTE, Instant, Seconds
 
 
 class Pattern(Protocol):
@@ -145,6 +145,28 @@ class IdlePolicy(msgspec.Struct, frozen=True):
     gpu_models: tuple[Pattern, ...] = ()
     classes: frozenset[str] = frozenset()
     invalid: tuple[str, ...] = ()
+
+
+class NextAction(msgspec.Struct, frozen=True):
+    kind: str
+    namespace: str
+    name: str
+    at: Instant
+
+
+class Tally(msgspec.Struct, frozen=True):
+    """What one cycle found for one policy. None = not known; it is then absent from the status, not 0."""
+
+    matched_workloads: int
+    idle_workloads: int | None
+    idle_gpus: int | None
+    paused_workloads: int
+    acknowledged_workloads: int | None
+    pauses_7d: int | None = None
+    regrets_7d: int | None = None
+    effective_gone_idle: Seconds | None = None
+    saved_gpu_hours: float | None = None
+    next_actions: tuple[NextAction, ...] = ()
 
 
 class Scope(msgspec.Struct, frozen=True):

@@ -17,7 +17,7 @@ import msgspec
 from fallow import names
 from fallow.model import policy, units, usage
 from fallow.model import policy_fields as fields
-from fallow.model.units import Instant, Seconds
+from fallow.model.units import Instant
 
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -284,31 +284,9 @@ def _describe(kind: Any) -> dict[str, Any]:
 # ---- the answer ------------------------------------------------------------------------------------------------------------------
 
 
-class NextAction(msgspec.Struct, frozen=True):
-    kind: str
-    namespace: str
-    name: str
-    at: Instant
-
-
-class Tally(msgspec.Struct, frozen=True):
-    """What one cycle found for one policy. None = not known; it is then absent from the status, not 0."""
-
-    matched_workloads: int
-    idle_workloads: int | None
-    idle_gpus: int | None
-    paused_workloads: int
-    acknowledged_workloads: int | None
-    pauses_7d: int | None = None
-    regrets_7d: int | None = None
-    effective_gone_idle: Seconds | None = None
-    saved_gpu_hours: float | None = None
-    next_actions: tuple[NextAction, ...] = ()
-
-
 def status(
     of: policy.IdlePolicy,
-    tally: Tally,
+    tally: policy.Tally,
     *,
     previous: Mapping[str, Any],
     trouble: usage.SourceTrouble | None,

@@ -381,7 +381,9 @@ class Mirror:
         if self._policies is None:
             return ()
         found = self._policies
-        return self._remember("policies", found.stamp, lambda: tuple(sorted(found.store.values(), key=lambda each: each.name)))
+        known = sorted(found.store.values(), key=lambda each: each.name)
+        # By generation, which a written status does not change: our own reports are no news.
+        return self._remember("policies", tuple((each.uid, each.generation) for each in known), lambda: tuple(known))
 
     def workloads(self, look_past: Mapping[str, frozenset[str]]) -> tuple[cluster.Workload, ...]:
         """`look_past` by namespace, see owners.resolve."""

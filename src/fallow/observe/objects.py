@@ -13,7 +13,7 @@ import msgspec
 
 from fallow import names
 from fallow.clients.kubernetes import api as kube
-from fallow.model import cluster, kinds, policy, policy_crd
+from fallow.model import cluster, kinds, policy, policy_crd, units
 
 # kubectl's copy of the whole object: as large as the object, and nobody here reads it.
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
@@ -22,6 +22,7 @@ _MOST_SHARED = 20_000
 
 _NOTHING = msgspec.Raw(b"null")
 _EMPTY: Mapping[str, str] = {}
+_US = (names.FIELD_MANAGER, names.RESUME_FIELD_MANAGER)
 
 
 class Reference(msgspec.Struct, gc=False, rename="camel"):
@@ -43,6 +44,7 @@ class Meta(msgspec.Struct, rename="camel"):
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
     owner_references: list[Reference] | None = None
+    managed_fields: msgspec.Raw = _NOTHING
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
 
@@ -64,6 +66,7 @@ class Seen(msgspec.Struct, frozen=True, gc=False):
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
     body: Mapping[str, Any]
+    writer: str = ""  # who else wrote on it since we paused it
 
 
 class Pool:
@@ -115,8 +118,27 @@ def see(item: Item, resource: kube.Resource, reads: Iterable[str]) -> Seen:
     meta = item.metadata
     return Seen(
         name_object(resource, meta), controller_of(meta), meta.resource_version, meta.labels or _EMPTY, _without_bulk(meta.annotations),
-        _read_body(item, reads),
+        _read_body(item, reads), _find_writer(meta),
     )  # fmt: skip
+
+
+class _Managed(msgspec.Struct, rename="camel"):
+    """An entry of managedFields."""
+
+    manager: str = ""
+    subresource: str = ""
+    time: str | None = None
+
+
+def _find_writer(meta: Meta) -> str:
+    """The last manager besides us that wrote on an object after we paused it; status does not count."""
+    paused = units.read_instant((meta.annotations or _EMPTY).get(names.PAUSED_AT))
+    if paused is None:
+        return ""
+    entries = msgspec.json.decode(meta.managed_fields, type=list[_Managed] | None) or ()
+    others = [entry for entry in entries if entry.subresource != "status" and entry.manager not in _US]
+    written = [(at, entry.manager) for entry in others if (at := units.read_instant(entry.time)) is not None and at >= paused]
+    return max(written, default=(0.0, ""))[1]
 
 
 def _read_body(item: Item, reads: Iterable[str]) -> dict[str, Any]:

@@ -382,6 +382,8 @@ def _build(view: View, group: _Group) -> cluster.Workload:
         kueue=view.kueue.get(route.ref.uid, ()),
         budgets=_find_budgets(view, group),
         replicas_pointer=view.pointers.get(_key(route.ref)),
+        chain_annotations=tuple(link.annotations for link in links if link is not top and objects.has_our_marks(link.annotations)),
+        writer=top.writer,
     )
 
 

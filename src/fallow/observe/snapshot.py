@@ -26,8 +26,6 @@ class Source(Protocol):
         nodes: Mapping[str, cluster.Node],
         windows: frozenset[Seconds],
         now: Instant,
-        *,
-        power_floor: bool = False,
     ) -> usage.Evidence: ...
 
     async def look_back(
@@ -40,8 +38,6 @@ class Source(Protocol):
         nodes: Mapping[str, cluster.Node],
         windows: frozenset[Seconds],
         now: Instant,
-        *,
-        power_floor: bool = False,
     ) -> usage.Evidence: ...
 
 
@@ -65,17 +61,16 @@ class Eyes:
         pods, nodes = self._mirror.pods, self._mirror.nodes
         workloads = self._mirror.workloads(self._look_past(rules))
         missing = self._mirror.missing
-        evidence = await self._source.evidence(pods, nodes, _windows(rules), now, power_floor=_wants_floor(rules))
+        evidence = await self._source.evidence(pods, nodes, _windows(rules), now)
         return self._compose(now, pods, nodes, workloads, evidence, missing)
 
     async def look_back(
-        self, seen: cluster.Snapshot, rows: Mapping[Seconds, usage.Indices], threshold: float, now: Instant
+        self, seen: cluster.Snapshot, rows: Mapping[tuple[Seconds, float], usage.Indices], now: Instant
     ) -> cluster.Snapshot:
-        """The snapshot with exact idle times in these rows of each window's usage."""
+        """The snapshot with exact idle times in these rows, by window and by what counts as activity."""
         found = dict(seen.evidence.usage)
-        for window, wanted in rows.items():
-            if len(wanted):
-                found[window] = await self._source.look_back(found[window], wanted.tolist(), seen.pods, now, threshold)
+        for (window, threshold), wanted in rows.items():
+            found[window] = await self._source.look_back(found[window], wanted.tolist(), seen.pods, now, threshold)
         return msgspec.structs.replace(seen, evidence=msgspec.structs.replace(seen.evidence, usage=found))
 
     async def look_again(
@@ -87,7 +82,7 @@ class Eyes:
         """
         fresh = await second_look.look(self._mirror, workloads, self._look_past(rules), now)
         nodes = self._mirror.nodes
-        evidence = await self._source.again(fresh.pods, nodes, _windows(rules), now, power_floor=_wants_floor(rules))
+        evidence = await self._source.again(fresh.pods, nodes, _windows(rules), now)
         return self._compose(now, fresh.pods, nodes, fresh.workloads, evidence, fresh.missing)
 
     def _compose(
@@ -137,10 +132,6 @@ def _reaches(by: policy.IdlePolicy | None, namespace: cluster.Namespace) -> bool
 
 def _windows(rules: Collection[policy.Rule]) -> frozenset[Seconds]:
     return frozenset(window for rule in rules for window in rule.windows)
-
-
-def _wants_floor(rules: Collection[policy.Rule]) -> bool:
-    return any(rule.power_floor for rule in rules)
 
 
 def read_freeze(annotations: Mapping[str, str], now: Instant) -> tuple[Instant | None, str]:

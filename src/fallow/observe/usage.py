@@ -70,14 +70,12 @@ class PrometheusSource:
         nodes: Mapping[str, cluster.Node],
         windows: frozenset[Seconds],
         now: Instant,
-        *,
-        power_floor: bool = False,
     ) -> usage.Evidence:
         self._forget_gone()
         if pods is not self._place.pods or nodes is not self._place.nodes:
             self._place = rows.Place(pods, nodes)
             self._layouts = {}
-        wants_floor = power_floor and now - self._floors_at >= _FLOOR_HOLDS
+        wants_floor = now - self._floors_at >= _FLOOR_HOLDS  # the canary needs them, whatever the rules say
         questions = [*self._inquiry.about(windows), *(self._inquiry.about_floors() if wants_floor else ())]
         try:
             answers = await self._ask(questions, now)
@@ -180,8 +178,6 @@ class PrometheusSource:
         nodes: Mapping[str, cluster.Node],
         windows: frozenset[Seconds],
         now: Instant,
-        *,
-        power_floor: bool = False,
     ) -> usage.Evidence:
         """Like `evidence`, asked anew and for these pods only; indices are into `pods` as given here. Floors are as learned before."""
         questions = [question for focus in self._focus(pods) for question in self._inquiry.about(windows, focus)]

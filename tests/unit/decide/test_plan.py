@@ -1,5 +1,6 @@
 """The plan as a whole: the second look, what is looked at closely, what is explained, and what holds whatever comes in."""
 
+from collections import Counter
 from typing import Any
 
 import msgspec
@@ -10,7 +11,7 @@ from tests import builders
 from tests.builders import NOW, World, busy, idle, never_used, pending_marks
 
 from fallow import names
-from fallow.decide import plan
+from fallow.decide import draft, plan
 from fallow.model import cluster, policy
 from fallow.model.decision import Alert, Mark, Memory, Outcome, Pause, Plan, Reason, Status, Verdict, Warn
 from fallow.model.units import HOUR, MINUTE, read_instant, rfc3339
@@ -121,7 +122,7 @@ def test_only_rows_of_workloads_that_look_idle_are_worth_a_closer_look() -> None
     world.workload("ml/unknown", gpus=[idle(), idle(age=HOUR)])
     world.workload("ml/never", gpus=[never_used()])
     found = plan.candidate_rows(world.snapshot(), builders.mandate(), NOW)
-    assert {window: rows.tolist() for window, rows in found.items()} == {builders.WINDOW: [2, 3, 6]}
+    assert {window: rows.tolist() for window, rows in found.items()} == {(builders.WINDOW, 0.01): [2, 3, 6]}
 
 
 def test_with_two_windows_the_shorter_one_is_looked_back_at() -> None:
@@ -129,7 +130,24 @@ def test_with_two_windows_the_shorter_one_is_looked_back_at() -> None:
     world.workload(gpus=[idle(for_=HOUR)])
     rule = builders.rule(gone_idle=2 * HOUR, never_used=30 * MINUTE)
     found = plan.candidate_rows(world.snapshot(2 * HOUR, 30 * MINUTE), builders.mandate(rule), NOW)
-    assert {window: rows.tolist() for window, rows in found.items()} == {30 * MINUTE: [0]}
+    assert {window: rows.tolist() for window, rows in found.items()} == {(30 * MINUTE, 0.01): [0]}
+
+
+def test_each_rule_looks_back_for_its_own_activity() -> None:
+    world = World()
+    world.workload("ml/plain", gpus=[idle()])
+    world.workload("hr/lax", gpus=[idle()])
+    lax = policy.IdlePolicy("lax", "lax", 1, builders.rule(name="lax", activity=0.05), namespaces=(builders.pattern("hr"),))
+    found = plan.candidate_rows(world.snapshot(policies=(lax,)), builders.mandate(), NOW)
+    assert {key: rows.tolist() for key, rows in found.items()} == {(builders.WINDOW, 0.01): [0], (builders.WINDOW, 0.05): [1]}
+
+
+def test_a_thousand_owners_are_not_told_in_one_cycle() -> None:
+    world = World()
+    for number in range(250):
+        world.workload(f"ml/quiet-{number}", gpus=[idle()])
+    made = plan.make_plan(world.snapshot(), builders.mandate(POLITE, acting=True), Memory(), NOW)
+    assert Counter(type(each).__name__ for each in made.decisions) == {"Warn": draft.MOST_TOLD, "Alert": draft.MOST_TOLD}
 
 
 def test_nothing_at_all_is_a_plan_too() -> None:

@@ -11,7 +11,7 @@ from fallow.doors.cli import flags, main
 
 
 def run(command, *arguments, env=None):
-    clean = {variable: None for variable in ("PROMETHEUS_URL", "PROMETHEUS_TOKEN", "KUBECONFIG", "SLACK_WEBHOOK_URL")}
+    clean = dict.fromkeys(("PROMETHEUS_URL", "PROMETHEUS_TOKEN", "KUBECONFIG", "SLACK_WEBHOOK_URL"))
     return CliRunner(env={**clean, **(env or {})}).invoke(command, arguments, prog_name="gpu-pruner")
 
 
@@ -30,9 +30,10 @@ def test_version():
 
 @pytest.mark.accepts("idle", 29)
 @pytest.mark.parametrize(
-    "arguments, says",
+    ("arguments", "says"),
     [
-        (["-e", "dq"], "--enabled-resources"), (["-t", "0"], "--duration"), (["-n", "("], "--namespace"), (["--no-such-flag"], "--no-such-flag"),
+        (["-e", "dq"], "--enabled-resources"), (["-t", "0"], "--duration"), (["-n", "("], "--namespace"),
+        (["--no-such-flag"], "--no-such-flag"),
         (["--slack-interaction-addr", "127.0.0.1:3002"], "--slack-interaction-addr"), (["--dashboard-port", "8080"], "--dashboard-port"),
         (["--digest-schedule", "0 17 * * 5"], "--digest-schedule"), (["--scrape-target", "http://x"], "--scrape-target"),
     ],

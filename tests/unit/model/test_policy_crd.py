@@ -330,7 +330,7 @@ def test_the_document_lists_every_field_with_its_default():
 
 
 def _status(of: policy.IdlePolicy, previous: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
-    tally = policy_crd.Tally(matched_workloads=4, idle_workloads=None, idle_gpus=8, paused_workloads=1, acknowledged_workloads=0)
+    tally = policy.Tally(matched_workloads=4, idle_workloads=None, idle_gpus=8, paused_workloads=1, acknowledged_workloads=0)
     tally = msgspec.structs.replace(tally, **changes.pop("tally", {}))
     told = {"trouble": None, "frozen_until": None, "frozen_because": "", "now": NOW} | changes
     return policy_crd.status(of, tally, previous=previous or {}, **told)["status"]
@@ -374,7 +374,7 @@ def test_a_condition_keeps_its_time_while_it_holds():
 
 
 def test_only_the_soonest_next_actions_are_told():
-    actions = tuple(policy_crd.NextAction("Deployment", "ml", f"d{n}", NOW + 100 - n) for n in range(30))
+    actions = tuple(policy.NextAction("Deployment", "ml", f"d{n}", NOW + 100 - n) for n in range(30))
     told = _status(parse(), tally={"next_actions": actions})["nextActions"]
     assert [one["name"] for one in told] == [f"d{n}" for n in range(29, 9, -1)]
     assert told[0]["at"] == units.rfc3339(NOW + 71)

@@ -241,6 +241,12 @@ def test_marks_of_all_others_go_on_the_workload(links: list[str]) -> None:
     assert workload.marks_ref == workload.ref
 
 
+def test_marks_that_were_copied_down_can_be_told_from_a_persons_own() -> None:
+    said = {"gpuautoscaler.io/ack-until": "2026-11-20T00:00:00Z"}
+    links = [thing("ReplicaSet/llm-1", "Deployment/llm", annotations=said), thing("Deployment/llm", annotations={"team": "ml"})]
+    assert only(view(pod("llm-1-a", "ReplicaSet/llm-1"), *links)).chain_annotations == (said,)
+
+
 def companion(kind: str, name: str, body: Mapping[str, Any], **more: Any) -> objects.Seen:
     return objects.Seen(ref(kind, name), None, "1", more.get("labels", {}), {}, body)
 

@@ -33,10 +33,8 @@ class Notes:
         nodes: Mapping[str, cluster.Node],
         windows: frozenset[Seconds],
         now: Instant,
-        *,
-        power_floor: bool = False,
     ) -> usage.Evidence:
-        self.questions.append(("evidence", [pod.name for pod in pods], windows, now, power_floor))
+        self.questions.append(("evidence", [pod.name for pod in pods], windows, now))
         return usage.Evidence(now, {window: _empty(window) for window in windows}, None, 0, {}, ())
 
     async def again(
@@ -45,10 +43,8 @@ class Notes:
         nodes: Mapping[str, cluster.Node],
         windows: frozenset[Seconds],
         now: Instant,
-        *,
-        power_floor: bool = False,
     ) -> usage.Evidence:
-        self.questions.append(("again", [pod.name for pod in pods], windows, now, power_floor))
+        self.questions.append(("again", [pod.name for pod in pods], windows, now))
         return usage.Evidence(now, {}, None, 0, {}, ())
 
     async def look_back(
@@ -91,8 +87,8 @@ async def eyes(server: pretend.Server, notes: Notes, lease: dict[str, str]) -> A
 
 
 async def test_a_snapshot_asks_for_every_window_of_the_rules(eyes: snapshot.Eyes, notes: Notes) -> None:
-    taken = await eyes.take_snapshot([RULE, policy.Rule(gone_idle=60.0, never_used=60.0, power_floor=True)], NOW)
-    assert notes.questions == [("evidence", ["llm-0", "llm-1"], frozenset({60.0, 1800.0, 3600.0}), NOW, True)]
+    taken = await eyes.take_snapshot([RULE, policy.Rule(gone_idle=60.0, never_used=60.0)], NOW)
+    assert notes.questions == [("evidence", ["llm-0", "llm-1"], frozenset({60.0, 1800.0, 3600.0}), NOW)]
     assert (taken.taken_at, len(taken.pods), [each.ref.short for each in taken.workloads]) == (NOW, 2, ["Deployment/llm"])
     assert set(taken.namespaces) == {"ml", "hr"}
 
@@ -105,7 +101,7 @@ async def test_while_nothing_changes_the_same_objects_come_again(eyes: snapshot.
 
 async def test_idle_times_are_filled_in_where_asked(eyes: snapshot.Eyes, notes: Notes) -> None:
     taken = await eyes.take_snapshot([RULE], NOW)
-    deeper = await eyes.look_back(taken, {1800.0: np.array([0]), 3600.0: np.array([], dtype=int)}, 0.01, NOW)
+    deeper = await eyes.look_back(taken, {(1800.0, 0.01): np.array([0])}, NOW)
     assert notes.questions[1:] == [("look_back", 1800.0, [0], 0.01)]
     assert deeper.evidence.usage[1800.0].last_active.tolist() == [NOW - 60.0]
     assert deeper.pods is taken.pods
@@ -166,7 +162,7 @@ async def test_the_second_look_reads_everything_anew(server: pretend.Server, eye
     assert (after.annotations, after.marks) == ({names.ACK_UNTIL: "x"}, {names.ACK_UNTIL: "x"})
     assert after.resource_version != before.resource_version
     assert [fresh.pods[index].name for index in after.pods] == ["llm-0", "llm-1", "llm-new"]
-    assert notes.questions[-1] == ("again", ["llm-0", "llm-1", "llm-new"], frozenset({1800.0, 3600.0}), NOW + 5, False)
+    assert notes.questions[-1] == ("again", ["llm-0", "llm-1", "llm-new"], frozenset({1800.0, 3600.0}), NOW + 5)
 
 
 async def test_it_shows_only_the_workloads_asked_for(server: pretend.Server, eyes: snapshot.Eyes) -> None:

@@ -154,7 +154,7 @@ def _pause(target: str, reason: str, force: bool, **given: Any) -> None:
         if not force and (held := _find_hold(reach, workload, pods, now)):
             raise click.ClickException(f"{workload.ref.short} is {held.because}; --force pauses it all the same")
         finding = decision.Finding(
-            workload, decision.Verdict.unknown, decision.Reason.NoGpuPods, "paused by hand", policy.Rule(name="by hand"),
+            workload, decision.Verdict.unknown, decision.Reason.NoGpuPods, f"{reason} ({reach.by})", policy.Rule(name="by hand"),
             gpus=sum(pod.gpu_count or 0 for pod in pods), idle_gpus=0, models=(), window=0.0,
         )
         try:
