@@ -127,6 +127,6 @@ def count_gpus(pod: Object) -> int:
     return sum(int(count) for each in limits for name, count in each.items() if name.startswith(GPU_RESOURCES))
 
 
-def annotations(thing: Object) -> dict[str, str]:
+def marks_of(thing: Object) -> dict[str, str]:
     found: dict[str, str] = thing["metadata"].get("annotations") or {}
     return found

@@ -319,7 +319,7 @@ class Hands:
             return Outcome(alert, Status.dry_run, now, alert.because)
         ref = alert.workload.ref if alert.workload else self._own_pod
         if ref is not None:
-            await self.announcer.announce(ref, alert.event, alert.because, now)
+            await self.announcer.announce_once(ref, alert.event, alert.because, now, alert.episode)
         return Outcome(alert, Status.done, now, alert.because)
 
     async def acknowledge(self, workload: cluster.Workload, *, until: Instant, by: str, reason: str, now: Instant) -> Outcome:

@@ -5,6 +5,7 @@ The same reason on the same object within an hour becomes a series on the first 
 Invariant: an Event is sent after the change it tells of, and a failed one never fails the change. Nothing else is ever created here.
 """
 
+import hashlib
 import logging
 import uuid
 from typing import Any
@@ -51,6 +52,18 @@ class Announcer:
         """Tells, and only logs when that fails: what it tells of has happened all the same."""
         try:
             await self.publish(ref, reason, note, now, related)
+        except errors.ClientError as problem:
+            log.warning("no Event %s for %s: %s", reason, ref, problem)
+
+    async def announce_once(self, ref: cluster.Ref, reason: str, note: str, now: Instant, episode: str) -> None:
+        """Like announce, but never twice for one episode, whoever tells it: its Event has a name that follows from the episode."""
+        body = event_body(ref, reason, note, now, instance=self._instance)
+        text = f"{ref.uid}/{reason}/{episode}"
+        body["metadata"]["name"] = f"{names.EVENT_PREFIX}{hashlib.sha256(text.encode()).hexdigest()[:32]}"
+        try:
+            await self._api.create(kubernetes.EVENTS, body["metadata"]["namespace"], body)
+        except errors.Conflict:
+            log.debug("%s of %s is told already", reason, ref)
         except errors.ClientError as problem:
             log.warning("no Event %s for %s: %s", reason, ref, problem)
 

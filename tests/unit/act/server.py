@@ -109,6 +109,8 @@ class Server:
     def _serve(self, seen: Seen, content_type: str) -> tuple[int, Object]:
         if seen.method == "POST":
             path = f"{seen.path}/{seen.body['metadata']['name']}"
+            if path in self.objects:
+                return 409, _status(409, f"{path} already exists")
             self.objects[path] = seen.body | {"metadata": seen.body["metadata"] | {"uid": path, "resourceVersion": "1"}}
             return 201, self.objects[path]
         path = seen.path.removesuffix("/scale")

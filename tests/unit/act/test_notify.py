@@ -251,6 +251,14 @@ async def test_an_alert_about_ourselves_goes_on_our_own_pod(server: Server, make
     assert (event["regarding"]["apiVersion"], event["metadata"]["namespace"]) == ("v1", "gpu-pruner-system")
 
 
+async def test_an_episode_is_told_once_whoever_tells_it(server: Server, make_hands: MakeHands) -> None:
+    workload = workload_of(server.add(identified(EXAMPLES["deployment"])))
+    for episode in ("first", "first", "second"):  # each by a process of its own
+        alert = decision.Alert(workload, names.Event.IDLE_DETECTED, "quiet", episode)
+        assert (await carry(make_hands(), alert)).status is Status.done
+    assert [event["reason"] for event in server.events] == [names.Event.IDLE_DETECTED] * 2
+
+
 # ---- hooks --------------------------------------------------------------------------------------------------------------------
 
 

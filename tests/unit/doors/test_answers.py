@@ -12,7 +12,7 @@ from tests.builders import HOUR, MINUTE, NOW, World
 
 from fallow.decide import plan as brain
 from fallow.doors import answers
-from fallow.doors.cli import show
+from fallow.doors.cli import look, show
 from fallow.model import decision
 
 MANDATE = builders.mandate()
@@ -83,7 +83,7 @@ def test_an_explanation_has_the_evidence_gpu_by_gpu():
     assert [(gpu["uuid"], gpu["verdict"], gpu["signals"]["gr_engine"]["max"]) for gpu in answer["gpus"]] == [
         ("GPU-0", "idle", 0.0), ("GPU-1", "active", 0.9),
     ]  # fmt: skip
-    assert answer["gpus"][0]["signals"]["gr_engine"]["newest"] == "2026-11-15T11:59:45Z"
+    assert answer["gpus"][0]["signals"]["gr_engine"] == {"max": 0.0, "samples": 60, "newest": "2026-11-15T11:59:45Z"}
     assert (answer["windowSeconds"], answer["policy"], answer["asOf"]) == (1800, "flags", "2026-11-15T12:00:00Z")
 
 
@@ -99,6 +99,16 @@ def test_an_explanation_of_what_is_left_alone_names_the_skip():
 def test_coverage_that_is_not_known_is_null():
     assert first_explanation(world_of("unmeasured"))["coverage"] is None
     assert first_explanation(world_of("idle"))["coverage"] == 1.0
+
+
+def test_what_stands_paused_is_shown_as_that_and_since_when():
+    world = World()
+    world.workload("ml/llm", pods=[], body={"spec": {"replicas": 0}}, annotations=builders.paused_marks(NOW - HOUR))
+    world.workload("ml/web", pods=[], body={"spec": {"replicas": 0}})  # by somebody else
+    ours, others = (judged(world)[1].findings[index] for index in range(2))
+    assert (answers.row(ours, NOW)["pausedAt"], answers.row(others, NOW)["pausedAt"]) == ("2026-11-15T11:00:00Z", None)
+    assert (look._verdict(ours), look._verdict(others)) == ("paused", "unknown")
+    assert first_explanation(world)["pausedAt"] == "2026-11-15T11:00:00Z"
 
 
 def test_totals_count_gpus_and_workloads():
