@@ -57,6 +57,14 @@ async def test_a_client_certificate_a_token_and_a_stranger(cluster: clusters.Clu
             await refused.get(api.NAMESPACES, None, cluster.namespace)
 
 
+async def test_the_server_tells_who_we_are(cluster: clusters.Cluster) -> None:
+    async with api.Api(access_to(await cluster.user("ada"))) as ada:
+        assert await ada.who_am_i() == "ada"
+    stranger = msgspec.structs.replace(access_to(await cluster.service_account("robot")), token=config.Secret("not-a-token"))
+    async with api.Api(stranger) as refused:
+        assert await refused.who_am_i() is None
+
+
 async def test_impersonation(cluster: clusters.Cluster) -> None:
     headers = (("Impersonate-User", "ada"), ("Impersonate-Group", "team:ml"), ("Impersonate-Extra-example.org%2Fwhy", "test"))
     access = msgspec.structs.replace(access_to(cluster.plane.kubeconfig), impersonation=headers)

@@ -14,6 +14,7 @@ from fallow.model.decision import Outcome, Reason, Status, Verdict
 from fallow.model.units import Instant
 
 _MOST_NAMED = 3  # workloads named in the log's sentence
+_AT_REST = (Reason.AlreadyPaused, Reason.NoGpuPods)  # nothing runs, so there is nothing to tell
 
 
 class Books:
@@ -131,7 +132,8 @@ def _idle_detail(totals: decision.Totals) -> str:
 
 
 def _unknown_detail(totals: decision.Totals) -> str:
-    reasons = sorted(((count, label) for (verdict, label), count in totals.verdicts.items() if verdict == Verdict.unknown), reverse=True)
+    unknown = [(count, label) for (verdict, label), count in totals.verdicts.items() if verdict == Verdict.unknown]
+    reasons = sorted((each for each in unknown if each[1] not in _AT_REST), reverse=True)
     return f" ({', '.join(f'{label} {count}' for count, label in reasons[:_MOST_NAMED])})" if reasons else ""
 
 

@@ -173,7 +173,8 @@ class Hands:
         found = _find_record(kind, target, replicas)
         if not _is_down(place, kind, workload):
             await self._clear(workload, target, now, resume.by)
-            return Outcome(resume, Status.overtaken, now, f"AlreadyRunning: {workload.ref.short} runs, so only our marks were cleared")
+            marks = "only our marks were cleared" if self.dry_run is None else "only our marks would be cleared"
+            return Outcome(resume, Status.overtaken, now, f"AlreadyRunning: {workload.ref.short} runs, so {marks}")
         if found is None:
             return Outcome(resume, Status.refused, now, f"NoOriginalState: {workload.ref.short} has no readable record of a pause by us")
         if self.dry_run == "client":

@@ -178,6 +178,17 @@ class Api:
     async def create(self, resource: Resource, namespace: str | None, body: Mapping[str, Any], *, dry_run: bool = False) -> dict[str, Any]:
         return await self._write("POST", resource.path(namespace), body, _dry(dry_run))
 
+    async def who_am_i(self) -> str | None:
+        """Our name as the API server knows it; None where it does not tell (before Kubernetes 1.28, or forbidden)."""
+        path = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+        try:
+            answer = _decode_object(await self.request("POST", path, body=msgspec.json.encode(body)), path)
+        except errors.ClientError:
+            return None
+        name = ((answer.get("status") or {}).get("userInfo") or {}).get("username")
+        return name if isinstance(name, str) and name else None
+
     async def replace(self, resource: Resource, namespace: str | None, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """PUT; a resourceVersion in the body makes it conditional."""
         return await self._write("PUT", resource.path(namespace, name), body, {})

@@ -5,7 +5,6 @@ Who acts is the user of the kubeconfig; the API server decides what they may do.
 
 import asyncio
 import contextlib
-import getpass
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime
@@ -68,14 +67,7 @@ async def _reach(kubeconfig: str | None, context: str | None, namespace: str | N
     async with kube.Api(access) as api, mirror.Mirror(api, watch_namespaces=[place]) as seen:
         await seen.list_all(time.time())
         hands = doing.Hands(api, seen.find_resource, reporting_instance=names.FIELD_MANAGER, dry_run="server" if dry_run else None)
-        yield Reach(api, seen, hands, place, f"user:{_user()}")
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return "unknown"
+        yield Reach(api, seen, hands, place, f"user:{await api.who_am_i() or 'unknown'}")
 
 
 def _find(reach: Reach, target: str) -> cluster.Workload:
@@ -243,7 +235,8 @@ def _ack_of(workload: cluster.Workload) -> dict[str, Any] | None:
 # ---- freezing -------------------------------------------------------------------------------------------------------------------
 
 
-def _annotate_lease(changes: dict[str, str | None], given: dict[str, Any]) -> None:
+def _annotate_lease(until: str | None, because: str | None, given: dict[str, Any]) -> None:
+    """Freezes until then, in the name of whoever the API server says we are; None ends a freeze."""
     environ = settings.environment()
 
     async def annotate() -> None:
@@ -253,7 +246,8 @@ def _annotate_lease(changes: dict[str, str | None], given: dict[str, Any]) -> No
             leadership = lease.Leadership(
                 api, namespace=place, name=names.LEASE, identity=names.FIELD_MANAGER, utcnow=lambda: datetime.now(UTC)
             )
-            await leadership.annotate(changes)
+            by = f" (user:{await api.who_am_i() or 'unknown'})"
+            await leadership.annotate({names.FROZEN_UNTIL: until, names.FROZEN_BECAUSE: because and because + by})
 
     _wait_for(annotate())
 
@@ -266,12 +260,12 @@ def _freeze(duration: str, reason: str, **given: Any) -> None:
     if not 0 < seconds <= MAX_FREEZE:
         raise click.UsageError(f"--for: a freeze lasts more than nothing and at most {units.humane(MAX_FREEZE)}")
     until = units.rfc3339(time.time() + seconds)
-    _annotate_lease({names.FROZEN_UNTIL: until, names.FROZEN_BECAUSE: f"{reason} (by {_user()})"}, given)
+    _annotate_lease(until, reason, given)
     show.sentence(f"frozen until {until}: nothing is paused until then; resuming works")
 
 
 def _unfreeze(**given: Any) -> None:
-    _annotate_lease({names.FROZEN_UNTIL: None, names.FROZEN_BECAUSE: None}, given)
+    _annotate_lease(None, None, given)
     show.sentence("no longer frozen")
 
 
