@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -9,6 +11,17 @@ import pytest
 from tests import acceptance
 
 _SPECS = acceptance.read_specs()
+
+
+@pytest.fixture(autouse=True)
+def _logs_as_they_were() -> Iterator[None]:
+    """A test that sets up the product's logs leaves none of that to the next."""
+    loggers = [logging.getLogger(), logging.getLogger("fallow")]
+    before = [(logger.level, list(logger.handlers)) for logger in loggers]
+    yield
+    for logger, (level, handlers) in zip(loggers, before, strict=True):
+        logger.setLevel(level)
+        logger.handlers[:] = handlers
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

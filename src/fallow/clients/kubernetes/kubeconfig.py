@@ -161,7 +161,7 @@ def _read(path: Path) -> _File:
 
 
 def _hide(kind: type, value: object) -> object:
-    if kind is not Secret[Any] and not isinstance(value, str):
+    if kind != Secret[Any] and not isinstance(value, str):  # equal, not the same: typing makes such types anew
         raise ValueError(f"Expected `str`, got `{type(value).__name__}`")
     return Secret(value)
 
