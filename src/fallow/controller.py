@@ -98,6 +98,7 @@ class Controller:
         self._stopping = asyncio.Event()
         self._clocks: tuple[Instant, float] | None = None  # wall and monotonic at the last tick
         self._deadline = 0.0  # of this cycle, by the monotonic clock
+        self._missing: frozenset[cluster.Missing] = frozenset()  # as last told
 
     # ---- one cycle --------------------------------------------------------------------------------------------------------------
 
@@ -115,12 +116,21 @@ class Controller:
     def _record(self, cycle: decision.Cycle, now: Instant) -> None:
         self._books.enter(cycle, now)
         tell(cycle)
+        if cycle.snapshot is not None:
+            self._tell_missing(cycle.snapshot.missing)
         if cycle.failure:
             self.health.failures += 1
             self.health.failed_because = cycle.failure
         else:
             self.health.failures = 0
             self.health.succeeded_at = time.monotonic()
+
+    def _tell_missing(self, missing: Sequence[cluster.Missing]) -> None:
+        """Once, not in every cycle: what may not be seen today may mostly not be seen tomorrow."""
+        for one in missing:
+            if one not in self._missing:
+                log.warning("not seen: %s: %s", one.what, one.because)
+        self._missing = frozenset(missing)
 
     async def _guarded(self, now: Instant, began: float) -> decision.Cycle:
         """Whatever goes wrong outside is the failure of this cycle, not our end."""
@@ -357,8 +367,6 @@ def tell(cycle: decision.Cycle) -> None:
     else:
         level = logging.ERROR if cycle.failure else logging.INFO
         log.log(level, "%s; %.2f s", tally.sentence(cycle.plan, cycle.outcomes, cycle.failure), cycle.took)
-    for missing in cycle.snapshot.missing if cycle.snapshot else ():
-        log.warning("not seen: %s: %s", missing.what, missing.because)
 
 
 def _headline(outcome: decision.Outcome) -> str:

@@ -71,7 +71,9 @@ class Stage:
         self, name: str, replicas: int = 1, gpus: int = 1, busy: history.Values = 0.0, kind: str = "Deployment", **template: Any
     ) -> Object:
         """Pods that have run for long; `busy` is how active their GPUs were, over time or always."""
-        made = await self.cluster.run(clusters.replicated("apps/v1", kind, name, replicas, gpus, **template), replicas)
+        made = await self.cluster.apply(clusters.replicated("apps/v1", kind, name, replicas, gpus, **template))
+        await self.cluster.wait_until(lambda: self.cluster.ready_pods(f"app={name}", replicas), timeout=60)
+        made = await self.cluster.refresh(made)
         for pod in await self.cluster.age(f"app={name}", MINUTES):
             for _ in range(gpus):
                 self.measure(pod, busy)
@@ -139,9 +141,10 @@ class Product:
         return self._daemons[-1]
 
     def writes(self, contains: str = "", lease: bool = False) -> list[world.Request]:
-        """What the API server was asked to change by this account, by its audit log; without the Lease's renewals."""
+        """What the API server was asked to change by this account, by its audit log; without the Lease's renewals, and without reviews,
+        which are created only to ask a question."""
         asked = self.stage.cluster.requests(user=self._account, verbs=WRITES, contains=contains)
-        return [one for one in asked if lease or "/leases" not in one.uri]
+        return [one for one in asked if (lease or "/leases" not in one.uri) and "reviews" not in one.uri]
 
     def pauses(self, name: str) -> list[world.Request]:
         """The pause patches that the server took for this workload."""

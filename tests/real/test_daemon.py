@@ -46,7 +46,7 @@ async def test_a_source_that_is_away_for_ten_cycles_and_returns(stage: product.S
         daemon = await pruner.start(*ACT, env=there)
         other = {**there, "POD_NAMESPACE": stage.namespace}  # with a Lease of its own
         impatient = await pruner.start("--max-consecutive-failures", "7", env=other)
-        await daemon.until(daemon.is_unready)
+        await daemon.until(lambda: _tells(daemon, "failed cycle(s) in a row: "))
         assert "web page" in (await daemon.get("/readyz"))[1]
         assert await impatient.ended() == 1
         assert "giving up after 7 failed cycles in a row" in impatient.log
@@ -57,6 +57,11 @@ async def test_a_source_that_is_away_for_ten_cycles_and_returns(stage: product.S
         proxy.fault = None
         await daemon.until(daemon.is_ready)
         await stage.cluster.wait_until(lambda: stage.is_paused(idle))
+
+
+async def _tells(daemon: product.Daemon, words: str) -> bool:
+    status, text = await daemon.get("/readyz")
+    return status == 503 and words in text
 
 
 async def test_an_api_server_that_goes_and_comes_back(
@@ -167,7 +172,7 @@ async def test_too_many_turning_idle_at_once_freezes_us(stage: product.Stage, fo
         assert [one.uri for one in pruner.writes() if "/events" not in one.uri] == []
         assert await stage.cluster.events(names.Event.IDLE_DETECTED) == []
         await stage.cluster.wait_until(lambda: stage.is_paused(quiet))
-        assert await daemon.metric("fallow_idle_frozen") == 0
+        await daemon.until(lambda: _is(daemon, "fallow_idle_frozen", 0))
 
 
 async def _is(daemon: product.Daemon, name: str, value: float) -> bool:

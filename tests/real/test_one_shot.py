@@ -34,7 +34,7 @@ def folder(tmp_path: pathlib.Path) -> pathlib.Path:
 # ---- exit codes ---------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.accepts("idle", 2, 11, 15)
+@pytest.mark.accepts("idle", 11, 15)
 async def test_idle_ones_are_paused_once_and_come_back_without_prometheus(stage: product.Stage, folder: pathlib.Path) -> None:
     quiet = await stage.workload("quiet", replicas=3)
     lonely = await stage.workload("lonely", kind="StatefulSet")
@@ -202,7 +202,7 @@ async def test_the_shipped_roles_suffice_for_what_they_are_for(stage: product.St
     await stage.prometheus.start()
     await _install(stage, "20-reader.yaml")
     async with product.product_on(stage, folder, rules=()) as pruner:
-        await test_deploy.has_settled(_seen_from(stage), "list", "", "pods")
+        await test_deploy.has_settled(Elsewhere(stage), "list", "", "pods")
         dry = await pruner.prune()
         assert dry.code == 0, dry.said
         assert "would fail: 403" in dry.err
@@ -213,7 +213,7 @@ async def test_the_shipped_roles_suffice_for_what_they_are_for(stage: product.St
         now = await stage.now(quiet)
         assert (now["spec"], now["metadata"]["annotations"]) == (quiet["spec"], quiet["metadata"]["annotations"])
         await _install(stage, "acting/10-role.yaml")
-        await test_deploy.has_settled(_seen_from(stage), "patch", "apps", "deployments")
+        await test_deploy.has_settled(Elsewhere(stage), "patch", "apps", "deployments")
         acted = await pruner.prune(*ACT)
         assert acted.code == 0, acted.said
     assert await stage.is_paused(quiet)
@@ -222,8 +222,8 @@ async def test_the_shipped_roles_suffice_for_what_they_are_for(stage: product.St
     }  # fmt: skip
 
 
-class _seen_from:  # noqa: N801
-    """test_deploy asks about the account in the cluster's own namespace; ours lives in the stage's."""
+class Elsewhere:
+    """test_deploy asks about the account in the cluster's own namespace; ours lives in that of the Lease."""
 
     def __init__(self, stage: product.Stage) -> None:
         self.namespace, self.request, self.wait_until = stage.system, stage.cluster.request, stage.cluster.wait_until

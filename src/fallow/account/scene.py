@@ -8,7 +8,7 @@ from collections import Counter
 
 import numpy as np
 
-from fallow import telemetry
+from fallow import names, telemetry
 from fallow.decide import pauses, pressure
 from fallow.model import cluster, usage
 from fallow.model.usage import Floats, Indices
@@ -28,7 +28,8 @@ class Scene:
     def enter(self, seen: cluster.Snapshot) -> None:
         if seen.workloads is not self._workloads:
             self._workloads = seen.workloads
-            paused = Counter(workload.ref.kind for workload in seen.workloads if pauses.paused_at(workload) is not None)
+            marked = [workload for workload in seen.workloads if names.PAUSED_AT in workload.annotations or workload.kueue]
+            paused = Counter(workload.ref.kind for workload in marked if pauses.paused_at(workload) is not None)
             self._metrics.replace("fallow_idle_paused_workloads", {(kind,): count for kind, count in paused.items()})
         if seen.pods is not self._pods:
             self._count_pods(seen.pods)

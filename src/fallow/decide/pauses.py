@@ -10,7 +10,7 @@ from typing import Final
 
 from fallow import names
 from fallow.decide import consent
-from fallow.model import cluster, kinds, policy, units
+from fallow.model import cluster, kinds, policy, record, units
 from fallow.model.decision import Decision, Mark, Resume
 from fallow.model.units import DAY, MINUTE, Instant, Seconds
 
@@ -133,12 +133,20 @@ def _tend_void(kind: kinds.Kind, target: kinds.Target, workload: cluster.Workloa
     stands = kinds.holds_pause(kind, workload)
     if began is None and stands:
         return []  # paused, by marks that cannot be read: the record beside them may be the only way back
+    because = "its marks of a pause are older than its last resume"
     if began is not None and (ended is None or began > ended) and not stands:
-        return _note_reversal(kind, workload, now)
+        if not _was_begun_only(target, workload):
+            return _note_reversal(kind, workload, now)
+        because = "its pause was begun and never carried out"
     if _lives_elsewhere(kind, workload):
         return []  # clearing them would restart its pods, and they count for nothing
-    because = "its marks of a pause are older than its last resume"
     return [_note(kind, workload, consent.drop(target.annotations, names.PAUSE_KEYS), None, because)]
+
+
+def _was_begun_only(target: kinds.Target, workload: cluster.Workload) -> bool:
+    """We were interrupted between the record and the companion that was to pause it: that one would carry a record of its own."""
+    found = record.read(target.annotations.get(names.ORIGINAL_STATE))
+    return bool(found and found.companions) and not any(names.ORIGINAL_STATE in each.annotations for each in workload.scaled_objects)
 
 
 def _note_reversal(kind: kinds.Kind, workload: cluster.Workload, now: Instant) -> list[Decision]:

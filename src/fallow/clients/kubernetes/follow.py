@@ -182,7 +182,9 @@ class Follower(Generic[T, K]):
         await asyncio.sleep(self._patience(problem))
 
     def _patience(self, problem: errors.ClientError) -> float:
-        if isinstance(problem, errors.Unauthorized | errors.Forbidden | errors.NotFound):
+        is_refused = isinstance(problem, errors.Unauthorized | errors.Forbidden | errors.NotFound)
+        # A server that has just started refuses everybody until it has read its roles: who was served before asks again soon.
+        if is_refused and (self.synced_at is None or time.monotonic() - self.synced_at > 10 * self._slow_retry_seconds):
             return self._slow_retry_seconds * random.uniform(0.8, 1.2)
         longest = self._retry_seconds * 2.0 ** min(self._failures - 1, 10)
         return min(longest, _LONGEST_RETRY_SECONDS) * random.uniform(0.5, 1.0)

@@ -1,0 +1,132 @@
+"""Metrics as Prometheus reads them, and log lines that nobody can forge."""
+
+import io
+import json
+import logging
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import parser
+
+from fallow import telemetry
+
+FORGED = 'llm\n2026-01-01T00:00:00Z ERROR fallow: forged\r\x1b[31m\u2028\x85{"level":"error"}'
+
+
+def samples(metrics: telemetry.Telemetry) -> dict[tuple[str, ...], float]:
+    """Read back, by name and label values in the order they are written."""
+    families = parser.text_string_to_metric_families(metrics.text().decode())
+    return {(sample.name, *sample.labels.values()): sample.value for family in families for sample in family.samples}
+
+
+def test_what_has_no_labels_is_there_from_the_first_scrape():
+    found = {name for name, *_ in samples(telemetry.Telemetry())}
+    for metric in telemetry.METRICS:
+        if not metric.labels:
+            assert (f"{metric.name}_count" if metric.type == "histogram" else metric.name) in found, metric.name
+
+
+def test_names_and_types_are_those_of_the_table():
+    text = telemetry.Telemetry().text().decode()
+    for metric in telemetry.METRICS:
+        assert f"# TYPE {metric.name} {metric.type}\n" in text
+        assert metric.name.endswith("_total") == (metric.type == "counter")
+
+
+def test_a_gauge_that_is_replaced_forgets_what_is_gone():
+    metrics = telemetry.Telemetry()
+    metrics.replace("fallow_idle_paused_workloads", {("Deployment",): 2, ("Job",): 1})
+    metrics.replace("fallow_idle_paused_workloads", {("Job",): 3})
+    assert {key[1:]: value for key, value in samples(metrics).items() if key[0] == "fallow_idle_paused_workloads"} == {("Job",): 3}
+
+
+def test_workloads_past_the_bound_share_one_series(monkeypatch):
+    monkeypatch.setattr(telemetry, "MOST_WORKLOAD_SERIES", 2)
+    metrics = telemetry.Telemetry()
+    for name in ("a", "b", "c", "d", "a"):
+        metrics.add_for_workload("gpu_pruner_scales_total", 1, ("Deployment", "ml", name))
+    found = {key[1:]: value for key, value in samples(metrics).items() if key[0] == "gpu_pruner_scales_total"}
+    assert found == {("Deployment", "a", "ml"): 2, ("Deployment", "b", "ml"): 1, ("_other", "_other", "_other"): 2}
+
+
+def test_a_label_cannot_forge_a_sample():
+    metrics = telemetry.Telemetry()
+    metrics.add_for_workload("gpu_pruner_scales_total", 1, ("Deployment", "ml", 'x"} 5\ngpu_pruner_idle_gpus 99\n'))
+    assert samples(metrics)[("gpu_pruner_idle_gpus",)] == 0
+
+
+def test_what_is_costly_is_written_when_somebody_asks():
+    metrics = telemetry.Telemetry()
+    asked = []
+    metrics.before_scrape(lambda: asked.append(1))
+    assert asked == []
+    metrics.text()
+    assert asked == [1]
+
+
+# ---- logs ---------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def restored_logs():
+    root, ours = logging.getLogger(), logging.getLogger("fallow")
+    before = root.handlers[:], root.level, ours.level
+    yield
+    root.handlers[:], root.level, ours.level = before
+    ours.manager._clear_cache()
+
+
+def log(style: str, message: str, level: str = "info", **extra: object) -> str:
+    stream = io.StringIO()
+    telemetry.set_up_logs(style, level, stream)
+    logging.getLogger("fallow.test").info("%s", message, extra=extra)
+    return stream.getvalue()
+
+
+@pytest.mark.usefixtures("restored_logs")
+@pytest.mark.parametrize("style", ["json", "default", "pretty"])
+def test_a_record_is_one_line_whatever_stands_in_it(style):
+    said = log(style, FORGED)
+    assert len(said.splitlines()) == 1
+    assert said.endswith("\n")
+    assert "\x1b[31m" not in said
+
+
+@given(message=st.text(max_size=60))
+def test_no_text_makes_a_second_line(message):
+    record = logging.LogRecord("fallow", logging.INFO, "", 0, "%s", (message,), None)
+    for style in ("json", "default"):
+        assert len(telemetry._Lines(style).format(record).splitlines()) == 1
+
+
+@pytest.mark.usefixtures("restored_logs")
+def test_json_carries_the_fields_of_the_record():
+    said = json.loads(log("json", FORGED, fields={"audit": "Pause", "workload": {"name": FORGED}}))
+    assert said["message"] == FORGED
+    assert (said["level"], said["target"], said["audit"], said["workload"]) == ("info", "fallow.test", "Pause", {"name": FORGED})
+    assert said["time"].endswith("Z")
+
+
+@pytest.mark.usefixtures("restored_logs")
+def test_a_traceback_stays_on_its_line():
+    stream = io.StringIO()
+    telemetry.set_up_logs("default", "info", stream)
+    try:
+        raise ValueError("two\nlines")
+    except ValueError:
+        logging.getLogger("fallow").exception("broken")
+    [line] = stream.getvalue().splitlines()
+    assert "Traceback" in line
+    assert "two\\nlines" in line
+
+
+@pytest.mark.usefixtures("restored_logs")
+def test_the_level_holds_for_us_and_others_are_quiet_below_a_warning():
+    assert log("default", "hello", level="warning") == ""
+    stream = io.StringIO()
+    telemetry.set_up_logs("default", "debug", stream)
+    logging.getLogger("aiohttp").info("chatter")
+    logging.getLogger("aiohttp").warning("heed")
+    logging.getLogger("fallow").debug("detail")
+    assert [line.split(": ")[1] for line in stream.getvalue().splitlines()] == ["heed", "detail"]
