@@ -214,18 +214,21 @@ def is_stale(annotations: Mapping[str, str]) -> bool:
 def release_operations(obj: Mapping[str, Any], written: Iterable[str]) -> list[dict[str, Any]]:
     """The JSON patch that takes the fields of a pause out of our managedFields entries; [] if there is nothing of ours to take out.
 
-    As long as we own spec.replicas, a user's server-side apply with another number is a conflict with us.
+    As long as we own spec.replicas, a user's server-side apply with another number is a conflict with us. Only our own entries are tested
+    and changed: right after a resume the status of the object changes all the time. From the last to the first, for removing one moves
+    those behind it.
     """
     paths = [_owned_path(pointer) for pointer in written]
-    metadata = obj.get("metadata") or {}
-    before = metadata.get("managedFields") or []
-    after = [entry for entry in (_without(entry, paths) for entry in before) if entry.get("fieldsV1") != {}]
-    if after == before:
-        return []
-    return [
-        {"op": "test", "path": "/metadata/resourceVersion", "value": metadata.get("resourceVersion")},
-        {"op": "replace", "path": "/metadata/managedFields", "value": after},
-    ]
+    operations: list[dict[str, Any]] = []
+    entries = (obj.get("metadata") or {}).get("managedFields") or []
+    for index, entry in reversed(list(enumerate(entries))):
+        path, after = f"/metadata/managedFields/{index}", _without(entry, paths)
+        if after == entry:
+            continue
+        operations.append({"op": "test", "path": path, "value": entry})
+        gone = after.get("fieldsV1") == {}
+        operations.append({"op": "remove", "path": path} if gone else {"op": "replace", "path": path, "value": after})
+    return operations
 
 
 def _owned_path(pointer: str) -> tuple[str, ...]:

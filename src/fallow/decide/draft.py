@@ -245,14 +245,16 @@ class Draft:
             if at is not None and brakes.is_recent(at, now):
                 freed = pauses.paused_gpus(self._snapshot.workloads[index])
                 by_rule[arranged.ruling(index).rule.name] += 1 if freed is None else freed  # not written down: one at least
+        freed_by_rule = Counter(by_rule)
         for index, at in self._pretended().items():
             if brakes.is_recent(at, now):
                 by_rule[arranged.ruling(index).rule.name] += int(arranged.gpus[index])
         held = np.bincount(arranged.rule_of, weights=arranged.gpus, minlength=len(arranged.rulings))
-        allocated: Counter[str] = Counter()
+        # What an hour's share is a share of: what is held now, and what this hour's pauses freed. A dry run's are still held.
+        allocated: Counter[str] = Counter(freed_by_rule)
         for ruling, gpus in zip(arranged.rulings, held, strict=True):
             allocated[ruling.rule.name] += int(gpus)
-        return brakes.Spent(by_rule.total(), by_rule, int(arranged.gpus.sum()), allocated)
+        return brakes.Spent(by_rule.total(), by_rule, int(arranged.gpus.sum()) + freed_by_rule.total(), allocated)
 
     # ---- what comes out ---------------------------------------------------------------------------------------------------------
 

@@ -148,6 +148,7 @@ class Workload(msgspec.Struct, frozen=True):
     # Annotations of ours on the links between pods and workload. Controllers copy them down and never remove them: they only tell a pod's
     # copy from a person's own word on the pod.
     chain_annotations: tuple[Mapping[str, str], ...] = ()
+    unseen_budgets: str = ""  # why it is not known which PodDisruptionBudgets protect its pods
     writer: str = ""  # who else wrote on it since we paused it; "" = nobody, or not known
 
 

@@ -440,6 +440,8 @@ def _is_clear_to_autoscalers(kind: Kind, workload: cluster.Workload) -> Objectio
 def _is_left_by_rule(workload: cluster.Workload, rule: policy.Rule) -> Objection | None:
     if rule.action.respect_pdb and workload.budgets:
         return "PdbProtected", f"a PodDisruptionBudget ({workload.budgets[0].ref.name}) protects its pods, and the rule respects that"
+    if rule.action.respect_pdb and workload.unseen_budgets:
+        return "PdbProtected", f"whether a PodDisruptionBudget protects its pods cannot be seen: {workload.unseen_budgets}"
     if rule.action.gitops == "report" and (tool := gitops_tool(workload)):
         return "GitOpsManaged", f"{workload.ref.short} is managed by {tool}, and the rule only reports those"
     return None

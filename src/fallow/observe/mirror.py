@@ -433,6 +433,7 @@ class Mirror:
             unseen_namespaces=str(self._spaces.why_blind() or ""),
             unseen_scalers=self._why_unseen(_SCALED_OBJECT, self._companion(_SCALED_OBJECT)),
             unseen_queues=self._why_unseen(_KUEUE, self._companion(_KUEUE)),
+            unseen_budgets=self._why_unseen(_PDB, self._companion(_PDB)),
         )
 
     def _index(

@@ -63,6 +63,7 @@ class View(msgspec.Struct):
     unseen_namespaces: str
     unseen_scalers: str
     unseen_queues: str
+    unseen_budgets: str
     climbed: "dict[str, _Climb]" = {}  # filled while climbing: finding gaps and resolving climb the same chains
 
 
@@ -384,6 +385,7 @@ def _build(view: View, group: _Group) -> cluster.Workload:
         replicas_pointer=view.pointers.get(_key(route.ref)),
         chain_annotations=tuple(link.annotations for link in links if link is not top and objects.has_our_marks(link.annotations)),
         writer=top.writer,
+        unseen_budgets=view.unseen_budgets,
     )
 
 

@@ -129,11 +129,14 @@ class Server:
                 *above, last = step["path"].strip("/").split("/")
                 holder = changed
                 for name in above:
-                    holder = holder[name]
-                if step["op"] == "test" and holder.get(last) != step["value"]:
+                    holder = holder[int(name) if isinstance(holder, list) else name]
+                place = int(last) if isinstance(holder, list) else last
+                if step["op"] == "test" and (not _has(holder, place) or holder[place] != step["value"]):
                     return 422, _status(422, "the test failed")
                 if step["op"] == "replace":
-                    holder[last] = step["value"]
+                    holder[place] = step["value"]
+                if step["op"] == "remove":
+                    del holder[place]
         else:
             metadata = seen.body.get("metadata") or {}
             if metadata.get("uid", found["metadata"]["uid"]) != found["metadata"]["uid"]:
@@ -179,6 +182,10 @@ def lookup(group: str, version: str, kind: str) -> kubernetes.Resource | None:
 def _scale(thing: Object) -> Object:
     size = thing["spec"].get("size")
     return {"kind": "Scale", "metadata": thing["metadata"], "spec": {"replicas": size} if size else {}}  # a 0 is left out, as Go does
+
+
+def _has(holder: Any, place: Any) -> bool:
+    return place < len(holder) if isinstance(holder, list) else place in holder
 
 
 def _status(code: int, message: str, causes: list[Object] | None = None) -> Object:

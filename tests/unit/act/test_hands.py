@@ -408,10 +408,17 @@ async def test_our_fields_are_given_up_after_a_resume(server: Server, hands: doi
     server.add(thing)
     if race:
         raced = iter([False, True])
-        server.before = lambda seen: server.touch(thing) if next(raced, False) else None
+        other = {"manager": "kube-controller-manager", "subresource": "status", "fieldsV1": {}}
+        server.before = lambda seen: server.touch(thing, lambda found: _put_before(found, other)) if next(raced, False) else None
     assert (await hands.resume(resume_of(workload_of(thing)), NOW)).status is Status.done
-    assert server.now(thing)["metadata"]["managedFields"] == [{"manager": names.FIELD_MANAGER, "fieldsV1": {"f:spec": {"f:x": {}}}}]
+    ours = [entry for entry in server.now(thing)["metadata"]["managedFields"] if entry["manager"] == names.FIELD_MANAGER]
+    assert ours == [{"manager": names.FIELD_MANAGER, "fieldsV1": {"f:spec": {"f:x": {}}}}]
     assert server.now(thing)["spec"]["replicas"] == 3
+
+
+def _put_before(found: Object, entry: Object) -> None:
+    """Somebody else's entry comes to stand before ours, so that ours is no longer where it was."""
+    found["metadata"]["managedFields"].insert(0, entry)
 
 
 async def test_a_recreated_object_is_not_resumed(server: Server, hands: doing.Hands) -> None:

@@ -177,17 +177,18 @@ def test_our_entries_lose_the_pause_and_nothing_else() -> None:
     ]  # fmt: skip
     operations = workloads.release_operations({"metadata": {"resourceVersion": "9", "managedFields": entries}}, ["/spec/replicas"])
     rest = {"f:metadata": {"f:annotations": {".": {}, "f:gpuautoscaler.io/resumed-at": {}}}}
-    kept = [entries[0], {"manager": names.RESUME_FIELD_MANAGER, "fieldsV1": rest}]
     assert operations == [
-        {"op": "test", "path": "/metadata/resourceVersion", "value": "9"},
-        {"op": "replace", "path": "/metadata/managedFields", "value": kept},
+        {"op": "test", "path": "/metadata/managedFields/2", "value": entries[2]},
+        {"op": "remove", "path": "/metadata/managedFields/2"},
+        {"op": "test", "path": "/metadata/managedFields/1", "value": entries[1]},
+        {"op": "replace", "path": "/metadata/managedFields/1", "value": {"manager": names.RESUME_FIELD_MANAGER, "fieldsV1": rest}},
     ]
 
 
 def test_a_list_that_we_wrote_is_given_up_as_a_whole() -> None:
     entries = [{"manager": names.FIELD_MANAGER, "fieldsV1": {"f:spec": {"f:roles": {}, "f:x": {}}}}]
     operations = workloads.release_operations({"metadata": {"managedFields": entries}}, ["/spec/roles/0/spec/replicas"])
-    assert operations[1]["value"] == [{"manager": names.FIELD_MANAGER, "fieldsV1": {"f:spec": {"f:x": {}}}}]
+    assert operations[1]["value"] == {"manager": names.FIELD_MANAGER, "fieldsV1": {"f:spec": {"f:x": {}}}}
 
 
 def test_nothing_is_sent_where_we_own_nothing() -> None:

@@ -65,7 +65,8 @@ PERCENT = {
     "rounds-up": (21.0, [], 3),
     "exactly": (30.0, [], 3),
     "one-always-fits": (0.0, [], 1),
-    "paused-before-counts": (30.0, [(10 * MINUTE, 2)], 1),
+    "paused-before-counts": (30.0, [(10 * MINUTE, 2)], 2),  # of 12 that were held at the begin of the hour: four
+    "all-of-them": (100.0, [(10 * MINUTE, 10)], 10),
     "an-hour-ago-does-not": (30.0, [(HOUR, 2)], 3),
     "used-up": (30.0, [(10 * MINUTE, 9)], 0),
 }

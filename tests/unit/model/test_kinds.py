@@ -345,6 +345,8 @@ def test_a_budget_vetoes_only_where_the_rule_respects_it() -> None:
     assert word(EXAMPLES["deployment"], RULE, budgets=(budget,)) is None
     assert word(EXAMPLES["deployment"], respects, budgets=(budget,)) == "PdbProtected"
     assert word(EXAMPLES["deployment"], respects) is None
+    assert word(EXAMPLES["deployment"], respects, unseen_budgets="403") == "PdbProtected"
+    assert word(EXAMPLES["deployment"], RULE, unseen_budgets="403") is None
 
 
 @pytest.mark.accepts("idle", 13)
