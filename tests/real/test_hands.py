@@ -104,12 +104,21 @@ def essence(thing: Object) -> Object:
     return {"metadata": metadata | {"annotations": kept}, "spec": thing.get("spec", {})}
 
 
+async def carry_in_the_end(cluster: Cluster, hands: doing.Hands, thing: Object) -> Outcome:
+    """As the next cycles would: an object whose controller writes just now gives way, and is tried again."""
+    for _ in range(5):
+        outcome = await carry(hands, workload_of(await settled(cluster, thing)))
+        if outcome.status is not Status.overtaken:
+            break
+    return outcome
+
+
 @pytest.mark.accepts("idle", 11, 12, 14, 15, 37)
 @pytest.mark.parametrize("name", EXAMPLES)
 async def test_every_kind_goes_and_comes_back(cluster: Cluster, name: str) -> None:
     before = await make(cluster, name)
     async with hands_on(cluster) as hands:
-        outcome = await carry(hands, workload_of(before))
+        outcome = await carry_in_the_end(cluster, hands, before)
         assert outcome.status is Status.done, outcome.detail
         stopped = await cluster.refresh(before)
         workload = workload_of(stopped)
