@@ -45,6 +45,11 @@ def candidate_rows(
     return found
 
 
+def first_memory() -> Memory:
+    """Of somebody who has seen nothing yet, with a desk on which the first arrangement stays."""
+    return Memory(arrangement=arrange.Desk())
+
+
 def _desk(memory: Memory | None) -> arrange.Desk:
     return memory.arrangement if memory is not None and isinstance(memory.arrangement, arrange.Desk) else arrange.Desk()
 
