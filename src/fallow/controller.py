@@ -19,7 +19,7 @@ from fallow import names, settings, telemetry
 from fallow.account import tally
 from fallow.act import execute, workloads
 from fallow.act import hands as doing
-from fallow.clients import errors
+from fallow.clients import errors, exporters
 from fallow.clients.kubernetes import api as kube
 from fallow.clients.kubernetes import config, credentials, lease
 from fallow.clients.prometheus import auth
@@ -28,7 +28,7 @@ from fallow.decide import pauses
 from fallow.decide import plan as brain
 from fallow.model import cluster, decision, kinds, units
 from fallow.model.units import Instant, Seconds
-from fallow.observe import mirror, snapshot, usage
+from fallow.observe import kept, mirror, scrape, snapshot, targets, usage
 
 Clock = Callable[[], Instant]
 T = TypeVar("T")
@@ -87,14 +87,19 @@ class Controller:
         hands: doing.Hands,
         leadership: lease.Leadership,
         clock: Clock,
+        scraping: scrape.ScrapeSource | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`scraping`: where measurements come from exporters, what keeps reading them. `monotonic`: a clock that nobody sets."""
         self.metrics = telemetry.Telemetry()
-        self.health = Health(told.loop.interval, told.loop.budget, time.monotonic())
+        self.health = Health(told.loop.interval, told.loop.budget, monotonic())
         self._told = told
         self._mirror, self._eyes, self._hands, self._leadership = seen, eyes, hands, leadership
-        self._clock = clock
-        self._books = tally.Books(self.metrics, dry_run=not told.mandate.acting)
-        self._memory = decision.Memory()
+        self._clock, self._monotonic, self._scraping = clock, monotonic, scraping
+        self._books = tally.Books(
+            self.metrics, dry_run=not told.mandate.acting, source="prometheus" if told.prometheus is not None else "scrape"
+        )
+        self._memory = brain.first_memory()
         self._stopping = asyncio.Event()
         self._clocks: tuple[Instant, float] | None = None  # wall and monotonic at the last tick
         self._deadline = 0.0  # of this cycle, by the monotonic clock
@@ -104,7 +109,7 @@ class Controller:
 
     async def tick(self) -> decision.Cycle:
         """Look, plan, act, account, tell."""
-        began, now = time.monotonic(), self._clock()
+        began, now = self._monotonic(), self._clock()
         self.health.began_at, self._deadline = began, began + self._told.loop.budget
         cycle = await self._guarded(now, began)
         if cycle.plan is None and self._stopping.is_set():
@@ -123,7 +128,7 @@ class Controller:
             self.health.failed_because = cycle.failure
         else:
             self.health.failures = 0
-            self.health.succeeded_at = time.monotonic()
+            self.health.succeeded_at = self._monotonic()
 
     def _tell_missing(self, missing: Sequence[cluster.Missing]) -> None:
         """Once, not in every cycle: what may not be seen today may mostly not be seen tomorrow."""
@@ -136,10 +141,10 @@ class Controller:
         """Whatever goes wrong outside is the failure of this cycle, not our end."""
         try:
             if jump := self._find_clock_jump(now):
-                return decision.Cycle(None, None, (), jump, time.monotonic() - began)
+                return decision.Cycle(None, None, (), jump, self._monotonic() - began)
             return await self._look_and_act(now, began)
         except errors.ClientError as problem:
-            return decision.Cycle(None, None, (), str(problem), time.monotonic() - began)
+            return decision.Cycle(None, None, (), str(problem), self._monotonic() - began)
 
     async def _look_and_act(self, now: Instant, began: float) -> decision.Cycle:
         # 1. Look: what is true at this instant, what is in flight, what could not be seen.
@@ -152,14 +157,20 @@ class Controller:
         self._memory = brain.remember(plan, outcomes, self._told.mandate, now)
         if self._told.loop.daemon and self._may_act():
             await self._hands.reports.write(seen, plan, now)
+        return decision.Cycle(plan, seen, outcomes, self._failure_of(seen), self._monotonic() - began)
+
+    def _failure_of(self, seen: cluster.Snapshot) -> str:
+        """A daemon that has not measured for long enough yet is well: that passes. Who looks once could not decide."""
         trouble = seen.evidence.trouble
-        return decision.Cycle(plan, seen, outcomes, "" if trouble is None else trouble.because, time.monotonic() - began)
+        if trouble is None or (trouble.reason == decision.Reason.WarmingUp and self._told.loop.daemon):
+            return ""
+        return trouble.because
 
     async def _in_time(self, look: Coroutine[Any, Any, T]) -> T:
         """What only looks ends with the budget, or when we are to stop. What writes is never cut short: each request has its own limit."""
         looking, stopping = asyncio.create_task(look), asyncio.create_task(self._stopping.wait())
         try:
-            await asyncio.wait({looking, stopping}, timeout=self._deadline - time.monotonic(), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({looking, stopping}, timeout=self._deadline - self._monotonic(), return_when=asyncio.FIRST_COMPLETED)
             if looking.done():
                 return looking.result()
         finally:
@@ -172,7 +183,7 @@ class Controller:
 
     def _find_clock_jump(self, now: Instant) -> str:
         """The wall clock against the monotonic one: a clock that jumps makes every age wrong, so this cycle does nothing."""
-        before, self._clocks = self._clocks, (now, time.monotonic())
+        before, self._clocks = self._clocks, (now, self._monotonic())
         if before is None:
             return ""
         jumped = (now - before[0]) - (self._clocks[1] - before[1])
@@ -201,7 +212,7 @@ class Controller:
 
     def _may_act(self) -> bool:
         """Stopping, out of time, or not the leader any more: nothing further is begun."""
-        if self._stopping.is_set() or time.monotonic() >= self._deadline:
+        if self._stopping.is_set() or self._monotonic() >= self._deadline:
             return False
         return self._leadership.is_leader if self._needs_lease else True
 
@@ -253,13 +264,25 @@ class Controller:
 
     def background(self) -> list[Coroutine[Any, Any, None]]:
         """What must go on while run() does: whoever runs us ends with the first of these that ends."""
-        return [self._leadership.run()] if self._needs_lease else []
+        renewing = [self._leadership.run()] if self._needs_lease else []
+        return [*renewing, self._scraping.run(self._clock)] if self._scraping is not None and self._told.loop.daemon else renewing
+
+    async def begin(self) -> bool:
+        """For whoever drives the cycles one by one: follow the cluster, and take the Lease. Whether we lead; raises if nothing is seen."""
+        await self._mirror.follow(self._clock())
+        self.health.synced = True
+        return not self._needs_lease or await self._leadership.acquire(LEASE_PATIENCE)
+
+    async def measure(self) -> None:
+        """One round of scrapes, where exporters are read directly; for whoever drives the cycles."""
+        if self._scraping is not None:
+            await self._scraping.scrape(self._clock())
 
     async def run(self) -> int:
         """Cycles until stop(); 0, or 1 after too many failures in a row. Afterwards end the background, and then release()."""
         log.info("watching, %s, every %s", "acting" if self._told.mandate.acting else "in dry-run", units.humane(self._told.loop.interval))
         while not self._stopping.is_set():
-            began = time.monotonic()
+            began = self._monotonic()
             await self._turn()
             most = self._told.loop.max_consecutive_failures
             if most and self.health.failures >= most:
@@ -274,7 +297,7 @@ class Controller:
 
     async def _turn(self) -> None:
         """Follow the cluster from the first turn on; look and act only as leader."""
-        self.health.began_at = time.monotonic()
+        self.health.began_at = self._monotonic()
         self.health.leading = self._leadership.is_leader if self._needs_lease else True
         self.metrics.set("fallow_idle_leader", self.health.leading)
         if not self.health.synced:
@@ -312,7 +335,7 @@ class Controller:
 
     async def _wait_until(self, began: float, interval: Seconds) -> None:
         """Until the next start: the last start plus the interval; starts that are past are skipped. A new leader starts within a second."""
-        elapsed = time.monotonic() - began
+        elapsed = self._monotonic() - began
         wait = interval - elapsed % interval
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(wait):
@@ -380,14 +403,15 @@ def _headline(outcome: decision.Outcome) -> str:
 
 
 @contextlib.asynccontextmanager
-async def assemble(told: settings.Settings, clock: Clock) -> AsyncIterator[Controller]:
-    """Everything wired: eyes on the cluster and on Prometheus, hands, the Lease. Nothing has been asked yet."""
+async def assemble(
+    told: settings.Settings, clock: Clock, monotonic: Callable[[], float] = time.monotonic
+) -> AsyncIterator[Controller]:
+    """Everything wired: eyes on the cluster and on the measurements, hands, the Lease. Nothing has been asked yet."""
     access = config.load_access(kubeconfig=told.cluster.kubeconfig, context=told.cluster.context, environment=told.environment)
     namespace = told.own_namespace or access.namespace or "default"
     async with contextlib.AsyncExitStack() as stack:
-        api = await stack.enter_async_context(kube.Api(access))
+        api = await stack.enter_async_context(kube.Api(access, monotonic=monotonic))
         leasing = await stack.enter_async_context(kube.Api(access))
-        source = await stack.enter_async_context(_prometheus(told, access))
         seen = await stack.enter_async_context(
             mirror.Mirror(
                 api, watch_namespaces=told.mandate.scope.watch_namespaces, gpu_resources=told.gpu_resources,
@@ -397,9 +421,7 @@ async def assemble(told: settings.Settings, clock: Clock) -> AsyncIterator[Contr
         leadership = lease.Leadership(
             leasing, namespace=namespace, name=names.LEASE, identity=_identity(told), utcnow=lambda: datetime.fromtimestamp(clock(), UTC)
         )
-        measured = usage.PrometheusSource(
-            source, honor_labels=told.prometheus.honor_labels, expected_interval=told.prometheus.expected_interval, budget=told.loop.budget
-        )
+        measured = await _open_source(told, access, api, stack)
         eyes = snapshot.Eyes(seen, measured, lease_annotations=lambda: leadership.annotations)
         hands = doing.Hands(
             api, seen.find_resource, reporting_instance=told.pod_name or names.REPORTING_CONTROLLER,
@@ -407,7 +429,8 @@ async def assemble(told: settings.Settings, clock: Clock) -> AsyncIterator[Contr
             own_pod=cluster.Ref("", "v1", "Pod", namespace, told.pod_name, told.pod_uid) if told.pod_name else None,
             suspend_schedules="c" in told.mandate.scope.letters,
         )
-        yield Controller(told, seen, eyes, hands, leadership, clock)
+        scraping = measured if isinstance(measured, scrape.ScrapeSource) else None
+        yield Controller(told, seen, eyes, hands, leadership, clock, scraping, monotonic)
 
 
 def _identity(told: settings.Settings) -> str:
@@ -415,8 +438,28 @@ def _identity(told: settings.Settings) -> str:
     return told.pod_name or f"{names.FIELD_MANAGER}-{time.monotonic_ns():x}"
 
 
-def _prometheus(told: settings.Settings, access: config.Access) -> prometheus.Prometheus:
-    asked = told.prometheus
+async def _open_source(
+    told: settings.Settings, access: config.Access, api: kube.Api, stack: contextlib.AsyncExitStack
+) -> usage.PrometheusSource | scrape.ScrapeSource:
+    """Prometheus if we were told where it is, else the exporters themselves."""
+    if told.prometheus is not None:
+        asked = await stack.enter_async_context(_prometheus(told, told.prometheus, access))
+        return usage.PrometheusSource(
+            asked, honor_labels=told.prometheus.honor_labels, expected_interval=told.prometheus.expected_interval, budget=told.loop.budget
+        )
+    wanted, daemon = told.scrape, told.loop.daemon
+    finder = targets.Finder(
+        api, selectors=wanted.selectors, addresses=wanted.targets, places=told.mandate.scope.watch_namespaces, follows=daemon
+    )
+    keeper = kept.Keeper(told.state_dir, writes=daemon) if told.state_dir else None
+    return await stack.enter_async_context(
+        scrape.ScrapeSource(
+            finder, exporters.Exporters(timeout=wanted.timeout), interval=wanted.interval, honor_labels=wanted.honor_labels, keeper=keeper
+        )
+    )
+
+
+def _prometheus(told: settings.Settings, asked: settings.Prometheus, access: config.Access) -> prometheus.Prometheus:
     login = auth.Login(
         method=asked.auth, token=asked.token.reveal() if asked.token else "", token_file=asked.token_file or "",
         username=asked.username or "", password_file=asked.password_file or "", aws_region=asked.aws_region or "",

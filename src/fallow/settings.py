@@ -77,6 +77,16 @@ class Prometheus(msgspec.Struct, frozen=True):
     expected_interval: Seconds | None = None
 
 
+class Scrape(msgspec.Struct, frozen=True):
+    """Which exporters are read without Prometheus, and how often."""
+
+    interval: Seconds = 15.0
+    timeout: Seconds = 5.0
+    selectors: tuple[tuple[str, str], ...] = ()  # (namespace or "", label selector), instead of the usual ones
+    targets: tuple[str, ...] = ()
+    honor_labels: bool = False
+
+
 class Loop(msgspec.Struct, frozen=True):
     """When we look, and when we give up."""
 
@@ -92,7 +102,9 @@ class Settings(msgspec.Struct, frozen=True):
     """Everything we were told."""
 
     cluster: Cluster
-    prometheus: Prometheus
+    prometheus: Prometheus | None  # None = exporters are read directly
+    scrape: Scrape
+    state_dir: str | None
     mandate: policy.Mandate
     loop: Loop
     dry_run_scope: Literal["server", "client"]
@@ -196,6 +208,24 @@ def http_url(text: str) -> str:
     return text.rstrip("/")
 
 
+def scrape_target(text: str) -> str:
+    scheme, _, rest = text.partition("://")
+    host = rest.partition("/")[0]
+    if scheme not in ("http", "https") or not host.strip(":"):
+        raise ValueError(f"{text!r} is not an address such as http://10.0.0.7:9400/metrics")
+    if "@" in host:
+        raise ValueError("an address with a user name or a password in it is not taken")
+    return text
+
+
+def scrape_selector(text: str) -> tuple[str, str]:
+    """NAMESPACE/SELECTOR; the namespace * is all of them."""
+    namespace, slash, selector = text.partition("/")
+    if not slash or not selector.strip() or not re.fullmatch(r"\*|[a-z0-9]([-a-z0-9]*[a-z0-9])?", namespace):
+        raise ValueError(f"{text!r} is not NAMESPACE/SELECTOR such as gpu-operator/app=nvidia-dcgm-exporter (* means all namespaces)")
+    return "" if namespace == "*" else namespace, selector.strip()
+
+
 def header(text: str) -> tuple[str, Secret]:
     name, colon, value = text.partition(":")
     if not colon or not name.strip() or not value.strip() or any(c in name.strip() for c in " \t\r\n") or "\n" in value or "\r" in value:
@@ -230,7 +260,7 @@ class Flag(msgspec.Struct, frozen=True):
 
 
 LOOK, RULES, ACT, BRAKES, SOURCE, RUNNING = (
-    "What to look at", "When something is idle", "What is done", "Brakes", "Prometheus", "Running",
+    "What to look at", "When something is idle", "What is done", "Brakes", "Where measurements come from", "Running",
 )
 
 FLAGS: tuple[Flag, ...] = (
@@ -261,7 +291,7 @@ FLAGS: tuple[Flag, ...] = (
     Flag("--power-threshold", "Watts from which a GPU counts as active; default: not used.", number(0, 5000), metavar="WATTS", group=RULES),
     Flag("--coverage", "Share of the window that must have been measured.", number(0, 1), "0.8", metavar="RATIO", group=RULES),
     Flag("--max-sample-age", "Seconds after which the newest sample is stale.", whole_number(1), "180", metavar="SECONDS", group=RULES),
-    Flag("--expected-scrape-interval", "Seconds between samples; default: found out per job.",
+    Flag("--expected-scrape-interval", "Seconds between samples in Prometheus; default: found out per job.",
          number(1, 3600), metavar="SECONDS", group=RULES),
 
     Flag("--run-mode", "dry-run says what would be done; scale-down does it.", one_of("scale-down", "dry-run"), "dry-run", "-r",
@@ -288,6 +318,16 @@ FLAGS: tuple[Flag, ...] = (
     Flag("--freeze-min-gpus", "... and by at least this many GPUs.", whole_number(1), "8", metavar="N", group=BRAKES),
     Flag("--freeze-hold", "Seconds to do nothing after such a jump.", whole_number(0), "1800", metavar="SECONDS", group=BRAKES),
 
+    Flag("--source", "auto: Prometheus if its address is given, else exporters are scraped directly.",
+         one_of("auto", "prometheus", "scrape"), "auto", metavar="SOURCE", group=SOURCE),
+    Flag("--scrape-selector", "Pods to scrape as NAMESPACE/SELECTOR (repeatable); "
+         "default: the labels of dcgm-exporter and gpu-idle-exporter in all namespaces.",
+         scrape_selector, repeat=True, metavar="NS/SELECTOR", group=SOURCE),
+    Flag("--scrape-target", "Further exporter to scrape (repeatable).", scrape_target, repeat=True, metavar="URL", group=SOURCE),
+    Flag("--scrape-interval", "Seconds between two scrapes of an exporter, at most 60.",
+         number(1, 60), "15", metavar="SECONDS", group=SOURCE),
+    Flag("--scrape-timeout", "Seconds after which a scrape has failed.", number(0.1, 60), "5", metavar="SECONDS", group=SOURCE),
+    Flag("--state-dir", "Directory where what was scraped outlives a restart; default: memory only.", metavar="DIR", group=SOURCE),
     Flag("--prometheus-url", "Address of Prometheus, Thanos, Mimir, ...", http_url, variable="PROMETHEUS_URL", metavar="URL", group=SOURCE),
     Flag("--prometheus-auth", "How to authenticate.",
          one_of("auto", "none", "bearer", "basic", "sigv4", "gcp", "azure"), "auto", metavar="METHOD", group=SOURCE),
@@ -334,9 +374,6 @@ NOT_YET: Mapping[str, str] = {
     "--slack-interaction-addr": "notices by Slack", "--slack-interaction-port": "notices by Slack",
     "--smtp-url": "notices by e-mail", "--email-from": "notices by e-mail",
     "--digest-schedule": "the digest", "--digest-timezone": "the digest", "--digest-top": "the digest",
-    "--source": "reading exporters without Prometheus", "--scrape-selector": "reading exporters without Prometheus",
-    "--scrape-target": "reading exporters without Prometheus", "--scrape-interval": "reading exporters without Prometheus",
-    "--scrape-timeout": "reading exporters without Prometheus", "--state-dir": "the store on disk",
 }
 NOT_YET_VARIABLES: Mapping[str, str] = {"SLACK_WEBHOOK_URL": "notices by Slack"}
 
@@ -357,6 +394,8 @@ def read_flags(given: Mapping[str, Any], environ: Mapping[str, str]) -> Settings
     return Settings(
         cluster=Cluster(kubeconfig=values["kubeconfig"], context=values["context"]),
         prometheus=_prometheus(values, environ),
+        scrape=_scrape(values),
+        state_dir=values["state_dir"],
         mandate=_mandate(values, daemon, own_namespace),
         loop=Loop(
             daemon=daemon,
@@ -396,11 +435,12 @@ def _read(flag: Flag, text: str, called: str) -> Any:
         raise UsageError(f"{called}: {problem}") from None
 
 
-def _prometheus(values: Mapping[str, Any], environ: Mapping[str, str]) -> Prometheus:
+def _prometheus(values: Mapping[str, Any], environ: Mapping[str, str]) -> Prometheus | None:
+    """None where exporters are to be scraped directly."""
+    if values["source"] == "scrape" or (values["source"] == "auto" and values["prometheus_url"] is None):
+        return None
     if values["prometheus_url"] is None:
-        raise UsageError(
-            "--prometheus-url is needed (or the variable PROMETHEUS_URL): reading exporters without Prometheus is not in this version"
-        )
+        raise UsageError("--source prometheus needs --prometheus-url (or the variable PROMETHEUS_URL)")
     if bool(values["prometheus_client_cert"]) != bool(values["prometheus_client_key"]):
         raise UsageError("--prometheus-client-cert and --prometheus-client-key go together: one of them is missing")
     password = environ.get("PROMETHEUS_PASSWORD")
@@ -424,6 +464,18 @@ def _prometheus(values: Mapping[str, Any], environ: Mapping[str, str]) -> Promet
         aws_region=values["aws_region"],
         honor_labels=values["honor_labels"],
         expected_interval=values["expected_scrape_interval"],
+    )
+
+
+def _scrape(values: Mapping[str, Any]) -> Scrape:
+    if values["scrape_timeout"] > values["scrape_interval"]:
+        raise UsageError("--scrape-timeout must not be longer than --scrape-interval")
+    return Scrape(
+        interval=values["scrape_interval"],
+        timeout=values["scrape_timeout"],
+        selectors=values["scrape_selector"],
+        targets=values["scrape_target"],
+        honor_labels=values["honor_labels"],
     )
 
 

@@ -88,8 +88,15 @@ async def test_one_sample_in_the_window_is_counted_as_one(prometheus: history.Pr
     prometheus.dcgm_gpu("gpu-1", 2, pod="old", namespace="ml", until=prometheus.now - 600)
     seen = await Case(prometheus, (pod("full"), pod("thin"), pod("old"))).usage()
     assert seen.count[Signal.gr_engine].tolist() in ([60.0, 1.0, 40.0], [61.0, 1.0, 41.0])
-    assert seen.interval == pytest.approx([HALF_HOUR / seen.count[Signal.gr_engine][0]] * 3)
+    assert seen.interval == pytest.approx([HALF_HOUR / seen.count[Signal.gr_engine][0]] * 3, abs=0.6)
     assert np.isnan(seen.newest[Signal.gr_engine][2]), "no sample in the five minutes that Prometheus looks back: surely stale"
+
+
+@pytest.mark.accepts("idle", 4)
+async def test_three_minutes_are_no_window_though_the_job_is_new(prometheus: history.PrometheusWorld) -> None:
+    prometheus.dcgm_gpu("gpu-1", 0, pod="llm", namespace="ml", minutes=3, every=15)
+    seen = await Case(prometheus, (pod("llm"),)).usage()
+    assert (seen.count[Signal.gr_engine] * seen.interval / HALF_HOUR)[0] < 0.25
 
 
 @pytest.mark.accepts("idle", 3)

@@ -51,6 +51,13 @@ def test_a_daemon_confirms_twice_and_elects_a_leader(daemon, cycles, elects):
         ({"prometheus_header": ["X-Scope-OrgID"]}, "--prometheus-header: it is not of the form"),
         ({"prometheus_auth": "basic"}, "--prometheus-auth basic needs"),
         ({"prometheus_auth": "bearer"}, "--prometheus-auth bearer needs"),
+        ({"source": "nvml"}, "--source: 'nvml' is none of auto, prometheus, scrape"),
+        ({"scrape_interval": "90"}, "--scrape-interval: '90' is not between 1 and 60"),
+        ({"scrape_timeout": "20"}, "--scrape-timeout must not be longer than --scrape-interval"),
+        ({"scrape_selector": ["app.kubernetes.io/name=x"]}, "--scrape-selector: 'app.kubernetes.io/name=x' is not NAMESPACE/SELECTOR"),
+        ({"scrape_selector": ["gpu"]}, "--scrape-selector: 'gpu' is not NAMESPACE/SELECTOR"),
+        ({"scrape_target": ["n1:9400"]}, "--scrape-target: 'n1:9400' is not an address"),
+        ({"scrape_target": ["http://ada:s3cret@n1:9400"]}, "--scrape-target: an address with a user name or a password"),
         ({"prometheus_client_cert": "a.pem"}, "--prometheus-client-cert and --prometheus-client-key go together"),
     ],
     ids=lambda value: None if isinstance(value, str) else "+".join(f"{key}={text}" for key, text in value.items()),
@@ -61,9 +68,15 @@ def test_what_is_wrong_is_named(given, says):
     assert str(caught.value).startswith(says)
 
 
-def test_without_an_address_nothing_can_be_measured():
-    with pytest.raises(settings.UsageError, match="--prometheus-url is needed"):
-        settings.read_flags({}, {})
+def test_without_an_address_exporters_are_scraped():
+    told = settings.read_flags({"scrape_selector": ["gpu/app=x", "*/a.b/c in (d)"], "scrape_target": ["http://n1:9400"]}, {})
+    assert told.prometheus is None
+    assert (told.scrape.interval, told.scrape.timeout, told.state_dir) == (15, 5, None)
+    assert told.scrape.selectors == (("gpu", "app=x"), ("", "a.b/c in (d)"))
+    assert told.scrape.targets == ("http://n1:9400",)
+    assert read(source="scrape").prometheus is None
+    with pytest.raises(settings.UsageError, match="--source prometheus needs --prometheus-url"):
+        settings.read_flags({"source": "prometheus"}, {})
     assert settings.read_flags({}, {"PROMETHEUS_URL": "http://p:1/prefix/"}).prometheus.url == "http://p:1/prefix"
 
 

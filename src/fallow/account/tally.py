@@ -20,8 +20,9 @@ _AT_REST = (Reason.AlreadyPaused, Reason.NoGpuPods)  # nothing runs, so there is
 class Books:
     """Keeps the metrics in step with the cycles."""
 
-    def __init__(self, metrics: telemetry.Telemetry, *, dry_run: bool) -> None:
+    def __init__(self, metrics: telemetry.Telemetry, *, dry_run: bool, source: str = "prometheus") -> None:
         self._metrics = metrics
+        self._source = source
         self._mode = "dry-run" if dry_run else "scale-down"
         self._hours = hours.Hours(metrics)
         self._acks = acks.Acks(metrics)
@@ -45,7 +46,7 @@ class Books:
 
     def _enter_look(self, plan: decision.Plan, seen: cluster.Snapshot) -> None:
         """What is true also of a look that learned nothing of the GPUs."""
-        self._metrics.set("fallow_idle_source_up", seen.evidence.trouble is None, ("prometheus",))
+        self._metrics.set("fallow_idle_source_up", seen.evidence.trouble is None, (self._source,))
         self._metrics.set("fallow_idle_frozen", plan.frozen_until is not None)
         self._metrics.replace("fallow_idle_workloads", plan.totals.verdicts)
         self._metrics.replace("fallow_idle_gpus", plan.totals.idle_by_model)

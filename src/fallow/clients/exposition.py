@@ -8,7 +8,6 @@ anybody can mean make it Unreadable.
 """
 
 import io
-import math
 import re
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -21,7 +20,7 @@ _FORGET_ABOVE = 1_000  # lines that are no more on the page, before all are read
 
 _NAME = re.compile(rb"[a-zA-Z_:][a-zA-Z0-9_:]*+")
 _LINE = re.compile(
-    rb'(?P<series>(?P<name>[a-zA-Z_:][a-zA-Z0-9_:]*+)[ \t]*+(?:\{(?P<labels>(?:[^"}]|"(?:[^"\\]|\\.)*+")*+)\})?)'
+    rb'(?P<series>(?P<name>[a-zA-Z_:][a-zA-Z0-9_:]*+)(?:[ \t]*+\{(?P<labels>(?:[^"}]|"(?:[^"\\]|\\.)*+")*+)\})?)'
     rb"[ \t]++(?P<value>[^ \t\r\n#]++)(?:[ \t]++(?P<at>[-+0-9.eE]++))?[ \t]*+(?:#.*+)?\r?\n?"
 )
 _LABEL = re.compile(rb'[ \t]*+([a-zA-Z_][a-zA-Z0-9_]*+)[ \t]*+=[ \t]*+"((?:[^"\\]|\\.)*+)"[ \t]*+(?:,|\Z)')
@@ -55,13 +54,12 @@ class Reader:
         self._wanted = frozenset(name.encode() for name in wanted)
         self._beginnings = tuple(sorted({name[:5] for name in self._wanted}))
         self._numbers: dict[bytes, int] = {}
+        self._last = 0  # series on the last page
 
     def begin(self, *, is_openmetrics: bool) -> "Reading":
         if len(self.series) > 2 * self._last + _FORGET_ABOVE:
             self.series, self._numbers, self.generation = [], {}, self.generation + 1
         return Reading(self, is_openmetrics)
-
-    _last = 0  # series on the last page
 
     def note(self, page: Page) -> None:
         self._last = len(page.numbers)
@@ -109,6 +107,7 @@ class Reading:
         self.stamps: dict[int, float] = {}
         self._reader = reader
         self._rest = b""
+        self._ending = b""
         self._begun = False
 
     def feed(self, chunk: bytes) -> None:
@@ -126,8 +125,6 @@ class Reading:
             self._ending = whole[-8:]
         if len(self.numbers) > MOST_SERIES:
             raise Unreadable(f"more than {MOST_SERIES} series")
-
-    _ending = b""
 
     def end(self) -> Page:
         """All of it. Raises Unreadable where the end is missing."""
@@ -172,9 +169,5 @@ def _unescape(found: re.Match[str]) -> str:
 
 
 def _shown(text: bytes) -> str:
-    shown = text[:60].decode(errors="replace")
-    return repr(shown)
+    return repr(text[:60].decode(errors="replace"))
 
-
-def is_number(value: float) -> bool:
-    return math.isfinite(value)

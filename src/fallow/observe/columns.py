@@ -4,18 +4,20 @@ In: the readings of this cycle, the layout (which series speaks of which row), w
 look-back not done yet. Invariant: nan where nothing believable was read; count and newest are only told of a believable peak.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 
 import msgspec
 import numpy as np
 
 from fallow.model import usage
-from fallow.model.units import Seconds
+from fallow.model.units import DAY, Seconds
 from fallow.model.usage import Signal
 from fallow.observe import asking, labels, queries, rows
 
 _SHORTEST_INTERVAL: Seconds = 5.0
 _LONGEST_INTERVAL: Seconds = 120.0
+_FLOOR_COVERAGE = 0.8  # of a day measured before the lowest power of that day says something
 _ENOUGH_TO_BE_FROZEN = 0.5  # of the window measured, before energy that does not move says anything
 
 
@@ -67,12 +69,53 @@ def build_usage(known: Known) -> usage.Usage:
     )
 
 
-def learn_intervals(readings: Mapping[asking.Key, asking.Reading], jobs: labels.Jobs, window: Seconds) -> dict[str, Seconds]:
-    """Seconds between samples of each job: its best series shows how often it is scraped."""
+def count_requests(reading: asking.Reading | None, facts: Sequence[labels.Facts], place: rows.Place) -> usage.Floats:
+    """Per pod; nan for a pod whose server tells nothing."""
+    by_pod = np.full(len(place.pods), np.nan)
+    for number, value in zip(*(reading or asking.NOTHING), strict=True):
+        if 0.0 <= value < math.inf:
+            for holder in place.holders(facts[number]):
+                by_pod[holder] = np.fmax(by_pod[holder], value)
+    return by_pod
+
+
+def find_floors(
+    readings: Mapping[asking.Key, asking.Reading], facts: Sequence[labels.Facts], interval: Seconds | None
+) -> dict[str, float] | None:
+    """The lowest power of each board, where a day of it was measured; None if that could not be asked."""
+    found: dict[str, float] = {}
+    for metric in queries.POWER:
+        lowest, counts = readings.get(("lowest", metric.name, DAY)), readings.get(("samples", metric.name, DAY))
+        if lowest is None or counts is None:
+            return None
+        samples = counts.by_series(len(facts))
+        enough = _FLOOR_COVERAGE * DAY / (interval or interval_of(samples, DAY))
+        for number, watts in zip(lowest.series, queries.believe(lowest.values, metric), strict=True):
+            uuid = facts[number].uuid
+            if uuid and watts >= 0.0 and samples[number] >= enough:
+                found[uuid] = min(found.get(uuid, math.inf), float(watts))
+    return found
+
+
+def learn_intervals(
+    readings: Mapping[asking.Key, asking.Reading], jobs: labels.Jobs, window: Seconds, targets: Sequence[labels.Facts] = ()
+) -> dict[str, Seconds]:
+    """Seconds between samples of each job: its best series shows how often it is scraped, over the window and of late.
+
+    The shorter of both counts. Over the window alone, a job that began three minutes ago would look like one that is scraped rarely, and
+    its three minutes like a whole window.
+    """
     counts = _highest_counts(readings, len(jobs.of_series), window)
     most = np.full(len(jobs.names), np.nan)
     np.fmax.at(most, jobs.of_series, counts)
-    return {jobs.names[number]: interval_of(most[number : number + 1], window) for number in np.flatnonzero(most > 0)}
+    found = {jobs.names[number]: interval_of(most[number : number + 1], window) for number in np.flatnonzero(most > 0)}
+    for metric in queries.PRIMARIES:
+        paces = readings.get(("pace", metric.name, queries.PACE))
+        for series, pace in zip(paces.series.tolist(), paces.values, strict=True) if paces else ():
+            job = targets[series].job
+            # n samples are n - 1 intervals apart: never shorter than it is, or a job that is scraped rarely would never cover a window.
+            found[job] = min(found.get(job, _LONGEST_INTERVAL), interval_of(np.array([pace - 1.0]), queries.PACE))
+    return found
 
 
 def interval_of(counts: usage.Floats, window: Seconds) -> Seconds:

@@ -51,6 +51,9 @@ class Inquiry:
             book, selectors = self._books.of(metric), self._selectors(metric, focus)
             newest = queries.newest(selectors, book.dialect.by)
             yield asking.Question(("newest", metric.name, INSTANT), newest, book, metric.signal.label, required=True)
+            if focus is None:
+                pace = queries.pace(self._prometheus.selector(metric.name, metric.matcher))
+                yield asking.Question(("pace", metric.name, queries.PACE), pace, self._books.targets, metric.signal.label, required=True)
         for window in windows:
             yield from self._about_primaries(window, focus)
             yield from self._about_others(window, focus)

@@ -65,6 +65,7 @@ OTHERS = (
     Metric("gpu_idle_device_power_watts", Signal.power, top=5000.0, join="board", own=True),
 )
 POWER = tuple(metric for metric in OTHERS if metric.signal is Signal.power)
+PACE: Seconds = 300.0  # long enough for two samples at the slowest believable scrape interval
 ENERGY = "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"
 
 REQUEST_GAUGES = (
@@ -100,6 +101,11 @@ def count(selectors: list[str], by: str, window: Seconds) -> str:
     """Samples in the window, of series whose every sample is a number of 0 or more (the 0-quantile is NaN if any sample is)."""
     w = span(window)
     return f"max by ({by})({_union(lambda s: f'(count_over_time({s}[{w}]) and quantile_over_time(0, {s}[{w}]) >= 0)', selectors)})"
+
+
+def pace(selector: str) -> str:
+    """How often each job's best series was sampled of late."""
+    return f"max by (job)(count_over_time({selector}[{span(PACE)}]))"
 
 
 def newest(selectors: list[str], by: str) -> str:

@@ -24,7 +24,6 @@ from fallow.observe import asking, columns, inquiry, labels, past, queries, rows
 log = logging.getLogger(__name__)
 
 _PODS_PER_QUERY = 100
-_FLOOR_COVERAGE = 0.8  # of a day measured before the lowest power of that day says something
 _FLOOR_HOLDS: Seconds = HOUR
 _TOO_MANY_GONE = 10_000  # label sets of series that are no more, before all are read anew
 
@@ -80,11 +79,11 @@ class PrometheusSource:
         try:
             answers = await self._ask(questions, now)
         except asking.NoEvidence as nothing:
-            return _no_evidence(now, nothing.trouble)
+            return no_evidence(now, nothing.trouble)
         if wants_floor:
             self._learn_floors(answers.readings, now)
         for window in windows:
-            self._intervals[window] = columns.learn_intervals(answers.readings, self._jobs, window)
+            self._intervals[window] = columns.learn_intervals(answers.readings, self._jobs, window, self._books.targets.facts)
             self._layouts[window] = self._lay_out(answers.readings, window)
         return self._compose(answers, self._place, {window: self._layouts[window] for window in windows}, now)
 
@@ -112,7 +111,7 @@ class PrometheusSource:
 
     def _compose(self, answers: asking.Answers, place: rows.Place, layouts: Mapping[Seconds, rows.Layout], now: Instant) -> usage.Evidence:
         if not layouts:
-            return _no_evidence(now, None)
+            return no_evidence(now, None)
         found = {}
         for window, layout in layouts.items():
             known = columns.Known(
@@ -123,7 +122,7 @@ class PrometheusSource:
                 window=window,
                 expected_interval=self._expected_interval,
                 intervals=self._intervals[window],
-                requests=self._count_requests(answers.readings.get(("requests", "", window)), place),
+                requests=columns.count_requests(answers.readings.get(("requests", "", window)), self._books.serving.facts, place),
                 down=self._find_down(answers.readings.get(("down", "", inquiry.INSTANT))),
                 floors=self._floors,
             )
@@ -138,32 +137,16 @@ class PrometheusSource:
             lost_signals=answers.lost,
         )
 
-    def _count_requests(self, reading: asking.Reading | None, place: rows.Place) -> usage.Floats:
-        """Per pod; nan for a pod whose server tells nothing."""
-        by_pod = np.full(len(place.pods), np.nan)
-        for number, value in zip(*(reading or asking.NOTHING), strict=True):
-            if 0.0 <= value < math.inf:
-                for holder in place.holders(self._books.serving.facts[number]):
-                    by_pod[holder] = np.fmax(by_pod[holder], value)
-        return by_pod
-
     def _find_down(self, reading: asking.Reading | None) -> frozenset[tuple[str, str]]:
         facts = [self._books.targets.facts[number] for number in (reading or asking.NOTHING).series]
         return frozenset((one.job, one.target) for one in facts)
 
     def _learn_floors(self, readings: Mapping[asking.Key, asking.Reading], now: Instant) -> None:
-        """The lowest power of each board, where a day of it was measured. What was learned only ever goes down."""
-        for metric in queries.POWER:
-            lowest, counts = readings.get(("lowest", metric.name, DAY)), readings.get(("samples", metric.name, DAY))
-            if lowest is None or counts is None:
-                return  # lost this time: asked again in the next cycle
-            samples = counts.by_series(len(self._books.facts))
-            enough = _FLOOR_COVERAGE * DAY / columns.interval_of(samples, DAY)
-            for number, watts in zip(lowest.series, queries.believe(lowest.values, metric), strict=True):
-                uuid = self._books.facts[number].uuid
-                if uuid and watts >= 0.0 and samples[number] >= enough:
-                    self._floors[uuid] = min(self._floors.get(uuid, math.inf), float(watts))
-        self._floors_at = now
+        """What was learned only ever goes down; what was lost is asked again in the next cycle."""
+        lowest = columns.find_floors(readings, self._books.facts, None)
+        if lowest is not None:
+            self._floors |= {uuid: min(watts, self._floors.get(uuid, math.inf)) for uuid, watts in lowest.items()}
+            self._floors_at = now
 
     def _forget_gone(self) -> None:
         seen = max((len(layout.series) for layout in self._layouts.values()), default=0)
@@ -184,7 +167,7 @@ class PrometheusSource:
         try:
             answers = await self._ask(questions, now)
         except asking.NoEvidence as nothing:
-            return _no_evidence(now, nothing.trouble)
+            return no_evidence(now, nothing.trouble)
         for window in windows:  # these few may all be thin: how often their jobs are scraped is better known from all
             learned = columns.learn_intervals(answers.readings, self._jobs, window)
             before = self._intervals.setdefault(window, {})
@@ -249,5 +232,5 @@ def _batches(items: Sequence[T]) -> Iterator[Sequence[T]]:
         yield items[start : start + _PODS_PER_QUERY]
 
 
-def _no_evidence(now: Instant, trouble: usage.SourceTrouble | None) -> usage.Evidence:
+def no_evidence(now: Instant, trouble: usage.SourceTrouble | None) -> usage.Evidence:
     return usage.Evidence(at=now, usage={}, trouble=trouble, unallocated=0, gpus_per_node={}, lost_signals=())

@@ -33,6 +33,7 @@ Canned = Mapping[tuple[str, str], list[tuple[dict[str, str], float]]]
 def kind_of(promql: str) -> str:
     for word, what in (
         ("[86400s:1m]", "past"),
+        ("max by (job)(count_over_time", "pace"),
         ("count_over_time", "count"),
         ("timestamp", "newest"),
         ("increase", "increase"),
@@ -124,6 +125,13 @@ async def test_the_interval_is_that_of_the_jobs_best_series(name: str) -> None:
     async with source(canned(answers)) as (_, asked):
         seen = (await asked.evidence((pod("llm"),), nodes(), ONLY, NOW)).usage[WINDOW]
     assert seen.interval.tolist() == [interval, interval]
+
+
+async def test_a_job_that_began_a_moment_ago_is_not_one_that_is_scraped_rarely() -> None:
+    answers = measured(gpu(0), count=12.0) | {("pace", GR): [({"job": "dcgm"}, 12.0)]}
+    async with source(canned(answers)) as (_, asked):
+        seen = (await asked.evidence((pod("llm"),), nodes(), ONLY, NOW)).usage[WINDOW]
+    assert seen.interval == pytest.approx([300.0 / 11])  # not 120: twelve samples in five minutes, not in a window
 
 
 async def test_an_expected_interval_overrules() -> None:

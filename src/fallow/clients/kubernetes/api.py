@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import functools
 import random
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, cast, overload
@@ -127,9 +128,11 @@ class Api:
         in_flight: int = 10,
         timeout: float = 30.0,
         user_agent: str = f"fallow/{fallow.__version__}",
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`monotonic`: by which clock we pace ourselves."""
         self._wire = transport.Wire(access, user_agent=user_agent)
-        self._pace = pace.Pace(qps, in_flight)
+        self._pace = pace.Pace(qps, in_flight, monotonic=monotonic)
         self._slots = asyncio.Semaphore(in_flight)
         self._timeout = timeout
 

@@ -1,8 +1,9 @@
-"""Instant queries against a Prometheus-compatible server.
+"""Instant and range queries against a Prometheus-compatible server.
 
-In: PromQL, the instant, and the type of the labels wanted. Out: `Answer`, typed series with the server's warnings, or an error of
+In: PromQL, the instant or range, and the type of the labels wanted. Out: `Answer`, typed series with the server's warnings, or an error of
 clients/errors.py with one sentence that names the address (never its userinfo).
-Invariant: what is returned is a vector of a successful answer, evaluated at the instant that was asked for. Anything else raises.
+Invariant: what is returned is a vector of a successful answer, evaluated at the instant that was asked for, or a matrix within the range.
+Anything else raises.
 The caller bounds the whole with asyncio.timeout; one request takes at most `timeout`, and is tried again only where that can help.
 """
 
@@ -52,6 +53,18 @@ class Series(msgspec.Struct, Generic[L], gc=False):
     value: Sample
 
 
+class Line(msgspec.Struct, Generic[L], gc=False):
+    """One series over a range."""
+
+    metric: L
+    values: list[Sample]
+
+
+class Lines(msgspec.Struct, Generic[L]):
+    rows: list[Line[L]]
+    partial: bool  # as in Answer
+
+
 class Answer(msgspec.Struct, Generic[L]):
     rows: list[Series[L]]
     warnings: tuple[str, ...]
@@ -71,6 +84,11 @@ class _Data(msgspec.Struct, Generic[L], rename={"result_type": "resultType"}):
     result: list[Series[L]] = []
 
 
+class _RangeData(msgspec.Struct, Generic[L], rename={"result_type": "resultType"}):
+    result_type: str = ""
+    result: list[Line[L]] = []
+
+
 class _Reply(msgspec.Struct, Generic[L], rename={"is_partial": "isPartial", "error_type": "errorType"}):
     status: str
     data: _Data[L] | None = None
@@ -78,6 +96,13 @@ class _Reply(msgspec.Struct, Generic[L], rename={"is_partial": "isPartial", "err
     error_type: str = ""
     warnings: list[str] | None = None
     infos: list[str] | None = None
+    is_partial: bool = False
+
+
+class _RangeReply(msgspec.Struct, Generic[L], rename={"is_partial": "isPartial"}):
+    status: str
+    data: _RangeData[L]
+    warnings: list[str] | None = None
     is_partial: bool = False
 
 
@@ -98,6 +123,7 @@ class Prometheus:
         given = _parse_url(url)
         self._base = given.with_user(None).with_query(None).with_fragment(None)
         self._endpoint = self._base.with_path(self._base.path.rstrip("/") + "/api/v1/query")
+        self._range_endpoint = self._base.with_path(self._base.path.rstrip("/") + "/api/v1/query_range")
         self._credentials = auth.choose(login or auth.Login(), given)
         self._headers = _parse_headers(headers)
         self._tls = build_tls(tls or Tls()) if given.scheme == "https" else None
@@ -135,33 +161,49 @@ class Prometheus:
             raise errors.BadAnswer(f"Prometheus at {self.address} answered for another time than the one asked for")
         return answer
 
-    async def _ask(self, form: Mapping[str, str], now: Instant) -> bytes:
+    async def query_range(self, promql: str, start: Instant, end: Instant, step: Seconds, *, row: type[L], now: Instant) -> Lines[L]:
+        """The matrix over a range, both ends included. The caller keeps (end - start) / step below what servers allow (11,000)."""
+        form = {
+            "query": promql, "start": f"{start:.3f}", "end": f"{end:.3f}", "step": f"{step:.3f}", "timeout": _SERVER_TIMEOUT,
+            "dedup": "true", "partial_response": "false",
+        }
+        body = await self._ask(form, now, self._range_endpoint)
+        try:
+            reply = _range_decoder(row).decode(body)
+        except msgspec.MsgspecError:
+            raise self._unreadable(body, "matrix") from None
+        if reply.status != "success" or reply.data.result_type != "matrix":
+            raise self._unreadable(body, "matrix")
+        return Lines(reply.data.result, any(not _is_info(warning) for warning in reply.warnings or ()) or reply.is_partial)
+
+    async def _ask(self, form: Mapping[str, str], now: Instant, endpoint: yarl.URL | None = None) -> bytes:
+        endpoint = endpoint or self._endpoint
         for wait in self._waits:
             try:
-                return await self._ask_once(form, now)
+                return await self._ask_once(form, now, endpoint)
             except (errors.Unreachable, errors.Throttled, errors.ServerFault) as error:
                 log.debug("%s; asking again", error)
             await asyncio.sleep(wait * random.uniform(1.0, 1.5))
-        return await self._ask_once(form, now)
+        return await self._ask_once(form, now, endpoint)
 
-    async def _ask_once(self, form: Mapping[str, str], now: Instant) -> bytes:
-        status, body = await self._send(self._method, form, now)
+    async def _ask_once(self, form: Mapping[str, str], now: Instant, endpoint: yarl.URL) -> bytes:
+        status, body = await self._send(self._method, form, now, endpoint)
         if status == 401:  # the token may have been rotated since it was read
             self._credentials.forget()
-            status, body = await self._send(self._method, form, now)
+            status, body = await self._send(self._method, form, now, endpoint)
         if status in (403, 405) and self._method == "POST":  # proxies that let only GET through
-            status, body = await self._send("GET", form, now)
+            status, body = await self._send("GET", form, now, endpoint)
             if status == 200:
                 self._method = "GET"
         if status != 200:
             raise errors.rejection(status, f"Prometheus at {self.address} answered {status}{_excuse(body)}")
         return body
 
-    async def _send(self, method: str, form: Mapping[str, str], now: Instant) -> tuple[int, bytes]:
+    async def _send(self, method: str, form: Mapping[str, str], now: Instant, endpoint: yarl.URL) -> tuple[int, bytes]:
         if self._session is None:
             raise errors.Misconfigured(f"{self!r} is used before it is opened")
         encoded = urllib.parse.urlencode(form, quote_via=urllib.parse.quote)  # a space as %20: signatures know no +
-        url = self._endpoint if method == "POST" else yarl.URL(f"{self._endpoint}?{encoded}", encoded=True)
+        url = endpoint if method == "POST" else yarl.URL(f"{endpoint}?{encoded}", encoded=True)
         body = encoded.encode() if method == "POST" else b""
         headers = {**self._headers, "Accept-Encoding": "identity"}  # unpacking costs more CPU than the wire inside a cluster
         if body:
@@ -204,8 +246,8 @@ class Prometheus:
         warnings = [warning for warning in reply.warnings or () if not _is_info(warning)]
         return Answer(reply.data.result, tuple(warnings), tuple(infos), bool(warnings) or reply.is_partial)
 
-    def _unreadable(self, body: bytes) -> errors.ClientError:
-        """Why an answer is no vector, in the most telling words."""
+    def _unreadable(self, body: bytes, wanted: str = "vector") -> errors.ClientError:
+        """Why an answer is not what was asked for, in the most telling words."""
         start = body[:200].lstrip().lower()
         if start.startswith((b"<!doctype", b"<html", b"<")):
             return errors.BadAnswer(f"Prometheus at {self.address} answered with a web page; is that a login page?")
@@ -217,7 +259,7 @@ class Prometheus:
             return errors.Rejected(200, f"Prometheus at {self.address} answered {_short(str(reply['status']))!r}{_excuse(body)}")
         data = reply.get("data")
         kind = data.get("resultType") if isinstance(data, dict) else None
-        return errors.BadAnswer(f"Prometheus at {self.address} answered with {_short(str(kind or 'nothing'))} instead of a vector")
+        return errors.BadAnswer(f"Prometheus at {self.address} answered with {_short(str(kind or 'nothing'))} instead of a {wanted}")
 
 
 def escape(text: str) -> str:
@@ -259,6 +301,15 @@ def _typed_decoder(row: Any) -> Any:
 
 def _decoder(row: type[L]) -> "msgspec.json.Decoder[_Reply[L]]":
     return cast("msgspec.json.Decoder[_Reply[L]]", _typed_decoder(cast(Any, row)))
+
+
+@functools.lru_cache(maxsize=32)
+def _typed_range_decoder(row: Any) -> Any:
+    return msgspec.json.Decoder(_RangeReply[row])
+
+
+def _range_decoder(row: type[L]) -> "msgspec.json.Decoder[_RangeReply[L]]":
+    return cast("msgspec.json.Decoder[_RangeReply[L]]", _typed_range_decoder(cast(Any, row)))
 
 
 def _is_info(warning: str) -> bool:

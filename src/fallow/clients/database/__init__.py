@@ -1,0 +1,1 @@
+"""Databases, each in a file of its own."""
