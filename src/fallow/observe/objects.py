@@ -7,6 +7,7 @@ Invariant: nothing here keeps the bytes it was decoded from, and strings that re
 
 import sys
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -18,7 +19,7 @@ from fallow.model import cluster, kinds, policy, policy_crd, units
 # kubectl's copy of the whole object: as large as the object, and nobody here reads it.
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 OURS = (f"{names.GROUP}/", f"{names.ALIAS_GROUP}/")  # how our annotations begin
-_MOST_SHARED = 20_000
+MOST_SHARED = 20_000
 
 _NOTHING = msgspec.Raw(b"null")
 _EMPTY: Mapping[str, str] = {}
@@ -78,7 +79,7 @@ class Pool:
     def share(self, mapping: Mapping[str, Any] | None) -> Mapping[str, Any]:
         if not mapping:
             return _EMPTY
-        if len(self._shared) > _MOST_SHARED:  # of pods long gone, mostly; those alive keep theirs
+        if len(self._shared) > MOST_SHARED:  # of pods long gone, mostly; those alive keep theirs
             self._shared.clear()
         key = tuple(mapping.items())
         found = self._shared.get(key)
@@ -96,11 +97,12 @@ def split_version(api_version: str) -> tuple[str, str]:
 
 def controller_of(meta: Meta) -> cluster.Owner | None:
     """The one owner that answers for it; an object has at most one."""
-    for reference in meta.owner_references or ():
-        if reference.controller:
-            group, version = split_version(reference.api_version)
-            return cluster.Owner(group, version, sys.intern(reference.kind), sys.intern(reference.name), sys.intern(reference.uid))
-    return None
+    return next((owner_of(reference) for reference in meta.owner_references or () if reference.controller), None)
+
+
+def owner_of(reference: Reference) -> cluster.Owner:
+    group, version = split_version(reference.api_version)
+    return cluster.Owner(group, version, sys.intern(reference.kind), sys.intern(reference.name), sys.intern(reference.uid))
 
 
 def has_our_marks(annotations: Mapping[str, str] | None) -> bool:
@@ -165,7 +167,7 @@ class Condition(msgspec.Struct, rename="camel"):
     type: str
     status: str
     reason: str = ""
-    last_transition_time: str | None = None
+    last_transition_time: datetime | None = None
 
 
 class _Address(msgspec.Struct):

@@ -6,14 +6,15 @@ Invariant: a count that cannot be read is not known (`claimed` None), never 0 an
 """
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 import msgspec
 
 from fallow import names
 from fallow.clients.kubernetes import api as kube
-from fallow.model import cluster, units
+from fallow.model import cluster
 from fallow.model.units import Instant
 from fallow.observe import objects
 
@@ -25,6 +26,19 @@ _HEEDED = frozenset({
 })  # fmt: skip
 _UNKNOWN_CLAIM = ""  # one that is still to be made from its template, or a request that cannot be read: no such claim is ever seen
 _SUFFIXES = {"k": 1_000, "M": 1_000_000}  # the server writes 1000 as 1k
+
+
+class _Meta(msgspec.Struct, rename="camel"):
+    """Less than objects.Meta: of every pod in the cluster this is decoded."""
+
+    uid: str
+    name: str
+    creation_timestamp: datetime
+    namespace: str = ""
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    owner_references: list[objects.Reference] | None = None
+    deletion_timestamp: str | None = None
 
 
 class _Resources(msgspec.Struct):
@@ -53,7 +67,7 @@ class _Spec(msgspec.Struct, rename="camel"):
 
 
 class _Running(msgspec.Struct, rename="camel"):
-    started_at: str | None = None
+    started_at: datetime | None = None
 
 
 class _State(msgspec.Struct):
@@ -75,12 +89,12 @@ class _Status(msgspec.Struct, rename="camel"):
 
 
 class PodItem(msgspec.Struct):
-    metadata: objects.Meta
+    metadata: _Meta
     spec: _Spec
     status: _Status = msgspec.field(default_factory=_Status)
 
 
-class _Asked(msgspec.Struct):
+class _Asked(msgspec.Struct, gc=False):
     """What a pod asks for: GPUs by resource name, in which containers, and whether all of it could be read."""
 
     resources: dict[str, int]
@@ -94,6 +108,7 @@ class PodReader:
     def __init__(self, gpu_resources: frozenset[str] = frozenset()) -> None:
         self._names = gpu_resources | {names.GPU, names.GPU_SHARED}
         self._pool = objects.Pool()
+        self._owners: dict[str, cluster.Owner] = {}  # by uid: the pods of a ReplicaSet share theirs
 
     def read(self, item: PodItem) -> cluster.Pod | None:
         asked = self._read_request(item.spec)
@@ -110,22 +125,33 @@ class PodReader:
             node=sys.intern(spec.node_name),
             phase=sys.intern(status.phase),
             terminating=meta.deletion_timestamp is not None,
-            owner=objects.controller_of(meta),
+            owner=self._find_owner(meta.owner_references),
             labels=self._pool.share(meta.labels),
-            annotations=self._pool.share(_heeded(meta.annotations)),
+            annotations=self._pool.share(_heeded(meta.annotations) if meta.annotations else None),
             resources=self._pool.share(asked.resources),
             claims=claims,
             claimed=None if claims else 0,
-            created_at=units.parse_instant(meta.creation_timestamp or ""),
+            created_at=meta.creation_timestamp.timestamp(),
             started_at=_read_start(status, asked.containers),
             ready=ready is not None and ready.status == "True",
-            ready_since=units.read_instant(ready.last_transition_time) if ready else None,
+            ready_since=_instant(ready.last_transition_time) if ready else None,
             ip=status.pod_ip,
             static=names.MIRROR_POD in (meta.annotations or {}),
             node_selector=self._pool.share(spec.node_selector) if waits else {},
             affinity=_required_terms(spec.affinity) if waits else None,
             unschedulable_since=_read_unschedulable(status.conditions) if waits else None,
         )
+
+    def _find_owner(self, references: list[objects.Reference] | None) -> cluster.Owner | None:
+        for reference in references or ():
+            if reference.controller:
+                known = self._owners.get(reference.uid)
+                if known is None or known.name != reference.name:
+                    if len(self._owners) > objects.MOST_SHARED:
+                        self._owners.clear()
+                    known = self._owners[reference.uid] = objects.owner_of(reference)
+                return known
+        return None
 
     def _read_request(self, spec: _Spec) -> _Asked:
         asked = _Asked({}, set())
@@ -149,12 +175,11 @@ class PodReader:
             asked.containers.add(container)
 
 
-def _lasting(spec: _Spec) -> Iterator[_Container]:
+def _lasting(spec: _Spec) -> list[_Container]:
     """Containers that run as long as the pod: its own, and init containers that restart (sidecars)."""
-    yield from spec.containers
-    for container in spec.init_containers or ():
-        if container.restart_policy == "Always":
-            yield container
+    if not spec.init_containers:
+        return spec.containers
+    return spec.containers + [container for container in spec.init_containers if container.restart_policy == "Always"]
 
 
 def _read_count(text: str) -> int | None:
@@ -163,31 +188,41 @@ def _read_count(text: str) -> int | None:
 
 
 def _name_claims(spec: _Spec, status: _Status) -> tuple[str, ...]:
+    if not spec.resource_claims:
+        return ()
     made = {claim.name: claim.resource_claim_name for claim in status.resource_claim_statuses or ()}
-    found = (claim.resource_claim_name or made.get(claim.name, _UNKNOWN_CLAIM) for claim in spec.resource_claims or ())
+    found = (claim.resource_claim_name or made.get(claim.name, _UNKNOWN_CLAIM) for claim in spec.resource_claims)
     return tuple(name for name in found if name is not None)  # None in the status: no claim was needed after all
 
 
 def _read_start(status: _Status, containers: set[str]) -> Instant | None:
     """When the last of its GPU containers started; None while any of them is not running."""
-    statuses = [*(status.container_statuses or ()), *(status.init_container_statuses or ())]
-    starts = {one.name: _start_of(one) for one in statuses if one.name in containers}
-    if not containers or len(starts) < len(containers):
-        return None
-    known = [start for start in starts.values() if start is not None]
-    return max(known) if len(known) == len(starts) else None
+    latest, waiting = None, len(containers)
+    for one in _statuses(status):
+        if one.name in containers:
+            running = one.state.running if one.state else None
+            if running is None or running.started_at is None:
+                return None
+            waiting -= 1
+            latest = running.started_at if latest is None or running.started_at > latest else latest
+    return _instant(latest) if waiting == 0 else None
 
 
-def _start_of(status: _ContainerStatus) -> Instant | None:
-    running = status.state.running if status.state else None
-    return units.read_instant(running.started_at) if running else None
+def _statuses(status: _Status) -> list[_ContainerStatus]:
+    if not status.init_container_statuses:
+        return status.container_statuses or []
+    return (status.container_statuses or []) + status.init_container_statuses
+
+
+def _instant(moment: datetime | None) -> Instant | None:
+    return None if moment is None else moment.timestamp()
 
 
 def _read_unschedulable(conditions: list[objects.Condition] | None) -> Instant | None:
     found = _find(conditions, "PodScheduled")
     if found is None or found.status != "False" or found.reason != "Unschedulable":
         return None
-    return units.read_instant(found.last_transition_time)
+    return _instant(found.last_transition_time)
 
 
 def _required_terms(raw: msgspec.Raw) -> Any:
@@ -196,11 +231,14 @@ def _required_terms(raw: msgspec.Raw) -> Any:
 
 
 def _find(conditions: list[objects.Condition] | None, type_: str) -> objects.Condition | None:
-    return next((condition for condition in conditions or () if condition.type == type_), None)
+    for condition in conditions or ():
+        if condition.type == type_:
+            return condition
+    return None
 
 
-def _heeded(annotations: Mapping[str, str] | None) -> dict[str, str]:
-    return {key: value for key, value in (annotations or {}).items() if key in _HEEDED or key.startswith(objects.OURS)}
+def _heeded(annotations: Mapping[str, str]) -> dict[str, str]:
+    return {key: value for key, value in annotations.items() if key in _HEEDED or key.startswith(objects.OURS)}
 
 
 def as_link(pod: cluster.Pod) -> objects.Seen:

@@ -57,6 +57,9 @@ class Taken(NamedTuple):
     page: exposition.Page
 
 
+_UNPLACED = -2  # in Exporter: not asked yet for its column
+
+
 class Exporter:
     """What is known of one exporter: how to read its pages, and where its series are kept."""
 
@@ -72,11 +75,14 @@ class Exporter:
         stamp = (samples.generation, self.reader.generation)
         if stamp != self._stamp:
             self._stamp, self._tracks, self._columns = stamp, [], []
-        for series in self.reader.series[len(self._tracks) :]:
-            column = samples.place(series, self.target)
-            self._tracks.append(_ORDER[series.metric])
-            self._columns.append(column)
+        new = self.reader.series[len(self._tracks) :]
+        self._tracks += [_ORDER[series.metric] for series in new]
+        self._columns += [_UNPLACED] * len(new)
         numbers = np.array(page.numbers, dtype=np.int64)
+        columns = np.array(self._columns, dtype=np.int64)[numbers]
+        # Only what is on this page: the reader also remembers series that are gone, and a column for each would have to go again.
+        for number in numbers[columns == _UNPLACED].tolist():
+            self._columns[number] = samples.place(self.reader.series[number], self.target)
         return np.array(self._tracks, dtype=np.int64)[numbers], np.array(self._columns, dtype=np.int64)[numbers]
 
 
