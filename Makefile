@@ -43,8 +43,8 @@ test: setup lint types contracts world ## Everything, on the real control plane 
 real: setup world ## Only the tests on real parts
 	$(BIN)/pytest tests/real -n $(WORKERS) -q
 
-demo: setup world ## Watch the product find and pause idle GPUs on a throw-away real cluster
-	$(BIN)/python -m tests.real.demo
+demo: setup ## Watch the real controller work a pretend GPU cluster through a day
+	$(BIN)/fallow demo
 
 bench: setup world ## Print the figures, side by side with what they are compared to
 	$(BIN)/python -m benchmarks

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
@@ -443,7 +443,7 @@ async def _open_source(
 ) -> usage.PrometheusSource | scrape.ScrapeSource:
     """Prometheus if we were told where it is, else the exporters themselves."""
     if told.prometheus is not None:
-        asked = await stack.enter_async_context(_prometheus(told, told.prometheus, access))
+        asked = await stack.enter_async_context(make_prometheus(told, told.prometheus, credentials.Credentials(access).token))
         return usage.PrometheusSource(
             asked, honor_labels=told.prometheus.honor_labels, expected_interval=told.prometheus.expected_interval, budget=told.loop.budget
         )
@@ -459,11 +459,14 @@ async def _open_source(
     )
 
 
-def _prometheus(told: settings.Settings, asked: settings.Prometheus, access: config.Access) -> prometheus.Prometheus:
+def make_prometheus(
+    told: settings.Settings, asked: settings.Prometheus, kubernetes_token: Callable[[], Awaitable[str | None]] | None = None
+) -> prometheus.Prometheus:
+    """The client, not yet open. `kubernetes_token`: for servers that take the one of the kubeconfig."""
     login = auth.Login(
         method=asked.auth, token=asked.token.reveal() if asked.token else "", token_file=asked.token_file or "",
         username=asked.username or "", password_file=asked.password_file or "", aws_region=asked.aws_region or "",
-        environment=told.environment, kubernetes_token=credentials.Credentials(access).token,
+        environment=told.environment, kubernetes_token=kubernetes_token,
     )
     tls = prometheus.Tls(verify=asked.verify_tls, ca_file=asked.ca_file, client_cert=asked.client_cert, client_key=asked.client_key)
     return prometheus.Prometheus(

@@ -24,6 +24,9 @@ VERBS: dict[str, tuple[str, str, str]] = {
     "acks": ("hands", "acks", "List acknowledgements."),
     "freeze": ("hands", "freeze", "Pause nothing for a while. Resuming always works."),
     "unfreeze": ("hands", "unfreeze", "End a freeze."),
+    "demo": ("demo", "demo", "Watch a pretend GPU cluster through a day, with the real controller at work."),
+    "backtest": ("backtest", "backtest", "What a policy would have done: GPU-hours, money, pauses and regrets."),
+    "tune": ("tune", "tune", "How long to wait before a pause: savings against interruptions."),
     "crds": ("crds", "crds", "Print the CustomResourceDefinitions."),
 }
 

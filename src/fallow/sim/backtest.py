@@ -1,0 +1,226 @@
+"""What would a policy have done? World -> plan -> world, tick by tick, with the very brain of the product and no socket.
+
+In: a World (pretend, or made of a trace) and a mandate. Out: a Result: GPU-hours and money reclaimed, pauses, regrets, waiting caused, in
+all and by namespace and class. Several policies are compared by running each on a world of its own.
+A tick at which no GPU was quiet for the shortest window, and nothing is marked, is not planned: its plan could find nobody idle.
+Invariant: sim/laws.py is asked before and after every pause; a broken law ends the run.
+"""
+
+import multiprocessing
+import os
+from collections.abc import Callable, Iterable, Mapping
+from concurrent import futures
+from decimal import Decimal
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from fallow.act import workloads
+from fallow.decide import brakes
+from fallow.decide import plan as brain
+from fallow.model import decision, policy
+from fallow.model.decision import Memory, Outcome, Status
+from fallow.model.units import HOUR, Instant, Seconds
+from fallow.sim import edits, laws, prices, snapshots
+from fallow.sim.world import Fault, World
+
+INTERVAL: Final[Seconds] = 180.0  # between two looks, as the product's own default
+
+
+class Line(msgspec.Struct):
+    """Sums over some workloads. A slice of a GPU counts as that share of it; `money` is of what has a price, `unpriced` is the rest."""
+
+    workloads: int = 0
+    gpu_hours: float = 0.0  # held
+    idle_gpu_hours: float = 0.0  # of these, without activity
+    reclaimed_gpu_hours: float = 0.0
+    money: Decimal = Decimal(0)
+    unpriced_gpu_hours: float = 0.0  # reclaimed, of a model without a price
+    pauses: int = 0
+    regrets: int = 0
+    resumes: int = 0
+    complaints: int = 0
+    acks: int = 0
+    waited: Seconds = 0.0
+
+    def add(self, other: "Line") -> None:
+        for field in self.__struct_fields__:
+            setattr(self, field, getattr(self, field) + getattr(other, field))
+
+
+class Result(msgspec.Struct):
+    """What a policy would have done."""
+
+    name: str
+    start: Instant
+    end: Instant
+    total: Line
+    by_namespace: dict[str, Line]
+    by_class: dict[str, Line]
+    ticks: int
+    notices: int
+    frozen_ticks: int
+    lost_ticks: int  # the API server was too slow
+
+
+class Run:
+    """One policy over one world."""
+
+    def __init__(
+        self, world: World, mandate: policy.Mandate, *, policies: tuple[policy.IdlePolicy, ...] = (), interval: Seconds = INTERVAL
+    ) -> None:
+        self.world, self.mandate, self.interval = world, msgspec.structs.replace(mandate, acting=True), interval
+        self.memory = Memory()
+        self.ticks = self.notices = self.frozen_ticks = self.lost_ticks = 0
+        self._policies = policies
+        rules = brain.rules_in_force(self.mandate, policies)
+        self._windows = frozenset(window for rule in rules for window in rule.windows)
+        self._viewer = snapshots.Viewer(world, min(_whole_percent(rule) for rule in rules))
+
+    def tick(self) -> decision.Plan | None:
+        """The world goes on by one interval, then one look. None: there was nothing to plan."""
+        world = self.world
+        world.advance(self.interval)
+        self.ticks += 1
+        if world.amount(Fault.api_slow) >= self.interval:
+            self.lost_ticks += 1
+            return None
+        if self._may_rest():
+            shares = (*self.memory.idle_shares, (0.0, 0))[-brakes.REMEMBERED :]
+            self.memory = msgspec.structs.replace(self.memory, idle_shares=shares, confirmed={})
+            return None
+        snapshot = self._viewer.look(self._windows, self._policies)
+        made = brain.make_plan(snapshot, self.mandate, self.memory, snapshot.taken_at)
+        self.frozen_ticks += made.frozen_until is not None
+        outcomes = [self._carry_out(each, made.at) for each in made.decisions]
+        self.memory = brain.remember(made, outcomes, self.mandate, made.at)
+        return made
+
+    def _may_rest(self) -> bool:
+        memory, viewer = self.memory, self._viewer
+        if self.world.faults or memory.frozen_until is not None or memory.baseline_reset:
+            return False
+        return viewer.longest_quiet() + 2 * self.world.span.step < min(self._windows) and not viewer.is_marked
+
+    def _carry_out(self, each: decision.Decision, now: Instant) -> Outcome:
+        try:
+            self._write(each, now)
+        except (edits.Refused, workloads.CannotWrite) as problem:
+            return Outcome(each, Status.refused, now, str(problem))
+        return Outcome(each, Status.done, now, "")
+
+    def _write(self, each: decision.Decision, now: Instant) -> None:
+        world = self.world
+        seen = each.finding.workload if isinstance(each, decision.Warn | decision.Pause) else each.workload
+        found = world.find(seen.ref.uid) if seen is not None else None
+        if found is None:
+            return
+        before = found.object
+        match each:
+            case decision.Pause():
+                laws.check_pause(world, found, each)
+                after = edits.pause(before, each, now)
+                laws.check_way_back(before, after, now)
+            case decision.Warn():
+                self.notices += 1
+                after = edits.annotate(before, workloads.notice_changes(each, now))
+            case decision.Resume():
+                after = edits.resume(before, now, each.by)
+            case decision.Mark():
+                after = edits.annotate(before, each.changes)
+            case decision.Alert():
+                return
+        world.notice(after)
+
+    def account(self, name: str, book: prices.Book = prices.DEFAULT) -> Result:
+        """The sums so far."""
+        made = add_up(self.world, name, book)
+        return msgspec.structs.replace(
+            made, ticks=self.ticks, notices=self.notices, frozen_ticks=self.frozen_ticks, lost_ticks=self.lost_ticks
+        )
+
+
+def run(
+    world: World, mandate: policy.Mandate, *, name: str = "", policies: tuple[policy.IdlePolicy, ...] = (),
+    interval: Seconds = INTERVAL, book: prices.Book = prices.DEFAULT,
+) -> Result:
+    """From now to the end of the lives."""
+    going = Run(world, mandate, policies=policies, interval=interval)
+    end = world.span.start + world.span.columns * world.span.step
+    while world.now + interval <= end:
+        going.tick()
+    return going.account(name or mandate.rule.name, book)
+
+
+def compare(
+    make_world: Callable[[], World], mandates: Mapping[str, policy.Mandate], *, interval: Seconds = INTERVAL,
+    book: prices.Book = prices.DEFAULT, workers: int | None = None,
+) -> list[Result]:
+    """Side by side: each on a world of its own that begins the same. `workers`: processes, by default one per processor."""
+    def run_one(name: str) -> Result:
+        return run(make_world(), mandates[name], name=name, interval=interval, book=book)
+
+    workers = min(workers or os.cpu_count() or 1, len(mandates))
+    if workers < 2:
+        return [run_one(name) for name in mandates]
+    # Forked, so that whatever makes a world need not be written down for another process.
+    with futures.ProcessPoolExecutor(workers, multiprocessing.get_context("fork"), _inherit, (run_one,)) as pool:
+        return list(pool.map(_run_inherited, mandates))
+
+
+_inherited: list[Callable[[str], Result]] = []  # in a worker: how to run one by its name
+
+
+def _inherit(run_one: Callable[[str], Result]) -> None:
+    _inherited[:] = [run_one]
+
+
+def _run_inherited(name: str) -> Result:
+    return _inherited[0](name)
+
+
+def with_window(mandate: policy.Mandate, window: Seconds) -> policy.Mandate:
+    rule = msgspec.structs.replace(mandate.rule, gone_idle=window, never_used=window)
+    return msgspec.structs.replace(mandate, rule=rule)
+
+
+def _whole_percent(rule: policy.Rule) -> int:
+    percent = round(rule.activity * 100, 6)
+    if percent != round(percent) or percent < 1:
+        raise ValueError(f"rule {rule.name} counts activity from {percent:g} %: a backtest knows whole percents only, from 1 on")
+    return round(percent)
+
+
+# ---- sums ---------------------------------------------------------------------------------------------------------------------
+
+
+def add_up(world: World, name: str, book: prices.Book = prices.DEFAULT) -> Result:
+    """What became of a world so far, whoever acted in it; how often they looked is theirs to say."""
+    made = Result(name, world.span.start, world.now, Line(), {}, {}, ticks=0, notices=0, frozen_ticks=0, lost_ticks=0)
+    for line, part in zip(_count(world, book), (one.part for one in world.workloads), strict=True):
+        made.total.add(line)
+        made.by_namespace.setdefault(part.namespace, Line()).add(line)
+        made.by_class.setdefault(part.class_, Line()).add(line)
+    return made
+
+
+def _count(world: World, book: prices.Book) -> Iterable[Line]:
+    nodes = list(world.nodes.values())
+    shares = np.array([*(node.share for node in nodes), 0.0])[world.last_node]  # -1: it never ran
+    hours = world.span.step / HOUR
+    costs = [prices.find(node.model, book) for node in nodes]
+    for one in world.workloads:
+        share, seats = shares[one.seats], one.seats
+        reclaimed = world.paused_steps[seats] * share * hours
+        money, unpriced = Decimal(0), 0.0
+        for node, freed in zip(world.last_node[seats].tolist(), reclaimed.tolist(), strict=True):
+            price = costs[node] if node >= 0 else None
+            if price is None:
+                unpriced += freed
+            else:
+                money += price * Decimal(str(round(freed, 6)))
+        yield Line(
+            1, float((world.held_steps[seats] * share).sum() * hours), float((world.idle_steps[seats] * share).sum() * hours),
+            float(reclaimed.sum()), money, unpriced, one.pauses, one.regrets, one.resumes, one.complaints, one.acks, one.waited,
+        )

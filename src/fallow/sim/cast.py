@@ -1,0 +1,139 @@
+"""Who lives in a pretend cluster: nodes of several models and modes, and workloads of every kind with their lives and owners.
+
+In: a seed, how many nodes, workloads and hours. Out: a World, the same for the same numbers.
+The mix follows what is seen in shared clusters: services and notebooks are many and small, training is few and large, some of
+everything is held and never used.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from fallow.model.units import HOUR, MINUTE, Instant, Seconds, parse_instant
+from fallow.sim import lives, traces, world
+from fallow.sim.lives import Percents, Span
+from fallow.sim.world import Mode, Node, Part, World
+
+MONDAY: Final[Instant] = parse_instant("2026-11-16T00:00:00Z")
+MODELS: Final = ("NVIDIA-A100-SXM4-80GB", "NVIDIA-A100-SXM4-40GB", "Tesla-V100-SXM2-16GB", "Tesla-T4")
+_MODES: Final[tuple[Mode, ...]] = ("whole",) * 7 + ("mig", "time-sliced", "whole")
+_TEAMS: Final = ("vision", "speech", "search", "ads", "robotics", "bio", "maps", "chat")
+
+
+class Role(msgspec.Struct, frozen=True):
+    """One line of the cast. `gpus`: per pod, any of these; `share`: how many of a hundred workloads."""
+
+    share: int
+    kinds: tuple[str, ...]
+    class_: str
+    life: str
+    gpus: tuple[int, ...] = (1,)
+    replicas: tuple[int, ...] = (1,)
+    owners: tuple[str, ...] = ("attentive", "absent", "polite", "impatient")
+    group_size: int = 1
+    ends: bool = False
+
+
+_TRAINING: Final = ("PyTorchJob", "TFJob", "XGBoostJob", "PaddleJob", "JAXJob", "MPIJob", "TrainJob", "JobSet", "RayJob")
+CAST: Final = (
+    Role(26, ("Deployment", "InferenceService", "LLMInferenceService", "Rollout"), "inference", "inference", (1, 1, 2), (1, 2, 3),
+         ("machine", "attentive", "absent")),
+    Role(4, ("RayService", "Deployment"), "inference", "inference", (4,), (1, 2), ("machine",)),
+    Role(24, ("Notebook", "Workspace", "StatefulSet"), "notebook", "notebook", (1, 1, 1, 2)),
+    Role(13, _TRAINING, "training", "training", (2, 4, 8), ends=True),
+    Role(3, ("StatefulSet", "RayCluster"), "training", "training", (8,)),
+    Role(12, ("Job", "AppWrapper", "JobSet"), "batch", "batch", (1, 2), ends=True),
+    Role(9, ("Deployment", "ReplicaSet", "StatefulSet", "Notebook"), "notebook", "held", (1, 2, 4), (1,), ("absent", "attentive")),
+    Role(6, ("Deployment", "RayCluster"), "batch", "flapping", (1, 2)),
+    Role(3, ("LeaderWorkerSet",), "inference", "group", (4,), (1,), ("absent", "attentive"), 2),
+)
+
+
+def make_nodes(count: int) -> list[Node]:
+    """Seven of ten are whole, one is cut by MIG, one is time-sliced."""
+    models = [MODELS[0] if _MODES[place % 10] == "mig" else MODELS[place % len(MODELS)] for place in range(count)]
+    return [Node(f"gpu-{place:04}", models[place], 8, _MODES[place % 10]) for place in range(count)]
+
+
+def make_parts(count: int, span: Span, rng: np.random.Generator) -> list[Part]:
+    shares = np.array([role.share for role in CAST], float)
+    roles = rng.choice(len(CAST), count, p=shares / shares.sum())
+    return [_make_part(CAST[int(role)], number, span, rng) for number, role in enumerate(roles)]
+
+
+def _make_part(role: Role, number: int, span: Span, rng: np.random.Generator) -> Part:
+    kind, team = str(rng.choice(role.kinds)), _TEAMS[int(rng.integers(len(_TEAMS)))]
+    gpus, draw = int(rng.choice(role.gpus)), rng.random()
+    mode: Mode = "whole" if gpus > 1 or draw < 0.8 else "mig" if draw < 0.9 else "time-sliced"
+    arrives = span.start + float(rng.uniform(0, span.columns * span.step)) if rng.random() < 0.2 else None
+    ends = (arrives or span.start) + float(rng.lognormal(np.log(5 * HOUR), 0.8)) if role.ends else None
+    return Part(
+        namespace=f"team-{team}", name=f"{role.life}-{number:05}", kind=kind, class_=role.class_, life=role.life,
+        replicas=int(rng.choice(role.replicas)), gpus=gpus, group_size=role.group_size, mode=mode, owner=str(rng.choice(role.owners)),
+        arrives_at=arrives, ends_at=ends,
+    )
+
+
+def draw_lives(parts: Sequence[Part], span: Span, rng: np.random.Generator) -> Percents:
+    rows = np.zeros((sum(part.seats for part in parts), span.columns), np.uint8)
+    first = 0
+    for part in parts:
+        rows[first : first + part.seats] = lives.draw(part.life, span, part.pods, part.gpus, rng)
+        first += part.seats
+    return rows
+
+
+def make_world(
+    *, seed: int = 0, nodes: int = 40, workloads: int | None = None, hours: float = 24.0, start: Instant = MONDAY, step: Seconds = MINUTE
+) -> World:
+    """Without a number of workloads: about as many as fill the nodes."""
+    span = Span(start, step, round(hours * HOUR / step))
+    rng = np.random.default_rng([seed, 0])
+    parts = make_parts(3 * nodes if workloads is None else workloads, span, rng)
+    return world.World(make_nodes(nodes), parts, draw_lives(parts, span, rng), span, seed=seed)
+
+
+# ---- clusters of real traces --------------------------------------------------------------------------------------------------
+
+
+def make_openb_world(
+    nodes: Sequence[Node], pods: Sequence[traces.AskingPod], *, seed: int = 0, hours: float = 24.0, begin: Seconds | None = None,
+    start: Instant = MONDAY, step: Seconds = MINUTE,
+) -> World:
+    """The nodes of the trace, and all of its pods at once, as in the runs that were published with it; with `begin` (in seconds of the
+    trace) only the pods of the hours after it, which come and go as they did. What they did is not told in the trace: that is drawn,
+    serving for the latency-sensitive, batch work and training for the others. Pods that ask for a share of a GPU live on time-sliced
+    nodes, of which there are as many as they need."""
+    span = Span(start, step, round(hours * HOUR / step))
+    rng = np.random.default_rng([seed, 2])
+    parts = [part for pod in pods if (part := _make_openb_part(pod, begin, span))]
+    sliced = _slice(nodes, sum(part.mode == "time-sliced" for part in parts))
+    return world.World(sliced, parts, draw_lives(parts, span, rng), span, seed=seed)
+
+
+def _make_openb_part(pod: traces.AskingPod, begin: Seconds | None, span: Span) -> Part | None:
+    is_serving, is_share = pod.qos == "LS", pod.gpus == 1 and pod.milli < 1000
+    life = "inference" if is_serving else "training" if pod.gpus > 1 else "batch"
+    arrives = ends = None
+    if begin is not None:
+        arrives = span.start + pod.created - begin
+        ends = None if pod.deleted is None else span.start + pod.deleted - begin
+        if arrives >= span.start + span.columns * span.step or (ends is not None and ends <= span.start):
+            return None
+    return Part(
+        namespace=f"openb-{pod.qos.lower()}", name=pod.name, kind="Deployment" if is_serving else "Job", class_=life, life=life,
+        gpus=pod.gpus, mode="time-sliced" if is_share else "whole", model=pod.models[0] if len(pod.models) == 1 and not is_share else "",
+        owner="machine" if is_serving else "attentive", arrives_at=arrives, ends_at=ends,
+    )
+
+
+def _slice(nodes: Sequence[Node], shares: int) -> list[Node]:
+    """Every third node is time-sliced until there is a place for every share."""
+    made = []
+    for number, node in enumerate(nodes):
+        is_sliced = shares > 0 and number % 3 == 0
+        shares -= node.gpus * world.PARTS["time-sliced"] if is_sliced else 0
+        made.append(Node(node.name, node.model, node.gpus, "time-sliced" if is_sliced else "whole"))
+    return made

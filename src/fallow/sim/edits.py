@@ -1,0 +1,110 @@
+"""How a write lands on an object where there is no API server: merge patches, the version that moves, and the ways back.
+
+In: objects as plain JSON, and the very Writes that the hands would send (act/workloads.py). Out: new objects; nothing is changed in place.
+Invariant: what is refused by a server for its uid or resourceVersion is refused here too.
+"""
+
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+from fallow import names
+from fallow.act import workloads
+from fallow.model import cluster, decision, kinds, pointers, record, units
+from fallow.model.units import Instant
+from fallow.sim import shapes
+
+Object: TypeAlias = dict[str, Any]
+
+
+class Refused(Exception):
+    """The write was meant for another object, or for an older version of it."""
+
+
+def make(
+    kind: str, namespace: str, name: str, uid: str, *, replicas: int, gpus: int, resource: str, group_size: int, class_: str
+) -> Object:
+    """A workload as its owner wrote it, in its first version, running."""
+    labels = {names.WORKLOAD_TYPE: class_}
+    made = shapes.make_workload(
+        kind, namespace, name, replicas=replicas, gpus=gpus, resource=resource, labels=labels, group_size=group_size
+    )
+    made["metadata"] |= {"uid": uid, "resourceVersion": "1"}
+    return {**made, "status": shapes.make_status(made, replicas, 0.0)}
+
+
+def see(thing: Object) -> cluster.Workload:
+    """As the eyes would see it, without its pods. The marks are on the object itself."""
+    group, _, version = str(thing["apiVersion"]).rpartition("/")
+    meta = thing["metadata"]
+    ref = cluster.Ref(group, version, thing["kind"], meta["namespace"], meta["name"], meta["uid"])
+    row, said = kinds.find(group, thing["kind"]), meta.get("annotations") or {}
+    return cluster.Workload(
+        ref=ref, resource_version=meta["resourceVersion"], labels=meta.get("labels") or {}, annotations=said,
+        body=kinds.prune(thing, row.reads) if row else {}, pods=(), chain=(), chain_bodies=(), trouble=None, trouble_because="",
+        marks_ref=ref, marks=said, hpas=(), scaled_objects=(), kueue=(), budgets=(),
+    )
+
+
+def apply(thing: Object, patch: Mapping[str, Any]) -> Object:
+    """What a server would make of this merge patch."""
+    meta, asked = thing["metadata"], patch.get("metadata") or {}
+    for field in ("uid", "resourceVersion"):
+        if field in asked and asked[field] != meta[field]:
+            raise Refused(f"{thing['kind']}/{meta['name']} has {field} {meta[field]}, not {asked[field]}")
+    changed: Object = pointers.apply_merge_patch(thing, patch)
+    changed["metadata"] = {**changed["metadata"], "resourceVersion": str(int(meta["resourceVersion"]) + 1)}
+    return changed
+
+
+def annotate(thing: Object, changes: Mapping[str, str | None]) -> Object:
+    return apply(thing, {"metadata": {"annotations": dict(changes)}})
+
+
+def pause(thing: Object, act: decision.Pause, now: Instant) -> Object:
+    """The pause with its way back, as the hands would send it."""
+    workload = see(thing)
+    row = _row(workload)
+    finding = act.finding
+    for write in workloads.pause_writes(
+        workload, row, finding.rule, now, by=names.FIELD_MANAGER, reason_text=act.reason_text, gpus=finding.gpus
+    ):
+        thing = apply(thing, write.body)
+    return thing
+
+
+def resume(thing: Object, now: Instant, by: str) -> Object:
+    """`fallow resume`: the recorded state, and who asked. Without a record nothing is changed."""
+    workload = see(thing)
+    found, row = record.read(workload.annotations.get(names.ORIGINAL_STATE)), _row(workload)
+    if found is None:
+        return thing
+    target = kinds.record_target(row, workload)
+    fields = workloads.restored_fields(row, workload, target, found)
+    return apply(thing, workloads.resume_write(target, fields, workloads.resume_marks(row, workload.annotations, now, by, {})).body)
+
+
+def undo(thing: Object) -> Object:
+    """What a person does by hand: the old values back, and not a word to us."""
+    workload = see(thing)
+    found, row = record.read(workload.annotations.get(names.ORIGINAL_STATE)), _row(workload)
+    if found is None:
+        return thing
+    fields = workloads.restored_fields(row, workload, kinds.record_target(row, workload), found)
+    return apply(thing, pointers.merge_patch(thing, fields))
+
+
+def acknowledge(thing: Object, now: Instant, hours: float, by: str) -> Object:
+    mark = workloads.ack_mark(see(thing), until=now + hours * units.HOUR, by=by, reason="still needed", now=now)
+    return annotate(thing, mark.changes)
+
+
+def has_stopped(thing: Object) -> bool:
+    """Would its operator take all its pods away?"""
+    return shapes.wanted(thing) == 0
+
+
+def _row(workload: cluster.Workload) -> kinds.Kind:
+    row = kinds.of(workload)
+    if row is None:
+        raise Refused(f"there is no way to pause a {workload.ref.kind}")
+    return row

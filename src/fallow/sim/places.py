@@ -1,0 +1,52 @@
+"""Which places on which nodes are free: a scheduler small enough for a pretend cluster.
+
+In: how many places each node has and what sort they are. Out: places for a pod, all on one node, or None. Places are numbered through
+the whole cluster, node after node.
+Invariant: a place is given to one at a time.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from fallow.model.usage import Bools, Indices
+
+_MANY: Final = np.iinfo(np.int64).max
+
+
+class Places:
+    """`sorts`: of each node (mode, model)."""
+
+    def __init__(self, sizes: Sequence[int], sorts: Sequence[tuple[str, str]]) -> None:
+        self.firsts = [0, *np.cumsum(sizes).tolist()][:-1]
+        self.node_of: Indices = np.repeat(np.arange(len(sizes)), sizes)
+        self._sorts = sorts
+        self._free = [list(range(first + size - 1, first - 1, -1)) for first, size in zip(self.firsts, sizes, strict=True)]
+        self._counts = np.array(sizes, np.int64)
+        self._open = np.ones(len(sizes), np.bool_)
+        self._suiting: dict[tuple[str, str], Bools] = {}
+
+    def set_open(self, node: int, is_open: bool) -> None:
+        """A closed node is given nobody new."""
+        self._open[node] = is_open
+
+    def take(self, mode: str, model: str, count: int) -> tuple[int, ...] | None:
+        """On the fullest node that still has room. model "" = any."""
+        fits = self._suits(mode, model) & self._open & (self._counts >= count)
+        if not fits.any():
+            return None
+        node = int(np.where(fits, self._counts, _MANY).argmin())
+        self._counts[node] -= count
+        return tuple(self._free[node].pop() for _ in range(count))
+
+    def give_back(self, places: Sequence[int]) -> None:
+        for place in places:
+            node = int(self.node_of[place])
+            self._free[node].append(place)
+            self._counts[node] += 1
+
+    def _suits(self, mode: str, model: str) -> Bools:
+        if (mode, model) not in self._suiting:
+            self._suiting[mode, model] = np.array([sort[0] == mode and model in ("", sort[1]) for sort in self._sorts], np.bool_)
+        return self._suiting[mode, model]

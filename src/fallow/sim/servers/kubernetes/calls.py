@@ -1,0 +1,119 @@
+"""One request, read: which kind, object and subresource it is about, what it asks for and who asks.
+
+In: method, path, query, headers and body of an HTTP request. Out: a `Call`, or a Refusal.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+from urllib import parse
+
+import msgspec
+import yaml
+
+from fallow.sim.servers.kubernetes import catalogue, refusals
+
+Object: TypeAlias = dict[str, Any]
+_NAMESPACE_PARTS = ("status", "finalize")
+
+
+class Place(msgspec.Struct, frozen=True):
+    """What a path names: /apis/GROUP/VERSION/namespaces/NAMESPACE/PLURAL/NAME/SUBRESOURCE."""
+
+    group: str
+    version: str
+    plural: str
+    namespace: str = ""
+    name: str = ""
+    subresource: str = ""
+
+
+class User(msgspec.Struct, frozen=True):
+    name: str
+    groups: tuple[str, ...] = ()
+
+
+class Answer(msgspec.Struct, frozen=True):
+    body: bytes
+    code: int = 200
+    warnings: tuple[str, ...] = ()
+
+
+class Call(msgspec.Struct, frozen=True, kw_only=True):
+    kind: catalogue.Kind
+    place: Place
+    method: str
+    query: Mapping[str, str]
+    headers: Mapping[str, str]
+    body: bytes
+    user: User
+
+    @property
+    def manager(self) -> str:
+        """Who shall own the fields: as asked, or the first word of the program's name."""
+        agent = self.headers.get("User-Agent", "").partition("/")[0]
+        return (self.query.get("fieldManager") or agent or "unknown")[:128]
+
+    @property
+    def is_dry(self) -> bool:
+        return self.query.get("dryRun") == "All"
+
+    @property
+    def content_type(self) -> str:
+        return self.headers.get("Content-Type", "").partition(";")[0].strip() or "application/json"
+
+    def refuse_absent(self) -> refusals.Refusal:
+        return refusals.absent(self.kind.plural, self.kind.group, self.place.name)
+
+    def invalid(self, name: str, *faults: tuple[str, str, str]) -> refusals.Refusal:
+        return refusals.invalid(self.kind.kind, self.kind.group, name, faults)
+
+    def read(self) -> Any:
+        """The body; YAML is taken too, as it is by the real one."""
+        if not self.body:
+            return {}
+        if "protobuf" in self.content_type or "cbor" in self.content_type:
+            message = "the body of the request was in an unknown format - accepted media types include: application/json, application/yaml"
+            raise refusals.Refusal(415, message)
+        try:
+            return yaml.safe_load(self.body) if "yaml" in self.content_type else json.loads(self.body)
+        except (ValueError, yaml.YAMLError) as problem:
+            raise refusals.bad(f"the object provided is unrecognized (must be of type {self.kind.kind}): {problem}") from problem
+
+    def read_object(self) -> Object:
+        body = self.read()
+        if not isinstance(body, dict):
+            raise refusals.bad(f"the object provided is unrecognized (must be of type {self.kind.kind}): couldn't get version/kind")
+        for name in ("metadata", "spec", "status"):
+            if not isinstance(body.get(name), dict | None):
+                raise refusals.bad(f"{self.kind.kind} cannot be handled: {name} must be an object, not {json.dumps(body[name])[:80]}")
+        return body
+
+
+def read_place(path: str) -> Place | None:
+    """None for a path that is not about objects."""
+    parts = [parse.unquote(part) for part in path.strip("/").split("/")]
+    if parts[0] == "api" and len(parts) > 2:
+        group, version, rest = "", parts[1], parts[2:]
+    elif parts[0] == "apis" and len(parts) > 3:
+        group, version, rest = parts[1], parts[2], parts[3:]
+    else:
+        return None
+    namespace = ""
+    if rest[0] == "namespaces" and len(rest) > 2 and not (len(rest) == 3 and rest[2] in _NAMESPACE_PARTS):
+        namespace, rest = rest[1], rest[2:]
+    return Place(group, version, rest[0], namespace, *rest[1:3])
+
+
+def accepts(header: str, what: str) -> bool:
+    """Whether a client asks for `as=what` rather than, or before, the plain object."""
+    return any(f"as={what}" in _media(choice) for choice in header.split(","))
+
+
+def _media(choice: str) -> set[str]:
+    return {part.strip() for part in choice.split(";")}
+
+
+def is_json_acceptable(header: str) -> bool:
+    names = {choice.partition(";")[0].strip() for choice in header.split(",")}
+    return not header or bool(names & {"application/json", "*/*", "application/*", "application/yaml"})

@@ -1,0 +1,106 @@
+"""Who is it, and may they? Token and access reviews, and the same rules for the requests themselves.
+
+In: the tokens that are known and, for some users, rules like those of a ClusterRole. A user without rules may do everything.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import msgspec
+
+from fallow.sim.servers.kubernetes import calls, refusals
+
+Object: TypeAlias = dict[str, Any]
+_VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete", "GET": "get"}
+
+
+class Doorkeeper:
+    """`tokens`: token -> user; None lets everybody in as the administrator. `rules`: user name -> PolicyRules."""
+
+    def __init__(self, tokens: Mapping[str, calls.User] | None, rules: Mapping[str, Sequence[Object]]) -> None:
+        self._tokens = tokens
+        self._rules = rules
+
+    def identify(self, headers: Mapping[str, str]) -> calls.User:
+        user = calls.User("kubernetes-admin", ("system:masters", "system:authenticated"))
+        if self._tokens is not None:
+            token = headers.get("Authorization", "").removeprefix("Bearer ")
+            if token not in self._tokens:
+                raise refusals.Refusal(401, "Unauthorized")
+            user = self._tokens[token]
+        if name := headers.get("Impersonate-User"):
+            groups = [value for key, value in headers.items() if key.lower() == "impersonate-group"]
+            return calls.User(name, (*groups, "system:authenticated"))
+        return user
+
+    def check(self, call: calls.Call) -> None:
+        if call.kind.kind.startswith("SelfSubject"):  # everybody may ask about themselves
+            return
+        attributes = {
+            "verb": _find_verb(call), "group": call.kind.group, "resource": call.kind.plural, "subresource": call.place.subresource,
+            "name": call.place.name, "namespace": call.place.namespace,
+        }  # fmt: skip
+        if not self.is_allowed(call.user.name, attributes):
+            raise _forbid(call, attributes)
+
+    def is_allowed(self, user: str, asked: Mapping[str, str]) -> bool:
+        return user not in self._rules or any(_covers(rule, asked) for rule in self._rules[user])
+
+    def answer(self, call: calls.Call) -> calls.Answer:
+        """A review: nothing is stored, the status is the answer."""
+        body = call.read_object()
+        kind, spec = call.kind.kind, body.get("spec") or {}
+        if kind == "SelfSubjectReview":
+            status: Object = {"userInfo": _describe(call.user)}
+        elif kind == "TokenReview":
+            status = self._review_token(str(spec.get("token") or ""))
+        else:
+            status = self._review_access(call, kind, spec)
+        answer = {"kind": kind, "apiVersion": call.kind.api_version, "metadata": {}, "spec": spec, "status": status}
+        return calls.Answer(msgspec.json.encode(answer), 201)
+
+    def _review_token(self, token: str) -> Object:
+        user = (self._tokens or {}).get(token)
+        return {"user": {}, "error": "invalid bearer token"} if user is None else {"authenticated": True, "user": _describe(user)}
+
+    def _review_access(self, call: calls.Call, kind: str, spec: Mapping[str, Any]) -> Object:
+        user = call.user.name if kind == "SelfSubjectAccessReview" else str(spec.get("user") or "")
+        asked = spec.get("resourceAttributes") or spec.get("nonResourceAttributes")
+        if not asked:
+            message = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
+            raise call.invalid("", ("spec.resourceAttributes", "FieldValueInvalid", f"Invalid value: null: {message}"))
+        return {"allowed": self.is_allowed(user, asked)}
+
+
+def _describe(user: calls.User) -> Object:
+    return {"username": user.name, "groups": list(user.groups)}
+
+
+def _find_verb(call: calls.Call) -> str:
+    if call.method == "GET" and not call.place.name:
+        return "watch" if call.query.get("watch") in ("1", "true") else "list"
+    return "deletecollection" if call.method == "DELETE" and not call.place.name else _VERBS.get(call.method, call.method.lower())
+
+
+def _covers(rule: Mapping[str, Any], asked: Mapping[str, str]) -> bool:
+    part = asked.get("subresource")
+    resource = f"{asked.get('resource', '')}/{part}" if part else asked.get("resource", "")
+    names = rule.get("resourceNames")
+    return (
+        bool({asked.get("verb"), "*"} & set(rule.get("verbs") or ()))
+        and bool({asked.get("group") or "", "*"} & set(rule.get("apiGroups") or ()))
+        and bool({resource, "*"} & set(rule.get("resources") or ()))
+        and (not names or asked.get("name") in names)
+    )
+
+
+def _forbid(call: calls.Call, asked: Mapping[str, str]) -> refusals.Refusal:
+    kind = call.kind
+    part = f"/{asked['subresource']}" if asked["subresource"] else ""
+    where = f'in the namespace "{asked["namespace"]}"' if asked["namespace"] else "at the cluster scope"
+    target = refusals.qualify(kind.plural, kind.group) + (f' "{call.place.name}"' if call.place.name else "")
+    message = (
+        f'{target} is forbidden: User "{call.user.name}" cannot {asked["verb"]} resource "{kind.plural}{part}" in API group '
+        f'"{kind.group}" {where}'
+    )
+    return refusals.Refusal(403, message, details=refusals.details(call.place.name, kind.group, kind.plural))

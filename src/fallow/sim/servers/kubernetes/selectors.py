@@ -1,0 +1,110 @@
+"""Label and field selectors, as queries carry them: text in, a function of an object out, or a Refusal that says what is wrong.
+
+Also label selectors as objects (matchLabels, matchExpressions), which budgets and Scales use.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+from fallow.model import pointers
+from fallow.sim.servers.kubernetes import catalogue, refusals
+
+Object: TypeAlias = dict[str, Any]
+Test: TypeAlias = Callable[[Mapping[str, Any]], bool]
+
+_TERM = re.compile(r"\s*(?:(!)\s*([^\s!=,()]+)|([^\s!=,()]+)\s*(?:(=|==|!=)\s*([^\s,()]*)|(in|notin)\s*\(([^()]*)\)|))\s*(?:,|$)")
+_EVERYWHERE = ("metadata.name", "metadata.namespace")
+_FIELDS = {
+    ("", "Pod"): ("spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName", "spec.hostNetwork",
+                  "status.phase", "status.podIP", "status.nominatedNodeName"),
+    ("", "Node"): ("spec.unschedulable",),
+    ("", "Namespace"): ("status.phase",),
+    ("", "Secret"): ("type",),
+    ("batch", "Job"): ("status.successful",),
+    ("apps", "ReplicaSet"): ("status.replicas",),
+    ("", "Event"): (
+        "involvedObject.kind", "involvedObject.namespace", "involvedObject.name", "involvedObject.uid", "involvedObject.apiVersion",
+        "involvedObject.resourceVersion", "involvedObject.fieldPath", "reason", "reportingComponent", "source", "type",
+    ),
+}  # fmt: skip
+
+
+def read(kind: catalogue.Kind, labels: str, fields: str) -> Test | None:
+    """One test for both selectors; None if everything is meant."""
+    tests = [*_read_labels(labels), *_read_fields(kind, fields)]
+    return (lambda obj: all(test(obj) for test in tests)) if tests else None
+
+
+def _read_labels(text: str) -> list[Test]:
+    tests, at = [], 0
+    while at < len(text):
+        match = _TERM.match(text, at)
+        if match is None:
+            raise refusals.bad(f"unable to parse requirement: {text[at:]!r}")
+        tests.append(_label_test(match))
+        at = match.end()
+    return tests
+
+
+def _label_test(match: "re.Match[str]") -> Test:
+    _, absent, name, sign, value, word, listed = match.groups()
+    if absent:
+        return lambda obj: absent not in _labels(obj)
+    if sign is None and word is None:
+        return lambda obj: name in _labels(obj)
+    values = {each.strip() for each in listed.split(",")} if word else {value}
+    if sign == "!=" or word == "notin":
+        return lambda obj: _labels(obj).get(name) not in values
+    return lambda obj: _labels(obj).get(name) in values
+
+
+def _labels(obj: Mapping[str, Any]) -> Mapping[str, str]:
+    return obj["metadata"].get("labels") or {}
+
+
+def _read_fields(kind: catalogue.Kind, text: str) -> list[Test]:
+    return [_field_test(kind, term) for term in text.split(",") if term]
+
+
+def _field_test(kind: catalogue.Kind, term: str) -> Test:
+    name, sign, value = re.match(r"([^=!]*)(!=|==|=|)(.*)", term, re.DOTALL).groups()  # type: ignore[union-attr]  # matches anything
+    if not sign:
+        raise refusals.bad(f"invalid selector: '{term}'; can't understand '{term}'")
+    if name not in (*_EVERYWHERE, *_FIELDS.get(kind.home, ())):
+        raise refusals.bad(f"field label not supported: {name}")
+    pointer = "/" + name.replace(".", "/")
+    return lambda obj: (_text(pointers.read(obj, pointer)) == value) is (sign != "!=")
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "" if value is None else str(value)
+
+
+def matches(selector: Mapping[str, Any] | None, labels: Mapping[str, str]) -> bool:
+    """A selector object; None selects nothing and an empty one everything."""
+    if selector is None:
+        return False
+    if any(labels.get(name) != value for name, value in (selector.get("matchLabels") or {}).items()):
+        return False
+    return all(_is_met(term, labels) for term in selector.get("matchExpressions") or ())
+
+
+def _is_met(term: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+    found, values = labels.get(term["key"]), term.get("values") or ()
+    outcomes = {"In": found in values, "NotIn": found not in values, "Exists": found is not None, "DoesNotExist": found is None}
+    return outcomes.get(term["operator"], False)
+
+
+def write(selector: Any) -> str:
+    """A selector object as text, as a Scale's status shows it; text stays."""
+    if not isinstance(selector, Mapping):
+        return selector if isinstance(selector, str) else ""
+    terms = [f"{name}={value}" for name, value in sorted((selector.get("matchLabels") or {}).items())]
+    for term in selector.get("matchExpressions") or ():
+        values = f" ({','.join(term.get('values') or ())})"
+        forms = {"In": f"{term['key']} in{values}", "NotIn": f"{term['key']} notin{values}", "DoesNotExist": f"!{term['key']}"}
+        terms.append(forms.get(term["operator"], term["key"]))
+    return ",".join(terms)

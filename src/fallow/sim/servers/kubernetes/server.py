@@ -1,0 +1,234 @@
+"""The pretend API server: it listens on loopback, reads requests, has them answered, and can be made to misbehave.
+
+In: a Store, a clock, and perhaps tokens (token -> user) and rules (user -> PolicyRules). Out: its address and a kubeconfig.
+Faults are switched on by attributes and methods: `slow` seconds before every answer, `go_down` and `come_up`, `conflicts` (how many of the
+next writes are refused with 409), `expire` (every page and every place in a watch is too old).
+Invariant: a request is carried out in one stretch after its body was read; a request that is refused changed nothing.
+"""
+
+import asyncio
+import base64
+import contextlib
+import ssl
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import msgspec
+from aiohttp import web
+
+from fallow.sim import store as stores
+from fallow.sim.servers.kubernetes import calls, catalogue, discovery, reading, refusals, reviews, watching, writing
+
+Object: TypeAlias = dict[str, Any]
+
+_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
+_HEALTH = ("/healthz", "/livez", "/readyz")
+_LARGEST_BODY = 32 * 1024 * 1024
+_WRITES = ("POST", "PUT", "PATCH", "DELETE")
+
+
+class KubernetesServer:
+    def __init__(
+        self, store: stores.Store, clock: Callable[[], float], *, tokens: Mapping[str, calls.User] | None = None,
+        rules: Mapping[str, Sequence[Object]] | None = None,
+    ) -> None:  # fmt: skip
+        self.slow = 0.0
+        self.conflicts = 0
+        self.url = ""
+        self._store = store
+        self._clock = clock
+        self._tokens = tokens
+        self._is_down = False
+        self._runner: web.AppRunner | None = None
+        self._authority = b""
+        self._watches: set[asyncio.Task[Any]] = set()
+        self._doorkeeper = reviews.Doorkeeper(tokens, rules or {})
+        self._catalogue = catalogue.Catalogue(store)
+        self._reader = reading.Reader(store)
+        self._desk = writing.Desk(store, clock)
+        store.subscribe(self._furnish, ("", "Namespace"))
+        for name in _NAMESPACES:
+            if store.find(stores.Key("", "Namespace", "", name)) is None:
+                store.create(_namespace(name))
+
+    # ---- life -------------------------------------------------------------------------------------------------------------------
+
+    async def start(self, host: str = "127.0.0.1", port: int = 0, *, tls: ssl.SSLContext | None = None, authority: bytes = b"") -> str:
+        """Listen, and say where. With `tls`, `authority` is the PEM by which clients know the server."""
+        app = web.Application(client_max_size=_LARGEST_BODY)
+        app.router.add_route("*", "/{path:.*}", self._answer)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, host, port, ssl_context=tls)
+        await site.start()
+        self._authority = authority
+        bound = self._runner.addresses[0][1]
+        self.url = f"{'https' if tls else 'http'}://{host}:{bound}"
+        return self.url
+
+    async def stop(self) -> None:
+        self._cut_watches()
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    def kubeconfig(self) -> Object:
+        """For kubectl and the product; with tokens, the first of them is the user's."""
+        cluster: Object = {"server": self.url}
+        if self._authority:
+            cluster["certificate-authority-data"] = base64.b64encode(self._authority).decode()
+        user = {"token": next(iter(self._tokens))} if self._tokens else {}
+        return {
+            "apiVersion": "v1", "kind": "Config", "current-context": "pretend", "clusters": [{"name": "pretend", "cluster": cluster}],
+            "users": [{"name": "pretend", "user": user}],
+            "contexts": [{"name": "pretend", "context": {"cluster": "pretend", "user": "pretend", "namespace": "default"}}],
+        }  # fmt: skip
+
+    # ---- faults -----------------------------------------------------------------------------------------------------------------
+
+    def go_down(self) -> None:
+        """From now on connections break without an answer, those of watches too."""
+        self._is_down = True
+        self._cut_watches()
+
+    def come_up(self) -> None:
+        self._is_down = False
+
+    def expire(self) -> None:
+        """Pages and watches cannot be gone on with: 410."""
+        self._reader.expire()
+        self._store.forget_history()
+
+    def _cut_watches(self) -> None:
+        for watch in self._watches:
+            watch.cancel()
+
+    # ---- requests ---------------------------------------------------------------------------------------------------------------
+
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
+        if self.slow:
+            await asyncio.sleep(self.slow)
+        if self._is_down:
+            _break_connection(request)
+        try:
+            return await self._serve(request)
+        except refusals.Refusal as refusal:
+            return _respond(calls.Answer(msgspec.json.encode(refusal.to_status()), refusal.code))
+
+    async def _serve(self, request: web.Request) -> web.StreamResponse:
+        if request.path in _HEALTH:
+            return web.Response(text="ok")
+        user = self._doorkeeper.identify(request.headers)
+        place = calls.read_place(request.path)
+        if place is None or not self._catalogue.has_version(place.group, place.version):
+            return self._describe(request)
+        kind = self._catalogue.find(place.group, place.version, place.plural)
+        if kind is None or (place.subresource and place.subresource not in kind.subresources):
+            raise refusals.no_such_path()
+        if not calls.is_json_acceptable(request.headers.get("Accept", "")):
+            raise refusals.Refusal(406, "only the following media types are accepted: application/json")
+        body = await request.read()
+        call = calls.Call(
+            kind=kind, place=place, method=request.method, query=request.query, headers=request.headers, body=body, user=user
+        )
+        self._doorkeeper.check(call)
+        if call.method == "GET" and not place.name and call.query.get("watch") in ("1", "true"):
+            return await self._watch(request, call)
+        return _respond(self._carry_out(call))
+
+    def _describe(self, request: web.Request) -> web.Response:
+        document = discovery.describe(self._catalogue.all(), request.path, request.headers.get("Accept", ""))
+        if document is None:
+            return web.Response(status=404, text="404 page not found\n")
+        return _respond(calls.Answer(msgspec.json.encode(document)), _document_type(document))
+
+    def _carry_out(self, call: calls.Call) -> calls.Answer:
+        if call.method in _WRITES and self.conflicts > 0:
+            self.conflicts -= 1
+            raise refusals.conflict(call.kind.plural, call.kind.group, call.place.name)
+        if call.kind.verbs == ("create",) and call.method == "POST":
+            return self._doorkeeper.answer(call)
+        work = self._find_work(call)
+        if work is None:
+            raise refusals.Refusal(405, "the server does not allow this method on the requested resource", details={})
+        try:
+            return work(call)
+        except (TypeError, AttributeError, LookupError, ValueError) as problem:  # a member of a type that it must not have
+            raise refusals.bad(f'{call.kind.kind} in version "{call.kind.version}" cannot be handled: {problem!r}') from problem
+
+    def _find_work(self, call: calls.Call) -> Callable[[calls.Call], calls.Answer] | None:
+        desk, scale = self._desk, call.kind.scale
+        if call.place.subresource == "scale" and scale is not None:
+            changing = {"PUT", "PATCH"}
+            return (lambda call: desk.write_scale(call, scale)) if call.method in changing else lambda call: desk.read_scale(call, scale)
+        if call.place.subresource == "eviction":
+            return desk.evict if call.method == "POST" else None
+        if call.place.name:
+            works = {"GET": self._get, "PUT": desk.replace, "PATCH": desk.patch, "DELETE": desk.delete}
+            return works.get(call.method) if not call.place.subresource or call.method != "DELETE" else None
+        collection: dict[str, Callable[[calls.Call], calls.Answer]] = {
+            "GET": lambda call: calls.Answer(self._reader.list(call, self._clock())),
+            "POST": desk.create,
+            "DELETE": lambda call: desk.delete_all(call, self._reader),
+        }
+        return collection.get(call.method)
+
+    def _get(self, call: calls.Call) -> calls.Answer:
+        return calls.Answer(reading.represent(call, self._reader.find(call), self._clock()))
+
+    async def _watch(self, request: web.Request, call: calls.Call) -> web.StreamResponse:
+        watch = watching.Watch(call, self._store, self._clock)
+        response = web.StreamResponse(headers={"Content-Type": "application/json", "Cache-Control": "no-cache, private"})
+        await response.prepare(request)
+        task = asyncio.current_task()
+        assert task is not None  # a request is always handled by a task
+        self._watches.add(task)
+        try:
+            with contextlib.suppress(TimeoutError, ConnectionError):
+                async with asyncio.timeout(watch.seconds):
+                    await watch.run(_writer_of(response))
+        finally:
+            self._watches.discard(task)
+        return response
+
+    def _furnish(self, change: stores.Change) -> None:
+        """Every namespace has a ServiceAccount, as on a real cluster."""
+        place = change.entry.key.name
+        account = stores.Key("", "ServiceAccount", place, "default")
+        if change.type == "ADDED" and self._store.find(account) is None:
+            metadata = {"name": "default", "namespace": place}
+            self._store.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
+
+
+def _namespace(name: str) -> Object:
+    labels = {"kubernetes.io/metadata.name": name}
+    spec, status = {"finalizers": ["kubernetes"]}, {"phase": "Active"}
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}, "spec": spec, "status": status}
+
+
+def _writer_of(response: web.StreamResponse) -> Callable[[bytes], Awaitable[None]]:
+    async def write(data: bytes) -> None:
+        if data:
+            await response.write(data)
+
+    return write
+
+
+def _break_connection(request: web.Request) -> None:
+    if request.transport is not None:
+        request.transport.abort()
+    raise asyncio.CancelledError  # nobody is left to answer
+
+
+def _respond(answer: calls.Answer, content_type: str = "application/json") -> web.Response:
+    headers = {"Content-Type": content_type, "Cache-Control": "no-cache, private"}
+    response = web.Response(body=answer.body, status=answer.code, headers=headers)
+    for warning in answer.warnings:
+        text = warning.replace("\\", "\\\\").replace('"', '\\"')
+        response.headers.add("Warning", f'299 - "{text}"')
+    return response
+
+
+def _document_type(document: Object) -> str:
+    if document.get("kind") == "APIGroupDiscoveryList":
+        return "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+    return "application/json"

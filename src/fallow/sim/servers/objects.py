@@ -1,0 +1,246 @@
+"""A pretend cluster's nodes, pods and workloads as Kubernetes objects in a Store, with the operators that act on them.
+
+In: a World and a Store. Out: after every `step` the Store shows what the world has become. What others write on a workload (the product, or
+somebody with kubectl) reaches the world at once: it stops what is to be stopped, and its people read what is marked on their things.
+A service of KServe has its marks on the Deployment below it, as the product wants them there; the world sees them as its own.
+Invariant: the record that the product writes stays as it was written; the world changes only status, pods, and what its people write.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+import msgspec
+
+from fallow import names
+from fallow.model import policy_crd
+from fallow.model.units import Instant
+from fallow.sim import shapes
+from fallow.sim import store as stores
+from fallow.sim import world as worlds
+
+Object: TypeAlias = dict[str, Any]
+Watch: TypeAlias = Callable[[worlds.Workload, Object], None]
+
+OWNER = "kubectl-create"  # who made the workloads
+BY_HAND, BY_COMMAND = "kubectl-edit", names.RESUME_FIELD_MANAGER
+SERVICES = ("InferenceService", "LLMInferenceService")
+_PENDING: Object = {"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": "False"}]}
+
+
+class _Shown(msgspec.Struct):
+    """How a workload stands in the Store."""
+
+    key: stores.Key
+    heard: Object  # as the world knows it: with its uid there, and the marks wherever they stand
+    links: list[stores.Key] = []
+    pods: dict[str, tuple[str, str]] = {}  # name -> (uid in the world, stage)
+    status: tuple[int, bool, bool] | None = None  # running, stopped, finished
+
+
+class Objects:
+    def __init__(self, world: worlds.World, store: stores.Store, watch: Watch = lambda workload, thing: None) -> None:
+        """`watch` is told what the product wrote on a workload, before the world hears of it."""
+        self._world, self._store, self._watch = world, store, watch
+        self._told = 0  # changes of the world that are shown
+        self._shown: dict[str, _Shown] = {}  # by the uid in the world
+        self._by_key: dict[stores.Key, str] = {}
+        self._ready: dict[str, bool] = {}
+        self._is_stepping = False  # what is written meanwhile is the world's own
+        self._lay_ground()
+        store.subscribe(self._hear)
+        self.step()
+
+    def _lay_ground(self) -> None:
+        for definition in [*shapes.make_definitions(), policy_crd.crd()]:
+            self._store.create(definition)
+        for name in sorted({"default", shapes.EXPORTERS, *(workload.part.namespace for workload in self._world.workloads)}):
+            if self._store.find(stores.Key("", "Namespace", "", name)) is None:  # a server brings the usual ones
+                self._store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}, "status": {"phase": "Active"}})
+        for place, node in enumerate(self._world.nodes.values()):
+            parts = worlds.PARTS[node.mode]
+            self._store.create(
+                shapes.make_node(
+                    node.name, model=node.model, gpus=node.gpus, ip=_node_ip(place), mode=node.mode, slices=parts,
+                    resource=worlds.RESOURCES[node.mode],
+                )
+            )
+            self._ready[node.name] = True
+
+    def show_exporters(self, ports: Mapping[str, int]) -> None:
+        """The exporters' pods, by which they are found. They share the machine's own address."""
+        for node, port in ports.items():
+            self._store.create(shapes.make_exporter(node, port))
+
+    # ---- the world is shown -----------------------------------------------------------------------------------------------------
+
+    def step(self) -> None:
+        """Shows whatever happened since the last step."""
+        changes = self._world.changes_since(self._told)
+        self._told += len(changes)
+        self._is_stepping = True
+        try:
+            for uid in dict.fromkeys(change.uid for change in changes):
+                workload = self._world.find(uid)
+                if workload is not None and workload.state is not worlds.State.absent:
+                    self._show(workload)
+            self._show_nodes()
+        finally:
+            self._is_stepping = False
+
+    def _show_nodes(self) -> None:
+        for place, node in enumerate(self._world.nodes.values()):
+            if self._ready[node.name] != node.ready:
+                self._ready[node.name] = node.ready
+                status = shapes.node_status(_node_ip(place), ready=node.ready, since=self._world.now)
+                self._store.patch(stores.Key("", "Node", "", node.name), {"status": status})
+
+    def _show(self, workload: worlds.Workload) -> None:
+        shown = self._shown.get(workload.uid) or self._create(workload)
+        if shown.heard is not workload.object:
+            self._write_as_person(workload, shown)
+        is_over = workload.state is worlds.State.finished
+        is_stopped = shapes.wanted(workload.object) == 0
+        running = len(workload.pods) if workload.state is worlds.State.running else 0
+        if shown.status != (running, is_stopped, is_over):
+            shown.status = running, is_stopped, is_over
+            status = shapes.make_status(workload.object, running, self._world.now, finished=is_over)
+            self._store.patch(shown.key, {"status": status})
+            self._keep_links(workload, shown, 0 if is_stopped or is_over else workload.part.replicas)
+        self._keep_pods(workload, shown)
+
+    def _create(self, workload: worlds.Workload) -> _Shown:
+        made = self._store.create(workload.object, stores.Writer(manager=OWNER))
+        shown = self._shown[workload.uid] = _Shown(made.key, workload.object)
+        self._by_key[made.key] = workload.uid
+        return shown
+
+    # ---- below a workload ---------------------------------------------------------------------------------------------------------
+
+    def _keep_links(self, workload: worlds.Workload, shown: _Shown, replicas: int) -> None:
+        """What its operator makes between it and its pods. KServe takes all of it away when a service is stopped."""
+        if workload.part.kind in SERVICES and replicas == 0:
+            for key in shown.links[:1]:
+                self._store.delete(key)
+                self._by_key.pop(key, None)
+            shown.links, shown.pods = [], {}
+        elif not shown.links:
+            self._make_links(workload, shown, replicas)
+        else:
+            for key in shown.links:
+                if "replicas" in self._store.get(key).object["spec"]:
+                    self._store.patch(key, {"spec": {"replicas": replicas}, "status": {"replicas": replicas, "readyReplicas": replicas}})
+
+    def _make_links(self, workload: worlds.Workload, shown: _Shown, replicas: int) -> None:
+        above = self._store.get(shown.key).object
+        for link in shapes.ROWS[workload.part.kind].links:
+            above = self._store.create(shapes.make_link(link, above, replicas)).object
+            shown.links.append(stores.key_of(above))
+        if workload.part.kind in SERVICES:
+            self._by_key[shown.links[0]] = workload.uid
+
+    def _keep_pods(self, workload: worlds.Workload, shown: _Shown) -> None:
+        wanted = {pod.name: (pod.uid, _stage(pod, self._world.now)) for pod in workload.pods}
+        for name, (uid, _) in list(shown.pods.items()):
+            if wanted.get(name, ("",))[0] != uid:
+                self._remove_pod(workload, name)
+                del shown.pods[name]
+        for number, pod in enumerate(workload.pods):
+            if shown.pods.get(pod.name) != wanted[pod.name]:
+                self._show_pod(workload, shown, number, is_new=pod.name not in shown.pods)
+        shown.pods = wanted
+
+    def _remove_pod(self, workload: worlds.Workload, name: str) -> None:
+        key = stores.Key("", "Pod", workload.part.namespace, name)
+        if self._store.find(key) is not None:  # not gone with what owned it
+            self._store.delete(key)
+
+    def _show_pod(self, workload: worlds.Workload, shown: _Shown, number: int, *, is_new: bool) -> None:
+        pod, part = workload.pods[number], workload.part
+        stage = _stage(pod, self._world.now)
+        made = shapes.make_pod(
+            self._owner_of(workload, shown, number), pod.name, node=pod.node, ip=_pod_ip(workload.number, number), gpus=part.gpus,
+            resource=worlds.RESOURCES[part.mode], started_at=pod.ready_at if stage == "running" else 0.0,
+            labels={names.LWS_NAME_LABEL: part.name} if part.kind == "LeaderWorkerSet" else None,
+        )
+        if stage != "running":
+            made["status"] = _PENDING if stage == "starting" else shapes.waiting_status(pod.created_at)
+        if is_new:
+            self._store.create(made)
+        else:
+            self._store.write(stores.key_of(made), made)
+
+    def _owner_of(self, workload: worlds.Workload, shown: _Shown, number: int) -> Object:
+        """The lowest link; of a leader's workers, a StatefulSet that the leader itself owns."""
+        lowest = shown.links[-1] if shown.links else shown.key
+        part = workload.part
+        if part.kind == "LeaderWorkerSet" and number % part.group_size:
+            leader = stores.Key("", "Pod", part.namespace, workload.pods[number - number % part.group_size].name)
+            return self._workers_of(self._store.get(leader).object, part)
+        return self._store.get(lowest).object
+
+    def _workers_of(self, leader: Object, part: worlds.Part) -> Object:
+        made = shapes.make_link(("apps/v1", "StatefulSet"), leader, part.group_size - 1)
+        found = self._store.find(stores.key_of(made))
+        return found.object if found else self._store.create(made).object
+
+    # ---- people, and those who write on the objects -----------------------------------------------------------------------------
+
+    def _write_as_person(self, workload: worlds.Workload, shown: _Shown) -> None:
+        """What the world's people did to their workload since it was last heard of."""
+        before, after = shown.heard, workload.object
+        shown.heard = after
+        changes = _differ(_marks(before), _marks(after))
+        on_marks = {key: value for key, value in changes.items() if key in names.ACK_KEYS}
+        on_itself = {key: value for key, value in changes.items() if key not in names.ACK_KEYS}
+        writer = stores.Writer(manager=BY_COMMAND if names.RESUMED_AT in changes else BY_HAND)
+        if on_marks:
+            self._store.patch(self._marks_key(workload, shown), {"metadata": {"annotations": on_marks}}, writer)
+        if on_itself or before["spec"] != after["spec"]:
+            thing = self._store.get(shown.key).object
+            said = {key: value for key, value in {**_marks(thing), **on_itself}.items() if value is not None}
+            self._store.write(shown.key, {**thing, "metadata": {**thing["metadata"], "annotations": said}, "spec": after["spec"]}, writer)
+
+    def _marks_key(self, workload: worlds.Workload, shown: _Shown) -> stores.Key:
+        return shown.links[0] if workload.part.kind in SERVICES and shown.links else shown.key
+
+    def _hear(self, change: stores.Change) -> None:
+        """Somebody else wrote on a workload."""
+        uid = self._by_key.get(change.entry.key)
+        workload, shown = self._world.find(uid or ""), self._shown.get(uid or "")
+        if self._is_stepping or workload is None or shown is None or change.type == "DELETED":
+            return
+        shown.heard, is_product = self._as_heard(workload, shown), change.by.startswith(names.FIELD_MANAGER)
+        if is_product:
+            self._watch(workload, shown.heard)
+        self._world.notice(shown.heard, "product" if is_product else "person")
+
+    def _as_heard(self, workload: worlds.Workload, shown: _Shown) -> Object:
+        """The object as the world knows it."""
+        thing = self._store.get(shown.key).object
+        marks = self._store.get(self._marks_key(workload, shown)).object
+        said = {**_marks(marks), **_marks(thing)}
+        return {**thing, "metadata": {**thing["metadata"], "uid": workload.uid, "annotations": said}}
+
+
+def _stage(pod: worlds.Pod, now: Instant) -> str:
+    if not pod.node:
+        return "waiting"
+    return "running" if pod.ready_at <= now else "starting"
+
+
+def _marks(thing: Mapping[str, Any]) -> dict[str, str]:
+    return thing["metadata"].get("annotations") or {}
+
+
+def _differ(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, str | None]:
+    found: dict[str, str | None] = {key: value for key, value in after.items() if before.get(key) != value}
+    return found | {key: None for key in before if key not in after}
+
+
+def _node_ip(place: int) -> str:
+    return f"10.0.{place // 250}.{place % 250 + 1}"
+
+
+def _pod_ip(number: int, pod: int) -> str:
+    return f"10.{128 + number // 250 % 64}.{number % 250}.{pod % 250 + 1}"
+

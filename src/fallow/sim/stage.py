@@ -1,0 +1,174 @@
+"""The pretend cluster on stage: the world, its servers, and the real controller, which meets them over sockets only.
+
+In: a World, the flags the product is started with, IdlePolicies, a folder for the kubeconfig. Out: `Stage.step`: the world goes on by one
+interval, exporters are read once a minute, then the product has one cycle. The product's clocks are the world's, so a day takes as long as
+the work in it, and not a day.
+Invariant: the laws of sim/laws.py are asked about every pause at the moment it is written; `broken` is what they said.
+"""
+
+import asyncio
+import contextlib
+import functools
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import msgspec
+
+from fallow import controller, names, settings
+from fallow.model import decision, policy, policy_crd
+from fallow.model.units import HOUR, MINUTE, Seconds
+from fallow.sim import edits, laws
+from fallow.sim import store as stores
+from fallow.sim import world as worlds
+from fallow.sim.servers import exporter, objects
+from fallow.sim.servers.kubernetes import server
+
+Object: TypeAlias = dict[str, Any]
+
+FLAGS: Mapping[str, Any] = {
+    "daemon_mode": True, "run_mode": "scale-down", "source": "scrape", "scrape_interval": "60", "enabled_resources": settings.LETTERS,
+    "metrics_addr": "", "check_interval": "300",
+}
+
+
+def make_policy(name: str, window: str, *, grace: str = "15m", priority: int = 0, classes: Sequence[str] = ()) -> Object:
+    """An IdlePolicy that tells owners by an Event first, and then pauses."""
+    return {
+        "apiVersion": f"{names.GROUP}/{names.POLICY_VERSION}", "kind": names.POLICY_KIND, "metadata": {"name": name},
+        "spec": {
+            "priority": priority, "classes": list(classes), "windows": {"goneIdle": window},
+            "notice": {"required": True, "grace": grace, "channels": [{"name": "event", "type": "event"}]}, "action": {"type": "pause"},
+        },
+    }
+
+
+POLICIES = (
+    make_policy("everything", "30m"),
+    make_policy("notebooks", "1h", priority=10, classes=["notebook"], grace="30m"),
+    make_policy("training", "1h30m", priority=10, classes=["training"], grace="30m"),  # stopping it loses work
+)
+
+
+class Stage:
+    """Made by `open_stage`."""
+
+    def __init__(
+        self, world: worlds.World, store: stores.Store, kubernetes: server.KubernetesServer, told: settings.Settings,
+        policies: Sequence[policy.IdlePolicy],
+    ) -> None:
+        self.world, self.store, self.kubernetes, self.told = world, store, kubernetes, told
+        self.objects = objects.Objects(world, store, self._watch_pause)
+        self.broken: list[str] = []
+        self.cycle: decision.Cycle | None = None  # the last one
+        self._policies = policies
+        self._story: controller.Controller | None = None
+        self._moved_at, self._latest = time.monotonic(), world.now
+        self._measured_at = world.now
+
+    def monotonic(self) -> float:
+        """The product's clock that nobody sets: the world's time, and within one instant of it the time that really passes."""
+        self._latest = max(self._latest, self.world.now + time.monotonic() - self._moved_at)
+        return self._latest
+
+    @property
+    def interval(self) -> Seconds:
+        return self.told.loop.interval
+
+    async def enter(self, story: controller.Controller) -> None:
+        """The product comes in: it looks around and takes the Lease."""
+        self._story = story
+        if not await story.begin():
+            raise RuntimeError(f"the Lease {names.LEASE} of the pretend cluster could not be had")
+        await story.measure()
+
+    async def step(self) -> decision.Cycle:
+        """One interval of the world, then one cycle of the product."""
+        await self.pass_time(self.interval)
+        return await self.tick()
+
+    async def tick(self) -> decision.Cycle:
+        """One cycle of the product, at this instant of the world."""
+        if self._story is None:
+            raise RuntimeError("nobody is on stage")
+        self.cycle = await self._story.tick()
+        self.objects.step()
+        return self.cycle
+
+    async def pass_time(self, seconds: Seconds) -> None:
+        """The world goes on, and is measured once a minute."""
+        end = self.world.now + seconds
+        while self.world.now < end:
+            self.world.advance(min(MINUTE, end - self.world.now))
+            self._moved_at = time.monotonic()
+            self.kubernetes.slow = self.world.amount(worlds.Fault.api_slow)
+            self.objects.step()
+            if self._story is not None and self.world.now - self._measured_at >= MINUTE:
+                self._measured_at = self.world.now
+                await self._story.measure()
+
+    # ---- the laws -------------------------------------------------------------------------------------------------------------
+
+    def _watch_pause(self, workload: worlds.Workload, after: Object) -> None:
+        """The product wrote on a workload: if that stops it, may it?"""
+        before = workload.object
+        if edits.has_stopped(before) or not edits.has_stopped(after):
+            return
+        try:
+            laws.check_pause(self.world, workload, self._as_pause(workload))
+            laws.check_way_back(before, after, self.world.now)
+        except laws.LawBroken as broken:
+            self.broken.append(f"{workload.part.namespace}/{workload.part.name}: {broken}")
+
+    def _as_pause(self, workload: worlds.Workload) -> decision.Pause:
+        rule = self._rule_of(workload)
+        finding = decision.Finding(
+            workload.view, decision.Verdict.idle, decision.Reason.GoneIdle, "", rule, workload.part.seats, workload.part.seats, (),
+            window=min(rule.gone_idle, rule.never_used),
+        )
+        return decision.Pause(finding, "")
+
+    def _rule_of(self, workload: worlds.Workload) -> policy.Rule:
+        fitting = [each for each in self._policies if not each.classes or workload.part.class_ in each.classes]
+        return max(fitting, key=lambda each: each.priority).rule if fitting else self.told.mandate.rule
+
+
+def plan_faults(world: worlds.World, faults: Sequence[worlds.Fault]) -> None:
+    """Each of these once in the day, one after the other, for a twentieth of it."""
+    nodes, day = list(world.nodes), world.span.columns * world.span.step
+    struck = {worlds.Fault.node_lost: nodes[:1], worlds.Fault.exporter_silent: nodes[::4], worlds.Fault.exporter_zero: nodes[1::3]}
+    amounts = {worlds.Fault.api_slow: 0.05, worlds.Fault.clock_jump: 2 * HOUR}
+    for place, fault in enumerate(faults):
+        begins = world.span.start + day * (0.2 + 0.75 * place / len(faults))
+        world.at(begins, functools.partial(world.switch_on, fault, struck.get(fault, ()), amounts.get(fault, 0.0)))
+        world.at(begins + day / 20, functools.partial(world.switch_off, fault))
+
+
+@contextlib.asynccontextmanager
+async def open_stage(
+    world: worlds.World, folder: Path, *, flags: Mapping[str, Any] | None = None, policies: Sequence[Object] = POLICIES, port: int = 0
+) -> AsyncIterator[Stage]:
+    """Everything is up and the product is in; leaving ends it all. Raises OSError when the port is taken."""
+    kubeconfig = folder / "kubeconfig"
+    told = settings.read_flags({**FLAGS, "kubeconfig": str(kubeconfig), **(flags or {})}, {})
+    store = stores.Store(lambda: world.now)
+    kubernetes, exporters = server.KubernetesServer(store, lambda: world.now), exporter.ExporterServer(world)
+    stage = Stage(world, store, kubernetes, told, [policy_crd.parse(each) for each in policies])
+    async with contextlib.AsyncExitStack() as stack:
+        await kubernetes.start(port=port)
+        stack.push_async_callback(kubernetes.stop)
+        stack.push_async_callback(exporters.stop)
+        stage.objects.show_exporters(await exporters.start())
+        for each in policies:
+            store.create(each)
+        await asyncio.to_thread(kubeconfig.write_bytes, msgspec.json.encode(kubernetes.kubeconfig()))  # JSON is YAML
+        story = await stack.enter_async_context(controller.assemble(told, lambda: world.clock, stage.monotonic))
+        await stage.enter(story)
+        background = [asyncio.create_task(task) for task in story.background()]
+        try:
+            yield stage
+        finally:
+            for task in background:
+                task.cancel()
+            await asyncio.gather(*background, return_exceptions=True)

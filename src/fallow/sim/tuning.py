@@ -1,0 +1,202 @@
+"""How long should a GPU be quiet before it is paused? Savings against interruptions over idle windows, and the window to recommend.
+
+In: silences, each the time a workload was quiet, and whether activity ended it, from a trace or a world; what one resume costs, in
+GPU-seconds. Out: a curve, and a recommended window with what it rests on.
+The cost of a window is the idle GPU time burned while waiting for it, plus the price of every resume it causes. Its smallest value over a
+history rests on a few silences that happened to end just after it, so the curve is first averaged over windows that are nearly the same:
+what is recommended is the middle of a good stretch, not a lucky point. A few silences of every length are added that nobody has seen yet,
+so that a short history does not promise too much. A class or a workload gets a window of its own only where that one also wins on the
+half of the history it was not chosen from.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from fallow.model.units import DAY, HOUR, MINUTE, Seconds
+from fallow.model.usage import Bools, Floats, Indices
+from fallow.sim.lives import ACTIVE, NONE, Percents
+from fallow.sim.traces import Trace
+from fallow.sim.world import REGRET, Part, World
+
+WINDOWS: Final[tuple[Seconds, ...]] = tuple(minutes * MINUTE for minutes in (10, 15, 20, 30, 45, 60, 75, 90, 120, 180, 240, 360))
+_HOLE: Final = 180.0  # a stretch of the unknown that is longer cuts a silence
+_GRID: Final[Floats] = np.geomspace(MINUTE, DAY, 240)  # windows that are tried
+_LEAST, _MOST = 5 * MINUTE, DAY  # windows that are recommended
+_ALIKE: Final = 0.25  # windows whose logarithms differ by less tell nearly the same
+_UNSEEN: Final = 5.0  # silences of any length, from a minute to a day, that every history is taken to lack
+_WEIGHTS: Final[Floats] = np.exp(-0.5 * (np.subtract.outer(np.log(_GRID), np.log(_GRID)) / _ALIKE) ** 2)
+_ENOUGH: Final = 40  # silences under which nobody gets a window of its own
+_CROWD: Final = 6  # workloads under which a class does not
+_WINS: Final = 0.97  # of the cost of the more general window, on history it was not chosen from
+
+
+class Silences(msgspec.Struct):
+    """One entry per silence, those of one workload in their order."""
+
+    seconds: Floats
+    ended: Bools  # by activity; False: by the end of what is known
+    gpus: Floats
+    whose: Indices  # number of the workload
+
+    def take(self, which: Any) -> "Silences":
+        return Silences(self.seconds[which], self.ended[which], self.gpus[which], self.whose[which])
+
+
+class Point(msgspec.Struct, frozen=True):
+    """One window over the whole history."""
+
+    window: Seconds
+    burned_gpu_hours: float  # idle before the pause
+    saved_gpu_hours: float
+    pauses: int
+    interruptions: int  # pauses that activity ended: somebody had to resume
+    regrets: int  # of these, within 15 minutes
+    cost_gpu_hours: float  # burned, and the price of the interruptions
+
+
+class Advice(msgspec.Struct, frozen=True):
+    """A recommended window, and what it rests on: all, class, or workload."""
+
+    window: Seconds
+    rests_on: str
+    silences: int
+    point: Point
+
+
+class Recommendation(msgspec.Struct, frozen=True):
+    all: Advice
+    by_class: Mapping[str, Advice]
+    by_workload: Mapping[str, Advice]  # `namespace/name`
+
+
+# ---- silences -----------------------------------------------------------------------------------------------------------------
+
+
+def of_trace(trace: Trace, threshold: int = ACTIVE) -> Silences:
+    return find_silences(trace.parts, trace.percents, trace.span.step, threshold)
+
+
+def of_world(world: World, threshold: int = ACTIVE) -> Silences:
+    """Of what its workloads want to do, were they never paused."""
+    return find_silences([one.part for one in world.workloads], world.wanted, world.span.step, threshold)
+
+
+def find_silences(parts: Sequence[Part], percents: Percents, step: Seconds, threshold: int = ACTIVE) -> Silences:
+    """A workload is quiet while all of its GPUs are; one that is not known makes the workload not known, unless another is active."""
+    found: list[tuple[int, int, int, bool]] = []
+    first = 0
+    for number, part in enumerate(parts):
+        rows = percents[first : first + part.seats]
+        first += part.seats
+        known = rows != NONE
+        active, quiet = (known & (rows >= threshold)).any(axis=0), (known & (rows < threshold)).all(axis=0)
+        found += [(number, part.seats, length, ended) for length, ended in _runs(active, quiet, int(_HOLE // step))]
+    columns = np.array(found, np.float64).reshape(-1, 4)
+    return Silences(columns[:, 2] * step, columns[:, 3] > 0, columns[:, 1], columns[:, 0].astype(np.int64))
+
+
+def _runs(active: Bools, quiet: Bools, most_unknown: int) -> Iterable[tuple[int, bool]]:
+    """Steps from the first quiet one to the activity that ends it, or to the last quiet one before too long a stretch of unknown."""
+    spots = np.flatnonzero(quiet)
+    if not len(spots):
+        return
+    busy = np.flatnonzero(active)
+    next_busy = np.append(busy, len(active) + most_unknown + 1)[np.searchsorted(busy, spots)]
+    following = np.append(spots[1:], len(active) + 2 * most_unknown + 2)
+    is_last = (next_busy < following) | (following - spots - 1 > most_unknown)
+    begin = 0
+    for place in np.flatnonzero(is_last).tolist():
+        ended = bool(next_busy[place] < following[place] and next_busy[place] - spots[place] - 1 <= most_unknown)
+        stop = next_busy[place] if ended else spots[place] + 1
+        yield int(stop - spots[begin]), ended
+        begin = place + 1
+
+
+# ---- costs --------------------------------------------------------------------------------------------------------------------
+
+
+def draw_curve(silences: Silences, resume_cost: Seconds, windows: Iterable[Seconds] = WINDOWS) -> list[Point]:
+    return [measure(silences, window, resume_cost) for window in windows]
+
+
+def measure(silences: Silences, window: Seconds, resume_cost: Seconds) -> Point:
+    """`resume_cost` in GPU-seconds for one resume."""
+    is_paused = silences.seconds > window
+    interrupts = is_paused & silences.ended
+    burned = float((np.minimum(silences.seconds, window) * silences.gpus).sum())
+    saved = float((np.maximum(silences.seconds - window, 0.0) * silences.gpus).sum())
+    count = int(interrupts.sum())
+    regrets = int((interrupts & (silences.seconds - window <= REGRET)).sum())
+    return Point(
+        window, burned / HOUR, saved / HOUR, int(is_paused.sum()), count, regrets, (burned + count * resume_cost) / HOUR
+    )
+
+
+def _costs(silences: Silences, resume_cost: Seconds) -> Floats:
+    """Of every window of the grid, in GPU-seconds: sums over the sorted silences, once."""
+    order = np.argsort(silences.seconds)
+    seconds, gpus = silences.seconds[order], silences.gpus[order]
+    at = np.searchsorted(seconds, _GRID, side="right")
+    shorter = np.concatenate([[0.0], np.cumsum(seconds * gpus)])[at]
+    longer = gpus.sum() - np.concatenate([[0.0], np.cumsum(gpus)])[at]
+    ended = silences.ended.sum() - np.concatenate([[0], np.cumsum(silences.ended[order])])[at]
+    return np.asarray(shorter + longer * _GRID + ended * resume_cost, np.float64)
+
+
+def _cost_unseen(gpus: float, resume_cost: Seconds) -> Floats:
+    """Of one silence whose length nobody knows: any order of magnitude is as likely as any other."""
+    lengths = _GRID[None, :]
+    return np.asarray((np.minimum(lengths, _GRID[:, None]) * gpus + (lengths > _GRID[:, None]) * resume_cost).mean(axis=1), np.float64)
+
+
+def choose(silences: Silences, resume_cost: Seconds) -> Seconds:
+    """The window whose neighbourhood costs least, in whole minutes. Without any silence: the shortest that pays at worst twice."""
+    if not len(silences.seconds):
+        return min(max(resume_cost, _LEAST), _MOST)
+    costs = _costs(silences, resume_cost) + _UNSEEN * _cost_unseen(float(silences.gpus.mean()), resume_cost)
+    smooth = _WEIGHTS @ costs / _WEIGHTS.sum(axis=1)
+    smooth[(_GRID < _LEAST) | (_GRID > _MOST)] = np.inf
+    return float(round(_GRID[int(smooth.argmin())] / MINUTE)) * MINUTE
+
+
+# ---- the recommendation -------------------------------------------------------------------------------------------------------
+
+
+def recommend(silences: Silences, parts: Sequence[Part], resume_cost: Seconds) -> Recommendation:
+    """For all; for each class that has enough history, else as for all; for each workload that has, else as for its class."""
+    general = _advise(silences, choose(silences, resume_cost), "all", resume_cost)
+    class_of = np.array([part.class_ for part in parts])
+    classes: dict[str, Advice] = {}
+    for name in sorted({part.class_ for part in parts}):
+        mine = silences.take(class_of[silences.whose] == name)
+        is_crowd = len(np.unique(mine.whose)) >= _CROWD
+        classes[name] = _specialise(mine, mine.whose % 2 == 0, general, "class", resume_cost, is_enough=is_crowd)
+    workloads = {}
+    for number in np.unique(silences.whose).tolist():
+        mine = silences.take(silences.whose == number)
+        earlier = np.arange(len(mine.seconds)) < len(mine.seconds) // 2
+        advice = _specialise(mine, earlier, classes[parts[number].class_], "workload", resume_cost, is_enough=True)
+        workloads[f"{parts[number].namespace}/{parts[number].name}"] = advice
+    return Recommendation(general, classes, workloads)
+
+
+def _specialise(mine: Silences, half: Bools, wider: Advice, name: str, resume_cost: Seconds, *, is_enough: bool) -> Advice:
+    """A window of its own only where each half of the history, judged by the window that the other half chose, does better with it."""
+    if not is_enough or len(mine.seconds) < _ENOUGH or not half.any() or half.all():
+        return _advise(mine, wider.window, wider.rests_on, resume_cost)
+    one, other = mine.take(half), mine.take(~half)
+    blind = _cost(other, choose(one, resume_cost), resume_cost) + _cost(one, choose(other, resume_cost), resume_cost)
+    if blind > _WINS * _cost(mine, wider.window, resume_cost):
+        return _advise(mine, wider.window, wider.rests_on, resume_cost)
+    return _advise(mine, choose(mine, resume_cost), name, resume_cost)
+
+
+def _cost(silences: Silences, window: Seconds, resume_cost: Seconds) -> float:
+    return measure(silences, window, resume_cost).cost_gpu_hours
+
+
+def _advise(silences: Silences, window: Seconds, rests_on: str, resume_cost: Seconds) -> Advice:
+    return Advice(window, rests_on, len(silences.seconds), measure(silences, window, resume_cost))

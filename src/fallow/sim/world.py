@@ -1,0 +1,505 @@
+"""A pretend cluster with its own clock: nodes with GPUs, workloads that live on them, owners who react, faults that can be switched on.
+
+In: nodes, Parts (who lives there) and a matrix of what each of their GPUs wants to do, one column per step. Out: at any instant what runs
+where, what was done and what of that was seen, and a log of what happened. It moves only by `advance`; nothing here reads a clock.
+Two matrices keep the past, one row per GPU in a workload's hands (a seat): `done` is the truth, `seen` is what the exporters told of it
+(NONE = nothing). They are rings as long as the lives: after the last column the lives begin anew.
+Invariant: the same parts, seed and writes give the same day.
+"""
+
+import functools
+import heapq
+import itertools
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
+from typing import Any, Final, Literal, TypeAlias
+
+import msgspec
+import numpy as np
+
+from fallow import names
+from fallow.model import cluster
+from fallow.model.units import MINUTE, Instant, Seconds
+from fallow.sim import edits, people, places
+from fallow.sim.lives import ACTIVE, NONE, Percents, Span
+
+Mode: TypeAlias = Literal["whole", "mig", "time-sliced"]
+
+REGRET: Final = 15 * MINUTE  # activity wanted within so long after a pause makes it a regretted one
+PARTS: Final[Mapping[Mode, int]] = {"whole": 1, "mig": 7, "time-sliced": 4}  # how many pods one GPU can serve
+MIG_PROFILE: Final = "1g.10gb"
+RESOURCES: Final[Mapping[Mode, str]] = {"whole": names.GPU, "mig": f"{names.MIG_PREFIX}{MIG_PROFILE}", "time-sliced": names.GPU}
+_IDENTITY: Final = uuid.UUID("6f0c7f0e-0000-4000-8000-66616c6c6f77")
+
+
+class State(StrEnum):
+    absent = "absent"  # not there yet
+    waiting = "waiting"  # for free GPUs
+    starting = "starting"
+    running = "running"
+    paused = "paused"
+    finished = "finished"
+
+
+class Fault(StrEnum):
+    exporter_silent = "exporter-silent"  # no samples from these nodes
+    exporter_zero = "exporter-zero"  # profiling reads 0 there, while the other counters still tell the truth
+    node_lost = "node-lost"
+    api_slow = "api-slow"  # by so many seconds
+    clock_jump = "clock-jump"  # whoever asks for the time is told so many seconds more
+
+
+class Node(msgspec.Struct):
+    name: str
+    model: str = "NVIDIA-A100-SXM4-80GB"
+    gpus: int = 8
+    mode: Mode = "whole"
+    ready: bool = True
+    first: int = 0  # its first place
+
+    @property
+    def share(self) -> float:
+        """How much of a GPU one place on it is."""
+        return 1 / PARTS[self.mode]
+
+    @property
+    def places(self) -> int:
+        return self.gpus * PARTS[self.mode]
+
+
+class Part(msgspec.Struct, frozen=True):
+    """Who is to live in the world, and how."""
+
+    namespace: str
+    name: str
+    kind: str = "Deployment"
+    class_: str = "inference"
+    life: str = "inference"
+    replicas: int = 1
+    gpus: int = 1  # per pod
+    group_size: int = 1  # pods per replica
+    mode: Mode = "whole"
+    model: str = ""  # "" = any
+    owner: str = "absent"
+    arrives_at: Instant | None = None  # None: it was there before
+    ends_at: Instant | None = None  # None: it stays
+
+    @property
+    def pods(self) -> int:
+        return self.replicas * self.group_size
+
+    @property
+    def seats(self) -> int:
+        return self.pods * self.gpus
+
+
+class Pod(msgspec.Struct, frozen=True):
+    name: str
+    uid: str
+    node: str  # "" while it waits
+    places: tuple[int, ...]
+    seats: tuple[int, ...]
+    created_at: Instant
+    ready_at: Instant  # from then on it runs; inf while it waits
+
+
+class Workload(msgspec.Struct):
+    """One Part in its present state, and what was counted of it."""
+
+    part: Part
+    number: int
+    first_seat: int
+    object: dict[str, Any]
+    view: cluster.Workload  # the same as the eyes see it, without pods
+    state: State = State.absent
+    since: Instant = 0.0
+    pods: tuple[Pod, ...] = ()
+    life: int = 0  # how often it was started
+    missed_since: Instant | None = None  # wanted, and not there
+    noticed: str = ""  # the notice its owner has read
+    pending: str = ""  # the mark of a notice that stands on it
+    told_at: Instant | None = None  # since when it stands there, by the world's own time
+    pauses: int = 0
+    regrets: int = 0
+    resumes: int = 0
+    complaints: int = 0
+    acks: int = 0
+    waited: Seconds = 0.0
+
+    @property
+    def uid(self) -> str:
+        return self.view.ref.uid
+
+    @property
+    def owner(self) -> people.Character:
+        return people.CHARACTERS[self.part.owner]
+
+    @property
+    def seats(self) -> slice:
+        return slice(self.first_seat, self.first_seat + self.part.seats)
+
+
+class Change(msgspec.Struct, frozen=True):
+    """Something happened. `by`: person, product, or world."""
+
+    number: int
+    at: Instant
+    what: str
+    uid: str  # of the workload; the name of a node
+    by: str
+
+
+class Reading(msgspec.Struct, frozen=True):
+    """What an exporter could tell of one place at this instant. None = nothing."""
+
+    gpu: int
+    part: int
+    uuid: str
+    namespace: str
+    pod: str
+    percent: int | None
+
+
+class _Broken(msgspec.Struct, frozen=True):
+    nodes: frozenset[str]
+    amount: float
+
+
+class World:
+    """`start_seconds`: how long a pod takes from its creation until it serves."""
+
+    def __init__(
+        self, nodes: Sequence[Node], parts: Sequence[Part], wanted: Percents, span: Span, *, seed: int = 0, start_seconds: Seconds = 120.0
+    ) -> None:
+        self.span, self.now, self.start_seconds = span, span.start, start_seconds
+        self.nodes, self.wanted = {node.name: node for node in nodes}, wanted
+        self.taken = self.pods_version = self.objects_version = 0  # columns that were sampled; how often pods and objects changed
+        self.faults: dict[Fault, _Broken] = {}
+        self._log: list[Change] = []
+        self._rng = np.random.default_rng([seed, 1])
+        self._events: list[tuple[Instant, int, Callable[[], None]]] = []
+        self._order, self._queue = itertools.count(), list[Workload]()
+        self._lay_places(list(nodes))
+        firsts = itertools.accumulate((part.seats for part in parts), initial=0)
+        self.workloads = [_settle(part, number, first) for number, (part, first) in enumerate(zip(parts, firsts, strict=False))]
+        self._by_uid = {workload.uid: workload for workload in self.workloads}
+        self._lay_seats()
+        self._invite()
+
+    # ---- where everything is --------------------------------------------------------------------------------------------------
+
+    def _lay_places(self, nodes: list[Node]) -> None:
+        self._nodes = nodes
+        self._places = places.Places([node.places for node in nodes], [(node.mode, node.model) for node in nodes])
+        for node, first in zip(nodes, self._places.firsts, strict=True):
+            node.first = first
+        self.place_node = self._places.node_of
+        self.seat_at = np.full(len(self.place_node), -1, np.int64)
+        devices = [(node, f"GPU-{uuid.uuid5(_IDENTITY, f'{node.name}/{gpu}')}") for node in nodes for gpu in range(node.gpus)]
+        self.uuids = [device for node, device in devices for _ in range(PARTS[node.mode])]  # of each place
+
+    def _lay_seats(self) -> None:
+        seats = sum(part.part.seats for part in self.workloads)
+        if self.wanted.shape != (seats, self.span.columns):
+            raise ValueError(f"the lives are {self.wanted.shape}, and {seats} GPUs for {self.span.columns} steps are needed")
+        self._firsts = np.array([workload.first_seat for workload in self.workloads], np.int64)
+        self.place_of = np.full(seats, -1, np.int64)
+        self.last_node = np.full(seats, -1, np.int64)  # where it ran last; stays while it is paused
+        self.running, self._paused = np.zeros(seats, np.bool_), np.zeros(seats, np.bool_)
+        self._is_paused = np.zeros(len(self.workloads), np.bool_)
+        self.done, self.seen = np.full_like(self.wanted, NONE), np.full_like(self.wanted, NONE)
+        self.held_steps, self.idle_steps, self.paused_steps = (np.zeros(seats, np.int64) for _ in range(3))
+
+    def device_of(self, place: int) -> tuple[Node, int, int]:
+        """Node, index of the GPU, which part of it."""
+        node = self._nodes[int(self.place_node[place])]
+        return node, *divmod(place - node.first, PARTS[node.mode])
+
+    def find(self, uid: str) -> Workload | None:
+        return self._by_uid.get(uid)
+
+    def changes_since(self, number: int) -> list[Change]:
+        """Everything that happened from this number on."""
+        return self._log[number:]
+
+    def _tell(self, what: str, uid: str, by: str = "world") -> None:
+        self._log.append(Change(len(self._log), self.now, what, uid, by))
+
+    # ---- time -----------------------------------------------------------------------------------------------------------------
+
+    def at(self, when: Instant, act: Callable[[], None]) -> None:
+        """Let something happen then, or at the next step if that is past."""
+        heapq.heappush(self._events, (max(when, self.now), next(self._order), act))
+
+    def advance(self, seconds: Seconds) -> None:
+        """What happens until then happens, in its order; a sample is taken at the begin of every step."""
+        until = self.now + seconds
+        while True:
+            sample = self.span.start + self.taken * self.span.step
+            event = self._events[0][0] if self._events else float("inf")
+            if min(sample, event) > until:
+                break
+            self.now = max(self.now, min(sample, event))
+            if event <= sample:
+                heapq.heappop(self._events)[2]()
+            else:
+                self._sample()
+        self.now = until
+
+    @property
+    def clock(self) -> Instant:
+        """What a clock in this world shows."""
+        return self.now + self.amount(Fault.clock_jump)
+
+    def columns_before(self, window: Seconds) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """The columns sampled within the window that ends now, oldest first; at most one round of the ring."""
+        count = min(self.taken, self.span.columns, round(window / self.span.step))
+        return np.arange(self.taken - count, self.taken) % self.span.columns
+
+    def activity(self, seat: int, since: Instant, until: Instant) -> tuple[int | None, int | None]:
+        """The highest and the last percent that this GPU really did in a time that is past; None = nobody knows."""
+        first = max(0, int(np.ceil((since - self.span.start) / self.span.step)), self.taken - self.span.columns)
+        last = min(self.taken, int((until - self.span.start) // self.span.step) + 1)
+        done = self.done[seat, np.arange(first, max(first, last)) % self.span.columns]
+        known: list[int] = done[done != NONE].tolist()
+        return (max(known), known[-1]) if known else (None, None)
+
+    def _sample(self) -> None:
+        column = self.taken % self.span.columns
+        wanted = self.wanted[:, column]
+        done = np.where(self.running, wanted, NONE).astype(np.uint8)
+        self.done[:, column] = done
+        self.seen[:, column] = self._cover_up(done)
+        self.held_steps += self.running
+        self.idle_steps += done < ACTIVE
+        self.paused_steps += self._paused
+        self.taken += 1
+        if self._is_paused.any():
+            needs = np.maximum.reduceat(np.where(wanted == NONE, 0, wanted), self._firsts) >= ACTIVE
+            for number in np.flatnonzero(needs & self._is_paused).tolist():
+                self._miss(self.workloads[number])
+
+    def _cover_up(self, done: Percents) -> Percents:
+        """What the exporters make of the truth."""
+        if not self.faults:
+            return done
+        on = self.place_node[self.place_of]
+        zero, silent = self._on_nodes(Fault.exporter_zero), self._on_nodes(Fault.exporter_silent) | self._on_nodes(Fault.node_lost)
+        seen = np.where((done != NONE) & zero[on], 0, done)
+        return np.where(silent[on], NONE, seen).astype(np.uint8)
+
+    # ---- faults ---------------------------------------------------------------------------------------------------------------
+
+    def switch_on(self, fault: Fault, nodes: Sequence[str] = (), amount: float = 0.0) -> None:
+        """Profiling of MIG instances is never zeroed: nothing beside it tells of an instance, so nobody could find that out."""
+        struck = {name for name in nodes if fault is not Fault.exporter_zero or self.nodes[name].mode != "mig"}
+        before = self.faults[fault].nodes if fault in self.faults else frozenset[str]()
+        self.faults[fault] = _Broken(before | struck, amount)
+        self._note_fault(fault, nodes, is_well=False)
+
+    def switch_off(self, fault: Fault) -> None:
+        broken = self.faults.pop(fault, None)
+        if broken is not None:
+            self._note_fault(fault, sorted(broken.nodes), is_well=True)
+            self._serve_queue()
+
+    def _note_fault(self, fault: Fault, nodes: Sequence[str], *, is_well: bool) -> None:
+        for name in nodes if fault is Fault.node_lost else ():
+            self.nodes[name].ready = is_well
+            self._places.set_open(self._nodes.index(self.nodes[name]), is_well)
+        self.pods_version += 1
+        self._tell(f"{fault} {'over' if is_well else 'begins'}", ",".join(nodes))
+
+    def amount(self, fault: Fault) -> float:
+        return self.faults[fault].amount if fault in self.faults else 0.0
+
+    def _on_nodes(self, fault: Fault) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        names_ = self.faults[fault].nodes if fault in self.faults else frozenset[str]()
+        return np.array([node.name in names_ for node in self._nodes], np.bool_)
+
+    def readings(self, node: str) -> list[Reading]:
+        """What the exporter of a node knows now, place by place; [] where it is silent."""
+        here = self.nodes[node]
+        if any(fault in self.faults and node in self.faults[fault].nodes for fault in (Fault.exporter_silent, Fault.node_lost)):
+            return []
+        return [self._read(place) for place in range(here.first, here.first + here.places)]
+
+    def _read(self, place: int) -> Reading:
+        _, gpu, part = self.device_of(place)
+        seat = int(self.seat_at[place])
+        if seat < 0:
+            return Reading(gpu, part, self.uuids[place], "", "", 0)
+        workload = self.workloads[int(np.searchsorted(self._firsts, seat, "right")) - 1]
+        pod = workload.pods[(seat - workload.first_seat) // workload.part.gpus]
+        percent = int(self.wanted[seat, (self.taken - 1) % self.span.columns]) if self.running[seat] else 0
+        return Reading(gpu, part, self.uuids[place], workload.part.namespace, pod.name, None if percent == NONE else percent)
+
+    # ---- lives ----------------------------------------------------------------------------------------------------------------
+
+    def _invite(self) -> None:
+        for workload in self.workloads:
+            arrives = workload.part.arrives_at
+            if arrives is None or arrives <= self.span.start:
+                self._arrive(workload)
+            else:
+                self.at(arrives, functools.partial(self._arrive, workload))
+            if workload.part.ends_at is not None:
+                self.at(workload.part.ends_at, functools.partial(self._finish, workload))
+
+    def _arrive(self, workload: Workload) -> None:
+        self._tell("arrived", workload.uid)
+        self._wait(workload)
+
+    def _wait(self, workload: Workload) -> None:
+        workload.life += 1
+        workload.pods = tuple(self._make_pod(workload, number) for number in range(workload.part.pods))
+        self._turn(workload, State.waiting)
+        self._queue.append(workload)
+        self._serve_queue()
+
+    def _make_pod(self, workload: Workload, number: int) -> Pod:
+        gpus, name = workload.part.gpus, f"{workload.part.name}-{number}"
+        first = workload.first_seat + number * gpus
+        uid = uuid.uuid5(_IDENTITY, f"{workload.uid}/{workload.life}/{number}")
+        return Pod(name, str(uid), "", (), tuple(range(first, first + gpus)), self.now, float("inf"))
+
+    def _serve_queue(self) -> None:
+        """First come, first served; whoever does not fit lets the others pass."""
+        self._queue = [workload for workload in self._queue if workload.state is State.waiting and not self._start(workload)]
+
+    def _start(self, workload: Workload) -> bool:
+        part, taken = workload.part, list[tuple[int, ...]]()
+        for _ in workload.pods:
+            found = self._places.take(part.mode, part.model, part.gpus)
+            if found is None:
+                self._places.give_back([place for each in taken for place in each])
+                return False
+            taken.append(found)
+        was_there = workload.life == 1 and self.now == self.span.start
+        self._move_in(workload, taken, self.now if was_there else self.now + self.start_seconds)
+        self._turn(workload, State.starting)
+        life = workload.life
+        if was_there:
+            self._begin(workload, life)
+        else:
+            self.at(self.now + self.start_seconds, lambda: self._begin(workload, life))
+        return True
+
+    def _move_in(self, workload: Workload, taken: Sequence[tuple[int, ...]], ready_at: Instant) -> None:
+        workload.pods = tuple(
+            msgspec.structs.replace(pod, node=self._nodes[int(self.place_node[found[0]])].name, places=found, ready_at=ready_at)
+            for pod, found in zip(workload.pods, taken, strict=True)
+        )
+        every = [place for each in taken for place in each]
+        self.place_of[workload.seats] = every
+        self.last_node[workload.seats] = self.place_node[every]
+        self.seat_at[every] = np.arange(workload.first_seat, workload.first_seat + len(every))
+
+    def _begin(self, workload: Workload, life: int) -> None:
+        if workload.state is not State.starting or workload.life != life:
+            return
+        if workload.missed_since is not None:
+            workload.waited += self.now - workload.missed_since
+            workload.missed_since = None
+        self._turn(workload, State.running)
+
+    def _finish(self, workload: Workload) -> None:
+        """Its time is over, also if it stands paused."""
+        self._leave(workload)
+        self._turn(workload, State.finished)
+        self._serve_queue()
+
+    def _leave(self, workload: Workload) -> None:
+        for pod in workload.pods:
+            self._places.give_back(pod.places)
+            self.seat_at[list(pod.places)] = -1
+        self.place_of[workload.seats] = -1
+        workload.pods = ()
+
+    def _turn(self, workload: Workload, state: State) -> None:
+        workload.state, workload.since = state, self.now
+        self.running[workload.seats] = state is State.running
+        self._paused[workload.seats] = self._is_paused[workload.number] = state is State.paused
+        self.pods_version += 1
+        self._tell(state, workload.uid)
+
+    # ---- pauses, resumes, and people ------------------------------------------------------------------------------------------
+
+    def notice(self, thing: dict[str, Any], by: str = "product") -> None:
+        """An object of this world was written: its operator does what it now says, its owner reads what is marked on it."""
+        workload = self._by_uid[thing["metadata"]["uid"]]
+        workload.object, workload.view = thing, edits.see(thing)
+        self.objects_version += 1
+        self._tell("edited", workload.uid, by)
+        stops, is_there = edits.has_stopped(thing), workload.state in (State.waiting, State.starting, State.running)
+        if stops and is_there:
+            self.pause(workload)
+        elif not stops and workload.state is State.paused:
+            self.resume(workload)
+        self._read_notice(workload)
+
+    def pause(self, workload: Workload) -> None:
+        workload.pauses += 1
+        self._leave(workload)
+        self._turn(workload, State.paused)
+        self._serve_queue()
+
+    def resume(self, workload: Workload) -> None:
+        workload.resumes += 1
+        self._wait(workload)
+
+    def _read_notice(self, workload: Workload) -> None:
+        episode = workload.view.marks.get(names.IDLE_EPISODE, "")
+        pending = workload.view.marks.get(names.PENDING_SINCE, "")
+        if pending != workload.pending:
+            workload.pending, workload.told_at = pending, self.now if pending else None
+        if not episode or episode == workload.noticed:
+            return
+        workload.noticed = episode
+        self._tell("noticed", workload.uid, "product")
+        after = workload.owner.answer(self._rng)
+        if after is not None:
+            self.at(self.now + after, lambda: self._acknowledge(workload, episode))
+
+    def _acknowledge(self, workload: Workload, episode: str) -> None:
+        if workload.view.marks.get(names.IDLE_EPISODE) != episode or workload.state is not State.running:
+            return
+        workload.acks += 1
+        self._tell("acknowledged", workload.uid, "person")
+        self.notice(edits.acknowledge(workload.object, self.now, workload.owner.keeps_hours, workload.owner.name), "person")
+
+    def _miss(self, workload: Workload) -> None:
+        """Its owner wants to use it, and it is not there."""
+        if workload.missed_since is not None:
+            return
+        workload.missed_since = self.now
+        if self.now - workload.since <= REGRET:
+            workload.regrets += 1
+            self._tell("regretted", workload.uid, "person")
+        self._tell("missed", workload.uid, "person")
+        self.at(self.now + workload.owner.miss(self._rng), lambda: self._bring_back(workload))
+
+    def _bring_back(self, workload: Workload) -> None:
+        if workload.state is not State.paused:
+            return
+        thing, by = workload.object, workload.owner.name
+        match workload.owner.way:
+            case "command":
+                thing = edits.resume(thing, self.now, by)
+            case "annotation":
+                thing = edits.annotate(thing, {names.RESUME_REQUESTED: by})
+            case "hand":
+                workload.complaints += 1
+                self._tell("complained", workload.uid, "person")
+                thing = edits.undo(thing)
+        self.notice(thing, "person")
+
+
+def _settle(part: Part, number: int, first_seat: int) -> Workload:
+    uid = str(uuid.uuid5(_IDENTITY, f"{part.kind}/{part.namespace}/{part.name}"))
+    thing = edits.make(
+        part.kind, part.namespace, part.name, uid, replicas=part.replicas, gpus=part.gpus, resource=RESOURCES[part.mode],
+        group_size=part.group_size, class_=part.class_,
+    )
+    return Workload(part, number, first_seat, thing, edits.see(thing))

@@ -1,0 +1,120 @@
+"""The pretend exporters: pages as dcgm-exporter writes them, read by the product's own reader."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import aiohttp
+import numpy as np
+import pytest
+import pytest_asyncio
+
+from fallow.clients import exposition
+from fallow.model.units import MINUTE
+from fallow.sim import dcgm, world
+from fallow.sim.lives import Span
+from fallow.sim.servers import exporter
+
+SPAN = Span(0.0, MINUTE, 120)
+METRICS = ("DCGM_FI_PROF_GR_ENGINE_ACTIVE", "DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION")
+
+
+def make_world(mode: world.Mode = "whole", pods: int = 1) -> world.World:
+    """One node; busy at 80 % in minute 1 only, from then on quiet."""
+    part = world.Part("ml", "llm", replicas=pods, mode=mode)
+    wanted = np.zeros((pods, SPAN.columns), np.uint8)
+    wanted[:, 1] = 80
+    return world.World([world.Node("gpu-1", gpus=2, mode=mode)], [part], wanted, SPAN)
+
+
+def read(page: bytes) -> dict[str, list[tuple[dict[str, str], float]]]:
+    reader = exposition.Reader(METRICS)
+    reading = reader.begin(is_openmetrics=False)
+    reading.feed(page)
+    told = reading.end()
+    found: dict[str, list[tuple[dict[str, str], float]]] = {name: [] for name in METRICS}
+    for number, value in zip(told.numbers, told.values, strict=True):
+        found[reader.series[number].metric].append((reader.series[number].labels, value))
+    return found
+
+
+def test_what_happened_between_two_reads_is_in_the_later_one_and_only_there() -> None:
+    here = make_world()
+    server = exporter.ExporterServer(here)
+    here.advance(180.0)
+    first = read(server.read(here.nodes["gpu-1"]))
+    here.advance(60.0)
+    second = read(server.read(here.nodes["gpu-1"]))
+    held = [(labels["pod"], value) for labels, value in first["DCGM_FI_PROF_GR_ENGINE_ACTIVE"] if "pod" in labels]
+    assert held == [("llm-0", 0.8)]
+    assert {value for _, value in second["DCGM_FI_PROF_GR_ENGINE_ACTIVE"]} == {0.0}
+    energy = [[value for _, value in page["DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"]] for page in (first, second)]
+    assert all(later > earlier for earlier, later in zip(*energy, strict=True))
+
+
+def test_labels_are_those_of_dcgm_exporter() -> None:
+    here = make_world()
+    here.advance(60.0)
+    (labels, _), (free, _) = read(exporter.ExporterServer(here).read(here.nodes["gpu-1"]))["DCGM_FI_DEV_GPU_UTIL"]
+    assert {"gpu", "UUID", "device", "modelName", "Hostname", "namespace", "pod", "container"} <= set(labels)
+    assert (labels["Hostname"], labels["namespace"], labels["pod"]) == ("gpu-1", "ml", "llm-0")
+    assert "pod" not in free
+
+
+def test_a_mig_instance_has_its_own_lines_and_no_utilisation() -> None:
+    here = make_world("mig", pods=2)
+    here.advance(60.0)
+    page = read(exporter.ExporterServer(here).read(here.nodes["gpu-1"]))
+    assert page["DCGM_FI_DEV_GPU_UTIL"] == []
+    held = [labels for labels, _ in page["DCGM_FI_PROF_GR_ENGINE_ACTIVE"] if "pod" in labels]
+    assert {labels["GPU_I_PROFILE"] for labels in held} == {world.MIG_PROFILE}
+    assert len({(labels["UUID"], labels["GPU_I_ID"]) for labels in held}) == 2
+
+
+def test_pods_that_share_a_gpu_show_the_same_activity() -> None:
+    here = make_world("time-sliced", pods=2)
+    here.wanted[1] = 0  # only the first of them works
+    server = exporter.ExporterServer(here)
+    here.advance(180.0)
+    page = read(server.read(here.nodes["gpu-1"]))
+    told = {labels["pod"]: value for labels, value in page["DCGM_FI_PROF_GR_ENGINE_ACTIVE"] if "pod" in labels}
+    assert told == {"llm-0": 0.8, "llm-1": 0.8}
+
+
+def test_counters_that_lie_leave_utilisation_and_power_true() -> None:
+    here = make_world()
+    server = exporter.ExporterServer(here)
+    here.switch_on(world.Fault.exporter_zero, ["gpu-1"])
+    here.advance(180.0)
+    page = read(server.read(here.nodes["gpu-1"]))
+    assert {value for _, value in page["DCGM_FI_PROF_GR_ENGINE_ACTIVE"]} == {0.0}
+    assert max(value for _, value in page["DCGM_FI_DEV_GPU_UTIL"]) == 80.0
+    assert max(value for _, value in page["DCGM_FI_DEV_POWER_USAGE"]) > 2 * exporter.IDLE_WATTS
+
+
+def test_labels_are_escaped() -> None:
+    page = dcgm.Page('no"de\\')
+    told = page.render([dcgm.Hold(0, "GPU-1", "a\nb", "ml", "p")], [dcgm.Reading(0.5, 1.0, 60.0, 1.0)])
+    ((labels, value),) = read(told)["DCGM_FI_PROF_GR_ENGINE_ACTIVE"]
+    assert (labels["Hostname"], labels["modelName"], value) == ('no"de\\', "a\nb", 0.5)
+
+
+@pytest_asyncio.fixture
+async def served() -> AsyncIterator[tuple[world.World, str]]:
+    here = make_world()
+    server = exporter.ExporterServer(here)
+    ports = await server.start()
+    yield here, f"http://127.0.0.1:{ports['gpu-1']}/metrics"
+    await server.stop()
+
+
+@pytest.mark.parametrize("fault", [world.Fault.exporter_silent, world.Fault.node_lost], ids=str)
+async def test_a_silent_exporter_gives_no_page(served: tuple[world.World, str], fault: world.Fault) -> None:
+    here, url = served
+    async with aiohttp.ClientSession() as http:
+        async with http.get(url) as well:
+            assert well.status == 200
+            assert well.content_type == "text/plain"
+        here.switch_on(fault, ["gpu-1"])
+        async with http.get(url) as ill:
+            assert ill.status == 503
