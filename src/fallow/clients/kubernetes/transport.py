@@ -19,6 +19,8 @@ import yarl
 from fallow.clients import errors
 from fallow.clients.kubernetes import config, credentials, tls
 
+_LONGEST_REFUSAL = 1_000_000  # bytes: no server explains itself at such length
+
 
 class Failed(Exception):
     """An exchange that did not succeed. `problem` is what callers of this package see."""
@@ -205,8 +207,12 @@ class Wire:
         return tls.build_context(access.ca.read() if access.ca else None, verify=access.verify, certificate=given)
 
     async def _refusal(self, request: Request, response: aiohttp.ClientResponse) -> Failed:
+        body = b""
         try:
-            body = await response.content.read(1_000_000)
+            async for chunk in response.content.iter_any():  # to its end: one read gives what has come so far, which may be half of it
+                body += chunk
+                if len(body) > _LONGEST_REFUSAL:
+                    break
         finally:
             response.close()
         # Whatever the answer, 429 and the other 4xx carry nothing out; behind a 5xx the work may have been done.

@@ -191,6 +191,23 @@ async def test_refusals_keep_the_servers_words(server: wire.Server, client: api.
 
 
 @pytest.mark.accepts("idle", 36)
+async def test_a_refusal_that_comes_in_two_parts_is_read_to_its_end(server: wire.Server, client: api.Api) -> None:
+    body = msgspec.json.encode({"kind": "Status", "message": "no such thing", "details": {"causes": [{"field": "patch", "message": "x"}]}})
+
+    async def in_two_parts(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(status=422)
+        await response.prepare(request)
+        await response.write(body[:20])
+        await asyncio.sleep(0.05)  # so that the first part is there before the second
+        await response.write(body[20:])
+        return response
+
+    server.on("GET", "/api/v1/namespaces/ml/pods/a", in_two_parts)
+    with pytest.raises(errors.Invalid, match="no such thing") as caught:
+        await client.get(api.PODS, "ml", "a")
+    assert caught.value.causes == (("patch", "x"),)
+
+
 async def test_another_uid_is_a_conflict(server: wire.Server, client: api.Api) -> None:
     causes = [{"field": "metadata.uid", "message": "Precondition failed"}]
     server.on("PATCH", LLM, wire.status(422, "Invalid", "UID in precondition", causes))
