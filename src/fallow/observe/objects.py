@@ -163,7 +163,7 @@ def _without_bulk(annotations: dict[str, str] | None) -> Mapping[str, str]:
 # ---- nodes, namespaces, claims, policies --------------------------------------------------------------------------------------
 
 
-class Condition(msgspec.Struct, rename="camel"):
+class Condition(msgspec.Struct, rename="camel", gc=False):
     type: str
     status: str
     reason: str = ""

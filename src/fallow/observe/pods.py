@@ -24,11 +24,12 @@ ALIVE = "status.phase!=Succeeded,status.phase!=Failed"
 _HEEDED = frozenset({
     names.DOWNSCALER_EXCLUDE, names.DOWNSCALER_EXCLUDE_UNTIL, names.KARPENTER_DO_NOT_DISRUPT, names.WORKLOAD_TYPE_ALIAS,
 })  # fmt: skip
+_MIG = names.MIG_PREFIX
 _UNKNOWN_CLAIM = ""  # one that is still to be made from its template, or a request that cannot be read: no such claim is ever seen
 _SUFFIXES = {"k": 1_000, "M": 1_000_000}  # the server writes 1000 as 1k
 
 
-class _Meta(msgspec.Struct, rename="camel"):
+class _Meta(msgspec.Struct, rename="camel", gc=False):
     """Less than objects.Meta: of every pod in the cluster this is decoded."""
 
     uid: str
@@ -41,23 +42,23 @@ class _Meta(msgspec.Struct, rename="camel"):
     deletion_timestamp: str | None = None
 
 
-class _Resources(msgspec.Struct):
+class _Resources(msgspec.Struct, gc=False):
     limits: dict[str, str] | None = None
     claims: list[Any] | None = None
 
 
-class _Container(msgspec.Struct, rename="camel"):
+class _Container(msgspec.Struct, rename="camel", gc=False):
     name: str
     resources: _Resources | None = None
     restart_policy: str | None = None
 
 
-class _PodClaim(msgspec.Struct, rename="camel"):
+class _PodClaim(msgspec.Struct, rename="camel", gc=False):
     name: str
     resource_claim_name: str | None = None
 
 
-class _Spec(msgspec.Struct, rename="camel"):
+class _Spec(msgspec.Struct, rename="camel", gc=False):
     containers: list[_Container]
     init_containers: list[_Container] | None = None
     node_name: str = ""
@@ -66,20 +67,20 @@ class _Spec(msgspec.Struct, rename="camel"):
     resource_claims: list[_PodClaim] | None = None
 
 
-class _Running(msgspec.Struct, rename="camel"):
+class _Running(msgspec.Struct, rename="camel", gc=False):
     started_at: datetime | None = None
 
 
-class _State(msgspec.Struct):
+class _State(msgspec.Struct, gc=False):
     running: _Running | None = None
 
 
-class _ContainerStatus(msgspec.Struct):
+class _ContainerStatus(msgspec.Struct, gc=False):
     name: str
     state: _State | None = None
 
 
-class _Status(msgspec.Struct, rename="camel"):
+class _Status(msgspec.Struct, rename="camel", gc=False):
     phase: str = ""
     pod_ip: str = msgspec.field(default="", name="podIP")
     conditions: list[objects.Condition] | None = None
@@ -88,7 +89,7 @@ class _Status(msgspec.Struct, rename="camel"):
     resource_claim_statuses: list[_PodClaim] | None = None
 
 
-class PodItem(msgspec.Struct):
+class PodItem(msgspec.Struct, gc=False):
     metadata: _Meta
     spec: _Spec
     status: _Status = msgspec.field(default_factory=_Status)
@@ -161,8 +162,10 @@ class PodReader:
                 continue
             if resources.claims:
                 asked.containers.add(container.name)
-            for name, text in (resources.limits or {}).items():
-                if name in self._names or name.startswith(names.MIG_PREFIX):
+            if resources.limits is None:
+                continue
+            for name, text in resources.limits.items():
+                if name in self._names or name.startswith(_MIG):
                     self._add(asked, container.name, name, text)
         return asked
 
@@ -183,6 +186,8 @@ def _lasting(spec: _Spec) -> list[_Container]:
 
 
 def _read_count(text: str) -> int | None:
+    if text.isdecimal():
+        return int(text)
     digits, factor = (text[:-1], _SUFFIXES[text[-1]]) if text[-1:] in _SUFFIXES else (text, 1)
     return int(digits) * factor if digits.isdecimal() else None
 
