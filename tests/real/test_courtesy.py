@@ -320,7 +320,6 @@ async def test_a_policy_that_needs_a_notice_and_has_no_way_to_send_it_never_paus
 # ---- acknowledgements -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.accepts("idle", 20)
 async def test_an_acknowledged_workload_is_kept_until_that_ends(stage: Scene) -> None:
     await stage.deployment()
     await stage.begin()

@@ -39,7 +39,6 @@ ACKS = {
 }
 
 
-@pytest.mark.accepts("idle", 20)
 @pytest.mark.parametrize(("said", "holds"), ACKS.values(), ids=ACKS.keys())
 def test_an_ack_holds_until_it_ends_or_was_given_too_long_ago(said: dict[str, str], holds: bool) -> None:
     world = World()

@@ -90,7 +90,6 @@ def test_the_second_look_carries_over_what_its_shorter_span_cannot_show() -> Non
     assert plan.judge_again(world.snapshot(MINUTE), 0, pause, told, world.now)[0] is None
 
 
-@pytest.mark.accepts("idle", 18)
 def test_with_a_grace_of_0_only_a_notice_that_was_delivered_leads_to_the_pause() -> None:
     told, world = builders.mandate(builders.rule(notice=builders.notice(grace=0.0))), World()
     world.workload(gpus=[idle(for_=HOUR)])

@@ -49,7 +49,6 @@ def test_what_is_not_kind_and_name_is_said(text):
 # ---- how long -------------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.accepts("idle", 20)
 @pytest.mark.parametrize(
     ("flags", "says"),
     [
