@@ -37,22 +37,19 @@ class Zeros:
     """A Prometheus for which every GPU of the cluster did nothing."""
 
     def __init__(self, pods: list[Any]) -> None:
-        self._labels = [
-            {"Hostname": pod["spec"]["nodeName"], "UUID": f"GPU-{pod['metadata']['uid']}", "exported_pod": pod["metadata"]["name"],
-             "exported_namespace": pod["metadata"]["namespace"], "modelName": "NVIDIA A10G", "job": "dcgm",
-             "instance": pod["spec"]["nodeName"]}
-            for pod in pods
-        ]
+        self._labels = {pod["metadata"]["name"]: _labels_of(pod) for pod in pods}
 
     async def answer(self, request: web.Request) -> web.Response:
         form = await request.post()
         query, now = str(form["query"]), float(str(form["time"]))
-        found: list[Any] = []
-        if "DCGM_FI_PROF_GR_ENGINE_ACTIVE" in query and "[86400s:1m]" not in query:
-            value = "4" if "count_over_time" in query else str(now - 2) if "timestamp(" in query else "0"
-            found = [{"metric": labels, "value": [now, value]} for labels in self._labels]
+        found = [{"metric": labels, "value": [now, value]} for labels in self._asked_for(query)] if (value := _value(query, now)) else []
         data = {"status": "success", "data": {"resultType": "vector", "result": found}}
         return web.Response(body=msgspec.json.encode(data), content_type="application/json")
+
+    def _asked_for(self, query: str) -> list[dict[str, str]]:
+        """All, or the pods that the question names."""
+        named = re.search(r'exported_pod=~"([^"]*)"', query)
+        return [self._labels[name] for name in named.group(1).replace("\\\\", "").split("|")] if named else list(self._labels.values())
 
     async def serve(self) -> str:
         app = web.Application()
@@ -61,6 +58,24 @@ class Zeros:
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         return f"http://127.0.0.1:{runner.addresses[0][1]}"
+
+
+def _labels_of(pod: Any) -> dict[str, str]:
+    node, meta = pod["spec"]["nodeName"], pod["metadata"]
+    return {
+        "Hostname": node, "UUID": f"GPU-{meta['uid']}", "exported_pod": meta["name"], "exported_namespace": meta["namespace"],
+        "modelName": "NVIDIA A10G", "job": "dcgm", "instance": node,
+    }  # fmt: skip
+
+
+def _value(query: str, now: float) -> str | None:
+    """What each GPU's answer is; None for series that nobody has."""
+    if "DCGM_FI_PROF_GR_ENGINE_ACTIVE" not in query or ">= " in query:  # the last minute of activity: there was none
+        return None
+    is_past = "[86400s:1m]" in query
+    if "count_over_time" in query:
+        return "1440" if is_past else "4"
+    return str(now - (86400 if is_past else 2)) if "timestamp(" in query else "0"
 
 
 def cpu_of(pid: int) -> float:
@@ -89,12 +104,13 @@ async def fill(cluster: clusters.Cluster) -> list[Any]:
 
     await asyncio.gather(*(make(namespace, index) for namespace, size in SIZES.items() for index in range(size)))
 
-    async def running() -> list[Any] | None:
-        found = [pod for namespace in SIZES for pod in await cluster.pods(namespace=namespace)]
-        up = [pod for pod in found if any(c["type"] == "Ready" and c["status"] == "True" for c in pod["status"].get("conditions", ()))]
-        return up if len(up) == 4 * sum(SIZES.values()) else None
+    async def running() -> bool:
+        await asyncio.sleep(5)  # a question costs the server as much as the work it is busy with
+        found = [made for namespace in SIZES for made in await cluster.objects("apps/v1", "Deployment", namespace)]
+        return sum(made["status"].get("readyReplicas", 0) for made in found) == 4 * sum(SIZES.values())
 
-    return await cluster.wait_until(running, timeout=600)
+    await cluster.wait_until(running, timeout=600)
+    return [pod for namespace in SIZES for pod in await cluster.pods(namespace=namespace)]
 
 
 async def ask_as_the_original(cluster: clusters.Cluster, pods: list[Any], pid: int) -> float:

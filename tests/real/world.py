@@ -61,6 +61,12 @@ class Options:
 
 PLAIN = Options()
 
+# A controller manager makes 20 requests a second if nobody says otherwise: a wait in every test that makes pods.
+_UNTHROTTLED = [
+    {"name": program, "extraArgs": [{"key": "kube-api-qps", "value": "1000"}, {"key": "kube-api-burst", "value": "2000"}]}
+    for program in ("kube-controller-manager", "kube-scheduler")
+]
+
 
 @dataclasses.dataclass(frozen=True)
 class Request:
@@ -175,7 +181,10 @@ def running(options: Options = PLAIN) -> Iterator[ControlPlane]:
 
 def _create(name: str, home: pathlib.Path, options: Options) -> None:
     config = home / f"{name}.yaml"
-    plain = {"apiVersion": "config.kwok.x-k8s.io/v1alpha1", "kind": "KwokctlConfiguration", "options": {"bindAddress": "127.0.0.1"}}
+    plain = {
+        "apiVersion": "config.kwok.x-k8s.io/v1alpha1", "kind": "KwokctlConfiguration", "options": {"bindAddress": "127.0.0.1"},
+        "componentsPatches": _UNTHROTTLED,
+    }  # fmt: skip
     config.write_text(yaml.safe_dump_all([plain, *options.stages]))
     policy = home / f"{name}.audit.yaml"
     policy.write_text(yaml.safe_dump(_AUDIT_POLICY))

@@ -227,17 +227,19 @@ def _stops(
     )
 
 
+# Of kinds whose pods all match the object's own label selector; the server refuses anything else.
+SELECTOR = "/spec/selector"
 _TRAINING = ("/spec/runPolicy/managedBy", "kubeflow.org/training-operator")
 
 KINDS: tuple[Kind, ...] = (
-    _replicas("Deployment", "apps", "d", "v1"),
-    _replicas("ReplicaSet", "apps", "r", "v1"),
-    _replicas("StatefulSet", "apps", "s", "v1", reads=_RETENTION + _ORDER, objects=(_keeps_volumes,)),
+    _replicas("Deployment", "apps", "d", "v1", reads=(SELECTOR,)),
+    _replicas("ReplicaSet", "apps", "r", "v1", reads=(SELECTOR,)),
+    _replicas("StatefulSet", "apps", "s", "v1", reads=(SELECTOR, *_RETENTION, *_ORDER), objects=(_keeps_volumes,)),
     _replicas("LeaderWorkerSet", "leaderworkerset.x-k8s.io", "l", "v1", reads=_LWS_RETENTION, objects=(_keeps_volumes,)),
     Kind("DisaggregatedSet", "disaggregatedset.x-k8s.io", ("v1", "v1alpha1"), "l", ("/spec/roles",), "scaled to 0",
          names.Event.SCALED_TO_ZERO, _empty_roles, _has_empty_roles, objects=(_has_roles,)),
     _replicas("Rollout", "argoproj.io", "o", "v1alpha1", objects=(_is_calm_rollout,),
-              reads=("/spec/paused", "/spec/strategy/blueGreen/previewReplicaCount", "/status/blueGreen")),
+              reads=(SELECTOR, "/spec/paused", "/spec/strategy/blueGreen/previewReplicaCount", "/status/blueGreen")),
     _stops("Notebook", "kubeflow.org", "n", "v1", "v1beta1", reads=("/status/readyReplicas",),
            pauses=_stop_notebook, holds=lambda body: names.NOTEBOOK_STOPPED in body["metadata"]["annotations"],
            touches=(names.NOTEBOOK_LAST_ACTIVITY, names.NOTEBOOK_LAST_CHECK)),  # for cullers that do not renew them
@@ -250,7 +252,7 @@ KINDS: tuple[Kind, ...] = (
            objects=(kserve.object_to_llm,), replica_path=_REPLICAS),
     _stops("Service", "serving.knative.dev", "k", "v1", reads=(_MIN_SCALE,), pauses=_writes({_MIN_SCALE: "0"}), holds=_is_stopped_knative,
            objects=(_may_roll_knative,)),
-    _suspends("Job", "batch", "j", "v1", manager=("/spec/managedBy", "kubernetes.io/job-controller")),
+    _suspends("Job", "batch", "j", "v1", reads=(SELECTOR,), manager=("/spec/managedBy", "kubernetes.io/job-controller")),
     _suspends("CronJob", "batch", "c", "v1", ends=None, reads=("/spec/concurrencyPolicy",)),
     _suspends("JobSet", "jobset.x-k8s.io", "j", "v1alpha2", manager=("/spec/managedBy", "jobset.sigs.k8s.io/jobset-controller")),
     _suspends("TrainJob", "trainer.kubeflow.org", "j", "v1alpha1", manager=("/spec/managedBy", names.TRAINJOB_MANAGER)),

@@ -1,7 +1,7 @@
 """The second look, just before an act that hurts: are these workloads still what we took them for?
 
-In: the mirror, and the workloads concerned. Each is read anew from the server with its companions; the pods of their namespaces are listed
-anew; then everything is resolved by the same code as before.
+In: the mirror, and the workloads concerned. Each is read anew from the server with its companions; then its pods are listed anew, by its
+own selector where its kind has one, else with all pods of its namespace; then everything is resolved by the same code as before.
 Out: fresh pods, and the workloads with their indices into them. A workload that is gone, or of which any part could not be read anew,
 is not among them, and `missing` says why.
 Invariant: nothing that was cached speaks for a workload, its companions or its pods; the mirror only lends the links in between.
@@ -9,14 +9,21 @@ Invariant: nothing that was cached speaks for a workload, its companions or its 
 
 import asyncio
 from collections.abc import Collection, Iterable, Mapping
+from typing import TypeAlias
 
 import msgspec
 
 from fallow.clients import errors
 from fallow.clients.kubernetes import api as kube
-from fallow.model import cluster
+from fallow.model import cluster, kinds, pointers
 from fallow.model.units import Instant
 from fallow.observe import mirror, objects, owners, pods
+
+# More than these, and one list of the whole namespace is the lighter question.
+_MOST_SELECTORS = 20
+_OPERATORS = {"In": "{key} in ({values})", "NotIn": "{key} notin ({values})", "Exists": "{key}", "DoesNotExist": "!{key}"}
+
+Read: TypeAlias = list[tuple[cluster.Ref, objects.Seen | None]] | errors.ClientError
 
 
 class Fresh(msgspec.Struct, frozen=True):
@@ -28,11 +35,11 @@ class Fresh(msgspec.Struct, frozen=True):
 async def look(
     seen: mirror.Mirror, workloads: Collection[cluster.Workload], look_past: Mapping[str, frozenset[str]], now: Instant
 ) -> Fresh:
-    namespaces = sorted({workload.ref.namespace for workload in workloads})
-    listed = await asyncio.gather(*(_list_pods(seen, namespace) for namespace in namespaces))
     read = await asyncio.gather(*(_read_anew(seen, workload) for workload in workloads))
-    refused = {namespace: answer for namespace, answer in zip(namespaces, listed, strict=True) if isinstance(answer, errors.ClientError)}
-    alive = [pod for answer in listed if not isinstance(answer, errors.ClientError) for pod in answer]
+    questions = _ask_for_pods(workloads, read)
+    listed = await asyncio.gather(*(_list_pods(seen, *question) for question in questions))
+    refused = {place: answer for (place, _), answer in zip(questions, listed, strict=True) if isinstance(answer, errors.ClientError)}
+    alive = {pod.uid: pod for answer in listed if not isinstance(answer, errors.ClientError) for pod in answer}
     faults: dict[str, str] = {}
     fresh: dict[owners.Key, dict[str, objects.Seen | None]] = {}
     for workload, answer in zip(workloads, read, strict=True):
@@ -43,14 +50,42 @@ async def look(
             fresh.setdefault((ref.group, ref.kind), {})[ref.uid] = found
             if ref == workload.ref and found is None:
                 faults[ref.uid] = "it is gone"
-    resolved = await _resolve(seen, seen.settle_claims(alive), fresh, look_past, now)
+    resolved = await _resolve(seen, seen.settle_claims(alive.values()), fresh, look_past, now)
     return _choose(workloads, faults, *resolved)
 
 
-async def _list_pods(seen: mirror.Mirror, namespace: str) -> list[cluster.Pod] | errors.ClientError:
+def _ask_for_pods(workloads: Iterable[cluster.Workload], read: Iterable[Read]) -> list[tuple[str, str | None]]:
+    """(namespace, label selector) of each list to make; None: all of the namespace."""
+    selectors: dict[str, set[str | None]] = {}
+    for workload, answer in zip(workloads, read, strict=True):
+        if not isinstance(answer, errors.ClientError):
+            fresh = next((found for ref, found in answer if ref == workload.ref), None)
+            selectors.setdefault(workload.ref.namespace, set()).add(_selector_of(fresh) if fresh else None)
+    for chosen in selectors.values():
+        if None in chosen or len(chosen) > _MOST_SELECTORS:
+            chosen.clear()
+            chosen.add(None)
+    return [(namespace, selector) for namespace, chosen in selectors.items() for selector in chosen]
+
+
+def _selector_of(seen: objects.Seen) -> str | None:
+    """As the list wants it; None where its kind has none, or it holds something we do not know."""
+    found = pointers.read(seen.body, kinds.SELECTOR)
+    if not isinstance(found, dict) or not found or set(found) - {"matchLabels", "matchExpressions"}:
+        return None
+    parts = [f"{key}={value}" for key, value in (found.get("matchLabels") or {}).items()]
+    for rule in found.get("matchExpressions") or ():
+        if rule.get("operator") not in _OPERATORS:
+            return None
+        parts.append(_OPERATORS[rule["operator"]].format(key=rule["key"], values=",".join(rule.get("values") or ())))
+    return ",".join(parts) or None
+
+
+async def _list_pods(seen: mirror.Mirror, namespace: str, selector: str | None) -> list[cluster.Pod] | errors.ClientError:
     found: list[cluster.Pod] = []
+    pages = seen.api.list_pages(kube.PODS, item=pods.PodItem, namespace=namespace, label_selector=selector, field_selector=pods.ALIVE)
     try:
-        async for page in seen.api.list_pages(kube.PODS, item=pods.PodItem, namespace=namespace, field_selector=pods.ALIVE):
+        async for page in pages:
             if page.restarted:
                 found = []
             if page.unreadable:
@@ -61,9 +96,7 @@ async def _list_pods(seen: mirror.Mirror, namespace: str) -> list[cluster.Pod] |
     return found
 
 
-async def _read_anew(
-    seen: mirror.Mirror, workload: cluster.Workload
-) -> list[tuple[cluster.Ref, objects.Seen | None]] | errors.ClientError:
+async def _read_anew(seen: mirror.Mirror, workload: cluster.Workload) -> Read:
     """The workload, the object that holds its marks, and its companions; None for what is gone."""
     companions = (*workload.hpas, *workload.scaled_objects, *workload.kueue, *workload.budgets)
     refs = list(dict.fromkeys([workload.ref, workload.marks_ref, *(companion.ref for companion in companions)]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
+from urllib import parse
 
 import msgspec
 import numpy as np
@@ -163,6 +164,50 @@ async def test_the_second_look_reads_everything_anew(server: pretend.Server, eye
     assert after.resource_version != before.resource_version
     assert [fresh.pods[index].name for index in after.pods] == ["llm-0", "llm-1", "llm-new"]
     assert notes.questions[-1] == ("again", ["llm-0", "llm-1", "llm-new"], frozenset({1800.0, 3600.0}), NOW + 5)
+
+
+@pytest.mark.parametrize(
+    ("selector", "asked"),
+    [
+        pytest.param({"matchLabels": {"app": "llm", "tier": "gpu"}}, "app=llm,tier=gpu", id="labels"),
+        pytest.param(
+            {
+                "matchLabels": {"app": "llm"},
+                "matchExpressions": [
+                    {"key": "a", "operator": "In", "values": ["x", "y"]}, {"key": "b", "operator": "NotIn", "values": ["z"]},
+                    {"key": "c", "operator": "Exists"}, {"key": "d", "operator": "DoesNotExist"},
+                ],
+            },
+            "app=llm,a in (x,y),b notin (z),c,!d", id="expressions",
+        ),
+        pytest.param({"matchLabels": {}}, None, id="empty: it would find all or none"),
+        pytest.param({"matchExpressions": [{"key": "a", "operator": "Like", "values": ["x"]}]}, None, id="an operator we do not know"),
+        pytest.param({"matchLabels": {"app": "llm"}, "matchFields": []}, None, id="a field we do not know"),
+        pytest.param(None, None, id="none"),
+    ],
+)  # fmt: skip
+async def test_its_pods_are_asked_for_by_its_own_selector(
+    server: pretend.Server, eyes: snapshot.Eyes, selector: dict[str, Any] | None, asked: str | None
+) -> None:
+    (before,) = (await eyes.take_snapshot([RULE], NOW)).workloads
+    server.put("deployments", pretend.deployment("llm", spec={"replicas": 2} | ({"selector": selector} if selector else {})))
+    server.requests.clear()
+    await eyes.look_again([before], [RULE], NOW)
+    (query,) = [parse.parse_qs(query) for verb, plural, query in server.requests if (verb, plural) == ("list", "pods")]
+    assert query.get("labelSelector", [None]) == [asked]
+
+
+async def test_many_workloads_of_a_namespace_are_one_question(server: pretend.Server, notes: Notes) -> None:
+    for number in range(30):
+        server.put_all(pretend.deployed(f"w{number}", spec={"replicas": 1, "selector": {"matchLabels": {"app": f"w{number}"}}}))
+    async with server.api() as api, mirror.Mirror(api) as seen:
+        await seen.list_all(NOW)
+        eyes = snapshot.Eyes(seen, notes)
+        before = (await eyes.take_snapshot([RULE], NOW)).workloads
+        server.requests.clear()
+        fresh = await eyes.look_again(before, [RULE], NOW)
+    assert len(fresh.workloads) == len(before) == 31
+    assert [plural for verb, plural, _ in server.requests if verb == "list"] == ["pods"]
 
 
 async def test_it_shows_only_the_workloads_asked_for(server: pretend.Server, eyes: snapshot.Eyes) -> None:

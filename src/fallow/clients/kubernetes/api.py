@@ -269,7 +269,7 @@ class Api:
         limit: int = 500,
         metadata_only: bool = False,
     ) -> AsyncIterator[Page[T]]:
-        """All objects, page by page, never more than one page in memory.
+        """All objects, page by page, never more than one page in memory: what is msgspec.Raw in an item holds until the next page.
 
         When the list is overtaken (410 on a continue token) it begins anew, and the first page says so.
         """
@@ -278,16 +278,18 @@ class Api:
         accept = _METADATA.format("List") if metadata_only else "application/json"
         token: str | None = None
         restarts, restarted = 0, False
+        room = transport.Room()
         while True:
+            params = chosen | ({"continue": token} if token else {})
+            request = transport.Request(method="GET", path=path, params=params, accept=accept, timeout=self._timeout)
             try:
-                body = await self.request("GET", path, params=chosen | ({"continue": token} if token else {}), accept=accept)
+                body = await self._persist("GET", functools.partial(self._wire.fetch_into, room, request))
             except errors.Gone:
                 if token is None or restarts == _MOST_RESTARTS:
                     raise
                 token, restarts, restarted = None, restarts + 1, True
                 continue
             page, following = _read_page(body, item, path, restarted)
-            del body  # a page of pods is 5 MB, and the consumer may take its time
             yield page
             del page
             if following and following == token:
@@ -374,7 +376,7 @@ def _select(label_selector: str | None, field_selector: str | None) -> dict[str,
     return {key: value for key, value in chosen.items() if value}
 
 
-def _decode(body: bytes, kind: Any, path: str) -> Any:
+def _decode(body: bytes | memoryview, kind: Any, path: str) -> Any:
     try:
         return _decoder(kind).decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as problem:
@@ -385,7 +387,7 @@ def _decode_object(body: bytes, path: str) -> dict[str, Any]:
     return cast(dict[str, Any], _decode(body, dict, path))
 
 
-def _read_page(body: bytes, item: Any, path: str, restarted: bool) -> tuple[Page[Any], str | None]:
+def _read_page(body: memoryview, item: Any, path: str, restarted: bool) -> tuple[Page[Any], str | None]:
     try:
         whole: _List[Any] = _decoder(_List[item]).decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -394,7 +396,7 @@ def _read_page(body: bytes, item: Any, path: str, restarted: bool) -> tuple[Page
     return Page(whole.items or [], meta.resource_version, restarted), meta.continue_token
 
 
-def _read_one_by_one(body: bytes, item: Any, path: str, restarted: bool) -> tuple[Page[Any], str | None]:
+def _read_one_by_one(body: memoryview, item: Any, path: str, restarted: bool) -> tuple[Page[Any], str | None]:
     """An object that does not fit must not hide the others."""
     rough: _List[msgspec.Raw] = _decode(body, _List[msgspec.Raw], path)
     good: list[Any] = []

@@ -74,6 +74,21 @@ class Status(msgspec.Struct, frozen=True):
 _STATUS = msgspec.json.Decoder(Status)
 
 
+class Room:
+    """Memory for one body after the other: to get 5 MB from the system for every page costs more than to read what is in them."""
+
+    def __init__(self) -> None:
+        self.memory = bytearray()
+
+    def put(self, chunk: bytes, at: int) -> int:
+        """Where it ends."""
+        end = at + len(chunk)
+        if end > len(self.memory):  # a new one, for somebody may still look at the old
+            self.memory = self.memory[:at].ljust(2 * end, b"\0")
+        self.memory[at:end] = chunk
+        return end
+
+
 class _ConnectionLost(aiohttp.ClientError):
     """Stands for a broken connection where the library would otherwise send the request again by itself."""
 
@@ -105,6 +120,7 @@ class Wire:
             connector=aiohttp.TCPConnector(limit=0),  # how many at once is the Api's business
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=True,
+            read_bufsize=2**20,
             middlewares=(_send_once,),
         )
         return self
@@ -118,6 +134,19 @@ class Wire:
         response = await self._open(request)
         try:
             return await response.read()
+        except (aiohttp.ClientError, TimeoutError, OSError) as problem:
+            raise self._translate(problem, request) from problem
+        finally:
+            response.release()
+
+    async def fetch_into(self, room: Room, request: Request) -> memoryview:
+        """As `fetch`, into memory that was used before; what it returns holds until the next time."""
+        response = await self._open(request)
+        size = 0
+        try:
+            async for chunk in response.content.iter_any():
+                size = room.put(chunk, size)
+            return memoryview(room.memory)[:size]
         except (aiohttp.ClientError, TimeoutError, OSError) as problem:
             raise self._translate(problem, request) from problem
         finally:

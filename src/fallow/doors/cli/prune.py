@@ -10,7 +10,6 @@ from typing import Any
 
 from fallow import controller, settings, telemetry
 from fallow.clients import errors
-from fallow.doors.api import app
 from fallow.doors.cli import flags
 
 log = logging.getLogger("fallow")
@@ -39,6 +38,8 @@ async def _look_once(told: settings.Settings) -> int:
 
 async def _watch(told: settings.Settings) -> int:
     """The daemon. Whatever task ends unexpectedly ends the process: half a daemon would look alive and do nothing."""
+    from fallow.doors.api import app  # a web server: a tenth of a second that one look can do without
+
     address = told.loop.metrics_address
     listener = app.open_listener(address) if address else None
     with contextlib.ExitStack() as stack:
