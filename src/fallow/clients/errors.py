@@ -4,6 +4,7 @@
     ├── Misconfigured           our own files or settings cannot work; nothing was sent
     ├── Unreachable             no connection, no answer in time, TLS refused
     ├── BadAnswer               an answer came, and it cannot be read or believed
+    ├── DriverDown              the GPU driver does not work at all (carries the driver's code)
     └── Rejected                the other side said no (carries status, reason, message, causes)
         ├── Unauthorized        401
         ├── Forbidden           403
@@ -35,6 +36,14 @@ class Unreachable(ClientError):
 
 class BadAnswer(ClientError):
     """An answer came, and it cannot be read or believed."""
+
+
+class DriverDown(ClientError):
+    """The GPU driver does not work at all; `code` is its own, None if not even the library is there."""
+
+    def __init__(self, message: str, code: int | None = None) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class Rejected(ClientError):

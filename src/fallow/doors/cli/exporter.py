@@ -1,0 +1,98 @@
+"""`gpu-idle-exporter` and `fallow exporter`: the node exporter, configured by environment variables.
+
+Exit codes: 0 stopped or printed, 1 the driver was asked for and did not work, 2 a variable or the web configuration is wrong.
+"""
+
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from fallow import __version__, settings
+from fallow.doors.cli import main
+from fallow.doors.exporter import options
+
+if TYPE_CHECKING:  # what runs is imported when it runs: --help and usage errors answer at once
+    from fallow.model import processes
+
+EXIT_USAGE = 2
+
+HELP = (
+    "Shows which processes hold GPU memory without computing, and whose they are, as Prometheus metrics.\n\n"
+    "Runs on a GPU node and answers /metrics, /healthz and /readyz on HTTP_PORT. Configured by environment variables."
+)
+
+
+class VariableCommand(click.Command):
+    """A command whose --help shows the environment variables."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        super().format_options(ctx, formatter)
+        with formatter.section("Environment"):
+            formatter.write_dl([(variable.name, _describe(variable)) for variable in options.VARIABLES])
+
+
+def _describe(variable: options.Variable) -> str:
+    return f"{variable.help} [default: {variable.default}]" if variable.default else variable.help
+
+
+_once = click.option("--once", is_flag=True, help="Poll as often as IDLE_POLLS says, print the metrics, end.")
+_fake = click.option("--fake", type=click.IntRange(1, 64), metavar="N", help="Pretend to have N GPUs, with processes that come and go.")
+
+
+@click.command("gpu-idle-exporter", cls=VariableCommand, context_settings=main.CONTEXT, help=HELP)
+@click.version_option(__version__, "-V", "--version", prog_name="gpu-idle-exporter", message="%(prog)s %(version)s")
+@_once
+def gpu_idle_exporter(once: bool) -> None:
+    sys.exit(_start(once, None))
+
+
+@click.command("exporter", cls=VariableCommand, context_settings=main.CONTEXT, help=HELP)
+@click.version_option(__version__, "-V", "--version", prog_name="fallow exporter", message="%(prog)s %(version)s")
+@_once
+@_fake
+def exporter(once: bool, fake: int | None) -> None:
+    sys.exit(_start(once, fake))
+
+
+def _start(once: bool, fake: int | None) -> int:
+    environ = settings.environment()
+    try:
+        told, warnings = options.read(environ)
+    except settings.UsageError as problem:
+        raise click.UsageError(str(problem)) from None
+    import asyncio
+    import logging
+
+    from fallow.doors.exporter import attribution, logs, run
+
+    logs.set_up(told.log_format, told.log_level)
+    log = logging.getLogger("fallow.exporter")
+    for warning in warnings:
+        log.warning("%s", warning)
+
+    async def live() -> int:
+        driver, table = _pretend(fake) if fake else _find(told)
+        body = run.Exporter(told, driver, table, attribution.Attribution(told, environ))
+        return await (run.run_once(told, body) if once else run.run(told, body))
+
+    try:
+        return asyncio.run(live())
+    except settings.UsageError as problem:
+        log.error("%s", problem)
+        return EXIT_USAGE
+
+
+def _find(told: options.Options) -> "tuple[processes.Driver, processes.Table]":
+    from fallow.clients import nvml
+    from fallow.doors.exporter import proc
+
+    return nvml.Nvml(told.nvml_library), proc.ProcessTable(told.host_proc)
+
+
+def _pretend(gpus: int) -> "tuple[processes.Driver, processes.Table]":
+    from fallow.sim import driver
+
+    pretended = driver.PretendDriver(gpus, clock=time.time)
+    return pretended, driver.PretendTable(pretended)

@@ -1,0 +1,148 @@
+"""Which container holds which GPU: the kubelet's device ids, turned into ours. Pure.
+
+In: what the kubelet listed, the devices of this poll, the UUIDs behind claims. Out: one Grant for each container and GPU (or GPU instance).
+
+    GPU-<uuid>   GPU-<uuid>::<n>   MIG-<uuid>   MIG-GPU-<uuid>/<gi>/<ci>       the vendor's device plugin
+    nvidia<N>    nvidia<N>/gi<M>   nvidia<N>/vgpu<M>                          GKE's, by minor number
+    (driver, pool, device)                                                   a claim: a ResourceSlice's uuid, else gpu-<minor>
+
+Invariant: an id that fits no device of this poll grants nothing; it is never matched by likeness.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+import msgspec
+
+from fallow import names
+from fallow.clients import kubelet
+from fallow.model.processes import Device, Grant, Judged, Share, Type
+
+_REPLICA = re.compile(r"(?:::\d+|/vgpu\d+)$")
+_OLD_MIG = re.compile(r"MIG-(GPU-[^/]+)/(\d+)/(\d+)")
+_BY_MINOR = re.compile(r"nvidia(\d+)(?:/gi(\d+))?")
+_CLAIMED_MINOR = re.compile(r"gpu-(\d+)")
+_MPS = (Type.mps_client, Type.mps_server)
+
+Claimed = Mapping[tuple[str, str, str], str]  # (driver, pool, device) -> UUID
+
+
+class _Slot(msgspec.Struct, frozen=True, gc=False):
+    """A device, or an instance on it. `gi` None: the whole device; `ci` None: the whole GPU instance."""
+
+    uuid: str
+    gi: int | None = None
+    ci: int | None = None
+    is_replica: bool = False
+
+
+class _Held(msgspec.Struct, frozen=True, gc=False):
+    slot: _Slot
+    pod: kubelet.PodDevices
+    container: str
+    resource: str
+
+    @property
+    def is_shared(self) -> bool:
+        return self.slot.is_replica or self.resource == names.GPU_SHARED
+
+    @property
+    def key(self) -> tuple[str, int | None, str, str, str]:
+        """What a series can tell apart."""
+        return self.slot.uuid, self.slot.gi, self.pod.namespace, self.pod.name, self.container
+
+
+def read_grants(
+    pods: Iterable[kubelet.PodDevices], devices: Sequence[Judged], claimed: Claimed, resources: Collection[str] = ()
+) -> list[Grant]:
+    """`resources`: names of further resources that are GPUs."""
+    catalogue = _Catalogue([judged.device for judged in devices])
+    held = list(_merge(each for pod in pods for each in _read_pod(pod, catalogue, claimed, resources)))
+    shared = _find_shared(held)
+    with_mps = {judged.device.uuid for judged in devices if any(process.type in _MPS for process in judged.processes or ())}
+    return [_grant(each, shared, with_mps) for each in held]
+
+
+def _grant(held: _Held, shared: Collection[str], with_mps: Collection[str]) -> Grant:
+    slot = held.slot
+    if slot.gi is not None:
+        share = Share.mig
+    elif slot.uuid in shared:
+        share = Share.mps if slot.uuid in with_mps else Share.timeslice
+    else:
+        share = Share.exclusive
+    return Grant(slot.uuid, slot.gi, held.pod.namespace, held.pod.name, held.container, held.resource, share, ci=slot.ci)
+
+
+def _find_shared(held: Iterable[_Held]) -> set[str]:
+    """Whole devices that several pods have, or may get, at the same time."""
+    shared: set[str] = set()
+    owners: dict[str, tuple[str, str]] = {}
+    for each in held:
+        owner = each.pod.namespace, each.pod.name
+        if each.slot.gi is None and (each.is_shared or owners.setdefault(each.slot.uuid, owner) != owner):
+            shared.add(each.slot.uuid)
+    return shared
+
+
+def _merge(held: Iterable[_Held]) -> Iterator[_Held]:
+    """A container's replicas of one GPU are one hold, and so are its compute instances in one GPU instance."""
+    found: dict[tuple[str, int | None, str, str, str], _Held] = {}
+    for each in held:
+        first = found.setdefault(each.key, each)
+        if first.slot.ci != each.slot.ci:
+            found[each.key] = msgspec.structs.replace(first, slot=msgspec.structs.replace(first.slot, ci=None))
+    return iter(found.values())
+
+
+def _read_pod(
+    pod: kubelet.PodDevices, catalogue: "_Catalogue", claimed: Claimed, resources: Collection[str]
+) -> Iterator[_Held]:
+    for container in pod.containers:
+        for devices in container.devices:
+            if is_gpu(devices.resource, resources):
+                slots = (catalogue.find(id_) for id_ in devices.ids)
+                yield from (_Held(slot, pod, container.name, devices.resource) for slot in slots if slot)
+        for claim in container.claims:
+            if claim.driver == names.DRA_DRIVER and (slot := catalogue.find_claimed(claim, claimed)):
+                yield _Held(slot, pod, container.name, claim.driver)
+
+
+def is_gpu(resource: str, more: Collection[str]) -> bool:
+    return resource in (names.GPU, names.GPU_SHARED) or resource.startswith(names.MIG_PREFIX) or resource in more
+
+
+class _Catalogue:
+    """The devices of this poll, by everything they are called."""
+
+    def __init__(self, devices: Sequence[Device]) -> None:
+        self._slots: dict[str, _Slot] = {device.uuid: _Slot(device.uuid) for device in devices}
+        for device in devices:
+            self._slots |= {instance.uuid: _Slot(device.uuid, instance.gi, instance.ci) for instance in device.instances if instance.uuid}
+        self._minors = {str(device.minor): device.uuid for device in devices if device.minor is not None}
+
+    def find(self, device_id: str) -> _Slot | None:
+        plain = _REPLICA.sub("", device_id)
+        slot = self._slots.get(plain) or self._find_old_mig(plain) or self._find_minor(plain)
+        return msgspec.structs.replace(slot, is_replica=True) if slot and plain != device_id else slot
+
+    def find_claimed(self, claim: kubelet.Claim, claimed: Claimed) -> _Slot | None:
+        uuid = claimed.get((claim.driver, claim.pool, claim.device))
+        if uuid is not None:
+            return self._slots.get(uuid)
+        named = _CLAIMED_MINOR.fullmatch(claim.device)
+        return self._whole(named[1]) if named else None
+
+    def _find_old_mig(self, device_id: str) -> _Slot | None:
+        named = _OLD_MIG.fullmatch(device_id)
+        return _Slot(named[1], int(named[2]), int(named[3])) if named and named[1] in self._slots else None
+
+    def _find_minor(self, device_id: str) -> _Slot | None:
+        named = _BY_MINOR.fullmatch(device_id)
+        if named is None or (slot := self._whole(named[1])) is None:
+            return None
+        return slot if named[2] is None else _Slot(slot.uuid, int(named[2]))
+
+    def _whole(self, minor: str) -> _Slot | None:
+        uuid = self._minors.get(minor)
+        return None if uuid is None else self._slots[uuid]

@@ -1,0 +1,158 @@
+"""What the exporter was told: every environment variable, by the table VARIABLES, read once into one frozen record.
+
+In: an environment. Out: Options, valid in full, and the warnings to be said once. A variable that is empty counts as not set.
+POLL_INTERVAL forgives (a warning and the default, as people rely on it); whatever else cannot be read raises settings.UsageError,
+one sentence that names the variable. A field is named as its variable, in lower case; docs/exporter.md is checked against the table.
+"""
+
+import ipaddress
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from fallow import settings
+from fallow.model import units
+from fallow.model.units import Seconds
+
+DEFAULT_INTERVAL: Seconds = 5.0
+LEAST_INTERVAL: Seconds = 0.1
+_LONGEST = 9.2e9  # what fits 64 bits of nanoseconds: longer is no duration in Go either, and no clock here can wait for it
+
+Read = Callable[[str], Any]
+
+
+class Options(msgspec.Struct, frozen=True):
+    """Everything the exporter was told. Durations are seconds."""
+
+    poll_interval: Seconds = DEFAULT_INTERVAL
+    http_port: int = 9835
+    node_name: str = ""
+    pod_name: str = ""
+    pod_namespace: str = ""
+    idle_polls: int = 2
+    idle_threshold_percent: float = 0.0
+    stale_after: Seconds = 30.0
+    scope: Literal["node", "pod"] = "node"
+    include_graphics: bool = False
+    attribution: Literal["auto", "off"] = "auto"
+    pod_resources_socket: str = "/var/lib/kubelet/pod-resources/kubelet.sock"
+    host_proc: str = "/proc"
+    pod_logs_dir: str = "/var/log/pods"
+    gpu_resource_names: frozenset[str] = frozenset()
+    state_dir: str | None = None
+    state_max_gap: Seconds = 300.0
+    max_processes_per_gpu: int = 256
+    require_driver: bool = False
+    nvml_library: str | None = None
+    bind_address: str = "0.0.0.0"
+    web_config_file: str | None = None
+    log_level: str = "info"
+    log_format: Literal["default", "json", "pretty"] = "default"
+
+    @property
+    def constant_labels(self) -> dict[str, str]:
+        """Labels of every series: they name the exporter, not the workload."""
+        named = {"node": self.node_name, "pod": self.pod_name, "namespace": self.pod_namespace}
+        return {label: value for label, value in named.items() if value}
+
+
+class Variable(msgspec.Struct, frozen=True):
+    """One row of the table: `default` as the documents show it."""
+
+    name: str
+    default: str
+    read: Read
+    help: str
+
+    @property
+    def field(self) -> str:
+        return self.name.lower()
+
+
+# ---- reading single values ---------------------------------------------------------------------------------------------------
+
+
+def duration(text: str) -> Seconds:
+    seconds = units.parse_duration(text.removeprefix("+"))
+    if not math.isfinite(seconds) or seconds > _LONGEST:
+        raise ValueError(f"{text!r} is longer than any clock can wait")
+    return seconds
+
+
+def port(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 1 <= int(text[:6]) <= 65535):
+        raise ValueError(f"{text!r} is not a port between 1 and 65535")
+    return int(text)
+
+
+def address(text: str) -> str:
+    try:
+        return str(ipaddress.ip_address(text.removeprefix("[").removesuffix("]")))
+    except ValueError:
+        raise ValueError(f"{text!r} is not an IP address such as 0.0.0.0 or ::") from None
+
+
+def names(text: str) -> frozenset[str]:
+    return frozenset(part for each in text.split(",") if (part := each.strip()))
+
+
+def level(text: str) -> str:
+    read: str = settings.one_of("debug", "info", "warning", "error")({"warn": "warning"}.get(text.lower(), text.lower()))
+    return read
+
+
+# ---- the table ---------------------------------------------------------------------------------------------------------------
+
+VARIABLES: tuple[Variable, ...] = (
+    Variable("POLL_INTERVAL", "5s", duration, "Time between polls of the driver; what cannot be read is 5s, below 100ms is 100ms."),
+    Variable("HTTP_PORT", "9835", port, "Port of the endpoints."),
+    Variable("BIND_ADDRESS", "0.0.0.0", address, "IP address to listen on."),
+    Variable("WEB_CONFIG_FILE", "", str, "TLS and basic auth, in the format of Prometheus' exporter-toolkit; read again when it changes."),
+    Variable("NODE_NAME", "", str, "Label `node` of every series; also selects the node's pods in the API server."),
+    Variable("POD_NAME", "", str, "Label `pod` of every series. It names the exporter, not the workload."),
+    Variable("POD_NAMESPACE", "", str, "Label `namespace` of every series. It names the exporter, not the workload."),
+    Variable("IDLE_POLLS", "2", settings.whole_number(1), "Polls in a row that must read 0 before a process is idle."),
+    Variable("IDLE_THRESHOLD_PERCENT", "0", settings.number(0, 100), "SM percent up to which a poll reads as 0."),
+    Variable("STALE_AFTER", "30s", duration, "How long the state of a vanished process is kept."),
+    Variable("SCOPE", "node", settings.one_of("node", "pod"), "`pod`: only processes visible under `HOST_PROC` (sidecar)."),
+    Variable("INCLUDE_GRAPHICS", "false", settings.truth, "Graphics-only processes in the process series too."),
+    Variable("MAX_PROCESSES_PER_GPU", "256", settings.whole_number(0), "Processes with series per GPU, the largest by memory."),
+    Variable("ATTRIBUTION", "auto", settings.one_of("auto", "off"), "`off`: do not say whose a process is."),
+    Variable("POD_RESOURCES_SOCKET", "/var/lib/kubelet/pod-resources/kubelet.sock", str, "Socket of the kubelet's pod-resources API."),
+    Variable("HOST_PROC", "/proc", str, "The node's /proc."),
+    Variable("POD_LOGS_DIR", "/var/log/pods", str, "The kubelet's log directories, whose names say which pod has which UID."),
+    Variable("GPU_RESOURCE_NAMES", "", names, "More resource names that are GPUs, separated by commas."),
+    Variable("STATE_DIR", "", str, "Directory where idle times survive a restart."),
+    Variable("STATE_MAX_GAP", "5m", duration, "Saved state older than this is not used."),
+    Variable("REQUIRE_DRIVER", "false", settings.truth, "End with exit code 1 if the driver does not work at the start."),
+    Variable("NVML_LIBRARY", "", str, "Path of libnvidia-ml.so.1, if the loader does not find it."),
+    Variable("LOG_LEVEL", "info", level, "`debug`, `info`, `warning` or `error`."),
+    Variable("LOG_FORMAT", "default", settings.one_of("default", "json", "pretty"), "`default`, `json` or `pretty`."),
+)
+
+
+def read(environ: Mapping[str, str]) -> tuple[Options, list[str]]:
+    """Options and warnings; raises settings.UsageError at the first variable that is wrong."""
+    given = {variable: text for variable in VARIABLES if (text := environ.get(variable.name, "").strip())}
+    values, warnings = {}, []
+    for variable, text in given.items():
+        try:
+            values[variable.field] = variable.read(text)
+        except ValueError as problem:
+            if variable.field != "poll_interval":
+                raise settings.UsageError(f"{variable.name}: {problem}") from None
+            warnings.append(f"POLL_INTERVAL: {problem}; polling every 5s")
+    if "poll_interval" in values:
+        values["poll_interval"] = _bound_interval(values["poll_interval"], warnings)
+    return Options(**values), warnings
+
+
+def _bound_interval(seconds: Seconds, warnings: list[str]) -> Seconds:
+    if seconds == 0:  # a timer of 0 would spin
+        warnings.append("POLL_INTERVAL: 0 is no interval; polling every 5s")
+        return DEFAULT_INTERVAL
+    if seconds < LEAST_INTERVAL:
+        warnings.append("POLL_INTERVAL: less than 100ms; polling every 100ms")
+    return max(seconds, LEAST_INTERVAL)
