@@ -1,14 +1,21 @@
 """A round of direct scrapes: 100 exporters with 8 GPUs and 25 series each, over sockets, as a small cluster without Prometheus has them.
 
 The exporters are one server in a process of its own, so that only our side is measured: the requests, the reading and the keeping. Then
-the evidence and the look-back over a day are made for 800 pods.
+the evidence and the look-back over a day are made for 800 pods. Last, a restart: a state directory with a whole day of it is read back.
+A day takes too long to scrape: a few minutes are scraped and written by the product, and their pages stand for all minutes before.
 """
 
 import asyncio
+import contextlib
 import json
+import pathlib
+import sqlite3
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import AsyncIterator
+from typing import Any
 
 from aiohttp import web
 
@@ -17,6 +24,7 @@ from benchmarks import figures
 EXPORTERS, GPUS, ROUNDS = 100, 8, 10
 NOW = 1_800_000_000.0
 WINDOW = 1800.0
+DAY_MINUTES, SCRAPED_MINUTES = 1440, 5
 METRICS = (
     "DCGM_FI_DEV_SM_CLOCK", "DCGM_FI_DEV_MEM_CLOCK", "DCGM_FI_DEV_MEMORY_TEMP", "DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_DEV_POWER_USAGE",
     "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", "DCGM_FI_DEV_PCIE_REPLAY_COUNTER", "DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_MEM_COPY_UTIL",
@@ -35,7 +43,7 @@ def page(node: int) -> str:
         lines += [
             f'{metric}{{gpu="{gpu}",UUID="GPU-{node:08d}-4a1c-9d2e-{gpu:012d}",pci_bus_id="00000000:{gpu:02X}:00.0",device="nvidia{gpu}",'
             f'modelName="NVIDIA H100 80GB HBM3",Hostname="gpu-{node}",DCGM_FI_DRIVER_VERSION="570.86.15",container="main",namespace="ml",'
-            f'pod="job-{node}-{gpu}",pod_uid=""}} 0'
+            f'pod="job-{node}-{gpu}",pod_uid=""}} {0 if "PROF" in metric else (node * GPUS + gpu) * 37 % 91}'
             for gpu in range(GPUS)
         ]
     return "\n".join(lines) + "\n"
@@ -56,8 +64,9 @@ async def serve() -> None:
     await asyncio.Event().wait()
 
 
-async def _scrape(port: int) -> dict[str, float]:
-    from tests.unit.observe import gpu_pods, pretend
+@contextlib.asynccontextmanager
+async def _source(port: int, keeper: Any = None) -> AsyncIterator[Any]:
+    from tests.unit.observe import pretend
 
     from fallow.clients import exporters
     from fallow.observe import scrape, targets
@@ -65,29 +74,77 @@ async def _scrape(port: int) -> dict[str, float]:
     addresses = [f"http://127.0.0.1:{port}/{node}" for node in range(EXPORTERS)]
     async with pretend.Server() as server, server.api() as api:
         finder = targets.Finder(api, addresses=addresses)
-        async with scrape.ScrapeSource(finder, exporters.Exporters(timeout=5.0)) as source:
-            await source.scrape(NOW)
-            began, wall = figures.usage_now()["cpu"], time.perf_counter()
-            for number in range(1, ROUNDS + 1):
-                await source.scrape(NOW + 15 * number)
-            used, took = (figures.usage_now()["cpu"] - began) / ROUNDS, (time.perf_counter() - wall) / ROUNDS
-            for minute in range(1, 40):
-                await source.scrape(NOW + 60 * minute)
-            now = NOW + 39 * 60
-            pods = tuple(gpu_pods.pod(f"job-{node}-{gpu}", f"gpu-{node}") for node in range(EXPORTERS) for gpu in range(GPUS))
-            nodes = gpu_pods.nodes(*(gpu_pods.node(f"gpu-{node}") for node in range(EXPORTERS)))
-            await source.evidence(pods, nodes, frozenset({WINDOW}), now)
-            before = figures.usage_now()["cpu"]
-            found = await source.evidence(pods, nodes, frozenset({WINDOW}), now)
-            evidence = figures.usage_now()["cpu"] - before
-            assert found.trouble is None, found.trouble
-            before = figures.usage_now()["cpu"]
-            await source.look_back(found.usage[WINDOW], range(len(pods)), pods, now, 0.01)
-            back = figures.usage_now()["cpu"] - before
-            return {
-                "round": used, "wall": took, "evidence": evidence, "back": back, "rows": found.usage[WINDOW].rows,
-                "peak_mb": figures.usage_now()["peak_mb"],
-            }  # fmt: skip
+        async with scrape.ScrapeSource(finder, exporters.Exporters(timeout=5.0), keeper=keeper) as source:
+            yield source
+
+
+def _cluster() -> tuple[Any, Any]:
+    from tests.unit.observe import gpu_pods
+
+    pods = tuple(gpu_pods.pod(f"job-{node}-{gpu}", f"gpu-{node}") for node in range(EXPORTERS) for gpu in range(GPUS))
+    return pods, gpu_pods.nodes(*(gpu_pods.node(f"gpu-{node}") for node in range(EXPORTERS)))
+
+
+async def _scrape(port: int) -> dict[str, float]:
+    pods, nodes = _cluster()
+    async with _source(port) as source:
+        await source.scrape(NOW)
+        began, wall = figures.usage_now()["cpu"], time.perf_counter()
+        for number in range(1, ROUNDS + 1):
+            await source.scrape(NOW + 15 * number)
+        used, took = (figures.usage_now()["cpu"] - began) / ROUNDS, (time.perf_counter() - wall) / ROUNDS
+        for minute in range(1, 40):
+            await source.scrape(NOW + 60 * minute)
+        now = NOW + 39 * 60
+        await source.evidence(pods, nodes, frozenset({WINDOW}), now)
+        before = figures.usage_now()["cpu"]
+        found = await source.evidence(pods, nodes, frozenset({WINDOW}), now)
+        evidence = figures.usage_now()["cpu"] - before
+        assert found.trouble is None, found.trouble
+        before = figures.usage_now()["cpu"]
+        await source.look_back(found.usage[WINDOW], range(len(pods)), pods, now, 0.01)
+        back = figures.usage_now()["cpu"] - before
+        return {
+            "round": used, "wall": took, "evidence": evidence, "back": back, "rows": found.usage[WINDOW].rows,
+            "peak_mb": figures.usage_now()["peak_mb"],
+        }  # fmt: skip
+
+
+async def _write_day(port: int, folder: str) -> tuple[float, float]:
+    """A state directory with a day in it; the instant after its last minute, and its size in MB."""
+    from fallow.observe import kept
+
+    async with _source(port, kept.Keeper(folder, writes=True)) as source:
+        for minute in range(SCRAPED_MINUTES + 1):
+            await source.scrape(NOW + 60 * minute)
+    copy = "INSERT OR IGNORE INTO pages SELECT at - ?, content FROM pages ORDER BY at DESC LIMIT ?"
+    with contextlib.closing(sqlite3.connect(pathlib.Path(folder) / kept.FILE)) as database, database:
+        for back in range(SCRAPED_MINUTES, DAY_MINUTES, SCRAPED_MINUTES):
+            database.execute(copy, (back, SCRAPED_MINUTES))
+        (size,) = database.execute("SELECT sum(length(content)) FROM pages").fetchone()
+    return NOW + 60 * (SCRAPED_MINUTES + 1), size / 1e6
+
+
+async def _restart(port: int) -> dict[str, float]:
+    from fallow.model.units import DAY, HOUR
+    from fallow.model.usage import Signal
+    from fallow.observe import kept, samples
+
+    pods, nodes = _cluster()
+    with tempfile.TemporaryDirectory() as folder:
+        now, megabytes = await _write_day(port, folder)
+        keeper, began, wall = kept.Keeper(folder, writes=True), figures.usage_now()["cpu"], time.perf_counter()
+        await keeper.open()
+        await keeper.restore(samples.Samples(honor_labels=False, interval=15.0, horizon=DAY + HOUR), now)
+        used, took, peak = figures.usage_now()["cpu"] - began, time.perf_counter() - wall, figures.usage_now()["peak_mb"]
+        await keeper.close()
+        async with _source(port, kept.Keeper(folder, writes=True)) as source:
+            await source.scrape(now)
+            found = await source.evidence(pods, nodes, frozenset({DAY}), now)
+        assert found.trouble is None, found.trouble
+        counts = found.usage[DAY].count[Signal.gr_engine]
+        covered = int((counts >= DAY_MINUTES - 2).sum())  # but for the minute of the restart
+        return {"cpu": used, "wall": took, "mb": megabytes, "covered": covered, "peak_mb": peak}
 
 
 def main() -> None:
@@ -95,7 +152,7 @@ def main() -> None:
     try:
         assert server.stdout is not None
         port = json.loads(server.stdout.readline())["port"]
-        used = figures.measured("benchmarks.scrape", "scrape", str(port))
+        used, back = (figures.measured("benchmarks.scrape", what, str(port)) for what in ("scrape", "restart"))
     finally:
         server.kill()
         server.wait()
@@ -104,10 +161,13 @@ def main() -> None:
     looks = f"evidence {used['evidence'] * 1000:.0f} ms, look-back of all {used['back'] * 1000:.0f} ms of CPU"
     print(f"  {looks}; {used['peak_mb']:.0f} MB peak")
     figures.show("a round of scrapes", f"{used['round']:.2f} CPU s", "0.5 CPU s", used["round"] < 0.5)
+    print(f"  restart from --state-dir after a day: {back['wall']:.1f} s ({back['cpu']:.1f} CPU s) to read {back['mb']:.0f} MB back, "
+          f"{back['covered']} GPUs covered for the whole day again, {back['peak_mb']:.0f} MB peak")
 
 
 if __name__ == "__main__":
     if sys.argv[1] == "serve":
         asyncio.run(serve())
     else:
-        print(json.dumps(asyncio.run(_scrape(int(sys.argv[2])))))
+        run = {"scrape": _scrape, "restart": _restart}[sys.argv[1]]
+        print(json.dumps(asyncio.run(run(int(sys.argv[2])))))

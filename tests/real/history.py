@@ -2,8 +2,8 @@
 
 In: series in the language of tests (`series`, `dcgm_gpu`), each a row of values that ends now.
 Out: a Prometheus on 127.0.0.1 whose TSDB holds them, so a window of half an hour needs no waiting and PromQL is the real one's.
-Invariant: the server scrapes nothing and nobody writes to it: it answers only what was written before `start`, and instant
-queries find it for the five minutes that Prometheus looks back.
+Invariant: unless a test gives it `scrape_configs`, the server scrapes nothing and nobody writes to it: it answers only what was written
+before `start`, and instant queries find it for the five minutes that Prometheus looks back.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import aiohttp
+import yaml
 
 from tests.real import build
 
@@ -31,6 +32,7 @@ class PrometheusWorld:
     def __init__(self, folder: pathlib.Path, now: float | None = None) -> None:
         self.now = time.time() if now is None else now
         self.url = ""
+        self.scrape_configs: list[Any] = []  # none: it answers only what was written before
         self._folder = folder
         self._series: dict[tuple[str, tuple[tuple[str, str], ...]], list[tuple[float, float]]] = {}
         self._process: subprocess.Popen[bytes] | None = None
@@ -149,7 +151,7 @@ class PrometheusWorld:
 
     def _spawn(self, port: int) -> subprocess.Popen[bytes]:
         config = self._folder / "prometheus.yml"
-        config.write_text("global: {}\n")
+        config.write_text(yaml.safe_dump({"global": {}, "scrape_configs": self.scrape_configs}))
         command = [
             str(build.need("prometheus")),
             f"--config.file={config}",

@@ -5,20 +5,23 @@ The mix follows what is seen in shared clusters: services and notebooks are many
 everything is held and never used.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import msgspec
 import numpy as np
 
+from fallow.decide.packing import state
 from fallow.model.units import HOUR, MINUTE, Instant, Seconds, parse_instant
-from fallow.sim import lives, traces, world
+from fallow.sim import lives, openb, traces, world
 from fallow.sim.lives import Percents, Span
 from fallow.sim.world import Mode, Node, Part, World
 
 MONDAY: Final[Instant] = parse_instant("2026-11-16T00:00:00Z")
 MODELS: Final = ("NVIDIA-A100-SXM4-80GB", "NVIDIA-A100-SXM4-40GB", "Tesla-V100-SXM2-16GB", "Tesla-T4")
 _MODES: Final[tuple[Mode, ...]] = ("whole",) * 7 + ("mig", "time-sliced", "whole")
+_OPENB_MODELS: Final = {"V100M16": "V100-16GB", "V100M32": "V100-32GB"}  # G2 and G3 are not told
+REAL: Final = frozenset({"inference", "notebook"})  # lives that a trace of duty cycles can stand for
 _TEAMS: Final = ("vision", "speech", "search", "ads", "robotics", "bio", "maps", "chat")
 
 
@@ -76,30 +79,68 @@ def _make_part(role: Role, number: int, span: Span, rng: np.random.Generator) ->
     )
 
 
-def draw_lives(parts: Sequence[Part], span: Span, rng: np.random.Generator) -> Percents:
+def draw_lives(parts: Sequence[Part], span: Span, rng: np.random.Generator, real: traces.Trace | None = None) -> Percents:
+    """With a real trace, services and notebooks do what its GPUs did."""
     rows = np.zeros((sum(part.seats for part in parts), span.columns), np.uint8)
     first = 0
     for part in parts:
-        rows[first : first + part.seats] = lives.draw(part.life, span, part.pods, part.gpus, rng)
+        if real is not None and part.life in REAL:
+            drawn = traces.cut_lives(real, span, part.pods, part.gpus, rng)
+        else:
+            drawn = lives.draw(part.life, span, part.pods, part.gpus, rng)
+        rows[first : first + part.seats] = drawn
         first += part.seats
     return rows
 
 
 def make_world(
-    *, seed: int = 0, nodes: int = 40, workloads: int | None = None, hours: float = 24.0, start: Instant = MONDAY, step: Seconds = MINUTE
+    *, seed: int = 0, nodes: int = 40, workloads: int | None = None, hours: float = 24.0, start: Instant = MONDAY, step: Seconds = MINUTE,
+    real: traces.Trace | None = None,
 ) -> World:
-    """Without a number of workloads: about as many as fill the nodes."""
+    """Without a number of workloads: about as many as fill the nodes. `real`: a trace that lives are cut from."""
     span = Span(start, step, round(hours * HOUR / step))
     rng = np.random.default_rng([seed, 0])
     parts = make_parts(3 * nodes if workloads is None else workloads, span, rng)
-    return world.World(make_nodes(nodes), parts, draw_lives(parts, span, rng), span, seed=seed)
+    return world.World(make_nodes(nodes), parts, draw_lives(parts, span, rng, real), span, seed=seed)
 
 
 # ---- clusters of real traces --------------------------------------------------------------------------------------------------
 
 
+def make_helios_world(
+    demands: Sequence[traces.Demand], *, seed: int = 0, hours: float = 24.0, start: Instant = MONDAY, step: Seconds = MINUTE
+) -> World:
+    """As many nodes of eight GPUs as the virtual clusters had, and jobs that ask for as many GPUs as they were asked for; what the jobs
+    do is drawn."""
+    span = Span(start, step, round(hours * HOUR / step))
+    rng = np.random.default_rng([seed, 5])
+    nodes = [Node(f"{one.name.lower()}-{number:03}") for one in demands for number in range(-(-one.total // 8))]
+    parts = [part for one in demands for part in traces.demand_parts(one, span)]
+    return world.World(nodes, parts, draw_lives(parts, span, rng), span, seed=seed)
+
+
+def cut_openb(
+    nodes: Sequence[state.Node], pods: Sequence[openb.AskingPod], count: int | None, *, seed: int = 0
+) -> tuple[list[state.Node], list[openb.AskingPod]]:
+    """So many of the nodes that have GPUs, whichever come first by the seed, and pods that some of them can hold until as many GPUs are
+    asked for as there are; all of both without a count."""
+    machines = [node for node in nodes if node.gpus]
+    if count is None or count >= len(machines):
+        return machines, list(pods)
+    rng = np.random.default_rng([seed, 6])
+    chosen = [machines[number] for number in sorted(rng.permutation(len(machines))[:count].tolist())]
+    room, guests = float(sum(node.gpus for node in chosen)), list[openb.AskingPod]()
+    for number in rng.permutation(len(pods)).tolist():
+        pod = pods[number].pod
+        asked = pod.gpus * pod.milli / state.GPU
+        if asked <= room and any(node.gpus >= pod.gpus and (not pod.models or node.model in pod.models) for node in chosen):
+            room -= asked
+            guests.append(pods[number])
+    return chosen, guests
+
+
 def make_openb_world(
-    nodes: Sequence[Node], pods: Sequence[traces.AskingPod], *, seed: int = 0, hours: float = 24.0, begin: Seconds | None = None,
+    nodes: Iterable[state.Node], pods: Iterable[openb.AskingPod], *, seed: int = 0, hours: float = 24.0, begin: Seconds | None = None,
     start: Instant = MONDAY, step: Seconds = MINUTE,
 ) -> World:
     """The nodes of the trace, and all of its pods at once, as in the runs that were published with it; with `begin` (in seconds of the
@@ -108,23 +149,28 @@ def make_openb_world(
     nodes, of which there are as many as they need."""
     span = Span(start, step, round(hours * HOUR / step))
     rng = np.random.default_rng([seed, 2])
-    parts = [part for pod in pods if (part := _make_openb_part(pod, begin, span))]
-    sliced = _slice(nodes, sum(part.mode == "time-sliced" for part in parts))
+    parts = [part for pod in pods if pod.pod.gpus and (part := _make_openb_part(pod, begin, span))]
+    machines = [Node(node.name, _OPENB_MODELS.get(node.model, node.model), node.gpus) for node in nodes if node.gpus]
+    sliced = _slice(machines, sum(part.mode == "time-sliced" for part in parts))
     return world.World(sliced, parts, draw_lives(parts, span, rng), span, seed=seed)
 
 
-def _make_openb_part(pod: traces.AskingPod, begin: Seconds | None, span: Span) -> Part | None:
-    is_serving, is_share = pod.qos == "LS", pod.gpus == 1 and pod.milli < 1000
+def _make_openb_part(asking: openb.AskingPod, begin: Seconds | None, span: Span) -> Part | None:
+    pod, is_serving, qos = asking.pod, asking.qos == "LS", asking.qos.lower() or "pods"
+    is_share = pod.gpus == 1 and pod.milli < 1000
     life = "inference" if is_serving else "training" if pod.gpus > 1 else "batch"
+    model = pod.models[0] if len(pod.models) == 1 and not is_share else ""
     arrives = ends = None
     if begin is not None:
-        arrives = span.start + pod.created - begin
-        ends = None if pod.deleted is None else span.start + pod.deleted - begin
+        if asking.created is None:
+            return None
+        arrives = span.start + asking.created - begin
+        ends = None if asking.deleted is None else span.start + asking.deleted - begin
         if arrives >= span.start + span.columns * span.step or (ends is not None and ends <= span.start):
             return None
     return Part(
-        namespace=f"openb-{pod.qos.lower()}", name=pod.name, kind="Deployment" if is_serving else "Job", class_=life, life=life,
-        gpus=pod.gpus, mode="time-sliced" if is_share else "whole", model=pod.models[0] if len(pod.models) == 1 and not is_share else "",
+        namespace=f"openb-{qos}", name=pod.name, kind="Deployment" if is_serving else "Job", class_=life, life=life,
+        gpus=pod.gpus, mode="time-sliced" if is_share else "whole", model=_OPENB_MODELS.get(model, model),
         owner="machine" if is_serving else "attentive", arrives_at=arrives, ends_at=ends,
     )
 

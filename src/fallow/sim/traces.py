@@ -1,15 +1,16 @@
-"""Real traces, read into a world: what GPUs did in a production service, who asked for GPUs on which nodes, how demand went up and down.
+"""Real traces, read into a world: what GPUs did in a production service, how demand went up and down (openb: `openb`).
 
-In: files as they were published (CSV, gzipped or not). Out: a Trace, nodes, pods or demand, each with a Report of what was left out.
+In: files as they were published (CSV, gzipped or not). Out: a Trace or demand, each with a Report of what was left out.
 Invariant: nothing is guessed. A row that cannot be read is named and counted; a sample that is missing, or that two rows tell differently,
 is not known. Only a row that is out of order is used where it belongs.
 """
 
 import csv
+import datetime
 import gzip
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Final, TypeVar
@@ -25,9 +26,13 @@ T = TypeVar("T")
 
 GENTD26: Final = "gentd26_gpu_a.csv.gz"
 HELIOS: Final = "helios_earth_a.csv.gz"
+GENTD26_COLUMNS: Final = ("pod", "timestamp", "duty_percent")
+HELIOS_COLUMNS: Final = ("vc", "time", "total_gpu", "running_gpu", "pending_gpu")
 _MOST_EXAMPLES: Final = 10
 _FURTHEST: Final = 31 * DAY  # from the middle of the trace; a stray timestamp must not stretch it to years
 _MOST_SAMPLES: Final = 500_000_000
+_MOST_GPUS: Final = 100_000  # of one virtual cluster
+_WHOLE: Final = 0.95  # of a trace: a GPU that was measured for so much of it can be taken for one that was there all the time
 
 
 class TraceError(Exception):
@@ -41,10 +46,11 @@ class Report(msgspec.Struct):
     left_out: Counter[str] = msgspec.field(default_factory=Counter)
     examples: list[str] = msgspec.field(default_factory=list)
 
-    def leave_out(self, why: str, line: int | None = None) -> None:
+    def leave_out(self, why: str, line: int | None = None, detail: str = "") -> None:
+        """`detail`: what the example says instead of why."""
         self.left_out[why] += 1
         if line is not None and len(self.examples) < _MOST_EXAMPLES:
-            self.examples.append(f"line {line}: {why}")
+            self.examples.append(f"line {line}: {detail or why}")
 
     def __str__(self) -> str:
         told = ", ".join(f"{count} {why}" for why, count in sorted(self.left_out.items()) if count)
@@ -61,31 +67,51 @@ class Trace(msgspec.Struct):
 
 
 def to_world(trace: Trace, *, model: str = "NVIDIA-A100-SXM4-80GB", seed: int = 0, start_seconds: Seconds = 120.0) -> World:
-    """Everybody has room: a trace does not tell how full its cluster was."""
-    homes = [part for part in trace.parts for _ in range(part.pods)]
-    nodes = [Node(f"node-{number:05}", part.model or model, part.gpus) for number, part in enumerate(homes)]
+    """Everybody has room: a trace does not tell how full its cluster was. Pods of one GPU share nodes of eight, unless larger ones could
+    then find every node half full."""
+    homes = [(part.model or model, part.gpus) for part in trace.parts for _ in range(part.pods)]
+    if all(gpus == 1 for _, gpus in homes):
+        counts = Counter(name for name, _ in homes)
+        homes = [(name, min(8, counts[name] - first)) for name in counts for first in range(0, counts[name], 8)]
+    nodes = [Node(f"node-{number:05}", name, gpus) for number, (name, gpus) in enumerate(homes)]
     return World(nodes, trace.parts, trace.percents, trace.span, seed=seed, start_seconds=start_seconds)
 
 
 # ---- rows ---------------------------------------------------------------------------------------------------------------------
 
 
-def _rows(path: Path, columns: tuple[str, ...], report: Report) -> Iterator[tuple[int, list[str]]]:
-    """The wanted columns of every row that has them all, with its line."""
+def read_lines(path: Path, report: Report) -> Iterator[tuple[int, list[str]]]:
+    """Every line, cut at commas, with its number; the report counts them."""
     try:
         with gzip.open(path, "rt", encoding="utf-8", errors="replace", newline="") if path.suffix == ".gz" else path.open(
             encoding="utf-8", errors="replace", newline=""
         ) as file:
             lines = csv.reader(file)
-            places = _find_columns(next(lines, []), columns, path)
             for line in lines:
                 report.rows += 1
-                if len(line) <= max(places):
-                    report.leave_out("too few fields", lines.line_num)
-                else:
-                    yield lines.line_num, [line[place] for place in places]
+                yield lines.line_num, line
     except (OSError, EOFError, csv.Error) as problem:
         raise TraceError(f"the trace {path.name} cannot be read: {getattr(problem, 'strerror', None) or problem}") from problem
+
+
+def read_header(path: Path) -> list[str]:
+    """What the first line names, by which a trace is known."""
+    return next(read_lines(path, Report()), (0, list[str]()))[1]
+
+
+def read_rows(
+    path: Path, columns: tuple[str, ...], report: Report, optional: tuple[str, ...] = ()
+) -> Iterator[tuple[int, list[str]]]:
+    """The wanted columns of every row that has them all, with its line. An optional column that the file does not have reads as ""."""
+    lines = read_lines(path, report)
+    _, header = next(lines, (0, []))
+    report.rows = 0
+    places = [*_find_columns(header, columns, path), *(header.index(name) if name in header else -1 for name in optional)]
+    for number, line in lines:
+        if len(line) <= max(places):
+            report.leave_out("too few fields", number)
+        else:
+            yield number, [line[place] if place >= 0 else "" for place in places]
 
 
 def _find_columns(header: list[str], columns: tuple[str, ...], path: Path) -> list[int]:
@@ -95,7 +121,7 @@ def _find_columns(header: list[str], columns: tuple[str, ...], path: Path) -> li
     return [header.index(name) for name in columns]
 
 
-def _read(kind: Callable[[str], T], text: str, why: str, line: int, report: Report) -> T | None:
+def read_as(kind: Callable[[str], T], text: str, why: str, line: int, report: Report) -> T | None:
     try:
         return kind(text)
     except (ValueError, OverflowError):
@@ -129,12 +155,12 @@ def read_gentd26(path: Path) -> Trace:
 def _read_samples(path: Path, report: Report) -> dict[str, list[tuple[int, int, int]]]:
     """Of each pod: (timestamp, percent, line); NONE where the row says that it was not measured."""
     samples: dict[str, list[tuple[int, int, int]]] = {}
-    for line, (pod, timestamp, duty) in _rows(path, ("pod", "timestamp", "duty_percent"), report):
-        at = _read(int, timestamp, "timestamp is no whole number", line, report)
+    for line, (pod, timestamp, duty) in read_rows(path, GENTD26_COLUMNS, report):
+        at = read_as(int, timestamp, "timestamp is no whole number", line, report)
         if not pod:
             report.leave_out("no pod", line)
         elif at is not None:
-            percent = _read(_percent, duty, "duty is no percentage", line, report) if duty else NONE
+            percent = read_as(_percent, duty, "duty is no percentage", line, report) if duty else NONE
             report.left_out["without a duty: not known"] += not duty
             if percent is not None:
                 samples.setdefault(pod, []).append((at, percent, line))
@@ -191,49 +217,17 @@ def _fill(row: Percents, found: list[tuple[int, int, int]], start: int, step: in
     return first, last
 
 
-# ---- Alibaba's openb: nodes, and pods that asked for GPUs ---------------------------------------------------------------------
-
-_OPENB_MODELS: Final = {"V100M16": "V100-16GB", "V100M32": "V100-32GB"}  # G2 and G3 are not told
-
-
-class AskingPod(msgspec.Struct, frozen=True):
-    """A pod as it asked for GPUs. Its times are seconds since the trace began."""
-
-    name: str
-    gpus: int
-    milli: int  # of each GPU
-    models: tuple[str, ...]  # () = any
-    qos: str
-    created: Seconds
-    deleted: Seconds | None
+def whole_days(trace: Trace) -> list[int]:
+    """Rows of GPUs that were measured nearly all the time."""
+    return np.flatnonzero((trace.percents != NONE).mean(axis=1) >= _WHOLE).tolist()
 
 
-def read_openb_nodes(path: Path) -> tuple[list[Node], Report]:
-    report, nodes = Report(), []
-    for line, (name, gpus, model) in _rows(path, ("sn", "gpu", "model"), report):
-        count = _read(int, gpus, "gpu is no whole number", line, report)
-        if count is not None and count > 0 and name:
-            nodes.append(Node(name, _OPENB_MODELS.get(model, model), count))
-        elif count is not None:
-            report.leave_out("no GPUs, or no name", line)
-    return nodes, report
-
-
-def read_openb_pods(path: Path) -> tuple[list[AskingPod], Report]:
-    report, pods = Report(), []
-    wanted = ("name", "num_gpu", "gpu_milli", "gpu_spec", "qos", "creation_time", "deletion_time")
-    for line, (name, gpus, milli, spec, qos, created, deleted) in _rows(path, wanted, report):
-        count, share = (_read(int, text, "GPUs are no whole number", line, report) for text in (gpus, milli))
-        begins = _read(float, created, "creation_time is no number", line, report)
-        ends = _read(float, deleted, "deletion_time is no number", line, report) if deleted else None
-        if count is None or share is None or begins is None or (deleted and ends is None):
-            continue
-        if count < 1:
-            report.left_out["without a GPU"] += 1
-            continue
-        models = tuple(_OPENB_MODELS.get(model, model) for model in spec.split("|") if model)
-        pods.append(AskingPod(name, count, min(share, 1000), models, qos, begins, ends))
-    return pods, report
+def cut_lives(trace: Trace, span: Span, pods: int, gpus: int, rng: np.random.Generator) -> Percents:
+    """What so many pods do: each as some GPU of the trace did, all from the same moment of it on, and on from its beginning where it
+    ends. The GPUs of one pod do the same."""
+    rows, shift = rng.choice(whole_days(trace), pods), float(rng.uniform(0, trace.span.columns * trace.span.step))
+    columns = ((shift + span.step * np.arange(span.columns)) // trace.span.step).astype(np.int64) % trace.span.columns
+    return np.repeat(trace.percents[rows][:, columns], gpus, axis=0)
 
 
 # ---- Helios: demand -----------------------------------------------------------------------------------------------------------
@@ -249,48 +243,65 @@ class Demand(msgspec.Struct):
 
 def read_helios(path: Path) -> tuple[list[Demand], Report]:
     report = Report()
-    rows: dict[str, dict[str, tuple[int, int]]] = {}
-    for line, (name, at, *numbers) in _rows(path, ("vc", "time", "total_gpu", "running_gpu", "pending_gpu"), report):
-        counts = [_read(_count, text, "GPUs are no whole number", line, report) for text in numbers]
+    rows: dict[str, dict[int, tuple[int, int]]] = {}
+    for line, (name, at, *numbers) in read_rows(path, HELIOS_COLUMNS, report):
+        counts = [read_as(read_count, text, "GPUs are no whole number", line, report) for text in numbers]
+        minute = read_as(_minute, at, "time is no time", line, report)
         total, running, pending = counts
-        if total is None or running is None or pending is None:
+        if total is None or running is None or pending is None or minute is None:
             continue
-        if at in rows.setdefault(name, {}):
+        if not name:
+            report.leave_out("no virtual cluster", line)
+        elif max(total, running + pending) > _MOST_GPUS:
+            report.leave_out("more GPUs than any cluster has", line)
+        elif minute in rows.setdefault(name, {}):
             report.leave_out("told twice", line)
         else:
-            rows[name][at] = total, running + pending
+            rows[name][minute] = total, running + pending
+    if not any(rows.values()):
+        raise TraceError(f"the trace {path.name} holds no minute that can be used")
     return [_line_up(name, minutes, report) for name, minutes in rows.items()], report
 
 
-def _count(text: str) -> int:
+def _minute(text: str) -> int:
+    """Since 1970; a time without a zone is UTC."""
+    time = datetime.datetime.fromisoformat(text)
+    return int((time if time.tzinfo else time.replace(tzinfo=datetime.UTC)).timestamp() // MINUTE)
+
+
+def read_count(text: str) -> int:
     value = int(text)
     if value < 0:
         raise ValueError(text)
     return value
 
 
-def _line_up(name: str, minutes: Mapping[str, tuple[int, int]], report: Report) -> Demand:
+def _line_up(name: str, minutes: Mapping[int, tuple[int, int]], report: Report) -> Demand:
     """Minute after minute; where one is missing nothing is known of it."""
-    places: dict[int, int] = {}
-    for at, (_, wanted) in minutes.items():
-        try:
-            places[int(np.datetime64(at, "m").astype(np.int64))] = wanted
-        except ValueError:
-            report.leave_out("time is no time")
-    if not places:
-        raise TraceError(f"virtual cluster {name} has no minute that can be used")
-    first, last = min(places), max(places)
+    first, last = min(minutes), max(minutes)
     if (last - first) * MINUTE > 2 * _FURTHEST + 366 * DAY:
         raise TraceError(f"virtual cluster {name} spans {(last - first) // 1440} days; a year is the most")
     line = np.full(last - first + 1, -1, np.int64)
-    line[[place - first for place in places]] = list(places.values())
+    line[[minute - first for minute in minutes]] = [wanted for _, wanted in minutes.values()]
     report.left_out["missing: not known"] += int((line < 0).sum())
     return Demand(name, max(total for total, _ in minutes.values()), line)
 
 
+def choose_demands(demands: Sequence[Demand], nodes: int | None, *, seed: int = 0) -> list[Demand]:
+    """Virtual clusters that together fit on so many nodes of eight GPUs, whichever come first by the seed; at least the smallest."""
+    if nodes is None:
+        return list(demands)
+    order, room, chosen = np.random.default_rng([seed, 4]).permutation(len(demands)).tolist(), 8 * nodes, list[Demand]()
+    for number in order:
+        if demands[number].total <= room:
+            room -= demands[number].total
+            chosen.append(demands[number])
+    return chosen or [min(demands, key=lambda one: one.total)]
+
+
 def demand_parts(demand: Demand, span: Span, *, first_minute: int = 0) -> list[Part]:
     """Jobs that together ask for as many GPUs as were asked for: a rise is a new job, a fall ends the oldest. What they do is not told
-    in the trace; they stand as batch work that is busy. Unknown minutes change nothing."""
+    in the trace: those of eight GPUs are taken for training, the others for batch work. Unknown minutes change nothing."""
     parts: list[Part] = []
     open_jobs: list[tuple[int, Instant]] = []
     level = 0
@@ -308,4 +319,5 @@ def demand_parts(demand: Demand, span: Span, *, first_minute: int = 0) -> list[P
 
 
 def _job(name: str, number: int, gpus: int, began: Instant, ends: Instant | None) -> Part:
-    return Part(f"helios-{name.lower()}", f"job-{number:05}", "Job", "batch", "batch", gpus=gpus, arrives_at=began, ends_at=ends)
+    what = "training" if gpus == 8 else "batch"
+    return Part(f"helios-{name.lower()}", f"job-{number:05}", "Job", what, what, gpus=gpus, arrives_at=began, ends_at=ends)

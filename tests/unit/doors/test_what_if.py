@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
+import sys
 import xml.etree.ElementTree as ET
 from decimal import Decimal
 from pathlib import Path
@@ -12,6 +14,7 @@ import click
 import pytest
 import yaml
 from click.testing import CliRunner, Result
+from PIL import Image
 
 from fallow.doors.cli import backtest, main, plot
 
@@ -27,8 +30,8 @@ spec:
 """
 
 
-def run(*words: str) -> Result:
-    return CliRunner().invoke(main.fallow, list(words), env={"PROMETHEUS_URL": ""})
+def run(*words: str, **variables: str) -> Result:
+    return CliRunner().invoke(main.fallow, list(words), env={"PROMETHEUS_URL": "", **variables})
 
 
 def test_windows_and_policies_stand_side_by_side(tmp_path: Path) -> None:
@@ -70,7 +73,7 @@ def test_prices_are_told_or_refused() -> None:
             backtest.read_prices((text,))
 
 
-@pytest.mark.parametrize("words", [["-w", "soon"], ["-w", "30"], ["--nodes", "0"], ["--trace", "no-such-file.csv"]], ids=" ".join)
+@pytest.mark.parametrize("words", [["-w", "soon"], ["-w", "30"], ["--nodes", "0"], ["--trace", __file__]], ids=" ".join)
 def test_bad_words_are_usage_errors(words: list[str]) -> None:
     assert run("backtest", *words).exit_code == 2
 
@@ -93,9 +96,46 @@ def test_tune_speaks_to_machines() -> None:
     assert told["advice"]["all"]["point"]["cost_gpu_hours"] <= 1.2 * min(costs.values())
 
 
-def test_a_png_needs_its_renderer_or_says_so(tmp_path: Path) -> None:
+@pytest.mark.parametrize("verb", ["backtest", "tune"])
+@pytest.mark.parametrize("text", ["no-such-file.csv", "gentd26", "openb_pod_list_cpu100"])
+def test_a_trace_that_is_not_there_has_an_exit_code_of_its_own(tmp_path: Path, verb: str, text: str) -> None:
+    done = run(verb, "--trace", text, FALLOW_TRACES=str(tmp_path / "none"))
+    assert done.exit_code == 3
+    assert f"--trace: no trace {text}: it is no file, and there is no folder" in done.output
+
+
+@pytest.mark.parametrize("name", ["duty", "gentd26"])
+def test_a_trace_is_found_by_its_name_and_says_what_was_left_out(tmp_path: Path, name: str) -> None:
+    lines = ["pod,timestamp,duty_percent", *(f"p{pod},{60 * step},{step // 90 % 2 * 40}" for pod in "ab" for step in range(720)), "p,x,1"]
+    (tmp_path / "duty.csv").write_text("\n".join(lines))
+    for verb, told in (("backtest", "idle for 30m"), ("tune", "Recommended for a resume")):
+        done = run(verb, "--trace", name, FALLOW_TRACES=str(tmp_path))
+        assert done.exit_code == 0, done.output
+        assert "2 pods over 12h from duty.csv: 1441 rows; 1 timestamp is no whole number" in done.output
+        assert "left out, for example: line 1442: timestamp is no whole number" in done.output
+        assert told in done.output
+    notes = json.loads(run("backtest", "--trace", name, "-o", "json", FALLOW_TRACES=str(tmp_path)).output)["notes"]
+    assert notes[0].startswith("real: who was there")
+
+
+def test_a_png_shows_the_curve_and_its_marks(tmp_path: Path) -> None:
     done = run("tune", *SMALL, "--png", str(tmp_path / "curve.png"))
-    assert (done.exit_code == 0 and (tmp_path / "curve.png").exists()) or "--png needs the package cairosvg" in done.output
+    assert done.exit_code == 0, done.output
+    assert "written: " in done.output
+    with Image.open(tmp_path / "curve.png") as picture:
+        picture.load()
+        assert (picture.format, picture.size) == ("PNG", (1760, 960))
+        seen = {colour for _, colour in picture.convert("RGB").getcolors(1 << 24) or []}
+    assert {(0xFF, 0xFF, 0xFF), (0x25, 0x63, 0xEB), (0xDC, 0x26, 0x26)} <= seen  # paper, curve, marks
+
+
+def test_without_pillow_a_png_is_refused_in_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PIL", "PIL.Image", "PIL.ImageDraw", "PIL.ImageFont"):
+        monkeypatch.setitem(sys.modules, name, None)
+    done = run("tune", *SMALL, "--png", str(tmp_path / "curve.png"))
+    assert done.exit_code == 2
+    assert "--png needs the package Pillow: pip install 'fallow[png]'; --svg needs nothing" in done.output
+    assert not (tmp_path / "curve.png").exists()
 
 
 def test_a_picture_that_cannot_be_written_is_said() -> None:
@@ -125,8 +165,22 @@ def test_the_svg_is_well_formed_and_escaped() -> None:
     root = ET.fromstring(drawn)
     texts = [element.text for element in root.iter("{http://www.w3.org/2000/svg}text")]
     assert "title <b>" in texts
-    assert "today \N{REPLACEMENT CHARACTER}" in texts
+    assert "T  today \N{REPLACEMENT CHARACTER}" in texts
     assert "<script" not in drawn
+
+
+def test_both_pictures_hold_every_mark_and_the_names_of_points_that_are_apart() -> None:
+    names = ("none", "near", "far")
+    named = plot.Chart("t", "x", "y", (plot.Curve("c", ((0.0, 0.0), (0.1, 0.5), (10.0, 50.0)), names),), CHART.marks)
+    drawn = plot.draw_svg(named)
+    assert [name in drawn for name in names] == [True, False, True]
+    plain, marked = (plot.draw_png(chart) for chart in (plot.Chart("t", "x", "y", named.curves), named))
+    assert _red(plain) == 0 < _red(marked)
+
+
+def _red(picture: bytes) -> int:
+    with Image.open(io.BytesIO(picture)) as image:
+        return sum(count for count, colour in image.convert("RGB").getcolors(1 << 24) or [] if colour == (0xDC, 0x26, 0x26))
 
 
 def test_what_is_not_finite_is_not_drawn() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 from aiohttp import web
 from hypothesis import given, settings
@@ -16,9 +17,9 @@ from tests.unit.sim import folder
 from fallow.clients import errors
 from fallow.clients.prometheus import auth, client
 from fallow.model.units import HOUR, MINUTE
-from fallow.sim import cast, history, traces
+from fallow.sim import history, traces
 from fallow.sim.lives import NONE, Span
-from fallow.sim.world import State
+from fallow.sim.world import Part, State
 
 T0 = 1_662_858_720
 HEADER = "pod,timestamp,duty_percent,memory_used_bytes"
@@ -133,30 +134,31 @@ def test_the_real_one_is_read_whole() -> None:
     assert (world.done[:, 30] == trace.percents[:, 30])[world.running].all()
 
 
-# ---- openb and Helios -------------------------------------------------------------------------------------------------------
+def test_pods_of_one_gpu_share_nodes_and_larger_ones_have_their_own(tmp_path: Path) -> None:
+    small = read(tmp_path, *(row(f"p{number}", step, 5) for number in range(19) for step in range(3)))
+    assert [node.gpus for node in traces.to_world(small).nodes.values()] == [8, 8, 3]
+    large = msgspec.structs.replace(
+        small, parts=(Part("a", "b", gpus=2), *(Part("a", f"c{number}") for number in range(17))), percents=small.percents
+    )
+    assert [node.gpus for node in traces.to_world(large).nodes.values()] == [2] + [1] * 17
+    assert all(one.state is State.running for one in traces.to_world(large).workloads)
 
 
-def test_nodes_and_pods_that_ask_for_gpus(tmp_path: Path) -> None:
-    lines = ["sn,cpu_milli,memory_mib,gpu,model", "n1,1,1,8,V100M16", "n2,1,1,none,T4", "n3,1,1,0,T4"]
-    nodes, left = traces.read_openb_nodes(write(tmp_path, *lines))
-    assert [(node.name, node.gpus, node.model) for node in nodes] == [("n1", 8, "V100-16GB")]
-    assert left.left_out == {"gpu is no whole number": 1, "no GPUs, or no name": 1}
-    header = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time"
-    lines = ["p1,1,1,1,460,,LS,Running,0,7200,0", "p2,1,1,4,1000,V100M16|T4,BE,Running,100,,0"]
-    lines += ["p3,1,1,0,0,,BE,Failed,0,1,0", "p4,1,1,1,x,,BE,,0,,"]
-    pods, left = traces.read_openb_pods(write(tmp_path, header, *lines))
-    assert [(pod.gpus, pod.milli, pod.models, pod.deleted) for pod in pods] == [(1, 460, (), 7200.0), (4, 1000, ("V100-16GB", "T4"), None)]
-    assert left.left_out == {"without a GPU": 1, "GPUs are no whole number": 1}
-    world = cast.make_openb_world(nodes, pods[1:], hours=1)
-    assert [(one.part.class_, one.part.gpus, one.state) for one in world.workloads] == [("training", 4, State.running)]
+def test_lives_are_cut_from_whole_days_only_and_go_on_from_the_beginning(tmp_path: Path) -> None:
+    lines = [row("day", step, step % 100) for step in range(200)] + [row("short", step, 1) for step in range(20)]
+    trace = read(tmp_path, *lines)
+    assert traces.whole_days(trace) == [0]
+    span = Span(0.0, 57.0, 400)
+    cut = traces.cut_lives(trace, span, 2, 3, np.random.default_rng(1))
+    assert cut.shape == (6, 400)
+    assert (cut == cut[0]).all()
+    assert (np.diff(cut[0].astype(int)) % 100 == 1).all()
+    assert (cut == traces.cut_lives(trace, span, 2, 3, np.random.default_rng(1))).all()
+    slow = traces.cut_lives(trace, Span(0.0, 114.0, 50), 1, 1, np.random.default_rng(2))
+    assert (np.diff(slow[0].astype(int)) % 100 == 2).all()
 
 
-def test_the_cluster_of_openb_stands() -> None:
-    nodes, _ = traces.read_openb_nodes(folder.find("openb/openb_node_list_gpu_node.csv"))
-    pods, left = traces.read_openb_pods(folder.find("openb/openb_pod_list_default.csv.gz"))
-    assert (len(nodes), sum(node.gpus for node in nodes), len(pods), left.rows) == (1213, 6212, 7064, 8152)
-    world = cast.make_openb_world(nodes, pods, hours=1)
-    assert sum(one.state is State.running for one in world.workloads) > 6000
+# ---- Helios -----------------------------------------------------------------------------------------------------------------
 
 
 def test_demand_rises_and_falls_as_it_was_told_and_unknown_minutes_change_nothing(tmp_path: Path) -> None:
@@ -170,6 +172,35 @@ def test_demand_rises_and_falls_as_it_was_told_and_unknown_minutes_change_nothin
     parts = traces.demand_parts(demand, Span(0.0, MINUTE, 9))
     level = [sum(part.gpus for part in parts if _stands(part, minute * MINUTE)) for minute in range(9)]
     assert level == [10, 10, 12, 12, 12, 4, 4, 0, 3]
+
+
+@pytest.mark.parametrize(("line", "why"), [
+    ("vcA,today,16,1,0", "time is no time"), ("vcA,,16,1,0", "time is no time"),
+    ("vcA,2020-05-01 00:09:00,16,x,0", "GPUs are no whole number"),
+    (",2020-05-01 00:09:00,16,1,0", "no virtual cluster"), ("vcA,2020-05-01 00:09:00,999999,1,0", "more GPUs than any cluster has"),
+    ("vcA,2020-05-01 00:00:00,16,1,0", "told twice"),
+], ids=["word", "no time", "word for GPUs", "no name", "too many", "twice"])
+def test_a_row_of_demand_that_cannot_be_read_is_named_and_counted(tmp_path: Path, line: str, why: str) -> None:
+    path = write(tmp_path, ",".join(traces.HELIOS_COLUMNS), "vcA,2020-05-01 00:00:00,16,8,0", line)
+    demands, left = traces.read_helios(path)
+    assert [(one.name, one.wanted.tolist()) for one in demands] == [("vcA", [8])]
+    assert left.left_out[why] == 1
+    assert left.examples == [f"line 3: {why}"]
+
+
+def test_demand_without_a_minute_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(traces.TraceError, match="holds no minute that can be used"):
+        traces.read_helios(write(tmp_path, ",".join(traces.HELIOS_COLUMNS), "vcA,never,16,8,0"))
+
+
+def test_virtual_clusters_are_chosen_by_the_seed_until_the_nodes_are_full() -> None:
+    demands = [traces.Demand(f"vc{gpus}", gpus, np.zeros(3, np.int64)) for gpus in (64, 48, 16, 40)]
+    assert traces.choose_demands(demands, None) == demands
+    for seed in range(5):
+        chosen = traces.choose_demands(demands, 10, seed=seed)
+        assert 0 < sum(one.total for one in chosen) <= 80
+        assert [one.name for one in chosen] == [one.name for one in traces.choose_demands(demands, 10, seed=seed)]
+    assert [one.name for one in traces.choose_demands(demands, 1)] == ["vc16"]
 
 
 def _stands(part: Any, at: float) -> bool:

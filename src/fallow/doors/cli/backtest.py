@@ -108,9 +108,10 @@ def _backtest(
     except ValueError as problem:
         raise click.UsageError(show.plain(problem)) from None
     if output in ("json", "yaml"):
-        show.data({"past": past.told, "results": [msgspec.to_builtins(result, enc_hook=str) for result in results]}, output)
+        told = [msgspec.to_builtins(result, enc_hook=str) for result in results]
+        show.data({"past": past.told, "notes": list(past.notes), "results": told}, output)
         return
-    show.sentence(f"{past.told}; looked at every {units.humane(interval)}")
+    pasts.tell(past, f"; looked at every {units.humane(interval)}")
     click.echo()
     show.table(["TRIED", *COLUMNS], [_cells(result) for result in results])
     if len(results) == 1:

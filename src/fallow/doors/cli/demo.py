@@ -6,6 +6,7 @@ a line per hour and the report. Nothing outside this process is touched: the API
 
 import asyncio
 import contextlib
+import functools
 import logging
 import resource
 import signal
@@ -22,10 +23,10 @@ import click
 from fallow import names
 from fallow.decide import courtesy
 from fallow.doors.cli import demo_view as view
-from fallow.doors.cli import main, show
+from fallow.doors.cli import main, pasts, show
 from fallow.model import decision, units
 from fallow.model.units import HOUR, Instant
-from fallow.sim import backtest, cast, stage, traces
+from fallow.sim import backtest, cast, shelf, stage
 from fallow.sim import world as worlds
 
 PORT = 6440
@@ -199,13 +200,15 @@ def _is_free(port: int) -> bool:
         return False
 
 
-def make_world(hours: float, seed: int, nodes: int, trace: str | None) -> worlds.World:
-    if trace is None:
-        return cast.make_world(seed=seed, nodes=nodes, hours=hours)
-    try:
-        return traces.to_world(traces.read_gentd26(Path(trace)), seed=seed)
-    except (traces.TraceError, OSError) as problem:
-        raise click.UsageError(f"--trace: {problem}") from None
+def choose_past(hours: float, seed: int, nodes: int, trace: str | None) -> shelf.Past:
+    """The day of a trace, or a day of our own; better with real duty cycles in it where they are at hand."""
+    if trace is not None:
+        return pasts.read_trace(trace, seed=seed, hours=hours, nodes=nodes)
+    real, why = shelf.open_real_lives(pasts.traces_folder())
+    make = functools.partial(cast.make_world, seed=seed, nodes=nodes, hours=hours, real=real)
+    if real is None:
+        return shelf.Past(make, f"a made-up day (seed {seed}); all lives are made up: {why}")
+    return shelf.Past(make, f"a made-up day (seed {seed}) in which services and notebooks do what real GPUs did: {why}")
 
 
 async def play(world: worlds.World, *, speed: float, hours: float, port: int, faults: list[worlds.Fault], is_watched: bool) -> int:
@@ -273,11 +276,12 @@ def read_faults(text: str) -> list[worlds.Fault]:
 @click.command("demo", context_settings=main.CONTEXT)
 @click.option("--hours", type=click.FloatRange(0.5, 24 * 14), default=24.0, show_default=True, help="How much of the day to replay.")
 @click.option("--speed", type=click.FloatRange(0), default=0.0, help="Simulated seconds per second; 0: as fast as it goes.  [default: 0]")
-@click.option("--nodes", type=click.IntRange(1, 500), default=16, show_default=True, help="Nodes of eight GPUs each.")
+@click.option("--nodes", type=click.IntRange(1, 500), default=16, show_default=True,
+              help="Nodes of eight GPUs each, or so many of a trace.")
 @click.option("--seed", type=int, default=7, show_default=True, help="The same seed gives the same day.")
 @click.option("--faults", default="", metavar="A,B", help="Faults to switch on during the day, or all: "
               f"{', '.join(map(str, worlds.Fault))}.")
-@click.option("--trace", metavar="FILE", help="Replay what the GPUs of a GenTD26 trace did, instead of a made-up day.")
+@click.option("--trace", metavar="NAME|FILE", help=pasts.TRACE_HELP)
 @click.option("--port", type=click.IntRange(0, 65535), default=None, help=f"Port of the pretend API server.  [default: {PORT}]")
 def demo(**asked: Any) -> None:
     """Watch a pretend GPU cluster through a day, with the real controller at work in it.
@@ -285,8 +289,9 @@ def demo(**asked: Any) -> None:
     Needs no cluster, no GPU and no Prometheus. On a terminal the cluster stays up afterwards, for kubectl, until Ctrl-C.
     """
     faults, port = read_faults(asked["faults"]), find_port(asked["port"])
-    world = make_world(asked["hours"], asked["seed"], asked["nodes"], asked["trace"])
+    past = choose_past(asked["hours"], asked["seed"], asked["nodes"], asked["trace"])
+    pasts.tell(past)
     logging.getLogger("fallow").addHandler(logging.NullHandler())  # what the controller would log is in the picture
     logging.getLogger("fallow").propagate = False
-    is_watched = sys.stdout.isatty()
+    world, is_watched = past.make_world(), sys.stdout.isatty()
     sys.exit(asyncio.run(play(world, speed=asked["speed"], hours=asked["hours"], port=port, faults=faults, is_watched=is_watched)))

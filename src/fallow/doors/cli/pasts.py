@@ -1,32 +1,38 @@
 """The past that `fallow backtest` and `fallow tune` look at: the user's own Prometheus, a trace, or a made-up day.
 
-In: the options below. Out: a Past, of which a World can be made as often as policies are to be compared, and what was left out of it.
+In: the options below. Out: a Past (sim/shelf.py), of which a World can be made as often as policies are to be compared, and what it is.
 Prometheus is only asked for what it measured; nothing is changed anywhere.
 """
 
 import asyncio
+import functools
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
-import msgspec
 
 from fallow import controller, settings, telemetry
 from fallow.clients import errors
 from fallow.doors.cli import flags, show
 from fallow.model import units
 from fallow.model.units import HOUR, MINUTE, Instant, Seconds
-from fallow.sim import cast, history, traces, tuning
+from fallow.sim import cast, history, openb, shelf, traces, tuning
 from fallow.sim import world as worlds
 
+NODES = 40  # of a past that is made up
+TRACES = "../shared/data"  # where FALLOW_TRACES is not set
 
-class Past(msgspec.Struct, frozen=True):
-    """`told`: one sentence on what it is."""
 
-    make_world: Callable[[], worlds.World]
-    told: str
+class NotThere(click.ClickException):
+    """A trace that was asked for is not there: nothing is wrong with the words."""
+
+    exit_code = 3
+
+
+TRACE_HELP = (
+    f"A published trace: {', '.join(shelf.KINDS)}, the name of a file in FALLOW_TRACES (default {TRACES}) without its ending, or a file."
+)
 
 
 class Duration(click.ParamType[Seconds]):
@@ -47,32 +53,49 @@ def options() -> list[click.Parameter]:
     prometheus = [flag.name for flag in settings.FLAGS if flag.name.startswith(("--prometheus-", "--aws-", "--honor-"))]
     source = [flags.flag_option(flag) for flag in settings.FLAGS if flag.name in prometheus]
     return [
-        click.Option(["--trace"], metavar="FILE", help="What GPUs did, as the GenTD26 trace tells it (CSV, gzipped or not)."),
+        click.Option(["--trace"], metavar="NAME|FILE", help=TRACE_HELP),
         click.Option(["--hours"], type=click.FloatRange(1, 24 * 31), default=24.0, show_default=True,
-                     help="Length of the past, in Prometheus or made up."),
-        click.Option(["--nodes"], type=click.IntRange(1, 5000), default=40, show_default=True, help="Its nodes, of eight GPUs each."),
+                     help="Length of the past; that of GenTD26 is its own."),
+        click.Option(["--nodes"], type=click.IntRange(1, 5000), default=None,
+                     help=f"Its nodes.  [default: {NODES} of eight GPUs, or all that a trace has]"),
         click.Option(["--seed"], type=int, default=7, show_default=True, help="The same seed gives the same past."),
         *source,
     ]
 
 
-def read(asked: dict[str, Any]) -> Past:
+def traces_folder() -> Path:
+    return Path(settings.environment().get("FALLOW_TRACES") or TRACES)
+
+
+def read_trace(name: str, *, seed: int, hours: float, nodes: int | None) -> shelf.Past:
+    """The past of a trace by its name or file. What is not there ends with exit code 3, what is no trace with 2."""
+    folder = traces_folder()
+    try:
+        return shelf.open_past(shelf.find(name, folder), folder, seed=seed, hours=hours, nodes=nodes)
+    except openb.NoTrace as problem:
+        raise NotThere(f"--trace: {show.plain(problem)}") from None
+    except (traces.TraceError, OSError) as problem:
+        raise click.UsageError(f"--trace: {show.plain(problem)}") from None
+
+
+def tell(past: shelf.Past, more: str = "") -> None:
+    show.sentence(f"{past.told}{more}")
+    for note in past.notes:
+        show.sentence(f"  {note}")
+
+
+def read(asked: dict[str, Any]) -> shelf.Past:
     """A trace if one is named, else Prometheus if its address was given, else a past that is made up."""
     hours, nodes, seed = asked.pop("hours"), asked.pop("nodes"), asked.pop("seed")
     if name := asked.pop("trace"):
-        return _of_trace(_read_trace(Path(name)), seed)
+        return read_trace(name, seed=seed, hours=hours, nodes=nodes)
     told = flags.read_settings(asked)
     if told.prometheus is not None:
-        return _of_trace(_ask_prometheus(told, told.prometheus, hours), seed)
-    return Past(
-        lambda: cast.make_world(seed=seed, nodes=nodes, hours=hours),
-        f"a made-up past of {units.humane(hours * HOUR)} on {nodes} nodes of eight GPUs (seed {seed})",
+        return shelf.of_trace(_ask_prometheus(told, told.prometheus, hours), seed=seed, source="Prometheus")
+    return shelf.Past(
+        functools.partial(cast.make_world, seed=seed, nodes=nodes or NODES, hours=hours),
+        f"a made-up past of {units.humane(hours * HOUR)} on {nodes or NODES} nodes of eight GPUs (seed {seed})",
     )
-
-
-def _of_trace(trace: traces.Trace, seed: int) -> Past:
-    length = units.humane(trace.span.columns * trace.span.step)
-    return Past(lambda: traces.to_world(trace, seed=seed), f"{len(trace.parts)} pods over {length}: {trace.report}")
 
 
 def _ask_prometheus(told: settings.Settings, where: settings.Prometheus, hours: float) -> traces.Trace:
@@ -91,16 +114,7 @@ async def _read_history(told: settings.Settings, where: settings.Prometheus, now
         return await history.read_history(prometheus, end - hours * HOUR, end, now=now, honor_labels=where.honor_labels)
 
 
-def _read_trace(path: Path) -> traces.Trace:
-    try:
-        return traces.read_gentd26(path)
-    except OSError as problem:
-        raise click.UsageError(f"--trace: {show.plain(path)} cannot be read: {problem.strerror}") from None
-    except traces.TraceError as problem:
-        raise click.UsageError(f"--trace: {show.plain(problem)}") from None
-
-
-def find_silences(past: Past) -> tuple[tuning.Silences, list[worlds.Part], Seconds]:
+def find_silences(past: shelf.Past) -> tuple[tuning.Silences, list[worlds.Part], Seconds]:
     """The silences of all workloads, whose they are, and over how long."""
     world = past.make_world()
     return tuning.of_world(world), [one.part for one in world.workloads], world.span.columns * world.span.step

@@ -1,14 +1,17 @@
-"""Curves, drawn: with dots in a terminal, and as SVG for a report.
+"""Curves, drawn: with dots in a terminal, and as SVG or PNG for a report.
 
-In: a Chart of plain numbers. Out: text of a given width and height, or an SVG document. Both show the same curves, marks and axes.
+In: a Chart of plain numbers. Out: text of a given width and height, an SVG document, or a PNG. All show the same curves, marks and axes;
+the two pictures are made of the very same strokes, circles and words. PNG needs Pillow, which is imported only then.
 Invariant: a number that is not finite is not drawn; labels are shown, never obeyed (no markup, no control characters).
 """
 
 import importlib
+import io
 import itertools
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any, Literal, TypeAlias
 from xml.sax import saxutils
 
 import msgspec
@@ -16,7 +19,11 @@ import msgspec
 Point = tuple[float, float]
 
 _COLOURS = ("#2563eb", "#d97706", "#059669", "#db2777", "#7c3aed", "#475569")
-_WIDTH, _HEIGHT, _LEFT, _TOP, _RIGHT, _BOTTOM = 880, 480, 76, 56, 24, 64  # of the SVG, in its own units
+_INK, _GREY, _GRID, _RED = "#0f172a", "#64748b", "#e2e8f0", "#dc2626"
+_WIDTH, _HEIGHT, _LEFT, _TOP, _RIGHT, _BOTTOM = 880, 480, 76, 72, 32, 64  # of the pictures, in units of the SVG
+_LINE = 20  # of the legend
+_APART = 34  # names of points that would stand nearer are left out
+_FINE, _SCALE = 2, 2  # a PNG has so many pixels a unit, and is drawn so much finer for smooth edges
 _DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))  # Braille: the bit of each of a cell's 4 x 2 dots
 _BLANK = 0x2800
 
@@ -26,8 +33,11 @@ class CannotDraw(Exception):
 
 
 class Curve(msgspec.Struct, frozen=True):
+    """`names`: of its points, as many, shown in pictures only."""
+
     label: str
     points: tuple[Point, ...]
+    names: tuple[str, ...] = ()
 
 
 class Mark(msgspec.Struct, frozen=True):
@@ -146,22 +156,44 @@ def _number(value: float) -> str:
 # ---- as a picture -------------------------------------------------------------------------------------------------------------
 
 
-def draw_svg(chart: Chart) -> str:
-    """The same chart as an SVG document of its own: no script, no font, nothing from outside."""
+class _Stroke(msgspec.Struct, frozen=True):
+    points: tuple[Point, ...]
+    colour: str
+    width: float = 1.0
+
+
+class _Circle(msgspec.Struct, frozen=True):
+    at: Point
+    radius: float
+    fill: str
+    edge: str = ""
+
+
+class _Words(msgspec.Struct, frozen=True):
+    """`at`: where their baseline begins, ends, or has its middle."""
+
+    at: Point
+    text: str
+    colour: str = _INK
+    size: int = 13
+    anchor: Literal["start", "middle", "end"] = "start"
+
+
+_Shape: TypeAlias = _Stroke | _Circle | _Words
+
+
+def _compose(chart: Chart) -> list[_Shape]:
+    """Everything that is in the picture, what lies above last."""
     frame = _frame(chart)
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" width="{_WIDTH}" height="{_HEIGHT}" '
-        'font-family="sans-serif" font-size="13">',
-        f'<rect width="{_WIDTH}" height="{_HEIGHT}" fill="white"/>',
-        _text(_LEFT, 24, chart.title, size=17),
-        _text(_LEFT, 44, chart.up, colour="#475569"),
-        _text(_WIDTH - _RIGHT, _HEIGHT - 14, chart.across, anchor="end", colour="#475569"),
-        *_grid(frame),
-        *itertools.chain.from_iterable(_curve(frame, curve, number) for number, curve in enumerate(chart.curves)),
-        *itertools.chain.from_iterable(_mark(frame, mark) for mark in chart.marks),
-        "</svg>",
+    return [
+        _Words((_LEFT, 30), chart.title, size=17),
+        _Words((_LEFT, 54), chart.up, _GREY),
+        _Words((_WIDTH - _RIGHT, _HEIGHT - 14), chart.across, _GREY, anchor="end"),
+        *_lay_grid(frame),
+        *itertools.chain.from_iterable(_lay_curve(frame, curve, number) for number, curve in enumerate(chart.curves)),
+        *itertools.chain.from_iterable(_lay_mark(_at(frame, mark.at), mark.letter[:1]) for mark in chart.marks if _finite([mark.at])),
+        *_lay_legend(chart),
     ]
-    return "\n".join(parts) + "\n"
 
 
 def _at(frame: _Frame, point: Point) -> Point:
@@ -169,40 +201,107 @@ def _at(frame: _Frame, point: Point) -> Point:
     return _LEFT + across * (_WIDTH - _LEFT - _RIGHT), _HEIGHT - _BOTTOM - up * (_HEIGHT - _TOP - _BOTTOM)
 
 
-def _grid(frame: _Frame) -> Iterator[str]:
+def _lay_grid(frame: _Frame) -> Iterator[_Shape]:
     for part in (0.0, 0.25, 0.5, 0.75, 1.0):
         across, up = frame.most_across * part, frame.most_up * part
         x, y = _at(frame, (across, up))
-        yield f'<path d="M{_LEFT} {y:.1f}H{_WIDTH - _RIGHT}" stroke="#e2e8f0"/>'
-        yield _text(_LEFT - 8, y + 4, _number(up), anchor="end")
-        yield _text(x, _HEIGHT - _BOTTOM + 20, _number(across), anchor="middle")
+        yield _Stroke(((_LEFT, y), (_WIDTH - _RIGHT, y)), _GRID if part else _GREY)
+        yield _Words((_LEFT - 10, y + 4), _number(up), _GREY, anchor="end")
+        yield _Words((x, _HEIGHT - _BOTTOM + 20), _number(across), _GREY, anchor="middle")
 
 
-def _curve(frame: _Frame, curve: Curve, number: int) -> Iterator[str]:
+def _lay_curve(frame: _Frame, curve: Curve, number: int) -> Iterator[_Shape]:
     colour = _COLOURS[number % len(_COLOURS)]
     places = [_at(frame, point) for point in _finite(curve.points)]
     if places:
-        yield f'<polyline fill="none" stroke="{colour}" stroke-width="2" points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in places)}"/>'
-        yield from (f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>' for x, y in places)
-        yield _text(_WIDTH - _RIGHT, 24 + 18 * number, curve.label, anchor="end", colour=colour)
+        yield _Stroke(tuple(places), colour, 2.5)
+        yield from (_Circle(place, 3.5, colour) for place in places if len(places) <= 40)
+    last = (-math.inf, -math.inf)
+    for point, name in zip(curve.points, curve.names, strict=False):
+        if _finite([point]) and math.dist(last, here := _at(frame, point)) >= _APART:
+            last = here
+            is_low = here[1] + 20 > _HEIGHT - _BOTTOM
+            yield _Words((here[0] + (10 if is_low else 7), here[1] + (0 if is_low else 17)), name, _GREY, 11)
 
 
-def _mark(frame: _Frame, mark: Mark) -> Iterator[str]:
-    x, y = _at(frame, mark.at)
-    right = x > _WIDTH * 0.6
-    yield f'<circle cx="{x:.1f}" cy="{y:.1f}" r="7" fill="none" stroke="#dc2626" stroke-width="2"/>'
-    yield _text(x - 12 if right else x + 12, y - 8, mark.label, anchor="end" if right else "start", colour="#dc2626")
+def _lay_mark(at: Point, letter: str) -> Iterator[_Shape]:
+    yield _Circle(at, 10, "#ffffff", _RED)
+    yield _Words((at[0], at[1] + 4.5), letter, _RED, anchor="middle")
 
 
-def _text(x: float, y: float, text: str, *, size: int = 13, anchor: str = "start", colour: str = "#0f172a") -> str:
-    shown = saxutils.escape("".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text))
-    return f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="{anchor}" fill="{colour}">{shown}</text>'
+def _lay_legend(chart: Chart) -> Iterator[_Shape]:
+    """In the corner below on the right, where a curve of savings never is."""
+    curves = chart.curves if len(chart.curves) > 1 else ()
+    x, y = _WIDTH - _RIGHT - 10, _HEIGHT - _BOTTOM - 16 - _LINE * (len(curves) + len(chart.marks) - 1)
+    for number, curve in enumerate(curves):
+        yield _Words((x, y + _LINE * number), curve.label, _COLOURS[number % len(_COLOURS)], anchor="end")
+    for number, mark in enumerate(chart.marks, len(curves)):
+        yield _Words((x, y + _LINE * number), f"{mark.letter[:1]}  {mark.label}", _RED, anchor="end")
+
+
+def _plain(text: str) -> str:
+    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
+
+
+def draw_svg(chart: Chart) -> str:
+    """The chart as an SVG document of its own: no script, no font, nothing from outside."""
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" width="{_WIDTH}" height="{_HEIGHT}" '
+        'font-family="sans-serif">',
+        f'<rect width="{_WIDTH}" height="{_HEIGHT}" fill="white"/>',
+        *map(_as_element, _compose(chart)),
+        "</svg>",
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def _as_element(shape: _Shape) -> str:
+    match shape:
+        case _Stroke(points=points, colour=colour, width=width):
+            places = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+            return f'<polyline fill="none" stroke="{colour}" stroke-width="{width}" stroke-linejoin="round" points="{places}"/>'
+        case _Circle(at=(x, y), radius=radius, fill=fill, edge=edge):
+            return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius}" fill="{fill}" stroke="{edge or "none"}" stroke-width="2"/>'
+        case _Words(at=(x, y), text=text, colour=colour, size=size, anchor=anchor):
+            shown = saxutils.escape(_plain(text))
+            return f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="{anchor}" fill="{colour}">{shown}</text>'
+
+
+def draw_png(chart: Chart) -> bytes:
+    """The same picture in pixels, drawn finer than it is shown, so that its edges are smooth."""
+    try:
+        images, pens, fonts = (importlib.import_module(f"PIL.{name}") for name in ("Image", "ImageDraw", "ImageFont"))
+    except ImportError:
+        raise CannotDraw("--png needs the package Pillow: pip install 'fallow[png]'; --svg needs nothing") from None
+    scale = _SCALE * _FINE
+    image = images.new("RGB", (_WIDTH * scale, _HEIGHT * scale), "white")
+    pen = pens.Draw(image)
+    for shape in _compose(chart):
+        _paint(pen, fonts, shape, scale)
+    made = io.BytesIO()
+    image.resize((_WIDTH * _SCALE, _HEIGHT * _SCALE), images.Resampling.LANCZOS).save(made, "PNG", optimize=True)
+    return made.getvalue()
+
+
+def _paint(pen: Any, fonts: Any, shape: _Shape, scale: int) -> None:
+    match shape:
+        case _Stroke(points=points, colour=colour, width=width):
+            pen.line(_enlarge(points, scale), colour, round(width * scale), joint="curve")
+        case _Circle(at=at, radius=radius, fill=fill, edge=edge):
+            pen.circle(*_enlarge([at], scale), radius * scale, fill, edge or None, 2 * scale if edge else 0)
+        case _Words(at=at, text=text, colour=colour, size=size, anchor=anchor):
+            place = {"start": "ls", "middle": "ms", "end": "rs"}[anchor]  # on the baseline
+            pen.text(*_enlarge([at], scale), _plain(text), colour, fonts.load_default(size * scale), place)
+
+
+def _enlarge(points: Sequence[Point], scale: int) -> list[Point]:
+    return [(x * scale, y * scale) for x, y in points]
 
 
 def save(chart: Chart, svg: str | None, png: str | None) -> list[str]:
-    """Writes the pictures asked for; their names. PNG needs a renderer that is not ours."""
+    """Writes the pictures asked for; their names."""
     written = []
-    for name, draw in ((svg, _as_svg), (png, _as_png)):
+    for name, draw in ((svg, _svg_bytes), (png, draw_png)):
         if name is not None:
             picture = draw(chart)
             try:
@@ -213,14 +312,5 @@ def save(chart: Chart, svg: str | None, png: str | None) -> list[str]:
     return written
 
 
-def _as_svg(chart: Chart) -> bytes:
+def _svg_bytes(chart: Chart) -> bytes:
     return draw_svg(chart).encode()
-
-
-def _as_png(chart: Chart) -> bytes:
-    try:
-        renderer = importlib.import_module("cairosvg")
-    except ImportError:
-        raise CannotDraw("--png needs the package cairosvg, which is not installed; --svg needs nothing") from None
-    made: bytes = renderer.svg2png(bytestring=draw_svg(chart).encode(), scale=2.0)
-    return made

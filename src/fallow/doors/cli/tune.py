@@ -27,7 +27,7 @@ def make_chart(points: list[tuning.Point], today: tuning.Point, advised: tuning.
     return plot.Chart(
         f"Savings against interruptions, windows from {shortest} (right) to {longest} (left)",
         "interruptions a day", "GPU-hours saved a day",
-        (plot.Curve("all workloads", tuple(place(point) for point in points)),), marks,
+        (plot.Curve("all workloads", tuple(map(place, points)), tuple(units.humane(point.window) for point in points)),), marks,
     )
 
 
@@ -83,9 +83,9 @@ def _tune(resume_cost: float, today: Seconds, svg: str | None, png: str | None, 
         raise click.UsageError(show.plain(problem)) from None
     if output in ("json", "yaml"):
         told = msgspec.to_builtins({"curve": points, "today": now, "advice": found})
-        show.data({"past": past.told, "resumeCostSeconds": cost, **told}, output)
+        show.data({"past": past.told, "notes": list(past.notes), "resumeCostSeconds": cost, **told}, output)
         return
-    show.sentence(past.told)
+    pasts.tell(past)
     click.echo()
     _show(points, chart, now, found, cost)
     for name in written:
@@ -100,7 +100,7 @@ tune = click.Command(
                      help="What one resume costs: the start of a model server, the patience of a person."),
         click.Option(["--today"], type=pasts.Duration(), default="30m", show_default=True, help="The window in use now."),
         click.Option(["--svg"], metavar="FILE", help="Write the curve as SVG."),
-        click.Option(["--png"], metavar="FILE", help="Write the curve as PNG; needs the package cairosvg."),
+        click.Option(["--png"], metavar="FILE", help="Write the curve as PNG; needs Pillow (pip install 'fallow[png]')."),
         show.output_option,
     ],
     help="Find out how long a GPU should be quiet before it is paused: the curve of savings against interruptions, and the window that "

@@ -1,0 +1,235 @@
+"""Alibaba's openb: nodes with GPUs, the pods that asked for them, the orders in which they came, and what was published of it.
+
+In: the folder of the traces, as published (CSV, gzipped or not). Out: a Trace: nodes and pods in the packing engine's own nouns, arrival
+and tie orders by seed; the published curves; each with a Report of what was left out.
+Invariant: nothing is guessed. A row that cannot be read or believed is named and counted, and the rows after it keep their numbers: orders
+name pods and nodes by row. An order is the stored one, or is drawn anew and says so.
+"""
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from fallow.decide.packing import policies, state
+from fallow.model.units import Seconds
+from fallow.sim import traces
+from fallow.sim.traces import Report, TraceError
+
+FULL: Final = 1.3  # the published runs let pods arrive until they asked for 130 % of the cluster's GPUs
+_NODES: Final = "openb/openb_node_list_gpu_node.csv"
+_PODS: Final = "openb/openb_pod_list_{}.csv.gz"
+_ORDERS: Final = "openb/orders/{}.csv.gz"
+_CURVES: Final = "openb/published_allocation_curves.csv.gz"
+_NAME: Final = re.compile(r"[A-Za-z0-9_-]+")
+
+Curves = Mapping[tuple[str, str, int], tuple[float | None, ...]]
+
+
+class NoTrace(TraceError):
+    """The folder, or the trace in it, is not there."""
+
+
+class AskingPod(msgspec.Struct, frozen=True):
+    """A pod as it asked. Its times are seconds since the trace began; None = the trace does not tell, or it never left."""
+
+    pod: state.Pod
+    qos: str = ""
+    created: Seconds | None = None
+    deleted: Seconds | None = None
+
+
+class Order(msgspec.Struct, frozen=True):
+    """Who comes when (rows of the pod list), and which node goes first among equals (a rank per row of the node list)."""
+
+    arrivals: tuple[int, ...]
+    ranks: tuple[int, ...]
+
+
+class Arrivals(msgspec.Struct, frozen=True, eq=False):
+    """One run: the pods as they come, the tie order of the nodes; `told` says where they are from."""
+
+    pods: tuple[state.Pod, ...]
+    order: state.Ints
+    told: str
+
+
+class Trace(msgspec.Struct, frozen=True):
+    name: str
+    nodes: Mapping[int, state.Node]  # by row
+    pods: Mapping[int, AskingPod]  # by row
+    orders: Mapping[int, Order]  # by seed
+    reports: Mapping[str, Report]  # by file
+
+    @property
+    def sample(self) -> list[state.Pod]:
+        """The whole pod list: the mix that popularity and prices come from."""
+        return [each.pod for each in self.pods.values()]
+
+    def arrive(self, seed: int) -> Arrivals:
+        """The run of that seed: as it was published, or drawn where no order is stored."""
+        stored = self.orders.get(seed)
+        if stored is None:
+            return draw(list(self.nodes.values()), self.sample, seed)
+        known = [self.pods[row].pod for row in stored.arrivals if row in self.pods]
+        left = len(stored.arrivals) - len(known)
+        told = f"seed {seed}, the published order" + (f"; {left} arrivals of pods that were left out" if left else "")
+        return Arrivals(tuple(known), _rank([stored.ranks[row] for row in self.nodes]), told)
+
+    def live(self) -> tuple[list[state.Pod], dict[int, list[int]]]:
+        """The pods as they came in life, and who of them left just before which arrival."""
+        times = [(each.created, each.deleted, each.pod) for each in self.pods.values() if each.created is not None]
+        if not times:
+            raise TraceError(f"the trace {self.name} does not tell when its pods came and went")
+        times.sort(key=lambda each: each[0])
+        begins = np.array([begin for begin, _, _ in times])
+        departures: dict[int, list[int]] = {}
+        for number, (begin, end, _) in enumerate(times):
+            if end is not None:
+                before = int(np.searchsorted(begins, max(end, begin), side="left"))
+                departures.setdefault(max(before, number + 1), []).append(number)
+        return [pod for _, _, pod in times], departures
+
+
+def draw(nodes: Sequence[state.Node], pods: Sequence[state.Pod], seed: int) -> Arrivals:
+    """The list in any order, then pods of it at random until enough have come."""
+    rng = np.random.default_rng(seed)
+    wanted = FULL * sum(node.gpus for node in nodes) * state.GPU
+    drawn = [pods[i] for i in rng.permutation(len(pods))]
+    asked = sum(pod.gpus * pod.milli for pod in drawn)
+    while asked < wanted and any(pod.gpus for pod in pods):
+        drawn.append(pods[int(rng.integers(len(pods)))])
+        asked += drawn[-1].gpus * drawn[-1].milli
+    return Arrivals(tuple(drawn), rng.permutation(len(nodes)), f"seed {seed}, drawn: no order is stored for it")
+
+
+def _rank(values: Sequence[int]) -> state.Ints:
+    """0, 1, 2 ... in the order of the values."""
+    ranks = np.empty(len(values), np.int64)
+    ranks[np.argsort(np.array(values, np.int64), kind="stable")] = np.arange(len(values))
+    return ranks
+
+
+def find_names(folder: Path) -> list[str]:
+    """The traces that are there."""
+    start, end = _PODS.split("{}")
+    return sorted(str(path)[len(str(folder / start)) : -len(end)] for path in folder.glob(_PODS.format("*")))
+
+
+def read(folder: Path, name: str) -> Trace:
+    """A trace with all that belongs to it. Without orders it can still be run: they are drawn."""
+    path = folder / _PODS.format(name)
+    if not _NAME.fullmatch(name) or not path.is_file() or not (folder / _NODES).is_file():
+        there = ", ".join(find_names(folder))
+        hint = f"; there are {there}" if there else ": set FALLOW_TRACES to the folder of the traces"
+        raise NoTrace(f"no trace {name} in {folder}{hint}")
+    nodes, of_nodes = read_nodes(folder / _NODES)
+    pods, of_pods = read_pods(path)
+    orders, of_orders = read_orders(folder / _ORDERS.format(name), of_nodes.rows, of_pods.rows)
+    return Trace(name, nodes, pods, orders, {"nodes": of_nodes, "pods": of_pods, "orders": of_orders})
+
+
+def read_nodes(path: Path) -> tuple[dict[int, state.Node], Report]:
+    report, nodes = Report(), dict[int, state.Node]()
+    for line, (name, *texts, model) in traces.read_rows(path, ("sn", "cpu_milli", "memory_mib", "gpu", "model"), report):
+        numbers = traces.read_as(_whole_numbers, ",".join(texts), "CPU, memory or GPUs are no whole number", line, report)
+        if numbers is None:
+            continue
+        cpu, memory, gpus = numbers
+        node = state.Node(name, model if gpus else "", cpu, memory, gpus)
+        if not name:
+            report.leave_out("no name", line)
+        elif fault := state.find_node_fault(node):
+            report.leave_out("has what no machine has", line, fault)
+        else:
+            nodes[report.rows - 1] = node
+    return nodes, report
+
+
+def read_pods(path: Path) -> tuple[dict[int, AskingPod], Report]:
+    """More than a whole GPU of each GPU is a whole GPU."""
+    report, pods = Report(), dict[int, AskingPod]()
+    columns, optional = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli"), ("gpu_spec", "qos", "creation_time", "deletion_time")
+    for line, (name, cpu, memory, gpus, milli, spec, qos, *times) in traces.read_rows(path, columns, report, optional):
+        asked = ",".join((cpu, memory, gpus, milli))
+        numbers = traces.read_as(_whole_numbers, asked, "CPU, memory or GPUs are no whole number", line, report)
+        lived = traces.read_as(_lifetime, ",".join(times), "a time is no number", line, report)
+        if numbers is None or lived is None:
+            continue
+        models = tuple(model for model in spec.split("|") if model)
+        pod = state.Pod(name, numbers[0], numbers[1], numbers[2], min(numbers[3], state.GPU), models)
+        if fault := state.find_fault(pod):
+            report.leave_out("asks for what no machine has", line, fault)
+        else:
+            pods[report.rows - 1] = AskingPod(pod, qos, *lived)
+    return pods, report
+
+
+def _whole_numbers(text: str) -> tuple[int, ...]:
+    return tuple(map(int, text.split(",")))
+
+
+def _lifetime(text: str) -> tuple[Seconds | None, Seconds | None]:
+    created, deleted = (float(word) if word else None for word in text.split(","))
+    if any(time is not None and not math.isfinite(time) for time in (created, deleted)):
+        raise ValueError(text)
+    return created, deleted
+
+
+def read_orders(path: Path, nodes: int, pods: int) -> tuple[dict[int, Order], Report]:
+    """`nodes`, `pods`: how many rows their lists have. A seed needs both of its lines; without the file there is no order."""
+    report, found = Report(), dict[tuple[int, str], tuple[int, ...]]()
+    for line, (seed_text, kind, *numbers) in _order_lines(path, report):
+        seed = traces.read_as(int, seed_text, "the seed is no whole number", line, report)
+        rows = traces.read_as(_whole_numbers, ",".join(numbers), "a row is no whole number", line, report)
+        if seed is None or rows is None:
+            continue
+        if kind == "nodeperm" and sorted(rows) != list(range(nodes)):
+            report.leave_out("does not rank each node once", line)
+        elif kind == "pods" and not all(0 <= row < pods for row in rows):
+            report.leave_out("names rows that the pod list does not have", line)
+        else:
+            found[seed, kind] = rows
+    seeds = sorted({seed for seed, _ in found})
+    whole = [seed for seed in seeds if (seed, "pods") in found and (seed, "nodeperm") in found]
+    report.left_out["only half of an order"] += len(seeds) - len(whole)
+    return {seed: Order(found[seed, "pods"], found[seed, "nodeperm"]) for seed in whole}, report
+
+
+def _order_lines(path: Path, report: Report) -> Iterator[tuple[int, list[str]]]:
+    for line, words in traces.read_lines(path, report) if path.is_file() else ():
+        if len(words) > 2:
+            yield line, words
+        else:
+            report.leave_out("too few fields", line)
+
+
+def read_published(folder: Path) -> tuple[Curves, Report]:
+    """Allocated GPU % at each whole % of GPUs that arrived, by trace, policy and seed; None where the cell is empty or no percentage."""
+    report, curves = Report(), dict[tuple[str, str, int], tuple[float | None, ...]]()
+    path = folder / _CURVES
+    if not path.is_file():
+        return curves, report
+    wanted = ("workload", "sc_policy", "seed", *map(str, range(131)))
+    known = {name.lower(): name for name in policies.NAMES}
+    for line, (workload, policy, seed_text, *cells) in traces.read_rows(path, wanted, report):
+        seed = traces.read_as(int, seed_text, "the seed is no whole number", line, report)
+        name = known.get(policy.partition("-")[2].lower())
+        if name is None:
+            report.leave_out("a policy that is not known", line)
+        elif seed is not None:
+            trace = workload.removeprefix("openb_pod_list_")
+            why = "allocated is no percentage"
+            curves[trace, name, seed] = tuple(traces.read_as(_percentage, cell, why, line, report) if cell else None for cell in cells)
+    return curves, report
+
+
+def _percentage(text: str) -> float:
+    value = float(text)
+    if not 0 <= value <= 100:
+        raise ValueError(text)
+    return value
