@@ -77,7 +77,7 @@ async def test_what_the_real_controllers_make_is_resolved(cluster: clusters.Clus
     }  # fmt: skip
     assert [link.kind for link in found["Deployment/llm"].chain] == ["ReplicaSet", "Deployment"]
     assert len(found["Deployment/llm"].pods) == len(found["StatefulSet/db"].pods) == 2
-    assert found["Deployment/llm"].body["spec"] == {"replicas": 2}
+    assert found["Deployment/llm"].body["spec"] == {"replicas": 2, "selector": {"matchLabels": {"app": "llm"}}}
 
 
 async def test_pods_and_nodes_are_described(cluster: clusters.Cluster) -> None:

@@ -147,6 +147,15 @@ def test_a_process_that_could_not_be_measured_makes_the_sum_unknown() -> None:
     assert (one.utilization, one.processes, one.no_process_seconds) == (None, 2, 0)
 
 
+@pytest.mark.parametrize(("sm", "shown"), [(0, None), (7, 7)], ids=["a zero is withheld", "work is work"])
+def test_a_container_of_which_nothing_is_known_makes_its_sibling_no_proof_of_idleness(sm: int, shown: float | None) -> None:
+    judged = device([process(1, sm=sm), process(2, sm=None), process(3, sm=0)], utilization=0)
+    owners = {1: owner(container="one"), 2: owner(container="two"), 3: owner("neighbour")}
+    held = [grant(container=name, share=Share.timeslice) for name in ("one", "two")]
+    one, two, neighbour = look(judged, owners, *held, grant("neighbour", Share.timeslice))
+    assert (one.utilization, two.utilization, neighbour.utilization) == (shown, None, 0)
+
+
 def test_an_mps_server_works_for_its_clients() -> None:
     judged = device([process(1, sm=None, type=Type.mps_server), process(2, sm=4, type=Type.mps_client)])
     [one] = look(judged, {1: owner(), 2: owner()}, grant(share=Share.mps))

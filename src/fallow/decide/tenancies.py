@@ -127,7 +127,20 @@ def _look(judged: Judged, grants: Sequence[Grant], tenants: Tenants) -> list[_Se
         is_alone = sum(other.gi == grant.gi for other in grants) == 1
         active = max((each.last_active for each in crew if each.last_active is not None), default=None)
         seen.append(_Seen(grant, scope, known, _measure(judged, grant, scope, known, is_alone), active))
+    _withhold_zeros(seen)
     return seen
+
+
+def _withhold_zeros(seen: Sequence[_Seen]) -> None:
+    """A zero beside a container of the same pod of which nothing is known: whoever adds up the pod would find that it does nothing."""
+    unknown = {_pod_of(each.grant) for each in seen if each.utilization is None}
+    for each in seen:
+        if each.utilization == 0 and _pod_of(each.grant) in unknown:
+            each.utilization = None
+
+
+def _pod_of(grant: Grant) -> tuple[int | None, str, str]:
+    return grant.gi, grant.namespace, grant.pod
 
 
 def _assign(processes: Iterable[Process], grants: Sequence[Grant], tenants: Tenants) -> tuple[list[list[Process]], set[int]]:

@@ -11,7 +11,7 @@ from fallow.clients.prometheus import client
 from fallow.model.units import DAY, Seconds
 from fallow.observe import asking, labels, queries
 
-OF_GPUS: Final = frozenset({"peak", "count", "newest", "increase"})  # what makes rows
+OF_GPUS: Final = frozenset({"peak", "count", "newest", "increase", "holds"})  # what makes rows
 INSTANT: Final[Seconds] = 0.0  # the window of questions that have none
 
 
@@ -54,6 +54,7 @@ class Inquiry:
             if focus is None:
                 pace = queries.pace(self._prometheus.selector(metric.name, metric.matcher))
                 yield asking.Question(("pace", metric.name, queries.PACE), pace, self._books.targets, metric.signal.label, required=True)
+        yield self.about_holders(focus)
         for window in windows:
             yield from self._about_primaries(window, focus)
             yield from self._about_others(window, focus)
@@ -61,6 +62,11 @@ class Inquiry:
             yield self._about_requests(window, focus)
         down = queries.down(self._prometheus.selector("up"))
         yield asking.Question(("down", "", INSTANT), down, self._books.targets, "up")
+
+    def about_holders(self, focus: Focus | None) -> asking.Question:
+        book = self._books.own
+        holds = queries.holds(self._narrow(queries.HOLDS, "", book, focus), book.dialect.by)
+        return asking.Question(("holds", queries.HOLDS, INSTANT), holds, book, "holders", required=True)
 
     def about_floors(self) -> Iterator[asking.Question]:
         for metric in queries.POWER:

@@ -67,6 +67,8 @@ OTHERS = (
 POWER = tuple(metric for metric in OTHERS if metric.signal is Signal.power)
 PACE: Seconds = 300.0  # long enough for two samples at the slowest believable scrape interval
 ENERGY = "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"
+# Which pod holds which GPU, by our exporter. Where it cannot measure a pod, this is what joins the device's series to it.
+HOLDS = "gpu_idle_pod_gpu_info"
 
 REQUEST_GAUGES = (
     "vllm:num_requests_running",
@@ -106,6 +108,10 @@ def count(selectors: list[str], by: str, window: Seconds) -> str:
 def pace(selector: str) -> str:
     """How often each job's best series was sampled of late."""
     return f"max by (job)(count_over_time({selector}[{span(PACE)}]))"
+
+
+def holds(selectors: list[str], by: str) -> str:
+    return f"max by ({by})({' or '.join(selectors)})"
 
 
 def newest(selectors: list[str], by: str) -> str:

@@ -93,7 +93,7 @@ class Layout:
         self.series = tuple(series)
         self._uuid_at = {facts[n].spot: facts[n].uuid for n in self.series if facts[n].uuid and facts[n].spot}
         self._numbers: dict[Row, int] = {}
-        self._models: list[str] = []
+        self._models: dict[str, str] = {}  # board -> what any of its series calls it
         self._shared_rows: set[int] = set()
         self._boards: dict[str, str] = {}  # GPU -> its board
         self._node_of_gpu: dict[str, str] = {}
@@ -130,12 +130,14 @@ class Layout:
             self._node_of_gpu[gpu] = self._place.node_of(facts)
         if facts.mig:
             self._mig_gpus.add(gpu)
+        if facts.model:
+            self._models.setdefault(board, facts.model)
         return gpu
 
     def _row(self, holder: int, gpu: str, facts: labels.Facts, reserved: bool) -> int:
-        number = self._numbers.setdefault(Row(holder, gpu), len(self._numbers))
-        if number == len(self._models):
-            self._models.append(facts.model or self._product(holder))
+        size = len(self._numbers)
+        number = self._numbers.setdefault(Row(holder, gpu), size)
+        if number == size:
             self._node_of_gpu[gpu] = self._place.pods[holder].node
             if reserved or facts.namespace in names.RESERVATION_NAMESPACES or self._place.is_shared(self._place.pods[holder]):
                 self._shared_rows.add(number)
@@ -162,7 +164,8 @@ class Layout:
         self.pod: usage.Ints = np.array([row.pod for row in rows], dtype=np.int32)
         self.gpu = tuple(row.gpu for row in rows)
         self.boards = tuple(self._boards[gpu] for gpu in self.gpu)
-        self.model = tuple(self._models)
+        # A series that names a pod may not say the model, while another one of that board does.
+        self.model = tuple(self._models.get(self._boards[row.gpu]) or self._product(row.pod) for row in rows)
         self.mig: usage.Bools = np.array([gpu in self._mig_gpus for gpu in self.gpu], dtype=np.bool_)
         self.shared: usage.Bools = np.zeros(len(rows), dtype=np.bool_)
         self.shared[list(self._shared_rows)] = True

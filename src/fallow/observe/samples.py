@@ -29,7 +29,7 @@ _OBSERVED_SINCE: Final = "gpu_idle_pod_gpu_observed_since_timestamp_seconds"
 _VOUCHES = (_LAST_ACTIVE, _OBSERVED_SINCE)
 _OF_PROCESSES = ("process", "instance")  # scopes that speak of the pod itself
 _SERVING = frozenset((*queries.REQUEST_GAUGES, *queries.REQUEST_COUNTERS))
-_OURS = frozenset((*_VOUCHES, *(metric.name for metric in (*queries.PRIMARIES, *queries.OTHERS) if metric.own)))
+_OURS = frozenset((*_VOUCHES, queries.HOLDS, *(metric.name for metric in (*queries.PRIMARIES, *queries.OTHERS) if metric.own)))
 _METRICS: Final = {metric.name: metric for metric in (*queries.PRIMARIES, *queries.OTHERS)}
 _PROCESS_SM: Final = next(metric for metric in queries.PRIMARIES if metric.signal is Signal.process_sm)
 
@@ -40,7 +40,7 @@ def _fields() -> dict[str, tuple[Field, ...]]:
     fields |= {metric.name: ("high", "count") for metric in queries.PRIMARIES}
     fields |= {metric.name: ("high", "low", "count") for metric in queries.POWER}
     fields |= {metric.name: ("high", "low") for metric in queries.OTHERS if metric.signal is Signal.fb_growth}
-    fields |= dict.fromkeys(_VOUCHES, ())
+    fields |= dict.fromkeys((*_VOUCHES, queries.HOLDS), ())
     fields |= dict.fromkeys(queries.REQUEST_GAUGES, ("high",))
     return fields | dict.fromkeys((queries.ENERGY, *queries.REQUEST_COUNTERS), ("grown",))
 
@@ -189,6 +189,7 @@ class Samples:
         found: dict[asking.Key, asking.Reading] = {}
         for metric in queries.PRIMARIES:
             found["newest", metric.name, inquiry.INSTANT] = self._newest(metric.name, now)
+        found["holds", queries.HOLDS, inquiry.INSTANT] = self._newest(queries.HOLDS, now)
         for window in windows:
             span = self.table.ring.span(now - window, now)
             for metric in _METRICS.values():
@@ -252,7 +253,7 @@ class Samples:
     # ---- out: the past -------------------------------------------------------------------------------------------------------------
 
     def past(self, lookback: Seconds, threshold: float, now: Instant) -> dict[asking.Key, asking.Reading]:
-        found: dict[asking.Key, asking.Reading] = {}
+        found = {("holds", queries.HOLDS, lookback): self._newest(queries.HOLDS, now)}
         span = self.table.ring.span(now - lookback, now)
         for metric in queries.PRIMARIES:
             if metric.signal is Signal.last_kernel:

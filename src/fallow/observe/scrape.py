@@ -305,7 +305,7 @@ class ScrapeSource:
         at = list(map(int, wanted))
         readings = self._samples.past(self._lookback, threshold, now)
         place = self._place if pods is self._place.pods else rows.Place(pods, self._place.nodes)
-        layout = rows.Layout(place, self._samples.facts, _series_of(readings, {self._lookback}, frozenset({"first"})))
+        layout = rows.Layout(place, self._samples.facts, _series_of(readings, {self._lookback}, frozenset({"first", "holds"})))
         speaks = {metric: past.may_speak(seen, metric.signal, at) for metric in queries.PRIMARIES}
         found = past.Past(layout, readings, len(self._samples.facts))
         result.last_active[at], result.observed_since[at] = found.find(seen, at, speaks, self._lookback, now)

@@ -211,12 +211,15 @@ class PrometheusSource:
     async def _look_up(self, result: usage.Usage, wanted: list[int], pods: tuple[cluster.Pod, ...], now: Instant, threshold: float) -> None:
         speaks = {metric: past.may_speak(result, metric.signal, wanted) for metric in queries.PRIMARIES}
         asked = [metric for metric, held in speaks.items() if held.any() and metric.signal is not Signal.last_kernel]
+        some = list(self._focus([pods[pod] for pod in sorted({int(result.pod[row]) for row in wanted})]))
         questions = [
             question
-            for focus in self._focus([pods[pod] for pod in sorted({int(result.pod[row]) for row in wanted})])
+            for focus in some
             for metric in asked
             for question in self._inquiry.about_past(metric, focus, self._lookback, threshold)
         ]
+        if any(metric.own for metric in asked):
+            questions += map(self._inquiry.about_holders, some)
         answers = await self._asker.ask(questions, now)
         place = self._place if pods is self._place.pods else rows.Place(pods, self._place.nodes)
         series = sorted({int(number) for reading in answers.readings.values() for number in reading.series})

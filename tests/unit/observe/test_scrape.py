@@ -388,6 +388,19 @@ async def test_an_exporter_of_ours_remembers_for_us(since: float, last: float | 
         assert looked.observed_since.tolist() == [NOW - since]
 
 
+async def test_who_holds_a_gpu_is_judged_by_the_device_where_it_cannot_be_measured_itself() -> None:
+    device = 'gpu_idle_device_utilization_percent{gpu="0",model="A100",uuid="GPU-0"} 30\n'
+    async with scene({"gpu-1": own("gpu_idle_pod_gpu_info", 1, "device") + own(PROCESS, 30, "device") + device}) as stage:
+        for minutes in range(40, -1, -2):
+            await stage.source.scrape(NOW - minutes * MINUTE)
+        seen = await stage.usage()
+        looked = await stage.source.look_back(seen, [0], stage.pods, NOW, 0.5)
+    assert (seen.gpu, seen.pod.tolist(), seen.model) == (("GPU-0",), [0], ("A100",))
+    assert seen.peak[Signal.device_util].tolist() == [0.3]
+    assert Signal.process_sm not in seen.peak
+    assert looked.last_active.tolist() == [-math.inf]
+
+
 # ---- trouble -----------------------------------------------------------------------------------------------------------------------
 
 

@@ -108,6 +108,24 @@ async def test_series_that_are_gone_are_forgotten_and_nothing_is_mixed_up() -> N
         assert len(asked._books) < 10
 
 
+async def test_who_holds_a_gpu_gets_what_its_device_says() -> None:
+    """Our exporter knows the pod, and measures only the device; also when one looks again, or back."""
+    util, holds = "gpu_idle_device_utilization_percent", "gpu_idle_pod_gpu_info"
+    device = {"uuid": "GPU-0", "model": "A100", "job": "own"}
+    held = {"uuid": "GPU-0", "workload_pod": "llm", "workload_namespace": "ml", "job": "own"}
+    answers = {**measured(device, peak=0.0, metric=util), ("peak", holds): [(held, 1.0)], ("past", util): [(device, NOW - 7200)]}
+    pods = (pod("llm"),)
+    async with source(canned(answers)) as (server, asked):
+        seen = (await asked.evidence(pods, nodes(), ONLY, NOW)).usage[WINDOW]
+        again = (await asked.again(pods, nodes(), ONLY, NOW)).usage[WINDOW]
+        looked = await asked.look_back(seen, [0], pods, NOW, 0.01)
+    for each in (seen, again):
+        assert (each.gpu, each.pod.tolist(), each.model) == (("GPU-0",), [0], ("A100",))
+        assert each.peak[Signal.device_util].tolist() == [0.0]
+    assert looked.last_active.tolist() == [NOW - 7200]
+    assert any(f'{holds}{{workload_pod="llm"}}' in one.form["query"] for one in server.asked)
+
+
 # ---- intervals -------------------------------------------------------------------------------------------------------------------
 
 INTERVALS = {

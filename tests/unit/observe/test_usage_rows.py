@@ -174,6 +174,16 @@ def test_models_come_from_labels_or_from_the_node() -> None:
     assert seen.model == ("NVIDIA H100", "T4", "NVIDIA-A100")
 
 
+def test_what_one_series_of_a_board_calls_it_holds_for_all_of_them() -> None:
+    """Our exporter's series of pods do not say the model, those of devices do."""
+    whole = {"workload_pod": "llm", "workload_namespace": "ml", "uuid": "GPU-1"}
+    seen = layout(
+        whole, {**whole, "uuid": "GPU-2", "gi": "3"}, {"uuid": "GPU-1", "model": "NVIDIA H100"}, {"uuid": "GPU-2", "model": "NVIDIA A100"},
+        pods=(pod("llm"),), place=nodes(node(product="NVIDIA-H100-SHARED")), dialect=labels.OWN,
+    )  # fmt: skip
+    assert dict(zip(seen.gpu, seen.model, strict=True)) == {"GPU-1": "NVIDIA H100", "GPU-2/3": "NVIDIA A100"}
+
+
 def test_one_gpu_has_one_name_whoever_speaks_of_it() -> None:
     by_place = {"pod": "llm", "namespace": "ml", "Hostname": "gpu-1", "gpu": "0"}
     seen = layout(

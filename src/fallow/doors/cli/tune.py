@@ -14,6 +14,8 @@ from fallow.model import units
 from fallow.model.units import DAY, HOUR, MINUTE, Seconds
 from fallow.sim import tuning
 
+_MOST_SHOWN = 20  # workloads in the table: those with the longest history
+
 
 def make_chart(points: list[tuning.Point], today: tuning.Point, advised: tuning.Advice, days: float) -> plot.Chart:
     def place(point: tuning.Point) -> plot.Point:
@@ -58,9 +60,12 @@ def _show(points: list[tuning.Point], chart: plot.Chart, today: tuning.Point, fo
         f"{today.cost_gpu_hours / found.all.point.cost_gpu_hours if found.all.point.cost_gpu_hours else 1.0:.3f} times as much."
     )
     rows = [[name, units.humane(advice.window), advice.rests_on, advice.silences] for name, advice in found.by_class.items()]
-    rows += [[name, units.humane(advice.window), "workload", advice.silences] for name, advice in _own(found).items()]
+    own = sorted(_own(found).items(), key=lambda item: -item[1].silences)
+    rows += [[name, units.humane(advice.window), "workload", advice.silences] for name, advice in own[:_MOST_SHOWN]]
     click.echo()
     show.table(["CLASS OR WORKLOAD", "WINDOW", "RESTS ON", "SILENCES"], rows)
+    if len(own) > _MOST_SHOWN:
+        show.sentence(f"... and {len(own) - _MOST_SHOWN} more workloads with a window of their own: -o json lists them all.")
 
 
 def _own(found: tuning.Recommendation) -> dict[str, tuning.Advice]:
