@@ -202,3 +202,21 @@ def test_nobody_has_a_pid_that_was_never_given() -> None:
 def test_it_is_light() -> None:
     code = "import sys; import fallow.sim.driver; print(sorted({'numpy', 'aiohttp', 'rich', 'starlette'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_every_process_in_a_pod_has_a_grant_and_some_grants_have_none() -> None:
+    driver, _ = open_driver(7)
+    table, owners = pretend.PretendTable(driver), pretend.PretendOwners(driver)
+    devices = driver.read().devices
+    grants = owners.grants([processes.Judged(device, None, None, None) for device in devices])
+    assert grants is not None
+    assert {grant.share for grant in grants} == set(processes.Share)
+    held = {(grant.uuid, grant.namespace, grant.pod, grant.pod_uid) for grant in grants}
+    busy = set()
+    for device in devices:
+        for holder in device.holders or ():
+            start = table.start_of(holder.pid)
+            tenant = owners.tenant_of(holder.pid, start, table.cgroup_of(holder.pid, start))
+            if tenant.pod:
+                busy.add((device.uuid, tenant.namespace, tenant.pod, tenant.pod_uid))
+    assert busy < held

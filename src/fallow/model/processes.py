@@ -5,7 +5,7 @@ Invariant: None means "not available" and never 0; whatever could not be read is
 """
 
 import enum
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from typing import Protocol
 
 import msgspec
@@ -225,3 +225,19 @@ class Tenancy(msgspec.Struct, gc=False):
     last_active: Instant | None
     observed_since: Instant | None
     no_process_seconds: Seconds | None
+
+
+class Owners(Protocol):
+    """Who holds what: the real ones (doors/exporter/attribution.py), or pretend ones. `up` by source; empty: nobody is asked."""
+
+    up: dict[str, bool]
+
+    async def refresh(self, now: Instant) -> None:
+        """Ask what is due; call it at every poll."""
+
+    async def close(self) -> None: ...
+
+    def tenant_of(self, pid: int, start: int, cgroup_text: str) -> Tenant: ...
+
+    def grants(self, devices: Sequence[Judged]) -> list[Grant] | None:
+        """Of the devices of this poll; None: nobody could tell."""

@@ -1,8 +1,9 @@
 """A pretend driver: GPUs that are not there, with processes that live as processes do, for `fallow exporter --fake N`.
 
 In: how many GPUs, a seed, a clock (epoch seconds). Out: the answers of a model.processes.Driver; `PretendTable` gives those of the kernel
-for the same processes. The cast repeats every seven GPUs: a trainer; a notebook that nobody types in; an inference server and a neighbour
-in time slices; MIG; MPS; a driver that loses a call now and then, and a display; a job that ends and comes again.
+for the same processes, `PretendOwners` those of the kubelet. The cast repeats every seven GPUs: a trainer; a notebook that nobody types in;
+an inference server and a neighbour in time slices; MIG; MPS; a driver that loses a call now and then, and a display; a job that ends and
+comes again, beside a pod that holds its share and runs nothing.
 Invariant: what is told is a function of seed and clock (energy alone adds up from read to read), so the same run can be seen twice; and
 it is consistent: a device is as busy as its processes, and a process that does nothing has no sample.
 """
@@ -14,8 +15,9 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from fallow import names
 from fallow.clients import errors
-from fallow.model.processes import Device, Holder, Instance, Problem, Reading, Sample, Samples
+from fallow.model.processes import Device, Grant, Holder, Instance, Judged, Problem, Reading, Sample, Samples, Share, Tenant
 from fallow.model.units import DAY, HOUR, MINUTE, Instant, Seconds
 
 GIB: Final = 2**30
@@ -61,7 +63,7 @@ class _Role(msgspec.Struct, frozen=True):
     is_graphics: bool = False
     is_mps: bool = False
     gi: int | None = None
-    is_in_pod: bool = True
+    pod: str = ""  # namespace/name; empty: it runs outside pods
 
 
 class _Part(msgspec.Struct, frozen=True):
@@ -70,26 +72,37 @@ class _Part(msgspec.Struct, frozen=True):
     roles: tuple[_Role, ...]
     slices: tuple[tuple[int, str, int], ...] = ()
     is_unsteady: bool = False
+    share: Share = Share.exclusive
+    unused: tuple[tuple[int | None, str], ...] = ()  # (GPU instance, pod) of those who hold and run nothing
 
 
 _CAST: Final = (
-    _Part((_Role("python", _train, 62),)),
-    _Part((_Role("ipykernel_launc", _type, 11),)),
-    _Part((_Role("vllm", _serve, 34), _Role("tritonserver", _sleep, 12))),
+    _Part((_Role("python", _train, 62, pod="research/pretrain"),)),
+    _Part((_Role("ipykernel_launc", _type, 11, pod="research/notebook-ada"),)),
     _Part(
-        (_Role("python", _train, 30, gi=1), _Role("ipykernel_launc", _type, 4, gi=5)),
-        slices=((1, "3g.40gb", 40), (5, "1g.10gb", 10), (6, "1g.10gb", 10)),
+        (_Role("vllm", _serve, 34, pod="serving/chat"), _Role("tritonserver", _sleep, 12, pod="serving/ranker")), share=Share.timeslice
+    ),
+    _Part(
+        (_Role("python", _train, 30, gi=1, pod="research/finetune"), _Role("ipykernel_launc", _type, 4, gi=5, pod="research/notebook-bob")),
+        slices=((1, "3g.40gb", 40), (5, "1g.10gb", 10), (6, "1g.10gb", 10)), share=Share.mig, unused=((6, "research/eval"),),
     ),
     _Part(
         (
-            _Role("nvidia-cuda-mps", _sleep, 0, is_in_pod=False),  # the kernel cuts -server off
-            _Role("worker", _serve, 8, is_mps=True),
-            _Role("worker", _sleep, 8, is_mps=True),
-        )
+            _Role("nvidia-cuda-mps", _sleep, 0),  # the kernel cuts -server off
+            _Role("worker", _serve, 8, is_mps=True, pod="serving/embed"),
+            _Role("worker", _sleep, 8, is_mps=True, pod="serving/rerank"),
+        ),
+        share=Share.mps,
     ),
-    _Part((_Role("python", _train, 40), _Role("Xorg", _sleep, 1, is_graphics=True, is_in_pod=False)), is_unsteady=True),
-    _Part((_Role("torchrun", _train, 55, lasts=12 * MINUTE), _Role("jupyter-lab", _sleep, 2, lasts=7 * HOUR))),
-)
+    _Part((_Role("python", _train, 40, pod="vision/train"), _Role("Xorg", _sleep, 1, is_graphics=True)), is_unsteady=True),
+    _Part(
+        (
+            _Role("torchrun", _train, 55, lasts=12 * MINUTE, pod="vision/sweep"),
+            _Role("jupyter-lab", _sleep, 2, lasts=7 * HOUR, pod="vision/notebook-eve"),
+        ),
+        share=Share.timeslice, unused=((None, "vision/debug"),),
+    ),
+)  # fmt: skip
 
 
 class _Actor(msgspec.Struct, frozen=True):
@@ -238,10 +251,10 @@ class PretendTable:
         actor = self._driver.find(pid)
         if actor is None or actor.start != start:
             return ""
-        if not actor.role.is_in_pod:
+        if not actor.role.pod:
             return f"0::/system.slice/{actor.role.name}.service\n"
-        pod = _make_uuid(f"{self._driver.seed}/pod/{actor.seat}").replace("-", "_")
-        container = hashlib.sha256(f"{self._driver.seed}/{pid}/{start}".encode()).hexdigest()
+        tenant = _tenant(self._driver, actor)
+        pod, container = tenant.pod_uid.replace("-", "_"), tenant.container_id
         return f"0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{pod}.slice/cri-containerd-{container}.scope\n"
 
     def boot_id(self) -> str:
@@ -249,6 +262,54 @@ class PretendTable:
 
     def keep_only(self, alive: Set[tuple[int, int]]) -> None:
         """Nothing is remembered here."""
+
+
+class PretendOwners:
+    """The pods of the pretend processes: the answers of a model.processes.Owners."""
+
+    def __init__(self, driver: PretendDriver) -> None:
+        self.up = {"pod_resources": True, "cgroup": True, "api": True, "logs": False}
+        self._driver = driver
+
+    async def refresh(self, now: Instant) -> None:
+        """Nothing is asked of anybody."""
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+    def tenant_of(self, pid: int, start: int, cgroup_text: str) -> Tenant:
+        actor = self._driver.find(pid)
+        return Tenant() if actor is None or actor.start != start else _tenant(self._driver, actor)
+
+    def grants(self, devices: Sequence[Judged]) -> list[Grant] | None:
+        return [grant for judged in devices for grant in self._grants_of(judged.device)]
+
+    def _grants_of(self, device: Device) -> Iterator[Grant]:
+        part = _part(device.index)
+        for gi, pod in (*((role.gi, role.pod) for role in part.roles if role.pod), *part.unused):
+            profile = next((profile for number, profile, _ in part.slices if number == gi), "")
+            resource = f"{names.MIG_PREFIX}{profile}" if profile else names.GPU if part.share is Share.exclusive else names.GPU_SHARED
+            namespace, name = _name_pod(pod, device.index)
+            yield Grant(
+                device.uuid, gi, namespace, name, "main", resource, part.share, pod_uid=_pod_uid(self._driver.seed, namespace, name)
+            )
+
+
+def _tenant(driver: PretendDriver, actor: _Actor) -> Tenant:
+    if not actor.role.pod:
+        return Tenant()
+    namespace, name = _name_pod(actor.role.pod, actor.seat // _SEATS)
+    container = hashlib.sha256(f"{driver.seed}/{actor.pid}/{actor.start}".encode()).hexdigest()
+    return Tenant(namespace, name, "main", _pod_uid(driver.seed, namespace, name), container)
+
+
+def _name_pod(pod: str, index: int) -> tuple[str, str]:
+    namespace, _, name = pod.partition("/")
+    return namespace, f"{name}-{index}"
+
+
+def _pod_uid(seed: int, namespace: str, name: str) -> str:
+    return _make_uuid(f"{seed}/pod/{namespace}/{name}")
 
 
 def _part(index: int) -> _Part:

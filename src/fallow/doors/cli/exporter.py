@@ -14,7 +14,12 @@ from fallow.doors.cli import main
 from fallow.doors.exporter import options
 
 if TYPE_CHECKING:  # what runs is imported when it runs: --help and usage errors answer at once
+    from collections.abc import Mapping
+    from typing import TypeAlias
+
     from fallow.model import processes
+
+    Node: TypeAlias = tuple[processes.Driver, processes.Table, processes.Owners]
 
 EXIT_USAGE = 2
 
@@ -65,7 +70,7 @@ def _start(once: bool, fake: int | None) -> int:
     import asyncio
     import logging
 
-    from fallow.doors.exporter import attribution, logs, run
+    from fallow.doors.exporter import logs, run
 
     logs.set_up(told.log_format, told.log_level)
     log = logging.getLogger("fallow.exporter")
@@ -73,8 +78,7 @@ def _start(once: bool, fake: int | None) -> int:
         log.warning("%s", warning)
 
     async def live() -> int:
-        driver, table = _pretend(fake) if fake else _find(told)
-        body = run.Exporter(told, driver, table, attribution.Attribution(told, environ))
+        body = run.Exporter(told, *(_pretend(fake) if fake else _find(told, environ)))
         return await (run.run_once(told, body) if once else run.run(told, body))
 
     try:
@@ -84,15 +88,15 @@ def _start(once: bool, fake: int | None) -> int:
         return EXIT_USAGE
 
 
-def _find(told: options.Options) -> "tuple[processes.Driver, processes.Table]":
+def _find(told: options.Options, environ: "Mapping[str, str]") -> "Node":
     from fallow.clients import nvml
-    from fallow.doors.exporter import proc
+    from fallow.doors.exporter import attribution, proc
 
-    return nvml.Nvml(told.nvml_library), proc.ProcessTable(told.host_proc)
+    return nvml.Nvml(told.nvml_library), proc.ProcessTable(told.host_proc), attribution.Attribution(told, environ)
 
 
-def _pretend(gpus: int) -> "tuple[processes.Driver, processes.Table]":
+def _pretend(gpus: int) -> "Node":
     from fallow.sim import driver
 
     pretended = driver.PretendDriver(gpus, clock=time.time)
-    return pretended, driver.PretendTable(pretended)
+    return pretended, driver.PretendTable(pretended), driver.PretendOwners(pretended)

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 from fallow import __version__
 from fallow.clients import errors
 from fallow.decide import tenancies
-from fallow.doors.exporter import access, attribution, collect, expose, keeping, serve, worker
+from fallow.doors.exporter import access, collect, expose, keeping, serve, worker
 from fallow.doors.exporter.health import Health
 from fallow.doors.exporter.options import Options
 from fallow.model import processes
@@ -39,7 +39,7 @@ class Exporter:
     """Polls, and knows what to answer."""
 
     def __init__(
-        self, options: Options, driver: processes.Driver, table: processes.Table, owners: attribution.Attribution,
+        self, options: Options, driver: processes.Driver, table: processes.Table, owners: processes.Owners,
         clock: Clock = time.time, monotonic: Clock = time.monotonic,
     ) -> None:
         self.health = Health(options.poll_interval)
