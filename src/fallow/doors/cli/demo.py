@@ -94,7 +94,8 @@ class Director:
                 return view.Happening(now, "notice", text)
             case decision.Outcome(decision=decision.Pause(finding=finding), status=status, detail=detail):
                 is_done = status is decision.Status.done
-                text = f"{finding.gpus} GPUs free, resume: fallow resume {finding.workload.ref.short} -n {finding.workload.ref.namespace}"
+                ref, gpus = finding.workload.ref, f"{finding.gpus} GPU{'' if finding.gpus == 1 else 's'}"
+                text = f"{gpus} free, resume: fallow resume {ref.short} -n {ref.namespace}"
                 return view.Happening(now, "pause", f"{_name(finding)} {text if is_done else f'{status}: {detail}'}")
             case decision.Outcome(decision=decision.Resume(workload=workload, by=by), status=decision.Status.done):
                 return view.Happening(now, "resume", f"{workload.ref} asked for by {by}")

@@ -24,10 +24,12 @@ from fallow.model.units import Instant, Seconds
 
 BUSY, IDLE, NOTICE, UNKNOWN, STARTING, FREE = "busy", "idle", "notice", "unknown", "starting", "free"
 # Each state has a letter of its own beside its colour: not everybody sees colours.
-CELLS = {BUSY: ("█", "green"), IDLE: ("▒", "yellow"), NOTICE: ("!", "bold yellow"), UNKNOWN: ("?", "cyan"), STARTING: ("+", "blue"),
+CELLS = {BUSY: ("█", "green"), IDLE: ("▒", "yellow"), NOTICE: ("!", "bold yellow"), UNKNOWN: ("?", "cyan"), STARTING: ("+", "bright_blue"),
          FREE: ("·", "bright_black")}
 WORDS = {BUSY: "busy", IDLE: "idle", NOTICE: "idle, owner told", UNKNOWN: "cannot tell", STARTING: "starting", FREE: "free"}
-STYLES = {"notice": "yellow", "pause": "magenta", "resume": "green", "ack": "cyan", "person": "blue", "frozen": "bold red", "fault": "red"}
+STYLES = {
+    "notice": "yellow", "pause": "magenta", "resume": "green", "ack": "cyan", "person": "bright_blue", "frozen": "bold red", "fault": "red",
+}  # fmt: skip
 _FEED = 14
 
 
