@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests import builders
-from tests.unit.sim import folder
 
 from fallow import names
 from fallow.decide import plan
@@ -16,6 +14,8 @@ from fallow.model.units import HOUR, MINUTE
 from fallow.sim import backtest, cast, edits, laws, prices, snapshots, traces, tuning
 from fallow.sim.lives import Span
 from fallow.sim.world import Fault, Node, Part, State, World
+from tests import builders
+from tests.unit.sim import folder
 
 QUIET = builders.Brakes(
     confirm_cycles=1, max_actions_per_cycle=1000, max_actions_per_namespace=1000, max_percent_per_hour=100, freeze_jump=100
