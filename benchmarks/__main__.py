@@ -8,7 +8,7 @@ import os
 import platform
 import sys
 
-BENCHMARKS = ("help_time", "listing", "plan", "cycle", "scrape", "backtest")
+BENCHMARKS = ("help_time", "listing", "plan", "cycle", "scrape", "backtest", "exporter", "packing")
 
 
 def main() -> None:

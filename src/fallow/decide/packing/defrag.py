@@ -1,0 +1,171 @@
+"""One-move defragmentation: a pod that fits nowhere gets a place by moving one other pod.
+
+In: the state, who runs where, the pods that wait, the tie order. Out: an ordered Plan of moves with what each gains. Pure: the state is not
+touched.
+For each waiting pod of one GPU: if it fits now, no move is needed. Else, of the movable pods (of one GPU at the most) whose leaving would
+let it in and which fit on another node, the one that is least trouble: least GPU, then least CPU. The moved pod takes the tightest GPU.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from fallow.decide.packing.place import Ask, has_room, make_ask
+from fallow.decide.packing.state import GPU, Ints, Placement, Pod, State, find_fault
+
+BUDGET: Final = 50  # moves in one plan
+NOWHERE: Final = 1 << 60
+
+
+class Running(msgspec.Struct, frozen=True):
+    pod: Pod
+    placement: Placement
+    is_movable: bool = True
+
+
+class Move(msgspec.Struct, frozen=True):
+    """First `number` of the running pods goes to another node, then `pod` comes in."""
+
+    number: int
+    moved: Pod
+    source: Placement
+    target: Placement
+    pod: Pod
+    placement: Placement
+
+    @property
+    def gain(self) -> int:
+        """GPU milli that were of no use before."""
+        return self.pod.gpus * self.pod.milli
+
+
+class Plan(msgspec.Struct, frozen=True, eq=False):
+    moves: tuple[Move, ...]
+    direct: tuple[tuple[Pod, Placement], ...]  # fit without a move, in between
+    left: tuple[Pod, ...]  # for which no single move helps, or for which the budget did not last
+    state: State  # as it would be
+
+    @property
+    def gain(self) -> int:
+        return sum(move.gain for move in self.moves) + sum(pod.gpus * pod.milli for pod, _ in self.direct)
+
+
+def plan(state: State, running: Sequence[Running], waiting: Sequence[Pod], order: Ints, budget: int = BUDGET) -> Plan:
+    """Pods that ask for several GPUs, or none, are left: one move is no help for them."""
+    table, moves = _Table(state.copy(), running, order), list[Move]()
+    direct, left = list[tuple[Pod, Placement]](), list[Pod]()
+    for pod in waiting:
+        if pod.gpus != 1 or find_fault(pod):
+            left.append(pod)
+        elif placement := table.find_tightest(pod):
+            table.add(pod, placement)
+            direct.append((pod, placement))
+        elif len(moves) < budget and (move := table.find_move(pod)):
+            table.make(move)
+            moves.append(move)
+        else:
+            left.append(pod)
+    return Plan(tuple(moves), tuple(direct), tuple(left), table.state)
+
+
+_Shape = tuple[int, int, int, int, tuple[str, ...]]
+
+
+class _Table:
+    """Who runs where, as columns; a copy of the state that the moves are tried on."""
+
+    def __init__(self, state: State, running: Sequence[Running], order: Ints) -> None:
+        self.state, self.order = state, order
+        self.running = list(running)
+        columns: Ints = np.array([_row(each) for each in running], np.int64).reshape(len(running), 6).T.copy()
+        self.cpu, self.memory, self.milli, self.node, self.gpu, self.trouble = columns
+        numbers: dict[_Shape, int] = {}
+        self.shape: Ints = np.array([numbers.setdefault(_shape(each.pod), len(numbers)) for each in running], np.int64)
+        # Until the next change of the state, what was found once holds for all pods that ask for the same.
+        self._homes: dict[_Shape, tuple[int, Ints]] = {}
+        self._hopeless: dict[_Shape, int] = {}
+
+    def add(self, pod: Pod, placement: Placement) -> None:
+        """A pod that came in by this plan stays where it is."""
+        self.state.add(pod, placement)
+
+    def make(self, move: Move) -> None:
+        self.state.remove(move.moved, move.source)
+        self.state.add(move.moved, move.target)
+        self.state.add(move.pod, move.placement)
+        self.node[move.number] = move.target.node
+        self.gpu[move.number] = move.target.gpus[0] if move.target.gpus else 0
+        self.running[move.number] = Running(move.moved, move.target)
+
+    def find_move(self, pod: Pod) -> Move | None:
+        if self._hopeless.get(_shape(pod)) == self.state.clock:
+            return None
+        helpful = np.flatnonzero(self._would_help(pod, make_ask(self.state.nodes, pod)))
+        helpful = helpful[np.argsort(self.trouble[helpful], kind="stable")]
+        shapes = self.shape[helpful]
+        for first in sorted(np.unique(shapes, return_index=True)[1].tolist()):  # pods that ask for the same find the same homes
+            homes = self._find_homes(self.running[helpful[first]].pod)
+            alike = helpful[shapes == shapes[first]]
+            able = alike[self.node[alike] != homes[0]] if homes.size == 1 else alike
+            if homes.size and able.size:
+                return self._draw_up(int(able[0]), pod, homes)
+        self._hopeless[_shape(pod)] = self.state.clock
+        return None
+
+    def _would_help(self, pod: Pod, ask: Ask) -> NDArray[np.bool_]:
+        """Per running pod: would the waiting one fit on its node without it?"""
+        state, node = self.state, self.node
+        room = np.maximum(state.most[node], state.gpu[node, self.gpu] + self.milli)
+        has_cpu, has_memory = state.cpu[node] + self.cpu >= pod.cpu, state.memory[node] + self.memory >= pod.memory
+        helps: NDArray[np.bool_] = ask.may[node] & has_cpu & has_memory & (room >= pod.milli) & (self.trouble < NOWHERE)
+        return helps
+
+    def _find_homes(self, pod: Pod) -> Ints:
+        """Nodes with room, the tightest first."""
+        kept = self._homes.get(_shape(pod))
+        if kept is None or kept[0] != self.state.clock:
+            kept = self._homes[_shape(pod)] = (self.state.clock, self._look_for_homes(pod))
+        return kept[1]
+
+    def _look_for_homes(self, pod: Pod) -> Ints:
+        rows = np.flatnonzero(has_room(self.state, np.arange(len(self.state.nodes)), make_ask(self.state.nodes, pod)))
+        rows = rows[self.state.memory[rows] >= pod.memory]
+        homes: Ints = rows[np.lexsort((self.order[rows], self._tightness(pod, rows)))]
+        return homes
+
+    def _tightness(self, pod: Pod, rows: Ints) -> Ints:
+        if not pod.gpus:  # best beside GPUs that are taken: its CPU strands nothing there
+            return self.state.free[rows]
+        free = self.state.gpu[rows]
+        tightest: Ints = np.where(free >= pod.milli, free, GPU + 1).min(axis=1, initial=GPU + 1)
+        return tightest
+
+    def _draw_up(self, number: int, pod: Pod, homes: Ints) -> Move:
+        moved, source = self.running[number].pod, self.running[number].placement
+        target = self._settle(moved, int(homes[homes != source.node][0]))
+        self.state.remove(moved, source)
+        placement = self._settle(pod, source.node)
+        self.state.add(moved, source)
+        return Move(number, moved, source, target, pod, placement)
+
+    def find_tightest(self, pod: Pod) -> Placement | None:
+        homes = self._find_homes(pod)
+        return self._settle(pod, int(homes[0])) if homes.size else None
+
+    def _settle(self, pod: Pod, node: int) -> Placement:
+        free = self.state.gpu[node]
+        gpu = int(np.where(free >= pod.milli, free, GPU + 1).argmin())
+        return Placement(node, (gpu,) if pod.gpus else (), pod.milli)
+
+
+def _shape(pod: Pod) -> _Shape:
+    return pod.cpu, pod.memory, pod.gpus, pod.milli, pod.models
+
+
+def _row(each: Running) -> tuple[int, int, int, int, int, int]:
+    pod, placement = each.pod, each.placement
+    trouble = pod.milli * 1000 + pod.cpu // 100 if each.is_movable and pod.gpus <= 1 else NOWHERE
+    return pod.cpu, pod.memory, pod.milli, placement.node, placement.gpus[0] if placement.gpus else 0, trouble

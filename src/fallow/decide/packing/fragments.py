@@ -1,0 +1,179 @@
+"""Fragmentation: GPU that is free and yet of no use to the pods that usually come; and FGD, the policy that adds least of it.
+
+Popular classes m, with weight p_m, are what usually comes. On a node with R_g milli free on GPU g, class m (CPU d, k GPUs of s) can use
+
+    sum of R_g over GPUs with R_g >= s      if the node can host one such pod (CPU >= d, model accepted, k GPUs with R_g >= s)
+    nothing                                 otherwise, and always for a class without GPUs
+
+and the rest of what is free is fragmented for m; the node's fragmentation F is the mean over the classes.
+How it is made fast: a class with one GPU can use of GPU g either all of R_g or nothing, and a class with several takes untouched GPUs only.
+So what is usable is a sum over the GPUs of a table by (model, CPU left, R_g), plus a table by (model, CPU left, untouched GPUs).
+Weights are kept as counts of pods, F as milli times counts: whole numbers, no rounding.
+"""
+
+import bisect
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from fallow.decide.packing.place import Ask, Policy, Scores
+from fallow.decide.packing.state import GPU, Ints, Nodes, Pod, State, find_fault
+
+POPULAR: Final = 0.95  # of the pods; rarer classes are noise (Weng et al., ATC'23)
+
+
+class Cause(StrEnum):
+    """What a node lacks for a class. Only q3 is not fragmentation."""
+
+    LackBoth = "q1_lack_both"
+    LackGpu = "q2_lack_gpu"
+    Satisfied = "q3_satisfied"
+    LackCpu = "q4_lack_cpu"
+    CpuOnlySatisfied = "xl_satisfied"
+    CpuOnlyLackCpu = "xr_lack_cpu"
+    NoAccess = "no_access"
+
+
+class Class(msgspec.Struct, frozen=True):
+    """Pods that ask for the same. Memory does not tell classes apart."""
+
+    cpu: int
+    milli: int
+    gpus: int
+    models: tuple[str, ...]
+
+    def accepts(self, model: str) -> bool:
+        return not self.models or model in self.models
+
+
+def count_classes(sample: Sequence[Pod]) -> Counter[Class]:
+    """How many pods of each class; what no machine could host is not counted."""
+    return Counter(Class(pod.cpu, pod.milli, pod.gpus, pod.models) for pod in sample if not find_fault(pod))
+
+
+def find_popular(sample: Sequence[Pod]) -> dict[Class, int]:
+    """The most frequent classes, until they make up 95 % of the pods."""
+    counts = count_classes(sample)
+    ordered = sorted(counts, key=lambda c: (counts[c], c.cpu, c.milli, c.gpus, "|".join(c.models)), reverse=True)
+    popular, seen = dict[Class, int](), 0
+    for each in ordered:
+        popular[each] = counts[each]
+        seen += counts[each]
+        if seen >= POPULAR * counts.total():
+            break
+    return popular
+
+
+class Fragments:
+    """The tables of a cluster and a mix of pods."""
+
+    def __init__(self, nodes: Nodes, popular: dict[Class, int]) -> None:
+        self.pods = max(1, sum(popular.values()))
+        self._levels = np.array(sorted({each.cpu for each in popular}), np.int64)
+        width = max(1, int(nodes.gpus.max(initial=0)))
+        shape = len(nodes.models), len(self._levels) + 1
+        single, several = np.zeros((*shape, GPU + 1), np.int64), np.zeros((*shape, width + 1), np.int64)
+        for each, count in popular.items():
+            models = np.array([each.accepts(model) for model in nodes.models], np.bool_)
+            level = int(np.searchsorted(self._levels, each.cpu)) + 1  # and every level above has CPU enough
+            if each.gpus == 1:
+                single[models, level:, each.milli :] += count
+            elif 1 < each.gpus <= width:
+                several[models, level:, each.gpus :] += count
+        self._single: Ints = (single * np.arange(GPU + 1)).ravel()
+        self._several: Ints = (several * np.arange(width + 1) * GPU).ravel()
+        self._depth, self._width = shape[1], width + 1
+        self._grades = _find_steps(self.pods)
+
+    def measure(self, state: State) -> Ints:
+        """F of every node, in milli times pods."""
+        at = self._locate(state.nodes.model, state.cpu)
+        return state.free * self.pods - self._usable(state.gpu, state.whole, at)
+
+    def fall(self, state: State, rows: Ints, ask: Ask) -> Ints:
+        """F before less F after, per node; for a sharing pod per node and GPU, whether it fits there or not."""
+        model, cpu, whole = state.nodes.model.take(rows), state.cpu.take(rows), state.whole.take(rows)
+        gpu = state.gpu.take(rows, axis=0)
+        before = self._usable(gpu, whole, self._locate(model, cpu))
+        after = self._locate(model, cpu - ask.cpu)
+        taken = ask.gpus * ask.milli * self.pods
+        if not ask.is_sharing:  # the untouched GPUs it takes are all alike
+            left = np.maximum(whole - ask.gpus, 0)
+            used = self._single.take(after * (GPU + 1) + GPU) * ask.gpus
+            return taken - before + self._usable(gpu, left, after) - used
+        base = (after * (GPU + 1))[:, None]
+        now, then = self._single.take(base + gpu), self._single.take(base + np.maximum(gpu - ask.milli, 0))
+        several = self._several.take((after * self._width + whole)[:, None] - (gpu == GPU))
+        fall: Ints = (taken - before + np.add.reduce(now, axis=1))[:, None] - now + then + several
+        return fall
+
+    def _locate(self, model: Ints, cpu: Ints) -> Ints:
+        return model * self._depth + self._levels.searchsorted(cpu, side="right")
+
+    def _usable(self, gpu: Ints, whole: Ints, at: Ints) -> Ints:
+        usable: Ints = np.add.reduce(self._single.take((at * (GPU + 1))[:, None] + gpu), axis=1)
+        return usable + self._several.take(at * self._width + whole)
+
+    def grade(self, fall: Ints) -> Ints:
+        """FGD's whole number: 50 where nothing changes, more where fragmentation falls. The cut is part of the rule: it makes ties."""
+        return self._grades.searchsorted(fall, side="right")
+
+
+def grade_fall(milli: float) -> int:
+    """The grade of one fall of fragmentation, as published."""
+    return int(100 / (1 + math.exp(-round(milli, 6) / GPU)))
+
+
+def _find_steps(pods: int) -> Ints:
+    """The least fall, in milli times pods, that earns each grade from 1 on: a look-up is five times faster than the exponential."""
+    falls = range(-65 * GPU * pods, 65 * GPU * pods)  # more than a node with 64 GPUs can change
+    steps = [falls[0] + bisect.bisect_left(falls, grade, key=lambda fall: grade_fall(fall / pods)) for grade in range(1, 101)]
+    return np.array(steps, np.int64)
+
+
+def make_fgd(nodes: Nodes, sample: Sequence[Pod], fallback: str = "") -> Policy:
+    """Fragmentation Gradient Descent: the place where fragmentation rises least."""
+    return Policy("FGD", score_fgd(Fragments(nodes, find_popular(sample))), fallback=fallback)
+
+
+def score_fgd(fragments: Fragments) -> Callable[[State, Ints, Ask], Scores]:
+    def score(state: State, rows: Ints, ask: Ask) -> Scores:
+        grade = fragments.grade(fragments.fall(state, rows, ask))
+        if not ask.is_sharing:
+            return grade, np.zeros(len(rows), np.int64)
+        gpu = np.where(state.gpu.take(rows, axis=0) >= ask.milli, grade, -1).argmax(axis=1)
+        return grade[np.arange(len(rows)), gpu], gpu
+
+    return score
+
+
+def split_by_cause(state: State, popular: dict[Class, int]) -> dict[Cause, float]:
+    """Free GPUs of the cluster by what keeps the popular classes from using them; all causes together are all that is free."""
+    causes, total = dict.fromkeys(Cause, 0.0), max(1, sum(popular.values()))
+    for each, count in popular.items():
+        for cause, milli in _split(state, each):
+            causes[cause] += float(milli.sum()) * count / total / GPU
+    return causes
+
+
+def _split(state: State, each: Class) -> list[tuple[Cause, Ints]]:
+    accepted = np.array([each.accepts(model) for model in state.nodes.models], np.bool_)[state.nodes.model]
+    has_cpu, fits = state.cpu >= each.cpu, state.gpu >= each.milli
+    if not each.gpus:
+        return [(Cause.CpuOnlySatisfied, state.free * has_cpu), (Cause.CpuOnlyLackCpu, state.free * ~has_cpu)]
+    has_gpu: NDArray[np.bool_] = fits.sum(axis=1) >= each.gpus
+    hosts = accepted & has_cpu & has_gpu
+    usable: Ints = np.where(fits, state.gpu, 0).sum(axis=1) * hosts
+    return [
+        (Cause.NoAccess, state.free * ~accepted),
+        (Cause.LackBoth, state.free * (accepted & ~has_cpu & ~has_gpu)),
+        (Cause.LackCpu, state.free * (accepted & ~has_cpu & has_gpu)),
+        (Cause.LackGpu, state.free * (accepted & has_cpu & ~has_gpu) + (state.free - usable) * hosts),
+        (Cause.Satisfied, usable),
+    ]

@@ -1,0 +1,187 @@
+"""How a GPU may be cut by MIG, and where on which GPU an instance strands the least.
+
+In: profiles of a model (model/gpus.py), layouts by name, what is free on GPUs, the demand for profiles. Out: whether a layout is legal and
+if not why, all layouts there are, and a Spot: which GPU, at which memory slice.
+A legal layout: every instance at a start of its profile, no memory slice taken twice, compute slices enough, no profile more often than it
+may be. What is free on a GPU is (mask of memory slices, number of compute slices): 256 masks on a GPU of eight slices, so the score of
+every state is looked up in a table made once per model and demand. Scores are whole numbers.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+import numpy as np
+
+from fallow.decide.packing.state import Ints
+from fallow.model.gpus import Mig, Model, Profile
+
+Placed = tuple[Profile, int]  # at which memory slice it begins
+
+
+class Slices(msgspec.Struct, frozen=True):
+    """What is free on a GPU. Bit i of `mask` is memory slice i."""
+
+    mask: int
+    compute: int
+
+    def take(self, profile: Profile, start: int) -> "Slices":
+        """Raises ValueError, and changes nothing, where it does not fit."""
+        if start not in profile.starts or not self.has_room(profile, start):
+            raise ValueError(f"{profile.name} does not fit at memory slice {start}: free are {self.mask:#b} and {self.compute} compute")
+        return Slices(self.mask & ~_bits(profile, start), self.compute - profile.compute)
+
+    def give(self, profile: Profile, start: int) -> "Slices":
+        """The exact opposite of `take`. Raises ValueError where the instance is not there."""
+        if self.mask & _bits(profile, start):
+            raise ValueError(f"{profile.name} does not stand at memory slice {start}: free are {self.mask:#b}")
+        return Slices(self.mask | _bits(profile, start), self.compute + profile.compute)
+
+    def has_room(self, profile: Profile, start: int) -> bool:
+        bits = _bits(profile, start)
+        return self.mask & bits == bits and self.compute >= profile.compute
+
+
+def _bits(profile: Profile, start: int) -> int:
+    return ((1 << profile.memory) - 1) << start
+
+
+def empty(mig: Mig) -> Slices:
+    return Slices((1 << mig.memory) - 1, mig.compute)
+
+
+# ---- legality -----------------------------------------------------------------------------------------------------------------
+
+
+class IllegalLayout(msgspec.Struct, frozen=True):
+    """A layout that this GPU cannot have, and why, in one sentence."""
+
+    because: str
+
+
+def judge(layout: Sequence[str], model: Model) -> IllegalLayout | None:
+    """None if the layout (one name per instance, of one GPU) is legal. The empty one is: it is a GPU in MIG mode with nothing on it."""
+    shown = f"[{','.join(layout)}]"
+    if model.mig is None:
+        return IllegalLayout(f"{shown} cannot be laid out: {model.name} has no MIG")
+    found = {name: model.mig.find(name) for name in layout}
+    unknown = [name for name, profile in found.items() if profile is None]
+    if unknown:
+        there = ", ".join(profile.name for profile in model.mig.profiles)
+        return IllegalLayout(f"{shown} is no layout of {model.name}: it has no profile {unknown[0]}; there are {there}")
+    fault = _find_fault([profile for name in layout if (profile := found[name])], model.mig)
+    return IllegalLayout(f"{shown} is no legal layout of {model.name}: {fault}") if fault else None
+
+
+def _find_fault(profiles: Sequence[Profile], mig: Mig) -> str:
+    for profile, count in Counter(profiles).items():
+        if count > profile.most:
+            return f"{profile.name} stands {count} times, {profile.most} at most"
+    compute, memory = sum(profile.compute for profile in profiles), sum(profile.memory for profile in profiles)
+    if compute > mig.compute:
+        return f"it takes {compute} compute slices of {mig.compute}"
+    if memory > mig.memory:
+        return f"it takes {memory} memory slices of {mig.memory}"
+    return "" if arrange(profiles, mig) is not None else "no starts leave every instance memory slices of its own"
+
+
+def arrange(profiles: Sequence[Profile], mig: Mig) -> list[Placed] | None:
+    """A start for each, or None if there are none: the large ones first, they have least choice."""
+    ordered = sorted(profiles, key=lambda profile: (-profile.memory, len(profile.starts), profile.name))
+    return _arrange(ordered, empty(mig))
+
+
+def _arrange(profiles: Sequence[Profile], free: Slices) -> list[Placed] | None:
+    if not profiles:
+        return []
+    first, rest = profiles[0], profiles[1:]
+    for start in first.starts:
+        if free.has_room(first, start) and (placed := _arrange(rest, free.take(first, start))) is not None:
+            return [(first, start), *placed]
+    return None
+
+
+def list_layouts(mig: Mig, profiles: Sequence[Profile]) -> list[tuple[Placed, ...]]:
+    """All placed layouts of these profiles to which nothing can be added."""
+    found = {frozenset(placed) for placed in _grow((), mig, profiles, 0)}
+    whole = [layout for layout in found if not any(True for _ in _additions(layout, mig, profiles))]
+    from_left = [tuple(sorted(layout, key=lambda placed: placed[1])) for layout in whole]
+    return sorted(from_left, key=lambda layout: [(start, profile.name) for profile, start in layout])
+
+
+def _grow(layout: tuple[Placed, ...], mig: Mig, profiles: Sequence[Profile], begin: int) -> Iterator[tuple[Placed, ...]]:
+    """From the left, so that every layout is met once."""
+    yield layout
+    for profile, start in _additions(frozenset(layout), mig, profiles):
+        if start >= begin:
+            yield from _grow((*layout, (profile, start)), mig, profiles, start + profile.memory)
+
+
+def _additions(layout: frozenset[Placed], mig: Mig, profiles: Sequence[Profile]) -> Iterator[Placed]:
+    free, counts = empty(mig), Counter(profile for profile, _ in layout)
+    for placed in layout:
+        free = free.take(*placed)
+    for profile in profiles:
+        if counts[profile] < profile.most:
+            yield from ((profile, start) for start in profile.starts if free.has_room(profile, start))
+
+
+# ---- where an instance goes ---------------------------------------------------------------------------------------------------
+
+
+class Spot(msgspec.Struct, frozen=True):
+    gpu: int
+    start: int
+
+
+class Board:
+    """The scores of one model under one demand.
+
+    Fragmentation of a GPU, F = sum over profiles k of p_k * (free memory slices - slices that k could still use): free, and of no use
+    to what is asked for. An instance goes where F falls most; among equals to the largest start, then by tie order.
+    """
+
+    def __init__(self, mig: Mig, demand: Mapping[str, int] | None = None) -> None:
+        """`demand`: how often each profile is asked for; without it all alike. What is not in the catalogue weighs nothing."""
+        self.mig = mig
+        weights = [(demand or {}).get(profile.name, 0) for profile in mig.profiles]
+        self._weights = weights if any(weights) else [1] * len(mig.profiles)
+        self._table = self._measure()
+
+    def _measure(self) -> Ints:
+        """F by (mask, compute)."""
+        masks = 1 << self.mig.memory
+        free = np.array([mask.bit_count() for mask in range(masks)], np.int64)[:, None]
+        compute = np.arange(self.mig.compute + 1)
+        total = np.zeros((masks, self.mig.compute + 1), np.int64)
+        for profile, weight in zip(self.mig.profiles, self._weights, strict=True):
+            fitting = np.array([_count(profile, mask) for mask in range(masks)], np.int64)[:, None]
+            total += weight * (free - profile.memory * np.minimum(fitting, compute // profile.compute))
+        return total
+
+    def fragmentation(self, free: Slices) -> int:
+        """In memory slices times demand."""
+        return int(self._table[free.mask, free.compute])
+
+    def place(self, gpus: Sequence[Slices], profile: Profile, order: Sequence[int] | None = None) -> Spot | None:
+        """`order`: a rank per GPU; without it the first goes first. None where there is no room."""
+        ranks = order if order is not None else range(len(gpus))
+        found = [
+            (self.fragmentation(free) - self.fragmentation(free.take(profile, start)), start, -ranks[gpu], gpu)
+            for gpu, free in enumerate(gpus) for start in profile.starts if free.has_room(profile, start)
+        ]  # fmt: skip
+        if not found:
+            return None
+        _, start, _, gpu = max(found)
+        return Spot(gpu, start)
+
+
+def _count(profile: Profile, mask: int) -> int:
+    """Most instances that fit beside each other: starts of one profile are its own length apart or closer, so from the left is best."""
+    count = 0
+    for start in profile.starts:
+        bits = _bits(profile, start)
+        if count < profile.most and mask & bits == bits:
+            mask &= ~bits
+            count += 1
+    return count

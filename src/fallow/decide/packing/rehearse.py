@@ -1,0 +1,94 @@
+"""Auto: no rule wins on every mix of pods, and trying is cheap. So the mix is rehearsed on an empty copy of the cluster.
+
+In: nodes, a sample of pods, the tie order, the policy in force. Out: a Rehearsal: how full each candidate got the GPUs, who decides from
+now on, and a sentence that says why.
+Several arrival orders are drawn from the sample, the same for every candidate. The one in force stays unless clearly beaten, and also where
+the rehearsal was not finished (`may_go_on` is asked before every play; only the caller has a clock).
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from fallow.decide.packing.place import Policy
+from fallow.decide.packing.replay import replay
+from fallow.decide.packing.state import Ints, Nodes, Pod
+
+CANDIDATES: Final = ("Balanced", "SPP", "FGD", "FirstFit")
+FIRST: Final = "Balanced"  # in force until something was rehearsed
+PLAYS: Final = 3
+MARGIN: Final = 0.1  # points of GPU % by which the one in force must be beaten
+ENOUGH: Final = 1.01  # of the cluster's GPUs: candidates are compared where 100 % arrived
+MANY_NODES: Final = 1_500  # above it a smaller cluster with the same groups is played on, to stay within a minute
+FEWER_NODES: Final = 1_200
+
+
+class Rehearsal(msgspec.Struct, frozen=True):
+    chosen: str
+    shares: dict[str, float]  # mean allocated GPU % at 100 % arrived, by candidate
+    because: str
+
+
+def rehearse(
+    nodes: Nodes, sample: Sequence[Pod], order: Ints, prepare: Callable[[str, Nodes], Policy], *,
+    in_force: str = FIRST, seed: int = 0, may_go_on: Callable[[], bool] = lambda: True,
+) -> Rehearsal:
+    """`prepare` makes a candidate for the nodes that are played on."""
+    stage, ranks = shrink(nodes, order)
+    draw = np.random.default_rng(seed)
+    sequences = [seq for _ in range(PLAYS) if (seq := draw_arrivals(stage, sample, draw))]
+    if not sequences:
+        return Rehearsal(in_force, {}, f"{in_force} stays: there is no GPU, or no pod in the sample that wants one")
+    shares: dict[str, float] = {}
+    for name in CANDIDATES:
+        policy = prepare(name, stage)
+        if policy.fallback:  # not itself: nothing to compare
+            continue
+        results = []
+        for sequence in sequences:
+            if not may_go_on():
+                return Rehearsal(in_force, shares, f"{in_force} stays: the rehearsal was not finished in its time")
+            results.append(replay(stage, sequence, policy, ranks).at(100) or 0.0)
+        shares[name] = float(np.mean(results))
+    return choose(shares, in_force)
+
+
+def choose(shares: dict[str, float], in_force: str) -> Rehearsal:
+    best = max(shares, key=lambda name: shares[name])
+    told = ", ".join(f"{name} {share:.2f}" for name, share in shares.items())
+    if in_force not in shares:
+        return Rehearsal(best, shares, f"{best} is best: {told} % of GPUs allocated; {in_force} could not be played")
+    lead = shares[best] - shares[in_force]
+    if best != in_force and lead > MARGIN:
+        return Rehearsal(best, shares, f"{best} beats {in_force} by {lead:.2f} points: {told} % of GPUs allocated")
+    return Rehearsal(in_force, shares, f"{in_force} stays, nothing beats it by more than {MARGIN} points: {told} % of GPUs allocated")
+
+
+def draw_arrivals(nodes: Nodes, sample: Sequence[Pod], draw: np.random.Generator) -> list[Pod]:
+    """Pods of the sample, any of them any number of times, until they asked for all GPUs; none if they never would."""
+    mean = sum(pod.gpus * pod.milli for pod in sample) / max(len(sample), 1)
+    if not mean or not nodes.capacity:
+        return []
+    arrivals: list[Pod] = []
+    left, batch = ENOUGH * nodes.capacity, int(ENOUGH * nodes.capacity / mean) // 8 + 1
+    while left > 0:
+        drawn = [sample[i] for i in draw.integers(len(sample), size=batch)]
+        arrivals += drawn
+        left -= sum(pod.gpus * pod.milli for pod in drawn)
+    return arrivals
+
+
+def shrink(nodes: Nodes, order: Ints) -> tuple[Nodes, Ints]:
+    """A large cluster made smaller: of every group the same share of its nodes, in tie order, at least one."""
+    if len(nodes) <= MANY_NODES:
+        return nodes, order
+    in_order = np.argsort(order)
+    number = np.empty(len(nodes), np.int64)  # of a node within its group
+    seen = np.zeros(len(nodes.groups), np.int64)
+    for node in in_order.tolist():
+        number[node] = seen[nodes.group[node]]
+        seen[nodes.group[node]] += 1
+    kept = np.flatnonzero(number < np.ceil(seen * (FEWER_NODES / len(nodes)))[nodes.group])
+    return Nodes([nodes.rows[i] for i in kept]), np.argsort(np.argsort(order[kept]))

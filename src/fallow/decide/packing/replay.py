@@ -1,0 +1,65 @@
+"""A trace from beginning to end: pods arrive in order, what does not fit is dropped, and the curve says how full the GPUs got.
+
+In: nodes, arrivals, a prepared policy, the tie order. Out: a Curve: GPU milli allocated after each arrival, against GPU milli that arrived.
+Where departures are given, pods leave again: `departures[i]` are the arrivals, by number, that leave just before arrival i.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+import numpy as np
+
+from fallow.decide.packing.place import Packer, Policy, Refusal
+from fallow.decide.packing.state import GPU, Ints, Nodes, Placement, Pod, State
+
+
+class Curve(msgspec.Struct, frozen=True, eq=False):
+    policy: str
+    arrived: Ints  # GPU milli, after each arrival
+    allocated: Ints
+    capacity: int  # GPU milli
+    placements: tuple[Placement | None, ...]  # of each arrival
+    refused: dict[Refusal, int]
+    state: State  # at the end
+
+    def at(self, percent: int) -> float | None:
+        """Allocated GPU % where that many % of the cluster's GPUs had arrived; None if the trace does not reach it.
+
+        The mean over the arrivals that round to that percent, or to it and its neighbours where none does.
+        """
+        if not self.capacity:
+            return None
+        rounded, shares = np.rint(self.arrived * 100 / self.capacity), np.round(self.allocated * 100 / self.capacity, 2)
+        near = rounded == percent
+        near = near if near.any() else np.abs(rounded - percent) <= 1
+        return round(float(shares[near].mean()), 2) if near.any() else None
+
+    def idle_gpus(self, percent: int) -> float | None:
+        """GPUs' worth of milli that nobody holds at that point."""
+        share = self.at(percent)
+        return None if share is None else (100 - share) * self.capacity / GPU / 100
+
+
+def replay(
+    nodes: Nodes, pods: Sequence[Pod], policy: Policy, order: Ints, *,
+    departures: Mapping[int, Sequence[int]] | None = None, tell: Callable[[int], None] | None = None,
+) -> Curve:
+    """`tell` hears the number of every arrival, for a progress bar."""
+    packer, leaving = Packer(nodes, policy, order), departures or {}
+    places: list[Placement | None] = []
+    arrived, allocated = np.cumsum([pod.gpus * pod.milli for pod in pods], dtype=np.int64), np.zeros(len(pods), np.int64)
+    for i, pod in enumerate(pods):
+        for gone in leaving.get(i, ()):
+            if place := places[gone]:
+                packer.leave(pods[gone], place)
+        places.append(packer.arrive(pod))
+        allocated[i] = packer.state.allocated
+        if tell:
+            tell(i)
+    return Curve(policy.name, arrived, allocated, nodes.capacity, tuple(places), dict(packer.refused), packer.state)
+
+
+def cut_at(pods: Sequence[Pod], milli: int) -> Sequence[Pod]:
+    """The arrivals until they asked for that much GPU, the one that crosses it not included."""
+    asked = np.cumsum([pod.gpus * pod.milli for pod in pods])
+    return pods[: int(np.searchsorted(asked, milli, side="right"))]

@@ -1,0 +1,129 @@
+"""SPP, shadow-price packing: a pod takes the place whose loss costs least at the prices of what usually comes.
+
+Greedy: never refuses what fits, moves nothing, knows only the mix of pods. Over nodes with room and, for a sharing pod, their GPUs:
+
+    1. least cost, in steps of 0.02 GPUs: the cores at mu, and of the GPU
+         sharing s milli of a GPU with r free      nu(r) - nu(r - s), the value of the rest before and after
+         k whole GPUs                              lam * k
+       plus, per GPU, a surcharge for a model that pods bound to it will soon want more of than is free
+    2. best FGD grade
+    3. CPU where GPUs do not need it: least GPU left without 12 cores beside it (nothing where CPU is scarce everywhere)
+    4. tie order, then the lower GPU
+
+All keys are whole numbers, packed into one.
+
+Balanced is SPP with one more term of the cost. Prices are per core and per GPU, and so do not see that a node with GPUs and no cores left
+is worth nothing. GPUs are stranded where a node's free CPU is less than the pods that want GPUs ask for beside them, on average of the
+sample; what a pod strands, or saves from it, is part of what its place costs.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from fallow.decide.packing import fragments, prices
+from fallow.decide.packing.lp import CORE, Floats, Unsolved
+from fallow.decide.packing.place import Ask, Policy, Scores
+from fallow.decide.packing.state import GPU, Ints, Nodes, Pod, State
+
+STEP: Final = 0.02  # GPUs; finer differences of cost are noise of the prices
+SCARCE: Final = 0.5  # GPUs that the scarcest model costs more, per unit of want over what is free
+SCARCE_STEP: Final = 0.1
+SCARCE_MOST: Final = 3.0
+CORES_PER_GPU: Final = 12  # below that a free GPU is of little use
+STRANDED: Final = 0.3  # what a stranded GPU costs, in GPUs: chosen once for all traces
+TIGHT: Final = 0.95  # the sample's CPU per GPU over the cluster's: above it there is no node to spare CPU on
+COST_MOST, GRADES, BESIDE = 1 << 14, 1 << 7, 1 << 22  # room of the keys in one 64-bit number; 19 bits are left for the tie order
+
+
+def make_balanced(nodes: Nodes, sample: Sequence[Pod], known: prices.Prices | None = None) -> Policy:
+    """SPP that also keeps CPU beside free GPUs."""
+    return make_spp(nodes, sample, known, "Balanced", STRANDED)
+
+
+def make_spp(
+    nodes: Nodes, sample: Sequence[Pod], known: prices.Prices | None = None, name: str = "SPP", stranded: float = 0.0,
+) -> Policy:
+    """SPP at these prices, or at prices solved here. Without prices FGD decides, and says why."""
+    try:
+        known = known or prices.solve(nodes, sample)
+    except Unsolved as reason:
+        return fragments.make_fgd(nodes, sample, fallback=str(reason))
+    shadow = Shadow(nodes, sample, known, stranded)
+    return Policy(name, shadow.score, shadow.measure_scarcity if shadow.wanted.any() else None)
+
+
+class Shadow:
+    """The prices of a cluster as tables, and the score made of them."""
+
+    def __init__(self, nodes: Nodes, sample: Sequence[Pod], known: prices.Prices, stranded: float = 0.0) -> None:
+        spread = known.spread(nodes)
+        self._mu, self._lam, self._nu = spread.mu, spread.lam, spread.nu.ravel()
+        self._fragments = fragments.Fragments(nodes, fragments.find_popular(sample))
+        counts = fragments.count_classes(sample)
+        self.wanted: Floats = prices.weigh_models(nodes, counts)
+        cpu, gpu = sum(n * each.cpu for each, n in counts.items()), sum(n * each.gpus * each.milli for each, n in counts.items())
+        beside = sum(n * each.cpu for each, n in counts.items() if each.gpus)
+        self._stranded, self._per_gpu = stranded / GPU, max(beside, 1) / max(gpu, 1)
+        self._measured: tuple[State | None, int, Ints] = (None, 0, np.zeros(0, np.int64))  # asked for again and again between two changes
+        self._is_tight = cpu * nodes.capacity > TIGHT * gpu * int(nodes.cpu.sum())
+
+    def measure_scarcity(self, state: State) -> Ints:
+        """Per model, in steps: what pods bound to it will want while the rest fills, over what of it is free."""
+        if self._measured[:2] != (state, state.clock):
+            self._measured = (state, state.clock, self._measure(state))
+        return self._measured[2]
+
+    def _measure(self, state: State) -> Ints:
+        free = state.free_of_model / GPU
+        share = state.free_of_model.sum() / max(state.nodes.capacity, 1)
+        want = np.minimum(self.wanted * share / np.maximum(free, 1), SCARCE_MOST)
+        steps: Ints = np.rint(want / SCARCE_STEP).astype(np.int64)
+        return steps
+
+    def score(self, state: State, rows: Ints, ask: Ask) -> Scores:
+        grade = self._fragments.grade(self._fragments.fall(state, rows, ask))
+        cost = np.minimum(np.rint(self._cost(state, rows, ask) / STEP), COST_MOST).astype(np.int64)
+        best, gpu = grade - GRADES * cost, np.zeros(len(rows), np.int64)
+        if ask.is_sharing:
+            best = np.where(state.gpu.take(rows, axis=0) >= ask.milli, best, -GRADES * GRADES * COST_MOST)
+            gpu = best.argmax(axis=1)
+            best = best[np.arange(len(rows)), gpu]
+        return best * BESIDE + self._beside(state, rows, ask), gpu
+
+    def _cost(self, state: State, rows: Ints, ask: Ask) -> Floats:
+        """In GPUs; for a sharing pod per node and GPU."""
+        group = state.nodes.group.take(rows)
+        cpu: Floats = self._mu.take(group) * (ask.cpu / CORE)
+        if self._stranded:
+            cpu += self._stranded * self._strand(state, rows, ask)
+        if not ask.gpus:
+            return cpu
+        scarcity = SCARCE * SCARCE_STEP * self.measure_scarcity(state).take(state.nodes.model.take(rows))
+        if not ask.is_sharing:
+            whole: Floats = cpu + (self._lam.take(group) + scarcity) * ask.gpus
+            return whole
+        rest = (group * (GPU + 1))[:, None] + state.gpu.take(rows, axis=0)
+        lost: Floats = self._nu.take(rest) - self._nu.take(np.maximum(rest - ask.milli, 0))
+        lost += (cpu + scarcity * (ask.milli / GPU))[:, None]
+        return lost
+
+    def _strand(self, state: State, rows: Ints, ask: Ask) -> Floats:
+        """GPU milli without CPU beside them, after less before."""
+        cpu, gpu = state.cpu.take(rows), state.free.take(rows)
+        after = np.maximum(0, gpu - ask.gpus * ask.milli - (cpu - ask.cpu) / self._per_gpu)
+        stranded: Floats = after - np.maximum(0, gpu - cpu / self._per_gpu)
+        return stranded
+
+    def _beside(self, state: State, rows: Ints, ask: Ask) -> Ints:
+        """How much better GPUs and the CPU beside them fit together afterwards."""
+        if self._is_tight:
+            return np.zeros(len(rows), np.int64)
+        cpu, gpu = state.cpu.take(rows), CORES_PER_GPU * state.free.take(rows)
+        if not ask.gpus:
+            better: Ints = cpu - ask.cpu - gpu
+        else:
+            left_gpu, left_cpu = gpu - CORES_PER_GPU * ask.gpus * ask.milli, cpu - ask.cpu
+            better = np.maximum(0, gpu - cpu) - np.maximum(0, left_gpu - left_cpu)
+        return np.minimum(np.maximum(better, 1 - BESIDE // 2), BESIDE // 2 - 1)

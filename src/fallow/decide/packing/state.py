@@ -1,0 +1,178 @@
+"""A cluster as columns of whole numbers: what its nodes have, what of it is free.
+
+In: nodes (rows) and, one by one, pods with the place they take or leave. Out: columns that policies score many nodes at a time with.
+Units: CPU in milli-cores, memory in MiB, GPU in milli (1000 = one GPU).
+Invariants: nothing is ever overfilled (`add` refuses); `add` then `remove` restores the state exactly; every change is logged, so that
+whoever keeps scores knows which of them are old. A GPU that a node does not have is a GPU with nothing free.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+
+GPU: Final = 1000  # milli of one whole GPU
+MANY: Final = 1 << 40  # a node that does not say how many pods it takes
+LARGEST: Final = 1 << 40  # no machine has this many milli-cores or MiB; keeps sums of whole clusters inside 64 bits
+
+
+class Node(msgspec.Struct, frozen=True):
+    name: str
+    model: str  # "" where there is no GPU
+    cpu: int
+    memory: int
+    gpus: int
+    pods: int = MANY
+
+
+class Pod(msgspec.Struct, frozen=True):
+    name: str
+    cpu: int
+    memory: int
+    gpus: int = 0
+    milli: int = 0  # of each of its GPUs; below 1000 only with one GPU
+    models: tuple[str, ...] = ()  # that it accepts, as written; empty = any
+
+
+class Placement(msgspec.Struct, frozen=True):
+    node: int
+    gpus: tuple[int, ...]
+    milli: int  # taken of each of them
+
+
+class Group(msgspec.Struct, frozen=True, order=True):
+    """Nodes that are alike: prices are set per group."""
+
+    cpu: int
+    gpus: int
+    model: str
+
+
+class Overfull(Exception):
+    """A placement that does not fit: the caller's fault, not the pod's."""
+
+
+def find_fault(pod: Pod) -> str:
+    """What is wrong with a request, in one sentence; "" if nothing is."""
+    if not 0 <= pod.cpu < LARGEST or not 0 <= pod.memory < LARGEST:
+        return f"pod {pod.name} asks for {pod.cpu} milli-cores and {pod.memory} MiB, which no machine has"
+    if pod.gpus < 0 or pod.milli < 0 or pod.milli > GPU:
+        return f"pod {pod.name} asks for {pod.gpus} GPUs of {pod.milli} milli each; a GPU has {GPU}"
+    if (pod.gpus > 0) != (pod.milli > 0):
+        return f"pod {pod.name} asks for {pod.gpus} GPUs and for {pod.milli} milli of each: only one of the two is nothing"
+    if pod.gpus > 1 and pod.milli < GPU:
+        return f"pod {pod.name} asks for {pod.milli} milli of {pod.gpus} GPUs; only one GPU can be shared"
+    return ""
+
+
+def find_node_fault(node: Node) -> str:
+    """What is wrong with a node, in one sentence; "" if nothing is."""
+    if not 0 <= node.cpu < LARGEST or not 0 <= node.memory < LARGEST or node.pods < 0:
+        return f"node {node.name} has {node.cpu} milli-cores, {node.memory} MiB and room for {node.pods} pods, which no machine has"
+    if not 0 <= node.gpus <= 64:
+        return f"node {node.name} has {node.gpus} GPUs; 0 to 64 are believed"
+    return ""
+
+
+class Nodes:
+    """What the nodes have, as columns; row i is node i everywhere in this room."""
+
+    def __init__(self, rows: Sequence[Node]) -> None:
+        faults = [fault for row in rows if (fault := find_node_fault(row))]
+        if faults:
+            raise ValueError(f"{len(faults)} nodes cannot be believed; the first: {faults[0]}")
+        self.rows = tuple(rows)
+        self.names = tuple(row.name for row in rows)
+        self.cpu, self.memory, self.gpus, self.pods = (
+            np.array([getattr(row, column) for row in rows], np.int64) for column in ("cpu", "memory", "gpus", "pods")
+        )
+        self.models = tuple(sorted({row.model for row in rows}))
+        self.groups = tuple(sorted({Group(row.cpu, row.gpus, row.model) for row in rows}))
+        self.model = _index([row.model for row in rows], self.models)
+        self.group = _index([Group(row.cpu, row.gpus, row.model) for row in rows], self.groups)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def capacity(self) -> int:
+        """GPU milli of all nodes together."""
+        return int(self.gpus.sum()) * GPU
+
+
+class State:
+    """What is free, and who runs where as far as a policy asks."""
+
+    def __init__(self, nodes: Nodes) -> None:
+        width = max(1, int(nodes.gpus.max(initial=0)))
+        self.nodes = nodes
+        self.cpu, self.memory, self.pods = nodes.cpu.copy(), nodes.memory.copy(), nodes.pods.copy()
+        self.gpu: Ints = np.where(np.arange(width) < nodes.gpus[:, None], GPU, 0)
+        self.free = nodes.gpus * GPU  # GPU milli of the node
+        self.whole = nodes.gpus.copy()  # GPUs that nobody uses
+        self.most = np.where(nodes.gpus > 0, GPU, 0)  # milli of the GPU with most room
+        self.kinds: Ints = np.zeros((len(nodes), width + 1), np.int64)  # pods that share a GPU, take one, two, ...
+        self.free_of_model: Ints = np.bincount(nodes.model, self.free, len(nodes.models)).astype(np.int64)
+        self.allocated = 0  # GPU milli of all nodes
+        self.clock = 0  # changes so far
+        self._log: Ints = np.zeros(1024, np.int64)  # the node of each change
+
+    def copy(self) -> "State":
+        twin = State(self.nodes)
+        for column in ("cpu", "memory", "pods", "gpu", "free", "whole", "most", "kinds", "free_of_model"):
+            setattr(twin, column, getattr(self, column).copy())
+        twin.allocated = self.allocated
+        return twin
+
+    def add(self, pod: Pod, placement: Placement) -> None:
+        """The pod takes its place. Raises Overfull, and changes nothing, if there is no room."""
+        if not self.has_room(pod, placement):
+            raise Overfull(f"no room for pod {pod.name} on {self.nodes.names[placement.node]}, GPUs {placement.gpus}")
+        self._move(pod, placement, 1)
+
+    def remove(self, pod: Pod, placement: Placement) -> None:
+        """The pod leaves: the exact opposite of `add`."""
+        self._move(pod, placement, -1)
+
+    def has_room(self, pod: Pod, placement: Placement) -> bool:
+        n, row = placement.node, self.gpu[placement.node]
+        is_free = len(set(placement.gpus)) == pod.gpus and all(row[g] >= placement.milli for g in placement.gpus)
+        return bool(is_free and self.cpu[n] >= pod.cpu and self.memory[n] >= pod.memory and self.pods[n] > 0)
+
+    def _move(self, pod: Pod, placement: Placement, sign: int) -> None:
+        n, taken = placement.node, sign * placement.milli * len(placement.gpus)
+        self.cpu[n] -= sign * pod.cpu
+        self.memory[n] -= sign * pod.memory
+        self.pods[n] -= sign
+        if placement.gpus:
+            row = self.gpu[n]
+            for gpu in placement.gpus:
+                row[gpu] -= sign * placement.milli
+            self.free[n] -= taken
+            self.free_of_model[self.nodes.model[n]] -= taken
+            self.allocated += taken
+            room = row.tolist()
+            self.whole[n], self.most[n] = room.count(GPU), max(room)
+            self.kinds[n, kind_of(pod)] += sign
+        if self.clock == len(self._log):
+            self._log = np.concatenate([self._log, np.zeros_like(self._log)])
+        self._log[self.clock] = n
+        self.clock += 1
+
+    def changed_since(self, clock: int) -> Ints:
+        """Nodes that changed after that many changes, some of them more than once; all nodes where that is shorter."""
+        return self._log[clock : self.clock] if self.clock - clock < len(self.nodes) else np.arange(len(self.nodes))
+
+
+def kind_of(pod: Pod) -> int:
+    """0 for a pod that shares a GPU, else the number of GPUs it takes."""
+    return 0 if pod.milli < GPU else pod.gpus
+
+
+def _index(values: Sequence[object], distinct: Sequence[object]) -> Ints:
+    where = {value: i for i, value in enumerate(distinct)}
+    return np.array([where[value] for value in values], np.int64)

@@ -1,0 +1,236 @@
+"""Packing, played through: a cluster, the pods that come to it, and what each policy makes of them.
+
+In: a Scene: nodes, arrivals and tie order, of a trace or of a live cluster. Out: a Result per policy: the curve, and at chosen points how
+much was allocated, how much of the rest was fragmented, and what no packer could have exceeded; several side by side on all cores.
+Invariant: nothing is written anywhere; what could not be computed is None with a reason, never 0.
+"""
+
+import multiprocessing
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent import futures
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from fallow.decide.packing import defrag, fragments, lp, policies, prices, replay, state
+from fallow.decide.packing.place import Policy, Refusal
+from fallow.sim import openb
+
+POINTS: Final = (80, 90, 95, 100, 110, 120, 130)  # % of GPUs arrived
+REFERENCE: Final = "FGD"  # what gains are told against
+_ENOUGH: Final = 1.01  # of the cluster's GPUs: all arrivals that count for 100 %
+
+Clock = Callable[[], float]
+
+
+class Scene(msgspec.Struct, frozen=True, eq=False):
+    """`sample`: the mix that popularity and prices come from. `told`: one sentence on what it is; `notes`: what was left out."""
+
+    name: str
+    nodes: state.Nodes
+    sample: tuple[state.Pod, ...]
+    arrivals: tuple[state.Pod, ...]
+    order: state.Ints
+    told: str
+    notes: tuple[str, ...] = ()
+
+
+class Point(msgspec.Struct, frozen=True):
+    """In % of the cluster's GPUs; `fragmented` in % of what is free."""
+
+    arrived: int
+    allocated: float | None
+    fragmented: float | None
+    idle_gpus: float | None
+    bound: float | None
+
+
+class Result(msgspec.Struct, frozen=True, eq=False):
+    asked: str
+    policy: str  # that decided: what Auto chose, or what stood in
+    fallback: str  # why another one stood in
+    points: tuple[Point, ...]
+    pods_per_second: float | None
+    refused: dict[Refusal, int]
+    curve: replay.Curve
+
+    @property
+    def label(self) -> str:
+        return self.policy if self.policy == self.asked else f"{self.asked}: {self.policy}"
+
+
+def of_trace(trace: openb.Trace, seed: int) -> Scene:
+    nodes, run = state.Nodes(list(trace.nodes.values())), trace.arrive(seed)
+    told = f"trace {trace.name}, {run.told}: {len(nodes)} nodes, {nodes.capacity // state.GPU} GPUs, {len(run.pods)} arrivals"
+    notes = [f"{what}: {report}" for what, report in trace.reports.items() if any(report.left_out.values())]
+    notes += [f"{what}: {example}" for what, report in trace.reports.items() for example in report.examples[:3]]
+    return Scene(trace.name, nodes, tuple(trace.sample), run.pods, run.order, told, tuple(notes))
+
+
+def of_pods(name: str, nodes: state.Nodes, sample: Sequence[state.Pod], seed: int, order: state.Ints, notes: Sequence[str]) -> Scene:
+    """Pods of the sample in any order, some of them more than once, until they asked for 130 % of the GPUs."""
+    drawn = openb.draw(nodes.rows, sample, seed).pods
+    has = f"{len(nodes)} nodes, {nodes.capacity // state.GPU} GPUs"
+    told = f"{name}: {has}, {len(drawn)} arrivals drawn from {len(sample)} pods (seed {seed})"
+    return Scene(name, nodes, tuple(sample), drawn, order, told, tuple(notes))
+
+
+# ---- one run ------------------------------------------------------------------------------------------------------------------
+
+
+def prepare(scene: Scene, policy: str, seed: int) -> Policy:
+    return policies.prepare(policy, scene.nodes, scene.sample, seed, scene.order)
+
+
+def play(
+    scene: Scene, policy: str, seed: int, *, cpu: Clock, points: Sequence[int] = POINTS,
+    bounds: dict[int, float | None] | None = None, tell: Callable[[int], None] | None = None,
+) -> Result:
+    """`cpu`: the processor's time so far, for the speed. `bounds`: as `find_bounds` gives them."""
+    prepared = prepare(scene, policy, seed)
+    began = cpu()
+    curve = replay.replay(scene.nodes, scene.arrivals, prepared, scene.order, tell=tell)
+    took = cpu() - began
+    tables = make_tables(scene)
+    found = [_measure(scene, curve, tables, percent, (bounds or {}).get(percent)) for percent in points]
+    known = tuple(point for point in found if point.allocated is not None)
+    speed = len(scene.arrivals) / took if took and scene.arrivals else None
+    spelling = next(name for name in policies.NAMES if name.lower() == policy.lower())
+    return Result(spelling, prepared.name, prepared.fallback, known, speed, curve.refused, curve)
+
+
+def make_tables(scene: Scene) -> fragments.Fragments | None:
+    """None where nothing is known of what usually comes."""
+    popular = fragments.find_popular(scene.sample)
+    return fragments.Fragments(scene.nodes, popular) if popular else None
+
+
+def _measure(scene: Scene, curve: replay.Curve, tables: fragments.Fragments | None, percent: int, bound: float | None) -> Point:
+    at = stand(scene, curve, percent)
+    return Point(percent, curve.at(percent), find_fragmented(at, tables), curve.idle_gpus(percent), bound)
+
+
+def stand(scene: Scene, curve: replay.Curve, percent: int) -> state.State:
+    """What is free once that much has arrived."""
+    found, arrived = state.State(scene.nodes), replay.cut_at(scene.arrivals, percent * scene.nodes.capacity // 100)
+    for pod, placement in zip(arrived, curve.placements, strict=False):
+        if placement:
+            found.add(pod, placement)
+    return found
+
+
+def find_fragmented(at: state.State, tables: fragments.Fragments | None) -> float | None:
+    """% of what is free that is of no use to what usually comes; None where nothing is free, or nothing is known of what comes."""
+    free = int(at.free.sum())
+    return round(100 * int(tables.measure(at).sum()) / tables.pods / free, 2) if free and tables else None
+
+
+def find_bounds(scene: Scene, points: Sequence[int]) -> tuple[dict[int, float | None], str]:
+    """What no packer could have exceeded, by % arrived; and why it is not known, where it is not."""
+    bounds: dict[int, float | None] = {}
+    for percent in points:
+        arrived = replay.cut_at(scene.arrivals, percent * scene.nodes.capacity // 100)
+        try:
+            bounds[percent] = round(prices.bound(scene.nodes, arrived), 2)
+        except lp.Unsolved as reason:
+            return dict.fromkeys(points), str(reason)
+    return bounds, ""
+
+
+def plan_moves(scene: Scene, curve: replay.Curve, percent: int, budget: int) -> defrag.Plan:
+    """One-move repair of the state where that much has arrived, for what was refused until then."""
+    arrived = replay.cut_at(scene.arrivals, percent * scene.nodes.capacity // 100)
+    both = list(zip(arrived, curve.placements, strict=False))
+    running = [defrag.Running(pod, placement) for pod, placement in both if placement]
+    waiting = [pod for pod, placement in both if not placement]
+    return defrag.plan(stand(scene, curve, percent), running, waiting, scene.order, budget)
+
+
+# ---- many runs, on all cores --------------------------------------------------------------------------------------------------
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One policy on one trace, the mean over the seeds where 100 % arrived; gain in GPUs against FGD, distance in points to the bound."""
+
+    trace: str
+    policy: str
+    decided: str
+    allocated: float | None
+    idle_gpus: float | None
+    gain_gpus: float | None
+    bound: float | None
+    to_bound: float | None
+    pods_per_second: float | None
+
+
+class _Part(msgspec.Struct, frozen=True):
+    trace: str
+    policy: str  # "" = the bound
+    decided: str
+    shares: tuple[float | None, ...]
+    gpus: int
+    pods_per_second: float | None
+
+
+def compare(
+    folder: Path, names: Sequence[str], wanted: Sequence[str], seeds: Sequence[int], *, cpu: Clock,
+    tell: Callable[[str], None] = lambda what: None, workers: int | None = None,
+) -> list[Row]:
+    """Every policy on every trace. `tell` hears what was done; `workers`: processes, by default one per processor."""
+    asked = [*dict.fromkeys([*wanted, REFERENCE])]
+    jobs = [(folder, name, policy, tuple(seeds), cpu) for name in names for policy in ("", *asked)]
+    parts: dict[tuple[str, str], _Part] = {}
+    for part in _spread(jobs, min(workers or os.cpu_count() or 1, len(jobs))):
+        parts[part.trace, part.policy] = part
+        tell(f"{part.trace} {part.policy or 'bound'}")
+    return [_line_up(parts, name, policy) for name in names for policy in wanted]
+
+
+def _spread(jobs: Sequence[tuple[Path, str, str, tuple[int, ...], Clock]], workers: int) -> Iterator[_Part]:
+    if workers < 2:
+        yield from (_run(*job) for job in jobs)
+        return
+    with futures.ProcessPoolExecutor(workers, multiprocessing.get_context("fork")) as pool:
+        for done in futures.as_completed([pool.submit(_run, *job) for job in jobs]):
+            yield done.result()
+
+
+def _run(folder: Path, name: str, policy: str, seeds: tuple[int, ...], cpu: Clock) -> _Part:
+    """Prices come from the trace's whole pod list, so they serve for all seeds; what Auto chooses and Random draws does not."""
+    trace = openb.read(folder, name)
+    shares, decided, pods, took = list[float | None](), list[str](), 0, 0.0
+    prepared: Policy | None = None
+    for seed in seeds:
+        scene = of_trace(trace, seed)
+        if not policy:
+            shares.append(find_bounds(scene, [100])[0][100])
+            continue
+        if prepared is None or policy in ("Auto", "Random"):
+            prepared = prepare(scene, policy, seed)
+        arrivals, began = replay.cut_at(scene.arrivals, int(_ENOUGH * scene.nodes.capacity)), cpu()
+        shares.append(replay.replay(scene.nodes, arrivals, prepared, scene.order).at(100))
+        took, pods = took + cpu() - began, pods + len(arrivals)
+        decided.append(prepared.name)
+    gpus = sum(node.gpus for node in trace.nodes.values())
+    return _Part(name, policy, "/".join(dict.fromkeys(decided)), tuple(shares), gpus, pods / took if took else None)
+
+
+def _line_up(parts: dict[tuple[str, str], _Part], trace: str, policy: str) -> Row:
+    part = parts[trace, policy]
+    allocated, other, bound = (find_mean(parts[trace, name].shares) for name in (policy, REFERENCE, ""))
+    return Row(
+        trace, policy, part.decided, allocated, _points(100.0, allocated, part.gpus / 100), _points(allocated, other, part.gpus / 100),
+        bound, _points(bound, allocated), part.pods_per_second,
+    )  # fmt: skip
+
+
+def find_mean(values: Sequence[float | None]) -> float | None:
+    """None where one of them is not known."""
+    known = [value for value in values if value is not None]
+    return round(sum(known) / len(known), 2) if known and len(known) == len(values) else None
+
+
+def _points(more: float | None, less: float | None, times: float = 1.0) -> float | None:
+    return None if more is None or less is None else round((more - less) * times, 2)
