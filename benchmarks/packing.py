@@ -22,7 +22,7 @@ import msgspec
 import numpy as np
 
 from benchmarks import figures
-from fallow.decide.packing import policies, rehearse, replay, state
+from fallow.decide.packing import policies, prices, rehearse, replay, state
 from fallow.decide.packing.place import Policy
 from fallow.sim import openb, packs
 
@@ -95,7 +95,9 @@ def play_trace(name: str) -> Found:
     for policy in (*EXACT, "FGD"):
         off[policy], shares = follow(name, scenes, packs.prepare(first, policy, 0))
         means |= {policy: mean(shares)} if policy == "FGD" else {}
-    means |= {policy: play_all(scenes, packs.prepare(first, policy, 0)) for policy in rehearse.CANDIDATES if policy != "FGD"}
+    known = prices.solve(first.nodes, first.sample)
+    others = [policy for policy in rehearse.CANDIDATES if policy != "FGD"]
+    means |= {policy: play_all(scenes, policies.prepare(policy, first.nodes, first.sample, known=known)) for policy in others}
     samples = first.sample, first.arrivals[:LITTLE]
     auto, auto_little = (policies.rehearse_all(first.nodes, sample, first.order).chosen for sample in samples)
     bound = packs.find_bounds(first, [100])[0][100] or float("nan")  # a second each, and they differ by hundredths

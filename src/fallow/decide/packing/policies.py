@@ -6,12 +6,13 @@ c, g = free CPU and GPU milli of a node before the pod; the largest machine of t
 measured by it.
 """
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Final
 
 import numpy as np
 
-from fallow.decide.packing import fragments, place, rehearse, shadow
+from fallow.decide.packing import fragments, lp, place, prices, rehearse, shadow
 from fallow.decide.packing.place import Ask, Policy, Scores
 from fallow.decide.packing.state import GPU, Ints, Nodes, Pod, State
 
@@ -79,13 +80,17 @@ PLAIN: Final = {
     "FirstFit": first_fit, "BestFit": best_fit, "WorstFit": worst_fit, "DotProd": dot_prod,
     "GPUClustering": gpu_clustering, "GPUPacking": gpu_packing, "Random": first_fit,
 }
-NAMES: Final = (*PLAIN, "FGD", "SPP", "Balanced", "Auto")
+PRICED: Final = ("SPP", "Balanced")
+NAMES: Final = (*PLAIN, "FGD", *PRICED, "Auto")
 
 
-def prepare(name: str, nodes: Nodes, sample: Sequence[Pod], seed: int = 0, order: Ints | None = None) -> Policy:
+def prepare(
+    name: str, nodes: Nodes, sample: Sequence[Pod], seed: int = 0, order: Ints | None = None, known: prices.Prices | None = None,
+) -> Policy:
     """The policy of that name, any case, made for a cluster and the mix of pods it is asked for.
 
-    The seed is for Random's draws and for Auto's rehearsal, the tie order for the latter. The policy's name is the one that decides.
+    The seed is for Random's draws and for Auto's rehearsal, the tie order for the latter; `known` spares the prices to be solved again.
+    The policy's name is the one that decides.
     """
     spelling = {known.lower(): known for known in NAMES}.get(name.lower())
     if spelling is None:
@@ -96,9 +101,9 @@ def prepare(name: str, nodes: Nodes, sample: Sequence[Pod], seed: int = 0, order
     if spelling == "FGD":
         return fragments.make_fgd(nodes, sample)
     if spelling == "SPP":
-        return shadow.make_spp(nodes, sample)
+        return shadow.make_spp(nodes, sample, known)
     if spelling == "Balanced":
-        return shadow.make_balanced(nodes, sample)
+        return shadow.make_balanced(nodes, sample, known)
     return Policy(spelling, PLAIN[spelling], draw=np.random.default_rng(seed) if spelling == "Random" else None)
 
 
@@ -107,6 +112,13 @@ def rehearse_all(
     in_force: str = rehearse.FIRST, seed: int = 0, may_go_on: Callable[[], bool] = lambda: True,
 ) -> rehearse.Rehearsal:
     """Auto's choice, with what it was made from."""
-    return rehearse.rehearse(
-        nodes, sample, order, lambda name, stage: prepare(name, stage, sample), in_force=in_force, seed=seed, may_go_on=may_go_on,
-    )
+    solved: dict[int, prices.Prices] = {}
+
+    def prepare_on(name: str, stage: Nodes) -> Policy:
+        """Candidates that go by prices go by the same ones."""
+        if name in PRICED and not solved:
+            with contextlib.suppress(lp.Unsolved):  # the candidate itself finds that out, and says why
+                solved[0] = prices.solve(stage, sample)
+        return prepare(name, stage, sample, known=solved.get(0))
+
+    return rehearse.rehearse(nodes, sample, order, prepare_on, in_force=in_force, seed=seed, may_go_on=may_go_on)
