@@ -7,11 +7,11 @@ from functools import cache
 
 import numpy as np
 import pytest
-from tests.unit.sim import folder
 
 from fallow.decide.packing import defrag, place, policies, prices, replay, shadow
 from fallow.decide.packing.state import Ints, Nodes, Pod
 from fallow.sim import openb
+from tests.unit.sim import folder
 
 LITTLE = 815  # arrivals: a tenth of the default trace
 

@@ -3,12 +3,12 @@
 import numpy as np
 from hypothesis import strategies as st
 
-from fallow.decide.packing import place, policies, prices, shadow
+from fallow.decide.packing import place, policies, prices
 from fallow.decide.packing.state import Ints, Node, Nodes, Pod
 
 MODELS = ("A100", "T4", "V100")
 SIZES = (50, 250, 300, 460, 500, 700, 1000)
-DETERMINED = ("FirstFit", "BestFit", "WorstFit", "DotProd", "GPUClustering", "GPUPacking", "FGD", "SPP")
+DETERMINED = ("FirstFit", "BestFit", "WorstFit", "DotProd", "GPUClustering", "GPUPacking", "FGD", "SPP", "Balanced")
 
 
 def node(name: str = "n", model: str = "T4", cpu: int = 64_000, memory: int = 262_144, gpus: int = 4, pods: int = 1 << 40) -> Node:
@@ -28,13 +28,13 @@ def in_row(nodes: Nodes) -> Ints:
 
 
 def make_policy(name: str, nodes: Nodes, sample: list[Pod], seed: int = 0) -> place.Policy:
-    """SPP at prices drawn by the seed: its choice must hold at any prices, and drawing is faster than solving."""
-    if name != "SPP":
+    """SPP and Balanced at prices drawn by the seed: their choice must hold at any prices, and drawing is faster than solving."""
+    if name not in policies.PRICED:
         return policies.prepare(name, nodes, sample, seed)
     rng, groups = np.random.default_rng(seed), nodes.groups
     nu = np.cumsum(rng.exponential(0.002, (len(groups), 1001)), axis=1)
     drawn = prices.Prices(groups, rng.uniform(0, 0.05, len(groups)), rng.uniform(0, 2, len(groups)), nu)
-    return shadow.make_spp(nodes, sample, drawn)
+    return policies.prepare(name, nodes, sample, seed, known=drawn)
 
 
 nodes_by_chance = st.lists(

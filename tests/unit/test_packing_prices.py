@@ -168,6 +168,10 @@ def test_without_a_solver_fgd_decides_and_it_is_said(monkeypatch: pytest.MonkeyP
     policy = policies.prepare("SPP", nodes, MIX)
     assert (policy.name, policy.fallback) == ("FGD", "NoSolver")
     assert policies.prepare("Balanced", nodes, MIX).fallback == "NoSolver"
+    packer = place.Packer(nodes, policy, examples.in_row(nodes))
+    for pod in MIX:
+        packer.arrive(pod)
+    assert packer.fallbacks == {"NoSolver": len(MIX)}
     fgd = policies.prepare("FGD", nodes, MIX)
     curves = [replay.replay(nodes, MIX, each, examples.in_row(nodes)) for each in (policy, fgd)]
     assert curves[0].placements == curves[1].placements

@@ -8,8 +8,8 @@ idle all the time between. Invariant: what could not be asked stays nan, and is 
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from fallow.model import cluster, usage
@@ -20,7 +20,7 @@ from fallow.observe import asking, columns, queries, rows
 _GAPLESS = 0.95  # of the minutes since the first sample have data: what is missing are single scrapes, not hours
 
 
-class Found(NamedTuple):
+class Found(msgspec.Struct, gc=False):
     last_active: Instant
     observed_since: Instant
     confirmed_at: Instant
@@ -33,11 +33,10 @@ class Memory:
         self._found: dict[tuple[str, str, float], Found] = {}
 
     def recall(self, seen: usage.Usage, row: int, pod: cluster.Pod, threshold: float, now: Instant) -> Found | None:
-        key = (seen.gpu[row], pod.uid, threshold)
-        found = self._found.get(key)
+        found = self._found.get((seen.gpu[row], pod.uid, threshold))
         if found is None or not 0 <= now - found.confirmed_at <= seen.window:
             return None
-        self._found[key] = found._replace(confirmed_at=now)
+        found.confirmed_at = now
         return found
 
     def keep(self, seen: usage.Usage, wanted: Sequence[int], pods: Sequence[cluster.Pod], threshold: float, now: Instant) -> None:

@@ -319,8 +319,7 @@ def collector_at_rest() -> Iterator[None]:
         yield
     finally:
         _listing -= 1
-        if _listing == 0:
+        if _listing == 0 and _was_on:  # else it is somebody else's decision
             gc.collect()
             gc.freeze()
-            if _was_on:
-                gc.enable()
+            gc.enable()

@@ -160,12 +160,15 @@ class Packer:
         self.nodes, self.policy, self.order = nodes, policy, order
         self.state = State(nodes)
         self.refused: Counter[Refusal] = Counter()
+        self.fallbacks: Counter[str] = Counter()  # decisions of a policy that stood in for another one, by reason
         self._kept: dict[tuple[int, int, int, tuple[str, ...]], _Kept] = {}
         self._reasons: dict[tuple[int, int, int, int, tuple[str, ...]], Refusal] = {}  # they hang on what nodes have, not on what is free
 
     def arrive(self, pod: Pod) -> Placement | None:
         """The pod takes the best place, or None and `refused` counts why."""
         placement = self.find(pod)
+        if self.policy.fallback:
+            self.fallbacks[self.policy.fallback] += 1
         if placement is None:
             self.refused[self._refuse(pod)] += 1
         else:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import logging
 import signal
 import sys
@@ -32,12 +33,14 @@ def start(told: settings.Settings) -> int:
 
 
 async def _look_once(told: settings.Settings) -> int:
+    gc.disable()  # the process ends before there is garbage worth looking for
     async with controller.assemble(told, time.time) as story:
         return await story.run_once()
 
 
 async def _watch(told: settings.Settings) -> int:
     """The daemon. Whatever task ends unexpectedly ends the process: half a daemon would look alive and do nothing."""
+    gc.set_threshold(50_000, 20, 50)  # a cycle makes tens of thousands of rows, and none of them is garbage that only the collector finds
     from fallow.doors.api import app  # a web server: a tenth of a second that one look can do without
 
     address = told.loop.metrics_address

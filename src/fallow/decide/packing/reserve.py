@@ -1,0 +1,55 @@
+"""Places that were promised and are not taken yet.
+
+Between the moment a scheduler is told where a pod should go and the moment the pod is seen there, the place must count as taken, or the
+next pod is sent to the same share. In: pods by uid, and `now`. Out: placements, each kept for a while and then given back.
+Invariant: a promise ends in exactly one way, settled or too old; both give its room back to the state, and
+a pod that is seen bound is added by whoever sees it, where it really is.
+"""
+
+from typing import Final
+
+import msgspec
+
+from fallow.decide.packing.place import Packer
+from fallow.decide.packing.state import Placement, Pod
+from fallow.model.units import Instant, Seconds
+
+PROMISED_FOR: Final[Seconds] = 30.0
+
+
+class Promise(msgspec.Struct, frozen=True):
+    pod: Pod
+    placement: Placement
+    until: Instant
+
+
+class Reservations:
+    """Promises on the state of one packer."""
+
+    def __init__(self, packer: Packer) -> None:
+        self._packer = packer
+        self._promised: dict[str, Promise] = {}
+
+    def __len__(self) -> int:
+        return len(self._promised)
+
+    def promise(self, uid: str, pod: Pod, now: Instant) -> Placement | None:
+        """The best place for the pod, taken from now on; the one it was promised before, if that still stands. None: there is no room."""
+        self.expire(now)
+        if uid in self._promised:
+            return self._promised[uid].placement
+        placement = self._packer.arrive(pod)
+        if placement is not None:
+            self._promised[uid] = Promise(pod, placement, now + PROMISED_FOR)
+        return placement
+
+    def settle(self, uid: str) -> bool:
+        """The pod was seen bound, or is gone: its promise ends. Whether there was one."""
+        promise = self._promised.pop(uid, None)
+        if promise is not None:
+            self._packer.leave(promise.pod, promise.placement)
+        return promise is not None
+
+    def expire(self, now: Instant) -> None:
+        for uid in [uid for uid, promise in self._promised.items() if promise.until <= now]:
+            self.settle(uid)
