@@ -14,7 +14,8 @@ NOBODY = "http://127.0.0.1:9"  # the port of discard: nothing listens there
 # An extender as we ask people to configure it: it may be away, and GPU pods are still the scheduler's own business.
 EXTENDER = {
     "urlPrefix": NOBODY, "filterVerb": "filter", "prioritizeVerb": "prioritize", "bindVerb": "bind", "weight": 100,
-    "nodeCacheCapable": True, "ignorable": True, "httpTimeout": "2s", "managedResources": [{"name": names.GPU, "ignoredByScheduler": False}],
+    "nodeCacheCapable": True, "ignorable": True, "httpTimeout": "2s",
+    "managedResources": [{"name": names.GPU, "ignoredByScheduler": False}],
 }  # fmt: skip
 SCHEDULER = {
     "apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration", "leaderElection": {"leaderElect": False},
