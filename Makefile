@@ -3,7 +3,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-WORKERS ?= 2
+WORKERS ?= 4
 
 .DEFAULT_GOAL := help
 .PHONY: help setup world check lint types contracts unit test real demo bench acceptance docs clean
@@ -35,13 +35,13 @@ contracts: setup
 	$(BIN)/lint-imports
 
 unit: setup
-	$(BIN)/pytest tests/unit -n $(WORKERS) -q
+	$(BIN)/pytest tests/unit -n $(WORKERS) --dist worksteal -q
 
 test: setup lint types contracts world ## Everything, on the real control plane and the real Prometheus
-	$(BIN)/pytest tests -n $(WORKERS) -q
+	$(BIN)/pytest tests -n $(WORKERS) --dist worksteal -q
 
 real: setup world ## Only the tests on real parts
-	$(BIN)/pytest tests/real -n $(WORKERS) -q
+	$(BIN)/pytest tests/real -n $(WORKERS) --dist worksteal -q
 
 demo: setup ## Watch the real controller work a pretend GPU cluster through a day
 	$(BIN)/fallow demo

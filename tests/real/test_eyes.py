@@ -135,6 +135,10 @@ READS = [
     {"apiGroups": ["apps"], "resources": ["deployments", "replicasets"], "verbs": ["get", "list", "watch"]},
     {"apiGroups": ["example.com"], "resources": ["scalables"], "verbs": ["get", "list", "watch"]},
     {"apiGroups": ["example.com"], "resources": ["scalables/scale"], "verbs": ["get"]},
+    # What steers or guards workloads, where an earlier test has brought it: unseen, it would make all of them unseen.
+    {"apiGroups": ["keda.sh"], "resources": ["scaledobjects"], "verbs": ["get", "list", "watch"]},
+    {"apiGroups": ["kueue.x-k8s.io"], "resources": ["workloads"], "verbs": ["get", "list", "watch"]},
+    {"apiGroups": ["policy"], "resources": ["poddisruptionbudgets"], "verbs": ["get", "list", "watch"]},
 ]
 
 

@@ -218,9 +218,9 @@ def counted(replicas: int) -> Object:
 
 @pytest.mark.accepts("idle", 35)
 async def test_after_a_resume_the_owner_applies_another_count_without_a_conflict(cluster: Cluster) -> None:
-    made = await settled(cluster, await cluster.apply(counted(3), manager="owner"))
+    made = await cluster.apply(counted(3), manager="owner")
     async with hands_on(cluster) as hands:
-        await carry(hands, workload_of(made))
+        assert (await carry_in_the_end(cluster, hands, made)).status is Status.done
         with pytest.raises(clusters.Refused) as refused:  # while it is paused the conflict is expected
             await cluster.apply(counted(5), manager="owner", force=False)
         assert refused.value.code == 409
