@@ -59,7 +59,7 @@ def _read(kind: type[S], value: Any, path: str, faults: list[str]) -> S | None:
         faults.append(f"{path}: is missing" if value is None else f"{path}: is not a set of fields")
         return None
     known = {field.encode_name: field for field in msgspec.structs.fields(kind)}
-    faults.extend(f"{path}.{key}: there is no such field{_guess(str(key), known)}" for key in value if key not in known)
+    faults.extend(f"{path}.{_plain(key)}: there is no such field{_guess(str(key), known)}" for key in value if key not in known)
     read: dict[str, Any] = {}
     for key, field in known.items():
         if value.get(key) is not None:
@@ -110,7 +110,7 @@ def _read_mapping(kind: Any, value: Any, path: str, faults: list[str]) -> Any:
         return None
     if len(value) > fields.MOST_KEYS:
         faults.append(f"{path}: has {len(value)} entries, not 0 to {fields.MOST_KEYS}")
-    return {key: _read_value(kind, one, f"{path}.{key}", faults) for key, one in value.items()}
+    return {key: _read_value(kind, one, f"{path}.{_plain(key)}", faults) for key, one in value.items()}
 
 
 def _unwrap(kind: Any) -> tuple[Any, tuple[Any, ...]]:
@@ -125,6 +125,12 @@ def _unwrap(kind: Any) -> tuple[Any, tuple[Any, ...]]:
 
 def _bounds(notes: tuple[Any, ...]) -> dict[str, Any]:
     return {key: value for note in notes if isinstance(note, dict) for key, value in note.items()}
+
+
+def _plain(key: object) -> str:
+    """A key as somebody wrote it, on one line."""
+    text = str(key)
+    return text if text.isprintable() else ascii(text)
 
 
 def _guess(key: str, known: Mapping[str, Any]) -> str:

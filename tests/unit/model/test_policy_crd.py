@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fallow.model import policy, policy_crd, policy_fields, units, usage
@@ -216,6 +216,7 @@ def specs(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @given(spec=specs() | JSON, metadata=JSON)
+@example(spec={"a\nb": None, "podSelector": {"matchLabels": {"c\nd": 3}}}, metadata=None)
 def test_nothing_that_can_be_written_raises_and_nothing_invalid_acts(spec, metadata):
     read = policy_crd.parse({"metadata": metadata, "spec": spec})
     assert isinstance(read, policy.IdlePolicy)
