@@ -1,21 +1,16 @@
-"""Every metric about ourselves, in one table, and how we log.
+"""Every metric about ourselves, in one table.
 
 The table METRICS is the only place that spells a metric's name; docs/metrics.md is checked against it. Telemetry holds the values; series
 with workload names in them are bounded: past the bound they are counted under `_other`.
-Logs are one line per event: `default` for people, `pretty` with colours, `json` for machines.
 """
 
-import json
-import logging
-import sys
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, TextIO
+from typing import Any, Literal
 
 import msgspec
 import prometheus_client as client
 
 from fallow import __version__
-from fallow.model import units
 
 MOST_WORKLOAD_SERIES = 1000
 
@@ -117,40 +112,3 @@ class Telemetry:
         for write in self._before_scrape:
             write()
         return b"".join(client.generate_latest(registry) for registry in self._registries.values())
-
-
-# ---- logs --------------------------------------------------------------------------------------------------------------------
-
-_COLOURS = {"DEBUG": "\x1b[2m", "INFO": "\x1b[32m", "WARNING": "\x1b[33m", "ERROR": "\x1b[31m", "CRITICAL": "\x1b[31;1m"}
-
-
-class _Lines(logging.Formatter):
-    """One line per record: no newline that somebody put into a name can forge a second one."""
-
-    def __init__(self, form: str) -> None:
-        super().__init__()
-        self._form = form
-
-    def format(self, record: logging.LogRecord) -> str:
-        when = units.rfc3339(record.created)
-        message = record.getMessage()
-        if record.exc_info:
-            message = f"{message}: {self.formatException(record.exc_info)}"
-        fields: Mapping[str, Any] = getattr(record, "fields", {})
-        if self._form == "json":
-            line = {"time": when, "level": record.levelname.lower(), "target": record.name, "message": message, **fields}
-            return json.dumps(line, default=str)
-        safe = "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in message)
-        if self._form == "pretty":
-            return f"\x1b[2m{when}\x1b[0m {_COLOURS.get(record.levelname, '')}{record.levelname:>7}\x1b[0m {safe}"
-        return f"{when} {record.levelname:>7} {record.name}: {safe}"
-
-
-def set_up_logs(style: str, level: str, stream: TextIO | None = None) -> None:
-    """All our logs to standard error, and no other library's chatter below a warning."""
-    logs = logging.StreamHandler(stream or sys.stderr)
-    logs.setFormatter(_Lines(style))
-    root = logging.getLogger()
-    root.handlers[:] = [logs]
-    root.setLevel(logging.WARNING)
-    logging.getLogger("fallow").setLevel(level.upper())

@@ -22,7 +22,7 @@ from fallow import __version__
 from fallow.clients import errors
 from fallow.doors.cli import exporter as command
 from fallow.doors.cli import main
-from fallow.doors.exporter import attribution, expose, health, logs, run
+from fallow.doors.exporter import attribution, expose, health, run
 from fallow.doors.exporter.options import Options
 from fallow.model import processes
 
@@ -583,18 +583,3 @@ def test_the_exporter_loads_nothing_heavy():
         f"print([name for name in {heavy!r} if name in sys.modules])"
     )
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.strip() == "[]"
-
-
-@pytest.mark.parametrize("form", ["default", "json", "pretty"])
-def test_a_log_line_is_one_line(form, capsys):
-    import logging
-
-    logs.set_up(form, "info")
-    logging.getLogger("fallow.exporter").info("a process called %s", "x\n2026 ERROR forged\x1b[2J")
-    logging.getLogger("fallow.exporter").debug("not at this level")
-    logging.getLogger("asyncio").info("not ours")
-    [line] = capsys.readouterr().err.splitlines()
-    assert "forged" in line
-    assert "\x1b[2J" not in line
-    if form == "json":
-        assert msgspec.json.decode(line)["level"] == "info"

@@ -1,7 +1,7 @@
 """The second look, just before an act that hurts: are these workloads still what we took them for?
 
 In: the mirror, and the workloads concerned. Each is read anew from the server with its companions; then its pods are listed anew, by its
-own selector where its kind has one, else with all pods of its namespace; then everything is resolved by the same code as before.
+own selector where it makes all of them itself, else with all pods of its namespace; then everything is resolved by the same code as before.
 Out: fresh pods, and the workloads with their indices into them. A workload that is gone, or of which any part could not be read anew,
 is not among them, and `missing` says why.
 Invariant: nothing that was cached speaks for a workload, its companions or its pods; the mirror only lends the links in between.
@@ -36,7 +36,7 @@ async def look(
     seen: mirror.Mirror, workloads: Collection[cluster.Workload], look_past: Mapping[str, frozenset[str]], now: Instant
 ) -> Fresh:
     read = await asyncio.gather(*(_read_anew(seen, workload) for workload in workloads))
-    questions = _ask_for_pods(workloads, read)
+    questions = _ask_for_pods(workloads, read, _find_direct(seen, workloads, look_past))
     listed = await asyncio.gather(*(_list_pods(seen, *question) for question in questions))
     refused = {place: answer for (place, _), answer in zip(questions, listed, strict=True) if isinstance(answer, errors.ClientError)}
     alive = {pod.uid: pod for answer in listed if not isinstance(answer, errors.ClientError) for pod in answer}
@@ -54,18 +54,32 @@ async def look(
     return _choose(workloads, faults, *resolved)
 
 
-def _ask_for_pods(workloads: Iterable[cluster.Workload], read: Iterable[Read]) -> list[tuple[str, str | None]]:
+def _find_direct(seen: mirror.Mirror, workloads: Iterable[cluster.Workload], look_past: Mapping[str, frozenset[str]]) -> set[str]:
+    """Workloads (by uid) that made all their pods, themselves or by a ReplicaSet. Others' pods, such as the executors that the pod of a Job
+    started, are theirs too and bear any labels: a selector would not find them, and a busy one would be missed."""
+    wanted, known = {workload.ref.uid for workload in workloads}, seen.pods
+    return {
+        workload.ref.uid
+        for workload in seen.workloads(look_past)
+        if workload.ref.uid in wanted and all(_is_direct(known[index].owner, workload) for index in workload.pods)
+    }
+
+
+def _is_direct(owner: cluster.Owner | None, workload: cluster.Workload) -> bool:
+    return owner is not None and (owner.uid == workload.ref.uid or (owner.group, owner.kind) == ("apps", "ReplicaSet"))
+
+
+def _ask_for_pods(workloads: Iterable[cluster.Workload], read: Iterable[Read], direct: Collection[str]) -> list[tuple[str, str | None]]:
     """(namespace, label selector) of each list to make; None: all of the namespace."""
-    selectors: dict[str, set[str | None]] = {}
+    chosen: dict[str, set[str | None]] = {}
     for workload, answer in zip(workloads, read, strict=True):
-        if not isinstance(answer, errors.ClientError):
-            fresh = next((found for ref, found in answer if ref == workload.ref), None)
-            selectors.setdefault(workload.ref.namespace, set()).add(_selector_of(fresh) if fresh else None)
-    for chosen in selectors.values():
-        if None in chosen or len(chosen) > _MOST_SELECTORS:
-            chosen.clear()
-            chosen.add(None)
-    return [(namespace, selector) for namespace, chosen in selectors.items() for selector in chosen]
+        if isinstance(answer, errors.ClientError):
+            continue
+        fresh = next((found for ref, found in answer if ref == workload.ref), None)
+        selector = _selector_of(fresh) if fresh and workload.ref.uid in direct else None
+        chosen.setdefault(workload.ref.namespace, set()).add(selector)
+    whole = {namespace for namespace, selectors in chosen.items() if None in selectors or len(selectors) > _MOST_SELECTORS}
+    return [(namespace, one) for namespace, found in chosen.items() for one in ((None,) if namespace in whole else found)]
 
 
 def _selector_of(seen: objects.Seen) -> str | None:

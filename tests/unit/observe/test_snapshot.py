@@ -197,6 +197,21 @@ async def test_its_pods_are_asked_for_by_its_own_selector(
     assert query.get("labelSelector", [None]) == [asked]
 
 
+async def test_pods_that_its_pods_started_are_found_too(server: pretend.Server, notes: Notes) -> None:
+    """Executors bear labels of their own: the selector of the Job would miss a busy one."""
+    job = server.put("jobs", pretend.made("train", kind="Job", version="batch/v1", spec={"selector": {"matchLabels": {"job": "train"}}}))
+    driver = server.put("pods", pretend.pod("driver", job, labels={"job": "train"}))
+    server.put("pods", pretend.pod("executor", driver))
+    async with server.api() as api, mirror.Mirror(api) as seen:
+        await seen.list_all(NOW)
+        eyes = snapshot.Eyes(seen, notes)
+        before = next(each for each in (await eyes.take_snapshot([RULE], NOW)).workloads if each.ref.kind == "Job")
+        server.requests.clear()
+        fresh = await eyes.look_again([before], [RULE], NOW)
+    assert [pod.name for pod in fresh.pods] == ["driver", "executor"]
+    assert [query for verb, plural, query in server.requests if (verb, plural) == ("list", "pods") and "labelSelector" in query] == []
+
+
 async def test_many_workloads_of_a_namespace_are_one_question(server: pretend.Server, notes: Notes) -> None:
     for number in range(30):
         server.put_all(pretend.deployed(f"w{number}", spec={"replicas": 1, "selector": {"matchLabels": {"app": f"w{number}"}}}))

@@ -120,7 +120,7 @@ class Wire:
             connector=aiohttp.TCPConnector(limit=0),  # how many at once is the Api's business
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=True,
-            read_bufsize=2**20,
+            read_bufsize=2**20,  # a body of 5 MB is not stopped and started again every 64 KB
             middlewares=(_send_once,),
         )
         return self
@@ -131,13 +131,7 @@ class Wire:
 
     async def fetch(self, request: Request) -> bytes:
         """The body of a good answer."""
-        response = await self._open(request)
-        try:
-            return await response.read()
-        except (aiohttp.ClientError, TimeoutError, OSError) as problem:
-            raise self._translate(problem, request) from problem
-        finally:
-            response.release()
+        return bytes(await self.fetch_into(Room(), request))
 
     async def fetch_into(self, room: Room, request: Request) -> memoryview:
         """As `fetch`, into memory that was used before; what it returns holds until the next time."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fallow import __version__, settings
+from fallow import __version__, logs, settings
 from fallow.doors.cli import main
 from fallow.doors.exporter import options
 
@@ -70,7 +70,7 @@ def _start(once: bool, fake: int | None) -> int:
     import asyncio
     import logging
 
-    from fallow.doors.exporter import logs, run
+    from fallow.doors.exporter import run
 
     logs.set_up(told.log_format, told.log_level)
     log = logging.getLogger("fallow.exporter")

@@ -13,7 +13,7 @@ from typing import Any
 import click
 import msgspec
 
-from fallow import names, settings, telemetry
+from fallow import logs, names, settings
 from fallow.act import hands as doing
 from fallow.act import workloads
 from fallow.clients import errors
@@ -88,7 +88,7 @@ def _find(reach: Reach, target: str) -> cluster.Workload:
 
 def _do(act: Callable[[Reach], Awaitable[list[decision.Outcome]]], given: dict[str, Any]) -> None:
     """Runs `act`, shows its outcomes, and ends with 1 if what was asked for is not so."""
-    telemetry.set_up_logs("default", "warning")
+    logs.set_up("default", "warning")
     output, dry_run = given["output"], given.get("dry_run", False)
 
     async def run() -> list[decision.Outcome]:
@@ -205,7 +205,7 @@ def _unack(target: str, **given: Any) -> None:
 
 
 def _acks(**given: Any) -> None:
-    telemetry.set_up_logs("default", "warning")
+    logs.set_up("default", "warning")
 
     async def read() -> list[dict[str, Any]]:
         async with _reach(given["kubeconfig"], given["context"], given["namespace"], dry_run=True) as reach:

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from fallow import controller, settings, telemetry
+from fallow import controller, logs, settings
 from fallow.act import notify
 from fallow.clients import errors
 from fallow.decide import pauses
@@ -26,7 +26,7 @@ def _options(*without: str) -> list[click.Parameter]:
 
 def _look(given: dict[str, Any]) -> controller.Look:
     told = flags.read_settings(given)
-    telemetry.set_up_logs("default", "error")
+    logs.set_up("default", "error")
     try:
         return asyncio.run(controller.look(told))
     except errors.Misconfigured as problem:

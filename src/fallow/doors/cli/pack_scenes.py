@@ -14,7 +14,7 @@ from typing import Any, Final
 import click
 import msgspec
 
-from fallow import settings, telemetry
+from fallow import logs, settings
 from fallow.clients import errors
 from fallow.clients.kubernetes import api as kube
 from fallow.clients.kubernetes import config
@@ -70,7 +70,7 @@ def read_trace(name: str | None) -> openb.Trace:
 
 def look(asked: dict[str, Any], now: Instant) -> Live:
     """The live cluster."""
-    telemetry.set_up_logs("default", "error")
+    logs.set_up("default", "error")
     try:
         return settle(asyncio.run(_look(asked)), asked["seed"], now)
     except errors.Misconfigured as problem:

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from fallow import controller, settings, telemetry
+from fallow import controller, logs, settings
 from fallow.clients import errors
 from fallow.doors.cli import flags, show
 from fallow.model import units
@@ -99,7 +99,7 @@ def read(asked: dict[str, Any]) -> shelf.Past:
 
 
 def _ask_prometheus(told: settings.Settings, where: settings.Prometheus, hours: float) -> traces.Trace:
-    telemetry.set_up_logs("default", "error")
+    logs.set_up("default", "error")
     try:
         return asyncio.run(_read_history(told, where, time.time(), hours))
     except errors.Misconfigured as problem:

@@ -9,7 +9,7 @@ import sys
 import time
 from typing import Any
 
-from fallow import controller, settings, telemetry
+from fallow import controller, logs, settings
 from fallow.clients import errors
 from fallow.doors.cli import flags
 
@@ -18,7 +18,7 @@ log = logging.getLogger("fallow")
 
 def start(told: settings.Settings) -> int:
     """Runs what was asked for; the exit code."""
-    telemetry.set_up_logs(told.log_format, told.log_level)
+    logs.set_up(told.log_format, told.log_level)
     try:
         return asyncio.run(_watch(told) if told.loop.daemon else _look_once(told))
     except (settings.UsageError, errors.Misconfigured) as problem:
