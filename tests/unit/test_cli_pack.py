@@ -18,8 +18,7 @@ from tests.unit.observe import pretend
 from tests.unit.sim import folder
 
 from fallow.decide.packing import policies, rehearse, state
-from fallow.doors.cli import main, pack, pack_scenes
-from fallow.observe import capacity
+from fallow.doors.cli import main, pack
 from fallow.sim import openb, packs
 
 NODES = ["sn,cpu_milli,memory_mib,gpu,model", *(f"n{number},64000,262144,{['2,P100', '4,T4'][number % 2]}" for number in range(48))]
@@ -253,90 +252,7 @@ def test_a_published_run_comes_out_as_it_was_published() -> None:
     assert max(abs(ours.at(percent) - published[percent]) for percent in range(5, 131)) <= 0.0101
 
 
-# ---- the live cluster ---------------------------------------------------------------------------------------------------------
-
-NOW = 1_800_000_000.0
-GB = 1024
-
-
-def machine(name: str, gpus: int = 2, **more: Any) -> capacity.Machine:
-    return capacity.Machine(**{"name": name, "product": "NVIDIA-L4", "cpu": 32_000, "memory": 64 * GB, "gpus": gpus, "pods": 110, **more})
-
-
-def tenant(name: str, node: str = "", gpus: int = 1, **more: Any) -> capacity.Tenant:
-    facts = {"namespace": "ml", "cpu": 4000, "memory": 4 * GB, "shared": 0, "products": (), "created_at": NOW - 86_400}
-    return capacity.Tenant(**{**facts, "name": name, "node": node, "gpus": gpus, **more})
-
-
-def settle(machines: list[capacity.Machine], *tenants: capacity.Tenant, cluster: str = "c", unread: int = 0) -> pack_scenes.Live:
-    return pack_scenes.settle(capacity.Capacity(tuple(machines), tenants, cluster, unread), 1, NOW)
-
-
-def test_everybody_stands_where_they_run_and_the_others_wait() -> None:
-    live = settle([machine("a"), machine("b")], tenant("p", "a"), tenant("q", "a"), tenant("r"), tenant("s", gpus=2))
-    assert live.at.gpu.tolist() == [[0, 0], [1000, 1000]]
-    assert [each.pod.name for each in live.running] == ["ml/p", "ml/q"]
-    assert [pod.name for pod in live.waiting] == ["ml/r", "ml/s"]
-    assert live.scene.notes == ()
-
-
-def test_what_is_left_out_is_counted_by_reason() -> None:
-    machines = [machine("a", 1), machine("b", left_out="is cordoned"), machine("c", left_out="is cordoned"), machine("d", cpu=-1)]
-    live = settle(machines, tenant("p", "a"), tenant("too-much", "a"), tenant("elsewhere", "b"), cluster="", unread=3)
-    assert live.scene.notes == (
-        "2 nodes left out: is cordoned", "1 nodes left out: has what no machine has",
-        "1 pods that ask for more than is free where they run: left out", "3 nodes and pods that could not be read",
-        "the cluster's own id could not be read: ties are decided by the names of nodes alone",
-    )
-    assert len(live.scene.nodes) == 1
-
-
-def test_shares_go_to_shared_gpus_and_whole_ones_to_whole() -> None:
-    machines = [machine("a", 1), machine("b", 1, product="NVIDIA-L4-SHARED", replicas=4)]
-    live = settle(machines, tenant("p", "b", 0, shared=1), tenant("q", gpus=0, shared=1), tenant("r"))
-    assert live.at.gpu.tolist() == [[1000], [750]]
-    share, whole = live.waiting
-    assert (share.gpus, share.milli, share.models) == (1, 250, ("NVIDIA-L4-SHARED",))
-    assert (whole.gpus, whole.milli, whole.models) == (1, 1000, ("NVIDIA-L4",))
-
-
-@pytest.mark.parametrize(
-    ("asks", "why"),
-    [
-        ({"gpus": 0, "shared": 1}, "asks for a share, and no node shares its GPUs"), ({"cpu": 1 << 50}, "which no machine has"),
-        ({"unclear": "requires nodes by affinity"}, "requires nodes by affinity"),
-    ],
-)  # fmt: skip
-def test_who_cannot_be_judged_is_told_and_not_planned(asks: dict[str, Any], why: str) -> None:
-    live = settle([machine("a")], tenant("p", **asks))
-    assert not live.waiting
-    ((name, because),) = live.unclear
-    assert name == "ml/p"
-    assert because.endswith(why)
-
-
-def test_the_young_and_the_fixed_are_not_moved() -> None:
-    live = settle([machine("a", 3)], tenant("p", "a"), tenant("q", "a", created_at=NOW - 60), tenant("r", "a", fixed="belongs to its node"))
-    assert [each.is_movable for each in live.running] == [True, False, False]
-
-
-def test_what_usually_comes_is_the_last_week_if_that_is_enough() -> None:
-    old = [tenant(f"old-{number}", "x", created_at=NOW - 30 * 86_400) for number in range(5)]
-    few, many = ([tenant(f"new-{number}", "x") for number in range(count)] for count in (5, 200))
-    assert len(settle([machine("a")], *old, *few).scene.sample) == 10
-    assert len(settle([machine("a")], *old, *many).scene.sample) == 200
-
-
-def test_where_nothing_ever_came_nothing_is_fragmented_and_nothing_is_0() -> None:
-    live = settle([machine("a")])
-    assert packs.find_fragmented(live.at, packs.make_tables(live.scene)) is None
-
-
-def test_ties_depend_on_the_cluster_and_on_nothing_that_names_tell() -> None:
-    machines = [machine(f"node-{number:03}") for number in range(50)]
-    orders = [settle(machines, cluster=uid).scene.order.tolist() for uid in ("one", "one", "two")]
-    assert orders[0] == orders[1] != orders[2]
-    assert orders[0] != sorted(orders[0])
+# ---- the live cluster ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -1,12 +1,11 @@
-"""What nodes have and what pods ask of them, as far as packing asks: CPU, memory, GPUs; of all pods, not only of those with GPUs.
+"""What nodes have and what pods ask of them, as packing sees it: of all pods, not only of those with GPUs.
 
-In: an Api, asked by one list of nodes and one of pods. Out: a Capacity: machines, tenants in the order they came, the cluster's own id.
+In: an Api, asked by one list of nodes and one of pods. Out: a Capacity.
 Of a machine that must not be packed, and of a tenant that must not be moved or cannot be judged, the first reason why is kept.
-Invariant: what cannot be read is counted in `unread` or said in a reason, never taken for 0; nothing is written anywhere.
+Invariant: a pod that cannot be read at all ends the look: nobody could say on whose node it runs. Nothing is written anywhere.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime
 from typing import Any, Final
 
 import msgspec
@@ -16,7 +15,7 @@ from fallow.clients import errors
 from fallow.clients.kubernetes import api as kube
 from fallow.clients.kubernetes import follow
 from fallow.model import quantities
-from fallow.model.units import Instant
+from fallow.model.capacity import Capacity, Machine, Tenant
 from fallow.observe import following, objects, pods
 
 _SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
@@ -24,40 +23,6 @@ _EVICTABLE: Final = f"{names.GROUP}/evictable"
 _SELF_EVIDENT: Final = frozenset({names.GPU_PRODUCT, "nvidia.com/gpu.present", "kubernetes.io/os", "kubernetes.io/arch"})
 # Work that is lost when its pod is evicted, by what controls the pod.
 _LASTING_WORK: Final = frozenset({"Job", "PyTorchJob", "TFJob", "MPIJob", "XGBoostJob", "JAXJob", "PaddleJob", "TrainJob", "RayCluster"})
-
-
-class Machine(msgspec.Struct, frozen=True):
-    """`cpu` in milli-cores, `memory` in MiB; `replicas`: how many pods share each of its GPUs."""
-
-    name: str
-    product: str
-    cpu: int
-    memory: int
-    gpus: int
-    pods: int
-    replicas: int = 1
-    left_out: str = ""  # why nothing is to be placed there
-
-
-class Tenant(msgspec.Struct, frozen=True):
-    namespace: str
-    name: str
-    node: str  # "" while it waits
-    cpu: int
-    memory: int
-    gpus: int
-    shared: int  # replicas of shared GPUs
-    products: tuple[str, ...]  # that it accepts; empty = any
-    created_at: Instant
-    fixed: str = ""  # why it must not be moved
-    unclear: str = ""  # why it cannot be said where it fits
-
-
-class Capacity(msgspec.Struct, frozen=True):
-    machines: tuple[Machine, ...]
-    tenants: tuple[Tenant, ...]
-    cluster: str  # uid of kube-system; "" where it may not be read
-    unread: int  # nodes and pods that could not be read
 
 
 # ---- the server's words -------------------------------------------------------------------------------------------------------
@@ -94,18 +59,8 @@ class _PodSpec(msgspec.Struct, rename="camel", gc=False):
     volumes: list[_Volume] | None = None
 
 
-class _PodMeta(msgspec.Struct, rename="camel", gc=False):
-    uid: str
-    name: str
-    creation_timestamp: datetime
-    namespace: str = ""
-    labels: dict[str, str] | None = None
-    annotations: dict[str, str] | None = None
-    owner_references: list[objects.Reference] | None = None
-
-
 class PodItem(msgspec.Struct, gc=False):
-    metadata: _PodMeta
+    metadata: pods.Meta
     spec: _PodSpec
 
 
@@ -143,9 +98,11 @@ async def look(api: kube.Api) -> Capacity:
         await starter.begin([nodes, tenants])
     for problem in (*nodes.problems, *tenants.problems):
         raise problem
+    if tenants.unreadable:
+        raise errors.BadAnswer(f"{tenants.unreadable} pods cannot be read, so what is free on their nodes cannot be told")
     waiting = sorted(tenants.store.values(), key=lambda tenant: (tenant.created_at, tenant.namespace, tenant.name))
     machines = sorted(nodes.store.values(), key=lambda machine: machine.name)
-    return Capacity(tuple(machines), tuple(waiting), await _identify(api), nodes.unreadable + tenants.unreadable)
+    return Capacity(tuple(machines), tuple(waiting), await _identify(api), nodes.unreadable)
 
 
 async def _identify(api: kube.Api) -> str:
@@ -189,13 +146,13 @@ def _why_left_out(item: NodeItem, has: Mapping[str, str]) -> str:
 def see_pod(item: PodItem) -> Tenant:
     meta, spec = item.metadata, item.spec
     try:
-        asked, unclear = _add_up(spec), _why_unclear(spec)
+        asked, unknown = _add_up(spec), _why_unknown(spec)
     except ValueError as problem:
-        asked, unclear = {}, f"what it asks for cannot be read: {problem}"
+        asked, unknown = {}, f"what it asks for cannot be read: {problem}"
     return Tenant(
         namespace=meta.namespace, name=meta.name, node=spec.node_name, cpu=asked.get("cpu", 0), memory=asked.get("memory", 0),
         gpus=asked.get(names.GPU, 0), shared=asked.get(names.GPU_SHARED, 0), products=_products(spec),
-        created_at=meta.creation_timestamp.timestamp(), fixed=_why_fixed(meta, spec), unclear=unclear,
+        created_at=meta.creation_timestamp.timestamp(), unknown=unknown, unclear=_why_unclear(spec), fixed=_why_fixed(meta, spec),
     )  # fmt: skip
 
 
@@ -240,12 +197,16 @@ def _most(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
     return {name: max(one.get(name, 0), other.get(name, 0)) for name in {*one, *other}}
 
 
-def _why_unclear(spec: _PodSpec) -> str:
-    everybody = [container for container in [*spec.containers, *(spec.init_containers or ())] if container.resources]
+def _why_unknown(spec: _PodSpec) -> str:
+    resources = [container.resources for container in [*spec.containers, *(spec.init_containers or ())] if container.resources]
     if spec.resource_claims:
         return "asks for devices by claims"
-    if any(name.startswith(names.MIG_PREFIX) for container in everybody if container.resources for name in container.resources.asked()):
+    if any(name.startswith(names.MIG_PREFIX) for each in resources for name in each.asked()):
         return "asks for a MIG instance"
+    return ""
+
+
+def _why_unclear(spec: _PodSpec) -> str:
     if set(spec.node_selector or {}) - _SELF_EVIDENT:
         return "selects nodes by other labels than the GPU's product"
     if ((spec.affinity or {}).get("nodeAffinity") or {}).get("requiredDuringSchedulingIgnoredDuringExecution"):
@@ -260,7 +221,7 @@ def _binds(spec: _PodSpec) -> bool:
     return bool(affinity.get("podAffinity") or affinity.get("podAntiAffinity") or spec.topology_spread_constraints)
 
 
-def _why_fixed(meta: _PodMeta, spec: _PodSpec) -> str:
+def _why_fixed(meta: pods.Meta, spec: _PodSpec) -> str:
     marks = {**(meta.labels or {}), **(meta.annotations or {})}
     controller = next((reference.kind for reference in meta.owner_references or () if reference.controller), None)
     is_training = marks.get(names.WORKLOAD_TYPE, marks.get(names.WORKLOAD_TYPE_ALIAS)) == "training" or controller in _LASTING_WORK
@@ -274,7 +235,7 @@ def _why_fixed(meta: _PodMeta, spec: _PodSpec) -> str:
         return "asked not to be disrupted"
     if _has_volume(spec.volumes or ()):
         return "has a volume that may be of its node"
-    return _why_unclear(spec)
+    return ""
 
 
 def _has_volume(volumes: Sequence[_Volume]) -> bool:

@@ -29,7 +29,7 @@ _UNKNOWN_CLAIM = ""  # one that is still to be made from its template, or a requ
 _SUFFIXES = {"k": 1_000, "M": 1_000_000}  # the server writes 1000 as 1k
 
 
-class _Meta(msgspec.Struct, rename="camel", gc=False):
+class Meta(msgspec.Struct, rename="camel", gc=False):
     """Less than objects.Meta: of every pod in the cluster this is decoded."""
 
     uid: str
@@ -90,7 +90,7 @@ class _Status(msgspec.Struct, rename="camel", gc=False):
 
 
 class PodItem(msgspec.Struct, gc=False):
-    metadata: _Meta
+    metadata: Meta
     spec: _Spec
     status: _Status = msgspec.field(default_factory=_Status)
 

@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from fallow.decide.packing import defrag, fragments, lp, policies, prices, replay, state
+from fallow.decide.packing import defrag, fragments, live, lp, policies, prices, replay, state
 from fallow.decide.packing.place import Policy, Refusal
 from fallow.sim import openb
 
@@ -69,12 +69,12 @@ def of_trace(trace: openb.Trace, seed: int) -> Scene:
     return Scene(trace.name, nodes, tuple(trace.sample), run.pods, run.order, told, tuple(notes))
 
 
-def of_pods(name: str, nodes: state.Nodes, sample: Sequence[state.Pod], seed: int, order: state.Ints, notes: Sequence[str]) -> Scene:
-    """Pods of the sample in any order, some of them more than once, until they asked for 130 % of the GPUs."""
-    drawn = openb.draw(nodes.rows, sample, seed).pods
+def of_live(found: live.Live, seed: int) -> Scene:
+    """Pods like the cluster's own in any order, some of them more than once, until they asked for 130 % of the GPUs."""
+    nodes, drawn = found.at.nodes, openb.draw(found.at.nodes.rows, found.sample, seed).pods
     has = f"{len(nodes)} nodes, {nodes.capacity // state.GPU} GPUs"
-    told = f"{name}: {has}, {len(drawn)} arrivals drawn from {len(sample)} pods (seed {seed})"
-    return Scene(name, nodes, tuple(sample), drawn, order, told, tuple(notes))
+    told = f"the cluster: {has}, {len(drawn)} arrivals drawn from {len(found.sample)} pods (seed {seed})"
+    return Scene("the cluster", nodes, found.sample, drawn, found.order, told, found.notes)
 
 
 # ---- one run ------------------------------------------------------------------------------------------------------------------

@@ -17,9 +17,10 @@ from typing import Any, Final
 import click
 import msgspec
 
-from fallow.decide.packing import defrag, fragments, place, policies, rehearse, state
+from fallow.decide.packing import defrag, fragments, live, place, policies, rehearse, state
 from fallow.doors import answers
 from fallow.doors.cli import main, pack_scenes, pasts, plot, show
+from fallow.model.units import Instant
 from fallow.sim import openb, packs, traces
 
 COLUMNS: Final = ("POLICY", "ARRIVED%", "ALLOC%", "FRAG%", "IDLE_GPUS", "LP_BOUND%", "PODS/S")
@@ -69,11 +70,14 @@ def progress(label: str, length: int) -> Iterator[Callable[[int], None]]:
         yield bar.update
 
 
+def look(asked: Mapping[str, Any], now: Instant) -> tuple[packs.Scene, live.Live]:
+    found = pack_scenes.look(dict(asked), now)
+    return packs.of_live(found, asked["seed"]), found
+
+
 def open_scene(asked: Mapping[str, Any]) -> packs.Scene:
     """The trace, or the live cluster with pods drawn from its own."""
-    scene = pack_scenes.look(dict(asked), time.time()).scene if asked["cluster"] else packs.of_trace(
-        pack_scenes.read_trace(asked["trace"]), asked["seed"]
-    )
+    scene = look(asked, time.time())[0] if asked["cluster"] else packs.of_trace(pack_scenes.read_trace(asked["trace"]), asked["seed"])
     if not scene.nodes.capacity:
         raise click.ClickException(show.plain(f"there is no GPU to pack: {'; '.join([scene.told, *scene.notes])}"))
     return scene
@@ -190,19 +194,15 @@ def _mark(letter: str, label: str, points: Sequence[plot.Point], wanted: float) 
 
 def _plan(output: str, **asked: Any) -> None:
     pack_scenes.check(asked)
-    now, live = time.time(), None
-    if asked["cluster"]:
-        live = pack_scenes.look(asked, now)
-        scene = live.scene
-    else:
-        scene = open_scene(asked)
+    now = time.time()
+    scene, cluster = look(asked, now) if asked["cluster"] else (open_scene(asked), None)
     found = _rehearse(scene, asked["seed"])
     columns, rows = ("POLICY", "ALLOC%", "MARGIN"), _margins(found)
     told: dict[str, Any] = {
         "scene": scene.told, "notes": scene.notes, "policy": found.chosen, "because": found.because, "shares": found.shares,
         "asOf": answers.instant(now),
     }
-    stand = _stand(live, found.chosen, asked["seed"]) if live else None
+    stand = _stand(scene, cluster, found.chosen, asked["seed"]) if cluster else None
     if stand:
         told |= stand
     if answer(output, told, columns, rows):
@@ -230,22 +230,22 @@ def _margins(found: rehearse.Rehearsal) -> list[list[Cell]]:
     return [[name, round(share, 2), None if best is None else round(best - share, 2)] for name, share in ordered]
 
 
-def _stand(live: pack_scenes.Live, policy: str, seed: int) -> dict[str, Any]:
+def _stand(scene: packs.Scene, cluster: live.Live, policy: str, seed: int) -> dict[str, Any]:
     """How the cluster stands, and where the pods that wait would go."""
-    scene, at = live.scene, live.at.copy()
+    at = cluster.at.copy()
     popular = fragments.find_popular(scene.sample)
     bound, why = packs.find_bounds(
-        msgspec.structs.replace(scene, arrivals=(*(each.pod for each in live.running), *live.waiting)), [10**6]
+        msgspec.structs.replace(scene, arrivals=(*(each.pod for each in cluster.running), *cluster.waiting)), [10**6]
     )
     told: dict[str, Any] = {
         "gpus": scene.nodes.capacity // state.GPU, "allocatedGpus": at.allocated / state.GPU,
         "fragmentedPercentOfFree": packs.find_fragmented(at, packs.make_tables(scene)),
         "freeGpusByCause": {str(cause): round(gpus, 2) for cause, gpus in fragments.split_by_cause(at, popular).items()},
         "boundPercent": bound[10**6], "boundUnknown": why or None,
-        "waiting": [{"pod": name, "node": None, "gpus": [], "why": why} for name, why in live.unclear],
+        "waiting": [{"pod": name, "node": None, "gpus": [], "why": why} for name, why in cluster.unclear],
     }  # fmt: skip
     prepared = packs.prepare(scene, policy, seed)
-    for pod in live.waiting:
+    for pod in cluster.waiting:
         found = place.place(at, pod, prepared, scene.order)
         if found:
             at.add(pod, found)
@@ -279,9 +279,9 @@ MOVES: Final = ("MOVE", "FROM", "TO", "THEN", "GETS", "GAIN_GPUS")
 def _defrag(policy: str, budget: int, output: str, **asked: Any) -> None:
     pack_scenes.check(asked)
     if asked["cluster"]:
-        live = pack_scenes.look(asked, time.time())
-        scene, before = live.scene, live.at.allocated
-        found = defrag.plan(live.at, live.running, live.waiting, scene.order, budget)
+        scene, cluster = look(asked, time.time())
+        before = cluster.at.allocated
+        found = defrag.plan(cluster.at, cluster.running, cluster.waiting, scene.order, budget)
     else:
         scene = open_scene(asked)
         curve = _play(scene, policy, asked["seed"], {}).curve
