@@ -549,6 +549,15 @@ def test_a_clock_set_back_just_before_a_restart_does_not_turn_work_into_silence(
     assert [again.poll(50).sm for _ in range(3)] == [50, 50, 50]
 
 
+def test_a_pid_that_was_another_process_in_between_starts_anew() -> None:
+    watch = Watch()
+    watch.poll(0)
+    watch.facts = {PID: Fact(778)}
+    watch.poll(None)
+    watch.facts = {PID: Fact(777)}
+    assert [watch.poll(0).idle_seconds for _ in range(2)] == [0, 5]
+
+
 def test_without_a_start_time_nothing_is_kept() -> None:
     watch = Watch()
     watch.facts = {}

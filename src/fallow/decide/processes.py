@@ -142,7 +142,10 @@ class Ledger:
         fact = facts.get(pid, _HIDDEN)
         lives = self._lives.setdefault(uuid, {})
         life = lives.get((pid, fact.start))
-        if life is None:  # never from 0: the driver would answer with all it has, and old work would look like new
+        if life is None:
+            for key in [key for key in lives if key[0] == pid]:  # a PID has one owner: the one before has ended
+                del lives[key]
+            # Never from 0: the driver would answer with all it has, and old work would look like new.
             began = max(now - self._rules.poll_interval, min(fact.started_at or 0.0, now))
             life = lives[pid, fact.start] = Life(_micros(began), monotonic, monotonic)
         return life
