@@ -4,9 +4,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= 4
+unexport PYTHONDONTWRITEBYTECODE # or every worker and every command that a test starts compiles everything anew
 
 .DEFAULT_GOAL := help
-.PHONY: help setup world check lint types contracts unit test real demo bench acceptance docs clean
+.PHONY: help setup world check lint types contracts unit test fuzz real demo bench acceptance docs clean
 
 help: ## Show what can be made
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -35,10 +36,13 @@ contracts: setup
 	$(BIN)/lint-imports
 
 unit: setup
-	$(BIN)/pytest tests/unit -n $(WORKERS) --dist worksteal -q
+	$(BIN)/pytest tests/unit -n $(WORKERS) --dist worksteal -q --hypothesis-profile=quick
 
 test: setup lint types contracts world ## Everything, on the real control plane and the real Prometheus
 	$(BIN)/pytest tests -n $(WORKERS) --dist worksteal -q
+
+fuzz: setup ## Property tests on new examples, ten times as many
+	$(BIN)/pytest tests/unit -n $(WORKERS) --dist worksteal -q -m hypothesis --hypothesis-profile=fuzz
 
 real: setup world ## Only the tests on real parts
 	$(BIN)/pytest tests/real -n $(WORKERS) --dist worksteal -q

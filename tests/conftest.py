@@ -1,4 +1,7 @@
-"""What holds for all tests: the `accepts` mark is checked before a test and its outcome is written down after the run."""
+"""What holds for all tests: the `accepts` mark is checked before a test and its outcome is written down after the run.
+
+Property tests try the same examples on every run, so that a run can be repeated; `make fuzz` tries others, and many more.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,15 @@ import logging
 from collections.abc import Iterator
 from typing import Any
 
+import hypothesis
 import pytest
 
 from tests import acceptance
+
+hypothesis.settings.register_profile("same", derandomize=True, database=None, deadline=None)
+hypothesis.settings.register_profile("quick", hypothesis.settings.get_profile("same"), max_examples=20)
+hypothesis.settings.register_profile("fuzz", max_examples=1000, deadline=None)
+hypothesis.settings.load_profile("same")
 
 _SPECS = acceptance.read_specs()
 

@@ -15,7 +15,6 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 from tests.unit.observe import pretend
-from tests.unit.sim import folder
 
 from fallow.decide.packing import policies, rehearse, state
 from fallow.doors.cli import main, pack
@@ -242,14 +241,6 @@ def _play(trace: openb.Trace, policy: str, seed: int) -> float:
 def test_one_core_and_several_tell_the_same(root: Path) -> None:
     one, two = (packs.compare(root, ["default"], ["FGD", "SPP"], [42], cpu=stand_still, workers=workers) for workers in (1, 2))
     assert one == two
-
-
-def test_a_published_run_comes_out_as_it_was_published() -> None:
-    """One of the real ones; all of them are in `make bench`."""
-    root = folder.find("openb/published_allocation_curves.csv.gz").parents[1]
-    ours = packs.play(packs.of_trace(openb.read(root, "default"), 42), "BestFit", 42, cpu=stand_still).curve
-    published = openb.read_published(root)[0]["default", "BestFit", 42]
-    assert max(abs(ours.at(percent) - published[percent]) for percent in range(5, 131)) <= 0.0101
 
 
 # ---- the live cluster ----------------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ import time
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import parser as text_parser
 from prometheus_client.openmetrics import parser as openmetrics_parser
@@ -334,7 +334,6 @@ def test_whatever_a_process_is_called_the_page_parses_and_says_so(name, form):
 
 @pytest.mark.accepts("exporter", 25)
 @given(st.lists(st.text(st.characters(), max_size=8), min_size=1, max_size=4), st.sampled_from(expose.Form))
-@settings(max_examples=60, deadline=None)
 def test_any_names_at_all_parse(names, form):
     held = [process(pid, name=name) for pid, name in enumerate(names, 1)]
     scene = expose.Scene(poll(judged(0, held, model=names[0])), {(1, 7): processes.Tenant(names[-1], names[0])})

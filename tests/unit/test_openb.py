@@ -4,11 +4,9 @@ import gzip
 from pathlib import Path
 
 import pytest
-from tests.unit.sim import folder
 
 from fallow.decide.packing import state
 from fallow.sim import cast, openb, traces
-from fallow.sim.world import State
 
 NODES = "sn,cpu_milli,memory_mib,gpu,model"
 PODS = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time"
@@ -184,30 +182,6 @@ def test_published_curves_are_found_by_our_names(tmp_path: Path) -> None:
     assert report.left_out["a policy that is not known"] == report.left_out["the seed is no whole number"] == 1
     assert report.left_out["allocated is no percentage"] == 2 + 30  # those above 100 too
     assert openb.read_published(tmp_path / "nowhere")[0] == {}
-
-
-# ---- the real one -------------------------------------------------------------------------------------------------------------
-
-
-def test_the_real_ones_are_read_whole() -> None:
-    root = folder.find("openb/openb_pod_list_default.csv.gz").parents[1]
-    trace = openb.read(root, "default")
-    assert (len(trace.nodes), sum(node.gpus for node in trace.nodes.values()), len(trace.pods)) == (1213, 6212, 8152)
-    assert sorted(trace.orders) == [42, 43, 44, 45, 46]
-    assert not any(any(report.left_out.values()) for report in trace.reports.values())
-    run = trace.arrive(42)
-    assert sum(pod.gpus * pod.milli for pod in run.pods) / 6_212_000 == pytest.approx(1.3, abs=0.001)
-    curves, _ = openb.read_published(root)
-    assert curves["default", "FGD", 42][100] == 95.14
-
-
-def test_the_cluster_of_openb_stands() -> None:
-    root = folder.find("openb/openb_pod_list_default.csv.gz").parents[1]
-    trace = openb.read(root, "default")
-    world = cast.make_openb_world(trace.nodes.values(), trace.pods.values(), hours=1)
-    assert len(world.workloads) == 7064
-    assert sum(one.state is State.running for one in world.workloads) > 6000
-    assert {node.model for node in world.nodes.values()} == {"A10", "G2", "G3", "P100", "T4", "V100-16GB", "V100-32GB"}
 
 
 def test_pods_live_in_a_world_as_they_did(tmp_path: Path) -> None:

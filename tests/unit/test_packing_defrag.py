@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit import packing_examples as examples
 
@@ -76,7 +76,6 @@ def test_the_budget_bounds_the_moves() -> None:
 
 
 @given(examples.nodes_by_chance, examples.stories, st.lists(examples.pods_by_chance(), max_size=8), st.integers(0, 9))
-@settings(max_examples=60, deadline=None)
 def test_a_plan_can_be_carried_out_as_written_and_gains_what_it_says(nodes: Nodes, story: Any, waiting: list[Pod], seed: int) -> None:
     pods = [pod for pod, _, _ in story]
     order = np.random.default_rng(seed).permutation(len(nodes))

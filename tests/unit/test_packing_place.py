@@ -12,7 +12,7 @@ from fallow.decide.packing import place, policies
 from fallow.decide.packing.state import GPU, Nodes, Overfull, Placement, Pod, State, find_fault, find_node_fault
 
 COLUMNS = ("cpu", "memory", "pods", "gpu", "free", "whole", "most", "kinds", "free_of_model")
-PATIENT = settings(max_examples=15, deadline=None)
+PATIENT = settings(max_examples=15)
 
 
 def columns(state: State) -> dict[str, Any]:

@@ -139,7 +139,6 @@ def fill(nodes: Nodes, story: Any) -> State:
 
 
 @given(nodes=examples.nodes_by_chance, story=examples.stories, pods=st.lists(examples.pods_by_chance(), min_size=1, max_size=8))
-@settings(max_examples=50, deadline=None)
 def test_fragmentation_and_its_fall_are_what_the_definition_says(nodes: Nodes, story: Any, pods: list[Pod]) -> None:
     popular = fragments.find_popular(pods)
     state, tables = fill(nodes, story), fragments.Fragments(nodes, popular)
@@ -164,7 +163,7 @@ def possible(state: State, pod: Pod, row: int, fall: Any) -> list[tuple[Placemen
 
 
 @given(nodes=examples.nodes_by_chance, story=examples.stories, pods=st.lists(examples.pods_by_chance(), min_size=1, max_size=8))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_the_causes_share_out_all_that_is_free(nodes: Nodes, story: Any, pods: list[Pod]) -> None:
     popular = fragments.find_popular(pods)
     state = fill(nodes, story)

@@ -22,7 +22,6 @@ def test_patterns_leave_less_than_the_smallest_size() -> None:
 
 
 @given(sizes=st.sets(st.integers(40, 999), min_size=1, max_size=6))
-@settings(deadline=None)
 def test_every_pattern_fits_a_gpu_and_none_comes_twice(sizes: set[int]) -> None:
     patterns = lp.cut_patterns(sorted(sizes), limit=1 << 20) or []
     used = [sum(n * size for n, size in zip(pattern, sorted(sizes), strict=True)) for pattern in patterns]
@@ -82,7 +81,7 @@ def test_the_bound_on_a_node_of_four_gpus(pods: list[Pod], expected: float) -> N
 
 @pytest.mark.parametrize("name", examples.DETERMINED)
 @given(nodes=examples.nodes_by_chance, pods=st.lists(examples.pods_by_chance(), min_size=1, max_size=25))
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 def test_nobody_beats_the_bound(name: str, nodes: Nodes, pods: list[Pod]) -> None:
     curve = replay.replay(nodes, pods, examples.make_policy(name, nodes, pods), examples.in_row(nodes))
     if nodes.capacity:

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fallow.clients import errors
@@ -66,7 +66,6 @@ def test_it_is_a_driver_and_a_table_by_the_protocols() -> None:
     assert pretend.PretendDriver(0, clock=clock).uuid_of(0).startswith("GPU-")
 
 
-@settings(deadline=None)  # a busy machine is no fault of the driver
 @given(st.integers(0, 40), st.integers(0, 10**6), st.floats(0, 1e6))
 def test_at_any_moment_a_device_is_as_busy_as_its_processes_and_fits_its_memory(gpus: int, seed: int, later: float) -> None:
     driver, clock = open_driver(gpus, seed)

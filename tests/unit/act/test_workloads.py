@@ -91,7 +91,7 @@ def _objects(draw: some.DrawFn) -> Object:
     return thing
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow], max_examples=300)
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(_objects())
 def test_pause_then_resume_restores_any_object_exactly(thing: Object) -> None:
     back = resumed(paused(thing)[0])
@@ -101,7 +101,6 @@ def test_pause_then_resume_restores_any_object_exactly(thing: Object) -> None:
     assert back == thing
 
 
-@settings(max_examples=50)
 @given(some.lists(some.tuples(some.integers(1, 9), NOISE), min_size=1, max_size=4))
 def test_roles_come_back_in_their_places(roles: list[tuple[int, Object]]) -> None:
     spec = {"roles": [{"name": f"r{index}", "spec": {**noise, "replicas": count}} for index, (count, noise) in enumerate(roles)]}

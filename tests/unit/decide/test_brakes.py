@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests import builders
 from tests.builders import NOW, World, idle, paused_marks
@@ -107,7 +107,6 @@ def test_a_policys_limits_lie_inside_the_global_ones(limits: dict[str, Any], cou
     assert len([name for name in made if name.startswith("api")]) == 4
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 2), st.integers(1, 4), st.floats(HOUR, 9 * HOUR)), min_size=1, max_size=12),
     st.integers(0, 6), st.integers(0, 4), st.floats(0, 100),

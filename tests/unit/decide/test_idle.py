@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests import builders
 from tests.builders import NOW, Gpu, World, busy, idle, never_used, unseen
@@ -355,7 +355,6 @@ pod_strategy = st.fixed_dictionaries({
 workload_strategy = st.lists(st.tuples(st.lists(gpu_strategy, max_size=3), pod_strategy), max_size=3)
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.lists(workload_strategy, max_size=4))
 def test_nothing_is_ever_done_to_a_workload_with_an_active_unknown_or_missing_gpu(workloads: list[Any]) -> None:
     world = World()

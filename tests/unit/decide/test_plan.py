@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests import builders
 from tests.builders import NOW, World, busy, idle, never_used, pending_marks
@@ -228,7 +228,6 @@ def snapshot_of(world: World) -> cluster.Snapshot:
     return world.snapshot(10 * MINUTE, 30 * MINUTE, HOUR)
 
 
-@settings(max_examples=200, deadline=None)
 @given(workloads, rules, st.booleans(), st.sampled_from(["calm", "trouble", "frozen"]))
 def test_a_pause_is_always_earned(content: list[Any], rule: policy.Rule, acting: bool, state: str) -> None:
     world = build(content)
@@ -260,7 +259,6 @@ def was_told(pause: Pause, warned: set[str]) -> bool:
     return since is not None and finding.idle_since is not None and finding.idle_since <= since <= NOW - notice.grace
 
 
-@settings(max_examples=60, deadline=None)
 @given(workloads, rules, st.booleans(), st.lists(st.sampled_from([0.0, 10.0, 3 * MINUTE, 6 * MINUTE, HOUR]), min_size=1, max_size=4))
 def test_what_lies_on_the_desk_never_changes_the_plan(content: list[Any], rule: policy.Rule, acting: bool, steps: list[float]) -> None:
     """Cycle after cycle over the same objects: with the arrangement of the last cycle and without, the plan is the same."""

@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 import pytest
 from aiohttp import web
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.clients import loopback
 from tests.unit.observe import pretend
@@ -677,7 +677,6 @@ async def test_a_longer_window_is_kept_from_now_on_and_nothing_is_lost() -> None
 MOMENTS = st.lists(st.tuples(st.integers(0, 5000), st.sampled_from([0.0, 0.005, 0.01, 0.3, math.nan])), max_size=40)
 
 
-@settings(max_examples=60, deadline=None)
 @given(MOMENTS, st.integers(60, 3000), st.integers(0, 59))
 def test_buckets_never_lose_activity_nor_invent_coverage(moments: list[tuple[int, float]], window: int, offset: int) -> None:
     table = buckets.Table({"m": ("high", "low", "count")}, 2 * HOUR)

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 from tests import builders
-from tests.unit.sim import folder
 
-from fallow.sim import backtest, cast, laws, shelf, traces, tuning
+from fallow.sim import backtest, cast, shelf, traces
 from fallow.sim.world import State
 
 T0 = 1_662_858_720
@@ -171,15 +170,3 @@ def test_without_real_lives_it_says_why(tmp_path: Path, lines: list[str] | None,
     real, why = shelf.open_real_lives(tmp_path)
     assert real is None
     assert sentence in why
-
-
-@pytest.mark.parametrize("seed", [1, 2])
-def test_no_law_is_broken_in_a_day_of_real_lives(seed: int) -> None:
-    real = traces.read_gentd26(folder.find(traces.GENTD26))
-    world = cast.make_world(seed=seed, nodes=6, hours=24, real=real)
-    try:
-        result = backtest.run(world, builders.mandate(builders.rule(notice=builders.notice())))
-    except laws.LawBroken as broken:
-        pytest.fail(str(broken))
-    assert result.total.pauses > 0
-    assert tuning.of_world(world).seconds.max() > 1800

@@ -12,11 +12,10 @@ from aiohttp import web
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.clients import loopback
-from tests.unit.sim import folder
 
 from fallow.clients import errors
 from fallow.clients.prometheus import auth, client
-from fallow.model.units import HOUR, MINUTE
+from fallow.model.units import MINUTE
 from fallow.sim import history, traces
 from fallow.sim.lives import NONE, Span
 from fallow.sim.world import Part, State
@@ -85,7 +84,7 @@ def test_gaps_blanks_and_contradictions_are_not_known(tmp_path: Path) -> None:
     assert left["missing: not known"] == 1
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(seed=st.integers(0, 10**6))
 def test_the_order_of_the_rows_does_not_matter(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
     lines = [row(pod, step, (step * 7) % 100) for pod in "abc" for step in range(20)]
@@ -123,17 +122,6 @@ def test_a_file_that_cannot_be_read_is_refused_in_a_sentence(tmp_path: Path, dam
         traces.read_gentd26(path)
 
 
-def test_the_real_one_is_read_whole() -> None:
-    trace = traces.read_gentd26(folder.find(traces.GENTD26))
-    assert (len(trace.parts), trace.span.step, trace.report.rows) == (77, 57.0, 89698)
-    assert trace.report.left_out["without a duty: not known"] == 2065
-    assert (trace.percents != NONE).sum() == 89698 - 2065
-    world = traces.to_world(trace)
-    world.advance(HOUR)
-    assert {one.state for one in world.workloads} <= {State.running, State.absent, State.finished, State.starting}
-    assert (world.done[:, 30] == trace.percents[:, 30])[world.running].all()
-
-
 def test_pods_of_one_gpu_share_nodes_and_larger_ones_have_their_own(tmp_path: Path) -> None:
     small = read(tmp_path, *(row(f"p{number}", step, 5) for number in range(19) for step in range(3)))
     assert [node.gpus for node in traces.to_world(small).nodes.values()] == [8, 8, 3]
@@ -161,6 +149,10 @@ def test_lives_are_cut_from_whole_days_only_and_go_on_from_the_beginning(tmp_pat
 # ---- Helios -----------------------------------------------------------------------------------------------------------------
 
 
+def stands(part: Any, at: float) -> bool:
+    return part.arrives_at <= at and (part.ends_at is None or at < part.ends_at)
+
+
 def test_demand_rises_and_falls_as_it_was_told_and_unknown_minutes_change_nothing(tmp_path: Path) -> None:
     wanted = [10, 10, 12, 12, None, 4, 4, 0, 3]
     lines = [f"vcA,2020-05-01 00:{minute:02}:00,16,{gpus},0" for minute, gpus in enumerate(wanted) if gpus is not None]
@@ -170,7 +162,7 @@ def test_demand_rises_and_falls_as_it_was_told_and_unknown_minutes_change_nothin
     assert (demand.total, demand.wanted.tolist()) == (16, [-1 if gpus is None else gpus for gpus in wanted])
     assert left.left_out == {"missing: not known": 1, "GPUs are no whole number": 1}
     parts = traces.demand_parts(demand, Span(0.0, MINUTE, 9))
-    level = [sum(part.gpus for part in parts if _stands(part, minute * MINUTE)) for minute in range(9)]
+    level = [sum(part.gpus for part in parts if stands(part, minute * MINUTE)) for minute in range(9)]
     assert level == [10, 10, 12, 12, 12, 4, 4, 0, 3]
 
 
@@ -201,19 +193,6 @@ def test_virtual_clusters_are_chosen_by_the_seed_until_the_nodes_are_full() -> N
         assert 0 < sum(one.total for one in chosen) <= 80
         assert [one.name for one in chosen] == [one.name for one in traces.choose_demands(demands, 10, seed=seed)]
     assert [one.name for one in traces.choose_demands(demands, 1)] == ["vc16"]
-
-
-def _stands(part: Any, at: float) -> bool:
-    return part.arrives_at <= at and (part.ends_at is None or at < part.ends_at)
-
-
-def test_the_demand_of_helios_is_met_by_as_many_gpus() -> None:
-    demands, left = traces.read_helios(folder.find(traces.HELIOS))
-    assert (len(demands), left.rows) == (8, 8 * 44640)
-    demand = max(demands, key=lambda one: one.total)
-    parts = traces.demand_parts(demand, Span(0.0, MINUTE, 1440))
-    asked = [sum(part.gpus for part in parts if _stands(part, minute * MINUTE)) for minute in range(0, 1440, 30)]
-    assert all(0 <= level - wanted < 8 for level, wanted in zip(asked, demand.wanted[:1440:30].tolist(), strict=True))
 
 
 # ---- the user's own Prometheus ----------------------------------------------------------------------------------------------

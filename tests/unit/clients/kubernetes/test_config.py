@@ -9,7 +9,7 @@ import msgspec
 import pytest
 import trustme
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fallow.clients import errors
@@ -315,7 +315,6 @@ ANYTHING = st.recursive(
 )
 
 
-@settings(max_examples=50, deadline=None)
 @given(ANYTHING)
 def test_any_yaml_is_either_read_or_refused_in_words(tmp_path_factory: pytest.TempPathFactory, content: Any) -> None:
     path = tmp_path_factory.mktemp("any") / "config"

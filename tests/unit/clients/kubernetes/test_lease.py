@@ -368,7 +368,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(STEPS)
 def test_there_are_never_two_leaders(steps: list[tuple[str, str, float]]) -> None:
     asyncio.run(_never_two(steps))
