@@ -21,8 +21,8 @@ from fallow.clients.kubernetes import api as kube
 
 T = TypeVar("T")
 
-# How often an annotation is tried again when the holder renews at the same moment.
-_ANNOTATE_TRIES = 5
+# How often a write is tried again when somebody else, or our own last renewal, writes at the same moment.
+_TRIES = 5
 
 
 class _Spec(msgspec.Struct, frozen=True, rename="camel"):
@@ -104,13 +104,23 @@ class Leadership:
         if not self.is_leader or self._seen is None:
             return
         self._led_until = None
-        now = _micro(self._utcnow())
-        transitions = self._record.lease_transitions if self._record else 0
-        spec = {"holderIdentity": "", "leaseDurationSeconds": 1, "acquireTime": now, "renewTime": now, "leaseTransitions": transitions or 0}
         try:
-            await self._bounded(self._replace(spec))
+            await self._bounded(self._let_go())
         except errors.ClientError as problem:
             self.problem = problem
+
+    async def _let_go(self) -> None:
+        """A renewal that was cut off may have arrived, or may yet: then the Lease is not the one we saw, and still ours."""
+        for _ in range(_TRIES):
+            now = _micro(self._utcnow())
+            transitions = (self._record.lease_transitions if self._record else 0) or 0
+            spec = {"holderIdentity": "", "leaseDurationSeconds": 1, "acquireTime": now, "renewTime": now, "leaseTransitions": transitions}
+            try:
+                await self._replace(spec)
+            except errors.Conflict:
+                await self.read()
+            if self.holder != self._identity:
+                return
 
     async def read(self) -> None:
         """Only look: who holds it, and what is written on it. A Lease that is not there says nothing."""
@@ -119,7 +129,7 @@ class Leadership:
 
     async def annotate(self, changes: Mapping[str, str | None]) -> None:
         """Set annotations on the Lease, or remove those that are None; who holds it does not change."""
-        for turn in range(1, _ANNOTATE_TRIES):
+        for turn in range(1, _TRIES):
             try:
                 await self._annotate_once(changes)
             except errors.Conflict:

@@ -250,6 +250,18 @@ async def test_a_released_lease_is_taken_at_once(client: api.Api, held: LeaseSer
     assert held.spec["holderIdentity"] == "b"
 
 
+@pytest.mark.parametrize(("writer", "left"), [("a", ""), ("b", "b")], ids=["our-own-renewal", "another"])
+async def test_a_release_heeds_what_was_written_meanwhile(client: api.Api, held: LeaseServer, clock: Clock, writer: str, left: str) -> None:
+    """A renewal that was cut off on our side may have arrived all the same."""
+    first = candidate(client, clock, "a")
+    await once(first)
+    assert held.lease is not None
+    held.lease = {**held.lease, "metadata": {**held.lease["metadata"], "resourceVersion": "77"}, "spec": {**held.spec, "holderIdentity": writer}}
+    await first.release()
+    assert not first.is_leader
+    assert held.spec["holderIdentity"] == left
+
+
 async def test_a_release_that_fails_is_harmless(server: wire.Server, client: api.Api, held: LeaseServer, clock: Clock) -> None:
     first = candidate(client, clock, "a")
     await once(first)
