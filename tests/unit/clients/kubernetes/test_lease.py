@@ -256,7 +256,8 @@ async def test_a_release_heeds_what_was_written_meanwhile(client: api.Api, held:
     first = candidate(client, clock, "a")
     await once(first)
     assert held.lease is not None
-    held.lease = {**held.lease, "metadata": {**held.lease["metadata"], "resourceVersion": "77"}, "spec": {**held.spec, "holderIdentity": writer}}
+    held.lease["metadata"]["resourceVersion"] = "77"
+    held.spec["holderIdentity"] = writer
     await first.release()
     assert not first.is_leader
     assert held.spec["holderIdentity"] == left
