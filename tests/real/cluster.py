@@ -289,6 +289,7 @@ class Cluster:
     # --- faults ---
 
     async def kill_api_server(self) -> None:
+        """Only of a control plane of one's own: its controllers need a while to find their feet again."""
         self.plane.kill("kube-apiserver")
 
     async def revive_api_server(self) -> None:

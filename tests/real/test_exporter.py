@@ -73,7 +73,7 @@ async def test_prometheus_scrapes_it_and_the_example_queries_have_sensible_answe
     async with node.exporting() as exporter:
         target = {"targets": [exporter.url.removeprefix("http://")], "labels": {"pod": "exporter-0"}}
         prometheus.scrape_configs = [
-            {"job_name": NAME, "honor_labels": True, "scrape_interval": "250ms", "scrape_timeout": "250ms", "static_configs": [target]}
+            {"job_name": NAME, "honor_labels": True, "scrape_interval": "2s", "scrape_timeout": "2s", "static_configs": [target]}
         ]
         await exporter.until(lambda page: re.search(r'idle_seconds\{gpu="1",pid="11",.*\} [1-9]', page))
         await prometheus.start()

@@ -1,10 +1,7 @@
-"""Our client on a real API server: what the pretend one in the unit tests was told to do, this one does by itself."""
+"""Our client on a real API server: what only a real one does. What it does on both is in tests/functional/test_api.py."""
 
-import asyncio
-import contextlib
 import pathlib
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -12,7 +9,7 @@ import pytest
 import pytest_asyncio
 
 from fallow.clients import errors
-from fallow.clients.kubernetes import api, config, discovery, follow, lease
+from fallow.clients.kubernetes import api, config, discovery, follow
 from tests.real import cluster as clusters
 from tests.real import crds
 
@@ -90,14 +87,6 @@ async def test_discovery_finds_kinds_and_their_scale(cluster: clusters.Cluster, 
     assert found.unavailable == {}
 
 
-async def test_the_old_way_of_discovery_finds_the_same(cluster: clusters.Cluster, client: api.Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    new = await discovery.discover(client)
-    monkeypatch.setattr(discovery, "_ACCEPT", "application/json")  # what a server before 1.27 makes of it
-    old = await discovery.discover(client)
-    assert set(old.resources) == set(new.resources)
-    assert {each for each in old.preferred.items() if each[0]} == {each for each in new.preferred.items() if each[0]}
-
-
 async def test_patches_of_every_kind(cluster: clusters.Cluster, client: api.Api) -> None:
     made = await cluster.apply(clusters.replicated("apps/v1", "Deployment", "llm", 3, 1))
     where = (DEPLOYMENTS, cluster.namespace, "llm")
@@ -164,70 +153,3 @@ async def test_events_and_evictions(cluster: clusters.Cluster, client: api.Api) 
 async def _is_counted(cluster: clusters.Cluster) -> bool:
     budget = await cluster.get("policy/v1", "PodDisruptionBudget", "keep")
     return bool(budget.get("status", {}).get("currentHealthy") == 1)
-
-
-async def test_lists_by_pages(cluster: clusters.Cluster, client: api.Api) -> None:
-    await make_maps(client, cluster, *(f"m{number}" for number in range(7)))
-    pages = client.list_pages(CONFIG_MAPS, item=Named, namespace=cluster.namespace, label_selector="made-by=test", limit=3)
-    sizes = [[item.metadata.name for item in page.items] async for page in pages]
-    assert sizes == [["m0", "m1", "m2"], ["m3", "m4", "m5"], ["m6"]]
-
-
-@contextlib.asynccontextmanager
-async def following(client: api.Api, cluster: clusters.Cluster, **more: Any) -> AsyncIterator[follow.Follower[Named, str]]:
-    follower = follow.Follower(
-        client, CONFIG_MAPS, item=Named, keep=lambda each: each.metadata.name, namespace=cluster.namespace,
-        label_selector="made-by=test", retry_seconds=0.05, **more,
-    )  # fmt: skip
-    task = asyncio.create_task(follower.run())
-    try:
-        yield follower
-        assert not task.done()
-    finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
-
-
-@pytest.mark.parametrize("metadata_only", [False, True], ids=["whole", "metadata-only"])
-async def test_a_followed_kind(cluster: clusters.Cluster, client: api.Api, metadata_only: bool) -> None:
-    await make_maps(client, cluster, "a", "b")
-    async with following(client, cluster, metadata_only=metadata_only) as follower:
-        await cluster.wait_until(lambda: set(follower.store.values()) == {"a", "b"})
-        await make_maps(client, cluster, "c")
-        await client.request("DELETE", CONFIG_MAPS.path(cluster.namespace, "a"))
-        await cluster.wait_until(lambda: set(follower.store.values()) == {"b", "c"})
-        assert (follower.problem, follower.unreadable, follower.malformed) == (None, 0, 0)
-
-
-async def test_following_survives_the_death_of_the_api_server(cluster: clusters.Cluster, client: api.Api) -> None:
-    await make_maps(client, cluster, "a", "b")
-    async with following(client, cluster) as follower:
-        await cluster.wait_until(lambda: follower.synced)
-        await cluster.kill_api_server()
-        await cluster.wait_until(lambda: isinstance(follower.problem, errors.Unreachable))
-        assert set(follower.store.values()) == {"a", "b"}
-        await cluster.revive_api_server()
-        await client.request("DELETE", CONFIG_MAPS.path(cluster.namespace, "a"))
-        await cluster.wait_until(lambda: set(follower.store.values()) == {"b"} and follower.problem is None, timeout=60)
-
-
-async def test_two_candidates_for_one_lease(cluster: clusters.Cluster, client: api.Api) -> None:
-    def candidate(identity: str) -> lease.Leadership:
-        return lease.Leadership(
-            client, namespace=cluster.namespace, name="gpu-pruner", identity=identity, utcnow=lambda: datetime.now(UTC),
-            duration_seconds=2, renew_deadline_seconds=1.5, retry_seconds=0.1,
-        )  # fmt: skip
-
-    first, second = candidate("a"), candidate("b")
-    assert await first.acquire(5.0)
-    assert not await second.acquire(0.5)
-    await second.annotate({"gpuautoscaler.io/frozen-until": "2026-05-04T14:00:00Z"})
-    assert await first.acquire(1.0)  # renews over the annotation
-    assert first.annotations == {"gpuautoscaler.io/frozen-until": "2026-05-04T14:00:00Z"}
-    assert await second.acquire(10.0)  # the first has gone silent
-    assert not first.is_leader
-    await second.release()
-    assert await first.acquire(1.0)
-    stored = await client.get(api.LEASES, cluster.namespace, "gpu-pruner")
-    assert (stored["spec"]["holderIdentity"], stored["spec"]["leaseTransitions"]) == ("a", 2)

@@ -101,15 +101,6 @@ async def test_every_definition_is_accepted(cluster: clusters.Cluster) -> None:
     assert (await cluster.refresh(made))["spec"] == {"size": 0}
 
 
-async def test_the_api_server_can_die_and_come_back(cluster: clusters.Cluster) -> None:
-    made = await cluster.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "kept"}})
-    await cluster.kill_api_server()
-    with pytest.raises(aiohttp.ClientError):
-        await cluster.refresh(made)
-    await cluster.revive_api_server()
-    assert (await cluster.refresh(made))["metadata"]["uid"] == made["metadata"]["uid"]
-
-
 async def test_somebody_may_be_quicker_than_a_patch(cluster: clusters.Cluster) -> None:
     made = await cluster.apply(clusters.replicated("apps/v1", "Deployment", "llm", 0, 1))
     tls = cluster.plane.admin_tls()
