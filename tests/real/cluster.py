@@ -9,6 +9,7 @@ its cluster-scoped objects); only CRDs stay, because making them anew costs more
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import copy
 import datetime
 import functools
@@ -19,7 +20,7 @@ import pathlib
 import secrets
 import time
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any
 
 import aiohttp
@@ -288,13 +289,17 @@ class Cluster:
 
     # --- faults ---
 
-    async def kill_api_server(self) -> None:
-        """Only of a control plane of one's own: its controllers need a while to find their feet again."""
-        self.plane.kill("kube-apiserver")
-
-    async def revive_api_server(self) -> None:
-        self.plane.revive()
-        await self.wait_until(self._is_serving, timeout=60)
+    @contextlib.asynccontextmanager
+    async def without_api_server(self) -> AsyncIterator[None]:
+        """Dead for as long as the block lasts. Only on a control plane of one's own: its controllers need a while to find their feet
+        again. No cluster is made meanwhile: it might take the port."""
+        with world.no_new_cluster():
+            self.plane.kill("kube-apiserver")
+            try:
+                yield
+            finally:
+                self.plane.revive()
+                await self.wait_until(self._is_serving, timeout=60)
 
     # --- how it is done ---
 

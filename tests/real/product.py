@@ -28,7 +28,7 @@ import aiohttp
 
 from fallow import names
 from tests.real import cluster as clusters
-from tests.real import faults, history, world
+from tests.real import commands, faults, history, world
 
 BIN = pathlib.Path(sys.executable).parent
 ALL_RIGHTS = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]
@@ -236,16 +236,7 @@ class Daemon:
 
 
 async def run(command: str, *arguments: str, env: Mapping[str, str], timeout: float = 60.0) -> Ended:
-    process = await asyncio.create_subprocess_exec(
-        str(BIN / command), *arguments, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    try:
-        out, err = await asyncio.wait_for(process.communicate(), timeout)
-    except BaseException:
-        process.kill()
-        await process.wait()
-        raise
-    return Ended(process.returncode if process.returncode is not None else -1, out.decode(), err.decode())
+    return Ended(*await commands.run(command, arguments, env, timeout))
 
 
 @contextlib.asynccontextmanager

@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from fallow import names, telemetry
-from tests.real import build, faults, history, product, world
 from tests.real import cluster as clusters
+from tests.real import faults, history, product, world
 
 StartControlPlane = Callable[[world.Options], Awaitable[clusters.Cluster]]
 
@@ -76,10 +76,8 @@ async def test_an_api_server_that_goes_and_comes_back(
     async with product.product_on(stage, folder) as pruner:
         daemon = await pruner.start(*ACT)
         await daemon.until(daemon.is_ready)
-        with build.lock(build.cache() / "control-planes" / "create.lock"):  # lest a new cluster takes its port
-            await stage.cluster.kill_api_server()
+        async with stage.cluster.without_api_server():
             await daemon.until(daemon.is_unready)
-            await stage.cluster.revive_api_server()
         await daemon.until(daemon.is_ready, timeout=60)
         await stage.cluster.patch(idle, {"metadata": {"annotations": {names.OPT_OUT: None}}})
         await stage.cluster.wait_until(lambda: stage.is_paused(idle), timeout=30)

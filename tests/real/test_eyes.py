@@ -229,17 +229,14 @@ async def test_a_daemon_follows_without_asking(cluster: clusters.Cluster) -> Non
 
 
 async def test_a_server_that_goes_away_is_an_error_until_it_is_back(start_control_plane: Start) -> None:
-    own = await start_control_plane(world.Options())  # its controllers need a while to find their feet again: nobody else's
+    own = await start_control_plane(world.PLAIN)
     await own.create(bare_pod("before"))
     async with opened(own.kubeconfig) as seen:
         await seen.follow(time.time())
-        await own.kill_api_server()
-        try:
+        async with own.without_api_server():
             await own.wait_until(lambda: "pods" in {each.what for each in seen.missing})
             with pytest.raises(errors.Unreachable):
                 await seen.refresh(time.time())
-        finally:
-            await own.revive_api_server()
         await own.create(bare_pod("after"))
 
         async def has_recovered() -> bool:
