@@ -85,9 +85,11 @@ class Book:
         self._numbers: dict[bytes, int] = {}
 
     def number(self, metrics: Sequence[msgspec.Raw]) -> list[int]:
-        find = self._numbers.get
-        found = [find(bytes(metric)) for metric in metrics]
-        return [self._add(bytes(metrics[place])) if number is None else number for place, number in enumerate(found)]
+        keys = list(map(bytes, metrics))
+        try:
+            return list(map(self._numbers.__getitem__, keys))
+        except KeyError:  # seldom: series that were never seen
+            return [self._numbers[key] if key in self._numbers else self._add(key) for key in keys]
 
     def _add(self, raw: bytes) -> int:
         number = self._numbers[raw] = len(self.facts)

@@ -32,12 +32,20 @@ class Memory:
     def __init__(self) -> None:
         self._found: dict[tuple[str, str, float], Found] = {}
 
-    def recall(self, seen: usage.Usage, row: int, pod: cluster.Pod, threshold: float, now: Instant) -> Found | None:
-        found = self._found.get((seen.gpu[row], pod.uid, threshold))
-        if found is None or not 0 <= now - found.confirmed_at <= seen.window:
-            return None
-        found.confirmed_at = now
-        return found
+    def recall(
+        self, seen: usage.Usage, wanted: Sequence[int], pods: Sequence[cluster.Pod], threshold: float, now: Instant
+    ) -> tuple[dict[int, Found], list[int]]:
+        """What is still true, by row; and the rows of which nothing is."""
+        known, unknown = dict[int, Found](), list[int]()
+        find, gpus, earliest = self._found.get, seen.gpu, now - seen.window
+        for row, pod in zip(wanted, seen.pod[wanted].tolist(), strict=True):
+            found = find((gpus[row], pods[pod].uid, threshold))
+            if found is None or not earliest <= found.confirmed_at <= now:
+                unknown.append(row)
+            else:
+                found.confirmed_at = now
+                known[row] = found
+        return known, unknown
 
     def keep(self, seen: usage.Usage, wanted: Sequence[int], pods: Sequence[cluster.Pod], threshold: float, now: Instant) -> None:
         """Remember what is known of these rows now."""

@@ -193,13 +193,13 @@ class PrometheusSource:
     ) -> usage.Usage:
         """`seen` with last_active and observed_since of the wanted rows; nan where the server could not say."""
         result = msgspec.structs.replace(seen, last_active=seen.last_active.copy(), observed_since=seen.observed_since.copy())
+        known, others = self._found_idle.recall(seen, wanted, pods, threshold, now)
+        at = list(known)
+        result.last_active[at] = [found.last_active for found in known.values()]
+        result.observed_since[at] = [found.observed_since for found in known.values()]
         unknown: dict[int, list[int]] = {}
-        for row in map(int, wanted):
-            found = self._found_idle.recall(seen, row, pods[seen.pod[row]], threshold, now)
-            if found is None:
-                unknown.setdefault(int(seen.pod[row]), []).append(row)
-            else:
-                result.last_active[row], result.observed_since[row] = found.last_active, found.observed_since
+        for row in others:
+            unknown.setdefault(int(seen.pod[row]), []).append(row)
         try:
             for some in _batches(tuple(unknown)):
                 await self._look_up(result, [row for pod in some for row in unknown[pod]], pods, now, threshold)
