@@ -71,9 +71,7 @@ def read_settings(given: dict[str, Any]) -> settings.Settings:
 
 def _start(**given: Any) -> None:
     told = read_settings(given)  # before anything heavy is imported: a usage error answers at once
-    from fallow.doors.cli import prune
-
-    sys.exit(prune.start(told))
+    sys.exit(main.load("prune").start(told))
 
 
 gpu_pruner = FlagCommand(
