@@ -1,6 +1,8 @@
 """How a figure is printed, and how CPU and memory of a child process are taken."""
 
 import json
+import pathlib
+import re
 import resource
 import subprocess
 import sys
@@ -23,7 +25,9 @@ def measured(module: str, *arguments: str) -> dict[str, Any]:
 def usage_now() -> dict[str, float]:
     """CPU seconds and peak resident MB of this process so far."""
     used = resource.getrusage(resource.RUSAGE_SELF)
-    return {"cpu": used.ru_utime + used.ru_stime, "peak_mb": used.ru_maxrss / 1024}
+    # Not its ru_maxrss: that begins with what the parent held when it started us.
+    (peak,) = re.findall(r"VmHWM:\s+(\d+) kB", pathlib.Path("/proc/self/status").read_text())
+    return {"cpu": used.ru_utime + used.ru_stime, "peak_mb": int(peak) / 1024}
 
 
 def children_cpu() -> float:
