@@ -20,6 +20,7 @@ CANDIDATES: Final = ("Balanced", "SPP", "FGD", "FirstFit")
 FIRST: Final = "Balanced"  # in force until something was rehearsed
 PLAYS: Final = 3
 MARGIN: Final = 0.1  # points of GPU % by which the one in force must be beaten
+HOPELESS: Final = 1.0  # points behind the best: not played again; plays of one candidate differ by tenths
 ENOUGH: Final = 1.01  # of the cluster's GPUs: candidates are compared where 100 % arrived
 MANY_NODES: Final = 1_500  # above it a smaller cluster with the same groups is played on, to stay within a minute
 FEWER_NODES: Final = 1_200
@@ -41,18 +42,20 @@ def rehearse(
     sequences = [seq for _ in range(PLAYS) if (seq := draw_arrivals(stage, sample, draw))]
     if not sequences:
         return Rehearsal(in_force, {}, f"{in_force} stays: there is no GPU, or no pod in the sample that wants one")
-    shares: dict[str, float] = {}
-    for name in CANDIDATES:
-        policy = prepare(name, stage)
-        if policy.fallback:  # not itself: nothing to compare
-            continue
-        results = []
-        for sequence in sequences:
+    racing = {name: policy for name in CANDIDATES if not (policy := prepare(name, stage)).fallback}  # else not itself: nothing to compare
+    results: dict[str, list[float]] = {name: [] for name in racing}
+    for sequence in sequences:
+        for name, policy in racing.items():
             if not may_go_on():
-                return Rehearsal(in_force, shares, f"{in_force} stays: the rehearsal was not finished in its time")
-            results.append(replay(stage, sequence, policy, ranks).at(100) or 0.0)
-        shares[name] = float(np.mean(results))
-    return choose(shares, in_force)
+                return Rehearsal(in_force, _average(results), f"{in_force} stays: the rehearsal was not finished in its time")
+            results[name].append(replay(stage, sequence, policy, ranks).at(100) or 0.0)
+        shares = _average(results)
+        racing = {name: policy for name, policy in racing.items() if shares[name] >= max(shares.values()) - HOPELESS}
+    return choose(_average(results), in_force)
+
+
+def _average(results: dict[str, list[float]]) -> dict[str, float]:
+    return {name: float(np.mean(played)) for name, played in results.items() if played}
 
 
 def choose(shares: dict[str, float], in_force: str) -> Rehearsal:
