@@ -414,6 +414,7 @@ async def test_a_rollout_undo_after_a_resume_is_neither_a_pause_nor_a_fight(stag
     await kubectl(stage, "rollout", "undo", "deployment/llm")
     undone = await see(stage, "Deployment")
     assert names.PAUSED_AT in marks_of(undone), "the marks are back: without them this test proves nothing"
+    await kubectl(stage, "rollout", "status", "deployment/llm", "--timeout=25s")
     await wait_for_pods(stage, 2)
     await stage.prune()
     after = await see(stage, "Deployment")
