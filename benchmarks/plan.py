@@ -8,6 +8,7 @@ from tests import builders
 
 from benchmarks import figures
 from fallow.decide import plan
+from fallow.doors.cli import prune
 from fallow.model import cluster, decision, policy, usage
 from fallow.model.units import HOUR
 from fallow.model.usage import Signal
@@ -58,6 +59,7 @@ def follow(snapshot: cluster.Snapshot, told: policy.Mandate, what: str) -> None:
 
 
 def main() -> None:
+    prune.calm_collector()  # as the daemon does
     snapshot = build()
     rows = snapshot.evidence.usage[builders.WINDOW].rows
     print(f"  {rows} GPUs of {len(snapshot.pods)} pods in {len(snapshot.workloads)} workloads, 30 % of them idle")

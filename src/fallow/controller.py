@@ -199,14 +199,15 @@ class Controller:
         fresh = await self._in_time(self._eyes.look_again(workloads, tuple(rules.values()), now))
         gone = {missing.what: missing.because for missing in fresh.missing}
         places = {workload.ref.uid: index for index, workload in enumerate(fresh.workloads)}
-        looks = {}
+        meant = {places[ref.uid]: pause for pause in pauses if (ref := pause.finding.workload.ref).uid in places}
+        judged, looks = brain.judge_again(fresh, meant, self._told.mandate, now), {}
         for pause in pauses:
             ref = pause.finding.workload.ref
             if ref.uid not in places:
                 looks[ref.uid] = execute.Look(None, None, gone.get(str(ref), "it is gone"))
                 continue
             workload = fresh.workloads[places[ref.uid]]
-            finding, because = brain.judge_again(fresh, places[ref.uid], pause, self._told.mandate, now)
+            finding, because = judged[places[ref.uid]]
             looks[ref.uid] = execute.Look(workload, finding, because, tuple(fresh.pods[index] for index in workload.pods))
         return looks
 
@@ -340,7 +341,7 @@ class Controller:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(wait):
                 while not self._stopping.is_set() and not self._became_leader():
-                    await self._nap(1.0)
+                    await self._nap(wait if self.health.leading else 1.0)
 
     async def _nap(self, seconds: Seconds) -> None:
         with contextlib.suppress(TimeoutError):

@@ -31,10 +31,14 @@ class Lines(logging.Formatter):
         if self._form == "json":
             line = {"time": when, "level": record.levelname.lower(), "target": record.name, "message": message, **fields}
             return json.dumps(line, default=str)
-        safe = "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in message)
+        safe = message if message.isprintable() else _escape(message)
         if self._form == "pretty":
             return f"\x1b[2m{when}\x1b[0m {_COLOURS.get(record.levelname, '')}{record.levelname:>7}\x1b[0m {safe}"
         return f"{when} {record.levelname:>7} {record.name}: {safe}"
+
+
+def _escape(text: str) -> str:
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 def set_up(style: str, level: str, stream: TextIO | None = None) -> None:

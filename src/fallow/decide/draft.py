@@ -70,8 +70,9 @@ class Tended(msgspec.Struct):
         every = [each for found in self.by_workload.values() for each in found]
         return sorted(every, key=lambda each: not isinstance(each, decision.Resume))
 
-    def is_written(self, index: int) -> bool:
-        return any(not isinstance(each, Alert) for each in self.by_workload.get(index, ()))
+    def find_written(self) -> frozenset[int]:
+        """Workloads whose marks this cycle changes."""
+        return frozenset(index for index, found in self.by_workload.items() if any(not isinstance(each, Alert) for each in found))
 
 
 def tend(sight: idle.Sight, now: Instant) -> Tended:
@@ -115,7 +116,7 @@ class Draft:
         self._sight, self._arranged, self._snapshot, self._now = sight, sight.arranged, sight.snapshot, sight.now
         self._mandate, self._memory, self._freeze, self._tended = mandate, memory, freeze, tended
         self._idle: list[int] = np.flatnonzero(sight.code == idle.IDLE).tolist()
-        self._special = self._find_special()
+        self._special, self._written = self._find_special(), tended.find_written()
         self._standings: dict[int, courtesy.Standing] = {}
         self._confirmed: dict[str, int] = {}
         self._withdrawn: list[int] = []
@@ -128,19 +129,21 @@ class Draft:
         """Courtesy's answer for each, then what the whole cluster takes away again."""
         told = {uid: episode for uid, episode in self._memory.told if ":" not in episode}
         needed, before, uids = self._mandate.brakes.confirm_cycles, self._memory.confirmed, self._arranged.uids
+        confirmed, standings, is_frozen = self._confirmed, self._standings, self._freeze.until is not None
         for index in self._idle:
             uid = uids[index]
-            count = self._confirmed[uid] = before.get(uid, 0) + 1
-            standing = self._consider(index, uid)
-            is_step = standing.warns or standing.pauses
-            final = self._standings[index] = self._hold_back(standing, index, count, needed) if is_step else standing
+            count = confirmed[uid] = before.get(uid, 0) + 1
+            standing = final = self._consider(index, uid)
+            if (standing.warns or standing.pauses) and (is_frozen or count < needed or index in self._written):
+                final = self._hold_back(standing, count, needed)
+            standings[index] = final
             if final.warns:
                 self._warned.append(index)
             if final.pauses:
                 self._pausable.append(index)
             elif standing.is_void and not final.warns:  # a notice or a pause rewrites the marks itself
                 self._withdraw(index)
-            if count >= needed and self._freeze.until is None and standing.is_announced and not self._was_told(index, told.get(uid)):
+            if count >= needed and not is_frozen and standing.is_announced and not self._was_told(index, told.get(uid)):
                 self._announced.append(index)
 
     def _consider(self, index: int, uid: str) -> courtesy.Standing:
@@ -165,18 +168,17 @@ class Draft:
         pending, paused = (None, None) if self._mandate.acting else (memory.would_be_pending.get(uid), memory.would_be_paused.get(uid))
         return float(sight.idle_since[index]), bool(sight.at_least[index]), pending, paused, memory.refused.get(uid)
 
-    def _hold_back(self, standing: courtesy.Standing, index: int, count: int, needed: int) -> courtesy.Standing:
+    def _hold_back(self, standing: courtesy.Standing, count: int, needed: int) -> courtesy.Standing:
+        """Its step is not taken in this cycle."""
         if self._freeze.until is not None:
             return courtesy.Standing(Reason.Frozen, f"frozen until {units.rfc3339(self._freeze.until)}: {self._freeze.because}")
         if count < needed:
             because = f"found idle in {count} of {needed} cycles in a row"
             return courtesy.Standing(Reason.Confirming, because, next_action=standing.next_action)
-        if self._tended.is_written(index):
-            return courtesy.Standing(Reason.Confirming, "its marks are put in order first", next_action=standing.next_action)
-        return standing
+        return courtesy.Standing(Reason.Confirming, "its marks are put in order first", next_action=standing.next_action)
 
     def _withdraw(self, index: int) -> None:
-        if index in self._arranged.noticed and not self._tended.is_written(index):
+        if index in self._arranged.noticed and index not in self._written:
             self._withdrawn.append(index)
 
     def _was_told(self, index: int, episode: str | None) -> bool:
@@ -305,7 +307,9 @@ class Draft:
                 verdicts[key[0], str(Reason.AlreadyPaused)] += 1
         for (skip, detail), workloads in Counter((each.skip, each.detail) for each in self._standings.values() if each.skip).items():
             verdicts["idle", f"{skip}:{detail}" if detail else str(skip)] += workloads
-        verdicts.update(("idle", str(_idle_reason(self._sight, index))) for index, each in self._standings.items() if each.skip is None)
+        never = self._sight.never_used[[index for index, each in self._standings.items() if each.skip is None]]
+        verdicts["idle", str(Reason.NeverUsed)] += int(never.sum())
+        verdicts["idle", str(Reason.GoneIdle)] += int((~never).sum())
         return decision.Totals(
             workloads=len(self._arranged.uids), pods=int(self._arranged.pods.counts.sum()),
             gpus=counted.active + counted.idle + counted.unknown, active_gpus=counted.active, idle_gpus=counted.idle,

@@ -7,7 +7,7 @@ The order: judge (idle.py), tend the marks of people and of pauses (consent.py, 
 Invariant: a notice or a pause only for an idle workload, and none when the source is in trouble or we are frozen.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import msgspec
@@ -103,16 +103,21 @@ def remember(plan: Plan, outcomes: Iterable[Outcome], mandate: policy.Mandate, n
 
 
 def judge_again(
-    fresh: cluster.Snapshot, index: int, pause: Pause, mandate: policy.Mandate, now: Instant
-) -> tuple[Finding | None, str]:
-    """The second look, just before a pause: the same judges on what is true now. (None, why) = it must not be paused."""
+    fresh: cluster.Snapshot, meant: Mapping[int, Pause], mandate: policy.Mandate, now: Instant
+) -> dict[int, tuple[Finding | None, str]]:
+    """The second look, just before pauses: the same judges on what is true now, by workload. (None, why) = it must not be paused."""
+    sight = idle.look(arrange.arrange(fresh, mandate, arrange.Desk()), fresh, now)
+    return {index: _judge_again(sight, index, pause, mandate) for index, pause in meant.items()}
+
+
+def _judge_again(sight: idle.Sight, index: int, pause: Pause, mandate: policy.Mandate) -> tuple[Finding | None, str]:
+    fresh, now = sight.snapshot, sight.now
     if fresh.workloads[index].ref.uid != pause.finding.workload.ref.uid:
         return None, "another object of the same name has taken its place"
     if fresh.frozen_until is not None and now < fresh.frozen_until:
         return None, f"frozen until {units.rfc3339(fresh.frozen_until)}: {fresh.frozen_because}"
     if draft.pod_uids(fresh, index) != pause.pods:
         return None, "its pods are not the ones it was judged by"
-    sight = idle.look(arrange.arrange(fresh, mandate, arrange.Desk()), fresh, now)
     if sight.code[index] != idle.IDLE:
         return None, words.explain(sight, index)
     _carry_over(sight, index, pause)

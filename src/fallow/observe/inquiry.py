@@ -4,6 +4,7 @@ In: the windows; for a few pods also their names and boards (a Focus). Out: ques
 Invariant: names of pods and GPUs enter PromQL only as escaped literals; with a Focus, no selector is without one of them.
 """
 
+import functools
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
@@ -13,6 +14,8 @@ from fallow.observe import asking, labels, queries
 
 OF_GPUS: Final = frozenset({"peak", "count", "newest", "increase", "holds"})  # what makes rows
 INSTANT: Final[Seconds] = 0.0  # the window of questions that have none
+
+_any_of = functools.lru_cache(maxsize=16)(client.any_of)  # a second look asks many questions about the same few pods
 
 
 class Focus(NamedTuple):
@@ -116,7 +119,7 @@ class Inquiry:
         if focus is None:
             return [self._prometheus.selector(name, matcher)]
         pod_labels = sorted(book.pod_labels) or book.dialect.pod  # before anything was seen, any form
-        forms = [client.any_of(label, focus.pods) for label in pod_labels]
+        forms = [_any_of(label, focus.pods) for label in pod_labels]
         if focus.uuids:
-            forms += [client.any_of(label, focus.uuids) for label in sorted(book.uuid_labels)]
+            forms += [_any_of(label, focus.uuids) for label in sorted(book.uuid_labels)]
         return [self._prometheus.selector(name, matcher, form) for form in forms]

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from fallow.model import cluster, usage
-from fallow.model.units import MINUTE, Instant, Seconds
+from fallow.model.units import HOUR, MINUTE, Instant, Seconds
 from fallow.model.usage import Signal
 from fallow.observe import asking, columns, queries, rows
 
@@ -31,6 +31,7 @@ class Memory:
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, str, float], Found] = {}
+        self._swept: Instant = -math.inf
 
     def recall(
         self, seen: usage.Usage, wanted: Sequence[int], pods: Sequence[cluster.Pod], threshold: float, now: Instant
@@ -55,6 +56,10 @@ class Memory:
                 self._found[seen.gpu[row], pods[seen.pod[row]].uid, threshold] = Found(last, since, now)
 
     def forget_before(self, instant: Instant) -> None:
+        """Now and then: what is too old is not recalled anyway."""
+        if instant - self._swept < HOUR:
+            return
+        self._swept = instant
         self._found = {key: found for key, found in self._found.items() if found.confirmed_at >= instant}
 
 

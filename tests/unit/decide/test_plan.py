@@ -67,7 +67,7 @@ def test_the_second_look_stops_everything_that_is_not_as_it_was(happen: Any, bec
     told = builders.mandate(POLITE)
     world = idle_world()
     pause = pause_of(world, told)
-    finding, why = plan.judge_again(happen(world).snapshot(), 0, pause, told, NOW)
+    finding, why = plan.judge_again(happen(world).snapshot(), {0: pause}, told, NOW)[0]
     assert (finding is None) is bool(because)
     assert because in why
 
@@ -75,7 +75,7 @@ def test_the_second_look_stops_everything_that_is_not_as_it_was(happen: Any, bec
 def test_the_second_look_heeds_a_freeze() -> None:
     told, world = builders.mandate(POLITE), idle_world()
     pause = pause_of(world, told)
-    assert plan.judge_again(world.snapshot(frozen_until=NOW + HOUR), 0, pause, told, NOW)[0] is None
+    assert plan.judge_again(world.snapshot(frozen_until=NOW + HOUR), {0: pause}, told, NOW)[0][0] is None
 
 
 def test_the_second_look_carries_over_what_its_shorter_span_cannot_show() -> None:
@@ -85,17 +85,17 @@ def test_the_second_look_carries_over_what_its_shorter_span_cannot_show() -> Non
     (pause,) = [each for each in plan.make_plan(world.snapshot(MINUTE), told, Memory(), NOW).decisions if isinstance(each, Pause)]
     world.gpus = [(pod, msgspec.structs.replace(gpu, looked_back=False)) for pod, gpu in world.gpus]
     world.now = NOW + 30
-    assert plan.judge_again(world.snapshot(MINUTE), 0, pause, told, world.now)[0] is not None
+    assert plan.judge_again(world.snapshot(MINUTE), {0: pause}, told, world.now)[0][0] is not None
     world.now = NOW + 2 * MINUTE  # between the plan and this window something may have happened
-    assert plan.judge_again(world.snapshot(MINUTE), 0, pause, told, world.now)[0] is None
+    assert plan.judge_again(world.snapshot(MINUTE), {0: pause}, told, world.now)[0][0] is None
 
 
 def test_with_a_grace_of_0_only_a_notice_that_was_delivered_leads_to_the_pause() -> None:
     told, world = builders.mandate(builders.rule(notice=builders.notice(grace=0.0))), World()
     world.workload(gpus=[idle(for_=HOUR)])
     pause = pause_of(world, told)
-    assert plan.judge_again(world.snapshot(), 0, pause, told, NOW + 2)[0] is None
-    assert plan.judge_again(change(world, annotations=pending_marks(NOW)).snapshot(), 0, pause, told, NOW + 2)[0] is not None
+    assert plan.judge_again(world.snapshot(), {0: pause}, told, NOW + 2)[0][0] is None
+    assert plan.judge_again(change(world, annotations=pending_marks(NOW)).snapshot(), {0: pause}, told, NOW + 2)[0][0] is not None
 
 
 @pytest.mark.parametrize("grace", [0.0, 5 * MINUTE])
@@ -108,7 +108,7 @@ def test_a_dry_run_passes_its_second_look_by_the_notice_it_pretended(grace: floa
         memory = plan.remember(made, [Outcome(each, Status.dry_run, world.now, "") for each in made.decisions], told, world.now)
         if pauses := [each for each in made.decisions if isinstance(each, Pause)]:
             break
-    assert plan.judge_again(world.snapshot(), 0, pauses[0], told, world.now)[0] is not None
+    assert plan.judge_again(world.snapshot(), {0: pauses[0]}, told, world.now)[0][0] is not None
 
 
 # ---- for the eyes, and for people -------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@
 /readyz: 200 while we see the cluster and the last cycle was good, else 503 with the reasons in JSON: do not rely on me.
 """
 
+import asyncio
 import contextlib
 import socket
 from collections.abc import Iterator
@@ -54,7 +55,16 @@ class Server(uvicorn.Server):
     """uvicorn, with signals left to the controller: SIGTERM must finish the patch in flight, not just the requests."""
 
     def __init__(self, app: Starlette) -> None:
-        super().__init__(uvicorn.Config(app, log_config=None, lifespan="off", access_log=False))
+        super().__init__(uvicorn.Config(app, log_config=None, lifespan="off", access_log=False, date_header=False))
+        self._ended = asyncio.Event()
+
+    def stop(self) -> None:
+        self._ended.set()
+
+    async def main_loop(self) -> None:
+        """Waits. uvicorn itself would look around ten times a second, which costs a daemon more than its cycles do in between."""
+        await self.on_tick(0)
+        await self._ended.wait()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -38,9 +38,14 @@ async def _look_once(told: settings.Settings) -> int:
         return await story.run_once()
 
 
+def calm_collector() -> None:
+    """A cycle makes tens of thousands of rows, and none of them is garbage that only the collector finds."""
+    gc.set_threshold(50_000, 20, 50)
+
+
 async def _watch(told: settings.Settings) -> int:
     """The daemon. Whatever task ends unexpectedly ends the process: half a daemon would look alive and do nothing."""
-    gc.set_threshold(50_000, 20, 50)  # a cycle makes tens of thousands of rows, and none of them is garbage that only the collector finds
+    calm_collector()
     from fallow.doors.api import app  # a web server: a tenth of a second that one look can do without
 
     address = told.loop.metrics_address
@@ -57,7 +62,7 @@ async def _watch(told: settings.Settings) -> int:
                     tasks.create_task(server.serve([listener]))
                 watching = [tasks.create_task(task) for task in story.background()]
                 code = await story.run()
-                server.should_exit = True
+                server.stop()
                 for task in watching:
                     task.cancel()
             await story.release()
