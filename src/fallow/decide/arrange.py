@@ -6,7 +6,6 @@ nothing changed does no work per pod or workload. It is a cache and nothing else
 """
 
 from collections import Counter
-from collections.abc import Iterable
 from itertools import chain
 from typing import Any, Final, TypeVar
 
@@ -45,7 +44,7 @@ class Groups(msgspec.Struct):
         return np.repeat(values[self.keys], np.diff(self.starts, append=self.size))
 
     def slice_of(self, key: int) -> slice:
-        at = int(np.searchsorted(self.keys, key))
+        at = int(self.keys.searchsorted(key))
         if at == len(self.keys) or self.keys[at] != key:
             return slice(0, 0)
         return slice(int(self.starts[at]), int(self.starts[at + 1]) if at + 1 < len(self.starts) else self.size)
@@ -193,9 +192,10 @@ def _products(snapshot: cluster.Snapshot) -> list[str]:
 
 
 def _columns_of(snapshot: cluster.Snapshot, models: dict[str, int]) -> PodColumns:
-    pods, nodes = snapshot.pods, snapshot.nodes
+    pods = snapshot.pods
+    nodes = [snapshot.nodes.get(pod.node) for pod in pods]
     workload = _owners(snapshot)
-    counts = _bools(_counts(pod) for pod in pods) & (workload >= 0)
+    counts = _bools([_counts(pod) for pod in pods]) & (workload >= 0)
     by_workload = np.flatnonzero(counts)
     by_workload = by_workload[np.argsort(workload[by_workload], kind="stable")]
     codes: dict[str, int] = {}
@@ -203,13 +203,15 @@ def _columns_of(snapshot: cluster.Snapshot, models: dict[str, int]) -> PodColumn
         workload=workload,
         counts=counts,
         gpus=np.array([-1 if (count := pod.gpu_count) is None else count for pod in pods], np.int64),
-        on_ready_node=_bools(pod.phase != "Unknown" and _is_node_ready(pod.node, nodes) for pod in pods),
-        running=_bools(pod.phase == "Running" and pod.started_at is not None for pod in pods),
-        reserved=_bools(pod.namespace in names.RESERVATION_NAMESPACES for pod in pods),
-        started=_floats(pod.started_at for pod in pods),
-        ready=_bools(pod.ready for pod in pods),
-        turned=_floats(pod.ready_since for pod in pods),
-        shared=_bools(names.GPU_SHARED in pod.resources or _is_node_shared(pod.node, nodes) for pod in pods),
+        on_ready_node=_bools([pod.phase != "Unknown" for pod in pods]) & _find_ready(snapshot, nodes),
+        running=_bools([pod.phase == "Running" and pod.started_at is not None for pod in pods]),
+        reserved=_bools([pod.namespace in names.RESERVATION_NAMESPACES for pod in pods]),
+        started=_floats([pod.started_at for pod in pods]),
+        ready=_bools([pod.ready for pod in pods]),
+        turned=_floats([pod.ready_since for pod in pods]),
+        shared=_bools([
+            names.GPU_SHARED in pod.resources or (node is not None and node.shared) for pod, node in zip(pods, nodes, strict=True)
+        ]),
         node=np.array([codes.setdefault(pod.node, len(codes)) for pod in pods], np.int64),
         model=np.array([models.setdefault(product, len(models)) for product in _products(snapshot)], np.int64),
         by_workload=by_workload,
@@ -229,25 +231,17 @@ def _counts(pod: cluster.Pod) -> bool:
     return bool(pod.node) and not pod.terminating and pod.phase not in ("Succeeded", "Failed")
 
 
-def _is_node_ready(name: str, nodes: dict[str, cluster.Node] | Any) -> bool:
-    """Where no node may be listed at all (namespaced rights), the pods' own readiness must do."""
-    if not nodes:
-        return True
-    node = nodes.get(name)
-    return node is not None and node.ready
+def _find_ready(snapshot: cluster.Snapshot, nodes: list[cluster.Node | None]) -> Bools:
+    """By pod, of its node. Where no node may be listed at all (namespaced rights), the pods' own readiness must do."""
+    return _bools([not snapshot.nodes or (node is not None and node.ready) for node in nodes])
 
 
-def _is_node_shared(name: str, nodes: dict[str, cluster.Node] | Any) -> bool:
-    node = nodes.get(name)
-    return node is not None and node.shared
+def _bools(values: list[bool]) -> Bools:
+    return np.array(values, np.bool_)
 
 
-def _bools(values: Iterable[bool]) -> Bools:
-    return np.array(list(values), np.bool_)
-
-
-def _floats(values: Iterable[float | None]) -> Floats:
-    return np.array(list(values), np.float64)  # None becomes nan
+def _floats(values: list[float] | list[float | None]) -> Floats:
+    return np.array(values, np.float64)  # None becomes nan
 
 
 # ---- rows -------------------------------------------------------------------------------------------------------------------
@@ -316,14 +310,14 @@ def _columns_of_rules(rulings: tuple[rules.Ruling, ...]) -> RuleColumns:
     each = [ruling.rule for ruling in rulings]
     disabled = {name for rule in each for name in rule.disabled_signals}
     return RuleColumns(
-        gone_idle=_floats(rule.gone_idle for rule in each),
-        never_used=_floats(rule.never_used for rule in each),
-        grace=_floats(rule.grace for rule in each),
-        activity=_floats(rule.activity for rule in each),
-        coverage=_floats(rule.coverage for rule in each),
-        max_age=_floats(rule.max_sample_age for rule in each),
-        fraction=_floats(rule.idle_gpu_fraction for rule in each),
-        power_watts=_floats(rule.power_watts for rule in each),
-        power_floor=_bools(rule.power_floor for rule in each),
-        disabled={name: _bools(name in rule.disabled_signals for rule in each) for name in disabled},
+        gone_idle=_floats([rule.gone_idle for rule in each]),
+        never_used=_floats([rule.never_used for rule in each]),
+        grace=_floats([rule.grace for rule in each]),
+        activity=_floats([rule.activity for rule in each]),
+        coverage=_floats([rule.coverage for rule in each]),
+        max_age=_floats([rule.max_sample_age for rule in each]),
+        fraction=_floats([rule.idle_gpu_fraction for rule in each]),
+        power_watts=_floats([rule.power_watts for rule in each]),
+        power_floor=_bools([rule.power_floor for rule in each]),
+        disabled={name: _bools([name in rule.disabled_signals for rule in each]) for name in disabled},
     )

@@ -26,12 +26,25 @@ _OPT_OUTS: Final = frozenset({
     names.OPT_OUT, names.OPT_OUT_UNTIL, names.DOWNSCALER_EXCLUDE, names.DOWNSCALER_EXCLUDE_UNTIL, names.KARPENTER_DO_NOT_DISRUPT,
 })
 
+_WORDS: Final = frozenset({*_OPT_OUTS, *names.ACK_KEYS, names.FIGHT_HOLD_UNTIL, names.RESUMED_AT, names.RESUME_REQUESTED})
+
 
 class Held(msgspec.Struct, frozen=True):
     """Why it is left alone, and until when."""
 
     because: str
     until: Instant
+
+
+def has_words(subject: rules.Subject) -> bool:
+    """Does anything that was written on it or around it speak for leaving it alone? Of nearly all workloads nothing was."""
+    workload, namespace = subject.workload, subject.namespace
+    places = [workload.annotations, workload.marks, workload.labels, *(companion.annotations for companion in workload.kueue)]
+    if namespace is not None:
+        places += (namespace.annotations, namespace.labels)
+    for pod in subject.pods:
+        places += (pod.annotations, pod.labels)
+    return not all(_WORDS.isdisjoint(said) for said in places if said)
 
 
 # ---- acks -------------------------------------------------------------------------------------------------------------------

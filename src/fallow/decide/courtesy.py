@@ -34,21 +34,16 @@ class Case(msgspec.Struct, frozen=True, gc=False):
     """One idle workload, and what this cycle knows of it."""
 
     subject: rules.Subject
+    workload: cluster.Workload
+    kind: kinds.Kind | None
     ruling: rules.Ruling
+    rule: policy.Rule
     mandate: policy.Mandate
     idle_since: Instant
     at_least: bool
     pretended_notice: Instant | None = None  # dry run: when the notice would have been delivered
     pretended_pause: Instant | None = None  # dry run: when it would have been paused
     refused: tuple[str, str] | None = None  # the API server will not take its pause
-
-    @property
-    def workload(self) -> cluster.Workload:
-        return self.subject.workload
-
-    @property
-    def rule(self) -> policy.Rule:
-        return self.ruling.rule
 
 
 class Standing(msgspec.Struct, frozen=True, gc=False):
@@ -77,7 +72,7 @@ def consider(case: Case, now: Instant) -> Standing:
     people said of it, then what happened to it, then the time of the week. What rests on the whole cluster (freeze, confirmation,
     pressure, caps) comes after, in plan.py: it can only take a step away.
     """
-    for rung in _RUNGS:
+    for rung in _RUNGS if consent.has_words(case.subject) else _SILENT_RUNGS:
         if found := rung(case, now):
             return found
     standing, until = _take_step(case, now), rules.schedule_holds_until(case.rule, now)
@@ -98,7 +93,7 @@ def _leave(reason: Reason, because: str | None, until: Instant = _FOREVER, detai
 
 
 def _is_paused(case: Case, now: Instant) -> Standing | None:
-    kind = kinds.of(case.workload)
+    kind = case.kind
     if kind is not None and kinds.is_paused(kind, case.workload):
         return _leave(Reason.AlreadyPaused, f"{case.workload.ref.short} is already {kind.verb}; its pods are on their way out")
     if kind is not None and kinds.is_finished(kind, case.workload.body):
@@ -109,7 +104,7 @@ def _is_paused(case: Case, now: Instant) -> Standing | None:
 
 
 def _is_disabled(case: Case, now: Instant) -> Standing | None:
-    return _leave(Reason.KindDisabled, rules.is_disabled(case.workload, case.rule, case.mandate.scope))
+    return _leave(Reason.KindDisabled, rules.is_disabled(case.workload, case.kind, case.rule, case.mandate.scope))
 
 
 def _is_protected(case: Case, now: Instant) -> Standing | None:
@@ -121,7 +116,7 @@ def _is_excluded(case: Case, now: Instant) -> Standing | None:
 
 
 def _is_report_only(case: Case, now: Instant) -> Standing | None:
-    workload, kind = case.workload, kinds.of(case.workload)
+    workload, kind = case.workload, case.kind
     if workload.trouble is not None:
         return _leave(Reason.ReportOnly, workload.trouble_because or f"{workload.trouble}", detail=str(workload.trouble))
     if kind is None:
@@ -176,6 +171,8 @@ _RUNGS: Final[tuple[Callable[[Case, Instant], Standing | None], ...]] = (
     _is_paused, _is_disabled, _is_protected, _is_excluded, _is_report_only, _is_opted_out, _is_acknowledged, _is_fought_over,
     _is_immune, _is_outside_schedule,
 )
+_OF_WORDS: Final = frozenset({_is_opted_out, _is_acknowledged, _is_fought_over, _is_immune})
+_SILENT_RUNGS: Final = tuple(rung for rung in _RUNGS if rung not in _OF_WORDS)  # for those of whom nobody said anything: nearly all
 
 
 # ---- the notice -------------------------------------------------------------------------------------------------------------

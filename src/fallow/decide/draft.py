@@ -129,10 +129,11 @@ class Draft:
         """Courtesy's answer for each, then what the whole cluster takes away again."""
         told = {uid: episode for uid, episode in self._memory.told if ":" not in episode}
         needed, before, uids = self._mandate.brakes.confirm_cycles, self._memory.confirmed, self._arranged.uids
-        confirmed, standings, is_frozen = self._confirmed, self._standings, self._freeze.until is not None
-        for index in self._idle:
-            uid = uids[index]
-            count = confirmed[uid] = before.get(uid, 0) + 1
+        idle_uids = [uids[index] for index in self._idle]
+        counts = [before.get(uid, 0) + 1 for uid in idle_uids]
+        self._confirmed = dict(zip(idle_uids, counts, strict=True))
+        standings, is_frozen = self._standings, self._freeze.until is not None
+        for index, uid, count in zip(self._idle, idle_uids, counts, strict=True):
             standing = final = self._consider(index, uid)
             if (standing.warns or standing.pauses) and (is_frozen or count < needed or index in self._written):
                 final = self._hold_back(standing, count, needed)
@@ -384,8 +385,10 @@ def _idle_reason(sight: idle.Sight, index: int) -> Reason:
 
 def make_case(sight: idle.Sight, mandate: policy.Mandate, index: int, remembered: Sequence[Any]) -> courtesy.Case:
     pending, paused, refused = remembered
+    subject, ruling = sight.arranged.subject(index), sight.arranged.ruling(index)
     return courtesy.Case(
-        sight.arranged.subject(index), sight.arranged.ruling(index), mandate, float(sight.idle_since[index]), bool(sight.at_least[index]),
+        subject, subject.workload, kinds.of(subject.workload), ruling, ruling.rule, mandate,
+        float(sight.idle_since[index]), bool(sight.at_least[index]),
         pending[1] if pending else None, paused, refused,
     )
 
@@ -412,7 +415,7 @@ def describe(sight: idle.Sight, index: int, standing: courtesy.Standing) -> Find
         idle_since=float(sight.idle_since[index]) if is_idle else None,
         at_least=is_idle and bool(sight.at_least[index]),
         never_used=is_idle and bool(sight.never_used[index]),
-        coverage=words.lowest_coverage(sight, index),
+        coverage=words.lowest_coverage(one, rows),
         skip=standing.skip,
         detail=standing.detail,
         skip_because=standing.because,

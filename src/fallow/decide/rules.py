@@ -122,9 +122,8 @@ def _fits_models(patterns: tuple[policy.Pattern, ...], models: frozenset[str]) -
 # ---- what is left alone -----------------------------------------------------------------------------------------------------
 
 
-def is_disabled(workload: cluster.Workload, rule: policy.Rule, scope: policy.Scope) -> str | None:
+def is_disabled(workload: cluster.Workload, kind: kinds.Kind | None, rule: policy.Rule, scope: policy.Scope) -> str | None:
     """Why its kind is not one we may pause here; None where it is, or where its trouble says more."""
-    kind = kinds.of(workload)
     if kind is None or workload.trouble is not None:
         return None
     if rule.kinds is None:

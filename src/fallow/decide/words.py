@@ -205,10 +205,8 @@ def _list_signals(use: usage.Usage, row: int) -> dict[str, dict[str, float | Non
     return found
 
 
-def lowest_coverage(sight: idle.Sight, index: int) -> float | None:
-    """Of its GPUs, the least covered one's best signal; None where one of them has none."""
-    one = deciding_pass(sight, index)
-    rows = rows_of(one, index) if one else []
+def lowest_coverage(one: idle.Pass | None, rows: list[int]) -> float | None:
+    """Of these GPUs, the least covered one's best signal; None where one of them has none."""
     lowest = float(one.coverage[rows].min()) if one and rows else math.nan
     return None if math.isnan(lowest) else lowest
 

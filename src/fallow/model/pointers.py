@@ -39,7 +39,7 @@ def read(body: Any, pointer: str) -> Any:
 
 
 def _step(value: Any, part: str) -> Any:
-    if isinstance(value, Mapping):
+    if isinstance(value, dict | Mapping):  # a dict is found at once, and nearly all are
         return value.get(part)
     if isinstance(value, list) and part.isdigit() and int(part) < len(value):
         return value[int(part)]

@@ -66,7 +66,7 @@ def read_instant(text: str | None) -> Instant | None:
 
 def rfc3339(instant: Instant) -> str:
     """UTC, whole seconds, `Z`. What no calendar holds is written as the nearest instant that one does."""
-    return datetime.fromtimestamp(math.floor(min(max(instant, 0.0), _LAST)), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return datetime.fromtimestamp(math.floor(min(max(instant, 0.0), _LAST)), UTC).isoformat().replace("+00:00", "Z")
 
 
 def rfc3339_micros(instant: Instant) -> str:
