@@ -8,7 +8,7 @@ import platform
 import subprocess
 import sys
 
-BENCHMARKS = ("help_time", "listing", "plan", "cycle", "scrape", "backtest", "exporter", "packing")
+BENCHMARKS = ("help_time", "listing", "plan", "cycle", "scrape", "backtest", "exporter", "packing", "departures")
 
 
 def main() -> None:

@@ -53,10 +53,10 @@ def follow(snapshot: cluster.Snapshot, told: policy.Mandate, what: str) -> None:
         planning.append(time.process_time() - looked + (looked - began if cycle == 0 else 0))  # the first one arranges while it looks
         memory = plan.remember(made, [decision.Outcome(each, status, made.at, "") for each in made.decisions], told, made.at)
         thinking.append(time.process_time() - began)
-    unchanged = statistics.median(planning[2:])
+    unchanged, together = statistics.median(planning[2:]), statistics.median(thinking[2:])
     figures.show(f"first plan, {what}", f"{planning[0]:.3f} CPU s", "0.5 CPU s", planning[0] <= 0.5)
     figures.show(f"plan in which nothing changed, {what}", f"{unchanged:.3f} CPU s", "0.05 CPU s", unchanged <= 0.05)
-    print(f"         with choosing what to look back at, and remembering: {thinking[0]:.3f} and {statistics.median(thinking[2:]):.3f} CPU s")
+    print(f"         with choosing what to look back at, and remembering: {thinking[0]:.3f} and {together:.3f} CPU s")
 
 
 def main() -> None:

@@ -109,7 +109,8 @@ def test_bar_5_single_moves_repair_what_other_rules_left(name: str, least: float
 def test_pods_that_leave_make_room_again() -> None:
     """The pods as they came and went in life: never more than fits, and all that left is free again."""
     trace, nodes = read("default")
-    pods, departures = trace.live()
+    flow = trace.live()
+    pods, departures = flow.pods, flow.departures
     order = trace.arrive(42).order
     curve = replay.replay(nodes, pods, policy_of("default", "FGD"), order, departures=departures)
     gone = {number for numbers in departures.values() for number in numbers if number < len(pods)}

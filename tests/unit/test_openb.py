@@ -144,9 +144,32 @@ def test_pods_without_gpus_fill_nothing_and_end(tmp_path: Path) -> None:
 
 def test_life_is_lived_in_order_and_left_after_it(tmp_path: Path) -> None:
     pods = ["a,1,1,1,1000,,LS,,50,60,", "b,1,1,1,1000,,LS,,0,50,", "c,1,1,1,1000,,LS,,20,20,", "d,1,1,1,1000,,LS,,60,,"]
-    arrivals, departures = openb.read(make(tmp_path, THREE, pods), "small").live()
-    assert [pod.name for pod in arrivals] == ["b", "c", "a", "d"]
-    assert departures == {2: [0, 1], 3: [2]}
+    flow = openb.read(make(tmp_path, THREE, pods), "small").live()
+    assert [pod.name for pod in flow.pods] == ["b", "c", "a", "d"]
+    assert (flow.departures, flow.begun) == ({2: [0, 1], 3: [2]}, 0)
+
+
+def test_a_flow_asks_for_so_much_of_the_cluster_all_the_time(tmp_path: Path) -> None:
+    pods = ["short,1,1,1,500,,LS,,0,60,", "long,1,1,1,1000,,LS,,0,6000,", "bare,1,1,0,0,,LS,,0,600,"]
+    trace = openb.read(make(tmp_path, [f"n{i},1,1,8,T4" for i in range(60)], pods), "small")
+    flow = trace.flow(3, 1.2, 4_000)
+    assert len(flow.pods) == flow.begun + 4_000
+    assert {pod.name for pod in flow.pods} == {"short", "long", "bare"}
+    assert sum(pod.name == "long" for pod in flow.pods[: flow.begun]) > 0.85 * flow.begun  # as it would be met
+    asked, wanted = 0, list[int]()
+    for number, pod in enumerate(flow.pods):
+        asked += pod.gpus * pod.milli - sum(flow.pods[gone].gpus * flow.pods[gone].milli for gone in flow.departures.get(number, ()))
+        wanted.append(asked)
+    assert sum(wanted[flow.begun :]) / 4_000 == pytest.approx(1.2 * 480_000, rel=0.1)
+    assert all(number < before for before, numbers in flow.departures.items() for number in numbers)
+    again = trace.flow(3, 1.2, 4_000)
+    assert (again.pods, again.departures) == (flow.pods, flow.departures)
+
+
+@pytest.mark.parametrize("pods", [["p1,1,1,1,1000,,LS,,0,,"], ["p1,1,1,0,0,,LS,,0,60,"]], ids=["nobody-left", "nobody-held-a-gpu"])
+def test_there_is_no_flow_of_pods_that_hold_no_gpu_for_a_time(tmp_path: Path, pods: list[str]) -> None:
+    with pytest.raises(traces.TraceError, match="does not tell for how long its pods held GPUs"):
+        openb.read(make(tmp_path, THREE, pods), "small").flow(1, 1.0, 10)
 
 
 def test_a_trace_that_does_not_tell_times_says_so(tmp_path: Path) -> None:

@@ -14,7 +14,8 @@ All keys are whole numbers, packed into one.
 
 Balanced is SPP with one more term of the cost. Prices are per core and per GPU, and so do not see that a node with GPUs and no cores left
 is worth nothing. GPUs are stranded where a node's free CPU is less than the pods that want GPUs ask for beside them, on average of the
-sample; what a pod strands, or saves from it, is part of what its place costs.
+sample; what a pod strands, or saves from it, is part of what its place costs. Where the sample asks for clearly more CPU than there is,
+GPUs will be stranded whatever is done, and sparing them here and there only spreads it: then Balanced is SPP.
 """
 
 from collections.abc import Sequence
@@ -33,7 +34,8 @@ SCARCE_STEP: Final = 0.1
 SCARCE_MOST: Final = 3.0
 CORES_PER_GPU: Final = 12  # below that a free GPU is of little use
 STRANDED: Final = 0.3  # what a stranded GPU costs, in GPUs: chosen once for all traces
-TIGHT: Final = 0.95  # the sample's CPU per GPU over the cluster's: above it there is no node to spare CPU on
+SHORT: Final = 1.05  # the sample's CPU per GPU over the cluster's: above it GPUs are stranded in any case
+TIGHT: Final = 0.95  # the same: above it there is no node to spare CPU on
 COST_MOST, GRADES, BESIDE = 1 << 14, 1 << 7, 1 << 22  # room of the keys in one 64-bit number; 19 bits are left for the tie order
 
 
@@ -65,7 +67,8 @@ class Shadow:
         self.wanted: Floats = prices.weigh_models(nodes, counts)
         cpu, gpu = sum(n * each.cpu for each, n in counts.items()), sum(n * each.gpus * each.milli for each, n in counts.items())
         beside = sum(n * each.cpu for each, n in counts.items() if each.gpus)
-        self._stranded, self._per_gpu = stranded / GPU, max(beside, 1) / max(gpu, 1)
+        self._stranded = stranded / GPU if cpu * nodes.capacity <= SHORT * gpu * int(nodes.cpu.sum()) else 0.0
+        self._per_gpu = max(beside, 1) / max(gpu, 1)
         self._measured: tuple[State | None, int, Ints] = (None, 0, np.zeros(0, np.int64))  # asked for again and again between two changes
         self._is_tight = cpu * nodes.capacity > TIGHT * gpu * int(nodes.cpu.sum())
 
