@@ -45,9 +45,11 @@ class Found(msgspec.Struct):
     means: dict[str, float]
     bound: float
     off: dict[str, list[float]]
+    by_seed: dict[str, list[float]]
     auto: str
     auto_little: str
     little: float
+    spp_little: float | None  # where there is a bar for it
     cpu: float
 
 
@@ -91,22 +93,28 @@ def play_trace(name: str) -> Found:
     began, scenes = time.process_time(), [scene_of(name, seed) for seed in SEEDS]
     first = scenes[0]
     off: dict[str, list[float]] = {}
-    means: dict[str, float] = {}
+    by_seed: dict[str, list[float]] = {}
     for policy in (*EXACT, "FGD"):
-        off[policy], shares = follow(name, scenes, packs.prepare(first, policy, 0))
-        means |= {policy: mean(shares)} if policy == "FGD" else {}
+        off[policy], by_seed[policy] = follow(name, scenes, packs.prepare(first, policy, 0))
     known = prices.solve(first.nodes, first.sample)
-    others = [policy for policy in rehearse.CANDIDATES if policy != "FGD"]
-    means |= {policy: play_all(scenes, policies.prepare(policy, first.nodes, first.sample, known=known)) for policy in others}
-    samples = first.sample, first.arrivals[:LITTLE]
-    auto, auto_little = (policies.rehearse_all(first.nodes, sample, first.order).chosen for sample in samples)
+    for policy in rehearse.CANDIDATES:
+        if policy != "FGD":
+            prepared = policies.prepare(policy, first.nodes, first.sample, known=known)
+            by_seed[policy] = [share(scene, prepared) for scene in scenes]
+    auto = policies.rehearse_all(first.nodes, first.sample, first.order, known=known).chosen
+    little = [prices.solve(scene.nodes, scene.arrivals[:LITTLE]) for scene in scenes]
+    auto_little = policies.rehearse_all(first.nodes, first.arrivals[:LITTLE], first.order, known=little[0]).chosen
     bound = packs.find_bounds(first, [100])[0][100] or float("nan")  # a second each, and they differ by hundredths
-    own = [share(scene, policies.prepare(auto_little, scene.nodes, scene.arrivals[:LITTLE])) for scene in scenes]
-    return Found(name, means, bound, off, auto, auto_little, mean(own), time.process_time() - began)
+    own = play_little(scenes, auto_little, little)
+    spp = play_little(scenes, "SPP", little) if name in LITTLE_BARS else None
+    means = {policy: mean(by_seed[policy]) for policy in rehearse.CANDIDATES}
+    return Found(name, means, bound, off, by_seed, auto, auto_little, own, spp, time.process_time() - began)
 
 
-def play_all(scenes: Sequence[packs.Scene], policy: Policy) -> float:
-    return mean([share(scene, policy) for scene in scenes])
+def play_little(scenes: Sequence[packs.Scene], policy: str, known: Sequence[prices.Prices]) -> float:
+    """Prices and popularity from the first arrivals of each run."""
+    both = zip(scenes, known, strict=True)
+    return mean([share(scene, policies.prepare(policy, scene.nodes, scene.arrivals[:LITTLE], known=each)) for scene, each in both])
 
 
 def follow(name: str, scenes: Sequence[packs.Scene], policy: Policy) -> tuple[list[float], list[float]]:
@@ -177,20 +185,10 @@ def sort_by_model(nodes: state.Nodes, order: state.Ints, sign: int) -> state.Int
 
 
 def play_orders(name: str, policy: str) -> list[float]:
-    """Means of seeds 43-45: ties at random, scarce models first, largest model first."""
-    scenes = [scene_of(name, seed) for seed in (43, 44, 45)]
+    """Means of seeds 43-45: scarce models first, largest model first. With ties at random they were played with their trace."""
+    scenes = [scene_of(name, seed) for seed in ORDERED]
     prepared = packs.prepare(scenes[0], policy, 0)
-    orders: list[Callable[[packs.Scene], state.Ints]] = [
-        lambda scene: scene.order, lambda scene: sort_by_model(scene.nodes, scene.order, 1),
-        lambda scene: sort_by_model(scene.nodes, scene.order, -1),
-    ]
-    return [mean([share(scene, prepared, choose(scene)) for scene in scenes]) for choose in orders]
-
-
-def play_little(name: str) -> float:
-    """Prices from the first arrivals of each run."""
-    scenes = [scene_of(name, seed) for seed in SEEDS]
-    return mean([share(scene, policies.prepare("SPP", scene.nodes, scene.arrivals[:LITTLE])) for scene in scenes])
+    return [mean([share(scene, prepared, sort_by_model(scene.nodes, scene.order, sign)) for scene in scenes]) for sign in (1, -1)]
 
 
 def play_repair(policy: str) -> tuple[float, float, int]:
@@ -201,18 +199,26 @@ def play_repair(policy: str) -> tuple[float, float, int]:
     return 100 * before / scene.nodes.capacity, 100 * plan.state.allocated / scene.nodes.capacity, len(plan.moves)
 
 
-def show_orders(found: dict[tuple[str, str], list[float]]) -> None:
-    for name, bar in (("default", 95.8), ("gpuspec33", 94.4)):
-        ours, fgd = ([" / ".join(f"{each:.2f}" for each in found[name, policy])] for policy in ("SPP", "FGD"))
-        told = f"{ours[0]} at random, scarce models first, largest first (FGD {fgd[0]})"
-        figures.show(f"bar 3, tie orders, SPP on {name}", told, f"{bar} each", min(found[name, "SPP"]) >= bar)
+def show_orders(traces: Sequence[Found], sorted_ties: dict[tuple[str, str], list[float]]) -> None:
+    by_seed = {each.trace: each.by_seed for each in traces}
+    at = [SEEDS.index(seed) for seed in ORDERED]
+    for name, bar in ORDER_BARS.items():
+        found = {rule: [mean([by_seed[name][rule][i] for i in at]), *sorted_ties[name, rule]] for rule in ORDER_RULES}
+        ours, *others = (f"{rule} " + " / ".join(f"{each:.2f}" for each in shares) for rule, shares in found.items())
+        told = f"{ours} at random, scarce models first, largest first ({', '.join(others)})"
+        figures.show(f"bar 3, tie orders on {name}", told, f"{bar} each", min(found["SPP"]) >= bar)
 
 
-def show_little(found: dict[str, float]) -> None:
-    for name, bar in LITTLE_BARS.items():
-        figures.show(f"bar 4, SPP on {name} with prices from {LITTLE} arrivals", f"{found[name]:.2f}", f"{bar}", found[name] >= bar)
+def show_little(traces: Sequence[Found]) -> None:
+    for each in traces:
+        if each.spp_little is not None:
+            what, bar = f"bar 4, SPP on {each.trace} with prices from {LITTLE} arrivals", LITTLE_BARS[each.trace]
+            figures.show(what, f"{each.spp_little:.2f}", f"{bar}", each.spp_little >= bar)
 
 
+ORDERED = (43, 44, 45)
+ORDER_BARS = {"default": 95.8, "gpuspec33": 94.4}
+ORDER_RULES = ("SPP", "Balanced", "FGD")
 LITTLE_BARS = {"default": 95.6, "gpushare100": 87.9, "gpuspec33": 94.1}
 REPAIR_BARS = {"Random": 93.0, "BestFit": 93.8, "SPP": 0.0}
 
@@ -257,16 +263,15 @@ def main() -> None:
         return
     began = time.perf_counter()
     every = [(play_trace, (name,)) for name in names]
-    orders = list(itertools.product(("default", "gpuspec33"), ("SPP", "FGD")))
-    further = [*((play_orders, key) for key in orders), *((play_little, (name,)) for name in LITTLE_BARS),
-               *((play_repair, (policy,)) for policy in REPAIR_BARS)]
+    orders = list(itertools.product(ORDER_BARS, ORDER_RULES))
+    further = [*((play_orders, key) for key in orders), *((play_repair, (policy,)) for policy in REPAIR_BARS)]
     with futures.ProcessPoolExecutor(os.cpu_count(), multiprocessing.get_context("fork")) as pool:
         found = list(pool.map(_do, [*every, *further]))
     traces, rest = found[: len(names)], iter(found[len(names) :])
     show_baselines(traces)
     show_spp(traces)
-    show_orders({key: next(rest) for key in orders})
-    show_little({name: next(rest) for name in LITTLE_BARS})
+    show_orders(traces, {key: next(rest) for key in orders})
+    show_little(traces)
     show_repair({policy: next(rest) for policy in REPAIR_BARS})
     measure_speed()
     show_auto(traces)

@@ -127,10 +127,10 @@ def test_scarcity_is_what_bound_pods_will_want_over_what_is_free() -> None:
     # Of 8 GPUs, 2 are wanted by the first (A100 only) and 4 by the second (1 on A100, 3 on T4, by capacity).
     assert prices.weigh_models(nodes, fragments.count_classes(sample)) == pytest.approx([3.0, 3.0])
     state, spp = State(nodes), shadow.Shadow(nodes, sample, price(nodes))
-    assert spp.measure_scarcity(state).tolist() == [15, 5]  # 3 wanted of 2, 3 of 6, in tenths
+    assert spp.measure_scarcity(state) == (15, 5)  # 3 wanted of 2, 3 of 6, in tenths
     state.add(examples.pod(), Placement(0, (0,), GPU))
-    assert spp.measure_scarcity(state).tolist() == [26, 4]  # 3 * 7/8 of 1; of 6: 4.375 to the nearest
-    assert spp.measure_scarcity(State(nodes)).tolist() == [15, 5]
+    assert spp.measure_scarcity(state) == (26, 4)  # 3 * 7/8 of 1; of 6: 4.375 to the nearest
+    assert spp.measure_scarcity(State(nodes)) == (15, 5)
 
 
 def test_a_pod_without_gpus_goes_where_cpu_is_not_needed_beside_gpus() -> None:

@@ -147,8 +147,8 @@ def score_fgd(fragments: Fragments) -> Callable[[State, Ints, Ask], Scores]:
         grade = fragments.grade(fragments.fall(state, rows, ask))
         if not ask.is_sharing:
             return grade, np.zeros(len(rows), np.int64)
-        gpu = np.where(state.gpu.take(rows, axis=0) >= ask.milli, grade, -1).argmax(axis=1)
-        return grade[np.arange(len(rows)), gpu], gpu
+        fitting = np.where(state.gpu.take(rows, axis=0) >= ask.milli, grade, -1)
+        return np.maximum.reduce(fitting, axis=1), fitting.argmax(axis=1)
 
     return score
 

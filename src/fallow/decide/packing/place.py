@@ -55,7 +55,7 @@ class Policy(msgspec.Struct, frozen=True, eq=False):
 
     name: str  # that decides; where it stands in for another one, `fallback` says why
     score: Callable[[State, Ints, Ask], Scores]
-    mood: Callable[[State], Ints] | None = None  # per model: what else the scores of its nodes depend on
+    mood: Callable[[State], tuple[int, ...]] | None = None  # per model: what else the scores of its nodes depend on
     draw: np.random.Generator | None = None  # chooses among all places with room
     fallback: str = ""
 
@@ -86,8 +86,9 @@ def make_ask(nodes: Nodes, pod: Pod) -> Ask:
 
 def rank(state: State, rows: Ints, ask: Ask, policy: Policy, order: Ints) -> Scores:
     """One number per node, larger is better: the score, then the tie order; NO_ROOM where the pod cannot go."""
-    key, gpu = np.full(len(rows), NO_ROOM, np.int64), np.zeros(len(rows), np.int64)
-    room = np.flatnonzero(has_room(state, rows, ask))
+    key, gpu = np.empty(len(rows), np.int64), np.zeros(len(rows), np.int64)
+    key.fill(NO_ROOM)
+    (room,) = has_room(state, rows, ask).nonzero()
     if room.size:
         rows = rows.take(room)
         score, gpu[room] = policy.score(state, rows, ask)
@@ -148,7 +149,7 @@ class _Kept:
         self.key: Ints = np.full(nodes, NO_ROOM, np.int64)
         self.gpu: Ints = np.zeros(nodes, np.int64)
         self.seen: int | None = None
-        self.mood: Ints | None = None
+        self.mood: tuple[int, ...] | None = None
 
 
 class Packer:
@@ -211,6 +212,7 @@ class Packer:
         if kept.seen is None:
             return np.arange(len(self.nodes))
         rows = self.state.changed_since(kept.seen)
-        if mood is not None and before is not None and (turned := mood != before).any():
+        if mood is not None and before is not None and mood != before:
+            turned = np.array([now != then for now, then in zip(mood, before, strict=True)], np.bool_)
             rows = np.concatenate([rows, np.flatnonzero(turned[self.nodes.model])])
         return rows

@@ -109,10 +109,10 @@ def prepare(
 
 def rehearse_all(
     nodes: Nodes, sample: Sequence[Pod], order: Ints, *,
-    in_force: str = rehearse.FIRST, seed: int = 0, may_go_on: Callable[[], bool] = lambda: True,
+    in_force: str = rehearse.FIRST, seed: int = 0, may_go_on: Callable[[], bool] = lambda: True, known: prices.Prices | None = None,
 ) -> rehearse.Rehearsal:
-    """Auto's choice, with what it was made from."""
-    solved: dict[int, prices.Prices] = {}
+    """Auto's choice, with what it was made from; `known` as for `prepare`."""
+    solved = {0: known} if known else {}
 
     def prepare_on(name: str, stage: Nodes) -> Policy:
         """Candidates that go by prices go by the same ones."""

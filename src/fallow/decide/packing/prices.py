@@ -64,19 +64,20 @@ def solve(nodes: Nodes, sample: Sequence[Pod], seconds: float = lp.SECONDS) -> P
     if program.is_empty:
         raise Unsolved("NothingToPrice")
     answers = [program.solve(load) for load in LOADS]
-    mu, lam, nu = (np.mean(part, axis=0) for part in zip(*((a.mu, a.lam, value_rests(a.sig, a.sizes)) for a in answers), strict=True))
-    return Prices(nodes.groups, mu, lam, nu)
+    mu, lam = np.mean([answer.mu for answer in answers], axis=0), np.mean([answer.lam for answer in answers], axis=0)
+    worth = value_rests(np.concatenate([answer.sig for answer in answers]), answers[0].sizes)
+    return Prices(nodes.groups, mu, lam, worth.reshape(len(answers), *lam.shape, GPU + 1).mean(axis=0))
 
 
 def value_rests(sig: Floats, sizes: Sequence[int]) -> Floats:
     """nu: the most that can be earned by cutting r milli into pieces of known sizes, for r = 0..1000."""
-    nu = np.zeros((len(sig), GPU + 1))
+    nu, pieces = np.zeros((GPU + 1, len(sig))), np.ascontiguousarray(sig.T)
     for r in range(1, GPU + 1):
-        nu[:, r] = nu[:, r - 1]
-        for i, size in enumerate(sizes):
+        nu[r] = nu[r - 1]
+        for size, piece in zip(sizes, pieces, strict=True):
             if size <= r:
-                nu[:, r] = np.maximum(nu[:, r], nu[:, r - size] + sig[:, i])
-    return nu
+                np.maximum(nu[r], nu[r - size] + piece, out=nu[r])
+    return nu.T
 
 
 def bound(nodes: Nodes, arrivals: Sequence[Pod], seconds: float = lp.SECONDS) -> float:

@@ -14,13 +14,14 @@ import numpy as np
 
 from fallow.decide.packing.place import Policy
 from fallow.decide.packing.replay import replay
-from fallow.decide.packing.state import Ints, Nodes, Pod
+from fallow.decide.packing.state import GPU, Ints, Nodes, Pod
 
 CANDIDATES: Final = ("Balanced", "SPP", "FGD", "FirstFit")
 FIRST: Final = "Balanced"  # in force until something was rehearsed
 PLAYS: Final = 3
 MARGIN: Final = 0.1  # points of GPU % by which the one in force must be beaten
-HOPELESS: Final = 1.0  # points behind the best: not played again; plays of one candidate differ by tenths
+HOPELESS: Final = 0.5  # points behind the best, all on the same arrivals: not played again
+FEW: Final = 4  # GPUs: on a small cluster a few of them are many points, and luck
 ENOUGH: Final = 1.01  # of the cluster's GPUs: candidates are compared where 100 % arrived
 MANY_NODES: Final = 1_500  # above it a smaller cluster with the same groups is played on, to stay within a minute
 FEWER_NODES: Final = 1_200
@@ -44,13 +45,14 @@ def rehearse(
         return Rehearsal(in_force, {}, f"{in_force} stays: there is no GPU, or no pod in the sample that wants one")
     racing = {name: policy for name in CANDIDATES if not (policy := prepare(name, stage)).fallback}  # else not itself: nothing to compare
     results: dict[str, list[float]] = {name: [] for name in racing}
+    hopeless = max(HOPELESS, 100 * FEW * GPU / stage.capacity)
     for sequence in sequences:
         for name, policy in racing.items():
             if not may_go_on():
                 return Rehearsal(in_force, _average(results), f"{in_force} stays: the rehearsal was not finished in its time")
             results[name].append(replay(stage, sequence, policy, ranks).at(100) or 0.0)
         shares = _average(results)
-        racing = {name: policy for name, policy in racing.items() if shares[name] >= max(shares.values()) - HOPELESS}
+        racing = {name: policy for name, policy in racing.items() if shares[name] >= max(shares.values()) - hopeless}
     return choose(_average(results), in_force)
 
 

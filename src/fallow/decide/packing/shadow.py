@@ -69,21 +69,22 @@ class Shadow:
         beside = sum(n * each.cpu for each, n in counts.items() if each.gpus)
         self._stranded = stranded / GPU if cpu * nodes.capacity <= SHORT * gpu * int(nodes.cpu.sum()) else 0.0
         self._per_gpu = max(beside, 1) / max(gpu, 1)
-        self._measured: tuple[State | None, int, Ints] = (None, 0, np.zeros(0, np.int64))  # asked for again and again between two changes
+        self._wants: list[float] = self.wanted.tolist()
+        self._capacity = max(nodes.capacity, 1)
+        self._measured: tuple[State | None, int, tuple[int, ...]] = (None, 0, ())  # asked for again and again between two changes
         self._is_tight = cpu * nodes.capacity > TIGHT * gpu * int(nodes.cpu.sum())
 
-    def measure_scarcity(self, state: State) -> Ints:
+    def measure_scarcity(self, state: State) -> tuple[int, ...]:
         """Per model, in steps: what pods bound to it will want while the rest fills, over what of it is free."""
         if self._measured[:2] != (state, state.clock):
             self._measured = (state, state.clock, self._measure(state))
         return self._measured[2]
 
-    def _measure(self, state: State) -> Ints:
-        free = state.free_of_model / GPU
-        share = state.free_of_model.sum() / max(state.nodes.capacity, 1)
-        want = np.minimum(self.wanted * share / np.maximum(free, 1), SCARCE_MOST)
-        steps: Ints = np.rint(want / SCARCE_STEP).astype(np.int64)
-        return steps
+    def _measure(self, state: State) -> tuple[int, ...]:
+        free: list[int] = state.free_of_model.tolist()  # a handful of models: plain numbers are faster than columns
+        share = sum(free) / self._capacity
+        want = [min(wanted * share / max(milli / GPU, 1), SCARCE_MOST) for wanted, milli in zip(self._wants, free, strict=True)]
+        return tuple([round(each / SCARCE_STEP) for each in want])
 
     def score(self, state: State, rows: Ints, ask: Ask) -> Scores:
         grade = self._fragments.grade(self._fragments.fall(state, rows, ask))
@@ -91,8 +92,7 @@ class Shadow:
         best, gpu = grade - GRADES * cost, np.zeros(len(rows), np.int64)
         if ask.is_sharing:
             best = np.where(state.gpu.take(rows, axis=0) >= ask.milli, best, -GRADES * GRADES * COST_MOST)
-            gpu = best.argmax(axis=1)
-            best = best[np.arange(len(rows)), gpu]
+            gpu, best = best.argmax(axis=1), np.maximum.reduce(best, axis=1)
         return best * BESIDE + self._beside(state, rows, ask), gpu
 
     def _cost(self, state: State, rows: Ints, ask: Ask) -> Floats:
@@ -103,7 +103,7 @@ class Shadow:
             cpu += self._stranded * self._strand(state, rows, ask)
         if not ask.gpus:
             return cpu
-        scarcity = SCARCE * SCARCE_STEP * self.measure_scarcity(state).take(state.nodes.model.take(rows))
+        scarcity = SCARCE * SCARCE_STEP * np.array(self.measure_scarcity(state)).take(state.nodes.model.take(rows))
         if not ask.is_sharing:
             whole: Floats = cpu + (self._lam.take(group) + scarcity) * ask.gpus
             return whole
