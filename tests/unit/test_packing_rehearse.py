@@ -62,6 +62,15 @@ def test_who_is_clearly_behind_is_not_played_again(nodes: int, is_small: bool) -
     assert len(plays) == (12 if is_small else 10)
 
 
+def test_who_has_nobody_left_to_beat_is_not_played_again() -> None:
+    stage = examples.cluster(*[examples.node(gpus=4, cpu=64_000)] * 200)
+    plays: list[bool] = []
+    rules = dict.fromkeys(rehearse.CANDIDATES, "WorstFit") | {"FGD": "BestFit"}
+    prepare = lambda name, nodes: policies.prepare(rules[name], nodes, SAMPLE)  # noqa: E731
+    result = rehearse.rehearse(stage, SAMPLE, examples.in_row(stage), prepare, may_go_on=lambda: not plays.append(True))
+    assert (result.chosen, len(plays)) == ("FGD", 4)
+
+
 def test_an_unfinished_rehearsal_changes_nothing() -> None:
     turns = iter([True, True, False])
     result = play({"SPP": 10, "FGD": 10, "FirstFit": 10}, in_force="FirstFit", may_go_on=lambda: next(turns))

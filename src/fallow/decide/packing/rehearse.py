@@ -53,6 +53,8 @@ def rehearse(
             results[name].append(replay(stage, sequence, policy, ranks).at(100) or 0.0)
         shares = _average(results)
         racing = {name: policy for name, policy in racing.items() if shares[name] >= max(shares.values()) - hopeless}
+        if len(racing) == 1:  # nobody left to be compared with
+            break
     return choose(_average(results), in_force)
 
 
