@@ -19,6 +19,7 @@ from fallow.decide.packing.state import GPU, Ints, Nodes, Pod
 CANDIDATES: Final = ("Balanced", "SPP", "FGD", "FirstFit")
 FIRST: Final = "Balanced"  # in force until something was rehearsed
 PLAYS: Final = 3
+ENOUGH_TO_STAY: Final = 2  # plays after which the one in force, if it leads, will not be beaten by the margin
 MARGIN: Final = 0.1  # points of GPU % by which the one in force must be beaten
 HOPELESS: Final = 0.5  # points behind the best, all on the same arrivals: not played again
 FEW: Final = 4  # GPUs: on a small cluster a few of them are many points, and luck
@@ -53,7 +54,7 @@ def rehearse(
             results[name].append(replay(stage, sequence, policy, ranks).at(100) or 0.0)
         shares = _average(results)
         racing = {name: policy for name, policy in racing.items() if shares[name] >= max(shares.values()) - hopeless}
-        if len(racing) == 1:  # nobody left to be compared with
+        if len(racing) == 1 or (len(results.get(in_force, ())) == ENOUGH_TO_STAY and shares[in_force] == max(shares.values())):
             break
     return choose(_average(results), in_force)
 
