@@ -46,7 +46,7 @@ def play(name: str) -> Found | None:
             return None
         sample = flow.pods[: flow.begun]
         known = prices.solve(scene.nodes, sample)
-        auto = auto or policies.rehearse_all(scene.nodes, sample, scene.order).chosen
+        auto = auto or policies.rehearse_all(scene.nodes, sample, scene.order, known=known).chosen
         for rule, found in shares.items():
             policy = policies.prepare(rule, scene.nodes, sample, known=known)
             curve = replay.replay(scene.nodes, flow.pods, policy, scene.order, departures=flow.departures)

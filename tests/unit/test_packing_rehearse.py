@@ -62,21 +62,18 @@ def test_who_is_clearly_behind_is_not_played_again(nodes: int, is_small: bool) -
     assert len(plays) == (8 if is_small else 7)
 
 
-def test_who_has_nobody_left_to_beat_is_not_played_again() -> None:
-    stage = examples.cluster(*[examples.node(gpus=4, cpu=64_000)] * 200)
-    plays: list[bool] = []
-    rules = dict.fromkeys(rehearse.CANDIDATES, "WorstFit") | {"FGD": "BestFit"}
+@pytest.mark.parametrize(
+    ("nodes", "usual", "other", "chosen", "plays"),
+    [(200, "WorstFit", {"FGD": "BestFit"}, "FGD", 4), (10, "BestFit", {"Balanced": "WorstFit"}, "SPP", 12)],
+    ids=["nobody-is-left-to-beat", "who-is-in-force-does-not-lead"],
+)
+def test_it_is_played_until_it_is_decided(nodes: int, usual: str, other: dict[str, str], chosen: str, plays: int) -> None:
+    stage = examples.cluster(*[examples.node(gpus=4, cpu=64_000)] * nodes)
+    played: list[bool] = []
+    rules = dict.fromkeys(rehearse.CANDIDATES, usual) | other
     prepare = lambda name, nodes: policies.prepare(rules[name], nodes, SAMPLE)  # noqa: E731
-    result = rehearse.rehearse(stage, SAMPLE, examples.in_row(stage), prepare, may_go_on=lambda: not plays.append(True))
-    assert (result.chosen, len(plays)) == ("FGD", 4)
-
-
-def test_who_is_in_force_and_does_not_lead_is_compared_to_the_end() -> None:
-    plays: list[bool] = []
-    rules = dict.fromkeys(rehearse.CANDIDATES, "BestFit") | {"Balanced": "WorstFit"}
-    prepare = lambda name, nodes: policies.prepare(rules[name], nodes, SAMPLE)  # noqa: E731
-    result = rehearse.rehearse(NODES, SAMPLE, examples.in_row(NODES), prepare, may_go_on=lambda: not plays.append(True))
-    assert (result.chosen, len(plays)) == ("SPP", 12)
+    result = rehearse.rehearse(stage, SAMPLE, examples.in_row(stage), prepare, may_go_on=lambda: not played.append(True))
+    assert (result.chosen, len(played)) == (chosen, plays)
 
 
 def test_an_unfinished_rehearsal_changes_nothing() -> None:
@@ -118,8 +115,8 @@ def test_a_large_cluster_is_played_small_with_the_same_groups() -> None:
     order = np.random.default_rng(1).permutation(len(nodes))
     stage, ranks = rehearse.shrink(nodes, order)
     assert stage.groups == nodes.groups
-    assert 500 <= len(stage) <= rehearse.MANY_NODES
-    assert np.bincount(stage.model).tolist() == [450, 1, 150]
+    assert 1_000 <= len(stage) <= rehearse.MANY_NODES
+    assert np.bincount(stage.model).tolist() == [900, 1, 300]
     assert sorted(ranks) == list(range(len(stage)))
     kept = [nodes.names.index(name) for name in stage.names]
     assert (np.argsort(order[kept]) == np.argsort(ranks)).all()

@@ -26,7 +26,6 @@ _OPT_OUTS: Final = frozenset({
     names.OPT_OUT, names.OPT_OUT_UNTIL, names.DOWNSCALER_EXCLUDE, names.DOWNSCALER_EXCLUDE_UNTIL, names.KARPENTER_DO_NOT_DISRUPT,
 })
 
-_WORDS: Final = frozenset({*_OPT_OUTS, *names.ACK_KEYS, names.FIGHT_HOLD_UNTIL, names.RESUMED_AT, names.RESUME_REQUESTED})
 
 
 class Held(msgspec.Struct, frozen=True):
@@ -37,14 +36,11 @@ class Held(msgspec.Struct, frozen=True):
 
 
 def has_words(subject: rules.Subject) -> bool:
-    """Does anything that was written on it or around it speak for leaving it alone? Of nearly all workloads nothing was."""
-    workload, namespace = subject.workload, subject.namespace
-    places = [workload.annotations, workload.marks, workload.labels, *(companion.annotations for companion in workload.kueue)]
-    if namespace is not None:
-        places += (namespace.annotations, namespace.labels)
-    for pod in subject.pods:
-        places += (pod.annotations, pod.labels)
-    return not all(_WORDS.isdisjoint(said) for said in places if said)
+    """May anything on it or around it speak for leaving it alone? Any annotation may: only those that mean something to us are kept."""
+    workload, pods, spaces = subject.workload, subject.pods, (subject.namespace,) if subject.namespace else ()
+    if workload.annotations or workload.marks or any(each.annotations for each in (*workload.kueue, *pods, *spaces)):
+        return True
+    return not all(_OPT_OUTS.isdisjoint(each.labels) for each in (workload, *pods, *spaces))
 
 
 # ---- acks -------------------------------------------------------------------------------------------------------------------
