@@ -77,6 +77,7 @@ class Fragments:
         self.pods = max(1, sum(popular.values()))
         self._levels = np.array(sorted({each.cpu for each in popular}), np.int64)
         width = max(1, int(nodes.gpus.max(initial=0)))
+        self._steps: list[int] = self._levels.tolist()
         shape = len(nodes.models), len(self._levels) + 1
         single, several = np.zeros((*shape, GPU + 1), np.int64), np.zeros((*shape, width + 1), np.int64)
         for each, count in popular.items():
@@ -90,6 +91,8 @@ class Fragments:
         self._several: Ints = (several * np.arange(width + 1) * GPU).ravel()
         self._depth, self._width = shape[1], width + 1
         self._grades = _find_steps(self.pods)
+        self._seen: tuple[State | None, int] = (None, 0)  # whose state, at which change, is what is kept per node
+        self._kept: Ints = np.zeros(0, np.int64)
 
     def measure(self, state: State) -> Ints:
         """F of every node, in milli times pods."""
@@ -97,21 +100,30 @@ class Fragments:
         return state.free * self.pods - self._usable(state.gpu, state.whole, at)
 
     def fall(self, state: State, rows: Ints, ask: Ask) -> Ints:
-        """F before less F after, per node; for a sharing pod per node and GPU, whether it fits there or not."""
-        model, cpu, whole = state.nodes.model.take(rows), state.cpu.take(rows), state.whole.take(rows)
-        gpu = state.gpu.take(rows, axis=0)
-        before = self._usable(gpu, whole, self._locate(model, cpu))
-        after = self._locate(model, cpu - ask.cpu)
-        taken = ask.gpus * ask.milli * self.pods
+        """F before less F after, per node with room; for a sharing pod per node and GPU, of no meaning where the GPU has no room."""
+        whole, gpu = state.whole.take(rows), state.gpu.take(rows, axis=0)
+        after = self._locate(state.nodes.model.take(rows), state.cpu.take(rows) - ask.cpu)
+        gone = ask.gpus * ask.milli * self.pods - self._keep(state).take(rows)
         if not ask.is_sharing:  # the untouched GPUs it takes are all alike
-            left = np.maximum(whole - ask.gpus, 0)
             used = self._single.take(after * (GPU + 1) + GPU) * ask.gpus
-            return taken - before + self._usable(gpu, left, after) - used
-        base = (after * (GPU + 1))[:, None]
-        now, then = self._single.take(base + gpu), self._single.take(base + np.maximum(gpu - ask.milli, 0))
+            return gone + self._usable(gpu, whole - ask.gpus, after) - used
+        at = (after * (GPU + 1))[:, None] + gpu
+        now, then = self._single.take(at), self._single.take(at - ask.milli)
         several = self._several.take((after * self._width + whole)[:, None] - (gpu == GPU))
-        fall: Ints = (taken - before + np.add.reduce(now, axis=1))[:, None] - now + then + several
+        fall: Ints = (gone + np.add.reduce(now, axis=1))[:, None] - now + then + several
         return fall
+
+    def _keep(self, state: State) -> Ints:
+        """What is usable of every node as it is; only nodes that changed are looked at again, one by one: they are few."""
+        if self._seen[0] is not state:
+            self._kept = self._usable(state.gpu, state.whole, self._locate(state.nodes.model, state.cpu))
+        else:
+            for node in state.changed_since(self._seen[1]).tolist():
+                at = state.nodes.model.item(node) * self._depth + bisect.bisect_right(self._steps, state.cpu.item(node))
+                first, whole = at * (GPU + 1), at * self._width + state.whole.item(node)
+                self._kept[node] = sum([self._single.item(first + free) for free in state.gpu[node].tolist()]) + self._several.item(whole)
+        self._seen = state, state.clock
+        return self._kept
 
     def _locate(self, model: Ints, cpu: Ints) -> Ints:
         return model * self._depth + self._levels.searchsorted(cpu, side="right")

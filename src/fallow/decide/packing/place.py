@@ -37,6 +37,7 @@ class Ask(msgspec.Struct, frozen=True, eq=False):
     gpus: int
     milli: int
     may: NDArray[np.bool_]  # per node: is its model accepted?
+    is_choosy: bool  # there are models that are not
 
     @property
     def kind(self) -> int:
@@ -75,29 +76,44 @@ def place(state: State, pod: Pod, policy: Policy, order: Ints) -> Placement | No
     """The place of one pod; the state is left as it is."""
     if find_fault(pod) or not len(state.nodes):
         return None
-    key, gpu = rank(state, np.arange(len(state.nodes)), make_ask(state.nodes, pod), policy, order)
-    return _choose(state, pod, policy, key, gpu)
+    kept = Kept(make_ask(state.nodes, pod), len(state.nodes))
+    rank(state, np.arange(len(state.nodes)), kept, policy, order)
+    return _choose(state, pod, policy, kept)
 
 
 def make_ask(nodes: Nodes, pod: Pod) -> Ask:
     accepted = np.array([not pod.models or not pod.gpus or model in pod.models for model in nodes.models], np.bool_)
-    return Ask(pod.cpu, pod.gpus, pod.milli, accepted[nodes.model])
+    return Ask(pod.cpu, pod.gpus, pod.milli, accepted[nodes.model], not accepted.all())
 
 
-def rank(state: State, rows: Ints, ask: Ask, policy: Policy, order: Ints) -> Scores:
-    """One number per node, larger is better: the score, then the tie order; NO_ROOM where the pod cannot go."""
-    key, gpu = np.empty(len(rows), np.int64), np.zeros(len(rows), np.int64)
-    key.fill(NO_ROOM)
-    (room,) = has_room(state, rows, ask).nonzero()
-    if room.size:
-        rows = rows.take(room)
-        score, gpu[room] = policy.score(state, rows, ask)
-        key[room] = score * len(state.nodes) - order.take(rows)
-    return key, gpu
+class Kept:
+    """The scores of one class of pods, and how old they are."""
+
+    def __init__(self, ask: Ask, nodes: int) -> None:
+        self.ask = ask
+        self.key: Ints = np.full(nodes, NO_ROOM, np.int64)  # larger is better: the score, then the tie order
+        self.gpu: Ints = np.zeros(nodes, np.int64)
+        self.seen: int | None = None
+        self.mood: tuple[int, ...] | None = None
+
+
+def rank(state: State, rows: Ints, kept: Kept, policy: Policy, order: Ints) -> None:
+    """Scores these nodes again; NO_ROOM where the pod cannot go."""
+    kept.key[rows] = NO_ROOM
+    rows = rows[has_room(state, rows, kept.ask)]
+    if rows.size:
+        score, gpu = policy.score(state, rows, kept.ask)
+        kept.key[rows] = score * len(state.nodes) - order.take(rows)
+        if kept.ask.is_sharing:
+            kept.gpu[rows] = gpu
 
 
 def has_room(state: State, rows: Ints, ask: Ask) -> NDArray[np.bool_]:
-    room: NDArray[np.bool_] = (state.cpu.take(rows) >= ask.cpu) & ask.may.take(rows) & (state.pods.take(rows) > 0)
+    room: NDArray[np.bool_] = state.cpu.take(rows) >= ask.cpu
+    if ask.is_choosy:
+        room &= ask.may.take(rows)
+    if state.nodes.limit_pods:
+        room &= state.pods.take(rows) > 0
     if ask.gpus:
         room &= state.most.take(rows) >= ask.milli if ask.gpus == 1 else state.whole.take(rows) >= ask.gpus
     return room
@@ -114,16 +130,17 @@ def refuse(nodes: Nodes, pod: Pod) -> Refusal:
     return Refusal.NoRoom if large_enough.any() else Refusal.LargerThanAnyNode
 
 
-def _choose(state: State, pod: Pod, policy: Policy, key: Ints, gpu: Ints) -> Placement | None:
+def _choose(state: State, pod: Pod, policy: Policy, kept: Kept) -> Placement | None:
+    key = kept.key
     if policy.draw is not None:
         return _draw(state, pod, policy.draw, key)
     node = int(key.argmax())
-    if state.memory[node] < pod.memory:
+    if state.memory.item(node) < pod.memory:
         key = np.where(state.memory >= pod.memory, key, NO_ROOM)
         node = int(key.argmax())
-    if key[node] == NO_ROOM:
+    if key.item(node) == NO_ROOM:
         return None
-    return Placement(node, _take(state, pod, node, int(gpu[node])), pod.milli)
+    return Placement(node, _take(state, pod, node, kept.gpu.item(node)), pod.milli)
 
 
 def _take(state: State, pod: Pod, node: int, gpu: int) -> tuple[int, ...]:
@@ -141,17 +158,6 @@ def _draw(state: State, pod: Pod, draw: np.random.Generator, key: Ints) -> Place
     return Placement(node, tuple(sorted(gpus.tolist())), pod.milli)
 
 
-class _Kept:
-    """The scores of one class of pods, and how old they are."""
-
-    def __init__(self, ask: Ask, nodes: int) -> None:
-        self.ask = ask
-        self.key: Ints = np.full(nodes, NO_ROOM, np.int64)
-        self.gpu: Ints = np.zeros(nodes, np.int64)
-        self.seen: int | None = None
-        self.mood: tuple[int, ...] | None = None
-
-
 class Packer:
     """Places a stream of pods, and lets them go again."""
 
@@ -162,7 +168,8 @@ class Packer:
         self.state = State(nodes)
         self.refused: Counter[Refusal] = Counter()
         self.fallbacks: Counter[str] = Counter()  # decisions of a policy that stood in for another one, by reason
-        self._kept: dict[tuple[int, int, int, tuple[str, ...]], _Kept] = {}
+        self._of_model = [np.flatnonzero(nodes.model == model) for model in range(len(nodes.models))]
+        self._kept: dict[tuple[int, int, int, tuple[str, ...]], Kept] = {}
         self._reasons: dict[tuple[int, int, int, int, tuple[str, ...]], Refusal] = {}  # they hang on what nodes have, not on what is free
 
     def arrive(self, pod: Pod) -> Placement | None:
@@ -182,7 +189,7 @@ class Packer:
         if kept is None:
             return None
         self._refresh(kept)
-        return _choose(self.state, pod, self.policy, kept.key, kept.gpu)
+        return _choose(self.state, pod, self.policy, kept)
 
     def _refuse(self, pod: Pod) -> Refusal:
         shape = (pod.cpu, pod.memory, pod.gpus, pod.milli, pod.models)
@@ -193,26 +200,25 @@ class Packer:
     def leave(self, pod: Pod, placement: Placement) -> None:
         self.state.remove(pod, placement)
 
-    def _begin(self, pod: Pod) -> _Kept | None:
+    def _begin(self, pod: Pod) -> Kept | None:
         if find_fault(pod) or not len(self.nodes):
             return None
-        kept = _Kept(make_ask(self.nodes, pod), len(self.nodes))
+        kept = Kept(make_ask(self.nodes, pod), len(self.nodes))
         self._kept[pod.cpu, pod.gpus, pod.milli, pod.models] = kept
         return kept
 
-    def _refresh(self, kept: _Kept) -> None:
+    def _refresh(self, kept: Kept) -> None:
         rows = self._find_old(kept)
         if rows.size:
-            kept.key[rows], kept.gpu[rows] = rank(self.state, rows, kept.ask, self.policy, self.order)
+            rank(self.state, rows, kept, self.policy, self.order)
         kept.seen = self.state.clock
 
-    def _find_old(self, kept: _Kept) -> Ints:
+    def _find_old(self, kept: Kept) -> Ints:
         mood = self.policy.mood(self.state) if self.policy.mood and kept.ask.gpus else None
         before, kept.mood = kept.mood, mood
         if kept.seen is None:
             return np.arange(len(self.nodes))
         rows = self.state.changed_since(kept.seen)
         if mood is not None and before is not None and mood != before:
-            turned = np.array([now != then for now, then in zip(mood, before, strict=True)], np.bool_)
-            rows = np.concatenate([rows, np.flatnonzero(turned[self.nodes.model])])
+            rows = np.concatenate([rows, *[every for every, now, then in zip(self._of_model, mood, before, strict=True) if now != then]])
         return rows

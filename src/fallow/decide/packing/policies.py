@@ -46,8 +46,7 @@ def gpu_clustering(state: State, rows: Ints, ask: Ask) -> Scores:
     kinds = state.kinds[rows] > 0
     same = kinds[:, ask.kind] if ask.kind < kinds.shape[1] else np.zeros(len(rows), np.bool_)
     others = kinds.sum(axis=1) > same
-    company = np.select([same & ~others, same & others, ~others], [75, 50, 25], 0)
-    return 25 * (GPUS - state.free[rows]) // GPUS + company, tightest(state, rows, ask)
+    return 25 * (GPUS - state.free[rows]) // GPUS + 50 * same + 25 * ~others, tightest(state, rows, ask)
 
 
 def gpu_packing(state: State, rows: Ints, ask: Ask) -> Scores:

@@ -53,7 +53,7 @@ def make_spp(
     except Unsolved as reason:
         return fragments.make_fgd(nodes, sample, fallback=str(reason))
     shadow = Shadow(nodes, sample, known, stranded)
-    return Policy(name, shadow.score, shadow.measure_scarcity if shadow.wanted.any() else None)
+    return Policy(name, shadow.score, shadow.measure_scarcity if shadow.has_bound else None)
 
 
 class Shadow:
@@ -61,15 +61,15 @@ class Shadow:
 
     def __init__(self, nodes: Nodes, sample: Sequence[Pod], known: prices.Prices, stranded: float = 0.0) -> None:
         spread = known.spread(nodes)
-        self._mu, self._lam, self._nu = spread.mu, spread.lam, spread.nu.ravel()
+        self._mu, self._lam, self._nu = spread.mu / STEP, spread.lam / STEP, spread.nu.ravel() / STEP  # all costs are in steps
         self._fragments = fragments.Fragments(nodes, fragments.find_popular(sample))
         counts = fragments.count_classes(sample)
-        self.wanted: Floats = prices.weigh_models(nodes, counts)
+        wanted = prices.weigh_models(nodes, counts)
         cpu, gpu = sum(n * each.cpu for each, n in counts.items()), sum(n * each.gpus * each.milli for each, n in counts.items())
         beside = sum(n * each.cpu for each, n in counts.items() if each.gpus)
-        self._stranded = stranded / GPU if cpu * nodes.capacity <= SHORT * gpu * int(nodes.cpu.sum()) else 0.0
+        self._stranded = stranded / STEP / GPU if cpu * nodes.capacity <= SHORT * gpu * int(nodes.cpu.sum()) else 0.0
         self._per_gpu = max(beside, 1) / max(gpu, 1)
-        self._wants: list[float] = self.wanted.tolist()
+        self.has_bound, self._wants = bool(wanted.any()), [float(each) for each in wanted]
         self._capacity = max(nodes.capacity, 1)
         self._measured: tuple[State | None, int, tuple[int, ...]] = (None, 0, ())  # asked for again and again between two changes
         self._is_tight = cpu * nodes.capacity > TIGHT * gpu * int(nodes.cpu.sum())
@@ -88,45 +88,43 @@ class Shadow:
 
     def score(self, state: State, rows: Ints, ask: Ask) -> Scores:
         grade = self._fragments.grade(self._fragments.fall(state, rows, ask))
-        cost = np.minimum(np.rint(self._cost(state, rows, ask) / STEP), COST_MOST).astype(np.int64)
-        best, gpu = grade - GRADES * cost, np.zeros(len(rows), np.int64)
+        best, gpu = grade - GRADES * np.rint(self._cost(state, rows, ask)), np.zeros(len(rows), np.int64)
         if ask.is_sharing:
-            best = np.where(state.gpu.take(rows, axis=0) >= ask.milli, best, -GRADES * GRADES * COST_MOST)
+            best = np.where(state.gpu.take(rows, axis=0) >= ask.milli, best, -np.inf)
             gpu, best = best.argmax(axis=1), np.maximum.reduce(best, axis=1)
-        return best * BESIDE + self._beside(state, rows, ask), gpu
+        return np.maximum(best, -GRADES * COST_MOST).astype(np.int64) * BESIDE + self._beside(state, rows, ask), gpu
 
     def _cost(self, state: State, rows: Ints, ask: Ask) -> Floats:
-        """In GPUs; for a sharing pod per node and GPU."""
+        """In steps; for a sharing pod per node and GPU."""
         group = state.nodes.group.take(rows)
         cpu: Floats = self._mu.take(group) * (ask.cpu / CORE)
         if self._stranded:
             cpu += self._stranded * self._strand(state, rows, ask)
         if not ask.gpus:
             return cpu
-        scarcity = SCARCE * SCARCE_STEP * np.array(self.measure_scarcity(state)).take(state.nodes.model.take(rows))
+        if self.has_bound:
+            models = state.nodes.model.take(rows)
+            cpu += np.array(self.measure_scarcity(state)).take(models) * (SCARCE * SCARCE_STEP / STEP * ask.gpus * ask.milli / GPU)
         if not ask.is_sharing:
-            whole: Floats = cpu + (self._lam.take(group) + scarcity) * ask.gpus
+            whole: Floats = cpu + self._lam.take(group) * ask.gpus
             return whole
         rest = (group * (GPU + 1))[:, None] + state.gpu.take(rows, axis=0)
-        lost: Floats = self._nu.take(rest) - self._nu.take(np.maximum(rest - ask.milli, 0))
-        lost += (cpu + scarcity * (ask.milli / GPU))[:, None]
+        lost: Floats = self._nu.take(rest) - self._nu.take(rest - ask.milli)  # of no meaning where there is less
+        lost += cpu[:, None]
         return lost
 
     def _strand(self, state: State, rows: Ints, ask: Ask) -> Floats:
         """GPU milli without CPU beside them, after less before."""
-        cpu, gpu = state.cpu.take(rows), state.free.take(rows)
-        after = np.maximum(0, gpu - ask.gpus * ask.milli - (cpu - ask.cpu) / self._per_gpu)
-        stranded: Floats = after - np.maximum(0, gpu - cpu / self._per_gpu)
+        before = state.free.take(rows) - state.cpu.take(rows) / self._per_gpu
+        after = before - (ask.gpus * ask.milli - ask.cpu / self._per_gpu)
+        stranded: Floats = np.maximum(0, after) - np.maximum(0, before)
         return stranded
 
     def _beside(self, state: State, rows: Ints, ask: Ask) -> Ints:
         """How much better GPUs and the CPU beside them fit together afterwards."""
         if self._is_tight:
             return np.zeros(len(rows), np.int64)
-        cpu, gpu = state.cpu.take(rows), CORES_PER_GPU * state.free.take(rows)
-        if not ask.gpus:
-            better: Ints = cpu - ask.cpu - gpu
-        else:
-            left_gpu, left_cpu = gpu - CORES_PER_GPU * ask.gpus * ask.milli, cpu - ask.cpu
-            better = np.maximum(0, gpu - cpu) - np.maximum(0, left_gpu - left_cpu)
+        lacks = CORES_PER_GPU * state.free.take(rows) - state.cpu.take(rows)
+        left = lacks + (ask.cpu - CORES_PER_GPU * ask.gpus * ask.milli)
+        better: Ints = np.maximum(0, lacks) - np.maximum(0, left) if ask.gpus else -left
         return np.minimum(np.maximum(better, 1 - BESIDE // 2), BESIDE // 2 - 1)

@@ -94,6 +94,7 @@ class Nodes:
         self.groups = tuple(sorted({Group(row.cpu, row.gpus, row.model) for row in rows}))
         self.model = _index([row.model for row in rows], self.models)
         self.group = _index([Group(row.cpu, row.gpus, row.model) for row in rows], self.groups)
+        self.limit_pods = any(row.pods < MANY for row in rows)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -139,9 +140,10 @@ class State:
         self._move(pod, placement, -1)
 
     def has_room(self, pod: Pod, placement: Placement) -> bool:
-        n, row = placement.node, self.gpu[placement.node]
-        is_free = len(set(placement.gpus)) == pod.gpus and all(row[g] >= placement.milli for g in placement.gpus)
-        return bool(is_free and self.cpu[n] >= pod.cpu and self.memory[n] >= pod.memory and self.pods[n] > 0)
+        n, gpus = placement.node, placement.gpus
+        if len(set(gpus)) != pod.gpus or (gpus and min([self.gpu.item(n, gpu) for gpu in gpus]) < placement.milli):
+            return False
+        return self.cpu.item(n) >= pod.cpu and self.memory.item(n) >= pod.memory and self.pods.item(n) > 0
 
     def _move(self, pod: Pod, placement: Placement, sign: int) -> None:
         n, taken = placement.node, sign * placement.milli * len(placement.gpus)
