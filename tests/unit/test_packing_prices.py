@@ -157,6 +157,17 @@ def test_balanced_does_not_strand_gpus_for_a_lower_price(make: Callable[..., pla
     assert place.place(State(nodes), examples.pod(cpu=32_000), policy, examples.in_row(nodes)) == Placement(chosen, (0,), GPU)
 
 
+@pytest.mark.parametrize(("pods", "chosen"), [(shadow.MANY_PODS, 1), (100, 0)], ids=["many pods", "few pods"])
+def test_balanced_takes_a_small_difference_of_cost_for_noise_where_few_pods_were_seen(pods: int, chosen: int) -> None:
+    """The second node is 0.025 GPUs cheaper: more than a step where prices are good, less than half a one where they are not."""
+    nodes = examples.cluster(examples.node(cpu=96_000, gpus=2), examples.node(cpu=95_000, gpus=2))
+    even, ranks = price(nodes), examples.in_row(nodes)
+    uneven = prices.Prices(even.groups, even.mu, np.array([0.48, 0.505]), even.nu)  # groups are sorted: the second node is of the first
+    for make, expected in ((shadow.make_balanced, chosen), (shadow.make_spp, 1)):
+        policy = make(nodes, [examples.pod(cpu=4_000)] * pods, uneven)
+        assert place.place(State(nodes), examples.pod(cpu=4_000), policy, ranks) == Placement(expected, (0,), GPU)
+
+
 # ---- no prices ------------------------------------------------------------------------------------------------------------------
 
 

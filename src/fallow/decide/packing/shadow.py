@@ -15,9 +15,11 @@ All keys are whole numbers, packed into one.
 Balanced is SPP with one more term of the cost. Prices are per core and per GPU, and so do not see that a node with GPUs and no cores left
 is worth nothing. GPUs are stranded where a node's free CPU is less than the pods that want GPUs ask for beside them, on average of the
 sample; what a pod strands, or saves from it, is part of what its place costs. Where the sample asks for clearly more CPU than there is,
-GPUs will be stranded whatever is done, and sparing them here and there only spreads it: then Balanced is SPP.
+GPUs will be stranded whatever is done, and sparing them here and there only spreads it: then that term is nothing.
+Also, prices from few pods are noisier, by the square root of how many there are: Balanced takes larger steps of cost then.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Final
 
@@ -29,6 +31,8 @@ from fallow.decide.packing.place import Ask, Policy, Scores
 from fallow.decide.packing.state import GPU, Ints, Nodes, Pod, State
 
 STEP: Final = 0.02  # GPUs; finer differences of cost are noise of the prices
+MANY_PODS: Final = 5_000  # in a sample; from fewer, steps are larger
+STEPS_MOST: Final = 3.0  # times STEP
 SCARCE: Final = 0.5  # GPUs that the scarcest model costs more, per unit of want over what is free
 SCARCE_STEP: Final = 0.1
 SCARCE_MOST: Final = 3.0
@@ -40,34 +44,36 @@ COST_MOST, GRADES, BESIDE = 1 << 14, 1 << 7, 1 << 22  # room of the keys in one 
 
 
 def make_balanced(nodes: Nodes, sample: Sequence[Pod], known: prices.Prices | None = None) -> Policy:
-    """SPP that also keeps CPU beside free GPUs."""
-    return make_spp(nodes, sample, known, "Balanced", STRANDED)
+    """SPP that also keeps CPU beside free GPUs, and trusts prices from few pods less."""
+    coarser = min(max(math.sqrt(MANY_PODS / max(len(sample), 1)), 1.0), STEPS_MOST)
+    return make_spp(nodes, sample, known, "Balanced", STRANDED, STEP * coarser)
 
 
 def make_spp(
-    nodes: Nodes, sample: Sequence[Pod], known: prices.Prices | None = None, name: str = "SPP", stranded: float = 0.0,
+    nodes: Nodes, sample: Sequence[Pod], known: prices.Prices | None = None, name: str = "SPP", stranded: float = 0.0, step: float = STEP,
 ) -> Policy:
     """SPP at these prices, or at prices solved here. Without prices FGD decides, and says why."""
     try:
         known = known or prices.solve(nodes, sample)
     except Unsolved as reason:
         return fragments.make_fgd(nodes, sample, fallback=str(reason))
-    shadow = Shadow(nodes, sample, known, stranded)
+    shadow = Shadow(nodes, sample, known, stranded, step)
     return Policy(name, shadow.score, shadow.measure_scarcity if shadow.has_bound else None)
 
 
 class Shadow:
     """The prices of a cluster as tables, and the score made of them."""
 
-    def __init__(self, nodes: Nodes, sample: Sequence[Pod], known: prices.Prices, stranded: float = 0.0) -> None:
+    def __init__(self, nodes: Nodes, sample: Sequence[Pod], known: prices.Prices, stranded: float = 0.0, step: float = STEP) -> None:
         spread = known.spread(nodes)
-        self._mu, self._lam, self._nu = spread.mu / STEP, spread.lam / STEP, spread.nu.ravel() / STEP  # all costs are in steps
+        self._mu, self._lam, self._nu = spread.mu / step, spread.lam / step, spread.nu.ravel() / step  # all costs are in steps
+        self._scarce = SCARCE * SCARCE_STEP / GPU / step
         self._fragments = fragments.Fragments(nodes, fragments.find_popular(sample))
         counts = fragments.count_classes(sample)
         wanted = prices.weigh_models(nodes, counts)
         cpu, gpu = sum(n * each.cpu for each, n in counts.items()), sum(n * each.gpus * each.milli for each, n in counts.items())
         beside = sum(n * each.cpu for each, n in counts.items() if each.gpus)
-        self._stranded = stranded / STEP / GPU if cpu * nodes.capacity <= SHORT * gpu * int(nodes.cpu.sum()) else 0.0
+        self._stranded = stranded / GPU / step if cpu * nodes.capacity <= SHORT * gpu * int(nodes.cpu.sum()) else 0.0
         self._per_gpu = max(beside, 1) / max(gpu, 1)
         self.has_bound, self._wants = bool(wanted.any()), [float(each) for each in wanted]
         self._capacity = max(nodes.capacity, 1)
@@ -104,7 +110,7 @@ class Shadow:
             return cpu
         if self.has_bound:
             models = state.nodes.model.take(rows)
-            cpu += np.array(self.measure_scarcity(state)).take(models) * (SCARCE * SCARCE_STEP / STEP * ask.gpus * ask.milli / GPU)
+            cpu += np.array(self.measure_scarcity(state)).take(models) * (self._scarce * ask.gpus * ask.milli)
         if not ask.is_sharing:
             whole: Floats = cpu + self._lam.take(group) * ask.gpus
             return whole
