@@ -2,8 +2,9 @@
 
 In: a `ControlPlane`. Out: `Cluster`, a handle with a fresh namespace that speaks to the API server with its own small
 client, so that what fallow's client does is seen by other eyes.
-Invariant: what a test made through its handle is gone when the handle closes (its namespaces with all their pods, its nodes,
-its cluster-scoped objects); only CRDs stay, because making them anew costs more than a test.
+Invariant: what a test made through its handle is gone when the handle closes (its nodes, what was in its namespaces with all pods, its
+cluster-scoped objects); only CRDs stay, because making them anew costs more than a test, and namespaces of names that nobody will use
+again, because for each that goes the control plane asks itself a hundred questions.
 """
 
 from __future__ import annotations
@@ -310,8 +311,8 @@ class Cluster:
             return False
 
     async def _clean_up(self) -> None:
-        """Workloads first, so that nothing makes pods again. Pods are waited for, or the next test would see them; namespaces,
-        empty by then, take some seconds to go and are not."""
+        """Workloads first, so that nothing makes pods again. Pods are waited for, or the next test would see them; namespaces that go,
+        empty by then, take some seconds and are not."""
         made = {(thing["kind"], thing["metadata"].get("namespace"), thing["metadata"]["name"]): thing for thing in self._made}
         namespaces = [thing for thing in made.values() if thing["kind"] == "Namespace"]
         inside = [thing for thing in made.values() if thing["metadata"].get("namespace")]
@@ -321,7 +322,8 @@ class Cluster:
         for namespace in namespaces:
             await self.wait_until(functools.partial(self._has_no_pods, namespace), timeout=30)
         for thing in [*namespaces, *others]:
-            await self.delete(thing)
+            if thing["kind"] != "Namespace" or not thing["metadata"]["name"].startswith(self.namespace):
+                await self.delete(thing)
 
     async def _has_no_pods(self, namespace: Object) -> bool:
         path = f"/api/v1/namespaces/{namespace['metadata']['name']}/pods"

@@ -61,11 +61,13 @@ class Options:
 
 PLAIN = Options()
 
-# A controller manager makes 20 requests a second if nobody says otherwise: a wait in every test that makes pods.
-_UNTHROTTLED = [
-    {"name": program, "extraArgs": [{"key": "kube-api-qps", "value": "1000"}, {"key": "kube-api-burst", "value": "2000"}]}
-    for program in ("kube-controller-manager", "kube-scheduler")
-]
+# A controller manager makes 20 requests a second if nobody says otherwise: a wait in every test that makes pods. And these clusters are
+# alone and live for minutes: there is no leader to be elected, nothing to be on the disk, and no size of a store to be asked for.
+_CONTROLLER = {"kube-api-qps": "1000", "kube-api-burst": "2000", "leader-elect": "false"}
+_ARGUMENTS = {
+    "kube-controller-manager": _CONTROLLER, "kube-scheduler": _CONTROLLER, "etcd": {"unsafe-no-fsync": "true"},
+    "kube-apiserver": {"etcd-count-metric-poll-period": "0", "etcd-db-metric-poll-interval": "0"},
+}  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -188,7 +190,10 @@ def _create(name: str, home: pathlib.Path, options: Options) -> None:
     config = home / f"{name}.yaml"
     plain = {
         "apiVersion": "config.kwok.x-k8s.io/v1alpha1", "kind": "KwokctlConfiguration", "options": {"bindAddress": "127.0.0.1"},
-        "componentsPatches": _UNTHROTTLED,
+        "componentsPatches": [
+            {"name": program, "extraArgs": [{"key": key, "value": value} for key, value in arguments.items()]}
+            for program, arguments in _ARGUMENTS.items()
+        ],
     }  # fmt: skip
     config.write_text(yaml.safe_dump_all([plain, *options.stages]))
     policy = home / f"{name}.audit.yaml"
