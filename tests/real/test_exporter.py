@@ -78,7 +78,7 @@ async def test_prometheus_scrapes_it_and_the_example_queries_have_sensible_answe
         await exporter.until(lambda page: re.search(r'idle_seconds\{gpu="1",pid="11",.*\} [1-9]', page))
         await prometheus.start()
         deadline = time.monotonic() + 20
-        while len(await ask(prometheus, "gpu_idle_process_idle_seconds > 600", "pid")) < 2:  # who shares a busy GPU may be known a poll later
+        while len(await ask(prometheus, "gpu_idle_process_idle_seconds > 600", "pid")) < 2:  # who shares a busy GPU is known later
             assert time.monotonic() < deadline
         said = queries()
 
