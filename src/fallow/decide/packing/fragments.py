@@ -103,7 +103,7 @@ class Fragments:
         """F before less F after, per node with room; for a sharing pod per node and GPU, of no meaning where the GPU has no room."""
         whole, gpu = state.whole.take(rows), state.gpu.take(rows, axis=0)
         after = self._locate(state.nodes.model.take(rows), state.cpu.take(rows) - ask.cpu)
-        gone = ask.gpus * ask.milli * self.pods - self._keep(state).take(rows)
+        gone = ask.gpus * ask.milli * self.pods - self._usable_now(state).take(rows)
         if not ask.is_sharing:  # the untouched GPUs it takes are all alike
             used = self._single.take(after * (GPU + 1) + GPU) * ask.gpus
             return gone + self._usable(gpu, whole - ask.gpus, after) - used
@@ -113,7 +113,7 @@ class Fragments:
         fall: Ints = (gone + np.add.reduce(now, axis=1))[:, None] - now + then + several
         return fall
 
-    def _keep(self, state: State) -> Ints:
+    def _usable_now(self, state: State) -> Ints:
         """What is usable of every node as it is; only nodes that changed are looked at again, one by one: they are few."""
         if self._seen[0] is not state:
             self._kept = self._usable(state.gpu, state.whole, self._locate(state.nodes.model, state.cpu))

@@ -112,7 +112,7 @@ def has_room(state: State, rows: Ints, ask: Ask) -> NDArray[np.bool_]:
     room: NDArray[np.bool_] = state.cpu.take(rows) >= ask.cpu
     if ask.is_choosy:
         room &= ask.may.take(rows)
-    if state.nodes.limit_pods:
+    if state.nodes.has_pod_limits:
         room &= state.pods.take(rows) > 0
     if ask.gpus:
         room &= state.most.take(rows) >= ask.milli if ask.gpus == 1 else state.whole.take(rows) >= ask.gpus

@@ -94,7 +94,7 @@ class Nodes:
         self.groups = tuple(sorted({Group(row.cpu, row.gpus, row.model) for row in rows}))
         self.model = _index([row.model for row in rows], self.models)
         self.group = _index([Group(row.cpu, row.gpus, row.model) for row in rows], self.groups)
-        self.limit_pods = any(row.pods < MANY for row in rows)
+        self.has_pod_limits = any(row.pods < MANY for row in rows)
 
     def __len__(self) -> int:
         return len(self.rows)
