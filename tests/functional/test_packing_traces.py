@@ -8,9 +8,9 @@ from functools import cache
 import numpy as np
 import pytest
 
-from fallow.decide.packing import defrag, place, policies, prices, replay, shadow
+from fallow.decide.packing import defrag, place, policies, replay, shadow
 from fallow.decide.packing.state import Ints, Nodes, Pod
-from fallow.sim import openb
+from fallow.sim import openb, packs
 from tests.unit.sim import folder
 
 LITTLE = 815  # arrivals: a tenth of the default trace
@@ -69,9 +69,14 @@ def test_balanced_is_better_where_cpu_is_scarce_and_where_pods_take_several_gpus
 
 
 @pytest.mark.accepts("packing", 17)
-def test_the_bound_is_the_one_that_was_worked_out() -> None:
+def test_the_bound_is_the_one_that_was_worked_out_and_no_curve_is_above_it() -> None:
     trace, nodes = read("default")
-    assert prices.bound(nodes, replay.cut_at(trace.arrive(42).pods, nodes.capacity)) == pytest.approx(96.91, abs=0.02)
+    scene = packs.of_trace(trace, 42)
+    bounds, why = packs.find_bounds(scene, [80, 95, 100])
+    assert (bounds[100], why) == (pytest.approx(96.91, abs=0.02), "")
+    curve = replay.replay(nodes, replay.cut_at(scene.arrivals, nodes.capacity * 101 // 100), policy_of("default", "Balanced"), scene.order)
+    for percent, bound in bounds.items():
+        assert (curve.at(percent) or 101) <= (bound or 0)
 
 
 @pytest.mark.accepts("packing", 17)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
+import numpy as np
 
 from fallow.decide.packing import defrag, fragments, live, lp, policies, prices, replay, state
 from fallow.decide.packing.place import Policy, Refusal
@@ -128,14 +129,21 @@ def find_fragmented(at: state.State, tables: fragments.Fragments | None) -> floa
 
 
 def find_bounds(scene: Scene, points: Sequence[int]) -> tuple[dict[int, float | None], str]:
-    """What no packer could have exceeded, by % arrived; and why it is not known, where it is not."""
+    """What no packer could have exceeded, by % arrived; and why it is not known, where it is not.
+
+    Where all that arrived can be hosted, that is what was asked for: on average near that percent, as a curve counts it.
+    """
     bounds: dict[int, float | None] = {}
+    asked, capacity = np.cumsum([pod.gpus * pod.milli for pod in scene.arrivals], dtype=np.int64), max(scene.nodes.capacity, 1)
     for percent in points:
         arrived = replay.cut_at(scene.arrivals, percent * scene.nodes.capacity // 100)
         try:
-            bounds[percent] = round(prices.bound(scene.nodes, arrived), 2)
+            most = prices.bound(scene.nodes, arrived)
         except lp.Unsolved as reason:
             return dict.fromkeys(points), str(reason)
+        near = replay.find_near(asked, capacity, percent)
+        is_all = near.any() and arrived and round(most - 100 * asked[len(arrived) - 1] / capacity, 6) >= 0
+        bounds[percent] = round(100 * float(asked[near].mean()) / capacity if is_all else most, 2)
     return bounds, ""
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from fallow.decide.packing.place import Packer, Policy, Refusal
 from fallow.decide.packing.state import GPU, Ints, Nodes, Placement, Pod, State
@@ -23,21 +24,23 @@ class Curve(msgspec.Struct, frozen=True, eq=False):
     state: State  # at the end
 
     def at(self, percent: int) -> float | None:
-        """Allocated GPU % where that many % of the cluster's GPUs had arrived; None if the trace does not reach it.
-
-        The mean over the arrivals that round to that percent, or to it and its neighbours where none does.
-        """
+        """Allocated GPU % where that many % of the cluster's GPUs had arrived, the mean over `find_near`; None if the trace ends before."""
         if not self.capacity:
             return None
-        rounded, shares = np.rint(self.arrived * 100 / self.capacity), np.round(self.allocated * 100 / self.capacity, 2)
-        near = rounded == percent
-        near = near if near.any() else np.abs(rounded - percent) <= 1
-        return round(float(shares[near].mean()), 2) if near.any() else None
+        near = find_near(self.arrived, self.capacity, percent)
+        return round(float(np.round(self.allocated[near] * 100 / self.capacity, 2).mean()), 2) if near.any() else None
 
     def idle_gpus(self, percent: int) -> float | None:
         """GPUs' worth of milli that nobody holds at that point."""
         share = self.at(percent)
         return None if share is None else (100 - share) * self.capacity / GPU / 100
+
+
+def find_near(arrived: Ints, capacity: int, percent: int) -> NDArray[np.bool_]:
+    """The arrivals that round to that percent of the cluster's GPUs, or to it and its neighbours where none does."""
+    rounded = np.rint(arrived * 100 / capacity)
+    near: NDArray[np.bool_] = rounded == percent
+    return near if near.any() else np.abs(rounded - percent) <= 1
 
 
 def replay(
