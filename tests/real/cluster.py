@@ -321,9 +321,9 @@ class Cluster:
             await self.delete(thing, propagationPolicy="Background")
         for namespace in namespaces:
             await self.wait_until(functools.partial(self._has_no_pods, namespace), timeout=30)
-        for thing in [*namespaces, *others]:
-            if thing["kind"] != "Namespace" or not thing["metadata"]["name"].startswith(self.namespace):
-                await self.delete(thing)
+        known = [namespace for namespace in namespaces if not namespace["metadata"]["name"].startswith(self.namespace)]
+        for thing in [*known, *others]:
+            await self.delete(thing)
 
     async def _has_no_pods(self, namespace: Object) -> bool:
         path = f"/api/v1/namespaces/{namespace['metadata']['name']}/pods"

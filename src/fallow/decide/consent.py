@@ -27,7 +27,6 @@ _OPT_OUTS: Final = frozenset({
 })
 
 
-
 class Held(msgspec.Struct, frozen=True):
     """Why it is left alone, and until when."""
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-import numpy as np
 
 from fallow.decide.packing import defrag, fragments, live, lp, policies, prices, replay, state
 from fallow.decide.packing.place import Policy, Refusal
@@ -134,7 +133,7 @@ def find_bounds(scene: Scene, points: Sequence[int]) -> tuple[dict[int, float | 
     Where all that arrived can be hosted, that is what was asked for: on average near that percent, as a curve counts it.
     """
     bounds: dict[int, float | None] = {}
-    asked, capacity = np.cumsum([pod.gpus * pod.milli for pod in scene.arrivals], dtype=np.int64), max(scene.nodes.capacity, 1)
+    asked, capacity = replay.add_up(scene.arrivals), max(scene.nodes.capacity, 1)
     for percent in points:
         arrived = replay.cut_at(scene.arrivals, percent * scene.nodes.capacity // 100)
         try:

@@ -75,9 +75,9 @@ class Fragments:
 
     def __init__(self, nodes: Nodes, popular: dict[Class, int]) -> None:
         self.pods = max(1, sum(popular.values()))
-        self._levels = np.array(sorted({each.cpu for each in popular}), np.int64)
+        self._cpus = sorted({each.cpu for each in popular})
+        self._levels = np.array(self._cpus, np.int64)  # the same, for many nodes at a time
         width = max(1, int(nodes.gpus.max(initial=0)))
-        self._steps: list[int] = self._levels.tolist()
         shape = len(nodes.models), len(self._levels) + 1
         single, several = np.zeros((*shape, GPU + 1), np.int64), np.zeros((*shape, width + 1), np.int64)
         for each, count in popular.items():
@@ -119,7 +119,7 @@ class Fragments:
             self._kept = self._usable(state.gpu, state.whole, self._locate(state.nodes.model, state.cpu))
         else:
             for node in state.changed_since(self._seen[1]).tolist():
-                at = state.nodes.model.item(node) * self._depth + bisect.bisect_right(self._steps, state.cpu.item(node))
+                at = state.nodes.model.item(node) * self._depth + bisect.bisect_right(self._cpus, state.cpu.item(node))
                 first, whole = at * (GPU + 1), at * self._width + state.whole.item(node)
                 self._kept[node] = sum([self._single.item(first + free) for free in state.gpu[node].tolist()]) + self._several.item(whole)
         self._seen = state, state.clock

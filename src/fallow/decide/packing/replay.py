@@ -50,7 +50,7 @@ def replay(
     """`tell` hears the number of every arrival, for a progress bar."""
     packer, leaving = Packer(nodes, policy, order), departures or {}
     places: list[Placement | None] = []
-    arrived, allocated = np.cumsum([pod.gpus * pod.milli for pod in pods], dtype=np.int64), np.zeros(len(pods), np.int64)
+    arrived, allocated = add_up(pods), np.zeros(len(pods), np.int64)
     for i, pod in enumerate(pods):
         for gone in leaving.get(i, ()):
             if place := places[gone]:
@@ -62,7 +62,11 @@ def replay(
     return Curve(policy.name, arrived, allocated, nodes.capacity, tuple(places), dict(packer.refused), packer.state)
 
 
+def add_up(pods: Sequence[Pod]) -> Ints:
+    """GPU milli asked for, by each pod and all before it."""
+    return np.cumsum([pod.gpus * pod.milli for pod in pods], dtype=np.int64)
+
+
 def cut_at(pods: Sequence[Pod], milli: int) -> Sequence[Pod]:
     """The arrivals until they asked for that much GPU, the one that crosses it not included."""
-    asked = np.cumsum([pod.gpus * pod.milli for pod in pods])
-    return pods[: int(np.searchsorted(asked, milli, side="right"))]
+    return pods[: int(np.searchsorted(add_up(pods), milli, side="right"))]
