@@ -15,16 +15,16 @@ import numpy as np
 from tests import builders
 
 from benchmarks import figures
-from fallow.model import policy
+from fallow.model.policies import idle
 from fallow.model.units import MINUTE
 from fallow.sim import backtest, cast, traces, tuning
 
 FOLDER = pathlib.Path(os.environ.get("FALLOW_TRACES") or pathlib.Path(__file__).parents[1].parent / "shared" / "data")
 
 
-def mandate(*, notice: bool) -> policy.Mandate:
+def mandate(*, notice: bool) -> idle.Mandate:
     rule = builders.rule(notice=builders.notice() if notice else None)
-    return builders.mandate(rule, brakes=policy.Brakes())
+    return builders.mandate(rule, brakes=idle.Brakes())
 
 
 def replay() -> None:

@@ -43,8 +43,9 @@ def _cpu_ms(work: Callable[[], object]) -> float:
 def measure_polls() -> dict[str, float]:
     import pynvml
 
-    from fallow.clients import nvml
-    from fallow.doors.exporter import collect, options, proc
+    from fallow.clients import nvml, proc
+    from fallow.doors.exporter import collect
+    from fallow.settings import exporter as options
 
     driver = nvml.Nvml()
     collector = collect.Collector(driver, proc.ProcessTable(), options.Options())

@@ -15,7 +15,7 @@ from benchmarks import figures
 def _keep_ours(port: int) -> dict[str, float]:
     from fallow.clients.kubernetes import api as kube
     from fallow.clients.kubernetes import config, follow
-    from fallow.observe import pods
+    from fallow.observe.cluster import pods
 
     async def run() -> tuple[int, float]:
         access = config.Access(server=f"http://127.0.0.1:{port}", context="bench", namespace=None)

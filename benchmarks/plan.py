@@ -8,9 +8,10 @@ import numpy as np
 from tests import builders
 
 from benchmarks import figures
-from fallow.decide import plan
+from fallow.decide.idle import plan
 from fallow.doors.cli import prune
-from fallow.model import cluster, decision, policy, usage
+from fallow.model import cluster, decision, usage
+from fallow.model.policies import idle
 from fallow.model.units import HOUR
 from fallow.model.usage import Signal
 
@@ -40,7 +41,7 @@ def _advance(use: usage.Usage, seconds: float) -> usage.Usage:
     )
 
 
-def follow(snapshot: cluster.Snapshot, told: policy.Mandate, what: str, later: str) -> None:
+def follow(snapshot: cluster.Snapshot, told: idle.Mandate, what: str, later: str) -> None:
     """Nine cycles, three minutes apart, in which everything works: the first arranges everything, in the later ones nothing changed."""
     memory, status = plan.first_memory(), decision.Status.done if told.acting else decision.Status.dry_run
     planning, thinking = [], []

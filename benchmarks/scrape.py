@@ -66,10 +66,11 @@ async def serve() -> None:
 
 @contextlib.asynccontextmanager
 async def _source(port: int, keeper: Any = None) -> AsyncIterator[Any]:
-    from tests.unit.observe import pretend
+    from tests.unit.observe.cluster import pretend
 
     from fallow.clients import exporters
-    from fallow.observe import scrape, targets
+    from fallow.observe.scrape import source as scrape
+    from fallow.observe.scrape import targets
 
     addresses = [f"http://127.0.0.1:{port}/{node}" for node in range(EXPORTERS)]
     async with pretend.Server() as server, server.api() as api:
@@ -79,7 +80,7 @@ async def _source(port: int, keeper: Any = None) -> AsyncIterator[Any]:
 
 
 def _cluster() -> tuple[Any, Any]:
-    from tests.unit.observe import gpu_pods
+    from tests.unit.observe.usage import gpu_pods
 
     pods = tuple(gpu_pods.pod(f"job-{node}-{gpu}", f"gpu-{node}") for node in range(EXPORTERS) for gpu in range(GPUS))
     return pods, gpu_pods.nodes(*(gpu_pods.node(f"gpu-{node}") for node in range(EXPORTERS)))
@@ -112,7 +113,7 @@ async def _scrape(port: int) -> dict[str, float]:
 
 async def _write_day(port: int, folder: str) -> tuple[float, float]:
     """A state directory with a day in it; the instant after its last minute, and its size in MB."""
-    from fallow.observe import kept
+    from fallow.observe.scrape import kept
 
     async with _source(port, kept.Keeper(folder, writes=True)) as source:
         for minute in range(SCRAPED_MINUTES + 1):
@@ -128,7 +129,7 @@ async def _write_day(port: int, folder: str) -> tuple[float, float]:
 async def _restart(port: int) -> dict[str, float]:
     from fallow.model.units import DAY, HOUR
     from fallow.model.usage import Signal
-    from fallow.observe import kept, samples
+    from fallow.observe.scrape import kept, samples
 
     pods, nodes = _cluster()
     with tempfile.TemporaryDirectory() as folder:

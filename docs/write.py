@@ -5,7 +5,7 @@ from pathlib import Path
 import yaml
 
 from fallow import settings, telemetry
-from fallow.model import policy_crd
+from fallow.model.policies import idle_crd
 
 ROOT = Path(__file__).parent.parent
 
@@ -37,7 +37,7 @@ def metrics() -> str:
 
 
 def crd() -> str:
-    return "# Made from the code by `make docs`.\n" + yaml.safe_dump(policy_crd.crd(), sort_keys=False, width=140)
+    return "# Made from the code by `make docs`.\n" + yaml.safe_dump(idle_crd.crd(), sort_keys=False, width=140)
 
 
 DOCUMENTS = {"docs/flags.md": flags, "docs/metrics.md": metrics, "deploy/10-crd.yaml": crd}

@@ -14,8 +14,9 @@ import msgspec
 import numpy as np
 import re2
 
-from fallow.model import cluster, policy, usage
-from fallow.model.policy import Action, ActionType, Brakes, Channel, Mandate, Notice, Rule
+from fallow.model import cluster, usage
+from fallow.model.policies import idle as policy
+from fallow.model.policies.idle import Action, ActionType, Brakes, Channel, Mandate, Notice, Rule
 from fallow.model.units import DAY, HOUR, MINUTE, Instant, Seconds, parse_instant, rfc3339
 from fallow.model.usage import Signal
 

@@ -24,11 +24,13 @@ from fallow.clients.kubernetes import api as kube
 from fallow.clients.kubernetes import config, credentials, lease
 from fallow.clients.prometheus import auth
 from fallow.clients.prometheus import client as prometheus
-from fallow.decide import pauses
-from fallow.decide import plan as brain
+from fallow.decide.idle import pauses
+from fallow.decide.idle import plan as brain
 from fallow.model import cluster, decision, kinds, units
 from fallow.model.units import Instant, Seconds
-from fallow.observe import kept, mirror, scrape, snapshot, targets, usage
+from fallow.observe.cluster import mirror, snapshot
+from fallow.observe.scrape import kept, source, targets
+from fallow.observe.usage import prometheus as usage
 
 Clock = Callable[[], Instant]
 T = TypeVar("T")
@@ -87,7 +89,7 @@ class Controller:
         hands: doing.Hands,
         leadership: lease.Leadership,
         clock: Clock,
-        scraping: scrape.ScrapeSource | None = None,
+        scraping: source.ScrapeSource | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """`scraping`: where measurements come from exporters, what keeps reading them. `monotonic`: a clock that nobody sets."""
@@ -430,7 +432,7 @@ async def assemble(
             own_pod=cluster.Ref("", "v1", "Pod", namespace, told.pod_name, told.pod_uid) if told.pod_name else None,
             suspend_schedules="c" in told.mandate.scope.letters,
         )
-        scraping = measured if isinstance(measured, scrape.ScrapeSource) else None
+        scraping = measured if isinstance(measured, source.ScrapeSource) else None
         yield Controller(told, seen, eyes, hands, leadership, clock, scraping, monotonic)
 
 
@@ -441,7 +443,7 @@ def _identity(told: settings.Settings) -> str:
 
 async def _open_source(
     told: settings.Settings, access: config.Access, api: kube.Api, stack: contextlib.AsyncExitStack
-) -> usage.PrometheusSource | scrape.ScrapeSource:
+) -> usage.PrometheusSource | source.ScrapeSource:
     """Prometheus if we were told where it is, else the exporters themselves."""
     if told.prometheus is not None:
         asked = await stack.enter_async_context(make_prometheus(told, told.prometheus, credentials.Credentials(access).token))
@@ -454,7 +456,7 @@ async def _open_source(
     )
     keeper = kept.Keeper(told.state_dir, writes=daemon) if told.state_dir else None
     return await stack.enter_async_context(
-        scrape.ScrapeSource(
+        source.ScrapeSource(
             finder, exporters.Exporters(timeout=wanted.timeout), interval=wanted.interval, honor_labels=wanted.honor_labels, keeper=keeper
         )
     )

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from fallow import names
-from fallow.decide import plan
-from fallow.model import decision, policy, units
+from fallow.decide.idle import plan
+from fallow.model import decision, units
+from fallow.model.policies import idle
 from fallow.model.units import HOUR, MINUTE
 from fallow.sim import backtest, cast, edits, laws, prices, snapshots, traces, tuning
 from fallow.sim.lives import Span
@@ -23,9 +24,9 @@ QUIET = builders.Brakes(
 T4 = "Tesla-T4"
 
 
-def mandate(*, notice: bool = False, brakes: policy.Brakes | None = None, **said: Any) -> policy.Mandate:
+def mandate(*, notice: bool = False, brakes: idle.Brakes | None = None, **said: Any) -> idle.Mandate:
     rule = builders.rule(notice=builders.notice() if notice else None, **said)
-    return builders.mandate(rule, brakes=brakes or policy.Brakes())
+    return builders.mandate(rule, brakes=brakes or idle.Brakes())
 
 
 def make(*parts: Part, hours: int = 6, node: Node | None = None, **lives: Any) -> World:
@@ -109,7 +110,7 @@ def test_activity_that_history_cannot_show_is_refused() -> None:
 
 
 def test_a_rule_that_only_reports_reclaims_nothing() -> None:
-    total = backtest.run(make(Part("ml", "a"), a=[0]), mandate(action=policy.ActionType.report)).total
+    total = backtest.run(make(Part("ml", "a"), a=[0]), mandate(action=idle.ActionType.report)).total
     assert (total.pauses, total.reclaimed_gpu_hours) == (0, 0)
 
 
@@ -177,7 +178,7 @@ def test_a_sudden_silence_of_the_work_freezes() -> None:
 # ---- a law that is broken is found ------------------------------------------------------------------------------------------
 
 
-def _a_pause(world: World, rule: policy.Rule) -> decision.Pause:
+def _a_pause(world: World, rule: idle.Rule) -> decision.Pause:
     view = world.workloads[0].view
     finding = decision.Finding(view, decision.Verdict.idle, decision.Reason.GoneIdle, "", rule, 1, 1, (), rule.gone_idle, idle_since=0.0)
     return decision.Pause(finding, "")
@@ -230,7 +231,7 @@ def test_a_notice_must_be_old_enough_and_nothing_may_have_happened_since(told_ag
 def test_a_way_back_that_does_not_lead_back_is_found() -> None:
     world = make(Part("ml", "a", replicas=3), a=[0])
     before = world.workloads[0].object
-    after = edits.pause(before, _a_pause(world, policy.Rule()), world.now)
+    after = edits.pause(before, _a_pause(world, idle.Rule()), world.now)
     laws.check_way_back(before, after, world.now)
     forged = edits.annotate(after, {names.ORIGINAL_STATE: '{"v":1,"fields":{"/spec/replicas":2}}'})
     with pytest.raises(laws.LawBroken, match="cannot be brought back as it was"):

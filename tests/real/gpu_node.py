@@ -21,9 +21,11 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 
 import aiohttp
 
-from fallow.clients import nvml
-from fallow.decide import processes, tenancies
-from fallow.doors.exporter import attribution, expose, keeping, options, proc, run
+from fallow.clients import nvml, proc
+from fallow.decide.node import processes, tenancies
+from fallow.doors.exporter import expose, keeping, run
+from fallow.observe.node import attribution
+from fallow.settings import exporter as options
 from tests.fakes import kubelet as kubelets
 from tests.fakes.nvml import fake
 from tests.real import product

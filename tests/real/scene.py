@@ -14,7 +14,7 @@ import pathlib
 from typing import Any
 
 from fallow import names
-from fallow.model import policy_crd
+from fallow.model.policies import idle_crd
 from tests.real import cluster as clusters
 from tests.real import history, product, world
 
@@ -71,7 +71,7 @@ class Scene:
 
     async def make_policy(self, **spec: Any) -> None:
         """One for this namespace that asks for a notice, by Event, five minutes before a pause."""
-        await self.cluster.apply_crds(policy_crd.crd())
+        await self.cluster.apply_crds(idle_crd.crd())
         polite = {"namespaces": [self.namespace], "notice": {"required": True, "grace": "5m"}, "action": {"type": "pause"}}
         version, metadata = f"{names.GROUP}/{names.POLICY_VERSION}", {"name": f"tell-{self.namespace}"}
         await self.cluster.apply({"apiVersion": version, "kind": names.POLICY_KIND, "metadata": metadata, "spec": {**polite, **spec}})

@@ -5,7 +5,6 @@ Where a test needs no fixed names, `gpu-pruner-system` becomes the test's own na
 """
 
 import asyncio
-import pathlib
 import shlex
 from collections.abc import Iterable
 from typing import Any
@@ -15,12 +14,13 @@ import yaml
 
 import fallow
 from fallow import names, settings
-from fallow.model import kinds, policy, policy_crd
+from fallow.model import kinds
+from fallow.model.policies import idle, idle_crd
+from tests import ROOT
 from tests.real import build
 from tests.real import cluster as clusters
-from tests.unit.model import test_policy_crd
+from tests.unit.model.policies import test_idle_crd
 
-ROOT = pathlib.Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 NAMESPACE = "gpu-pruner-system"
 POLICIES = "/apis/gpuautoscaler.io/v1alpha1/idlepolicies"
@@ -289,16 +289,16 @@ async def write(cluster: clusters.Cluster, name: str, spec: Any) -> dict[str, An
 
 @pytest.fixture
 async def defined(cluster):
-    await cluster.apply_crds(policy_crd.crd())
+    await cluster.apply_crds(idle_crd.crd())
     yield cluster
     await cluster.request("DELETE", POLICIES)
 
 
-@pytest.mark.parametrize("example", test_policy_crd.EXAMPLES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("example", test_idle_crd.EXAMPLES, ids=lambda path: path.stem)
 async def test_the_api_server_takes_the_examples_and_changes_nothing_in_their_meaning(defined, example):
     original = yaml.safe_load(example.read_text())
-    ours = policy_crd.parse(original)
-    stored = policy_crd.parse(await write(defined, example.stem, original["spec"]))
+    ours = idle_crd.parse(original)
+    stored = idle_crd.parse(await write(defined, example.stem, original["spec"]))
     assert stored.invalid == ()
     assert (stored.rule, stored.priority, stored.classes) == (ours.rule, ours.priority, ours.classes)
     assert (stored.namespace_selector, stored.workload_selector, stored.pod_selector) == (
@@ -309,7 +309,7 @@ async def test_the_api_server_takes_the_examples_and_changes_nothing_in_their_me
 
 async def test_the_api_server_shows_every_default(defined):
     stored = (await write(defined, "empty", {}))["spec"]
-    assert test_policy_crd.parse(**stored).rule == test_policy_crd.parse().rule
+    assert test_idle_crd.parse(**stored).rule == test_idle_crd.parse().rule
     assert stored["priority"] == 0
     assert stored["action"]["type"] == "report"
     assert stored["notice"]["channels"] == [{"name": "event", "type": "event"}]
@@ -317,11 +317,11 @@ async def test_the_api_server_shows_every_default(defined):
     assert not stored.keys() & {"kinds", "limits", "schedule", "namespaceSelector"}
 
 
-@pytest.mark.parametrize("case", test_policy_crd.BAD)
+@pytest.mark.parametrize("case", test_idle_crd.BAD)
 async def test_the_api_server_refuses_what_our_reader_refuses(defined, case):
-    spec, sentence = test_policy_crd.BAD[case]
+    spec, sentence = test_idle_crd.BAD[case]
     if case in BEYOND_A_SCHEMA:
-        stored = policy_crd.parse(await write(defined, "bad", spec))
+        stored = idle_crd.parse(await write(defined, "bad", spec))
         assert stored.invalid[0].startswith(sentence)
         return
     with pytest.raises(clusters.Refused) as refused:
@@ -338,10 +338,10 @@ async def test_a_policy_needs_a_spec(defined):
 
 async def test_the_status_is_taken_and_its_numbers_are_columns(defined):
     stored = await write(defined, "told", {"priority": 5})
-    soon = policy.NextAction("Deployment", "ml", "llm", 1_800_000_600.0)
-    tally = policy.Tally(3, 2, 8, 1, 0, saved_gpu_hours=1.5, next_actions=(soon,))
-    body = policy_crd.status(
-        policy_crd.parse(stored), tally, previous={}, trouble=None, frozen_until=None, frozen_because="", now=1_800_000_000.0,
+    soon = idle.NextAction("Deployment", "ml", "llm", 1_800_000_600.0)
+    tally = idle.Tally(3, 2, 8, 1, 0, saved_gpu_hours=1.5, next_actions=(soon,))
+    body = idle_crd.status(
+        idle_crd.parse(stored), tally, previous={}, trouble=None, frozen_until=None, frozen_because="", now=1_800_000_000.0,
     )  # fmt: skip
     path = f"{POLICIES}/told/status"
     told = await defined.request("PATCH", path, body, "application/merge-patch+json", fieldValidation="Strict")

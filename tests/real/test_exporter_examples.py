@@ -19,13 +19,13 @@ import pytest
 import yaml
 
 import fallow
-from fallow.doors.exporter import options
-from fallow.observe import targets
+from fallow.observe.scrape import targets
+from fallow.settings import exporter
+from tests import ROOT
 from tests.real import build, crds, test_deploy
 from tests.real import cluster as clusters
 from tests.real.conftest import need
 
-ROOT = pathlib.Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples" / "exporter"
 NAME = "gpu-idle-exporter"
 LABELS = {"app.kubernetes.io/name": NAME}
@@ -75,8 +75,8 @@ def test_every_pod_is_scraped_probed_small_and_of_this_version(place: str) -> No
     assert one["resources"]["requests"] == {"cpu": "50m", "memory": "64Mi"}
     assert "limits" not in one["resources"] or "nvidia.com/gpu" not in one["resources"]["limits"]
     of_others = {"NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES", "LD_LIBRARY_PATH"}
-    assert {each["name"] for each in one["env"]} <= {each.name for each in options.VARIABLES} | of_others
-    given, warnings = options.read({each["name"]: each["value"] for each in one["env"] if "value" in each})
+    assert {each["name"] for each in one["env"]} <= {each.name for each in exporter.VARIABLES} | of_others
+    given, warnings = exporter.read({each["name"]: each["value"] for each in one["env"] if "value" in each})
     assert warnings == []
     assert given.scope == ("pod" if place == "sidecar" else "node")
 

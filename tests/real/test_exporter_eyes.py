@@ -23,13 +23,14 @@ from fallow.clients import exporters
 from fallow.clients.prometheus import auth, client
 from fallow.model.units import MINUTE
 from fallow.model.usage import Signal
-from fallow.observe import scrape, targets
-from fallow.observe import usage as eyes
+from fallow.observe.scrape import source as scrape
+from fallow.observe.scrape import targets
+from fallow.observe.usage import prometheus as eyes
 from tests import builders
 from tests.fakes.nvml import fake
 from tests.real import gpu_node, history, test_scrape
 from tests.unit.clients import loopback
-from tests.unit.observe import pretend
+from tests.unit.observe.cluster import pretend
 
 EVERY, STEPS = test_scrape.EVERY, test_scrape.STEPS
 MODEL = "NVIDIA H100 80GB HBM3"

@@ -17,7 +17,7 @@ from fallow.clients.kubernetes import api as kube
 from fallow.clients.kubernetes import config
 from fallow.model import cluster as nouns
 from fallow.model.cluster import Trouble
-from fallow.observe import mirror
+from fallow.observe.cluster import mirror
 from tests.real import cluster as clusters
 from tests.real import crds, world
 

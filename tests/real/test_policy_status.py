@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pathlib
 
-from fallow.model import policy_crd
+from fallow.model.policies import idle_crd
 from tests.real import cluster as clusters
 from tests.real import history, product
 
@@ -14,7 +14,7 @@ async def test_the_status_tells_what_was_found(
 ) -> None:
     stage = product.Stage(cluster, prometheus)
     await stage.build()
-    await cluster.apply_crds(policy_crd.crd())
+    await cluster.apply_crds(idle_crd.crd())
     await stage.workload("quiet", replicas=2)
     await prometheus.start()
     made = await cluster.apply({

@@ -11,9 +11,9 @@ import pytest
 from fallow.clients.prometheus import auth, client
 from fallow.model import cluster, usage
 from fallow.model.usage import Signal
-from fallow.observe import usage as eyes
+from fallow.observe.usage import prometheus as eyes
 from tests.real import faults, history
-from tests.unit.observe.gpu_pods import node, nodes, pod
+from tests.unit.observe.usage.gpu_pods import node, nodes, pod
 
 HALF_HOUR = 1800.0
 DAY = 86400.0

@@ -19,15 +19,16 @@ from aiohttp import web
 
 from fallow.clients import exporters
 from fallow.clients.prometheus import auth, client
-from fallow.decide import plan as brain
+from fallow.decide.idle import plan as brain
 from fallow.model import decision, usage
 from fallow.model.units import MINUTE
-from fallow.observe import scrape, targets
-from fallow.observe import usage as eyes
+from fallow.observe.scrape import source as scrape
+from fallow.observe.scrape import targets
+from fallow.observe.usage import prometheus as eyes
 from tests import builders
 from tests.real import history
 from tests.unit.clients import loopback
-from tests.unit.observe import pretend
+from tests.unit.observe.cluster import pretend
 
 EVERY = 30.0
 STEPS = 181  # an hour and a half

@@ -10,10 +10,10 @@ import pytest
 from aiohttp import web
 from tests import builders
 from tests.unit.clients import loopback
-from tests.unit.observe import pretend
+from tests.unit.observe.cluster import pretend
 
 from fallow import controller, settings
-from fallow.decide import plan as brain
+from fallow.decide.idle import plan as brain
 from fallow.model import decision
 from fallow.model.decision import Outcome, Status
 

@@ -1,15 +1,13 @@
 """Documents that are made from the code are up to date, and what the README shows exists."""
 
-import pathlib
 import re
 
 import pytest
 from docs import write
+from tests import ROOT
 
 from fallow import settings, telemetry
 from fallow.doors.cli import main
-
-ROOT = pathlib.Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("path", write.DOCUMENTS)

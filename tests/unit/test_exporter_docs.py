@@ -1,15 +1,17 @@
 """docs/exporter.md says what the code does: variables, metrics, endpoints, keys of the web configuration, commands, queries."""
 
-import pathlib
 import re
 
 import pytest
 from click.testing import CliRunner
+from tests import ROOT
 
 from fallow.doors.cli import main
-from fallow.doors.exporter import access, attribution, expose, options, run
+from fallow.doors.exporter import access, expose, run
+from fallow.observe.node import attribution
+from fallow.settings import exporter as options
 
-TEXT = (pathlib.Path(__file__).parents[2] / "docs" / "exporter.md").read_text()
+TEXT = (ROOT / "docs" / "exporter.md").read_text()
 
 
 def rows(title):

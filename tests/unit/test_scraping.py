@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 from tests.unit.clients import loopback
-from tests.unit.observe import pretend
+from tests.unit.observe.cluster import pretend
 
 from fallow import controller, settings
 

@@ -9,7 +9,7 @@ from collections import Counter
 import numpy as np
 
 from fallow import names, telemetry
-from fallow.decide import pauses, pressure
+from fallow.decide.idle import pauses, pressure
 from fallow.model import cluster, usage
 from fallow.model.usage import Floats, Indices
 

@@ -17,8 +17,9 @@ from fallow import names
 from fallow.act import hooks, notify, reports, workloads
 from fallow.clients import errors
 from fallow.clients.kubernetes import api as kubernetes
-from fallow.model import cluster, decision, kinds, pointers, policy, record, units
+from fallow.model import cluster, decision, kinds, pointers, record, units
 from fallow.model.decision import Outcome, Status
+from fallow.model.policies import idle
 from fallow.model.units import Instant
 
 log = logging.getLogger(__name__)
@@ -93,7 +94,7 @@ class Hands:
         return Outcome(pause, self._done, now, note, workloads.recorded_fields(writes[0]), dict(writes[-1].shows))
 
     async def _pause_schedule(
-        self, ref: cluster.Ref, job: cluster.Workload, rule: policy.Rule, now: Instant, told: "_Told"
+        self, ref: cluster.Ref, job: cluster.Workload, rule: idle.Rule, now: Instant, told: "_Told"
     ) -> str:
         """Lest the CronJob start the next run. The Job is paused in any case: what goes wrong here is only said."""
         row = kinds.CRON_JOB
@@ -107,7 +108,7 @@ class Hands:
             return f". Its schedule {ref.short} goes on"
         return f". Its schedule {ref.short} is suspended too"
 
-    async def _ask_hooks(self, workload: cluster.Workload, pods: Sequence[cluster.Pod], rule: policy.Rule) -> str | None:
+    async def _ask_hooks(self, workload: cluster.Workload, pods: Sequence[cluster.Pod], rule: idle.Rule) -> str | None:
         complaint = await hooks.call(pods, rule.action.hook.timeout)
         if complaint is None or rule.action.hook.on_failure == "continue":
             self._hook_aborts.pop(workload.ref.uid, None)
@@ -195,7 +196,7 @@ class Hands:
             answer = await self._resume_by_scale(back, fields, marks)
         else:
             answer = await self._send(workloads.resume_write(back.target, fields, marks), names.RESUME_FIELD_MANAGER)
-        await self._release(back.target.ref, answer, [*fields, *row.pauses(workload, policy.Rule(), now)])
+        await self._release(back.target.ref, answer, [*fields, *row.pauses(workload, idle.Rule(), now)])
         if back.place is kinds.Way.kueue and names.RESUME_REQUESTED in workload.annotations:
             await self._send(workloads.annotate(workload.ref, {names.RESUME_REQUESTED: None}), names.RESUME_FIELD_MANAGER)
         sentence = _tell_return(resume, back, answer, is_dry=self.dry_run is not None)
@@ -296,7 +297,7 @@ class Hands:
         await self._send(workloads.annotate(warn.finding.workload.marks_ref, changes), names.FIELD_MANAGER)
         return Outcome(warn, Status.done, now, "; ".join([note, *failures]), after=changes)
 
-    async def _deliver(self, warn: decision.Warn, channel: policy.Channel, note: str, now: Instant) -> str | None:
+    async def _deliver(self, warn: decision.Warn, channel: idle.Channel, note: str, now: Instant) -> str | None:
         if channel.type != "event":
             return f"channel type {channel.type} is not available yet"
         try:

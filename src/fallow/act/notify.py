@@ -15,7 +15,8 @@ import msgspec
 from fallow import names
 from fallow.clients import errors
 from fallow.clients.kubernetes import api as kubernetes
-from fallow.model import cluster, decision, kinds, policy, units
+from fallow.model import cluster, decision, kinds, units
+from fallow.model.policies import idle
 from fallow.model.units import HOUR, Instant
 
 log = logging.getLogger(__name__)
@@ -153,7 +154,7 @@ def notice_note(warn: decision.Warn, kind: kinds.Kind | None, now: Instant) -> s
     return " ".join(parts)
 
 
-def warnings(workload: cluster.Workload, kind: kinds.Kind, rule: policy.Rule) -> list[str]:
+def warnings(workload: cluster.Workload, kind: kinds.Kind, rule: idle.Rule) -> list[str]:
     """What a pause of this workload brings with it, one sentence each."""
     found = []
     if kind.loses_work:

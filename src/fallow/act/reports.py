@@ -11,7 +11,8 @@ from typing import Any
 from fallow import names
 from fallow.clients import errors
 from fallow.clients.kubernetes import api as kubernetes
-from fallow.model import cluster, decision, policy, policy_crd
+from fallow.model import cluster, decision
+from fallow.model.policies import idle, idle_crd
 from fallow.model.units import Instant
 
 log = logging.getLogger(__name__)
@@ -40,11 +41,11 @@ class PolicyReports:
             self._failing = False
 
     async def _write(
-        self, resource: kubernetes.Resource, one: policy.IdlePolicy, seen: cluster.Snapshot, plan: decision.Plan, now: Instant
+        self, resource: kubernetes.Resource, one: idle.IdlePolicy, seen: cluster.Snapshot, plan: decision.Plan, now: Instant
     ) -> None:
         if one.uid not in self._standing:
             self._standing[one.uid] = (await self._api.get(resource, None, one.name)).get("status") or {}
-        body = policy_crd.status(
+        body = idle_crd.status(
             one, plan.policies[one.rule.name], previous=self._standing[one.uid], trouble=seen.evidence.trouble,
             frozen_until=plan.frozen_until, frozen_because=plan.frozen_because, now=now,
         )

@@ -12,7 +12,8 @@ from typing import Any
 import msgspec
 
 from fallow import names
-from fallow.model import cluster, decision, kinds, pointers, policy, record, units
+from fallow.model import cluster, decision, kinds, pointers, record, units
+from fallow.model.policies import idle
 from fallow.model.units import Instant
 
 RECORD_BYTES = 4096  # an object's annotations may hold 256 KiB together; ours is never a noticeable part of that
@@ -45,7 +46,7 @@ class CannotWrite(Exception):
 
 
 def pause_writes(
-    workload: cluster.Workload, kind: kinds.Kind, rule: policy.Rule, now: Instant, *, by: str, reason_text: str, gpus: int,
+    workload: cluster.Workload, kind: kinds.Kind, rule: idle.Rule, now: Instant, *, by: str, reason_text: str, gpus: int,
     schedule: cluster.Ref | None = None,
 ) -> tuple[Write, ...]:
     """The pause and its way back: one Write, or record first and act second where two objects must change.
@@ -151,7 +152,7 @@ def resume_way(kind: kinds.Kind, workload: cluster.Workload) -> kinds.Way:
 
 def restored_fields(kind: kinds.Kind, workload: cluster.Workload, target: kinds.Target, found: record.Record) -> dict[str, Any]:
     """What stood there before, with a parent that was absent taken away again only if nobody else has put anything into it."""
-    written = [*kind.pauses(workload, policy.Rule(), 0.0), *found.fields]
+    written = [*kind.pauses(workload, idle.Rule(), 0.0), *found.fields]
     fields: dict[str, Any] = {}
     for pointer, value in found.fields.items():
         below = [leaf for leaf in written if leaf.startswith(f"{pointer}/")]

@@ -1,12 +1,6 @@
-"""The brain: (snapshot, mandate, memory, now) -> verdicts and decisions. Pure: no I/O, no clock, no logging, and it never raises for odd
-data; it gives reasons. The one entrance is plan.py.
+"""The brain: (snapshot, now) -> verdicts and decisions of one concern. Pure: no I/O, no clock, no logging; it raises for nothing.
 
-    draft.py      a plan in the making: who takes which step, and why the others wait
-    arrange.py    columns of numbers over pods, rows and workloads, kept while those are the same
-    idle.py       is a GPU, a pod, a workload idle?             words.py     the same, in sentences
-    rules.py      which rule is for whom, and what it leaves alone
-    classify.py   training, inference, notebook or batch
-    consent.py    acks and opt-outs                             courtesy.py  leave alone, tell, wait, or pause
-    pauses.py     what becomes of a pause
-    brakes.py     how fast: order, caps, freeze                 pressure.py  does anybody wait for these GPUs?
+    idle/      which workloads do nothing with their GPUs, and which step comes next with each
+    node/      which processes of one node do nothing, and whose they are
+    packing/   which node and GPU a pod takes, what is stranded, what to move
 """

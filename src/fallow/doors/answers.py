@@ -6,7 +6,7 @@ In: findings of the brain. Out: dictionaries of strings, numbers and None, ready
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fallow.decide import pauses
+from fallow.decide.idle import pauses
 from fallow.model import cluster, decision, units
 from fallow.model.units import Instant
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import msgspec
 
-from fallow.model import policy, usage
+from fallow.model import usage
+from fallow.model.policies import idle
 from fallow.model.units import Instant
 
 
@@ -168,7 +169,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     namespaces: Mapping[str, Namespace]
     workloads: tuple[Workload, ...]
     evidence: usage.Evidence
-    policies: tuple[policy.IdlePolicy, ...]
+    policies: tuple[idle.IdlePolicy, ...]
     frozen_until: Instant | None  # from the Lease: by hand, or by our own freeze before a restart
     frozen_because: str
     missing: tuple[Missing, ...]

@@ -10,7 +10,8 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from fallow.model import cluster, policy, usage
+from fallow.model import cluster, usage
+from fallow.model.policies import idle
 from fallow.model.units import Instant
 
 
@@ -86,7 +87,7 @@ class Finding(msgspec.Struct, frozen=True):
     verdict: Verdict
     reason: Reason
     because: str
-    rule: policy.Rule
+    rule: idle.Rule
     gpus: int  # GPUs its pods hold
     idle_gpus: int
     models: tuple[str, ...]
@@ -119,7 +120,7 @@ class Warn(msgspec.Struct, frozen=True):
     episode: str
     idle_since: Instant
     pauses_at: Instant | None  # None: notice only
-    channels: tuple[policy.Channel, ...]
+    channels: tuple[idle.Channel, ...]
 
 
 class Pause(msgspec.Struct, frozen=True):
@@ -228,7 +229,7 @@ class Plan(msgspec.Struct, frozen=True):
     newly_frozen: bool
     totals: Totals
     held: Held
-    policies: Mapping[str, policy.Tally]  # by name, of the policies that are there
+    policies: Mapping[str, idle.Tally]  # by name, of the policies that are there
     memory: Memory
 
 

@@ -14,14 +14,15 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from fallow import names
-from fallow.model import cluster, kserve, pointers, policy, record, units
+from fallow.model import cluster, kserve, pointers, record, units
+from fallow.model.policies import idle
 from fallow.model.units import Instant
 
 Fields: TypeAlias = dict[str, Any]  # JSON pointer -> value
 Objection: TypeAlias = tuple[str, str]  # the word after `ReportOnly:`, and a sentence
-Pauses: TypeAlias = Callable[[cluster.Workload, policy.Rule, Instant], Fields]
+Pauses: TypeAlias = Callable[[cluster.Workload, idle.Rule, Instant], Fields]
 Holds: TypeAlias = Callable[[Mapping[str, Any]], bool]
-Objects: TypeAlias = Callable[[cluster.Workload, policy.Rule], Objection | None]
+Objects: TypeAlias = Callable[[cluster.Workload, idle.Rule], Objection | None]
 
 
 class Kind(msgspec.Struct, frozen=True):
@@ -89,11 +90,11 @@ _RUN_SUSPEND = "/spec/runPolicy/suspend"
 _KEDA_REPLICAS = pointers.annotation(names.KEDA_PAUSED_REPLICAS)
 
 
-def _stop_notebook(workload: cluster.Workload, rule: policy.Rule, now: Instant) -> Fields:
+def _stop_notebook(workload: cluster.Workload, rule: idle.Rule, now: Instant) -> Fields:
     return {_STOPPED: units.rfc3339(now)}
 
 
-def _empty_roles(workload: cluster.Workload, rule: policy.Rule, now: Instant) -> Fields:
+def _empty_roles(workload: cluster.Workload, rule: idle.Rule, now: Instant) -> Fields:
     roles = pointers.read(workload.body, "/spec/roles") or []
     return {f"/spec/roles/{index}/spec/replicas": 0 for index in range(len(roles))}
 
@@ -112,7 +113,7 @@ def _is_stopped_knative(body: Mapping[str, Any]) -> bool:
 # ---- what speaks against a pause ----------------------------------------------------------------------------------------------
 
 
-def _keeps_volumes(workload: cluster.Workload, rule: policy.Rule) -> Objection | None:
+def _keeps_volumes(workload: cluster.Workload, rule: idle.Rule) -> Objection | None:
     if _deletes_claims(workload.body, workload.ref.kind == "StatefulSet"):
         return "PvcDeletedOnScale", f"scaling {workload.ref.short} to 0 would delete the volumes of its pods"
     return None
@@ -134,7 +135,7 @@ def _keeps_volumes_below(workload: cluster.Workload) -> Objection | None:
     return None
 
 
-def _is_calm_rollout(workload: cluster.Workload, rule: policy.Rule) -> Objection | None:
+def _is_calm_rollout(workload: cluster.Workload, rule: idle.Rule) -> Objection | None:
     if pointers.read(workload.body, "/spec/paused") is True:
         return "RolloutBusy", f"{workload.ref.short} is paused in the middle of a rollout"
     counted = pointers.read(workload.body, "/spec/strategy/blueGreen/previewReplicaCount") is not None
@@ -145,7 +146,7 @@ def _is_calm_rollout(workload: cluster.Workload, rule: policy.Rule) -> Objection
     return None
 
 
-def _may_roll_knative(workload: cluster.Workload, rule: policy.Rule) -> Objection | None:
+def _may_roll_knative(workload: cluster.Workload, rule: idle.Rule) -> Objection | None:
     if not rule.action.allow_knative_rollout:
         return "KnativeRollout", f"pausing {workload.ref.short} would roll a new Revision, which first needs a free GPU"
     if pointers.read(workload.body, _MIN_SCALE) == "0":
@@ -153,7 +154,7 @@ def _may_roll_knative(workload: cluster.Workload, rule: policy.Rule) -> Objectio
     return None
 
 
-def _is_suspendable_ray_job(workload: cluster.Workload, rule: policy.Rule) -> Objection | None:
+def _is_suspendable_ray_job(workload: cluster.Workload, rule: idle.Rule) -> Objection | None:
     status = pointers.read(workload.body, "/status/jobDeploymentStatus")
     if pointers.read(workload.body, "/spec/shutdownAfterJobFinishes") is not True:
         return "RayJobNotSuspendable", f"{workload.ref.short} has no shutdownAfterJobFinishes: KubeRay would fail it for good"
@@ -164,7 +165,7 @@ def _is_suspendable_ray_job(workload: cluster.Workload, rule: policy.Rule) -> Ob
     return None
 
 
-def _has_roles(workload: cluster.Workload, rule: policy.Rule) -> Objection | None:
+def _has_roles(workload: cluster.Workload, rule: idle.Rule) -> Objection | None:
     roles = pointers.read(workload.body, "/spec/roles")
     if roles and all(isinstance(role, Mapping) for role in roles):
         return None
@@ -180,7 +181,7 @@ def _is_empty_scale(body: Mapping[str, Any]) -> bool:
     return "spec" in body and full_scale(body)["spec"]["replicas"] == 0
 
 
-def _shows_replicas(workload: cluster.Workload, rule: policy.Rule) -> Objection | None:
+def _shows_replicas(workload: cluster.Workload, rule: idle.Rule) -> Objection | None:
     if workload.replicas_pointer is None and "spec" not in workload.body:
         return "ReplicasUnknown", f"neither the definition nor the /scale of {workload.ref.short} could be read"
     return None
@@ -365,7 +366,7 @@ def target_row(kind: Kind, workload: cluster.Workload) -> Kind:
     return {Way.kueue: KUEUE_WORKLOAD, Way.keda: SCALED_OBJECT}.get(way(kind, workload), kind)
 
 
-def pause_fields(kind: Kind, workload: cluster.Workload, rule: policy.Rule, now: Instant) -> Fields:
+def pause_fields(kind: Kind, workload: cluster.Workload, rule: idle.Rule, now: Instant) -> Fields:
     """What a pause writes on its pause_target."""
     return target_row(kind, workload).pauses(workload, rule, now)
 
@@ -399,7 +400,7 @@ def has_condition(body: Mapping[str, Any], type_: str, status: str, reason: str 
     return any(condition.get("status") == status and reason in (None, condition.get("reason")) for condition in found)
 
 
-def objection(kind: Kind, workload: cluster.Workload, rule: policy.Rule) -> Objection | None:
+def objection(kind: Kind, workload: cluster.Workload, rule: idle.Rule) -> Objection | None:
     """The first thing on the object itself, or on its companions, that speaks against pausing it under this rule."""
     for own in kind.objects:
         if found := own(workload, rule):
@@ -439,7 +440,7 @@ def _is_clear_to_autoscalers(kind: Kind, workload: cluster.Workload) -> Objectio
     return None
 
 
-def _is_left_by_rule(workload: cluster.Workload, rule: policy.Rule) -> Objection | None:
+def _is_left_by_rule(workload: cluster.Workload, rule: idle.Rule) -> Objection | None:
     if rule.action.respect_pdb and workload.budgets:
         return "PdbProtected", f"a PodDisruptionBudget ({workload.budgets[0].ref.name}) protects its pods, and the rule respects that"
     if rule.action.respect_pdb and workload.unseen_budgets:

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from fallow import names
-from fallow.model import cluster, pointers, policy, record
+from fallow.model import cluster, pointers, record
+from fallow.model.policies import idle
 from fallow.model.units import Instant
 
 STOP = pointers.annotation(names.KSERVE_STOP)
@@ -17,11 +18,11 @@ MIN_REPLICAS = "/spec/predictor/minReplicas"
 _SERVERLESS = frozenset({"Serverless", "Knative"})
 
 
-def stop_service(workload: cluster.Workload, rule: policy.Rule, now: Instant) -> dict[str, Any]:
+def stop_service(workload: cluster.Workload, rule: idle.Rule, now: Instant) -> dict[str, Any]:
     return {MIN_REPLICAS: 0} if _wants_min_replicas(workload, rule) else {STOP: "true"}
 
 
-def _wants_min_replicas(workload: cluster.Workload, rule: policy.Rule) -> bool:
+def _wants_min_replicas(workload: cluster.Workload, rule: idle.Rule) -> bool:
     ignores_stop = names.KSERVE_NO_STOP in workload.annotations
     return rule.action.kserve_method == "min-replicas" or (rule.action.kserve_method == "auto" and ignores_stop)
 
@@ -42,7 +43,7 @@ def mode(workload: cluster.Workload) -> str | None:
     return str(found) if found else None
 
 
-def object_to_service(workload: cluster.Workload, rule: policy.Rule) -> tuple[str, str] | None:
+def object_to_service(workload: cluster.Workload, rule: idle.Rule) -> tuple[str, str] | None:
     if not _wants_min_replicas(workload, rule):
         return None
     unscaled = workload.annotations.get(names.KSERVE_AUTOSCALER) == "none"
@@ -53,7 +54,7 @@ def object_to_service(workload: cluster.Workload, rule: policy.Rule) -> tuple[st
     return None
 
 
-def stop_llm(workload: cluster.Workload, rule: policy.Rule, now: Instant) -> dict[str, Any]:
+def stop_llm(workload: cluster.Workload, rule: idle.Rule, now: Instant) -> dict[str, Any]:
     """By replicas where nothing autoscales it: gentler, because its Services and children stay."""
     if _is_autoscaled(workload) or pointers.read(workload.body, "/spec/replicas") is None:
         return {STOP: "true"}
@@ -74,7 +75,7 @@ def is_stopped_llm(body: Mapping[str, Any]) -> bool:
     return _says_stop(body) or empty
 
 
-def object_to_llm(workload: cluster.Workload, rule: policy.Rule) -> tuple[str, str] | None:
+def object_to_llm(workload: cluster.Workload, rule: idle.Rule) -> tuple[str, str] | None:
     by_annotation = STOP in stop_llm(workload, rule, 0.0)
     if by_annotation and (names.KSERVE_NO_STOP in workload.annotations or rule.action.kserve_method == "min-replicas"):
         return "KServeNoStop", f"only {names.KSERVE_STOP} could stop {workload.ref.short}, and it is not heeded or not allowed"

@@ -17,10 +17,11 @@ import msgspec
 import numpy as np
 
 from fallow.act import workloads
-from fallow.decide import brakes
-from fallow.decide import plan as brain
-from fallow.model import decision, policy
+from fallow.decide.idle import brakes
+from fallow.decide.idle import plan as brain
+from fallow.model import decision
 from fallow.model.decision import Memory, Outcome, Status
+from fallow.model.policies import idle
 from fallow.model.units import HOUR, Instant, Seconds
 from fallow.sim import edits, laws, prices, snapshots
 from fallow.sim.world import Fault, World
@@ -68,7 +69,7 @@ class Run:
     """One policy over one world."""
 
     def __init__(
-        self, world: World, mandate: policy.Mandate, *, policies: tuple[policy.IdlePolicy, ...] = (), interval: Seconds = INTERVAL
+        self, world: World, mandate: idle.Mandate, *, policies: tuple[idle.IdlePolicy, ...] = (), interval: Seconds = INTERVAL
     ) -> None:
         self.world, self.mandate, self.interval = world, msgspec.structs.replace(mandate, acting=True), interval
         self.memory = Memory()
@@ -142,7 +143,7 @@ class Run:
 
 
 def run(
-    world: World, mandate: policy.Mandate, *, name: str = "", policies: tuple[policy.IdlePolicy, ...] = (),
+    world: World, mandate: idle.Mandate, *, name: str = "", policies: tuple[idle.IdlePolicy, ...] = (),
     interval: Seconds = INTERVAL, book: prices.Book = prices.DEFAULT,
 ) -> Result:
     """From now to the end of the lives."""
@@ -154,7 +155,7 @@ def run(
 
 
 def compare(
-    make_world: Callable[[], World], mandates: Mapping[str, policy.Mandate], *, interval: Seconds = INTERVAL,
+    make_world: Callable[[], World], mandates: Mapping[str, idle.Mandate], *, interval: Seconds = INTERVAL,
     book: prices.Book = prices.DEFAULT, workers: int | None = None,
 ) -> list[Result]:
     """Side by side: each on a world of its own that begins the same. `workers`: processes, by default one per processor."""
@@ -180,12 +181,12 @@ def _run_inherited(name: str) -> Result:
     return _inherited[0](name)
 
 
-def with_window(mandate: policy.Mandate, window: Seconds) -> policy.Mandate:
+def with_window(mandate: idle.Mandate, window: Seconds) -> idle.Mandate:
     rule = msgspec.structs.replace(mandate.rule, gone_idle=window, never_used=window)
     return msgspec.structs.replace(mandate, rule=rule)
 
 
-def _whole_percent(rule: policy.Rule) -> int:
+def _whole_percent(rule: idle.Rule) -> int:
     percent = round(rule.activity * 100, 6)
     if percent != round(percent) or percent < 1:
         raise ValueError(f"rule {rule.name} counts activity from {percent:g} %: a backtest knows whole percents only, from 1 on")

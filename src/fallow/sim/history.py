@@ -16,7 +16,7 @@ import numpy as np
 from fallow.clients.prometheus import client
 from fallow.model.units import HOUR, MINUTE, Instant, Seconds
 from fallow.model.usage import Floats, Signal
-from fallow.observe import labels, queries
+from fallow.observe.usage import labels, queries
 from fallow.sim.lives import NONE, Percents, Span
 from fallow.sim.traces import Report, Trace, TraceError
 from fallow.sim.world import Part

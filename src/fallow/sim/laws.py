@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from fallow import names
-from fallow.model import decision, kinds, policy, units
+from fallow.model import decision, kinds, units
+from fallow.model.policies import idle as policy
 from fallow.model.units import Instant
 from fallow.sim import edits
 from fallow.sim.lives import NONE

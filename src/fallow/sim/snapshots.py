@@ -14,7 +14,8 @@ import msgspec
 import numpy as np
 
 from fallow import names
-from fallow.model import cluster, policy, usage
+from fallow.model import cluster, usage
+from fallow.model.policies import idle
 from fallow.model.units import HOUR, Instant, Seconds
 from fallow.model.usage import Signal
 from fallow.sim import world as pretend
@@ -62,7 +63,7 @@ class Viewer:
         self._rows: Rows | None = None
         self.is_marked = False  # does anything wait for an answer, though it may not be idle?
 
-    def look(self, windows: Iterable[Seconds], policies: tuple[policy.IdlePolicy, ...] = ()) -> cluster.Snapshot:
+    def look(self, windows: Iterable[Seconds], policies: tuple[idle.IdlePolicy, ...] = ()) -> cluster.Snapshot:
         world = self._world
         self._catch_up()
         self._arrange()

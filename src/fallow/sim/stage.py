@@ -17,7 +17,8 @@ from typing import Any, TypeAlias
 import msgspec
 
 from fallow import controller, names, settings
-from fallow.model import decision, policy, policy_crd
+from fallow.model import decision
+from fallow.model.policies import idle, idle_crd
 from fallow.model.units import HOUR, MINUTE, Seconds
 from fallow.sim import edits, laws
 from fallow.sim import store as stores
@@ -56,7 +57,7 @@ class Stage:
 
     def __init__(
         self, world: worlds.World, store: stores.Store, kubernetes: server.KubernetesServer, told: settings.Settings,
-        policies: Sequence[policy.IdlePolicy],
+        policies: Sequence[idle.IdlePolicy],
     ) -> None:
         self.world, self.store, self.kubernetes, self.told = world, store, kubernetes, told
         self.objects = objects.Objects(world, store, self._watch_pause)
@@ -129,7 +130,7 @@ class Stage:
         )
         return decision.Pause(finding, "")
 
-    def _rule_of(self, workload: worlds.Workload) -> policy.Rule:
+    def _rule_of(self, workload: worlds.Workload) -> idle.Rule:
         fitting = [each for each in self._policies if not each.classes or workload.part.class_ in each.classes]
         return max(fitting, key=lambda each: each.priority).rule if fitting else self.told.mandate.rule
 
@@ -154,7 +155,7 @@ async def open_stage(
     told = settings.read_flags({**FLAGS, "kubeconfig": str(kubeconfig), **(flags or {})}, {})
     store = stores.Store(lambda: world.now)
     kubernetes, exporters = server.KubernetesServer(store, lambda: world.now), exporter.ExporterServer(world)
-    stage = Stage(world, store, kubernetes, told, [policy_crd.parse(each) for each in policies])
+    stage = Stage(world, store, kubernetes, told, [idle_crd.parse(each) for each in policies])
     async with contextlib.AsyncExitStack() as stack:
         await kubernetes.start(port=port)
         stack.push_async_callback(kubernetes.stop)

@@ -8,7 +8,7 @@ from tests.builders import NOW
 
 from fallow import names, telemetry
 from fallow.account import tally
-from fallow.decide import plan as brain
+from fallow.decide.idle import plan as brain
 from fallow.model import cluster, decision, usage
 from fallow.model.decision import Outcome, Status
 from fallow.model.units import HOUR, rfc3339

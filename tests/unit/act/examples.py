@@ -8,7 +8,8 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from fallow.model import cluster, decision, kinds, policy
+from fallow.model import cluster, decision, kinds
+from fallow.model.policies import idle
 
 NOW = 1_794_700_000.0  # 2026-11-14
 Object = dict[str, Any]
@@ -103,17 +104,17 @@ def workload_of(thing: Object, **more: Any) -> cluster.Workload:
     return cluster.Workload(**base | more)
 
 
-RULE = policy.Rule(name="default", action=policy.Action(type=policy.ActionType.pause, allow_knative_rollout=True))
+RULE = idle.Rule(name="default", action=idle.Action(type=idle.ActionType.pause, allow_knative_rollout=True))
 
 
-def finding_of(workload: cluster.Workload, rule: policy.Rule = RULE, gpus: int = 12) -> decision.Finding:
+def finding_of(workload: cluster.Workload, rule: idle.Rule = RULE, gpus: int = 12) -> decision.Finding:
     return decision.Finding(
         workload, decision.Verdict.idle, decision.Reason.GoneIdle, "quiet", rule, gpus, gpus, ("NVIDIA A100",), 1800.0,
         idle_since=NOW - 47 * 60,
     )
 
 
-def pause_of(workload: cluster.Workload, rule: policy.Rule = RULE) -> decision.Pause:
+def pause_of(workload: cluster.Workload, rule: idle.Rule = RULE) -> decision.Pause:
     return decision.Pause(finding_of(workload, rule), "12 GPUs idle for 47m")
 
 

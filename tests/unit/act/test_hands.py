@@ -16,8 +16,9 @@ from fallow import names
 from fallow.act import execute
 from fallow.act import hands as doing
 from fallow.clients import errors
-from fallow.model import cluster, decision, kinds, policy
+from fallow.model import cluster, decision, kinds
 from fallow.model.decision import Status
+from fallow.model.policies import idle
 
 Object = dict[str, Any]
 MakeHands = Callable[..., doing.Hands]
@@ -303,7 +304,7 @@ def everything(workload: cluster.Workload) -> list[decision.Decision]:
     pause = pause_of(workload)
     return [
         decision.Mark(workload, workload.ref, None, {names.PENDING_SINCE: None}, names.Event.ACK_EXPIRED, "over"),
-        decision.Warn(pause.finding, "abc", NOW - 60, NOW + 300, (policy.Channel("e", "event"),)),
+        decision.Warn(pause.finding, "abc", NOW - 60, NOW + 300, (idle.Channel("e", "event"),)),
         decision.Alert(workload, names.Event.IDLE_DETECTED, "idle", "abc"),
         pause,
     ]
@@ -450,7 +451,7 @@ async def test_a_failing_hook_aborts_and_is_reported_after_three(server: Server,
 
 async def test_a_rule_may_pause_in_spite_of_its_hook(server: Server, hands: doing.Hands) -> None:
     thing = server.add(identified(EXAMPLES["deployment"]))
-    rule = msgspec.structs.replace(examples.RULE, action=policy.Action(hook=policy.Hook(5.0, "continue")))
+    rule = msgspec.structs.replace(examples.RULE, action=idle.Action(hook=idle.Hook(5.0, "continue")))
     pause = pause_of(workload_of(thing), rule)
     look = execute.Look(pause.finding.workload, pause.finding, "", (examples.pod(hook=":1/save"),))
     assert (await carry(hands, pause, look)).status is Status.done

@@ -21,8 +21,9 @@ from fallow.act import hands as doing
 from fallow.act import hooks, notify
 from fallow.clients import errors
 from fallow.clients.kubernetes import api as kubernetes
-from fallow.model import cluster, decision, kinds, policy
+from fallow.model import cluster, decision, kinds
 from fallow.model.decision import Status
+from fallow.model.policies import idle
 
 REF = cluster.Ref("kubeflow.org", "v1", "Notebook", "team-a", "nb", "u-1")
 
@@ -117,7 +118,7 @@ def test_a_kind_that_could_be_mistaken_is_typed_with_its_group(thing: dict[str, 
         ({"gpus": 1}, "1 GPU idle for 47m (policy default)"),
         ({"at_least": True}, "12 GPUs idle for at least 47m (policy default)"),
         ({"idle_since": None}, "12 GPUs idle (policy default)"),
-        ({"rule": policy.Rule()}, "12 GPUs idle for 47m (flags)"),
+        ({"rule": idle.Rule()}, "12 GPUs idle for 47m (flags)"),
     ],
     ids=["plain", "one", "at-least", "unknown", "flags"],
 )
@@ -162,11 +163,11 @@ def test_gitops_owners_get_what_their_tool_needs() -> None:
 
 # ---- notices ------------------------------------------------------------------------------------------------------------------
 
-EVENT, SLACK = policy.Channel("here", "event"), policy.Channel("team", "slack")
+EVENT, SLACK = idle.Channel("here", "event"), idle.Channel("team", "slack")
 
 
-def warn_of(workload: cluster.Workload, *channels: policy.Channel, require_all: bool = False) -> decision.Warn:
-    rule = msgspec.structs.replace(examples.RULE, notice=policy.Notice(required=True, require_all=require_all, channels=channels))
+def warn_of(workload: cluster.Workload, *channels: idle.Channel, require_all: bool = False) -> decision.Warn:
+    rule = msgspec.structs.replace(examples.RULE, notice=idle.Notice(required=True, require_all=require_all, channels=channels))
     return decision.Warn(finding_of(workload, rule), "abcdef123456", NOW - 47 * 60, NOW + 300, channels)
 
 
@@ -185,7 +186,7 @@ async def test_a_delivered_notice_is_written_on_the_object(server: Server, make_
 @pytest.mark.parametrize("require_all", [True, False], ids=["all", "any"])
 @pytest.mark.parametrize("channels", [(), (EVENT,), (SLACK,), (EVENT, SLACK)], ids=["none", "event", "slack", "both"])
 async def test_a_notice_counts_only_if_it_was_delivered(
-    server: Server, hands: doing.Hands, channels: tuple[policy.Channel, ...], require_all: bool
+    server: Server, hands: doing.Hands, channels: tuple[idle.Channel, ...], require_all: bool
 ) -> None:
     thing = server.add(identified(EXAMPLES["deployment"]))
     outcome = await carry(hands, warn_of(workload_of(thing), *channels, require_all=require_all))

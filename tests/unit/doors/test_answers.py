@@ -10,7 +10,7 @@ import yaml
 from tests import builders
 from tests.builders import HOUR, MINUTE, NOW, World
 
-from fallow.decide import plan as brain
+from fallow.decide.idle import plan as brain
 from fallow.doors import answers
 from fallow.doors.cli import look, show
 from fallow.model import decision

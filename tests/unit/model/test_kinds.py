@@ -9,7 +9,8 @@ import pytest
 from tests.unit.act import examples
 from tests.unit.act.examples import EXAMPLES, NOW, RULE, identified, make, workload_of
 
-from fallow.model import cluster, kinds, pointers, policy, record
+from fallow.model import cluster, kinds, pointers, record
+from fallow.model.policies import idle
 
 STOP = "/metadata/annotations/serving.kserve.io~1stop"
 MIN_SCALE = "/spec/template/metadata/annotations/autoscaling.knative.dev~1min-scale"
@@ -132,7 +133,7 @@ def retained(scaled: str, deleted: str, claims: Any = CLAIMS) -> dict[str, Any]:
     return {"volumeClaimTemplates": claims, "persistentVolumeClaimRetentionPolicy": {"whenScaled": scaled, "whenDeleted": deleted}}
 
 
-def word(thing: dict[str, Any], rule: policy.Rule = RULE, **more: Any) -> str | None:
+def word(thing: dict[str, Any], rule: idle.Rule = RULE, **more: Any) -> str | None:
     workload = workload_of(identified(thing), **more)
     kind = kinds.of(workload)
     assert kind is not None
@@ -243,7 +244,7 @@ def test_min_replicas_works_in_raw_mode_only_without_an_autoscaler() -> None:
 
 
 def test_knative_needs_leave() -> None:
-    rule = msgspec.structs.replace(RULE, action=policy.Action(type=policy.ActionType.pause))
+    rule = msgspec.structs.replace(RULE, action=idle.Action(type=idle.ActionType.pause))
     assert word(EXAMPLES["knative"], rule) == "KnativeRollout"
     assert word(EXAMPLES["knative"], RULE) is None
 
@@ -333,7 +334,7 @@ def test_kueue_must_be_clear_and_serving_kinds_keep_their_own_row() -> None:
 @pytest.mark.parametrize("place", ["annotations", "labels"])
 def test_gitops_is_acted_on_unless_the_rule_only_reports(place: str, mark: str, tool: str) -> None:
     thing = pointers.replace(EXAMPLES["deployment"], ("metadata", place), {mark: "x"})
-    reports = msgspec.structs.replace(RULE, action=policy.Action(type=policy.ActionType.pause, gitops="report"))
+    reports = msgspec.structs.replace(RULE, action=idle.Action(type=idle.ActionType.pause, gitops="report"))
     assert word(thing, RULE) is None
     assert word(thing, reports) == "GitOpsManaged"
     assert kinds.gitops_tool(workload_of(identified(thing))) == tool
@@ -341,7 +342,7 @@ def test_gitops_is_acted_on_unless_the_rule_only_reports(place: str, mark: str, 
 
 def test_a_budget_vetoes_only_where_the_rule_respects_it() -> None:
     budget = examples.companion_of(identified(make("policy/v1", "PodDisruptionBudget", {"minAvailable": 1})), kinds.BUDGET_READS)
-    respects = msgspec.structs.replace(RULE, action=policy.Action(type=policy.ActionType.pause, respect_pdb=True))
+    respects = msgspec.structs.replace(RULE, action=idle.Action(type=idle.ActionType.pause, respect_pdb=True))
     assert word(EXAMPLES["deployment"], RULE, budgets=(budget,)) is None
     assert word(EXAMPLES["deployment"], respects, budgets=(budget,)) == "PdbProtected"
     assert word(EXAMPLES["deployment"], respects) is None

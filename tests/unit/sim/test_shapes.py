@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from fallow import names
-from fallow.model import kinds, pointers, policy
+from fallow.model import kinds, pointers
+from fallow.model.policies import idle
 from fallow.sim import edits, shapes
 
 
@@ -21,7 +22,7 @@ def test_what_the_product_pauses_by_is_what_the_operator_stops_by(kind: str) -> 
     assert row is not None
     assert shapes.wanted(thing) in (3, None)
     assert not kinds.is_paused(row, edits.see(thing))
-    paused = pointers.apply_merge_patch(thing, pointers.merge_patch(thing, row.pauses(edits.see(thing), policy.Rule(), 0.0)))
+    paused = pointers.apply_merge_patch(thing, pointers.merge_patch(thing, row.pauses(edits.see(thing), idle.Rule(), 0.0)))
     assert shapes.wanted(paused) == 0
     assert kinds.is_paused(row, edits.see(paused))
 
@@ -32,7 +33,7 @@ def test_nothing_about_it_speaks_against_a_pause(kind: str) -> None:
     workload = edits.see(thing)
     row = kinds.of(workload)
     assert row is not None
-    assert kinds.objection(row, workload, policy.Rule()) is None
+    assert kinds.objection(row, workload, idle.Rule()) is None
     assert not kinds.is_finished(row, workload.body)
 
 

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from fallow import names
-from fallow.model import decision, kinds, policy, units
+from fallow.model import decision, kinds, units
+from fallow.model.policies import idle
 from fallow.model.units import HOUR, MINUTE
 from fallow.sim import cast, edits, laws, shapes
 from fallow.sim.lives import NONE, Span
@@ -28,7 +29,7 @@ def pause(world: World, number: int = 0, window: float = 30 * MINUTE) -> None:
     """As the product would: the patch with the way back."""
     workload = world.workloads[number]
     finding = decision.Finding(
-        workload.view, decision.Verdict.idle, decision.Reason.GoneIdle, "", policy.Rule(), 1, 1, (), window, idle_since=world.now - window
+        workload.view, decision.Verdict.idle, decision.Reason.GoneIdle, "", idle.Rule(), 1, 1, (), window, idle_since=world.now - window
     )
     world.notice(edits.pause(workload.object, decision.Pause(finding, "idle"), world.now))
 

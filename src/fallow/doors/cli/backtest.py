@@ -13,7 +13,8 @@ import click
 import msgspec
 
 from fallow.doors.cli import main, pasts, show
-from fallow.model import policy, policy_crd, units
+from fallow.model import units
+from fallow.model.policies import idle, idle_crd
 from fallow.model.units import MINUTE, Seconds
 from fallow.sim import backtest as running
 from fallow.sim import prices
@@ -22,20 +23,20 @@ WINDOW: Seconds = 30 * MINUTE  # as --duration of the controller
 ALL_LETTERS = frozenset("drsinlmowyjkx")
 COLUMNS = ("RECLAIMED", "MONEY", "OF HELD", "PAUSES", "REGRETTED", "RESUMES", "WAITED", "NOTICES", "FROZEN")
 
-Trial = tuple[str, policy.Mandate, tuple[policy.IdlePolicy, ...]]
+Trial = tuple[str, idle.Mandate, tuple[idle.IdlePolicy, ...]]
 
 
 def make_trials(windows: tuple[Seconds, ...], files: tuple[str, ...]) -> Iterator[Trial]:
     """What is tried: each window by itself, and each file of policies by itself."""
-    base = policy.Mandate(scope=policy.Scope(letters=ALL_LETTERS), acting=True)
-    rule = msgspec.structs.replace(base.rule, action=policy.Action(type=policy.ActionType.pause))
+    base = idle.Mandate(scope=idle.Scope(letters=ALL_LETTERS), acting=True)
+    rule = msgspec.structs.replace(base.rule, action=idle.Action(type=idle.ActionType.pause))
     for window in windows or (() if files else (WINDOW,)):
         yield f"idle for {units.humane(window)}", running.with_window(msgspec.structs.replace(base, rule=rule), window), ()
     for name in files:
         yield Path(name).stem, base, tuple(_read_policies(Path(name)))
 
 
-def _read_policies(path: Path) -> Iterator[policy.IdlePolicy]:
+def _read_policies(path: Path) -> Iterator[idle.IdlePolicy]:
     import yaml
 
     try:
@@ -47,7 +48,7 @@ def _read_policies(path: Path) -> Iterator[policy.IdlePolicy]:
     if not any(found):
         raise click.UsageError(f"--policy: {show.plain(path)} holds no IdlePolicy")
     for each in filter(None, found):
-        parsed = policy_crd.parse(each if isinstance(each, Mapping) else {})
+        parsed = idle_crd.parse(each if isinstance(each, Mapping) else {})
         if parsed.invalid or not parsed.name:
             why = parsed.invalid[0] if parsed.invalid else "it has no metadata.name"
             raise click.UsageError(f"--policy: {show.plain(path)} holds no valid IdlePolicy: {show.plain(why)}")

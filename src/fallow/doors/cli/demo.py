@@ -21,7 +21,7 @@ from typing import Any
 import click
 
 from fallow import names
-from fallow.decide import courtesy
+from fallow.decide.idle import courtesy
 from fallow.doors.cli import demo_view as view
 from fallow.doors.cli import main, pasts, show
 from fallow.model import decision, units

@@ -11,7 +11,7 @@ import click
 
 from fallow import __version__, logs, settings
 from fallow.doors.cli import main
-from fallow.doors.exporter import options
+from fallow.settings import exporter as options
 
 if TYPE_CHECKING:  # what runs is imported when it runs: --help and usage errors answer at once
     from collections.abc import Mapping
@@ -89,8 +89,8 @@ def _start(once: bool, fake: int | None) -> int:
 
 
 def _find(told: options.Options, environ: "Mapping[str, str]") -> "Node":
-    from fallow.clients import nvml
-    from fallow.doors.exporter import attribution, proc
+    from fallow.clients import nvml, proc
+    from fallow.observe.node import attribution
 
     return nvml.Nvml(told.nvml_library), proc.ProcessTable(told.host_proc), attribution.Attribution(told, environ)
 

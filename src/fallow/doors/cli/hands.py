@@ -19,11 +19,12 @@ from fallow.act import workloads
 from fallow.clients import errors
 from fallow.clients.kubernetes import api as kube
 from fallow.clients.kubernetes import config, lease
-from fallow.decide import consent, rules
+from fallow.decide.idle import consent, rules
 from fallow.doors import answers
 from fallow.doors.cli import flags, show
-from fallow.model import cluster, decision, policy, units
-from fallow.observe import mirror
+from fallow.model import cluster, decision, units
+from fallow.model.policies import idle
+from fallow.observe.cluster import mirror
 
 MAX_ACK_HOURS = 168
 MAX_FREEZE = 366 * units.DAY  # longer is a slip of the finger: whoever wants that stops the daemon
@@ -146,7 +147,7 @@ def _pause(target: str, reason: str, force: bool, **given: Any) -> None:
         if not force and (held := _find_hold(reach, workload, pods, now)):
             raise click.ClickException(f"{workload.ref.short} is {held.because}; --force pauses it all the same")
         finding = decision.Finding(
-            workload, decision.Verdict.unknown, decision.Reason.NoGpuPods, f"{reason} ({reach.by})", policy.Rule(name="by hand"),
+            workload, decision.Verdict.unknown, decision.Reason.NoGpuPods, f"{reason} ({reach.by})", idle.Rule(name="by hand"),
             gpus=sum(pod.gpu_count or 0 for pod in pods), idle_gpus=0, models=(), window=0.0,
         )
         try:
@@ -160,7 +161,7 @@ def _pause(target: str, reason: str, force: bool, **given: Any) -> None:
 def _find_hold(reach: Reach, workload: cluster.Workload, pods: tuple[cluster.Pod, ...], now: units.Instant) -> consent.Held | None:
     """An ack or opt-out that a pause by hand heeds."""
     subject = rules.Subject(workload, pods, reach.mirror.namespaces.get(reach.namespace), frozenset)
-    return consent.find_ack(subject, policy.Consent(), now) or consent.find_opt_out(subject, policy.Consent(), now)
+    return consent.find_ack(subject, idle.Consent(), now) or consent.find_opt_out(subject, idle.Consent(), now)
 
 
 def _resume(target: str, replicas: int | None, **given: Any) -> None:

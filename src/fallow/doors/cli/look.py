@@ -9,7 +9,7 @@ import click
 from fallow import controller, logs, settings
 from fallow.act import notify
 from fallow.clients import errors
-from fallow.decide import pauses
+from fallow.decide.idle import pauses
 from fallow.doors import answers
 from fallow.doors.cli import flags, show
 from fallow.model import decision, units

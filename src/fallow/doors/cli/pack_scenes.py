@@ -17,7 +17,7 @@ from fallow.decide.packing import live
 from fallow.doors.cli import pasts, show
 from fallow.model.capacity import Capacity
 from fallow.model.units import Instant
-from fallow.observe import capacity
+from fallow.observe.cluster import capacity
 from fallow.sim import openb, traces
 
 

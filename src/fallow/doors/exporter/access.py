@@ -21,7 +21,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from fallow import settings
-from fallow.doors.exporter import worker
+from fallow.clients import worker
 
 log = logging.getLogger("fallow.exporter")
 

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from fallow.clients import errors
-from fallow.decide import processes as judge
-from fallow.doors.exporter.options import Options
+from fallow.decide.node import processes as judge
 from fallow.model.processes import Device, Driver, Poll, Problem, Reading, Result, Samples, Table
 from fallow.model.units import HOUR, Instant, Seconds
+from fallow.settings.exporter import Options
 
 FIRST_WAIT: Final = 1.0
 LONGEST_WAIT: Final = 60.0

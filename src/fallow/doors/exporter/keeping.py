@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from fallow.clients import errors
-from fallow.decide import processes
+from fallow.decide.node import processes
 from fallow.model import units
 from fallow.model.units import Instant, Seconds
 

@@ -16,13 +16,13 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 from fallow import __version__
-from fallow.clients import errors
-from fallow.decide import tenancies
-from fallow.doors.exporter import access, collect, expose, keeping, serve, worker
+from fallow.clients import errors, worker
+from fallow.decide.node import tenancies
+from fallow.doors.exporter import access, collect, expose, keeping, serve
 from fallow.doors.exporter.health import Health
-from fallow.doors.exporter.options import Options
 from fallow.model import processes
 from fallow.model.units import Instant, Seconds
+from fallow.settings.exporter import Options
 
 log = logging.getLogger("fallow.exporter")
 

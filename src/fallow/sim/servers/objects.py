@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from fallow import names
-from fallow.model import policy_crd
+from fallow.model.policies import idle_crd
 from fallow.model.units import Instant
 from fallow.sim import shapes
 from fallow.sim import store as stores
@@ -51,7 +51,7 @@ class Objects:
         self.step()
 
     def _lay_ground(self) -> None:
-        for definition in [*shapes.make_definitions(), policy_crd.crd()]:
+        for definition in [*shapes.make_definitions(), idle_crd.crd()]:
             self._store.create(definition)
         for name in sorted({"default", shapes.EXPORTERS, *(workload.part.namespace for workload in self._world.workloads)}):
             if self._store.find(stores.Key("", "Namespace", "", name)) is None:  # a server brings the usual ones

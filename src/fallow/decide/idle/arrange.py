@@ -1,0 +1,324 @@
+"""Columns of numbers over pods, GPU rows and workloads: what the judges compute on, made once and kept while the objects are the same.
+
+In: a snapshot and the mandate. Out: an Arrangement, and a Layout per window that says which rows belong to which pod and workload.
+A Desk keeps the last Arrangement between cycles; it is reused while the snapshot hands out the very same tuples, so a cycle in which
+nothing changed does no work per pod or workload. It is a cache and nothing else: with or without it the plan is the same.
+"""
+
+from collections import Counter
+from itertools import chain
+from typing import Any, Final, TypeVar
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from fallow import names
+from fallow.decide.idle import rules
+from fallow.model import cluster, usage
+from fallow.model.policies import idle
+from fallow.model.units import Seconds
+from fallow.model.usage import Bools, Floats
+
+Indices = NDArray[np.int64]
+Number = TypeVar("Number", bound=np.generic)
+
+MARKS: Final = frozenset({*names.ACK_KEYS, *names.PENDING_KEYS, *names.PAUSE_KEYS, names.RESUME_REQUESTED})
+NOTICE: Final = frozenset(names.PENDING_KEYS)
+
+
+class Groups(msgspec.Struct):
+    """Runs of equal keys in a sorted column: where each begins, and of whom it is."""
+
+    starts: Indices
+    keys: Indices
+    size: int
+
+    def reduce(self, ufunc: np.ufunc, column: NDArray[Number], into: NDArray[Number]) -> NDArray[Number]:
+        """One value per key; keys without rows keep what `into` holds."""
+        if self.size:
+            into[self.keys] = ufunc.reduceat(column, self.starts)
+        return into
+
+    def spread(self, values: NDArray[Number]) -> NDArray[Number]:
+        """A value per key, back to every row of it."""
+        return np.repeat(values[self.keys], np.diff(self.starts, append=self.size))
+
+    def slice_of(self, key: int) -> slice:
+        at = int(self.keys.searchsorted(key))
+        if at == len(self.keys) or self.keys[at] != key:
+            return slice(0, 0)
+        return slice(int(self.starts[at]), int(self.starts[at + 1]) if at + 1 < len(self.starts) else self.size)
+
+
+def group(keys: Indices) -> Groups:
+    starts = np.flatnonzero(np.diff(keys, prepend=keys[0] - 1)) if len(keys) else np.zeros(0, np.int64)
+    return Groups(starts, keys[starts], len(keys))
+
+
+class PodColumns(msgspec.Struct):
+    """One entry per pod of the snapshot."""
+
+    workload: Indices  # -1 = nobody's
+    counts: Bools  # scheduled, not ended, not ending
+    gpus: Indices  # -1 = not known
+    on_ready_node: Bools
+    running: Bools
+    reserved: Bools  # holds a GPU for others whom we cannot see
+    started: Floats
+    ready: Bools
+    turned: Floats  # since when it is ready, or is not
+    shared: Bools
+    node: Indices
+    model: Indices  # of its node, as a place in Arrangement.models
+    by_workload: Indices  # pods that count, in the order of their workloads
+    groups: Groups
+
+
+class RuleColumns(msgspec.Struct):
+    """One entry per distinct ruling."""
+
+    gone_idle: Floats
+    never_used: Floats
+    grace: Floats
+    activity: Floats
+    coverage: Floats
+    max_age: Floats
+    fraction: Floats
+    power_watts: Floats  # nan = not asked for
+    power_floor: Bools
+    disabled: dict[str, Bools]
+
+
+class Layout(msgspec.Struct):
+    """Whose the rows of one window are."""
+
+    use: usage.Usage  # the one it was made from: the same rows may come again with other numbers
+    rows: Indices  # rows that count, sorted by workload, then pod
+    pods: Groups
+    workloads: Groups
+    held: Indices  # distinct GPUs seen, per pod
+    model: Indices  # per row, as a place in Arrangement.models
+
+
+class Arrangement(msgspec.Struct):
+    """Everything about a snapshot that stays while its objects do."""
+
+    snapshot: cluster.Snapshot
+    mandate: idle.Mandate
+    pods: PodColumns
+    layouts: dict[Seconds, Layout]
+    rulings: tuple[rules.Ruling, ...]
+    rule_of: Indices  # per workload
+    rule_of_pod: Indices  # nobody's pods get the first rule, and count nowhere
+    terms: RuleColumns
+    gpus: Indices  # per workload, over the pods that count
+    marked: tuple[int, ...]  # workloads that carry any mark of ours
+    noticed: frozenset[int]  # those with a mark of a notice
+    lookups_failed: Indices  # workloads whose owner could not be asked for
+    uids: tuple[str, ...]
+    places: dict[str, int]  # UID -> workload
+    models: tuple[str, ...]  # "" = not known
+    memo: dict[int, Any] = {}  # courtesy's answers and the episodes, by workload
+    episodes: dict[int, tuple[float, str]] = {}
+
+    def ruling(self, index: int) -> rules.Ruling:
+        return self.rulings[int(self.rule_of[index])]
+
+    def subject(self, index: int) -> rules.Subject:
+        return _subject(self.snapshot, self.layouts, self.pods, index)
+
+
+class Desk:
+    """Where the last arrangement lies."""
+
+    def __init__(self) -> None:
+        self.current: Arrangement | None = None
+
+
+def arrange(snapshot: cluster.Snapshot, mandate: idle.Mandate, desk: Desk) -> Arrangement:
+    """The arrangement of this snapshot: the one on the desk where it still fits, else a new one, left on the desk."""
+    last = desk.current
+    if last is None or not _is_same(last, snapshot, mandate):
+        last = desk.current = _make(snapshot, mandate)
+    return last
+
+
+def _is_same(last: Arrangement, snapshot: cluster.Snapshot, mandate: idle.Mandate) -> bool:
+    old = last.snapshot
+    return (
+        old.pods is snapshot.pods and old.workloads is snapshot.workloads and old.nodes is snapshot.nodes
+        and old.namespaces is snapshot.namespaces and old.policies is snapshot.policies and last.mandate is mandate
+        and last.layouts.keys() == snapshot.evidence.usage.keys()
+        and all(_has_same_rows(last.layouts[window].use, use) for window, use in snapshot.evidence.usage.items())
+    )
+
+
+def _has_same_rows(old: usage.Usage, new: usage.Usage) -> bool:
+    return (old.pod is new.pod or np.array_equal(old.pod, new.pod)) and old.gpu == new.gpu and old.model == new.model
+
+
+def _make(snapshot: cluster.Snapshot, mandate: idle.Mandate) -> Arrangement:
+    models: dict[str, int] = {}
+    pods = _columns_of(snapshot, models)
+    layouts = {window: _lay_out(use, pods, models, _products(snapshot)) for window, use in snapshot.evidence.usage.items()}
+    rulings, rule_of = _rule(snapshot, mandate, layouts, pods)
+    known = np.where(pods.counts & (pods.gpus > 0) & (pods.workload >= 0), pods.gpus, 0)
+    gpus = np.bincount(np.maximum(pods.workload, 0), weights=known, minlength=len(snapshot.workloads)).astype(np.int64)
+    return Arrangement(
+        snapshot, mandate, pods, layouts, rulings, rule_of, np.append(rule_of, 0)[pods.workload],
+        _columns_of_rules(rulings), gpus[: len(snapshot.workloads)],
+        tuple(index for index, workload in enumerate(snapshot.workloads) if _is_marked(workload)),
+        frozenset(index for index, workload in enumerate(snapshot.workloads) if not NOTICE.isdisjoint(workload.marks)),
+        np.array([at for at, one in enumerate(snapshot.workloads) if one.trouble is cluster.Trouble.OwnerLookupFailed], np.int64),
+        tuple(workload.ref.uid for workload in snapshot.workloads),
+        {workload.ref.uid: index for index, workload in enumerate(snapshot.workloads)}, tuple(models),
+    )
+
+
+def _is_marked(workload: cluster.Workload) -> bool:
+    return not (
+        MARKS.isdisjoint(workload.annotations)
+        and (workload.marks is workload.annotations or MARKS.isdisjoint(workload.marks))
+        and (not workload.kueue or all(MARKS.isdisjoint(companion.annotations) for companion in workload.kueue))
+    )
+
+
+# ---- pods -------------------------------------------------------------------------------------------------------------------
+
+
+def _products(snapshot: cluster.Snapshot) -> list[str]:
+    """The GPU model of each pod's node; "" = not known."""
+    return [node.gpu_product or "" if (node := snapshot.nodes.get(pod.node)) else "" for pod in snapshot.pods]
+
+
+def _columns_of(snapshot: cluster.Snapshot, models: dict[str, int]) -> PodColumns:
+    pods = snapshot.pods
+    nodes = [snapshot.nodes.get(pod.node) for pod in pods]
+    workload = _owners(snapshot)
+    counts = _bools([_counts(pod) for pod in pods]) & (workload >= 0)
+    by_workload = np.flatnonzero(counts)
+    by_workload = by_workload[np.argsort(workload[by_workload], kind="stable")]
+    codes: dict[str, int] = {}
+    return PodColumns(
+        workload=workload,
+        counts=counts,
+        gpus=np.array([-1 if (count := pod.gpu_count) is None else count for pod in pods], np.int64),
+        on_ready_node=_bools([pod.phase != "Unknown" for pod in pods]) & _find_ready(snapshot, nodes),
+        running=_bools([pod.phase == "Running" and pod.started_at is not None for pod in pods]),
+        reserved=_bools([pod.namespace in names.RESERVATION_NAMESPACES for pod in pods]),
+        started=_floats([pod.started_at for pod in pods]),
+        ready=_bools([pod.ready for pod in pods]),
+        turned=_floats([pod.ready_since for pod in pods]),
+        shared=_bools([
+            names.GPU_SHARED in pod.resources or (node is not None and node.shared) for pod, node in zip(pods, nodes, strict=True)
+        ]),
+        node=np.array([codes.setdefault(pod.node, len(codes)) for pod in pods], np.int64),
+        model=np.array([models.setdefault(product, len(models)) for product in _products(snapshot)], np.int64),
+        by_workload=by_workload,
+        groups=group(workload[by_workload]),
+    )
+
+
+def _owners(snapshot: cluster.Snapshot) -> Indices:
+    owners = np.full(len(snapshot.pods), -1, np.int64)
+    sizes = [len(workload.pods) for workload in snapshot.workloads]
+    held = np.fromiter(chain.from_iterable(workload.pods for workload in snapshot.workloads), np.int64, sum(sizes))
+    owners[held] = np.repeat(np.arange(len(sizes)), sizes)
+    return owners
+
+
+def _counts(pod: cluster.Pod) -> bool:
+    return bool(pod.node) and not pod.terminating and pod.phase not in ("Succeeded", "Failed")
+
+
+def _find_ready(snapshot: cluster.Snapshot, nodes: list[cluster.Node | None]) -> Bools:
+    """By pod, of its node. Where no node may be listed at all (namespaced rights), the pods' own readiness must do."""
+    return _bools([not snapshot.nodes or (node is not None and node.ready) for node in nodes])
+
+
+def _bools(values: list[bool]) -> Bools:
+    return np.array(values, np.bool_)
+
+
+def _floats(values: list[float] | list[float | None]) -> Floats:
+    return np.array(values, np.float64)  # None becomes nan
+
+
+# ---- rows -------------------------------------------------------------------------------------------------------------------
+
+
+def _lay_out(use: usage.Usage, pods: PodColumns, models: dict[str, int], products: list[str]) -> Layout:
+    rows = np.flatnonzero(pods.counts[use.pod])
+    holder = use.pod[rows].astype(np.int64)
+    order = np.lexsort((holder, pods.workload[holder]))
+    rows, holder = rows[order], holder[order]
+    named = (model or products[pod] for pod, model in zip(use.pod.tolist(), use.model, strict=True))
+    model = np.array([models.setdefault(name, len(models)) for name in named], np.int64)
+    return Layout(use, rows, group(holder), group(pods.workload[holder]), _count_held(use, len(pods.counts)), model)
+
+
+def _count_held(use: usage.Usage, pods: int) -> Indices:
+    """Distinct GPUs per pod: a GPU that came twice must not stand in for one that did not come."""
+    pairs = set(zip(use.pod.tolist(), use.gpu, strict=True))
+    if len(pairs) == use.rows:
+        return np.bincount(use.pod, minlength=pods).astype(np.int64)
+    held = Counter(pod for pod, _ in pairs)
+    return np.array([held[pod] for pod in range(pods)], np.int64)
+
+
+# ---- rules ------------------------------------------------------------------------------------------------------------------
+
+
+def _rule(
+    snapshot: cluster.Snapshot, mandate: idle.Mandate, layouts: dict[Seconds, Layout], pods: PodColumns
+) -> tuple[tuple[rules.Ruling, ...], Indices]:
+    book = rules.Book(mandate, snapshot.policies)
+    if not book.has_policies:
+        return (book.last,), np.zeros(len(snapshot.workloads), np.int64)
+    found = [book.find(_subject(snapshot, layouts, pods, index)) for index in range(len(snapshot.workloads))]
+    codes: dict[int, int] = {}
+    distinct: list[rules.Ruling] = []
+    for ruling in found:
+        if id(ruling) not in codes:
+            codes[id(ruling)] = len(distinct)
+            distinct.append(ruling)
+    return tuple(distinct) or (book.last,), np.array([codes[id(ruling)] for ruling in found], np.int64)
+
+
+def _subject(snapshot: cluster.Snapshot, layouts: dict[Seconds, Layout], pods: PodColumns, index: int) -> rules.Subject:
+    workload = snapshot.workloads[index]
+    held = tuple([snapshot.pods[pod] for pod in workload.pods])
+    namespace = snapshot.namespaces.get(workload.ref.namespace)
+    return rules.Subject(workload, held, namespace, lambda: _find_models(snapshot, layouts, pods, index))
+
+
+def _find_models(snapshot: cluster.Snapshot, layouts: dict[Seconds, Layout], pods: PodColumns, index: int) -> frozenset[str]:
+    """The models of its GPUs: as measured, and of their nodes where the measured ones do not tell of all."""
+    workload = snapshot.workloads[index]
+    held = (snapshot.pods[pod] for pod in workload.pods)
+    models = {node.gpu_product or "" if (node := snapshot.nodes.get(pod.node)) else "" for pod in held if pod.node}
+    if layouts:
+        layout = layouts[max(layouts)]
+        rows = layout.rows[layout.workloads.slice_of(index)]
+        measured = {layout.use.model[row] for row in rows}
+        is_complete = all(layout.held[pod] >= max(1, pods.gpus[pod]) for pod in workload.pods if pods.counts[pod])
+        models = measured if measured and is_complete and "" not in measured else measured - {""} | models
+    return frozenset(models)
+
+
+def _columns_of_rules(rulings: tuple[rules.Ruling, ...]) -> RuleColumns:
+    each = [ruling.rule for ruling in rulings]
+    disabled = {name for rule in each for name in rule.disabled_signals}
+    return RuleColumns(
+        gone_idle=_floats([rule.gone_idle for rule in each]),
+        never_used=_floats([rule.never_used for rule in each]),
+        grace=_floats([rule.grace for rule in each]),
+        activity=_floats([rule.activity for rule in each]),
+        coverage=_floats([rule.coverage for rule in each]),
+        max_age=_floats([rule.max_sample_age for rule in each]),
+        fraction=_floats([rule.idle_gpu_fraction for rule in each]),
+        power_watts=_floats([rule.power_watts for rule in each]),
+        power_floor=_bools([rule.power_floor for rule in each]),
+        disabled={name: _bools([name in rule.disabled_signals for rule in each]) for name in disabled},
+    )

@@ -1,0 +1,379 @@
+"""Is a GPU, a pod, a workload idle? Verdicts for all of them at once, from what was measured over their windows.
+
+In: an Arrangement and the evidence of this cycle. Out: a Sight: one code per GPU row, pod and workload, and since when the idle ones are.
+A code is a place in CODES: Busy, then every way of not knowing, then Idle. So the verdict of a pod is the lowest code of its GPUs, and
+that of a workload the lowest of its pods: one busy GPU makes it active, one unknown makes it unknown, and only if all are idle is it idle.
+Invariant: only a complete, fresh and uncontradicted window of silence is Idle. `nan` compares as False everywhere, and every rung that
+leads to Idle asks for something to be True.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final, TypeAlias
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from fallow.decide.idle import arrange
+from fallow.model import cluster, usage
+from fallow.model.decision import Held, Reason
+from fallow.model.units import HOUR, Instant, Seconds
+from fallow.model.usage import Bools, Floats, Signal
+
+Codes: TypeAlias = NDArray[np.int8]
+
+CODES: Final = (
+    Reason.Busy,
+    Reason.SourceDown, Reason.WarmingUp, Reason.OwnerLookupFailed, Reason.NoGpuPods,
+    Reason.NodeNotReady, Reason.PodStarting, Reason.ReservationOpaque,
+    Reason.ExporterDown, Reason.FrozenSeries, Reason.ExporterSuspect, Reason.SignalContradiction, Reason.SharedDevice,
+    Reason.MigUtilOnly, Reason.NoSignal, Reason.FutureSamples, Reason.Stale, Reason.LowCoverage,
+    Reason.MissingGpuSeries, Reason.NotReady, Reason.TooYoung,
+    Reason.GoneIdle,
+)
+CODE: Final = {reason: np.int8(place) for place, reason in enumerate(CODES)}
+BUSY: Final = CODE[Reason.Busy]
+IDLE: Final = CODE[Reason.GoneIdle]
+
+CONTRADICTS: Final = 0.05  # gpu_util of a GPU that surely does something
+CANARY_POWER: Final = 1.2  # times the lowest power ever seen of it
+FLOOR_WATTS: Final = 15.0
+MAX_SKEW: Final = 60.0  # a sample further in the future comes from a clock that is wrong
+UNREADY_COUNTS: Final = 2 * HOUR  # a pod that stays not ready for so long is judged by its start alone
+FIRST_SAMPLE: Final = 180.0  # a new pod's first sample comes one scrape, one mapping and one step of the look-back later
+
+# What makes a signal active where its rule does not say: the unit of each is told in model/usage.py.
+LIMITS: Final = {
+    Signal.copy: 1.0, Signal.enc: 1.0, Signal.dec: 1.0, Signal.pcie: 10.0 * 1024 * 1024, Signal.fb_growth: 256.0, Signal.requests: 1.0,
+}
+NOT_ON_MIG: Final = frozenset({Signal.gpu_util, Signal.device_util, Signal.copy, Signal.enc, Signal.dec, Signal.pcie})
+OF_THE_POD: Final = frozenset({Signal.process_sm, Signal.last_kernel, Signal.requests})
+
+
+class Terms(msgspec.Struct):
+    """What the rules ask, per row."""
+
+    activity: Floats
+    coverage: Floats
+    max_age: Floats
+    power_watts: Floats
+    power_floor: Bools
+    disabled: dict[str, Bools]
+    mig: Bools
+    shared: Bools
+    node: arrange.Indices
+
+
+class Pass(msgspec.Struct):
+    """All verdicts over one window."""
+
+    use: usage.Usage
+    layout: arrange.Layout
+    terms: Terms
+    rows: Codes
+    pods: Codes
+    workloads: Codes
+    coverage: Floats  # per row, of its best primary; nan = it has none
+
+
+class Sight(msgspec.Struct):
+    """What the evidence of this cycle shows. Per workload: its code, the window it was judged over, and since when it is idle."""
+
+    arranged: arrange.Arrangement
+    snapshot: cluster.Snapshot  # of this cycle: its evidence is newer than what the arrangement was made from
+    now: Instant
+    passes: dict[Seconds, Pass]
+    code: Codes
+    window: Floats
+    idle_since: Floats  # nan where it is not idle
+    at_least: Bools
+    never_used: Bools
+    clock: Floats  # per pod: since when its quiet counts
+
+    @property
+    def evidence(self) -> usage.Evidence:
+        return self.snapshot.evidence
+
+
+def look(arranged: arrange.Arrangement, snapshot: cluster.Snapshot, now: Instant) -> Sight:
+    """Judge everything. Where the source has trouble, nothing is known of anything."""
+    clock, evidence = _start_clocks(arranged.pods, now), snapshot.evidence
+    passes: dict[Seconds, Pass] = {}
+    if evidence.trouble is None:
+        passes = {window: _judge_window(arranged, use, clock, now) for window, use in evidence.usage.items()}
+    sight = _choose_windows(arranged, snapshot, passes, clock, now)
+    _note_troubles(arranged, evidence, sight.code)
+    sight.idle_since[sight.code != IDLE] = np.nan
+    return sight
+
+
+def _start_clocks(pods: arrange.PodColumns, now: Instant) -> Floats:
+    """When each pod's quiet begins to count; nan while it does not."""
+    is_stuck = ~pods.ready & (now - np.fmax(pods.turned, pods.started) >= UNREADY_COUNTS)
+    return np.where(pods.ready, np.maximum(pods.started, pods.turned), np.where(is_stuck, pods.started, np.nan))
+
+
+def _note_troubles(arranged: arrange.Arrangement, evidence: usage.Evidence, code: Codes) -> None:
+    if evidence.trouble is not None:
+        code[:] = CODE[Reason.WarmingUp if evidence.trouble.reason == Reason.WarmingUp else Reason.SourceDown]
+    code[arranged.lookups_failed] = CODE[Reason.OwnerLookupFailed]
+    has_pods = np.zeros(len(code), np.bool_)
+    has_pods[arranged.pods.groups.keys] = True
+    code[~has_pods] = CODE[Reason.NoGpuPods]
+
+
+# ---- one GPU: the first rung that holds decides -----------------------------------------------------------------------------
+
+
+def judge_rows(use: usage.Usage, terms: Terms, now: Instant) -> Codes:
+    """The ladder of the specification, 4.1. A shared GPU is active only by what speaks of the pod itself."""
+    valid = valid_primaries(use, terms)
+    fresh = {signal: held & (newest(use, signal) >= now - terms.max_age) for signal, held in valid.items()}
+    covered = {signal: held & (coverage(use, signal) >= terms.coverage) for signal, held in fresh.items()}
+    active = {signal: is_active_by(use, terms, signal) for signal in Signal if signal in use.peak}
+    own = _any(use, (held for signal, held in active.items() if signal in OF_THE_POD))
+    any_active = _any(use, active.values())
+    rungs = (
+        (Reason.ExporterDown, ~use.exporter_up),
+        (Reason.FrozenSeries, use.exporter_frozen),
+        (Reason.ExporterSuspect, _is_suspect(use, terms)),
+        (Reason.SignalContradiction, ~terms.mig & (profiling(use) < terms.activity) & (utilisation(use) >= CONTRADICTS)),
+        (Reason.Busy, np.where(terms.shared, own, any_active)),
+        (Reason.SharedDevice, terms.shared & ~_speaks_for_itself(use) & any_active),
+        (Reason.MigUtilOnly, ~_any(use, valid.values()) & terms.mig & ~np.isnan(utilisation(use))),
+        (Reason.NoSignal, ~_any(use, valid.values())),
+        (Reason.FutureSamples, _any(use, (held & (newest(use, signal) > now + MAX_SKEW) for signal, held in valid.items()))),
+        (Reason.Stale, ~_any(use, fresh.values())),
+        (Reason.LowCoverage, ~_any(use, covered.values())),
+    )
+    return np.select([held for _, held in rungs], [CODE[reason] for reason, _ in rungs], IDLE).astype(np.int8)
+
+
+def valid_primaries(use: usage.Usage, terms: Terms) -> dict[Signal, Bools]:
+    """Where each primary may speak for a row. On a shared GPU the pod's own come first, and DCGM's gpu_util never counts."""
+    of_device = ~(terms.shared & _speaks_for_itself(use))
+    allowed = {
+        Signal.gr_engine: of_device,
+        Signal.sm_active: of_device,
+        Signal.gpu_util: of_device & ~terms.mig & ~terms.shared,
+        Signal.device_util: of_device & ~terms.mig,
+    }
+    return {
+        signal: (use.peak[signal] >= 0) & allowed.get(signal, np.bool_(True)) for signal in usage.PRIMARIES if signal in use.peak
+    }
+
+
+def is_active_by(use: usage.Usage, terms: Terms, signal: Signal) -> Bools:
+    """Where this signal shows activity, by the rule of the row."""
+    peak = use.peak[signal]
+    if signal is Signal.power:
+        held = (peak >= terms.power_watts) | (terms.power_floor & (peak > use.power_floor + FLOOR_WATTS))
+    elif signal is Signal.last_kernel:
+        held = peak < use.window
+    else:
+        held = peak >= LIMITS.get(signal, terms.activity)
+    if signal in NOT_ON_MIG:
+        held &= ~terms.mig
+    if signal.name in terms.disabled:
+        held &= ~terms.disabled[signal.name]
+    return held
+
+
+def newest(use: usage.Usage, signal: Signal) -> Floats:
+    return use.newest[signal] if signal in use.newest else _unknown(use)
+
+
+def coverage(use: usage.Usage, signal: Signal) -> Floats:
+    """Share of the window that was sampled; a hair is forgiven, so that 0.8 of a window is 0.8."""
+    return use.count[signal] * use.interval / use.window + 1e-9 if signal in use.count else _unknown(use)
+
+
+def best_coverage(use: usage.Usage, terms: Terms) -> Floats:
+    found = _unknown(use)
+    for signal, held in valid_primaries(use, terms).items():
+        found = np.fmax(found, np.where(held, np.minimum(coverage(use, signal), 1.0), np.nan))
+    return found
+
+
+def profiling(use: usage.Usage) -> Floats:
+    return np.fmax(use.peak.get(Signal.gr_engine, _unknown(use)), use.peak.get(Signal.sm_active, _unknown(use)))
+
+
+def utilisation(use: usage.Usage) -> Floats:
+    return np.fmax(use.peak.get(Signal.gpu_util, _unknown(use)), use.peak.get(Signal.device_util, _unknown(use)))
+
+
+def _speaks_for_itself(use: usage.Usage) -> Bools:
+    return _any(use, (use.peak[signal] >= 0 for signal in (Signal.process_sm, Signal.last_kernel) if signal in use.peak))
+
+
+def _is_suspect(use: usage.Usage, terms: Terms) -> Bools:
+    """The node canary: profiling reads exactly 0 on a whole node (it can for hours) while something else shows that the node works."""
+    profiled, nodes = profiling(use), int(terms.node.max(initial=-1)) + 1
+    power = use.peak.get(Signal.power, _unknown(use))
+    works = ~terms.mig & ((utilisation(use) >= CONTRADICTS) | (power > use.power_floor * CANARY_POWER))
+    profiles = np.bincount(terms.node[profiled >= 0], minlength=nodes) > 0
+    is_silent = np.bincount(terms.node[profiled > 0], minlength=nodes) == 0
+    is_suspect = profiles & is_silent & (np.bincount(terms.node[works], minlength=nodes) > 0)
+    return np.asarray(is_suspect[terms.node])
+
+
+def _unknown(use: usage.Usage) -> Floats:
+    return np.full(use.rows, np.nan)
+
+
+def _any(use: usage.Usage, columns: Iterable[Bools]) -> Bools:
+    found = np.zeros(use.rows, np.bool_)
+    for column in columns:
+        found |= column
+    return found
+
+
+# ---- pods and workloads: the lowest code decides ----------------------------------------------------------------------------
+
+
+def _judge_window(arranged: arrange.Arrangement, use: usage.Usage, clock: Floats, now: Instant) -> Pass:
+    layout, pods = arranged.layouts[use.window], arranged.pods
+    terms = gather_terms(arranged, use)
+    lives = _judge_lives(arranged, use.window, clock, now)
+    rows = _overrule(judge_rows(use, terms, now), lives[use.pod])
+    by_pod = _judge_pods(arranged, layout, rows, lives)
+    nothing = np.full(len(arranged.uids), CODE[Reason.NoGpuPods], np.int8)
+    return Pass(use, layout, terms, rows, by_pod, pods.groups.reduce(np.minimum, by_pod[pods.by_workload], nothing),
+                best_coverage(use, terms))
+
+
+def gather_terms(arranged: arrange.Arrangement, use: usage.Usage) -> Terms:
+    rule = arranged.rule_of_pod[use.pod]
+    columns = arranged.terms
+    return Terms(
+        activity=columns.activity[rule],
+        coverage=columns.coverage[rule],
+        max_age=columns.max_age[rule],
+        power_watts=columns.power_watts[rule],
+        power_floor=columns.power_floor[rule],
+        disabled={name: held[rule] for name, held in columns.disabled.items()},
+        mig=use.mig,
+        shared=use.shared | arranged.pods.shared[use.pod],
+        node=arranged.pods.node[use.pod],
+    )
+
+
+def _judge_lives(arranged: arrange.Arrangement, window: Seconds, clock: Floats, now: Instant) -> Codes:
+    """What speaks against judging a pod at all, whatever its GPUs do; IDLE where nothing does."""
+    pods = arranged.pods
+    grace = arranged.terms.grace[arranged.rule_of_pod]
+    rungs = (
+        (Reason.NodeNotReady, ~pods.on_ready_node),
+        (Reason.PodStarting, ~pods.running),
+        (Reason.ReservationOpaque, pods.reserved),
+        (Reason.NotReady, ~pods.ready & np.isnan(clock)),
+        (Reason.TooYoung, ~(now - clock >= window + grace)),
+    )
+    return np.select([held for _, held in rungs], [CODE[reason] for reason, _ in rungs], IDLE).astype(np.int8)
+
+
+def _overrule(rows: Codes, lives: Codes) -> Codes:
+    """A pod that is not there yet says nothing; one that is young or not ready can be busy, but not idle."""
+    is_absent = lives <= CODE[Reason.ReservationOpaque]
+    return np.where(is_absent | ((rows != BUSY) & (lives < IDLE)), lives, rows)
+
+
+def _judge_pods(arranged: arrange.Arrangement, layout: arrange.Layout, rows: Codes, lives: Codes) -> Codes:
+    pods, sorted_rows = arranged.pods, rows[layout.rows]
+    lowest = layout.pods.reduce(np.minimum, sorted_rows, lives.copy())
+    if (arranged.terms.fraction < 1).any():
+        lowest[_has_idle_share(arranged, layout, sorted_rows)] = IDLE
+    is_missing = (pods.gpus < 0) | (layout.held < np.maximum(pods.gpus, 1))
+    return np.where(is_missing, np.where(lives < IDLE, lives, CODE[Reason.MissingGpuSeries]), lowest)
+
+
+def _has_idle_share(arranged: arrange.Arrangement, layout: arrange.Layout, sorted_rows: Codes) -> Bools:
+    """Pods of which the rule lets a share of idle GPUs suffice: the others may be busy, never unknown."""
+    pods = arranged.pods
+    fraction = arranged.terms.fraction[arranged.rule_of_pod]
+    none = np.zeros(len(pods.counts), np.int64)
+    idle = layout.pods.reduce(np.add, (sorted_rows == IDLE).astype(np.int64), none.copy())
+    unknown = layout.pods.reduce(np.add, ((sorted_rows != IDLE) & (sorted_rows != BUSY)).astype(np.int64), none)
+    enough = idle >= fraction * np.maximum(pods.gpus, layout.held) - 1e-9
+    return np.asarray((fraction < 1) & (idle > 0) & (unknown == 0) & enough)
+
+
+# ---- two windows, and since when --------------------------------------------------------------------------------------------
+
+
+class _Lives(msgspec.Struct):
+    """Per workload, from the look-back of its idle GPUs."""
+
+    since: Floats
+    is_exact: Bools
+    was_used: Bools
+    never_used: Bools
+
+
+def _choose_windows(
+    arranged: arrange.Arrangement, snapshot: cluster.Snapshot, passes: Mapping[Seconds, Pass], clock: Floats, now: Instant
+) -> Sight:
+    """A workload is judged over the window of what it did since its start; where that is not known, over the longer one."""
+    gone, never = arranged.terms.gone_idle[arranged.rule_of], arranged.terms.never_used[arranged.rule_of]
+    shorter, count = np.minimum(gone, never), len(arranged.uids)
+    sight = Sight(
+        arranged, snapshot, now, dict(passes), np.full(count, CODE[Reason.MissingGpuSeries], np.int8), np.maximum(gone, never),
+        np.full(count, np.nan), np.ones(count, np.bool_), np.zeros(count, np.bool_), clock,
+    )
+    for window, one in passes.items():
+        _read_lives_into(sight, shorter == window, _read_lives(one, clock, now), gone, never)
+    for window, one in passes.items():
+        sight.code = np.where(sight.window == window, one.workloads, sight.code)
+    for window, one in passes.items():  # idle over the longer window includes idle over the shorter
+        sight.code = np.where(shorter == window, np.minimum(sight.code, one.workloads), sight.code)
+    return sight
+
+
+def _read_lives_into(sight: Sight, here: Bools, lives: _Lives, gone: Floats, never: Floats) -> None:
+    chosen = np.where(lives.was_used, gone, np.where(lives.never_used, never, sight.window))
+    sight.window = np.where(here, chosen, sight.window)
+    sight.idle_since = np.where(here, lives.since, sight.idle_since)
+    sight.at_least = np.where(here, ~lives.is_exact, sight.at_least)
+    sight.never_used = np.where(here, lives.never_used & ~lives.was_used, sight.never_used)
+
+
+def _read_lives(one: Pass, clock: Floats, now: Instant) -> _Lives:
+    rows, groups, count = one.layout.rows, one.layout.workloads, len(one.workloads)
+    is_idle = one.rows[rows] == IDLE
+    since, is_exact = row_since(one.use, rows, clock, now)
+    start, active, seen = clock[one.use.pod[rows]], one.use.last_active[rows], one.use.observed_since[rows]
+    was_used = is_idle & np.isfinite(active) & (active >= start)
+    never_used = (active < start) & (seen <= start + FIRST_SAMPLE)
+    latest = groups.reduce(np.maximum, np.where(is_idle, since, -np.inf), np.full(count, -np.inf))
+    decides = is_idle & is_exact & (since == groups.spread(latest))
+    no, yes = np.zeros(count, np.bool_), np.ones(count, np.bool_)
+    return _Lives(
+        np.where(np.isfinite(latest), latest, np.nan),
+        groups.reduce(np.logical_or, decides, no.copy()),
+        groups.reduce(np.logical_or, was_used, no),
+        groups.reduce(np.logical_and, never_used | ~is_idle, yes),
+    )
+
+
+def count_held(sight: Sight) -> Held:
+    """Per workload, how many of its GPUs are idle and how many active, over the window it was judged by."""
+    count = len(sight.code)
+    held = Held(np.zeros(count, np.int64), np.zeros(count, np.int64))
+    for window, one in sight.passes.items():
+        rows = one.layout.rows
+        owner = sight.arranged.pods.workload[one.use.pod[rows]]
+        is_judged = sight.window[owner] == window
+        for column, code in ((held.idle, IDLE), (held.active, BUSY)):
+            column += np.bincount(owner[is_judged & (one.rows[rows] == code)], minlength=count)
+    return held
+
+
+def row_since(use: usage.Usage, rows: arrange.Indices, clock: Floats, now: Instant) -> tuple[Floats, Bools]:
+    """Since when these rows are idle if they are, and whether that is exact or only as far back as was looked."""
+    start, active, seen = clock[use.pod[rows]], use.last_active[rows], use.observed_since[rows]
+    edge = np.maximum(now - use.window, start)  # so much the window itself shows
+    is_found = np.isfinite(active)
+    is_new = np.isneginf(active) & (seen <= start + FIRST_SAMPLE)
+    as_far = np.where(np.isneginf(active), np.fmin(np.maximum(seen, start), edge), edge)
+    return np.where(is_found, np.minimum(np.maximum(active, start), edge), np.where(is_new, start, as_far)), is_found | is_new

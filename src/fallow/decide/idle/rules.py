@@ -1,0 +1,190 @@
+"""Which rule holds for a workload, and what flags and rules leave alone whatever it does.
+
+In: the mandate, the policies, the workload with its pods, namespace and GPU models. Out: a Ruling (the rule, and why it may only report),
+or a skip with its sentence.
+Invariant: what cannot be known (a model, a namespace's labels) never moves a workload to a laxer rule: the first policy that might be
+meant for it holds it, and only reports.
+"""
+
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
+import msgspec
+
+from fallow.decide.idle import classify
+from fallow.model import cluster, kinds
+from fallow.model.policies import idle
+from fallow.model.units import MINUTE, Instant
+
+
+class Ruling(msgspec.Struct, frozen=True):
+    """The rule for one workload; `detail` and `because` are set where it may only report."""
+
+    rule: idle.Rule
+    detail: str = ""
+    because: str = ""
+
+
+class Subject(msgspec.Struct, frozen=True):
+    """A workload as rules see it."""
+
+    workload: cluster.Workload
+    pods: tuple[cluster.Pod, ...]
+    namespace: cluster.Namespace | None
+    find_models: Callable[[], frozenset[str]]  # of its GPUs; "" = not known. Few rules ask
+
+
+def in_force(mandate: idle.Mandate, policies: Iterable[idle.IdlePolicy]) -> tuple[idle.Rule, ...]:
+    """Every rule that can come to hold, so that the eyes know which windows to look at."""
+    return (*(one.rule for one in _in_order(mandate, policies)), mandate.rule)
+
+
+def _in_order(mandate: idle.Mandate, policies: Iterable[idle.IdlePolicy]) -> list[idle.IdlePolicy]:
+    return sorted(policies, key=lambda one: (-one.priority, one.name)) if mandate.use_policies else []
+
+
+class Book:
+    """The policies in their order, with what depends on the namespace alone worked out once per namespace."""
+
+    def __init__(self, mandate: idle.Mandate, policies: Iterable[idle.IdlePolicy]) -> None:
+        self._policies = [(one, _sure(one), _unclear(one)) for one in _in_order(mandate, policies)]
+        self._here: dict[str, list[tuple[idle.IdlePolicy, Ruling, Ruling, bool | None]]] = {}
+        self._last = Ruling(mandate.rule)
+        if mandate.require_policy:
+            self._last = Ruling(mandate.rule, "NoPolicy", "no IdlePolicy is meant for it, and one is required")
+
+    @property
+    def has_policies(self) -> bool:
+        return bool(self._policies)
+
+    @property
+    def last(self) -> Ruling:
+        return self._last
+
+    def find(self, subject: Subject) -> Ruling:
+        """The same Ruling object for all whom one policy holds."""
+        for one, sure, unclear, is_here in self._in_namespace(subject):
+            fits = _both(is_here, _fits(one, subject))
+            if fits is not False:
+                return unclear if fits is None else sure
+        return self._last
+
+    def _in_namespace(self, subject: Subject) -> list[tuple[idle.IdlePolicy, Ruling, Ruling, bool | None]]:
+        name = subject.workload.ref.namespace
+        if name not in self._here:
+            judged = [(*each, _fits_namespace(each[0], name, subject.namespace)) for each in self._policies]
+            self._here[name] = [each for each in judged if each[3] is not False]
+        return self._here[name]
+
+
+def _sure(one: idle.IdlePolicy) -> Ruling:
+    if one.invalid:
+        return Ruling(one.rule, "InvalidPolicy", f"policy {one.name} is not valid: {one.invalid[0]}")
+    return Ruling(one.rule)
+
+
+def _unclear(one: idle.IdlePolicy) -> Ruling:
+    because = f"policy {one.name} may be meant for it: its GPU model or the labels of its namespace are not known"
+    return Ruling(one.rule, "PolicyUnclear", because)
+
+
+def _both(left: bool | None, right: bool | None) -> bool | None:
+    if left is False or right is False:
+        return False
+    return None if left is None or right is None else True
+
+
+def _fits_namespace(one: idle.IdlePolicy, name: str, namespace: cluster.Namespace | None) -> bool | None:
+    if one.namespaces and not any(pattern.fullmatch(name) for pattern in one.namespaces):
+        return False
+    if one.namespace_selector == idle.Selector():
+        return True
+    return None if namespace is None else one.namespace_selector.matches(namespace.labels)
+
+
+def _fits(one: idle.IdlePolicy, subject: Subject) -> bool | None:
+    if not one.workload_selector.matches(subject.workload.labels):
+        return False
+    if not all(one.pod_selector.matches(pod.labels) for pod in subject.pods):
+        return False
+    if one.classes and classify.classify(subject.workload, subject.pods, subject.namespace)[0] not in one.classes:
+        return False
+    return _fits_models(one.gpu_models, subject.find_models()) if one.gpu_models else True
+
+
+def _fits_models(patterns: tuple[idle.Pattern, ...], models: frozenset[str]) -> bool | None:
+    """All its GPUs must match; one whose model is not known leaves it open."""
+    if not all(any(pattern.fullmatch(model) for pattern in patterns) for model in models if model):
+        return False
+    return None if not models or "" in models else True
+
+
+# ---- what is left alone -----------------------------------------------------------------------------------------------------
+
+
+def is_disabled(workload: cluster.Workload, kind: kinds.Kind | None, rule: idle.Rule, scope: idle.Scope) -> str | None:
+    """Why its kind is not one we may pause here; None where it is, or where its trouble says more."""
+    if kind is None or workload.trouble is not None:
+        return None
+    if rule.kinds is None:
+        return None if kind.letter in scope.letters else f"{kind.kind} (letter {kind.letter}) is not among the enabled kinds"
+    is_listed = kind.kind in rule.kinds or f"{kind.kind}.{kind.group}" in rule.kinds
+    return None if is_listed else f"policy {rule.name} is not for {kind.kind}"
+
+
+def is_protected(namespace: str, scope: idle.Scope) -> str | None:
+    pattern = scope.protected_namespaces
+    return f"namespace {namespace} is protected" if pattern is not None and pattern.fullmatch(namespace) else None
+
+
+def is_excluded(subject: Subject, scope: idle.Scope) -> str | None:
+    """Why the flags leave it out."""
+    namespace = subject.workload.ref.namespace
+    if scope.watch_namespaces and namespace not in scope.watch_namespaces:
+        return f"namespace {namespace} is not watched"
+    if scope.namespace is not None and not scope.namespace.fullmatch(namespace):
+        return f"namespace {namespace} is not the one asked for"
+    if scope.exclude_namespaces is not None and scope.exclude_namespaces.fullmatch(namespace):
+        return f"namespace {namespace} is excluded"
+    if scope.exclude_pods is not None:
+        for pod in subject.pods:
+            if scope.exclude_pods.fullmatch(pod.name):
+                return f"its pod {pod.name} is excluded"
+    if scope.model is not None and not _fits_models((scope.model,), models := subject.find_models()):
+        return f"not all of its GPUs are known to be of the model asked for ({', '.join(sorted(models)) or 'not known'})"
+    return None
+
+
+# ---- schedules --------------------------------------------------------------------------------------------------------------
+
+
+def why_not_now(rule: idle.Rule, now: Instant) -> str | None:
+    """Why this is not a time to act under this rule."""
+    if not rule.active_slots and not rule.freeze_slots:
+        return None
+    if any(_is_inside(slot, now) is not False for slot in rule.freeze_slots):
+        return f"policy {rule.name} freezes at this time of the week"
+    if rule.active_slots and not any(_is_inside(slot, now) for slot in rule.active_slots):
+        return f"policy {rule.name} is not active at this time of the week"
+    return None
+
+
+def schedule_holds_until(rule: idle.Rule, now: Instant) -> Instant:
+    """Slots begin and end on whole minutes, so until the next one the answer stays."""
+    if not rule.active_slots and not rule.freeze_slots:
+        return float("inf")
+    return (now // MINUTE + 1) * MINUTE
+
+
+def _is_inside(slot: idle.Slot, now: Instant) -> bool | None:
+    """None where the zone cannot be read: then the slot neither allows nor ends anything."""
+    try:
+        local = datetime.fromtimestamp(now, ZoneInfo(slot.time_zone))
+    except (OSError, ValueError, LookupError):
+        return None
+    minute, day = local.hour * 60 + local.minute, local.weekday()
+    if slot.start_minute < slot.end_minute:
+        return day in slot.days and slot.start_minute <= minute < slot.end_minute
+    # Past midnight: the slot belongs to the day on which it began.
+    return (day in slot.days and minute >= slot.start_minute) or ((day - 1) % 7 in slot.days and minute < slot.end_minute)

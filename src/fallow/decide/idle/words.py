@@ -1,0 +1,215 @@
+"""Verdicts in sentences, made for those that somebody asks about.
+
+In: a Sight and a workload, or a GPU row. Out: what a person reads, with the number that decided, and the evidence per GPU.
+"""
+
+import math
+
+import numpy as np
+
+from fallow.decide.idle import arrange, judge
+from fallow.model import cluster, units, usage
+from fallow.model.decision import GpuFinding, Reason, Verdict
+from fallow.model.units import Instant
+from fallow.model.usage import Signal
+
+_PERCENT = frozenset({Signal.copy, Signal.enc, Signal.dec})
+_OF_PODS = {
+    Reason.NodeNotReady: "the node {node} of its pod {pod} is not ready",
+    Reason.PodStarting: "its pod {pod} is bound to {node} and has not started",
+    Reason.ReservationOpaque: "its pod {pod} holds a GPU for others that cannot be seen",
+    Reason.NotReady: "its pod {pod} is not ready",
+    Reason.TooYoung: "its pod {pod} runs for {age} only",
+    Reason.MissingGpuSeries: "its pod {pod} asked for {asked}, and {held} of them are measured",
+}
+
+
+def verdict_of(code: int) -> Verdict:
+    if code == judge.BUSY:
+        return Verdict.active
+    return Verdict.idle if code == judge.IDLE else Verdict.unknown
+
+
+def explain(sight: judge.Sight, index: int) -> str:
+    """Why the workload has the verdict it has."""
+    reason = judge.CODES[sight.code[index]]
+    if reason is Reason.GoneIdle:
+        return _explain_idle(sight, index)
+    if reason in (Reason.SourceDown, Reason.WarmingUp):
+        trouble = sight.evidence.trouble
+        return trouble.because if trouble else "there is no evidence"
+    workload = sight.snapshot.workloads[index]
+    if reason is Reason.OwnerLookupFailed:
+        return workload.trouble_because or "its owner could not be looked up"
+    if reason is Reason.NoGpuPods:
+        return "none of its pods holds a GPU now"
+    return _explain_first(sight, index, reason)
+
+
+def _explain_idle(sight: judge.Sight, index: int) -> str:
+    rule, gpus = sight.arranged.ruling(index).rule, int(sight.arranged.gpus[index])
+    for_long = units.humane(sight.now - float(sight.idle_since[index]))
+    of_all = "all" if rule.idle_gpu_fraction >= 1 else f"at least {rule.idle_gpu_fraction:.0%}"
+    since = " since it started" if sight.never_used[index] else ""
+    least = "at least " if sight.at_least[index] else ""
+    return f"{of_all} of its {gpus} GPU{'' if gpus == 1 else 's'} did nothing above {rule.activity:.0%} for {least}{for_long}{since}"
+
+
+def _explain_first(sight: judge.Sight, index: int, reason: Reason) -> str:
+    """The first pod or GPU that decided."""
+    one = deciding_pass(sight, index)
+    for pod in sight.snapshot.workloads[index].pods if one else ():
+        if one is None or not sight.arranged.pods.counts[pod] or one.pods[pod] != judge.CODE[reason]:
+            continue
+        if reason in _OF_PODS:
+            return _explain_pod(sight, one, pod, reason)
+        row = next(row for row in rows_of(one, index) if one.use.pod[row] == pod and one.rows[row] == judge.CODE[reason])
+        return f"{explain_row(sight, one, row)} (GPU {one.use.gpu[row]} of pod {sight.snapshot.pods[pod].name})"
+    return "the source was not asked about the window of its rule"
+
+
+def _explain_pod(sight: judge.Sight, one: judge.Pass, index: int, reason: Reason) -> str:
+    pod, clock = sight.snapshot.pods[index], float(sight.clock[index])
+    asked = "GPUs that cannot be counted" if pod.gpu_count is None else f"{pod.gpu_count} GPU{'' if pod.gpu_count == 1 else 's'}"
+    age = "a moment" if math.isnan(clock) else units.humane(sight.now - clock)
+    return _OF_PODS[reason].format(pod=pod.name, node=pod.node, asked=asked, held=int(one.layout.held[index]), age=age)
+
+
+def deciding_pass(sight: judge.Sight, index: int) -> judge.Pass | None:
+    """The window whose verdict became the workload's: the chosen one, or the shorter where that one knew better."""
+    one = sight.passes.get(float(sight.window[index]))
+    rule = sight.arranged.ruling(index).rule
+    shorter = sight.passes.get(min(rule.windows))
+    return shorter if one is None or (shorter is not None and one.workloads[index] != sight.code[index]) else one
+
+
+def rows_of(one: judge.Pass, index: int) -> list[int]:
+    rows: list[int] = one.layout.rows[one.layout.workloads.slice_of(index)].tolist()
+    return rows
+
+
+# ---- one GPU ----------------------------------------------------------------------------------------------------------------
+
+
+def explain_row(sight: judge.Sight, one: judge.Pass, row: int) -> str:
+    reason = judge.CODES[one.rows[row]]
+    pod = int(one.use.pod[row])
+    if reason in _OF_PODS:
+        return _explain_pod(sight, one, pod, reason)
+    return _explain_signals(narrow(one, row), reason, sight.snapshot.pods[pod].node, sight.now)
+
+
+def narrow(one: judge.Pass, row: int) -> tuple[usage.Usage, judge.Terms]:
+    """The evidence of one row alone, so that the same judges can be asked about it."""
+    use, terms, at = one.use, one.terms, slice(row, row + 1)
+    small = usage.Usage(
+        use.window, use.pod[at], use.gpu[at], use.model[at], use.mig[at], use.shared[at],
+        {signal: column[at] for signal, column in use.peak.items()}, {signal: column[at] for signal, column in use.count.items()},
+        {signal: column[at] for signal, column in use.newest.items()}, use.interval[at], use.exporter_up[at], use.exporter_frozen[at],
+        use.power_floor[at], use.last_active[at], use.observed_since[at],
+    )
+    return small, judge.Terms(
+        terms.activity[at], terms.coverage[at], terms.max_age[at], terms.power_watts[at], terms.power_floor[at],
+        {name: column[at] for name, column in terms.disabled.items()}, terms.mig[at], terms.shared[at], terms.node[at],
+    )
+
+
+def _explain_signals(narrowed: tuple[usage.Usage, judge.Terms], reason: Reason, node: str, now: Instant) -> str:
+    use, terms = narrowed
+    match reason:
+        case Reason.Busy:
+            return _name_activity(use, terms)
+        case Reason.ExporterDown:
+            return f"the exporter of node {node} is down"
+        case Reason.FrozenSeries:
+            return f"the exporter of node {node} repeats itself: energy did not move in {units.humane(use.window)}"
+        case Reason.ExporterSuspect:
+            return f"profiling reads 0 on all of node {node} while the node works"
+        case Reason.SignalContradiction:
+            return f"profiling shows {judge.profiling(use)[0]:.0%} at most, gpu_util {judge.utilisation(use)[0]:.0%}: one of them is wrong"
+        case Reason.SharedDevice:
+            return f"others share this GPU and nothing tells whose the activity is ({_name_activity(use, terms)})"
+        case Reason.MigUtilOnly:
+            return "gpu_util says nothing about a MIG instance, and no other signal is there"
+        case Reason.NoSignal:
+            return "no utilisation series for this GPU"
+        case _:
+            return _explain_samples(use, terms, reason, now)
+
+
+def _explain_samples(use: usage.Usage, terms: judge.Terms, reason: Reason, now: Instant) -> str:
+    valid = [signal for signal, held in judge.valid_primaries(use, terms).items() if held[0]]
+    newest = [float(judge.newest(use, signal)[0]) for signal in valid]
+    last = max((instant for instant in newest if not math.isnan(instant)), default=None)
+    if reason is Reason.FutureSamples and last is not None:
+        return f"its newest sample is {units.humane(last - now)} in the future: a clock is wrong"
+    if reason is Reason.Stale:
+        return "it has no dated sample" if last is None else f"its last sample is {units.humane(now - last)} old"
+    if reason is Reason.LowCoverage:
+        share = np.nan_to_num(judge.best_coverage(use, terms)[0])
+        return f"{share:.0%} of the last {units.humane(use.window)} was measured, {terms.coverage[0]:.0%} is asked"
+    return f"nothing above {terms.activity[0]:.0%} in {units.humane(use.window)}"
+
+
+def _name_activity(use: usage.Usage, terms: judge.Terms) -> str:
+    """The first signal that was active, and how much."""
+    for signal in Signal:
+        if signal in use.peak and judge.is_active_by(use, terms, signal)[0]:
+            return f"{signal.label} {_say(signal, float(use.peak[signal][0]))}"
+    return "it is active"
+
+
+def _say(signal: Signal, peak: float) -> str:
+    match signal:
+        case Signal.last_kernel:
+            return f"was {units.humane(peak)} ago"
+        case Signal.pcie:
+            return f"reached {peak / 1024 / 1024:.0f} MiB/s"
+        case Signal.fb_growth:
+            return f"was {peak:.0f} MiB"
+        case Signal.power:
+            return f"reached {peak:.0f} W"
+        case Signal.requests:
+            return "were served or waiting"
+        case _:
+            return f"reached {peak / 100 if signal in _PERCENT else peak:.0%}"
+
+
+def describe_gpus(sight: judge.Sight, index: int) -> list[GpuFinding]:
+    """The evidence, GPU by GPU, over the window that decided."""
+    one = deciding_pass(sight, index)
+    return [_describe_row(sight, one, row) for row in rows_of(one, index)] if one else []
+
+
+def _describe_row(sight: judge.Sight, one: judge.Pass, row: int) -> GpuFinding:
+    pod = sight.snapshot.pods[int(one.use.pod[row])]
+    code = int(one.rows[row])
+    node: cluster.Node | None = sight.snapshot.nodes.get(pod.node)
+    return GpuFinding(
+        gpu=one.use.gpu[row], node=pod.node, pod=pod.name, model=one.use.model[row] or (node.gpu_product if node else None) or "",
+        verdict=verdict_of(code), reason=judge.CODES[code], because=explain_row(sight, one, row), signals=_list_signals(one.use, row),
+    )
+
+
+def _list_signals(use: usage.Usage, row: int) -> dict[str, dict[str, float | None]]:
+    found: dict[str, dict[str, float | None]] = {}
+    for signal in Signal:
+        if signal not in use.peak or np.isnan(use.peak[signal][row]):
+            continue
+        label = signal.label if signal.label not in found else signal.name  # DCGM's and the exporter's gpu_util side by side
+        found[label] = {"max": float(use.peak[signal][row])}
+        for name, columns in (("samples", use.count), ("newest", use.newest)):
+            if signal in columns:
+                value = float(columns[signal][row])
+                found[label][name] = None if math.isnan(value) else value
+    return found
+
+
+def lowest_coverage(one: judge.Pass | None, rows: list[int]) -> float | None:
+    """Of these GPUs, the least covered one's best signal; None where one of them has none."""
+    lowest = float(one.coverage[rows].min()) if one and rows else math.nan
+    return None if math.isnan(lowest) else lowest
+
+
+def models_of(arranged: arrange.Arrangement, index: int) -> tuple[str, ...]:
+    return tuple(sorted(arranged.subject(index).find_models() - {""}))

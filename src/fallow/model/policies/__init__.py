@@ -1,0 +1,1 @@
+"""What people asked for, one file per custom resource."""

@@ -1,0 +1,254 @@
+"""Objects of any kind in the API server's words, cut down on decoding, and what of them is remembered.
+
+In: `Item`s, decoded in two stages (metadata now, spec and status as raw bytes that are read only for what is wanted).
+Out: `Seen` for links of owner chains and workloads, and the model's own nouns for nodes, namespaces, companions and policies.
+Invariant: nothing here keeps the bytes it was decoded from, and strings that repeat are kept once.
+"""
+
+import sys
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from fallow import names
+from fallow.clients.kubernetes import api as kube
+from fallow.model import cluster, kinds, units
+from fallow.model.policies import idle, idle_crd
+
+# kubectl's copy of the whole object: as large as the object, and nobody here reads it.
+_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+OURS = (f"{names.GROUP}/", f"{names.ALIAS_GROUP}/")  # how our annotations begin
+MOST_SHARED = 20_000
+
+_NOTHING = msgspec.Raw(b"null")
+_EMPTY: Mapping[str, str] = {}
+_US = (names.FIELD_MANAGER, names.RESUME_FIELD_MANAGER)
+
+
+class Reference(msgspec.Struct, gc=False, rename="camel"):
+    """An ownerReference."""
+
+    api_version: str
+    kind: str
+    name: str
+    uid: str
+    controller: bool | None = None
+
+
+class Meta(msgspec.Struct, rename="camel"):
+    uid: str
+    name: str
+    namespace: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    owner_references: list[Reference] | None = None
+    managed_fields: msgspec.Raw = _NOTHING
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+
+
+class Item(msgspec.Struct):
+    """Any object. Of a PartialObjectMetadata only the metadata is there."""
+
+    metadata: Meta
+    spec: msgspec.Raw = _NOTHING
+    status: msgspec.Raw = _NOTHING
+
+
+class Seen(msgspec.Struct, frozen=True, gc=False):
+    """An object that is a link of an owner chain, a workload, or the companion of one."""
+
+    ref: cluster.Ref
+    owner: cluster.Owner | None
+    resource_version: str
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    body: Mapping[str, Any]
+    writer: str = ""  # who else wrote on it since we paused it
+
+
+class Pool:
+    """Equal mappings kept once: the pods of one ReplicaSet all carry the same labels."""
+
+    def __init__(self) -> None:
+        self._shared: dict[tuple[tuple[str, Any], ...], Mapping[str, Any]] = {}
+
+    def share(self, mapping: Mapping[str, Any] | None) -> Mapping[str, Any]:
+        if not mapping:
+            return _EMPTY
+        if len(self._shared) > MOST_SHARED:  # of pods long gone, mostly; those alive keep theirs
+            self._shared.clear()
+        key = tuple(mapping.items())
+        found = self._shared.get(key)
+        if found is None:
+            found = {sys.intern(name): sys.intern(value) if isinstance(value, str) else value for name, value in key}
+            self._shared[key] = found
+        return found
+
+
+def split_version(api_version: str) -> tuple[str, str]:
+    """`apps/v1` -> ("apps", "v1"); `v1` -> ("", "v1")."""
+    group, _, version = api_version.rpartition("/")
+    return sys.intern(group), sys.intern(version)
+
+
+def controller_of(meta: Meta) -> cluster.Owner | None:
+    """The one owner that answers for it; an object has at most one."""
+    return next((owner_of(reference) for reference in meta.owner_references or () if reference.controller), None)
+
+
+def owner_of(reference: Reference) -> cluster.Owner:
+    group, version = split_version(reference.api_version)
+    return cluster.Owner(group, version, sys.intern(reference.kind), sys.intern(reference.name), sys.intern(reference.uid))
+
+
+def has_our_marks(annotations: Mapping[str, str] | None) -> bool:
+    return bool(annotations) and any(key.startswith(OURS) for key in annotations or ())
+
+
+def name_object(resource: kube.Resource, meta: Meta) -> cluster.Ref:
+    return cluster.Ref(
+        resource.group, resource.version, resource.kind, sys.intern(meta.namespace), sys.intern(meta.name), sys.intern(meta.uid)
+    )
+
+
+def see(item: Item, resource: kube.Resource, reads: Iterable[str]) -> Seen:
+    """What is remembered of a wanted object."""
+    meta = item.metadata
+    return Seen(
+        name_object(resource, meta), controller_of(meta), meta.resource_version, meta.labels or _EMPTY, _without_bulk(meta.annotations),
+        _read_body(item, reads), _find_writer(meta),
+    )  # fmt: skip
+
+
+class _Managed(msgspec.Struct, rename="camel"):
+    """An entry of managedFields."""
+
+    manager: str = ""
+    subresource: str = ""
+    time: str | None = None
+
+
+def _find_writer(meta: Meta) -> str:
+    """The last manager besides us that wrote on an object after we paused it; status does not count."""
+    paused = units.read_instant((meta.annotations or _EMPTY).get(names.PAUSED_AT))
+    if paused is None:
+        return ""
+    entries = msgspec.json.decode(meta.managed_fields, type=list[_Managed] | None) or ()
+    others = [entry for entry in entries if entry.subresource != "status" and entry.manager not in _US]
+    written = [(at, entry.manager) for entry in others if (at := units.read_instant(entry.time)) is not None and at >= paused]
+    return max(written, default=(0.0, ""))[1]
+
+
+def _read_body(item: Item, reads: Iterable[str]) -> dict[str, Any]:
+    wanted = tuple(reads)
+    return kinds.prune(_parts(item), wanted) if wanted else {}
+
+
+def _parts(item: Item) -> dict[str, Any]:
+    parts = {"spec": msgspec.json.decode(item.spec), "status": msgspec.json.decode(item.status)}
+    return {name: part for name, part in parts.items() if part is not None}
+
+
+def _without_bulk(annotations: dict[str, str] | None) -> Mapping[str, str]:
+    if annotations is None:
+        return _EMPTY
+    annotations.pop(_LAST_APPLIED, None)
+    return annotations
+
+
+# ---- nodes, namespaces, claims, policies --------------------------------------------------------------------------------------
+
+
+class Condition(msgspec.Struct, rename="camel", gc=False):
+    type: str
+    status: str
+    reason: str = ""
+    last_transition_time: datetime | None = None
+
+
+class _Address(msgspec.Struct):
+    type: str
+    address: str
+
+
+class _NodeStatus(msgspec.Struct):
+    conditions: list[Condition] | None = None
+    addresses: list[_Address] | None = None
+
+
+class NodeItem(msgspec.Struct):
+    metadata: Meta
+    status: _NodeStatus = msgspec.field(default_factory=_NodeStatus)
+
+
+def see_node(item: NodeItem) -> cluster.Node:
+    labels = {sys.intern(key): sys.intern(value) for key, value in (item.metadata.labels or {}).items()}
+    return cluster.Node(
+        name=sys.intern(item.metadata.name),
+        hostname=labels.get(names.HOSTNAME, item.metadata.name),
+        addresses=tuple(address.address for address in item.status.addresses or () if address.type == "InternalIP"),
+        ready=any(condition.type == "Ready" and condition.status == "True" for condition in item.status.conditions or ()),
+        gpu_product=labels.get(names.GPU_PRODUCT),
+        shared=_is_shared(labels),
+        labels=labels,
+    )
+
+
+def _is_shared(labels: Mapping[str, str]) -> bool:
+    """What cannot be read as "one pod per GPU" is shared: there a device's activity says nothing about one pod."""
+    return labels.get(names.GPU_REPLICAS, "1") not in ("0", "1") or labels.get(names.GPU_SHARING, "none") != "none"
+
+
+class Bare(msgspec.Struct):
+    metadata: Meta
+
+
+def see_namespace(item: Bare) -> cluster.Namespace:
+    meta = item.metadata
+    return cluster.Namespace(sys.intern(meta.name), meta.labels or _EMPTY, _without_bulk(meta.annotations))
+
+
+class Claim(msgspec.Struct, frozen=True, gc=False):
+    """A ResourceClaim: how many GPUs it holds."""
+
+    namespace: str
+    name: str
+    gpus: int
+
+
+def see_claim(item: Item) -> Claim:
+    """Devices lent for administration (monitoring) hold nothing: the GPU stays with whoever else has it."""
+    status = msgspec.json.decode(item.status) or {}
+    devices = ((status.get("allocation") or {}).get("devices") or {}).get("results") or ()
+    held = sum(1 for device in devices if device.get("driver") == names.DRA_DRIVER and not device.get("adminAccess"))
+    return Claim(sys.intern(item.metadata.namespace), sys.intern(item.metadata.name), held)
+
+
+def see_policy(item: Item) -> idle.IdlePolicy:
+    meta = item.metadata
+    about = {"name": meta.name, "uid": meta.uid, "generation": meta.generation}
+    return idle_crd.parse({"metadata": about, **_parts(item)})
+
+
+def selector_of(body: Mapping[str, Any]) -> idle.Selector | None:
+    """The LabelSelector of a PodDisruptionBudget; None selects nothing (an absent one), an empty one everything."""
+    found = (body.get("spec") or {}).get("selector")
+    if found is None:
+        return None
+    expressions = found.get("matchExpressions") or ()
+    return idle.Selector(
+        found.get("matchLabels") or {},
+        tuple((one["key"], one["operator"], tuple(one.get("values") or ())) for one in expressions),
+    )
+
+
+def scale_target(body: Mapping[str, Any]) -> tuple[str, str, str]:
+    """(group, kind, name) of an HPA's or a ScaledObject's scaleTargetRef; KEDA's defaults are Deployment and apps/v1."""
+    target = (body.get("spec") or {}).get("scaleTargetRef") or {}
+    kind = target.get("kind") or "Deployment"
+    return split_version(target.get("apiVersion") or "apps/v1")[0], kind, target.get("name") or ""

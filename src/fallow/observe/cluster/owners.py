@@ -1,0 +1,443 @@
+"""From pods to the workloads people think of, through any chain of controllers.
+
+In: a `View`: pods, the objects that were seen by kind and uid, what could not be had and why, and the companions by what they steer.
+Out: `find_gaps` says which objects are named but were not seen (the mirror gets them), `resolve` the workloads.
+Pure: the same view gives the same workloads.
+Invariant: an owner is followed only if group, kind, name and uid all fit, and whatever stops a chain early is trouble on its workload,
+never a smaller workload that its operator would restore.
+"""
+
+import math
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, TypeAlias
+
+import msgspec
+
+from fallow import names
+from fallow.model import cluster, kinds
+from fallow.model.cluster import Trouble
+from fallow.model.policies import idle
+from fallow.model.units import Instant
+from fallow.observe.cluster import objects, pods
+
+Key: TypeAlias = tuple[str, str]  # group, kind
+Steered: TypeAlias = tuple[str, str, str, str]  # namespace, group, kind, name
+
+# Deeper than any operator we know; what is deeper is a loop.
+MOST_OWNERS = 10
+
+POD: Key = ("", "Pod")
+_NON_SCALABLE = {("apps", "DaemonSet"), ("", "Node")}
+_CRON_JOB: Key = ("batch", "CronJob")
+_INFERENCE: Key = ("serving.kserve.io", "InferenceService")
+_LLM: Key = ("serving.kserve.io", "LLMInferenceService")
+_LWS: Key = ("leaderworkerset.x-k8s.io", "LeaderWorkerSet")
+_DEPLOYMENT: Key = ("apps", "Deployment")
+_WITH_VOLUMES = {("apps", "StatefulSet"), _LWS}
+_QUEUED = frozenset("jy")  # letters of the kinds that Kueue suspends and resumes itself
+
+
+class Lost(msgspec.Struct, frozen=True):
+    """An owner that could not be had, why, and when it is worth asking again."""
+
+    trouble: Trouble
+    because: str
+    retry_at: Instant = math.inf
+
+
+class View(msgspec.Struct):
+    """Everything that resolving needs, at one instant."""
+
+    pods: tuple[cluster.Pod, ...]
+    stores: Mapping[Key, Mapping[str, objects.Seen]]  # by kind, then by uid
+    rows: Mapping[Key, kinds.Kind]  # of the kinds we can pause
+    pointers: Mapping[Key, str | None]  # where replicas stand, of kinds outside the table that serve /scale
+    lost: Mapping[cluster.Ref, Lost]
+    hpas: Mapping[Steered, tuple[cluster.Companion, ...]]
+    scaled_objects: Mapping[Steered, tuple[cluster.Companion, ...]]
+    kueue: Mapping[str, tuple[cluster.Companion, ...]]  # by the uid of the job
+    queued: tuple[tuple[str, cluster.Owner], ...]  # namespace and job of each Kueue Workload that carries our record
+    budgets: Mapping[str, tuple[tuple[idle.Selector, cluster.Companion], ...]]  # by namespace
+    namespaces: Collection[str]  # those that were seen
+    # Why something that has a say in what may be paused cannot be seen; "" = it can, or there is none.
+    unseen_policies: str
+    unseen_namespaces: str
+    unseen_scalers: str
+    unseen_queues: str
+    unseen_budgets: str
+    climbed: "dict[str, _Climb]" = {}  # filled while climbing: finding gaps and resolving climb the same chains
+
+
+class Gaps(msgspec.Struct):
+    """What the chains name. `missing` is neither seen nor lost."""
+
+    missing: set[cluster.Ref]
+    uids: set[str]
+    named: set[Steered]  # objects known by name only
+    lost: set[cluster.Ref]  # those that could not be had, and still matter
+
+
+class _Climb(msgspec.Struct, frozen=True, gc=False):
+    """The owners from the lowest up, and the one that could not be passed, if any."""
+
+    links: tuple[objects.Seen, ...]
+    stopped_at: cluster.Ref | None = None
+    why: Lost | None = None  # None with stopped_at: a gap
+
+
+class _Route(msgspec.Struct, frozen=True, gc=False):
+    """From a pod's direct owner to its workload. `above`: the CronJob over a Job that is the workload."""
+
+    ref: cluster.Ref
+    links: tuple[objects.Seen, ...]
+    above: cluster.Owner | None = None
+    trouble: Trouble | None = None
+    because: str = ""
+
+    @property
+    def top(self) -> objects.Seen | None:
+        return self.links[-1] if self.links and self.links[-1].ref is self.ref else None
+
+
+# ---- climbing -----------------------------------------------------------------------------------------------------------------
+
+
+class _Climber:
+    """Climbs each chain once."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self._pods = {pod.uid: pod for pod in view.pods}
+        self._climbed = view.climbed
+        self._by_name: dict[Key, dict[tuple[str, str], objects.Seen]] = {}
+
+    def climb(self, namespace: str, owner: cluster.Owner) -> _Climb:
+        found = self._climbed.get(owner.uid)
+        if found is None:
+            found = self._climbed[owner.uid] = self._climb(namespace, owner)
+        return found
+
+    def _climb(self, namespace: str, start: cluster.Owner) -> _Climb:
+        links: list[objects.Seen] = []
+        owner: cluster.Owner | None = start
+        while owner is not None:
+            seen = self._look_up(owner)
+            if seen is None or len(links) == MOST_OWNERS or (owner.group, owner.kind) in _NON_SCALABLE:
+                ref = cluster.Ref(owner.group, owner.version, owner.kind, namespace, owner.name, owner.uid)
+                return _Climb(tuple(links), ref, self._why_stopped(ref, is_seen=seen is not None))
+            links.append(seen)
+            owner = seen.owner
+        return _Climb(tuple(links))
+
+    def _why_stopped(self, ref: cluster.Ref, *, is_seen: bool) -> Lost | None:
+        if _key(ref) in _NON_SCALABLE:
+            return Lost(Trouble.NonScalable, f"{ref.short} decides itself where its pods run")
+        if is_seen:
+            return Lost(Trouble.OwnerLookupFailed, f"more than {MOST_OWNERS} owners are above each other")
+        return self._view.lost.get(ref)
+
+    def _look_up(self, owner: cluster.Owner) -> objects.Seen | None:
+        seen = self._view.stores.get((owner.group, owner.kind), {}).get(owner.uid)
+        if seen is None and (owner.group, owner.kind) == POD and owner.uid in self._pods:
+            seen = pods.as_link(self._pods[owner.uid])
+        return seen if seen is not None and seen.ref.name == owner.name else None
+
+    def climb_from(self, seen: objects.Seen) -> _Climb:
+        """From an object itself, rather than from its owner."""
+        if seen.owner is None:
+            return _Climb((seen,))
+        above = self.climb(seen.ref.namespace, seen.owner)
+        return _Climb((seen, *above.links), above.stopped_at, above.why)
+
+    def find_named(self, key: Key, namespace: str, name: str) -> objects.Seen | None:
+        if key not in self._by_name:
+            store = self._view.stores.get(key, {})
+            self._by_name[key] = {(seen.ref.namespace, seen.ref.name): seen for seen in store.values()}
+        return self._by_name[key].get((namespace, name))
+
+
+def _named_by_labels(pod: cluster.Pod) -> Iterator[tuple[Key, str]]:
+    """Which workload the pod's labels name when its chain stops early; a multi-node LLM pod carries the first and the last."""
+    if pod.labels.get(names.PART_OF_LABEL) == names.LLM_PART_OF and (name := pod.labels.get(names.NAME_LABEL)):
+        yield _LLM, name
+    if name := pod.labels.get(names.KSERVE_ISVC_LABEL):
+        yield _INFERENCE, name
+    if name := pod.labels.get(names.LWS_NAME_LABEL):
+        yield _LWS, name
+
+
+def _ref_by_name(key: Key, namespace: str, name: str) -> cluster.Ref:
+    return cluster.Ref(key[0], "", key[1], namespace, name, "")
+
+
+def _is_broken(climb: _Climb) -> bool:
+    """Did it stop where somebody should stand, rather than at something that ends all chains?"""
+    return climb.stopped_at is not None and (climb.why is None or climb.why.trouble is not Trouble.NonScalable)
+
+
+# ---- what is still to be looked up --------------------------------------------------------------------------------------------
+
+
+def find_gaps(view: View) -> Gaps:
+    climber = _Climber(view)
+    gaps = Gaps(set(), set(), set(), set())
+    for namespace, owner, pod in _starts(view):
+        climb = climber.climb(namespace, owner)
+        if owner.uid not in gaps.uids:
+            _note_climb(gaps, owner, climb)
+        if pod is not None and climb.why is not None and _is_broken(climb):
+            _note_names(view, climber, pod, gaps)
+    return gaps
+
+
+def _note_climb(gaps: Gaps, owner: cluster.Owner, climb: _Climb) -> None:
+    gaps.uids.add(owner.uid)
+    gaps.uids.update(link.owner.uid for link in climb.links if link.owner)
+    if climb.stopped_at is not None:
+        (gaps.missing if climb.why is None else gaps.lost).add(climb.stopped_at)
+
+
+def _starts(view: View) -> Iterator[tuple[str, cluster.Owner, cluster.Pod | None]]:
+    for pod in view.pods:
+        if pod.owner is not None:
+            yield pod.namespace, pod.owner, pod
+    for seen in _paused(view):
+        if seen.owner is not None:
+            yield seen.ref.namespace, seen.owner, None
+    for namespace, owner in view.queued:
+        yield namespace, owner, None
+
+
+def _paused(view: View) -> Iterator[objects.Seen]:
+    for key in view.rows:
+        for seen in view.stores.get(key, {}).values():
+            if names.PAUSED_AT in seen.annotations:
+                yield seen
+
+
+def _note_names(view: View, climber: _Climber, pod: cluster.Pod, gaps: Gaps) -> None:
+    for key, name in _named_by_labels(pod):
+        gaps.named.add((pod.namespace, *key, name))
+        ref = _ref_by_name(key, pod.namespace, name)
+        seen = climber.find_named(key, pod.namespace, name)
+        if seen is None:
+            (gaps.lost if ref in view.lost else gaps.missing).add(ref)
+        elif seen.owner is not None:
+            _note_climb(gaps, seen.owner, climber.climb(pod.namespace, seen.owner))
+
+
+# ---- resolving ----------------------------------------------------------------------------------------------------------------
+
+
+class _Group(msgspec.Struct, gc=False):
+    """The pods of one workload, and the different ways that lead to it."""
+
+    route: _Route
+    pods: list[int]
+    routes: dict[str, _Route]
+
+
+def resolve(view: View, look_past: Mapping[str, frozenset[str]]) -> tuple[cluster.Workload, ...]:
+    """Every object that owns a GPU pod, through whatever chain, and every one that we paused.
+
+    `look_past`: by namespace, the kinds (`Kind` or `Kind.group`) that admins want us to look past, because what is below may be paused.
+    """
+    router = _Router(view, look_past)
+    groups: dict[str, _Group] = {}
+    for index, pod in enumerate(view.pods):
+        route = router.route(pod)
+        group = groups.get(route.ref.uid)
+        if group is None:
+            group = groups[route.ref.uid] = _Group(route, [], {})
+        group.pods.append(index)
+        group.routes.setdefault(pod.owner.uid if pod.owner else "", route)
+    for route in router.route_paused():
+        groups.setdefault(route.ref.uid, _Group(route, [], {"": route}))
+    return tuple(_build(view, group) for group in groups.values())
+
+
+class _Router:
+    def __init__(self, view: View, look_past: Mapping[str, frozenset[str]]) -> None:
+        self._view = view
+        self._look_past = look_past
+        self._climber = _Climber(view)
+        self._routes: dict[str, _Route] = {}
+
+    def route(self, pod: cluster.Pod) -> _Route:
+        if pod.owner is None or pod.static:
+            return _route_alone(pod)
+        found = self._routes.get(pod.owner.uid)
+        if found is None:
+            climb = self._climber.climb(pod.namespace, pod.owner)
+            if _is_broken(climb):
+                return self._route_by_labels(pod) or self._choose(climb)  # depends on the pod: not remembered
+            found = self._routes[pod.owner.uid] = self._choose(climb)
+        return found
+
+    def _route_by_labels(self, pod: cluster.Pod) -> _Route | None:
+        for key, name in _named_by_labels(pod):
+            seen = self._climber.find_named(key, pod.namespace, name)
+            if seen is not None:
+                return self._choose(self._climber.climb_from(seen))
+        return None
+
+    def route_paused(self) -> Iterator[_Route]:
+        """Paused ones that have no pods. A ReplicaSet carries copies of its Deployment's marks; only the topmost object counts."""
+        for seen in _paused(self._view):
+            route = self._choose(self._climber.climb_from(seen))
+            if route.top is seen and route.ref.uid == seen.ref.uid:
+                yield route
+        for namespace, owner in self._view.queued:
+            route = self._choose(self._climber.climb(namespace, owner))
+            if route.top is not None:
+                yield route
+
+    def _choose(self, climb: _Climb) -> _Route:
+        """The topmost object, unless it is one to look past."""
+        links, above = list(climb.links), None
+        wanted = self._look_past.get(climb.links[0].ref.namespace if links else "", frozenset())
+        if climb.stopped_at is not None and not (links and _is_listed(climb.stopped_at, wanted)):
+            why = climb.why or Lost(Trouble.OwnerLookupFailed, f"{climb.stopped_at.short} has not been looked up yet")
+            return _Route(climb.stopped_at, climb.links, None, why.trouble, why.because)
+        while len(links) > 1 and _is_passed(links[-1], links[-2], wanted):
+            passed = links.pop().ref
+            above = _as_owner(passed) if _key(passed) == _CRON_JOB else None
+        return _Route(links[-1].ref, tuple(links), above, *self._doubt(links[-1]))
+
+    def _doubt(self, top: objects.Seen) -> tuple[Trouble | None, str]:
+        """What is wrong with an object at the top of its chain."""
+        key, short = _key(top.ref), top.ref.short
+        row = self._view.rows.get(key)
+        if row is None:
+            return Trouble.ManagedByUnknownOwner, f"{short} ({key[0] or 'core'}) is of a kind that we cannot pause"
+        if row.letter in _QUEUED and self._view.unseen_queues:
+            return Trouble.KueueWorkloadUnclear, f"whether Kueue manages {short} cannot be seen: {self._view.unseen_queues}"
+        if because := self._find_unseen(top.ref, row):
+            return Trouble.Unseen, because
+        return None, ""
+
+    def _find_unseen(self, ref: cluster.Ref, row: kinds.Kind) -> str:
+        view = self._view
+        if view.unseen_policies:
+            return f"which policy holds for {ref.short} cannot be seen: {view.unseen_policies}"
+        if view.unseen_namespaces and ref.namespace not in view.namespaces:
+            return f"whether namespace {ref.namespace} opted out cannot be seen: {view.unseen_namespaces}"
+        if view.unseen_scalers and row.verb == "scaled to 0":
+            return f"whether KEDA scales {ref.short} cannot be seen: {view.unseen_scalers}"
+        return ""
+
+
+def _route_alone(pod: cluster.Pod) -> _Route:
+    link = pods.as_link(pod)
+    if pod.static:
+        return _Route(link.ref, (link,), None, Trouble.NonScalable, "a static pod is run by its node's kubelet from a file")
+    return _Route(link.ref, (link,), None, Trouble.BarePod, "the pod has no owner that could bring it back")
+
+
+def _is_passed(upper: objects.Seen, lower: objects.Seen, wanted: frozenset[str]) -> bool:
+    key = _key(upper.ref)
+    if key == _CRON_JOB:  # suspending a schedule stops nothing that runs: its Job is the workload
+        return True
+    if key == ("ray.io", "RayJob") and lower.ref.kind == "RayCluster":
+        row = kinds.find(*key)
+        return row is not None and kinds.is_finished(row, upper.body)
+    return _is_listed(upper.ref, wanted)
+
+
+def _is_listed(ref: cluster.Ref, wanted: frozenset[str]) -> bool:
+    return ref.kind in wanted or f"{ref.kind}.{ref.group}" in wanted
+
+
+def _key(ref: cluster.Ref) -> Key:
+    return ref.group, ref.kind
+
+
+def _as_owner(ref: cluster.Ref) -> cluster.Owner:
+    return cluster.Owner(ref.group, ref.version, ref.kind, ref.name, ref.uid)
+
+
+# ---- building -----------------------------------------------------------------------------------------------------------------
+
+
+def _build(view: View, group: _Group) -> cluster.Workload:
+    route = max(group.routes.values(), key=lambda each: len(each.links)) if len(group.routes) > 1 else group.route
+    links = _distinct_links(group)
+    steered = links if route.top else (*links, objects.Seen(route.ref, None, "", {}, {}, {}))
+    top = steered[-1] if route.top is None else route.top
+    marks = _find_marks_holder(top, links)
+    chain, bodies = _describe_chain(route, links)
+    return cluster.Workload(
+        ref=route.ref,
+        resource_version=top.resource_version,
+        labels=top.labels,
+        annotations=top.annotations,
+        body=top.body,
+        pods=tuple(group.pods),
+        chain=chain,
+        chain_bodies=bodies,
+        trouble=route.trouble,
+        trouble_because=route.because,
+        marks_ref=marks.ref,
+        marks=marks.annotations,
+        hpas=_steering(view.hpas, steered),
+        scaled_objects=_steering(view.scaled_objects, steered),
+        kueue=view.kueue.get(route.ref.uid, ()),
+        budgets=_find_budgets(view, group),
+        replicas_pointer=view.pointers.get(_key(route.ref)),
+        chain_annotations=tuple(link.annotations for link in links if link is not top and objects.has_our_marks(link.annotations)),
+        writer=top.writer,
+        unseen_budgets=view.unseen_budgets,
+    )
+
+
+def _distinct_links(group: _Group) -> tuple[objects.Seen, ...]:
+    if len(group.routes) == 1:
+        return next(iter(group.routes.values())).links
+    return tuple({link.ref.uid: link for route in group.routes.values() for link in route.links}.values())
+
+
+def _find_marks_holder(top: objects.Seen, links: tuple[objects.Seen, ...]) -> objects.Seen:
+    """The workload itself; of an InferenceService in Standard mode the Deployment it owns directly, lest a mark restart its pods."""
+    if _key(top.ref) != _INFERENCE:
+        return top
+    children = [link for link in links if _key(link.ref) == _DEPLOYMENT and link.owner and link.owner.uid == top.ref.uid]
+    return min(children, key=lambda link: link.ref.name, default=top)
+
+
+def _describe_chain(
+    route: _Route, links: tuple[objects.Seen, ...]
+) -> tuple[tuple[cluster.Owner, ...], tuple[Mapping[str, Any], ...]]:
+    """The longest chain; before it, StatefulSets and LeaderWorkerSets of other pods whose volumes are arranged differently."""
+    main = route.links if route.links and _key(route.links[0].ref) != POD else route.links[1:]
+    known = {link.ref.uid for link in main}
+    bodies = [link.body.get("spec") for link in main]
+    others: list[objects.Seen] = []
+    for link in links if links is not route.links else ():
+        if _key(link.ref) in _WITH_VOLUMES and link.ref.uid not in known and link.body.get("spec") not in bodies:
+            others.append(link)
+            bodies.append(link.body.get("spec"))
+    chain = [*others, *main]
+    owners = [_as_owner(link.ref) for link in chain] + ([route.above] if route.above else [])
+    if route.top is None:
+        owners.append(_as_owner(route.ref))
+    return tuple(owners), tuple(link.body for link in chain if _key(link.ref) in _WITH_VOLUMES)
+
+
+def _steering(
+    index: Mapping[Steered, tuple[cluster.Companion, ...]], links: tuple[objects.Seen, ...]
+) -> tuple[cluster.Companion, ...]:
+    if not index:
+        return ()
+    found = (index.get((link.ref.namespace, link.ref.group, link.ref.kind, link.ref.name), ()) for link in links)
+    return tuple(companion for companions in found for companion in companions)
+
+
+def _find_budgets(view: View, group: _Group) -> tuple[cluster.Companion, ...]:
+    """Those whose selector fits any of its pods. Pods of one template share one mapping of labels, which is tried once."""
+    if not group.pods:
+        return ()
+    candidates = view.budgets.get(view.pods[group.pods[0]].namespace)
+    if not candidates:
+        return ()
+    labels = {id(view.pods[index].labels): view.pods[index].labels for index in group.pods}.values()
+    return tuple(budget for selector, budget in candidates if any(selector.matches(each) for each in labels))

@@ -1,0 +1,258 @@
+"""Pods in the API server's words, and what is remembered of the few that hold GPUs.
+
+In: `PodItem`s, which name only what is read. Out: cluster.Pod, or None for a pod that asks for no GPU: it is forgotten at once, and
+with it nine tenths of a cluster. A pod with ResourceClaims is kept until the claims tell whether they are about GPUs.
+Invariant: a count that cannot be read is not known (`claimed` None), never 0 and never 1.
+"""
+
+import sys
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from fallow import names
+from fallow.clients.kubernetes import api as kube
+from fallow.model import cluster
+from fallow.model.units import Instant
+from fallow.observe.cluster import objects
+
+# Succeeded and Failed pods hold nothing any more; the server leaves them out for us.
+ALIVE = "status.phase!=Succeeded,status.phase!=Failed"
+
+_HEEDED = frozenset({
+    names.DOWNSCALER_EXCLUDE, names.DOWNSCALER_EXCLUDE_UNTIL, names.KARPENTER_DO_NOT_DISRUPT, names.WORKLOAD_TYPE_ALIAS,
+})  # fmt: skip
+_MIG = names.MIG_PREFIX
+_UNKNOWN_CLAIM = ""  # one that is still to be made from its template, or a request that cannot be read: no such claim is ever seen
+_SUFFIXES = {"k": 1_000, "M": 1_000_000}  # the server writes 1000 as 1k
+
+
+class Meta(msgspec.Struct, rename="camel", gc=False):
+    """Less than objects.Meta: of every pod in the cluster this is decoded."""
+
+    uid: str
+    name: str
+    creation_timestamp: datetime
+    namespace: str = ""
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    owner_references: list[objects.Reference] | None = None
+    deletion_timestamp: str | None = None
+
+
+class _Resources(msgspec.Struct, gc=False):
+    limits: dict[str, str] | None = None
+    claims: list[Any] | None = None
+
+
+class _Container(msgspec.Struct, rename="camel", gc=False):
+    name: str
+    resources: _Resources | None = None
+    restart_policy: str | None = None
+
+
+class _PodClaim(msgspec.Struct, rename="camel", gc=False):
+    name: str
+    resource_claim_name: str | None = None
+
+
+class _Spec(msgspec.Struct, rename="camel", gc=False):
+    containers: list[_Container]
+    init_containers: list[_Container] | None = None
+    node_name: str = ""
+    node_selector: dict[str, str] | None = None
+    affinity: msgspec.Raw = msgspec.Raw(b"null")
+    resource_claims: list[_PodClaim] | None = None
+
+
+class _Running(msgspec.Struct, rename="camel", gc=False):
+    started_at: datetime | None = None
+
+
+class _State(msgspec.Struct, gc=False):
+    running: _Running | None = None
+
+
+class _ContainerStatus(msgspec.Struct, gc=False):
+    name: str
+    state: _State | None = None
+
+
+class _Status(msgspec.Struct, rename="camel", gc=False):
+    phase: str = ""
+    pod_ip: str = msgspec.field(default="", name="podIP")
+    conditions: list[objects.Condition] | None = None
+    container_statuses: list[_ContainerStatus] | None = None
+    init_container_statuses: list[_ContainerStatus] | None = None
+    resource_claim_statuses: list[_PodClaim] | None = None
+
+
+class PodItem(msgspec.Struct, gc=False):
+    metadata: Meta
+    spec: _Spec
+    status: _Status = msgspec.field(default_factory=_Status)
+
+
+class _Asked(msgspec.Struct, gc=False):
+    """What a pod asks for: GPUs by resource name, in which containers, and whether all of it could be read."""
+
+    resources: dict[str, int]
+    containers: set[str]
+    is_readable: bool = True
+
+
+class PodReader:
+    """Knows which resources are GPUs, and keeps equal labels once."""
+
+    def __init__(self, gpu_resources: frozenset[str] = frozenset()) -> None:
+        self._names = gpu_resources | {names.GPU, names.GPU_SHARED}
+        self._pool = objects.Pool()
+        self._owners: dict[str, cluster.Owner] = {}  # by uid: the pods of a ReplicaSet share theirs
+
+    def read(self, item: PodItem) -> cluster.Pod | None:
+        asked = self._read_request(item.spec)
+        if not asked.resources and asked.is_readable and not item.spec.resource_claims:
+            return None
+        meta, spec, status = item.metadata, item.spec, item.status
+        ready = _find(status.conditions, "Ready")
+        waits = not spec.node_name
+        claims = _name_claims(spec, status) if asked.is_readable else (_UNKNOWN_CLAIM,)
+        return cluster.Pod(
+            namespace=sys.intern(meta.namespace),
+            name=meta.name,
+            uid=meta.uid,
+            node=sys.intern(spec.node_name),
+            phase=sys.intern(status.phase),
+            terminating=meta.deletion_timestamp is not None,
+            owner=self._find_owner(meta.owner_references),
+            labels=self._pool.share(meta.labels),
+            annotations=self._pool.share(_heeded(meta.annotations) if meta.annotations else None),
+            resources=self._pool.share(asked.resources),
+            claims=claims,
+            claimed=None if claims else 0,
+            created_at=meta.creation_timestamp.timestamp(),
+            started_at=_read_start(status, asked.containers),
+            ready=ready is not None and ready.status == "True",
+            ready_since=_instant(ready.last_transition_time) if ready else None,
+            ip=status.pod_ip,
+            static=names.MIRROR_POD in (meta.annotations or {}),
+            node_selector=self._pool.share(spec.node_selector) if waits else {},
+            affinity=_required_terms(spec.affinity) if waits else None,
+            unschedulable_since=_read_unschedulable(status.conditions) if waits else None,
+        )
+
+    def _find_owner(self, references: list[objects.Reference] | None) -> cluster.Owner | None:
+        for reference in references or ():
+            if reference.controller:
+                known = self._owners.get(reference.uid)
+                if known is None or known.name != reference.name:
+                    if len(self._owners) > objects.MOST_SHARED:
+                        self._owners.clear()
+                    known = self._owners[reference.uid] = objects.owner_of(reference)
+                return known
+        return None
+
+    def _read_request(self, spec: _Spec) -> _Asked:
+        asked = _Asked({}, set())
+        for container in _lasting(spec):
+            resources = container.resources
+            if resources is None:
+                continue
+            if resources.claims:
+                asked.containers.add(container.name)
+            if resources.limits is None:
+                continue
+            for name, text in resources.limits.items():
+                if name in self._names or name.startswith(_MIG):
+                    self._add(asked, container.name, name, text)
+        return asked
+
+    def _add(self, asked: _Asked, container: str, name: str, text: str) -> None:
+        count = _read_count(text)
+        if count is None:
+            asked.is_readable = False
+        elif count:
+            asked.resources[name] = asked.resources.get(name, 0) + count
+            asked.containers.add(container)
+
+
+def _lasting(spec: _Spec) -> list[_Container]:
+    """Containers that run as long as the pod: its own, and init containers that restart (sidecars)."""
+    if not spec.init_containers:
+        return spec.containers
+    return spec.containers + [container for container in spec.init_containers if container.restart_policy == "Always"]
+
+
+def _read_count(text: str) -> int | None:
+    if text.isdecimal():
+        return int(text)
+    digits, factor = (text[:-1], _SUFFIXES[text[-1]]) if text[-1:] in _SUFFIXES else (text, 1)
+    return int(digits) * factor if digits.isdecimal() else None
+
+
+def _name_claims(spec: _Spec, status: _Status) -> tuple[str, ...]:
+    if not spec.resource_claims:
+        return ()
+    made = {claim.name: claim.resource_claim_name for claim in status.resource_claim_statuses or ()}
+    found = (claim.resource_claim_name or made.get(claim.name, _UNKNOWN_CLAIM) for claim in spec.resource_claims)
+    return tuple(name for name in found if name is not None)  # None in the status: no claim was needed after all
+
+
+def _read_start(status: _Status, containers: set[str]) -> Instant | None:
+    """When the last of its GPU containers started; None while any of them is not running."""
+    latest, waiting = None, len(containers)
+    for one in _statuses(status):
+        if one.name in containers:
+            running = one.state.running if one.state else None
+            if running is None or running.started_at is None:
+                return None
+            waiting -= 1
+            latest = running.started_at if latest is None or running.started_at > latest else latest
+    return _instant(latest) if waiting == 0 else None
+
+
+def _statuses(status: _Status) -> list[_ContainerStatus]:
+    if not status.init_container_statuses:
+        return status.container_statuses or []
+    return (status.container_statuses or []) + status.init_container_statuses
+
+
+def _instant(moment: datetime | None) -> Instant | None:
+    return None if moment is None else moment.timestamp()
+
+
+def _read_unschedulable(conditions: list[objects.Condition] | None) -> Instant | None:
+    found = _find(conditions, "PodScheduled")
+    if found is None or found.status != "False" or found.reason != "Unschedulable":
+        return None
+    return _instant(found.last_transition_time)
+
+
+def _required_terms(raw: msgspec.Raw) -> Any:
+    affinity = (msgspec.json.decode(raw) or {}).get("nodeAffinity") or {}
+    return (affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}).get("nodeSelectorTerms")
+
+
+def _find(conditions: list[objects.Condition] | None, type_: str) -> objects.Condition | None:
+    for condition in conditions or ():
+        if condition.type == type_:
+            return condition
+    return None
+
+
+def _heeded(annotations: Mapping[str, str]) -> dict[str, str]:
+    return {key: value for key, value in annotations.items() if key in _HEEDED or key.startswith(objects.OURS)}
+
+
+def as_link(pod: cluster.Pod) -> objects.Seen:
+    """A pod as a link of an owner chain: the leader of a LeaderWorkerSet's group owns the workers' StatefulSet."""
+    ref = cluster.Ref("", kube.PODS.version, kube.PODS.kind, pod.namespace, pod.name, pod.uid)
+    return objects.Seen(ref, pod.owner, "", pod.labels, pod.annotations, {})
+
+
+def count_claimed(pod: cluster.Pod, claims: Mapping[tuple[str, str], int]) -> int | None:
+    """GPUs that its claims hold; None where one could not be seen."""
+    counts = [claims.get((pod.namespace, name)) for name in pod.claims]
+    return sum(count for count in counts if count is not None) if None not in counts else None

@@ -1,0 +1,146 @@
+"""All of it at one instant: the cluster from the mirror, what was measured from a usage source, the freeze from the Lease.
+
+In: the rules in force (they say which windows to ask for) and `now`. Out: a Snapshot for the brain; after the brain chose candidates,
+the same with exact idle times; just before an act, a fresh small one of the workloads concerned.
+Invariant: a part that could not be seen is in `missing` (or the evidence says what is wrong); only a cluster that cannot be seen at all
+raises. While no object changed, `pods`, `nodes`, `namespaces` and `workloads` are the same objects again.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Protocol
+
+import msgspec
+
+from fallow import names
+from fallow.model import cluster, units, usage
+from fallow.model.policies import idle
+from fallow.model.units import Instant, Seconds
+from fallow.observe.cluster import mirror, second_look
+
+
+class Source(Protocol):
+    """Where usage comes from: Prometheus, or our own scraping. It never raises for what the other side does."""
+
+    async def evidence(
+        self,
+        pods: tuple[cluster.Pod, ...],
+        nodes: Mapping[str, cluster.Node],
+        windows: frozenset[Seconds],
+        now: Instant,
+    ) -> usage.Evidence: ...
+
+    async def look_back(
+        self, seen: usage.Usage, rows: Sequence[int], pods: tuple[cluster.Pod, ...], now: Instant, threshold: float
+    ) -> usage.Usage: ...
+
+    async def again(
+        self,
+        pods: tuple[cluster.Pod, ...],
+        nodes: Mapping[str, cluster.Node],
+        windows: frozenset[Seconds],
+        now: Instant,
+    ) -> usage.Evidence: ...
+
+
+class Eyes:
+    """Looks at the cluster. The mirror must have been filled (`list_all` or `follow`) before."""
+
+    def __init__(
+        self, seen: mirror.Mirror, source: Source, *, lease_annotations: Callable[[], Mapping[str, str]] = dict
+    ) -> None:
+        self._mirror = seen
+        self._source = source
+        self._lease_annotations = lease_annotations
+
+    @property
+    def policies(self) -> tuple[idle.IdlePolicy, ...]:
+        """The IdlePolicies as last seen: the brain makes the rules in force of them, which take_snapshot then needs."""
+        return self._mirror.policies
+
+    async def take_snapshot(self, rules: Collection[idle.Rule], now: Instant) -> cluster.Snapshot:
+        await self._mirror.refresh(now)
+        pods, nodes = self._mirror.pods, self._mirror.nodes
+        workloads = self._mirror.workloads(self._look_past(rules))
+        missing = self._mirror.missing
+        evidence = await self._source.evidence(pods, nodes, _windows(rules), now)
+        return self._compose(now, pods, nodes, workloads, evidence, missing)
+
+    async def look_back(
+        self, seen: cluster.Snapshot, rows: Mapping[tuple[Seconds, float], usage.Indices], now: Instant
+    ) -> cluster.Snapshot:
+        """The snapshot with exact idle times in these rows, by window and by what counts as activity."""
+        found = dict(seen.evidence.usage)
+        for (window, threshold), wanted in rows.items():
+            found[window] = await self._source.look_back(found[window], wanted.tolist(), seen.pods, now, threshold)
+        return msgspec.structs.replace(seen, evidence=msgspec.structs.replace(seen.evidence, usage=found))
+
+    async def look_again(
+        self, workloads: Collection[cluster.Workload], rules: Collection[idle.Rule], now: Instant
+    ) -> cluster.Snapshot:
+        """The second look: these workloads only, each read anew with its companions and pods, and measured anew.
+
+        One that is gone, or could not be read, is not in it; `missing` says why.
+        """
+        fresh = await second_look.look(self._mirror, workloads, self._look_past(rules), now)
+        nodes = self._mirror.nodes
+        evidence = await self._source.again(fresh.pods, nodes, _windows(rules), now)
+        return self._compose(now, fresh.pods, nodes, fresh.workloads, evidence, fresh.missing)
+
+    def _compose(
+        self,
+        now: Instant,
+        pods: tuple[cluster.Pod, ...],
+        nodes: Mapping[str, cluster.Node],
+        workloads: tuple[cluster.Workload, ...],
+        evidence: usage.Evidence,
+        missing: tuple[cluster.Missing, ...],
+    ) -> cluster.Snapshot:
+        frozen_until, frozen_because = read_freeze(self._lease_annotations(), now)
+        return cluster.Snapshot(
+            taken_at=now,
+            pods=pods,
+            nodes=nodes,
+            namespaces=self._mirror.namespaces,
+            workloads=workloads,
+            evidence=evidence,
+            policies=self._mirror.policies,
+            frozen_until=frozen_until,
+            frozen_because=frozen_because,
+            missing=missing,
+        )
+
+    def _look_past(self, rules: Collection[idle.Rule]) -> dict[str, frozenset[str]]:
+        """By namespace, what admins want looked past there. A policy reaches only the namespaces it selects; flags reach all."""
+        in_force = {rule.name: rule.action.look_past for rule in rules if rule.action.look_past}
+        if not in_force:
+            return {}
+        policies = {each.rule.name: each for each in self._mirror.policies}
+        return {
+            namespace.name: frozenset().union(
+                *(wanted for name, wanted in in_force.items() if _reaches(policies.get(name), namespace))
+            )
+            for namespace in self._mirror.namespaces.values()
+        }
+
+
+def _reaches(by: idle.IdlePolicy | None, namespace: cluster.Namespace) -> bool:
+    if by is None:
+        return True
+    if by.invalid or not by.namespace_selector.matches(namespace.labels):
+        return False
+    return not by.namespaces or any(pattern.fullmatch(namespace.name) for pattern in by.namespaces)
+
+
+def _windows(rules: Collection[idle.Rule]) -> frozenset[Seconds]:
+    return frozenset(window for rule in rules for window in rule.windows)
+
+
+def read_freeze(annotations: Mapping[str, str], now: Instant) -> tuple[Instant | None, str]:
+    """Until when, and why. A mark that cannot be read freezes too: somebody wanted us to stand still."""
+    text = annotations.get(names.FROZEN_UNTIL)
+    if not text:
+        return None, ""
+    until = units.read_instant(text)
+    if until is None:
+        return now + units.HOUR, f"{names.FROZEN_UNTIL} on the Lease is {text!r}, which is no time; frozen until it is mended or removed"
+    return until, annotations.get(names.FROZEN_BECAUSE, "")

@@ -1,0 +1,140 @@
+"""Which exporters are there? Found by their pods' labels, or named by address.
+
+In: an Api, selectors, addresses. Out: `Target`s: where to ask, and what to call it.
+A target's name is that of its node (and of the exporter's label and namespace), not of its pod: the next pod of the same DaemonSet goes
+on where the last one ended, and its series stay the same series.
+Invariant: a pod that does not run, is going, or has no address is no target; one that cannot be listed is a problem and not an absence.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from types import TracebackType
+from typing import Final, NamedTuple, Self
+
+import msgspec
+import yarl
+
+from fallow import names
+from fallow.clients import errors
+from fallow.clients.kubernetes import api as kube
+from fallow.clients.kubernetes import follow
+from fallow.observe.cluster import following, objects, pods
+
+DCGM_PORT, OWN_PORT = 9400, 9835
+OWN_EXPORTER: Final = "gpu-idle-exporter"
+SELECTORS: Final = (
+    f"{names.NAME_LABEL} in (dcgm-exporter, {OWN_EXPORTER})",
+    "app=nvidia-dcgm-exporter",
+)
+_PORT_NAMES = ("metrics", "gpu-metrics")
+
+
+class Target(NamedTuple):
+    url: str
+    job: str
+    instance: str  # its node, or host and port
+    node: str = ""  # "" = not known
+    namespace: str = ""
+    pod: str = ""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What its series are known by."""
+        return self.job, self.instance
+
+
+class _Port(msgspec.Struct, rename="camel"):
+    container_port: int
+    name: str = ""
+
+
+class _Container(msgspec.Struct):
+    ports: list[_Port] | None = None
+
+
+class _Spec(msgspec.Struct, rename="camel"):
+    containers: list[_Container]
+    node_name: str = ""
+
+
+class _Status(msgspec.Struct, rename="camel"):
+    phase: str = ""
+    pod_ip: str = msgspec.field(default="", name="podIP")
+
+
+class ExporterItem(msgspec.Struct):
+    metadata: objects.Meta
+    spec: _Spec
+    status: _Status = msgspec.field(default_factory=_Status)
+
+
+def read_pod(item: ExporterItem) -> Target | None:
+    meta, address = item.metadata, item.status.pod_ip
+    if item.status.phase != "Running" or meta.deletion_timestamp is not None or not address:
+        return None
+    labels = meta.labels or {}
+    called = labels.get(names.NAME_LABEL) or labels.get("app") or "exporter"
+    host = f"[{address}]" if ":" in address else address
+    url = f"http://{host}:{_find_port(item.spec.containers, called)}/metrics"
+    node = item.spec.node_name
+    return Target(url, f"{meta.namespace}/{called}", node or host, node, meta.namespace, meta.name)
+
+
+def _find_port(containers: Iterable[_Container], called: str) -> int:
+    for port in (port for container in containers for port in container.ports or ()):
+        if port.name in _PORT_NAMES:
+            return port.container_port
+    return OWN_PORT if called == OWN_EXPORTER else DCGM_PORT
+
+
+def read_address(url: str) -> Target:
+    """A target that was named. Without a path it is /metrics that is meant."""
+    parsed = yarl.URL(url)
+    return Target(str(parsed if parsed.path.strip("/") else parsed.with_path("/metrics")), "scrape-target", parsed.authority)
+
+
+class Finder:
+    """Keeps looking for exporters (`follows`), or looks once. An async context manager: leaving it ends all watches."""
+
+    def __init__(
+        self,
+        api: kube.Api,
+        *,
+        selectors: Sequence[tuple[str, str]] = (),
+        addresses: Sequence[str] = (),
+        places: Collection[str] = (),
+        follows: bool = False,
+    ) -> None:
+        """`selectors`: (namespace or "", label selector), instead of our own; `places`: where we may list pods, if not everywhere."""
+        wanted = tuple(selectors) or tuple((place, selector) for place in sorted(places) or [""] for selector in SELECTORS)
+        self._named = tuple(map(read_address, addresses))
+        self._starter = following.Starter()
+        self._starter.stays = follows
+        self._followings = [
+            following.Following(kube.PODS, {"": follow.Follower(
+                api, kube.PODS, item=ExporterItem, keep=read_pod, namespace=place or None, label_selector=selector,
+                field_selector=pods.ALIVE,
+            )})
+            for place, selector in wanted
+        ]  # fmt: skip
+
+    async def __aenter__(self) -> Self:
+        await self._starter.__aenter__()
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None) -> None:
+        await self._starter.__aexit__(kind, problem, trace)
+
+    async def begin(self) -> None:
+        """Returns when everything was listed once, or has a problem."""
+        await self._starter.begin(self._followings)
+
+    @property
+    def targets(self) -> tuple[Target, ...]:
+        """Every exporter once, however many selectors find it."""
+        self._starter.check()
+        found = [target for each in self._followings for target in each.store.values()]
+        return tuple({target.url: target for target in (*found, *self._named)}.values())
+
+    @property
+    def problem(self) -> errors.ClientError | None:
+        return next((problem for each in self._followings for problem in each.problems), None)

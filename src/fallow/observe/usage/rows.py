@@ -1,0 +1,228 @@
+"""Which pod's hold on which GPU does a series speak of? The rows of a Usage, and the edges from series to rows.
+
+In: the facts of the series that were seen, the GPU pods and nodes of this cluster. Out: `Layout`.
+Three kinds of edges, each containing the one before: `own` (the series names this pod and this GPU), `device` (it measures the GPU
+that the row holds: all series of a shared GPU, and those that name no pod), `board` (it measures the whole board above a MIG instance).
+Invariant: a series counts for a pod only if that pod exists here and no node label contradicts it.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fallow import names
+from fallow.model import cluster, usage
+from fallow.observe.usage import labels
+
+Numbers: TypeAlias = NDArray[np.int64]
+Pairs: TypeAlias = list[tuple[int, int]]
+
+
+class Edges(NamedTuple):
+    """series[i] speaks of rows[i]."""
+
+    series: Numbers
+    rows: Numbers
+
+    @classmethod
+    def of(cls, pairs: Pairs) -> "Edges":
+        both = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+        return cls(both[:, 0], both[:, 1])
+
+    def spread(self, values: usage.Floats, rows: int, fold: np.ufunc = np.fmax) -> usage.Floats:
+        """Values per series into values per row; several for one row are folded, none leaves nan."""
+        column = np.full(rows, np.nan)
+        fold.at(column, self.rows, values[self.series])
+        return column
+
+
+class Row(NamedTuple):
+    pod: int
+    gpu: str
+
+
+class Place:
+    """The pods and nodes of this cluster, found by what labels call them."""
+
+    def __init__(self, pods: tuple[cluster.Pod, ...], nodes: Mapping[str, cluster.Node]) -> None:
+        self.pods = pods
+        self.nodes = nodes
+        self._by_name = {(pod.namespace, pod.name): index for index, pod in enumerate(pods)}
+        self._names = {node.name: _names_of(node) for node in nodes.values()}
+        self._node_called = {alias: node for node, aliases in self._names.items() for alias in aliases}
+        self._groups = _group_members(pods)
+
+    def holders(self, facts: labels.Facts) -> tuple[int, ...]:
+        """The pods that a series speaks of: none, one, or those behind a reservation."""
+        index = self._by_name.get((facts.namespace, facts.pod))
+        if index is None or not self._fits(facts, self.pods[index].node):
+            return ()
+        if facts.namespace not in names.RESERVATION_NAMESPACES:
+            return (index,)
+        return self._behind(self.pods[index]) or (index,)  # nobody found behind it: the brain calls it opaque
+
+    def node_of(self, facts: labels.Facts) -> str:
+        """The node of ours where it was measured; "" = none of ours, or not known."""
+        return next(filter(None, map(self._node_called.get, (*facts.nodes, facts.host))), "")
+
+    def is_shared(self, pod: cluster.Pod) -> bool:
+        node = self.nodes.get(pod.node)
+        return names.GPU_SHARED in pod.resources or (node is not None and node.shared)
+
+    def _fits(self, facts: labels.Facts, node: str) -> bool:
+        called = self._names.get(node) or frozenset({node.lower()})
+        if facts.host in called or not called.isdisjoint(facts.nodes):
+            return True
+        # The scrape target is mostly the exporter's own address: it only speaks against a pod if it is another node of ours.
+        return not facts.nodes and facts.host not in self._node_called
+
+    def _behind(self, reservation: cluster.Pod) -> tuple[int, ...]:
+        members = {member for group in _groups_of(reservation) for member in self._groups.get(group, ())}
+        return tuple(sorted(member for member in members if self.pods[member].node == reservation.node))
+
+
+class Layout:
+    """Rows and edges for one set of series. `series` are numbers of facts."""
+
+    def __init__(self, place: Place, facts: Sequence[labels.Facts], series: Iterable[int]) -> None:
+        self._place = place
+        self._facts = facts
+        self.series = tuple(series)
+        self._uuid_at = {facts[n].spot: facts[n].uuid for n in self.series if facts[n].uuid and facts[n].spot}
+        self._numbers: dict[Row, int] = {}
+        self._models: dict[str, str] = {}  # board -> what any of its series calls it
+        self._shared_rows: set[int] = set()
+        self._boards: dict[str, str] = {}  # GPU -> its board
+        self._node_of_gpu: dict[str, str] = {}
+        self._measures: dict[str, list[int]] = defaultdict(list)  # GPU -> all series of it
+        self._nameless: dict[str, list[int]] = defaultdict(list)  # GPU -> series that name no pod
+        self._mig_gpus: set[str] = set()
+        own = self._find_rows()
+        self._find_shared()
+        self._build(own)
+        self.unallocated, self.per_node = self._count_gpus()
+
+    def _find_rows(self) -> Pairs:
+        own: Pairs = []
+        for number in self.series:
+            facts = self._facts[number]
+            gpu = self._identify(facts)
+            if not gpu:
+                continue
+            self._measures[gpu].append(number)
+            holders = self._place.holders(facts)
+            own += [(number, self._row(holder, gpu, facts, len(holders) > 1)) for holder in holders]
+            if not holders and not (facts.pod and facts.sure):
+                self._nameless[gpu].append(number)
+        return own
+
+    def _identify(self, facts: labels.Facts) -> str:
+        """UUID, else node/index; a MIG instance adds its id. The same GPU has one name, whichever exporter speaks of it."""
+        board = facts.uuid or self._uuid_at.get(facts.spot, facts.spot)
+        if not board:
+            return ""
+        gpu = f"{board}/{facts.instance}" if facts.instance else board
+        if gpu not in self._boards:
+            self._boards[gpu] = board
+            self._node_of_gpu[gpu] = self._place.node_of(facts)
+        if facts.mig:
+            self._mig_gpus.add(gpu)
+        if facts.model:
+            self._models.setdefault(board, facts.model)
+        return gpu
+
+    def _row(self, holder: int, gpu: str, facts: labels.Facts, reserved: bool) -> int:
+        size = len(self._numbers)
+        number = self._numbers.setdefault(Row(holder, gpu), size)
+        if number == size:
+            self._node_of_gpu[gpu] = self._place.pods[holder].node
+            if reserved or facts.namespace in names.RESERVATION_NAMESPACES or self._place.is_shared(self._place.pods[holder]):
+                self._shared_rows.add(number)
+        return number
+
+    def _product(self, holder: int) -> str:
+        node = self._place.nodes.get(self._place.pods[holder].node)
+        return (node.gpu_product if node else None) or ""
+
+    def _find_shared(self) -> None:
+        """A GPU in several hands is shared, whatever its node is labelled; and shared for one is shared for all."""
+        self.rows_of_gpu: dict[str, list[int]] = defaultdict(list)
+        for row, number in self._numbers.items():
+            self.rows_of_gpu[row.gpu].append(number)
+        for numbers in self.rows_of_gpu.values():
+            if len(numbers) > 1 or not self._shared_rows.isdisjoint(numbers):
+                self._shared_rows.update(numbers)
+
+    def _build(self, own: Pairs) -> None:
+        lent = self._lent(own)
+        above = self._above()
+        self.own, self.device, self.board = Edges.of(own), Edges.of(own + lent), Edges.of(own + lent + above)
+        rows = tuple(self._numbers)
+        self.pod: usage.Ints = np.array([row.pod for row in rows], dtype=np.int32)
+        self.gpu = tuple(row.gpu for row in rows)
+        self.boards = tuple(self._boards[gpu] for gpu in self.gpu)
+        # A series that names a pod may not say the model, while another one of that board does.
+        self.model = tuple(self._models.get(self._boards[row.gpu]) or self._product(row.pod) for row in rows)
+        self.mig: usage.Bools = np.array([gpu in self._mig_gpus for gpu in self.gpu], dtype=np.bool_)
+        self.shared: usage.Bools = np.zeros(len(rows), dtype=np.bool_)
+        self.shared[list(self._shared_rows)] = True
+        self.borrows: usage.Bools = np.zeros(len(rows), dtype=np.bool_)  # rows that series of other names speak of, too
+        self.borrows[[row for _, row in lent + above]] = True
+
+    def _lent(self, own: Pairs) -> Pairs:
+        """From series that name another pod of a shared GPU, or no pod at all."""
+        has = set(own)
+        pairs = []
+        for gpu, rows in self.rows_of_gpu.items():
+            series = self._measures[gpu] if rows[0] in self._shared_rows else self._nameless.get(gpu, ())
+            pairs += [(number, row) for number in series for row in rows if (number, row) not in has]
+        return pairs
+
+    def _above(self) -> Pairs:
+        """From series of the whole board to the MIG instances on it."""
+        return [
+            (number, row)
+            for gpu, rows in self.rows_of_gpu.items()
+            if (board := self._boards[gpu]) != gpu
+            for number in self._measures.get(board, ())
+            for row in rows
+        ]
+
+    def borrowed_boards(self) -> Iterator[tuple[cluster.Pod, str]]:
+        """Pods, and UUIDs of boards on which series of other names speak of their GPUs."""
+        for row in np.flatnonzero(self.borrows):
+            if "/" not in self.boards[row]:  # a board known only by its place has no UUID to ask for
+                yield self._place.pods[self.pod[row]], self.boards[row]
+
+    def _count_gpus(self) -> tuple[int, dict[str, int]]:
+        """GPUs on our nodes that no pod holds, and all GPUs by node. A board in MIG mode is its instances."""
+        split = {board for gpu, board in self._boards.items() if gpu != board}
+        free, by_node = 0, dict[str, int]()
+        for gpu, node in self._node_of_gpu.items():
+            if node and gpu not in split:
+                by_node[node] = by_node.get(node, 0) + 1
+                free += gpu not in self.rows_of_gpu
+        return free, by_node
+
+
+def _names_of(node: cluster.Node) -> frozenset[str]:
+    return frozenset(name.lower() for name in (node.name, node.hostname, *node.addresses) if name)
+
+
+def _groups_of(pod: cluster.Pod) -> set[str]:
+    """A pod on several fractions has one label for each group, named after it."""
+    key = names.RESERVATION_GROUP_LABEL
+    return {value for label, value in pod.labels.items() if label == key or label.startswith(f"{key}/")}
+
+
+def _group_members(pods: tuple[cluster.Pod, ...]) -> dict[str, list[int]]:
+    members: dict[str, list[int]] = defaultdict(list)
+    if any(pod.namespace in names.RESERVATION_NAMESPACES for pod in pods):
+        for index, pod in enumerate(pods):
+            if pod.namespace not in names.RESERVATION_NAMESPACES:
+                for group in _groups_of(pod):
+                    members[group].append(index)
+    return members

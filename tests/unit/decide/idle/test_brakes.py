@@ -1,0 +1,309 @@
+"""How fast we go: order, caps, the freeze, and who waits under pressure only."""
+
+import math
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests import builders
+from tests.builders import NOW, World, idle, paused_marks
+
+from fallow import names
+from fallow.decide.idle import brakes, plan
+from fallow.model.decision import Alert, Memory, Outcome, Pause, Plan, Reason, Status, Warn
+from fallow.model.policies import idle as policy
+from fallow.model.policies.idle import Brakes
+from fallow.model.units import HOUR, MINUTE
+
+WIDE = Brakes(confirm_cycles=1, max_actions_per_cycle=1000, max_actions_per_namespace=1000, max_percent_per_hour=100.0)
+
+
+def make(world: World, said: Brakes, memory: Memory | None = None, *, rule: policy.Rule | None = None, **seen: Any) -> Plan:
+    return plan.make_plan(world.snapshot(**seen), builders.mandate(rule, brakes=said), memory or Memory(), world.now)
+
+
+def paused(made: Plan) -> list[str]:
+    return [each.finding.workload.ref.name for each in made.decisions if isinstance(each, Pause)]
+
+
+def brake(**said: Any) -> Brakes:
+    return msgspec.structs.replace(WIDE, **said)
+
+
+def test_the_longest_idle_times_gpus_goes_first() -> None:
+    world = World()
+    world.workload("ml/long", gpus=[idle(for_=5 * HOUR)])
+    world.workload("ml/wide", gpus=[idle(for_=2 * HOUR)] * 8)
+    world.workload("ml/short", gpus=[idle(for_=HOUR)])
+    assert paused(make(world, WIDE)) == ["wide", "long", "short"]
+
+
+@pytest.mark.accepts("idle", 25)
+def test_of_50_candidates_10_are_paused_and_40_are_capped() -> None:
+    world = World()
+    for index in range(50):
+        world.workload(f"team-{index}/llm", gpus=[idle(for_=HOUR + index)])
+    made = make(world, brake(max_actions_per_cycle=10))
+    assert len(paused(made)) == 10
+    assert made.totals.verdicts == {("idle", "GoneIdle"): 10, ("idle", "Capped"): 40}
+    assert made.findings[0].skip is Reason.Capped
+    assert made.findings[49].skip is None
+    assert "10 pauses in one cycle" in made.findings[0].skip_because
+
+
+def test_no_namespace_loses_more_than_its_share_in_one_cycle() -> None:
+    world = World()
+    for index in range(4):
+        world.workload(f"ml/llm-{index}", gpus=[idle(for_=HOUR + index)])
+    world.workload("web/api", gpus=[idle(for_=40 * MINUTE)])
+    assert paused(make(world, brake(max_actions_per_namespace=2))) == ["llm-3", "llm-2", "api"]
+
+
+PERCENT = {
+    "rounds-up": (21.0, [], 3),
+    "exactly": (30.0, [], 3),
+    "one-always-fits": (0.0, [], 1),
+    "paused-before-counts": (30.0, [(10 * MINUTE, 2)], 2),  # of 12 that were held at the begin of the hour: four
+    "all-of-them": (100.0, [(10 * MINUTE, 10)], 10),
+    "an-hour-ago-does-not": (30.0, [(HOUR, 2)], 3),
+    "used-up": (30.0, [(10 * MINUTE, 9)], 0),
+}
+
+
+@pytest.mark.parametrize(("percent", "before", "count"), PERCENT.values(), ids=PERCENT.keys())
+def test_only_a_share_of_all_gpus_is_paused_in_an_hour(percent: float, before: list[tuple[float, int]], count: int) -> None:
+    world = World()
+    for index in range(10):
+        world.workload(f"ml/llm-{index}")
+    for index, (ago, gpus) in enumerate(before):
+        world.workload(f"ml/old-{index}", pods=(), annotations=paused_marks(NOW - ago, gpus), body={"spec": {"replicas": 0}})
+    assert len(paused(make(world, brake(max_percent_per_hour=percent)))) == count
+
+
+def test_a_dry_run_counts_what_it_would_have_paused() -> None:
+    world, memory, told = World(), Memory(), builders.mandate(brakes=brake(max_percent_per_hour=30.0), acting=False)
+    for index in range(10):
+        world.workload(f"ml/llm-{index}", gpus=[idle(for_=HOUR + index)])
+    names_seen = []
+    for _ in range(2):
+        made = plan.make_plan(world.snapshot(), told, memory, NOW)
+        memory = plan.remember(made, [Outcome(each, Status.dry_run, NOW, "") for each in made.decisions], told, NOW)
+        names_seen.append(paused(made))
+    assert names_seen == [["llm-9", "llm-8", "llm-7"], []]
+
+
+@pytest.mark.parametrize(("limits", "count"), [({"max_actions_per_cycle": 1}, 1), ({"max_percent_per_hour": 50.0}, 2), ({}, 4)])
+def test_a_policys_limits_lie_inside_the_global_ones(limits: dict[str, Any], count: int) -> None:
+    world = World()
+    for index in range(4):
+        world.workload(f"ml/llm-{index}")
+        world.workload(f"web/api-{index}")
+    rule = builders.rule(name="strict", **limits)
+    world.policies = [policy.IdlePolicy("strict", "u", 1, rule, namespaces=(builders.pattern("ml"),))]
+    made = paused(make(world, WIDE))
+    assert len([name for name in made if name.startswith("llm")]) == count
+    assert len([name for name in made if name.startswith("api")]) == 4
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.integers(1, 4), st.floats(HOUR, 9 * HOUR)), min_size=1, max_size=12),
+    st.integers(0, 6), st.integers(0, 4), st.floats(0, 100),
+)
+def test_no_cap_is_ever_exceeded(workloads: list[tuple[int, int, float]], cycle: int, per_namespace: int, percent: float) -> None:
+    world = World()
+    for index, (team, gpus, long) in enumerate(workloads):
+        world.workload(f"team-{team}/w{index}", gpus=[idle(for_=long)] * gpus)
+    said = brake(max_actions_per_cycle=cycle, max_actions_per_namespace=per_namespace, max_percent_per_hour=percent)
+    chosen = [each.finding for each in make(world, said).decisions if isinstance(each, Pause)]
+    allocated = sum(gpus for _, gpus, _ in workloads)
+    assert len(chosen) <= cycle
+    for team in range(3):
+        assert sum(finding.workload.ref.namespace == f"team-{team}" for finding in chosen) <= per_namespace
+    assert len(chosen) <= 1 or sum(finding.gpus for finding in chosen) <= math.ceil(percent / 100 * allocated + 1e-6)
+
+
+# ---- confirmation -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_workload_must_be_found_idle_in_so_many_cycles_in_a_row() -> None:
+    world, memory, seen = World(), Memory(), []
+    for gpu in (idle(), idle(age=HOUR), idle(), idle()):
+        world.workloads.clear(), world.pods.clear(), world.gpus.clear()
+        world.workload(gpus=[gpu])
+        made = make(world, brake(confirm_cycles=2), memory)
+        memory = made.memory
+        seen.append((made.findings[0].skip, len(made.decisions)))
+    assert seen == [(Reason.Confirming, 0), (None, 0), (Reason.Confirming, 0), (None, 2)]
+
+
+# ---- freeze -----------------------------------------------------------------------------------------------------------------
+
+
+def level(idle_gpus: int, of: int = 100) -> tuple[float, int]:
+    return idle_gpus / of, idle_gpus
+
+
+FREEZES = {
+    "jump": ((10, 10, 10), 41, True),
+    "exactly-the-jump": ((10, 10, 10), 40, False),
+    "under-three-known": ((10, 10), 90, False),
+    "median-not-mean": ((10, 10, 10, 90, 90), 41, True),
+    "no-jump": ((50, 50, 50), 60, False),
+    "fewer-idle": ((90, 90, 90), 10, False),
+}
+
+
+@pytest.mark.parametrize(("before", "now", "freezes"), FREEZES.values(), ids=FREEZES.keys())
+def test_a_jump_of_the_idle_share_freezes(before: tuple[int, ...], now: int, freezes: bool) -> None:
+    memory = Memory(idle_shares=tuple(level(count) for count in before))
+    found = brakes.watch(Brakes(), memory, (None, ""), (now, 100), NOW)
+    assert (found.is_new, found.until) == (freezes, NOW + 1800 if freezes else None)
+
+
+def test_a_few_gpus_more_do_not_freeze_a_small_cluster() -> None:
+    memory = Memory(idle_shares=((0.0, 0),) * 3)
+    assert not brakes.watch(Brakes(), memory, (None, ""), (7, 10), NOW).is_new
+    assert brakes.watch(Brakes(), memory, (None, ""), (8, 10), NOW).is_new
+
+
+def test_only_the_last_ten_cycles_are_remembered_and_unknown_ones_not() -> None:
+    memory = Memory(idle_shares=tuple(level(count) for count in range(10)))
+    assert brakes.watch(Brakes(), memory, (None, ""), (10, 100), NOW).shares == tuple(level(count) for count in range(1, 11))
+    assert brakes.watch(Brakes(), memory, (None, ""), None, NOW).shares == memory.idle_shares
+
+
+@pytest.mark.accepts("idle", 24)
+def test_a_freeze_holds_on_then_the_new_level_is_the_baseline_and_work_goes_on() -> None:
+    world, seen = World(), []
+    for index in range(20):
+        world.workload(f"ml/llm-{index}", gpus=[idle(for_=HOUR)] if index < 10 else [builders.busy()])
+    memory = Memory(idle_shares=((0.05, 1),) * 5)
+    told = Brakes(confirm_cycles=1, freeze_hold=10 * MINUTE)
+    on_lease: float | None = None
+    for after in (0, 3, 6, 9, 10, 13, 16, 19):
+        world.now = NOW + after * MINUTE
+        world.gpus = [(pod, msgspec.structs.replace(gpu, last_busy=world.now) if pod >= 10 else gpu) for pod, gpu in world.gpus]
+        made = make(world, told, memory, frozen_until=on_lease, frozen_because="jump")
+        memory = made.memory
+        on_lease = math.floor(made.frozen_until) if made.newly_frozen and made.frozen_until else on_lease
+        acts = sum(isinstance(each, Warn | Pause) for each in made.decisions)
+        seen.append((made.newly_frozen, made.findings[0].skip is Reason.Frozen, acts > 0))
+    assert seen == [(True, True, False)] + [(False, True, False)] * 3 + [(False, False, True)] * 4
+    assert memory.idle_shares[0][0] == 0.5
+
+
+def test_a_new_freeze_is_announced_about_ourselves() -> None:
+    world = World()
+    for index in range(10):
+        world.workload(f"ml/llm-{index}")
+    made = make(world, brake(), Memory(idle_shares=((0.0, 0),) * 3))
+    (alert,) = made.decisions
+    assert isinstance(alert, Alert)
+    assert (alert.workload, alert.event) == (None, names.Event.IDLE_SHARE_JUMP)
+    assert "from 0% to 100%" in alert.because
+
+
+def test_our_own_freeze_holds_although_the_lease_could_not_be_written_until_it_was_seen_there() -> None:
+    first = brakes.watch(Brakes(), Memory(idle_shares=((0.0, 0),) * 3), (None, ""), (90, 100), NOW + 0.7)
+    memory = Memory(idle_shares=first.shares, baseline_reset=True, frozen_until=first.unseen_until, frozen_because=first.because)
+    unseen = brakes.watch(Brakes(), memory, (None, ""), (90, 100), NOW + MINUTE)
+    assert (unseen.until, unseen.unseen_until, unseen.because) == (NOW + 1800.7, NOW + 1800.7, first.because)
+    on_lease = (float(math.floor(NOW + 1800.7)), "jump")
+    seen = brakes.watch(Brakes(), memory, on_lease, (90, 100), NOW + MINUTE)
+    assert (seen.until, seen.unseen_until) == (on_lease[0], None)
+    lifted = brakes.watch(Brakes(), msgspec.structs.replace(memory, frozen_until=None), (None, ""), (90, 100), NOW + 2 * MINUTE)
+    assert (lifted.until, lifted.is_new, lifted.shares) == (None, False, ((0.9, 90),))
+
+
+def test_a_freeze_by_hand_stops_notices_and_pauses_and_nothing_else() -> None:
+    world = World()
+    world.workload("ml/idle", annotations=builders.pending_marks(NOW - 7 * 24 * HOUR))
+    world.workload("ml/busy", gpus=[builders.busy()], annotations=builders.pending_marks(NOW - HOUR))
+    made = make(world, WIDE, rule=builders.rule(notice=builders.notice()), frozen_until=NOW + HOUR, frozen_because="maintenance")
+    assert [type(each).__name__ for each in made.decisions] == ["Mark", "Mark"]
+    assert (made.frozen_until, made.newly_frozen) == (NOW + HOUR, False)
+    assert "maintenance" in made.findings[0].skip_because
+
+
+# ---- pressure ---------------------------------------------------------------------------------------------------------------
+
+PRESSED = builders.rule(pressure="only")
+
+
+def wait(world: World, gpus: int = 1, since: float = 2 * MINUTE, **said: Any) -> None:
+    facts = {"node": "", "phase": "Pending", "started_at": None, "ready": False, "unschedulable_since": NOW - since}
+    world.pod("waiting", gpus=[builders.unseen()] * gpus, **{**facts, **said})
+
+
+def affinity(operator: str, *values: str, key: str = "zone") -> list[Any]:
+    return [{"matchExpressions": [{"key": key, "operator": operator, "values": list(values)}]}]
+
+
+WAITING = {
+    "nobody": (None, False),
+    "somebody": ({}, True),
+    "not-for-long": ({"since": 59.0}, False),
+    "terminating": ({"terminating": True}, False),
+    "another-resource": ({"resources": {"nvidia.com/mig-1g.5gb": 1}}, False),
+    "selector-fits": ({"node_selector": {"zone": "a"}}, True),
+    "selector-does-not": ({"node_selector": {"zone": "b"}}, False),
+    "affinity-in": ({"affinity": affinity("In", "a", "b")}, True),
+    "affinity-not-in": ({"affinity": affinity("NotIn", "a")}, False),
+    "affinity-exists": ({"affinity": affinity("Exists")}, True),
+    "affinity-does-not-exist": ({"affinity": affinity("DoesNotExist")}, False),
+    "affinity-gt": ({"affinity": affinity("Gt", "3", key="gen")}, True),
+    "affinity-lt": ({"affinity": affinity("Lt", "3", key="gen")}, False),
+    "affinity-odd": ({"affinity": affinity("Near", "a")}, False),
+    "affinity-empty-term": ({"affinity": [{}]}, False),
+    "affinity-second-term": ({"affinity": [{}, *affinity("In", "a")]}, True),
+    "affinity-by-name": ({"affinity": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-1"]}]}]}, True),
+    "affinity-unreadable": ({"affinity": "zone a"}, False),
+}
+
+
+@pytest.mark.parametrize(("said", "pauses"), WAITING.values(), ids=WAITING.keys())
+def test_under_pressure_only_a_pause_must_help_somebody(said: dict[str, Any] | None, pauses: bool) -> None:
+    world = World()
+    world.node("node-1", labels={"zone": "a", "gen": "4"})
+    world.workload("ml/llm")
+    if said is not None:
+        wait(world, **said)
+    made = make(world, WIDE, rule=PRESSED)
+    assert (paused(made), made.findings[0].skip) == ((["llm"], None) if pauses else ([], Reason.NoPressure))
+
+
+def test_no_more_is_freed_than_is_waited_for() -> None:
+    world = World()
+    for index in range(4):
+        world.workload(f"ml/llm-{index}", gpus=[idle(for_=HOUR + index)] * 2)
+    wait(world, gpus=3)
+    assert paused(make(world, WIDE, rule=PRESSED)) == ["llm-3", "llm-2"]
+
+
+@pytest.mark.parametrize("leaving", ["terminating", "paused"])
+def test_what_is_on_its_way_out_counts_as_freed(leaving: str) -> None:
+    world = World()
+    world.workload("ml/llm")
+    is_paused = leaving == "paused"
+    world.workload("ml/old", pod={"terminating": not is_paused}, annotations=paused_marks(NOW - MINUTE) if is_paused else {},
+                   body={"spec": {"replicas": 0 if is_paused else 1}})
+    wait(world)
+    assert paused(make(world, WIDE, rule=PRESSED)) == []
+
+
+def test_a_cap_does_not_use_up_what_is_waited_for() -> None:
+    world = World()
+    world.workload("ml/a", gpus=[idle(for_=5 * HOUR)])
+    world.workload("ml/b", gpus=[idle(for_=4 * HOUR)])
+    world.workload("web/c", gpus=[idle(for_=3 * HOUR)])
+    wait(world, gpus=2)
+    assert paused(make(world, brake(max_actions_per_namespace=1), rule=PRESSED)) == ["a", "c"]
+
+
+def test_notices_go_out_without_pressure() -> None:
+    world = World()
+    world.workload()
+    made = make(world, WIDE, rule=builders.rule(pressure="only", notice=builders.notice()))
+    assert [type(each).__name__ for each in made.decisions] == ["Alert", "Warn"]

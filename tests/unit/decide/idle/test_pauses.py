@@ -1,0 +1,205 @@
+"""What becomes of a pause: asked back, without effect, undone, fought over."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from tests import builders
+from tests.builders import NOW, World, idle, paused_marks
+
+from fallow import names
+from fallow.decide.idle import pauses, plan
+from fallow.model import cluster, usage
+from fallow.model.decision import Alert, Memory, Plan, Reason, Resume
+from fallow.model.units import DAY, HOUR, MINUTE, rfc3339
+
+ZERO = {"spec": {"replicas": 0}}
+CHILD = cluster.Ref("apps", "v1", "Deployment", "ml", "child", "uid-child")
+
+
+def make(world: World, **said: Any) -> Plan:
+    return plan.make_plan(world.snapshot(**said), builders.mandate(), Memory(), NOW)
+
+
+def acts(made: Plan) -> list[Any]:
+    return [each for each in made.decisions if not isinstance(each, Alert)]
+
+
+def test_a_paused_workload_is_left_alone() -> None:
+    world = World()
+    world.workload(pods=(), annotations=paused_marks(NOW - HOUR), body=ZERO)
+    made = make(world)
+    assert made.decisions == ()
+    assert (made.findings[0].reason, made.findings[0].skip) == (Reason.NoGpuPods, Reason.AlreadyPaused)
+    assert made.totals.verdicts == {("unknown", "AlreadyPaused"): 1}
+
+
+@pytest.mark.accepts("idle", 15)
+@pytest.mark.parametrize("state", ["calm", "frozen", "source-down"])
+@pytest.mark.parametrize(("value", "by"), [("ada", "ada"), ("", "annotation")])
+def test_who_asks_for_it_gets_it_back_whatever_else_is_wrong(state: str, value: str, by: str) -> None:
+    world = World()
+    world.workload(pods=(), annotations={**paused_marks(NOW - HOUR), names.RESUME_REQUESTED: value}, body=ZERO)
+    if state == "source-down":
+        world.trouble = usage.SourceTrouble("SourceError", "no answer")
+    (resume,) = make(world, frozen_until=NOW + HOUR if state == "frozen" else None).decisions
+    assert isinstance(resume, Resume)
+    assert (resume.by, resume.remember) == (by, {})
+
+
+def test_a_request_without_a_pause_is_taken_away_and_nothing_is_paused_meanwhile() -> None:
+    world = World()
+    world.workload(annotations={names.RESUME_REQUESTED: "ada"})
+    made = make(world)
+    (mark,) = acts(made)
+    assert (mark.changes, mark.event) == ({names.RESUME_REQUESTED: None}, names.Event.RESUME_FAILED)
+    assert made.findings[0].skip is Reason.Immune
+
+
+# ---- verify -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("kind", "body", "paused_for", "told"), [
+    ("Deployment", ZERO, 9.9 * MINUTE, False),
+    ("Deployment", ZERO, 10 * MINUTE, True),
+    ("StatefulSet", ZERO, 10 * MINUTE, False),
+    ("StatefulSet", ZERO, 11.5 * MINUTE, True),
+    ("StatefulSet", {"spec": {"replicas": 0, "podManagementPolicy": "Parallel"}}, 10 * MINUTE, True),
+    ("StatefulSet", {"spec": {"replicas": 0, "template": {"spec": {"terminationGracePeriodSeconds": 600}}}}, 30 * MINUTE, False),
+    ("StatefulSet", {"spec": {"replicas": 0, "template": {"spec": {"terminationGracePeriodSeconds": 600}}}}, 40 * MINUTE, True),
+])
+@pytest.mark.parametrize("terminating", [False, True], ids=["running", "terminating"])
+def test_pods_that_stay_are_reported_once(kind: str, body: dict[str, Any], paused_for: float, told: bool, terminating: bool) -> None:
+    world = World()
+    pods = [world.pod(gpus=[idle()], terminating=terminating)]
+    world.workload(kind=kind, pods=pods, annotations=paused_marks(NOW - paused_for), body=body)
+    marks = acts(make(world))
+    assert [mark.event for mark in marks] == [names.Event.PAUSE_INEFFECTIVE] * told
+    if told:
+        assert marks[0].changes == {names.PAUSE_INEFFECTIVE_AT: rfc3339(NOW)}
+        world.workloads.clear()
+        world.workload(kind=kind, pods=pods, annotations=paused_marks(NOW - paused_for, pause_ineffective_at=rfc3339(NOW)), body=body)
+        assert acts(make(world)) == []
+
+
+STOPPED = {names.KSERVE_STOP: "true"}
+KSERVE = {
+    "not-heeded": ({}, 120.0, "auto", True),
+    "too-early": ({}, 119.0, "auto", False),
+    "ready-false-stopped": ({"status": {"conditions": [{"type": "Ready", "status": "False", "reason": "Stopped"}]}}, 200.0, "auto", False),
+    "stopped-true": ({"status": {"conditions": [{"type": "Stopped", "status": "True"}]}}, 200.0, "auto", False),
+    "ready-false-otherwise": ({"status": {"conditions": [{"type": "Ready", "status": "False", "reason": "Busy"}]}}, 200.0, "auto", True),
+    "told-to-use-stop": ({}, 200.0, "stop", False),
+}
+
+
+@pytest.mark.parametrize(("body", "paused_for", "method", "resumes"), KSERVE.values(), ids=KSERVE.keys())
+def test_a_kserve_that_ignores_stop_gets_its_service_back_and_is_remembered(
+    body: dict[str, Any], paused_for: float, method: Any, resumes: bool
+) -> None:
+    world = World()
+    world.workload(kind="InferenceService", annotations={**paused_marks(NOW - paused_for), **STOPPED}, body=body, marks={}, marks_on=CHILD)
+    rule = builders.rule()
+    told = builders.mandate(msgspec.structs.replace(rule, action=msgspec.structs.replace(rule.action, kserve_method=method)))
+    found = [each for each in plan.make_plan(world.snapshot(), told, Memory(), NOW).decisions if isinstance(each, Resume)]
+    assert [each.remember for each in found] == [{names.KSERVE_NO_STOP: rfc3339(NOW)}] * resumes
+
+
+def test_a_stopped_inference_service_without_pods_is_simply_paused() -> None:
+    world = World()
+    world.workload(kind="InferenceService", pods=(), annotations={**paused_marks(NOW - HOUR), **STOPPED}, body={})
+    assert make(world).decisions == ()
+
+
+# ---- undone by others -------------------------------------------------------------------------------------------------------
+
+
+def test_an_external_resume_is_noted_and_gives_immunity() -> None:
+    world = World()
+    world.workload(annotations=paused_marks(NOW - HOUR))
+    (mark,) = acts(make(world))
+    assert mark.changes == {
+        **dict.fromkeys(paused_marks(NOW)), names.RESUMED_AT: rfc3339(NOW), names.RESUMED_BY: "external:unknown",
+        names.PAUSE_REVERSALS: rfc3339(NOW),
+    }
+    assert (mark.event, mark.on, mark.resource_version) == (None, world.workloads[0].ref, "7")
+
+
+@pytest.mark.accepts("idle", 23)
+@pytest.mark.parametrize(
+    ("ago", "fight"), [((2 * HOUR, HOUR), True), ((25 * HOUR, HOUR), False), ((HOUR,), False)], ids=["third", "old", "second"]
+)
+def test_the_third_external_resume_in_a_day_ends_the_fight(ago: tuple[float, ...], fight: bool) -> None:
+    world = World()
+    reversals = ",".join(rfc3339(NOW - each) for each in ago)
+    world.workload(annotations=paused_marks(NOW - MINUTE, pause_reversals=reversals))
+    (mark,) = acts(make(world))
+    kept = [rfc3339(NOW - each) for each in ago if each < DAY] + [rfc3339(NOW)]
+    assert mark.changes[names.PAUSE_REVERSALS] == ",".join(kept)
+    assert mark.event == (names.Event.PAUSE_REVERTED if fight else None)
+    assert mark.changes.get(names.FIGHT_HOLD_UNTIL) == (rfc3339(NOW + DAY) if fight else None)
+
+
+@pytest.mark.accepts("idle", 34)
+@pytest.mark.parametrize("body", [{"spec": {"replicas": 3}}, ZERO], ids=["running", "at-0"])
+def test_marks_older_than_the_last_resume_are_cleared_without_a_word(body: dict[str, Any]) -> None:
+    world = World()
+    world.workload(annotations=paused_marks(NOW - 2 * HOUR, resumed_at=rfc3339(NOW - HOUR)), body=body)
+    (mark,) = acts(make(world))
+    assert mark.changes == dict.fromkeys(paused_marks(NOW))
+    assert mark.event is None
+
+
+@pytest.mark.parametrize("trouble", [cluster.Trouble.OwnerLookupFailed, cluster.Trouble.OwnerForbidden])
+def test_an_object_that_could_not_be_read_is_not_taken_for_resumed(trouble: cluster.Trouble) -> None:
+    world = World()
+    world.workload(annotations=paused_marks(NOW - HOUR), body={}, trouble=trouble)
+    assert make(world).decisions == ()
+
+
+def test_marks_that_cannot_be_read_are_kept_while_the_pause_stands() -> None:
+    world = World()
+    world.workload(pods=(), annotations={**paused_marks(NOW), names.PAUSED_AT: "once"}, body=ZERO)
+    assert make(world).decisions == ()
+
+
+def test_marks_on_an_object_that_may_not_be_touched_stay_and_the_resume_is_noted_beside_it() -> None:
+    world = World()
+    world.workload(kind="InferenceService", annotations=paused_marks(NOW - HOUR), body={}, marks={}, marks_on=CHILD)
+    (mark,) = acts(make(world))
+    assert mark.on == CHILD
+    assert set(mark.changes) == {names.RESUMED_AT, names.RESUMED_BY, names.PAUSE_REVERSALS}
+    world.workloads.clear()
+    world.workload(kind="InferenceService", annotations=paused_marks(NOW - HOUR), body={}, marks_on=CHILD,
+                   marks={key: value for key, value in mark.changes.items() if value}, pods=[0])
+    assert acts(make(world)) == []
+
+
+def test_an_inference_service_is_not_marked_before_its_pods_are_back() -> None:
+    world = World()
+    world.workload(kind="InferenceService", pods=(), annotations=paused_marks(NOW - HOUR), body={})
+    assert make(world).decisions == ()
+
+
+def companion(annotations: dict[str, str], active: bool) -> cluster.Companion:
+    ref = cluster.Ref("kueue.x-k8s.io", "v1beta2", "Workload", "ml", "job-train", "uid-kueue")
+    return cluster.Companion(ref, "9", {}, annotations, {"spec": {"active": active}})
+
+
+@pytest.mark.accepts("idle", 17)
+def test_under_kueue_the_record_is_on_the_kueue_workload() -> None:
+    world = World()
+    world.workload("ml/train", "Job", pods=(), body={"spec": {}}, kueue=(companion(paused_marks(NOW - HOUR), False),))
+    assert pauses.paused_at(world.workloads[0]) == NOW - HOUR
+    assert make(world).findings[0].skip is Reason.AlreadyPaused
+    world.workloads.clear()
+    world.workload("ml/train", "Job", body={"spec": {}}, kueue=(companion(paused_marks(NOW - HOUR), True),))
+    (mark,) = acts(make(world))
+    assert (mark.on.kind, mark.resource_version) == ("Workload", "9")
+
+
+def test_the_hourly_share_knows_what_a_pause_freed() -> None:
+    world = World()
+    world.workload(pods=(), annotations=paused_marks(NOW, gpus=8), body=ZERO)
+    world.workload("ml/odd", pods=(), annotations={**paused_marks(NOW), names.PAUSED_GPUS: "many"}, body=ZERO)
+    assert [pauses.paused_gpus(workload) for workload in world.workloads] == [8, None]

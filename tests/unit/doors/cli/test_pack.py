@@ -1,0 +1,351 @@
+"""`fallow pack`: what is typed, what is shown, and how what is missing or odd is said. Traces are small ones of our own."""
+
+import asyncio
+import csv
+import gzip
+import io
+import json
+import sys
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+from tests import ROOT
+from tests.unit.observe.cluster import pretend
+
+from fallow.decide.packing import policies, rehearse, state
+from fallow.doors.cli import main, pack
+from fallow.sim import openb, packs
+
+NODES = ["sn,cpu_milli,memory_mib,gpu,model", *(f"n{number},64000,262144,{['2,P100', '4,T4'][number % 2]}" for number in range(48))]
+HEADER = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time"
+KINDS = ["8000,8192,1,1000,", "4000,4096,1,460,", "2000,4096,1,300,T4", "16000,8192,2,1000,", "4000,8192,0,0,"]
+PODS = [HEADER, *(f"p{number},{KINDS[number % 5]},LS,Running,{number},," for number in range(240))]
+
+
+def write(path: Path, *lines: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = "\n".join(lines) + "\n"
+    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    write(tmp_path / "openb/openb_node_list_gpu_node.csv", *NODES)
+    write(tmp_path / "openb/openb_pod_list_default.csv.gz", *PODS)
+    write(tmp_path / "openb/openb_pod_list_other.csv.gz", *PODS[:121])
+    rng = np.random.default_rng(1)
+    for name, pods in (("default", 240), ("other", 120)):
+        rows = [*range(pods), *rng.integers(pods, size=360 - pods).tolist()]
+        lines = [line for seed in (42, 43) for line in (
+            f"{seed},pods,{','.join(map(str, rng.permutation(rows)))}", f"{seed},nodeperm,{','.join(map(str, rng.permutation(48)))}"
+        )]
+        write(tmp_path / f"openb/orders/{name}.csv.gz", *lines)
+    header = ",".join(["workload", "sc_policy", "tune", "seed", "total_gpus", *map(str, range(131))])
+    curve = ",".join(str(min(percent, 90)) for percent in range(131))
+    write(tmp_path / "openb/published_allocation_curves.csv.gz", header, f"openb_pod_list_default,06-FGD,1.3,42,144,{curve}")
+    return tmp_path
+
+
+def run(root: Path, *words: str, **env: str) -> Result:
+    clean = dict.fromkeys(("KUBECONFIG", "PROMETHEUS_URL"))
+    return CliRunner(env={**clean, "FALLOW_TRACES": str(root), **env}).invoke(main.fallow, ["pack", *words])
+
+
+def read_csv(done: Result) -> list[dict[str, str]]:
+    assert done.exit_code == 0, done.output
+    return list(csv.DictReader(io.StringIO(done.stdout)))
+
+
+# ---- simulate -----------------------------------------------------------------------------------------------------------------
+
+
+def test_simulate_shows_the_curve_the_bound_and_the_published_one(root: Path) -> None:
+    done = run(root, "simulate", "--policy", "FGD", "--policy", "spp")
+    assert done.exit_code == 0, done.output
+    for text in ("trace default, seed 42, the published order: 48 nodes, 144 GPUs", "% of the cluster's GPUs asked for so far",
+                 "A  FGD: ", "B  SPP: ", "C  FGD (published): 90.00 at 100", "D  what no packer could exceed: "):
+        assert text in done.output
+    assert list(pack.COLUMNS) in [line.split() for line in done.output.splitlines()]
+
+
+def test_simulate_speaks_csv_json_and_yaml_of_the_same(root: Path) -> None:
+    rows = read_csv(run(root, "simulate", "--policy", "BestFit", "-o", "csv"))
+    assert list(rows[0]) == list(pack.COLUMNS)
+    told = json.loads(run(root, "simulate", "--policy", "BestFit", "-o", "json").stdout)
+    (result,) = told["results"]
+    assert [point["arrived"] for point in result["points"]] == [int(row["ARRIVED%"]) for row in rows] == list(packs.POINTS)
+    assert [point["allocated"] for point in result["points"]] == [float(row["ALLOC%"]) for row in rows]
+    assert result["curve"]["100"] == result["points"][3]["allocated"]
+    assert told["published"]["FGD"][100] == 90.0
+    assert yaml.safe_load(run(root, "simulate", "--policy", "BestFit", "-o", "yaml").stdout)["results"][0]["points"] == result["points"]
+
+
+@pytest.mark.parametrize("policy", policies.NAMES)
+def test_every_policy_can_be_simulated_and_stays_below_the_bound(root: Path, policy: str) -> None:
+    for row in read_csv(run(root, "simulate", "--policy", policy.upper(), "-o", "csv")):
+        assert row["POLICY"].startswith(policy)
+        assert 0 <= float(row["ALLOC%"]) <= min(100.0, float(row["LP_BOUND%"]) + 2)  # the bound is at k %, the share a mean around it
+        assert float(row["IDLE_GPUS"]) == pytest.approx((100 - float(row["ALLOC%"])) * 1.44, abs=0.51)
+
+
+def test_the_same_seed_gives_the_same_and_another_is_drawn(root: Path) -> None:
+    first, again, other = (run(root, "simulate", "--policy", "Random", "--seed", seed, "-o", "json").stdout for seed in ("7", "7", "8"))
+    assert "drawn: no order is stored for it" in json.loads(first)["scene"]
+    assert json.loads(first)["results"][0]["curve"] == json.loads(again)["results"][0]["curve"] != json.loads(other)["results"][0]["curve"]
+
+
+def test_the_picture_is_written(root: Path, tmp_path: Path) -> None:
+    picture = tmp_path / "curve.svg"
+    done = run(root, "simulate", "--policy", "FGD", "--svg", str(picture))
+    assert f"written: {picture}" in done.output
+    assert ET.fromstring(picture.read_text()).tag.endswith("svg")
+    assert "FGD (published)" in picture.read_text()
+    assert run(root, "simulate", "--policy", "FGD", "--svg", "no/such/folder/x.svg").exit_code == 2
+
+
+def test_without_a_solver_fgd_decides_and_it_is_said(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "highspy", None)  # as where the extra is not installed
+    done = run(root, "simulate", "--policy", "SPP")
+    assert done.exit_code == 0, done.output
+    assert "SPP could not be prepared (NoSolver): FGD decided instead" in done.output
+    assert "the bound is not known: NoSolver" in done.output
+    told = json.loads(run(root, "simulate", "--policy", "SPP", "-o", "json").stdout)
+    assert (told["boundUnknown"], told["results"][0]["fallback"], told["results"][0]["decidedBy"]) == ("NoSolver", "NoSolver", "FGD")
+    assert {point["bound"] for point in told["results"][0]["points"]} == {None}
+
+
+# ---- bad input ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("verb", ["simulate", "plan", "defrag", "compare"])
+def test_traces_that_are_missing_are_a_sentence_and_exit_3(tmp_path: Path, root: Path, verb: str) -> None:
+    for where, words in ((tmp_path / "nowhere", []), (root, ["--trace", "no-such"])):
+        done = run(where, verb, *words)
+        assert done.exit_code == 3, done.output
+        (sentence,) = done.output.splitlines()
+        assert sentence.startswith("Error: no trace ")
+    assert "there are default, other" in sentence
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["simulate", "--policy", "best"], "'best' is not one of"), (["simulate", "--trace", "default", "--cluster"], "exclude each other"),
+        (["plan", "--kubeconfig", "x"], "are for --cluster"), (["simulate", "--seed", "-1"], "--seed"),
+        (["defrag", "--budget", "-1"], "--budget"), (["simulate", "-o", "wide"], "'wide' is not one of"),
+        (["sort"], "No such command 'sort'"),
+    ],
+)  # fmt: skip
+def test_bad_words_are_usage_errors(root: Path, words: list[str], says: str) -> None:
+    done = run(root, *words)
+    assert done.exit_code == 2
+    assert says in done.output
+
+
+def test_odd_rows_are_named_and_counted_and_the_rest_is_played(root: Path) -> None:
+    odd = ["x1,1,1,-1,1000,,LS,,0,,", "x2,1,1,one,1000,,LS,,0,,", "big,900000,1,8,1000,,LS,,0,,", "alien,1,1,1,1000,Z9,LS,,0,,"]
+    write(root / "openb/openb_pod_list_odd.csv.gz", *PODS, *odd)
+    done = run(root, "simulate", "--trace", "odd", "--policy", "FGD")
+    assert done.exit_code == 0, done.output
+    assert "pods: 244 rows; 1 CPU, memory or GPUs are no whole number, 1 asks for what no machine has" in done.output
+    assert "pods: line 242: pod x1 asks for -1 GPUs of 1000 milli each; a GPU has 1000" in done.output
+    assert "drawn: no order is stored for it" in done.output
+    assert "FGD: never to be placed: " in done.output
+    assert "LargerThanAnyNode" in done.output
+    assert "UnknownModel" in done.output
+
+
+@pytest.mark.parametrize("nodes", [NODES[:1], [NODES[0], "n1,64000,262144,0,"]], ids=["no nodes", "no GPUs"])
+@pytest.mark.parametrize("verb", ["simulate", "plan", "defrag"])
+def test_a_cluster_without_gpus_is_said(root: Path, nodes: list[str], verb: str) -> None:
+    write(root / "openb/openb_node_list_gpu_node.csv", *nodes)
+    done = run(root, verb)
+    assert done.exit_code == 1
+    assert done.output.startswith("Error: there is no GPU to pack: trace default, ")
+
+
+def test_pods_that_want_no_gpu_make_no_curve_and_that_is_said(root: Path) -> None:
+    write(root / "openb/openb_pod_list_plain.csv.gz", HEADER, "p,1,1,0,0,,LS,,0,,")
+    done = run(root, "simulate", "--trace", "plain")
+    assert done.exit_code == 0, done.output
+    assert "what arrived never asked for about 80 to 130 % of the GPUs: there is nothing to compare" in done.output
+    assert "Auto could not be prepared (NothingToPrice): FGD decided instead" in done.output
+
+
+def test_a_column_that_is_missing_is_named(root: Path) -> None:
+    write(root / "openb/openb_pod_list_default.csv.gz", HEADER.replace("gpu_milli", "share"))
+    for verb in ("simulate", "compare"):
+        done = run(root, verb)
+        assert done.exit_code == 2
+        assert "has no column 'gpu_milli'" in done.output
+
+
+# ---- plan, defrag, compare ----------------------------------------------------------------------------------------------------
+
+
+def test_plan_rehearses_and_says_who_wins_by_how_much(root: Path) -> None:
+    told = json.loads(run(root, "plan", "-o", "json").stdout)
+    assert set(told["shares"]) == set(rehearse.CANDIDATES)
+    assert told["policy"] in told["shares"]
+    assert told["asOf"].endswith("Z")
+    rows = read_csv(run(root, "plan", "-o", "csv"))
+    assert {row["POLICY"]: float(row["ALLOC%"]) for row in rows} == pytest.approx(told["shares"], abs=0.006)
+    done = run(root, "plan")
+    assert f"Auto, as of {told['asOf'][:10]}" in done.output
+    assert told["because"] in done.output
+
+
+def test_defrag_lists_moves_with_their_gain_up_to_the_budget(root: Path) -> None:
+    told = json.loads(run(root, "defrag", "--policy", "WorstFit", "--seed", "43", "-o", "json").stdout)
+    assert told["moves"]
+    gain = sum(move["gainGpus"] for move in told["moves"])
+    assert told["allocatedAfter"] >= told["allocatedBefore"]
+    if not told["direct"]:
+        assert told["allocatedAfter"] - told["allocatedBefore"] == pytest.approx(100 * gain / 144, abs=0.02)
+    assert all(move["from"] != move["to"] and move["placedOn"] == move["from"] for move in told["moves"])
+    few = read_csv(run(root, "defrag", "--policy", "WorstFit", "--seed", "43", "--budget", "1", "-o", "csv"))
+    assert [row["MOVE"] for row in few] == [told["moves"][0]["pod"]]
+    done = run(root, "defrag", "--policy", "WorstFit", "--seed", "43", "--budget", "0")
+    assert "0 moves (budget 0)" in done.output
+
+
+def test_compare_tells_gains_against_fgd_and_the_distance_to_the_bound(root: Path) -> None:
+    rows = read_csv(run(root, "compare", "--policy", "SPP", "--policy", "BestFit", "--seed", "42", "--seed", "43", "-o", "csv"))
+    assert [(row["TRACE"], row["POLICY"]) for row in rows] == [(t, p) for t in ("default", "other") for p in ("SPP", "BestFit")]
+    trace = openb.read(root, "default")
+    for row, policy in zip(rows[:2], ("SPP", "BestFit"), strict=True):
+        alone = {name: [_play(trace, name, seed) for seed in (42, 43)] for name in (policy, "FGD")}
+        ours, fgd = (sum(values) / 2 for values in alone.values())
+        assert float(row["ALLOC%"]) == pytest.approx(ours, abs=0.006)
+        assert float(row["GAIN_VS_FGD"]) == pytest.approx((ours - fgd) * 1.44, abs=0.06)
+        assert float(row["TO_BOUND"]) == pytest.approx(float(row["LP_BOUND%"]) - float(row["ALLOC%"]), abs=0.011)
+    told = json.loads(run(root, "compare", "--trace", "other", "-o", "json").stdout)
+    assert [row["policy"] for row in told["rows"]] == list(pack.COMPARED)
+    assert told["rows"][0]["gain_gpus"] == 0
+
+
+def stand_still() -> float:
+    return 0.0
+
+
+def _play(trace: openb.Trace, policy: str, seed: int) -> float:
+    share = packs.play(packs.of_trace(trace, seed), policy, seed, cpu=lambda: 0.0, points=[100]).points[0].allocated
+    assert share is not None
+    return share
+
+
+def test_one_core_and_several_tell_the_same(root: Path) -> None:
+    one, two = (packs.compare(root, ["default"], ["FGD", "SPP"], [42], cpu=stand_still, workers=workers) for workers in (1, 2))
+    assert one == two
+
+
+# ---- the live cluster ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def server() -> Any:
+    async with pretend.Server() as running:
+        running.put("namespaces", pretend.made("kube-system", namespace=None, kind="Namespace"))
+        status = {"allocatable": {"cpu": "16", "memory": "64Gi", "pods": "110", "nvidia.com/gpu": "2"},
+                  "conditions": [{"type": "Ready", "status": "True"}]}
+        for name in ("n1", "n2"):
+            labels = {"nvidia.com/gpu.product": "NVIDIA-L4"}
+            running.put("nodes", pretend.made(name, namespace=None, kind="Node", labels=labels, status=status))
+        running.put_all(pretend.deployed("llm", 3))
+        for name, node in (("llm-2", "n2"),):
+            running.kinds["pods"].objects[f"Pod-{name}"]["spec"]["nodeName"] = node
+        running.put("pods", pretend.pod("pair", gpus=2, node=""))
+        running.put("pods", pretend.pod("one", node=""))
+        running.put("pods", pretend.pod("picky", node="", spec={"nodeSelector": {"pool": "a"}}))
+        yield running
+
+
+@pytest.fixture
+def ask(server: pretend.Server, tmp_path: Path) -> Any:
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(yaml.safe_dump({
+        "apiVersion": "v1", "kind": "Config", "current-context": "test", "users": [{"name": "test", "user": {}}],
+        "clusters": [{"name": "test", "cluster": {"server": f"http://127.0.0.1:{server.url[1]}"}}],
+        "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test", "namespace": "ml"}}],
+    }))  # fmt: skip
+
+    async def ask(*words: str) -> Result:
+        return await asyncio.to_thread(run, tmp_path / "no-traces-needed", *words, "--cluster", KUBECONFIG=str(kubeconfig))
+
+    return ask
+
+
+async def test_plan_of_a_live_cluster_says_how_it_stands_and_where_who_waits_would_go(server: pretend.Server, ask: Any) -> None:
+    told = json.loads((await ask("plan", "-o", "json")).stdout)
+    assert (told["gpus"], told["allocatedGpus"]) == (4, 3.0)
+    assert told["boundPercent"] == 100.0
+    waits = {each["pod"]: (each["node"], each["why"]) for each in told["waiting"]}
+    assert waits == {
+        "ml/picky": (None, "selects nodes by other labels than the GPU's product"), "ml/pair": (None, "NoRoom"), "ml/one": ("n2", ""),
+    }
+    assert sum(told["freeGpusByCause"].values()) == pytest.approx(1, abs=0.02)
+    shown = await ask("plan")
+    assert "3.0 of 4 GPUs are allocated" in shown.output
+    assert shown.exit_code == 0
+    assert not any(verb not in ("list", "get") for verb, _, _ in server.requests)
+
+
+async def test_a_live_cluster_is_simulated_with_pods_like_its_own(ask: Any) -> None:
+    done = await ask("simulate", "--policy", "FGD", "-o", "json")
+    told = json.loads(done.stdout)
+    assert told["scene"].startswith("the cluster: 2 nodes, 4 GPUs, ")
+    assert told["published"] == {}
+    assert told["results"][0]["points"]
+
+
+async def test_defrag_of_a_live_cluster_needs_no_move_where_there_is_room(ask: Any) -> None:
+    told = json.loads((await ask("defrag", "-o", "json")).stdout)
+    assert told["direct"] == [{"pod": "ml/one", "node": "n2"}]
+    assert (told["moves"], told["allocatedBefore"], told["allocatedAfter"]) == ([], 75.0, 100.0)
+
+
+async def test_a_cluster_that_may_not_be_read_is_one_sentence(server: pretend.Server, ask: Any) -> None:
+    server.forbidden.add(("list", "pods"))
+    done = await ask("plan")
+    assert done.exit_code == 1
+    assert "cannot list resource" in done.output
+
+
+def test_a_kubeconfig_that_is_not_there_is_a_usage_error(tmp_path: Path) -> None:
+    done = run(tmp_path, "plan", "--cluster", KUBECONFIG="/nonexistent/kubeconfig")
+    assert done.exit_code == 2
+    assert "/nonexistent/kubeconfig" in done.output
+
+
+# ---- the document -------------------------------------------------------------------------------------------------------------
+
+DOCUMENT = ROOT / "docs" / "packing.md"
+
+
+def test_the_document_names_what_there_is() -> None:
+    text = DOCUMENT.read_text()
+    for policy in policies.NAMES:
+        assert policy in text
+    for column in {*pack.COLUMNS, *pack.COMPARISON}:
+        assert column in text
+    for command in pack.pack.commands:
+        assert f"fallow pack {command}" in text
+    for line in text.splitlines():
+        if line.startswith("fallow pack "):
+            words = line.partition("#")[0].split()[2:]
+            pack.pack.commands[words[0]].make_context(words[0], words[1:])  # raises on an option that is not there
+
+
+def test_state_is_what_the_scene_says(root: Path) -> None:
+    scene = packs.of_trace(openb.read(root, "default"), 42)
+    result = packs.play(scene, "FGD", 0, cpu=lambda: 0.0)
+    whole = packs.stand(scene, result.curve, 1000)
+    assert isinstance(whole, state.State)
+    assert whole.allocated == result.curve.state.allocated
+    assert (whole.gpu == result.curve.state.gpu).all()
+    assert result.pods_per_second is None

@@ -1,0 +1,128 @@
+"""What is remembered of a pod."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from tests.unit.observe.cluster import pretend
+
+from fallow import names
+from fallow.model import cluster, units
+from fallow.observe.cluster import pods
+
+
+def read(thing: pretend.Object, *extra: str) -> cluster.Pod | None:
+    item = msgspec.json.decode(msgspec.json.encode(thing), type=pods.PodItem)
+    return pods.PodReader(frozenset(extra)).read(item)
+
+
+def must_read(thing: pretend.Object, *extra: str) -> cluster.Pod:
+    found = read(thing, *extra)
+    assert found is not None
+    return found
+
+
+def container(name: str, limits: dict[str, str], **more: Any) -> dict[str, Any]:
+    return {"name": name, "resources": {"limits": limits}, **more}
+
+
+@pytest.mark.parametrize(
+    ("containers", "init", "expected"),
+    [
+        ([container("a", {"nvidia.com/gpu": "2"}), container("b", {"nvidia.com/gpu": "1", "cpu": "4"})], [], 3),
+        ([container("a", {"nvidia.com/gpu.shared": "1"})], [], 1),
+        ([container("a", {"nvidia.com/mig-1g.10gb": "1", "nvidia.com/mig-2g.20gb": "2"})], [], 3),
+        ([container("a", {"acme.io/gpu": "4"})], [], 4),
+        ([container("a", {"nvidia.com/gpu": "1"})], [container("s", {"nvidia.com/gpu": "1"}, restartPolicy="Always")], 2),
+        ([container("a", {"nvidia.com/gpu": "1"})], [container("s", {"nvidia.com/gpu": "8"})], 1),
+        ([container("a", {"nvidia.com/gpu": "1k"})], [], 1000),
+        ([container("a", {"nvidia.com/gpu": "0", "cpu": "1"})], [], None),
+        ([container("a", {"amd.com/gpu": "1"})], [], None),
+        ([{"name": "a"}], [], None),
+    ],
+    ids=["sum", "shared", "mig", "named-by-flag", "sidecar", "init-container", "thousand", "none", "other-vendor", "no-resources"],
+)
+def test_gpus_are_summed_over_what_lasts(containers: list[Any], init: list[Any], expected: int | None) -> None:
+    found = read(pretend.pod("p", spec={"containers": containers, "initContainers": init}), "acme.io/gpu")
+    assert (found.gpu_count if found else None) == expected
+
+
+def test_a_count_that_cannot_be_read_is_not_known() -> None:
+    found = must_read(pretend.pod("p", spec={"containers": [container("a", {"nvidia.com/gpu": "1e3"})]}))
+    assert found.gpu_count is None
+
+
+def states(**started: str | None) -> list[dict[str, Any]]:
+    return [{"name": name, "state": {"running": {"startedAt": at}} if at else {"waiting": {}}} for name, at in started.items()]
+
+
+@pytest.mark.parametrize(
+    ("found", "start"),
+    [
+        (states(a="2026-11-15T08:00:00Z", b="2026-11-15T09:00:00Z", cpu="2026-11-15T10:00:00Z"), "2026-11-15T09:00:00Z"),
+        (states(a="2026-11-15T08:00:00Z", b=None), None),
+        (states(a="2026-11-15T08:00:00Z"), None),
+        ([], None),
+    ],
+    ids=["latest-of-gpu-containers", "one-waits", "one-unheard-of", "none-yet"],
+)
+def test_it_started_when_the_last_of_its_gpu_containers_did(found: list[Any], start: str | None) -> None:
+    containers = [container("a", {names.GPU: "1"}), container("b", {names.GPU: "1"}), container("cpu", {})]
+    thing = pretend.pod("p", spec={"containers": containers}, status={"phase": "Running", "containerStatuses": found})
+    assert must_read(thing).started_at == (units.parse_instant(start) if start else None)
+
+
+@pytest.mark.parametrize("status", ["True", "False"])
+def test_readiness_and_since_when_it_is_so(status: str) -> None:
+    condition = {"type": "Ready", "status": status, "lastTransitionTime": "2026-11-15T09:00:00Z"}
+    found = must_read(pretend.pod("p", status={"phase": "Running", "conditions": [condition]}))
+    assert (found.ready, found.ready_since) == (status == "True", units.parse_instant("2026-11-15T09:00:00Z"))
+
+
+def test_of_a_pod_that_waits_we_know_where_it_would_fit() -> None:
+    terms = [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}]
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "lastTransitionTime": "2026-11-15T09:00:00Z"}
+    spec = {"nodeSelector": {"gpu": "h100"}, "affinity": affinity}
+    found = must_read(pretend.pod("p", node="", spec=spec, status={"phase": "Pending", "conditions": [condition]}))
+    assert (found.node_selector, found.affinity) == ({"gpu": "h100"}, terms)
+    assert found.unschedulable_since == units.parse_instant("2026-11-15T09:00:00Z")
+    bound = must_read(pretend.pod("p", spec=spec))
+    assert (bound.node_selector, bound.affinity, bound.unschedulable_since) == ({}, None, None)
+
+
+def test_only_annotations_that_somebody_heeds_are_kept() -> None:
+    annotations = {names.ACK_UNTIL: "x", names.ACK_UNTIL_ALIAS: "y", names.KARPENTER_DO_NOT_DISRUPT: "true", "bulk": "z" * 1000}
+    found = must_read(pretend.pod("p", annotations=annotations))
+    assert set(found.annotations) == {names.ACK_UNTIL, names.ACK_UNTIL_ALIAS, names.KARPENTER_DO_NOT_DISRUPT}
+
+
+def test_equal_labels_are_kept_once() -> None:
+    reader = pods.PodReader()
+    items = [msgspec.json.decode(msgspec.json.encode(pretend.pod(name, labels={"app": "a"})), type=pods.PodItem) for name in "pq"]
+    first, second = (reader.read(item) for item in items)
+    assert first is not None
+    assert second is not None
+    assert first.labels is second.labels
+
+
+@pytest.mark.parametrize(
+    ("claim", "statuses", "expected"),
+    [
+        ({"name": "g", "resourceClaimName": "mine"}, [], ("mine",)),
+        ({"name": "g", "resourceClaimTemplateName": "t"}, [{"name": "g", "resourceClaimName": "made-1"}], ("made-1",)),
+        ({"name": "g", "resourceClaimTemplateName": "t"}, [], ("",)),
+        ({"name": "g", "resourceClaimTemplateName": "t"}, [{"name": "g"}], ()),
+    ],
+    ids=["by-name", "from-template", "not-made-yet", "none-needed"],
+)
+def test_claims_are_named(claim: dict[str, str], statuses: list[dict[str, str]], expected: tuple[str, ...]) -> None:
+    status = {"phase": "Running", "resourceClaimStatuses": statuses}
+    found = must_read(pretend.pod("p", gpus=0, spec={"resourceClaims": [claim]}, status=status))
+    assert found.claims == expected
+
+
+def test_a_mirror_pod_is_static() -> None:
+    assert must_read(pretend.pod("p", annotations={names.MIRROR_POD: "x"})).static

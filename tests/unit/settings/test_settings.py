@@ -1,0 +1,120 @@
+"""Flags and environment into settings: defaults are the seed's, and whatever is wrong is named."""
+
+import pytest
+
+from fallow import settings
+from fallow.model.policies import idle
+
+URL = {"prometheus_url": "http://prometheus:9090"}
+
+
+def read(environ=None, **given):
+    return settings.read_flags({**URL, **given}, environ or {})
+
+
+def test_the_defaults_are_those_of_gpu_pruner():
+    told = read()
+    assert told.mandate.rule.gone_idle == told.mandate.rule.never_used == 30 * 60
+    assert told.mandate.rule.grace == 300
+    assert told.mandate.scope.letters == frozenset("drsin")
+    assert told.mandate.acting is False
+    assert told.loop.interval == 180
+    assert told.loop.daemon is False
+    assert told.loop.metrics_address is None
+
+
+@pytest.mark.parametrize(("daemon", "cycles", "elects"), [(False, 1, False), (True, 2, True)], ids=["one-shot", "daemon"])
+def test_a_daemon_confirms_twice_and_elects_a_leader(daemon, cycles, elects):
+    told = read(daemon_mode=daemon)
+    assert told.mandate.brakes.confirm_cycles == cycles
+    assert told.loop.leader_elect is elects
+
+
+@pytest.mark.accepts("idle", 29)
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"enabled_resources": "dq"}, "--enabled-resources: unknown letter 'q'"),
+        ({"enabled_resources": ""}, "--enabled-resources: no letter given"),
+        ({"duration": "0"}, "--duration: '0' is not a whole number of at least 1"),
+        ({"duration": "-1"}, "--duration: '-1'"),
+        ({"duration": "½"}, "--duration: '½'"),
+        ({"namespace": "("}, "--namespace: '(' is not a valid RE2 expression"),
+        ({"namespace": "(?=x)"}, "--namespace: '(?=x)' is not a valid RE2 expression"),
+        ({"idle_threshold": "2"}, "--idle-threshold: '2' is not between 0 and 1"),
+        ({"idle_threshold": "nan"}, "--idle-threshold: 'nan' is not between 0 and 1"),
+        ({"run_mode": "delete"}, "--run-mode: 'delete' is none of scale-down, dry-run"),
+        ({"metrics_addr": "8080"}, "--metrics-addr: '8080' is not IP:PORT"),
+        ({"metrics_addr": "0.0.0.0:99999"}, "--metrics-addr: '0.0.0.0:99999' is not IP:PORT"),
+        ({"policies": "maybe"}, "--policies: 'maybe' is neither true nor false"),
+        ({"prometheus_url": "prometheus:9090"}, "--prometheus-url: 'prometheus:9090' is not an address"),
+        ({"prometheus_header": ["X-Scope-OrgID"]}, "--prometheus-header: it is not of the form"),
+        ({"prometheus_auth": "basic"}, "--prometheus-auth basic needs"),
+        ({"prometheus_auth": "bearer"}, "--prometheus-auth bearer needs"),
+        ({"source": "nvml"}, "--source: 'nvml' is none of auto, prometheus, scrape"),
+        ({"scrape_interval": "90"}, "--scrape-interval: '90' is not between 1 and 60"),
+        ({"scrape_timeout": "20"}, "--scrape-timeout must not be longer than --scrape-interval"),
+        ({"scrape_selector": ["app.kubernetes.io/name=x"]}, "--scrape-selector: 'app.kubernetes.io/name=x' is not NAMESPACE/SELECTOR"),
+        ({"scrape_selector": ["gpu"]}, "--scrape-selector: 'gpu' is not NAMESPACE/SELECTOR"),
+        ({"scrape_target": ["n1:9400"]}, "--scrape-target: 'n1:9400' is not an address"),
+        ({"scrape_target": ["http://ada:s3cret@n1:9400"]}, "--scrape-target: an address with a user name or a password"),
+        ({"prometheus_client_cert": "a.pem"}, "--prometheus-client-cert and --prometheus-client-key go together"),
+    ],
+    ids=lambda value: None if isinstance(value, str) else "+".join(f"{key}={text}" for key, text in value.items()),
+)
+def test_what_is_wrong_is_named(given, says):
+    with pytest.raises(settings.UsageError) as caught:
+        read(**given)
+    assert str(caught.value).startswith(says)
+
+
+def test_without_an_address_exporters_are_scraped():
+    told = settings.read_flags({"scrape_selector": ["gpu/app=x", "*/a.b/c in (d)"], "scrape_target": ["http://n1:9400"]}, {})
+    assert told.prometheus is None
+    assert (told.scrape.interval, told.scrape.timeout, told.state_dir) == (15, 5, None)
+    assert told.scrape.selectors == (("gpu", "app=x"), ("", "a.b/c in (d)"))
+    assert told.scrape.targets == ("http://n1:9400",)
+    assert read(source="scrape").prometheus is None
+    with pytest.raises(settings.UsageError, match="--source prometheus needs --prometheus-url"):
+        settings.read_flags({"source": "prometheus"}, {})
+    assert settings.read_flags({}, {"PROMETHEUS_URL": "http://p:1/prefix/"}).prometheus.url == "http://p:1/prefix"
+
+
+def test_a_flag_wins_over_its_variable():
+    told = read({"PROMETHEUS_TOKEN": "from-environment"}, prometheus_token="from-flag")
+    assert told.prometheus.token is not None
+    assert told.prometheus.token.reveal() == "from-flag"
+
+
+def test_secrets_do_not_print():
+    told = read({"PROMETHEUS_PASSWORD": "hunter2"}, prometheus_token="s3cret", prometheus_header=["X-Key: k3y"])
+    shown = repr(told.prometheus) + str(told.prometheus)
+    assert not any(secret in shown for secret in ("hunter2", "s3cret", "k3y"))
+
+
+def test_a_slack_address_in_the_environment_is_not_ignored_silently():
+    with pytest.raises(settings.UsageError, match="SLACK_WEBHOOK_URL"):
+        read({"SLACK_WEBHOOK_URL": "https://hooks.slack.example/x"})
+
+
+def test_our_own_namespace_is_always_protected():
+    protected = read({"POD_NAMESPACE": "gpu.pruner"}, protected_namespaces="a|b").mandate.scope.protected_namespaces
+    assert protected is not None
+    assert [bool(protected.fullmatch(name)) for name in ("a", "b", "gpu.pruner", "gpuxpruner", "ab")] == [True, True, True, False, False]
+
+
+def test_a_dry_run_plans_the_same_pause():
+    rule = read().mandate.rule
+    assert rule == read(run_mode="scale-down").mandate.rule
+    assert rule.action.type is idle.ActionType.pause
+
+
+@pytest.mark.parametrize(
+    ("environ", "level"),
+    [
+        ({}, "info"), ({"RUST_LOG": "debug"}, "debug"), ({"RUST_LOG": "gpu_pruner=trace,warn"}, "warning"),
+        ({"FALLOW_LOG": "error", "RUST_LOG": "debug"}, "error"), ({"RUST_LOG": "gpu_pruner=nonsense"}, "info"),
+    ],
+)
+def test_the_log_level(environ, level):
+    assert settings.log_level(environ) == level
