@@ -17,7 +17,7 @@ from fallow.act import hands as doing
 from fallow.act import hooks
 from fallow.clients import errors
 from fallow.model import cluster, decision
-from fallow.model.decision import Outcome, Status
+from fallow.model.decision import Detail, Outcome, Status
 from fallow.model.units import Instant
 
 log = logging.getLogger(__name__)
@@ -136,7 +136,7 @@ def explain(each: decision.Decision, problem: errors.ClientError, now: Instant, 
     if isinstance(problem, errors.NotFound):
         return Outcome(each, Status.overtaken, now, f"it is gone: {said}")
     if is_unsupported(problem):
-        return Outcome(each, Status.refused, now, f"ReportOnly:UnsupportedField: {said}")
+        return Outcome(each, Status.refused, now, said, code=Detail.UnsupportedField)
     if is_dry:
         return Outcome(each, Status.refused, now, f"would fail: {said}")
     return Outcome(each, Status.failed, now, said)

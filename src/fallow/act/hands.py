@@ -9,7 +9,7 @@ nothing but Events is ever created, and nothing is deleted.
 import contextlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, TypeAlias, TypedDict
+from typing import Any, Literal, NamedTuple, TypeAlias, TypedDict
 
 import msgspec
 
@@ -18,7 +18,7 @@ from fallow.act import hooks, notify, reports, workloads
 from fallow.clients import errors
 from fallow.clients.kubernetes import api as kubernetes
 from fallow.model import cluster, decision, kinds, pointers, record, units
-from fallow.model.decision import Outcome, Status
+from fallow.model.decision import Code, Detail, Outcome, Status
 from fallow.model.policies import idle
 from fallow.model.units import Instant
 
@@ -37,6 +37,13 @@ class _Told(TypedDict):
 
     by: str
     reason_text: str
+
+
+class _Complaint(NamedTuple):
+    """Why a hook stopped the pause."""
+
+    because: str
+    code: Detail | None = None
 
 
 class NotShown(errors.BadAnswer):
@@ -70,7 +77,7 @@ class Hands:
         """Pauses `workload`, just read. Raises errors.Conflict if it changed even since then: look again before another try."""
         rule, kind = pause.finding.rule, kinds.of(workload)
         if kind is None:
-            return Outcome(pause, Status.refused, now, f"ReportOnly:ManagedByUnknownOwner: there is no way to pause {workload.ref.short}")
+            return Outcome(pause, Status.refused, now, f"there is no way to pause {workload.ref.short}", code=Detail.ManagedByUnknownOwner)
         if obstacle := _find_obstacle(pause, kind, workload, now):
             return obstacle
         told: _Told = {"by": by, "reason_text": pause.reason_text}
@@ -78,9 +85,9 @@ class Hands:
         try:
             writes = workloads.pause_writes(workload, kind, rule, now, gpus=pause.finding.gpus, schedule=schedule, **told)
         except workloads.CannotWrite as refusal:
-            return Outcome(pause, Status.refused, now, f"ReportOnly:{refusal}")
+            return Outcome(pause, Status.refused, now, refusal.because, code=refusal.code)
         if self.dry_run is None and (complaint := await self._ask_hooks(workload, pods, rule)):
-            return Outcome(pause, Status.refused, now, complaint)
+            return Outcome(pause, Status.refused, now, complaint.because, code=complaint.code)
         if not may_act():  # a hook may take a minute
             return Outcome(pause, Status.overtaken, now, "not done: we are no longer the one who may act")
         if self.dry_run != "client":
@@ -108,13 +115,15 @@ class Hands:
             return f". Its schedule {ref.short} goes on"
         return f". Its schedule {ref.short} is suspended too"
 
-    async def _ask_hooks(self, workload: cluster.Workload, pods: Sequence[cluster.Pod], rule: idle.Rule) -> str | None:
+    async def _ask_hooks(self, workload: cluster.Workload, pods: Sequence[cluster.Pod], rule: idle.Rule) -> "_Complaint | None":
         complaint = await hooks.call(pods, rule.action.hook.timeout)
         if complaint is None or rule.action.hook.on_failure == "continue":
             self._hook_aborts.pop(workload.ref.uid, None)
             return None
         aborts = self._hook_aborts[workload.ref.uid] = self._hook_aborts.get(workload.ref.uid, 0) + 1
-        return f"ReportOnly:HookFailing: {complaint}" if aborts >= _HOOK_ABORTS else f"not paused in this cycle: {complaint}"
+        if aborts >= _HOOK_ABORTS:
+            return _Complaint(complaint, Detail.HookFailing)
+        return _Complaint(f"not paused in this cycle: {complaint}")
 
     async def _send_pause(self, row: kinds.Kind, writes: Sequence[workloads.Write]) -> None:
         try:
@@ -168,16 +177,17 @@ class Hands:
         workload = await self._reread(resume.workload)
         kind = kinds.of(workload)
         if kind is None:
-            return Outcome(resume, Status.refused, now, f"NoOriginalState: there is no way to resume {workload.ref.short}")
+            return Outcome(resume, Status.refused, now, f"there is no way to resume {workload.ref.short}", code=Code.NoOriginalState)
         place = workloads.resume_way(kind, workload)
         target = _target_of(place, workload)
         found = _find_record(kind, target, replicas)
         if not _is_down(place, kind, workload):
             await self._clear(workload, target, now, resume.by)
             marks = "only our marks were cleared" if self.dry_run is None else "only our marks would be cleared"
-            return Outcome(resume, Status.overtaken, now, f"AlreadyRunning: {workload.ref.short} runs, so {marks}")
+            return Outcome(resume, Status.overtaken, now, f"{workload.ref.short} runs, so {marks}", code=Code.AlreadyRunning)
         if found is None:
-            return Outcome(resume, Status.refused, now, f"NoOriginalState: {workload.ref.short} has no readable record of a pause by us")
+            because = f"{workload.ref.short} has no readable record of a pause by us"
+            return Outcome(resume, Status.refused, now, because, code=Code.NoOriginalState)
         if self.dry_run == "client":
             return Outcome(resume, Status.dry_run, now, f"would resume {workload.ref.short}", after=dict(found.fields))
         row = kinds.KUEUE_WORKLOAD if place is kinds.Way.kueue else kind
@@ -328,7 +338,7 @@ class Hands:
         mark = workloads.ack_mark(workload, until=until, by=by, reason=reason, now=now)
         kind = kinds.of(workload)
         if kind is not None and kinds.is_paused(kind, workload):
-            return Outcome(mark, Status.refused, now, f"AlreadyPaused: {workload.ref.short} is paused; resume it instead")
+            return Outcome(mark, Status.refused, now, f"{workload.ref.short} is paused; resume it instead", code=Code.AlreadyPaused)
         return await self.mark(mark, now)
 
     async def unacknowledge(self, workload: cluster.Workload, *, by: str, now: Instant) -> list[Outcome]:
@@ -407,11 +417,11 @@ class _Return(msgspec.Struct, frozen=True):
 def _find_obstacle(pause: decision.Pause, kind: kinds.Kind, workload: cluster.Workload, now: Instant) -> Outcome | None:
     """Never patch what is paused, at 0 or finished: a second patch would overwrite the way back."""
     if kinds.is_paused(kind, workload):
-        return Outcome(pause, Status.overtaken, now, f"AlreadyPaused: {workload.ref.short} does not run any more")
+        return Outcome(pause, Status.overtaken, now, f"{workload.ref.short} does not run any more", code=Code.AlreadyPaused)
     if kinds.is_finished(kind, workload.body):
         return Outcome(pause, Status.overtaken, now, f"{workload.ref.short} has finished")
     if found := kinds.objection(kind, workload, pause.finding.rule):
-        return Outcome(pause, Status.refused, now, f"ReportOnly:{found[0]}: {found[1]}")
+        return Outcome(pause, Status.refused, now, found[1], code=found[0])
     return None
 
 

@@ -13,6 +13,7 @@ import msgspec
 
 from fallow import names
 from fallow.model import cluster, decision, kinds, pointers, record, units
+from fallow.model.decision import Detail
 from fallow.model.policies import idle
 from fallow.model.units import Instant
 
@@ -37,9 +38,9 @@ class Write(msgspec.Struct, frozen=True):
 class CannotWrite(Exception):
     """We refuse to build the patch: one word, one sentence."""
 
-    def __init__(self, word: str, sentence: str) -> None:
-        super().__init__(f"{word}: {sentence}")
-        self.word = word
+    def __init__(self, code: Detail, because: str) -> None:
+        super().__init__(f"{code}: {because}")
+        self.code, self.because = code, because
 
 
 # ---- pause --------------------------------------------------------------------------------------------------------------------
@@ -96,11 +97,12 @@ def current_replicas(kind: kinds.Kind, workload: cluster.Workload) -> int | None
 
 def _write_record(target: kinds.Target, written: Iterable[str], companions: tuple[record.CompanionName, ...] = ()) -> str:
     if names.ORIGINAL_STATE in target.annotations:
-        raise CannotWrite("RecordPresent", f"{target.ref.short} still carries the record of an earlier pause, which is never overwritten")
+        because = f"{target.ref.short} still carries the record of an earlier pause, which is never overwritten"
+        raise CannotWrite(Detail.RecordPresent, because)
     text = record.write(record.Record(1, record.remember(target.body, written), companions))
     size = len(text.encode())
     if size > RECORD_BYTES:
-        raise CannotWrite("RecordTooLarge", f"the way back of {target.ref.short} would take {size} bytes, more than {RECORD_BYTES}")
+        raise CannotWrite(Detail.RecordTooLarge, f"the way back of {target.ref.short} would take {size} bytes, more than {RECORD_BYTES}")
     return text
 
 

@@ -67,6 +67,45 @@ class Reason(StrEnum):
     ReportOnly = "ReportOnly"
 
 
+class Detail(StrEnum):
+    """The word after `ReportOnly:`. Grouped by who finds it."""
+
+    # The eyes, of the way up from its pods: the words of cluster.Trouble that only report.
+    OwnerMissing = "OwnerMissing"
+    OwnerForbidden = "OwnerForbidden"
+    ManagedByUnknownOwner = "ManagedByUnknownOwner"
+    BarePod = "BarePod"
+    NonScalable = "NonScalable"
+    KueueWorkloadUnclear = "KueueWorkloadUnclear"
+    Unseen = "Unseen"
+    # The rules that are there, or are not.
+    NoPolicy = "NoPolicy"
+    InvalidPolicy = "InvalidPolicy"
+    PolicyUnclear = "PolicyUnclear"
+    Report = "Report"
+    NoChannel = "NoChannel"
+    NotifyOnly = "NotifyOnly"
+    # The row of its kind, and its companions.
+    PvcDeletedOnScale = "PvcDeletedOnScale"
+    RolloutBusy = "RolloutBusy"
+    KnativeRollout = "KnativeRollout"
+    AlreadyScalesToZero = "AlreadyScalesToZero"
+    RayJobNotSuspendable = "RayJobNotSuspendable"
+    NoRoles = "NoRoles"
+    KServeNoStop = "KServeNoStop"
+    ReplicasUnknown = "ReplicasUnknown"
+    ManagedByOther = "ManagedByOther"
+    ScaledObjectUnclear = "ScaledObjectUnclear"
+    HpaScaleToZero = "HpaScaleToZero"
+    PdbProtected = "PdbProtected"
+    GitOpsManaged = "GitOpsManaged"
+    # The hands, when they were about to write.
+    RecordPresent = "RecordPresent"
+    RecordTooLarge = "RecordTooLarge"
+    UnsupportedField = "UnsupportedField"
+    HookFailing = "HookFailing"
+
+
 class GpuFinding(msgspec.Struct, frozen=True):
     """What we think of one GPU in a pod's hands, with the evidence."""
 
@@ -97,7 +136,7 @@ class Finding(msgspec.Struct, frozen=True):
     never_used: bool = False
     coverage: float | None = None
     skip: Reason | None = None
-    detail: str = ""
+    detail: Detail | None = None
     skip_because: str = ""
     next_action: str | None = None  # "notice" | "pause"
     next_at: Instant | None = None
@@ -172,15 +211,31 @@ class Status(StrEnum):
     failed = "failed"
 
 
+class Code(StrEnum):
+    """What programs may tell apart in an Outcome, beyond its status and the Details."""
+
+    AlreadyPaused = "AlreadyPaused"
+    AlreadyRunning = "AlreadyRunning"
+    NoOriginalState = "NoOriginalState"
+
+
 class Outcome(msgspec.Struct, frozen=True):
     """What became of one decision."""
 
     decision: Decision
     status: Status
     at: Instant
-    detail: str  # a sentence; for refused ones `would fail: 403 ...` or the server's message
+    because: str  # a sentence; for refused ones `would fail: 403 ...` or the server's message
     before: Any = None
     after: Any = None
+    code: Code | Detail | None = None
+
+    @property
+    def detail(self) -> str:
+        """For people: the code, if there is one, and the sentence."""
+        if self.code is None:
+            return self.because
+        return f"ReportOnly:{self.code}: {self.because}" if isinstance(self.code, Detail) else f"{self.code}: {self.because}"
 
 
 class Totals(msgspec.Struct, frozen=True):
@@ -214,7 +269,7 @@ class Memory(msgspec.Struct, frozen=True):
     baseline_reset: bool = False  # we froze: the level after the hold is the new baseline
     frozen_until: Instant | None = None  # a freeze of ours that was not yet seen on the Lease
     frozen_because: str = ""
-    refused: Mapping[str, tuple[str, str]] = {}  # workload UID -> (UnsupportedField, what its API server said to the pause)
+    refused: Mapping[str, str] = {}  # workload UID -> what its API server said to the pause (Detail.UnsupportedField)
     arrangement: Any = None  # the brain's own columns, reused while pods and workloads are the same objects
 
 

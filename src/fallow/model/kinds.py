@@ -15,11 +15,12 @@ import msgspec
 
 from fallow import names
 from fallow.model import cluster, kserve, pointers, record, units
+from fallow.model.decision import Detail
 from fallow.model.policies import idle
 from fallow.model.units import Instant
 
 Fields: TypeAlias = dict[str, Any]  # JSON pointer -> value
-Objection: TypeAlias = tuple[str, str]  # the word after `ReportOnly:`, and a sentence
+Objection: TypeAlias = tuple[Detail, str]  # the word after `ReportOnly:`, and a sentence
 Pauses: TypeAlias = Callable[[cluster.Workload, idle.Rule, Instant], Fields]
 Holds: TypeAlias = Callable[[Mapping[str, Any]], bool]
 Objects: TypeAlias = Callable[[cluster.Workload, idle.Rule], Objection | None]
@@ -115,7 +116,7 @@ def _is_stopped_knative(body: Mapping[str, Any]) -> bool:
 
 def _keeps_volumes(workload: cluster.Workload, rule: idle.Rule) -> Objection | None:
     if _deletes_claims(workload.body, workload.ref.kind == "StatefulSet"):
-        return "PvcDeletedOnScale", f"scaling {workload.ref.short} to 0 would delete the volumes of its pods"
+        return Detail.PvcDeletedOnScale, f"scaling {workload.ref.short} to 0 would delete the volumes of its pods"
     return None
 
 
@@ -131,37 +132,37 @@ def _keeps_volumes_below(workload: cluster.Workload) -> Objection | None:
     links = [link for link in workload.chain if link.kind in ("StatefulSet", "LeaderWorkerSet")]
     for link, body in zip(links, workload.chain_bodies, strict=False):
         if link.uid != workload.ref.uid and _deletes_claims(body, only_scaled=False):
-            return "PvcDeletedOnScale", f"pausing {workload.ref.short} would delete the volumes of {link.kind}/{link.name} below it"
+            return Detail.PvcDeletedOnScale, f"pausing {workload.ref.short} would delete the volumes of {link.kind}/{link.name} below it"
     return None
 
 
 def _is_calm_rollout(workload: cluster.Workload, rule: idle.Rule) -> Objection | None:
     if pointers.read(workload.body, "/spec/paused") is True:
-        return "RolloutBusy", f"{workload.ref.short} is paused in the middle of a rollout"
+        return Detail.RolloutBusy, f"{workload.ref.short} is paused in the middle of a rollout"
     counted = pointers.read(workload.body, "/spec/strategy/blueGreen/previewReplicaCount") is not None
     status = pointers.read(workload.body, "/status/blueGreen") or {}
     preview, active = status.get("previewSelector"), status.get("activeSelector")
     if counted and preview and preview != active:
-        return "RolloutBusy", f"{workload.ref.short} has a preview up with its own replica count"
+        return Detail.RolloutBusy, f"{workload.ref.short} has a preview up with its own replica count"
     return None
 
 
 def _may_roll_knative(workload: cluster.Workload, rule: idle.Rule) -> Objection | None:
     if not rule.action.allow_knative_rollout:
-        return "KnativeRollout", f"pausing {workload.ref.short} would roll a new Revision, which first needs a free GPU"
+        return Detail.KnativeRollout, f"pausing {workload.ref.short} would roll a new Revision, which first needs a free GPU"
     if pointers.read(workload.body, _MIN_SCALE) == "0":
-        return "AlreadyScalesToZero", f"{workload.ref.short} has min-scale 0 already: Knative itself keeps the pods"
+        return Detail.AlreadyScalesToZero, f"{workload.ref.short} has min-scale 0 already: Knative itself keeps the pods"
     return None
 
 
 def _is_suspendable_ray_job(workload: cluster.Workload, rule: idle.Rule) -> Objection | None:
     status = pointers.read(workload.body, "/status/jobDeploymentStatus")
     if pointers.read(workload.body, "/spec/shutdownAfterJobFinishes") is not True:
-        return "RayJobNotSuspendable", f"{workload.ref.short} has no shutdownAfterJobFinishes: KubeRay would fail it for good"
+        return Detail.RayJobNotSuspendable, f"{workload.ref.short} has no shutdownAfterJobFinishes: KubeRay would fail it for good"
     if pointers.read(workload.body, "/spec/clusterSelector"):
-        return "RayJobNotSuspendable", f"{workload.ref.short} runs on a cluster it selected: KubeRay would fail it for good"
+        return Detail.RayJobNotSuspendable, f"{workload.ref.short} runs on a cluster it selected: KubeRay would fail it for good"
     if status not in ("Initializing", "Running"):
-        return "RayJobNotSuspendable", f"{workload.ref.short} is {status or 'in no known state'}, not Initializing or Running"
+        return Detail.RayJobNotSuspendable, f"{workload.ref.short} is {status or 'in no known state'}, not Initializing or Running"
     return None
 
 
@@ -169,7 +170,7 @@ def _has_roles(workload: cluster.Workload, rule: idle.Rule) -> Objection | None:
     roles = pointers.read(workload.body, "/spec/roles")
     if roles and all(isinstance(role, Mapping) for role in roles):
         return None
-    return "NoRoles", f"{workload.ref.short} has no roles that could be scaled to 0"
+    return Detail.NoRoles, f"{workload.ref.short} has no roles that could be scaled to 0"
 
 
 def full_scale(scale: Mapping[str, Any]) -> dict[str, Any]:
@@ -183,7 +184,7 @@ def _is_empty_scale(body: Mapping[str, Any]) -> bool:
 
 def _shows_replicas(workload: cluster.Workload, rule: idle.Rule) -> Objection | None:
     if workload.replicas_pointer is None and "spec" not in workload.body:
-        return "ReplicasUnknown", f"neither the definition nor the /scale of {workload.ref.short} could be read"
+        return Detail.ReplicasUnknown, f"neither the definition nor the /scale of {workload.ref.short} could be read"
     return None
 
 
@@ -420,33 +421,33 @@ def _is_managed_here(kind: Kind, workload: cluster.Workload) -> Objection | None
     manager = pointers.read(workload.body, kind.manager[0])
     if manager in (None, "", kind.manager[1]):
         return None
-    return "ManagedByOther", f"{workload.ref.short} is managed by {manager}, not by its kind's own controller"
+    return Detail.ManagedByOther, f"{workload.ref.short} is managed by {manager}, not by its kind's own controller"
 
 
 def _is_clear_to_kueue(kind: Kind, workload: cluster.Workload) -> Objection | None:
     managed = names.KUEUE_QUEUE in workload.labels or bool(workload.kueue)
     if kind.letter not in _QUEUED or not managed or len(workload.kueue) == 1:
         return None
-    return "KueueWorkloadUnclear", f"Kueue queues {workload.ref.short}, but has {len(workload.kueue)} Workloads for it instead of one"
+    return Detail.KueueWorkloadUnclear, f"Kueue queues {workload.ref.short}, but has {len(workload.kueue)} Workloads for it instead of one"
 
 
 def _is_clear_to_autoscalers(kind: Kind, workload: cluster.Workload) -> Objection | None:
     if kind.verb != "scaled to 0":
         return None
     if len(scalers(workload)) > 1:
-        return "ScaledObjectUnclear", f"several ScaledObjects scale {workload.ref.short}"
+        return Detail.ScaledObjectUnclear, f"several ScaledObjects scale {workload.ref.short}"
     if any(pointers.read(hpa.body, "/spec/minReplicas") == 0 for hpa in workload.hpas):
-        return "HpaScaleToZero", f"an HPA with minReplicas 0 scales {workload.ref.short} and would wake it at once"
+        return Detail.HpaScaleToZero, f"an HPA with minReplicas 0 scales {workload.ref.short} and would wake it at once"
     return None
 
 
 def _is_left_by_rule(workload: cluster.Workload, rule: idle.Rule) -> Objection | None:
     if rule.action.respect_pdb and workload.budgets:
-        return "PdbProtected", f"a PodDisruptionBudget ({workload.budgets[0].ref.name}) protects its pods, and the rule respects that"
+        return Detail.PdbProtected, f"a PodDisruptionBudget ({workload.budgets[0].ref.name}) protects its pods, and the rule respects that"
     if rule.action.respect_pdb and workload.unseen_budgets:
-        return "PdbProtected", f"whether a PodDisruptionBudget protects its pods cannot be seen: {workload.unseen_budgets}"
+        return Detail.PdbProtected, f"whether a PodDisruptionBudget protects its pods cannot be seen: {workload.unseen_budgets}"
     if rule.action.gitops == "report" and (tool := gitops_tool(workload)):
-        return "GitOpsManaged", f"{workload.ref.short} is managed by {tool}, and the rule only reports those"
+        return Detail.GitOpsManaged, f"{workload.ref.short} is managed by {tool}, and the rule only reports those"
     return None
 
 

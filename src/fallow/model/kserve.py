@@ -10,6 +10,7 @@ from typing import Any
 
 from fallow import names
 from fallow.model import cluster, pointers, record
+from fallow.model.decision import Detail
 from fallow.model.policies import idle
 from fallow.model.units import Instant
 
@@ -43,14 +44,15 @@ def mode(workload: cluster.Workload) -> str | None:
     return str(found) if found else None
 
 
-def object_to_service(workload: cluster.Workload, rule: idle.Rule) -> tuple[str, str] | None:
+def object_to_service(workload: cluster.Workload, rule: idle.Rule) -> tuple[Detail, str] | None:
     if not _wants_min_replicas(workload, rule):
         return None
     unscaled = workload.annotations.get(names.KSERVE_AUTOSCALER) == "none"
     if mode(workload) not in _SERVERLESS and not unscaled:  # with an HPA KServe reads 0 as 1 and writes for ever
-        return "KServeNoStop", f"KServe does not heed {names.KSERVE_STOP} on {workload.ref.short}, and in its mode minReplicas 0 means 1"
+        because = f"KServe does not heed {names.KSERVE_STOP} on {workload.ref.short}, and in its mode minReplicas 0 means 1"
+        return Detail.KServeNoStop, because
     if pointers.read(workload.body, MIN_REPLICAS) == 0:
-        return "AlreadyScalesToZero", f"{workload.ref.short} has minReplicas 0 already: its own autoscaler keeps the pods"
+        return Detail.AlreadyScalesToZero, f"{workload.ref.short} has minReplicas 0 already: its own autoscaler keeps the pods"
     return None
 
 
@@ -75,8 +77,8 @@ def is_stopped_llm(body: Mapping[str, Any]) -> bool:
     return _says_stop(body) or empty
 
 
-def object_to_llm(workload: cluster.Workload, rule: idle.Rule) -> tuple[str, str] | None:
+def object_to_llm(workload: cluster.Workload, rule: idle.Rule) -> tuple[Detail, str] | None:
     by_annotation = STOP in stop_llm(workload, rule, 0.0)
     if by_annotation and (names.KSERVE_NO_STOP in workload.annotations or rule.action.kserve_method == "min-replicas"):
-        return "KServeNoStop", f"only {names.KSERVE_STOP} could stop {workload.ref.short}, and it is not heeded or not allowed"
+        return Detail.KServeNoStop, f"only {names.KSERVE_STOP} could stop {workload.ref.short}, and it is not heeded or not allowed"
     return None

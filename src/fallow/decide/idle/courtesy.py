@@ -16,13 +16,12 @@ import msgspec
 from fallow import names
 from fallow.decide.idle import consent, pauses, rules
 from fallow.model import cluster, kinds, units
-from fallow.model.decision import Reason
+from fallow.model.decision import Detail, Reason
 from fallow.model.policies import idle
 from fallow.model.policies.idle import ActionType
 from fallow.model.units import Instant
 
 _FOREVER: Final = float("inf")
-REPORT: Final = "Report"  # the word of a rule that only reports: such workloads are announced all the same
 
 # Skips after which an earlier notice no longer counts: whoever lifts them is to be told again before anything happens.
 _VOIDS_NOTICE: Final = frozenset({
@@ -44,7 +43,7 @@ class Case(msgspec.Struct, frozen=True, gc=False):
     at_least: bool
     pretended_notice: Instant | None = None  # dry run: when the notice would have been delivered
     pretended_pause: Instant | None = None  # dry run: when it would have been paused
-    refused: tuple[str, str] | None = None  # the API server will not take its pause
+    refused: str | None = None  # what the API server said to its pause: it knows no such field
 
 
 class Standing(msgspec.Struct, frozen=True, gc=False):
@@ -52,7 +51,7 @@ class Standing(msgspec.Struct, frozen=True, gc=False):
 
     skip: Reason | None = None
     because: str = ""
-    detail: str = ""
+    detail: Detail | None = None
     until: Instant = _FOREVER
     warns: bool = False
     pauses: bool = False
@@ -63,7 +62,7 @@ class Standing(msgspec.Struct, frozen=True, gc=False):
     @property
     def is_announced(self) -> bool:
         """Does IdleDetected fit? Not for what people asked us to leave alone."""
-        return self.warns or self.pauses or self.skip is Reason.InNotice or (self.skip is Reason.ReportOnly and self.detail == REPORT)
+        return self.warns or self.pauses or self.skip is Reason.InNotice or self.detail is Detail.Report
 
 
 def consider(case: Case, now: Instant) -> Standing:
@@ -87,7 +86,7 @@ def make_episode(workload: cluster.Workload, idle_since: Instant) -> str:
 # ---- rungs ------------------------------------------------------------------------------------------------------------------
 
 
-def _leave(reason: Reason, because: str | None, until: Instant = _FOREVER, detail: str = "") -> Standing | None:
+def _leave(reason: Reason, because: str | None, until: Instant = _FOREVER, detail: Detail | None = None) -> Standing | None:
     if because is None:
         return None
     return Standing(reason, because, detail, until, is_void=reason in _VOIDS_NOTICE)
@@ -119,13 +118,13 @@ def _is_excluded(case: Case, now: Instant) -> Standing | None:
 def _is_report_only(case: Case, now: Instant) -> Standing | None:
     workload, kind = case.workload, case.kind
     if workload.trouble is not None:
-        return _leave(Reason.ReportOnly, workload.trouble_because or f"{workload.trouble}", detail=str(workload.trouble))
+        return _leave(Reason.ReportOnly, workload.trouble_because or f"{workload.trouble}", detail=Detail(workload.trouble))
     if kind is None:
-        return _leave(Reason.ReportOnly, f"we know no way to pause a {workload.ref.kind}", detail="ManagedByUnknownOwner")
+        return _leave(Reason.ReportOnly, f"we know no way to pause a {workload.ref.kind}", detail=Detail.ManagedByUnknownOwner)
     if case.ruling.detail:
         return _leave(Reason.ReportOnly, case.ruling.because, detail=case.ruling.detail)
     if case.refused is not None:
-        return _leave(Reason.ReportOnly, case.refused[1], detail=case.refused[0])
+        return _leave(Reason.ReportOnly, case.refused, detail=Detail.UnsupportedField)
     if objection := kinds.objection(kind, workload, case.rule):
         return _leave(Reason.ReportOnly, objection[1], detail=objection[0])
     return _is_not_wanted(case.rule)
@@ -133,9 +132,9 @@ def _is_report_only(case: Case, now: Instant) -> Standing | None:
 
 def _is_not_wanted(rule: idle.Rule) -> Standing | None:
     if rule.action.type is ActionType.report:
-        return _leave(Reason.ReportOnly, f"rule {rule.name} only reports", detail=REPORT)
+        return _leave(Reason.ReportOnly, f"rule {rule.name} only reports", detail=Detail.Report)
     if not rule.notice.channels and (rule.notice.required or rule.action.type is ActionType.notify):
-        return _leave(Reason.ReportOnly, f"rule {rule.name} asks for a notice, and has no channel to send it by", detail="NoChannel")
+        return _leave(Reason.ReportOnly, f"rule {rule.name} asks for a notice, and has no channel to send it by", detail=Detail.NoChannel)
     return None
 
 
@@ -200,7 +199,7 @@ def _take_step(case: Case, now: Instant) -> Standing:
         return Standing(warns=True, pauses=pauses_now, is_void=has_notice_marks(case.workload), next_action="notice", next_at=now)
     if is_notify:
         because = f"its owner was told at {units.rfc3339(since)}; rule {case.rule.name} does no more"
-        return Standing(Reason.ReportOnly, because, "NotifyOnly")
+        return Standing(Reason.ReportOnly, because, Detail.NotifyOnly)
     if now < since + notice.grace:
         until = since + notice.grace
         because = f"its owner was told at {units.rfc3339(since)} and has until {units.rfc3339(until)}"

@@ -8,19 +8,15 @@ Invariant: a notice or a pause only for an idle workload, and none when the sour
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Final
 
 import msgspec
 import numpy as np
 
 from fallow.decide.idle import arrange, brakes, courtesy, draft, judge, rules, words
 from fallow.model import cluster, units
-from fallow.model.decision import Alert, Finding, Findings, GpuFinding, Memory, Outcome, Pause, Plan, Status, Warn
+from fallow.model.decision import Alert, Detail, Finding, Findings, GpuFinding, Memory, Outcome, Pause, Plan, Status, Warn
 from fallow.model.policies import idle
 from fallow.model.units import Instant, Seconds
-
-_UNSUPPORTED: Final = "ReportOnly:UnsupportedField"
-
 
 # ---- for the eyes -----------------------------------------------------------------------------------------------------------
 
@@ -96,8 +92,8 @@ def remember(plan: Plan, outcomes: Iterable[Outcome], mandate: idle.Mandate, now
                 pending[warn.finding.workload.ref.uid] = (warn.idle_since, plan.at)
             case Outcome(decision=Pause() as pause, status=Status.dry_run):
                 paused[pause.finding.workload.ref.uid] = plan.at
-            case Outcome(decision=Pause() as pause, status=Status.refused, detail=detail) if detail.startswith(_UNSUPPORTED):
-                refused[pause.finding.workload.ref.uid] = ("UnsupportedField", detail.removeprefix(_UNSUPPORTED).strip(": "))
+            case Outcome(decision=Pause() as pause, code=Detail.UnsupportedField, because=because):
+                refused[pause.finding.workload.ref.uid] = because
     return msgspec.structs.replace(
         memory, told=frozenset({*told, *episodes.items()}), would_be_pending=pending, would_be_paused=paused, refused=refused,
     )

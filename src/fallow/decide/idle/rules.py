@@ -14,6 +14,7 @@ import msgspec
 
 from fallow.decide.idle import classify
 from fallow.model import cluster, kinds
+from fallow.model.decision import Detail
 from fallow.model.policies import idle
 from fallow.model.units import MINUTE, Instant
 
@@ -22,7 +23,7 @@ class Ruling(msgspec.Struct, frozen=True):
     """The rule for one workload; `detail` and `because` are set where it may only report."""
 
     rule: idle.Rule
-    detail: str = ""
+    detail: Detail | None = None
     because: str = ""
 
 
@@ -52,7 +53,7 @@ class Book:
         self._here: dict[str, list[tuple[idle.IdlePolicy, Ruling, Ruling, bool | None]]] = {}
         self._last = Ruling(mandate.rule)
         if mandate.require_policy:
-            self._last = Ruling(mandate.rule, "NoPolicy", "no IdlePolicy is meant for it, and one is required")
+            self._last = Ruling(mandate.rule, Detail.NoPolicy, "no IdlePolicy is meant for it, and one is required")
 
     @property
     def has_policies(self) -> bool:
@@ -80,13 +81,13 @@ class Book:
 
 def _sure(one: idle.IdlePolicy) -> Ruling:
     if one.invalid:
-        return Ruling(one.rule, "InvalidPolicy", f"policy {one.name} is not valid: {one.invalid[0]}")
+        return Ruling(one.rule, Detail.InvalidPolicy, f"policy {one.name} is not valid: {one.invalid[0]}")
     return Ruling(one.rule)
 
 
 def _unclear(one: idle.IdlePolicy) -> Ruling:
     because = f"policy {one.name} may be meant for it: its GPU model or the labels of its namespace are not known"
-    return Ruling(one.rule, "PolicyUnclear", because)
+    return Ruling(one.rule, Detail.PolicyUnclear, because)
 
 
 def _both(left: bool | None, right: bool | None) -> bool | None:

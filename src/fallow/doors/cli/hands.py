@@ -109,7 +109,7 @@ def _do(act: Callable[[Reach], Awaitable[list[decision.Outcome]]], given: dict[s
 def _is_so(outcome: decision.Outcome) -> bool:
     """Is it now as was asked? What was so already (AlreadyPaused, AlreadyRunning) counts; what kept changing under us does not."""
     if outcome.status is decision.Status.overtaken:
-        return outcome.detail.startswith("Already")
+        return outcome.code in (decision.Code.AlreadyPaused, decision.Code.AlreadyRunning)
     return outcome.status in (decision.Status.done, decision.Status.dry_run)
 
 

@@ -9,7 +9,7 @@ from tests.builders import NOW, World, busy, idle, pending_marks
 from fallow import names
 from fallow.decide.idle import plan
 from fallow.model.cluster import Trouble
-from fallow.model.decision import Alert, Mark, Memory, Outcome, Pause, Plan, Reason, Status, Warn
+from fallow.model.decision import Alert, Detail, Mark, Memory, Outcome, Pause, Plan, Reason, Status, Warn
 from fallow.model.policies import idle as policy
 from fallow.model.policies.idle import ActionType, Notice
 from fallow.model.units import HOUR, MINUTE, Instant, rfc3339
@@ -257,7 +257,7 @@ def test_what_the_api_server_will_not_take_is_not_tried_again() -> None:
     world.workload()
     told = builders.mandate()
     made = plan.make_plan(world.snapshot(), told, Memory(), NOW)
-    refusals = [Outcome(each, Status.refused, NOW, "ReportOnly:UnsupportedField: unknown field spec.suspend") for each in made.decisions]
+    refusals = [Outcome(each, Status.refused, NOW, "unknown field spec.suspend", code=Detail.UnsupportedField) for each in made.decisions]
     memory = plan.remember(made, refusals, told, NOW)
     finding = plan.make_plan(world.snapshot(), told, memory, NOW).findings[0]
     assert (finding.skip_label, finding.skip_because) == ("ReportOnly:UnsupportedField", "unknown field spec.suspend")
