@@ -28,7 +28,7 @@ COMMAND = "from fallow.doors.cli.exporter import gpu_idle_exporter; gpu_idle_exp
 POD = "0::/kubepods.slice/kubepods-pod{pid:08d}_1111_2222_3333_444444444444.slice/cri-containerd-{pid:064x}.scope"
 
 
-# ---- one poll, in a process of its own ---------------------------------------------------------------------------------------------
+# ---- one poll, in a process of its own -----------------------------------------------------------------------------
 
 
 def _cpu_ms(work: Callable[[], object]) -> float:
@@ -43,18 +43,22 @@ def _cpu_ms(work: Callable[[], object]) -> float:
 def measure_polls() -> dict[str, float]:
     import pynvml
 
-    from fallow.clients import nvml, proc
-    from fallow.doors.exporter import collect
+    from fallow.clients import proc
+    from fallow.clients.nvml import driver as nvml
     from fallow.settings import exporter as options
+    from fallow.stories import node
 
-    driver = nvml.Nvml()
-    collector = collect.Collector(driver, proc.ProcessTable(), options.Options())
-    poll = collector.poll(time.time(), time.monotonic())
+    driver, nobody = nvml.Nvml(), None  # neither pods nor a thread are needed to look
+    story = node.NodeStory(options.Options(), driver, proc.ProcessTable(), nobody, nobody, time.time, time.monotonic)
+    poll = story.look(time.time(), time.monotonic())
     seen = sum(len(judged.processes or ()) for judged in poll.devices)
     assert (poll.result, seen) == ("ok", GPUS * PROCESSES), poll
     # In turns, so that both have the same share of a busy machine; the best of each.
     turns = [
-        (_cpu_ms(lambda: collector.poll(time.time(), time.monotonic())), _cpu_ms(lambda: _read_plainly(pynvml)), _cpu_ms(driver.read))
+        (
+            _cpu_ms(lambda: story.look(time.time(), time.monotonic())), _cpu_ms(lambda: _read_plainly(pynvml)),
+            _cpu_ms(driver.read),
+        )
         for _ in range(3)
     ]
     ours, plain, reading = (min(column) for column in zip(*turns, strict=True))
@@ -79,7 +83,7 @@ def _read_plainly(nvml: Any) -> None:
             nvml.nvmlDeviceGetProcessUtilization(handle, since)
 
 
-# ---- the command, from outside -----------------------------------------------------------------------------------------------------
+# ---- the command, from outside -------------------------------------------------------------------------------------
 
 
 class Exporter:
@@ -166,7 +170,7 @@ def _measure_churn(exporter: Exporter, put: Callable[[Sequence[int]], None], pro
     return {"rss": exporter.memory("VmRSS"), "most": exporter.memory("VmHWM")}
 
 
-# ---- the stage ---------------------------------------------------------------------------------------------------------------------
+# ---- the stage -----------------------------------------------------------------------------------------------------
 
 
 def _write_process(proc: pathlib.Path, pid: int) -> None:

@@ -463,7 +463,7 @@ async def _open_source(
 
 
 def make_prometheus(
-    told: settings.Settings, asked: settings.Prometheus, kubernetes_token: Callable[[], Awaitable[str | None]] | None = None
+    told: settings.Settings, asked: settings.PrometheusSettings, kubernetes_token: Callable[[], Awaitable[str | None]] | None = None
 ) -> prometheus.Prometheus:
     """The client, not yet open. `kubernetes_token`: for servers that take the one of the kubeconfig."""
     login = auth.Login(

@@ -21,10 +21,11 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 
 import aiohttp
 
-from fallow.clients import nvml, proc
-from fallow.decide.node import processes, tenancies
-from fallow.doors.exporter import expose, keeping, run
-from fallow.observe.node import attribution
+from fallow.clients import proc
+from fallow.clients.nvml import driver
+from fallow.doors.exporter import expose, run
+from fallow.model import processes
+from fallow.observe.node import attribution, keeping
 from fallow.settings import exporter as options
 from tests.fakes import kubelet as kubelets
 from tests.fakes.nvml import fake
@@ -71,7 +72,7 @@ class GpuNode:
         self.kubelet.stop()
         shutil.rmtree(self._short)
 
-    # --- what is on it ---
+    # --- what is on it -----------------------------------------------------------------------------------------------
 
     def host(
         self, name: str, *devices: str, pid: int = 0, comm: str = "python", namespace: str = "ml", uid: str = "",
@@ -108,20 +109,25 @@ class GpuNode:
         PID, on which device it is idle, and for how long."""
         now, monotonic = time.time(), time.monotonic()
         holds = [
-            tenancies.Kept(
-                device.partition("::")[0], None, pod.namespace, pod.name, "main", "", monotonic, now - since,
-                None if (ago := pods[pod.name]) is None else now - ago, monotonic, None if pod.pid else monotonic - since,
+            processes.KeptTenancy(
+                uuid=device.partition("::")[0], gi=None, namespace=pod.namespace, pod=pod.name, container="main",
+                observed=monotonic, observed_since=now - since, counted=monotonic,
+                last_active=None if (ago := pods[pod.name]) is None else now - ago,
+                empty_since=None if pod.pid else monotonic - since,
             )
             for pod in self.pods if pod.name in pods for device in pod.devices
-        ]  # fmt: skip
+        ]
         idle = [
-            processes.Kept(uuid, pid, _start_of(pid), 9, monotonic - seconds, monotonic, None, int(now * 1e6))
+            processes.KeptProcess(
+                uuid=uuid, pid=pid, start=_start_of(pid), streak=9, first_zero=monotonic - seconds, known=monotonic,
+                last_active=None, stamp=int(now * 1e6),
+            )
             for pid, (uuid, seconds) in (zeros or {}).items()
         ]
         self.state_dir.mkdir(exist_ok=True)
-        keeping.save(str(self.state_dir), keeping.State(BOOT_ID, now, monotonic, idle, holds))
+        keeping.save(str(self.state_dir), keeping.SavedState(BOOT_ID, now, monotonic, idle, holds))
 
-    # --- the exporter ---
+    # --- the exporter ------------------------------------------------------------------------------------------------
 
     def variables(self, **more: str) -> dict[str, str]:
         where = {
@@ -180,23 +186,23 @@ class Past:
     """The exporter in this process, at instants that the test names: its pages of long ago, by its own code throughout."""
 
     def __init__(self, node: GpuNode, every: float) -> None:
-        told, _ = options.read(node.variables(POLL_INTERVAL=f"{every:g}s", STATE_DIR=""))
+        chosen, _ = options.read(node.variables(POLL_INTERVAL=f"{every:g}s", STATE_DIR=""))
         self._node = node
         self._now = 0.0
-        table = proc.ProcessTable(told.host_proc)
-        self._exporter = run.Exporter(
-            told, nvml.Nvml(told.nvml_library), table, attribution.Attribution(told, {}), lambda: self._now, lambda: self._now
+        asked = (
+            driver.Nvml(chosen.nvml_library), proc.ProcessTable(chosen.host_proc), attribution.Attribution(chosen, {})
         )
+        self._exporter = run.NodeExporter(chosen, *asked, lambda: self._now, lambda: self._now)
 
     async def page(self, now: float) -> str:
         """What a scrape would have seen then. The driver's library is one for all nodes here, so it is told whose state to read."""
         self._now = now
         os.environ["FAKE_NVML_STATE"] = str(self._node.state)
         await self._exporter.poll()
-        return self._exporter.board.text(expose.Form.text).decode()
+        return self._exporter.page.text(expose.Format.text).decode()
 
     async def close(self) -> None:
-        await self._exporter.close(is_remembered=False)
+        await self._exporter.story.close()
 
 
 @contextlib.contextmanager

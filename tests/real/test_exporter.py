@@ -29,7 +29,7 @@ HOUR = 3600.0
 ACT = ("-r", "scale-down")
 
 
-# ---- Prometheus and the example queries -----------------------------------------------------------------------------------------
+# ---- Prometheus and the example queries ----------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -107,7 +107,7 @@ async def test_prometheus_scrapes_it_and_the_example_queries_have_sensible_answe
         assert (await ask(prometheus, f'up{{job="{NAME}"}}')) == {(): 1}
 
 
-# ---- the idle loop, with the exporter alone ---------------------------------------------------------------------------------------
+# ---- the idle loop, with the exporter alone ------------------------------------------------------------------------
 
 
 class Sliced:

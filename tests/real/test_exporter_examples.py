@@ -60,7 +60,7 @@ def container(place: str) -> Object:
     return found
 
 
-# ---- what stands in them ----------------------------------------------------------------------------------------------------------
+# ---- what stands in them -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("place", POD_PLACES)
@@ -140,7 +140,7 @@ def test_links_lead_somewhere() -> None:
                 assert anchor in {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
 
 
-# ---- on a real API server -----------------------------------------------------------------------------------------------------------
+# ---- on a real API server ------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -285,7 +285,7 @@ def test_prometheus_takes_the_scrape_config(tmp_path: pathlib.Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-# ---- rights -------------------------------------------------------------------------------------------------------------------------
+# ---- rights --------------------------------------------------------------------------------------------------------
 
 
 def without_host(pod: Object) -> Object:

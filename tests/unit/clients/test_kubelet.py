@@ -54,12 +54,12 @@ async def test_what_the_kubelet_lists_is_read(server: fake.Kubelet) -> None:
         "ml",
         "llm-0",
         (
-            kubelet.Container(
+            kubelet.ContainerDevices(
                 "main",
-                (kubelet.Devices("nvidia.com/gpu", ("GPU-1::0", "GPU-1::1")),),
-                (kubelet.Claim("gpu.nvidia.com", "n1", "gpu-0"),),
+                (kubelet.ResourceDevices("nvidia.com/gpu", ("GPU-1::0", "GPU-1::1")),),
+                (kubelet.ClaimedDevice("gpu.nvidia.com", "n1", "gpu-0"),),
             ),
-            kubelet.Container("proxy"),
+            kubelet.ContainerDevices("proxy"),
         ),
     )
     assert plain == kubelet.PodDevices("web", "plain")

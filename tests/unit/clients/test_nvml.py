@@ -14,7 +14,8 @@ import pytest
 from tests.fakes.nvml import fake
 from tests.fakes.nvml.fake import GIB, Delay, Device, Error, Instance, Process, Sample, State
 
-from fallow.clients import errors, nvml
+from fallow.clients import errors
+from fallow.clients.nvml import driver as nvml
 from fallow.model import processes
 
 COMPUTE = "nvmlDeviceGetComputeRunningProcesses"
@@ -51,7 +52,7 @@ def read_one(driver: nvml.Nvml, library: fake.Fake, device: Device, *failing: Er
     return found
 
 
-# ---- a whole reading -------------------------------------------------------------------------------------------------------------
+# ---- a whole reading -----------------------------------------------------------------------------------------------
 
 BUSY = [Process(42, 5 * GIB), Process(43, GIB, lists="cg")]
 TWO = [Device(processes=[Process(7)]), Device(utilization=37, compute_mode=3, processes=BUSY)]
@@ -176,7 +177,7 @@ def test_a_fact_that_could_not_be_read_is_asked_for_again(library: fake.Fake, dr
     assert library.calls("nvmlDeviceGetName") == before
 
 
-# ---- which device is which -------------------------------------------------------------------------------------------------------
+# ---- which device is which -----------------------------------------------------------------------------------------
 
 
 def test_facts_follow_the_device_when_indices_move(library: fake.Fake, driver: nvml.Nvml) -> None:
@@ -229,7 +230,7 @@ def test_a_device_that_was_lost_from_the_start_has_no_name(library: fake.Fake, d
     assert reading.problems == [problem("0", "nvmlDeviceGetHandleByIndex", 15)]
 
 
-# ---- the driver as a whole -------------------------------------------------------------------------------------------------------
+# ---- the driver as a whole -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("code", [9, 18, 999], ids=NAMES.get)
@@ -332,7 +333,7 @@ def test_another_program_loads_the_library_by_path_and_only_when_it_opens(librar
     assert (done.stdout, done.stderr) == (f"[] {fake.uuid_of(0)}\n", "")
 
 
-# ---- process lists ---------------------------------------------------------------------------------------------------------------
+# ---- process lists -------------------------------------------------------------------------------------------------
 
 
 def test_a_process_in_several_lists_is_one(library: fake.Fake, driver: nvml.Nvml) -> None:
@@ -398,7 +399,7 @@ def test_success_that_wrote_nothing_lists_nobody(library: fake.Fake, driver: nvm
     assert read_one(driver, library, Device(processes=[Process(42)]), Error(COMPUTE, 0)).holders == []
 
 
-# ---- samples ---------------------------------------------------------------------------------------------------------------------
+# ---- samples -------------------------------------------------------------------------------------------------------
 
 ENGINES = Sample(42, 50, 2_000, memory=20, encoder=3, decoder=4, jpeg=5, ofa=6)
 
@@ -495,7 +496,7 @@ def test_samples_of_a_device_nobody_knows_are_not_known(library: fake.Fake, driv
     assert (found.found, found.is_supported, [each.error for each in found.problems]) == (None, True, ["GpuNotFound"])
 
 
-# ---- MIG -------------------------------------------------------------------------------------------------------------------------
+# ---- MIG -----------------------------------------------------------------------------------------------------------
 
 LARGE, SMALL = Instance(1, 0, "MIG-a", "3g.40gb", 40 * GIB, sm=62.5, graphics=80.0), Instance(5, 0, "MIG-b", sm=0.0)
 TENANTS = [Process(41, 4 * GIB, gi=1, ci=0), Process(42, GIB, gi=5, ci=0), Process(43, GIB, gi=1, ci=0), Process(43, 2 * GIB, gi=5, ci=0)]

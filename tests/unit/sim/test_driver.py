@@ -215,7 +215,7 @@ def test_every_process_in_a_pod_has_a_grant_and_some_grants_have_none() -> None:
     for device in devices:
         for holder in device.holders or ():
             start = table.start_of(holder.pid)
-            tenant = owners.tenant_of(holder.pid, start, table.cgroup_of(holder.pid, start))
-            if tenant.pod:
-                busy.add((device.uuid, tenant.namespace, tenant.pod, tenant.pod_uid))
+            owner = owners.owner_of(holder.pid, start, table.cgroup_of(holder.pid, start))
+            if owner.pod:
+                busy.add((device.uuid, owner.namespace, owner.pod, owner.pod_uid))
     assert busy < held

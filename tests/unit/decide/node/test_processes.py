@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fallow.decide.node import processes
-from fallow.decide.node.processes import Fact, Kept, Ledger, Rules
-from fallow.model.processes import Device, Holder, Judged, Process, Sample, Samples, Type
+from fallow.decide.node.processes import ProcessHistory, Rules
+from fallow.model.processes import Device, Fact, Holder, Judged, KeptProcess, Process, Sample, Samples, Type
 
 NOW = 1_800_000_000.0
 GIB = 2**30
@@ -23,10 +23,10 @@ def micros(instant: float) -> int:
 
 
 class Watch:
-    """One device and a ledger, poll by poll. `now` moves with the monotonic clock unless a test sets it."""
+    """One device and a history, poll by poll. `now` moves with the monotonic clock unless a test sets it."""
 
     def __init__(self, **rules: Any) -> None:
-        self.ledger = Ledger(Rules(**rules))
+        self.history = ProcessHistory(Rules(**rules))
         self.now, self.monotonic = NOW, 1000.0
         self.discarded: dict[str, int] = {}
         self.asked: int | None = None
@@ -38,9 +38,9 @@ class Watch:
         return self
 
     def judge(self, device: Device, found: list[Sample] | None, *, supported: bool = True) -> Judged:
-        self.asked = self.ledger.since(device, self.facts, self.now, self.monotonic)
+        self.asked = self.history.since(device, self.facts, self.now, self.monotonic)
         samples = {} if self.asked is None else {device.uuid: Samples(found, supported)}
-        (judged,), self.discarded = self.ledger.judge([device], samples, self.facts, self.now, self.monotonic)
+        (judged,), self.discarded = self.history.judge([device], samples, self.facts, self.now, self.monotonic)
         return judged
 
     def poll(self, sm: int | None, *, memory: int | None = GIB, load: int | None = 0) -> Process:
@@ -65,7 +65,7 @@ def busy(*pids: int, at: float, sm: int = 50) -> list[Sample]:
     return [Sample(pid, micros(at), sm) for pid in pids]
 
 
-# ---- streaks ------------------------------------------------------------------------------------------------------------------
+# ---- streaks -------------------------------------------------------------------------------------------------------
 
 # A poll: b busy, 1 one percent, 0 nothing, n no memory, ? the call fails. Idle seconds after each; None: absent.
 STORIES: dict[str, list[float | None]] = {
@@ -150,7 +150,7 @@ def test_memory_that_is_not_available_is_not_a_number_but_the_process_is_idle(me
     assert judged.idle_memory == 3 * GIB + (memory or 0)
 
 
-# ---- who a process is -----------------------------------------------------------------------------------------------------------
+# ---- who a process is ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.accepts("exporter", 9)
@@ -177,7 +177,7 @@ def test_a_vanished_process_ends_at_once_and_is_forgotten_after_a_while() -> Non
     kept = []
     for _ in range(8):
         assert watch.judge(device(), None).processes == []
-        kept.append(len(watch.ledger))
+        kept.append(len(watch.history))
         watch.wait()
     assert kept == [1, 1, 1, 1, 1, 1, 1, 0]  # missing for 30 seconds, then for longer
 
@@ -199,8 +199,8 @@ def test_what_is_known_of_a_device_goes_with_it(how: str) -> None:
     watch.poll(0)
     watch.poll(0)
     gone = [Device(index=0, uuid=GPU, is_lost=True)] if how == "lost" else []
-    assert watch.ledger.judge(gone, {}, {}, watch.now, watch.monotonic) == ([], {})
-    assert len(watch.ledger) == 0
+    assert watch.history.judge(gone, {}, {}, watch.now, watch.monotonic) == ([], {})
+    assert len(watch.history) == 0
     watch.wait()
     assert [watch.poll(0).idle_seconds for _ in range(2)] == [0, 5]
 
@@ -217,12 +217,12 @@ def test_devices_without_a_uuid_are_never_told_apart_and_never_idle() -> None:
     watch = Watch()
     nameless = [device(Holder(PID, GIB, is_compute=True), uuid="") for _ in range(2)]
     for _ in range(3):
-        judged, _ = watch.ledger.judge(nameless, {"": Samples([])}, watch.facts, watch.now, watch.monotonic)
+        judged, _ = watch.history.judge(nameless, {"": Samples([])}, watch.facts, watch.now, watch.monotonic)
         watch.wait()
         assert [only(each).idle_seconds for each in judged] == [None, None]
 
 
-# ---- samples ---------------------------------------------------------------------------------------------------------------------
+# ---- samples -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.accepts("exporter", 5)
@@ -348,7 +348,7 @@ def test_a_clock_that_is_set_does_not_turn_work_into_silence(step: float) -> Non
         assert watch.poll(50).sm == 50
 
 
-# ---- MIG, MPS, hidden activity, graphics -----------------------------------------------------------------------------------------
+# ---- MIG, MPS, hidden activity, graphics ---------------------------------------------------------------------------
 
 
 @pytest.mark.accepts("exporter", 6)
@@ -467,14 +467,14 @@ def test_in_the_scope_of_a_pod_hidden_processes_are_not_told_but_account_for_act
     assert (process.pid, process.idle_seconds, judged.idle_memory) == (PID, 5, GIB)
 
 
-# ---- over a restart ----------------------------------------------------------------------------------------------------------------
+# ---- over a restart ------------------------------------------------------------------------------------------------
 
 
 def restarted(watch: Watch, away: float, **rules: Any) -> Watch:
-    kept = watch.ledger.export(watch.monotonic)
+    kept = watch.history.export(watch.monotonic)
     again = Watch(**rules)
     again.now, again.monotonic = watch.now + away, watch.monotonic + away
-    again.ledger.restore(kept, again.monotonic)
+    again.history.restore(kept, again.monotonic)
     return again
 
 
@@ -562,16 +562,16 @@ def test_without_a_start_time_nothing_is_kept() -> None:
     watch = Watch()
     watch.facts = {}
     watch.poll(0)
-    assert watch.ledger.export(watch.monotonic) == []
+    assert watch.history.export(watch.monotonic) == []
 
 
 def test_a_streak_from_the_future_is_none() -> None:
     watch = Watch()
-    watch.ledger.restore([Kept(GPU, PID, 777, 9, watch.monotonic + 50, watch.monotonic + 60, None, 0)], watch.monotonic)
+    watch.history.restore([KeptProcess(uuid=GPU, pid=PID, start=777, streak=9, first_zero=watch.monotonic + 50, known=watch.monotonic + 60, last_active=None, stamp=0)], watch.monotonic)
     assert [watch.poll(0).idle_seconds for _ in range(2)] == [0, 5]
 
 
-# ---- whatever happens ------------------------------------------------------------------------------------------------------------
+# ---- whatever happens ----------------------------------------------------------------------------------------------
 
 polls = st.fixed_dictionaries({
     "sm": st.sampled_from([None, 0, 0, 0, 1, 50, 101]),
@@ -601,7 +601,7 @@ def test_only_zeros_that_were_read_make_idle(story: list[dict[str, Any]], wanted
         holder = Holder(PID, poll["memory"], is_compute=True, is_mps=poll["is_mps"])
         held = None if poll["list"] == "failed" else [holder] if poll["list"] == "there" else []
         found = None if poll["sm"] is None else [Sample(PID, micros(watch.now) - 1, poll["sm"])] if poll["sm"] else []
-        judged = watch.judge(Device(0, GPU, utilization=poll["load"], is_mig=poll["is_mig"], holders=held), found)
+        judged = watch.judge(Device(index=0, uuid=GPU, utilization=poll["load"], is_mig=poll["is_mig"], holders=held), found)
         if poll["list"] != "there":
             assert judged.processes == held
             continue

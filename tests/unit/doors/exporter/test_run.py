@@ -20,12 +20,14 @@ from tests.fakes.nvml import fake
 
 from fallow import __version__
 from fallow.clients import errors
+from fallow.decide.node import health
 from fallow.doors.cli import exporter as command
 from fallow.doors.cli import main
-from fallow.doors.exporter import expose, health, run
+from fallow.doors.exporter import expose, run
 from fallow.model import processes
 from fallow.observe.node import attribution
 from fallow.settings.exporter import Options
+from fallow.stories import node
 
 DEVICE_SERIES = ("gpu_idle_device_", "gpu_idle_process_", "gpu_idle_memory_", "gpu_idle_mig_", "gpu_idle_pod_")
 
@@ -62,7 +64,7 @@ class Script:
         self.answers.wait(30)
         self._obey()
         holder = processes.Holder(42, 1 << 30, is_compute=True)
-        device = processes.Device(0, "GPU-0", "A100", is_mig=False, utilization=self.sm, memory_used=1 << 30, holders=[holder])
+        device = processes.Device(index=0, uuid="GPU-0", model="A100", is_mig=False, utilization=self.sm, memory_used=1 << 30, holders=[holder])
         return processes.Reading("550.1", [device])
 
     def read_samples(self, uuid, since):
@@ -111,7 +113,7 @@ class Stage:
         self.driver = Script()
         self.clock, self.monotonic = Clock(time.time), Clock(time.monotonic)
         owners = attribution.Attribution(self.options, environment or {})
-        self.exporter = run.Exporter(self.options, self.driver, Table(boot), owners, self.clock, self.monotonic)
+        self.exporter = run.NodeExporter(self.options, self.driver, Table(boot), owners, self.clock, self.monotonic)
         self.routes = self.exporter.routes()
 
     def ask(self, path, accept=""):
@@ -129,6 +131,10 @@ class Stage:
         for _ in range(times):
             await self.exporter.poll()
             self.pass_time(5)
+
+    async def close(self):
+        self.exporter.story.save()
+        await self.exporter.story.close()
 
 
 def parse(text):
@@ -152,7 +158,7 @@ def stage(tmp_path):
     return Stage(tmp_path)
 
 
-# ---- polls and scrapes ---------------------------------------------------------------------------------------------------------
+# ---- polls and scrapes ---------------------------------------------------------------------------------------------
 
 
 async def test_two_quiet_polls_are_seen_in_the_next_scrape(stage):
@@ -215,10 +221,10 @@ async def test_a_silent_kubelet_holds_up_no_poll(tmp_path):
         async with asyncio.timeout(3):
             await stage.poll(3)
         assert value_of(stage.scrape(), "gpu_idle_exporter_polls_total", result="ok") == 3
-        await stage.exporter.close()
+        await stage.close()
 
 
-# ---- health --------------------------------------------------------------------------------------------------------------------
+# ---- health --------------------------------------------------------------------------------------------------------
 
 
 async def test_before_the_first_poll_it_is_well_and_not_ready(stage):
@@ -311,11 +317,11 @@ async def test_a_defect_after_good_polls_withholds_what_they_found(stage):
 
 async def test_a_loop_that_dies_says_so_and_tells_nothing_more_of_the_driver(tmp_path, monkeypatch, caplog):
     stage = Stage(tmp_path, state_dir=str(tmp_path))
-    monkeypatch.setattr(stage.exporter._table, "boot_id", lambda: 1 // 0)  # it is only asked when the state is saved
-    stage.pass_time(run.SAVE_EVERY)
+    monkeypatch.setattr(stage.exporter.story._table, "boot_id", lambda: 1 // 0)  # it is only asked when the state is saved
+    stage.pass_time(node.SAVE_EVERY)
     looping = asyncio.create_task(run._poll(stage.exporter, is_driver_required=False))
     async with asyncio.timeout(10):
-        while not stage.exporter.health.died:  # noqa: ASYNC110 - nothing tells us
+        while not stage.exporter.story.health.died:  # noqa: ASYNC110 - nothing tells us
             await asyncio.sleep(0.005)
     assert stage.ask("/healthz") == (503, "the loop ended: ZeroDivisionError\n")
     assert not device_series(stage.scrape())
@@ -325,7 +331,7 @@ async def test_a_loop_that_dies_says_so_and_tells_nothing_more_of_the_driver(tmp
 
 @pytest.mark.parametrize(("interval", "patience"), [(1.0, 30.0), (5.0, 30.0), (10.0, 30.0), (60.0, 180.0)])
 def test_patience_is_three_intervals_or_half_a_minute(interval, patience):
-    told = health.Health(interval)
+    told = health.ExporterHealth(interval)
     told.begin(0.0)
     told.end(processes.Result.partial, [], 0.0)
     assert told.why_unwell(patience) == told.why_not_ready(patience) == ""
@@ -335,7 +341,7 @@ def test_patience_is_three_intervals_or_half_a_minute(interval, patience):
     assert "KeyError" in told.why_unwell(0.0)
 
 
-# ---- remembering ---------------------------------------------------------------------------------------------------------------
+# ---- remembering ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("boot", "idle"), [("boot-1", 25.0), ("boot-2", 0.0)], ids=["same boot", "other boot"])
@@ -343,10 +349,10 @@ def test_patience_is_three_intervals_or_half_a_minute(interval, patience):
 async def test_idle_time_goes_on_over_a_restart(tmp_path, boot, idle):
     before = Stage(tmp_path, state_dir=str(tmp_path / "state"))
     await before.poll(2)
-    await before.exporter.close()
+    await before.close()
     after = Stage(tmp_path, state_dir=str(tmp_path / "state"), boot=boot)
     after.pass_time(10 + 15)
-    after.exporter.restore()
+    after.exporter.story.restore()
     await after.poll()
     assert value_of(after.scrape(), "gpu_idle_process_idle_seconds") == pytest.approx(idle, abs=2)
 
@@ -354,30 +360,30 @@ async def test_idle_time_goes_on_over_a_restart(tmp_path, boot, idle):
 async def test_a_state_that_cannot_be_read_or_written_is_said_and_nothing_else(tmp_path, caplog):
     (tmp_path / "state.json").write_text("{")
     damaged = Stage(tmp_path, state_dir=str(tmp_path))
-    damaged.exporter.restore()
+    damaged.exporter.story.restore()
     assert "damaged" in caplog.text
     (tmp_path / "file").write_text("")
     unwritable = Stage(tmp_path, state_dir=str(tmp_path / "file"))
-    unwritable.exporter.restore()
+    unwritable.exporter.story.restore()
     await unwritable.poll()
-    await unwritable.exporter.close()
+    await unwritable.close()
     assert "idle times will not survive a restart" in caplog.text
 
 
 async def test_who_saw_nothing_leaves_the_file_alone(tmp_path):
     before = Stage(tmp_path, state_dir=str(tmp_path))
     await before.poll(2)
-    before.exporter.save()
+    before.exporter.story.save()
     kept = (tmp_path / "state.json").read_bytes()
     blind = Stage(tmp_path, state_dir=str(tmp_path))
     blind.driver.why_down = errors.DriverDown("gone")
-    blind.exporter.restore()
+    blind.exporter.story.restore()
     await blind.poll()
-    await blind.exporter.close()
+    await blind.close()
     assert (tmp_path / "state.json").read_bytes() == kept
 
 
-# ---- as a process --------------------------------------------------------------------------------------------------------------
+# ---- as a process --------------------------------------------------------------------------------------------------
 
 PROGRAM = "from fallow.doors.cli.exporter import gpu_idle_exporter as command; command()"
 
@@ -551,13 +557,13 @@ def test_a_lost_gpu_is_gone_at_the_next_scrape_and_the_others_go_on(tmp_path):
         assert value_of(series, "gpu_idle_device_temperature_celsius", gpu="1") == 41
 
 
-# ---- the command ---------------------------------------------------------------------------------------------------------------
+# ---- the command ---------------------------------------------------------------------------------------------------
 
 
 def test_help_names_every_variable_and_version_the_version():
     shown = CliRunner().invoke(command.gpu_idle_exporter, ["--help"])
     assert shown.exit_code == 0
-    for variable in command.options.VARIABLES:
+    for variable in command.environment.VARIABLES:
         assert variable.name in shown.output
     assert "--fake" not in shown.output
     assert "--fake" in CliRunner().invoke(main.fallow, ["exporter", "--help"]).output

@@ -36,14 +36,14 @@ class Running:
         self.gate = access.Gate(str(config) if config else None, self.clock)
         self.listener = serve.open_listener("127.0.0.1", 0)
         self.port = self.listener.getsockname()[1]
-        self.server = serve.Server(self.listener, self.gate, {
-            "/metrics": serve.Route(self._show), "/healthz": serve.Route(lambda _: serve.Answer(200, b"ok\n"), is_open=True),
-            "/big": serve.Route(lambda _: serve.Answer(200, BIG)), "/broken": serve.Route(self._fail),
+        self.server = serve.PageServer(self.listener, self.gate, {
+            "/metrics": serve.Route(self._show), "/healthz": serve.Route(lambda _: serve.HttpAnswer(200, b"ok\n"), is_open=True),
+            "/big": serve.Route(lambda _: serve.HttpAnswer(200, BIG)), "/broken": serve.Route(self._fail),
         })
 
     def _show(self, accept):
         self.asked.append(accept)
-        return serve.Answer(200, PAGE, "text/plain; version=0.0.4; charset=utf-8")
+        return serve.HttpAnswer(200, PAGE, "text/plain; version=0.0.4; charset=utf-8")
 
     def _fail(self, accept):
         raise RuntimeError("a defect")
@@ -90,7 +90,7 @@ async def until(is_true):
             await asyncio.sleep(0.005)
 
 
-# ---- pages -------------------------------------------------------------------------------------------------------------------
+# ---- pages ---------------------------------------------------------------------------------------------------------
 
 
 async def test_a_page_has_its_type_and_its_length(running):
@@ -160,7 +160,7 @@ async def test_a_header_has_a_bound(running):
     assert said.startswith(b"HTTP/1.1 431 ")
 
 
-# ---- slow and many -------------------------------------------------------------------------------------------------------------
+# ---- slow and many -------------------------------------------------------------------------------------------------
 
 
 async def test_who_sends_or_takes_nothing_holds_up_nobody_and_is_let_go(running, monkeypatch):
@@ -212,7 +212,7 @@ def test_a_port_that_is_taken_is_a_sentence():
             serve.open_listener("127.0.0.1", port)
 
 
-# ---- TLS -----------------------------------------------------------------------------------------------------------------------
+# ---- TLS -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -307,7 +307,7 @@ async def test_a_file_that_is_swapped_by_link_as_secrets_are_is_seen(tmp_path, a
         assert (await server.get("/metrics", tls=trust(later)))[0] == 200
 
 
-# ---- passwords -----------------------------------------------------------------------------------------------------------------
+# ---- passwords -----------------------------------------------------------------------------------------------------
 
 
 def hashed(password, cost=4):
@@ -375,7 +375,7 @@ async def test_a_good_password_is_hashed_once_and_hashing_holds_up_nobody(tmp_pa
     assert calls == [b"lovelace"]
 
 
-# ---- the file ------------------------------------------------------------------------------------------------------------------
+# ---- the file ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -411,5 +411,5 @@ def test_a_file_that_is_not_there(tmp_path):
 
 
 def test_an_empty_file_asks_for_nothing(tmp_path):
-    told = access.read(write_config(tmp_path, "# nothing yet\n"))
-    assert (told.tls, dict(told.users)) == (None, {})
+    read = access.read(write_config(tmp_path, "# nothing yet\n"))
+    assert (read.tls, dict(read.users)) == (None, {})

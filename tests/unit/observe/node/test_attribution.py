@@ -22,7 +22,7 @@ from tests.fakes import kubelet as fake
 from tests.unit.observe.cluster import pretend
 
 from fallow.clients import kubelet
-from fallow.model.processes import Device, Grant, Instance, Judged, Process, Share, Tenant, Type
+from fallow.model.processes import Device, Grant, Instance, Judged, Process, ProcessOwner, Share, Type
 from fallow.observe.node import attribution, cgroups, directory, grants
 from fallow.settings.exporter import Options
 
@@ -31,7 +31,7 @@ SYSTEMD = UID.replace("-", "_")
 STATIC = "d41d8cd98f00b204e9800998ecf8427e"
 ID, INNER, OTHER = "a1" * 32, "b2" * 32, "c3" * 32
 
-# ---- process to pod, by cgroup --------------------------------------------------------------------------------------------------
+# ---- process to pod, by cgroup --------------------------------------------------------------------------------------
 
 POD_PATHS = {
     "v2-systemd-containerd": f"0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{SYSTEMD}.slice/cri-containerd-{ID}.scope",
@@ -54,22 +54,22 @@ POD_PATHS = {
 @pytest.mark.accepts("exporter", 21)
 @pytest.mark.parametrize("text", POD_PATHS.values(), ids=POD_PATHS.keys())
 def test_a_pods_process_is_known_by_its_cgroup(text: str) -> None:
-    assert cgroups.read_place(text + "\n") == cgroups.Place(UID, ID)
+    assert cgroups.read_owner(text + "\n") == ProcessOwner(pod_uid=UID, container_id=ID)
 
 
 @pytest.mark.parametrize(
     ("text", "place"),
     [
-        (f"0::/kubepods/burstable/pod{STATIC}/{ID}", cgroups.Place(STATIC, ID)),
-        (f"0::/kubepods/pod{UID}/{ID}/docker/{INNER}", cgroups.Place(UID, INNER)),
-        (f"0::/kubepods/pod{UID}", cgroups.Place(UID, "")),
-        (f"0::/kubepods/pod{UID}/{ID}/pod11111111-1111-1111-1111-111111111111/x", cgroups.Place(UID, ID)),
-        (f"0::/../cri-containerd-{ID}.scope", cgroups.Place("", ID, is_certain=False)),
+        (f"0::/kubepods/burstable/pod{STATIC}/{ID}", ProcessOwner(pod_uid=STATIC, container_id=ID)),
+        (f"0::/kubepods/pod{UID}/{ID}/docker/{INNER}", ProcessOwner(pod_uid=UID, container_id=INNER)),
+        (f"0::/kubepods/pod{UID}", ProcessOwner(pod_uid=UID, container_id="")),
+        (f"0::/kubepods/pod{UID}/{ID}/pod11111111-1111-1111-1111-111111111111/x", ProcessOwner(pod_uid=UID, container_id=ID)),
+        (f"0::/../cri-containerd-{ID}.scope", ProcessOwner(container_id=ID, is_known=False)),
     ],
     ids=["static-pod", "docker-in-a-pod", "pod-only", "a-forged-pod-below", "sibling-container"],
 )
-def test_unusual_places(text: str, place: cgroups.Place) -> None:
-    assert cgroups.read_place(text) == place
+def test_unusual_places(text: str, place: ProcessOwner) -> None:
+    assert cgroups.read_owner(text) == place
 
 
 @pytest.mark.accepts("exporter", 21)
@@ -85,39 +85,39 @@ def test_unusual_places(text: str, place: cgroups.Place) -> None:
     ],
 )  # fmt: skip
 def test_a_host_process_has_empty_labels(text: str) -> None:
-    assert cgroups.read_place(text) == cgroups.Place()
-    assert make().tenant_of(1, 1, text) == Tenant()
+    assert cgroups.read_owner(text) == ProcessOwner()
+    assert make().owner_of(1, 1, text) == ProcessOwner()
 
 
 @pytest.mark.parametrize("text", ["", "\n", "garbage", "a:b"])
 def test_a_cgroup_that_cannot_be_read_is_not_known(text: str) -> None:
-    assert make().tenant_of(1, 1, text) == attribution.UNKNOWN
+    assert make().owner_of(1, 1, text) == attribution.UNKNOWN
 
 
 @given(st.text(max_size=300) | st.lists(st.sampled_from(["0:", ":", "/", "pod", UID, SYSTEMD, ID, "-", ".scope", "\n"])).map("".join))
 def test_no_cgroup_raises_or_is_guessed(text: str) -> None:
-    place = cgroups.read_place(text)
+    place = cgroups.read_owner(text)
     if place is not None and place.pod_uid:
         assert place.pod_uid.replace("-", "_") in text.replace("-", "_")
         assert place.container_id in text
 
 
-# ---- GPU to pods, by device id ---------------------------------------------------------------------------------------------------
+# ---- GPU to pods, by device id -------------------------------------------------------------------------------------
 
 GPU0, GPU1 = "GPU-00000000-aaaa-0000-0000-000000000000", "GPU-11111111-bbbb-0000-0000-000000000000"
 MIG = "MIG-22222222-cccc-0000-0000-000000000000"
 DEVICES = [
-    Judged(Device(0, GPU0, minor=3), [], 0, True),
-    Judged(Device(1, GPU1, minor=0, is_mig=True, instances=[Instance(7, 0, MIG), Instance(9, 1, "")]), [], None, False),
+    Judged(Device(index=0, uuid=GPU0, minor=3), [], 0, True),
+    Judged(Device(index=1, uuid=GPU1, minor=0, is_mig=True, instances=[Instance(7, 0, MIG), Instance(9, 1, "")]), [], None, False),
 ]
 
 
 def held(*ids: str, resource: str = "nvidia.com/gpu", pod: str = "llm-0", container: str = "main") -> kubelet.PodDevices:
-    return kubelet.PodDevices("ml", pod, (kubelet.Container(container, (kubelet.Devices(resource, ids),)),))
+    return kubelet.PodDevices("ml", pod, (kubelet.ContainerDevices(container, (kubelet.ResourceDevices(resource, ids),)),))
 
 
 def claimed(device: str, driver: str = "gpu.nvidia.com", pool: str = "n1") -> kubelet.PodDevices:
-    return kubelet.PodDevices("ml", "llm-0", (kubelet.Container("main", (), (kubelet.Claim(driver, pool, device),)),))
+    return kubelet.PodDevices("ml", "llm-0", (kubelet.ContainerDevices("main", (), (kubelet.ClaimedDevice(driver, pool, device),)),))
 
 
 def read(*pods: kubelet.PodDevices, devices: list[Judged] = DEVICES, **more: Any) -> list[Grant]:
@@ -157,7 +157,7 @@ def test_an_id_that_fits_no_device_grants_nothing(device_id: str) -> None:
 
 
 def test_a_minor_number_is_never_taken_from_the_index() -> None:
-    assert read(held("nvidia0"), devices=[Judged(Device(0, GPU0), [], 0, True)]) == []
+    assert read(held("nvidia0"), devices=[Judged(Device(index=0, uuid=GPU0), [], 0, True)]) == []
 
 
 @pytest.mark.parametrize(
@@ -182,8 +182,11 @@ def test_two_pods_on_one_device_share_it_however_they_got_it() -> None:
 
 @pytest.mark.parametrize("kind", [Type.mps_client, Type.mps_server])
 def test_a_shared_device_with_mps_on_it_is_shared_by_mps(kind: Type) -> None:
-    process = Process(5, 1, "python", kind, 1, 0, False, 0, 0, None, True)
-    devices = [Judged(Device(0, GPU0), [process], 0, True)]
+    process = Process(
+        pid=5, start=1, name="python", type=kind, memory=1, sm=0, is_unknown=False, idle_seconds=0, idle_memory=0,
+        last_active=None, in_seed=True,
+    )
+    devices = [Judged(Device(index=0, uuid=GPU0), [process], 0, True)]
     assert read(held(f"{GPU0}::0"), devices=devices)[0].share is Share.mps
     assert read(held(GPU0), devices=devices)[0].share is Share.exclusive
 
@@ -219,7 +222,7 @@ def test_claims_are_resolved_by_slices_then_by_minor_number(pod: kubelet.PodDevi
     assert all(grant.resource == driver for grant in found)
 
 
-# ---- the sources together --------------------------------------------------------------------------------------------------------
+# ---- the sources together ------------------------------------------------------------------------------------------
 
 
 def make(folder: Path | None = None, environment: dict[str, str] | None = None, **given: Any) -> attribution.Attribution:
@@ -242,8 +245,8 @@ async def test_without_a_socket_nothing_is_known_of_pods_and_it_is_said_once(tmp
         await whose.refresh(now)
     assert whose.up == {"pod_resources": False, "cgroup": True, "api": False, "logs": False}
     assert whose.grants(DEVICES) is None
-    told = [record for record in caplog.records if "from the kubelet" in record.message]
-    assert [record.levelname for record in told] == ["INFO"]
+    said = [record for record in caplog.records if "from the kubelet" in record.message]
+    assert [record.levelname for record in said] == ["INFO"]
 
 
 async def test_the_kubelet_is_asked_every_ten_seconds(tmp_path: Path, server: fake.Kubelet) -> None:
@@ -287,15 +290,15 @@ async def test_names_from_log_directories(tmp_path: Path, server: fake.Kubelet) 
     for folder in (f"ml_llm-0_{UID}", "odd", "a_b_c_d", "_x_"):
         (tmp_path / "logs" / folder).mkdir(parents=True)
     whose = make(tmp_path)
-    assert whose.tenant_of(1, 1, f"0::/kubepods/pod{UID}/{ID}") == Tenant(pod_uid=UID, container_id=ID)
+    assert whose.owner_of(1, 1, f"0::/kubepods/pod{UID}/{ID}") == ProcessOwner(pod_uid=UID, container_id=ID)
     await whose.refresh(100.0)
     assert whose.up["logs"]
-    assert whose.tenant_of(1, 1, f"0::/kubepods/pod{UID}/{ID}") == Tenant("ml", "llm-0", "main", UID, ID)
+    assert whose.owner_of(1, 1, f"0::/kubepods/pod{UID}/{ID}") == ProcessOwner("ml", "llm-0", "main", UID, ID)
     other = UID.replace("0c6e", "ffff")
-    assert whose.tenant_of(1, 1, f"0::/kubepods/pod{other}/{ID}") == Tenant(pod_uid=other, container_id=ID)
+    assert whose.owner_of(1, 1, f"0::/kubepods/pod{other}/{ID}") == ProcessOwner(pod_uid=other, container_id=ID)
     (tmp_path / "logs" / f"ml_new_{other}").mkdir()
     await whose.refresh(105.0)
-    assert whose.tenant_of(1, 1, f"0::/kubepods/pod{other}/{ID}").pod == "new"
+    assert whose.owner_of(1, 1, f"0::/kubepods/pod{other}/{ID}").pod == "new"
 
 
 async def test_one_of_several_containers_is_never_guessed(tmp_path: Path, server: fake.Kubelet) -> None:
@@ -303,7 +306,7 @@ async def test_one_of_several_containers_is_never_guessed(tmp_path: Path, server
     server.pods = [fake.pod("llm-0", main={"nvidia.com/gpu": [GPU0]}, proxy={})]
     whose = make(tmp_path)
     await whose.refresh(100.0)
-    assert whose.tenant_of(1, 1, f"0::/kubepods/pod{UID}/{ID}") == Tenant("ml", "llm-0", "", UID, ID)
+    assert whose.owner_of(1, 1, f"0::/kubepods/pod{UID}/{ID}") == ProcessOwner("ml", "llm-0", "", UID, ID)
 
 
 async def test_off_asks_nobody(tmp_path: Path, server: fake.Kubelet) -> None:
@@ -311,7 +314,7 @@ async def test_off_asks_nobody(tmp_path: Path, server: fake.Kubelet) -> None:
     await whose.refresh(100.0)
     assert server.calls == 0
     assert (dict(whose.up), whose.grants(DEVICES)) == ({}, None)
-    assert whose.tenant_of(1, 1, f"0::/kubepods/pod{UID}/{ID}") == Tenant()
+    assert whose.owner_of(1, 1, f"0::/kubepods/pod{UID}/{ID}") == ProcessOwner()
 
 
 async def test_a_sidecar_speaks_of_its_own_pod_only(tmp_path: Path, server: fake.Kubelet) -> None:
@@ -325,13 +328,13 @@ async def test_cgroups_are_down_while_no_process_can_be_read(tmp_path: Path) -> 
     whose = make(tmp_path)
     await whose.refresh(100.0)
     assert whose.up["cgroup"]
-    whose.tenant_of(1, 1, "")
+    whose.owner_of(1, 1, "")
     await whose.refresh(105.0)
     assert not whose.up["cgroup"]
     await whose.refresh(110.0)  # nobody was asked about: as before
     assert not whose.up["cgroup"]
-    whose.tenant_of(1, 1, "")
-    whose.tenant_of(2, 1, "0::/")
+    whose.owner_of(1, 1, "")
+    whose.owner_of(2, 1, "0::/")
     await whose.refresh(115.0)
     assert whose.up["cgroup"]
 
@@ -364,7 +367,7 @@ async def test_who_sees_only_himself_proves_nothing_by_an_empty_list(
     await whose.refresh(100.0)
     assert [grant.may_hide for grant in whose.grants(DEVICES) or ()] == [is_blind]
     assert whose.up["cgroup"] is not is_blind
-    assert (whose.tenant_of(1, 1, f"0::/kubepods/pod{UID}/{ID}") == attribution.UNKNOWN) is is_blind
+    assert (whose.owner_of(1, 1, f"0::/kubepods/pod{UID}/{ID}") == attribution.UNKNOWN) is is_blind
 
 
 def test_the_cluster_client_is_not_loaded_unless_it_is_used() -> None:
@@ -382,7 +385,7 @@ sys.exit(", ".join(heavy) or 0)
     assert (done.returncode, done.stderr) == (0, "")
 
 
-# ---- the API server --------------------------------------------------------------------------------------------------------------
+# ---- the API server ------------------------------------------------------------------------------------------------
 
 SLICES = "resource.k8s.io/v1 resourceslices ResourceSlice -"
 
@@ -432,22 +435,22 @@ async def test_names_of_pods_and_containers_from_the_api_server(tmp_path: Path, 
     async with in_cluster(tmp_path) as (api, whose):
         api.put("pods", running("llm-0", UID, main=ID, proxy=OTHER))
         await refresh_until(whose, lambda: whose.up["api"] and bool(api.kinds["pods"].watchers))
-        assert whose.tenant_of(1, 1, f"0::/kubepods/pod{UID}/{ID}") == Tenant("ml", "llm-0", "main", UID, ID)
-        assert whose.tenant_of(1, 1, f"0::/kubepods/pod{UID}/{OTHER}").container == "proxy"
-        assert whose.tenant_of(1, 1, f"0::/kubepods/pod{UID}/{INNER}").container == "main"  # the kubelet lists just one
-        assert whose.tenant_of(1, 1, f"0::/../cri-containerd-{OTHER}.scope") == Tenant("ml", "llm-0", "proxy", UID, OTHER)
-        assert whose.tenant_of(1, 1, f"0::/../cri-containerd-{INNER}.scope") == attribution.UNKNOWN
+        assert whose.owner_of(1, 1, f"0::/kubepods/pod{UID}/{ID}") == ProcessOwner("ml", "llm-0", "main", UID, ID)
+        assert whose.owner_of(1, 1, f"0::/kubepods/pod{UID}/{OTHER}").container == "proxy"
+        assert whose.owner_of(1, 1, f"0::/kubepods/pod{UID}/{INNER}").container == "main"  # the kubelet lists just one
+        assert whose.owner_of(1, 1, f"0::/../cri-containerd-{OTHER}.scope") == ProcessOwner("ml", "llm-0", "proxy", UID, OTHER)
+        assert whose.owner_of(1, 1, f"0::/../cri-containerd-{INNER}.scope") == attribution.UNKNOWN
         assert [grant.pod_uid for grant in whose.grants(DEVICES) or ()] == [UID]
         assert all("fieldSelector=spec.nodeName%3Dn1" in query for _, plural, query in api.requests if plural == "pods")
         api.put("pods", running("llm-0", UID, main=INNER))
-        await refresh_until(whose, lambda: whose.tenant_of(1, 1, f"0::/../x-{INNER}.scope").container == "main")
+        await refresh_until(whose, lambda: whose.owner_of(1, 1, f"0::/../x-{INNER}.scope").container == "main")
 
 
 async def test_a_static_pod_is_known_by_the_kubelets_uid(tmp_path: Path) -> None:
     async with in_cluster(tmp_path) as (api, whose):
         api.put("pods", running("dcgm-n1", UID, annotations={"kubernetes.io/config.mirror": STATIC}, main=ID))
         await refresh_until(whose, lambda: whose.up["api"])
-        assert whose.tenant_of(1, 1, f"0::/kubepods/pod{STATIC}/{ID}") == Tenant("ml", "dcgm-n1", "main", STATIC, ID)
+        assert whose.owner_of(1, 1, f"0::/kubepods/pod{STATIC}/{ID}") == ProcessOwner("ml", "dcgm-n1", "main", STATIC, ID)
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
@@ -471,7 +474,7 @@ async def test_a_refusal_of_the_api_server_is_said_once_and_names_come_from_logs
         await refresh_until(whose, lambda: "pods is forbidden" in caplog.text)
         await whose.refresh(105.0)
         assert not whose.up["api"]
-        assert whose.tenant_of(1, 1, f"0::/kubepods/pod{UID}/{ID}").pod == "llm-0"
+        assert whose.owner_of(1, 1, f"0::/kubepods/pod{UID}/{ID}").pod == "llm-0"
         assert caplog.text.count("names of pods, from the API server: pods is forbidden") == 1
 
 
@@ -520,13 +523,13 @@ async def test_claims_are_resolved_by_the_slices_of_this_node(tmp_path: Path, se
             await whose.refresh(200.0)
 
 
-# ---- the book of names -----------------------------------------------------------------------------------------------------------
+# ---- the known of names --------------------------------------------------------------------------------------------
 
 
 def test_of_two_pods_with_one_name_the_one_that_lives_is_meant() -> None:
-    book = directory.Directory("/nowhere")
-    book.take_pods([directory.Named("new", "ml", "llm-0"), directory.Named("old", "ml", "llm-0", is_over=True)])
-    named = book.find_by_name("ml", "llm-0")
+    known = directory.Directory("/nowhere")
+    known.take_pods([directory.Named("new", "ml", "llm-0"), directory.Named("old", "ml", "llm-0", is_over=True)])
+    named = known.find_by_name("ml", "llm-0")
     assert named is not None
     assert named.uid == "new"
 
@@ -534,10 +537,10 @@ def test_of_two_pods_with_one_name_the_one_that_lives_is_meant() -> None:
 def test_log_directories_that_go_away_are_forgotten(tmp_path: Path) -> None:
     logs = tmp_path / "logs"
     (logs / "ml_llm-0_1").mkdir(parents=True)
-    book = directory.Directory(str(logs))
-    assert book.read_logs() == ""
-    assert book.find_by_uid("1") == directory.Named("1", "ml", "llm-0")
+    known = directory.Directory(str(logs))
+    assert known.read_logs() == ""
+    assert known.find(ProcessOwner(pod_uid="1")) == directory.Named("1", "ml", "llm-0")
     (logs / "ml_llm-0_1").rmdir()
     logs.rmdir()
-    assert "cannot be read" in book.read_logs()
-    assert book.find_by_uid("1") is None
+    assert "cannot be read" in known.read_logs()
+    assert known.find(ProcessOwner(pod_uid="1")) is None
