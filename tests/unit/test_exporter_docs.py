@@ -1,4 +1,4 @@
-"""docs/exporter.md says what the code does: variables, metrics, endpoints, keys of the web configuration, commands, queries."""
+"""docs/exporter.md says what the code does: variables, metrics, endpoints, the web configuration, commands, queries."""
 
 import re
 
@@ -27,7 +27,9 @@ def test_the_variables_are_those_of_the_code():
 
 
 def test_the_metrics_are_those_of_the_code():
-    said = [(f"`{each.name}`", each.type, ", ".join(f"`{label}`" for label in each.labels), each.help) for each in expose.METRICS]
+    said = [(
+        f"`{each.name}`", each.type, ", ".join(f"`{label}`" for label in each.labels), each.help
+    ) for each in expose.METRICS]
     assert rows("Metrics") == said
 
 

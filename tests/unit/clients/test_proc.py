@@ -22,7 +22,7 @@ from fallow.clients import proc
     (("x" * 63 + "é").encode(), "x" * 63),
     (b"\n", "unknown"),
     (b"", "unknown"),
-])  # fmt: skip
+])
 def test_a_name_is_fit_for_a_label(comm: bytes, name: str) -> None:
     assert proc.clean_name(comm) == name
     assert len(name.encode()) <= 64
@@ -38,12 +38,14 @@ REST = b"S 1 1 1 0 -1 4194304 99 0 0 0 0 0 0 0 20 0 1 0 1158906 2998272 363"
     (b"42 (head) S 1 1", 0),
     (b"42 (head) " + REST.replace(b"1158906", b"x"), 0),
     (b"", 0),
-])  # fmt: skip
+])
 def test_the_start_time_is_field_22_whatever_the_name(stat: bytes, start: int) -> None:
     assert proc.read_start(stat) == start
 
 
-@pytest.mark.parametrize(("stat", "boot"), [(b"cpu 1\nbtime 123\n", 123.0), (b"cpu 1\n", None), (b"btime x\n", None), (b"", None)])
+@pytest.mark.parametrize(
+    ("stat", "boot"), [(b"cpu 1\nbtime 123\n", 123.0), (b"cpu 1\n", None), (b"btime x\n", None), (b"", None)]
+)
 def test_the_boot_time_is_in_stat(stat: bytes, boot: float | None) -> None:
     assert proc.read_boot(stat) == boot
 
@@ -73,7 +75,9 @@ def test_a_process_of_the_kernel_that_ended_is_not_there_any_more() -> None:
 def test_what_is_not_visible_is_empty_and_not_remembered(tmp_path: pathlib.Path) -> None:
     made = Proc(tmp_path / "proc")
     table = proc.ProcessTable(f"{made.root}/")
-    assert (table.start_of(42), table.name_of(42, 0), table.cgroup_of(42, 0), table.started_at(0)) == (0, "unknown", "", None)
+    assert (
+        table.start_of(42), table.name_of(42, 0), table.cgroup_of(42, 0), table.started_at(0)
+    ) == (0, "unknown", "", None)
     made.put(42, 200, cgroup="0::/kubepods\n")
     assert (table.start_of(42), table.name_of(42, 200), table.cgroup_of(42, 200)) == (200, "train", "0::/kubepods\n")
     assert table.started_at(200) == BOOT + 200 / os.sysconf("SC_CLK_TCK")

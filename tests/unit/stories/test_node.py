@@ -1,4 +1,4 @@
-"""One poll, from the driver's answers to the judgement: on the pretend driver library, and on a driver with a script."""
+"""One poll, from the driver's answers to the judgement: on the pretend driver library, and on a scripted driver."""
 
 import pathlib
 import time
@@ -136,7 +136,9 @@ def test_a_mig_gpu_has_memory_and_nothing_idle(node: FakeNode) -> None:
     for _ in range(3):
         poll = node.see(mig)
         process = only(poll)
-        assert (process.memory, process.idle_seconds, process.idle_memory, process.is_unknown) == (3 * GIB, None, None, True)
+        assert (
+            process.memory, process.idle_seconds, process.idle_memory, process.is_unknown
+        ) == (3 * GIB, None, None, True)
         assert (poll.devices[0].is_supported, poll.devices[0].idle_memory) == (False, None)
     assert node.fake.calls(UTILIZATION) == asked
 
@@ -175,7 +177,9 @@ def test_samples_three_seconds_apart_are_all_seen(node: FakeNode) -> None:
     node.proc.put(43, 778)
     both = [Process(42), Process(43)]
     for sm in (11, 12, 13):
-        poll = node.see(fake.Device(processes=both, samples=[node.work(42, sm, ago=0.5), node.work(43, sm + 10, ago=3.5)]))
+        poll = node.see(
+            fake.Device(processes=both, samples=[node.work(42, sm, ago=0.5), node.work(43, sm + 10, ago=3.5)])
+        )
         assert poll.devices[0].processes is not None
         assert {process.pid: process.sm for process in poll.devices[0].processes} == {42: sm, 43: sm + 10}
 
@@ -188,7 +192,9 @@ def test_what_is_in_the_drivers_buffer_at_the_start_makes_nobody_busy(node: Fake
     else:
         node.proc.remove(42)
     ago = 3.0 if start == 100 * 99_998 else 6.0
-    process = only(node.see(fake.Device(processes=[Process(42)], samples=[node.work(42, 90, ago), node.work(42, 90, 60.0)])))
+    process = only(
+        node.see(fake.Device(processes=[Process(42)], samples=[node.work(42, 90, ago), node.work(42, 90, 60.0)]))
+    )
     assert (process.sm, process.last_active, process.is_unknown) == (0, None, False)
 
 
@@ -225,7 +231,9 @@ def test_a_lost_gpu_is_gone_at_once_and_told_until_it_returns_or_an_hour_is_over
 @pytest.mark.accepts("exporter", 13)
 def test_a_gpu_that_is_no_longer_there_is_lost_and_the_others_move_up(node: FakeNode) -> None:
     node.proc.put(43, 778)
-    gone, stays = fake.Device(uuid="GPU-gone", processes=[Process(42)]), fake.Device(uuid="GPU-stays", processes=[Process(43)])
+    gone, stays = fake.Device(uuid="GPU-gone", processes=[Process(42)]), fake.Device(
+        uuid="GPU-stays", processes=[Process(43)]
+    )
     node.see(gone, stays)
     poll = node.see(stays)
     assert (poll.lost, only(poll).idle_seconds) == ([(0, "GPU-gone")], 5)
@@ -277,7 +285,9 @@ def test_what_a_device_cannot_do_is_absent_told_once_and_no_failure(node: FakeNo
 def test_one_value_that_fails_makes_the_poll_partial_every_time(node: FakeNode) -> None:
     for _ in range(2):
         poll = node.see(fake.Device(), errors=[Error("nvmlDeviceGetTemperature", 999)])
-        assert (poll.result, [problem.call for problem in poll.problems]) == (Result.partial, ["nvmlDeviceGetTemperature"])
+        assert (
+            poll.result, [problem.call for problem in poll.problems]
+        ) == (Result.partial, ["nvmlDeviceGetTemperature"])
         assert (poll.devices[0].device.temperature, poll.devices[0].device.power_watts) == (None, 75.5)
 
 
@@ -296,7 +306,7 @@ def test_a_vanished_process_ends_at_the_next_poll_and_is_known_for_thirty_second
 
 
 class Script:
-    """A driver that says what it was told to. `down`: why it does not work, by call; it is open only between open and close."""
+    """A driver that says what the test says. `down`: why it does not work, by call."""
 
     def __init__(self, *devices: processes.Device) -> None:
         self.devices = list(devices)

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fallow.decide.node import tenancies as judge
-from fallow.model.processes import Device, Grant, Holder, Instance, Judged, Poll, Process, ProcessOwner, Result, Share, Tenancy, Type
+from fallow.model import processes as nouns
+from fallow.model.processes import Device, Grant, Judged, Poll, Process, ProcessOwner, Share, Tenancy, Type
 
 GPU, OTHER_GPU = "GPU-1", "GPU-2"
 NOW, STALE = 1_000_000.0, 30.0
@@ -19,14 +20,17 @@ HOST, UNKNOWN = ProcessOwner(), ProcessOwner(is_known=False)
 
 
 def process(pid: int, sm: int | None = 0, memory: int | None = 100, **more: Any) -> Process:
-    given = {"type": Type.compute, "idle_seconds": None, "idle_memory": None, "last_active": None, "in_seed": True, **more}
+    given = {
+        "type": Type.compute, "idle_seconds": None, "idle_memory": None, "last_active": None, "in_seed": True, **more
+    }
     return Process(pid=pid, start=1, name="python", memory=memory, sm=sm, is_unknown=sm is None, **given)
 
 
 def device(
-    processes: Sequence[Process] | None, utilization: int | None = 0, is_supported: bool | None = True, uuid: str = GPU, **more: Any
+    processes: Sequence[Process] | None, utilization: int | None = 0, is_supported: bool | None = True, uuid: str = GPU,
+    **more: Any
 ) -> Judged:
-    holders = None if processes is None else [Holder(each.pid, each.memory) for each in processes]
+    holders = None if processes is None else [nouns.Holder(each.pid, each.memory) for each in processes]
     known = Device(index=0 if uuid == GPU else 1, uuid=uuid, utilization=utilization, holders=holders, **more)
     return Judged(known, None if processes is None else list(processes), None, is_supported)
 
@@ -47,10 +51,11 @@ class Node:
         self.history = history or judge.TenancyHistory()
 
     def poll(
-        self, judged: Judged | Sequence[Judged], owners: dict[int, ProcessOwner], grants: Sequence[Grant] | None, at: float = 0.0
+        self, judged: Judged | Sequence[Judged], owners: dict[int, ProcessOwner], grants: Sequence[Grant] | None,
+        at: float = 0.0
     ) -> list[Tenancy]:
         devices = [judged] if isinstance(judged, Judged) else list(judged)
-        poll = Poll(at=NOW + at, result=Result.ok, driver_version="570", devices=devices)
+        poll = Poll(at=NOW + at, result=nouns.Result.ok, driver_version="570", devices=devices)
         by_process = {(pid, 1): owner for pid, owner in owners.items()}
         return judge.tenancies(poll, by_process, grants, self.history, NOW + at, 500.0 + at, STALE)
 
@@ -67,7 +72,9 @@ def test_on_a_time_sliced_gpu_each_pod_has_its_own_utilisation() -> None:
     judged = device([process(1, sm=80), process(2, sm=0), process(3, sm=5, memory=7)], utilization=85)
     owners = {1: owner("busy"), 2: owner("idle"), 3: owner("busy")}
     busy, idle = look(judged, owners, grant("busy", Share.timeslice), grant("idle", Share.timeslice))
-    assert (busy.grant.pod, busy.utilization, busy.processes, busy.memory, busy.scope) == ("busy", 85, 2, 107, "process")
+    assert (
+        busy.grant.pod, busy.utilization, busy.processes, busy.memory, busy.scope
+    ) == ("busy", 85, 2, 107, "process")
     assert (idle.grant.pod, idle.utilization, idle.processes, idle.memory, idle.scope) == ("idle", 0, 1, 100, "process")
     assert (busy.no_process_seconds, idle.no_process_seconds) == (0, 0)
 
@@ -82,7 +89,9 @@ def test_a_held_gpu_without_a_process_is_counted_from_its_first_poll() -> None:
     node = Node()
     for at in (0.0, 5.0, 65.0 - 40.0):
         [one] = node.poll(device([]), {}, [grant()], at)
-        assert (one.no_process_seconds, one.utilization, one.processes, one.memory, one.scope) == (at, 0, 0, 0, "process")
+        assert (
+            one.no_process_seconds, one.utilization, one.processes, one.memory, one.scope
+        ) == (at, 0, 0, 0, "process")
         assert one.observed_since == NOW
         assert one.last_active is None
 
@@ -148,7 +157,9 @@ def test_a_process_that_could_not_be_measured_makes_the_sum_unknown() -> None:
 
 
 @pytest.mark.parametrize(("sm", "shown"), [(0, None), (7, 7)], ids=["a zero is withheld", "work is work"])
-def test_a_container_of_which_nothing_is_known_makes_its_sibling_no_proof_of_idleness(sm: int, shown: float | None) -> None:
+def test_a_container_of_which_nothing_is_known_makes_its_sibling_no_proof_of_idleness(
+    sm: int, shown: float | None
+) -> None:
     judged = device([process(1, sm=sm), process(2, sm=None), process(3, sm=0)], utilization=0)
     owners = {1: owner(container="one"), 2: owner(container="two"), 3: owner("neighbour")}
     held = [grant(container=name, share=Share.timeslice) for name in ("one", "two")]
@@ -182,7 +193,10 @@ def test_two_containers_of_a_pod_are_told_apart_by_name_or_not_at_all() -> None:
 
 
 def mig(processes: Sequence[Process] | None, *loads: float | None, cis: Sequence[int] = (0, 0, 0)) -> Judged:
-    instances = [Instance(gi, cis[at], f"MIG-{gi}", utilization=load) for at, (gi, load) in enumerate(zip((1, 2, 2), loads, strict=False))]
+    instances = [
+        nouns.Instance(gi, cis[at], f"MIG-{gi}", utilization=load) for at,
+        (gi, load) in enumerate(zip((1, 2, 2), loads, strict=False))
+    ]
     return device(processes, None, False, is_mig=True, instances=instances)
 
 
@@ -190,7 +204,9 @@ def mig(processes: Sequence[Process] | None, *loads: float | None, cis: Sequence
 def test_a_mig_instance_without_a_meter_is_never_idle_and_its_memory_is_known() -> None:
     judged = mig([process(1, sm=None, instances=((1, 0),))], None, None)
     one, two = look(judged, {1: owner("a")}, grant("a", Share.mig, gi=1), grant("b", Share.mig, gi=2))
-    assert (one.scope, one.utilization, one.processes, one.memory, one.observed_since) == ("instance", None, 1, 100, None)
+    assert (
+        one.scope, one.utilization, one.processes, one.memory, one.observed_since
+    ) == ("instance", None, 1, 100, None)
     assert (two.scope, two.utilization, two.processes, two.no_process_seconds) == ("instance", 0, 0, 0)
 
 
@@ -227,7 +243,9 @@ def test_a_stranger_makes_only_his_own_instance_uncertain() -> None:
 
 def test_a_process_on_an_instance_that_is_not_told_may_be_on_any() -> None:
     grants = grant("a", Share.mig, gi=1), grant("a", Share.mig, gi=2)
-    assert [one.processes for one in look(mig([process(1, sm=None)], None, None), {1: owner("a")}, *grants)] == [None, None]
+    assert [
+        one.processes for one in look(mig([process(1, sm=None)], None, None), {1: owner("a")}, *grants)
+    ] == [None, None]
 
 
 @pytest.mark.parametrize(
@@ -265,7 +283,7 @@ def test_a_long_gap_begins_everything_anew(gap: float, since: float, how: str) -
     node.poll(device([]), {}, [grant()], 0)
     between: dict[str, tuple[Any, Any]] = {
         "no-grants": (device([]), None), "no-device": ([], [grant()]), "no-list": (device(None), [grant()]),
-    }  # fmt: skip
+    }
     for at in (10.0, 20.0):
         if how in between:
             judged, grants = between[how]
@@ -344,7 +362,9 @@ def test_without_a_memory_it_begins_empty() -> None:
 pods = st.sampled_from(["a", "b"])
 whose = st.sampled_from([owner("a"), owner("b"), owner("a", ""), owner("c"), HOST, UNKNOWN, ProcessOwner(pod_uid="u")])
 lists = st.none() | st.lists(st.tuples(st.none() | st.integers(0, 100), whose), max_size=3)
-moments = st.lists(st.tuples(lists, st.none() | st.integers(0, 100), st.booleans(), st.floats(1, 50)), min_size=1, max_size=8)
+moments = st.lists(
+    st.tuples(lists, st.none() | st.integers(0, 100), st.booleans(), st.floats(1, 50)), min_size=1, max_size=8
+)
 
 
 @given(moments, st.sampled_from([Share.exclusive, Share.timeslice]))
@@ -359,7 +379,9 @@ def test_laws_of_every_series(story: list[tuple[Any, int | None, bool, float]], 
         assert len(found) == (len(grants) if is_known else 0)
         for one in found:
             mine = [owned for _, owned in listed or () if owned.pod == one.grant.pod]
-            doubtful = listed is None or any(not owned.is_known or (owned.pod_uid and not owned.pod) for _, owned in listed)
+            doubtful = listed is None or any(
+                not owned.is_known or (owned.pod_uid and not owned.pod) for _, owned in listed
+            )
             if mine or doubtful:
                 assert not one.no_process_seconds
             if doubtful:

@@ -29,8 +29,10 @@ def process(pid=42, **kinds):
 
 def device(index=0, **kinds):
     plain = {
-        "uuid": f"GPU-{index}", "model": "NVIDIA A100", "minor": index, "pci_bus_id": f"0000:{index:02}:00.0", "compute_mode": "default",
-        "is_mig": False, "utilization": 30, "memory_used": 2 << 30, "memory_total": 80 << 30, "power_watts": 61.5, "temperature": 35,
+        "uuid": f"GPU-{index}", "model": "NVIDIA A100", "minor": index, "pci_bus_id": f"0000:{index:02}:00.0",
+        "compute_mode": "default",
+        "is_mig": False, "utilization": 30, "memory_used": 2 << 30, "memory_total": 80 << 30, "power_watts": 61.5,
+        "temperature": 35,
         "energy_joules": 1234.5,
     }
     return processes.Device(index=index, **{**plain, **kinds})
@@ -41,7 +43,10 @@ def judged(index=0, held=(), **kinds):
 
 
 def poll(*devices, **kinds):
-    plain = {"at": 1700000100.0, "result": processes.Result.ok, "driver_version": "550.90", "lost": [], "problems": [], "discarded": {}}
+    plain = {
+        "at": 1700000100.0, "result": processes.Result.ok, "driver_version": "550.90", "lost": [], "problems": [],
+        "discarded": {},
+    }
     return processes.Poll(devices=list(devices), **{**plain, **kinds})
 
 
@@ -52,7 +57,8 @@ def tenancy(**kinds):
         share=processes.Share.exclusive,
     )
     plain = {
-        "gpu": 0, "scope": "process", "processes": 1, "memory": 1 << 30, "utilization": 3.0, "last_active": 1700000000.0,
+        "gpu": 0, "scope": "process", "processes": 1, "memory": 1 << 30, "utilization": 3.0,
+        "last_active": 1700000000.0,
         "observed_since": 1699999000.0, "no_process_seconds": 0.0,
     }
     return processes.Tenancy(grant=grant, **{**plain, **kinds})
@@ -89,7 +95,8 @@ def full_view():
     )
     return view(
         found, {(42, 7): processes.ProcessOwner("ml", "train-0", "main", "uid-1", "c0ffee")}, [tenancy()], is_up=True,
-        last_success=1700000100.0, poll_duration=0.004, sources_up={"pod_resources": True, "api": False}, totals=processes.PollTotals().plus(found),
+        last_success=1700000100.0, poll_duration=0.004, sources_up={"pod_resources": True, "api": False},
+        totals=processes.PollTotals().plus(found),
     )
 
 
@@ -100,10 +107,12 @@ gpu_idle_process_compute_utilization_percent{gpu="0",pid="42",process="python"} 
 # HELP gpu_idle_process_memory_used_bytes GPU memory that the process holds.
 # TYPE gpu_idle_process_memory_used_bytes gauge
 gpu_idle_process_memory_used_bytes{gpu="0",pid="42",process="python"} 1073741824
-# HELP gpu_idle_process_idle_seconds How long the process has held memory without computing; 0 when active, absent when not known.
+# HELP gpu_idle_process_idle_seconds How long the process has held memory without computing; \
+0 when active, absent when not known.
 # TYPE gpu_idle_process_idle_seconds gauge
 gpu_idle_process_idle_seconds{gpu="0",pid="42",process="python"} 12.5
-# HELP gpu_idle_process_idle_memory_bytes GPU memory that the process holds while idle; 0 when active, absent when not known.
+# HELP gpu_idle_process_idle_memory_bytes GPU memory that the process holds while idle; \
+0 when active, absent when not known.
 # TYPE gpu_idle_process_idle_memory_bytes gauge
 gpu_idle_process_idle_memory_bytes{gpu="0",pid="42",process="python"} 1073741824
 # HELP gpu_idle_device_utilization_percent Share of time in which any kernel ran on the GPU.
@@ -121,13 +130,14 @@ gpu_idle_device_power_watts{gpu="0",model="NVIDIA A100",uuid="GPU-0"} 61.5
 # HELP gpu_idle_device_temperature_celsius Temperature of the GPU.
 # TYPE gpu_idle_device_temperature_celsius gauge
 gpu_idle_device_temperature_celsius{gpu="0",model="NVIDIA A100",uuid="GPU-0"} 35
-# HELP gpu_idle_memory_total_bytes Memory that idle processes hold on the GPU; absent when utilisation could not be read.
+# HELP gpu_idle_memory_total_bytes Memory that idle processes hold on the GPU; \
+absent when utilisation could not be read.
 # TYPE gpu_idle_memory_total_bytes gauge
 gpu_idle_memory_total_bytes{gpu="0"} 0
 # HELP gpu_idle_process_info 1, with what the process is and whose.
 # TYPE gpu_idle_process_info gauge
-gpu_idle_process_info{gpu="0",uuid="GPU-0",gi="",ci="",pid="42",process="python",type="compute",workload_namespace="ml",\
-workload_pod="train-0",workload_container="main",pod_uid="uid-1",container_id="c0ffee"} 1
+gpu_idle_process_info{gpu="0",uuid="GPU-0",gi="",ci="",pid="42",process="python",type="compute",\
+workload_namespace="ml",workload_pod="train-0",workload_container="main",pod_uid="uid-1",container_id="c0ffee"} 1
 # HELP gpu_idle_process_unknown 1 if the last poll could not tell whether the process computes.
 # TYPE gpu_idle_process_unknown gauge
 gpu_idle_process_unknown{gpu="0",pid="42",process="python"} 0
@@ -139,8 +149,8 @@ gpu_idle_process_last_active_timestamp_seconds{gpu="0",pid="42",process="python"
 gpu_idle_process_utilization_supported{gpu="0",uuid="GPU-0"} 1
 # HELP gpu_idle_device_info 1, with what the GPU is.
 # TYPE gpu_idle_device_info gauge
-gpu_idle_device_info{gpu="0",uuid="GPU-0",model="NVIDIA A100",driver="550.90",mig_mode="disabled",compute_mode="default",\
-pci_bus_id="0000:00:00.0"} 1
+gpu_idle_device_info{gpu="0",uuid="GPU-0",model="NVIDIA A100",driver="550.90",mig_mode="disabled",\
+compute_mode="default",pci_bus_id="0000:00:00.0"} 1
 # HELP gpu_idle_device_energy_joules_total Energy the GPU has used since the driver was loaded.
 # TYPE gpu_idle_device_energy_joules_total counter
 gpu_idle_device_energy_joules_total{gpu="0",model="NVIDIA A100",uuid="GPU-0"} 1234.5
@@ -177,7 +187,9 @@ def test_the_page_in_text(small):
 def test_the_page_in_openmetrics_differs_in_the_names_of_counter_families_and_in_its_end(small):
     expected = GOLDEN
     for family in ("gpu_idle_device_energy_joules", "gpu_idle_exporter_polls"):
-        expected = expected.replace(f"# HELP {family}_total", f"# HELP {family}").replace(f"# TYPE {family}_total", f"# TYPE {family}")
+        expected = expected.replace(
+            f"# HELP {family}_total", f"# HELP {family}"
+        ).replace(f"# TYPE {family}_total", f"# TYPE {family}")
     assert expose.render(small, {}, OPENMETRICS).decode() == expected + "# EOF\n"
 
 
@@ -192,11 +204,13 @@ def test_every_metric_is_there_with_just_the_labels_of_the_table(form):
 
 SEED = {
     frozenset({"gpu", "pid", "process"}): {
-        "gpu_idle_process_compute_utilization_percent", "gpu_idle_process_memory_used_bytes", "gpu_idle_process_idle_seconds",
+        "gpu_idle_process_compute_utilization_percent", "gpu_idle_process_memory_used_bytes",
+        "gpu_idle_process_idle_seconds",
         "gpu_idle_process_idle_memory_bytes",
     },
     frozenset({"gpu", "model", "uuid"}): {
-        "gpu_idle_device_utilization_percent", "gpu_idle_device_memory_used_bytes", "gpu_idle_device_memory_total_bytes",
+        "gpu_idle_device_utilization_percent", "gpu_idle_device_memory_used_bytes",
+        "gpu_idle_device_memory_total_bytes",
         "gpu_idle_device_power_watts", "gpu_idle_device_temperature_celsius",
     },
     frozenset({"gpu"}): {"gpu_idle_memory_total_bytes"},
@@ -246,13 +260,17 @@ def test_what_is_not_known_of_a_device_is_no_series_and_the_rest_stays(field, na
     seen = view(poll(judged(0, **{field: None}), judged(1)))
     of_devices = {metric.name for metric in expose.METRICS if metric.label_set is expose.DEVICE}
     series = parse(expose.render(seen, {}, TEXT))
-    assert {each: len(values(series, each)) for each in of_devices} == {each: 1 if each == name else 2 for each in of_devices}
+    assert {
+        each: len(values(series, each)) for each in of_devices
+    } == {each: 1 if each == name else 2 for each in of_devices}
 
 
 def test_zero_is_said():
     still = process(sm=0, idle_seconds=0.0, idle_memory=0, memory=0)
     series = parse(expose.render(view(poll(judged(0, [still], utilization=0))), {}, TEXT))
-    for name in (*(each for _, each in ABSENT[:4]), "gpu_idle_device_utilization_percent", "gpu_idle_memory_total_bytes"):
+    for name in (
+        *(each for _, each in ABSENT[:4]), "gpu_idle_device_utilization_percent", "gpu_idle_memory_total_bytes"
+    ):
         assert list(values(series, name).values()) == [0.0]
 
 
@@ -264,7 +282,9 @@ def test_before_the_first_poll_the_exporter_speaks_of_itself_only():
 
 
 def test_a_device_that_is_lost_has_no_other_series():
-    series = parse(expose.render(view(poll(judged(0, [process()], is_lost=True), judged(1), lost=[(0, "GPU-0")])), {}, TEXT))
+    series = parse(
+        expose.render(view(poll(judged(0, [process()], is_lost=True), judged(1), lost=[(0, "GPU-0")])), {}, TEXT)
+    )
     mine = {name for name, labels in series if ("gpu", "0") in labels}
     assert mine == {"gpu_idle_device_lost"}
 
@@ -291,7 +311,9 @@ def test_of_ten_thousand_processes_the_largest_256_have_series_and_sums_know_all
             shown = {int(dict(labels)["pid"]) for labels in values(series, metric.name)}
             assert shown == set(range(9_745, 10_001)), metric.name
     assert values(series, "gpu_idle_memory_total_bytes") == {frozenset({("gpu", "0")}): 50_005_000}
-    assert values(series, "gpu_idle_exporter_dropped_series") == {frozenset({("reason", "max_processes_per_gpu")}): 9_744}
+    assert values(series, "gpu_idle_exporter_dropped_series") == {
+        frozenset({("reason", "max_processes_per_gpu")}): 9_744
+    }
 
 
 def test_the_bound_is_per_gpu_and_memory_that_is_not_known_counts_least():
@@ -306,7 +328,9 @@ def test_errors_have_at_most_two_hundred_series_and_none_is_lost():
     many = [processes.Problem(str(gpu), f"call{call}", "Unknown", 999) for gpu in range(20) for call in range(30)]
     for _ in range(2):
         totals = totals.plus(poll(problems=many))
-    series = values(parse(expose.render(processes.NodeView(totals=totals), {}, TEXT)), "gpu_idle_exporter_nvml_errors_total")
+    series = values(
+        parse(expose.render(processes.NodeView(totals=totals), {}, TEXT)), "gpu_idle_exporter_nvml_errors_total"
+    )
     assert len(series) == 200
     assert sum(series.values()) == 1200
     assert series[frozenset({("gpu", ""), ("call", "_other"), ("error", "_other")})] == 1200 - 2 * 199
@@ -323,7 +347,8 @@ def test_what_is_counted_in_one_view_does_not_move_with_the_next():
 # ---- names that try to break it ------------------------------------------------------------------------------------
 
 NAMES = [
-    'say "hi"', "two\nlines", "back\\slash", "tail\\", '\\"', "100%s", "{}", "naïve 训练", "\udcff\udc80", "a,b=c", "\r", "\x00\x85\u2028",
+    'say "hi"', "two\nlines", "back\\slash", "tail\\", '\\"', "100%s", "{}", "naïve 训练", "\udcff\udc80", "a,b=c", "\r",
+    "\x00\x85\u2028",
     "",
 ]
 
@@ -333,7 +358,9 @@ NAMES = [
 @pytest.mark.parametrize("name", NAMES, ids=ascii)
 def test_whatever_a_process_is_called_the_page_parses_and_says_so(name, form):
     series = parse(expose.render(view(poll(judged(0, [process(name=name), process(43)]))), {}, form), form)
-    heard = {dict(labels)["pid"]: dict(labels)["process"] for labels in values(series, "gpu_idle_process_memory_used_bytes")}
+    heard = {
+        dict(labels)["pid"]: dict(labels)["process"] for labels in values(series, "gpu_idle_process_memory_used_bytes")
+    }
     assert heard == {"42": name.encode(errors="replace").decode(), "43": "python"}
 
 
@@ -357,7 +384,8 @@ def test_no_series_stands_twice_whatever_is_found_twice():
 # ---- formats and the page ------------------------------------------------------------------------------------------
 
 PROMETHEUS = (
-    "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.5,application/openmetrics-text;version=0.0.1;q=0.4,"
+    "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.5,"
+    "application/openmetrics-text;version=0.0.1;q=0.4,"
     "text/plain;version=1.0.0;escaping=allow-utf-8;q=0.3,text/plain;version=0.0.4;q=0.2,*/*;q=0.1"
 )
 

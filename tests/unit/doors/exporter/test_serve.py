@@ -37,7 +37,8 @@ class Running:
         self.listener = serve.open_listener("127.0.0.1", 0)
         self.port = self.listener.getsockname()[1]
         self.server = serve.PageServer(self.listener, self.gate, {
-            "/metrics": serve.Route(self._show), "/healthz": serve.Route(lambda _: serve.HttpAnswer(200, b"ok\n"), is_open=True),
+            "/metrics": serve.Route(self._show),
+            "/healthz": serve.Route(lambda _: serve.HttpAnswer(200, b"ok\n"), is_open=True),
             "/big": serve.Route(lambda _: serve.HttpAnswer(200, BIG)), "/broken": serve.Route(self._fail),
         })
 
@@ -105,8 +106,10 @@ async def test_a_page_has_its_type_and_its_length(running):
     ("request_line", "status"),
     [
         ("GET /healthz HTTP/1.1", 200), ("GET http://there/healthz HTTP/1.1", 200), ("GET / HTTP/1.1", 404),
-        ("GET /metrics/ HTTP/1.1", 404), ("GET //healthz HTTP/1.1", 404), ("GET /%68ealthz HTTP/1.1", 404), ("POST /metrics HTTP/1.1", 405),
-        ("DELETE /healthz HTTP/1.1", 405), ("OPTIONS * HTTP/1.1", 405), ("GET /broken HTTP/1.1", 500), ("GET :// HTTP/1.1", 400),
+        ("GET /metrics/ HTTP/1.1", 404), ("GET //healthz HTTP/1.1", 404), ("GET /%68ealthz HTTP/1.1", 404),
+        ("POST /metrics HTTP/1.1", 405),
+        ("DELETE /healthz HTTP/1.1", 405), ("OPTIONS * HTTP/1.1", 405), ("GET /broken HTTP/1.1", 500),
+        ("GET :// HTTP/1.1", 400),
         ("get /metrics HTTP/1.1", 400), ("\x16\x03\x01\x02", 400), ("GET /metrics HTTP/9.9", 400), ("", 400),
     ],
 )
@@ -119,7 +122,8 @@ async def test_each_request_line_has_its_answer(running, request_line, status):
 @pytest.mark.parametrize(
     ("header", "status"),
     [
-        ("Content-Length: 5", 413), ("Transfer-Encoding: chunked", 413), ("Content-Length: 0", 200), ("Content-Length: x", 400),
+        ("Content-Length: 5", 413), ("Transfer-Encoding: chunked", 413), ("Content-Length: 0", 200),
+        ("Content-Length: x", 400),
         ("Content-Length: 5\r\nContent-Length: 6", 400),
         ("Upgrade: h2c\r\nConnection: Upgrade, HTTP2-Settings\r\nHTTP2-Settings: AAMAAABk", 200),
     ],
@@ -336,7 +340,9 @@ async def test_a_password_is_asked_for_but_not_of_health_probes(tmp_path, path, 
             assert ("WWW-Authenticate" in answer[2]) == (status == 401)
 
 
-@pytest.mark.parametrize("header", ["Bearer abc", "Basic", "Basic !!!", "Basic YWRh", "Basic " + "//8=", "basic  YWRhOmxvdmVsYWNl"])
+@pytest.mark.parametrize(
+    "header", ["Bearer abc", "Basic", "Basic !!!", "Basic YWRh", "Basic " + "//8=", "basic  YWRhOmxvdmVsYWNl"]
+)
 async def test_odd_credentials_are_no_credentials(tmp_path, header):
     async with Running(write_config(tmp_path, users(ada="lovelace"))) as server:
         expected = 200 if header.startswith("basic") else 401  # the scheme's case does not matter
@@ -389,7 +395,8 @@ async def test_a_good_password_is_hashed_once_and_hashing_holds_up_nobody(tmp_pa
         (TLS + "  client_auth_type: RequireAndVerifyClientCert", "client_ca_file"),
         (TLS + "  client_ca_file: ca.crt", "client_auth_type"), (TLS + "  min_version: SSL30", "min_version"),
         (TLS + "  client_auth_type: VerifyClientCertIfGiven\n  client_ca_file: none.crt", "cannot be loaded"),
-        ("basic_auth_users: {ada: sesame}", "'ada' is not a bcrypt hash"), ("basic_auth_users: {ada: 5}", "basic_auth_users"),
+        ("basic_auth_users: {ada: sesame}", "'ada' is not a bcrypt hash"),
+        ("basic_auth_users: {ada: 5}", "basic_auth_users"),
         ("basic_auth_users: [ada]", "basic_auth_users"), ("[1, 2]", "array"), ("a: b: sesame", "not YAML at line 1"),
         ("\tsesame", "not YAML"), ("!!python/object/apply:os.system [sesame]", "not YAML"),
     ],

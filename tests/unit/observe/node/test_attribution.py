@@ -1,4 +1,4 @@
-"""Whose process, whose GPU: cgroups and device ids by tables; the kubelet, the API server and the log directories as other ends."""
+"""Whose process, whose GPU: cgroups and device ids by tables; kubelet, API server and log directories as other ends."""
 
 from __future__ import annotations
 
@@ -33,21 +33,24 @@ ID, INNER, OTHER = "a1" * 32, "b2" * 32, "c3" * 32
 
 # ---- process to pod, by cgroup --------------------------------------------------------------------------------------
 
+BURSTABLE = f"/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{SYSTEMD}.slice"
 POD_PATHS = {
-    "v2-systemd-containerd": f"0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{SYSTEMD}.slice/cri-containerd-{ID}.scope",
+    "v2-systemd-containerd": f"0::{BURSTABLE}/cri-containerd-{ID}.scope",
     "v2-systemd-guaranteed": f"0::/kubepods.slice/kubepods-pod{SYSTEMD}.slice/cri-containerd-{ID}.scope",
     "v2-cgroupfs": f"0::/kubepods/besteffort/pod{UID}/{ID}",
     "v2-seen-from-a-container": f"0::/../../kubepods-besteffort-pod{SYSTEMD}.slice/cri-containerd-{ID}.scope",
     "v2-crio": f"0::/kubepods.slice/kubepods-pod{SYSTEMD}.slice/crio-{ID}.scope",
     "v2-crio-crun": f"0::/kubepods.slice/kubepods-pod{SYSTEMD}.slice/crio-{ID}.scope/container",
-    "v2-docker": f"0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{SYSTEMD}.slice/docker-{ID}.scope",
+    "v2-docker": f"0::{BURSTABLE}/docker-{ID}.scope",
     "v2-gone": f"0::/kubepods/burstable/pod{UID}/{ID} (deleted)",
     "v1-cgroupfs": f"12:memory:/kubepods/burstable/pod{UID}/{ID}\n11:cpu,cpuacct:/kubepods/burstable/pod{UID}/{ID}",
     "v1-docker": f"5:devices:/kubepods/besteffort/pod{UID}/{ID}\n1:name=systemd:/kubepods/besteffort/pod{UID}/{ID}",
-    "v1-systemd": f"3:pids:/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{SYSTEMD}.slice/cri-containerd-{ID}.scope",
+    "v1-systemd": f"3:pids:{BURSTABLE}/cri-containerd-{ID}.scope",
     "v1-one-line-of-many": f"9:blkio:/\n8:pids:/system.slice\n4:memory:/kubepods/pod{UID}/{ID}\n0::/",
     "kind": f"0::/docker/{OTHER}/kubelet/kubepods/burstable/pod{UID}/{ID}",
-    "k3s-kubelet-slice": f"0::/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-pod{SYSTEMD}.slice/cri-containerd-{ID}.scope",
+    "k3s-kubelet-slice": (
+        f"0::/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-pod{SYSTEMD}.slice/cri-containerd-{ID}.scope"
+    ),
 }
 
 
@@ -63,7 +66,10 @@ def test_a_pods_process_is_known_by_its_cgroup(text: str) -> None:
         (f"0::/kubepods/burstable/pod{STATIC}/{ID}", ProcessOwner(pod_uid=STATIC, container_id=ID)),
         (f"0::/kubepods/pod{UID}/{ID}/docker/{INNER}", ProcessOwner(pod_uid=UID, container_id=INNER)),
         (f"0::/kubepods/pod{UID}", ProcessOwner(pod_uid=UID, container_id="")),
-        (f"0::/kubepods/pod{UID}/{ID}/pod11111111-1111-1111-1111-111111111111/x", ProcessOwner(pod_uid=UID, container_id=ID)),
+        (
+            f"0::/kubepods/pod{UID}/{ID}/pod11111111-1111-1111-1111-111111111111/x",
+            ProcessOwner(pod_uid=UID, container_id=ID),
+        ),
         (f"0::/../cri-containerd-{ID}.scope", ProcessOwner(container_id=ID, is_known=False)),
     ],
     ids=["static-pod", "docker-in-a-pod", "pod-only", "a-forged-pod-below", "sibling-container"],
@@ -76,14 +82,16 @@ def test_unusual_places(text: str, place: ProcessOwner) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "0::/", "0::/init.scope", "0::/system.slice/sshd.service", "0::/../../../../system.slice/nvidia-persistenced.service",
+        "0::/", "0::/init.scope", "0::/system.slice/sshd.service",
+        "0::/../../../../system.slice/nvidia-persistenced.service",
         f"0::/docker/{ID}", f"0::/system.slice/docker-{ID}.scope", "12:memory:/user.slice\n0::/user.slice/user-0.slice",
         "0::/podman/podcast", f"0::/kubepods/pod{UID[:-1]}/x", f"0::/kubepods/xpod{UID}x",
     ],
     ids=[
-        "root", "init", "service", "service-from-a-container", "docker", "docker-systemd", "v1-user", "pod-like", "short-uid", "long-word",
+        "root", "init", "service", "service-from-a-container", "docker", "docker-systemd", "v1-user", "pod-like",
+        "short-uid", "long-word",
     ],
-)  # fmt: skip
+)
 def test_a_host_process_has_empty_labels(text: str) -> None:
     assert cgroups.read_owner(text) == ProcessOwner()
     assert make().owner_of(1, 1, text) == ProcessOwner()
@@ -94,7 +102,9 @@ def test_a_cgroup_that_cannot_be_read_is_not_known(text: str) -> None:
     assert make().owner_of(1, 1, text) == attribution.UNKNOWN
 
 
-@given(st.text(max_size=300) | st.lists(st.sampled_from(["0:", ":", "/", "pod", UID, SYSTEMD, ID, "-", ".scope", "\n"])).map("".join))
+@given(st.text(max_size=300) | st.lists(
+    st.sampled_from(["0:", ":", "/", "pod", UID, SYSTEMD, ID, "-", ".scope", "\n"])
+).map("".join))
 def test_no_cgroup_raises_or_is_guessed(text: str) -> None:
     place = cgroups.read_owner(text)
     if place is not None and place.pod_uid:
@@ -108,16 +118,25 @@ GPU0, GPU1 = "GPU-00000000-aaaa-0000-0000-000000000000", "GPU-11111111-bbbb-0000
 MIG = "MIG-22222222-cccc-0000-0000-000000000000"
 DEVICES = [
     Judged(Device(index=0, uuid=GPU0, minor=3), [], 0, True),
-    Judged(Device(index=1, uuid=GPU1, minor=0, is_mig=True, instances=[Instance(7, 0, MIG), Instance(9, 1, "")]), [], None, False),
+    Judged(
+        Device(index=1, uuid=GPU1, minor=0, is_mig=True, instances=[Instance(7, 0, MIG), Instance(9, 1, "")]), [], None,
+        False,
+    ),
 ]
 
 
-def held(*ids: str, resource: str = "nvidia.com/gpu", pod: str = "llm-0", container: str = "main") -> kubelet.PodDevices:
-    return kubelet.PodDevices("ml", pod, (kubelet.ContainerDevices(container, (kubelet.ResourceDevices(resource, ids),)),))
+def held(
+    *ids: str, resource: str = "nvidia.com/gpu", pod: str = "llm-0", container: str = "main"
+) -> kubelet.PodDevices:
+    return kubelet.PodDevices(
+        "ml", pod, (kubelet.ContainerDevices(container, (kubelet.ResourceDevices(resource, ids),)),)
+    )
 
 
 def claimed(device: str, driver: str = "gpu.nvidia.com", pool: str = "n1") -> kubelet.PodDevices:
-    return kubelet.PodDevices("ml", "llm-0", (kubelet.ContainerDevices("main", (), (kubelet.ClaimedDevice(driver, pool, device),)),))
+    return kubelet.PodDevices(
+        "ml", "llm-0", (kubelet.ContainerDevices("main", (), (kubelet.ClaimedDevice(driver, pool, device),)),)
+    )
 
 
 def read(*pods: kubelet.PodDevices, devices: list[Judged] = DEVICES, **more: Any) -> list[Grant]:
@@ -148,10 +167,11 @@ def test_every_form_of_a_device_id(device_id: str, slot: tuple[Any, ...], share:
 @pytest.mark.parametrize(
     "device_id",
     [
-        "", "GPU-", GPU0[:-1], GPU0 + "0", GPU0.lower(), "MIG-1", "MIG-GPU-9/1/1", f"MIG-{GPU1}/9", "nvidia1", "nvidia", "nvidia3/gi",
+        "", "GPU-", GPU0[:-1], GPU0 + "0", GPU0.lower(), "MIG-1", "MIG-GPU-9/1/1", f"MIG-{GPU1}/9", "nvidia1", "nvidia",
+        "nvidia3/gi",
         "0", "::0",
     ],
-)  # fmt: skip
+)
 def test_an_id_that_fits_no_device_grants_nothing(device_id: str) -> None:
     assert read(held(device_id)) == []
 
@@ -163,10 +183,11 @@ def test_a_minor_number_is_never_taken_from_the_index() -> None:
 @pytest.mark.parametrize(
     ("resource", "is_gpu"),
     [
-        ("nvidia.com/gpu", True), ("nvidia.com/gpu.shared", True), ("nvidia.com/mig-1g.10gb", True), ("ours.io/gpu", True),
+        ("nvidia.com/gpu", True), ("nvidia.com/gpu.shared", True), ("nvidia.com/mig-1g.10gb", True),
+        ("ours.io/gpu", True),
         ("amd.com/gpu", False), ("nvidia.com/gpumem", False), ("rdma/hca", False),
     ],
-)  # fmt: skip
+)
 def test_which_resources_are_gpus(resource: str, is_gpu: bool) -> None:
     assert bool(read(held(GPU0, resource=resource), resources=frozenset({"ours.io/gpu"}))) is is_gpu
 
@@ -213,7 +234,9 @@ def test_compute_instances_of_one_container_in_one_gpu_instance_are_one_grant() 
     ],
     ids=["slice", "mig-slice", "by-minor", "no-such-minor", "mig-without-slice", "slice-of-a-lost-gpu", "other-driver"],
 )
-def test_claims_are_resolved_by_slices_then_by_minor_number(pod: kubelet.PodDevices, slot: tuple[str, int | None] | None) -> None:
+def test_claims_are_resolved_by_slices_then_by_minor_number(
+    pod: kubelet.PodDevices, slot: tuple[str, int | None] | None
+) -> None:
     driver = "gpu.nvidia.com"
     known = {"gpu-0": GPU0, "mig-a": MIG, "gone": "GPU-x"}
     slices = {(maker, "n1", device): uuid for maker in (driver, "other.io") for device, uuid in known.items()}
@@ -225,8 +248,12 @@ def test_claims_are_resolved_by_slices_then_by_minor_number(pod: kubelet.PodDevi
 # ---- the sources together ------------------------------------------------------------------------------------------
 
 
-def make(folder: Path | None = None, environment: dict[str, str] | None = None, **given: Any) -> attribution.Attribution:
-    where = {"pod_logs_dir": str(folder / "logs"), "pod_resources_socket": str(folder / "kubelet.sock")} if folder else {}
+def make(
+    folder: Path | None = None, environment: dict[str, str] | None = None, **given: Any
+) -> attribution.Attribution:
+    where = {
+        "pod_logs_dir": str(folder / "logs"), "pod_resources_socket": str(folder / "kubelet.sock")
+    } if folder else {}
     return attribution.Attribution(Options(**{**where, **given}), environment or {})
 
 
@@ -238,7 +265,9 @@ def server(tmp_path: Path) -> Iterator[fake.Kubelet]:
 
 
 @pytest.mark.accepts("exporter", 22)
-async def test_without_a_socket_nothing_is_known_of_pods_and_it_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_without_a_socket_nothing_is_known_of_pods_and_it_is_said_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.INFO)
     whose = make(tmp_path)
     for now in (100.0, 105.0, 110.0, 120.0):
@@ -378,7 +407,8 @@ from fallow.observe.node import attribution
 from fallow.settings import exporter as options
 whose = attribution.Attribution(options.Options(node_name="n1", pod_resources_socket="/nowhere"), {"HOME": "/"})
 asyncio.run(whose.refresh(1.0))
-heavy = {"aiohttp", "numpy", "yaml", "starlette", "rich", "grpc", "google.protobuf", "cryptography"} & sys.modules.keys()
+heavy = {"aiohttp", "numpy", "yaml", "starlette", "rich", "grpc", "google.protobuf", "cryptography"}
+heavy &= sys.modules.keys()
 sys.exit(", ".join(heavy) or 0)
 """
     done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, timeout=60, check=False)
@@ -396,15 +426,22 @@ class Server(pretend.Server):
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         slices = self.kinds.get("resourceslices")
         if "/resourceslices" in request.path and slices and f"/{slices.version}/" not in request.path:
-            return web.json_response({"kind": "Status", "code": 404, "reason": "NotFound", "message": "no such version"}, status=404)
+            return web.json_response(
+                {"kind": "Status", "code": 404, "reason": "NotFound", "message": "no such version"}, status=404
+            )
         return await super()._answer(request)
 
 
 @contextlib.asynccontextmanager
 async def in_cluster(folder: Path) -> AsyncIterator[tuple[Server, attribution.Attribution]]:
     async with Server() as server:
-        clusters = {"clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{server.url[1]}"}}], "current-context": "c"}
-        contexts = {"contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}], "users": [{"name": "u", "user": {}}]}
+        clusters = {
+            "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{server.url[1]}"}}],
+            "current-context": "c",
+        }
+        contexts = {
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}], "users": [{"name": "u", "user": {}}]
+        }
         (folder / "config").write_text(json.dumps(clusters | contexts))
         whose = make(folder, {"KUBECONFIG": str(folder / "config")}, node_name="n1")
         try:
@@ -422,7 +459,9 @@ async def refresh_until(whose: attribution.Attribution, is_so: Callable[[], bool
         await whose.refresh(100.0)
 
 
-def running(name: str, uid: str, phase: str = "Running", annotations: dict[str, str] | None = None, **containers: str) -> dict[str, Any]:
+def running(
+    name: str, uid: str, phase: str = "Running", annotations: dict[str, str] | None = None, **containers: str
+) -> dict[str, Any]:
     statuses = [{"name": container, "containerID": f"containerd://{id_}"} for container, id_ in containers.items()]
     status = {"phase": phase, "containerStatuses": statuses, "initContainerStatuses": [{"name": "waiting"}]}
     thing = pretend.made(name, kind="Pod", version="v1", status=status, annotations=annotations or {})
@@ -438,7 +477,9 @@ async def test_names_of_pods_and_containers_from_the_api_server(tmp_path: Path, 
         assert whose.owner_of(1, 1, f"0::/kubepods/pod{UID}/{ID}") == ProcessOwner("ml", "llm-0", "main", UID, ID)
         assert whose.owner_of(1, 1, f"0::/kubepods/pod{UID}/{OTHER}").container == "proxy"
         assert whose.owner_of(1, 1, f"0::/kubepods/pod{UID}/{INNER}").container == "main"  # the kubelet lists just one
-        assert whose.owner_of(1, 1, f"0::/../cri-containerd-{OTHER}.scope") == ProcessOwner("ml", "llm-0", "proxy", UID, OTHER)
+        assert whose.owner_of(
+            1, 1, f"0::/../cri-containerd-{OTHER}.scope"
+        ) == ProcessOwner("ml", "llm-0", "proxy", UID, OTHER)
         assert whose.owner_of(1, 1, f"0::/../cri-containerd-{INNER}.scope") == attribution.UNKNOWN
         assert [grant.pod_uid for grant in whose.grants(DEVICES) or ()] == [UID]
         assert all("fieldSelector=spec.nodeName%3Dn1" in query for _, plural, query in api.requests if plural == "pods")
@@ -450,11 +491,15 @@ async def test_a_static_pod_is_known_by_the_kubelets_uid(tmp_path: Path) -> None
     async with in_cluster(tmp_path) as (api, whose):
         api.put("pods", running("dcgm-n1", UID, annotations={"kubernetes.io/config.mirror": STATIC}, main=ID))
         await refresh_until(whose, lambda: whose.up["api"])
-        assert whose.owner_of(1, 1, f"0::/kubepods/pod{STATIC}/{ID}") == ProcessOwner("ml", "dcgm-n1", "main", STATIC, ID)
+        assert whose.owner_of(
+            1, 1, f"0::/kubepods/pod{STATIC}/{ID}"
+        ) == ProcessOwner("ml", "dcgm-n1", "main", STATIC, ID)
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
-async def test_a_pod_that_has_ended_holds_nothing_and_shares_nothing(tmp_path: Path, server: fake.Kubelet, phase: str) -> None:
+async def test_a_pod_that_has_ended_holds_nothing_and_shares_nothing(
+    tmp_path: Path, server: fake.Kubelet, phase: str
+) -> None:
     server.pods.append(fake.pod("job-1", main={"nvidia.com/gpu": [GPU0]}))
     async with in_cluster(tmp_path) as (api, whose):
         api.put("pods", running("llm-0", UID))
@@ -505,7 +550,9 @@ def devices_of(version: str, uuid: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("version", ["v1", "v1beta2", "v1beta1"])
-async def test_claims_are_resolved_by_the_slices_of_this_node(tmp_path: Path, server: fake.Kubelet, version: str) -> None:
+async def test_claims_are_resolved_by_the_slices_of_this_node(
+    tmp_path: Path, server: fake.Kubelet, version: str
+) -> None:
     async with in_cluster(tmp_path) as (api, whose):
         await refresh_until(whose, lambda: whose.up["api"])
         assert whose.grants(DEVICES) != []
@@ -513,7 +560,10 @@ async def test_claims_are_resolved_by_the_slices_of_this_node(tmp_path: Path, se
         server.pods = [fake.pod("llm-0", main={"gpu.nvidia.com": [("n1", "gpu-0")]})]
         api.install(SLICES.replace("/v1 ", f"/{version} "))
         for number, uuid in ((2, GPU0), (1, "GPU-of-yesterday")):
-            spec = {"driver": "gpu.nvidia.com", "pool": {"name": "n1", "generation": number}, "devices": [devices_of(version, uuid)]}
+            spec = {
+                "driver": "gpu.nvidia.com", "pool": {"name": "n1", "generation": number},
+                "devices": [devices_of(version, uuid)],
+            }
             api.put("resourceslices", pretend.made(f"s{number}", namespace=None, kind="ResourceSlice", spec=spec))
         await whose.refresh(200.0)
         deadline = time.monotonic() + 20

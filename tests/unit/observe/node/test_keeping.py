@@ -32,7 +32,9 @@ def save(folder: pathlib.Path, **said: Any) -> pathlib.Path:
     return folder / "state.json"
 
 
-def load(folder: pathlib.Path, *, boot_id: str = BOOT, gap: float = 20.0, monotonic_gap: float | None = None) -> tuple[SavedState | None, str]:
+def load(
+    folder: pathlib.Path, *, boot_id: str = BOOT, gap: float = 20.0, monotonic_gap: float | None = None
+) -> tuple[SavedState | None, str]:
     monotonic = 1000.0 + (gap if monotonic_gap is None else monotonic_gap)
     return keeping.load(str(folder), boot_id, 300.0, NOW + gap, monotonic)
 
@@ -54,7 +56,9 @@ def test_what_was_saved_is_there_after_a_restart(tmp_path: pathlib.Path, gap: fl
     ({"gap": -1.0}, "set back"),
     ({"gap": 20.0, "monotonic_gap": 301.0}, "5m old"),
     ({"gap": 20.0, "monotonic_gap": -1.0}, "set back"),
-], ids=["rebooted", "boot-not-known", "too-old", "clock-set-back", "too-old-by-the-other-clock", "other-clock-set-back"])  # fmt: skip
+], ids=[
+    "rebooted", "boot-not-known", "too-old", "clock-set-back", "too-old-by-the-other-clock", "other-clock-set-back",
+])
 def test_what_is_of_another_time_is_not_used(tmp_path: pathlib.Path, said: dict[str, Any], because: str) -> None:
     path = save(tmp_path)
     state, why = load(tmp_path, **said)
@@ -72,7 +76,7 @@ def test_a_boot_that_could_not_be_read_is_like_no_other_not_even_itself(tmp_path
 WHOLE: dict[str, Any] = {
     "boot_id": BOOT, "at": NOW, "monotonic": 1000.0, "version": 1, "tenancies": None,
     "processes": [["GPU-0", 42, 777, 3, 900.0, 910.0, None, 5]],
-}  # fmt: skip
+}
 
 
 @pytest.mark.accepts("exporter", 23)
@@ -86,9 +90,10 @@ WHOLE: dict[str, Any] = {
     json.dumps({**WHOLE, "processes": [["GPU-0", 42, 777, 3, None, 910.0, None, 5]]}).encode(),
     json.dumps({**WHOLE, "processes": [["GPU-0", 42]]}).encode(),
 ], ids=[
-    "empty", "torn", "null", "list", "binary", "nothing-in-it", "deep", "cut", "other-version", "unknown-field", "no-time",
+    "empty", "torn", "null", "list", "binary", "nothing-in-it", "deep", "cut", "other-version", "unknown-field",
+    "no-time",
     "negative-streak", "no-first-zero", "short-row",
-])  # fmt: skip
+])
 def test_a_damaged_file_is_said_and_not_used(tmp_path: pathlib.Path, content: bytes) -> None:
     (tmp_path / "state.json").write_bytes(content)
     state, why = load(tmp_path)
