@@ -76,9 +76,6 @@ async def list_grants(socket: str, timeout: float) -> tuple[PodDevices, ...]:
         raise errors.BadAnswer(f"the kubelet at {socket} does not speak HTTP/2 as it should: {problem}") from problem
 
 
-# ---- one call ------------------------------------------------------------------------------------------------------
-
-
 async def _call(socket: str, timeout: float) -> bytes:
     reader, writer = await asyncio.open_unix_connection(socket)
     try:
@@ -164,9 +161,6 @@ class _Exchange:
 
 def _text(value: bytes | str) -> str:
     return value if isinstance(value, str) else value.decode("utf-8", errors="replace")
-
-
-# ---- the messages --------------------------------------------------------------------------------------------------
 
 
 def read_list(message: bytes) -> tuple[PodDevices, ...]:

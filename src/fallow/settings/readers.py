@@ -113,9 +113,6 @@ def regex(text: str) -> idle.Pattern:
     return pattern
 
 
-# ---- addresses -------------------------------------------------------------------------------------------------------
-
-
 def ip_address(text: str) -> str:
     import ipaddress  # as above
 

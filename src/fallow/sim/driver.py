@@ -176,11 +176,11 @@ class PretendDriver:
     def uuid_of(self, index: int) -> str:
         return f"GPU-{_make_uuid(f'{self.seed}/{index}')}"
 
-    def find(self, pid: int) -> _Actor | None:
-        """The process that has this PID now."""
+    def find(self, pid: int, start: int | None = None) -> _Actor | None:
+        """The process that has this PID now, if it is the one that started then."""
         seat = (pid - 1) % (_SEATS * max(self._gpus, 1))
         actors = self._actors(seat // _SEATS, self.clock()) if seat // _SEATS < self._gpus else ()
-        return next((actor for actor in actors if actor.pid == pid), None)
+        return next((actor for actor in actors if actor.pid == pid and start in (None, actor.start)), None)
 
     def _actors(self, index: int, now: Instant) -> Iterator[_Actor]:
         for number, role in enumerate(_gpu_at(index).roles):
@@ -261,20 +261,19 @@ class PretendTable:
         return self._driver.booted + start / _TICKS if start else None
 
     def name_of(self, pid: int, start: int) -> str:
-        actor = self._driver.find(pid)
-        return actor.role.name if actor and actor.start == start else "unknown"
+        actor = self._driver.find(pid, start)
+        return actor.role.name if actor else "unknown"
 
     def cgroup_of(self, pid: int, start: int) -> str:
         """The path that containerd gives a container under systemd; of those outside pods, a service's."""
-        actor = self._driver.find(pid)
-        if actor is None or actor.start != start:
+        actor = self._driver.find(pid, start)
+        if actor is None:
             return ""
         if not actor.role.pod:
             return f"0::/system.slice/{actor.role.name}.service\n"
-        owner = _own(self._driver, actor)
-        pod, container = owner.pod_uid.replace("-", "_"), owner.container_id
-        burstable = "0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable"
-        return f"{burstable}-pod{pod}.slice/cri-containerd-{container}.scope\n"
+        owner, burstable = _own(self._driver, actor), "0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable"
+        pod = owner.pod_uid.replace("-", "_")
+        return f"{burstable}-pod{pod}.slice/cri-containerd-{owner.container_id}.scope\n"
 
     def boot_id(self) -> str:
         return _make_uuid(f"{self._driver.seed}/{self._driver.booted}")
@@ -297,8 +296,8 @@ class PretendOwners:
         """Nothing is open."""
 
     def owner_of(self, pid: int, start: int, cgroup_text: str) -> ProcessOwner:
-        actor = self._driver.find(pid)
-        return ProcessOwner() if actor is None or actor.start != start else _own(self._driver, actor)
+        actor = self._driver.find(pid, start)
+        return ProcessOwner() if actor is None else _own(self._driver, actor)
 
     def grants(self, devices: Sequence[processes.Judged]) -> list[Grant] | None:
         return [grant for judged in devices for grant in self._grants_of(judged.device)]
@@ -338,11 +337,8 @@ def _gpu_at(index: int) -> _PretendGpu:
 
 
 def _hold(actor: _Actor) -> processes.Holder:
-    role = actor.role
-    instances = () if role.gi is None else ((role.gi, 0),)
-    return processes.Holder(
-        actor.pid, role.gib * GIB, not role.is_graphics, role.is_graphics, role.is_mps, instances
-    )
+    role, instances = actor.role, () if actor.role.gi is None else ((actor.role.gi, 0),)
+    return processes.Holder(actor.pid, role.gib * GIB, not role.is_graphics, role.is_graphics, role.is_mps, instances)
 
 
 def _problem(index: int, call: str) -> Problem:

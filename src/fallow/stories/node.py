@@ -52,7 +52,7 @@ class NodeStory:
     async def poll(self) -> processes.NodeView:
         """One poll, from the first question to what is shown. A defect raises: see `spoil`."""
         now, began = self._clock(), self._monotonic()
-        self.health.begin(began)
+        self.health.began = began
         self._ask_for_owners(now)
         # 1. Look and judge: all that blocks, in the thread.
         poll, cgroups = await self._thread.do(lambda: self._look(now, began))

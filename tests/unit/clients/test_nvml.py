@@ -271,7 +271,7 @@ def test_a_library_that_is_not_there_has_no_code() -> None:
 @pytest.mark.skipif(ctypes.util.find_library("nvidia-ml") is not None, reason="this machine has an NVIDIA driver")
 def test_a_node_without_a_driver_has_no_code_either() -> None:
     code = (
-        "from fallow.clients import errors, nvml\n"
+        "from fallow.clients import errors\nfrom fallow.clients.nvml import driver as nvml\n"
         "try: nvml.Nvml().open()\n"
         "except errors.DriverDown as down: print(down.code, down)"
     )

@@ -42,6 +42,9 @@ class _MigSlice(msgspec.Struct):
     profile: str | None = None
     memory_total: int | None = None
 
+    def describe(self, share: float | None) -> Instance:
+        return Instance(self.gi, self.ci, self.uuid, self.profile or "", share, self.memory_total)
+
 
 class _Card(msgspec.Struct, kw_only=True):
     """A device: what does not change while the same one is at its index. None: not known yet."""
@@ -241,10 +244,7 @@ class Nvml:
         slices, is_complete = _find_slices(questions, card)
         device.holders = self._list_holders(questions, card, slices) if is_complete else None
         shares = self._gpm.measure(questions, card, {one.gi for one in slices})
-        device.instances = [
-            Instance(one.gi, one.ci, one.uuid, one.profile or "", shares.get(one.gi), one.memory_total)
-            for one in slices
-        ]
+        device.instances = [one.describe(shares.get(one.gi)) for one in slices]
         return device
 
     def _list_holders(self, questions: _Questions, card: _Card, slices: list[_MigSlice]) -> list[Holder] | None:
@@ -296,11 +296,10 @@ def _ask_bus_id(questions: _Questions, handle: Any) -> str | None:
 def _ask_memory(questions: _Questions, handle: Any) -> tuple[int | None, int | None]:
     """Used and total: both, or none of them."""
     memory = questions.ask("nvmlDeviceGetMemoryInfo", handle)
-    if memory is None:
-        return None, None
-    if memory.used <= memory.total <= _MOST_64:
+    if memory is not None and memory.used <= memory.total <= _MOST_64:
         return memory.used, memory.total
-    questions.reject("nvmlDeviceGetMemoryInfo")
+    if memory is not None:
+        questions.reject("nvmlDeviceGetMemoryInfo")
     return None, None
 
 

@@ -28,9 +28,6 @@ class ExporterHealth(msgspec.Struct):
     def patience(self) -> Seconds:
         return max(3 * self.interval, 30.0)
 
-    def begin(self, now: Seconds) -> None:
-        self.began = now
-
     def end(self, result: processes.Result, problems: Iterable[processes.Problem], now: Seconds) -> None:
         self.began = None
         self.is_up = result is not processes.Result.error

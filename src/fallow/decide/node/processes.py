@@ -137,10 +137,8 @@ class ProcessHistory:
         return life
 
     def _forget_devices(self, present: set[str]) -> None:
-        for uuid in self._lives.keys() - present:
-            del self._lives[uuid]
-        for uuid in self._supported.keys() - present:
-            del self._supported[uuid]
+        self._lives = {uuid: lives for uuid, lives in self._lives.items() if uuid in present}
+        self._supported = {uuid: is_known for uuid, is_known in self._supported.items() if uuid in present}
 
     def _forget_processes(self, uuid: str, monotonic: Seconds) -> None:
         """After a good list: who is not in it has ended. Without a start time its PID may have a new owner already."""

@@ -93,9 +93,6 @@ def _order(tenancy: Tenancy) -> tuple[object, ...]:
     return tenancy.gpu, -1 if grant.gi is None else grant.gi, *_hold(grant)[2:]
 
 
-# ---- what this poll shows ------------------------------------------------------------------------------------------
-
-
 class _SeenGrant(msgspec.Struct, gc=False):
     """A grant at this poll. `processes` None: not known which are its."""
 
@@ -202,9 +199,6 @@ def _measure(
     if None in percents:
         return None
     return min(_MOST_PERCENT, float(sum(percent for percent in percents if percent is not None)))
-
-
-# ---- what is remembered --------------------------------------------------------------------------------------------
 
 
 def _hold(of: Grant | KeptTenancy) -> Hold:

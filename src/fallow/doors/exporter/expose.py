@@ -54,16 +54,8 @@ def _owned_processes(view: NodeView) -> Iterator[Row]:
             yield (device.index, device.uuid, gi, ci, process.pid, process.name, process.type, *whose), process
 
 
-def _devices(view: NodeView) -> Iterator[Row]:
-    return (((judged.device.index, judged.device.model, judged.device.uuid), judged) for judged in view.devices)
-
-
-def _device_indices(view: NodeView) -> Iterator[Row]:
-    return (((judged.device.index,), judged) for judged in view.devices)
-
-
-def _device_uuids(view: NodeView) -> Iterator[Row]:
-    return (((judged.device.index, judged.device.uuid), judged) for judged in view.devices)
+def _devices(*fields: str) -> Callable[[NodeView], Iterable[Row]]:
+    return lambda view: ((tuple(getattr(each.device, field) for field in fields), each) for each in view.devices)
 
 
 _MIG_MODES = {True: "enabled", False: "disabled", None: ""}
@@ -112,9 +104,9 @@ _OWNER = ("workload_namespace", "workload_pod", "workload_container", "pod_uid",
 SEED_PROCESS = LabelSet(("gpu", "pid", "process"), _seed_processes)
 PROCESS = LabelSet(("gpu", "pid", "process"), _every_process)
 OWNED_PROCESS = LabelSet(("gpu", "uuid", "gi", "ci", "pid", "process", "type", *_OWNER), _owned_processes)
-DEVICE = LabelSet(("gpu", "model", "uuid"), _devices)
-GPU = LabelSet(("gpu",), _device_indices)
-GPU_UUID = LabelSet(("gpu", "uuid"), _device_uuids)
+DEVICE = LabelSet(("gpu", "model", "uuid"), _devices("index", "model", "uuid"))
+GPU = LabelSet(("gpu",), _devices("index"))
+GPU_UUID = LabelSet(("gpu", "uuid"), _devices("index", "uuid"))
 DEVICE_FACTS = LabelSet(("gpu", "uuid", "model", "driver", "mig_mode", "compute_mode", "pci_bus_id"), _device_facts)
 LOST = LabelSet(("gpu", "uuid"), _lost)
 INSTANCE = LabelSet(("gpu", "uuid", "gi"), _instances)
@@ -285,17 +277,13 @@ class ScrapePage:
 
     def __init__(self, view: NodeView, constants: Mapping[str, str]) -> None:
         self.view = view
+        self.texts: dict[Format, bytes] = {}
         self._constants = constants
-        self._texts: dict[Format, bytes] = {}
-
-    @property
-    def written(self) -> set[Format]:
-        return set(self._texts)
 
     def text(self, form: Format) -> bytes:
-        if form not in self._texts:
-            self._texts[form] = render(self.view, self._constants, form)
-        return self._texts[form]
+        if form not in self.texts:
+            self.texts[form] = render(self.view, self._constants, form)
+        return self.texts[form]
 
 
 class LatestPage:

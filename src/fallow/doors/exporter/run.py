@@ -81,9 +81,6 @@ def _verdict(why: str) -> serve.HttpAnswer:
     return serve.HttpAnswer(503, f"{why}\n".encode()) if why else serve.HttpAnswer(200, b"ok\n")
 
 
-# ---- the process -----------------------------------------------------------------------------------------------------
-
-
 async def run(options: Options, exporter: NodeExporter) -> int:
     """The daemon, until a signal; raises settings.UsageError before anything has begun."""
     gate = access.Gate(options.web_config_file, time.monotonic)

@@ -59,8 +59,6 @@ class Attribution:
         self._sole_containers: dict[tuple[str, str], str] = {}
         self._cgroups_read = self._cgroups_missed = 0  # since the last refresh
 
-    # ---- look-ups ---------------------------------------------------------------------------------------------------
-
     def owner_of(self, pid: int, start: int, cgroup_text: str) -> ProcessOwner:
         """Of a process whose cgroup reads so; empty: it cannot be read."""
         if not self.up:
@@ -98,8 +96,6 @@ class Attribution:
     def _complete(self, grant: Grant) -> Grant:
         named = self._directory.find_by_name(grant.namespace, grant.pod)
         return msgspec.structs.replace(grant, pod_uid=named.uid if named else "", may_hide=self._is_blind)
-
-    # ---- asking -----------------------------------------------------------------------------------------------------
 
     async def refresh(self, now: Instant) -> None:
         """Ask what is due; call it at every poll. Never raises for what a source does; ends within TIMEOUT_SECONDS."""

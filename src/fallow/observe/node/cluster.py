@@ -53,14 +53,10 @@ class _Attribute(msgspec.Struct):
 _Attributes = dict[str, _Attribute] | None
 
 
-class _OldAttributes(msgspec.Struct):
-    attributes: _Attributes = None
-
-
 class _SliceDevice(msgspec.Struct):
     name: str = ""
     attributes: _Attributes = None
-    basic: _OldAttributes | None = None  # v1beta1 has them in here
+    basic: "_SliceDevice | None" = None  # v1beta1 has them in here
 
 
 class _SlicePool(msgspec.Struct):

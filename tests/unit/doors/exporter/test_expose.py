@@ -409,10 +409,10 @@ def test_the_page_writes_each_format_once_and_beforehand_if_it_was_lately_asked_
     page.show(page.prepare(full_view()))
     assert page.text(TEXT) is page.text(TEXT)
     fresh = page.prepare(full_view())
-    assert fresh.written == {TEXT}
+    assert fresh.texts.keys() == {TEXT}
     for _ in range(20):
         page.show(page.prepare(full_view()))
-    assert page.prepare(full_view()).written == set()  # nobody asks any more
+    assert page.prepare(full_view()).texts == {}  # nobody asks any more
 
 
 @in_both_forms

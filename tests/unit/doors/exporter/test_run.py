@@ -341,7 +341,7 @@ async def test_a_loop_that_dies_says_so_and_tells_nothing_more_of_the_driver(tmp
 @pytest.mark.parametrize(("interval", "patience"), [(1.0, 30.0), (5.0, 30.0), (10.0, 30.0), (60.0, 180.0)])
 def test_patience_is_three_intervals_or_half_a_minute(interval, patience):
     state = health.ExporterHealth(interval)
-    state.begin(0.0)
+    state.began = 0.0
     state.end(processes.Result.partial, [], 0.0)
     assert state.why_unwell(patience) == state.why_not_ready(patience) == ""
     assert state.why_unwell(patience + 1)
