@@ -17,8 +17,9 @@ import msgspec
 
 from fallow import names, settings, telemetry
 from fallow.account import tally
-from fallow.act import execute, workloads
+from fallow.act import execute
 from fallow.act import hands as doing
+from fallow.act.workloads import bodies
 from fallow.clients import errors, exporters
 from fallow.clients.kubernetes import api as kube
 from fallow.clients.kubernetes import config, credentials, lease
@@ -193,7 +194,7 @@ class Controller:
             return ""
         return f"the clock jumped by {units.humane(abs(jumped))} {'ahead' if jumped > 0 else 'back'}: nothing is decided in this cycle"
 
-    async def _look_again(self, pauses: Sequence[decision.Pause]) -> Mapping[str, execute.Look]:
+    async def _look_again(self, pauses: Sequence[decision.Pause]) -> Mapping[str, execute.SecondLook]:
         """The second look: read again, measure again, judge again by the same brain."""
         now = self._clock()
         workloads = [pause.finding.workload for pause in pauses]
@@ -206,11 +207,11 @@ class Controller:
         for pause in pauses:
             ref = pause.finding.workload.ref
             if ref.uid not in places:
-                looks[ref.uid] = execute.Look(None, None, gone.get(str(ref), "it is gone"))
+                looks[ref.uid] = execute.SecondLook(None, None, gone.get(str(ref), "it is gone"))
                 continue
             workload = fresh.workloads[places[ref.uid]]
             finding, because = judged[places[ref.uid]]
-            looks[ref.uid] = execute.Look(workload, finding, because, tuple(fresh.pods[index] for index in workload.pods))
+            looks[ref.uid] = execute.SecondLook(workload, finding, because, tuple(fresh.pods[index] for index in workload.pods))
         return looks
 
     def _may_act(self) -> bool:
@@ -495,10 +496,8 @@ class Look(msgspec.Struct, frozen=True):
         kind = kinds.of(finding.workload)
         if kind is None or finding.verdict is not decision.Verdict.idle:
             return None
-        with contextlib.suppress(workloads.CannotWrite):
-            writes = workloads.pause_writes(
-                finding.workload, kind, finding.rule, self.plan.at, by=names.FIELD_MANAGER, reason_text=finding.because, gpus=finding.gpus
-            )
+        with contextlib.suppress(bodies.CannotWrite):
+            writes = bodies.pause_writes(finding.workload, kind, decision.Pause(finding, finding.because), self.plan.at)
             return {str(write.ref): write.body for write in writes}
         return None
 

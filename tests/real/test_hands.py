@@ -14,13 +14,14 @@ from typing import Any
 import pytest
 
 from fallow import names
-from fallow.act import execute
+from fallow.act import execute, marking
 from fallow.act import hands as doing
 from fallow.clients.kubernetes import api as kubernetes
 from fallow.clients.kubernetes import config, discovery
 from fallow.model import cluster as nouns
 from fallow.model import decision, kinds
 from fallow.model.decision import Outcome, Status
+from fallow.model.policies import idle
 from tests.real import cluster as clusters
 from tests.real import crds
 from tests.unit.act import examples
@@ -81,8 +82,8 @@ async def settled(cluster: Cluster, thing: Object) -> Object:
 async def carry(hands: doing.Hands, workload: nouns.Workload, fresh: nouns.Workload | None = None) -> Outcome:
     pause = pause_of(workload)
 
-    async def look_again(_: Any) -> dict[str, execute.Look]:
-        return {workload.ref.uid: execute.Look(fresh or workload, pause.finding)}
+    async def look_again(_: Any) -> dict[str, execute.SecondLook]:
+        return {workload.ref.uid: execute.SecondLook(fresh or workload, pause.finding)}
 
     (outcome,) = await execute.carry_out([pause], hands, look_again, NOW)
     return outcome
@@ -193,8 +194,8 @@ async def test_a_conflict_with_a_second_look_that_still_finds_it_idle_succeeds(c
     looks = [workload_of(before), workload_of(await settled(cluster, before))]
     pause = pause_of(looks[0])
 
-    async def look_again(_: Any) -> dict[str, execute.Look]:
-        return {pause.finding.workload.ref.uid: execute.Look(looks.pop(0), pause.finding)}
+    async def look_again(_: Any) -> dict[str, execute.SecondLook]:
+        return {pause.finding.workload.ref.uid: execute.SecondLook(looks.pop(0), pause.finding)}
 
     async with hands_on(cluster) as hands:
         (outcome,) = await execute.carry_out([pause], hands, look_again, NOW)
@@ -409,11 +410,12 @@ async def test_notice_and_ack_of_an_inference_service_leave_it_and_its_pods_alon
     child = await cluster.deployment("llm-predictor", replicas=1)
     pods = {pod["metadata"]["uid"] for pod in await cluster.pods("app=llm-predictor")}
     workload = workload_of(service, marks_ref=examples.ref_of(child), marks=annotations(child))
-    warn = decision.Warn(examples.finding_of(workload), "abcdef123456", NOW - 60, NOW + 300, (examples.policy.Channel("e", "event"),))
+    warn = decision.Warn(examples.finding_of(workload), "abcdef123456", NOW - 60, NOW + 300, (idle.Channel("e", "event"),))
+    ack = marking.ack_mark(workload, until=NOW + 3600, by="ada", reason="demo", now=NOW)
     async with hands_on(cluster) as hands:
         assert (await hands.warn(warn, NOW)).status is Status.done
         assert names.PENDING_SINCE in annotations(await cluster.refresh(child))
-        assert (await hands.acknowledge(workload, until=NOW + 3600, by="ada", reason="demo", now=NOW)).status is Status.done
+        assert (await hands.mark(ack, NOW)).status is Status.done
     assert {names.ACK_UNTIL, names.ACK_BY} <= set(annotations(await cluster.refresh(child)))
     assert (await cluster.refresh(service))["metadata"]["resourceVersion"] == service["metadata"]["resourceVersion"]
     assert {pod["metadata"]["uid"] for pod in await cluster.pods("app=llm-predictor")} == pods

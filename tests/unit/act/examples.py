@@ -114,8 +114,10 @@ def finding_of(workload: cluster.Workload, rule: idle.Rule = RULE, gpus: int = 1
     )
 
 
-def pause_of(workload: cluster.Workload, rule: idle.Rule = RULE) -> decision.Pause:
-    return decision.Pause(finding_of(workload, rule), "12 GPUs idle for 47m")
+def pause_of(
+    workload: cluster.Workload, rule: idle.Rule = RULE, reason: str = "12 GPUs idle for 47m"
+) -> decision.Pause:
+    return decision.Pause(finding_of(workload, rule), reason)
 
 
 def pod(name: str = "llm-0", *, ip: str = "127.0.0.1", hook: str | None = None) -> cluster.Pod:

@@ -6,7 +6,6 @@ The other end is a small API server that only reads; a verb that tried to write 
 import asyncio
 import json
 
-import click
 import pytest
 import yaml
 from click.testing import CliRunner
@@ -14,39 +13,13 @@ from tests.builders import NOW
 from tests.unit.observe.cluster import pretend
 
 from fallow import names
-from fallow.doors.cli import hands, main
-from fallow.model import cluster
-
-LLM = cluster.Ref("apps", "v1", "Deployment", "ml", "llm", "u-1")
+from fallow.doors.cli import main
+from fallow.doors.cli import verbs as typed
 
 
 def type_in(*words, **env):
     clean = dict.fromkeys(("KUBECONFIG", "PROMETHEUS_URL", "POD_NAMESPACE"))
     return CliRunner(env={**clean, **env}).invoke(main.fallow, words)
-
-
-# ---- naming ---------------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("kind", "name", "namespace", "meant"),
-    [
-        ("Deployment", "llm", "ml", True), ("deployment", "llm", "ml", True), ("Deployment.apps", "llm", "ml", True),
-        ("deployment.APPS", "llm", "ml", True), ("Deployment.argoproj.io", "llm", "ml", False), ("StatefulSet", "llm", "ml", False),
-        ("Deployment", "LLM", "ml", False), ("Deployment", "llm", "other", False),
-    ],
-)  # fmt: skip
-def test_a_workload_is_named_by_kind_and_name(kind, name, namespace, meant):
-    assert hands.is_called(LLM, kind, name, namespace) is meant
-
-
-@pytest.mark.parametrize("text", ["llm", "/llm", "Deployment/", "", "/"])
-def test_what_is_not_kind_and_name_is_said(text):
-    with pytest.raises(click.UsageError, match="not of the form KIND/NAME"):
-        hands.read_target(text)
-
-
-# ---- how long -------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -68,9 +41,9 @@ def test_an_ack_of_no_sensible_length_is_refused_before_anything_is_asked(flags,
 
 
 def test_the_end_of_an_ack_is_hours_from_now_or_the_time_given():
-    assert hands._read_end(8.0, None, NOW) == NOW + 8 * 3600
-    assert hands._read_end(None, "2026-11-15T14:00:00+01:00", NOW) == NOW + 3600
-    assert hands._read_end(168.0, None, NOW) == NOW + 168 * 3600
+    assert typed._read_end(8.0, None, NOW) == NOW + 8 * 3600
+    assert typed._read_end(None, "2026-11-15T14:00:00+01:00", NOW) == NOW + 3600
+    assert typed._read_end(168.0, None, NOW) == NOW + 168 * 3600
 
 
 @pytest.mark.parametrize("length", ["0", "-2h", "2", "forever", "9999999d", "400d"])
@@ -88,9 +61,6 @@ def test_a_kubeconfig_that_is_not_there_is_a_configuration_error(words):
     assert done.exit_code == 2, done.output
     assert "/nonexistent/kubeconfig" in done.output.splitlines()[-1]
     assert done.exc_info is None or done.exc_info[0] is SystemExit
-
-
-# ---- against a server -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 from tests.unit.act import examples
+from tests.unit.act.carrying import MakeHands, annotations, carry, resume_of
 from tests.unit.act.examples import EXAMPLES, NOW, identified, make, pause_of, workload_of
 from tests.unit.act.server import Seen, Server
-from tests.unit.act.test_hands import MakeHands, annotations, carry, resume_of
 
 from fallow import names
 from fallow.act import hands as doing
