@@ -6,12 +6,13 @@ from typing import Any
 
 import click
 
-from fallow import controller, logs, settings, verbs
+from fallow import logs, settings, verbs, wiring
 from fallow.act.notices import text
 from fallow.decide.idle import pauses
 from fallow.doors.answers import workloads as answers
 from fallow.doors.cli import flags, show
 from fallow.model import decision, units
+from fallow.stories import idle as stories
 
 GROUPS = (settings.LOOK, settings.RULES, settings.ACT, settings.BRAKES, settings.SOURCE, settings.RUNNING)
 RUNNING = [
@@ -24,24 +25,25 @@ def _options(*without: str) -> list[click.Parameter]:
     return flags.flag_options(GROUPS, without=[*RUNNING, "--run-mode", *without])
 
 
-def _look(given: dict[str, Any]) -> controller.Look:
+def _look(given: dict[str, Any]) -> tuple[stories.Look, str]:
+    """What is there, and the namespace of the context."""
     options = flags.read_settings(given)
     logs.set_up("default", "error")
     with show.refusals():
-        return asyncio.run(controller.look(options))
+        return asyncio.run(wiring.look(options))
 
 
 def _failure(message: str) -> click.ClickException:
     return click.ClickException(show.plain(message))  # exit code 1
 
 
-def _refuse_without_evidence(look: controller.Look) -> None:
+def _refuse_without_evidence(look: stories.Look) -> None:
     if look.snapshot.evidence.trouble is not None:
         raise _failure(f"no decision possible: {look.snapshot.evidence.trouble.because}")
 
 
 def _status(output: str, **given: Any) -> None:
-    look = _look(given)
+    look, _ = _look(given)
     numbers, trouble = look.plan.totals, look.snapshot.evidence.trouble
     if output in ("json", "yaml"):
         show.data(answers.status(look.plan, look.snapshot, look.paused), output)
@@ -65,7 +67,7 @@ def _many(count: int, noun: str) -> str:
 
 
 def _idle(output: str, everything: bool, **given: Any) -> None:
-    look = _look(given)
+    look, _ = _look(given)
     _refuse_without_evidence(look)
     shown, numbers = answers.listed(look.plan, everything=everything), look.plan.totals
     if output in ("json", "yaml"):
@@ -93,13 +95,13 @@ def _cells(finding: decision.Finding, now: float) -> tuple[Any, ...]:
 def _explain(target: str, namespace: str | None, output: str, **given: Any) -> None:
     with show.refusals():
         kind, name = verbs.read_target(target)  # before anything is asked of the cluster
-    look = _look({**given, "namespace": None})
-    where = namespace or look.namespace
+    look, own = _look({**given, "namespace": None})
+    namespace = namespace or own
     with show.refusals():
-        index = verbs.pick(look.snapshot.workloads, target, where)
+        index = verbs.pick(look.snapshot.workloads, target, namespace)
     if index is None:
         seen = "that holds GPUs or is paused by us: see `fallow idle --all`"
-        raise _failure(f"no {kind} {name} in namespace {where} {seen}")
+        raise _failure(f"no {kind} {name} in namespace {namespace} {seen}")
     finding, gpus = look.explain(index)
     if output in ("json", "yaml"):
         show.data(answers.explanation(finding, gpus, look.patch_of(finding), look.plan.at), output)
