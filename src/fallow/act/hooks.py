@@ -8,7 +8,6 @@ Invariant: only the pods' own addresses are called, redirects are not followed, 
 import asyncio
 import re
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 import aiohttp
 
@@ -19,14 +18,7 @@ from fallow.model.policies import idle
 from fallow.model.units import Seconds
 
 _HOOK = re.compile(r":([1-9][0-9]{0,4})(/[!-~]*)?")
-_ABORTS = 3  # in a row, after which it is no accident of one cycle
-
-
-class Complaint(NamedTuple):
-    """Why a hook stopped the pause."""
-
-    because: str
-    code: Detail | None = None
+_ABORTS = 3
 
 
 class Hooks:
@@ -35,15 +27,17 @@ class Hooks:
     def __init__(self) -> None:
         self._aborts: dict[str, int] = {}  # uid -> cycles in a row in which its hook stopped the pause
 
-    async def ask(self, ref: cluster.Ref, pods: Sequence[cluster.Pod], hook: idle.Hook) -> Complaint | None:
+    async def ask(
+        self, ref: cluster.Ref, pods: Sequence[cluster.Pod], hook: idle.Hook
+    ) -> tuple[str, Detail | None] | None:
+        """Why they stop the pause, if they do: a sentence, and a word once that is no accident of one cycle."""
         because = await call(pods, hook.timeout)
         if because is None or hook.on_failure == "continue":
             self._aborts.pop(ref.uid, None)
             return None
-        aborts = self._aborts[ref.uid] = self._aborts.get(ref.uid, 0) + 1
-        if aborts >= _ABORTS:
-            return Complaint(because, Detail.HookFailing)
-        return Complaint(f"not paused in this cycle: {because}")
+        self._aborts[ref.uid] = self._aborts.get(ref.uid, 0) + 1
+        is_failing = self._aborts[ref.uid] >= _ABORTS
+        return (because, Detail.HookFailing) if is_failing else (f"not paused in this cycle: {because}", None)
 
 
 def wanted(pods: Iterable[cluster.Pod]) -> tuple[cluster.Pod, ...]:

@@ -19,7 +19,9 @@ def resume_of(workload: cluster.Workload, by: str = "ada") -> decision.Resume:
     return decision.Resume(workload, by, "asked for")
 
 
-async def carry(hands: doing.Hands, each: decision.Decision, look: execute.SecondLook | None = None, **more: Any) -> decision.Outcome:
+async def carry(
+    hands: doing.Hands, each: decision.Decision, look: execute.SecondLook | None = None, **more: Any
+) -> decision.Outcome:
     """One decision, with a second look that finds what the first one found unless the test says otherwise."""
 
     async def look_again(pauses: Any) -> dict[str, execute.SecondLook]:

@@ -74,7 +74,8 @@ async def test_each_refusal_means_what_it_means(
     outcome = await carry(hands, pause_of(workload_of(thing)))
     assert outcome.status is becomes
     assert outcome.detail.startswith(says)
-    assert [event["reason"] for event in server.events] == ([names.Event.PAUSE_FAILED] if becomes is Status.failed else [])
+    expected = [names.Event.PAUSE_FAILED] if becomes is Status.failed else []
+    assert [event["reason"] for event in server.events] == expected
 
 
 async def test_one_failure_stops_only_itself(server: Server, hands: doing.Hands) -> None:
@@ -83,7 +84,8 @@ async def test_one_failure_stops_only_itself(server: Server, hands: doing.Hands)
     pauses = [pause_of(workload_of(thing)) for thing in things]
 
     async def look_again(wanted: Any) -> dict[str, execute.SecondLook]:
-        return {pause.finding.workload.ref.uid: execute.SecondLook(pause.finding.workload, pause.finding) for pause in wanted}
+        found = [pause.finding for pause in wanted]
+        return {each.workload.ref.uid: execute.SecondLook(each.workload, each) for each in found}
 
     outcomes = await execute.carry_out(pauses, hands, look_again, NOW)
     assert [outcome.status for outcome in outcomes] == [Status.done, Status.failed, Status.done]
@@ -104,7 +106,9 @@ async def test_what_nobody_foresaw_fails_alone(server: Server, hands: doing.Hand
 
 
 @pytest.mark.parametrize("look", [execute.SecondLook(None, None, "it is gone"), None], ids=["gone", "nothing-known"])
-async def test_without_a_second_look_nothing_happens(server: Server, hands: doing.Hands, look: execute.SecondLook | None) -> None:
+async def test_without_a_second_look_nothing_happens(
+    server: Server, hands: doing.Hands, look: execute.SecondLook | None
+) -> None:
     workload = workload_of(server.add(identified(EXAMPLES["deployment"])))
 
     async def look_again(pauses: Any) -> dict[str, execute.SecondLook]:
@@ -169,7 +173,9 @@ def everything(workload: cluster.Workload) -> list[decision.Decision]:
 
 @pytest.mark.accepts("idle", 28)
 @pytest.mark.parametrize("scope", ["server", "client"])
-async def test_a_dry_run_changes_nothing_and_asks_the_server_only_in_its_scope(server: Server, make_hands: MakeHands, scope: str) -> None:
+async def test_a_dry_run_changes_nothing_and_asks_the_server_only_in_its_scope(
+    server: Server, make_hands: MakeHands, scope: str
+) -> None:
     thing = server.add(identified(EXAMPLES["deployment"]))
     before = json.dumps(server.objects, sort_keys=True)
     hands = make_hands(dry_run=scope)

@@ -22,20 +22,25 @@ def test_aliases_are_written_if_asked_for_and_removed_always(compat: bool) -> No
 
 
 def test_an_ack_is_one_patch_that_withdraws_the_notice() -> None:
-    mark = marking.ack_mark(workload_of(identified(EXAMPLES["deployment"])), until=NOW + 3600, by="ada", reason="y" * 300, now=NOW)
+    workload = workload_of(identified(EXAMPLES["deployment"]))
+    mark = marking.ack_mark(workload, until=NOW + 3600, by="ada", reason="y" * 300, now=NOW)
     assert {name for name, value in mark.changes.items() if value is None} == set(names.PENDING_KEYS)
     kept = {name: value for name, value in mark.changes.items() if value is not None}
     assert kept == {
-        names.ACK_UNTIL: "2026-11-15T00:46:40Z", names.ACK_BY: "ada", names.ACK_AT: "2026-11-14T23:46:40Z", names.ACK_REASON: "y" * 256,
-    }  # fmt: skip
+        names.ACK_UNTIL: "2026-11-15T00:46:40Z", names.ACK_BY: "ada", names.ACK_AT: "2026-11-14T23:46:40Z",
+        names.ACK_REASON: "y" * 256,
+    }
 
 
 def test_an_unack_empties_every_place_and_tells_once() -> None:
     child = cluster.Ref("apps", "v1", "Deployment", "team-a", "llm-predictor", "u-2")
-    thing = make("serving.kserve.io/v1beta1", "InferenceService", annotations={names.ACK_UNTIL_ALIAS: "2026-12-01T00:00:00Z"})
+    old = {names.ACK_UNTIL_ALIAS: "2026-12-01T00:00:00Z"}
+    thing = make("serving.kserve.io/v1beta1", "InferenceService", annotations=old)
     workload = workload_of(identified(thing), marks_ref=child, marks={names.ACK_UNTIL: "2026-12-01T00:00:00Z"})
     marks = marking.unack_marks(workload, by="ada")
-    assert [(mark.on.kind, mark.event) for mark in marks] == [("Deployment", names.Event.UNACKNOWLEDGED), ("InferenceService", None)]
+    assert [(mark.on.kind, mark.event) for mark in marks] == [
+        ("Deployment", names.Event.UNACKNOWLEDGED), ("InferenceService", None),
+    ]
     assert all(mark.changes == dict.fromkeys(names.ACK_KEYS) for mark in marks)
     assert marking.unack_marks(workload_of(identified(EXAMPLES["isvc"])), by="ada") == ()
 
@@ -63,6 +68,7 @@ async def test_a_mark_with_a_version_gives_way(server: Server, hands: doing.Hand
     thing = server.add(identified(EXAMPLES["deployment"]))
     workload = workload_of(thing)
     server.touch(thing)
-    mark = decision.Mark(workload, workload.ref, workload.resource_version, {names.PENDING_SINCE: None}, names.Event.ACK_EXPIRED, "over")
+    version, changes = workload.resource_version, {names.PENDING_SINCE: None}
+    mark = decision.Mark(workload, workload.ref, version, changes, names.Event.ACK_EXPIRED, "over")
     assert (await carry(hands, mark)).status is Status.overtaken
     assert server.events == []

@@ -13,6 +13,7 @@ import msgspec
 
 from fallow.act import hooks, sending
 from fallow.act.notices import text
+from fallow.act.sending import ObjectWriter, Write
 from fallow.act.workloads import bodies, rereading
 from fallow.clients import errors
 from fallow.model import cluster, decision, kinds
@@ -25,7 +26,7 @@ _CRON = kinds.CRON_JOB
 
 
 async def pause(
-    writer: sending.ObjectWriter, asking: hooks.Hooks, pause: decision.Pause, workload: cluster.Workload,
+    writer: ObjectWriter, asking: hooks.Hooks, pause: decision.Pause, workload: cluster.Workload,
     pods: Sequence[cluster.Pod], now: Instant, *, by: str, may_act: Callable[[], bool], with_schedule: bool,
 ) -> Outcome:
     """`with_schedule`: of a Job its CronJob is suspended too."""
@@ -41,7 +42,7 @@ async def pause(
     except bodies.CannotWrite as refusal:
         return Outcome(pause, Status.refused, now, refusal.because, code=refusal.code)
     if not writer.is_dry and (complaint := await asking.ask(workload.ref, pods, pause.finding.rule.action.hook)):
-        return Outcome(pause, Status.refused, now, complaint.because, code=complaint.code)
+        return Outcome(pause, Status.refused, now, complaint[0], code=complaint[1])
     if not may_act():  # a hook may take a minute
         return Outcome(pause, Status.overtaken, now, "not done: we are no longer the one who may act")
     note = text.pause_note(pause.finding, kind, bodies.current_replicas(kind, workload), now, is_dry=writer.is_dry)
@@ -51,9 +52,7 @@ async def pause(
     return Outcome(pause, writer.done, now, note, bodies.recorded_fields(steps[0]), dict(steps[-1].shows))
 
 
-def _find_obstacle(
-    pause: decision.Pause, kind: kinds.Kind, workload: cluster.Workload, now: Instant
-) -> Outcome | None:
+def _find_obstacle(pause: decision.Pause, kind: kinds.Kind, workload: cluster.Workload, now: Instant) -> Outcome | None:
     """Never patch what is paused, at 0 or finished: a second patch would overwrite the way back."""
     short = workload.ref.short
     if kinds.is_paused(kind, workload):
@@ -65,7 +64,7 @@ def _find_obstacle(
     return None
 
 
-async def _send(writer: sending.ObjectWriter, row: kinds.Kind, steps: Sequence[sending.Write]) -> None:
+async def _send(writer: ObjectWriter, row: kinds.Kind, steps: Sequence[Write]) -> None:
     record, *acts = steps
     try:
         answer = await writer.send(record)
@@ -81,7 +80,7 @@ async def _send(writer: sending.ObjectWriter, row: kinds.Kind, steps: Sequence[s
             raise
 
 
-def _at_version(write: sending.Write, answer: Mapping[str, Any]) -> sending.Write:
+def _at_version(write: Write, answer: Mapping[str, Any]) -> Write:
     """A Scale is guarded by the version that its object got from the first write."""
     if write.subresource is None:
         return write
@@ -89,7 +88,7 @@ def _at_version(write: sending.Write, answer: Mapping[str, Any]) -> sending.Writ
     return msgspec.structs.replace(write, body={**write.body, "metadata": metadata})
 
 
-async def _stands(writer: sending.ObjectWriter, row: kinds.Kind, act: sending.Write) -> bool:
+async def _stands(writer: ObjectWriter, row: kinds.Kind, act: Write) -> bool:
     """Was a write done that ended in an error? When even that is not known, yes: the record must stay."""
     try:
         found = await writer.read(act.ref, act.subresource)
@@ -100,7 +99,7 @@ async def _stands(writer: sending.ObjectWriter, row: kinds.Kind, act: sending.Wr
     return row.holds(kinds.view(found, rereading.annotations(found)))
 
 
-async def _forget(writer: sending.ObjectWriter, record: sending.Write) -> None:
+async def _forget(writer: ObjectWriter, record: Write) -> None:
     if writer.is_dry:
         return
     try:
@@ -118,7 +117,7 @@ def _schedule_of(workload: cluster.Workload) -> cluster.Ref | None:
 
 
 async def _pause_schedule(
-    writer: sending.ObjectWriter, ref: cluster.Ref, job: cluster.Workload, pause: decision.Pause, now: Instant, by: str
+    writer: ObjectWriter, ref: cluster.Ref, job: cluster.Workload, pause: decision.Pause, now: Instant, by: str
 ) -> str:
     """Lest the CronJob start the next run. The Job is paused in any case: what goes wrong here is only said."""
     try:

@@ -15,6 +15,7 @@ import msgspec
 
 from fallow import names
 from fallow.act import sending
+from fallow.act.sending import ObjectWriter, Write
 from fallow.act.workloads import bodies, rereading
 from fallow.clients import errors
 from fallow.model import cluster, decision, kinds, pointers, record, units
@@ -39,9 +40,7 @@ class _Return(msgspec.Struct, frozen=True):
     found: record.Record
 
 
-async def resume(
-    writer: sending.ObjectWriter, resume: decision.Resume, now: Instant, replicas: int | None = None
-) -> Outcome:
+async def resume(writer: ObjectWriter, resume: decision.Resume, now: Instant, replicas: int | None = None) -> Outcome:
     """Brings it back to what was recorded, or to `replicas`."""
     for _ in range(RETRIES + 1):
         try:
@@ -51,9 +50,7 @@ async def resume(
     return Outcome(resume, Status.overtaken, now, because)
 
 
-async def _resume_once(
-    writer: sending.ObjectWriter, resume: decision.Resume, now: Instant, replicas: int | None
-) -> Outcome:
+async def _resume_once(writer: ObjectWriter, resume: decision.Resume, now: Instant, replicas: int | None) -> Outcome:
     workload = await rereading.reread(writer, resume.workload)
     kind, short = kinds.of(workload), workload.ref.short
     if kind is None:
@@ -83,9 +80,7 @@ def _is_down(way: kinds.Way, kind: kinds.Kind, workload: cluster.Workload) -> bo
     return own or any(kinds.SCALED_OBJECT.holds(bodies.as_target(scaler).body) for scaler in scalers)
 
 
-async def _clear(
-    writer: sending.ObjectWriter, workload: cluster.Workload, target: kinds.Target, now: Instant, by: str
-) -> None:
+async def _clear(writer: ObjectWriter, workload: cluster.Workload, target: kinds.Target, now: Instant, by: str) -> None:
     """Takes our marks off something that runs; writes nothing where there are none."""
     if writer.is_dry:
         return
@@ -108,7 +103,7 @@ def _find_record(kind: kinds.Kind, target: kinds.Target, replicas: int | None) -
     return msgspec.structs.replace(known, fields=known.fields | {kind.replica_path: replicas})
 
 
-async def _bring_back(writer: sending.ObjectWriter, resume: decision.Resume, back: _Return, now: Instant) -> Outcome:
+async def _bring_back(writer: ObjectWriter, resume: decision.Resume, back: _Return, now: Instant) -> Outcome:
     workload, row = back.workload, back.row
     fields = bodies.restored_fields(row, workload, back.target, back.found)
     fields = bodies.raise_replicas(row, workload, fields)
@@ -129,18 +124,16 @@ async def _bring_back(writer: sending.ObjectWriter, resume: decision.Resume, bac
     return Outcome(resume, writer.done, now, because, dict(back.found.fields), fields)
 
 
-async def _send_by_scale(
-    writer: sending.ObjectWriter, back: _Return, replicas: Any, marks: bodies.Marks
-) -> dict[str, Any]:
+async def _send_by_scale(writer: ObjectWriter, back: _Return, replicas: Any, marks: bodies.Marks) -> dict[str, Any]:
     """First the act, then the marks: an interruption between them leaves marks that the next resume clears."""
     ref, guards = back.target.ref, {"uid": back.target.ref.uid, "resourceVersion": back.target.resource_version}
     body = {"metadata": guards, "spec": {"replicas": replicas}}
-    await writer.send(sending.Write(ref, body, {"/spec/replicas": replicas}, "scale", _MANAGER))
+    await writer.send(Write(ref, body, {"/spec/replicas": replicas}, "scale", _MANAGER))
     return await writer.send(sending.annotate(ref, marks, manager=_MANAGER))
 
 
 async def _send_under_keda(
-    writer: sending.ObjectWriter, back: _Return, fields: dict[str, Any], marks: bodies.Marks
+    writer: ObjectWriter, back: _Return, fields: dict[str, Any], marks: bodies.Marks
 ) -> dict[str, Any]:
     """The ScaledObject first; then its target, which KEDA may be changing at the same time."""
     scalers = back.workload.scaled_objects
@@ -159,7 +152,7 @@ async def _send_under_keda(
     raise errors.ServerFault(500, f"{target.ref} kept changing while its replicas were being restored")
 
 
-async def _restore_scaler(writer: sending.ObjectWriter, scaler: cluster.Companion) -> None:
+async def _restore_scaler(writer: ObjectWriter, scaler: cluster.Companion) -> None:
     target, found = bodies.as_target(scaler), record.read(scaler.annotations.get(names.ORIGINAL_STATE))
     if found is None and not kinds.SCALED_OBJECT.holds(target.body):
         return
@@ -167,9 +160,7 @@ async def _restore_scaler(writer: sending.ObjectWriter, scaler: cluster.Companio
     await _send(writer, target, fields, {names.ORIGINAL_STATE: None})
 
 
-async def _resume_schedule(
-    writer: sending.ObjectWriter, ref: cluster.Ref, job: cluster.Workload, marks: bodies.Marks
-) -> None:
+async def _resume_schedule(writer: ObjectWriter, ref: cluster.Ref, job: cluster.Workload, marks: bodies.Marks) -> None:
     """Only if the record of our own pause is on it and the pause still stands."""
     for companion in await rereading.reread_companions(writer, [ref]):
         cron = rereading.alone(job, companion)
@@ -180,17 +171,13 @@ async def _resume_schedule(
             await _send(writer, target, fields, marks)
 
 
-async def _send(
-    writer: sending.ObjectWriter, target: kinds.Target, fields: Mapping[str, Any], marks: bodies.Marks
-) -> None:
+async def _send(writer: ObjectWriter, target: kinds.Target, fields: Mapping[str, Any], marks: bodies.Marks) -> None:
     """Restores the object, and gives up what was written on it."""
     answer = await writer.send(bodies.resume_write(target, fields, marks))
     await _release(writer, target.ref, answer, fields)
 
 
-async def _release(
-    writer: sending.ObjectWriter, ref: cluster.Ref, answer: Mapping[str, Any], written: Collection[str]
-) -> None:
+async def _release(writer: ObjectWriter, ref: cluster.Ref, answer: Mapping[str, Any], written: Collection[str]) -> None:
     """Gives up the fields of the pause, lest the owner's next apply conflict with us. Failing that harms nothing."""
     because = "it keeps changing"
     for _ in range(_RELEASE_TRIES):

@@ -5,9 +5,8 @@ API server decides what they may do. What a verb checks and does is in fallow/ve
 """
 
 import asyncio
-import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Any, TypeAlias, TypeVar
 
@@ -26,31 +25,39 @@ Given: TypeAlias = dict[str, Any]
 T = TypeVar("T")
 
 
-# ---- reaching the cluster, and ending well or badly -----------------------------------------------------------------
+def _ask(act: Callable[[verbs.Reach], Awaitable[T]], given: Given) -> T:
+    """With the objects of the namespace, hands on them, and in the name of whoever the API server says we are."""
+
+    async def run() -> T:
+        access = _load_access(given)
+        namespace = given["namespace"] or access.namespace or "default"
+        async with kube.Api(access) as api, mirror.Mirror(api, watch_namespaces=[namespace]) as seen:
+            await seen.list_all(time.time())
+            hands = doing.Hands(
+                api, seen.find_resource, reporting_instance=names.FIELD_MANAGER,
+                dry_run="server" if given.get("dry_run") else None,
+            )
+            return await act(verbs.Reach(seen, hands, namespace, await _who(api)))
+
+    logs.set_up("default", "warning")
+    with show.refusals():
+        return asyncio.run(run())
 
 
-@contextlib.asynccontextmanager
-async def _reach(given: Given) -> AsyncIterator[verbs.Reach]:
-    access = _load_access(given)
-    namespace = given["namespace"] or access.namespace or "default"
-    async with kube.Api(access) as api, mirror.Mirror(api, watch_namespaces=[namespace]) as seen:
-        await seen.list_all(time.time())
-        hands = doing.Hands(
-            api, seen.find_resource, reporting_instance=names.FIELD_MANAGER,
-            dry_run="server" if given.get("dry_run") else None,
-        )
-        yield verbs.Reach(seen, hands, namespace, await _who(api))
+def _on_lease(act: Callable[[lease.Leadership, str], Awaitable[T]], given: Given) -> T:
+    """With the daemon's Lease, and in the name of whoever the API server says we are."""
 
+    async def run() -> T:
+        access, own = _load_access(given), settings.environment().get("POD_NAMESPACE")
+        async with kube.Api(access) as api:
+            leadership = lease.Leadership(
+                api, namespace=given["namespace"] or own or access.namespace or "default", name=names.LEASE,
+                identity=names.FIELD_MANAGER, utcnow=lambda: datetime.now(UTC),
+            )
+            return await act(leadership, await _who(api))
 
-@contextlib.asynccontextmanager
-async def _reach_lease(given: Given) -> AsyncIterator[tuple[lease.Leadership, str]]:
-    """The daemon's Lease, and who the API server says we are."""
-    access = _load_access(given)
-    namespace = given["namespace"] or settings.environment().get("POD_NAMESPACE") or access.namespace or "default"
-    async with kube.Api(access) as api:
-        yield lease.Leadership(
-            api, namespace=namespace, name=names.LEASE, identity=names.FIELD_MANAGER, utcnow=lambda: datetime.now(UTC)
-        ), await _who(api)
+    with show.refusals():
+        return asyncio.run(run())
 
 
 def _load_access(given: Given) -> config.Access:
@@ -60,16 +67,6 @@ def _load_access(given: Given) -> config.Access:
 
 async def _who(api: kube.Api) -> str:
     return f"user:{await api.who_am_i() or 'unknown'}"
-
-
-def _ask(act: Callable[[verbs.Reach], Awaitable[T]], given: Given) -> T:
-    async def run() -> T:
-        async with _reach(given) as reach:
-            return await act(reach)
-
-    logs.set_up("default", "warning")
-    with show.refusals():
-        return asyncio.run(run())
 
 
 def _do(act: Callable[[verbs.Reach], Awaitable[list[decision.Outcome]]], given: Given) -> None:
@@ -82,9 +79,6 @@ def _do(act: Callable[[verbs.Reach], Awaitable[list[decision.Outcome]]], given: 
             show.sentence(outcome.detail)
     if not all(map(verbs.is_so, outcomes)):
         raise SystemExit(flags.EXIT_NO_DECISION)
-
-
-# ---- what is typed --------------------------------------------------------------------------------------------------
 
 
 def _pause(target: str, reason: str, force: bool, **given: Any) -> None:
@@ -139,27 +133,13 @@ def _freeze(duration: str, reason: str, **given: Any) -> None:
         verbs.check_freeze(seconds)
     except (ValueError, verbs.Declined) as problem:
         raise click.UsageError(f"--for: {problem}") from None
-
-    async def freeze() -> float:
-        async with _reach_lease(given) as (leadership, by):
-            return await verbs.freeze(leadership, seconds, reason, by, now)
-
-    with show.refusals():
-        until = units.rfc3339(asyncio.run(freeze()))
-    show.sentence(f"frozen until {until}: nothing is paused until then; resuming works")
+    until = _on_lease(lambda on, by: verbs.freeze(on, seconds, reason, by, now), given)
+    show.sentence(f"frozen until {units.rfc3339(until)}: nothing is paused until then; resuming works")
 
 
 def _unfreeze(**given: Any) -> None:
-    async def unfreeze() -> None:
-        async with _reach_lease(given) as (leadership, _):
-            await verbs.unfreeze(leadership)
-
-    with show.refusals():
-        asyncio.run(unfreeze())
+    _on_lease(lambda on, _: verbs.unfreeze(on), given)
     show.sentence("no longer frozen")
-
-
-# ---- the commands ---------------------------------------------------------------------------------------------------
 
 
 def _command(

@@ -20,7 +20,8 @@ EVENT, SLACK = idle.Channel("here", "event"), idle.Channel("team", "slack")
 
 
 def warn_of(workload: cluster.Workload, *channels: idle.Channel, require_all: bool = False) -> decision.Warn:
-    rule = msgspec.structs.replace(examples.RULE, notice=idle.Notice(required=True, require_all=require_all, channels=channels))
+    notice = idle.Notice(required=True, require_all=require_all, channels=channels)
+    rule = msgspec.structs.replace(examples.RULE, notice=notice)
     return decision.Warn(finding_of(workload, rule), "abcdef123456", NOW - 47 * 60, NOW + 300, channels)
 
 
@@ -32,8 +33,12 @@ async def test_a_delivered_notice_is_written_on_the_object(server: Server, make_
     (event,) = server.events
     assert event["reason"] == names.Event.NOTICE_SENT
     assert "It will be scaled to 0 at 23:51 UTC. Keep it: fallow ack Deployment/llm -n team-a" in event["note"]
-    marks = {names.IDLE_SINCE: "2026-11-14T22:59:40Z", names.IDLE_EPISODE: "abcdef123456", names.PENDING_SINCE: "2026-11-14T23:46:40Z"}
-    assert annotations(server.now(thing)) == marks | ({names.PENDING_SINCE_ALIAS: "2026-11-14T23:46:40Z"} if compat else {})
+    marks = {
+        names.IDLE_SINCE: "2026-11-14T22:59:40Z", names.IDLE_EPISODE: "abcdef123456",
+        names.PENDING_SINCE: "2026-11-14T23:46:40Z",
+    }
+    alias = {names.PENDING_SINCE_ALIAS: "2026-11-14T23:46:40Z"} if compat else {}
+    assert annotations(server.now(thing)) == marks | alias
 
 
 @pytest.mark.parametrize("require_all", [True, False], ids=["all", "any"])
@@ -58,12 +63,15 @@ async def test_a_notice_whose_event_fails_writes_nothing(server: Server, hands: 
 
 
 @pytest.mark.accepts("idle", 31)
-async def test_a_notice_and_an_ack_of_an_inference_service_touch_only_its_child(server: Server, hands: doing.Hands) -> None:
+async def test_a_notice_and_an_ack_of_an_inference_service_touch_only_its_child(
+    server: Server, hands: doing.Hands
+) -> None:
     service = server.add(identified(EXAMPLES["isvc"]))
     child = server.add(identified(make("apps/v1", "Deployment", {"replicas": 2}, name="llm-predictor"), "u-2"))
     workload = workload_of(service, marks_ref=examples.ref_of(child), marks={})
     assert (await carry(hands, warn_of(workload, EVENT))).status is Status.done
-    assert (await hands.mark(marking.ack_mark(workload, until=NOW + 3600, by="ada", reason="demo", now=NOW), NOW)).status is Status.done
+    ack = marking.ack_mark(workload, until=NOW + 3600, by="ada", reason="demo", now=NOW)
+    assert (await hands.mark(ack, NOW)).status is Status.done
     assert server.now(service) == service
     assert {names.ACK_UNTIL, names.ACK_UNTIL_ALIAS, names.ACK_BY} <= set(annotations(server.now(child)))
     assert names.PENDING_SINCE not in annotations(server.now(child))

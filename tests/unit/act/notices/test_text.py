@@ -68,7 +68,9 @@ def test_a_pause_by_hand_does_not_claim_idleness() -> None:
     kind = kinds.of(workload)
     assert kind is not None
     by_hand = msgspec.structs.replace(finding_of(workload), verdict=decision.Verdict.unknown, because="paused by hand")
-    assert text.pause_note(by_hand, kind, 3, NOW).startswith("Scaled Deployment team-a/llm from 3 to 0: paused by hand. Resume: ")
+    assert text.pause_note(by_hand, kind, 3, NOW).startswith(
+        "Scaled Deployment team-a/llm from 3 to 0: paused by hand. Resume: "
+    )
 
 
 def warned(thing: dict[str, Any], **more: Any) -> str:
@@ -79,8 +81,10 @@ def warned(thing: dict[str, Any], **more: Any) -> str:
 
 
 def test_owners_are_told_what_a_pause_brings_with_it() -> None:
-    cron = (cluster.Owner("batch", "v1", "Job", "llm", "u-1"), cluster.Owner("batch", "v1", "CronJob", "nightly", "u-2"))
-    assert warned(EXAMPLES["deployment"]) == "While it is paused, a server-side apply of another value conflicts with fallow."
+    job = cluster.Owner("batch", "v1", "Job", "llm", "u-1")
+    cron = (job, cluster.Owner("batch", "v1", "CronJob", "nightly", "u-2"))
+    conflict = "While it is paused, a server-side apply of another value conflicts with fallow."
+    assert warned(EXAMPLES["deployment"]) == conflict
     assert "last checkpoint" in warned(EXAMPLES["pytorchjob"])
     assert "from its beginning" in warned(EXAMPLES["rayjob"])
     assert "minReplicas" in warned(EXAMPLES["isvc"])

@@ -46,7 +46,8 @@ def resumed(thing: Object) -> Object:
 
 def without_marks(thing: Object) -> Object:
     """As it was, apart from who resumed it and when; an empty map of annotations is the same as none."""
-    annotations = {name: value for name, value in (thing["metadata"].get("annotations") or {}).items() if not name.startswith(names.GROUP)}
+    said = thing["metadata"].get("annotations") or {}
+    annotations = {name: value for name, value in said.items() if not name.startswith(names.GROUP)}
     metadata = {name: value for name, value in thing["metadata"].items() if name != "annotations"}
     return thing | {"metadata": metadata | ({"annotations": annotations} if annotations else {})}
 
@@ -81,7 +82,7 @@ COUNT = some.one_of(some.none(), some.integers(1, 40))
 
 @some.composite
 def _objects(draw: some.DrawFn) -> Object:
-    thing = identified(EXAMPLES[draw(some.sampled_from([name for name in EXAMPLES if name not in ("disaggregated", "raycluster")]))])
+    thing = identified(EXAMPLES[draw(some.sampled_from(sorted(EXAMPLES.keys() - {"disaggregated", "raycluster"})))])
     spec = thing["spec"] | draw(NOISE)
     if thing["kind"].endswith("Job") and "runPolicy" in spec:
         spec["runPolicy"] = draw(NOISE) | draw(some.sampled_from([{}, {"suspend": False}]))
@@ -96,15 +97,15 @@ def _objects(draw: some.DrawFn) -> Object:
 @given(_objects())
 def test_pause_then_resume_restores_any_object_exactly(thing: Object) -> None:
     back = resumed(paused(thing)[0])
-    back["metadata"]["annotations"] = {
-        key: value for key, value in back["metadata"]["annotations"].items() if key not in (names.RESUMED_AT, names.RESUMED_BY)
-    }
+    said, ended = back["metadata"]["annotations"], (names.RESUMED_AT, names.RESUMED_BY)
+    back["metadata"]["annotations"] = {key: value for key, value in said.items() if key not in ended}
     assert back == thing
 
 
 @given(some.lists(some.tuples(some.integers(1, 9), NOISE), min_size=1, max_size=4))
 def test_roles_come_back_in_their_places(roles: list[tuple[int, Object]]) -> None:
-    spec = {"roles": [{"name": f"r{index}", "spec": {**noise, "replicas": count}} for index, (count, noise) in enumerate(roles)]}
+    specs = [{**noise, "replicas": count} for count, noise in roles]
+    spec = {"roles": [{"name": f"r{index}", "spec": each} for index, each in enumerate(specs)]}
     before = identified(make("disaggregatedset.x-k8s.io/v1", "DisaggregatedSet", spec))
     stopped, _ = paused(before)
     assert [role["spec"]["replicas"] for role in stopped["spec"]["roles"]] == [0] * len(roles)
@@ -122,9 +123,10 @@ def test_the_marks_of_a_pause_are_complete_and_the_episode_is_over() -> None:
     earlier = dict.fromkeys((*names.PENDING_KEYS, names.RESUMED_AT, names.RESUMED_BY), "2026-11-01T00:00:00Z")
     stopped, write = paused(identified(make("apps/v1", "Deployment", {"replicas": 3}, annotations=earlier)))
     assert stopped["metadata"]["annotations"] == {
-        names.ORIGINAL_STATE: '{"v":1,"fields":{"/spec/replicas":3}}', names.ORIGINAL_REPLICAS: "3", names.PAUSED_GPUS: "12",
+        names.ORIGINAL_STATE: '{"v":1,"fields":{"/spec/replicas":3}}', names.ORIGINAL_REPLICAS: "3",
+        names.PAUSED_GPUS: "12",
         names.PAUSED_AT: "2026-11-14T23:46:40Z", names.PAUSED_BY: "fallow", names.PAUSED_REASON: "quiet",
-    }  # fmt: skip
+    }
     assert write.shows == {"/spec/replicas": 0}
 
 
@@ -147,10 +149,15 @@ def test_a_record_that_would_be_too_large_is_refused() -> None:
         paused(identified(make("disaggregatedset.x-k8s.io/v1", "DisaggregatedSet", {"roles": roles})))
 
 
-@pytest.mark.parametrize(("recorded", "least", "back"), [(3, [1], 3), (3, [5], 5), (3, [], 3), (1, [2, 4], 4), (3, [None], 3)])
-def test_replicas_come_back_to_what_the_autoscaler_asks_at_least(recorded: int, least: list[int | None], back: int) -> None:
+@pytest.mark.parametrize(
+    ("recorded", "least", "back"), [(3, [1], 3), (3, [5], 5), (3, [], 3), (1, [2, 4], 4), (3, [None], 3)]
+)
+def test_replicas_come_back_to_what_the_autoscaler_asks_at_least(
+    recorded: int, least: list[int | None], back: int
+) -> None:
     specs = [{"minReplicas": count} if count is not None else {} for count in least]
-    hpas = tuple(examples.companion_of(identified(make("autoscaling/v2", "HPA", spec)), kinds.HPA_READS) for spec in specs)
+    made = [identified(make("autoscaling/v2", "HPA", spec)) for spec in specs]
+    hpas = tuple(examples.companion_of(thing, kinds.HPA_READS) for thing in made)
     workload = workload_of(identified(EXAMPLES["deployment"]), hpas=hpas)
     assert bodies.raise_replicas(row_of(workload), workload, {"/spec/replicas": recorded}) == {"/spec/replicas": back}
 
@@ -165,23 +172,27 @@ def test_a_notebook_is_touched_at_resume_only_where_cullers_look() -> None:
     assert names.NOTEBOOK_STOPPED not in annotations
 
 
-# ---- managedFields ------------------------------------------------------------------------------------------------------------
+# ---- managedFields ---------------------------------------------------------------------------------------------------
 
 
 def test_our_entries_lose_the_pause_and_nothing_else() -> None:
-    mine = {"f:spec": {"f:replicas": {}}, "f:metadata": {"f:annotations": {".": {}, "f:gpuautoscaler.io/resumed-at": {}}}}
+    mine = {
+        "f:spec": {"f:replicas": {}}, "f:metadata": {"f:annotations": {".": {}, "f:gpuautoscaler.io/resumed-at": {}}},
+    }
     only = {"f:spec": {"f:replicas": {}}}
     entries = [
-        {"manager": "kubectl", "operation": "Apply", "fieldsV1": only}, {"manager": names.RESUME_FIELD_MANAGER, "fieldsV1": mine},
+        {"manager": "kubectl", "operation": "Apply", "fieldsV1": only},
+        {"manager": names.RESUME_FIELD_MANAGER, "fieldsV1": mine},
         {"manager": names.FIELD_MANAGER, "fieldsV1": only},
-    ]  # fmt: skip
-    operations = bodies.release_operations({"metadata": {"resourceVersion": "9", "managedFields": entries}}, ["/spec/replicas"])
+    ]
+    thing = {"metadata": {"resourceVersion": "9", "managedFields": entries}}
+    operations = bodies.release_operations(thing, ["/spec/replicas"])
     rest = {"f:metadata": {"f:annotations": {".": {}, "f:gpuautoscaler.io/resumed-at": {}}}}
     assert operations == [
         {"op": "test", "path": "/metadata/managedFields/2", "value": entries[2]},
         {"op": "remove", "path": "/metadata/managedFields/2"},
         {"op": "test", "path": "/metadata/managedFields/1", "value": entries[1]},
-        {"op": "replace", "path": "/metadata/managedFields/1", "value": {"manager": names.RESUME_FIELD_MANAGER, "fieldsV1": rest}},
+        {"op": "replace", "path": "/metadata/managedFields/1", "value": {**entries[1], "fieldsV1": rest}},
     ]
 
 
@@ -201,7 +212,7 @@ def test_nothing_is_sent_where_we_own_nothing() -> None:
     [("2026-11-14T10:00:00Z", "2026-11-14T11:00:00Z", True), ("2026-11-14T12:00:00Z", "2026-11-14T11:00:00Z", False),
      ("2026-11-14T12:00:00Z", None, False), (None, None, False), ("2026-11-14T12:00:00Z", "odd", False)],
     ids=["undone", "newer", "never-resumed", "none", "unreadable"],
-)  # fmt: skip
+)
 @pytest.mark.accepts("idle", 34)
 def test_marks_older_than_the_resume_are_stale(paused_at: str | None, resumed_at: str | None, stale: bool) -> None:
     found = {names.PAUSED_AT: paused_at, names.RESUMED_AT: resumed_at}

@@ -49,12 +49,16 @@ async def test_every_kind_goes_and_comes_back(server: Server, hands: doing.Hands
 
 async def test_the_event_says_what_happened_and_how_to_undo_it(server: Server, hands: doing.Hands) -> None:
     workload = workload_of(server.add(identified(EXAMPLES["deployment"])))
-    await carry(hands, pause_of(workload), execute.SecondLook(workload, pause_of(workload).finding, "", (examples.pod(),)))
+    pause = pause_of(workload)
+    await carry(hands, pause, execute.SecondLook(workload, pause.finding, "", (examples.pod(),)))
     (event,) = server.events
     assert event["note"] == (
-        "Scaled Deployment team-a/llm from 3 to 0: 12 GPUs idle for 47m (policy default). Resume: fallow resume Deployment/llm -n team-a"
+        "Scaled Deployment team-a/llm from 3 to 0: 12 GPUs idle for 47m (policy default). "
+        "Resume: fallow resume Deployment/llm -n team-a"
     )
-    assert event["regarding"] == {"apiVersion": "apps/v1", "kind": "Deployment", "name": "llm", "namespace": "team-a", "uid": "u-1"}
+    assert event["regarding"] == {
+        "apiVersion": "apps/v1", "kind": "Deployment", "name": "llm", "namespace": "team-a", "uid": "u-1",
+    }
     assert event["related"]["name"] == "llm-0"
     assert (event["type"], event["action"], event["reportingInstance"]) == ("Normal", "scale_down", "gpu-pruner-0")
 
@@ -70,16 +74,26 @@ async def test_a_failed_event_fails_nothing(server: Server, hands: doing.Hands) 
 UNTOUCHED = {
     "at-0": (make("apps/v1", "Deployment", {"replicas": 0}), "AlreadyPaused"),
     "suspended": (make("batch/v1", "Job", {"suspend": True}), "AlreadyPaused"),
-    "finished": (make("batch/v1", "Job", {}, status={"conditions": [{"type": "Complete", "status": "True"}]}), "finished"),
-    "stopped-notebook": (make("kubeflow.org/v1", "Notebook", annotations={"kubeflow-resource-stopped": "x"}), "AlreadyPaused"),
-    "ray-job": (make("ray.io/v1", "RayJob", {}, status={"jobDeploymentStatus": "Running"}), "ReportOnly:RayJobNotSuspendable"),
-    "old-record": (make("apps/v1", "Deployment", {"replicas": 3}, annotations={names.ORIGINAL_STATE: "{}"}), "RecordPresent"),
+    "finished": (
+        make("batch/v1", "Job", {}, status={"conditions": [{"type": "Complete", "status": "True"}]}), "finished"
+    ),
+    "stopped-notebook": (
+        make("kubeflow.org/v1", "Notebook", annotations={"kubeflow-resource-stopped": "x"}), "AlreadyPaused"
+    ),
+    "ray-job": (
+        make("ray.io/v1", "RayJob", {}, status={"jobDeploymentStatus": "Running"}), "ReportOnly:RayJobNotSuspendable"
+    ),
+    "old-record": (
+        make("apps/v1", "Deployment", {"replicas": 3}, annotations={names.ORIGINAL_STATE: "{}"}), "RecordPresent"
+    ),
 }
 
 
 @pytest.mark.accepts("idle", 37, 39)
 @pytest.mark.parametrize(("thing", "says"), UNTOUCHED.values(), ids=UNTOUCHED)
-async def test_what_is_paused_at_0_finished_or_objects_is_not_patched(server: Server, hands: doing.Hands, thing: Object, says: str) -> None:
+async def test_what_is_paused_at_0_finished_or_objects_is_not_patched(
+    server: Server, hands: doing.Hands, thing: Object, says: str
+) -> None:
     outcome = await carry(hands, pause_of(workload_of(server.add(identified(thing)))))
     assert outcome.status in (Status.overtaken, Status.refused)
     assert says in outcome.detail
@@ -105,7 +119,9 @@ async def test_a_second_pause_leaves_the_first_record(server: Server, hands: doi
     assert annotations(server.now(thing))[names.ORIGINAL_STATE] == first == '{"v":1,"fields":{"/spec/replicas":3}}'
 
 
-async def test_what_an_ended_pause_left_on_an_inference_service_does_not_stop_the_next(server: Server, hands: doing.Hands) -> None:
+async def test_what_an_ended_pause_left_on_an_inference_service_does_not_stop_the_next(
+    server: Server, hands: doing.Hands
+) -> None:
     left = {names.ORIGINAL_STATE: '{"v":1,"fields":{}}', names.PAUSED_AT: "2026-11-01T00:00:00Z"}
     thing = server.add(identified(make("serving.kserve.io/v1beta1", "InferenceService", annotations=left)))
     child = cluster.Ref("apps", "v1", "Deployment", "team-a", "llm-predictor", "u-2")
@@ -114,7 +130,9 @@ async def test_what_an_ended_pause_left_on_an_inference_service_does_not_stop_th
     assert fields == {"/metadata/annotations/serving.kserve.io~1stop": None}
 
 
-async def test_a_patch_that_the_answer_does_not_show_is_a_failure_and_leaves_no_record(server: Server, hands: doing.Hands) -> None:
+async def test_a_patch_that_the_answer_does_not_show_is_a_failure_and_leaves_no_record(
+    server: Server, hands: doing.Hands
+) -> None:
     thing = server.add(identified(EXAMPLES["rayservice"]))
 
     def drop(seen: Any) -> None:
@@ -130,7 +148,8 @@ async def test_a_patch_that_the_answer_does_not_show_is_a_failure_and_leaves_no_
 async def test_a_failing_hook_aborts_and_is_reported_after_three(server: Server, hands: doing.Hands) -> None:
     thing = server.add(identified(EXAMPLES["deployment"]))
     pause = pause_of(workload_of(thing))
-    look = execute.SecondLook(pause.finding.workload, pause.finding, "", (examples.pod(hook=":1/save"),))  # nobody listens on port 1
+    pods = (examples.pod(hook=":1/save"),)  # nobody listens on port 1
+    look = execute.SecondLook(pause.finding.workload, pause.finding, "", pods)
     details = [(await carry(hands, pause, look)).detail for _ in range(3)]
     assert ["HookFailing" in detail for detail in details] == [False, False, True]
     assert server.requests == []

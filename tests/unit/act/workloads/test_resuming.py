@@ -20,7 +20,8 @@ PAUSED = {names.ORIGINAL_STATE: WAS_THREE, names.PAUSED_AT: "2026-11-14T20:00:00
 
 
 async def test_something_that_others_started_only_loses_our_marks(server: Server, hands: doing.Hands) -> None:
-    thing = server.add(identified(make("apps/v1", "Deployment", {"replicas": 5}, annotations={**PAUSED, names.RESUME_REQUESTED: "yes"})))
+    said = {**PAUSED, names.RESUME_REQUESTED: "yes"}
+    thing = server.add(identified(make("apps/v1", "Deployment", {"replicas": 5}, annotations=said)))
     outcome = await hands.resume(resume_of(workload_of(thing)), NOW)
     assert outcome.status is Status.overtaken
     assert outcome.detail.startswith("AlreadyRunning")
@@ -37,7 +38,9 @@ RECORDS = {
 
 @pytest.mark.accepts("idle", 34)
 @pytest.mark.parametrize("marks", RECORDS.values(), ids=RECORDS)
-async def test_without_a_record_nothing_is_guessed_and_a_number_forces(server: Server, hands: doing.Hands, marks: dict[str, str]) -> None:
+async def test_without_a_record_nothing_is_guessed_and_a_number_forces(
+    server: Server, hands: doing.Hands, marks: dict[str, str]
+) -> None:
     thing = server.add(identified(make("apps/v1", "Deployment", {"replicas": 0}, annotations=marks)))
     outcome = await hands.resume(resume_of(workload_of(thing)), NOW)
     assert outcome.status is Status.refused
@@ -65,9 +68,11 @@ async def test_a_resume_that_is_always_overtaken_gives_up(server: Server, hands:
 
 
 async def test_what_is_remembered_stays(server: Server, hands: doing.Hands) -> None:
-    marks = {names.ORIGINAL_STATE: json.dumps({"v": 1, "fields": {"/metadata/annotations/serving.kserve.io~1stop": None}})}
-    thing = server.add(identified(make("serving.kserve.io/v1beta1", "InferenceService", annotations=marks | {names.KSERVE_STOP: "true"})))
-    resume = decision.Resume(workload_of(thing), "fallow", "KServe ignores stop", {names.KSERVE_NO_STOP: "2026-11-14T23:46:40Z"})
+    record = json.dumps({"v": 1, "fields": {"/metadata/annotations/serving.kserve.io~1stop": None}})
+    marks = {names.ORIGINAL_STATE: record, names.KSERVE_STOP: "true"}
+    thing = server.add(identified(make("serving.kserve.io/v1beta1", "InferenceService", annotations=marks)))
+    remember = {names.KSERVE_NO_STOP: "2026-11-14T23:46:40Z"}
+    resume = decision.Resume(workload_of(thing), "fallow", "KServe ignores stop", remember)
     assert (await hands.resume(resume, NOW)).status is Status.done
     assert set(annotations(server.now(thing))) == {names.KSERVE_NO_STOP, names.RESUMED_AT, names.RESUMED_BY}
 
@@ -81,9 +86,15 @@ async def test_our_fields_are_given_up_after_a_resume(server: Server, hands: doi
     if race:
         raced = iter([False, True])
         other = {"manager": "kube-controller-manager", "subresource": "status", "fieldsV1": {}}
-        server.before = lambda seen: server.touch(thing, lambda found: _put_before(found, other)) if next(raced, False) else None
+
+        def race(_: object) -> None:
+            if next(raced, False):
+                server.touch(thing, lambda found: _put_before(found, other))
+
+        server.before = race
     assert (await hands.resume(resume_of(workload_of(thing)), NOW)).status is Status.done
-    ours = [entry for entry in server.now(thing)["metadata"]["managedFields"] if entry["manager"] == names.FIELD_MANAGER]
+    entries = server.now(thing)["metadata"]["managedFields"]
+    ours = [entry for entry in entries if entry["manager"] == names.FIELD_MANAGER]
     assert ours == [{"manager": names.FIELD_MANAGER, "fieldsV1": {"f:spec": {"f:x": {}}}}]
     assert server.now(thing)["spec"]["replicas"] == 3
 

@@ -32,9 +32,10 @@ def first_explanation(world):
 
 WORLDS = {
     "idle": [builders.idle(for_=2 * HOUR)], "active": [builders.busy()], "never-used": [builders.never_used()],
-    "unmeasured": [builders.unseen()], "stale": [builders.idle(age=10 * MINUTE)], "mixed": [builders.idle(), builders.busy()],
+    "unmeasured": [builders.unseen()], "stale": [builders.idle(age=10 * MINUTE)],
+    "mixed": [builders.idle(), builders.busy()],
     "not-looked-back": [builders.idle(looked_back=False)],
-}  # fmt: skip
+}
 
 
 def world_of(name):
@@ -46,7 +47,9 @@ def world_of(name):
 @pytest.mark.parametrize("name", WORLDS)
 def test_every_answer_can_be_written_in_every_form(name):
     """Plain strings, numbers, booleans and null: nothing of the brain's own columns slips through."""
-    for answer in (first_row(world_of(name)), first_explanation(world_of(name)), answers.totals(judged(world_of(name))[1].totals)):
+    for answer in (
+        first_row(world_of(name)), first_explanation(world_of(name)), answers.totals(judged(world_of(name))[1].totals)
+    ):
         as_json = json.loads(msgspec.json.encode(answer))
         assert as_json == json.loads(json.dumps(answer))  # json knows no numpy
         assert yaml.safe_load(yaml.safe_dump(answer)) == as_json
@@ -71,15 +74,19 @@ def test_what_is_not_idle_has_no_idle_time_and_no_next_step(name):
 @pytest.mark.accepts("idle", 30)
 def test_an_explanation_has_the_evidence_gpu_by_gpu():
     world = World()
-    world.workload("ml/llm", gpus=[builders.idle(), builders.busy()], annotations={"gpuautoscaler.io/ack-until": "2026-11-15T20:00:00Z"})
+    world.workload(
+        "ml/llm", gpus=[builders.idle(), builders.busy()],
+        annotations={"gpuautoscaler.io/ack-until": "2026-11-15T20:00:00Z"},
+    )
     answer = first_explanation(world)
     assert set(answer) >= {
-        "workload", "verdict", "reasons", "skips", "policy", "idleSince", "atLeast", "windowSeconds", "coverage", "gpus", "owner",
+        "workload", "verdict", "reasons", "skips", "policy", "idleSince", "atLeast", "windowSeconds", "coverage",
+        "gpus", "owner",
         "nextAction", "patch", "cost",
-    }  # fmt: skip
+    }
     assert [(gpu["uuid"], gpu["verdict"], gpu["signals"]["gr_engine"]["max"]) for gpu in answer["gpus"]] == [
         ("GPU-0", "idle", 0.0), ("GPU-1", "active", 0.9),
-    ]  # fmt: skip
+    ]
     assert answer["gpus"][0]["signals"]["gr_engine"] == {"max": 0.0, "samples": 60, "newest": "2026-11-15T11:59:45Z"}
     assert (answer["windowSeconds"], answer["policy"], answer["asOf"]) == (1800, "flags", "2026-11-15T12:00:00Z")
 

@@ -30,7 +30,10 @@ def draw(monkeypatch, out, rows, columns=80, **environment):
     return out.getvalue()
 
 
-LONG = ("Deployment/a-very-long-name-that-somebody-thought-was-a-good-idea-for-a-model-server", 12, "idle", "its 12 GPUs did nothing")
+LONG = (
+    "Deployment/a-very-long-name-that-somebody-thought-was-a-good-idea-for-a-model-server", 12, "idle",
+    "its 12 GPUs did nothing",
+)
 
 
 def test_a_narrow_terminal_folds_sentences_between_words(monkeypatch):
@@ -54,7 +57,8 @@ def test_a_pipe_gets_each_row_on_one_line(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("environment", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)], ids=["plain", "NO_COLOR", "dumb"]
+    ("environment", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)],
+    ids=["plain", "NO_COLOR", "dumb"],
 )
 def test_colours_are_for_terminals_that_want_them(monkeypatch, environment, coloured):
     assert ("\x1b[33m" in draw(monkeypatch, Terminal(), [LONG], **environment)) is coloured
