@@ -26,7 +26,7 @@ class Hands:
         dry_run: sending.DryRun = None, own_pod: cluster.Ref | None = None, suspend_schedules: bool = False,
     ) -> None:
         """`suspend_schedules`: with a Job its CronJob is suspended too (letter `c`)."""
-        self.writer = sending.ObjectWriter(api, lookup, dry_run)
+        self.writer = sending.PatchWriter(api, lookup, dry_run)
         self.announcer = events.Announcer(api, reporting_instance=reporting_instance)
         self.reports = reports.PolicyReports(api, lookup)
         self._hooks = hooks.Hooks()

@@ -34,7 +34,7 @@ class NotShown(errors.BadAnswer):
     """The server took the patch, and its answer lacks what was written."""
 
 
-class ObjectWriter:
+class PatchWriter:
     """Writes on the objects of one cluster, for real or as a dry run."""
 
     def __init__(self, api: kubernetes.Api, lookup: Lookup, dry_run: DryRun = None) -> None:

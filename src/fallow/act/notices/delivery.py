@@ -15,7 +15,7 @@ from fallow.model.units import Instant
 
 
 async def warn(
-    writer: sending.ObjectWriter, announcer: events.Announcer, warn: decision.Warn, now: Instant, *, compat: bool
+    writer: sending.PatchWriter, announcer: events.Announcer, warn: decision.Warn, now: Instant, *, compat: bool
 ) -> Outcome:
     workload = warn.finding.workload
     if writer.is_dry:

@@ -13,7 +13,7 @@ import msgspec
 
 from fallow.act import hooks, sending
 from fallow.act.notices import text
-from fallow.act.sending import ObjectWriter, Write
+from fallow.act.sending import PatchWriter, Write
 from fallow.act.workloads import bodies, rereading
 from fallow.clients import errors
 from fallow.model import cluster, decision, kinds
@@ -26,7 +26,7 @@ _CRON = kinds.CRON_JOB
 
 
 async def pause(
-    writer: ObjectWriter, asking: hooks.Hooks, pause: decision.Pause, workload: cluster.Workload,
+    writer: PatchWriter, asking: hooks.Hooks, pause: decision.Pause, workload: cluster.Workload,
     pods: Sequence[cluster.Pod], now: Instant, *, by: str, may_act: Callable[[], bool], with_schedule: bool,
 ) -> Outcome:
     """`with_schedule`: of a Job its CronJob is suspended too."""
@@ -64,7 +64,7 @@ def _find_obstacle(pause: decision.Pause, kind: kinds.Kind, workload: cluster.Wo
     return None
 
 
-async def _send(writer: ObjectWriter, row: kinds.Kind, steps: Sequence[Write]) -> None:
+async def _send(writer: PatchWriter, row: kinds.Kind, steps: Sequence[Write]) -> None:
     record, *acts = steps
     try:
         answer = await writer.send(record)
@@ -88,7 +88,7 @@ def _at_version(write: Write, answer: Mapping[str, Any]) -> Write:
     return msgspec.structs.replace(write, body={**write.body, "metadata": metadata})
 
 
-async def _stands(writer: ObjectWriter, row: kinds.Kind, act: Write) -> bool:
+async def _stands(writer: PatchWriter, row: kinds.Kind, act: Write) -> bool:
     """Was a write done that ended in an error? When even that is not known, yes: the record must stay."""
     try:
         found = await writer.read(act.ref, act.subresource)
@@ -99,7 +99,7 @@ async def _stands(writer: ObjectWriter, row: kinds.Kind, act: Write) -> bool:
     return row.holds(kinds.view(found, rereading.annotations(found)))
 
 
-async def _forget(writer: ObjectWriter, record: Write) -> None:
+async def _forget(writer: PatchWriter, record: Write) -> None:
     if writer.is_dry:
         return
     try:
@@ -117,7 +117,7 @@ def _schedule_of(workload: cluster.Workload) -> cluster.Ref | None:
 
 
 async def _pause_schedule(
-    writer: ObjectWriter, ref: cluster.Ref, job: cluster.Workload, pause: decision.Pause, now: Instant, by: str
+    writer: PatchWriter, ref: cluster.Ref, job: cluster.Workload, pause: decision.Pause, now: Instant, by: str
 ) -> str:
     """Lest the CronJob start the next run. The Job is paused in any case: what goes wrong here is only said."""
     try:

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from fallow import names
-from fallow.act.sending import ObjectWriter
+from fallow.act.sending import PatchWriter
 from fallow.act.workloads import bodies
 from fallow.clients import errors
 from fallow.model import cluster, kinds, record
@@ -20,7 +20,7 @@ def annotations(found: Mapping[str, Any]) -> dict[str, str]:
     return found["metadata"].get("annotations") or {}
 
 
-async def reread(writer: ObjectWriter, workload: cluster.Workload) -> cluster.Workload:
+async def reread(writer: PatchWriter, workload: cluster.Workload) -> cluster.Workload:
     """The workload and the objects that pause it."""
     found = await writer.read(workload.ref)
     row, said = kinds.of(workload), annotations(found)
@@ -34,7 +34,7 @@ async def reread(writer: ObjectWriter, workload: cluster.Workload) -> cluster.Wo
     )
 
 
-async def reread_companions(writer: ObjectWriter, refs: Iterable[cluster.Ref]) -> tuple[cluster.Companion, ...]:
+async def reread_companions(writer: PatchWriter, refs: Iterable[cluster.Ref]) -> tuple[cluster.Companion, ...]:
     companions = []
     for ref in refs:
         with contextlib.suppress(errors.NotFound):
@@ -42,7 +42,7 @@ async def reread_companions(writer: ObjectWriter, refs: Iterable[cluster.Ref]) -
     return tuple(companions)
 
 
-async def reread_companion(writer: ObjectWriter, ref: cluster.Ref) -> cluster.Companion:
+async def reread_companion(writer: PatchWriter, ref: cluster.Ref) -> cluster.Companion:
     found = await writer.read(ref)
     metadata = found["metadata"]
     known, labels = msgspec.structs.replace(ref, uid=metadata["uid"]), metadata.get("labels") or {}

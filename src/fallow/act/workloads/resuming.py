@@ -15,7 +15,7 @@ import msgspec
 
 from fallow import names
 from fallow.act import sending
-from fallow.act.sending import ObjectWriter, Write
+from fallow.act.sending import PatchWriter, Write
 from fallow.act.workloads import bodies, rereading
 from fallow.clients import errors
 from fallow.model import cluster, decision, kinds, pointers, record, units
@@ -40,7 +40,7 @@ class _Return(msgspec.Struct, frozen=True):
     found: record.Record
 
 
-async def resume(writer: ObjectWriter, resume: decision.Resume, now: Instant, replicas: int | None = None) -> Outcome:
+async def resume(writer: PatchWriter, resume: decision.Resume, now: Instant, replicas: int | None = None) -> Outcome:
     """Brings it back to what was recorded, or to `replicas`."""
     for _ in range(RETRIES + 1):
         try:
@@ -50,7 +50,7 @@ async def resume(writer: ObjectWriter, resume: decision.Resume, now: Instant, re
     return Outcome(resume, Status.overtaken, now, because)
 
 
-async def _resume_once(writer: ObjectWriter, resume: decision.Resume, now: Instant, replicas: int | None) -> Outcome:
+async def _resume_once(writer: PatchWriter, resume: decision.Resume, now: Instant, replicas: int | None) -> Outcome:
     workload = await rereading.reread(writer, resume.workload)
     kind, short = kinds.of(workload), workload.ref.short
     if kind is None:
@@ -80,7 +80,7 @@ def _is_down(way: kinds.Way, kind: kinds.Kind, workload: cluster.Workload) -> bo
     return own or any(kinds.SCALED_OBJECT.holds(bodies.as_target(scaler).body) for scaler in scalers)
 
 
-async def _clear(writer: ObjectWriter, workload: cluster.Workload, target: kinds.Target, now: Instant, by: str) -> None:
+async def _clear(writer: PatchWriter, workload: cluster.Workload, target: kinds.Target, now: Instant, by: str) -> None:
     """Takes our marks off something that runs; writes nothing where there are none."""
     if writer.is_dry:
         return
@@ -103,7 +103,7 @@ def _find_record(kind: kinds.Kind, target: kinds.Target, replicas: int | None) -
     return msgspec.structs.replace(known, fields=known.fields | {kind.replica_path: replicas})
 
 
-async def _bring_back(writer: ObjectWriter, resume: decision.Resume, back: _Return, now: Instant) -> Outcome:
+async def _bring_back(writer: PatchWriter, resume: decision.Resume, back: _Return, now: Instant) -> Outcome:
     workload, row = back.workload, back.row
     fields = bodies.restored_fields(row, workload, back.target, back.found)
     fields = bodies.raise_replicas(row, workload, fields)
@@ -124,7 +124,7 @@ async def _bring_back(writer: ObjectWriter, resume: decision.Resume, back: _Retu
     return Outcome(resume, writer.done, now, because, dict(back.found.fields), fields)
 
 
-async def _send_by_scale(writer: ObjectWriter, back: _Return, replicas: Any, marks: bodies.Marks) -> dict[str, Any]:
+async def _send_by_scale(writer: PatchWriter, back: _Return, replicas: Any, marks: bodies.Marks) -> dict[str, Any]:
     """First the act, then the marks: an interruption between them leaves marks that the next resume clears."""
     ref, guards = back.target.ref, {"uid": back.target.ref.uid, "resourceVersion": back.target.resource_version}
     body = {"metadata": guards, "spec": {"replicas": replicas}}
@@ -133,7 +133,7 @@ async def _send_by_scale(writer: ObjectWriter, back: _Return, replicas: Any, mar
 
 
 async def _send_under_keda(
-    writer: ObjectWriter, back: _Return, fields: dict[str, Any], marks: bodies.Marks
+    writer: PatchWriter, back: _Return, fields: dict[str, Any], marks: bodies.Marks
 ) -> dict[str, Any]:
     """The ScaledObject first; then its target, which KEDA may be changing at the same time."""
     scalers = back.workload.scaled_objects
@@ -152,7 +152,7 @@ async def _send_under_keda(
     raise errors.ServerFault(500, f"{target.ref} kept changing while its replicas were being restored")
 
 
-async def _restore_scaler(writer: ObjectWriter, scaler: cluster.Companion) -> None:
+async def _restore_scaler(writer: PatchWriter, scaler: cluster.Companion) -> None:
     target, found = bodies.as_target(scaler), record.read(scaler.annotations.get(names.ORIGINAL_STATE))
     if found is None and not kinds.SCALED_OBJECT.holds(target.body):
         return
@@ -160,7 +160,7 @@ async def _restore_scaler(writer: ObjectWriter, scaler: cluster.Companion) -> No
     await _send(writer, target, fields, {names.ORIGINAL_STATE: None})
 
 
-async def _resume_schedule(writer: ObjectWriter, ref: cluster.Ref, job: cluster.Workload, marks: bodies.Marks) -> None:
+async def _resume_schedule(writer: PatchWriter, ref: cluster.Ref, job: cluster.Workload, marks: bodies.Marks) -> None:
     """Only if the record of our own pause is on it and the pause still stands."""
     for companion in await rereading.reread_companions(writer, [ref]):
         cron = rereading.alone(job, companion)
@@ -171,13 +171,13 @@ async def _resume_schedule(writer: ObjectWriter, ref: cluster.Ref, job: cluster.
             await _send(writer, target, fields, marks)
 
 
-async def _send(writer: ObjectWriter, target: kinds.Target, fields: Mapping[str, Any], marks: bodies.Marks) -> None:
+async def _send(writer: PatchWriter, target: kinds.Target, fields: Mapping[str, Any], marks: bodies.Marks) -> None:
     """Restores the object, and gives up what was written on it."""
     answer = await writer.send(bodies.resume_write(target, fields, marks))
     await _release(writer, target.ref, answer, fields)
 
 
-async def _release(writer: ObjectWriter, ref: cluster.Ref, answer: Mapping[str, Any], written: Collection[str]) -> None:
+async def _release(writer: PatchWriter, ref: cluster.Ref, answer: Mapping[str, Any], written: Collection[str]) -> None:
     """Gives up the fields of the pause, lest the owner's next apply conflict with us. Failing that harms nothing."""
     because = "it keeps changing"
     for _ in range(_RELEASE_TRIES):
