@@ -430,7 +430,7 @@ async def assemble(
             api, seen.find_resource, reporting_instance=told.pod_name or names.REPORTING_CONTROLLER,
             compat_annotations=told.mandate.compat_annotations, dry_run=None if told.mandate.acting else told.dry_run_scope,
             own_pod=cluster.Ref("", "v1", "Pod", namespace, told.pod_name, told.pod_uid) if told.pod_name else None,
-            suspend_schedules="c" in told.mandate.scope.letters,
+            suspend_schedules=kinds.CRON_JOB.letter in told.mandate.scope.letters,
         )
         scraping = measured if isinstance(measured, source.ScrapeSource) else None
         yield Controller(told, seen, eyes, hands, leadership, clock, scraping, monotonic)

@@ -53,7 +53,7 @@ def plural(kind: kinds.Kind) -> tuple[str, str]:
     return kind.group, f"{kind.kind.lower()}s"
 
 
-KINDS = frozenset(plural(kind) for kind in kinds.all_kinds() if kind.letter)
+KINDS = frozenset(plural(kind) for kind in kinds.KINDS if kind.letter)
 STEERING = {("keda.sh", "scaledobjects"), ("kueue.x-k8s.io", "workloads")}
 LOOKED_AT = {
     ("", "pods"), ("", "nodes"), ("", "namespaces"), ("autoscaling", "horizontalpodautoscalers"), ("policy", "poddisruptionbudgets"),
@@ -74,7 +74,7 @@ READER: Rights = dict.fromkeys(KINDS | STEERING | LOOKED_AT, READ) | {("gpuautos
 def acting(letters: str) -> Rights:
     """The rights that pausing kinds of these letters adds."""
     rights: Rights = dict.fromkeys(STEERING, frozenset({"patch"})) | {("events.k8s.io", "events"): frozenset({"create", "patch"})}
-    rights |= {plural(kind): frozenset({"patch"}) for kind in kinds.all_kinds() if kind.letter and kind.letter in letters}
+    rights |= {plural(kind): frozenset({"patch"}) for kind in kinds.KINDS if kind.letter and kind.letter in letters}
     if "x" in letters:
         rights |= {("apps", "deployments/scale"): frozenset({"get", "patch"}), ("example.com", "things/scale"): frozenset({"get", "patch"})}
     return rights
@@ -127,7 +127,7 @@ async def _agrees(cluster: clusters.Cluster, expected: Rights) -> bool:
 
 def test_every_letter_beyond_the_default_has_its_file():
     files = {file.stem for file in (DEPLOY / "letters").glob("*.yaml")}
-    assert files == {kind.letter for kind in kinds.all_kinds() if kind.letter} - set("drsin") | {"x"}
+    assert files == {kind.letter for kind in kinds.KINDS if kind.letter} - set("drsin") | {"x"}
 
 
 async def test_in_its_own_namespace_it_may_hold_its_lease_and_read_two_secrets(cluster):

@@ -451,7 +451,7 @@ def _scaler_refs(workload: cluster.Workload, annotations: Mapping[str, str]) -> 
 def _schedule_of(workload: cluster.Workload) -> cluster.Ref | None:
     """The CronJob above a Job, as the eyes put it at the end of the chain."""
     above = workload.chain[-1] if workload.chain else None
-    if above is None or above.uid == workload.ref.uid or (above.group, above.kind) != (kinds.CRON_JOB.group, kinds.CRON_JOB.kind):
+    if above is None or above.uid == workload.ref.uid or (above.group, above.kind) != kinds.CRON_JOB.key:
         return None
     return cluster.Ref(above.group, above.version, above.kind, workload.ref.namespace, above.name, above.uid)
 

@@ -10,6 +10,7 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 
+from fallow import names
 from fallow.model.units import HOUR, MINUTE, Instant, Seconds
 
 
@@ -172,7 +173,7 @@ class Tally(msgspec.Struct, frozen=True):
 class Scope(msgspec.Struct, frozen=True):
     """Which part of the cluster the flags allow us to touch at all."""
 
-    letters: frozenset[str] = frozenset("drsin")
+    letters: frozenset[str] = frozenset(names.DEFAULT_LETTERS)
     namespace: Pattern | None = None
     model: Pattern | None = None
     exclude_namespaces: Pattern | None = None
