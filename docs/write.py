@@ -37,7 +37,7 @@ def metrics() -> str:
 
 
 def crd() -> str:
-    return "# Made from the code by `make docs`.\n" + yaml.safe_dump(idle_crd.crd(), sort_keys=False, width=140)
+    return "# Made from the code by `make docs`.\n" + yaml.safe_dump(idle_crd.define(), sort_keys=False, width=140)
 
 
 DOCUMENTS = {"docs/flags.md": flags, "docs/metrics.md": metrics, "deploy/10-crd.yaml": crd}

@@ -277,7 +277,9 @@ async def test_the_documented_command_lists_what_is_paused(cluster):
 # ---- IdlePolicy ---------------------------------------------------------------------------------------------------------------
 
 # Only our reader can know these; the policy is then stored and shown as not Ready.
-BEYOND_A_SCHEMA = {"window-too-short", "for-ever", "no-gpu-need-be-idle", "open-bracket", "look-ahead", "folder-for-zone"}
+BEYOND_A_SCHEMA = {"window-too-short", "for-ever", "no-gpu-need-be-idle", "open-bracket", "look-ahead", "folder-for-zone"} | {
+    case for case in test_idle_crd.BAD if case.endswith("-not-yet")
+}
 
 
 async def write(cluster: clusters.Cluster, name: str, spec: Any) -> dict[str, Any]:
@@ -289,7 +291,7 @@ async def write(cluster: clusters.Cluster, name: str, spec: Any) -> dict[str, An
 
 @pytest.fixture
 async def defined(cluster):
-    await cluster.apply_crds(idle_crd.crd())
+    await cluster.apply_crds(idle_crd.define())
     yield cluster
     await cluster.request("DELETE", POLICIES)
 
@@ -339,7 +341,10 @@ async def test_a_policy_needs_a_spec(defined):
 async def test_the_status_is_taken_and_its_numbers_are_columns(defined):
     stored = await write(defined, "told", {"priority": 5})
     soon = idle.NextAction("Deployment", "ml", "llm", 1_800_000_600.0)
-    tally = idle.Tally(3, 2, 8, 1, 0, saved_gpu_hours=1.5, next_actions=(soon,))
+    tally = idle.Tally(
+        matched_workloads=3, idle_workloads=2, idle_gpus=8, paused_workloads=1, acknowledged_workloads=0,
+        saved_gpu_hours=1.5, next_actions=(soon,),
+    )
     body = idle_crd.status(
         idle_crd.parse(stored), tally, previous={}, trouble=None, frozen_until=None, frozen_because="", now=1_800_000_000.0,
     )  # fmt: skip

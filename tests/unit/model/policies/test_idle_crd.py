@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests import ROOT
 
 from fallow.model import units, usage
-from fallow.model.policies import idle, idle_crd, idle_fields
+from fallow.model.policies import idle, idle_crd
 
 CRD_FILE = ROOT / "deploy" / "10-crd.yaml"
 EXAMPLES = sorted((ROOT / "examples" / "policies").glob("*.yaml"))
@@ -56,10 +56,10 @@ def test_every_field_reaches_its_place():
         "signals": {"disable": ["power", "requests"]},
         "notice": {
             "required": False, "grace": "10m", "requireAll": True,
-            "channels": [{"name": "team", "type": "slack", "configSecretRefs": {"webhook_url": {"name": "s", "key": "k"}}}],
+            "channels": [{"name": "team", "type": "event"}],
         },
         "consent": {
-            "maxAck": "72h", "buttons": [1, 2], "allowOptOut": False, "immunity": "2h", "slackUsers": ["U1"], "slackGroups": ["S1"],
+            "maxAck": "72h", "buttons": [4, 8, 24], "allowOptOut": False, "immunity": "2h", "slackUsers": [], "slackGroups": [],
         },
         "action": {
             "type": "pause", "pressure": "only", "gitops": "report", "kserveMethod": "stop", "respectPDB": True,
@@ -70,7 +70,7 @@ def test_every_field_reaches_its_place():
             "active": [{"days": ["mon", "sun"], "start": "22:30", "end": "06:00", "timeZone": "Europe/Berlin"}],
             "freeze": [{"days": ["sat"]}],
         },
-        "regret": {"autoWiden": True, "threshold": "0.3"},
+        "regret": {"autoWiden": False, "threshold": "0.2"},
     }  # fmt: skip
     read = parse(**spec)
     assert read.invalid == ()
@@ -83,17 +83,18 @@ def test_every_field_reaches_its_place():
         name="p", gone_idle=5400.0, never_used=2 * units.DAY, grace=0.0, activity=0.05, coverage=0.9, max_sample_age=90.0,
         idle_gpu_fraction=0.5, power_watts=80, power_floor=True, disabled_signals=frozenset({"power", "requests"}),
         kinds=frozenset({"Deployment", "Rollout.argoproj.io"}),
-        notice=idle.Notice(False, 600.0, True, (idle.Channel("team", "slack"),)),
-        consent=idle.Consent(72 * units.HOUR, (1, 2), False, 7200.0, ("U1",), ("S1",)),
+        notice=idle.Notice(False, 600.0, True, (idle.Channel("team", "event"),)),
+        consent=idle.Consent(72 * units.HOUR, False, 7200.0),
         action=idle.Action(
-            idle.ActionType.pause, "only", "report", "stop", True, True, frozenset({"App.example.com"}), idle.Hook(5.0, "continue"),
+            type=idle.ActionType.pause, pressure="only", gitops="report", kserve_method="stop", respect_pdb=True,
+            allow_knative_rollout=True, look_past=frozenset({"App.example.com"}), hook=idle.Hook(5.0, "continue"),
         ),
         max_actions_per_cycle=2, max_percent_per_hour=5,
         active_slots=(idle.Slot(frozenset({0, 6}), 1350, 360, "Europe/Berlin"),),
         freeze_slots=(idle.Slot(frozenset({5}), 0, 1440, "UTC"),),
-        auto_widen=True, regret_threshold=0.3,
     )  # fmt: skip
-    assert set(spec) == {field.encode_name for field in msgspec.structs.fields(idle_fields.Spec)}, "a new field belongs into this test"
+    known = {field.encode_name for field in msgspec.structs.fields(idle_crd.IdlePolicySpec)}
+    assert set(spec) == known, "a new field belongs into this test"
 
 
 def test_never_used_follows_gone_idle_when_not_given():
@@ -152,6 +153,13 @@ BAD = {
     ),
     "long-text": ({"consent": {"slackUsers": ["U" * 4097]}}, "spec.consent.slackUsers[0]: is not a string of at most 4096 characters"),
     "too-many": ({"consent": {"buttons": [1, 2, 3, 4, 5, 6]}}, "spec.consent.buttons: has 6 entries, not 0 to 5"),
+    "slack-not-yet": ({"notice": {"channels": [{"name": "a", "type": "slack", "config": {"channel": "#ml"}}]}},
+                      "spec.notice.channels[0].type: this version sends notices only as event"),
+    "buttons-not-yet": ({"consent": {"buttons": [1]}}, "spec.consent.buttons: this version has no buttons yet; leave it out"),
+    "users-not-yet": ({"consent": {"slackUsers": ["U1"]}}, "spec.consent.slackUsers: this version has no buttons yet"),
+    "groups-not-yet": ({"consent": {"slackGroups": ["S1"]}}, "spec.consent.slackGroups: this version has no buttons yet"),
+    "widening-not-yet": ({"regret": {"autoWiden": True}}, "spec.regret.autoWiden: this version does not learn from pauses"),
+    "regret-not-yet": ({"regret": {"threshold": "0.3"}}, "spec.regret.threshold: this version does not learn from pauses"),
     "section-as-text": ({"windows": "30m"}, "spec.windows: is not a set of fields"),
 }  # fmt: skip
 
@@ -174,7 +182,7 @@ def test_a_policy_without_a_spec_shields_everything(spec):
     read = idle_crd.parse({"metadata": {"name": "p"}, "spec": spec})
     assert len(read.invalid) == 1
     assert read.invalid[0].startswith("spec: is ")
-    assert read.priority > idle_fields.HIGHEST_PRIORITY
+    assert read.priority > idle_crd.HIGHEST_PRIORITY
 
 
 def test_a_broken_policy_selects_more_and_ranks_higher_never_less():
@@ -182,14 +190,14 @@ def test_a_broken_policy_selects_more_and_ranks_higher_never_less():
     read = parse(namespaces=["prod", "("], gpuModels=["A100"], priority="1000")
     assert read.namespaces == ()
     assert len(read.gpu_models) == 1
-    assert read.priority > idle_fields.HIGHEST_PRIORITY
+    assert read.priority > idle_crd.HIGHEST_PRIORITY
 
 
 def test_secrets_are_not_repeated():
     secret = "xoxb-very-secret"
     channels = [{"name": "a", "type": "slack", "config": {"bot_token": [secret]}, "configSecretRefs": {"webhook_url": secret}}]
     read = parse(notice={"channels": channels})
-    assert len(read.invalid) == 2
+    assert len(read.invalid) == 3
     assert secret not in repr(read)
 
 
@@ -198,7 +206,7 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
     max_leaves=6,
 )
-SECTIONS = {field.encode_name: field for field in msgspec.structs.fields(idle_fields.Spec)}
+SECTIONS = {field.encode_name: field for field in msgspec.structs.fields(idle_crd.IdlePolicySpec)}
 
 
 @st.composite
@@ -247,7 +255,7 @@ def test_every_example_is_valid(example):
 
 
 def _schema() -> dict[str, Any]:
-    (version,) = idle_crd.crd()["spec"]["versions"]
+    (version,) = idle_crd.define()["spec"]["versions"]
     return version["schema"]["openAPIV3Schema"]
 
 
@@ -267,11 +275,11 @@ def _walk(schema: dict[str, Any], path: str):
 
 
 def test_the_definition_in_deploy_is_the_one_of_the_code():
-    assert yaml.safe_load(CRD_FILE.read_text()) == idle_crd.crd(), "run `make docs`"
+    assert yaml.safe_load(CRD_FILE.read_text()) == idle_crd.define(), "run `make docs`"
 
 
 def test_the_definition_has_the_names_and_columns_people_know():
-    crd = idle_crd.crd()
+    crd = idle_crd.define()
     (version,) = crd["spec"]["versions"]
     assert crd["metadata"]["name"] == "idlepolicies.gpuautoscaler.io"
     assert (crd["spec"]["scope"], crd["spec"]["names"]["shortNames"], version["name"]) == ("Cluster", ["idp"], "v1alpha1")
@@ -286,7 +294,7 @@ def test_every_field_is_described():
 
 
 def test_a_caller_may_change_its_copy_of_the_definition():
-    idle_crd.crd()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["windows"].clear()
+    idle_crd.define()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["windows"].clear()
     assert _leaf("windows", "goneIdle")["default"] == "30m"
 
 

@@ -1,0 +1,440 @@
+"""The kinds of workload we can pause: one row each. Eyes, brain, hands, flags and the roles in deploy/ all read this
+table, and no other module spells a kind: adding a kind is adding a row. What needs a function is in stops.py.
+
+In: a Workload as the eyes saw it (its body pruned to what its row `reads`) and the rule that applies. Out: which fields
+of which object to write, whether it stands paused or is finished, and every objection that its own fields raise against
+a pause. What is written, where (`pause_target`) and where the record of the way back stands (`record_target`) differ
+only under KEDA and Kueue.
+Invariant: nothing here guesses. A field that is absent is absent; a kind, mode or companion that is unclear is an
+objection, never a pause.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from enum import StrEnum
+from functools import lru_cache
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from fallow import names
+from fallow.model import cluster, pointers, stops
+from fallow.model.decision import Detail
+from fallow.model.policies import idle
+from fallow.model.stops import Fields, Objection
+from fallow.model.units import Instant
+
+Key: TypeAlias = tuple[str, str]  # group, kind
+Pauses: TypeAlias = Callable[[cluster.Workload, idle.Rule, Instant], Fields]
+Holds: TypeAlias = Callable[[Mapping[str, Any]], bool]
+Objects: TypeAlias = Callable[[cluster.Workload, idle.Rule], Objection | None]
+
+
+class Kind(msgspec.Struct, frozen=True, kw_only=True):
+    """One row. `pauses` gives the fields of a pause; `holds` says of an object, annotations included, that they stand.
+    """
+
+    kind: str
+    group: str
+    versions: tuple[str, ...]  # acceptable, best first; () = whatever discovery prefers
+    letter: str  # of --enabled-resources; "" = no workload of its own: a companion
+    needs_group: bool = False  # typed with its group, because another API has a kind of that name
+    work: str | None = None  # the class of work its pods do, where the kind tells
+
+    reads: tuple[str, ...]  # JSON pointers kept in Workload.body; annotations and labels are kept beside it
+    verb: Literal["scaled to 0", "suspended", "stopped"]
+    pauses: Pauses
+    holds: Holds
+    replica_path: str | None = None
+    ends: tuple[str, frozenset[str]] | None = None  # where the end is read: a phase, or conditions that are True
+    resumes: Mapping[str, Any] = {}  # written at resume whatever was recorded
+    touches: tuple[str, ...] = ()  # annotations that, where they exist, are set to now at resume
+
+    objects: tuple[Objects, ...] = ()
+    manager: tuple[str, str] | None = None  # where `managedBy` stands, and the controller that is the kind's own
+    is_queued: bool = False  # Kueue suspends and resumes it itself; serving kinds under Kueue keep their own row
+    deletes_claims: tuple[str, ...] = ()  # makes volume claims; when their retention policy counts in a pause
+    in_order: bool = False  # stops its pods one after another, unless podManagementPolicy says otherwise
+    ignores_stop: Callable[[cluster.Workload], bool] | None = None  # was its stop annotation not heeded?
+    loses_work: bool = False  # a pause throws away the work since the last checkpoint
+    is_lasting: bool = False  # its pods do work that an eviction would lose
+    warns: tuple[str, ...] = ()  # what a pause of it brings
+    warns_below: str = ""  # what a pause of something that it owns brings
+
+    relays: bool = False  # others make it to make their pods; these bear the labels that its maker selects
+    is_schedule: bool = False  # pausing it stops nothing that runs: what it started is the workload
+    outlived_by: str = ""  # the kind it runs in, which is the workload once this one is finished
+    named_by: tuple[str, Mapping[str, str]] | None = None  # label of a pod with its name, and those beside it
+    marks_on: Key | None = None  # annotations on it restart its pods: marks go to the object of this kind that it owns
+
+    @property
+    def key(self) -> Key:
+        return self.group, self.kind
+
+    @property
+    def plural(self) -> str:
+        """The resource, as roles name it."""
+        return f"{self.kind.lower()}s"
+
+    @property
+    def event(self) -> str:
+        return names.Event.SUSPENDED if self.verb == "suspended" else names.Event.SCALED_TO_ZERO
+
+
+# ---- the table -------------------------------------------------------------------------------------------------------
+
+SELECTOR = "/spec/selector"  # of kinds whose pods all match it; the server refuses anything else
+_REPLICAS = "/spec/replicas"
+_MANAGED_BY = "/spec/managedBy"
+_RETENTION = ("volumeClaimTemplates", "persistentVolumeClaimRetentionPolicy")
+_DONE = frozenset({"Complete", "Completed", "Succeeded", "Failed"})
+
+
+def _writes(fields: Fields) -> Pauses:
+    return lambda workload, rule, now: dict(fields)
+
+
+def _stands_at(fields: Fields) -> Holds:
+    return lambda body: all(pointers.read(body, pointer) == value for pointer, value in fields.items())
+
+
+def _replicas(
+    kind: str, group: str, letter: str, *versions: str, at: str = _REPLICAS, reads: tuple[str, ...] = (), **more: Any
+) -> Kind:
+    return Kind(
+        kind=kind, group=group, versions=versions, letter=letter, reads=(at, "/status/replicas", *reads),
+        verb="scaled to 0", pauses=_writes({at: 0}), holds=_stands_at({at: 0}), replica_path=at, **more,
+    )
+
+
+def _suspends(
+    kind: str, group: str, letter: str, *versions: str, at: str = "/spec/suspend", reads: tuple[str, ...] = (),
+    ends: str | None = None, manager: tuple[str, str] | None = None, **more: Any,
+) -> Kind:
+    kept = (at, *((ends,) if ends else ()), *((manager[0],) if manager else ()), *reads)
+    return Kind(
+        kind=kind, group=group, versions=versions, letter=letter, reads=kept,
+        verb="suspended", pauses=_writes({at: True}), holds=_stands_at({at: True}),
+        ends=(ends, _DONE) if ends else None, manager=manager, **more,
+    )
+
+
+def _job(kind: str, group: str, *versions: str, manager: tuple[str, str], **more: Any) -> Kind:
+    """A kind that runs to its end, under Kueue where there is one."""
+    more = {"ends": stops.CONDITIONS, "is_lasting": True, **more}
+    return _suspends(kind, group, "j", *versions, manager=manager, loses_work=True, is_queued=True, **more)
+
+
+def _kubeflow_job(kind: str, *versions: str, operator: str = "training-operator", **more: Any) -> Kind:
+    manager = ("/spec/runPolicy/managedBy", f"kubeflow.org/{operator}")
+    return _job(kind, "kubeflow.org", *versions, at="/spec/runPolicy/suspend", manager=manager, **more)
+
+
+def _stops(kind: str, group: str, letter: str, *versions: str, **more: Any) -> Kind:
+    return Kind(kind=kind, group=group, versions=versions, letter=letter, **{"verb": "stopped", **more})
+
+
+def _stops_at(kind: str, group: str, letter: str, *versions: str, at: str, value: Any, **more: Any) -> Kind:
+    """Stopped by one field."""
+    there = {at: value}
+    return _stops(kind, group, letter, *versions, **{"pauses": _writes(there), "holds": _stands_at(there), **more})
+
+
+_KUBERAY = (_MANAGED_BY, "ray.io/kuberay-operator")
+
+KINDS: tuple[Kind, ...] = (
+    _replicas("Deployment", "apps", "d", "v1", reads=(SELECTOR,)),
+    _replicas("ReplicaSet", "apps", "r", "v1", reads=(SELECTOR,), relays=True),
+    _replicas("StatefulSet", "apps", "s", "v1", in_order=True, deletes_claims=("whenScaled",),
+              reads=(SELECTOR, *(f"/spec/{name}" for name in _RETENTION),
+                     "/spec/podManagementPolicy", "/spec/template/spec/terminationGracePeriodSeconds")),
+    _replicas("LeaderWorkerSet", "leaderworkerset.x-k8s.io", "l", "v1",
+              reads=tuple(f"/spec/leaderWorkerTemplate/{name}" for name in _RETENTION),
+              deletes_claims=("whenScaled", "whenDeleted"), named_by=(names.LWS_NAME_LABEL, {})),
+    _stops("DisaggregatedSet", "disaggregatedset.x-k8s.io", "l", "v1", "v1alpha1", reads=("/spec/roles",),
+           verb="scaled to 0", pauses=stops.empty_roles, holds=stops.has_empty_roles, objects=(stops.has_roles,)),
+    _replicas("Rollout", "argoproj.io", "o", "v1alpha1", objects=(stops.is_calm_rollout,),
+              reads=(SELECTOR, "/spec/paused", "/spec/strategy/blueGreen/previewReplicaCount", "/status/blueGreen")),
+    _stops("Notebook", "kubeflow.org", "n", "v1", "v1beta1", work="notebook", reads=("/status/readyReplicas",),
+           pauses=stops.stop_notebook, holds=lambda body: names.NOTEBOOK_STOPPED in body["metadata"]["annotations"],
+           touches=(names.NOTEBOOK_LAST_ACTIVITY, names.NOTEBOOK_LAST_CHECK)),  # for cullers that do not renew them
+    _stops_at("Workspace", "kubeflow.org", "w", "v1beta1", work="notebook", reads=("/spec/paused", "/status/state"),
+              at="/spec/paused", value=True),
+    _stops("InferenceService", "serving.kserve.io", "i", "v1beta1", work="inference",
+           reads=(stops.MIN_REPLICAS, "/status/deploymentMode", stops.CONDITIONS),
+           pauses=stops.stop_service, holds=stops.is_stopped_service, objects=(stops.object_to_service,),
+           ignores_stop=stops.ignores_stop, marks_on=("apps", "Deployment"), named_by=(names.KSERVE_ISVC_LABEL, {}),
+           warns=("KServe deletes its Deployment, HPA, Service and Ingress and makes them anew; it comes back with "
+                  "minReplicas. Setting or removing annotations on it by hand restarts its pods: acknowledge by "
+                  "command or on the Namespace.",)),
+    _stops("LLMInferenceService", "serving.kserve.io", "m", "v1alpha2", "v1alpha1", work="inference",
+           reads=(_REPLICAS, "/spec/prefill/replicas", "/spec/scaling", "/spec/prefill/scaling", stops.CONDITIONS),
+           pauses=stops.stop_llm, holds=stops.is_stopped_llm, objects=(stops.object_to_llm,),
+           ignores_stop=stops.ignores_stop, replica_path=_REPLICAS,
+           named_by=(names.NAME_LABEL, {names.PART_OF_LABEL: names.LLM_PART_OF})),
+    _stops_at("Service", "serving.knative.dev", "k", "v1", needs_group=True, work="inference", reads=(stops.MIN_SCALE,),
+              at=stops.MIN_SCALE, value="0", holds=stops.is_stopped_knative, objects=(stops.may_roll_knative,)),
+    _job("Job", "batch", "v1", reads=(SELECTOR,), manager=(_MANAGED_BY, "kubernetes.io/job-controller")),
+    _suspends("CronJob", "batch", "c", "v1", reads=("/spec/concurrencyPolicy",), is_schedule=True, warns_below=
+              "Where its CronJob has concurrencyPolicy Forbid, no later run starts while this one is suspended."),
+    _job("JobSet", "jobset.x-k8s.io", "v1alpha2", work="training", is_lasting=False,
+         manager=(_MANAGED_BY, "jobset.sigs.k8s.io/jobset-controller")),
+    _job("TrainJob", "trainer.kubeflow.org", "v1alpha1", work="training",
+         manager=(_MANAGED_BY, names.TRAINJOB_MANAGER)),
+    _job("AppWrapper", "workload.codeflare.dev", "v1beta2", ends="/status/phase", is_lasting=False,
+         manager=(_MANAGED_BY, "workload.codeflare.dev/appwrapper")),
+    *(_kubeflow_job(kind, "v1", work="training") for kind in ("PyTorchJob", "TFJob", "XGBoostJob")),
+    _kubeflow_job("PaddleJob", "v1"),
+    _kubeflow_job("JAXJob", "v1", work="training"),
+    _kubeflow_job("MPIJob", "v1", "v2beta1", work="training", operator="mpi-operator"),
+    _job("RayJob", "ray.io", "v1", work="batch", ends="/status/jobDeploymentStatus", is_lasting=False, manager=_KUBERAY,
+         reads=("/spec/shutdownAfterJobFinishes", "/spec/clusterSelector"), objects=(stops.is_suspendable_ray_job,),
+         outlived_by="RayCluster", warns=("The job restarts from its beginning.",)),
+    # KubeRay never resumes on null, and taking a false away later recreates all pods: false is written and stays.
+    _suspends("RayCluster", "ray.io", "y", "v1", manager=_KUBERAY, reads=("/status/state",), is_queued=True,
+              is_lasting=True, resumes={"/spec/suspend": False}),
+    _suspends("RayService", "ray.io", "y", "v1", work="inference", manager=_KUBERAY, is_queued=True),
+)
+
+# Companions: never workloads of their own, but read, and two of them written, for the workloads they steer.
+SCALED_OBJECT = _stops_at(
+    "ScaledObject", "keda.sh", "", "v1alpha1", at=pointers.annotation(names.KEDA_PAUSED_REPLICAS), value="0",
+    reads=("/spec/scaleTargetRef", "/spec/minReplicaCount", "/status/pausedReplicaCount"),
+)
+KUEUE_WORKLOAD = _stops_at(
+    "Workload", "kueue.x-k8s.io", "", "v1beta2", "v1beta1", at="/spec/active", value=False, verb="suspended",
+    reads=("/spec/active", "/spec/queueName", "/spec/podSets", stops.CONDITIONS), loses_work=True,
+)
+HPA_READS = ("/spec/scaleTargetRef", "/spec/minReplicas")
+BUDGET_READS = ("/spec/selector", "/spec/minAvailable", "/spec/maxUnavailable")
+
+CRON_JOB = next(row for row in KINDS if row.is_schedule)  # paused along with its Job where asked for
+WITH_CLAIMS = frozenset(row.key for row in KINDS if row.deletes_claims)
+LASTING = frozenset(row.kind for row in KINDS if row.is_lasting)
+_BY_KEY = {row.key: row for row in KINDS}
+_WORK = {row.key: row.work for row in KINDS} | {("apps.nvidia.com", "NIMService"): "inference"}
+# The outer one first: a pod of a multi-node LLMInferenceService bears the label of its LeaderWorkerSet too.
+_NAMED = tuple((row.key, *row.named_by) for row in reversed(KINDS) if row.named_by)
+
+
+def find(group: str, kind: str) -> Kind | None:
+    return _BY_KEY.get((group, kind))
+
+
+def full_scale(scale: Mapping[str, Any]) -> dict[str, Any]:
+    """A Scale with its count: the API server leaves a 0 out of it, but never the spec."""
+    return {**scale, "spec": {"replicas": 0} | (scale.get("spec") or {})}
+
+
+def _is_empty_scale(body: Mapping[str, Any]) -> bool:
+    return "spec" in body and full_scale(body)["spec"]["replicas"] == 0
+
+
+@lru_cache(maxsize=256)
+def generic(group: str, version: str, kind: str, replicas_pointer: str | None) -> Kind:
+    """A row for any kind that serves /scale; without the pointer its body is that of its Scale object."""
+    row = _replicas(kind, group, "x", version, at=replicas_pointer or _REPLICAS, objects=(stops.shows_replicas,))
+    return row if replicas_pointer else msgspec.structs.replace(row, holds=_is_empty_scale)
+
+
+def of(workload: cluster.Workload) -> Kind | None:
+    """The row of this workload; None where we have no way to pause it."""
+    ref = workload.ref
+    row = find(ref.group, ref.kind)
+    if row is not None or workload.trouble is not None:
+        return row
+    return generic(ref.group, ref.version, ref.kind, workload.replicas_pointer)
+
+
+def find_class(group: str, kind: str) -> str | None:
+    """What work is done by what this kind owns, where the kind tells."""
+    return _WORK.get((group, kind))
+
+
+def named_by(labels: Mapping[str, str]) -> Iterator[tuple[Key, str]]:
+    """The workloads that a pod's labels name, for when its owners lead nowhere."""
+    for key, label, beside in _NAMED:
+        if (name := labels.get(label)) and labels.items() >= beside.items():
+            yield key, name
+
+
+# ---- asking the table ------------------------------------------------------------------------------------------------
+
+
+class Way(StrEnum):
+    """Through which object a workload is paused."""
+
+    own = "own"  # its own fields
+    scale = "scale"  # its /scale, because we may not know where its replicas stand
+    keda = "keda"  # its ScaledObject; the record is on the workload
+    kueue = "kueue"  # its Kueue Workload, which also carries the record; nothing is written on the job
+
+
+class Target(msgspec.Struct, frozen=True):
+    """One object that a pause writes on. `body` has the annotations in their place."""
+
+    ref: cluster.Ref
+    resource_version: str
+    annotations: Mapping[str, str]
+    body: Mapping[str, Any]
+
+
+def view(body: Mapping[str, Any], annotations: Mapping[str, str]) -> dict[str, Any]:
+    """The object as its pointers see it: what was read of it, with its annotations in their place."""
+    return {**body, "metadata": {"annotations": dict(annotations)}}
+
+
+def way(kind: Kind, workload: cluster.Workload) -> Way:
+    if kind.is_queued and len(workload.kueue) == 1:
+        return Way.kueue
+    if kind.replica_path and kind.verb == "scaled to 0" and len(scalers(workload)) == 1:
+        return Way.keda
+    return own_way(kind, workload)
+
+
+def own_way(kind: Kind, workload: cluster.Workload) -> Way:
+    return Way.scale if kind.letter == "x" and workload.replicas_pointer is None else Way.own
+
+
+def scalers(workload: cluster.Workload) -> tuple[cluster.Companion, ...]:
+    """The ScaledObjects that scale this very object; those of its children belong to its operator."""
+    own = (workload.ref.group, workload.ref.kind, workload.ref.name)
+    return tuple(scaler for scaler in workload.scaled_objects if scale_target(scaler.body) == own)
+
+
+def scale_target(body: Mapping[str, Any]) -> tuple[str, str, str]:
+    """(group, kind, name) of an HPA's or a ScaledObject's scaleTargetRef; the defaults are KEDA's."""
+    target = pointers.read(body, "/spec/scaleTargetRef") or {}
+    group = str(target.get("apiVersion") or "apps/v1").rpartition("/")[0]
+    return group, target.get("kind") or "Deployment", target.get("name") or ""
+
+
+def pause_target(kind: Kind, workload: cluster.Workload) -> Target:
+    """The object whose fields stop the workload."""
+    through = way(kind, workload)
+    return _target(scalers(workload)[0]) if through is Way.keda else record_target(kind, workload)
+
+
+def record_target(kind: Kind, workload: cluster.Workload) -> Target:
+    """The object that carries original-state and paused-*."""
+    return _target(workload.kueue[0] if way(kind, workload) is Way.kueue else workload)
+
+
+def _target(held: cluster.Workload | cluster.Companion) -> Target:
+    return Target(held.ref, held.resource_version, held.annotations, view(held.body, held.annotations))
+
+
+def target_row(kind: Kind, workload: cluster.Workload) -> Kind:
+    """The row of the object that pause_target names."""
+    return {Way.kueue: KUEUE_WORKLOAD, Way.keda: SCALED_OBJECT}.get(way(kind, workload), kind)
+
+
+def pause_fields(kind: Kind, workload: cluster.Workload, rule: idle.Rule, now: Instant) -> Fields:
+    """What a pause writes on its pause_target."""
+    return target_row(kind, workload).pauses(workload, rule, now)
+
+
+def is_paused(kind: Kind, workload: cluster.Workload) -> bool:
+    """Does it stand at its pause value, by whomever: itself, its ScaledObject or its Kueue Workload?"""
+    if kind.holds(view(workload.body, workload.annotations)):
+        return True
+    return way(kind, workload) in (Way.keda, Way.kueue) and holds_pause(kind, workload)
+
+
+def holds_pause(kind: Kind, workload: cluster.Workload) -> bool:
+    """Is the very value still set by which we paused it? Marks of a pause count only so long."""
+    return target_row(kind, workload).holds(pause_target(kind, workload).body)
+
+
+def is_finished(kind: Kind, body: Mapping[str, Any]) -> bool:
+    """Has it run to its end, well or badly?"""
+    if kind.ends is None:
+        return False
+    where, words = kind.ends
+    found = pointers.read(body, where)
+    if isinstance(found, list):
+        return any(condition.get("type") in words and condition.get("status") == "True" for condition in found)
+    return found in words
+
+
+has_condition = stops.has_condition
+
+
+def warnings(kind: Kind, workload: cluster.Workload) -> list[str]:
+    """What a pause of this kind brings with it, one sentence each."""
+    lost = ["Suspending it loses the work since its last checkpoint."] if kind.loses_work else []
+    above = (find(link.group, link.kind) for link in workload.chain if link.uid != workload.ref.uid)
+    return [*lost, *kind.warns, *(row.warns_below for row in above if row and row.warns_below)]
+
+
+# ---- what speaks against a pause -------------------------------------------------------------------------------------
+
+
+def objection(kind: Kind, workload: cluster.Workload, rule: idle.Rule) -> Objection | None:
+    """The first thing on the object itself, or on its companions, that speaks against pausing it under this rule."""
+    for own in kind.objects:
+        if found := own(workload, rule):
+            return found
+    return (
+        _keeps_volumes(kind, workload)
+        or _is_managed_here(kind, workload)
+        or _is_clear_to_kueue(kind, workload)
+        or _is_clear_to_autoscalers(kind, workload)
+        or _is_left_by_rule(workload, rule)
+    )
+
+
+def _keeps_volumes(kind: Kind, workload: cluster.Workload) -> Objection | None:
+    """Its own and those below it: there, being deleted is as likely as being scaled."""
+    if stops.would_delete_claims(workload.body, kind.deletes_claims):
+        return Detail.PvcDeletedOnScale, f"scaling {workload.ref.short} to 0 would delete the volumes of its pods"
+    links = [link for link in workload.chain if (link.group, link.kind) in WITH_CLAIMS]
+    for link, body in zip(links, workload.chain_bodies, strict=False):
+        if link.uid != workload.ref.uid and stops.would_delete_claims(body, ("whenScaled", "whenDeleted")):
+            lost = f"the volumes of {link.kind}/{link.name} below it"
+            return Detail.PvcDeletedOnScale, f"pausing {workload.ref.short} would delete {lost}"
+    return None
+
+
+def _is_managed_here(kind: Kind, workload: cluster.Workload) -> Objection | None:
+    if kind.manager is None:
+        return None
+    manager = pointers.read(workload.body, kind.manager[0])
+    if manager in (None, "", kind.manager[1]):
+        return None
+    return Detail.ManagedByOther, f"{workload.ref.short} is managed by {manager}, not by its kind's own controller"
+
+
+def _is_clear_to_kueue(kind: Kind, workload: cluster.Workload) -> Objection | None:
+    managed = names.KUEUE_QUEUE in workload.labels or bool(workload.kueue)
+    if not kind.is_queued or not managed or len(workload.kueue) == 1:
+        return None
+    because = f"Kueue queues {workload.ref.short}, but has {len(workload.kueue)} Workloads for it instead of one"
+    return Detail.KueueWorkloadUnclear, because
+
+
+def _is_clear_to_autoscalers(kind: Kind, workload: cluster.Workload) -> Objection | None:
+    if kind.verb != "scaled to 0":
+        return None
+    short = workload.ref.short
+    if len(scalers(workload)) > 1:
+        return Detail.ScaledObjectUnclear, f"several ScaledObjects scale {short}"
+    if any(pointers.read(hpa.body, "/spec/minReplicas") == 0 for hpa in workload.hpas):
+        return Detail.HpaScaleToZero, f"an HPA with minReplicas 0 scales {short} and would wake it at once"
+    return None
+
+
+def _is_left_by_rule(workload: cluster.Workload, rule: idle.Rule) -> Objection | None:
+    if rule.action.respect_pdb and workload.budgets:
+        because = f"({workload.budgets[0].ref.name}) protects its pods, and the rule respects that"
+        return Detail.PdbProtected, f"a PodDisruptionBudget {because}"
+    if rule.action.respect_pdb and (unseen := workload.unseen_budgets):
+        return Detail.PdbProtected, f"whether a PodDisruptionBudget protects its pods cannot be seen: {unseen}"
+    if rule.action.gitops == "report" and (tool := gitops_tool(workload)):
+        return Detail.GitOpsManaged, f"{workload.ref.short} is managed by {tool}, and the rule only reports those"
+    return None
+
+
+def gitops_tool(workload: cluster.Workload) -> str | None:
+    """Which GitOps tool left its mark on the object."""
+    marks = {names.ARGOCD_TRACKING: "Argo CD", names.FLUX_NAME: "Flux", names.HELM_RELEASE: "Helm"}
+    return next((tool for mark, tool in marks.items() if mark in workload.annotations or mark in workload.labels), None)
