@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from typing import Any
 
 import msgspec
 import pytest
+from tests import ROOT
 from tests.unit.act import examples
 from tests.unit.act.examples import EXAMPLES, NOW, RULE, identified, make, workload_of
 
+from fallow import names
 from fallow.model import cluster, kinds, pointers, record
 from fallow.model.policies import idle
 
@@ -49,6 +53,60 @@ def test_the_examples_cover_the_table() -> None:
 def test_every_kind_has_its_letter_and_only_run_to_completion_kinds_lose_work() -> None:
     assert {row.kind: row.letter for row in kinds.KINDS} == LETTERS
     assert {row.letter for row in kinds.KINDS if row.loses_work} == {"j"}
+    assert {row.letter for row in kinds.KINDS} | {"x"} == names.LETTERS.keys()
+    assert set(names.DEFAULT_LETTERS) < names.LETTERS.keys()
+
+
+# What may: the table, the names, and the pretend world, which is the other end.
+MAY_SPELL = ("model/kinds.py", "names.py", "sim/")
+
+
+def spelled(source: str) -> set[str]:
+    """Kinds of the table in the literals of a module; a docstring or a sentence may give one as an example."""
+    literals = (node.value for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Constant))
+    codes = (text for text in literals if isinstance(text, str) and " " not in text.strip())
+    return {row.kind for row in kinds.KINDS} & {word for text in codes for word in re.findall(r"\w+", text)}
+
+
+def test_no_other_module_spells_a_kind() -> None:
+    home = ROOT / "src" / "fallow"
+    paths = {path.relative_to(home).as_posix(): path for path in home.rglob("*.py")}
+    found = {name: spelled(path.read_text()) for name, path in paths.items() if not name.startswith(MAY_SPELL)}
+    assert len(found) > 100
+    assert {name: words for name, words in found.items() if words} == {}, "it belongs into the row of the kind"
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [("x == 'RayJob'", {"RayJob"}), ("f'Deployment/{x}'", {"Deployment"}), ("'such as a Job'", set())],
+    ids=["compared", "put-together", "sentence"],
+)
+def test_a_kind_that_is_spelled_is_found(source: str, words: set[str]) -> None:
+    assert spelled(source) == words
+
+
+OF_OWNERS = {
+    "Notebook": "notebook", "Workspace": "notebook", "InferenceService": "inference", "LLMInferenceService": "inference",
+    "Service": "inference", "RayService": "inference", "PyTorchJob": "training", "TFJob": "training",
+    "MPIJob": "training", "XGBoostJob": "training", "JAXJob": "training", "TrainJob": "training", "JobSet": "training",
+    "RayJob": "batch",
+}
+LASTING = {"Job", "PyTorchJob", "TFJob", "MPIJob", "XGBoostJob", "JAXJob", "PaddleJob", "TrainJob", "RayCluster"}
+
+
+def test_the_rows_say_what_other_rooms_ask() -> None:
+    assert {row.kind: row.work for row in kinds.KINDS if row.work} == OF_OWNERS
+    assert kinds.find_class("apps.nvidia.com", "NIMService") == "inference"
+    assert kinds.LASTING == LASTING
+    assert {row.letter for row in kinds.KINDS if row.is_queued} == {"j", "y"}
+    assert {("apps", "StatefulSet"), ("leaderworkerset.x-k8s.io", "LeaderWorkerSet")} == kinds.WITH_CLAIMS
+
+
+def test_labels_name_the_outer_workload_first() -> None:
+    part_of = {"app.kubernetes.io/part-of": names.LLM_PART_OF, "app.kubernetes.io/name": "llm"}
+    found = kinds.named_by({**part_of, names.LWS_NAME_LABEL: "w"})
+    assert [(key[1], name) for key, name in found] == [("LLMInferenceService", "llm"), ("LeaderWorkerSet", "w")]
+    assert list(kinds.named_by({"app.kubernetes.io/name": "llm"})) == []
 
 
 @pytest.mark.parametrize("name", EXAMPLES)

@@ -241,7 +241,7 @@ def plain(content: Mapping[str, Any]) -> dict[str, Any]:
 # ---- reading ---------------------------------------------------------------------------------------------------------
 
 
-class Fault(NamedTuple):
+class FieldFault(NamedTuple):
     path: str
     because: str
 
@@ -256,7 +256,7 @@ class Written(msgspec.Struct, Generic[S], frozen=True):
     uid: str
     generation: int
     spec: S
-    faults: tuple[Fault, ...]
+    faults: tuple[FieldFault, ...]
 
 
 def read(kind: type[S], obj: Mapping[str, Any]) -> Written[S]:
@@ -264,7 +264,7 @@ def read(kind: type[S], obj: Mapping[str, Any]) -> Written[S]:
     metadata = obj.get("metadata")
     metadata = metadata if isinstance(metadata, Mapping) else {}
     generation = metadata.get("generation")
-    faults: list[Fault] = []
+    faults: list[FieldFault] = []
     spec = _read_struct(kind, obj.get("spec"), "spec", faults) or kind()
     return Written(
         name=str(metadata.get("name", "")), uid=str(metadata.get("uid", "")),
@@ -272,47 +272,47 @@ def read(kind: type[S], obj: Mapping[str, Any]) -> Written[S]:
     )
 
 
-def _read_struct(kind: type[S], value: Any, path: str, faults: list[Fault]) -> S | None:
+def _read_struct(kind: type[S], value: Any, path: str, faults: list[FieldFault]) -> S | None:
     """The Struct, with the default where a field could not be read; None where it has no default."""
     if not isinstance(value, Mapping):
-        faults.append(Fault(path, "is missing" if value is None else "is not a set of fields"))
+        faults.append(FieldFault(path, "is missing" if value is None else "is not a set of fields"))
         return None
     known = {field.encode_name: field for field in msgspec.structs.fields(kind)}
     strange = (key for key in value if key not in known)
-    faults.extend(Fault(f"{path}.{_plain(key)}", f"there is no such field{_guess(str(key), known)}") for key in strange)
+    faults.extend(FieldFault(f"{path}.{_plain(key)}", f"there is no such field{_guess(str(key), known)}") for key in strange)
     got: dict[str, Any] = {}
     for key, field in known.items():
         if value.get(key) is not None:
             found = _read_field(field, value[key], f"{path}.{key}", faults)
             got |= {} if found is None else {field.name: found}
         elif field.required:
-            faults.append(Fault(f"{path}.{key}", "is missing"))
+            faults.append(FieldFault(f"{path}.{key}", "is missing"))
     if any(field.required and field.name not in got for field in known.values()):
         return None
     made = kind(**got)
     law: Law | None = getattr(kind, "law", None)
     if law is not None and not law.holds(made):
-        faults.append(Fault(path, law.message))
+        faults.append(FieldFault(path, law.message))
     return made
 
 
-def _read_field(field: msgspec.structs.FieldInfo, value: Any, path: str, faults: list[Fault]) -> Any:
-    inside: list[Fault] = []
+def _read_field(field: msgspec.structs.FieldInfo, value: Any, path: str, faults: list[FieldFault]) -> Any:
+    inside: list[FieldFault] = []
     got = _read_value(field.type, value, path, inside)
     not_yet = _note(field.type, NotYet)
     if not_yet is not None and not inside and got != field.default and got not in not_yet.works:
-        inside.append(Fault(path, not_yet.because))
+        inside.append(FieldFault(path, not_yet.because))
     faults.extend(inside)
     return None if inside and not isinstance(got, msgspec.Struct) else got  # half a list would select other things
 
 
-def _read_value(kind: Any, value: Any, path: str, faults: list[Fault]) -> Any:
+def _read_value(kind: Any, value: Any, path: str, faults: list[FieldFault]) -> Any:
     bare, notes = _unwrap(kind)
     if form := _note(kind, Form):
         try:
             form.check(value)
         except ValueError as error:
-            faults.append(Fault(path, str(error)))
+            faults.append(FieldFault(path, str(error)))
         return value
     if typing.get_origin(bare) is tuple:
         return _read_list(typing.get_args(bare)[0], _bounds(notes), value, path, faults)
@@ -321,23 +321,23 @@ def _read_value(kind: Any, value: Any, path: str, faults: list[Fault]) -> Any:
     return _read_struct(bare, value, path, faults)
 
 
-def _read_list(kind: Any, bounds: Mapping[str, Any], value: Any, path: str, faults: list[Fault]) -> Any:
+def _read_list(kind: Any, bounds: Mapping[str, Any], value: Any, path: str, faults: list[FieldFault]) -> Any:
     least, most = bounds.get("minItems", 0), bounds["maxItems"]
     if not isinstance(value, list | tuple):
-        faults.append(Fault(path, "is not a list"))
+        faults.append(FieldFault(path, "is not a list"))
     elif not least <= len(value) <= most:
-        faults.append(Fault(path, f"has {len(value)} entries, not {least} to {most}"))
+        faults.append(FieldFault(path, f"has {len(value)} entries, not {least} to {most}"))
     else:
         return tuple(_read_value(kind, one, f"{path}[{index}]", faults) for index, one in enumerate(value))
     return None
 
 
-def _read_mapping(kind: Any, value: Any, path: str, faults: list[Fault]) -> Any:
+def _read_mapping(kind: Any, value: Any, path: str, faults: list[FieldFault]) -> Any:
     if not isinstance(value, Mapping):
-        faults.append(Fault(path, "is not a set of names and values"))
+        faults.append(FieldFault(path, "is not a set of names and values"))
         return None
     if len(value) > MOST_KEYS:
-        faults.append(Fault(path, f"has {len(value)} entries, not 0 to {MOST_KEYS}"))
+        faults.append(FieldFault(path, f"has {len(value)} entries, not 0 to {MOST_KEYS}"))
     return {key: _read_value(kind, one, f"{path}.{_plain(key)}", faults) for key, one in value.items()}
 
 
