@@ -278,8 +278,8 @@ def _read_struct(kind: type[S], value: Any, path: str, faults: list[FieldFault])
         faults.append(FieldFault(path, "is missing" if value is None else "is not a set of fields"))
         return None
     known = {field.encode_name: field for field in msgspec.structs.fields(kind)}
-    strange = (key for key in value if key not in known)
-    faults.extend(FieldFault(f"{path}.{_plain(key)}", f"there is no such field{_guess(str(key), known)}") for key in strange)
+    strange = {f"{path}.{_plain(key)}": _guess(str(key), known) for key in value if key not in known}
+    faults.extend(FieldFault(where, f"there is no such field{guess}") for where, guess in strange.items())
     got: dict[str, Any] = {}
     for key, field in known.items():
         if value.get(key) is not None:
@@ -389,7 +389,9 @@ def define(
     return plain({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
         "metadata": {"name": f"{plural}.{names.GROUP}"},
-        "spec": {"group": names.GROUP, "names": {**called, "shortNames": [short]}, "scope": "Cluster", "versions": [served]},
+        "spec": {
+            "group": names.GROUP, "names": {**called, "shortNames": [short]}, "scope": "Cluster", "versions": [served],
+        },
     })
 
 

@@ -315,10 +315,17 @@ def status(
 ) -> dict[str, Any]:
     """The merge patch for the status subresource. `previous` is the status as it stands."""
     said = {
-        "Ready": _tell_ready(of),
-        "DataHealthy": _tell_data(trouble),
-        "Frozen": _tell_freeze(frozen_until, frozen_because, now),
+        "Ready": ("True", "Valid", "every field was understood"),
+        "DataHealthy": ("True", "Measured", "the source of the measurements answered"),
+        "Frozen": ("False", "NotFrozen", "notices and pauses are allowed"),
     }
+    if of.invalid:
+        said["Ready"] = "False", "Invalid", "; ".join(of.invalid)
+    if trouble is not None:
+        said["DataHealthy"] = "False", trouble.reason, trouble.because
+    if frozen_until is not None and frozen_until > now:
+        until = units.rfc3339(frozen_until)
+        said["Frozen"] = "True", "Frozen", f"no notice or pause until {until}: {frozen_because}"
     soonest = sorted(tally.next_actions, key=lambda action: action.at)[:MOST_NEXT_ACTIONS]
     gone_idle, counted = tally.effective_gone_idle, ("effective_gone_idle", "next_actions")
     written = IdlePolicyStatus(
@@ -332,21 +339,3 @@ def status(
         conditions=crd.conditions(IdlePolicyCondition, said, of.generation, previous, now),
     )
     return crd.plain({"status": written})
-
-
-def _tell_ready(of: idle.IdlePolicy) -> tuple[str, str, str]:
-    if of.invalid:
-        return "False", "Invalid", "; ".join(of.invalid)
-    return "True", "Valid", "every field was understood"
-
-
-def _tell_data(trouble: usage.SourceTrouble | None) -> tuple[str, str, str]:
-    if trouble is not None:
-        return "False", trouble.reason, trouble.because
-    return "True", "Measured", "the source of the measurements answered"
-
-
-def _tell_freeze(until: Instant | None, because: str, now: Instant) -> tuple[str, str, str]:
-    if until is not None and until > now:
-        return "True", "Frozen", f"no notice or pause until {units.rfc3339(until)}: {because}"
-    return "False", "NotFrozen", "notices and pauses are allowed"
