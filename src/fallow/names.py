@@ -1,7 +1,7 @@
-"""Every name that another program must spell the same: labels, annotations, event reasons, kinds, resources, field managers.
+"""Every name that another program must spell the same: labels, annotations, event reasons, kinds, resources.
 
-Nothing here computes anything. A name that appears in a manifest, in a document or on an object in a cluster is written once, here
-(metric names: telemetry.py).
+Nothing here computes anything. A name that appears in a manifest, in a document or on an object in a cluster is written
+once, here (metric names: telemetry.py; kinds of workloads: model/kinds.py).
 """
 
 from typing import Final
@@ -9,8 +9,8 @@ from typing import Final
 GROUP: Final = "gpuautoscaler.io"
 ALIAS_GROUP: Final = "gpu-pruner.io"
 
-# Who we are towards the API server. Resuming has its own field manager: GitOps rules that ignore `fallow` would else ignore
-# later edits in Git.
+# Who we are towards the API server. Resuming has its own field manager: GitOps rules that ignore `fallow` would else
+# ignore later edits in Git.
 FIELD_MANAGER: Final = "fallow"
 RESUME_FIELD_MANAGER: Final = "fallow-resume"
 LEASE: Final = "gpu-pruner"
@@ -29,7 +29,7 @@ RESUMED_BY: Final = f"{GROUP}/resumed-by"
 RESUME_REQUESTED: Final = f"{GROUP}/resume-requested"
 PAUSE_REVERSALS: Final = f"{GROUP}/pause-reversals"
 FIGHT_HOLD_UNTIL: Final = f"{GROUP}/fight-hold-until"
-PAUSE_INEFFECTIVE_AT: Final = f"{GROUP}/pause-ineffective-at"  # told once; the pause did not free its GPUs
+PAUSE_INEFFECTIVE_AT: Final = f"{GROUP}/pause-ineffective-at"  # said once; the pause did not free its GPUs
 KSERVE_NO_STOP: Final = f"{GROUP}/kserve-no-stop"  # when this KServe was seen to ignore its stop annotation
 
 # The idle episode and its notice.
@@ -45,9 +45,6 @@ ACK_BY: Final = f"{GROUP}/ack-by"
 ACK_BY_ALIAS: Final = f"{ALIAS_GROUP}/ack-by"
 ACK_REASON: Final = f"{GROUP}/ack-reason"
 ACK_AT: Final = f"{GROUP}/ack-at"
-NOTIFY: Final = f"{GROUP}/notify"
-NOTIFY_ALIAS: Final = f"{ALIAS_GROUP}/slack-mentions"
-OWNER_EMAIL: Final = f"{GROUP}/owner"
 OPT_OUT: Final = f"{GROUP}/idle"
 OPT_OUT_VALUE: Final = "ignore"
 OPT_OUT_UNTIL: Final = f"{GROUP}/idle-ignore-until"
@@ -59,7 +56,9 @@ WORKLOAD_TYPE_ALIAS: Final = "gpu-autoscaler.io/workload-type"
 
 ACK_KEYS: Final = (ACK_UNTIL, ACK_UNTIL_ALIAS, ACK_BY, ACK_BY_ALIAS, ACK_REASON, ACK_AT)
 PENDING_KEYS: Final = (IDLE_SINCE, IDLE_EPISODE, PENDING_SINCE, PENDING_SINCE_ALIAS)
-PAUSE_KEYS: Final = (ORIGINAL_STATE, ORIGINAL_REPLICAS, PAUSED_AT, PAUSED_BY, PAUSED_REASON, PAUSED_GPUS, PAUSE_INEFFECTIVE_AT)
+PAUSE_KEYS: Final = (
+    ORIGINAL_STATE, ORIGINAL_REPLICAS, PAUSED_AT, PAUSED_BY, PAUSED_REASON, PAUSED_GPUS, PAUSE_INEFFECTIVE_AT,
+)
 
 # Other people's opt-outs that we heed.
 DOWNSCALER_EXCLUDE: Final = "downscaler/exclude"
@@ -129,6 +128,6 @@ class Event:
 
 
 WARNINGS: Final = frozenset({
-    Event.NOTICE_FAILED, Event.RESUME_FAILED, Event.INVALID_ACK, Event.PAUSE_FAILED, Event.PAUSE_INEFFECTIVE, Event.PAUSE_REVERTED,
-    Event.IDLE_SHARE_JUMP,
+    Event.NOTICE_FAILED, Event.RESUME_FAILED, Event.INVALID_ACK, Event.PAUSE_FAILED, Event.PAUSE_INEFFECTIVE,
+    Event.PAUSE_REVERTED, Event.IDLE_SHARE_JUMP,
 })

@@ -12,7 +12,7 @@ from fallow.clients import errors
 from fallow.decide.idle import pauses
 from fallow.doors import answers
 from fallow.doors.cli import flags, show
-from fallow.model import decision, units
+from fallow.model import decision, gpus, units
 
 RUNNING = [flag.name for flag in settings.FLAGS if flag.group == settings.RUNNING and flag.name not in ("--kubeconfig", "--context")]
 ORDER = (decision.Verdict.idle, decision.Verdict.unknown, decision.Verdict.active)  # what wants attention first
@@ -102,7 +102,7 @@ def _idle(output: str, everything: bool, **given: Any) -> None:
 
 def _idle_row(finding: decision.Finding, now: float) -> tuple[Any, ...]:
     quiet = "" if finding.idle_since is None else units.humane(now - finding.idle_since)
-    models = ", ".join(model.removeprefix("NVIDIA").lstrip(" -") for model in finding.models)
+    models = ", ".join(map(gpus.shorten, finding.models))
     return (
         finding.workload.ref.namespace, finding.workload.ref.short, finding.gpus, models, _verdict(finding),
         f"{quiet} or more" if finding.at_least and quiet else quiet, _next(finding), finding.rule.name,
