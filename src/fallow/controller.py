@@ -19,7 +19,10 @@ from fallow import names, settings, telemetry
 from fallow.account import tally
 from fallow.act import execute, workloads
 from fallow.act import hands as doing
-from fallow.clients import errors, exporters
+from fallow.clients import errors, exporters, signing, tls
+from fallow.clients.clouds.aws import credentials as aws
+from fallow.clients.clouds.azure import credentials as azure
+from fallow.clients.clouds.gcp import credentials as gcp
 from fallow.clients.kubernetes import api as kube
 from fallow.clients.kubernetes import config, credentials, lease
 from fallow.clients.prometheus import auth
@@ -466,15 +469,28 @@ def make_prometheus(
     told: settings.Settings, asked: settings.Prometheus, kubernetes_token: Callable[[], Awaitable[str | None]] | None = None
 ) -> prometheus.Prometheus:
     """The client, not yet open. `kubernetes_token`: for servers that take the one of the kubeconfig."""
-    login = auth.Login(
-        method=asked.auth, token=asked.token.reveal() if asked.token else "", token_file=asked.token_file or "",
-        username=asked.username or "", password_file=asked.password_file or "", aws_region=asked.aws_region or "",
-        environment=told.environment, kubernetes_token=kubernetes_token,
+    login: auth.Login | None = None
+    signer: signing.Signer | None = None
+    match asked.auth:
+        case "sigv4":
+            purpose = "Prometheus authentication 'sigv4'"
+            signer = aws.SigV4(told.environment, asked.aws_region or "", auth.AWS_SERVICE, purpose=purpose)
+        case "gcp":
+            signer = gcp.make_signer(told.environment, auth.GOOGLE_SCOPE)
+        case "azure":
+            signer = azure.make_signer(told.environment, auth.AZURE_RESOURCE)
+        case method:
+            login = auth.Login(
+                method=method, token=asked.token, token_file=asked.token_file or "",
+                username=asked.username or "", password_file=asked.password_file or "",
+                environment=told.environment, kubernetes_token=kubernetes_token,
+            )
+    files = tls.TlsFiles(
+        verify=asked.verify_tls, ca_file=asked.ca_file, client_cert=asked.client_cert, client_key=asked.client_key
     )
-    tls = prometheus.Tls(verify=asked.verify_tls, ca_file=asked.ca_file, client_cert=asked.client_cert, client_key=asked.client_key)
     return prometheus.Prometheus(
-        asked.url, login=login, headers=[f"{name}: {value.reveal()}" for name, value in asked.headers], tls=tls,
-        matchers=",".join(asked.matchers),
+        asked.url, login=login, signer=signer, headers=[f"{name}: {value.reveal()}" for name, value in asked.headers],
+        files=files, matchers=",".join(asked.matchers),
     )
 
 

@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from fallow.model.policies import idle
+from fallow.model.secret import Secret
 from fallow.model.units import HOUR, MINUTE, Seconds
 
 DEFAULT_LETTERS = "drsin"
@@ -27,21 +28,6 @@ SERVICE_ACCOUNT_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/
 
 class UsageError(Exception):
     """One sentence that names the flag or variable and says what would be right."""
-
-
-class Secret:
-    """A credential. It prints as `***` wherever it is shown; only `reveal()` gives it away."""
-
-    __slots__ = ("_text",)
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-
-    def reveal(self) -> str:
-        return self._text
-
-    def __repr__(self) -> str:
-        return "***"
 
 
 # ---- the tree ----------------------------------------------------------------------------------------------------------------
@@ -62,11 +48,11 @@ class Prometheus(msgspec.Struct, frozen=True):
 
     url: str
     auth: AuthMethod = "auto"
-    token: Secret | None = None
+    token: Secret[str] | None = None
     token_file: str | None = None
     username: str | None = None
     password_file: str | None = None
-    headers: tuple[tuple[str, Secret], ...] = ()
+    headers: tuple[tuple[str, Secret[str]], ...] = ()
     matchers: tuple[str, ...] = ()
     verify_tls: bool = True
     ca_file: str | None = None
@@ -226,7 +212,7 @@ def scrape_selector(text: str) -> tuple[str, str]:
     return "" if namespace == "*" else namespace, selector.strip()
 
 
-def header(text: str) -> tuple[str, Secret]:
+def header(text: str) -> tuple[str, Secret[str]]:
     name, colon, value = text.partition(":")
     if not colon or not name.strip() or not value.strip() or any(c in name.strip() for c in " \t\r\n") or "\n" in value or "\r" in value:
         raise ValueError("it is not of the form 'Name: value'")

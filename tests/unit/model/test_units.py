@@ -94,6 +94,10 @@ def test_what_is_written_reads_back_to_the_second(instant):
     assert 0 <= instant - units.parse_instant(written) < 1
 
 
+def test_micros_are_six_digits_in_utc():
+    assert units.rfc3339_micros(units.parse_instant("2026-05-04T12:00:00+02:00")) == "2026-05-04T10:00:00.000000Z"
+
+
 @given(instant=INSTANTS)
 def test_micros_read_back_to_the_microsecond(instant):
     assert units.parse_instant(units.rfc3339_micros(instant)) == pytest.approx(instant, abs=2e-6)

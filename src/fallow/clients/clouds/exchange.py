@@ -1,105 +1,96 @@
-"""What all ways to log in share: the request to be signed, secrets in files, and small requests to those who hand out credentials.
+"""What the credentials of all clouds share: requests to those who hand them out, and keeping them until they end.
 
-Each request is bounded in time, tried at most three times where trying again can help, and fails with an error of clients/errors.py
-that says who did not answer. Answers hold secrets: no part of a body ever reaches a message.
+Each request is bounded in time, tried at most three times where trying again can help, and fails with an error of
+clients/errors.py that says who did not answer. Answers hold secrets: no part of a body ever reaches a message.
 """
 
 import asyncio
-import pathlib
-import random
-from collections.abc import Mapping
-from typing import NamedTuple, TypeVar
+import functools
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Generic, NamedTuple, TypeVar
 
 import aiohttp
 import msgspec
-import yarl
 
-from fallow.clients import errors
+from fallow.clients import errors, retry, secret, signing
+from fallow.model.secret import Secret
 from fallow.model.units import Instant, Seconds
 
 T = TypeVar("T")
 
 _TIMEOUT = aiohttp.ClientTimeout(total=5.0)
-_TRIES = 3
-_BACKOFF: Seconds = 0.2
+_PATIENCE = retry.Patience(tries=3, first_wait=0.2)
+_EARLY: Seconds = 300.0
 
 
-class Outgoing(NamedTuple):
-    """A request to Prometheus, about to be sent."""
+class Borrowed(Generic[T]):
+    """What is handed out for a while: fetched when first needed, five minutes before it ends, and after `forget`."""
 
-    session: aiohttp.ClientSession
-    method: str
-    url: yarl.URL
-    body: bytes
-    now: Instant
+    def __init__(self, fetch: Callable[[signing.Outgoing], Awaitable[tuple[T, Instant]]]) -> None:
+        self._fetch = fetch
+        self._lent: tuple[T, Instant] | None = None  # and until when
+        self._lock = asyncio.Lock()
 
-
-class SecretFile:
-    """A file that others rotate: read once per instant, and again after `forget`."""
-
-    def __init__(self, path: str) -> None:
-        self._path = pathlib.Path(path)
-        self._read_at: Instant | None = None
-        self._content = ""
-
-    async def read(self, now: Instant) -> str:
-        if self._read_at != now:
-            try:
-                self._content = (await asyncio.to_thread(self._path.read_text)).strip()
-            except OSError as error:
-                raise errors.Misconfigured(f"the file {self._path} cannot be read: {error.strerror}") from None
-            except UnicodeDecodeError:
-                raise errors.Misconfigured(f"the file {self._path} cannot be read: it is not text") from None
-            self._read_at = now
-        return self._content
+    async def get(self, outgoing: signing.Outgoing) -> T:
+        async with self._lock:
+            if self._lent is None or self._lent[1] - _EARLY <= outgoing.now:
+                self._lent = await self._fetch(outgoing)
+            return self._lent[0]
 
     def forget(self) -> None:
-        self._read_at = None
+        self._lent = None
 
 
-def bearer(token: str) -> Mapping[str, str]:
-    return {"Authorization": f"Bearer {token}"} if token else {}
+class AccessToken(msgspec.Struct, frozen=True):
+    """As OAuth has it. Azure's metadata server writes the number as a string."""
+
+    access_token: Secret[str]
+    expires_in: Seconds
 
 
-async def fetch(
-    session: aiohttp.ClientSession,
-    who: str,
-    method: str,
-    url: str,
-    *,
-    headers: Mapping[str, str] = {},
-    form: Mapping[str, str] | None = None,
-) -> bytes:
-    for attempt in range(1, _TRIES):
-        try:
-            return await _fetch_once(session, who, method, url, headers, form)
-        except (errors.Unreachable, errors.Throttled, errors.ServerFault):
-            await asyncio.sleep(_BACKOFF * attempt * random.uniform(1.0, 1.5))
-    return await _fetch_once(session, who, method, url, headers, form)
+class TokenSigner:
+    """Signs with an access token."""
+
+    def __init__(self, fetch: Callable[[signing.Outgoing], Awaitable[AccessToken]]) -> None:
+        async def borrow(outgoing: signing.Outgoing) -> tuple[Secret[str], Instant]:
+            token = await fetch(outgoing)
+            return token.access_token, outgoing.now + token.expires_in
+
+        self._token = Borrowed(borrow)
+
+    async def headers(self, outgoing: signing.Outgoing) -> Mapping[str, str]:
+        return signing.bearer((await self._token.get(outgoing)).reveal())
+
+    def forget(self) -> None:
+        self._token.forget()
 
 
-async def fetch_json(
-    session: aiohttp.ClientSession,
-    who: str,
-    method: str,
-    url: str,
-    *,
-    shape: type[T],
-    headers: Mapping[str, str] = {},
-    form: Mapping[str, str] | None = None,
-) -> T:
-    body = await fetch(session, who, method, url, headers=headers, form=form)
+class CloudRequest(NamedTuple):
+    who: str  # is asked, for messages
+    method: str
+    url: str
+    headers: Mapping[str, str] = {}
+    form: Mapping[str, str] | None = None
+
+
+async def fetch(session: aiohttp.ClientSession, request: CloudRequest) -> bytes:
+    return await retry.persist(functools.partial(_fetch_once, session, request), _PATIENCE)
+
+
+async def fetch_json(session: aiohttp.ClientSession, request: CloudRequest, shape: type[T]) -> T:
+    body = await fetch(session, request)
     try:
-        return msgspec.json.decode(body, type=shape, strict=False)
+        return msgspec.json.decode(body, type=shape, strict=False, dec_hook=secret.hide)
     except msgspec.MsgspecError:
-        raise errors.BadAnswer(f"{who} answered without the credentials that were asked for") from None
+        raise errors.BadAnswer(f"{request.who} answered without the credentials that were asked for") from None
 
 
-async def _fetch_once(
-    session: aiohttp.ClientSession, who: str, method: str, url: str, headers: Mapping[str, str], form: Mapping[str, str] | None
-) -> bytes:
+async def _fetch_once(session: aiohttp.ClientSession, request: CloudRequest) -> bytes:
+    who, method, url, headers, form = request
     try:
-        async with session.request(method, url, headers=headers, data=form, timeout=_TIMEOUT, allow_redirects=False) as response:
+        async with session.request(
+            method, url, headers=headers, data=form, timeout=_TIMEOUT, allow_redirects=False
+        ) as response:
             body = await response.read()
             if response.status != 200:
                 raise errors.rejection(response.status, f"{who} answered {response.status}")

@@ -107,7 +107,7 @@ async def look(api: kube.Api) -> Capacity:
 
 async def _identify(api: kube.Api) -> str:
     try:
-        return (await api.get(kube.NAMESPACES, None, "kube-system", kind=kube.Bare)).metadata.uid
+        return (await api.get(kube.NAMESPACES, None, "kube-system", kind=kube.BareObject)).metadata.uid
     except errors.ClientError:
         return ""
 

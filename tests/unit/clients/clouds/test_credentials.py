@@ -14,8 +14,11 @@ from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from tests.unit.clients import loopback
 from tests.unit.clients.prometheus.test_client import NOW, Row
 
-from fallow.clients import errors
-from fallow.clients.prometheus import auth, aws, azure, client, gcp
+from fallow.clients import errors, signing
+from fallow.clients.clouds.aws import credentials as aws
+from fallow.clients.clouds.azure import credentials as azure
+from fallow.clients.clouds.gcp import credentials as gcp
+from fallow.clients.prometheus import auth, client
 from fallow.model import units
 
 EMPTY = {"status": "success", "data": {"resultType": "vector", "result": []}}
@@ -23,9 +26,9 @@ EXAMPLE = aws.Keys("AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY")
 EXAMPLE_TIME = units.parse_instant("2015-08-30T12:36:00Z")
 
 
-async def query(server: loopback.Loopback, login: auth.Login, *cycles: float) -> list[loopback.Asked]:
+async def query(server: loopback.Loopback, signer: signing.Signer, *cycles: float) -> list[loopback.Asked]:
     """Ask Prometheus (which shares the loopback server with the cloud) at these instants; what Prometheus saw."""
-    async with client.Prometheus(f"{server.url}/prometheus", login=login, backoff=0.001) as prometheus:
+    async with client.Prometheus(f"{server.url}/prometheus", signer=signer, backoff=0.001) as prometheus:
         for at in cycles or (NOW,):
             await prometheus.query("up", at, row=Row)
     return [asked for asked in server.asked if asked.path == "/prometheus/api/v1/query"]
@@ -104,9 +107,15 @@ STS = (
 )
 
 
-def sigv4(server: loopback.Loopback, **environment: str) -> auth.Login:
-    places = aws.Places(sts=f"{server.url}/sts", metadata=server.url)
-    return auth.Login(method="sigv4", aws_region="eu-west-1", environment=environment, aws_places=places)
+def sigv4(server: loopback.Loopback, **environment: str) -> signing.Signer:
+    addresses = aws.AwsAddresses(sts=f"{server.url}/sts", metadata=server.url)
+    return aws.SigV4(environment, "eu-west-1", auth.AWS_SERVICE, purpose="a test", addresses=addresses)
+
+
+@pytest.mark.parametrize("region", ["", "eu west", "eu/west"])
+def test_aws_without_a_region_is_refused_at_once(region: str) -> None:
+    with pytest.raises(errors.Misconfigured, match=r"^Prometheus authentication 'sigv4' needs an AWS region such as eu-west-1$"):
+        aws.SigV4({"AWS_REGION": region}, "", auth.AWS_SERVICE, purpose="Prometheus authentication 'sigv4'")
 
 
 async def test_aws_keys_of_the_environment() -> None:
@@ -120,8 +129,8 @@ async def test_aws_signs_the_query_of_a_get_too() -> None:
         return web.json_response(EMPTY) if asked.method == "GET" else web.Response(status=405)
 
     async with loopback.serve(only_get) as server:
-        login = sigv4(server, AWS_ACCESS_KEY_ID="AKID", AWS_SECRET_ACCESS_KEY="s3cret")
-        async with client.Prometheus(server.url, login=login) as prometheus:
+        signer = sigv4(server, AWS_ACCESS_KEY_ID="AKID", AWS_SECRET_ACCESS_KEY="s3cret")
+        async with client.Prometheus(server.url, signer=signer) as prometheus:
             await prometheus.query('up{a="b c+~"} == 1', NOW, row=Row)
     verify_aws(server.asked[1], server, aws.Keys("AKID", "s3cret"))
 
@@ -130,8 +139,8 @@ async def test_aws_web_identity(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("jwt")
     async with loopback.serve(cloud(sts=web.Response(text=STS))) as server:
-        login = sigv4(server, AWS_WEB_IDENTITY_TOKEN_FILE=str(token), AWS_ROLE_ARN="arn:aws:iam::1:role/r")
-        (asked,) = await query(server, login)
+        signer = sigv4(server, AWS_WEB_IDENTITY_TOKEN_FILE=str(token), AWS_ROLE_ARN="arn:aws:iam::1:role/r")
+        (asked,) = await query(server, signer)
     verify_aws(asked, server, KEYS)
     assert server.asked[0].form["WebIdentityToken"] == "jwt"
     assert server.asked[0].form["RoleArn"] == "arn:aws:iam::1:role/r"
@@ -192,9 +201,10 @@ async def test_aws_without_keys_is_an_error_without_secrets(name: str) -> None:
 # ---- Google ----------------------------------------------------------------------------------------------------------------------
 
 
-def google(server: loopback.Loopback, file: str = "") -> auth.Login:
+def google(server: loopback.Loopback, file: str = "") -> signing.Signer:
     environment = {"GOOGLE_APPLICATION_CREDENTIALS": file} if file else {}
-    return auth.Login(method="gcp", environment=environment, gcp_places=gcp.Places(metadata=server.url, token=f"{server.url}/exchange"))
+    addresses = gcp.GoogleAddresses(metadata=server.url, token=f"{server.url}/exchange")
+    return gcp.make_signer(environment, auth.GOOGLE_SCOPE, addresses)
 
 
 def hand_out(*tokens: str) -> Any:
@@ -286,13 +296,18 @@ async def test_a_google_file_that_cannot_be_used_is_named(name: str, tmp_path: P
 # ---- Azure -----------------------------------------------------------------------------------------------------------------------
 
 
+def test_half_of_an_azure_identity_is_refused_at_once() -> None:
+    with pytest.raises(errors.Misconfigured, match="AZURE_CLIENT_ID"):
+        azure.make_signer({"AZURE_FEDERATED_TOKEN_FILE": "f"}, auth.AZURE_RESOURCE)
+
+
 async def test_azure_workload_identity(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("jwt")
     environment = {"AZURE_FEDERATED_TOKEN_FILE": str(token), "AZURE_CLIENT_ID": "client", "AZURE_TENANT_ID": "tenant"}
     async with loopback.serve(cloud(token=hand_out("good"))) as server:
-        login = auth.Login(method="azure", environment=environment, azure_places=azure.Places(authority=server.url))
-        (asked,) = await query(server, login)
+        signer = azure.make_signer(environment, auth.AZURE_RESOURCE, azure.AzureAddresses(authority=server.url))
+        (asked,) = await query(server, signer)
     assert asked.headers["Authorization"] == "Bearer good"
     assert server.asked[0].path == "/tenant/oauth2/v2.0/token"
     assert server.asked[0].form == {
@@ -307,8 +322,9 @@ async def test_azure_workload_identity(tmp_path: Path) -> None:
 async def test_azure_managed_identity_retries_and_reads_numbers_in_strings() -> None:
     answers = [web.Response(status=500), web.json_response({"access_token": "good", "expires_in": "3599"})]
     async with loopback.serve(cloud(token=lambda _: answers.pop(0))) as server:
-        login = auth.Login(method="azure", environment={"AZURE_CLIENT_ID": "client"}, azure_places=azure.Places(metadata=server.url))
-        asked = await query(server, login, NOW, NOW + 3000)
+        addresses = azure.AzureAddresses(metadata=server.url)
+        signer = azure.make_signer({"AZURE_CLIENT_ID": "client"}, auth.AZURE_RESOURCE, addresses)
+        asked = await query(server, signer, NOW, NOW + 3000)
     assert [one.headers["Authorization"] for one in asked] == ["Bearer good", "Bearer good"]
     expected = {"api-version": "2018-02-01", "resource": "https://prometheus.monitor.azure.com", "client_id": "client"}
     assert (server.asked[0].path, server.asked[0].query, server.asked[0].headers["Metadata"]) == (
@@ -320,7 +336,7 @@ async def test_azure_managed_identity_retries_and_reads_numbers_in_strings() -> 
 
 async def test_a_cloud_that_hands_out_nothing_is_an_error() -> None:
     async with loopback.serve(cloud(token=lambda _: web.Response(text='{"error": "s3cret"}'))) as server:
-        login = auth.Login(method="azure", azure_places=azure.Places(metadata=server.url))
+        signer = azure.make_signer({}, auth.AZURE_RESOURCE, azure.AzureAddresses(metadata=server.url))
         with pytest.raises(errors.BadAnswer) as caught:
-            await query(server, login)
+            await query(server, signer)
     assert "s3cret" not in str(caught.value)

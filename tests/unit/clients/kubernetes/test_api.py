@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from tests.unit.clients.kubernetes import wire
 
 from fallow.clients import errors
-from fallow.clients.kubernetes import api, config
+from fallow.clients.kubernetes import api
+from fallow.model.secret import Secret
 
 DEPLOYMENTS = api.Resource("apps", "v1", "deployments", "Deployment", True, scalable=True)
 NODE = "/api/v1/nodes/n"
@@ -79,7 +80,7 @@ async def test_a_path_in_the_servers_address_is_kept(server: wire.Server) -> Non
 async def test_headers(server: wire.Server) -> None:
     access = msgspec.structs.replace(
         server.access,
-        token=config.Secret("abc"),
+        token=Secret("abc"),
         impersonation=(("Impersonate-User", "ada"), ("Impersonate-Group", "ml"), ("Impersonate-Group", "ops")),
     )
     server.on("GET", NODE, wire.give({}, headers={"Set-Cookie": "a=b"}))
@@ -110,32 +111,13 @@ WRITES: dict[str, tuple[Any, tuple[str, str, dict[str, str], str, Any]]] = {
         lambda c: c.merge_patch(DEPLOYMENTS, "ml", "llm", {"a": None}, field_manager="fallow"),
         ("PATCH", LLM, {"fieldManager": "fallow", "fieldValidation": "Strict"}, "application/merge-patch+json", {"a": None}),
     ),
-    "merge-scale-dry-lenient": (
-        lambda c: c.merge_patch(DEPLOYMENTS, "ml", "llm", {}, field_manager="f", dry_run=True, strict=False, subresource="scale"),
-        ("PATCH", LLM + "/scale", {"fieldManager": "f", "dryRun": "All"}, "application/merge-patch+json", {}),
+    "merge-scale-dry": (
+        lambda c: c.merge_patch(DEPLOYMENTS, "ml", "llm", {}, field_manager="f", dry_run=True, subresource="scale"),
+        ("PATCH", LLM + "/scale", {"fieldManager": "f", "fieldValidation": "Strict", "dryRun": "All"}, "application/merge-patch+json", {}),
     ),
     "json": (
-        lambda c: c.json_patch(DEPLOYMENTS, "ml", "llm", [{"op": "test"}], field_manager="f", subresource="status"),
-        ("PATCH", LLM + "/status", {"fieldManager": "f"}, "application/json-patch+json", [{"op": "test"}]),
-    ),
-    "apply-forced": (
-        lambda c: c.apply(DEPLOYMENTS, "ml", "llm", {"a": 1}, field_manager="f", force=True, dry_run=True),
-        ("PATCH", LLM, {"fieldManager": "f", "dryRun": "All", "force": "true"}, "application/apply-patch+yaml", {"a": 1}),
-    ),
-    "evict": (
-        lambda c: c.evict("ml", "p", uid="u-1"),
-        (
-            "POST",
-            "/api/v1/namespaces/ml/pods/p/eviction",
-            {},
-            "application/json",
-            {
-                "apiVersion": "policy/v1",
-                "kind": "Eviction",
-                "metadata": {"name": "p", "namespace": "ml"},
-                "deleteOptions": {"preconditions": {"uid": "u-1"}},
-            },
-        ),
+        lambda c: c.json_patch(DEPLOYMENTS, "ml", "llm", [{"op": "test"}], field_manager="f"),
+        ("PATCH", LLM, {"fieldManager": "f"}, "application/json-patch+json", [{"op": "test"}]),
     ),
 }
 
@@ -310,14 +292,6 @@ async def test_a_wait_longer_than_we_sit_out_is_the_callers(server: wire.Server,
     assert len(server.seen) == 1
 
 
-async def test_a_disruption_budget_is_a_no_and_not_a_later(server: wire.Server, client: api.Api) -> None:
-    causes = [{"reason": "DisruptionBudget", "message": "The disruption budget b needs 2 healthy pods"}]
-    server.on("POST", "/api/v1/namespaces/ml/pods/p/eviction", wire.status(429, "TooManyRequests", "Cannot evict", causes))
-    with pytest.raises(errors.Throttled, match="Cannot evict"):
-        await client.evict("ml", "p", uid=None)
-    assert len(server.seen) == 1
-
-
 @pytest.mark.parametrize(("method", "tries"), [("GET", 3), ("PATCH", 1)])
 async def test_an_answer_that_does_not_come(server: wire.Server, client: api.Api, method: str, tries: int) -> None:
     server.on(method, NODE, wire.hang)
@@ -361,7 +335,7 @@ async def test_a_watch_holds_no_place_among_those_in_flight(server: wire.Server)
 
 
 class Slim(msgspec.Struct, frozen=True):
-    metadata: api.Meta
+    metadata: api.ObjectMeta
     size: int = 0
 
 

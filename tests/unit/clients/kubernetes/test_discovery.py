@@ -45,8 +45,7 @@ async def test_two_requests_to_a_current_server(server: wire.Server, client: api
     assert "v=v2;as=APIGroupDiscoveryList" in server.seen[0].headers["Accept"]
     assert found.find("", "Node") == api.Resource("", "v1", "nodes", "Node", False, frozenset(VERBS), False)
     assert found.find("apps", "Deployment") == api.Resource("apps", "v1", "deployments", "Deployment", True, frozenset(VERBS), True)
-    assert found.by_plural("apps", "daemonsets") == found.find_version("apps", "v1", "DaemonSet")
-    assert (found.find("apps", "Pod"), found.find_version("apps", "v2", "Deployment"), found.by_plural("", "x")) == (None, None, None)
+    assert (found.find("apps", "Pod"), found.find_version("apps", "v2", "Deployment")) == (None, None)
     assert {each.plural for each in found.resources} == {"pods", "nodes", "deployments", "daemonsets"}
 
 

@@ -13,7 +13,7 @@ from aiohttp import web
 from tests.unit.clients.kubernetes import wire
 from tests.unit.clients.kubernetes.cluster import PODS, Cluster
 
-from fallow.clients import errors
+from fallow.clients import errors, retry
 from fallow.clients.kubernetes import api, follow
 
 
@@ -306,7 +306,7 @@ async def test_a_server_that_always_says_410_is_not_hammered(client: api.Api, se
 async def test_where_only_lists_work_they_are_repeated(
     client: api.Api, cluster: Cluster, server: wire.Server, answer: wire.Answer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(api, "TRIES", 1)
+    monkeypatch.setattr(api, "PATIENCE", retry.Patience(1, 0.25))
 
     async def lists_only(request: web.Request) -> web.StreamResponse:
         return await (answer if "watch" in request.query else cluster._answer)(request)

@@ -14,14 +14,15 @@ from cryptography.hazmat.primitives import serialization
 from tests.unit.clients.kubernetes import wire
 from tests.unit.clients.kubernetes.test_credentials import Plugin
 
-from fallow.clients import errors
-from fallow.clients.kubernetes import api, config, tls
+from fallow.clients import errors, tls
+from fallow.clients.kubernetes import api, config
+from fallow.model.secret import Secret
 
 NODE = "/api/v1/nodes/n"
 
 
 def inline(data: bytes) -> config.Pem:
-    return config.Pem("inline", data=config.Secret(data))
+    return config.Pem("inline", data=Secret(data))
 
 
 def issue(authority: trustme.CA, name: str) -> tuple[bytes, bytes]:
@@ -196,7 +197,7 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 async def test_the_proxy_is_asked_to_tunnel(secure: wire.Server, authority: trustme.CA) -> None:
     async with Proxy() as proxy:
-        address = config.Secret(f"http://ada:pw@127.0.0.1:{proxy.port}")
+        address = Secret(f"http://ada:pw@127.0.0.1:{proxy.port}")
         assert await read(access_of(secure, authority, proxy=address, tls_server_name="kubernetes.example")) == {"kind": "Node"}
     assert proxy.asked == [f"CONNECT 127.0.0.1:{secure.port}"]
     assert proxy.authorizations == ["Basic YWRhOnB3"]
@@ -205,7 +206,7 @@ async def test_the_proxy_is_asked_to_tunnel(secure: wire.Server, authority: trus
 
 async def test_plain_http_goes_through_the_proxy_too(server: wire.Server) -> None:
     async with Proxy() as proxy:
-        access = msgspec.structs.replace(server.access, proxy=config.Secret(f"http://127.0.0.1:{proxy.port}"))
+        access = msgspec.structs.replace(server.access, proxy=Secret(f"http://127.0.0.1:{proxy.port}"))
         assert await read(access) == {"kind": "Node"}
     assert proxy.asked == [f"GET {server.url}{NODE}"]
     assert server.seen == []
@@ -213,7 +214,7 @@ async def test_plain_http_goes_through_the_proxy_too(server: wire.Server) -> Non
 
 async def test_a_proxy_that_says_no_is_named_without_its_password(secure: wire.Server, authority: trustme.CA) -> None:
     async with Proxy(refuse=407) as proxy:
-        access = access_of(secure, authority, proxy=config.Secret(f"http://ada:hunter2@127.0.0.1:{proxy.port}"))
+        access = access_of(secure, authority, proxy=Secret(f"http://ada:hunter2@127.0.0.1:{proxy.port}"))
         with pytest.raises(errors.Unreachable, match="the proxy answered 407") as caught:
             await read(access)
     assert "hunter2" not in str(caught.value)

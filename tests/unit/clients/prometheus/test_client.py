@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.clients import loopback
 
-from fallow.clients import errors
+from fallow.clients import errors, tls
 from fallow.clients.prometheus import auth, client
 
 NOW = 1_800_000_000.0
@@ -41,7 +41,7 @@ def words(text: str, status: int = 200, kind: str = "text/plain") -> loopback.An
     return lambda _: web.Response(text=text, status=status, content_type=kind)
 
 
-async def ask(url: str, **options: Any) -> client.Answer[Row]:
+async def ask(url: str, **options: Any) -> client.QueryAnswer[client.InstantSeries[Row]]:
     async with client.Prometheus(url, **{"login": NO_LOGIN, "backoff": 0.001, **options}) as prometheus:
         return await prometheus.query("up", NOW, row=Row)
 
@@ -259,8 +259,8 @@ async def test_tls_trusts_the_given_ca_or_nobody_or_all(authority: trustme.CA, t
     ca = tmp_path / "ca.pem"
     authority.cert_pem.write_to_path(str(ca))
     async with loopback.serve(says(ONE), server_tls(authority)) as server:
-        assert len((await ask(server.url, tls=client.Tls(ca_file=str(ca)))).rows) == 1
-        assert len((await ask(server.url, tls=client.Tls(verify=False))).rows) == 1
+        assert len((await ask(server.url, files=tls.TlsFiles(ca_file=str(ca)))).rows) == 1
+        assert len((await ask(server.url, files=tls.TlsFiles(verify=False))).rows) == 1
         with pytest.raises(errors.Unreachable, match="certificate"):
             await ask(server.url)
 
@@ -272,17 +272,17 @@ async def test_mutual_tls(authority: trustme.CA, tmp_path: Path) -> None:
     issued.cert_chain_pems[0].write_to_path(str(cert))
     issued.private_key_pem.write_to_path(str(key))
     async with loopback.serve(says(ONE), server_tls(authority, demand_client=True)) as server:
-        tls = client.Tls(ca_file=str(ca), client_cert=str(cert), client_key=str(key))
-        assert len((await ask(server.url, tls=tls)).rows) == 1
+        files = tls.TlsFiles(ca_file=str(ca), client_cert=str(cert), client_key=str(key))
+        assert len((await ask(server.url, files=files)).rows) == 1
         with pytest.raises(errors.Unreachable):
-            await ask(server.url, tls=client.Tls(ca_file=str(ca)))
+            await ask(server.url, files=tls.TlsFiles(ca_file=str(ca)))
 
 
 @pytest.mark.parametrize(
-    "tls",
-    [client.Tls(ca_file="gone.pem"), client.Tls(client_cert="gone.pem"), client.Tls(client_key="gone.pem")],
+    "files",
+    [tls.TlsFiles(ca_file="gone.pem"), tls.TlsFiles(client_cert="gone.pem"), tls.TlsFiles(client_key="gone.pem")],
     ids=["ca", "cert", "key alone"],
 )
-def test_a_certificate_that_cannot_be_read_is_named(tls: client.Tls) -> None:
+def test_a_certificate_that_cannot_be_read_is_named(files: tls.TlsFiles) -> None:
     with pytest.raises(errors.Misconfigured, match=r"gone\.pem"):
-        client.Prometheus("https://p", login=NO_LOGIN, tls=tls)
+        client.Prometheus("https://p", login=NO_LOGIN, files=files)
