@@ -65,6 +65,16 @@ DOWNSCALER_EXCLUDE: Final = "downscaler/exclude"
 DOWNSCALER_EXCLUDE_UNTIL: Final = "downscaler/exclude-until"
 KARPENTER_DO_NOT_DISRUPT: Final = "karpenter.sh/do-not-disrupt"
 
+# What Kubernetes itself, and what runs on its nodes, call things.
+SERVICE_ACCOUNT_DIR: Final = "/var/run/secrets/kubernetes.io/serviceaccount"  # of a pod: token, ca.crt, namespace
+LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+OS_LABEL: Final = "kubernetes.io/os"
+ARCH_LABEL: Final = "kubernetes.io/arch"
+DCGM_EXPORTER: Final = "dcgm-exporter"  # its app.kubernetes.io/name
+DCGM_APP: Final = "nvidia-dcgm-exporter"  # its label app, where the GPU operator runs it
+NODE_EXPORTER: Final = "gpu-idle-exporter"
+
 # GitOps tools leave these on what they manage.
 ARGOCD_TRACKING: Final = "argocd.argoproj.io/tracking-id"
 FLUX_NAME: Final = "kustomize.toolkit.fluxcd.io/name"
@@ -95,6 +105,8 @@ GPU_SHARED: Final = "nvidia.com/gpu.shared"
 MIG_PREFIX: Final = "nvidia.com/mig-"
 DRA_DRIVER: Final = "gpu.nvidia.com"
 GPU_PRODUCT: Final = "nvidia.com/gpu.product"
+GPU_PRESENT: Final = "nvidia.com/gpu.present"
+GPU_COUNT: Final = "nvidia.com/gpu.count"
 GPU_REPLICAS: Final = "nvidia.com/gpu.replicas"
 GPU_SHARING: Final = "nvidia.com/gpu.sharing-strategy"
 HOSTNAME: Final = "kubernetes.io/hostname"

@@ -13,6 +13,8 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+from fallow.model import patterns
+from fallow.model.patterns import Pattern
 from fallow.model.policies import idle
 from fallow.model.secret import Secret
 from fallow.model.units import HOUR, MINUTE, Seconds
@@ -157,26 +159,19 @@ def letters(text: str) -> frozenset[str]:
     return frozenset(text)
 
 
-def regex(text: str) -> idle.Pattern:
+def regex(text: str) -> Pattern:
     """RE2, matched against whole strings, never sent to Prometheus."""
-    import re2  # here and not above: --help does without it
-
-    options = re2.Options()
-    options.log_errors = False
     try:
-        pattern: idle.Pattern = re2.compile(text, options)
-    except re2.error as problem:
-        detail = problem.args[0] if problem.args else ""
-        why = detail.decode() if isinstance(detail, bytes) else detail
-        raise ValueError(f"{text!r} is not a valid RE2 expression: {why}") from None
-    return pattern
+        return patterns.compile_pattern(text)
+    except ValueError as problem:
+        raise ValueError(f"{text!r} is not a valid RE2 expression: {problem}") from None
 
 
 def listen_address(text: str) -> tuple[str, int] | None:
     """IP:PORT, or nothing for off."""
     if not text:
         return None
-    import ipaddress  # as above
+    import ipaddress  # here and not above: --help does without it
 
     host, colon, port = text.rpartition(":")
     try:
@@ -508,7 +503,7 @@ def _mandate(values: Mapping[str, Any], daemon: bool, own_namespace: str | None)
     )
 
 
-def _with_our_own(protected: idle.Pattern, own_namespace: str | None) -> idle.Pattern:
+def _with_our_own(protected: Pattern, own_namespace: str | None) -> Pattern:
     """The protected namespaces, and always the one we live in ourselves."""
     if own_namespace is None:
         return protected

@@ -16,12 +16,11 @@ from urllib import parse
 
 import msgspec
 
+from fallow import names
 from fallow.clients import errors, tls
 from fallow.clients.kubernetes import kubeconfig as files
 from fallow.model.secret import Secret
 
-# Where the kubelet mounts a pod's token, CA and namespace.
-SERVICE_ACCOUNT_DIR = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 EXEC_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 # The cluster extension whose content is handed to exec plugins as spec.cluster.config.
 _EXEC_EXTENSION = "client.authentication.k8s.io/exec"
@@ -87,7 +86,7 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
 
 def load_access(
     *, kubeconfig: str | None, context: str | None, environment: Mapping[str, str],
-    service_account_dir: Path = SERVICE_ACCOUNT_DIR,
+    service_account_dir: Path = Path(names.SERVICE_ACCOUNT_DIR),
 ) -> Access:
     """The given kubeconfig, else KUBECONFIG, else ~/.kube/config, else the pod's service account."""
     paths = _choose_files(kubeconfig, environment)

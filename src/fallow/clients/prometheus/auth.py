@@ -18,6 +18,7 @@ from typing import Literal, TypeAlias
 
 import yarl
 
+from fallow import names
 from fallow.clients import errors, secret, signing
 from fallow.model.secret import Secret
 from fallow.model.units import Instant, Seconds
@@ -30,7 +31,7 @@ AWS_SERVICE = "aps"
 GOOGLE_SCOPE = "https://www.googleapis.com/auth/monitoring.read"
 AZURE_RESOURCE = "https://prometheus.monitor.azure.com"
 
-_SERVICE_ACCOUNT_TOKEN = "/var/run/secrets/kubernetes.io/serviceaccount/token"
+_SERVICE_ACCOUNT_TOKEN = f"{names.SERVICE_ACCOUNT_DIR}/token"
 _OC_TIMEOUT: Seconds = 5.0
 _CLUSTER_SUFFIXES = (".svc", ".svc.cluster.local")
 

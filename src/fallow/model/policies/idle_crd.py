@@ -15,7 +15,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 
 from fallow import names
-from fallow.model import units, usage
+from fallow.model import selectors, units, usage
 from fallow.model.policies import idle
 from fallow.model.policies import idle_fields as fields
 from fallow.model.units import Instant
@@ -200,9 +200,9 @@ def _minute(clock: str) -> int:
     return int(clock[:2]) * 60 + int(clock[3:])
 
 
-def _make_selector(selector: fields.LabelSelector) -> idle.Selector:
+def _make_selector(selector: fields.LabelSelector) -> selectors.Selector:
     expressions = tuple((one.key, one.operator, one.values) for one in selector.match_expressions)
-    return idle.Selector(match_labels=selector.match_labels, match_expressions=expressions)
+    return selectors.Selector(match_labels=selector.match_labels, match_expressions=expressions)
 
 
 # ---- the definition for the API server -------------------------------------------------------------------------------------------

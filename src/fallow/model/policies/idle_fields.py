@@ -7,16 +7,13 @@ Pure, but for one thing: a time zone is looked up in the zone database of the ma
 """
 
 import re
-import typing
 import zoneinfo
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 import msgspec
-import re2
 
-from fallow.model import units, usage
-from fallow.model.policies import idle
+from fallow.model import patterns, units, usage
 from fallow.model.units import Seconds
 
 HIGHEST_PRIORITY = 1_000_000  # that can be written; a policy whose priority cannot be read stands above
@@ -98,16 +95,11 @@ def _check_zone(text: str) -> None:
         raise ValueError(f"{text!r} is not a known IANA time zone such as Europe/Berlin") from None
 
 
-def compile_regex(text: str) -> idle.Pattern:
-    """RE2, so that no expression can keep us busy; matched against whole strings."""
-    options = re2.Options()
-    options.log_errors = False
+def compile_regex(text: str) -> patterns.Pattern:
     try:
-        return typing.cast(idle.Pattern, re2.compile(text, options))
-    except (re2.error, UnicodeEncodeError) as error:
-        said = error.args[0]
-        detail = said.decode("utf-8", "replace") if isinstance(said, bytes) else "it is not valid Unicode"
-        raise ValueError(f"{_show(text)} is not a regular expression (RE2): {detail}") from None
+        return patterns.compile_pattern(text)
+    except ValueError as problem:
+        raise ValueError(f"{_show(text)} is not a regular expression (RE2): {problem}") from None
 
 
 def _check_regex(value: Any) -> None:

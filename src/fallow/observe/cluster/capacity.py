@@ -18,9 +18,9 @@ from fallow.model import quantities
 from fallow.model.capacity import Capacity, Machine, Tenant
 from fallow.observe.cluster import following, objects, pods
 
-_SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+_SAFE_TO_EVICT: Final = names.SAFE_TO_EVICT
 _EVICTABLE: Final = f"{names.GROUP}/evictable"
-_SELF_EVIDENT: Final = frozenset({names.GPU_PRODUCT, "nvidia.com/gpu.present", "kubernetes.io/os", "kubernetes.io/arch"})
+_SELF_EVIDENT: Final = frozenset({names.GPU_PRODUCT, names.GPU_PRESENT, names.OS_LABEL, names.ARCH_LABEL})
 # Work that is lost when its pod is evicted, by what controls the pod.
 _LASTING_WORK: Final = frozenset({"Job", "PyTorchJob", "TFJob", "MPIJob", "XGBoostJob", "JAXJob", "PaddleJob", "TrainJob", "RayCluster"})
 
