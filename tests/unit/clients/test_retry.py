@@ -30,8 +30,13 @@ def test_only_what_can_help_and_cannot_hurt_is_tried_again(name: str) -> None:
     assert (PATIENCE.wait_after(1, problem, is_read=False) is not None) == may_write
 
 
-@pytest.mark.parametrize(("turn", "asked", "least", "most"), [(1, None, 1.0, 1.5), (2, None, 2.0, 3.0), (1, 5.0, 5.0, 5.5), (2, 1.0, 2.0, 3.0)])
-def test_waits_grow_are_spread_and_heed_who_asks_for_time(turn: int, asked: float | None, least: float, most: float) -> None:
+@pytest.mark.parametrize(
+    ("turn", "asked", "least", "most"),
+    [(1, None, 1.0, 1.5), (2, None, 2.0, 3.0), (1, 5.0, 5.0, 5.5), (2, 1.0, 2.0, 3.0)],
+)
+def test_waits_grow_are_spread_and_heed_who_asks_for_time(
+    turn: int, asked: float | None, least: float, most: float
+) -> None:
     problem = errors.rejection(429, "busy", retry_after=asked)
     waits = [PATIENCE.wait_after(turn, problem, is_read=True) or 0.0 for _ in range(50)]
     assert least <= min(waits) < max(waits) <= most
@@ -60,6 +65,9 @@ async def test_an_attempt_is_repeated_until_it_works_or_the_tries_are_over(failu
     assert len(tried) == min(failures + 1, 3)
 
 
-@pytest.mark.parametrize(("header", "seconds"), [("1", 1.0), (" 30 ", 30.0), ("Wed, 21 Oct 2026 07:28:00 GMT", None), ("-1", None), (None, None)])
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [("1", 1.0), (" 30 ", 30.0), ("Wed, 21 Oct 2026 07:28:00 GMT", None), ("-1", None), (None, None)],
+)
 def test_retry_after_is_read_where_it_is_a_number(header: str | None, seconds: float | None) -> None:
     assert retry.read_header(header) == seconds

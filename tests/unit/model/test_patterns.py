@@ -13,7 +13,10 @@ def test_a_pattern_is_matched_as_a_whole_and_remembers_its_text() -> None:
 
 @pytest.mark.parametrize(
     ("text", "why"),
-    [("(", r"missing \)"), ("a{2,1}", "repetition"), ("(?=a)", "perl operator|invalid"), ("\ud800", "^it is not valid Unicode$")],
+    [
+        ("(", r"missing \)"), ("a{2,1}", "repetition"), ("(?=a)", "perl operator|invalid"),
+        ("\ud800", "^it is not valid Unicode$"),
+    ],
     ids=["open", "repetition", "lookahead", "surrogate"],
 )
 def test_what_is_no_expression_has_a_reason(text: str, why: str) -> None:

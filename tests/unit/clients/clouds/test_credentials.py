@@ -46,7 +46,7 @@ def cloud(**routes: Any) -> loopback.Answer:
     return answer
 
 
-# ---- AWS -------------------------------------------------------------------------------------------------------------------------
+# ---- AWS ------------------------------------------------------------------------------------------
 
 
 FORM = {"content-type": "application/x-www-form-urlencoded"}
@@ -77,7 +77,9 @@ def test_signatures_are_those_that_aws_publishes(name: str) -> None:
     signed = aws.sign(method, yarl.URL(url), headers, body, EXAMPLE, "us-east-1", service, EXAMPLE_TIME)
     assert signed["X-Amz-Date"] == "20150830T123600Z"
     assert signed["Authorization"].endswith(f"Signature={signature}")
-    assert signed["Authorization"].startswith(f"AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/20150830/us-east-1/{service}/aws4_request, ")
+    assert signed["Authorization"].startswith(
+        f"AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/20150830/us-east-1/{service}/aws4_request, "
+    )
 
 
 def test_a_session_token_is_signed_too() -> None:
@@ -98,9 +100,15 @@ def verify_aws(asked: loopback.Asked, server: loopback.Loopback, keys: aws.Keys)
 
 
 KEYS = aws.Keys("ASIA1", "s3cret", "session")
-DOCUMENT = {"AccessKeyId": "ASIA1", "SecretAccessKey": "s3cret", "Token": "session", "Expiration": units.rfc3339(NOW + 3600)}
+DOCUMENT = {
+    "AccessKeyId": "ASIA1",
+    "SecretAccessKey": "s3cret",
+    "Token": "session",
+    "Expiration": units.rfc3339(NOW + 3600),
+}
 STS = (
-    '<AssumeRoleWithWebIdentityResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/"><AssumeRoleWithWebIdentityResult><Credentials>'
+    '<AssumeRoleWithWebIdentityResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/">'
+    "<AssumeRoleWithWebIdentityResult><Credentials>"
     f"<AccessKeyId>ASIA1</AccessKeyId><SecretAccessKey>s3cret</SecretAccessKey><SessionToken>session</SessionToken>"
     f"<Expiration>{units.rfc3339(NOW + 3600)}</Expiration></Credentials>"
     "</AssumeRoleWithWebIdentityResult></AssumeRoleWithWebIdentityResponse>"
@@ -114,7 +122,9 @@ def sigv4(server: loopback.Loopback, **environment: str) -> signing.Signer:
 
 @pytest.mark.parametrize("region", ["", "eu west", "eu/west"])
 def test_aws_without_a_region_is_refused_at_once(region: str) -> None:
-    with pytest.raises(errors.Misconfigured, match=r"^Prometheus authentication 'sigv4' needs an AWS region such as eu-west-1$"):
+    with pytest.raises(
+        errors.Misconfigured, match=r"^Prometheus authentication 'sigv4' needs an AWS region such as eu-west-1$"
+    ):
         aws.SigV4({"AWS_REGION": region}, "", auth.AWS_SERVICE, purpose="Prometheus authentication 'sigv4'")
 
 
@@ -152,7 +162,8 @@ async def test_aws_pod_identity(tmp_path: Path) -> None:
     async with loopback.serve(cloud(credentials=lambda _: web.json_response(DOCUMENT))) as server:
         uri = f"{server.url}/v1/credentials"
         (asked,) = await query(
-            server, sigv4(server, AWS_CONTAINER_CREDENTIALS_FULL_URI=uri, AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE=str(token))
+            server,
+            sigv4(server, AWS_CONTAINER_CREDENTIALS_FULL_URI=uri, AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE=str(token)),
         )
     verify_aws(asked, server, KEYS)
     assert server.asked[0].headers["Authorization"] == "jwt"
@@ -162,7 +173,12 @@ async def test_aws_pod_identity_sends_its_token_to_no_stranger() -> None:
     async with loopback.serve(cloud()) as server:
         with pytest.raises(errors.Misconfigured, match="FULL_URI"):
             await query(
-                server, sigv4(server, AWS_CONTAINER_CREDENTIALS_FULL_URI="http://169.254.1.1/x", AWS_CONTAINER_AUTHORIZATION_TOKEN="t")
+                server,
+                sigv4(
+                    server,
+                    AWS_CONTAINER_CREDENTIALS_FULL_URI="http://169.254.1.1/x",
+                    AWS_CONTAINER_AUTHORIZATION_TOKEN="t",
+                ),
             )
     assert server.asked == []
 
@@ -172,7 +188,11 @@ def instance_metadata(asked: loopback.Asked) -> web.Response:
         return web.Response(text="imds")
     if asked.headers.get("X-aws-ec2-metadata-token") != "imds":
         return web.Response(status=401)
-    return web.Response(text="node-role\n") if asked.path.endswith("/security-credentials/") else web.json_response(DOCUMENT)
+    return (
+        web.Response(text="node-role\n")
+        if asked.path.endswith("/security-credentials/")
+        else web.json_response(DOCUMENT)
+    )
 
 
 async def test_aws_instance_role_and_renewal_before_expiry() -> None:
@@ -180,7 +200,9 @@ async def test_aws_instance_role_and_renewal_before_expiry() -> None:
     async with loopback.serve(cloud(**routes)) as server:
         asked = await query(server, sigv4(server), NOW, NOW + 3000, NOW + 3301)
     verify_aws(asked[0], server, KEYS)
-    assert [one.path.rpartition("/")[2] for one in server.asked].count("token") == 2, "kept until five minutes before the end"
+    assert [one.path.rpartition("/")[2] for one in server.asked].count("token") == 2, (
+        "kept until five minutes before the end"
+    )
 
 
 AWS_ANSWERS = {
@@ -198,7 +220,7 @@ async def test_aws_without_keys_is_an_error_without_secrets(name: str) -> None:
     assert "s3cret" not in str(caught.value)
 
 
-# ---- Google ----------------------------------------------------------------------------------------------------------------------
+# ---- Google ---------------------------------------------------------------------------------------
 
 
 def google(server: loopback.Loopback, file: str = "") -> signing.Signer:
@@ -235,7 +257,9 @@ async def test_google_metadata_server_with_renewal_and_after_a_401() -> None:
 
 async def test_google_service_account_key_signs_its_assertion(tmp_path: Path) -> None:
     key = rsa.generate_private_key(65537, 2048)
-    pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()).decode()
+    pem = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    ).decode()
     file = tmp_path / "key.json"
     content = {
         "type": "service_account",
@@ -268,18 +292,27 @@ def _decode(text: str) -> bytes:
 
 async def test_google_credentials_of_a_person(tmp_path: Path) -> None:
     file = tmp_path / "adc.json"
-    file.write_text(json.dumps({"type": "authorized_user", "client_id": "i", "client_secret": "s", "refresh_token": "r"}))
+    file.write_text(
+        json.dumps({"type": "authorized_user", "client_id": "i", "client_secret": "s", "refresh_token": "r"})
+    )
     async with loopback.serve(cloud(exchange=hand_out("good"))) as server:
         (asked,) = await query(server, google(server, str(file)))
     assert asked.headers["Authorization"] == "Bearer good"
-    assert server.asked[0].form == {"grant_type": "refresh_token", "client_id": "i", "client_secret": "s", "refresh_token": "r"}
+    assert server.asked[0].form == {
+        "grant_type": "refresh_token",
+        "client_id": "i",
+        "client_secret": "s",
+        "refresh_token": "r",
+    }
 
 
 GOOGLE_FILES = {
     "not JSON": "s3cret",
     "other type": '{"type": "external_account", "private_key": "s3cret"}',
     "no key": '{"type": "service_account", "private_key": "s3cret"}',
-    "cut key": json.dumps({"type": "service_account", "private_key": "-----BEGIN PRIVATE KEY-----\nMIIE\n-----END PRIVATE KEY-----"}),
+    "cut key": json.dumps(
+        {"type": "service_account", "private_key": "-----BEGIN PRIVATE KEY-----\nMIIE\n-----END PRIVATE KEY-----"}
+    ),
 }
 
 
@@ -293,7 +326,7 @@ async def test_a_google_file_that_cannot_be_used_is_named(name: str, tmp_path: P
     assert "s3cret" not in str(caught.value)
 
 
-# ---- Azure -----------------------------------------------------------------------------------------------------------------------
+# ---- Azure ----------------------------------------------------------------------------------------
 
 
 def test_half_of_an_azure_identity_is_refused_at_once() -> None:

@@ -106,14 +106,29 @@ WRITES: dict[str, tuple[Any, tuple[str, str, dict[str, str], str, Any]]] = {
         lambda c: c.create(DEPLOYMENTS, "ml", {}, dry_run=True),
         ("POST", "/apis/apps/v1/namespaces/ml/deployments", {"dryRun": "All"}, "application/json", {}),
     ),
-    "replace": (lambda c: c.replace(DEPLOYMENTS, "ml", "llm", {"a": 1}), ("PUT", LLM, {}, "application/json", {"a": 1})),
+    "replace": (
+        lambda c: c.replace(DEPLOYMENTS, "ml", "llm", {"a": 1}),
+        ("PUT", LLM, {}, "application/json", {"a": 1}),
+    ),
     "merge": (
         lambda c: c.merge_patch(DEPLOYMENTS, "ml", "llm", {"a": None}, field_manager="fallow"),
-        ("PATCH", LLM, {"fieldManager": "fallow", "fieldValidation": "Strict"}, "application/merge-patch+json", {"a": None}),
+        (
+            "PATCH",
+            LLM,
+            {"fieldManager": "fallow", "fieldValidation": "Strict"},
+            "application/merge-patch+json",
+            {"a": None},
+        ),
     ),
     "merge-scale-dry": (
         lambda c: c.merge_patch(DEPLOYMENTS, "ml", "llm", {}, field_manager="f", dry_run=True, subresource="scale"),
-        ("PATCH", LLM + "/scale", {"fieldManager": "f", "fieldValidation": "Strict", "dryRun": "All"}, "application/merge-patch+json", {}),
+        (
+            "PATCH",
+            LLM + "/scale",
+            {"fieldManager": "f", "fieldValidation": "Strict", "dryRun": "All"},
+            "application/merge-patch+json",
+            {},
+        ),
     ),
     "json": (
         lambda c: c.json_patch(DEPLOYMENTS, "ml", "llm", [{"op": "test"}], field_manager="f"),
@@ -158,7 +173,9 @@ async def test_reads(server: wire.Server, client: api.Api) -> None:
         (302, errors.Rejected),
     ],
 )
-async def test_refusals_keep_the_servers_words(server: wire.Server, client: api.Api, code: int, kind: type[errors.Rejected]) -> None:
+async def test_refusals_keep_the_servers_words(
+    server: wire.Server, client: api.Api, code: int, kind: type[errors.Rejected]
+) -> None:
     causes = [
         {"field": "spec.replicas", "message": "must be >= 0"},
         {"reason": "FieldManagerConflict", "message": 'conflict with "kubectl"'},
@@ -167,14 +184,21 @@ async def test_refusals_keep_the_servers_words(server: wire.Server, client: api.
     with pytest.raises(kind) as caught:
         await client.get(api.NODES, None, "n")
     problem = caught.value
-    assert (type(problem), str(problem), problem.status, problem.reason) == (kind, "no, and this is why", code, "Because")
+    assert (type(problem), str(problem), problem.status, problem.reason) == (
+        kind,
+        "no, and this is why",
+        code,
+        "Because",
+    )
     assert problem.causes == (("spec.replicas", "must be >= 0"), ("FieldManagerConflict", 'conflict with "kubectl"'))
     assert len(server.seen) == 1
 
 
 @pytest.mark.accepts("idle", 36)
 async def test_a_refusal_that_comes_in_two_parts_is_read_to_its_end(server: wire.Server, client: api.Api) -> None:
-    body = msgspec.json.encode({"kind": "Status", "message": "no such thing", "details": {"causes": [{"field": "patch", "message": "x"}]}})
+    body = msgspec.json.encode(
+        {"kind": "Status", "message": "no such thing", "details": {"causes": [{"field": "patch", "message": "x"}]}}
+    )
 
     async def in_two_parts(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(status=422)
@@ -198,7 +222,9 @@ async def test_another_uid_is_a_conflict(server: wire.Server, client: api.Api) -
     assert len(server.seen) == 1
 
 
-@pytest.mark.parametrize("body", [b"<html>login</html>", b"", b'{"kind": "Other"}', b"\xff\xfe"], ids=["html", "empty", "other", "binary"])
+@pytest.mark.parametrize(
+    "body", [b"<html>login</html>", b"", b'{"kind": "Other"}', b"\xff\xfe"], ids=["html", "empty", "other", "binary"]
+)
 async def test_a_refusal_that_is_not_kubernetes(server: wire.Server, client: api.Api, body: bytes) -> None:
     server.on("GET", NODE, wire.give(body, code=403))
     with pytest.raises(errors.Forbidden, match=r"^GET /api/v1/nodes/n was answered with HTTP 403 and no explanation$"):
@@ -240,7 +266,9 @@ async def test_a_read_is_tried_no_more_than_three_times(
 
 
 @pytest.mark.parametrize("verb", WRITES)
-@pytest.mark.parametrize("answer", [wire.drop, wire.status(500, "InternalError"), wire.status(504, "Timeout")], ids=["drop", "500", "504"])
+@pytest.mark.parametrize(
+    "answer", [wire.drop, wire.status(500, "InternalError"), wire.status(504, "Timeout")], ids=["drop", "500", "504"]
+)
 async def test_a_write_that_may_have_been_done_is_sent_exactly_once(
     server: wire.Server, client: api.Api, verb: str, answer: wire.Answer
 ) -> None:
@@ -252,7 +280,9 @@ async def test_a_write_that_may_have_been_done_is_sent_exactly_once(
 
 
 @pytest.mark.parametrize("verb", ["merge", "replace"])
-async def test_nor_when_it_goes_out_on_a_connection_used_before(server: wire.Server, client: api.Api, verb: str) -> None:
+async def test_nor_when_it_goes_out_on_a_connection_used_before(
+    server: wire.Server, client: api.Api, verb: str
+) -> None:
     send, (method, path, *_) = WRITES[verb]
     server.on(method, path, wire.give({"kind": "Answer"}), wire.drop)
     await send(client)
@@ -403,7 +433,10 @@ async def test_null_items_are_none(server: wire.Server, client: api.Api) -> None
 async def test_metadata_only_is_asked_for_by_accept(server: wire.Server, client: api.Api) -> None:
     server.on("GET", "/api/v1/pods", page("a"))
     await read_all(client, metadata_only=True)
-    assert server.seen[0].headers["Accept"] == "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
+    assert (
+        server.seen[0].headers["Accept"]
+        == "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
+    )
 
 
 async def test_the_api_must_be_entered(server: wire.Server) -> None:

@@ -1,4 +1,4 @@
-"""Tokens that rotate and plugins that give them: what is shown to the server, when it is renewed, and what is said when it fails."""
+"""Tokens that rotate and plugins that give them: what is shown, when it is renewed, what is said when it fails."""
 
 import asyncio
 import os
@@ -56,7 +56,9 @@ class Plugin:
 
     def access(self, version: str = V1, server: str = "https://unused", **more: Any) -> config.Access:
         environment = Secret({"KUBERNETES_EXEC_INFO": "{}", "PATH": os.environ["PATH"]})
-        plugin = config.ExecPlugin(version, sys.executable, (str(self.script),), environment, "Install it from example.org.")
+        plugin = config.ExecPlugin(
+            version, sys.executable, (str(self.script),), environment, "Install it from example.org."
+        )
         return config.Access(server=server, context="test", exec_plugin=plugin, **more)
 
 
@@ -151,13 +153,18 @@ async def test_a_plugin_that_fails_is_quoted_without_its_secrets(plugin: Plugin)
 async def test_a_plugin_that_is_not_there_comes_with_its_hint(plugin: Plugin) -> None:
     missing = config.ExecPlugin(V1, str(plugin.folder / "gone"), (), Secret({}), "Install it from example.org.")
     access = config.Access(server="https://x", context="x", exec_plugin=missing)
-    with pytest.raises(errors.Misconfigured, match=r"gone cannot be started: No such file or directory; Install it from example\.org\."):
+    with pytest.raises(
+        errors.Misconfigured, match=r"gone cannot be started: No such file or directory; Install it from example\.org\."
+    ):
         await credentials.Credentials(access).token()
 
 
 async def test_a_plugin_that_hangs_is_ended(plugin: Plugin, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(credentials, "PLUGIN_SECONDS", 1.0)
-    plugin.does("import os, pathlib, time\npathlib.Path(__file__).with_name('pid').write_text(str(os.getpid()))\ntime.sleep(600)")
+    plugin.does(
+        "import os, pathlib, time\n"
+        "pathlib.Path(__file__).with_name('pid').write_text(str(os.getpid()))\ntime.sleep(600)"
+    )
     with pytest.raises(errors.Misconfigured, match="gave no answer in 1 s"):
         await credentials.Credentials(plugin.access()).token()
     pid = int((plugin.folder / "pid").read_text())
@@ -186,7 +193,9 @@ async def test_a_rotated_token_file_is_read_again(tmp_path: Path) -> None:
     assert await ours.token() == "two"
 
 
-async def test_a_token_file_is_read_again_after_a_while_whatever_its_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_token_file_is_read_again_after_a_while_whatever_its_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "token"
     write_token(path, "one")
     stamp = path.stat().st_mtime_ns
@@ -201,15 +210,21 @@ async def test_a_token_file_is_read_again_after_a_while_whatever_its_time(tmp_pa
 
 async def test_a_file_wins_over_the_token_beside_it_which_stands_in_while_it_is_missing(tmp_path: Path) -> None:
     path = tmp_path / "token"
-    ours = credentials.Credentials(config.Access(server="https://x", context="x", token_file=path, token=Secret("spare")))
+    ours = credentials.Credentials(
+        config.Access(server="https://x", context="x", token_file=path, token=Secret("spare"))
+    )
     assert await ours.token() == "spare"
     write_token(path, "filed")
     assert await ours.token() == "filed"
     with pytest.raises(errors.Misconfigured, match="cannot be read or is empty"):
-        await credentials.Credentials(config.Access(server="https://x", context="x", token_file=tmp_path / "none")).token()
+        await credentials.Credentials(
+            config.Access(server="https://x", context="x", token_file=tmp_path / "none")
+        ).token()
 
 
-@pytest.mark.parametrize("token", ["hunter 2", "hunter\n2", "hunter²", "hunter\x002"], ids=["blank", "line", "not-ascii", "control"])
+@pytest.mark.parametrize(
+    "token", ["hunter 2", "hunter\n2", "hunter²", "hunter\x002"], ids=["blank", "line", "not-ascii", "control"]
+)
 async def test_a_token_that_cannot_be_a_header_is_refused_unseen(token: str) -> None:
     with pytest.raises(errors.Misconfigured, match="no token has") as caught:
         await credentials.Credentials(config.Access(server="https://x", context="x", token=Secret(token))).token()

@@ -19,7 +19,10 @@ from fallow.model.secret import Secret
 
 async def sent(login: auth.Login, url: str = "", times: int = 1) -> list[str | None]:
     """The Authorization headers of so many queries, each in a cycle of its own."""
-    async with loopback.serve(says(ONE_AT_ANY_TIME)) as server, client.Prometheus(url or server.url, login=login) as prometheus:
+    async with (
+        loopback.serve(says(ONE_AT_ANY_TIME)) as server,
+        client.Prometheus(url or server.url, login=login) as prometheus,
+    ):
         for cycle in range(times):
             await prometheus.query("up", NOW + cycle, row=Row)
     return [asked.headers.get("Authorization") for asked in server.asked]
@@ -33,16 +36,24 @@ async def kubeconfig_token() -> str | None:
 
 
 async def test_none_sends_nothing(tmp_path: Path) -> None:
-    everything = auth.Login(method="none", token=Secret("t"), environment={"PROMETHEUS_TOKEN": "e"}, kubernetes_token=kubeconfig_token)
+    everything = auth.Login(
+        method="none", token=Secret("t"), environment={"PROMETHEUS_TOKEN": "e"}, kubernetes_token=kubeconfig_token
+    )
     assert await sent(everything) == [None]
 
 
 async def test_bearer_by_literal_environment_and_file(tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text("of-file\n")
-    assert await sent(auth.Login(method="bearer", token=Secret("literal"), environment={"PROMETHEUS_TOKEN": "e"})) == ["Bearer literal"]
-    assert await sent(auth.Login(method="bearer", environment={"PROMETHEUS_TOKEN": "of-environment"})) == ["Bearer of-environment"]
-    assert await sent(auth.Login(method="bearer", token_file=str(file), environment={"PROMETHEUS_TOKEN": "e"})) == ["Bearer of-file"]
+    assert await sent(auth.Login(method="bearer", token=Secret("literal"), environment={"PROMETHEUS_TOKEN": "e"})) == [
+        "Bearer literal"
+    ]
+    assert await sent(auth.Login(method="bearer", environment={"PROMETHEUS_TOKEN": "of-environment"})) == [
+        "Bearer of-environment"
+    ]
+    assert await sent(auth.Login(method="bearer", token_file=str(file), environment={"PROMETHEUS_TOKEN": "e"})) == [
+        "Bearer of-file"
+    ]
 
 
 async def test_a_token_file_is_read_again_each_cycle_and_after_a_401(tmp_path: Path) -> None:
@@ -70,7 +81,10 @@ async def test_a_token_file_is_read_again_each_cycle_and_after_a_401(tmp_path: P
 
 async def test_a_second_401_is_final() -> None:
     login = auth.Login(method="bearer", token=Secret("s3cret"))
-    async with loopback.serve(lambda _: web.Response(status=401)) as server, client.Prometheus(server.url, login=login) as prometheus:
+    async with (
+        loopback.serve(lambda _: web.Response(status=401)) as server,
+        client.Prometheus(server.url, login=login) as prometheus,
+    ):
         with pytest.raises(errors.Unauthorized) as caught:
             await prometheus.query("up", NOW, row=Row)
     assert len(server.asked) == 2
@@ -81,7 +95,9 @@ async def test_a_second_401_is_final() -> None:
 async def test_basic(how: str, tmp_path: Path) -> None:
     file = tmp_path / "password"
     file.write_text("p:w\n")
-    given: dict[str, Any] = {"environment": {"PROMETHEUS_PASSWORD": "p:w"}} if how == "environment" else {"password_file": str(file)}
+    given: dict[str, Any] = (
+        {"environment": {"PROMETHEUS_PASSWORD": "p:w"}} if how == "environment" else {"password_file": str(file)}
+    )
     (header,) = await sent(auth.Login(method="basic", username="ada", **given))
     assert header is not None
     assert base64.b64decode(header.removeprefix("Basic ")) == b"ada:p:w"
@@ -105,7 +121,7 @@ async def test_a_token_file_that_is_gone_is_named(tmp_path: Path) -> None:
         await sent(auth.Login(method="bearer", token_file=str(tmp_path / "gone")))
 
 
-# ---- auto ------------------------------------------------------------------------------------------------------------------------
+# ---- auto -----------------------------------------------------------------------------------------
 
 
 def everything(tmp_path: Path) -> dict[str, Any]:
@@ -146,7 +162,9 @@ ORDER = {
 async def chosen(login: auth.Login, url: str) -> str | None:
     """What would be sent to an address that need not exist."""
     async with aiohttp.ClientSession() as session:
-        headers = await auth.choose(login, yarl.URL(url)).headers(signing.Outgoing(session, "POST", yarl.URL(url), b"", NOW))
+        headers = await auth.choose(login, yarl.URL(url)).headers(
+            signing.Outgoing(session, "POST", yarl.URL(url), b"", NOW)
+        )
     return headers.get("Authorization", "").removeprefix("Bearer ") or None
 
 
