@@ -8,7 +8,6 @@ unreadable is an error and never half a page.
 """
 
 import asyncio
-from types import TracebackType
 from typing import Self
 
 import aiohttp
@@ -42,9 +41,7 @@ class Exporters:
         )
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *why: object) -> None:
         if self._session is not None:
             await self._session.close()
 

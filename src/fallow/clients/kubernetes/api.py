@@ -11,7 +11,6 @@ import contextlib
 import functools
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, cast, overload
 from urllib import parse
 
@@ -116,14 +115,8 @@ class Api:
     """The API server, as an async context manager."""
 
     def __init__(
-        self,
-        access: config.Access,
-        *,
-        qps: float = 20,
-        in_flight: int = 10,
-        timeout: float = 30.0,
-        user_agent: str = f"fallow/{fallow.__version__}",
-        monotonic: Callable[[], float] = time.monotonic,
+        self, access: config.Access, *, qps: float = 20, in_flight: int = 10, timeout: float = 30.0,
+        user_agent: str = f"fallow/{fallow.__version__}", monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """`monotonic`: by which clock we pace ourselves."""
         self._wire = transport.Wire(access, user_agent=user_agent)
@@ -139,21 +132,12 @@ class Api:
         await self._wire.__aenter__()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._wire.__aexit__(kind, problem, trace)
+    async def __aexit__(self, *why: object) -> None:
+        await self._wire.__aexit__(*why)
 
     async def request(
-        self,
-        method: str,
-        path: str,
-        *,
-        params: Mapping[str, str] | None = None,
-        body: bytes | None = None,
-        content_type: str = "application/json",
-        accept: str = "application/json",
-        timeout: float | None = None,
+        self, method: str, path: str, *, params: Mapping[str, str] | None = None, body: bytes | None = None,
+        content_type: str = "application/json", accept: str = "application/json", timeout: float | None = None,
     ) -> bytes:
         """Any request; `timeout` is for each try."""
         request = transport.Request(
@@ -215,15 +199,8 @@ class Api:
         return await self._write("PATCH", path, operations, params, "application/json-patch+json")
 
     async def list_pages(
-        self,
-        resource: Resource,
-        *,
-        item: type[T],
-        namespace: str | None = None,
-        label_selector: str | None = None,
-        field_selector: str | None = None,
-        limit: int = 500,
-        metadata_only: bool = False,
+        self, resource: Resource, *, item: type[T], namespace: str | None = None, label_selector: str | None = None,
+        field_selector: str | None = None, limit: int = 500, metadata_only: bool = False,
     ) -> AsyncIterator[ListPage[T]]:
         """All objects, page by page, never more than one page in memory.
 
@@ -257,15 +234,8 @@ class Api:
 
     @contextlib.asynccontextmanager
     async def watch(
-        self,
-        resource: Resource,
-        *,
-        resource_version: str,
-        seconds: int,
-        namespace: str | None = None,
-        label_selector: str | None = None,
-        field_selector: str | None = None,
-        metadata_only: bool = False,
+        self, resource: Resource, *, resource_version: str, seconds: int, namespace: str | None = None,
+        label_selector: str | None = None, field_selector: str | None = None, metadata_only: bool = False,
     ) -> AsyncIterator[AsyncIterator[bytes]]:
         """The bytes of a watch, as they come, until the server ends it after `seconds` or the connection breaks."""
         stream = {"watch": "1", "allowWatchBookmarks": "true", "resourceVersion": resource_version}
@@ -277,7 +247,7 @@ class Api:
             timeout=seconds + self._timeout,
             silence=_WATCH_SILENCE_SECONDS,
         )
-        response = await self._persist("GET", functools.partial(self._wire.stream, request))
+        response = await self._persist("GET", functools.partial(self._wire.open, request))
         try:
             async with contextlib.aclosing(self._wire.chunks(request, response)) as chunks:
                 yield chunks

@@ -156,20 +156,10 @@ def _build(
     server = _server(cluster, is_tls=bool(ca or certificate or not verify))
     token, token_file, basic = _static(user)
     return Access(
-        server=server,
-        context=name,
-        namespace=context.namespace or None,
-        ca=ca,
-        verify=verify,
-        tls_server_name=value.tls_server_name or None,
-        proxy=_proxy(cluster, server, environment),
-        client_certificate=certificate,
-        client_key=key,
-        token=token,
-        token_file=token_file,
-        basic=basic,
-        exec_plugin=_exec_plugin(user, cluster, ca, environment),
-        impersonation=_impersonation(user),
+        server=server, context=name, namespace=context.namespace or None, ca=ca, verify=verify,
+        tls_server_name=value.tls_server_name or None, proxy=_proxy(cluster, server, environment),
+        client_certificate=certificate, client_key=key, token=token, token_file=token_file, basic=basic,
+        exec_plugin=_exec_plugin(user, cluster, ca, environment), impersonation=_impersonation(user),
     )
 
 
@@ -343,11 +333,7 @@ def _from_service_account(folder: Path, environment: Mapping[str, str]) -> Acces
     ca = Pem("the service account's CA", path=folder / "ca.crt")
     _check_tls(folder / "ca.crt", ca, None)
     return Access(
-        server=server,
-        context="in-cluster",
-        namespace=_read_namespace(folder / "namespace"),
-        ca=ca,
-        token_file=token,
+        server=server, context="in-cluster", namespace=_read_namespace(folder / "namespace"), ca=ca, token_file=token,
         proxy=_proxy(None, server, environment),
     )
 

@@ -141,12 +141,8 @@ def _check_token(token: str) -> str:
 async def _run_plugin(plugin: config.ExecPlugin) -> _Given:
     try:
         process = await asyncio.create_subprocess_exec(
-            plugin.command,
-            *plugin.args,
-            env=plugin.environment.reveal(),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
+            plugin.command, *plugin.args, env=plugin.environment.reveal(),
+            stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
         )
     except (OSError, ValueError) as problem:
         hint = f"; {plugin.install_hint.strip()}" if plugin.install_hint else ""

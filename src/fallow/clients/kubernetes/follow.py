@@ -62,19 +62,10 @@ class Follower(Generic[T, K]):
     """One resource, followed. Read `store` afresh each time: a new list replaces it."""
 
     def __init__(
-        self,
-        api: kube.Api,
-        resource: kube.Resource,
-        *,
-        item: type[T],
-        keep: Callable[[T], K | None],
-        namespace: str | None = None,
-        label_selector: str | None = None,
-        field_selector: str | None = None,
-        metadata_only: bool = False,
-        changed: asyncio.Event | None = None,
-        retry_seconds: float = 1.0,
-        slow_retry_seconds: float = 60.0,
+        self, api: kube.Api, resource: kube.Resource, *, item: type[T], keep: Callable[[T], K | None],
+        namespace: str | None = None, label_selector: str | None = None, field_selector: str | None = None,
+        metadata_only: bool = False, changed: asyncio.Event | None = None,
+        retry_seconds: float = 1.0, slow_retry_seconds: float = 60.0,
     ) -> None:
         """`changed` is set on every change, and may be shared.
 

@@ -51,17 +51,9 @@ class Leadership:
     """One candidate. Give it an Api of its own where another may be busy for seconds: who renews late has lost."""
 
     def __init__(
-        self,
-        api: kube.Api,
-        *,
-        namespace: str,
-        name: str,
-        identity: str,
-        utcnow: Callable[[], datetime],
-        monotonic: Callable[[], float] = time.monotonic,
-        duration_seconds: int = 15,
-        renew_deadline_seconds: float = 10.0,
-        retry_seconds: float = 2.0,
+        self, api: kube.Api, *, namespace: str, name: str, identity: str,
+        utcnow: Callable[[], datetime], monotonic: Callable[[], float] = time.monotonic,
+        duration_seconds: int = 15, renew_deadline_seconds: float = 10.0, retry_seconds: float = 2.0,
     ) -> None:
         if not (0 < retry_seconds < renew_deadline_seconds < duration_seconds):
             raise ValueError("a lease needs retry < renew deadline < duration")

@@ -9,7 +9,6 @@ credentials.
 import math
 import ssl
 from collections.abc import AsyncGenerator, Mapping
-from types import TracebackType
 from typing import Self
 from urllib import parse
 
@@ -119,9 +118,7 @@ class Wire:
         )
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *why: object) -> None:
         if self._session is not None:
             await self._session.close()
 
@@ -131,7 +128,7 @@ class Wire:
 
     async def fetch_into(self, room: Room, request: Request) -> memoryview:
         """As `fetch`, into memory that was used before; what it returns holds until the next time."""
-        response = await self._open(request)
+        response = await self.open(request)
         size = 0
         try:
             async for chunk in response.content.iter_any():
@@ -142,10 +139,6 @@ class Wire:
         finally:
             response.release()
 
-    async def stream(self, request: Request) -> aiohttp.ClientResponse:
-        """A good answer whose body is still to come: read it with `chunks`, and close it."""
-        return await self._open(request)
-
     async def chunks(self, request: Request, response: aiohttp.ClientResponse) -> AsyncGenerator[bytes, None]:
         """The body as it comes, until the server ends it."""
         try:
@@ -154,7 +147,8 @@ class Wire:
         except (aiohttp.ClientError, TimeoutError, OSError) as problem:
             raise self._translate(problem, request) from problem
 
-    async def _open(self, request: Request) -> aiohttp.ClientResponse:
+    async def open(self, request: Request) -> aiohttp.ClientResponse:
+        """A good answer whose body is still to come: read it with `chunks`, and close it."""
         try:
             response, used = await self._start(request)
             if response.status == 401 and self._credentials.invalidate(used):
@@ -173,15 +167,11 @@ class Wire:
         context = await self._context()
         self.sent += 1
         response = await self._session.request(
-            request.method,
-            self._url(request),
-            data=request.body,
-            headers=self._headers(request, authorization),
+            request.method, self._url(request), data=request.body, headers=self._headers(request, authorization),
             ssl=context if context is not None else True,
             server_hostname=self._access.tls_server_name if context is not None else None,
             proxy=self._access.proxy.reveal() if self._access.proxy else None,
-            timeout=aiohttp.ClientTimeout(total=request.timeout, sock_read=request.silence),
-            allow_redirects=False,
+            timeout=aiohttp.ClientTimeout(total=request.timeout, sock_read=request.silence), allow_redirects=False,
         )
         return response, authorization.removeprefix("Bearer ") if authorization else None
 

@@ -12,7 +12,6 @@ import functools
 import re
 import urllib.parse
 from collections.abc import Iterable, Mapping, Sequence
-from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, cast
 
 import aiohttp
@@ -80,15 +79,8 @@ class Prometheus:
     """A server to ask. Use it as an async context manager."""
 
     def __init__(
-        self,
-        url: str,
-        *,
-        login: auth.Login | None = None,
-        signer: signing.Signer | None = None,
-        headers: Iterable[str] = (),
-        files: tls.TlsFiles | None = None,
-        matchers: str = "",
-        backoff: Seconds = 1.0,
+        self, url: str, *, login: auth.Login | None = None, signer: signing.Signer | None = None,
+        headers: Iterable[str] = (), files: tls.TlsFiles | None = None, matchers: str = "", backoff: Seconds = 1.0,
         timeout: Seconds = _REQUEST_TIMEOUT,
     ) -> None:
         """`signer`: instead of a login, for servers of a cloud; `backoff`: the first wait before trying again."""
@@ -114,9 +106,7 @@ class Prometheus:
         self._session = aiohttp.ClientSession(timeout=self._timeout, cookie_jar=aiohttp.DummyCookieJar())
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *why: object) -> None:
         if self._session is not None:
             await self._session.close()
 
