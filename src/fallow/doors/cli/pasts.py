@@ -98,7 +98,7 @@ def read(asked: dict[str, Any]) -> shelf.Past:
     )
 
 
-def _ask_prometheus(told: settings.Settings, where: settings.Prometheus, hours: float) -> traces.Trace:
+def _ask_prometheus(told: settings.Settings, where: settings.PrometheusSettings, hours: float) -> traces.Trace:
     logs.set_up("default", "error")
     try:
         return asyncio.run(_read_history(told, where, time.time(), hours))
@@ -108,7 +108,7 @@ def _ask_prometheus(told: settings.Settings, where: settings.Prometheus, hours: 
         raise click.ClickException(show.plain(problem)) from None
 
 
-async def _read_history(told: settings.Settings, where: settings.Prometheus, now: Instant, hours: float) -> traces.Trace:
+async def _read_history(told: settings.Settings, where: settings.PrometheusSettings, now: Instant, hours: float) -> traces.Trace:
     async with wiring.make_prometheus(told, where) as prometheus:
         end = now // MINUTE * MINUTE
         return await history.read_history(prometheus, end - hours * HOUR, end, now=now, honor_labels=where.honor_labels)
