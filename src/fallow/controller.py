@@ -24,9 +24,8 @@ from fallow.clients.kubernetes import api as kube
 from fallow.clients.kubernetes import config, credentials, lease
 from fallow.clients.prometheus import auth
 from fallow.clients.prometheus import client as prometheus
-from fallow.decide.idle import pauses
 from fallow.decide.idle import plan as brain
-from fallow.model import cluster, decision, kinds, units
+from fallow.model import cluster, decision, kinds, marks, units
 from fallow.model.units import Instant, Seconds
 from fallow.observe.cluster import mirror, snapshot
 from fallow.observe.scrape import kept, source, targets
@@ -101,7 +100,7 @@ class Controller:
         self._books = tally.Books(
             self.metrics, dry_run=not told.mandate.acting, source="prometheus" if told.prometheus is not None else "scrape"
         )
-        self._memory = brain.first_memory()
+        self._memory, self._cache = decision.Memory(), brain.Cache()
         self._stopping = asyncio.Event()
         self._clocks: tuple[Instant, float] | None = None  # wall and monotonic at the last tick
         self._deadline = 0.0  # of this cycle, by the monotonic clock
@@ -150,13 +149,13 @@ class Controller:
 
     async def _look_and_act(self, now: Instant, began: float) -> decision.Cycle:
         # 1. Look: what is true at this instant, what is in flight, what could not be seen.
-        seen = await self._in_time(look_at(self._eyes, self._told, now, self._memory))
+        seen = await self._in_time(look_at(self._eyes, self._told, now, self._cache))
         # 2. Plan: a finding for every workload; the noes too.
-        plan = brain.make_plan(seen, self._told.mandate, self._memory, now)
+        plan = brain.make_plan(seen, self._told.mandate, self._memory, now, self._cache)
         # 3. Act: each decision alone, looked at once more just before; a dry run goes the same way and changes nothing.
         await self._keep_freeze(plan)
         outcomes = tuple(await execute.carry_out(plan.decisions, self._hands, self._look_again, now, self._may_act))
-        self._memory = brain.remember(plan, outcomes, self._told.mandate, now)
+        self._memory = brain.remember(plan, outcomes)
         if self._told.loop.daemon and self._may_act():
             await self._hands.reports.write(seen, plan, now)
         return decision.Cycle(plan, seen, outcomes, self._failure_of(seen), self._monotonic() - began)
@@ -235,9 +234,9 @@ class Controller:
         now = self._clock()
         await self._read_freeze()
         await self._mirror.list_all(now)
-        seen = await look_at(self._eyes, self._told, now)
-        plan = brain.make_plan(seen, self._told.mandate, decision.Memory(), now)
-        paused = tuple(workload for workload in seen.workloads if pauses.paused_at(workload) is not None)
+        seen = await look_at(self._eyes, self._told, now, self._cache)
+        plan = brain.make_plan(seen, self._told.mandate, decision.Memory(), now, self._cache)
+        paused = tuple(workload for workload in seen.workloads if marks.paused_at(workload) is not None)
         return Look(seen, plan, paused, namespace, self._told)
 
     # ---- once, or for ever --------------------------------------------------------------------------------------------------------
@@ -372,12 +371,12 @@ def exit_code(cycle: decision.Cycle) -> int:
 
 
 async def look_at(
-    eyes: snapshot.Eyes, told: settings.Settings, now: Instant, memory: decision.Memory | None = None
+    eyes: snapshot.Eyes, told: settings.Settings, now: Instant, cache: brain.Cache
 ) -> cluster.Snapshot:
     """The snapshot, with exact idle times for what looks idle."""
     policies = eyes.policies if told.mandate.use_policies else ()
     seen = await eyes.take_snapshot(brain.rules_in_force(told.mandate, policies), now)
-    return await eyes.look_back(seen, brain.candidate_rows(seen, told.mandate, now, memory), now)
+    return await eyes.look_back(seen, brain.candidate_rows(seen, told.mandate, now, cache), now)
 
 
 # ---- telling ------------------------------------------------------------------------------------------------------------------
@@ -503,7 +502,7 @@ class Look(msgspec.Struct, frozen=True):
         return None
 
     def explain(self, index: int) -> tuple[decision.Finding, list[decision.GpuFinding]]:
-        return brain.explain(self.snapshot, self.plan, index, self.told.mandate)
+        return self.plan.findings[index], self.plan.findings.evidence(index)
 
 
 async def look(told: settings.Settings, clock: Clock = time.time) -> Look:

@@ -6,8 +6,7 @@ In: findings of the brain. Out: dictionaries of strings, numbers and None, ready
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fallow.decide.idle import pauses
-from fallow.model import cluster, decision, units
+from fallow.model import cluster, decision, marks, units
 from fallow.model.units import Instant
 
 
@@ -32,7 +31,7 @@ def row(finding: decision.Finding, now: Instant) -> dict[str, Any]:
         "idleSince": instant(finding.idle_since),
         "atLeast": finding.at_least,
         "idleSeconds": None if finding.idle_since is None else round(now - finding.idle_since),
-        "pausedAt": instant(pauses.paused_at(finding.workload)),
+        "pausedAt": instant(marks.paused_at(finding.workload)),
         "policy": finding.rule.name,
         "skip": finding.skip_label,
         "skipBecause": finding.skip_because or None,
@@ -43,7 +42,7 @@ def row(finding: decision.Finding, now: Instant) -> dict[str, Any]:
 def next_action(finding: decision.Finding) -> dict[str, Any] | None:
     if finding.next_action is None:
         return None
-    return {"type": finding.next_action, "at": instant(finding.next_at)}
+    return {"type": str(finding.next_action), "at": instant(finding.next_at)}
 
 
 def explanation(
@@ -59,7 +58,7 @@ def explanation(
         "idleSince": instant(finding.idle_since),
         "atLeast": finding.at_least,
         "neverUsed": finding.never_used,
-        "pausedAt": instant(pauses.paused_at(finding.workload)),
+        "pausedAt": instant(marks.paused_at(finding.workload)),
         "windowSeconds": round(finding.window),
         "coverage": finding.coverage,
         "gpus": [_gpu(gpu) for gpu in gpus],
@@ -89,7 +88,7 @@ def totals(numbers: decision.Totals) -> dict[str, Any]:
         "workloads": numbers.workloads, "pods": numbers.pods, "gpus": numbers.gpus,
         "activeGpus": numbers.active_gpus, "idleGpus": numbers.idle_gpus, "unknownGpus": numbers.unknown_gpus,
         "verdicts": [
-            {"verdict": verdict, "reason": reason, "workloads": count}
-            for (verdict, reason), count in sorted(numbers.verdicts.items(), key=lambda item: -item[1])
+            {"verdict": str(heading.verdict), "reason": heading.label, "workloads": count}
+            for heading, count in sorted(numbers.verdicts.items(), key=lambda item: -item[1])
         ],
     }

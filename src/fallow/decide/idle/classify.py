@@ -18,14 +18,17 @@ _CLASSES: Final = {
 _BY_OWNER: Final = {
     ("kubeflow.org", "Notebook"): "notebook", ("kubeflow.org", "Workspace"): "notebook",
     ("serving.kserve.io", "InferenceService"): "inference", ("serving.kserve.io", "LLMInferenceService"): "inference",
-    ("apps.nvidia.com", "NIMService"): "inference", ("serving.knative.dev", "Service"): "inference", ("ray.io", "RayService"): "inference",
-    ("kubeflow.org", "PyTorchJob"): "training", ("kubeflow.org", "TFJob"): "training", ("kubeflow.org", "MPIJob"): "training",
-    ("kubeflow.org", "XGBoostJob"): "training", ("kubeflow.org", "JAXJob"): "training",
-    ("trainer.kubeflow.org", "TrainJob"): "training", ("jobset.x-k8s.io", "JobSet"): "training", ("ray.io", "RayJob"): "batch",
+    ("apps.nvidia.com", "NIMService"): "inference", ("serving.knative.dev", "Service"): "inference",
+    ("kubeflow.org", "PyTorchJob"): "training", ("kubeflow.org", "TFJob"): "training",
+    ("kubeflow.org", "MPIJob"): "training", ("kubeflow.org", "XGBoostJob"): "training",
+    ("kubeflow.org", "JAXJob"): "training", ("trainer.kubeflow.org", "TrainJob"): "training",
+    ("jobset.x-k8s.io", "JobSet"): "training", ("ray.io", "RayService"): "inference", ("ray.io", "RayJob"): "batch",
 }
 
 
-def classify(workload: cluster.Workload, pods: Iterable[cluster.Pod], namespace: cluster.Namespace | None) -> tuple[str, str]:
+def classify(
+    workload: cluster.Workload, pods: Iterable[cluster.Pod], namespace: cluster.Namespace | None
+) -> tuple[str, str]:
     """(class, source)."""
     pods = tuple(pods)
     spoken = [*(one for pod in pods for one in (pod.labels, pod.annotations)), workload.labels, workload.annotations]

@@ -19,10 +19,10 @@ from fallow.act import workloads
 from fallow.clients import errors
 from fallow.clients.kubernetes import api as kube
 from fallow.clients.kubernetes import config, lease
-from fallow.decide.idle import consent, rules
+from fallow.decide.idle import plan as brain
 from fallow.doors import answers
 from fallow.doors.cli import flags, show
-from fallow.model import cluster, decision, units
+from fallow.model import cluster, decision, marks, units
 from fallow.model.policies import idle
 from fallow.observe.cluster import mirror
 
@@ -144,10 +144,12 @@ def _pause(target: str, reason: str, force: bool, **given: Any) -> None:
     async def act(reach: Reach) -> list[decision.Outcome]:
         now, workload = time.time(), _find(reach, target)
         pods = tuple(reach.mirror.pods[index] for index in workload.pods)
-        if not force and (held := _find_hold(reach, workload, pods, now)):
-            raise click.ClickException(f"{workload.ref.short} is {held.because}; --force pauses it all the same")
+        namespace = reach.mirror.namespaces.get(reach.namespace)
+        if not force and (found := brain.find_exemption(workload, pods, namespace, now)):
+            raise click.ClickException(f"{workload.ref.short} is {found.because}; --force pauses it all the same")
         finding = decision.Finding(
-            workload, decision.Verdict.unknown, decision.Reason.NoGpuPods, f"{reason} ({reach.by})", idle.Rule(name="by hand"),
+            workload=workload, verdict=decision.Verdict.unknown, reason=decision.Reason.NoGpuPods,
+            because=f"{reason} ({reach.by})", rule=idle.Rule(name="by hand"),
             gpus=sum(pod.gpu_count or 0 for pod in pods), idle_gpus=0, models=(), window=0.0,
         )
         try:
@@ -156,12 +158,6 @@ def _pause(target: str, reason: str, force: bool, **given: Any) -> None:
             raise click.ClickException(f"{workload.ref.short} changed at this very moment; look again and repeat the command") from None
 
     _do(act, given)
-
-
-def _find_hold(reach: Reach, workload: cluster.Workload, pods: tuple[cluster.Pod, ...], now: units.Instant) -> consent.Held | None:
-    """An ack or opt-out that a pause by hand heeds."""
-    subject = rules.Subject(workload, pods, reach.mirror.namespaces.get(reach.namespace), frozenset)
-    return consent.find_ack(subject, idle.Consent(), now) or consent.find_opt_out(subject, idle.Consent(), now)
 
 
 def _resume(target: str, replicas: int | None, **given: Any) -> None:
@@ -224,7 +220,7 @@ def _acks(**given: Any) -> None:
 
 def _ack_of(workload: cluster.Workload) -> dict[str, Any] | None:
     said = {**workload.annotations, **workload.marks}
-    until = said.get(names.ACK_UNTIL) or said.get(names.ACK_UNTIL_ALIAS)
+    until = marks.ack_until(said)
     if until is None:
         return None
     by = said.get(names.ACK_BY) or said.get(names.ACK_BY_ALIAS)

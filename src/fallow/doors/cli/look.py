@@ -9,10 +9,9 @@ import click
 from fallow import controller, logs, settings
 from fallow.act import notify
 from fallow.clients import errors
-from fallow.decide.idle import pauses
 from fallow.doors import answers
 from fallow.doors.cli import flags, show
-from fallow.model import decision, units
+from fallow.model import decision, marks, units
 
 RUNNING = [flag.name for flag in settings.FLAGS if flag.group == settings.RUNNING and flag.name not in ("--kubeconfig", "--context")]
 ORDER = (decision.Verdict.idle, decision.Verdict.unknown, decision.Verdict.active)  # what wants attention first
@@ -78,8 +77,11 @@ def _many(count: int, noun: str) -> str:
 
 def _count_rows(numbers: decision.Totals) -> list[tuple[str, str, int]]:
     """What wants attention first, the many before the few."""
-    order = sorted(numbers.verdicts.items(), key=lambda item: (ORDER.index(decision.Verdict(item[0][0])), -item[1], item[0][1]))
-    return [(PAUSED if reason == decision.Reason.AlreadyPaused else verdict, reason, count) for (verdict, reason), count in order]
+    counted = [(ORDER.index(one.verdict), -count, one.label, one) for one, count in numbers.verdicts.items()]
+    return [
+        (PAUSED if one.reason is decision.Reason.AlreadyPaused else str(one.verdict), label, -count)
+        for _, count, label, one in sorted(counted, key=lambda each: each[:3])
+    ]
 
 
 def _idle(output: str, everything: bool, **given: Any) -> None:
@@ -112,7 +114,7 @@ def _idle_row(finding: decision.Finding, now: float) -> tuple[Any, ...]:
 
 def _verdict(finding: decision.Finding) -> str:
     """What stands paused by us holds no GPU that could be judged: people want to see that, not that we cannot tell."""
-    return PAUSED if finding.gpus == 0 and pauses.paused_at(finding.workload) is not None else str(finding.verdict)
+    return PAUSED if finding.gpus == 0 and marks.paused_at(finding.workload) is not None else str(finding.verdict)
 
 
 def _next(finding: decision.Finding) -> str:
@@ -123,7 +125,7 @@ def _next(finding: decision.Finding) -> str:
     if finding.skip is not None:
         at = f" until {units.clock_time(finding.next_at)} UTC" if finding.next_at else ""
         return f"{finding.skip_label}{at}"
-    return finding.next_action or ""
+    return str(finding.next_action or "")
 
 
 def _explain(target: str, namespace: str | None, output: str, **given: Any) -> None:
@@ -149,7 +151,7 @@ def _explain(target: str, namespace: str | None, output: str, **given: Any) -> N
 
 
 def _tell(finding: decision.Finding, gpus: list[decision.GpuFinding], now: float) -> None:
-    ref, paused = finding.workload.ref, pauses.paused_at(finding.workload)
+    ref, paused = finding.workload.ref, marks.paused_at(finding.workload)
     show.sentence(f"{ref.short} in {ref.namespace}: {_verdict(finding)} ({finding.reason})")
     show.sentence(f"  because    {finding.because}")
     if finding.idle_since is not None:

@@ -167,7 +167,7 @@ def test_an_ack_by_hand_where_marks_would_restart_pods_is_stamped_elsewhere_and_
     assert [each.workload.ref.name for each in expired] == ["old"]
     assert made.findings[0].skip is Reason.Acknowledged
     outcomes = [decision.Outcome(each, decision.Status.done, NOW, "") for each in made.decisions]
-    memory = plan.remember(made, outcomes, builders.mandate(), NOW)
+    memory = plan.remember(made, outcomes)
     again = plan.make_plan(world.snapshot(), builders.mandate(), memory, NOW + MINUTE)
     assert [each for each in only(again, Alert) if each.event == names.Event.ACK_EXPIRED] == []
 
@@ -175,15 +175,15 @@ def test_an_ack_by_hand_where_marks_would_restart_pods_is_stamped_elsewhere_and_
 def test_an_unreadable_ack_is_said_once_per_value() -> None:
     world = World()
     world.workload(annotations={names.ACK_UNTIL: "tomorrow"})
-    told = builders.mandate(builders.rule(action=idle.ActionType.notify))
-    made = plan.make_plan(world.snapshot(), told, Memory(), NOW)
+    mandate = builders.mandate(builders.rule(action=idle.ActionType.notify))
+    made = plan.make_plan(world.snapshot(), mandate, Memory(), NOW)
     (alert,) = made.decisions
     assert (alert.event, alert.workload) == (names.Event.INVALID_ACK, world.workloads[0])
     assert "'tomorrow'" in alert.because
-    memory = plan.remember(made, [decision.Outcome(alert, decision.Status.done, NOW, "")], told, NOW)
-    assert plan.make_plan(world.snapshot(), told, memory, NOW).decisions == ()
-    failed = plan.remember(made, [decision.Outcome(alert, decision.Status.failed, NOW, "")], told, NOW)
-    assert len(plan.make_plan(world.snapshot(), told, failed, NOW).decisions) == 1
+    memory = plan.remember(made, [decision.Outcome(alert, decision.Status.done, NOW, "")])
+    assert plan.make_plan(world.snapshot(), mandate, memory, NOW).decisions == ()
+    failed = plan.remember(made, [decision.Outcome(alert, decision.Status.failed, NOW, "")])
+    assert len(plan.make_plan(world.snapshot(), mandate, failed, NOW).decisions) == 1
     world.workloads.clear()
     world.workload(annotations={names.ACK_UNTIL: "next week"})
-    assert len(plan.make_plan(world.snapshot(), told, memory, NOW).decisions) == 1
+    assert len(plan.make_plan(world.snapshot(), mandate, memory, NOW).decisions) == 1

@@ -70,8 +70,8 @@ def test_the_first_reason_in_the_order_of_the_ladder_is_given() -> None:
         world.pods.clear()
         world.gpus.clear()
         world.workload(annotations=dict(annotations), body={"spec": {"replicas": replicas}})
-        told = builders.mandate(rule, scope=policy.Scope(**scope), brakes=policy.Brakes(confirm_cycles=confirm, max_actions_per_cycle=0))
-        seen.append(plan.make_plan(world.snapshot(frozen_until=frozen), told, Memory(), NOW).findings[0].skip)
+        mandate = builders.mandate(rule, scope=policy.Scope(**scope), brakes=policy.Brakes(confirm_cycles=confirm, max_actions_per_cycle=0))
+        seen.append(plan.make_plan(world.snapshot(frozen_until=frozen), mandate, Memory(), NOW).findings[0].skip)
 
     replicas = 0
     report = builders.rule(action=ActionType.report, active_slots=slots)
@@ -219,10 +219,10 @@ def test_a_notice_of_a_rule_that_only_notifies_names_no_pause() -> None:
 
 def follow(world: World, memory: Memory, rule: policy.Rule, *, acting: bool = True) -> tuple[Plan, Memory]:
     """One cycle in which everything works."""
-    told = builders.mandate(rule, acting=acting)
-    made = plan.make_plan(world.snapshot(), told, memory, world.now)
+    mandate = builders.mandate(rule, acting=acting)
+    made = plan.make_plan(world.snapshot(), mandate, memory, world.now)
     status = Status.done if acting else Status.dry_run
-    return made, plan.remember(made, [Outcome(each, status, world.now, "") for each in made.decisions], told, world.now)
+    return made, plan.remember(made, [Outcome(each, status, world.now, "") for each in made.decisions])
 
 
 @pytest.mark.parametrize("looked_back", [True, False], ids=["exact", "at-least"])
@@ -249,17 +249,17 @@ def test_a_dry_run_goes_the_same_way_and_remembers_what_it_would_have_written() 
     world.workloads.clear(), world.pods.clear(), world.gpus.clear()
     world.workload(gpus=[builders.Gpu(last_busy=world.now)])
     made, memory = follow(world, memory, POLITE, acting=False)
-    assert (memory.would_be_paused, memory.would_be_pending, memory.told) == ({}, {}, frozenset())
+    assert (memory.would_be_paused, memory.would_be_pending, memory.announced) == ({}, {}, {})
 
 
 def test_what_the_api_server_will_not_take_is_not_tried_again() -> None:
     world = World()
     world.workload()
-    told = builders.mandate()
-    made = plan.make_plan(world.snapshot(), told, Memory(), NOW)
+    mandate = builders.mandate()
+    made = plan.make_plan(world.snapshot(), mandate, Memory(), NOW)
     refusals = [Outcome(each, Status.refused, NOW, "unknown field spec.suspend", code=Detail.UnsupportedField) for each in made.decisions]
-    memory = plan.remember(made, refusals, told, NOW)
-    finding = plan.make_plan(world.snapshot(), told, memory, NOW).findings[0]
+    memory = plan.remember(made, refusals)
+    finding = plan.make_plan(world.snapshot(), mandate, memory, NOW).findings[0]
     assert (finding.skip_label, finding.skip_because) == ("ReportOnly:UnsupportedField", "unknown field spec.suspend")
 
 

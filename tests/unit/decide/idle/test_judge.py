@@ -272,7 +272,7 @@ def test_trouble_with_the_source_makes_everything_unknown(word: str, reason: Rea
     made = plan.make_plan(world.snapshot(), builders.mandate(), Memory(), NOW)
     assert (made.findings[0].verdict, made.findings[0].reason, made.findings[0].because) == (Verdict.unknown, reason, "the server said no")
     assert made.decisions == ()
-    assert made.memory.idle_shares == ()
+    assert made.memory.levels == ()
     assert (made.totals.unknown_gpus, made.totals.idle_gpus) == (1, 0)
 
 
@@ -327,8 +327,8 @@ def test_idle_over_the_longer_window_must_be_idle_over_the_shorter_too() -> None
     world.workload(gpus=[idle(for_=5 * HOUR)])
     snapshot = world.snapshot(20 * MINUTE, 2 * HOUR)
     snapshot.evidence.usage[20 * MINUTE].count[Signal.gr_engine][:] = 3.0
-    told = builders.mandate(builders.rule(gone_idle=2 * HOUR, never_used=20 * MINUTE))
-    assert plan.make_plan(snapshot, told, Memory(), NOW).findings[0].reason is Reason.LowCoverage
+    mandate = builders.mandate(builders.rule(gone_idle=2 * HOUR, never_used=20 * MINUTE))
+    assert plan.make_plan(snapshot, mandate, Memory(), NOW).findings[0].reason is Reason.LowCoverage
 
 
 def test_a_window_nobody_asked_the_source_for_is_not_judged() -> None:
@@ -362,11 +362,11 @@ def test_nothing_is_ever_done_to_a_workload_with_an_active_unknown_or_missing_gp
     for index, pods in enumerate(workloads):
         world.workload(f"ml/w{index}", pods=[world.pod(gpus=gpus, **said) for gpus, said in pods])
     snapshot = world.snapshot()
-    told = builders.mandate()
-    made = plan.make_plan(snapshot, told, Memory(), NOW)
+    mandate = builders.mandate()
+    made = plan.make_plan(snapshot, mandate, Memory(), NOW)
     touched = {each.finding.workload.ref.uid for each in made.decisions if isinstance(each, decision.Warn | decision.Pause)}
     for index, workload in enumerate(snapshot.workloads):
-        finding, gpus = plan.explain(snapshot, made, index, told)
+        finding, gpus = made.findings[index], made.findings.evidence(index)
         held = [snapshot.pods[at] for at in workload.pods]
         asked = [pod.gpu_count for pod in held if pod.node and not pod.terminating and pod.phase not in ("Succeeded", "Failed")]
         all_idle = all(gpu.verdict is Verdict.idle for gpu in gpus) and len(gpus) >= sum(filter(None, asked))

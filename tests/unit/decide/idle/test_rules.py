@@ -18,8 +18,8 @@ def idle_policy(name: str, priority: int = 0, **said: Any) -> IdlePolicy:
     return IdlePolicy(name=name, uid=name, generation=1, rule=builders.rule(name=name), priority=priority, **said)
 
 
-def find(world: World, told: idle.Mandate | None = None) -> Finding:
-    return plan.make_plan(world.snapshot(), told or builders.mandate(), Memory(), NOW).findings[0]
+def find(world: World, mandate: idle.Mandate | None = None) -> Finding:
+    return plan.make_plan(world.snapshot(), mandate or builders.mandate(), Memory(), NOW).findings[0]
 
 
 def test_the_highest_priority_wins_and_ties_go_by_name() -> None:
@@ -169,12 +169,12 @@ def test_a_zone_that_cannot_be_read_never_allows_anything() -> None:
 def test_outside_its_schedule_an_idle_workload_waits_and_inside_it_goes() -> None:
     world = World()
     world.workload()
-    told = builders.mandate(builders.rule(active_slots=(Slot(frozenset({6}), 12 * 60 + 10, 13 * 60, "UTC"),)))
-    seen, memory = world.snapshot(), Memory()
+    mandate = builders.mandate(builders.rule(active_slots=(Slot(frozenset({6}), 12 * 60 + 10, 13 * 60, "UTC"),)))
+    seen, memory, cache = world.snapshot(), Memory(), plan.Cache()
     for after, skip in ((0.0, Reason.OutsideSchedule), (10 * MINUTE, None), (HOUR, Reason.OutsideSchedule)):
-        world.now = NOW + after  # the same objects, a later look: the answer must not come from the memo
+        world.now = NOW + after  # the same objects, a later look: the answer must not come from the cache
         snapshot = msgspec.structs.replace(seen, evidence=world.snapshot().evidence)
-        made = plan.make_plan(snapshot, told, memory, world.now)
+        made = plan.make_plan(snapshot, mandate, memory, world.now, cache)
         memory = made.memory
         assert (made.findings[0].verdict, made.findings[0].skip) == (Verdict.idle, skip)
 
