@@ -1,7 +1,7 @@
 """What stands in the cluster, in numbers: what is paused by us, how well each node is measured.
 
-In: snapshots. Out: fallow_idle_paused_workloads, fallow_idle_coverage_ratio. Objects are counted anew only when they are
-not the same as before; coverage is worked out when somebody scrapes.
+In: snapshots. Out: fallow_idle_paused_workloads, fallow_idle_coverage_ratio. Objects are counted anew only when they
+are not the same as before; coverage is worked out when somebody scrapes.
 """
 
 from collections import Counter

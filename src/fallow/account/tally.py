@@ -113,9 +113,6 @@ def _kind_of(act: decision.Decision) -> str:
     return workload.ref.kind if workload else "fallow"
 
 
-# ---- words ---------------------------------------------------------------------------------------------------------
-
-
 def sentence(plan: decision.Plan, outcomes: Sequence[Outcome], failure: str) -> str:
     """One line a cycle that a tired person understands."""
     totals = plan.totals
@@ -164,7 +161,8 @@ def audit_fields(outcome: Outcome) -> Mapping[str, Any]:
         "result": str(outcome.status), "before": outcome.before, "after": outcome.after,
     }
     if workload is not None:
-        fields["workload"] = {name: getattr(workload.ref, name) for name in ("group", "kind", "namespace", "name", "uid")}
+        parts = ("group", "kind", "namespace", "name", "uid")
+        fields["workload"] = {part: getattr(workload.ref, part) for part in parts}
     if isinstance(act, decision.Warn | decision.Pause):
         found = act.finding
         fields |= {"verdict": str(found.verdict), "reason": str(found.reason), "because": found.because,

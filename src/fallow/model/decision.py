@@ -10,7 +10,6 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from fallow import names
 from fallow.model import cluster, usage
 from fallow.model.policies import idle
 from fallow.model.units import Instant
@@ -234,11 +233,6 @@ class Alert(msgspec.Struct, frozen=True):
     because: str
     episode: str  # what makes it "once"
 
-    @property
-    def announces_idleness(self) -> bool:
-        """Then its episode is one of idleness, of which a workload has one at a time; others stand side by side."""
-        return self.event == names.Event.IDLE_DETECTED
-
 
 Decision: TypeAlias = Warn | Pause | Resume | Mark | Alert
 
@@ -277,8 +271,6 @@ class Outcome(msgspec.Struct, frozen=True):
             return self.because
         return f"{'ReportOnly:' if isinstance(self.code, Detail) else ''}{self.code}: {self.because}"
 
-
-# ---- the plan of one cycle -----------------------------------------------------------------------------------------
 
 
 class Totals(msgspec.Struct, frozen=True, kw_only=True):

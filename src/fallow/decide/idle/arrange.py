@@ -26,6 +26,9 @@ Number = TypeVar("Number", bound=np.generic)
 
 MARKS: Final = frozenset({*names.ACK_KEYS, *names.PENDING_KEYS, *names.PAUSE_KEYS, names.RESUME_REQUESTED})
 NOTICE: Final = frozenset(names.PENDING_KEYS)
+_NUMBERS: Final = (
+    "gone_idle", "never_used", "grace", "activity", "coverage", "max_sample_age", "idle_gpu_fraction", "power_watts",
+)
 
 
 class Groups(msgspec.Struct):
@@ -77,18 +80,18 @@ class PodColumns(msgspec.Struct, kw_only=True):
 
 
 class RuleColumns(msgspec.Struct, kw_only=True):
-    """One entry per distinct ruling."""
+    """One entry per distinct ruling: of its rule, under the same names."""
 
     gone_idle: Floats
     never_used: Floats
     grace: Floats
     activity: Floats
     coverage: Floats
-    max_age: Floats
-    fraction: Floats
+    max_sample_age: Floats
+    idle_gpu_fraction: Floats
     power_watts: Floats  # nan = not asked for
     power_floor: Bools
-    disabled: dict[str, Bools]
+    disabled: dict[str, Bools]  # by signal
 
 
 class Layout(msgspec.Struct):
@@ -166,21 +169,13 @@ def _make(snapshot: cluster.Snapshot, mandate: idle.Mandate) -> Arrangement:
     rulings, rule_of = _rule(snapshot, mandate, layouts, pods)
     failed = [index for index, one in enumerate(workloads) if one.trouble is cluster.Trouble.OwnerLookupFailed]
     return Arrangement(
-        snapshot=snapshot,
-        mandate=mandate,
-        pods=pods,
-        layouts=layouts,
-        rulings=rulings,
-        rule_of=rule_of,
-        rule_of_pod=np.append(rule_of, 0)[pods.workload],
-        terms=_columns_of_rules(rulings),
-        gpus=_count_gpus(pods, len(workloads)),
+        snapshot=snapshot, mandate=mandate, pods=pods, layouts=layouts, rulings=rulings, rule_of=rule_of,
+        rule_of_pod=np.append(rule_of, 0)[pods.workload], terms=_columns_of_rules(rulings),
+        gpus=_count_gpus(pods, len(workloads)), lookups_failed=np.array(failed, np.int64),
         marked=tuple(index for index, workload in enumerate(workloads) if _is_marked(workload)),
         noticed=frozenset(index for index, one in enumerate(workloads) if not NOTICE.isdisjoint(one.marks)),
-        lookups_failed=np.array(failed, np.int64),
-        uids=tuple(workload.ref.uid for workload in workloads),
+        uids=tuple(workload.ref.uid for workload in workloads), models=tuple(models),
         index_of={workload.ref.uid: index for index, workload in enumerate(workloads)},
-        models=tuple(models),
         waiting=tuple(pod for pod in snapshot.pods if pod.unschedulable_since is not None),
     )
 
@@ -198,7 +193,6 @@ def _is_marked(workload: cluster.Workload) -> bool:
     )
 
 
-
 def _products(snapshot: cluster.Snapshot) -> list[str]:
     """The GPU model of each pod's node; "" = not known."""
     return [node.gpu_product or "" if (node := snapshot.nodes.get(pod.node)) else "" for pod in snapshot.pods]
@@ -213,14 +207,14 @@ def _columns_of(snapshot: cluster.Snapshot, products: list[str], models: dict[st
     by_workload = by_workload[np.argsort(workload[by_workload], kind="stable")]
     codes: dict[str, int] = {}
     return PodColumns(
-        workload=workload,
-        counts=counts,
+        workload=workload, counts=counts, by_workload=by_workload, groups=group(workload[by_workload]),
         gpus=np.array([-1 if (count := pod.gpu_count) is None else count for pod in pods], np.int64),
-        on_ready_node=_bools([pod.phase != "Unknown" for pod in pods]) & _find_ready(snapshot, nodes),
+        # Where no node may be listed at all (namespaced rights), the pods' own readiness must do.
+        on_ready_node=_bools([pod.phase != "Unknown" for pod in pods])
+        & _bools([not snapshot.nodes or (node is not None and node.ready) for node in nodes]),
         running=_bools([pod.phase == "Running" and pod.started_at is not None for pod in pods]),
         reserved=_bools([pod.namespace in names.RESERVATION_NAMESPACES for pod in pods]),
-        started=_floats([pod.started_at for pod in pods]),
-        ready=_bools([pod.ready for pod in pods]),
+        started=_floats([pod.started_at for pod in pods]), ready=_bools([pod.ready for pod in pods]),
         turned=_floats([pod.ready_since for pod in pods]),
         shared=_bools([
             names.GPU_SHARED in pod.resources or (node is not None and node.shared)
@@ -228,8 +222,6 @@ def _columns_of(snapshot: cluster.Snapshot, products: list[str], models: dict[st
         ]),
         node=np.array([codes.setdefault(pod.node, len(codes)) for pod in pods], np.int64),
         model=np.array([models.setdefault(product, len(models)) for product in products], np.int64),
-        by_workload=by_workload,
-        groups=group(workload[by_workload]),
     )
 
 
@@ -245,18 +237,12 @@ def _counts(pod: cluster.Pod) -> bool:
     return bool(pod.node) and not pod.terminating and pod.phase not in ("Succeeded", "Failed")
 
 
-def _find_ready(snapshot: cluster.Snapshot, nodes: list[cluster.Node | None]) -> Bools:
-    """By pod, of its node. Where no node may be listed at all (namespaced rights), the pods' own readiness must do."""
-    return _bools([not snapshot.nodes or (node is not None and node.ready) for node in nodes])
-
-
 def _bools(values: list[bool]) -> Bools:
     return np.array(values, np.bool_)
 
 
 def _floats(values: list[float] | list[float | None]) -> Floats:
     return np.array(values, np.float64)  # None becomes nan
-
 
 
 def _lay_out(use: usage.Usage, pods: PodColumns, models: dict[str, int], products: list[str]) -> Layout:
@@ -278,21 +264,16 @@ def _count_held(use: usage.Usage, pods: int) -> Indices:
     return np.array([held[pod] for pod in range(pods)], np.int64)
 
 
-
 def _rule(
     snapshot: cluster.Snapshot, mandate: idle.Mandate, layouts: dict[Seconds, Layout], pods: PodColumns
 ) -> tuple[tuple[rules.Ruling, ...], Indices]:
     book = rules.Rulebook(mandate, snapshot.policies)
-    if not book.has_policies:
+    if not book.policies:
         return (book.last,), np.zeros(len(snapshot.workloads), np.int64)
     found = [book.find(_subject(snapshot, layouts, pods, index)) for index in range(len(snapshot.workloads))]
-    codes: dict[int, int] = {}
-    distinct: list[rules.Ruling] = []
-    for ruling in found:
-        if id(ruling) not in codes:
-            codes[id(ruling)] = len(distinct)
-            distinct.append(ruling)
-    return tuple(distinct) or (book.last,), np.array([codes[id(ruling)] for ruling in found], np.int64)
+    distinct = {id(ruling): ruling for ruling in found}  # the book hands out the same one to all whom it holds for
+    codes = {key: code for code, key in enumerate(distinct)}
+    return tuple(distinct.values()) or (book.last,), np.array([codes[id(ruling)] for ruling in found], np.int64)
 
 
 def _subject(
@@ -324,14 +305,7 @@ def _columns_of_rules(rulings: tuple[rules.Ruling, ...]) -> RuleColumns:
     each = [ruling.rule for ruling in rulings]
     disabled = {name for rule in each for name in rule.disabled_signals}
     return RuleColumns(
-        gone_idle=_floats([rule.gone_idle for rule in each]),
-        never_used=_floats([rule.never_used for rule in each]),
-        grace=_floats([rule.grace for rule in each]),
-        activity=_floats([rule.activity for rule in each]),
-        coverage=_floats([rule.coverage for rule in each]),
-        max_age=_floats([rule.max_sample_age for rule in each]),
-        fraction=_floats([rule.idle_gpu_fraction for rule in each]),
-        power_watts=_floats([rule.power_watts for rule in each]),
         power_floor=_bools([rule.power_floor for rule in each]),
         disabled={name: _bools([name in rule.disabled_signals for rule in each]) for name in disabled},
+        **{name: _floats([getattr(rule, name) for rule in each]) for name in _NUMBERS},
     )

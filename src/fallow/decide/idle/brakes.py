@@ -17,7 +17,7 @@ import msgspec
 from fallow.model import units
 from fallow.model.decision import Freeze, Level, Memory
 from fallow.model.policies import idle
-from fallow.model.units import HOUR, Instant
+from fallow.model.units import Instant
 
 REMEMBERED: Final = 10  # cycles whose median is the baseline
 KNOWN: Final = 3  # with fewer there is no baseline yet
@@ -80,9 +80,6 @@ def _fits(used: int, gpus: int, percent: float, allocated: int) -> bool:
     return used == 0 or used + gpus <= math.ceil(round(percent * allocated / 100, 6))
 
 
-# ---- freeze --------------------------------------------------------------------------------------------------------
-
-
 class Watched(msgspec.Struct, frozen=True):
     """Are notices and pauses held back, and what is remembered for the next cycle."""
 
@@ -93,9 +90,7 @@ class Watched(msgspec.Struct, frozen=True):
     unseen: Freeze | None  # our own freeze, until it was seen on the Lease
 
 
-def watch(
-    brakes: idle.Brakes, memory: Memory, on_lease: Freeze | None, level: Level | None, now: Instant
-) -> Watched:
+def watch(brakes: idle.Brakes, memory: Memory, on_lease: Freeze | None, level: Level | None, now: Instant) -> Watched:
     """`level`: of this cycle, None where nothing is known. `on_lease`: the freeze that stands on the Lease."""
     unseen = _find_unseen(memory.freeze, on_lease, now)
     standing = [freeze for freeze in (on_lease, unseen) if freeze is not None and now < freeze.until]
@@ -133,8 +128,3 @@ def _why_freeze(brakes: idle.Brakes, levels: tuple[Level, ...], level: Level) ->
         f"the share of idle GPUs jumped from {usual:.0%} to {level.share:.0%} ({more:g} more): "
         f"no notices and pauses for {units.humane(brakes.freeze_hold)}"
     )
-
-
-def is_recent(paused: Instant, now: Instant) -> bool:
-    """Does this pause count against the hourly share?"""
-    return now - paused < HOUR

@@ -1,6 +1,6 @@
 """Which of those who could be paused are paused now: the longest idle times GPUs first, as pressure and caps allow.
 
-In: a Sight, the mandate, what was remembered, who could go, what stands paused. Out: a Choice: who goes, in that
+In: a Sight, what was remembered, who could go, what stands paused. Out: a Choice: who goes, in that
 order, and the standing of everybody who has to wait.
 """
 
@@ -10,12 +10,11 @@ from collections.abc import Mapping
 import msgspec
 import numpy as np
 
-from fallow.decide.idle import arrange, brakes, judge, pressure
+from fallow.decide.idle import brakes, judge, pressure
 from fallow.decide.idle.courtesy import Standing
 from fallow.model import marks
 from fallow.model.decision import Memory, Reason, Step
-from fallow.model.policies import idle
-from fallow.model.units import Instant
+from fallow.model.units import HOUR, Instant
 
 
 class Choice(msgspec.Struct, frozen=True):
@@ -23,13 +22,12 @@ class Choice(msgspec.Struct, frozen=True):
     waiting: Mapping[int, Standing]
 
 
-def choose(
-    sight: judge.Sight, mandate: idle.Mandate, memory: Memory, pausable: list[int], paused: Mapping[int, Instant | None]
-) -> Choice:
+def choose(sight: judge.Sight, memory: Memory, pausable: list[int], paused: Mapping[int, Instant | None]) -> Choice:
     if not pausable:
         return Choice([], {})
-    pretended = {} if mandate.acting else _find_pretended(sight.arranged, memory)
-    caps, queue = brakes.Caps(mandate.brakes, _count_spent(sight, paused, pretended)), _queue_up(sight, pretended)
+    pretended = _find_pretended(sight, memory)
+    caps = brakes.Caps(sight.mandate.brakes, _count_spent(sight, paused, pretended))
+    queue = _queue_up(sight, pretended)
     chosen: list[int] = []
     waiting: dict[int, Standing] = {}
     ordered = _put_in_order(sight, pausable)
@@ -81,10 +79,10 @@ def _queue_up(sight: judge.Sight, pretended: Mapping[int, Instant]) -> pressure.
     return queue
 
 
-def _find_pretended(arranged: arrange.Arrangement, memory: Memory) -> dict[int, Instant]:
+def _find_pretended(sight: judge.Sight, memory: Memory) -> dict[int, Instant]:
     """What a dry run holds for paused, and since when."""
-    index_of = arranged.index_of
-    return {index_of[uid]: at for uid, at in memory.would_be_paused.items() if uid in index_of}
+    index_of, paused = sight.arranged.index_of, {} if sight.mandate.acting else memory.would_be_paused
+    return {index_of[uid]: at for uid, at in paused.items() if uid in index_of}
 
 
 def _count_spent(
@@ -94,12 +92,12 @@ def _count_spent(
     arranged, workloads = sight.arranged, sight.snapshot.workloads
     freed: Counter[str] = Counter()
     for index, at in paused.items():
-        if at is not None and brakes.is_recent(at, sight.now):
+        if at is not None and sight.now - at < HOUR:
             gpus = marks.paused_gpus(workloads[index])
             freed[arranged.ruling(index).rule.name] += 1 if gpus is None else gpus  # not written down: one at least
     spent, allocated = Counter(freed), Counter(freed)
     for index, at in pretended.items():
-        if brakes.is_recent(at, sight.now):  # a dry run's are still held
+        if sight.now - at < HOUR:  # a dry run's are still held
             spent[arranged.ruling(index).rule.name] += int(arranged.gpus[index])
     held = np.bincount(arranged.rule_of, arranged.gpus, len(arranged.rulings)).astype(int).tolist()
     for ruling, gpus in zip(arranged.rulings, held, strict=True):

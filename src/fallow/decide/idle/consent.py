@@ -45,10 +45,10 @@ def has_words(subject: rules.Subject) -> bool:
     return not all(_OPT_OUTS.isdisjoint(each.labels) for each in (workload, *pods, *spaces))
 
 
-
 def find_ack(subject: rules.Subject, terms: idle.Consent, now: Instant) -> Exemption | None:
     """The ack in force; of several the one that ends last."""
-    sources = [_own_words(subject.workload), *([said] for said in _said_around(subject))]
+    own = (subject.workload.annotations, subject.workload.marks)
+    sources = [own, *((said,) for said in _said_around(subject))]
     acks = [ack for each in sources if (ack := _merge_acks(each, terms, now)) is not None and now < ack.until]
     if not acks:
         return None
@@ -78,10 +78,6 @@ def _given_at(sources: Sequence[Said], now: Instant) -> Instant | None:
     return given if given is not None and given <= now + _MAX_SKEW else None
 
 
-def _own_words(workload: cluster.Workload) -> list[Said]:
-    return [workload.annotations, workload.marks]
-
-
 def _said_around(subject: rules.Subject) -> Iterator[Said]:
     if subject.namespace is not None:
         yield subject.namespace.annotations
@@ -98,7 +94,7 @@ def _not_copied(pod: cluster.Pod, workload: cluster.Workload) -> Said:
 
 def tend_acks(workload: cluster.Workload, terms: idle.Consent, now: Instant) -> list[Decision]:
     """Stamp an ack made by hand, end one that has expired, and say of one that cannot be read that it does not hold."""
-    sources = _own_words(workload)
+    sources = (workload.annotations, workload.marks)
     values = dict.fromkeys(value for said in sources for key in marks.ACKS if (value := said.get(key)) is not None)
     decisions: list[Decision] = [_refuse_ack(workload, value) for value in values if units.read_instant(value) is None]
     ack = _merge_acks(sources, terms, now)
@@ -133,7 +129,6 @@ def mark(workload: cluster.Workload, changes: Changes, event: str | None, becaus
     """A Mark where this workload's marks are; guarded against change where we know the version of that object."""
     version = workload.resource_version if workload.marks_ref.uid == workload.ref.uid else None
     return Mark(workload, workload.marks_ref, version, changes, event, because)
-
 
 
 def find_opt_out(subject: rules.Subject, terms: idle.Consent, now: Instant) -> Exemption | None:

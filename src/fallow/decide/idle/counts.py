@@ -70,14 +70,10 @@ def _judged_rows(sight: judge.Sight) -> list[tuple[judge.Pass, arrange.Indices]]
 
 def total(sight: judge.Sight, standings: Mapping[int, Standing], paused: Collection[int], gpus: Gpus) -> Totals:
     return Totals(
-        workloads=len(sight.arranged.uids),
-        pods=int(sight.arranged.pods.counts.sum()),
-        gpus=sum(gpus.by_model.values()),
-        active_gpus=gpus.count(Verdict.active),
-        idle_gpus=gpus.count(Verdict.idle),
-        unknown_gpus=gpus.count(Verdict.unknown),
+        workloads=len(sight.arranged.uids), pods=int(sight.arranged.pods.counts.sum()),
+        gpus=sum(gpus.by_model.values()), gpus_by_model=gpus.by_model, active_gpus=gpus.count(Verdict.active),
+        idle_gpus=gpus.count(Verdict.idle), unknown_gpus=gpus.count(Verdict.unknown),
         waiting_gpus=pressure.count_waiting(sight.arranged.waiting, sight.now),
-        gpus_by_model=gpus.by_model,
         verdicts=_count_verdicts(sight, standings, paused),
     )
 
@@ -106,9 +102,6 @@ def _heading(code: int) -> Heading:
     return Heading(words.verdict_of(code), judge.CODES[code])
 
 
-# ---- policies ------------------------------------------------------------------------------------------------------
-
-
 def tally_policies(
     sight: judge.Sight, standings: Mapping[int, Standing], paused: Collection[int], chosen: Collection[int]
 ) -> dict[str, idle.Tally]:
@@ -126,12 +119,9 @@ def tally_policies(
     gpus = _count(policy_of[is_idle], size, sight.arranged.gpus[is_idle])
     return {
         name: idle.Tally(
-            matched_workloads=matched[at],
-            idle_workloads=quiet[at] if known else None,
-            idle_gpus=gpus[at] if known else None,
-            paused_workloads=asleep[at],
+            matched_workloads=matched[at], paused_workloads=asleep[at], next_actions=tuple(upcoming.get(at, ())),
+            idle_workloads=quiet[at] if known else None, idle_gpus=gpus[at] if known else None,
             acknowledged_workloads=kept[at] if known else None,
-            next_actions=tuple(upcoming.get(at, ())),
         )
         for name, at in rank.items()
     }

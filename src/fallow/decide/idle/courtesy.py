@@ -47,7 +47,7 @@ class Case(msgspec.Struct, frozen=True, gc=False):
     subject: rules.Subject
     kind: kinds.Kind | None
     ruling: rules.Ruling
-    mandate: idle.Mandate
+    scope: idle.Scope
     grounds: Grounds
 
     @property
@@ -111,9 +111,6 @@ def make_episode(uid: str, since: Instant) -> Episode:
     return Episode(since, hashlib.sha256(f"{uid}{units.rfc3339(since)}".encode()).hexdigest()[:12])
 
 
-# ---- rungs ---------------------------------------------------------------------------------------------------------
-
-
 def _leave(reason: Reason, because: str | None, until: Instant = _FOREVER) -> Standing | None:
     if because is None:
         return None
@@ -137,15 +134,15 @@ def _is_paused(case: Case, now: Instant) -> Standing | None:
 
 
 def _is_disabled(case: Case, now: Instant) -> Standing | None:
-    return _leave(Reason.KindDisabled, rules.is_disabled(case.workload, case.kind, case.rule, case.mandate.scope))
+    return _leave(Reason.KindDisabled, rules.is_disabled(case.workload, case.kind, case.rule, case.scope))
 
 
 def _is_protected(case: Case, now: Instant) -> Standing | None:
-    return _leave(Reason.ProtectedNamespace, rules.is_protected(case.workload.ref.namespace, case.mandate.scope))
+    return _leave(Reason.ProtectedNamespace, rules.is_protected(case.workload.ref.namespace, case.scope))
 
 
 def _is_excluded(case: Case, now: Instant) -> Standing | None:
-    return _leave(Reason.Excluded, rules.is_excluded(case.subject, case.mandate.scope))
+    return _leave(Reason.Excluded, rules.is_excluded(case.subject, case.scope))
 
 
 def _is_report_only(case: Case, now: Instant) -> Standing | None:
@@ -208,9 +205,6 @@ _RUNGS: Final[tuple[Callable[[Case, Instant], Standing | None], ...]] = (
 )
 _OF_WORDS: Final = frozenset({_is_opted_out, _is_acknowledged, _is_fought_over, _is_immune})
 _SILENT_RUNGS: Final = tuple(rung for rung in _RUNGS if rung not in _OF_WORDS)  # nobody said anything of nearly all
-
-
-# ---- the notice ----------------------------------------------------------------------------------------------------
 
 
 def _take_step(case: Case, now: Instant) -> Standing:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from fallow.decide.idle import arrange
 from fallow.model import cluster, usage
 from fallow.model.decision import Reason
+from fallow.model.policies import idle
 from fallow.model.units import HOUR, Instant, Seconds
 from fallow.model.usage import Bools, Floats, Signal
 
@@ -58,7 +59,7 @@ class Terms(msgspec.Struct, kw_only=True):
 
     activity: Floats
     coverage: Floats
-    max_age: Floats
+    max_sample_age: Floats
     power_watts: Floats
     power_floor: Bools
     disabled: dict[str, Bools]
@@ -92,6 +93,10 @@ class Sight(msgspec.Struct, kw_only=True):
     at_least: Bools
     never_used: Bools
     clock: Floats  # per pod: since when its quiet counts
+
+    @property
+    def mandate(self) -> idle.Mandate:
+        return self.arranged.mandate
 
     @property
     def evidence(self) -> usage.Evidence:
@@ -131,7 +136,7 @@ def _note_troubles(arranged: arrange.Arrangement, evidence: usage.Evidence, code
 def judge_rows(use: usage.Usage, terms: Terms, now: Instant) -> Codes:
     """The ladder of the specification, 4.1. A shared GPU is active only by what speaks of the pod itself."""
     valid = valid_primaries(use, terms)
-    fresh = {signal: held & (newest(use, signal) >= now - terms.max_age) for signal, held in valid.items()}
+    fresh = {signal: held & (newest(use, signal) >= now - terms.max_sample_age) for signal, held in valid.items()}
     covered = {signal: held & (coverage(use, signal) >= terms.coverage) for signal, held in fresh.items()}
     active = {signal: is_active_by(use, terms, signal) for signal in Signal if signal in use.peak}
     own = _any(use, (held for signal, held in active.items() if signal in OF_THE_POD))
@@ -252,18 +257,12 @@ def _judge_window(arranged: arrange.Arrangement, use: usage.Usage, clock: Floats
 
 
 def gather_terms(arranged: arrange.Arrangement, use: usage.Usage) -> Terms:
-    rule = arranged.rule_of_pod[use.pod]
-    columns = arranged.terms
+    rule, asked, pods = arranged.rule_of_pod[use.pod], arranged.terms, arranged.pods
     return Terms(
-        activity=columns.activity[rule],
-        coverage=columns.coverage[rule],
-        max_age=columns.max_age[rule],
-        power_watts=columns.power_watts[rule],
-        power_floor=columns.power_floor[rule],
-        disabled={name: held[rule] for name, held in columns.disabled.items()},
-        mig=use.mig,
-        shared=use.shared | arranged.pods.shared[use.pod],
-        node=arranged.pods.node[use.pod],
+        activity=asked.activity[rule], coverage=asked.coverage[rule], max_sample_age=asked.max_sample_age[rule],
+        power_watts=asked.power_watts[rule], power_floor=asked.power_floor[rule],
+        disabled={name: held[rule] for name, held in asked.disabled.items()},
+        mig=use.mig, shared=use.shared | pods.shared[use.pod], node=pods.node[use.pod],
     )
 
 
@@ -290,7 +289,7 @@ def _overrule(rows: Codes, lives: Codes) -> Codes:
 def _judge_pods(arranged: arrange.Arrangement, layout: arrange.Layout, rows: Codes, lives: Codes) -> Codes:
     pods, sorted_rows = arranged.pods, rows[layout.rows]
     lowest = layout.pods.reduce(np.minimum, sorted_rows, lives.copy())
-    if (arranged.terms.fraction < 1).any():
+    if (arranged.terms.idle_gpu_fraction < 1).any():
         lowest[_has_idle_share(arranged, layout, sorted_rows)] = IDLE
     is_missing = (pods.gpus < 0) | (layout.held < np.maximum(pods.gpus, 1))
     return np.where(is_missing, np.where(lives < IDLE, lives, CODE[Reason.MissingGpuSeries]), lowest)
@@ -299,12 +298,12 @@ def _judge_pods(arranged: arrange.Arrangement, layout: arrange.Layout, rows: Cod
 def _has_idle_share(arranged: arrange.Arrangement, layout: arrange.Layout, sorted_rows: Codes) -> Bools:
     """Pods of which the rule lets a share of idle GPUs suffice: the others may be busy, never unknown."""
     pods = arranged.pods
-    fraction = arranged.terms.fraction[arranged.rule_of_pod]
+    fraction = arranged.terms.idle_gpu_fraction[arranged.rule_of_pod]
     none = np.zeros(len(pods.counts), np.int64)
-    idle = layout.pods.reduce(np.add, (sorted_rows == IDLE).astype(np.int64), none.copy())
+    quiet = layout.pods.reduce(np.add, (sorted_rows == IDLE).astype(np.int64), none.copy())
     unknown = layout.pods.reduce(np.add, ((sorted_rows != IDLE) & (sorted_rows != BUSY)).astype(np.int64), none)
-    enough = idle >= fraction * np.maximum(pods.gpus, layout.held) - 1e-9
-    return np.asarray((fraction < 1) & (idle > 0) & (unknown == 0) & enough)
+    enough = quiet >= fraction * np.maximum(pods.gpus, layout.held) - 1e-9
+    return np.asarray((fraction < 1) & (quiet > 0) & (unknown == 0) & enough)
 
 
 # ---- two windows, and since when -----------------------------------------------------------------------------------
@@ -324,27 +323,23 @@ def _choose_windows(
 ) -> Sight:
     """A workload is judged over the window of what it did since its start; where nobody knows, over the longer one."""
     gone, never = arranged.terms.gone_idle[arranged.rule_of], arranged.terms.never_used[arranged.rule_of]
-    shorter, count = np.minimum(gone, never), len(arranged.uids)
-    sight = Sight(
-        arranged=arranged, snapshot=snapshot, now=now, passes=passes, clock=clock, window=np.maximum(gone, never),
-        code=np.full(count, CODE[Reason.MissingGpuSeries], np.int8), idle_since=np.full(count, np.nan),
-        at_least=np.ones(count, np.bool_), never_used=np.zeros(count, np.bool_),
+    shorter, window, count = np.minimum(gone, never), np.maximum(gone, never), len(arranged.uids)
+    code, since = np.full(count, CODE[Reason.MissingGpuSeries], np.int8), np.full(count, np.nan)
+    is_exact, never_used = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
+    for seconds, one in passes.items():
+        here, lives = shorter == seconds, _read_lives(one, clock, now)
+        chosen = np.where(lives.was_used, gone, np.where(lives.never_used, never, window))
+        window, since = np.where(here, chosen, window), np.where(here, lives.since, since)
+        is_exact = np.where(here, lives.is_exact, is_exact)
+        never_used = np.where(here, lives.never_used & ~lives.was_used, never_used)
+    for seconds, one in passes.items():
+        code = np.where(window == seconds, one.workloads, code)
+    for seconds, one in passes.items():  # idle over the longer window includes idle over the shorter
+        code = np.where(shorter == seconds, np.minimum(code, one.workloads), code)
+    return Sight(
+        arranged=arranged, snapshot=snapshot, now=now, passes=passes, clock=clock, code=code, window=window,
+        idle_since=since, at_least=~is_exact, never_used=never_used,
     )
-    for window, one in passes.items():
-        _read_lives_into(sight, shorter == window, _read_lives(one, clock, now), gone, never)
-    for window, one in passes.items():
-        sight.code = np.where(sight.window == window, one.workloads, sight.code)
-    for window, one in passes.items():  # idle over the longer window includes idle over the shorter
-        sight.code = np.where(shorter == window, np.minimum(sight.code, one.workloads), sight.code)
-    return sight
-
-
-def _read_lives_into(sight: Sight, here: Bools, lives: _Lives, gone: Floats, never: Floats) -> None:
-    chosen = np.where(lives.was_used, gone, np.where(lives.never_used, never, sight.window))
-    sight.window = np.where(here, chosen, sight.window)
-    sight.idle_since = np.where(here, lives.since, sight.idle_since)
-    sight.at_least = np.where(here, ~lives.is_exact, sight.at_least)
-    sight.never_used = np.where(here, lives.never_used & ~lives.was_used, sight.never_used)
 
 
 def _read_lives(one: Pass, clock: Floats, now: Instant) -> _Lives:

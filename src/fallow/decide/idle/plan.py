@@ -64,9 +64,6 @@ def _look(snapshot: cluster.Snapshot, mandate: idle.Mandate, now: Instant, cache
     return judge.look((cache or Cache()).arrange(snapshot, mandate), snapshot, now)
 
 
-# ---- the plan ------------------------------------------------------------------------------------------------------
-
-
 def make_plan(
     snapshot: cluster.Snapshot, mandate: idle.Mandate, memory: Memory, now: Instant, cache: Cache | None = None
 ) -> Plan:
@@ -76,25 +73,22 @@ def make_plan(
     on_lease = None if until is None else decision.Freeze(until, because)
     level = None if snapshot.evidence.trouble else gpus.level
     watched = brakes.watch(mandate.brakes, memory, on_lease, level, now)
-    stands = standings.find(sight, mandate, memory, watched.freeze, tended.written)
-    choosing = choice.choose(sight, mandate, memory, stands.pausable, tended.paused)
+    stands = standings.find(sight, memory, watched.freeze, tended.written)
+    choosing = choice.choose(sight, memory, stands.pausable, tended.paused)
     final = {**stands.by_workload, **choosing.waiting}
     findings = Findings(
         functools.partial(_find, sight, final, tended.paused), functools.partial(sentences.describe_gpus, sight),
         len(snapshot.workloads),
     )
     return Plan(
-        at=now,
-        findings=findings,
+        at=now, findings=findings, newly_frozen=watched.is_new, held=counts.count_held(sight),
         decisions=(
             *tended.decisions(memory.alerted), *_tell(sight, watched, stands, findings),
-            *(_pause(sight, findings[index], index, mandate, memory, final[index]) for index in choosing.chosen),
+            *(_pause(sight, memory, index, findings[index], final[index].warns) for index in choosing.chosen),
         ),
         frozen_until=watched.freeze.until if watched.freeze else None,
         frozen_because=watched.freeze.because if watched.freeze else "",
-        newly_frozen=watched.is_new,
         totals=counts.total(sight, final, tended.paused, gpus),
-        held=counts.count_held(sight),
         policies=counts.tally_policies(sight, final, tended.paused, choosing.chosen),
         memory=_carry_on(sight, memory, watched, stands, final),
     )
@@ -130,12 +124,10 @@ def _tell(
         yield Warn(finding, standings.episode_of(sight, index), since, pauses_at, finding.rule.notice.channels)
 
 
-def _pause(
-    sight: judge.Sight, finding: Finding, index: int, mandate: idle.Mandate, memory: Memory, standing: Standing
-) -> Pause:
+def _pause(sight: judge.Sight, memory: Memory, index: int, finding: Finding, warns: bool) -> Pause:
     notice_at = None
-    if not mandate.acting:
-        notice_at = memory.would_be_pending.get(sight.arranged.uids[index], sight.now if standing.warns else None)
+    if not sight.mandate.acting:
+        notice_at = memory.would_be_pending.get(sight.arranged.uids[index], sight.now if warns else None)
     idle_for = units.humane(sight.now - float(sight.idle_since[index]))
     text = f"{sentences.count_gpus(finding.gpus)} idle for {idle_for} ({finding.rule.name})"
     return Pause(finding, text[:_REASON_TEXT], _pod_uids(sight.snapshot, index), notice_at)
@@ -146,9 +138,6 @@ def _pod_uids(snapshot: cluster.Snapshot, index: int) -> frozenset[str]:
     return frozenset(pod.uid for pod in pods if pod.phase not in ("Succeeded", "Failed"))
 
 
-# ---- memory --------------------------------------------------------------------------------------------------------
-
-
 def _carry_on(
     sight: judge.Sight, old: Memory, watched: brakes.Watched, stands: standings.Standings, final: Mapping[int, Standing]
 ) -> Memory:
@@ -156,16 +145,13 @@ def _carry_on(
     code, index_of = sight.code.tolist(), sight.arranged.index_of
     met = {each.uid for each in old.alerted}.union(old.announced, old.would_be_paused, old.would_be_pending)
     stays = {uid for uid in met if uid in index_of and code[index_of[uid]] != judge.BUSY}
-    void = {uid for uid in stays.intersection(old.would_be_pending) if final.get(index_of[uid], Standing()).is_void}
+    pending = {uid: at for uid, at in old.would_be_pending.items() if uid in stays}
     return Memory(
-        levels=watched.levels,
-        confirmed=stands.confirmed,
+        levels=watched.levels, baseline_reset=watched.baseline_reset, freeze=watched.unseen, confirmed=stands.confirmed,
         announced={uid: episode for uid, episode in old.announced.items() if uid in stays},
         alerted=frozenset(each for each in old.alerted if each.uid in stays),
         would_be_paused={uid: at for uid, at in old.would_be_paused.items() if uid in stays},
-        would_be_pending={uid: at for uid, at in old.would_be_pending.items() if uid in stays - void},
-        baseline_reset=watched.baseline_reset,
-        freeze=watched.unseen,
+        would_be_pending={uid: at for uid, at in pending.items() if not final.get(index_of[uid], Standing()).is_void},
         refused={uid: why for uid, why in old.refused.items() if uid in index_of},
     )
 
@@ -178,7 +164,7 @@ def remember(plan: Plan, outcomes: Iterable[Outcome]) -> Memory:
     for outcome in outcomes:
         match outcome:
             case Outcome(decision=Alert(workload=cluster.Workload(ref=ref)) as alert) if outcome.status in _GIVEN:
-                if alert.announces_idleness:
+                if alert.event == names.Event.IDLE_DETECTED:  # of idleness a workload has one episode at a time
                     announced[ref.uid] = alert.episode
                 else:
                     alerted.add(decision.Alerted(ref.uid, alert.episode))
@@ -200,18 +186,15 @@ def remember_rest(memory: Memory) -> Memory:
     return msgspec.structs.replace(memory, levels=levels, confirmed={})
 
 
-# ---- the second look -----------------------------------------------------------------------------------------------
-
-
 def judge_again(
     fresh: cluster.Snapshot, meant: Mapping[int, Pause], mandate: idle.Mandate, now: Instant
 ) -> dict[int, tuple[Finding | None, str]]:
     """Just before pauses: the same judges on what is true now, by workload. (None, why) = it must not be paused."""
     sight = _carry_over(_look(fresh, mandate, now), meant)
-    return {index: _judge_again(sight, index, pause, mandate) for index, pause in meant.items()}
+    return {index: _judge_again(sight, index, pause) for index, pause in meant.items()}
 
 
-def _judge_again(sight: judge.Sight, index: int, pause: Pause, mandate: idle.Mandate) -> tuple[Finding | None, str]:
+def _judge_again(sight: judge.Sight, index: int, pause: Pause) -> tuple[Finding | None, str]:
     fresh, now = sight.snapshot, sight.now
     if fresh.workloads[index].ref.uid != pause.finding.workload.ref.uid:
         return None, "another object of the same name has taken its place"
@@ -221,9 +204,9 @@ def _judge_again(sight: judge.Sight, index: int, pause: Pause, mandate: idle.Man
         return None, "its pods are not the ones it was judged by"
     if sight.code[index] != judge.IDLE:
         return None, sentences.explain(sight, index)
-    pretended = None if mandate.acting else pause.notice_at
+    pretended = None if sight.mandate.acting else pause.notice_at
     grounds = courtesy.Grounds(float(sight.idle_since[index]), bool(sight.at_least[index]), pretended)
-    standing = courtesy.consider(standings.make_case(sight, mandate, index, grounds), now)
+    standing = courtesy.consider(standings.make_case(sight, index, grounds), now)
     if not standing.pauses or standing.warns:
         return None, standing.because or "its owner has not been told yet"
     return sentences.describe(sight, index, standing), ""

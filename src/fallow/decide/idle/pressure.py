@@ -78,9 +78,6 @@ def why_not(workload: cluster.Workload) -> str:
     return f"no pod waits for the GPUs of {workload.ref.short} for {units.humane(PATIENCE)} or longer"
 
 
-# ---- node selectors and affinity, as Kubernetes reads them ---------------------------------------------------------
-
-
 def _accepts(pod: cluster.Pod, node: cluster.Node | None) -> bool:
     if node is None or any(node.labels.get(key) != value for key, value in pod.node_selector.items()):
         return False
@@ -113,13 +110,11 @@ def _holds(expression: Any, labels: Mapping[str, str]) -> bool:
             return value is not None
         case "DoesNotExist":
             return value is None
-        case "Gt":
-            return _is_whole(value, values) and int(str(value)) > int(values[0])
-        case "Lt":
-            return _is_whole(value, values) and int(str(value)) < int(values[0])
+        case "Gt" | "Lt" as operator:
+            both = (value or "", *map(str, values))
+            if len(both) != 2 or not all(each.isdecimal() for each in both):
+                return False
+            found, bound = map(int, both)
+            return found > bound if operator == "Gt" else found < bound
         case _:
             return False
-
-
-def _is_whole(value: str | None, values: list[str]) -> bool:
-    return value is not None and len(values) == 1 and value.isdecimal() and str(values[0]).isdecimal()

@@ -44,19 +44,11 @@ class Rulebook:
     """The policies in their order, with what depends on the namespace alone worked out once per namespace."""
 
     def __init__(self, mandate: idle.Mandate, policies: Iterable[idle.IdlePolicy]) -> None:
-        self._policies = [(one, _sure(one), _unclear(one)) for one in in_order(mandate, policies)]
+        self.policies = [(one, _sure(one), _unclear(one)) for one in in_order(mandate, policies)]
         self._here: dict[str, list[tuple[idle.IdlePolicy, Ruling, Ruling, bool | None]]] = {}
-        self._last = Ruling(mandate.rule)
+        self.last = Ruling(mandate.rule)
         if mandate.require_policy:
-            self._last = Ruling(mandate.rule, Detail.NoPolicy, "no IdlePolicy is meant for it, and one is required")
-
-    @property
-    def has_policies(self) -> bool:
-        return bool(self._policies)
-
-    @property
-    def last(self) -> Ruling:
-        return self._last
+            self.last = Ruling(mandate.rule, Detail.NoPolicy, "no IdlePolicy is meant for it, and one is required")
 
     def find(self, subject: Subject) -> Ruling:
         """The same Ruling object for all whom one policy holds."""
@@ -64,12 +56,12 @@ class Rulebook:
             fits = _both(is_here, _fits(one, subject))
             if fits is not False:
                 return unclear if fits is None else sure
-        return self._last
+        return self.last
 
     def _in_namespace(self, subject: Subject) -> list[tuple[idle.IdlePolicy, Ruling, Ruling, bool | None]]:
         name = subject.workload.ref.namespace
         if name not in self._here:
-            judged = [(*each, _fits_namespace(each[0], name, subject.namespace)) for each in self._policies]
+            judged = [(*each, _fits_namespace(each[0], name, subject.namespace)) for each in self.policies]
             self._here[name] = [each for each in judged if each[3] is not False]
         return self._here[name]
 
@@ -116,7 +108,6 @@ def _fits_models(patterns: tuple[idle.Pattern, ...], models: frozenset[str]) -> 
     return None if not models or "" in models else True
 
 
-
 def is_disabled(workload: cluster.Workload, kind: kinds.Kind | None, rule: idle.Rule, scope: idle.Scope) -> str | None:
     """Why its kind is not one we may pause here; None where it is, or where its trouble says more."""
     if kind is None or workload.trouble is not None:
@@ -150,7 +141,6 @@ def is_excluded(subject: Subject, scope: idle.Scope) -> str | None:
         found = ", ".join(sorted(models)) or "not known"
         return f"not all of its GPUs are known to be of the model asked for ({found})"
     return None
-
 
 
 def why_not_now(rule: idle.Rule, now: Instant) -> str | None:

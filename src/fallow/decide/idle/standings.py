@@ -1,6 +1,6 @@
 """Where we stand with every idle workload: courtesy's answer, and what the whole cluster takes away from it again.
 
-In: a Sight, the mandate, what was remembered, the freeze, the workloads whose marks are put in order. Out: Standings.
+In: a Sight, what was remembered, the freeze, the workloads whose marks are put in order. Out: Standings.
 Freeze, confirmation and our own marks can only take a step away, never add one. Courtesy's answers are kept with the
 arrangement and asked for again when their grounds change or their time is over; so are the names of episodes.
 """
@@ -14,7 +14,6 @@ from fallow.decide.idle import courtesy, judge
 from fallow.decide.idle.courtesy import Standing
 from fallow.model import kinds, units
 from fallow.model.decision import Freeze, Memory, Reason
-from fallow.model.policies import idle
 
 
 class Standings(msgspec.Struct, frozen=True):
@@ -28,14 +27,15 @@ class Standings(msgspec.Struct, frozen=True):
     pausable: list[int]
 
 
-def find(
-    sight: judge.Sight, mandate: idle.Mandate, memory: Memory, freeze: Freeze | None, written: Collection[int]
-) -> Standings:
-    needed, uids = mandate.brakes.confirm_cycles, sight.arranged.uids
-    asked = _ask_all(sight, mandate, memory)
+def find(sight: judge.Sight, memory: Memory, freeze: Freeze | None, written: Collection[int]) -> Standings:
+    needed, uids = sight.mandate.brakes.confirm_cycles, sight.arranged.uids
+    asked = _ask_all(sight, memory)
     counts = {index: memory.confirmed.get(uids[index], 0) + 1 for index in asked}
-    unconfirmed = {index: count for index, count in counts.items() if count < needed}
-    final = asked | _hold_back(asked, freeze, unconfirmed, needed, written)
+    steps = {index: one for index, one in asked.items() if one.warns or one.pauses}
+    waiting = dict.fromkeys(written, "its marks are put in order first")
+    early = ((index, count) for index, count in counts.items() if count < needed)
+    unconfirmed = {index: f"found idle in {count} of {needed} cycles in a row" for index, count in early}
+    final = asked | (_freeze_all(steps, freeze) if freeze else _hold_back(steps, waiting | unconfirmed))
     return Standings(
         by_workload=final,
         confirmed={uids[index]: count for index, count in counts.items()},
@@ -49,69 +49,51 @@ def find(
     )
 
 
-# ---- courtesy's answers --------------------------------------------------------------------------------------------
-
-
-def _ask_all(sight: judge.Sight, mandate: idle.Mandate, memory: Memory) -> dict[int, Standing]:
+def _ask_all(sight: judge.Sight, memory: Memory) -> dict[int, Standing]:
     """From what was answered before, while neither its grounds nor the clock can have changed it."""
-    special, answers, now = _find_special(sight, mandate, memory), sight.arranged.answers, sight.now
+    special, answers, now = _find_special(sight, memory), sight.arranged.answers, sight.now
     found: dict[int, Standing] = {}
     for index in np.flatnonzero(sight.code == judge.IDLE).tolist():
-        known, grounds = answers.get(index), _find_grounds(sight, mandate, memory, index) if index in special else None
+        known, grounds = answers.get(index), _find_grounds(sight, memory, index) if index in special else None
         if known is None or not known.at <= now < known.standing.until or known.grounds != grounds:
-            case = make_case(sight, mandate, index, grounds or _find_grounds(sight, mandate, memory, index))
+            case = make_case(sight, index, grounds or _find_grounds(sight, memory, index))
             known = answers[index] = courtesy.Answered(courtesy.consider(case, now), now, grounds)
         found[index] = known.standing
     return found
 
 
-def _find_special(sight: judge.Sight, mandate: idle.Mandate, memory: Memory) -> set[int]:
+def _find_special(sight: judge.Sight, memory: Memory) -> set[int]:
     """Those whose standing rests on more than the objects: on how long they are idle, or on what was remembered."""
-    pretended = () if mandate.acting else (*memory.would_be_pending, *memory.would_be_paused)
+    pretended = () if sight.mandate.acting else (*memory.would_be_pending, *memory.would_be_paused)
     index_of = sight.arranged.index_of
     return {index_of[uid] for uid in (*memory.refused, *pretended) if uid in index_of} | sight.arranged.noticed
 
 
-def _find_grounds(sight: judge.Sight, mandate: idle.Mandate, memory: Memory, index: int) -> courtesy.Grounds:
-    uid, is_dry = sight.arranged.uids[index], not mandate.acting
+def _find_grounds(sight: judge.Sight, memory: Memory, index: int) -> courtesy.Grounds:
+    uid, is_dry = sight.arranged.uids[index], not sight.mandate.acting
     return courtesy.Grounds(
-        idle_since=float(sight.idle_since[index]),
-        at_least=bool(sight.at_least[index]),
+        idle_since=float(sight.idle_since[index]), at_least=bool(sight.at_least[index]),
         pretended_notice=memory.would_be_pending.get(uid) if is_dry else None,
         pretended_pause=memory.would_be_paused.get(uid) if is_dry else None,
         refused=memory.refused.get(uid),
     )
 
 
-def make_case(sight: judge.Sight, mandate: idle.Mandate, index: int, grounds: courtesy.Grounds) -> courtesy.Case:
-    subject = sight.arranged.subject(index)
-    return courtesy.Case(subject, kinds.of(subject.workload), sight.arranged.ruling(index), mandate, grounds)
+def make_case(sight: judge.Sight, index: int, grounds: courtesy.Grounds) -> courtesy.Case:
+    subject, ruling = sight.arranged.subject(index), sight.arranged.ruling(index)
+    return courtesy.Case(subject, kinds.of(subject.workload), ruling, sight.mandate.scope, grounds)
 
 
-# ---- what takes steps away -----------------------------------------------------------------------------------------
+def _freeze_all(steps: Mapping[int, Standing], freeze: Freeze) -> dict[int, Standing]:
+    because = f"frozen until {units.rfc3339(freeze.until)}: {freeze.because}"
+    return dict.fromkeys(steps, Standing(skip=Reason.Frozen, because=because))
 
 
-def _hold_back(
-    asked: Mapping[int, Standing], freeze: Freeze | None, unconfirmed: Mapping[int, int], needed: int,
-    written: Collection[int],
-) -> dict[int, Standing]:
-    """Those who would take a step, and do not in this cycle."""
-    stepping = {index: one for index, one in asked.items() if one.warns or one.pauses}
-    if freeze is not None:
-        because = f"frozen until {units.rfc3339(freeze.until)}: {freeze.because}"
-        return dict.fromkeys(stepping, Standing(skip=Reason.Frozen, because=because))
-    waiting = {index: "its marks are put in order first" for index in stepping if index in written}
-    waiting |= {
-        index: f"found idle in {count} of {needed} cycles in a row"
-        for index, count in unconfirmed.items() if index in stepping
-    }
+def _hold_back(steps: Mapping[int, Standing], reasons: Mapping[int, str]) -> dict[int, Standing]:
     return {
-        index: Standing(skip=Reason.Confirming, because=because, next_action=stepping[index].next_action)
-        for index, because in waiting.items()
+        index: Standing(skip=Reason.Confirming, because=because, next_action=steps[index].next_action)
+        for index, because in reasons.items() if index in steps
     }
-
-
-# ---- episodes of idleness ------------------------------------------------------------------------------------------
 
 
 def _find_news(

@@ -46,23 +46,15 @@ def describe(sight: judge.Sight, index: int, standing: courtesy.Standing) -> Fin
     rows = rows_of(one, index) if one else []
     is_now = standing.next_at is not None and standing.skip is None  # the standing may be an old one
     return Finding(
-        workload=sight.snapshot.workloads[index],
-        verdict=verdict_of(code),
+        workload=sight.snapshot.workloads[index], verdict=verdict_of(code), because=explain(sight, index),
         reason=Reason.NeverUsed if is_idle and sight.never_used[index] else judge.CODES[code],
-        because=explain(sight, index),
-        rule=arranged.ruling(index).rule,
-        gpus=int(arranged.gpus[index]),
+        rule=arranged.ruling(index).rule, window=float(sight.window[index]), gpus=int(arranged.gpus[index]),
         idle_gpus=int((one.rows[rows] == judge.IDLE).sum()) if one else 0,
         models=tuple(sorted(arranged.subject(index).find_models() - {""})),
-        window=float(sight.window[index]),
         idle_since=float(sight.idle_since[index]) if is_idle else None,
-        at_least=is_idle and bool(sight.at_least[index]),
-        never_used=is_idle and bool(sight.never_used[index]),
-        coverage=_lowest_coverage(one, rows),
-        skip=standing.skip,
-        detail=standing.detail,
-        skip_because=standing.because,
-        next_action=standing.next_action,
+        at_least=is_idle and bool(sight.at_least[index]), never_used=is_idle and bool(sight.never_used[index]),
+        coverage=_lowest_coverage(one, rows), skip=standing.skip, detail=standing.detail,
+        skip_because=standing.because, next_action=standing.next_action,
         next_at=sight.now if is_now else standing.next_at,
     )
 
@@ -129,7 +121,6 @@ def deciding_pass(sight: judge.Sight, index: int) -> judge.Pass | None:
 def rows_of(one: judge.Pass, index: int) -> list[int]:
     rows: list[int] = one.layout.rows[one.layout.workloads.slice_of(index)].tolist()
     return rows
-
 
 
 def explain_row(sight: judge.Sight, one: judge.Pass, row: int) -> str:
