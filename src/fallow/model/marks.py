@@ -41,6 +41,8 @@ def ack_until(said: Said) -> str | None:
 
 def notice_at(workload: cluster.Workload) -> Instant | None:
     """When a notice was delivered, by our key or its alias; one that cannot be read was not."""
+    if not workload.marks:  # nearly all
+        return None
     found = (units.read_instant(workload.marks.get(key)) for key in (names.PENDING_SINCE, names.PENDING_SINCE_ALIAS))
     return next((instant for instant in found if instant is not None), None)
 

@@ -41,22 +41,16 @@ class Grounds(msgspec.Struct, frozen=True, gc=False):
     refused: str | None = None  # what the API server said to its pause: it knows no such field
 
 
-class Case(msgspec.Struct, frozen=True, gc=False):
+class Case(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """One idle workload, and what this cycle knows of it."""
 
     subject: rules.Subject
+    workload: cluster.Workload  # the subject's, and below the ruling's rule: nearly every rung asks for them
     kind: kinds.Kind | None
     ruling: rules.Ruling
+    rule: idle.Rule
     scope: idle.Scope
     grounds: Grounds
-
-    @property
-    def workload(self) -> cluster.Workload:
-        return self.subject.workload
-
-    @property
-    def rule(self) -> idle.Rule:
-        return self.ruling.rule
 
 
 class Standing(msgspec.Struct, frozen=True, gc=False, kw_only=True):

@@ -5,6 +5,7 @@ Freeze, confirmation and our own marks can only take a step away, never add one.
 arrangement and asked for again when their grounds change or their time is over; so are the names of episodes.
 """
 
+import functools
 from collections.abc import Collection, Mapping
 
 import msgspec
@@ -13,7 +14,7 @@ import numpy as np
 from fallow.decide.idle import courtesy, judge
 from fallow.decide.idle.courtesy import Standing
 from fallow.model import kinds, units
-from fallow.model.decision import Freeze, Memory, Reason
+from fallow.model.decision import Freeze, Memory, Reason, Step
 
 
 class Standings(msgspec.Struct, frozen=True):
@@ -33,8 +34,8 @@ def find(sight: judge.Sight, memory: Memory, freeze: Freeze | None, written: Col
     counts = {index: memory.confirmed.get(uids[index], 0) + 1 for index in asked}
     steps = {index: one for index, one in asked.items() if one.warns or one.pauses}
     waiting = dict.fromkeys(written, "its marks are put in order first")
-    early = ((index, count) for index, count in counts.items() if count < needed)
-    unconfirmed = {index: f"found idle in {count} of {needed} cycles in a row" for index, count in early}
+    early = {count: f"found idle in {count} of {needed} cycles in a row" for count in range(1, needed)}
+    unconfirmed = {index: early[count] for index, count in counts.items() if count in early}
     final = asked | (_freeze_all(steps, freeze) if freeze else _hold_back(steps, waiting | unconfirmed))
     return Standings(
         by_workload=final,
@@ -81,7 +82,10 @@ def _find_grounds(sight: judge.Sight, memory: Memory, index: int) -> courtesy.Gr
 
 def make_case(sight: judge.Sight, index: int, grounds: courtesy.Grounds) -> courtesy.Case:
     subject, ruling = sight.arranged.subject(index), sight.arranged.ruling(index)
-    return courtesy.Case(subject, kinds.of(subject.workload), ruling, sight.mandate.scope, grounds)
+    return courtesy.Case(
+        subject=subject, workload=subject.workload, kind=kinds.of(subject.workload), ruling=ruling, rule=ruling.rule,
+        scope=sight.mandate.scope, grounds=grounds,
+    )
 
 
 def _freeze_all(steps: Mapping[int, Standing], freeze: Freeze) -> dict[int, Standing]:
@@ -91,9 +95,14 @@ def _freeze_all(steps: Mapping[int, Standing], freeze: Freeze) -> dict[int, Stan
 
 def _hold_back(steps: Mapping[int, Standing], reasons: Mapping[int, str]) -> dict[int, Standing]:
     return {
-        index: Standing(skip=Reason.Confirming, because=because, next_action=steps[index].next_action)
-        for index, because in reasons.items() if index in steps
+        index: _confirm(because, steps[index].next_action) for index, because in reasons.items() if index in steps
     }
+
+
+@functools.lru_cache(maxsize=64)
+def _confirm(because: str, step: Step | None) -> Standing:
+    """One and the same for the thousands who wait for it."""
+    return Standing(skip=Reason.Confirming, because=because, next_action=step)
 
 
 def _find_news(
