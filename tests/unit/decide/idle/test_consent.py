@@ -70,7 +70,8 @@ def test_words_are_heeded_where_people_put_them_and_not_where_controllers_copied
         world.namespace("ml", annotations=said)
     world.workload(
         annotations=said if place == "workload" else {},
-        marks=said if place == "marks" else {} if place != "workload" else None, marks_on=child if place == "marks" else None,
+        marks=said if place == "marks" else {} if place != "workload" else None,
+        marks_on=child if place == "marks" else None,
         pod={"annotations": said} if place.startswith("pod") else None,
         chain_annotations=(said,) if "copied" in place else (),
     )
@@ -81,7 +82,8 @@ OPT_OUTS = {
     "ignore": ({names.OPT_OUT: "ignore"}, True), "other-word": ({names.OPT_OUT: "report"}, False),
     "until": ({names.OPT_OUT_UNTIL: LATER}, True), "until-past": ({names.OPT_OUT_UNTIL: EARLIER}, False),
     "until-unreadable": ({names.OPT_OUT_UNTIL: "soon"}, True),
-    "downscaler": ({names.DOWNSCALER_EXCLUDE: "true"}, True), "downscaler-false": ({names.DOWNSCALER_EXCLUDE: "false"}, False),
+    "downscaler": ({names.DOWNSCALER_EXCLUDE: "true"}, True),
+    "downscaler-false": ({names.DOWNSCALER_EXCLUDE: "false"}, False),
     "downscaler-until": ({names.DOWNSCALER_EXCLUDE_UNTIL: LATER}, True),
     "until-the-end-of-time": ({names.OPT_OUT_UNTIL: "9999-12-31T23:59:59-12:00"}, True),
     "downscaler-date": ({names.DOWNSCALER_EXCLUDE_UNTIL: "2026-12-01"}, True),
@@ -115,13 +117,17 @@ def test_a_rule_may_heed_the_namespace_only() -> None:
     assert [made.findings[index].skip for index in range(2)] == [None, Reason.OptedOut]
 
 
-# ---- bookkeeping ------------------------------------------------------------------------------------------------------------
+# ---- bookkeeping ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("gpu", [builders.idle(), builders.busy(), builders.idle(age=HOUR)], ids=["idle", "active", "unknown"])
+@pytest.mark.parametrize(
+    "gpu", [builders.idle(), builders.busy(), builders.idle(age=HOUR)], ids=["idle", "active", "unknown"]
+)
 def test_an_ack_made_by_hand_is_stamped_and_voids_the_notice_before_it(gpu: Any) -> None:
     world = World()
-    world.workload(gpus=[gpu], annotations={names.ACK_UNTIL: LATER, names.ACK_BY: "ada", **builders.pending_marks(NOW - MINUTE)})
+    world.workload(
+        gpus=[gpu], annotations={names.ACK_UNTIL: LATER, names.ACK_BY: "ada", **builders.pending_marks(NOW - MINUTE)}
+    )
     (mark,) = only(make(world), Mark)
     gone = {names.PENDING_SINCE: None, names.IDLE_SINCE: None, names.IDLE_EPISODE: None}
     assert mark.changes == {names.ACK_AT: rfc3339(NOW), **gone}

@@ -57,7 +57,10 @@ def test_a_request_without_a_pause_is_taken_away_and_nothing_is_paused_meanwhile
     assert made.findings[0].skip is Reason.Immune
 
 
-# ---- verify -----------------------------------------------------------------------------------------------------------------
+# ---- verify --------------------------------------------------------------------------------------------------------
+
+
+SLOW = {"spec": {"replicas": 0, "template": {"spec": {"terminationGracePeriodSeconds": 600}}}}
 
 
 @pytest.mark.parametrize(("kind", "body", "paused_for", "is_said"), [
@@ -66,11 +69,13 @@ def test_a_request_without_a_pause_is_taken_away_and_nothing_is_paused_meanwhile
     ("StatefulSet", ZERO, 10 * MINUTE, False),
     ("StatefulSet", ZERO, 11.5 * MINUTE, True),
     ("StatefulSet", {"spec": {"replicas": 0, "podManagementPolicy": "Parallel"}}, 10 * MINUTE, True),
-    ("StatefulSet", {"spec": {"replicas": 0, "template": {"spec": {"terminationGracePeriodSeconds": 600}}}}, 30 * MINUTE, False),
-    ("StatefulSet", {"spec": {"replicas": 0, "template": {"spec": {"terminationGracePeriodSeconds": 600}}}}, 40 * MINUTE, True),
+    ("StatefulSet", SLOW, 30 * MINUTE, False),
+    ("StatefulSet", SLOW, 40 * MINUTE, True),
 ])
 @pytest.mark.parametrize("terminating", [False, True], ids=["running", "terminating"])
-def test_pods_that_stay_are_reported_once(kind: str, body: dict[str, Any], paused_for: float, is_said: bool, terminating: bool) -> None:
+def test_pods_that_stay_are_reported_once(
+    kind: str, body: dict[str, Any], paused_for: float, is_said: bool, terminating: bool
+) -> None:
     world = World()
     pods = [world.pod(gpus=[idle()], terminating=terminating)]
     world.workload(kind=kind, pods=pods, annotations=paused_marks(NOW - paused_for), body=body)
@@ -79,7 +84,8 @@ def test_pods_that_stay_are_reported_once(kind: str, body: dict[str, Any], pause
     if is_said:
         assert marks[0].changes == {names.PAUSE_INEFFECTIVE_AT: rfc3339(NOW)}
         world.workloads.clear()
-        world.workload(kind=kind, pods=pods, annotations=paused_marks(NOW - paused_for, pause_ineffective_at=rfc3339(NOW)), body=body)
+        noted = paused_marks(NOW - paused_for, pause_ineffective_at=rfc3339(NOW))
+        world.workload(kind=kind, pods=pods, annotations=noted, body=body)
         assert acts(make(world)) == []
 
 
@@ -87,9 +93,13 @@ STOPPED = {names.KSERVE_STOP: "true"}
 KSERVE = {
     "not-heeded": ({}, 120.0, "auto", True),
     "too-early": ({}, 119.0, "auto", False),
-    "ready-false-stopped": ({"status": {"conditions": [{"type": "Ready", "status": "False", "reason": "Stopped"}]}}, 200.0, "auto", False),
+    "ready-false-stopped": (
+        {"status": {"conditions": [{"type": "Ready", "status": "False", "reason": "Stopped"}]}}, 200.0, "auto", False
+    ),
     "stopped-true": ({"status": {"conditions": [{"type": "Stopped", "status": "True"}]}}, 200.0, "auto", False),
-    "ready-false-otherwise": ({"status": {"conditions": [{"type": "Ready", "status": "False", "reason": "Busy"}]}}, 200.0, "auto", True),
+    "ready-false-otherwise": (
+        {"status": {"conditions": [{"type": "Ready", "status": "False", "reason": "Busy"}]}}, 200.0, "auto", True
+    ),
     "told-to-use-stop": ({}, 200.0, "stop", False),
 }
 
@@ -99,10 +109,15 @@ def test_a_kserve_that_ignores_stop_gets_its_service_back_and_is_remembered(
     body: dict[str, Any], paused_for: float, method: Any, resumes: bool
 ) -> None:
     world = World()
-    world.workload(kind="InferenceService", annotations={**paused_marks(NOW - paused_for), **STOPPED}, body=body, marks={}, marks_on=CHILD)
+    said = {**paused_marks(NOW - paused_for), **STOPPED}
+    world.workload(kind="InferenceService", annotations=said, body=body, marks={}, marks_on=CHILD)
     rule = builders.rule()
-    mandate = builders.mandate(msgspec.structs.replace(rule, action=msgspec.structs.replace(rule.action, kserve_method=method)))
-    found = [each for each in plan.make_plan(world.snapshot(), mandate, Memory(), NOW).decisions if isinstance(each, Resume)]
+    mandate = builders.mandate(
+        msgspec.structs.replace(rule, action=msgspec.structs.replace(rule.action, kserve_method=method))
+    )
+    found = [
+        each for each in plan.make_plan(world.snapshot(), mandate, Memory(), NOW).decisions if isinstance(each, Resume)
+    ]
     assert [each.remember for each in found] == [{names.KSERVE_NO_STOP: rfc3339(NOW)}] * resumes
 
 
@@ -112,7 +127,7 @@ def test_a_stopped_inference_service_without_pods_is_simply_paused() -> None:
     assert make(world).decisions == ()
 
 
-# ---- undone by others -------------------------------------------------------------------------------------------------------
+# ---- undone by others ----------------------------------------------------------------------------------------------
 
 
 def test_an_external_resume_is_noted_and_gives_immunity() -> None:
@@ -128,7 +143,8 @@ def test_an_external_resume_is_noted_and_gives_immunity() -> None:
 
 @pytest.mark.accepts("idle", 23)
 @pytest.mark.parametrize(
-    ("ago", "fight"), [((2 * HOUR, HOUR), True), ((25 * HOUR, HOUR), False), ((HOUR,), False)], ids=["third", "old", "second"]
+    ("ago", "fight"), [((2 * HOUR, HOUR), True), ((25 * HOUR, HOUR), False), ((HOUR,), False)],
+    ids=["third", "old", "second"]
 )
 def test_the_third_external_resume_in_a_day_ends_the_fight(ago: tuple[float, ...], fight: bool) -> None:
     world = World()
