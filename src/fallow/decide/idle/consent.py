@@ -56,7 +56,7 @@ def find_ack(subject: rules.Subject, terms: idle.Consent, now: Instant) -> Exemp
     return Exemption(last.because, last.until)
 
 
-class _Ack(msgspec.Struct, frozen=True):
+class _AckInForce(msgspec.Struct, frozen=True):
     until: Instant
     by: str  # "" = nobody signed it
 
@@ -65,12 +65,12 @@ class _Ack(msgspec.Struct, frozen=True):
         return f"acknowledged{f' by {self.by}' if self.by else ''} until {units.rfc3339(self.until)}"
 
 
-def _merge_acks(sources: Sequence[Said], terms: idle.Consent, now: Instant) -> _Ack | None:
+def _merge_acks(sources: Sequence[Said], terms: idle.Consent, now: Instant) -> _AckInForce | None:
     until = marks.latest(said[key] for said in sources for key in marks.ACKS if key in said)
     if until is None:
         return None
     by = next((by for said in sources if (by := said.get(names.ACK_BY) or said.get(names.ACK_BY_ALIAS))), "")
-    return _Ack(min(until, (_given_at(sources, now) or now) + terms.max_ack), by)
+    return _AckInForce(min(until, (_given_at(sources, now) or now) + terms.max_ack), by)
 
 
 def _given_at(sources: Sequence[Said], now: Instant) -> Instant | None:

@@ -147,9 +147,8 @@ def test_each_rule_looks_back_for_its_own_activity() -> None:
     world = World()
     world.workload("ml/plain", gpus=[idle()])
     world.workload("hr/lax", gpus=[idle()])
-    lax = policy.IdlePolicy(
-        "lax", "lax", 1, builders.rule(name="lax", activity=0.05), namespaces=(builders.pattern("hr"),)
-    )
+    rule, only_hr = builders.rule(name="lax", activity=0.05), (builders.pattern("hr"),)
+    lax = policy.IdlePolicy(name="lax", uid="lax", generation=1, rule=rule, namespaces=only_hr)
     found = plan.candidate_rows(world.snapshot(policies=(lax,)), builders.mandate(), NOW)
     assert {key: rows.tolist() for key, rows in found.items()} == {
         (builders.WINDOW, 0.01): [0], (builders.WINDOW, 0.05): [1]
@@ -277,7 +276,7 @@ def test_a_pause_is_always_earned(content: list[Any], rule: policy.Rule, acting:
 
 
 def was_warned(pause: Pause, warned: set[str]) -> bool:
-    """Under a rule that asks for it: a delivered notice of this idleness, older than its grace; without one, just now."""
+    """Under a rule that asks for it: a delivered notice of this idleness, older than its grace; or one just now."""
     finding, notice = pause.finding, pause.finding.rule.notice
     if not notice.required or (notice.grace == 0 and finding.workload.ref.uid in warned):
         return True
