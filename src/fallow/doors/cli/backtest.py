@@ -14,7 +14,7 @@ import msgspec
 
 from fallow import names
 from fallow.doors.cli import main, pasts, show
-from fallow.model import kinds, units
+from fallow.model import gpus, kinds, units
 from fallow.model.policies import idle, idle_crd
 from fallow.model.units import MINUTE, Seconds
 from fallow.sim import backtest as running
@@ -62,7 +62,7 @@ def read_prices(texts: tuple[str, ...]) -> prices.Book:
     for text in texts:
         model, _, amount = text.partition("=")
         try:
-            told[prices.normalise(model)] = cost = Decimal(amount)
+            told[gpus.normalise(model)] = cost = Decimal(amount)
         except InvalidOperation:
             cost = Decimal("NaN")
         if not model.strip() or not (cost.is_finite() and cost >= 0):

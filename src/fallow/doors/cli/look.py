@@ -10,7 +10,7 @@ from fallow import logs, settings, verbs, wiring
 from fallow.act.notices import text
 from fallow.doors.answers import workloads as answers
 from fallow.doors.cli import flags, show
-from fallow.model import decision, marks, units
+from fallow.model import decision, gpus, marks, units
 from fallow.stories import idle as stories
 
 GROUPS = (settings.LOOK, settings.RULES, settings.ACT, settings.BRAKES, settings.SOURCE, settings.RUNNING)
@@ -83,7 +83,7 @@ def _idle(output: str, everything: bool, **given: Any) -> None:
 
 def _cells(finding: decision.Finding, now: float) -> tuple[Any, ...]:
     quiet = "" if finding.idle_since is None else units.humane(now - finding.idle_since)
-    models = ", ".join(model.removeprefix("NVIDIA").lstrip(" -") for model in finding.models)
+    models = ", ".join(map(gpus.shorten, finding.models))
     return (
         finding.workload.ref.namespace, finding.workload.ref.short, finding.gpus, models, answers.verdict(finding),
         f"{quiet} or more" if finding.at_least and quiet else quiet, answers.next_step(finding), finding.rule.name,
