@@ -16,7 +16,6 @@ from fallow.settings import flags, idle, readers, tree
 Flag = flags.Flag
 Settings = tree.Settings
 PrometheusSettings = tree.PrometheusSettings
-Secret = readers.Secret
 UsageError = readers.UsageError
 LETTERS = readers.LETTERS
 FLAGS, NOT_YET, read_flags, log_level = idle.FLAGS, idle.NOT_YET, idle.read_flags, idle.log_level

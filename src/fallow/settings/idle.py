@@ -8,19 +8,21 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from fallow import names
+from fallow.model.patterns import Pattern
 from fallow.model.policies import idle
+from fallow.model.secret import Secret
 from fallow.model.units import HOUR, MINUTE, Seconds
 from fallow.settings import readers as read
 from fallow.settings import tree
 from fallow.settings.flags import Flag, flag, group, read_values
 from fallow.settings.readers import UsageError
 
-DEFAULT_LETTERS = "drsin"
 EXCLUDED_NAMESPACES = "bench-guide-.*|llm-d-nightly-.*"
 EXCLUDED_PODS = "dcgm-exporter-.*"
 PROTECTED_NAMESPACES = "kube-system|kube-public|kube-node-lease|gpu-operator"
 LEAST_BUDGET: Seconds = 60.0
-SERVICE_ACCOUNT_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+SERVICE_ACCOUNT_NAMESPACE = Path(names.SERVICE_ACCOUNT_DIR, "namespace")
 
 LOOK, RULES, ACT, BRAKES, SOURCE, RUNNING = GROUPS = (
     "What to look at", "When something is idle", "What is done", "Brakes", "Where measurements come from", "Running",
@@ -32,10 +34,9 @@ FLAGS: tuple[Flag, ...] = (
              read.regex, short="-n", metavar="REGEX"),
         flag("--model-name", "Only workloads all of whose GPUs match, e.g. 'NVIDIA A10G'.",
              read.regex, short="-m", metavar="REGEX"),
-        flag("--enabled-resources", "Kinds that may be paused, by letter: d Deployment, r ReplicaSet, s StatefulSet, i "
-             "InferenceService, n Notebook, l LeaderWorkerSet, m LLMInferenceService, o Rollout, w Workspace, y Ray, j "
-             "jobs, c CronJob schedules, k Knative, x others with /scale.",
-             read.letters, DEFAULT_LETTERS, "-e", metavar="LETTERS"),
+        flag("--enabled-resources",
+             f"Kinds that may be paused, by letter: {', '.join(f'{key} {what}' for key, what in names.LETTERS.items())}.",
+             read.letters, names.DEFAULT_LETTERS, "-e", metavar="LETTERS"),
         flag("--exclude-namespaces", "Namespaces never touched.", read.regex, EXCLUDED_NAMESPACES, metavar="REGEX"),
         flag("--exclude-pods", "Pods never looked at.", read.regex, EXCLUDED_PODS, metavar="REGEX"),
         flag("--protected-namespaces", "Namespaces in which nothing is ever paused; our own is always one.",
@@ -114,7 +115,7 @@ FLAGS: tuple[Flag, ...] = (
              read.http_url, variable="PROMETHEUS_URL", metavar="URL"),
         flag("--prometheus-auth", "How to authenticate.",
              read.one_of("auto", "none", "bearer", "basic", "sigv4", "gcp", "azure"), "auto", metavar="METHOD"),
-        flag("--prometheus-token", "Bearer token.", read.Secret, variable="PROMETHEUS_TOKEN", metavar="TOKEN"),
+        flag("--prometheus-token", "Bearer token.", Secret, variable="PROMETHEUS_TOKEN", metavar="TOKEN"),
         flag("--prometheus-token-file", "File with the bearer token, read again when it changes.", metavar="FILE"),
         flag("--prometheus-username", "For basic authentication; the password is in PROMETHEUS_PASSWORD or a file.",
              metavar="NAME"),
@@ -258,7 +259,7 @@ def _mandate(values: Mapping[str, Any], own_namespace: str | None) -> idle.Manda
     )
 
 
-def _with_our_own(protected: idle.Pattern, own_namespace: str | None) -> idle.Pattern:
+def _with_our_own(protected: Pattern, own_namespace: str | None) -> Pattern:
     """The protected namespaces, and always the one we live in ourselves."""
     if own_namespace is None:
         return protected

@@ -9,11 +9,12 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from fallow.model import units
-from fallow.model.policies import idle
+from fallow import names
+from fallow.model import patterns, units
+from fallow.model.secret import Secret
 from fallow.model.units import Seconds
 
-LETTERS = "drsinlmowyjckx"
+LETTERS = "".join(names.LETTERS)
 _LONGEST = 9.2e9  # what fits 64 bits of nanoseconds: longer is no duration in Go either, and no clock can wait for it
 
 Read = Callable[[str], Any]
@@ -21,21 +22,6 @@ Read = Callable[[str], Any]
 
 class UsageError(Exception):
     """One sentence that names the flag or variable and says what would be right."""
-
-
-class Secret:
-    """A credential. It prints as `***` wherever it is shown; only `reveal()` gives it away."""
-
-    __slots__ = ("_text",)
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-
-    def reveal(self) -> str:
-        return self._text
-
-    def __repr__(self) -> str:
-        return "***"
 
 
 def whole_number(least: int) -> Read:
@@ -98,23 +84,16 @@ def duration(text: str) -> Seconds:
     return seconds
 
 
-def regex(text: str) -> idle.Pattern:
+def regex(text: str) -> patterns.Pattern:
     """RE2, matched against whole strings, never sent to Prometheus."""
-    import re2  # here and not above: --help does without it
-
-    options = re2.Options()
-    options.log_errors = False
     try:
-        pattern: idle.Pattern = re2.compile(text, options)
-    except re2.error as problem:
-        detail = problem.args[0] if problem.args else ""
-        why = detail.decode() if isinstance(detail, bytes) else detail
-        raise ValueError(f"{text!r} is not a valid RE2 expression: {why}") from None
-    return pattern
+        return patterns.compile_pattern(text)
+    except ValueError as problem:
+        raise ValueError(f"{text!r} is not a valid RE2 expression: {problem}") from None
 
 
 def ip_address(text: str) -> str:
-    import ipaddress  # as above
+    import ipaddress  # here and not above: --help does without it
 
     try:
         return str(ipaddress.ip_address(text.removeprefix("[").removesuffix("]")))
@@ -132,7 +111,7 @@ def listen_address(text: str) -> tuple[str, int] | None:
     """IP:PORT, or nothing for off."""
     if not text:
         return None
-    import ipaddress  # as above
+    import ipaddress  # here and not above: --help does without it
 
     host, colon, port = text.rpartition(":")
     try:
@@ -169,7 +148,7 @@ def scrape_selector(text: str) -> tuple[str, str]:
     return "" if namespace == "*" else namespace, selector.strip()
 
 
-def header(text: str) -> tuple[str, Secret]:
+def header(text: str) -> tuple[str, Secret[str]]:
     name, colon, value = text.partition(":")
     is_plain = not set(name.strip()) & set(" \t\r\n") and not set(value) & set("\r\n")
     if not (colon and name.strip() and value.strip() and is_plain):

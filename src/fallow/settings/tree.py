@@ -6,8 +6,8 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from fallow.model.policies import idle
+from fallow.model.secret import Secret
 from fallow.model.units import Seconds
-from fallow.settings.readers import Secret
 
 AuthMethod: TypeAlias = Literal["auto", "none", "bearer", "basic", "sigv4", "gcp", "azure"]
 
@@ -24,11 +24,11 @@ class PrometheusSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     url: str
     auth: AuthMethod = "auto"
-    token: Secret | None = None
+    token: Secret[str] | None = None
     token_file: str | None = None
     username: str | None = None
     password_file: str | None = None
-    headers: tuple[tuple[str, Secret], ...] = ()
+    headers: tuple[tuple[str, Secret[str]], ...] = ()
     matchers: tuple[str, ...] = ()
     verify_tls: bool = True
     ca_file: str | None = None
