@@ -1,7 +1,7 @@
 """`fallow pack simulate|plan|defrag|compare`: how full GPUs get under each packing policy, which one to take, and what one move would free.
 
 In: a trace, or the live cluster (pack_scenes.py). Out: tables, the allocation curve against the bound and the published curves in the
-terminal and as SVG or PNG, or everything for machines. Nothing is changed anywhere: these are answers, not acts.
+terminal and as SVG, or everything for machines. Nothing is changed anywhere: these are answers, not acts.
 """
 
 import contextlib
@@ -86,14 +86,14 @@ def open_scene(asked: Mapping[str, Any]) -> packs.Scene:
 # ---- simulate -----------------------------------------------------------------------------------------------------------------
 
 
-def _simulate(policy: Sequence[str], svg: str | None, png: str | None, output: str, **asked: Any) -> None:
+def _simulate(policy: Sequence[str], svg: str | None, output: str, **asked: Any) -> None:
     pack_scenes.check(asked)
     scene = open_scene(asked)
     bounds, unbounded = packs.find_bounds(scene, packs.POINTS)
     results = [_play(scene, name, asked["seed"], bounds) for name in dict.fromkeys(policy)]
     published = {} if asked["cluster"] else _read_published(scene.name, asked["seed"])
     chart = make_chart(scene, results, bounds, published)
-    written = _save(chart, svg, png)
+    plot.save(chart, svg)
     rows = [row for result in results for row in _rows(result)]
     told = {
         "scene": scene.told, "notes": scene.notes, "boundUnknown": unbounded or None, "published": published,
@@ -114,8 +114,8 @@ def _simulate(policy: Sequence[str], svg: str | None, png: str | None, output: s
         click.echo(plot.draw_text(chart, columns=max(40, min(110, shutil.get_terminal_size().columns - 12)), rows=22))
         click.echo()
     show.table(COLUMNS, [[say(cell) for cell in row] for row in rows])
-    for name in written:
-        show.sentence(f"written: {name}")
+    if svg is not None:
+        show.sentence(f"written: {svg}")
 
 
 def _play(scene: packs.Scene, policy: str, seed: int, bounds: dict[int, float | None]) -> packs.Result:
@@ -133,13 +133,6 @@ def _read_published(trace: str, seed: int) -> dict[str, tuple[float | None, ...]
     except traces.TraceError as problem:
         raise click.UsageError(show.plain(problem)) from None
     return {policy: curve for (name, policy, number), curve in curves.items() if (name, number) == (trace, seed)}
-
-
-def _save(chart: plot.Chart, svg: str | None, png: str | None) -> list[str]:
-    try:
-        return plot.save(chart, svg, png)
-    except plot.CannotDraw as problem:
-        raise click.UsageError(show.plain(problem)) from None
 
 
 def _rows(result: packs.Result) -> Iterator[list[Cell]]:
@@ -173,20 +166,20 @@ def make_chart(
     lines += [(f"{name} (published)", list(enumerate(published[name]))) for name in DRAWN if name in published]
     known = [(percent, bound) for percent, bound in bounds.items() if bound is not None]
     lines.append(("what no packer could exceed", [(0, 0.0), *known] if known else []))
-    curves, marks = list[plot.Curve](), list[plot.Mark]()
+    curves, marks = list[plot.ChartCurve](), list[plot.ChartMark]()
     for number, (label, points) in enumerate(lines):
         seen = [(float(percent), share) for percent, share in points if share is not None]
         if seen:
-            curves.append(plot.Curve(label, tuple(seen)))
+            curves.append(plot.ChartCurve(label, tuple(seen)))
             marks.append(_mark(_LETTERS[number % 26], label, seen, 100 + 6 * number))
     across = "% of the cluster's GPUs asked for so far"
     return plot.Chart(f"GPUs allocated, {scene.name}", across, "% allocated", tuple(curves), tuple(marks))
 
 
-def _mark(letter: str, label: str, points: Sequence[plot.Point], wanted: float) -> plot.Mark:
+def _mark(letter: str, label: str, points: Sequence[plot.Point], wanted: float) -> plot.ChartMark:
     at = min(points, key=lambda point: abs(point[0] - wanted))
     full = [share for percent, share in points if percent == 100]
-    return plot.Mark(letter, f"{label}: {full[0]:.2f} at 100" if full else label, at)
+    return plot.ChartMark(letter, f"{label}: {full[0]:.2f} at 100" if full else label, at)
 
 
 # ---- plan ---------------------------------------------------------------------------------------------------------------------
@@ -372,7 +365,6 @@ pack = click.Group("pack", context_settings=main.CONTEXT, commands=[
         "simulate", _simulate, [
             *pack_scenes.options(), policy_option("Auto", multiple=True),
             click.Option(["--svg"], metavar="FILE", help="Write the curves as SVG."),
-            click.Option(["--png"], metavar="FILE", help="Write the curves as PNG; needs Pillow (pip install 'fallow[png]')."),
         ],
         "Let the pods of a trace arrive one by one, or pods like those of the live cluster, and tell how full the GPUs get: allocated, "
         "fragmented and idle, beside the bound that no packer could exceed and the published curves.",
