@@ -1,16 +1,18 @@
-"""The cluster as a linear program: how much of each class of pods could each group of nodes hold, if pods could be cut like cloth?
+"""The cluster as a linear program: how much of each class of pods could each group of nodes hold, if pods could be cut?
 
-In: groups of alike nodes with their numbers, classes with their demand. Out: the value and the shadow prices, by HiGHS (an optional extra).
+In: groups of alike nodes with their numbers, classes with their demand. Out: the value and the shadow prices, by HiGHS
+(an optional extra).
 
     y[t,c]  pods of class c on group t                 max  sum of y[t,c] * worth[c]
-    x[t,p]  GPUs of group t cut by pattern p, a multiset of sharing sizes that fit one GPU with a rest below the smallest size
+    x[t,p]  GPUs of group t cut by pattern p, a multiset of sharing sizes that leaves a rest below the smallest size
 
     cpu, memory:  what the pods on t ask for            <= what t has       -> mu[t], per core
     gpu:          whole GPUs taken + GPUs cut           <= GPUs of t        -> lam[t], per GPU
     size s:       sharing pods of size s - pieces cut   <= 0                -> sig[t,s], per piece
     demand:       pods of c over all groups             <= demand[c]
 
-Every program here is feasible (nothing placed) and bounded (demand); a solver that says otherwise, or takes too long, is `Unsolved`.
+Every program here is feasible (nothing placed) and bounded (demand); a solver that says otherwise, or takes too long,
+is `Unsolved`.
 """
 
 from collections.abc import Sequence
@@ -20,7 +22,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from fallow.decide.packing.state import GPU, Ints
+from fallow.decide.packing.room import GPU, Ints
 
 Floats = NDArray[np.float64]
 
@@ -42,7 +44,7 @@ class Stock(msgspec.Struct, frozen=True):
     memory: int = 0
 
 
-class Wish(msgspec.Struct, frozen=True):
+class Wish(msgspec.Struct, frozen=True, kw_only=True):
     """Pods that are alike, how many, and the stocks (by number) whose model they accept."""
 
     count: float
@@ -54,7 +56,7 @@ class Wish(msgspec.Struct, frozen=True):
     memory: int = 0
 
 
-class Answer(msgspec.Struct, frozen=True, eq=False):
+class Solution(msgspec.Struct, frozen=True, eq=False):
     value: float
     mu: Floats  # per stock
     lam: Floats
@@ -68,7 +70,8 @@ def fits(stock: Stock, wish: Wish, number: int) -> bool:
 
 
 def cut_patterns(sizes: Sequence[int], limit: int = PATTERNS) -> list[tuple[int, ...]] | None:
-    """How many pieces of each size one GPU is cut into, all ways that leave less than the smallest; None if there are too many."""
+    """How many pieces of each size one GPU is cut into, all ways that leave less than the smallest; None if there are
+    too many."""
     if not sizes:
         return []
     patterns: list[tuple[int, ...]] = []
@@ -93,7 +96,7 @@ def coarsen(milli: int, grid: int, *, up: bool) -> int:
     return min(GPU, -(-milli // grid) * grid) if up else milli // grid * grid
 
 
-class _Rows:
+class _Matrix:
     """A sparse matrix that grows by columns."""
 
     def __init__(self) -> None:
@@ -121,13 +124,15 @@ class Program:
         patterns = cut_patterns(self._sizes)
         if patterns is None:
             raise Unsolved("TooManySizes")
-        rows = _Rows()
+        rows = _Matrix()
         self._demand = [rows.row(wish.count) for wish in wishes]
         self._stocks = [self._lay(rows, stock, number, patterns) for number, stock in enumerate(stocks)]
         self.is_empty = not rows.worth  # no class fits anywhere
         self._solver = self._open(rows)
 
-    def _lay(self, rows: _Rows, stock: Stock, number: int, patterns: list[tuple[int, ...]]) -> tuple[int, int, list[int]]:
+    def _lay(
+        self, rows: _Matrix, stock: Stock, number: int, patterns: list[tuple[int, ...]]
+    ) -> tuple[int, int, list[int]]:
         cpu, gpu = rows.row(stock.count * stock.cpu / CORE), rows.row(stock.count * stock.gpus)
         memory = rows.row(stock.count * stock.memory / CORE)
         sizes = [rows.row(0) for _ in self._sizes]
@@ -144,7 +149,7 @@ class Program:
             rows.column(0.0, [(gpu, 1.0), *((row, -float(n)) for row, n in zip(sizes, pattern, strict=True) if n)])
         return cpu, gpu, sizes
 
-    def _open(self, rows: _Rows) -> Any:
+    def _open(self, rows: _Matrix) -> Any:
         lp = self._highs.HighsLp()
         lp.num_col_, lp.num_row_ = len(rows.worth), len(rows.upper)
         lp.col_cost_, lp.col_lower_ = np.array(rows.worth), np.zeros(lp.num_col_)
@@ -160,17 +165,19 @@ class Program:
         solver.passModel(lp)
         return solver
 
-    def solve(self, load: float) -> Answer:
+    def solve(self, load: float) -> Solution:
         """With every demand times `load`."""
         cpu, gpu = (np.array([stock[i] for stock in self._stocks], np.int64) for i in (0, 1))
-        sizes: Ints = np.array([stock[2] for stock in self._stocks], np.int64).reshape(len(self._stocks), len(self._sizes))
+        shape = len(self._stocks), len(self._sizes)
+        sizes: Ints = np.array([stock[2] for stock in self._stocks], np.int64).reshape(shape)
         dual = np.zeros(self._solver.getNumRow()) if self.is_empty else self._run(load)
-        return Answer(self._solver.getObjectiveValue(), dual[cpu], dual[gpu], dual[sizes], self._sizes)
+        return Solution(self._solver.getObjectiveValue(), dual[cpu], dual[gpu], dual[sizes], self._sizes)
 
     def _run(self, load: float) -> Floats:
         for row, wish in zip(self._demand, self._wishes, strict=True):
             self._solver.changeRowBounds(row, -self._highs.kHighsInf, wish.count * load)
-        self._solver.setOptionValue("time_limit", self._solver.getRunTime() + self._seconds)  # its clock runs on from solve to solve
+        until = self._solver.getRunTime() + self._seconds  # its clock runs on from solve to solve
+        self._solver.setOptionValue("time_limit", until)
         self._solver.run()
         status = self._solver.getModelStatus()
         if status != self._highs.HighsModelStatus.kOptimal:
@@ -188,7 +195,9 @@ def _load() -> Any:
 
 
 def _name(highs: Any, status: Any) -> str:
-    statuses = highs.HighsModelStatus
-    known = {statuses.kInfeasible: "Infeasible", statuses.kUnbounded: "Unbounded", statuses.kUnboundedOrInfeasible: "Infeasible",
-             statuses.kTimeLimit: "TimedOut"}
-    return known.get(status, "SolverFailed")
+    known = {
+        "kInfeasible": "Infeasible", "kUnbounded": "Unbounded", "kUnboundedOrInfeasible": "Infeasible",
+        "kTimeLimit": "TimedOut",
+    }
+    by_status = {getattr(highs.HighsModelStatus, name): reason for name, reason in known.items()}
+    return by_status.get(status, "SolverFailed")

@@ -1,10 +1,10 @@
 """How a GPU may be cut by MIG, and where on which GPU an instance strands the least.
 
-In: profiles of a model (model/gpus.py), layouts by name, what is free on GPUs, the demand for profiles. Out: whether a layout is legal and
-if not why, all layouts there are, and a Spot: which GPU, at which memory slice.
-A legal layout: every instance at a start of its profile, no memory slice taken twice, compute slices enough, no profile more often than it
-may be. What is free on a GPU is (mask of memory slices, number of compute slices): 256 masks on a GPU of eight slices, so the score of
-every state is looked up in a table made once per model and demand. Scores are whole numbers.
+In: profiles of a model (model/gpus.py), layouts by name, what is free on GPUs, the demand for profiles. Out: whether a
+layout is legal and if not why, all layouts there are, and a Spot: which GPU, at which memory slice.
+A legal layout: every instance at a start of its profile, no memory slice taken twice, compute slices enough, no profile
+more often than it may be. What is free on a GPU is (mask of memory slices, number of compute slices): 256 masks on a
+GPU of eight slices, so every score is looked up in a table made once per model and demand. Scores are whole numbers.
 """
 
 from collections import Counter
@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 import numpy as np
 
-from fallow.decide.packing.state import Ints
+from fallow.decide.packing.room import Ints
 from fallow.model.gpus import Mig, Model, Profile
 
 Placed = tuple[Profile, int]  # at which memory slice it begins
@@ -28,7 +28,8 @@ class Slices(msgspec.Struct, frozen=True):
     def take(self, profile: Profile, start: int) -> "Slices":
         """Raises ValueError, and changes nothing, where it does not fit."""
         if start not in profile.starts or not self.has_room(profile, start):
-            raise ValueError(f"{profile.name} does not fit at memory slice {start}: free are {self.mask:#b} and {self.compute} compute")
+            free = f"{self.mask:#b} and {self.compute} compute"
+            raise ValueError(f"{profile.name} does not fit at memory slice {start}: free are {free}")
         return Slices(self.mask & ~_bits(profile, start), self.compute - profile.compute)
 
     def give(self, profile: Profile, start: int) -> "Slices":
@@ -50,7 +51,7 @@ def empty(mig: Mig) -> Slices:
     return Slices((1 << mig.memory) - 1, mig.compute)
 
 
-# ---- legality -----------------------------------------------------------------------------------------------------------------
+# ---- legality -------------------------------------------------------------------------------------------------------
 
 
 class IllegalLayout(msgspec.Struct, frozen=True):
@@ -60,15 +61,16 @@ class IllegalLayout(msgspec.Struct, frozen=True):
 
 
 def judge(layout: Sequence[str], model: Model) -> IllegalLayout | None:
-    """None if the layout (one name per instance, of one GPU) is legal. The empty one is: it is a GPU in MIG mode with nothing on it."""
+    """None if the layout (one name per instance, of one GPU) is legal. The empty one is: a GPU in MIG mode with nothing
+    on it."""
     shown = f"[{','.join(layout)}]"
     if model.mig is None:
         return IllegalLayout(f"{shown} cannot be laid out: {model.name} has no MIG")
     found = {name: model.mig.find(name) for name in layout}
     unknown = [name for name, profile in found.items() if profile is None]
     if unknown:
-        there = ", ".join(profile.name for profile in model.mig.profiles)
-        return IllegalLayout(f"{shown} is no layout of {model.name}: it has no profile {unknown[0]}; there are {there}")
+        why = f"it has no profile {unknown[0]}; there are {', '.join(profile.name for profile in model.mig.profiles)}"
+        return IllegalLayout(f"{shown} is no layout of {model.name}: {why}")
     fault = _find_fault([profile for name in layout if (profile := found[name])], model.mig)
     return IllegalLayout(f"{shown} is no legal layout of {model.name}: {fault}") if fault else None
 
@@ -109,7 +111,9 @@ def list_layouts(mig: Mig, profiles: Sequence[Profile]) -> list[tuple[Placed, ..
     return sorted(from_left, key=lambda layout: [(start, profile.name) for profile, start in layout])
 
 
-def _grow(layout: tuple[Placed, ...], mig: Mig, profiles: Sequence[Profile], begin: int) -> Iterator[tuple[Placed, ...]]:
+def _grow(
+    layout: tuple[Placed, ...], mig: Mig, profiles: Sequence[Profile], begin: int
+) -> Iterator[tuple[Placed, ...]]:
     """From the left, so that every layout is met once."""
     yield layout
     for profile, start in _additions(frozenset(layout), mig, profiles):
@@ -126,7 +130,7 @@ def _additions(layout: frozenset[Placed], mig: Mig, profiles: Sequence[Profile])
             yield from ((profile, start) for start in profile.starts if free.has_room(profile, start))
 
 
-# ---- where an instance goes ---------------------------------------------------------------------------------------------------
+# ---- where an instance goes -----------------------------------------------------------------------------------------
 
 
 class Spot(msgspec.Struct, frozen=True):
@@ -134,15 +138,17 @@ class Spot(msgspec.Struct, frozen=True):
     start: int
 
 
-class Board:
+class SliceScores:
     """The scores of one model under one demand.
 
-    Fragmentation of a GPU, F = sum over profiles k of p_k * (free memory slices - slices that k could still use): free, and of no use
-    to what is asked for. An instance goes where F falls most; among equals to the largest start, then by tie order.
+    Fragmentation of a GPU, F = sum over profiles k of p_k * (free memory slices - slices that k could still use): free,
+    and of no use to what is asked for. An instance goes where F falls most; among equals to the largest start, then by
+    tie order.
     """
 
     def __init__(self, mig: Mig, demand: Mapping[str, int] | None = None) -> None:
-        """`demand`: how often each profile is asked for; without it all alike. What is not in the catalogue weighs nothing."""
+        """`demand`: how often each profile is asked for; without it all alike. What is not in the catalogue weighs
+        nothing."""
         self.mig = mig
         weights = [(demand or {}).get(profile.name, 0) for profile in mig.profiles]
         self._weights = weights if any(weights) else [1] * len(mig.profiles)
@@ -169,7 +175,7 @@ class Board:
         found = [
             (self.fragmentation(free) - self.fragmentation(free.take(profile, start)), start, -ranks[gpu], gpu)
             for gpu, free in enumerate(gpus) for start in profile.starts if free.has_room(profile, start)
-        ]  # fmt: skip
+        ]
         if not found:
             return None
         _, start, _, gpu = max(found)
@@ -177,7 +183,8 @@ class Board:
 
 
 def _count(profile: Profile, mask: int) -> int:
-    """Most instances that fit beside each other: starts of one profile are its own length apart or closer, so from the left is best."""
+    """Most instances that fit beside each other: starts of one profile are its own length apart or closer, so from the
+    left is best."""
     count = 0
     for start in profile.starts:
         bits = _bits(profile, start)
