@@ -140,7 +140,8 @@ def cut_openb(
 
 
 def make_openb_world(
-    nodes: Iterable[packing.PackingNode], pods: Iterable[openb.AskingPod], *, seed: int = 0, hours: float = 24.0, begin: Seconds | None = None,
+    nodes: Iterable[packing.PackingNode], pods: Iterable[openb.AskingPod], *, seed: int = 0, hours: float = 24.0,
+    begin: Seconds | None = None,
     start: Instant = MONDAY, step: Seconds = MINUTE,
 ) -> World:
     """The nodes of the trace, and all of its pods at once, as in the runs that were published with it; with `begin` (in seconds of the

@@ -48,16 +48,14 @@ class Point(msgspec.Struct, frozen=True):
 
 class Result(msgspec.Struct, frozen=True, eq=False):
     asked: str
-    policy: str  # that decided: what Auto chose, or what stood in
     fallback: str  # why another one stood in
     points: tuple[Point, ...]
     pods_per_second: float | None
-    refused: dict[packing.Refusal, int]
-    curve: packing.Curve
+    curve: packing.Curve  # of who decided: what Auto chose, or what stood in
 
     @property
     def label(self) -> str:
-        return self.policy if self.policy == self.asked else f"{self.asked}: {self.policy}"
+        return self.asked if self.curve.policy == self.asked else f"{self.asked}: {self.curve.policy}"
 
 
 def of_trace(trace: openb.Trace, seed: int) -> Scene:
@@ -96,7 +94,7 @@ def play(
     found = [_measure(scene, curve, tables, percent, (bounds or {}).get(percent)) for percent in points]
     known = tuple(point for point in found if point.allocated is not None)
     speed = len(scene.arrivals) / took if took and scene.arrivals else None
-    return Result(packing.spell(policy), prepared.name, prepared.fallback, known, speed, curve.refused, curve)
+    return Result(packing.spell(policy), prepared.fallback, known, speed, curve)
 
 
 def _measure(

@@ -19,7 +19,6 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import Final
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -41,33 +40,22 @@ class Cause(StrEnum):
     NoAccess = "no_access"
 
 
-class PodClass(msgspec.Struct, frozen=True):
-    """Pods that ask for the same. Memory does not tell classes apart."""
-
-    cpu: int
-    milli: int
-    gpus: int
-    models: tuple[str, ...]
-
-    def accepts(self, model: str) -> bool:
-        return not self.models or model in self.models
+def count_classes(sample: Sequence[PackingPod]) -> Counter[PackingPod]:
+    """How many pods of each class, told apart by all but name and memory; what no machine could host is not counted."""
+    sound = (pod for pod in sample if not pod.find_fault())
+    return Counter(PackingPod("", pod.cpu, 0, pod.gpus, pod.milli, pod.models) for pod in sound)
 
 
-def count_classes(sample: Sequence[PackingPod]) -> Counter[PodClass]:
-    """How many pods of each class; what no machine could host is not counted."""
-    return Counter(PodClass(pod.cpu, pod.milli, pod.gpus, pod.models) for pod in sample if not pod.find_fault())
-
-
-def find_demand(counts: Mapping[PodClass, int]) -> int:
+def find_demand(counts: Mapping[PackingPod, int]) -> int:
     """GPU milli that all these pods ask for."""
-    return sum(each.gpus * each.milli * count for each, count in counts.items())
+    return sum(each.gpu_milli * count for each, count in counts.items())
 
 
-def find_popular(sample: Sequence[PackingPod]) -> dict[PodClass, int]:
+def find_popular(sample: Sequence[PackingPod]) -> dict[PackingPod, int]:
     """The most frequent classes, until they make up 95 % of the pods."""
     counts = count_classes(sample)
     ordered = sorted(counts, key=lambda c: (counts[c], c.cpu, c.milli, c.gpus, "|".join(c.models)), reverse=True)
-    popular, seen = dict[PodClass, int](), 0
+    popular, seen = dict[PackingPod, int](), 0
     for each in ordered:
         popular[each] = counts[each]
         seen += counts[each]
@@ -79,7 +67,7 @@ def find_popular(sample: Sequence[PackingPod]) -> dict[PodClass, int]:
 class Fragments:
     """The tables of a cluster and a mix of pods."""
 
-    def __init__(self, nodes: Nodes, popular: dict[PodClass, int]) -> None:
+    def __init__(self, nodes: Nodes, popular: dict[PackingPod, int]) -> None:
         self.pods = max(1, sum(popular.values()))
         self._cpus = sorted({each.cpu for each in popular})
         self._levels = np.array(self._cpus, np.int64)  # the same, for many nodes at a time
@@ -110,8 +98,7 @@ class Fragments:
         return round(100 * int(self.measure(room).sum()) / self.pods / free, 2) if free else None
 
     def fall(self, room: Room, rows: Ints, ask: Ask) -> Ints:
-        """F before less F after, per node with room; for a sharing pod per node and GPU, of no meaning where the GPU
-        has no room."""
+        """F before less F after, per node with room; for a sharing pod per node and GPU, without meaning if full."""
         whole, gpu = room.whole.take(rows), room.gpu.take(rows, axis=0)
         after = self._locate(room.nodes.model.take(rows), room.cpu.take(rows) - ask.cpu)
         gone = ask.gpus * ask.milli * self.pods - self._usable_now(room).take(rows)
@@ -125,8 +112,7 @@ class Fragments:
         return fall
 
     def _usable_now(self, room: Room) -> Ints:
-        """What is usable of every node as it is; only nodes that changed are looked at again, one by one: they are
-        few."""
+        """What is usable of every node as it is; only nodes that changed are looked at again: they are few."""
         if self._seen[0] is not room:
             self._kept = self._usable(room.gpu, room.whole, self._locate(room.nodes.model, room.cpu))
         else:
@@ -146,8 +132,7 @@ class Fragments:
         return usable + self._several.take(at * self._width + whole)
 
     def grade(self, fall: Ints) -> Ints:
-        """FGD's whole number: 50 where nothing changes, more where fragmentation falls. The cut is part of the rule: it
-        makes ties."""
+        """FGD's whole number: 50 where nothing changes, more where F falls. The cut is part of the rule."""
         return self._grades.searchsorted(fall, side="right")
 
 
@@ -157,8 +142,7 @@ def grade_fall(milli: float) -> int:
 
 
 def _find_steps(pods: int) -> Ints:
-    """The least fall, in milli times pods, that earns each grade from 1 on: a look-up is five times faster than the
-    exponential."""
+    """The least fall, in milli times pods, for each grade from 1 on: a look-up is five times faster than `exp`."""
     falls = range(-65 * GPU * pods, 65 * GPU * pods)  # more than a node with 64 GPUs can change
     grades = (bisect.bisect_left(falls, each, key=lambda fall: grade_fall(fall / pods)) for each in range(1, 101))
     return np.array([falls[0] + step for step in grades], np.int64)
@@ -196,7 +180,7 @@ def split_by_cause(room: Room, sample: Sequence[PackingPod]) -> dict[Cause, floa
     return causes
 
 
-def _split(room: Room, each: PodClass) -> list[tuple[Cause, Ints]]:
+def _split(room: Room, each: PackingPod) -> list[tuple[Cause, Ints]]:
     accepted = np.array([each.accepts(model) for model in room.nodes.models], np.bool_)[room.nodes.model]
     has_cpu, fits = room.cpu >= each.cpu, room.gpu >= each.milli
     if not each.gpus:

@@ -75,9 +75,6 @@ def _sample(requests: "_Requests", tenants: Sequence[Tenant], now: Instant) -> t
     return tuple(requests.read(tenant) for tenant in (recent if len(recent) >= ENOUGH else clear))
 
 
-# ---- which nodes ----------------------------------------------------------------------------------------------------
-
-
 def _choose(seen: Capacity) -> tuple[list[Machine], list[str]]:
     """The nodes whose free room is known, and what is to be said of the others."""
     tenants: dict[str, list[Tenant]] = {}
@@ -120,9 +117,6 @@ def _node(machine: Machine) -> PackingNode:
 
 def _name(tenant: Tenant) -> str:
     return f"{tenant.namespace}/{tenant.name}"
-
-
-# ---- what pods ask for ----------------------------------------------------------------------------------------------
 
 
 class _Requests:

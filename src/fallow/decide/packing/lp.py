@@ -25,10 +25,15 @@ from numpy.typing import NDArray
 from fallow.decide.packing.room import GPU, Ints
 
 Floats = NDArray[np.float64]
+Pattern = tuple[int, ...]  # how many pieces of each size
 
 CORE: Final = 1000
 PATTERNS: Final = 5_000  # more of them make the program slow; the sizes are then made coarser
 SECONDS: Final = 30.0  # for one program; the shipped mixes take below one
+REASONS: Final = {  # why there are no prices, by what HiGHS says
+    "kInfeasible": "Infeasible", "kUnboundedOrInfeasible": "Infeasible", "kUnbounded": "Unbounded",
+    "kTimeLimit": "TimedOut",
+}
 
 
 class Unsolved(Exception):
@@ -55,6 +60,10 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     accepted: frozenset[int]
     memory: int = 0
 
+    def fits(self, stock: Stock, number: int) -> bool:
+        is_large_enough = self.gpus <= stock.gpus and self.cpu <= stock.cpu and self.memory <= stock.memory
+        return is_large_enough and (not self.gpus or number in self.accepted)
+
 
 class Solution(msgspec.Struct, frozen=True, eq=False):
     value: float
@@ -64,19 +73,12 @@ class Solution(msgspec.Struct, frozen=True, eq=False):
     sizes: tuple[int, ...]
 
 
-def fits(stock: Stock, wish: Wish, number: int) -> bool:
-    is_accepted = not wish.gpus or number in wish.accepted
-    return is_accepted and wish.gpus <= stock.gpus and wish.cpu <= stock.cpu and wish.memory <= stock.memory
-
-
-def cut_patterns(sizes: Sequence[int], limit: int = PATTERNS) -> list[tuple[int, ...]] | None:
-    """How many pieces of each size one GPU is cut into, all ways that leave less than the smallest; None if there are
-    too many."""
+def cut_patterns(sizes: Sequence[int], limit: int = PATTERNS) -> list[Pattern] | None:
+    """How many pieces of each size a GPU is cut into, all ways that leave less than the smallest; None if too many."""
     if not sizes:
         return []
-    patterns: list[tuple[int, ...]] = []
-    stack: list[tuple[tuple[int, ...], int]] = [((), GPU)]
-    ordered = sorted(sizes, reverse=True)
+    patterns, ordered = list[Pattern](), sorted(sizes, reverse=True)
+    stack: list[tuple[Pattern, int]] = [((), GPU)]
     while stack:
         head, left = stack.pop()
         size = ordered[len(head)]
@@ -130,14 +132,12 @@ class Program:
         self.is_empty = not rows.worth  # no class fits anywhere
         self._solver = self._open(rows)
 
-    def _lay(
-        self, rows: _Matrix, stock: Stock, number: int, patterns: list[tuple[int, ...]]
-    ) -> tuple[int, int, list[int]]:
+    def _lay(self, rows: _Matrix, stock: Stock, number: int, patterns: list[Pattern]) -> tuple[int, int, list[int]]:
         cpu, gpu = rows.row(stock.count * stock.cpu / CORE), rows.row(stock.count * stock.gpus)
         memory = rows.row(stock.count * stock.memory / CORE)
         sizes = [rows.row(0) for _ in self._sizes]
         for demand, wish in zip(self._demand, self._wishes, strict=True):
-            if not fits(stock, wish, number):
+            if not wish.fits(stock, number):
                 continue
             entries = [(demand, 1.0), (cpu, wish.cpu / CORE), (memory, wish.memory / CORE)]
             if wish.milli == GPU:
@@ -160,8 +160,8 @@ class Program:
         lp.a_matrix_.value_ = np.array(rows.value)
         lp.sense_ = self._highs.ObjSense.kMaximize
         solver = self._highs.Highs()
-        for option, value in (("output_flag", False), ("threads", 1)):
-            solver.setOptionValue(option, value)
+        solver.setOptionValue("output_flag", False)
+        solver.setOptionValue("threads", 1)
         solver.passModel(lp)
         return solver
 
@@ -176,12 +176,12 @@ class Program:
     def _run(self, load: float) -> Floats:
         for row, wish in zip(self._demand, self._wishes, strict=True):
             self._solver.changeRowBounds(row, -self._highs.kHighsInf, wish.count * load)
-        until = self._solver.getRunTime() + self._seconds  # its clock runs on from solve to solve
-        self._solver.setOptionValue("time_limit", until)
+        # Its clock runs on from solve to solve.
+        self._solver.setOptionValue("time_limit", self._solver.getRunTime() + self._seconds)
         self._solver.run()
         status = self._solver.getModelStatus()
         if status != self._highs.HighsModelStatus.kOptimal:
-            raise Unsolved(_name(self._highs, status))
+            raise Unsolved(REASONS.get(status.name, "SolverFailed"))
         dual: Floats = np.abs(np.array(self._solver.getSolution().row_dual))
         return dual
 
@@ -192,12 +192,3 @@ def _load() -> Any:
     except ImportError as absent:
         raise Unsolved("NoSolver") from absent
     return highspy
-
-
-def _name(highs: Any, status: Any) -> str:
-    known = {
-        "kInfeasible": "Infeasible", "kUnbounded": "Unbounded", "kUnboundedOrInfeasible": "Infeasible",
-        "kTimeLimit": "TimedOut",
-    }
-    by_status = {getattr(highs.HighsModelStatus, name): reason for name, reason in known.items()}
-    return by_status.get(status, "SolverFailed")

@@ -17,6 +17,7 @@ from fallow.decide.packing.room import Ints
 from fallow.model.gpus import Mig, Model, Profile
 
 Placed = tuple[Profile, int]  # at which memory slice it begins
+_Layout = tuple[Placed, ...]
 
 
 class Slices(msgspec.Struct, frozen=True):
@@ -51,9 +52,6 @@ def empty(mig: Mig) -> Slices:
     return Slices((1 << mig.memory) - 1, mig.compute)
 
 
-# ---- legality -------------------------------------------------------------------------------------------------------
-
-
 class IllegalLayout(msgspec.Struct, frozen=True):
     """A layout that this GPU cannot have, and why, in one sentence."""
 
@@ -61,8 +59,7 @@ class IllegalLayout(msgspec.Struct, frozen=True):
 
 
 def judge(layout: Sequence[str], model: Model) -> IllegalLayout | None:
-    """None if the layout (one name per instance, of one GPU) is legal. The empty one is: a GPU in MIG mode with nothing
-    on it."""
+    """None if the layout (one name per instance, of one GPU) is legal. The empty one is: nothing stands there."""
     shown = f"[{','.join(layout)}]"
     if model.mig is None:
         return IllegalLayout(f"{shown} cannot be laid out: {model.name} has no MIG")
@@ -84,26 +81,19 @@ def _find_fault(profiles: Sequence[Profile], mig: Mig) -> str:
         return f"it takes {compute} compute slices of {mig.compute}"
     if memory > mig.memory:
         return f"it takes {memory} memory slices of {mig.memory}"
-    return "" if arrange(profiles, mig) is not None else "no starts leave every instance memory slices of its own"
+    return "" if _can_stand(profiles, empty(mig)) else "no starts leave every instance memory slices of its own"
 
 
-def arrange(profiles: Sequence[Profile], mig: Mig) -> list[Placed] | None:
-    """A start for each, or None if there are none: the large ones first, they have least choice."""
-    ordered = sorted(profiles, key=lambda profile: (-profile.memory, len(profile.starts), profile.name))
-    return _arrange(ordered, empty(mig))
-
-
-def _arrange(profiles: Sequence[Profile], free: Slices) -> list[Placed] | None:
+def _can_stand(profiles: Sequence[Profile], free: Slices) -> bool:
+    """Is there a start for each? The large ones first, they have least choice."""
     if not profiles:
-        return []
-    first, rest = profiles[0], profiles[1:]
-    for start in first.starts:
-        if free.has_room(first, start) and (placed := _arrange(rest, free.take(first, start))) is not None:
-            return [(first, start), *placed]
-    return None
+        return True
+    first, *rest = sorted(profiles, key=lambda profile: (-profile.memory, len(profile.starts), profile.name))
+    starts = (start for start in first.starts if free.has_room(first, start))
+    return any(_can_stand(rest, free.take(first, start)) for start in starts)
 
 
-def list_layouts(mig: Mig, profiles: Sequence[Profile]) -> list[tuple[Placed, ...]]:
+def list_layouts(mig: Mig, profiles: Sequence[Profile]) -> list[_Layout]:
     """All placed layouts of these profiles to which nothing can be added."""
     found = {frozenset(placed) for placed in _grow((), mig, profiles, 0)}
     whole = [layout for layout in found if not any(True for _ in _additions(layout, mig, profiles))]
@@ -111,9 +101,7 @@ def list_layouts(mig: Mig, profiles: Sequence[Profile]) -> list[tuple[Placed, ..
     return sorted(from_left, key=lambda layout: [(start, profile.name) for profile, start in layout])
 
 
-def _grow(
-    layout: tuple[Placed, ...], mig: Mig, profiles: Sequence[Profile], begin: int
-) -> Iterator[tuple[Placed, ...]]:
+def _grow(layout: _Layout, mig: Mig, profiles: Sequence[Profile], begin: int) -> Iterator[_Layout]:
     """From the left, so that every layout is met once."""
     yield layout
     for profile, start in _additions(frozenset(layout), mig, profiles):
@@ -130,9 +118,6 @@ def _additions(layout: frozenset[Placed], mig: Mig, profiles: Sequence[Profile])
             yield from ((profile, start) for start in profile.starts if free.has_room(profile, start))
 
 
-# ---- where an instance goes -----------------------------------------------------------------------------------------
-
-
 class Spot(msgspec.Struct, frozen=True):
     gpu: int
     start: int
@@ -147,8 +132,7 @@ class SliceScores:
     """
 
     def __init__(self, mig: Mig, demand: Mapping[str, int] | None = None) -> None:
-        """`demand`: how often each profile is asked for; without it all alike. What is not in the catalogue weighs
-        nothing."""
+        """`demand`: how often each profile is asked for; without it all alike. What is not known weighs nothing."""
         self.mig = mig
         weights = [(demand or {}).get(profile.name, 0) for profile in mig.profiles]
         self._weights = weights if any(weights) else [1] * len(mig.profiles)
@@ -183,8 +167,7 @@ class SliceScores:
 
 
 def _count(profile: Profile, mask: int) -> int:
-    """Most instances that fit beside each other: starts of one profile are its own length apart or closer, so from the
-    left is best."""
+    """Most instances that fit side by side: starts are a profile's length apart or closer, so from the left is best."""
     count = 0
     for start in profile.starts:
         bits = _bits(profile, start)

@@ -3,8 +3,7 @@
 In: the room, a pod, a policy (`policies.prepare`), and the tie order as a rank per node. Out: a Placement, or None
 where there is no room. `place` looks at every node. `Packer` gives the same answers over a stream of pods: it keeps the
 scores of each class of pods and scores again only the nodes that changed since that class came last.
-Invariant: what the two answer depends on what nodes have and on the tie order, never on names or on how scores were
-kept.
+Invariant: both answers depend on what nodes have and on the tie order, never on names or on how scores were kept.
 """
 
 import hashlib
@@ -75,15 +74,15 @@ def order_nodes(names: Sequence[str], cluster: str) -> Ints:
 
 def place(room: Room, pod: PackingPod, policy: PackingPolicy, order: Ints) -> Placement | None:
     """Where one pod goes; the room is left as it is."""
-    if pod.find_fault() or not len(room.nodes):
+    kept = _begin(room.nodes, pod)
+    if kept is None:
         return None
-    kept = KeptScores(make_ask(room.nodes, pod), len(room.nodes))
     kept.rank(room, np.arange(len(room.nodes)), policy, order)
     return _choose(room, pod, policy, kept)
 
 
 def make_ask(nodes: Nodes, pod: PackingPod) -> Ask:
-    accepted = np.array([not pod.models or not pod.gpus or model in pod.models for model in nodes.models], np.bool_)
+    accepted = np.array([not pod.gpus or pod.accepts(model) for model in nodes.models], np.bool_)
     return Ask(pod.cpu, pod.gpus, pod.milli, accepted[nodes.model], not accepted.all())
 
 
@@ -106,6 +105,10 @@ class KeptScores:
             self.key[rows] = score * len(room.nodes) - order.take(rows)
             if self.ask.is_sharing:
                 self.gpu[rows] = gpu
+
+
+def _begin(nodes: Nodes, pod: PackingPod) -> KeptScores | None:
+    return None if pod.find_fault() or not len(nodes) else KeptScores(make_ask(nodes, pod), len(nodes))
 
 
 def has_room(room: Room, rows: Ints, ask: Ask) -> NDArray[np.bool_]:
@@ -189,21 +192,16 @@ class Packer:
 
     def find(self, pod: PackingPod) -> Placement | None:
         """Where `arrive` would put it."""
-        kept = self._kept.get((pod.cpu, pod.gpus, pod.milli, pod.models)) or self._begin(pod)
+        asked = (pod.cpu, pod.gpus, pod.milli, pod.models)
+        kept = self._kept.get(asked) or _begin(self.nodes, pod)
         if kept is None:
             return None
+        self._kept[asked] = kept
         rows = self._find_old(kept)
         if rows.size:
             kept.rank(self.room, rows, self.policy, self.order)
         kept.seen = self.room.clock
         return _choose(self.room, pod, self.policy, kept)
-
-    def _begin(self, pod: PackingPod) -> KeptScores | None:
-        if pod.find_fault() or not len(self.nodes):
-            return None
-        kept = KeptScores(make_ask(self.nodes, pod), len(self.nodes))
-        self._kept[pod.cpu, pod.gpus, pod.milli, pod.models] = kept
-        return kept
 
     def _find_old(self, kept: KeptScores) -> Ints:
         """The nodes whose score may have changed since this class came last."""
@@ -214,8 +212,8 @@ class Packer:
             return np.arange(len(self.nodes))
         rows = self.room.changed_since(kept.seen)
         if now is not None and before is not None and now != before:
-            moved = [rows_ for rows_, new, old in zip(self._of_model, now, before, strict=True) if new != old]
-            rows = np.concatenate([rows, *moved])
+            every = zip(self._of_model, now, before, strict=True)
+            rows = np.concatenate([rows, *[of_model for of_model, new, old in every if new != old]])
         return rows
 
     def _refuse(self, pod: PackingPod) -> Refusal:

@@ -31,8 +31,7 @@ class Prices(msgspec.Struct, frozen=True, eq=False):
     nu: Floats  # per group and free milli 0..1000
 
     def spread(self, nodes: Nodes) -> "Prices":
-        """For the groups of these nodes. One without prices takes those of the nearest of its model (CPU per GPU), else
-        the mean."""
+        """For the groups of these nodes; one without prices takes its model's nearest (CPU per GPU), else the mean."""
         weights = np.array([self._weigh(group) for group in nodes.groups]).reshape(len(nodes.groups), len(self.groups))
         return Prices(nodes.groups, weights @ self.mu, weights @ self.lam, weights @ self.nu)
 
@@ -55,10 +54,9 @@ def solve(nodes: Nodes, sample: Sequence[PackingPod], seconds: float = lp.SECOND
         raise Unsolved("NothingToPrice")
     grid = find_grid({each.milli for each in counts})
     wishes = [
-        lp.Wish(
-            count=count * nodes.capacity / demand, worth=each.gpus * each.milli / GPU + CPU_WORTH * each.cpu / CORE,
-            cpu=each.cpu, gpus=each.gpus, milli=lp.coarsen(each.milli, grid, up=True),
-            accepted=_accepted(nodes.groups, each.models),
+        _make_wish(
+            each, nodes.groups, count=count * nodes.capacity / demand, milli=lp.coarsen(each.milli, grid, up=True),
+            worth=each.gpu_milli / GPU + CPU_WORTH * each.cpu / CORE,
         )
         for each, count in counts.items()
     ]
@@ -88,17 +86,15 @@ def find_bound(nodes: Nodes, arrivals: Sequence[PackingPod], seconds: float = lp
     """The largest GPU % that any packer, free to reject and to cut pods, could have allocated. Raises lp.Unsolved."""
     if not nodes.capacity:
         raise Unsolved("NothingToPrice")
-    counts = Counter((pod.cpu, pod.memory, pod.milli, pod.gpus, pod.models) for pod in arrivals if not pod.find_fault())
+    sound = (pod for pod in arrivals if not pod.find_fault())
+    counts = Counter(PackingPod("", pod.cpu, pod.memory, pod.gpus, pod.milli, pod.models) for pod in sound)
     numbers = Counter((group, row.memory) for group, row in zip(nodes.group.tolist(), nodes.rows, strict=True))
     groups = [nodes.groups[number] for number, _ in numbers]
     stocks = [lp.Stock(n, nodes.groups[i].cpu, nodes.groups[i].gpus, memory) for (i, memory), n in numbers.items()]
-    grid = find_grid({milli for _, _, milli, _, _ in counts})
+    grid = find_grid({each.milli for each in counts})
     wishes = [
-        lp.Wish(
-            count=n, worth=gpus * milli / GPU, cpu=cpu, gpus=gpus, milli=lp.coarsen(milli, grid, up=False),
-            accepted=_accepted(groups, models), memory=memory,
-        )
-        for (cpu, memory, milli, gpus, models), n in counts.items()
+        _make_wish(each, groups, count=n, milli=lp.coarsen(each.milli, grid, up=False), worth=each.gpu_milli / GPU)
+        for each, n in counts.items()
     ]
     gpus = lp.Program(stocks, wishes, seconds).solve(1.0).value
     return min(100.0, 100 * gpus * GPU / nodes.capacity)  # sizes that were made coarser take less than they are worth
@@ -113,7 +109,7 @@ def find_grid(sizes: set[int]) -> int:
     return GRIDS[-1]
 
 
-def weigh_models(nodes: Nodes, counts: Mapping[fragments.PodClass, int]) -> Floats:
+def weigh_models(nodes: Nodes, counts: Mapping[PackingPod, int]) -> Floats:
     """W: GPUs that pods bound to each model will want, with the whole sample scaled to the cluster."""
     capacity = np.bincount(nodes.model, nodes.gpus, len(nodes.models))
     wanted, demand = np.zeros(len(nodes.models)), fragments.find_demand(counts)
@@ -124,8 +120,11 @@ def weigh_models(nodes: Nodes, counts: Mapping[fragments.PodClass, int]) -> Floa
     return wanted
 
 
-def _accepted(groups: Sequence[Group], models: tuple[str, ...]) -> frozenset[int]:
-    return frozenset(i for i, group in enumerate(groups) if not models or group.model in models)
+def _make_wish(pod: PackingPod, groups: Sequence[Group], *, count: float, milli: int, worth: float) -> lp.Wish:
+    accepted = frozenset(i for i, group in enumerate(groups) if pod.accepts(group.model))
+    return lp.Wish(
+        count=count, worth=worth, cpu=pod.cpu, gpus=pod.gpus, milli=milli, accepted=accepted, memory=pod.memory
+    )
 
 
 def _cpu_per_gpu(group: Group) -> float:

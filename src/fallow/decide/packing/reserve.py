@@ -35,8 +35,7 @@ class Reservations:
         return len(self._promised)
 
     def promise(self, uid: str, pod: PackingPod, now: Instant) -> Placement | None:
-        """The best placement for the pod, taken from now on; the one it was promised before, if that still stands.
-        None: there is no room."""
+        """The best placement for the pod, taken from now on, or the one that was promised before; None: no room."""
         self.expire(now)
         if uid in self._promised:
             return self._promised[uid].placement

@@ -49,6 +49,9 @@ class PackingPod(msgspec.Struct, frozen=True):
         """Of all its GPUs."""
         return self.gpus * self.milli
 
+    def accepts(self, model: str) -> bool:
+        return not self.models or model in self.models
+
     def find_fault(self) -> str:
         """What is wrong with a request, in one sentence; "" if nothing is."""
         asks = f"pod {self.name} asks for"

@@ -32,9 +32,7 @@ def replayed(
 
 
 def rehearsal(found: packing.Rehearsal, now: Instant) -> dict[str, Any]:
-    return {
-        "policy": found.chosen, "because": found.because, "shares": found.shares, "asOf": units.rfc3339(now),
-    }
+    return {"policy": found.chosen, "because": found.because, "shares": found.shares, "asOf": units.rfc3339(now)}
 
 
 def standing(found: packing.Standing) -> dict[str, Any]:

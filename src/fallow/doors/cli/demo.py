@@ -168,22 +168,16 @@ def _name(finding: decision.Finding) -> str:
 def find_port(asked: int | None) -> int:
     """The port asked for, or ours, or any; a port that was asked for and is taken is an error that names a free one."""
     wanted = PORT if asked is None else asked
-    if not wanted or _is_free(wanted):
+    try:
+        socket.create_server(("127.0.0.1", wanted)).close()
         return wanted
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        other: int = listener.getsockname()[1]
+    except OSError:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            other: int = listener.getsockname()[1]
     if asked is not None:
         raise click.UsageError(f"--port: {asked} is taken by another program; {other} is free: --port {other}")
     show.sentence(f"port {wanted} is taken by another program: {other} is used instead")
     return other
-
-
-def _is_free(port: int) -> bool:
-    try:
-        with socket.create_server(("127.0.0.1", port)):
-            return True
-    except OSError:
-        return False
 
 
 def choose_past(hours: float, seed: int, nodes: int, trace: str | None) -> shelf.Past:

@@ -37,9 +37,6 @@ _STEP: Final = 200  # arrivals between two steps of the progress bar
 Cell = str | int | float | None
 
 
-# ---- what they share ------------------------------------------------------------------------------------------------
-
-
 def answer(output: str, data: Mapping[str, Any], columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> bool:
     """For machines: everything as JSON or YAML, the rows as CSV. Whether that was it."""
     if output in ("json", "yaml"):
@@ -64,20 +61,21 @@ def _whole(value: float | None) -> int | None:
     return None if value is None else round(value)
 
 
+def _describe(scene: packs.Scene) -> dict[str, Any]:
+    return {"scene": scene.told, "notes": scene.notes}
+
+
 def _tell(scene: packs.Scene) -> None:
     for line in (scene.told, *(f"  {note}" for note in scene.notes)):
         show.sentence(line)
 
 
-def _describe(scene: packs.Scene) -> dict[str, Any]:
-    return {"scene": scene.told, "notes": scene.notes}
-
-
 @contextlib.contextmanager
-def progress(label: str, length: int) -> Iterator[Callable[[int], None]]:
-    """A bar on the terminal's standard error; nothing where that is none."""
-    with click.progressbar(length=length, label=label, file=sys.stderr, hidden=not sys.stderr.isatty()) as bar:
-        yield bar.update
+def progress(label: str, length: int, every: int = 1) -> Iterator[Callable[[object], None]]:
+    """A bar on the terminal's standard error, drawn again every so many steps; nothing where that is none."""
+    to, hidden = sys.stderr, not sys.stderr.isatty()
+    with click.progressbar(length=length, label=label, file=to, hidden=hidden, update_min_steps=every) as bar:
+        yield lambda what: bar.update(1)
 
 
 def look(asked: Mapping[str, Any], now: Instant) -> tuple[packs.Scene, packing.LiveCluster]:
@@ -127,12 +125,8 @@ def _simulate(policy: Sequence[str], svg: str | None, output: str, **asked: Any)
 
 
 def _play(scene: packs.Scene, policy: str, seed: int, bounds: dict[int, float | None]) -> packs.Result:
-    with progress(policy, len(scene.arrivals)) as advance:
-        def step(number: int) -> None:
-            if number % _STEP == _STEP - 1:
-                advance(_STEP)
-
-        return packs.play(scene, policy, seed, cpu=time.process_time, bounds=bounds, tell=step)
+    with progress(policy, len(scene.arrivals), every=_STEP) as tell:
+        return packs.play(scene, policy, seed, cpu=time.process_time, bounds=bounds, tell=tell)
 
 
 def _read_published(trace: str, seed: int) -> dict[str, tuple[float | None, ...]]:
@@ -157,10 +151,10 @@ def _result(result: packs.Result) -> dict[str, Any]:
 
 
 def _tell_result(result: packs.Result) -> None:
+    curve = result.curve
     if result.fallback:
-        show.sentence(f"{result.asked} could not be prepared ({result.fallback}): {result.policy} decided instead")
-    others = [f"{count} {why}" for why, count in result.refused.items() if why is not packing.Refusal.NoRoom]
-    if others:
+        show.sentence(f"{result.asked} could not be prepared ({result.fallback}): {curve.policy} decided instead")
+    if others := [f"{count} {why}" for why, count in curve.refused.items() if why is not packing.Refusal.NoRoom]:
         show.sentence(f"{result.label}: never to be placed: {', '.join(others)}")
 
 
@@ -266,11 +260,10 @@ def _compare(trace: Sequence[str], policy: Sequence[str], seed: Sequence[int], o
     for name in names or ["default"]:
         if name not in there:
             pack_scenes.read_trace(name)  # says what is missing
-    with progress("playing", len(names) * (len({*wanted, packs.REFERENCE}) + 1)) as advance:
+    with progress("playing", len(names) * (len({*wanted, packs.REFERENCE}) + 1)) as tell:
         try:
-            found = packs.compare(
-                folder, names, wanted, list(dict.fromkeys(seed)), cpu=time.process_time, tell=lambda what: advance(1)
-            )
+            seeds = list(dict.fromkeys(seed))
+            found = packs.compare(folder, names, wanted, seeds, cpu=time.process_time, tell=tell)
         except traces.TraceError as problem:
             raise click.UsageError(show.plain(problem)) from None
     rows = [_line(row) for row in found]

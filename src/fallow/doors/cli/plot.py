@@ -94,9 +94,6 @@ def _number(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 or value == round(value) else f"{value:.3g}"
 
 
-# ---- in a terminal --------------------------------------------------------------------------------------------------
-
-
 class _Canvas:
     """Cells of 4 x 2 dots each; a letter laid on a cell hides its dots."""
 
@@ -155,9 +152,6 @@ def _legend(chart: Chart) -> Iterator[str]:
         yield "  curves: " + ", ".join(curve.label for curve in chart.curves)
     for mark in chart.marks:
         yield f"  {mark.letter[:1]}  {mark.label}"
-
-
-# ---- as a picture ---------------------------------------------------------------------------------------------------
 
 
 def save(chart: Chart, svg: str | None) -> None:

@@ -127,7 +127,7 @@ def test_an_unknown_policy_is_told_with_those_there_are() -> None:
 # ---- fragmentation and FGD ------------------------------------------------------------------------------------------
 
 
-def define_f(room: Room, row: int, popular: dict[fragments.PodClass, int]) -> float:
+def define_f(room: Room, row: int, popular: dict[PackingPod, int]) -> float:
     """F of one node, as the definition says it."""
     nodes, total = room.nodes, sum(popular.values())
     free = room.gpu[row].tolist()
@@ -216,7 +216,7 @@ def test_popular_classes_are_the_most_frequent_until_95_percent() -> None:
 
 @given(pods=st.integers(1, 20_000), fall=st.floats(-9_000, 9_000))
 def test_grades_by_look_up_are_the_grades_of_the_formula(pods: int, fall: float) -> None:
-    tables = fragments.Fragments(examples.cluster(LARGE), {fragments.PodClass(1, 500, 1, ()): pods})
+    tables = fragments.Fragments(examples.cluster(LARGE), {PackingPod("", 1, 0, 1, 500): pods})
     whole = round(fall * pods)
     expected = int(100 / (1 + math.exp(-round(whole / pods, 6) / 1000)))
     assert tables.grade(np.array([whole, 0])).tolist() == [expected, 50]
