@@ -9,7 +9,7 @@ import pytest
 
 from fallow import names
 from fallow.decide.idle import plan
-from fallow.model import decision, units
+from fallow.model import decision, gpus, units
 from fallow.model.policies import idle
 from fallow.model.units import HOUR, MINUTE
 from fallow.sim import backtest, cast, edits, laws, prices, snapshots, traces, tuning
@@ -81,10 +81,10 @@ def test_a_model_without_a_price_makes_no_money_and_says_so() -> None:
 @pytest.mark.parametrize(
     ("model", "name"),
     [("NVIDIA-A100-SXM4-80GB", "A100-80GB"), ("NVIDIA A100-SXM4-80GB", "A100-80GB"), ("NVIDIA-A100-SXM4-80GB-MIG-1g.10gb", "A100-80GB"),
-     ("Tesla-T4-SHARED", "T4"), ("NVIDIA-Foo-9000", "Foo-9000")],
+     ("Tesla-T4-SHARED", "T4"), ("NVIDIA-Foo-9000", "FOO-9000")],
 )  # fmt: skip
 def test_models_are_priced_by_what_they_are(model: str, name: str) -> None:
-    assert prices.normalise(model) == name
+    assert gpus.normalise(model) == name
     assert prices.find(model) == prices.DEFAULT.get(name)
 
 

@@ -13,11 +13,14 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+from fallow import names as spelled
+from fallow.model import patterns
+from fallow.model.patterns import Pattern
 from fallow.model.policies import idle
+from fallow.model.secret import Secret
 from fallow.model.units import HOUR, MINUTE, Seconds
 
-DEFAULT_LETTERS = "drsin"
-LETTERS = "drsinlmowyjckx"
+LETTERS = "".join(spelled.LETTERS)
 EXCLUDED_NAMESPACES = "bench-guide-.*|llm-d-nightly-.*"
 EXCLUDED_PODS = "dcgm-exporter-.*"
 PROTECTED_NAMESPACES = "kube-system|kube-public|kube-node-lease|gpu-operator"
@@ -27,21 +30,6 @@ SERVICE_ACCOUNT_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/
 
 class UsageError(Exception):
     """One sentence that names the flag or variable and says what would be right."""
-
-
-class Secret:
-    """A credential. It prints as `***` wherever it is shown; only `reveal()` gives it away."""
-
-    __slots__ = ("_text",)
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-
-    def reveal(self) -> str:
-        return self._text
-
-    def __repr__(self) -> str:
-        return "***"
 
 
 # ---- the tree ----------------------------------------------------------------------------------------------------------------
@@ -62,11 +50,11 @@ class Prometheus(msgspec.Struct, frozen=True):
 
     url: str
     auth: AuthMethod = "auto"
-    token: Secret | None = None
+    token: Secret[str] | None = None
     token_file: str | None = None
     username: str | None = None
     password_file: str | None = None
-    headers: tuple[tuple[str, Secret], ...] = ()
+    headers: tuple[tuple[str, Secret[str]], ...] = ()
     matchers: tuple[str, ...] = ()
     verify_tls: bool = True
     ca_file: str | None = None
@@ -171,26 +159,19 @@ def letters(text: str) -> frozenset[str]:
     return frozenset(text)
 
 
-def regex(text: str) -> idle.Pattern:
+def regex(text: str) -> Pattern:
     """RE2, matched against whole strings, never sent to Prometheus."""
-    import re2  # here and not above: --help does without it
-
-    options = re2.Options()
-    options.log_errors = False
     try:
-        pattern: idle.Pattern = re2.compile(text, options)
-    except re2.error as problem:
-        detail = problem.args[0] if problem.args else ""
-        why = detail.decode() if isinstance(detail, bytes) else detail
-        raise ValueError(f"{text!r} is not a valid RE2 expression: {why}") from None
-    return pattern
+        return patterns.compile_pattern(text)
+    except ValueError as problem:
+        raise ValueError(f"{text!r} is not a valid RE2 expression: {problem}") from None
 
 
 def listen_address(text: str) -> tuple[str, int] | None:
     """IP:PORT, or nothing for off."""
     if not text:
         return None
-    import ipaddress  # as above
+    import ipaddress  # here and not above: --help does without it
 
     host, colon, port = text.rpartition(":")
     try:
@@ -226,7 +207,7 @@ def scrape_selector(text: str) -> tuple[str, str]:
     return "" if namespace == "*" else namespace, selector.strip()
 
 
-def header(text: str) -> tuple[str, Secret]:
+def header(text: str) -> tuple[str, Secret[str]]:
     name, colon, value = text.partition(":")
     if not colon or not name.strip() or not value.strip() or any(c in name.strip() for c in " \t\r\n") or "\n" in value or "\r" in value:
         raise ValueError("it is not of the form 'Name: value'")
@@ -266,11 +247,9 @@ LOOK, RULES, ACT, BRAKES, SOURCE, RUNNING = (
 FLAGS: tuple[Flag, ...] = (
     Flag("--namespace", "Only namespaces that match this RE2 expression as a whole.", regex, short="-n", metavar="REGEX", group=LOOK),
     Flag("--model-name", "Only workloads all of whose GPUs match, e.g. 'NVIDIA A10G'.", regex, short="-m", metavar="REGEX", group=LOOK),
-    Flag("--enabled-resources", "Kinds that may be paused, by letter: d Deployment, "
-         "r ReplicaSet, s StatefulSet, i InferenceService, n Notebook, "
-         "l LeaderWorkerSet, m LLMInferenceService, o Rollout, w Workspace, y Ray, j jobs, "
-         "c CronJob schedules, k Knative, x others with /scale.",
-         letters, DEFAULT_LETTERS, "-e", metavar="LETTERS", group=LOOK),
+    Flag("--enabled-resources",
+         f"Kinds that may be paused, by letter: {', '.join(f'{letter} {what}' for letter, what in spelled.LETTERS.items())}.",
+         letters, spelled.DEFAULT_LETTERS, "-e", metavar="LETTERS", group=LOOK),
     Flag("--exclude-namespaces", "Namespaces never touched.", regex, EXCLUDED_NAMESPACES, metavar="REGEX", group=LOOK),
     Flag("--exclude-pods", "Pods never looked at.", regex, EXCLUDED_PODS, metavar="REGEX", group=LOOK),
     Flag("--protected-namespaces", "Namespaces in which nothing is ever paused; our own is always one.", regex, PROTECTED_NAMESPACES,
@@ -522,7 +501,7 @@ def _mandate(values: Mapping[str, Any], daemon: bool, own_namespace: str | None)
     )
 
 
-def _with_our_own(protected: idle.Pattern, own_namespace: str | None) -> idle.Pattern:
+def _with_our_own(protected: Pattern, own_namespace: str | None) -> Pattern:
     """The protected namespaces, and always the one we live in ourselves."""
     if own_namespace is None:
         return protected

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from fallow.model import cluster, kinds, units
+from fallow.model import cluster, kinds, selectors, units
 from fallow.model.units import Instant
 
 PATIENCE: Final = 60.0  # a pod that waits less may just be waiting for the scheduler
@@ -96,23 +96,5 @@ def _term_holds(term: Any, node: cluster.Node) -> bool:
 def _holds(expression: Any, labels: Mapping[str, str]) -> bool:
     if not isinstance(expression, Mapping):
         return False
-    value, values = labels.get(expression.get("key", "")), expression.get("values") or []
-    match expression.get("operator"):
-        case "In":
-            return value in values
-        case "NotIn":
-            return value not in values
-        case "Exists":
-            return value is not None
-        case "DoesNotExist":
-            return value is None
-        case "Gt":
-            return _is_whole(value, values) and int(str(value)) > int(values[0])
-        case "Lt":
-            return _is_whole(value, values) and int(str(value)) < int(values[0])
-        case _:
-            return False
-
-
-def _is_whole(value: str | None, values: list[str]) -> bool:
-    return value is not None and len(values) == 1 and value.isdecimal() and str(values[0]).isdecimal()
+    values = expression.get("values") or []
+    return selectors.holds(labels, expression.get("key", ""), expression.get("operator"), values)

@@ -13,8 +13,9 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from fallow.decide.idle import classify
-from fallow.model import cluster, kinds
+from fallow.model import cluster, kinds, selectors
 from fallow.model.decision import Detail
+from fallow.model.patterns import Pattern
 from fallow.model.policies import idle
 from fallow.model.units import MINUTE, Instant
 
@@ -99,7 +100,7 @@ def _both(left: bool | None, right: bool | None) -> bool | None:
 def _fits_namespace(one: idle.IdlePolicy, name: str, namespace: cluster.Namespace | None) -> bool | None:
     if one.namespaces and not any(pattern.fullmatch(name) for pattern in one.namespaces):
         return False
-    if one.namespace_selector == idle.Selector():
+    if one.namespace_selector == selectors.Selector():
         return True
     return None if namespace is None else one.namespace_selector.matches(namespace.labels)
 
@@ -114,7 +115,7 @@ def _fits(one: idle.IdlePolicy, subject: Subject) -> bool | None:
     return _fits_models(one.gpu_models, subject.find_models()) if one.gpu_models else True
 
 
-def _fits_models(patterns: tuple[idle.Pattern, ...], models: frozenset[str]) -> bool | None:
+def _fits_models(patterns: tuple[Pattern, ...], models: frozenset[str]) -> bool | None:
     """All its GPUs must match; one whose model is not known leaves it open."""
     if not all(any(pattern.fullmatch(model) for pattern in patterns) for model in models if model):
         return False

@@ -13,15 +13,16 @@ from typing import Any
 import click
 import msgspec
 
+from fallow import names
 from fallow.doors.cli import main, pasts, show
-from fallow.model import units
+from fallow.model import gpus, kinds, units
 from fallow.model.policies import idle, idle_crd
 from fallow.model.units import MINUTE, Seconds
 from fallow.sim import backtest as running
 from fallow.sim import prices
 
 WINDOW: Seconds = 30 * MINUTE  # as --duration of the controller
-ALL_LETTERS = frozenset("drsinlmowyjkx")
+ALL_LETTERS = frozenset(names.LETTERS) - {kinds.CRON_JOB.letter}
 COLUMNS = ("RECLAIMED", "MONEY", "OF HELD", "PAUSES", "REGRETTED", "RESUMES", "WAITED", "NOTICES", "FROZEN")
 PART_COLUMNS = ("WORKLOADS", "HELD", "IDLE", "RECLAIMED", "MONEY", "PAUSES", "REGRETTED", "WAITED")
 
@@ -68,7 +69,7 @@ def read_prices(texts: tuple[str, ...]) -> prices.Book:
     for text in texts:
         model, _, amount = text.partition("=")
         try:
-            given[prices.normalise(model)] = cost = Decimal(amount)
+            given[gpus.normalise(model)] = cost = Decimal(amount)
         except InvalidOperation:
             cost = Decimal("NaN")
         if not model.strip() or not (cost.is_finite() and cost >= 0):

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from fallow import controller, logs, settings
+from fallow import logs, settings, wiring
 from fallow.clients import errors
 from fallow.doors.cli import flags, show
 from fallow.model import units
@@ -109,6 +109,6 @@ def _ask_prometheus(options: settings.Settings, where: settings.Prometheus, hour
 async def _read_history(
     options: settings.Settings, where: settings.Prometheus, now: Instant, hours: float
 ) -> traces.Trace:
-    async with controller.make_prometheus(options, where) as prometheus:
+    async with wiring.make_prometheus(options, where) as prometheus:
         end, honor = now // MINUTE * MINUTE, where.honor_labels
         return await history.read_history(prometheus, end - hours * HOUR, end, now=now, honor_labels=honor)
