@@ -1,9 +1,10 @@
-"""Auto: no rule wins on every mix of pods, and trying is cheap. So the mix is rehearsed on an empty copy of the cluster.
+"""Auto: no rule wins on every mix of pods, and trying is cheap. So the mix is rehearsed on an empty copy of a cluster.
 
-In: nodes, a sample of pods, the tie order, the policy in force. Out: a Rehearsal: how full each candidate got the GPUs, who decides from
-now on, and a sentence that says why.
-Several arrival orders are drawn from the sample, the same for every candidate. The one in force stays unless clearly beaten, and also where
-the rehearsal was not finished (`may_go_on` is asked before every play; only the caller has a clock).
+In: nodes, a sample of pods, the tie order, the policy in force. Out: a Rehearsal: how full each candidate got the GPUs,
+who decides from now on, and a sentence that says why.
+Several arrival orders are drawn from the sample, the same for every candidate. The one in force stays unless clearly
+beaten, and also where the rehearsal was not finished (`may_go_on` is asked before every play; only the caller has a
+clock).
 """
 
 from collections.abc import Callable, Sequence
@@ -12,9 +13,9 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from fallow.decide.packing.place import Policy
-from fallow.decide.packing.replay import replay
-from fallow.decide.packing.state import GPU, Ints, Nodes, Pod
+from fallow.decide.packing.curve import replay
+from fallow.decide.packing.packer import PackingPolicy
+from fallow.decide.packing.room import GPU, Ints, Nodes, PackingPod
 
 CANDIDATES: Final = ("Balanced", "SPP", "FGD", "FirstFit")
 FIRST: Final = "Balanced"  # in force until something was rehearsed
@@ -33,9 +34,15 @@ class Rehearsal(msgspec.Struct, frozen=True):
     shares: dict[str, float]  # mean allocated GPU % at 100 % arrived, by candidate
     because: str
 
+    @property
+    def margins(self) -> dict[str, float | None]:
+        """Points by which the chosen one is ahead of each, the best first; None where it was not played itself."""
+        best, ordered = self.shares.get(self.chosen), sorted(self.shares.items(), key=lambda item: -item[1])
+        return {name: None if best is None else best - share for name, share in ordered}
+
 
 def rehearse(
-    nodes: Nodes, sample: Sequence[Pod], order: Ints, prepare: Callable[[str, Nodes], Policy], *,
+    nodes: Nodes, sample: Sequence[PackingPod], order: Ints, prepare: Callable[[str, Nodes], PackingPolicy], *,
     in_force: str = FIRST, seed: int = 0, may_go_on: Callable[[], bool] = lambda: True,
 ) -> Rehearsal:
     """`prepare` makes a candidate for the nodes that are played on."""
@@ -44,17 +51,21 @@ def rehearse(
     sequences = [seq for _ in range(PLAYS) if (seq := draw_arrivals(stage, sample, draw))]
     if not sequences:
         return Rehearsal(in_force, {}, f"{in_force} stays: there is no GPU, or no pod in the sample that wants one")
-    racing = {name: policy for name in CANDIDATES if not (policy := prepare(name, stage)).fallback}  # else not itself: nothing to compare
+    prepared = {name: prepare(name, stage) for name in CANDIDATES}
+    racing = {name: policy for name, policy in prepared.items() if not policy.fallback}  # else not itself
     results: dict[str, list[float]] = {name: [] for name in racing}
     hopeless = max(HOPELESS, 100 * FEW * GPU / stage.capacity)
     for sequence in sequences:
         for name, policy in racing.items():
             if not may_go_on():
-                return Rehearsal(in_force, _average(results), f"{in_force} stays: the rehearsal was not finished in its time")
+                why = f"{in_force} stays: the rehearsal was not finished in its time"
+                return Rehearsal(in_force, _average(results), why)
             results[name].append(replay(stage, sequence, policy, ranks).at(100) or 0.0)
         shares = _average(results)
-        racing = {name: policy for name, policy in racing.items() if shares[name] >= max(shares.values()) - hopeless}
-        if len(racing) == 1 or (len(results.get(in_force, ())) == ENOUGH_TO_STAY and shares[in_force] == max(shares.values())):
+        best = max(shares.values())
+        racing = {name: policy for name, policy in racing.items() if shares[name] >= best - hopeless}
+        leads = len(results.get(in_force, ())) == ENOUGH_TO_STAY and shares[in_force] == best
+        if len(racing) == 1 or leads:
             break
     return choose(_average(results), in_force)
 
@@ -65,26 +76,26 @@ def _average(results: dict[str, list[float]]) -> dict[str, float]:
 
 def choose(shares: dict[str, float], in_force: str) -> Rehearsal:
     best = max(shares, key=lambda name: shares[name])
-    told = ", ".join(f"{name} {share:.2f}" for name, share in shares.items())
+    listed = ", ".join(f"{name} {share:.2f}" for name, share in shares.items()) + " % of GPUs allocated"
     if in_force not in shares:
-        return Rehearsal(best, shares, f"{best} is best: {told} % of GPUs allocated; {in_force} could not be played")
+        return Rehearsal(best, shares, f"{best} is best: {listed}; {in_force} could not be played")
     lead = shares[best] - shares[in_force]
     if best != in_force and lead > MARGIN:
-        return Rehearsal(best, shares, f"{best} beats {in_force} by {lead:.2f} points: {told} % of GPUs allocated")
-    return Rehearsal(in_force, shares, f"{in_force} stays, nothing beats it by more than {MARGIN} points: {told} % of GPUs allocated")
+        return Rehearsal(best, shares, f"{best} beats {in_force} by {lead:.2f} points: {listed}")
+    return Rehearsal(in_force, shares, f"{in_force} stays, nothing beats it by more than {MARGIN} points: {listed}")
 
 
-def draw_arrivals(nodes: Nodes, sample: Sequence[Pod], draw: np.random.Generator) -> list[Pod]:
+def draw_arrivals(nodes: Nodes, sample: Sequence[PackingPod], draw: np.random.Generator) -> list[PackingPod]:
     """Pods of the sample, any of them any number of times, until they asked for all GPUs; none if they never would."""
-    mean = sum(pod.gpus * pod.milli for pod in sample) / max(len(sample), 1)
+    mean = sum(pod.gpu_milli for pod in sample) / max(len(sample), 1)
     if not mean or not nodes.capacity:
         return []
-    arrivals: list[Pod] = []
+    arrivals: list[PackingPod] = []
     left, batch = ENOUGH * nodes.capacity, int(ENOUGH * nodes.capacity / mean) // 8 + 1
     while left > 0:
         drawn = [sample[i] for i in draw.integers(len(sample), size=batch)]
         arrivals += drawn
-        left -= sum(pod.gpus * pod.milli for pod in drawn)
+        left -= sum(pod.gpu_milli for pod in drawn)
     return arrivals
 
 
@@ -92,10 +103,9 @@ def shrink(nodes: Nodes, order: Ints) -> tuple[Nodes, Ints]:
     """A large cluster made smaller: of every group the same share of its nodes, in tie order, at least one."""
     if len(nodes) <= MANY_NODES:
         return nodes, order
-    in_order = np.argsort(order)
     number = np.empty(len(nodes), np.int64)  # of a node within its group
     seen = np.zeros(len(nodes.groups), np.int64)
-    for node in in_order.tolist():
+    for node in np.argsort(order).tolist():
         number[node] = seen[nodes.group[node]]
         seen[nodes.group[node]] += 1
     kept = np.flatnonzero(number < np.ceil(seen * (FEWER_NODES / len(nodes)))[nodes.group])

@@ -1,7 +1,8 @@
-"""A trace from beginning to end: pods arrive in order, what does not fit is dropped, and the curve says how full the GPUs got.
+"""A trace from beginning to end: pods arrive in order, what does not fit is dropped; the curve says how full GPUs got.
 
-In: nodes, arrivals, a prepared policy, the tie order. Out: a Curve: GPU milli allocated after each arrival, against GPU milli that arrived.
-Where departures are given, pods leave again: `departures[i]` are the arrivals, by number, that leave just before arrival i.
+In: nodes, arrivals, a prepared policy, the tie order. Out: a Curve: GPU milli allocated after each arrival, against GPU
+milli that arrived. Where departures are given, pods leave again: `departures[i]` are the arrivals, by number, that
+leave just before arrival i.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -10,21 +11,21 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from fallow.decide.packing.place import Packer, Policy, Refusal
-from fallow.decide.packing.state import GPU, Ints, Nodes, Placement, Pod, State
+from fallow.decide.packing.packer import Packer, PackingPolicy, Refusal
+from fallow.decide.packing.room import GPU, Ints, Nodes, PackingPod, Placement, Room
 
 
-class Curve(msgspec.Struct, frozen=True, eq=False):
+class Curve(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     policy: str
     arrived: Ints  # GPU milli, after each arrival
     allocated: Ints
     capacity: int  # GPU milli
     placements: tuple[Placement | None, ...]  # of each arrival
     refused: dict[Refusal, int]
-    state: State  # at the end
+    room: Room  # at the end
 
     def at(self, percent: int) -> float | None:
-        """Allocated GPU % where that many % of the cluster's GPUs had arrived, the mean over `find_near`; None if the trace ends before."""
+        """Allocated GPU % where that many % of the GPUs had arrived, the mean over `find_near`; None after the end."""
         if not self.capacity:
             return None
         near = find_near(self.arrived, self.capacity, percent)
@@ -44,29 +45,32 @@ def find_near(arrived: Ints, capacity: int, percent: int) -> NDArray[np.bool_]:
 
 
 def replay(
-    nodes: Nodes, pods: Sequence[Pod], policy: Policy, order: Ints, *,
+    nodes: Nodes, pods: Sequence[PackingPod], policy: PackingPolicy, order: Ints, *,
     departures: Mapping[int, Sequence[int]] | None = None, tell: Callable[[int], None] | None = None,
 ) -> Curve:
     """`tell` hears the number of every arrival, for a progress bar."""
     packer, leaving = Packer(nodes, policy, order), departures or {}
-    places: list[Placement | None] = []
-    arrived, allocated = add_up(pods), np.zeros(len(pods), np.int64)
+    placements: list[Placement | None] = []
+    allocated = np.zeros(len(pods), np.int64)
     for i, pod in enumerate(pods):
         for gone in leaving.get(i, ()):
-            if place := places[gone]:
-                packer.leave(pods[gone], place)
-        places.append(packer.arrive(pod))
-        allocated[i] = packer.state.allocated
+            if placement := placements[gone]:
+                packer.leave(pods[gone], placement)
+        placements.append(packer.arrive(pod))
+        allocated[i] = packer.room.allocated
         if tell:
             tell(i)
-    return Curve(policy.name, arrived, allocated, nodes.capacity, tuple(places), dict(packer.refused), packer.state)
+    return Curve(
+        policy=policy.name, arrived=add_up(pods), allocated=allocated, capacity=nodes.capacity,
+        placements=tuple(placements), refused=dict(packer.refused), room=packer.room,
+    )
 
 
-def add_up(pods: Sequence[Pod]) -> Ints:
+def add_up(pods: Sequence[PackingPod]) -> Ints:
     """GPU milli asked for, by each pod and all before it."""
-    return np.cumsum([pod.gpus * pod.milli for pod in pods], dtype=np.int64)
+    return np.cumsum([pod.gpu_milli for pod in pods], dtype=np.int64)
 
 
-def cut_at(pods: Sequence[Pod], milli: int) -> Sequence[Pod]:
+def cut_at(pods: Sequence[PackingPod], milli: int) -> Sequence[PackingPod]:
     """The arrivals until they asked for that much GPU, the one that crosses it not included."""
     return pods[: int(np.searchsorted(add_up(pods), milli, side="right"))]
