@@ -123,6 +123,39 @@ RESERVATION_NAMESPACES: Final = frozenset({"kai-resource-reservation", "runai-re
 RESERVATION_GROUP_LABEL: Final = "runai-gpu-group"
 MIRROR_POD: Final = "kubernetes.io/config.mirror"
 
+
+class NodeMetric:
+    """Series of the node exporter that others read; the whole table is its own (doors/exporter/expose.py)."""
+
+    DEVICE_UTILIZATION: Final = "gpu_idle_device_utilization_percent"
+    DEVICE_POWER: Final = "gpu_idle_device_power_watts"
+    POD_GPU: Final = "gpu_idle_pod_gpu_info"
+    POD_UTILIZATION: Final = "gpu_idle_pod_gpu_utilization_percent"
+    POD_LAST_ACTIVE: Final = "gpu_idle_pod_gpu_last_active_timestamp_seconds"
+    POD_OBSERVED_SINCE: Final = "gpu_idle_pod_gpu_observed_since_timestamp_seconds"
+
+
+class NvmlCode:
+    """Answers of NVML that mean something to us; any other is just the reason why a value is missing."""
+
+    OK: Final = 0
+    UNINITIALIZED: Final = 1
+    NOT_SUPPORTED: Final = 3
+    NO_PERMISSION: Final = 4
+    NOT_FOUND: Final = 6
+    INSUFFICIENT_SIZE: Final = 7
+    DRIVER_NOT_LOADED: Final = 9
+    LIBRARY_NOT_FOUND: Final = 12
+    FUNCTION_NOT_FOUND: Final = 13
+    GPU_IS_LOST: Final = 15
+    VERSION_MISMATCH: Final = 18  # library and kernel module are of different releases: only a restart cures it
+    ARGUMENT_VERSION_MISMATCH: Final = 25
+    GPU_NOT_FOUND: Final = 28
+    UNKNOWN: Final = 999
+
+    ABSENT: Final = frozenset({NOT_SUPPORTED, FUNCTION_NOT_FOUND, ARGUMENT_VERSION_MISMATCH})  # not here, not "not now"
+
+
 POLICY_KIND: Final = "IdlePolicy"
 POLICY_VERSION: Final = "v1alpha1"
 POLICY_PLURAL: Final = "idlepolicies"

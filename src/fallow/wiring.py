@@ -155,7 +155,7 @@ async def _open_source(
 
 
 def make_prometheus(
-    options: settings.Settings, asked: settings.Prometheus,
+    options: settings.Settings, asked: settings.PrometheusSettings,
     kubernetes_token: Callable[[], Awaitable[str | None]] | None = None,
 ) -> prometheus.Prometheus:
     """The client, not yet open. `kubernetes_token`: for servers that take the one of the kubeconfig."""

@@ -161,7 +161,7 @@ def test_under_a_fault_it_says_that_it_cannot_tell(fault: str, reasons: set[str]
     while world.now < world.span.start + 9.9 * HOUR:
         made = going.tick()
         if made is not None and world.now > world.span.start + 6.3 * HOUR:
-            seen |= {reason for (verdict, reason), count in made.totals.verdicts.items() if verdict == "unknown" and count}
+            seen |= {each.label for each in made.totals.verdicts if each.verdict is decision.Verdict.unknown}
             pauses += sum(isinstance(each, decision.Pause) for each in made.decisions)
     assert reasons <= seen
     if fault != "nodes lost":  # there two of three nodes are well
@@ -180,7 +180,10 @@ def test_a_sudden_silence_of_the_work_freezes() -> None:
 
 def _a_pause(world: World, rule: idle.Rule) -> decision.Pause:
     view = world.workloads[0].view
-    finding = decision.Finding(view, decision.Verdict.idle, decision.Reason.GoneIdle, "", rule, 1, 1, (), rule.gone_idle, idle_since=0.0)
+    finding = decision.Finding(
+        workload=view, verdict=decision.Verdict.idle, reason=decision.Reason.GoneIdle, because="", rule=rule,
+        gpus=1, idle_gpus=1, models=(), window=rule.gone_idle, idle_since=0.0,
+    )
     return decision.Pause(finding, "")
 
 

@@ -1,7 +1,7 @@
 """Does anybody wait for the GPUs of an idle workload? Asked only where a rule pauses under pressure only.
 
-In: the snapshot, now. Out: a Queue of what waiting pods ask for; each pause that is granted takes its GPUs off the queue, so that no more
-is freed than is waited for. What is already on its way out is taken off first.
+In: the snapshot, its waiting pods, now. Out: a Queue of what they ask for; each pause that is granted takes its GPUs
+off the queue, so that no more is freed than is waited for. What is already on its way out is taken off first.
 Only what surely helps counts: the same resource, on a node that the waiting pod's selector and affinity accept.
 """
 
@@ -24,9 +24,9 @@ class _Want(msgspec.Struct):
 class Queue:
     """What is asked for and not yet on its way."""
 
-    def __init__(self, snapshot: cluster.Snapshot, now: Instant) -> None:
+    def __init__(self, snapshot: cluster.Snapshot, waiting: Iterable[cluster.Pod], now: Instant) -> None:
         self._snapshot = snapshot
-        self._wants = [_Want(pod, dict(pod.resources)) for pod in snapshot.pods if waits(pod, now)]
+        self._wants = [_Want(pod, dict(pod.resources)) for pod in waiting if waits(pod, now)]
         for pod in self._leaving():
             self._take(pod)
 
@@ -64,14 +64,18 @@ class Queue:
 def waits(pod: cluster.Pod, now: Instant) -> bool:
     """Is it waiting, and long enough for that to count?"""
     since = pod.unschedulable_since
-    return not pod.node and not pod.terminating and since is not None and now - since >= PATIENCE and bool(pod.resources)
+    return (
+        not pod.node and not pod.terminating and bool(pod.resources) and since is not None and now - since >= PATIENCE
+    )
+
+
+def count_waiting(waiting: Iterable[cluster.Pod], now: Instant) -> int:
+    """GPUs that pods wait for, whoever might free them."""
+    return sum(sum(pod.resources.values()) for pod in waiting if waits(pod, now))
 
 
 def why_not(workload: cluster.Workload) -> str:
     return f"no pod waits for the GPUs of {workload.ref.short} for {units.humane(PATIENCE)} or longer"
-
-
-# ---- node selectors and affinity, as Kubernetes reads them ------------------------------------------------------------------
 
 
 def _accepts(pod: cluster.Pod, node: cluster.Node | None) -> bool:

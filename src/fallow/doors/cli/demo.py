@@ -22,10 +22,9 @@ from typing import Any
 import click
 
 from fallow import names
-from fallow.decide.idle import courtesy
 from fallow.doors.cli import demo_view as view
 from fallow.doors.cli import main, pasts, show
-from fallow.model import decision, units
+from fallow.model import decision, marks, units
 from fallow.model.units import HOUR, Instant
 from fallow.sim import backtest, cast, shelf, stage
 from fallow.sim import world as worlds
@@ -135,7 +134,7 @@ class Director:
             return view.UNKNOWN
         if found.verdict is decision.Verdict.active:
             return view.BUSY
-        return view.NOTICE if courtesy.pending_since(found.workload) is not None else view.IDLE
+        return view.NOTICE if marks.notice_at(found.workload) is not None else view.IDLE
 
     def add_up(self) -> backtest.Result:
         sums = backtest.add_up(self.on.world, "demo")

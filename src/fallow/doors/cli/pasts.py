@@ -96,7 +96,7 @@ def read(asked: dict[str, Any]) -> shelf.Past:
     )
 
 
-def _ask_prometheus(options: settings.Settings, where: settings.Prometheus, hours: float) -> traces.Trace:
+def _ask_prometheus(options: settings.Settings, where: settings.PrometheusSettings, hours: float) -> traces.Trace:
     logs.set_up("default", "error")
     try:
         return asyncio.run(_read_history(options, where, time.time(), hours))
@@ -107,7 +107,7 @@ def _ask_prometheus(options: settings.Settings, where: settings.Prometheus, hour
 
 
 async def _read_history(
-    options: settings.Settings, where: settings.Prometheus, now: Instant, hours: float
+    options: settings.Settings, where: settings.PrometheusSettings, now: Instant, hours: float
 ) -> traces.Trace:
     async with wiring.make_prometheus(options, where) as prometheus:
         end, honor = now // MINUTE * MINUTE, where.honor_labels

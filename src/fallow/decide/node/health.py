@@ -1,20 +1,22 @@
-"""Is the exporter well, and may one rely on it? Pure: told of every poll, asked at any instant (all of the monotonic clock).
+"""Is the exporter well, and may one rely on it? Pure: shown every poll, asked at any instant (monotonic clock).
 
-Unwell, so that a restart is due: the loop died, a poll hangs, nothing succeeded for a while after the driver had worked, or the driver
-was updated underneath. No driver at all is no illness: it may come. Ready: the driver answers, and did so lately.
+Unwell, so that a restart is due: the loop died, a poll hangs, nothing succeeded for a while after the driver had
+worked, or the driver was updated underneath. No driver at all is no illness: it may come. Ready: the driver answers,
+and did so lately.
 """
 
 from collections.abc import Iterable
 
 import msgspec
 
+from fallow import names
 from fallow.model import processes, units
 from fallow.model.units import Seconds
 
-VERSION_MISMATCH = 18  # NVML's code for a library and a kernel module of different versions
+MISMATCHED = "the driver was updated underneath: its library and its kernel module are of different versions; restart"
 
 
-class Health(msgspec.Struct):
+class ExporterHealth(msgspec.Struct):
     interval: Seconds
     is_up: bool = False  # the driver answered at the last poll
     has_mismatch: bool = False
@@ -26,19 +28,16 @@ class Health(msgspec.Struct):
     def patience(self) -> Seconds:
         return max(3 * self.interval, 30.0)
 
-    def begin(self, now: Seconds) -> None:
-        self.began = now
-
     def end(self, result: processes.Result, problems: Iterable[processes.Problem], now: Seconds) -> None:
         self.began = None
         self.is_up = result is not processes.Result.error
         if self.is_up:
             self.succeeded, self.has_mismatch = now, False
-        elif any(problem.code == VERSION_MISMATCH for problem in problems):
+        elif any(problem.code == names.NvmlCode.VERSION_MISMATCH for problem in problems):
             self.has_mismatch = True  # until the driver works: between two attempts to open it there is no news
 
     def is_stuck(self, now: Seconds) -> bool:
-        """A poll is under way for so long that what the last one found cannot be told any more."""
+        """A poll is under way for so long that what the last one found must not be shown any more."""
         return self.began is not None and now - self.began > self.patience
 
     def why_unwell(self, now: Seconds) -> str:
@@ -46,7 +45,7 @@ class Health(msgspec.Struct):
         if self.died:
             return f"the loop ended: {self.died}"
         if self.has_mismatch:
-            return "the driver was updated underneath: its library and its kernel module are of different versions; restart"
+            return MISMATCHED
         if self.is_stuck(now) and self.began is not None:
             return f"a call to the driver has not returned for {units.humane(now - self.began)}"
         if self.succeeded is not None and now - self.succeeded > self.patience:
@@ -55,6 +54,4 @@ class Health(msgspec.Struct):
 
     def why_not_ready(self, now: Seconds) -> str:
         """Empty: ready."""
-        if unwell := self.why_unwell(now):
-            return unwell
-        return "" if self.is_up else "the driver does not answer"
+        return self.why_unwell(now) or ("" if self.is_up else "the driver does not answer")

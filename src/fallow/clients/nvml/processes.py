@@ -1,9 +1,11 @@
 """The driver's lists of processes and samples of their utilisation, read straight through the library's functions.
 
-In: the loaded library, the driver's version, a device's handle. Out: the driver's code with entries or `Sample`s as the driver gave them,
-true or not; and out of several lists one `Holder` per process. pynvml makes an object of every entry: 2.7 ms of CPU for 16 GPUs with 20
-processes, every few seconds, on every node. Here they land in memory that is kept: 0.8 ms.
-Invariant: an answer is of this call. Memory is blank before each, and whatever a driver left out reads as process 0, which is nobody.
+In: the loaded library, the driver's version, a device's handle. Out: the driver's code with entries or `Sample`s as the
+driver gave them, true or not; and out of several lists one `Holder` per process. pynvml makes an object of every entry:
+2.7 ms of CPU for 16 GPUs with 20 processes, every few seconds, on every node. Here they land in memory that is kept:
+0.8 ms.
+Invariant: an answer is of this call. Memory is blank before each, and whatever a driver left out reads as process 0,
+which is nobody.
 """
 
 import ctypes
@@ -12,9 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, TypeAlias
 
 from fallow.model.processes import Holder, Sample
-
-INSUFFICIENT_SIZE: Final = 7
-FUNCTION_NOT_FOUND: Final = 13
+from fallow.names import NvmlCode
 
 COMPUTE: Final = "nvmlDeviceGetComputeRunningProcesses"
 LISTS: Final = (  # and what being in it says of a Holder
@@ -29,8 +29,8 @@ _WIDE_LISTS: Final = ((535,), (535, 104))  # in these the _v3 lists have longer 
 
 NO_MEMORY: Final = 2**64 - 1  # "not available"
 NO_INSTANCE: Final = 2**32 - 1
-Place: TypeAlias = tuple[int, int]  # GPU instance and compute instance
-NOWHERE: Final[Place] = (NO_INSTANCE, NO_INSTANCE)
+InstanceIds: TypeAlias = tuple[int, int]  # GPU instance and compute instance
+NO_INSTANCES: Final[InstanceIds] = (NO_INSTANCE, NO_INSTANCE)
 
 _RETRIES: Final = 3  # of a list that grows while it is read
 _MOST_ENTRIES: Final = 1 << 17  # a driver that asks for more room has lost count
@@ -43,7 +43,7 @@ Entries: TypeAlias = Iterator[tuple[int, ...]]
 Way: TypeAlias = tuple[str, Callable[[Any, int], tuple[int, list[Sample]]]]
 
 
-class _Room:
+class _Answers:
     """Memory for answers of unknown length: kept, and grown when one does not fit."""
 
     def __init__(self, entry: struct.Struct) -> None:
@@ -62,13 +62,14 @@ class _Room:
             self.count.value = self.capacity
             ctypes.memset(self.memory, 0, len(self.memory))
             code = call()
-            if code != INSUFFICIENT_SIZE:
+            if code != NvmlCode.INSUFFICIENT_SIZE:
                 break
             self._grow(2 * max(self.count.value, self.capacity))  # more than it wants: by the next try it may want more
         return code
 
     def entries(self) -> Entries:
-        return self._entry.iter_unpack(memoryview(self.memory)[: min(self.count.value, self.capacity) * self._entry.size])
+        size = min(self.count.value, self.capacity) * self._entry.size
+        return self._entry.iter_unpack(memoryview(self.memory)[:size])
 
 
 class Lists:
@@ -77,23 +78,26 @@ class Lists:
     def __init__(self, library: ctypes.CDLL, version: tuple[int, ...]) -> None:
         suffixes = ("_v2",) if _WIDE_LISTS[0] <= version < _WIDE_LISTS[1] else ("_v3", "_v2")
         self._functions = {call: [_find(library, call + suffix) for suffix in suffixes] for call, _ in LISTS}
-        self._room = _Room(_ENTRY)
+        self._room = _Answers(_ENTRY)
 
     def read(self, call: str, handle: Any) -> tuple[int, Entries]:
-        """The driver's code, and (pid, memory, GPU instance, compute instance) of each: to be used before the next is read."""
+        """The driver's code, and (pid, memory, GPU instance, compute instance) of each, for use before the next call."""
         functions, room = self._functions[call], self._room
         while functions:
             code = room.fill(lambda: functions[0](handle, room.where, room.memory))
-            if code != FUNCTION_NOT_FOUND:
+            if code != NvmlCode.FUNCTION_NOT_FOUND:
                 return code, room.entries()
             del functions[0]  # neither now nor later
-        return FUNCTION_NOT_FOUND, iter(())
+        return NvmlCode.FUNCTION_NOT_FOUND, iter(())
 
 
-class _Asked(ctypes.Structure):
+class _SamplesRequest(ctypes.Structure):
     """What the newer call reads and writes."""
 
-    _fields_ = (("version", ctypes.c_uint), ("count", ctypes.c_uint), ("since", ctypes.c_ulonglong), ("samples", ctypes.c_void_p))
+    _fields_ = (
+        ("version", ctypes.c_uint), ("count", ctypes.c_uint),
+        ("since", ctypes.c_ulonglong), ("samples", ctypes.c_void_p),
+    )
 
 
 class Samplers:
@@ -101,8 +105,8 @@ class Samplers:
 
     def __init__(self, library: ctypes.CDLL, version: tuple[int, ...]) -> None:
         self._new, self._old = _find(library, SAMPLES), _find(library, OLD_SAMPLES)
-        self._new_room, self._old_room = _Room(_SAMPLE), _Room(_OLD_SAMPLE)
-        self._asked = _Asked(version=_ASKED_VERSION)
+        self._new_room, self._old_room = _Answers(_SAMPLE), _Answers(_OLD_SAMPLE)
+        self._asked = _SamplesRequest(version=_ASKED_VERSION)
         is_believed = not version or version >= _OLD_SAMPLES_SINCE
         self.ways: Sequence[Way] = ((SAMPLES, self._read_new), (OLD_SAMPLES, self._read_old))[: 2 if is_believed else 1]
 
@@ -130,19 +134,19 @@ def _find(library: ctypes.CDLL, name: str) -> Callable[..., int]:
 
 
 def _be_missing(*arguments: Any) -> int:
-    return FUNCTION_NOT_FOUND
+    return NvmlCode.FUNCTION_NOT_FOUND
 
 
 class Merger:
-    """One entry per process out of all lists of a device: its memory is the largest of the lists, summed over MIG instances."""
+    """One entry per process out of all lists of a device: memory is the largest of them, summed over MIG instances."""
 
     def __init__(self, is_sliced: bool) -> None:
         self._is_sliced = is_sliced
         self._found: dict[int, Holder] = {}
-        self._parts: dict[int, dict[Place, int | None]] = {}  # of processes in MIG instances
+        self._parts: dict[int, dict[InstanceIds, int | None]] = {}  # of processes in MIG instances
 
-    def add(self, entries: Entries, kind: str, place: Place) -> None:
-        """`kind`: what being in this list says of a process. `place`: the instance whose list it is, for entries that name none."""
+    def add(self, entries: Entries, kind: str, instance: InstanceIds) -> None:
+        """`kind`: what being in this list says of a process. `instance`: whose list it is, if an entry names none."""
         found = self._found
         for pid, given, gi, ci in entries:
             if not pid:
@@ -152,8 +156,8 @@ class Merger:
             if holder is None:
                 holder = found[pid] = Holder(pid, None)
             setattr(holder, kind, True)
-            where = (gi, ci) if gi != NO_INSTANCE else place
-            if self._is_sliced and where != NOWHERE:
+            where = (gi, ci) if gi != NO_INSTANCE else instance
+            if self._is_sliced and where != NO_INSTANCES:
                 parts = self._parts.setdefault(pid, {})
                 parts[where] = _larger(parts.get(where), memory)
             else:

@@ -1,10 +1,12 @@
 """The NVIDIA driver of this node through NVML: the one gate to it, which knows its calls, its errors and its lies.
 
-In: libnvidia-ml.so.1 (or the library at a given path), loaded when `open` is called and not before. Out: `Reading` and `Samples` of
-model/processes.py; errors.DriverDown when there is no driver to ask, or it cannot count its devices. Calls block: one thread at a time.
-Invariant: what could not be read, and what cannot be true, is None and has its `Problem` in the same answer; it is never 0. Answers and
-no problems are "this model has no MIG", "nothing ran", and a newer function's absence where an older one tells the same. A function that
-this driver does not have is a problem once, and is not tried again until the next `open`.
+In: libnvidia-ml.so.1 (or the library at a given path), loaded when `open` is called and not before. Out: `Reading` and
+`Samples` of model/processes.py; errors.DriverDown when there is no driver to ask, or it cannot count its devices. Calls
+block: one thread at a time.
+Invariant: what could not be read, and what cannot be true, is None and has its `Problem` in the same answer; it is
+never 0. Answers and no problems are "this model has no MIG", "nothing ran", and a newer function's absence where an
+older one tells the same. A function that this driver does not have is a problem once, and is not tried again until the
+next `open`.
 """
 
 import ctypes
@@ -15,21 +17,9 @@ from typing import Any, Final
 import msgspec
 
 from fallow.clients import errors
-from fallow.clients import nvml_processes as processes
+from fallow.clients.nvml import processes
 from fallow.model.processes import Device, Holder, Instance, Problem, Reading, Samples
-
-# Answers that mean something to us; any other is just the reason why a value is missing.
-OK: Final = 0
-NOT_SUPPORTED: Final = 3
-NO_PERMISSION: Final = 4
-NOT_FOUND: Final = 6
-LIBRARY_NOT_FOUND: Final = 12
-FUNCTION_NOT_FOUND: Final = 13
-GPU_IS_LOST: Final = 15
-VERSION_MISMATCH: Final = 18  # library and kernel module are of different releases: only a restart cures it
-ARGUMENT_VERSION_MISMATCH: Final = 25
-GPU_NOT_FOUND: Final = 28
-_ABSENT: Final = frozenset({NOT_SUPPORTED, FUNCTION_NOT_FOUND, ARGUMENT_VERSION_MISMATCH})  # not here, rather than not now
+from fallow.names import NvmlCode
 
 _MOST_DEVICES, _MOST_SLICES = 1024, 64
 _MOST_PERCENT, _MOST_MILLIWATTS, _MOST_CELSIUS = 100, 5_000_000, 150
@@ -38,11 +28,11 @@ _COMPUTE_MODES: Final = ("default", "exclusive_thread", "prohibited", "exclusive
 _GPM_METRICS: Final = (2, 1)  # busy SMs; else any activity of graphics or compute. In percent
 
 
-class _Lost(Exception):
+class _FellOff(Exception):
     """The device fell off the bus while it was asked; its problem is noted."""
 
 
-class _Slice(msgspec.Struct):
+class _MigSlice(msgspec.Struct):
     """A MIG instance: what does not change while it exists. None: not known yet."""
 
     handle: Any
@@ -52,8 +42,11 @@ class _Slice(msgspec.Struct):
     profile: str | None = None
     memory_total: int | None = None
 
+    def describe(self, share: float | None) -> Instance:
+        return Instance(self.gi, self.ci, self.uuid, self.profile or "", share, self.memory_total)
 
-class _Card(msgspec.Struct):
+
+class _Card(msgspec.Struct, kw_only=True):
     """A device: what does not change while the same one is at its index. None: not known yet."""
 
     index: int
@@ -65,15 +58,17 @@ class _Card(msgspec.Struct):
     compute_mode: str | None = None
     has_gpm: bool | None = None
     is_mig: bool | None = None  # at the last reading
-    slices: dict[int, _Slice] = {}  # by MIG slot
+    slices: dict[int, _MigSlice] = {}  # by MIG slot
 
     def describe(self) -> Device:
-        model, pci, mode = self.model or "", self.pci_bus_id or "", self.compute_mode or ""
-        return Device(index=self.index, uuid=self.uuid, model=model, minor=self.minor, pci_bus_id=pci, compute_mode=mode)
+        return Device(
+            index=self.index, uuid=self.uuid, model=self.model or "", minor=self.minor,
+            pci_bus_id=self.pci_bus_id or "", compute_mode=self.compute_mode or "",
+        )
 
 
 class _Questions:
-    """Calls about one device (or none), and the list in which they note what failed. `missing`: functions this driver does not have."""
+    """Calls about one device (or none), and where they note what failed. `missing`: functions this driver lacks."""
 
     def __init__(self, nvml: Any, gpu: str, missing: set[str], problems: list[Problem]) -> None:
         self._nvml = nvml
@@ -81,7 +76,7 @@ class _Questions:
         self._missing = missing
         self._problems = problems
 
-    def ask(self, call: str, *arguments: Any, absent: Any = None, codes: Collection[int] = _ABSENT) -> Any:
+    def ask(self, call: str, *arguments: Any, absent: Any = None, codes: Collection[int] = NvmlCode.ABSENT) -> Any:
         """The answer, or None. With `absent` given, the `codes` are an answer too: that one, and no problem."""
         if call in self._missing:
             return absent
@@ -106,17 +101,17 @@ class _Questions:
 
     def reject(self, call: str) -> None:
         """The call went well, and its answer cannot be true."""
-        self._problems.append(Problem(self._gpu, call, "Garbage", OK))
+        self._problems.append(Problem(self._gpu, call, "Garbage", NvmlCode.OK))
 
     def note(self, call: str, code: int) -> None:
-        """Raises _Lost if that is what happened."""
+        """Raises _FellOff if that is what happened."""
         if call in self._missing:
             return
         self._problems.append(Problem(self._gpu, call, _name_error(self._nvml, code), code))
-        if code == FUNCTION_NOT_FOUND:
+        if code == NvmlCode.FUNCTION_NOT_FOUND:
             self._missing.add(call)
-        if code == GPU_IS_LOST:
-            raise _Lost
+        if code == NvmlCode.GPU_IS_LOST:
+            raise _FellOff
 
 
 class Nvml:
@@ -131,7 +126,7 @@ class Nvml:
         self.close()
         nvml = importlib.import_module("pynvml")
         try:
-            if self._path:  # pynvml asks for the library by its name, and gets the one of that name which is there already
+            if self._path:  # pynvml asks for the library by its name, and gets the one of that name that is there
                 ctypes.CDLL(self._path, mode=ctypes.RTLD_GLOBAL)
             nvml.nvmlInit()
         except OSError as error:
@@ -143,7 +138,8 @@ class Nvml:
         self._missing: set[str] = set()
         self._version: str = _try(nvml, "nvmlSystemGetDriverVersion") or ""
         version = _parse_version(self._version)
-        self._lists, self._samplers = processes.Lists(nvml.nvmlLib, version), processes.Samplers(nvml.nvmlLib, version)
+        self._lists = processes.Lists(nvml.nvmlLib, version)
+        self._samplers = processes.Samplers(nvml.nvmlLib, version)
         self._gpm = _Gpm(nvml)
 
     def close(self) -> None:
@@ -168,7 +164,8 @@ class Nvml:
         nvml = self._need()
         card = next((card for card in self._cards.values() if card.uuid == uuid), None)
         if card is None:
-            return Samples(None, problems=[Problem("", processes.SAMPLES, _name_error(nvml, GPU_NOT_FOUND), GPU_NOT_FOUND)])
+            code = NvmlCode.GPU_NOT_FOUND
+            return Samples(None, problems=[Problem("", processes.SAMPLES, _name_error(nvml, code), code)])
         if card.is_mig:
             return Samples(None, is_supported=False)
         problems: list[Problem] = []
@@ -176,12 +173,12 @@ class Nvml:
             if call in self._missing:
                 continue
             code, found = read(card.handle, since)
-            if code in (OK, NOT_FOUND):
+            if code in (NvmlCode.OK, NvmlCode.NOT_FOUND):
                 return Samples(found)
             problems.append(Problem(str(card.index), call, _name_error(nvml, code), code))
-            if code not in _ABSENT:
+            if code not in NvmlCode.ABSENT:
                 return Samples(None, problems=problems)
-            if code == FUNCTION_NOT_FOUND:
+            if code == NvmlCode.FUNCTION_NOT_FOUND:
                 self._missing.add(call)
         return Samples(None, is_supported=False, problems=problems)
 
@@ -197,7 +194,7 @@ class Nvml:
         except nvml.NVMLError as error:
             raise _down("NVML cannot count its GPUs", error) from error
         if count > _MOST_DEVICES:
-            raise errors.DriverDown(f"NVML claims to have {count} GPUs", OK)
+            raise errors.DriverDown(f"NVML claims to have {count} GPUs", NvmlCode.OK)
         return count
 
     def _questions(self, gpu: str, problems: list[Problem]) -> _Questions:
@@ -209,8 +206,8 @@ class Nvml:
         try:
             if card := self._identify(questions, index):
                 return self._look(questions, card)
-            is_lost = False  # cannot say who it is just now; it is still known from the last time, and nothing else of it is
-        except _Lost:
+            is_lost = False  # cannot say who it is just now: that is known from the last time, and nothing else of it
+        except _FellOff:
             is_lost = True
         if index not in self._cards:
             return None
@@ -225,7 +222,7 @@ class Nvml:
             return None
         card = self._cards.get(index)
         if card is None or card.uuid != uuid:
-            card = self._cards[index] = _Card(index, handle, uuid)
+            card = self._cards[index] = _Card(index=index, handle=handle, uuid=uuid)
         card.handle = handle
         return card
 
@@ -237,7 +234,8 @@ class Nvml:
         device.memory_used, device.memory_total = _ask_memory(questions, handle)
         device.power_watts = _thousandth(questions.ask_number("nvmlDeviceGetPowerUsage", handle, most=_MOST_MILLIWATTS))
         device.temperature = questions.ask_number("nvmlDeviceGetTemperature", handle, 0, most=_MOST_CELSIUS)
-        device.energy_joules = _thousandth(questions.ask_number("nvmlDeviceGetTotalEnergyConsumption", handle, most=_MOST_64))
+        energy = questions.ask_number("nvmlDeviceGetTotalEnergyConsumption", handle, most=_MOST_64)
+        device.energy_joules = _thousandth(energy)
         mode = questions.ask("nvmlDeviceGetMigMode", handle, absent=(0, 0))
         device.is_mig = card.is_mig = None if mode is None else mode[0] == 1
         if not device.is_mig:
@@ -246,30 +244,31 @@ class Nvml:
         slices, is_complete = _find_slices(questions, card)
         device.holders = self._list_holders(questions, card, slices) if is_complete else None
         shares = self._gpm.measure(questions, card, {one.gi for one in slices})
-        device.instances = [Instance(one.gi, one.ci, one.uuid, one.profile or "", shares.get(one.gi), one.memory_total) for one in slices]
+        device.instances = [one.describe(shares.get(one.gi)) for one in slices]
         return device
 
-    def _list_holders(self, questions: _Questions, card: _Card, slices: list[_Slice]) -> list[Holder] | None:
-        """None if a list could not be read. On MIG the device's own lists are for the privileged, and add nothing to its instances'."""
+    def _list_holders(self, questions: _Questions, card: _Card, slices: list[_MigSlice]) -> list[Holder] | None:
+        """None if a list could not be read. On MIG the device's own lists are for the privileged, and add nothing."""
         merger = processes.Merger(is_sliced=card.is_mig is not False)
-        bearable = (NOT_SUPPORTED, NO_PERMISSION) if slices else ()
-        is_complete = self._add_lists(questions, merger, card.handle, processes.NOWHERE, bearable)
+        bearable = (NvmlCode.NOT_SUPPORTED, NvmlCode.NO_PERMISSION) if slices else ()
+        is_complete = self._add_lists(questions, merger, card.handle, processes.NO_INSTANCES, bearable)
         for one in slices:
             is_complete &= self._add_lists(questions, merger, one.handle, (one.gi, one.ci))
         return merger.merge() if is_complete else None
 
     def _add_lists(
-        self, questions: _Questions, merger: processes.Merger, handle: Any, place: processes.Place, bearable: Collection[int] = ()
+        self, questions: _Questions, merger: processes.Merger, handle: Any, instance: processes.InstanceIds,
+        bearable: Collection[int] = (),
     ) -> bool:
         """Whether all is there. A driver without a list of graphics or MPS processes has none: that is no gap."""
         is_complete = True
         for call, kind in processes.LISTS:
             code, entries = self._lists.read(call, handle)
-            if code == OK:
-                merger.add(entries, kind, place)
+            if code == NvmlCode.OK:
+                merger.add(entries, kind, instance)
             elif code not in bearable:
                 questions.note(call, code)
-                is_complete &= call != processes.COMPUTE and code in _ABSENT
+                is_complete &= call != processes.COMPUTE and code in NvmlCode.ABSENT
         return is_complete
 
 
@@ -297,11 +296,10 @@ def _ask_bus_id(questions: _Questions, handle: Any) -> str | None:
 def _ask_memory(questions: _Questions, handle: Any) -> tuple[int | None, int | None]:
     """Used and total: both, or none of them."""
     memory = questions.ask("nvmlDeviceGetMemoryInfo", handle)
-    if memory is None:
-        return None, None
-    if memory.used <= memory.total <= _MOST_64:
+    if memory is not None and memory.used <= memory.total <= _MOST_64:
         return memory.used, memory.total
-    questions.reject("nvmlDeviceGetMemoryInfo")
+    if memory is not None:
+        questions.reject("nvmlDeviceGetMemoryInfo")
     return None, None
 
 
@@ -309,12 +307,13 @@ def _thousandth(number: int | None) -> float | None:
     return None if number is None else number / 1000
 
 
-def _find_slices(questions: _Questions, card: _Card) -> tuple[list[_Slice], bool]:
+def _find_slices(questions: _Questions, card: _Card) -> tuple[list[_MigSlice], bool]:
     """The MIG instances of a device, and whether these are all."""
     slots = questions.ask_number("nvmlDeviceGetMaxMigDeviceCount", card.handle, most=_MOST_SLICES)
     found, is_complete = {}, slots is not None
     for slot in range(slots or 0):
-        handle = questions.ask("nvmlDeviceGetMigDeviceHandleByIndex", card.handle, slot, absent=False, codes=(NOT_FOUND,))
+        call = "nvmlDeviceGetMigDeviceHandleByIndex"
+        handle = questions.ask(call, card.handle, slot, absent=False, codes=(NvmlCode.NOT_FOUND,))
         if handle is False:
             continue
         one = _read_slice(questions, handle, card.slices.get(slot)) if handle else None
@@ -326,14 +325,14 @@ def _find_slices(questions: _Questions, card: _Card) -> tuple[list[_Slice], bool
     return list(found.values()), is_complete
 
 
-def _read_slice(questions: _Questions, handle: Any, known: _Slice | None) -> _Slice | None:
+def _read_slice(questions: _Questions, handle: Any, known: _MigSlice | None) -> _MigSlice | None:
     uuid = questions.ask("nvmlDeviceGetUUID", handle)
     if known is None or known.uuid != uuid:
         gi = questions.ask_number("nvmlDeviceGetGpuInstanceId", handle, most=_MOST_32)
         ci = questions.ask_number("nvmlDeviceGetComputeInstanceId", handle, most=_MOST_32)
         if not uuid or gi is None or ci is None:
             return None
-        known = _Slice(handle, uuid, gi, ci)
+        known = _MigSlice(handle, uuid, gi, ci)
     known.handle = handle
     if known.profile is None and (name := questions.ask("nvmlDeviceGetName", handle)):
         known.profile = name.partition(" MIG ")[2]  # NVIDIA A100-SXM4-40GB MIG 1g.5gb
@@ -348,9 +347,11 @@ class _Gpm:
     def __init__(self, nvml: Any) -> None:
         self._nvml = nvml
         self._samples: dict[tuple[str, int], Any] = {}  # by device and GPU instance
-        self._request = nvml.c_nvmlGpmMetricsGet_t(version=nvml.NVML_GPM_METRICS_GET_VERSION, numMetrics=len(_GPM_METRICS))
-        for place, metric in enumerate(_GPM_METRICS):
-            self._request.metrics[place].metricId = metric
+        self._request = nvml.c_nvmlGpmMetricsGet_t(
+            version=nvml.NVML_GPM_METRICS_GET_VERSION, numMetrics=len(_GPM_METRICS)
+        )
+        for index, metric in enumerate(_GPM_METRICS):
+            self._request.metrics[index].metricId = metric
 
     def measure(self, questions: _Questions, card: _Card, gis: Collection[int]) -> dict[int, float | None]:
         """Percent since the last poll of each GPU instance; None at first sight. Empty where the device cannot tell."""
@@ -376,7 +377,7 @@ class _Gpm:
         if questions.ask("nvmlGpmMetricsGet", self._request) is None:
             return None
         answers = self._request.metrics[: len(_GPM_METRICS)]
-        answer = next((answer for answer in answers if answer.nvmlReturn == OK), None)
+        answer = next((answer for answer in answers if answer.nvmlReturn == NvmlCode.OK), None)
         if answer is None:
             questions.note("nvmlGpmMetricsGet", answers[0].nvmlReturn)
         elif 0.0 <= answer.value < _MOST_PERCENT + 0.5:  # a mean: rounding may take it a little over
@@ -407,7 +408,8 @@ def _try(nvml: Any, call: str, *arguments: Any) -> Any:
 
 def _down(sentence: str, error: Any) -> errors.DriverDown:
     code: int = error.value
-    return errors.DriverDown(f"{sentence}: {error} (NVML error {code})", None if code == LIBRARY_NOT_FOUND else code)
+    known = None if code == NvmlCode.LIBRARY_NOT_FOUND else code
+    return errors.DriverDown(f"{sentence}: {error} (NVML error {code})", known)
 
 
 def _name_error(nvml: Any, code: int) -> str:
@@ -421,4 +423,5 @@ def _name_error(nvml: Any, code: int) -> str:
 
 def _parse_version(text: str) -> tuple[int, ...]:
     """(535, 113, 1) of 535.113.01; empty if it is none."""
-    return tuple(int(part) for part in text.split(".")) if text.replace(".", "").isdigit() and ".." not in f".{text}." else ()
+    is_one = text.replace(".", "").isdigit() and ".." not in f".{text}."
+    return tuple(map(int, text.split("."))) if is_one else ()

@@ -1,8 +1,6 @@
-"""One poll, from the driver's answers to what is told: on the pretend driver library, and on a driver that follows a script."""
+"""One poll, from the driver's answers to the judgement: on the pretend driver library, and on a scripted driver."""
 
-import os
 import pathlib
-import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -10,51 +8,44 @@ from typing import Any
 import pytest
 from tests.fakes.nvml import fake
 from tests.fakes.nvml.fake import GIB, NOT_AVAILABLE, Error, Instance, Process, Sample, State
+from tests.fakes.proc import NOW, Proc
 
-from fallow.clients import errors, nvml, proc
-from fallow.doors.exporter.collect import Collector
+from fallow.clients import errors, proc
+from fallow.clients.nvml import driver as nvml
 from fallow.model import processes
 from fallow.model.processes import Poll, Problem, Reading, Result, Samples
 from fallow.settings.exporter import Options
+from fallow.stories.node import NodeStory
 
-NOW = 1_800_000_000.0
 STEP = 5.0
-BOOT = int(NOW) - 100_000
 UTILIZATION = "nvmlDeviceGetProcessesUtilizationInfo"
 
 
-class Proc:
-    """A made-up /proc."""
-
-    def __init__(self, root: pathlib.Path) -> None:
-        self.root = root
-        (root / "sys/kernel/random").mkdir(parents=True)
-        (root / "sys/kernel/random/boot_id").write_text("3f1c\n")
-        (root / "stat").write_text(f"cpu 1 2 3\nintr 5 0 0\nctxt 9\nbtime {BOOT}\nprocesses 7\n")
-
-    def put(self, pid: int, start: int = 777, comm: bytes = b"train\n", cgroup: str = "0::/\n") -> None:
-        folder = self.root / str(pid)
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir()
-        (folder / "stat").write_bytes(b"%d (%s) S 1 %s %d 0 0\n" % (pid, comm.strip(), b"0 " * 17, start))
-        (folder / "comm").write_bytes(comm)
-        (folder / "cgroup").write_text(cgroup)
-
-    def remove(self, pid: int) -> None:
-        shutil.rmtree(self.root / str(pid))
-
-
 class Node:
-    """The exporter's collector over a driver and a /proc, five seconds from one poll to the next."""
+    """The node's story over a driver and a /proc, five seconds from one poll to the next."""
 
     def __init__(self, folder: pathlib.Path, driver: processes.Driver, **options: Any) -> None:
         self.proc = Proc(folder / "proc")
         self.table = proc.ProcessTable(str(self.proc.root))
-        self.collector = Collector(driver, self.table, Options(**options))
+        self.driver, self.options = driver, Options(**options)
         self.now, self.monotonic = NOW, 1000.0
+        self.begin()
+
+    def begin(self) -> None:
+        nobody: Any = None  # neither pods nor a thread are needed to look
+        clocks = (lambda: self.now), (lambda: self.monotonic)
+        self.story = NodeStory(self.options, self.driver, self.table, nobody, nobody, *clocks)
+        self.collector = self.story.collector
+
+    @property
+    def is_up(self) -> bool:
+        return self.collector.trouble is None
+
+    def state(self) -> list[processes.KeptProcess]:
+        return self.story.processes.export(self.monotonic)
 
     def poll(self, seconds: float = STEP) -> Poll:
-        poll = self.collector.poll(self.now, self.monotonic)
+        poll = self.story.look(self.now, self.monotonic)
         self.now, self.monotonic = self.now + seconds, self.monotonic + seconds
         return poll
 
@@ -94,7 +85,7 @@ def only(poll: Poll) -> processes.Process:
     return process
 
 
-# ---- on the pretend library -------------------------------------------------------------------------------------------------------
+# ---- on the pretend library ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.accepts("exporter", 1)
@@ -145,7 +136,9 @@ def test_a_mig_gpu_has_memory_and_nothing_idle(node: FakeNode) -> None:
     for _ in range(3):
         poll = node.see(mig)
         process = only(poll)
-        assert (process.memory, process.idle_seconds, process.idle_memory, process.is_unknown) == (3 * GIB, None, None, True)
+        assert (
+            process.memory, process.idle_seconds, process.idle_memory, process.is_unknown
+        ) == (3 * GIB, None, None, True)
         assert (poll.devices[0].is_supported, poll.devices[0].idle_memory) == (False, None)
     assert node.fake.calls(UTILIZATION) == asked
 
@@ -184,7 +177,9 @@ def test_samples_three_seconds_apart_are_all_seen(node: FakeNode) -> None:
     node.proc.put(43, 778)
     both = [Process(42), Process(43)]
     for sm in (11, 12, 13):
-        poll = node.see(fake.Device(processes=both, samples=[node.work(42, sm, ago=0.5), node.work(43, sm + 10, ago=3.5)]))
+        poll = node.see(
+            fake.Device(processes=both, samples=[node.work(42, sm, ago=0.5), node.work(43, sm + 10, ago=3.5)])
+        )
         assert poll.devices[0].processes is not None
         assert {process.pid: process.sm for process in poll.devices[0].processes} == {42: sm, 43: sm + 10}
 
@@ -197,7 +192,9 @@ def test_what_is_in_the_drivers_buffer_at_the_start_makes_nobody_busy(node: Fake
     else:
         node.proc.remove(42)
     ago = 3.0 if start == 100 * 99_998 else 6.0
-    process = only(node.see(fake.Device(processes=[Process(42)], samples=[node.work(42, 90, ago), node.work(42, 90, 60.0)])))
+    process = only(
+        node.see(fake.Device(processes=[Process(42)], samples=[node.work(42, 90, ago), node.work(42, 90, 60.0)]))
+    )
     assert (process.sm, process.last_active, process.is_unknown) == (0, None, False)
 
 
@@ -234,7 +231,9 @@ def test_a_lost_gpu_is_gone_at_once_and_told_until_it_returns_or_an_hour_is_over
 @pytest.mark.accepts("exporter", 13)
 def test_a_gpu_that_is_no_longer_there_is_lost_and_the_others_move_up(node: FakeNode) -> None:
     node.proc.put(43, 778)
-    gone, stays = fake.Device(uuid="GPU-gone", processes=[Process(42)]), fake.Device(uuid="GPU-stays", processes=[Process(43)])
+    gone, stays = fake.Device(uuid="GPU-gone", processes=[Process(42)]), fake.Device(
+        uuid="GPU-stays", processes=[Process(43)]
+    )
     node.see(gone, stays)
     poll = node.see(stays)
     assert (poll.lost, only(poll).idle_seconds) == ([(0, "GPU-gone")], 5)
@@ -247,21 +246,21 @@ def test_without_a_count_there_are_no_devices_and_with_one_they_are_back(node: F
     failed = node.see(fake.Device(), errors=[Error("nvmlDeviceGetCount", 999)])
     assert (failed.result, failed.devices, failed.lost, failed.driver_version) == (Result.error, [], [], "")
     assert failed.problems == [Problem("", "nvmlDeviceGetCount", "Unknown", 999)]
-    assert not node.collector.is_up
+    assert not node.is_up
     assert node.use(0).idle_seconds == 10
-    assert node.collector.is_up
+    assert node.is_up
 
 
 @pytest.mark.accepts("exporter", 15)
 def test_a_driver_that_appears_later_is_found(node: FakeNode) -> None:
     node.fake.remove()
     absent = node.poll()
-    assert (absent.result, absent.devices, node.collector.is_up) == (Result.error, [], False)
+    assert (absent.result, absent.devices, node.is_up) == (Result.error, [], False)
     assert node.collector.trouble is not None
     assert node.collector.trouble.code == 9
     assert absent.problems == [Problem("", "nvmlInit", "DriverNotLoaded", 9)]
     assert node.use(0).idle_seconds == 0
-    assert (node.collector.is_up, node.collector.trouble) == (True, None)
+    assert (node.is_up, node.collector.trouble) == (True, None)
 
 
 @pytest.mark.accepts("exporter", 15)
@@ -286,7 +285,9 @@ def test_what_a_device_cannot_do_is_absent_told_once_and_no_failure(node: FakeNo
 def test_one_value_that_fails_makes_the_poll_partial_every_time(node: FakeNode) -> None:
     for _ in range(2):
         poll = node.see(fake.Device(), errors=[Error("nvmlDeviceGetTemperature", 999)])
-        assert (poll.result, [problem.call for problem in poll.problems]) == (Result.partial, ["nvmlDeviceGetTemperature"])
+        assert (
+            poll.result, [problem.call for problem in poll.problems]
+        ) == (Result.partial, ["nvmlDeviceGetTemperature"])
         assert (poll.devices[0].device.temperature, poll.devices[0].device.power_watts) == (None, 75.5)
 
 
@@ -295,17 +296,17 @@ def test_a_vanished_process_ends_at_the_next_poll_and_is_known_for_thirty_second
     node.use(0)
     node.use(0)
     assert node.see(fake.Device()).devices[0].processes == []
-    assert len(node.collector.state(node.monotonic)) == 1
+    assert len(node.state()) == 1
     for _ in range(7):
         node.see(fake.Device())
-    assert node.collector.state(node.monotonic) == []
+    assert node.state() == []
 
 
-# ---- on a driver that follows a script --------------------------------------------------------------------------------------------
+# ---- on a driver that follows a script -----------------------------------------------------------------------------
 
 
 class Script:
-    """A driver that says what it was told to. `down`: why it does not work, by call; it is open only between open and close."""
+    """A driver that says what the test says. `down`: why it does not work, by call."""
 
     def __init__(self, *devices: processes.Device) -> None:
         self.devices = list(devices)
@@ -347,7 +348,7 @@ class Script:
 
 def gpu(index: int, *pids: int, memory: int | None = GIB, **said: Any) -> processes.Device:
     holders = [processes.Holder(pid, memory, is_compute=True) for pid in pids]
-    return processes.Device(index, f"GPU-{index}", is_mig=False, utilization=0, holders=holders, **said)
+    return processes.Device(index=index, uuid=f"GPU-{index}", is_mig=False, utilization=0, holders=holders, **said)
 
 
 def scripted(folder: pathlib.Path, *devices: processes.Device, **options: Any) -> tuple[Script, Node]:
@@ -403,12 +404,13 @@ def test_a_driver_that_goes_in_the_middle_of_a_poll_leaves_nothing_of_it(tmp_pat
 def test_no_gpu_is_no_trouble(tmp_path: pathlib.Path) -> None:
     _, node = scripted(tmp_path)
     poll = node.poll()
-    assert (poll.result, poll.devices, poll.driver_version, node.collector.is_up) == (Result.ok, [], "550.54", True)
+    assert (poll.result, poll.devices, poll.driver_version, node.is_up) == (Result.ok, [], "550.54", True)
 
 
 def test_only_devices_whose_processes_can_be_told_apart_are_asked_for_samples(tmp_path: pathlib.Path) -> None:
-    mig = processes.Device(2, "GPU-2", is_mig=True, holders=[processes.Holder(44, GIB)])
-    script, node = scripted(tmp_path, gpu(0, 42), gpu(1), mig, processes.Device(3, "GPU-3", is_mig=False, holders=None))
+    mig = processes.Device(index=2, uuid="GPU-2", is_mig=True, holders=[processes.Holder(44, GIB)])
+    blind = processes.Device(index=3, uuid="GPU-3", is_mig=False, holders=None)
+    script, node = scripted(tmp_path, gpu(0, 42), gpu(1), mig, blind)
     node.poll()
     assert script.asked == [("GPU-0", int((NOW - STEP) * 1e6))]
 
@@ -434,23 +436,23 @@ def test_what_is_remembered_can_be_taken_while_the_driver_hangs(tmp_path: pathli
     node.proc.put(42)
     node.poll()
     taken: list[Any] = []
-    script.meanwhile = lambda: taken.extend(node.collector.state(node.monotonic))  # as the thread that saves would
+    script.meanwhile = lambda: taken.extend(node.state())  # as the thread that saves would
     node.poll()
     assert [(kept.pid, kept.start, kept.streak) for kept in taken] == [(42, 777, 1)]
 
 
 @pytest.mark.accepts("exporter", 23)
 @pytest.mark.parametrize(("start", "seconds"), [(777, 30.0), (778, 0.0)], ids=["same-process", "another"])
-def test_idle_time_goes_on_in_the_next_collector(tmp_path: pathlib.Path, start: int, seconds: float) -> None:
-    script, node = scripted(tmp_path, gpu(0, 42))
+def test_idle_time_goes_on_in_the_next_story(tmp_path: pathlib.Path, start: int, seconds: float) -> None:
+    _, node = scripted(tmp_path, gpu(0, 42))
     node.proc.put(42)
     node.poll()
     node.poll()
-    kept = node.collector.state(node.monotonic)
+    kept = node.state()
     node.collector.close()
-    node.collector = Collector(script, node.table, Options())
+    node.begin()
     node.now, node.monotonic = node.now + 20, node.monotonic + 20
-    node.collector.restore(kept, node.monotonic)
+    node.story.processes.restore(kept, node.monotonic)
     node.proc.put(42, start)
     assert only(node.poll()).idle_seconds == seconds
 
@@ -475,91 +477,5 @@ def test_memory_of_processes_that_ended_is_given_back(tmp_path: pathlib.Path) ->
         for pid in range(first + 1, first + 101):
             node.proc.put(pid, start=pid)
         node.poll(20.0)
-    assert len(node.collector.state(node.monotonic)) <= 300
+    assert len(node.state()) <= 300
     assert len(node.table._names) == 100
-
-
-# ---- what the kernel says ----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("comm", "name"), [
-    (b"python3\n", "python3"),
-    (b"a b\n", "a b"),
-    (b'we"ird\\\n', 'we"ird\\'),
-    (b"tab\there\x1b[31m\x7f\n", "tabhere[31m"),
-    (b"two\nlines\n", "twolines"),
-    (b"\xff\xfebad\n", "\ufffd\ufffdbad"),
-    ("\u202eevil\u2028\n".encode(), "evil"),
-    (b"x" * 100, "x" * 64),
-    (("x" * 63 + "é").encode(), "x" * 63),
-    (b"\n", "unknown"),
-    (b"", "unknown"),
-])  # fmt: skip
-def test_a_name_is_fit_for_a_label(comm: bytes, name: str) -> None:
-    assert proc.clean_name(comm) == name
-    assert len(name.encode()) <= 64
-
-
-REST = b"S 1 1 1 0 -1 4194304 99 0 0 0 0 0 0 0 20 0 1 0 1158906 2998272 363"
-
-
-@pytest.mark.parametrize(("stat", "start"), [
-    (b"42 (head) " + REST, 1158906),
-    (b"42 (a) S (b) c) " + REST, 1158906),
-    (b"42 (new\nline) " + REST, 1158906),
-    (b"42 (head) S 1 1", 0),
-    (b"42 (head) " + REST.replace(b"1158906", b"x"), 0),
-    (b"", 0),
-])  # fmt: skip
-def test_the_start_time_is_field_22_whatever_the_name(stat: bytes, start: int) -> None:
-    assert proc.read_start(stat) == start
-
-
-@pytest.mark.parametrize(("stat", "boot"), [(b"cpu 1\nbtime 123\n", 123.0), (b"cpu 1\n", None), (b"btime x\n", None), (b"", None)])
-def test_the_boot_time_is_in_stat(stat: bytes, boot: float | None) -> None:
-    assert proc.read_boot(stat) == boot
-
-
-def test_the_kernels_own_table_knows_us() -> None:
-    table = proc.ProcessTable()
-    start = table.start_of(os.getpid())
-    assert start > 0
-    assert table.start_of(os.getpid()) == start
-    began = table.started_at(start)
-    assert began is not None
-    assert time.time() - 86_400 < began < time.time()
-    assert table.name_of(os.getpid(), start) == pathlib.Path("/proc/self/comm").read_text().strip()
-    assert table.cgroup_of(os.getpid(), start) == pathlib.Path("/proc/self/cgroup").read_text()
-    assert table.boot_id() == pathlib.Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-
-
-def test_a_process_of_the_kernel_that_ended_is_not_there_any_more() -> None:
-    table = proc.ProcessTable()
-    child = os.posix_spawn("/bin/sleep", ["sleep", "60"], {})
-    assert table.start_of(child) > 0
-    os.kill(child, 9)
-    os.waitpid(child, 0)
-    assert table.start_of(child) == 0
-
-
-def test_what_is_not_visible_is_empty_and_not_remembered(tmp_path: pathlib.Path) -> None:
-    made = Proc(tmp_path / "proc")
-    table = proc.ProcessTable(f"{made.root}/")
-    assert (table.start_of(42), table.name_of(42, 0), table.cgroup_of(42, 0), table.started_at(0)) == (0, "unknown", "", None)
-    made.put(42, 200, cgroup="0::/kubepods\n")
-    assert (table.start_of(42), table.name_of(42, 200), table.cgroup_of(42, 200)) == (200, "train", "0::/kubepods\n")
-    assert table.started_at(200) == BOOT + 200 / os.sysconf("SC_CLK_TCK")
-    nothing = proc.ProcessTable(str(tmp_path / "nowhere"))
-    assert (nothing.boot_id(), nothing.started_at(200)) == ("", None)
-
-
-def test_name_and_cgroup_are_read_once_for_each_process_and_forgotten_with_it(tmp_path: pathlib.Path) -> None:
-    made = Proc(tmp_path / "proc")
-    made.put(42, 200, b"one\n", "0::/a\n")
-    table = proc.ProcessTable(str(made.root))
-    assert (table.name_of(42, 200), table.cgroup_of(42, 200)) == ("one", "0::/a\n")
-    made.put(42, 300, b"two\n", "0::/b\n")
-    assert (table.name_of(42, 200), table.cgroup_of(42, 200)) == ("one", "0::/a\n")
-    assert (table.start_of(42), table.name_of(42, 300), table.cgroup_of(42, 300)) == (300, "two", "0::/b\n")
-    table.keep_only({(42, 300)})
-    assert (table.name_of(42, 200), table.name_of(42, 300)) == ("two", "two")
