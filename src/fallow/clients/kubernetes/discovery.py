@@ -68,7 +68,6 @@ class _AggregatedResource(msgspec.Struct, frozen=True, rename="camel"):
     resource: str
     response_kind: _Kind | None = None
     scope: str = "Namespaced"
-    verbs: list[str] | None = None
     subresources: list[_Subresource] | None = None
 
 
@@ -110,7 +109,6 @@ class _ClassicResource(msgspec.Struct, frozen=True):
     name: str
     kind: str = ""
     namespaced: bool = False
-    verbs: list[str] | None = None
 
 
 class _ClassicList(msgspec.Struct, frozen=True):
@@ -161,9 +159,7 @@ def _read_aggregated(groups: Sequence[_AggregatedGroup]) -> Discovery:
 def _from_aggregated(group: str, version: str, each: _AggregatedResource) -> kube.Resource:
     scalable = any(sub.subresource == "scale" for sub in each.subresources or ())
     kind = each.response_kind.kind if each.response_kind else ""
-    return kube.Resource(
-        group, version, each.resource, kind, each.scope == "Namespaced", frozenset(each.verbs or ()), scalable
-    )
+    return kube.Resource(group, version, each.resource, kind, each.scope == "Namespaced", scalable)
 
 
 async def _ask_each(api: kube.Api, groups: Sequence[_ClassicGroup]) -> Discovery:
@@ -190,8 +186,6 @@ async def _ask_version(api: kube.Api, group: str, version: str) -> list[kube.Res
         return errors.BadAnswer(f"{path}: the list of kinds cannot be read: {problem}")
     scalable = {each.name.removesuffix("/scale") for each in listed if each.name.endswith("/scale")}
     return [
-        kube.Resource(
-            group, version, each.name, each.kind, each.namespaced, frozenset(each.verbs or ()), each.name in scalable
-        )
+        kube.Resource(group, version, each.name, each.kind, each.namespaced, each.name in scalable)
         for each in listed if "/" not in each.name
     ]

@@ -17,6 +17,7 @@ import msgspec
 import multidict
 import yarl
 
+import fallow
 from fallow.clients import errors, retry, tls
 from fallow.clients.kubernetes import config, credentials
 from fallow.model.units import Seconds
@@ -64,7 +65,7 @@ class KubernetesStatus(msgspec.Struct, frozen=True):
         return errors.rejection(status, said, reason=reason, causes=pairs, retry_after=retry_after)
 
 
-_STATUS = msgspec.json.Decoder(KubernetesStatus)
+STATUS = msgspec.json.Decoder(KubernetesStatus)
 
 
 class Room:
@@ -99,10 +100,9 @@ async def _send_once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHand
 class Wire:
     """The connections to one API server. `sent` counts every request put on the wire."""
 
-    def __init__(self, access: config.Access, *, user_agent: str) -> None:
+    def __init__(self, access: config.Access) -> None:
         self.sent = 0
         self._access = access
-        self._user_agent = user_agent
         self._credentials = credentials.Credentials(access)
         self._session: aiohttp.ClientSession | None = None
         self._tls: ssl.SSLContext | None = None
@@ -131,11 +131,9 @@ class Wire:
         response = await self.open(request)
         size = 0
         try:
-            async for chunk in response.content.iter_any():
+            async for chunk in self.chunks(request, response):
                 size = room.put(chunk, size)
             return memoryview(room.memory)[:size]
-        except (aiohttp.ClientError, TimeoutError, OSError) as problem:
-            raise self._translate(problem, request) from problem
         finally:
             response.release()
 
@@ -181,7 +179,7 @@ class Wire:
 
     def _headers(self, request: Request, authorization: str | None) -> multidict.CIMultiDict[str]:
         headers = multidict.CIMultiDict(self._access.impersonation)
-        headers["User-Agent"] = self._user_agent
+        headers["User-Agent"] = f"fallow/{fallow.__version__}"
         headers["Accept"] = request.accept
         headers["Accept-Encoding"] = "identity"  # inside a cluster, unpacking costs more than the bytes it saves
         if request.body is not None:
@@ -247,12 +245,10 @@ class Wire:
         return errors.Unreachable(f"{what}: {said}", is_undone=is_undone, retry_after=retry_after)
 
 
-def read_refusal(
-    request: Request, status: int, body: bytes, *, retry_after: Seconds | None = None
-) -> errors.Rejected:
+def read_refusal(request: Request, status: int, body: bytes, *, retry_after: Seconds | None = None) -> errors.Rejected:
     """The server's own words where it is a Kubernetes server's, else ours."""
     try:
-        answer = _STATUS.decode(body)
+        answer = STATUS.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError):
         answer = KubernetesStatus()
     if answer.kind == "Status":

@@ -68,7 +68,6 @@ class _Data(msgspec.Struct, Generic[R], rename="camel"):
 class _Reply(msgspec.Struct, Generic[R], rename="camel", kw_only=True):
     status: str
     data: _Data[R] | None = None
-    error: str = ""
     error_type: str = ""
     warnings: list[str] | None = None
     infos: list[str] | None = None
@@ -114,11 +113,9 @@ class Prometheus:
         """`metric{...}` with the matchers that join every selector. Values in `matchers` come from `any_of`."""
         return f"{metric}{{{','.join(filter(None, (*matchers, self._matchers)))}}}"
 
-    async def query(
-        self, promql: str, at: Instant, *, row: type[L], now: Instant | None = None
-    ) -> QueryAnswer[InstantSeries[L]]:
-        """The vector at one instant. `now`: the clock for signatures and tokens, where that is another instant."""
-        body = await self._ask("query", {"query": promql, "time": f"{at:.3f}"}, at if now is None else now)
+    async def query(self, promql: str, at: Instant, *, row: type[L]) -> QueryAnswer[InstantSeries[L]]:
+        """The vector at one instant, which is also the clock for signatures and tokens."""
+        body = await self._ask("query", {"query": promql, "time": f"{at:.3f}"}, at)
         answer: QueryAnswer[InstantSeries[L]] = self._read(body, "vector", _decoder(InstantSeries, cast(Any, row)))
         if any(abs(instant - at) > _CLOCK_TOLERANCE for instant in {series.value.at for series in answer.rows}):
             raise errors.BadAnswer(f"Prometheus at {self.address} answered for another time than the one asked for")
