@@ -87,8 +87,7 @@ async def look(options: settings.Settings) -> tuple[idle.Look, str]:
 
 
 def _find_access(options: settings.Settings) -> config.Access:
-    where = options.cluster
-    return config.load_access(kubeconfig=where.kubeconfig, context=where.context, environment=options.environment)
+    return config.load_access(kubeconfig=options.kubeconfig, context=options.context, environment=options.environment)
 
 
 def _own_namespace(options: settings.Settings, access: config.Access) -> str:

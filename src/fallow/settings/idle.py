@@ -169,7 +169,7 @@ def read_flags(given: Mapping[str, Any], environ: Mapping[str, str]) -> tree.Set
     values = read_values(FLAGS, given, environ)
     own_namespace = environ.get("POD_NAMESPACE") or _service_account_namespace()
     return tree.Settings(
-        cluster=tree.ClusterSettings(values["kubeconfig"], values["context"]),
+        kubeconfig=values["kubeconfig"], context=values["context"],
         prometheus=_prometheus(values, environ), scrape=_scrape(values), state_dir=values["state_dir"],
         mandate=_mandate(values, own_namespace), loop=_loop(values), dry_run_scope=values["dry_run_scope"],
         gpu_resources=frozenset(values["gpu_resource"]), own_namespace=own_namespace,

@@ -72,8 +72,6 @@ class Pages:
             except sqlite3.Error as problem:
                 raise errors.Unreachable(f"{self._path} cannot be used: {problem}") from problem
 
-    # ---- in a thread ----
-
     def _open(self) -> None:
         try:
             if self._writes:

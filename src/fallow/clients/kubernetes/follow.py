@@ -101,7 +101,11 @@ class Follower(Generic[T, K]):
         """Fill the store by one list."""
         with collector_at_rest():
             store, unreadable = await self._list()
-            self._swap(store, unreadable)
+            is_change = store != self.store or unreadable != self._unreadable or not self.synced
+            self.store, self._unreadable = store, unreadable
+            self.synced, self.synced_at = True, time.monotonic()
+            if is_change:
+                self._announce()
         self.problem = None
 
     async def run(self) -> None:
@@ -146,14 +150,6 @@ class Follower(Generic[T, K]):
             store.pop(uid, None)
         else:
             store[uid] = kept
-
-    def _swap(self, store: dict[str, K], unreadable: set[str]) -> None:
-        is_change = store != self.store or unreadable != self._unreadable or not self.synced
-        self.store, self._unreadable = store, unreadable
-        self.synced = True
-        self.synced_at = time.monotonic()
-        if is_change:
-            self._announce()
 
     def _announce(self) -> None:
         self.generation += 1

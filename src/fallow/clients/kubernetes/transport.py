@@ -61,8 +61,8 @@ class KubernetesStatus(msgspec.Struct, frozen=True):
     def to_error(self, status: int, retry_after: Seconds | None = None) -> errors.Rejected:
         causes = self.details.causes if self.details and self.details.causes else ()
         pairs = [(cause.field or cause.reason or "", cause.message or "") for cause in causes]
-        said, reason = self.message or self.reason or f"HTTP {status}", self.reason or ""
-        return errors.rejection(status, said, reason=reason, causes=pairs, retry_after=retry_after)
+        said = self.message or self.reason or f"HTTP {status}"
+        return errors.rejection(status, said, causes=pairs, retry_after=retry_after)
 
 
 STATUS = msgspec.json.Decoder(KubernetesStatus)
@@ -212,6 +212,7 @@ class Wire:
         return tls.build_context(access.ca.read() if access.ca else None, verify=access.verify, certificate=given)
 
     async def _refusal(self, request: Request, response: aiohttp.ClientResponse) -> errors.Rejected:
+        """The server's own words where it is a Kubernetes server's, else ours."""
         body = b""
         try:
             # To its end: one read gives what has come so far, which may be half of it.
@@ -222,7 +223,14 @@ class Wire:
         finally:
             response.close()
         wait = retry.read_header(response.headers.get("Retry-After"))
-        return read_refusal(request, response.status, body, retry_after=wait)
+        try:
+            answer = STATUS.decode(body)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            answer = KubernetesStatus()
+        if answer.kind == "Status":
+            return answer.to_error(response.status, wait)
+        said = f"{request.describe()} was answered with HTTP {response.status} and no explanation"
+        return errors.rejection(response.status, said, retry_after=wait)
 
     def _translate(self, problem: Exception, request: Request) -> errors.Unreachable:
         """What happened, and whether the request may have been carried out all the same."""
@@ -243,15 +251,3 @@ class Wire:
                 said, is_undone = f"the connection broke ({type(problem).__name__})", False
         what = f"{request.describe()} at {self._access.server}"
         return errors.Unreachable(f"{what}: {said}", is_undone=is_undone, retry_after=retry_after)
-
-
-def read_refusal(request: Request, status: int, body: bytes, *, retry_after: Seconds | None = None) -> errors.Rejected:
-    """The server's own words where it is a Kubernetes server's, else ours."""
-    try:
-        answer = STATUS.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        answer = KubernetesStatus()
-    if answer.kind == "Status":
-        return answer.to_error(status, retry_after)
-    said = f"{request.describe()} was answered with HTTP {status} and no explanation"
-    return errors.rejection(status, said, retry_after=retry_after)
