@@ -17,7 +17,8 @@ from tests import builders
 from benchmarks import figures
 from fallow.model.policies import idle
 from fallow.model.units import MINUTE
-from fallow.sim import backtest, cast, traces, tuning
+from fallow.sim import backtest, cast, tuning
+from fallow.sim.traces import gentd26
 
 FOLDER = pathlib.Path(os.environ.get("FALLOW_TRACES") or pathlib.Path(__file__).parents[1].parent / "shared" / "data")
 
@@ -29,18 +30,18 @@ def mandate(*, notice: bool) -> idle.Mandate:
 
 def replay() -> None:
     began = time.perf_counter()
-    trace = traces.read_gentd26(FOLDER / traces.GENTD26)
+    trace = gentd26.read_gentd26(FOLDER / gentd26.GENTD26)
     read = time.perf_counter() - began
     mandates = {f"{window / MINUTE:g}m": backtest.with_window(mandate(notice=False), window) for window in tuning.WINDOWS}
     began = time.perf_counter()
-    results = backtest.compare(lambda: traces.to_world(trace), mandates)
+    results = backtest.compare(lambda: gentd26.to_world(trace), mandates)
     took = time.perf_counter() - began
     told = f"{took:.1f} s on {os.cpu_count()} processors, and {read:.1f} s to read it"
     figures.show(f"GenTD26, {len(trace.parts)} pods, {len(results)} windows", told, "5 s", took <= 5)
 
 
 def recommend(cost: float) -> None:
-    trace = traces.read_gentd26(FOLDER / traces.GENTD26)
+    trace = gentd26.read_gentd26(FOLDER / gentd26.GENTD26)
     history = tuning.of_trace(trace)
     window = tuning.recommend(history, trace.parts, cost * MINUTE).all.window
     told = f"{_ratio(history, window, cost):.4f} times the best in hindsight at {window / MINUTE:g} minutes"
@@ -69,12 +70,12 @@ def live_a_day() -> None:
 
 
 def main() -> None:
-    if (FOLDER / traces.GENTD26).is_file():
+    if (FOLDER / gentd26.GENTD26).is_file():
         replay()
         recommend(30.0)
         recommend(60.0)
     else:
-        print(f"  skipped: no {traces.GENTD26} in FALLOW_TRACES", file=sys.stderr)
+        print(f"  skipped: no {gentd26.GENTD26} in FALLOW_TRACES", file=sys.stderr)
     live_a_day()
 
 

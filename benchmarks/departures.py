@@ -17,7 +17,7 @@ import numpy as np
 
 from benchmarks import figures, packing
 from fallow.decide.packing import policies, prices, replay
-from fallow.sim import openb, traces
+from fallow.sim.traces import gentd26, openb
 
 LOAD = 1.15
 ARRIVALS = 10_000
@@ -42,7 +42,7 @@ def play(name: str) -> Found | None:
         scene = packing.scene_of(name, seed)
         try:
             flow = packing.read(name).flow(seed, LOAD, ARRIVALS)
-        except traces.TraceError:
+        except gentd26.TraceError:
             return None
         sample = flow.pods[: flow.begun]
         known = prices.solve(scene.nodes, sample)

@@ -24,7 +24,8 @@ import numpy as np
 from benchmarks import figures
 from fallow.decide.packing import policies, prices, rehearse, replay, state
 from fallow.decide.packing.place import Policy
-from fallow.sim import openb, packs
+from fallow.sim import packs
+from fallow.sim.traces import openb
 
 FOLDER = pathlib.Path(os.environ.get("FALLOW_TRACES") or pathlib.Path(__file__).parents[1].parent / "shared" / "data")
 SEEDS = (42, 43, 44, 45, 46)
@@ -54,7 +55,7 @@ class Found(msgspec.Struct):
 
 
 @functools.cache
-def read(name: str) -> openb.Trace:
+def read(name: str) -> openb.OpenbTrace:
     return openb.read(FOLDER, name)
 
 
@@ -64,16 +65,16 @@ def read_published() -> openb.Curves:
 
 
 @functools.cache
-def scene_of(name: str, seed: int) -> packs.Scene:
+def scene_of(name: str, seed: int) -> packs.Setup:
     return packs.of_trace(read(name), seed)
 
 
-def cut(scene: packs.Scene) -> Sequence[state.Pod]:
+def cut(scene: packs.Setup) -> Sequence[state.Pod]:
     """All arrivals that count for 100 %."""
     return replay.cut_at(scene.arrivals, int(1.01 * scene.nodes.capacity))
 
 
-def share(scene: packs.Scene, policy: Policy, order: state.Ints | None = None) -> float:
+def share(scene: packs.Setup, policy: Policy, order: state.Ints | None = None) -> float:
     found = replay.replay(scene.nodes, cut(scene), policy, scene.order if order is None else order).at(100)
     return float("nan") if found is None else found
 
@@ -111,13 +112,13 @@ def play_trace(name: str) -> Found:
     return Found(name, means, bound, off, by_seed, auto, auto_little, own, spp, time.process_time() - began)
 
 
-def play_little(scenes: Sequence[packs.Scene], policy: str, known: Sequence[prices.Prices]) -> float:
+def play_little(scenes: Sequence[packs.Setup], policy: str, known: Sequence[prices.Prices]) -> float:
     """Prices and popularity from the first arrivals of each run."""
     both = zip(scenes, known, strict=True)
     return mean([share(scene, policies.prepare(policy, scene.nodes, scene.arrivals[:LITTLE], known=each)) for scene, each in both])
 
 
-def follow(name: str, scenes: Sequence[packs.Scene], policy: Policy) -> tuple[list[float], list[float]]:
+def follow(name: str, scenes: Sequence[packs.Setup], policy: Policy) -> tuple[list[float], list[float]]:
     """The largest difference of each run from its published curve, 5 to 130 %, where there is one; and what was reached at 100 %."""
     published, gaps, shares = read_published(), list[float](), list[float]()
     for seed, scene in zip(SEEDS, scenes, strict=True):

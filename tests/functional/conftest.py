@@ -22,7 +22,7 @@ import pytest_asyncio
 import yaml
 
 from fallow.clients.kubernetes import config
-from fallow.sim import store as stores
+from fallow.sim.servers import store as stores
 from fallow.sim.servers.kubernetes import server as pretend
 from tests.real import build, crds, world
 from tests.real import conftest as real

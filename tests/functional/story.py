@@ -20,12 +20,14 @@ import numpy as np
 from fallow import names
 from fallow.model import units
 from fallow.model.units import HOUR, MINUTE, Instant, parse_instant
-from fallow.sim import stage, store, world
-from fallow.sim.lives import Span
+from fallow.sim import stage
+from fallow.sim.servers import store
+from fallow.sim.world import world
+from fallow.sim.world.lives import LifeSpan
 
 DAY = "2026-11-16"
 START = parse_instant(f"{DAY}T06:00:00Z")
-SPAN = Span(START, MINUTE, 24 * 60)
+SPAN = LifeSpan(START, MINUTE, 24 * 60)
 QUIET = stage.make_policy("everything", "30m", grace="10m")
 # In a cluster of a few workloads every pause is a large part of it.
 UNBRAKED = {"max_percent_per_hour": "100", "max_actions_per_cycle": "100", "max_actions_per_namespace": "100", "freeze_jump": "100"}
@@ -49,7 +51,7 @@ class Story:
         self._checked: set[str] = set()  # Events, by what they say and how often
         self.flags = dict(UNBRAKED)
         self.policies: Sequence[dict[str, Any]] = (QUIET,)
-        self.nodes: list[world.Node] = [world.Node("gpu-1"), world.Node("gpu-2"), world.Node("gpu-3"), world.Node("gpu-4")]
+        self.nodes: list[world.SimNode] = [world.SimNode("gpu-1"), world.SimNode("gpu-2"), world.SimNode("gpu-3"), world.SimNode("gpu-4")]
 
     # ---- who is there ---------------------------------------------------------------------------------------------------------
 

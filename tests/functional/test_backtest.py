@@ -12,9 +12,11 @@ from fallow.decide.idle import plan
 from fallow.model import decision, units
 from fallow.model.policies import idle
 from fallow.model.units import HOUR, MINUTE
-from fallow.sim import backtest, cast, edits, laws, prices, snapshots, traces, tuning
-from fallow.sim.lives import Span
-from fallow.sim.world import Fault, Node, Part, State, World
+from fallow.sim import backtest, cast, prices, snapshots, tuning
+from fallow.sim.traces import gentd26
+from fallow.sim.world import edits, laws
+from fallow.sim.world.lives import LifeSpan
+from fallow.sim.world.world import Fault, Part, SimNode, SimState, World
 from tests import builders
 from tests.unit.sim import folder
 
@@ -29,10 +31,10 @@ def mandate(*, notice: bool = False, brakes: idle.Brakes | None = None, **said: 
     return builders.mandate(rule, brakes=brakes or idle.Brakes())
 
 
-def make(*parts: Part, hours: int = 6, node: Node | None = None, **lives: Any) -> World:
-    span = Span(cast.MONDAY, MINUTE, hours * 60)
+def make(*parts: Part, hours: int = 6, node: SimNode | None = None, **lives: Any) -> World:
+    span = LifeSpan(cast.MONDAY, MINUTE, hours * 60)
     rows = [np.resize(np.array(lives[part.name], np.uint8), span.columns) for part in parts for _ in range(part.seats)]
-    return World([node or Node("n1", T4)], parts, np.stack(rows), span, start_seconds=120.0)
+    return World([node or SimNode("n1", T4)], parts, np.stack(rows), span, start_seconds=120.0)
 
 
 # ---- what it says -----------------------------------------------------------------------------------------------------------
@@ -65,14 +67,14 @@ def test_a_pause_just_before_the_work_is_a_regret_and_makes_somebody_wait() -> N
 
 @pytest.mark.parametrize(("mode", "share"), [("whole", 1.0), ("mig", 1 / 7), ("time-sliced", 1 / 4)])
 def test_a_slice_counts_as_its_share_of_a_gpu(mode: Any, share: float) -> None:
-    world = make(Part("ml", "a", mode=mode), node=Node("n1", T4, 8, mode), a=[0])
+    world = make(Part("ml", "a", mode=mode), node=SimNode("n1", T4, 8, mode), a=[0])
     total = backtest.run(world, mandate(brakes=QUIET)).total
     assert total.pauses == 1
     assert total.gpu_hours + total.reclaimed_gpu_hours == pytest.approx(6 * share, abs=0.1 * share)
 
 
 def test_a_model_without_a_price_makes_no_money_and_says_so() -> None:
-    world = make(Part("ml", "a"), node=Node("n1", "NVIDIA-Foo-9000"), a=[0])
+    world = make(Part("ml", "a"), node=SimNode("n1", "NVIDIA-Foo-9000"), a=[0])
     total = backtest.run(world, mandate(brakes=QUIET)).total
     assert (total.money, total.unpriced_gpu_hours) == (0, total.reclaimed_gpu_hours)
     assert total.unpriced_gpu_hours > 5
@@ -170,7 +172,7 @@ def test_under_a_fault_it_says_that_it_cannot_tell(fault: str, reasons: set[str]
 
 def test_a_sudden_silence_of_the_work_freezes() -> None:
     lives = {f"w{number}": [90] * 120 + [0] * 240 for number in range(16)}
-    world = make(*(Part("ml", name, gpus=1) for name in lives), node=Node("n1", T4, 16), **lives)
+    world = make(*(Part("ml", name, gpus=1) for name in lives), node=SimNode("n1", T4, 16), **lives)
     result = backtest.run(world, mandate())
     assert result.frozen_ticks >= 10
 
@@ -290,13 +292,13 @@ def test_a_tick_that_is_left_out_would_have_found_nobody_idle() -> None:
 
 
 def test_the_real_trace_under_several_windows() -> None:
-    trace = traces.read_gentd26(folder.find(traces.GENTD26))
+    trace = gentd26.read_gentd26(folder.find(gentd26.GENTD26))
     mandates = {f"{window / MINUTE:g}m": backtest.with_window(mandate(), window) for window in (1800.0, 3600.0, 7200.0)}
-    results = backtest.compare(lambda: traces.to_world(trace), mandates)
+    results = backtest.compare(lambda: gentd26.to_world(trace), mandates)
     assert [one.total.regrets for one in results] == sorted((one.total.regrets for one in results), reverse=True)
     assert results[0].total.reclaimed_gpu_hours > results[2].total.reclaimed_gpu_hours > 20
     held = results[0].total.gpu_hours + results[0].total.reclaimed_gpu_hours
     assert held == pytest.approx(89745 * 57 / 3600, rel=0.02)
     ceiling = tuning.measure(tuning.of_trace(trace), 1800.0, 0.0).saved_gpu_hours
     assert results[0].total.reclaimed_gpu_hours < ceiling  # notices, brakes and looks take time; savings never exceed what idled
-    assert all(one.state is not State.waiting for one in traces.to_world(trace).workloads)
+    assert all(one.state is not SimState.waiting for one in gentd26.to_world(trace).workloads)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fallow.sim import world
+from fallow.sim.world import world
 
 
 def play(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:

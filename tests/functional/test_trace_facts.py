@@ -6,29 +6,32 @@ import numpy as np
 import pytest
 
 from fallow.model.units import HOUR, MINUTE
-from fallow.sim import backtest, cast, laws, openb, packs, traces, tuning
-from fallow.sim.lives import NONE, Span
-from fallow.sim.world import State
+from fallow.sim import backtest, cast, packs, tuning
+from fallow.sim.traces import gentd26, openb
+from fallow.sim.world import laws
+from fallow.sim.world.lives import NONE, LifeSpan
+from fallow.sim.world.world import SimState
 from tests import builders
-from tests.unit.sim import folder, test_traces
+from tests.unit.sim import folder
+from tests.unit.sim.traces import test_traces
 
 
 def test_the_real_one_is_read_whole() -> None:
-    trace = traces.read_gentd26(folder.find(traces.GENTD26))
+    trace = gentd26.read_gentd26(folder.find(gentd26.GENTD26))
     assert (len(trace.parts), trace.span.step, trace.report.rows) == (77, 57.0, 89698)
     assert trace.report.left_out["without a duty: not known"] == 2065
     assert (trace.percents != NONE).sum() == 89698 - 2065
-    world = traces.to_world(trace)
+    world = gentd26.to_world(trace)
     world.advance(HOUR)
-    assert {one.state for one in world.workloads} <= {State.running, State.absent, State.finished, State.starting}
+    assert {one.state for one in world.workloads} <= {SimState.running, SimState.absent, SimState.finished, SimState.starting}
     assert (world.done[:, 30] == trace.percents[:, 30])[world.running].all()
 
 
 def test_the_demand_of_helios_is_met_by_as_many_gpus() -> None:
-    demands, left = traces.read_helios(folder.find(traces.HELIOS))
+    demands, left = gentd26.read_helios(folder.find(gentd26.HELIOS))
     assert (len(demands), left.rows) == (8, 8 * 44640)
     demand = max(demands, key=lambda one: one.total)
-    parts = traces.demand_parts(demand, Span(0.0, MINUTE, 1440))
+    parts = gentd26.demand_parts(demand, LifeSpan(0.0, MINUTE, 1440))
     asked = [sum(part.gpus for part in parts if test_traces.stands(part, minute * MINUTE)) for minute in range(0, 1440, 30)]
     assert all(0 <= level - wanted < 8 for level, wanted in zip(asked, demand.wanted[:1440:30].tolist(), strict=True))
 
@@ -41,7 +44,7 @@ def _ratio(history: tuning.Silences, window: float, cost: float) -> float:
 
 @pytest.mark.parametrize(("cost", "thirty", "sixty"), [(30.0, 1.05, 1.005), (60.0, 1.20, 1.01)])
 def test_on_the_real_trace_it_costs_no_more_than_two_percent_over_hindsight(cost: float, thirty: float, sixty: float) -> None:
-    trace = traces.read_gentd26(folder.find(traces.GENTD26))
+    trace = gentd26.read_gentd26(folder.find(gentd26.GENTD26))
     history = tuning.of_trace(trace)
     window = tuning.recommend(history, trace.parts, cost * MINUTE).all.window
     assert _ratio(history, window, cost) <= 1.02
@@ -51,7 +54,7 @@ def test_on_the_real_trace_it_costs_no_more_than_two_percent_over_hindsight(cost
 
 @pytest.mark.parametrize(("cost", "mean", "most"), [(15.0, 1.01, 1.02), (30.0, 1.01, 1.02), (60.0, 1.01, 1.02), (120.0, 1.015, 1.04)])
 def test_chosen_on_half_of_the_pods_it_holds_on_the_other_half(cost: float, mean: float, most: float) -> None:
-    trace = traces.read_gentd26(folder.find(traces.GENTD26))
+    trace = gentd26.read_gentd26(folder.find(gentd26.GENTD26))
     history = tuning.of_trace(trace)
     rng, ratios = np.random.default_rng(5), []
     for _ in range(8):
@@ -64,7 +67,7 @@ def test_chosen_on_half_of_the_pods_it_holds_on_the_other_half(cost: float, mean
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_no_law_is_broken_in_a_day_of_real_lives(seed: int) -> None:
-    real = traces.read_gentd26(folder.find(traces.GENTD26))
+    real = gentd26.read_gentd26(folder.find(gentd26.GENTD26))
     world = cast.make_world(seed=seed, nodes=6, hours=24, real=real)
     try:
         result = backtest.run(world, builders.mandate(builders.rule(notice=builders.notice())))
@@ -91,7 +94,7 @@ def test_the_cluster_of_openb_stands() -> None:
     trace = openb.read(root, "default")
     world = cast.make_openb_world(trace.nodes.values(), trace.pods.values(), hours=1)
     assert len(world.workloads) == 7064
-    assert sum(one.state is State.running for one in world.workloads) > 6000
+    assert sum(one.state is SimState.running for one in world.workloads) > 6000
     assert {node.model for node in world.nodes.values()} == {"A10", "G2", "G3", "P100", "T4", "V100-16GB", "V100-32GB"}
 
 

@@ -1,6 +1,6 @@
 """What would a policy have done? World -> plan -> world, tick by tick, with the very brain of the product and no socket.
 
-In: a World (pretend, or made of a trace) and a mandate. Out: a Result: GPU-hours and money reclaimed, pauses, regrets, waiting caused, in
+In: a World (pretend, or made of a trace) and a mandate. Out: a BacktestResult: GPU-hours and money reclaimed, pauses, regrets, waiting caused, in
 all and by namespace and class. Several policies are compared by running each on a world of its own.
 A tick at which no GPU was quiet for the shortest window, and nothing is marked, is not planned: its plan could find nobody idle.
 Invariant: sim/laws.py is asked before and after every pause; a broken law ends the run.
@@ -23,13 +23,14 @@ from fallow.model import decision
 from fallow.model.decision import Memory, Outcome, Status
 from fallow.model.policies import idle
 from fallow.model.units import HOUR, Instant, Seconds
-from fallow.sim import edits, laws, prices, snapshots
-from fallow.sim.world import Fault, World
+from fallow.sim import prices, snapshots
+from fallow.sim.world import edits, laws
+from fallow.sim.world.world import Fault, World
 
 INTERVAL: Final[Seconds] = 180.0  # between two looks, as the product's own default
 
 
-class Line(msgspec.Struct):
+class BacktestSums(msgspec.Struct):
     """Sums over some workloads. A slice of a GPU counts as that share of it; `money` is of what has a price, `unpriced` is the rest."""
 
     workloads: int = 0
@@ -45,20 +46,20 @@ class Line(msgspec.Struct):
     acks: int = 0
     waited: Seconds = 0.0
 
-    def add(self, other: "Line") -> None:
+    def add(self, other: "BacktestSums") -> None:
         for field in self.__struct_fields__:
             setattr(self, field, getattr(self, field) + getattr(other, field))
 
 
-class Result(msgspec.Struct):
+class BacktestResult(msgspec.Struct):
     """What a policy would have done."""
 
     name: str
     start: Instant
     end: Instant
-    total: Line
-    by_namespace: dict[str, Line]
-    by_class: dict[str, Line]
+    total: BacktestSums
+    by_namespace: dict[str, BacktestSums]
+    by_class: dict[str, BacktestSums]
     ticks: int
     notices: int
     frozen_ticks: int
@@ -134,7 +135,7 @@ class Run:
                 return
         world.notice(after)
 
-    def account(self, name: str, book: prices.Book = prices.DEFAULT) -> Result:
+    def account(self, name: str, book: prices.Book = prices.DEFAULT) -> BacktestResult:
         """The sums so far."""
         made = add_up(self.world, name, book)
         return msgspec.structs.replace(
@@ -145,7 +146,7 @@ class Run:
 def run(
     world: World, mandate: idle.Mandate, *, name: str = "", policies: tuple[idle.IdlePolicy, ...] = (),
     interval: Seconds = INTERVAL, book: prices.Book = prices.DEFAULT,
-) -> Result:
+) -> BacktestResult:
     """From now to the end of the lives."""
     going = Run(world, mandate, policies=policies, interval=interval)
     end = world.span.start + world.span.columns * world.span.step
@@ -157,9 +158,9 @@ def run(
 def compare(
     make_world: Callable[[], World], mandates: Mapping[str, idle.Mandate], *, interval: Seconds = INTERVAL,
     book: prices.Book = prices.DEFAULT, workers: int | None = None,
-) -> list[Result]:
+) -> list[BacktestResult]:
     """Side by side: each on a world of its own that begins the same. `workers`: processes, by default one per processor."""
-    def run_one(name: str) -> Result:
+    def run_one(name: str) -> BacktestResult:
         return run(make_world(), mandates[name], name=name, interval=interval, book=book)
 
     workers = min(workers or os.cpu_count() or 1, len(mandates))
@@ -170,14 +171,14 @@ def compare(
         return list(pool.map(_run_inherited, mandates))
 
 
-_inherited: list[Callable[[str], Result]] = []  # in a worker: how to run one by its name
+_inherited: list[Callable[[str], BacktestResult]] = []  # in a worker: how to run one by its name
 
 
-def _inherit(run_one: Callable[[str], Result]) -> None:
+def _inherit(run_one: Callable[[str], BacktestResult]) -> None:
     _inherited[:] = [run_one]
 
 
-def _run_inherited(name: str) -> Result:
+def _run_inherited(name: str) -> BacktestResult:
     return _inherited[0](name)
 
 
@@ -196,17 +197,17 @@ def _whole_percent(rule: idle.Rule) -> int:
 # ---- sums ---------------------------------------------------------------------------------------------------------------------
 
 
-def add_up(world: World, name: str, book: prices.Book = prices.DEFAULT) -> Result:
+def add_up(world: World, name: str, book: prices.Book = prices.DEFAULT) -> BacktestResult:
     """What became of a world so far, whoever acted in it; how often they looked is theirs to say."""
-    made = Result(name, world.span.start, world.now, Line(), {}, {}, ticks=0, notices=0, frozen_ticks=0, lost_ticks=0)
+    made = BacktestResult(name, world.span.start, world.now, BacktestSums(), {}, {}, ticks=0, notices=0, frozen_ticks=0, lost_ticks=0)
     for line, part in zip(_count(world, book), (one.part for one in world.workloads), strict=True):
         made.total.add(line)
-        made.by_namespace.setdefault(part.namespace, Line()).add(line)
-        made.by_class.setdefault(part.class_, Line()).add(line)
+        made.by_namespace.setdefault(part.namespace, BacktestSums()).add(line)
+        made.by_class.setdefault(part.class_, BacktestSums()).add(line)
     return made
 
 
-def _count(world: World, book: prices.Book) -> Iterable[Line]:
+def _count(world: World, book: prices.Book) -> Iterable[BacktestSums]:
     nodes = list(world.nodes.values())
     shares = np.array([*(node.share for node in nodes), 0.0])[world.last_node]  # -1: it never ran
     hours = world.span.step / HOUR
@@ -221,7 +222,7 @@ def _count(world: World, book: prices.Book) -> Iterable[Line]:
                 unpriced += freed
             else:
                 money += price * Decimal(str(round(freed, 6)))
-        yield Line(
+        yield BacktestSums(
             1, float((world.held_steps[seats] * share).sum() * hours), float((world.idle_steps[seats] * share).sum() * hours),
             float(reclaimed.sum()), money, unpriced, one.pauses, one.regrets, one.resumes, one.complaints, one.acks, one.waited,
         )

@@ -13,9 +13,10 @@ import numpy as np
 
 from fallow.decide.packing import state
 from fallow.model.units import HOUR, MINUTE, Instant, Seconds, parse_instant
-from fallow.sim import lives, openb, traces, world
-from fallow.sim.lives import Percents, Span
-from fallow.sim.world import Mode, Node, Part, World
+from fallow.sim.traces import gentd26, openb
+from fallow.sim.world import lives, world
+from fallow.sim.world.lives import LifeSpan, Percents
+from fallow.sim.world.world import Mode, Part, SimNode, World
 
 MONDAY: Final[Instant] = parse_instant("2026-11-16T00:00:00Z")
 MODELS: Final = ("NVIDIA-A100-SXM4-80GB", "NVIDIA-A100-SXM4-40GB", "Tesla-V100-SXM2-16GB", "Tesla-T4")
@@ -54,19 +55,19 @@ CAST: Final = (
 )
 
 
-def make_nodes(count: int) -> list[Node]:
+def make_nodes(count: int) -> list[SimNode]:
     """Seven of ten are whole, one is cut by MIG, one is time-sliced."""
-    models = [MODELS[0] if _MODES[place % 10] == "mig" else MODELS[place % len(MODELS)] for place in range(count)]
-    return [Node(f"gpu-{place:04}", models[place], 8, _MODES[place % 10]) for place in range(count)]
+    models = [MODELS[0] if _MODES[number % 10] == "mig" else MODELS[number % len(MODELS)] for number in range(count)]
+    return [SimNode(f"gpu-{number:04}", models[number], 8, _MODES[number % 10]) for number in range(count)]
 
 
-def make_parts(count: int, span: Span, rng: np.random.Generator) -> list[Part]:
+def make_parts(count: int, span: LifeSpan, rng: np.random.Generator) -> list[Part]:
     shares = np.array([role.share for role in CAST], float)
     roles = rng.choice(len(CAST), count, p=shares / shares.sum())
     return [_make_part(CAST[int(role)], number, span, rng) for number, role in enumerate(roles)]
 
 
-def _make_part(role: Role, number: int, span: Span, rng: np.random.Generator) -> Part:
+def _make_part(role: Role, number: int, span: LifeSpan, rng: np.random.Generator) -> Part:
     kind, team = str(rng.choice(role.kinds)), _TEAMS[int(rng.integers(len(_TEAMS)))]
     gpus, draw = int(rng.choice(role.gpus)), rng.random()
     mode: Mode = "whole" if gpus > 1 or draw < 0.8 else "mig" if draw < 0.9 else "time-sliced"
@@ -79,13 +80,13 @@ def _make_part(role: Role, number: int, span: Span, rng: np.random.Generator) ->
     )
 
 
-def draw_lives(parts: Sequence[Part], span: Span, rng: np.random.Generator, real: traces.Trace | None = None) -> Percents:
+def draw_lives(parts: Sequence[Part], span: LifeSpan, rng: np.random.Generator, real: gentd26.Trace | None = None) -> Percents:
     """With a real trace, services and notebooks do what its GPUs did."""
     rows = np.zeros((sum(part.seats for part in parts), span.columns), np.uint8)
     first = 0
     for part in parts:
         if real is not None and part.life in REAL:
-            drawn = traces.cut_lives(real, span, part.pods, part.gpus, rng)
+            drawn = gentd26.cut_lives(real, span, part.pods, part.gpus, rng)
         else:
             drawn = lives.draw(part.life, span, part.pods, part.gpus, rng)
         rows[first : first + part.seats] = drawn
@@ -95,10 +96,10 @@ def draw_lives(parts: Sequence[Part], span: Span, rng: np.random.Generator, real
 
 def make_world(
     *, seed: int = 0, nodes: int = 40, workloads: int | None = None, hours: float = 24.0, start: Instant = MONDAY, step: Seconds = MINUTE,
-    real: traces.Trace | None = None,
+    real: gentd26.Trace | None = None,
 ) -> World:
     """Without a number of workloads: about as many as fill the nodes. `real`: a trace that lives are cut from."""
-    span = Span(start, step, round(hours * HOUR / step))
+    span = LifeSpan(start, step, round(hours * HOUR / step))
     rng = np.random.default_rng([seed, 0])
     parts = make_parts(3 * nodes if workloads is None else workloads, span, rng)
     return world.World(make_nodes(nodes), parts, draw_lives(parts, span, rng, real), span, seed=seed)
@@ -108,14 +109,14 @@ def make_world(
 
 
 def make_helios_world(
-    demands: Sequence[traces.Demand], *, seed: int = 0, hours: float = 24.0, start: Instant = MONDAY, step: Seconds = MINUTE
+    demands: Sequence[gentd26.Demand], *, seed: int = 0, hours: float = 24.0, start: Instant = MONDAY, step: Seconds = MINUTE
 ) -> World:
     """As many nodes of eight GPUs as the virtual clusters had, and jobs that ask for as many GPUs as they were asked for; what the jobs
     do is drawn."""
-    span = Span(start, step, round(hours * HOUR / step))
+    span = LifeSpan(start, step, round(hours * HOUR / step))
     rng = np.random.default_rng([seed, 5])
-    nodes = [Node(f"{one.name.lower()}-{number:03}") for one in demands for number in range(-(-one.total // 8))]
-    parts = [part for one in demands for part in traces.demand_parts(one, span)]
+    nodes = [SimNode(f"{one.name.lower()}-{number:03}") for one in demands for number in range(-(-one.total // 8))]
+    parts = [part for one in demands for part in gentd26.demand_parts(one, span)]
     return world.World(nodes, parts, draw_lives(parts, span, rng), span, seed=seed)
 
 
@@ -147,15 +148,15 @@ def make_openb_world(
     trace) only the pods of the hours after it, which come and go as they did. What they did is not told in the trace: that is drawn,
     serving for the latency-sensitive, batch work and training for the others. Pods that ask for a share of a GPU live on time-sliced
     nodes, of which there are as many as they need."""
-    span = Span(start, step, round(hours * HOUR / step))
+    span = LifeSpan(start, step, round(hours * HOUR / step))
     rng = np.random.default_rng([seed, 2])
     parts = [part for pod in pods if pod.pod.gpus and (part := _make_openb_part(pod, begin, span))]
-    machines = [Node(node.name, _OPENB_MODELS.get(node.model, node.model), node.gpus) for node in nodes if node.gpus]
+    machines = [SimNode(node.name, _OPENB_MODELS.get(node.model, node.model), node.gpus) for node in nodes if node.gpus]
     sliced = _slice(machines, sum(part.mode == "time-sliced" for part in parts))
     return world.World(sliced, parts, draw_lives(parts, span, rng), span, seed=seed)
 
 
-def _make_openb_part(asking: openb.AskingPod, begin: Seconds | None, span: Span) -> Part | None:
+def _make_openb_part(asking: openb.AskingPod, begin: Seconds | None, span: LifeSpan) -> Part | None:
     pod, is_serving, qos = asking.pod, asking.qos == "LS", asking.qos.lower() or "pods"
     is_share = pod.gpus == 1 and pod.milli < 1000
     life = "inference" if is_serving else "training" if pod.gpus > 1 else "batch"
@@ -175,11 +176,11 @@ def _make_openb_part(asking: openb.AskingPod, begin: Seconds | None, span: Span)
     )
 
 
-def _slice(nodes: Sequence[Node], shares: int) -> list[Node]:
+def _slice(nodes: Sequence[SimNode], shares: int) -> list[SimNode]:
     """Every third node is time-sliced until there is a place for every share."""
     made = []
     for number, node in enumerate(nodes):
         is_sliced = shares > 0 and number % 3 == 0
         shares -= node.gpus * world.PARTS["time-sliced"] if is_sliced else 0
-        made.append(Node(node.name, node.model, node.gpus, "time-sliced" if is_sliced else "whole"))
+        made.append(SimNode(node.name, node.model, node.gpus, "time-sliced" if is_sliced else "whole"))
     return made

@@ -1,6 +1,6 @@
 """Packing, played through: a cluster, the pods that come to it, and what each policy makes of them.
 
-In: a Scene: nodes, arrivals and tie order, of a trace or of a live cluster. Out: a Result per policy: the curve, and at chosen points how
+In: a Setup: nodes, arrivals and tie order, of a trace or of a live cluster. Out: a PackResult per policy: the curve, and at chosen points how
 much was allocated, how much of the rest was fragmented, and what no packer could have exceeded; several side by side on all cores.
 Invariant: nothing is written anywhere; what could not be computed is None with a reason, never 0.
 """
@@ -16,7 +16,7 @@ import msgspec
 
 from fallow.decide.packing import defrag, fragments, live, lp, policies, prices, replay, state
 from fallow.decide.packing.place import Policy, Refusal
-from fallow.sim import openb
+from fallow.sim.traces import openb
 
 POINTS: Final = (80, 90, 95, 100, 110, 120, 130)  # % of GPUs arrived
 REFERENCE: Final = "FGD"  # what gains are told against
@@ -25,7 +25,7 @@ _ENOUGH: Final = 1.01  # of the cluster's GPUs: all arrivals that count for 100 
 Clock = Callable[[], float]
 
 
-class Scene(msgspec.Struct, frozen=True, eq=False):
+class Setup(msgspec.Struct, frozen=True, eq=False):
     """`sample`: the mix that popularity and prices come from. `told`: one sentence on what it is; `notes`: what was left out."""
 
     name: str
@@ -37,7 +37,7 @@ class Scene(msgspec.Struct, frozen=True, eq=False):
     notes: tuple[str, ...] = ()
 
 
-class Point(msgspec.Struct, frozen=True):
+class PackPoint(msgspec.Struct, frozen=True):
     """In % of the cluster's GPUs; `fragmented` in % of what is free."""
 
     arrived: int
@@ -47,11 +47,11 @@ class Point(msgspec.Struct, frozen=True):
     bound: float | None
 
 
-class Result(msgspec.Struct, frozen=True, eq=False):
+class PackResult(msgspec.Struct, frozen=True, eq=False):
     asked: str
     policy: str  # that decided: what Auto chose, or what stood in
     fallback: str  # why another one stood in
-    points: tuple[Point, ...]
+    points: tuple[PackPoint, ...]
     pods_per_second: float | None
     refused: dict[Refusal, int]
     curve: replay.Curve
@@ -61,60 +61,60 @@ class Result(msgspec.Struct, frozen=True, eq=False):
         return self.policy if self.policy == self.asked else f"{self.asked}: {self.policy}"
 
 
-def of_trace(trace: openb.Trace, seed: int) -> Scene:
+def of_trace(trace: openb.OpenbTrace, seed: int) -> Setup:
     nodes, run = state.Nodes(list(trace.nodes.values())), trace.arrive(seed)
     told = f"trace {trace.name}, {run.told}: {len(nodes)} nodes, {nodes.capacity // state.GPU} GPUs, {len(run.pods)} arrivals"
     notes = [f"{what}: {report}" for what, report in trace.reports.items() if any(report.left_out.values())]
     notes += [f"{what}: {example}" for what, report in trace.reports.items() for example in report.examples[:3]]
-    return Scene(trace.name, nodes, tuple(trace.sample), run.pods, run.order, told, tuple(notes))
+    return Setup(trace.name, nodes, tuple(trace.sample), run.pods, run.order, told, tuple(notes))
 
 
-def of_live(found: live.Live, seed: int) -> Scene:
+def of_live(found: live.Live, seed: int) -> Setup:
     """Pods like the cluster's own in any order, some of them more than once, until they asked for 130 % of the GPUs."""
     nodes, drawn = found.at.nodes, openb.draw(found.at.nodes.rows, found.sample, seed).pods
     has = f"{len(nodes)} nodes, {nodes.capacity // state.GPU} GPUs"
     told = f"the cluster: {has}, {len(drawn)} arrivals drawn from {len(found.sample)} pods (seed {seed})"
-    return Scene("the cluster", nodes, found.sample, drawn, found.order, told, found.notes)
+    return Setup("the cluster", nodes, found.sample, drawn, found.order, told, found.notes)
 
 
 # ---- one run ------------------------------------------------------------------------------------------------------------------
 
 
-def prepare(scene: Scene, policy: str, seed: int) -> Policy:
-    return policies.prepare(policy, scene.nodes, scene.sample, seed, scene.order)
+def prepare(setup: Setup, policy: str, seed: int) -> Policy:
+    return policies.prepare(policy, setup.nodes, setup.sample, seed, setup.order)
 
 
 def play(
-    scene: Scene, policy: str, seed: int, *, cpu: Clock, points: Sequence[int] = POINTS,
+    setup: Setup, policy: str, seed: int, *, cpu: Clock, points: Sequence[int] = POINTS,
     bounds: dict[int, float | None] | None = None, tell: Callable[[int], None] | None = None,
-) -> Result:
+) -> PackResult:
     """`cpu`: the processor's time so far, for the speed. `bounds`: as `find_bounds` gives them."""
-    prepared = prepare(scene, policy, seed)
+    prepared = prepare(setup, policy, seed)
     began = cpu()
-    curve = replay.replay(scene.nodes, scene.arrivals, prepared, scene.order, tell=tell)
+    curve = replay.replay(setup.nodes, setup.arrivals, prepared, setup.order, tell=tell)
     took = cpu() - began
-    tables = make_tables(scene)
-    found = [_measure(scene, curve, tables, percent, (bounds or {}).get(percent)) for percent in points]
+    tables = make_tables(setup)
+    found = [_measure(setup, curve, tables, percent, (bounds or {}).get(percent)) for percent in points]
     known = tuple(point for point in found if point.allocated is not None)
-    speed = len(scene.arrivals) / took if took and scene.arrivals else None
+    speed = len(setup.arrivals) / took if took and setup.arrivals else None
     spelling = next(name for name in policies.NAMES if name.lower() == policy.lower())
-    return Result(spelling, prepared.name, prepared.fallback, known, speed, curve.refused, curve)
+    return PackResult(spelling, prepared.name, prepared.fallback, known, speed, curve.refused, curve)
 
 
-def make_tables(scene: Scene) -> fragments.Fragments | None:
+def make_tables(setup: Setup) -> fragments.Fragments | None:
     """None where nothing is known of what usually comes."""
-    popular = fragments.find_popular(scene.sample)
-    return fragments.Fragments(scene.nodes, popular) if popular else None
+    popular = fragments.find_popular(setup.sample)
+    return fragments.Fragments(setup.nodes, popular) if popular else None
 
 
-def _measure(scene: Scene, curve: replay.Curve, tables: fragments.Fragments | None, percent: int, bound: float | None) -> Point:
-    at = stand(scene, curve, percent)
-    return Point(percent, curve.at(percent), find_fragmented(at, tables), curve.idle_gpus(percent), bound)
+def _measure(setup: Setup, curve: replay.Curve, tables: fragments.Fragments | None, percent: int, bound: float | None) -> PackPoint:
+    at = stand(setup, curve, percent)
+    return PackPoint(percent, curve.at(percent), find_fragmented(at, tables), curve.idle_gpus(percent), bound)
 
 
-def stand(scene: Scene, curve: replay.Curve, percent: int) -> state.State:
+def stand(setup: Setup, curve: replay.Curve, percent: int) -> state.State:
     """What is free once that much has arrived."""
-    found, arrived = state.State(scene.nodes), replay.cut_at(scene.arrivals, percent * scene.nodes.capacity // 100)
+    found, arrived = state.State(setup.nodes), replay.cut_at(setup.arrivals, percent * setup.nodes.capacity // 100)
     for pod, placement in zip(arrived, curve.placements, strict=False):
         if placement:
             found.add(pod, placement)
@@ -127,17 +127,17 @@ def find_fragmented(at: state.State, tables: fragments.Fragments | None) -> floa
     return round(100 * int(tables.measure(at).sum()) / tables.pods / free, 2) if free and tables else None
 
 
-def find_bounds(scene: Scene, points: Sequence[int]) -> tuple[dict[int, float | None], str]:
+def find_bounds(setup: Setup, points: Sequence[int]) -> tuple[dict[int, float | None], str]:
     """What no packer could have exceeded, by % arrived; and why it is not known, where it is not.
 
     Where all that arrived can be hosted, that is what was asked for: on average near that percent, as a curve counts it.
     """
     bounds: dict[int, float | None] = {}
-    asked, capacity = replay.add_up(scene.arrivals), max(scene.nodes.capacity, 1)
+    asked, capacity = replay.add_up(setup.arrivals), max(setup.nodes.capacity, 1)
     for percent in points:
-        arrived = replay.cut_at(scene.arrivals, percent * scene.nodes.capacity // 100)
+        arrived = replay.cut_at(setup.arrivals, percent * setup.nodes.capacity // 100)
         try:
-            most = prices.bound(scene.nodes, arrived)
+            most = prices.bound(setup.nodes, arrived)
         except lp.Unsolved as reason:
             return dict.fromkeys(points), str(reason)
         near = replay.find_near(asked, capacity, percent)
@@ -146,19 +146,19 @@ def find_bounds(scene: Scene, points: Sequence[int]) -> tuple[dict[int, float | 
     return bounds, ""
 
 
-def plan_moves(scene: Scene, curve: replay.Curve, percent: int, budget: int) -> defrag.Plan:
+def plan_moves(setup: Setup, curve: replay.Curve, percent: int, budget: int) -> defrag.Plan:
     """One-move repair of the state where that much has arrived, for what was refused until then."""
-    arrived = replay.cut_at(scene.arrivals, percent * scene.nodes.capacity // 100)
+    arrived = replay.cut_at(setup.arrivals, percent * setup.nodes.capacity // 100)
     both = list(zip(arrived, curve.placements, strict=False))
     running = [defrag.Running(pod, placement) for pod, placement in both if placement]
     waiting = [pod for pod, placement in both if not placement]
-    return defrag.plan(stand(scene, curve, percent), running, waiting, scene.order, budget)
+    return defrag.plan(stand(setup, curve, percent), running, waiting, setup.order, budget)
 
 
 # ---- many runs, on all cores --------------------------------------------------------------------------------------------------
 
 
-class Row(msgspec.Struct, frozen=True):
+class PackRow(msgspec.Struct, frozen=True):
     """One policy on one trace, the mean over the seeds where 100 % arrived; gain in GPUs against FGD, distance in points to the bound."""
 
     trace: str
@@ -172,7 +172,7 @@ class Row(msgspec.Struct, frozen=True):
     pods_per_second: float | None
 
 
-class _Part(msgspec.Struct, frozen=True):
+class _PackPart(msgspec.Struct, frozen=True):
     trace: str
     policy: str  # "" = the bound
     decided: str
@@ -184,18 +184,18 @@ class _Part(msgspec.Struct, frozen=True):
 def compare(
     folder: Path, names: Sequence[str], wanted: Sequence[str], seeds: Sequence[int], *, cpu: Clock,
     tell: Callable[[str], None] = lambda what: None, workers: int | None = None,
-) -> list[Row]:
+) -> list[PackRow]:
     """Every policy on every trace. `tell` hears what was done; `workers`: processes, by default one per processor."""
     asked = [*dict.fromkeys([*wanted, REFERENCE])]
     jobs = [(folder, name, policy, tuple(seeds), cpu) for name in names for policy in ("", *asked)]
-    parts: dict[tuple[str, str], _Part] = {}
+    parts: dict[tuple[str, str], _PackPart] = {}
     for part in _spread(jobs, min(workers or os.cpu_count() or 1, len(jobs))):
         parts[part.trace, part.policy] = part
         tell(f"{part.trace} {part.policy or 'bound'}")
     return [_line_up(parts, name, policy) for name in names for policy in wanted]
 
 
-def _spread(jobs: Sequence[tuple[Path, str, str, tuple[int, ...], Clock]], workers: int) -> Iterator[_Part]:
+def _spread(jobs: Sequence[tuple[Path, str, str, tuple[int, ...], Clock]], workers: int) -> Iterator[_PackPart]:
     if workers < 2:
         yield from (_run(*job) for job in jobs)
         return
@@ -204,30 +204,30 @@ def _spread(jobs: Sequence[tuple[Path, str, str, tuple[int, ...], Clock]], worke
             yield done.result()
 
 
-def _run(folder: Path, name: str, policy: str, seeds: tuple[int, ...], cpu: Clock) -> _Part:
+def _run(folder: Path, name: str, policy: str, seeds: tuple[int, ...], cpu: Clock) -> _PackPart:
     """Prices come from the trace's whole pod list, so they serve for all seeds; what Auto chooses and Random draws does not."""
     trace = openb.read(folder, name)
     shares, decided, pods, took = list[float | None](), list[str](), 0, 0.0
     prepared: Policy | None = None
     for seed in seeds:
-        scene = of_trace(trace, seed)
+        setup = of_trace(trace, seed)
         if not policy:
-            shares.append(find_bounds(scene, [100])[0][100])
+            shares.append(find_bounds(setup, [100])[0][100])
             continue
         if prepared is None or policy in ("Auto", "Random"):
-            prepared = prepare(scene, policy, seed)
-        arrivals, began = replay.cut_at(scene.arrivals, int(_ENOUGH * scene.nodes.capacity)), cpu()
-        shares.append(replay.replay(scene.nodes, arrivals, prepared, scene.order).at(100))
+            prepared = prepare(setup, policy, seed)
+        arrivals, began = replay.cut_at(setup.arrivals, int(_ENOUGH * setup.nodes.capacity)), cpu()
+        shares.append(replay.replay(setup.nodes, arrivals, prepared, setup.order).at(100))
         took, pods = took + cpu() - began, pods + len(arrivals)
         decided.append(prepared.name)
     gpus = sum(node.gpus for node in trace.nodes.values())
-    return _Part(name, policy, "/".join(dict.fromkeys(decided)), tuple(shares), gpus, pods / took if took else None)
+    return _PackPart(name, policy, "/".join(dict.fromkeys(decided)), tuple(shares), gpus, pods / took if took else None)
 
 
-def _line_up(parts: dict[tuple[str, str], _Part], trace: str, policy: str) -> Row:
+def _line_up(parts: dict[tuple[str, str], _PackPart], trace: str, policy: str) -> PackRow:
     part = parts[trace, policy]
     allocated, other, bound = (find_mean(parts[trace, name].shares) for name in (policy, REFERENCE, ""))
-    return Row(
+    return PackRow(
         trace, policy, part.decided, allocated, _points(100.0, allocated, part.gpus / 100), _points(allocated, other, part.gpus / 100),
         bound, _points(bound, allocated), part.pods_per_second,
     )  # fmt: skip

@@ -1,6 +1,6 @@
 """Traces by their name: where they lie, what kind they are, and the world that each becomes.
 
-In: a file, or a name and the folder of the traces; how many nodes and hours of it are wanted. Out: a Past: a World as often as one is
+In: a file, or a name and the folder of the traces; how many nodes and hours of it are wanted. Out: a PastWorld: a World as often as one is
 needed, and in words what of it is from the trace, what is made up, and which rows were left out.
 Kinds: GenTD26 (what GPUs did), Helios (how many GPUs were asked for), openb (nodes, and pods that ask for GPUs).
 Invariant: the kind is told by the first line of a file and never by its name; the same file, seed and numbers give the same past.
@@ -15,21 +15,22 @@ import msgspec
 
 from fallow.model import units
 from fallow.model.units import MINUTE
-from fallow.sim import cast, openb, traces
-from fallow.sim.openb import NoTrace
-from fallow.sim.traces import Report, TraceError
-from fallow.sim.world import World
+from fallow.sim import cast
+from fallow.sim.traces import gentd26, openb
+from fallow.sim.traces.gentd26 import TraceError, TraceReport
+from fallow.sim.traces.openb import NoTrace
+from fallow.sim.world.world import World
 
 GENTD26, HELIOS, OPENB = "gentd26", "helios", "openb"
 KINDS: Final[Mapping[str, tuple[str, ...]]] = {
-    GENTD26: traces.GENTD26_COLUMNS, HELIOS: traces.HELIOS_COLUMNS, OPENB: ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli"),
+    GENTD26: gentd26.GENTD26_COLUMNS, HELIOS: gentd26.HELIOS_COLUMNS, OPENB: ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli"),
 }
 _USUAL: Final = {GENTD26: "gentd26_gpu_a", HELIOS: "helios_earth_a", OPENB: "openb_pod_list_default"}  # of several of one kind
 _NODES: Final = "openb_node_list_gpu_node.csv"
 _PLACES: Final = ("*.csv", "*.csv.gz", "openb/*.csv", "openb/*.csv.gz")
 
 
-class Past(msgspec.Struct, frozen=True):
+class PastWorld(msgspec.Struct, frozen=True):
     """`told`: one sentence on what it is. `notes`: what of it is real and what is not, and what was left out."""
 
     make_world: Callable[[], World]
@@ -71,7 +72,7 @@ def _look(folder: Path) -> dict[str, Path]:
 def _kind_of(path: Path) -> str | None:
     """None: it is of no kind that is known, or cannot be read."""
     try:
-        return _recognise(traces.read_header(path))
+        return _recognise(gentd26.read_header(path))
     except TraceError:
         return None
 
@@ -83,12 +84,12 @@ def _recognise(header: list[str]) -> str | None:
 # ---- opening them -------------------------------------------------------------------------------------------------------------
 
 
-def open_past(path: Path, folder: Path, *, seed: int, hours: float, nodes: int | None) -> Past:
+def open_past(path: Path, folder: Path, *, seed: int, hours: float, nodes: int | None) -> PastWorld:
     """The past that this file tells of. `nodes`: so much of its cluster (None = all), `hours`: so much of its time; what GPUs did in
     GenTD26 is never cut. Raises TraceError where it tells of none."""
-    match _recognise(traces.read_header(path)):
+    match _recognise(gentd26.read_header(path)):
         case "gentd26":
-            return of_trace(traces.read_gentd26(path), seed=seed, source=path.name)
+            return of_trace(gentd26.read_gentd26(path), seed=seed, source=path.name)
         case "helios":
             return _of_helios(path, seed=seed, hours=hours, nodes=nodes)
         case "openb":
@@ -97,11 +98,11 @@ def open_past(path: Path, folder: Path, *, seed: int, hours: float, nodes: int |
     raise TraceError(f"the trace {path.name} is of no kind that is known: its first line must name {firsts}")
 
 
-def of_trace(trace: traces.Trace, *, seed: int, source: str) -> Past:
+def of_trace(trace: gentd26.Trace, *, seed: int, source: str) -> PastWorld:
     """What GPUs did, as a trace or a Prometheus tells it."""
     length = units.humane(trace.span.columns * trace.span.step)
-    return Past(
-        functools.partial(traces.to_world, trace, seed=seed),
+    return PastWorld(
+        functools.partial(gentd26.to_world, trace, seed=seed),
         f"{len(trace.parts)} pods over {length} from {source}: {trace.report}",
         (
             "real: who was there from when to when, and what each GPU did; made up: that everybody has room, and how people react to a "
@@ -111,13 +112,13 @@ def of_trace(trace: traces.Trace, *, seed: int, source: str) -> Past:
     )
 
 
-def _of_helios(path: Path, *, seed: int, hours: float, nodes: int | None) -> Past:
-    demands, report = traces.read_helios(path)
-    chosen = traces.choose_demands(demands, nodes, seed=seed)
+def _of_helios(path: Path, *, seed: int, hours: float, nodes: int | None) -> PastWorld:
+    demands, report = gentd26.read_helios(path)
+    chosen = gentd26.choose_demands(demands, nodes, seed=seed)
     minutes = max((len(one.wanted) for one in chosen), default=0)
     length = min(hours, minutes * MINUTE / units.HOUR)
     gpus = sum(one.total for one in chosen)
-    return Past(
+    return PastWorld(
         functools.partial(cast.make_helios_world, chosen, seed=seed, hours=length),
         f"{len(chosen)} of {len(demands)} virtual clusters with {gpus} GPUs in all, the first {units.humane(length * units.HOUR)} of "
         f"{path.name}: {report}",
@@ -129,14 +130,14 @@ def _of_helios(path: Path, *, seed: int, hours: float, nodes: int | None) -> Pas
     )
 
 
-def _of_openb(path: Path, folder: Path, *, seed: int, hours: float, nodes: int | None) -> Past:
+def _of_openb(path: Path, folder: Path, *, seed: int, hours: float, nodes: int | None) -> PastWorld:
     machines, of_nodes = openb.read_nodes(_find_nodes(path, folder))
     pods, of_pods = openb.read_pods(path)
     asking = [each for each in pods.values() if each.pod.gpus]
     cluster, guests = cast.cut_openb(list(machines.values()), asking, nodes, seed=seed)
     if not cluster or not guests:
         raise TraceError(f"the trace {path.name} holds no node with GPUs and a pod that asks for one of them")
-    return Past(
+    return PastWorld(
         functools.partial(cast.make_openb_world, cluster, guests, seed=seed, hours=hours),
         f"{len(cluster)} of {len(machines)} nodes and {len(guests)} of {len(pods)} pods ({len(pods) - len(asking)} ask for no GPU) "
         f"of {path.name}: nodes {of_nodes}; pods {of_pods}",
@@ -151,25 +152,25 @@ def _of_openb(path: Path, folder: Path, *, seed: int, hours: float, nodes: int |
 
 def _find_nodes(path: Path, folder: Path) -> Path:
     """The list of nodes beside the list of pods, else that of the folder."""
-    for place in (path.parent / _NODES, folder / "openb" / _NODES):
-        if place.is_file():
-            return place
+    for list_ in (path.parent / _NODES, folder / "openb" / _NODES):
+        if list_.is_file():
+            return list_
     raise NoTrace(f"{path.name} is a list of pods, and its list of nodes, {_NODES}, is neither beside it nor in {folder / 'openb'}")
 
 
-def _examples(report: Report, of: str = "") -> Iterator[str]:
+def _examples(report: TraceReport, of: str = "") -> Iterator[str]:
     if report.examples:
         yield f"left out, for example: {of}{f'; {of}'.join(report.examples)}"
 
 
-def open_real_lives(folder: Path) -> tuple[traces.Trace | None, str]:
+def open_real_lives(folder: Path) -> tuple[gentd26.Trace | None, str]:
     """GenTD26 of the folder, of which lives are cut, and a sentence on it; None where there is none that can be used."""
     path = find_kind(GENTD26, folder)
     if path is None:
         return None, f"there is no GenTD26 trace in {folder} (FALLOW_TRACES)"
     try:
-        trace = traces.read_gentd26(path)
+        trace = gentd26.read_gentd26(path)
     except TraceError as problem:
         return None, str(problem)
-    pods = len(traces.whole_days(trace))
+    pods = len(gentd26.whole_days(trace))
     return (trace, f"{pods} pods of {path.name}, {trace.report}") if pods else (None, f"{path.name} tells of no GPU for its whole length")

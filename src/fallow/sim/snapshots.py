@@ -18,18 +18,18 @@ from fallow.model import cluster, usage
 from fallow.model.policies import idle
 from fallow.model.units import HOUR, Instant, Seconds
 from fallow.model.usage import Signal
-from fallow.sim import world as pretend
-from fallow.sim.lives import NONE
-from fallow.sim.world import MIG_PROFILE, RESOURCES, State, World
+from fallow.sim.world import world as pretend
+from fallow.sim.world.lives import NONE
+from fallow.sim.world.world import MIG_PROFILE, RESOURCES, SimState, World
 
 _HOLE: Final = 180.0  # a silence of the exporter that is longer is not looked across
 _MARKS: Final = frozenset({*names.ACK_KEYS, *names.PENDING_KEYS, *names.PAUSE_KEYS, names.RESUME_REQUESTED})
-_RUNS: Final = frozenset({State.waiting, State.starting, State.running})
+_RUNS: Final = frozenset({SimState.waiting, SimState.starting, SimState.running})
 _SPENT: Final = HOUR + 60  # the brakes count the pauses of one hour
 
 
 class Rows(msgspec.Struct):
-    """What stays of the Usage while the pods are the same: one entry per GPU that a pod holds, or per place."""
+    """What stays of the Usage while the pods are the same: one entry per GPU that a pod holds, or per slot."""
 
     seats: usage.Indices
     pod: usage.Ints
@@ -59,7 +59,7 @@ class Viewer:
         self._whose = np.repeat(np.arange(len(world.workloads)), [one.part.seats for one in world.workloads])
         self._pod_of = np.array([seat // one.part.gpus for one in world.workloads for seat in range(one.part.seats)], np.int64)
         self._views: dict[int, tuple[cluster.Workload, Any, cluster.Workload]] = {}
-        self._made: dict[int, tuple[Any, State, tuple[cluster.Pod, ...]]] = {}
+        self._made: dict[int, tuple[Any, SimState, tuple[cluster.Pod, ...]]] = {}
         self._rows: Rows | None = None
         self.is_marked = False  # does anything wait for an answer, though it may not be idle?
 
@@ -145,14 +145,14 @@ class Viewer:
             self._pods = tuple(pods)
             self._rows = self._lay_rows(firsts)
 
-    def _present(self) -> Iterable[pretend.Workload]:
+    def _present(self) -> Iterable[pretend.SimWorkload]:
         long_ago = min(self._world.now, self._world.clock) - _SPENT
         for one in self._world.workloads:
-            if one.state in _RUNS or (one.state is State.paused and (one.since > long_ago or names.RESUME_REQUESTED in one.view.marks)):
+            if one.state in _RUNS or (one.state is SimState.paused and (one.since > long_ago or names.RESUME_REQUESTED in one.view.marks)):
                 yield one
 
-    def _see_workload(self, one: pretend.Workload, first: int) -> cluster.Workload:
-        """The same object as long as nothing about it, nor its place, changed."""
+    def _see_workload(self, one: pretend.SimWorkload, first: int) -> cluster.Workload:
+        """The same object as long as nothing about it, nor its slot, changed."""
         if not one.pods:
             return one.view
         known = self._views.get(one.number)
@@ -161,7 +161,7 @@ class Viewer:
             known = self._views[one.number] = (one.view, one.pods, msgspec.structs.replace(one.view, pods=pods))
         return known[2]
 
-    def _see_pods(self, one: pretend.Workload) -> tuple[cluster.Pod, ...]:
+    def _see_pods(self, one: pretend.SimWorkload) -> tuple[cluster.Pod, ...]:
         if not one.pods:
             return ()
         known = self._made.get(one.number)
@@ -170,33 +170,33 @@ class Viewer:
         return known[2]
 
     def _lay_rows(self, firsts: usage.Indices) -> Rows:
-        """Only of pods that have a place; nothing is told of the others. `firsts`: of each workload, the index of its first pod."""
-        seats = np.flatnonzero(self._world.place_of >= 0)
-        places, whose = self._world.place_of[seats], self._whose[seats]
-        listed = places.tolist()
+        """Only of pods that have a slot; nothing is told of the others. `firsts`: of each workload, the index of its first pod."""
+        seats = np.flatnonzero(self._world.slot_of >= 0)
+        slots, whose = self._world.slot_of[seats], self._whose[seats]
+        listed = slots.tolist()
         return Rows(
             seats=seats, pod=(firsts[whose] + self._pod_of[seats]).astype(np.int32),
-            gpu=tuple([self._spots.gpu[place] for place in listed]), model=tuple([self._spots.model[place] for place in listed]),
-            mig=self._spots.mig[places], shared=self._spots.shared[places], device=self._spots.device[places],
+            gpu=tuple([self._spots.gpu[slot] for slot in listed]), model=tuple([self._spots.model[slot] for slot in listed]),
+            mig=self._spots.mig[slots], shared=self._spots.shared[slots], device=self._spots.device[slots],
         )
 
 
 def _know_spots(world: World) -> Rows:
-    """What never changes of the places: one entry per place."""
-    every = [(place, *world.device_of(place)) for place in range(len(world.place_node))]
+    """What never changes of the slots: one entry per slot."""
+    every = [(slot, *world.device_of(slot)) for slot in range(len(world.slot_node))]
     return Rows(
         seats=np.zeros(0, np.int64), pod=np.zeros(0, np.int32),
-        gpu=tuple(f"{world.uuids[place]}/{part}" if node.mode == "mig" else world.uuids[place] for place, node, _, part in every),
+        gpu=tuple(f"{world.uuids[slot]}/{part}" if node.mode == "mig" else world.uuids[slot] for slot, node, _, part in every),
         model=tuple(node.model for _, node, _, _ in every), mig=np.array([node.mode == "mig" for _, node, _, _ in every], np.bool_),
         shared=np.array([node.mode == "time-sliced" for _, node, _, _ in every], np.bool_),
-        device=np.array([place - part for place, _, _, part in every], np.int64),
+        device=np.array([slot - part for slot, _, _, part in every], np.int64),
     )
 
 
-def _waits(one: pretend.Workload) -> bool:
+def _waits(one: pretend.SimWorkload) -> bool:
     """Are there marks on it that the brain may want to put in order? Those of a pause that stands are in order."""
     marks = one.view.marks
-    return bool(marks) and (names.RESUME_REQUESTED in marks if one.state is State.paused else not _MARKS.isdisjoint(marks))
+    return bool(marks) and (names.RESUME_REQUESTED in marks if one.state is SimState.paused else not _MARKS.isdisjoint(marks))
 
 
 def _highest(values: Any, is_seen: Any) -> usage.Floats:
@@ -206,13 +206,13 @@ def _highest(values: Any, is_seen: Any) -> usage.Floats:
     return np.where(is_seen.any(axis=1), np.where(is_seen, values, 0).max(axis=1) / 100, np.nan)
 
 
-def _see_node(node: pretend.Node) -> cluster.Node:
+def _see_node(node: pretend.SimNode) -> cluster.Node:
     product = f"{node.model}-MIG-{MIG_PROFILE}" if node.mode == "mig" else node.model
     return cluster.Node(node.name, node.name, (), node.ready, product, node.mode == "time-sliced", {})
 
 
-def _see_pod(one: pretend.Workload, pod: pretend.Pod) -> cluster.Pod:
-    is_running = one.state is State.running
+def _see_pod(one: pretend.SimWorkload, pod: pretend.SimPod) -> cluster.Pod:
+    is_running = one.state is SimState.running
     started: Instant | None = pod.ready_at if is_running else None
     labels: Mapping[str, str] = {}
     return cluster.Pod(

@@ -20,11 +20,11 @@ from fallow import controller, names, settings
 from fallow.model import decision
 from fallow.model.policies import idle, idle_crd
 from fallow.model.units import HOUR, MINUTE, Seconds
-from fallow.sim import edits, laws
-from fallow.sim import store as stores
-from fallow.sim import world as worlds
 from fallow.sim.servers import exporter, objects
+from fallow.sim.servers import store as stores
 from fallow.sim.servers.kubernetes import server
+from fallow.sim.world import edits, laws
+from fallow.sim.world import world as worlds
 
 Object: TypeAlias = dict[str, Any]
 
@@ -111,7 +111,7 @@ class Stage:
 
     # ---- the laws -------------------------------------------------------------------------------------------------------------
 
-    def _watch_pause(self, workload: worlds.Workload, after: Object) -> None:
+    def _watch_pause(self, workload: worlds.SimWorkload, after: Object) -> None:
         """The product wrote on a workload: if that stops it, may it?"""
         before = workload.object
         if edits.has_stopped(before) or not edits.has_stopped(after):
@@ -122,7 +122,7 @@ class Stage:
         except laws.LawBroken as broken:
             self.broken.append(f"{workload.part.namespace}/{workload.part.name}: {broken}")
 
-    def _as_pause(self, workload: worlds.Workload) -> decision.Pause:
+    def _as_pause(self, workload: worlds.SimWorkload) -> decision.Pause:
         rule = self._rule_of(workload)
         finding = decision.Finding(
             workload.view, decision.Verdict.idle, decision.Reason.GoneIdle, "", rule, workload.part.seats, workload.part.seats, (),
@@ -130,7 +130,7 @@ class Stage:
         )
         return decision.Pause(finding, "")
 
-    def _rule_of(self, workload: worlds.Workload) -> idle.Rule:
+    def _rule_of(self, workload: worlds.SimWorkload) -> idle.Rule:
         fitting = [each for each in self._policies if not each.classes or workload.part.class_ in each.classes]
         return max(fitting, key=lambda each: each.priority).rule if fitting else self.told.mandate.rule
 
@@ -140,8 +140,8 @@ def plan_faults(world: worlds.World, faults: Sequence[worlds.Fault]) -> None:
     nodes, day = list(world.nodes), world.span.columns * world.span.step
     struck = {worlds.Fault.node_lost: nodes[:1], worlds.Fault.exporter_silent: nodes[::4], worlds.Fault.exporter_zero: nodes[1::3]}
     amounts = {worlds.Fault.api_slow: 0.05, worlds.Fault.clock_jump: 2 * HOUR}
-    for place, fault in enumerate(faults):
-        begins = world.span.start + day * (0.2 + 0.75 * place / len(faults))
+    for index, fault in enumerate(faults):
+        begins = world.span.start + day * (0.2 + 0.75 * index / len(faults))
         world.at(begins, functools.partial(world.switch_on, fault, struck.get(fault, ()), amounts.get(fault, 0.0)))
         world.at(begins + day / 20, functools.partial(world.switch_off, fault))
 

@@ -17,9 +17,9 @@ import numpy as np
 
 from fallow.model.units import DAY, HOUR, MINUTE, Seconds
 from fallow.model.usage import Bools, Floats, Indices
-from fallow.sim.lives import ACTIVE, NONE, Percents
-from fallow.sim.traces import Trace
-from fallow.sim.world import REGRET, Part, World
+from fallow.sim.traces.gentd26 import Trace
+from fallow.sim.world.lives import ACTIVE, NONE, Percents
+from fallow.sim.world.world import REGRET, Part, World
 
 WINDOWS: Final[tuple[Seconds, ...]] = tuple(minutes * MINUTE for minutes in (10, 15, 20, 30, 45, 60, 75, 90, 120, 180, 240, 360))
 _HOLE: Final = 180.0  # a stretch of the unknown that is longer cuts a silence
@@ -108,11 +108,11 @@ def _runs(active: Bools, quiet: Bools, most_unknown: int) -> Iterable[tuple[int,
     following = np.append(spots[1:], len(active) + 2 * most_unknown + 2)
     is_last = (next_busy < following) | (following - spots - 1 > most_unknown)
     begin = 0
-    for place in np.flatnonzero(is_last).tolist():
-        ended = bool(next_busy[place] < following[place] and next_busy[place] - spots[place] - 1 <= most_unknown)
-        stop = next_busy[place] if ended else spots[place] + 1
+    for at in np.flatnonzero(is_last).tolist():
+        ended = bool(next_busy[at] < following[at] and next_busy[at] - spots[at] - 1 <= most_unknown)
+        stop = next_busy[at] if ended else spots[at] + 1
         yield int(stop - spots[begin]), ended
-        begin = place + 1
+        begin = at + 1
 
 
 # ---- costs --------------------------------------------------------------------------------------------------------------------

@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 from tests import builders
 
-from fallow.sim import backtest, cast, shelf, traces
-from fallow.sim.world import State
+from fallow.sim import backtest, cast, shelf
+from fallow.sim.traces import gentd26
+from fallow.sim.world.world import SimState
 
 T0 = 1_662_858_720
 DUTY = ["pod,timestamp,duty_percent", *(f"p{pod},{T0 + 57 * step},{(step // 60) % 2 * 50}" for pod in range(3) for step in range(500))]
 DEMAND = [
-    ",".join(traces.HELIOS_COLUMNS),
+    ",".join(gentd26.HELIOS_COLUMNS),
     *(
         f"{name},2020-05-01 {minute // 60:02}:{minute % 60:02}:00,16,{8 + minute // 60},2"
         for name in ("vcA", "vcB") for minute in range(300)
@@ -46,7 +47,7 @@ def there(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def open_past(name: str, where: Path, nodes: int | None = None, seed: int = 3, hours: float = 4.0) -> shelf.Past:
+def open_past(name: str, where: Path, nodes: int | None = None, seed: int = 3, hours: float = 4.0) -> shelf.PastWorld:
     return shelf.open_past(shelf.find(name, where), where, seed=seed, hours=hours, nodes=nodes)
 
 
@@ -85,7 +86,7 @@ def test_a_folder_that_is_not_there_or_empty_is_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [["something,else", "1,2"], [""], NODES], ids=["other", "empty", "nodes"])
 def test_a_file_of_no_known_kind_is_refused(tmp_path: Path, content: list[str]) -> None:
     path = write(tmp_path / "gentd26_gpu_a.csv", content)
-    with pytest.raises(traces.TraceError, match="of no kind that is known: its first line must name pod"):
+    with pytest.raises(gentd26.TraceError, match="of no kind that is known: its first line must name pod"):
         shelf.open_past(path, tmp_path, seed=0, hours=1, nodes=None)
 
 
@@ -109,7 +110,7 @@ def test_each_becomes_a_world_that_says_what_is_real(there: Path, name: str, tol
     world = past.make_world()
     result = backtest.run(world, builders.mandate(builders.rule()))
     assert result.total.gpu_hours > 0
-    assert {one.state for one in world.workloads} & {State.running, State.paused, State.finished}
+    assert {one.state for one in world.workloads} & {SimState.running, SimState.paused, SimState.finished}
     again = past.make_world()
     assert (again.wanted == past.make_world().wanted).all()
     assert backtest.run(again, builders.mandate(builders.rule())).total == result.total
@@ -120,7 +121,7 @@ def test_helios_asks_for_what_was_asked_for_and_no_longer_than_it_lasts(there: P
     assert world.span.columns == 300
     assert [sum(node.gpus for node in world.nodes.values()), len(world.nodes)] == [32, 4]
     world.advance(3600 * 2 + 600)
-    asked = sum(one.part.seats for one in world.workloads if one.state in (State.running, State.starting, State.waiting))
+    asked = sum(one.part.seats for one in world.workloads if one.state in (SimState.running, SimState.starting, SimState.waiting))
     assert asked == 2 * (8 + 2 + 2)
 
 

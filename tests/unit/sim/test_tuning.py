@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from fallow.model.units import HOUR, MINUTE
 from fallow.sim import cast, tuning
-from fallow.sim.lives import NONE
-from fallow.sim.world import Part
+from fallow.sim.world.lives import NONE
+from fallow.sim.world.world import Part
 
 ONE = [Part("ml", "a")]
 

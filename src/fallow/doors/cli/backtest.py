@@ -69,7 +69,7 @@ def read_prices(texts: tuple[str, ...]) -> prices.Book:
     return {**prices.DEFAULT, **told}
 
 
-def _cells(result: running.Result) -> list[str]:
+def _cells(result: running.BacktestResult) -> list[str]:
     total = result.total
     asked = total.gpu_hours + total.reclaimed_gpu_hours
     return [
@@ -79,13 +79,13 @@ def _cells(result: running.Result) -> list[str]:
     ]
 
 
-def _money(line: running.Line) -> str:
+def _money(line: running.BacktestSums) -> str:
     """What has no price is no 0: it is told beside the sum."""
     unpriced = f" + {line.unpriced_gpu_hours:,.0f} h unpriced" if line.unpriced_gpu_hours >= 0.05 else ""
     return f"${line.money:,.2f}{unpriced}"
 
 
-def _show_parts(result: running.Result) -> None:
+def _show_parts(result: running.BacktestResult) -> None:
     for title, lines in (("CLASS", result.by_class), ("NAMESPACE", result.by_namespace)):
         click.echo()
         rows = [

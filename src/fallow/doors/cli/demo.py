@@ -27,7 +27,7 @@ from fallow.doors.cli import main, pasts, show
 from fallow.model import decision, units
 from fallow.model.units import HOUR, Instant
 from fallow.sim import backtest, cast, shelf, stage
-from fallow.sim import world as worlds
+from fallow.sim.world import world as worlds
 
 PORT = 6440
 _KEPT = 60  # happenings remembered for the picture
@@ -108,7 +108,7 @@ class Director:
         spent = time.monotonic() - self.started
         return view.Scene(
             began=self.began, now=world.now, ends=self.ends, nodes=tuple(self._rows()),
-            sums=self._sums(), feed=tuple(self.feed), paused=sum(one.state is worlds.State.paused for one in world.workloads),
+            sums=self._sums(), feed=tuple(self.feed), paused=sum(one.state is worlds.SimState.paused for one in world.workloads),
             frozen=plan.frozen_because if plan is not None and plan.frozen_until is not None else "",
             faults=tuple(map(str, world.faults)), speed=(world.now - self.began) / spent if spent else 0.0,
         )
@@ -117,16 +117,16 @@ class Director:
         world = self.on.world
         states: dict[str, list[set[str]]] = {name: [set() for _ in range(node.gpus)] for name, node in world.nodes.items()}
         for workload in world.workloads:
-            for place in (place for pod in workload.pods for place in pod.places):
-                node, gpu, _ = world.device_of(place)
+            for slot in (slot for pod in workload.pods for slot in pod.slots):
+                node, gpu, _ = world.device_of(slot)
                 states[node.name][gpu].add(self._state(workload))
         for node in world.nodes.values():  # of a GPU that is cut or shared, the liveliest state
             cells = tuple(next((state for state in _LIVELIEST if state in found), view.FREE) for found in states[node.name])
             yield view.NodeRow(node.name, node.model, cells, node.ready)
 
-    def _state(self, workload: worlds.Workload) -> str:
+    def _state(self, workload: worlds.SimWorkload) -> str:
         found = self._findings.get((workload.part.kind, workload.part.namespace, workload.part.name))
-        if workload.state is worlds.State.starting:
+        if workload.state is worlds.SimState.starting:
             return view.STARTING
         if found is None or found.verdict is decision.Verdict.unknown:
             return view.UNKNOWN
@@ -168,7 +168,7 @@ def _name(finding: decision.Finding) -> str:
     return f"{finding.workload.ref.namespace}/{finding.workload.ref.name} ({finding.workload.ref.kind})"
 
 
-def _shares(lines: dict[str, backtest.Line]) -> tuple[view.Share, ...]:
+def _shares(lines: dict[str, backtest.BacktestSums]) -> tuple[view.Share, ...]:
     return tuple(
         view.Share(
             name, line.workloads, line.gpu_hours, line.idle_gpu_hours, line.reclaimed_gpu_hours, line.pauses, line.regrets, line.waited
@@ -201,15 +201,15 @@ def _is_free(port: int) -> bool:
         return False
 
 
-def choose_past(hours: float, seed: int, nodes: int, trace: str | None) -> shelf.Past:
+def choose_past(hours: float, seed: int, nodes: int, trace: str | None) -> shelf.PastWorld:
     """The day of a trace, or a day of our own; better with real duty cycles in it where they are at hand."""
     if trace is not None:
         return pasts.read_trace(trace, seed=seed, hours=hours, nodes=nodes)
     real, why = shelf.open_real_lives(pasts.traces_folder())
     make = functools.partial(cast.make_world, seed=seed, nodes=nodes, hours=hours, real=real)
     if real is None:
-        return shelf.Past(make, f"a made-up day (seed {seed}); all lives are made up: {why}")
-    return shelf.Past(make, f"a made-up day (seed {seed}) in which services and notebooks do what real GPUs did: {why}")
+        return shelf.PastWorld(make, f"a made-up day (seed {seed}); all lives are made up: {why}")
+    return shelf.PastWorld(make, f"a made-up day (seed {seed}) in which services and notebooks do what real GPUs did: {why}")
 
 
 async def play(world: worlds.World, *, speed: float, hours: float, port: int, faults: list[worlds.Fault], is_watched: bool) -> int:

@@ -21,7 +21,8 @@ from fallow.decide.packing import defrag, fragments, live, place, policies, rehe
 from fallow.doors import answers
 from fallow.doors.cli import main, pack_scenes, pasts, plot, show
 from fallow.model.units import Instant
-from fallow.sim import openb, packs, traces
+from fallow.sim import packs
+from fallow.sim.traces import gentd26, openb
 
 COLUMNS: Final = ("POLICY", "ARRIVED%", "ALLOC%", "FRAG%", "IDLE_GPUS", "LP_BOUND%", "PODS/S")
 COMPARED: Final = ("FGD", "SPP", "Auto")
@@ -57,7 +58,7 @@ def say(cell: Cell) -> str:
     return "-" if cell is None else f"{cell:,.2f}" if isinstance(cell, float) else str(cell)
 
 
-def tell(scene: packs.Scene) -> None:
+def tell(scene: packs.Setup) -> None:
     show.sentence(scene.told)
     for note in scene.notes:
         show.sentence(f"  {note}")
@@ -70,12 +71,12 @@ def progress(label: str, length: int) -> Iterator[Callable[[int], None]]:
         yield bar.update
 
 
-def look(asked: Mapping[str, Any], now: Instant) -> tuple[packs.Scene, live.Live]:
+def look(asked: Mapping[str, Any], now: Instant) -> tuple[packs.Setup, live.Live]:
     found = pack_scenes.look(dict(asked), now)
     return packs.of_live(found, asked["seed"]), found
 
 
-def open_scene(asked: Mapping[str, Any]) -> packs.Scene:
+def open_scene(asked: Mapping[str, Any]) -> packs.Setup:
     """The trace, or the live cluster with pods drawn from its own."""
     scene = look(asked, time.time())[0] if asked["cluster"] else packs.of_trace(pack_scenes.read_trace(asked["trace"]), asked["seed"])
     if not scene.nodes.capacity:
@@ -118,7 +119,7 @@ def _simulate(policy: Sequence[str], svg: str | None, png: str | None, output: s
         show.sentence(f"written: {name}")
 
 
-def _play(scene: packs.Scene, policy: str, seed: int, bounds: dict[int, float | None]) -> packs.Result:
+def _play(scene: packs.Setup, policy: str, seed: int, bounds: dict[int, float | None]) -> packs.PackResult:
     with progress(policy, len(scene.arrivals)) as advance:
         def step(number: int) -> None:
             if number % _STEP == _STEP - 1:
@@ -130,7 +131,7 @@ def _play(scene: packs.Scene, policy: str, seed: int, bounds: dict[int, float | 
 def _read_published(trace: str, seed: int) -> dict[str, tuple[float | None, ...]]:
     try:
         curves, _ = openb.read_published(pasts.traces_folder())
-    except traces.TraceError as problem:
+    except gentd26.TraceError as problem:
         raise click.UsageError(show.plain(problem)) from None
     return {policy: curve for (name, policy, number), curve in curves.items() if (name, number) == (trace, seed)}
 
@@ -142,14 +143,14 @@ def _save(chart: plot.Chart, svg: str | None, png: str | None) -> list[str]:
         raise click.UsageError(show.plain(problem)) from None
 
 
-def _rows(result: packs.Result) -> Iterator[list[Cell]]:
+def _rows(result: packs.PackResult) -> Iterator[list[Cell]]:
     speed = None if result.pods_per_second is None else round(result.pods_per_second)
     for point in result.points:
         idle = None if point.idle_gpus is None else round(point.idle_gpus)
         yield [result.label, point.arrived, point.allocated, point.fragmented, idle, point.bound, speed]
 
 
-def _describe(result: packs.Result) -> dict[str, Any]:
+def _describe(result: packs.PackResult) -> dict[str, Any]:
     curve = {percent: share for percent in range(131) if (share := result.curve.at(percent)) is not None}
     return {
         "policy": result.asked, "decidedBy": result.policy, "fallback": result.fallback or None, "points": result.points,
@@ -157,7 +158,7 @@ def _describe(result: packs.Result) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _tell_result(result: packs.Result) -> None:
+def _tell_result(result: packs.PackResult) -> None:
     if result.fallback:
         show.sentence(f"{result.asked} could not be prepared ({result.fallback}): {result.policy} decided instead")
     if others := {reason: count for reason, count in result.refused.items() if reason is not place.Refusal.NoRoom}:
@@ -165,7 +166,7 @@ def _tell_result(result: packs.Result) -> None:
 
 
 def make_chart(
-    scene: packs.Scene, results: Sequence[packs.Result], bounds: Mapping[int, float | None],
+    scene: packs.Setup, results: Sequence[packs.PackResult], bounds: Mapping[int, float | None],
     published: Mapping[str, Sequence[float | None]],
 ) -> plot.Chart:
     """Allocated against arrived; every curve has a letter, each at another place along it."""
@@ -216,7 +217,7 @@ def _plan(output: str, **asked: Any) -> None:
         _tell_stand(stand)
 
 
-def _rehearse(scene: packs.Scene, seed: int) -> rehearse.Rehearsal:
+def _rehearse(scene: packs.Setup, seed: int) -> rehearse.Rehearsal:
     began = time.process_time()
     return policies.rehearse_all(
         scene.nodes, scene.sample, scene.order, seed=seed, may_go_on=lambda: time.process_time() - began < REHEARSAL_SECONDS
@@ -230,7 +231,7 @@ def _margins(found: rehearse.Rehearsal) -> list[list[Cell]]:
     return [[name, round(share, 2), None if best is None else round(best - share, 2)] for name, share in ordered]
 
 
-def _stand(scene: packs.Scene, cluster: live.Live, policy: str, seed: int) -> dict[str, Any]:
+def _stand(scene: packs.Setup, cluster: live.Live, policy: str, seed: int) -> dict[str, Any]:
     """How the cluster stands, and where the pods that wait would go."""
     at = cluster.at.copy()
     popular = fragments.find_popular(scene.sample)
@@ -334,7 +335,7 @@ def _compare(trace: Sequence[str], policy: Sequence[str], seed: Sequence[int], o
     with progress("playing", len(names) * (len({*wanted, packs.REFERENCE}) + 1)) as advance:
         try:
             found = packs.compare(folder, names, wanted, list(dict.fromkeys(seed)), cpu=time.process_time, tell=lambda what: advance(1))
-        except traces.TraceError as problem:
+        except gentd26.TraceError as problem:
             raise click.UsageError(show.plain(problem)) from None
     rows = [_line(row) for row in found]
     if answer(output, {"seeds": list(seed), "rows": found}, COMPARISON, rows):
@@ -354,7 +355,7 @@ def _many(names: Sequence[str]) -> str:
     return f"trace {names[0]}" if len(names) == 1 else f"{len(names)} traces"
 
 
-def _line(row: packs.Row) -> list[Cell]:
+def _line(row: packs.PackRow) -> list[Cell]:
     speed, idle = (None if value is None else round(value) for value in (row.pods_per_second, row.idle_gpus))
     gain = None if row.gain_gpus is None else round(row.gain_gpus, 1)
     return [row.trace, row.policy, row.decided, row.allocated, idle, gain, row.bound, row.to_bound, speed]

@@ -18,7 +18,7 @@ from fallow.doors.cli import pasts, show
 from fallow.model.capacity import Capacity
 from fallow.model.units import Instant
 from fallow.observe.cluster import capacity
-from fallow.sim import openb, traces
+from fallow.sim.traces import gentd26, openb
 
 
 def options() -> list[click.Parameter]:
@@ -39,13 +39,13 @@ def check(asked: dict[str, Any]) -> None:
         raise click.UsageError("--kubeconfig and --context are for --cluster")
 
 
-def read_trace(name: str | None) -> openb.Trace:
+def read_trace(name: str | None) -> openb.OpenbTrace:
     """What is not there ends with exit code 3, what is no trace with 2."""
     try:
         return openb.read(pasts.traces_folder(), name or "default")
     except openb.NoTrace as problem:
         raise pasts.NotThere(show.plain(problem)) from None
-    except traces.TraceError as problem:
+    except gentd26.TraceError as problem:
         raise click.UsageError(f"--trace: {show.plain(problem)}") from None
 
 

@@ -17,8 +17,9 @@ from fallow.clients import errors
 from fallow.doors.cli import flags, show
 from fallow.model import units
 from fallow.model.units import HOUR, MINUTE, Instant, Seconds
-from fallow.sim import cast, history, openb, shelf, traces, tuning
-from fallow.sim import world as worlds
+from fallow.sim import cast, shelf, tuning
+from fallow.sim.traces import gentd26, history, openb
+from fallow.sim.world import world as worlds
 
 NODES = 40  # of a past that is made up
 TRACES = "../shared/data"  # where FALLOW_TRACES is not set
@@ -67,24 +68,24 @@ def traces_folder() -> Path:
     return Path(settings.environment().get("FALLOW_TRACES") or TRACES)
 
 
-def read_trace(name: str, *, seed: int, hours: float, nodes: int | None) -> shelf.Past:
+def read_trace(name: str, *, seed: int, hours: float, nodes: int | None) -> shelf.PastWorld:
     """The past of a trace by its name or file. What is not there ends with exit code 3, what is no trace with 2."""
     folder = traces_folder()
     try:
         return shelf.open_past(shelf.find(name, folder), folder, seed=seed, hours=hours, nodes=nodes)
     except openb.NoTrace as problem:
         raise NotThere(f"--trace: {show.plain(problem)}") from None
-    except (traces.TraceError, OSError) as problem:
+    except (gentd26.TraceError, OSError) as problem:
         raise click.UsageError(f"--trace: {show.plain(problem)}") from None
 
 
-def tell(past: shelf.Past, more: str = "") -> None:
+def tell(past: shelf.PastWorld, more: str = "") -> None:
     show.sentence(f"{past.told}{more}")
     for note in past.notes:
         show.sentence(f"  {note}")
 
 
-def read(asked: dict[str, Any]) -> shelf.Past:
+def read(asked: dict[str, Any]) -> shelf.PastWorld:
     """A trace if one is named, else Prometheus if its address was given, else a past that is made up."""
     hours, nodes, seed = asked.pop("hours"), asked.pop("nodes"), asked.pop("seed")
     if name := asked.pop("trace"):
@@ -92,29 +93,29 @@ def read(asked: dict[str, Any]) -> shelf.Past:
     told = flags.read_settings(asked)
     if told.prometheus is not None:
         return shelf.of_trace(_ask_prometheus(told, told.prometheus, hours), seed=seed, source="Prometheus")
-    return shelf.Past(
+    return shelf.PastWorld(
         functools.partial(cast.make_world, seed=seed, nodes=nodes or NODES, hours=hours),
         f"a made-up past of {units.humane(hours * HOUR)} on {nodes or NODES} nodes of eight GPUs (seed {seed})",
     )
 
 
-def _ask_prometheus(told: settings.Settings, where: settings.Prometheus, hours: float) -> traces.Trace:
+def _ask_prometheus(told: settings.Settings, where: settings.Prometheus, hours: float) -> gentd26.Trace:
     logs.set_up("default", "error")
     try:
         return asyncio.run(_read_history(told, where, time.time(), hours))
     except errors.Misconfigured as problem:
         raise click.UsageError(show.plain(problem)) from None
-    except (errors.ClientError, traces.TraceError) as problem:
+    except (errors.ClientError, gentd26.TraceError) as problem:
         raise click.ClickException(show.plain(problem)) from None
 
 
-async def _read_history(told: settings.Settings, where: settings.Prometheus, now: Instant, hours: float) -> traces.Trace:
+async def _read_history(told: settings.Settings, where: settings.Prometheus, now: Instant, hours: float) -> gentd26.Trace:
     async with controller.make_prometheus(told, where) as prometheus:
         end = now // MINUTE * MINUTE
         return await history.read_history(prometheus, end - hours * HOUR, end, now=now, honor_labels=where.honor_labels)
 
 
-def find_silences(past: shelf.Past) -> tuple[tuning.Silences, list[worlds.Part], Seconds]:
+def find_silences(past: shelf.PastWorld) -> tuple[tuning.Silences, list[worlds.Part], Seconds]:
     """The silences of all workloads, whose they are, and over how long."""
     world = past.make_world()
     return tuning.of_world(world), [one.part for one in world.workloads], world.span.columns * world.span.step

@@ -14,8 +14,9 @@ from aiohttp import web
 
 from fallow.model.units import Instant
 from fallow.model.usage import Floats
-from fallow.sim import dcgm, lives
-from fallow.sim import world as worlds
+from fallow.sim.servers import dcgm
+from fallow.sim.world import lives
+from fallow.sim.world import world as worlds
 
 IDLE_WATTS, BUSY_WATTS = 62.0, 520.0  # of an accelerator that holds a context and does nothing, and at full load
 HELD_MIB = 30_000.0  # frameworks take most of the memory at their start and keep it
@@ -34,7 +35,7 @@ class ExporterServer:
 
     def __init__(self, world: worlds.World) -> None:
         self._world = world
-        self._pages = {name: dcgm.Page(name) for name in world.nodes}
+        self._pages = {name: dcgm.DcgmPage(name) for name in world.nodes}
         self._pasts = {name: _Past(world.taken, world.now, [1e6] * node.gpus) for name, node in world.nodes.items()}
         self._nodes: dict[int, str] = {}  # by port
         self._held: dict[str, tuple[int, tuple[dcgm.Hold, ...]]] = {}
@@ -63,11 +64,11 @@ class ExporterServer:
             return web.Response(status=503, text="the exporter does not answer")
         return web.Response(body=self.read(node), content_type="text/plain", charset="utf-8")
 
-    def _is_struck(self, fault: worlds.Fault, node: worlds.Node) -> bool:
+    def _is_struck(self, fault: worlds.Fault, node: worlds.SimNode) -> bool:
         broken = self._world.faults.get(fault)
         return broken is not None and node.name in broken.nodes
 
-    def read(self, node: worlds.Node) -> bytes:
+    def read(self, node: worlds.SimNode) -> bytes:
         """The page of a node, and from here on the time since."""
         past, activity = self._pasts[node.name], self._activity(node)
         by_gpu = activity.reshape(node.gpus, -1).max(axis=1)  # of a shared GPU nobody can tell who did it
@@ -78,25 +79,25 @@ class ExporterServer:
         holds = self._holds(node)
         told = by_gpu if node.mode == "time-sliced" else activity
         readings = [
-            dcgm.Reading(float(told[_place(node, hold)]), HELD_MIB if hold.pod else 0.0, watts[hold.gpu], joules[hold.gpu])
+            dcgm.HoldReading(float(told[_place(node, hold)]), HELD_MIB if hold.pod else 0.0, watts[hold.gpu], joules[hold.gpu])
             for hold in holds
         ]
         lie: dcgm.Lie = "zero" if self._is_struck(worlds.Fault.exporter_zero, node) else ""
         return self._pages[node.name].render(holds, readings, lie)
 
-    def _activity(self, node: worlds.Node) -> Floats:
-        """The most that each place did since the last read, 0-1."""
+    def _activity(self, node: worlds.SimNode) -> Floats:
+        """The most that each slot did since the last read, 0-1."""
         world, since = self._world, self._pasts[node.name].column
         first = max(min(since, world.taken - 1), world.taken - world.span.columns, 0)
         columns = np.arange(first, world.taken) % world.span.columns
-        seats = world.seat_at[node.first : node.first + node.places]
+        seats = world.seat_at[node.first : node.first + node.slots]
         if not columns.size:
-            return np.zeros(node.places)
+            return np.zeros(node.slots)
         done = world.done[np.ix_(np.maximum(seats, 0), columns)]
         most = np.where(done == lives.NONE, 0, done).max(axis=1)
         return np.where(seats >= 0, most, 0) / 100.0
 
-    def _holds(self, node: worlds.Node) -> Sequence[dcgm.Hold]:
+    def _holds(self, node: worlds.SimNode) -> Sequence[dcgm.Hold]:
         """Who has what; the same again while no pod of the world changed."""
         version, holds = self._held.get(node.name, (-1, ()))
         if version != self._world.pods_version:
@@ -104,7 +105,7 @@ class ExporterServer:
             self._held[node.name] = self._world.pods_version, holds
         return holds
 
-    def _find_holds(self, node: worlds.Node) -> Sequence[dcgm.Hold]:
+    def _find_holds(self, node: worlds.SimNode) -> Sequence[dcgm.Hold]:
         found = [self._hold(node, reading) for reading in self._world.readings(node.name)]
         if node.mode != "time-sliced":
             return found
@@ -113,7 +114,7 @@ class ExporterServer:
         free = {hold.gpu: msgspec.structs.replace(hold, vgpu="") for hold in found if hold.gpu not in taken}
         return [*shares, *free.values()]
 
-    def _hold(self, node: worlds.Node, reading: worlds.Reading) -> dcgm.Hold:
+    def _hold(self, node: worlds.SimNode, reading: worlds.SlotReading) -> dcgm.Hold:
         is_mig, is_shared = node.mode == "mig", node.mode == "time-sliced"
         return dcgm.Hold(
             reading.gpu, reading.uuid, node.model.replace("-", " "), reading.namespace, reading.pod,
@@ -122,7 +123,7 @@ class ExporterServer:
         )
 
 
-def _place(node: worlds.Node, hold: dcgm.Hold) -> int:
-    """Where its activity stands: place by place, or by GPU where that is all there is."""
+def _place(node: worlds.SimNode, hold: dcgm.Hold) -> int:
+    """Where its activity stands: slot by slot, or by GPU where that is all there is."""
     parts = worlds.PARTS[node.mode]
     return hold.gpu * parts + int(hold.instance or 0) if node.mode == "mig" else hold.gpu

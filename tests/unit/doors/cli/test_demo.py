@@ -17,7 +17,7 @@ from tests import ROOT
 from fallow.doors.cli import demo, main
 from fallow.doors.cli import demo_view as view
 from fallow.model.units import HOUR, parse_instant
-from fallow.sim import world
+from fallow.sim.world import world
 
 NOW = parse_instant("2026-11-16T08:35:00Z")
 

@@ -19,7 +19,8 @@ from tests.unit.observe.cluster import pretend
 
 from fallow.decide.packing import policies, rehearse, state
 from fallow.doors.cli import main, pack
-from fallow.sim import openb, packs
+from fallow.sim import packs
+from fallow.sim.traces import openb
 
 NODES = ["sn,cpu_milli,memory_mib,gpu,model", *(f"n{number},64000,262144,{['2,P100', '4,T4'][number % 2]}" for number in range(48))]
 HEADER = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time"
@@ -233,7 +234,7 @@ def stand_still() -> float:
     return 0.0
 
 
-def _play(trace: openb.Trace, policy: str, seed: int) -> float:
+def _play(trace: openb.OpenbTrace, policy: str, seed: int) -> float:
     share = packs.play(packs.of_trace(trace, seed), policy, seed, cpu=lambda: 0.0, points=[100]).points[0].allocated
     assert share is not None
     return share

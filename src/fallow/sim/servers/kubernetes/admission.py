@@ -17,7 +17,7 @@ Object: TypeAlias = dict[str, Any]
 
 def read_new(call: calls.Call) -> Object:
     """The body of a create or replace, and that it is what the address says."""
-    body, kind, place = call.read_object(), call.kind, call.place
+    body, kind, path = call.read_object(), call.kind, call.path
     given = body.get("apiVersion"), body.get("kind")
     if kind.is_custom and not given[1]:
         raise refusals.bad(f"the object provided is unrecognized (must be of type {kind.kind}): Object 'Kind' is missing")
@@ -26,7 +26,7 @@ def read_new(call: calls.Call) -> Object:
         raise refusals.bad(f'{given[1]} in version "{version}" cannot be handled as a {kind.kind}: unknown conversion')
     metadata = {name: part for name, part in (body.get("metadata") or {}).items() if part is not None}
     if kind.namespaced:
-        if metadata.setdefault("namespace", place.namespace) != place.namespace:
+        if metadata.setdefault("namespace", path.namespace) != path.namespace:
             raise refusals.bad("the namespace of the provided object does not match the namespace sent on the request")
     else:
         metadata.pop("namespace", None)
@@ -35,10 +35,10 @@ def read_new(call: calls.Call) -> Object:
 
 def check_name(call: calls.Call, obj: Object) -> None:
     name = obj["metadata"].get("name")
-    if name != call.place.name:
+    if name != call.path.name:
         if not name:
-            raise refusals.bad(f"the name of the object ({call.place.name} based on URL) was undeterminable: name must be provided")
-        raise refusals.bad(f"the name of the object ({name}) does not match the name on the URL ({call.place.name})")
+            raise refusals.bad(f"the name of the object ({call.path.name} based on URL) was undeterminable: name must be provided")
+        raise refusals.bad(f"the name of the object ({name}) does not match the name on the URL ({call.path.name})")
 
 
 def admit(call: calls.Call, obj: Object, old: Object | None, *, is_patch: bool = False) -> tuple[Object, tuple[str, ...]]:
@@ -75,7 +75,7 @@ def _drop_unknown(call: calls.Call, obj: Object) -> tuple[Object, list[str]]:
 
 
 def _fill(call: calls.Call, obj: Object, old: Object | None) -> Object:
-    kind, part = call.kind, call.place.subresource
+    kind, part = call.kind, call.path.subresource
     if old is not None and part == "status":
         return {**old, "status": obj.get("status") or {}, "metadata": _only_managed(old, obj)}
     if old is not None and "status" in kind.subresources:
@@ -90,12 +90,12 @@ def _only_managed(old: Object, new: Object) -> Object:
     return {**old["metadata"], **({"managedFields": managed} if managed else {})}
 
 
-def _refuse_unknown(call: calls.Call, obj: Object, unknown: list[str], is_patch: bool) -> refusals.Refusal:
+def _refuse_unknown(call: calls.Call, obj: Object, unknown: list[str], is_patch: bool) -> refusals.ApiRefusal:
     told = ", ".join(f'unknown field "{name}"' for name in unknown)
     return _refuse_content(call, obj, f"strict decoding error: {told}", is_patch)
 
 
-def _refuse_content(call: calls.Call, obj: Object, why: str, is_patch: bool) -> refusals.Refusal:
+def _refuse_content(call: calls.Call, obj: Object, why: str, is_patch: bool) -> refusals.ApiRefusal:
     if is_patch:
         return refusals.bad_patch(msgspec.json.encode(obj).decode(), why)
     return refusals.bad(f'{call.kind.kind} in version "{call.kind.version}" cannot be handled as a {call.kind.kind}: {why}')

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fallow.model import pointers
-from fallow.sim import store as stores
+from fallow.sim.servers import store as stores
 from fallow.sim.servers.kubernetes import refusals, selectors
 
 _BUDGET = ("policy", "PodDisruptionBudget")
@@ -20,14 +20,14 @@ def check(store: stores.Store, pod: stores.Entry) -> None:
     found = [entry for entry in store.entries(*_BUDGET, namespace=pod.key.namespace) if _covers(entry, pod)]
     if len(found) > 1:
         message = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
-        raise refusals.Refusal(500, message)
+        raise refusals.ApiRefusal(500, message)
     for budget in found:
         covered = [entry for entry in store.entries("", "Pod", namespace=pod.key.namespace) if _covers(budget, entry)]
         healthy, wanted = sum(_is_ready(entry) for entry in covered), _needed(budget.object.get("spec") or {}, len(covered))
         if not (healthy > wanted or (not _is_ready(pod) and healthy >= wanted > 0)):
             message = f"The disruption budget {budget.key.name} needs {wanted} healthy pods and has {healthy} currently"
             causes = [{"reason": "DisruptionBudget", "message": message}]
-            raise refusals.Refusal(
+            raise refusals.ApiRefusal(
                 429, "Cannot evict pod as it would violate the pod's disruption budget.", details={"causes": causes}
             )
 

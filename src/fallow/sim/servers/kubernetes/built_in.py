@@ -84,7 +84,7 @@ def drop_unknown(obj: Object, unknown: list[str]) -> Object:
     return obj
 
 
-def fill(kind: catalogue.Kind, obj: Object, *, is_new: bool) -> Object:
+def fill(kind: catalogue.ServedKind, obj: Object, *, is_new: bool) -> Object:
     """The object as the server stores it: without what only a controller may report, with the defaults."""
     if is_new and "status" in kind.subresources and kind.kind not in _KEEP_STATUS:
         obj = {name: part for name, part in obj.items() if name != "status"}
@@ -99,7 +99,7 @@ def fill(kind: catalogue.Kind, obj: Object, *, is_new: bool) -> Object:
     return obj
 
 
-def check(kind: catalogue.Kind, obj: Mapping[str, Any]) -> Iterator[Fault]:
+def check(kind: catalogue.ServedKind, obj: Mapping[str, Any]) -> Iterator[Fault]:
     name = obj["metadata"].get("name") or ""
     if not name:
         yield "metadata.name", "FieldValueRequired", "Required value: name or generateName is required"

@@ -17,7 +17,7 @@ Object: TypeAlias = dict[str, Any]
 _NAMESPACE_PARTS = ("status", "finalize")
 
 
-class Place(msgspec.Struct, frozen=True):
+class ObjectPath(msgspec.Struct, frozen=True):
     """What a path names: /apis/GROUP/VERSION/namespaces/NAMESPACE/PLURAL/NAME/SUBRESOURCE."""
 
     group: str
@@ -28,25 +28,25 @@ class Place(msgspec.Struct, frozen=True):
     subresource: str = ""
 
 
-class User(msgspec.Struct, frozen=True):
+class ApiUser(msgspec.Struct, frozen=True):
     name: str
     groups: tuple[str, ...] = ()
 
 
-class Answer(msgspec.Struct, frozen=True):
+class ApiAnswer(msgspec.Struct, frozen=True):
     body: bytes
     code: int = 200
     warnings: tuple[str, ...] = ()
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
-    kind: catalogue.Kind
-    place: Place
+    kind: catalogue.ServedKind
+    path: ObjectPath
     method: str
     query: Mapping[str, str]
     headers: Mapping[str, str]
     body: bytes
-    user: User
+    user: ApiUser
 
     @property
     def manager(self) -> str:
@@ -62,10 +62,10 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     def content_type(self) -> str:
         return self.headers.get("Content-Type", "").partition(";")[0].strip() or "application/json"
 
-    def refuse_absent(self) -> refusals.Refusal:
-        return refusals.absent(self.kind.plural, self.kind.group, self.place.name)
+    def refuse_absent(self) -> refusals.ApiRefusal:
+        return refusals.absent(self.kind.plural, self.kind.group, self.path.name)
 
-    def invalid(self, name: str, *faults: tuple[str, str, str]) -> refusals.Refusal:
+    def invalid(self, name: str, *faults: tuple[str, str, str]) -> refusals.ApiRefusal:
         return refusals.invalid(self.kind.kind, self.kind.group, name, faults)
 
     def read(self) -> Any:
@@ -74,7 +74,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
             return {}
         if "protobuf" in self.content_type or "cbor" in self.content_type:
             message = "the body of the request was in an unknown format - accepted media types include: application/json, application/yaml"
-            raise refusals.Refusal(415, message)
+            raise refusals.ApiRefusal(415, message)
         try:
             return yaml.safe_load(self.body) if "yaml" in self.content_type else json.loads(self.body)
         except (ValueError, yaml.YAMLError) as problem:
@@ -90,7 +90,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
         return body
 
 
-def read_place(path: str) -> Place | None:
+def read_path(path: str) -> ObjectPath | None:
     """None for a path that is not about objects."""
     parts = [parse.unquote(part) for part in path.strip("/").split("/")]
     if parts[0] == "api" and len(parts) > 2:
@@ -102,7 +102,7 @@ def read_place(path: str) -> Place | None:
     namespace = ""
     if rest[0] == "namespaces" and len(rest) > 2 and not (len(rest) == 3 and rest[2] in _NAMESPACE_PARTS):
         namespace, rest = rest[1], rest[2:]
-    return Place(group, version, rest[0], namespace, *rest[1:3])
+    return ObjectPath(group, version, rest[0], namespace, *rest[1:3])
 
 
 def accepts(header: str, what: str) -> bool:

@@ -1,6 +1,6 @@
 """Which kinds are served: the built-in table, and one more for each version of each CustomResourceDefinition in the store.
 
-In: the store. Out: `Kind`s by group, version and plural. A definition is served from the moment it is stored, and its status says so.
+In: the store. Out: `ServedKind`s by group, version and plural. A definition is served from the moment it is stored, and its status says so.
 Invariant: `home` is where objects of a kind are kept, the same for all versions (and for both kinds of Event).
 """
 
@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from fallow.model import units
-from fallow.sim import store as stores
+from fallow.sim.servers import store as stores
 
 Object: TypeAlias = dict[str, Any]
 
@@ -27,7 +27,7 @@ class Scale(msgspec.Struct, frozen=True):
     selector: str = "/spec/selector"
 
 
-class Kind(msgspec.Struct, frozen=True, kw_only=True):
+class ServedKind(msgspec.Struct, frozen=True, kw_only=True):
     group: str
     version: str
     plural: str
@@ -54,17 +54,17 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
 def _row(
     version: str, plural: str, kind: str, short: str = "", parts: str = "", *, namespaced: bool = True, everywhere: bool = False,
     verbs: tuple[str, ...] = VERBS,
-) -> Kind:  # fmt: skip
+) -> ServedKind:  # fmt: skip
     group, _, name = version.rpartition("/")
     subresources = tuple(parts.split())
-    return Kind(
+    return ServedKind(
         group=group, version=name, plural=plural, kind=kind, namespaced=namespaced, short=tuple(short.split()), verbs=verbs,
         categories=("all",) if everywhere else (), subresources=subresources, scale=Scale() if "scale" in subresources else None,
         home=("", "Event") if kind == "Event" else (group, kind),
     )  # fmt: skip
 
 
-def _review(version: str, plural: str, kind: str, *, namespaced: bool = False) -> Kind:
+def _review(version: str, plural: str, kind: str, *, namespaced: bool = False) -> ServedKind:
     return _row(version, plural, kind, namespaced=namespaced, verbs=("create",))
 
 
@@ -112,17 +112,17 @@ class Catalogue:
 
     def __init__(self, store: stores.Store) -> None:
         self._store = store
-        self._custom: dict[str, list[Kind]] = {}
-        self._by_plural: dict[tuple[str, str, str], Kind] = {}
+        self._custom: dict[str, list[ServedKind]] = {}
+        self._by_plural: dict[tuple[str, str, str], ServedKind] = {}
         for entry in store.entries(*DEFINITION):
             self._take(entry)
         self._index()
         store.subscribe(self._notice, DEFINITION)
 
-    def all(self) -> list[Kind]:
+    def all(self) -> list[ServedKind]:
         return list(self._by_plural.values())
 
-    def find(self, group: str, version: str, plural: str) -> Kind | None:
+    def find(self, group: str, version: str, plural: str) -> ServedKind | None:
         return self._by_plural.get((group, version, plural))
 
     def has_version(self, group: str, version: str) -> bool:
@@ -150,14 +150,14 @@ class Catalogue:
         self._by_plural = {(kind.group, kind.version, kind.plural): kind for kind in kinds}
 
 
-def _read_definition(definition: Mapping[str, Any]) -> Iterable[Kind]:
+def _read_definition(definition: Mapping[str, Any]) -> Iterable[ServedKind]:
     spec = definition["spec"]
     names = spec["names"]
     for version in spec["versions"]:
         if not version.get("served", True):
             continue
         parts = version.get("subresources") or {}
-        yield Kind(
+        yield ServedKind(
             group=spec["group"], version=version["name"], plural=names["plural"], kind=names["kind"],
             namespaced=spec["scope"] == "Namespaced", short=tuple(names.get("shortNames") or ()),
             categories=tuple(names.get("categories") or ()), subresources=tuple(sorted(parts)), scale=_read_scale(parts.get("scale")),

@@ -22,7 +22,7 @@ _SCALE = {"group": "autoscaling", "version": "v1", "kind": "Scale"}
 _EVICTION = {"group": "policy", "version": "v1", "kind": "Eviction"}
 
 
-def describe(kinds: Sequence[catalogue.Kind], path: str, accept: str) -> Object | None:
+def describe(kinds: Sequence[catalogue.ServedKind], path: str, accept: str) -> Object | None:
     parts = path.strip("/").split("/")
     if parts == ["version"]:
         return VERSION
@@ -41,11 +41,11 @@ def describe(kinds: Sequence[catalogue.Kind], path: str, accept: str) -> Object 
     return _list(found) if found else None
 
 
-def _groups(kinds: Sequence[catalogue.Kind]) -> list[str]:
+def _groups(kinds: Sequence[catalogue.ServedKind]) -> list[str]:
     return list(dict.fromkeys(kind.group for kind in kinds))
 
 
-def _versions(kinds: Sequence[catalogue.Kind], group: str) -> list[str]:
+def _versions(kinds: Sequence[catalogue.ServedKind], group: str) -> list[str]:
     """The preferred one first: stable before beta before alpha, high before low."""
 
     def rank(version: str) -> tuple[int, int, int]:
@@ -55,12 +55,12 @@ def _versions(kinds: Sequence[catalogue.Kind], group: str) -> list[str]:
     return sorted({kind.version for kind in kinds if kind.group == group}, key=rank, reverse=True)
 
 
-def _group(kinds: Sequence[catalogue.Kind], group: str) -> Object:
+def _group(kinds: Sequence[catalogue.ServedKind], group: str) -> Object:
     versions = [{"groupVersion": f"{group}/{version}", "version": version} for version in _versions(kinds, group)]
     return {"name": group, "versions": versions, "preferredVersion": versions[0]}
 
 
-def _aggregate(kinds: Sequence[catalogue.Kind], *, is_core: bool) -> Object:
+def _aggregate(kinds: Sequence[catalogue.ServedKind], *, is_core: bool) -> Object:
     items = []
     for group in _groups(kinds):
         if (group == "") is not is_core:
@@ -73,11 +73,11 @@ def _aggregate(kinds: Sequence[catalogue.Kind], *, is_core: bool) -> Object:
     return {"kind": _AGGREGATED, "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": items}
 
 
-def _is_of(kind: catalogue.Kind, group: str, version: str) -> bool:
+def _is_of(kind: catalogue.ServedKind, group: str, version: str) -> bool:
     return (kind.group, kind.version) == (group, version)
 
 
-def _resource(kind: catalogue.Kind) -> Object:
+def _resource(kind: catalogue.ServedKind) -> Object:
     own = {"group": "", "version": "", "kind": kind.kind}
     found: Object = {
         "resource": kind.plural, "responseKind": own, "scope": "Namespaced" if kind.namespaced else "Cluster",
@@ -87,7 +87,7 @@ def _resource(kind: catalogue.Kind) -> Object:
     return found | {name: value for name, value in optional.items() if value}
 
 
-def _parts(kind: catalogue.Kind, own: Object) -> list[Object]:
+def _parts(kind: catalogue.ServedKind, own: Object) -> list[Object]:
     special = {"scale": _SCALE, "eviction": _EVICTION}
     return [
         {"subresource": part, "responseKind": special.get(part, own), "verbs": ["create"] if part == "eviction" else list(_PART_VERBS)}
@@ -95,7 +95,7 @@ def _parts(kind: catalogue.Kind, own: Object) -> list[Object]:
     ]
 
 
-def _list(kinds: Sequence[catalogue.Kind]) -> Object:
+def _list(kinds: Sequence[catalogue.ServedKind]) -> Object:
     resources = []
     for kind in kinds:
         one: Object = {
@@ -113,7 +113,7 @@ def _list(kinds: Sequence[catalogue.Kind]) -> Object:
 # ---- OpenAPI: that the server checks fields itself is all kubectl wants to know ---------------------------------------------------
 
 
-def _describe_openapi(kinds: Sequence[catalogue.Kind], path: str) -> Object | None:
+def _describe_openapi(kinds: Sequence[catalogue.ServedKind], path: str) -> Object | None:
     if path == "v2":
         info = {"title": "Kubernetes", "version": VERSION["gitVersion"]}
         return {"swagger": "2.0", "info": info, "paths": {}, "definitions": {}}
@@ -128,11 +128,11 @@ def _describe_openapi(kinds: Sequence[catalogue.Kind], path: str) -> Object | No
     return {"openapi": "3.0.0", "info": {"title": "Kubernetes", "version": VERSION["gitVersion"]}, "paths": paths}
 
 
-def _root(kind: catalogue.Kind) -> str:
+def _root(kind: catalogue.ServedKind) -> str:
     return f"apis/{kind.api_version}" if kind.group else f"api/{kind.version}"
 
 
-def _patch_operation(kind: catalogue.Kind) -> Object:
+def _patch_operation(kind: catalogue.ServedKind) -> Object:
     names = ("dryRun", "fieldManager", "fieldValidation", "force")
     parameters = [{"name": name, "in": "query", "schema": {"type": "string"}} for name in names]
     own = {"group": kind.group, "kind": kind.kind, "version": kind.version}

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 from fallow.model import pointers
-from fallow.sim import ownership
+from fallow.sim.servers import ownership
 
 Object: TypeAlias = dict[str, Any]
 # Lists that strategic patches merge by a key though applies take them as one value.
@@ -115,8 +115,8 @@ def _merge_list(items: list[Any], patch: list[Any], field: str, order: Sequence[
     known = {ownership.identify(item, keys) for item in items}
     merged = [strategic({}, item) for name, item in given.items() if name not in known and item.get("$patch") != "delete"]
     merged += [strategic(item, given.get(ownership.identify(item, keys), {})) for item in items if not _is_deleted(item, given, keys)]
-    places = {ownership.identify(item, keys): at for at, item in enumerate(order)}
-    return sorted(merged, key=lambda item: places.get(ownership.identify(item, keys), len(places)))
+    ranks = {ownership.identify(item, keys): at for at, item in enumerate(order)}
+    return sorted(merged, key=lambda item: ranks.get(ownership.identify(item, keys), len(ranks)))
 
 
 def _keys(field: str, items: list[Any]) -> tuple[str, ...]:

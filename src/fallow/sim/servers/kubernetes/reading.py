@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from fallow.sim import store as stores
+from fallow.sim.servers import store as stores
 from fallow.sim.servers.kubernetes import calls, catalogue, events, refusals, selectors, tables
 
 _SNAPSHOTS = 64  # lists that may be read page by page at the same time
@@ -24,7 +24,7 @@ _EXPIRED = (
 )
 
 
-def encode(kind: catalogue.Kind, entry: stores.Entry) -> bytes:
+def encode(kind: catalogue.ServedKind, entry: stores.Entry) -> bytes:
     """The whole object, in the version that was asked for."""
     if kind.group == events.GROUP:
         return msgspec.json.encode(events.to_new(entry.object))
@@ -35,7 +35,7 @@ def encode_metadata(entry: stores.Entry) -> bytes:
     return b'{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1",' + entry.metadata[1:]
 
 
-def _encode_items(kind: catalogue.Kind, entries: Iterable[stores.Entry]) -> list[bytes]:
+def _encode_items(kind: catalogue.ServedKind, entries: Iterable[stores.Entry]) -> list[bytes]:
     """Items of built-in kinds do not say what they are; those of custom kinds do."""
     if kind.is_custom or kind.group == events.GROUP:
         return [encode(kind, entry) for entry in entries]
@@ -61,14 +61,13 @@ def represent(call: calls.Call, entry: stores.Entry, now: float) -> bytes:
     return encode(call.kind, entry)
 
 
-class Reader:
+class ObjectReader:
     def __init__(self, store: stores.Store) -> None:
         self._store = store
         self._snapshots: OrderedDict[tuple[str, str, int], list[stores.Entry]] = OrderedDict()
 
     def find(self, call: calls.Call) -> stores.Entry:
-        place = call.place
-        found = self._store.find(stores.Key(*call.kind.home, place.namespace, place.name))
+        found = self._store.find(stores.Key(*call.kind.home, call.path.namespace, call.path.name))
         if found is None:
             raise call.refuse_absent()
         return found
@@ -83,7 +82,7 @@ class Reader:
         page, rest = (chosen[:limit], chosen[limit:]) if limit else (chosen, [])
         metadata: dict[str, Any] = {"resourceVersion": str(version)}
         if rest:
-            metadata["continue"] = self._remember(call.kind, version, page[-1].key.place)
+            metadata["continue"] = self._remember(call.kind, version, page[-1].key.path)
             if not is_selected:
                 metadata["remainingItemCount"] = len(rest)
         return _encode_list(call, page, metadata, now)
@@ -93,9 +92,9 @@ class Reader:
         query = call.query
         test = selectors.read(call.kind, query.get("labelSelector", ""), query.get("fieldSelector", ""))
         version, start, entries = self._begin(call)
-        if call.place.namespace:
-            entries = [entry for entry in entries if entry.key.namespace == call.place.namespace]
-        later = [entry for entry in entries if entry.key.place > start] if start else entries
+        if call.path.namespace:
+            entries = [entry for entry in entries if entry.key.namespace == call.path.namespace]
+        later = [entry for entry in entries if entry.key.path > start] if start else entries
         return version, later if test is None else [entry for entry in later if test(entry.object)], test is not None
 
     def _begin(self, call: calls.Call) -> tuple[int, str, Sequence[stores.Entry]]:
@@ -109,13 +108,13 @@ class Reader:
             if version > self._store.version:
                 raise refusals.too_new(version, self._store.version)
             if (*home, version) not in self._snapshots:
-                raise refusals.Refusal(410, _EXPIRED)
+                raise refusals.ApiRefusal(410, _EXPIRED)
             return version, start, self._snapshots[*home, version]
         if asked > self._store.version:
             raise refusals.too_new(asked, self._store.version)
         return self._store.version, "", self._store.entries(*home)
 
-    def _remember(self, kind: catalogue.Kind, version: int, last: str) -> str:
+    def _remember(self, kind: catalogue.ServedKind, version: int, last: str) -> str:
         key = (*kind.home, version)
         if key not in self._snapshots:
             self._snapshots[key] = self._store.entries(*kind.home)

@@ -12,7 +12,7 @@ _REASONS = {
 }  # fmt: skip
 
 
-class Refusal(Exception):
+class ApiRefusal(Exception):
     """Becomes the answer to the request. `details` as in a Status."""
 
     def __init__(self, code: int, message: str, *, reason: str | None = None, details: dict[str, Any] | None = None) -> None:
@@ -36,52 +36,52 @@ def details(name: str, group: str, kind: str, **more: Any) -> dict[str, Any]:
     return {**({"name": name} if name else {}), **({"group": group} if group else {}), "kind": kind, **more}
 
 
-def bad(message: str) -> Refusal:
-    return Refusal(400, message)
+def bad(message: str) -> ApiRefusal:
+    return ApiRefusal(400, message)
 
 
-def no_such_path() -> Refusal:
-    return Refusal(404, "the server could not find the requested resource", details={})
+def no_such_path() -> ApiRefusal:
+    return ApiRefusal(404, "the server could not find the requested resource", details={})
 
 
-def absent(plural: str, group: str, name: str) -> Refusal:
-    return Refusal(404, f'{qualify(plural, group)} "{name}" not found', details=details(name, group, plural))
+def absent(plural: str, group: str, name: str) -> ApiRefusal:
+    return ApiRefusal(404, f'{qualify(plural, group)} "{name}" not found', details=details(name, group, plural))
 
 
-def exists(plural: str, group: str, name: str) -> Refusal:
+def exists(plural: str, group: str, name: str) -> ApiRefusal:
     message = f'{qualify(plural, group)} "{name}" already exists'
-    return Refusal(409, message, reason="AlreadyExists", details=details(name, group, plural))
+    return ApiRefusal(409, message, reason="AlreadyExists", details=details(name, group, plural))
 
 
-def conflict(plural: str, group: str, name: str, why: str = "") -> Refusal:
+def conflict(plural: str, group: str, name: str, why: str = "") -> ApiRefusal:
     why = why or "the object has been modified; please apply your changes to the latest version and try again"
     message = f'Operation cannot be fulfilled on {qualify(plural, group)} "{name}": {why}'
-    return Refusal(409, message, details=details(name, group, plural))
+    return ApiRefusal(409, message, details=details(name, group, plural))
 
 
-def invalid(kind: str, group: str, name: str, faults: Sequence[tuple[str, str, str]]) -> Refusal:
+def invalid(kind: str, group: str, name: str, faults: Sequence[tuple[str, str, str]]) -> ApiRefusal:
     """`faults`: (field, reason such as FieldValueInvalid, message)."""
     causes = [{"reason": reason, "message": message, "field": field} for field, reason, message in faults]
     told = [f"{field}: {message}" for field, _, message in faults]
     text = told[0] if len(told) == 1 else f"[{', '.join(told)}]"
-    return Refusal(422, f'{qualify(kind, group)} "{name}" is invalid: {text}', details=details(name, group, kind, causes=causes))
+    return ApiRefusal(422, f'{qualify(kind, group)} "{name}" is invalid: {text}', details=details(name, group, kind, causes=causes))
 
 
-def bad_patch(result: str, why: str) -> Refusal:
+def bad_patch(result: str, why: str) -> ApiRefusal:
     """A patch whose outcome is no object of the kind: the real server quotes all of it."""
     message = f"Invalid value: {result}: {why}"
-    return Refusal(
+    return ApiRefusal(
         422, f' "" is invalid: patch: {message}',
         details={"causes": [{"reason": "FieldValueInvalid", "message": message, "field": "patch"}]},
     )  # fmt: skip
 
 
-def unfit_patch() -> Refusal:
+def unfit_patch() -> ApiRefusal:
     """A JSON patch that cannot be read or whose test fails: the real server does not say more."""
-    return Refusal(422, "the server rejected our request due to an error in our request", details={})
+    return ApiRefusal(422, "the server rejected our request due to an error in our request", details={})
 
 
-def field_conflicts(fields: Sequence[tuple[str, str, str]]) -> Refusal:
+def field_conflicts(fields: Sequence[tuple[str, str, str]]) -> ApiRefusal:
     """`fields`: (manager, apiVersion, field) of what others own."""
     causes = [
         {"reason": "FieldManagerConflict", "message": f'conflict with "{manager}" using {version}', "field": field}
@@ -94,15 +94,15 @@ def field_conflicts(fields: Sequence[tuple[str, str, str]]) -> Refusal:
                       for manager, version, _ in fields}  # fmt: skip
         lines = "\n".join("\n".join((head, *listed)) for head, listed in by_manager.items())
         told = f"{len(causes)} conflicts: {lines}"
-    return Refusal(409, f"Apply failed with {told}", details={"causes": causes})
+    return ApiRefusal(409, f"Apply failed with {told}", details={"causes": causes})
 
 
-def too_old(version: object) -> Refusal:
-    return Refusal(410, f"too old resource version: {version}")
+def too_old(version: object) -> ApiRefusal:
+    return ApiRefusal(410, f"too old resource version: {version}")
 
 
-def too_new(version: int, current: int) -> Refusal:
+def too_new(version: int, current: int) -> ApiRefusal:
     causes = [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]
-    return Refusal(
+    return ApiRefusal(
         504, f"Timeout: Too large resource version: {version}, current: {current}", details={"causes": causes, "retryAfterSeconds": 1}
     )

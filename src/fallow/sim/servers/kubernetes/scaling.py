@@ -5,7 +5,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from fallow.model import pointers
-from fallow.sim import store as stores
+from fallow.sim.servers import store as stores
 from fallow.sim.servers.kubernetes import calls, catalogue, refusals, selectors
 
 Object: TypeAlias = dict[str, Any]

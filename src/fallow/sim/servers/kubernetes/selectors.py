@@ -30,7 +30,7 @@ _FIELDS = {
 }  # fmt: skip
 
 
-def read(kind: catalogue.Kind, labels: str, fields: str) -> Test | None:
+def read(kind: catalogue.ServedKind, labels: str, fields: str) -> Test | None:
     """One test for both selectors; None if everything is meant."""
     tests = [*_read_labels(labels), *_read_fields(kind, fields)]
     return (lambda obj: all(test(obj) for test in tests)) if tests else None
@@ -63,11 +63,11 @@ def _labels(obj: Mapping[str, Any]) -> Mapping[str, str]:
     return obj["metadata"].get("labels") or {}
 
 
-def _read_fields(kind: catalogue.Kind, text: str) -> list[Test]:
+def _read_fields(kind: catalogue.ServedKind, text: str) -> list[Test]:
     return [_field_test(kind, term) for term in text.split(",") if term]
 
 
-def _field_test(kind: catalogue.Kind, term: str) -> Test:
+def _field_test(kind: catalogue.ServedKind, term: str) -> Test:
     name, sign, value = re.match(r"([^=!]*)(!=|==|=|)(.*)", term, re.DOTALL).groups()  # type: ignore[union-attr]  # matches anything
     if not sign:
         raise refusals.bad(f"invalid selector: '{term}'; can't understand '{term}'")

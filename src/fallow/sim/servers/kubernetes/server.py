@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import msgspec
 from aiohttp import web
 
-from fallow.sim import store as stores
+from fallow.sim.servers import store as stores
 from fallow.sim.servers.kubernetes import calls, catalogue, discovery, reading, refusals, reviews, watching, writing
 
 Object: TypeAlias = dict[str, Any]
@@ -29,7 +29,7 @@ _WRITES = ("POST", "PUT", "PATCH", "DELETE")
 
 class KubernetesServer:
     def __init__(
-        self, store: stores.Store, clock: Callable[[], float], *, tokens: Mapping[str, calls.User] | None = None,
+        self, store: stores.Store, clock: Callable[[], float], *, tokens: Mapping[str, calls.ApiUser] | None = None,
         rules: Mapping[str, Sequence[Object]] | None = None,
     ) -> None:  # fmt: skip
         self.slow = 0.0
@@ -44,8 +44,8 @@ class KubernetesServer:
         self._watches: set[asyncio.Task[Any]] = set()
         self._doorkeeper = reviews.Doorkeeper(tokens, rules or {})
         self._catalogue = catalogue.Catalogue(store)
-        self._reader = reading.Reader(store)
-        self._desk = writing.Desk(store, clock)
+        self._reader = reading.ObjectReader(store)
+        self._desk = writing.ObjectWriter(store, clock)
         store.subscribe(self._furnish, ("", "Namespace"))
         for name in _NAMESPACES:
             if store.find(stores.Key("", "Namespace", "", name)) is None:
@@ -111,27 +111,27 @@ class KubernetesServer:
             _break_connection(request)
         try:
             return await self._serve(request)
-        except refusals.Refusal as refusal:
-            return _respond(calls.Answer(msgspec.json.encode(refusal.to_status()), refusal.code))
+        except refusals.ApiRefusal as refusal:
+            return _respond(calls.ApiAnswer(msgspec.json.encode(refusal.to_status()), refusal.code))
 
     async def _serve(self, request: web.Request) -> web.StreamResponse:
         if request.path in _HEALTH:
             return web.Response(text="ok")
         user = self._doorkeeper.identify(request.headers)
-        place = calls.read_place(request.path)
-        if place is None or not self._catalogue.has_version(place.group, place.version):
+        path = calls.read_path(request.path)
+        if path is None or not self._catalogue.has_version(path.group, path.version):
             return self._describe(request)
-        kind = self._catalogue.find(place.group, place.version, place.plural)
-        if kind is None or (place.subresource and place.subresource not in kind.subresources):
+        kind = self._catalogue.find(path.group, path.version, path.plural)
+        if kind is None or (path.subresource and path.subresource not in kind.subresources):
             raise refusals.no_such_path()
         if not calls.is_json_acceptable(request.headers.get("Accept", "")):
-            raise refusals.Refusal(406, "only the following media types are accepted: application/json")
+            raise refusals.ApiRefusal(406, "only the following media types are accepted: application/json")
         body = await request.read()
         call = calls.Call(
-            kind=kind, place=place, method=request.method, query=request.query, headers=request.headers, body=body, user=user
+            kind=kind, path=path, method=request.method, query=request.query, headers=request.headers, body=body, user=user
         )
         self._doorkeeper.check(call)
-        if call.method == "GET" and not place.name and call.query.get("watch") in ("1", "true"):
+        if call.method == "GET" and not path.name and call.query.get("watch") in ("1", "true"):
             return await self._watch(request, call)
         return _respond(self._carry_out(call))
 
@@ -139,41 +139,41 @@ class KubernetesServer:
         document = discovery.describe(self._catalogue.all(), request.path, request.headers.get("Accept", ""))
         if document is None:
             return web.Response(status=404, text="404 page not found\n")
-        return _respond(calls.Answer(msgspec.json.encode(document)), _document_type(document))
+        return _respond(calls.ApiAnswer(msgspec.json.encode(document)), _document_type(document))
 
-    def _carry_out(self, call: calls.Call) -> calls.Answer:
+    def _carry_out(self, call: calls.Call) -> calls.ApiAnswer:
         if call.method in _WRITES and self.conflicts > 0:
             self.conflicts -= 1
-            raise refusals.conflict(call.kind.plural, call.kind.group, call.place.name)
+            raise refusals.conflict(call.kind.plural, call.kind.group, call.path.name)
         if call.kind.verbs == ("create",) and call.method == "POST":
             return self._doorkeeper.answer(call)
         work = self._find_work(call)
         if work is None:
-            raise refusals.Refusal(405, "the server does not allow this method on the requested resource", details={})
+            raise refusals.ApiRefusal(405, "the server does not allow this method on the requested resource", details={})
         try:
             return work(call)
         except (TypeError, AttributeError, LookupError, ValueError) as problem:  # a member of a type that it must not have
             raise refusals.bad(f'{call.kind.kind} in version "{call.kind.version}" cannot be handled: {problem!r}') from problem
 
-    def _find_work(self, call: calls.Call) -> Callable[[calls.Call], calls.Answer] | None:
+    def _find_work(self, call: calls.Call) -> Callable[[calls.Call], calls.ApiAnswer] | None:
         desk, scale = self._desk, call.kind.scale
-        if call.place.subresource == "scale" and scale is not None:
+        if call.path.subresource == "scale" and scale is not None:
             changing = {"PUT", "PATCH"}
             return (lambda call: desk.write_scale(call, scale)) if call.method in changing else lambda call: desk.read_scale(call, scale)
-        if call.place.subresource == "eviction":
+        if call.path.subresource == "eviction":
             return desk.evict if call.method == "POST" else None
-        if call.place.name:
+        if call.path.name:
             works = {"GET": self._get, "PUT": desk.replace, "PATCH": desk.patch, "DELETE": desk.delete}
-            return works.get(call.method) if not call.place.subresource or call.method != "DELETE" else None
-        collection: dict[str, Callable[[calls.Call], calls.Answer]] = {
-            "GET": lambda call: calls.Answer(self._reader.list(call, self._clock())),
+            return works.get(call.method) if not call.path.subresource or call.method != "DELETE" else None
+        collection: dict[str, Callable[[calls.Call], calls.ApiAnswer]] = {
+            "GET": lambda call: calls.ApiAnswer(self._reader.list(call, self._clock())),
             "POST": desk.create,
             "DELETE": lambda call: desk.delete_all(call, self._reader),
         }
         return collection.get(call.method)
 
-    def _get(self, call: calls.Call) -> calls.Answer:
-        return calls.Answer(reading.represent(call, self._reader.find(call), self._clock()))
+    def _get(self, call: calls.Call) -> calls.ApiAnswer:
+        return calls.ApiAnswer(reading.represent(call, self._reader.find(call), self._clock()))
 
     async def _watch(self, request: web.Request, call: calls.Call) -> web.StreamResponse:
         watch = watching.Watch(call, self._store, self._clock)
@@ -192,10 +192,10 @@ class KubernetesServer:
 
     def _furnish(self, change: stores.Change) -> None:
         """Every namespace has a ServiceAccount, as on a real cluster."""
-        place = change.entry.key.name
-        account = stores.Key("", "ServiceAccount", place, "default")
+        namespace = change.entry.key.name
+        account = stores.Key("", "ServiceAccount", namespace, "default")
         if change.type == "ADDED" and self._store.find(account) is None:
-            metadata = {"name": "default", "namespace": place}
+            metadata = {"name": "default", "namespace": namespace}
             self._store.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
 
 
@@ -219,7 +219,7 @@ def _break_connection(request: web.Request) -> None:
     raise asyncio.CancelledError  # nobody is left to answer
 
 
-def _respond(answer: calls.Answer, content_type: str = "application/json") -> web.Response:
+def _respond(answer: calls.ApiAnswer, content_type: str = "application/json") -> web.Response:
     headers = {"Content-Type": content_type, "Cache-Control": "no-cache, private"}
     response = web.Response(body=answer.body, status=answer.code, headers=headers)
     for warning in answer.warnings:

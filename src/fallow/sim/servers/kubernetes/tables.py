@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from fallow.model import pointers, units
-from fallow.sim import store as stores
+from fallow.sim.servers import store as stores
 from fallow.sim.servers.kubernetes import catalogue
 
 Object: TypeAlias = dict[str, Any]
@@ -90,7 +90,7 @@ _COLUMNS: dict[stores.GroupKind, dict[str, Cell]] = {
 }  # fmt: skip
 
 
-def write(kind: catalogue.Kind, entries: Sequence[stores.Entry], now: units.Instant, metadata: Object, include: str = "Metadata") -> Object:
+def write(kind: catalogue.ServedKind, entries: Sequence[stores.Entry], now: units.Instant, metadata: Object, include: str = "Metadata") -> Object:
     """`include`: what of each object goes into its row (None, Metadata, Object)."""
     columns = _find_columns(kind, now)
     definitions = [
@@ -101,7 +101,7 @@ def write(kind: catalogue.Kind, entries: Sequence[stores.Entry], now: units.Inst
     return {"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": metadata, "columnDefinitions": definitions, "rows": rows}
 
 
-def _find_columns(kind: catalogue.Kind, now: units.Instant) -> list[tuple[str, str, int, Cell]]:
+def _find_columns(kind: catalogue.ServedKind, now: units.Instant) -> list[tuple[str, str, int, Cell]]:
     name: tuple[str, str, int, Cell] = ("Name", "string", 0, _at("/metadata/name"))
     age: tuple[str, str, int, Cell] = ("Age", "string", 0, _since("/metadata/creationTimestamp", now))
     if kind.is_custom:
@@ -143,7 +143,7 @@ def _since(pointer: str, now: units.Instant) -> Cell:
     return read
 
 
-def _include(kind: catalogue.Kind, entry: stores.Entry, include: str) -> Any:
+def _include(kind: catalogue.ServedKind, entry: stores.Entry, include: str) -> Any:
     if include == "None":
         return None
     if include == "Object":

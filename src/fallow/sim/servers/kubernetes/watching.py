@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable
 
 import msgspec
 
-from fallow.sim import store as stores
+from fallow.sim.servers import store as stores
 from fallow.sim.servers.kubernetes import calls, reading, refusals, selectors
 
 _BOOKMARK_SECONDS = 60.0
@@ -72,14 +72,14 @@ class Watch:
         if not self._from_start:
             yield from self._tell(self._store.changes_since(*kind.home, self._after))
             return
-        for entry in self._store.entries(*kind.home, namespace=self._call.place.namespace):
+        for entry in self._store.entries(*kind.home, namespace=self._call.path.namespace):
             if self._shows(entry):
                 yield self._write("ADDED", entry)
         if self._wants_bookmarks:
             yield self._bookmark(_INITIAL_END)
 
     def _tell(self, changes: Iterable[stores.Change]) -> Iterable[bytes]:
-        namespace = self._call.place.namespace
+        namespace = self._call.path.namespace
         for change in changes:
             entry = change.entry
             if entry.version <= self._after or (namespace and entry.key.namespace != namespace):
@@ -109,5 +109,5 @@ def _read_version(call: calls.Call) -> tuple[int, bool]:
     """The version after which to begin, and whether what is there now is to be told first."""
     text = call.query.get("resourceVersion", "")
     if not text.isdecimal() and text:
-        raise refusals.Refusal(500, f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax')
+        raise refusals.ApiRefusal(500, f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax')
     return int(text or 0), text in ("", "0") or call.query.get("sendInitialEvents") == "true"

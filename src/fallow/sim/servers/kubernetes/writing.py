@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 from fallow.model import pointers, units
-from fallow.sim import ownership
-from fallow.sim import store as stores
+from fallow.sim.servers import ownership
+from fallow.sim.servers import store as stores
 from fallow.sim.servers.kubernetes import admission, budgets, calls, catalogue, patches, reading, refusals, scaling
 
 Object: TypeAlias = dict[str, Any]
@@ -23,7 +23,7 @@ _MADE_BY_PUT = ("Lease", "Event")
 _SHOWN_WHEN_DELETED = ("Pod", "Namespace")
 
 
-class Desk:
+class ObjectWriter:
     """Where writes are taken in."""
 
     def __init__(self, store: stores.Store, clock: Clock) -> None:
@@ -32,14 +32,14 @@ class Desk:
 
     # ---- create and replace -----------------------------------------------------------------------------------------------------
 
-    def create(self, call: calls.Call) -> calls.Answer:
+    def create(self, call: calls.Call) -> calls.ApiAnswer:
         obj = admission.read_new(call)
         if obj["metadata"].get("resourceVersion"):
-            raise refusals.Refusal(500, "resourceVersion should not be set on objects to be created")
+            raise refusals.ApiRefusal(500, "resourceVersion should not be set on objects to be created")
         return self._create(call, obj)
 
-    def _create(self, call: calls.Call, obj: Object) -> calls.Answer:
-        kind, namespace = call.kind, call.place.namespace
+    def _create(self, call: calls.Call, obj: Object) -> calls.ApiAnswer:
+        kind, namespace = call.kind, call.path.namespace
         if kind.namespaced and self._store.find(stores.Key("", "Namespace", "", namespace)) is None:
             raise refusals.absent("namespaces", "", namespace)
         admitted, warnings = admission.admit(call, self._store.name(obj), None)
@@ -47,14 +47,14 @@ class Desk:
             made = self._store.create(admitted, self._writer(call))
         except stores.Exists:
             raise refusals.exists(kind.plural, kind.group, admitted["metadata"]["name"]) from None
-        return calls.Answer(reading.represent(call, made, self._clock()), 201, warnings)
+        return calls.ApiAnswer(reading.represent(call, made, self._clock()), 201, warnings)
 
-    def replace(self, call: calls.Call) -> calls.Answer:
+    def replace(self, call: calls.Call) -> calls.ApiAnswer:
         obj = admission.read_new(call)
         admission.check_name(call, obj)
         found = self._store.find(self._key(call))
         if found is None:
-            if call.kind.kind not in _MADE_BY_PUT or call.place.subresource:
+            if call.kind.kind not in _MADE_BY_PUT or call.path.subresource:
                 raise call.refuse_absent()
             return self._create(call, obj)
         self._check_version(call, obj, found)
@@ -67,17 +67,17 @@ class Desk:
         kind, version = call.kind, obj["metadata"].get("resourceVersion")
         if not version and (kind.is_custom or kind.kind in ("Lease", "CustomResourceDefinition")):
             fault = ("metadata.resourceVersion", "FieldValueInvalid", "Invalid value: 0: must be specified for an update")
-            raise refusals.invalid(kind.plural, kind.group, call.place.name, [fault])
+            raise refusals.invalid(kind.plural, kind.group, call.path.name, [fault])
         if version and version != found.object["metadata"]["resourceVersion"]:
-            raise refusals.conflict(kind.plural, kind.group, call.place.name)
+            raise refusals.conflict(kind.plural, kind.group, call.path.name)
 
     # ---- patch ------------------------------------------------------------------------------------------------------------------
 
-    def patch(self, call: calls.Call) -> calls.Answer:
+    def patch(self, call: calls.Call) -> calls.ApiAnswer:
         allowed = (_MERGE, _JSON, _APPLY) if call.kind.is_custom else (_MERGE, _JSON, _APPLY, _STRATEGIC)
         if call.content_type not in allowed:
             known = ", ".join(allowed)
-            raise refusals.Refusal(415, f"the body of the request was in an unknown format - accepted media types include: {known}")
+            raise refusals.ApiRefusal(415, f"the body of the request was in an unknown format - accepted media types include: {known}")
         if call.content_type == _APPLY:
             return self._apply(call)
         found = self._store.find(self._key(call))
@@ -97,23 +97,23 @@ class Desk:
         kind, known = call.kind, found.object["metadata"]
         version, uid = metadata.get("resourceVersion"), metadata.get("uid")
         if version and not str(version).isdecimal():
-            raise refusals.Refusal(500, f'strconv.ParseUint: parsing "{version}": invalid syntax')
+            raise refusals.ApiRefusal(500, f'strconv.ParseUint: parsing "{version}": invalid syntax')
         if version and version != known["resourceVersion"]:
-            raise refusals.conflict(kind.plural, kind.group, call.place.name)
+            raise refusals.conflict(kind.plural, kind.group, call.path.name)
         if uid and uid != known["uid"]:
             fault = ("metadata.uid", "FieldValueInvalid", f'Invalid value: "{uid}": field is immutable')
-            raise call.invalid(call.place.name, fault, fault)
+            raise call.invalid(call.path.name, fault, fault)
 
-    def _apply(self, call: calls.Call) -> calls.Answer:
+    def _apply(self, call: calls.Call) -> calls.ApiAnswer:
         applied = self._read_applied(call)
         found = self._store.find(self._key(call))
-        if found is None and call.place.subresource:
+        if found is None and call.path.subresource:
             raise call.refuse_absent()
         live = json.loads(reading.encode(call.kind, found)) if found else {}
         try:
             merged = ownership.apply(
                 live, applied, call.manager, time=units.rfc3339(self._clock()), custom=call.kind.is_custom,
-                force=call.query.get("force") in ("true", "1"), subresource=call.place.subresource,
+                force=call.query.get("force") in ("true", "1"), subresource=call.path.subresource,
             )  # fmt: skip
         except ownership.Conflicts as conflicts:
             raise refusals.field_conflicts(conflicts.fields) from None
@@ -135,29 +135,29 @@ class Desk:
             raise refusals.bad("metadata.managedFields must be nil")
         if self._store.find(self._key(call)) is None:
             admission.check_name(call, {"metadata": metadata})
-        place = {"name": call.place.name} | ({"namespace": call.place.namespace} if call.kind.namespaced else {})
-        return {**body, "metadata": metadata | place}
+        identity = {"name": call.path.name} | ({"namespace": call.path.namespace} if call.kind.namespaced else {})
+        return {**body, "metadata": metadata | identity}
 
     def _store_changed(
         self, call: calls.Call, found: stores.Entry, obj: Object, *, is_patch: bool = False, is_owned: bool = False
-    ) -> calls.Answer:
+    ) -> calls.ApiAnswer:
         admitted, warnings = admission.admit(call, obj, found.object, is_patch=is_patch)
         written = self._store.write(found.key, admitted, self._writer(call), is_owned=is_owned)
-        return calls.Answer(reading.represent(call, written, self._clock()), 200, warnings)
+        return calls.ApiAnswer(reading.represent(call, written, self._clock()), 200, warnings)
 
     # ---- scale ------------------------------------------------------------------------------------------------------------------
 
-    def read_scale(self, call: calls.Call, scale: catalogue.Scale) -> calls.Answer:
-        return calls.Answer(scaling.encode(scaling.show(self._get(call), scale)))
+    def read_scale(self, call: calls.Call, scale: catalogue.Scale) -> calls.ApiAnswer:
+        return calls.ApiAnswer(scaling.encode(scaling.show(self._get(call), scale)))
 
-    def write_scale(self, call: calls.Call, scale: catalogue.Scale) -> calls.Answer:
+    def write_scale(self, call: calls.Call, scale: catalogue.Scale) -> calls.ApiAnswer:
         found = self._get(call)
         shown = scaling.show(found, scale)
         wanted = call.read_object() if call.method == "PUT" else _apply_patch(call, shown)
         replicas = scaling.read(call, wanted)
         metadata, known = wanted.get("metadata") or {}, found.object["metadata"]
         if (version := metadata.get("resourceVersion")) and version != known["resourceVersion"]:
-            raise refusals.conflict(call.kind.plural, call.kind.group, call.place.name)
+            raise refusals.conflict(call.kind.plural, call.kind.group, call.path.name)
         if (uid := metadata.get("uid")) and uid != known["uid"] and not call.kind.is_custom:  # there, the real one does not look
             raise self._precondition(call, found, uid)
         changed = pointers.replace(found.object, pointers.parts(scale.replicas), replicas)
@@ -165,25 +165,25 @@ class Desk:
         if not replicas:  # a Scale leaves out a 0, so whoever asks for it owns nothing
             admitted = ownership.disown(admitted, pointers.parts(scale.replicas))
         written = self._store.write(found.key, admitted, self._writer(call), is_owned=not replicas)
-        return calls.Answer(scaling.encode(scaling.show(written, scale)))
+        return calls.ApiAnswer(scaling.encode(scaling.show(written, scale)))
 
     # ---- delete -----------------------------------------------------------------------------------------------------------------
 
-    def delete(self, call: calls.Call) -> calls.Answer:
+    def delete(self, call: calls.Call) -> calls.ApiAnswer:
         found = self._get(call)
         options = call.read_object()
         gone = self._delete(call, found, options)
         if call.kind.kind in _SHOWN_WHEN_DELETED or gone.object["metadata"].get("finalizers"):
-            return calls.Answer(reading.encode(call.kind, gone))
-        details = refusals.details(call.place.name, call.kind.group, call.kind.plural, uid=gone.object["metadata"]["uid"])
-        return calls.Answer(_success(details))
+            return calls.ApiAnswer(reading.encode(call.kind, gone))
+        details = refusals.details(call.path.name, call.kind.group, call.kind.plural, uid=gone.object["metadata"]["uid"])
+        return calls.ApiAnswer(_success(details))
 
-    def delete_all(self, call: calls.Call, reader: reading.Reader) -> calls.Answer:
+    def delete_all(self, call: calls.Call, reader: reading.ObjectReader) -> calls.ApiAnswer:
         options = call.read_object()
         listed = reader.list(call, self._clock())
         for entry in reader.choose(call)[1]:
             self._delete(call, entry, options)
-        return calls.Answer(listed)
+        return calls.ApiAnswer(listed)
 
     def _delete(self, call: calls.Call, found: stores.Entry, options: Mapping[str, Any]) -> stores.Entry:
         guards = options.get("preconditions") or {}
@@ -197,7 +197,7 @@ class Desk:
 
     # ---- eviction ---------------------------------------------------------------------------------------------------------------
 
-    def evict(self, call: calls.Call) -> calls.Answer:
+    def evict(self, call: calls.Call) -> calls.ApiAnswer:
         found = self._get(call)
         body = call.read_object()
         guards = (body.get("deleteOptions") or {}).get("preconditions") or {}
@@ -206,13 +206,13 @@ class Desk:
         try:
             self._store.delete(found.key, stores.Writer(call.manager, uid=guards.get("uid"), dry_run=is_dry))
         except stores.Overtaken as overtaken:
-            raise _refuse_delete(call.kind, call.place.name, overtaken) from None
-        return calls.Answer(b'{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success","code":201}', 201)
+            raise _refuse_delete(call.kind, call.path.name, overtaken) from None
+        return calls.ApiAnswer(b'{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success","code":201}', 201)
 
     # ---- how it is done ---------------------------------------------------------------------------------------------------------
 
     def _key(self, call: calls.Call) -> stores.Key:
-        return stores.Key(*call.kind.home, call.place.namespace, call.place.name)
+        return stores.Key(*call.kind.home, call.path.namespace, call.path.name)
 
     def _get(self, call: calls.Call) -> stores.Entry:
         found = self._store.find(self._key(call))
@@ -221,11 +221,11 @@ class Desk:
         return found
 
     def _writer(self, call: calls.Call) -> stores.Writer:
-        return stores.Writer(call.manager, call.place.subresource, dry_run=call.is_dry)
+        return stores.Writer(call.manager, call.path.subresource, dry_run=call.is_dry)
 
-    def _precondition(self, call: calls.Call, found: stores.Entry, uid: str) -> refusals.Refusal:
+    def _precondition(self, call: calls.Call, found: stores.Entry, uid: str) -> refusals.ApiRefusal:
         why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {found.object['metadata']['uid']}"
-        return refusals.conflict(call.kind.plural, call.kind.group, call.place.name, why)
+        return refusals.conflict(call.kind.plural, call.kind.group, call.path.name, why)
 
 
 def _apply_patch(call: calls.Call, live: Object) -> Object:
@@ -241,7 +241,7 @@ def _apply_patch(call: calls.Call, live: Object) -> Object:
     return changed
 
 
-def _refuse_delete(kind: catalogue.Kind, name: str, overtaken: stores.Overtaken) -> refusals.Refusal:
+def _refuse_delete(kind: catalogue.ServedKind, name: str, overtaken: stores.Overtaken) -> refusals.ApiRefusal:
     word, since = ("UID", "deleted and then recreated") if overtaken.field == "uid" else ("ResourceVersion", "modified")
     why = f"the {word} in the precondition ({overtaken.asked}) does not match the {word} in record ({overtaken.found}). "
     return refusals.conflict(kind.kind, kind.group, name, f"{why}The object might have been {since}")

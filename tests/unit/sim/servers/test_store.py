@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fallow.model import units
-from fallow.sim import ownership
-from fallow.sim import store as stores
+from fallow.sim.servers import ownership
+from fallow.sim.servers import store as stores
 
 NOON = units.parse_instant("2026-11-16T12:00:00Z")
 Object = dict[str, Any]
@@ -107,7 +107,7 @@ def test_only_absent_and_taken_names_are_refused(store: stores.Store) -> None:
     with pytest.raises(stores.Exists):
         store.create(thing())
     store.delete(made.key)
-    with pytest.raises(stores.Absent):
+    with pytest.raises(stores.NotStored):
         store.delete(made.key)
     assert store.create(thing()).object["metadata"]["uid"] != made.object["metadata"]["uid"]
 
@@ -115,7 +115,7 @@ def test_only_absent_and_taken_names_are_refused(store: stores.Store) -> None:
 def test_entries_are_in_the_order_of_etcd(store: stores.Store) -> None:
     for namespace, name in [("a", "z"), ("a-b", "a"), ("a", "b")]:
         store.create({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": namespace}})
-    assert [entry.key.place for entry in store.entries("", "Pod")] == ["a-b/a", "a/b", "a/z"]
+    assert [entry.key.path for entry in store.entries("", "Pod")] == ["a-b/a", "a/b", "a/z"]
     assert [entry.key.name for entry in store.entries("", "Pod", "a")] == ["b", "z"]
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from fallow.decide.packing import state
-from fallow.sim import cast, openb, traces
+from fallow.sim import cast
+from fallow.sim.traces import gentd26, openb
 
 NODES = "sn,cpu_milli,memory_mib,gpu,model"
 PODS = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time"
@@ -77,14 +78,14 @@ def test_a_list_without_models_and_times_is_read_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize("column", ["cpu_milli", "num_gpu", "gpu_milli"])
 def test_a_column_that_is_missing_is_named(tmp_path: Path, column: str) -> None:
     path = write(tmp_path / "p.csv", PODS.replace(column, "other"), "p1,1,1,1,460,,LS,Running,0,7200,0")
-    with pytest.raises(traces.TraceError, match=rf"the trace p\.csv has no column '{column}'"):
+    with pytest.raises(gentd26.TraceError, match=rf"the trace p\.csv has no column '{column}'"):
         openb.read_pods(path)
 
 
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     make(tmp_path, ["n1,1,1,1,T4"], ["p1,1,1,1,460,,LS,,0,,"])
     (tmp_path / "openb/openb_pod_list_small.csv.gz").write_bytes(b"no gzip")
-    with pytest.raises(traces.TraceError, match=r"openb_pod_list_small\.csv\.gz cannot be read"):
+    with pytest.raises(gentd26.TraceError, match=r"openb_pod_list_small\.csv\.gz cannot be read"):
         openb.read(tmp_path, "small")
 
 
@@ -168,13 +169,13 @@ def test_a_flow_asks_for_so_much_of_the_cluster_all_the_time(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("pods", [["p1,1,1,1,1000,,LS,,0,,"], ["p1,1,1,0,0,,LS,,0,60,"]], ids=["nobody-left", "nobody-held-a-gpu"])
 def test_there_is_no_flow_of_pods_that_hold_no_gpu_for_a_time(tmp_path: Path, pods: list[str]) -> None:
-    with pytest.raises(traces.TraceError, match="does not tell for how long its pods held GPUs"):
+    with pytest.raises(gentd26.TraceError, match="does not tell for how long its pods held GPUs"):
         openb.read(make(tmp_path, THREE, pods), "small").flow(1, 1.0, 10)
 
 
 def test_a_trace_that_does_not_tell_times_says_so(tmp_path: Path) -> None:
     trace = openb.read(make(tmp_path, THREE, ["p1,1,1,1,1000,,LS,,,,"]), "small")
-    with pytest.raises(traces.TraceError, match="does not tell when its pods came and went"):
+    with pytest.raises(gentd26.TraceError, match="does not tell when its pods came and went"):
         trace.live()
 
 

@@ -10,19 +10,20 @@ from fallow import names
 from fallow.model import decision, kinds, units
 from fallow.model.policies import idle
 from fallow.model.units import HOUR, MINUTE
-from fallow.sim import cast, edits, laws, shapes
-from fallow.sim.lives import NONE, Span
-from fallow.sim.world import Fault, Node, Part, State, World
+from fallow.sim import cast
+from fallow.sim.world import edits, laws, shapes
+from fallow.sim.world.lives import NONE, LifeSpan
+from fallow.sim.world.world import Fault, Part, SimNode, SimState, World
 
 START = cast.MONDAY
 
 
-def make(*parts: Part, nodes: list[Node] | None = None, hours: int = 4, **lives: Any) -> World:
+def make(*parts: Part, nodes: list[SimNode] | None = None, hours: int = 4, **lives: Any) -> World:
     """`lives`: by name of the part (- written as _), the percent of each minute, repeated."""
-    span = Span(START, MINUTE, hours * 60)
+    span = LifeSpan(START, MINUTE, hours * 60)
     seats = [lives.get(part.name.replace("-", "_"), [0]) for part in parts for _ in range(part.seats)]
     rows = np.stack([np.resize(np.array(life, np.uint8), span.columns) for life in seats])
-    return World(nodes or [Node("n1"), Node("n2")], parts, rows, span, start_seconds=90.0)
+    return World(nodes or [SimNode("n1"), SimNode("n2")], parts, rows, span, start_seconds=90.0)
 
 
 def pause(world: World, number: int = 0, window: float = 30 * MINUTE) -> None:
@@ -43,7 +44,7 @@ def words(world: World) -> Counter[str]:
     return Counter(change.what for change in world.changes_since(0))
 
 
-# ---- time and place ---------------------------------------------------------------------------------------------------------
+# ---- time and slot ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", [0, 1])
@@ -52,7 +53,7 @@ def test_the_same_seed_is_the_same_day(seed: int) -> None:
     for day in days:
         day.advance(3 * HOUR)
         for number in range(0, len(day.workloads), 3):
-            if day.workloads[number].state is State.running:
+            if day.workloads[number].state is SimState.running:
                 pause(day, number)
         day.advance(3 * HOUR)
     assert days[0].changes_since(0) == days[1].changes_since(0)
@@ -85,36 +86,36 @@ def test_no_place_is_given_twice_and_pods_stay_on_one_node() -> None:
     for _ in range(16):
         world.advance(15 * MINUTE)
         pods = [(one, pod) for one in world.workloads for pod in one.pods if pod.node]
-        taken = [place for _, pod in pods for place in pod.places]
-        assert len(taken) == len(set(taken)) == (world.seat_at >= 0).sum() == (world.place_of >= 0).sum()
+        taken = [slot for _, pod in pods for slot in pod.slots]
+        assert len(taken) == len(set(taken)) == (world.seat_at >= 0).sum() == (world.slot_of >= 0).sum()
         for one, pod in pods:
             node = world.nodes[pod.node]
             assert node.mode == one.part.mode
-            assert all(node.first <= place < node.first + node.places for place in pod.places)
+            assert all(node.first <= slot < node.first + node.slots for slot in pod.slots)
 
 
 def test_who_finds_no_room_waits_until_somebody_leaves() -> None:
-    world = make(Part("ml", "first", gpus=8, ends_at=START + HOUR), Part("ml", "second", gpus=8), nodes=[Node("n1")], first=[90])
+    world = make(Part("ml", "first", gpus=8, ends_at=START + HOUR), Part("ml", "second", gpus=8), nodes=[SimNode("n1")], first=[90])
     world.advance(30 * MINUTE)
     first, second = world.workloads
-    assert (first.state, second.state) == (State.running, State.waiting)
+    assert (first.state, second.state) == (SimState.running, SimState.waiting)
     assert [pod.node for pod in second.pods] == [""]
     world.advance(30 * MINUTE + 90)
-    assert (first.state, second.state) == (State.finished, State.running)
+    assert (first.state, second.state) == (SimState.finished, SimState.running)
     assert second.pods[0].ready_at == START + HOUR + 90
 
 
 def test_lives_that_do_not_fit_the_parts_are_refused() -> None:
     with pytest.raises(ValueError, match=r"lives are \(1, 60\), and 2 GPUs for 60 steps"):
-        World([Node("n1")], [Part("ml", "a", gpus=2)], np.zeros((1, 60), np.uint8), Span(START, MINUTE, 60))
+        World([SimNode("n1")], [Part("ml", "a", gpus=2)], np.zeros((1, 60), np.uint8), LifeSpan(START, MINUTE, 60))
 
 
 @pytest.mark.parametrize("mode", ["whole", "mig", "time-sliced"])
 def test_an_exporter_reads_every_place_of_its_node(mode: Any) -> None:
-    world = make(Part("ml", "a", mode=mode), nodes=[Node("n1", gpus=2, mode=mode)], a=[40])
+    world = make(Part("ml", "a", mode=mode), nodes=[SimNode("n1", gpus=2, mode=mode)], a=[40])
     world.advance(MINUTE)
     readings = world.readings("n1")
-    assert len(readings) == world.nodes["n1"].places
+    assert len(readings) == world.nodes["n1"].slots
     assert [(one.namespace, one.pod, one.percent) for one in readings if one.pod] == [("ml", "a-0", 40)]
     assert len({one.uuid for one in readings}) == 2
     assert len({(one.uuid, one.part) for one in readings}) == len(readings)
@@ -131,11 +132,11 @@ def test_every_kind_is_paused_and_comes_back_exactly_as_it_was(kind: str) -> Non
     before = workload.object
     world.advance(HOUR)
     pause(world)
-    assert (workload.state, workload.pods, world.readings("n1")[0].pod) == (State.paused, (), "")
+    assert (workload.state, workload.pods, world.readings("n1")[0].pod) == (SimState.paused, (), "")
     laws.check_way_back(before, workload.object, world.now)
     world.notice(edits.resume(workload.object, world.now, "ada"), "person")
     world.advance(90)
-    assert workload.state is State.running
+    assert workload.state is SimState.running
     assert (len(workload.pods), workload.resumes) == (2, 1)
     assert names.ORIGINAL_STATE not in workload.view.annotations
 
@@ -148,11 +149,11 @@ def test_owners_bring_back_what_they_need_in_their_own_way(owner: str, by_itself
     world.advance(50 * MINUTE)
     pause(world)
     world.advance(9 * MINUTE)
-    assert world.workloads[0].state is State.paused
+    assert world.workloads[0].state is SimState.paused
     world.advance(35 * MINUTE)
     one = world.workloads[0]
     assert (one.pauses, one.regrets, one.complaints) == (1, 1, complaints)
-    assert (one.state is State.running) is by_itself
+    assert (one.state is SimState.running) is by_itself
     assert (names.RESUME_REQUESTED in one.view.marks) is not by_itself
     if by_itself:
         assert 90 <= one.waited <= one.owner.misses + 90
@@ -169,7 +170,7 @@ def test_who_is_missed_much_later_is_no_regret() -> None:
 
 def test_some_owners_answer_a_notice_and_some_do_not() -> None:
     parts = [Part("ml", f"{owner}-{number}", owner=owner) for owner in ("attentive", "absent") for number in range(8)]
-    world = make(*parts, nodes=[Node(f"n{number}") for number in range(2)])
+    world = make(*parts, nodes=[SimNode(f"n{number}") for number in range(2)])
     for number in range(len(parts)):
         warn(world, number)
     world.advance(10 * MINUTE)
@@ -212,18 +213,18 @@ def test_a_silent_exporter_hides_what_is_done_and_a_zero_one_lies() -> None:
 
 
 def test_a_lost_node_is_not_ready_and_takes_nobody_until_it_is_back() -> None:
-    world = make(Part("ml", "a", arrives_at=START + HOUR), nodes=[Node("n1")])
+    world = make(Part("ml", "a", arrives_at=START + HOUR), nodes=[SimNode("n1")])
     world.switch_on(Fault.node_lost, ["n1"])
     world.advance(2 * HOUR)
-    assert (world.nodes["n1"].ready, world.workloads[0].state) == (False, State.waiting)
+    assert (world.nodes["n1"].ready, world.workloads[0].state) == (False, SimState.waiting)
     world.switch_off(Fault.node_lost)
     assert world.nodes["n1"].ready
     world.advance(2 * MINUTE)
-    assert world.workloads[0].state is State.running
+    assert world.workloads[0].state is SimState.running
 
 
 def test_profiling_of_mig_is_never_zeroed_since_nobody_could_tell() -> None:
-    world = make(Part("ml", "a", mode="mig"), nodes=[Node("n1", mode="mig")], a=[60])
+    world = make(Part("ml", "a", mode="mig"), nodes=[SimNode("n1", mode="mig")], a=[60])
     world.switch_on(Fault.exporter_zero, ["n1"])
     world.advance(3 * MINUTE)
     assert (world.seen[0, :4] == 60).all()

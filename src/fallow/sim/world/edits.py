@@ -11,7 +11,7 @@ from fallow import names
 from fallow.act import workloads
 from fallow.model import cluster, decision, kinds, pointers, record, units
 from fallow.model.units import Instant
-from fallow.sim import shapes
+from fallow.sim.world import shapes
 
 Object: TypeAlias = dict[str, Any]
 

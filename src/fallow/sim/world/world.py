@@ -21,8 +21,8 @@ import numpy as np
 from fallow import names
 from fallow.model import cluster
 from fallow.model.units import MINUTE, Instant, Seconds
-from fallow.sim import edits, people, places
-from fallow.sim.lives import ACTIVE, NONE, Percents, Span
+from fallow.sim.world import edits, people, slots
+from fallow.sim.world.lives import ACTIVE, NONE, LifeSpan, Percents
 
 Mode: TypeAlias = Literal["whole", "mig", "time-sliced"]
 
@@ -33,7 +33,7 @@ RESOURCES: Final[Mapping[Mode, str]] = {"whole": names.GPU, "mig": f"{names.MIG_
 _IDENTITY: Final = uuid.UUID("6f0c7f0e-0000-4000-8000-66616c6c6f77")
 
 
-class State(StrEnum):
+class SimState(StrEnum):
     absent = "absent"  # not there yet
     waiting = "waiting"  # for free GPUs
     starting = "starting"
@@ -50,21 +50,21 @@ class Fault(StrEnum):
     clock_jump = "clock-jump"  # whoever asks for the time is told so many seconds more
 
 
-class Node(msgspec.Struct):
+class SimNode(msgspec.Struct):
     name: str
     model: str = "NVIDIA-A100-SXM4-80GB"
     gpus: int = 8
     mode: Mode = "whole"
     ready: bool = True
-    first: int = 0  # its first place
+    first: int = 0  # its first slot
 
     @property
     def share(self) -> float:
-        """How much of a GPU one place on it is."""
+        """How much of a GPU one slot on it is."""
         return 1 / PARTS[self.mode]
 
     @property
-    def places(self) -> int:
+    def slots(self) -> int:
         return self.gpus * PARTS[self.mode]
 
 
@@ -94,17 +94,17 @@ class Part(msgspec.Struct, frozen=True):
         return self.pods * self.gpus
 
 
-class Pod(msgspec.Struct, frozen=True):
+class SimPod(msgspec.Struct, frozen=True):
     name: str
     uid: str
     node: str  # "" while it waits
-    places: tuple[int, ...]
+    slots: tuple[int, ...]
     seats: tuple[int, ...]
     created_at: Instant
     ready_at: Instant  # from then on it runs; inf while it waits
 
 
-class Workload(msgspec.Struct):
+class SimWorkload(msgspec.Struct):
     """One Part in its present state, and what was counted of it."""
 
     part: Part
@@ -112,9 +112,9 @@ class Workload(msgspec.Struct):
     first_seat: int
     object: dict[str, Any]
     view: cluster.Workload  # the same as the eyes see it, without pods
-    state: State = State.absent
+    state: SimState = SimState.absent
     since: Instant = 0.0
-    pods: tuple[Pod, ...] = ()
+    pods: tuple[SimPod, ...] = ()
     life: int = 0  # how often it was started
     missed_since: Instant | None = None  # wanted, and not there
     noticed: str = ""  # the notice its owner has read
@@ -140,7 +140,7 @@ class Workload(msgspec.Struct):
         return slice(self.first_seat, self.first_seat + self.part.seats)
 
 
-class Change(msgspec.Struct, frozen=True):
+class SimChange(msgspec.Struct, frozen=True):
     """Something happened. `by`: person, product, or world."""
 
     number: int
@@ -150,8 +150,8 @@ class Change(msgspec.Struct, frozen=True):
     by: str
 
 
-class Reading(msgspec.Struct, frozen=True):
-    """What an exporter could tell of one place at this instant. None = nothing."""
+class SlotReading(msgspec.Struct, frozen=True):
+    """What an exporter could tell of one slot at this instant. None = nothing."""
 
     gpu: int
     part: int
@@ -170,17 +170,17 @@ class World:
     """`start_seconds`: how long a pod takes from its creation until it serves."""
 
     def __init__(
-        self, nodes: Sequence[Node], parts: Sequence[Part], wanted: Percents, span: Span, *, seed: int = 0, start_seconds: Seconds = 120.0
+        self, nodes: Sequence[SimNode], parts: Sequence[Part], wanted: Percents, span: LifeSpan, *, seed: int = 0, start_seconds: Seconds = 120.0
     ) -> None:
         self.span, self.now, self.start_seconds = span, span.start, start_seconds
         self.nodes, self.wanted = {node.name: node for node in nodes}, wanted
         self.taken = self.pods_version = self.objects_version = 0  # columns that were sampled; how often pods and objects changed
         self.faults: dict[Fault, _Broken] = {}
-        self._log: list[Change] = []
+        self._log: list[SimChange] = []
         self._rng = np.random.default_rng([seed, 1])
         self._events: list[tuple[Instant, int, Callable[[], None]]] = []
-        self._order, self._queue = itertools.count(), list[Workload]()
-        self._lay_places(list(nodes))
+        self._order, self._queue = itertools.count(), list[SimWorkload]()
+        self._lay_slots(list(nodes))
         firsts = itertools.accumulate((part.seats for part in parts), initial=0)
         self.workloads = [_settle(part, number, first) for number, (part, first) in enumerate(zip(parts, firsts, strict=False))]
         self._by_uid = {workload.uid: workload for workload in self.workloads}
@@ -189,42 +189,42 @@ class World:
 
     # ---- where everything is --------------------------------------------------------------------------------------------------
 
-    def _lay_places(self, nodes: list[Node]) -> None:
+    def _lay_slots(self, nodes: list[SimNode]) -> None:
         self._nodes = nodes
-        self._places = places.Places([node.places for node in nodes], [(node.mode, node.model) for node in nodes])
-        for node, first in zip(nodes, self._places.firsts, strict=True):
+        self._free = slots.FreeSlots([node.slots for node in nodes], [(node.mode, node.model) for node in nodes])
+        for node, first in zip(nodes, self._free.firsts, strict=True):
             node.first = first
-        self.place_node = self._places.node_of
-        self.seat_at = np.full(len(self.place_node), -1, np.int64)
+        self.slot_node = self._free.node_of
+        self.seat_at = np.full(len(self.slot_node), -1, np.int64)
         devices = [(node, f"GPU-{uuid.uuid5(_IDENTITY, f'{node.name}/{gpu}')}") for node in nodes for gpu in range(node.gpus)]
-        self.uuids = [device for node, device in devices for _ in range(PARTS[node.mode])]  # of each place
+        self.uuids = [device for node, device in devices for _ in range(PARTS[node.mode])]  # of each slot
 
     def _lay_seats(self) -> None:
         seats = sum(part.part.seats for part in self.workloads)
         if self.wanted.shape != (seats, self.span.columns):
             raise ValueError(f"the lives are {self.wanted.shape}, and {seats} GPUs for {self.span.columns} steps are needed")
         self._firsts = np.array([workload.first_seat for workload in self.workloads], np.int64)
-        self.place_of = np.full(seats, -1, np.int64)
+        self.slot_of = np.full(seats, -1, np.int64)
         self.last_node = np.full(seats, -1, np.int64)  # where it ran last; stays while it is paused
         self.running, self._paused = np.zeros(seats, np.bool_), np.zeros(seats, np.bool_)
         self._is_paused = np.zeros(len(self.workloads), np.bool_)
         self.done, self.seen = np.full_like(self.wanted, NONE), np.full_like(self.wanted, NONE)
         self.held_steps, self.idle_steps, self.paused_steps = (np.zeros(seats, np.int64) for _ in range(3))
 
-    def device_of(self, place: int) -> tuple[Node, int, int]:
-        """Node, index of the GPU, which part of it."""
-        node = self._nodes[int(self.place_node[place])]
-        return node, *divmod(place - node.first, PARTS[node.mode])
+    def device_of(self, slot: int) -> tuple[SimNode, int, int]:
+        """SimNode, index of the GPU, which part of it."""
+        node = self._nodes[int(self.slot_node[slot])]
+        return node, *divmod(slot - node.first, PARTS[node.mode])
 
-    def find(self, uid: str) -> Workload | None:
+    def find(self, uid: str) -> SimWorkload | None:
         return self._by_uid.get(uid)
 
-    def changes_since(self, number: int) -> list[Change]:
+    def changes_since(self, number: int) -> list[SimChange]:
         """Everything that happened from this number on."""
         return self._log[number:]
 
     def _tell(self, what: str, uid: str, by: str = "world") -> None:
-        self._log.append(Change(len(self._log), self.now, what, uid, by))
+        self._log.append(SimChange(len(self._log), self.now, what, uid, by))
 
     # ---- time -----------------------------------------------------------------------------------------------------------------
 
@@ -284,7 +284,7 @@ class World:
         """What the exporters make of the truth."""
         if not self.faults:
             return done
-        on = self.place_node[self.place_of]
+        on = self.slot_node[self.slot_of]
         zero, silent = self._on_nodes(Fault.exporter_zero), self._on_nodes(Fault.exporter_silent) | self._on_nodes(Fault.node_lost)
         seen = np.where((done != NONE) & zero[on], 0, done)
         return np.where(silent[on], NONE, seen).astype(np.uint8)
@@ -307,7 +307,7 @@ class World:
     def _note_fault(self, fault: Fault, nodes: Sequence[str], *, is_well: bool) -> None:
         for name in nodes if fault is Fault.node_lost else ():
             self.nodes[name].ready = is_well
-            self._places.set_open(self._nodes.index(self.nodes[name]), is_well)
+            self._free.set_open(self._nodes.index(self.nodes[name]), is_well)
         self.pods_version += 1
         self._tell(f"{fault} {'over' if is_well else 'begins'}", ",".join(nodes))
 
@@ -318,22 +318,22 @@ class World:
         names_ = self.faults[fault].nodes if fault in self.faults else frozenset[str]()
         return np.array([node.name in names_ for node in self._nodes], np.bool_)
 
-    def readings(self, node: str) -> list[Reading]:
-        """What the exporter of a node knows now, place by place; [] where it is silent."""
+    def readings(self, node: str) -> list[SlotReading]:
+        """What the exporter of a node knows now, slot by slot; [] where it is silent."""
         here = self.nodes[node]
         if any(fault in self.faults and node in self.faults[fault].nodes for fault in (Fault.exporter_silent, Fault.node_lost)):
             return []
-        return [self._read(place) for place in range(here.first, here.first + here.places)]
+        return [self._read(slot) for slot in range(here.first, here.first + here.slots)]
 
-    def _read(self, place: int) -> Reading:
-        _, gpu, part = self.device_of(place)
-        seat = int(self.seat_at[place])
+    def _read(self, slot: int) -> SlotReading:
+        _, gpu, part = self.device_of(slot)
+        seat = int(self.seat_at[slot])
         if seat < 0:
-            return Reading(gpu, part, self.uuids[place], "", "", 0)
+            return SlotReading(gpu, part, self.uuids[slot], "", "", 0)
         workload = self.workloads[int(np.searchsorted(self._firsts, seat, "right")) - 1]
         pod = workload.pods[(seat - workload.first_seat) // workload.part.gpus]
         percent = int(self.wanted[seat, (self.taken - 1) % self.span.columns]) if self.running[seat] else 0
-        return Reading(gpu, part, self.uuids[place], workload.part.namespace, pod.name, None if percent == NONE else percent)
+        return SlotReading(gpu, part, self.uuids[slot], workload.part.namespace, pod.name, None if percent == NONE else percent)
 
     # ---- lives ----------------------------------------------------------------------------------------------------------------
 
@@ -347,38 +347,38 @@ class World:
             if workload.part.ends_at is not None:
                 self.at(workload.part.ends_at, functools.partial(self._finish, workload))
 
-    def _arrive(self, workload: Workload) -> None:
+    def _arrive(self, workload: SimWorkload) -> None:
         self._tell("arrived", workload.uid)
         self._wait(workload)
 
-    def _wait(self, workload: Workload) -> None:
+    def _wait(self, workload: SimWorkload) -> None:
         workload.life += 1
         workload.pods = tuple(self._make_pod(workload, number) for number in range(workload.part.pods))
-        self._turn(workload, State.waiting)
+        self._turn(workload, SimState.waiting)
         self._queue.append(workload)
         self._serve_queue()
 
-    def _make_pod(self, workload: Workload, number: int) -> Pod:
+    def _make_pod(self, workload: SimWorkload, number: int) -> SimPod:
         gpus, name = workload.part.gpus, f"{workload.part.name}-{number}"
         first = workload.first_seat + number * gpus
         uid = uuid.uuid5(_IDENTITY, f"{workload.uid}/{workload.life}/{number}")
-        return Pod(name, str(uid), "", (), tuple(range(first, first + gpus)), self.now, float("inf"))
+        return SimPod(name, str(uid), "", (), tuple(range(first, first + gpus)), self.now, float("inf"))
 
     def _serve_queue(self) -> None:
         """First come, first served; whoever does not fit lets the others pass."""
-        self._queue = [workload for workload in self._queue if workload.state is State.waiting and not self._start(workload)]
+        self._queue = [workload for workload in self._queue if workload.state is SimState.waiting and not self._start(workload)]
 
-    def _start(self, workload: Workload) -> bool:
+    def _start(self, workload: SimWorkload) -> bool:
         part, taken = workload.part, list[tuple[int, ...]]()
         for _ in workload.pods:
-            found = self._places.take(part.mode, part.model, part.gpus)
+            found = self._free.take(part.mode, part.model, part.gpus)
             if found is None:
-                self._places.give_back([place for each in taken for place in each])
+                self._free.give_back([slot for each in taken for slot in each])
                 return False
             taken.append(found)
         was_there = workload.life == 1 and self.now == self.span.start
         self._move_in(workload, taken, self.now if was_there else self.now + self.start_seconds)
-        self._turn(workload, State.starting)
+        self._turn(workload, SimState.starting)
         life = workload.life
         if was_there:
             self._begin(workload, life)
@@ -386,41 +386,41 @@ class World:
             self.at(self.now + self.start_seconds, lambda: self._begin(workload, life))
         return True
 
-    def _move_in(self, workload: Workload, taken: Sequence[tuple[int, ...]], ready_at: Instant) -> None:
+    def _move_in(self, workload: SimWorkload, taken: Sequence[tuple[int, ...]], ready_at: Instant) -> None:
         workload.pods = tuple(
-            msgspec.structs.replace(pod, node=self._nodes[int(self.place_node[found[0]])].name, places=found, ready_at=ready_at)
+            msgspec.structs.replace(pod, node=self._nodes[int(self.slot_node[found[0]])].name, slots=found, ready_at=ready_at)
             for pod, found in zip(workload.pods, taken, strict=True)
         )
-        every = [place for each in taken for place in each]
-        self.place_of[workload.seats] = every
-        self.last_node[workload.seats] = self.place_node[every]
+        every = [slot for each in taken for slot in each]
+        self.slot_of[workload.seats] = every
+        self.last_node[workload.seats] = self.slot_node[every]
         self.seat_at[every] = np.arange(workload.first_seat, workload.first_seat + len(every))
 
-    def _begin(self, workload: Workload, life: int) -> None:
-        if workload.state is not State.starting or workload.life != life:
+    def _begin(self, workload: SimWorkload, life: int) -> None:
+        if workload.state is not SimState.starting or workload.life != life:
             return
         if workload.missed_since is not None:
             workload.waited += self.now - workload.missed_since
             workload.missed_since = None
-        self._turn(workload, State.running)
+        self._turn(workload, SimState.running)
 
-    def _finish(self, workload: Workload) -> None:
+    def _finish(self, workload: SimWorkload) -> None:
         """Its time is over, also if it stands paused."""
         self._leave(workload)
-        self._turn(workload, State.finished)
+        self._turn(workload, SimState.finished)
         self._serve_queue()
 
-    def _leave(self, workload: Workload) -> None:
+    def _leave(self, workload: SimWorkload) -> None:
         for pod in workload.pods:
-            self._places.give_back(pod.places)
-            self.seat_at[list(pod.places)] = -1
-        self.place_of[workload.seats] = -1
+            self._free.give_back(pod.slots)
+            self.seat_at[list(pod.slots)] = -1
+        self.slot_of[workload.seats] = -1
         workload.pods = ()
 
-    def _turn(self, workload: Workload, state: State) -> None:
+    def _turn(self, workload: SimWorkload, state: SimState) -> None:
         workload.state, workload.since = state, self.now
-        self.running[workload.seats] = state is State.running
-        self._paused[workload.seats] = self._is_paused[workload.number] = state is State.paused
+        self.running[workload.seats] = state is SimState.running
+        self._paused[workload.seats] = self._is_paused[workload.number] = state is SimState.paused
         self.pods_version += 1
         self._tell(state, workload.uid)
 
@@ -432,24 +432,24 @@ class World:
         workload.object, workload.view = thing, edits.see(thing)
         self.objects_version += 1
         self._tell("edited", workload.uid, by)
-        stops, is_there = edits.has_stopped(thing), workload.state in (State.waiting, State.starting, State.running)
+        stops, is_there = edits.has_stopped(thing), workload.state in (SimState.waiting, SimState.starting, SimState.running)
         if stops and is_there:
             self.pause(workload)
-        elif not stops and workload.state is State.paused:
+        elif not stops and workload.state is SimState.paused:
             self.resume(workload)
         self._read_notice(workload)
 
-    def pause(self, workload: Workload) -> None:
+    def pause(self, workload: SimWorkload) -> None:
         workload.pauses += 1
         self._leave(workload)
-        self._turn(workload, State.paused)
+        self._turn(workload, SimState.paused)
         self._serve_queue()
 
-    def resume(self, workload: Workload) -> None:
+    def resume(self, workload: SimWorkload) -> None:
         workload.resumes += 1
         self._wait(workload)
 
-    def _read_notice(self, workload: Workload) -> None:
+    def _read_notice(self, workload: SimWorkload) -> None:
         episode = workload.view.marks.get(names.IDLE_EPISODE, "")
         pending = workload.view.marks.get(names.PENDING_SINCE, "")
         if pending != workload.pending:
@@ -462,14 +462,14 @@ class World:
         if after is not None:
             self.at(self.now + after, lambda: self._acknowledge(workload, episode))
 
-    def _acknowledge(self, workload: Workload, episode: str) -> None:
-        if workload.view.marks.get(names.IDLE_EPISODE) != episode or workload.state is not State.running:
+    def _acknowledge(self, workload: SimWorkload, episode: str) -> None:
+        if workload.view.marks.get(names.IDLE_EPISODE) != episode or workload.state is not SimState.running:
             return
         workload.acks += 1
         self._tell("acknowledged", workload.uid, "person")
         self.notice(edits.acknowledge(workload.object, self.now, workload.owner.keeps_hours, workload.owner.name), "person")
 
-    def _miss(self, workload: Workload) -> None:
+    def _miss(self, workload: SimWorkload) -> None:
         """Its owner wants to use it, and it is not there."""
         if workload.missed_since is not None:
             return
@@ -480,8 +480,8 @@ class World:
         self._tell("missed", workload.uid, "person")
         self.at(self.now + workload.owner.miss(self._rng), lambda: self._bring_back(workload))
 
-    def _bring_back(self, workload: Workload) -> None:
-        if workload.state is not State.paused:
+    def _bring_back(self, workload: SimWorkload) -> None:
+        if workload.state is not SimState.paused:
             return
         thing, by = workload.object, workload.owner.name
         match workload.owner.way:
@@ -496,10 +496,10 @@ class World:
         self.notice(thing, "person")
 
 
-def _settle(part: Part, number: int, first_seat: int) -> Workload:
+def _settle(part: Part, number: int, first_seat: int) -> SimWorkload:
     uid = str(uuid.uuid5(_IDENTITY, f"{part.kind}/{part.namespace}/{part.name}"))
     thing = edits.make(
         part.kind, part.namespace, part.name, uid, replicas=part.replicas, gpus=part.gpus, resource=RESOURCES[part.mode],
         group_size=part.group_size, class_=part.class_,
     )
-    return Workload(part, number, first_seat, thing, edits.see(thing))
+    return SimWorkload(part, number, first_seat, thing, edits.see(thing))

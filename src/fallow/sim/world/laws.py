@@ -13,19 +13,19 @@ from fallow import names
 from fallow.model import decision, kinds, units
 from fallow.model.policies import idle as policy
 from fallow.model.units import Instant
-from fallow.sim import edits
-from fallow.sim.lives import NONE
-from fallow.sim.world import State, Workload, World
+from fallow.sim.world import edits
+from fallow.sim.world.lives import NONE
+from fallow.sim.world.world import SimState, SimWorkload, World
 
 
 class LawBroken(Exception):
     """The product did what it promises never to do."""
 
 
-def check_pause(world: World, workload: Workload, pause: decision.Pause) -> None:
+def check_pause(world: World, workload: SimWorkload, pause: decision.Pause) -> None:
     """Before the pause is carried out."""
     rule, name = pause.finding.rule, str(workload.view.ref)
-    if workload.state is not State.running:
+    if workload.state is not SimState.running:
         raise LawBroken(f"{name} is {workload.state}, and was to be paused")
     if lost := [pod.node for pod in workload.pods if not world.nodes[pod.node].ready]:
         raise LawBroken(f"{name} was to be paused while node {lost[0]} is not ready")
@@ -34,7 +34,7 @@ def check_pause(world: World, workload: Workload, pause: decision.Pause) -> None
         _check_notice(world, workload, rule)
 
 
-def _check_quiet(world: World, workload: Workload, rule: policy.Rule, window: float) -> None:
+def _check_quiet(world: World, workload: SimWorkload, rule: policy.Rule, window: float) -> None:
     """Every one of its GPUs was measured well enough, lately, and did nothing in any step that was measured."""
     columns, name = world.columns_before(window), str(workload.view.ref)
     seen, done = world.seen[workload.seats][:, columns], world.done[workload.seats][:, columns]
@@ -50,7 +50,7 @@ def _check_quiet(world: World, workload: Workload, rule: policy.Rule, window: fl
         raise LawBroken(f"{name} was to be paused with {int((~idle).sum())} of its GPUs active")
 
 
-def _check_notice(world: World, workload: Workload, rule: policy.Rule) -> None:
+def _check_notice(world: World, workload: SimWorkload, rule: policy.Rule) -> None:
     """By the world's own time: what the mark says is the product's clock, which may have jumped since."""
     name, told = str(workload.view.ref), workload.told_at
     if told is None:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeAlias
 import msgspec
 
 from fallow.model import pointers, units
-from fallow.sim import ownership
+from fallow.sim.servers import ownership
 
 Object: TypeAlias = dict[str, Any]
 GroupKind: TypeAlias = tuple[str, str]
@@ -38,11 +38,11 @@ class Key(NamedTuple):
     name: str
 
     @property
-    def place(self) -> str:
+    def path(self) -> str:
         return f"{self.namespace}/{self.name}"
 
 
-class Absent(LookupError):
+class NotStored(LookupError):
     """There is no such object."""
 
 
@@ -124,12 +124,12 @@ class Store:
     # ---- read -------------------------------------------------------------------------------------------------------------------
 
     def find(self, key: Key) -> Entry | None:
-        return self._kinds.get((key.group, key.kind), {}).get(key.place)
+        return self._kinds.get((key.group, key.kind), {}).get(key.path)
 
     def get(self, key: Key) -> Entry:
         found = self.find(key)
         if found is None:
-            raise Absent(key)
+            raise NotStored(key)
         return found
 
     def entries(self, group: str, kind: str, namespace: str = "") -> list[Entry]:
@@ -138,8 +138,8 @@ class Store:
         if (group, kind) not in self._order:
             self._order[group, kind] = sorted(found)
         if not namespace:
-            return [found[place] for place in self._order[group, kind]]
-        return [entry for place in self._order[group, kind] if (entry := found[place]).key.namespace == namespace]
+            return [found[path] for path in self._order[group, kind]]
+        return [entry for path in self._order[group, kind] if (entry := found[path]).key.namespace == namespace]
 
     def changes_since(self, group: str, kind: str, version: int) -> list[Change]:
         """What happened after that version, oldest first."""
@@ -245,7 +245,7 @@ class Store:
             return Entry(key, obj, self.version)
         self.version += 1
         entry = Entry(key, {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(self.version)}}, self.version)
-        self._kinds.setdefault((key.group, key.kind), {})[key.place] = entry
+        self._kinds.setdefault((key.group, key.kind), {})[key.path] = entry
         if before is None:
             self._order.pop((key.group, key.kind), None)
         self._link(before, entry)
@@ -258,7 +258,7 @@ class Store:
         key = old.key
         self.version += 1
         gone = Entry(key, {**last, "metadata": {**last["metadata"], "resourceVersion": str(self.version)}}, self.version)
-        del self._kinds[key.group, key.kind][key.place]
+        del self._kinds[key.group, key.kind][key.path]
         self._order.pop((key.group, key.kind), None)
         self._link(old, None)
         self._tell(Change("DELETED", gone, old, writer.manager))

@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 
 from fallow.model.units import HOUR
-from fallow.sim import cast, lives
+from fallow.sim import cast
+from fallow.sim.world import lives
 
-DAY = lives.Span(cast.MONDAY, 60.0, 1440)
+DAY = lives.LifeSpan(cast.MONDAY, 60.0, 1440)
 
 
-def draw(life: str, seed: int = 0, pods: int = 1, gpus: int = 1, span: lives.Span = DAY) -> lives.Percents:
+def draw(life: str, seed: int = 0, pods: int = 1, gpus: int = 1, span: lives.LifeSpan = DAY) -> lives.Percents:
     return lives.draw(life, span, pods, gpus, np.random.default_rng(seed))
 
 

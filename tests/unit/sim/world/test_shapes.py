@@ -7,7 +7,7 @@ import pytest
 from fallow import names
 from fallow.model import kinds, pointers
 from fallow.model.policies import idle
-from fallow.sim import edits, shapes
+from fallow.sim.world import edits, shapes
 
 
 def make(kind: str) -> dict[str, object]:

@@ -27,7 +27,7 @@ class Hold(msgspec.Struct, frozen=True):
     vgpu: str = ""  # which share of a time-sliced GPU
 
 
-class Reading(msgspec.Struct, frozen=True):
+class HoldReading(msgspec.Struct, frozen=True):
     """What one hold did since the last read."""
 
     activity: float  # 0-1
@@ -57,14 +57,14 @@ _METRICS = (
 _HEADS = [f"# HELP {metric.name} {metric.help}\n# TYPE {metric.name} {metric.kind}\n" for metric in _METRICS]
 
 
-class Page:
+class DcgmPage:
     """The page of one node. It remembers how the lines of each hold begin."""
 
     def __init__(self, node: str) -> None:
         self._node = node
         self._beginnings: dict[Hold, tuple[str, ...]] = {}
 
-    def render(self, holds: Sequence[Hold], readings: Sequence[Reading], lie: Lie = "") -> bytes:
+    def render(self, holds: Sequence[Hold], readings: Sequence[HoldReading], lie: Lie = "") -> bytes:
         begun = {hold: self._beginnings.get(hold) or self._begin(hold) for hold in holds}
         self._beginnings = begun  # of those there are now; nothing is kept of pods long gone
         values = [_write_values(reading, lie) for reading in readings]
@@ -90,7 +90,7 @@ class Page:
         return {name: value for name, value in found.items() if value}
 
 
-def _write_values(reading: Reading, lie: Lie) -> tuple[str, ...]:
+def _write_values(reading: HoldReading, lie: Lie) -> tuple[str, ...]:
     by_device, by_profiling = _write_activity(reading.activity), _write_activity(0.0 if lie == "zero" else reading.activity)
     board = (f"{reading.watts:.10g}\n", f"{round(reading.joules * 1000)}\n")
     return (*by_device[:2], f"{reading.memory_mib:.0f}\n", *by_profiling[2:], *board)

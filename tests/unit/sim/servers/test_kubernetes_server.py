@@ -23,7 +23,7 @@ import yaml
 from fallow.clients import errors
 from fallow.clients.kubernetes import api, config, follow
 from fallow.model import units
-from fallow.sim import store as stores
+from fallow.sim.servers import store as stores
 from fallow.sim.servers.kubernetes import calls, catalogue, patches, schema, selectors, server, tables
 
 Object = dict[str, Any]
@@ -157,7 +157,7 @@ async def test_tokens_rules_and_reviews(tmp_path: Any) -> None:
     own = {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["create", "get"]}
     rules = {"ada": [own, {"apiGroups": ["authentication.k8s.io"], "resources": ["tokenreviews"], "verbs": ["create"]}]}
     running = server.KubernetesServer(
-        stores.Store(lambda: NOON), lambda: NOON, tokens={"secret": calls.User("ada", ("team:ml",))}, rules=rules
+        stores.Store(lambda: NOON), lambda: NOON, tokens={"secret": calls.ApiUser("ada", ("team:ml",))}, rules=rules
     )
     await running.start()
     access = access_of(running, tmp_path)
@@ -354,7 +354,7 @@ def test_the_columns_of_a_definition() -> None:
         {"name": "Ready", "type": "string", "jsonPath": '.status.conditions[?(@.type=="Ready")].status'},
         {"name": "Since", "type": "date", "jsonPath": ".metadata.creationTimestamp", "priority": 1},
     )
-    kind = catalogue.Kind(group="example.com", version="v1", plural="things", kind="Thing", home=("example.com", "Thing"), schema={},
+    kind = catalogue.ServedKind(group="example.com", version="v1", plural="things", kind="Thing", home=("example.com", "Thing"), schema={},
         columns=columns)
     obj = {
         "metadata": {"name": "t", "creationTimestamp": "2026-11-16T11:00:00Z"}, "spec": {"mode": "a"},

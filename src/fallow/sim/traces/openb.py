@@ -1,7 +1,7 @@
 """Alibaba's openb: nodes with GPUs, the pods that asked for them, the orders in which they came, and what was published of it.
 
-In: the folder of the traces, as published (CSV, gzipped or not). Out: a Trace: nodes and pods in the packing engine's own nouns, arrival
-and tie orders by seed; the published curves; each with a Report of what was left out.
+In: the folder of the traces, as published (CSV, gzipped or not). Out: a OpenbTrace: nodes and pods in the packing engine's own nouns, arrival
+and tie orders by seed; the published curves; each with a TraceReport of what was left out.
 Invariant: nothing is guessed. A row that cannot be read or believed is named and counted, and the rows after it keep their numbers: orders
 name pods and nodes by row. An order is the stored one, or is drawn anew and says so.
 """
@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from fallow.decide.packing import policies, state
 from fallow.model.units import Seconds
-from fallow.sim import traces
-from fallow.sim.traces import Report, TraceError
+from fallow.sim.traces import gentd26
+from fallow.sim.traces.gentd26 import TraceError, TraceReport
 
 FULL: Final = 1.3  # the published runs let pods arrive until they asked for 130 % of the cluster's GPUs
 _NODES: Final = "openb/openb_node_list_gpu_node.csv"
@@ -67,12 +67,12 @@ class Flow(msgspec.Struct, frozen=True, eq=False):
     begun: int
 
 
-class Trace(msgspec.Struct, frozen=True):
+class OpenbTrace(msgspec.Struct, frozen=True):
     name: str
     nodes: Mapping[int, state.Node]  # by row
     pods: Mapping[int, AskingPod]  # by row
     orders: Mapping[int, Order]  # by seed
-    reports: Mapping[str, Report]  # by file
+    reports: Mapping[str, TraceReport]  # by file
 
     @property
     def sample(self) -> list[state.Pod]:
@@ -160,7 +160,7 @@ def find_names(folder: Path) -> list[str]:
     return sorted(str(path)[len(str(folder / start)) : -len(end)] for path in folder.glob(_PODS.format("*")))
 
 
-def read(folder: Path, name: str) -> Trace:
+def read(folder: Path, name: str) -> OpenbTrace:
     """A trace with all that belongs to it. Without orders it can still be run: they are drawn."""
     path = folder / _PODS.format(name)
     if not _NAME.fullmatch(name) or not path.is_file() or not (folder / _NODES).is_file():
@@ -170,13 +170,13 @@ def read(folder: Path, name: str) -> Trace:
     nodes, of_nodes = read_nodes(folder / _NODES)
     pods, of_pods = read_pods(path)
     orders, of_orders = read_orders(folder / _ORDERS.format(name), of_nodes.rows, of_pods.rows)
-    return Trace(name, nodes, pods, orders, {"nodes": of_nodes, "pods": of_pods, "orders": of_orders})
+    return OpenbTrace(name, nodes, pods, orders, {"nodes": of_nodes, "pods": of_pods, "orders": of_orders})
 
 
-def read_nodes(path: Path) -> tuple[dict[int, state.Node], Report]:
-    report, nodes = Report(), dict[int, state.Node]()
-    for line, (name, *texts, model) in traces.read_rows(path, ("sn", "cpu_milli", "memory_mib", "gpu", "model"), report):
-        numbers = traces.read_as(_whole_numbers, ",".join(texts), "CPU, memory or GPUs are no whole number", line, report)
+def read_nodes(path: Path) -> tuple[dict[int, state.Node], TraceReport]:
+    report, nodes = TraceReport(), dict[int, state.Node]()
+    for line, (name, *texts, model) in gentd26.read_rows(path, ("sn", "cpu_milli", "memory_mib", "gpu", "model"), report):
+        numbers = gentd26.read_as(_whole_numbers, ",".join(texts), "CPU, memory or GPUs are no whole number", line, report)
         if numbers is None:
             continue
         cpu, memory, gpus = numbers
@@ -190,14 +190,14 @@ def read_nodes(path: Path) -> tuple[dict[int, state.Node], Report]:
     return nodes, report
 
 
-def read_pods(path: Path) -> tuple[dict[int, AskingPod], Report]:
+def read_pods(path: Path) -> tuple[dict[int, AskingPod], TraceReport]:
     """More than a whole GPU of each GPU is a whole GPU."""
-    report, pods = Report(), dict[int, AskingPod]()
+    report, pods = TraceReport(), dict[int, AskingPod]()
     columns, optional = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli"), ("gpu_spec", "qos", "creation_time", "deletion_time")
-    for line, (name, cpu, memory, gpus, milli, spec, qos, *times) in traces.read_rows(path, columns, report, optional):
+    for line, (name, cpu, memory, gpus, milli, spec, qos, *times) in gentd26.read_rows(path, columns, report, optional):
         asked = ",".join((cpu, memory, gpus, milli))
-        numbers = traces.read_as(_whole_numbers, asked, "CPU, memory or GPUs are no whole number", line, report)
-        lived = traces.read_as(_lifetime, ",".join(times), "a time is no number", line, report)
+        numbers = gentd26.read_as(_whole_numbers, asked, "CPU, memory or GPUs are no whole number", line, report)
+        lived = gentd26.read_as(_lifetime, ",".join(times), "a time is no number", line, report)
         if numbers is None or lived is None:
             continue
         models = tuple(model for model in spec.split("|") if model)
@@ -220,12 +220,12 @@ def _lifetime(text: str) -> tuple[Seconds | None, Seconds | None]:
     return created, deleted
 
 
-def read_orders(path: Path, nodes: int, pods: int) -> tuple[dict[int, Order], Report]:
+def read_orders(path: Path, nodes: int, pods: int) -> tuple[dict[int, Order], TraceReport]:
     """`nodes`, `pods`: how many rows their lists have. A seed needs both of its lines; without the file there is no order."""
-    report, found = Report(), dict[tuple[int, str], tuple[int, ...]]()
+    report, found = TraceReport(), dict[tuple[int, str], tuple[int, ...]]()
     for line, (seed_text, kind, *numbers) in _order_lines(path, report):
-        seed = traces.read_as(int, seed_text, "the seed is no whole number", line, report)
-        rows = traces.read_as(_whole_numbers, ",".join(numbers), "a row is no whole number", line, report)
+        seed = gentd26.read_as(int, seed_text, "the seed is no whole number", line, report)
+        rows = gentd26.read_as(_whole_numbers, ",".join(numbers), "a row is no whole number", line, report)
         if seed is None or rows is None:
             continue
         if kind == "nodeperm" and sorted(rows) != list(range(nodes)):
@@ -240,31 +240,31 @@ def read_orders(path: Path, nodes: int, pods: int) -> tuple[dict[int, Order], Re
     return {seed: Order(found[seed, "pods"], found[seed, "nodeperm"]) for seed in whole}, report
 
 
-def _order_lines(path: Path, report: Report) -> Iterator[tuple[int, list[str]]]:
-    for line, words in traces.read_lines(path, report) if path.is_file() else ():
+def _order_lines(path: Path, report: TraceReport) -> Iterator[tuple[int, list[str]]]:
+    for line, words in gentd26.read_lines(path, report) if path.is_file() else ():
         if len(words) > 2:
             yield line, words
         else:
             report.leave_out("too few fields", line)
 
 
-def read_published(folder: Path) -> tuple[Curves, Report]:
+def read_published(folder: Path) -> tuple[Curves, TraceReport]:
     """Allocated GPU % at each whole % of GPUs that arrived, by trace, policy and seed; None where the cell is empty or no percentage."""
-    report, curves = Report(), dict[tuple[str, str, int], tuple[float | None, ...]]()
+    report, curves = TraceReport(), dict[tuple[str, str, int], tuple[float | None, ...]]()
     path = folder / _CURVES
     if not path.is_file():
         return curves, report
     wanted = ("workload", "sc_policy", "seed", *map(str, range(131)))
     known = {name.lower(): name for name in policies.NAMES}
-    for line, (workload, policy, seed_text, *cells) in traces.read_rows(path, wanted, report):
-        seed = traces.read_as(int, seed_text, "the seed is no whole number", line, report)
+    for line, (workload, policy, seed_text, *cells) in gentd26.read_rows(path, wanted, report):
+        seed = gentd26.read_as(int, seed_text, "the seed is no whole number", line, report)
         name = known.get(policy.partition("-")[2].lower())
         if name is None:
             report.leave_out("a policy that is not known", line)
         elif seed is not None:
             trace = workload.removeprefix("openb_pod_list_")
             why = "allocated is no percentage"
-            curves[trace, name, seed] = tuple(traces.read_as(_percentage, cell, why, line, report) if cell else None for cell in cells)
+            curves[trace, name, seed] = tuple(gentd26.read_as(_percentage, cell, why, line, report) if cell else None for cell in cells)
     return curves, report
 
 

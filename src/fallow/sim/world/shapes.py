@@ -27,31 +27,31 @@ _DEPLOYMENT: Link = ("apps/v1", "Deployment")
 _JOB: Link = ("batch/v1", "Job")
 
 
-class Row(msgspec.Struct, frozen=True):
+class KindShape(msgspec.Struct, frozen=True):
     """One kind: where it is served, and which objects stand between it and its pods, from the top."""
 
     api_version: str
     links: tuple[Link, ...] = ()
 
 
-ROWS: Mapping[str, Row] = {
-    "Deployment": Row("apps/v1", (_REPLICA_SET,)),
-    "ReplicaSet": Row("apps/v1"),
-    "StatefulSet": Row("apps/v1"),
-    "Job": Row("batch/v1"),
-    "LeaderWorkerSet": Row("leaderworkerset.x-k8s.io/v1", (_STATEFUL_SET,)),
-    "Rollout": Row("argoproj.io/v1alpha1", (_REPLICA_SET,)),
-    "Notebook": Row("kubeflow.org/v1", (_STATEFUL_SET,)),
-    "Workspace": Row("kubeflow.org/v1beta1", (_STATEFUL_SET,)),
-    "InferenceService": Row("serving.kserve.io/v1beta1", (_DEPLOYMENT, _REPLICA_SET)),
-    "LLMInferenceService": Row("serving.kserve.io/v1alpha2", (_DEPLOYMENT, _REPLICA_SET)),
-    "JobSet": Row("jobset.x-k8s.io/v1alpha2", (_JOB,)),
-    "TrainJob": Row("trainer.kubeflow.org/v1alpha1", (("jobset.x-k8s.io/v1alpha2", "JobSet"), _JOB)),
-    "AppWrapper": Row("workload.codeflare.dev/v1beta2", (_JOB,)),
-    "RayCluster": Row("ray.io/v1"),
-    "RayJob": Row("ray.io/v1", (("ray.io/v1", "RayCluster"),)),
-    "RayService": Row("ray.io/v1", (("ray.io/v1", "RayCluster"),)),
-    **{kind: Row("kubeflow.org/v1") for kind in TRAINING_JOBS},
+ROWS: Mapping[str, KindShape] = {
+    "Deployment": KindShape("apps/v1", (_REPLICA_SET,)),
+    "ReplicaSet": KindShape("apps/v1"),
+    "StatefulSet": KindShape("apps/v1"),
+    "Job": KindShape("batch/v1"),
+    "LeaderWorkerSet": KindShape("leaderworkerset.x-k8s.io/v1", (_STATEFUL_SET,)),
+    "Rollout": KindShape("argoproj.io/v1alpha1", (_REPLICA_SET,)),
+    "Notebook": KindShape("kubeflow.org/v1", (_STATEFUL_SET,)),
+    "Workspace": KindShape("kubeflow.org/v1beta1", (_STATEFUL_SET,)),
+    "InferenceService": KindShape("serving.kserve.io/v1beta1", (_DEPLOYMENT, _REPLICA_SET)),
+    "LLMInferenceService": KindShape("serving.kserve.io/v1alpha2", (_DEPLOYMENT, _REPLICA_SET)),
+    "JobSet": KindShape("jobset.x-k8s.io/v1alpha2", (_JOB,)),
+    "TrainJob": KindShape("trainer.kubeflow.org/v1alpha1", (("jobset.x-k8s.io/v1alpha2", "JobSet"), _JOB)),
+    "AppWrapper": KindShape("workload.codeflare.dev/v1beta2", (_JOB,)),
+    "RayCluster": KindShape("ray.io/v1"),
+    "RayJob": KindShape("ray.io/v1", (("ray.io/v1", "RayCluster"),)),
+    "RayService": KindShape("ray.io/v1", (("ray.io/v1", "RayCluster"),)),
+    **{kind: KindShape("kubeflow.org/v1") for kind in TRAINING_JOBS},
 }
 SCALED = ("Deployment", "ReplicaSet", "StatefulSet", "Rollout", "LeaderWorkerSet", "LLMInferenceService")
 

@@ -1,6 +1,6 @@
 """Real traces, read into a world: what GPUs did in a production service, how demand went up and down (openb: `openb`).
 
-In: files as they were published (CSV, gzipped or not). Out: a Trace or demand, each with a Report of what was left out.
+In: files as they were published (CSV, gzipped or not). Out: a Trace or demand, each with a TraceReport of what was left out.
 Invariant: nothing is guessed. A row that cannot be read is named and counted; a sample that is missing, or that two rows tell differently,
 is not known. Only a row that is out of order is used where it belongs.
 """
@@ -19,8 +19,8 @@ import msgspec
 import numpy as np
 
 from fallow.model.units import DAY, MINUTE, Instant, Seconds
-from fallow.sim.lives import NONE, Percents, Span
-from fallow.sim.world import Node, Part, World
+from fallow.sim.world.lives import NONE, LifeSpan, Percents
+from fallow.sim.world.world import Part, SimNode, World
 
 T = TypeVar("T")
 
@@ -39,7 +39,7 @@ class TraceError(Exception):
     """One sentence: which file cannot be used, and why."""
 
 
-class Report(msgspec.Struct):
+class TraceReport(msgspec.Struct):
     """What was read, and what was left out and why; the first few with their line."""
 
     rows: int = 0
@@ -60,10 +60,10 @@ class Report(msgspec.Struct):
 class Trace(msgspec.Struct):
     """What GPUs did: one row per GPU in the order of `parts`, one column per step, in whole percents; NONE = not known."""
 
-    span: Span
+    span: LifeSpan
     parts: tuple[Part, ...]
     percents: Percents
-    report: Report
+    report: TraceReport
 
 
 def to_world(trace: Trace, *, model: str = "NVIDIA-A100-SXM4-80GB", seed: int = 0, start_seconds: Seconds = 120.0) -> World:
@@ -73,14 +73,14 @@ def to_world(trace: Trace, *, model: str = "NVIDIA-A100-SXM4-80GB", seed: int = 
     if all(gpus == 1 for _, gpus in homes):
         counts = Counter(name for name, _ in homes)
         homes = [(name, min(8, counts[name] - first)) for name in counts for first in range(0, counts[name], 8)]
-    nodes = [Node(f"node-{number:05}", name, gpus) for number, (name, gpus) in enumerate(homes)]
+    nodes = [SimNode(f"node-{number:05}", name, gpus) for number, (name, gpus) in enumerate(homes)]
     return World(nodes, trace.parts, trace.percents, trace.span, seed=seed, start_seconds=start_seconds)
 
 
 # ---- rows ---------------------------------------------------------------------------------------------------------------------
 
 
-def read_lines(path: Path, report: Report) -> Iterator[tuple[int, list[str]]]:
+def read_lines(path: Path, report: TraceReport) -> Iterator[tuple[int, list[str]]]:
     """Every line, cut at commas, with its number; the report counts them."""
     try:
         with gzip.open(path, "rt", encoding="utf-8", errors="replace", newline="") if path.suffix == ".gz" else path.open(
@@ -96,22 +96,22 @@ def read_lines(path: Path, report: Report) -> Iterator[tuple[int, list[str]]]:
 
 def read_header(path: Path) -> list[str]:
     """What the first line names, by which a trace is known."""
-    return next(read_lines(path, Report()), (0, list[str]()))[1]
+    return next(read_lines(path, TraceReport()), (0, list[str]()))[1]
 
 
 def read_rows(
-    path: Path, columns: tuple[str, ...], report: Report, optional: tuple[str, ...] = ()
+    path: Path, columns: tuple[str, ...], report: TraceReport, optional: tuple[str, ...] = ()
 ) -> Iterator[tuple[int, list[str]]]:
     """The wanted columns of every row that has them all, with its line. An optional column that the file does not have reads as ""."""
     lines = read_lines(path, report)
     _, header = next(lines, (0, []))
     report.rows = 0
-    places = [*_find_columns(header, columns, path), *(header.index(name) if name in header else -1 for name in optional)]
+    indices = [*_find_columns(header, columns, path), *(header.index(name) if name in header else -1 for name in optional)]
     for number, line in lines:
-        if len(line) <= max(places):
+        if len(line) <= max(indices):
             report.leave_out("too few fields", number)
         else:
-            yield number, [line[place] if place >= 0 else "" for place in places]
+            yield number, [line[index] if index >= 0 else "" for index in indices]
 
 
 def _find_columns(header: list[str], columns: tuple[str, ...], path: Path) -> list[int]:
@@ -121,7 +121,7 @@ def _find_columns(header: list[str], columns: tuple[str, ...], path: Path) -> li
     return [header.index(name) for name in columns]
 
 
-def read_as(kind: Callable[[str], T], text: str, why: str, line: int, report: Report) -> T | None:
+def read_as(kind: Callable[[str], T], text: str, why: str, line: int, report: TraceReport) -> T | None:
     try:
         return kind(text)
     except (ValueError, OverflowError):
@@ -142,7 +142,7 @@ def _percent(text: str) -> int:
 
 def read_gentd26(path: Path) -> Trace:
     """One GPU per pod of one image-generation service; each pod stands as a service of its own."""
-    report = Report()
+    report = TraceReport()
     samples = _read_samples(path, report)
     times = [at for each in samples.values() for at, _, _ in each]
     if not times:
@@ -152,7 +152,7 @@ def read_gentd26(path: Path) -> Trace:
     return arrange({pod: found for pod, found in samples.items() if found}, report, namespace="gentd26", class_="inference")
 
 
-def _read_samples(path: Path, report: Report) -> dict[str, list[tuple[int, int, int]]]:
+def _read_samples(path: Path, report: TraceReport) -> dict[str, list[tuple[int, int, int]]]:
     """Of each pod: (timestamp, percent, line); NONE where the row says that it was not measured."""
     samples: dict[str, list[tuple[int, int, int]]] = {}
     for line, (pod, timestamp, duty) in read_rows(path, GENTD26_COLUMNS, report):
@@ -167,21 +167,21 @@ def _read_samples(path: Path, report: Report) -> dict[str, list[tuple[int, int, 
     return samples
 
 
-def _is_near(sample: tuple[int, int, int], middle: float, report: Report) -> bool:
+def _is_near(sample: tuple[int, int, int], middle: float, report: TraceReport) -> bool:
     if abs(sample[0] - middle) <= _FURTHEST:
         return True
     report.leave_out("timestamp is a month away from the rest", sample[2])
     return False
 
 
-def arrange(samples: Mapping[str, list[tuple[int, int, int]]], report: Report, *, namespace: str, class_: str) -> Trace:
+def arrange(samples: Mapping[str, list[tuple[int, int, int]]], report: TraceReport, *, namespace: str, class_: str) -> Trace:
     """Samples in columns, as far apart as most of them are."""
     step = _find_step(samples)
     start = min(at for found in samples.values() for at, _, _ in found)
     columns = max((at - start) // step for found in samples.values() for at, _, _ in found) + 1
     if columns * len(samples) > _MOST_SAMPLES:
         raise TraceError(f"the trace has {len(samples)} pods over {columns} steps; {_MOST_SAMPLES} samples are the most")
-    span = Span(float(start), float(step), columns)
+    span = LifeSpan(float(start), float(step), columns)
     percents = np.full((len(samples), columns), NONE, np.uint8)
     parts = []
     for row, (pod, found) in enumerate(samples.items()):
@@ -196,7 +196,7 @@ def _find_step(samples: Mapping[str, list[tuple[int, int, int]]]) -> int:
     return round(median(gaps)) if gaps else round(MINUTE)
 
 
-def _fill(row: Percents, found: list[tuple[int, int, int]], start: int, step: int, report: Report) -> tuple[int, int]:
+def _fill(row: Percents, found: list[tuple[int, int, int]], start: int, step: int, report: TraceReport) -> tuple[int, int]:
     """Gives the first and the last column that were told of."""
     told: dict[int, int] = {}
     before = -math.inf
@@ -222,7 +222,7 @@ def whole_days(trace: Trace) -> list[int]:
     return np.flatnonzero((trace.percents != NONE).mean(axis=1) >= _WHOLE).tolist()
 
 
-def cut_lives(trace: Trace, span: Span, pods: int, gpus: int, rng: np.random.Generator) -> Percents:
+def cut_lives(trace: Trace, span: LifeSpan, pods: int, gpus: int, rng: np.random.Generator) -> Percents:
     """What so many pods do: each as some GPU of the trace did, all from the same moment of it on, and on from its beginning where it
     ends. The GPUs of one pod do the same."""
     rows, shift = rng.choice(whole_days(trace), pods), float(rng.uniform(0, trace.span.columns * trace.span.step))
@@ -241,8 +241,8 @@ class Demand(msgspec.Struct):
     wanted: np.ndarray[tuple[int], np.dtype[np.int64]]
 
 
-def read_helios(path: Path) -> tuple[list[Demand], Report]:
-    report = Report()
+def read_helios(path: Path) -> tuple[list[Demand], TraceReport]:
+    report = TraceReport()
     rows: dict[str, dict[int, tuple[int, int]]] = {}
     for line, (name, at, *numbers) in read_rows(path, HELIOS_COLUMNS, report):
         counts = [read_as(read_count, text, "GPUs are no whole number", line, report) for text in numbers]
@@ -276,7 +276,7 @@ def read_count(text: str) -> int:
     return value
 
 
-def _line_up(name: str, minutes: Mapping[int, tuple[int, int]], report: Report) -> Demand:
+def _line_up(name: str, minutes: Mapping[int, tuple[int, int]], report: TraceReport) -> Demand:
     """Minute after minute; where one is missing nothing is known of it."""
     first, last = min(minutes), max(minutes)
     if (last - first) * MINUTE > 2 * _FURTHEST + 366 * DAY:
@@ -299,7 +299,7 @@ def choose_demands(demands: Sequence[Demand], nodes: int | None, *, seed: int = 
     return chosen or [min(demands, key=lambda one: one.total)]
 
 
-def demand_parts(demand: Demand, span: Span, *, first_minute: int = 0) -> list[Part]:
+def demand_parts(demand: Demand, span: LifeSpan, *, first_minute: int = 0) -> list[Part]:
     """Jobs that together ask for as many GPUs as were asked for: a rise is a new job, a fall ends the oldest. What they do is not told
     in the trace: those of eight GPUs are taken for training, the others for batch work. Unknown minutes change nothing."""
     parts: list[Part] = []

@@ -1,8 +1,8 @@
-"""Which places on which nodes are free: a scheduler small enough for a pretend cluster.
+"""Which slots on which nodes are free: a scheduler small enough for a pretend cluster.
 
-In: how many places each node has and what sort they are. Out: places for a pod, all on one node, or None. Places are numbered through
+In: how many slots each node has and what sort they are. Out: slots for a pod, all on one node, or None. Slots are numbered through
 the whole cluster, node after node.
-Invariant: a place is given to one at a time.
+Invariant: a slot is given to one at a time.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from fallow.model.usage import Bools, Indices
 _MANY: Final = np.iinfo(np.int64).max
 
 
-class Places:
+class FreeSlots:
     """`sorts`: of each node (mode, model)."""
 
     def __init__(self, sizes: Sequence[int], sorts: Sequence[tuple[str, str]]) -> None:
@@ -40,10 +40,10 @@ class Places:
         self._counts[node] -= count
         return tuple(self._free[node].pop() for _ in range(count))
 
-    def give_back(self, places: Sequence[int]) -> None:
-        for place in places:
-            node = int(self.node_of[place])
-            self._free[node].append(place)
+    def give_back(self, slots: Sequence[int]) -> None:
+        for slot in slots:
+            node = int(self.node_of[slot])
+            self._free[node].append(slot)
             self._counts[node] += 1
 
     def _suits(self, mode: str, model: str) -> Bools:

@@ -17,9 +17,9 @@ from fallow.clients.prometheus import client
 from fallow.model.units import HOUR, MINUTE, Instant, Seconds
 from fallow.model.usage import Floats, Signal
 from fallow.observe.usage import labels, queries
-from fallow.sim.lives import NONE, Percents, Span
-from fallow.sim.traces import Report, Trace, TraceError
-from fallow.sim.world import Part
+from fallow.sim.traces.gentd26 import Trace, TraceError, TraceReport
+from fallow.sim.world.lives import NONE, LifeSpan, Percents
+from fallow.sim.world.world import Part
 
 MOST_ROWS: Final = 20_000  # GPUs in pods' hands
 MOST_SAMPLES: Final = 200_000_000
@@ -35,7 +35,7 @@ async def read_history(
     columns = int((end - start) // step)
     if columns < 1:
         raise TraceError("the range to look at is empty: its end must come after its start")
-    books = _Books(Span(start, step, columns), honor_labels)
+    books = _Books(LifeSpan(start, step, columns), honor_labels)
     for metric in _ASKED:
         for first in range(0, columns, round(_PAGE / step)):
             last = min(first + round(_PAGE / step), columns) - 1
@@ -52,10 +52,10 @@ async def read_history(
 class _Books:
     """Rows by pod and GPU, filled page by page."""
 
-    def __init__(self, span: Span, honor_labels: bool) -> None:
+    def __init__(self, span: LifeSpan, honor_labels: bool) -> None:
         facts: list[labels.Facts] = []
         self._foreign, self._own = labels.Book(labels.foreign(honor_labels), facts), labels.Book(labels.OWN, facts)
-        self._span, self._report = span, Report()
+        self._span, self._report = span, TraceReport()
         self._rows: dict[tuple[str, str], dict[str, Percents]] = {}
         self._models: dict[tuple[str, str], str] = {}
         self._count = 0
@@ -89,11 +89,11 @@ class _Books:
         return held[gpu]
 
     def _fill(self, row: Percents, line: client.Line[msgspec.Raw], metric: queries.Metric) -> None:
-        places = np.array([round((sample.at - self._span.start) / self._span.step) for sample in line.values], np.int64)
+        columns = np.array([round((sample.at - self._span.start) / self._span.step) for sample in line.values], np.int64)
         values = queries.believe(_numbers(sample.value for sample in line.values), metric)
-        is_good = ~np.isnan(values) & (places >= 0) & (places < len(row))
+        is_good = ~np.isnan(values) & (columns >= 0) & (columns < len(row))
         self._report.left_out["no believable reading: not known"] += int((~is_good).sum())
-        percents, at = np.floor(values[is_good] * 100 + 1e-6).astype(np.uint8), places[is_good]
+        percents, at = np.floor(values[is_good] * 100 + 1e-6).astype(np.uint8), columns[is_good]
         row[at] = np.where(row[at] == NONE, percents, np.maximum(row[at], percents))
 
     def close(self) -> Trace:

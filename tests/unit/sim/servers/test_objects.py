@@ -7,18 +7,18 @@ import pytest
 
 from fallow import names
 from fallow.model.units import HOUR, MINUTE, parse_instant
-from fallow.sim import shapes, store, world
-from fallow.sim.lives import Span
-from fallow.sim.servers import objects
+from fallow.sim.servers import objects, store
+from fallow.sim.world import shapes, world
+from fallow.sim.world.lives import LifeSpan
 
-SPAN = Span(parse_instant("2026-11-16T00:00:00Z"), MINUTE, 600)
+SPAN = LifeSpan(parse_instant("2026-11-16T00:00:00Z"), MINUTE, 600)
 PRODUCT = store.Writer(manager=names.FIELD_MANAGER)
 
 
 class Scene:
     def __init__(self, *parts: world.Part) -> None:
         seats = sum(part.seats for part in parts)
-        nodes = [world.Node(f"gpu-{number}") for number in range(8)]
+        nodes = [world.SimNode(f"gpu-{number}") for number in range(8)]
         self.world = world.World(nodes, parts, np.zeros((seats, SPAN.columns), np.uint8), SPAN)
         self.store = store.Store(lambda: self.world.now)
         self.objects = objects.Objects(self.world, self.store)
