@@ -1,8 +1,10 @@
-"""What a backtest costs, and what its recommendation is worth, on the real trace GenTD26 and on a pretend day of a large cluster.
+"""What a backtest costs, and what its recommendation is worth, on the real trace GenTD26 and on a pretend day of a
+large cluster.
 
     python -m benchmarks backtest
 
-The trace is read from the folder FALLOW_TRACES (default ../shared/data); without it its figures are skipped, and that is said.
+The trace is read from the folder FALLOW_TRACES (default ../shared/data); without it its figures are skipped, and that
+is said.
 """
 
 import os

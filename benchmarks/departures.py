@@ -1,10 +1,12 @@
-"""Packing where pods also leave: the rules side by side, the cluster asked for more than it has, pods of openb with their own lifetimes.
+"""Packing where pods also leave: the rules side by side, the cluster asked for more than it has, pods of openb with
+their own lifetimes.
 
     python -m benchmarks departures
 
-Every trace that tells when its pods came and went; pods drawn from its list stay for as long as they did in life (`Trace.flow`). What
-counts is the share of GPUs allocated, as arrivals see it, once half of them have come. Prices, popularity and rehearsals come from the pods
-that stand there at the beginning: those are what a live cluster shows of itself. Auto rehearses once per trace, on its first seed.
+Every trace that tells when its pods came and went; pods drawn from its list stay for as long as they did in life
+(`Trace.flow`). What counts is the share of GPUs allocated, as arrivals see it, once half of them have come. Prices,
+popularity and rehearsals come from the pods that stand there at the beginning: those are what a live cluster shows of
+itself. Auto rehearses once per trace, on its first seed.
 """
 
 import multiprocessing

@@ -1,6 +1,7 @@
 """Single requests to an API server, and what must come of each: the table of tests/functional/test_api.py.
 
-They are made on a small scene: a Deployment `d`, a Scalable `s`, a ConfigMap `c`, a Lease `l`; {ns} is the test's own namespace.
+They are made on a small scene: a Deployment `d`, a Scalable `s`, a ConfigMap `c`, a Lease `l`; {ns} is the test's own
+namespace.
 """
 
 from __future__ import annotations

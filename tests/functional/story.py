@@ -4,8 +4,8 @@
     await story.at("08:45").sees("IdleNoticeSent llm")
     await story.until("12:30").sees_nothing()
 
-What is seen are the Events that the product writes on the objects: `Reason name: note`. A check sees what happened since the last one.
-The cluster begins at 06:00, is looked at every five minutes, and stands still between two checks.
+What is seen are the Events that the product writes on the objects: `Reason name: note`. A check sees what happened
+since the last one. The cluster begins at 06:00, is looked at every five minutes, and stands still between two checks.
 """
 
 from __future__ import annotations

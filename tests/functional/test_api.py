@@ -1,7 +1,8 @@
 """What an API server answers, on the pretend one and on the real one: every row and every test runs unchanged on both.
 
-First the rows of api_rows.py, single requests on a small scene, each with the code, the reason and the fields that matter; then what
-takes several requests, our own client, and kubectl. Where the two servers differ, the pretend one is wrong.
+First the rows of api_rows.py, single requests on a small scene, each with the code, the reason and the fields that
+matter; then what takes several requests, our own client, and kubectl. Where the two servers differ, the pretend one is
+wrong.
 """
 
 from __future__ import annotations
@@ -310,7 +311,8 @@ async def test_the_client_patches_and_is_refused(scene: ApiServer, client: api.A
 
 
 async def release(scene: ApiServer, client: api.Api) -> bool:
-    """Let go of what we own; False if the controller wrote the status meanwhile: the patch names its place among the owners."""
+    """Let go of what we own; False if the controller wrote the status meanwhile: the patch names its place among the
+    owners."""
     where = (DEPLOYMENTS, scene.namespace, "d")
     operations = workloads.release_operations(await client.get(*where), ["/spec/replicas"])
     with contextlib.suppress(errors.Invalid):

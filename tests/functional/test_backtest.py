@@ -1,4 +1,5 @@
-"""Backtests: the product's own brain over a pretend day, what it reclaims, whom it annoys, and that it never breaks a law."""
+"""Backtests: the product's own brain over a pretend day, what it reclaims, whom it annoys, and that it never breaks a
+law."""
 
 from collections.abc import Callable
 from decimal import Decimal

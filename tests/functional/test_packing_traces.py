@@ -1,6 +1,7 @@
 """The regression bars on Alibaba's openb, the part of them that takes seconds; `make bench` runs them all.
 
-Pods arrive as in the published runs, what does not fit is dropped. Skipped, and said, where FALLOW_TRACES has no traces.
+Pods arrive as in the published runs, what does not fit is dropped. Skipped, and said, where FALLOW_TRACES has no
+traces.
 """
 
 from functools import cache

@@ -146,7 +146,7 @@ async def test_a_clock_that_jumps_decides_nothing_in_that_cycle(story: Story) ->
 async def test_every_kind_is_paused_by_its_own_operator_and_comes_back_exactly(story: Story) -> None:
     """One idle workload of each kind: pods gone by what its own operator understands, then the very spec it had."""
     story.nodes = [world.SimNode(f"gpu-{number}") for number in range(8)]
-    for kind in shapes.ROWS:
+    for kind in shapes.SHAPES:
         story.workload(kind, f"{kind.lower()}/thing-{kind.lower()}", group_size=2 if kind == "LeaderWorkerSet" else 1)
     on = await story.begin()
     before = specs_of(story)

@@ -1,8 +1,11 @@
-"""What would a policy have done? World -> plan -> world, tick by tick, with the very brain of the product and no socket.
+"""What would a policy have done? World -> plan -> world, tick by tick, with the very brain of the product and no
+socket.
 
-In: a World (pretend, or made of a trace) and a mandate. Out: a BacktestResult: GPU-hours and money reclaimed, pauses, regrets, waiting caused, in
-all and by namespace and class. Several policies are compared by running each on a world of its own.
-A tick at which no GPU was quiet for the shortest window, and nothing is marked, is not planned: its plan could find nobody idle.
+In: a World (pretend, or made of a trace) and a mandate. Out: a BacktestResult: GPU-hours and money reclaimed, pauses,
+regrets, waiting caused, in all and by namespace and class. Several policies are compared by running each on a world of
+its own.
+A tick at which no GPU was quiet for the shortest window, and nothing is marked, is not planned: its plan could find
+nobody idle.
 Invariant: sim/laws.py is asked before and after every pause; a broken law ends the run.
 """
 
@@ -31,7 +34,8 @@ INTERVAL: Final[Seconds] = 180.0  # between two looks, as the product's own defa
 
 
 class BacktestSums(msgspec.Struct):
-    """Sums over some workloads. A slice of a GPU counts as that share of it; `money` is of what has a price, `unpriced` is the rest."""
+    """Sums over some workloads. A slice of a GPU counts as that share of it; `money` is of what has a price, `unpriced`
+    is the rest."""
 
     workloads: int = 0
     gpu_hours: float = 0.0  # held
@@ -159,7 +163,8 @@ def compare(
     make_world: Callable[[], World], mandates: Mapping[str, idle.Mandate], *, interval: Seconds = INTERVAL,
     book: prices.Book = prices.DEFAULT, workers: int | None = None,
 ) -> list[BacktestResult]:
-    """Side by side: each on a world of its own that begins the same. `workers`: processes, by default one per processor."""
+    """Side by side: each on a world of its own that begins the same. `workers`: processes, by default one per
+    processor."""
     def run_one(name: str) -> BacktestResult:
         return run(make_world(), mandates[name], name=name, interval=interval, book=book)
 

@@ -1,8 +1,9 @@
-"""Who lives in a pretend cluster: nodes of several models and modes, and workloads of every kind with their lives and owners.
+"""Who lives in a pretend cluster: nodes of several models and modes, and workloads of every kind with their lives and
+owners.
 
 In: a seed, how many nodes, workloads and hours. Out: a World, the same for the same numbers.
-The mix follows what is seen in shared clusters: services and notebooks are many and small, training is few and large, some of
-everything is held and never used.
+The mix follows what is seen in shared clusters: services and notebooks are many and small, training is few and large,
+some of everything is held and never used.
 """
 
 from collections.abc import Iterable, Sequence
@@ -111,8 +112,8 @@ def make_world(
 def make_helios_world(
     demands: Sequence[gentd26.Demand], *, seed: int = 0, hours: float = 24.0, start: Instant = MONDAY, step: Seconds = MINUTE
 ) -> World:
-    """As many nodes of eight GPUs as the virtual clusters had, and jobs that ask for as many GPUs as they were asked for; what the jobs
-    do is drawn."""
+    """As many nodes of eight GPUs as the virtual clusters had, and jobs that ask for as many GPUs as they were asked
+    for; what the jobs do is drawn."""
     span = LifeSpan(start, step, round(hours * HOUR / step))
     rng = np.random.default_rng([seed, 5])
     nodes = [SimNode(f"{one.name.lower()}-{number:03}") for one in demands for number in range(-(-one.total // 8))]
@@ -123,8 +124,8 @@ def make_helios_world(
 def cut_openb(
     nodes: Sequence[state.Node], pods: Sequence[openb.AskingPod], count: int | None, *, seed: int = 0
 ) -> tuple[list[state.Node], list[openb.AskingPod]]:
-    """So many of the nodes that have GPUs, whichever come first by the seed, and pods that some of them can hold until as many GPUs are
-    asked for as there are; all of both without a count."""
+    """So many of the nodes that have GPUs, whichever come first by the seed, and pods that some of them can hold until
+    as many GPUs are asked for as there are; all of both without a count."""
     machines = [node for node in nodes if node.gpus]
     if count is None or count >= len(machines):
         return machines, list(pods)
@@ -144,10 +145,10 @@ def make_openb_world(
     nodes: Iterable[state.Node], pods: Iterable[openb.AskingPod], *, seed: int = 0, hours: float = 24.0, begin: Seconds | None = None,
     start: Instant = MONDAY, step: Seconds = MINUTE,
 ) -> World:
-    """The nodes of the trace, and all of its pods at once, as in the runs that were published with it; with `begin` (in seconds of the
-    trace) only the pods of the hours after it, which come and go as they did. What they did is not told in the trace: that is drawn,
-    serving for the latency-sensitive, batch work and training for the others. Pods that ask for a share of a GPU live on time-sliced
-    nodes, of which there are as many as they need."""
+    """The nodes of the trace, and all of its pods at once, as in the runs that were published with it; with `begin` (in
+    seconds of the trace) only the pods of the hours after it, which come and go as they did. What they did is not told
+    in the trace: that is drawn, serving for the latency-sensitive, batch work and training for the others. Pods that
+    ask for a share of a GPU live on time-sliced nodes, of which there are as many as they need."""
     span = LifeSpan(start, step, round(hours * HOUR / step))
     rng = np.random.default_rng([seed, 2])
     parts = [part for pod in pods if pod.pod.gpus and (part := _make_openb_part(pod, begin, span))]

@@ -1,8 +1,10 @@
 """Packing, played through: a cluster, the pods that come to it, and what each policy makes of them.
 
-In: a Setup: nodes, arrivals and tie order, of a trace or of a live cluster. Out: a PackResult per policy: the curve, and at chosen points how
-much was allocated, how much of the rest was fragmented, and what no packer could have exceeded; several side by side on all cores.
-Invariant: nothing is written anywhere; what could not be computed is None with a reason, never 0.
+In: a Setup: nodes, arrivals and tie order, of a trace or of a live cluster. Out: a PackResult per policy: the curve,
+and at chosen points how much was allocated, how much of the rest was fragmented, and what no packer could have
+exceeded; several side by side on all cores.
+Invariant: nothing is written anywhere; what could not be computed is None
+with a reason, never 0.
 """
 
 import multiprocessing
@@ -26,7 +28,8 @@ Clock = Callable[[], float]
 
 
 class Setup(msgspec.Struct, frozen=True, eq=False):
-    """`sample`: the mix that popularity and prices come from. `told`: one sentence on what it is; `notes`: what was left out."""
+    """`sample`: the mix that popularity and prices come from. `told`: one sentence on what it is; `notes`: what was
+    left out."""
 
     name: str
     nodes: state.Nodes
@@ -122,7 +125,8 @@ def stand(setup: Setup, curve: replay.Curve, percent: int) -> state.State:
 
 
 def find_fragmented(at: state.State, tables: fragments.Fragments | None) -> float | None:
-    """% of what is free that is of no use to what usually comes; None where nothing is free, or nothing is known of what comes."""
+    """% of what is free that is of no use to what usually comes; None where nothing is free, or nothing is known of
+    what comes."""
     free = int(at.free.sum())
     return round(100 * int(tables.measure(at).sum()) / tables.pods / free, 2) if free and tables else None
 
@@ -130,7 +134,8 @@ def find_fragmented(at: state.State, tables: fragments.Fragments | None) -> floa
 def find_bounds(setup: Setup, points: Sequence[int]) -> tuple[dict[int, float | None], str]:
     """What no packer could have exceeded, by % arrived; and why it is not known, where it is not.
 
-    Where all that arrived can be hosted, that is what was asked for: on average near that percent, as a curve counts it.
+    Where all that arrived can be hosted, that is what was asked for: on average near that percent, as a curve counts
+    it.
     """
     bounds: dict[int, float | None] = {}
     asked, capacity = replay.add_up(setup.arrivals), max(setup.nodes.capacity, 1)
@@ -159,7 +164,8 @@ def plan_moves(setup: Setup, curve: replay.Curve, percent: int, budget: int) -> 
 
 
 class PackRow(msgspec.Struct, frozen=True):
-    """One policy on one trace, the mean over the seeds where 100 % arrived; gain in GPUs against FGD, distance in points to the bound."""
+    """One policy on one trace, the mean over the seeds where 100 % arrived; gain in GPUs against FGD, distance in
+    points to the bound."""
 
     trace: str
     policy: str
@@ -205,7 +211,8 @@ def _spread(jobs: Sequence[tuple[Path, str, str, tuple[int, ...], Clock]], worke
 
 
 def _run(folder: Path, name: str, policy: str, seeds: tuple[int, ...], cpu: Clock) -> _PackPart:
-    """Prices come from the trace's whole pod list, so they serve for all seeds; what Auto chooses and Random draws does not."""
+    """Prices come from the trace's whole pod list, so they serve for all seeds; what Auto chooses and Random draws does
+    not."""
     trace = openb.read(folder, name)
     shares, decided, pods, took = list[float | None](), list[str](), 0, 0.0
     prepared: Policy | None = None

@@ -1,9 +1,10 @@
 """Traces by their name: where they lie, what kind they are, and the world that each becomes.
 
-In: a file, or a name and the folder of the traces; how many nodes and hours of it are wanted. Out: a PastWorld: a World as often as one is
-needed, and in words what of it is from the trace, what is made up, and which rows were left out.
+In: a file, or a name and the folder of the traces; how many nodes and hours of it are wanted. Out: a PastWorld: a World
+as often as one is needed, and in words what of it is from the trace, what is made up, and which rows were left out.
 Kinds: GenTD26 (what GPUs did), Helios (how many GPUs were asked for), openb (nodes, and pods that ask for GPUs).
-Invariant: the kind is told by the first line of a file and never by its name; the same file, seed and numbers give the same past.
+Invariant: the kind is told by the first line of a file and never by its name; the same file, seed and numbers give the
+same past.
 """
 
 import functools
@@ -85,8 +86,8 @@ def _recognise(header: list[str]) -> str | None:
 
 
 def open_past(path: Path, folder: Path, *, seed: int, hours: float, nodes: int | None) -> PastWorld:
-    """The past that this file tells of. `nodes`: so much of its cluster (None = all), `hours`: so much of its time; what GPUs did in
-    GenTD26 is never cut. Raises TraceError where it tells of none."""
+    """The past that this file tells of. `nodes`: so much of its cluster (None = all), `hours`: so much of its time;
+    what GPUs did in GenTD26 is never cut. Raises TraceError where it tells of none."""
     match _recognise(gentd26.read_header(path)):
         case "gentd26":
             return of_trace(gentd26.read_gentd26(path), seed=seed, source=path.name)
@@ -164,7 +165,8 @@ def _examples(report: TraceReport, of: str = "") -> Iterator[str]:
 
 
 def open_real_lives(folder: Path) -> tuple[gentd26.Trace | None, str]:
-    """GenTD26 of the folder, of which lives are cut, and a sentence on it; None where there is none that can be used."""
+    """GenTD26 of the folder, of which lives are cut, and a sentence on it; None where there is none that can be
+    used."""
     path = find_kind(GENTD26, folder)
     if path is None:
         return None, f"there is no GenTD26 trace in {folder} (FALLOW_TRACES)"

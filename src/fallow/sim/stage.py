@@ -1,8 +1,8 @@
 """The pretend cluster on stage: the world, its servers, and the real controller, which meets them over sockets only.
 
-In: a World, the flags the product is started with, IdlePolicies, a folder for the kubeconfig. Out: `Stage.step`: the world goes on by one
-interval, exporters are read once a minute, then the product has one cycle. The product's clocks are the world's, so a day takes as long as
-the work in it, and not a day.
+In: a World, the flags the product is started with, IdlePolicies, a folder for the kubeconfig. Out: `Stage.step`: the
+world goes on by one interval, exporters are read once a minute, then the product has one cycle. The product's clocks
+are the world's, so a day takes as long as the work in it, and not a day.
 Invariant: the laws of sim/laws.py are asked about every pause at the moment it is written; `broken` is what they said.
 """
 
@@ -69,7 +69,8 @@ class Stage:
         self._measured_at = world.now
 
     def monotonic(self) -> float:
-        """The product's clock that nobody sets: the world's time, and within one instant of it the time that really passes."""
+        """The product's clock that nobody sets: the world's time, and within one instant of it the time that really
+        passes."""
         self._latest = max(self._latest, self.world.now + time.monotonic() - self._moved_at)
         return self._latest
 

@@ -1,12 +1,13 @@
-"""How long should a GPU be quiet before it is paused? Savings against interruptions over idle windows, and the window to recommend.
+"""How long should a GPU be quiet before it is paused? Savings against interruptions over idle windows, and the window
+to recommend.
 
-In: silences, each the time a workload was quiet, and whether activity ended it, from a trace or a world; what one resume costs, in
-GPU-seconds. Out: a curve, and a recommended window with what it rests on.
-The cost of a window is the idle GPU time burned while waiting for it, plus the price of every resume it causes. Its smallest value over a
-history rests on a few silences that happened to end just after it, so the curve is first averaged over windows that are nearly the same:
-what is recommended is the middle of a good stretch, not a lucky point. A few silences of every length are added that nobody has seen yet,
-so that a short history does not promise too much. A class or a workload gets a window of its own only where that one also wins on the
-half of the history it was not chosen from.
+In: silences, each the time a workload was quiet, and whether activity ended it, from a trace or a world; what one
+resume costs, in GPU-seconds. Out: a curve, and a recommended window with what it rests on.
+The cost of a window is the idle GPU time burned while waiting for it, plus the price of every resume it causes. Its
+smallest value over a history rests on a few silences that happened to end just after it, so the curve is first averaged
+over windows that are nearly the same: what is recommended is the middle of a good stretch, not a lucky point. A few
+silences of every length are added that nobody has seen yet, so that a short history does not promise too much. A class
+or a workload gets a window of its own only where that one also wins on the half of the history it was not chosen from.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -85,7 +86,8 @@ def of_world(world: World, threshold: int = ACTIVE) -> Silences:
 
 
 def find_silences(parts: Sequence[Part], percents: Percents, step: Seconds, threshold: int = ACTIVE) -> Silences:
-    """A workload is quiet while all of its GPUs are; one that is not known makes the workload not known, unless another is active."""
+    """A workload is quiet while all of its GPUs are; one that is not known makes the workload not known, unless another
+    is active."""
     found: list[tuple[int, int, int, bool]] = []
     first = 0
     for number, part in enumerate(parts):
@@ -99,7 +101,8 @@ def find_silences(parts: Sequence[Part], percents: Percents, step: Seconds, thre
 
 
 def _runs(active: Bools, quiet: Bools, most_unknown: int) -> Iterable[tuple[int, bool]]:
-    """Steps from the first quiet one to the activity that ends it, or to the last quiet one before too long a stretch of unknown."""
+    """Steps from the first quiet one to the activity that ends it, or to the last quiet one before too long a stretch
+    of unknown."""
     spots = np.flatnonzero(quiet)
     if not len(spots):
         return
@@ -153,7 +156,8 @@ def _cost_unseen(gpus: float, resume_cost: Seconds) -> Floats:
 
 
 def choose(silences: Silences, resume_cost: Seconds) -> Seconds:
-    """The window whose neighbourhood costs least, in whole minutes. Without any silence: the shortest that pays at worst twice."""
+    """The window whose neighbourhood costs least, in whole minutes. Without any silence: the shortest that pays at
+    worst twice."""
     if not len(silences.seconds):
         return min(max(resume_cost, _LEAST), _MOST)
     costs = _costs(silences, resume_cost) + _UNSEEN * _cost_unseen(float(silences.gpus.mean()), resume_cost)
@@ -166,7 +170,8 @@ def choose(silences: Silences, resume_cost: Seconds) -> Seconds:
 
 
 def recommend(silences: Silences, parts: Sequence[Part], resume_cost: Seconds) -> Recommendation:
-    """For all; for each class that has enough history, else as for all; for each workload that has, else as for its class."""
+    """For all; for each class that has enough history, else as for all; for each workload that has, else as for its
+    class."""
     general = _advise(silences, choose(silences, resume_cost), "all", resume_cost)
     class_of = np.array([part.class_ for part in parts])
     classes: dict[str, Advice] = {}
@@ -184,7 +189,8 @@ def recommend(silences: Silences, parts: Sequence[Part], resume_cost: Seconds) -
 
 
 def _specialise(mine: Silences, half: Bools, wider: Advice, name: str, resume_cost: Seconds, *, is_enough: bool) -> Advice:
-    """A window of its own only where each half of the history, judged by the window that the other half chose, does better with it."""
+    """A window of its own only where each half of the history, judged by the window that the other half chose, does
+    better with it."""
     if not is_enough or len(mine.seconds) < _ENOUGH or not half.any() or half.all():
         return _advise(mine, wider.window, wider.rests_on, resume_cost)
     one, other = mine.take(half), mine.take(~half)

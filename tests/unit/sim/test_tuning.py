@@ -1,4 +1,5 @@
-"""Tuning: silences are found as they are, the curve adds up, and the recommended window holds on pods it was not chosen from."""
+"""Tuning: silences are found as they are, the curve adds up, and the recommended window holds on pods it was not chosen
+from."""
 
 import itertools
 
@@ -112,7 +113,8 @@ def test_two_sorts_of_silence_are_told_apart() -> None:
 
 
 def test_a_lucky_point_does_not_decide() -> None:
-    """Of few silences the cheapest window is a matter of chance; judged by all there are, the middle of a good stretch costs less."""
+    """Of few silences the cheapest window is a matter of chance; judged by all there are, the middle of a good stretch
+    costs less."""
     rng, cost = np.random.default_rng(1), 60 * MINUTE
     tried = np.arange(5, 1440, 5) * MINUTE
     every = silences(*(3 * (1 + rng.pareto(1.1, 20_000))))
@@ -130,7 +132,8 @@ def test_a_lucky_point_does_not_decide() -> None:
 
 
 def _mixed(seed: int = 0) -> tuple[tuning.Silences, list[Part]]:
-    """Ten services with short breaks and long nights, ten notebooks with long breaks, one batch job that tells little."""
+    """Ten services with short breaks and long nights, ten notebooks with long breaks, one batch job that tells
+    little."""
     rng = np.random.default_rng(seed)
     parts = [Part("ml", f"s{number}", class_="inference") for number in range(10)]
     parts += [Part("ml", f"n{number}", class_="notebook") for number in range(10)] + [Part("ml", "b", class_="batch")]

@@ -1,1 +1,2 @@
-"""The pretend world on the wire: each server here speaks what a real one speaks, and no more than the product and kubectl need."""
+"""The pretend world on the wire: each server here speaks what a real one speaks, and no more than the product and
+kubectl need."""

@@ -1,9 +1,12 @@
 """A pretend cluster's nodes, pods and workloads as Kubernetes objects in a Store, with the operators that act on them.
 
-In: a World and a Store. Out: after every `step` the Store shows what the world has become. What others write on a workload (the product, or
-somebody with kubectl) reaches the world at once: it stops what is to be stopped, and its people read what is marked on their things.
-A service of KServe has its marks on the Deployment below it, as the product wants them there; the world sees them as its own.
-Invariant: the record that the product writes stays as it was written; the world changes only status, pods, and what its people write.
+In: a World and a Store. Out: after every `step` the Store shows what the world has become. What others write on a
+workload (the product, or somebody with kubectl) reaches the world at once: it stops what is to be stopped, and its
+people read what is marked on their things.
+A service of KServe has its marks on the Deployment below it, as the product wants them there; the world sees them as
+its own.
+Invariant: the record that the product writes stays as it was written; the world changes only status, pods, and
+what its people write.
 """
 
 from collections.abc import Callable, Mapping
@@ -39,9 +42,9 @@ class _Shown(msgspec.Struct):
 
 class Objects:
     def __init__(self, world: worlds.World, store: stores.Store, watch: Watch = lambda workload, thing: None) -> None:
-        """`watch` is told what the product wrote on a workload, before the world hears of it."""
+        """`watch` hears what the product wrote on a workload, before the world does."""
         self._world, self._store, self._watch = world, store, watch
-        self._told = 0  # changes of the world that are shown
+        self._seen = 0  # changes of the world that are shown
         self._shown: dict[str, _Shown] = {}  # by the uid in the world
         self._by_key: dict[stores.Key, str] = {}
         self._ready: dict[str, bool] = {}
@@ -53,17 +56,16 @@ class Objects:
     def _lay_ground(self) -> None:
         for definition in [*shapes.make_definitions(), idle_crd.crd()]:
             self._store.create(definition)
-        for name in sorted({"default", shapes.EXPORTERS, *(workload.part.namespace for workload in self._world.workloads)}):
+        for name in sorted({"default", shapes.EXPORTERS, *(one.part.namespace for one in self._world.workloads)}):
             if self._store.find(stores.Key("", "Namespace", "", name)) is None:  # a server brings the usual ones
-                self._store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}, "status": {"phase": "Active"}})
+                made = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+                self._store.create({**made, "status": {"phase": "Active"}})
         for index, node in enumerate(self._world.nodes.values()):
-            parts = worlds.PARTS[node.mode]
-            self._store.create(
-                shapes.make_node(
-                    node.name, model=node.model, gpus=node.gpus, ip=_node_ip(index), mode=node.mode, slices=parts,
-                    resource=worlds.RESOURCES[node.mode],
-                )
+            made = shapes.make_node(
+                node.name, model=node.model, gpus=node.gpus, ip=_node_ip(index), mode=node.mode,
+                slices=worlds.PARTS[node.mode], resource=worlds.RESOURCES[node.mode],
             )
+            self._store.create(made)
             self._ready[node.name] = True
 
     def show_exporters(self, ports: Mapping[str, int]) -> None:
@@ -71,12 +73,10 @@ class Objects:
         for node, port in ports.items():
             self._store.create(shapes.make_exporter(node, port))
 
-    # ---- the world is shown -----------------------------------------------------------------------------------------------------
-
     def step(self) -> None:
         """Shows whatever happened since the last step."""
-        changes = self._world.changes_since(self._told)
-        self._told += len(changes)
+        changes = self._world.changes_since(self._seen)
+        self._seen += len(changes)
         self._is_stepping = True
         try:
             for uid in dict.fromkeys(change.uid for change in changes):
@@ -114,8 +114,6 @@ class Objects:
         self._by_key[made.key] = workload.uid
         return shown
 
-    # ---- below a workload ---------------------------------------------------------------------------------------------------------
-
     def _keep_links(self, workload: worlds.SimWorkload, shown: _Shown, replicas: int) -> None:
         """What its operator makes between it and its pods. KServe takes all of it away when a service is stopped."""
         if workload.part.kind in SERVICES and replicas == 0:
@@ -126,13 +124,14 @@ class Objects:
         elif not shown.links:
             self._make_links(workload, shown, replicas)
         else:
+            patch = {"spec": {"replicas": replicas}, "status": {"replicas": replicas, "readyReplicas": replicas}}
             for key in shown.links:
                 if "replicas" in self._store.get(key).object["spec"]:
-                    self._store.patch(key, {"spec": {"replicas": replicas}, "status": {"replicas": replicas, "readyReplicas": replicas}})
+                    self._store.patch(key, patch)
 
     def _make_links(self, workload: worlds.SimWorkload, shown: _Shown, replicas: int) -> None:
         above = self._store.get(shown.key).object
-        for link in shapes.ROWS[workload.part.kind].links:
+        for link in shapes.SHAPES[workload.part.kind].links:
             above = self._store.create(shapes.make_link(link, above, replicas)).object
             shown.links.append(stores.key_of(above))
         if workload.part.kind in SERVICES:
@@ -146,7 +145,11 @@ class Objects:
                 del shown.pods[name]
         for number, pod in enumerate(workload.pods):
             if shown.pods.get(pod.name) != wanted[pod.name]:
-                self._show_pod(workload, shown, number, is_new=pod.name not in shown.pods)
+                made = self._make_pod(workload, shown, number, wanted[pod.name][1])
+                if pod.name in shown.pods:
+                    self._store.write(stores.key_of(made), made)
+                else:
+                    self._store.create(made)
         shown.pods = wanted
 
     def _remove_pod(self, workload: worlds.SimWorkload, name: str) -> None:
@@ -154,20 +157,17 @@ class Objects:
         if self._store.find(key) is not None:  # not gone with what owned it
             self._store.delete(key)
 
-    def _show_pod(self, workload: worlds.SimWorkload, shown: _Shown, number: int, *, is_new: bool) -> None:
-        pod, part = workload.pods[number], workload.part
-        stage = _stage(pod, self._world.now)
-        made = shapes.make_pod(
-            self._owner_of(workload, shown, number), pod.name, node=pod.node, ip=_pod_ip(workload.number, number), gpus=part.gpus,
-            resource=worlds.RESOURCES[part.mode], started_at=pod.ready_at if stage == "running" else 0.0,
-            labels={names.LWS_NAME_LABEL: part.name} if part.kind == "LeaderWorkerSet" else None,
+    def _make_pod(self, workload: worlds.SimWorkload, shown: _Shown, number: int, stage: str) -> Object:
+        pod, part, status = workload.pods[number], workload.part, _PENDING
+        if stage == "waiting":
+            status = shapes.waiting_status(pod.created_at)
+        elif stage == "running":
+            status = shapes.running_status(pod.ready_at, _pod_ip(workload.number, number))
+        return shapes.make_pod(
+            self._owner_of(workload, shown, number), pod.name, node=pod.node, gpus=part.gpus,
+            resource=worlds.RESOURCES[part.mode], status=status,
+            labels={names.LWS_NAME_LABEL: part.name} if part.kind == "LeaderWorkerSet" else {},
         )
-        if stage != "running":
-            made["status"] = _PENDING if stage == "starting" else shapes.waiting_status(pod.created_at)
-        if is_new:
-            self._store.create(made)
-        else:
-            self._store.write(stores.key_of(made), made)
 
     def _owner_of(self, workload: worlds.SimWorkload, shown: _Shown, number: int) -> Object:
         """The lowest link; of a leader's workers, a StatefulSet that the leader itself owns."""
@@ -183,8 +183,6 @@ class Objects:
         found = self._store.find(stores.key_of(made))
         return found.object if found else self._store.create(made).object
 
-    # ---- people, and those who write on the objects -----------------------------------------------------------------------------
-
     def _write_as_person(self, workload: worlds.SimWorkload, shown: _Shown) -> None:
         """What the world's people did to their workload since it was last heard of."""
         before, after = shown.heard, workload.object
@@ -198,7 +196,8 @@ class Objects:
         if on_itself or before["spec"] != after["spec"]:
             thing = self._store.get(shown.key).object
             said = {key: value for key, value in {**_marks(thing), **on_itself}.items() if value is not None}
-            self._store.write(shown.key, {**thing, "metadata": {**thing["metadata"], "annotations": said}, "spec": after["spec"]}, writer)
+            written = {**thing, "metadata": {**thing["metadata"], "annotations": said}, "spec": after["spec"]}
+            self._store.write(shown.key, written, writer)
 
     def _marks_key(self, workload: worlds.SimWorkload, shown: _Shown) -> stores.Key:
         return shown.links[0] if workload.part.kind in SERVICES and shown.links else shown.key

@@ -1,8 +1,10 @@
 """Who owns which field of an object: managedFields, and server-side apply.
 
-In: an object before and after (or what somebody applies), and the manager's name. Out: the new managedFields; for an apply the merged
-object too, or `Conflicts`. Built-in kinds merge their well-known lists by key; the lists of custom kinds are owned as a whole.
-Invariant: a field somebody changed is theirs alone; a field that is gone is nobody's; objects handed in are never changed.
+In: an object before and after (or what somebody applies), and the manager's name. Out: the new managedFields; for an
+apply the merged object too, or `Conflicts`. Built-in kinds merge their well-known lists by key; the lists of custom
+kinds are owned as a whole.
+Invariant: a field somebody changed is theirs alone; a field that is gone is nobody's;
+objects handed in are never changed.
 """
 
 import copy
@@ -38,7 +40,8 @@ _BRANCH = _Branch()
 
 
 class Conflicts(Exception):
-    """Others own what was to be applied with another value: (manager, apiVersion, field), the field written as the real server does."""
+    """Others own what was to be applied with another value: (manager, apiVersion, field), the field written as the real
+    server does."""
 
     def __init__(self, fields: Sequence[tuple[str, str, str]]) -> None:
         super().__init__(f"{len(fields)} conflicts")
@@ -177,7 +180,8 @@ def _is_given(path: Path, custom: bool) -> bool:
 
 
 def apply(live: Object, applied: Object, manager: str, *, time: str, custom: bool, force: bool, subresource: str = "") -> Object:
-    """`live` with what `manager` applies, without what it applied before and no longer does, and with the new managedFields."""
+    """`live` with what `manager` applies, without what it applied before and no longer does, and with the new
+    managedFields."""
     wanted, current = _fields(applied, custom), _fields(live, custom)
     owned = {path for path, value in wanted.items() if value is not _BRANCH or path[-1].startswith("k:")}
     managers = _Managers(live.get("metadata", {}).get("managedFields") or [])

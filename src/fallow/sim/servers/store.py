@@ -1,10 +1,11 @@
 """The objects of a pretend cluster, in memory, with the rules of etcd and of every Kubernetes object.
 
-In: plain JSON objects (dicts), by group, kind, namespace and name. Out: `Entry`s, one per version of an object, with their bytes encoded
-once; `Change`s, to whoever subscribed, and a bounded history of them for watches that come back.
-It keeps uid, resourceVersion, generation, creationTimestamp, managedFields, finalizers, preconditions, and deletes what a deleted owner or
-namespace leaves behind. What a kind's fields mean is not known here.
-Invariant: an object that was handed in or out is never changed by anybody; every change has a version of its own, higher than all before.
+In: plain JSON objects (dicts), by group, kind, namespace and name. Out: `Entry`s, one per version of an object, with
+their bytes encoded once; `Change`s, to whoever subscribed, and a bounded history of them for watches that come back.
+It keeps uid, resourceVersion, generation, creationTimestamp, managedFields, finalizers, preconditions, and deletes what
+a deleted owner or namespace leaves behind. What a kind's fields mean is not known here.
+Invariant: an object that was handed in or out is never changed by anybody; every change has a version of its own,
+higher than all before.
 """
 
 import random

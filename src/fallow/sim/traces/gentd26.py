@@ -1,8 +1,9 @@
 """Real traces, read into a world: what GPUs did in a production service, how demand went up and down (openb: `openb`).
 
-In: files as they were published (CSV, gzipped or not). Out: a Trace or demand, each with a TraceReport of what was left out.
-Invariant: nothing is guessed. A row that cannot be read is named and counted; a sample that is missing, or that two rows tell differently,
-is not known. Only a row that is out of order is used where it belongs.
+In: files as they were published (CSV, gzipped or not). Out: a Trace or demand, each with a TraceReport of what was left
+out.
+Invariant: nothing is guessed. A row that cannot be read is named and counted; a sample that is missing, or that two
+rows tell differently, is not known. Only a row that is out of order is used where it belongs.
 """
 
 import csv
@@ -58,7 +59,8 @@ class TraceReport(msgspec.Struct):
 
 
 class Trace(msgspec.Struct):
-    """What GPUs did: one row per GPU in the order of `parts`, one column per step, in whole percents; NONE = not known."""
+    """What GPUs did: one row per GPU in the order of `parts`, one column per step, in whole percents; NONE = not
+    known."""
 
     span: LifeSpan
     parts: tuple[Part, ...]
@@ -67,8 +69,8 @@ class Trace(msgspec.Struct):
 
 
 def to_world(trace: Trace, *, model: str = "NVIDIA-A100-SXM4-80GB", seed: int = 0, start_seconds: Seconds = 120.0) -> World:
-    """Everybody has room: a trace does not tell how full its cluster was. Pods of one GPU share nodes of eight, unless larger ones could
-    then find every node half full."""
+    """Everybody has room: a trace does not tell how full its cluster was. Pods of one GPU share nodes of eight, unless
+    larger ones could then find every node half full."""
     homes = [(part.model or model, part.gpus) for part in trace.parts for _ in range(part.pods)]
     if all(gpus == 1 for _, gpus in homes):
         counts = Counter(name for name, _ in homes)
@@ -102,7 +104,8 @@ def read_header(path: Path) -> list[str]:
 def read_rows(
     path: Path, columns: tuple[str, ...], report: TraceReport, optional: tuple[str, ...] = ()
 ) -> Iterator[tuple[int, list[str]]]:
-    """The wanted columns of every row that has them all, with its line. An optional column that the file does not have reads as ""."""
+    """The wanted columns of every row that has them all, with its line. An optional column that the file does not have
+    reads as ""."""
     lines = read_lines(path, report)
     _, header = next(lines, (0, []))
     report.rows = 0
@@ -223,8 +226,8 @@ def whole_days(trace: Trace) -> list[int]:
 
 
 def cut_lives(trace: Trace, span: LifeSpan, pods: int, gpus: int, rng: np.random.Generator) -> Percents:
-    """What so many pods do: each as some GPU of the trace did, all from the same moment of it on, and on from its beginning where it
-    ends. The GPUs of one pod do the same."""
+    """What so many pods do: each as some GPU of the trace did, all from the same moment of it on, and on from its
+    beginning where it ends. The GPUs of one pod do the same."""
     rows, shift = rng.choice(whole_days(trace), pods), float(rng.uniform(0, trace.span.columns * trace.span.step))
     columns = ((shift + span.step * np.arange(span.columns)) // trace.span.step).astype(np.int64) % trace.span.columns
     return np.repeat(trace.percents[rows][:, columns], gpus, axis=0)
@@ -234,7 +237,8 @@ def cut_lives(trace: Trace, span: LifeSpan, pods: int, gpus: int, rng: np.random
 
 
 class Demand(msgspec.Struct):
-    """How many GPUs a virtual cluster had, and how many were asked for (running and pending), minute by minute; -1 = not known."""
+    """How many GPUs a virtual cluster had, and how many were asked for (running and pending), minute by minute; -1 =
+    not known."""
 
     name: str
     total: int
@@ -288,7 +292,8 @@ def _line_up(name: str, minutes: Mapping[int, tuple[int, int]], report: TraceRep
 
 
 def choose_demands(demands: Sequence[Demand], nodes: int | None, *, seed: int = 0) -> list[Demand]:
-    """Virtual clusters that together fit on so many nodes of eight GPUs, whichever come first by the seed; at least the smallest."""
+    """Virtual clusters that together fit on so many nodes of eight GPUs, whichever come first by the seed; at least the
+    smallest."""
     if nodes is None:
         return list(demands)
     order, room, chosen = np.random.default_rng([seed, 4]).permutation(len(demands)).tolist(), 8 * nodes, list[Demand]()
@@ -300,8 +305,9 @@ def choose_demands(demands: Sequence[Demand], nodes: int | None, *, seed: int = 
 
 
 def demand_parts(demand: Demand, span: LifeSpan, *, first_minute: int = 0) -> list[Part]:
-    """Jobs that together ask for as many GPUs as were asked for: a rise is a new job, a fall ends the oldest. What they do is not told
-    in the trace: those of eight GPUs are taken for training, the others for batch work. Unknown minutes change nothing."""
+    """Jobs that together ask for as many GPUs as were asked for: a rise is a new job, a fall ends the oldest. What they
+    do is not told in the trace: those of eight GPUs are taken for training, the others for batch work. Unknown minutes
+    change nothing."""
     parts: list[Part] = []
     open_jobs: list[tuple[int, Instant]] = []
     level = 0

@@ -1,9 +1,10 @@
-"""Alibaba's openb: nodes with GPUs, the pods that asked for them, the orders in which they came, and what was published of it.
+"""Alibaba's openb: nodes with GPUs, the pods that asked for them, the orders in which they came, and what was published
+of it.
 
-In: the folder of the traces, as published (CSV, gzipped or not). Out: a OpenbTrace: nodes and pods in the packing engine's own nouns, arrival
-and tie orders by seed; the published curves; each with a TraceReport of what was left out.
-Invariant: nothing is guessed. A row that cannot be read or believed is named and counted, and the rows after it keep their numbers: orders
-name pods and nodes by row. An order is the stored one, or is drawn anew and says so.
+In: the folder of the traces, as published (CSV, gzipped or not). Out: a OpenbTrace: nodes and pods in the packing
+engine's own nouns, arrival and tie orders by seed; the published curves; each with a TraceReport of what was left out.
+Invariant: nothing is guessed. A row that cannot be read or believed is named and counted, and the rows after it keep
+their numbers: orders name pods and nodes by row. An order is the stored one, or is drawn anew and says so.
 """
 
 import math
@@ -36,7 +37,8 @@ class NoTrace(TraceError):
 
 
 class AskingPod(msgspec.Struct, frozen=True):
-    """A pod as it asked. Its times are seconds since the trace began; None = the trace does not tell, or it never left."""
+    """A pod as it asked. Its times are seconds since the trace began; None = the trace does not tell, or it never
+    left."""
 
     pod: state.Pod
     qos: str = ""
@@ -45,7 +47,8 @@ class AskingPod(msgspec.Struct, frozen=True):
 
 
 class Order(msgspec.Struct, frozen=True):
-    """Who comes when (rows of the pod list), and which node goes first among equals (a rank per row of the node list)."""
+    """Who comes when (rows of the pod list), and which node goes first among equals (a rank per row of the node
+    list)."""
 
     arrivals: tuple[int, ...]
     ranks: tuple[int, ...]
@@ -60,7 +63,8 @@ class Arrivals(msgspec.Struct, frozen=True, eq=False):
 
 
 class Flow(msgspec.Struct, frozen=True, eq=False):
-    """Pods that come and go: who leaves just before which arrival, by number. The first `begun` stand there at the beginning."""
+    """Pods that come and go: who leaves just before which arrival, by number. The first `begun` stand there at the
+    beginning."""
 
     pods: tuple[state.Pod, ...]
     departures: Mapping[int, Sequence[int]]
@@ -97,10 +101,11 @@ class OpenbTrace(msgspec.Struct, frozen=True):
         return Flow(tuple(lives[i][2] for i in order), _leave(begins, ends), 0)
 
     def flow(self, seed: int, load: float, count: int) -> Flow:
-        """`count` pods of the list at random, each for as long as it lived, at a rate that always asks for `load` times the GPUs.
+        """`count` pods of the list at random, each for as long as it lived, at a rate that always asks for `load` times
+        the GPUs.
 
-        In life these pods asked for a hundredth of this cluster. Those who would stand there at any instant come first: long lives are the
-        likelier to be met, and each has a part of its life behind it.
+        In life these pods asked for a hundredth of this cluster. Those who would stand there at any instant come first:
+        long lives are the likelier to be met, and each has a part of its life behind it.
         """
         lives, rng = self._lives(), np.random.default_rng(seed)
         life = np.array([max(ended - created, 1.0) for created, ended, _ in lives])
@@ -221,7 +226,8 @@ def _lifetime(text: str) -> tuple[Seconds | None, Seconds | None]:
 
 
 def read_orders(path: Path, nodes: int, pods: int) -> tuple[dict[int, Order], TraceReport]:
-    """`nodes`, `pods`: how many rows their lists have. A seed needs both of its lines; without the file there is no order."""
+    """`nodes`, `pods`: how many rows their lists have. A seed needs both of its lines; without the file there is no
+    order."""
     report, found = TraceReport(), dict[tuple[int, str], tuple[int, ...]]()
     for line, (seed_text, kind, *numbers) in _order_lines(path, report):
         seed = gentd26.read_as(int, seed_text, "the seed is no whole number", line, report)
@@ -249,7 +255,8 @@ def _order_lines(path: Path, report: TraceReport) -> Iterator[tuple[int, list[st
 
 
 def read_published(folder: Path) -> tuple[Curves, TraceReport]:
-    """Allocated GPU % at each whole % of GPUs that arrived, by trace, policy and seed; None where the cell is empty or no percentage."""
+    """Allocated GPU % at each whole % of GPUs that arrived, by trace, policy and seed; None where the cell is empty or
+    no percentage."""
     report, curves = TraceReport(), dict[tuple[str, str, int], tuple[float | None, ...]]()
     path = folder / _CURVES
     if not path.is_file():

@@ -1,8 +1,9 @@
 """What workloads do with their GPUs over time: one row per GPU, one column per step, in whole percents of activity.
 
-In: a kind of life, how many pods and GPUs, the time of day it begins, a random generator. Out: a uint8 matrix of what it *wants* to do;
-whether it gets to do it (it may be paused, or still starting) is the world's business.
-Invariant: the same generator state gives the same life. NONE stands for "not known" and is never drawn here; only traces have it.
+In: a kind of life, how many pods and GPUs, the time of day it begins, a random generator. Out: a uint8 matrix of what
+it *wants* to do; whether it gets to do it (it may be paused, or still starting) is the world's business.
+Invariant: the same generator state gives the same life. NONE stands for "not known" and is never drawn here; only
+traces have it.
 """
 
 from collections.abc import Callable, Mapping
@@ -41,7 +42,7 @@ Draw: TypeAlias = Callable[[LifeSpan, np.random.Generator], Percents]
 
 def draw(life: str, span: LifeSpan, pods: int, gpus: int, rng: np.random.Generator) -> Percents:
     """One row per GPU. The GPUs of one workload do nearly the same at the same time; a group's leader does little."""
-    one = _LIVES[life](span, rng)
+    one = LIVES[life](span, rng)
     rows = np.repeat(one[None, :], pods * gpus, axis=0)
     busy = rows >= 10
     wobble = rng.integers(-5, 6, rows.shape, np.int8)
@@ -51,12 +52,9 @@ def draw(life: str, span: LifeSpan, pods: int, gpus: int, rng: np.random.Generat
     return rows
 
 
-def names() -> tuple[str, ...]:
-    return tuple(_LIVES)
-
-
 def _train(span: LifeSpan, rng: np.random.Generator) -> Percents:
-    """Busy for hours, with a checkpoint every hour or two, a stall of the data now and then, and at last a run that ended unnoticed."""
+    """Busy for hours, with a checkpoint every hour or two, a stall of the data now and then, and at last a run that
+    ended unnoticed."""
     row = np.full(span.columns, rng.integers(75, 99), np.uint8)
     for at in range(rng.integers(10, 60), span.columns, span.count(rng.uniform(1, 2) * HOUR)):
         row[at : at + span.count(rng.uniform(60, 240))] = rng.integers(0, 20)
@@ -106,7 +104,7 @@ def _flap(span: LifeSpan, rng: np.random.Generator) -> Percents:
     return row
 
 
-_LIVES: Mapping[str, Draw] = {
-    "training": _train, "inference": _serve, "notebook": _open_notebook, "batch": _run_batch, "held": _hold, "flapping": _flap,
-    "group": _train,
+LIVES: Mapping[str, Draw] = {
+    "training": _train, "inference": _serve, "notebook": _open_notebook, "batch": _run_batch, "held": _hold,
+    "flapping": _flap, "group": _train,
 }

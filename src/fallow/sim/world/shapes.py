@@ -1,11 +1,13 @@
-"""How workloads look in Kubernetes: the object that people write, what its operator makes below it, its pods, and nodes with GPUs.
+"""How workloads look in Kubernetes: the object that people write, what its operator makes below it, its pods, and nodes
+with GPUs.
 
-In: plain facts (kind, name, replicas, GPUs). Out: JSON objects as an API server would show them, without what a server adds itself.
-`wanted` is the other direction: how many replicas an operator would keep for an object as it stands. It follows the operators' own
-documentation and knows nothing of the table by which the product pauses, so that a mistake there shows here.
+In: plain facts (kind, name, replicas, GPUs). Out: JSON objects as an API server would show them, without what a server
+adds itself. `wanted` is the other direction: how many replicas an operator would keep for an object as it stands. It
+follows the operators' own documentation and knows nothing of the table by which the product pauses, so that a mistake
+there shows here.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 import msgspec
@@ -20,6 +22,8 @@ Link: TypeAlias = tuple[str, str]  # apiVersion, kind
 SUSPENDED_JOBS = ("Job", "JobSet", "TrainJob", "AppWrapper", "RayJob", "RayCluster", "RayService")
 TRAINING_JOBS = ("PyTorchJob", "TFJob", "XGBoostJob", "PaddleJob", "JAXJob", "MPIJob")
 EXPORTERS = "gpu-operator"  # where the exporters run
+_UNAPPROVED = "unapproved, pretend world"
+_WELL = ("PodScheduled", "Initialized", "ContainersReady", "Ready")  # conditions of a pod that runs
 
 _REPLICA_SET: Link = ("apps/v1", "ReplicaSet")
 _STATEFUL_SET: Link = ("apps/v1", "StatefulSet")
@@ -34,7 +38,7 @@ class KindShape(msgspec.Struct, frozen=True):
     links: tuple[Link, ...] = ()
 
 
-ROWS: Mapping[str, KindShape] = {
+SHAPES: Mapping[str, KindShape] = {
     "Deployment": KindShape("apps/v1", (_REPLICA_SET,)),
     "ReplicaSet": KindShape("apps/v1"),
     "StatefulSet": KindShape("apps/v1"),
@@ -53,84 +57,63 @@ ROWS: Mapping[str, KindShape] = {
     "RayService": KindShape("ray.io/v1", (("ray.io/v1", "RayCluster"),)),
     **{kind: KindShape("kubeflow.org/v1") for kind in TRAINING_JOBS},
 }
+_SUFFIXES = {"ReplicaSet": "-7d4c9b6f5", "Deployment": "-predictor", "RayCluster": "-raycluster", "Job": "-worker-0"}
 SCALED = ("Deployment", "ReplicaSet", "StatefulSet", "Rollout", "LeaderWorkerSet", "LLMInferenceService")
 
 
-# ---- the object that people write ---------------------------------------------------------------------------------------------
-
-
 def make_workload(
-    kind: str, namespace: str, name: str, *, replicas: int, gpus: int, resource: str = names.GPU, labels: Mapping[str, str] | None = None,
-    group_size: int = 1,
+    kind: str, namespace: str, name: str, uid: str, *, replicas: int, gpus: int, resource: str, group_size: int,
+    class_: str,
 ) -> Object:
-    """`group_size`: pods per replica, where a replica is a leader with its workers."""
-    template = _template(name, gpus, resource)
-    metadata = {"name": name, "namespace": namespace, "labels": {"app": name, **(labels or {})}, "annotations": {}}
-    spec = _SPECS.get(kind, _bare_spec)(name, replicas, template, group_size)
-    return {"apiVersion": ROWS[kind].api_version, "kind": kind, "metadata": metadata, "spec": spec}
+    """As its owner wrote it, in its first version, running. `group_size`: pods per replica, where a replica is a leader
+    with its workers."""
+    metadata = {
+        "name": name, "namespace": namespace, "labels": {"app": name, names.WORKLOAD_TYPE: class_}, "annotations": {},
+        "uid": uid, "resourceVersion": "1",
+    }
+    spec = _make_spec(kind, name, replicas, _template(name, gpus, resource), group_size)
+    made = {"apiVersion": SHAPES[kind].api_version, "kind": kind, "metadata": metadata, "spec": spec}
+    return {**made, "status": make_status(made, replicas, 0.0)}
 
 
 def _template(name: str, gpus: int, resource: str) -> Object:
-    container = {"name": "main", "image": f"registry.example.com/{name}:1", "resources": {"limits": {resource: str(gpus)}}}
+    limits = {"limits": {resource: str(gpus)}}
+    container = {"name": "main", "image": f"registry.example.com/{name}:1", "resources": limits}
     return {"metadata": {"labels": {"app": name}}, "spec": {"containers": [container]}}
 
 
-def _replicated_spec(name: str, replicas: int, template: Object, group_size: int) -> Object:
-    return {"replicas": replicas, "selector": {"matchLabels": {"app": name}}, "template": template}
-
-
-def _ordered_spec(name: str, replicas: int, template: Object, group_size: int) -> Object:
-    return {**_replicated_spec(name, replicas, template, group_size), "serviceName": name}
-
-
-def _group_spec(name: str, replicas: int, template: Object, group_size: int) -> Object:
-    return {"replicas": replicas, "leaderWorkerTemplate": {"size": group_size, "workerTemplate": template}}
-
-
-def _job_spec(name: str, replicas: int, template: Object, group_size: int) -> Object:
-    return {"parallelism": replicas, "completions": replicas, "suspend": False, "template": template}
-
-
-def _training_spec(name: str, replicas: int, template: Object, group_size: int) -> Object:
-    return {"runPolicy": {"suspend": False}, "replicaSpecs": {"Worker": {"replicas": replicas, "template": template}}}
-
-
-def _service_spec(name: str, replicas: int, template: Object, group_size: int) -> Object:
-    return {"predictor": {"minReplicas": replicas, "containers": template["spec"]["containers"]}}
-
-
-def _llm_spec(name: str, replicas: int, template: Object, group_size: int) -> Object:
-    return {"replicas": replicas, "template": template["spec"]}
-
-
-def _ray_cluster_spec(name: str, replicas: int, template: Object, group_size: int) -> Object:
-    return {"suspend": False, "workerGroupSpecs": [{"groupName": "gpu", "replicas": replicas, "template": template}]}
-
-
-def _ray_job_spec(name: str, replicas: int, template: Object, group_size: int) -> Object:
-    inner = _ray_cluster_spec(name, replicas, template, group_size)
-    return {"suspend": False, "shutdownAfterJobFinishes": True, "rayClusterSpec": inner}
-
-
-def _bare_spec(name: str, replicas: int, template: Object, group_size: int) -> Object:
+def _make_spec(kind: str, name: str, replicas: int, template: Object, group_size: int = 1) -> Object:
+    replicated = {"replicas": replicas, "selector": {"matchLabels": {"app": name}}, "template": template}
+    workers = [{"groupName": "gpu", "replicas": replicas, "template": template}]
+    match kind:
+        case "Deployment" | "ReplicaSet" | "Rollout":
+            return replicated
+        case "StatefulSet":
+            return {**replicated, "serviceName": name}
+        case "LeaderWorkerSet":
+            return {"replicas": replicas, "leaderWorkerTemplate": {"size": group_size, "workerTemplate": template}}
+        case "Job" | "JobSet" | "TrainJob" | "AppWrapper":
+            return {"parallelism": replicas, "completions": replicas, "suspend": False, "template": template}
+        case "InferenceService":
+            return {"predictor": {"minReplicas": replicas, "containers": template["spec"]["containers"]}}
+        case "LLMInferenceService":
+            return {"replicas": replicas, "template": template["spec"]}
+        case "RayCluster" | "RayService":
+            return {"suspend": False, "workerGroupSpecs": workers}
+        case "RayJob":
+            inner = {"suspend": False, "workerGroupSpecs": workers}
+            return {"suspend": False, "shutdownAfterJobFinishes": True, "rayClusterSpec": inner}
+        case _ if kind in TRAINING_JOBS:
+            worker = {"replicas": replicas, "template": template}
+            return {"runPolicy": {"suspend": False}, "replicaSpecs": {"Worker": worker}}
     return {"template": template}
-
-
-_SPECS: Mapping[str, Callable[[str, int, Object, int], Object]] = {
-    "Deployment": _replicated_spec, "ReplicaSet": _replicated_spec, "Rollout": _replicated_spec, "StatefulSet": _ordered_spec,
-    "LeaderWorkerSet": _group_spec, "Job": _job_spec, "JobSet": _job_spec, "TrainJob": _job_spec, "AppWrapper": _job_spec,
-    "InferenceService": _service_spec, "LLMInferenceService": _llm_spec, "RayCluster": _ray_cluster_spec, "RayService": _ray_cluster_spec,
-    "RayJob": _ray_job_spec, **dict.fromkeys(TRAINING_JOBS, _training_spec),
-}
-
-
-# ---- what its operator makes --------------------------------------------------------------------------------------------------
 
 
 def own(child: Object, owner: Object) -> Object:
     """The child with its controller reference."""
+    meta = owner["metadata"]
     reference = {
-        "apiVersion": owner["apiVersion"], "kind": owner["kind"], "name": owner["metadata"]["name"], "uid": owner["metadata"]["uid"],
+        "apiVersion": owner["apiVersion"], "kind": owner["kind"], "name": meta["name"], "uid": meta["uid"],
         "controller": True, "blockOwnerDeletion": True,
     }
     return {**child, "metadata": {**child["metadata"], "ownerReferences": [reference]}}
@@ -138,19 +121,18 @@ def own(child: Object, owner: Object) -> Object:
 
 def make_link(link: Link, above: Object, replicas: int) -> Object:
     """The next object down: a ReplicaSet below a Deployment, a StatefulSet below a Notebook."""
-    api_version, kind = link
-    meta = above["metadata"]
+    (api_version, kind), meta = link, above["metadata"]
     labels = dict(meta.get("labels", {}))
     if above["kind"] == "InferenceService":
         labels[names.KSERVE_ISVC_LABEL] = meta["name"]
-    suffix = {"ReplicaSet": "-7d4c9b6f5", "Deployment": "-predictor", "RayCluster": "-raycluster", "Job": "-worker-0"}.get(kind, "")
-    metadata = {"name": meta["name"] + suffix, "namespace": meta["namespace"], "labels": labels}
-    spec = _SPECS[kind](labels["app"], replicas, _template(labels["app"], 1, names.GPU), 1)
+    metadata = {"name": meta["name"] + _SUFFIXES.get(kind, ""), "namespace": meta["namespace"], "labels": labels}
+    spec = _make_spec(kind, labels["app"], replicas, _template(labels["app"], 1, names.GPU))
     return own({"apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": spec}, above)
 
 
 def wanted(thing: Object) -> int | None:
-    """How many replicas its operator keeps for it as it stands; None = whatever it had (it has no count, and is not stopped)."""
+    """How many replicas its operator keeps for it as it stands; None = whatever it had (it has no count, and is not
+    stopped)."""
     kind, spec, marks = thing["kind"], thing.get("spec", {}), thing["metadata"].get("annotations") or {}
     if kind in ("InferenceService", "LLMInferenceService") and marks.get(names.KSERVE_STOP, "").lower() == "true":
         return 0
@@ -179,10 +161,10 @@ def make_status(thing: Object, running: int, now: Instant, *, finished: bool = F
         return {"deploymentMode": "Standard", "conditions": [ready, _condition("Stopped", str(stopped), at)]}
     if kind in SUSPENDED_JOBS + TRAINING_JOBS:
         conditions = [_condition("Suspended", "True", at)] if stopped else []
-        words = {"RayJob": {"jobDeploymentStatus": "Suspended" if stopped else "Running"},
-                 "RayCluster": {"state": "suspended" if stopped else "ready"},
-                 "AppWrapper": {"phase": "Suspended" if stopped else "Running"}}.get(kind, {})
-        return {"active": running, "conditions": conditions, **words}
+        word = "Suspended" if stopped else "Running"
+        own = {"RayJob": {"jobDeploymentStatus": word}, "RayCluster": {"state": "suspended" if stopped else "ready"},
+               "AppWrapper": {"phase": word}}
+        return {"active": running, "conditions": conditions, **own.get(kind, {})}
     return {"replicas": running, "readyReplicas": running, "availableReplicas": running}
 
 
@@ -190,24 +172,24 @@ def _condition(type_: str, status: str, at: str, reason: str = "") -> Object:
     return {"type": type_, "status": status, "lastTransitionTime": at, "reason": reason or type_}
 
 
-# ---- pods and nodes -----------------------------------------------------------------------------------------------------------
-
-
 def make_pod(
-    owner: Object, name: str, *, node: str, ip: str, gpus: int, resource: str, started_at: Instant, labels: Mapping[str, str] | None = None
+    owner: Object, name: str, *, node: str, gpus: int, resource: str, labels: Mapping[str, str], status: Object
 ) -> Object:
-    """A pod that runs since then, and is ready."""
     meta = owner["metadata"]
-    app = {"app": meta.get("labels", {}).get("app", meta["name"]), **(labels or {})}
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": meta["namespace"], "labels": app}}
-    spec = {**_template(app["app"], gpus, resource)["spec"], "nodeName": node}
-    return own({**pod, "spec": spec, "status": pod_status(started_at, ip)}, owner)
+    app = meta.get("labels", {}).get("app", meta["name"])
+    metadata = {"name": name, "namespace": meta["namespace"], "labels": {"app": app, **labels}}
+    spec = {**_template(app, gpus, resource)["spec"], "nodeName": node}
+    return own({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": status}, owner)
 
 
-_WELL = ("PodScheduled", "Initialized", "ContainersReady", "Ready")
+def waiting_status(since: Instant) -> Object:
+    """Of a pod that no node has room for."""
+    why = {"status": "False", "reason": "Unschedulable", "lastTransitionTime": units.rfc3339(since)}
+    return {"phase": "Pending", "conditions": [{"type": "PodScheduled", **why}]}
 
 
-def pod_status(started_at: Instant, ip: str) -> Object:
+def running_status(started_at: Instant, ip: str) -> Object:
+    """Of a pod that runs since then, and is ready."""
     at = units.rfc3339(started_at)
     conditions = [{"type": type_, "status": "True", "lastTransitionTime": at} for type_ in _WELL]
     container = {"name": "main", "ready": True, "started": True, "restartCount": 0, "image": "", "imageID": ""}
@@ -215,53 +197,43 @@ def pod_status(started_at: Instant, ip: str) -> Object:
     return {"phase": "Running", "startTime": at, "podIP": ip, "conditions": conditions, "containerStatuses": statuses}
 
 
-def make_exporter(node: str, port: int, ip: str = "127.0.0.1") -> Object:
-    """The pod of a node's dcgm-exporter, on the network of its host."""
+def make_exporter(node: str, port: int) -> Object:
+    """The pod of a node's dcgm-exporter, on the network of its host, which is this machine."""
     labels = {names.NAME_LABEL: "dcgm-exporter", "app": "nvidia-dcgm-exporter"}
-    container = {"name": "main", "image": "registry.example.com/dcgm-exporter:4", "ports": [{"name": "metrics", "containerPort": port}]}
+    ports = [{"name": "metrics", "containerPort": port}]
+    container = {"name": "main", "image": "registry.example.com/dcgm-exporter:4", "ports": ports}
     return {
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": f"dcgm-exporter-{node}", "namespace": EXPORTERS, "labels": labels},
-        "spec": {"containers": [container], "nodeName": node, "hostNetwork": True}, "status": pod_status(0.0, ip),
+        "spec": {"containers": [container], "nodeName": node, "hostNetwork": True},
+        "status": running_status(0.0, "127.0.0.1"),
     }
 
 
-def waiting_status(since: Instant) -> Object:
-    """Of a pod that no node has room for."""
-    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "lastTransitionTime": units.rfc3339(since)}
-    return {"phase": "Pending", "conditions": [condition]}
-
-
-def make_node(name: str, *, model: str, gpus: int, ip: str, mode: str = "whole", slices: int = 1, resource: str = names.GPU) -> Object:
+def make_node(name: str, *, model: str, gpus: int, ip: str, mode: str, slices: int, resource: str) -> Object:
     """`mode`: whole, mig or time-sliced; then each GPU is offered as so many slices."""
     labels = {names.HOSTNAME: name, names.GPU_PRODUCT: model.replace(" ", "-"), "nvidia.com/gpu.count": str(gpus)}
     if mode == "time-sliced":
         labels |= {names.GPU_REPLICAS: str(slices), names.GPU_SHARING: "time-slicing"}
     amount = {resource: str(gpus * slices), "cpu": "192", "memory": "2Ti", "pods": "110"}
-    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}, "spec": {},
-            "status": {"capacity": amount, "allocatable": amount, **node_status(ip, ready=True, since=0.0)}}
+    status = {"capacity": amount, "allocatable": amount, **node_status(ip, ready=True, since=0.0)}
+    metadata = {"name": name, "labels": labels}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": {}, "status": status}
 
 
 def node_status(ip: str, *, ready: bool, since: Instant) -> Object:
-    condition = {
-        "type": "Ready", "status": "True" if ready else "Unknown", "reason": "KubeletReady" if ready else "NodeStatusUnknown",
-        "lastTransitionTime": units.rfc3339(since), "lastHeartbeatTime": units.rfc3339(since),
+    at, (word, reason) = units.rfc3339(since), ("True", "KubeletReady") if ready else ("Unknown", "NodeStatusUnknown")
+    return {
+        "conditions": [{**_condition("Ready", word, at, reason), "lastHeartbeatTime": at}],
+        "addresses": [{"type": type_, "address": ip} for type_ in ("InternalIP", "Hostname")],
+        "nodeInfo": {"kubeletVersion": "v1.36.3", "operatingSystem": "linux", "architecture": "amd64"},
     }
-    return {"conditions": [condition], "addresses": [{"type": "InternalIP", "address": ip}, {"type": "Hostname", "address": ip}],
-            "nodeInfo": {"kubeletVersion": "v1.36.3", "operatingSystem": "linux", "architecture": "amd64"}}
-
-
-# ---- definitions of the foreign kinds -----------------------------------------------------------------------------------------
 
 
 def make_definitions() -> list[Object]:
     """CustomResourceDefinitions of every kind above that Kubernetes itself does not have; their specs are left open."""
-    versions: dict[tuple[str, str], str] = {}
-    for kind, row in ROWS.items():
-        group, _, version = row.api_version.rpartition("/")
-        if "." in group:
-            versions[group, kind] = version
-    return [_definition(group, kind, version) for (group, kind), version in versions.items()]
+    served = [(kind, *shape.api_version.split("/")) for kind, shape in SHAPES.items()]
+    return [_definition(group, kind, version) for kind, group, version in served if "." in group]
 
 
 def _definition(group: str, kind: str, version: str) -> Object:
@@ -270,11 +242,12 @@ def _definition(group: str, kind: str, version: str) -> Object:
     if kind in SCALED:
         parts["scale"] = {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}
     schema = {"type": "object", "properties": {"spec": anything, "status": anything}}
-    served = {"name": version, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}, "subresources": parts}
+    served = {"name": version, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    versions = [{**served, "subresources": parts}]
     plural = f"{kind.lower()}es" if kind.endswith("s") else f"{kind.lower()}s"
     called = {"kind": kind, "plural": plural, "singular": kind.lower(), "listKind": f"{kind}List"}
     return {
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{plural}.{group}", "annotations": {"api-approved.kubernetes.io": "unapproved, pretend world"}},
-        "spec": {"group": group, "names": called, "scope": "Namespaced", "versions": [served]},
+        "metadata": {"name": f"{plural}.{group}", "annotations": {"api-approved.kubernetes.io": _UNAPPROVED}},
+        "spec": {"group": group, "names": called, "scope": "Namespaced", "versions": versions},
     }

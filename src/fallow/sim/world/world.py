@@ -1,9 +1,12 @@
-"""A pretend cluster with its own clock: nodes with GPUs, workloads that live on them, owners who react, faults that can be switched on.
+"""A pretend cluster with its own clock: nodes with GPUs, workloads that live on them, owners who react, faults that can
+be switched on.
 
-In: nodes, Parts (who lives there) and a matrix of what each of their GPUs wants to do, one column per step. Out: at any instant what runs
-where, what was done and what of that was seen, and a log of what happened. It moves only by `advance`; nothing here reads a clock.
-Two matrices keep the past, one row per GPU in a workload's hands (a seat): `done` is the truth, `seen` is what the exporters told of it
-(NONE = nothing). They are rings as long as the lives: after the last column the lives begin anew.
+In: nodes, Parts (who lives there) and a matrix of what each of their GPUs wants to do, one column per step. Out: at any
+instant what runs where, what was done and what of that was seen, and a log of what happened. It moves only by
+`advance`; nothing here reads a clock.
+A slot is what one pod can be given: a GPU, or a part of one. A seat is one GPU in a workload's hands, wherever it is.
+Two matrices keep the past, one row per seat: `done` is the truth, `seen` is what the exporters made of it (NONE =
+nothing). They are rings as long as the lives: after the last column the lives begin anew.
 Invariant: the same parts, seed and writes give the same day.
 """
 
@@ -21,7 +24,8 @@ import numpy as np
 from fallow import names
 from fallow.model import cluster
 from fallow.model.units import MINUTE, Instant, Seconds
-from fallow.sim.world import edits, people, slots
+from fallow.model.usage import Bools, Indices
+from fallow.sim.world import edits, people, shapes, slots
 from fallow.sim.world.lives import ACTIVE, NONE, LifeSpan, Percents
 
 Mode: TypeAlias = Literal["whole", "mig", "time-sliced"]
@@ -29,7 +33,9 @@ Mode: TypeAlias = Literal["whole", "mig", "time-sliced"]
 REGRET: Final = 15 * MINUTE  # activity wanted within so long after a pause makes it a regretted one
 PARTS: Final[Mapping[Mode, int]] = {"whole": 1, "mig": 7, "time-sliced": 4}  # how many pods one GPU can serve
 MIG_PROFILE: Final = "1g.10gb"
-RESOURCES: Final[Mapping[Mode, str]] = {"whole": names.GPU, "mig": f"{names.MIG_PREFIX}{MIG_PROFILE}", "time-sliced": names.GPU}
+RESOURCES: Final[Mapping[Mode, str]] = {
+    "whole": names.GPU, "mig": f"{names.MIG_PREFIX}{MIG_PROFILE}", "time-sliced": names.GPU,
+}
 _IDENTITY: Final = uuid.UUID("6f0c7f0e-0000-4000-8000-66616c6c6f77")
 
 
@@ -47,7 +53,7 @@ class Fault(StrEnum):
     exporter_zero = "exporter-zero"  # profiling reads 0 there, while the other counters still tell the truth
     node_lost = "node-lost"
     api_slow = "api-slow"  # by so many seconds
-    clock_jump = "clock-jump"  # whoever asks for the time is told so many seconds more
+    clock_jump = "clock-jump"  # whoever asks for the time hears so many seconds more
 
 
 class SimNode(msgspec.Struct):
@@ -69,7 +75,7 @@ class SimNode(msgspec.Struct):
 
 
 class Part(msgspec.Struct, frozen=True):
-    """Who is to live in the world, and how."""
+    """Who is to live in the world, and how. Namespace and name come first, and for most that is all."""
 
     namespace: str
     name: str
@@ -97,14 +103,13 @@ class Part(msgspec.Struct, frozen=True):
 class SimPod(msgspec.Struct, frozen=True):
     name: str
     uid: str
-    node: str  # "" while it waits
-    slots: tuple[int, ...]
-    seats: tuple[int, ...]
     created_at: Instant
-    ready_at: Instant  # from then on it runs; inf while it waits
+    ready_at: Instant = float("inf")  # from then on it runs; inf while it waits
+    node: str = ""  # "" while it waits
+    slots: tuple[int, ...] = ()
 
 
-class SimWorkload(msgspec.Struct):
+class SimWorkload(msgspec.Struct, kw_only=True):
     """One Part in its present state, and what was counted of it."""
 
     part: Part
@@ -119,7 +124,7 @@ class SimWorkload(msgspec.Struct):
     missed_since: Instant | None = None  # wanted, and not there
     noticed: str = ""  # the notice its owner has read
     pending: str = ""  # the mark of a notice that stands on it
-    told_at: Instant | None = None  # since when it stands there, by the world's own time
+    noticed_at: Instant | None = None  # since when it stands there, by the world's own time
     pauses: int = 0
     regrets: int = 0
     resumes: int = 0
@@ -150,31 +155,25 @@ class SimChange(msgspec.Struct, frozen=True):
     by: str
 
 
-class SlotReading(msgspec.Struct, frozen=True):
-    """What an exporter could tell of one slot at this instant. None = nothing."""
-
-    gpu: int
-    part: int
-    uuid: str
-    namespace: str
-    pod: str
-    percent: int | None
-
-
 class _Broken(msgspec.Struct, frozen=True):
-    nodes: frozenset[str]
-    amount: float
+    nodes: frozenset[str] = frozenset()
+    amount: float = 0.0
+
+
+_WELL: Final = _Broken()
 
 
 class World:
     """`start_seconds`: how long a pod takes from its creation until it serves."""
 
     def __init__(
-        self, nodes: Sequence[SimNode], parts: Sequence[Part], wanted: Percents, span: LifeSpan, *, seed: int = 0, start_seconds: Seconds = 120.0
+        self, nodes: Sequence[SimNode], parts: Sequence[Part], wanted: Percents, span: LifeSpan, *, seed: int = 0,
+        start_seconds: Seconds = 120.0,
     ) -> None:
         self.span, self.now, self.start_seconds = span, span.start, start_seconds
         self.nodes, self.wanted = {node.name: node for node in nodes}, wanted
-        self.taken = self.pods_version = self.objects_version = 0  # columns that were sampled; how often pods and objects changed
+        self.taken = 0  # columns that were sampled
+        self.pods_version = self.objects_version = 0  # how often pods and objects changed
         self.faults: dict[Fault, _Broken] = {}
         self._log: list[SimChange] = []
         self._rng = np.random.default_rng([seed, 1])
@@ -182,12 +181,12 @@ class World:
         self._order, self._queue = itertools.count(), list[SimWorkload]()
         self._lay_slots(list(nodes))
         firsts = itertools.accumulate((part.seats for part in parts), initial=0)
-        self.workloads = [_settle(part, number, first) for number, (part, first) in enumerate(zip(parts, firsts, strict=False))]
+        self.workloads = [_settle(*each) for each in zip(parts, itertools.count(), firsts, strict=False)]
         self._by_uid = {workload.uid: workload for workload in self.workloads}
         self._lay_seats()
         self._invite()
 
-    # ---- where everything is --------------------------------------------------------------------------------------------------
+    # ---- where everything is ----------------------------------------------------------------------------------------
 
     def _lay_slots(self, nodes: list[SimNode]) -> None:
         self._nodes = nodes
@@ -196,13 +195,14 @@ class World:
             node.first = first
         self.slot_node = self._free.node_of
         self.seat_at = np.full(len(self.slot_node), -1, np.int64)
-        devices = [(node, f"GPU-{uuid.uuid5(_IDENTITY, f'{node.name}/{gpu}')}") for node in nodes for gpu in range(node.gpus)]
-        self.uuids = [device for node, device in devices for _ in range(PARTS[node.mode])]  # of each slot
+        devices = [(node, _make_uid(f"{node.name}/{gpu}")) for node in nodes for gpu in range(node.gpus)]
+        self.uuids = [f"GPU-{device}" for node, device in devices for _ in range(PARTS[node.mode])]  # of each slot
 
     def _lay_seats(self) -> None:
-        seats = sum(part.part.seats for part in self.workloads)
+        seats = sum(workload.part.seats for workload in self.workloads)
         if self.wanted.shape != (seats, self.span.columns):
-            raise ValueError(f"the lives are {self.wanted.shape}, and {seats} GPUs for {self.span.columns} steps are needed")
+            needed = f"{seats} GPUs for {self.span.columns} steps are needed"
+            raise ValueError(f"the lives are {self.wanted.shape}, and {needed}")
         self._firsts = np.array([workload.first_seat for workload in self.workloads], np.int64)
         self.slot_of = np.full(seats, -1, np.int64)
         self.last_node = np.full(seats, -1, np.int64)  # where it ran last; stays while it is paused
@@ -212,9 +212,17 @@ class World:
         self.held_steps, self.idle_steps, self.paused_steps = (np.zeros(seats, np.int64) for _ in range(3))
 
     def device_of(self, slot: int) -> tuple[SimNode, int, int]:
-        """SimNode, index of the GPU, which part of it."""
+        """Node, index of the GPU, which part of it."""
         node = self._nodes[int(self.slot_node[slot])]
         return node, *divmod(slot - node.first, PARTS[node.mode])
+
+    def holder_of(self, slot: int) -> tuple[Part, SimPod] | None:
+        """Who was given it; None while it is free."""
+        seat = int(self.seat_at[slot])
+        if seat < 0:
+            return None
+        workload = self.workloads[int(np.searchsorted(self._firsts, seat, "right")) - 1]
+        return workload.part, workload.pods[(seat - workload.first_seat) // workload.part.gpus]
 
     def find(self, uid: str) -> SimWorkload | None:
         return self._by_uid.get(uid)
@@ -223,10 +231,10 @@ class World:
         """Everything that happened from this number on."""
         return self._log[number:]
 
-    def _tell(self, what: str, uid: str, by: str = "world") -> None:
+    def _note(self, what: str, uid: str, by: str = "world") -> None:
         self._log.append(SimChange(len(self._log), self.now, what, uid, by))
 
-    # ---- time -----------------------------------------------------------------------------------------------------------------
+    # ---- time -------------------------------------------------------------------------------------------------------
 
     def at(self, when: Instant, act: Callable[[], None]) -> None:
         """Let something happen then, or at the next step if that is past."""
@@ -252,18 +260,10 @@ class World:
         """What a clock in this world shows."""
         return self.now + self.amount(Fault.clock_jump)
 
-    def columns_before(self, window: Seconds) -> np.ndarray[Any, np.dtype[np.int64]]:
+    def columns_before(self, window: Seconds) -> Indices:
         """The columns sampled within the window that ends now, oldest first; at most one round of the ring."""
         count = min(self.taken, self.span.columns, round(window / self.span.step))
         return np.arange(self.taken - count, self.taken) % self.span.columns
-
-    def activity(self, seat: int, since: Instant, until: Instant) -> tuple[int | None, int | None]:
-        """The highest and the last percent that this GPU really did in a time that is past; None = nobody knows."""
-        first = max(0, int(np.ceil((since - self.span.start) / self.span.step)), self.taken - self.span.columns)
-        last = min(self.taken, int((until - self.span.start) // self.span.step) + 1)
-        done = self.done[seat, np.arange(first, max(first, last)) % self.span.columns]
-        known: list[int] = done[done != NONE].tolist()
-        return (max(known), known[-1]) if known else (None, None)
 
     def _sample(self) -> None:
         column = self.taken % self.span.columns
@@ -285,17 +285,17 @@ class World:
         if not self.faults:
             return done
         on = self.slot_node[self.slot_of]
-        zero, silent = self._on_nodes(Fault.exporter_zero), self._on_nodes(Fault.exporter_silent) | self._on_nodes(Fault.node_lost)
-        seen = np.where((done != NONE) & zero[on], 0, done)
+        silent = self._struck(Fault.exporter_silent) | self._struck(Fault.node_lost)
+        seen = np.where((done != NONE) & self._struck(Fault.exporter_zero)[on], 0, done)
         return np.where(silent[on], NONE, seen).astype(np.uint8)
 
-    # ---- faults ---------------------------------------------------------------------------------------------------------------
+    # ---- faults -----------------------------------------------------------------------------------------------------
 
     def switch_on(self, fault: Fault, nodes: Sequence[str] = (), amount: float = 0.0) -> None:
-        """Profiling of MIG instances is never zeroed: nothing beside it tells of an instance, so nobody could find that out."""
+        """Profiling of MIG instances is never zeroed: nothing beside it speaks of an instance, so nobody could find
+        that out."""
         struck = {name for name in nodes if fault is not Fault.exporter_zero or self.nodes[name].mode != "mig"}
-        before = self.faults[fault].nodes if fault in self.faults else frozenset[str]()
-        self.faults[fault] = _Broken(before | struck, amount)
+        self.faults[fault] = _Broken(self.faults.get(fault, _WELL).nodes | struck, amount)
         self._note_fault(fault, nodes, is_well=False)
 
     def switch_off(self, fault: Fault) -> None:
@@ -309,89 +309,73 @@ class World:
             self.nodes[name].ready = is_well
             self._free.set_open(self._nodes.index(self.nodes[name]), is_well)
         self.pods_version += 1
-        self._tell(f"{fault} {'over' if is_well else 'begins'}", ",".join(nodes))
+        self._note(f"{fault} {'over' if is_well else 'begins'}", ",".join(nodes))
 
     def amount(self, fault: Fault) -> float:
-        return self.faults[fault].amount if fault in self.faults else 0.0
+        return self.faults.get(fault, _WELL).amount
 
-    def _on_nodes(self, fault: Fault) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        names_ = self.faults[fault].nodes if fault in self.faults else frozenset[str]()
-        return np.array([node.name in names_ for node in self._nodes], np.bool_)
+    def strikes(self, fault: Fault, node: str) -> bool:
+        return node in self.faults.get(fault, _WELL).nodes
 
-    def readings(self, node: str) -> list[SlotReading]:
-        """What the exporter of a node knows now, slot by slot; [] where it is silent."""
-        here = self.nodes[node]
-        if any(fault in self.faults and node in self.faults[fault].nodes for fault in (Fault.exporter_silent, Fault.node_lost)):
-            return []
-        return [self._read(slot) for slot in range(here.first, here.first + here.slots)]
+    def _struck(self, fault: Fault) -> Bools:
+        return np.array([self.strikes(fault, node.name) for node in self._nodes], np.bool_)
 
-    def _read(self, slot: int) -> SlotReading:
-        _, gpu, part = self.device_of(slot)
-        seat = int(self.seat_at[slot])
-        if seat < 0:
-            return SlotReading(gpu, part, self.uuids[slot], "", "", 0)
-        workload = self.workloads[int(np.searchsorted(self._firsts, seat, "right")) - 1]
-        pod = workload.pods[(seat - workload.first_seat) // workload.part.gpus]
-        percent = int(self.wanted[seat, (self.taken - 1) % self.span.columns]) if self.running[seat] else 0
-        return SlotReading(gpu, part, self.uuids[slot], workload.part.namespace, pod.name, None if percent == NONE else percent)
-
-    # ---- lives ----------------------------------------------------------------------------------------------------------------
+    # ---- lives ------------------------------------------------------------------------------------------------------
 
     def _invite(self) -> None:
         for workload in self.workloads:
-            arrives = workload.part.arrives_at
-            if arrives is None or arrives <= self.span.start:
+            part = workload.part
+            if part.arrives_at is None or part.arrives_at <= self.span.start:
                 self._arrive(workload)
             else:
-                self.at(arrives, functools.partial(self._arrive, workload))
-            if workload.part.ends_at is not None:
-                self.at(workload.part.ends_at, functools.partial(self._finish, workload))
+                self.at(part.arrives_at, functools.partial(self._arrive, workload))
+            if part.ends_at is not None:
+                self.at(part.ends_at, functools.partial(self._leave, workload, SimState.finished))  # paused or not
 
     def _arrive(self, workload: SimWorkload) -> None:
-        self._tell("arrived", workload.uid)
+        self._note("arrived", workload.uid)
         self._wait(workload)
 
     def _wait(self, workload: SimWorkload) -> None:
         workload.life += 1
-        workload.pods = tuple(self._make_pod(workload, number) for number in range(workload.part.pods))
+        workload.pods = tuple(
+            SimPod(f"{workload.part.name}-{number}", _make_uid(f"{workload.uid}/{workload.life}/{number}"), self.now)
+            for number in range(workload.part.pods)
+        )
         self._turn(workload, SimState.waiting)
         self._queue.append(workload)
         self._serve_queue()
 
-    def _make_pod(self, workload: SimWorkload, number: int) -> SimPod:
-        gpus, name = workload.part.gpus, f"{workload.part.name}-{number}"
-        first = workload.first_seat + number * gpus
-        uid = uuid.uuid5(_IDENTITY, f"{workload.uid}/{workload.life}/{number}")
-        return SimPod(name, str(uid), "", (), tuple(range(first, first + gpus)), self.now, float("inf"))
-
     def _serve_queue(self) -> None:
         """First come, first served; whoever does not fit lets the others pass."""
-        self._queue = [workload for workload in self._queue if workload.state is SimState.waiting and not self._start(workload)]
+        self._queue = [each for each in self._queue if each.state is SimState.waiting and not self._start(each)]
 
     def _start(self, workload: SimWorkload) -> bool:
         part, taken = workload.part, list[tuple[int, ...]]()
         for _ in workload.pods:
             found = self._free.take(part.mode, part.model, part.gpus)
             if found is None:
-                self._free.give_back([slot for each in taken for slot in each])
+                self._free.give_back(itertools.chain(*taken))
                 return False
             taken.append(found)
         was_there = workload.life == 1 and self.now == self.span.start
-        self._move_in(workload, taken, self.now if was_there else self.now + self.start_seconds)
+        ready_at = self.now if was_there else self.now + self.start_seconds
+        self._move_in(workload, taken, ready_at)
         self._turn(workload, SimState.starting)
-        life = workload.life
+        begin = functools.partial(self._begin, workload, workload.life)
         if was_there:
-            self._begin(workload, life)
+            begin()
         else:
-            self.at(self.now + self.start_seconds, lambda: self._begin(workload, life))
+            self.at(ready_at, begin)
         return True
 
     def _move_in(self, workload: SimWorkload, taken: Sequence[tuple[int, ...]], ready_at: Instant) -> None:
+        nodes = [self._nodes[int(self.slot_node[found[0]])].name for found in taken]
         workload.pods = tuple(
-            msgspec.structs.replace(pod, node=self._nodes[int(self.slot_node[found[0]])].name, slots=found, ready_at=ready_at)
-            for pod, found in zip(workload.pods, taken, strict=True)
+            msgspec.structs.replace(pod, node=node, slots=found, ready_at=ready_at)
+            for pod, node, found in zip(workload.pods, nodes, taken, strict=True)
         )
-        every = [slot for each in taken for slot in each]
+        every = list(itertools.chain(*taken))
         self.slot_of[workload.seats] = every
         self.last_node[workload.seats] = self.slot_node[every]
         self.seat_at[every] = np.arange(workload.first_seat, workload.first_seat + len(every))
@@ -404,70 +388,60 @@ class World:
             workload.missed_since = None
         self._turn(workload, SimState.running)
 
-    def _finish(self, workload: SimWorkload) -> None:
-        """Its time is over, also if it stands paused."""
-        self._leave(workload)
-        self._turn(workload, SimState.finished)
-        self._serve_queue()
-
-    def _leave(self, workload: SimWorkload) -> None:
+    def _leave(self, workload: SimWorkload, state: SimState) -> None:
         for pod in workload.pods:
             self._free.give_back(pod.slots)
             self.seat_at[list(pod.slots)] = -1
         self.slot_of[workload.seats] = -1
         workload.pods = ()
+        self._turn(workload, state)
+        self._serve_queue()
 
     def _turn(self, workload: SimWorkload, state: SimState) -> None:
         workload.state, workload.since = state, self.now
         self.running[workload.seats] = state is SimState.running
         self._paused[workload.seats] = self._is_paused[workload.number] = state is SimState.paused
         self.pods_version += 1
-        self._tell(state, workload.uid)
+        self._note(state, workload.uid)
 
-    # ---- pauses, resumes, and people ------------------------------------------------------------------------------------------
+    # ---- pauses, resumes, and people --------------------------------------------------------------------------------
 
     def notice(self, thing: dict[str, Any], by: str = "product") -> None:
-        """An object of this world was written: its operator does what it now says, its owner reads what is marked on it."""
+        """An object of this world was written: its operator does what it now says, its owner reads what is marked on
+        it."""
         workload = self._by_uid[thing["metadata"]["uid"]]
         workload.object, workload.view = thing, edits.see(thing)
         self.objects_version += 1
-        self._tell("edited", workload.uid, by)
-        stops, is_there = edits.has_stopped(thing), workload.state in (SimState.waiting, SimState.starting, SimState.running)
-        if stops and is_there:
-            self.pause(workload)
-        elif not stops and workload.state is SimState.paused:
-            self.resume(workload)
+        self._note("edited", workload.uid, by)
+        is_stopped = edits.has_stopped(thing)
+        if is_stopped and workload.state in (SimState.waiting, SimState.starting, SimState.running):
+            workload.pauses += 1
+            self._leave(workload, SimState.paused)
+        elif not is_stopped and workload.state is SimState.paused:
+            workload.resumes += 1
+            self._wait(workload)
         self._read_notice(workload)
-
-    def pause(self, workload: SimWorkload) -> None:
-        workload.pauses += 1
-        self._leave(workload)
-        self._turn(workload, SimState.paused)
-        self._serve_queue()
-
-    def resume(self, workload: SimWorkload) -> None:
-        workload.resumes += 1
-        self._wait(workload)
 
     def _read_notice(self, workload: SimWorkload) -> None:
         episode = workload.view.marks.get(names.IDLE_EPISODE, "")
         pending = workload.view.marks.get(names.PENDING_SINCE, "")
         if pending != workload.pending:
-            workload.pending, workload.told_at = pending, self.now if pending else None
+            workload.pending, workload.noticed_at = pending, self.now if pending else None
         if not episode or episode == workload.noticed:
             return
         workload.noticed = episode
-        self._tell("noticed", workload.uid, "product")
+        self._note("noticed", workload.uid, "product")
         after = workload.owner.answer(self._rng)
         if after is not None:
-            self.at(self.now + after, lambda: self._acknowledge(workload, episode))
+            self.at(self.now + after, functools.partial(self._acknowledge, workload, episode))
 
     def _acknowledge(self, workload: SimWorkload, episode: str) -> None:
         if workload.view.marks.get(names.IDLE_EPISODE) != episode or workload.state is not SimState.running:
             return
         workload.acks += 1
-        self._tell("acknowledged", workload.uid, "person")
-        self.notice(edits.acknowledge(workload.object, self.now, workload.owner.keeps_hours, workload.owner.name), "person")
+        self._note("acknowledged", workload.uid, "person")
+        owner = workload.owner
+        self.notice(edits.acknowledge(workload.object, self.now, owner.keeps_hours, owner.name), "person")
 
     def _miss(self, workload: SimWorkload) -> None:
         """Its owner wants to use it, and it is not there."""
@@ -476,9 +450,9 @@ class World:
         workload.missed_since = self.now
         if self.now - workload.since <= REGRET:
             workload.regrets += 1
-            self._tell("regretted", workload.uid, "person")
-        self._tell("missed", workload.uid, "person")
-        self.at(self.now + workload.owner.miss(self._rng), lambda: self._bring_back(workload))
+            self._note("regretted", workload.uid, "person")
+        self._note("missed", workload.uid, "person")
+        self.at(self.now + workload.owner.miss(self._rng), functools.partial(self._bring_back, workload))
 
     def _bring_back(self, workload: SimWorkload) -> None:
         if workload.state is not SimState.paused:
@@ -491,15 +465,19 @@ class World:
                 thing = edits.annotate(thing, {names.RESUME_REQUESTED: by})
             case "hand":
                 workload.complaints += 1
-                self._tell("complained", workload.uid, "person")
+                self._note("complained", workload.uid, "person")
                 thing = edits.undo(thing)
         self.notice(thing, "person")
 
 
+def _make_uid(of: str) -> str:
+    return str(uuid.uuid5(_IDENTITY, of))
+
+
 def _settle(part: Part, number: int, first_seat: int) -> SimWorkload:
-    uid = str(uuid.uuid5(_IDENTITY, f"{part.kind}/{part.namespace}/{part.name}"))
-    thing = edits.make(
-        part.kind, part.namespace, part.name, uid, replicas=part.replicas, gpus=part.gpus, resource=RESOURCES[part.mode],
-        group_size=part.group_size, class_=part.class_,
+    thing = shapes.make_workload(
+        part.kind, part.namespace, part.name, _make_uid(f"{part.kind}/{part.namespace}/{part.name}"),
+        replicas=part.replicas, gpus=part.gpus, resource=RESOURCES[part.mode], group_size=part.group_size,
+        class_=part.class_,
     )
-    return SimWorkload(part, number, first_seat, thing, edits.see(thing))
+    return SimWorkload(part=part, number=number, first_seat=first_seat, object=thing, view=edits.see(thing))

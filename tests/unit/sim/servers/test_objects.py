@@ -40,10 +40,10 @@ class Scene:
         return chain
 
 
-@pytest.mark.parametrize("kind", shapes.ROWS)
+@pytest.mark.parametrize("kind", shapes.SHAPES)
 def test_pods_hang_below_their_workload_by_the_chain_its_operator_makes(kind: str) -> None:
     scene = Scene(world.Part("ml", "thing", kind))
-    chain = [link[1] for link in shapes.ROWS[kind].links]
+    chain = [link[1] for link in shapes.SHAPES[kind].links]
     assert scene.owners("thing-0") == [*reversed(chain), kind]
 
 

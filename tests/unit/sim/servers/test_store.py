@@ -1,4 +1,5 @@
-"""The store: what every Kubernetes object has, who owns which field, what a deleted owner leaves behind, what watchers are told."""
+"""The store: what every Kubernetes object has, who owns which field, what a deleted owner leaves behind, what watchers
+are told."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ def busy_hours(rows: lives.Percents) -> float:
     return float((rows >= lives.ACTIVE).mean() * 24)
 
 
-@pytest.mark.parametrize("life", lives.names())
+@pytest.mark.parametrize("life", lives.LIVES)
 def test_the_same_seed_gives_the_same_life_and_another_seed_another(life: str) -> None:
     once, again = draw(life, 3, 2, 4), draw(life, 3, 2, 4)
     assert once.shape == (8, 1440)

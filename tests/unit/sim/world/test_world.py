@@ -77,11 +77,10 @@ def test_a_day_that_is_over_begins_anew() -> None:
     world = make(Part("ml", "a"), hours=1, a=[50, 0])
     world.advance(2.5 * HOUR)
     assert world.taken == 151
-    assert world.activity(0, world.now - MINUTE, world.now) == (50, 50)
-    assert world.activity(0, world.now + HOUR, world.now + 2 * HOUR) == (None, None)
+    assert world.done[0, world.columns_before(2 * MINUTE)].tolist() == [0, 50]
 
 
-def test_no_place_is_given_twice_and_pods_stay_on_one_node() -> None:
+def test_no_slot_is_given_twice_and_pods_stay_on_one_node() -> None:
     world = cast.make_world(seed=2, nodes=10, hours=4)
     for _ in range(16):
         world.advance(15 * MINUTE)
@@ -111,20 +110,20 @@ def test_lives_that_do_not_fit_the_parts_are_refused() -> None:
 
 
 @pytest.mark.parametrize("mode", ["whole", "mig", "time-sliced"])
-def test_an_exporter_reads_every_place_of_its_node(mode: Any) -> None:
+def test_every_slot_of_a_node_has_a_device_and_at_most_one_holder(mode: Any) -> None:
     world = make(Part("ml", "a", mode=mode), nodes=[SimNode("n1", gpus=2, mode=mode)], a=[40])
     world.advance(MINUTE)
-    readings = world.readings("n1")
-    assert len(readings) == world.nodes["n1"].slots
-    assert [(one.namespace, one.pod, one.percent) for one in readings if one.pod] == [("ml", "a-0", 40)]
-    assert len({one.uuid for one in readings}) == 2
-    assert len({(one.uuid, one.part) for one in readings}) == len(readings)
+    slots = range(world.nodes["n1"].slots)
+    assert [(part.namespace, pod.name) for part, pod in filter(None, map(world.holder_of, slots))] == [("ml", "a-0")]
+    assert world.seen[0, 0] == 40
+    assert len(set(world.uuids)) == 2
+    assert len({(world.uuids[slot], world.device_of(slot)[2]) for slot in slots}) == len(slots)
 
 
 # ---- pauses and people ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", sorted(shapes.ROWS))
+@pytest.mark.parametrize("kind", sorted(shapes.SHAPES))
 def test_every_kind_is_paused_and_comes_back_exactly_as_it_was(kind: str) -> None:
     world = make(Part("ml", "a", kind, replicas=2))
     workload = world.workloads[0]
@@ -132,7 +131,7 @@ def test_every_kind_is_paused_and_comes_back_exactly_as_it_was(kind: str) -> Non
     before = workload.object
     world.advance(HOUR)
     pause(world)
-    assert (workload.state, workload.pods, world.readings("n1")[0].pod) == (SimState.paused, (), "")
+    assert (workload.state, workload.pods, world.holder_of(0)) == (SimState.paused, (), None)
     laws.check_way_back(before, workload.object, world.now)
     world.notice(edits.resume(workload.object, world.now, "ada"), "person")
     world.advance(90)
@@ -202,7 +201,7 @@ def test_a_silent_exporter_hides_what_is_done_and_a_zero_one_lies() -> None:
     world.switch_on(Fault.exporter_silent, [on["a"]])
     world.switch_on(Fault.exporter_zero, [on["b"]])
     world.advance(5 * MINUTE)
-    assert world.readings(on["a"]) == []
+    assert [world.strikes(Fault.exporter_silent, on[name]) for name in "ab"] == [True, False]
     assert (world.seen[:8, 6:11] == NONE).all()
     assert (world.seen[8:, 6:11] == 0).all()
     assert (world.done[:, :11] >= 75).all()

@@ -1,4 +1,5 @@
-"""What is served, told three ways: the aggregated documents of today, the lists of old, and as much OpenAPI as kubectl asks for.
+"""What is served, told three ways: the aggregated documents of today, the lists of old, and as much OpenAPI as kubectl
+asks for.
 
 In: the catalogue and a path. Out: the document, or None for a path that is no document of this kind.
 """

@@ -1,4 +1,5 @@
-"""JSON patches and strategic merge patches. (Merge patches are `pointers.apply_merge_patch`, applies are `ownership.apply`.)
+"""JSON patches and strategic merge patches. (Merge patches are `pointers.apply_merge_patch`, applies are
+`ownership.apply`.)
 
 In: an object and a patch. Out: a new object, or Unfit. Nothing is changed in place.
 """

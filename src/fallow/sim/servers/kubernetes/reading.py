@@ -1,6 +1,7 @@
 """Get and list: one object or all of a kind, whole, as metadata or as a Table, in pages that belong together.
 
-In: a Call. Out: the answer's bytes. Objects are encoded once per version (see `store.Entry`), so a list is a concatenation.
+In: a Call. Out: the answer's bytes. Objects are encoded once per version (see `store.Entry`), so a list is a
+concatenation.
 Invariant: the pages of one list show the objects as they were at its first page, or the list is over (410).
 """
 

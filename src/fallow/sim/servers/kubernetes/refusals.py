@@ -1,6 +1,7 @@
 """How an API server says no: an HTTP code and a Status object with reason, message, details and causes.
 
-Each function is one of the real server's sentences, because clients read them: kubectl shows them, and the product acts by the causes.
+Each function is one of the real server's sentences, because clients read them: kubectl shows them, and the product acts
+by the causes.
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,10 @@
 """The pretend API server: it listens on loopback, reads requests, has them answered, and can be made to misbehave.
 
-In: a Store, a clock, and perhaps tokens (token -> user) and rules (user -> PolicyRules). Out: its address and a kubeconfig.
-Faults are switched on by attributes and methods: `slow` seconds before every answer, `go_down` and `come_up`, `conflicts` (how many of the
-next writes are refused with 409), `expire` (every page and every place in a watch is too old).
+In: a Store, a clock, and perhaps tokens (token -> user) and rules (user -> PolicyRules). Out: its address and a
+kubeconfig.
+Faults are switched on by attributes and methods: `slow` seconds before every answer, `go_down` and `come_up`,
+`conflicts` (how many of the next writes are refused with 409), `expire` (every page and every place in a watch is too
+old).
 Invariant: a request is carried out in one stretch after its body was read; a request that is refused changed nothing.
 """
 

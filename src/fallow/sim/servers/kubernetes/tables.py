@@ -1,6 +1,7 @@
 """What `kubectl get` shows: a Table with the columns of the kind and a row for each object.
 
-In: a kind, entries, the time. Out: a Table. Built-in kinds have their well-known columns, custom ones those of their definition.
+In: a kind, entries, the time. Out: a Table. Built-in kinds have their well-known columns, custom ones those of their
+definition.
 """
 
 import re
@@ -116,7 +117,8 @@ def _custom_column(column: Mapping[str, Any], now: units.Instant) -> tuple[str, 
 
 
 def _read_path(path: str) -> Cell:
-    """Paths as definitions have them: `.status.state`, `.status.conditions[?(@.type=="Ready")].status`, names in brackets."""
+    """Paths as definitions have them: `.status.state`, `.status.conditions[?(@.type=="Ready")].status`, names in
+    brackets."""
 
     def read(obj: Mapping[str, Any]) -> Any:
         value: Any = obj

@@ -1,7 +1,9 @@
 """A watch: what happens to the objects of a kind, line by line, as it happens.
 
-In: a Call and a function that writes to the client. Out: ADDED, MODIFIED, DELETED, BOOKMARK and ERROR lines until the time is over.
-Invariant: with a selector, an object that begins to match is ADDED and one that no longer does is DELETED; nothing is told twice.
+In: a Call and a function that writes to the client. Out: ADDED, MODIFIED, DELETED, BOOKMARK and ERROR lines until the
+time is over.
+Invariant: with a selector, an object that begins to match is ADDED and one that no longer does is
+DELETED; nothing is told twice.
 """
 
 import asyncio

@@ -1,7 +1,8 @@
 """Create, replace, patch, apply and delete; /status and /scale; eviction.
 
 In: a Call. Out: an Answer, or a Refusal. Each is one synchronous stretch: nobody sees half a write.
-Invariant: a write that names a uid or a resourceVersion is done on that very object, in that very version, or not at all;
+Invariant: a write that names a uid or a resourceVersion is done on that very object, in that very version, or not at
+all;
 a dry run answers as if, and leaves nothing behind.
 """
 
