@@ -27,7 +27,10 @@ Watch: TypeAlias = Callable[[worlds.SimWorkload, Object], None]
 OWNER = "kubectl-create"  # who made the workloads
 BY_HAND, BY_COMMAND = "kubectl-edit", names.RESUME_FIELD_MANAGER
 SERVICES = ("InferenceService", "LLMInferenceService")
-_PENDING: Object = {"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": "False"}]}
+_STARTING: Object = {
+    "phase": "Pending",
+    "conditions": [{"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": "False"}],
+}
 
 
 class _Shown(msgspec.Struct):
@@ -158,7 +161,7 @@ class Objects:
             self._store.delete(key)
 
     def _make_pod(self, workload: worlds.SimWorkload, shown: _Shown, number: int, stage: str) -> Object:
-        pod, part, status = workload.pods[number], workload.part, _PENDING
+        pod, part, status = workload.pods[number], workload.part, _STARTING
         if stage == "waiting":
             status = shapes.waiting_status(pod.created_at)
         elif stage == "running":

@@ -65,6 +65,12 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     def refuse_absent(self) -> refusals.ApiRefusal:
         return refusals.absent(self.kind.plural, self.kind.group, self.path.name)
 
+    def refuse_conflict(self, why: str = "") -> refusals.ApiRefusal:
+        return refusals.conflict(self.kind.plural, self.kind.group, self.path.name, why)
+
+    def unrecognized(self, why: str) -> refusals.ApiRefusal:
+        return refusals.bad(f"the object provided is unrecognized (must be of type {self.kind.kind}): {why}")
+
     def invalid(self, name: str, *faults: tuple[str, str, str]) -> refusals.ApiRefusal:
         return refusals.invalid(self.kind.kind, self.kind.group, name, faults)
 
@@ -73,20 +79,20 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
         if not self.body:
             return {}
         if "protobuf" in self.content_type or "cbor" in self.content_type:
-            message = "the body of the request was in an unknown format - accepted media types include: application/json, application/yaml"
-            raise refusals.ApiRefusal(415, message)
+            raise refusals.unknown_format("application/json", "application/yaml")
         try:
             return yaml.safe_load(self.body) if "yaml" in self.content_type else json.loads(self.body)
         except (ValueError, yaml.YAMLError) as problem:
-            raise refusals.bad(f"the object provided is unrecognized (must be of type {self.kind.kind}): {problem}") from problem
+            raise self.unrecognized(str(problem)) from problem
 
     def read_object(self) -> Object:
         body = self.read()
         if not isinstance(body, dict):
-            raise refusals.bad(f"the object provided is unrecognized (must be of type {self.kind.kind}): couldn't get version/kind")
+            raise self.unrecognized("couldn't get version/kind")
         for name in ("metadata", "spec", "status"):
             if not isinstance(body.get(name), dict | None):
-                raise refusals.bad(f"{self.kind.kind} cannot be handled: {name} must be an object, not {json.dumps(body[name])[:80]}")
+                found = json.dumps(body[name])[:80]
+                raise refusals.bad(f"{self.kind.kind} cannot be handled: {name} must be an object, not {found}")
         return body
 
 
@@ -107,11 +113,7 @@ def read_path(path: str) -> ObjectPath | None:
 
 def accepts(header: str, what: str) -> bool:
     """Whether a client asks for `as=what` rather than, or before, the plain object."""
-    return any(f"as={what}" in _media(choice) for choice in header.split(","))
-
-
-def _media(choice: str) -> set[str]:
-    return {part.strip() for part in choice.split(";")}
+    return any(f"as={what}" in map(str.strip, choice.split(";")) for choice in header.split(","))
 
 
 def is_json_acceptable(header: str) -> bool:

@@ -55,28 +55,30 @@ class ServedKind(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _row(
-    version: str, plural: str, kind: str, short: str = "", parts: str = "", *, namespaced: bool = True, everywhere: bool = False,
-    verbs: tuple[str, ...] = VERBS,
-) -> ServedKind:  # fmt: skip
+    version: str, plural: str, kind: str, short: str = "", parts: str = "", *, namespaced: bool = True,
+    everywhere: bool = False, verbs: tuple[str, ...] = VERBS,
+) -> ServedKind:
     group, _, name = version.rpartition("/")
     subresources = tuple(parts.split())
     return ServedKind(
-        group=group, version=name, plural=plural, kind=kind, namespaced=namespaced, short=tuple(short.split()), verbs=verbs,
-        categories=("all",) if everywhere else (), subresources=subresources, scale=Scale() if "scale" in subresources else None,
-        home=("", "Event") if kind == "Event" else (group, kind),
-    )  # fmt: skip
+        group=group, version=name, plural=plural, kind=kind, namespaced=namespaced, short=tuple(short.split()),
+        verbs=verbs, categories=("all",) if everywhere else (), subresources=subresources,
+        scale=Scale() if "scale" in subresources else None, home=("", "Event") if kind == "Event" else (group, kind),
+    )
 
 
 def _review(version: str, plural: str, kind: str, *, namespaced: bool = False) -> ServedKind:
     return _row(version, plural, kind, namespaced=namespaced, verbs=("create",))
 
 
-_AUTHENTICATION, _AUTHORIZATION, _RBAC = "authentication.k8s.io/v1", "authorization.k8s.io/v1", "rbac.authorization.k8s.io/v1"
+_AUTHENTICATION, _AUTHORIZATION = "authentication.k8s.io/v1", "authorization.k8s.io/v1"
+_RBAC = "rbac.authorization.k8s.io/v1"
+_ONE_BY_ONE = tuple(verb for verb in VERBS if verb != "deletecollection")
 
 BUILT_IN = (
     _row("v1", "configmaps", "ConfigMap", "cm"),
     _row("v1", "events", "Event", "ev"),
-    _row("v1", "namespaces", "Namespace", "ns", "status", namespaced=False, verbs=VERBS[:2] + VERBS[3:]),  # never all at once
+    _row("v1", "namespaces", "Namespace", "ns", "status", namespaced=False, verbs=_ONE_BY_ONE),
     _row("v1", "nodes", "Node", "no", "status", namespaced=False),
     _row("v1", "persistentvolumeclaims", "PersistentVolumeClaim", "pvc", "status"),
     _row("v1", "pods", "Pod", "po", "eviction status", everywhere=True),
@@ -154,30 +156,25 @@ class Catalogue:
 
 
 def _read_definition(definition: Mapping[str, Any]) -> Iterable[ServedKind]:
-    spec = definition["spec"]
-    names = spec["names"]
+    spec, names = definition["spec"], definition["spec"]["names"]
     for version in spec["versions"]:
         if not version.get("served", True):
             continue
-        parts = version.get("subresources") or {}
+        parts, schema = version.get("subresources") or {}, (version.get("schema") or {}).get("openAPIV3Schema")
         yield ServedKind(
             group=spec["group"], version=version["name"], plural=names["plural"], kind=names["kind"],
             namespaced=spec["scope"] == "Namespaced", short=tuple(names.get("shortNames") or ()),
-            categories=tuple(names.get("categories") or ()), subresources=tuple(sorted(parts)), scale=_read_scale(parts.get("scale")),
-            home=(spec["group"], names["kind"]), schema=(version.get("schema") or {}).get("openAPIV3Schema") or {"type": "object"},
-            columns=tuple(version.get("additionalPrinterColumns") or ()),
-        )  # fmt: skip
+            categories=tuple(names.get("categories") or ()), subresources=tuple(sorted(parts)),
+            scale=_read_scale(parts.get("scale")), home=(spec["group"], names["kind"]),
+            schema=schema or {"type": "object"}, columns=tuple(version.get("additionalPrinterColumns") or ()),
+        )
 
 
 def _read_scale(paths: Mapping[str, str] | None) -> Scale | None:
     if paths is None:
         return None
-    selector = paths.get("labelSelectorPath", "")
-    return Scale(_pointer(paths["specReplicasPath"]), _pointer(paths["statusReplicasPath"]), _pointer(selector) if selector else "")
-
-
-def _pointer(path: str) -> str:
-    return path.replace(".", "/")
+    wanted = (paths["specReplicasPath"], paths["statusReplicasPath"], paths.get("labelSelectorPath", ""))
+    return Scale(*(path.replace(".", "/") for path in wanted))
 
 
 def _establish(definition: Mapping[str, Any]) -> Object:
@@ -189,6 +186,6 @@ def _establish(definition: Mapping[str, Any]) -> Object:
             ("NamesAccepted", "NoConflicts", "no conflicts found"),
             ("Established", "InitialNamesAccepted", "the initial names have been accepted"),
         )
-    ]  # fmt: skip
+    ]
     stored = [version["name"] for version in spec["versions"] if version.get("storage")]
     return {"conditions": conditions, "acceptedNames": spec["names"], "storedVersions": stored}

@@ -5,6 +5,7 @@ In: an object and a patch. Out: a new object, or Unfit. Nothing is changed in pl
 """
 
 import copy
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -18,9 +19,6 @@ _STRATEGIC_KEYS = {"taints": ("key",), "tolerations": (), "ports": ("containerPo
 
 class Unfit(ValueError):
     """The patch cannot be applied to the object."""
-
-
-# ---- RFC 6902 -------------------------------------------------------------------------------------------------------------------
 
 
 def json_patch(obj: Object, operations: Any) -> Object:
@@ -77,9 +75,6 @@ def _add(document: Any, path: Sequence[str], value: Any) -> None:
         raise Unfit("there is no object to add a member to")
 
 
-# ---- strategic merge ------------------------------------------------------------------------------------------------------------
-
-
 def strategic(obj: Any, patch: Any) -> Any:
     """Like a merge patch, but lists whose items have a key are merged item by item."""
     if not isinstance(patch, Mapping):
@@ -112,12 +107,13 @@ def _merge_list(items: list[Any], patch: list[Any], field: str, order: Sequence[
     keys = _keys(field, [*patch, *items])
     if not keys:
         return patch
-    given = {ownership.identify(item, keys): item for item in patch}
-    known = {ownership.identify(item, keys) for item in items}
-    merged = [strategic({}, item) for name, item in given.items() if name not in known and item.get("$patch") != "delete"]
-    merged += [strategic(item, given.get(ownership.identify(item, keys), {})) for item in items if not _is_deleted(item, given, keys)]
-    ranks = {ownership.identify(item, keys): at for at, item in enumerate(order)}
-    return sorted(merged, key=lambda item: ranks.get(ownership.identify(item, keys), len(ranks)))
+    name_of = functools.partial(ownership.identify, keys=keys)
+    given, known = {name_of(item): item for item in patch}, [name_of(item) for item in items]
+    gone = {name for name, item in given.items() if item.get("$patch") == "delete"}
+    merged = [strategic({}, item) for name, item in given.items() if name not in known and name not in gone]
+    merged += [strategic(item, given.get(name_of(item), {})) for item in items if name_of(item) not in gone]
+    ranks = {name_of(item): at for at, item in enumerate(order)}
+    return sorted(merged, key=lambda item: ranks.get(name_of(item), len(ranks)))
 
 
 def _keys(field: str, items: list[Any]) -> tuple[str, ...]:
@@ -125,7 +121,3 @@ def _keys(field: str, items: list[Any]) -> tuple[str, ...]:
         keys = _STRATEGIC_KEYS[field]
         return keys if all(key in items[0] for key in keys) else ("port",)
     return ownership.list_keys(field, items, custom=False)
-
-
-def _is_deleted(item: Mapping[str, Any], given: Mapping[tuple[Any, ...], Any], keys: tuple[str, ...]) -> bool:
-    return bool(given.get(ownership.identify(item, keys), {}).get("$patch") == "delete")

@@ -9,7 +9,7 @@ import base64
 import binascii
 import json
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -20,8 +20,8 @@ from fallow.sim.servers.kubernetes import calls, catalogue, events, refusals, se
 _SNAPSHOTS = 64  # lists that may be read page by page at the same time
 _TABLE, _METADATA = "Table", "PartialObjectMetadata"
 _EXPIRED = (
-    "The provided continue parameter is too old to display a consistent list result. You must start a new list without the continue "
-    "parameter."
+    "The provided continue parameter is too old to display a consistent list result. You must start a new list without "
+    "the continue parameter."
 )
 
 
@@ -34,13 +34,6 @@ def encode(kind: catalogue.ServedKind, entry: stores.Entry) -> bytes:
 
 def encode_metadata(entry: stores.Entry) -> bytes:
     return b'{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1",' + entry.metadata[1:]
-
-
-def _encode_items(kind: catalogue.ServedKind, entries: Iterable[stores.Entry]) -> list[bytes]:
-    """Items of built-in kinds do not say what they are; those of custom kinds do."""
-    if kind.is_custom or kind.group == events.GROUP:
-        return [encode(kind, entry) for entry in entries]
-    return [entry.body for entry in entries]
 
 
 def choose_form(accept: str) -> str:
@@ -57,9 +50,13 @@ def represent(call: calls.Call, entry: stores.Entry, now: float) -> bytes:
     if form == _METADATA:
         return encode_metadata(entry)
     if form == _TABLE:
-        version = {"resourceVersion": entry.object["metadata"]["resourceVersion"]}
-        return msgspec.json.encode(tables.write(call.kind, [entry], now, version, call.query.get("includeObject", "Metadata")))
+        return _encode_table(call, [entry], {"resourceVersion": entry.object["metadata"]["resourceVersion"]}, now)
     return encode(call.kind, entry)
+
+
+def _encode_table(call: calls.Call, entries: Sequence[stores.Entry], metadata: dict[str, Any], now: float) -> bytes:
+    included = call.query.get("includeObject", "Metadata")
+    return msgspec.json.encode(tables.write(call.kind, entries, now, metadata, included))
 
 
 class ObjectReader:
@@ -143,10 +140,12 @@ def _read_token(token: str) -> tuple[int, str]:
 def _encode_list(call: calls.Call, page: Sequence[stores.Entry], metadata: dict[str, Any], now: float) -> bytes:
     form, kind = choose_form(call.headers.get("Accept", "")), call.kind
     if form == _TABLE:
-        return msgspec.json.encode(tables.write(kind, page, now, metadata, call.query.get("includeObject", "Metadata")))
+        return _encode_table(call, page, metadata, now)
     if form == _METADATA:
         name, version, items = "PartialObjectMetadataList", "meta.k8s.io/v1", [encode_metadata(entry) for entry in page]
-    else:
-        name, version, items = f"{kind.kind}List", kind.api_version, _encode_items(kind, page)
+    else:  # items of built-in kinds do not say what they are; those of custom kinds do
+        says = kind.is_custom or kind.group == events.GROUP
+        name, version = f"{kind.kind}List", kind.api_version
+        items = [encode(kind, entry) if says else entry.body for entry in page]
     head = f'{{"kind":"{name}","apiVersion":"{version}","metadata":'.encode() + msgspec.json.encode(metadata)
     return b"".join((head, b',"items":[', b",".join(items), b"]}"))

@@ -19,8 +19,7 @@ class Doorkeeper:
     """`tokens`: token -> user; None lets everybody in as the administrator. `rules`: user name -> PolicyRules."""
 
     def __init__(self, tokens: Mapping[str, calls.ApiUser] | None, rules: Mapping[str, Sequence[Object]]) -> None:
-        self._tokens = tokens
-        self._rules = rules
+        self._tokens, self._rules = tokens, rules
 
     def identify(self, headers: Mapping[str, str]) -> calls.ApiUser:
         user = calls.ApiUser("kubernetes-admin", ("system:masters", "system:authenticated"))
@@ -38,9 +37,9 @@ class Doorkeeper:
         if call.kind.kind.startswith("SelfSubject"):  # everybody may ask about themselves
             return
         attributes = {
-            "verb": _find_verb(call), "group": call.kind.group, "resource": call.kind.plural, "subresource": call.path.subresource,
-            "name": call.path.name, "namespace": call.path.namespace,
-        }  # fmt: skip
+            "verb": _find_verb(call), "group": call.kind.group, "resource": call.kind.plural,
+            "subresource": call.path.subresource, "name": call.path.name, "namespace": call.path.namespace,
+        }
         if not self.is_allowed(call.user.name, attributes):
             raise _forbid(call, attributes)
 
@@ -61,8 +60,9 @@ class Doorkeeper:
         return calls.ApiAnswer(msgspec.json.encode(answer), 201)
 
     def _review_token(self, token: str) -> Object:
-        user = (self._tokens or {}).get(token)
-        return {"user": {}, "error": "invalid bearer token"} if user is None else {"authenticated": True, "user": _describe(user)}
+        if user := (self._tokens or {}).get(token):
+            return {"authenticated": True, "user": _describe(user)}
+        return {"user": {}, "error": "invalid bearer token"}
 
     def _review_access(self, call: calls.Call, kind: str, spec: Mapping[str, Any]) -> Object:
         user = call.user.name if kind == "SelfSubjectAccessReview" else str(spec.get("user") or "")
@@ -80,7 +80,9 @@ def _describe(user: calls.ApiUser) -> Object:
 def _find_verb(call: calls.Call) -> str:
     if call.method == "GET" and not call.path.name:
         return "watch" if call.query.get("watch") in ("1", "true") else "list"
-    return "deletecollection" if call.method == "DELETE" and not call.path.name else _VERBS.get(call.method, call.method.lower())
+    if call.method == "DELETE" and not call.path.name:
+        return "deletecollection"
+    return _VERBS.get(call.method, call.method.lower())
 
 
 def _covers(rule: Mapping[str, Any], asked: Mapping[str, str]) -> bool:
@@ -101,7 +103,7 @@ def _forbid(call: calls.Call, asked: Mapping[str, str]) -> refusals.ApiRefusal:
     where = f'in the namespace "{asked["namespace"]}"' if asked["namespace"] else "at the cluster scope"
     target = refusals.qualify(kind.plural, kind.group) + (f' "{call.path.name}"' if call.path.name else "")
     message = (
-        f'{target} is forbidden: User "{call.user.name}" cannot {asked["verb"]} resource "{kind.plural}{part}" in API group '
-        f'"{kind.group}" {where}'
+        f'{target} is forbidden: User "{call.user.name}" cannot {asked["verb"]} resource "{kind.plural}{part}" in API '
+        f'group "{kind.group}" {where}'
     )
     return refusals.ApiRefusal(403, message, details=refusals.details(call.path.name, kind.group, kind.plural))

@@ -49,7 +49,8 @@ def prune(value: Any, schema: Mapping[str, Any], unknown: list[str], path: str =
             kept[name] = member
         else:
             unknown.append(below)
-    return kept | {name: part["default"] for name, part in known.items() if "default" in part and kept.get(name) is None}
+    missing = [name for name, part in known.items() if "default" in part and kept.get(name) is None]
+    return kept | {name: known[name]["default"] for name in missing}
 
 
 def check(value: Any, schema: Mapping[str, Any], path: str = "") -> Iterator[Fault]:
@@ -61,7 +62,8 @@ def check(value: Any, schema: Mapping[str, Any], path: str = "") -> Iterator[Fau
         type_ = None
     if type_ in _TYPES and not _TYPES[type_](value):
         name = _name_type(value)
-        yield path, "FieldValueTypeInvalid", f'Invalid value: "{name}": {path} in body must be of type {type_}: "{name}"'
+        why = f'{path} in body must be of type {type_}: "{name}"'
+        yield path, "FieldValueTypeInvalid", f'Invalid value: "{name}": {why}'
         return
     yield from _check_value(value, schema, path)
     if isinstance(value, Mapping):
@@ -89,9 +91,11 @@ def _check_value(value: Any, schema: Mapping[str, Any], path: str) -> Iterator[F
     if isinstance(value, int | float) and not isinstance(value, bool):
         for name, (holds, words) in _BOUNDS.items():
             if name in schema and not holds(value, schema[name]):
-                yield path, "FieldValueInvalid", f"Invalid value: {value}: {path} in body should be {words} {schema[name]}"
+                why = f"{path} in body should be {words} {schema[name]}"
+                yield path, "FieldValueInvalid", f"Invalid value: {value}: {why}"
     if isinstance(value, str) and "pattern" in schema and not re.search(schema["pattern"], value):
-        yield path, "FieldValueInvalid", f'Invalid value: "{value}": {path} in body should match \'{schema["pattern"]}\''
+        why = f"{path} in body should match '{schema['pattern']}'"
+        yield path, "FieldValueInvalid", f'Invalid value: "{value}": {why}'
 
 
 def _join(path: str, name: str) -> str:

@@ -14,21 +14,26 @@ from fallow.sim.servers.kubernetes import catalogue, refusals
 Object: TypeAlias = dict[str, Any]
 Test: TypeAlias = Callable[[Mapping[str, Any]], bool]
 
-_TERM = re.compile(r"\s*(?:(!)\s*([^\s!=,()]+)|([^\s!=,()]+)\s*(?:(=|==|!=)\s*([^\s,()]*)|(in|notin)\s*\(([^()]*)\)|))\s*(?:,|$)")
+_TERM = re.compile(
+    r"\s*(?:(!)\s*([^\s!=,()]+)|([^\s!=,()]+)\s*(?:(=|==|!=)\s*([^\s,()]*)|(in|notin)\s*\(([^()]*)\)|))\s*(?:,|$)"
+)
 _EVERYWHERE = ("metadata.name", "metadata.namespace")
 _FIELDS = {
-    ("", "Pod"): ("spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName", "spec.hostNetwork",
-                  "status.phase", "status.podIP", "status.nominatedNodeName"),
+    ("", "Pod"): (
+        "spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName", "spec.hostNetwork",
+        "status.phase", "status.podIP", "status.nominatedNodeName",
+    ),
     ("", "Node"): ("spec.unschedulable",),
     ("", "Namespace"): ("status.phase",),
     ("", "Secret"): ("type",),
     ("batch", "Job"): ("status.successful",),
     ("apps", "ReplicaSet"): ("status.replicas",),
     ("", "Event"): (
-        "involvedObject.kind", "involvedObject.namespace", "involvedObject.name", "involvedObject.uid", "involvedObject.apiVersion",
-        "involvedObject.resourceVersion", "involvedObject.fieldPath", "reason", "reportingComponent", "source", "type",
+        *(f"involvedObject.{name}" for name in
+          ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")),
+        "reason", "reportingComponent", "source", "type",
     ),
-}  # fmt: skip
+}
 
 
 def read(kind: catalogue.ServedKind, labels: str, fields: str) -> Test | None:
@@ -69,9 +74,10 @@ def _read_fields(kind: catalogue.ServedKind, text: str) -> list[Test]:
 
 
 def _field_test(kind: catalogue.ServedKind, term: str) -> Test:
-    name, sign, value = re.match(r"([^=!]*)(!=|==|=|)(.*)", term, re.DOTALL).groups()  # type: ignore[union-attr]  # matches anything
-    if not sign:
+    match = re.fullmatch(r"([^=!]*)(!=|==|=)(.*)", term, re.DOTALL)
+    if match is None:
         raise refusals.bad(f"invalid selector: '{term}'; can't understand '{term}'")
+    name, sign, value = match.groups()
     if name not in (*_EVERYWHERE, *_FIELDS.get(kind.home, ())):
         raise refusals.bad(f"field label not supported: {name}")
     pointer = "/" + name.replace(".", "/")
@@ -95,7 +101,8 @@ def matches(selector: Mapping[str, Any] | None, labels: Mapping[str, str]) -> bo
 
 def _is_met(term: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
     found, values = labels.get(term["key"]), term.get("values") or ()
-    outcomes = {"In": found in values, "NotIn": found not in values, "Exists": found is not None, "DoesNotExist": found is None}
+    is_there, is_in = found is not None, found in values
+    outcomes = {"In": is_in, "NotIn": not is_in, "Exists": is_there, "DoesNotExist": not is_there}
     return outcomes.get(term["operator"], False)
 
 
@@ -106,6 +113,7 @@ def write(selector: Any) -> str:
     terms = [f"{name}={value}" for name, value in sorted((selector.get("matchLabels") or {}).items())]
     for term in selector.get("matchExpressions") or ():
         values = f" ({','.join(term.get('values') or ())})"
-        forms = {"In": f"{term['key']} in{values}", "NotIn": f"{term['key']} notin{values}", "DoesNotExist": f"!{term['key']}"}
-        terms.append(forms.get(term["operator"], term["key"]))
+        key, operator = term["key"], term["operator"]
+        forms = {"In": f"{key} in{values}", "NotIn": f"{key} notin{values}", "DoesNotExist": f"!{key}"}
+        terms.append(forms.get(operator, key))
     return ",".join(terms)

@@ -11,6 +11,7 @@ Invariant: a request is carried out in one stretch after its body was read; a re
 import asyncio
 import base64
 import contextlib
+import functools
 import ssl
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeAlias
@@ -26,6 +27,9 @@ Object: TypeAlias = dict[str, Any]
 _NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
 _HEALTH = ("/healthz", "/livez", "/readyz")
 _LARGEST_BODY = 32 * 1024 * 1024
+_JSON = "application/json"
+_DISCOVERY = f"{_JSON};g=apidiscovery.k8s.io;v=v2;as={discovery.AGGREGATED}"
+_NOT_CACHED = {"Cache-Control": "no-cache, private"}
 _WRITES = ("POST", "PUT", "PATCH", "DELETE")
 
 
@@ -33,29 +37,24 @@ class KubernetesServer:
     def __init__(
         self, store: stores.Store, clock: Callable[[], float], *, tokens: Mapping[str, calls.ApiUser] | None = None,
         rules: Mapping[str, Sequence[Object]] | None = None,
-    ) -> None:  # fmt: skip
-        self.slow = 0.0
-        self.conflicts = 0
-        self.url = ""
-        self._store = store
-        self._clock = clock
-        self._tokens = tokens
-        self._is_down = False
+    ) -> None:
+        self.slow, self.conflicts, self.url = 0.0, 0, ""
+        self._store, self._clock, self._tokens = store, clock, tokens
+        self._is_down, self._authority = False, b""
         self._runner: web.AppRunner | None = None
-        self._authority = b""
         self._watches: set[asyncio.Task[Any]] = set()
         self._doorkeeper = reviews.Doorkeeper(tokens, rules or {})
         self._catalogue = catalogue.Catalogue(store)
         self._reader = reading.ObjectReader(store)
-        self._desk = writing.ObjectWriter(store, clock)
+        self._writer = writing.ObjectWriter(store, clock)
         store.subscribe(self._furnish, ("", "Namespace"))
         for name in _NAMESPACES:
             if store.find(stores.Key("", "Namespace", "", name)) is None:
                 store.create(_namespace(name))
 
-    # ---- life -------------------------------------------------------------------------------------------------------------------
-
-    async def start(self, host: str = "127.0.0.1", port: int = 0, *, tls: ssl.SSLContext | None = None, authority: bytes = b"") -> str:
+    async def start(
+        self, host: str = "127.0.0.1", port: int = 0, *, tls: ssl.SSLContext | None = None, authority: bytes = b""
+    ) -> str:
         """Listen, and say where. With `tls`, `authority` is the PEM by which clients know the server."""
         app = web.Application(client_max_size=_LARGEST_BODY)
         app.router.add_route("*", "/{path:.*}", self._answer)
@@ -79,13 +78,12 @@ class KubernetesServer:
         if self._authority:
             cluster["certificate-authority-data"] = base64.b64encode(self._authority).decode()
         user = {"token": next(iter(self._tokens))} if self._tokens else {}
+        context = {"cluster": "pretend", "user": "pretend", "namespace": "default"}
         return {
-            "apiVersion": "v1", "kind": "Config", "current-context": "pretend", "clusters": [{"name": "pretend", "cluster": cluster}],
-            "users": [{"name": "pretend", "user": user}],
-            "contexts": [{"name": "pretend", "context": {"cluster": "pretend", "user": "pretend", "namespace": "default"}}],
-        }  # fmt: skip
-
-    # ---- faults -----------------------------------------------------------------------------------------------------------------
+            "apiVersion": "v1", "kind": "Config", "current-context": "pretend",
+            "clusters": [{"name": "pretend", "cluster": cluster}], "users": [{"name": "pretend", "user": user}],
+            "contexts": [{"name": "pretend", "context": context}],
+        }
 
     def go_down(self) -> None:
         """From now on connections break without an answer, those of watches too."""
@@ -103,8 +101,6 @@ class KubernetesServer:
     def _cut_watches(self) -> None:
         for watch in self._watches:
             watch.cancel()
-
-    # ---- requests ---------------------------------------------------------------------------------------------------------------
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         if self.slow:
@@ -128,9 +124,9 @@ class KubernetesServer:
             raise refusals.no_such_path()
         if not calls.is_json_acceptable(request.headers.get("Accept", "")):
             raise refusals.ApiRefusal(406, "only the following media types are accepted: application/json")
-        body = await request.read()
         call = calls.Call(
-            kind=kind, path=path, method=request.method, query=request.query, headers=request.headers, body=body, user=user
+            kind=kind, path=path, method=request.method, query=request.query, headers=request.headers,
+            body=await request.read(), user=user,
         )
         self._doorkeeper.check(call)
         if call.method == "GET" and not path.name and call.query.get("watch") in ("1", "true"):
@@ -141,36 +137,39 @@ class KubernetesServer:
         document = discovery.describe(self._catalogue.all(), request.path, request.headers.get("Accept", ""))
         if document is None:
             return web.Response(status=404, text="404 page not found\n")
-        return _respond(calls.ApiAnswer(msgspec.json.encode(document)), _document_type(document))
+        is_aggregated = document.get("kind") == discovery.AGGREGATED
+        return _respond(calls.ApiAnswer(msgspec.json.encode(document)), _DISCOVERY if is_aggregated else _JSON)
 
     def _carry_out(self, call: calls.Call) -> calls.ApiAnswer:
         if call.method in _WRITES and self.conflicts > 0:
             self.conflicts -= 1
-            raise refusals.conflict(call.kind.plural, call.kind.group, call.path.name)
+            raise call.refuse_conflict()
         if call.kind.verbs == ("create",) and call.method == "POST":
             return self._doorkeeper.answer(call)
         work = self._find_work(call)
         if work is None:
-            raise refusals.ApiRefusal(405, "the server does not allow this method on the requested resource", details={})
+            message = "the server does not allow this method on the requested resource"
+            raise refusals.ApiRefusal(405, message, details={})
         try:
             return work(call)
-        except (TypeError, AttributeError, LookupError, ValueError) as problem:  # a member of a type that it must not have
-            raise refusals.bad(f'{call.kind.kind} in version "{call.kind.version}" cannot be handled: {problem!r}') from problem
+        except (TypeError, AttributeError, LookupError, ValueError) as problem:  # of a type that it must not have
+            what = f'{call.kind.kind} in version "{call.kind.version}"'
+            raise refusals.bad(f"{what} cannot be handled: {problem!r}") from problem
 
     def _find_work(self, call: calls.Call) -> Callable[[calls.Call], calls.ApiAnswer] | None:
-        desk, scale = self._desk, call.kind.scale
+        writer, scale = self._writer, call.kind.scale
         if call.path.subresource == "scale" and scale is not None:
-            changing = {"PUT", "PATCH"}
-            return (lambda call: desk.write_scale(call, scale)) if call.method in changing else lambda call: desk.read_scale(call, scale)
+            work = writer.write_scale if call.method in ("PUT", "PATCH") else writer.read_scale
+            return functools.partial(work, scale=scale)
         if call.path.subresource == "eviction":
-            return desk.evict if call.method == "POST" else None
+            return writer.evict if call.method == "POST" else None
         if call.path.name:
-            works = {"GET": self._get, "PUT": desk.replace, "PATCH": desk.patch, "DELETE": desk.delete}
+            works = {"GET": self._get, "PUT": writer.replace, "PATCH": writer.patch, "DELETE": writer.delete}
             return works.get(call.method) if not call.path.subresource or call.method != "DELETE" else None
         collection: dict[str, Callable[[calls.Call], calls.ApiAnswer]] = {
             "GET": lambda call: calls.ApiAnswer(self._reader.list(call, self._clock())),
-            "POST": desk.create,
-            "DELETE": lambda call: desk.delete_all(call, self._reader),
+            "POST": writer.create,
+            "DELETE": functools.partial(writer.delete_all, reader=self._reader),
         }
         return collection.get(call.method)
 
@@ -179,7 +178,7 @@ class KubernetesServer:
 
     async def _watch(self, request: web.Request, call: calls.Call) -> web.StreamResponse:
         watch = watching.Watch(call, self._store, self._clock)
-        response = web.StreamResponse(headers={"Content-Type": "application/json", "Cache-Control": "no-cache, private"})
+        response = web.StreamResponse(headers={"Content-Type": _JSON, **_NOT_CACHED})
         await response.prepare(request)
         task = asyncio.current_task()
         assert task is not None  # a request is always handled by a task
@@ -202,9 +201,9 @@ class KubernetesServer:
 
 
 def _namespace(name: str) -> Object:
-    labels = {"kubernetes.io/metadata.name": name}
+    metadata = {"name": name, "labels": {"kubernetes.io/metadata.name": name}}
     spec, status = {"finalizers": ["kubernetes"]}, {"phase": "Active"}
-    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}, "spec": spec, "status": status}
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata, "spec": spec, "status": status}
 
 
 def _writer_of(response: web.StreamResponse) -> Callable[[bytes], Awaitable[None]]:
@@ -221,16 +220,10 @@ def _break_connection(request: web.Request) -> None:
     raise asyncio.CancelledError  # nobody is left to answer
 
 
-def _respond(answer: calls.ApiAnswer, content_type: str = "application/json") -> web.Response:
-    headers = {"Content-Type": content_type, "Cache-Control": "no-cache, private"}
+def _respond(answer: calls.ApiAnswer, content_type: str = _JSON) -> web.Response:
+    headers = {"Content-Type": content_type, **_NOT_CACHED}
     response = web.Response(body=answer.body, status=answer.code, headers=headers)
     for warning in answer.warnings:
         text = warning.replace("\\", "\\\\").replace('"', '\\"')
         response.headers.add("Warning", f'299 - "{text}"')
     return response
-
-
-def _document_type(document: Object) -> str:
-    if document.get("kind") == "APIGroupDiscoveryList":
-        return "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
-    return "application/json"

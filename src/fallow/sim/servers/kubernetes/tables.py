@@ -61,9 +61,11 @@ def _count(pointer: str) -> Cell:
     return lambda obj: len(pointers.read(obj, pointer) or ())
 
 
-_REPLICAS = {"Desired": _at("/spec/replicas", 0), "Current": _at("/status/replicas", 0), "Ready": _at("/status/readyReplicas", 0)}
+_SUSPEND = _at("/spec/suspend", False)
 _COLUMNS: dict[stores.GroupKind, dict[str, Cell]] = {
-    ("", "Pod"): {"Ready": _pod_ready, "Status": _pod_status, "Restarts": _restarts, "Node": _at("/spec/nodeName", "<none>")},
+    ("", "Pod"): {
+        "Ready": _pod_ready, "Status": _pod_status, "Restarts": _restarts, "Node": _at("/spec/nodeName", "<none>"),
+    },
     ("", "Node"): {"Status": _node_status, "Version": _at("/status/nodeInfo/kubeletVersion")},
     ("", "Namespace"): {"Status": _at("/status/phase")},
     ("", "ConfigMap"): {"Data": _count("/data")},
@@ -75,10 +77,15 @@ _COLUMNS: dict[stores.GroupKind, dict[str, Cell]] = {
         "Available": _at("/status/availableReplicas", 0),
     },
     ("apps", "StatefulSet"): {"Ready": _of("/status/readyReplicas", "/spec/replicas")},
-    ("apps", "ReplicaSet"): _REPLICAS,
-    ("apps", "DaemonSet"): {"Desired": _at("/status/desiredNumberScheduled", 0), "Ready": _at("/status/numberReady", 0)},
-    ("batch", "Job"): {"Completions": _of("/status/succeeded", "/spec/completions"), "Suspend": _at("/spec/suspend", False)},
-    ("batch", "CronJob"): {"Schedule": _at("/spec/schedule"), "Suspend": _at("/spec/suspend", False)},
+    ("apps", "ReplicaSet"): {
+        "Desired": _at("/spec/replicas", 0), "Current": _at("/status/replicas", 0),
+        "Ready": _at("/status/readyReplicas", 0),
+    },
+    ("apps", "DaemonSet"): {
+        "Desired": _at("/status/desiredNumberScheduled", 0), "Ready": _at("/status/numberReady", 0),
+    },
+    ("batch", "Job"): {"Completions": _of("/status/succeeded", "/spec/completions"), "Suspend": _SUSPEND},
+    ("batch", "CronJob"): {"Schedule": _at("/spec/schedule"), "Suspend": _SUSPEND},
     ("autoscaling", "HorizontalPodAutoscaler"): {
         "Reference": _at("/spec/scaleTargetRef/name"), "MinPods": _at("/spec/minReplicas", "<unset>"),
         "MaxPods": _at("/spec/maxReplicas", 0), "Replicas": _at("/status/currentReplicas", 0),
@@ -88,18 +95,25 @@ _COLUMNS: dict[stores.GroupKind, dict[str, Cell]] = {
         "Allowed Disruptions": _at("/status/disruptionsAllowed", 0),
     },
     ("coordination.k8s.io", "Lease"): {"Holder": _at("/spec/holderIdentity")},
-}  # fmt: skip
+}
 
 
-def write(kind: catalogue.ServedKind, entries: Sequence[stores.Entry], now: units.Instant, metadata: Object, include: str = "Metadata") -> Object:
+def write(
+    kind: catalogue.ServedKind, entries: Sequence[stores.Entry], now: units.Instant, metadata: Object,
+    include: str = "Metadata",
+) -> Object:
     """`include`: what of each object goes into its row (None, Metadata, Object)."""
     columns = _find_columns(kind, now)
     definitions = [
-        {"name": name, "type": type_, "format": "name" if name == "Name" else "", "description": "", "priority": priority}
-        for name, type_, priority, _ in columns
+        {"name": name, "type": type_, "format": "name" if name == "Name" else "", "description": "", "priority": rank}
+        for name, type_, rank, _ in columns
     ]
-    rows = [{"cells": [cell(entry.object) for *_, cell in columns], "object": _include(kind, entry, include)} for entry in entries]
-    return {"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": metadata, "columnDefinitions": definitions, "rows": rows}
+    rows = [
+        {"cells": [cell(entry.object) for *_, cell in columns], "object": _include(kind, entry, include)}
+        for entry in entries
+    ]
+    table = {"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": metadata}
+    return {**table, "columnDefinitions": definitions, "rows": rows}
 
 
 def _find_columns(kind: catalogue.ServedKind, now: units.Instant) -> list[tuple[str, str, int, Cell]]:
@@ -107,7 +121,8 @@ def _find_columns(kind: catalogue.ServedKind, now: units.Instant) -> list[tuple[
     age: tuple[str, str, int, Cell] = ("Age", "string", 0, _since("/metadata/creationTimestamp", now))
     if kind.is_custom:
         return [name, *(_custom_column(column, now) for column in kind.columns)] if kind.columns else [name, age]
-    return [name, *((title, "string", int(title in _WIDE), cell) for title, cell in _COLUMNS.get(kind.home, {}).items()), age]
+    known = _COLUMNS.get(kind.home, {}).items()
+    return [name, *((title, "string", int(title in _WIDE), cell) for title, cell in known), age]
 
 
 def _custom_column(column: Mapping[str, Any], now: units.Instant) -> tuple[str, str, int, Cell]:
@@ -121,9 +136,8 @@ def _read_path(path: str) -> Cell:
     brackets."""
 
     def read(obj: Mapping[str, Any]) -> Any:
-        value: Any = obj
         before, *after = _FILTER.split(path)
-        value = pointers.read(value, _pointer(before))
+        value = pointers.read(obj, _pointer(before))
         for name, wanted, rest in zip(after[::3], after[1::3], after[2::3], strict=True):
             value = next((item for item in value or () if item.get(name) == wanted), None)
             value = pointers.read(value, _pointer(rest)) if rest else value

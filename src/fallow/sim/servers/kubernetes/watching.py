@@ -3,7 +3,7 @@
 In: a Call and a function that writes to the client. Out: ADDED, MODIFIED, DELETED, BOOKMARK and ERROR lines until the
 time is over.
 Invariant: with a selector, an object that begins to match is ADDED and one that no longer does is
-DELETED; nothing is told twice.
+DELETED; nothing is said twice.
 """
 
 import asyncio
@@ -23,9 +23,7 @@ _INITIAL_END = {"k8s.io/initial-events-end": "true"}
 
 class Watch:
     def __init__(self, call: calls.Call, store: stores.Store, clock: Callable[[], float]) -> None:
-        self._call = call
-        self._store = store
-        self._clock = clock
+        self._call, self._store, self._clock = call, store, clock
         self._test = selectors.read(call.kind, call.query.get("labelSelector", ""), call.query.get("fieldSelector", ""))
         self._after, self._from_start = _read_version(call)
         self._unread: deque[stores.Change] = deque()
@@ -99,8 +97,8 @@ class Watch:
 
     def _bookmark(self, annotations: dict[str, str]) -> bytes:
         metadata = {"resourceVersion": str(self._store.version)} | ({"annotations": annotations} if annotations else {})
-        kind = self._call.kind
-        return _line("BOOKMARK", msgspec.json.encode({"kind": kind.kind, "apiVersion": kind.api_version, "metadata": metadata}))
+        shown = {"kind": self._call.kind.kind, "apiVersion": self._call.kind.api_version, "metadata": metadata}
+        return _line("BOOKMARK", msgspec.json.encode(shown))
 
 
 def _line(type_: str, obj: bytes) -> bytes:
@@ -108,8 +106,9 @@ def _line(type_: str, obj: bytes) -> bytes:
 
 
 def _read_version(call: calls.Call) -> tuple[int, bool]:
-    """The version after which to begin, and whether what is there now is to be told first."""
+    """The version after which to begin, and whether what is there now comes first."""
     text = call.query.get("resourceVersion", "")
     if not text.isdecimal() and text:
-        raise refusals.ApiRefusal(500, f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax')
+        why = f'strconv.ParseUint: parsing "{text}": invalid syntax'
+        raise refusals.ApiRefusal(500, f'resourceVersion: Invalid value: "{text}": {why}')
     return int(text or 0), text in ("", "0") or call.query.get("sendInitialEvents") == "true"
