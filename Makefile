@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= 4
+export FALLOW_TRACES ?= $(abspath $(wildcard ../shared/data)) # the folder of real traces, if there is one; empty: the built-in day
 unexport PYTHONDONTWRITEBYTECODE # or every worker and every command that a test starts compiles everything anew
 
 .DEFAULT_GOAL := help

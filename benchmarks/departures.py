@@ -4,7 +4,7 @@ their own lifetimes.
     python -m benchmarks departures
 
 Every trace that tells when its pods came and went; pods drawn from its list stay for as long as they did in life
-(`Trace.flow`). What counts is the share of GPUs allocated, as arrivals see it, once half of them have come. Prices,
+(`flows.draw`). What counts is the share of GPUs allocated, as arrivals see it, once half of them have come. Prices,
 popularity and rehearsals come from the pods that stand there at the beginning: those are what a live cluster shows of
 itself. Auto rehearses once per trace, on its first seed.
 """
@@ -17,9 +17,9 @@ from concurrent import futures
 import msgspec
 import numpy as np
 
-from benchmarks import figures, packing
+from benchmarks import figures, flows, packing
 from fallow.decide.packing import policies, prices, replay
-from fallow.sim.traces import gentd26, openb
+from fallow.sim.traces import openb, published
 
 LOAD = 1.15
 ARRIVALS = 10_000
@@ -43,8 +43,8 @@ def play(name: str) -> Found | None:
     for seed in SEEDS:
         scene = packing.scene_of(name, seed)
         try:
-            flow = packing.read(name).flow(seed, LOAD, ARRIVALS)
-        except gentd26.TraceError:
+            flow = flows.draw(packing.read(name), seed, LOAD, ARRIVALS)
+        except published.TraceError:
             return None
         sample = flow.pods[: flow.begun]
         known = prices.solve(scene.nodes, sample)
@@ -63,17 +63,20 @@ def main() -> None:
         return
     with futures.ProcessPoolExecutor(os.cpu_count(), multiprocessing.get_context("fork")) as pool:
         found = [each for each in pool.map(play, names) if each]
-    print(f"         {'trace':12}" + "".join(f"{rule:>10}" for rule in RULES) + f"  Auto   ({LOAD:.0%} asked for, mean of seeds {SEEDS})")
+    rules = "".join(f"{rule:>10}" for rule in RULES)
+    print(f"         {'trace':12}{rules}  Auto   ({LOAD:.0%} asked for, mean of seeds {SEEDS})")
     for each in found:
         print(f"         {each.trace:12}" + "".join(f"{each.means[rule]:10.2f}" for rule in RULES) + f"  {each.auto}")
     for rule in ("FGD", "SPP"):
         lead = {each.trace: each.means["Balanced"] - each.means[rule] for each in found}
         worst = min(lead, key=lambda name: lead[name])
-        print(f"         Balanced against {rule}: {lead[worst]:+.2f} at worst ({worst}), {packing.average(lead):+.2f} in the mean")
+        mean = f"{packing.average(lead):+.2f} in the mean"
+        print(f"         Balanced against {rule}: {lead[worst]:+.2f} at worst ({worst}), {mean}")
     lag = {each.trace: max(each.means.values()) - each.means.get(each.auto, 0.0) for each in found}
     worst = max(lag, key=lambda name: lag[name])
-    told = f"{lag[worst]:.2f} below the best of {', '.join(RULES)} at worst ({worst}), {packing.average(lag):.2f} in the mean"
-    figures.show("Auto, with departures", told, f"{NOISE} on each of {len(found)} traces", lag[worst] <= NOISE)
+    worse = f"{lag[worst]:.2f} below the best of {', '.join(RULES)} at worst ({worst})"
+    measured = f"{worse}, {packing.average(lag):.2f} in the mean"
+    figures.show("Auto, with departures", measured, f"{NOISE} on each of {len(found)} traces", lag[worst] <= NOISE)
 
 
 if __name__ == "__main__":

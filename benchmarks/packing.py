@@ -2,7 +2,7 @@
 
     python -m benchmarks packing
 
-Traces are read from the folder FALLOW_TRACES (default ../shared/data); without them the figures are skipped, and that is said. Runs are
+Traces are read from the folder FALLOW_TRACES; without them the figures are skipped, and that is said. Runs are
 spread over all processors; speed is measured last, alone, in CPU time. Auto rehearses once per trace, on its first seed (a rehearsal per
 seed would not end in ten minutes); what it chose is then played on every seed, with little history on the first arrivals of that seed.
 """
@@ -27,7 +27,7 @@ from fallow.decide.packing.place import Policy
 from fallow.sim import packs
 from fallow.sim.traces import openb
 
-FOLDER = pathlib.Path(os.environ.get("FALLOW_TRACES") or pathlib.Path(__file__).parents[1].parent / "shared" / "data")
+FOLDER = pathlib.Path(os.environ["FALLOW_TRACES"]) if os.environ.get("FALLOW_TRACES") else None
 SEEDS = (42, 43, 44, 45, 46)
 EXACT = ("DotProd", "GPUClustering", "GPUPacking", "BestFit")
 LITTLE = 815  # arrivals: a tenth of the list

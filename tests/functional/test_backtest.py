@@ -14,7 +14,7 @@ from fallow.model import decision, units
 from fallow.model.policies import idle
 from fallow.model.units import HOUR, MINUTE
 from fallow.sim import backtest, cast, prices, snapshots, tuning
-from fallow.sim.traces import gentd26
+from fallow.sim.traces import published
 from fallow.sim.world import edits, laws
 from fallow.sim.world.lives import LifeSpan
 from fallow.sim.world.world import Fault, Part, SimNode, SimState, World
@@ -96,14 +96,13 @@ def test_policies_side_by_side_each_have_a_world_of_their_own() -> None:
         return cast.make_world(seed=6, nodes=12, hours=12)
 
     mandates = {f"{minutes}m": backtest.with_window(mandate(), minutes * MINUTE) for minutes in (15, 60, 180)}
-    results = backtest.compare(build, mandates)
+    results = [backtest.run(build(), each, name=name) for name, each in mandates.items()]
     assert [result.name for result in results] == ["15m", "60m", "180m"]
     reclaimed, regrets, pauses = ([getattr(one.total, what) for one in results] for what in ("reclaimed_gpu_hours", "regrets", "pauses"))
     assert reclaimed[0] > reclaimed[1] > reclaimed[2] > 0
     assert regrets[0] > regrets[2]
     assert pauses[0] > pauses[2]
-    alone = backtest.compare(build, mandates, workers=1)
-    assert alone == results
+    assert backtest.run(build(), mandates["60m"], name="60m") == results[1]
 
 
 def test_activity_that_history_cannot_show_is_refused() -> None:
@@ -293,13 +292,13 @@ def test_a_tick_that_is_left_out_would_have_found_nobody_idle() -> None:
 
 
 def test_the_real_trace_under_several_windows() -> None:
-    trace = gentd26.read_gentd26(folder.find(gentd26.GENTD26))
+    trace = published.read_gentd26(folder.find(published.GENTD26))
     mandates = {f"{window / MINUTE:g}m": backtest.with_window(mandate(), window) for window in (1800.0, 3600.0, 7200.0)}
-    results = backtest.compare(lambda: gentd26.to_world(trace), mandates)
+    results = [backtest.run(published.to_world(trace), each, name=name) for name, each in mandates.items()]
     assert [one.total.regrets for one in results] == sorted((one.total.regrets for one in results), reverse=True)
     assert results[0].total.reclaimed_gpu_hours > results[2].total.reclaimed_gpu_hours > 20
     held = results[0].total.gpu_hours + results[0].total.reclaimed_gpu_hours
     assert held == pytest.approx(89745 * 57 / 3600, rel=0.02)
-    ceiling = tuning.measure(tuning.of_trace(trace), 1800.0, 0.0).saved_gpu_hours
+    ceiling = tuning.measure(tuning.find_silences(trace.parts, trace.percents, trace.span.step), 1800.0, 0.0).saved_gpu_hours
     assert results[0].total.reclaimed_gpu_hours < ceiling  # notices, brakes and looks take time; savings never exceed what idled
-    assert all(one.state is not SimState.waiting for one in gentd26.to_world(trace).workloads)
+    assert all(one.state is not SimState.waiting for one in published.to_world(trace).workloads)

@@ -8,6 +8,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+from benchmarks import flows
 
 from fallow.decide.packing import defrag, place, policies, replay, shadow
 from fallow.decide.packing.state import Ints, Nodes, Pod
@@ -116,7 +117,7 @@ def test_bar_5_single_moves_repair_what_other_rules_left(name: str, least: float
 def test_pods_that_leave_make_room_again() -> None:
     """The pods as they came and went in life: never more than fits, and all that left is free again."""
     trace, nodes = read("default")
-    flow = trace.live()
+    flow = flows.live(trace)
     pods, departures = flow.pods, flow.departures
     order = trace.arrive(42).order
     curve = replay.replay(nodes, pods, policy_of("default", "FGD"), order, departures=departures)

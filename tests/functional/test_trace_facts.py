@@ -7,7 +7,8 @@ import pytest
 
 from fallow.model.units import HOUR, MINUTE
 from fallow.sim import backtest, cast, packs, tuning
-from fallow.sim.traces import gentd26, openb
+from fallow.sim.traces import openb
+from fallow.sim.traces import published as traces
 from fallow.sim.world import laws
 from fallow.sim.world.lives import NONE, LifeSpan
 from fallow.sim.world.world import SimState
@@ -17,21 +18,21 @@ from tests.unit.sim.traces import test_traces
 
 
 def test_the_real_one_is_read_whole() -> None:
-    trace = gentd26.read_gentd26(folder.find(gentd26.GENTD26))
+    trace = traces.read_gentd26(folder.find(traces.GENTD26))
     assert (len(trace.parts), trace.span.step, trace.report.rows) == (77, 57.0, 89698)
     assert trace.report.left_out["without a duty: not known"] == 2065
     assert (trace.percents != NONE).sum() == 89698 - 2065
-    world = gentd26.to_world(trace)
+    world = traces.to_world(trace)
     world.advance(HOUR)
     assert {one.state for one in world.workloads} <= {SimState.running, SimState.absent, SimState.finished, SimState.starting}
     assert (world.done[:, 30] == trace.percents[:, 30])[world.running].all()
 
 
 def test_the_demand_of_helios_is_met_by_as_many_gpus() -> None:
-    demands, left = gentd26.read_helios(folder.find(gentd26.HELIOS))
+    demands, left = traces.read_helios(folder.find(traces.HELIOS))
     assert (len(demands), left.rows) == (8, 8 * 44640)
     demand = max(demands, key=lambda one: one.total)
-    parts = gentd26.demand_parts(demand, LifeSpan(0.0, MINUTE, 1440))
+    parts = traces.demand_parts(demand, LifeSpan(0.0, MINUTE, 1440))
     asked = [sum(part.gpus for part in parts if test_traces.stands(part, minute * MINUTE)) for minute in range(0, 1440, 30)]
     assert all(0 <= level - wanted < 8 for level, wanted in zip(asked, demand.wanted[:1440:30].tolist(), strict=True))
 
@@ -44,8 +45,8 @@ def _ratio(history: tuning.Silences, window: float, cost: float) -> float:
 
 @pytest.mark.parametrize(("cost", "thirty", "sixty"), [(30.0, 1.05, 1.005), (60.0, 1.20, 1.01)])
 def test_on_the_real_trace_it_costs_no_more_than_two_percent_over_hindsight(cost: float, thirty: float, sixty: float) -> None:
-    trace = gentd26.read_gentd26(folder.find(gentd26.GENTD26))
-    history = tuning.of_trace(trace)
+    trace = traces.read_gentd26(folder.find(traces.GENTD26))
+    history = tuning.find_silences(trace.parts, trace.percents, trace.span.step)
     window = tuning.recommend(history, trace.parts, cost * MINUTE).all.window
     assert _ratio(history, window, cost) <= 1.02
     assert _ratio(history, 30 * MINUTE, cost) == pytest.approx(thirty, abs=0.006)
@@ -54,8 +55,8 @@ def test_on_the_real_trace_it_costs_no_more_than_two_percent_over_hindsight(cost
 
 @pytest.mark.parametrize(("cost", "mean", "most"), [(15.0, 1.01, 1.02), (30.0, 1.01, 1.02), (60.0, 1.01, 1.02), (120.0, 1.015, 1.04)])
 def test_chosen_on_half_of_the_pods_it_holds_on_the_other_half(cost: float, mean: float, most: float) -> None:
-    trace = gentd26.read_gentd26(folder.find(gentd26.GENTD26))
-    history = tuning.of_trace(trace)
+    trace = traces.read_gentd26(folder.find(traces.GENTD26))
+    history = tuning.find_silences(trace.parts, trace.percents, trace.span.step)
     rng, ratios = np.random.default_rng(5), []
     for _ in range(8):
         half = np.isin(history.whose, rng.permutation(len(trace.parts))[: len(trace.parts) // 2])
@@ -67,7 +68,7 @@ def test_chosen_on_half_of_the_pods_it_holds_on_the_other_half(cost: float, mean
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_no_law_is_broken_in_a_day_of_real_lives(seed: int) -> None:
-    real = gentd26.read_gentd26(folder.find(gentd26.GENTD26))
+    real = traces.read_gentd26(folder.find(traces.GENTD26))
     world = cast.make_world(seed=seed, nodes=6, hours=24, real=real)
     try:
         result = backtest.run(world, builders.mandate(builders.rule(notice=builders.notice())))

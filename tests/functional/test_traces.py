@@ -7,7 +7,7 @@ import pathlib
 import pytest
 
 from fallow.sim import cast, shelf, stage
-from fallow.sim.traces import gentd26
+from fallow.sim.traces import published
 from fallow.sim.world import world
 from tests.unit.sim import folder
 
@@ -15,7 +15,7 @@ HOURS = 4
 
 
 def make_day(kind: str) -> world.World:
-    where = folder.find(gentd26.GENTD26).parent
+    where = folder.find(published.GENTD26).parent
     if kind == "real lives":
         real, why = shelf.open_real_lives(where)
         assert real is not None, why

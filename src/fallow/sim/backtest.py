@@ -9,10 +9,7 @@ nobody idle.
 Invariant: sim/laws.py is asked before and after every pause; a broken law ends the run.
 """
 
-import multiprocessing
-import os
-from collections.abc import Callable, Iterable, Mapping
-from concurrent import futures
+from collections.abc import Iterable
 from decimal import Decimal
 from typing import Final
 
@@ -33,7 +30,7 @@ from fallow.sim.world.world import Fault, World
 INTERVAL: Final[Seconds] = 180.0  # between two looks, as the product's own default
 
 
-class BacktestSums(msgspec.Struct):
+class BacktestSums(msgspec.Struct, kw_only=True):
     """Sums over some workloads. A slice of a GPU counts as that share of it; `money` is of what has a price, `unpriced`
     is the rest."""
 
@@ -55,7 +52,7 @@ class BacktestSums(msgspec.Struct):
             setattr(self, field, getattr(self, field) + getattr(other, field))
 
 
-class BacktestResult(msgspec.Struct):
+class BacktestResult(msgspec.Struct, kw_only=True):
     """What a policy would have done."""
 
     name: str
@@ -64,17 +61,18 @@ class BacktestResult(msgspec.Struct):
     total: BacktestSums
     by_namespace: dict[str, BacktestSums]
     by_class: dict[str, BacktestSums]
-    ticks: int
-    notices: int
-    frozen_ticks: int
-    lost_ticks: int  # the API server was too slow
+    ticks: int = 0
+    notices: int = 0
+    frozen_ticks: int = 0
+    lost_ticks: int = 0  # the API server was too slow
 
 
 class Run:
     """One policy over one world."""
 
     def __init__(
-        self, world: World, mandate: idle.Mandate, *, policies: tuple[idle.IdlePolicy, ...] = (), interval: Seconds = INTERVAL
+        self, world: World, mandate: idle.Mandate, *, policies: tuple[idle.IdlePolicy, ...] = (),
+        interval: Seconds = INTERVAL,
     ) -> None:
         self.world, self.mandate, self.interval = world, msgspec.structs.replace(mandate, acting=True), interval
         self.memory = Memory()
@@ -159,34 +157,6 @@ def run(
     return going.account(name or mandate.rule.name, book)
 
 
-def compare(
-    make_world: Callable[[], World], mandates: Mapping[str, idle.Mandate], *, interval: Seconds = INTERVAL,
-    book: prices.Book = prices.DEFAULT, workers: int | None = None,
-) -> list[BacktestResult]:
-    """Side by side: each on a world of its own that begins the same. `workers`: processes, by default one per
-    processor."""
-    def run_one(name: str) -> BacktestResult:
-        return run(make_world(), mandates[name], name=name, interval=interval, book=book)
-
-    workers = min(workers or os.cpu_count() or 1, len(mandates))
-    if workers < 2:
-        return [run_one(name) for name in mandates]
-    # Forked, so that whatever makes a world need not be written down for another process.
-    with futures.ProcessPoolExecutor(workers, multiprocessing.get_context("fork"), _inherit, (run_one,)) as pool:
-        return list(pool.map(_run_inherited, mandates))
-
-
-_inherited: list[Callable[[str], BacktestResult]] = []  # in a worker: how to run one by its name
-
-
-def _inherit(run_one: Callable[[str], BacktestResult]) -> None:
-    _inherited[:] = [run_one]
-
-
-def _run_inherited(name: str) -> BacktestResult:
-    return _inherited[0](name)
-
-
 def with_window(mandate: idle.Mandate, window: Seconds) -> idle.Mandate:
     rule = msgspec.structs.replace(mandate.rule, gone_idle=window, never_used=window)
     return msgspec.structs.replace(mandate, rule=rule)
@@ -195,28 +165,27 @@ def with_window(mandate: idle.Mandate, window: Seconds) -> idle.Mandate:
 def _whole_percent(rule: idle.Rule) -> int:
     percent = round(rule.activity * 100, 6)
     if percent != round(percent) or percent < 1:
-        raise ValueError(f"rule {rule.name} counts activity from {percent:g} %: a backtest knows whole percents only, from 1 on")
+        known = "a backtest knows whole percents only, from 1 on"
+        raise ValueError(f"rule {rule.name} counts activity from {percent:g} %: {known}")
     return round(percent)
-
-
-# ---- sums ---------------------------------------------------------------------------------------------------------------------
 
 
 def add_up(world: World, name: str, book: prices.Book = prices.DEFAULT) -> BacktestResult:
     """What became of a world so far, whoever acted in it; how often they looked is theirs to say."""
-    made = BacktestResult(name, world.span.start, world.now, BacktestSums(), {}, {}, ticks=0, notices=0, frozen_ticks=0, lost_ticks=0)
-    for line, part in zip(_count(world, book), (one.part for one in world.workloads), strict=True):
-        made.total.add(line)
-        made.by_namespace.setdefault(part.namespace, BacktestSums()).add(line)
-        made.by_class.setdefault(part.class_, BacktestSums()).add(line)
+    made = BacktestResult(
+        name=name, start=world.span.start, end=world.now, total=BacktestSums(), by_namespace={}, by_class={}
+    )
+    for sums, part in zip(_count(world, book), (one.part for one in world.workloads), strict=True):
+        made.total.add(sums)
+        made.by_namespace.setdefault(part.namespace, BacktestSums()).add(sums)
+        made.by_class.setdefault(part.class_, BacktestSums()).add(sums)
     return made
 
 
 def _count(world: World, book: prices.Book) -> Iterable[BacktestSums]:
     nodes = list(world.nodes.values())
     shares = np.array([*(node.share for node in nodes), 0.0])[world.last_node]  # -1: it never ran
-    hours = world.span.step / HOUR
-    costs = [prices.find(node.model, book) for node in nodes]
+    costs, hours = [prices.find(node.model, book) for node in nodes], world.span.step / HOUR
     for one in world.workloads:
         share, seats = shares[one.seats], one.seats
         reclaimed = world.paused_steps[seats] * share * hours
@@ -228,6 +197,8 @@ def _count(world: World, book: prices.Book) -> Iterable[BacktestSums]:
             else:
                 money += price * Decimal(str(round(freed, 6)))
         yield BacktestSums(
-            1, float((world.held_steps[seats] * share).sum() * hours), float((world.idle_steps[seats] * share).sum() * hours),
-            float(reclaimed.sum()), money, unpriced, one.pauses, one.regrets, one.resumes, one.complaints, one.acks, one.waited,
+            workloads=1, gpu_hours=float((world.held_steps[seats] * share).sum() * hours),
+            idle_gpu_hours=float((world.idle_steps[seats] * share).sum() * hours), money=money,
+            reclaimed_gpu_hours=float(reclaimed.sum()), unpriced_gpu_hours=unpriced, pauses=one.pauses,
+            regrets=one.regrets, resumes=one.resumes, complaints=one.complaints, acks=one.acks, waited=one.waited,
         )

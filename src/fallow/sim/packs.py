@@ -21,14 +21,14 @@ from fallow.decide.packing.place import Policy, Refusal
 from fallow.sim.traces import openb
 
 POINTS: Final = (80, 90, 95, 100, 110, 120, 130)  # % of GPUs arrived
-REFERENCE: Final = "FGD"  # what gains are told against
+REFERENCE: Final = "FGD"  # what gains are measured against
 _ENOUGH: Final = 1.01  # of the cluster's GPUs: all arrivals that count for 100 %
 
 Clock = Callable[[], float]
 
 
-class Setup(msgspec.Struct, frozen=True, eq=False):
-    """`sample`: the mix that popularity and prices come from. `told`: one sentence on what it is; `notes`: what was
+class Setup(msgspec.Struct, frozen=True, eq=False, kw_only=True):
+    """`sample`: the mix that popularity and prices come from. `summary`: one sentence on what it is; `notes`: what was
     left out."""
 
     name: str
@@ -36,7 +36,7 @@ class Setup(msgspec.Struct, frozen=True, eq=False):
     sample: tuple[state.Pod, ...]
     arrivals: tuple[state.Pod, ...]
     order: state.Ints
-    told: str
+    summary: str
     notes: tuple[str, ...] = ()
 
 
@@ -50,7 +50,7 @@ class PackPoint(msgspec.Struct, frozen=True):
     bound: float | None
 
 
-class PackResult(msgspec.Struct, frozen=True, eq=False):
+class PackResult(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     asked: str
     policy: str  # that decided: what Auto chose, or what stood in
     fallback: str  # why another one stood in
@@ -66,21 +66,26 @@ class PackResult(msgspec.Struct, frozen=True, eq=False):
 
 def of_trace(trace: openb.OpenbTrace, seed: int) -> Setup:
     nodes, run = state.Nodes(list(trace.nodes.values())), trace.arrive(seed)
-    told = f"trace {trace.name}, {run.told}: {len(nodes)} nodes, {nodes.capacity // state.GPU} GPUs, {len(run.pods)} arrivals"
     notes = [f"{what}: {report}" for what, report in trace.reports.items() if any(report.left_out.values())]
     notes += [f"{what}: {example}" for what, report in trace.reports.items() for example in report.examples[:3]]
-    return Setup(trace.name, nodes, tuple(trace.sample), run.pods, run.order, told, tuple(notes))
+    return Setup(
+        name=trace.name, nodes=nodes, sample=tuple(trace.sample), arrivals=run.pods, order=run.order, notes=tuple(notes),
+        summary=f"trace {trace.name}, {run.origin}: {_describe(nodes)}, {len(run.pods)} arrivals",
+    )
 
 
 def of_live(found: live.Live, seed: int) -> Setup:
     """Pods like the cluster's own in any order, some of them more than once, until they asked for 130 % of the GPUs."""
     nodes, drawn = found.at.nodes, openb.draw(found.at.nodes.rows, found.sample, seed).pods
-    has = f"{len(nodes)} nodes, {nodes.capacity // state.GPU} GPUs"
-    told = f"the cluster: {has}, {len(drawn)} arrivals drawn from {len(found.sample)} pods (seed {seed})"
-    return Setup("the cluster", nodes, found.sample, drawn, found.order, told, found.notes)
+    arrivals = f"{len(drawn)} arrivals drawn from {len(found.sample)} pods (seed {seed})"
+    return Setup(
+        name="the cluster", nodes=nodes, sample=found.sample, arrivals=drawn, order=found.order, notes=found.notes,
+        summary=f"the cluster: {_describe(nodes)}, {arrivals}",
+    )
 
 
-# ---- one run ------------------------------------------------------------------------------------------------------------------
+def _describe(nodes: state.Nodes) -> str:
+    return f"{len(nodes)} nodes, {nodes.capacity // state.GPU} GPUs"
 
 
 def prepare(setup: Setup, policy: str, seed: int) -> Policy:
@@ -98,10 +103,12 @@ def play(
     took = cpu() - began
     tables = make_tables(setup)
     found = [_measure(setup, curve, tables, percent, (bounds or {}).get(percent)) for percent in points]
-    known = tuple(point for point in found if point.allocated is not None)
-    speed = len(setup.arrivals) / took if took and setup.arrivals else None
-    spelling = next(name for name in policies.NAMES if name.lower() == policy.lower())
-    return PackResult(spelling, prepared.name, prepared.fallback, known, speed, curve.refused, curve)
+    return PackResult(
+        asked=next(name for name in policies.NAMES if name.lower() == policy.lower()), policy=prepared.name,
+        fallback=prepared.fallback, points=tuple(point for point in found if point.allocated is not None),
+        pods_per_second=len(setup.arrivals) / took if took and setup.arrivals else None, refused=curve.refused,
+        curve=curve,
+    )
 
 
 def make_tables(setup: Setup) -> fragments.Fragments | None:
@@ -110,15 +117,22 @@ def make_tables(setup: Setup) -> fragments.Fragments | None:
     return fragments.Fragments(setup.nodes, popular) if popular else None
 
 
-def _measure(setup: Setup, curve: replay.Curve, tables: fragments.Fragments | None, percent: int, bound: float | None) -> PackPoint:
-    at = stand(setup, curve, percent)
-    return PackPoint(percent, curve.at(percent), find_fragmented(at, tables), curve.idle_gpus(percent), bound)
+def _measure(
+    setup: Setup, curve: replay.Curve, tables: fragments.Fragments | None, percent: int, bound: float | None
+) -> PackPoint:
+    fragmented = find_fragmented(stand(setup, curve, percent), tables)
+    return PackPoint(percent, curve.at(percent), fragmented, curve.idle_gpus(percent), bound)
+
+
+def _cut_at(setup: Setup, percent: int) -> Sequence[state.Pod]:
+    """Those who come until they asked for so much of the cluster."""
+    return replay.cut_at(setup.arrivals, percent * setup.nodes.capacity // 100)
 
 
 def stand(setup: Setup, curve: replay.Curve, percent: int) -> state.State:
     """What is free once that much has arrived."""
-    found, arrived = state.State(setup.nodes), replay.cut_at(setup.arrivals, percent * setup.nodes.capacity // 100)
-    for pod, placement in zip(arrived, curve.placements, strict=False):
+    found = state.State(setup.nodes)
+    for pod, placement in zip(_cut_at(setup, percent), curve.placements, strict=False):
         if placement:
             found.add(pod, placement)
     return found
@@ -140,7 +154,7 @@ def find_bounds(setup: Setup, points: Sequence[int]) -> tuple[dict[int, float | 
     bounds: dict[int, float | None] = {}
     asked, capacity = replay.add_up(setup.arrivals), max(setup.nodes.capacity, 1)
     for percent in points:
-        arrived = replay.cut_at(setup.arrivals, percent * setup.nodes.capacity // 100)
+        arrived = _cut_at(setup, percent)
         try:
             most = prices.bound(setup.nodes, arrived)
         except lp.Unsolved as reason:
@@ -153,17 +167,13 @@ def find_bounds(setup: Setup, points: Sequence[int]) -> tuple[dict[int, float | 
 
 def plan_moves(setup: Setup, curve: replay.Curve, percent: int, budget: int) -> defrag.Plan:
     """One-move repair of the state where that much has arrived, for what was refused until then."""
-    arrived = replay.cut_at(setup.arrivals, percent * setup.nodes.capacity // 100)
-    both = list(zip(arrived, curve.placements, strict=False))
+    both = list(zip(_cut_at(setup, percent), curve.placements, strict=False))
     running = [defrag.Running(pod, placement) for pod, placement in both if placement]
     waiting = [pod for pod, placement in both if not placement]
     return defrag.plan(stand(setup, curve, percent), running, waiting, setup.order, budget)
 
 
-# ---- many runs, on all cores --------------------------------------------------------------------------------------------------
-
-
-class PackRow(msgspec.Struct, frozen=True):
+class PackRow(msgspec.Struct, frozen=True, kw_only=True):
     """One policy on one trace, the mean over the seeds where 100 % arrived; gain in GPUs against FGD, distance in
     points to the bound."""
 
@@ -188,7 +198,7 @@ class _PackPart(msgspec.Struct, frozen=True):
 
 
 def compare(
-    folder: Path, names: Sequence[str], wanted: Sequence[str], seeds: Sequence[int], *, cpu: Clock,
+    folder: Path | None, names: Sequence[str], wanted: Sequence[str], seeds: Sequence[int], *, cpu: Clock,
     tell: Callable[[str], None] = lambda what: None, workers: int | None = None,
 ) -> list[PackRow]:
     """Every policy on every trace. `tell` hears what was done; `workers`: processes, by default one per processor."""
@@ -201,7 +211,7 @@ def compare(
     return [_line_up(parts, name, policy) for name in names for policy in wanted]
 
 
-def _spread(jobs: Sequence[tuple[Path, str, str, tuple[int, ...], Clock]], workers: int) -> Iterator[_PackPart]:
+def _spread(jobs: Sequence[tuple[Path | None, str, str, tuple[int, ...], Clock]], workers: int) -> Iterator[_PackPart]:
     if workers < 2:
         yield from (_run(*job) for job in jobs)
         return
@@ -210,7 +220,7 @@ def _spread(jobs: Sequence[tuple[Path, str, str, tuple[int, ...], Clock]], worke
             yield done.result()
 
 
-def _run(folder: Path, name: str, policy: str, seeds: tuple[int, ...], cpu: Clock) -> _PackPart:
+def _run(folder: Path | None, name: str, policy: str, seeds: tuple[int, ...], cpu: Clock) -> _PackPart:
     """Prices come from the trace's whole pod list, so they serve for all seeds; what Auto chooses and Random draws does
     not."""
     trace = openb.read(folder, name)
@@ -235,9 +245,10 @@ def _line_up(parts: dict[tuple[str, str], _PackPart], trace: str, policy: str) -
     part = parts[trace, policy]
     allocated, other, bound = (find_mean(parts[trace, name].shares) for name in (policy, REFERENCE, ""))
     return PackRow(
-        trace, policy, part.decided, allocated, _points(100.0, allocated, part.gpus / 100), _points(allocated, other, part.gpus / 100),
-        bound, _points(bound, allocated), part.pods_per_second,
-    )  # fmt: skip
+        trace=trace, policy=policy, decided=part.decided, allocated=allocated, bound=bound,
+        idle_gpus=_points(100.0, allocated, part.gpus / 100), gain_gpus=_points(allocated, other, part.gpus / 100),
+        to_bound=_points(bound, allocated), pods_per_second=part.pods_per_second,
+    )
 
 
 def find_mean(values: Sequence[float | None]) -> float | None:

@@ -25,22 +25,24 @@ from fallow.sim.servers import store as stores
 from fallow.sim.servers.kubernetes import server
 from fallow.sim.world import edits, laws
 from fallow.sim.world import world as worlds
+from fallow.sim.world.world import Fault
 
 Object: TypeAlias = dict[str, Any]
 
 FLAGS: Mapping[str, Any] = {
-    "daemon_mode": True, "run_mode": "scale-down", "source": "scrape", "scrape_interval": "60", "enabled_resources": settings.LETTERS,
-    "metrics_addr": "", "check_interval": "300",
+    "daemon_mode": True, "run_mode": "scale-down", "source": "scrape", "scrape_interval": "60",
+    "enabled_resources": settings.LETTERS, "metrics_addr": "", "check_interval": "300",
 }
 
 
 def make_policy(name: str, window: str, *, grace: str = "15m", priority: int = 0, classes: Sequence[str] = ()) -> Object:
     """An IdlePolicy that tells owners by an Event first, and then pauses."""
+    notice = {"required": True, "grace": grace, "channels": [{"name": "event", "type": "event"}]}
     return {
         "apiVersion": f"{names.GROUP}/{names.POLICY_VERSION}", "kind": names.POLICY_KIND, "metadata": {"name": name},
         "spec": {
-            "priority": priority, "classes": list(classes), "windows": {"goneIdle": window},
-            "notice": {"required": True, "grace": grace, "channels": [{"name": "event", "type": "event"}]}, "action": {"type": "pause"},
+            "priority": priority, "classes": list(classes), "windows": {"goneIdle": window}, "notice": notice,
+            "action": {"type": "pause"},
         },
     }
 
@@ -56,10 +58,10 @@ class Stage:
     """Made by `open_stage`."""
 
     def __init__(
-        self, world: worlds.World, store: stores.Store, kubernetes: server.KubernetesServer, told: settings.Settings,
-        policies: Sequence[idle.IdlePolicy],
+        self, world: worlds.World, store: stores.Store, kubernetes: server.KubernetesServer,
+        options: settings.Settings, policies: Sequence[idle.IdlePolicy],
     ) -> None:
-        self.world, self.store, self.kubernetes, self.told = world, store, kubernetes, told
+        self.world, self.store, self.kubernetes, self.options = world, store, kubernetes, options
         self.objects = objects.Objects(world, store, self._watch_pause)
         self.broken: list[str] = []
         self.cycle: decision.Cycle | None = None  # the last one
@@ -76,7 +78,7 @@ class Stage:
 
     @property
     def interval(self) -> Seconds:
-        return self.told.loop.interval
+        return self.options.loop.interval
 
     async def enter(self, story: controller.Controller) -> None:
         """The product comes in: it looks around and takes the Lease."""
@@ -104,13 +106,11 @@ class Stage:
         while self.world.now < end:
             self.world.advance(min(MINUTE, end - self.world.now))
             self._moved_at = time.monotonic()
-            self.kubernetes.slow = self.world.amount(worlds.Fault.api_slow)
+            self.kubernetes.slow = self.world.amount(Fault.api_slow)
             self.objects.step()
             if self._story is not None and self.world.now - self._measured_at >= MINUTE:
                 self._measured_at = self.world.now
                 await self._story.measure()
-
-    # ---- the laws -------------------------------------------------------------------------------------------------------------
 
     def _watch_pause(self, workload: worlds.SimWorkload, after: Object) -> None:
         """The product wrote on a workload: if that stops it, may it?"""
@@ -124,23 +124,23 @@ class Stage:
             self.broken.append(f"{workload.part.namespace}/{workload.part.name}: {broken}")
 
     def _as_pause(self, workload: worlds.SimWorkload) -> decision.Pause:
-        rule = self._rule_of(workload)
+        rule, seats = self._rule_of(workload), workload.part.seats
         finding = decision.Finding(
-            workload.view, decision.Verdict.idle, decision.Reason.GoneIdle, "", rule, workload.part.seats, workload.part.seats, (),
+            workload.view, decision.Verdict.idle, decision.Reason.GoneIdle, "", rule, seats, seats, (),
             window=min(rule.gone_idle, rule.never_used),
         )
         return decision.Pause(finding, "")
 
     def _rule_of(self, workload: worlds.SimWorkload) -> idle.Rule:
         fitting = [each for each in self._policies if not each.classes or workload.part.class_ in each.classes]
-        return max(fitting, key=lambda each: each.priority).rule if fitting else self.told.mandate.rule
+        return max(fitting, key=lambda each: each.priority).rule if fitting else self.options.mandate.rule
 
 
-def plan_faults(world: worlds.World, faults: Sequence[worlds.Fault]) -> None:
+def plan_faults(world: worlds.World, faults: Sequence[Fault]) -> None:
     """Each of these once in the day, one after the other, for a twentieth of it."""
     nodes, day = list(world.nodes), world.span.columns * world.span.step
-    struck = {worlds.Fault.node_lost: nodes[:1], worlds.Fault.exporter_silent: nodes[::4], worlds.Fault.exporter_zero: nodes[1::3]}
-    amounts = {worlds.Fault.api_slow: 0.05, worlds.Fault.clock_jump: 2 * HOUR}
+    struck = {Fault.node_lost: nodes[:1], Fault.exporter_silent: nodes[::4], Fault.exporter_zero: nodes[1::3]}
+    amounts = {Fault.api_slow: 0.05, Fault.clock_jump: 2 * HOUR}
     for index, fault in enumerate(faults):
         begins = world.span.start + day * (0.2 + 0.75 * index / len(faults))
         world.at(begins, functools.partial(world.switch_on, fault, struck.get(fault, ()), amounts.get(fault, 0.0)))
@@ -149,14 +149,15 @@ def plan_faults(world: worlds.World, faults: Sequence[worlds.Fault]) -> None:
 
 @contextlib.asynccontextmanager
 async def open_stage(
-    world: worlds.World, folder: Path, *, flags: Mapping[str, Any] | None = None, policies: Sequence[Object] = POLICIES, port: int = 0
+    world: worlds.World, folder: Path, *, flags: Mapping[str, Any] | None = None,
+    policies: Sequence[Object] = POLICIES, port: int = 0,
 ) -> AsyncIterator[Stage]:
     """Everything is up and the product is in; leaving ends it all. Raises OSError when the port is taken."""
     kubeconfig = folder / "kubeconfig"
-    told = settings.read_flags({**FLAGS, "kubeconfig": str(kubeconfig), **(flags or {})}, {})
+    options = settings.read_flags({**FLAGS, "kubeconfig": str(kubeconfig), **(flags or {})}, {})
     store = stores.Store(lambda: world.now)
     kubernetes, exporters = server.KubernetesServer(store, lambda: world.now), exporter.ExporterServer(world)
-    stage = Stage(world, store, kubernetes, told, [idle_crd.parse(each) for each in policies])
+    stage = Stage(world, store, kubernetes, options, [idle_crd.parse(each) for each in policies])
     async with contextlib.AsyncExitStack() as stack:
         await kubernetes.start(port=port)
         stack.push_async_callback(kubernetes.stop)
@@ -165,7 +166,7 @@ async def open_stage(
         for each in policies:
             store.create(each)
         await asyncio.to_thread(kubeconfig.write_bytes, msgspec.json.encode(kubernetes.kubeconfig()))  # JSON is YAML
-        story = await stack.enter_async_context(controller.assemble(told, lambda: world.clock, stage.monotonic))
+        story = await stack.enter_async_context(controller.assemble(options, lambda: world.clock, stage.monotonic))
         await stage.enter(story)
         background = [asyncio.create_task(task) for task in story.background()]
         try:

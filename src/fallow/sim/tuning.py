@@ -18,11 +18,11 @@ import numpy as np
 
 from fallow.model.units import DAY, HOUR, MINUTE, Seconds
 from fallow.model.usage import Bools, Floats, Indices
-from fallow.sim.traces.gentd26 import Trace
 from fallow.sim.world.lives import ACTIVE, NONE, Percents
 from fallow.sim.world.world import REGRET, Part, World
 
-WINDOWS: Final[tuple[Seconds, ...]] = tuple(minutes * MINUTE for minutes in (10, 15, 20, 30, 45, 60, 75, 90, 120, 180, 240, 360))
+_MINUTES: Final = (10, 15, 20, 30, 45, 60, 75, 90, 120, 180, 240, 360)
+WINDOWS: Final[tuple[Seconds, ...]] = tuple(minutes * MINUTE for minutes in _MINUTES)
 _HOLE: Final = 180.0  # a stretch of the unknown that is longer cuts a silence
 _GRID: Final[Floats] = np.geomspace(MINUTE, DAY, 240)  # windows that are tried
 _LEAST, _MOST = 5 * MINUTE, DAY  # windows that are recommended
@@ -46,7 +46,7 @@ class Silences(msgspec.Struct):
         return Silences(self.seconds[which], self.ended[which], self.gpus[which], self.whose[which])
 
 
-class Point(msgspec.Struct, frozen=True):
+class Point(msgspec.Struct, frozen=True, kw_only=True):
     """One window over the whole history."""
 
     window: Seconds
@@ -73,19 +73,12 @@ class Recommendation(msgspec.Struct, frozen=True):
     by_workload: Mapping[str, Advice]  # `namespace/name`
 
 
-# ---- silences -----------------------------------------------------------------------------------------------------------------
-
-
-def of_trace(trace: Trace, threshold: int = ACTIVE) -> Silences:
-    return find_silences(trace.parts, trace.percents, trace.span.step, threshold)
-
-
-def of_world(world: World, threshold: int = ACTIVE) -> Silences:
+def of_world(world: World) -> Silences:
     """Of what its workloads want to do, were they never paused."""
-    return find_silences([one.part for one in world.workloads], world.wanted, world.span.step, threshold)
+    return find_silences([one.part for one in world.workloads], world.wanted, world.span.step)
 
 
-def find_silences(parts: Sequence[Part], percents: Percents, step: Seconds, threshold: int = ACTIVE) -> Silences:
+def find_silences(parts: Sequence[Part], percents: Percents, step: Seconds) -> Silences:
     """A workload is quiet while all of its GPUs are; one that is not known makes the workload not known, unless another
     is active."""
     found: list[tuple[int, int, int, bool]] = []
@@ -94,7 +87,7 @@ def find_silences(parts: Sequence[Part], percents: Percents, step: Seconds, thre
         rows = percents[first : first + part.seats]
         first += part.seats
         known = rows != NONE
-        active, quiet = (known & (rows >= threshold)).any(axis=0), (known & (rows < threshold)).all(axis=0)
+        active, quiet = (known & (rows >= ACTIVE)).any(axis=0), (known & (rows < ACTIVE)).all(axis=0)
         found += [(number, part.seats, length, ended) for length, ended in _runs(active, quiet, int(_HOLE // step))]
     columns = np.array(found, np.float64).reshape(-1, 4)
     return Silences(columns[:, 2] * step, columns[:, 3] > 0, columns[:, 1], columns[:, 0].astype(np.int64))
@@ -118,11 +111,8 @@ def _runs(active: Bools, quiet: Bools, most_unknown: int) -> Iterable[tuple[int,
         begin = at + 1
 
 
-# ---- costs --------------------------------------------------------------------------------------------------------------------
-
-
-def draw_curve(silences: Silences, resume_cost: Seconds, windows: Iterable[Seconds] = WINDOWS) -> list[Point]:
-    return [measure(silences, window, resume_cost) for window in windows]
+def draw_curve(silences: Silences, resume_cost: Seconds) -> list[Point]:
+    return [measure(silences, window, resume_cost) for window in WINDOWS]
 
 
 def measure(silences: Silences, window: Seconds, resume_cost: Seconds) -> Point:
@@ -132,9 +122,10 @@ def measure(silences: Silences, window: Seconds, resume_cost: Seconds) -> Point:
     burned = float((np.minimum(silences.seconds, window) * silences.gpus).sum())
     saved = float((np.maximum(silences.seconds - window, 0.0) * silences.gpus).sum())
     count = int(interrupts.sum())
-    regrets = int((interrupts & (silences.seconds - window <= REGRET)).sum())
     return Point(
-        window, burned / HOUR, saved / HOUR, int(is_paused.sum()), count, regrets, (burned + count * resume_cost) / HOUR
+        window=window, burned_gpu_hours=burned / HOUR, saved_gpu_hours=saved / HOUR, pauses=int(is_paused.sum()),
+        interruptions=count, regrets=int((interrupts & (silences.seconds - window <= REGRET)).sum()),
+        cost_gpu_hours=(burned + count * resume_cost) / HOUR,
     )
 
 
@@ -151,8 +142,9 @@ def _costs(silences: Silences, resume_cost: Seconds) -> Floats:
 
 def _cost_unseen(gpus: float, resume_cost: Seconds) -> Floats:
     """Of one silence whose length nobody knows: any order of magnitude is as likely as any other."""
-    lengths = _GRID[None, :]
-    return np.asarray((np.minimum(lengths, _GRID[:, None]) * gpus + (lengths > _GRID[:, None]) * resume_cost).mean(axis=1), np.float64)
+    lengths, windows = _GRID[None, :], _GRID[:, None]
+    costs = np.minimum(lengths, windows) * gpus + (lengths > windows) * resume_cost
+    return np.asarray(costs.mean(axis=1), np.float64)
 
 
 def choose(silences: Silences, resume_cost: Seconds) -> Seconds:
@@ -166,9 +158,6 @@ def choose(silences: Silences, resume_cost: Seconds) -> Seconds:
     return float(round(_GRID[int(smooth.argmin())] / MINUTE)) * MINUTE
 
 
-# ---- the recommendation -------------------------------------------------------------------------------------------------------
-
-
 def recommend(silences: Silences, parts: Sequence[Part], resume_cost: Seconds) -> Recommendation:
     """For all; for each class that has enough history, else as for all; for each workload that has, else as for its
     class."""
@@ -178,25 +167,27 @@ def recommend(silences: Silences, parts: Sequence[Part], resume_cost: Seconds) -
     for name in sorted({part.class_ for part in parts}):
         mine = silences.take(class_of[silences.whose] == name)
         is_crowd = len(np.unique(mine.whose)) >= _CROWD
-        classes[name] = _specialise(mine, mine.whose % 2 == 0, general, "class", resume_cost, is_enough=is_crowd)
+        half = (mine.whose % 2 == 0) & is_crowd  # no half, no window of its own
+        classes[name] = _specialise(mine, half, general, "class", resume_cost)
     workloads = {}
     for number in np.unique(silences.whose).tolist():
         mine = silences.take(silences.whose == number)
         earlier = np.arange(len(mine.seconds)) < len(mine.seconds) // 2
-        advice = _specialise(mine, earlier, classes[parts[number].class_], "workload", resume_cost, is_enough=True)
+        advice = _specialise(mine, earlier, classes[parts[number].class_], "workload", resume_cost)
         workloads[f"{parts[number].namespace}/{parts[number].name}"] = advice
     return Recommendation(general, classes, workloads)
 
 
-def _specialise(mine: Silences, half: Bools, wider: Advice, name: str, resume_cost: Seconds, *, is_enough: bool) -> Advice:
+def _specialise(mine: Silences, half: Bools, wider: Advice, name: str, resume_cost: Seconds) -> Advice:
     """A window of its own only where each half of the history, judged by the window that the other half chose, does
     better with it."""
-    if not is_enough or len(mine.seconds) < _ENOUGH or not half.any() or half.all():
-        return _advise(mine, wider.window, wider.rests_on, resume_cost)
+    as_before = _advise(mine, wider.window, wider.rests_on, resume_cost)
+    if len(mine.seconds) < _ENOUGH or not half.any() or half.all():
+        return as_before
     one, other = mine.take(half), mine.take(~half)
     blind = _cost(other, choose(one, resume_cost), resume_cost) + _cost(one, choose(other, resume_cost), resume_cost)
-    if blind > _WINS * _cost(mine, wider.window, resume_cost):
-        return _advise(mine, wider.window, wider.rests_on, resume_cost)
+    if blind > _WINS * as_before.point.cost_gpu_hours:
+        return as_before
     return _advise(mine, choose(mine, resume_cost), name, resume_cost)
 
 

@@ -9,13 +9,13 @@ import pytest
 from tests import builders
 
 from fallow.sim import backtest, cast, shelf
-from fallow.sim.traces import gentd26
+from fallow.sim.traces import published
 from fallow.sim.world.world import SimState
 
 T0 = 1_662_858_720
 DUTY = ["pod,timestamp,duty_percent", *(f"p{pod},{T0 + 57 * step},{(step // 60) % 2 * 50}" for pod in range(3) for step in range(500))]
 DEMAND = [
-    ",".join(gentd26.HELIOS_COLUMNS),
+    ",".join(published.HELIOS_COLUMNS),
     *(
         f"{name},2020-05-01 {minute // 60:02}:{minute % 60:02}:00,16,{8 + minute // 60},2"
         for name in ("vcA", "vcB") for minute in range(300)
@@ -86,7 +86,7 @@ def test_a_folder_that_is_not_there_or_empty_is_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [["something,else", "1,2"], [""], NODES], ids=["other", "empty", "nodes"])
 def test_a_file_of_no_known_kind_is_refused(tmp_path: Path, content: list[str]) -> None:
     path = write(tmp_path / "gentd26_gpu_a.csv", content)
-    with pytest.raises(gentd26.TraceError, match="of no kind that is known: its first line must name pod"):
+    with pytest.raises(published.TraceError, match="of no kind that is known: its first line must name pod"):
         shelf.open_past(path, tmp_path, seed=0, hours=1, nodes=None)
 
 
@@ -95,7 +95,7 @@ def test_a_list_of_pods_without_its_nodes_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(shelf.NoTrace, match=r"its list of nodes, openb_node_list_gpu_node\.csv, is neither beside it"):
         shelf.open_past(path, tmp_path / "none", seed=0, hours=1, nodes=None)
     write(tmp_path / "openb_node_list_gpu_node.csv", NODES)
-    assert shelf.open_past(path, tmp_path / "none", seed=0, hours=1, nodes=None).told.startswith("7 of 7 nodes and 29 of 30 pods")
+    assert shelf.open_past(path, tmp_path / "none", seed=0, hours=1, nodes=None).summary.startswith("7 of 7 nodes and 29 of 30 pods")
 
 
 @pytest.mark.parametrize(("name", "told", "note"), [
@@ -105,7 +105,7 @@ def test_a_list_of_pods_without_its_nodes_is_not_there(tmp_path: Path) -> None:
 ])
 def test_each_becomes_a_world_that_says_what_is_real(there: Path, name: str, told: str, note: str) -> None:
     past = open_past(name, there)
-    assert past.told.startswith(told)
+    assert past.summary.startswith(told)
     assert note in past.notes[0]
     world = past.make_world()
     result = backtest.run(world, builders.mandate(builders.rule()))
@@ -138,7 +138,7 @@ def test_a_part_of_openb_is_chosen_by_the_seed_and_filled(there: Path) -> None:
 def test_rows_left_out_are_named_and_counted(there: Path) -> None:
     write(there / "duty_x.csv.gz", [*DUTY, "p0,soon,5", f"p1,{T0},900"])
     past = open_past("gentd26", there)
-    assert "1 duty is no percentage, 1 timestamp is no whole number" in past.told
+    assert "1 duty is no percentage, 1 timestamp is no whole number" in past.summary
     assert past.notes[-1] == "left out, for example: line 1502: timestamp is no whole number; line 1503: duty is no percentage"
     write(there / "openb/openb_pod_list_default.csv.gz", [*PODS, "odd,1,1,x,1,,"])
     past = open_past("openb", there)

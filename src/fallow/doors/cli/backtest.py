@@ -110,7 +110,7 @@ def _backtest(
         raise click.UsageError(show.plain(problem)) from None
     if output in ("json", "yaml"):
         told = [msgspec.to_builtins(result, enc_hook=str) for result in results]
-        show.data({"past": past.told, "notes": list(past.notes), "results": told}, output)
+        show.data({"past": past.summary, "notes": list(past.notes), "results": told}, output)
         return
     pasts.tell(past, f"; looked at every {units.humane(interval)}")
     click.echo()

@@ -22,7 +22,8 @@ from fallow.doors import answers
 from fallow.doors.cli import main, pack_scenes, pasts, plot, show
 from fallow.model.units import Instant
 from fallow.sim import packs
-from fallow.sim.traces import gentd26, openb
+from fallow.sim.traces import openb
+from fallow.sim.traces import published as traces
 
 COLUMNS: Final = ("POLICY", "ARRIVED%", "ALLOC%", "FRAG%", "IDLE_GPUS", "LP_BOUND%", "PODS/S")
 COMPARED: Final = ("FGD", "SPP", "Auto")
@@ -59,7 +60,7 @@ def say(cell: Cell) -> str:
 
 
 def tell(scene: packs.Setup) -> None:
-    show.sentence(scene.told)
+    show.sentence(scene.summary)
     for note in scene.notes:
         show.sentence(f"  {note}")
 
@@ -80,7 +81,7 @@ def open_scene(asked: Mapping[str, Any]) -> packs.Setup:
     """The trace, or the live cluster with pods drawn from its own."""
     scene = look(asked, time.time())[0] if asked["cluster"] else packs.of_trace(pack_scenes.read_trace(asked["trace"]), asked["seed"])
     if not scene.nodes.capacity:
-        raise click.ClickException(show.plain(f"there is no GPU to pack: {'; '.join([scene.told, *scene.notes])}"))
+        raise click.ClickException(show.plain(f"there is no GPU to pack: {'; '.join([scene.summary, *scene.notes])}"))
     return scene
 
 
@@ -97,7 +98,7 @@ def _simulate(policy: Sequence[str], svg: str | None, png: str | None, output: s
     written = _save(chart, svg, png)
     rows = [row for result in results for row in _rows(result)]
     told = {
-        "scene": scene.told, "notes": scene.notes, "boundUnknown": unbounded or None, "published": published,
+        "scene": scene.summary, "notes": scene.notes, "boundUnknown": unbounded or None, "published": published,
         "results": [_describe(result) for result in results],
     }
     if answer(output, told, COLUMNS, rows):
@@ -131,7 +132,7 @@ def _play(scene: packs.Setup, policy: str, seed: int, bounds: dict[int, float | 
 def _read_published(trace: str, seed: int) -> dict[str, tuple[float | None, ...]]:
     try:
         curves, _ = openb.read_published(pasts.traces_folder())
-    except gentd26.TraceError as problem:
+    except traces.TraceError as problem:
         raise click.UsageError(show.plain(problem)) from None
     return {policy: curve for (name, policy, number), curve in curves.items() if (name, number) == (trace, seed)}
 
@@ -200,7 +201,7 @@ def _plan(output: str, **asked: Any) -> None:
     found = _rehearse(scene, asked["seed"])
     columns, rows = ("POLICY", "ALLOC%", "MARGIN"), _margins(found)
     told: dict[str, Any] = {
-        "scene": scene.told, "notes": scene.notes, "policy": found.chosen, "because": found.because, "shares": found.shares,
+        "scene": scene.summary, "notes": scene.notes, "policy": found.chosen, "because": found.because, "shares": found.shares,
         "asOf": answers.instant(now),
     }
     stand = _stand(scene, cluster, found.chosen, asked["seed"]) if cluster else None
@@ -291,7 +292,7 @@ def _defrag(policy: str, budget: int, output: str, **asked: Any) -> None:
     rows = [_move(scene.nodes, move) for move in found.moves]
     shares = [round(100 * milli / scene.nodes.capacity, 2) if scene.nodes.capacity else None for milli in (before, found.state.allocated)]
     told = {
-        "scene": scene.told, "notes": scene.notes, "budget": budget, "allocatedBefore": shares[0], "allocatedAfter": shares[1],
+        "scene": scene.summary, "notes": scene.notes, "budget": budget, "allocatedBefore": shares[0], "allocatedAfter": shares[1],
         "moves": [dict(zip(("pod", "from", "to", "waiting", "placedOn", "gainGpus"), row, strict=True)) for row in rows],
         "direct": [{"pod": pod.name, "node": scene.nodes.names[at.node]} for pod, at in found.direct],
         "left": Counter(_why_left(pod) for pod in found.left),
@@ -335,7 +336,7 @@ def _compare(trace: Sequence[str], policy: Sequence[str], seed: Sequence[int], o
     with progress("playing", len(names) * (len({*wanted, packs.REFERENCE}) + 1)) as advance:
         try:
             found = packs.compare(folder, names, wanted, list(dict.fromkeys(seed)), cpu=time.process_time, tell=lambda what: advance(1))
-        except gentd26.TraceError as problem:
+        except traces.TraceError as problem:
             raise click.UsageError(show.plain(problem)) from None
     rows = [_line(row) for row in found]
     if answer(output, {"seeds": list(seed), "rows": found}, COMPARISON, rows):
@@ -398,5 +399,5 @@ pack = click.Group("pack", context_settings=main.CONTEXT, commands=[
         ],
         "Play several policies on several traces, on all cores, and print one table: GPUs gained against FGD, distance to the bound.",
     ),
-], help="Which node and which GPU each pod should take, so that the fewest GPUs are stranded.\n\nTraces are read from FALLOW_TRACES "
-f"(default {pasts.TRACES}); nothing is changed anywhere.")  # fmt: skip
+], help="Which node and which GPU each pod should take, so that the fewest GPUs are stranded.\n\nTraces are read from the folder "
+"FALLOW_TRACES; nothing is changed anywhere.")  # fmt: skip

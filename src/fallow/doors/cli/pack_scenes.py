@@ -18,12 +18,12 @@ from fallow.doors.cli import pasts, show
 from fallow.model.capacity import Capacity
 from fallow.model.units import Instant
 from fallow.observe.cluster import capacity
-from fallow.sim.traces import gentd26, openb
+from fallow.sim.traces import openb, published
 
 
 def options() -> list[click.Parameter]:
     return [
-        click.Option(["--trace"], metavar="NAME", help=f"A trace of openb in FALLOW_TRACES (default {pasts.TRACES}).  [default: default]"),
+        click.Option(["--trace"], metavar="NAME", help="A trace of openb in the folder FALLOW_TRACES.  [default: default]"),
         click.Option(["--cluster"], is_flag=True, help="The live cluster instead of a trace. It is only read."),
         click.Option(["--kubeconfig"], default=None, metavar="FILE", help="Kubeconfig file, for --cluster."),
         click.Option(["--context"], default=None, metavar="NAME", help="Context of the kubeconfig, for --cluster."),
@@ -45,7 +45,7 @@ def read_trace(name: str | None) -> openb.OpenbTrace:
         return openb.read(pasts.traces_folder(), name or "default")
     except openb.NoTrace as problem:
         raise pasts.NotThere(show.plain(problem)) from None
-    except gentd26.TraceError as problem:
+    except published.TraceError as problem:
         raise click.UsageError(f"--trace: {show.plain(problem)}") from None
 
 

@@ -18,11 +18,10 @@ from fallow.doors.cli import flags, show
 from fallow.model import units
 from fallow.model.units import HOUR, MINUTE, Instant, Seconds
 from fallow.sim import cast, shelf, tuning
-from fallow.sim.traces import gentd26, history, openb
+from fallow.sim.traces import history, openb, published
 from fallow.sim.world import world as worlds
 
 NODES = 40  # of a past that is made up
-TRACES = "../shared/data"  # where FALLOW_TRACES is not set
 
 
 class NotThere(click.ClickException):
@@ -32,7 +31,8 @@ class NotThere(click.ClickException):
 
 
 TRACE_HELP = (
-    f"A published trace: {', '.join(shelf.KINDS)}, the name of a file in FALLOW_TRACES (default {TRACES}) without its ending, or a file."
+    f"A published trace: {', '.join(shelf.KINDS)}, the name of a file in the folder FALLOW_TRACES without its ending, "
+    "or a file."
 )
 
 
@@ -64,8 +64,10 @@ def options() -> list[click.Parameter]:
     ]
 
 
-def traces_folder() -> Path:
-    return Path(settings.environment().get("FALLOW_TRACES") or TRACES)
+def traces_folder() -> Path | None:
+    """None: FALLOW_TRACES is absent or empty, and there are only files, and what is made up."""
+    folder = settings.environment().get("FALLOW_TRACES")
+    return Path(folder) if folder else None
 
 
 def read_trace(name: str, *, seed: int, hours: float, nodes: int | None) -> shelf.PastWorld:
@@ -75,12 +77,12 @@ def read_trace(name: str, *, seed: int, hours: float, nodes: int | None) -> shel
         return shelf.open_past(shelf.find(name, folder), folder, seed=seed, hours=hours, nodes=nodes)
     except openb.NoTrace as problem:
         raise NotThere(f"--trace: {show.plain(problem)}") from None
-    except (gentd26.TraceError, OSError) as problem:
+    except (published.TraceError, OSError) as problem:
         raise click.UsageError(f"--trace: {show.plain(problem)}") from None
 
 
 def tell(past: shelf.PastWorld, more: str = "") -> None:
-    show.sentence(f"{past.told}{more}")
+    show.sentence(f"{past.summary}{more}")
     for note in past.notes:
         show.sentence(f"  {note}")
 
@@ -99,17 +101,17 @@ def read(asked: dict[str, Any]) -> shelf.PastWorld:
     )
 
 
-def _ask_prometheus(told: settings.Settings, where: settings.Prometheus, hours: float) -> gentd26.Trace:
+def _ask_prometheus(told: settings.Settings, where: settings.Prometheus, hours: float) -> published.Trace:
     logs.set_up("default", "error")
     try:
         return asyncio.run(_read_history(told, where, time.time(), hours))
     except errors.Misconfigured as problem:
         raise click.UsageError(show.plain(problem)) from None
-    except (errors.ClientError, gentd26.TraceError) as problem:
+    except (errors.ClientError, published.TraceError) as problem:
         raise click.ClickException(show.plain(problem)) from None
 
 
-async def _read_history(told: settings.Settings, where: settings.Prometheus, now: Instant, hours: float) -> gentd26.Trace:
+async def _read_history(told: settings.Settings, where: settings.Prometheus, now: Instant, hours: float) -> published.Trace:
     async with controller.make_prometheus(told, where) as prometheus:
         end = now // MINUTE * MINUTE
         return await history.read_history(prometheus, end - hours * HOUR, end, now=now, honor_labels=where.honor_labels)

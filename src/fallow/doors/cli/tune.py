@@ -88,7 +88,7 @@ def _tune(resume_cost: float, today: Seconds, svg: str | None, png: str | None, 
         raise click.UsageError(show.plain(problem)) from None
     if output in ("json", "yaml"):
         told = msgspec.to_builtins({"curve": points, "today": now, "advice": found})
-        show.data({"past": past.told, "notes": list(past.notes), "resumeCostSeconds": cost, **told}, output)
+        show.data({"past": past.summary, "notes": list(past.notes), "resumeCostSeconds": cost, **told}, output)
         return
     pasts.tell(past)
     click.echo()

@@ -15,18 +15,20 @@ from typing import Final
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from fallow.decide.packing import policies, state
 from fallow.model.units import Seconds
-from fallow.sim.traces import gentd26
-from fallow.sim.traces.gentd26 import TraceError, TraceReport
+from fallow.sim.traces import published
+from fallow.sim.traces.published import TraceError, TraceReport
 
 FULL: Final = 1.3  # the published runs let pods arrive until they asked for 130 % of the cluster's GPUs
 _NODES: Final = "openb/openb_node_list_gpu_node.csv"
 _PODS: Final = "openb/openb_pod_list_{}.csv.gz"
 _ORDERS: Final = "openb/orders/{}.csv.gz"
 _CURVES: Final = "openb/published_allocation_curves.csv.gz"
+PODS_COLUMNS: Final = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli")
+SET_FOLDER: Final = "set FALLOW_TRACES to the folder of the traces"
+_NO_NUMBER: Final = "CPU, memory or GPUs are no whole number"
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]+")
 
 Curves = Mapping[tuple[str, str, int], tuple[float | None, ...]]
@@ -55,20 +57,11 @@ class Order(msgspec.Struct, frozen=True):
 
 
 class Arrivals(msgspec.Struct, frozen=True, eq=False):
-    """One run: the pods as they come, the tie order of the nodes; `told` says where they are from."""
+    """One run: the pods as they come, the tie order of the nodes; `origin` says where they are from."""
 
     pods: tuple[state.Pod, ...]
     order: state.Ints
-    told: str
-
-
-class Flow(msgspec.Struct, frozen=True, eq=False):
-    """Pods that come and go: who leaves just before which arrival, by number. The first `begun` stand there at the
-    beginning."""
-
-    pods: tuple[state.Pod, ...]
-    departures: Mapping[int, Sequence[int]]
-    begun: int
+    origin: str
 
 
 class OpenbTrace(msgspec.Struct, frozen=True):
@@ -90,54 +83,9 @@ class OpenbTrace(msgspec.Struct, frozen=True):
             return draw(list(self.nodes.values()), self.sample, seed)
         known = [self.pods[row].pod for row in stored.arrivals if row in self.pods]
         left = len(stored.arrivals) - len(known)
-        told = f"seed {seed}, the published order" + (f"; {left} arrivals of pods that were left out" if left else "")
-        return Arrivals(tuple(known), _rank([stored.ranks[row] for row in self.nodes]), told)
-
-    def live(self) -> Flow:
-        """The pods as they came and went in life."""
-        lives = self._lives()
-        order = np.argsort([created for created, _, _ in lives], kind="stable")
-        begins, ends = (np.array([lives[i][which] for i in order]) for which in (0, 1))
-        return Flow(tuple(lives[i][2] for i in order), _leave(begins, ends), 0)
-
-    def flow(self, seed: int, load: float, count: int) -> Flow:
-        """`count` pods of the list at random, each for as long as it lived, at a rate that always asks for `load` times
-        the GPUs.
-
-        In life these pods asked for a hundredth of this cluster. Those who would stand there at any instant come first:
-        long lives are the likelier to be met, and each has a part of its life behind it.
-        """
-        lives, rng = self._lives(), np.random.default_rng(seed)
-        life = np.array([max(ended - created, 1.0) for created, ended, _ in lives])
-        held = np.array([pod.gpus * pod.milli for _, _, pod in lives]) * life
-        capacity = state.GPU * sum(node.gpus for node in self.nodes.values())
-        if not np.isfinite(life).all() or not held.any() or not capacity:
-            raise TraceError(f"the trace {self.name} does not tell for how long its pods held GPUs")
-        rate = load * capacity / held.mean()
-        there = rng.choice(len(lives), int(rate * life.mean()), p=life / life.sum())
-        came, begins = rng.integers(len(lives), size=count), np.cumsum(rng.exponential(1 / rate, count))
-        ends = np.concatenate([life[there] * rng.random(len(there)), begins + life[came]])
-        pods = tuple(lives[i][2] for i in (*there, *came))
-        return Flow(pods, _leave(np.concatenate([np.zeros(len(there)), begins]), ends), len(there))
-
-    def _lives(self) -> list[tuple[Seconds, Seconds, state.Pod]]:
-        """From when to when each pod was there; for ever, if it did not leave."""
-        times = [
-            (each.created, math.inf if each.deleted is None else each.deleted, each.pod)
-            for each in self.pods.values() if each.created is not None
-        ]
-        if not times:
-            raise TraceError(f"the trace {self.name} does not tell when its pods came and went")
-        return times
-
-
-def _leave(begins: NDArray[np.float64], ends: NDArray[np.float64]) -> dict[int, list[int]]:
-    """Who leaves just before which arrival, by number; at the soonest before the next one."""
-    before = np.maximum(np.searchsorted(begins, np.maximum(ends, begins), side="left"), np.arange(len(begins)) + 1)
-    departures: dict[int, list[int]] = {}
-    for number in np.flatnonzero(np.isfinite(ends)).tolist():
-        departures.setdefault(int(before[number]), []).append(number)
-    return departures
+        origin = f"seed {seed}, the published order" + (f"; {left} arrivals of pods that were left out" if left else "")
+        ranks = np.argsort(np.argsort([stored.ranks[row] for row in self.nodes], kind="stable"), kind="stable")
+        return Arrivals(tuple(known), ranks, origin)  # 0, 1, 2 ... also where a node was left out
 
 
 def draw(nodes: Sequence[state.Node], pods: Sequence[state.Pod], seed: int) -> Arrivals:
@@ -152,25 +100,20 @@ def draw(nodes: Sequence[state.Node], pods: Sequence[state.Pod], seed: int) -> A
     return Arrivals(tuple(drawn), rng.permutation(len(nodes)), f"seed {seed}, drawn: no order is stored for it")
 
 
-def _rank(values: Sequence[int]) -> state.Ints:
-    """0, 1, 2 ... in the order of the values."""
-    ranks = np.empty(len(values), np.int64)
-    ranks[np.argsort(np.array(values, np.int64), kind="stable")] = np.arange(len(values))
-    return ranks
-
-
-def find_names(folder: Path) -> list[str]:
+def find_names(folder: Path | None) -> list[str]:
     """The traces that are there."""
-    start, end = _PODS.split("{}")
-    return sorted(str(path)[len(str(folder / start)) : -len(end)] for path in folder.glob(_PODS.format("*")))
+    start, end = Path(_PODS).name.split("{}")
+    return sorted(path.name[len(start) : -len(end)] for path in folder.glob(_PODS.format("*"))) if folder else []
 
 
-def read(folder: Path, name: str) -> OpenbTrace:
+def read(folder: Path | None, name: str) -> OpenbTrace:
     """A trace with all that belongs to it. Without orders it can still be run: they are drawn."""
+    if folder is None:
+        raise NoTrace(f"no trace {name}: {SET_FOLDER}")
     path = folder / _PODS.format(name)
     if not _NAME.fullmatch(name) or not path.is_file() or not (folder / _NODES).is_file():
         there = ", ".join(find_names(folder))
-        hint = f"; there are {there}" if there else ": set FALLOW_TRACES to the folder of the traces"
+        hint = f"; there are {there}" if there else f": {SET_FOLDER}"
         raise NoTrace(f"no trace {name} in {folder}{hint}")
     nodes, of_nodes = read_nodes(folder / _NODES)
     pods, of_pods = read_pods(path)
@@ -180,8 +123,9 @@ def read(folder: Path, name: str) -> OpenbTrace:
 
 def read_nodes(path: Path) -> tuple[dict[int, state.Node], TraceReport]:
     report, nodes = TraceReport(), dict[int, state.Node]()
-    for line, (name, *texts, model) in gentd26.read_rows(path, ("sn", "cpu_milli", "memory_mib", "gpu", "model"), report):
-        numbers = gentd26.read_as(_whole_numbers, ",".join(texts), "CPU, memory or GPUs are no whole number", line, report)
+    columns = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
+    for line, (name, *texts, model) in published.read_rows(path, columns, report):
+        numbers = published.read_as(_whole_numbers, ",".join(texts), _NO_NUMBER, line, report)
         if numbers is None:
             continue
         cpu, memory, gpus = numbers
@@ -198,15 +142,14 @@ def read_nodes(path: Path) -> tuple[dict[int, state.Node], TraceReport]:
 def read_pods(path: Path) -> tuple[dict[int, AskingPod], TraceReport]:
     """More than a whole GPU of each GPU is a whole GPU."""
     report, pods = TraceReport(), dict[int, AskingPod]()
-    columns, optional = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli"), ("gpu_spec", "qos", "creation_time", "deletion_time")
-    for line, (name, cpu, memory, gpus, milli, spec, qos, *times) in gentd26.read_rows(path, columns, report, optional):
-        asked = ",".join((cpu, memory, gpus, milli))
-        numbers = gentd26.read_as(_whole_numbers, asked, "CPU, memory or GPUs are no whole number", line, report)
-        lived = gentd26.read_as(_lifetime, ",".join(times), "a time is no number", line, report)
+    optional = ("gpu_spec", "qos", "creation_time", "deletion_time")
+    for line, (name, *asked, spec, qos, created, deleted) in published.read_rows(path, PODS_COLUMNS, report, optional):
+        numbers = published.read_as(_whole_numbers, ",".join(asked), _NO_NUMBER, line, report)
+        lived = published.read_as(_lifetime, f"{created},{deleted}", "a time is no number", line, report)
         if numbers is None or lived is None:
             continue
-        models = tuple(model for model in spec.split("|") if model)
-        pod = state.Pod(name, numbers[0], numbers[1], numbers[2], min(numbers[3], state.GPU), models)
+        (cpu, memory, gpus, milli), models = numbers, tuple(model for model in spec.split("|") if model)
+        pod = state.Pod(name, cpu, memory, gpus, min(milli, state.GPU), models)
         if fault := state.find_fault(pod):
             report.leave_out("asks for what no machine has", line, fault)
         else:
@@ -230,8 +173,8 @@ def read_orders(path: Path, nodes: int, pods: int) -> tuple[dict[int, Order], Tr
     order."""
     report, found = TraceReport(), dict[tuple[int, str], tuple[int, ...]]()
     for line, (seed_text, kind, *numbers) in _order_lines(path, report):
-        seed = gentd26.read_as(int, seed_text, "the seed is no whole number", line, report)
-        rows = gentd26.read_as(_whole_numbers, ",".join(numbers), "a row is no whole number", line, report)
+        seed = published.read_as(int, seed_text, "the seed is no whole number", line, report)
+        rows = published.read_as(_whole_numbers, ",".join(numbers), "a row is no whole number", line, report)
         if seed is None or rows is None:
             continue
         if kind == "nodeperm" and sorted(rows) != list(range(nodes)):
@@ -247,31 +190,31 @@ def read_orders(path: Path, nodes: int, pods: int) -> tuple[dict[int, Order], Tr
 
 
 def _order_lines(path: Path, report: TraceReport) -> Iterator[tuple[int, list[str]]]:
-    for line, words in gentd26.read_lines(path, report) if path.is_file() else ():
+    for line, words in published.read_lines(path, report) if path.is_file() else ():
         if len(words) > 2:
             yield line, words
         else:
             report.leave_out("too few fields", line)
 
 
-def read_published(folder: Path) -> tuple[Curves, TraceReport]:
+def read_published(folder: Path | None) -> tuple[Curves, TraceReport]:
     """Allocated GPU % at each whole % of GPUs that arrived, by trace, policy and seed; None where the cell is empty or
     no percentage."""
     report, curves = TraceReport(), dict[tuple[str, str, int], tuple[float | None, ...]]()
-    path = folder / _CURVES
-    if not path.is_file():
+    if folder is None or not (folder / _CURVES).is_file():
         return curves, report
     wanted = ("workload", "sc_policy", "seed", *map(str, range(131)))
     known = {name.lower(): name for name in policies.NAMES}
-    for line, (workload, policy, seed_text, *cells) in gentd26.read_rows(path, wanted, report):
-        seed = gentd26.read_as(int, seed_text, "the seed is no whole number", line, report)
+    for line, (workload, policy, seed_text, *cells) in published.read_rows(folder / _CURVES, wanted, report):
+        seed = published.read_as(int, seed_text, "the seed is no whole number", line, report)
         name = known.get(policy.partition("-")[2].lower())
         if name is None:
             report.leave_out("a policy that is not known", line)
         elif seed is not None:
-            trace = workload.removeprefix("openb_pod_list_")
-            why = "allocated is no percentage"
-            curves[trace, name, seed] = tuple(gentd26.read_as(_percentage, cell, why, line, report) if cell else None for cell in cells)
+            curves[workload.removeprefix("openb_pod_list_"), name, seed] = tuple(
+                published.read_as(_percentage, cell, "allocated is no percentage", line, report) if cell else None
+                for cell in cells
+            )
     return curves, report
 
 

@@ -4,10 +4,11 @@ import gzip
 from pathlib import Path
 
 import pytest
+from benchmarks import flows
 
 from fallow.decide.packing import state
 from fallow.sim import cast
-from fallow.sim.traces import gentd26, openb
+from fallow.sim.traces import openb, published
 
 NODES = "sn,cpu_milli,memory_mib,gpu,model"
 PODS = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time"
@@ -78,14 +79,14 @@ def test_a_list_without_models_and_times_is_read_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize("column", ["cpu_milli", "num_gpu", "gpu_milli"])
 def test_a_column_that_is_missing_is_named(tmp_path: Path, column: str) -> None:
     path = write(tmp_path / "p.csv", PODS.replace(column, "other"), "p1,1,1,1,460,,LS,Running,0,7200,0")
-    with pytest.raises(gentd26.TraceError, match=rf"the trace p\.csv has no column '{column}'"):
+    with pytest.raises(published.TraceError, match=rf"the trace p\.csv has no column '{column}'"):
         openb.read_pods(path)
 
 
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     make(tmp_path, ["n1,1,1,1,T4"], ["p1,1,1,1,460,,LS,,0,,"])
     (tmp_path / "openb/openb_pod_list_small.csv.gz").write_bytes(b"no gzip")
-    with pytest.raises(gentd26.TraceError, match=r"openb_pod_list_small\.csv\.gz cannot be read"):
+    with pytest.raises(published.TraceError, match=r"openb_pod_list_small\.csv\.gz cannot be read"):
         openb.read(tmp_path, "small")
 
 
@@ -101,7 +102,7 @@ def test_orders_name_rows_whatever_was_left_out(tmp_path: Path) -> None:
     run = trace.arrive(42)
     assert [pod.name for pod in run.pods] == ["p3", "p0", "p3"]
     assert run.order.tolist() == [1, 0]
-    assert run.told == "seed 42, the published order; 1 arrivals of pods that were left out"
+    assert run.origin == "seed 42, the published order; 1 arrivals of pods that were left out"
 
 
 @pytest.mark.parametrize(
@@ -117,7 +118,7 @@ def test_a_broken_order_is_left_out_and_one_is_drawn(tmp_path: Path, line: str, 
     trace = openb.read(make(tmp_path, THREE, FOUR, ["42,pods,0,1,2,3", line]), "small")
     assert not trace.orders
     assert trace.reports["orders"].left_out == {why: 1, "only half of an order": 1}
-    assert trace.arrive(42).told == "seed 42, drawn: no order is stored for it"
+    assert trace.arrive(42).origin == "seed 42, drawn: no order is stored for it"
 
 
 @pytest.mark.parametrize("row", [-1, 4])
@@ -145,7 +146,7 @@ def test_pods_without_gpus_fill_nothing_and_end(tmp_path: Path) -> None:
 
 def test_life_is_lived_in_order_and_left_after_it(tmp_path: Path) -> None:
     pods = ["a,1,1,1,1000,,LS,,50,60,", "b,1,1,1,1000,,LS,,0,50,", "c,1,1,1,1000,,LS,,20,20,", "d,1,1,1,1000,,LS,,60,,"]
-    flow = openb.read(make(tmp_path, THREE, pods), "small").live()
+    flow = flows.live(openb.read(make(tmp_path, THREE, pods), "small"))
     assert [pod.name for pod in flow.pods] == ["b", "c", "a", "d"]
     assert (flow.departures, flow.begun) == ({2: [0, 1], 3: [2]}, 0)
 
@@ -153,7 +154,7 @@ def test_life_is_lived_in_order_and_left_after_it(tmp_path: Path) -> None:
 def test_a_flow_asks_for_so_much_of_the_cluster_all_the_time(tmp_path: Path) -> None:
     pods = ["short,1,1,1,500,,LS,,0,60,", "long,1,1,1,1000,,LS,,0,6000,", "bare,1,1,0,0,,LS,,0,600,"]
     trace = openb.read(make(tmp_path, [f"n{i},1,1,8,T4" for i in range(60)], pods), "small")
-    flow = trace.flow(3, 1.2, 4_000)
+    flow = flows.draw(trace, 3, 1.2, 4_000)
     assert len(flow.pods) == flow.begun + 4_000
     assert {pod.name for pod in flow.pods} == {"short", "long", "bare"}
     assert sum(pod.name == "long" for pod in flow.pods[: flow.begun]) > 0.85 * flow.begun  # as it would be met
@@ -163,20 +164,20 @@ def test_a_flow_asks_for_so_much_of_the_cluster_all_the_time(tmp_path: Path) -> 
         wanted.append(asked)
     assert sum(wanted[flow.begun :]) / 4_000 == pytest.approx(1.2 * 480_000, rel=0.1)
     assert all(number < before for before, numbers in flow.departures.items() for number in numbers)
-    again = trace.flow(3, 1.2, 4_000)
+    again = flows.draw(trace, 3, 1.2, 4_000)
     assert (again.pods, again.departures) == (flow.pods, flow.departures)
 
 
 @pytest.mark.parametrize("pods", [["p1,1,1,1,1000,,LS,,0,,"], ["p1,1,1,0,0,,LS,,0,60,"]], ids=["nobody-left", "nobody-held-a-gpu"])
 def test_there_is_no_flow_of_pods_that_hold_no_gpu_for_a_time(tmp_path: Path, pods: list[str]) -> None:
-    with pytest.raises(gentd26.TraceError, match="does not tell for how long its pods held GPUs"):
-        openb.read(make(tmp_path, THREE, pods), "small").flow(1, 1.0, 10)
+    with pytest.raises(published.TraceError, match="does not tell for how long its pods held GPUs"):
+        flows.draw(openb.read(make(tmp_path, THREE, pods), "small"), 1, 1.0, 10)
 
 
 def test_a_trace_that_does_not_tell_times_says_so(tmp_path: Path) -> None:
     trace = openb.read(make(tmp_path, THREE, ["p1,1,1,1,1000,,LS,,,,"]), "small")
-    with pytest.raises(gentd26.TraceError, match="does not tell when its pods came and went"):
-        trace.live()
+    with pytest.raises(published.TraceError, match="does not tell when its pods came and went"):
+        flows.live(trace)
 
 
 # ---- the folder ---------------------------------------------------------------------------------------------------------------
@@ -208,9 +209,9 @@ def test_published_curves_are_found_by_our_names(tmp_path: Path) -> None:
     assert openb.read_published(tmp_path / "nowhere")[0] == {}
 
 
-def test_pods_live_in_a_world_as_they_did(tmp_path: Path) -> None:
+def test_pods_live_in_a_world_all_at_once(tmp_path: Path) -> None:
     pods = ["a,1,1,4,1000,V100M16,BE,,0,7200,", "b,1,1,0,0,,BE,,0,1,", "c,1,1,1,1000,,LS,,9000,,", "d,1,1,1,1000,,LS,,,,"]
     trace = openb.read(make(tmp_path, ["n1,1,1,8,V100M16"], pods), "small")
-    world = cast.make_openb_world(trace.nodes.values(), trace.pods.values(), hours=1, begin=0.0)
+    world = cast.make_openb_world(trace.nodes.values(), trace.pods.values(), hours=1)
     lives = [(one.part.name, one.part.class_, one.part.gpus, one.part.model) for one in world.workloads]
-    assert lives == [("a", "training", 4, "V100-16GB")]
+    assert lives == [("a", "training", 4, "V100-16GB"), ("c", "inference", 1, ""), ("d", "inference", 1, "")]

@@ -16,7 +16,7 @@ from tests.unit.clients import loopback
 from fallow.clients import errors
 from fallow.clients.prometheus import auth, client
 from fallow.model.units import MINUTE
-from fallow.sim.traces import gentd26, history
+from fallow.sim.traces import history, published
 from fallow.sim.world.lives import NONE, LifeSpan
 from fallow.sim.world.world import Part, SimState
 
@@ -34,8 +34,8 @@ def row(pod: str, step: int, duty: Any) -> str:
     return f"{pod},{T0 + 57 * step},{duty},1"
 
 
-def read(folder: Path, *lines: str) -> gentd26.Trace:
-    return gentd26.read_gentd26(write(folder, HEADER, *lines))
+def read(folder: Path, *lines: str) -> published.Trace:
+    return published.read_gentd26(write(folder, HEADER, *lines))
 
 
 # ---- GenTD26 ----------------------------------------------------------------------------------------------------------------
@@ -108,8 +108,8 @@ def test_the_order_of_the_rows_does_not_matter(tmp_path_factory: pytest.TempPath
 def test_a_file_that_is_no_such_trace_is_refused_in_a_sentence(tmp_path: Path, content: bytes, sentence: str) -> None:
     path = tmp_path / "t.csv.gz"
     path.write_bytes(gzip.compress(content))
-    with pytest.raises(gentd26.TraceError, match=sentence):
-        gentd26.read_gentd26(path)
+    with pytest.raises(published.TraceError, match=sentence):
+        published.read_gentd26(path)
 
 
 @pytest.mark.parametrize("damage", ["cut", "not gzip", "not there"])
@@ -118,31 +118,31 @@ def test_a_file_that_cannot_be_read_is_refused_in_a_sentence(tmp_path: Path, dam
     whole = gzip.compress("\n".join([HEADER, *(row("a", step, 5) for step in range(500))]).encode())
     if damage != "not there":
         path.write_bytes(whole[: len(whole) // 2] if damage == "cut" else b"hello")
-    with pytest.raises(gentd26.TraceError, match=r"the trace t\.csv\.gz cannot be read: "):
-        gentd26.read_gentd26(path)
+    with pytest.raises(published.TraceError, match=r"the trace t\.csv\.gz cannot be read: "):
+        published.read_gentd26(path)
 
 
 def test_pods_of_one_gpu_share_nodes_and_larger_ones_have_their_own(tmp_path: Path) -> None:
     small = read(tmp_path, *(row(f"p{number}", step, 5) for number in range(19) for step in range(3)))
-    assert [node.gpus for node in gentd26.to_world(small).nodes.values()] == [8, 8, 3]
+    assert [node.gpus for node in published.to_world(small).nodes.values()] == [8, 8, 3]
     large = msgspec.structs.replace(
         small, parts=(Part("a", "b", gpus=2), *(Part("a", f"c{number}") for number in range(17))), percents=small.percents
     )
-    assert [node.gpus for node in gentd26.to_world(large).nodes.values()] == [2] + [1] * 17
-    assert all(one.state is SimState.running for one in gentd26.to_world(large).workloads)
+    assert [node.gpus for node in published.to_world(large).nodes.values()] == [2] + [1] * 17
+    assert all(one.state is SimState.running for one in published.to_world(large).workloads)
 
 
 def test_lives_are_cut_from_whole_days_only_and_go_on_from_the_beginning(tmp_path: Path) -> None:
     lines = [row("day", step, step % 100) for step in range(200)] + [row("short", step, 1) for step in range(20)]
     trace = read(tmp_path, *lines)
-    assert gentd26.whole_days(trace) == [0]
+    assert published.whole_days(trace) == [0]
     span = LifeSpan(0.0, 57.0, 400)
-    cut = gentd26.cut_lives(trace, span, 2, 3, np.random.default_rng(1))
+    cut = published.cut_lives(trace, span, 2, 3, np.random.default_rng(1))
     assert cut.shape == (6, 400)
     assert (cut == cut[0]).all()
     assert (np.diff(cut[0].astype(int)) % 100 == 1).all()
-    assert (cut == gentd26.cut_lives(trace, span, 2, 3, np.random.default_rng(1))).all()
-    slow = gentd26.cut_lives(trace, LifeSpan(0.0, 114.0, 50), 1, 1, np.random.default_rng(2))
+    assert (cut == published.cut_lives(trace, span, 2, 3, np.random.default_rng(1))).all()
+    slow = published.cut_lives(trace, LifeSpan(0.0, 114.0, 50), 1, 1, np.random.default_rng(2))
     assert (np.diff(slow[0].astype(int)) % 100 == 2).all()
 
 
@@ -157,11 +157,11 @@ def test_demand_rises_and_falls_as_it_was_told_and_unknown_minutes_change_nothin
     wanted = [10, 10, 12, 12, None, 4, 4, 0, 3]
     lines = [f"vcA,2020-05-01 00:{minute:02}:00,16,{gpus},0" for minute, gpus in enumerate(wanted) if gpus is not None]
     lines.append("vcA,2020-05-01 00:09:00,16,-4,0")
-    demands, left = gentd26.read_helios(write(tmp_path, "vc,time,total_gpu,running_gpu,pending_gpu", *lines))
+    demands, left = published.read_helios(write(tmp_path, "vc,time,total_gpu,running_gpu,pending_gpu", *lines))
     (demand,) = demands
     assert (demand.total, demand.wanted.tolist()) == (16, [-1 if gpus is None else gpus for gpus in wanted])
     assert left.left_out == {"missing: not known": 1, "GPUs are no whole number": 1}
-    parts = gentd26.demand_parts(demand, LifeSpan(0.0, MINUTE, 9))
+    parts = published.demand_parts(demand, LifeSpan(0.0, MINUTE, 9))
     level = [sum(part.gpus for part in parts if stands(part, minute * MINUTE)) for minute in range(9)]
     assert level == [10, 10, 12, 12, 12, 4, 4, 0, 3]
 
@@ -173,26 +173,26 @@ def test_demand_rises_and_falls_as_it_was_told_and_unknown_minutes_change_nothin
     ("vcA,2020-05-01 00:00:00,16,1,0", "told twice"),
 ], ids=["word", "no time", "word for GPUs", "no name", "too many", "twice"])
 def test_a_row_of_demand_that_cannot_be_read_is_named_and_counted(tmp_path: Path, line: str, why: str) -> None:
-    path = write(tmp_path, ",".join(gentd26.HELIOS_COLUMNS), "vcA,2020-05-01 00:00:00,16,8,0", line)
-    demands, left = gentd26.read_helios(path)
+    path = write(tmp_path, ",".join(published.HELIOS_COLUMNS), "vcA,2020-05-01 00:00:00,16,8,0", line)
+    demands, left = published.read_helios(path)
     assert [(one.name, one.wanted.tolist()) for one in demands] == [("vcA", [8])]
     assert left.left_out[why] == 1
     assert left.examples == [f"line 3: {why}"]
 
 
 def test_demand_without_a_minute_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(gentd26.TraceError, match="holds no minute that can be used"):
-        gentd26.read_helios(write(tmp_path, ",".join(gentd26.HELIOS_COLUMNS), "vcA,never,16,8,0"))
+    with pytest.raises(published.TraceError, match="holds no minute that can be used"):
+        published.read_helios(write(tmp_path, ",".join(published.HELIOS_COLUMNS), "vcA,never,16,8,0"))
 
 
 def test_virtual_clusters_are_chosen_by_the_seed_until_the_nodes_are_full() -> None:
-    demands = [gentd26.Demand(f"vc{gpus}", gpus, np.zeros(3, np.int64)) for gpus in (64, 48, 16, 40)]
-    assert gentd26.choose_demands(demands, None) == demands
+    demands = [published.Demand(f"vc{gpus}", gpus, np.zeros(3, np.int64)) for gpus in (64, 48, 16, 40)]
+    assert published.choose_demands(demands, None) == demands
     for seed in range(5):
-        chosen = gentd26.choose_demands(demands, 10, seed=seed)
+        chosen = published.choose_demands(demands, 10, seed=seed)
         assert 0 < sum(one.total for one in chosen) <= 80
-        assert [one.name for one in chosen] == [one.name for one in gentd26.choose_demands(demands, 10, seed=seed)]
-    assert [one.name for one in gentd26.choose_demands(demands, 1)] == ["vc16"]
+        assert [one.name for one in chosen] == [one.name for one in published.choose_demands(demands, 10, seed=seed)]
+    assert [one.name for one in published.choose_demands(demands, 1)] == ["vc16"]
 
 
 # ---- the user's own Prometheus ----------------------------------------------------------------------------------------------
@@ -210,7 +210,7 @@ def matrix(asked: loopback.Asked, series: dict[str, list[tuple[dict[str, str], d
     return web.json_response(answer)
 
 
-async def look(answer: loopback.Answer, minutes: int = 600) -> tuple[gentd26.Trace, loopback.Loopback]:
+async def look(answer: loopback.Answer, minutes: int = 600) -> tuple[published.Trace, loopback.Loopback]:
     async with loopback.serve(answer) as server, client.Prometheus(server.url, login=auth.Login(method="none"), backoff=0.001) as asked:
         return await history.read_history(asked, T0, T0 + minutes * 60, now=T0 + minutes * 60), server
 
@@ -246,8 +246,8 @@ async def test_where_labels_are_honoured_a_plain_pod_is_the_holder_and_mig_has_n
 @pytest.mark.parametrize(
     ("answer", "error", "sentence"),
     [
-        (lambda asked: matrix(asked, {}), gentd26.TraceError, "holds no series"),
-        (lambda asked: matrix(asked, {}, warnings=["a store is away"]), gentd26.TraceError, "only a part of"),
+        (lambda asked: matrix(asked, {}), published.TraceError, "holds no series"),
+        (lambda asked: matrix(asked, {}, warnings=["a store is away"]), published.TraceError, "only a part of"),
         (lambda asked: web.Response(status=500, text="no"), errors.ServerFault, "answered 500"),
         (lambda asked: web.Response(text="<html>"), errors.BadAnswer, "web page"),
         (lambda asked: web.json_response(VECTOR), errors.BadAnswer, "instead of a matrix"),
@@ -262,17 +262,17 @@ async def test_an_answer_that_is_no_history_is_refused(answer: Any, error: type[
 async def test_too_many_gpus_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history, "MOST_ROWS", 3)
     series = {"DCGM_FI_PROF_GR_ENGINE_ACTIVE": [({**GPU, "UUID": f"GPU-{number}"}, {0: "0"}) for number in range(4)]}
-    with pytest.raises(gentd26.TraceError, match="more than 3 GPUs in pods' hands: ask for a shorter one"):
+    with pytest.raises(published.TraceError, match="more than 3 GPUs in pods' hands: ask for a shorter one"):
         await look(lambda asked: matrix(asked, series))
 
 
 async def test_an_empty_range_is_refused() -> None:
-    with pytest.raises(gentd26.TraceError, match="end must come after its start"):
+    with pytest.raises(published.TraceError, match="end must come after its start"):
         await look(lambda asked: matrix(asked, {}), minutes=0)
 
 
 def test_a_report_says_what_it_left_out() -> None:
-    report = gentd26.TraceReport(rows=3)
+    report = published.TraceReport(rows=3)
     report.leave_out("told twice", 7)
     assert str(report) == "3 rows; 1 told twice"
     assert msgspec.json.decode(msgspec.json.encode(report))["examples"] == ["line 7: told twice"]
