@@ -1,11 +1,9 @@
-"""What would a policy have done? World -> plan -> world, tick by tick, with the very brain of the product and no
-socket.
+"""What would a policy have done? World -> plan -> world, tick by tick, with the very brain of the product.
 
 In: a World (pretend, or made of a trace) and a mandate. Out: a BacktestResult: GPU-hours and money reclaimed, pauses,
 regrets, waiting caused, in all and by namespace and class. Several policies are compared by running each on a world of
-its own.
-A tick at which no GPU was quiet for the shortest window, and nothing is marked, is not planned: its plan could find
-nobody idle.
+its own. A tick at which no GPU was quiet for the shortest window, and nothing is marked, is not planned: its plan could
+find nobody idle.
 Invariant: sim/laws.py is asked before and after every pause; a broken law ends the run.
 """
 
@@ -31,8 +29,7 @@ INTERVAL: Final[Seconds] = 180.0  # between two looks, as the product's own defa
 
 
 class BacktestSums(msgspec.Struct, kw_only=True):
-    """Sums over some workloads. A slice of a GPU counts as that share of it; `money` is of what has a price, `unpriced`
-    is the rest."""
+    """Sums over some workloads. A slice of a GPU counts as its share; `money` is of what has a price."""
 
     workloads: int = 0
     gpu_hours: float = 0.0  # held

@@ -1,5 +1,4 @@
-"""Who lives in a pretend cluster: nodes of several models and modes, and workloads of every kind with their lives and
-owners.
+"""Who lives in a pretend cluster: nodes of several models and modes, workloads of every kind, their owners.
 
 In: a seed, how many nodes, workloads and hours. Out: a World, the same for the same numbers.
 The mix follows what is seen in shared clusters: services and notebooks are many and small, training is few and large,
@@ -113,8 +112,7 @@ def make_world(
 
 
 def make_helios_world(demands: Sequence[published.Demand], *, seed: int = 0, hours: float = 24.0) -> World:
-    """As many nodes of eight GPUs as the virtual clusters had, and jobs that ask for as many GPUs as they were asked
-    for; what the jobs do is drawn."""
+    """As many nodes of eight GPUs as there were, and jobs that ask for as many as were asked for, with drawn lives."""
     span, rng = _begin(hours), np.random.default_rng([seed, 5])
     nodes = [SimNode(f"{one.name.lower()}-{number:03}") for one in demands for number in range(-(-one.total // 8))]
     parts = [part for one in demands for part in published.demand_parts(one, span)]

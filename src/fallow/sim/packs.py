@@ -3,8 +3,7 @@
 In: a Setup: nodes, arrivals and tie order, of a trace or of a live cluster. Out: a PackResult per policy: the curve,
 and at chosen points how much was allocated, how much of the rest was fragmented, and what no packer could have
 exceeded; several side by side on all cores.
-Invariant: nothing is written anywhere; what could not be computed is None
-with a reason, never 0.
+Invariant: nothing is written anywhere; what could not be computed is None with a reason, never 0.
 """
 
 import multiprocessing
@@ -28,8 +27,7 @@ Clock = Callable[[], float]
 
 
 class Setup(msgspec.Struct, frozen=True, eq=False, kw_only=True):
-    """`sample`: the mix that popularity and prices come from. `summary`: one sentence on what it is; `notes`: what was
-    left out."""
+    """`sample`: the mix that popularity and prices come from. `summary`: what it is; `notes`: what was left out."""
 
     name: str
     nodes: state.Nodes
@@ -69,8 +67,8 @@ def of_trace(trace: openb.OpenbTrace, seed: int) -> Setup:
     notes = [f"{what}: {report}" for what, report in trace.reports.items() if any(report.left_out.values())]
     notes += [f"{what}: {example}" for what, report in trace.reports.items() for example in report.examples[:3]]
     return Setup(
-        name=trace.name, nodes=nodes, sample=tuple(trace.sample), arrivals=run.pods, order=run.order, notes=tuple(notes),
-        summary=f"trace {trace.name}, {run.origin}: {_describe(nodes)}, {len(run.pods)} arrivals",
+        name=trace.name, nodes=nodes, sample=tuple(trace.sample), arrivals=run.pods, order=run.order,
+        notes=tuple(notes), summary=f"trace {trace.name}, {run.origin}: {_describe(nodes)}, {len(run.pods)} arrivals",
     )
 
 
@@ -139,8 +137,7 @@ def stand(setup: Setup, curve: replay.Curve, percent: int) -> state.State:
 
 
 def find_fragmented(at: state.State, tables: fragments.Fragments | None) -> float | None:
-    """% of what is free that is of no use to what usually comes; None where nothing is free, or nothing is known of
-    what comes."""
+    """% of what is free that is of no use to what usually comes; None where nothing is free, or that is not known."""
     free = int(at.free.sum())
     return round(100 * int(tables.measure(at).sum()) / tables.pods / free, 2) if free and tables else None
 
@@ -148,8 +145,7 @@ def find_fragmented(at: state.State, tables: fragments.Fragments | None) -> floa
 def find_bounds(setup: Setup, points: Sequence[int]) -> tuple[dict[int, float | None], str]:
     """What no packer could have exceeded, by % arrived; and why it is not known, where it is not.
 
-    Where all that arrived can be hosted, that is what was asked for: on average near that percent, as a curve counts
-    it.
+    Where all that arrived can be hosted, that is what was asked for, on average near that percent, as in a curve.
     """
     bounds: dict[int, float | None] = {}
     asked, capacity = replay.add_up(setup.arrivals), max(setup.nodes.capacity, 1)
@@ -174,8 +170,7 @@ def plan_moves(setup: Setup, curve: replay.Curve, percent: int, budget: int) -> 
 
 
 class PackRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One policy on one trace, the mean over the seeds where 100 % arrived; gain in GPUs against FGD, distance in
-    points to the bound."""
+    """One policy on one trace, the mean over the seeds where 100 % arrived; gains in GPUs, distances in points."""
 
     trace: str
     policy: str
@@ -221,8 +216,7 @@ def _spread(jobs: Sequence[tuple[Path | None, str, str, tuple[int, ...], Clock]]
 
 
 def _run(folder: Path | None, name: str, policy: str, seeds: tuple[int, ...], cpu: Clock) -> _PackPart:
-    """Prices come from the trace's whole pod list, so they serve for all seeds; what Auto chooses and Random draws does
-    not."""
+    """Prices come from the whole pod list, so they serve for all seeds; what Auto chooses and Random draws does not."""
     trace = openb.read(folder, name)
     shares, decided, pods, took = list[float | None](), list[str](), 0, 0.0
     prepared: Policy | None = None

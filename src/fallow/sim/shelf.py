@@ -3,8 +3,7 @@
 In: a file, or a name and the folder of the traces; how many nodes and hours of it are wanted. Out: a PastWorld: a World
 as often as one is needed, and in words what of it is from the trace, what is made up, and which rows were left out.
 Kinds: GenTD26 (what GPUs did), Helios (how many GPUs were asked for), openb (nodes, and pods that ask for GPUs).
-Invariant: the kind is known by the first line of a file and never by its name; the same file, seed and numbers give the
-same past.
+Invariant: the kind is known by the first line of a file, not by its name; the same file and numbers give the same past.
 """
 
 import functools
@@ -51,8 +50,8 @@ def find(name: str, folder: Path | None) -> Path:
     if folder is None or not folder.is_dir():
         lacks = f", and there is no folder {folder}" if folder else ""
         raise NoTrace(f"no trace {name}: it is no file{lacks}; {openb.SET_FOLDER}")
-    known = [kind for kind in KINDS if find_kind(kind, folder)] + [stem for stem, path in there.items() if _kind_of(path)]
-    holds = ", ".join(known) or "no trace"
+    stems = [stem for stem, path in there.items() if _kind_of(path)]
+    holds = ", ".join([*(kind for kind in KINDS if find_kind(kind, folder)), *stems]) or "no trace"
     raise NoTrace(f"no trace {name}: it is no file, and {folder} (FALLOW_TRACES) holds {holds}")
 
 
@@ -159,7 +158,7 @@ def _examples(report: TraceReport, of: str = "") -> Iterator[str]:
 
 
 def open_real_lives(folder: Path | None) -> tuple[published.Trace | None, str]:
-    """GenTD26 of the folder, of which lives are cut, and a sentence on it; None where there is none that can be used."""
+    """GenTD26 of the folder, of which lives are cut, and a sentence on it; None where none can be used."""
     if folder is None:
         return None, "FALLOW_TRACES is not set"
     path = find_kind(GENTD26, folder)

@@ -1,11 +1,9 @@
 """The eyes of a backtest: a World as the brain wants to see it, without any socket.
 
 In: a World that somebody moves on. Out: Snapshots in the model's own nouns, with one Usage per window that the rules
-ask for.
-The last activity of a GPU is known exactly here, from what the exporters told. While no pod and no object changed, the
-very same tuples are handed out again, as the real eyes do.
-A pause that stands for more than an hour, and that nobody asks to end, is left out: no brake counts it any more, and no
-decision can come of it.
+ask for. The last activity of a GPU is known exactly here, from what the exporters told. While no pod and no object
+changed, the very same tuples are handed out again, as the real eyes do. A pause that stands for more than an hour, and
+that nobody asks to end, is left out: no brake counts it any more, and no decision can come of it.
 """
 
 import operator
@@ -174,8 +172,7 @@ class Viewer:
         return known[2]
 
     def _lay_rows(self, firsts: usage.Indices) -> Rows:
-        """Only of pods that have a slot; nothing is told of the others. `firsts`: of each workload, the index of its
-        first pod."""
+        """Only of pods that have a slot. `firsts`: of each workload, the index of its first pod."""
         seats = np.flatnonzero(self._world.slot_of >= 0)
         slots, whose = self._world.slot_of[seats], self._whose[seats]
         listed = slots.tolist()

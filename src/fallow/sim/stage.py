@@ -35,7 +35,9 @@ FLAGS: Mapping[str, Any] = {
 }
 
 
-def make_policy(name: str, window: str, *, grace: str = "15m", priority: int = 0, classes: Sequence[str] = ()) -> Object:
+def make_policy(
+    name: str, window: str, *, grace: str = "15m", priority: int = 0, classes: Sequence[str] = ()
+) -> Object:
     """An IdlePolicy that tells owners by an Event first, and then pauses."""
     notice = {"required": True, "grace": grace, "channels": [{"name": "event", "type": "event"}]}
     return {
@@ -71,8 +73,7 @@ class Stage:
         self._measured_at = world.now
 
     def monotonic(self) -> float:
-        """The product's clock that nobody sets: the world's time, and within one instant of it the time that really
-        passes."""
+        """The product's clock that nobody sets: the world's time, and within one instant of it, time that passes."""
         self._latest = max(self._latest, self.world.now + time.monotonic() - self._moved_at)
         return self._latest
 

@@ -1,5 +1,4 @@
-"""How long should a GPU be quiet before it is paused? Savings against interruptions over idle windows, and the window
-to recommend.
+"""How long should a GPU be quiet before it is paused? Savings against interruptions, and the window to recommend.
 
 In: silences, each the time a workload was quiet, and whether activity ended it, from a trace or a world; what one
 resume costs, in GPU-seconds. Out: a curve, and a recommended window with what it rests on.
@@ -79,8 +78,7 @@ def of_world(world: World) -> Silences:
 
 
 def find_silences(parts: Sequence[Part], percents: Percents, step: Seconds) -> Silences:
-    """A workload is quiet while all of its GPUs are; one that is not known makes the workload not known, unless another
-    is active."""
+    """A workload is quiet while all of its GPUs are, and not known where one is not, unless another is active."""
     found: list[tuple[int, int, int, bool]] = []
     first = 0
     for number, part in enumerate(parts):
@@ -94,8 +92,7 @@ def find_silences(parts: Sequence[Part], percents: Percents, step: Seconds) -> S
 
 
 def _runs(active: Bools, quiet: Bools, most_unknown: int) -> Iterable[tuple[int, bool]]:
-    """Steps from the first quiet one to the activity that ends it, or to the last quiet one before too long a stretch
-    of unknown."""
+    """Steps from the first quiet one to the activity that ends it, or to the last before a long stretch of unknown."""
     spots = np.flatnonzero(quiet)
     if not len(spots):
         return
@@ -148,8 +145,7 @@ def _cost_unseen(gpus: float, resume_cost: Seconds) -> Floats:
 
 
 def choose(silences: Silences, resume_cost: Seconds) -> Seconds:
-    """The window whose neighbourhood costs least, in whole minutes. Without any silence: the shortest that pays at
-    worst twice."""
+    """The window whose neighbourhood costs least. Without any silence: the shortest that pays at worst twice."""
     if not len(silences.seconds):
         return min(max(resume_cost, _LEAST), _MOST)
     costs = _costs(silences, resume_cost) + _UNSEEN * _cost_unseen(float(silences.gpus.mean()), resume_cost)
@@ -159,8 +155,7 @@ def choose(silences: Silences, resume_cost: Seconds) -> Seconds:
 
 
 def recommend(silences: Silences, parts: Sequence[Part], resume_cost: Seconds) -> Recommendation:
-    """For all; for each class that has enough history, else as for all; for each workload that has, else as for its
-    class."""
+    """For all; for each class with enough history, else as for all; for each workload too, else as for its class."""
     general = _advise(silences, choose(silences, resume_cost), "all", resume_cost)
     class_of = np.array([part.class_ for part in parts])
     classes: dict[str, Advice] = {}
@@ -179,8 +174,7 @@ def recommend(silences: Silences, parts: Sequence[Part], resume_cost: Seconds) -
 
 
 def _specialise(mine: Silences, half: Bools, wider: Advice, name: str, resume_cost: Seconds) -> Advice:
-    """A window of its own only where each half of the history, judged by the window that the other half chose, does
-    better with it."""
+    """A window of its own only where each half of the history does better with the window that the other half chose."""
     as_before = _advise(mine, wider.window, wider.rests_on, resume_cost)
     if len(mine.seconds) < _ENOUGH or not half.any() or half.all():
         return as_before

@@ -1,11 +1,9 @@
-"""What dcgm-exporter would say of a node: its text, with its labels, for GPUs that are whole, cut into MIG instances,
-or shared.
+"""What dcgm-exporter would say of a node: its text and labels, for GPUs that are whole, cut by MIG, or shared.
 
 In: the devices of a node, who holds them, and what they did since they were last read. Out: the body of /metrics.
 Profiling counters are means over the time since they were last read, so whatever happened between two reads shows in
 the later one.
-Invariant: labels of a device that did not change hands are written once; a read costs little more than
-its numbers.
+Invariant: labels of a device that did not change hands are written once; a read costs only its numbers.
 """
 
 import functools
@@ -103,8 +101,7 @@ def _write_values(reading: HoldReading, lies: bool) -> tuple[str, ...]:
 
 @functools.cache
 def _write_activity(active: float) -> tuple[str, ...]:
-    """Utilisation and copies in whole percents, as the driver counts them; then engine, tensor pipe and memory as
-    ratios."""
+    """Utilisation and copies in whole percents, as the driver does; then engine, tensor pipe and memory as ratios."""
     percents = (round(100 * active), round(40 * active))
     ratios = (active, 0.5 * active, 0.3 * active)
     return (*(f"{percent}\n" for percent in percents), *(f"{ratio:.6g}\n" for ratio in ratios))

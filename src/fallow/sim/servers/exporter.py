@@ -1,11 +1,9 @@
-"""The exporters of a pretend cluster: one HTTP server that answers for the dcgm-exporter of every node, each at a port
-of its own.
+"""The exporters of a pretend cluster: one HTTP server that answers for every dcgm-exporter, each at its own port.
 
-In: a World. Out: pages as dcgm.py writes them, of what the GPUs did since the same node was last asked.
-A node whose exporter is silent, or that is lost, answers 503; one that zero-fills tells 0 in its profiling counters,
-the truth elsewhere.
-Invariant: what a GPU did between two reads is in the later one; a page tells of one instant of the
-world, its `now`.
+In: a World. Out: pages as dcgm.py writes them, of what the GPUs did since the same node was last asked. A node whose
+exporter is silent, or that is lost, answers 503; one that zero-fills tells 0 in its profiling counters, the truth
+elsewhere.
+Invariant: what a GPU did between two reads is in the later one; a page is of one instant, the `now`.
 """
 
 import socket

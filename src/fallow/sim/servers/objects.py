@@ -1,12 +1,10 @@
 """A pretend cluster's nodes, pods and workloads as Kubernetes objects in a Store, with the operators that act on them.
 
 In: a World and a Store. Out: after every `step` the Store shows what the world has become. What others write on a
-workload (the product, or somebody with kubectl) reaches the world at once: it stops what is to be stopped, and its
-people read what is marked on their things.
-A service of KServe has its marks on the Deployment below it, as the product wants them there; the world sees them as
-its own.
-Invariant: the record that the product writes stays as it was written; the world changes only status, pods, and
-what its people write.
+workload (the product, or somebody with kubectl) reaches the world at once: it stops, and its people read the marks. A
+service of KServe has its marks on the Deployment below it, where the product wants them; the world sees them as its.
+Invariant: the record that the product writes stays as written; the world changes only status, pods, and what its people
+write.
 """
 
 from collections.abc import Callable, Mapping

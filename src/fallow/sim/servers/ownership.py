@@ -40,8 +40,7 @@ _BRANCH = object()  # stands for a parent, whose fields have owners of their own
 
 
 class Conflicts(Exception):
-    """Others own what was to be applied with another value: (manager, apiVersion, field), the field written as the real
-    server does."""
+    """Others own what was to be applied with another value: (manager, apiVersion, field as the server writes it)."""
 
     def __init__(self, fields: Sequence[tuple[str, str, str]]) -> None:
         super().__init__(f"{len(fields)} conflicts")
@@ -178,8 +177,7 @@ def _is_given(path: Path, custom: bool) -> bool:
 def apply(
     live: Object, applied: Object, manager: str, *, time: str, custom: bool, force: bool, subresource: str = ""
 ) -> Object:
-    """`live` with what `manager` applies, without what it applied before and no longer does, and with the new
-    managedFields."""
+    """`live` with what `manager` applies, without what it no longer does, and with the new managedFields."""
     who, wanted, current = (manager, "Apply", subresource), _fields(applied, custom), _fields(live, custom)
     owned = {path for path, value in wanted.items() if value is not _BRANCH or path[-1].startswith("k:")}
     managers = _Managers(live.get("metadata", {}).get("managedFields") or [])

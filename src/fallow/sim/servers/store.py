@@ -4,10 +4,10 @@ In: plain JSON objects (dicts), by group, kind, namespace and name. Out: `Entry`
 their bytes encoded once; `Change`s, to whoever subscribed, and a bounded history of them for watches that come back.
 It keeps uid, resourceVersion, generation, creationTimestamp, managedFields, finalizers, preconditions, and deletes what
 a deleted owner or namespace leaves behind. What a kind's fields mean is not known here.
-Invariant: an object that was handed in or out is never changed by anybody; every change has a version of its own,
-higher than all before.
+Invariant: an object that was handed in or out is never changed by anybody; every change has a new, higher version.
 """
 
+import functools
 import itertools
 import random
 import uuid
@@ -31,6 +31,7 @@ _COUNTED = frozenset({
     ("batch", "Job"), ("batch", "CronJob"), ("policy", "PodDisruptionBudget"),
     ("apiextensions.k8s.io", "CustomResourceDefinition"),
 })
+_SERVED_AS = ("kind", "apiVersion")
 # What nobody may change by writing the object.
 _KEPT = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
 
@@ -70,29 +71,22 @@ class TooOld(ValueError):
     """The history no longer reaches back to that version."""
 
 
-class Entry:
+class Entry(msgspec.Struct, frozen=True, eq=False, dict=True):
     """One version of one object."""
 
-    __slots__ = ("_body", "_metadata", "key", "object", "version")
+    key: Key
+    object: Object
+    version: int
 
-    def __init__(self, key: Key, obj: Object, version: int) -> None:
-        self.key, self.object, self.version = key, obj, version
-        self._body = self._metadata = b""
-
-    @property
+    @functools.cached_property
     def body(self) -> bytes:
         """The JSON object without kind and apiVersion, which may be served in several versions."""
-        if not self._body:
-            shown = {name: part for name, part in self.object.items() if name not in ("kind", "apiVersion")}
-            self._body = msgspec.json.encode(shown)
-        return self._body
+        return msgspec.json.encode({name: part for name, part in self.object.items() if name not in _SERVED_AS})
 
-    @property
+    @functools.cached_property
     def metadata(self) -> bytes:
         """Only the metadata, as `{"metadata":...}`."""
-        if not self._metadata:
-            self._metadata = msgspec.json.encode({"metadata": self.object["metadata"]})
-        return self._metadata
+        return msgspec.json.encode({"metadata": self.object["metadata"]})
 
 
 class Change(NamedTuple):

@@ -1,5 +1,4 @@
-"""The history in the user's own Prometheus, as a Trace: what their GPUs did, minute by minute, for a backtest of their
-own cluster.
+"""The history in the user's own Prometheus, as a Trace: what their GPUs did, minute by minute, for a backtest.
 
 In: a Prometheus client, a range. Out: a Trace with one Part per pod that held GPUs, joined by the labels that
 observe/labels.py reads. The primaries are asked for by range, the maximum of each minute, page by page; of several that

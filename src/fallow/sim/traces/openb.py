@@ -1,5 +1,4 @@
-"""Alibaba's openb: nodes with GPUs, the pods that asked for them, the orders in which they came, and what was published
-of it.
+"""Alibaba's openb: nodes with GPUs, pods that asked for them, the orders in which they came, the published curves.
 
 In: the folder of the traces, as published (CSV, gzipped or not). Out: a OpenbTrace: nodes and pods in the packing
 engine's own nouns, arrival and tie orders by seed; the published curves; each with a TraceReport of what was left out.
@@ -39,8 +38,7 @@ class NoTrace(TraceError):
 
 
 class AskingPod(msgspec.Struct, frozen=True):
-    """A pod as it asked. Its times are seconds since the trace began; None = the trace does not tell, or it never
-    left."""
+    """A pod as it asked. Times are seconds since the trace began; None = the trace does not tell, or it never left."""
 
     pod: state.Pod
     qos: str = ""
@@ -49,8 +47,7 @@ class AskingPod(msgspec.Struct, frozen=True):
 
 
 class Order(msgspec.Struct, frozen=True):
-    """Who comes when (rows of the pod list), and which node goes first among equals (a rank per row of the node
-    list)."""
+    """Who comes when (rows of the pod list), which node goes first among equals (a rank per row of the node list)."""
 
     arrivals: tuple[int, ...]
     ranks: tuple[int, ...]
@@ -169,8 +166,7 @@ def _lifetime(text: str) -> tuple[Seconds | None, Seconds | None]:
 
 
 def read_orders(path: Path, nodes: int, pods: int) -> tuple[dict[int, Order], TraceReport]:
-    """`nodes`, `pods`: how many rows their lists have. A seed needs both of its lines; without the file there is no
-    order."""
+    """`nodes`, `pods`: rows of their lists. A seed needs both of its lines; without the file there is no order."""
     report, found = TraceReport(), dict[tuple[int, str], tuple[int, ...]]()
     for line, (seed_text, kind, *numbers) in _order_lines(path, report):
         seed = published.read_as(int, seed_text, "the seed is no whole number", line, report)
@@ -198,8 +194,7 @@ def _order_lines(path: Path, report: TraceReport) -> Iterator[tuple[int, list[st
 
 
 def read_published(folder: Path | None) -> tuple[Curves, TraceReport]:
-    """Allocated GPU % at each whole % of GPUs that arrived, by trace, policy and seed; None where the cell is empty or
-    no percentage."""
+    """Allocated GPU % at each whole % of GPUs that arrived, by trace, policy and seed; None where that is not said."""
     report, curves = TraceReport(), dict[tuple[str, str, int], tuple[float | None, ...]]()
     if folder is None or not (folder / _CURVES).is_file():
         return curves, report

@@ -1,7 +1,6 @@
 """Real traces, read into a world: what GPUs did in a production service, how demand went up and down (openb: `openb`).
 
-In: files as they were published (CSV, gzipped or not). Out: a Trace or demand, each with a TraceReport of what was left
-out.
+In: files as they were published (CSV, gzipped or not). Out: a Trace or demand, and a TraceReport of what is left out.
 Invariant: nothing is guessed. A row that cannot be read is named and counted; a sample that is missing, or that two
 rows tell differently, is not known. Only a row that is out of order is used where it belongs.
 """
@@ -231,8 +230,7 @@ def cut_lives(trace: Trace, span: LifeSpan, pods: int, gpus: int, rng: np.random
 
 
 class Demand(msgspec.Struct):
-    """How many GPUs a virtual cluster had, and how many were asked for (running and pending), minute by minute; -1 =
-    not known."""
+    """How many GPUs a virtual cluster had, and how many were asked for, minute by minute; -1 = not known."""
 
     name: str
     total: int
@@ -286,8 +284,7 @@ def _line_up(name: str, minutes: Mapping[int, tuple[int, int]], report: TraceRep
 
 
 def choose_demands(demands: Sequence[Demand], nodes: int | None, *, seed: int = 0) -> list[Demand]:
-    """Virtual clusters that together fit on so many nodes of eight GPUs, whichever come first by the seed; at least the
-    smallest."""
+    """Virtual clusters that fit on so many nodes of eight GPUs, first come by the seed; at least the smallest."""
     if nodes is None:
         return list(demands)
     order, room, chosen = np.random.default_rng([seed, 4]).permutation(len(demands)).tolist(), 8 * nodes, list[Demand]()
@@ -299,9 +296,8 @@ def choose_demands(demands: Sequence[Demand], nodes: int | None, *, seed: int = 
 
 
 def demand_parts(demand: Demand, span: LifeSpan) -> list[Part]:
-    """Jobs that together ask for as many GPUs as were asked for: a rise is a new job, a fall ends the oldest. What they
-    do is not told in the trace: those of eight GPUs are taken for training, the others for batch work. Unknown minutes
-    change nothing."""
+    """Jobs that together ask for as many GPUs as were asked for: a rise is a new job, a fall ends the oldest.
+    Those of eight GPUs are taken for training, the others for batch work. Unknown minutes change nothing."""
     parts, open_jobs, level = list[Part](), deque[tuple[int, Instant]](), 0
     for minute, wanted in enumerate(demand.wanted[: int(span.columns * span.step // MINUTE)].tolist()):
         now = span.start + minute * MINUTE

@@ -1,2 +1,1 @@
-"""The pretend cluster itself: its clock, nodes and workloads, what they do, whose they are, and the laws that hold in
-it."""
+"""The pretend cluster itself: its clock, nodes and workloads, what they do, whose they are, and its laws."""

@@ -1,8 +1,6 @@
-"""How a write lands on an object where there is no API server: merge patches, the version that moves, and the ways
-back.
+"""How a write lands on an object where there is no API server: merge patches, the version, and the ways back.
 
-In: objects as plain JSON, and the very Writes that the hands would send (act/workloads.py). Out: new objects; nothing
-is changed in place.
+In: objects as plain JSON, and the very Writes that the hands would send (act/workloads.py). Out: new objects.
 Invariant: what is refused by a server for its uid or resourceVersion is refused here too.
 """
 

@@ -1,11 +1,8 @@
-"""What must hold at every tick of every pretend day, checked against the truth of the world and not against the brain's
-own words.
+"""What must hold at every tick of every pretend day, checked against the truth and not the brain's own words.
 
-In: the world, a pause that is about to happen, the object before and after it. Out: nothing, or LawBroken with a
-sentence.
-The laws: no workload with an active, unknown or uncovered GPU is paused; where notices are asked for, one was given
-before, its grace is over, and the workload was quiet all the time since; every pause can be undone to the exact former
-state.
+In: the world, a pause that is about to happen, the object before and after it. Out: nothing, or LawBroken. The laws: no
+workload with an active, unknown or uncovered GPU is paused; where notices are asked for, one was given, its grace is
+over, and the workload was quiet all the time since; every pause can be undone to the exact former state.
 """
 
 from typing import Any

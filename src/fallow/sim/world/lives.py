@@ -2,8 +2,7 @@
 
 In: a kind of life, how many pods and GPUs, the time of day it begins, a random generator. Out: a uint8 matrix of what
 it *wants* to do; whether it gets to do it (it may be paused, or still starting) is the world's business.
-Invariant: the same generator state gives the same life. NONE stands for "not known" and is never drawn here; only
-traces have it.
+Invariant: the same generator state gives the same life. NONE stands for "not known": only traces have it.
 """
 
 from collections.abc import Callable, Mapping
@@ -53,8 +52,7 @@ def draw(life: str, span: LifeSpan, pods: int, gpus: int, rng: np.random.Generat
 
 
 def _train(span: LifeSpan, rng: np.random.Generator) -> Percents:
-    """Busy for hours, with a checkpoint every hour or two, a stall of the data now and then, and at last a run that
-    ended unnoticed."""
+    """Busy for hours, a checkpoint every hour or two, a stall of the data now and then, at last an end unnoticed."""
     row = np.full(span.columns, rng.integers(75, 99), np.uint8)
     for at in range(rng.integers(10, 60), span.columns, span.count(rng.uniform(1, 2) * HOUR)):
         row[at : at + span.count(rng.uniform(60, 240))] = rng.integers(0, 20)

@@ -1,5 +1,4 @@
-"""How workloads look in Kubernetes: the object that people write, what its operator makes below it, its pods, and nodes
-with GPUs.
+"""How workloads look in Kubernetes: the object that people write, what its operator makes of it, and nodes with GPUs.
 
 In: plain facts (kind, name, replicas, GPUs). Out: JSON objects as an API server would show them, without what a server
 adds itself. `wanted` is the other direction: how many replicas an operator would keep for an object as it stands. It
@@ -65,8 +64,7 @@ def make_workload(
     kind: str, namespace: str, name: str, uid: str, *, replicas: int, gpus: int, resource: str, group_size: int,
     class_: str,
 ) -> Object:
-    """As its owner wrote it, in its first version, running. `group_size`: pods per replica, where a replica is a leader
-    with its workers."""
+    """As its owner wrote it, in its first version, running. `group_size`: pods per replica."""
     metadata = {
         "name": name, "namespace": namespace, "labels": {"app": name, names.WORKLOAD_TYPE: class_}, "annotations": {},
         "uid": uid, "resourceVersion": "1",
@@ -131,8 +129,7 @@ def make_link(link: Link, above: Object, replicas: int) -> Object:
 
 
 def wanted(thing: Object) -> int | None:
-    """How many replicas its operator keeps for it as it stands; None = whatever it had (it has no count, and is not
-    stopped)."""
+    """How many replicas its operator keeps for it as it stands; None = as many as it had: it is not stopped."""
     kind, spec, marks = thing["kind"], thing.get("spec", {}), thing["metadata"].get("annotations") or {}
     if kind in ("InferenceService", "LLMInferenceService") and marks.get(names.KSERVE_STOP, "").lower() == "true":
         return 0

@@ -1,5 +1,4 @@
-"""A pretend cluster with its own clock: nodes with GPUs, workloads that live on them, owners who react, faults that can
-be switched on.
+"""A pretend cluster with its own clock: nodes with GPUs, workloads on them, owners who react, and faults.
 
 In: nodes, Parts (who lives there) and a matrix of what each of their GPUs wants to do, one column per step. Out: at any
 instant what runs where, what was done and what of that was seen, and a log of what happened. It moves only by
@@ -292,8 +291,7 @@ class World:
     # ---- faults -----------------------------------------------------------------------------------------------------
 
     def switch_on(self, fault: Fault, nodes: Sequence[str] = (), amount: float = 0.0) -> None:
-        """Profiling of MIG instances is never zeroed: nothing beside it speaks of an instance, so nobody could find
-        that out."""
+        """Profiling of MIG instances is never zeroed: nothing else speaks of them, so nobody could find that out."""
         struck = {name for name in nodes if fault is not Fault.exporter_zero or self.nodes[name].mode != "mig"}
         self.faults[fault] = _Broken(self.faults.get(fault, _WELL).nodes | struck, amount)
         self._note_fault(fault, nodes, is_well=False)
@@ -407,8 +405,7 @@ class World:
     # ---- pauses, resumes, and people --------------------------------------------------------------------------------
 
     def notice(self, thing: dict[str, Any], by: str = "product") -> None:
-        """An object of this world was written: its operator does what it now says, its owner reads what is marked on
-        it."""
+        """An object of this world was written: its operator does what it now says, its owner reads its marks."""
         workload = self._by_uid[thing["metadata"]["uid"]]
         workload.object, workload.view = thing, edits.see(thing)
         self.objects_version += 1

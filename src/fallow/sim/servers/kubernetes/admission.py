@@ -1,8 +1,6 @@
-"""What stands between a request's object and the store: is it of the kind, are its fields known, is it valid, what is
-added.
+"""What stands between a request's object and the store: is it of the kind, known, valid, and what is added.
 
-In: a Call and the object it wants to write. Out: the object to store and warnings, or a Refusal in the real server's
-words.
+In: a Call and the object it wants to write. Out: the object to store and warnings, or a Refusal in its words.
 Invariant: nothing reaches the store that the kind's schema does not have; the status of a kind that reports it
 separately is changed only through /status, and then nothing else is.
 """

@@ -1,5 +1,4 @@
-"""What is known of the built-in kinds' fields: the names in their specs, the defaults the product sees, and a few
-rules.
+"""What is known of the built-in kinds' fields: the names in their specs, the defaults the product sees, some rules.
 
 In: an object that somebody wants to write. Out: its unknown fields, the object with defaults, what is wrong with it.
 This is a small part of what the real server knows: the parts that the product, or a person with kubectl, runs into.
@@ -165,8 +164,7 @@ def _check_event(obj: Mapping[str, Any]) -> Iterator[Fault]:
 
 
 def find_type_fault(obj: Mapping[str, Any], *, custom: bool) -> str | None:
-    """What the real decoder could not put into the fields of the type: numbers that are none, labels that are no
-    text."""
+    """What the real decoder could not read into the type: numbers that are none, labels that are no text."""
     for name in ("labels", "annotations"):
         marks = obj["metadata"].get(name) or {}
         if not isinstance(marks, dict) or not all(isinstance(value, str) for value in marks.values()):

@@ -1,10 +1,8 @@
-"""Which kinds are served: the built-in table, and one more for each version of each CustomResourceDefinition in the
-store.
+"""Which kinds are served: the built-in table, and each version of each CustomResourceDefinition in the store.
 
 In: the store. Out: `ServedKind`s by group, version and plural. A definition is served from the moment it is stored, and
 its status says so.
-Invariant: `home` is where objects of a kind are kept, the same for all versions (and for both kinds
-of Event).
+Invariant: `home` is where objects of a kind are kept, the same for all versions (and both Events).
 """
 
 from collections.abc import Iterable, Mapping

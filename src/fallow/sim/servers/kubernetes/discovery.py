@@ -1,5 +1,4 @@
-"""What is served, told three ways: the aggregated documents of today, the lists of old, and as much OpenAPI as kubectl
-asks for.
+"""What is served, in three ways: the aggregated documents of today, the lists of old, what OpenAPI kubectl asks for.
 
 In: the catalogue and a path. Out: the document, or None for a path that is no document of this kind.
 """

@@ -1,5 +1,4 @@
-"""Events in their two forms: core/v1, in which they are kept, and events.k8s.io/v1, in which the product writes
-them."""
+"""Events in their two forms: core/v1, as they are kept, and events.k8s.io/v1, as the product writes them."""
 
 from collections.abc import Mapping
 from typing import Any, TypeAlias

@@ -1,5 +1,4 @@
-"""JSON patches and strategic merge patches. (Merge patches are `pointers.apply_merge_patch`, applies are
-`ownership.apply`.)
+"""JSON patches and strategic merge patches. (For merge patches see `pointers`, for applies `ownership`.)
 
 In: an object and a patch. Out: a new object, or Unfit. Nothing is changed in place.
 """

@@ -1,7 +1,6 @@
 """Get and list: one object or all of a kind, whole, as metadata or as a Table, in pages that belong together.
 
-In: a Call. Out: the answer's bytes. Objects are encoded once per version (see `store.Entry`), so a list is a
-concatenation.
+In: a Call. Out: the answer's bytes. Objects are encoded once per version (`store.Entry`): a list is a concatenation.
 Invariant: the pages of one list show the objects as they were at its first page, or the list is over (410).
 """
 
@@ -30,6 +29,16 @@ def encode(kind: catalogue.ServedKind, entry: stores.Entry) -> bytes:
     if kind.group == events.GROUP:
         return msgspec.json.encode(events.to_new(entry.object))
     return f'{{"kind":"{kind.kind}","apiVersion":"{kind.api_version}",'.encode() + entry.body[1:]
+
+
+def find(call: calls.Call, store: stores.Store) -> stores.Entry | None:
+    return store.find(stores.Key(*call.kind.home, call.path.namespace, call.path.name))
+
+
+def get(call: calls.Call, store: stores.Store) -> stores.Entry:
+    if (found := find(call, store)) is None:
+        raise call.refuse_absent()
+    return found
 
 
 def encode_metadata(entry: stores.Entry) -> bytes:
@@ -63,12 +72,6 @@ class ObjectReader:
     def __init__(self, store: stores.Store) -> None:
         self._store = store
         self._snapshots: OrderedDict[tuple[str, str, int], list[stores.Entry]] = OrderedDict()
-
-    def find(self, call: calls.Call) -> stores.Entry:
-        found = self._store.find(stores.Key(*call.kind.home, call.path.namespace, call.path.name))
-        if found is None:
-            raise call.refuse_absent()
-        return found
 
     def expire(self) -> None:
         """Every list that is being read page by page is over."""

@@ -1,7 +1,6 @@
 """How an API server says no: an HTTP code and a Status object with reason, message, details and causes.
 
-Each function is one of the real server's sentences, because clients read them: kubectl shows them, and the product acts
-by the causes.
+Each function is one of the real server's sentences, because clients read them: kubectl and the product do.
 """
 
 from collections.abc import Sequence

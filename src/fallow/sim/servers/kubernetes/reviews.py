@@ -1,7 +1,6 @@
 """Who is it, and may they? Token and access reviews, and the same rules for the requests themselves.
 
-In: the tokens that are known and, for some users, rules like those of a ClusterRole. A user without rules may do
-everything.
+In: the tokens that are known and, for some users, rules as in a ClusterRole. A user without rules may do everything.
 """
 
 from collections.abc import Mapping, Sequence

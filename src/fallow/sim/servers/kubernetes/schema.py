@@ -1,7 +1,6 @@
 """A custom kind's structural schema at work: unknown fields are found and dropped, defaults filled in, types checked.
 
-In: an object and its openAPIV3Schema. Out: the object as it would be stored, and what is wrong with it. Rules in CEL
-are not evaluated.
+In: an object and its openAPIV3Schema. Out: the object as it is stored, what is wrong with it. CEL is not evaluated.
 """
 
 import re
@@ -27,8 +26,7 @@ _BOUNDS: dict[str, tuple[Callable[[Any, Any], bool], str]] = {
 
 
 def prune(value: Any, schema: Mapping[str, Any], unknown: list[str], path: str = "", *, root: bool = True) -> Any:
-    """A copy without fields the schema does not have, with its defaults. The names of what was dropped go into
-    `unknown`."""
+    """A copy without fields the schema does not have, with its defaults. What was dropped goes into `unknown`."""
     if isinstance(value, list):
         items = schema.get("items") or {}
         return [prune(item, items, unknown, f"{path}[{at}]", root=False) for at, item in enumerate(value)]

@@ -1,5 +1,4 @@
-"""Label and field selectors, as queries carry them: text in, a function of an object out, or a Refusal that says what
-is wrong.
+"""Label and field selectors, as queries carry them: text in, a function of an object out, or a Refusal that says why.
 
 Also label selectors as objects (matchLabels, matchExpressions), which budgets and Scales use.
 """

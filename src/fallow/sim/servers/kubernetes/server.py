@@ -1,10 +1,8 @@
 """The pretend API server: it listens on loopback, reads requests, has them answered, and can be made to misbehave.
 
-In: a Store, a clock, and perhaps tokens (token -> user) and rules (user -> PolicyRules). Out: its address and a
-kubeconfig.
+In: a Store, a clock, and perhaps tokens (token -> user) and rules (user -> PolicyRules). Out: a kubeconfig.
 Faults are switched on by attributes and methods: `slow` seconds before every answer, `go_down` and `come_up`,
-`conflicts` (how many of the next writes are refused with 409), `expire` (every page and every place in a watch is too
-old).
+`conflicts` (how many of the next writes are refused with 409), `expire` (every page and watch is too old).
 Invariant: a request is carried out in one stretch after its body was read; a request that is refused changed nothing.
 """
 
@@ -174,7 +172,7 @@ class KubernetesServer:
         return collection.get(call.method)
 
     def _get(self, call: calls.Call) -> calls.ApiAnswer:
-        return calls.ApiAnswer(reading.represent(call, self._reader.find(call), self._clock()))
+        return calls.ApiAnswer(reading.represent(call, reading.get(call, self._store), self._clock()))
 
     async def _watch(self, request: web.Request, call: calls.Call) -> web.StreamResponse:
         watch = watching.Watch(call, self._store, self._clock)

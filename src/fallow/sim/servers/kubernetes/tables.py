@@ -1,7 +1,6 @@
 """What `kubectl get` shows: a Table with the columns of the kind and a row for each object.
 
-In: a kind, entries, the time. Out: a Table. Built-in kinds have their well-known columns, custom ones those of their
-definition.
+In: a kind, entries, the time. Out: a Table. Built-in kinds have their usual columns, custom ones those they define.
 """
 
 import re
@@ -132,8 +131,7 @@ def _custom_column(column: Mapping[str, Any], now: units.Instant) -> tuple[str, 
 
 
 def _read_path(path: str) -> Cell:
-    """Paths as definitions have them: `.status.state`, `.status.conditions[?(@.type=="Ready")].status`, names in
-    brackets."""
+    """As definitions have them: `.status.state`, `.status.conditions[?(@.type=="Ready")].status`, names in brackets."""
 
     def read(obj: Mapping[str, Any]) -> Any:
         before, *after = _FILTER.split(path)

@@ -1,9 +1,7 @@
 """A watch: what happens to the objects of a kind, line by line, as it happens.
 
-In: a Call and a function that writes to the client. Out: ADDED, MODIFIED, DELETED, BOOKMARK and ERROR lines until the
-time is over.
-Invariant: with a selector, an object that begins to match is ADDED and one that no longer does is
-DELETED; nothing is said twice.
+In: a Call and a function that writes to the client. Out: ADDED, MODIFIED, DELETED, BOOKMARK and ERROR lines for a time.
+Invariant: with a selector, what begins to match is ADDED, what no longer does is DELETED; nothing is said twice.
 """
 
 import asyncio

@@ -2,8 +2,7 @@
 
 In: a Call. Out: an Answer, or a Refusal. Each is one synchronous stretch: nobody sees half a write.
 Invariant: a write that names a uid or a resourceVersion is done on that very object, in that very version, or not at
-all;
-a dry run answers as if, and leaves nothing behind.
+all; a dry run answers as if, and leaves nothing behind.
 """
 
 import json
@@ -31,8 +30,7 @@ class ObjectWriter:
     """Where writes are taken in."""
 
     def __init__(self, store: stores.Store, clock: Clock) -> None:
-        self._store = store
-        self._clock = clock
+        self._store, self._clock = store, clock
 
     def create(self, call: calls.Call) -> calls.ApiAnswer:
         obj = admission.read_new(call)
@@ -54,7 +52,7 @@ class ObjectWriter:
     def replace(self, call: calls.Call) -> calls.ApiAnswer:
         obj = admission.read_new(call)
         admission.check_name(call, obj)
-        found = self._find(call)
+        found = reading.find(call, self._store)
         if found is None:
             if call.kind.kind not in _MADE_BY_PUT or call.path.subresource:
                 raise call.refuse_absent()
@@ -78,7 +76,7 @@ class ObjectWriter:
             raise refusals.unknown_format(*allowed)
         if call.content_type == _APPLY:
             return self._apply(call)
-        found = self._get(call)
+        found = reading.get(call, self._store)
         live = json.loads(reading.encode(call.kind, found))
         changed = _apply_patch(call, live)
         if not isinstance(changed.get("metadata"), dict):
@@ -103,7 +101,7 @@ class ObjectWriter:
 
     def _apply(self, call: calls.Call) -> calls.ApiAnswer:
         applied = self._read_applied(call)
-        found = self._find(call)
+        found = reading.find(call, self._store)
         if found is None and call.path.subresource:
             raise call.refuse_absent()
         live = json.loads(reading.encode(call.kind, found)) if found else {}
@@ -130,7 +128,7 @@ class ObjectWriter:
         metadata = dict(body.get("metadata") or {})
         if metadata.get("managedFields"):
             raise refusals.bad("metadata.managedFields must be nil")
-        if self._find(call) is None:
+        if reading.find(call, self._store) is None:
             admission.check_name(call, {"metadata": metadata})
         identity = {"name": call.path.name} | ({"namespace": call.path.namespace} if call.kind.namespaced else {})
         return {**body, "metadata": metadata | identity}
@@ -143,10 +141,10 @@ class ObjectWriter:
         return calls.ApiAnswer(reading.represent(call, written, self._clock()), 200, warnings)
 
     def read_scale(self, call: calls.Call, scale: catalogue.Scale) -> calls.ApiAnswer:
-        return _answer(subresources.show_scale(self._get(call), scale))
+        return _answer(subresources.show_scale(reading.get(call, self._store), scale))
 
     def write_scale(self, call: calls.Call, scale: catalogue.Scale) -> calls.ApiAnswer:
-        found = self._get(call)
+        found = reading.get(call, self._store)
         shown = subresources.show_scale(found, scale)
         wanted = call.read_object() if call.method == "PUT" else _apply_patch(call, shown)
         replicas = subresources.read_scale(call, wanted)
@@ -163,7 +161,7 @@ class ObjectWriter:
         return _answer(subresources.show_scale(written, scale))
 
     def delete(self, call: calls.Call) -> calls.ApiAnswer:
-        found = self._get(call)
+        found = reading.get(call, self._store)
         gone = self._delete(call, found, call.read_object())
         if call.kind.kind in _SHOWN_WHEN_DELETED or gone.object["metadata"].get("finalizers"):
             return calls.ApiAnswer(reading.encode(call.kind, gone))
@@ -191,21 +189,12 @@ class ObjectWriter:
             raise _refuse_delete(call.kind, found.key.name, overtaken) from None
 
     def evict(self, call: calls.Call) -> calls.ApiAnswer:
-        found = self._get(call)
+        found = reading.get(call, self._store)
         options = call.read_object().get("deleteOptions") or {}
         subresources.check_budgets(self._store, found)
         uid = (options.get("preconditions") or {}).get("uid")
         self._delete(call, found, {"preconditions": {"uid": uid}, "dryRun": options.get("dryRun")})
         return _answer({**_SUCCESS, "code": 201}, 201)
-
-    def _find(self, call: calls.Call) -> stores.Entry | None:
-        return self._store.find(stores.Key(*call.kind.home, call.path.namespace, call.path.name))
-
-    def _get(self, call: calls.Call) -> stores.Entry:
-        found = self._find(call)
-        if found is None:
-            raise call.refuse_absent()
-        return found
 
 
 def _answer(thing: Object, code: int = 200) -> calls.ApiAnswer:
