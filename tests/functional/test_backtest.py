@@ -22,7 +22,8 @@ from tests import builders
 from tests.unit.sim import folder
 
 QUIET = builders.Brakes(
-    confirm_cycles=1, max_actions_per_cycle=1000, max_actions_per_namespace=1000, max_percent_per_hour=100, freeze_jump=100
+    confirm_cycles=1, max_actions_per_cycle=1000, max_actions_per_namespace=1000, max_percent_per_hour=100,
+    freeze_jump=100,
 )
 T4 = "Tesla-T4"
 
@@ -38,7 +39,7 @@ def make(*parts: Part, hours: int = 6, node: SimNode | None = None, **lives: Any
     return World([node or SimNode("n1", T4)], parts, np.stack(rows), span, start_seconds=120.0)
 
 
-# ---- what it says -----------------------------------------------------------------------------------------------------------
+# ---- what it says ----------------------------------------------------------------------------------------------------
 
 
 def test_a_gpu_that_is_never_used_is_reclaimed_for_all_the_rest_of_the_day() -> None:
@@ -83,9 +84,9 @@ def test_a_model_without_a_price_makes_no_money_and_says_so() -> None:
 
 @pytest.mark.parametrize(
     ("model", "name"),
-    [("NVIDIA-A100-SXM4-80GB", "A100-80GB"), ("NVIDIA A100-SXM4-80GB", "A100-80GB"), ("NVIDIA-A100-SXM4-80GB-MIG-1g.10gb", "A100-80GB"),
-     ("Tesla-T4-SHARED", "T4"), ("NVIDIA-Foo-9000", "Foo-9000")],
-)  # fmt: skip
+    [("NVIDIA-A100-SXM4-80GB", "A100-80GB"), ("NVIDIA A100-SXM4-80GB", "A100-80GB"),
+     ("NVIDIA-A100-SXM4-80GB-MIG-1g.10gb", "A100-80GB"), ("Tesla-T4-SHARED", "T4"), ("NVIDIA-Foo-9000", "Foo-9000")],
+)
 def test_models_are_priced_by_what_they_are(model: str, name: str) -> None:
     assert prices.normalise(model) == name
     assert prices.find(model) == prices.DEFAULT.get(name)
@@ -98,7 +99,9 @@ def test_policies_side_by_side_each_have_a_world_of_their_own() -> None:
     mandates = {f"{minutes}m": backtest.with_window(mandate(), minutes * MINUTE) for minutes in (15, 60, 180)}
     results = [backtest.run(build(), each, name=name) for name, each in mandates.items()]
     assert [result.name for result in results] == ["15m", "60m", "180m"]
-    reclaimed, regrets, pauses = ([getattr(one.total, what) for one in results] for what in ("reclaimed_gpu_hours", "regrets", "pauses"))
+    reclaimed, regrets, pauses = (
+        [getattr(one.total, what) for one in results] for what in ("reclaimed_gpu_hours", "regrets", "pauses")
+    )
     assert reclaimed[0] > reclaimed[1] > reclaimed[2] > 0
     assert regrets[0] > regrets[2]
     assert pauses[0] > pauses[2]
@@ -116,7 +119,7 @@ def test_a_rule_that_only_reports_reclaims_nothing() -> None:
     assert (total.pauses, total.reclaimed_gpu_hours) == (0, 0)
 
 
-# ---- the laws, on every tick of every day -----------------------------------------------------------------------------------
+# ---- the laws, on every tick of every day ----------------------------------------------------------------------------
 
 FAULTS: dict[str, Callable[[World], None]] = {
     "well": lambda world: None,
@@ -151,9 +154,9 @@ def test_no_law_is_ever_broken_whatever_fails(fault: str, notice: bool) -> None:
 
 @pytest.mark.parametrize(
     ("fault", "reasons"),
-    [("all exporters silent", {"Stale"}), ("exporters zero", {"ExporterSuspect", "SignalContradiction"}), ("nodes lost", {"NodeNotReady"}),
-     ("clock ahead", {"Stale"}), ("clock behind", {"FutureSamples", "TooYoung"})],
-)  # fmt: skip
+    [("all exporters silent", {"Stale"}), ("exporters zero", {"ExporterSuspect", "SignalContradiction"}),
+     ("nodes lost", {"NodeNotReady"}), ("clock ahead", {"Stale"}), ("clock behind", {"FutureSamples", "TooYoung"})],
+)
 def test_under_a_fault_it_says_that_it_cannot_tell(fault: str, reasons: set[str]) -> None:
     world = cast.make_world(seed=3, nodes=10, hours=14)
     FAULTS[fault](world)
@@ -163,7 +166,9 @@ def test_under_a_fault_it_says_that_it_cannot_tell(fault: str, reasons: set[str]
     while world.now < world.span.start + 9.9 * HOUR:
         made = going.tick()
         if made is not None and world.now > world.span.start + 6.3 * HOUR:
-            seen |= {reason for (verdict, reason), count in made.totals.verdicts.items() if verdict == "unknown" and count}
+            seen |= {
+                reason for (verdict, reason), count in made.totals.verdicts.items() if verdict == "unknown" and count
+            }
             pauses += sum(isinstance(each, decision.Pause) for each in made.decisions)
     assert reasons <= seen
     if fault != "nodes lost":  # there two of three nodes are well
@@ -177,12 +182,14 @@ def test_a_sudden_silence_of_the_work_freezes() -> None:
     assert result.frozen_ticks >= 10
 
 
-# ---- a law that is broken is found ------------------------------------------------------------------------------------------
+# ---- a law that is broken is found -----------------------------------------------------------------------------------
 
 
 def _a_pause(world: World, rule: idle.Rule) -> decision.Pause:
     view = world.workloads[0].view
-    finding = decision.Finding(view, decision.Verdict.idle, decision.Reason.GoneIdle, "", rule, 1, 1, (), rule.gone_idle, idle_since=0.0)
+    finding = decision.Finding(
+        view, decision.Verdict.idle, decision.Reason.GoneIdle, "", rule, 1, 1, (), rule.gone_idle, idle_since=0.0
+    )
     return decision.Pause(finding, "")
 
 
@@ -216,7 +223,9 @@ def test_what_breaks_a_law_is_found(life: list[int], fault: Fault | None, notice
     [(3, [0], "3m after its notice"), (55, [0] * 20 + [9] + [0] * 40, "active after its notice"), (20, [0], None)],
     ids=["too soon", "used since", "in time"],
 )
-def test_a_notice_must_be_old_enough_and_nothing_may_have_happened_since(told_ago: int, life: list[int], sentence: str | None) -> None:
+def test_a_notice_must_be_old_enough_and_nothing_may_have_happened_since(
+    told_ago: int, life: list[int], sentence: str | None
+) -> None:
     world = make(Part("ml", "a"), a=life)
     world.advance((60 - told_ago) * MINUTE)
     marks = {names.PENDING_SINCE: units.rfc3339(world.now), names.IDLE_EPISODE: "e"}
@@ -242,7 +251,7 @@ def test_a_way_back_that_does_not_lead_back_is_found() -> None:
         laws.check_way_back(before, before, world.now)
 
 
-# ---- the eyes of a backtest -------------------------------------------------------------------------------------------------
+# ---- the eyes of a backtest ------------------------------------------------------------------------------------------
 
 
 def test_while_nothing_changes_the_same_objects_are_handed_out() -> None:
@@ -252,7 +261,9 @@ def test_while_nothing_changes_the_same_objects_are_handed_out() -> None:
     first = viewer.look([1800.0])
     world.advance(3 * MINUTE)
     second = viewer.look([1800.0])
-    assert (second.pods is first.pods, second.workloads is first.workloads, second.nodes is first.nodes) == (True, True, True)
+    assert (
+        second.pods is first.pods, second.workloads is first.workloads, second.nodes is first.nodes
+    ) == (True, True, True)
     world.notice(edits.annotate(world.workloads[0].object, {names.RESUMED_BY: "ada"}))
     third = viewer.look([1800.0])
     assert third.pods is first.pods
@@ -299,6 +310,9 @@ def test_the_real_trace_under_several_windows() -> None:
     assert results[0].total.reclaimed_gpu_hours > results[2].total.reclaimed_gpu_hours > 20
     held = results[0].total.gpu_hours + results[0].total.reclaimed_gpu_hours
     assert held == pytest.approx(89745 * 57 / 3600, rel=0.02)
-    ceiling = tuning.measure(tuning.find_silences(trace.parts, trace.percents, trace.span.step), 1800.0, 0.0).saved_gpu_hours
-    assert results[0].total.reclaimed_gpu_hours < ceiling  # notices, brakes and looks take time; savings never exceed what idled
+    ceiling = tuning.measure(
+        tuning.find_silences(trace.parts, trace.percents, trace.span.step), 1800.0, 0.0
+    ).saved_gpu_hours
+    # notices, brakes and looks take time; savings never exceed what idled
+    assert results[0].total.reclaimed_gpu_hours < ceiling
     assert all(one.state is not SimState.waiting for one in published.to_world(trace).workloads)

@@ -36,14 +36,20 @@ def spec_of(story: Story, name: str, kind: str = "Deployment") -> Any:
 def holds(after: Any, before: Any) -> bool:
     """Is all of it there as it was? A server may have filled in defaults beside."""
     if isinstance(before, dict):
-        return isinstance(after, dict) and all(key in after and holds(after[key], value) for key, value in before.items())
+        return isinstance(after, dict) and all(
+            key in after and holds(after[key], value) for key, value in before.items()
+        )
     if isinstance(before, list):
         return isinstance(after, list) and len(after) == len(before) and all(map(holds, after, before))
     return bool(after == before)
 
 
 def specs_of(story: Story) -> dict[str, Any]:
-    return {one.part.kind: spec_of(story, f"{one.part.namespace}/{one.part.name}", one.part.kind) for one in story.stage.world.workloads}
+    return {
+        one.part.kind: spec_of(
+            story, f"{one.part.namespace}/{one.part.name}", one.part.kind
+        ) for one in story.stage.world.workloads
+    }
 
 
 async def test_an_idle_workload_is_announced_then_paused_then_comes_back_as_it_was(story: Story) -> None:
@@ -163,7 +169,9 @@ async def test_every_kind_is_paused_by_its_own_operator_and_comes_back_exactly(s
 
 @pytest.mark.parametrize("faults", [[], list(world.Fault)], ids=["well", "all-faults"])
 @pytest.mark.parametrize("seed", [1, 2])
-async def test_no_law_is_broken_on_any_tick_of_a_day(tmp_path: pathlib.Path, seed: int, faults: list[world.Fault]) -> None:
+async def test_no_law_is_broken_on_any_tick_of_a_day(
+    tmp_path: pathlib.Path, seed: int, faults: list[world.Fault]
+) -> None:
     made = cast.make_world(seed=seed, nodes=4, hours=12)
     stage.plan_faults(made, faults)
     reasons: set[str] = set()
@@ -172,7 +180,9 @@ async def test_no_law_is_broken_on_any_tick_of_a_day(tmp_path: pathlib.Path, see
         for _ in range(int(12 * 3600 / on.interval)):
             cycle = await on.step()
             failures += [cycle.failure] if cycle.failure else []
-            reasons |= {reason for verdict, reason in cycle.plan.totals.verdicts if verdict == "unknown"} if cycle.plan else set()
+            reasons |= {
+                reason for verdict, reason in cycle.plan.totals.verdicts if verdict == "unknown"
+            } if cycle.plan else set()
         assert on.broken == []
     assert sum(one.pauses for one in made.workloads) > 0
     assert any("clock jumped" in failure for failure in failures) == bool(faults)

@@ -24,7 +24,9 @@ def test_the_real_one_is_read_whole() -> None:
     assert (trace.percents != NONE).sum() == 89698 - 2065
     world = traces.to_world(trace)
     world.advance(HOUR)
-    assert {one.state for one in world.workloads} <= {SimState.running, SimState.absent, SimState.finished, SimState.starting}
+    assert {one.state for one in world.workloads} <= {
+        SimState.running, SimState.absent, SimState.finished, SimState.starting
+    }
     assert (world.done[:, 30] == trace.percents[:, 30])[world.running].all()
 
 
@@ -33,7 +35,9 @@ def test_the_demand_of_helios_is_met_by_as_many_gpus() -> None:
     assert (len(demands), left.rows) == (8, 8 * 44640)
     demand = max(demands, key=lambda one: one.total)
     parts = traces.demand_parts(demand, LifeSpan(0.0, MINUTE, 1440))
-    asked = [sum(part.gpus for part in parts if test_traces.stands(part, minute * MINUTE)) for minute in range(0, 1440, 30)]
+    asked = [
+        sum(part.gpus for part in parts if test_traces.stands(part, minute * MINUTE)) for minute in range(0, 1440, 30)
+    ]
     assert all(0 <= level - wanted < 8 for level, wanted in zip(asked, demand.wanted[:1440:30].tolist(), strict=True))
 
 
@@ -44,7 +48,9 @@ def _ratio(history: tuning.Silences, window: float, cost: float) -> float:
 
 
 @pytest.mark.parametrize(("cost", "thirty", "sixty"), [(30.0, 1.05, 1.005), (60.0, 1.20, 1.01)])
-def test_on_the_real_trace_it_costs_no_more_than_two_percent_over_hindsight(cost: float, thirty: float, sixty: float) -> None:
+def test_on_the_real_trace_it_costs_no_more_than_two_percent_over_hindsight(
+    cost: float, thirty: float, sixty: float
+) -> None:
     trace = traces.read_gentd26(folder.find(traces.GENTD26))
     history = tuning.find_silences(trace.parts, trace.percents, trace.span.step)
     window = tuning.recommend(history, trace.parts, cost * MINUTE).all.window
@@ -53,7 +59,9 @@ def test_on_the_real_trace_it_costs_no_more_than_two_percent_over_hindsight(cost
     assert _ratio(history, 60 * MINUTE, cost) == pytest.approx(sixty, abs=0.002)
 
 
-@pytest.mark.parametrize(("cost", "mean", "most"), [(15.0, 1.01, 1.02), (30.0, 1.01, 1.02), (60.0, 1.01, 1.02), (120.0, 1.015, 1.04)])
+@pytest.mark.parametrize(
+    ("cost", "mean", "most"), [(15.0, 1.01, 1.02), (30.0, 1.01, 1.02), (60.0, 1.01, 1.02), (120.0, 1.015, 1.04)]
+)
 def test_chosen_on_half_of_the_pods_it_holds_on_the_other_half(cost: float, mean: float, most: float) -> None:
     trace = traces.read_gentd26(folder.find(traces.GENTD26))
     history = tuning.find_silences(trace.parts, trace.percents, trace.span.step)

@@ -25,7 +25,9 @@ def make_day(kind: str) -> world.World:
 
 @pytest.mark.parametrize("faults", [[], list(world.Fault)], ids=["well", "all-faults"])
 @pytest.mark.parametrize("kind", ["real lives", *shelf.KINDS])
-async def test_no_law_is_broken_on_any_tick_of_a_day_of_a_trace(tmp_path: pathlib.Path, kind: str, faults: list[world.Fault]) -> None:
+async def test_no_law_is_broken_on_any_tick_of_a_day_of_a_trace(
+    tmp_path: pathlib.Path, kind: str, faults: list[world.Fault]
+) -> None:
     made = make_day(kind)
     stage.plan_faults(made, faults)
     told = 0

@@ -18,11 +18,15 @@ ONE = [Part("ml", "a")]
 
 def silences(*minutes: float, whose: int = 0, gpus: float = 1.0, ended: bool = True) -> tuning.Silences:
     count = len(minutes)
-    return tuning.Silences(np.array(minutes) * MINUTE, np.full(count, ended), np.full(count, gpus), np.full(count, whose))
+    return tuning.Silences(
+        np.array(minutes) * MINUTE, np.full(count, ended), np.full(count, gpus), np.full(count, whose)
+    )
 
 
 def join(*each: tuning.Silences) -> tuning.Silences:
-    return tuning.Silences(*(np.concatenate([getattr(one, name) for one in each]) for name in ("seconds", "ended", "gpus", "whose")))
+    return tuning.Silences(
+        *(np.concatenate([getattr(one, name) for one in each]) for name in ("seconds", "ended", "gpus", "whose"))
+    )
 
 
 def find(text: str, parts: list[Part] | None = None) -> list[tuple[float, bool]]:
@@ -33,7 +37,7 @@ def find(text: str, parts: list[Part] | None = None) -> list[tuple[float, bool]]
     return [(seconds / MINUTE, bool(ended)) for seconds, ended in zip(found.seconds, found.ended, strict=True)]
 
 
-# ---- silences ---------------------------------------------------------------------------------------------------------------
+# ---- silences --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -72,7 +76,7 @@ def test_no_silence_holds_activity_nor_more_quiet_than_there_was(life: str) -> N
     assert sum(ended for _, ended in found) <= life.count("#")
 
 
-# ---- the curve --------------------------------------------------------------------------------------------------------------
+# ---- the curve -------------------------------------------------------------------------------------------------------
 
 
 def test_a_point_adds_up() -> None:
@@ -94,7 +98,7 @@ def test_a_longer_window_burns_more_and_interrupts_less(minutes: list[float], co
     assert all(point.burned_gpu_hours + point.saved_gpu_hours == pytest.approx(total) for point in curve)
 
 
-# ---- the recommendation -----------------------------------------------------------------------------------------------------
+# ---- the recommendation ----------------------------------------------------------------------------------------------
 
 
 @given(minutes=st.lists(st.floats(1, 3000), max_size=80), cost=st.floats(1, 500))
@@ -123,12 +127,14 @@ def test_a_lucky_point_does_not_decide() -> None:
     for _ in range(40):
         few = silences(*rng.choice(every.seconds / MINUTE, 150))
         ours.append(tuning.measure(every, tuning.choose(few, cost), cost).cost_gpu_hours / min(costs))
-        lucky.append(costs[int(np.argmin([tuning.measure(few, window, cost).cost_gpu_hours for window in tried]))] / min(costs))
+        lucky.append(
+            costs[int(np.argmin([tuning.measure(few, window, cost).cost_gpu_hours for window in tried]))] / min(costs)
+        )
     assert np.mean(ours) < np.mean(lucky) < 1.1
     assert max(ours) < max(lucky)
 
 
-# ---- classes and workloads --------------------------------------------------------------------------------------------------
+# ---- classes and workloads -------------------------------------------------------------------------------------------
 
 
 def _mixed(seed: int = 0) -> tuple[tuning.Silences, list[Part]]:

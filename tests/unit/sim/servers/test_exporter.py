@@ -16,7 +16,10 @@ from fallow.sim.world import world
 from fallow.sim.world.lives import LifeSpan
 
 SPAN = LifeSpan(0.0, MINUTE, 120)
-METRICS = ("DCGM_FI_PROF_GR_ENGINE_ACTIVE", "DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION")
+METRICS = (
+    "DCGM_FI_PROF_GR_ENGINE_ACTIVE", "DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_POWER_USAGE",
+    "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION",
+)
 
 
 def make_world(mode: world.Mode = "whole", pods: int = 1) -> world.World:

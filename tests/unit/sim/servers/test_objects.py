@@ -36,7 +36,9 @@ class Scene:
         while references := found["metadata"].get("ownerReferences"):
             owner = references[0]
             chain.append(owner["kind"])
-            found = self.store.get(store.Key(owner["apiVersion"].rpartition("/")[0], owner["kind"], "ml", owner["name"])).object
+            found = self.store.get(
+                store.Key(owner["apiVersion"].rpartition("/")[0], owner["kind"], "ml", owner["name"])
+            ).object
         return chain
 
 
@@ -77,16 +79,17 @@ def test_a_stopped_service_loses_what_kserve_made_for_it() -> None:
     scene.objects.step()
     assert scene.store.entries("apps", "Deployment", "ml") == []
     assert scene.pods() == []
-    assert {condition["type"]: condition["status"] for condition in scene.store.get(key).object["status"]["conditions"]} == {
-        "Ready": "False", "Stopped": "True",
-    }
+    conditions = scene.store.get(key).object["status"]["conditions"]
+    assert {one["type"]: one["status"] for one in conditions} == {"Ready": "False", "Stopped": "True"}
 
 
 def test_an_owner_reads_the_notice_and_the_answer_is_written_on_the_object() -> None:
     scene = Scene(*(world.Part("ml", f"n-{number}", owner="attentive") for number in range(8)))
     marks = {names.IDLE_EPISODE: "abc", names.PENDING_SINCE: "2026-11-16T00:01:00Z"}
     for number in range(8):
-        scene.store.patch(store.Key("apps", "Deployment", "ml", f"n-{number}"), {"metadata": {"annotations": marks}}, PRODUCT)
+        scene.store.patch(
+            store.Key("apps", "Deployment", "ml", f"n-{number}"), {"metadata": {"annotations": marks}}, PRODUCT
+        )
     scene.go_on(HOUR)
     said = [entry.object["metadata"]["annotations"] for entry in scene.store.entries("apps", "Deployment", "ml")]
     acked = [marks for marks in said if names.ACK_UNTIL in marks]
@@ -113,4 +116,6 @@ def test_a_job_that_ends_says_so() -> None:
     scene = Scene(world.Part("ml", "job", "Job", ends_at=SPAN.start + HOUR))
     scene.go_on(2 * HOUR)
     assert scene.pods() == []
-    assert scene.store.get(store.Key("batch", "Job", "ml", "job")).object["status"]["conditions"][0]["type"] == "Complete"
+    assert scene.store.get(
+        store.Key("batch", "Job", "ml", "job")
+    ).object["status"]["conditions"][0]["type"] == "Complete"

@@ -38,11 +38,13 @@ def read(folder: Path, *lines: str) -> published.Trace:
     return published.read_gentd26(write(folder, HEADER, *lines))
 
 
-# ---- GenTD26 ----------------------------------------------------------------------------------------------------------------
+# ---- GenTD26 ---------------------------------------------------------------------------------------------------------
 
 
 def test_samples_stand_in_columns_as_far_apart_as_most_are(tmp_path: Path) -> None:
-    trace = read(tmp_path, *(row("a", step, step) for step in range(5)), *(row("b", step, 0.99) for step in range(2, 4)))
+    trace = read(
+        tmp_path, *(row("a", step, step) for step in range(5)), *(row("b", step, 0.99) for step in range(2, 4))
+    )
     assert trace.span == LifeSpan(float(T0), 57.0, 5)
     assert trace.percents.tolist() == [[0, 1, 2, 3, 4], [NONE, NONE, 0, 0, NONE]]
     a, b = trace.parts
@@ -65,7 +67,9 @@ def test_samples_stand_in_columns_as_far_apart_as_most_are(tmp_path: Path) -> No
         ("a,99999999999,5,1", "timestamp is a month away from the rest"),
     ],
 )
-def test_a_row_that_cannot_be_read_is_named_and_counted_and_changes_nothing(tmp_path: Path, line: str, why: str) -> None:
+def test_a_row_that_cannot_be_read_is_named_and_counted_and_changes_nothing(
+    tmp_path: Path, line: str, why: str
+) -> None:
     good = [row("a", step, 7) for step in range(12) if step != 9]
     trace = read(tmp_path, *good[:3], line, *good[3:])
     assert trace.report.left_out[why] == 1
@@ -80,7 +84,9 @@ def test_gaps_blanks_and_contradictions_are_not_known(tmp_path: Path) -> None:
     trace = read(tmp_path, *(row("a", step, duty) for step, duty in told))
     assert trace.percents.tolist() == [[9, NONE, NONE, 9, 9, NONE, 9]]
     left = trace.report.left_out
-    assert (left["told twice"], left["told twice, differently: not known"], left["without a duty: not known"]) == (1, 1, 1)
+    assert (
+        left["told twice"], left["told twice, differently: not known"], left["without a duty: not known"]
+    ) == (1, 1, 1)
     assert left["missing: not known"] == 1
 
 
@@ -126,7 +132,9 @@ def test_pods_of_one_gpu_share_nodes_and_larger_ones_have_their_own(tmp_path: Pa
     small = read(tmp_path, *(row(f"p{number}", step, 5) for number in range(19) for step in range(3)))
     assert [node.gpus for node in published.to_world(small).nodes.values()] == [8, 8, 3]
     large = msgspec.structs.replace(
-        small, parts=(Part("a", "b", gpus=2), *(Part("a", f"c{number}") for number in range(17))), percents=small.percents
+        small, parts=(
+            Part("a", "b", gpus=2), *(Part("a", f"c{number}") for number in range(17))
+        ), percents=small.percents
     )
     assert [node.gpus for node in published.to_world(large).nodes.values()] == [2] + [1] * 17
     assert all(one.state is SimState.running for one in published.to_world(large).workloads)
@@ -146,7 +154,7 @@ def test_lives_are_cut_from_whole_days_only_and_go_on_from_the_beginning(tmp_pat
     assert (np.diff(slow[0].astype(int)) % 100 == 2).all()
 
 
-# ---- Helios -----------------------------------------------------------------------------------------------------------------
+# ---- Helios ----------------------------------------------------------------------------------------------------------
 
 
 def stands(part: Any, at: float) -> bool:
@@ -169,7 +177,8 @@ def test_demand_rises_and_falls_as_it_was_told_and_unknown_minutes_change_nothin
 @pytest.mark.parametrize(("line", "why"), [
     ("vcA,today,16,1,0", "time is no time"), ("vcA,,16,1,0", "time is no time"),
     ("vcA,2020-05-01 00:09:00,16,x,0", "GPUs are no whole number"),
-    (",2020-05-01 00:09:00,16,1,0", "no virtual cluster"), ("vcA,2020-05-01 00:09:00,999999,1,0", "more GPUs than any cluster has"),
+    (",2020-05-01 00:09:00,16,1,0", "no virtual cluster"),
+    ("vcA,2020-05-01 00:09:00,999999,1,0", "more GPUs than any cluster has"),
     ("vcA,2020-05-01 00:00:00,16,1,0", "told twice"),
 ], ids=["word", "no time", "word for GPUs", "no name", "too many", "twice"])
 def test_a_row_of_demand_that_cannot_be_read_is_named_and_counted(tmp_path: Path, line: str, why: str) -> None:
@@ -195,23 +204,35 @@ def test_virtual_clusters_are_chosen_by_the_seed_until_the_nodes_are_full() -> N
     assert [one.name for one in published.choose_demands(demands, 1)] == ["vc16"]
 
 
-# ---- the user's own Prometheus ----------------------------------------------------------------------------------------------
+# ---- the user's own Prometheus ---------------------------------------------------------------------------------------
 
 
-def matrix(asked: loopback.Asked, series: dict[str, list[tuple[dict[str, str], dict[int, str]]]], **more: Any) -> web.Response:
+def matrix(
+    asked: loopback.Asked, series: dict[str, list[tuple[dict[str, str], dict[int, str]]]], **more: Any
+) -> web.Response:
     """Each metric's series: labels, and the value of some minutes."""
     metric = next((name for name in series if name in asked.form["query"]), "")
     start, end = float(asked.form["start"]), float(asked.form["end"])
     result = [
-        {"metric": labels, "values": [[T0 + 60 * minute, value] for minute, value in values.items() if start <= T0 + 60 * minute <= end]}
+        {
+            "metric": labels,
+            "values": [
+                [T0 + 60 * minute, value] for minute, value in values.items() if start <= T0 + 60 * minute <= end
+            ],
+        }
         for labels, values in series.get(metric, [])
     ]
-    answer = {"status": "success", "data": {"resultType": "matrix", "result": [each for each in result if each["values"]]}, **more}
+    answer = {
+        "status": "success", "data": {"resultType": "matrix", "result": [each for each in result if each["values"]]},
+        **more,
+    }
     return web.json_response(answer)
 
 
 async def look(answer: loopback.Answer, minutes: int = 600) -> tuple[published.Trace, loopback.Loopback]:
-    async with loopback.serve(answer) as server, client.Prometheus(server.url, login=auth.Login(method="none"), backoff=0.001) as asked:
+    async with loopback.serve(answer) as server, client.Prometheus(
+        server.url, login=auth.Login(method="none"), backoff=0.001
+    ) as asked:
         return await history.read_history(asked, T0, T0 + minutes * 60, now=T0 + minutes * 60), server
 
 
@@ -220,7 +241,9 @@ GPU = {"UUID": "GPU-1", "exported_pod": "a", "exported_namespace": "ml", "Hostna
 
 
 async def test_history_is_read_page_by_page_and_the_highest_primary_counts() -> None:
-    engine = [(GPU, {0: "0.5", 1: "0", 400: "0.009", 401: "NaN", 402: "7"}), ({"UUID": "GPU-2", "pod": "exporter"}, {0: "1"})]
+    engine = [
+        (GPU, {0: "0.5", 1: "0", 400: "0.009", 401: "NaN", 402: "7"}), ({"UUID": "GPU-2", "pod": "exporter"}, {0: "1"})
+    ]
     util = [(GPU, {1: "30", 400: "0"}), ({**GPU, "UUID": "GPU-9"}, {3: "100"})]
     series = {"DCGM_FI_PROF_GR_ENGINE_ACTIVE": engine, "DCGM_FI_DEV_GPU_UTIL": util}
     trace, server = await look(lambda asked: matrix(asked, series))

@@ -30,7 +30,10 @@ def test_the_same_seed_gives_the_same_life_and_another_seed_another(life: str) -
 
 @pytest.mark.parametrize(
     ("life", "least", "most"),
-    [("training", 10, 24), ("inference", 0.5, 24), ("notebook", 0.3, 6), ("batch", 24, 24), ("held", 0, 0), ("flapping", 2, 12)],
+    [
+        ("training", 10, 24), ("inference", 0.5, 24), ("notebook", 0.3, 6), ("batch", 24, 24), ("held", 0, 0),
+        ("flapping", 2, 12),
+    ],
 )
 def test_each_life_is_busy_for_as_long_as_its_kind_is(life: str, least: float, most: float) -> None:
     hours = np.mean([busy_hours(draw(life, seed)) for seed in range(40)])

@@ -11,7 +11,9 @@ from fallow.sim.world import edits, shapes
 
 
 def make(kind: str) -> dict[str, object]:
-    return shapes.make_workload(kind, "ml", "thing", "u-1", replicas=3, gpus=2, resource=names.GPU, group_size=2, class_="batch")
+    return shapes.make_workload(
+        kind, "ml", "thing", "u-1", replicas=3, gpus=2, resource=names.GPU, group_size=2, class_="batch"
+    )
 
 
 @pytest.mark.parametrize("kind", shapes.SHAPES)
@@ -22,7 +24,9 @@ def test_what_the_product_pauses_by_is_what_the_operator_stops_by(kind: str) -> 
     assert row is not None
     assert shapes.wanted(thing) in (3, None)
     assert not kinds.is_paused(row, edits.see(thing))
-    paused = pointers.apply_merge_patch(thing, pointers.merge_patch(thing, row.pauses(edits.see(thing), idle.Rule(), 0.0)))
+    paused = pointers.apply_merge_patch(
+        thing, pointers.merge_patch(thing, row.pauses(edits.see(thing), idle.Rule(), 0.0))
+    )
     assert shapes.wanted(paused) == 0
     assert kinds.is_paused(row, edits.see(paused))
 
@@ -55,5 +59,7 @@ def test_a_service_of_kserve_with_an_autoscaler_reads_zero_as_one() -> None:
 
 def test_every_foreign_kind_has_a_definition() -> None:
     defined = {(each["spec"]["group"], each["spec"]["names"]["kind"]) for each in shapes.make_definitions()}
-    foreign = {(row.api_version.partition("/")[0], kind) for kind, row in shapes.SHAPES.items() if "." in row.api_version}
+    foreign = {
+        (row.api_version.partition("/")[0], kind) for kind, row in shapes.SHAPES.items() if "." in row.api_version
+    }
     assert defined == foreign

@@ -30,7 +30,8 @@ def pause(world: World, number: int = 0, window: float = 30 * MINUTE) -> None:
     """As the product would: the patch with the way back."""
     workload = world.workloads[number]
     finding = decision.Finding(
-        workload.view, decision.Verdict.idle, decision.Reason.GoneIdle, "", idle.Rule(), 1, 1, (), window, idle_since=world.now - window
+        workload.view, decision.Verdict.idle, decision.Reason.GoneIdle, "", idle.Rule(), 1, 1, (), window,
+        idle_since=world.now - window,
     )
     world.notice(edits.pause(workload.object, decision.Pause(finding, "idle"), world.now))
 
@@ -44,7 +45,7 @@ def words(world: World) -> Counter[str]:
     return Counter(change.what for change in world.changes_since(0))
 
 
-# ---- time and slot ---------------------------------------------------------------------------------------------------------
+# ---- time and slot ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", [0, 1])
@@ -62,7 +63,9 @@ def test_the_same_seed_is_the_same_day(seed: int) -> None:
     assert other.wanted.shape != days[0].wanted.shape or (other.wanted != days[0].wanted).any()
 
 
-@pytest.mark.parametrize("steps", [(7200.0,), (61.0,) * 118 + (2.0,), (1.0,) * 7200], ids=["at once", "minutes", "seconds"])
+@pytest.mark.parametrize(
+    "steps", [(7200.0,), (61.0,) * 118 + (2.0,), (1.0,) * 7200], ids=["at once", "minutes", "seconds"]
+)
 def test_how_the_time_is_cut_changes_nothing(steps: tuple[float, ...]) -> None:
     day, whole = (cast.make_world(seed=4, nodes=4, hours=3) for _ in range(2))
     for step in steps:
@@ -94,7 +97,10 @@ def test_no_slot_is_given_twice_and_pods_stay_on_one_node() -> None:
 
 
 def test_who_finds_no_room_waits_until_somebody_leaves() -> None:
-    world = make(Part("ml", "first", gpus=8, ends_at=START + HOUR), Part("ml", "second", gpus=8), nodes=[SimNode("n1")], first=[90])
+    world = make(
+        Part("ml", "first", gpus=8, ends_at=START + HOUR), Part("ml", "second", gpus=8), nodes=[SimNode("n1")],
+        first=[90],
+    )
     world.advance(30 * MINUTE)
     first, second = world.workloads
     assert (first.state, second.state) == (SimState.running, SimState.waiting)
@@ -120,7 +126,7 @@ def test_every_slot_of_a_node_has_a_device_and_at_most_one_holder(mode: Any) -> 
     assert len({(world.uuids[slot], world.device_of(slot)[2]) for slot in slots}) == len(slots)
 
 
-# ---- pauses and people ------------------------------------------------------------------------------------------------------
+# ---- pauses and people -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", sorted(shapes.SHAPES))
@@ -141,7 +147,9 @@ def test_every_kind_is_paused_and_comes_back_exactly_as_it_was(kind: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("owner", "by_itself", "complaints"), [("machine", True, 0), ("absent", True, 0), ("impatient", True, 1), ("polite", False, 0)]
+    ("owner", "by_itself", "complaints"), [
+        ("machine", True, 0), ("absent", True, 0), ("impatient", True, 1), ("polite", False, 0)
+    ]
 )
 def test_owners_bring_back_what_they_need_in_their_own_way(owner: str, by_itself: bool, complaints: int) -> None:
     world = make(Part("ml", "a", owner=owner), a=[0] * 60 + [70] * 60)
@@ -191,7 +199,7 @@ def test_a_write_on_another_version_is_refused() -> None:
         edits.apply(thing, {"metadata": {"uid": "other"}})
 
 
-# ---- faults -----------------------------------------------------------------------------------------------------------------
+# ---- faults ----------------------------------------------------------------------------------------------------------
 
 
 def test_a_silent_exporter_hides_what_is_done_and_a_zero_one_lies() -> None:
