@@ -14,7 +14,8 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from fallow.act import workloads
+from fallow.act import marking
+from fallow.act.workloads import bodies
 from fallow.decide.idle import brakes
 from fallow.decide.idle import plan as brain
 from fallow.model import decision
@@ -107,7 +108,7 @@ class Run:
     def _carry_out(self, each: decision.Decision, now: Instant) -> Outcome:
         try:
             self._write(each, now)
-        except (edits.Refused, workloads.CannotWrite) as problem:
+        except (edits.Refused, bodies.CannotWrite) as problem:
             return Outcome(each, Status.refused, now, str(problem))
         return Outcome(each, Status.done, now, "")
 
@@ -125,7 +126,7 @@ class Run:
                 laws.check_way_back(before, after, now)
             case decision.Warn():
                 self.notices += 1
-                after = edits.annotate(before, workloads.notice_changes(each, now))
+                after = edits.annotate(before, marking.notice_changes(each, now))
             case decision.Resume():
                 after = edits.resume(before, now, each.by)
             case decision.Mark():

@@ -165,7 +165,7 @@ def _make_openb_part(asking: openb.AskingPod) -> Part:
 
 
 def _slice(nodes: Sequence[SimNode], shares: int) -> list[SimNode]:
-    """Every third node is time-sliced until there is a place for every share."""
+    """Every third node is time-sliced until there is a slot for every share."""
     made = []
     for number, node in enumerate(nodes):
         is_sliced = shares > 0 and number % 3 == 0

@@ -14,8 +14,9 @@ import msgspec
 
 from fallow import names, settings
 from fallow.account import tally
-from fallow.act import execute, workloads
+from fallow.act import execute
 from fallow.act import hands as doing
+from fallow.act.workloads import bodies
 from fallow.decide.idle import pauses
 from fallow.decide.idle import plan as brain
 from fallow.model import cluster, decision, kinds, units
@@ -48,11 +49,8 @@ class Look(msgspec.Struct, frozen=True):
         kind = kinds.of(finding.workload)
         if kind is None or finding.verdict is not decision.Verdict.idle:
             return None
-        with contextlib.suppress(workloads.CannotWrite):
-            writes = workloads.pause_writes(
-                finding.workload, kind, finding.rule, self.plan.at, by=names.FIELD_MANAGER, reason_text=finding.because,
-                gpus=finding.gpus,
-            )
+        with contextlib.suppress(bodies.CannotWrite):
+            writes = bodies.pause_writes(finding.workload, kind, decision.Pause(finding, finding.because), self.plan.at)
             return {str(write.ref): write.body for write in writes}
         return None
 
@@ -104,7 +102,7 @@ class IdleStory:
     async def _act(self, turn: Turn, seen: cluster.Snapshot, plan: decision.Plan) -> tuple[decision.Outcome, ...]:
         await self._keep_freeze(plan)
 
-        async def look_again(pauses: Sequence[decision.Pause]) -> Mapping[str, execute.Look]:
+        async def look_again(pauses: Sequence[decision.Pause]) -> Mapping[str, execute.SecondLook]:
             return await self._look_again(turn, pauses)
 
         outcomes = tuple(await execute.carry_out(plan.decisions, self._hands, look_again, turn.now, turn.may_act))
@@ -119,7 +117,7 @@ class IdleStory:
             until = units.rfc3339(plan.frozen_until)
             await self._freeze({names.FROZEN_UNTIL: until, names.FROZEN_BECAUSE: plan.frozen_because})
 
-    async def _look_again(self, turn: Turn, pauses: Sequence[decision.Pause]) -> Mapping[str, execute.Look]:
+    async def _look_again(self, turn: Turn, pauses: Sequence[decision.Pause]) -> Mapping[str, execute.SecondLook]:
         """The second look: read again, measure again, judge again by the same brain."""
         now = turn.clock()
         workloads = [pause.finding.workload for pause in pauses]
@@ -132,11 +130,11 @@ class IdleStory:
         for pause in pauses:
             ref = pause.finding.workload.ref
             if ref.uid not in indices:
-                looks[ref.uid] = execute.Look(None, None, gone.get(str(ref), "it is gone"))
+                looks[ref.uid] = execute.SecondLook(None, None, gone.get(str(ref), "it is gone"))
                 continue
             workload = fresh.workloads[indices[ref.uid]]
             finding, because = judged[indices[ref.uid]]
-            looks[ref.uid] = execute.Look(workload, finding, because, tuple(fresh.pods[index] for index in workload.pods))
+            looks[ref.uid] = execute.SecondLook(workload, finding, because, tuple(fresh.pods[index] for index in workload.pods))
         return looks
 
     def _failure_of(self, seen: cluster.Snapshot) -> str:

@@ -1,6 +1,6 @@
 """How a write lands on an object where there is no API server: merge patches, the version, and the ways back.
 
-In: objects as plain JSON, and the very Writes that the hands would send (act/workloads.py). Out: new objects.
+In: objects as plain JSON, and the very Writes that the hands would send (act/workloads). Out: new objects.
 Invariant: what is refused by a server for its uid or resourceVersion is refused here too.
 """
 
@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 from fallow import names
-from fallow.act import workloads
+from fallow.act import marking
+from fallow.act.workloads import bodies
 from fallow.model import cluster, decision, kinds, pointers, record, units
 from fallow.model.units import Instant
 from fallow.sim.world import shapes
@@ -50,11 +51,8 @@ def annotate(thing: Object, changes: Mapping[str, str | None]) -> Object:
 
 def pause(thing: Object, act: decision.Pause, now: Instant) -> Object:
     """The pause with its way back, as the hands would send it."""
-    workload, finding = see(thing), act.finding
-    for write in workloads.pause_writes(
-        workload, _row(workload), finding.rule, now, by=names.FIELD_MANAGER, reason_text=act.reason_text,
-        gpus=finding.gpus,
-    ):
+    workload = see(thing)
+    for write in bodies.pause_writes(workload, _row(workload), act, now):
         thing = apply(thing, write.body)
     return thing
 
@@ -65,8 +63,8 @@ def resume(thing: Object, now: Instant, by: str) -> Object:
     if fields is None:
         return thing
     row = _row(workload)
-    marks = workloads.resume_marks(row, workload.annotations, now, by, {})
-    return apply(thing, workloads.resume_write(kinds.record_target(row, workload), fields, marks).body)
+    marks = bodies.resume_marks(row, workload.annotations, now, by, {})
+    return apply(thing, bodies.resume_write(kinds.record_target(row, workload), fields, marks).body)
 
 
 def undo(thing: Object) -> Object:
@@ -81,11 +79,11 @@ def _find_former(thing: Object) -> dict[str, Any] | None:
     found, row = record.read(workload.annotations.get(names.ORIGINAL_STATE)), _row(workload)
     if found is None:
         return None
-    return workloads.restored_fields(row, workload, kinds.record_target(row, workload), found)
+    return bodies.restored_fields(row, workload, kinds.record_target(row, workload), found)
 
 
 def acknowledge(thing: Object, now: Instant, hours: float, by: str) -> Object:
-    mark = workloads.ack_mark(see(thing), until=now + hours * units.HOUR, by=by, reason="still needed", now=now)
+    mark = marking.ack_mark(see(thing), until=now + hours * units.HOUR, by=by, reason="still needed", now=now)
     return annotate(thing, mark.changes)
 
 

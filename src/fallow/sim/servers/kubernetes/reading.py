@@ -99,7 +99,7 @@ class ObjectReader:
         return version, later if test is None else [entry for entry in later if test(entry.object)], test is not None
 
     def _begin(self, call: calls.Call) -> tuple[int, str, Sequence[stores.Entry]]:
-        """The version to show, the place after which to begin, and all objects of that version."""
+        """The version to show, the name after which to begin, and all objects of that version."""
         token, asked = call.query.get("continue", ""), read_number(call.query.get("resourceVersion", ""))
         home = call.kind.home
         if token:

@@ -1,4 +1,4 @@
-"""The verbs with which people act, before anything is done: how a workload is named, what is refused, and how that is said.
+"""The verbs with which people act, as they are typed: what is refused before anything is done, and how that is said.
 
 The other end is a small API server that only reads; a verb that tried to write would find no such path.
 """
@@ -6,7 +6,6 @@ The other end is a small API server that only reads; a verb that tried to write 
 import asyncio
 import json
 
-import click
 import pytest
 import yaml
 from click.testing import CliRunner
@@ -14,10 +13,8 @@ from tests.builders import NOW
 from tests.unit.observe.cluster import pretend
 
 from fallow import names
-from fallow.doors.cli import hands, main
-from fallow.model import cluster
-
-LLM = cluster.Ref("apps", "v1", "Deployment", "ml", "llm", "u-1")
+from fallow.doors.cli import main
+from fallow.doors.cli import verbs as typed
 
 
 def type_in(*words, **env):
@@ -25,41 +22,19 @@ def type_in(*words, **env):
     return CliRunner(env={**clean, **env}).invoke(main.fallow, words)
 
 
-# ---- naming ---------------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("kind", "name", "namespace", "meant"),
-    [
-        ("Deployment", "llm", "ml", True), ("deployment", "llm", "ml", True), ("Deployment.apps", "llm", "ml", True),
-        ("deployment.APPS", "llm", "ml", True), ("Deployment.argoproj.io", "llm", "ml", False), ("StatefulSet", "llm", "ml", False),
-        ("Deployment", "LLM", "ml", False), ("Deployment", "llm", "other", False),
-    ],
-)  # fmt: skip
-def test_a_workload_is_named_by_kind_and_name(kind, name, namespace, meant):
-    assert hands.is_called(LLM, kind, name, namespace) is meant
-
-
-@pytest.mark.parametrize("text", ["llm", "/llm", "Deployment/", "", "/"])
-def test_what_is_not_kind_and_name_is_said(text):
-    with pytest.raises(click.UsageError, match="not of the form KIND/NAME"):
-        hands.read_target(text)
-
-
-# ---- how long -------------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("flags", "says"),
     [
-        (["--hours", "400"], "168"), (["--hours", "0"], "hours"), (["--hours", "-1"], "hours"), (["--hours", "nan"], "168 hours"),
+        (["--hours", "400"], "168"), (["--hours", "0"], "hours"), (["--hours", "-1"], "hours"),
+        (["--hours", "nan"], "168 hours"),
         (["--hours", "soon"], "hours"),
         (["--until", "tomorrow"], "2026-11-15T09:30:00Z"), (["--until", "2026-11-20T18:00"], "no time zone"),
-        (["--until", "2020-01-01T00:00:00Z"], "in the future"), (["--until", "9999-12-31T23:59:59Z"], "at most 168 hours"),
+        (["--until", "2020-01-01T00:00:00Z"], "in the future"),
+        (["--until", "9999-12-31T23:59:59Z"], "at most 168 hours"),
         ([], "--hours or --until"), (["--hours", "1", "--until", "2026-11-20T18:00:00Z"], "--hours or --until"),
     ],
     ids=lambda value: " ".join(value) or "neither" if isinstance(value, list) else None,
-)  # fmt: skip
+)
 def test_an_ack_of_no_sensible_length_is_refused_before_anything_is_asked(flags, says):
     done = type_in("ack", "Deployment/llm", "-n", "ml", *flags, KUBECONFIG="/nonexistent/kubeconfig")
     assert done.exit_code == 2
@@ -68,9 +43,9 @@ def test_an_ack_of_no_sensible_length_is_refused_before_anything_is_asked(flags,
 
 
 def test_the_end_of_an_ack_is_hours_from_now_or_the_time_given():
-    assert hands._read_end(8.0, None, NOW) == NOW + 8 * 3600
-    assert hands._read_end(None, "2026-11-15T14:00:00+01:00", NOW) == NOW + 3600
-    assert hands._read_end(168.0, None, NOW) == NOW + 168 * 3600
+    assert typed._read_end(8.0, None, NOW) == NOW + 8 * 3600
+    assert typed._read_end(None, "2026-11-15T14:00:00+01:00", NOW) == NOW + 3600
+    assert typed._read_end(168.0, None, NOW) == NOW + 168 * 3600
 
 
 @pytest.mark.parametrize("length", ["0", "-2h", "2", "forever", "9999999d", "400d"])
@@ -81,7 +56,8 @@ def test_a_freeze_of_no_sensible_length_is_refused(length):
 
 
 @pytest.mark.parametrize(
-    "words", ["resume Deployment/llm", "acks", "freeze", "unfreeze", "unack Deployment/llm", "status", "why Deployment/llm"]
+    "words",
+    ["resume Deployment/llm", "acks", "freeze", "unfreeze", "unack Deployment/llm", "status", "why Deployment/llm"],
 )
 def test_a_kubeconfig_that_is_not_there_is_a_configuration_error(words):
     done = type_in(*words.split(), KUBECONFIG="/nonexistent/kubeconfig", PROMETHEUS_URL="http://127.0.0.1:1")
@@ -90,12 +66,11 @@ def test_a_kubeconfig_that_is_not_there_is_a_configuration_error(words):
     assert done.exc_info is None or done.exc_info[0] is SystemExit
 
 
-# ---- against a server -----------------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 async def server():
-    async with pretend.Server("argoproj.io/v1alpha1 rollouts Rollout", "example.com/v1 deployments2 Deployment + scale") as running:
+    async with pretend.Server(
+        "argoproj.io/v1alpha1 rollouts Rollout", "example.com/v1 deployments2 Deployment + scale"
+    ) as running:
         yield running
 
 
@@ -107,7 +82,7 @@ def ask(server, tmp_path):
         "apiVersion": "v1", "kind": "Config", "current-context": "test", "users": [{"name": "test", "user": {}}],
         "clusters": [{"name": "test", "cluster": {"server": f"http://127.0.0.1:{server.url[1]}"}}],
         "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test", "namespace": "ml"}}],
-    }))  # fmt: skip
+    }))
 
     async def ask(*words):
         return await asyncio.to_thread(type_in, *words, KUBECONFIG=str(kubeconfig))
@@ -131,13 +106,17 @@ async def test_what_could_not_be_seen_is_said_with_it(server, ask):
 
 async def test_two_kinds_of_one_name_must_be_told_apart(server, ask):
     server.put_all(pretend.deployed("llm"))
-    other = server.put("deployments2", pretend.made("llm", kind="Deployment", version="example.com/v1", spec={"size": 1}))
+    other = server.put(
+        "deployments2", pretend.made("llm", kind="Deployment", version="example.com/v1", spec={"size": 1})
+    )
     other["metadata"]["uid"] = "other"
     server.put("pods", pretend.pod("llm-x", other))
     done = await ask("unack", "Deployment/llm")
     assert done.exit_code == 1
     assert "is not clear, say which:" in done.output
-    assert sorted(done.output.split("say which: ")[1].strip().split(", ")) == ["Deployment.apps/llm", "Deployment.example.com/llm"]
+    assert sorted(done.output.split("say which: ")[1].strip().split(", ")) == [
+        "Deployment.apps/llm", "Deployment.example.com/llm",
+    ]
 
 
 async def test_an_unack_of_what_is_not_acknowledged_is_said(server, ask):
@@ -170,9 +149,12 @@ async def test_acks_are_listed(server, ask, output):
         assert [line.split() for line in done.output.splitlines()] == [
             ["NAMESPACE", "WORKLOAD", "UNTIL", "BY", "REASON", "GIVEN"],
             ["ml", "Deployment/llm", "2026-11-20T18:00:00Z", "user:ada", "demo"],
-        ]  # fmt: skip
+        ]
         return
-    expected = {"namespace": "ml", "workload": "Deployment/llm", "until": "2026-11-20T18:00:00Z", "by": "user:ada", "reason": "demo"}
+    expected = {
+        "namespace": "ml", "workload": "Deployment/llm", "until": "2026-11-20T18:00:00Z", "by": "user:ada",
+        "reason": "demo",
+    }
     assert (json.loads if output == "json" else yaml.safe_load)(done.output) == [expected]
 
 

@@ -9,12 +9,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 from tests.unit.act import examples
-from tests.unit.act.examples import EXAMPLES, NOW, RULE, identified, make, workload_of
+from tests.unit.act.examples import EXAMPLES, NOW, identified, make, pause_of, workload_of
 from tests.unit.act.server import merged
 
 from fallow import names
-from fallow.act import workloads
-from fallow.model import cluster, decision, kinds, pointers, record
+from fallow.act import sending
+from fallow.act.workloads import bodies
+from fallow.model import cluster, kinds, pointers, record
 
 Object = dict[str, Any]
 
@@ -25,9 +26,9 @@ def row_of(workload: cluster.Workload) -> kinds.Kind:
     return kind
 
 
-def paused(thing: Object) -> tuple[Object, workloads.Write]:
+def paused(thing: Object) -> tuple[Object, sending.Write]:
     workload = workload_of(thing)
-    (write,) = workloads.pause_writes(workload, row_of(workload), RULE, NOW, by="fallow", reason_text="quiet", gpus=12)
+    (write,) = bodies.pause_writes(workload, row_of(workload), pause_of(workload, reason="quiet"), NOW)
     return merged(thing, write.body), write
 
 
@@ -37,15 +38,16 @@ def resumed(thing: Object) -> Object:
     target = kinds.pause_target(kind, workload)
     found = record.read(workload.annotations[names.ORIGINAL_STATE])
     assert found is not None
-    fields = workloads.raise_replicas(kind, workload, workloads.restored_fields(kind, workload, target, found))
-    marks = workloads.resume_marks(kind, workload.annotations, NOW + 60, "ada", {})
-    result: Object = merged(thing, workloads.resume_write(target, fields, marks).body)
+    fields = bodies.raise_replicas(kind, workload, bodies.restored_fields(kind, workload, target, found))
+    marks = bodies.resume_marks(kind, workload.annotations, NOW + 60, "ada", {})
+    result: Object = merged(thing, bodies.resume_write(target, fields, marks).body)
     return result
 
 
 def without_marks(thing: Object) -> Object:
     """As it was, apart from who resumed it and when; an empty map of annotations is the same as none."""
-    annotations = {name: value for name, value in (thing["metadata"].get("annotations") or {}).items() if not name.startswith(names.GROUP)}
+    said = thing["metadata"].get("annotations") or {}
+    annotations = {name: value for name, value in said.items() if not name.startswith(names.GROUP)}
     metadata = {name: value for name, value in thing["metadata"].items() if name != "annotations"}
     return thing | {"metadata": metadata | ({"annotations": annotations} if annotations else {})}
 
@@ -80,7 +82,7 @@ COUNT = some.one_of(some.none(), some.integers(1, 40))
 
 @some.composite
 def _objects(draw: some.DrawFn) -> Object:
-    thing = identified(EXAMPLES[draw(some.sampled_from([name for name in EXAMPLES if name not in ("disaggregated", "raycluster")]))])
+    thing = identified(EXAMPLES[draw(some.sampled_from(sorted(EXAMPLES.keys() - {"disaggregated", "raycluster"})))])
     spec = thing["spec"] | draw(NOISE)
     if thing["kind"].endswith("Job") and "runPolicy" in spec:
         spec["runPolicy"] = draw(NOISE) | draw(some.sampled_from([{}, {"suspend": False}]))
@@ -95,15 +97,15 @@ def _objects(draw: some.DrawFn) -> Object:
 @given(_objects())
 def test_pause_then_resume_restores_any_object_exactly(thing: Object) -> None:
     back = resumed(paused(thing)[0])
-    back["metadata"]["annotations"] = {
-        key: value for key, value in back["metadata"]["annotations"].items() if key not in (names.RESUMED_AT, names.RESUMED_BY)
-    }
+    said, ended = back["metadata"]["annotations"], (names.RESUMED_AT, names.RESUMED_BY)
+    back["metadata"]["annotations"] = {key: value for key, value in said.items() if key not in ended}
     assert back == thing
 
 
 @given(some.lists(some.tuples(some.integers(1, 9), NOISE), min_size=1, max_size=4))
 def test_roles_come_back_in_their_places(roles: list[tuple[int, Object]]) -> None:
-    spec = {"roles": [{"name": f"r{index}", "spec": {**noise, "replicas": count}} for index, (count, noise) in enumerate(roles)]}
+    specs = [{**noise, "replicas": count} for count, noise in roles]
+    spec = {"roles": [{"name": f"r{index}", "spec": each} for index, each in enumerate(specs)]}
     before = identified(make("disaggregatedset.x-k8s.io/v1", "DisaggregatedSet", spec))
     stopped, _ = paused(before)
     assert [role["spec"]["replicas"] for role in stopped["spec"]["roles"]] == [0] * len(roles)
@@ -121,37 +123,43 @@ def test_the_marks_of_a_pause_are_complete_and_the_episode_is_over() -> None:
     earlier = dict.fromkeys((*names.PENDING_KEYS, names.RESUMED_AT, names.RESUMED_BY), "2026-11-01T00:00:00Z")
     stopped, write = paused(identified(make("apps/v1", "Deployment", {"replicas": 3}, annotations=earlier)))
     assert stopped["metadata"]["annotations"] == {
-        names.ORIGINAL_STATE: '{"v":1,"fields":{"/spec/replicas":3}}', names.ORIGINAL_REPLICAS: "3", names.PAUSED_GPUS: "12",
+        names.ORIGINAL_STATE: '{"v":1,"fields":{"/spec/replicas":3}}', names.ORIGINAL_REPLICAS: "3",
+        names.PAUSED_GPUS: "12",
         names.PAUSED_AT: "2026-11-14T23:46:40Z", names.PAUSED_BY: "fallow", names.PAUSED_REASON: "quiet",
-    }  # fmt: skip
+    }
     assert write.shows == {"/spec/replicas": 0}
 
 
 def test_a_long_reason_is_cut() -> None:
     workload = workload_of(identified(EXAMPLES["deployment"]))
-    (write,) = workloads.pause_writes(workload, row_of(workload), RULE, NOW, by="fallow", reason_text="x" * 999, gpus=1)
+    (write,) = bodies.pause_writes(workload, row_of(workload), pause_of(workload, reason="x" * 999), NOW)
     assert write.body["metadata"]["annotations"][names.PAUSED_REASON] == "x" * 200
 
 
 @pytest.mark.accepts("idle", 39)
 def test_a_record_that_is_present_is_never_overwritten() -> None:
     known = make("apps/v1", "Deployment", {"replicas": 3}, annotations={names.ORIGINAL_STATE: "anything"})
-    with pytest.raises(workloads.CannotWrite, match="RecordPresent"):
+    with pytest.raises(bodies.CannotWrite, match="RecordPresent"):
         paused(identified(known))
 
 
 def test_a_record_that_would_be_too_large_is_refused() -> None:
     roles = [{"name": f"r{index}", "spec": {"replicas": 1}} for index in range(200)]
-    with pytest.raises(workloads.CannotWrite, match=r"RecordTooLarge.*more than 4096"):
+    with pytest.raises(bodies.CannotWrite, match=r"RecordTooLarge.*more than 4096"):
         paused(identified(make("disaggregatedset.x-k8s.io/v1", "DisaggregatedSet", {"roles": roles})))
 
 
-@pytest.mark.parametrize(("recorded", "least", "back"), [(3, [1], 3), (3, [5], 5), (3, [], 3), (1, [2, 4], 4), (3, [None], 3)])
-def test_replicas_come_back_to_what_the_autoscaler_asks_at_least(recorded: int, least: list[int | None], back: int) -> None:
+@pytest.mark.parametrize(
+    ("recorded", "least", "back"), [(3, [1], 3), (3, [5], 5), (3, [], 3), (1, [2, 4], 4), (3, [None], 3)]
+)
+def test_replicas_come_back_to_what_the_autoscaler_asks_at_least(
+    recorded: int, least: list[int | None], back: int
+) -> None:
     specs = [{"minReplicas": count} if count is not None else {} for count in least]
-    hpas = tuple(examples.companion_of(identified(make("autoscaling/v2", "HPA", spec)), kinds.HPA_READS) for spec in specs)
+    made = [identified(make("autoscaling/v2", "HPA", spec)) for spec in specs]
+    hpas = tuple(examples.companion_of(thing, kinds.HPA_READS) for thing in made)
     workload = workload_of(identified(EXAMPLES["deployment"]), hpas=hpas)
-    assert workloads.raise_replicas(row_of(workload), workload, {"/spec/replicas": recorded}) == {"/spec/replicas": back}
+    assert bodies.raise_replicas(row_of(workload), workload, {"/spec/replicas": recorded}) == {"/spec/replicas": back}
 
 
 def test_a_notebook_is_touched_at_resume_only_where_cullers_look() -> None:
@@ -164,73 +172,39 @@ def test_a_notebook_is_touched_at_resume_only_where_cullers_look() -> None:
     assert names.NOTEBOOK_STOPPED not in annotations
 
 
-# ---- managedFields ------------------------------------------------------------------------------------------------------------
+# ---- managedFields ---------------------------------------------------------------------------------------------------
 
 
 def test_our_entries_lose_the_pause_and_nothing_else() -> None:
-    mine = {"f:spec": {"f:replicas": {}}, "f:metadata": {"f:annotations": {".": {}, "f:gpuautoscaler.io/resumed-at": {}}}}
+    mine = {
+        "f:spec": {"f:replicas": {}}, "f:metadata": {"f:annotations": {".": {}, "f:gpuautoscaler.io/resumed-at": {}}},
+    }
     only = {"f:spec": {"f:replicas": {}}}
     entries = [
-        {"manager": "kubectl", "operation": "Apply", "fieldsV1": only}, {"manager": names.RESUME_FIELD_MANAGER, "fieldsV1": mine},
+        {"manager": "kubectl", "operation": "Apply", "fieldsV1": only},
+        {"manager": names.RESUME_FIELD_MANAGER, "fieldsV1": mine},
         {"manager": names.FIELD_MANAGER, "fieldsV1": only},
-    ]  # fmt: skip
-    operations = workloads.release_operations({"metadata": {"resourceVersion": "9", "managedFields": entries}}, ["/spec/replicas"])
+    ]
+    thing = {"metadata": {"resourceVersion": "9", "managedFields": entries}}
+    operations = bodies.release_operations(thing, ["/spec/replicas"])
     rest = {"f:metadata": {"f:annotations": {".": {}, "f:gpuautoscaler.io/resumed-at": {}}}}
     assert operations == [
         {"op": "test", "path": "/metadata/managedFields/2", "value": entries[2]},
         {"op": "remove", "path": "/metadata/managedFields/2"},
         {"op": "test", "path": "/metadata/managedFields/1", "value": entries[1]},
-        {"op": "replace", "path": "/metadata/managedFields/1", "value": {"manager": names.RESUME_FIELD_MANAGER, "fieldsV1": rest}},
+        {"op": "replace", "path": "/metadata/managedFields/1", "value": {**entries[1], "fieldsV1": rest}},
     ]
 
 
 def test_a_list_that_we_wrote_is_given_up_as_a_whole() -> None:
     entries = [{"manager": names.FIELD_MANAGER, "fieldsV1": {"f:spec": {"f:roles": {}, "f:x": {}}}}]
-    operations = workloads.release_operations({"metadata": {"managedFields": entries}}, ["/spec/roles/0/spec/replicas"])
+    operations = bodies.release_operations({"metadata": {"managedFields": entries}}, ["/spec/roles/0/spec/replicas"])
     assert operations[1]["value"] == {"manager": names.FIELD_MANAGER, "fieldsV1": {"f:spec": {"f:x": {}}}}
 
 
 def test_nothing_is_sent_where_we_own_nothing() -> None:
     others = {"metadata": {"managedFields": [{"manager": "kubectl", "fieldsV1": {"f:spec": {"f:x": {}}}}]}}
-    assert workloads.release_operations(others, ["/spec/x"]) == []
-
-
-# ---- marks --------------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("compat", [True, False], ids=["compat", "plain"])
-def test_aliases_are_written_if_asked_for_and_removed_always(compat: bool) -> None:
-    written = workloads.with_aliases({names.PENDING_SINCE: "t", names.ACK_UNTIL: None}, compat)
-    expected = {names.PENDING_SINCE: "t", names.ACK_UNTIL: None, names.ACK_UNTIL_ALIAS: None}
-    assert written == (expected | {names.PENDING_SINCE_ALIAS: "t"} if compat else expected)
-
-
-def test_an_ack_is_one_patch_that_withdraws_the_notice() -> None:
-    mark = workloads.ack_mark(workload_of(identified(EXAMPLES["deployment"])), until=NOW + 3600, by="ada", reason="y" * 300, now=NOW)
-    assert {name for name, value in mark.changes.items() if value is None} == set(names.PENDING_KEYS)
-    kept = {name: value for name, value in mark.changes.items() if value is not None}
-    assert kept == {
-        names.ACK_UNTIL: "2026-11-15T00:46:40Z", names.ACK_BY: "ada", names.ACK_AT: "2026-11-14T23:46:40Z", names.ACK_REASON: "y" * 256,
-    }  # fmt: skip
-
-
-def test_an_unack_empties_every_place_and_tells_once() -> None:
-    child = cluster.Ref("apps", "v1", "Deployment", "team-a", "llm-predictor", "u-2")
-    thing = make("serving.kserve.io/v1beta1", "InferenceService", annotations={names.ACK_UNTIL_ALIAS: "2026-12-01T00:00:00Z"})
-    workload = workload_of(identified(thing), marks_ref=child, marks={names.ACK_UNTIL: "2026-12-01T00:00:00Z"})
-    marks = workloads.unack_marks(workload, by="ada")
-    assert [(mark.on.kind, mark.event) for mark in marks] == [("Deployment", names.Event.UNACKNOWLEDGED), ("InferenceService", None)]
-    assert all(mark.changes == dict.fromkeys(names.ACK_KEYS) for mark in marks)
-    assert workloads.unack_marks(workload_of(identified(EXAMPLES["isvc"])), by="ada") == ()
-
-
-@pytest.mark.accepts("idle", 31)
-def test_marks_of_an_inference_service_go_where_they_restart_nothing() -> None:
-    child = cluster.Ref("apps", "v1", "Deployment", "team-a", "llm-predictor", "u-2")
-    workload = workload_of(identified(EXAMPLES["isvc"]), marks_ref=child, marks={})
-    mark = workloads.ack_mark(workload, until=NOW, by="ada", reason="", now=NOW)
-    assert isinstance(mark, decision.Mark)
-    assert mark.on == child
+    assert bodies.release_operations(others, ["/spec/x"]) == []
 
 
 @pytest.mark.parametrize(
@@ -238,11 +212,11 @@ def test_marks_of_an_inference_service_go_where_they_restart_nothing() -> None:
     [("2026-11-14T10:00:00Z", "2026-11-14T11:00:00Z", True), ("2026-11-14T12:00:00Z", "2026-11-14T11:00:00Z", False),
      ("2026-11-14T12:00:00Z", None, False), (None, None, False), ("2026-11-14T12:00:00Z", "odd", False)],
     ids=["undone", "newer", "never-resumed", "none", "unreadable"],
-)  # fmt: skip
+)
 @pytest.mark.accepts("idle", 34)
 def test_marks_older_than_the_resume_are_stale(paused_at: str | None, resumed_at: str | None, stale: bool) -> None:
     found = {names.PAUSED_AT: paused_at, names.RESUMED_AT: resumed_at}
-    assert workloads.is_stale({name: value for name, value in found.items() if value}) is stale
+    assert bodies.is_stale({name: value for name, value in found.items() if value}) is stale
 
 
 def test_pointers_of_the_record_survive_odd_annotation_names() -> None:

@@ -1,4 +1,4 @@
-"""KEDA, Kueue, /scale and schedules: two writes, one pause. The way back is complete on each object, and none is left half done."""
+"""KEDA, Kueue, /scale and schedules: two writes, one pause. The way back is complete on each, and none is half done."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 from tests.unit.act import examples
+from tests.unit.act.carrying import MakeHands, annotations, carry, resume_of
 from tests.unit.act.examples import EXAMPLES, NOW, identified, make, pause_of, workload_of
 from tests.unit.act.server import Seen, Server
-from tests.unit.act.test_hands import MakeHands, annotations, carry, resume_of
 
 from fallow import names
 from fallow.act import hands as doing
@@ -22,7 +22,8 @@ Object = dict[str, Any]
 def scaled_object(least: int | None = 1, **marks: str) -> Object:
     spec: Object = {"scaleTargetRef": {"name": "llm"}} | ({} if least is None else {"minReplicaCount": least})
     found = {f"autoscaling.keda.sh/{name}": value for name, value in marks.items()}
-    return identified(make("keda.sh/v1alpha1", "ScaledObject", spec, name="so", annotations={"team": "a"} | found), "u-so", "70")
+    made = make("keda.sh/v1alpha1", "ScaledObject", spec, name="so", annotations={"team": "a"} | found)
+    return identified(made, "u-so", "70")
 
 
 class Pair:
@@ -43,8 +44,9 @@ class Pair:
 
 
 MARKS: dict[str, dict[str, str]] = {
-    "bare": {}, "paused": {"paused": "true"}, "pinned": {"paused-replicas": "5"}, "both": {"paused": "true", "paused-replicas": "2"},
-}  # fmt: skip
+    "bare": {}, "paused": {"paused": "true"}, "pinned": {"paused-replicas": "5"},
+    "both": {"paused": "true", "paused-replicas": "2"},
+}
 
 
 @pytest.mark.accepts("idle", 16, 38)
@@ -60,8 +62,9 @@ async def test_only_the_scaled_object_is_paused_and_both_come_back_exactly(
     assert server.now(pair.target)["spec"] == {"replicas": 3}
     record = json.loads(annotations(server.now(pair.target))[names.ORIGINAL_STATE])
     assert record == {
-        "v": 1, "fields": {"/spec/replicas": 3}, "companions": [{"apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject", "name": "so"}],
-    }  # fmt: skip
+        "v": 1, "fields": {"/spec/replicas": 3},
+        "companions": [{"apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject", "name": "so"}],
+    }
     pair.keda_scales_to(0)
     server.fail("PATCH", "/deployments", 409, times=conflicts)
     outcome = await hands.resume(resume_of(pair.workload), NOW + 60)
@@ -71,7 +74,9 @@ async def test_only_the_scaled_object_is_paused_and_both_come_back_exactly(
     assert set(annotations(server.now(pair.target))) == {names.RESUMED_AT, names.RESUMED_BY}
 
 
-@pytest.mark.parametrize(("current", "least", "back"), [(0, 1, 3), (0, 7, 7), (0, None, 3)], ids=["recorded", "minimum", "no-minimum"])
+@pytest.mark.parametrize(
+    ("current", "least", "back"), [(0, 1, 3), (0, 7, 7), (0, None, 3)], ids=["recorded", "minimum", "no-minimum"]
+)
 async def test_a_keda_target_comes_back_with_the_highest_of_three(
     server: Server, hands: doing.Hands, current: int, least: int | None, back: int
 ) -> None:
@@ -110,7 +115,9 @@ async def test_a_refused_scaled_object_takes_the_record_away_again(server: Serve
 
 
 @pytest.mark.parametrize("done", [True, False], ids=["done", "not-done"])
-async def test_a_lost_answer_keeps_the_record_only_where_the_pause_stands(server: Server, hands: doing.Hands, done: bool) -> None:
+async def test_a_lost_answer_keeps_the_record_only_where_the_pause_stands(
+    server: Server, hands: doing.Hands, done: bool
+) -> None:
     pair = Pair(server, scaled_object())
     server.drop("PATCH", "/scaledobjects", done=done)
     outcome = await carry(hands, pause_of(pair.workload))
@@ -119,16 +126,20 @@ async def test_a_lost_answer_keeps_the_record_only_where_the_pause_stands(server
     assert (annotations(server.now(pair.scaler)).get(names.KEDA_PAUSED_REPLICAS) == "0") is done
 
 
-async def test_a_void_record_on_a_scaled_object_does_not_stop_the_next_pause(server: Server, hands: doing.Hands) -> None:
+async def test_a_void_record_on_a_scaled_object_does_not_stop_the_next_pause(
+    server: Server, hands: doing.Hands
+) -> None:
     scaler = scaled_object()
-    scaler["metadata"]["annotations"][names.ORIGINAL_STATE] = "{}"  # somebody took the pause away by hand, and left this
+    scaler["metadata"]["annotations"][names.ORIGINAL_STATE] = "{}"  # left by somebody who ended the pause by hand
     pair = Pair(server, scaler)
     assert (await carry(hands, pause_of(pair.workload))).status is Status.done
     await hands.resume(resume_of(pair.workload), NOW + 60)
     assert annotations(server.now(pair.scaler)) == {"team": "a"}
 
 
-async def test_already_running_is_judged_before_the_scaled_object_is_touched(server: Server, hands: doing.Hands) -> None:
+async def test_already_running_is_judged_before_the_scaled_object_is_touched(
+    server: Server, hands: doing.Hands
+) -> None:
     pair = Pair(server, scaled_object())
     await carry(hands, pause_of(pair.workload))
     server.touch(pair.scaler, lambda found: found["metadata"]["annotations"].update({names.KEDA_PAUSED_REPLICAS: "4"}))
@@ -159,12 +170,13 @@ async def test_a_scaled_object_that_is_gone_does_not_stop_a_resume(server: Serve
     assert server.now(pair.target)["spec"]["replicas"] == 3
 
 
-# ---- Kueue --------------------------------------------------------------------------------------------------------------------
+# ---- Kueue -----------------------------------------------------------------------------------------------------------
 
 
 def kueue_workload(admitted: bool = False) -> Object:
     status = {"conditions": [{"type": "Admitted", "status": "True" if admitted else "False"}]}
-    return identified(make("kueue.x-k8s.io/v1beta2", "Workload", {"active": True}, name="job-llm", status=status), "u-w", "90")
+    made = make("kueue.x-k8s.io/v1beta2", "Workload", {"active": True}, name="job-llm", status=status)
+    return identified(made, "u-w", "90")
 
 
 def of_kueue(server: Server, job: Object, held: Object) -> cluster.Workload:
@@ -192,7 +204,8 @@ async def test_kueue_is_paused_and_resumed_without_a_write_on_the_job(
 
 
 async def test_a_request_on_the_job_is_answered_there(server: Server, hands: doing.Hands) -> None:
-    job = server.add(identified(make("batch/v1", "Job", {"suspend": False}, annotations={names.RESUME_REQUESTED: "please"})))
+    asked = make("batch/v1", "Job", {"suspend": False}, annotations={names.RESUME_REQUESTED: "please"})
+    job = server.add(identified(asked))
     held = server.add(kueue_workload())
     await carry(hands, pause_of(of_kueue(server, job, held)))
     await hands.resume(decision.Resume(of_kueue(server, job, held), "annotation", "asked for"), NOW + 60)
@@ -200,10 +213,12 @@ async def test_a_request_on_the_job_is_answered_there(server: Server, hands: doi
     assert server.now(job)["spec"] == {"suspend": False}
 
 
-# ---- generic kinds by /scale --------------------------------------------------------------------------------------------------
+# ---- generic kinds by /scale -----------------------------------------------------------------------------------------
 
 
-async def test_a_kind_whose_definition_we_may_not_read_is_scaled_by_its_subresource(server: Server, hands: doing.Hands) -> None:
+async def test_a_kind_whose_definition_we_may_not_read_is_scaled_by_its_subresource(
+    server: Server, hands: doing.Hands
+) -> None:
     thing = server.add(identified(make("example.com/v1", "Unread", {"size": 7})))
     seen = {"body": {"spec": {"replicas": 7}}, "replicas_pointer": None}
     assert (await carry(hands, pause_of(workload_of(thing, **seen)))).status is Status.done
@@ -226,14 +241,18 @@ async def test_a_refused_scale_takes_the_record_away_again(server: Server, hands
     assert not set(annotations(server.now(thing))) & set(names.PAUSE_KEYS)
 
 
-# ---- schedules ----------------------------------------------------------------------------------------------------------------
+# ---- schedules -------------------------------------------------------------------------------------------------------
 
-CRON = identified(make("batch/v1", "CronJob", {"suspend": False, "concurrencyPolicy": "Forbid"}, name="nightly"), "u-cron", "55")
-UNDER_CRON = (cluster.Owner("batch", "v1", "Job", "llm", "u-1"), cluster.Owner("batch", "v1", "CronJob", "nightly", "u-cron"))
+NIGHTLY = {"suspend": False, "concurrencyPolicy": "Forbid"}
+CRON = identified(make("batch/v1", "CronJob", NIGHTLY, name="nightly"), "u-cron", "55")
+JOB_OWNER = cluster.Owner("batch", "v1", "Job", "llm", "u-1")
+UNDER_CRON = (JOB_OWNER, cluster.Owner("batch", "v1", "CronJob", "nightly", "u-cron"))
 
 
 @pytest.mark.parametrize("asked", [True, False], ids=["with-c", "without-c"])
-async def test_a_schedule_is_suspended_with_its_job_only_if_asked_for(server: Server, make_hands: MakeHands, asked: bool) -> None:
+async def test_a_schedule_is_suspended_with_its_job_only_if_asked_for(
+    server: Server, make_hands: MakeHands, asked: bool
+) -> None:
     job, cron = server.add(identified(EXAMPLES["job"])), server.add(CRON)
     hands = make_hands(suspend_schedules=asked)
     outcome = await carry(hands, pause_of(workload_of(job, chain=UNDER_CRON)))
@@ -256,7 +275,9 @@ async def test_a_schedule_that_its_owner_suspended_stays_so(server: Server, make
     assert server.now(cron) == cron
 
 
-async def test_a_schedule_that_cannot_be_suspended_does_not_undo_the_pause(server: Server, make_hands: MakeHands) -> None:
+async def test_a_schedule_that_cannot_be_suspended_does_not_undo_the_pause(
+    server: Server, make_hands: MakeHands
+) -> None:
     job, cron = server.add(identified(EXAMPLES["job"])), server.add(CRON)
     server.fail("PATCH", "/cronjobs", 403)
     outcome = await carry(make_hands(suspend_schedules=True), pause_of(workload_of(job, chain=UNDER_CRON)))

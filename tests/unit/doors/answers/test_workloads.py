@@ -1,9 +1,7 @@
 """Answers as data: the same words for the terminal, JSON and YAML. What is not known is null and never 0."""
 
-import io
 import json
 
-import click
 import msgspec
 import pytest
 import yaml
@@ -11,8 +9,7 @@ from tests import builders
 from tests.builders import HOUR, MINUTE, NOW, World
 
 from fallow.decide.idle import plan as brain
-from fallow.doors import answers
-from fallow.doors.cli import look, show
+from fallow.doors.answers import workloads as answers
 from fallow.model import decision
 
 MANDATE = builders.mandate()
@@ -35,9 +32,10 @@ def first_explanation(world):
 
 WORLDS = {
     "idle": [builders.idle(for_=2 * HOUR)], "active": [builders.busy()], "never-used": [builders.never_used()],
-    "unmeasured": [builders.unseen()], "stale": [builders.idle(age=10 * MINUTE)], "mixed": [builders.idle(), builders.busy()],
+    "unmeasured": [builders.unseen()], "stale": [builders.idle(age=10 * MINUTE)],
+    "mixed": [builders.idle(), builders.busy()],
     "not-looked-back": [builders.idle(looked_back=False)],
-}  # fmt: skip
+}
 
 
 def world_of(name):
@@ -49,7 +47,9 @@ def world_of(name):
 @pytest.mark.parametrize("name", WORLDS)
 def test_every_answer_can_be_written_in_every_form(name):
     """Plain strings, numbers, booleans and null: nothing of the brain's own columns slips through."""
-    for answer in (first_row(world_of(name)), first_explanation(world_of(name)), answers.totals(judged(world_of(name))[1].totals)):
+    for answer in (
+        first_row(world_of(name)), first_explanation(world_of(name)), answers.totals(judged(world_of(name))[1].totals)
+    ):
         as_json = json.loads(msgspec.json.encode(answer))
         assert as_json == json.loads(json.dumps(answer))  # json knows no numpy
         assert yaml.safe_load(yaml.safe_dump(answer)) == as_json
@@ -74,15 +74,19 @@ def test_what_is_not_idle_has_no_idle_time_and_no_next_step(name):
 @pytest.mark.accepts("idle", 30)
 def test_an_explanation_has_the_evidence_gpu_by_gpu():
     world = World()
-    world.workload("ml/llm", gpus=[builders.idle(), builders.busy()], annotations={"gpuautoscaler.io/ack-until": "2026-11-15T20:00:00Z"})
+    world.workload(
+        "ml/llm", gpus=[builders.idle(), builders.busy()],
+        annotations={"gpuautoscaler.io/ack-until": "2026-11-15T20:00:00Z"},
+    )
     answer = first_explanation(world)
     assert set(answer) >= {
-        "workload", "verdict", "reasons", "skips", "policy", "idleSince", "atLeast", "windowSeconds", "coverage", "gpus", "owner",
+        "workload", "verdict", "reasons", "skips", "policy", "idleSince", "atLeast", "windowSeconds", "coverage",
+        "gpus", "owner",
         "nextAction", "patch", "cost",
-    }  # fmt: skip
+    }
     assert [(gpu["uuid"], gpu["verdict"], gpu["signals"]["gr_engine"]["max"]) for gpu in answer["gpus"]] == [
         ("GPU-0", "idle", 0.0), ("GPU-1", "active", 0.9),
-    ]  # fmt: skip
+    ]
     assert answer["gpus"][0]["signals"]["gr_engine"] == {"max": 0.0, "samples": 60, "newest": "2026-11-15T11:59:45Z"}
     assert (answer["windowSeconds"], answer["policy"], answer["asOf"]) == (1800, "flags", "2026-11-15T12:00:00Z")
 
@@ -107,7 +111,7 @@ def test_what_stands_paused_is_shown_as_that_and_since_when():
     world.workload("ml/web", pods=[], body={"spec": {"replicas": 0}})  # by somebody else
     ours, others = (judged(world)[1].findings[index] for index in range(2))
     assert (answers.row(ours, NOW)["pausedAt"], answers.row(others, NOW)["pausedAt"]) == ("2026-11-15T11:00:00Z", None)
-    assert (look._verdict(ours), look._verdict(others)) == ("paused", "unknown")
+    assert (answers.verdict(ours), answers.verdict(others)) == ("paused", "unknown")
     assert first_explanation(world)["pausedAt"] == "2026-11-15T11:00:00Z"
 
 
@@ -118,63 +122,3 @@ def test_totals_count_gpus_and_workloads():
     totals = answers.totals(judged(world)[1].totals)
     assert totals["workloads"] == sum(each["workloads"] for each in totals["verdicts"]) == len(WORLDS)
     assert totals["gpus"] == totals["activeGpus"] + totals["idleGpus"] + totals["unknownGpus"] == 8
-
-
-# ---- on the terminal ------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("text", ["a\x1b[31mred", "two\nlines", "bell\a", "back\b", "\x9b31m"], ids=ascii)
-def test_text_from_the_cluster_commands_no_terminal(text):
-    shown = show.plain(text)
-    assert shown.isprintable()
-    assert len(shown) == len(text)
-
-
-class Terminal(io.StringIO):
-    def isatty(self):
-        return True
-
-
-def draw(monkeypatch, out, rows, columns=80, **environment):
-    for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "TERM", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in {"TERM": "xterm", "COLUMNS": str(columns), "LINES": "25", **environment}.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr("sys.stdout", out)
-    show.table(["WORKLOAD", "GPUS", "VERDICT", "WHY"], rows, styled="VERDICT")
-    return out.getvalue()
-
-
-LONG = ("Deployment/a-very-long-name-that-somebody-thought-was-a-good-idea-for-a-model-server", 12, "idle", "its 12 GPUs did nothing")
-
-
-def test_a_narrow_terminal_folds_sentences_between_words(monkeypatch):
-    row = ("Deployment/llm", 12, "idle", "all of its 12 GPUs did nothing above 1% for 1h30m since it started")
-    lines = click.unstyle(draw(monkeypatch, Terminal(), [row])).splitlines()
-    assert len(lines) == 3
-    assert all(len(line) <= 80 for line in lines)
-    assert f"{lines[1][31:]} {lines[2].strip()}" == row[3]
-
-
-def test_a_name_is_whole_in_the_narrowest_terminal(monkeypatch):
-    shown = click.unstyle(draw(monkeypatch, Terminal(), [LONG], columns=40))
-    assert LONG[0] in shown
-    assert "…" not in shown
-
-
-def test_a_pipe_gets_each_row_on_one_line(monkeypatch):
-    shown = draw(monkeypatch, io.StringIO(), [LONG, LONG])
-    assert len(shown.splitlines()) == 3
-    assert "\x1b" not in shown
-
-
-@pytest.mark.parametrize(
-    ("environment", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)], ids=["plain", "NO_COLOR", "dumb"]
-)
-def test_colours_are_for_terminals_that_want_them(monkeypatch, environment, coloured):
-    assert ("\x1b[33m" in draw(monkeypatch, Terminal(), [LONG], **environment)) is coloured
-
-
-def test_no_line_ends_in_blanks(monkeypatch):
-    shown = draw(monkeypatch, io.StringIO(), [LONG, ("x", 1, "active", "")])
-    assert all(line == line.rstrip() for line in shown.splitlines())
