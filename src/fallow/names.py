@@ -17,6 +17,15 @@ LEASE: Final = "gpu-pruner"
 REPORTING_CONTROLLER: Final = "gpu-pruner"
 EVENT_PREFIX: Final = "gpuscaler-"
 
+# The letters of --enabled-resources, as the tool had them that we take over from, and what each is called in its help. The rows of
+# model/kinds say which kinds a letter switches on.
+LETTERS: Final = {
+    "d": "Deployment", "r": "ReplicaSet", "s": "StatefulSet", "i": "InferenceService", "n": "Notebook", "l": "LeaderWorkerSet",
+    "m": "LLMInferenceService", "o": "Rollout", "w": "Workspace", "y": "Ray", "j": "jobs", "c": "CronJob schedules", "k": "Knative",
+    "x": "others with /scale",
+}
+DEFAULT_LETTERS: Final = "drsin"
+
 # Annotations on a workload that hold the way back. Written in the very patch that pauses.
 ORIGINAL_STATE: Final = f"{GROUP}/original-state"
 ORIGINAL_REPLICAS: Final = f"{GROUP}/original-replicas"

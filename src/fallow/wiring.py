@@ -19,7 +19,7 @@ from fallow.clients.kubernetes import api as kube
 from fallow.clients.kubernetes import config, credentials, lease
 from fallow.clients.prometheus import auth
 from fallow.clients.prometheus import client as prometheus
-from fallow.model import cluster
+from fallow.model import cluster, kinds
 from fallow.observe.cluster import mirror, snapshot
 from fallow.observe.scrape import kept, source, targets
 from fallow.observe.usage import prometheus as measured
@@ -118,7 +118,7 @@ def _make_hands(options: settings.Settings, access: config.Access, api: kube.Api
         api, seen.find_resource, reporting_instance=pod or names.REPORTING_CONTROLLER,
         compat_annotations=mandate.compat_annotations, dry_run=None if mandate.acting else options.dry_run_scope,
         own_pod=cluster.Ref("", "v1", "Pod", namespace, pod, options.pod_uid) if pod else None,
-        suspend_schedules="c" in mandate.scope.letters,
+        suspend_schedules=kinds.CRON_JOB.letter in mandate.scope.letters,
     )
 
 

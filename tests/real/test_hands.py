@@ -20,7 +20,7 @@ from fallow.act import hands as doing
 from fallow.clients.kubernetes import api as kubernetes
 from fallow.clients.kubernetes import config, discovery
 from fallow.model import cluster as nouns
-from fallow.model import decision, kinds
+from fallow.model import decision, kinds, pointers
 from fallow.model.decision import Outcome, Status
 from fallow.model.policies import idle
 from tests.real import cluster as clusters
@@ -363,7 +363,7 @@ async def test_a_generic_kind_is_scaled_without_its_definition(cluster: Cluster)
         stopped = await cluster.refresh(before)
         assert stopped["spec"]["size"] == 0
         path = f"/apis/example.com/v1/namespaces/{cluster.namespace}/scalables/llm/scale"
-        scale = kinds.prune(await cluster.request("GET", path), ("/spec/replicas",))
+        scale = pointers.prune(await cluster.request("GET", path), ("/spec/replicas",))
         workload = workload_of(stopped, replicas_pointer=None, body=scale)
         kind = kinds.of(workload)
         assert kind is not None

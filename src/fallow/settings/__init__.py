@@ -13,11 +13,11 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+from fallow import names as spelled
 from fallow.model.policies import idle
 from fallow.model.units import HOUR, MINUTE, Seconds
 
-DEFAULT_LETTERS = "drsin"
-LETTERS = "drsinlmowyjckx"
+LETTERS = "".join(spelled.LETTERS)
 EXCLUDED_NAMESPACES = "bench-guide-.*|llm-d-nightly-.*"
 EXCLUDED_PODS = "dcgm-exporter-.*"
 PROTECTED_NAMESPACES = "kube-system|kube-public|kube-node-lease|gpu-operator"
@@ -266,11 +266,9 @@ LOOK, RULES, ACT, BRAKES, SOURCE, RUNNING = (
 FLAGS: tuple[Flag, ...] = (
     Flag("--namespace", "Only namespaces that match this RE2 expression as a whole.", regex, short="-n", metavar="REGEX", group=LOOK),
     Flag("--model-name", "Only workloads all of whose GPUs match, e.g. 'NVIDIA A10G'.", regex, short="-m", metavar="REGEX", group=LOOK),
-    Flag("--enabled-resources", "Kinds that may be paused, by letter: d Deployment, "
-         "r ReplicaSet, s StatefulSet, i InferenceService, n Notebook, "
-         "l LeaderWorkerSet, m LLMInferenceService, o Rollout, w Workspace, y Ray, j jobs, "
-         "c CronJob schedules, k Knative, x others with /scale.",
-         letters, DEFAULT_LETTERS, "-e", metavar="LETTERS", group=LOOK),
+    Flag("--enabled-resources",
+         f"Kinds that may be paused, by letter: {', '.join(f'{letter} {what}' for letter, what in spelled.LETTERS.items())}.",
+         letters, spelled.DEFAULT_LETTERS, "-e", metavar="LETTERS", group=LOOK),
     Flag("--exclude-namespaces", "Namespaces never touched.", regex, EXCLUDED_NAMESPACES, metavar="REGEX", group=LOOK),
     Flag("--exclude-pods", "Pods never looked at.", regex, EXCLUDED_PODS, metavar="REGEX", group=LOOK),
     Flag("--protected-namespaces", "Namespaces in which nothing is ever paused; our own is always one.", regex, PROTECTED_NAMESPACES,

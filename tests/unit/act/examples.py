@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from fallow.model import cluster, decision, kinds
+from fallow.model import cluster, decision, kinds, pointers
 from fallow.model.policies import idle
 
 NOW = 1_794_700_000.0  # 2026-11-14
@@ -93,7 +93,7 @@ def ref_of(thing: Object) -> cluster.Ref:
 
 
 def companion_of(thing: Object, reads: tuple[str, ...]) -> cluster.Companion:
-    metadata, body = thing["metadata"], kinds.prune(thing, reads)
+    metadata, body = thing["metadata"], pointers.prune(thing, reads)
     labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
     return cluster.Companion(ref_of(thing), metadata["resourceVersion"], labels, annotations, body)
 
@@ -107,7 +107,7 @@ def workload_of(thing: Object, **more: Any) -> cluster.Workload:
     chain = (cluster.Owner(ref.group, ref.version, ref.kind, ref.name, ref.uid),)
     base: dict[str, Any] = {
         "ref": ref, "resource_version": metadata["resourceVersion"], "labels": metadata.get("labels") or {},
-        "annotations": annotations, "body": kinds.prune(thing, row.reads), "pods": (), "chain": chain,
+        "annotations": annotations, "body": pointers.prune(thing, row.reads), "pods": (), "chain": chain,
         "chain_bodies": (), "trouble": None, "trouble_because": "", "marks_ref": ref, "marks": annotations, "hpas": (),
         "scaled_objects": (), "kueue": (), "budgets": (), "replicas_pointer": pointer,
     }

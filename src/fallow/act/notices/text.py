@@ -17,8 +17,7 @@ _VERBS = {
 def typed(ref: cluster.Ref) -> str:
     """The object as it is typed on the command line; with its group where the bare kind could mean another."""
     row = kinds.find(ref.group, ref.kind)
-    is_plain = row is not None and (ref.group, ref.kind) != ("serving.knative.dev", "Service")
-    return f"{ref.kind}/{ref.name}" if is_plain else f"{ref.kind}.{ref.group}/{ref.name}"
+    return f"{ref.kind}/{ref.name}" if row and not row.needs_group else f"{ref.kind}.{ref.group}/{ref.name}"
 
 
 def idle_sentence(finding: decision.Finding, now: Instant) -> str:
@@ -57,19 +56,7 @@ def notice_note(warn: decision.Warn, kind: kinds.Kind | None, now: Instant) -> s
 
 def warnings(workload: cluster.Workload, kind: kinds.Kind, rule: idle.Rule) -> list[str]:
     """What a pause of this workload brings with it, one sentence each."""
-    found = []
-    if kind.loses_work:
-        found.append("Suspending it loses the work since its last checkpoint.")
-    if kind.group == "ray.io" and kind.kind == "RayJob":
-        found.append("The job restarts from its beginning.")
-    if kind.group == "serving.kserve.io" and kind.kind == "InferenceService":
-        found.append(
-            "KServe deletes its Deployment, HPA, Service and Ingress and makes them anew; it comes back with "
-            "minReplicas. Setting or removing annotations on it by hand restarts its pods: acknowledge by command or "
-            "on the Namespace."
-        )
-    if kind.kind == "Job" and any(link.kind == "CronJob" for link in workload.chain):
-        found.append("Where its CronJob has concurrencyPolicy Forbid, no later run starts while this one is suspended.")
+    found = kinds.warnings(kind, workload)
     found.append(f"While it is paused, a server-side apply of another value conflicts with {names.FIELD_MANAGER}.")
     if rule.action.gitops == "act" and (hint := gitops_hint(workload)):
         found.append(hint)

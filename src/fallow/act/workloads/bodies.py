@@ -139,7 +139,7 @@ def resume_way(kind: kinds.Kind, workload: cluster.Workload) -> kinds.Way:
         return kinds.way(kind, workload)
     if any(companion.kind == kinds.SCALED_OBJECT.kind for companion in own.companions):
         return kinds.Way.keda
-    return kinds.Way.scale if kind.letter == "x" and workload.replicas_pointer is None else kinds.Way.own
+    return kinds.own_way(kind, workload)
 
 
 def as_target(thing: cluster.Workload | cluster.Companion) -> kinds.Target:

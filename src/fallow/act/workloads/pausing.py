@@ -111,7 +111,7 @@ async def _forget(writer: PatchWriter, record: Write) -> None:
 def _schedule_of(workload: cluster.Workload) -> cluster.Ref | None:
     """The CronJob above a Job, as the eyes put it at the end of the chain."""
     above = workload.chain[-1] if workload.chain else None
-    if above is None or above.uid == workload.ref.uid or (above.group, above.kind) != (_CRON.group, _CRON.kind):
+    if above is None or above.uid == workload.ref.uid or (above.group, above.kind) != _CRON.key:
         return None
     return cluster.Ref(above.group, above.version, above.kind, workload.ref.namespace, above.name, above.uid)
 

@@ -339,7 +339,9 @@ class Draft:
         known = self._snapshot.evidence.trouble is None
         return {
             name: idle.Tally(
-                matched[at], quiet[at] if known else None, gpus[at] if known else None, paused[at], skips[at] if known else None,
+                matched_workloads=matched[at], paused_workloads=paused[at],
+                idle_workloads=quiet[at] if known else None, idle_gpus=gpus[at] if known else None,
+                acknowledged_workloads=skips[at] if known else None,
                 next_actions=tuple(upcoming.get(at, ())),
             )
             for name, at in place.items()

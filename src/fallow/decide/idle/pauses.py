@@ -19,7 +19,6 @@ EFFECT: Final = 10 * MINUTE  # after so long the pods of a paused workload shoul
 KSERVE_EFFECT: Final = 120.0  # after so long KServe should have heeded its stop annotation
 FIGHT: Final = 3  # external resumes within a day after which we let go for a day
 GRACE: Final = 30.0  # Kubernetes' own default of terminationGracePeriodSeconds
-_KSERVE: Final = frozenset({"InferenceService", "LLMInferenceService"})
 
 
 def paused_at(workload: cluster.Workload) -> Instant | None:
@@ -91,7 +90,7 @@ def _tend_standing(
     if request is not None:
         by = request.strip()[:256] or "annotation"
         return [Resume(workload, by, f"{names.RESUME_REQUESTED} was set on it")]
-    if alive and now >= began + KSERVE_EFFECT and rule.action.kserve_method == "auto" and _ignores_stop(workload):
+    if alive and now >= began + KSERVE_EFFECT and rule.action.kserve_method == "auto" and kind.ignores_stop and kind.ignores_stop(workload):
         because = f"KServe did not heed {names.KSERVE_STOP} within {units.humane(KSERVE_EFFECT)}"
         return [Resume(workload, names.FIELD_MANAGER, because, {names.KSERVE_NO_STOP: units.rfc3339(now)})]
     if alive and now >= began + EFFECT + _ordered_stop(kind, workload) and not _was_told(kind, workload):
@@ -105,17 +104,10 @@ def find_request(workload: cluster.Workload) -> str | None:
     return next((said[names.RESUME_REQUESTED] for said in _places(workload) if names.RESUME_REQUESTED in said), None)
 
 
-def _ignores_stop(workload: cluster.Workload) -> bool:
-    if workload.ref.kind not in _KSERVE or workload.annotations.get(names.KSERVE_STOP, "").lower() != "true":
-        return False
-    is_stopped = kinds.has_condition(workload.body, "Ready", "False", "Stopped") or kinds.has_condition(workload.body, "Stopped", "True")
-    return not is_stopped and names.KSERVE_NO_STOP not in workload.annotations
-
-
 def _ordered_stop(kind: kinds.Kind, workload: cluster.Workload) -> Seconds:
-    """A StatefulSet that stops its pods one after another needs the time of all of them."""
+    """What stops its pods one after another needs the time of all of them."""
     spec = workload.body.get("spec") or {}
-    if kind.kind != "StatefulSet" or spec.get("podManagementPolicy", "OrderedReady") != "OrderedReady":
+    if not kind.in_order or spec.get("podManagementPolicy", "OrderedReady") != "OrderedReady":
         return 0.0
     replicas = _read_count(workload.annotations.get(names.ORIGINAL_REPLICAS))
     grace = ((spec.get("template") or {}).get("spec") or {}).get("terminationGracePeriodSeconds")
@@ -151,7 +143,7 @@ def _was_begun_only(target: kinds.Target, workload: cluster.Workload) -> bool:
 
 
 def _note_reversal(kind: kinds.Kind, workload: cluster.Workload, now: Instant) -> list[Decision]:
-    if kind.kind == "InferenceService" and not workload.pods:
+    if kind.marks_on and not workload.pods:
         return []  # where its marks belong is known when its pods are back; a mark on it now would restart them
     said = kinds.record_target(kind, workload).annotations
     times = [*_recent_reversals(said, workload, now), now]

@@ -12,15 +12,16 @@ from typing import Any
 import click
 import msgspec
 
+from fallow import names
 from fallow.doors.cli import main, pasts, show
-from fallow.model import units
+from fallow.model import kinds, units
 from fallow.model.policies import idle, idle_crd
 from fallow.model.units import MINUTE, Seconds
 from fallow.sim import backtest as running
 from fallow.sim import prices
 
 WINDOW: Seconds = 30 * MINUTE  # as --duration of the controller
-ALL_LETTERS = frozenset("drsinlmowyjkx")
+ALL_LETTERS = frozenset(names.LETTERS) - {kinds.CRON_JOB.letter}
 COLUMNS = ("RECLAIMED", "MONEY", "OF HELD", "PAUSES", "REGRETTED", "RESUMES", "WAITED", "NOTICES", "FROZEN")
 
 Trial = tuple[str, idle.Mandate, tuple[idle.IdlePolicy, ...]]

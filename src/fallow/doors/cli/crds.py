@@ -12,4 +12,4 @@ from fallow.model.policies import idle_crd
 )
 def crds(output: str) -> None:
     """Print the CustomResourceDefinitions: fallow crds | kubectl apply -f -"""
-    show.data(idle_crd.crd(), output)
+    show.data(idle_crd.define(), output)

@@ -1,7 +1,8 @@
 """What people asked for: which workloads are judged how, whom to tell, what may be done, and how fast.
 
-A Rule is everything that holds for one workload, whether it came from flags or from an IdlePolicy; IdlePolicy adds whom it is for.
-Reading IdlePolicy objects from the cluster, and the CRD itself: model/policy_crd.py. All of it is already valid here.
+A Rule is everything that holds for one workload, whether it came from flags or from an IdlePolicy; IdlePolicy adds whom
+it is for. Reading IdlePolicy objects from the cluster, and the CRD itself: idle_crd.py. All of it is already valid
+here.
 """
 
 from collections.abc import Mapping
@@ -10,6 +11,7 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 
+from fallow import names
 from fallow.model.units import HOUR, MINUTE, Instant, Seconds
 
 
@@ -44,11 +46,8 @@ class Notice(msgspec.Struct, frozen=True):
 
 class Consent(msgspec.Struct, frozen=True):
     max_ack: Seconds = 168 * HOUR
-    buttons: tuple[int, ...] = (4, 8, 24)
     allow_opt_out: bool = True
     immunity: Seconds = HOUR
-    slack_users: tuple[str, ...] = ()
-    slack_groups: tuple[str, ...] = ()
 
 
 class Hook(msgspec.Struct, frozen=True):
@@ -56,7 +55,7 @@ class Hook(msgspec.Struct, frozen=True):
     on_failure: Literal["abort", "continue"] = "abort"
 
 
-class Action(msgspec.Struct, frozen=True):
+class Action(msgspec.Struct, frozen=True, kw_only=True):
     type: ActionType = ActionType.report
     pressure: Literal["off", "only"] = "off"
     gitops: Literal["act", "report"] = "act"
@@ -76,7 +75,7 @@ class Slot(msgspec.Struct, frozen=True):
     time_zone: str
 
 
-class Rule(msgspec.Struct, frozen=True):
+class Rule(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that holds for one workload."""
 
     name: str = "flags"
@@ -98,8 +97,6 @@ class Rule(msgspec.Struct, frozen=True):
     max_percent_per_hour: float | None = None
     active_slots: tuple[Slot, ...] = ()  # empty = always
     freeze_slots: tuple[Slot, ...] = ()
-    auto_widen: bool = False
-    regret_threshold: float = 0.2
 
     @property
     def windows(self) -> frozenset[Seconds]:
@@ -130,7 +127,7 @@ def _expression_holds(labels: Mapping[str, str], key: str, operator: str, values
             return key not in labels
 
 
-class IdlePolicy(msgspec.Struct, frozen=True):
+class IdlePolicy(msgspec.Struct, frozen=True, kw_only=True):
     """A Rule and whom it is for. `invalid` lists what is wrong with it; its matches are then report-only."""
 
     name: str
@@ -154,7 +151,7 @@ class NextAction(msgspec.Struct, frozen=True):
     at: Instant
 
 
-class Tally(msgspec.Struct, frozen=True):
+class Tally(msgspec.Struct, frozen=True, kw_only=True):
     """What one cycle found for one policy. None = not known; it is then absent from the status, not 0."""
 
     matched_workloads: int
@@ -169,10 +166,10 @@ class Tally(msgspec.Struct, frozen=True):
     next_actions: tuple[NextAction, ...] = ()
 
 
-class Scope(msgspec.Struct, frozen=True):
+class Scope(msgspec.Struct, frozen=True, kw_only=True):
     """Which part of the cluster the flags allow us to touch at all."""
 
-    letters: frozenset[str] = frozenset("drsin")
+    letters: frozenset[str] = frozenset(names.DEFAULT_LETTERS)
     namespace: Pattern | None = None
     model: Pattern | None = None
     exclude_namespaces: Pattern | None = None
@@ -181,7 +178,7 @@ class Scope(msgspec.Struct, frozen=True):
     watch_namespaces: tuple[str, ...] = ()  # empty = all
 
 
-class Brakes(msgspec.Struct, frozen=True):
+class Brakes(msgspec.Struct, frozen=True, kw_only=True):
     """How fast we may go, whatever the rules say."""
 
     confirm_cycles: int = 2
@@ -193,8 +190,8 @@ class Brakes(msgspec.Struct, frozen=True):
     freeze_hold: Seconds = 1800.0
 
 
-class Mandate(msgspec.Struct, frozen=True):
-    """All that people asked for by flags: the last rule, where it may reach, how fast, and whether anything is really done."""
+class Mandate(msgspec.Struct, frozen=True, kw_only=True):
+    """All that people asked for by flags: the last rule, its reach, how fast, and whether anything is really done."""
 
     rule: Rule = Rule()
     scope: Scope = Scope()

@@ -14,15 +14,13 @@ from fallow import names
 from fallow.clients import errors
 from fallow.clients.kubernetes import api as kube
 from fallow.clients.kubernetes import follow
-from fallow.model import quantities
+from fallow.model import kinds, quantities
 from fallow.model.capacity import Capacity, Machine, Tenant
 from fallow.observe.cluster import following, objects, pods
 
 _SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 _EVICTABLE: Final = f"{names.GROUP}/evictable"
 _SELF_EVIDENT: Final = frozenset({names.GPU_PRODUCT, "nvidia.com/gpu.present", "kubernetes.io/os", "kubernetes.io/arch"})
-# Work that is lost when its pod is evicted, by what controls the pod.
-_LASTING_WORK: Final = frozenset({"Job", "PyTorchJob", "TFJob", "MPIJob", "XGBoostJob", "JAXJob", "PaddleJob", "TrainJob", "RayCluster"})
 
 
 # ---- the server's words -------------------------------------------------------------------------------------------------------
@@ -224,7 +222,7 @@ def _binds(spec: _PodSpec) -> bool:
 def _why_fixed(meta: pods.Meta, spec: _PodSpec) -> str:
     marks = {**(meta.labels or {}), **(meta.annotations or {})}
     controller = next((reference.kind for reference in meta.owner_references or () if reference.controller), None)
-    is_training = marks.get(names.WORKLOAD_TYPE, marks.get(names.WORKLOAD_TYPE_ALIAS)) == "training" or controller in _LASTING_WORK
+    is_training = marks.get(names.WORKLOAD_TYPE, marks.get(names.WORKLOAD_TYPE_ALIAS)) == "training" or controller in kinds.LASTING
     if controller is None or names.MIRROR_POD in marks:
         return "has no controller that would make it again"
     if controller == "DaemonSet":

@@ -44,8 +44,8 @@ _CLAIM = ("resource.k8s.io", "ResourceClaim")
 _POLICY = (names.GROUP, names.POLICY_KIND)
 _HPA = ("autoscaling", "HorizontalPodAutoscaler")
 _PDB = ("policy", "PodDisruptionBudget")
-_SCALED_OBJECT = (kinds.SCALED_OBJECT.group, kinds.SCALED_OBJECT.kind)
-_KUEUE = (kinds.KUEUE_WORKLOAD.group, kinds.KUEUE_WORKLOAD.kind)
+_SCALED_OBJECT = kinds.SCALED_OBJECT.key
+_KUEUE = kinds.KUEUE_WORKLOAD.key
 _COMPANIONS: Mapping[owners.Key, tuple[tuple[str, ...], tuple[str, ...]]] = {  # kind -> versions we can read, what is read
     _HPA: (("v2",), kinds.HPA_READS),
     _PDB: (("v1",), kinds.BUDGET_READS),
@@ -221,7 +221,7 @@ class Mirror:
 
     async def _follow_table(self) -> None:
         """Kinds that no pod named: they may hold what we paused."""
-        keys = [(row.group, row.kind) for row in kinds.all_kinds() if self._find((row.group, row.kind), row.versions)]
+        keys = [(row.group, row.kind) for row in kinds.KINDS if self._find((row.group, row.kind), row.versions)]
         await asyncio.gather(*(self._follow_kind(key) for key in keys if key not in self._kinds))
 
     async def _follow_kind(self, key: owners.Key) -> watched.Watched | None:

@@ -14,7 +14,7 @@ import msgspec
 
 from fallow import names
 from fallow.clients.kubernetes import api as kube
-from fallow.model import cluster, kinds, units
+from fallow.model import cluster, pointers, units
 from fallow.model.policies import idle, idle_crd
 
 # kubectl's copy of the whole object: as large as the object, and nobody here reads it.
@@ -146,7 +146,7 @@ def _find_writer(meta: Meta) -> str:
 
 def _read_body(item: Item, reads: Iterable[str]) -> dict[str, Any]:
     wanted = tuple(reads)
-    return kinds.prune(_parts(item), wanted) if wanted else {}
+    return pointers.prune(_parts(item), wanted) if wanted else {}
 
 
 def _parts(item: Item) -> dict[str, Any]:
@@ -245,10 +245,3 @@ def selector_of(body: Mapping[str, Any]) -> idle.Selector | None:
         found.get("matchLabels") or {},
         tuple((one["key"], one["operator"], tuple(one.get("values") or ())) for one in expressions),
     )
-
-
-def scale_target(body: Mapping[str, Any]) -> tuple[str, str, str]:
-    """(group, kind, name) of an HPA's or a ScaledObject's scaleTargetRef; KEDA's defaults are Deployment and apps/v1."""
-    target = (body.get("spec") or {}).get("scaleTargetRef") or {}
-    kind = target.get("kind") or "Deployment"
-    return split_version(target.get("apiVersion") or "apps/v1")[0], kind, target.get("name") or ""

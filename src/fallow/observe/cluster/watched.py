@@ -14,7 +14,7 @@ from fallow import names
 from fallow.clients import errors
 from fallow.clients.kubernetes import api as kube
 from fallow.clients.kubernetes import discovery
-from fallow.model import cluster, kinds
+from fallow.model import cluster, kinds, pointers
 from fallow.model.policies import idle
 from fallow.observe.cluster import following, objects, owners
 
@@ -74,7 +74,7 @@ class Watched:
         """{} where it may not be read: the brain then finds that replicas are not known."""
         place = seen.ref.namespace if self.resource.namespaced else None
         try:
-            return kinds.prune(await api.read_scale(self.resource, place, seen.ref.name), ("/spec/replicas",))
+            return pointers.prune(await api.read_scale(self.resource, place, seen.ref.name), ("/spec/replicas",))
         except errors.ClientError:
             return {}
 
@@ -119,7 +119,7 @@ def _as_companion(seen: objects.Seen) -> cluster.Companion:
 def by_target(found: Iterable[objects.Seen]) -> dict[owners.Steered, tuple[cluster.Companion, ...]]:
     index: dict[owners.Steered, tuple[cluster.Companion, ...]] = {}
     for seen in found:
-        target = (seen.ref.namespace, *objects.scale_target(seen.body))
+        target = (seen.ref.namespace, *kinds.scale_target(seen.body))
         index[target] = (*index.get(target, ()), _as_companion(seen))
     return index
 

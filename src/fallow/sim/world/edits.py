@@ -29,7 +29,7 @@ def see(thing: Object) -> cluster.Workload:
     row, said = kinds.find(group, thing["kind"]), meta.get("annotations") or {}
     return cluster.Workload(
         ref=ref, resource_version=meta["resourceVersion"], labels=meta.get("labels") or {}, annotations=said,
-        body=kinds.prune(thing, row.reads) if row else {}, pods=(), chain=(), chain_bodies=(), trouble=None,
+        body=pointers.prune(thing, row.reads) if row else {}, pods=(), chain=(), chain_bodies=(), trouble=None,
         trouble_because="", marks_ref=ref, marks=said, hpas=(), scaled_objects=(), kueue=(), budgets=(),
     )
 

@@ -101,7 +101,8 @@ def test_a_policys_limits_lie_inside_the_global_ones(limits: dict[str, Any], cou
         world.workload(f"ml/llm-{index}")
         world.workload(f"web/api-{index}")
     rule = builders.rule(name="strict", **limits)
-    world.policies = [policy.IdlePolicy("strict", "u", 1, rule, namespaces=(builders.pattern("ml"),))]
+    only_ml = (builders.pattern("ml"),)
+    world.policies = [policy.IdlePolicy(name="strict", uid="u", generation=1, rule=rule, namespaces=only_ml)]
     made = paused(make(world, WIDE))
     assert len([name for name in made if name.startswith("llm")]) == count
     assert len([name for name in made if name.startswith("api")]) == 4

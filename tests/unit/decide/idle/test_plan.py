@@ -137,7 +137,8 @@ def test_each_rule_looks_back_for_its_own_activity() -> None:
     world = World()
     world.workload("ml/plain", gpus=[idle()])
     world.workload("hr/lax", gpus=[idle()])
-    lax = policy.IdlePolicy("lax", "lax", 1, builders.rule(name="lax", activity=0.05), namespaces=(builders.pattern("hr"),))
+    rule, only_hr = builders.rule(name="lax", activity=0.05), (builders.pattern("hr"),)
+    lax = policy.IdlePolicy(name="lax", uid="lax", generation=1, rule=rule, namespaces=only_hr)
     found = plan.candidate_rows(world.snapshot(policies=(lax,)), builders.mandate(), NOW)
     assert {key: rows.tolist() for key, rows in found.items()} == {(builders.WINDOW, 0.01): [0], (builders.WINDOW, 0.05): [1]}
 
