@@ -4,7 +4,7 @@ In: a World (pretend, or made of a trace) and a mandate. Out: a BacktestResult: 
 regrets, waiting caused, in all and by namespace and class. Several policies are compared by running each on a world of
 its own. A tick at which no GPU was quiet for the shortest window, and nothing is marked, is not planned: its plan could
 find nobody idle.
-Invariant: sim/laws.py is asked before and after every pause; a broken law ends the run.
+Invariant: sim/world/laws.py is asked before and after every pause; a broken law ends the run.
 """
 
 from collections.abc import Iterable

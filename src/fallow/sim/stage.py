@@ -3,7 +3,7 @@
 In: a World, the flags the product is started with, IdlePolicies, a folder for the kubeconfig. Out: `Stage.step`: the
 world goes on by one interval, exporters are read once a minute, then the product has one cycle. The product's clocks
 are the world's, so a day takes as long as the work in it, and not a day.
-Invariant: the laws of sim/laws.py are asked about every pause at the moment it is written; `broken` is what they said.
+Invariant: world/laws.py is asked about every pause at the moment it is written; `broken` is what it said.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """What `fallow pack` looks at: a trace by its name, or the live cluster, turned into the packing engine's nouns.
 
-In: `--trace`, or `--cluster` with the usual kubeconfig. Out: a Scene (sim/packs.py); for a live cluster also who runs where and who waits.
+In: `--trace`, or `--cluster` with the usual kubeconfig. Out: a Setup (sim/packs.py); for a live cluster also who runs where and who waits.
 The cluster is only read, by one list of nodes and one of pods; no Prometheus is asked.
 """
 
