@@ -1,6 +1,7 @@
 """The past that `fallow backtest` and `fallow tune` look at: the user's own Prometheus, a trace, or a made-up day.
 
-In: the options below. Out: a PastWorld (sim/shelf.py), of which a World can be made as often as policies are to be compared, and what it is.
+In: the options below. Out: a PastWorld (sim/shelf.py), of which a World can be made as often as policies are to be
+compared, and what it is.
 Prometheus is only asked for what it measured; nothing is changed anywhere.
 """
 

@@ -2,11 +2,9 @@
 
 In: a Prometheus client, a range. Out: a Trace with one Part per pod that held GPUs, joined by the labels that
 observe/usage/labels.py reads. The primaries are asked for by range, the maximum of each minute, page by page; of
-several that
-speak of one GPU the highest counts.
-Invariant: bounded in series and in samples; a minute without a believable sample
-is not known. Prometheus does not tell whose pod it was above the pod, so that every pod stands alone, and a pod is
-taken for training where it has several GPUs, else for batch work.
+several that speak of one GPU the highest counts. Prometheus does not tell whose pod it was above the pod, so that every
+pod stands alone, and is taken for training where it has several GPUs, else for batch work.
+Invariant: bounded in series and in samples; a minute without a believable sample is not known.
 """
 
 import math
