@@ -1,5 +1,4 @@
-"""Packing where pods also leave: the rules side by side, the cluster asked for more than it has, pods of openb with
-their own lifetimes.
+"""Packing where pods also leave: the rules side by side, the cluster asked for more than it has, pods of openb.
 
     python -m benchmarks departures
 
@@ -18,7 +17,7 @@ import msgspec
 import numpy as np
 
 from benchmarks import figures, flows, packing
-from fallow.decide.packing import policies, prices, replay
+from fallow.decide import packing as engine
 from fallow.sim.traces import openb, published
 
 LOAD = 1.15
@@ -47,11 +46,11 @@ def play(name: str) -> Found | None:
         except published.TraceError:
             return None
         sample = flow.pods[: flow.begun]
-        known = prices.solve(scene.nodes, sample)
-        auto = auto or policies.rehearse_all(scene.nodes, sample, scene.order, known=known).chosen
+        known = engine.solve_prices(scene.nodes, sample)
+        auto = auto or engine.rehearse(scene.nodes, sample, scene.order, known=known).chosen
         for rule, found in shares.items():
-            policy = policies.prepare(rule, scene.nodes, sample, known=known)
-            curve = replay.replay(scene.nodes, flow.pods, policy, scene.order, departures=flow.departures)
+            policy = engine.prepare(rule, scene.nodes, sample, known=known)
+            curve = engine.replay(scene.nodes, flow.pods, policy, scene.order, departures=flow.departures)
             found.append(100 * float(np.mean(curve.allocated[flow.begun + ARRIVALS // 2 :])) / scene.nodes.capacity)
     return Found(name, {rule: packing.mean(found) for rule, found in shares.items()}, auto)
 
@@ -63,8 +62,8 @@ def main() -> None:
         return
     with futures.ProcessPoolExecutor(os.cpu_count(), multiprocessing.get_context("fork")) as pool:
         found = [each for each in pool.map(play, names) if each]
-    rules = "".join(f"{rule:>10}" for rule in RULES)
-    print(f"         {'trace':12}{rules}  Auto   ({LOAD:.0%} asked for, mean of seeds {SEEDS})")
+    what = f"({LOAD:.0%} asked for, mean of seeds {SEEDS})"
+    print(f"         {'trace':12}" + "".join(f"{rule:>10}" for rule in RULES) + f"  Auto   {what}")
     for each in found:
         print(f"         {each.trace:12}" + "".join(f"{each.means[rule]:10.2f}" for rule in RULES) + f"  {each.auto}")
     for rule in ("FGD", "SPP"):
@@ -74,9 +73,9 @@ def main() -> None:
         print(f"         Balanced against {rule}: {lead[worst]:+.2f} at worst ({worst}), {mean}")
     lag = {each.trace: max(each.means.values()) - each.means.get(each.auto, 0.0) for each in found}
     worst = max(lag, key=lambda name: lag[name])
-    worse = f"{lag[worst]:.2f} below the best of {', '.join(RULES)} at worst ({worst})"
-    measured = f"{worse}, {packing.average(lag):.2f} in the mean"
-    figures.show("Auto, with departures", measured, f"{NOISE} on each of {len(found)} traces", lag[worst] <= NOISE)
+    below = f"{lag[worst]:.2f} below the best of {', '.join(RULES)} at worst ({worst})"
+    shown = f"{below}, {packing.average(lag):.2f} in the mean"
+    figures.show("Auto, with departures", shown, f"{NOISE} on each of {len(found)} traces", lag[worst] <= NOISE)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from fallow.decide.packing import state
+from fallow.decide import packing
 from fallow.model.units import Seconds
 from fallow.sim.traces import openb
 from fallow.sim.traces.published import TraceError
@@ -19,7 +19,7 @@ from fallow.sim.traces.published import TraceError
 class Flow(msgspec.Struct, frozen=True, eq=False):
     """Who leaves just before which arrival, by number. The first `begun` stand there at the beginning."""
 
-    pods: tuple[state.Pod, ...]
+    pods: tuple[packing.PackingPod, ...]
     departures: Mapping[int, Sequence[int]]
     begun: int
 
@@ -42,7 +42,7 @@ def draw(trace: openb.OpenbTrace, seed: int, load: float, count: int) -> Flow:
     lives, rng = _find_lives(trace), np.random.default_rng(seed)
     life = np.array([max(ended - created, 1.0) for created, ended, _ in lives])
     held = np.array([pod.gpus * pod.milli for _, _, pod in lives]) * life
-    capacity = state.GPU * sum(node.gpus for node in trace.nodes.values())
+    capacity = packing.GPU * sum(node.gpus for node in trace.nodes.values())
     if not np.isfinite(life).all() or not held.any() or not capacity:
         raise TraceError(f"the trace {trace.name} does not tell for how long its pods held GPUs")
     rate = load * capacity / held.mean()
@@ -53,7 +53,7 @@ def draw(trace: openb.OpenbTrace, seed: int, load: float, count: int) -> Flow:
     return Flow(pods, _leave(np.concatenate([np.zeros(len(there)), begins]), ends), len(there))
 
 
-def _find_lives(trace: openb.OpenbTrace) -> list[tuple[Seconds, Seconds, state.Pod]]:
+def _find_lives(trace: openb.OpenbTrace) -> list[tuple[Seconds, Seconds, packing.PackingPod]]:
     """From when to when each pod was there; for ever, if it did not leave."""
     times = [
         (each.created, math.inf if each.deleted is None else each.deleted, each.pod)

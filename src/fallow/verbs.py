@@ -16,8 +16,9 @@ from fallow.act import hands as doing
 from fallow.act import marking
 from fallow.clients import errors
 from fallow.clients.kubernetes import lease
-from fallow.decide.idle import consent, rules
+from fallow.decide.idle import plan as brain
 from fallow.model import cluster, decision, kinds, units
+from fallow.model import marks as reading
 from fallow.model.decision import Code, Outcome, Status
 from fallow.model.policies import idle
 from fallow.model.units import Instant, Seconds
@@ -103,24 +104,19 @@ async def pause(reach: Reach, target: str, reason: str, now: Instant, *, force: 
     """Now, whether idle or not. An ack or opt-out is heeded unless `force`."""
     workload = _find(reach, target)
     pods = tuple(reach.mirror.pods[index] for index in workload.pods)
-    if not force and (held := _find_hold(reach, workload, pods, now)):
-        raise Declined(Why.held, f"{workload.ref.short} is {held.because}")
+    namespace = reach.mirror.namespaces.get(reach.namespace)
+    if not force and (found := brain.find_exemption(workload, pods, namespace, now)):
+        raise Declined(Why.held, f"{workload.ref.short} is {found.because}")
     finding = decision.Finding(
-        workload, decision.Verdict.unknown, decision.Reason.NoGpuPods, f"{reason} ({reach.by})",
-        idle.Rule(name="by hand"), gpus=sum(pod.gpu_count or 0 for pod in pods), idle_gpus=0, models=(), window=0.0,
+        workload=workload, verdict=decision.Verdict.unknown, reason=decision.Reason.NoGpuPods,
+        because=f"{reason} ({reach.by})", rule=idle.Rule(name="by hand"),
+        gpus=sum(pod.gpu_count or 0 for pod in pods), idle_gpus=0, models=(), window=0.0,
     )
     try:
         return [await reach.hands.pause(decision.Pause(finding, reason), workload, pods, now, by=reach.by)]
     except errors.Conflict:
         because = f"{workload.ref.short} changed at this very moment; look again and repeat the command"
         raise Declined(Why.changed, because) from None
-
-
-def _find_hold(
-    reach: Reach, workload: cluster.Workload, pods: tuple[cluster.Pod, ...], now: Instant
-) -> consent.Held | None:
-    subject = rules.Subject(workload, pods, reach.mirror.namespaces.get(reach.namespace), frozenset)
-    return consent.find_ack(subject, idle.Consent(), now) or consent.find_opt_out(subject, idle.Consent(), now)
 
 
 async def resume(reach: Reach, target: str, now: Instant, *, replicas: int | None = None) -> list[Outcome]:
@@ -161,7 +157,7 @@ def acks(reach: Reach) -> list[Ack]:
 
 def _read_ack(workload: cluster.Workload) -> Ack | None:
     said = {**workload.annotations, **workload.marks}
-    until = said.get(names.ACK_UNTIL) or said.get(names.ACK_UNTIL_ALIAS)
+    until = reading.ack_until(said)
     by = said.get(names.ACK_BY) or said.get(names.ACK_BY_ALIAS)
     return None if until is None else Ack(workload.ref, until, by, said.get(names.ACK_REASON))
 

@@ -15,8 +15,7 @@ from typing import Final
 
 import msgspec
 
-from fallow.decide.packing import defrag, fragments, live, lp, policies, prices, replay, state
-from fallow.decide.packing.place import Policy, Refusal
+from fallow.decide import packing
 from fallow.sim.traces import openb
 
 POINTS: Final = (80, 90, 95, 100, 110, 120, 130)  # % of GPUs arrived
@@ -30,10 +29,10 @@ class Setup(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """`sample`: the mix that popularity and prices come from. `summary`: what it is; `notes`: what was left out."""
 
     name: str
-    nodes: state.Nodes
-    sample: tuple[state.Pod, ...]
-    arrivals: tuple[state.Pod, ...]
-    order: state.Ints
+    nodes: packing.Nodes
+    sample: tuple[packing.PackingPod, ...]
+    arrivals: tuple[packing.PackingPod, ...]
+    order: packing.Ints
     summary: str
     notes: tuple[str, ...] = ()
 
@@ -48,22 +47,20 @@ class PackPoint(msgspec.Struct, frozen=True):
     bound: float | None
 
 
-class PackResult(msgspec.Struct, frozen=True, eq=False, kw_only=True):
+class PackResult(msgspec.Struct, frozen=True, eq=False):
     asked: str
-    policy: str  # that decided: what Auto chose, or what stood in
     fallback: str  # why another one stood in
     points: tuple[PackPoint, ...]
     pods_per_second: float | None
-    refused: dict[Refusal, int]
-    curve: replay.Curve
+    curve: packing.Curve  # of who decided: what Auto chose, or what stood in
 
     @property
     def label(self) -> str:
-        return self.policy if self.policy == self.asked else f"{self.asked}: {self.policy}"
+        return self.asked if self.curve.policy == self.asked else f"{self.asked}: {self.curve.policy}"
 
 
 def of_trace(trace: openb.OpenbTrace, seed: int) -> Setup:
-    nodes, run = state.Nodes(list(trace.nodes.values())), trace.arrive(seed)
+    nodes, run = packing.Nodes(list(trace.nodes.values())), trace.arrive(seed)
     notes = [f"{what}: {report}" for what, report in trace.reports.items() if any(report.left_out.values())]
     notes += [f"{what}: {example}" for what, report in trace.reports.items() for example in report.examples[:3]]
     return Setup(
@@ -72,9 +69,9 @@ def of_trace(trace: openb.OpenbTrace, seed: int) -> Setup:
     )
 
 
-def of_live(found: live.Live, seed: int) -> Setup:
+def of_live(found: packing.LiveCluster, seed: int) -> Setup:
     """Pods like the cluster's own in any order, some of them more than once, until they asked for 130 % of the GPUs."""
-    nodes, drawn = found.at.nodes, openb.draw(found.at.nodes.rows, found.sample, seed).pods
+    nodes, drawn = found.room.nodes, openb.draw(found.room.nodes.rows, found.sample, seed).pods
     arrivals = f"{len(drawn)} arrivals drawn from {len(found.sample)} pods (seed {seed})"
     return Setup(
         name="the cluster", nodes=nodes, sample=found.sample, arrivals=drawn, order=found.order, notes=found.notes,
@@ -82,12 +79,12 @@ def of_live(found: live.Live, seed: int) -> Setup:
     )
 
 
-def _describe(nodes: state.Nodes) -> str:
-    return f"{len(nodes)} nodes, {nodes.capacity // state.GPU} GPUs"
+def _describe(nodes: packing.Nodes) -> str:
+    return f"{len(nodes)} nodes, {nodes.capacity // packing.GPU} GPUs"
 
 
-def prepare(setup: Setup, policy: str, seed: int) -> Policy:
-    return policies.prepare(policy, setup.nodes, setup.sample, seed, setup.order)
+def prepare(setup: Setup, policy: str, seed: int) -> packing.PackingPolicy:
+    return packing.prepare(policy, setup.nodes, setup.sample, seed, setup.order)
 
 
 def play(
@@ -97,49 +94,34 @@ def play(
     """`cpu`: the processor's time so far, for the speed. `bounds`: as `find_bounds` gives them."""
     prepared = prepare(setup, policy, seed)
     began = cpu()
-    curve = replay.replay(setup.nodes, setup.arrivals, prepared, setup.order, tell=tell)
+    curve = packing.replay(setup.nodes, setup.arrivals, prepared, setup.order, tell=tell)
     took = cpu() - began
-    tables = make_tables(setup)
+    tables = packing.make_tables(setup.nodes, setup.sample)
     found = [_measure(setup, curve, tables, percent, (bounds or {}).get(percent)) for percent in points]
-    return PackResult(
-        asked=next(name for name in policies.NAMES if name.lower() == policy.lower()), policy=prepared.name,
-        fallback=prepared.fallback, points=tuple(point for point in found if point.allocated is not None),
-        pods_per_second=len(setup.arrivals) / took if took and setup.arrivals else None, refused=curve.refused,
-        curve=curve,
-    )
-
-
-def make_tables(setup: Setup) -> fragments.Fragments | None:
-    """None where nothing is known of what usually comes."""
-    popular = fragments.find_popular(setup.sample)
-    return fragments.Fragments(setup.nodes, popular) if popular else None
+    known = tuple(point for point in found if point.allocated is not None)
+    speed = len(setup.arrivals) / took if took and setup.arrivals else None
+    return PackResult(packing.spell(policy), prepared.fallback, known, speed, curve)
 
 
 def _measure(
-    setup: Setup, curve: replay.Curve, tables: fragments.Fragments | None, percent: int, bound: float | None
+    setup: Setup, curve: packing.Curve, tables: packing.Fragments | None, percent: int, bound: float | None
 ) -> PackPoint:
-    fragmented = find_fragmented(stand(setup, curve, percent), tables)
+    fragmented = tables.find_share(find_room(setup, curve, percent)) if tables else None
     return PackPoint(percent, curve.at(percent), fragmented, curve.idle_gpus(percent), bound)
 
 
-def _cut_at(setup: Setup, percent: int) -> Sequence[state.Pod]:
+def _cut_at(setup: Setup, percent: int) -> Sequence[packing.PackingPod]:
     """Those who come until they asked for so much of the cluster."""
-    return replay.cut_at(setup.arrivals, percent * setup.nodes.capacity // 100)
+    return packing.cut_at(setup.arrivals, percent * setup.nodes.capacity // 100)
 
 
-def stand(setup: Setup, curve: replay.Curve, percent: int) -> state.State:
+def find_room(setup: Setup, curve: packing.Curve, percent: int) -> packing.Room:
     """What is free once that much has arrived."""
-    found = state.State(setup.nodes)
+    room = packing.Room(setup.nodes)
     for pod, placement in zip(_cut_at(setup, percent), curve.placements, strict=False):
         if placement:
-            found.add(pod, placement)
-    return found
-
-
-def find_fragmented(at: state.State, tables: fragments.Fragments | None) -> float | None:
-    """% of what is free that is of no use to what usually comes; None where nothing is free, or that is not known."""
-    free = int(at.free.sum())
-    return round(100 * int(tables.measure(at).sum()) / tables.pods / free, 2) if free and tables else None
+            room.add(pod, placement)
+    return room
 
 
 def find_bounds(setup: Setup, points: Sequence[int]) -> tuple[dict[int, float | None], str]:
@@ -148,25 +130,25 @@ def find_bounds(setup: Setup, points: Sequence[int]) -> tuple[dict[int, float | 
     Where all that arrived can be hosted, that is what was asked for, on average near that percent, as in a curve.
     """
     bounds: dict[int, float | None] = {}
-    asked, capacity = replay.add_up(setup.arrivals), max(setup.nodes.capacity, 1)
+    asked, capacity = packing.add_up(setup.arrivals), max(setup.nodes.capacity, 1)
     for percent in points:
         arrived = _cut_at(setup, percent)
         try:
-            most = prices.bound(setup.nodes, arrived)
-        except lp.Unsolved as reason:
+            most = packing.find_bound(setup.nodes, arrived)
+        except packing.Unsolved as reason:
             return dict.fromkeys(points), str(reason)
-        near = replay.find_near(asked, capacity, percent)
+        near = packing.find_near(asked, capacity, percent)
         is_all = near.any() and arrived and round(most - 100 * asked[len(arrived) - 1] / capacity, 6) >= 0
         bounds[percent] = round(100 * float(asked[near].mean()) / capacity if is_all else most, 2)
     return bounds, ""
 
 
-def plan_moves(setup: Setup, curve: replay.Curve, percent: int, budget: int) -> defrag.Plan:
+def plan_moves(setup: Setup, curve: packing.Curve, percent: int, budget: int) -> packing.MovePlan:
     """One-move repair of the state where that much has arrived, for what was refused until then."""
     both = list(zip(_cut_at(setup, percent), curve.placements, strict=False))
-    running = [defrag.Running(pod, placement) for pod, placement in both if placement]
+    running = [packing.Running(pod, placement) for pod, placement in both if placement]
     waiting = [pod for pod, placement in both if not placement]
-    return defrag.plan(stand(setup, curve, percent), running, waiting, setup.order, budget)
+    return packing.plan_moves(find_room(setup, curve, percent), running, waiting, setup.order, budget)
 
 
 class PackRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -219,7 +201,7 @@ def _run(folder: Path | None, name: str, policy: str, seeds: tuple[int, ...], cp
     """Prices come from the whole pod list, so they serve for all seeds; what Auto chooses and Random draws does not."""
     trace = openb.read(folder, name)
     shares, decided, pods, took = list[float | None](), list[str](), 0, 0.0
-    prepared: Policy | None = None
+    prepared: packing.PackingPolicy | None = None
     for seed in seeds:
         setup = of_trace(trace, seed)
         if not policy:
@@ -227,8 +209,8 @@ def _run(folder: Path | None, name: str, policy: str, seeds: tuple[int, ...], cp
             continue
         if prepared is None or policy in ("Auto", "Random"):
             prepared = prepare(setup, policy, seed)
-        arrivals, began = replay.cut_at(setup.arrivals, int(_ENOUGH * setup.nodes.capacity)), cpu()
-        shares.append(replay.replay(setup.nodes, arrivals, prepared, setup.order).at(100))
+        arrivals, began = packing.cut_at(setup.arrivals, int(_ENOUGH * setup.nodes.capacity)), cpu()
+        shares.append(packing.replay(setup.nodes, arrivals, prepared, setup.order).at(100))
         took, pods = took + cpu() - began, pods + len(arrivals)
         decided.append(prepared.name)
     gpus = sum(node.gpus for node in trace.nodes.values())

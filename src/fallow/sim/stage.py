@@ -134,8 +134,8 @@ class Stage:
     def _as_pause(self, workload: worlds.SimWorkload) -> decision.Pause:
         rule, seats = self._rule_of(workload), workload.part.seats
         finding = decision.Finding(
-            workload.view, decision.Verdict.idle, decision.Reason.GoneIdle, "", rule, seats, seats, (),
-            window=min(rule.gone_idle, rule.never_used),
+            workload=workload.view, verdict=decision.Verdict.idle, reason=decision.Reason.GoneIdle, because="",
+            rule=rule, gpus=seats, idle_gpus=seats, models=(), window=min(rule.gone_idle, rule.never_used),
         )
         return decision.Pause(finding, "")
 

@@ -119,8 +119,8 @@ RULE = idle.Rule(name="default", action=idle.Action(type=idle.ActionType.pause, 
 
 def finding_of(workload: cluster.Workload, rule: idle.Rule = RULE, gpus: int = 12) -> decision.Finding:
     return decision.Finding(
-        workload, decision.Verdict.idle, decision.Reason.GoneIdle, "quiet", rule, gpus, gpus, ("NVIDIA A100",), 1800.0,
-        idle_since=NOW - 47 * 60,
+        workload=workload, verdict=decision.Verdict.idle, reason=decision.Reason.GoneIdle, because="quiet", rule=rule,
+        gpus=gpus, idle_gpus=gpus, models=("NVIDIA A100",), window=1800.0, idle_since=NOW - 47 * 60,
     )
 
 

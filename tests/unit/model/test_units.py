@@ -26,7 +26,7 @@ def test_a_duration_is_read(text, seconds):
     "text",
     [
         "", "30", "m", "-5m", "+5m", "1h 30m", "5 m", "30min", "1w", "1H", "1h30", "0.", "1..5h", "30m\n", "inf", "nan",
-        "1e3s"
+        "1e3s",
     ],
     ids=repr,
 )
@@ -73,7 +73,7 @@ def test_a_fraction_is_kept():
     ("text", "complaint"),
     [
         ("2026-11-15T09:30:00", "has no time zone"), ("2026-11-15", "has no time zone"), ("tomorrow", "is not a time"),
-        ("", "is not a time")
+        ("", "is not a time"),
     ],
     ids=["no-zone", "day-only", "word", "empty"],
 )
@@ -99,6 +99,10 @@ def test_what_is_written_reads_back_to_the_second(instant):
     assert written.endswith("Z")
     assert len(written) == len("2026-11-15T09:30:00Z")
     assert 0 <= instant - units.parse_instant(written) < 1
+
+
+def test_micros_are_six_digits_in_utc():
+    assert units.rfc3339_micros(units.parse_instant("2026-05-04T12:00:00+02:00")) == "2026-05-04T10:00:00.000000Z"
 
 
 @given(instant=INSTANTS)

@@ -17,7 +17,9 @@ _CLASSES: Final = {
 }
 
 
-def classify(workload: cluster.Workload, pods: Iterable[cluster.Pod], namespace: cluster.Namespace | None) -> tuple[str, str]:
+def classify(
+    workload: cluster.Workload, pods: Iterable[cluster.Pod], namespace: cluster.Namespace | None
+) -> tuple[str, str]:
     """(class, source)."""
     pods = tuple(pods)
     spoken = [*(one for pod in pods for one in (pod.labels, pod.annotations)), workload.labels, workload.annotations]

@@ -7,9 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fallow import verbs
-from fallow.decide.idle import pauses
 from fallow.doors import answers
-from fallow.model import cluster, decision, units
+from fallow.model import cluster, decision, marks, units
 from fallow.model.units import Instant
 
 ORDER = (decision.Verdict.idle, decision.Verdict.unknown, decision.Verdict.active)  # what wants attention first
@@ -29,7 +28,7 @@ def row(finding: decision.Finding, now: Instant) -> dict[str, Any]:
         "verdict": str(finding.verdict), "reason": str(finding.reason), "because": finding.because,
         "idleSince": answers.instant(finding.idle_since), "atLeast": finding.at_least,
         "idleSeconds": None if finding.idle_since is None else round(now - finding.idle_since),
-        "pausedAt": answers.instant(pauses.paused_at(finding.workload)),
+        "pausedAt": answers.instant(marks.paused_at(finding.workload)),
         "policy": finding.rule.name,
         "skip": finding.skip_label, "skipBecause": finding.skip_because or None,
         "nextAction": _next_action(finding),
@@ -39,7 +38,7 @@ def row(finding: decision.Finding, now: Instant) -> dict[str, Any]:
 def _next_action(finding: decision.Finding) -> dict[str, Any] | None:
     if finding.next_action is None:
         return None
-    return {"type": finding.next_action, "at": answers.instant(finding.next_at)}
+    return {"type": str(finding.next_action), "at": answers.instant(finding.next_at)}
 
 
 def explanation(
@@ -54,7 +53,7 @@ def explanation(
         "skips": skip,
         "policy": finding.rule.name,
         "idleSince": answers.instant(finding.idle_since), "atLeast": finding.at_least, "neverUsed": finding.never_used,
-        "pausedAt": answers.instant(pauses.paused_at(finding.workload)),
+        "pausedAt": answers.instant(marks.paused_at(finding.workload)),
         "windowSeconds": round(finding.window),
         "coverage": finding.coverage,
         "gpus": [_gpu(gpu) for gpu in gpus],
@@ -84,7 +83,7 @@ def totals(numbers: decision.Totals) -> dict[str, Any]:
     return {
         "workloads": numbers.workloads, "pods": numbers.pods, "gpus": numbers.gpus,
         "activeGpus": numbers.active_gpus, "idleGpus": numbers.idle_gpus, "unknownGpus": numbers.unknown_gpus,
-        "verdicts": [{"verdict": said, "reason": why, "workloads": count} for (said, why), count in counts],
+        "verdicts": [{"verdict": str(on.verdict), "reason": on.label, "workloads": count} for on, count in counts],
     }
 
 
@@ -115,7 +114,7 @@ def ack(found: verbs.Ack) -> dict[str, str | None]:
 
 def verdict(finding: decision.Finding) -> str:
     """What stands paused by us holds no GPU that could be judged: people want to see that, not that we cannot tell."""
-    is_paused = finding.gpus == 0 and pauses.paused_at(finding.workload) is not None
+    is_paused = finding.gpus == 0 and marks.paused_at(finding.workload) is not None
     return PAUSED if is_paused else str(finding.verdict)
 
 
@@ -128,7 +127,7 @@ def next_step(finding: decision.Finding) -> str:
     if finding.skip is not None:
         until = f" until {units.clock_time(finding.next_at)} UTC" if finding.next_at else ""
         return f"{finding.skip_label}{until}"
-    return finding.next_action or ""
+    return str(finding.next_action or "")
 
 
 def listed(plan: decision.Plan, *, everything: bool) -> list[decision.Finding]:
@@ -141,6 +140,6 @@ def listed(plan: decision.Plan, *, everything: bool) -> list[decision.Finding]:
 
 def counted(numbers: decision.Totals) -> list[tuple[str, str, int]]:
     """(verdict, reason, workloads): what wants attention first, the many before the few."""
-    rows = [(decision.Verdict(said), why, count) for (said, why), count in numbers.verdicts.items()]
-    rows.sort(key=lambda row: (ORDER.index(row[0]), -row[2], row[1]))
-    return [(PAUSED if why == decision.Reason.AlreadyPaused else str(said), why, count) for said, why, count in rows]
+    rows = sorted(numbers.verdicts.items(), key=lambda row: (ORDER.index(row[0].verdict), -row[1], row[0].label))
+    at_rest = decision.Reason.AlreadyPaused
+    return [(PAUSED if on.reason is at_rest else str(on.verdict), on.label, count) for on, count in rows]

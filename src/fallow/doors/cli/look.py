@@ -8,10 +8,9 @@ import click
 
 from fallow import logs, settings, verbs, wiring
 from fallow.act.notices import text
-from fallow.decide.idle import pauses
 from fallow.doors.answers import workloads as answers
 from fallow.doors.cli import flags, show
-from fallow.model import decision, units
+from fallow.model import decision, gpus, marks, units
 from fallow.stories import idle as stories
 
 GROUPS = (settings.LOOK, settings.RULES, settings.ACT, settings.BRAKES, settings.SOURCE, settings.RUNNING)
@@ -84,7 +83,7 @@ def _idle(output: str, everything: bool, **given: Any) -> None:
 
 def _cells(finding: decision.Finding, now: float) -> tuple[Any, ...]:
     quiet = "" if finding.idle_since is None else units.humane(now - finding.idle_since)
-    models = ", ".join(model.removeprefix("NVIDIA").lstrip(" -") for model in finding.models)
+    models = ", ".join(map(gpus.shorten, finding.models))
     return (
         finding.workload.ref.namespace, finding.workload.ref.short, finding.gpus, models, answers.verdict(finding),
         f"{quiet} or more" if finding.at_least and quiet else quiet, answers.next_step(finding), finding.rule.name,
@@ -110,7 +109,7 @@ def _explain(target: str, namespace: str | None, output: str, **given: Any) -> N
 
 
 def _tell(finding: decision.Finding, gpus: list[decision.GpuFinding], now: float) -> None:
-    ref, paused = finding.workload.ref, pauses.paused_at(finding.workload)
+    ref, paused = finding.workload.ref, marks.paused_at(finding.workload)
     show.sentence(f"{ref.short} in {ref.namespace}: {answers.verdict(finding)} ({finding.reason})")
     show.sentence(f"  because    {finding.because}")
     if finding.idle_since is not None:

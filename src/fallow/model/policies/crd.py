@@ -17,11 +17,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import msgspec
-import re2
 
 from fallow import names
-from fallow.model import units
-from fallow.model.policies import idle
+from fallow.model import patterns, units
 from fallow.model.units import Instant, Seconds
 
 S = TypeVar("S", bound=msgspec.Struct)
@@ -121,16 +119,11 @@ def _check_zone(text: str) -> None:
         raise ValueError(f"{text!r} is not a known IANA time zone such as Europe/Berlin") from None
 
 
-def compile_regex(text: str) -> idle.Pattern:
-    """RE2, so that no expression can keep us busy; matched against whole strings."""
-    options = re2.Options()
-    options.log_errors = False
+def compile_regex(text: str) -> patterns.Pattern:
     try:
-        return typing.cast(idle.Pattern, re2.compile(text, options))
-    except (re2.error, UnicodeEncodeError) as error:
-        said = error.args[0]
-        detail = said.decode("utf-8", "replace") if isinstance(said, bytes) else "it is not valid Unicode"
-        raise ValueError(f"{_show(text)} is not a regular expression (RE2): {detail}") from None
+        return patterns.compile_pattern(text)
+    except ValueError as problem:
+        raise ValueError(f"{_show(text)} is not a regular expression (RE2): {problem}") from None
 
 
 def _check_regex(value: Any) -> None:

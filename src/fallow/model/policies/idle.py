@@ -5,23 +5,15 @@ it is for. Reading IdlePolicy objects from the cluster, and the CRD itself: idle
 here.
 """
 
-from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any, Literal, Protocol
+from typing import Literal
 
 import msgspec
 
 from fallow import names
+from fallow.model.patterns import Pattern
+from fallow.model.selectors import Selector
 from fallow.model.units import HOUR, MINUTE, Instant, Seconds
-
-
-class Pattern(Protocol):
-    """A compiled RE2 expression; we only ever match whole strings."""
-
-    @property
-    def pattern(self) -> str: ...
-
-    def fullmatch(self, text: str) -> Any: ...
 
 
 class ActionType(StrEnum):
@@ -101,30 +93,6 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def windows(self) -> frozenset[Seconds]:
         return frozenset({self.gone_idle, self.never_used})
-
-
-class Selector(msgspec.Struct, frozen=True):
-    """A Kubernetes LabelSelector; empty selects all."""
-
-    match_labels: Mapping[str, str] = {}
-    match_expressions: tuple[tuple[str, str, tuple[str, ...]], ...] = ()  # key, In|NotIn|Exists|DoesNotExist, values
-
-    def matches(self, labels: Mapping[str, str]) -> bool:
-        if any(labels.get(key) != value for key, value in self.match_labels.items()):
-            return False
-        return all(_expression_holds(labels, *expression) for expression in self.match_expressions)
-
-
-def _expression_holds(labels: Mapping[str, str], key: str, operator: str, values: tuple[str, ...]) -> bool:
-    match operator:
-        case "In":
-            return labels.get(key) in values
-        case "NotIn":
-            return labels.get(key) not in values
-        case "Exists":
-            return key in labels
-        case _:  # DoesNotExist
-            return key not in labels
 
 
 class IdlePolicy(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar, TypeAlias
 import msgspec
 
 from fallow import names
-from fallow.model import units, usage
+from fallow.model import selectors, units, usage
 from fallow.model.policies import crd, idle
 from fallow.model.policies.crd import Count, Duration, Flag, Moment, Ratio, Share, Text, Timeout, Window, one_of
 from fallow.model.units import Instant
@@ -301,9 +301,9 @@ def _make_slot(slot: SlotSpec) -> idle.Slot:
     return idle.Slot(frozenset(DAYS.index(day) for day in slot.days), start, end, slot.time_zone)
 
 
-def _make_selector(selector: crd.SelectorSpec) -> idle.Selector:
+def _make_selector(selector: crd.SelectorSpec) -> selectors.Selector:
     expressions = tuple((one.key, one.operator, one.values) for one in selector.match_expressions)
-    return idle.Selector(match_labels=selector.match_labels, match_expressions=expressions)
+    return selectors.Selector(match_labels=selector.match_labels, match_expressions=expressions)
 
 
 # ---- the answer ------------------------------------------------------------------------------------------------------

@@ -18,9 +18,9 @@ from fallow.model import kinds, quantities
 from fallow.model.capacity import Capacity, Machine, Tenant
 from fallow.observe.cluster import following, objects, pods
 
-_SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+_SAFE_TO_EVICT: Final = names.SAFE_TO_EVICT
 _EVICTABLE: Final = f"{names.GROUP}/evictable"
-_SELF_EVIDENT: Final = frozenset({names.GPU_PRODUCT, "nvidia.com/gpu.present", "kubernetes.io/os", "kubernetes.io/arch"})
+_SELF_EVIDENT: Final = frozenset({names.GPU_PRODUCT, names.GPU_PRESENT, names.OS_LABEL, names.ARCH_LABEL})
 
 
 # ---- the server's words -------------------------------------------------------------------------------------------------------
@@ -105,7 +105,7 @@ async def look(api: kube.Api) -> Capacity:
 
 async def _identify(api: kube.Api) -> str:
     try:
-        return (await api.get(kube.NAMESPACES, None, "kube-system", kind=kube.Bare)).metadata.uid
+        return (await api.get(kube.NAMESPACES, None, "kube-system", kind=kube.BareObject)).metadata.uid
     except errors.ClientError:
         return ""
 

@@ -27,7 +27,7 @@ from fallow.model.policies import idle
 from fallow.model.units import Instant, Seconds
 from fallow.observe.cluster import following, objects, owners, pods, watched
 
-T = TypeVar("T", bound=follow.Item)
+T = TypeVar("T", bound=follow.FollowedItem)
 K = TypeVar("K")
 V = TypeVar("V")
 

@@ -14,11 +14,11 @@ import msgspec
 
 from fallow import names
 from fallow.clients.kubernetes import api as kube
-from fallow.model import cluster, pointers, units
+from fallow.model import cluster, pointers, selectors, units
 from fallow.model.policies import idle, idle_crd
 
 # kubectl's copy of the whole object: as large as the object, and nobody here reads it.
-_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+_LAST_APPLIED = names.LAST_APPLIED
 OURS = (f"{names.GROUP}/", f"{names.ALIAS_GROUP}/")  # how our annotations begin
 MOST_SHARED = 20_000
 
@@ -235,13 +235,7 @@ def see_policy(item: Item) -> idle.IdlePolicy:
     return idle_crd.parse({"metadata": about, **_parts(item)})
 
 
-def selector_of(body: Mapping[str, Any]) -> idle.Selector | None:
-    """The LabelSelector of a PodDisruptionBudget; None selects nothing (an absent one), an empty one everything."""
-    found = (body.get("spec") or {}).get("selector")
-    if found is None:
-        return None
-    expressions = found.get("matchExpressions") or ()
-    return idle.Selector(
-        found.get("matchLabels") or {},
-        tuple((one["key"], one["operator"], tuple(one.get("values") or ())) for one in expressions),
-    )
+def selector_of(body: Mapping[str, Any]) -> selectors.Selector | None:
+    """Of a PodDisruptionBudget; None selects nothing (an absent one), an empty one everything."""
+    return selectors.read((body.get("spec") or {}).get("selector"))
+

@@ -14,9 +14,8 @@ from typing import Any, TypeAlias
 import msgspec
 
 from fallow import names
-from fallow.model import cluster, kinds
+from fallow.model import cluster, kinds, selectors
 from fallow.model.cluster import Trouble
-from fallow.model.policies import idle
 from fallow.model.units import Instant
 from fallow.observe.cluster import objects, pods
 
@@ -50,7 +49,7 @@ class View(msgspec.Struct):
     scaled_objects: Mapping[Steered, tuple[cluster.Companion, ...]]
     kueue: Mapping[str, tuple[cluster.Companion, ...]]  # by the uid of the job
     queued: tuple[tuple[str, cluster.Owner], ...]  # namespace and job of each Kueue Workload that carries our record
-    budgets: Mapping[str, tuple[tuple[idle.Selector, cluster.Companion], ...]]  # by namespace
+    budgets: Mapping[str, tuple[tuple[selectors.Selector, cluster.Companion], ...]]  # by namespace
     namespaces: Collection[str]  # those that were seen
     # Why something that has a say in what may be paused cannot be seen; "" = it can, or there is none.
     unseen_policies: str

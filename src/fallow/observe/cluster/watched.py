@@ -14,8 +14,7 @@ from fallow import names
 from fallow.clients import errors
 from fallow.clients.kubernetes import api as kube
 from fallow.clients.kubernetes import discovery
-from fallow.model import cluster, kinds, pointers
-from fallow.model.policies import idle
+from fallow.model import cluster, kinds, pointers, selectors
 from fallow.observe.cluster import following, objects, owners
 
 _CRD = ("apiextensions.k8s.io", "CustomResourceDefinition")
@@ -132,8 +131,8 @@ def by_job(found: Iterable[objects.Seen]) -> dict[str, tuple[cluster.Companion, 
     return index
 
 
-def by_namespace(found: Iterable[objects.Seen]) -> dict[str, tuple[tuple[idle.Selector, cluster.Companion], ...]]:
-    index: dict[str, tuple[tuple[idle.Selector, cluster.Companion], ...]] = {}
+def by_namespace(found: Iterable[objects.Seen]) -> dict[str, tuple[tuple[selectors.Selector, cluster.Companion], ...]]:
+    index: dict[str, tuple[tuple[selectors.Selector, cluster.Companion], ...]] = {}
     for seen in found:
         selector = objects.selector_of(seen.body)
         if selector is not None:

@@ -103,7 +103,7 @@ class Asker:
             raise failure
         return f"{question.signal}: {failure}"
 
-    def _read(self, answer: client.Answer[msgspec.Raw], book: labels.Book) -> Reading:
+    def _read(self, answer: client.QueryAnswer[client.InstantSeries[msgspec.Raw]], book: labels.Book) -> Reading:
         try:
             values = np.array([float(series.value.value) for series in answer.rows])
             numbers = np.array(book.number([series.metric for series in answer.rows]), dtype=np.int64)

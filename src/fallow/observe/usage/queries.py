@@ -14,6 +14,7 @@ import numpy as np
 from fallow.model import usage
 from fallow.model.units import Seconds
 from fallow.model.usage import Signal
+from fallow.names import NodeMetric
 
 Join = Literal["own", "device", "board"]
 
@@ -48,8 +49,10 @@ PRIMARIES = (
     _ratio("DCGM_FI_PROF_GR_ENGINE_ACTIVE", Signal.gr_engine),
     _ratio("DCGM_FI_PROF_SM_ACTIVE", Signal.sm_active),
     _percent_as_ratio("DCGM_FI_DEV_GPU_UTIL", Signal.gpu_util),
-    _percent_as_ratio("gpu_idle_device_utilization_percent", Signal.device_util, own=True),
-    _percent_as_ratio("gpu_idle_pod_gpu_utilization_percent", Signal.process_sm, "own", own=True, matcher='scope=~"process|instance"'),
+    _percent_as_ratio(NodeMetric.DEVICE_UTILIZATION, Signal.device_util, own=True),
+    _percent_as_ratio(
+        NodeMetric.POD_UTILIZATION, Signal.process_sm, "own", own=True, matcher='scope=~"process|instance"'
+    ),
     Metric("hami_container_last_kernel_elapsed_seconds", Signal.last_kernel, top=1e8, join="own"),
 )
 OTHERS = (
@@ -62,13 +65,13 @@ OTHERS = (
     Metric("DCGM_FI_PROF_PCIE_RX_BYTES", Signal.pcie, top=1e12),
     Metric("DCGM_FI_DEV_FB_USED", Signal.fb_growth, top=1e7),
     Metric("DCGM_FI_DEV_POWER_USAGE", Signal.power, top=5000.0, join="board"),
-    Metric("gpu_idle_device_power_watts", Signal.power, top=5000.0, join="board", own=True),
+    Metric(NodeMetric.DEVICE_POWER, Signal.power, top=5000.0, join="board", own=True),
 )
 POWER = tuple(metric for metric in OTHERS if metric.signal is Signal.power)
 PACE: Seconds = 300.0  # long enough for two samples at the slowest believable scrape interval
 ENERGY = "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"
 # Which pod holds which GPU, by our exporter. Where it cannot measure a pod, this is what joins the device's series to it.
-HOLDS = "gpu_idle_pod_gpu_info"
+HOLDS = NodeMetric.POD_GPU
 
 REQUEST_GAUGES = (
     "vllm:num_requests_running",

@@ -64,7 +64,7 @@ class _RowsByPod:
     def by(self, metric: queries.Metric) -> str:
         return (self._own if metric.own else self._foreign).dialect.by
 
-    def enter(self, metric: queries.Metric, lines: list[client.Line[msgspec.Raw]]) -> None:
+    def enter(self, metric: queries.Metric, lines: list[client.RangeSeries[msgspec.Raw]]) -> None:
         book = self._own if metric.own else self._foreign
         numbers = book.number([line.metric for line in lines])
         facts = [book.facts[number] for number in numbers]
@@ -90,7 +90,7 @@ class _RowsByPod:
             held[gpu] = np.full(self._span.columns, NONE, np.uint8)
         return held[gpu]
 
-    def _fill(self, row: Percents, line: client.Line[msgspec.Raw], metric: queries.Metric) -> None:
+    def _fill(self, row: Percents, line: client.RangeSeries[msgspec.Raw], metric: queries.Metric) -> None:
         start, step = self._span.start, self._span.step
         columns = np.array([round((sample.at - start) / step) for sample in line.values], np.int64)
         values = queries.believe(np.array([_number(sample.value) for sample in line.values], np.float64), metric)

@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from fallow.decide.packing import policies, state
+from fallow.decide import packing
 from fallow.model.units import Seconds
 from fallow.sim.traces import published
 from fallow.sim.traces.published import TraceError, TraceReport
@@ -40,7 +40,7 @@ class NoTrace(TraceError):
 class AskingPod(msgspec.Struct, frozen=True):
     """A pod as it asked. Times are seconds since the trace began; None = the trace does not tell, or it never left."""
 
-    pod: state.Pod
+    pod: packing.PackingPod
     qos: str = ""
     created: Seconds | None = None
     deleted: Seconds | None = None
@@ -56,20 +56,20 @@ class Order(msgspec.Struct, frozen=True):
 class Arrivals(msgspec.Struct, frozen=True, eq=False):
     """One run: the pods as they come, the tie order of the nodes; `origin` says where they are from."""
 
-    pods: tuple[state.Pod, ...]
-    order: state.Ints
+    pods: tuple[packing.PackingPod, ...]
+    order: packing.Ints
     origin: str
 
 
 class OpenbTrace(msgspec.Struct, frozen=True):
     name: str
-    nodes: Mapping[int, state.Node]  # by row
+    nodes: Mapping[int, packing.PackingNode]  # by row
     pods: Mapping[int, AskingPod]  # by row
     orders: Mapping[int, Order]  # by seed
     reports: Mapping[str, TraceReport]  # by file
 
     @property
-    def sample(self) -> list[state.Pod]:
+    def sample(self) -> list[packing.PackingPod]:
         """The whole pod list: the mix that popularity and prices come from."""
         return [each.pod for each in self.pods.values()]
 
@@ -85,10 +85,10 @@ class OpenbTrace(msgspec.Struct, frozen=True):
         return Arrivals(tuple(known), ranks, origin)  # 0, 1, 2 ... also where a node was left out
 
 
-def draw(nodes: Sequence[state.Node], pods: Sequence[state.Pod], seed: int) -> Arrivals:
+def draw(nodes: Sequence[packing.PackingNode], pods: Sequence[packing.PackingPod], seed: int) -> Arrivals:
     """The list in any order, then pods of it at random until enough have come."""
     rng = np.random.default_rng(seed)
-    wanted = FULL * sum(node.gpus for node in nodes) * state.GPU
+    wanted = FULL * sum(node.gpus for node in nodes) * packing.GPU
     drawn = [pods[i] for i in rng.permutation(len(pods))]
     asked = sum(pod.gpus * pod.milli for pod in drawn)
     while asked < wanted and any(pod.gpus for pod in pods):
@@ -118,18 +118,18 @@ def read(folder: Path | None, name: str) -> OpenbTrace:
     return OpenbTrace(name, nodes, pods, orders, {"nodes": of_nodes, "pods": of_pods, "orders": of_orders})
 
 
-def read_nodes(path: Path) -> tuple[dict[int, state.Node], TraceReport]:
-    report, nodes = TraceReport(), dict[int, state.Node]()
+def read_nodes(path: Path) -> tuple[dict[int, packing.PackingNode], TraceReport]:
+    report, nodes = TraceReport(), dict[int, packing.PackingNode]()
     columns = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
     for line, (name, *texts, model) in published.read_rows(path, columns, report):
         numbers = published.read_as(_whole_numbers, ",".join(texts), _NO_NUMBER, line, report)
         if numbers is None:
             continue
         cpu, memory, gpus = numbers
-        node = state.Node(name, model if gpus else "", cpu, memory, gpus)
+        node = packing.PackingNode(name, model if gpus else "", cpu, memory, gpus)
         if not name:
             report.leave_out("no name", line)
-        elif fault := state.find_node_fault(node):
+        elif fault := node.find_fault():
             report.leave_out("has what no machine has", line, fault)
         else:
             nodes[report.rows - 1] = node
@@ -146,8 +146,8 @@ def read_pods(path: Path) -> tuple[dict[int, AskingPod], TraceReport]:
         if numbers is None or lived is None:
             continue
         (cpu, memory, gpus, milli), models = numbers, tuple(model for model in spec.split("|") if model)
-        pod = state.Pod(name, cpu, memory, gpus, min(milli, state.GPU), models)
-        if fault := state.find_fault(pod):
+        pod = packing.PackingPod(name, cpu, memory, gpus, min(milli, packing.GPU), models)
+        if fault := pod.find_fault():
             report.leave_out("asks for what no machine has", line, fault)
         else:
             pods[report.rows - 1] = AskingPod(pod, qos, *lived)
@@ -199,7 +199,7 @@ def read_published(folder: Path | None) -> tuple[Curves, TraceReport]:
     if folder is None or not (folder / _CURVES).is_file():
         return curves, report
     wanted = ("workload", "sc_policy", "seed", *map(str, range(131)))
-    known = {name.lower(): name for name in policies.NAMES}
+    known = {name.lower(): name for name in packing.POLICIES}
     for line, (workload, policy, seed_text, *cells) in published.read_rows(folder / _CURVES, wanted, report):
         seed = published.read_as(int, seed_text, "the seed is no whole number", line, report)
         name = known.get(policy.partition("-")[2].lower())

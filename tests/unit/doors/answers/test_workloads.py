@@ -25,9 +25,8 @@ def first_row(world):
 
 
 def first_explanation(world):
-    snapshot, plan = judged(world)
-    finding, gpus = brain.explain(snapshot, plan, 0, MANDATE)
-    return answers.explanation(finding, gpus, None, NOW)
+    findings = judged(world)[1].findings
+    return answers.explanation(findings[0], findings.evidence(0), None, NOW)
 
 
 WORLDS = {

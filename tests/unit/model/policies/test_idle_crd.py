@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tests import ROOT
 
-from fallow.model import units, usage
+from fallow.model import selectors, units, usage
 from fallow.model.policies import idle, idle_crd
 
 CRD_FILE = ROOT / "deploy" / "10-crd.yaml"
@@ -78,7 +78,7 @@ def test_every_field_reaches_its_place():
     read = parse(**spec)
     assert read.invalid == ()
     assert read.priority == 7
-    assert read.namespace_selector == idle.Selector(match_labels={"team": "ml"})
+    assert read.namespace_selector == selectors.Selector(match_labels={"team": "ml"})
     assert read.workload_selector.match_expressions == (("tier", "In", ("a", "b")),)
     assert read.pod_selector.match_expressions == (("gpu", "Exists", ()),)
     assert read.classes == {"training"}
