@@ -79,15 +79,15 @@ async def _source(port: int, keeper: Any = None) -> AsyncIterator[Any]:
             yield source
 
 
-def _cluster() -> tuple[Any, Any]:
+def _cluster() -> Any:
     from tests.unit.observe.usage import gpu_pods
 
     pods = tuple(gpu_pods.pod(f"job-{node}-{gpu}", f"gpu-{node}") for node in range(EXPORTERS) for gpu in range(GPUS))
-    return pods, gpu_pods.nodes(*(gpu_pods.node(f"gpu-{node}") for node in range(EXPORTERS)))
+    return gpu_pods.held(pods, gpu_pods.nodes(*(gpu_pods.node(f"gpu-{node}") for node in range(EXPORTERS))), version=1)
 
 
 async def _scrape(port: int) -> dict[str, float]:
-    pods, nodes = _cluster()
+    held = _cluster()
     async with _source(port) as source:
         await source.scrape(NOW)
         began, wall = figures.usage_now()["cpu"], time.perf_counter()
@@ -97,13 +97,13 @@ async def _scrape(port: int) -> dict[str, float]:
         for minute in range(1, 40):
             await source.scrape(NOW + 60 * minute)
         now = NOW + 39 * 60
-        await source.evidence(pods, nodes, frozenset({WINDOW}), now)
+        await source.evidence(held, frozenset({WINDOW}), now)
         before = figures.usage_now()["cpu"]
-        found = await source.evidence(pods, nodes, frozenset({WINDOW}), now)
+        found = await source.evidence(held, frozenset({WINDOW}), now)
         evidence = figures.usage_now()["cpu"] - before
         assert found.trouble is None, found.trouble
         before = figures.usage_now()["cpu"]
-        await source.look_back(found.usage[WINDOW], range(len(pods)), pods, now, 0.01)
+        await source.look_back(found.usage[WINDOW], range(len(held.pods)), held, now, 0.01)
         back = figures.usage_now()["cpu"] - before
         return {
             "round": used, "wall": took, "evidence": evidence, "back": back, "rows": found.usage[WINDOW].rows,
@@ -131,17 +131,17 @@ async def _restart(port: int) -> dict[str, float]:
     from fallow.model.usage import Signal
     from fallow.observe.scrape import kept, samples
 
-    pods, nodes = _cluster()
+    held = _cluster()
     with tempfile.TemporaryDirectory() as folder:
         now, megabytes = await _write_day(port, folder)
         keeper, began, wall = kept.Keeper(folder, writes=True), figures.usage_now()["cpu"], time.perf_counter()
         await keeper.open()
-        await keeper.restore(samples.Samples(honor_labels=False, interval=15.0, horizon=DAY + HOUR), now)
+        await keeper.restore(samples.Scraped(honor_labels=False, interval=15.0, horizon=DAY + HOUR), now)
         used, took, peak = figures.usage_now()["cpu"] - began, time.perf_counter() - wall, figures.usage_now()["peak_mb"]
         await keeper.close()
         async with _source(port, kept.Keeper(folder, writes=True)) as source:
             await source.scrape(now)
-            found = await source.evidence(pods, nodes, frozenset({DAY}), now)
+            found = await source.evidence(held, frozenset({DAY}), now)
         assert found.trouble is None, found.trouble
         counts = found.usage[DAY].count[Signal.gr_engine]
         covered = int((counts >= DAY_MINUTES - 2).sum())  # but for the minute of the restart

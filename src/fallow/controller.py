@@ -452,7 +452,7 @@ async def _open_source(
         )
     wanted, daemon = told.scrape, told.loop.daemon
     finder = targets.Finder(
-        api, selectors=wanted.selectors, addresses=wanted.targets, places=told.mandate.scope.watch_namespaces, follows=daemon
+        api, selectors=wanted.selectors, addresses=wanted.targets, namespaces=told.mandate.scope.watch_namespaces, follows=daemon
     )
     keeper = kept.Keeper(told.state_dir, writes=daemon) if told.state_dir else None
     return await stack.enter_async_context(

@@ -102,13 +102,7 @@ def explain_row(sight: judge.Sight, one: judge.Pass, row: int) -> str:
 def narrow(one: judge.Pass, row: int) -> tuple[usage.Usage, judge.Terms]:
     """The evidence of one row alone, so that the same judges can be asked about it."""
     use, terms, at = one.use, one.terms, slice(row, row + 1)
-    small = usage.Usage(
-        use.window, use.pod[at], use.gpu[at], use.model[at], use.mig[at], use.shared[at],
-        {signal: column[at] for signal, column in use.peak.items()}, {signal: column[at] for signal, column in use.count.items()},
-        {signal: column[at] for signal, column in use.newest.items()}, use.interval[at], use.exporter_up[at], use.exporter_frozen[at],
-        use.power_floor[at], use.last_active[at], use.observed_since[at],
-    )
-    return small, judge.Terms(
+    return use.narrow(at), judge.Terms(
         terms.activity[at], terms.coverage[at], terms.max_age[at], terms.power_watts[at], terms.power_floor[at],
         {name: column[at] for name, column in terms.disabled.items()}, terms.mig[at], terms.shared[at], terms.node[at],
     )
@@ -138,7 +132,7 @@ def _explain_signals(narrowed: tuple[usage.Usage, judge.Terms], reason: Reason, 
 
 
 def _explain_samples(use: usage.Usage, terms: judge.Terms, reason: Reason, now: Instant) -> str:
-    valid = [signal for signal, held in judge.valid_primaries(use, terms).items() if held[0]]
+    valid = [signal for signal, held in usage.find_speakers(use, terms.mig, terms.shared).items() if held[0]]
     newest = [float(judge.newest(use, signal)[0]) for signal in valid]
     last = max((instant for instant in newest if not math.isnan(instant)), default=None)
     if reason is Reason.FutureSamples and last is not None:

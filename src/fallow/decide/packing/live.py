@@ -12,7 +12,8 @@ from typing import Final
 import msgspec
 
 from fallow.decide.packing import defrag, place, state
-from fallow.model.capacity import Capacity, Machine, Tenant
+from fallow.model import cluster
+from fallow.model.capacity import Machine
 from fallow.model.units import DAY, MINUTE, Instant
 
 UNKNOWN_MODEL: Final = "unknown"
@@ -31,13 +32,13 @@ class Live(msgspec.Struct, frozen=True, eq=False):
     notes: tuple[str, ...]
 
 
-def settle(seen: Capacity, now: Instant) -> Live:
+def settle(seen: cluster.Capacity, now: Instant) -> Live:
     machines, notes = _choose(seen)
     reader = _Reader(seen.machines, machines)
     at = state.State(state.Nodes([_node(machine) for machine in machines]))
     rows = {machine.name: row for row, machine in enumerate(machines)}
     running, waiting, unclear = list[defrag.Running](), list[state.Pod](), list[tuple[str, str]]()
-    for tenant in seen.tenants:
+    for tenant in seen.pods:
         if tenant.node in rows:
             running.append(_seat(at, reader.read(tenant), rows[tenant.node], is_movable=_may_move(tenant, now)))
         elif tenant.node:
@@ -47,11 +48,11 @@ def settle(seen: Capacity, now: Instant) -> Live:
         else:
             waiting.append(reader.read(tenant))
     order = place.order_nodes(at.nodes.names, seen.cluster)
-    return Live(at, order, tuple(running), tuple(waiting), tuple(unclear), _sample(reader, seen.tenants, now), tuple(notes))
+    return Live(at, order, tuple(running), tuple(waiting), tuple(unclear), _sample(reader, seen.pods, now), tuple(notes))
 
 
-def _may_move(tenant: Tenant, now: Instant) -> bool:
-    return not tenant.fixed and not tenant.unclear and tenant.created_at <= now - SETTLED
+def _may_move(tenant: cluster.Pod, now: Instant) -> bool:
+    return not tenant.needs.fixed and not tenant.needs.unclear and tenant.created_at <= now - SETTLED
 
 
 def _seat(at: state.State, pod: state.Pod, node: int, *, is_movable: bool) -> defrag.Running:
@@ -64,7 +65,7 @@ def _seat(at: state.State, pod: state.Pod, node: int, *, is_movable: bool) -> de
     return defrag.Running(pod, placement, is_movable)
 
 
-def _sample(reader: "_Reader", tenants: Sequence[Tenant], now: Instant) -> tuple[state.Pod, ...]:
+def _sample(reader: "_Reader", tenants: Sequence[cluster.Pod], now: Instant) -> tuple[state.Pod, ...]:
     """What usually comes: the pods of a week, or all where they are few."""
     clear = [tenant for tenant in tenants if not reader.why_unclear(tenant)]
     recent = [tenant for tenant in clear if tenant.created_at >= now - RECENT]
@@ -74,10 +75,10 @@ def _sample(reader: "_Reader", tenants: Sequence[Tenant], now: Instant) -> tuple
 # ---- which nodes --------------------------------------------------------------------------------------------------------------
 
 
-def _choose(seen: Capacity) -> tuple[list[Machine], list[str]]:
+def _choose(seen: cluster.Capacity) -> tuple[list[Machine], list[str]]:
     """The nodes whose free room is known, and what is to be said of the others."""
-    tenants: dict[str, list[Tenant]] = {}
-    for tenant in seen.tenants:
+    tenants: dict[str, list[cluster.Pod]] = {}
+    for tenant in seen.pods:
         tenants.setdefault(tenant.node, []).append(tenant)
     why = {machine.name: _why_left_out(machine, tenants.get(machine.name, ())) for machine in seen.machines}
     counts = Counter(reason for reason in why.values() if reason)
@@ -89,24 +90,23 @@ def _choose(seen: Capacity) -> tuple[list[Machine], list[str]]:
     return [machine for machine in seen.machines if not why[machine.name]], notes
 
 
-def _why_left_out(machine: Machine, tenants: Sequence[Tenant]) -> str:
+def _why_left_out(machine: Machine, tenants: Sequence[cluster.Pod]) -> str:
     if machine.left_out:
         return machine.left_out.partition(":")[0]
     if state.find_node_fault(_node(machine)):
         return "has what no machine has"
-    if any(tenant.unknown for tenant in tenants):
+    if any(tenant.needs.unknown for tenant in tenants):
         return "runs a pod of which it cannot be said what it takes"
-    if any(_count(tenant) > 1 if machine.replicas > 1 else tenant.shared for tenant in tenants):
+    if any(_count(tenant) > 1 if machine.replicas > 1 else tenant.needs.shared for tenant in tenants):
         return "runs a pod that asks for other shares than its GPUs have"
     has = machine.cpu, machine.memory, machine.gpus * machine.replicas, machine.pods
-    taken = (
-        sum(tenant.cpu for tenant in tenants), sum(tenant.memory for tenant in tenants), sum(map(_count, tenants)), len(tenants),
-    )  # fmt: skip
+    needs = [tenant.needs for tenant in tenants]
+    taken = sum(one.cpu for one in needs), sum(one.memory for one in needs), sum(map(_count, tenants)), len(tenants)
     return "runs pods that ask for more than it has" if any(held > room for held, room in zip(taken, has, strict=True)) else ""
 
 
-def _count(tenant: Tenant) -> int:
-    return tenant.gpus + tenant.shared
+def _count(tenant: cluster.Pod) -> int:
+    return tenant.needs.gpus + tenant.needs.shared
 
 
 def _node(machine: Machine) -> state.Node:
@@ -114,7 +114,7 @@ def _node(machine: Machine) -> state.Node:
     return state.Node(machine.name, model, machine.cpu, machine.memory, machine.gpus, machine.pods)
 
 
-def _name(tenant: Tenant) -> str:
+def _name(tenant: cluster.Pod) -> str:
     return f"{tenant.namespace}/{tenant.name}"
 
 
@@ -131,29 +131,29 @@ class _Reader:
         self._shared = {_node(machine).model for machine in with_gpus if machine.replicas > 1}
         self._whole = {_node(machine).model for machine in with_gpus if machine.replicas == 1}
 
-    def read(self, tenant: Tenant) -> state.Pod:
-        name, shares = _name(tenant), self._count_shares(tenant)
+    def read(self, tenant: cluster.Pod) -> state.Pod:
+        name, needs, shares = _name(tenant), tenant.needs, self._count_shares(tenant)
         if not _count(tenant):
-            return state.Pod(name, tenant.cpu, tenant.memory)
+            return state.Pod(name, needs.cpu, needs.memory)
         if shares == 1:
-            return state.Pod(name, tenant.cpu, tenant.memory, tenant.gpus, state.GPU, self._accept(tenant, self._whole, self._shared))
-        return state.Pod(name, tenant.cpu, tenant.memory, 1, state.GPU // shares, self._accept(tenant, self._shared, self._whole))
+            return state.Pod(name, needs.cpu, needs.memory, needs.gpus, state.GPU, self._accept(tenant, self._whole, self._shared))
+        return state.Pod(name, needs.cpu, needs.memory, 1, state.GPU // shares, self._accept(tenant, self._shared, self._whole))
 
-    def _count_shares(self, tenant: Tenant) -> int:
+    def _count_shares(self, tenant: cluster.Pod) -> int:
         """Of how many one is asked for; where it runs its node tells."""
         if tenant.node:
             return self._replicas.get(tenant.node, 1)
-        return max(self._shares, default=1) if tenant.shared else 1
+        return max(self._shares, default=1) if tenant.needs.shared else 1
 
-    def _accept(self, tenant: Tenant, kind: set[str], others: set[str]) -> tuple[str, ...]:
-        return tenant.products or (tuple(sorted(kind - others)) if kind and others else ())
+    def _accept(self, tenant: cluster.Pod, kind: set[str], others: set[str]) -> tuple[str, ...]:
+        return tenant.needs.products or (tuple(sorted(kind - others)) if kind and others else ())
 
-    def why_unclear(self, tenant: Tenant) -> str:
+    def why_unclear(self, tenant: cluster.Pod) -> str:
         """Why it cannot be said where a pod like this one would fit; "" if it can."""
-        if tenant.unknown or tenant.unclear:
-            return tenant.unknown or tenant.unclear
-        if _count(tenant) > 1 and (tenant.shared or self._count_shares(tenant) > 1):
+        if tenant.needs.unknown or tenant.needs.unclear:
+            return tenant.needs.unknown or tenant.needs.unclear
+        if _count(tenant) > 1 and (tenant.needs.shared or self._count_shares(tenant) > 1):
             return "asks for several shares"
-        if tenant.shared and not tenant.node and len(self._shares) != 1:
+        if tenant.needs.shared and not tenant.node and len(self._shares) != 1:
             return "asks for a share, and nodes do not all share alike" if self._shares else "asks for a share, and no node shares its GPUs"
         return state.find_fault(self.read(tenant))

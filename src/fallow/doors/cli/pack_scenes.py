@@ -15,9 +15,9 @@ from fallow.clients.kubernetes import api as kube
 from fallow.clients.kubernetes import config
 from fallow.decide.packing import live
 from fallow.doors.cli import pasts, show
-from fallow.model.capacity import Capacity
+from fallow.model import cluster
 from fallow.model.units import Instant
-from fallow.observe.cluster import capacity
+from fallow.observe.cluster import hosts
 from fallow.sim import openb, traces
 
 
@@ -60,7 +60,7 @@ def look(asked: dict[str, Any], now: Instant) -> live.Live:
         raise click.ClickException(show.plain(problem)) from None
 
 
-async def _look(asked: dict[str, Any]) -> Capacity:
+async def _look(asked: dict[str, Any]) -> cluster.Capacity:
     access = config.load_access(kubeconfig=asked["kubeconfig"], context=asked["context"], environment=settings.environment())
     async with kube.Api(access) as api:
-        return await capacity.look(api)
+        return await hosts.look(api)

@@ -59,15 +59,15 @@ class Item(msgspec.Struct):
     status: msgspec.Raw = _NOTHING
 
 
-class Seen(msgspec.Struct, frozen=True, gc=False):
+class Seen(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """An object that is a link of an owner chain, a workload, or the companion of one."""
 
     ref: cluster.Ref
     owner: cluster.Owner | None
-    resource_version: str
-    labels: Mapping[str, str]
-    annotations: Mapping[str, str]
-    body: Mapping[str, Any]
+    resource_version: str = ""
+    labels: Mapping[str, str] = _EMPTY
+    annotations: Mapping[str, str] = _EMPTY
+    body: Mapping[str, Any] = _EMPTY
     writer: str = ""  # who else wrote on it since we paused it
 
 
@@ -103,7 +103,8 @@ def controller_of(meta: Meta) -> cluster.Owner | None:
 
 def owner_of(reference: Reference) -> cluster.Owner:
     group, version = split_version(reference.api_version)
-    return cluster.Owner(group, version, sys.intern(reference.kind), sys.intern(reference.name), sys.intern(reference.uid))
+    kind, name, uid = map(sys.intern, (reference.kind, reference.name, reference.uid))
+    return cluster.Owner(group, version, kind, name, uid)
 
 
 def has_our_marks(annotations: Mapping[str, str] | None) -> bool:
@@ -111,18 +112,18 @@ def has_our_marks(annotations: Mapping[str, str] | None) -> bool:
 
 
 def name_object(resource: kube.Resource, meta: Meta) -> cluster.Ref:
-    return cluster.Ref(
-        resource.group, resource.version, resource.kind, sys.intern(meta.namespace), sys.intern(meta.name), sys.intern(meta.uid)
-    )
+    namespace, name, uid = map(sys.intern, (meta.namespace, meta.name, meta.uid))
+    return cluster.Ref(resource.group, resource.version, resource.kind, namespace, name, uid)
 
 
 def see(item: Item, resource: kube.Resource, reads: Iterable[str]) -> Seen:
     """What is remembered of a wanted object."""
     meta = item.metadata
     return Seen(
-        name_object(resource, meta), controller_of(meta), meta.resource_version, meta.labels or _EMPTY, _without_bulk(meta.annotations),
-        _read_body(item, reads), _find_writer(meta),
-    )  # fmt: skip
+        ref=name_object(resource, meta), owner=controller_of(meta), resource_version=meta.resource_version,
+        labels=meta.labels or _EMPTY, annotations=_without_bulk(meta.annotations), body=_read_body(item, reads),
+        writer=_find_writer(meta),
+    )
 
 
 class _Managed(msgspec.Struct, rename="camel"):
@@ -140,8 +141,8 @@ def _find_writer(meta: Meta) -> str:
         return ""
     entries = msgspec.json.decode(meta.managed_fields, type=list[_Managed] | None) or ()
     others = [entry for entry in entries if entry.subresource != "status" and entry.manager not in _US]
-    written = [(at, entry.manager) for entry in others if (at := units.read_instant(entry.time)) is not None and at >= paused]
-    return max(written, default=(0.0, ""))[1]
+    dated = [(at, entry.manager) for entry in others if (at := units.read_instant(entry.time)) is not None]
+    return max((one for one in dated if one[0] >= paused), default=(0.0, ""))[1]
 
 
 def _read_body(item: Item, reads: Iterable[str]) -> dict[str, Any]:
@@ -164,7 +165,7 @@ def _without_bulk(annotations: dict[str, str] | None) -> Mapping[str, str]:
 # ---- nodes, namespaces, claims, policies --------------------------------------------------------------------------------------
 
 
-class Condition(msgspec.Struct, rename="camel", gc=False):
+class ObjectCondition(msgspec.Struct, rename="camel", gc=False):
     type: str
     status: str
     reason: str = ""
@@ -176,14 +177,14 @@ class _Address(msgspec.Struct):
     address: str
 
 
-class _NodeStatus(msgspec.Struct):
-    conditions: list[Condition] | None = None
+class NodeStatus(msgspec.Struct):
+    conditions: list[ObjectCondition] | None = None
     addresses: list[_Address] | None = None
 
 
 class NodeItem(msgspec.Struct):
     metadata: Meta
-    status: _NodeStatus = msgspec.field(default_factory=_NodeStatus)
+    status: NodeStatus = msgspec.field(default_factory=NodeStatus)
 
 
 def see_node(item: NodeItem) -> cluster.Node:
@@ -192,11 +193,15 @@ def see_node(item: NodeItem) -> cluster.Node:
         name=sys.intern(item.metadata.name),
         hostname=labels.get(names.HOSTNAME, item.metadata.name),
         addresses=tuple(address.address for address in item.status.addresses or () if address.type == "InternalIP"),
-        ready=any(condition.type == "Ready" and condition.status == "True" for condition in item.status.conditions or ()),
+        ready=is_ready(item.status),
         gpu_product=labels.get(names.GPU_PRODUCT),
         shared=_is_shared(labels),
         labels=labels,
     )
+
+
+def is_ready(status: NodeStatus) -> bool:
+    return any(condition.type == "Ready" and condition.status == "True" for condition in status.conditions or ())
 
 
 def _is_shared(labels: Mapping[str, str]) -> bool:

@@ -45,7 +45,7 @@ class Lost(msgspec.Struct, frozen=True):
     retry_at: Instant = math.inf
 
 
-class View(msgspec.Struct):
+class View(msgspec.Struct, kw_only=True, eq=False):
     """Everything that resolving needs, at one instant."""
 
     pods: tuple[cluster.Pod, ...]
@@ -130,7 +130,7 @@ class _Climber:
         return _Climb(tuple(links))
 
     def _why_stopped(self, ref: cluster.Ref, *, is_seen: bool) -> Lost | None:
-        if _key(ref) in _NON_SCALABLE:
+        if key_of(ref) in _NON_SCALABLE:
             return Lost(Trouble.NonScalable, f"{ref.short} decides itself where its pods run")
         if is_seen:
             return Lost(Trouble.OwnerLookupFailed, f"more than {MOST_OWNERS} owners are above each other")
@@ -301,12 +301,12 @@ class _Router:
             return _Route(climb.stopped_at, climb.links, None, why.trouble, why.because)
         while len(links) > 1 and _is_passed(links[-1], links[-2], wanted):
             passed = links.pop().ref
-            above = _as_owner(passed) if _key(passed) == _CRON_JOB else None
+            above = _as_owner(passed) if key_of(passed) == _CRON_JOB else None
         return _Route(links[-1].ref, tuple(links), above, *self._doubt(links[-1]))
 
     def _doubt(self, top: objects.Seen) -> tuple[Trouble | None, str]:
         """What is wrong with an object at the top of its chain."""
-        key, short = _key(top.ref), top.ref.short
+        key, short = key_of(top.ref), top.ref.short
         row = self._view.rows.get(key)
         if row is None:
             return Trouble.ManagedByUnknownOwner, f"{short} ({key[0] or 'core'}) is of a kind that we cannot pause"
@@ -335,7 +335,7 @@ def _route_alone(pod: cluster.Pod) -> _Route:
 
 
 def _is_passed(upper: objects.Seen, lower: objects.Seen, wanted: frozenset[str]) -> bool:
-    key = _key(upper.ref)
+    key = key_of(upper.ref)
     if key == _CRON_JOB:  # suspending a schedule stops nothing that runs: its Job is the workload
         return True
     if key == ("ray.io", "RayJob") and lower.ref.kind == "RayCluster":
@@ -348,7 +348,7 @@ def _is_listed(ref: cluster.Ref, wanted: frozenset[str]) -> bool:
     return ref.kind in wanted or f"{ref.kind}.{ref.group}" in wanted
 
 
-def _key(ref: cluster.Ref) -> Key:
+def key_of(ref: cluster.Ref) -> Key:
     return ref.group, ref.kind
 
 
@@ -362,7 +362,7 @@ def _as_owner(ref: cluster.Ref) -> cluster.Owner:
 def _build(view: View, group: _Group) -> cluster.Workload:
     route = max(group.routes.values(), key=lambda each: len(each.links)) if len(group.routes) > 1 else group.route
     links = _distinct_links(group)
-    steered = links if route.top else (*links, objects.Seen(route.ref, None, "", {}, {}, {}))
+    steered = links if route.top else (*links, objects.Seen(ref=route.ref, owner=None))
     top = steered[-1] if route.top is None else route.top
     marks = _find_marks_holder(top, links)
     chain, bodies = _describe_chain(route, links)
@@ -383,7 +383,7 @@ def _build(view: View, group: _Group) -> cluster.Workload:
         scaled_objects=_steering(view.scaled_objects, steered),
         kueue=view.kueue.get(route.ref.uid, ()),
         budgets=_find_budgets(view, group),
-        replicas_pointer=view.pointers.get(_key(route.ref)),
+        replicas_pointer=view.pointers.get(key_of(route.ref)),
         chain_annotations=tuple(link.annotations for link in links if link is not top and objects.has_our_marks(link.annotations)),
         writer=top.writer,
         unseen_budgets=view.unseen_budgets,
@@ -398,9 +398,9 @@ def _distinct_links(group: _Group) -> tuple[objects.Seen, ...]:
 
 def _find_marks_holder(top: objects.Seen, links: tuple[objects.Seen, ...]) -> objects.Seen:
     """The workload itself; of an InferenceService in Standard mode the Deployment it owns directly, lest a mark restart its pods."""
-    if _key(top.ref) != _INFERENCE:
+    if key_of(top.ref) != _INFERENCE:
         return top
-    children = [link for link in links if _key(link.ref) == _DEPLOYMENT and link.owner and link.owner.uid == top.ref.uid]
+    children = [link for link in links if key_of(link.ref) == _DEPLOYMENT and link.owner and link.owner.uid == top.ref.uid]
     return min(children, key=lambda link: link.ref.name, default=top)
 
 
@@ -408,19 +408,19 @@ def _describe_chain(
     route: _Route, links: tuple[objects.Seen, ...]
 ) -> tuple[tuple[cluster.Owner, ...], tuple[Mapping[str, Any], ...]]:
     """The longest chain; before it, StatefulSets and LeaderWorkerSets of other pods whose volumes are arranged differently."""
-    main = route.links if route.links and _key(route.links[0].ref) != POD else route.links[1:]
+    main = route.links if route.links and key_of(route.links[0].ref) != POD else route.links[1:]
     known = {link.ref.uid for link in main}
     bodies = [link.body.get("spec") for link in main]
     others: list[objects.Seen] = []
     for link in links if links is not route.links else ():
-        if _key(link.ref) in _WITH_VOLUMES and link.ref.uid not in known and link.body.get("spec") not in bodies:
+        if key_of(link.ref) in _WITH_VOLUMES and link.ref.uid not in known and link.body.get("spec") not in bodies:
             others.append(link)
             bodies.append(link.body.get("spec"))
     chain = [*others, *main]
     owners = [_as_owner(link.ref) for link in chain] + ([route.above] if route.above else [])
     if route.top is None:
         owners.append(_as_owner(route.ref))
-    return tuple(owners), tuple(link.body for link in chain if _key(link.ref) in _WITH_VOLUMES)
+    return tuple(owners), tuple(link.body for link in chain if key_of(link.ref) in _WITH_VOLUMES)
 
 
 def _steering(

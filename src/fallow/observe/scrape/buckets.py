@@ -2,7 +2,7 @@
 
 In: samples (columns, values, instants). Out: for any window up to the horizon what Prometheus would say of it: the highest, the lowest,
 how many, how much a counter grew, the newest; and for the look-back the last active minute, the first and how many with data.
-A Track holds one metric; all tracks of a Table turn with the same Ring. What a metric needs no column for has none.
+A Track holds one metric; all Tracks turn with the same Ring. What a metric needs no column for has none.
 Invariant: nan where nothing believable was sampled. Values are stored in 32 bits, rounded away from quiet (the highest up, the lowest
 down), so that no activity is lost by storing it. A minute that is only partly in the window counts in full for activity, and in
 proportion for coverage.
@@ -81,7 +81,7 @@ class Track:
     def __init__(self, ring: Ring, fields: Iterable[Field]) -> None:
         self._ring = ring
         self.keys: list[bytes] = []
-        self.place_of: dict[bytes, int] = {}
+        self.column_of: dict[bytes, int] = {}
         self.fields: dict[Field, Cells] = {name: _blank(name, ring.minutes, _FIRST_COLUMNS) for name in fields}
         self._numbers = np.zeros(_FIRST_COLUMNS, dtype=np.int64)
         self.latest = np.full(_FIRST_COLUMNS, np.nan)
@@ -109,7 +109,7 @@ class Track:
         if self.size == self.capacity:
             self._resize(2 * self.capacity)
         self._numbers[self.size] = number
-        self.place_of[key] = self.size
+        self.column_of[key] = self.size
         self.keys.append(key)
         return self.size - 1
 
@@ -199,8 +199,8 @@ class Track:
         if not len(span.rows):
             return np.full(self.size, np.nan)
         ends = np.multiply(self._ring.minute_of_rows()[span.rows] + 1, MINUTE, dtype=np.float64)
-        place = len(held) - 1 - held[::-1].argmax(axis=0) if last else held.argmax(axis=0)
-        return np.where(held.any(axis=0), ends[place], np.nan)
+        row = len(held) - 1 - held[::-1].argmax(axis=0) if last else held.argmax(axis=0)
+        return np.where(held.any(axis=0), ends[row], np.nan)
 
     # ---- tidying, and over a restart -----------------------------------------------------------------------------------------------
 
@@ -212,7 +212,7 @@ class Track:
             kept[:, :size] = cells[:, columns]
             self.fields[name] = kept
         self.keys = [self.keys[column] for column in columns]
-        self.place_of = {key: place for place, key in enumerate(self.keys)}
+        self.column_of = {key: column for column, key in enumerate(self.keys)}
         self._numbers = _spread(numbers, spare, 0)
         self.latest, self.newest, self.seen = (
             _spread(self.latest[columns], spare, np.nan), _spread(self.newest[columns], spare, -np.inf),
@@ -246,7 +246,7 @@ class Minute(msgspec.Struct, array_like=True, frozen=True):
     more: list[bytes]
 
 
-class Table:
+class Tracks:
     """All tracks, by metric."""
 
     def __init__(self, fields: Mapping[str, Iterable[Field]], horizon: Seconds) -> None:

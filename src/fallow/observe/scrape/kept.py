@@ -48,7 +48,7 @@ class Keeper:
         """Raises Misconfigured where the directory cannot be used."""
         await self._pages.open()
 
-    async def restore(self, into: samples.Samples, now: Instant) -> None:
+    async def restore(self, into: samples.Scraped, now: Instant) -> None:
         minute = int(now // MINUTE)
         into.table.advance(now)
         self._written = minute - 1
@@ -64,7 +64,7 @@ class Keeper:
             self._begun = minute
         self._generation = into.generation
 
-    async def write(self, seen: samples.Samples, now: Instant) -> None:
+    async def write(self, seen: samples.Scraped, now: Instant) -> None:
         """Every minute that is over and not written yet."""
         last = int(now // MINUTE) - 1
         if not self._writes or self._written is None or self._written == last:
@@ -82,7 +82,7 @@ class Keeper:
             return
         self._is_failing = False
 
-    async def _write(self, seen: samples.Samples, minute: int, oldest: int) -> None:
+    async def _write(self, seen: samples.Scraped, minute: int, oldest: int) -> None:
         fresh: dict[int, bytes] = {}
         parts: dict[str, _Part] = {}
         for metric, track in seen.table.tracks.items():
@@ -110,7 +110,7 @@ class Keeper:
             self._next += 1
         return number
 
-    def _forget_names(self, seen: samples.Samples) -> set[int]:
+    def _forget_names(self, seen: samples.Scraped) -> set[int]:
         """The numbers that stay; the highest always does, so that after a restart none is given twice while older pages have it."""
         held = {b"%s %s" % (metric.encode(), key) for metric, track in seen.table.tracks.items() for key in track.keys}
         self._names = {name: number for name, number in self._names.items() if name in held}
@@ -120,16 +120,16 @@ class Keeper:
         await self._pages.close()
 
 
-async def _load(into: samples.Samples, pages: list[tuple[int, bytes]], names: dict[int, bytes]) -> None:
+async def _load(into: samples.Scraped, pages: list[tuple[int, bytes]], names: dict[int, bytes]) -> None:
     """All pages, the oldest first. A name that is no more belongs to a series that was forgotten."""
     columns = np.full(max(names, default=0) + 1, -1, dtype=np.int64)
-    placed = np.zeros(len(columns), dtype=np.bool_)
+    is_found = np.zeros(len(columns), dtype=np.bool_)
     for at, content in pages:
         await asyncio.sleep(0)  # a day takes a second or two: others may have their turn
         for metric, part in msgspec.msgpack.decode(zlib.decompress(content), type=dict[str, _Part]).items():
             numbers = np.frombuffer(part.names, dtype=np.int64)
-            for number in numbers[~placed[numbers]].tolist():
-                placed[number] = True
+            for number in numbers[~is_found[numbers]].tolist():
+                is_found[number] = True
                 if number in names:
-                    columns[number] = into.place_key(metric, names[number].partition(b" ")[2])
+                    columns[number] = into.find_column_of(metric, names[number].partition(b" ")[2])
             into.table.tracks[metric].load(at, part.minute, columns[numbers])

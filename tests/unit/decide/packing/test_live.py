@@ -3,9 +3,11 @@
 from typing import Any
 
 import pytest
+from tests import builders
 
 from fallow.decide.packing import live
-from fallow.model.capacity import Capacity, Machine, Tenant
+from fallow.model.capacity import Machine, Needs
+from fallow.model.cluster import Capacity, Pod
 from fallow.sim import packs
 
 NOW = 1_800_000_000.0
@@ -16,12 +18,14 @@ def machine(name: str, gpus: int = 2, **more: Any) -> Machine:
     return Machine(**{"name": name, "product": "NVIDIA-L4", "cpu": 32_000, "memory": 64 * GB, "gpus": gpus, "pods": 110, **more})
 
 
-def tenant(name: str, node: str = "", gpus: int = 1, **more: Any) -> Tenant:
-    facts = {"namespace": "ml", "cpu": 4000, "memory": 4 * GB, "shared": 0, "products": (), "created_at": NOW - 86_400}
-    return Tenant(**{**facts, "name": name, "node": node, "gpus": gpus, **more})
+def tenant(name: str, node: str = "", gpus: int = 1, created_at: float = NOW - 86_400, **more: Any) -> Pod:
+    world = builders.World()
+    needs = Needs(**{"cpu": 4000, "memory": 4 * GB, "gpus": gpus, **more})
+    world.pod(name, node=node, created_at=created_at, needs=needs)
+    return world.pods[0]
 
 
-def settle(machines: list[Machine], *tenants: Tenant, cluster: str = "c", unread: int = 0) -> live.Live:
+def settle(machines: list[Machine], *tenants: Pod, cluster: str = "c", unread: int = 0) -> live.Live:
     return live.settle(Capacity(tuple(machines), tenants, cluster, unread), NOW)
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from aiohttp import web
@@ -253,3 +254,10 @@ def deployed(name: str, pods: int = 1, namespace: str = "ml", owner: Object | No
         ("replicasets", middle),
         *(("pods", pod(f"{name}-{number}", middle, namespace=namespace, labels={"app": name})) for number in range(pods)),
     ]
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 5
+    while not holds():
+        assert time.monotonic() < deadline, "it did not happen within 5 s"
+        await asyncio.sleep(0.005)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -34,13 +32,6 @@ async def look(server: pretend.Server, **options: Any) -> mirror.Mirror:
         return seen
 
 
-async def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 5
-    while not holds():
-        assert time.monotonic() < deadline, "it did not happen within 5 s"
-        await asyncio.sleep(0.005)
-
-
 def names_of(workloads: tuple[cluster.Workload, ...]) -> list[str]:
     return sorted(workload.ref.short for workload in workloads)
 
@@ -63,7 +54,7 @@ async def test_only_gpu_pods_and_what_owns_them_are_kept(server: pretend.Server)
     assert (workload.ref.short, workload.ref.api_version, workload.pods) == ("Deployment/llm", "apps/v1", (0, 1, 2))
     assert workload.body == {"spec": {"replicas": 1}}, "only what the kind's row reads is kept"
     assert [owner.kind for owner in workload.chain] == ["ReplicaSet", "Deployment"]
-    assert "Deployment-web" not in seen.view().stores["apps", "Deployment"]
+    assert "Deployment-web" not in seen.contents.view().stores["apps", "Deployment"]
     assert seen.missing == ()
 
 
@@ -290,10 +281,10 @@ async def test_following_may_be_tried_again(server: pretend.Server) -> None:
         with pytest.raises(errors.ServerFault):
             await seen.follow(NOW)
         server.failing.clear()
-        await until(lambda: bool(server.kinds["pods"].watchers))
+        await pretend.until(lambda: bool(server.kinds["pods"].watchers))
         await seen.follow(NOW)
         assert names_of(seen.workloads({})) == ["Deployment/llm"]
-        await until(lambda: bool(server.kinds["deployments"].watchers))
+        await pretend.until(lambda: bool(server.kinds["deployments"].watchers))
         assert {len(served.watchers) for served in server.kinds.values()} <= {0, 1}, "nothing is followed twice"
 
 
@@ -344,7 +335,7 @@ async def seen(server: pretend.Server) -> AsyncIterator[mirror.Mirror]:
     async with server.api() as api, mirror.Mirror(api) as following:
         await following.follow(NOW)
         unheeded = {"daemonsets", "replicationcontrollers"}
-        await until(lambda: all(served.watchers for plural, served in server.kinds.items() if plural not in unheeded))
+        await pretend.until(lambda: all(served.watchers for plural, served in server.kinds.items() if plural not in unheeded))
         yield following
 
 
@@ -363,12 +354,12 @@ async def test_what_was_forgotten_and_is_wanted_later_is_read_by_itself_and_then
     server.put("deployments", things["deployments"])
     server.put("replicasets", things["replicasets"])
     server.put("pods", things["pods"])
-    await until(lambda: len(seen.pods) == 2)
+    await pretend.until(lambda: len(seen.pods) == 2)
     await seen.refresh(NOW + 180)
     assert names_of(seen.workloads({})) == ["Deployment/late", "Deployment/llm"]
     assert (server.asked("get", "replicasets"), server.asked("get", "deployments")) == (1, 1)
     server.put("deployments", {**things["deployments"], "spec": {"replicas": 7}})
-    await until(lambda: any(workload.body == {"spec": {"replicas": 7}} for workload in seen.workloads({})))
+    await pretend.until(lambda: any(workload.body == {"spec": {"replicas": 7}} for workload in seen.workloads({})))
     assert server.asked("get") == 2
 
 
@@ -376,7 +367,7 @@ async def test_a_deletion_missed_by_a_broken_watch_is_noticed(server: pretend.Se
     server.stale = True
     del server.kinds["pods"].objects["Pod-llm-0"]  # nobody is told
     server.cut_watches("pods")
-    await until(lambda: seen.pods == ())
+    await pretend.until(lambda: seen.pods == ())
     server.stale = False
 
 
@@ -384,7 +375,7 @@ async def test_a_kind_installed_later_is_found_by_its_definition(server: pretend
     server.install(*pretend.KEDA)
     server.put("scaledobjects", pretend.made("llm", kind="ScaledObject", spec={"scaleTargetRef": {"name": "llm"}}))
     server.put("customresourcedefinitions", pretend.made("scaledobjects.keda.sh", namespace=None))
-    await until(lambda: seen._crds is not None and len(seen._crds.store) == 1)
+    await pretend.until(lambda: bool(seen._parts.served.definitions and seen._parts.served.definitions.store))
     await seen.refresh(NOW + 180)
     (workload,) = seen.workloads({})
     assert [companion.ref.short for companion in workload.scaled_objects] == ["ScaledObject/llm"]
@@ -394,13 +385,13 @@ async def test_an_owner_that_could_not_be_read_is_tried_again_and_a_gone_one_is_
     server: pretend.Server, seen: mirror.Mirror
 ) -> None:
     server.put("pods", pretend.pod("orphan", pretend.replica_set("never-there")))
-    await until(lambda: len(seen.pods) == 2)
+    await pretend.until(lambda: len(seen.pods) == 2)
     await seen.refresh(NOW)
     assert troubles(seen)["ReplicaSet/never-there"] is Trouble.OwnerMissing
     things = dict(pretend.deployed("late"))
     server.failing.add(("get", "replicasets"))
     server.put_all(things.items())
-    await until(lambda: len(seen.pods) == 3)
+    await pretend.until(lambda: len(seen.pods) == 3)
     await seen.refresh(NOW + 180)
     assert troubles(seen)["ReplicaSet/late-rs"] is Trouble.OwnerLookupFailed
     server.failing.clear()
@@ -413,14 +404,14 @@ async def test_an_owner_that_could_not_be_read_is_tried_again_and_a_gone_one_is_
 async def test_rights_that_are_taken_away_show(server: pretend.Server, seen: mirror.Mirror) -> None:
     server.forbidden |= {("list", "deployments"), ("watch", "deployments")}
     server.cut_watches("deployments")
-    await until(lambda: bool(seen.missing))
+    await pretend.until(lambda: bool(seen.missing))
     await seen.refresh(NOW + 180)
     before = seen.workloads({})
     assert troubles(seen) == {"Deployment/llm": Trouble.OwnerForbidden}
     await seen.refresh(NOW + 360)
     assert seen.workloads({}) is before, "nothing changed, and nothing was asked for in vain"
     server.forbidden.clear()
-    for follower in seen._kinds["apps", "Deployment"].following.followers.values():
+    for follower in seen._parts.kinds.watched["apps", "Deployment"].following.followers.values():
         await follower.list_once()  # as it does by itself a minute later
     await seen.refresh(NOW + 540)
     assert troubles(seen) == {"Deployment/llm": None}

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fallow import names
 from fallow.model import cluster, kinds
 from fallow.model.cluster import Trouble
-from fallow.observe.cluster import objects, owners, watched
+from fallow.observe.cluster import companions, objects, owners
 
 GROUPS = {
     "Deployment": "apps", "ReplicaSet": "apps", "StatefulSet": "apps", "DaemonSet": "apps", "Job": "batch", "CronJob": "batch",
@@ -33,7 +33,7 @@ def owner(kind: str, name: str, uid: str | None = None) -> cluster.Owner:
 def thing(text: str, above: str | None = None, body: Mapping[str, Any] | None = None, **more: Any) -> objects.Seen:
     """`thing("ReplicaSet/a", "Deployment/a")`"""
     up = owner(*above.split("/")) if above else None
-    return objects.Seen(ref(*text.split("/")), up, "7", more.get("labels", {}), more.get("annotations", {}), body or {})
+    return objects.Seen(ref=ref(*text.split("/")), owner=up, resource_version="7", body=body or {}, **more)
 
 
 def pod(name: str, above: str | None = None, **more: Any) -> cluster.Pod:
@@ -249,14 +249,14 @@ def test_marks_that_were_copied_down_can_be_told_from_a_persons_own() -> None:
 
 
 def companion(kind: str, name: str, body: Mapping[str, Any], **more: Any) -> objects.Seen:
-    return objects.Seen(ref(kind, name), None, "1", more.get("labels", {}), {}, body)
+    return objects.Seen(ref=ref(kind, name), owner=None, resource_version="1", labels=more.get("labels", {}), body=body)
 
 
 def test_autoscalers_are_found_for_any_link_of_the_chain() -> None:
     on_child = {"spec": {"scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "a"}}}
     elsewhere = {"spec": {"scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "b"}}}
-    hpas = watched.by_target([companion("HorizontalPodAutoscaler", "h", on_child), companion("HorizontalPodAutoscaler", "i", elsewhere)])
-    scalers = watched.by_target([companion("ScaledObject", "s", {"spec": {"scaleTargetRef": {"name": "a"}}})])
+    hpas = companions.by_target([companion("HorizontalPodAutoscaler", "h", on_child), companion("HorizontalPodAutoscaler", "i", elsewhere)])
+    scalers = companions.by_target([companion("ScaledObject", "s", {"spec": {"scaleTargetRef": {"name": "a"}}})])
     seen = view(pod("p", "ReplicaSet/a"), *chain("ReplicaSet/a", "Deployment/a", "InferenceService/a"), hpas=hpas, scaled_objects=scalers)
     workload = only(seen)
     assert [each.ref.name for each in workload.hpas] == ["h"]
@@ -276,13 +276,13 @@ def test_autoscalers_are_found_for_any_link_of_the_chain() -> None:
 )
 def test_disruption_budgets_are_found_by_the_pods_labels(selector: Any, fits: bool) -> None:
     body = {"spec": {"selector": selector} if selector is not None else {}}
-    budgets = watched.by_namespace([companion("PodDisruptionBudget", "b", body)])
+    budgets = companions.by_namespace([companion("PodDisruptionBudget", "b", body)])
     workload = only(view(pod("p", "StatefulSet/a", labels={"app": "a"}), thing("StatefulSet/a"), budgets=budgets))
     assert bool(workload.budgets) is fits
 
 
 def test_kueue_workloads_are_found_by_the_jobs_uid() -> None:
-    kueue = watched.by_job([companion("Workload", "w", {}, labels={names.KUEUE_JOB_UID: "Job-a"}), companion("Workload", "v", {})])
+    kueue = companions.by_job([companion("Workload", "w", {}, labels={names.KUEUE_JOB_UID: "Job-a"}), companion("Workload", "v", {})])
     workload = only(view(pod("p", "Job/a"), thing("Job/a"), kueue=kueue))
     assert [each.ref.name for each in workload.kueue] == ["w"]
 

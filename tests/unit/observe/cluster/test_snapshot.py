@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+import json
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 from urllib import parse
 
@@ -13,11 +14,12 @@ from tests.unit.observe.cluster import pretend
 
 from fallow import names
 from fallow.clients import errors
-from fallow.model import cluster, usage
+from fallow.model import usage
 from fallow.model.cluster import Trouble
 from fallow.model.policies import idle
 from fallow.model.units import HOUR, Instant, Seconds
 from fallow.observe.cluster import mirror, snapshot
+from fallow.observe.usage import rows
 
 NOW = 1_794_735_600.0
 RULE = idle.Rule(gone_idle=1800.0, never_used=3600.0)
@@ -29,37 +31,28 @@ class Notes:
     def __init__(self) -> None:
         self.questions: list[tuple[Any, ...]] = []
 
-    async def evidence(
-        self,
-        pods: tuple[cluster.Pod, ...],
-        nodes: Mapping[str, cluster.Node],
-        windows: frozenset[Seconds],
-        now: Instant,
-    ) -> usage.Evidence:
-        self.questions.append(("evidence", [pod.name for pod in pods], windows, now))
+    async def evidence(self, held: rows.Holders, windows: frozenset[Seconds], now: Instant) -> usage.Evidence:
+        self.questions.append(("evidence", [pod.name for pod in held.pods], windows, now))
         return usage.Evidence(now, {window: _empty(window) for window in windows}, None, 0, {}, ())
 
-    async def again(
-        self,
-        pods: tuple[cluster.Pod, ...],
-        nodes: Mapping[str, cluster.Node],
-        windows: frozenset[Seconds],
-        now: Instant,
-    ) -> usage.Evidence:
-        self.questions.append(("again", [pod.name for pod in pods], windows, now))
+    async def again(self, held: rows.Holders, windows: frozenset[Seconds], now: Instant) -> usage.Evidence:
+        self.questions.append(("again", [pod.name for pod in held.pods], windows, now))
         return usage.Evidence(now, {}, None, 0, {}, ())
 
     async def look_back(
-        self, seen: usage.Usage, rows: Sequence[int], pods: tuple[cluster.Pod, ...], now: Instant, threshold: float
+        self, seen: usage.Usage, wanted: Sequence[int], held: rows.Holders, now: Instant, threshold: float
     ) -> usage.Usage:
-        self.questions.append(("look_back", seen.window, list(rows), threshold))
+        self.questions.append(("look_back", seen.window, list(wanted), threshold))
         return msgspec.structs.replace(seen, last_active=np.array([now - 60.0]))
 
 
 def _empty(window: Seconds) -> usage.Usage:
     none, flags = np.zeros(0), np.zeros(0, dtype=bool)
     pods = np.zeros(0, dtype=np.int32)
-    return usage.Usage(window, pods, (), (), flags, flags, {}, {}, {}, none, flags, flags, none, none, none)
+    return usage.Usage(
+        window=window, pod=pods, gpu=(), model=(), mig=flags, shared=flags, peak={}, count={}, newest={}, interval=none,
+        exporter_up=flags, exporter_frozen=flags, power_floor=none, last_active=none, observed_since=none,
+    )
 
 
 @pytest.fixture
@@ -99,6 +92,36 @@ async def test_while_nothing_changes_the_same_objects_come_again(eyes: snapshot.
     first, second = await eyes.take_snapshot([RULE], NOW), await eyes.take_snapshot([RULE], NOW + 180)
     for field in ("pods", "nodes", "namespaces", "workloads", "policies"):
         assert getattr(first, field) is getattr(second, field), field
+    assert first.version is not None
+    assert first.version == second.version
+
+
+@pytest.mark.parametrize(
+    ("plural", "thing"),
+    [
+        ("pods", pretend.pod("new")), ("nodes", pretend.made("n2", namespace=None, kind="Node")),
+        ("namespaces", pretend.made("ml", namespace=None, kind="Namespace", labels={"team": "b"})),
+        ("deployments", pretend.deployment("llm", spec={"replicas": 9})),
+        ("idlepolicies", pretend.made("p", namespace=None, kind="IdlePolicy", spec={"windows": {"goneIdle": "1h"}})),
+    ],
+    ids=["pod", "node", "namespace", "workload", "policy"],
+)
+async def test_whatever_differs_makes_another_version(server: pretend.Server, plural: str, thing: pretend.Object) -> None:
+    async with server.api() as api, mirror.Mirror(api) as seen:
+        eyes = snapshot.Eyes(seen, Notes())
+        versions = []
+        for cycle in range(4):
+            await seen.list_all(NOW)
+            versions.append((await eyes.take_snapshot([RULE], NOW)).version)
+            if cycle == 1:
+                server.put(plural, json.loads(json.dumps(thing)))
+    before, same, after, settled = versions
+    assert (before == same, same == after, after == settled) == (True, False, True)
+
+
+async def test_a_second_look_has_no_version(eyes: snapshot.Eyes) -> None:
+    (before,) = (await eyes.take_snapshot([RULE], NOW)).workloads
+    assert (await eyes.look_again([before], [RULE], NOW)).version is None
 
 
 async def test_idle_times_are_filled_in_where_asked(eyes: snapshot.Eyes, notes: Notes) -> None:

@@ -18,7 +18,7 @@ def read(known: samples.Exporter, generation: int, series: int) -> exposition.Pa
 
 def test_a_series_that_was_forgotten_gets_no_column_again_while_its_exporter_remembers_it() -> None:
     """Else every round would forget them anew, and number all others anew with them."""
-    held = samples.Samples(honor_labels=False, interval=60.0, horizon=HOUR)
+    held = samples.Scraped(honor_labels=False, interval=60.0, horizon=HOUR)
     known = samples.Exporter(targets.read_address("http://127.0.0.1:1/metrics"))
     generations = []
     for minute in range(60):

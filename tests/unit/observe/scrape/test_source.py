@@ -7,7 +7,6 @@ import logging
 import math
 import pathlib
 import sqlite3
-import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
@@ -20,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.clients import loopback
 from tests.unit.observe.cluster import pretend
-from tests.unit.observe.usage.gpu_pods import node, nodes, pod
+from tests.unit.observe.usage.gpu_pods import held, node, nodes, pod
 
 from fallow.clients import exporters
 from fallow.clients.kubernetes import api as kube
@@ -30,7 +29,7 @@ from fallow.model.units import DAY, HOUR, MINUTE
 from fallow.model.usage import Signal
 from fallow.observe.scrape import buckets, kept, samples, targets
 from fallow.observe.scrape import source as scrape
-from fallow.observe.usage import columns
+from fallow.observe.usage import floors
 
 NOW = 1_800_000_000.0  # a full minute
 WINDOW = 30 * MINUTE
@@ -72,7 +71,7 @@ class Scene:
             await self.source.scrape(NOW + float(moment))
 
     async def evidence(self, at: float = 0.0, windows: frozenset[float] = ONLY) -> usage.Evidence:
-        return await self.source.evidence(self.pods, self.nodes, windows, NOW + at)
+        return await self.source.evidence(held(self.pods, self.nodes, version=1), windows, NOW + at)
 
     async def usage(self, at: float = 0.0) -> usage.Usage:
         found = await self.evidence(at)
@@ -103,7 +102,7 @@ async def scene(pages: dict[str, Page], *, timeout: float = 2.0, keeper: kept.Ke
 # ---- which exporters -------------------------------------------------------------------------------------------------------------
 
 
-def found(item: pretend.Object) -> targets.Target | None:
+def found(item: pretend.Object) -> targets.ScrapeTarget | None:
     return targets.read_pod(msgspec.convert(item, targets.ExporterItem))
 
 
@@ -142,10 +141,10 @@ def test_who_does_not_run_is_no_exporter() -> None:
     [
         ({}, {("", "app.kubernetes.io/name in (dcgm-exporter, gpu-idle-exporter)"), ("", "app=nvidia-dcgm-exporter")}),
         ({"selectors": [("gpu", "app=x")]}, {("gpu", "app=x")}),
-        ({"selectors": [("gpu", "app=x")], "places": ["ml"]}, {("gpu", "app=x")}),
-        ({"places": ["ml"]}, {("ml", selector) for selector in targets.SELECTORS}),
+        ({"selectors": [("gpu", "app=x")], "namespaces": ["ml"]}, {("gpu", "app=x")}),
+        ({"namespaces": ["ml"]}, {("ml", selector) for selector in targets.SELECTORS}),
     ],
-    ids=["all", "given", "given beats places", "where we may look"],
+    ids=["all", "given", "given beats namespaces", "where we may look"],
 )
 async def test_what_is_looked_for(options: dict[str, Any], asked: set[tuple[str, str]]) -> None:
     seen = set()
@@ -167,19 +166,12 @@ async def test_new_exporters_are_found_and_old_ones_forgotten_while_following() 
     async with pretend.Server() as server, server.api() as api, targets.Finder(api, follows=True) as finder:
         await finder.begin()
         assert finder.targets == ()
-        await _until(lambda: len(server.kinds["pods"].watchers) == len(targets.SELECTORS))
+        await pretend.until(lambda: len(server.kinds["pods"].watchers) == len(targets.SELECTORS))
         server.put("pods", exporter_pod("one", 7))
-        await _until(lambda: len(finder.targets) == 1)
+        await pretend.until(lambda: len(finder.targets) == 1)
         server.remove("pods", "Pod-one")
-        await _until(lambda: finder.targets == ())
+        await pretend.until(lambda: finder.targets == ())
         assert finder.problem is None
-
-
-async def _until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 5
-    while not holds():
-        assert time.monotonic() < deadline, "it did not happen within 5 s"
-        await asyncio.sleep(0.005)
 
 
 # ---- one window ------------------------------------------------------------------------------------------------------------------
@@ -210,7 +202,7 @@ async def test_a_busy_and_a_quiet_gpu() -> None:
     assert (found.unallocated, found.gpus_per_node) == (1, {"gpu-1": 2, "gpu-2": 1})
 
 
-async def test_while_nothing_changes_the_rows_are_the_same_objects() -> None:
+async def test_while_nothing_changes_the_rows_are_the_same() -> None:
     async with scene({"gpu-1": line(GR, 0)}) as stage:
         await stage.scrape(-1860, 0, 60)
         first, second = await stage.usage(), await stage.usage(1)
@@ -219,6 +211,7 @@ async def test_while_nothing_changes_the_rows_are_the_same_objects() -> None:
         third = await stage.usage(15)
     assert second.pod is first.pod
     assert second.gpu is first.gpu
+    assert first.version == second.version != third.version
     assert third.gpu == ("GPU-0", "GPU-1")
 
 
@@ -294,7 +287,7 @@ async def test_the_next_exporter_on_a_node_goes_on_where_the_last_one_ended() ->
         await stage.scrape(-1800, -900)
         stage.server.remove("pods", "Pod-dcgm-gpu-1")
         stage.server.put("pods", exporter_pod("dcgm-new", int(other.url.rpartition(":")[2])))
-        await _until(lambda: [target.pod for target in stage.finder.targets] == ["dcgm-new"])
+        await pretend.until(lambda: [target.pod for target in stage.finder.targets] == ["dcgm-new"])
         await stage.scrape(-885, 0)
         seen = await stage.usage()
     assert seen.count[Signal.gr_engine] == pytest.approx([120], abs=1.1)
@@ -329,16 +322,16 @@ async def test_a_model_server_speaks_of_itself(rise: int) -> None:
 
 
 def test_the_power_floor_needs_a_day() -> None:
-    found = samples.Samples(honor_labels=False, interval=60.0, horizon=DAY)
+    found = samples.Scraped(honor_labels=False, interval=60.0, horizon=DAY)
     exporter = samples.Exporter(targets.read_address("http://n1:9400"))
-    floors = []
+    lowest = []
     for minute in range(int(0.9 * DAY / MINUTE)):
         reading = exporter.reader.begin(is_openmetrics=False)
         reading.feed(line("DCGM_FI_DEV_POWER_USAGE", 61 if minute == 0 else 90).encode())
         found.take([samples.Taken(exporter, reading.end())], NOW + minute * MINUTE, counts=True)
         if minute % 600 == 599:
-            floors.append(columns.find_floors(found.floors(NOW + minute * MINUTE), found.facts, 60.0))
-    assert floors == [{}, {"GPU-0": 61.0}]
+            lowest.append(floors.find_floors(found.floors(NOW + minute * MINUTE), found.facts, 60.0))
+    assert lowest == [{}, {"GPU-0": 61.0}]
 
 
 # ---- warming up ------------------------------------------------------------------------------------------------------------------
@@ -382,7 +375,7 @@ async def test_an_exporter_of_ours_remembers_for_us(since: float, last: float | 
     page = own(PROCESS, 0) + own(SINCE, NOW - since) + (own(LAST, NOW - last) if last else "")
     async with scene({"gpu-1": page + own(SINCE, 1.0, "device")}) as stage:
         seen = await stage.usage()
-        looked = await stage.source.look_back(seen, [0], stage.pods, NOW, 0.01)
+        looked = await stage.source.look_back(seen, [0], held(stage.pods, stage.nodes), NOW, 0.01)
     assert seen.peak[Signal.process_sm].tolist() == [0.0]
     assert seen.count[Signal.process_sm][0] * seen.interval[0] / WINDOW == pytest.approx(covered, abs=0.04)
     if covered == 1.0:
@@ -396,7 +389,7 @@ async def test_who_holds_a_gpu_is_judged_by_the_device_where_it_cannot_be_measur
         for minutes in range(40, -1, -2):
             await stage.source.scrape(NOW - minutes * MINUTE)
         seen = await stage.usage()
-        looked = await stage.source.look_back(seen, [0], stage.pods, NOW, 0.5)
+        looked = await stage.source.look_back(seen, [0], held(stage.pods, stage.nodes), NOW, 0.5)
     assert (seen.gpu, seen.pod.tolist(), seen.model) == (("GPU-0",), [0], ("A100",))
     assert seen.peak[Signal.device_util].tolist() == [0.3]
     assert Signal.process_sm not in seen.peak
@@ -523,8 +516,8 @@ async def test_exact_idle_times() -> None:
         stage.pages["gpu-1"] = quiet
         await stage.scrape(-2 * HOUR + 60, 0, 60)
         seen = await stage.usage()
-        found = await stage.source.look_back(seen, [0, 1], stage.pods, NOW, 0.01)
-        higher = await stage.source.look_back(seen, [0], stage.pods, NOW, 0.05)
+        found = await stage.source.look_back(seen, [0, 1], held(stage.pods, stage.nodes), NOW, 0.01)
+        higher = await stage.source.look_back(seen, [0], held(stage.pods, stage.nodes), NOW, 0.05)
     assert found.last_active.tolist() == [NOW - 2 * HOUR + 60, -math.inf]
     assert found.observed_since == pytest.approx([NOW - 6 * HOUR] * 2, abs=61)
     assert higher.last_active[0] == -math.inf
@@ -539,13 +532,13 @@ async def test_the_second_look_asks_the_node_anew() -> None:
         before = (await stage.usage()).count[Signal.gr_engine].tolist()
         asked = {where: len(exporter.asked) for where, exporter in stage.exporters.items()}
         stage.pages["gpu-1"] = line(GR, 0.7)
-        again = (await stage.source.again(stage.pods[:1], stage.nodes, ONLY, NOW + 5)).usage[WINDOW]
+        again = (await stage.source.again(held(stage.pods[:1], stage.nodes), ONLY, NOW + 5)).usage[WINDOW]
         assert (again.gpu, again.exporter_up.tolist()) == (("GPU-0",), [True])
         assert again.peak[Signal.gr_engine] == pytest.approx([0.7])
         assert again.count[Signal.gr_engine] == pytest.approx(before[:1], abs=0.4), "an extra look is no extra coverage"
         assert {where: len(exporter.asked) - asked[where] for where, exporter in stage.exporters.items()} == {"gpu-1": 1, "gpu-2": 0}
         stage.pages["gpu-1"] = lambda _: web.Response(status=500)
-        again = (await stage.source.again(stage.pods[:1], stage.nodes, ONLY, NOW + 6)).usage[WINDOW]
+        again = (await stage.source.again(held(stage.pods[:1], stage.nodes), ONLY, NOW + 6)).usage[WINDOW]
         assert again.exporter_up.tolist() == [False], "nothing is answered from memory"
 
 
@@ -554,8 +547,8 @@ async def test_an_exporter_that_is_gone_answers_no_second_look() -> None:
         stage.pods = (pod("llm"), pod("far", "gpu-2"))
         await stage.scrape(-1860, 0, 60)
         stage.server.remove("pods", "Pod-dcgm-gpu-1")
-        await _until(lambda: len(stage.finder.targets) == 1)
-        again = (await stage.source.again(stage.pods, stage.nodes, ONLY, NOW + 5)).usage[WINDOW]
+        await pretend.until(lambda: len(stage.finder.targets) == 1)
+        again = (await stage.source.again(held(stage.pods, stage.nodes), ONLY, NOW + 5)).usage[WINDOW]
     assert dict(zip(again.gpu, again.exporter_up.tolist(), strict=True)) == {"GPU-0": False, "GPU-9": True}
 
 
@@ -569,11 +562,11 @@ async def test_a_restart_loses_at_most_one_minute(tmp_path: pathlib.Path) -> Non
         stage.pages["gpu-1"] = page.replace("0.3", "0")
         await stage.scrape(-2985, 0)
         before = await stage.usage()
-        looked = await stage.source.look_back(before, [0, 1], stage.pods, NOW, 0.01)
+        looked = await stage.source.look_back(before, [0, 1], held(stage.pods, stage.nodes), NOW, 0.01)
     async with scene({"gpu-1": page.replace("0.3", "0")}, keeper=kept.Keeper(str(tmp_path), writes=True)) as stage:
         await stage.scrape(30, 30)
         after = await stage.usage(30)
-        again = await stage.source.look_back(after, [0, 1], stage.pods, NOW, 0.01)
+        again = await stage.source.look_back(after, [0, 1], held(stage.pods, stage.nodes), NOW, 0.01)
     assert after.gpu == before.gpu
     assert after.count[Signal.gr_engine] == pytest.approx(before.count[Signal.gr_engine] - 2, abs=2.5)
     assert again.last_active.tolist() == looked.last_active.tolist() == [NOW - 2940, -math.inf]
@@ -632,7 +625,7 @@ async def test_what_was_kept_of_a_forgotten_series_never_becomes_anothers(tmp_pa
     async with scene({"gpu-1": quiet + line(GR, 0, 5000, "new")}, keeper=kept.Keeper(str(tmp_path), writes=True)) as stage:
         stage.pods = (pod("new"),)
         seen = await stage.usage(180)
-        found = await stage.source.look_back(seen, [0], stage.pods, NOW + 180, 0.01)
+        found = await stage.source.look_back(seen, [0], held(stage.pods, stage.nodes), NOW + 180, 0.01)
     assert (seen.gpu, found.last_active.tolist()) == (("GPU-5000",), [-math.inf])
 
 
@@ -681,7 +674,7 @@ MOMENTS = st.lists(st.tuples(st.integers(0, 5000), st.sampled_from([0.0, 0.005, 
 
 @given(MOMENTS, st.integers(60, 3000), st.integers(0, 59))
 def test_buckets_never_lose_activity_nor_invent_coverage(moments: list[tuple[int, float]], window: int, offset: int) -> None:
-    table = buckets.Table({"m": ("high", "low", "count")}, 2 * HOUR)
+    table = buckets.Tracks({"m": ("high", "low", "count")}, 2 * HOUR)
     column = np.array([table.add("m", b"{}", 0)])
     for second, value in sorted(dict(moments).items()):
         table.advance(NOW + second)

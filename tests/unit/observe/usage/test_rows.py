@@ -24,19 +24,19 @@ def raw(**given: str) -> msgspec.Raw:
 
 
 def read(dialect: labels.Dialect, **given: str) -> labels.Facts:
-    book = labels.Book(dialect, [])
+    book = labels.LabelBook(dialect, [])
     (number,) = book.number([raw(**given)])
     return book.facts[number]
 
 
 def layout(
     *series: dict[str, str], pods: tuple[cluster.Pod, ...], place: dict[str, cluster.Node] | None = None, dialect: labels.Dialect = FOREIGN
-) -> rows.Layout:
+) -> rows.RowLayout:
     facts = [read(dialect, **one) for one in series]
-    return rows.Layout(rows.Place(pods, nodes() if place is None else place), facts, range(len(facts)))
+    return rows.RowLayout(rows.Holders(pods, nodes() if place is None else place), facts, range(len(facts)))
 
 
-def held(seen: rows.Layout) -> set[tuple[int, str]]:
+def held(seen: rows.RowLayout) -> set[tuple[int, str]]:
     return set(zip(seen.pod.tolist(), seen.gpu, strict=True))
 
 
@@ -99,7 +99,7 @@ def test_the_port_of_a_target_is_no_part_of_its_name(target: str, host: str) -> 
 
 def test_the_same_labels_have_the_same_number_and_forms_are_noticed() -> None:
     facts: list[labels.Facts] = []
-    foreign, own = labels.Book(FOREIGN, facts), labels.Book(labels.OWN, facts)
+    foreign, own = labels.LabelBook(FOREIGN, facts), labels.LabelBook(labels.OWN, facts)
     first = foreign.number([raw(pod="a", UUID="1"), raw(exported_pod="b", uuid="2")])
     assert foreign.number([raw(exported_pod="b", uuid="2"), raw(pod="a", UUID="1")]) == first[::-1]
     assert own.number([raw(pod="a", UUID="1")])[0] not in first
@@ -193,7 +193,7 @@ def test_one_gpu_has_one_name_whoever_speaks_of_it() -> None:
     assert held(layout(by_place, pods=(pod("llm"),))) == {(0, "gpu-1/0")}
 
 
-def column(seen: rows.Layout, edges: rows.Edges, *values: float) -> dict[int, float]:
+def column(seen: rows.RowLayout, edges: rows.Edges, *values: float) -> dict[int, float]:
     spread = edges.spread(np.array(values), len(seen.gpu))
     return dict(zip(seen.pod.tolist(), spread.tolist(), strict=True))
 
@@ -257,7 +257,7 @@ METRICS = {metric.name: metric for metric in (*queries.PRIMARIES, *queries.OTHER
 
 @pytest.mark.parametrize("metric", METRICS.values(), ids=METRICS)
 @given(value=st.floats() | st.sampled_from([2147483632.0, 2147483636.0, 9223372036854775792.0, 140737488355328.0]))
-def test_nothing_unbelievable_becomes_a_reading(metric: queries.Metric, value: float) -> None:
+def test_nothing_unbelievable_becomes_a_reading(metric: queries.GpuMetric, value: float) -> None:
     believed = float(queries.believe(np.array([value]), metric)[0])
     if math.isnan(value) or value < 0 or value > metric.top:
         assert math.isnan(believed)
