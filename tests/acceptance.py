@@ -1,7 +1,6 @@
 """Which tests prove which acceptance lines, and how they last ended: `python -m tests.acceptance`.
 
-In: the marker `@pytest.mark.accepts("idle", 14)` on tests, through the hooks in `conftest`; the specs in
-`${FALLOW_SPEC:-../shared/spec}` (their numbered lines under the heading `## N. Acceptance`), where they are at hand.
+In: the marker `@pytest.mark.accepts("idle", 14)` on tests, through the hooks in `conftest`; the numbered lines of docs/spec/*.md.
 Out: `.pytest_cache/v/fallow/acceptance`, JSON of list -> line -> test -> outcome, merged over workers and runs; and its print.
 Invariant: a test stands only under the lines that it names now, with the outcome of its last run.
 """
@@ -10,12 +9,12 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
-import pathlib
 import re
 from collections.abc import Iterable, Iterator
 
-ROOT = pathlib.Path(__file__).parent.parent
+from tests import ROOT
+
+SPECS = ROOT / "docs" / "spec"
 RESULTS = ROOT / ".pytest_cache" / "v" / "fallow" / "acceptance"
 
 Lines = dict[int, str]  # number -> its text
@@ -23,27 +22,20 @@ Results = dict[str, dict[str, dict[str, str]]]  # list -> line -> test -> outcom
 _WORST_FIRST = ("failed", "skipped", "passed")
 
 
-def read_specs() -> dict[str, Lines] | None:
-    """The acceptance lists by name (`idle`, `cost`), or None where the specs are not at hand."""
-    folder = ROOT / os.environ.get("FALLOW_SPEC", "../shared/spec")
-    if not folder.is_dir():
-        return None
-    lists = {file.stem: _read_list(file.read_text()) for file in sorted(folder.glob("*.md"))}
-    return {name: lines for name, lines in lists.items() if lines}
+def read_specs() -> dict[str, Lines]:
+    """The acceptance lists by name (`idle`, `cost`)."""
+    return {file.stem: _read_list(file.read_text()) for file in sorted(SPECS.glob("*.md"))}
 
 
 def _read_list(text: str) -> Lines:
-    section = re.search(r"^## \d+\. Acceptance\s*$(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
-    items = re.findall(r"^(\d+)\. (.*?)(?=^\d+\. |\Z)", section[1], re.MULTILINE | re.DOTALL) if section else []
+    items = re.findall(r"^(\d+)\. (.*?)(?=^\d+\. |\Z)", text, re.MULTILINE | re.DOTALL)
     return {int(number): " ".join(words.split()) for number, words in items}
 
 
-def find_fault(name: str, lines: Iterable[int], specs: dict[str, Lines] | None) -> str | None:
+def find_fault(name: str, lines: Iterable[int], specs: dict[str, Lines]) -> str | None:
     """What is wrong with an `accepts` mark, in a sentence."""
     if not lines:
         return f"accepts({name!r}) names no line"
-    if specs is None:
-        return None
     if name not in specs:
         return f"accepts({name!r}, ...): there is no such list; there are {', '.join(specs)}"
     missing = [line for line in lines if line not in specs[name]]
@@ -90,10 +82,9 @@ def _still_there(test: str) -> bool:
     return file.exists() and re.search(rf"\bdef {re.escape(function)}\(", file.read_text()) is not None
 
 
-def tell(results: Results, specs: dict[str, Lines] | None) -> Iterator[str]:
+def tell(results: Results, specs: dict[str, Lines]) -> Iterator[str]:
     """The page, line by line."""
-    known = specs or {name: {int(line): "" for line in lines} for name, lines in results.items()}
-    for name, lines in known.items():
+    for name, lines in specs.items():
         ends = {line: _tests_of(results, name, line) for line in lines}
         proven = sum(bool(tests) and set(tests.values()) == {"passed"} for tests in ends.values())
         yield f"{name}: {proven} of {len(lines)} lines proven"

@@ -19,7 +19,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-_MODULES: Final = ["fallow.controller", *(f"fallow.doors.cli.{name}" for name in ("hands", "look", "prune"))]
+_MODULES: Final = ["fallow.wiring", *(f"fallow.doors.cli.{name}" for name in ("hands", "look", "prune"))]
 _server = multiprocessing.get_context("forkserver")
 _server.set_forkserver_preload(_MODULES)
 

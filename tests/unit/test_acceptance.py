@@ -7,32 +7,29 @@ import pathlib
 import pytest
 from tests import acceptance
 
-SPEC = """# Idle
-1. not a line of the list
-## 16. Acceptance
+SPEC = """# Idle: what must hold
+
+A sentence before the list.
 
 1. Given a, then b.
 2. Given c,
    then d.
-## 17. More
-3. neither is this
 """
 SPECS = {"idle": {1: "Given a, then b.", 2: "Given c, then d."}}
+LISTS = acceptance.read_specs()
 HERE = "tests/unit/test_acceptance.py"
 
 
 @pytest.fixture(autouse=True)
 def places(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
     monkeypatch.setattr(acceptance, "RESULTS", tmp_path / "results" / "acceptance")
-    monkeypatch.setenv("FALLOW_SPEC", str(tmp_path / "spec"))
+    monkeypatch.setattr(acceptance, "SPECS", tmp_path / "spec")
     return tmp_path
 
 
 def test_the_lists_are_read_from_the_specs(places: pathlib.Path) -> None:
-    assert acceptance.read_specs() is None
     (places / "spec").mkdir()
     (places / "spec" / "idle.md").write_text(SPEC)
-    (places / "spec" / "notes.md").write_text("# nothing to accept here\n")
     assert acceptance.read_specs() == SPECS
 
 
@@ -65,12 +62,11 @@ def test_a_line_is_proven_only_by_tests_that_all_passed_last_time() -> None:
     ]
 
 
-def test_without_specs_the_numbers_are_told() -> None:
-    test = f"{HERE}::test_the_lists_are_read_from_the_specs"
-    acceptance.record({test: ([("cost", 7)], "skipped")})
-    assert list(acceptance.tell(acceptance.read_results(), None)) == ["cost: 0 of 1 lines proven", "  7.", f"       skipped {test}"]
-
-
 def test_the_worst_of_set_up_and_test_counts() -> None:
     assert acceptance.worst("passed", "failed") == acceptance.worst("failed", "skipped") == "failed"
     assert acceptance.worst("passed", "skipped") == "skipped"
+
+
+def test_every_list_is_numbered_from_1_without_a_gap() -> None:
+    for name, lines in LISTS.items():
+        assert list(lines) == list(range(1, len(lines) + 1)), name

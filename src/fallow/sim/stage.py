@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from fallow import controller, names, settings
+from fallow import names, settings, wiring
 from fallow.model import decision
 from fallow.model.policies import idle, idle_crd
 from fallow.model.units import HOUR, MINUTE, Seconds
@@ -64,7 +64,7 @@ class Stage:
         self.broken: list[str] = []
         self.cycle: decision.Cycle | None = None  # the last one
         self._policies = policies
-        self._story: controller.Controller | None = None
+        self._made: wiring.Assembly | None = None
         self._moved_at, self._latest = time.monotonic(), world.now
         self._measured_at = world.now
 
@@ -77,12 +77,17 @@ class Stage:
     def interval(self) -> Seconds:
         return self.told.loop.interval
 
-    async def enter(self, story: controller.Controller) -> None:
+    async def enter(self, made: wiring.Assembly) -> None:
         """The product comes in: it looks around and takes the Lease."""
-        self._story = story
-        if not await story.begin():
+        self._made = made
+        if not await made.loop.begin():
             raise RuntimeError(f"the Lease {names.LEASE} of the pretend cluster could not be had")
-        await story.measure()
+        await self._measure()
+
+    async def _measure(self) -> None:
+        """One round of scrapes."""
+        if self._made is not None and self._made.scraping is not None:
+            await self._made.scraping.scrape(self.world.clock)
 
     async def step(self) -> decision.Cycle:
         """One interval of the world, then one cycle of the product."""
@@ -91,11 +96,13 @@ class Stage:
 
     async def tick(self) -> decision.Cycle:
         """One cycle of the product, at this instant of the world."""
-        if self._story is None:
+        if self._made is None:
             raise RuntimeError("nobody is on stage")
-        self.cycle = await self._story.tick()
+        cycle = await self._made.loop.tick(wiring.IDLE)
+        assert isinstance(cycle, decision.Cycle), "it was stopped"
+        self.cycle = cycle
         self.objects.step()
-        return self.cycle
+        return cycle
 
     async def pass_time(self, seconds: Seconds) -> None:
         """The world goes on, and is measured once a minute."""
@@ -105,9 +112,9 @@ class Stage:
             self._moved_at = time.monotonic()
             self.kubernetes.slow = self.world.amount(worlds.Fault.api_slow)
             self.objects.step()
-            if self._story is not None and self.world.now - self._measured_at >= MINUTE:
+            if self.world.now - self._measured_at >= MINUTE:
                 self._measured_at = self.world.now
-                await self._story.measure()
+                await self._measure()
 
     # ---- the laws -------------------------------------------------------------------------------------------------------------
 
@@ -164,9 +171,9 @@ async def open_stage(
         for each in policies:
             store.create(each)
         await asyncio.to_thread(kubeconfig.write_bytes, msgspec.json.encode(kubernetes.kubeconfig()))  # JSON is YAML
-        story = await stack.enter_async_context(controller.assemble(told, lambda: world.clock, stage.monotonic))
-        await stage.enter(story)
-        background = [asyncio.create_task(task) for task in story.background()]
+        made = await stack.enter_async_context(wiring.assemble(told, lambda: world.clock, stage.monotonic))
+        await stage.enter(made)
+        background = [asyncio.create_task(task) for task in made.loop.background()]
         try:
             yield stage
         finally:

@@ -16,10 +16,11 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from fallow import controller, settings, telemetry
+from fallow import loop, settings, telemetry
+from fallow.stories.turn import Clock
 
 
-def make_app(health: controller.Health, metrics: telemetry.Telemetry, clock: controller.Clock) -> Starlette:
+def make_app(health: loop.Health, metrics: telemetry.Telemetry, clock: Clock) -> Starlette:
     async def show_metrics(request: Request) -> Response:
         return Response(metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
@@ -52,7 +53,7 @@ def open_listener(address: tuple[str, int]) -> socket.socket:
 
 
 class Server(uvicorn.Server):
-    """uvicorn, with signals left to the controller: SIGTERM must finish the patch in flight, not just the requests."""
+    """uvicorn, with signals left to the loop: SIGTERM must finish the patch in flight, not just the requests."""
 
     def __init__(self, app: Starlette) -> None:
         super().__init__(uvicorn.Config(app, log_config=None, lifespan="off", access_log=False, date_header=False))

@@ -12,6 +12,8 @@ from fallow.doors.cli import main
 CONTEXT = main.CONTEXT
 EXIT_NO_DECISION = 1
 EXIT_USAGE = 2
+EXIT_ACTION_FAILED = 3
+EXIT_FROZEN = 4
 
 
 class FlagCommand(click.Command):

@@ -6,13 +6,14 @@ from typing import Any
 
 import click
 
-from fallow import controller, logs, settings
+from fallow import logs, settings, wiring
 from fallow.act import notify
 from fallow.clients import errors
 from fallow.decide.idle import pauses
 from fallow.doors import answers
 from fallow.doors.cli import flags, show
 from fallow.model import decision, units
+from fallow.stories import idle as stories
 
 RUNNING = [flag.name for flag in settings.FLAGS if flag.group == settings.RUNNING and flag.name not in ("--kubeconfig", "--context")]
 ORDER = (decision.Verdict.idle, decision.Verdict.unknown, decision.Verdict.active)  # what wants attention first
@@ -24,11 +25,12 @@ def _options(*without: str) -> list[click.Parameter]:
     return flags.flag_options(GROUPS, without=[*RUNNING, "--run-mode", *without])
 
 
-def _look(given: dict[str, Any]) -> controller.Look:
+def _look(given: dict[str, Any]) -> tuple[stories.Look, str]:
+    """What is there, and the namespace of the context."""
     told = flags.read_settings(given)
     logs.set_up("default", "error")
     try:
-        return asyncio.run(controller.look(told))
+        return asyncio.run(wiring.look(told))
     except errors.Misconfigured as problem:
         raise click.UsageError(show.plain(problem)) from None
     except errors.ClientError as problem:
@@ -39,13 +41,13 @@ def _failure(message: str) -> click.ClickException:
     return click.ClickException(show.plain(message))  # exit code 1
 
 
-def _refuse_without_evidence(look: controller.Look) -> None:
+def _refuse_without_evidence(look: stories.Look) -> None:
     if look.snapshot.evidence.trouble is not None:
         raise _failure(f"no decision possible: {look.snapshot.evidence.trouble.because}")
 
 
 def _status(output: str, **given: Any) -> None:
-    look = _look(given)
+    look, _ = _look(given)
     numbers = look.plan.totals
     if output in ("json", "yaml"):
         trouble = look.snapshot.evidence.trouble
@@ -83,7 +85,7 @@ def _count_rows(numbers: decision.Totals) -> list[tuple[str, str, int]]:
 
 
 def _idle(output: str, everything: bool, **given: Any) -> None:
-    look = _look(given)
+    look, _ = _look(given)
     _refuse_without_evidence(look)
     findings = [look.plan.findings[index] for index in range(len(look.plan.findings))]
     shown = [finding for finding in findings if everything or finding.verdict is decision.Verdict.idle]
@@ -130,14 +132,15 @@ def _explain(target: str, namespace: str | None, output: str, **given: Any) -> N
     from fallow.doors.cli import hands
 
     kind, name = hands.read_target(target)
-    look = _look({**given, "namespace": None})
+    look, own = _look({**given, "namespace": None})
+    namespace = namespace or own
     wanted = [
         index for index, workload in enumerate(look.snapshot.workloads)
-        if hands.is_called(workload.ref, kind, name, namespace or look.namespace)
+        if hands.is_called(workload.ref, kind, name, namespace)
     ]
     if not wanted:
         raise _failure(
-            f"no {kind} {name} in namespace {namespace or look.namespace} that holds GPUs or is paused by us: see `fallow idle --all`"
+            f"no {kind} {name} in namespace {namespace} that holds GPUs or is paused by us: see `fallow idle --all`"
         )
     if len(wanted) > 1:
         raise _failure(hands.say_several(target, [look.snapshot.workloads[index].ref for index in wanted]))

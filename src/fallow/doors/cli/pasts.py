@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from fallow import controller, logs, settings
+from fallow import logs, settings, wiring
 from fallow.clients import errors
 from fallow.doors.cli import flags, show
 from fallow.model import units
@@ -109,7 +109,7 @@ def _ask_prometheus(told: settings.Settings, where: settings.Prometheus, hours: 
 
 
 async def _read_history(told: settings.Settings, where: settings.Prometheus, now: Instant, hours: float) -> traces.Trace:
-    async with controller.make_prometheus(told, where) as prometheus:
+    async with wiring.make_prometheus(told, where) as prometheus:
         end = now // MINUTE * MINUTE
         return await history.read_history(prometheus, end - hours * HOUR, end, now=now, honor_labels=where.honor_labels)
 

@@ -9,9 +9,10 @@ import sys
 import time
 from typing import Any
 
-from fallow import controller, logs, settings
+from fallow import logs, loop, settings, wiring
 from fallow.clients import errors
 from fallow.doors.cli import flags
+from fallow.model import decision, units
 
 log = logging.getLogger("fallow")
 
@@ -34,8 +35,17 @@ def start(told: settings.Settings) -> int:
 
 async def _look_once(told: settings.Settings) -> int:
     gc.disable()  # the process ends before there is garbage worth looking for
-    async with controller.assemble(told, time.time) as story:
-        return await story.run_once()
+    async with wiring.assemble(told, time.time) as made:
+        return exit_code(await made.loop.run_once(wiring.IDLE, acting=told.mandate.acting))
+
+
+def exit_code(cycle: loop.Ended | None) -> int:
+    """What one cycle amounts to; None: there was none."""
+    if not isinstance(cycle, decision.Cycle) or cycle.failure or cycle.plan is None:
+        return flags.EXIT_NO_DECISION
+    if any(outcome.status is decision.Status.failed for outcome in cycle.outcomes):
+        return flags.EXIT_ACTION_FAILED
+    return flags.EXIT_FROZEN if cycle.plan.frozen_until is not None else 0
 
 
 def calm_collector() -> None:
@@ -53,7 +63,8 @@ async def _watch(told: settings.Settings) -> int:
     with contextlib.ExitStack() as stack:
         if listener is not None:
             stack.enter_context(contextlib.closing(listener))
-        async with controller.assemble(told, time.time) as story:
+        async with wiring.assemble(told, time.time) as made:
+            story = made.loop
             for number in (signal.SIGTERM, signal.SIGINT):
                 asyncio.get_running_loop().add_signal_handler(number, story.stop)
             async with asyncio.TaskGroup() as tasks:
@@ -61,12 +72,14 @@ async def _watch(told: settings.Settings) -> int:
                 if listener is not None:
                     tasks.create_task(server.serve([listener]))
                 watching = [tasks.create_task(task) for task in story.background()]
-                code = await story.run()
+                mode, pace = "acting" if told.mandate.acting else "in dry-run", units.humane(told.loop.interval)
+                log.info("watching, %s, every %s", mode, pace)
+                is_well = await story.run()
                 server.stop()
                 for task in watching:
                     task.cancel()
             await story.release()
-            return code
+            return 0 if is_well else flags.EXIT_NO_DECISION
 
 
 def _run(**given: Any) -> None:

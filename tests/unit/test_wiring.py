@@ -13,14 +13,15 @@ from aiohttp import web
 from tests.unit.clients import loopback
 from tests.unit.observe.cluster import pretend
 
-from fallow import controller, settings
+from fallow import loop, settings, wiring
+from fallow.clients import errors
 
 LABELS = 'gpu="0",UUID="GPU-1",modelName="NVIDIA A10G",Hostname="n1",pod="llm-0",namespace="ml",container="main"'
 PAGE = f"DCGM_FI_PROF_GR_ENGINE_ACTIVE{{{LABELS}}} 0\n"
 
 
 @contextlib.asynccontextmanager
-async def story_of(tmp_path: Path, **given: Any) -> AsyncIterator[tuple[controller.Controller, loopback.Loopback]]:
+async def story_of(tmp_path: Path, **given: Any) -> AsyncIterator[tuple[loop.Loop, loopback.Loopback]]:
     async with pretend.Server() as server, loopback.serve(lambda _: web.Response(text=PAGE)) as exporter:
         server.put_all(pretend.deployed("llm"))
         ready = {"conditions": [{"type": "Ready", "status": "True"}]}
@@ -30,13 +31,15 @@ async def story_of(tmp_path: Path, **given: Any) -> AsyncIterator[tuple[controll
         (tmp_path / "config").write_text(json.dumps(cluster | context))
         where = {"kubeconfig": str(tmp_path / "config"), "scrape_target": [exporter.url], "leader_elect": "false"}
         told = settings.read_flags({**where, **given}, {})
-        async with controller.assemble(told, time.time) as story:
-            yield story, exporter
+        async with wiring.assemble(told, time.time) as made:
+            yield made.loop, exporter
 
 
 async def test_one_look_without_a_past_decides_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with story_of(tmp_path) as (story, exporter):
-        assert await story.run_once() == controller.NO_DECISION
+        cycle = await story.run_once(wiring.IDLE, acting=False)
+        assert cycle is not None
+        assert cycle.failure
     assert len(exporter.asked) == 1
     assert "no decision: measuring since" in caplog.text
 
@@ -47,13 +50,13 @@ async def test_a_daemon_that_is_warming_up_is_well_and_keeps_scraping(tmp_path: 
         background = [asyncio.create_task(task) for task in story.background()]
         running = asyncio.create_task(story.run())
         deadline = time.monotonic() + 20
-        while len(exporter.asked) < 3 or story.health.succeeded_at is None:
+        while len(exporter.asked) < 3 or story.health.pulses[0].succeeded_at is None:
             assert time.monotonic() < deadline
             await asyncio.sleep(0.01)
         assert story.health.why_not_ready(time.monotonic()) == []
         told = story.metrics.text().decode()
         story.stop()
-        assert await running == 0
+        assert await running
         for task in background:
             task.cancel()
         await asyncio.gather(*background, return_exceptions=True)
@@ -64,6 +67,6 @@ async def test_a_daemon_that_is_warming_up_is_well_and_keeps_scraping(tmp_path: 
 
 async def test_a_state_directory_that_cannot_be_used_is_said_before_anything_is_done(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(controller.errors.Misconfigured, match="cannot be used"):
+    with pytest.raises(errors.Misconfigured, match="cannot be used"):
         async with story_of(tmp_path, daemon_mode=True, state_dir=str(tmp_path / "file")):
             pass

@@ -1,4 +1,5 @@
-"""The story against a small API server and a small Prometheus: budgets, clocks, stopping, giving up, health."""
+"""The loop with the idle story, against a small API server and a small Prometheus: budgets, clocks, stopping, giving up, health;
+and with several stories that only count."""
 
 import asyncio
 import contextlib
@@ -8,19 +9,17 @@ import time
 import msgspec
 import pytest
 from aiohttp import web
-from tests import builders
 from tests.unit.clients import loopback
 from tests.unit.observe.cluster import pretend
 
-from fallow import controller, settings
-from fallow.decide.idle import plan as brain
-from fallow.model import decision
-from fallow.model.decision import Outcome, Status
+from fallow import loop, settings, telemetry, wiring
+from fallow.observe.cluster import mirror
+from fallow.stories.turn import Turn
 
 LABELS = {
     "exported_pod": "llm-0", "exported_namespace": "ml", "exported_container": "main", "Hostname": "n1", "UUID": "GPU-1", "gpu": "0",
     "modelName": "NVIDIA A10G", "job": "dcgm", "instance": "n1:9400",
-}  # fmt: skip
+}
 
 
 def busy(asked: loopback.Asked) -> web.Response:
@@ -52,7 +51,7 @@ class Clock:
 
 @contextlib.asynccontextmanager
 async def story_of(tmp_path, answer, *, clock=None, interval=0.05, budget=20.0, failures=0, forbidden=()):
-    """A controller in dry-run, wired as always; gives it with what Prometheus was asked."""
+    """The loop of a dry run, wired as always; gives it with what Prometheus was asked."""
     async with pretend.Server() as server, loopback.serve(answer) as prometheus:
         server.put_all(pretend.deployed("llm"))
         server.forbidden |= {(verb, plural) for verb in ("list", "watch") for plural in forbidden}
@@ -61,14 +60,18 @@ async def story_of(tmp_path, answer, *, clock=None, interval=0.05, budget=20.0, 
         (tmp_path / "config").write_text(json.dumps(cluster | context))
         given = {"kubeconfig": str(tmp_path / "config"), "prometheus_url": prometheus.url, "prometheus_auth": "none"}
         told = settings.read_flags({**given, "daemon_mode": True, "leader_elect": "false"}, {})
-        loop = msgspec.structs.replace(told.loop, interval=interval, budget=budget, max_consecutive_failures=failures)
-        async with controller.assemble(msgspec.structs.replace(told, loop=loop), clock or time.time) as story:
-            yield story, prometheus
+        pace = msgspec.structs.replace(told.loop, interval=interval, budget=budget, max_consecutive_failures=failures)
+        async with wiring.assemble(msgspec.structs.replace(told, loop=pace), clock or time.time) as made:
+            yield made.loop, prometheus
 
 
-def sample(story: controller.Controller, name: str) -> float:
+def sample(story: loop.Loop, name: str) -> float:
     [line] = [line for line in story.metrics.text().decode().splitlines() if line.startswith(f"{name} ")]
     return float(line.split()[1])
+
+
+def pulse(story: loop.Loop) -> loop.Pulse:
+    return story.health.pulses[0]
 
 
 async def until(holds) -> None:
@@ -83,7 +86,7 @@ async def test_it_runs_until_it_is_stopped_and_tells_that_it_is_well(tmp_path):
         await until(lambda: sample(story, "gpu_pruner_query_successes_total") >= 3)
         assert story.health.why_not_ready(time.monotonic()) == []
         story.stop()
-        assert await running == 0
+        assert await running
         assert sample(story, "gpu_pruner_pods_checked") == 1
 
 
@@ -92,13 +95,13 @@ async def test_what_cannot_be_seen_is_told_once(tmp_path, caplog):
         running = asyncio.create_task(story.run())
         await until(lambda: sample(story, "gpu_pruner_query_successes_total") >= 4)
         story.stop()
-        assert await running == 0
+        assert await running
     assert [record.levelname for record in caplog.records if "not seen: poddisruptionbudgets" in record.getMessage()] == ["WARNING"]
 
 
 async def test_it_gives_up_after_so_many_failures_in_a_row(tmp_path, caplog):
     async with story_of(tmp_path, nothing, failures=3) as (story, _):
-        assert await story.run() == controller.NO_DECISION
+        assert not await story.run()
         assert sample(story, "gpu_pruner_query_failures_total") == 3
     assert "giving up after 3 failed cycles in a row" in caplog.text
 
@@ -106,24 +109,24 @@ async def test_it_gives_up_after_so_many_failures_in_a_row(tmp_path, caplog):
 async def test_a_good_cycle_forgives_the_failures_before_it(tmp_path):
     async with story_of(tmp_path, nothing, interval=0.5, failures=10) as (story, prometheus):
         running = asyncio.create_task(story.run())
-        await until(lambda: story.health.failures >= 2)
+        await until(lambda: pulse(story).failures >= 2)
         assert story.health.why_not_ready(time.monotonic()) != []
         prometheus.answer = busy
         await until(lambda: sample(story, "gpu_pruner_query_successes_total") >= 1)
-        assert story.health.failures == 0
+        assert pulse(story).failures == 0
         assert story.health.why_not_ready(time.monotonic()) == []
         story.stop()
-        assert await running == 0
+        assert await running
 
 
 async def test_a_look_that_takes_too_long_is_a_failure(tmp_path):
     async with story_of(tmp_path, hang, budget=2.0) as (story, _):
         running = asyncio.create_task(story.run())
-        await until(lambda: story.health.failures)
-        because = story.health.failed_because
+        await until(lambda: pulse(story).failures)
+        because = pulse(story).failed_because
         assert because == "the cycle did not end within its budget of 2s" or because.endswith("did not answer within 2s")
         story.stop()
-        assert await running == 0
+        assert await running
 
 
 async def test_who_is_asked_to_stop_does_not_wait_for_a_slow_source(tmp_path):
@@ -132,7 +135,7 @@ async def test_who_is_asked_to_stop_does_not_wait_for_a_slow_source(tmp_path):
         await until(lambda: prometheus.asked)
         began = time.monotonic()
         story.stop()
-        assert await running == 0
+        assert await running
         assert time.monotonic() - began < 5
         assert sample(story, "gpu_pruner_query_failures_total") == 0  # nothing went wrong
 
@@ -145,43 +148,45 @@ async def test_a_clock_that_jumps_costs_one_cycle_and_decides_nothing(tmp_path, 
         await until(lambda: sample(story, "gpu_pruner_query_successes_total") == 1)
         asked = len(prometheus.asked)
         clock.ahead = jump
-        cycle = await story.tick()
+        cycle = await story.tick(wiring.IDLE)
         assert words in cycle.failure
         assert cycle.plan is None
         assert len(prometheus.asked) == asked
         assert story.health.why_stuck(time.monotonic()) == []  # a clock that is set must not get us restarted
-        assert (await story.tick()).failure == ""
+        assert (await story.tick(wiring.IDLE)).failure == ""
         story.stop()
-        assert await running == 0
+        assert await running
 
 
 async def test_an_api_server_that_is_away_at_the_start_is_waited_for(tmp_path):
     (tmp_path / "config").write_text(json.dumps({
         "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:9"}}], "current-context": "c",
         "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}], "users": [{"name": "u", "user": {}}],
-    }))  # fmt: skip
+    }))
     given = {"kubeconfig": str(tmp_path / "config"), "prometheus_url": "http://127.0.0.1:9", "prometheus_auth": "none"}
     told = settings.read_flags({**given, "daemon_mode": True, "leader_elect": "false"}, {})
-    loop = msgspec.structs.replace(told.loop, interval=0.05, budget=0.5)
-    async with controller.assemble(msgspec.structs.replace(told, loop=loop), time.time) as story:
+    pace = msgspec.structs.replace(told.loop, interval=0.05, budget=0.5)
+    async with wiring.assemble(msgspec.structs.replace(told, loop=pace), time.time) as made:
+        story = made.loop
         running = asyncio.create_task(story.run())
-        await until(lambda: story.health.failures >= 1)
+        await until(lambda: pulse(story).failures >= 1)
         reasons = story.health.why_not_ready(time.monotonic())
         assert reasons[0] == "the cluster has not been seen yet"
         assert "the cluster cannot be seen" in reasons[1]
         story.stop()
-        assert await running == 0
+        assert await running
 
 
 # ---- health -------------------------------------------------------------------------------------------------------------------
 
 
-def health(**said) -> controller.Health:
+def health(**said) -> loop.Health:
     """At 1000, a cycle every 10 s with a budget of 60 s; well unless said otherwise."""
-    made = controller.Health(10.0, 60.0, 1000.0)
-    made.synced, made.succeeded_at = True, 1000.0
+    own = loop.Pulse(10.0, 60.0, 1000.0)
+    made = loop.Health([own])
+    made.synced, own.succeeded_at = True, 1000.0
     for name, value in said.items():
-        setattr(made, name, value)
+        setattr(made if hasattr(made, name) else own, name, value)
     return made
 
 
@@ -207,26 +212,86 @@ def test_health_and_readiness(said, after, stuck, unready):
     assert (unready in reasons) if unready else reasons == []
 
 
-# ---- the exit code ------------------------------------------------------------------------------------------------------------
+# ---- several stories ----------------------------------------------------------------------------------------------------------
 
 
-def cycle(*statuses: Status, frozen=None, failure="", planned=True) -> decision.Cycle:
-    world = builders.World()
-    world.workload()
-    made = brain.make_plan(world.snapshot(), builders.mandate(), decision.Memory(), world.now)
-    made = msgspec.structs.replace(made, frozen_until=frozen)
-    outcomes = tuple(Outcome(made.decisions[-1], status, 0.0, "") for status in statuses)
-    return decision.Cycle(made if planned else None, None, outcomes, failure, 0.0)
+class Ended(msgspec.Struct, frozen=True):
+    number: int
+    failure: str = ""
+    is_look: bool = False
 
 
-@pytest.mark.parametrize(
-    ("ended", "code"),
-    [
-        (cycle(), 0), (cycle(Status.done), 0), (cycle(Status.dry_run), 0), (cycle(Status.refused), 0), (cycle(Status.overtaken), 0),
-        (cycle(failure="no Prometheus"), 1), (cycle(planned=False, failure="no API server"), 1),
-        (cycle(Status.done, Status.failed), 3), (cycle(frozen=1.0), 4), (cycle(Status.failed, frozen=1.0), 3),
-    ],
-    ids=["nothing", "done", "dry", "refused", "overtaken", "source", "cluster", "one-failed", "frozen", "frozen-and-failed"],
-)  # fmt: skip
-def test_exit_codes(ended, code):
-    assert controller.exit_code(ended) == code
+class Counting:
+    """A story that counts its cycles, and ends each as it is asked to."""
+
+    def __init__(self, *failures: str) -> None:
+        self.cycles, self.looks, self._failures = 0, 0, list(failures)
+
+    async def tick(self, turn: Turn) -> Ended:
+        self.cycles += 1
+        assert turn.may_act()
+        return Ended(self.cycles, self._failures.pop(0) if self._failures else "")
+
+    async def look(self, turn: Turn) -> Ended:
+        self.looks += 1
+        assert not turn.may_act()
+        return Ended(self.looks, is_look=True)
+
+    def fail(self, because: str, turn: Turn) -> Ended:
+        return Ended(0, because)
+
+    def under(self, name: str, interval: float) -> loop.Story:
+        return loop.Story(name=name, interval=interval, budget=5.0, tick=self.tick, look=self.look, fail=self.fail)
+
+
+class Lease:
+    """What the loop asks of a Leadership."""
+
+    problem = None
+
+    def __init__(self, *, leads: bool) -> None:
+        self.is_leader, self.holder = leads, "another"
+
+
+@contextlib.asynccontextmanager
+async def loop_of(*stories: loop.Story, leads=True, **more):
+    async with pretend.Server() as server, server.api() as api, mirror.Mirror(api) as seen:
+        given = {"seen": seen, "leadership": Lease(leads=leads), "needs_lease": True, "clock": time.time, **more}
+        yield loop.Loop(stories, metrics=telemetry.Telemetry(), **given), given["leadership"]
+
+
+async def test_each_story_has_its_own_interval_and_a_wake_up_comes_early():
+    often, seldom = Counting(), Counting()
+    async with loop_of(often.under("often", 0.02), seldom.under("seldom", 3600.0)) as (made, _):
+        running = asyncio.create_task(made.run())
+        await until(lambda: often.cycles >= 3)
+        assert seldom.cycles == 1
+        made.wake("seldom")
+        await until(lambda: seldom.cycles == 2)
+        assert (await made.read("seldom")).number == 2
+        made.stop()
+        assert await running
+
+
+async def test_one_story_that_keeps_failing_ends_them_all_and_health_names_only_its_failures():
+    well, ill = Counting(), Counting("no prices", "no prices", "no prices")
+    async with loop_of(well.under("well", 3600.0), ill.under("ill", 0.02), most_failures=3) as (made, _):
+        assert not await made.run()
+        assert made.health.why_not_ready(time.monotonic()) == ["3 failed cycle(s) in a row: no prices"]
+        assert well.cycles == 1
+
+
+async def test_a_follower_answers_reads_and_does_nothing_else():
+    story = Counting()
+    async with loop_of(story.under("idle", 3600.0), leads=False) as (made, lease):
+        assert await made.read("idle") is None  # the cluster has not been seen yet
+        running = asyncio.create_task(made.run())
+        await until(lambda: made.health.synced)
+        assert (await made.read("idle")).is_look
+        assert (await made.read("idle")).number == 1  # the same: it looks once an interval at most
+        assert (story.cycles, made.health.why_not_ready(time.monotonic())) == (0, [])
+        lease.is_leader = True
+        await until(lambda: story.cycles == 1)  # a new leader begins within a second
+        assert not (await made.read("idle")).is_look
+        made.stop()
+        assert await running

@@ -1,0 +1,313 @@
+"""Time: the Lease, health, and several stories, each at its own interval and within its own budget, over one mirror. No rule of its own.
+
+In: stories, the mirror, the Lease, two clocks. Out: cycles until told to stop; the latest of each story for those who ask.
+A story has at most one cycle at a time; its next start is the last start plus the interval, and a late one is skipped, not queued; `wake`
+begins it early. Only the holder of the Lease lets a story look and act; a follower looks when somebody asks, and acts on nothing.
+A failed cycle turns readiness red and the next one tries again; after several in a row, where so configured, everything ends.
+"""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from fallow import names, telemetry
+from fallow.clients import errors
+from fallow.clients.kubernetes import lease
+from fallow.model import units
+from fallow.model.units import Instant, Seconds
+from fallow.observe.cluster import mirror
+from fallow.stories.turn import Clock, Turn
+
+log = logging.getLogger("fallow")
+
+CLOCK_JUMP: Seconds = 60.0  # an NTP step on a healthy machine is far smaller
+LEASE_PATIENCE: Seconds = 15.0
+FIRST_LEASE: Seconds = 5.0
+
+
+class Ended(Protocol):
+    """What a story says at the end of a cycle: whatever it likes, and why no decision was possible ("" = one was)."""
+
+    @property
+    def failure(self) -> str: ...
+
+
+class Story(msgspec.Struct, frozen=True, kw_only=True):
+    """What one capability does in its turn, and how often. `look` is `tick` up to the plan; `fail` a cycle that could not begin."""
+
+    name: str
+    interval: Seconds
+    budget: Seconds
+    tick: Callable[[Turn], Awaitable[Ended]]
+    look: Callable[[Turn], Awaitable[Ended]]
+    fail: Callable[[str, Turn], Ended]
+
+
+class Pulse:
+    """How one story fares. Times are of the monotonic clock: a wall clock that is set must not get us restarted."""
+
+    def __init__(self, interval: Seconds, budget: Seconds, now: float) -> None:
+        self._patience = 3 * interval + budget
+        self.began_at = now
+        self.succeeded_at: float | None = None
+        self.failures = 0
+        self.failed_because = ""
+
+    def note(self, failure: str, now: float) -> None:
+        if failure:
+            self.failures, self.failed_because = self.failures + 1, failure
+        else:
+            self.failures, self.succeeded_at = 0, now
+
+    def why_stuck(self, now: float) -> list[str]:
+        silent = now - self.began_at
+        return [f"no cycle began for {units.humane(silent)}"] if silent > self._patience else []
+
+    def why_failing(self) -> list[str]:
+        return [f"{self.failures} failed cycle(s) in a row: {self.failed_because}"] if self.failures else []
+
+    def why_late(self, now: float) -> list[str]:
+        """Of a leader that does not fail: has it ended a cycle lately?"""
+        if self.succeeded_at is None:
+            return ["no cycle has ended yet"]
+        since = now - self.succeeded_at
+        return [f"the last good cycle ended {units.humane(since)} ago"] if since > self._patience else []
+
+
+class Health:
+    """What the loop knows of itself. It is asked by /healthz and /readyz; every answer is a list of reasons, empty = well."""
+
+    def __init__(self, pulses: Sequence[Pulse]) -> None:
+        self.pulses = pulses
+        self.synced = False
+        self.leading = True
+
+    def why_stuck(self, now: float) -> list[str]:
+        return [reason for pulse in self.pulses for reason in pulse.why_stuck(now)]
+
+    def why_not_ready(self, now: float) -> list[str]:
+        reasons = self.why_stuck(now)
+        if not self.synced:
+            reasons.append("the cluster has not been seen yet")
+        for pulse in self.pulses:
+            failing = pulse.why_failing()
+            reasons += failing
+            if self.leading and self.synced and not failing:
+                reasons += pulse.why_late(now)
+        return reasons
+
+
+class _Course:
+    """A story under way: its pulse, its wake-up call, and what was seen last."""
+
+    def __init__(self, story: Story, now: float) -> None:
+        self.story, self.pulse = story, Pulse(story.interval, story.budget, now)
+        self.woken = asyncio.Event()
+        self.clocks: tuple[Instant, float] | None = None  # wall and monotonic at the last cycle
+        self.latest: Ended | None = None
+        self.looked: tuple[float, Ended] | None = None  # when a follower last looked, and at what
+
+
+class Loop:
+    """The stories of one process. Drive it with `run`, look once with `run_once`, or cycle by cycle after `begin`."""
+
+    def __init__(
+        self, stories: Sequence[Story], *, seen: mirror.Mirror, leadership: lease.Leadership, needs_lease: bool,
+        metrics: telemetry.Telemetry, clock: Clock, monotonic: Clock = time.monotonic, most_failures: int = 0,
+        background: Callable[[], list[Coroutine[Any, Any, None]]] = list,
+    ) -> None:
+        """`most_failures`: in a row, after which a daemon gives up; 0 = never. `background`: what else goes on meanwhile."""
+        self._courses = {story.name: _Course(story, monotonic()) for story in stories}
+        self.health = Health([course.pulse for course in self._courses.values()])
+        self.metrics = metrics
+        self._mirror, self._leadership, self._needs_lease = seen, leadership, needs_lease
+        self._clock, self._monotonic, self._most_failures = clock, monotonic, most_failures
+        self._background = background
+        self._stopping = asyncio.Event()
+        self._following = asyncio.Lock()
+
+    # ---- one cycle --------------------------------------------------------------------------------------------------------
+
+    async def tick(self, name: str) -> Ended | None:
+        """One cycle of one story, whoever leads; None if it was stopped before it could decide.
+
+        Whatever goes wrong outside is the failure of this cycle, not our end.
+        """
+        course = self._courses[name]
+        turn, course.pulse.began_at = self._turn_of(course.story), self._monotonic()
+        try:
+            jump = self._find_clock_jump(course, turn.now)
+            course.latest = course.story.fail(jump, turn) if jump else await course.story.tick(turn)
+        except errors.ClientError as problem:
+            if self._stopping.is_set():
+                log.info("stopped while looking; nothing was changed")
+                return None
+            course.latest = course.story.fail(str(problem), turn)
+        course.pulse.note(course.latest.failure, self._monotonic())
+        return course.latest
+
+    def _turn_of(self, story: Story) -> Turn:
+        return Turn(
+            clock=self._clock, monotonic=self._monotonic, budget=story.budget, stopping=self._stopping, leads=self._leads
+        )
+
+    def _leads(self) -> bool:
+        return self._leadership.is_leader if self._needs_lease else True
+
+    def _find_clock_jump(self, course: _Course, now: Instant) -> str:
+        """The wall clock against the monotonic one: a clock that jumps makes every age wrong, so this cycle does nothing."""
+        before, course.clocks = course.clocks, (now, self._monotonic())
+        jumped = 0.0 if before is None else (now - before[0]) - (course.clocks[1] - before[1])
+        if abs(jumped) <= CLOCK_JUMP:
+            return ""
+        way = "ahead" if jumped > 0 else "back"
+        return f"the clock jumped by {units.humane(abs(jumped))} {way}: nothing is decided in this cycle"
+
+    async def read(self, name: str) -> Ended | None:
+        """The latest cycle of a story, for those who ask; None before the first. A follower looks itself, once an interval at most."""
+        course = self._courses[name]
+        if self._leads():
+            return course.latest
+        now = self._monotonic()
+        if self.health.synced and (course.looked is None or now - course.looked[0] >= course.story.interval):
+            course.looked = now, await course.story.look(self._turn_of(course.story))
+        return course.looked[1] if course.looked else None
+
+    # ---- once, or for ever --------------------------------------------------------------------------------------------------
+
+    async def run_once(self, name: str, *, acting: bool) -> Ended | None:
+        """One cycle. To act it must hold the Lease, so that it never works against a daemon; None: there was none."""
+        if acting and not await self._leadership.acquire(LEASE_PATIENCE):
+            held = self._leadership.problem or f"{self._leadership.holder} holds it"
+            log.error("no decision: the Lease %s could not be had within %.0f s: %s", names.LEASE, LEASE_PATIENCE, held)
+            return None
+        renewing = [asyncio.create_task(task) for task in self.background()]
+        try:
+            await self._fill()
+            return await self.tick(name)
+        finally:
+            for task in renewing:
+                task.cancel()
+            await asyncio.gather(*renewing, return_exceptions=True)
+            await self.release()
+
+    async def look(self, name: str) -> Ended:
+        """One look at everything, without any act and without the Lease."""
+        await self._fill()
+        story = self._courses[name].story
+        return await story.look(self._turn_of(story))
+
+    async def _fill(self) -> None:
+        """Who holds the Lease knows what is on it; who only looks reads it, and who may not is not told of a freeze."""
+        if not self._needs_lease:
+            with contextlib.suppress(errors.ClientError):
+                await self._leadership.read()
+        await self._mirror.list_all(self._clock())
+
+    def background(self) -> list[Coroutine[Any, Any, None]]:
+        """What must go on while run() does: whoever runs us ends with the first of these that ends."""
+        return [*([self._leadership.run()] if self._needs_lease else []), *self._background()]
+
+    async def begin(self) -> bool:
+        """For whoever drives the cycles one by one: follow the cluster, take the Lease. Whether we lead; raises if nothing is seen."""
+        await self._mirror.follow(self._clock())
+        self.health.synced = True
+        return not self._needs_lease or await self._leadership.acquire(LEASE_PATIENCE)
+
+    async def run(self) -> bool:
+        """Cycles until stop(); False if a story failed too often in a row. Afterwards end the background, and then release()."""
+        return all(await asyncio.gather(*(self._repeat(course) for course in self._courses.values())))
+
+    async def release(self) -> None:
+        """Lets the next one lead at once."""
+        await self._leadership.release()
+
+    def stop(self) -> None:
+        """Ends run() after the request in flight."""
+        self._stopping.set()
+        for course in self._courses.values():
+            course.woken.set()
+
+    def wake(self, name: str) -> None:
+        """Begin this story's next cycle now: something urgent happened."""
+        self._courses[name].woken.set()
+
+    async def _repeat(self, course: _Course) -> bool:
+        while not self._stopping.is_set():
+            began = self._monotonic()
+            await self._turn(course)
+            if self._most_failures and course.pulse.failures >= self._most_failures:
+                because = course.pulse.failed_because
+                log.error("giving up after %d failed cycles in a row: %s", self._most_failures, because)
+                self.stop()
+                return False
+            await self._wait(course, began)
+        return True
+
+    async def _turn(self, course: _Course) -> None:
+        """Follow the cluster from the first turn on; look and act only as leader."""
+        course.pulse.began_at = self._monotonic()
+        self._note_leadership()
+        if not self.health.synced and not (await self._begin_to_follow(course) and await self._leads_soon()):
+            return
+        self._note_leadership()
+        if self.health.leading:
+            await self.tick(course.story.name)
+        elif self._leadership.problem is not None:  # nobody can tell who leads: perhaps nobody does
+            self._fail(course, f"the Lease {names.LEASE} cannot be had: {self._leadership.problem}")
+        else:
+            course.pulse.failures = 0
+
+    def _note_leadership(self) -> None:
+        self.health.leading = self._leads()
+        self.metrics.set("fallow_idle_leader", self.health.leading)
+
+    async def _begin_to_follow(self, course: _Course) -> bool:
+        async with self._following:
+            if self.health.synced:  # another story was faster
+                return True
+            try:
+                async with asyncio.timeout(course.story.budget):
+                    await self._mirror.follow(self._clock())
+            except (errors.ClientError, TimeoutError) as problem:
+                self._fail(course, f"the cluster cannot be seen: {str(problem) or 'no answer in time'}")
+                return False
+        self.health.synced, course.pulse.failures = True, 0
+        return True
+
+    def _fail(self, course: _Course, because: str) -> None:
+        """A cycle that ended before it could look."""
+        course.latest = course.story.fail(because, self._turn_of(course.story))
+        course.pulse.note(because, self._monotonic())
+
+    async def _leads_soon(self) -> bool:
+        """The first replica takes the Lease within a moment; a follower finds it taken."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(FIRST_LEASE):
+                while not self._leads() and not self._leadership.holder and not self._leadership.problem:
+                    await _nap(self._stopping, 0.05)
+        return self._leads()
+
+    async def _wait(self, course: _Course, began: float) -> None:
+        """Until the last start plus the interval, past starts skipped; or until woken. A new leader starts within a second."""
+        interval = course.story.interval
+        wait = interval - (self._monotonic() - began) % interval
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(wait):
+                while not course.woken.is_set() and not self._became_leader():
+                    await _nap(course.woken, wait if self.health.leading else 1.0)
+        if not self._stopping.is_set():
+            course.woken.clear()
+
+    def _became_leader(self) -> bool:
+        return not self.health.leading and self._leads()
+
+
+async def _nap(until: asyncio.Event, seconds: Seconds) -> None:
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(until.wait(), seconds)

@@ -1,0 +1,55 @@
+"""What the loop grants a story for one cycle: an instant, some time, and the right to act for as long as nothing speaks against it.
+
+In: two clocks, a budget, whether we are to stop, whether we lead. Out: `now`, `took`, `may_act`, and `in_time` for whatever only looks.
+Invariant: a look ends with its budget or when we are to stop; what writes is never cut short, and nothing is begun after either.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from fallow.clients import errors
+from fallow.model import units
+from fallow.model.units import Instant, Seconds
+
+Clock = Callable[[], Instant]
+T = TypeVar("T")
+
+
+class GivenUp(errors.ClientError):
+    """A look that was cut short: its time was over, or we were asked to stop."""
+
+
+class Turn:
+    """One cycle of one story. `clock` is the wall clock, `monotonic` one that nobody sets."""
+
+    def __init__(
+        self, *, clock: Clock, monotonic: Clock, budget: Seconds, stopping: asyncio.Event, leads: Callable[[], bool]
+    ) -> None:
+        self.clock, self.now = clock, clock()
+        self._monotonic, self._began, self._budget = monotonic, monotonic(), budget
+        self._stopping, self._leads = stopping, leads
+
+    @property
+    def took(self) -> Seconds:
+        return self._monotonic() - self._began
+
+    def may_act(self) -> bool:
+        """Stopping, out of time, or not the leader any more: nothing further is begun."""
+        return not self._stopping.is_set() and self.took < self._budget and self._leads()
+
+    async def in_time(self, look: Coroutine[Any, Any, T]) -> T:
+        """What only looks ends with the budget, or when we are to stop."""
+        looking, stopping = asyncio.create_task(look), asyncio.create_task(self._stopping.wait())
+        try:
+            left = self._budget - self.took
+            await asyncio.wait({looking, stopping}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            if looking.done():
+                return looking.result()
+        finally:
+            looking.cancel()
+            stopping.cancel()
+            await asyncio.gather(looking, stopping, return_exceptions=True)
+        if self._stopping.is_set():
+            raise GivenUp("we were asked to stop")
+        raise GivenUp(f"the cycle did not end within its budget of {units.humane(self._budget)}")

@@ -1,0 +1,170 @@
+"""Who is given what: the only place that assembles. Nothing has been asked of anybody when it is done.
+
+In: the options, two clocks. Out: a Loop with its stories, as an async context manager that closes whatever it opened.
+"""
+
+import contextlib
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from fallow import loop, names, settings, telemetry
+from fallow.account import tally
+from fallow.act import hands as doing
+from fallow.clients import exporters
+from fallow.clients.kubernetes import api as kube
+from fallow.clients.kubernetes import config, credentials, lease
+from fallow.clients.prometheus import auth
+from fallow.clients.prometheus import client as prometheus
+from fallow.model import cluster
+from fallow.observe.cluster import mirror, snapshot
+from fallow.observe.scrape import kept, source, targets
+from fallow.observe.usage import prometheus as measured
+from fallow.stories import idle
+from fallow.stories.turn import Clock
+
+IDLE = "idle"  # the name of the story
+
+
+class Assembly(msgspec.Struct, frozen=True):
+    """What was put together. `namespace` is the context's; `scraping` is there where exporters are read directly."""
+
+    loop: loop.Loop
+    namespace: str
+    scraping: source.ScrapeSource | None
+
+
+@contextlib.asynccontextmanager
+async def assemble(
+    options: settings.Settings, clock: Clock, monotonic: Clock = time.monotonic
+) -> AsyncIterator[Assembly]:
+    """Everything wired: eyes on the cluster and on the measurements, hands, books, the Lease, the stories."""
+    access = _find_access(options)
+    async with contextlib.AsyncExitStack() as stack:
+        api = await stack.enter_async_context(kube.Api(access, monotonic=monotonic))
+        leasing = await stack.enter_async_context(kube.Api(access))
+        seen = await stack.enter_async_context(_make_mirror(options, api))
+        leadership = _make_leadership(options, access, leasing, clock)
+        usage = await _open_source(options, access, api, stack)
+        scraping = usage if isinstance(usage, source.ScrapeSource) else None
+        metrics = telemetry.Telemetry()
+        needs_lease = options.loop.leader_elect or options.mandate.acting
+        story = idle.IdleStory(
+            options=options, eyes=snapshot.Eyes(seen, usage, lease_annotations=lambda: leadership.annotations),
+            hands=_make_hands(options, access, api, seen), books=_make_books(options, metrics),
+            freeze=leadership.annotate if needs_lease else None,
+        )
+
+        def background() -> list[Coroutine[Any, Any, None]]:
+            return [scraping.run(clock)] if scraping is not None and options.loop.daemon else []
+
+        looping = loop.Loop(
+            [_tell_pace(options, story)], seen=seen, leadership=leadership, needs_lease=needs_lease, metrics=metrics,
+            clock=clock, monotonic=monotonic, most_failures=options.loop.max_consecutive_failures, background=background,
+        )
+        yield Assembly(looping, access.namespace or "default", scraping)
+
+
+def _tell_pace(options: settings.Settings, story: idle.IdleStory) -> loop.Story:
+    pace = options.loop
+    return loop.Story(
+        name=IDLE, interval=pace.interval, budget=pace.budget, tick=story.tick, look=story.look, fail=story.fail
+    )
+
+
+async def look(options: settings.Settings) -> tuple[idle.Look, str]:
+    """One cycle up to the plan, and the namespace of the context. The Lease is only read: a freeze is part of what is true."""
+    async with assemble(options, time.time) as made:
+        found = await made.loop.look(IDLE)
+        assert isinstance(found, idle.Look)
+        return found, made.namespace
+
+
+def _find_access(options: settings.Settings) -> config.Access:
+    where = options.cluster
+    return config.load_access(kubeconfig=where.kubeconfig, context=where.context, environment=options.environment)
+
+
+def _own_namespace(options: settings.Settings, access: config.Access) -> str:
+    return options.own_namespace or access.namespace or "default"
+
+
+def _make_mirror(options: settings.Settings, api: kube.Api) -> mirror.Mirror:
+    mandate = options.mandate
+    return mirror.Mirror(
+        api, watch_namespaces=mandate.scope.watch_namespaces, gpu_resources=options.gpu_resources,
+        use_policies=mandate.use_policies,
+    )
+
+
+def _make_leadership(
+    options: settings.Settings, access: config.Access, api: kube.Api, clock: Clock
+) -> lease.Leadership:
+    """Who holds the Lease: the pod's name, or something no other process has."""
+    identity = options.pod_name or f"{names.FIELD_MANAGER}-{time.monotonic_ns():x}"
+    return lease.Leadership(
+        api, namespace=_own_namespace(options, access), name=names.LEASE, identity=identity,
+        utcnow=lambda: datetime.fromtimestamp(clock(), UTC),
+    )
+
+
+def _make_hands(options: settings.Settings, access: config.Access, api: kube.Api, seen: mirror.Mirror) -> doing.Hands:
+    mandate, pod = options.mandate, options.pod_name
+    namespace = _own_namespace(options, access)
+    return doing.Hands(
+        api, seen.find_resource, reporting_instance=pod or names.REPORTING_CONTROLLER,
+        compat_annotations=mandate.compat_annotations, dry_run=None if mandate.acting else options.dry_run_scope,
+        own_pod=cluster.Ref("", "v1", "Pod", namespace, pod, options.pod_uid) if pod else None,
+        suspend_schedules="c" in mandate.scope.letters,
+    )
+
+
+def _make_books(options: settings.Settings, metrics: telemetry.Telemetry) -> tally.Books:
+    kind = "prometheus" if options.prometheus is not None else "scrape"
+    return tally.Books(metrics, dry_run=not options.mandate.acting, source=kind)
+
+
+async def _open_source(
+    options: settings.Settings, access: config.Access, api: kube.Api, stack: contextlib.AsyncExitStack
+) -> measured.PrometheusSource | source.ScrapeSource:
+    """Prometheus if we know where it is, else the exporters themselves."""
+    if options.prometheus is not None:
+        token = credentials.Credentials(access).token
+        asked = await stack.enter_async_context(make_prometheus(options, options.prometheus, token))
+        return measured.PrometheusSource(
+            asked, honor_labels=options.prometheus.honor_labels, expected_interval=options.prometheus.expected_interval,
+            budget=options.loop.budget,
+        )
+    wanted, daemon = options.scrape, options.loop.daemon
+    finder = targets.Finder(
+        api, selectors=wanted.selectors, addresses=wanted.targets, namespaces=options.mandate.scope.watch_namespaces,
+        follows=daemon,
+    )
+    keeper = kept.Keeper(options.state_dir, writes=daemon) if options.state_dir else None
+    scraped = source.ScrapeSource(
+        finder, exporters.Exporters(timeout=wanted.timeout), interval=wanted.interval, honor_labels=wanted.honor_labels,
+        keeper=keeper,
+    )
+    return await stack.enter_async_context(scraped)
+
+
+def make_prometheus(
+    options: settings.Settings, asked: settings.Prometheus,
+    kubernetes_token: Callable[[], Awaitable[str | None]] | None = None,
+) -> prometheus.Prometheus:
+    """The client, not yet open. `kubernetes_token`: for servers that take the one of the kubeconfig."""
+    login = auth.Login(
+        method=asked.auth, token=asked.token.reveal() if asked.token else "", token_file=asked.token_file or "",
+        username=asked.username or "", password_file=asked.password_file or "", aws_region=asked.aws_region or "",
+        environment=options.environment, kubernetes_token=kubernetes_token,
+    )
+    tls = prometheus.Tls(
+        verify=asked.verify_tls, ca_file=asked.ca_file, client_cert=asked.client_cert, client_key=asked.client_key
+    )
+    return prometheus.Prometheus(
+        asked.url, login=login, headers=[f"{name}: {value.reveal()}" for name, value in asked.headers], tls=tls,
+        matchers=",".join(asked.matchers),
+    )
