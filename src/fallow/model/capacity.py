@@ -1,8 +1,8 @@
 """What nodes have and what pods ask of them, as far as packing asks: CPU in milli-cores, memory in MiB, GPUs.
 
-In: what was seen of one node or one pod. Out: nothing; these are nouns that cluster.Node and cluster.Pod carry where capacity is
-counted (model/cluster.py: Capacity).
-Invariant: what could not be read is said in a reason (`left_out`, `unknown`, `unclear`, `fixed`), and no 0 stands for it.
+In: what was seen of one node or one pod. Out: nothing; these are nouns that cluster.Node and cluster.Pod carry where
+capacity is counted (model/cluster.py: Capacity).
+Invariant: what could not be read is said in a reason (`left_out`, `unknown`, `unclear`, `fixed`); no 0 stands for it.
 """
 
 from typing import Final

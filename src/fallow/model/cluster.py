@@ -1,6 +1,6 @@
 """What there is: pods that hold GPUs, the nodes they run on, the workloads they belong to, at one instant.
 
-The eyes build these from the API server's words; the brain only reads them. A field that is None was not known, never 0.
+The eyes build these from the API server's words; the brain only reads them. What is None was not known, never 0.
 Whether anything changed since an earlier Snapshot is told by its `version`, never by comparing objects.
 """
 
@@ -49,7 +49,7 @@ class Ref(msgspec.Struct, frozen=True, gc=False):
 
 
 class Pod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A pod that holds, or asks for, GPUs; where capacity is counted, any pod. What is not named here is forgotten at once."""
+    """A pod that holds, or asks for, GPUs; where capacity is counted, any pod. All else about it is forgotten."""
 
     namespace: str
     name: str
@@ -115,7 +115,7 @@ class Trouble(StrEnum):
 
 
 class Companion(msgspec.Struct, frozen=True):
-    """Another object that steers the same pods: an HPA, a KEDA ScaledObject, a Kueue Workload, a PodDisruptionBudget."""
+    """Another object that steers the same pods: HPA, KEDA ScaledObject, Kueue Workload, PodDisruptionBudget."""
 
     ref: Ref
     resource_version: str
@@ -134,22 +134,23 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     body: Mapping[str, Any]  # the object, pruned to what its kind's row (model/kinds.py) reads
     pods: tuple[int, ...]  # indices into Snapshot.pods; empty for a paused one
     chain: tuple[Owner, ...]  # from the pods' direct owner up to the workload
-    chain_bodies: tuple[Mapping[str, Any], ...]  # bodies of the links of `chain` that are StatefulSets or LeaderWorkerSets
+    chain_bodies: tuple[Mapping[str, Any], ...]  # of the links of `chain` that are StatefulSets or LeaderWorkerSets
     trouble: Trouble | None
     trouble_because: str
-    # Where notice, ack, idle and immunity marks are written, and the annotations found there. The workload itself, except for
-    # an InferenceService in Standard mode: touching its metadata restarts its pods, so its child Deployment carries the marks.
+    # Where notice, ack, idle and immunity marks are written, and the annotations found there. The workload itself,
+    # except for an InferenceService in Standard mode: touching its metadata restarts its pods, so its child Deployment
+    # carries the marks.
     marks_ref: Ref
     marks: Mapping[str, str]
     hpas: tuple[Companion, ...]
     scaled_objects: tuple[Companion, ...]
     kueue: tuple[Companion, ...]
     budgets: tuple[Companion, ...]  # PodDisruptionBudgets whose selector fits its pods
-    # For a kind outside the table that serves /scale: the CRD's specReplicasPath as a JSON pointer. None where CRDs may not be
-    # read; `body` is then that of its Scale object, {"spec": {"replicas": n}}.
+    # For a kind outside the table that serves /scale: the CRD's specReplicasPath as a JSON pointer. None where CRDs may
+    # not be read; `body` is then that of its Scale object, {"spec": {"replicas": n}}.
     replicas_pointer: str | None = None
-    # Annotations of ours on the links between pods and workload. Controllers copy them down and never remove them: they only
-    # tell a pod's copy from a person's own word on the pod.
+    # Annotations of ours on the links between pods and workload. Controllers copy them down and never remove them: they
+    # only tell a pod's copy from a person's own word on the pod.
     chain_annotations: tuple[Mapping[str, str], ...] = ()
     unseen_budgets: str = ""  # why it is not known which PodDisruptionBudgets protect its pods
     writer: str = ""  # who else wrote on it since we paused it; "" = nobody, or not known
@@ -175,8 +176,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     frozen_until: Instant | None  # from the Lease: by hand, or by our own freeze before a restart
     frozen_because: str
     missing: tuple[Missing, ...]
-    # Of pods, nodes, namespaces, workloads and policies: an earlier snapshot of the same source with the same number has the
-    # same ones. None = not known: nothing that was made of another snapshot holds for this one.
+    # Of pods, nodes, namespaces, workloads and policies: an earlier snapshot of the same source with the same number
+    # has the same ones. None = not known: nothing that was made of another snapshot holds for this one.
     version: int | None = None
 
 

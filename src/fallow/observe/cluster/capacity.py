@@ -1,12 +1,13 @@
 """What nodes have and what pods need, as packing sees it: of all pods, not only of those with GPUs.
 
-In: pods and nodes in the API server's words, with more of them than idle reads. Out: cluster.Pod and cluster.Node as everywhere, with
-`needs` and `machine` filled in.
-Of a machine that must not be packed, and of a pod that must not be moved or cannot be judged, the first reason why is kept.
+In: pods and nodes in the API server's words, with more of them than idle reads. Out: cluster.Pod and cluster.Node as
+everywhere, with `needs` and `machine` filled in.
+Of a machine that must not be packed, and of a pod that must not be moved or cannot be judged, the first reason is kept.
 Invariant: a quantity that cannot be read is said, and is no 0.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -18,14 +19,11 @@ from fallow.observe.cluster import objects, pods
 
 _SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 _EVICTABLE: Final = f"{names.GROUP}/evictable"
-_SELF_EVIDENT: Final = frozenset({names.GPU_PRODUCT, "nvidia.com/gpu.present", "kubernetes.io/os", "kubernetes.io/arch"})
+_SELF_EVIDENT: Final = {names.GPU_PRODUCT, "nvidia.com/gpu.present", "kubernetes.io/os", "kubernetes.io/arch"}
 # Work that is lost when its pod is evicted, by what controls the pod.
-_LASTING_WORK: Final = frozenset({
+_LASTING_WORK: Final = {
     "Job", "PyTorchJob", "TFJob", "MPIJob", "XGBoostJob", "JAXJob", "PaddleJob", "TrainJob", "RayCluster",
-})
-
-
-# ---- the server's words ----
+}
 
 
 class _CountedResources(pods.PodResources, gc=False):
@@ -79,9 +77,6 @@ class CountedNodeItem(objects.NodeItem):
     status: _CountedStatus = msgspec.field(default_factory=_CountedStatus)
 
 
-# ---- nodes ----
-
-
 def see_node(item: CountedNodeItem) -> cluster.Node:
     return msgspec.structs.replace(objects.see_node(item), machine=see_machine(item))
 
@@ -122,9 +117,6 @@ def _why_left_out(item: CountedNodeItem, has: Mapping[str, str]) -> str:
     return ""
 
 
-# ---- pods ----
-
-
 def keeper(reader: pods.PodReader) -> Callable[[CountedPodItem], cluster.Pod]:
     """Keeps every pod, as the reader reads it, with its needs."""
     return lambda item: reader.read_counted(item, see_needs(item))
@@ -135,46 +127,34 @@ def see_needs(item: CountedPodItem) -> Needs:
     try:
         asked, unknown = _add_up(spec), _why_unknown(spec)
     except ValueError as problem:
-        asked, unknown = {}, f"what it asks for cannot be read: {problem}"
+        asked, unknown = Counter(), f"what it asks for cannot be read: {problem}"
     product = (spec.node_selector or {}).get(names.GPU_PRODUCT)
     return Needs(
-        cpu=asked.get("cpu", 0), memory=asked.get("memory", 0), gpus=asked.get(names.GPU, 0),
-        shared=asked.get(names.GPU_SHARED, 0), products=(product,) if product else (), unknown=unknown,
-        unclear=_why_unclear(spec), fixed=_why_fixed(item.metadata, spec),
+        cpu=asked["cpu"], memory=asked["memory"], gpus=asked[names.GPU], shared=asked[names.GPU_SHARED],
+        products=(product,) if product else (), unknown=unknown, unclear=_why_unclear(spec),
+        fixed=_why_fixed(item.metadata, spec),
     )
 
 
-def _add_up(spec: _CountedSpec) -> dict[str, int]:
-    """As the scheduler counts: containers and sidecars together, or the init container that asks for more while it runs."""
-    lasting = _sum(_amounts(container) for container in spec.containers)
-    beside: dict[str, int] = {}
-    most: dict[str, int] = {}
+def _add_up(spec: _CountedSpec) -> Counter[str]:
+    """As the scheduler counts: containers and sidecars together, or the init container that asks for more meanwhile."""
+    beside, most = Counter[str](), Counter[str]()
     for container in spec.init_containers or ():
-        amounts = _amounts(container)
         if container.restart_policy == "Always":
-            beside = _sum([beside, amounts])
-        most = _most(most, _sum([beside, amounts]) if container.restart_policy != "Always" else beside)
-    return _sum([_most(_sum([lasting, beside]), most), _read(spec.overhead or {})])
+            beside += _amounts(container)
+            most |= beside
+        else:
+            most |= beside + _amounts(container)
+    lasting = sum(map(_amounts, spec.containers), beside)
+    return (lasting | most) + _read(spec.overhead or {})
 
 
-def _amounts(container: _CountedContainer) -> dict[str, int]:
-    return _read(container.resources.asked()) if container.resources else {}
+def _amounts(container: _CountedContainer) -> Counter[str]:
+    return _read(container.resources.asked() if container.resources else {})
 
 
-def _read(asked: Mapping[str, str]) -> dict[str, int]:
-    return {name: _READERS[name](text) for name, text in asked.items() if name in _READERS}
-
-
-def _sum(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    total: dict[str, int] = {}
-    for part in parts:
-        for name, amount in part.items():
-            total[name] = total.get(name, 0) + amount
-    return total
-
-
-def _most(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
-    return {name: max(one.get(name, 0), other.get(name, 0)) for name in {*one, *other}}
+def _read(asked: Mapping[str, str]) -> Counter[str]:
+    return Counter({name: _READERS[name](text) for name, text in asked.items() if name in _READERS})
 
 
 def _why_unknown(spec: _CountedSpec) -> str:

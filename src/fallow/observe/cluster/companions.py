@@ -1,10 +1,10 @@
-"""What else has a say over workloads: HPAs, ScaledObjects, Kueue Workloads, PodDisruptionBudgets, ResourceClaims and our policies.
+"""What else has a say over workloads: autoscalers, queues, disruption budgets, claims and our policies.
 
-In: an Area and what the server has. Out: each kind followed as soon as the server has it; companions arranged by what they steer.
-Invariant: a kind that the server has and that cannot be seen is said (`why_unseen`), never taken for one that is not there.
+In: an Area and what the server has. Out: each kind followed as soon as it is there; companions by what they steer.
+Invariant: a kind that is there and cannot be seen is said (`why_unseen`), never taken for one that is not there.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias, TypeVar
 
 from fallow import names
@@ -12,7 +12,7 @@ from fallow.model import cluster, kinds
 from fallow.model.policies import idle
 from fallow.observe.cluster import following, objects, owners, served, watched
 
-K = TypeVar("K", bound=Hashable)
+K = TypeVar("K")
 V = TypeVar("V")
 
 Fresh: TypeAlias = Mapping[owners.Key, Mapping[str, objects.Seen | None]]  # by kind and uid, read anew; None: gone
@@ -23,7 +23,7 @@ HPA: owners.Key = ("autoscaling", "HorizontalPodAutoscaler")
 PDB: owners.Key = ("policy", "PodDisruptionBudget")
 SCALED_OBJECT: owners.Key = (kinds.SCALED_OBJECT.group, kinds.SCALED_OBJECT.kind)
 KUEUE: owners.Key = (kinds.KUEUE_WORKLOAD.group, kinds.KUEUE_WORKLOAD.kind)
-_STEERING: Mapping[owners.Key, tuple[tuple[str, ...], tuple[str, ...]]] = {  # kind -> versions we can read, what is read
+_STEERING: Mapping[owners.Key, tuple[tuple[str, ...], tuple[str, ...]]] = {  # versions we can read, what is read
     HPA: (("v2",), kinds.HPA_READS),
     PDB: (("v1",), kinds.BUDGET_READS),
     SCALED_OBJECT: (kinds.SCALED_OBJECT.versions, kinds.SCALED_OBJECT.reads),
@@ -71,7 +71,8 @@ class Companions:
         if key in self.followings:
             return str(self.followings[key].why_blind() or "")
         is_wanted = key in _STEERING or key in self._plain
-        return f"the server of {key[0]} does not answer" if is_wanted and self._served.found.is_unavailable(key[0]) else ""
+        is_silent = is_wanted and self._served.found.is_unavailable(key[0])
+        return f"the server of {key[0]} does not answer" if is_silent else ""
 
     def find_queued(self) -> tuple[tuple[str, cluster.Owner], ...]:
         """Namespace and job of each Kueue Workload that carries our record."""
@@ -79,12 +80,11 @@ class Companions:
         return tuple((seen.ref.namespace, seen.owner) for seen in paused if seen.owner is not None)
 
 
-# ---- arranged by what they steer ----
-
-
-def renew(store: Mapping[str, objects.Seen], fresh: Mapping[str, objects.Seen | None] | None) -> Mapping[str, objects.Seen]:
-    """The store with what was read anew in place of what it has."""
-    return {uid: seen for uid, seen in {**store, **fresh}.items() if seen is not None} if fresh else store
+def renew(store: Mapping[str, objects.Seen], fresh: Fresh, key: owners.Key) -> Mapping[str, objects.Seen]:
+    """The store of a kind with what was read anew in place of what it has."""
+    if key not in fresh:
+        return store
+    return {uid: seen for uid, seen in {**store, **fresh[key]}.items() if seen is not None}
 
 
 def by_target(found: Iterable[objects.Seen]) -> dict[owners.Steered, tuple[cluster.Companion, ...]]:
@@ -98,9 +98,7 @@ def by_job(found: Iterable[objects.Seen]) -> dict[str, tuple[cluster.Companion, 
 
 def by_namespace(found: Iterable[objects.Seen]) -> dict[str, tuple[tuple[idle.Selector, cluster.Companion], ...]]:
     selecting = ((objects.selector_of(seen.body), seen) for seen in found)
-    return _index(
-        (seen.ref.namespace, (selector, _as_companion(seen))) for selector, seen in selecting if selector is not None
-    )
+    return _index((seen.ref.namespace, (one, _as_companion(seen))) for one, seen in selecting if one is not None)
 
 
 def _index(pairs: Iterable[tuple[K, V]]) -> dict[K, tuple[V, ...]]:

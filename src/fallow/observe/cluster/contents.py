@@ -1,7 +1,7 @@
 """What the mirror hands out, made anew only when what it is made of changed.
 
-In: the parts that follow the cluster. Out: pods, nodes, namespaces, policies, workloads, what is missing, and versions: equal numbers,
-equal contents.
+In: the parts that follow the cluster. Out: pods, nodes, namespaces, policies, workloads, what is missing, and versions:
+equal numbers, equal contents.
 Invariant: nothing here asks the server for anything; while nothing changed the same objects are handed out again.
 """
 
@@ -13,7 +13,8 @@ import msgspec
 from fallow.clients.kubernetes import api as kube
 from fallow.model import cluster
 from fallow.model.policies import idle
-from fallow.observe.cluster import companions, following, hosts, lookup, namespaces, objects, owners, pods, served, watched
+from fallow.observe.cluster import companions, following, hosts, lookup, namespaces, objects, owners, served, watched
+from fallow.observe.cluster.pods import count_claimed
 
 V = TypeVar("V")
 
@@ -51,10 +52,10 @@ class Contents:
         return self._memo.recall("pods", made_of, lambda: self.settle_claims(found.store.values()))
 
     def settle_claims(self, found: Iterable[cluster.Pod]) -> tuple[cluster.Pod, ...]:
-        """The pods that hold GPUs, now that their claims are known; where those cannot be seen, the number stays unknown."""
+        """The pods that hold GPUs, now that their claims are known; of claims not seen the number stays unknown."""
         held = self._parts.companions.count_claimed()
         replace = msgspec.structs.replace
-        settled = (replace(pod, claimed=pods.count_claimed(pod, held)) if pod.claims else pod for pod in found)
+        settled = (replace(pod, claimed=count_claimed(pod, held)) if pod.claims else pod for pod in found)
         return tuple(pod for pod in settled if pod.resources or pod.claimed != 0)
 
     @property
@@ -81,36 +82,29 @@ class Contents:
     def gaps(self) -> owners.Gaps:
         return self._memo.recall("gaps", self._stamp, lambda: owners.find_gaps(self.view()))
 
-    # ---- versions ----
+    # ---- versions: sums of numbers that only grow ----
 
     @property
     def version_of_hosts(self) -> int:
         """The same number while no GPU pod and no node differs."""
-        made_of = self._version("pods", self.pods), self._version("nodes", self.nodes)
-        self._memo.recall("hosts", made_of, lambda: made_of)
-        return self._memo.version("hosts")
+        _ = self.pods, self.nodes
+        return self._memo.version("pods", "nodes")
 
     def version(self, look_past: LookPast) -> int:
         """The same number while no pod, node, namespace, policy or workload differs."""
-        made_of = (
-            self.version_of_hosts, self._version("namespaces", self.namespaces), self._version("policies", self.policies),
-            self._version("workloads", self.workloads(look_past)),
-        )
-        self._memo.recall("all", made_of, lambda: made_of)
-        return self._memo.version("all")
-
-    def _version(self, name: str, _recalled: object) -> int:
-        return self._memo.version(name)
+        _ = self.pods, self.nodes, self.namespaces, self.policies, self.workloads(look_past)
+        return self._memo.version("pods", "nodes", "namespaces", "policies", "workloads")
 
     @property
     def _stamp(self) -> tuple[Any, ...]:
         """Of all that workloads are made of."""
+        _ = self.pods, self.namespaces
         parts = self._parts
-        steering = [kind.following.stamp for kind in (*parts.companions.watched.values(), *parts.kinds.watched.values())]
+        watched = (*parts.companions.watched.values(), *parts.kinds.watched.values())
+        asked = parts.lookup.version + parts.kinds.version + parts.served.version
         return (
-            self._version("pods", self.pods), self._version("namespaces", self.namespaces), parts.lookup.version,
-            parts.kinds.version, parts.served.version, parts.namespaces.following.stamp,
-            parts.companions.stamp(companions.POLICY), steering,
+            self._memo.version("pods", "namespaces"), asked, parts.namespaces.following.stamp,
+            parts.companions.stamp(companions.POLICY), [kind.following.stamp for kind in watched],
         )
 
     # ---- owners and companions ----
@@ -120,34 +114,28 @@ class Contents:
 
     def view_with(self, alive: tuple[cluster.Pod, ...], fresh: companions.Fresh) -> owners.View:
         """The mirror's view, but with these pods instead of its own, and with what was read anew (None: gone)."""
-        beside, kinds = self._parts.companions, self._parts.kinds.watched
-        stores = {key: companions.renew(kind.store, fresh.get(key)) for key, kind in kinds.items()}
+        beside, kinds, by_target = self._parts.companions, self._parts.kinds.watched, companions.by_target
+        stores = {key: companions.renew(kind.store, fresh, key) for key, kind in kinds.items()}
         return owners.View(
-            pods=alive,
-            stores={**stores, owners.POD: self._parts.lookup.link_pods},
+            pods=alive, stores={**stores, owners.POD: self._parts.lookup.link_pods},
             rows={key: kind.row for key, kind in kinds.items() if kind.row is not None},
-            pointers={key: kind.pointer for key, kind in kinds.items()},
-            lost=self._parts.lookup.lost,
-            hpas=self._index(companions.HPA, companions.by_target, fresh),
-            scaled_objects=self._index(companions.SCALED_OBJECT, companions.by_target, fresh),
+            pointers={key: kind.pointer for key, kind in kinds.items()}, lost=self._parts.lookup.lost,
+            hpas=self._index(companions.HPA, by_target, fresh), queued=beside.find_queued(),
+            scaled_objects=self._index(companions.SCALED_OBJECT, by_target, fresh), namespaces=self.namespaces,
             kueue=self._index(companions.KUEUE, companions.by_job, fresh),
-            queued=beside.find_queued(),
             budgets=self._index(companions.PDB, companions.by_namespace, fresh),
-            namespaces=self.namespaces,
             unseen_policies=beside.why_unseen(companions.POLICY),
             unseen_namespaces=str(self._parts.namespaces.following.why_blind() or ""),
             unseen_scalers=beside.why_unseen(companions.SCALED_OBJECT),
-            unseen_queues=beside.why_unseen(companions.KUEUE),
-            unseen_budgets=beside.why_unseen(companions.PDB),
+            unseen_queues=beside.why_unseen(companions.KUEUE), unseen_budgets=beside.why_unseen(companions.PDB),
         )
 
     def _index(
         self, key: owners.Key, make: Callable[[Iterable[objects.Seen]], dict[Any, V]], fresh: companions.Fresh
     ) -> dict[Any, V]:
-        store = self._parts.companions.store(key)
+        store, stamp = self._parts.companions.store(key), self._parts.companions.stamp(key)
         if key in fresh:
-            return make(companions.renew(store, fresh[key]).values())
-        stamp = self._parts.companions.stamp(key)
+            return make(companions.renew(store, fresh, key).values())
         return self._memo.recall(f"index of {key[1]}", stamp, lambda: make(store.values()))
 
     @property

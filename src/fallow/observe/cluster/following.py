@@ -1,13 +1,12 @@
-"""One kind, followed in the whole cluster or in each of a few namespaces; how following begins; and what is made of it, remembered.
+"""One kind, followed in the whole cluster or in each of a few namespaces; how following begins; and what is made of it.
 
-In: an Area, which makes Followers of one resource. Out: their stores as one, a `stamp` that differs whenever anything about them
-changed, and what is wrong. A Memo keeps what is made of such parts, with a version that grows only when the result differs.
+In: an Area, which makes Followers of one resource. Out: their stores as one, a `stamp` that differs whenever anything
+about them changed, and what is wrong. A Memo keeps what is made of them, with a version that grows when it differs.
 Invariant: what could not be listed, or may no longer be read, is not there; old contents are never shown for it.
 """
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from types import TracebackType
 from typing import Any, Generic, NamedTuple, Self, TypeAlias, TypeVar
 
 from fallow.clients import errors
@@ -104,16 +103,14 @@ class Starter:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *why: Any) -> None:
         for task in self._tasks.values():
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
         self._tasks.clear()
 
     async def begin(self, followings: Iterable[Following[Any]]) -> None:
-        """Returns when each was listed, or has a problem. May be called again: what is followed already is only waited for."""
+        """Returns when each was listed, or has a problem. What is followed already is only waited for."""
         followers = [follower for following in followings for follower in following.followers.values()]
         if self.stays:  # before anything is waited for: a wait may be cut short, and what was to be followed must be
             self._tasks |= {each: asyncio.create_task(each.run()) for each in followers if each not in self._tasks}
@@ -155,6 +152,6 @@ class Memo:
             self._known[name] = made_of, result, version
         return result  # type: ignore[no-any-return]
 
-    def version(self, name: str) -> int:
-        """Of what was recalled last: equal numbers, equal results."""
-        return self._known[name][2]
+    def version(self, *names: str) -> int:
+        """Of what was recalled last under these names: equal numbers, equal results."""
+        return sum(self._known[name][2] for name in names)

@@ -1,8 +1,9 @@
 """Pods and the nodes they run on: one watch of each, for idle and packing alike.
 
-In: an Area. Out: GPU pods and nodes; where capacity is counted (`counts`) all pods, each with what it needs, and each node with what
-it has, from the same watches. `look` is that by one list of each, for who asks once.
-Invariant: pods that cannot be trusted to be current and complete raise: nobody could say whose GPU is idle, or which node has room.
+In: an Area. Out: GPU pods and nodes; where capacity is counted (`counts`) all pods, each with what it needs, and each
+node with what it has, from the same watches. `look` is that by one list of each, for who asks once.
+Invariant: pods that cannot be trusted to be current and complete raise: nobody could say whose GPU is idle, or which
+node has room.
 """
 
 import asyncio
@@ -60,7 +61,8 @@ class Hosts:
         if unread := self.pods.unreadable:
             raise errors.BadAnswer(f"{unread} pods cannot be read, so what is free on their nodes cannot be told")
         came = sorted(self.pods.store.values(), key=lambda pod: (pod.created_at, pod.namespace, pod.name))
-        machines = sorted((node.machine for node in self.nodes.store.values() if node.machine), key=lambda one: one.name)
+        found = (node.machine for node in self.nodes.store.values() if node.machine)
+        machines = sorted(found, key=lambda machine: machine.name)
         return cluster.Capacity(tuple(machines), tuple(came), self._cluster, self.nodes.unreadable)
 
 

@@ -1,14 +1,16 @@
 """Owners that were named and not seen: each is looked up, and what cannot be had is lost, with the reason.
 
-In: references from chains that stop early (owners.find_gaps). Out: `lost` and `link_pods`; whatever was found is in its kind's store.
-A kind that nobody followed yet is followed, which is one list for all its objects; an object that turns out to be wanted after it
-was forgotten is read by itself.
-Invariant: after `look_up` each reference is seen or lost; what is lost is asked for again only when that may say something new.
+In: references from chains that stop early (owners.find_gaps). Out: `lost` and `link_pods`; whatever was found is in its
+kind's store.
+A kind that nobody followed yet is followed, which is one list for all its objects; an object that turns out to be
+wanted after it was forgotten is read by itself.
+Invariant: after `look_up` each reference is seen or lost; what is lost is asked for again only when that may say
+something new.
 """
 
 import asyncio
 import itertools
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 
 from fallow.clients import errors
 from fallow.clients.kubernetes import api as kube
@@ -59,37 +61,35 @@ class Lookup:
         is_new = key not in self._kinds.watched
         found = await self._kinds.follow(key) if is_new else self._kinds.watched[key]
         if found is None:
-            self._lose(refs, self._why_absent(key, now))
+            self.lost |= dict.fromkeys(refs, self._why_absent(key, now))
             return
         for ref in [ref for ref in refs if not found.has(ref)]:
             if problem := found.following.why_blind(ref.namespace):
-                self._lose([ref], _lost_by(problem, ref, retry_at=now))
-            elif is_new and not found.following.unreadable:  # the list just made knew it was wanted, and did not have it
-                self._lose([ref], _gone(ref))
-        await asyncio.gather(*(self._fetch(found, ref, now) for ref in refs if ref not in self.lost and not found.has(ref)))
+                self.lost[ref] = _lost_by(problem, ref, retry_at=now)
+            elif is_new and not found.following.unreadable:  # the list just made knew it was wanted, and had none
+                self.lost[ref] = _gone(ref)
+        unsettled = [ref for ref in refs if ref not in self.lost and not found.has(ref)]
+        await asyncio.gather(*(self._fetch(found, ref, now) for ref in unsettled))
 
     async def _fetch(self, kind: watched.Watched, ref: cluster.Ref, now: Instant) -> None:
         try:
             seen = await kind.read(self._api, ref.namespace, ref.name)
         except errors.ClientError as problem:
             retry_at = now + _RETRY_FORBIDDEN_SECONDS if isinstance(problem, errors.Forbidden) else now
-            self._lose([ref], _lost_by(problem, ref, retry_at))
+            self.lost[ref] = _lost_by(problem, ref, retry_at)
             return
         if ref.uid not in ("", seen.ref.uid):
-            self._lose([ref], _gone(ref))
+            self.lost[ref] = _gone(ref)
         elif kind is watched.POD:
             self.link_pods[seen.ref.uid] = seen
         else:
             kind.following.learn(ref.namespace, seen.ref.uid, seen)
 
-    def _lose(self, refs: Iterable[cluster.Ref], lost: owners.Lost) -> None:
-        self.lost.update(dict.fromkeys(refs, lost))
-
     def _why_absent(self, key: owners.Key, now: Instant) -> owners.Lost:
-        name = f"{key[1]} ({key[0] or 'core'})"
+        kind = f"kind {key[1]} ({key[0] or 'core'})"
         if self._served.found.is_unavailable(key[0]):
-            return owners.Lost(Trouble.OwnerLookupFailed, f"the server does not say whether it has the kind {name}", now)
-        return owners.Lost(Trouble.OwnerMissing, f"the server has no kind {name}", now)
+            return owners.Lost(Trouble.OwnerLookupFailed, f"the server does not say whether it has the {kind}", now)
+        return owners.Lost(Trouble.OwnerMissing, f"the server has no {kind}", now)
 
 
 def _gone(ref: cluster.Ref) -> owners.Lost:

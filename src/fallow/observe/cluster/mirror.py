@@ -1,16 +1,16 @@
 """A local copy of what we follow in the cluster, slim: GPU pods, what owns them, and what else steers or protects them.
 
-In: an Api. `list_all` fills it once (one-shot), `follow` keeps it equal to the server's by watches (daemon); `refresh` then looks up
-whatever owner was named and not seen yet. Out: `contents`, with versions (contents.py), and `capacity` where that is counted.
-Pods come first, then the kinds they name, then the kinds those name; an object that turns out to be wanted after it was forgotten is
-read by itself (lookup.py).
-Invariant: while nothing changed no request is made. A kind that cannot be seen does not stop the others; without pods there is
-nothing to say, and that raises.
+In: an Api. `list_all` fills it once (one-shot), `follow` keeps it equal to the server's by watches (daemon); `refresh`
+then looks up whatever owner was named and not seen yet. Out: `contents`, with versions (contents.py), and `capacity`
+where that is counted.
+Pods come first, then the kinds they name, then the kinds those name; an object that turns out to be wanted after it was
+forgotten is read by itself (lookup.py).
+Invariant: while nothing changed no request is made. A kind that cannot be seen does not stop the others; without pods
+there is nothing to say, and that raises.
 """
 
 import contextlib
 from collections.abc import Collection, Mapping
-from types import TracebackType
 from typing import Any, Self
 
 from fallow.clients import errors
@@ -18,8 +18,9 @@ from fallow.clients.kubernetes import api as kube
 from fallow.model import cluster
 from fallow.model.policies import idle
 from fallow.model.units import Instant, Seconds
-from fallow.observe.cluster import companions, contents, following, hosts, lookup, objects, owners, pods, served, watched
-from fallow.observe.cluster import namespaces as spaces
+from fallow.observe.cluster import companions, contents, following, hosts, lookup, namespaces, objects, owners, pods
+from fallow.observe.cluster import served as serving
+from fallow.observe.cluster import watched as watching
 
 # How long a broken watch of pods may take to mend before the cycle is given up.
 _PATIENCE_SECONDS: Seconds = 10.0
@@ -37,11 +38,12 @@ class Mirror:
         self.reader = pods.PodReader(frozenset(gpu_resources))
         self._starter = following.Starter()
         area = following.Area(api, tuple(sorted(watch_namespaces)) or ("",))
-        found = served.Served(area)
-        kinds = watched.OwnerKinds(area, self._starter, found)
+        served = serving.Served(area)
+        kinds = watching.OwnerKinds(area, self._starter, served)
         self._parts = contents.Parts(
-            found, hosts.Hosts(area, self.reader, counts=counts_capacity), spaces.Namespaces(area),
-            companions.Companions(area, found, use_policies=use_policies), kinds, lookup.Lookup(api, kinds, found),
+            served=served, kinds=kinds, hosts=hosts.Hosts(area, self.reader, counts=counts_capacity),
+            namespaces=namespaces.Namespaces(area), lookup=lookup.Lookup(api, kinds, served),
+            companions=companions.Companions(area, served, use_policies=use_policies),
         )
         self.contents = contents.Contents(self._parts)
 
@@ -49,10 +51,8 @@ class Mirror:
         await self._starter.__aenter__()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._starter.__aexit__(kind, problem, trace)
+    async def __aexit__(self, *why: Any) -> None:
+        await self._starter.__aexit__(*why)
 
     # ---- filling ----
 
@@ -76,7 +76,7 @@ class Mirror:
         await self.list_all(now)
 
     async def refresh(self, now: Instant) -> None:
-        """Make good what watches alone cannot: new owners, new kinds. Raises if the pods cannot be trusted to be current."""
+        """Make good what watches alone cannot: new owners, new kinds. Raises if pods may not be current."""
         self._starter.check()
         await self._parts.hosts.wait_for_pods(_PATIENCE_SECONDS if self._starter.stays else 0)
         self._parts.hosts.require_pods()
@@ -111,7 +111,7 @@ class Mirror:
     # ---- single objects ----
 
     async def look_up(self, missing: Collection[cluster.Ref], now: Instant) -> None:
-        """Get these: by a list where their kind is not followed yet, else one by one. Afterwards each is seen, or lost."""
+        """By a list where a kind is not followed yet, else one by one. Afterwards each is seen, or lost."""
         await self._parts.lookup.look_up(missing, now)
 
     async def read_anew(self, ref: cluster.Ref) -> objects.Seen:

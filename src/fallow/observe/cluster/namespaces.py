@@ -1,7 +1,7 @@
 """The namespaces, with what they consent to: followed, or where that is not granted, each read by itself.
 
 In: an Area. Out: `known` by name; `unseen`, why some cannot be seen.
-Invariant: a namespace is followed by its own name where we were given names: that can be granted without showing all others.
+Invariant: where we were given names each is followed by its name: that can be granted without showing all others.
 """
 
 import contextlib

@@ -1,7 +1,7 @@
 """Objects of any kind in the API server's words, cut down on decoding, and what of them is remembered.
 
 In: `Item`s, decoded in two stages (metadata now, spec and status as raw bytes that are read only for what is wanted).
-Out: `Seen` for links of owner chains and workloads, and the model's own nouns for nodes, namespaces, companions and policies.
+Out: `Seen` for links of owner chains, workloads and companions, and the model's own nouns for everything else.
 Invariant: nothing here keeps the bytes it was decoded from, and strings that repeat are kept once.
 """
 
@@ -162,7 +162,7 @@ def _without_bulk(annotations: dict[str, str] | None) -> Mapping[str, str]:
     return annotations
 
 
-# ---- nodes, namespaces, claims, policies --------------------------------------------------------------------------------------
+# ---- nodes, namespaces, claims, policies ----
 
 
 class ObjectCondition(msgspec.Struct, rename="camel", gc=False):
@@ -190,12 +190,9 @@ class NodeItem(msgspec.Struct):
 def see_node(item: NodeItem) -> cluster.Node:
     labels = {sys.intern(key): sys.intern(value) for key, value in (item.metadata.labels or {}).items()}
     return cluster.Node(
-        name=sys.intern(item.metadata.name),
-        hostname=labels.get(names.HOSTNAME, item.metadata.name),
+        name=sys.intern(item.metadata.name), hostname=labels.get(names.HOSTNAME, item.metadata.name),
         addresses=tuple(address.address for address in item.status.addresses or () if address.type == "InternalIP"),
-        ready=is_ready(item.status),
-        gpu_product=labels.get(names.GPU_PRODUCT),
-        shared=_is_shared(labels),
+        ready=is_ready(item.status), gpu_product=labels.get(names.GPU_PRODUCT), shared=_is_shared(labels),
         labels=labels,
     )
 
@@ -211,6 +208,10 @@ def _is_shared(labels: Mapping[str, str]) -> bool:
 
 class Bare(msgspec.Struct):
     metadata: Meta
+
+
+def name_of(item: Bare) -> str:
+    return item.metadata.name
 
 
 def see_namespace(item: Bare) -> cluster.Namespace:
@@ -253,7 +254,7 @@ def selector_of(body: Mapping[str, Any]) -> idle.Selector | None:
 
 
 def scale_target(body: Mapping[str, Any]) -> tuple[str, str, str]:
-    """(group, kind, name) of an HPA's or a ScaledObject's scaleTargetRef; KEDA's defaults are Deployment and apps/v1."""
+    """(group, kind, name) of an HPA's or ScaledObject's scaleTargetRef; KEDA's defaults are Deployment and apps/v1."""
     target = (body.get("spec") or {}).get("scaleTargetRef") or {}
     kind = target.get("kind") or "Deployment"
     return split_version(target.get("apiVersion") or "apps/v1")[0], kind, target.get("name") or ""

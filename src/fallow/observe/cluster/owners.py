@@ -1,10 +1,11 @@
 """From pods to the workloads people think of, through any chain of controllers.
 
-In: a `View`: pods, the objects that were seen by kind and uid, what could not be had and why, and the companions by what they steer.
+In: a `View`: pods, the objects that were seen by kind and uid, what could not be had and why, and the companions by
+what they steer.
 Out: `find_gaps` says which objects are named but were not seen (the mirror gets them), `resolve` the workloads.
 Pure: the same view gives the same workloads.
-Invariant: an owner is followed only if group, kind, name and uid all fit, and whatever stops a chain early is trouble on its workload,
-never a smaller workload that its operator would restore.
+Invariant: an owner is followed only if group, kind, name and uid all fit, and whatever stops a chain early is trouble
+on its workload, never a smaller workload that its operator would restore.
 """
 
 import math
@@ -99,7 +100,7 @@ class _Route(msgspec.Struct, frozen=True, gc=False):
         return self.links[-1] if self.links and self.links[-1].ref is self.ref else None
 
 
-# ---- climbing -----------------------------------------------------------------------------------------------------------------
+# ---- climbing ----
 
 
 class _Climber:
@@ -157,7 +158,7 @@ class _Climber:
 
 
 def _named_by_labels(pod: cluster.Pod) -> Iterator[tuple[Key, str]]:
-    """Which workload the pod's labels name when its chain stops early; a multi-node LLM pod carries the first and the last."""
+    """Which workload a pod's labels name when its chain stops early; a multi-node LLM pod has two."""
     if pod.labels.get(names.PART_OF_LABEL) == names.LLM_PART_OF and (name := pod.labels.get(names.NAME_LABEL)):
         yield _LLM, name
     if name := pod.labels.get(names.KSERVE_ISVC_LABEL):
@@ -175,7 +176,7 @@ def _is_broken(climb: _Climb) -> bool:
     return climb.stopped_at is not None and (climb.why is None or climb.why.trouble is not Trouble.NonScalable)
 
 
-# ---- what is still to be looked up --------------------------------------------------------------------------------------------
+# ---- what is still to be looked up ----
 
 
 def find_gaps(view: View) -> Gaps:
@@ -226,7 +227,7 @@ def _note_names(view: View, climber: _Climber, pod: cluster.Pod, gaps: Gaps) -> 
             _note_climb(gaps, seen.owner, climber.climb(pod.namespace, seen.owner))
 
 
-# ---- resolving ----------------------------------------------------------------------------------------------------------------
+# ---- resolving ----
 
 
 class _Group(msgspec.Struct, gc=False):
@@ -240,7 +241,8 @@ class _Group(msgspec.Struct, gc=False):
 def resolve(view: View, look_past: Mapping[str, frozenset[str]]) -> tuple[cluster.Workload, ...]:
     """Every object that owns a GPU pod, through whatever chain, and every one that we paused.
 
-    `look_past`: by namespace, the kinds (`Kind` or `Kind.group`) that admins want us to look past, because what is below may be paused.
+    `look_past`: by namespace, the kinds (`Kind` or `Kind.group`) that admins want us to look past, because what is
+    below may be paused.
     """
     router = _Router(view, look_past)
     groups: dict[str, _Group] = {}
@@ -282,7 +284,7 @@ class _Router:
         return None
 
     def route_paused(self) -> Iterator[_Route]:
-        """Paused ones that have no pods. A ReplicaSet carries copies of its Deployment's marks; only the topmost object counts."""
+        """Paused ones without pods. A ReplicaSet carries copies of its Deployment's marks; only the topmost counts."""
         for seen in _paused(self._view):
             route = self._choose(self._climber.climb_from(seen))
             if route.top is seen and route.ref.uid == seen.ref.uid:
@@ -311,7 +313,8 @@ class _Router:
         if row is None:
             return Trouble.ManagedByUnknownOwner, f"{short} ({key[0] or 'core'}) is of a kind that we cannot pause"
         if row.letter in _QUEUED and self._view.unseen_queues:
-            return Trouble.KueueWorkloadUnclear, f"whether Kueue manages {short} cannot be seen: {self._view.unseen_queues}"
+            because = f"whether Kueue manages {short} cannot be seen: {self._view.unseen_queues}"
+            return Trouble.KueueWorkloadUnclear, because
         if because := self._find_unseen(top.ref, row):
             return Trouble.Unseen, because
         return None, ""
@@ -330,7 +333,8 @@ class _Router:
 def _route_alone(pod: cluster.Pod) -> _Route:
     link = pods.as_link(pod)
     if pod.static:
-        return _Route(link.ref, (link,), None, Trouble.NonScalable, "a static pod is run by its node's kubelet from a file")
+        because = "a static pod is run by its node's kubelet from a file"
+        return _Route(link.ref, (link,), None, Trouble.NonScalable, because)
     return _Route(link.ref, (link,), None, Trouble.BarePod, "the pod has no owner that could bring it back")
 
 
@@ -356,7 +360,7 @@ def _as_owner(ref: cluster.Ref) -> cluster.Owner:
     return cluster.Owner(ref.group, ref.version, ref.kind, ref.name, ref.uid)
 
 
-# ---- building -----------------------------------------------------------------------------------------------------------------
+# ---- building ----
 
 
 def _build(view: View, group: _Group) -> cluster.Workload:
@@ -367,26 +371,15 @@ def _build(view: View, group: _Group) -> cluster.Workload:
     marks = _find_marks_holder(top, links)
     chain, bodies = _describe_chain(route, links)
     return cluster.Workload(
-        ref=route.ref,
-        resource_version=top.resource_version,
-        labels=top.labels,
-        annotations=top.annotations,
-        body=top.body,
-        pods=tuple(group.pods),
-        chain=chain,
-        chain_bodies=bodies,
-        trouble=route.trouble,
-        trouble_because=route.because,
-        marks_ref=marks.ref,
-        marks=marks.annotations,
-        hpas=_steering(view.hpas, steered),
-        scaled_objects=_steering(view.scaled_objects, steered),
-        kueue=view.kueue.get(route.ref.uid, ()),
-        budgets=_find_budgets(view, group),
-        replicas_pointer=view.pointers.get(key_of(route.ref)),
-        chain_annotations=tuple(link.annotations for link in links if link is not top and objects.has_our_marks(link.annotations)),
-        writer=top.writer,
-        unseen_budgets=view.unseen_budgets,
+        ref=route.ref, resource_version=top.resource_version, labels=top.labels, annotations=top.annotations,
+        body=top.body, pods=tuple(group.pods), chain=chain, chain_bodies=bodies, trouble=route.trouble,
+        trouble_because=route.because, marks_ref=marks.ref, marks=marks.annotations, hpas=_steering(view.hpas, steered),
+        scaled_objects=_steering(view.scaled_objects, steered), kueue=view.kueue.get(route.ref.uid, ()),
+        budgets=_find_budgets(view, group), replicas_pointer=view.pointers.get(key_of(route.ref)),
+        chain_annotations=tuple(
+            link.annotations for link in links if link is not top and objects.has_our_marks(link.annotations)
+        ),
+        writer=top.writer, unseen_budgets=view.unseen_budgets,
     )
 
 
@@ -397,17 +390,18 @@ def _distinct_links(group: _Group) -> tuple[objects.Seen, ...]:
 
 
 def _find_marks_holder(top: objects.Seen, links: tuple[objects.Seen, ...]) -> objects.Seen:
-    """The workload itself; of an InferenceService in Standard mode the Deployment it owns directly, lest a mark restart its pods."""
+    """The workload; of an InferenceService in Standard mode its Deployment, lest a mark restart its pods."""
     if key_of(top.ref) != _INFERENCE:
         return top
-    children = [link for link in links if key_of(link.ref) == _DEPLOYMENT and link.owner and link.owner.uid == top.ref.uid]
+    owned = [link for link in links if link.owner and link.owner.uid == top.ref.uid]
+    children = [link for link in owned if key_of(link.ref) == _DEPLOYMENT]
     return min(children, key=lambda link: link.ref.name, default=top)
 
 
 def _describe_chain(
     route: _Route, links: tuple[objects.Seen, ...]
 ) -> tuple[tuple[cluster.Owner, ...], tuple[Mapping[str, Any], ...]]:
-    """The longest chain; before it, StatefulSets and LeaderWorkerSets of other pods whose volumes are arranged differently."""
+    """The longest chain; before it, StatefulSets and LeaderWorkerSets of other pods with other volumes."""
     main = route.links if route.links and key_of(route.links[0].ref) != POD else route.links[1:]
     known = {link.ref.uid for link in main}
     bodies = [link.body.get("spec") for link in main]
@@ -433,7 +427,7 @@ def _steering(
 
 
 def _find_budgets(view: View, group: _Group) -> tuple[cluster.Companion, ...]:
-    """Those whose selector fits any of its pods. Pods of one template share one mapping of labels, which is tried once."""
+    """Those whose selector fits any of its pods. Pods of one template share their labels, which are tried once."""
     if not group.pods:
         return ()
     candidates = view.budgets.get(view.pods[group.pods[0]].namespace)

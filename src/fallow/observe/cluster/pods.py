@@ -1,7 +1,8 @@
 """Pods in the API server's words, and what is remembered of the few that hold GPUs.
 
-In: `PodItem`s, which name only what is read. Out: cluster.Pod, or None for a pod that asks for no GPU: it is forgotten at once,
-and with it nine tenths of a cluster. A pod with ResourceClaims is kept until the claims tell whether they are about GPUs.
+In: `PodItem`s, which name only what is read. Out: cluster.Pod, or None for a pod that asks for no GPU: it is forgotten
+at once, and with it nine tenths of a cluster. A pod with ResourceClaims is kept until the claims tell whether they are
+about GPUs.
 Who counts capacity (capacity.py) decodes more and keeps every pod, in the same shape.
 Invariant: a count that cannot be read is not known (`claimed` None), never 0 and never 1.
 """
@@ -129,28 +130,18 @@ class PodReader:
         waits = not spec.node_name
         claims = _name_claims(spec, status) if asked.is_readable else (_UNKNOWN_CLAIM,)
         return cluster.Pod(
-            namespace=sys.intern(meta.namespace),
-            name=meta.name,
-            uid=meta.uid,
-            node=sys.intern(spec.node_name),
-            phase=sys.intern(status.phase),
-            terminating=meta.deletion_timestamp is not None,
-            owner=self._find_owner(meta.owner_references),
-            labels=self._pool.share(meta.labels),
+            namespace=sys.intern(meta.namespace), name=meta.name, uid=meta.uid, node=sys.intern(spec.node_name),
+            phase=sys.intern(status.phase), terminating=meta.deletion_timestamp is not None,
+            owner=self._find_owner(meta.owner_references), labels=self._pool.share(meta.labels),
             annotations=self._pool.share(_heeded(meta.annotations) if meta.annotations else None),
-            resources=self._pool.share(asked.resources),
-            claims=claims,
-            claimed=None if claims else 0,
-            created_at=meta.creation_timestamp.timestamp(),
-            started_at=_read_start(status, asked.containers),
+            resources=self._pool.share(asked.resources), claims=claims, claimed=None if claims else 0,
+            created_at=meta.creation_timestamp.timestamp(), started_at=_read_start(status, asked.containers),
             ready=ready is not None and ready.status == "True",
-            ready_since=_instant(ready.last_transition_time) if ready else None,
-            ip=status.pod_ip,
+            ready_since=_instant(ready.last_transition_time) if ready else None, ip=status.pod_ip,
             static=names.MIRROR_POD in (meta.annotations or {}),
             node_selector=self._pool.share(spec.node_selector) if waits else {},
             affinity=_required_terms(spec.affinity) if waits else None,
-            unschedulable_since=_read_unschedulable(status.conditions) if waits else None,
-            needs=needs,
+            unschedulable_since=_read_unschedulable(status.conditions) if waits else None, needs=needs,
         )
 
     def _find_owner(self, references: list[objects.Reference] | None) -> cluster.Owner | None:

@@ -1,10 +1,10 @@
 """The second look, just before an act that hurts: are these workloads still what we took them for?
 
-In: the mirror, and the workloads concerned. Each is read anew from the server with its companions; then its pods are listed
-anew, by its own selector where it makes all of them itself, else with all pods of its namespace; then everything is resolved by the
-same code as before. Out: fresh pods, and the workloads with their indices into them. A workload that is gone, or of which any part
-could not be read anew, is not among them, and `missing` says why.
-Invariant: nothing that was cached speaks for a workload, its companions or its pods; the mirror only lends the links between.
+In: the mirror, and the workloads concerned. Each is read anew from the server with its companions; then its pods are
+listed anew, by its own selector where it makes all of them itself, else with all pods of its namespace; then everything
+is resolved by the same code as before. Out: fresh pods, and the workloads with their indices into them. A workload that
+is gone, or of which any part could not be read anew, is not among them, and `missing` says why.
+Invariant: nothing cached speaks for a workload, its companions or its pods; the mirror only lends the links between.
 """
 
 import asyncio
@@ -66,8 +66,8 @@ def _find_direct(
 ) -> set[str]:
     """Workloads (by uid) that made all their pods, themselves or by a ReplicaSet.
 
-    Others' pods, such as the executors that the pod of a Job started, are theirs too and bear any labels: a selector would not
-    find them, and a busy one would be missed.
+    Others' pods, such as the executors that the pod of a Job started, are theirs too and bear any labels: a selector
+    would not find them, and a busy one would be missed.
     """
     wanted, known = {workload.ref.uid for workload in workloads}, seen.pods
     return {
@@ -151,11 +151,8 @@ async def _read_one(seen: mirror.Mirror, ref: cluster.Ref) -> objects.Seen | Non
 
 
 async def _resolve(
-    seen: mirror.Mirror,
-    alive: tuple[cluster.Pod, ...],
-    fresh: companions.Fresh,
-    look_past: Mapping[str, frozenset[str]],
-    now: Instant,
+    seen: mirror.Mirror, alive: tuple[cluster.Pod, ...], fresh: companions.Fresh,
+    look_past: Mapping[str, frozenset[str]], now: Instant,
 ) -> tuple[tuple[cluster.Pod, ...], tuple[cluster.Workload, ...]]:
     """As always, with owners looked up that came into being since."""
     view = seen.contents.view_with(alive, fresh)

@@ -1,7 +1,7 @@
 """Which kinds the server has, and when it is time to ask again.
 
-In: an Api. Out: `find` and its like, over what discovery said last; `is_due` says when that may be outdated: for a while after any
-CustomResourceDefinition changed, or every so often where those may not be watched.
+In: an Api. Out: `find` and its like, over what discovery said last; `is_due` says when that may be outdated: for a
+while after any CustomResourceDefinition changed, or every so often where those may not be watched.
 Invariant: what was found stays the best we know while the server does not answer.
 """
 
@@ -41,7 +41,7 @@ class Served:
         resource = self.found.find(*_CRD)
         if resource is None or self.definitions is not None:
             return []
-        self.definitions = self._area.follow(resource, objects.Bare, lambda item: item.metadata.name, metadata_only=True)
+        self.definitions = self._area.follow(resource, objects.Bare, objects.name_of, metadata_only=True)
         return [self.definitions]
 
     def settle(self) -> None:

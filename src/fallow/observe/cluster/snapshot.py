@@ -1,9 +1,9 @@
-"""All of it at one instant: the cluster from the mirror, what was measured from a usage source, the freeze from the Lease.
+"""All of it at one instant: the cluster from the mirror, usage from a source, the freeze from the Lease.
 
-In: the rules in force (they say which windows to ask for) and `now`. Out: a Snapshot for the brain; after the brain chose
-candidates, the same with exact idle times; just before an act, a fresh small one of the workloads concerned.
-Invariant: a part that could not be seen is in `missing` (or the evidence says what is wrong); only a cluster that cannot be seen at
-all raises. A snapshot has the version of the one before while no object in it changed; a second look has none.
+In: the rules in force (they say which windows to ask for) and `now`. Out: a Snapshot for the brain; after the brain
+chose candidates, the same with exact idle times; just before an act, a fresh small one of the workloads concerned.
+Invariant: a part that could not be seen is in `missing` (or the evidence says what is wrong); only a cluster that
+cannot be seen at all raises. While no object changed the version stays; a second look has none.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -17,14 +17,14 @@ from fallow.model.policies import idle
 from fallow.model.units import Instant, Seconds
 from fallow.observe.cluster import mirror, second_look
 from fallow.observe.usage import rows as usage_rows
-from fallow.observe.usage import source as usage_source
+from fallow.observe.usage import source as sources
 
 
 class Eyes:
     """Looks at the cluster. The mirror must have been filled (`list_all` or `follow`) before."""
 
     def __init__(
-        self, seen: mirror.Mirror, source: usage_source.Source, *, lease_annotations: Callable[[], Mapping[str, str]] = dict
+        self, seen: mirror.Mirror, source: sources.Source, *, lease_annotations: Callable[[], Mapping[str, str]] = dict
     ) -> None:
         self._mirror = seen
         self._source = source
@@ -85,7 +85,7 @@ class Eyes:
         )
 
     def _look_past(self, rules: Collection[idle.Rule]) -> dict[str, frozenset[str]]:
-        """By namespace, what admins want looked past there. A policy reaches only namespaces it selects; flags reach all."""
+        """By namespace, what admins want looked past. A policy reaches only namespaces it selects; flags reach all."""
         in_force = {rule.name: rule.action.look_past for rule in rules if rule.action.look_past}
         if not in_force:
             return {}
@@ -117,6 +117,6 @@ def read_freeze(annotations: Mapping[str, str], now: Instant) -> tuple[Instant |
         return None, ""
     until = units.read_instant(text)
     if until is None:
-        because = f"{names.FROZEN_UNTIL} on the Lease is {text!r}, which is no time; frozen until it is mended or removed"
-        return now + units.HOUR, because
+        odd = f"{names.FROZEN_UNTIL} on the Lease is {text!r}, which is no time"
+        return now + units.HOUR, f"{odd}; frozen until it is mended or removed"
     return until, annotations.get(names.FROZEN_BECAUSE, "")

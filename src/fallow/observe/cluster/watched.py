@@ -1,9 +1,9 @@
 """The kinds of owners that are followed: how each is read, and what of its objects is kept.
 
-In: a resource the server has, and its row in the table of kinds, if it has one. Out: `Watched`, and `OwnerKinds`, all of them.
-A kind outside the table that serves /scale is read where its definition says its replicas stand; where the definition may not be
-read, its metadata is followed and the replicas are read from /scale, once per version of the object. Of any other kind only
-metadata is read.
+In: a resource the server has, and its row in the table of kinds, if it has one. Out: a `Watched`; `OwnerKinds`: all.
+A kind outside the table that serves /scale is read where its definition says its replicas stand; where the definition
+may not be read, its metadata is followed and the replicas are read from /scale, once per version of the object. Of any
+other kind only metadata is read.
 Of the objects that could own pods only those are kept that do, or that carry our marks: `want` names them.
 """
 
@@ -28,9 +28,10 @@ class Watched:
     following: following.Following[objects.Seen]
 
     def __init__(
-        self, resource: kube.Resource, row: kinds.Kind | None, *, pointer: str | None = None, reads: tuple[str, ...] = ()
+        self, resource: kube.Resource, row: kinds.Kind | None = None, pointer: str | None = None,
+        reads: tuple[str, ...] = (),
     ) -> None:
-        """`row` None: a link that is never a workload we could pause. `pointer`: where replicas stand outside the table."""
+        """`row` None: a link that is never a workload we could pause. `pointer`: where replicas stand, if known."""
         self.resource = resource
         self.row = row
         self.pointer = pointer
@@ -99,7 +100,7 @@ async def watch_unknown(
 
 
 async def _find_pointer(api: kube.Api, resource: kube.Resource, found: discovery.Discovery) -> str | None:
-    """Where the replicas stand, by the kind's definition; None if that may not be read, or there is none (an aggregated server)."""
+    """Where replicas stand, by the definition; None if that may not be read, or there is none (aggregated servers)."""
     if "." not in resource.group:  # the server's own kinds: all have it there
         return "/spec/replicas"
     definitions = found.find(*_CRD)

@@ -1,8 +1,8 @@
 """What was scraped, kept over a restart: one page of a database for each minute that is over.
 
 In: Samples and the directory. Out: Samples filled again with what was written before, as far back as the horizon.
-Invariant: only minutes that are over are written, so a restart loses at most the one it was in. What cannot be read back is left out
-and said: measuring begins anew then, and nothing is guessed.
+Invariant: only minutes that are over are written, so a restart loses at most the one it was in. What cannot be read
+back is left out and said: measuring begins anew then, and nothing is guessed.
 """
 
 import asyncio
@@ -57,7 +57,7 @@ class Keeper:
             self._next = max(kept.names, default=0) + 1
             await _load(into, [page for page in kept.pages if page[0] <= minute], kept.names)
             self._names = {name: number for number, name in kept.names.items()}
-        except (ValueError, KeyError, IndexError, zlib.error, msgspec.MsgspecError, errors.ClientError, buckets.Full) as problem:
+        except (ValueError, LookupError, zlib.error, msgspec.MsgspecError, errors.ClientError, buckets.Full) as problem:
             log.warning("what was measured before the restart cannot be read, measuring begins anew: %s", problem)
             into.forget_all()
             into.table.advance(now)
@@ -88,7 +88,8 @@ class Keeper:
         for metric, track in seen.table.tracks.items():
             keys, found = track.dump(minute)
             if keys:
-                parts[metric] = _Part(np.array([self._number(metric, key, fresh) for key in keys], dtype=np.int64).tobytes(), found)
+                numbers = np.array([self._number(metric, key, fresh) for key in keys], dtype=np.int64)
+                parts[metric] = _Part(numbers.tobytes(), found)
         keep = None
         if seen.generation != self._generation:  # series were forgotten: so are their names
             keep = self._forget_names(seen)
@@ -111,7 +112,7 @@ class Keeper:
         return number
 
     def _forget_names(self, seen: samples.Scraped) -> set[int]:
-        """The numbers that stay; the highest always does, so that after a restart none is given twice while older pages have it."""
+        """The numbers that stay; the highest always does, lest one that older pages have is given twice."""
         held = {b"%s %s" % (metric.encode(), key) for metric, track in seen.table.tracks.items() for key in track.keys}
         self._names = {name: number for name, number in self._names.items() if name in held}
         return {*self._names.values(), self._next - 1}

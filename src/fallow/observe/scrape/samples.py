@@ -1,10 +1,10 @@
 """What all exporters showed, as the readings that a Prometheus would give of it.
 
-In: pages of exporters. Out: readings with the same keys and the same meaning as the answers to queries.py, so that the same
-columns are made of them (usage/readings.py).
-An exporter of ours also says itself since when it watches a pod's GPU and when that was last active: where it has seen a whole
-quiet window, that counts as if we had.
-Invariant: what is not believable is no sample. A series that is gone from its exporter's last page has no newest sample.
+In: pages of exporters. Out: readings with the same keys and the same meaning as the answers to queries.py, so that the
+same columns are made of them (usage/readings.py).
+An exporter of ours also says itself since when it watches a pod's GPU and when that was last active: where it has seen
+a whole quiet window, that counts as if we had.
+Invariant: what is not believable is no sample. A series that left its exporter's page has no newest sample.
 """
 
 import math
@@ -82,7 +82,7 @@ class Exporter:
         self._columns += [_UNASKED] * len(new)
         numbers = np.array(page.numbers, dtype=np.int64)
         columns = np.array(self._columns, dtype=np.int64)[numbers]
-        # Only what is on this page: the reader also remembers series that are gone, whose columns would have to go again.
+        # Only what is on this page: the reader also remembers series that are gone, whose columns would go again.
         for number in numbers[columns == _UNASKED].tolist():
             self._columns[number] = samples.find_column(self.reader.series[number], self.target)
         return np.array(self._tracks, dtype=np.int64)[numbers], np.array(self._columns, dtype=np.int64)[numbers]
@@ -121,7 +121,7 @@ class Scraped:
     # ---- in ----
 
     def take(self, taken: Iterable[Taken], now: Instant, *, counts: bool) -> dict[str, str]:
-        """One round of pages; by address, why one could not be taken. `counts` = the round is one of the regular ones."""
+        """One round of pages; by address, why one could not be taken. `counts` = it is one of the regular rounds."""
         self.table.advance(now)
         parts: list[tuple[Columns, Columns, usage.Floats, usage.Floats]] = []
         refused: dict[str, str] = {}
@@ -205,7 +205,7 @@ class Scraped:
 
     def _peak(self, metric: queries.GpuMetric, span: buckets.Span, start: Instant, now: Instant) -> SeriesReading:
         track = self.table.tracks[metric.name]
-        if metric.signal is Signal.last_kernel:  # the latest word counts; of several containers the one that was active last
+        if metric.signal is Signal.last_kernel:  # the latest word; of several containers the one that was active last
             return _reading(track, self._is_current(track, now), track.latest[: track.size], np.fmin)
         if metric.signal is Signal.fb_growth:
             return _reading(track, _since(track, start), track.peak(span) - track.lowest(span))
@@ -234,7 +234,7 @@ class Scraped:
 
     def _is_current(self, track: buckets.Track, now: Instant) -> usage.Bools:
         """Which columns have a value of now: not long ago, and still there on their exporter's last page."""
-        last_page = np.array([self._pages.get((one.job, one.target), -math.inf) for one in self.facts], dtype=np.float64)
+        last_page = np.array([self._pages.get((one.job, one.target), -math.inf) for one in self.facts], np.float64)
         is_there = track.seen[: track.size] >= last_page[track.series] if track.size else np.zeros(0, dtype=np.bool_)
         found: usage.Bools = is_there & (track.newest[: track.size] >= now - _CURRENT)
         return found
@@ -285,7 +285,7 @@ class Scraped:
         return found
 
     def measuring_since(self, now: Instant) -> Instant | None:
-        """The beginning of the time up to now in which something was measured without a longer gap; None = nothing was."""
+        """Since when something was measured, up to now, without a longer gap; None = nothing was."""
         ring = self.table.ring
         has = np.zeros(ring.minutes, dtype=np.bool_)
         for metric in queries.PRIMARIES:

@@ -1,12 +1,12 @@
 """What the exporters show, scraped by ourselves: the source without Prometheus.
 
-In: exporters found by their labels or named; a round of scrapes each interval. Out: the same evidence, look-back and second look
-as from Prometheus, made by the same code from the same readings (usage/source.py: Source).
-`run` keeps scraping (a daemon). Without it every look scrapes once: it can judge only what was kept in the state directory, or what
-an exporter of ours remembers itself; else it says since when it measures and from when on it can tell.
-Invariant: never raises for what an exporter does. One that hangs, fails or lies takes its own time-out and harms only what it
-covers; after three failures in a row everything it covers is unknown. In a second look nothing counts that was not answered just
-now.
+In: exporters found by their labels or named; a round of scrapes each interval. Out: the same evidence, look-back and
+second look as from Prometheus, made by the same code from the same readings (usage/source.py: Source).
+`run` keeps scraping (a daemon). Without it every look scrapes once: it can judge only what was kept in the state
+directory, or what an exporter of ours remembers itself; else it says since when it measures, and when it can tell.
+Invariant: never raises for what an exporter does. One that hangs, fails or lies takes its own time-out and harms only
+what it covers; after three failures in a row everything it covers is unknown. In a second look nothing counts that was
+not answered just now.
 """
 
 import asyncio
@@ -14,8 +14,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import msgspec
 
@@ -51,14 +50,8 @@ class ScrapeSource:
     """Scrapes exporters. An async context manager."""
 
     def __init__(
-        self,
-        finder: targets.Finder,
-        client: exporters.Exporters,
-        *,
-        interval: Seconds = 15.0,
-        lookback: Seconds = DAY,
-        honor_labels: bool = False,
-        keeper: kept.Keeper | None = None,
+        self, finder: targets.Finder, client: exporters.Exporters, *, interval: Seconds = 15.0, lookback: Seconds = DAY,
+        honor_labels: bool = False, keeper: kept.Keeper | None = None,
     ) -> None:
         self._finder = finder
         self._client = client
@@ -85,11 +78,9 @@ class ScrapeSource:
         await self._client.__aenter__()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._client.__aexit__(kind, problem, trace)
-        await self._finder.__aexit__(kind, problem, trace)
+    async def __aexit__(self, *why: Any) -> None:
+        await self._client.__aexit__(*why)
+        await self._finder.__aexit__(*why)
         if self._keeper is not None:
             await self._keeper.close()
 
@@ -136,8 +127,8 @@ class ScrapeSource:
         }
         if len(found) > MANY:
             self._say_once("many", logging.WARNING, (
-                f"{len(found)} exporters are scraped by one process: past {MANY} let Prometheus do that, and give its address "
-                "with --prometheus-url"
+                f"{len(found)} exporters are scraped by one process: past {MANY} let Prometheus do that, and give its "
+                "address with --prometheus-url"
             ))
         if self._finder.problem is not None:
             self._say_once("problem", logging.WARNING, f"not all exporters can be looked for: {self._finder.problem}")
@@ -184,7 +175,8 @@ class ScrapeSource:
         if self._generation != self._samples.generation:
             self._generation = self._samples.generation
             self._layouts.forget()
-        layouts = {window: self._layouts.lay_out(window, held, facts, _series_of(found, facts, window)) for window in windows}
+        series = {window: _series_of(found, facts, window) for window in windows}
+        layouts = {window: self._layouts.lay_out(window, held, facts, series[window]) for window in windows}
         down = {one.known.target.key for one in self._health.values() if one.is_down}
         return self._compose(found, held, layouts, frozenset(down), now)
 
@@ -204,7 +196,9 @@ class ScrapeSource:
         first = next(iter(self._health.values()))
         return usage.SourceTrouble("SourceError", f"none of {len(self._health)} exporters answers; {first.problem}")
 
-    def _find_gap(self, found: readings.Readings, windows: Collection[Seconds], now: Instant) -> usage.SourceTrouble | None:
+    def _find_gap(
+        self, found: readings.Readings, windows: Collection[Seconds], now: Instant
+    ) -> usage.SourceTrouble | None:
         """No GPU at all, or not measured for long enough yet."""
         if not readings.has_gpus(found):
             return usage.SourceTrouble("NoData", f"none of {len(self._health)} exporters shows any GPU")
@@ -220,13 +214,13 @@ class ScrapeSource:
         return usage.SourceTrouble("WarmingUp", because)
 
     def _compose(
-        self, found: readings.Readings, held: rows.Holders, layouts: Mapping[Seconds, rows.RowLayout], down: frozenset[Key],
-        now: Instant,
+        self, found: readings.Readings, held: rows.Holders, layouts: Mapping[Seconds, rows.RowLayout],
+        down: frozenset[Key], now: Instant,
     ) -> usage.Evidence:
         facts = self._samples.facts
         measured = columns.Measured(
-            readings=found, facts=facts, serving=facts, jobs=labels.Jobs(), expected_interval=self._interval, intervals={},
-            down=down, floors=self._floors.watts,
+            readings=found, facts=facts, serving=facts, jobs=labels.Jobs(), expected_interval=self._interval,
+            intervals={}, down=down, floors=self._floors.watts,
         )
         return columns.build_evidence(measured, held, layouts, now)
 
@@ -264,7 +258,8 @@ class ScrapeSource:
 
 NOT_FOUND: Final = (
     "no exporter was found: no running pod is labelled app.kubernetes.io/name=dcgm-exporter or gpu-idle-exporter, or "
-    "app=nvidia-dcgm-exporter; name it with --scrape-selector NAMESPACE/SELECTOR or --scrape-target URL, or give --prometheus-url"
+    "app=nvidia-dcgm-exporter; name it with --scrape-selector NAMESPACE/SELECTOR or --scrape-target URL, or give "
+    "--prometheus-url"
 )
 
 

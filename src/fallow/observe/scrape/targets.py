@@ -1,14 +1,14 @@
 """Which exporters are there? Found by their pods' labels, or named by address.
 
 In: an Api, selectors, addresses. Out: `ScrapeTarget`s: where to ask, and what to call it.
-A target's name is that of its node (and of the exporter's label and namespace), not of its pod: the next pod of the same DaemonSet goes
-on where the last one ended, and its series stay the same series.
-Invariant: a pod that does not run, is going, or has no address is no target; one that cannot be listed is a problem and not an absence.
+A target's name is that of its node (and of the exporter's label and namespace), not of its pod: the next pod of the
+same DaemonSet goes on where the last one ended, and its series stay the same series.
+Invariant: a pod that does not run, is going, or has no address is no target; one that cannot be listed is a problem and
+not an absence.
 """
 
 from collections.abc import Collection, Iterable, Sequence
-from types import TracebackType
-from typing import Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
 import msgspec
 import yarl
@@ -96,15 +96,10 @@ class Finder:
     """Keeps looking for exporters (`follows`), or looks once. An async context manager: leaving it ends all watches."""
 
     def __init__(
-        self,
-        api: kube.Api,
-        *,
-        selectors: Sequence[tuple[str, str]] = (),
-        addresses: Sequence[str] = (),
-        namespaces: Collection[str] = (),
-        follows: bool = False,
+        self, api: kube.Api, *, selectors: Sequence[tuple[str, str]] = (), addresses: Sequence[str] = (),
+        namespaces: Collection[str] = (), follows: bool = False,
     ) -> None:
-        """`selectors`: (namespace or "", label selector), instead of our own; `namespaces`: where alone we may list pods."""
+        """`selectors`: (namespace or "", label selector), instead of our own; `namespaces`: where we may list pods."""
         own = [(namespace, selector) for namespace in sorted(namespaces) or [""] for selector in SELECTORS]
         self._named = tuple(map(read_address, addresses))
         self._starter = following.Starter()
@@ -120,10 +115,8 @@ class Finder:
         await self._starter.__aenter__()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._starter.__aexit__(kind, problem, trace)
+    async def __aexit__(self, *why: Any) -> None:
+        await self._starter.__aexit__(*why)
 
     async def begin(self) -> None:
         """Returns when everything was listed once, or has a problem."""

@@ -1,8 +1,8 @@
 """Many questions to Prometheus about one instant, a few at a time.
 
-In: questions; out: for each key a SeriesReading, and what was lost. Answers to several questions with the same key are joined.
-Invariant: if a required question fails, or is answered only in part, there is no evidence at all (NoEvidence, and nothing else, is
-raised); a failing optional question only removes itself.
+In: questions; out: for each key a SeriesReading (answers to several questions with one key are joined), what was lost.
+Invariant: if a required question fails, or is answered only in part, there is no evidence at all (NoEvidence, and
+nothing else, is raised); a failing optional question only removes itself.
 """
 
 import asyncio

@@ -1,7 +1,8 @@
 """Readings per series into the columns of a Usage per window, and all of them into the evidence of a cycle.
 
-In: the readings of this cycle, the layouts (which series speaks of which row), what was learned before. Out: an Evidence whose
-look-back is not done yet. Invariant: nan where nothing believable was read; count and newest are told of a believable peak only.
+In: the readings of this cycle, the layouts (which series speaks of which row), what was learned before. Out: an
+Evidence whose look-back is not done yet. Invariant: nan where nothing believable was read; count and newest are told of
+a believable peak only.
 """
 
 import math
@@ -58,10 +59,10 @@ def build_evidence(
 ) -> usage.Evidence:
     if not layouts:
         return no_evidence(now, None)
-    shortest = layouts[min(layouts)]
+    shortest, sheets = layouts[min(layouts)], [_Sheet(measured, layout, window) for window, layout in layouts.items()]
     return usage.Evidence(
-        at=now, usage={window: _build_usage(_Sheet(measured, layout, window), held) for window, layout in layouts.items()},
-        trouble=None, unallocated=shortest.unallocated, gpus_per_node=shortest.per_node, lost_signals=measured.lost,
+        at=now, usage={sheet.window: _build_usage(sheet, held) for sheet in sheets}, trouble=None,
+        unallocated=shortest.unallocated, gpus_per_node=shortest.per_node, lost_signals=measured.lost,
     )
 
 
@@ -77,21 +78,10 @@ def _build_usage(sheet: _Sheet, held: rows.Holders) -> usage.Usage:
     count = _read_primaries(sheet, What.count, sheet.window, peak)
     interval = _intervals_of_rows(sheet)
     return usage.Usage(
-        window=sheet.window,
-        pod=layout.pod,
-        gpu=layout.gpu,
-        model=layout.model,
-        mig=layout.mig,
-        shared=layout.shared,
-        peak=peak,
-        count=count,
-        newest=_read_primaries(sheet, What.newest, INSTANT, peak),
-        interval=interval,
-        exporter_up=_find_up(sheet),
-        exporter_frozen=_find_frozen(sheet, count, interval),
-        power_floor=_read_floors(sheet),
-        last_active=np.full(size, np.nan),
-        observed_since=np.full(size, np.nan),
+        window=sheet.window, pod=layout.pod, gpu=layout.gpu, model=layout.model, mig=layout.mig, shared=layout.shared,
+        peak=peak, count=count, newest=_read_primaries(sheet, What.newest, INSTANT, peak), interval=interval,
+        exporter_up=_find_up(sheet), exporter_frozen=_find_frozen(sheet, count, interval),
+        power_floor=_read_floors(sheet), last_active=np.full(size, np.nan), observed_since=np.full(size, np.nan),
         version=layout.version,
     )
 
@@ -111,8 +101,8 @@ def learn_intervals(
 ) -> dict[str, Seconds]:
     """Seconds between samples of each job: its best series shows how often it is scraped, over the window and of late.
 
-    The shorter of both counts. Over the window alone, a job that began three minutes ago would look like one that is scraped
-    rarely, and its three minutes like a whole window.
+    The shorter of both counts. Over the window alone, a job that began three minutes ago would look like one that is
+    scraped rarely, and its three minutes like a whole window.
     """
     counts = _highest_counts(found, len(jobs.of_series), window)
     most = np.full(len(jobs.names), np.nan)
@@ -122,7 +112,8 @@ def learn_intervals(
         paces = found.get(Key(What.pace, metric.name, queries.PACE), NOTHING)
         for series, pace in zip(paces.series.tolist(), paces.values, strict=True):
             job = targets[series].job
-            # n samples are n - 1 intervals apart: never shorter than it is, or a job scraped rarely would never cover a window.
+            # n samples are n - 1 intervals apart: never shorter than it is, or a job scraped rarely would never cover a
+            # window.
             learned[job] = min(learned.get(job, _LONGEST_INTERVAL), interval_of(np.array([pace - 1.0]), queries.PACE))
     return learned
 

@@ -1,7 +1,7 @@
 """The lowest power ever seen of each board: what it draws when it does nothing.
 
-In: readings of a day of power. Out: watts by UUID. Invariant: a floor is learned only where most of a day was measured, and only
-ever goes down.
+In: readings of a day of power. Out: watts by UUID. Invariant: a floor is learned only where most of a day was measured,
+and only ever goes down.
 """
 
 import math

@@ -1,7 +1,8 @@
 """What is asked in a cycle: every question about all series, or about those of a few pods.
 
 In: the windows; for a few pods also their names and boards (a Focus). Out: questions with keys (readings.py).
-Invariant: names of pods and GPUs enter PromQL only as escaped literals; with a Focus, no selector is without one of them.
+Invariant: names of pods and GPUs enter PromQL only as escaped literals; with a Focus, no selector is without one of
+them.
 """
 
 import functools

@@ -1,7 +1,8 @@
 """Whose series is it? The labels of a series, in any of the dialects in use, read into facts once and remembered.
 
-In: the label set as the server wrote it (raw JSON bytes; the same series is the same bytes in every query and cycle). Out: a
-small number for it, and its `Facts`. A cycle that meets only known series does one dictionary look-up per series, nothing else.
+In: the label set as the server wrote it (raw JSON bytes; the same series is the same bytes in every query and cycle).
+Out: a small number for it, and its `Facts`. A cycle that meets only known series does one dictionary look-up per
+series, nothing else.
 Invariant: a label that is missing never drops a series; it only leaves a fact unknown ("").
 """
 
@@ -34,7 +35,7 @@ class Dialect(msgspec.Struct, frozen=True):
 
     @property
     def by(self) -> str:
-        """The L of `max by (L)`: everything that is read here. Containers are left out: nothing is said per container."""
+        """The L of `max by (L)`: everything that is read here. Containers are left out: nothing is said of each."""
         return ",".join([*self.pod, *self.namespace, *(_GPU_LABELS if self.of_gpus else ())])
 
 
@@ -72,7 +73,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class LabelBook:
-    """Numbers for series of one dialect: the same label set always has the same number; `facts[number]` is what it says.
+    """Numbers for series of one dialect: the same label set always has the same number; `facts[number]` is what it
+    says.
 
     Books that write into the same list of facts never give the same number to two series.
     """
@@ -108,17 +110,11 @@ class LabelBook:
         node = nodes[0] if nodes else host
         instance = _first(labels, _INSTANCE_LABELS)[1]
         return Facts(
-            namespace=sys.intern(_first(labels, self.dialect.namespace)[1]),
-            pod=pod,
-            sure=self.dialect.sure or pod_label in _SURE_POD_LABELS,
-            nodes=nodes,
-            host=host,
-            uuid=uuid,
-            spot=f"{node}/{index}" if node and index else "",
-            instance=instance,
+            namespace=sys.intern(_first(labels, self.dialect.namespace)[1]), pod=pod,
+            sure=self.dialect.sure or pod_label in _SURE_POD_LABELS, nodes=nodes, host=host, uuid=uuid,
+            spot=f"{node}/{index}" if node and index else "", instance=instance,
             mig=bool(instance or labels.get("GPU_I_PROFILE")) or uuid.startswith("MIG-"),
-            model=sys.intern(_first(labels, _MODEL_LABELS)[1]),
-            job=sys.intern(labels.get("job", "")),
+            model=sys.intern(_first(labels, _MODEL_LABELS)[1]), job=sys.intern(labels.get("job", "")),
             target=sys.intern(target),
         )
 

@@ -1,9 +1,9 @@
 """Since when exactly is a GPU idle? What was found in the look-back, and how long it stays true.
 
-In: readings of the last active minute, of the first sample, and of the minutes with data. Out: per candidate row the instant of
-the last activity (-inf = looked and found none) and since when the row was watched without a gap.
-A finding is remembered while the row stays idle: a row found idle over its window now, and found idle less than a window ago, was
-idle all the time between. Invariant: what could not be asked stays nan, and is not remembered.
+In: readings of the last active minute, of the first sample, and of the minutes with data. Out: per candidate row the
+instant of the last activity (-inf = looked and found none) and since when the row was watched without a gap.
+A finding is remembered while the row stays idle: a row found idle over its window now, and found idle less than a
+window ago, was idle all the time between. Invariant: what could not be asked stays nan, and is not remembered.
 """
 
 import math

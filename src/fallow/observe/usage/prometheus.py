@@ -1,10 +1,11 @@
 """What Prometheus measured, as evidence for the brain.
 
-In: who holds GPUs, the windows that the rules ask for, the instant. Out: one Usage per window, or the reason why nothing can be
-said; exact idle times; the same anew for a few pods (source.Source).
-Invariant: never raises for what the server does. A primary signal that cannot be asked for ends the cycle (Evidence.trouble); any
-other is missing and named in lost_signals. Nothing that was measured is kept from one cycle to the next but what labels mean, how
-often jobs are scraped, the lowest power ever seen, and idle times while a GPU stays idle.
+In: who holds GPUs, the windows that the rules ask for, the instant. Out: one Usage per window, or the reason why
+nothing can be said; exact idle times; the same anew for a few pods (source.Source).
+Invariant: never raises for what the server does. A primary signal that cannot be asked for ends the cycle
+(Evidence.trouble); any other is missing and named in lost_signals. Nothing that was measured is kept from one cycle to
+the next but what labels mean, how often jobs are scraped, the lowest power ever seen, and idle times while a GPU stays
+idle.
 """
 
 import logging
@@ -31,13 +32,8 @@ class PrometheusSource:
     """Asks a Prometheus-compatible server."""
 
     def __init__(
-        self,
-        prometheus: client.Prometheus,
-        *,
-        honor_labels: bool = False,
-        expected_interval: Seconds | None = None,
-        lookback: Seconds = DAY,
-        budget: Seconds = 120.0,
+        self, prometheus: client.Prometheus, *, honor_labels: bool = False, expected_interval: Seconds | None = None,
+        lookback: Seconds = DAY, budget: Seconds = 120.0,
     ) -> None:
         self._prometheus = prometheus
         self._asker = asking.Asker(prometheus, budget)

@@ -1,8 +1,8 @@
 """Which series are evidence, and what is asked about them: the table of signals, and PromQL.
 
 In: metrics of the table, selectors made by the client, windows. Out: PromQL text, and readings made comparable.
-Invariant: what is not a believable reading (NaN, infinite, negative, a vendor's blank, out of range) becomes nan, never 0. One
-such sample among good ones makes the window's count unknown, since nobody can say how many of them were good.
+Invariant: what is not a believable reading (NaN, infinite, negative, a vendor's blank, out of range) becomes nan, never
+0. One such sample among good ones makes the window's count unknown, since nobody can say how many of them were good.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from fallow.observe.usage.rows import Join
 
 
 class GpuMetric(msgspec.Struct, frozen=True, kw_only=True):
-    """One series name. A reading above `top` (in the exporter's unit) is no reading; `cap` is the highest after scaling."""
+    """One series name. What is above `top` (in the exporter's unit) is no reading; `cap`: the highest after scaling."""
 
     name: str
     signal: Signal
@@ -46,15 +46,14 @@ def _percent(name: str, signal: Signal) -> GpuMetric:
     return _metric(name, signal, 105.0, cap=100.0)
 
 
+_SCOPE = 'scope=~"process|instance"'  # what speaks of the pod itself
 # DCGM's blanks (0x7ffffff0 and up, 0x7ffffffffffffff0 and up, and the same as floats) are all far above every `top`.
 PRIMARIES = (
     _ratio("DCGM_FI_PROF_GR_ENGINE_ACTIVE", Signal.gr_engine),
     _ratio("DCGM_FI_PROF_SM_ACTIVE", Signal.sm_active),
     _percent_as_ratio("DCGM_FI_DEV_GPU_UTIL", Signal.gpu_util),
     _percent_as_ratio("gpu_idle_device_utilization_percent", Signal.device_util, own=True),
-    _percent_as_ratio(
-        "gpu_idle_pod_gpu_utilization_percent", Signal.process_sm, join="own", own=True, matcher='scope=~"process|instance"'
-    ),
+    _percent_as_ratio("gpu_idle_pod_gpu_utilization_percent", Signal.process_sm, join="own", own=True, matcher=_SCOPE),
     _metric("hami_container_last_kernel_elapsed_seconds", Signal.last_kernel, 1e8, join="own"),
 )
 OTHERS = (
@@ -72,14 +71,12 @@ OTHERS = (
 POWER = tuple(metric for metric in OTHERS if metric.signal is Signal.power)
 PACE: Seconds = 300.0  # long enough for two samples at the slowest believable scrape interval
 ENERGY = "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"
-# Which pod holds which GPU, by our exporter. Where it cannot measure a pod, this is what joins the device's series to it.
+# Which pod holds which GPU, by our exporter. Where it cannot measure a pod, this is what joins the device's series to
+# it.
 HOLDS = "gpu_idle_pod_gpu_info"
 
 REQUEST_GAUGES = (
-    "vllm:num_requests_running",
-    "vllm:num_requests_waiting",
-    "nv_inference_pending_request_count",
-    "tgi_queue_size",
+    "vllm:num_requests_running", "vllm:num_requests_waiting", "nv_inference_pending_request_count", "tgi_queue_size",
     "tgi_batch_current_size",
 )
 REQUEST_COUNTERS = ("vllm:request_success_total", "nv_inference_request_success", "tgi_request_count")
@@ -92,12 +89,12 @@ def believe(values: usage.Floats, metric: GpuMetric) -> usage.Floats:
     return scaled
 
 
-# ---- PromQL. `selectors` is mostly one; several are alternatives whose union is meant. ---------------------------------------
+# ---- PromQL. `selectors` is mostly one; several are alternatives whose union is meant. ----
 
 
 def peak(metric: GpuMetric, selectors: list[str], by: str, window: Seconds) -> str:
     w = span(window)
-    if metric.signal is Signal.last_kernel:  # the latest word counts; of several containers the one that was active last
+    if metric.signal is Signal.last_kernel:  # the latest word; of several containers the one that was active last
         return f"min by ({by})({' or '.join(selectors)})"
     if metric.signal is Signal.fb_growth:
         return f"max by ({by})({_union(lambda s: f'(max_over_time({s}[{w}]) - min_over_time({s}[{w}]))', selectors)})"
@@ -105,9 +102,10 @@ def peak(metric: GpuMetric, selectors: list[str], by: str, window: Seconds) -> s
 
 
 def count(selectors: list[str], by: str, window: Seconds) -> str:
-    """Samples in the window, of series whose every sample is a number of 0 or more (the 0-quantile is NaN if any sample is)."""
+    """Samples in the window, of series whose every sample is a number of 0 or more (a NaN makes the 0-quantile NaN)."""
     w = span(window)
-    return f"max by ({by})({_union(lambda s: f'(count_over_time({s}[{w}]) and quantile_over_time(0, {s}[{w}]) >= 0)', selectors)})"
+    counts = _union(lambda s: f"(count_over_time({s}[{w}]) and quantile_over_time(0, {s}[{w}]) >= 0)", selectors)
+    return f"max by ({by})({counts})"
 
 
 def pace(selector: str) -> str:
@@ -132,7 +130,7 @@ def lowest(selectors: list[str], by: str, window: Seconds) -> str:
 
 
 def requests(gauges: list[str], counters: list[str], by: str, window: Seconds) -> str:
-    """The most of anything that was in flight or served. A label of its own keeps each part apart until the maximum is taken."""
+    """The most of anything in flight or served. A label of its own keeps each part apart until the maximum is taken."""
     w = span(window)
     parts = [f"max_over_time({gauge}[{w}])" for gauge in gauges] + [f"increase({counter}[{w}])" for counter in counters]
     kept_apart = (f'label_replace({part}, "fallow_part", "{number}", "", "")' for number, part in enumerate(parts))
@@ -144,10 +142,11 @@ def down(selector: str) -> str:
 
 
 def last_active(metric: GpuMetric, selectors: list[str], by: str, lookback: Seconds, threshold: float) -> str:
-    """The last minute with a sample at or above the threshold. Each minute's maximum is asked, so no short burst falls between steps."""
+    """The last minute with a sample at or above the threshold, by each minute's maximum: no burst is missed."""
     bounds = f">= {threshold / metric.scale:.9g} <= {metric.top:.9g}"
     steps = f"[{span(lookback)}:1m]"
-    return f"max by ({by})({_union(lambda s: f'max_over_time(timestamp(max_over_time({s}[1m]) {bounds}){steps})', selectors)})"
+    found = _union(lambda s: f"max_over_time(timestamp(max_over_time({s}[1m]) {bounds}){steps})", selectors)
+    return f"max by ({by})({found})"
 
 
 def first_seen(selectors: list[str], by: str, lookback: Seconds) -> str:

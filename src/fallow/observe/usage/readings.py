@@ -1,8 +1,9 @@
 """What was read of series, however it was got: asked of Prometheus, or scraped by ourselves.
 
-In: answers, or minutes of samples. Out: SeriesReadings under Keys (what, of which metric, over which window), the same for both
-sources, so that the same columns are made of them. A series is a number; labels.py says what it stands for.
-Invariant: a reading that is not there was not asked, or nobody exports it; nan in it is a series without a believable value.
+In: answers, or minutes of samples. Out: SeriesReadings under Keys (what, of which metric, over which window), the same
+for both sources, so that the same columns are made of them. A series is a number; labels.py says what it stands for.
+Invariant: a reading that is not there was not asked, or nobody exports it; nan in it is a series without a believable
+value.
 """
 
 from collections.abc import Collection, Iterable, Mapping

@@ -1,9 +1,9 @@
 """Which pod's hold on which GPU does a series speak of? The rows of a Usage, and the edges from series to rows.
 
 In: the facts of the series that were seen, the GPU pods and nodes of this cluster (Holders). Out: `RowLayout`.
-Three kinds of edges, each containing the one before: `own` (the series names this pod and this GPU), `device` (it measures the GPU
-that the row holds: all series of a shared GPU, and those that name no pod), `board` (it measures the whole board above a MIG
-instance).
+Three kinds of edges, each containing the one before: `own` (the series names this pod and this GPU), `device` (it
+measures the GPU that the row holds: all series of a shared GPU, and those that name no pod), `board` (it measures the
+whole board above a MIG instance).
 Invariant: a series counts for a pod only if that pod exists here and no node label contradicts it.
 """
 
@@ -131,7 +131,7 @@ class RowLayout:
         return own
 
     def _identify(self, facts: labels.Facts) -> str:
-        """UUID, else node/index; a MIG instance adds its id. The same GPU has one name, whichever exporter speaks of it."""
+        """UUID, else node/index; a MIG instance adds its id. A GPU has one name, whichever exporter speaks of it."""
         board = facts.uuid or self._uuid_at.get(facts.spot, facts.spot)
         if not board:
             return ""

@@ -1,6 +1,7 @@
 """Where usage comes from: Prometheus (prometheus.py), or our own scraping (scrape/source.py).
 
-In: who holds GPUs, the windows that the rules ask for, the instant. Out: evidence for the brain; exact idle times for candidates.
+In: who holds GPUs, the windows that the rules ask for, the instant. Out: evidence for the brain; exact idle times for
+candidates.
 Invariant: a source never raises for what the other side does.
 """
 
