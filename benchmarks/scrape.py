@@ -1,8 +1,11 @@
-"""A round of direct scrapes: 100 exporters with 8 GPUs and 25 series each, over sockets, as a small cluster without Prometheus has them.
+"""A round of direct scrapes: 100 exporters with 8 GPUs and 25 series each, over sockets, as a small cluster without
+Prometheus has them.
 
-The exporters are one server in a process of its own, so that only our side is measured: the requests, the reading and the keeping. Then
-the evidence and the look-back over a day are made for 800 pods. Last, a restart: a state directory with a whole day of it is read back.
-A day takes too long to scrape: a few minutes are scraped and written by the product, and their pages stand for all minutes before.
+The exporters are one server in a process of its own, so that only our side is measured: the requests, the reading and
+the keeping. Then the evidence and the look-back over a day are made for 800 pods. Last, a restart: a state directory
+with a whole day of it is read back.
+A day takes too long to scrape: a few minutes are scraped and written by the product, and their pages stand for all
+minutes before.
 """
 
 import asyncio
@@ -26,14 +29,15 @@ NOW = 1_800_000_000.0
 WINDOW = 1800.0
 DAY_MINUTES, SCRAPED_MINUTES = 1440, 5
 METRICS = (
-    "DCGM_FI_DEV_SM_CLOCK", "DCGM_FI_DEV_MEM_CLOCK", "DCGM_FI_DEV_MEMORY_TEMP", "DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_DEV_POWER_USAGE",
-    "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", "DCGM_FI_DEV_PCIE_REPLAY_COUNTER", "DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_MEM_COPY_UTIL",
-    "DCGM_FI_DEV_ENC_UTIL", "DCGM_FI_DEV_DEC_UTIL", "DCGM_FI_DEV_XID_ERRORS", "DCGM_FI_DEV_FB_FREE", "DCGM_FI_DEV_FB_USED",
-    "DCGM_FI_DEV_FB_RESERVED", "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL", "DCGM_FI_DEV_VGPU_LICENSE_STATUS",
-    "DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS", "DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS", "DCGM_FI_DEV_ROW_REMAP_FAILURE",
-    "DCGM_FI_PROF_GR_ENGINE_ACTIVE", "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", "DCGM_FI_PROF_DRAM_ACTIVE", "DCGM_FI_PROF_PCIE_TX_BYTES",
+    "DCGM_FI_DEV_SM_CLOCK", "DCGM_FI_DEV_MEM_CLOCK", "DCGM_FI_DEV_MEMORY_TEMP", "DCGM_FI_DEV_GPU_TEMP",
+    "DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", "DCGM_FI_DEV_PCIE_REPLAY_COUNTER",
+    "DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_MEM_COPY_UTIL", "DCGM_FI_DEV_ENC_UTIL", "DCGM_FI_DEV_DEC_UTIL",
+    "DCGM_FI_DEV_XID_ERRORS", "DCGM_FI_DEV_FB_FREE", "DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_FB_RESERVED",
+    "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL", "DCGM_FI_DEV_VGPU_LICENSE_STATUS", "DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS",
+    "DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS", "DCGM_FI_DEV_ROW_REMAP_FAILURE", "DCGM_FI_PROF_GR_ENGINE_ACTIVE",
+    "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", "DCGM_FI_PROF_DRAM_ACTIVE", "DCGM_FI_PROF_PCIE_TX_BYTES",
     "DCGM_FI_PROF_PCIE_RX_BYTES",
-)  # fmt: skip
+)
 
 
 def page(node: int) -> str:
@@ -41,8 +45,10 @@ def page(node: int) -> str:
     for metric in METRICS:
         lines += [f"# HELP {metric} What it is.", f"# TYPE {metric} gauge"]
         lines += [
-            f'{metric}{{gpu="{gpu}",UUID="GPU-{node:08d}-4a1c-9d2e-{gpu:012d}",pci_bus_id="00000000:{gpu:02X}:00.0",device="nvidia{gpu}",'
-            f'modelName="NVIDIA H100 80GB HBM3",Hostname="gpu-{node}",DCGM_FI_DRIVER_VERSION="570.86.15",container="main",namespace="ml",'
+            f'{metric}{{gpu="{gpu}",UUID="GPU-{node:08d}-4a1c-9d2e-{gpu:012d}",'
+            f'pci_bus_id="00000000:{gpu:02X}:00.0",device="nvidia{gpu}",'
+            f'modelName="NVIDIA H100 80GB HBM3",Hostname="gpu-{node}",DCGM_FI_DRIVER_VERSION="570.86.15",'
+            f'container="main",namespace="ml",'
             f'pod="job-{node}-{gpu}",pod_uid=""}} {0 if "PROF" in metric else (node * GPUS + gpu) * 37 % 91}'
             for gpu in range(GPUS)
         ]
@@ -108,7 +114,7 @@ async def _scrape(port: int) -> dict[str, float]:
         return {
             "round": used, "wall": took, "evidence": evidence, "back": back, "rows": found.usage[WINDOW].rows,
             "peak_mb": figures.usage_now()["peak_mb"],
-        }  # fmt: skip
+        }
 
 
 async def _write_day(port: int, folder: str) -> tuple[float, float]:
@@ -137,7 +143,9 @@ async def _restart(port: int) -> dict[str, float]:
         keeper, began, wall = kept.Keeper(folder, writes=True), figures.usage_now()["cpu"], time.perf_counter()
         await keeper.open()
         await keeper.restore(samples.Scraped(honor_labels=False, interval=15.0, horizon=DAY + HOUR), now)
-        used, took, peak = figures.usage_now()["cpu"] - began, time.perf_counter() - wall, figures.usage_now()["peak_mb"]
+        used, took, peak = (
+            figures.usage_now()["cpu"] - began, time.perf_counter() - wall, figures.usage_now()["peak_mb"]
+        )
         await keeper.close()
         async with _source(port, kept.Keeper(folder, writes=True)) as source:
             await source.scrape(now)
@@ -158,12 +166,18 @@ def main() -> None:
         server.kill()
         server.wait()
     series = EXPORTERS * GPUS * len(METRICS)
-    print(f"  {EXPORTERS} exporters, {series} series a round, {used['rows']} GPUs held; a round takes {used['wall']:.2f} s")
+    print(
+        f"  {EXPORTERS} exporters, {series} series a round, {used['rows']} GPUs held; "
+        f"a round takes {used['wall']:.2f} s"
+    )
     looks = f"evidence {used['evidence'] * 1000:.0f} ms, look-back of all {used['back'] * 1000:.0f} ms of CPU"
     print(f"  {looks}; {used['peak_mb']:.0f} MB peak")
     figures.show("a round of scrapes", f"{used['round']:.2f} CPU s", "0.5 CPU s", used["round"] < 0.5)
-    print(f"  restart from --state-dir after a day: {back['wall']:.1f} s ({back['cpu']:.1f} CPU s) to read {back['mb']:.0f} MB back, "
-          f"{back['covered']} GPUs covered for the whole day again, {back['peak_mb']:.0f} MB peak")
+    print(
+        f"  restart from --state-dir after a day: {back['wall']:.1f} s ({back['cpu']:.1f} CPU s) to read "
+        f"{back['mb']:.0f} MB back, "
+        f"{back['covered']} GPUs covered for the whole day again, {back['peak_mb']:.0f} MB peak"
+    )
 
 
 if __name__ == "__main__":

@@ -54,8 +54,6 @@ class Mirror:
     async def __aexit__(self, *why: Any) -> None:
         await self._starter.__aexit__(*why)
 
-    # ---- filling ----
-
     async def list_all(self, now: Instant) -> None:
         """Everything once, by lists; again, anew. Raises if the server cannot be asked, or gives no pods."""
         await self._parts.served.ask(now)
@@ -108,8 +106,6 @@ class Mirror:
             await self.look_up(gaps.missing, now)
         await self._parts.kinds.read_scales()
 
-    # ---- single objects ----
-
     async def look_up(self, missing: Collection[cluster.Ref], now: Instant) -> None:
         """By a list where a kind is not followed yet, else one by one. Afterwards each is seen, or lost."""
         await self._parts.lookup.look_up(missing, now)
@@ -125,8 +121,6 @@ class Mirror:
     def find_resource(self, group: str, version: str, kind: str) -> kube.Resource | None:
         """Where the server serves a kind, if it does."""
         return self._parts.served.found.find_version(group, version, kind)
-
-    # ---- what is handed out ----
 
     @property
     def pods(self) -> tuple[cluster.Pod, ...]:
@@ -144,7 +138,7 @@ class Mirror:
     def policies(self) -> tuple[idle.IdlePolicy, ...]:
         return self.contents.policies
 
-    def workloads(self, look_past: Mapping[str, frozenset[str]]) -> tuple[cluster.Workload, ...]:
+    def workloads(self, look_past: contents.LookPast) -> tuple[cluster.Workload, ...]:
         return self.contents.workloads(look_past)
 
     @property

@@ -167,10 +167,6 @@ def _named_by_labels(pod: cluster.Pod) -> Iterator[tuple[Key, str]]:
         yield _LWS, name
 
 
-def _ref_by_name(key: Key, namespace: str, name: str) -> cluster.Ref:
-    return cluster.Ref(key[0], "", key[1], namespace, name, "")
-
-
 def _is_broken(climb: _Climb) -> bool:
     """Did it stop where somebody should stand, rather than at something that ends all chains?"""
     return climb.stopped_at is not None and (climb.why is None or climb.why.trouble is not Trouble.NonScalable)
@@ -219,7 +215,7 @@ def _paused(view: View) -> Iterator[objects.Seen]:
 def _note_names(view: View, climber: _Climber, pod: cluster.Pod, gaps: Gaps) -> None:
     for key, name in _named_by_labels(pod):
         gaps.named.add((pod.namespace, *key, name))
-        ref = _ref_by_name(key, pod.namespace, name)
+        ref = cluster.Ref(key[0], "", key[1], pod.namespace, name, "")
         seen = climber.find_named(key, pod.namespace, name)
         if seen is None:
             (gaps.lost if ref in view.lost else gaps.missing).add(ref)
@@ -428,9 +424,7 @@ def _steering(
 
 def _find_budgets(view: View, group: _Group) -> tuple[cluster.Companion, ...]:
     """Those whose selector fits any of its pods. Pods of one template share their labels, which are tried once."""
-    if not group.pods:
-        return ()
-    candidates = view.budgets.get(view.pods[group.pods[0]].namespace)
+    candidates = view.budgets.get(view.pods[group.pods[0]].namespace) if group.pods else None
     if not candidates:
         return ()
     labels = {id(view.pods[index].labels): view.pods[index].labels for index in group.pods}.values()

@@ -18,6 +18,7 @@ from fallow.clients.kubernetes import api as kube
 from fallow.model import cluster, kinds, pointers
 from fallow.model.units import Instant
 from fallow.observe.cluster import companions, mirror, objects, owners, pods
+from fallow.observe.cluster.contents import LookPast
 
 # More than these, and one list of the whole namespace is the lighter question.
 _MOST_SELECTORS = 20
@@ -35,7 +36,7 @@ class FreshLook(msgspec.Struct, frozen=True):
 
 
 async def look(
-    seen: mirror.Mirror, workloads: Collection[cluster.Workload], look_past: Mapping[str, frozenset[str]], now: Instant
+    seen: mirror.Mirror, workloads: Collection[cluster.Workload], look_past: LookPast, now: Instant
 ) -> FreshLook:
     read = await asyncio.gather(*(_read_anew(seen, workload) for workload in workloads))
     questions = _ask_for_pods(workloads, read, _find_direct(seen, workloads, look_past))
@@ -61,9 +62,7 @@ async def look(
     return _choose(workloads, faults, *resolved)
 
 
-def _find_direct(
-    seen: mirror.Mirror, workloads: Iterable[cluster.Workload], look_past: Mapping[str, frozenset[str]]
-) -> set[str]:
+def _find_direct(seen: mirror.Mirror, workloads: Iterable[cluster.Workload], look_past: LookPast) -> set[str]:
     """Workloads (by uid) that made all their pods, themselves or by a ReplicaSet.
 
     Others' pods, such as the executors that the pod of a Job started, are theirs too and bear any labels: a selector
@@ -151,8 +150,7 @@ async def _read_one(seen: mirror.Mirror, ref: cluster.Ref) -> objects.Seen | Non
 
 
 async def _resolve(
-    seen: mirror.Mirror, alive: tuple[cluster.Pod, ...], fresh: companions.Fresh,
-    look_past: Mapping[str, frozenset[str]], now: Instant,
+    seen: mirror.Mirror, alive: tuple[cluster.Pod, ...], fresh: companions.Fresh, look_past: LookPast, now: Instant
 ) -> tuple[tuple[cluster.Pod, ...], tuple[cluster.Workload, ...]]:
     """As always, with owners looked up that came into being since."""
     view = seen.contents.view_with(alive, fresh)

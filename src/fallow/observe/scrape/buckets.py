@@ -77,7 +77,7 @@ class Ring:
 
 
 class Track:
-    """One metric. Column c is the series called `keys[c]`, whose labels have the number `series[c]`; others may, too."""
+    """One metric. Column c is the series called `keys[c]`, whose labels have the number `series[c]`, as others may."""
 
     def __init__(self, ring: Ring, fields: Iterable[Field]) -> None:
         self._ring = ring
@@ -103,35 +103,31 @@ class Track:
 
     @property
     def capacity(self) -> int:
-        return len(self._numbers)
+        return len(self.latest)
 
     def add(self, key: bytes, number: int) -> int:
         """A new column."""
         if self.size == self.capacity:
-            self._resize(2 * self.capacity)
+            self._move(self._ring, slice(None), slice(None), 2 * self.capacity)
+            self._numbers = _spread(self._numbers, self.capacity, 0)
         self._numbers[self.size] = number
         self.column_of[key] = self.size
         self.keys.append(key)
         return self.size - 1
 
-    def _resize(self, capacity: int) -> None:
-        more = capacity - self.capacity
+    def _move(self, ring: Ring, rows: Columns | slice, columns: Columns | slice, capacity: int) -> None:
+        """These columns to the front of new cells, with their rows now in these."""
+        self._ring = ring
         for name, cells in self.fields.items():
-            self.fields[name] = np.concatenate([cells, _blank(name, self._ring.minutes, more)], axis=1)
-        self._numbers = _spread(self._numbers, capacity, 0)
-        self._spread_stamps(slice(None), capacity)
-
-    def _spread_stamps(self, columns: Columns | slice, capacity: int) -> None:
+            kept, fresh = cells[:, columns], _blank(name, ring.minutes, capacity)
+            fresh[rows, : kept.shape[1]] = kept
+            self.fields[name] = fresh
         self.latest = _spread(self.latest[columns], capacity, np.nan)
         self.newest, self.seen = (_spread(each[columns], capacity, -np.inf) for each in (self.newest, self.seen))
 
     def turn(self, ring: Ring, minutes: Columns) -> None:
         """Onto a longer ring; `minutes` are those of the rows until now."""
-        for name, cells in self.fields.items():
-            longer = _blank(name, ring.minutes, self.capacity)
-            longer[ring.row(minutes)] = cells
-            self.fields[name] = longer
-        self._ring = ring
+        self._move(ring, ring.row(minutes), slice(None), self.capacity)
 
     def wipe(self, rows: Columns) -> None:
         for name, cells in self.fields.items():
@@ -211,15 +207,11 @@ class Track:
 
     def keep(self, columns: Columns, numbers: Columns) -> None:
         """Only these columns stay, in this order, now with these numbers."""
-        size, spare = len(columns), max(_FIRST_COLUMNS, len(columns))
-        for name, cells in self.fields.items():
-            kept = _blank(name, self._ring.minutes, spare)
-            kept[:, :size] = cells[:, columns]
-            self.fields[name] = kept
+        spare = max(_FIRST_COLUMNS, len(columns))
+        self._move(self._ring, slice(None), columns, spare)
         self.keys = [self.keys[column] for column in columns]
         self.column_of = {key: column for column, key in enumerate(self.keys)}
         self._numbers = _spread(numbers, spare, 0)
-        self._spread_stamps(columns, spare)
 
     def dump(self, minute: int) -> tuple[list[bytes], "Minute"]:
         """The keys of all columns that have data in this minute, and their data."""

@@ -21,7 +21,7 @@ from fallow.model.usage import Signal
 from fallow.observe.scrape import buckets, targets
 from fallow.observe.scrape.buckets import Columns, Field
 from fallow.observe.usage import labels, queries
-from fallow.observe.usage.readings import Key, SeriesReading, What, join
+from fallow.observe.usage.readings import SeriesReading, Topic, What, join
 
 # As far as Prometheus looks back for the value of an instant: an older one is no value of now.
 _CURRENT: Final[Seconds] = 300.0
@@ -187,17 +187,17 @@ class Scraped:
 
     # ---- out: a window ----
 
-    def readings(self, windows: Iterable[Seconds], now: Instant) -> dict[Key, SeriesReading]:
-        found = {Key(What.newest, metric.name): self._newest(metric.name, now) for metric in queries.PRIMARIES}
-        found[Key(What.holds, queries.HOLDS)] = self._newest(queries.HOLDS, now)
+    def readings(self, windows: Iterable[Seconds], now: Instant) -> dict[Topic, SeriesReading]:
+        found = {Topic(What.newest, metric.name): self._newest(metric.name, now) for metric in queries.PRIMARIES}
+        found[Topic(What.holds, queries.HOLDS)] = self._newest(queries.HOLDS, now)
         for window in windows:
             span = self.table.ring.span(now - window, now)
             for metric in _METRICS.values():
-                found[Key(What.peak, metric.name, window)] = self._peak(metric, span, now - window, now)
+                found[Topic(What.peak, metric.name, window)] = self._peak(metric, span, now - window, now)
             for metric in queries.PRIMARIES:
-                found[Key(What.count, metric.name, window)] = self._count(metric.name, span, window, now)
-            found[Key(What.increase, queries.ENERGY, window)] = self._increase(queries.ENERGY, span, now - window)
-            found[Key(What.requests, "", window)] = join([
+                found[Topic(What.count, metric.name, window)] = self._count(metric.name, span, window, now)
+            found[Topic(What.increase, queries.ENERGY, window)] = self._increase(queries.ENERGY, span, now - window)
+            found[Topic(What.requests, "", window)] = join([
                 *(self._high(name, span, now - window) for name in queries.REQUEST_GAUGES),
                 *(self._increase(name, span, now - window) for name in queries.REQUEST_COUNTERS),
             ])
@@ -253,8 +253,8 @@ class Scraped:
 
     # ---- out: the past ----
 
-    def past(self, lookback: Seconds, threshold: float, now: Instant) -> dict[Key, SeriesReading]:
-        found = {Key(What.holds, queries.HOLDS, lookback): self._newest(queries.HOLDS, now)}
+    def past(self, lookback: Seconds, threshold: float, now: Instant) -> dict[Topic, SeriesReading]:
+        found = {Topic(What.holds, queries.HOLDS, lookback): self._newest(queries.HOLDS, now)}
         span = self.table.ring.span(now - lookback, now)
         for metric in queries.PRIMARIES:
             if metric.signal is Signal.last_kernel:
@@ -270,18 +270,18 @@ class Scraped:
             folds = (What.active, active, np.fmax), (What.first, first, np.fmin), (What.minutes, minutes, np.fmax)
             for what, values, fold in folds:
                 held = ~np.isnan(first) & ~np.isnan(values)
-                found[Key(what, metric.name, lookback)] = _reading(track, held, values, fold)
+                found[Topic(what, metric.name, lookback)] = _reading(track, held, values, fold)
         return found
 
-    def floors(self, now: Instant) -> dict[Key, SeriesReading]:
+    def floors(self, now: Instant) -> dict[Topic, SeriesReading]:
         """The lowest power of a day, and of how many samples."""
-        found: dict[Key, SeriesReading] = {}
+        found: dict[Topic, SeriesReading] = {}
         span = self.table.ring.span(now - DAY, now)
         for metric in queries.POWER:
             track = self.table.tracks[metric.name]
             everything = np.ones(track.size, dtype=np.bool_)
-            found[Key(What.lowest, metric.name, DAY)] = _reading(track, everything, track.lowest(span), np.fmin)
-            found[Key(What.samples, metric.name, DAY)] = _reading(track, everything, track.count(span))
+            found[Topic(What.lowest, metric.name, DAY)] = _reading(track, everything, track.lowest(span), np.fmin)
+            found[Topic(What.samples, metric.name, DAY)] = _reading(track, everything, track.count(span))
         return found
 
     def measuring_since(self, now: Instant) -> Instant | None:

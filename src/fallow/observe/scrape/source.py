@@ -84,8 +84,6 @@ class ScrapeSource:
         if self._keeper is not None:
             await self._keeper.close()
 
-    # ---- scraping ----
-
     async def run(self, clock: Callable[[], Instant]) -> None:
         """A round each interval, until cancelled. A round that is late is skipped and not made up for."""
         while True:
@@ -159,8 +157,6 @@ class ScrapeSource:
             _note_failure(one, str(problem))
             return None
 
-    # ---- the whole cluster ----
-
     async def evidence(self, held: rows.Holders, windows: frozenset[Seconds], now: Instant) -> usage.Evidence:
         self._reach_back(windows)
         if now - self._scraped_at >= 2 * self._interval:  # nobody scrapes for us, or not well
@@ -224,8 +220,6 @@ class ScrapeSource:
         )
         return columns.build_evidence(measured, held, layouts, now)
 
-    # ---- a few pods ----
-
     async def again(self, held: rows.Holders, windows: frozenset[Seconds], now: Instant) -> usage.Evidence:
         """Of exporters scraped anew; what none of them said just now is as if its exporter were down."""
         async with self._round:
@@ -243,8 +237,6 @@ class ScrapeSource:
         """The exporters on the nodes of these pods, and those of which nobody knows where they are."""
         wanted = {pod.node for pod in pods}
         return [one for one in self._health.values() if not one.known.target.node or one.known.target.node in wanted]
-
-    # ---- exact idle times ----
 
     async def look_back(
         self, seen: usage.Usage, wanted: Sequence[int], held: rows.Holders, now: Instant, threshold: float

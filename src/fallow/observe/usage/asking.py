@@ -18,7 +18,7 @@ from fallow.clients.prometheus import client
 from fallow.model import usage
 from fallow.model.units import Instant, Seconds
 from fallow.observe.usage import labels, readings
-from fallow.observe.usage.readings import Key, SeriesReading
+from fallow.observe.usage.readings import SeriesReading, Topic
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ _MOST_REMARKS = 100
 
 
 class Question(NamedTuple):
-    key: Key
+    key: Topic
     promql: str
     book: labels.LabelBook
     signal: str  # what is lost without an answer
@@ -43,7 +43,7 @@ class NoEvidence(Exception):
 
 
 class Answers(NamedTuple):
-    readings: dict[Key, SeriesReading]
+    readings: dict[Topic, SeriesReading]
     lost: tuple[str, ...]
 
 
@@ -109,7 +109,7 @@ class Asker:
 
 
 def _collect(settled: Iterable[tuple[Question, SeriesReading | str]]) -> Answers:
-    parts: dict[Key, list[SeriesReading]] = {}
+    parts: dict[Topic, list[SeriesReading]] = {}
     lost: dict[str, None] = {}  # an ordered set: several questions about one signal often fail alike
     for question, result in settled:
         if isinstance(result, str):

@@ -16,7 +16,7 @@ from fallow.model import usage
 from fallow.model.units import Instant, Seconds
 from fallow.model.usage import Signal
 from fallow.observe.usage import labels, queries, rows
-from fallow.observe.usage.readings import INSTANT, NOTHING, Key, Readings, SeriesReading, What
+from fallow.observe.usage.readings import INSTANT, NOTHING, Readings, SeriesReading, Topic, What
 
 _SHORTEST_INTERVAL: Seconds = 5.0
 _LONGEST_INTERVAL: Seconds = 120.0
@@ -44,9 +44,9 @@ class _Sheet(NamedTuple):
     layout: rows.RowLayout
     window: Seconds
 
-    def read(self, key: Key) -> usage.Floats | None:
+    def read(self, topic: Topic) -> usage.Floats | None:
         """Values by number of series; None if nobody exports it."""
-        found = self.measured.readings.get(key, NOTHING)
+        found = self.measured.readings.get(topic, NOTHING)
         return found.by_series(len(self.measured.facts)) if len(found.series) else None
 
 
@@ -71,7 +71,7 @@ def _build_usage(sheet: _Sheet, held: rows.Holders) -> usage.Usage:
     peak: dict[Signal, usage.Floats] = {}
     for metric in (*queries.PRIMARIES, *queries.OTHERS):
         _add_peak(sheet, metric, peak)
-    reading = sheet.measured.readings.get(Key(What.requests, "", sheet.window), NOTHING)
+    reading = sheet.measured.readings.get(Topic(What.requests, "", sheet.window), NOTHING)
     requests = _count_requests(reading, sheet.measured.serving, held)
     if requests.size and not np.isnan(requests).all():
         peak[Signal.requests] = requests[layout.pod]
@@ -109,7 +109,7 @@ def learn_intervals(
     np.fmax.at(most, jobs.of_series, counts)
     learned = {jobs.names[one]: interval_of(most[one : one + 1], window) for one in np.flatnonzero(most > 0)}
     for metric in queries.PRIMARIES:
-        paces = found.get(Key(What.pace, metric.name, queries.PACE), NOTHING)
+        paces = found.get(Topic(What.pace, metric.name, queries.PACE), NOTHING)
         for series, pace in zip(paces.series.tolist(), paces.values, strict=True):
             job = targets[series].job
             # n samples are n - 1 intervals apart: never shorter than it is, or a job scraped rarely would never cover a
@@ -127,12 +127,12 @@ def interval_of(counts: usage.Floats, window: Seconds) -> Seconds:
 def _highest_counts(found: Readings, known: int, window: Seconds) -> usage.Floats:
     highest = np.full(known, np.nan)
     for metric in queries.PRIMARIES:
-        np.fmax.at(highest, *found.get(Key(What.count, metric.name, window), NOTHING))
+        np.fmax.at(highest, *found.get(Topic(What.count, metric.name, window), NOTHING))
     return highest
 
 
 def _add_peak(sheet: _Sheet, metric: queries.GpuMetric, peak: dict[Signal, usage.Floats]) -> None:
-    values = sheet.read(Key(What.peak, metric.name, sheet.window))
+    values = sheet.read(Topic(What.peak, metric.name, sheet.window))
     if values is None:
         return
     fold = np.fmin if metric.signal is Signal.last_kernel else np.fmax
@@ -145,7 +145,7 @@ def _read_primaries(
 ) -> dict[Signal, usage.Floats]:
     columns = {}
     for metric in queries.PRIMARIES:
-        values = sheet.read(Key(what, metric.name, window))
+        values = sheet.read(Topic(what, metric.name, window))
         if values is not None and metric.signal in peak:
             column = sheet.layout.edges(metric.join).spread(values, len(sheet.layout.gpu))
             columns[metric.signal] = np.where(np.isnan(peak[metric.signal]), np.nan, column)
@@ -175,7 +175,7 @@ def _find_up(sheet: _Sheet) -> usage.Bools:
 
 def _find_frozen(sheet: _Sheet, count: Mapping[Signal, usage.Floats], interval: usage.Floats) -> usage.Bools:
     measured = np.zeros(len(sheet.layout.gpu), dtype=np.bool_)
-    grown = sheet.read(Key(What.increase, queries.ENERGY, sheet.window))
+    grown = sheet.read(Topic(What.increase, queries.ENERGY, sheet.window))
     if grown is None:
         return measured
     for samples in count.values():

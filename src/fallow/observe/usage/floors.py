@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from fallow.model.units import DAY, HOUR, Instant, Seconds
 from fallow.observe.usage import columns, labels, queries, readings
-from fallow.observe.usage.readings import Key, What
+from fallow.observe.usage.readings import Topic, What
 
 _HOLD: Seconds = HOUR
 _COVERAGE = 0.8  # of a day measured before the lowest power of that day says something
@@ -41,7 +41,7 @@ def find_floors(
     """The lowest power of each board, where a day of it was measured; None if that could not be asked."""
     floors: dict[str, float] = {}
     for metric in queries.POWER:
-        lowest, counts = found.get(Key(What.lowest, metric.name, DAY)), found.get(Key(What.samples, metric.name, DAY))
+        lowest, counts = (found.get(Topic(what, metric.name, DAY)) for what in (What.lowest, What.samples))
         if lowest is None or counts is None:
             return None
         samples = counts.by_series(len(facts))

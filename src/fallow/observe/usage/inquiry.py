@@ -13,7 +13,7 @@ from fallow.clients.prometheus import client
 from fallow.model.units import DAY, Seconds
 from fallow.observe.usage import labels, queries
 from fallow.observe.usage.asking import Question
-from fallow.observe.usage.readings import Key, What
+from fallow.observe.usage.readings import Topic, What
 
 _any_of = functools.lru_cache(maxsize=16)(client.any_of)  # a second look asks many questions about the same few pods
 
@@ -53,30 +53,30 @@ class Inquiry:
         for metric in queries.PRIMARIES:
             book, selectors = self._books.of(metric), self._selectors(metric, focus)
             newest = queries.newest(selectors, book.dialect.by)
-            yield Question(Key(What.newest, metric.name), newest, book, metric.signal.label, required=True)
+            yield Question(Topic(What.newest, metric.name), newest, book, metric.signal.label, required=True)
             if focus is None:
                 pace = queries.pace(self._prometheus.selector(metric.name, metric.matcher))
-                key, targets = Key(What.pace, metric.name, queries.PACE), self._books.targets
+                key, targets = Topic(What.pace, metric.name, queries.PACE), self._books.targets
                 yield Question(key, pace, targets, metric.signal.label, required=True)
         yield self.about_holders(focus)
         for window in windows:
             yield from self._about_signals(window, focus)
             yield self._about_energy(window, focus)
             yield self._about_requests(window, focus)
-        yield Question(Key(What.down), queries.down(self._prometheus.selector("up")), self._books.targets, "up")
+        yield Question(Topic(What.down), queries.down(self._prometheus.selector("up")), self._books.targets, "up")
 
     def about_holders(self, focus: Focus | None) -> Question:
         book = self._books.own
         holds = queries.holds(self._narrow(queries.HOLDS, "", book, focus), book.dialect.by)
-        return Question(Key(What.holds, queries.HOLDS), holds, book, "holders", required=True)
+        return Question(Topic(What.holds, queries.HOLDS), holds, book, "holders", required=True)
 
     def about_floors(self) -> Iterator[Question]:
         for metric in queries.POWER:
             book, selectors = self._books.of(metric), self._selectors(metric, None)
             lowest = queries.lowest(selectors, book.dialect.by, DAY)
-            yield Question(Key(What.lowest, metric.name, DAY), lowest, book, "power_floor")
+            yield Question(Topic(What.lowest, metric.name, DAY), lowest, book, "power_floor")
             samples = queries.count(selectors, book.dialect.by, DAY)
-            yield Question(Key(What.samples, metric.name, DAY), samples, book, "power_floor")
+            yield Question(Topic(What.samples, metric.name, DAY), samples, book, "power_floor")
 
     def about_past(
         self, metric: queries.GpuMetric, focus: Focus, lookback: Seconds, threshold: float
@@ -88,29 +88,29 @@ class Inquiry:
             (What.first, queries.first_seen(selectors, by, lookback)),
             (What.minutes, queries.minutes_seen(selectors, by, lookback)),
         ):
-            yield Question(Key(what, metric.name, lookback), promql, book, name, required=True)
+            yield Question(Topic(what, metric.name, lookback), promql, book, name, required=True)
 
     def _about_signals(self, window: Seconds, focus: Focus | None) -> Iterator[Question]:
         for metric in (*queries.PRIMARIES, *queries.OTHERS):
             book, selectors = self._books.of(metric), self._selectors(metric, focus)
             by, name, is_primary = book.dialect.by, metric.signal.label, metric in queries.PRIMARIES
             peak = queries.peak(metric, selectors, by, window)
-            yield Question(Key(What.peak, metric.name, window), peak, book, name, required=is_primary)
+            yield Question(Topic(What.peak, metric.name, window), peak, book, name, required=is_primary)
             if is_primary:
                 count = queries.count(selectors, by, window)
-                yield Question(Key(What.count, metric.name, window), count, book, name, required=True)
+                yield Question(Topic(What.count, metric.name, window), count, book, name, required=True)
 
     def _about_energy(self, window: Seconds, focus: Focus | None) -> Question:
         book = self._books.foreign
         increase = queries.increase(self._narrow(queries.ENERGY, "", book, focus), book.dialect.by, window)
-        return Question(Key(What.increase, queries.ENERGY, window), increase, book, "energy")
+        return Question(Topic(What.increase, queries.ENERGY, window), increase, book, "energy")
 
     def _about_requests(self, window: Seconds, focus: Focus | None) -> Question:
         book = self._books.serving
         gauges = [one for name in queries.REQUEST_GAUGES for one in self._narrow(name, "", book, focus)]
         counters = [one for name in queries.REQUEST_COUNTERS for one in self._narrow(name, "", book, focus)]
         promql = queries.requests(gauges, counters, book.dialect.by, window)
-        return Question(Key(What.requests, "", window), promql, book, "requests")
+        return Question(Topic(What.requests, "", window), promql, book, "requests")
 
     def _selectors(self, metric: queries.GpuMetric, focus: Focus | None) -> list[str]:
         return self._narrow(metric.name, metric.matcher, self._books.of(metric), focus)

@@ -17,7 +17,7 @@ from fallow.model import cluster, usage
 from fallow.model.units import HOUR, MINUTE, Instant, Seconds
 from fallow.model.usage import Signal
 from fallow.observe.usage import labels, queries, rows
-from fallow.observe.usage.readings import NOTHING, Key, Numbers, Readings, What, series_of
+from fallow.observe.usage.readings import NOTHING, Numbers, Readings, Topic, What, series_of
 
 Speakers: TypeAlias = dict[queries.GpuMetric, usage.Bools]  # by primary, of which rows it says when they were active
 
@@ -115,7 +115,7 @@ class Past:
 
     def _column(self, what: What, metric: queries.GpuMetric, at: Numbers) -> usage.Floats:
         """One value per wanted row; a row that the layout does not have (-1) takes the nan at the end."""
-        values = self._readings.get(Key(what, metric.name, self._lookback), NOTHING).by_series(self._series)
+        values = self._readings.get(Topic(what, metric.name, self._lookback), NOTHING).by_series(self._series)
         fold = np.fmin if what is What.first else np.fmax
         column = self._layout.edges(metric.join).spread(values, len(self._layout.gpu), fold)
         return np.append(column, np.nan)[at]

@@ -18,7 +18,7 @@ from fallow.model import cluster, usage
 from fallow.model.units import DAY, Instant, Seconds
 from fallow.model.usage import Signal
 from fallow.observe.usage import asking, columns, floors, inquiry, labels, past, readings, rows
-from fallow.observe.usage.readings import INSTANT, NOTHING, Key, What
+from fallow.observe.usage.readings import INSTANT, NOTHING, Topic, What
 
 log = logging.getLogger(__name__)
 
@@ -52,8 +52,6 @@ class PrometheusSource:
         self._jobs = labels.Jobs()
         self._layouts.forget()
 
-    # ---- the whole cluster ----
-
     async def evidence(self, held: rows.Holders, windows: frozenset[Seconds], now: Instant) -> usage.Evidence:
         self._forget_gone()
         wants_floors = self._floors.are_due(now)
@@ -84,7 +82,7 @@ class PrometheusSource:
     def _compose(
         self, answers: asking.Answers, held: rows.Holders, layouts: Mapping[Seconds, rows.RowLayout], now: Instant
     ) -> usage.Evidence:
-        down = [self._books.targets.facts[number] for number in answers.readings.get(Key(What.down), NOTHING).series]
+        down = [self._books.targets.facts[number] for number in answers.readings.get(Topic(What.down), NOTHING).series]
         measured = columns.Measured(
             readings=answers.readings, facts=self._books.facts, serving=self._books.serving.facts, jobs=self._jobs,
             expected_interval=self._expected_interval, intervals=self._intervals,
@@ -96,8 +94,6 @@ class PrometheusSource:
         seen = max((len(layout.series) for layout in self._layouts.current.values()), default=0)
         if self._layouts.current and len(self._books) > 2 * seen + _TOO_MANY_GONE:
             self._open_books()
-
-    # ---- a few pods ----
 
     async def again(self, held: rows.Holders, windows: frozenset[Seconds], now: Instant) -> usage.Evidence:
         questions = [one for focus in self._focus(held.pods) for one in self._inquiry.about(windows, focus)]
@@ -122,8 +118,6 @@ class PrometheusSource:
         for some in _batches(pods):
             uuids = {uuid for pod in some for uuid in boards.get((pod.namespace, pod.name), ())}
             yield inquiry.Focus(tuple(sorted({pod.name for pod in some})), tuple(sorted(uuids)))
-
-    # ---- exact idle times ----
 
     async def look_back(
         self, seen: usage.Usage, wanted: Sequence[int], held: rows.Holders, now: Instant, threshold: float

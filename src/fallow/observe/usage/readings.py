@@ -1,6 +1,6 @@
 """What was read of series, however it was got: asked of Prometheus, or scraped by ourselves.
 
-In: answers, or minutes of samples. Out: SeriesReadings under Keys (what, of which metric, over which window), the same
+In: answers, or minutes of samples. Out: SeriesReadings under Topics (what, of which metric, over which window), the same
 for both sources, so that the same columns are made of them. A series is a number; labels.py says what it stands for.
 Invariant: a reading that is not there was not asked, or nobody exports it; nan in it is a series without a believable
 value.
@@ -42,7 +42,7 @@ class What(Enum):
 OF_GPUS: Final = frozenset({What.peak, What.count, What.newest, What.increase, What.holds})  # what makes rows
 
 
-class Key(NamedTuple):
+class Topic(NamedTuple):
     what: What
     metric: str = ""
     window: Seconds = INSTANT
@@ -59,7 +59,7 @@ class SeriesReading(NamedTuple):
         return dense
 
 
-Readings: TypeAlias = Mapping[Key, SeriesReading]
+Readings: TypeAlias = Mapping[Topic, SeriesReading]
 
 NOTHING: Final = SeriesReading(np.zeros(0, dtype=np.int64), np.zeros(0))
 

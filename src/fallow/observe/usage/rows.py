@@ -76,6 +76,10 @@ class Holders:
         """The node of ours where it was measured; "" = none of ours, or not known."""
         return next(filter(None, map(self._node_called.get, (*facts.nodes, facts.host))), "")
 
+    def product_of(self, holder: int) -> str:
+        node = self.nodes.get(self.pods[holder].node)
+        return (node.gpu_product if node else None) or ""
+
     def is_shared(self, pod: cluster.Pod) -> bool:
         node = self.nodes.get(pod.node)
         return names.GPU_SHARED in pod.resources or (node is not None and node.shared)
@@ -155,10 +159,6 @@ class RowLayout:
                 self._shared_rows.add(number)
         return number
 
-    def _product(self, holder: int) -> str:
-        node = self.held.nodes.get(self.held.pods[holder].node)
-        return (node.gpu_product if node else None) or ""
-
     def _find_shared(self) -> None:
         """A GPU in several hands is shared, whatever its node is labelled; and shared for one is shared for all."""
         self.rows_of_gpu: dict[str, list[int]] = defaultdict(list)
@@ -177,7 +177,7 @@ class RowLayout:
         self.gpu = tuple(row.gpu for row in rows)
         self.boards = tuple(self._boards[gpu] for gpu in self.gpu)
         # A series that names a pod may not say the model, while another one of that board does.
-        self.model = tuple(self._models.get(self._boards[row.gpu]) or self._product(row.pod) for row in rows)
+        self.model = tuple(self._models.get(self._boards[row.gpu]) or self.held.product_of(row.pod) for row in rows)
         self.mig: usage.Bools = np.array([gpu in self._mig_gpus for gpu in self.gpu], dtype=np.bool_)
         self.shared: usage.Bools = np.zeros(len(rows), dtype=np.bool_)
         self.shared[list(self._shared_rows)] = True

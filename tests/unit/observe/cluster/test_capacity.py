@@ -16,7 +16,9 @@ HAS = {"cpu": "63500m", "memory": "256Gi", "pods": "110", "nvidia.com/gpu": "8"}
 LABELS = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB"}
 
 
-def node(has: dict[str, str] | None = None, labels: dict[str, str] | None = None, conditions: Any = READY, **spec: Any) -> Machine:
+def node(
+    has: dict[str, str] | None = None, labels: dict[str, str] | None = None, conditions: Any = READY, **spec: Any
+) -> Machine:
     thing = pretend.made("n1", namespace=None, kind="Node", labels={**LABELS, **(labels or {})}, spec=spec,
                          status={"allocatable": {**HAS, **(has or {})}, "conditions": conditions})
     return capacity.see_machine(msgspec.convert(thing, capacity.CountedNodeItem))
@@ -24,10 +26,15 @@ def node(has: dict[str, str] | None = None, labels: dict[str, str] | None = None
 
 def pod(*requests: dict[str, str], init: Any = (), **more: Any) -> Needs:
     containers = [{"name": f"c{number}", "resources": {"requests": each}} for number, each in enumerate(requests)]
-    inits = [{"name": f"i{number}", "resources": {"requests": each}, "restartPolicy": policy} for number, (policy, each) in enumerate(init)]
+    inits = [
+        {"name": f"i{number}", "resources": {"requests": each}, "restartPolicy": policy}
+        for number, (policy, each) in enumerate(init)
+    ]
     owner = pretend.made("owner", kind=more.pop("owner", "ReplicaSet"), version="apps/v1")
     marks = {key: more.pop(key) for key in ("labels", "annotations") if key in more}
-    thing = pretend.made("p", owner, kind="Pod", spec={"containers": containers, "initContainers": inits, **more}, **marks)
+    thing = pretend.made(
+        "p", owner, kind="Pod", spec={"containers": containers, "initContainers": inits, **more}, **marks
+    )
     return needs_of(thing)
 
 
@@ -40,7 +47,9 @@ def test_a_node_is_read_as_it_can_be_allocated() -> None:
     assert node() == Machine(name="n1", product=product, cpu=63_500, memory=256 * 1024, gpus=8, pods=110)
 
 
-@pytest.mark.parametrize("has", [{"nvidia.com/gpu": "32"}, {"nvidia.com/gpu": "0", "nvidia.com/gpu.shared": "32"}], ids=["same", "renamed"])
+@pytest.mark.parametrize(
+    "has", [{"nvidia.com/gpu": "32"}, {"nvidia.com/gpu": "0", "nvidia.com/gpu.shared": "32"}], ids=["same", "renamed"]
+)
 def test_shared_gpus_are_counted_once(has: dict[str, str]) -> None:
     found = node(has, {"nvidia.com/gpu.replicas": "4"})
     assert (found.gpus, found.replicas) == (8, 4)
@@ -49,14 +58,21 @@ def test_shared_gpus_are_counted_once(has: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"unschedulable": True}, "is cordoned"), ({"conditions": []}, "is not Ready"),
+        ({"unschedulable": True}, "is cordoned"),
+        ({"conditions": []}, "is not Ready"),
         ({"conditions": [{"type": "Ready", "status": "Unknown"}]}, "is not Ready"),
         ({"taints": [{"key": "team", "effect": "NoSchedule"}]}, "has a taint that only some pods tolerate"),
-        ({"taints": [{"key": "nvidia.com/gpu", "effect": "NoSchedule"}, {"key": "x", "effect": "PreferNoSchedule"}]}, ""),
+        (
+            {"taints": [{"key": "nvidia.com/gpu", "effect": "NoSchedule"}, {"key": "x", "effect": "PreferNoSchedule"}]},
+            "",
+        ),
         ({"has": {"nvidia.com/mig-1g.10gb": "7"}}, "is cut by MIG: its instances are fixed"),
         ({"has": {"nvidia.com/mig-1g.10gb": "0"}}, ""),
         ({"has": {"cpu": "many"}}, "what it has cannot be read: 'many' is not a quantity such as 250m, 4 or 64Gi"),
-        ({"labels": {"nvidia.com/gpu.replicas": "few"}}, "what it has cannot be read: 'few' is not a quantity such as 250m, 4 or 64Gi"),
+        (
+            {"labels": {"nvidia.com/gpu.replicas": "few"}},
+            "what it has cannot be read: 'few' is not a quantity such as 250m, 4 or 64Gi",
+        ),
     ],
 )
 def test_where_nothing_is_to_be_placed_is_said(change: dict[str, Any], why: str) -> None:
@@ -88,7 +104,7 @@ def test_a_limit_without_a_request_is_a_request() -> None:
         ({"topologySpreadConstraints": [{}]}, "minds which pods are beside it"),
     ],
     ids=["plain", "product", "selector", "affinity", "preference", "anti-affinity", "spread"],
-)  # fmt: skip
+)
 def test_what_is_not_heeded_of_where_a_pod_may_go_is_said(change: dict[str, Any], why: str) -> None:
     found = pod({"cpu": "1"}, **change)
     assert (found.unclear, found.unknown) == (why, "")
@@ -96,7 +112,10 @@ def test_what_is_not_heeded_of_where_a_pod_may_go_is_said(change: dict[str, Any]
 
 def test_requests_that_cannot_be_read_are_no_zero() -> None:
     assert pod({"cpu": "1"}, resourceClaims=[{"name": "gpu"}]).unknown == "asks for devices by claims"
-    assert pod({"cpu": "lots"}).unknown == "what it asks for cannot be read: 'lots' is not a quantity such as 250m, 4 or 64Gi"
+    assert (
+        pod({"cpu": "lots"}).unknown
+        == "what it asks for cannot be read: 'lots' is not a quantity such as 250m, 4 or 64Gi"
+    )
     assert pod({"nvidia.com/mig-1g.5gb": "1"}).unknown == "asks for a MIG instance"
 
 
@@ -107,12 +126,17 @@ def test_a_product_that_is_selected_is_what_it_accepts() -> None:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({}, ""), ({"owner": "DaemonSet"}, "belongs to its node"), ({"owner": "Job"}, "does work that an eviction would lose"),
+        ({}, ""),
+        ({"owner": "DaemonSet"}, "belongs to its node"),
+        ({"owner": "Job"}, "does work that an eviction would lose"),
         ({"owner": "PyTorchJob", "annotations": {"gpuautoscaler.io/evictable": "true"}}, ""),
         ({"labels": {"gpuautoscaler.io/workload-type": "training"}}, "does work that an eviction would lose"),
         ({"annotations": {"karpenter.sh/do-not-disrupt": "true"}}, "asked not to be disrupted"),
         ({"annotations": {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}}, "asked not to be disrupted"),
-        ({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}, "has a volume that may be of its node"),
+        (
+            {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]},
+            "has a volume that may be of its node",
+        ),
         ({"volumes": [{"name": "v", "emptyDir": {}}]}, ""),
         ({"annotations": {"kubernetes.io/config.mirror": "x"}}, "has no controller that would make it again"),
     ],
@@ -124,7 +148,9 @@ def test_who_must_not_be_moved_is_said(change: dict[str, Any], why: str) -> None
 async def test_a_cluster_is_read_by_two_lists_and_pods_come_in_their_order() -> None:
     async with pretend.Server() as server:
         server.put("namespaces", pretend.made("kube-system", namespace=None, kind="Namespace"))
-        server.put("nodes", pretend.made("n1", namespace=None, kind="Node", status={"allocatable": HAS, "conditions": READY}))
+        server.put(
+            "nodes", pretend.made("n1", namespace=None, kind="Node", status={"allocatable": HAS, "conditions": READY})
+        )
         for name, hour in (("late", 9), ("early", 7)):
             thing = pretend.pod(name)
             thing["metadata"]["creationTimestamp"] = f"2026-11-15T{hour:02}:00:00Z"
@@ -142,7 +168,9 @@ async def test_a_cluster_is_read_by_two_lists_and_pods_come_in_their_order() -> 
 async def test_a_pod_that_cannot_be_read_could_be_on_any_node() -> None:
     async with pretend.Server() as server, server.api() as api:
         server.put("pods", pretend.pod("odd", spec={"containers": 7}))
-        with pytest.raises(errors.BadAnswer, match="1 pods cannot be read, so what is free on their nodes cannot be told"):
+        with pytest.raises(
+            errors.BadAnswer, match="1 pods cannot be read, so what is free on their nodes cannot be told"
+        ):
             await hosts.look(api)
 
 
@@ -157,7 +185,9 @@ async def test_half_of_a_cluster_is_none(plural: str) -> None:
 async def test_a_followed_mirror_counts_pods_that_come_and_go_by_the_one_watch_it_has() -> None:
     async with pretend.Server() as server, server.api() as api, mirror.Mirror(api, counts_capacity=True) as seen:
         server.put("namespaces", pretend.made("kube-system", namespace=None, kind="Namespace"))
-        server.put("nodes", pretend.made("n1", namespace=None, kind="Node", status={"allocatable": HAS, "conditions": READY}))
+        server.put(
+            "nodes", pretend.made("n1", namespace=None, kind="Node", status={"allocatable": HAS, "conditions": READY})
+        )
         server.put("pods", pretend.pod("busy", gpus=1))
         await seen.follow(NOW)
 
@@ -165,7 +195,10 @@ async def test_a_followed_mirror_counts_pods_that_come_and_go_by_the_one_watch_i
             return {one.uid: one.needs.gpus for one in seen.capacity.pods}
 
         assert counted() == {"Pod-busy": 1}
-        assert (seen.capacity.cluster, [machine.gpus for machine in seen.capacity.machines]) == ("Namespace-kube-system", [8])
+        assert (seen.capacity.cluster, [machine.gpus for machine in seen.capacity.machines]) == (
+            "Namespace-kube-system",
+            [8],
+        )
         idle_version = seen.contents.version({})
         server.put("pods", pretend.pod("web", gpus=0))
         await pretend.until(lambda: counted() == {"Pod-busy": 1, "Pod-web": 0})

@@ -21,7 +21,12 @@ NOW = 1_794_735_600.0
 async def server() -> AsyncIterator[pretend.Server]:
     async with pretend.Server(*pretend.KSERVE, *pretend.LWS, *pretend.KUEUE, *pretend.POLICIES) as running:
         running.put("namespaces", pretend.made("ml", namespace=None, kind="Namespace", labels={"team": "a"}))
-        running.put("nodes", pretend.made("n1", namespace=None, kind="Node", status={"conditions": [{"type": "Ready", "status": "True"}]}))
+        running.put(
+            "nodes",
+            pretend.made(
+                "n1", namespace=None, kind="Node", status={"conditions": [{"type": "Ready", "status": "True"}]}
+            ),
+        )
         yield running
 
 
@@ -79,7 +84,9 @@ async def test_what_is_handed_out_stays_the_same_while_nothing_changes(server: p
         assert api.requests_sent == sent
 
 
-async def test_a_paused_deployment_without_pods_is_a_workload_and_its_replica_set_is_not(server: pretend.Server) -> None:
+async def test_a_paused_deployment_without_pods_is_a_workload_and_its_replica_set_is_not(
+    server: pretend.Server,
+) -> None:
     marks = {names.PAUSED_AT: "2026-11-15T08:00:00Z"}
     paused = server.put("deployments", pretend.deployment("llm", spec={"replicas": 0}, annotations=marks))
     server.put("replicasets", pretend.replica_set("llm-rs", paused, annotations=marks))
@@ -132,7 +139,9 @@ async def test_an_owner_that_cannot_be_had_is_trouble_and_never_a_smaller_worklo
     server: pretend.Server, spoil: Callable[[pretend.Server], None], trouble: Trouble
 ) -> None:
     server.put_all(pretend.deployed("llm"))
-    server.put_all([("statefulsets", made := pretend.made("db", kind="StatefulSet", version="apps/v1", spec={"replicas": 1}))])
+    server.put_all(
+        [("statefulsets", made := pretend.made("db", kind="StatefulSet", version="apps/v1", spec={"replicas": 1}))]
+    )
     server.put("pods", pretend.pod("db-0", made))
     spoil(server)
     assert troubles(await look(server)) == {"Deployment/llm": trouble, "StatefulSet/db": None}
@@ -173,7 +182,9 @@ async def test_where_keda_is_there_and_cannot_be_seen_nothing_is_scaled(server: 
 
 
 @pytest.mark.parametrize("plural", ["idlepolicies", "namespaces"])
-async def test_where_policies_or_consent_cannot_be_seen_nothing_is_ours_to_pause(server: pretend.Server, plural: str) -> None:
+async def test_where_policies_or_consent_cannot_be_seen_nothing_is_ours_to_pause(
+    server: pretend.Server, plural: str
+) -> None:
     server.forbidden.add(("list", plural))
     server.put_all(pretend.deployed("llm"))
     assert troubles(await look(server)) == {"Deployment/llm": Trouble.Unseen}
@@ -193,11 +204,15 @@ UNKNOWN = "acme.io/v1 trainers Trainer"
 
 def crd(path: str) -> pretend.Object:
     version = {"name": "v1", "subresources": {"scale": {"specReplicasPath": path}}}
-    return pretend.made("trainers.acme.io", namespace=None, kind="CustomResourceDefinition", spec={"versions": [version]})
+    return pretend.made(
+        "trainers.acme.io", namespace=None, kind="CustomResourceDefinition", spec={"versions": [version]}
+    )
 
 
 def run_trainer(server: pretend.Server) -> None:
-    trainer = server.put("trainers", pretend.made("big", kind="Trainer", version="acme.io/v1", spec={"size": 4, "other": 1}))
+    trainer = server.put(
+        "trainers", pretend.made("big", kind="Trainer", version="acme.io/v1", spec={"size": 4, "other": 1})
+    )
     server.put_all(pretend.deployed("llm", owner=trainer))
 
 
@@ -227,13 +242,17 @@ async def test_where_definitions_may_not_be_read_replicas_come_from_scale(server
 
 async def test_a_table_kind_in_a_version_we_cannot_read_is_report_only(server: pretend.Server) -> None:
     server.install("leaderworkerset.x-k8s.io/v9 leaderworkersets LeaderWorkerSet + scale")
-    top = server.put("leaderworkersets", pretend.made("llm", kind="LeaderWorkerSet", version="leaderworkerset.x-k8s.io/v9"))
+    top = server.put(
+        "leaderworkersets", pretend.made("llm", kind="LeaderWorkerSet", version="leaderworkerset.x-k8s.io/v9")
+    )
     server.put("pods", pretend.pod("llm-0", top))
     assert troubles(await look(server)) == {"LeaderWorkerSet/llm": Trouble.ManagedByUnknownOwner}
 
 
 async def test_a_worker_below_a_leader_without_gpus_finds_its_leader_worker_set(server: pretend.Server) -> None:
-    lws = server.put("leaderworkersets", pretend.made("llm", kind="LeaderWorkerSet", version="leaderworkerset.x-k8s.io/v1"))
+    lws = server.put(
+        "leaderworkersets", pretend.made("llm", kind="LeaderWorkerSet", version="leaderworkerset.x-k8s.io/v1")
+    )
     leaders = server.put("statefulsets", pretend.made("llm", lws, kind="StatefulSet", version="apps/v1"))
     leader = server.put("pods", pretend.pod("llm-0", leaders, gpus=0))
     workers = server.put("statefulsets", pretend.made("llm-0", leader, kind="StatefulSet", version="apps/v1"))
@@ -266,7 +285,9 @@ async def test_a_namespace_that_may_only_be_read_is_read(server: pretend.Server)
         before = seen.namespaces
         await seen.refresh(NOW)
         assert seen.namespaces is before
-        server.put("namespaces", pretend.made("ml", namespace=None, kind="Namespace", annotations={names.OPT_OUT: "ignore"}))
+        server.put(
+            "namespaces", pretend.made("ml", namespace=None, kind="Namespace", annotations={names.OPT_OUT: "ignore"})
+        )
         await seen.refresh(NOW)
         assert seen.namespaces["ml"].annotations == {names.OPT_OUT: "ignore"}
         server.forbidden.add(("get", "namespaces"))
@@ -319,7 +340,9 @@ async def test_a_pod_with_claims_holds_what_was_allocated(
 
 
 async def test_policies_are_read(server: pretend.Server) -> None:
-    server.put("idlepolicies", pretend.made("b", namespace=None, kind="IdlePolicy", spec={"windows": {"goneIdle": "1h"}}))
+    server.put(
+        "idlepolicies", pretend.made("b", namespace=None, kind="IdlePolicy", spec={"windows": {"goneIdle": "1h"}})
+    )
     server.put("idlepolicies", pretend.made("a", namespace=None, kind="IdlePolicy", spec={"priority": "high"}))
     first, second = (await look(server)).policies
     assert (first.name, bool(first.invalid)) == ("a", True)
@@ -335,7 +358,9 @@ async def seen(server: pretend.Server) -> AsyncIterator[mirror.Mirror]:
     async with server.api() as api, mirror.Mirror(api) as following:
         await following.follow(NOW)
         unheeded = {"daemonsets", "replicationcontrollers"}
-        await pretend.until(lambda: all(served.watchers for plural, served in server.kinds.items() if plural not in unheeded))
+        await pretend.until(
+            lambda: all(served.watchers for plural, served in server.kinds.items() if plural not in unheeded)
+        )
         yield following
 
 
@@ -397,7 +422,9 @@ async def test_an_owner_that_could_not_be_read_is_tried_again_and_a_gone_one_is_
     server.failing.clear()
     before = server.asked("get", "replicasets")
     await seen.refresh(NOW + 360)
-    assert troubles(seen) == {"Deployment/llm": None, "Deployment/late": None, "ReplicaSet/never-there": Trouble.OwnerMissing}
+    assert troubles(seen) == {
+        "Deployment/llm": None, "Deployment/late": None, "ReplicaSet/never-there": Trouble.OwnerMissing
+    }
     assert server.asked("get", "replicasets") == before + 1
 
 

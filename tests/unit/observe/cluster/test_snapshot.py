@@ -1,4 +1,4 @@
-"""The snapshot and the second look, against a server on the wire; usage comes from a source that notes what it was asked."""
+"""The snapshot and the second look, against a server on the wire; the source of usage notes what it was asked."""
 
 from __future__ import annotations
 
@@ -84,7 +84,9 @@ async def eyes(server: pretend.Server, notes: Notes, lease: dict[str, str]) -> A
 async def test_a_snapshot_asks_for_every_window_of_the_rules(eyes: snapshot.Eyes, notes: Notes) -> None:
     taken = await eyes.take_snapshot([RULE, idle.Rule(gone_idle=60.0, never_used=60.0)], NOW)
     assert notes.questions == [("evidence", ["llm-0", "llm-1"], frozenset({60.0, 1800.0, 3600.0}), NOW)]
-    assert (taken.taken_at, len(taken.pods), [each.ref.short for each in taken.workloads]) == (NOW, 2, ["Deployment/llm"])
+    assert (taken.taken_at, len(taken.pods), [each.ref.short for each in taken.workloads]) == (
+        NOW, 2, ["Deployment/llm"]
+    )
     assert set(taken.namespaces) == {"ml", "hr"}
 
 
@@ -106,7 +108,9 @@ async def test_while_nothing_changes_the_same_objects_come_again(eyes: snapshot.
     ],
     ids=["pod", "node", "namespace", "workload", "policy"],
 )
-async def test_whatever_differs_makes_another_version(server: pretend.Server, plural: str, thing: pretend.Object) -> None:
+async def test_whatever_differs_makes_another_version(
+    server: pretend.Server, plural: str, thing: pretend.Object
+) -> None:
     async with server.api() as api, mirror.Mirror(api) as seen:
         eyes = snapshot.Eyes(seen, Notes())
         versions = []
@@ -170,7 +174,9 @@ async def test_a_policy_looks_past_kinds_only_in_the_namespaces_it_selects(serve
         server.put("trainers", top)
         server.put_all(pretend.deployed(f"d-{namespace}", namespace=namespace, owner=top))
     found = await looked_at(server, [])
-    assert found == {"ml/llm (Deployment)": None, "ml/t-ml (Trainer)": Trouble.ManagedByUnknownOwner, "hr/d-hr (Deployment)": None}
+    assert found == {
+        "ml/llm (Deployment)": None, "ml/t-ml (Trainer)": Trouble.ManagedByUnknownOwner, "hr/d-hr (Deployment)": None
+    }
 
 
 # ---- the second look ----
@@ -198,23 +204,30 @@ async def test_the_second_look_reads_everything_anew(server: pretend.Server, eye
             {
                 "matchLabels": {"app": "llm"},
                 "matchExpressions": [
-                    {"key": "a", "operator": "In", "values": ["x", "y"]}, {"key": "b", "operator": "NotIn", "values": ["z"]},
-                    {"key": "c", "operator": "Exists"}, {"key": "d", "operator": "DoesNotExist"},
+                    {"key": "a", "operator": "In", "values": ["x", "y"]},
+                    {"key": "b", "operator": "NotIn", "values": ["z"]}, {"key": "c", "operator": "Exists"},
+                    {"key": "d", "operator": "DoesNotExist"},
                 ],
             },
-            "app=llm,a in (x,y),b notin (z),c,!d", id="expressions",
+            "app=llm,a in (x,y),b notin (z),c,!d",
+            id="expressions",
         ),
         pytest.param({"matchLabels": {}}, None, id="empty: it would find all or none"),
-        pytest.param({"matchExpressions": [{"key": "a", "operator": "Like", "values": ["x"]}]}, None, id="an operator we do not know"),
+        pytest.param(
+            {"matchExpressions": [{"key": "a", "operator": "Like", "values": ["x"]}]}, None,
+            id="an operator we do not know",
+        ),
         pytest.param({"matchLabels": {"app": "llm"}, "matchFields": []}, None, id="a field we do not know"),
         pytest.param(None, None, id="none"),
     ],
-)  # fmt: skip
+)
 async def test_its_pods_are_asked_for_by_its_own_selector(
     server: pretend.Server, eyes: snapshot.Eyes, selector: dict[str, Any] | None, asked: str | None
 ) -> None:
     (before,) = (await eyes.take_snapshot([RULE], NOW)).workloads
-    server.put("deployments", pretend.deployment("llm", spec={"replicas": 2} | ({"selector": selector} if selector else {})))
+    server.put(
+        "deployments", pretend.deployment("llm", spec={"replicas": 2} | ({"selector": selector} if selector else {}))
+    )
     server.requests.clear()
     await eyes.look_again([before], [RULE], NOW)
     (query,) = [parse.parse_qs(query) for verb, plural, query in server.requests if (verb, plural) == ("list", "pods")]
@@ -223,7 +236,10 @@ async def test_its_pods_are_asked_for_by_its_own_selector(
 
 async def test_pods_that_its_pods_started_are_found_too(server: pretend.Server, notes: Notes) -> None:
     """Executors bear labels of their own: the selector of the Job would miss a busy one."""
-    job = server.put("jobs", pretend.made("train", kind="Job", version="batch/v1", spec={"selector": {"matchLabels": {"job": "train"}}}))
+    job = server.put(
+        "jobs",
+        pretend.made("train", kind="Job", version="batch/v1", spec={"selector": {"matchLabels": {"job": "train"}}}),
+    )
     driver = server.put("pods", pretend.pod("driver", job, labels={"job": "train"}))
     server.put("pods", pretend.pod("executor", driver))
     async with server.api() as api, mirror.Mirror(api) as seen:
@@ -233,12 +249,18 @@ async def test_pods_that_its_pods_started_are_found_too(server: pretend.Server, 
         server.requests.clear()
         fresh = await eyes.look_again([before], [RULE], NOW)
     assert [pod.name for pod in fresh.pods] == ["driver", "executor"]
-    assert [query for verb, plural, query in server.requests if (verb, plural) == ("list", "pods") and "labelSelector" in query] == []
+    assert [
+        query
+        for verb, plural, query in server.requests
+        if (verb, plural) == ("list", "pods") and "labelSelector" in query
+    ] == []
 
 
 async def test_many_workloads_of_a_namespace_are_one_question(server: pretend.Server, notes: Notes) -> None:
     for number in range(30):
-        server.put_all(pretend.deployed(f"w{number}", spec={"replicas": 1, "selector": {"matchLabels": {"app": f"w{number}"}}}))
+        server.put_all(
+            pretend.deployed(f"w{number}", spec={"replicas": 1, "selector": {"matchLabels": {"app": f"w{number}"}}})
+        )
     async with server.api() as api, mirror.Mirror(api) as seen:
         await seen.list_all(NOW)
         eyes = snapshot.Eyes(seen, notes)
@@ -259,7 +281,9 @@ async def test_it_shows_only_the_workloads_asked_for(server: pretend.Server, eye
 
 async def test_pods_of_a_new_replica_set_are_found(server: pretend.Server, eyes: snapshot.Eyes) -> None:
     (before,) = (await eyes.take_snapshot([RULE], NOW)).workloads
-    newer = server.put("replicasets", pretend.replica_set("llm-rs2", server.kinds["deployments"].objects["Deployment-llm"]))
+    newer = server.put(
+        "replicasets", pretend.replica_set("llm-rs2", server.kinds["deployments"].objects["Deployment-llm"])
+    )
     server.put("pods", pretend.pod("llm-9", newer))
     (after,) = (await eyes.look_again([before], [RULE], NOW)).workloads
     assert len(after.pods) == 3
@@ -268,13 +292,19 @@ async def test_pods_of_a_new_replica_set_are_found(server: pretend.Server, eyes:
 async def test_companions_are_read_anew(server: pretend.Server, notes: Notes) -> None:
     target = {"scaleTargetRef": {"name": "llm"}}
     server.put("scaledobjects", pretend.made("s", kind="ScaledObject", spec=target))
-    server.put("horizontalpodautoscalers", pretend.made("h", kind="HPA", spec={"scaleTargetRef": {"apiVersion": "apps/v1", "name": "llm"}}))
+    server.put(
+        "horizontalpodautoscalers",
+        pretend.made("h", kind="HPA", spec={"scaleTargetRef": {"apiVersion": "apps/v1", "name": "llm"}}),
+    )
     async with server.api() as api, mirror.Mirror(api) as seen:
         await seen.list_all(NOW)
         eyes = snapshot.Eyes(seen, notes)
         (before,) = (await eyes.take_snapshot([RULE], NOW)).workloads
         assert (len(before.hpas), before.scaled_objects[0].annotations) == (1, {})
-        server.put("scaledobjects", pretend.made("s", kind="ScaledObject", spec=target, annotations={names.KEDA_PAUSED_REPLICAS: "0"}))
+        server.put(
+            "scaledobjects",
+            pretend.made("s", kind="ScaledObject", spec=target, annotations={names.KEDA_PAUSED_REPLICAS: "0"}),
+        )
         server.remove("horizontalpodautoscalers", "HPA-h")
         (after,) = (await eyes.look_again([before], [RULE], NOW)).workloads
     assert after.hpas == ()

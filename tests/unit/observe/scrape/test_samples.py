@@ -12,7 +12,11 @@ METRIC = "DCGM_FI_DEV_GPU_UTIL"
 def read(known: samples.Exporter, generation: int, series: int) -> exposition.Page:
     """A page of so many GPUs, all held by pods of one generation."""
     reading = known.reader.begin(is_openmetrics=False)
-    reading.feed("".join(f'{METRIC}{{UUID="GPU-{gpu}",pod="p-{generation}-{gpu}",namespace="ml"}} 5\n' for gpu in range(series)).encode())
+    reading.feed(
+        "".join(
+            f'{METRIC}{{UUID="GPU-{gpu}",pod="p-{generation}-{gpu}",namespace="ml"}} 5\n' for gpu in range(series)
+        ).encode()
+    )
     return reading.end()
 
 

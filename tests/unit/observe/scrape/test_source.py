@@ -1,4 +1,5 @@
-"""Direct scrape against exporters and an API server on 127.0.0.1, at instants that the test says: what is judged, kept, forgotten, and
+"""Direct scrape against exporters and an API server on 127.0.0.1, at instants that the test says: what is judged, kept,
+forgotten, and
 what an exporter that misbehaves does to itself and not to others."""
 
 import asyncio
@@ -50,7 +51,9 @@ def exporter_pod(name: str, port: int, where: str = "gpu-1", address: str = "127
     spec = {"containers": [{"name": "main", "ports": [{"name": "metrics", "containerPort": port}]}]}
     labels = {"app.kubernetes.io/name": "dcgm-exporter"}
     status = {"phase": "Running", "podIP": address}
-    return pretend.pod(name, gpus=0, node=where, namespace="gpu", **{"spec": spec, "labels": labels, "status": status, **more})
+    return pretend.pod(
+        name, gpus=0, node=where, namespace="gpu", **{"spec": spec, "labels": labels, "status": status, **more}
+    )
 
 
 @dataclasses.dataclass
@@ -80,7 +83,9 @@ class Scene:
 
 
 @asynccontextmanager
-async def scene(pages: dict[str, Page], *, timeout: float = 2.0, keeper: kept.Keeper | None = None, **options: Any) -> AsyncIterator[Scene]:
+async def scene(
+    pages: dict[str, Page], *, timeout: float = 2.0, keeper: kept.Keeper | None = None, **options: Any
+) -> AsyncIterator[Scene]:
     def answer_of(where: str) -> loopback.Answer:
         def answer(asked: loopback.Asked) -> Any:
             page = pages[where]
@@ -99,7 +104,7 @@ async def scene(pages: dict[str, Page], *, timeout: float = 2.0, keeper: kept.Ke
         yield Scene(await stack.enter_async_context(source), finder, server, running, pages)
 
 
-# ---- which exporters -------------------------------------------------------------------------------------------------------------
+# ---- which exporters ----
 
 
 def found(item: pretend.Object) -> targets.ScrapeTarget | None:
@@ -112,7 +117,10 @@ def bare(labels: dict[str, str], ports: Iterable[dict[str, Any]] = (), **more: A
 
 DCGM, OWN = {"app.kubernetes.io/name": "dcgm-exporter"}, {"app.kubernetes.io/name": "gpu-idle-exporter"}
 PORTS = {
-    "metrics": (bare(DCGM, [{"containerPort": 1}, {"name": "metrics", "containerPort": 7}]), "http://127.0.0.1:7/metrics"),
+    "metrics": (
+        bare(DCGM, [{"containerPort": 1}, {"name": "metrics", "containerPort": 7}]),
+        "http://127.0.0.1:7/metrics",
+    ),
     "gpu-metrics": (bare(OWN, [{"name": "gpu-metrics", "containerPort": 7}]), "http://127.0.0.1:7/metrics"),
     "dcgm": (bare(DCGM, [{"name": "http", "containerPort": 7}]), "http://127.0.0.1:9400/metrics"),
     "operator": (bare({"app": "nvidia-dcgm-exporter"}), "http://127.0.0.1:9400/metrics"),
@@ -132,7 +140,10 @@ def test_where_an_exporter_is_asked(name: str) -> None:
 def test_who_does_not_run_is_no_exporter() -> None:
     going = bare(DCGM)
     going["metadata"]["deletionTimestamp"] = "2026-11-15T08:00:00Z"
-    pending, homeless = bare(DCGM, status={"phase": "Pending", "podIP": "10.0.0.1"}), bare(DCGM, status={"phase": "Running"})
+    pending, homeless = (
+        bare(DCGM, status={"phase": "Pending", "podIP": "10.0.0.1"}),
+        bare(DCGM, status={"phase": "Running"}),
+    )
     assert [found(item) for item in (going, pending, homeless)] == [None] * 3
 
 
@@ -156,9 +167,15 @@ async def test_what_is_looked_for(options: dict[str, Any], asked: set[tuple[str,
 
     async with loopback.serve(answer) as server:
         access = config.Access(server=server.url, context="test")
-        async with kube.Api(access) as api, targets.Finder(api, addresses=["http://a:1", "http://b/m"], **options) as finder:
+        async with (
+            kube.Api(access) as api,
+            targets.Finder(api, addresses=["http://a:1", "http://b/m"], **options) as finder,
+        ):
             await finder.begin()
-            assert [(target.url, target.instance) for target in finder.targets] == [("http://a:1/metrics", "a:1"), ("http://b/m", "b:80")]
+            assert [(target.url, target.instance) for target in finder.targets] == [
+                ("http://a:1/metrics", "a:1"),
+                ("http://b/m", "b:80"),
+            ]
     assert seen == asked
 
 
@@ -174,11 +191,17 @@ async def test_new_exporters_are_found_and_old_ones_forgotten_while_following() 
         assert finder.problem is None
 
 
-# ---- one window ------------------------------------------------------------------------------------------------------------------
+# ---- one window ----
 
 
 async def test_a_busy_and_a_quiet_gpu() -> None:
-    quiet = line(GR, 0) + line(UTIL, 0) + line("DCGM_FI_DEV_POWER_USAGE", 72) + line("DCGM_FI_DEV_FB_USED", 1000) + line(GR, 0, 1, "")
+    quiet = (
+        line(GR, 0)
+        + line(UTIL, 0)
+        + line("DCGM_FI_DEV_POWER_USAGE", 72)
+        + line("DCGM_FI_DEV_FB_USED", 1000)
+        + line(GR, 0, 1, "")
+    )
     async with scene({"gpu-1": quiet, "gpu-2": line(GR, 0, 9, "far")}) as stage:
         stage.pods = (pod("llm"), pod("far", "gpu-2"))
         await stage.scrape(-1800, -1005)
@@ -283,7 +306,10 @@ async def test_the_label_that_names_the_exporters_own_host_does_not_hide_a_pod()
 
 
 async def test_the_next_exporter_on_a_node_goes_on_where_the_last_one_ended() -> None:
-    async with scene({"gpu-1": line(GR, 0)}) as stage, loopback.serve(lambda _: web.Response(text=line(GR, 0))) as other:
+    async with (
+        scene({"gpu-1": line(GR, 0)}) as stage,
+        loopback.serve(lambda _: web.Response(text=line(GR, 0))) as other,
+    ):
         await stage.scrape(-1800, -900)
         stage.server.remove("pods", "Pod-dcgm-gpu-1")
         stage.server.put("pods", exporter_pod("dcgm-new", int(other.url.rpartition(":")[2])))
@@ -297,7 +323,9 @@ async def test_the_next_exporter_on_a_node_goes_on_where_the_last_one_ended() ->
 ENERGY = "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"
 
 
-@pytest.mark.parametrize(("rise", "frozen"), [(0, True), (1e6, False), (-1e6, False)], ids=["stands still", "moves", "began anew"])
+@pytest.mark.parametrize(
+    ("rise", "frozen"), [(0, True), (1e6, False), (-1e6, False)], ids=["stands still", "moves", "began anew"]
+)
 async def test_energy_that_stands_still_means_a_frozen_exporter(rise: float, frozen: bool) -> None:
     async with scene({"gpu-1": line(GR, 0) + line(ENERGY, 5e9)}) as stage:
         await stage.scrape(-1860, -900, 60)
@@ -310,7 +338,8 @@ async def test_energy_that_stands_still_means_a_frozen_exporter(rise: float, fro
 @pytest.mark.parametrize("rise", [0, 1])
 async def test_a_model_server_speaks_of_itself(rise: int) -> None:
     def served(total: int) -> str:
-        return f'vllm:request_success_total{{finished_reason="stop"}} 9\nvllm:request_success_total{{finished_reason="length"}} {total}\n'
+        served = "vllm:request_success_total"
+        return f'{served}{{finished_reason="stop"}} 9\n{served}{{finished_reason="length"}} {total}\n'
 
     async with scene({"gpu-1": line(GR, 0, name="dcgm-gpu-1", namespace="gpu") + served(4)}) as stage:
         stage.pods = (pod("dcgm-gpu-1", namespace="gpu"),)
@@ -334,7 +363,7 @@ def test_the_power_floor_needs_a_day() -> None:
     assert lowest == [{}, {"GPU-0": 61.0}]
 
 
-# ---- warming up ------------------------------------------------------------------------------------------------------------------
+# ---- warming up ----
 
 
 async def test_it_says_since_when_it_measures_and_when_it_can_judge() -> None:
@@ -357,7 +386,8 @@ async def test_a_look_without_a_past_scrapes_once_and_cannot_judge() -> None:
 
 
 PROCESS, LAST, SINCE = (
-    f"gpu_idle_pod_gpu_{what}" for what in ("utilization_percent", "last_active_timestamp_seconds", "observed_since_timestamp_seconds")
+    f"gpu_idle_pod_gpu_{what}"
+    for what in ("utilization_percent", "last_active_timestamp_seconds", "observed_since_timestamp_seconds")
 )
 
 
@@ -385,7 +415,9 @@ async def test_an_exporter_of_ours_remembers_for_us(since: float, last: float | 
 
 async def test_who_holds_a_gpu_is_judged_by_the_device_where_it_cannot_be_measured_itself() -> None:
     device = 'gpu_idle_device_utilization_percent{gpu="0",model="A100",uuid="GPU-0"} 30\n'
-    async with scene({"gpu-1": own("gpu_idle_pod_gpu_info", 1, "device") + own(PROCESS, 30, "device") + device}) as stage:
+    async with scene(
+        {"gpu-1": own("gpu_idle_pod_gpu_info", 1, "device") + own(PROCESS, 30, "device") + device}
+    ) as stage:
         for minutes in range(40, -1, -2):
             await stage.source.scrape(NOW - minutes * MINUTE)
         seen = await stage.usage()
@@ -396,7 +428,7 @@ async def test_who_holds_a_gpu_is_judged_by_the_device_where_it_cannot_be_measur
     assert looked.last_active.tolist() == [-math.inf]
 
 
-# ---- trouble -----------------------------------------------------------------------------------------------------------------------
+# ---- trouble ----
 
 
 async def test_no_exporter_at_all() -> None:
@@ -437,11 +469,8 @@ async def _hang(_: loopback.Asked) -> web.Response:
 
 BUSY = line(GR, 0.9, 9, "far")
 FAULTS: dict[str, Page] = {
-    "hangs": _hang,
-    "500": lambda _: web.Response(status=500, text=BUSY),
-    "cut": BUSY[:-1],
-    "garbage": BUSY + line(GR, "busy", 9, "far"),
-    "web page": "<html></html>\n",
+    "hangs": _hang, "500": lambda _: web.Response(status=500, text=BUSY), "cut": BUSY[:-1],
+    "garbage": BUSY + line(GR, "busy", 9, "far"), "web page": "<html></html>\n",
     "too many series": "".join(line(GR, 0, number, f"p-{number}") for number in range(21_000)),
 }
 
@@ -489,7 +518,8 @@ async def test_past_a_stated_size_it_recommends_prometheus_once(caplog: pytest.L
             for at in (0.0, 15.0):
                 await source.scrape(NOW + at)
     assert [record.getMessage() for record in caplog.records if "--prometheus-url" in record.getMessage()] == [
-        "201 exporters are scraped by one process: past 200 let Prometheus do that, and give its address with --prometheus-url"
+        "201 exporters are scraped by one process: past 200 let Prometheus do that, and give its address "
+        "with --prometheus-url"
     ]
 
 
@@ -503,7 +533,7 @@ async def test_a_clock_that_is_set_back_begins_anew() -> None:
     assert found.trouble.reason == "WarmingUp"
 
 
-# ---- looking back, and again -------------------------------------------------------------------------------------------------------
+# ---- looking back, and again ----
 
 
 async def test_exact_idle_times() -> None:
@@ -536,7 +566,10 @@ async def test_the_second_look_asks_the_node_anew() -> None:
         assert (again.gpu, again.exporter_up.tolist()) == (("GPU-0",), [True])
         assert again.peak[Signal.gr_engine] == pytest.approx([0.7])
         assert again.count[Signal.gr_engine] == pytest.approx(before[:1], abs=0.4), "an extra look is no extra coverage"
-        assert {where: len(exporter.asked) - asked[where] for where, exporter in stage.exporters.items()} == {"gpu-1": 1, "gpu-2": 0}
+        assert {where: len(exporter.asked) - asked[where] for where, exporter in stage.exporters.items()} == {
+            "gpu-1": 1,
+            "gpu-2": 0,
+        }
         stage.pages["gpu-1"] = lambda _: web.Response(status=500)
         again = (await stage.source.again(held(stage.pods[:1], stage.nodes), ONLY, NOW + 6)).usage[WINDOW]
         assert again.exporter_up.tolist() == [False], "nothing is answered from memory"
@@ -552,7 +585,7 @@ async def test_an_exporter_that_is_gone_answers_no_second_look() -> None:
     assert dict(zip(again.gpu, again.exporter_up.tolist(), strict=True)) == {"GPU-0": False, "GPU-9": True}
 
 
-# ---- over a restart ----------------------------------------------------------------------------------------------------------------
+# ---- over a restart ----
 
 
 async def test_a_restart_loses_at_most_one_minute(tmp_path: pathlib.Path) -> None:
@@ -602,7 +635,9 @@ async def test_what_was_kept_and_cannot_be_used_is_not_guessed_at(
     assert found.trouble.reason == "WarmingUp"
 
 
-async def test_a_file_that_cannot_be_written_any_more_stops_nothing(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_file_that_cannot_be_written_any_more_stops_nothing(
+    tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async with scene({"gpu-1": line(GR, 0)}, keeper=kept.Keeper(str(tmp_path), writes=True)) as stage:
         await stage.scrape(-1860, -1000, 60)
         with sqlite3.connect(tmp_path / kept.FILE) as database:
@@ -610,7 +645,9 @@ async def test_a_file_that_cannot_be_written_any_more_stops_nothing(tmp_path: pa
         database.close()
         await stage.scrape(-960, 0, 60)
         assert (await stage.evidence()).trouble is None
-    assert [record.getMessage().split(":")[0] for record in caplog.records] == ["measurements are not kept for a restart"]
+    assert [record.getMessage().split(":")[0] for record in caplog.records] == [
+        "measurements are not kept for a restart"
+    ]
 
 
 async def test_what_was_kept_of_a_forgotten_series_never_becomes_anothers(tmp_path: pathlib.Path) -> None:
@@ -620,9 +657,13 @@ async def test_what_was_kept_of_a_forgotten_series_never_becomes_anothers(tmp_pa
         stage.pages["gpu-1"] = quiet
         await stage.scrape(-5820, -120, 60)
         assert len(stage.source._samples.table) == 1
-    async with scene({"gpu-1": quiet + line(GR, 0, 5000, "new")}, keeper=kept.Keeper(str(tmp_path), writes=True)) as stage:
+    async with scene(
+        {"gpu-1": quiet + line(GR, 0, 5000, "new")}, keeper=kept.Keeper(str(tmp_path), writes=True)
+    ) as stage:
         await stage.scrape(-60, 120, 60)
-    async with scene({"gpu-1": quiet + line(GR, 0, 5000, "new")}, keeper=kept.Keeper(str(tmp_path), writes=True)) as stage:
+    async with scene(
+        {"gpu-1": quiet + line(GR, 0, 5000, "new")}, keeper=kept.Keeper(str(tmp_path), writes=True)
+    ) as stage:
         stage.pods = (pod("new"),)
         seen = await stage.usage(180)
         found = await stage.source.look_back(seen, [0], held(stage.pods, stage.nodes), NOW + 180, 0.01)
@@ -638,7 +679,7 @@ async def test_after_a_clock_was_set_back_what_follows_is_kept(tmp_path: pathlib
     assert seen.count[Signal.gr_engine] == pytest.approx([30], abs=1.1)
 
 
-# ---- bounds ------------------------------------------------------------------------------------------------------------------------
+# ---- bounds ----
 
 
 async def test_pods_that_come_and_go_are_forgotten_and_nothing_is_mixed_up() -> None:
@@ -646,7 +687,9 @@ async def test_pods_that_come_and_go_are_forgotten_and_nothing_is_mixed_up() -> 
         for hour in range(6):
             for part in range(6):
                 here = (hour * 6 + part) * 600
-                stage.pages["gpu-1"] = "".join(line(GR, 0, number, f"gone-{here}-{number}") for number in range(200)) + line(GR, 0.5, 999)
+                stage.pages["gpu-1"] = "".join(
+                    line(GR, 0, number, f"gone-{here}-{number}") for number in range(200)
+                ) + line(GR, 0.5, 999)
                 await stage.scrape(here, here + 300, 60)
         seen = await stage.usage(here + 300)
         assert (seen.gpu, seen.peak[Signal.gr_engine].tolist()) == (("GPU-999",), [0.5])
@@ -673,7 +716,9 @@ MOMENTS = st.lists(st.tuples(st.integers(0, 5000), st.sampled_from([0.0, 0.005, 
 
 
 @given(MOMENTS, st.integers(60, 3000), st.integers(0, 59))
-def test_buckets_never_lose_activity_nor_invent_coverage(moments: list[tuple[int, float]], window: int, offset: int) -> None:
+def test_buckets_never_lose_activity_nor_invent_coverage(
+    moments: list[tuple[int, float]], window: int, offset: int
+) -> None:
     table = buckets.Tracks({"m": ("high", "low", "count")}, 2 * HOUR)
     column = np.array([table.add("m", b"{}", 0)])
     for second, value in sorted(dict(moments).items()):
@@ -683,10 +728,14 @@ def test_buckets_never_lose_activity_nor_invent_coverage(moments: list[tuple[int
     table.advance(now)
     span = table.ring.span(now - window, now)
     inside = [value for second, value in dict(moments).items() if NOW + second > now - window and not math.isnan(value)]
-    wider = [value for second, value in dict(moments).items() if NOW + second >= now - window - 60 and not math.isnan(value)]
+    wider = [
+        value for second, value in dict(moments).items() if NOW + second >= now - window - 60 and not math.isnan(value)
+    ]
     peak, count = table.tracks["m"].peak(span)[0], table.tracks["m"].count(span)[0]
     assert math.isnan(peak) == (not wider) or not inside
     if inside:
         assert max(inside) <= peak <= np.nextafter(np.float32(max(wider)), np.float32(2))
     assert count <= len(wider)
-    assert count >= sum(NOW + second >= now - window + 60 for second, value in dict(moments).items() if not math.isnan(value))
+    assert count >= sum(
+        NOW + second >= now - window + 60 for second, value in dict(moments).items() if not math.isnan(value)
+    )

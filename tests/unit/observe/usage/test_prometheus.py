@@ -1,4 +1,5 @@
-"""The eyes for usage against a server with canned answers: what is kept between cycles, limits, and how little is asked.
+"""The eyes for usage against a server with canned answers: what is kept between cycles, limits, and how little is
+asked.
 
 What the queries mean is tested on a real Prometheus (tests/real/test_prometheus.py).
 """
@@ -56,7 +57,10 @@ def canned(answers: Canned, **more: Any) -> loopback.Answer:
 
 
 def gpu(number: int, name: str = "llm", job: str = "dcgm", **more: str) -> dict[str, str]:
-    return {"exported_pod": name, "exported_namespace": "ml", "UUID": f"GPU-{number}", "job": job, "instance": "172.16.0.1:9400", **more}
+    return {
+        "exported_pod": name, "exported_namespace": "ml", "UUID": f"GPU-{number}", "job": job,
+        "instance": "172.16.0.1:9400", **more,
+    }
 
 
 def measured(
@@ -70,7 +74,9 @@ def measured(
 
 
 @asynccontextmanager
-async def source(answer: loopback.Answer, **options: Any) -> AsyncIterator[tuple[loopback.Loopback, eyes.PrometheusSource]]:
+async def source(
+    answer: loopback.Answer, **options: Any
+) -> AsyncIterator[tuple[loopback.Loopback, eyes.PrometheusSource]]:
     async with (
         loopback.serve(answer) as server,
         client.Prometheus(server.url, login=auth.Login(method="none"), backoff=0.001) as prometheus,
@@ -78,7 +84,7 @@ async def source(answer: loopback.Answer, **options: Any) -> AsyncIterator[tuple
         yield server, eyes.PrometheusSource(prometheus, **options)
 
 
-# ---- what is kept between cycles -------------------------------------------------------------------------------------------------
+# ---- what is kept between cycles ----
 
 
 async def test_while_nothing_changes_the_rows_are_the_same() -> None:
@@ -96,7 +102,9 @@ async def test_while_nothing_changes_the_rows_are_the_same() -> None:
     assert (third.gpu, third.pod.tolist()) == (("GPU-0", "GPU-1", "GPU-2"), [0, 0, 0])
     assert fourth.pod.tolist() == [1, 1, 1]
     assert first.version == second.version
-    assert len({use.version for use in (first, third, fourth, fifth, sixth)}) == 5, "without a version nothing is as before"
+    assert len({use.version for use in (first, third, fourth, fifth, sixth)}) == 5, (
+        "without a version nothing is as before"
+    )
 
 
 async def test_series_that_are_gone_are_forgotten_and_nothing_is_mixed_up() -> None:
@@ -116,7 +124,11 @@ async def test_who_holds_a_gpu_gets_what_its_device_says() -> None:
     util, holds = "gpu_idle_device_utilization_percent", "gpu_idle_pod_gpu_info"
     device = {"uuid": "GPU-0", "model": "A100", "job": "own"}
     holder = {"uuid": "GPU-0", "workload_pod": "llm", "workload_namespace": "ml", "job": "own"}
-    answers = {**measured(device, peak=0.0, metric=util), ("peak", holds): [(holder, 1.0)], ("past", util): [(device, NOW - 7200)]}
+    answers = {
+        **measured(device, peak=0.0, metric=util),
+        ("peak", holds): [(holder, 1.0)],
+        ("past", util): [(device, NOW - 7200)],
+    }
     pods = (pod("llm"),)
     async with source(canned(answers)) as (server, asked):
         seen = (await asked.evidence(held(pods), ONLY, NOW)).usage[WINDOW]
@@ -129,12 +141,10 @@ async def test_who_holds_a_gpu_gets_what_its_device_says() -> None:
     assert any(f'{holds}{{workload_pod="llm"}}' in one.form["query"] for one in server.asked)
 
 
-# ---- intervals -------------------------------------------------------------------------------------------------------------------
+# ---- intervals ----
 
 INTERVALS = {
-    "best series of the job": (60.0, 30.0),
-    "faster than believed": (1800.0, 5.0),
-    "slower than believed": (1.0, 120.0),
+    "best series of the job": (60.0, 30.0), "faster than believed": (1800.0, 5.0), "slower than believed": (1.0, 120.0)
 }
 
 
@@ -179,7 +189,7 @@ async def test_the_second_look_does_not_take_thin_series_for_a_slow_job() -> Non
     assert (seen.count[Signal.gr_engine].tolist(), seen.interval.tolist()) == ([20.0], [30.0])
 
 
-# ---- health ----------------------------------------------------------------------------------------------------------------------
+# ---- health ----
 
 
 @pytest.mark.parametrize(
@@ -188,7 +198,9 @@ async def test_the_second_look_does_not_take_thin_series_for_a_slow_job() -> Non
     ids=["stands still", "too few samples", "moves", "unknown"],
 )
 async def test_energy_that_stands_still_means_a_frozen_exporter(increase: float, count: float, frozen: bool) -> None:
-    answers = measured(gpu(0), count=count) | {("increase", "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"): [(gpu(0), increase)]}
+    answers = measured(gpu(0), count=count) | {
+        ("increase", "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"): [(gpu(0), increase)]
+    }
     async with source(canned(answers), expected_interval=30.0) as (_, asked):
         seen = (await asked.evidence(held((pod("llm"),)), ONLY, NOW)).usage[WINDOW]
     assert seen.exporter_frozen.tolist() == [frozen]
@@ -206,7 +218,8 @@ async def test_a_peak_that_is_no_reading_takes_its_count_along() -> None:
     async with source(canned(measured(gpu(0), peak=2147483632.0))) as (_, asked):
         seen = (await asked.evidence(held((pod("llm"),)), ONLY, NOW)).usage[WINDOW]
     assert [
-        np.isnan(column).all() for column in (seen.peak[Signal.gr_engine], seen.count[Signal.gr_engine], seen.newest[Signal.gr_engine])
+        np.isnan(column).all()
+        for column in (seen.peak[Signal.gr_engine], seen.count[Signal.gr_engine], seen.newest[Signal.gr_engine])
     ] == [True] * 3
 
 
@@ -219,7 +232,7 @@ async def test_samples_of_the_future_are_told_as_they_are() -> None:
     assert found.usage[WINDOW].newest[Signal.gr_engine].tolist() == [NOW + 3600]
 
 
-# ---- the server --------------------------------------------------------------------------------------------------------------------
+# ---- the server ----
 
 
 async def test_never_more_than_four_questions_at_once() -> None:
@@ -291,13 +304,15 @@ async def test_any_gpu_series_is_data(only: tuple[str, str]) -> None:
 
 
 async def test_requests_alone_are_no_gpu_data() -> None:
-    async with source(canned({("increase", "vllm:num_requests_running"): [({"pod": "llm", "namespace": "ml"}, 3.0)]})) as (_, asked):
+    async with source(
+        canned({("increase", "vllm:num_requests_running"): [({"pod": "llm", "namespace": "ml"}, 3.0)]})
+    ) as (_, asked):
         found = await asked.evidence(held((pod("llm"),)), ONLY, NOW)
     assert found.trouble is not None
     assert found.trouble.reason == "NoData"
 
 
-# ---- few pods --------------------------------------------------------------------------------------------------------------------
+# ---- few pods ----
 
 
 async def test_questions_about_few_pods_name_at_most_a_hundred() -> None:
@@ -329,7 +344,8 @@ async def test_a_row_that_nobody_answers_for_stays_unknown() -> None:
 
 async def test_idle_times_of_kernels_need_no_question() -> None:
     answers = measured(
-        {"pod": "llm", "namespace": "ml", "device_uuid": "GPU-1"}, peak=7200.0, metric="hami_container_last_kernel_elapsed_seconds"
+        {"pod": "llm", "namespace": "ml", "device_uuid": "GPU-1"}, peak=7200.0,
+        metric="hami_container_last_kernel_elapsed_seconds",
     )
     async with source(canned(answers)) as (server, asked):
         seen = (await asked.evidence(held((pod("llm"),)), ONLY, NOW)).usage[WINDOW]
@@ -340,7 +356,9 @@ async def test_idle_times_of_kernels_need_no_question() -> None:
 
 
 async def test_of_several_containers_the_last_kernel_counts() -> None:
-    one, other = ({"pod": "llm", "namespace": "ml", "device_uuid": "GPU-1", "instance": target} for target in ("a:1", "b:1"))
+    one, other = (
+        {"pod": "llm", "namespace": "ml", "device_uuid": "GPU-1", "instance": target} for target in ("a:1", "b:1")
+    )
     answers = {("peak", "hami_container_last_kernel_elapsed_seconds"): [(one, 20.0), (other, 5000.0)]}
     async with source(canned(answers)) as (_, asked):
         seen = (await asked.evidence(held((pod("llm"),)), ONLY, NOW)).usage[WINDOW]
@@ -372,7 +390,9 @@ async def test_on_a_shared_gpu_the_pods_own_past_counts() -> None:
     own = {"workload_pod": "llm", "workload_namespace": "ml", "uuid": "GPU-0", "job": "own"}
     process = "gpu_idle_pod_gpu_utilization_percent"
     answers = (
-        measured(gpu(0)) | measured(own, metric=process) | {("past", GR): [(gpu(0), NOW - 3600)], ("past", process): [(own, NOW - 7200)]}
+        measured(gpu(0))
+        | measured(own, metric=process)
+        | {("past", GR): [(gpu(0), NOW - 3600)], ("past", process): [(own, NOW - 7200)]}
     )
     async with source(canned(answers)) as (_, asked):
         pods, place = (pod("llm"),), nodes(node(shared=True))
