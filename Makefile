@@ -56,7 +56,7 @@ bench: setup world ## Print the figures, side by side with what they are compare
 acceptance: setup ## Print every acceptance line with the tests that prove it and their last result
 	$(BIN)/python -m tests.acceptance
 
-docs: setup ## Write docs/flags.md, docs/metrics.md and the CRD anew from the code
+docs: setup ## Write docs/flags.md, docs/metrics.md, the CRD and the roles in deploy/ anew from the code
 	$(BIN)/python -m docs.write
 
 clean: ## Remove the virtual environment and caches of tools (not the cache of built programs)

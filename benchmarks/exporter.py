@@ -1,8 +1,8 @@
-"""The node exporter on 16 GPUs with 20 processes each, over the pretend driver library: what a poll, a scrape and a long life cost.
+"""The node exporter on 16 GPUs with 20 processes each, over the pretend driver library: what it costs.
 
-A poll is measured in a process that does nothing else, beside a plain loop of the same calls by pynvml; then the command itself is started
-and asked as Prometheus would ask it. The processes are real ones that sleep, for /proc is part of the price; for the churn of 10,000
-processes a made-up /proc is enough.
+A poll is measured in a process that does nothing else, beside a plain loop of the same calls by pynvml; then the
+command itself is started and asked as Prometheus would ask it, over a long life. The processes are real ones that sleep, for
+/proc is part of the price; for the churn of 10,000 processes a made-up /proc is enough.
 """
 
 import contextlib
@@ -24,11 +24,12 @@ from benchmarks import figures
 GPUS, PROCESSES, ROUNDS, SCRAPES = 16, 20, 200, 200
 GENERATIONS = 32  # of 320 processes each: 10,240 seen
 INTERVAL = 0.1
-COMMAND = "from fallow.doors.cli.exporter import gpu_idle_exporter; gpu_idle_exporter()"  # as the installed gpu-idle-exporter does it
+# As the installed gpu-idle-exporter does it.
+COMMAND = "from fallow.doors.cli.exporter import gpu_idle_exporter; gpu_idle_exporter()"
 POD = "0::/kubepods.slice/kubepods-pod{pid:08d}_1111_2222_3333_444444444444.slice/cri-containerd-{pid:064x}.scope"
 
 
-# ---- one poll, in a process of its own ---------------------------------------------------------------------------------------------
+# ---- one poll, in a process of its own -----------------------------------------------------------------------------
 
 
 def _cpu_ms(work: Callable[[], object]) -> float:
@@ -43,18 +44,22 @@ def _cpu_ms(work: Callable[[], object]) -> float:
 def measure_polls() -> dict[str, float]:
     import pynvml
 
-    from fallow.clients import nvml, proc
-    from fallow.doors.exporter import collect
+    from fallow.clients import proc
+    from fallow.clients.nvml import driver as nvml
     from fallow.settings import exporter as options
+    from fallow.stories import node
 
-    driver = nvml.Nvml()
-    collector = collect.Collector(driver, proc.ProcessTable(), options.Options())
-    poll = collector.poll(time.time(), time.monotonic())
+    driver, nobody = nvml.Nvml(), None  # neither pods nor a thread are needed to look
+    story = node.NodeStory(options.Options(), driver, proc.ProcessTable(), nobody, nobody, time.time, time.monotonic)
+    poll = story.look(time.time(), time.monotonic())
     seen = sum(len(judged.processes or ()) for judged in poll.devices)
     assert (poll.result, seen) == ("ok", GPUS * PROCESSES), poll
     # In turns, so that both have the same share of a busy machine; the best of each.
     turns = [
-        (_cpu_ms(lambda: collector.poll(time.time(), time.monotonic())), _cpu_ms(lambda: _read_plainly(pynvml)), _cpu_ms(driver.read))
+        (
+            _cpu_ms(lambda: story.look(time.time(), time.monotonic())), _cpu_ms(lambda: _read_plainly(pynvml)),
+            _cpu_ms(driver.read),
+        )
         for _ in range(3)
     ]
     ours, plain, reading = (min(column) for column in zip(*turns, strict=True))
@@ -79,7 +84,7 @@ def _read_plainly(nvml: Any) -> None:
             nvml.nvmlDeviceGetProcessUtilization(handle, since)
 
 
-# ---- the command, from outside -----------------------------------------------------------------------------------------------------
+# ---- the command, from outside -------------------------------------------------------------------------------------
 
 
 class Exporter:
@@ -89,9 +94,12 @@ class Exporter:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
-        told = {"HTTP_PORT": str(self.port), "BIND_ADDRESS": "127.0.0.1", "POLL_INTERVAL": f"{INTERVAL}s", "LOG_LEVEL": "error"}
+        own = {
+            "HTTP_PORT": str(self.port), "BIND_ADDRESS": "127.0.0.1", "POLL_INTERVAL": f"{INTERVAL}s",
+            "LOG_LEVEL": "error",
+        }
         self.began = time.perf_counter()
-        self.process = subprocess.Popen([sys.executable, "-c", COMMAND], env={**os.environ, **told, **environment})
+        self.process = subprocess.Popen([sys.executable, "-c", COMMAND], env={**os.environ, **own, **environment})
 
     def close(self) -> None:
         self.process.terminate()
@@ -118,7 +126,9 @@ class Exporter:
             connection.close()
 
     def polls(self) -> int:
-        line = next(line for line in self.scrape().splitlines() if line.startswith('gpu_idle_exporter_polls_total{result="ok"}'))
+        line = next(
+            line for line in self.scrape().splitlines() if line.startswith('gpu_idle_exporter_polls_total{result="ok"}')
+        )
         return int(float(line.split()[-1]))
 
     def cpu(self) -> float:
@@ -152,7 +162,9 @@ def _measure_life(exporter: Exporter) -> dict[str, float]:
         began = time.perf_counter()
         size = len(exporter.scrape())
         taken.append(time.perf_counter() - began)
-    return {"whole": whole * 1000, "scrape": statistics.median(taken) * 1000, "worst": max(taken) * 1000, "kb": size / 1024}
+    return {
+        "whole": whole * 1000, "scrape": statistics.median(taken) * 1000, "worst": max(taken) * 1000, "kb": size / 1024
+    }
 
 
 def _measure_churn(exporter: Exporter, put: Callable[[Sequence[int]], None], proc: pathlib.Path) -> dict[str, float]:
@@ -166,7 +178,7 @@ def _measure_churn(exporter: Exporter, put: Callable[[Sequence[int]], None], pro
     return {"rss": exporter.memory("VmRSS"), "most": exporter.memory("VmHWM")}
 
 
-# ---- the stage ---------------------------------------------------------------------------------------------------------------------
+# ---- the stage -----------------------------------------------------------------------------------------------------
 
 
 def _write_process(proc: pathlib.Path, pid: int) -> None:
@@ -182,7 +194,9 @@ def _put(fake: Any, path: pathlib.Path, pids: Sequence[int]) -> None:
     devices = []
     for index in range(GPUS):
         held = pids[index * PROCESSES : (index + 1) * PROCESSES]
-        devices.append(fake.Device(utilization=60, processes=[fake.Process(pid, sm=None if pid % 3 else 20) for pid in held]))
+        devices.append(
+            fake.Device(utilization=60, processes=[fake.Process(pid, sm=None if pid % 3 else 20) for pid in held])
+        )
     fake.State(devices).write(path)
 
 
@@ -220,11 +234,17 @@ def main() -> None:
 
 
 def _show(polls: dict[str, float], answer: float, life: dict[str, float], churn: dict[str, float]) -> None:
-    print(f"  {GPUS} GPUs x {PROCESSES} processes; the same NVML calls in a plain loop of pynvml: {polls['plain']:.1f} ms of CPU")
-    print(f"  of a poll, reading the devices takes {polls['reading']:.1f} ms; the whole process, page too: {life['whole']:.1f} ms a poll")
+    print(
+        f"  {GPUS} GPUs x {PROCESSES} processes; the same NVML calls in a plain loop of pynvml: "
+        f"{polls['plain']:.1f} ms of CPU\n"
+        f"  of a poll, reading the devices takes {polls['reading']:.1f} ms; "
+        f"the whole process, page too: {life['whole']:.1f} ms a poll"
+    )
     figures.show("a poll", f"{polls['ours']:.1f} ms of CPU", "8 ms", polls["ours"] <= 8)
     seen = f"after {GENERATIONS * GPUS * PROCESSES} processes"
-    figures.show(f"memory {seen}", f"{churn['rss']:.1f} MB, {churn['most']:.1f} MB at most", "40 MB", churn["rss"] <= 40)
+    figures.show(
+        f"memory {seen}", f"{churn['rss']:.1f} MB, {churn['most']:.1f} MB at most", "40 MB", churn["rss"] <= 40
+    )
     scrape = f"{life['scrape']:.1f} ms for {life['kb']:.0f} kB (worst of {SCRAPES}: {life['worst']:.1f} ms)"
     figures.show("a scrape", scrape, "5 ms", life["scrape"] <= 5)
     figures.show("start to first answer", f"{answer:.2f} s", "0.5 s", answer <= 0.5)

@@ -1,9 +1,11 @@
-"""Writes the documents that are made from the code: flags, metrics, the CRD. A test fails when one of them is not up to date."""
+"""Writes what is made from the code: flags, metrics, the CRD, the roles. A test fails when one is not up to date."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import yaml
 
+from docs import roles
 from fallow import settings, telemetry
 from fallow.model.policies import idle_crd
 
@@ -32,15 +34,18 @@ def metrics() -> str:
     for metric in telemetry.METRICS:
         labels = ", ".join(f"`{label}`" for label in metric.labels)
         lines.append(f"| `{metric.name}` | {metric.type} | {labels} | {metric.help} |")
-    lines += ["", f"Series that name a workload are at most {telemetry.MOST_WORKLOAD_SERIES}; the rest is counted under `_other`."]
+    most = telemetry.MOST_WORKLOAD_SERIES
+    lines += ["", f"Series that name a workload are at most {most}; the rest is counted under `_other`."]
     return "\n".join(lines) + "\n"
 
 
 def crd() -> str:
-    return "# Made from the code by `make docs`.\n" + yaml.safe_dump(idle_crd.crd(), sort_keys=False, width=140)
+    return "# Made from the code by `make docs`.\n" + yaml.safe_dump(idle_crd.define(), sort_keys=False, width=140)
 
 
-DOCUMENTS = {"docs/flags.md": flags, "docs/metrics.md": metrics, "deploy/10-crd.yaml": crd}
+DOCUMENTS: dict[str, Callable[[], str]] = {
+    "docs/flags.md": flags, "docs/metrics.md": metrics, "deploy/10-crd.yaml": crd, **roles.FILES,
+}
 
 
 if __name__ == "__main__":

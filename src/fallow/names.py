@@ -1,7 +1,7 @@
-"""Every name that another program must spell the same: labels, annotations, event reasons, kinds, resources, field managers.
+"""Every name that another program must spell the same: labels, annotations, event reasons, kinds, resources.
 
-Nothing here computes anything. A name that appears in a manifest, in a document or on an object in a cluster is written once, here
-(metric names: telemetry.py).
+Nothing here computes anything. A name that appears in a manifest, in a document or on an object in a cluster is written
+once, here (metric names: telemetry.py; kinds of workloads: model/kinds.py).
 """
 
 from typing import Final
@@ -9,13 +9,22 @@ from typing import Final
 GROUP: Final = "gpuautoscaler.io"
 ALIAS_GROUP: Final = "gpu-pruner.io"
 
-# Who we are towards the API server. Resuming has its own field manager: GitOps rules that ignore `fallow` would else ignore
-# later edits in Git.
+# Who we are towards the API server. Resuming has its own field manager: GitOps rules that ignore `fallow` would else
+# ignore later edits in Git.
 FIELD_MANAGER: Final = "fallow"
 RESUME_FIELD_MANAGER: Final = "fallow-resume"
 LEASE: Final = "gpu-pruner"
 REPORTING_CONTROLLER: Final = "gpu-pruner"
 EVENT_PREFIX: Final = "gpuscaler-"
+
+# The letters of --enabled-resources, as the tool had them that we take over from, and what each is called in its help. The rows of
+# model/kinds say which kinds a letter switches on.
+LETTERS: Final = {
+    "d": "Deployment", "r": "ReplicaSet", "s": "StatefulSet", "i": "InferenceService", "n": "Notebook", "l": "LeaderWorkerSet",
+    "m": "LLMInferenceService", "o": "Rollout", "w": "Workspace", "y": "Ray", "j": "jobs", "c": "CronJob schedules", "k": "Knative",
+    "x": "others with /scale",
+}
+DEFAULT_LETTERS: Final = "drsin"
 
 # Annotations on a workload that hold the way back. Written in the very patch that pauses.
 ORIGINAL_STATE: Final = f"{GROUP}/original-state"
@@ -29,7 +38,7 @@ RESUMED_BY: Final = f"{GROUP}/resumed-by"
 RESUME_REQUESTED: Final = f"{GROUP}/resume-requested"
 PAUSE_REVERSALS: Final = f"{GROUP}/pause-reversals"
 FIGHT_HOLD_UNTIL: Final = f"{GROUP}/fight-hold-until"
-PAUSE_INEFFECTIVE_AT: Final = f"{GROUP}/pause-ineffective-at"  # told once; the pause did not free its GPUs
+PAUSE_INEFFECTIVE_AT: Final = f"{GROUP}/pause-ineffective-at"  # said once; the pause did not free its GPUs
 KSERVE_NO_STOP: Final = f"{GROUP}/kserve-no-stop"  # when this KServe was seen to ignore its stop annotation
 
 # The idle episode and its notice.
@@ -45,9 +54,6 @@ ACK_BY: Final = f"{GROUP}/ack-by"
 ACK_BY_ALIAS: Final = f"{ALIAS_GROUP}/ack-by"
 ACK_REASON: Final = f"{GROUP}/ack-reason"
 ACK_AT: Final = f"{GROUP}/ack-at"
-NOTIFY: Final = f"{GROUP}/notify"
-NOTIFY_ALIAS: Final = f"{ALIAS_GROUP}/slack-mentions"
-OWNER_EMAIL: Final = f"{GROUP}/owner"
 OPT_OUT: Final = f"{GROUP}/idle"
 OPT_OUT_VALUE: Final = "ignore"
 OPT_OUT_UNTIL: Final = f"{GROUP}/idle-ignore-until"
@@ -59,12 +65,24 @@ WORKLOAD_TYPE_ALIAS: Final = "gpu-autoscaler.io/workload-type"
 
 ACK_KEYS: Final = (ACK_UNTIL, ACK_UNTIL_ALIAS, ACK_BY, ACK_BY_ALIAS, ACK_REASON, ACK_AT)
 PENDING_KEYS: Final = (IDLE_SINCE, IDLE_EPISODE, PENDING_SINCE, PENDING_SINCE_ALIAS)
-PAUSE_KEYS: Final = (ORIGINAL_STATE, ORIGINAL_REPLICAS, PAUSED_AT, PAUSED_BY, PAUSED_REASON, PAUSED_GPUS, PAUSE_INEFFECTIVE_AT)
+PAUSE_KEYS: Final = (
+    ORIGINAL_STATE, ORIGINAL_REPLICAS, PAUSED_AT, PAUSED_BY, PAUSED_REASON, PAUSED_GPUS, PAUSE_INEFFECTIVE_AT,
+)
 
 # Other people's opt-outs that we heed.
 DOWNSCALER_EXCLUDE: Final = "downscaler/exclude"
 DOWNSCALER_EXCLUDE_UNTIL: Final = "downscaler/exclude-until"
 KARPENTER_DO_NOT_DISRUPT: Final = "karpenter.sh/do-not-disrupt"
+
+# What Kubernetes itself, and what runs on its nodes, call things.
+SERVICE_ACCOUNT_DIR: Final = "/var/run/secrets/kubernetes.io/serviceaccount"  # of a pod: token, ca.crt, namespace
+LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+OS_LABEL: Final = "kubernetes.io/os"
+ARCH_LABEL: Final = "kubernetes.io/arch"
+DCGM_EXPORTER: Final = "dcgm-exporter"  # its app.kubernetes.io/name
+DCGM_APP: Final = "nvidia-dcgm-exporter"  # its label app, where the GPU operator runs it
+NODE_EXPORTER: Final = "gpu-idle-exporter"
 
 # GitOps tools leave these on what they manage.
 ARGOCD_TRACKING: Final = "argocd.argoproj.io/tracking-id"
@@ -96,12 +114,47 @@ GPU_SHARED: Final = "nvidia.com/gpu.shared"
 MIG_PREFIX: Final = "nvidia.com/mig-"
 DRA_DRIVER: Final = "gpu.nvidia.com"
 GPU_PRODUCT: Final = "nvidia.com/gpu.product"
+GPU_PRESENT: Final = "nvidia.com/gpu.present"
+GPU_COUNT: Final = "nvidia.com/gpu.count"
 GPU_REPLICAS: Final = "nvidia.com/gpu.replicas"
 GPU_SHARING: Final = "nvidia.com/gpu.sharing-strategy"
 HOSTNAME: Final = "kubernetes.io/hostname"
 RESERVATION_NAMESPACES: Final = frozenset({"kai-resource-reservation", "runai-reservation"})
 RESERVATION_GROUP_LABEL: Final = "runai-gpu-group"
 MIRROR_POD: Final = "kubernetes.io/config.mirror"
+
+
+class NodeMetric:
+    """Series of the node exporter that others read; the whole table is its own (doors/exporter/expose.py)."""
+
+    DEVICE_UTILIZATION: Final = "gpu_idle_device_utilization_percent"
+    DEVICE_POWER: Final = "gpu_idle_device_power_watts"
+    POD_GPU: Final = "gpu_idle_pod_gpu_info"
+    POD_UTILIZATION: Final = "gpu_idle_pod_gpu_utilization_percent"
+    POD_LAST_ACTIVE: Final = "gpu_idle_pod_gpu_last_active_timestamp_seconds"
+    POD_OBSERVED_SINCE: Final = "gpu_idle_pod_gpu_observed_since_timestamp_seconds"
+
+
+class NvmlCode:
+    """Answers of NVML that mean something to us; any other is just the reason why a value is missing."""
+
+    OK: Final = 0
+    UNINITIALIZED: Final = 1
+    NOT_SUPPORTED: Final = 3
+    NO_PERMISSION: Final = 4
+    NOT_FOUND: Final = 6
+    INSUFFICIENT_SIZE: Final = 7
+    DRIVER_NOT_LOADED: Final = 9
+    LIBRARY_NOT_FOUND: Final = 12
+    FUNCTION_NOT_FOUND: Final = 13
+    GPU_IS_LOST: Final = 15
+    VERSION_MISMATCH: Final = 18  # library and kernel module are of different releases: only a restart cures it
+    ARGUMENT_VERSION_MISMATCH: Final = 25
+    GPU_NOT_FOUND: Final = 28
+    UNKNOWN: Final = 999
+
+    ABSENT: Final = frozenset({NOT_SUPPORTED, FUNCTION_NOT_FOUND, ARGUMENT_VERSION_MISMATCH})  # not here, not "not now"
+
 
 POLICY_KIND: Final = "IdlePolicy"
 POLICY_VERSION: Final = "v1alpha1"
@@ -129,6 +182,6 @@ class Event:
 
 
 WARNINGS: Final = frozenset({
-    Event.NOTICE_FAILED, Event.RESUME_FAILED, Event.INVALID_ACK, Event.PAUSE_FAILED, Event.PAUSE_INEFFECTIVE, Event.PAUSE_REVERTED,
-    Event.IDLE_SHARE_JUMP,
+    Event.NOTICE_FAILED, Event.RESUME_FAILED, Event.INVALID_ACK, Event.PAUSE_FAILED, Event.PAUSE_INEFFECTIVE,
+    Event.PAUSE_REVERTED, Event.IDLE_SHARE_JUMP,
 })

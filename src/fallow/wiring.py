@@ -14,12 +14,15 @@ import msgspec
 from fallow import loop, names, settings, telemetry
 from fallow.account import tally
 from fallow.act import hands as doing
-from fallow.clients import exporters
+from fallow.clients import exporters, signing, tls
+from fallow.clients.clouds.aws import credentials as aws
+from fallow.clients.clouds.azure import credentials as azure
+from fallow.clients.clouds.gcp import credentials as gcp
 from fallow.clients.kubernetes import api as kube
 from fallow.clients.kubernetes import config, credentials, lease
 from fallow.clients.prometheus import auth
 from fallow.clients.prometheus import client as prometheus
-from fallow.model import cluster
+from fallow.model import cluster, kinds
 from fallow.observe.cluster import mirror, snapshot
 from fallow.observe.scrape import kept, source, targets
 from fallow.observe.usage import prometheus as measured
@@ -118,7 +121,7 @@ def _make_hands(options: settings.Settings, access: config.Access, api: kube.Api
         api, seen.find_resource, reporting_instance=pod or names.REPORTING_CONTROLLER,
         compat_annotations=mandate.compat_annotations, dry_run=None if mandate.acting else options.dry_run_scope,
         own_pod=cluster.Ref("", "v1", "Pod", namespace, pod, options.pod_uid) if pod else None,
-        suspend_schedules="c" in mandate.scope.letters,
+        suspend_schedules=kinds.CRON_JOB.letter in mandate.scope.letters,
     )
 
 
@@ -152,19 +155,30 @@ async def _open_source(
 
 
 def make_prometheus(
-    options: settings.Settings, asked: settings.Prometheus,
+    options: settings.Settings, asked: settings.PrometheusSettings,
     kubernetes_token: Callable[[], Awaitable[str | None]] | None = None,
 ) -> prometheus.Prometheus:
     """The client, not yet open. `kubernetes_token`: for servers that take the one of the kubeconfig."""
-    login = auth.Login(
-        method=asked.auth, token=asked.token.reveal() if asked.token else "", token_file=asked.token_file or "",
-        username=asked.username or "", password_file=asked.password_file or "", aws_region=asked.aws_region or "",
-        environment=options.environment, kubernetes_token=kubernetes_token,
-    )
-    tls = prometheus.Tls(
+    login: auth.Login | None = None
+    signer: signing.Signer | None = None
+    match asked.auth:
+        case "sigv4":
+            purpose = "Prometheus authentication 'sigv4'"
+            signer = aws.SigV4(options.environment, asked.aws_region or "", auth.AWS_SERVICE, purpose=purpose)
+        case "gcp":
+            signer = gcp.make_signer(options.environment, auth.GOOGLE_SCOPE)
+        case "azure":
+            signer = azure.make_signer(options.environment, auth.AZURE_RESOURCE)
+        case method:
+            login = auth.Login(
+                method=method, token=asked.token, token_file=asked.token_file or "", username=asked.username or "",
+                password_file=asked.password_file or "", environment=options.environment,
+                kubernetes_token=kubernetes_token,
+            )
+    files = tls.TlsFiles(
         verify=asked.verify_tls, ca_file=asked.ca_file, client_cert=asked.client_cert, client_key=asked.client_key
     )
     return prometheus.Prometheus(
-        asked.url, login=login, headers=[f"{name}: {value.reveal()}" for name, value in asked.headers], tls=tls,
-        matchers=",".join(asked.matchers),
+        asked.url, login=login, signer=signer, headers=[f"{name}: {value.reveal()}" for name, value in asked.headers],
+        files=files, matchers=",".join(asked.matchers),
     )

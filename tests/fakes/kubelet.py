@@ -1,4 +1,4 @@
-"""A kubelet that has whatever a test gives it: a real gRPC server on a unix socket, with messages made from the published field numbers.
+"""A kubelet that has whatever a test gives it: a real gRPC server on a unix socket, by the published field numbers.
 
 In: `pods`, `refusal`, `answer`, `silence`. Out: the wire, and `calls`.
 """
@@ -23,23 +23,30 @@ _TEXT, _NUMBER, _MESSAGE = (
 _MESSAGES: Mapping[str, Mapping[str, tuple[int, bool, Any]]] = {
     "NUMANode": {"ID": (1, False, _NUMBER)},
     "TopologyInfo": {"nodes": (1, True, "NUMANode")},
-    "ContainerDevices": {"resource_name": (1, False, _TEXT), "device_ids": (2, True, _TEXT), "topology": (3, False, "TopologyInfo")},
-    "ContainerMemory": {"memory_type": (1, False, _TEXT), "size": (2, False, _NUMBER), "topology": (3, False, "TopologyInfo")},
+    "ContainerDevices": {
+        "resource_name": (1, False, _TEXT), "device_ids": (2, True, _TEXT), "topology": (3, False, "TopologyInfo")
+    },
+    "ContainerMemory": {
+        "memory_type": (1, False, _TEXT), "size": (2, False, _NUMBER), "topology": (3, False, "TopologyInfo")
+    },
     "CDIDevice": {"name": (1, False, _TEXT)},
     "ClaimResource": {
         "cdi_devices": (1, True, "CDIDevice"), "driver_name": (2, False, _TEXT), "pool_name": (3, False, _TEXT),
         "device_name": (4, False, _TEXT), "share_id": (5, False, _TEXT),
     },
     "DynamicResource": {
-        "claim_name": (2, False, _TEXT), "claim_namespace": (3, False, _TEXT), "claim_resources": (4, True, "ClaimResource"),
+        "claim_name": (2, False, _TEXT), "claim_namespace": (3, False, _TEXT),
+        "claim_resources": (4, True, "ClaimResource"),
     },
     "ContainerResources": {
         "name": (1, False, _TEXT), "devices": (2, True, "ContainerDevices"), "cpu_ids": (3, True, _NUMBER),
         "memory": (4, True, "ContainerMemory"), "dynamic_resources": (5, True, "DynamicResource"),
     },
-    "PodResources": {"name": (1, False, _TEXT), "namespace": (2, False, _TEXT), "containers": (3, True, "ContainerResources")},
+    "PodResources": {
+        "name": (1, False, _TEXT), "namespace": (2, False, _TEXT), "containers": (3, True, "ContainerResources")
+    },
     "ListPodResourcesResponse": {"pod_resources": (1, True, "PodResources")},
-}  # fmt: skip
+}
 
 
 def _make_classes() -> dict[str, Any]:
@@ -77,7 +84,10 @@ def _describe(held: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
         else:
             found = [{"driver_name": resource, "pool_name": pool, "device_name": device} for pool, device in ids]
             claims.append({"claim_name": "c", "claim_namespace": "ml", "claim_resources": found})
-    return {"devices": devices, "dynamic_resources": claims, "cpu_ids": [1, 300], "memory": [{"memory_type": "memory", "size": 2**40}]}
+    return {
+        "devices": devices, "dynamic_resources": claims, "cpu_ids": [1, 300],
+        "memory": [{"memory_type": "memory", "size": 2**40}],
+    }
 
 
 def encode(pods: Sequence[Mapping[str, Any]]) -> bytes:

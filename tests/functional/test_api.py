@@ -18,7 +18,7 @@ import pytest
 import pytest_asyncio
 
 from fallow import names
-from fallow.act import workloads
+from fallow.act.workloads import bodies
 from fallow.clients import errors
 from fallow.clients.kubernetes import api, discovery, follow, lease
 from fallow.model import pointers
@@ -312,7 +312,7 @@ async def test_the_client_patches_and_is_refused(scene: ApiServer, client: api.A
 async def release(scene: ApiServer, client: api.Api) -> bool:
     """Let go of what we own; False if the controller wrote the status meanwhile: the patch names its place among the owners."""
     where = (DEPLOYMENTS, scene.namespace, "d")
-    operations = workloads.release_operations(await client.get(*where), ["/spec/replicas"])
+    operations = bodies.release_operations(await client.get(*where), ["/spec/replicas"])
     with contextlib.suppress(errors.Invalid):
         await client.json_patch(*where, operations, field_manager=names.FIELD_MANAGER)
         return True

@@ -9,7 +9,7 @@ import pytest
 
 from fallow import names
 from fallow.decide.idle import plan
-from fallow.model import decision, units
+from fallow.model import decision, gpus, units
 from fallow.model.policies import idle
 from fallow.model.units import HOUR, MINUTE
 from fallow.sim import backtest, cast, edits, laws, prices, snapshots, traces, tuning
@@ -81,10 +81,10 @@ def test_a_model_without_a_price_makes_no_money_and_says_so() -> None:
 @pytest.mark.parametrize(
     ("model", "name"),
     [("NVIDIA-A100-SXM4-80GB", "A100-80GB"), ("NVIDIA A100-SXM4-80GB", "A100-80GB"), ("NVIDIA-A100-SXM4-80GB-MIG-1g.10gb", "A100-80GB"),
-     ("Tesla-T4-SHARED", "T4"), ("NVIDIA-Foo-9000", "Foo-9000")],
+     ("Tesla-T4-SHARED", "T4"), ("NVIDIA-Foo-9000", "FOO-9000")],
 )  # fmt: skip
 def test_models_are_priced_by_what_they_are(model: str, name: str) -> None:
-    assert prices.normalise(model) == name
+    assert gpus.normalise(model) == name
     assert prices.find(model) == prices.DEFAULT.get(name)
 
 
@@ -161,7 +161,7 @@ def test_under_a_fault_it_says_that_it_cannot_tell(fault: str, reasons: set[str]
     while world.now < world.span.start + 9.9 * HOUR:
         made = going.tick()
         if made is not None and world.now > world.span.start + 6.3 * HOUR:
-            seen |= {reason for (verdict, reason), count in made.totals.verdicts.items() if verdict == "unknown" and count}
+            seen |= {each.label for each in made.totals.verdicts if each.verdict is decision.Verdict.unknown}
             pauses += sum(isinstance(each, decision.Pause) for each in made.decisions)
     assert reasons <= seen
     if fault != "nodes lost":  # there two of three nodes are well
@@ -180,7 +180,10 @@ def test_a_sudden_silence_of_the_work_freezes() -> None:
 
 def _a_pause(world: World, rule: idle.Rule) -> decision.Pause:
     view = world.workloads[0].view
-    finding = decision.Finding(view, decision.Verdict.idle, decision.Reason.GoneIdle, "", rule, 1, 1, (), rule.gone_idle, idle_since=0.0)
+    finding = decision.Finding(
+        workload=view, verdict=decision.Verdict.idle, reason=decision.Reason.GoneIdle, because="", rule=rule,
+        gpus=1, idle_gpus=1, models=(), window=rule.gone_idle, idle_since=0.0,
+    )
     return decision.Pause(finding, "")
 
 

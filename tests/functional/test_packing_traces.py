@@ -1,6 +1,6 @@
 """The regression bars on Alibaba's openb, the part of them that takes seconds; `make bench` runs them all.
 
-Pods arrive as in the published runs, what does not fit is dropped. Skipped, and said, where FALLOW_TRACES has no traces.
+Pods arrive as in the published runs, what does not fit is dropped. Skipped, and said, where there are no traces.
 """
 
 from functools import cache
@@ -8,8 +8,9 @@ from functools import cache
 import numpy as np
 import pytest
 
-from fallow.decide.packing import defrag, place, policies, replay, shadow
-from fallow.decide.packing.state import Ints, Nodes, Pod
+from fallow.decide import packing
+from fallow.decide.packing import packer, shadow
+from fallow.decide.packing.room import Ints, Nodes, PackingPod
 from fallow.sim import openb, packs
 from tests.unit.sim import folder
 
@@ -25,22 +26,23 @@ def read(name: str) -> tuple[openb.Trace, Nodes]:
 
 
 @cache
-def policy_of(trace: str, name: str) -> place.Policy:
-    return policies.prepare(name, read(trace)[1], read(trace)[0].sample)
+def policy_of(trace: str, name: str) -> packing.PackingPolicy:
+    return packing.prepare(name, read(trace)[1], read(trace)[0].sample)
 
 
-def share(trace: str, policy: place.Policy, seed: int, order: Ints | None = None) -> float:
+def share(trace: str, policy: packing.PackingPolicy, seed: int, order: Ints | None = None) -> float:
     """Allocated GPU % where 100 % arrived."""
     arrivals, nodes = read(trace)[0].arrive(seed), read(trace)[1]
-    pods = replay.cut_at(arrivals.pods, nodes.capacity * 101 // 100)
-    return replay.replay(nodes, pods, policy, arrivals.order if order is None else order).at(100) or 0.0
+    pods = packing.cut_at(arrivals.pods, nodes.capacity * 101 // 100)
+    return packing.replay(nodes, pods, policy, arrivals.order if order is None else order).at(100) or 0.0
 
 
 @pytest.mark.accepts("packing", 17)
 @pytest.mark.parametrize(
     ("trace", "name", "seed"),
     [
-        ("default", "DotProd", 43), ("gpushare60", "GPUClustering", 44), ("multigpu30", "GPUPacking", 45), ("gpuspec33", "BestFit", 46),
+        ("default", "DotProd", 43), ("gpushare60", "GPUClustering", 44), ("multigpu30", "GPUPacking", 45),
+        ("gpuspec33", "BestFit", 46),
         ("default", "FGD", 42), ("gpuspec33", "FGD", 43),
     ],
 )
@@ -48,7 +50,7 @@ def test_bar_1_published_curves_are_met_point_by_point(trace: str, name: str, se
     read_trace, nodes = read(trace)
     curves, _ = openb.read_published(folder.find("openb/published_allocation_curves.csv.gz").parents[1])
     arrivals = read_trace.arrive(seed)
-    curve = replay.replay(nodes, arrivals.pods, policy_of(trace, name), arrivals.order)
+    curve = packing.replay(nodes, arrivals.pods, policy_of(trace, name), arrivals.order)
     for percent, published in enumerate(curves[trace, name, seed]):
         if percent >= 5:
             assert curve.at(percent) == pytest.approx(published, abs=0.0101)
@@ -74,7 +76,8 @@ def test_the_bound_is_the_one_that_was_worked_out_and_no_curve_is_above_it() -> 
     scene = packs.of_trace(trace, 42)
     bounds, why = packs.find_bounds(scene, [80, 95, 100])
     assert (bounds[100], why) == (pytest.approx(96.91, abs=0.02), "")
-    curve = replay.replay(nodes, replay.cut_at(scene.arrivals, nodes.capacity * 101 // 100), policy_of("default", "Balanced"), scene.order)
+    pods = packing.cut_at(scene.arrivals, nodes.capacity * 101 // 100)
+    curve = packing.replay(nodes, pods, policy_of("default", "Balanced"), scene.order)
     for percent, bound in bounds.items():
         assert (curve.at(percent) or 101) <= (bound or 0)
 
@@ -102,12 +105,12 @@ def test_bar_4_little_history_is_enough() -> None:
 def test_bar_5_single_moves_repair_what_other_rules_left(name: str, least: float) -> None:
     trace, nodes = read("default")
     arrivals = trace.arrive(43)
-    pods = replay.cut_at(arrivals.pods, nodes.capacity)
-    curve = replay.replay(nodes, pods, policies.prepare(name, nodes, trace.sample, 43), arrivals.order)
-    both: list[tuple[Pod, place.Placement | None]] = list(zip(pods, curve.placements, strict=True))
-    running = [defrag.Running(pod, put) for pod, put in both if put]
-    plan = defrag.plan(curve.state, running, [pod for pod, put in both if not put], arrivals.order, budget=1_000)
-    assert plan.state.allocated * 100 / nodes.capacity >= least
+    pods = packing.cut_at(arrivals.pods, nodes.capacity)
+    curve = packing.replay(nodes, pods, packing.prepare(name, nodes, trace.sample, 43), arrivals.order)
+    both: list[tuple[PackingPod, packer.Placement | None]] = list(zip(pods, curve.placements, strict=True))
+    running = [packing.Running(pod, put) for pod, put in both if put]
+    plan = packing.plan_moves(curve.room, running, [pod for pod, put in both if not put], arrivals.order, budget=1_000)
+    assert plan.room.allocated * 100 / nodes.capacity >= least
     assert len(plan.moves) <= 400
 
 
@@ -117,9 +120,10 @@ def test_pods_that_leave_make_room_again() -> None:
     flow = trace.live()
     pods, departures = flow.pods, flow.departures
     order = trace.arrive(42).order
-    curve = replay.replay(nodes, pods, policy_of("default", "FGD"), order, departures=departures)
+    curve = packing.replay(nodes, pods, policy_of("default", "FGD"), order, departures=departures)
     gone = {number for numbers in departures.values() for number in numbers if number < len(pods)}
     left = [i for i, put in enumerate(curve.placements) if put and i not in gone]
-    late = [number for before, numbers in departures.items() if before >= len(pods) for number in numbers if curve.placements[number]]
-    assert curve.state.allocated == sum(pods[i].gpus * pods[i].milli for i in {*left, *late})
+    after = [number for before, numbers in departures.items() if before >= len(pods) for number in numbers]
+    late = [number for number in after if curve.placements[number]]
+    assert curve.room.allocated == sum(pods[i].gpus * pods[i].milli for i in {*left, *late})
     assert curve.refused == {}

@@ -1,8 +1,9 @@
 """Our commands as processes of their own that do not import everything anew: half of a short command's time is imports.
 
 In: a command's name, its arguments and its environment. Out: its exit code and what it printed.
-Each is forked from a server that has the modules in memory and has done nothing with them; it gets the environment, the arguments and the
-outputs that a shell would give it. Daemons are started by their installed scripts, which are proven that way.
+Each is forked from a server that has the modules in memory and has done nothing with them; it gets the environment, the
+arguments and the outputs that a shell would give it. Daemons are started by their installed scripts, which are proven
+that way.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-_MODULES: Final = ["fallow.wiring", *(f"fallow.doors.cli.{name}" for name in ("hands", "look", "prune"))]
+_MODULES: Final = ["fallow.wiring", *(f"fallow.doors.cli.{name}" for name in ("verbs", "look", "prune"))]
 _server = multiprocessing.get_context("forkserver")
 _server.set_forkserver_preload(_MODULES)
 

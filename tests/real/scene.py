@@ -71,7 +71,7 @@ class Scene:
 
     async def make_policy(self, **spec: Any) -> None:
         """One for this namespace that asks for a notice, by Event, five minutes before a pause."""
-        await self.cluster.apply_crds(idle_crd.crd())
+        await self.cluster.apply_crds(idle_crd.define())
         polite = {"namespaces": [self.namespace], "notice": {"required": True, "grace": "5m"}, "action": {"type": "pause"}}
         version, metadata = f"{names.GROUP}/{names.POLICY_VERSION}", {"name": f"tell-{self.namespace}"}
         await self.cluster.apply({"apiVersion": version, "kind": names.POLICY_KIND, "metadata": metadata, "spec": {**polite, **spec}})

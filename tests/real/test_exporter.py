@@ -1,6 +1,7 @@
 """`gpu-idle-exporter` as a process on a pretend node, read by a real Prometheus and by `gpu-pruner` on a real cluster.
 
-The driver's library, /proc and the kubelet are pretend ones; Prometheus, the API server, the exporter's role and the pruner are not.
+The driver's library, /proc and the kubelet are pretend ones; Prometheus, the API server, the exporter's role and the
+pruner are not.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ HOUR = 3600.0
 ACT = ("-r", "scale-down")
 
 
-# ---- Prometheus and the example queries -----------------------------------------------------------------------------------------
+# ---- Prometheus and the example queries ----------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -50,13 +51,15 @@ def node(tmp_path: pathlib.Path) -> Iterator[gpu_node.GpuNode]:
         made.remember(
             {"trainer": 0.0, "notebook": 2 * HOUR, "forgotten": None, "one": 0.0, "two": HOUR / 2},
             zeros={11: (UUID[1], 2 * HOUR), 14: (UUID[3], HOUR / 2)}, since=3 * HOUR,
-        )  # fmt: skip
+        )
         yield made
 
 
 def queries() -> dict[str, str]:
     """Those of the README, by their comments."""
-    (block,) = re.findall(r"^```promql\n(.*?)^```", (EXAMPLES / "prometheus" / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    (block,) = re.findall(
+        r"^```promql\n(.*?)^```", (EXAMPLES / "prometheus" / "README.md").read_text(), re.MULTILINE | re.DOTALL
+    )
     parts = [part.strip().split("\n", 1) for part in block.split("\n\n")]
     return {title.removeprefix("# "): query for title, query in parts}
 
@@ -73,12 +76,16 @@ async def test_prometheus_scrapes_it_and_the_example_queries_have_sensible_answe
     async with node.exporting() as exporter:
         target = {"targets": [exporter.url.removeprefix("http://")], "labels": {"pod": "exporter-0"}}
         prometheus.scrape_configs = [
-            {"job_name": NAME, "honor_labels": True, "scrape_interval": "2s", "scrape_timeout": "2s", "static_configs": [target]}
+            {
+                "job_name": NAME, "honor_labels": True, "scrape_interval": "2s", "scrape_timeout": "2s",
+                "static_configs": [target],
+            }
         ]
         await exporter.until(lambda page: re.search(r'idle_seconds\{gpu="1",pid="11",.*\} [1-9]', page))
         await prometheus.start()
         deadline = time.monotonic() + 20
-        while len(await ask(prometheus, "gpu_idle_process_idle_seconds > 600", "pid")) < 2:  # who shares a busy GPU is known later
+        # Who shares a busy GPU is known later.
+        while len(await ask(prometheus, "gpu_idle_process_idle_seconds > 600", "pid")) < 2:
             assert time.monotonic() < deadline
         said = queries()
 
@@ -88,13 +95,17 @@ async def test_prometheus_scrapes_it_and_the_example_queries_have_sensible_answe
         idle = {("1", "11"): pytest.approx(2 * HOUR, abs=60), ("3", "14"): pytest.approx(HOUR / 2, abs=60)}
         assert await answer("Memory that is held idle, of all GPUs, in bytes") == {(): 24 * GIB}
         assert await answer("Processes idle for more than 10 minutes", "gpu", "pid") == idle
-        assert await answer("Who holds the most memory idle", "gpu", "pid") == {("1", "11"): 20 * GIB, ("3", "14"): 4 * GIB}
+        assert await answer(
+            "Who holds the most memory idle", "gpu", "pid"
+        ) == {("1", "11"): 20 * GIB, ("3", "14"): 4 * GIB}
         assert await answer("Share of each GPU's memory that is held idle, in percent", "node", "gpu") == {
             ("gpu-1", "0"): 0, ("gpu-1", "1"): 25, ("gpu-1", "2"): 0, ("gpu-1", "3"): 5,
-        }  # fmt: skip
+        }
         assert await answer("Idle for over an hour with more than 1 GB", "process") == {("ipykernel",): idle["1", "11"]}
         whose = ("workload_namespace", "workload_pod", "process")
-        assert await answer("The same, with the pod's name", *whose) == {("ml", "notebook", "ipykernel"): idle["1", "11"]}
+        assert await answer("The same, with the pod's name", *whose) == {
+            ("ml", "notebook", "ipykernel"): idle["1", "11"]
+        }
         empty = await answer("Pods that hold a GPU and run nothing on it, and for how long", "workload_pod", "gpu")
         assert empty == {("forgotten", "2"): pytest.approx(3 * HOUR, abs=60)}
         shared = await answer("How much each pod uses of a GPU that several share", "workload_pod")
@@ -107,11 +118,11 @@ async def test_prometheus_scrapes_it_and_the_example_queries_have_sensible_answe
         assert (await ask(prometheus, f'up{{job="{NAME}"}}')) == {(): 1}
 
 
-# ---- the idle loop, with the exporter alone ---------------------------------------------------------------------------------------
+# ---- the idle loop, with the exporter alone ------------------------------------------------------------------------
 
 
 class Sliced:
-    """A node of the real cluster whose one GPU is shared by a quiet Deployment and a busy one, and the exporter on it."""
+    """A node of the real cluster whose GPU is shared by a quiet Deployment and a busy one, and the exporter on it."""
 
     def __init__(self, stage: product.Stage, node: gpu_node.GpuNode) -> None:
         self.stage = stage
@@ -143,7 +154,9 @@ class Sliced:
     async def exporter_pod(self, port: int) -> Object:
         """The example's DaemonSet on this node, its pod at an address where something really listens."""
         cluster = self.stage.cluster
-        await cluster.apply({"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "nvidia"}, "handler": "nvidia"})
+        await cluster.apply({
+            "apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "nvidia"}, "handler": "nvidia"
+        })
         (daemon,) = test_exporter_examples.read("daemonset/20-daemonset.yaml")
         daemon["metadata"]["namespace"] = cluster.namespace
         spec = daemon["spec"]["template"]["spec"]
@@ -184,17 +197,23 @@ class Sliced:
     async def is_left_alone(self, pruner: product.Product) -> bool:
         """The busy one was not even marked."""
         now = await self.stage.now(self.tenants["busy"])
-        return now["spec"]["replicas"] == 1 and not pruner.writes("/busy") and names.PAUSED_AT not in now["metadata"].get("annotations", {})
+        is_marked = names.PAUSED_AT in now["metadata"].get("annotations", {})
+        return now["spec"]["replicas"] == 1 and not pruner.writes("/busy") and not is_marked
 
 
 def _utilization(page: str, pods: dict[str, str]) -> dict[str, float]:
-    found = re.findall(r'^gpu_idle_pod_gpu_utilization_percent\{.*workload_pod="([^"]*)".*scope="process".*\} (\S+)$', page, re.MULTILINE)
+    found = re.findall(
+        r'^gpu_idle_pod_gpu_utilization_percent\{.*workload_pod="([^"]*)".*scope="process".*\} (\S+)$', page,
+        re.MULTILINE,
+    )
     by_pod = {pod: float(value) for pod, value in found}
     return {name: by_pod[pod] for name, pod in pods.items() if pod in by_pod}
 
 
 @pytest.fixture
-async def sliced(cluster: clusters.Cluster, prometheus: history.PrometheusWorld, tmp_path: pathlib.Path) -> AsyncIterator[Sliced]:
+async def sliced(
+    cluster: clusters.Cluster, prometheus: history.PrometheusWorld, tmp_path: pathlib.Path
+) -> AsyncIterator[Sliced]:
     with gpu_node.GpuNode(tmp_path, f"gpu-{cluster.namespace}") as node:
         made = Sliced(product.Stage(cluster, prometheus), node)
         await made.settle()
@@ -210,7 +229,9 @@ def folder(tmp_path: pathlib.Path) -> pathlib.Path:
 
 @pytest.mark.accepts("idle", 8)
 @pytest.mark.accepts("exporter", 20)
-async def test_one_look_at_a_named_exporter_pauses_the_idle_tenant_and_leaves_its_neighbour(sliced: Sliced, folder: pathlib.Path) -> None:
+async def test_one_look_at_a_named_exporter_pauses_the_idle_tenant_and_leaves_its_neighbour(
+    sliced: Sliced, folder: pathlib.Path
+) -> None:
     """Without any past of its own: the exporter remembers."""
     sliced.remember()
     async with sliced.exporting() as exporter, product.product_on(sliced.stage, folder) as pruner:
@@ -228,7 +249,9 @@ async def test_a_daemon_finds_the_example_daemonset_by_itself(sliced: Sliced, fo
     port = product.free_port()
     await sliced.exporter_pod(port)
     async with sliced.exporting(port), product.product_on(sliced.stage, folder) as pruner:
-        daemon = await pruner.start(*ACT, "--state-dir", str(folder / "state"), "--scrape-interval", "1", "--scrape-timeout", "1")
+        daemon = await pruner.start(
+            *ACT, "--state-dir", str(folder / "state"), "--scrape-interval", "1", "--scrape-timeout", "1"
+        )
         await daemon.until(lambda: sliced.stage.is_paused(sliced.tenants["quiet"]))
         await daemon.more_cycles(2)
         assert await sliced.is_left_alone(pruner)
@@ -248,8 +271,10 @@ async def test_an_exporter_that_has_just_begun_vouches_for_nothing(sliced: Slice
 
 @pytest.mark.accepts("idle", 8)
 @pytest.mark.accepts("exporter", 20)
-async def test_by_prometheus_the_same_comes_out(sliced: Sliced, folder: pathlib.Path, prometheus: history.PrometheusWorld) -> None:
-    """An hour and a half of the exporter's pages is in the store already, and the example's scrape configuration goes on from there."""
+async def test_by_prometheus_the_same_comes_out(
+    sliced: Sliced, folder: pathlib.Path, prometheus: history.PrometheusWorld
+) -> None:
+    """An hour and a half of the exporter's pages is in the store already; the example's configuration goes on there."""
     port, end = product.free_port(), math.floor(time.time())
     pages, past = [], gpu_node.Past(sliced.node, test_exporter_eyes.EVERY)
     for step in range(test_exporter_eyes.STEPS):
@@ -271,9 +296,12 @@ async def test_by_prometheus_the_same_comes_out(sliced: Sliced, folder: pathlib.
         deadline = time.monotonic() + 20
         while await ask(prometheus, f'max(timestamp(up{{pod="{own["pod"]}"}}) > bool {end})') != {(): 1}:
             assert time.monotonic() < deadline
-        assert await ask(prometheus, "count(gpu_idle_pod_gpu_utilization_percent)") == before == {(): 2}, "the same series go on"
+        assert await ask(
+            prometheus, "count(gpu_idle_pod_gpu_utilization_percent)"
+        ) == before == {(): 2}, "the same series go on"
         async with product.product_on(sliced.stage, folder) as pruner:
-            # It was scraped each half minute until now and is scraped each second since; who learns the pace would want more of the past.
+            # It was scraped each half minute until now and is scraped each second since; who learns the pace would
+            # want more of the past.
             pace = ("--expected-scrape-interval", f"{test_exporter_eyes.EVERY:g}")
             await sliced.check(pruner, *pace)
             done = await pruner.prune(*ACT, *pace)

@@ -1,5 +1,5 @@
-"""examples/exporter on a real API server: the READMEs' commands work as they stand, pods go where they should and are let in at the
-Pod Security level that is promised, and the account may do what it needs and nothing else.
+"""examples/exporter on a real API server: the READMEs' commands work as they stand, pods go where they should and are
+let in at the Pod Security level that is promised, and the account may do what it needs and nothing else.
 """
 
 from __future__ import annotations
@@ -33,13 +33,15 @@ POD_MONITOR = crds.crd(
     "monitoring.coreos.com", "PodMonitor", ("v1",),
     {
         "selector": crds.closed(matchLabels={"type": "object", "additionalProperties": crds.TEXT}),
-        "podMetricsEndpoints": {"type": "array", "items": crds.closed(port=crds.TEXT, interval=crds.TEXT, honorLabels=crds.FLAG)},
+        "podMetricsEndpoints": {
+            "type": "array", "items": crds.closed(port=crds.TEXT, interval=crds.TEXT, honorLabels=crds.FLAG)
+        },
     },
-)  # fmt: skip
+)
 POD_PLACES = {
     "daemonset": "daemonset/20-daemonset.yaml", "privileged": "daemonset/privileged/20-daemonset.yaml",
     "deployment": "deployment/20-deployment.yaml", "sidecar": "sidecar/deployment.yaml",
-}  # fmt: skip
+}
 MANIFESTS = sorted(path for path in EXAMPLES.rglob("*.yaml") if path.name not in ("scrape-config.yaml", "rules.yaml"))
 
 Object = dict[str, Any]
@@ -60,7 +62,7 @@ def container(place: str) -> Object:
     return found
 
 
-# ---- what stands in them ----------------------------------------------------------------------------------------------------------
+# ---- what stands in them -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("place", POD_PLACES)
@@ -68,7 +70,7 @@ def test_every_pod_is_scraped_probed_small_and_of_this_version(place: str) -> No
     pod, one = template(place), container(place)
     assert pod["metadata"]["annotations"] == {
         "prometheus.io/scrape": "true", "prometheus.io/port": "9835", "prometheus.io/path": "/metrics",
-    }  # fmt: skip
+    }
     assert one["image"] == f"fallow:{fallow.__version__}"
     assert one["ports"] == [{"name": "metrics", "containerPort": 9835}]
     assert one["livenessProbe"]["httpGet"] == {"path": "/healthz", "port": "metrics"}
@@ -86,11 +88,15 @@ def test_no_container_has_more_than_it_needs(place: str) -> None:
     safe = {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
     assert container(place)["securityContext"] == safe | ({} if place == "sidecar" else {"runAsUser": 0})
     mounts = {each["mountPath"]: each.get("readOnly", False) for each in container(place).get("volumeMounts", ())}
-    host = {} if place == "sidecar" else {"/var/lib/kubelet/pod-resources": True, "/var/log/pods": True, "/state": False}
+    host = {} if place == "sidecar" else {
+        "/var/lib/kubelet/pod-resources": True, "/var/log/pods": True, "/state": False
+    }
     assert mounts == host
     spec = template(place)["spec"]
     assert spec["runtimeClassName"] == "nvidia"
-    assert (spec.get("hostPID", False), spec.get("shareProcessNamespace", False)) == (place != "sidecar", place == "sidecar")
+    assert (
+        spec.get("hostPID", False), spec.get("shareProcessNamespace", False)
+    ) == (place != "sidecar", place == "sidecar")
     given = {each["name"]: each.get("value") for each in container(place)["env"]}
     assert given.items() >= {"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_DRIVER_CAPABILITIES": "utility"}.items()
 
@@ -99,7 +105,9 @@ def test_the_deployment_is_the_daemonset_with_replicas() -> None:
     deployed, daemon = template("deployment"), template("daemonset")
     (spread,) = deployed["spec"].pop("topologySpreadConstraints")
     assert deployed == daemon
-    assert (spread["maxSkew"], spread["topologyKey"], spread["whenUnsatisfiable"]) == (1, "kubernetes.io/hostname", "DoNotSchedule")
+    assert (
+        spread["maxSkew"], spread["topologyKey"], spread["whenUnsatisfiable"]
+    ) == (1, "kubernetes.io/hostname", "DoNotSchedule")
     for file in ("00-namespace.yaml", "10-account.yaml"):
         assert (EXAMPLES / "deployment" / file).read_text() == (EXAMPLES / "daemonset" / file).read_text()
 
@@ -118,7 +126,9 @@ def test_direct_scrape_finds_the_pods(place: str) -> None:
     assert found == targets.ScrapeTarget("http://10.0.0.9:9835/metrics", f"gpu/{NAME}", "n1", "n1", "gpu", "e-0")
 
 
-@pytest.mark.parametrize(("file", "place"), [("prometheus/podmonitor.yaml", "daemonset"), ("sidecar/podmonitor.yaml", "sidecar")])
+@pytest.mark.parametrize(
+    ("file", "place"), [("prometheus/podmonitor.yaml", "daemonset"), ("sidecar/podmonitor.yaml", "sidecar")]
+)
 def test_pod_monitors_find_the_pods_and_keep_their_labels(file: str, place: str) -> None:
     (monitor,) = read(file)
     assert monitor["spec"]["selector"]["matchLabels"].items() <= template(place)["metadata"]["labels"].items()
@@ -140,13 +150,15 @@ def test_links_lead_somewhere() -> None:
                 assert anchor in {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
 
 
-# ---- on a real API server -----------------------------------------------------------------------------------------------------------
+# ---- on a real API server ------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 async def ready(cluster: clusters.Cluster) -> clusters.Cluster:
     """With what the READMEs ask for: the runtime class, and for the PodMonitors their definition."""
-    await cluster.apply({"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "nvidia"}, "handler": "nvidia"})
+    await cluster.apply(
+        {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "nvidia"}, "handler": "nvidia"}
+    )
     await cluster.apply_crds(POD_MONITOR)
     return cluster
 
@@ -156,7 +168,9 @@ async def nodes(ready: clusters.Cluster) -> dict[str, str]:
     """By what they are: two GPU nodes, found by different labels and one of them tainted, and one without GPU."""
     names = {kind: f"{ready.namespace}-{kind}" for kind in ("vendor", "gke", "cpu")}
     tainted = await ready.gpu_node(names["vendor"], gpus=2)
-    await ready.patch(tainted, {"spec": {"taints": [{"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}]}})
+    await ready.patch(
+        tainted, {"spec": {"taints": [{"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}]}}
+    )
     gke = await ready.gpu_node(names["gke"], gpus=2, labels={"cloud.google.com/gke-accelerator": "nvidia-l4"})
     cpu = await ready.gpu_node(names["cpu"], gpus=0)
     for node in (gke, cpu):
@@ -175,7 +189,9 @@ async def test_every_manifest_is_taken_to_the_letter(ready: clusters.Cluster, pa
             thing["metadata"]["namespace"] = ready.namespace
         query = {"fieldManager": "test", "fieldValidation": "Strict", "dryRun": "All", "force": "true"}
         name = thing["metadata"]["name"]
-        made = await ready.request("PATCH", f"{root}{place}/{plural}/{name}", thing, "application/apply-patch+yaml", **query)
+        made = await ready.request(
+            "PATCH", f"{root}{place}/{plural}/{name}", thing, "application/apply-patch+yaml", **query
+        )
         assert made["metadata"]["name"] == name
 
 
@@ -193,7 +209,7 @@ async def type_in(cluster: clusters.Cluster, words: list[str]) -> str:
     process = await asyncio.create_subprocess_exec(
         *command, cwd=ROOT, env={**os.environ, "KUBECONFIG": str(cluster.kubeconfig)},
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
+    )
     said, complaints = await asyncio.wait_for(process.communicate(), 60)
     assert process.returncode == 0, complaints.decode()
     assert not complaints, complaints.decode()  # the server's warnings
@@ -209,11 +225,15 @@ async def remove(cluster: clusters.Cluster, *places: str) -> None:
 
 async def run_on(cluster: clusters.Cluster, namespace: str, count: int) -> list[str]:
     """The nodes of the exporter's pods, once so many are Ready."""
-    found = await cluster.wait_until(lambda: cluster.ready_pods(f"app.kubernetes.io/name={NAME}", count, namespace), timeout=30)
+    found = await cluster.wait_until(
+        lambda: cluster.ready_pods(f"app.kubernetes.io/name={NAME}", count, namespace), timeout=30
+    )
     return sorted(pod["spec"]["nodeName"] for pod in found)
 
 
-async def test_the_daemonset_by_its_readme_runs_on_every_gpu_node_and_no_other(ready: clusters.Cluster, nodes: dict[str, str]) -> None:
+async def test_the_daemonset_by_its_readme_runs_on_every_gpu_node_and_no_other(
+    ready: clusters.Cluster, nodes: dict[str, str]
+) -> None:
     apply, look, *privileged = commands("daemonset")
     try:
         await type_in(ready, apply)
@@ -227,7 +247,9 @@ async def test_the_daemonset_by_its_readme_runs_on_every_gpu_node_and_no_other(r
         await remove(ready, "daemonset")
 
 
-async def test_the_deployment_by_its_readme_spreads_over_gpu_nodes(ready: clusters.Cluster, nodes: dict[str, str]) -> None:
+async def test_the_deployment_by_its_readme_spreads_over_gpu_nodes(
+    ready: clusters.Cluster, nodes: dict[str, str]
+) -> None:
     apply, scale = commands("deployment")
     try:
         await type_in(ready, apply)
@@ -259,20 +281,23 @@ async def test_what_prometheus_needs_is_taken(ready: clusters.Cluster) -> None:
 
 
 def scrape_config(*pods: Object) -> Object:
-    """The example's, with the targets that Prometheus' discovery would find in these pods: not every build of Prometheus has it."""
+    """The example's, with the targets that Prometheus' discovery would find in these pods: not every build has it."""
     (config,) = yaml.safe_load((EXAMPLES / "prometheus" / "scrape-config.yaml").read_text())
     assert config.pop("kubernetes_sd_configs") == [{"role": "pod"}]
-    found = [_discover(pod, one, port) for pod in pods for one in pod["spec"]["containers"] for port in one.get("ports", ())]
+    found = [
+        _discover(pod, one, port) for pod in pods for one in pod["spec"]["containers"] for port in one.get("ports", ())
+    ]
     return {**config, "static_configs": found}
 
 
 def _discover(pod: Object, one: Object, port: Object) -> Object:
     meta = pod["metadata"]
     facts = {
-        "namespace": meta["namespace"], "pod_name": meta["name"], "pod_phase": pod["status"]["phase"], "pod_container_name": one["name"],
+        "namespace": meta["namespace"], "pod_name": meta["name"], "pod_phase": pod["status"]["phase"],
+        "pod_container_name": one["name"],
         "pod_container_port_name": port["name"], "pod_container_port_number": str(port["containerPort"]),
         **{f"pod_annotation_{re.sub('[^a-z]', '_', key)}": value for key, value in meta.get("annotations", {}).items()},
-    }  # fmt: skip
+    }
     address = f"{pod['status']['podIP']}:{port['containerPort']}"
     return {"targets": [address], "labels": {f"__meta_kubernetes_{name}": value for name, value in facts.items()}}
 
@@ -285,7 +310,7 @@ def test_prometheus_takes_the_scrape_config(tmp_path: pathlib.Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-# ---- rights -------------------------------------------------------------------------------------------------------------------------
+# ---- rights --------------------------------------------------------------------------------------------------------
 
 
 def without_host(pod: Object) -> Object:
@@ -302,9 +327,10 @@ def without_host(pod: Object) -> Object:
 
 
 LEVELS = {
-    "daemonset": ("daemonset", "privileged"), "deployment": ("deployment", "privileged"), "privileged": ("privileged", "privileged"),
+    "daemonset": ("daemonset", "privileged"), "deployment": ("deployment", "privileged"),
+    "privileged": ("privileged", "privileged"),
     "without-host": ("daemonset", "restricted"), "sidecar": ("sidecar", "restricted"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", LEVELS)
@@ -317,22 +343,28 @@ async def test_pods_are_let_in_at_the_level_that_is_promised_and_need_it(ready: 
         namespace = f"{ready.namespace}-{level}"
         await ready.make_namespace(namespace, {"pod-security.kubernetes.io/enforce": level})
         is_let_in = level == "privileged" or promised == "restricted"
-        with contextlib.nullcontext() if is_let_in else pytest.raises(clusters.Refused, match=r"403: .*violates PodSecurity"):
-            await ready.request("POST", f"/api/v1/namespaces/{namespace}/pods", pod, dryRun="All", fieldValidation="Strict")
+        refused = pytest.raises(clusters.Refused, match=r"403: .*violates PodSecurity")
+        with contextlib.nullcontext() if is_let_in else refused:
+            await ready.request(
+                "POST", f"/api/v1/namespaces/{namespace}/pods", pod, dryRun="All", fieldValidation="Strict"
+            )
     (namespace_,) = read("daemonset/00-namespace.yaml")
     assert namespace_["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "privileged"
 
 
 RIGHTS: test_deploy.Rights = {("", "pods"): test_deploy.READ, ("resource.k8s.io", "resourceslices"): test_deploy.READ}
 OTHERS = {
-    ("", "secrets"), ("", "configmaps"), ("", "nodes"), ("", "nodes/proxy"), ("", "namespaces"), ("", "pods/exec"), ("", "pods/log"),
+    ("", "secrets"), ("", "configmaps"), ("", "nodes"), ("", "nodes/proxy"), ("", "namespaces"), ("", "pods/exec"),
+    ("", "pods/log"),
     ("", "pods/status"), ("", "pods/eviction"), ("", "serviceaccounts/token"), ("", "events"), ("apps", "deployments"),
     ("apps", "daemonsets"), ("resource.k8s.io", "resourceclaims"), ("authentication.k8s.io", "tokenreviews"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("namespace", ["", "default"], ids=["everywhere", "in one namespace"])
-async def test_the_account_reads_pods_and_resource_slices_and_nothing_else(ready: clusters.Cluster, namespace: str) -> None:
+async def test_the_account_reads_pods_and_resource_slices_and_nothing_else(
+    ready: clusters.Cluster, namespace: str
+) -> None:
     await install_account(ready)
     user = f"system:serviceaccount:{ready.namespace}:{NAME}"
 
@@ -342,7 +374,9 @@ async def test_the_account_reads_pods_and_resource_slices_and_nothing_else(ready
         for verb in test_deploy.VERBS:
             asked = {"verb": verb, "group": group, "resource": what, "subresource": part, "namespace": namespace}
             body = {"spec": {"user": user, "resourceAttributes": asked}}
-            if (await ready.request("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", body))["status"]["allowed"]:
+            if (
+                await ready.request("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", body)
+            )["status"]["allowed"]:
                 found.add(verb)
         return frozenset(found)
 

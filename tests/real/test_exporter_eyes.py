@@ -1,8 +1,8 @@
-"""What the controller makes of our exporter's own pages, as the only source: an hour and a half of them, from several nodes.
+"""What the controller makes of our exporter's own pages, as the only source: 90 minutes of them, from several nodes.
 
-The pages are the exporter's, poll by poll, on a pretend driver, /proc and kubelet. They are given to a real Prometheus as it would have
-stored them, to the scrape source one by one, and to a scrape source that sees only the last one and has to take the exporter's word for
-what was before. All three must come to the same verdicts.
+The pages are the exporter's, poll by poll, on a pretend driver, /proc and kubelet. They are given to a real Prometheus
+as it would have stored them, to the scrape source one by one, and to a scrape source that sees only the last one and
+has to take the exporter's word for what was before. All three must come to the same verdicts.
 """
 
 from __future__ import annotations
@@ -44,7 +44,9 @@ def gpu(node: str, index: int, *tasks: tuple[int, int], now: float, **more: Any)
     listed = [fake.Process(pid) for pid, _ in tasks]
     samples = [fake.Sample(pid, percent, stamp) for pid, percent in tasks if percent]
     busy = min(100, sum(percent for _, percent in tasks))
-    return fake.Device(**{"uuid": f"GPU-{node}-{index}", "utilization": busy, "processes": listed, "samples": samples, **more})
+    return fake.Device(
+        **{"uuid": f"GPU-{node}-{index}", "utilization": busy, "processes": listed, "samples": samples, **more}
+    )
 
 
 def whole(node: gpu_node.GpuNode, now: float, end: float) -> None:
@@ -62,7 +64,7 @@ def whole(node: gpu_node.GpuNode, now: float, end: float) -> None:
 
 
 def sliced(node: gpu_node.GpuNode, now: float, end: float) -> None:
-    """Time slices: GPU 0 of a busy pod, of one that does nothing and of one that never started anything; GPU 1 of two quiet ones."""
+    """Time slices: GPU 0 of a busy pod, one that does nothing, one that never started anything; GPU 1 of quiet ones."""
     node.drive(gpu("d", 0, (200, 65), (201, 0), now=now), gpu("d", 1, (203, 0), now=now))
 
 
@@ -75,7 +77,9 @@ def divided(node: gpu_node.GpuNode, now: float, end: float) -> None:
 
 def blind(node: gpu_node.GpuNode, now: float, end: float) -> None:
     """MIG of a generation whose instances cannot be measured."""
-    node.drive(gpu("n", 0, now=now, mig=1, instances=[fake.Instance(1, uuid="MIG-3")], processes=[fake.Process(310, gi=1, ci=0)]))
+    node.drive(gpu(
+        "n", 0, now=now, mig=1, instances=[fake.Instance(1, uuid="MIG-3")], processes=[fake.Process(310, gi=1, ci=0)]
+    ))
 
 
 def old(node: gpu_node.GpuNode, now: float, end: float) -> None:
@@ -85,7 +89,7 @@ def old(node: gpu_node.GpuNode, now: float, end: float) -> None:
     node.drive(
         gpu("u", 0, (400, 0), now=now, utilization=until), gpu("u", 1, (401, 0), now=now, utilization=50),
         errors=[fake.Error(call, 3) for call in calls],
-    )  # fmt: skip
+    )
 
 
 def slow(node: gpu_node.GpuNode, now: float, end: float) -> None:
@@ -94,7 +98,7 @@ def slow(node: gpu_node.GpuNode, now: float, end: float) -> None:
     node.drive(
         gpu("v", 0, (500, 0), (501, 0), now=now, utilization=50), gpu("v", 1, (502, 0), now=now),
         errors=[fake.Error(call, 3) for call in calls],
-    )  # fmt: skip
+    )
 
 
 DRIVES = {"a": whole, "d": sliced, "m": divided, "n": blind, "u": old, "v": slow}
@@ -103,19 +107,25 @@ SHARED = "dv"
 HOLDS = (
     ("a", "quiet", "GPU-a-0", "", 100), ("a", "stopped", "GPU-a-1", "", 101), ("a", "busy", "GPU-a-2", "", 102),
     ("a", "empty", "GPU-a-3", "", 0), ("a", "flicker", "GPU-a-4", "", 104), ("a", "haunted", "GPU-a-5", "", 105),
-    ("d", "d-busy", "GPU-d-0::0", "", 200), ("d", "d-quiet", "GPU-d-0::1", "", 201), ("d", "d-empty", "GPU-d-0::2", "", 0),
+    ("d", "d-busy", "GPU-d-0::0", "", 200), ("d", "d-quiet", "GPU-d-0::1", "", 201),
+    ("d", "d-empty", "GPU-d-0::2", "", 0),
     ("d", "d-alone", "GPU-d-1::0", "", 203),
-    ("m", "mig-quiet", "MIG-1", SLICE, 300), ("m", "mig-busy", "MIG-2", SLICE, 301), ("n", "mig-blind", "MIG-3", SLICE, 310),
+    ("m", "mig-quiet", "MIG-1", SLICE, 300), ("m", "mig-busy", "MIG-2", SLICE, 301),
+    ("n", "mig-blind", "MIG-3", SLICE, 310),
     ("u", "old-stopped", "GPU-u-0", "", 400), ("u", "old-busy", "GPU-u-1", "", 401),
-    ("v", "slow-one", "GPU-v-0::0", "", 500), ("v", "slow-two", "GPU-v-0::1", "", 501), ("v", "slow-quiet", "GPU-v-1::0", "", 502),
-)  # fmt: skip
+    ("v", "slow-one", "GPU-v-0::0", "", 500), ("v", "slow-two", "GPU-v-0::1", "", 501),
+    ("v", "slow-quiet", "GPU-v-1::0", "", 502),
+)
 EXPECTED = {
-    "quiet": "NeverUsed", "stopped": "GoneIdle", "busy": "Busy", "empty": "NeverUsed", "flicker": "Busy", "haunted": "Busy",
+    "quiet": "NeverUsed", "stopped": "GoneIdle", "busy": "Busy", "empty": "NeverUsed", "flicker": "Busy",
+    "haunted": "Busy",
     "d-busy": "Busy", "d-quiet": "NeverUsed", "d-empty": "NeverUsed", "d-alone": "NeverUsed",
     "mig-quiet": "NeverUsed", "mig-busy": "Busy", "mig-blind": "NoSignal",
-    "old-stopped": "GoneIdle", "old-busy": "Busy", "slow-one": "SharedDevice", "slow-two": "SharedDevice", "slow-quiet": "NeverUsed",
-}  # fmt: skip
-# One page: what was active within the window is known to have been, but not how much; and devices themselves have no past in it.
+    "old-stopped": "GoneIdle", "old-busy": "Busy", "slow-one": "SharedDevice", "slow-two": "SharedDevice",
+    "slow-quiet": "NeverUsed",
+}
+# One page: what was active within the window is known to have been, but not how much; and devices themselves have no
+# past in it.
 AT_ONCE = {**EXPECTED, "flicker": "LowCoverage", "old-stopped": "LowCoverage", "slow-quiet": "LowCoverage"}
 
 
@@ -145,14 +155,21 @@ async def record(folder: pathlib.Path, now: float) -> dict[str, list[str]]:
     return pages
 
 
-def store(pages: dict[str, list[str]], prometheus: history.PrometheusWorld, target: dict[str, str] | None = None) -> None:
-    """As Prometheus stores what it scrapes from the exporter's pod, with the labels of a PodMonitor or of this target."""
+def store(
+    pages: dict[str, list[str]], prometheus: history.PrometheusWorld, target: dict[str, str] | None = None
+) -> None:
+    """As Prometheus stores what it scrapes from the exporter's pod, with labels of a PodMonitor or of this target."""
     for node, some in pages.items():
-        own = {"job": "gpu-idle-exporter", "instance": f"10.9.0.{ord(node[0])}:9835", "pod": f"exporter-{node}", "namespace": "gpu-system"}
+        own = {
+            "job": "gpu-idle-exporter", "instance": f"10.9.0.{ord(node[0])}:9835", "pod": f"exporter-{node}",
+            "namespace": "gpu-system",
+        }
         own |= target or {}
         found: dict[tuple[str, tuple[tuple[str, str], ...]], list[float | None]] = {}
         for step, page in enumerate(some):
-            for sample in (sample for family in parser.text_string_to_metric_families(page) for sample in family.samples):
+            for sample in (
+                sample for family in parser.text_string_to_metric_families(page) for sample in family.samples
+            ):
                 key = sample.name, tuple(sorted(sample.labels.items()))
                 found.setdefault(key, [None] * STEPS)[step] = float(sample.value)
         for (metric, labels), values in found.items():
@@ -175,11 +192,15 @@ async def scraped(pages: dict[str, list[str]], now: float, first: int) -> AsyncI
             exporter = await stack.enter_async_context(loopback.serve(answer_of(node)))
             ports = [{"name": "metrics", "containerPort": int(exporter.url.rpartition(":")[2])}]
             cluster.put("pods", pretend.pod(
-                f"exporter-{node}", gpus=0, node=node, namespace="gpu-system", spec={"containers": [{"name": "exporter", "ports": ports}]},
-                status={"phase": "Running", "podIP": "127.0.0.1"}, labels={"app.kubernetes.io/name": "gpu-idle-exporter"},
-            ))  # fmt: skip
+                f"exporter-{node}", gpus=0, node=node, namespace="gpu-system",
+                spec={"containers": [{"name": "exporter", "ports": ports}]},
+                status={"phase": "Running", "podIP": "127.0.0.1"},
+                labels={"app.kubernetes.io/name": "gpu-idle-exporter"},
+            ))
         finder = targets.Finder(await stack.enter_async_context(cluster.api()), follows=True)
-        source = await stack.enter_async_context(scrape.ScrapeSource(finder, exporters.Exporters(timeout=5.0), interval=EVERY))
+        source = await stack.enter_async_context(
+            scrape.ScrapeSource(finder, exporters.Exporters(timeout=5.0), interval=EVERY)
+        )
         for at in range(first, STEPS):
             await source.scrape(now - EVERY * (STEPS - 1 - at))
         yield source
@@ -231,9 +252,13 @@ async def test_rows_are_of_pods_and_carry_what_devices_say(recorded: tuple[float
 
     assert by_name.keys() == EXPECTED.keys()
     assert [peak(name, Signal.process_sm) for name in ("d-busy", "d-quiet", "d-empty")] == [0.65, 0.0, 0.0]
-    assert [peak(name, Signal.device_util) for name in ("d-busy", "d-quiet", "d-alone", "busy")] == [0.65, 0.65, 0.0, 0.6]
+    assert [
+        peak(name, Signal.device_util) for name in ("d-busy", "d-quiet", "d-alone", "busy")
+    ] == [0.65, 0.65, 0.0, 0.6]
     assert [peak(name, Signal.process_sm) for name in ("mig-quiet", "mig-busy")] == pytest.approx([0.0, 0.57])
-    assert all(math.isnan(peak(name, Signal.process_sm)) for name in ("mig-blind", "old-busy", "slow-one", "slow-quiet"))
+    assert all(
+        math.isnan(peak(name, Signal.process_sm)) for name in ("mig-blind", "old-busy", "slow-one", "slow-quiet")
+    )
     assert [use.gpu[by_name[name]] for name in ("d-quiet", "mig-busy")] == ["GPU-d-0", "GPU-m-0/2"]
     assert all(peak(name, Signal.power) == pytest.approx(75.5) for name in by_name)
     assert [bool(use.shared[by_name[name]]) for name in ("d-alone", "quiet", "mig-quiet")] == [True, False, False]

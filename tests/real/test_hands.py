@@ -1,6 +1,7 @@
-"""The hands on a real API server: every kind, the preconditions, ownership of fields, KEDA and Kueue pairs, dry runs, missing rights.
+"""The hands on a real API server: every kind, preconditions, who owns a field, KEDA and Kueue pairs, dry runs, rights.
 
-KEDA, Kueue and the other operators are not here; what they would do to an object is done by the test, as they were seen to do it.
+KEDA, Kueue and the other operators are not here; what they would do to an object is done by the test, as they were seen
+to do it.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ from typing import Any
 import pytest
 
 from fallow import names
-from fallow.act import execute
+from fallow.act import execute, marking
 from fallow.act import hands as doing
 from fallow.clients.kubernetes import api as kubernetes
 from fallow.clients.kubernetes import config, discovery
 from fallow.model import cluster as nouns
-from fallow.model import decision, kinds
+from fallow.model import decision, kinds, pointers
 from fallow.model.decision import Outcome, Status
+from fallow.model.policies import idle
 from tests.real import cluster as clusters
 from tests.real import crds
 from tests.unit.act import examples
@@ -41,7 +43,7 @@ BUILT_IN: dict[str, Object] = {
         "apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": "llm"},
         "spec": {"schedule": "0 3 1 1 *", "jobTemplate": {"spec": clusters.job("llm")["spec"]}},
     },
-}  # fmt: skip
+}
 
 
 @contextlib.asynccontextmanager
@@ -81,8 +83,8 @@ async def settled(cluster: Cluster, thing: Object) -> Object:
 async def carry(hands: doing.Hands, workload: nouns.Workload, fresh: nouns.Workload | None = None) -> Outcome:
     pause = pause_of(workload)
 
-    async def look_again(_: Any) -> dict[str, execute.Look]:
-        return {workload.ref.uid: execute.Look(fresh or workload, pause.finding)}
+    async def look_again(_: Any) -> dict[str, execute.SecondLook]:
+        return {workload.ref.uid: execute.SecondLook(fresh or workload, pause.finding)}
 
     (outcome,) = await execute.carry_out([pause], hands, look_again, NOW)
     return outcome
@@ -99,7 +101,8 @@ def annotations(thing: Object) -> Object:
 
 def essence(thing: Object) -> Object:
     """What a user wrote: no status, no bookkeeping of the server's or ours."""
-    kept = {name: value for name, value in annotations(thing).items() if name in ("serving.kserve.io/stop", "kubeflow-resource-stopped")}
+    heeded = ("serving.kserve.io/stop", "kubeflow-resource-stopped")
+    kept = {name: value for name, value in annotations(thing).items() if name in heeded}
     metadata = {name: value for name, value in thing["metadata"].items() if name not in STRIPPED}
     return {"metadata": metadata | {"annotations": kept}, "spec": thing.get("spec", {})}
 
@@ -140,7 +143,8 @@ async def test_every_kind_goes_and_comes_back(cluster: Cluster, name: str) -> No
     back = await cluster.refresh(before)
     assert essence(back) == essence(before)
     assert {key for key in annotations(back) if key.startswith(names.GROUP)} == {names.RESUMED_AT, names.RESUMED_BY}
-    assert {event["reason"] for event in await cluster.events() if event["reportingController"] == "gpu-pruner"} == {kind.event, "Resumed"}
+    ours = [event for event in await cluster.events() if event["reportingController"] == "gpu-pruner"]
+    assert {event["reason"] for event in ours} == {kind.event, "Resumed"}
 
 
 @pytest.mark.accepts("idle", 15)
@@ -158,7 +162,7 @@ async def _has_no_pods(cluster: Cluster) -> bool:
     return not await cluster.pods("app=llm")
 
 
-# ---- preconditions and refusals -----------------------------------------------------------------------------------------------
+# ---- preconditions and refusals --------------------------------------------------------------------------------------
 
 
 @pytest.mark.accepts("idle", 22, 36)
@@ -193,8 +197,8 @@ async def test_a_conflict_with_a_second_look_that_still_finds_it_idle_succeeds(c
     looks = [workload_of(before), workload_of(await settled(cluster, before))]
     pause = pause_of(looks[0])
 
-    async def look_again(_: Any) -> dict[str, execute.Look]:
-        return {pause.finding.workload.ref.uid: execute.Look(looks.pop(0), pause.finding)}
+    async def look_again(_: Any) -> dict[str, execute.SecondLook]:
+        return {pause.finding.workload.ref.uid: execute.SecondLook(looks.pop(0), pause.finding)}
 
     async with hands_on(cluster) as hands:
         (outcome,) = await execute.carry_out([pause], hands, look_again, NOW)
@@ -217,7 +221,7 @@ async def test_an_operator_without_the_field_is_report_only(cluster: Cluster) ->
         await cluster.apply_crds(crds.KINDS["RayService"])
 
 
-# ---- who owns the field -------------------------------------------------------------------------------------------------------
+# ---- who owns the field ----------------------------------------------------------------------------------------------
 
 
 def counted(replicas: int) -> Object:
@@ -260,15 +264,16 @@ async def test_marks_that_an_undo_copied_back_are_no_pause(cluster: Cluster) -> 
     assert not set(annotations(back)) & set(names.PAUSE_KEYS)
 
 
-# ---- KEDA and Kueue -----------------------------------------------------------------------------------------------------------
+# ---- KEDA and Kueue --------------------------------------------------------------------------------------------------
 
 
 async def make_scaler(cluster: Cluster, **marks: str) -> Object:
     await cluster.apply_crds(crds.KINDS["ScaledObject"])
     return await cluster.apply({
-        "apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject", "spec": {"scaleTargetRef": {"name": "llm"}, "minReplicaCount": 1},
-        "metadata": {"name": "so", "annotations": {f"autoscaling.keda.sh/{name}": value for name, value in marks.items()}},
-    })  # fmt: skip
+        "apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject",
+        "spec": {"scaleTargetRef": {"name": "llm"}, "minReplicaCount": 1},
+        "metadata": {"name": "so", "annotations": {f"autoscaling.keda.sh/{name}": marks[name] for name in marks}},
+    })
 
 
 async def with_scaler(cluster: Cluster, target: Object, scaler: Object) -> nouns.Workload:
@@ -315,7 +320,7 @@ async def test_a_job_of_kueue_is_not_written_on(cluster: Cluster) -> None:
     held = await cluster.apply({
         "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload", "spec": {"active": True},
         "metadata": {"name": "job-llm", "labels": labels},
-    })  # fmt: skip
+    })
 
     async def seen() -> nouns.Workload:
         companion = companion_of(await cluster.refresh(held), kinds.KUEUE_WORKLOAD.reads)
@@ -358,7 +363,7 @@ async def test_a_generic_kind_is_scaled_without_its_definition(cluster: Cluster)
         stopped = await cluster.refresh(before)
         assert stopped["spec"]["size"] == 0
         path = f"/apis/example.com/v1/namespaces/{cluster.namespace}/scalables/llm/scale"
-        scale = kinds.prune(await cluster.request("GET", path), ("/spec/replicas",))
+        scale = pointers.prune(await cluster.request("GET", path), ("/spec/replicas",))
         workload = workload_of(stopped, replicas_pointer=None, body=scale)
         kind = kinds.of(workload)
         assert kind is not None
@@ -372,7 +377,7 @@ async def test_a_generic_kind_is_scaled_without_its_definition(cluster: Cluster)
     assert all("f:spec" not in entry["fieldsV1"] for entry in owned)
 
 
-# ---- dry runs and rights ------------------------------------------------------------------------------------------------------
+# ---- dry runs and rights ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.accepts("idle", 28)
@@ -391,7 +396,8 @@ async def test_a_dry_run_is_asked_of_the_server_and_changes_nothing(cluster: Clu
 @pytest.mark.accepts("idle", 28)
 async def test_a_dry_run_without_rights_says_so(cluster: Cluster) -> None:
     before = await make(cluster, "deployment")
-    kubeconfig = await cluster.service_account("reader", [{"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["get"]}])
+    rules = [{"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["get"]}]
+    kubeconfig = await cluster.service_account("reader", rules)
     async with hands_on(cluster, kubeconfig, dry_run="server") as hands:
         outcome = await carry(hands, workload_of(before))
     assert outcome.status is Status.refused
@@ -399,7 +405,7 @@ async def test_a_dry_run_without_rights_says_so(cluster: Cluster) -> None:
     assert (await cluster.refresh(before))["spec"]["replicas"] == 3
 
 
-# ---- notices, acks, events ----------------------------------------------------------------------------------------------------
+# ---- notices, acks, events -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.accepts("idle", 31)
@@ -409,11 +415,13 @@ async def test_notice_and_ack_of_an_inference_service_leave_it_and_its_pods_alon
     child = await cluster.deployment("llm-predictor", replicas=1)
     pods = {pod["metadata"]["uid"] for pod in await cluster.pods("app=llm-predictor")}
     workload = workload_of(service, marks_ref=examples.ref_of(child), marks=annotations(child))
-    warn = decision.Warn(examples.finding_of(workload), "abcdef123456", NOW - 60, NOW + 300, (examples.policy.Channel("e", "event"),))
+    channels = (idle.Channel("e", "event"),)
+    warn = decision.Warn(examples.finding_of(workload), "abcdef123456", NOW - 60, NOW + 300, channels)
+    ack = marking.ack_mark(workload, until=NOW + 3600, by="ada", reason="demo", now=NOW)
     async with hands_on(cluster) as hands:
         assert (await hands.warn(warn, NOW)).status is Status.done
         assert names.PENDING_SINCE in annotations(await cluster.refresh(child))
-        assert (await hands.acknowledge(workload, until=NOW + 3600, by="ada", reason="demo", now=NOW)).status is Status.done
+        assert (await hands.mark(ack, NOW)).status is Status.done
     assert {names.ACK_UNTIL, names.ACK_BY} <= set(annotations(await cluster.refresh(child)))
     assert (await cluster.refresh(service))["metadata"]["resourceVersion"] == service["metadata"]["resourceVersion"]
     assert {pod["metadata"]["uid"] for pod in await cluster.pods("app=llm-predictor")} == pods

@@ -14,7 +14,7 @@ async def test_the_status_tells_what_was_found(
 ) -> None:
     stage = product.Stage(cluster, prometheus)
     await stage.build()
-    await cluster.apply_crds(idle_crd.crd())
+    await cluster.apply_crds(idle_crd.define())
     await stage.workload("quiet", replicas=2)
     await prometheus.start()
     made = await cluster.apply({

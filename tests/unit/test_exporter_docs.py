@@ -1,4 +1,4 @@
-"""docs/exporter.md says what the code does: variables, metrics, endpoints, keys of the web configuration, commands, queries."""
+"""docs/exporter.md says what the code does: variables, metrics, endpoints, the web configuration, commands, queries."""
 
 import re
 
@@ -22,23 +22,24 @@ def rows(title):
 
 
 def test_the_variables_are_those_of_the_code():
-    told = [(f"`{each.name}`", f"`{each.default}`" if each.default else "", each.help) for each in options.VARIABLES]
-    assert rows("Variables") == told
+    said = [(f"`{each.name}`", f"`{each.default}`" if each.default else "", each.help) for each in options.VARIABLES]
+    assert rows("Variables") == said
 
 
 def test_the_metrics_are_those_of_the_code():
-    told = [(f"`{each.name}`", each.type, ", ".join(f"`{label}`" for label in each.labels), each.help) for each in expose.METRICS]
-    assert rows("Metrics") == told
+    said = [(
+        f"`{each.name}`", each.type, ", ".join(f"`{label}`" for label in each.labels), each.help
+    ) for each in expose.METRICS]
+    assert rows("Metrics") == said
 
 
 def test_the_endpoints_are_those_of_the_code():
-    told = options.Options()
-    exporter = run.Exporter(told, None, None, attribution.Attribution(told, {}))
+    exporter = run.NodeExporter(options.Options(), None, None, attribution.Attribution(options.Options(), {}))
     assert [row[0] for row in rows("Endpoints")] == [f"`{path}`" for path in exporter.routes()]
 
 
 def test_the_keys_of_the_web_configuration_are_those_of_the_code():
-    for key in (*access.WebConfig.__struct_fields__, *access.Tls.__struct_fields__):
+    for key in (*access.WebConfig.__struct_fields__, *access.ServerTls.__struct_fields__):
         assert f"`{key}`" in TEXT
 
 

@@ -1,13 +1,14 @@
 """Acknowledgements in numbers: how many were given, and how many pauses they prevented.
 
-In: the plans of good cycles. Out: gpu_pruner_acknowledgments_total, once per ack; gpu_pruner_scaledowns_prevented_total, once per ack and
-idle episode. Acks that stand when we first look were counted by whoever was here then. An episode ends when its workload is active.
+In: the plans of good cycles. Out: gpu_pruner_acknowledgments_total, once per ack;
+gpu_pruner_scaledowns_prevented_total, once per ack and idle episode. Acks that stand when we first look were counted
+by whoever was here then. An episode ends when its workload is active.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
-from fallow import names, telemetry
-from fallow.model import cluster, decision
+from fallow import telemetry
+from fallow.model import cluster, decision, marks
 
 Ack = tuple[str, str]  # UID of the workload (or name of the namespace), until when
 
@@ -44,13 +45,10 @@ class Acks:
 
 
 def _find_covered(seen: cluster.Snapshot) -> Iterator[tuple[int, Ack]]:
-    spaces = {name: until for name, space in seen.namespaces.items() if (until := _read(space.annotations))}
+    read = marks.ack_until
+    spaces = {name: until for name, space in seen.namespaces.items() if (until := read(space.annotations))}
     for index, workload in enumerate(seen.workloads):
-        if until := _read(workload.marks) or _read(workload.annotations):
+        if until := read(workload.marks) or read(workload.annotations):
             yield index, (workload.ref.uid, until)
         elif workload.ref.namespace in spaces:
             yield index, (workload.ref.namespace, spaces[workload.ref.namespace])
-
-
-def _read(said: Mapping[str, str]) -> str | None:
-    return said.get(names.ACK_UNTIL) or said.get(names.ACK_UNTIL_ALIAS)

@@ -1,8 +1,8 @@
 """GPU seconds that workloads held, idle and active, added up between good cycles and written out when somebody scrapes.
 
 In: the plans of good cycles. Out: the counters fallow_workload_{idle,active}_gpu_seconds_total, bounded in series.
-What was seen in one cycle holds until the next; a failed cycle breaks the chain, for nobody knows what happened meanwhile. While the
-workloads are the same objects a cycle costs two additions of columns, whatever their number.
+What was seen in one cycle holds until the next; a failed cycle breaks the chain, for nobody knows what happened
+meanwhile. While the workloads are the same objects a cycle costs two additions of columns, whatever their number.
 """
 
 import numpy as np
@@ -21,14 +21,14 @@ class Hours:
 
     def __init__(self, metrics: telemetry.Telemetry) -> None:
         self._metrics = metrics
-        self._names = _Names()
+        self._numbers: dict[tuple[str, str, str], int] = {}  # labels -> the number of their series
         self._last: tuple[decision.Held, Instant] | None = None
         self._begin(())
         metrics.before_scrape(self.write)
 
     def _begin(self, workloads: tuple[cluster.Workload, ...]) -> None:
         self._workloads = workloads
-        self._places: Indices = np.full(len(workloads), -1, np.int64)
+        self._series_of: Indices = np.full(len(workloads), -1, np.int64)
         self._sums = {name: np.zeros(len(workloads)) for name in (IDLE, ACTIVE)}
 
     def enter(self, plan: decision.Plan, workloads: tuple[cluster.Workload, ...]) -> None:
@@ -48,36 +48,23 @@ class Hours:
     def write(self) -> None:
         """The sums go into the counters, and begin anew."""
         for name, sums in self._sums.items():
-            self._name((sums > 0) & (self._places < 0))
+            self._name((sums > 0) & (self._series_of < 0))
             self._write(name, sums)
             sums[:] = 0
 
     def _name(self, new: Bools) -> None:
         for index in np.flatnonzero(new).tolist():
             ref = self._workloads[index].ref
-            self._places[index] = self._names.place((ref.kind, ref.namespace, ref.name))
+            self._series_of[index] = self._number((ref.kind, ref.namespace, ref.name))
+
+    def _number(self, labels: tuple[str, str, str]) -> int:
+        """Of its series: the first so many workloads have their own; all further ones share the last."""
+        if len(self._numbers) < telemetry.MOST_WORKLOAD_SERIES:
+            return self._numbers.setdefault(labels, len(self._numbers))
+        return self._numbers.get(labels, len(self._numbers))
 
     def _write(self, name: str, sums: Floats) -> None:
-        is_some = sums > 0
-        totals = np.bincount(self._places[is_some], weights=sums[is_some])
-        for place in np.flatnonzero(totals).tolist():
-            self._metrics.add(name, float(totals[place]), self._names.at(place))
-
-
-class _Names:
-    """Places for the first so many workloads; all further ones share the last."""
-
-    def __init__(self) -> None:
-        self._places: dict[tuple[str, str, str], int] = {}
-        self._labels: list[tuple[str, str, str]] = []
-
-    def place(self, labels: tuple[str, str, str]) -> int:
-        if labels not in self._places:
-            if len(self._labels) == telemetry.MOST_WORKLOAD_SERIES:
-                return len(self._labels)
-            self._places[labels] = len(self._labels)
-            self._labels.append(labels)
-        return self._places[labels]
-
-    def at(self, place: int) -> tuple[str, str, str]:
-        return self._labels[place] if place < len(self._labels) else _OTHER
+        is_some, labels = sums > 0, (*self._numbers, _OTHER)
+        totals = np.bincount(self._series_of[is_some], weights=sums[is_some])
+        for number in np.flatnonzero(totals).tolist():
+            self._metrics.add(name, float(totals[number]), labels[number])

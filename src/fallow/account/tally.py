@@ -1,19 +1,24 @@
 """What one cycle amounted to: our metrics, the sentence for the log, the fields of an audit line.
 
-In: a Cycle. Out: counters moved, text. Nothing is counted twice: what lasts over cycles (an ack that prevents a pause) is counted once per
-episode, and only what was really done counts as done. A cycle that could not know anything leaves the numbers of the last one that did.
+In: a Cycle. Out: counters moved, text. Nothing is counted twice: what lasts over cycles (an ack that prevents a pause)
+is counted once per episode, and only what was really done counts as done. A cycle that could not know anything leaves
+the numbers of the last one that did.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fallow import names, telemetry
-from fallow.account import acks, hours, scene
+from fallow.account import acks, gauges, hours
 from fallow.model import cluster, decision, units
 from fallow.model.decision import Outcome, Reason, Status, Verdict
 from fallow.model.units import Instant
 
 _MOST_NAMED = 3  # workloads named in the log's sentence
+_SAID = {  # of the reasons to leave idle ones alone
+    Reason.Acknowledged: "acknowledged", Reason.InNotice: "in notice", Reason.Capped: "capped",
+    Reason.Confirming: "confirming",
+}
 _AT_REST = (Reason.AlreadyPaused, Reason.NoGpuPods)  # nothing runs, so there is nothing to tell
 
 
@@ -26,7 +31,7 @@ class Books:
         self._mode = "dry-run" if dry_run else "scale-down"
         self._hours = hours.Hours(metrics)
         self._acks = acks.Acks(metrics)
-        self._scene = scene.Scene(metrics)
+        self._gauges = gauges.Gauges(metrics)
 
     def enter(self, cycle: decision.Cycle, now: Instant) -> None:
         self._metrics.observe("fallow_idle_cycle_duration_seconds", cycle.took)
@@ -48,17 +53,20 @@ class Books:
         """What is true also of a look that learned nothing of the GPUs."""
         self._metrics.set("fallow_idle_source_up", seen.evidence.trouble is None, (self._source,))
         self._metrics.set("fallow_idle_frozen", plan.frozen_until is not None)
-        self._metrics.replace("fallow_idle_workloads", plan.totals.verdicts)
-        self._metrics.replace("fallow_idle_gpus", plan.totals.idle_by_model)
-        self._scene.enter(seen)
+        verdicts = {(str(each.verdict), each.label): count for each, count in plan.totals.verdicts.items()}
+        self._metrics.replace("fallow_idle_workloads", verdicts)
+        self._metrics.replace("fallow_idle_gpus", plan.totals.gpus_by_model)
+        self._metrics.set("fallow_idle_pressure_gpus", plan.totals.waiting_gpus)
+        self._gauges.enter(seen)
 
     def _enter_plan(self, plan: decision.Plan, seen: cluster.Snapshot) -> None:
         totals, metrics = plan.totals, self._metrics
         metrics.add("gpu_pruner_query_candidates_total", totals.idle_gpus)
-        metrics.add("gpu_pruner_query_shutdown_events_total", sum(isinstance(each, decision.Pause) for each in plan.decisions))
+        pauses = sum(isinstance(each, decision.Pause) for each in plan.decisions)
+        metrics.add("gpu_pruner_query_shutdown_events_total", pauses)
         metrics.set("gpu_pruner_idle_gpus", totals.idle_gpus)
-        metrics.set("gpu_pruner_idle_workloads", _idle_workloads(totals))
-        metrics.set("gpu_pruner_acknowledged_workloads", _skipped(totals, Reason.Acknowledged))
+        metrics.set("gpu_pruner_idle_workloads", _count_idle(totals))
+        metrics.set("gpu_pruner_acknowledged_workloads", _count_idle(totals, Reason.Acknowledged))
         metrics.set("gpu_pruner_pods_checked", totals.pods)
         metrics.add("gpu_pruner_pods_checked_total", totals.pods)
         self._hours.enter(plan, seen.workloads)
@@ -72,7 +80,8 @@ class Books:
             for channel in act.channels:
                 self._metrics.add("fallow_idle_notices_total", 1, (channel.type, result))
         elif isinstance(act, decision.Resume) and outcome.status is Status.done:
-            self._metrics.add("fallow_idle_resumes_total", 1, (kind, "controller" if act.by == names.FIELD_MANAGER else "user"))
+            by = "controller" if act.by == names.FIELD_MANAGER else "user"
+            self._metrics.add("fallow_idle_resumes_total", 1, (kind, by))
         elif isinstance(act, decision.Mark) and names.PAUSE_REVERSALS in act.changes and outcome.status is Status.done:
             self._metrics.add("fallow_idle_fights_total", 1, (kind,))
             self._metrics.add("fallow_idle_resumes_total", 1, (kind, "external"))
@@ -89,12 +98,10 @@ class Books:
             self._metrics.add("gpu_pruner_scale_failures_total")
 
 
-def _idle_workloads(totals: decision.Totals) -> int:
-    return sum(count for (verdict, _), count in totals.verdicts.items() if verdict == Verdict.idle)
-
-
-def _skipped(totals: decision.Totals, reason: Reason) -> int:
-    return sum(count for (_, label), count in totals.verdicts.items() if label.partition(":")[0] == reason)
+def _count_idle(totals: decision.Totals, reason: Reason | None = None) -> int:
+    """Idle workloads; only those left alone for this reason, where one is given."""
+    idle = ((each, count) for each, count in totals.verdicts.items() if each.verdict is Verdict.idle)
+    return sum(count for each, count in idle if reason in (None, each.reason))
 
 
 def workload_of(act: decision.Decision) -> cluster.Workload | None:
@@ -104,9 +111,6 @@ def workload_of(act: decision.Decision) -> cluster.Workload | None:
 def _kind_of(act: decision.Decision) -> str:
     workload = workload_of(act)
     return workload.ref.kind if workload else "fallow"
-
-
-# ---- words --------------------------------------------------------------------------------------------------------------------
 
 
 def sentence(plan: decision.Plan, outcomes: Sequence[Outcome], failure: str) -> str:
@@ -121,46 +125,46 @@ def sentence(plan: decision.Plan, outcomes: Sequence[Outcome], failure: str) -> 
     if plan.frozen_until is not None:
         parts.append(f"frozen until {units.rfc3339(plan.frozen_until)} ({plan.frozen_because})")
     for status, verb in ((Status.done, "paused"), (Status.dry_run, "would pause"), (Status.failed, "failed to pause")):
-        if named := [outcome for outcome in outcomes if isinstance(outcome.decision, decision.Pause) and outcome.status is status]:
-            parts.append(f"{verb} {_names(named, plan.at)}")
+        acts = (outcome.decision for outcome in outcomes if outcome.status is status)
+        if paused := [act.finding for act in acts if isinstance(act, decision.Pause)]:
+            parts.append(f"{verb} {_name(paused, plan.at)}")
     return "; ".join(parts)
 
 
 def _idle_detail(totals: decision.Totals) -> str:
-    words = {Reason.Acknowledged: "acknowledged", Reason.InNotice: "in notice", Reason.Capped: "capped", Reason.Confirming: "confirming"}
-    told = [f"{count} {word}" for reason, word in words.items() if (count := _skipped(totals, reason))]
-    return f" ({_idle_workloads(totals)} workloads{': ' if told else ''}{', '.join(told)})" if _idle_workloads(totals) else ""
+    idle, said = _count_idle(totals), ((word, _count_idle(totals, reason)) for reason, word in _SAID.items())
+    details = ", ".join(f"{count} {word}" for word, count in said if count)
+    return f" ({idle} workloads{': ' if details else ''}{details})" if idle else ""
 
 
 def _unknown_detail(totals: decision.Totals) -> str:
-    unknown = [(count, label) for (verdict, label), count in totals.verdicts.items() if verdict == Verdict.unknown]
-    reasons = sorted((each for each in unknown if each[1] not in _AT_REST), reverse=True)
-    return f" ({', '.join(f'{label} {count}' for count, label in reasons[:_MOST_NAMED])})" if reasons else ""
+    unknown = [(count, each.label) for each, count in totals.verdicts.items()
+               if each.verdict is Verdict.unknown and each.reason not in _AT_REST]
+    named = ", ".join(f"{label} {count}" for count, label in sorted(unknown, reverse=True)[:_MOST_NAMED])
+    return f" ({named})" if named else ""
 
 
-def _names(outcomes: Sequence[Outcome], now: Instant) -> str:
+def _name(paused: Sequence[decision.Finding], now: Instant) -> str:
     named = []
-    for outcome in outcomes[:_MOST_NAMED]:
-        pause = outcome.decision
-        if isinstance(pause, decision.Pause):
-            quiet = f" idle {units.humane(now - pause.finding.idle_since)}" if pause.finding.idle_since is not None else ""
-            named.append(f"{pause.finding.workload.ref.namespace}/{pause.finding.workload.ref.name} ({pause.finding.gpus} GPUs{quiet})")
-    rest = len(outcomes) - len(named)
+    for one in paused[:_MOST_NAMED]:
+        quiet = f" idle {units.humane(now - one.idle_since)}" if one.idle_since is not None else ""
+        named.append(f"{one.workload.ref.namespace}/{one.workload.ref.name} ({one.gpus} GPUs{quiet})")
+    rest = len(paused) - len(named)
     return ", ".join(named) + (f" and {rest} more" if rest else "")
 
 
 def audit_fields(outcome: Outcome) -> Mapping[str, Any]:
     """Everything about one act that somebody may ask for later."""
-    act = outcome.decision
-    workload = workload_of(act)
+    act, workload = outcome.decision, workload_of(outcome.decision)
     fields: dict[str, Any] = {
         "audit": type(act).__name__, "at": units.rfc3339(outcome.at), "actor": getattr(act, "by", names.FIELD_MANAGER),
         "result": str(outcome.status), "before": outcome.before, "after": outcome.after,
     }
     if workload is not None:
-        ref = workload.ref
-        fields["workload"] = {"group": ref.group, "kind": ref.kind, "namespace": ref.namespace, "name": ref.name, "uid": ref.uid}
+        parts = ("group", "kind", "namespace", "name", "uid")
+        fields["workload"] = {part: getattr(workload.ref, part) for part in parts}
     if isinstance(act, decision.Warn | decision.Pause):
-        finding = act.finding
-        fields |= {"verdict": str(finding.verdict), "reason": str(finding.reason), "because": finding.because, "policy": finding.rule.name}
+        found = act.finding
+        fields |= {"verdict": str(found.verdict), "reason": str(found.reason), "because": found.because,
+                   "policy": found.rule.name}
     return fields

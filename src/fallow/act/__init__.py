@@ -1,1 +1,1 @@
-"""The hands: decisions become requests, and requests become outcomes. They never think: what to do was decided elsewhere."""
+"""The hands: decisions become requests, and requests become outcomes. They never think: that was done elsewhere."""

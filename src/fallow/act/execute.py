@@ -1,8 +1,8 @@
 """The one entrance to the hands: decisions in their order, each alone, an Outcome for each.
 
-In: the plan's decisions, the Hands, a way to look again, and whether we may still act (the lease). Out: one Outcome per decision.
-A pause is looked at once more just before: anything but idle then, and nothing is done. An object that changes even after that look
-gets one more look and one more try, never a blind one.
+In: the plan's decisions, the Hands, a way to look again, whether we may still act (the lease). Out: an Outcome each.
+A pause is looked at once more just before: anything but idle then, and nothing is done. An object that changes even
+after that look gets one more look and one more try, never a blind one.
 Invariant: one failure stops only itself, and every error path does less than was asked, never more.
 """
 
@@ -22,8 +22,10 @@ from fallow.model.units import Instant
 
 log = logging.getLogger(__name__)
 
+_MAY_NOT = "not done: we are no longer the one who may act"
 
-class Look(msgspec.Struct, frozen=True):
+
+class SecondLook(msgspec.Struct, frozen=True):
     """A workload as it is now. `finding` None: it must not be paused any more, and `because` says why."""
 
     workload: cluster.Workload | None
@@ -32,44 +34,49 @@ class Look(msgspec.Struct, frozen=True):
     pods: tuple[cluster.Pod, ...] = ()  # its GPU pods
 
 
-LookAgain: TypeAlias = Callable[[Sequence[decision.Pause]], Awaitable[Mapping[str, Look]]]  # by the workload's uid
+Looks: TypeAlias = Mapping[str, SecondLook]  # by the workload's uid
+LookAgain: TypeAlias = Callable[[Sequence[decision.Pause]], Awaitable[Looks]]
 MayAct: TypeAlias = Callable[[], bool]
 
 
 async def carry_out(
-    decisions: Sequence[decision.Decision], hands: doing.Hands, look_again: LookAgain, now: Instant, may_act: MayAct = lambda: True
+    decisions: Sequence[decision.Decision], hands: doing.Hands, look_again: LookAgain, now: Instant,
+    may_act: MayAct = lambda: True,
 ) -> list[Outcome]:
     """All of them, one after the other. The pauses are looked at again together, just before the first of them."""
     outcomes: list[Outcome] = []
-    looks: Mapping[str, Look] | None = None
+    looks: Looks | None = None
     for index, each in enumerate(decisions):
         if not may_act():
-            outcomes.append(Outcome(each, Status.overtaken, now, "not done: we are no longer the one who may act"))
+            outcomes.append(Outcome(each, Status.overtaken, now, _MAY_NOT))
             continue
         if not isinstance(each, decision.Pause):
             outcomes.append(await _guard(each, hands, _do(each, hands, now), now))
             continue
         if looks is None:
             looks = await _look(look_again, [other for other in decisions[index:] if isinstance(other, decision.Pause)])
-        look = looks.get(each.finding.workload.ref.uid, Look(None, None, "it could not be looked at again"))
+        look = looks.get(each.finding.workload.ref.uid, SecondLook(None, None, "it could not be looked at again"))
         outcomes.append(await _guard(each, hands, _pause(each, look, hands, look_again, now, may_act), now))
         if hooks.wanted(look.pods):  # a hook may take a minute, after which the others' look is old
             looks = None
     return outcomes
 
 
-async def _look(look_again: LookAgain, pauses: Sequence[decision.Pause]) -> Mapping[str, Look]:
+async def _look(look_again: LookAgain, pauses: Sequence[decision.Pause]) -> Looks:
     try:
         return await look_again(pauses)
     except errors.ClientError as problem:
-        nothing = Look(None, None, f"it could not be looked at again: {problem}")
+        because = str(problem)
     except Exception as problem:  # a bug in looking stops the pauses, not the marks and resumes of this cycle
         log.exception("the second look failed")
-        nothing = Look(None, None, f"it could not be looked at again: unexpected {type(problem).__name__}")
+        because = f"unexpected {type(problem).__name__}"
+    nothing = SecondLook(None, None, f"it could not be looked at again: {because}")
     return {pause.finding.workload.ref.uid: nothing for pause in pauses}
 
 
-async def _do(each: decision.Decision, hands: doing.Hands, now: Instant) -> Outcome:
+async def _do(
+    each: decision.Warn | decision.Resume | decision.Mark | decision.Alert, hands: doing.Hands, now: Instant
+) -> Outcome:
     match each:
         case decision.Warn():
             return await hands.warn(each, now)
@@ -79,32 +86,34 @@ async def _do(each: decision.Decision, hands: doing.Hands, now: Instant) -> Outc
             return await hands.mark(each, now)
         case decision.Alert():
             return await hands.alert(each, now)
-        case decision.Pause():
-            raise TypeError("a pause needs a second look")
 
 
 async def _pause(
-    pause: decision.Pause, look: Look, hands: doing.Hands, look_again: LookAgain, now: Instant, may_act: MayAct
+    pause: decision.Pause, look: SecondLook, hands: doing.Hands, look_again: LookAgain, now: Instant, may_act: MayAct
 ) -> Outcome:
     try:
         return await _pause_once(pause, look, hands, now, may_act)
     except errors.Conflict:
         again = await _look(look_again, [pause])
     if not may_act():
-        return Outcome(pause, Status.overtaken, now, "not done: we are no longer the one who may act")
-    fresh = again.get(pause.finding.workload.ref.uid, Look(None, None, "it is gone"))
+        return Outcome(pause, Status.overtaken, now, _MAY_NOT)
+    fresh = again.get(pause.finding.workload.ref.uid, SecondLook(None, None, "it is gone"))
     try:
         return await _pause_once(pause, fresh, hands, now, may_act)
     except errors.Conflict as problem:
-        return Outcome(pause, Status.overtaken, now, f"it changed twice while it was being paused; the next cycle will see: {problem}")
+        because = f"it changed twice while it was being paused; the next cycle will see: {problem}"
+        return Outcome(pause, Status.overtaken, now, because)
 
 
-async def _pause_once(pause: decision.Pause, look: Look, hands: doing.Hands, now: Instant, may_act: MayAct) -> Outcome:
+async def _pause_once(
+    pause: decision.Pause, look: SecondLook, hands: doing.Hands, now: Instant, may_act: MayAct
+) -> Outcome:
     if look.workload is None or look.finding is None:
         return Outcome(pause, Status.overtaken, now, f"the second look found: {look.because}")
     if look.workload.ref.uid != pause.finding.workload.ref.uid:
         return Outcome(pause, Status.overtaken, now, "the second look found another object of the same name")
-    return await hands.pause(msgspec.structs.replace(pause, finding=look.finding), look.workload, look.pods, now, may_act=may_act)
+    judged = msgspec.structs.replace(pause, finding=look.finding)
+    return await hands.pause(judged, look.workload, look.pods, now, may_act=may_act)
 
 
 async def _guard(each: decision.Decision, hands: doing.Hands, act: Awaitable[Outcome], now: Instant) -> Outcome:
@@ -112,20 +121,24 @@ async def _guard(each: decision.Decision, hands: doing.Hands, act: Awaitable[Out
     try:
         return await act
     except errors.ClientError as problem:
-        outcome = explain(each, problem, now, is_dry=hands.dry_run is not None)
+        outcome = explain(each, problem, now, is_dry=hands.writer.is_dry)
     except Exception as problem:  # a bug, or an object as nobody foresaw it: its own failure, not that of the others
         log.exception("%s failed", type(each).__name__)
         outcome = Outcome(each, Status.failed, now, f"unexpected {type(problem).__name__}: {problem}")
-    if outcome.status is Status.failed and hands.dry_run is None:
+    if outcome.status is Status.failed and not hands.writer.is_dry:
         await _tell_failure(each, hands, outcome, now)
     return outcome
 
 
 async def _tell_failure(each: decision.Decision, hands: doing.Hands, outcome: Outcome, now: Instant) -> None:
-    if isinstance(each, decision.Pause):
-        await hands.announcer.announce(each.finding.workload.ref, names.Event.PAUSE_FAILED, f"Not paused: {outcome.detail}", now)
-    elif isinstance(each, decision.Resume):
-        await hands.announcer.announce(each.workload.ref, names.Event.RESUME_FAILED, f"Not resumed: {outcome.detail}", now)
+    match each:
+        case decision.Pause():
+            ref, event, what = each.finding.workload.ref, names.Event.PAUSE_FAILED, "Not paused"
+        case decision.Resume():
+            ref, event, what = each.workload.ref, names.Event.RESUME_FAILED, "Not resumed"
+        case _:
+            return
+    await hands.announcer.announce(ref, event, f"{what}: {outcome.detail}", now)
 
 
 def explain(each: decision.Decision, problem: errors.ClientError, now: Instant, *, is_dry: bool) -> Outcome:
@@ -143,7 +156,9 @@ def explain(each: decision.Decision, problem: errors.ClientError, now: Instant, 
 
 
 def is_unsupported(problem: errors.ClientError) -> bool:
-    """Does the server say that this version of the kind has no such field? The caller remembers it by uid and resourceVersion."""
+    """Does the server say that this version of the kind has no such field? The caller remembers it."""
     if not isinstance(problem, errors.Invalid):
         return False
-    return problem.status == 400 or any(field == "patch" and "unknown field" in message for field, message in problem.causes)
+    return problem.status == 400 or any(
+        field == "patch" and "unknown field" in message for field, message in problem.causes
+    )

@@ -7,15 +7,37 @@ Invariant: only the pods' own addresses are called, redirects are not followed, 
 
 import asyncio
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import aiohttp
 
 from fallow import names
 from fallow.model import cluster
+from fallow.model.decision import Detail
+from fallow.model.policies import idle
 from fallow.model.units import Seconds
 
 _HOOK = re.compile(r":([1-9][0-9]{0,4})(/[!-~]*)?")
+_ABORTS = 3
+
+
+class Hooks:
+    """Asks the pods of workloads that are to be paused, and knows whose hook keeps stopping the pause."""
+
+    def __init__(self) -> None:
+        self._aborts: dict[str, int] = {}  # uid -> cycles in a row in which its hook stopped the pause
+
+    async def ask(
+        self, ref: cluster.Ref, pods: Sequence[cluster.Pod], hook: idle.Hook
+    ) -> tuple[str, Detail | None] | None:
+        """Why they stop the pause, if they do: a sentence, and a word once that is no accident of one cycle."""
+        because = await call(pods, hook.timeout)
+        if because is None or hook.on_failure == "continue":
+            self._aborts.pop(ref.uid, None)
+            return None
+        self._aborts[ref.uid] = self._aborts.get(ref.uid, 0) + 1
+        is_failing = self._aborts[ref.uid] >= _ABORTS
+        return (because, Detail.HookFailing) if is_failing else (f"not paused in this cycle: {because}", None)
 
 
 def wanted(pods: Iterable[cluster.Pod]) -> tuple[cluster.Pod, ...]:
@@ -39,7 +61,8 @@ async def _tell(session: aiohttp.ClientSession, pod: cluster.Pod, timeout: Secon
         return f"pod {pod.name} has no address, or its {names.PRE_PAUSE_HOOK} is not of the form :PORT/PATH"
     try:
         async with session.post(url, allow_redirects=False) as response:
-            return None if 200 <= response.status < 300 else f"the hook of pod {pod.name} answered {response.status}"
+            ok = 200 <= response.status < 300
+            return None if ok else f"the hook of pod {pod.name} answered {response.status}"
     except TimeoutError:
         return f"the hook of pod {pod.name} did not answer within {timeout:g} s"
     except aiohttp.ClientError as problem:

@@ -1,7 +1,8 @@
 """What each IdlePolicy amounts to, written into its status after a cycle, so that `kubectl get idlepolicies` tells.
 
-In: the policies, the plan's tally of each. Out: one patch of the status subresource per policy and cycle. A condition keeps its time while
-it holds, so the status as it stands is read once and remembered. A report that fails is said once and harms nothing.
+In: the policies, the plan's tally of each. Out: one patch of the status subresource per policy and cycle. A condition
+keeps its time while it holds, so the status as it stands is read once and remembered. A report that fails is said once
+and harms nothing.
 """
 
 import logging
@@ -41,14 +42,14 @@ class PolicyReports:
             self._failing = False
 
     async def _write(
-        self, resource: kubernetes.Resource, one: idle.IdlePolicy, seen: cluster.Snapshot, plan: decision.Plan, now: Instant
+        self, of: kubernetes.Resource, one: idle.IdlePolicy, seen: cluster.Snapshot, plan: decision.Plan, now: Instant
     ) -> None:
         if one.uid not in self._standing:
-            self._standing[one.uid] = (await self._api.get(resource, None, one.name)).get("status") or {}
+            self._standing[one.uid] = (await self._api.get(of, None, one.name)).get("status") or {}
         body = idle_crd.status(
             one, plan.policies[one.rule.name], previous=self._standing[one.uid], trouble=seen.evidence.trouble,
             frozen_until=plan.frozen_until, frozen_because=plan.frozen_because, now=now,
-        )
-        body["metadata"] = {"uid": one.uid}
-        written = await self._api.merge_patch(resource, None, one.name, body, field_manager=names.FIELD_MANAGER, subresource="status")
+        ) | {"metadata": {"uid": one.uid}}
+        manager = names.FIELD_MANAGER
+        written = await self._api.merge_patch(of, None, one.name, body, field_manager=manager, subresource="status")
         self._standing[one.uid] = written.get("status") or {}

@@ -21,6 +21,8 @@ Messages name the system and the address, never a credential.
 
 from collections.abc import Sequence
 
+from fallow.model.units import Seconds
+
 
 class ClientError(Exception):
     """Something outside did not do what was asked."""
@@ -31,7 +33,15 @@ class Misconfigured(ClientError):
 
 
 class Unreachable(ClientError):
-    """No connection, no answer in time, or TLS refused."""
+    """No connection, no answer in time, or TLS refused. `is_undone`: what was asked for was certainly not carried out.
+
+    `retry_after` is as in Rejected; infinite where trying again cannot help.
+    """
+
+    def __init__(self, message: str, *, is_undone: bool = False, retry_after: Seconds | None = None) -> None:
+        super().__init__(message)
+        self.is_undone = is_undone
+        self.retry_after = retry_after
 
 
 class BadAnswer(ClientError):
@@ -49,13 +59,16 @@ class DriverDown(ClientError):
 class Rejected(ClientError):
     """The other side said no.
 
-    `causes` are (field, message) pairs where the other side gives them (Kubernetes `details.causes`).
+    `causes` are (field, message) pairs where the other side gives them (Kubernetes `details.causes`); `retry_after` is
+    how long it asked us to wait, None if it did not.
     """
 
     def __init__(
-        self, status: int, message: str, *, reason: str = "", causes: Sequence[tuple[str, str]] = ()
+        self, status: int, message: str, *, reason: str = "", causes: Sequence[tuple[str, str]] = (),
+        retry_after: Seconds | None = None,
     ) -> None:
         super().__init__(message)
+        self.retry_after = retry_after
         self.status = status
         self.reason = reason
         self.causes = tuple(causes)
@@ -94,15 +107,18 @@ class ServerFault(Rejected):
 
 
 _BY_STATUS: dict[int, type[Rejected]] = {
-    400: Invalid, 401: Unauthorized, 403: Forbidden, 404: NotFound, 409: Conflict, 410: Gone, 422: Invalid, 429: Throttled,
+    400: Invalid, 401: Unauthorized, 403: Forbidden, 404: NotFound, 409: Conflict, 410: Gone, 422: Invalid,
+    429: Throttled,
 }
 
 
 def rejection(
-    status: int, message: str, *, reason: str = "", causes: Sequence[tuple[str, str]] = ()
+    status: int, message: str, *, reason: str = "", causes: Sequence[tuple[str, str]] = (),
+    retry_after: Seconds | None = None,
 ) -> Rejected:
     """The error for an HTTP status, so that every client names the same thing the same way."""
     if status == 422 and any(field == "metadata.uid" for field, _ in causes):
-        return Conflict(status, message, reason=reason, causes=causes)
-    kind = _BY_STATUS.get(status, ServerFault if status >= 500 else Rejected)
-    return kind(status, message, reason=reason, causes=causes)
+        kind: type[Rejected] = Conflict
+    else:
+        kind = _BY_STATUS.get(status, ServerFault if status >= 500 else Rejected)
+    return kind(status, message, reason=reason, causes=causes, retry_after=retry_after)

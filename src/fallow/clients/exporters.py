@@ -1,13 +1,13 @@
 """One page of metrics from one exporter.
 
-In: the address of an exporter and the Reader that knows its lines. Out: a Page, or an error of clients/errors.py whose sentence names the
-address. There is no second try: the next round comes in seconds, and a sample taken late is a sample of another time.
-Invariant: a scrape takes at most `timeout`, at most `at_once` are under way, and of a page no more than a chunk is kept, so that a page of
-any size costs bounded time and memory. What was cut, packed, too long or unreadable is an error and never half a page.
+In: the address of an exporter and the Reader that knows its lines. Out: a Page, or an error of clients/errors.py whose
+sentence names the address. There is no second try: the next round comes in seconds, and a sample taken late is a sample
+of another time. Invariant: a scrape takes at most `timeout`, at most `at_once` are under way, and of a page no more
+than a chunk is kept, so that a page of any size costs bounded time and memory. What was cut, packed, too long or
+unreadable is an error and never half a page.
 """
 
 import asyncio
-from types import TracebackType
 from typing import Self
 
 import aiohttp
@@ -21,7 +21,8 @@ AT_ONCE = 50
 _OPENMETRICS = "application/openmetrics-text"
 _HEADERS = {
     "Accept": f"{_OPENMETRICS};version=1.0.0,text/plain;version=0.0.4;q=0.5",
-    "Accept-Encoding": "identity",  # unpacking costs more CPU than the wire inside a cluster, and a small page could unpack to a huge one
+    # Unpacking costs more CPU than the wire inside a cluster, and a small page could unpack to a huge one.
+    "Accept-Encoding": "identity",
 }
 
 
@@ -34,13 +35,13 @@ class Exporters:
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
-        connector = aiohttp.TCPConnector(limit=AT_ONCE)
         self._session = aiohttp.ClientSession(
-            timeout=self._timeout, cookie_jar=aiohttp.DummyCookieJar(), connector=connector, auto_decompress=False, headers=_HEADERS
+            timeout=self._timeout, cookie_jar=aiohttp.DummyCookieJar(), connector=aiohttp.TCPConnector(limit=AT_ONCE),
+            auto_decompress=False, headers=_HEADERS,
         )
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(self, *why: object) -> None:
         if self._session is not None:
             await self._session.close()
 
@@ -53,7 +54,8 @@ class Exporters:
             async with self._slots, self._session.get(yarl.URL(url), allow_redirects=False) as response:
                 return await _read(called, response, reader)
         except TimeoutError:
-            raise errors.Unreachable(f"the exporter at {called} did not answer within {self._timeout.total:g}s") from None
+            within = f"{self._timeout.total:g}s"
+            raise errors.Unreachable(f"the exporter at {called} did not answer within {within}") from None
         except (aiohttp.ClientError, ValueError) as error:
             because = str(error)[:200].replace(url, called) or type(error).__name__
             raise errors.Unreachable(f"the exporter at {called} cannot be reached: {because}") from error

@@ -1,10 +1,10 @@
 """What exporters write: the Prometheus text format 0.0.4 and OpenMetrics, read fast.
 
-In: the bytes of a page, chunk by chunk. Out: `Page`: for each sample of a wanted metric the number of its series and its value; a
-`Reader` belongs to one exporter and remembers its lines, because the next page has the same ones with other values.
-Lines of other metrics are passed over by their first letters and never looked into.
-Invariant: a page is taken whole or not at all. A line of a wanted metric that cannot be read, an end that is missing, or more series than
-anybody can mean make it Unreadable.
+In: the bytes of a page, chunk by chunk. Out: `Page`: for each sample of a wanted metric the number of its series and
+its value; a `Reader` belongs to one exporter and remembers its lines, because the next page has the same ones with
+other values. Lines of other metrics are passed over by their first letters and never looked into.
+Invariant: a page is taken whole or not at all. A line of a wanted metric that cannot be read, an end that is missing,
+or more series than anybody can mean make it Unreadable.
 """
 
 import io
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
-MOST_SERIES = 20_000  # of wanted metrics on one page; the largest node (16 GPUs in 7 instances, shared by 10 pods) has about as many
+MOST_SERIES = 20_000  # wanted ones of one page; 16 GPUs in 7 instances, each shared by 10 pods, have about as many
 LONGEST_LINE = 64 * 1024
 _FORGET_ABOVE = 1_000  # lines that are no more on the page, before all are read anew
 
@@ -38,7 +38,7 @@ class Series(msgspec.Struct, frozen=True):
 
 
 class Page(NamedTuple):
-    """numbers[i] is the series (in Reader.series) of values[i]; `stamps` has the few that came with a time of their own, by place."""
+    """numbers[i] is the series (in Reader.series) of values[i]; `stamps`: the few with their own time, by index."""
 
     numbers: list[int]
     values: list[float]
@@ -56,16 +56,16 @@ class Reader:
         self._numbers: dict[bytes, int] = {}
         self._last = 0  # series on the last page
 
-    def begin(self, *, is_openmetrics: bool) -> "Reading":
+    def begin(self, *, is_openmetrics: bool) -> "IncomingPage":
         if len(self.series) > 2 * self._last + _FORGET_ABOVE:
             self.series, self._numbers, self.generation = [], {}, self.generation + 1
-        return Reading(self, is_openmetrics)
+        return IncomingPage(self, is_openmetrics)
 
     def note(self, page: Page) -> None:
         self._last = len(page.numbers)
 
-    def pick(self, lines: Iterable[bytes], into: "Reading") -> None:
-        """The wanted samples of these lines. This is the loop that costs: a known line takes two look-ups and no parsing."""
+    def pick(self, lines: Iterable[bytes], into: "IncomingPage") -> None:
+        """The wanted samples of these lines. The loop that costs: a known line takes two look-ups and no parsing."""
         beginnings, find = self._beginnings, self._numbers.get
         add_number, add_value = into.numbers.append, into.texts.append
         for line in lines:
@@ -79,7 +79,7 @@ class Reader:
             elif (name := _NAME.match(line)) and name[0] in self._wanted:
                 self._read(line, head, into)
 
-    def _read(self, line: bytes, head: bytes, into: "Reading") -> None:
+    def _read(self, line: bytes, head: bytes, into: "IncomingPage") -> None:
         found = _LINE.fullmatch(line)
         if found is None:
             raise Unreadable(f"a line of {_shown(line)} cannot be read")
@@ -97,7 +97,7 @@ class Reader:
             raise Unreadable(f"more than {MOST_SERIES} series")
 
 
-class Reading:
+class IncomingPage:
     """One page on its way in."""
 
     def __init__(self, reader: Reader, is_openmetrics: bool) -> None:
@@ -149,18 +149,18 @@ def _number(text: bytes) -> float:
 
 def _read_labels(text: bytes) -> dict[str, str]:
     labels: dict[str, str] = {}
-    place = 0
-    while place < len(text):
-        found = _LABEL.match(text, place)
+    index = 0
+    while index < len(text):
+        found = _LABEL.match(text, index)
         if found is None:
-            if not text[place:].strip():
+            if not text[index:].strip():
                 break
             raise Unreadable(f"labels of {_shown(text)} cannot be read")
         try:
             labels[found[1].decode()] = _ESCAPE.sub(_unescape, found[2].decode())
         except UnicodeDecodeError:
             raise Unreadable("a label that is not UTF-8") from None
-        place = found.end()
+        index = found.end()
     return labels
 
 

@@ -1,8 +1,9 @@
 """The kubelet's pod-resources socket: which container was given which devices. One call, `v1.PodResourcesLister/List`.
 
-In: the path of a unix socket. Out: every pod the kubelet lists, with its containers, their devices and their claims, or one error of
-the clients' tree. gRPC is one POST over HTTP/2: h2 keeps the protocol, and the few messages are read here by field number, so that no
-gRPC or protobuf library need be loaded on every node. What we do not know is skipped, as protobuf wants it.
+In: the path of a unix socket. Out: every pod the kubelet lists, with its containers, their devices and their claims, or
+one error of the clients' tree. gRPC is one POST over HTTP/2: h2 keeps the protocol, and the few messages are read here
+by field number, so that no gRPC or protobuf library need be loaded on every node. What we do not know is skipped, as
+protobuf wants it.
 Invariant: a call ends within its timeout, and no answer larger than LONGEST_ANSWER_BYTES is taken in.
 """
 
@@ -26,20 +27,20 @@ _VARINT, _DELIMITED = 0, 2  # protobuf's wire types
 _FIXED_BYTES = {1: 8, 5: 4}
 # https://grpc.io/docs/guides/status-codes
 _STATUSES = (
-    "OK", "Cancelled", "Unknown", "InvalidArgument", "DeadlineExceeded", "NotFound", "AlreadyExists", "PermissionDenied",
-    "ResourceExhausted", "FailedPrecondition", "Aborted", "OutOfRange", "Unimplemented", "Internal", "Unavailable", "DataLoss",
-    "Unauthenticated",
-)  # fmt: skip
+    "OK", "Cancelled", "Unknown", "InvalidArgument", "DeadlineExceeded", "NotFound", "AlreadyExists",
+    "PermissionDenied", "ResourceExhausted", "FailedPrecondition", "Aborted", "OutOfRange", "Unimplemented", "Internal",
+    "Unavailable", "DataLoss", "Unauthenticated",
+)
 
 
-class Devices(msgspec.Struct, frozen=True, gc=False):
+class ResourceDevices(msgspec.Struct, frozen=True, gc=False):
     """Devices of one resource, named as its device plugin names them."""
 
     resource: str
     ids: tuple[str, ...]
 
 
-class Claim(msgspec.Struct, frozen=True, gc=False):
+class ClaimedDevice(msgspec.Struct, frozen=True, gc=False):
     """A device that dynamic resource allocation gave."""
 
     driver: str
@@ -47,18 +48,18 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
     device: str
 
 
-class Container(msgspec.Struct, frozen=True, gc=False):
+class ContainerDevices(msgspec.Struct, frozen=True, gc=False):
     name: str
-    devices: tuple[Devices, ...] = ()
-    claims: tuple[Claim, ...] = ()
+    devices: tuple[ResourceDevices, ...] = ()
+    claims: tuple[ClaimedDevice, ...] = ()
 
 
 class PodDevices(msgspec.Struct, frozen=True, gc=False):
-    """A pod and what its containers were given. The kubelet lists pods without devices too, and some list pods that have ended."""
+    """A pod and what its containers have. Pods without devices are listed too, by some kubelets also ended ones."""
 
     namespace: str
     name: str
-    containers: tuple[Container, ...] = ()
+    containers: tuple[ContainerDevices, ...] = ()
 
 
 async def list_grants(socket: str, timeout: float) -> tuple[PodDevices, ...]:
@@ -69,12 +70,10 @@ async def list_grants(socket: str, timeout: float) -> tuple[PodDevices, ...]:
     except TimeoutError:
         raise errors.Unreachable(f"the kubelet at {socket} did not answer within {timeout:g} s") from None
     except OSError as problem:
-        raise errors.Unreachable(f"the kubelet cannot be reached at {socket}: {problem.strerror or problem}") from problem
+        why = problem.strerror or problem
+        raise errors.Unreachable(f"the kubelet cannot be reached at {socket}: {why}") from problem
     except h2.exceptions.H2Error as problem:
         raise errors.BadAnswer(f"the kubelet at {socket} does not speak HTTP/2 as it should: {problem}") from problem
-
-
-# ---- one call ----------------------------------------------------------------------------------------------------------------
 
 
 async def _call(socket: str, timeout: float) -> bytes:
@@ -103,7 +102,7 @@ class _Exchange:
         self._wire.send_headers(1, [
             (":method", "POST"), (":scheme", "http"), (":path", LIST), (":authority", "localhost"), ("te", "trailers"),
             ("content-type", "application/grpc"), ("grpc-timeout", f"{max(1, round(timeout * 1000))}m"),
-        ])  # fmt: skip
+        ])
         self._wire.send_data(1, bytes(_PREFIX_BYTES), end_stream=True)  # the request has no fields
 
     def outgoing(self) -> bytes:
@@ -124,9 +123,13 @@ class _Exchange:
             case h2.events.StreamEnded():
                 self.is_over = True
             case h2.events.StreamReset():
-                raise errors.Unreachable(f"the kubelet at {self._socket} broke off its answer ({_name_code(event.error_code)})")
+                raise self._broken("broke off its answer", event.error_code)
             case h2.events.ConnectionTerminated() if event.error_code:
-                raise errors.Unreachable(f"the kubelet at {self._socket} ended the connection ({_name_code(event.error_code)})")
+                raise self._broken("ended the connection", event.error_code)
+
+    def _broken(self, what: str, code: h2.errors.ErrorCodes | int | None) -> errors.Unreachable:
+        name = code.name if isinstance(code, h2.errors.ErrorCodes) else f"code {code}"
+        return errors.Unreachable(f"the kubelet at {self._socket} {what} ({name})")
 
     def _take_body(self, event: h2.events.DataReceived) -> None:
         self._body += event.data or b""
@@ -139,12 +142,14 @@ class _Exchange:
         """The answer's one message, once all is there."""
         status = self._headers.get("grpc-status")
         if status is None:
-            raise errors.BadAnswer(f"what listens at {self._socket} does not speak gRPC (HTTP status {self._headers.get(':status')})")
+            answered = f"HTTP status {self._headers.get(':status')}"
+            raise errors.BadAnswer(f"what listens at {self._socket} does not speak gRPC ({answered})")
         if status != "0":
             raise self._refusal(status)
         flag, length = self._body[:1], int.from_bytes(self._body[1:_PREFIX_BYTES], "big")
         if flag != b"\0" or len(self._body) != _PREFIX_BYTES + length:
-            raise errors.BadAnswer(f"the kubelet at {self._socket} sent {len(self._body)} bytes that are not one plain message")
+            size = len(self._body)
+            raise errors.BadAnswer(f"the kubelet at {self._socket} sent {size} bytes that are not one plain message")
         return bytes(self._body[_PREFIX_BYTES:])
 
     def _refusal(self, status: str) -> errors.Rejected:
@@ -158,13 +163,6 @@ def _text(value: bytes | str) -> str:
     return value if isinstance(value, str) else value.decode("utf-8", errors="replace")
 
 
-def _name_code(code: h2.errors.ErrorCodes | int | None) -> str:
-    return code.name if isinstance(code, h2.errors.ErrorCodes) else f"code {code}"
-
-
-# ---- the messages ------------------------------------------------------------------------------------------------------------
-
-
 def read_list(message: bytes) -> tuple[PodDevices, ...]:
     """A ListPodResourcesResponse. What cannot be read raises BadAnswer: half a list would make held GPUs look free."""
     try:
@@ -175,25 +173,24 @@ def read_list(message: bytes) -> tuple[PodDevices, ...]:
 
 def _read_pod(data: bytes) -> PodDevices:
     fields = _fields(data)
-    return PodDevices(_string(fields, 2), _string(fields, 1), tuple(_read_container(each) for each in fields.get(3, ())))
+    return PodDevices(_string(fields, 2), _string(fields, 1), tuple(map(_read_container, fields.get(3, ()))))
 
 
-def _read_container(data: bytes) -> Container:
+def _read_container(data: bytes) -> ContainerDevices:
     fields = _fields(data)
     claims = (claim for each in fields.get(5, ()) for claim in _fields(each).get(4, ()))
-    return Container(
-        _string(fields, 1), tuple(_read_devices(each) for each in fields.get(2, ())), tuple(_read_claim(each) for each in claims)
-    )
+    devices = tuple(map(_read_devices, fields.get(2, ())))
+    return ContainerDevices(_string(fields, 1), devices, tuple(map(_read_claim, claims)))
 
 
-def _read_devices(data: bytes) -> Devices:
+def _read_devices(data: bytes) -> ResourceDevices:
     fields = _fields(data)
-    return Devices(_string(fields, 1), tuple(each.decode() for each in fields.get(2, ())))
+    return ResourceDevices(_string(fields, 1), tuple(each.decode() for each in fields.get(2, ())))
 
 
-def _read_claim(data: bytes) -> Claim:
+def _read_claim(data: bytes) -> ClaimedDevice:
     fields = _fields(data)
-    return Claim(_string(fields, 2), _string(fields, 3), _string(fields, 4))
+    return ClaimedDevice(_string(fields, 2), _string(fields, 3), _string(fields, 4))
 
 
 def _string(fields: dict[int, list[bytes]], number: int) -> str:

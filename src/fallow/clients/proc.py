@@ -1,7 +1,8 @@
 """What the kernel says of processes, under HOST_PROC: start time, name, cgroup; and which boot this is.
 
-In: PIDs as the driver lists them. Out: model.processes.Table's answers. It is asked about every process at every poll, so it reads little:
-a start time is read again only when the kernel shows another file, name and cgroup once per process (PID and start time).
+In: PIDs as the driver lists them. Out: model.processes.Table's answers. It is asked about every process at every poll,
+so it reads little: a start time is read again only when the kernel shows another file, name and cgroup once per process
+(PID and start time).
 Invariant: nothing here raises, whatever a process calls itself and whenever it ends.
 """
 
@@ -28,9 +29,10 @@ class ProcessTable:
         self._cgroups: dict[tuple[int, int], str] = {}
 
     def start_of(self, pid: int) -> int:
-        """The kernel makes a new inode for a new process, also when its PID was used before: to ask for that takes a third of a reading.
+        """A new process has a new inode, also when its PID was used before: to ask for that takes a third of a reading.
 
-        Its files are made when they are read, so their size is 0. Of other files, a copy of /proc, an inode says nothing.
+        The kernel's files are made when they are read, so their size is 0. Of others, a copy of /proc, an inode says
+        nothing.
         """
         path = f"{self._root}/{pid}/stat"
         try:
@@ -92,7 +94,7 @@ def read_boot(stat: bytes) -> Instant | None:
 
 
 def clean_name(comm: bytes) -> str:
-    """No control characters, at most 64 bytes, cut between characters. Whoever names a process so may write into our page."""
+    """No control characters, at most 64 bytes, cut between characters: whoever names a process writes into our page."""
     text = "".join(each for each in comm.decode("utf-8", "replace") if each.isprintable())
     return text.encode()[:_MOST_NAME_BYTES].decode("utf-8", "ignore").strip() or "unknown"
 

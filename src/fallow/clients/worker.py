@@ -1,7 +1,9 @@
 """One thread for calls that block and may hang: the driver's, and password hashes.
 
-In: jobs. Out: futures of the event loop that asked. Jobs are done one after the other, so what they share needs no lock.
-Invariant: a job that never returns holds up its worker and nothing else: neither the event loop, nor the end of the process.
+In: jobs. Out: futures of the event loop that asked. Jobs are done one after the other, so what they share needs no
+lock.
+Invariant: a job that never returns holds up its worker and nothing else: neither the event loop, nor the end of the
+process.
 """
 
 import asyncio
@@ -31,14 +33,14 @@ class Worker:
         while True:
             job, done = self._jobs.get()
             try:
-                tell, told = done.set_result, job()
+                settle, outcome = done.set_result, job()
             except BaseException as problem:
-                tell, told = done.set_exception, problem
+                settle, outcome = done.set_exception, problem
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-                done.get_loop().call_soon_threadsafe(_settle, done, tell, told)
-            del job, done, tell, told  # or the last result would live until the next job
+                done.get_loop().call_soon_threadsafe(_settle, done, settle, outcome)
+            del job, done, settle, outcome  # or the last result would live until the next job
 
 
-def _settle(done: "asyncio.Future[Any]", tell: Callable[[Any], None], told: Any) -> None:
+def _settle(done: "asyncio.Future[Any]", settle: Callable[[Any], None], outcome: Any) -> None:
     if not done.done():
-        tell(told)
+        settle(outcome)

@@ -4,7 +4,7 @@ Every answer has a `reason` (one CamelCase word of a closed set) and a `because`
 Only the verdict `idle` may lead to a notice or a pause; `unknown` never does.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Any, TypeAlias
 
@@ -106,7 +106,27 @@ class Detail(StrEnum):
     HookFailing = "HookFailing"
 
 
-class GpuFinding(msgspec.Struct, frozen=True):
+class Step(StrEnum):
+    """What an idle workload waits for, or takes in this cycle."""
+
+    notice = "notice"
+    pause = "pause"
+
+
+class Heading(msgspec.Struct, frozen=True):
+    """What a workload is counted under: its verdict, and the reason for it or for leaving it alone."""
+
+    verdict: Verdict
+    reason: Reason
+    detail: Detail | None = None  # the word after `ReportOnly:`
+
+    @property
+    def label(self) -> str:
+        """`Acknowledged`, or `ReportOnly:BarePod`."""
+        return f"{self.reason}:{self.detail}" if self.detail else str(self.reason)
+
+
+class GpuFinding(msgspec.Struct, frozen=True, kw_only=True):
     """What we think of one GPU in a pod's hands, with the evidence."""
 
     gpu: str
@@ -119,8 +139,8 @@ class GpuFinding(msgspec.Struct, frozen=True):
     signals: Mapping[str, Mapping[str, float | None]]  # {"gr_engine": {"max": 0.0, "samples": 60, "newest": 1.7e9}}
 
 
-class Finding(msgspec.Struct, frozen=True):
-    """What we think of one workload in this cycle. `skip` says why an idle one is left alone; `detail` is the word after `ReportOnly:`."""
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """What we think of one workload in this cycle. `skip` and `detail` say why an idle one is left alone."""
 
     workload: cluster.Workload
     verdict: Verdict
@@ -138,27 +158,41 @@ class Finding(msgspec.Struct, frozen=True):
     skip: Reason | None = None
     detail: Detail | None = None
     skip_because: str = ""
-    next_action: str | None = None  # "notice" | "pause"
+    next_action: Step | None = None
     next_at: Instant | None = None
 
     @property
     def skip_label(self) -> str | None:
-        """`Acknowledged`, or `ReportOnly:BarePod`."""
-        if self.skip is None:
-            return None
-        return f"{self.skip}:{self.detail}" if self.detail else str(self.skip)
+        return None if self.skip is None else Heading(self.verdict, self.skip, self.detail).label
 
 
-# ---- decisions: what we mean to do -------------------------------------------------------------------------------------------
+class Findings(msgspec.Struct):
+    """One Finding per workload of the snapshot, made when somebody asks: 20,000 busy ones need no 20,000 sentences."""
+
+    make: Callable[[int], Finding]
+    evidence: Callable[[int], list[GpuFinding]]  # GPU by GPU
+    count: int
+    made: dict[int, Finding] = {}
+
+    def __getitem__(self, index: int) -> Finding:
+        if index not in self.made:
+            self.made[index] = self.make(index)
+        return self.made[index]
+
+    def __len__(self) -> int:
+        return self.count
+
+
+# ---- decisions: what we mean to do ---------------------------------------------------------------------------------
 
 
 class Warn(msgspec.Struct, frozen=True):
-    """Tell the owner; on delivery, and only then, write the idle episode on the object. pauses_at is when the grace ends."""
+    """Tell the owner; on delivery, and only then, write the idle episode on the object."""
 
     finding: Finding
     episode: str
     idle_since: Instant
-    pauses_at: Instant | None  # None: notice only
+    pauses_at: Instant | None  # when the grace ends; None: notice only
     channels: tuple[idle.Channel, ...]
 
 
@@ -168,7 +202,7 @@ class Pause(msgspec.Struct, frozen=True):
     finding: Finding
     reason_text: str  # <= 200 characters, goes into paused-reason
     pods: frozenset[str] = frozenset()  # UIDs of the pods it was decided on: the second look must find the very same
-    told_at: Instant | None = None  # dry run only: when the notice it rests on would have been delivered
+    notice_at: Instant | None = None  # dry run only: when the notice it rests on would have been delivered
 
 
 class Resume(msgspec.Struct, frozen=True):
@@ -181,18 +215,18 @@ class Resume(msgspec.Struct, frozen=True):
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """Bookkeeping on the object: marks withdrawn, an ack stamped or ended, a pause that others undid. `changes` None = remove."""
+    """Bookkeeping on the object: marks withdrawn, an ack stamped or ended, a pause that others undid."""
 
     workload: cluster.Workload
     on: cluster.Ref  # the workload or its marks_ref
     resource_version: str | None  # precondition, where the marks must still be the ones we read
-    changes: Mapping[str, str | None]
+    changes: Mapping[str, str | None]  # None = remove
     event: str | None  # names.Event, or nothing
     because: str
 
 
 class Alert(msgspec.Struct, frozen=True):
-    """Only an Event, once per episode: an idle workload found, a pause without effect."""
+    """Only an Event, once per episode: an idle workload found, an ack that cannot be read."""
 
     workload: cluster.Workload | None  # None: about ourselves (a freeze)
     event: str
@@ -235,10 +269,11 @@ class Outcome(msgspec.Struct, frozen=True):
         """For people: the code, if there is one, and the sentence."""
         if self.code is None:
             return self.because
-        return f"ReportOnly:{self.code}: {self.because}" if isinstance(self.code, Detail) else f"{self.code}: {self.because}"
+        return f"{'ReportOnly:' if isinstance(self.code, Detail) else ''}{self.code}: {self.because}"
 
 
-class Totals(msgspec.Struct, frozen=True):
+
+class Totals(msgspec.Struct, frozen=True, kw_only=True):
     """The cycle in numbers."""
 
     workloads: int
@@ -247,8 +282,9 @@ class Totals(msgspec.Struct, frozen=True):
     active_gpus: int
     idle_gpus: int
     unknown_gpus: int
-    verdicts: Mapping[tuple[str, str], int]  # (verdict, reason or skip label) -> workloads
-    idle_by_model: Mapping[tuple[str, str], int]  # (state, model) -> GPUs
+    waiting_gpus: int  # that pods wait for, for long enough to count
+    gpus_by_model: Mapping[tuple[Verdict, str], int]  # model "" = not known
+    verdicts: Mapping[Heading, int]  # workloads
 
 
 class Held(msgspec.Struct, frozen=True):
@@ -258,26 +294,50 @@ class Held(msgspec.Struct, frozen=True):
     active: usage.Indices
 
 
-class Memory(msgspec.Struct, frozen=True):
+class Level(msgspec.Struct, frozen=True):
+    """How idle the cluster was in one cycle: GPUs found idle, of those that were measured."""
+
+    idle: int
+    observed: int
+
+    @property
+    def share(self) -> float:
+        return self.idle / self.observed if self.observed else 0.0
+
+
+class Freeze(msgspec.Struct, frozen=True):
+    """No notices and no pauses until then."""
+
+    until: Instant
+    because: str
+
+
+class Alerted(msgspec.Struct, frozen=True):
+    """An Alert about marks that was given: it is not given twice."""
+
+    uid: str
+    episode: str
+
+
+class Memory(msgspec.Struct, frozen=True, kw_only=True):
     """What the brain wants to be told again in the next cycle. Losing it only makes us slower to act."""
 
-    idle_shares: tuple[tuple[float, int], ...] = ()  # (idle share, idle GPUs) of the last known cycles, newest last
+    levels: tuple[Level, ...] = ()  # of the last known cycles, newest last
     confirmed: Mapping[str, int] = {}  # workload UID -> cycles in a row it was found idle
-    told: frozenset[tuple[str, str]] = frozenset()  # (UID, episode) already announced as IdleDetected
-    would_be_paused: Mapping[str, Instant] = {}  # dry-run: UID -> when it would have been paused
-    would_be_pending: Mapping[str, tuple[Instant, Instant]] = {}  # dry-run: UID -> (idle since, notice time)
+    announced: Mapping[str, str] = {}  # workload UID -> the idle episode of which IdleDetected told
+    alerted: frozenset[Alerted] = frozenset()
+    would_be_paused: Mapping[str, Instant] = {}  # dry run: UID -> when it would have been paused
+    would_be_pending: Mapping[str, Instant] = {}  # dry run: UID -> when its notice would have been delivered
     baseline_reset: bool = False  # we froze: the level after the hold is the new baseline
-    frozen_until: Instant | None = None  # a freeze of ours that was not yet seen on the Lease
-    frozen_because: str = ""
-    refused: Mapping[str, str] = {}  # workload UID -> what its API server said to the pause (Detail.UnsupportedField)
-    arrangement: Any = None  # the brain's own columns, reused while pods and workloads are the same objects
+    freeze: Freeze | None = None  # a freeze of ours that was not yet seen on the Lease
+    refused: Mapping[str, str] = {}  # UID -> what its API server said to the pause (Detail.UnsupportedField)
 
 
-class Plan(msgspec.Struct, frozen=True):
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Everything we think and mean to do in this cycle, in the order it is to be done."""
 
     at: Instant
-    findings: "Findings"
+    findings: Findings
     decisions: tuple[Decision, ...]
     frozen_until: Instant | None
     frozen_because: str
@@ -288,26 +348,10 @@ class Plan(msgspec.Struct, frozen=True):
     memory: Memory
 
 
-class Findings(msgspec.Struct):
-    """One Finding per workload of the snapshot, made when somebody asks: a cycle over 20,000 busy workloads writes no 20,000 sentences."""
-
-    made: dict[int, Finding]
-    make: Any  # Callable[[int], Finding]
-    count: int
-
-    def __getitem__(self, index: int) -> Finding:
-        if index not in self.made:
-            self.made[index] = self.make(index)
-        return self.made[index]
-
-    def __len__(self) -> int:
-        return self.count
-
-
 class Cycle(msgspec.Struct, frozen=True):
-    """What one tick did. `failure` is why no decision was possible; `plan` is None when not even the cluster could be seen."""
+    """What one tick did. `failure` is why no decision was possible."""
 
-    plan: Plan | None
+    plan: Plan | None  # None: not even the cluster could be seen
     snapshot: cluster.Snapshot | None
     outcomes: tuple[Outcome, ...]
     failure: str

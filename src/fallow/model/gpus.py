@@ -1,15 +1,15 @@
 """What each GPU model is: its memory, which sharing it can do, and how MIG may cut it.
 
-In: a product name as nodes, exporters and drivers spell it, or a MIG profile. Out: a Model, or None: what is not in the book is not known,
-and never taken for a neighbour.
-Sources: NVIDIA's MIG user guide (profiles, placements, instances), its data sheets (memory), its MPS guide (a share of the threads and an
-address space of one's own need compute capability 7.0). MIG occupies memory slices: a start is a memory slice. What the guide does not say
-(memory or SMs of some profiles) is None. Labels of a node and its driver know better than this book.
+In: a product name as nodes, exporters and drivers spell it, or a MIG profile. Out: a Model, or None: what is not in the
+book is not known, and never taken for a neighbour.
+Sources: NVIDIA's MIG user guide (profiles, placements, instances), its data sheets (memory), its MPS guide (a share of
+the threads and an address space of one's own need compute capability 7.0). MIG occupies memory slices: a start is a
+memory slice. What the guide does not say (memory or SMs of some profiles) is None. Labels of a node and its driver know
+better than this book.
 """
 
 import functools
 import re
-from collections.abc import Mapping
 from typing import Final, Literal
 
 import msgspec
@@ -65,94 +65,88 @@ class Model(msgspec.Struct, frozen=True):
         return frozenset(way for way, can in able.items() if can)
 
 
-# ---- MIG ----------------------------------------------------------------------------------------------------------------------
-
-# kind: compute and memory slices, starts, instances at most
-_KINDS: Final[Mapping[str, tuple[int, int, tuple[int, ...], int]]] = {
-    "1g": (1, 1, (0, 1, 2, 3, 4, 5, 6), 7),
-    "1g+me": (1, 1, (0, 1, 2, 3, 4, 5, 6), 1),
-    "1g double": (1, 2, (0, 2, 4, 6), 4),
-    "2g": (2, 2, (0, 2, 4), 3),
-    "3g": (3, 4, (0, 4), 2),
-    "4g": (4, 4, (0,), 1),
-    "7g": (7, 8, (0,), 1),
-}
-_KINDS_OF_FOUR: Final[Mapping[str, tuple[int, int, tuple[int, ...], int]]] = {
-    "1g": (1, 1, (0, 1, 2, 3), 4),
-    "1g+me": (1, 1, (0, 1, 2, 3), 1),
-    "2g": (2, 2, (0, 2), 2),
-    "2g+me": (2, 2, (0, 2), 1),
-    "4g": (4, 4, (0,), 1),
-}
-_Row = tuple[str, str, float | None, int | None]  # kind, profile, GiB, SMs
+# Compute and memory slices, starts, instances at most; the last is the whole GPU. Rows of a model are in this order.
+_Kind = tuple[int, int, tuple[int, ...], int]
+_IN_SEVEN: Final[tuple[_Kind, ...]] = (
+    (1, 1, (0, 1, 2, 3, 4, 5, 6), 7),  # 1g
+    (1, 1, (0, 1, 2, 3, 4, 5, 6), 1),  # 1g+me
+    (1, 2, (0, 2, 4, 6), 4),  # 1g with the memory of two
+    (2, 2, (0, 2, 4), 3),
+    (3, 4, (0, 4), 2),
+    (4, 4, (0,), 1),
+    (7, 8, (0,), 1),
+)
+_IN_FOUR: Final[tuple[_Kind, ...]] = (
+    (1, 1, (0, 1, 2, 3), 4),  # 1g
+    (1, 1, (0, 1, 2, 3), 1),  # 1g+me
+    (2, 2, (0, 2), 2),  # 2g
+    (2, 2, (0, 2), 1),  # 2g+me
+    (4, 4, (0,), 1),
+)
 
 
-def _cut(pci: tuple[str, ...], *rows: _Row) -> Mig:
-    return Mig(7, 8, pci, tuple(Profile(name, *_KINDS[kind], memory, sms) for kind, name, memory, sms in rows))
-
-
-def _cut_in_four(pci: tuple[str, ...], *rows: _Row) -> Mig:
-    return Mig(4, 4, pci, tuple(Profile(name, *_KINDS_OF_FOUR[kind], memory, sms) for kind, name, memory, sms in rows))
+def _cut(kinds: tuple[_Kind, ...], pci: tuple[str, ...], *rows: tuple[str, float | None, int | None]) -> Mig:
+    """Each row: the profile's name, its GiB and SMs."""
+    profiles = tuple(Profile(name, *kind, memory, sms) for kind, (name, memory, sms) in zip(kinds, rows, strict=True))
+    return Mig(kinds[-1][0], kinds[-1][1], pci, profiles)
 
 
 MODELS: Final = (
     Model("A100-40GB", 40, mig=_cut(
-        ("0x20B010DE", "0x20F110DE"),
-        ("1g", "1g.5gb", 4.75, 14), ("1g+me", "1g.5gb+me", 4.75, 14), ("1g double", "1g.10gb", 9.62, 14), ("2g", "2g.10gb", 9.62, 28),
-        ("3g", "3g.20gb", 19.5, 42), ("4g", "4g.20gb", 19.5, 56), ("7g", "7g.40gb", 39.25, 98),
+        _IN_SEVEN, ("0x20B010DE", "0x20F110DE"),
+        ("1g.5gb", 4.75, 14), ("1g.5gb+me", 4.75, 14), ("1g.10gb", 9.62, 14), ("2g.10gb", 9.62, 28),
+        ("3g.20gb", 19.5, 42), ("4g.20gb", 19.5, 56), ("7g.40gb", 39.25, 98),
     )),
     Model("A100-80GB", 80, mig=_cut(
-        ("0x20B210DE", "0x20B510DE"),
-        ("1g", "1g.10gb", 9.62, 14), ("1g+me", "1g.10gb+me", 9.62, 14), ("1g double", "1g.20gb", 19.5, 14), ("2g", "2g.20gb", 19.5, 28),
-        ("3g", "3g.40gb", 39.25, 42), ("4g", "4g.40gb", 39.25, 56), ("7g", "7g.80gb", 78.5, 98),
+        _IN_SEVEN, ("0x20B210DE", "0x20B510DE"),
+        ("1g.10gb", 9.62, 14), ("1g.10gb+me", 9.62, 14), ("1g.20gb", 19.5, 14), ("2g.20gb", 19.5, 28),
+        ("3g.40gb", 39.25, 42), ("4g.40gb", 39.25, 56), ("7g.80gb", 78.5, 98),
     )),
     Model("H100-80GB", 80, mig=_cut(
-        ("0x233010DE", "0x233110DE"),
-        ("1g", "1g.10gb", None, 16), ("1g+me", "1g.10gb+me", None, 16), ("1g double", "1g.20gb", None, 26), ("2g", "2g.20gb", None, 32),
-        ("3g", "3g.40gb", None, 60), ("4g", "4g.40gb", None, 64), ("7g", "7g.80gb", None, 132),
+        _IN_SEVEN, ("0x233010DE", "0x233110DE"),
+        ("1g.10gb", None, 16), ("1g.10gb+me", None, 16), ("1g.20gb", None, 26), ("2g.20gb", None, 32),
+        ("3g.40gb", None, 60), ("4g.40gb", None, 64), ("7g.80gb", None, 132),
     )),
     Model("H100-94GB", 94, mig=_cut(
-        ("0x232110DE",),
-        ("1g", "1g.12gb", 10.75, 16), ("1g+me", "1g.12gb+me", 10.75, 16), ("1g double", "1g.24gb", 21.62, 26),
-        ("2g", "2g.24gb", 21.62, 32), ("3g", "3g.47gb", 46.38, 60), ("4g", "4g.47gb", 46.38, 64), ("7g", "7g.94gb", 93.12, 132),
+        _IN_SEVEN, ("0x232110DE",),
+        ("1g.12gb", 10.75, 16), ("1g.12gb+me", 10.75, 16), ("1g.24gb", 21.62, 26), ("2g.24gb", 21.62, 32),
+        ("3g.47gb", 46.38, 60), ("4g.47gb", 46.38, 64), ("7g.94gb", 93.12, 132),
     )),
     Model("H100-96GB", 96, mig=_cut(
-        ("0x234210DE", "0x233D10DE"),
-        ("1g", "1g.12gb", None, 16), ("1g+me", "1g.12gb+me", None, 16), ("1g double", "1g.24gb", None, 26), ("2g", "2g.24gb", None, 32),
-        ("3g", "3g.48gb", None, 60), ("4g", "4g.48gb", None, 64), ("7g", "7g.96gb", None, 132),
+        _IN_SEVEN, ("0x234210DE", "0x233D10DE"),
+        ("1g.12gb", None, 16), ("1g.12gb+me", None, 16), ("1g.24gb", None, 26), ("2g.24gb", None, 32),
+        ("3g.48gb", None, 60), ("4g.48gb", None, 64), ("7g.96gb", None, 132),
     )),
     Model("H200-141GB", 141, mig=_cut(
-        ("0x233510DE", "0x233B10DE"),
-        ("1g", "1g.18gb", 16.0, 16), ("1g+me", "1g.18gb+me", 16.0, 16), ("1g double", "1g.35gb", 32.25, 26), ("2g", "2g.35gb", 32.25, 32),
-        ("3g", "3g.71gb", 69.5, 60), ("4g", "4g.71gb", 69.5, 64), ("7g", "7g.141gb", None, 132),
+        _IN_SEVEN, ("0x233510DE", "0x233B10DE"),
+        ("1g.18gb", 16.0, 16), ("1g.18gb+me", 16.0, 16), ("1g.35gb", 32.25, 26), ("2g.35gb", 32.25, 32),
+        ("3g.71gb", 69.5, 60), ("4g.71gb", 69.5, 64), ("7g.141gb", None, 132),
     )),
     Model("B200-180GB", 180, mig=_cut(
-        ("0x290110DE",),
-        ("1g", "1g.23gb", 22.0, 18), ("1g+me", "1g.23gb+me", 22.0, 18), ("1g double", "1g.45gb", 44.25, 30), ("2g", "2g.45gb", 44.25, 36),
-        ("3g", "3g.90gb", None, None), ("4g", "4g.90gb", None, None), ("7g", "7g.180gb", None, None),
+        _IN_SEVEN, ("0x290110DE",),
+        ("1g.23gb", 22.0, 18), ("1g.23gb+me", 22.0, 18), ("1g.45gb", 44.25, 30), ("2g.45gb", 44.25, 36),
+        ("3g.90gb", None, None), ("4g.90gb", None, None), ("7g.180gb", None, None),
     )),
     Model("GB200-186GB", 186, mig=_cut(
-        ("0x294110DE",),
-        ("1g", "1g.23gb", 22.0, 18), ("1g+me", "1g.23gb+me", 22.0, 18), ("1g double", "1g.47gb", 45.5, 32), ("2g", "2g.47gb", 45.5, 38),
-        ("3g", "3g.93gb", None, None), ("4g", "4g.93gb", None, None), ("7g", "7g.186gb", None, None),
+        _IN_SEVEN, ("0x294110DE",),
+        ("1g.23gb", 22.0, 18), ("1g.23gb+me", 22.0, 18), ("1g.47gb", 45.5, 32), ("2g.47gb", 45.5, 38),
+        ("3g.93gb", None, None), ("4g.93gb", None, None), ("7g.186gb", None, None),
     )),
-    Model("A30-24GB", 24, mig=_cut_in_four(
-        ("0x20B710DE",),
-        ("1g", "1g.6gb", 5.7, 14), ("1g+me", "1g.6gb+me", 5.7, 14), ("2g", "2g.12gb", 11.4, 28), ("2g+me", "2g.12gb+me", 11.4, 28),
-        ("4g", "4g.24gb", 22.8, 56),
+    Model("A30-24GB", 24, mig=_cut(
+        _IN_FOUR, ("0x20B710DE",),
+        ("1g.6gb", 5.7, 14), ("1g.6gb+me", 5.7, 14), ("2g.12gb", 11.4, 28), ("2g.12gb+me", 11.4, 28),
+        ("4g.24gb", 22.8, 56),
     )),
     Model("P100-16GB", 16, mps=False), Model("V100-16GB", 16), Model("V100-32GB", 32), Model("T4", 16),
     Model("A10", 24), Model("A10G", 24), Model("A40", 48), Model("L4", 24), Model("L40", 48), Model("L40S", 48),
-)  # fmt: skip
+)
 
-# ---- names --------------------------------------------------------------------------------------------------------------------
-
-# What is left of a product name once its maker, its form and its sharing are taken away -> the model, where that is not its own name.
+# A product name made short (normalise) -> the model, where that is not its own name.
 _ALIASES: Final = {
-    "A30": "A30-24GB", "H100": "H100-80GB", "H100-80GB-HBM3": "H100-80GB", "H100-80GB-HBM2E": "H100-80GB", "H100-NVL": "H100-94GB",
-    "H100-94GB-HBM3": "H100-94GB", "H100-96GB-HBM3": "H100-96GB", "GH200-480GB": "H100-96GB", "H200": "H200-141GB",
-    "H200-NVL": "H200-141GB", "B200": "B200-180GB", "GB200": "GB200-186GB", "P100": "P100-16GB", "V100-DGXS-16GB": "V100-16GB",
-    "V100-DGXS-32GB": "V100-32GB", "V100M16": "V100-16GB", "V100M32": "V100-32GB",
+    "A30": "A30-24GB", "H100": "H100-80GB", "H100-80GB-HBM3": "H100-80GB", "H100-80GB-HBM2E": "H100-80GB",
+    "H100-NVL": "H100-94GB", "H100-94GB-HBM3": "H100-94GB", "H100-96GB-HBM3": "H100-96GB", "GH200-480GB": "H100-96GB",
+    "H200": "H200-141GB", "H200-NVL": "H200-141GB", "B200": "B200-180GB", "GB200": "GB200-186GB", "P100": "P100-16GB",
+    "V100-DGXS-16GB": "V100-16GB", "V100-DGXS-32GB": "V100-32GB", "V100M16": "V100-16GB", "V100M32": "V100-32GB",
 }
 _MAKER: Final = re.compile(r"^(NVIDIA-|TESLA-|GRACE-HOPPER-)+")
 _SHARED: Final = re.compile(r"-(SHARED|MIG-\S+)$")
@@ -161,13 +155,23 @@ _BY_NAME: Final = {model.name: model for model in MODELS}
 
 
 @functools.lru_cache(1024)
-def find(product: str) -> Model | None:
-    """`NVIDIA A100-SXM4-80GB`, `NVIDIA-A100-80GB-PCIe-MIG-1g.10gb`, `Tesla-T4-SHARED`: the model that it is."""
+def normalise(product: str) -> str:
+    """Without its maker, its form and its sharing: `NVIDIA A100-SXM4-80GB-MIG-1g.10gb` -> `A100-80GB`."""
     text = _MAKER.sub("", product.strip().replace(" ", "-").upper())
     while _SHARED.search(text):
         text = _SHARED.sub("", text)
-    text = _FORM.sub("", text)
-    return _BY_NAME.get(_ALIASES.get(text, text))
+    return _FORM.sub("", text)
+
+
+def find(product: str) -> Model | None:
+    """`NVIDIA A100-SXM4-80GB`, `NVIDIA-A100-80GB-PCIe-MIG-1g.10gb`, `Tesla-T4-SHARED`: the model that it is."""
+    name = normalise(product)
+    return _BY_NAME.get(_ALIASES.get(name, name))
+
+
+def shorten(product: str) -> str:
+    """For people: as it is written, but for a maker that everybody knows."""
+    return product.removeprefix("NVIDIA").lstrip(" -")
 
 
 def read_profile(resource: str) -> str | None:

@@ -1,9 +1,9 @@
 """JSON Pointers into Kubernetes objects: read, prune, and turn `pointer -> value` into a JSON merge patch.
 
 In: objects as plain dicts and lists, pointers such as `/spec/replicas` or `/metadata/annotations/a.b~1c`.
-Out: new objects; nothing is changed in place.
-Kubernetes drops nulls, so a null and an absent member are the same thing here: None. A pointer may cross a list by index; a merge patch
-can only replace a list as a whole, so `merge_patch` takes the rest of the list from the object as it is now.
+Out: new objects; nothing is changed in place. Kubernetes drops nulls, so a null and an absent member are the same thing
+here: None. A pointer may cross a list by index; a merge patch can only replace a list as a whole, so `merge_patch`
+takes the rest of the list from the object as it is now.
 """
 
 from collections.abc import Iterable, Mapping
@@ -47,7 +47,8 @@ def _step(value: Any, part: str) -> Any:
 
 
 def highest_absent(body: Any, pointer: str) -> str:
-    """The topmost pointer on the way whose value is absent, at least two steps deep (no object lacks its spec); `pointer` if none is."""
+    """The topmost pointer on the way whose value is absent, at least two steps deep (no object lacks its spec);
+    `pointer` if none is."""
     path = parts(pointer)
     for depth in range(2, len(path)):
         if read(body, join(path[:depth])) is None:
@@ -56,7 +57,8 @@ def highest_absent(body: Any, pointer: str) -> str:
 
 
 def prune(body: Mapping[str, Any], pointers: Iterable[str]) -> dict[str, Any]:
-    """Only the subtrees the pointers name. Parents that exist stay, if need be empty: an absent parent must remain distinguishable."""
+    """Only the subtrees the pointers name. Parents that exist stay, if need be empty: an absent parent must remain
+    distinguishable."""
     kept: dict[str, Any] = {}
     for pointer in pointers:
         _copy(body, kept, parts(pointer))
@@ -75,7 +77,8 @@ def _copy(source: Mapping[str, Any], kept: dict[str, Any], path: tuple[str, ...]
 
 
 def replace(body: Any, path: tuple[str, ...], value: Any) -> Any:
-    """A copy of `body` with `value` at `path`; None removes the member, as a null inside a list would otherwise stay one."""
+    """A copy of `body` with `value` at `path`; None removes the member, as a null inside a list would otherwise stay
+    one."""
     if not path:
         return value
     if isinstance(body, list):

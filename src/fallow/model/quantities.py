@@ -1,7 +1,7 @@
 """Kubernetes quantities: `250m`, `64Gi`, `1e3`, as exact numbers.
 
-In: the text of a request, a limit or what a node has. Out: an exact Fraction. What cannot be read raises ValueError with one sentence;
-nothing unreadable ever becomes 0.
+In: the text of a request, a limit or what a node has. Out: an exact Fraction. What cannot be read raises ValueError
+with one sentence; nothing unreadable ever becomes 0.
 """
 
 import math
@@ -9,9 +9,11 @@ import re
 from fractions import Fraction
 from typing import Final
 
-_SHAPE: Final = re.compile(r"([+-]?(?:[0-9]{1,30}(?:\.[0-9]{0,30})?|\.[0-9]{1,30}))(?:([eE][+-]?[0-9]{1,2})|([numkMGTPE]|[KMGTPE]i)?)")
+_SHAPE: Final = re.compile(
+    r"([+-]?(?:[0-9]{1,30}(?:\.[0-9]{0,30})?|\.[0-9]{1,30}))(?:([eE][+-]?[0-9]{1,2})|([numkMGTPE]|[KMGTPE]i)?)"
+)
 _FACTORS: Final = {
-    **{suffix: Fraction(1000) ** power for power, suffix in enumerate(("n", "u", "m", "", "k", "M", "G", "T", "P", "E"), -3)},
+    **{suffix: Fraction(1000) ** power for power, suffix in enumerate([*"num", "", *"kMGTPE"], -3)},
     **{f"{letter}i": Fraction(1024) ** power for power, letter in enumerate("KMGTPE", 1)},
 }
 MEBI: Final = 1024 * 1024

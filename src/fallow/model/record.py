@@ -49,6 +49,7 @@ def write(record: Record) -> str:
 
 
 def remember(body: Mapping[str, Any], written: Iterable[str]) -> dict[str, Any]:
-    """The former values of what is to be written; of an absent one the highest absent parent, so that no empty parent is left."""
-    found = {pointer: pointers.read(body, pointer) for pointer in written}
-    return {(pointer if value is not None else pointers.highest_absent(body, pointer)): value for pointer, value in found.items()}
+    """The former values of what is to be written; of an absent one the highest absent parent, so that no empty parent
+    is left."""
+    found = ((pointer, pointers.read(body, pointer)) for pointer in written)
+    return {pointer if value is not None else pointers.highest_absent(body, pointer): value for pointer, value in found}

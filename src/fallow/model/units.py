@@ -1,8 +1,8 @@
 """Instants, durations and ratios: how they are read from people and how they are written for people and machines.
 
-An instant is a float of epoch seconds (columns of numbers need no conversion), written as RFC 3339 UTC in whole seconds with `Z`.
-A duration is a float of seconds, written Go style plus days: `1h30m`, `7d`. What cannot be read raises ValueError with one sentence;
-nothing unreadable ever becomes 0.
+An instant is a float of epoch seconds (columns of numbers need no conversion), written as RFC 3339 UTC in whole seconds
+with `Z`. A duration is a float of seconds, written Go style plus days: `1h30m`, `7d`. What cannot be read raises
+ValueError with one sentence; nothing unreadable ever becomes 0.
 """
 
 import math
@@ -44,7 +44,7 @@ def parse_ratio(text: str) -> float:
 
 
 def parse_instant(text: str) -> Instant:
-    """RFC 3339 with any offset and fraction; a time without a zone is refused, because nobody can know what it meant."""
+    """RFC 3339 with any offset and fraction; a time without a zone is refused, for nobody can know what it meant."""
     try:
         parsed = datetime.fromisoformat(text.strip())
     except ValueError:

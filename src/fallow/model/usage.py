@@ -8,7 +8,6 @@ speak for a row is said here once, for the eyes that look back and for the brain
 
 from collections.abc import Mapping
 from enum import IntEnum
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -77,17 +76,6 @@ class Usage(msgspec.Struct, kw_only=True):
     @property
     def rows(self) -> int:
         return len(self.gpu)
-
-    def narrow(self, at: slice) -> "Usage":
-        """The evidence of these rows alone."""
-        whole = msgspec.structs.asdict(self) | {"version": None}
-        return Usage(**{name: _narrow(part, at) for name, part in whole.items()})
-
-
-def _narrow(part: Any, at: slice) -> Any:
-    if isinstance(part, Mapping):
-        return {signal: column[at] for signal, column in part.items()}
-    return part[at] if isinstance(part, tuple | np.ndarray) else part
 
 
 def speaks_for_itself(use: Usage) -> Bools:

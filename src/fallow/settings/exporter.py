@@ -1,30 +1,25 @@
-"""What the exporter was told: every environment variable, by the table VARIABLES, read once into one frozen record.
+"""How the exporter is set up: every environment variable, by the table VARIABLES, read once into one frozen record.
 
-In: an environment. Out: Options, valid in full, and the warnings to be said once. A variable that is empty counts as not set.
-POLL_INTERVAL forgives (a warning and the default, as people rely on it); whatever else cannot be read raises settings.UsageError,
-one sentence that names the variable. A field is named as its variable, in lower case; docs/exporter.md is checked against the table.
+In: an environment. Out: Options, valid in full, and the warnings to be said once. An empty variable counts as not set.
+POLL_INTERVAL forgives (a warning and the default, as people rely on it); whatever else cannot be read raises
+UsageError, one sentence that names the variable. A field is named as its variable, in lower case; docs/exporter.md is
+checked against the table.
 """
 
-import ipaddress
-import math
-from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Literal
 
 import msgspec
 
-from fallow import settings
-from fallow.model import units
 from fallow.model.units import Seconds
+from fallow.settings import readers
 
 DEFAULT_INTERVAL: Seconds = 5.0
 LEAST_INTERVAL: Seconds = 0.1
-_LONGEST = 9.2e9  # what fits 64 bits of nanoseconds: longer is no duration in Go either, and no clock here can wait for it
-
-Read = Callable[[str], Any]
 
 
-class Options(msgspec.Struct, frozen=True):
-    """Everything the exporter was told. Durations are seconds."""
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """Durations are seconds."""
 
     poll_interval: Seconds = DEFAULT_INTERVAL
     http_port: int = 9835
@@ -58,12 +53,12 @@ class Options(msgspec.Struct, frozen=True):
         return {label: value for label, value in named.items() if value}
 
 
-class Variable(msgspec.Struct, frozen=True):
+class EnvVariable(msgspec.Struct, frozen=True):
     """One row of the table: `default` as the documents show it."""
 
     name: str
     default: str
-    read: Read
+    read: readers.Read
     help: str
 
     @property
@@ -71,70 +66,55 @@ class Variable(msgspec.Struct, frozen=True):
         return self.name.lower()
 
 
-# ---- reading single values ---------------------------------------------------------------------------------------------------
-
-
-def duration(text: str) -> Seconds:
-    seconds = units.parse_duration(text.removeprefix("+"))
-    if not math.isfinite(seconds) or seconds > _LONGEST:
-        raise ValueError(f"{text!r} is longer than any clock can wait")
-    return seconds
-
-
-def port(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and 1 <= int(text[:6]) <= 65535):
-        raise ValueError(f"{text!r} is not a port between 1 and 65535")
-    return int(text)
-
-
-def address(text: str) -> str:
-    try:
-        return str(ipaddress.ip_address(text.removeprefix("[").removesuffix("]")))
-    except ValueError:
-        raise ValueError(f"{text!r} is not an IP address such as 0.0.0.0 or ::") from None
-
-
-def names(text: str) -> frozenset[str]:
-    return frozenset(part for each in text.split(",") if (part := each.strip()))
+def _name_set(text: str) -> frozenset[str]:
+    return frozenset(readers.name_list(text))
 
 
 def level(text: str) -> str:
-    read: str = settings.one_of("debug", "info", "warning", "error")({"warn": "warning"}.get(text.lower(), text.lower()))
+    plain = text.lower()
+    read: str = readers.one_of("debug", "info", "warning", "error")("warning" if plain == "warn" else plain)
     return read
 
 
-# ---- the table ---------------------------------------------------------------------------------------------------------------
-
-VARIABLES: tuple[Variable, ...] = (
-    Variable("POLL_INTERVAL", "5s", duration, "Time between polls of the driver; what cannot be read is 5s, below 100ms is 100ms."),
-    Variable("HTTP_PORT", "9835", port, "Port of the endpoints."),
-    Variable("BIND_ADDRESS", "0.0.0.0", address, "IP address to listen on."),
-    Variable("WEB_CONFIG_FILE", "", str, "TLS and basic auth, in the format of Prometheus' exporter-toolkit; read again when it changes."),
-    Variable("NODE_NAME", "", str, "Label `node` of every series; also selects the node's pods in the API server."),
-    Variable("POD_NAME", "", str, "Label `pod` of every series. It names the exporter, not the workload."),
-    Variable("POD_NAMESPACE", "", str, "Label `namespace` of every series. It names the exporter, not the workload."),
-    Variable("IDLE_POLLS", "2", settings.whole_number(1), "Polls in a row that must read 0 before a process is idle."),
-    Variable("IDLE_THRESHOLD_PERCENT", "0", settings.number(0, 100), "SM percent up to which a poll reads as 0."),
-    Variable("STALE_AFTER", "30s", duration, "How long the state of a vanished process is kept."),
-    Variable("SCOPE", "node", settings.one_of("node", "pod"), "`pod`: only processes visible under `HOST_PROC` (sidecar)."),
-    Variable("INCLUDE_GRAPHICS", "false", settings.truth, "Graphics-only processes in the process series too."),
-    Variable("MAX_PROCESSES_PER_GPU", "256", settings.whole_number(0), "Processes with series per GPU, the largest by memory."),
-    Variable("ATTRIBUTION", "auto", settings.one_of("auto", "off"), "`off`: do not say whose a process is."),
-    Variable("POD_RESOURCES_SOCKET", "/var/lib/kubelet/pod-resources/kubelet.sock", str, "Socket of the kubelet's pod-resources API."),
-    Variable("HOST_PROC", "/proc", str, "The node's /proc."),
-    Variable("POD_LOGS_DIR", "/var/log/pods", str, "The kubelet's log directories, whose names say which pod has which UID."),
-    Variable("GPU_RESOURCE_NAMES", "", names, "More resource names that are GPUs, separated by commas."),
-    Variable("STATE_DIR", "", str, "Directory where idle times survive a restart."),
-    Variable("STATE_MAX_GAP", "5m", duration, "Saved state older than this is not used."),
-    Variable("REQUIRE_DRIVER", "false", settings.truth, "End with exit code 1 if the driver does not work at the start."),
-    Variable("NVML_LIBRARY", "", str, "Path of libnvidia-ml.so.1, if the loader does not find it."),
-    Variable("LOG_LEVEL", "info", level, "`debug`, `info`, `warning` or `error`."),
-    Variable("LOG_FORMAT", "default", settings.one_of("default", "json", "pretty"), "`default`, `json` or `pretty`."),
+VARIABLES: tuple[EnvVariable, ...] = (
+    EnvVariable("POLL_INTERVAL", "5s", readers.duration,
+                "Time between polls of the driver; what cannot be read is 5s, below 100ms is 100ms."),
+    EnvVariable("HTTP_PORT", "9835", readers.port, "Port of the endpoints."),
+    EnvVariable("BIND_ADDRESS", "0.0.0.0", readers.ip_address, "IP address to listen on."),
+    EnvVariable("WEB_CONFIG_FILE", "", str,
+                "TLS and basic auth, in the format of Prometheus' exporter-toolkit; read again when it changes."),
+    EnvVariable("NODE_NAME", "", str, "Label `node` of every series; also selects the node's pods in the API server."),
+    EnvVariable("POD_NAME", "", str, "Label `pod` of every series. It names the exporter, not the workload."),
+    EnvVariable("POD_NAMESPACE", "", str,
+                "Label `namespace` of every series. It names the exporter, not the workload."),
+    EnvVariable("IDLE_POLLS", "2", readers.whole_number(1),
+                "Polls in a row that must read 0 before a process is idle."),
+    EnvVariable("IDLE_THRESHOLD_PERCENT", "0", readers.number(0, 100), "SM percent up to which a poll reads as 0."),
+    EnvVariable("STALE_AFTER", "30s", readers.duration, "How long the state of a vanished process is kept."),
+    EnvVariable("SCOPE", "node", readers.one_of("node", "pod"),
+                "`pod`: only processes visible under `HOST_PROC` (sidecar)."),
+    EnvVariable("INCLUDE_GRAPHICS", "false", readers.truth, "Graphics-only processes in the process series too."),
+    EnvVariable("MAX_PROCESSES_PER_GPU", "256", readers.whole_number(0),
+                "Processes with series per GPU, the largest by memory."),
+    EnvVariable("ATTRIBUTION", "auto", readers.one_of("auto", "off"), "`off`: do not say whose a process is."),
+    EnvVariable("POD_RESOURCES_SOCKET", "/var/lib/kubelet/pod-resources/kubelet.sock", str,
+                "Socket of the kubelet's pod-resources API."),
+    EnvVariable("HOST_PROC", "/proc", str, "The node's /proc."),
+    EnvVariable("POD_LOGS_DIR", "/var/log/pods", str,
+                "The kubelet's log directories, whose names say which pod has which UID."),
+    EnvVariable("GPU_RESOURCE_NAMES", "", _name_set, "More resource names that are GPUs, separated by commas."),
+    EnvVariable("STATE_DIR", "", str, "Directory where idle times survive a restart."),
+    EnvVariable("STATE_MAX_GAP", "5m", readers.duration, "Saved state older than this is not used."),
+    EnvVariable("REQUIRE_DRIVER", "false", readers.truth,
+                "End with exit code 1 if the driver does not work at the start."),
+    EnvVariable("NVML_LIBRARY", "", str, "Path of libnvidia-ml.so.1, if the loader does not find it."),
+    EnvVariable("LOG_LEVEL", "info", level, "`debug`, `info`, `warning` or `error`."),
+    EnvVariable("LOG_FORMAT", "default", readers.one_of("default", "json", "pretty"), "`default`, `json` or `pretty`."),
 )
 
 
 def read(environ: Mapping[str, str]) -> tuple[Options, list[str]]:
-    """Options and warnings; raises settings.UsageError at the first variable that is wrong."""
+    """Options and warnings; raises readers.UsageError at the first variable that is wrong."""
     given = {variable: text for variable in VARIABLES if (text := environ.get(variable.name, "").strip())}
     values, warnings = {}, []
     for variable, text in given.items():
@@ -142,7 +122,7 @@ def read(environ: Mapping[str, str]) -> tuple[Options, list[str]]:
             values[variable.field] = variable.read(text)
         except ValueError as problem:
             if variable.field != "poll_interval":
-                raise settings.UsageError(f"{variable.name}: {problem}") from None
+                raise readers.UsageError(f"{variable.name}: {problem}") from None
             warnings.append(f"POLL_INTERVAL: {problem}; polling every 5s")
     if "poll_interval" in values:
         values["poll_interval"] = _bound_interval(values["poll_interval"], warnings)

@@ -16,8 +16,8 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from fallow.act import workloads
-from fallow.decide.idle import brakes
+from fallow.act import marking
+from fallow.act.workloads import bodies
 from fallow.decide.idle import plan as brain
 from fallow.model import decision
 from fallow.model.decision import Memory, Outcome, Status
@@ -72,7 +72,7 @@ class Run:
         self, world: World, mandate: idle.Mandate, *, policies: tuple[idle.IdlePolicy, ...] = (), interval: Seconds = INTERVAL
     ) -> None:
         self.world, self.mandate, self.interval = world, msgspec.structs.replace(mandate, acting=True), interval
-        self.memory = Memory()
+        self.memory, self._cache = Memory(), brain.Cache()
         self.ticks = self.notices = self.frozen_ticks = self.lost_ticks = 0
         self._policies = policies
         rules = brain.rules_in_force(self.mandate, policies)
@@ -88,26 +88,25 @@ class Run:
             self.lost_ticks += 1
             return None
         if self._may_rest():
-            shares = (*self.memory.idle_shares, (0.0, 0))[-brakes.REMEMBERED :]
-            self.memory = msgspec.structs.replace(self.memory, idle_shares=shares, confirmed={})
+            self.memory = brain.remember_rest(self.memory)
             return None
         snapshot = self._viewer.look(self._windows, self._policies)
-        made = brain.make_plan(snapshot, self.mandate, self.memory, snapshot.taken_at)
+        made = brain.make_plan(snapshot, self.mandate, self.memory, snapshot.taken_at, self._cache)
         self.frozen_ticks += made.frozen_until is not None
         outcomes = [self._carry_out(each, made.at) for each in made.decisions]
-        self.memory = brain.remember(made, outcomes, self.mandate, made.at)
+        self.memory = brain.remember(made, outcomes)
         return made
 
     def _may_rest(self) -> bool:
         memory, viewer = self.memory, self._viewer
-        if self.world.faults or memory.frozen_until is not None or memory.baseline_reset:
+        if self.world.faults or memory.freeze is not None or memory.baseline_reset:
             return False
         return viewer.longest_quiet() + 2 * self.world.span.step < min(self._windows) and not viewer.is_marked
 
     def _carry_out(self, each: decision.Decision, now: Instant) -> Outcome:
         try:
             self._write(each, now)
-        except (edits.Refused, workloads.CannotWrite) as problem:
+        except (edits.Refused, bodies.CannotWrite) as problem:
             return Outcome(each, Status.refused, now, str(problem))
         return Outcome(each, Status.done, now, "")
 
@@ -125,7 +124,7 @@ class Run:
                 laws.check_way_back(before, after, now)
             case decision.Warn():
                 self.notices += 1
-                after = edits.annotate(before, workloads.notice_changes(each, now))
+                after = edits.annotate(before, marking.notice_changes(each, now))
             case decision.Resume():
                 after = edits.resume(before, now, each.by)
             case decision.Mark():

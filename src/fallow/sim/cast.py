@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from fallow.decide.packing import state
+from fallow.decide import packing
 from fallow.model.units import HOUR, MINUTE, Instant, Seconds, parse_instant
 from fallow.sim import lives, openb, traces, world
 from fallow.sim.lives import Percents, Span
@@ -120,8 +120,8 @@ def make_helios_world(
 
 
 def cut_openb(
-    nodes: Sequence[state.Node], pods: Sequence[openb.AskingPod], count: int | None, *, seed: int = 0
-) -> tuple[list[state.Node], list[openb.AskingPod]]:
+    nodes: Sequence[packing.PackingNode], pods: Sequence[openb.AskingPod], count: int | None, *, seed: int = 0
+) -> tuple[list[packing.PackingNode], list[openb.AskingPod]]:
     """So many of the nodes that have GPUs, whichever come first by the seed, and pods that some of them can hold until as many GPUs are
     asked for as there are; all of both without a count."""
     machines = [node for node in nodes if node.gpus]
@@ -132,7 +132,7 @@ def cut_openb(
     room, guests = float(sum(node.gpus for node in chosen)), list[openb.AskingPod]()
     for number in rng.permutation(len(pods)).tolist():
         pod = pods[number].pod
-        asked = pod.gpus * pod.milli / state.GPU
+        asked = pod.gpus * pod.milli / packing.GPU
         if asked <= room and any(node.gpus >= pod.gpus and (not pod.models or node.model in pod.models) for node in chosen):
             room -= asked
             guests.append(pods[number])
@@ -140,7 +140,8 @@ def cut_openb(
 
 
 def make_openb_world(
-    nodes: Iterable[state.Node], pods: Iterable[openb.AskingPod], *, seed: int = 0, hours: float = 24.0, begin: Seconds | None = None,
+    nodes: Iterable[packing.PackingNode], pods: Iterable[openb.AskingPod], *, seed: int = 0, hours: float = 24.0,
+    begin: Seconds | None = None,
     start: Instant = MONDAY, step: Seconds = MINUTE,
 ) -> World:
     """The nodes of the trace, and all of its pods at once, as in the runs that were published with it; with `begin` (in seconds of the

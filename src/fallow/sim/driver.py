@@ -1,24 +1,27 @@
 """A pretend driver: GPUs that are not there, with processes that live as processes do, for `fallow exporter --fake N`.
 
-In: how many GPUs, a seed, a clock (epoch seconds). Out: the answers of a model.processes.Driver; `PretendTable` gives those of the kernel
-for the same processes, `PretendOwners` those of the kubelet. The cast repeats every seven GPUs: a trainer; a notebook that nobody types in;
-an inference server and a neighbour in time slices; MIG; MPS; a driver that loses a call now and then, and a display; a job that ends and
-comes again, beside a pod that holds its share and runs nothing.
-Invariant: what is told is a function of seed and clock (energy alone adds up from read to read), so the same run can be seen twice; and
-it is consistent: a device is as busy as its processes, and a process that does nothing has no sample.
+In: how many GPUs, a seed, a clock (epoch seconds). Out: the answers of a model.processes.Driver; `PretendTable` gives
+those of the kernel for the same processes, `PretendOwners` those of the kubelet. The cast repeats every seven GPUs: a
+trainer; a notebook that nobody types in; an inference server and a neighbour in time slices; MIG; MPS; a driver that
+loses a call now and then, and a display; a job that ends and comes again, beside a pod that holds its share and runs
+nothing.
+Invariant: what is said is a function of seed and clock (energy alone adds up from read to read), so the same run can be
+seen twice; and it is consistent: a device is as busy as its processes, and one that does nothing has no sample.
 """
 
 import hashlib
 import zlib
 from collections.abc import Callable, Iterator, Sequence, Set
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
 from fallow import names
 from fallow.clients import errors
-from fallow.model.processes import Device, Grant, Holder, Instance, Judged, Problem, Reading, Sample, Samples, Share, Tenant
+from fallow.model import processes
+from fallow.model.processes import Device, Grant, Problem, ProcessOwner, Reading, Sample, Samples, Share
 from fallow.model.units import DAY, HOUR, MINUTE, Instant, Seconds
+from fallow.names import NvmlCode
 
 GIB: Final = 2**30
 VERSION: Final = "570.86.15"
@@ -27,8 +30,11 @@ _TOTAL: Final = 80 * GIB
 _TICKS: Final = 100  # of the kernel's clock, in a second
 _UPTIME: Final = 3 * DAY  # of the node when the pretending begins
 _SEATS: Final = 16  # processes on one GPU at most
-_KEPT: Final = 8  # seconds of samples in the driver's buffer
+_BUFFERED: Final = 8  # seconds of samples in the driver's buffer
 _SPELL: Final = 20.0  # seconds for which a failing call fails
+_POWER, _RUNNING, _SAMPLES = _CALLS = (
+    "nvmlDeviceGetPowerUsage", "nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetProcessesUtilizationInfo",
+)  # that fail on an unsteady GPU
 
 Noise: TypeAlias = Callable[[int], float]  # 0 to 1, another number at each step
 Load: TypeAlias = Callable[[Seconds, Noise], int]  # percent of the SMs at a moment
@@ -53,7 +59,7 @@ def _sleep(at: Seconds, noise: Noise) -> int:
     return 0
 
 
-class _Role(msgspec.Struct, frozen=True):
+class _PretendRole(msgspec.Struct, frozen=True, kw_only=True):
     """A process of the cast. `lasts`: after that it ends and another of its kind begins."""
 
     name: str
@@ -66,51 +72,62 @@ class _Role(msgspec.Struct, frozen=True):
     pod: str = ""  # namespace/name; empty: it runs outside pods
 
 
-class _Part(msgspec.Struct, frozen=True):
+class _PretendGpu(msgspec.Struct, frozen=True):
     """A GPU of the cast: who is on it, and its MIG instances as (GPU instance, profile, GiB)."""
 
-    roles: tuple[_Role, ...]
+    roles: tuple[_PretendRole, ...]
     slices: tuple[tuple[int, str, int], ...] = ()
     is_unsteady: bool = False
     share: Share = Share.exclusive
     unused: tuple[tuple[int | None, str], ...] = ()  # (GPU instance, pod) of those who hold and run nothing
 
 
+def _role(name: str, load: Load, gib: int, pod: str = "", **more: Any) -> _PretendRole:
+    return _PretendRole(name=name, load=load, gib=gib, pod=pod, **more)
+
+
 _CAST: Final = (
-    _Part((_Role("python", _train, 62, pod="research/pretrain"),)),
-    _Part((_Role("ipykernel_launc", _type, 11, pod="research/notebook-ada"),)),
-    _Part(
-        (_Role("vllm", _serve, 34, pod="serving/chat"), _Role("tritonserver", _sleep, 12, pod="serving/ranker")), share=Share.timeslice
+    _PretendGpu((_role("python", _train, 62, "research/pretrain"),)),
+    _PretendGpu((_role("ipykernel_launc", _type, 11, "research/notebook-ada"),)),
+    _PretendGpu(
+        (_role("vllm", _serve, 34, "serving/chat"), _role("tritonserver", _sleep, 12, "serving/ranker")),
+        share=Share.timeslice,
     ),
-    _Part(
-        (_Role("python", _train, 30, gi=1, pod="research/finetune"), _Role("ipykernel_launc", _type, 4, gi=5, pod="research/notebook-bob")),
-        slices=((1, "3g.40gb", 40), (5, "1g.10gb", 10), (6, "1g.10gb", 10)), share=Share.mig, unused=((6, "research/eval"),),
-    ),
-    _Part(
+    _PretendGpu(
         (
-            _Role("nvidia-cuda-mps", _sleep, 0),  # the kernel cuts -server off
-            _Role("worker", _serve, 8, is_mps=True, pod="serving/embed"),
-            _Role("worker", _sleep, 8, is_mps=True, pod="serving/rerank"),
+            _role("python", _train, 30, "research/finetune", gi=1),
+            _role("ipykernel_launc", _type, 4, "research/notebook-bob", gi=5),
+        ),
+        slices=((1, "3g.40gb", 40), (5, "1g.10gb", 10), (6, "1g.10gb", 10)),
+        share=Share.mig, unused=((6, "research/eval"),),
+    ),
+    _PretendGpu(
+        (
+            _role("nvidia-cuda-mps", _sleep, 0),  # the kernel cuts -server off
+            _role("worker", _serve, 8, "serving/embed", is_mps=True),
+            _role("worker", _sleep, 8, "serving/rerank", is_mps=True),
         ),
         share=Share.mps,
     ),
-    _Part((_Role("python", _train, 40, pod="vision/train"), _Role("Xorg", _sleep, 1, is_graphics=True)), is_unsteady=True),
-    _Part(
+    _PretendGpu(
+        (_role("python", _train, 40, "vision/train"), _role("Xorg", _sleep, 1, is_graphics=True)), is_unsteady=True
+    ),
+    _PretendGpu(
         (
-            _Role("torchrun", _train, 55, lasts=12 * MINUTE, pod="vision/sweep"),
-            _Role("jupyter-lab", _sleep, 2, lasts=7 * HOUR, pod="vision/notebook-eve"),
+            _role("torchrun", _train, 55, "vision/sweep", lasts=12 * MINUTE),
+            _role("jupyter-lab", _sleep, 2, "vision/notebook-eve", lasts=7 * HOUR),
         ),
         share=Share.timeslice, unused=((None, "vision/debug"),),
     ),
-)  # fmt: skip
+)
 
 
 class _Actor(msgspec.Struct, frozen=True):
-    """A process as it is now. `seat`: its place in the cast, the same for those who come after it."""
+    """A process as it is now. `seat`: its number in the cast, the same for those who come after it."""
 
     pid: int
     seat: int
-    role: _Role
+    role: _PretendRole
     start: int  # in ticks since the boot
     load: int
 
@@ -146,28 +163,28 @@ class PretendDriver:
         """Of every second since then as long as the driver remembers, and of this moment."""
         index = next((index for index in range(self._gpus) if self.uuid_of(index) == uuid), None)
         if index is None:
-            return Samples(None, problems=[Problem("", "nvmlDeviceGetProcessesUtilizationInfo", "GpuNotFound", 28)])
-        if _part(index).slices:
+            return Samples(None, problems=[Problem("", _SAMPLES, "GpuNotFound", NvmlCode.GPU_NOT_FOUND)])
+        if _gpu_at(index).slices:
             return Samples(None, is_supported=False)
         now = self.clock()
-        if self._failing(index, now) == "nvmlDeviceGetProcessesUtilizationInfo":
-            return Samples(None, problems=[_problem(index, "nvmlDeviceGetProcessesUtilizationInfo")])
-        this = int(now * 1e6)
-        stamps = [*(second * 10**6 for second in range(int(now) - _KEPT, int(now) + 1) if second * 10**6 < this), this]
+        if self._failing(index, now) == _SAMPLES:
+            return Samples(None, problems=[_problem(index, _SAMPLES)])
+        this, seconds = int(now * 1e6), range(int(now) - _BUFFERED, int(now) + 1)
+        stamps = [*(second * 10**6 for second in seconds if second * 10**6 < this), this]
         return Samples([sample for stamp in stamps if stamp > since for sample in self._sample(index, stamp)])
 
     def uuid_of(self, index: int) -> str:
         return f"GPU-{_make_uuid(f'{self.seed}/{index}')}"
 
-    def find(self, pid: int) -> _Actor | None:
-        """The process that has this PID now."""
+    def find(self, pid: int, start: int | None = None) -> _Actor | None:
+        """The process that has this PID now, if it is the one that started then."""
         seat = (pid - 1) % (_SEATS * max(self._gpus, 1))
         actors = self._actors(seat // _SEATS, self.clock()) if seat // _SEATS < self._gpus else ()
-        return next((actor for actor in actors if actor.pid == pid), None)
+        return next((actor for actor in actors if actor.pid == pid and start in (None, actor.start)), None)
 
     def _actors(self, index: int, now: Instant) -> Iterator[_Actor]:
-        for place, role in enumerate(_part(index).roles):
-            seat, age = index * _SEATS + place, now - self.booted
+        for number, role in enumerate(_gpu_at(index).roles):
+            seat, age = index * _SEATS + number, now - self.booted
             since, generation = HOUR + 7.0 * seat, 0
             if role.lasts:
                 generation = int((age - since) // role.lasts)
@@ -181,36 +198,38 @@ class PretendDriver:
                 yield Sample(actor.pid, stamp, actor.load, actor.load // 3)
 
     def _read_device(self, index: int, now: Instant, problems: list[Problem]) -> Device:
-        part, actors = _part(index), list(self._actors(index, now))
+        part, actors = _gpu_at(index), list(self._actors(index, now))
         busy = min(100, sum(actor.load for actor in actors))
         watts = 70.0 + 6.0 * busy
         self._joules[index] += watts * max(0.0, now - self._counted_at)
         device = Device(
-            index=index, uuid=self.uuid_of(index), model=_MODEL, minor=index, pci_bus_id=f"00000000:{16 + index:02X}:00.0",
-            compute_mode="default", is_mig=bool(part.slices), utilization=busy, memory_used=GIB * sum(role.gib for role in part.roles),
-            memory_total=_TOTAL, power_watts=watts, temperature=34 + busy // 3, energy_joules=self._joules[index],
+            index=index, uuid=self.uuid_of(index), model=_MODEL, minor=index, compute_mode="default",
+            pci_bus_id=f"00000000:{16 + index:02X}:00.0", is_mig=bool(part.slices), utilization=busy,
+            memory_used=GIB * sum(role.gib for role in part.roles), memory_total=_TOTAL, power_watts=watts,
+            temperature=34 + busy // 3, energy_joules=self._joules[index],
             holders=[_hold(actor) for actor in actors], instances=self._read_instances(index, actors),
-        )  # fmt: skip
+        )
         return self._spoil(device, now, problems)
 
-    def _read_instances(self, index: int, actors: Sequence[_Actor]) -> list[Instance]:
+    def _read_instances(self, index: int, actors: Sequence[_Actor]) -> list[processes.Instance]:
         return [
-            Instance(
+            processes.Instance(
                 gi, 0, f"MIG-{_make_uuid(f'{self.seed}/{index}/{gi}')}", profile, memory_total=gib * GIB,
                 utilization=float(min(100, sum(actor.load for actor in actors if actor.role.gi == gi))),
             )
-            for gi, profile, gib in _part(index).slices
-        ]  # fmt: skip
+            for gi, profile, gib in _gpu_at(index).slices
+        ]
 
     def _spoil(self, device: Device, now: Instant, problems: list[Problem]) -> Device:
         """What drivers leave out: utilisation on MIG, always; and a call that fails just now."""
         if device.is_mig:
             device.utilization = None
-            problems.append(Problem(str(device.index), "nvmlDeviceGetUtilizationRates", "NotSupported", 3))
+            call = "nvmlDeviceGetUtilizationRates"
+            problems.append(Problem(str(device.index), call, "NotSupported", NvmlCode.NOT_SUPPORTED))
         failing = self._failing(device.index, now)
-        if failing == "nvmlDeviceGetPowerUsage":
+        if failing == _POWER:
             device.power_watts = None
-        elif failing == "nvmlDeviceGetComputeRunningProcesses":
+        elif failing == _RUNNING:
             device.holders = None
         else:
             return device
@@ -219,11 +238,10 @@ class PretendDriver:
 
     def _failing(self, index: int, now: Instant) -> str | None:
         """The call that fails on this device just now: one spell in six, of one call."""
-        if not _part(index).is_unsteady:
+        if not _gpu_at(index).is_unsteady:
             return None
         chance = self._noise(index * _SEATS + _SEATS - 1)(int(now // _SPELL))
-        calls = ("nvmlDeviceGetPowerUsage", "nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetProcessesUtilizationInfo")
-        return calls[int(chance * 18)] if chance < 1 / 6 else None
+        return _CALLS[int(chance * 18)] if chance < 1 / 6 else None
 
     def _noise(self, seat: int) -> Noise:
         return lambda step: zlib.crc32(b"%d/%d/%d" % (self.seed, seat, step)) / 2**32
@@ -243,19 +261,19 @@ class PretendTable:
         return self._driver.booted + start / _TICKS if start else None
 
     def name_of(self, pid: int, start: int) -> str:
-        actor = self._driver.find(pid)
-        return actor.role.name if actor and actor.start == start else "unknown"
+        actor = self._driver.find(pid, start)
+        return actor.role.name if actor else "unknown"
 
     def cgroup_of(self, pid: int, start: int) -> str:
         """The path that containerd gives a container under systemd; of those outside pods, a service's."""
-        actor = self._driver.find(pid)
-        if actor is None or actor.start != start:
+        actor = self._driver.find(pid, start)
+        if actor is None:
             return ""
         if not actor.role.pod:
             return f"0::/system.slice/{actor.role.name}.service\n"
-        tenant = _tenant(self._driver, actor)
-        pod, container = tenant.pod_uid.replace("-", "_"), tenant.container_id
-        return f"0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{pod}.slice/cri-containerd-{container}.scope\n"
+        owner, burstable = _own(self._driver, actor), "0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable"
+        pod = owner.pod_uid.replace("-", "_")
+        return f"{burstable}-pod{pod}.slice/cri-containerd-{owner.container_id}.scope\n"
 
     def boot_id(self) -> str:
         return _make_uuid(f"{self._driver.seed}/{self._driver.booted}")
@@ -277,30 +295,32 @@ class PretendOwners:
     async def close(self) -> None:
         """Nothing is open."""
 
-    def tenant_of(self, pid: int, start: int, cgroup_text: str) -> Tenant:
-        actor = self._driver.find(pid)
-        return Tenant() if actor is None or actor.start != start else _tenant(self._driver, actor)
+    def owner_of(self, pid: int, start: int, cgroup_text: str) -> ProcessOwner:
+        actor = self._driver.find(pid, start)
+        return ProcessOwner() if actor is None else _own(self._driver, actor)
 
-    def grants(self, devices: Sequence[Judged]) -> list[Grant] | None:
+    def grants(self, devices: Sequence[processes.Judged]) -> list[Grant] | None:
         return [grant for judged in devices for grant in self._grants_of(judged.device)]
 
     def _grants_of(self, device: Device) -> Iterator[Grant]:
-        part = _part(device.index)
+        part = _gpu_at(device.index)
         for gi, pod in (*((role.gi, role.pod) for role in part.roles if role.pod), *part.unused):
             profile = next((profile for number, profile, _ in part.slices if number == gi), "")
-            resource = f"{names.MIG_PREFIX}{profile}" if profile else names.GPU if part.share is Share.exclusive else names.GPU_SHARED
+            whole = names.GPU if part.share is Share.exclusive else names.GPU_SHARED
             namespace, name = _name_pod(pod, device.index)
             yield Grant(
-                device.uuid, gi, namespace, name, "main", resource, part.share, pod_uid=_pod_uid(self._driver.seed, namespace, name)
+                uuid=device.uuid, gi=gi, namespace=namespace, pod=name, container="main", share=part.share,
+                resource=f"{names.MIG_PREFIX}{profile}" if profile else whole,
+                pod_uid=_pod_uid(self._driver.seed, namespace, name),
             )
 
 
-def _tenant(driver: PretendDriver, actor: _Actor) -> Tenant:
+def _own(driver: PretendDriver, actor: _Actor) -> ProcessOwner:
     if not actor.role.pod:
-        return Tenant()
+        return ProcessOwner()
     namespace, name = _name_pod(actor.role.pod, actor.seat // _SEATS)
     container = hashlib.sha256(f"{driver.seed}/{actor.pid}/{actor.start}".encode()).hexdigest()
-    return Tenant(namespace, name, "main", _pod_uid(driver.seed, namespace, name), container)
+    return ProcessOwner(namespace, name, "main", _pod_uid(driver.seed, namespace, name), container)
 
 
 def _name_pod(pod: str, index: int) -> tuple[str, str]:
@@ -312,18 +332,17 @@ def _pod_uid(seed: int, namespace: str, name: str) -> str:
     return _make_uuid(f"{seed}/pod/{namespace}/{name}")
 
 
-def _part(index: int) -> _Part:
+def _gpu_at(index: int) -> _PretendGpu:
     return _CAST[index % len(_CAST)]
 
 
-def _hold(actor: _Actor) -> Holder:
-    role = actor.role
-    places = () if role.gi is None else ((role.gi, 0),)
-    return Holder(actor.pid, role.gib * GIB, not role.is_graphics, role.is_graphics, role.is_mps, places)
+def _hold(actor: _Actor) -> processes.Holder:
+    role, instances = actor.role, () if actor.role.gi is None else ((actor.role.gi, 0),)
+    return processes.Holder(actor.pid, role.gib * GIB, not role.is_graphics, role.is_graphics, role.is_mps, instances)
 
 
 def _problem(index: int, call: str) -> Problem:
-    return Problem(str(index), call, "Unknown", 999)
+    return Problem(str(index), call, "Unknown", NvmlCode.UNKNOWN)
 
 
 def _make_uuid(text: str) -> str:

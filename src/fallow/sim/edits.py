@@ -1,6 +1,6 @@
 """How a write lands on an object where there is no API server: merge patches, the version that moves, and the ways back.
 
-In: objects as plain JSON, and the very Writes that the hands would send (act/workloads.py). Out: new objects; nothing is changed in place.
+In: objects as plain JSON, and the very Writes that the hands would send (act/workloads). Out: new objects; nothing is changed in place.
 Invariant: what is refused by a server for its uid or resourceVersion is refused here too.
 """
 
@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 from fallow import names
-from fallow.act import workloads
+from fallow.act import marking
+from fallow.act.workloads import bodies
 from fallow.model import cluster, decision, kinds, pointers, record, units
 from fallow.model.units import Instant
 from fallow.sim import shapes
@@ -40,7 +41,7 @@ def see(thing: Object) -> cluster.Workload:
     row, said = kinds.find(group, thing["kind"]), meta.get("annotations") or {}
     return cluster.Workload(
         ref=ref, resource_version=meta["resourceVersion"], labels=meta.get("labels") or {}, annotations=said,
-        body=kinds.prune(thing, row.reads) if row else {}, pods=(), chain=(), chain_bodies=(), trouble=None, trouble_because="",
+        body=pointers.prune(thing, row.reads) if row else {}, pods=(), chain=(), chain_bodies=(), trouble=None, trouble_because="",
         marks_ref=ref, marks=said, hpas=(), scaled_objects=(), kueue=(), budgets=(),
     )
 
@@ -63,11 +64,7 @@ def annotate(thing: Object, changes: Mapping[str, str | None]) -> Object:
 def pause(thing: Object, act: decision.Pause, now: Instant) -> Object:
     """The pause with its way back, as the hands would send it."""
     workload = see(thing)
-    row = _row(workload)
-    finding = act.finding
-    for write in workloads.pause_writes(
-        workload, row, finding.rule, now, by=names.FIELD_MANAGER, reason_text=act.reason_text, gpus=finding.gpus
-    ):
+    for write in bodies.pause_writes(workload, _row(workload), act, now):
         thing = apply(thing, write.body)
     return thing
 
@@ -79,8 +76,8 @@ def resume(thing: Object, now: Instant, by: str) -> Object:
     if found is None:
         return thing
     target = kinds.record_target(row, workload)
-    fields = workloads.restored_fields(row, workload, target, found)
-    return apply(thing, workloads.resume_write(target, fields, workloads.resume_marks(row, workload.annotations, now, by, {})).body)
+    fields = bodies.restored_fields(row, workload, target, found)
+    return apply(thing, bodies.resume_write(target, fields, bodies.resume_marks(row, workload.annotations, now, by, {})).body)
 
 
 def undo(thing: Object) -> Object:
@@ -89,12 +86,12 @@ def undo(thing: Object) -> Object:
     found, row = record.read(workload.annotations.get(names.ORIGINAL_STATE)), _row(workload)
     if found is None:
         return thing
-    fields = workloads.restored_fields(row, workload, kinds.record_target(row, workload), found)
+    fields = bodies.restored_fields(row, workload, kinds.record_target(row, workload), found)
     return apply(thing, pointers.merge_patch(thing, fields))
 
 
 def acknowledge(thing: Object, now: Instant, hours: float, by: str) -> Object:
-    mark = workloads.ack_mark(see(thing), until=now + hours * units.HOUR, by=by, reason="still needed", now=now)
+    mark = marking.ack_mark(see(thing), until=now + hours * units.HOUR, by=by, reason="still needed", now=now)
     return annotate(thing, mark.changes)
 
 

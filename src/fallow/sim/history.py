@@ -63,7 +63,7 @@ class _Books:
     def by(self, metric: queries.GpuMetric) -> str:
         return (self._own if metric.own else self._foreign).dialect.by
 
-    def enter(self, metric: queries.GpuMetric, lines: list[client.Line[msgspec.Raw]]) -> None:
+    def enter(self, metric: queries.GpuMetric, lines: list[client.RangeSeries[msgspec.Raw]]) -> None:
         book = self._own if metric.own else self._foreign
         numbers = book.number([line.metric for line in lines])
         facts = [book.facts[number] for number in numbers]
@@ -88,7 +88,7 @@ class _Books:
             held[gpu] = np.full(self._span.columns, NONE, np.uint8)
         return held[gpu]
 
-    def _fill(self, row: Percents, line: client.Line[msgspec.Raw], metric: queries.GpuMetric) -> None:
+    def _fill(self, row: Percents, line: client.RangeSeries[msgspec.Raw], metric: queries.GpuMetric) -> None:
         places = np.array([round((sample.at - self._span.start) / self._span.step) for sample in line.values], np.int64)
         values = queries.believe(_numbers(sample.value for sample in line.values), metric)
         is_good = ~np.isnan(values) & (places >= 0) & (places < len(row))

@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from fallow.decide.packing import policies, state
+from fallow.decide import packing
 from fallow.model.units import Seconds
 from fallow.sim import traces
 from fallow.sim.traces import Report, TraceError
@@ -38,7 +38,7 @@ class NoTrace(TraceError):
 class AskingPod(msgspec.Struct, frozen=True):
     """A pod as it asked. Its times are seconds since the trace began; None = the trace does not tell, or it never left."""
 
-    pod: state.Pod
+    pod: packing.PackingPod
     qos: str = ""
     created: Seconds | None = None
     deleted: Seconds | None = None
@@ -54,28 +54,28 @@ class Order(msgspec.Struct, frozen=True):
 class Arrivals(msgspec.Struct, frozen=True, eq=False):
     """One run: the pods as they come, the tie order of the nodes; `told` says where they are from."""
 
-    pods: tuple[state.Pod, ...]
-    order: state.Ints
+    pods: tuple[packing.PackingPod, ...]
+    order: packing.Ints
     told: str
 
 
 class Flow(msgspec.Struct, frozen=True, eq=False):
     """Pods that come and go: who leaves just before which arrival, by number. The first `begun` stand there at the beginning."""
 
-    pods: tuple[state.Pod, ...]
+    pods: tuple[packing.PackingPod, ...]
     departures: Mapping[int, Sequence[int]]
     begun: int
 
 
 class Trace(msgspec.Struct, frozen=True):
     name: str
-    nodes: Mapping[int, state.Node]  # by row
+    nodes: Mapping[int, packing.PackingNode]  # by row
     pods: Mapping[int, AskingPod]  # by row
     orders: Mapping[int, Order]  # by seed
     reports: Mapping[str, Report]  # by file
 
     @property
-    def sample(self) -> list[state.Pod]:
+    def sample(self) -> list[packing.PackingPod]:
         """The whole pod list: the mix that popularity and prices come from."""
         return [each.pod for each in self.pods.values()]
 
@@ -105,7 +105,7 @@ class Trace(msgspec.Struct, frozen=True):
         lives, rng = self._lives(), np.random.default_rng(seed)
         life = np.array([max(ended - created, 1.0) for created, ended, _ in lives])
         held = np.array([pod.gpus * pod.milli for _, _, pod in lives]) * life
-        capacity = state.GPU * sum(node.gpus for node in self.nodes.values())
+        capacity = packing.GPU * sum(node.gpus for node in self.nodes.values())
         if not np.isfinite(life).all() or not held.any() or not capacity:
             raise TraceError(f"the trace {self.name} does not tell for how long its pods held GPUs")
         rate = load * capacity / held.mean()
@@ -115,7 +115,7 @@ class Trace(msgspec.Struct, frozen=True):
         pods = tuple(lives[i][2] for i in (*there, *came))
         return Flow(pods, _leave(np.concatenate([np.zeros(len(there)), begins]), ends), len(there))
 
-    def _lives(self) -> list[tuple[Seconds, Seconds, state.Pod]]:
+    def _lives(self) -> list[tuple[Seconds, Seconds, packing.PackingPod]]:
         """From when to when each pod was there; for ever, if it did not leave."""
         times = [
             (each.created, math.inf if each.deleted is None else each.deleted, each.pod)
@@ -135,10 +135,10 @@ def _leave(begins: NDArray[np.float64], ends: NDArray[np.float64]) -> dict[int, 
     return departures
 
 
-def draw(nodes: Sequence[state.Node], pods: Sequence[state.Pod], seed: int) -> Arrivals:
+def draw(nodes: Sequence[packing.PackingNode], pods: Sequence[packing.PackingPod], seed: int) -> Arrivals:
     """The list in any order, then pods of it at random until enough have come."""
     rng = np.random.default_rng(seed)
-    wanted = FULL * sum(node.gpus for node in nodes) * state.GPU
+    wanted = FULL * sum(node.gpus for node in nodes) * packing.GPU
     drawn = [pods[i] for i in rng.permutation(len(pods))]
     asked = sum(pod.gpus * pod.milli for pod in drawn)
     while asked < wanted and any(pod.gpus for pod in pods):
@@ -147,7 +147,7 @@ def draw(nodes: Sequence[state.Node], pods: Sequence[state.Pod], seed: int) -> A
     return Arrivals(tuple(drawn), rng.permutation(len(nodes)), f"seed {seed}, drawn: no order is stored for it")
 
 
-def _rank(values: Sequence[int]) -> state.Ints:
+def _rank(values: Sequence[int]) -> packing.Ints:
     """0, 1, 2 ... in the order of the values."""
     ranks = np.empty(len(values), np.int64)
     ranks[np.argsort(np.array(values, np.int64), kind="stable")] = np.arange(len(values))
@@ -173,17 +173,17 @@ def read(folder: Path, name: str) -> Trace:
     return Trace(name, nodes, pods, orders, {"nodes": of_nodes, "pods": of_pods, "orders": of_orders})
 
 
-def read_nodes(path: Path) -> tuple[dict[int, state.Node], Report]:
-    report, nodes = Report(), dict[int, state.Node]()
+def read_nodes(path: Path) -> tuple[dict[int, packing.PackingNode], Report]:
+    report, nodes = Report(), dict[int, packing.PackingNode]()
     for line, (name, *texts, model) in traces.read_rows(path, ("sn", "cpu_milli", "memory_mib", "gpu", "model"), report):
         numbers = traces.read_as(_whole_numbers, ",".join(texts), "CPU, memory or GPUs are no whole number", line, report)
         if numbers is None:
             continue
         cpu, memory, gpus = numbers
-        node = state.Node(name, model if gpus else "", cpu, memory, gpus)
+        node = packing.PackingNode(name, model if gpus else "", cpu, memory, gpus)
         if not name:
             report.leave_out("no name", line)
-        elif fault := state.find_node_fault(node):
+        elif fault := node.find_fault():
             report.leave_out("has what no machine has", line, fault)
         else:
             nodes[report.rows - 1] = node
@@ -201,8 +201,8 @@ def read_pods(path: Path) -> tuple[dict[int, AskingPod], Report]:
         if numbers is None or lived is None:
             continue
         models = tuple(model for model in spec.split("|") if model)
-        pod = state.Pod(name, numbers[0], numbers[1], numbers[2], min(numbers[3], state.GPU), models)
-        if fault := state.find_fault(pod):
+        pod = packing.PackingPod(name, numbers[0], numbers[1], numbers[2], min(numbers[3], packing.GPU), models)
+        if fault := pod.find_fault():
             report.leave_out("asks for what no machine has", line, fault)
         else:
             pods[report.rows - 1] = AskingPod(pod, qos, *lived)
@@ -255,7 +255,7 @@ def read_published(folder: Path) -> tuple[Curves, Report]:
     if not path.is_file():
         return curves, report
     wanted = ("workload", "sc_policy", "seed", *map(str, range(131)))
-    known = {name.lower(): name for name in policies.NAMES}
+    known = {name.lower(): name for name in packing.POLICIES}
     for line, (workload, policy, seed_text, *cells) in traces.read_rows(path, wanted, report):
         seed = traces.read_as(int, seed_text, "the seed is no whole number", line, report)
         name = known.get(policy.partition("-")[2].lower())

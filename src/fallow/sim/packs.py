@@ -14,8 +14,7 @@ from typing import Final
 
 import msgspec
 
-from fallow.decide.packing import defrag, fragments, live, lp, policies, prices, replay, state
-from fallow.decide.packing.place import Policy, Refusal
+from fallow.decide import packing
 from fallow.sim import openb
 
 POINTS: Final = (80, 90, 95, 100, 110, 120, 130)  # % of GPUs arrived
@@ -29,10 +28,10 @@ class Scene(msgspec.Struct, frozen=True, eq=False):
     """`sample`: the mix that popularity and prices come from. `told`: one sentence on what it is; `notes`: what was left out."""
 
     name: str
-    nodes: state.Nodes
-    sample: tuple[state.Pod, ...]
-    arrivals: tuple[state.Pod, ...]
-    order: state.Ints
+    nodes: packing.Nodes
+    sample: tuple[packing.PackingPod, ...]
+    arrivals: tuple[packing.PackingPod, ...]
+    order: packing.Ints
     told: str
     notes: tuple[str, ...] = ()
 
@@ -49,30 +48,28 @@ class Point(msgspec.Struct, frozen=True):
 
 class Result(msgspec.Struct, frozen=True, eq=False):
     asked: str
-    policy: str  # that decided: what Auto chose, or what stood in
     fallback: str  # why another one stood in
     points: tuple[Point, ...]
     pods_per_second: float | None
-    refused: dict[Refusal, int]
-    curve: replay.Curve
+    curve: packing.Curve  # of who decided: what Auto chose, or what stood in
 
     @property
     def label(self) -> str:
-        return self.policy if self.policy == self.asked else f"{self.asked}: {self.policy}"
+        return self.asked if self.curve.policy == self.asked else f"{self.asked}: {self.curve.policy}"
 
 
 def of_trace(trace: openb.Trace, seed: int) -> Scene:
-    nodes, run = state.Nodes(list(trace.nodes.values())), trace.arrive(seed)
-    told = f"trace {trace.name}, {run.told}: {len(nodes)} nodes, {nodes.capacity // state.GPU} GPUs, {len(run.pods)} arrivals"
+    nodes, run = packing.Nodes(list(trace.nodes.values())), trace.arrive(seed)
+    told = f"trace {trace.name}, {run.told}: {len(nodes)} nodes, {nodes.capacity // packing.GPU} GPUs, {len(run.pods)} arrivals"
     notes = [f"{what}: {report}" for what, report in trace.reports.items() if any(report.left_out.values())]
     notes += [f"{what}: {example}" for what, report in trace.reports.items() for example in report.examples[:3]]
     return Scene(trace.name, nodes, tuple(trace.sample), run.pods, run.order, told, tuple(notes))
 
 
-def of_live(found: live.Live, seed: int) -> Scene:
+def of_live(found: packing.LiveCluster, seed: int) -> Scene:
     """Pods like the cluster's own in any order, some of them more than once, until they asked for 130 % of the GPUs."""
-    nodes, drawn = found.at.nodes, openb.draw(found.at.nodes.rows, found.sample, seed).pods
-    has = f"{len(nodes)} nodes, {nodes.capacity // state.GPU} GPUs"
+    nodes, drawn = found.room.nodes, openb.draw(found.room.nodes.rows, found.sample, seed).pods
+    has = f"{len(nodes)} nodes, {nodes.capacity // packing.GPU} GPUs"
     told = f"the cluster: {has}, {len(drawn)} arrivals drawn from {len(found.sample)} pods (seed {seed})"
     return Scene("the cluster", nodes, found.sample, drawn, found.order, told, found.notes)
 
@@ -80,8 +77,8 @@ def of_live(found: live.Live, seed: int) -> Scene:
 # ---- one run ------------------------------------------------------------------------------------------------------------------
 
 
-def prepare(scene: Scene, policy: str, seed: int) -> Policy:
-    return policies.prepare(policy, scene.nodes, scene.sample, seed, scene.order)
+def prepare(scene: Scene, policy: str, seed: int) -> packing.PackingPolicy:
+    return packing.prepare(policy, scene.nodes, scene.sample, seed, scene.order)
 
 
 def play(
@@ -91,40 +88,29 @@ def play(
     """`cpu`: the processor's time so far, for the speed. `bounds`: as `find_bounds` gives them."""
     prepared = prepare(scene, policy, seed)
     began = cpu()
-    curve = replay.replay(scene.nodes, scene.arrivals, prepared, scene.order, tell=tell)
+    curve = packing.replay(scene.nodes, scene.arrivals, prepared, scene.order, tell=tell)
     took = cpu() - began
-    tables = make_tables(scene)
+    tables = packing.make_tables(scene.nodes, scene.sample)
     found = [_measure(scene, curve, tables, percent, (bounds or {}).get(percent)) for percent in points]
     known = tuple(point for point in found if point.allocated is not None)
     speed = len(scene.arrivals) / took if took and scene.arrivals else None
-    spelling = next(name for name in policies.NAMES if name.lower() == policy.lower())
-    return Result(spelling, prepared.name, prepared.fallback, known, speed, curve.refused, curve)
+    return Result(packing.spell(policy), prepared.fallback, known, speed, curve)
 
 
-def make_tables(scene: Scene) -> fragments.Fragments | None:
-    """None where nothing is known of what usually comes."""
-    popular = fragments.find_popular(scene.sample)
-    return fragments.Fragments(scene.nodes, popular) if popular else None
+def _measure(
+    scene: Scene, curve: packing.Curve, tables: packing.Fragments | None, percent: int, bound: float | None
+) -> Point:
+    fragmented = tables.find_share(find_room(scene, curve, percent)) if tables else None
+    return Point(percent, curve.at(percent), fragmented, curve.idle_gpus(percent), bound)
 
 
-def _measure(scene: Scene, curve: replay.Curve, tables: fragments.Fragments | None, percent: int, bound: float | None) -> Point:
-    at = stand(scene, curve, percent)
-    return Point(percent, curve.at(percent), find_fragmented(at, tables), curve.idle_gpus(percent), bound)
-
-
-def stand(scene: Scene, curve: replay.Curve, percent: int) -> state.State:
+def find_room(scene: Scene, curve: packing.Curve, percent: int) -> packing.Room:
     """What is free once that much has arrived."""
-    found, arrived = state.State(scene.nodes), replay.cut_at(scene.arrivals, percent * scene.nodes.capacity // 100)
+    room, arrived = packing.Room(scene.nodes), packing.cut_at(scene.arrivals, percent * scene.nodes.capacity // 100)
     for pod, placement in zip(arrived, curve.placements, strict=False):
         if placement:
-            found.add(pod, placement)
-    return found
-
-
-def find_fragmented(at: state.State, tables: fragments.Fragments | None) -> float | None:
-    """% of what is free that is of no use to what usually comes; None where nothing is free, or nothing is known of what comes."""
-    free = int(at.free.sum())
-    return round(100 * int(tables.measure(at).sum()) / tables.pods / free, 2) if free and tables else None
+            room.add(pod, placement)
+    return room
 
 
 def find_bounds(scene: Scene, points: Sequence[int]) -> tuple[dict[int, float | None], str]:
@@ -133,26 +119,26 @@ def find_bounds(scene: Scene, points: Sequence[int]) -> tuple[dict[int, float | 
     Where all that arrived can be hosted, that is what was asked for: on average near that percent, as a curve counts it.
     """
     bounds: dict[int, float | None] = {}
-    asked, capacity = replay.add_up(scene.arrivals), max(scene.nodes.capacity, 1)
+    asked, capacity = packing.add_up(scene.arrivals), max(scene.nodes.capacity, 1)
     for percent in points:
-        arrived = replay.cut_at(scene.arrivals, percent * scene.nodes.capacity // 100)
+        arrived = packing.cut_at(scene.arrivals, percent * scene.nodes.capacity // 100)
         try:
-            most = prices.bound(scene.nodes, arrived)
-        except lp.Unsolved as reason:
+            most = packing.find_bound(scene.nodes, arrived)
+        except packing.Unsolved as reason:
             return dict.fromkeys(points), str(reason)
-        near = replay.find_near(asked, capacity, percent)
+        near = packing.find_near(asked, capacity, percent)
         is_all = near.any() and arrived and round(most - 100 * asked[len(arrived) - 1] / capacity, 6) >= 0
         bounds[percent] = round(100 * float(asked[near].mean()) / capacity if is_all else most, 2)
     return bounds, ""
 
 
-def plan_moves(scene: Scene, curve: replay.Curve, percent: int, budget: int) -> defrag.Plan:
+def plan_moves(scene: Scene, curve: packing.Curve, percent: int, budget: int) -> packing.MovePlan:
     """One-move repair of the state where that much has arrived, for what was refused until then."""
-    arrived = replay.cut_at(scene.arrivals, percent * scene.nodes.capacity // 100)
+    arrived = packing.cut_at(scene.arrivals, percent * scene.nodes.capacity // 100)
     both = list(zip(arrived, curve.placements, strict=False))
-    running = [defrag.Running(pod, placement) for pod, placement in both if placement]
+    running = [packing.Running(pod, placement) for pod, placement in both if placement]
     waiting = [pod for pod, placement in both if not placement]
-    return defrag.plan(stand(scene, curve, percent), running, waiting, scene.order, budget)
+    return packing.plan_moves(find_room(scene, curve, percent), running, waiting, scene.order, budget)
 
 
 # ---- many runs, on all cores --------------------------------------------------------------------------------------------------
@@ -208,7 +194,7 @@ def _run(folder: Path, name: str, policy: str, seeds: tuple[int, ...], cpu: Cloc
     """Prices come from the trace's whole pod list, so they serve for all seeds; what Auto chooses and Random draws does not."""
     trace = openb.read(folder, name)
     shares, decided, pods, took = list[float | None](), list[str](), 0, 0.0
-    prepared: Policy | None = None
+    prepared: packing.PackingPolicy | None = None
     for seed in seeds:
         scene = of_trace(trace, seed)
         if not policy:
@@ -216,8 +202,8 @@ def _run(folder: Path, name: str, policy: str, seeds: tuple[int, ...], cpu: Cloc
             continue
         if prepared is None or policy in ("Auto", "Random"):
             prepared = prepare(scene, policy, seed)
-        arrivals, began = replay.cut_at(scene.arrivals, int(_ENOUGH * scene.nodes.capacity)), cpu()
-        shares.append(replay.replay(scene.nodes, arrivals, prepared, scene.order).at(100))
+        arrivals, began = packing.cut_at(scene.arrivals, int(_ENOUGH * scene.nodes.capacity)), cpu()
+        shares.append(packing.replay(scene.nodes, arrivals, prepared, scene.order).at(100))
         took, pods = took + cpu() - began, pods + len(arrivals)
         decided.append(prepared.name)
     gpus = sum(node.gpus for node in trace.nodes.values())

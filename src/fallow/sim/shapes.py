@@ -217,7 +217,7 @@ def pod_status(started_at: Instant, ip: str) -> Object:
 
 def make_exporter(node: str, port: int, ip: str = "127.0.0.1") -> Object:
     """The pod of a node's dcgm-exporter, on the network of its host."""
-    labels = {names.NAME_LABEL: "dcgm-exporter", "app": "nvidia-dcgm-exporter"}
+    labels = {names.NAME_LABEL: names.DCGM_EXPORTER, "app": names.DCGM_APP}
     container = {"name": "main", "image": "registry.example.com/dcgm-exporter:4", "ports": [{"name": "metrics", "containerPort": port}]}
     return {
         "apiVersion": "v1", "kind": "Pod",
@@ -234,7 +234,7 @@ def waiting_status(since: Instant) -> Object:
 
 def make_node(name: str, *, model: str, gpus: int, ip: str, mode: str = "whole", slices: int = 1, resource: str = names.GPU) -> Object:
     """`mode`: whole, mig or time-sliced; then each GPU is offered as so many slices."""
-    labels = {names.HOSTNAME: name, names.GPU_PRODUCT: model.replace(" ", "-"), "nvidia.com/gpu.count": str(gpus)}
+    labels = {names.HOSTNAME: name, names.GPU_PRODUCT: model.replace(" ", "-"), names.GPU_COUNT: str(gpus)}
     if mode == "time-sliced":
         labels |= {names.GPU_REPLICAS: str(slices), names.GPU_SHARING: "time-slicing"}
     amount = {resource: str(gpus * slices), "cpu": "192", "memory": "2Ti", "pods": "110"}

@@ -132,7 +132,8 @@ class Stage:
     def _as_pause(self, workload: worlds.Workload) -> decision.Pause:
         rule = self._rule_of(workload)
         finding = decision.Finding(
-            workload.view, decision.Verdict.idle, decision.Reason.GoneIdle, "", rule, workload.part.seats, workload.part.seats, (),
+            workload=workload.view, verdict=decision.Verdict.idle, reason=decision.Reason.GoneIdle, because="", rule=rule,
+            gpus=workload.part.seats, idle_gpus=workload.part.seats, models=(),
             window=min(rule.gone_idle, rule.never_used),
         )
         return decision.Pause(finding, "")

@@ -14,11 +14,11 @@ import msgspec
 
 from fallow import names, settings
 from fallow.account import tally
-from fallow.act import execute, workloads
+from fallow.act import execute
 from fallow.act import hands as doing
-from fallow.decide.idle import pauses
+from fallow.act.workloads import bodies
 from fallow.decide.idle import plan as brain
-from fallow.model import cluster, decision, kinds, units
+from fallow.model import cluster, decision, kinds, marks, units
 from fallow.observe.cluster import snapshot
 from fallow.stories.turn import Turn
 
@@ -38,21 +38,18 @@ class Look(msgspec.Struct, frozen=True):
     @property
     def paused(self) -> list[cluster.Workload]:
         """By us, and still standing."""
-        return [workload for workload in self.snapshot.workloads if pauses.paused_at(workload) is not None]
+        return [workload for workload in self.snapshot.workloads if marks.paused_at(workload) is not None]
 
     def explain(self, index: int) -> tuple[decision.Finding, list[decision.GpuFinding]]:
-        return brain.explain(self.snapshot, self.plan, index, self.options.mandate)
+        return self.plan.findings[index], self.plan.findings.evidence(index)
 
     def patch_of(self, finding: decision.Finding) -> dict[str, Any] | None:
         """What a pause would send, for people who want to know before."""
         kind = kinds.of(finding.workload)
         if kind is None or finding.verdict is not decision.Verdict.idle:
             return None
-        with contextlib.suppress(workloads.CannotWrite):
-            writes = workloads.pause_writes(
-                finding.workload, kind, finding.rule, self.plan.at, by=names.FIELD_MANAGER, reason_text=finding.because,
-                gpus=finding.gpus,
-            )
+        with contextlib.suppress(bodies.CannotWrite):
+            writes = bodies.pause_writes(finding.workload, kind, decision.Pause(finding, finding.because), self.plan.at)
             return {str(write.ref): write.body for write in writes}
         return None
 
@@ -65,15 +62,15 @@ class IdleStory:
     ) -> None:
         self._options, self._mandate = options, options.mandate
         self._eyes, self._hands, self._books, self._freeze = eyes, hands, books, freeze
-        self._memory = brain.first_memory()
+        self._memory, self._cache = decision.Memory(), brain.Cache()
         self._missing: frozenset[cluster.Missing] = frozenset()  # as last told
 
     async def tick(self, turn: Turn) -> decision.Cycle:
         """One cycle. Raises what the outside does to a look; whatever happens to an act is an Outcome."""
         # 1. Look: what is true at this instant, what is in flight, what could not be seen; then closer at what looks idle.
-        seen = await self._look(turn, self._memory)
+        seen = await self._look(turn)
         # 2. Plan: a finding for every workload; the noes too.
-        plan = brain.make_plan(seen, self._mandate, self._memory, turn.now)
+        plan = brain.make_plan(seen, self._mandate, self._memory, turn.now, self._cache)
         # 3. Act: each decision alone, looked at once more just before; a dry run goes the same way and changes nothing.
         outcomes = await self._act(turn, seen, plan)
         cycle = decision.Cycle(plan, seen, outcomes, self._failure_of(seen), turn.took)
@@ -83,8 +80,9 @@ class IdleStory:
 
     async def look(self, turn: Turn) -> Look:
         """The first two steps, for those who only ask: nothing is remembered of it."""
-        seen = await self._look(turn, None)
-        return Look(seen, brain.make_plan(seen, self._mandate, decision.Memory(), turn.now), self._options, self._failure_of(seen))
+        seen = await self._look(turn)
+        plan = brain.make_plan(seen, self._mandate, decision.Memory(), turn.now, self._cache)
+        return Look(seen, plan, self._options, self._failure_of(seen))
 
     def fail(self, because: str, turn: Turn) -> decision.Cycle:
         """A cycle in which nothing could be decided."""
@@ -92,23 +90,23 @@ class IdleStory:
         self._enter(cycle, turn)
         return cycle
 
-    async def _look(self, turn: Turn, memory: decision.Memory | None) -> cluster.Snapshot:
+    async def _look(self, turn: Turn) -> cluster.Snapshot:
         policies = self._eyes.policies if self._mandate.use_policies else ()
         in_force = brain.rules_in_force(self._mandate, policies)
         # 1a. What everything needs: the objects, and the measurements over the windows of the rules.
         seen = await turn.in_time(self._eyes.take_snapshot(in_force, turn.now))
         # 1b. Closer, at what looks idle: since when exactly.
-        candidates = brain.candidate_rows(seen, self._mandate, turn.now, memory)
+        candidates = brain.candidate_rows(seen, self._mandate, turn.now, self._cache)
         return await turn.in_time(self._eyes.look_back(seen, candidates, turn.now))
 
     async def _act(self, turn: Turn, seen: cluster.Snapshot, plan: decision.Plan) -> tuple[decision.Outcome, ...]:
         await self._keep_freeze(plan)
 
-        async def look_again(pauses: Sequence[decision.Pause]) -> Mapping[str, execute.Look]:
+        async def look_again(pauses: Sequence[decision.Pause]) -> Mapping[str, execute.SecondLook]:
             return await self._look_again(turn, pauses)
 
         outcomes = tuple(await execute.carry_out(plan.decisions, self._hands, look_again, turn.now, turn.may_act))
-        self._memory = brain.remember(plan, outcomes, self._mandate, turn.now)
+        self._memory = brain.remember(plan, outcomes)
         if self._options.loop.daemon and turn.may_act():
             await self._hands.reports.write(seen, plan, turn.now)
         return outcomes
@@ -119,7 +117,7 @@ class IdleStory:
             until = units.rfc3339(plan.frozen_until)
             await self._freeze({names.FROZEN_UNTIL: until, names.FROZEN_BECAUSE: plan.frozen_because})
 
-    async def _look_again(self, turn: Turn, pauses: Sequence[decision.Pause]) -> Mapping[str, execute.Look]:
+    async def _look_again(self, turn: Turn, pauses: Sequence[decision.Pause]) -> Mapping[str, execute.SecondLook]:
         """The second look: read again, measure again, judge again by the same brain."""
         now = turn.clock()
         workloads = [pause.finding.workload for pause in pauses]
@@ -132,11 +130,11 @@ class IdleStory:
         for pause in pauses:
             ref = pause.finding.workload.ref
             if ref.uid not in indices:
-                looks[ref.uid] = execute.Look(None, None, gone.get(str(ref), "it is gone"))
+                looks[ref.uid] = execute.SecondLook(None, None, gone.get(str(ref), "it is gone"))
                 continue
             workload = fresh.workloads[indices[ref.uid]]
             finding, because = judged[indices[ref.uid]]
-            looks[ref.uid] = execute.Look(workload, finding, because, tuple(fresh.pods[index] for index in workload.pods))
+            looks[ref.uid] = execute.SecondLook(workload, finding, because, tuple(fresh.pods[index] for index in workload.pods))
         return looks
 
     def _failure_of(self, seen: cluster.Snapshot) -> str:

@@ -1,9 +1,12 @@
 """The pretend NVIDIA driver library for tests: built once, then told what to say through a file.
 
-In: fake_nvml.c next to this file and a C compiler; a `State` written with `Fake.put` (or `State.write`). Out: `library()`, the path of a
-libnvidia-ml.so.1 in `${FALLOW_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/fallow}/fake-nvml-<hash of the source>/`.
-For this process use `Fake(tmp_path)`; another program gets `Fake.environment()` (LD_LIBRARY_PATH, NVML_LIBRARY, FAKE_NVML_STATE).
-Invariant: a library in the cache is whole (built aside, then renamed), and two states written one after the other never look the same.
+In: fake_nvml.c next to this file and a C compiler; a `State` written with `Fake.put` (or `State.write`). Out:
+`library()`, the path of a libnvidia-ml.so.1 in
+`${FALLOW_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/fallow}/fake-nvml-<hash of the source>/`.
+For this process use `Fake(tmp_path)`; another program gets `Fake.environment()` (LD_LIBRARY_PATH, NVML_LIBRARY,
+FAKE_NVML_STATE).
+Invariant: a library in the cache is whole (built aside, then renamed), and two states written one after the other never
+look the same.
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ _clock = itertools.count(time.time_ns())
 
 @dataclasses.dataclass
 class Process:
-    """`sm` not None: the driver has a fresh sample of it at any time. `lists`: of c (compute), g (graphics), m (MPS compute)."""
+    """`sm` not None: there is always a fresh sample of it. `lists`: of c (compute), g (graphics), m (MPS compute)."""
 
     pid: int
     memory: int = GIB
@@ -73,7 +76,7 @@ class Instance:
 
 @dataclasses.dataclass
 class Device:
-    """`mig`: -1 the model has none, 0 off, 1 on. A `lost` device answers every call with 15. An instance's place in the list is its slot"""
+    """`mig`: -1 the model has none, 0 off, 1 on. A `lost` device answers every call with 15. Instances are by slot."""
 
     uuid: str = ""
     name: str = "NVIDIA H100 80GB HBM3"
@@ -97,7 +100,7 @@ class Device:
 
 @dataclasses.dataclass
 class Error:
-    """`call` as the library names it, with its version or without. `device`: *, 0, or 0.2 for the MIG instance in slot 2.
+    """`call` as the library names it, with its version or without. `device`: *, 0, or 0.2 for MIG slot 2.
 
     `code` 0 says success and does nothing. `times` < 0: always.
     """
@@ -123,7 +126,7 @@ class State:
     delays: Sequence[Delay] = ()
 
     def write(self, path: pathlib.Path) -> None:
-        """In one piece: a call sees the old state or the new one. The times differ even if two are written within a tick of the kernel."""
+        """In one piece: a call sees the old state or the new one. Times differ even within a tick of the kernel."""
         aside = path.with_name(f".{path.name}.{os.getpid()}")
         aside.write_text("".join(line + "\n" for line in self._lines()), errors="surrogateescape")
         stamp = next(_clock)
@@ -142,18 +145,21 @@ class State:
 def _lines_of(index: int, device: Device) -> list[str]:
     minor, pci = index if device.minor is None else device.minor, device.pci or f"00000000:{16 + index:02X}:00.0"
     lines = [
-        f"device {device.uuid or uuid_of(index)} {minor} {pci} {device.compute_mode} {device.mig} {int(device.lost)} {device.utilization} "
-        f"{device.total} {device.used} {device.milliwatts} {device.celsius} {device.millijoules} "
+        f"device {device.uuid or uuid_of(index)} {minor} {pci} {device.compute_mode} {device.mig} {int(device.lost)} "
+        f"{device.utilization} {device.total} {device.used} {device.milliwatts} {device.celsius} {device.millijoules} "
         f"{device.slots} {int(device.gpm)} {device.name}"
     ]
     for slot, instance in enumerate(device.instances):
         if instance:
             uuid = instance.uuid or f"MIG-{index:08d}-{instance.gi:04d}-{instance.ci:04d}"
             lines.append(
-                f"instance {index} {slot} {instance.gi} {instance.ci} {instance.total} {instance.used} {instance.sm} {instance.graphics} "
-                f"{uuid} {device.name} MIG {instance.profile}"
+                f"instance {index} {slot} {instance.gi} {instance.ci} {instance.total} {instance.used} {instance.sm} "
+                f"{instance.graphics} {uuid} {device.name} MIG {instance.profile}"
             )
-    lines += [f"process {index} {process.lists} {process.pid} {process.memory} {process.gi} {process.ci}" for process in device.processes]
+    lines += [
+        f"process {index} {process.lists} {process.pid} {process.memory} {process.gi} {process.ci}"
+        for process in device.processes
+    ]
     living = [Sample(process.pid, process.sm) for process in device.processes if process.sm is not None]
     for sample in (*device.samples, *living):
         engines = f"{sample.sm} {sample.memory} {sample.encoder} {sample.decoder} {sample.jpeg} {sample.ofa}"
@@ -191,7 +197,10 @@ class Fake:
 
     def environment(self) -> dict[str, str]:
         """For a program that has to find the library by itself."""
-        return {"LD_LIBRARY_PATH": str(self.library.parent), "NVML_LIBRARY": str(self.library), "FAKE_NVML_STATE": str(self.path)}
+        return {
+            "LD_LIBRARY_PATH": str(self.library.parent), "NVML_LIBRARY": str(self.library),
+            "FAKE_NVML_STATE": str(self.path),
+        }
 
 
 @functools.cache
@@ -216,4 +225,5 @@ def library() -> pathlib.Path:
 def _cache() -> pathlib.Path:
     """The same home as that of tests/real/build.py."""
     home = os.environ.get("FALLOW_CACHE")
-    return pathlib.Path(home) if home else pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "fallow"
+    caches = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache")
+    return pathlib.Path(home) if home else caches / "fallow"

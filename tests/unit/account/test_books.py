@@ -1,4 +1,4 @@
-"""What cycles add up to: GPU seconds, acks, pauses prevented, what is paused and waited for, and the sentence of the log."""
+"""What cycles add up to: GPU seconds, acks, pauses prevented, what is paused and waited for, the log's sentence."""
 
 import msgspec
 import pytest
@@ -16,7 +16,7 @@ from fallow.model.units import HOUR, rfc3339
 IDLE, ACTIVE = "fallow_workload_idle_gpu_seconds_total", "fallow_workload_active_gpu_seconds_total"
 
 
-class Ledger:
+class Entries:
     """Books, and cycles to enter."""
 
     def __init__(self, *, dry_run: bool = False) -> None:
@@ -33,7 +33,7 @@ class Ledger:
         return {
             tuple(sample.labels[key] for key in sorted(sample.labels)): sample.value
             for family in families for sample in family.samples if sample.name == name
-        }  # fmt: skip
+        }
 
     def number(self, name: str) -> float:
         return self.read(name)[()]
@@ -51,60 +51,62 @@ def decided(seen: cluster.Snapshot, kind: type[decision.Decision]) -> decision.D
     return found
 
 
-# ---- GPU seconds --------------------------------------------------------------------------------------------------------------
+# ---- GPU seconds ---------------------------------------------------------------------------------------------------
 
 
 def test_gpu_seconds_run_from_one_good_cycle_to_the_next():
-    ledger, world = Ledger(), builders.World()
+    entries, world = Entries(), builders.World()
     world.workload("ml/quiet", gpus=[builders.idle()] * 2, replicas=2)
     world.workload("ml/mixed", gpus=[builders.idle(), builders.busy()])
     world.workload("ml/unseen", gpus=[builders.unseen()])
     seen = world.snapshot()
-    ledger.enter(seen)
-    assert (ledger.read(IDLE), ledger.read(ACTIVE)) == ({}, {})
-    ledger.enter(later(seen, 10))
-    assert ledger.read(IDLE) == {("Deployment", "quiet", "ml"): 40, ("Deployment", "mixed", "ml"): 10}
-    assert ledger.read(ACTIVE) == {("Deployment", "mixed", "ml"): 10}
-    ledger.enter(later(seen, 15))
-    ledger.enter(later(seen, 20))
-    assert ledger.read(ACTIVE) == {("Deployment", "mixed", "ml"): 20}  # also when nobody scraped between
+    entries.enter(seen)
+    assert (entries.read(IDLE), entries.read(ACTIVE)) == ({}, {})
+    entries.enter(later(seen, 10))
+    assert entries.read(IDLE) == {("Deployment", "quiet", "ml"): 40, ("Deployment", "mixed", "ml"): 10}
+    assert entries.read(ACTIVE) == {("Deployment", "mixed", "ml"): 10}
+    entries.enter(later(seen, 15))
+    entries.enter(later(seen, 20))
+    assert entries.read(ACTIVE) == {("Deployment", "mixed", "ml"): 20}  # also when nobody scraped between
 
 
 def test_nothing_is_counted_over_a_cycle_that_failed():
-    ledger, world = Ledger(), builders.World()
+    entries, world = Entries(), builders.World()
     world.workload("ml/busy", gpus=[builders.busy()])
     seen = world.snapshot()
-    ledger.enter(seen)
-    ledger.enter(later(seen, 100), failure="no Prometheus")
-    ledger.enter(later(seen, 200))
-    assert ledger.read(ACTIVE) == {}
-    ledger.enter(later(seen, 205))
-    assert ledger.read(ACTIVE) == {("Deployment", "busy", "ml"): 5}
+    entries.enter(seen)
+    entries.enter(later(seen, 100), failure="no Prometheus")
+    entries.enter(later(seen, 200))
+    assert entries.read(ACTIVE) == {}
+    entries.enter(later(seen, 205))
+    assert entries.read(ACTIVE) == {("Deployment", "busy", "ml"): 5}
 
 
 def test_what_a_workload_held_until_it_changed_is_not_lost():
-    ledger, world = Ledger(), builders.World()
+    entries, world = Entries(), builders.World()
     world.workload("ml/busy", gpus=[builders.busy()])
-    ledger.enter(world.snapshot())
+    entries.enter(world.snapshot())
     world.workload("ml/new", gpus=[builders.busy()])
     seen = later(world.snapshot(), 10)
-    ledger.enter(seen)
-    ledger.enter(later(seen, 5))
-    assert ledger.read(ACTIVE) == {("Deployment", "busy", "ml"): 15, ("Deployment", "new", "ml"): 5}
+    entries.enter(seen)
+    entries.enter(later(seen, 5))
+    assert entries.read(ACTIVE) == {("Deployment", "busy", "ml"): 15, ("Deployment", "new", "ml"): 5}
 
 
 def test_gpu_seconds_are_bounded_in_series(monkeypatch):
     monkeypatch.setattr(telemetry, "MOST_WORKLOAD_SERIES", 2)
-    ledger, world = Ledger(), builders.World()
+    entries, world = Entries(), builders.World()
     for index in range(5):
         world.workload(f"ml/busy-{index}", gpus=[builders.busy()])
     seen = world.snapshot()
     for seconds in (0, 10, 20):
-        ledger.enter(later(seen, seconds))
-    assert ledger.read(ACTIVE) == {("Deployment", "busy-0", "ml"): 20, ("Deployment", "busy-1", "ml"): 20, ("_other",) * 3: 60}
+        entries.enter(later(seen, seconds))
+    assert entries.read(ACTIVE) == {
+        ("Deployment", "busy-0", "ml"): 20, ("Deployment", "busy-1", "ml"): 20, ("_other",) * 3: 60
+    }
 
 
-# ---- acks ---------------------------------------------------------------------------------------------------------------------
+# ---- acks ----------------------------------------------------------------------------------------------------------
 
 
 def acked(until: float = NOW + HOUR) -> dict[str, str]:
@@ -117,129 +119,131 @@ def of(annotations: dict[str, str] | None, gpu: builders.Gpu | None = None) -> c
     return world.snapshot()
 
 
-def acks_of(ledger: Ledger) -> tuple[float, float]:
-    return ledger.number("gpu_pruner_acknowledgments_total"), ledger.number("gpu_pruner_scaledowns_prevented_total")
+def acks_of(entries: Entries) -> tuple[float, float]:
+    return entries.number("gpu_pruner_acknowledgments_total"), entries.number("gpu_pruner_scaledowns_prevented_total")
 
 
 def test_an_ack_counts_once_and_prevents_once_per_episode():
-    ledger = Ledger()
-    ledger.enter(of(None))
-    assert acks_of(ledger) == (0, 0)
+    entries = Entries()
+    entries.enter(of(None))
+    assert acks_of(entries) == (0, 0)
     given = of(acked())
     for seconds in (0, 60, 120):
-        ledger.enter(later(given, seconds))
-    assert acks_of(ledger) == (1, 1)
-    ledger.enter(of(acked(), builders.busy()))  # used again: the episode is over
-    assert acks_of(ledger) == (1, 1)
-    ledger.enter(of(acked()))
-    assert acks_of(ledger) == (1, 2)
-    ledger.enter(of(acked(NOW + 2 * HOUR)))  # another ack
-    assert acks_of(ledger) == (2, 3)
+        entries.enter(later(given, seconds))
+    assert acks_of(entries) == (1, 1)
+    entries.enter(of(acked(), builders.busy()))  # used again: the episode is over
+    assert acks_of(entries) == (1, 1)
+    entries.enter(of(acked()))
+    assert acks_of(entries) == (1, 2)
+    entries.enter(of(acked(NOW + 2 * HOUR)))  # another ack
+    assert acks_of(entries) == (2, 3)
 
 
 def test_an_ack_that_stood_before_us_was_counted_by_another():
-    ledger = Ledger()
-    ledger.enter(of(acked()))
-    assert acks_of(ledger) == (0, 1)
+    entries = Entries()
+    entries.enter(of(acked()))
+    assert acks_of(entries) == (0, 1)
 
 
 def test_an_ack_of_a_namespace_is_one_ack_and_prevents_each_of_its_pauses():
-    ledger = Ledger()
-    ledger.enter(of(None))
+    entries = Entries()
+    entries.enter(of(None))
     world = builders.World()
     for name in ("ml/a", "ml/b", "other/c"):
         world.workload(name)
     world.namespace("ml", annotations=acked())
-    ledger.enter(world.snapshot())
-    assert acks_of(ledger) == (1, 2)
+    entries.enter(world.snapshot())
+    assert acks_of(entries) == (1, 2)
 
 
 def test_nothing_is_known_of_acks_in_a_cycle_that_failed():
-    ledger, world = Ledger(), builders.World()
+    entries, world = Entries(), builders.World()
     world.workload(annotations=acked())
     world.trouble = usage.SourceTrouble("SourceError", "no Prometheus")
-    ledger.enter(world.snapshot(), failure="no Prometheus")
-    assert acks_of(ledger) == (0, 0)
+    entries.enter(world.snapshot(), failure="no Prometheus")
+    assert acks_of(entries) == (0, 0)
 
 
-# ---- what stands in the cluster -----------------------------------------------------------------------------------------------
+# ---- what stands in the cluster ------------------------------------------------------------------------------------
 
 
 def test_the_gauges_of_the_last_known_check_outlive_a_failure():
-    ledger, world = Ledger(), builders.World()
+    entries, world = Entries(), builders.World()
     world.workload("ml/quiet", gpus=[builders.idle()] * 4)
-    ledger.enter(world.snapshot())
+    entries.enter(world.snapshot())
     world.trouble = usage.SourceTrouble("SourceError", "no Prometheus")
-    ledger.enter(world.snapshot(), failure="no Prometheus")
-    assert ledger.number("gpu_pruner_idle_gpus") == 4  # not 0: nobody knows
-    assert ledger.number("gpu_pruner_query_failures_total") == 1
-    assert ledger.read("fallow_idle_source_up") == {("prometheus",): 0}
-    assert ledger.read("fallow_idle_workloads") == {("SourceDown", "unknown"): 1}
-    assert ledger.number("gpu_pruner_pods_checked_total") == 1
+    entries.enter(world.snapshot(), failure="no Prometheus")
+    assert entries.number("gpu_pruner_idle_gpus") == 4  # not 0: nobody knows
+    assert entries.number("gpu_pruner_query_failures_total") == 1
+    assert entries.read("fallow_idle_source_up") == {("prometheus",): 0}
+    assert entries.read("fallow_idle_workloads") == {("SourceDown", "unknown"): 1}
+    assert entries.number("gpu_pruner_pods_checked_total") == 1
 
 
 def test_coverage_is_that_of_the_worst_gpu_of_a_node():
-    ledger, world = Ledger(), builders.World()
+    entries, world = Entries(), builders.World()
     world.workload("ml/a", gpus=[builders.idle(), builders.idle(coverage=0.25)], pod={"node": "n1"})
     world.workload("ml/b", gpus=[builders.busy(coverage=0.9)], pod={"node": "n2"})
-    ledger.enter(world.snapshot())
-    assert ledger.read("fallow_idle_coverage_ratio") == {("n1",): pytest.approx(0.25), ("n2",): pytest.approx(0.9)}
+    entries.enter(world.snapshot())
+    assert entries.read("fallow_idle_coverage_ratio") == {("n1",): pytest.approx(0.25), ("n2",): pytest.approx(0.9)}
     world = builders.World()
     world.workload("ml/b", pod={"node": "n2"})
-    ledger.enter(world.snapshot())
-    assert ledger.read("fallow_idle_coverage_ratio") == {("n2",): 1}
+    entries.enter(world.snapshot())
+    assert entries.read("fallow_idle_coverage_ratio") == {("n2",): 1}
 
 
 def test_gpus_are_waited_for_after_a_minute():
-    ledger, world = Ledger(), builders.World()
+    entries, world = Entries(), builders.World()
     world.workload("ml/quiet")
     for name, since in (("patient", NOW - 61), ("fresh", NOW - 10)):
         waits = {"node": "", "phase": "Pending", "started_at": None, "unschedulable_since": since}
         world.workload(f"ml/{name}", gpus=[builders.unseen()] * 2, pod=waits)
     seen = world.snapshot()
-    ledger.enter(seen)
-    assert ledger.number("fallow_idle_pressure_gpus") == 2
-    ledger.enter(later(seen, 60))
-    assert ledger.number("fallow_idle_pressure_gpus") == 4
+    entries.enter(seen)
+    assert entries.number("fallow_idle_pressure_gpus") == 2
+    entries.enter(later(seen, 60))
+    assert entries.number("fallow_idle_pressure_gpus") == 4
 
 
 def test_paused_ones_are_counted_while_the_pause_stands():
-    ledger, world = Ledger(), builders.World()
+    entries, world = Entries(), builders.World()
     world.workload("ml/paused", pods=[], body={"spec": {"replicas": 0}}, annotations=builders.paused_marks(NOW - HOUR))
     world.workload("ml/undone", body={"spec": {"replicas": 2}}, annotations=builders.paused_marks(NOW - HOUR))
-    ledger.enter(world.snapshot())
-    assert ledger.read("fallow_idle_paused_workloads") == {("Deployment",): 1}
+    entries.enter(world.snapshot())
+    assert entries.read("fallow_idle_paused_workloads") == {("Deployment",): 1}
 
 
-# ---- what was done ------------------------------------------------------------------------------------------------------------
+# ---- what was done -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("dry_run", "status", "done", "failed"),
-    [(False, Status.done, 1, 0), (False, Status.failed, 0, 1), (False, Status.overtaken, 0, 0), (True, Status.dry_run, 0, 0)],
+    [(False, Status.done, 1, 0), (False, Status.failed, 0, 1), (False, Status.overtaken, 0, 0),
+     (True, Status.dry_run, 0, 0)],
     ids=["done", "failed", "overtaken", "dry"],
 )
 def test_only_real_pauses_count(dry_run, status, done, failed):
-    ledger, world = Ledger(dry_run=dry_run), builders.World()
+    entries, world = Entries(dry_run=dry_run), builders.World()
     world.workload("ml/llm")
     seen = world.snapshot()
     pause = decided(seen, decision.Pause)
-    ledger.enter(seen, Outcome(pause, status, NOW, ""))
-    assert ledger.number("gpu_pruner_scale_successes_total") == done
-    assert ledger.number("gpu_pruner_scale_failures_total") == failed
-    assert ledger.read("gpu_pruner_scales_total") == ({("Deployment", "llm", "ml"): 1} if done else {})
+    entries.enter(seen, Outcome(pause, status, NOW, ""))
+    assert entries.number("gpu_pruner_scale_successes_total") == done
+    assert entries.number("gpu_pruner_scale_failures_total") == failed
+    assert entries.read("gpu_pruner_scales_total") == ({("Deployment", "llm", "ml"): 1} if done else {})
     mode = "dry-run" if dry_run else "scale-down"
-    assert ledger.read("fallow_idle_actions_total") == {("pause", "Deployment", mode, str(status)): 1}
+    assert entries.read("fallow_idle_actions_total") == {("pause", "Deployment", mode, str(status)): 1}
 
 
 def test_a_pause_that_others_undid_is_a_fight_and_an_external_resume():
-    ledger, world = Ledger(), builders.World()
-    world.workload("ml/undone", gpus=[builders.busy()], body={"spec": {"replicas": 2}}, annotations=builders.paused_marks(NOW - HOUR))
+    entries, world = Entries(), builders.World()
+    marks = builders.paused_marks(NOW - HOUR)
+    world.workload("ml/undone", gpus=[builders.busy()], body={"spec": {"replicas": 2}}, annotations=marks)
     seen = world.snapshot()
     mark = decided(seen, decision.Mark)
-    ledger.enter(seen, Outcome(mark, Status.done, NOW, ""))
-    assert ledger.read("fallow_idle_fights_total") == {("Deployment",): 1}
-    assert ledger.read("fallow_idle_resumes_total") == {("external", "Deployment"): 1}
+    entries.enter(seen, Outcome(mark, Status.done, NOW, ""))
+    assert entries.read("fallow_idle_fights_total") == {("Deployment",): 1}
+    assert entries.read("fallow_idle_resumes_total") == {("external", "Deployment"): 1}
 
 
 def test_the_sentence_of_a_cycle():
@@ -251,8 +255,8 @@ def test_the_sentence_of_a_cycle():
     plan = brain.make_plan(world.snapshot(), builders.mandate(), decision.Memory(), NOW)
     [pause] = [each for each in plan.decisions if isinstance(each, decision.Pause)]
     assert tally.sentence(plan, [Outcome(pause, Status.done, NOW, "")], "") == (
-        "looked at 5 GPUs in 4 workloads: 1 busy, 3 idle (2 workloads: 1 acknowledged), 1 cannot tell (MissingGpuSeries 1); "
-        "paused ml/llm (2 GPUs idle 46m)"
+        "looked at 5 GPUs in 4 workloads: 1 busy, 3 idle (2 workloads: 1 acknowledged), "
+        "1 cannot tell (MissingGpuSeries 1); paused ml/llm (2 GPUs idle 46m)"
     )
 
 
@@ -261,6 +265,9 @@ def test_an_audit_line_says_who_did_what_to_whom_and_why():
     world.workload("ml/llm")
     pause = decided(world.snapshot(), decision.Pause)
     fields = tally.audit_fields(Outcome(pause, Status.failed, NOW, "403", {"/spec/replicas": 1}, None))
-    assert fields["workload"] == {"group": "apps", "kind": "Deployment", "namespace": "ml", "name": "llm", "uid": "uid-ml/llm"}
-    assert (fields["audit"], fields["actor"], fields["result"], fields["policy"]) == ("Pause", "fallow", "failed", "flags")
+    assert fields["workload"] == {
+        "group": "apps", "kind": "Deployment", "namespace": "ml", "name": "llm", "uid": "uid-ml/llm"
+    }
+    who = [fields[name] for name in ("audit", "actor", "result", "policy")]
+    assert who == ["Pause", "fallow", "failed", "flags"]
     assert (fields["verdict"], fields["before"]) == ("idle", {"/spec/replicas": 1})

@@ -27,7 +27,7 @@ async def api(server: servers.Server, tmp_path: Path) -> AsyncIterator[kubernete
         "apiVersion": "v1", "kind": "Config", "current-context": "c", "users": [{"name": "u", "user": {}}],
         "clusters": [{"name": "c", "cluster": {"server": server.url}}],
         "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-    }  # fmt: skip
+    }
     path = tmp_path / "kubeconfig"
     path.write_text(yaml.safe_dump(written))
     access = config.load_access(kubeconfig=str(path), context=None, environment={})

@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from fallow.model import cluster, decision, kinds
+from fallow.model import cluster, decision, kinds, pointers
 from fallow.model.policies import idle
 
 NOW = 1_794_700_000.0  # 2026-11-14
@@ -16,14 +16,17 @@ Object = dict[str, Any]
 
 
 def make(
-    api_version: str, kind: str, spec: Object | None = None, *, name: str = "llm", status: Object | None = None, **metadata: Any
+    api_version: str, kind: str, spec: Object | None = None, *, name: str = "llm", status: Object | None = None,
+    **metadata: Any,
 ) -> Object:
     named = {"name": name, "namespace": "team-a", **metadata}
     thing: Object = {"apiVersion": api_version, "kind": kind, "metadata": named, "spec": spec or {}}
     return thing | ({"status": status} if status else {})
 
 
-ROLES = [{"name": "prefill", "spec": {"replicas": 2, "template": {"a": 1}}}, {"name": "decode", "spec": {"replicas": 4}}]
+ROLES = [
+    {"name": "prefill", "spec": {"replicas": 2, "template": {"a": 1}}}, {"name": "decode", "spec": {"replicas": 4}},
+]
 TEMPLATE = {"metadata": {"annotations": {"autoscaling.knative.dev/min-scale": "2"}}}
 STOPPED_RAY_JOB = {"shutdownAfterJobFinishes": True, "entrypoint": "python train.py"}
 
@@ -39,11 +42,16 @@ EXAMPLES: dict[str, Object] = {
     "workspace": make("kubeflow.org/v1beta1", "Workspace", {"paused": False}),
     "isvc": make("serving.kserve.io/v1beta1", "InferenceService", {"predictor": {"minReplicas": 2}}),
     "isvc-stop-false": make(
-        "serving.kserve.io/v1beta1", "InferenceService", {"predictor": {}}, annotations={"serving.kserve.io/stop": "false"}
+        "serving.kserve.io/v1beta1", "InferenceService", {"predictor": {}},
+        annotations={"serving.kserve.io/stop": "false"},
     ),
     "llm": make("serving.kserve.io/v1alpha2", "LLMInferenceService", {"replicas": 2}),
-    "llm-prefill": make("serving.kserve.io/v1alpha2", "LLMInferenceService", {"replicas": 2, "prefill": {"replicas": 1}}),
-    "llm-scaled": make("serving.kserve.io/v1alpha2", "LLMInferenceService", {"replicas": 2, "scaling": {"maxReplicas": 4}}),
+    "llm-prefill": make(
+        "serving.kserve.io/v1alpha2", "LLMInferenceService", {"replicas": 2, "prefill": {"replicas": 1}}
+    ),
+    "llm-scaled": make(
+        "serving.kserve.io/v1alpha2", "LLMInferenceService", {"replicas": 2, "scaling": {"maxReplicas": 4}}
+    ),
     "llm-default": make("serving.kserve.io/v1alpha1", "LLMInferenceService", {}),
     "knative": make("serving.knative.dev/v1", "Service", {"template": TEMPLATE}),
     "knative-bare": make("serving.knative.dev/v1", "Service", {"template": {"spec": {"x": 1}}}),
@@ -51,7 +59,9 @@ EXAMPLES: dict[str, Object] = {
     "job-unsaid": make("batch/v1", "Job", {}),
     "cronjob": make("batch/v1", "CronJob", {"suspend": False, "concurrencyPolicy": "Forbid"}),
     "jobset": make("jobset.x-k8s.io/v1alpha2", "JobSet", {}),
-    "trainjob": make("trainer.kubeflow.org/v1alpha1", "TrainJob", {"managedBy": "trainer.kubeflow.org/trainjob-controller"}),
+    "trainjob": make(
+        "trainer.kubeflow.org/v1alpha1", "TrainJob", {"managedBy": "trainer.kubeflow.org/trainjob-controller"}
+    ),
     "appwrapper": make("workload.codeflare.dev/v1beta2", "AppWrapper", {}),
     "pytorchjob": make("kubeflow.org/v1", "PyTorchJob", {"runPolicy": {"suspend": False}}),
     "pytorchjob-no-runpolicy": make("kubeflow.org/v1", "PyTorchJob", {}),
@@ -83,10 +93,9 @@ def ref_of(thing: Object) -> cluster.Ref:
 
 
 def companion_of(thing: Object, reads: tuple[str, ...]) -> cluster.Companion:
-    metadata, body = thing["metadata"], kinds.prune(thing, reads)
-    return cluster.Companion(
-        ref_of(thing), metadata["resourceVersion"], metadata.get("labels") or {}, metadata.get("annotations") or {}, body
-    )
+    metadata, body = thing["metadata"], pointers.prune(thing, reads)
+    labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
+    return cluster.Companion(ref_of(thing), metadata["resourceVersion"], labels, annotations, body)
 
 
 def workload_of(thing: Object, **more: Any) -> cluster.Workload:
@@ -97,9 +106,10 @@ def workload_of(thing: Object, **more: Any) -> cluster.Workload:
     row = kinds.find(ref.group, ref.kind) or kinds.generic(ref.group, ref.version, ref.kind, pointer)
     chain = (cluster.Owner(ref.group, ref.version, ref.kind, ref.name, ref.uid),)
     base: dict[str, Any] = {
-        "ref": ref, "resource_version": metadata["resourceVersion"], "labels": metadata.get("labels") or {}, "annotations": annotations,
-        "body": kinds.prune(thing, row.reads), "pods": (), "chain": chain, "chain_bodies": (), "trouble": None, "trouble_because": "",
-        "marks_ref": ref, "marks": annotations, "hpas": (), "scaled_objects": (), "kueue": (), "budgets": (), "replicas_pointer": pointer,
+        "ref": ref, "resource_version": metadata["resourceVersion"], "labels": metadata.get("labels") or {},
+        "annotations": annotations, "body": pointers.prune(thing, row.reads), "pods": (), "chain": chain,
+        "chain_bodies": (), "trouble": None, "trouble_because": "", "marks_ref": ref, "marks": annotations, "hpas": (),
+        "scaled_objects": (), "kueue": (), "budgets": (), "replicas_pointer": pointer,
     }
     return cluster.Workload(**base | more)
 
@@ -109,19 +119,22 @@ RULE = idle.Rule(name="default", action=idle.Action(type=idle.ActionType.pause, 
 
 def finding_of(workload: cluster.Workload, rule: idle.Rule = RULE, gpus: int = 12) -> decision.Finding:
     return decision.Finding(
-        workload, decision.Verdict.idle, decision.Reason.GoneIdle, "quiet", rule, gpus, gpus, ("NVIDIA A100",), 1800.0,
-        idle_since=NOW - 47 * 60,
+        workload=workload, verdict=decision.Verdict.idle, reason=decision.Reason.GoneIdle, because="quiet", rule=rule,
+        gpus=gpus, idle_gpus=gpus, models=("NVIDIA A100",), window=1800.0, idle_since=NOW - 47 * 60,
     )
 
 
-def pause_of(workload: cluster.Workload, rule: idle.Rule = RULE) -> decision.Pause:
-    return decision.Pause(finding_of(workload, rule), "12 GPUs idle for 47m")
+def pause_of(
+    workload: cluster.Workload, rule: idle.Rule = RULE, reason: str = "12 GPUs idle for 47m"
+) -> decision.Pause:
+    return decision.Pause(finding_of(workload, rule), reason)
 
 
 def pod(name: str = "llm-0", *, ip: str = "127.0.0.1", hook: str | None = None) -> cluster.Pod:
     annotations = {"gpuautoscaler.io/pre-pause": hook} if hook is not None else {}
     return cluster.Pod(
-        namespace="team-a", name=name, uid=f"p-{name}", node="n1", phase="Running", terminating=False, owner=None, labels={},
-        annotations=annotations, resources={"nvidia.com/gpu": 8}, claims=(), claimed=0, created_at=NOW - 9e4, started_at=NOW - 9e4,
-        ready=True, ready_since=NOW - 9e4, ip=ip, static=False, node_selector={}, affinity=None, unschedulable_since=None,
+        namespace="team-a", name=name, uid=f"p-{name}", node="n1", phase="Running", terminating=False, owner=None,
+        labels={}, annotations=annotations, resources={"nvidia.com/gpu": 8}, claims=(), claimed=0,
+        created_at=NOW - 9e4, started_at=NOW - 9e4, ready=True, ready_since=NOW - 9e4, ip=ip, static=False,
+        node_selector={}, affinity=None, unschedulable_since=None,
     )

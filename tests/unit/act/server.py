@@ -1,7 +1,8 @@
-"""The other end of the wire: a small API server on 127.0.0.1 that keeps objects and heeds preconditions, dryRun and `/scale`.
+"""The other end of the wire: a small API server that keeps objects and heeds preconditions, dryRun and `/scale`.
 
-It answers as kube-apiserver does where the hands depend on it: another uid is 422 with the cause metadata.uid, an old resourceVersion
-is 409, a JSON patch whose test fails is 422. Tests script faults with `fail`, and see every request in `requests`.
+It answers on 127.0.0.1 as kube-apiserver does where the hands depend on it: another uid is 422 with the cause
+metadata.uid, an old resourceVersion is 409, a JSON patch whose test fails is 422. Tests script faults with `fail`, and
+see every request in `requests`.
 """
 
 from __future__ import annotations
@@ -58,10 +59,14 @@ class Server:
         return self.objects[path_of(thing)]
 
     def fail(
-        self, method: str, contains: str, status: int, *, causes: list[Object] | None = None, message: str = "no", times: int = 1
+        self, method: str, contains: str, status: int, *, causes: list[Object] | None = None, message: str = "no",
+        times: int = 1,
     ) -> None:
         """The next such request is answered with this, and not done."""
-        body = {"kind": "Status", "status": "Failure", "message": message, "code": status, "details": {"causes": causes or []}}
+        body = {
+            "kind": "Status", "status": "Failure", "message": message, "code": status,
+            "details": {"causes": causes or []},
+        }
         self._faults += [(method, contains, status, body)] * times
 
     def drop(self, method: str, contains: str, *, done: bool) -> None:
@@ -141,7 +146,8 @@ class Server:
             metadata = seen.body.get("metadata") or {}
             if metadata.get("uid", found["metadata"]["uid"]) != found["metadata"]["uid"]:
                 return 422, _status(422, "uid mismatch", [{"field": "metadata.uid", "message": "field is immutable"}])
-            if metadata.get("resourceVersion", found["metadata"]["resourceVersion"]) != found["metadata"]["resourceVersion"]:
+            current = found["metadata"]["resourceVersion"]
+            if metadata.get("resourceVersion", current) != current:
                 return 409, _status(409, "the object has been modified")
             changed = merged(found, {"spec": {"size": seen.body["spec"]["replicas"]}} if is_scale else seen.body)
         if "dryRun" not in seen.query:
@@ -181,7 +187,8 @@ def lookup(group: str, version: str, kind: str) -> kubernetes.Resource | None:
 
 def _scale(thing: Object) -> Object:
     size = thing["spec"].get("size")
-    return {"kind": "Scale", "metadata": thing["metadata"], "spec": {"replicas": size} if size else {}}  # a 0 is left out, as Go does
+    spec = {"replicas": size} if size else {}  # a 0 is left out, as Go does
+    return {"kind": "Scale", "metadata": thing["metadata"], "spec": spec}
 
 
 def _has(holder: Any, place: Any) -> bool:

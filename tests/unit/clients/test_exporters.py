@@ -1,4 +1,4 @@
-"""Pages of exporters: what is read of them, and what is refused, however they come over the wire; and pages kept in a file."""
+"""Pages of exporters: what is read of them and what is refused, however they come; and pages kept in a file."""
 
 import asyncio
 import math
@@ -28,7 +28,9 @@ DCGM_FI_DEV_SM_CLOCK{{gpu="0",UUID="GPU-a"}} 1980
 """
 
 
-def read(text: str | bytes, *, reader: exposition.Reader | None = None, openmetrics: bool = False, chunk: int = 1 << 20) -> list[object]:
+def read(
+    text: str | bytes, *, reader: exposition.Reader | None = None, openmetrics: bool = False, chunk: int = 1 << 20
+) -> list[object]:
     """(metric, labels, value) of each sample."""
     reader = reader or exposition.Reader(WANTED)
     body = text.encode() if isinstance(text, str) else text
@@ -42,7 +44,7 @@ def read(text: str | bytes, *, reader: exposition.Reader | None = None, openmetr
     ]
 
 
-# ---- the formats -----------------------------------------------------------------------------------------------------------------
+# ---- the formats ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 64, 1 << 20])
@@ -95,17 +97,23 @@ def test_nan_is_told_as_it_is() -> None:
     assert math.isnan(value)
 
 
-@pytest.mark.parametrize(("openmetrics", "text"), [(False, "1800000000500"), (True, "1800000000.5")], ids=["0.0.4", "OpenMetrics"])
+@pytest.mark.parametrize(
+    ("openmetrics", "text"), [(False, "1800000000500"), (True, "1800000000.5")], ids=["0.0.4", "OpenMetrics"]
+)
 def test_a_time_of_its_own_is_in_the_formats_unit(openmetrics: bool, text: str) -> None:
     page = exposition.Reader(WANTED).begin(is_openmetrics=openmetrics)
     page.feed(f'{UTIL}{{gpu="0"}} 3\n{GR}{{gpu="0"}} 0.5 {text}\n# EOF\n'.encode())
     assert page.end().stamps == {1: 1_800_000_000.5}
 
 
-@given(st.dictionaries(st.from_regex(r"[a-z_]{1,8}", fullmatch=True), st.text(max_size=12), max_size=4), st.floats(allow_nan=False))
+@given(
+    st.dictionaries(st.from_regex(r"[a-z_]{1,8}", fullmatch=True), st.text(max_size=12), max_size=4),
+    st.floats(allow_nan=False),
+)
 def test_whatever_labels_say_is_read_back(labels: dict[str, str], value: float) -> None:
     inner = ",".join(
-        '{}="{}"'.format(key, text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")) for key, text in labels.items()
+        '{}="{}"'.format(key, text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n"))
+        for key, text in labels.items()
     )
     assert read(f"{GR}{{{inner}}} {value!r}\n".encode("utf-8", "surrogatepass")) == [(GR, labels, value)]
 
@@ -145,7 +153,9 @@ def test_labels_that_are_not_utf_8_are_refused() -> None:
         read(f'{GR}{{pod="'.encode() + b"\xff" + b'"} 1\n')
 
 
-@pytest.mark.parametrize("line", [f'{GR}{{pod="p-%d"}} 0\n', f"{GR} %d\n"], ids=["different", "the same again and again"])
+@pytest.mark.parametrize(
+    "line", [f'{GR}{{pod="p-%d"}} 0\n', f"{GR} %d\n"], ids=["different", "the same again and again"]
+)
 def test_a_million_series_are_refused_early(line: str) -> None:
     reader = exposition.Reader(WANTED)
     page = reader.begin(is_openmetrics=False)
@@ -164,7 +174,7 @@ def test_lines_that_come_and_go_are_forgotten() -> None:
     assert read(PAGE, reader=reader) == read(PAGE)
 
 
-# ---- over the wire ---------------------------------------------------------------------------------------------------------------
+# ---- over the wire --------------------------------------------------------------------------------
 
 
 Scrape = Callable[[], Awaitable[exposition.Page]]
@@ -186,7 +196,9 @@ async def test_a_page_is_fetched_and_read() -> None:
 
 async def test_openmetrics_needs_its_end() -> None:
     kind = {"Content-Type": "application/openmetrics-text; version=1.0.0; charset=utf-8"}
-    answers = loopback.in_turn(lambda _: web.Response(text=PAGE + "# EOF\n", headers=kind), lambda _: web.Response(text=PAGE, headers=kind))
+    answers = loopback.in_turn(
+        lambda _: web.Response(text=PAGE + "# EOF\n", headers=kind), lambda _: web.Response(text=PAGE, headers=kind)
+    )
     async with asked(answers) as (_, scrape):
         assert len((await scrape()).values) == 3
         with pytest.raises(errors.BadAnswer, match="the end of the page is missing"):
@@ -239,7 +251,9 @@ async def _raw(answer: bytes) -> tuple[asyncio.Server, str]:
 
 
 @pytest.mark.parametrize(
-    "head", [f"Content-Length: {len(PAGE) + 50}\r\n", "Transfer-Encoding: chunked\r\n"], ids=["shorter than said", "chunks without an end"]
+    "head",
+    [f"Content-Length: {len(PAGE) + 50}\r\n", "Transfer-Encoding: chunked\r\n"],
+    ids=["shorter than said", "chunks without an end"],
 )
 async def test_a_connection_that_breaks_gives_no_half_page(head: str) -> None:
     body = PAGE if "Length" in head else f"{len(PAGE):x}\r\n{PAGE}\r\n"
@@ -280,7 +294,7 @@ async def test_a_page_without_end_is_cut_off() -> None:
         await runner.cleanup()
 
 
-# ---- kept in a file --------------------------------------------------------------------------------------------------------------
+# ---- kept in a file -------------------------------------------------------------------------------
 
 
 async def keep(path: pathlib.Path, version: int = 1, *, writes: bool = True) -> sqlite.Pages:

@@ -54,12 +54,12 @@ async def test_what_the_kubelet_lists_is_read(server: fake.Kubelet) -> None:
         "ml",
         "llm-0",
         (
-            kubelet.Container(
+            kubelet.ContainerDevices(
                 "main",
-                (kubelet.Devices("nvidia.com/gpu", ("GPU-1::0", "GPU-1::1")),),
-                (kubelet.Claim("gpu.nvidia.com", "n1", "gpu-0"),),
+                (kubelet.ResourceDevices("nvidia.com/gpu", ("GPU-1::0", "GPU-1::1")),),
+                (kubelet.ClaimedDevice("gpu.nvidia.com", "n1", "gpu-0"),),
             ),
-            kubelet.Container("proxy"),
+            kubelet.ContainerDevices("proxy"),
         ),
     )
     assert plain == kubelet.PodDevices("web", "plain")
@@ -70,7 +70,10 @@ async def test_a_node_without_pods_is_an_empty_answer(server: fake.Kubelet) -> N
 
 
 async def test_an_answer_of_many_frames_comes_whole(server: fake.Kubelet) -> None:
-    server.pods = [fake.pod(f"p{number}", main={"nvidia.com/gpu": [f"GPU-{number}::{n}" for n in range(50)]}) for number in range(2000)]
+    server.pods = [
+        fake.pod(f"p{number}", main={"nvidia.com/gpu": [f"GPU-{number}::{n}" for n in range(50)]})
+        for number in range(2000)
+    ]
     pods = await kubelet.list_grants(server.socket, 5)
     assert len(fake.encode(server.pods)) > 2**20
     assert [pod.name for pod in pods] == [f"p{number}" for number in range(2000)]
@@ -126,7 +129,8 @@ async def test_a_socket_that_takes_all_and_says_nothing_is_left_alone(tmp_path: 
 
 
 @pytest.mark.parametrize(
-    "answer", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", bytes(range(256))], ids=["nothing", "http1", "noise"]
+    "answer", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", bytes(range(256))],
+    ids=["nothing", "http1", "noise"]
 )
 async def test_what_is_no_grpc_server_is_an_error_of_ours(tmp_path: Path, answer: bytes) -> None:
     async with serve_bytes(tmp_path, answer) as socket:
@@ -153,7 +157,8 @@ async def test_a_message_that_cannot_be_read_is_no_empty_list(server: fake.Kubel
 
 def test_fields_of_the_future_are_skipped() -> None:
     known = fake.encode([fake.pod("a", main={"nvidia.com/gpu": ["GPU-1"]})])
-    future = b"\x78\x96\x01" + b"\x79" + bytes(8) + b"\x7d" + bytes(4) + b"\x82\x01\x02hi"  # fields 15 and 16, one of each wire type
+    # Fields 15 and 16, one of each wire type
+    future = b"\x78\x96\x01" + b"\x79" + bytes(8) + b"\x7d" + bytes(4) + b"\x82\x01\x02hi"
     assert kubelet.read_list(future + known + future) == kubelet.read_list(known)
 
 
@@ -174,10 +179,13 @@ def test_all_that_protobuf_writes_is_read(listed: list[dict[str, Any]]) -> None:
         assert [(each.driver, each.pool, each.device) for each in pod.containers[0].claims] == [
             (each["driver_name"], each["pool_name"], each["device_name"])
             for claim in container["dynamic_resources"] for each in claim["claim_resources"]
-        ]  # fmt: skip
+        ]
 
 
-@given(st.binary(max_size=300) | st.lists(pods, max_size=2).map(fake.encode).flatmap(lambda m: st.integers(0, len(m)).map(lambda n: m[:n])))
+cut = st.lists(pods, max_size=2).map(fake.encode).flatmap(lambda m: st.integers(0, len(m)).map(lambda n: m[:n]))
+
+
+@given(st.binary(max_size=300) | cut)
 def test_no_bytes_raise_anything_else(message: bytes) -> None:
     try:
         found = kubelet.read_list(message)

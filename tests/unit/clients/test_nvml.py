@@ -1,4 +1,4 @@
-"""The gate to the driver, against a pretend driver library: what is read, what is refused, and what each error leaves unknown."""
+"""The gate to the driver, on a pretend driver library: what is read, what is refused, what errors leave unknown."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ import pytest
 from tests.fakes.nvml import fake
 from tests.fakes.nvml.fake import GIB, Delay, Device, Error, Instance, Process, Sample, State
 
-from fallow.clients import errors, nvml
+from fallow.clients import errors
+from fallow.clients.nvml import driver as nvml
 from fallow.model import processes
 
 COMPUTE = "nvmlDeviceGetComputeRunningProcesses"
@@ -22,9 +23,10 @@ GRAPHICS = "nvmlDeviceGetGraphicsRunningProcesses"
 MPS = "nvmlDeviceGetMPSComputeRunningProcesses"
 NEW, OLD = "nvmlDeviceGetProcessesUtilizationInfo", "nvmlDeviceGetProcessUtilization"
 NAMES = {
-    3: "NotSupported", 4: "NoPermission", 6: "NotFound", 7: "InsufficientSize", 9: "DriverNotLoaded", 13: "FunctionNotFound",
+    3: "NotSupported", 4: "NoPermission", 6: "NotFound", 7: "InsufficientSize", 9: "DriverNotLoaded",
+    13: "FunctionNotFound",
     15: "GpuIsLost", 18: "LibRmVersionMismatch", 21: "NoData", 999: "Unknown", 1234: "Code1234",
-}  # fmt: skip
+}
 
 
 @pytest.fixture
@@ -51,7 +53,7 @@ def read_one(driver: nvml.Nvml, library: fake.Fake, device: Device, *failing: Er
     return found
 
 
-# ---- a whole reading -------------------------------------------------------------------------------------------------------------
+# ---- a whole reading -----------------------------------------------------------------------------------------------
 
 BUSY = [Process(42, 5 * GIB), Process(43, GIB, lists="cg")]
 TWO = [Device(processes=[Process(7)]), Device(utilization=37, compute_mode=3, processes=BUSY)]
@@ -65,8 +67,10 @@ def test_a_device_is_read_whole(library: fake.Fake, driver: nvml.Nvml) -> None:
         index=1, uuid=fake.uuid_of(1), model="NVIDIA H100 80GB HBM3", minor=1, pci_bus_id="00000000:11:00.0",
         compute_mode="exclusive_process", is_mig=False, utilization=37, memory_used=GIB, memory_total=80 * GIB,
         power_watts=75.5, temperature=41, energy_joules=1234.567,
-        holders=[processes.Holder(42, 5 * GIB, is_compute=True), processes.Holder(43, GIB, is_compute=True, is_graphics=True)],
-    )  # fmt: skip
+        holders=[
+            processes.Holder(42, 5 * GIB, is_compute=True), processes.Holder(43, GIB, is_compute=True, is_graphics=True)
+        ],
+    )
 
 
 def test_no_gpu_is_an_answer(library: fake.Fake, driver: nvml.Nvml) -> None:
@@ -110,7 +114,9 @@ def test_a_failing_call_takes_its_value_and_no_other(
 
 @pytest.mark.parametrize("code", [3, 13], ids=NAMES.get)
 @pytest.mark.parametrize("call", [GRAPHICS, MPS])
-def test_a_list_that_this_driver_does_not_have_is_no_gap(library: fake.Fake, driver: nvml.Nvml, call: str, code: int) -> None:
+def test_a_list_that_this_driver_does_not_have_is_no_gap(
+    library: fake.Fake, driver: nvml.Nvml, call: str, code: int
+) -> None:
     found = read_one(driver, library, Device(processes=[Process(42)]), Error(call, code))
     assert found.holders == [processes.Holder(42, GIB, is_compute=True)]
 
@@ -124,7 +130,9 @@ def test_a_model_without_mig_is_not_on_mig(library: fake.Fake, driver: nvml.Nvml
 
 
 @pytest.mark.parametrize("call", ["nvmlDeviceGetTotalEnergyConsumption", GRAPHICS, MPS])
-def test_a_missing_function_is_told_once_and_not_tried_again_until_reopened(library: fake.Fake, driver: nvml.Nvml, call: str) -> None:
+def test_a_missing_function_is_told_once_and_not_tried_again_until_reopened(
+    library: fake.Fake, driver: nvml.Nvml, call: str
+) -> None:
     library.put(State([Device(), Device()], errors=[Error(call, 13)]))
     assert driver.read().problems == [problem("0", call, 13)]
     before = library.calls(call)
@@ -152,7 +160,9 @@ def test_a_missing_function_is_told_once_and_not_tried_again_until_reopened(libr
         (Device(compute_mode=4), "nvmlDeviceGetComputeMode", []),
     ],
 )
-def test_what_cannot_be_true_is_not_known(library: fake.Fake, driver: nvml.Nvml, device: Device, call: str, lost: list[str]) -> None:
+def test_what_cannot_be_true_is_not_known(
+    library: fake.Fake, driver: nvml.Nvml, device: Device, call: str, lost: list[str]
+) -> None:
     library.put(State([device]))
     reading = driver.read()
     assert reading.problems == [processes.Problem("0", call, "Garbage", 0)]
@@ -176,7 +186,7 @@ def test_a_fact_that_could_not_be_read_is_asked_for_again(library: fake.Fake, dr
     assert library.calls("nvmlDeviceGetName") == before
 
 
-# ---- which device is which -------------------------------------------------------------------------------------------------------
+# ---- which device is which -----------------------------------------------------------------------------------------
 
 
 def test_facts_follow_the_device_when_indices_move(library: fake.Fake, driver: nvml.Nvml) -> None:
@@ -184,12 +194,16 @@ def test_facts_follow_the_device_when_indices_move(library: fake.Fake, driver: n
     library.put(State([a, b]))
     driver.read()
     library.put(State([b, a]))
-    moved = [(device.index, device.uuid, device.model, device.minor, device.pci_bus_id) for device in driver.read().devices]
+    moved = [
+        (device.index, device.uuid, device.model, device.minor, device.pci_bus_id) for device in driver.read().devices
+    ]
     assert moved == [(0, "GPU-b", "H100", 6, "B"), (1, "GPU-a", "A100", 5, "A")]
 
 
 @pytest.mark.parametrize("call", ["nvmlDeviceGetHandleByIndex", "nvmlDeviceGetUUID"])
-def test_a_device_that_cannot_say_its_name_keeps_it_and_nothing_else(library: fake.Fake, driver: nvml.Nvml, call: str) -> None:
+def test_a_device_that_cannot_say_its_name_keeps_it_and_nothing_else(
+    library: fake.Fake, driver: nvml.Nvml, call: str
+) -> None:
     library.put(State(TWO))
     driver.read()
     library.put(State(TWO, errors=[Error(call, 999, device="1")]))
@@ -198,17 +212,20 @@ def test_a_device_that_cannot_say_its_name_keeps_it_and_nothing_else(library: fa
     assert reading.devices[1] == processes.Device(
         index=1, uuid=fake.uuid_of(1), model="NVIDIA H100 80GB HBM3", minor=1, pci_bus_id="00000000:11:00.0",
         compute_mode="exclusive_process",
-    )  # fmt: skip
+    )
     driver.open()
     assert [device.index for device in driver.read().devices] == [0]  # it never said it to this one
 
 
-FACTS = {"nvmlDeviceGetName", "nvmlDeviceGetMinorNumber", "nvmlDeviceGetPciInfo", "nvmlDeviceGetComputeMode"}  # known by the second poll
+# Known by the second poll.
+FACTS = {"nvmlDeviceGetName", "nvmlDeviceGetMinorNumber", "nvmlDeviceGetPciInfo", "nvmlDeviceGetComputeMode"}
 ASKED_EACH_TIME = ["nvmlDeviceGetHandleByIndex", "nvmlDeviceGetUUID", *(GIVES.keys() - FACTS), *GIVES_UNLESS_ABSENT]
 
 
 @pytest.mark.parametrize("call", [*sorted(ASKED_EACH_TIME), ""])
-def test_a_device_that_fell_off_the_bus_is_lost_whichever_call_finds_out(library: fake.Fake, driver: nvml.Nvml, call: str) -> None:
+def test_a_device_that_fell_off_the_bus_is_lost_whichever_call_finds_out(
+    library: fake.Fake, driver: nvml.Nvml, call: str
+) -> None:
     library.put(State(TWO))
     before = driver.read()
     library.put(State([TWO[0], Device(lost=True)]) if not call else State(TWO, errors=[Error(call, 15, device="1")]))
@@ -229,7 +246,7 @@ def test_a_device_that_was_lost_from_the_start_has_no_name(library: fake.Fake, d
     assert reading.problems == [problem("0", "nvmlDeviceGetHandleByIndex", 15)]
 
 
-# ---- the driver as a whole -------------------------------------------------------------------------------------------------------
+# ---- the driver as a whole -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("code", [9, 18, 999], ids=NAMES.get)
@@ -254,16 +271,18 @@ def test_a_library_that_is_not_there_has_no_code() -> None:
 @pytest.mark.skipif(ctypes.util.find_library("nvidia-ml") is not None, reason="this machine has an NVIDIA driver")
 def test_a_node_without_a_driver_has_no_code_either() -> None:
     code = (
-        "from fallow.clients import errors, nvml\n"
+        "from fallow.clients import errors\nfrom fallow.clients.nvml import driver as nvml\n"
         "try: nvml.Nvml().open()\n"
         "except errors.DriverDown as down: print(down.code, down)"
-    )  # fmt: skip
+    )
     done = subprocess.run([sys.executable, "-c", code], env={}, capture_output=True, text=True, check=True)
     assert done.stdout == "None NVML does not start: NVML Shared Library Not Found (NVML error 12)\n"
 
 
 @pytest.mark.parametrize("code", [1, 18, 999])
-def test_devices_that_cannot_be_counted_are_a_driver_that_is_down(library: fake.Fake, driver: nvml.Nvml, code: int) -> None:
+def test_devices_that_cannot_be_counted_are_a_driver_that_is_down(
+    library: fake.Fake, driver: nvml.Nvml, code: int
+) -> None:
     library.put(State([Device()], errors=[Error("nvmlDeviceGetCount", code)]))
     with pytest.raises(errors.DriverDown, match="NVML cannot count its GPUs") as down:
         driver.read()
@@ -324,22 +343,26 @@ def test_a_hanging_call_holds_nobody_but_its_caller(library: fake.Fake, driver: 
 
 def test_another_program_loads_the_library_by_path_and_only_when_it_opens(library: fake.Fake) -> None:
     code = (
-        "import sys; from fallow.clients import nvml; heavy = {'pynvml', 'numpy', 'aiohttp', 'rich'} & set(sys.modules); "
+        "import sys; from fallow.clients.nvml import driver as nvml; "
+        "heavy = {'pynvml', 'numpy', 'aiohttp', 'rich'} & set(sys.modules); "
         "driver = nvml.Nvml(sys.argv[1]); driver.open(); print(sorted(heavy), driver.read().devices[0].uuid)"
     )
     environment = {"FAKE_NVML_STATE": str(library.path)}
-    done = subprocess.run([sys.executable, "-c", code, str(library.library)], env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(library.library)], env=environment, capture_output=True, text=True, check=False
+    )
     assert (done.stdout, done.stderr) == (f"[] {fake.uuid_of(0)}\n", "")
 
 
-# ---- process lists ---------------------------------------------------------------------------------------------------------------
+# ---- process lists -------------------------------------------------------------------------------------------------
 
 
 def test_a_process_in_several_lists_is_one(library: fake.Fake, driver: nvml.Nvml) -> None:
     listed = [
-        Process(1, 100, lists="c"), Process(1, 300, lists="g"), Process(2, 50, lists="cm"), Process(3, fake.NOT_AVAILABLE),
+        Process(1, 100, lists="c"), Process(1, 300, lists="g"), Process(2, 50, lists="cm"),
+        Process(3, fake.NOT_AVAILABLE),
         Process(4, fake.NOT_AVAILABLE, lists="c"), Process(4, 7, lists="g"), Process(0, 9), Process(5, 0, lists="g"),
-    ]  # fmt: skip
+    ]
     assert read_one(driver, library, Device(processes=listed)).holders == [
         processes.Holder(1, 300, is_compute=True, is_graphics=True),
         processes.Holder(2, 50, is_compute=True, is_mps=True),
@@ -359,7 +382,9 @@ def test_every_driver_lists_the_same_processes(library: fake.Fake, version: str)
     driver.open()
     reading = driver.read()
     driver.close()
-    assert [(holder.pid, holder.memory) for holder in reading.devices[0].holders or ()] == [(pid, pid * GIB) for pid in (41, 42, 43)]
+    assert [
+        (holder.pid, holder.memory) for holder in reading.devices[0].holders or ()
+    ] == [(pid, pid * GIB) for pid in (41, 42, 43)]
     assert reading.problems == []
 
 
@@ -376,7 +401,9 @@ def test_without_the_newest_list_the_one_before_is_used_and_remembered(library: 
 
 
 def test_a_list_of_ten_thousand_is_read_whole_and_at_once_the_next_time(library: fake.Fake, driver: nvml.Nvml) -> None:
-    library.put(State([Device(processes=[Process(1 + pid, pid) for pid in range(10_000)]), Device(processes=[Process(1)])]))
+    library.put(
+        State([Device(processes=[Process(1 + pid, pid) for pid in range(10_000)]), Device(processes=[Process(1)])])
+    )
     first, other = driver.read().devices
     assert [(holder.pid, holder.memory) for holder in first.holders or ()] == [(1 + pid, pid) for pid in range(10_000)]
     assert other.holders == [processes.Holder(1, GIB, is_compute=True)]
@@ -386,7 +413,9 @@ def test_a_list_of_ten_thousand_is_read_whole_and_at_once_the_next_time(library:
 
 
 @pytest.mark.parametrize(("times", "is_read", "calls"), [(1, True, 2), (3, True, 4), (4, False, 4), (-1, False, 4)])
-def test_a_list_that_grows_is_tried_three_times_more(library: fake.Fake, driver: nvml.Nvml, times: int, is_read: bool, calls: int) -> None:
+def test_a_list_that_grows_is_tried_three_times_more(
+    library: fake.Fake, driver: nvml.Nvml, times: int, is_read: bool, calls: int
+) -> None:
     before = library.calls(COMPUTE)
     found = read_one(driver, library, Device(processes=[Process(42)]), Error(COMPUTE, 7, times=times))
     assert library.calls(COMPUTE) == before + calls
@@ -398,12 +427,14 @@ def test_success_that_wrote_nothing_lists_nobody(library: fake.Fake, driver: nvm
     assert read_one(driver, library, Device(processes=[Process(42)]), Error(COMPUTE, 0)).holders == []
 
 
-# ---- samples ---------------------------------------------------------------------------------------------------------------------
+# ---- samples -------------------------------------------------------------------------------------------------------
 
 ENGINES = Sample(42, 50, 2_000, memory=20, encoder=3, decoder=4, jpeg=5, ofa=6)
 
 
-def sample(driver: nvml.Nvml, library: fake.Fake, *found: Sample, since: int = 1, failing: tuple[Error, ...] = ()) -> processes.Samples:
+def sample(
+    driver: nvml.Nvml, library: fake.Fake, *found: Sample, since: int = 1, failing: tuple[Error, ...] = ()
+) -> processes.Samples:
     library.put(State([Device(), Device(samples=found)], errors=failing))
     driver.read()
     return driver.read_samples(fake.uuid_of(1), since)
@@ -412,14 +443,20 @@ def sample(driver: nvml.Nvml, library: fake.Fake, *found: Sample, since: int = 1
 def test_samples_are_handed_on_as_they_are(library: fake.Fake, driver: nvml.Nvml) -> None:
     strange = [Sample(7, 4_000_000_000, 3_000), Sample(8, 5, 0), Sample(0, 9, 4_000)]
     assert sample(driver, library, ENGINES, *strange, Sample(9, 9, 900), since=1_000) == processes.Samples(
-        [processes.Sample(42, 2_000, 50, 20, 3, 4, 5, 6), processes.Sample(7, 3_000, 4_000_000_000), processes.Sample(8, 0, 5)]
+        [
+            processes.Sample(42, 2_000, 50, 20, 3, 4, 5, 6), processes.Sample(7, 3_000, 4_000_000_000),
+            processes.Sample(8, 0, 5),
+        ]
     )
 
 
 @pytest.mark.parametrize(
-    "failing", [(Error(NEW, 13),), (Error(NEW, 3),), (Error(NEW, 25),)], ids=["no function", "not supported", "other version"]
+    "failing", [(Error(NEW, 13),), (Error(NEW, 3),), (Error(NEW, 25),)],
+    ids=["no function", "not supported", "other version"]
 )
-def test_the_older_call_stands_in_for_the_newer(library: fake.Fake, driver: nvml.Nvml, failing: tuple[Error, ...]) -> None:
+def test_the_older_call_stands_in_for_the_newer(
+    library: fake.Fake, driver: nvml.Nvml, failing: tuple[Error, ...]
+) -> None:
     found = sample(driver, library, ENGINES, failing=failing)
     assert found == processes.Samples([processes.Sample(42, 2_000, 50, 20, 3, 4)])
 
@@ -474,9 +511,14 @@ def test_neither_call_supported_is_said(library: fake.Fake, driver: nvml.Nvml) -
 
 @pytest.mark.parametrize(
     ("version", "call"),
-    [("470.57.02", None), ("535.104.05", None), ("535.113.01", OLD), ("535.183.01", OLD), ("550.54.15", NEW), ("580.65.06", NEW)],
+    [
+        ("470.57.02", None), ("535.104.05", None), ("535.113.01", OLD), ("535.183.01", OLD), ("550.54.15", NEW),
+        ("580.65.06", NEW),
+    ],
 )
-def test_each_driver_is_asked_by_the_call_that_it_is_good_at(library: fake.Fake, version: str, call: str | None) -> None:
+def test_each_driver_is_asked_by_the_call_that_it_is_good_at(
+    library: fake.Fake, version: str, call: str | None
+) -> None:
     library.put(State([Device(samples=[ENGINES])], driver=version))
     driver = nvml.Nvml()
     driver.open()
@@ -495,22 +537,28 @@ def test_samples_of_a_device_nobody_knows_are_not_known(library: fake.Fake, driv
     assert (found.found, found.is_supported, [each.error for each in found.problems]) == (None, True, ["GpuNotFound"])
 
 
-# ---- MIG -------------------------------------------------------------------------------------------------------------------------
+# ---- MIG -----------------------------------------------------------------------------------------------------------
 
 LARGE, SMALL = Instance(1, 0, "MIG-a", "3g.40gb", 40 * GIB, sm=62.5, graphics=80.0), Instance(5, 0, "MIG-b", sm=0.0)
-TENANTS = [Process(41, 4 * GIB, gi=1, ci=0), Process(42, GIB, gi=5, ci=0), Process(43, GIB, gi=1, ci=0), Process(43, 2 * GIB, gi=5, ci=0)]
+TENANTS = [
+    Process(41, 4 * GIB, gi=1, ci=0), Process(42, GIB, gi=5, ci=0), Process(43, GIB, gi=1, ci=0),
+    Process(43, 2 * GIB, gi=5, ci=0),
+]
 
 
 def sliced(*instances: Instance | None, **more: Any) -> Device:
-    return Device(mig=1, gpm=True, instances=instances or (LARGE, None, SMALL), processes=more.pop("processes", TENANTS), **more)
+    return Device(
+        mig=1, gpm=True, instances=instances or (LARGE, None, SMALL), processes=more.pop("processes", TENANTS), **more
+    )
 
 
 def test_a_sliced_device_has_instances_and_its_processes_have_places(library: fake.Fake, driver: nvml.Nvml) -> None:
     found = read_one(driver, library, sliced())
     assert (found.is_mig, found.utilization) == (True, None)
     assert found.instances == [
-        processes.Instance(1, 0, "MIG-a", "3g.40gb", None, 40 * GIB), processes.Instance(5, 0, "MIG-b", "1g.10gb", None, 10 * GIB),
-    ]  # fmt: skip
+        processes.Instance(1, 0, "MIG-a", "3g.40gb", None, 40 * GIB),
+        processes.Instance(5, 0, "MIG-b", "1g.10gb", None, 10 * GIB),
+    ]
     assert found.holders == [
         processes.Holder(41, 4 * GIB, is_compute=True, instances=((1, 0),)),
         processes.Holder(42, GIB, is_compute=True, instances=((5, 0),)),
@@ -527,16 +575,22 @@ def test_one_part_of_unknown_size_makes_the_sum_unknown(library: fake.Fake, driv
 
 
 @pytest.mark.parametrize("code", [3, 4], ids=NAMES.get)
-def test_lists_of_the_whole_device_are_not_needed_beside_those_of_its_instances(library: fake.Fake, driver: nvml.Nvml, code: int) -> None:
+def test_lists_of_the_whole_device_are_not_needed_beside_those_of_its_instances(
+    library: fake.Fake, driver: nvml.Nvml, code: int
+) -> None:
     whole = read_one(driver, library, sliced()).holders
     library.put(State([sliced()], errors=[Error(call, code, device="0") for call in (COMPUTE, GRAPHICS, MPS)]))
     reading = driver.read()
-    assert {holder.pid: holder for holder in reading.devices[0].holders or ()} == {holder.pid: holder for holder in whole or ()}
+    assert {
+        holder.pid: holder for holder in reading.devices[0].holders or ()
+    } == {holder.pid: holder for holder in whole or ()}
     assert [each.call for each in reading.problems] == ["nvmlDeviceGetUtilizationRates"]
 
 
 def test_entries_without_an_instance_belong_to_the_one_that_was_asked(library: fake.Fake, driver: nvml.Nvml) -> None:
-    merger_sees = read_one(driver, library, sliced(processes=[Process(41, GIB), Process(41, 2 * GIB, gi=1, ci=0)])).holders
+    merger_sees = read_one(
+        driver, library, sliced(processes=[Process(41, GIB), Process(41, 2 * GIB, gi=1, ci=0)])
+    ).holders
     assert merger_sees == [processes.Holder(41, 2 * GIB, is_compute=True, instances=((1, 0),))]
 
 
@@ -554,14 +608,18 @@ def test_entries_without_an_instance_belong_to_the_one_that_was_asked(library: f
     ],
     ids=lambda error: f"{error.call} {error.device}",
 )
-def test_an_instance_that_cannot_be_read_leaves_the_list_unknown(library: fake.Fake, driver: nvml.Nvml, failing: Error) -> None:
+def test_an_instance_that_cannot_be_read_leaves_the_list_unknown(
+    library: fake.Fake, driver: nvml.Nvml, failing: Error
+) -> None:
     library.put(State([sliced()], errors=[failing]))
     reading = driver.read()
     assert reading.devices[0].holders is None
     assert problem("0", failing.call, failing.code) in reading.problems
 
 
-def test_a_sliced_device_without_instances_that_hides_its_list_is_not_empty(library: fake.Fake, driver: nvml.Nvml) -> None:
+def test_a_sliced_device_without_instances_that_hides_its_list_is_not_empty(
+    library: fake.Fake, driver: nvml.Nvml
+) -> None:
     assert read_one(driver, library, sliced(None)).holders is not None
     assert read_one(driver, library, sliced(None), Error(COMPUTE, 4)).holders is None
 
@@ -572,7 +630,7 @@ def test_instances_come_and_go(library: fake.Fake, driver: nvml.Nvml) -> None:
     found = read_one(driver, library, sliced(new, None, SMALL))
     assert [(one.uuid, one.gi, one.ci, one.profile, one.memory_total) for one in found.instances] == [
         ("MIG-c", 2, 1, "2g.20gb", 20 * GIB), ("MIG-b", 5, 0, "1g.10gb", 10 * GIB),
-    ]  # fmt: skip
+    ]
     plain = read_one(driver, library, Device(samples=[ENGINES]))
     assert (plain.is_mig, plain.instances) == (False, [])
     assert driver.read_samples(fake.uuid_of(0), 1).found
@@ -598,7 +656,7 @@ def test_instances_are_measured_between_two_polls(library: fake.Fake, driver: nv
         (12.5, 80.0, 12.5, None), (-1, 80.0, 80.0, None), (-1, -1, None, "NotSupported"), (150.0, 3.0, None, "Garbage"),
         (float("nan"), 3.0, None, "Garbage"), (100.2, 3.0, 100.0, None),
     ],
-)  # fmt: skip
+)
 def test_busy_sms_are_preferred_and_garbage_is_not_known(
     library: fake.Fake, driver: nvml.Nvml, sm: float, graphics: float, found: float | None, said: str | None
 ) -> None:
@@ -609,8 +667,12 @@ def test_busy_sms_are_preferred_and_garbage_is_not_known(
     assert [each.error for each in reading.problems if each.call == "nvmlGpmMetricsGet"] == ([said] if said else [])
 
 
-@pytest.mark.parametrize("failing", [(), (Error("nvmlGpmQueryDeviceSupport", 3),), (Error("nvmlGpmQueryDeviceSupport", 13),)], ids=str)
-def test_a_device_that_cannot_measure_instances_is_asked_once(library: fake.Fake, driver: nvml.Nvml, failing: tuple[Error, ...]) -> None:
+@pytest.mark.parametrize(
+    "failing", [(), (Error("nvmlGpmQueryDeviceSupport", 3),), (Error("nvmlGpmQueryDeviceSupport", 13),)], ids=str
+)
+def test_a_device_that_cannot_measure_instances_is_asked_once(
+    library: fake.Fake, driver: nvml.Nvml, failing: tuple[Error, ...]
+) -> None:
     device = sliced()
     device.gpm = bool(failing)
     library.put(State([device], errors=failing))

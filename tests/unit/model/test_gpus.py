@@ -1,4 +1,4 @@
-"""The book of GPU models: it is the shipped catalogue, and it finds models under the names that nodes and drivers use."""
+"""The book of GPU models: it is the shipped catalogue, and finds models under the names that nodes and drivers use."""
 
 import json
 
@@ -9,21 +9,23 @@ from fallow.model import gpus
 
 
 def test_the_book_says_what_the_catalogue_says() -> None:
-    told = json.loads(folder.find("mig_profiles.json").read_text())
+    shipped = json.loads(folder.find("mig_profiles.json").read_text())
     ours = {
         model.name: {
             "compute": model.mig.compute, "memory": model.mig.memory, "pci": list(model.mig.pci),
             "profiles": [
                 {
-                    "profile": each.name, "compute_slices": each.compute, "memory_slices": each.memory, "starts": list(each.starts),
-                    "max_instances": each.most, "memory_gib": each.memory_gib, "sm": each.sms, "resource": each.resource,
+                    "profile": each.name, "compute_slices": each.compute, "memory_slices": each.memory,
+                    "starts": list(each.starts),
+                    "max_instances": each.most, "memory_gib": each.memory_gib, "sm": each.sms,
+                    "resource": each.resource,
                 }
                 for each in model.mig.profiles
             ],
         }
         for model in gpus.MODELS if model.mig
-    }  # fmt: skip
-    assert ours == told
+    }
+    assert ours == shipped
 
 
 @pytest.mark.parametrize("model", gpus.MODELS, ids=lambda model: model.name)
@@ -41,24 +43,28 @@ def test_every_model_makes_sense(model: gpus.Model) -> None:
 @pytest.mark.parametrize(
     ("product", "model"),
     [
-        ("NVIDIA-A100-SXM4-80GB", "A100-80GB"), ("NVIDIA A100-SXM4-40GB", "A100-40GB"), ("NVIDIA-A100-80GB-PCIe", "A100-80GB"),
+        ("NVIDIA-A100-SXM4-80GB", "A100-80GB"), ("NVIDIA A100-SXM4-40GB", "A100-40GB"),
+        ("NVIDIA-A100-80GB-PCIe", "A100-80GB"),
         ("NVIDIA-A100-PCIE-40GB", "A100-40GB"), ("A100-SXM4-40GB", "A100-40GB"), ("NVIDIA-H100-80GB-HBM3", "H100-80GB"),
         ("NVIDIA H100 PCIe", "H100-80GB"), ("NVIDIA-H100-NVL", "H100-94GB"), ("NVIDIA-GH200-480GB", "H100-96GB"),
-        ("NVIDIA-H200", "H200-141GB"), ("NVIDIA-H200-NVL", "H200-141GB"), ("NVIDIA-B200", "B200-180GB"), ("NVIDIA-GB200", "GB200-186GB"),
+        ("NVIDIA-H200", "H200-141GB"), ("NVIDIA-H200-NVL", "H200-141GB"), ("NVIDIA-B200", "B200-180GB"),
+        ("NVIDIA-GB200", "GB200-186GB"),
         ("NVIDIA-A30", "A30-24GB"), ("Tesla-T4", "T4"), ("Tesla T4", "T4"), ("NVIDIA-Tesla-T4-SHARED", "T4"),
         ("Tesla-V100-SXM2-16GB", "V100-16GB"), ("Tesla-V100-SXM2-32GB", "V100-32GB"), ("V100M32", "V100-32GB"),
         ("Tesla-P100-PCIE-16GB", "P100-16GB"), ("P100", "P100-16GB"), ("NVIDIA-A10G", "A10G"), ("NVIDIA-L40S", "L40S"),
         ("NVIDIA-A100-SXM4-40GB-MIG-1g.5gb", "A100-40GB"), ("NVIDIA-A100-SXM4-80GB-MIG-1g.10gb-SHARED", "A100-80GB"),
         ("  nvidia-l4 ", "L4"),
     ],
-)  # fmt: skip
+)
 def test_a_product_name_leads_to_its_model(product: str, model: str) -> None:
     found = gpus.find(product)
     assert found is not None
     assert found.name == model
 
 
-@pytest.mark.parametrize("product", ["", "NVIDIA", "NVIDIA-A100", "NVIDIA-V100", "G2", "NVIDIA-H20", "A100-80GB-2", "gfx942"])
+@pytest.mark.parametrize(
+    "product", ["", "NVIDIA", "NVIDIA-A100", "NVIDIA-V100", "G2", "NVIDIA-H20", "A100-80GB-2", "gfx942"]
+)
 def test_what_is_not_in_the_book_is_not_known_and_never_a_neighbour(product: str) -> None:
     assert gpus.find(product) is None
 
@@ -68,6 +74,8 @@ def test_sharing_follows_the_generation() -> None:
     assert ways == {"P100": ["timeslicing"], "T4": ["mps", "timeslicing"], "A30": ["mig", "mps", "timeslicing"]}
 
 
-@pytest.mark.parametrize("resource", ["nvidia.com/gpu", "nvidia.com/mig-", "nvidia.com/mig-large", "cpu", "", "mig-1g.5gb"])
+@pytest.mark.parametrize(
+    "resource", ["nvidia.com/gpu", "nvidia.com/mig-", "nvidia.com/mig-large", "cpu", "", "mig-1g.5gb"]
+)
 def test_another_resource_is_no_profile(resource: str) -> None:
     assert gpus.read_profile(resource) is None

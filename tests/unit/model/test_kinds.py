@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from typing import Any
 
 import msgspec
 import pytest
+from tests import ROOT
 from tests.unit.act import examples
 from tests.unit.act.examples import EXAMPLES, NOW, RULE, identified, make, workload_of
 
+from fallow import names
 from fallow.model import cluster, kinds, pointers, record
 from fallow.model.policies import idle
 
@@ -22,33 +26,93 @@ WRITES: dict[str, dict[str, Any]] = {
     "deployment": EMPTY, "replicaset": EMPTY, "statefulset": EMPTY, "lws": EMPTY,
     "disaggregated": {"/spec/roles/0/spec/replicas": 0, "/spec/roles/1/spec/replicas": 0},
     "rollout": EMPTY, "rollout-without-replicas": EMPTY,
-    "notebook": {"/metadata/annotations/kubeflow-resource-stopped": "2026-11-14T23:46:40Z"}, "workspace": {"/spec/paused": True},
+    "notebook": {"/metadata/annotations/kubeflow-resource-stopped": "2026-11-14T23:46:40Z"},
+    "workspace": {"/spec/paused": True},
     "isvc": {STOP: "true"}, "isvc-stop-false": {STOP: "true"},
-    "llm": {"/spec/replicas": 0}, "llm-prefill": {"/spec/replicas": 0, "/spec/prefill/replicas": 0}, "llm-scaled": {STOP: "true"},
+    "llm": {"/spec/replicas": 0}, "llm-prefill": {"/spec/replicas": 0, "/spec/prefill/replicas": 0},
+    "llm-scaled": {STOP: "true"},
     "llm-default": {STOP: "true"}, "knative": {MIN_SCALE: "0"}, "knative-bare": {MIN_SCALE: "0"},
-    "job": SUSPENDED, "job-unsaid": SUSPENDED, "cronjob": SUSPENDED, "jobset": SUSPENDED, "trainjob": SUSPENDED, "appwrapper": SUSPENDED,
+    "job": SUSPENDED, "job-unsaid": SUSPENDED, "cronjob": SUSPENDED, "jobset": SUSPENDED, "trainjob": SUSPENDED,
+    "appwrapper": SUSPENDED,
     "pytorchjob": RUN_SUSPENDED, "pytorchjob-no-runpolicy": RUN_SUSPENDED, "tfjob-other-runpolicy": RUN_SUSPENDED,
     "xgboostjob": RUN_SUSPENDED,
     "paddlejob": RUN_SUSPENDED, "jaxjob": RUN_SUSPENDED, "mpijob-v1": RUN_SUSPENDED, "mpijob-v2": RUN_SUSPENDED,
     "rayjob": SUSPENDED, "raycluster": SUSPENDED, "rayservice": SUSPENDED, "generic": {"/spec/size": 0},
-}  # fmt: skip
+}
 LETTERS = {
-    "Deployment": "d", "ReplicaSet": "r", "StatefulSet": "s", "InferenceService": "i", "Notebook": "n", "LeaderWorkerSet": "l",
-    "DisaggregatedSet": "l", "LLMInferenceService": "m", "Rollout": "o", "Workspace": "w", "RayCluster": "y", "RayService": "y",
+    "Deployment": "d", "ReplicaSet": "r", "StatefulSet": "s", "InferenceService": "i", "Notebook": "n",
+    "LeaderWorkerSet": "l",
+    "DisaggregatedSet": "l", "LLMInferenceService": "m", "Rollout": "o", "Workspace": "w", "RayCluster": "y",
+    "RayService": "y",
     "CronJob": "c", "Service": "k", "Job": "j", "JobSet": "j", "TrainJob": "j", "AppWrapper": "j", "PyTorchJob": "j",
     "TFJob": "j", "XGBoostJob": "j",
     "PaddleJob": "j", "JAXJob": "j", "MPIJob": "j", "RayJob": "j",
-}  # fmt: skip
+}
 
 
 def test_the_examples_cover_the_table() -> None:
     assert WRITES.keys() == EXAMPLES.keys()
-    assert {row.kind for row in kinds.all_kinds()} == {thing["kind"] for thing in EXAMPLES.values()} - {"Scalable"}
+    assert {row.kind for row in kinds.KINDS} == {thing["kind"] for thing in EXAMPLES.values()} - {"Scalable"}
 
 
 def test_every_kind_has_its_letter_and_only_run_to_completion_kinds_lose_work() -> None:
-    assert {row.kind: row.letter for row in kinds.all_kinds()} == LETTERS
-    assert {row.letter for row in kinds.all_kinds() if row.loses_work} == {"j"}
+    assert {row.kind: row.letter for row in kinds.KINDS} == LETTERS
+    assert {row.letter for row in kinds.KINDS if row.loses_work} == {"j"}
+    assert {row.letter for row in kinds.KINDS} | {"x"} == names.LETTERS.keys()
+    assert set(names.DEFAULT_LETTERS) < names.LETTERS.keys()
+
+
+# What may: the table, the names, and the pretend world, which is the other end.
+MAY_SPELL = ("model/kinds.py", "names.py", "sim/")
+
+
+def spelled(source: str) -> set[str]:
+    """Kinds of the table in the literals of a module; a docstring or a sentence may give one as an example."""
+    literals = (node.value for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Constant))
+    codes = (text for text in literals if isinstance(text, str) and " " not in text.strip())
+    return {row.kind for row in kinds.KINDS} & {word for text in codes for word in re.findall(r"\w+", text)}
+
+
+def test_no_other_module_spells_a_kind() -> None:
+    home = ROOT / "src" / "fallow"
+    paths = {path.relative_to(home).as_posix(): path for path in home.rglob("*.py")}
+    found = {name: spelled(path.read_text()) for name, path in paths.items() if not name.startswith(MAY_SPELL)}
+    assert len(found) > 100
+    assert {name: words for name, words in found.items() if words} == {}, "it belongs into the row of the kind"
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [("x == 'RayJob'", {"RayJob"}), ("f'Deployment/{x}'", {"Deployment"}), ("'such as a Job'", set())],
+    ids=["compared", "put-together", "sentence"],
+)
+def test_a_kind_that_is_spelled_is_found(source: str, words: set[str]) -> None:
+    assert spelled(source) == words
+
+
+OF_OWNERS = {
+    "Notebook": "notebook", "Workspace": "notebook", "InferenceService": "inference",
+    "LLMInferenceService": "inference",
+    "Service": "inference", "RayService": "inference", "PyTorchJob": "training", "TFJob": "training",
+    "MPIJob": "training", "XGBoostJob": "training", "JAXJob": "training", "TrainJob": "training", "JobSet": "training",
+    "RayJob": "batch",
+}
+LASTING = {"Job", "PyTorchJob", "TFJob", "MPIJob", "XGBoostJob", "JAXJob", "PaddleJob", "TrainJob", "RayCluster"}
+
+
+def test_the_rows_say_what_other_rooms_ask() -> None:
+    assert {row.kind: row.work for row in kinds.KINDS if row.work} == OF_OWNERS
+    assert kinds.find_class("apps.nvidia.com", "NIMService") == "inference"
+    assert kinds.LASTING == LASTING
+    assert {row.letter for row in kinds.KINDS if row.is_queued} == {"j", "y"}
+    assert {("apps", "StatefulSet"), ("leaderworkerset.x-k8s.io", "LeaderWorkerSet")} == kinds.WITH_CLAIMS
+
+
+def test_labels_name_the_outer_workload_first() -> None:
+    part_of = {"app.kubernetes.io/part-of": names.LLM_PART_OF, "app.kubernetes.io/name": "llm"}
+    found = kinds.named_by({**part_of, names.LWS_NAME_LABEL: "w"})
+    assert [(key[1], name) for key, name in found] == [("LLMInferenceService", "llm"), ("LeaderWorkerSet", "w")]
+    assert list(kinds.named_by({"app.kubernetes.io/name": "llm"})) == []
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
@@ -84,16 +148,27 @@ OWN_MIN_SCALE = {"template": {"metadata": {"annotations": {"autoscaling.knative.
 ONE_ROLE = {"roles": [{"spec": {"replicas": 0}}, {"spec": {"replicas": 1}}]}
 STOPPED_BY_HAND = [
     ("Notebook", make("kubeflow.org/v1", "Notebook", annotations={"kubeflow-resource-stopped": ""}), True),
-    ("isvc-True", make("serving.kserve.io/v1beta1", "InferenceService", annotations={"serving.kserve.io/stop": "True"}), True),
-    ("isvc-false", make("serving.kserve.io/v1beta1", "InferenceService", annotations={"serving.kserve.io/stop": "false"}), False),
+    (
+        "isvc-True",
+        make("serving.kserve.io/v1beta1", "InferenceService", annotations={"serving.kserve.io/stop": "True"}), True
+    ),
+    (
+        "isvc-false",
+        make("serving.kserve.io/v1beta1", "InferenceService", annotations={"serving.kserve.io/stop": "false"}), False
+    ),
     ("isvc-own-min-0", make("serving.kserve.io/v1beta1", "InferenceService", {"predictor": {"minReplicas": 0}}), False),
     ("knative-own-0", make("serving.knative.dev/v1", "Service", OWN_MIN_SCALE), False),
     ("one-role-left", make("disaggregatedset.x-k8s.io/v1", "DisaggregatedSet", ONE_ROLE), False),
-    ("llm-prefill-left", make("serving.kserve.io/v1alpha2", "LLMInferenceService", {"replicas": 0, "prefill": {"replicas": 1}}), False),
+    (
+        "llm-prefill-left",
+        make("serving.kserve.io/v1alpha2", "LLMInferenceService", {"replicas": 0, "prefill": {"replicas": 1}}), False
+    ),
 ]
 
 
-@pytest.mark.parametrize(("thing", "paused"), [row[1:] for row in STOPPED_BY_HAND], ids=[row[0] for row in STOPPED_BY_HAND])
+@pytest.mark.parametrize(
+    ("thing", "paused"), [row[1:] for row in STOPPED_BY_HAND], ids=[row[0] for row in STOPPED_BY_HAND]
+)
 def test_paused_is_read_as_the_operators_read_it(thing: dict[str, Any], paused: bool) -> None:
     workload = workload_of(identified(thing))
     kind = kinds.of(workload)
@@ -104,7 +179,10 @@ def test_paused_is_read_as_the_operators_read_it(thing: dict[str, Any], paused: 
 ENDS = [
     ("batch/v1", "Job", {"conditions": [{"type": "Complete", "status": "True"}]}, True),
     ("batch/v1", "Job", {"conditions": [{"type": "Failed", "status": "True"}]}, True),
-    ("batch/v1", "Job", {"conditions": [{"type": "Complete", "status": "False"}, {"type": "Suspended", "status": "True"}]}, False),
+    (
+        "batch/v1", "Job",
+        {"conditions": [{"type": "Complete", "status": "False"}, {"type": "Suspended", "status": "True"}]}, False
+    ),
     ("batch/v1", "Job", {}, False),
     ("jobset.x-k8s.io/v1alpha2", "JobSet", {"conditions": [{"type": "Completed", "status": "True"}]}, True),
     ("kubeflow.org/v1", "PyTorchJob", {"conditions": [{"type": "Succeeded", "status": "True"}]}, True),
@@ -117,20 +195,25 @@ ENDS = [
 ]
 
 
-@pytest.mark.parametrize(("version", "kind_name", "status", "ended"), ENDS, ids=[f"{row[1]}-{index}" for index, row in enumerate(ENDS)])
+@pytest.mark.parametrize(
+    ("version", "kind_name", "status", "ended"), ENDS, ids=[f"{row[1]}-{index}" for index, row in enumerate(ENDS)]
+)
 def test_finished_is_read_from_status(version: str, kind_name: str, status: dict[str, Any], ended: bool) -> None:
     kind = kinds.find(version.rpartition("/")[0], kind_name)
     assert kind is not None
     assert kinds.is_finished(kind, {"status": status}) is ended
 
 
-# ---- objections ---------------------------------------------------------------------------------------------------------------
+# ---- objections ------------------------------------------------------------------------------------------------------
 
 CLAIMS = [{"metadata": {"name": "data"}}]
 
 
 def retained(scaled: str, deleted: str, claims: Any = CLAIMS) -> dict[str, Any]:
-    return {"volumeClaimTemplates": claims, "persistentVolumeClaimRetentionPolicy": {"whenScaled": scaled, "whenDeleted": deleted}}
+    return {
+        "volumeClaimTemplates": claims,
+        "persistentVolumeClaimRetentionPolicy": {"whenScaled": scaled, "whenDeleted": deleted}
+    }
 
 
 def word(thing: dict[str, Any], rule: idle.Rule = RULE, **more: Any) -> str | None:
@@ -143,12 +226,17 @@ def word(thing: dict[str, Any], rule: idle.Rule = RULE, **more: Any) -> str | No
 
 @pytest.mark.accepts("idle", 32)
 @pytest.mark.parametrize("claims", [CLAIMS, []], ids=["claims", "no-claims"])
-@pytest.mark.parametrize(("scaled", "deleted"), [("Retain", "Retain"), ("Delete", "Retain"), ("Retain", "Delete"), ("Delete", "Delete")])
+@pytest.mark.parametrize(
+    ("scaled", "deleted"), [("Retain", "Retain"), ("Delete", "Retain"), ("Retain", "Delete"), ("Delete", "Delete")]
+)
 def test_volumes_are_never_lost(scaled: str, deleted: str, claims: Any) -> None:
     spec = {"replicas": 1, **retained(scaled, deleted, claims)}
     lost_scaled, lost_either = bool(claims) and scaled == "Delete", bool(claims) and "Delete" in (scaled, deleted)
     assert word(make("apps/v1", "StatefulSet", spec)) == ("PvcDeletedOnScale" if lost_scaled else None)
-    lws = make("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", {"replicas": 1, "leaderWorkerTemplate": retained(scaled, deleted, claims)})
+    lws = make(
+        "leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet",
+        {"replicas": 1, "leaderWorkerTemplate": retained(scaled, deleted, claims)}
+    )
     assert word(lws) == ("PvcDeletedOnScale" if lost_either else None)
 
 
@@ -164,7 +252,10 @@ def test_volumes_are_never_lost(scaled: str, deleted: str, claims: Any) -> None:
     ids=["scaled", "deleted", "lws", "kept"],
 )
 def test_volumes_lower_in_the_chain_are_not_lost_either(below: dict[str, Any], lost: bool) -> None:
-    chain = (cluster.Owner("apps", "v1", "StatefulSet", "llm", "u-2"), cluster.Owner("kubeflow.org", "v1", "Notebook", "llm", "u-1"))
+    chain = (
+        cluster.Owner("apps", "v1", "StatefulSet", "llm", "u-2"),
+        cluster.Owner("kubeflow.org", "v1", "Notebook", "llm", "u-1")
+    )
     assert word(EXAMPLES["notebook"], chain=chain, chain_bodies=(below,)) == ("PvcDeletedOnScale" if lost else None)
 
 
@@ -186,7 +277,9 @@ PREVIEW = {"replicas": 2, "strategy": {"blueGreen": {"previewReplicaCount": 1}}}
     ],
     ids=["paused", "preview-up", "no-preview", "uncounted"],
 )
-def test_a_busy_rollout_is_left_alone(spec: dict[str, Any], status: dict[str, Any] | None, expected: str | None) -> None:
+def test_a_busy_rollout_is_left_alone(
+    spec: dict[str, Any], status: dict[str, Any] | None, expected: str | None
+) -> None:
     assert word(make("argoproj.io/v1alpha1", "Rollout", spec, status=status)) == expected
 
 
@@ -194,8 +287,13 @@ def test_a_busy_rollout_is_left_alone(spec: dict[str, Any], status: dict[str, An
 @pytest.mark.parametrize("status", ["Initializing", "Running", "Waiting", "Suspended", "Retrying", None])
 @pytest.mark.parametrize("selector", [None, {"a": "b"}], ids=["own-cluster", "selected"])
 @pytest.mark.parametrize("shuts_down", [True, False, None])
-def test_a_ray_job_is_suspended_only_where_kuberay_allows_it(shuts_down: bool | None, selector: Any, status: str | None) -> None:
-    spec = {key: value for key, value in {"shutdownAfterJobFinishes": shuts_down, "clusterSelector": selector}.items() if value is not None}
+def test_a_ray_job_is_suspended_only_where_kuberay_allows_it(
+    shuts_down: bool | None, selector: Any, status: str | None
+) -> None:
+    spec = {
+        key: value for key,
+        value in {"shutdownAfterJobFinishes": shuts_down, "clusterSelector": selector}.items() if value is not None
+    }
     found = word(make("ray.io/v1", "RayJob", spec, status={"jobDeploymentStatus": status} if status else None))
     may = shuts_down is True and selector is None and status in ("Initializing", "Running")
     assert found == (None if may else "RayJobNotSuspendable")
@@ -204,7 +302,10 @@ def test_a_ray_job_is_suspended_only_where_kuberay_allows_it(shuts_down: bool | 
 @pytest.mark.parametrize(
     ("name", "where"),
     [
-        *((name, "managedBy") for name in ("job", "jobset", "trainjob", "rayjob", "raycluster", "rayservice", "appwrapper")),
+        *(
+            (name, "managedBy")
+            for name in ("job", "jobset", "trainjob", "rayjob", "raycluster", "rayservice", "appwrapper")
+        ),
         *((name, "runPolicy managedBy") for name in ("pytorchjob", "tfjob-other-runpolicy", "mpijob-v1", "mpijob-v2")),
     ],
 )
@@ -213,7 +314,9 @@ def test_what_another_controller_manages_is_left_alone(name: str, where: str) ->
     assert word(thing) == "ManagedByOther"
 
 
-def isvc(mode: str | None, *, ignores_stop: bool = False, autoscaler: str | None = None, least: int = 1) -> dict[str, Any]:
+def isvc(
+    mode: str | None, *, ignores_stop: bool = False, autoscaler: str | None = None, least: int = 1
+) -> dict[str, Any]:
     annotations = {"gpuautoscaler.io/kserve-no-stop": "2026-11-14T20:00:00Z"} if ignores_stop else {}
     annotations |= {"serving.kserve.io/autoscalerClass": autoscaler} if autoscaler else {}
     status, spec = {"deploymentMode": mode} if mode else None, {"predictor": {"minReplicas": least}}
@@ -251,7 +354,9 @@ def test_knative_needs_leave() -> None:
 
 def hpa(least: int | None) -> cluster.Companion:
     spec = {"minReplicas": least} if least is not None else {}
-    return examples.companion_of(identified(make("autoscaling/v2", "HorizontalPodAutoscaler", spec), "u-h"), kinds.HPA_READS)
+    return examples.companion_of(
+        identified(make("autoscaling/v2", "HorizontalPodAutoscaler", spec), "u-h"), kinds.HPA_READS
+    )
 
 
 @pytest.mark.parametrize(("least", "expected"), [(0, "HpaScaleToZero"), (1, None), (3, None), (None, None)])
@@ -274,7 +379,9 @@ def test_a_keda_target_is_paused_through_its_scaled_object() -> None:
     assert kinds.way(kind, workload) is kinds.Way.keda
     assert kinds.pause_target(kind, workload).ref.name == "so"
     assert kinds.record_target(kind, workload).ref == workload.ref
-    assert kinds.pause_fields(kind, workload, RULE, NOW) == {"/metadata/annotations/autoscaling.keda.sh~1paused-replicas": "0"}
+    assert kinds.pause_fields(kind, workload, RULE, NOW) == {
+        "/metadata/annotations/autoscaling.keda.sh~1paused-replicas": "0"
+    }
 
 
 @pytest.mark.parametrize(
@@ -329,7 +436,10 @@ def test_kueue_must_be_clear_and_serving_kinds_keep_their_own_row() -> None:
 
 @pytest.mark.parametrize(
     ("mark", "tool"),
-    [("argocd.argoproj.io/tracking-id", "Argo CD"), ("kustomize.toolkit.fluxcd.io/name", "Flux"), ("meta.helm.sh/release-name", "Helm")],
+    [
+        ("argocd.argoproj.io/tracking-id", "Argo CD"), ("kustomize.toolkit.fluxcd.io/name", "Flux"),
+        ("meta.helm.sh/release-name", "Helm")
+    ],
 )
 @pytest.mark.parametrize("place", ["annotations", "labels"])
 def test_gitops_is_acted_on_unless_the_rule_only_reports(place: str, mark: str, tool: str) -> None:
@@ -341,7 +451,9 @@ def test_gitops_is_acted_on_unless_the_rule_only_reports(place: str, mark: str, 
 
 
 def test_a_budget_vetoes_only_where_the_rule_respects_it() -> None:
-    budget = examples.companion_of(identified(make("policy/v1", "PodDisruptionBudget", {"minAvailable": 1})), kinds.BUDGET_READS)
+    budget = examples.companion_of(
+        identified(make("policy/v1", "PodDisruptionBudget", {"minAvailable": 1})), kinds.BUDGET_READS
+    )
     respects = msgspec.structs.replace(RULE, action=idle.Action(type=idle.ActionType.pause, respect_pdb=True))
     assert word(EXAMPLES["deployment"], RULE, budgets=(budget,)) is None
     assert word(EXAMPLES["deployment"], respects, budgets=(budget,)) == "PdbProtected"
@@ -379,15 +491,20 @@ def test_a_scale_without_its_count_is_at_0_and_one_that_was_not_read_is_not(body
 
 
 @pytest.mark.parametrize(
-    "text", [None, "", "{", "[]", '{"v":2,"fields":{}}', '{"v":1}', '{"v":1,"fields":{"spec":1}}', '{"v":1,"fields":[]}', "\ud800"],
+    "text", [
+        None, "", "{", "[]", '{"v":2,"fields":{}}', '{"v":1}', '{"v":1,"fields":{"spec":1}}', '{"v":1,"fields":[]}',
+        "\ud800"
+    ],
     ids=["none", "empty", "broken", "list", "version", "no-fields", "no-pointer", "wrong-type", "half-a-character"],
-)  # fmt: skip
+)
 def test_a_record_that_cannot_be_trusted_is_none(text: str | None) -> None:
     assert record.read(text) is None
 
 
 def test_a_record_reads_back_as_it_was_written() -> None:
-    known = record.Record(1, {"/spec/replicas": 3, "/spec/x": None}, (record.CompanionName("keda.sh/v1alpha1", "ScaledObject", "so"),))
+    known = record.Record(
+        1, {"/spec/replicas": 3, "/spec/x": None}, (record.CompanionName("keda.sh/v1alpha1", "ScaledObject", "so"),)
+    )
     text = record.write(known)
     companion = '{"apiVersion":"keda.sh/v1alpha1","kind":"ScaledObject","name":"so"}'
     assert text == f'{{"v":1,"fields":{{"/spec/replicas":3,"/spec/x":null}},"companions":[{companion}]}}'

@@ -51,15 +51,21 @@ def test_the_highest_absent_parent_is_found(body: dict[str, Any], highest: str) 
 
 def test_pruning_keeps_parents_that_exist_so_that_absent_ones_can_be_told() -> None:
     body = {"spec": {"runPolicy": {"cleanPodPolicy": "None"}, "template": {"big": 1}}, "status": {"x": 1}}
-    assert pointers.prune(body, ["/spec/runPolicy/suspend", "/status/conditions"]) == {"spec": {"runPolicy": {}}, "status": {}}
+    assert pointers.prune(
+        body, ["/spec/runPolicy/suspend", "/status/conditions"]
+    ) == {"spec": {"runPolicy": {}}, "status": {}}
 
 
 @given(OBJECTS, some.sampled_from(["/a", "/a/b", "/b/c~1d", "/e~0f/a/b"]), LEAVES)
-def test_what_a_patch_writes_is_read_back_and_nothing_else_changes(body: dict[str, Any], pointer: str, value: Any) -> None:
+def test_what_a_patch_writes_is_read_back_and_nothing_else_changes(
+    body: dict[str, Any], pointer: str, value: Any
+) -> None:
     patched = pointers.apply_merge_patch(body, pointers.merge_patch(body, {pointer: value}))
     assert pointers.read(patched, pointer) == value
     top = pointers.parts(pointer)[0]
-    assert {key: item for key, item in patched.items() if key != top} == {key: item for key, item in body.items() if key != top}
+    assert {
+        key: item for key, item in patched.items() if key != top
+    } == {key: item for key, item in body.items() if key != top}
 
 
 def test_a_list_is_replaced_as_a_whole_with_its_other_content_kept() -> None:

@@ -12,16 +12,20 @@ from fallow.model import quantities
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        ("0", 0), ("4", 4), ("250m", Fraction(1, 4)), ("1.5", Fraction(3, 2)), (".5", Fraction(1, 2)), ("2.", 2), ("64Gi", 64 * 2**30),
-        ("1Ki", 1024), ("129e6", 129_000_000), ("1E3", 1000), ("12E", 12 * 10**18), ("1Ei", 2**60), ("5k", 5000), ("3M", 3_000_000),
+        ("0", 0), ("4", 4), ("250m", Fraction(1, 4)), ("1.5", Fraction(3, 2)), (".5", Fraction(1, 2)), ("2.", 2),
+        ("64Gi", 64 * 2**30),
+        ("1Ki", 1024), ("129e6", 129_000_000), ("1E3", 1000), ("12E", 12 * 10**18), ("1Ei", 2**60), ("5k", 5000),
+        ("3M", 3_000_000),
         ("100n", Fraction(1, 10**7)), ("7u", Fraction(7, 10**6)), ("1e-3", Fraction(1, 1000)), ("+1", 1), ("-1", -1),
     ],
-)  # fmt: skip
+)
 def test_what_is_written_is_what_is_meant(text: str, value: Fraction) -> None:
     assert quantities.parse(text) == value
 
 
-@pytest.mark.parametrize("text", ["", "Gi", "1 Gi", "1gi", "much", "1.2.3", "1e", "0x10", "1e999", "٣", "1Gi\n", "nan", "inf", "--1"])
+@pytest.mark.parametrize(
+    "text", ["", "Gi", "1 Gi", "1gi", "much", "1.2.3", "1e", "0x10", "1e999", "٣", "1Gi\n", "nan", "inf", "--1"]
+)
 def test_what_cannot_be_read_is_refused_in_a_sentence(text: str) -> None:
     with pytest.raises(ValueError, match="is not a quantity such as 250m, 4 or 64Gi"):
         quantities.parse(text)

@@ -22,8 +22,8 @@ def test_the_table_and_the_record_name_the_same_things_and_the_same_defaults():
 @pytest.mark.accepts("exporter", 17)
 @pytest.mark.parametrize("text", ["0", "0s", "-5s", "abc", "5", "5 s", "9" * 400 + "s", "2600000h", "nan", "∞"])
 def test_an_interval_that_is_none_is_said_and_becomes_five_seconds(text):
-    told, warnings = exporter.read({"POLL_INTERVAL": text})
-    assert told.poll_interval == 5.0
+    options, warnings = exporter.read({"POLL_INTERVAL": text})
+    assert options.poll_interval == 5.0
     assert len(warnings) == 1
     assert warnings[0].startswith("POLL_INTERVAL: ")
     assert warnings[0].endswith("polling every 5s")
@@ -35,8 +35,8 @@ def test_an_interval_that_is_none_is_said_and_becomes_five_seconds(text):
      ("100ms", 0.1, False), ("99ms", 0.1, True), ("1ns", 0.1, True)],
 )
 def test_an_interval_is_a_duration_of_at_least_a_tenth_of_a_second(text, seconds, is_warned):
-    told, warnings = exporter.read({"POLL_INTERVAL": text})
-    assert told.poll_interval == seconds
+    options, warnings = exporter.read({"POLL_INTERVAL": text})
+    assert options.poll_interval == seconds
     assert bool(warnings) is is_warned
 
 
@@ -44,11 +44,15 @@ def test_an_interval_is_a_duration_of_at_least_a_tenth_of_a_second(text, seconds
     ("variable", "text"),
     [
         pytest.param("HTTP_PORT", "99999", marks=pytest.mark.accepts("exporter", 17)),
-        ("HTTP_PORT", "0"), ("HTTP_PORT", "-1"), ("HTTP_PORT", "http"), ("HTTP_PORT", "tcp://10.0.0.1:80"), ("HTTP_PORT", "9" * 5000),
+        ("HTTP_PORT", "0"), ("HTTP_PORT", "-1"), ("HTTP_PORT", "http"), ("HTTP_PORT", "tcp://10.0.0.1:80"),
+        ("HTTP_PORT", "9" * 5000),
         ("HTTP_PORT", "٩٨٣٥"),
-        ("IDLE_POLLS", "0"), ("IDLE_POLLS", "2.5"), ("IDLE_THRESHOLD_PERCENT", "101"), ("IDLE_THRESHOLD_PERCENT", "nan"),
-        ("STALE_AFTER", "-1s"), ("STALE_AFTER", "soon"), ("STATE_MAX_GAP", "5"), ("SCOPE", "cluster"), ("INCLUDE_GRAPHICS", "maybe"),
-        ("ATTRIBUTION", "on"), ("MAX_PROCESSES_PER_GPU", "-1"), ("REQUIRE_DRIVER", "2"), ("BIND_ADDRESS", "example.com"),
+        ("IDLE_POLLS", "0"), ("IDLE_POLLS", "2.5"), ("IDLE_THRESHOLD_PERCENT", "101"),
+        ("IDLE_THRESHOLD_PERCENT", "nan"),
+        ("STALE_AFTER", "-1s"), ("STALE_AFTER", "soon"), ("STATE_MAX_GAP", "5"), ("SCOPE", "cluster"),
+        ("INCLUDE_GRAPHICS", "maybe"),
+        ("ATTRIBUTION", "on"), ("MAX_PROCESSES_PER_GPU", "-1"), ("REQUIRE_DRIVER", "2"),
+        ("BIND_ADDRESS", "example.com"),
         ("LOG_LEVEL", "loud"), ("LOG_FORMAT", "xml"),
     ],
     ids=lambda value: value[:20],
@@ -63,17 +67,20 @@ def test_what_cannot_be_read_is_a_sentence_that_names_the_variable(variable, tex
 @pytest.mark.parametrize(
     ("variable", "text", "value"),
     [
-        ("HTTP_PORT", "1", 1), ("HTTP_PORT", "65535", 65535), ("IDLE_POLLS", "1", 1), ("IDLE_THRESHOLD_PERCENT", "2.5", 2.5),
+        ("HTTP_PORT", "1", 1), ("HTTP_PORT", "65535", 65535), ("IDLE_POLLS", "1", 1),
+        ("IDLE_THRESHOLD_PERCENT", "2.5", 2.5),
         ("SCOPE", "pod", "pod"), ("INCLUDE_GRAPHICS", "TRUE", True), ("ATTRIBUTION", "off", "off"),
         ("STATE_DIR", "/var/lib/x", "/var/lib/x"),
-        ("GPU_RESOURCE_NAMES", " a.com/gpu, ,b.com/gpu,", frozenset({"a.com/gpu", "b.com/gpu"})), ("MAX_PROCESSES_PER_GPU", "0", 0),
-        ("BIND_ADDRESS", "[::]", "::"), ("LOG_LEVEL", "WARN", "warning"), ("STALE_AFTER", "0", 0.0), ("HTTP_PORT", " 80 ", 80),
+        ("GPU_RESOURCE_NAMES", " a.com/gpu, ,b.com/gpu,", frozenset({"a.com/gpu", "b.com/gpu"})),
+        ("MAX_PROCESSES_PER_GPU", "0", 0),
+        ("BIND_ADDRESS", "[::]", "::"), ("LOG_LEVEL", "WARN", "warning"), ("STALE_AFTER", "0", 0.0),
+        ("HTTP_PORT", " 80 ", 80),
         ("NODE_NAME", "n1", "n1"),
     ],
 )
 def test_what_can_be_read_is_read(variable, text, value):
-    told, warnings = exporter.read({variable: text})
-    assert (getattr(told, variable.lower()), warnings) == (value, [])
+    options, warnings = exporter.read({variable: text})
+    assert (getattr(options, variable.lower()), warnings) == (value, [])
 
 
 @pytest.mark.parametrize("variable", [variable.name for variable in exporter.VARIABLES])

@@ -13,21 +13,23 @@ def read(environ=None, **given):
 
 
 def test_the_defaults_are_those_of_gpu_pruner():
-    told = read()
-    assert told.mandate.rule.gone_idle == told.mandate.rule.never_used == 30 * 60
-    assert told.mandate.rule.grace == 300
-    assert told.mandate.scope.letters == frozenset("drsin")
-    assert told.mandate.acting is False
-    assert told.loop.interval == 180
-    assert told.loop.daemon is False
-    assert told.loop.metrics_address is None
+    options = read()
+    assert options.mandate.rule.gone_idle == options.mandate.rule.never_used == 30 * 60
+    assert options.mandate.rule.grace == 300
+    assert options.mandate.scope.letters == frozenset("drsin")
+    assert options.mandate.acting is False
+    assert options.loop.interval == 180
+    assert options.loop.daemon is False
+    assert options.loop.metrics_address is None
 
 
-@pytest.mark.parametrize(("daemon", "cycles", "elects"), [(False, 1, False), (True, 2, True)], ids=["one-shot", "daemon"])
+@pytest.mark.parametrize(
+    ("daemon", "cycles", "elects"), [(False, 1, False), (True, 2, True)], ids=["one-shot", "daemon"]
+)
 def test_a_daemon_confirms_twice_and_elects_a_leader(daemon, cycles, elects):
-    told = read(daemon_mode=daemon)
-    assert told.mandate.brakes.confirm_cycles == cycles
-    assert told.loop.leader_elect is elects
+    options = read(daemon_mode=daemon)
+    assert options.mandate.brakes.confirm_cycles == cycles
+    assert options.loop.leader_elect is elects
 
 
 @pytest.mark.accepts("idle", 29)
@@ -54,10 +56,16 @@ def test_a_daemon_confirms_twice_and_elects_a_leader(daemon, cycles, elects):
         ({"source": "nvml"}, "--source: 'nvml' is none of auto, prometheus, scrape"),
         ({"scrape_interval": "90"}, "--scrape-interval: '90' is not between 1 and 60"),
         ({"scrape_timeout": "20"}, "--scrape-timeout must not be longer than --scrape-interval"),
-        ({"scrape_selector": ["app.kubernetes.io/name=x"]}, "--scrape-selector: 'app.kubernetes.io/name=x' is not NAMESPACE/SELECTOR"),
+        (
+            {"scrape_selector": ["app.kubernetes.io/name=x"]},
+            "--scrape-selector: 'app.kubernetes.io/name=x' is not NAMESPACE/SELECTOR",
+        ),
         ({"scrape_selector": ["gpu"]}, "--scrape-selector: 'gpu' is not NAMESPACE/SELECTOR"),
         ({"scrape_target": ["n1:9400"]}, "--scrape-target: 'n1:9400' is not an address"),
-        ({"scrape_target": ["http://ada:s3cret@n1:9400"]}, "--scrape-target: an address with a user name or a password"),
+        (
+            {"scrape_target": ["http://ada:s3cret@n1:9400"]},
+            "--scrape-target: an address with a user name or a password",
+        ),
         ({"prometheus_client_cert": "a.pem"}, "--prometheus-client-cert and --prometheus-client-key go together"),
     ],
     ids=lambda value: None if isinstance(value, str) else "+".join(f"{key}={text}" for key, text in value.items()),
@@ -69,11 +77,13 @@ def test_what_is_wrong_is_named(given, says):
 
 
 def test_without_an_address_exporters_are_scraped():
-    told = settings.read_flags({"scrape_selector": ["gpu/app=x", "*/a.b/c in (d)"], "scrape_target": ["http://n1:9400"]}, {})
-    assert told.prometheus is None
-    assert (told.scrape.interval, told.scrape.timeout, told.state_dir) == (15, 5, None)
-    assert told.scrape.selectors == (("gpu", "app=x"), ("", "a.b/c in (d)"))
-    assert told.scrape.targets == ("http://n1:9400",)
+    options = settings.read_flags(
+        {"scrape_selector": ["gpu/app=x", "*/a.b/c in (d)"], "scrape_target": ["http://n1:9400"]}, {}
+    )
+    assert options.prometheus is None
+    assert (options.scrape.interval, options.scrape.timeout, options.state_dir) == (15, 5, None)
+    assert options.scrape.selectors == (("gpu", "app=x"), ("", "a.b/c in (d)"))
+    assert options.scrape.targets == ("http://n1:9400",)
     assert read(source="scrape").prometheus is None
     with pytest.raises(settings.UsageError, match="--source prometheus needs --prometheus-url"):
         settings.read_flags({"source": "prometheus"}, {})
@@ -81,14 +91,14 @@ def test_without_an_address_exporters_are_scraped():
 
 
 def test_a_flag_wins_over_its_variable():
-    told = read({"PROMETHEUS_TOKEN": "from-environment"}, prometheus_token="from-flag")
-    assert told.prometheus.token is not None
-    assert told.prometheus.token.reveal() == "from-flag"
+    options = read({"PROMETHEUS_TOKEN": "from-environment"}, prometheus_token="from-flag")
+    assert options.prometheus.token is not None
+    assert options.prometheus.token.reveal() == "from-flag"
 
 
 def test_secrets_do_not_print():
-    told = read({"PROMETHEUS_PASSWORD": "hunter2"}, prometheus_token="s3cret", prometheus_header=["X-Key: k3y"])
-    shown = repr(told.prometheus) + str(told.prometheus)
+    options = read({"PROMETHEUS_PASSWORD": "hunter2"}, prometheus_token="s3cret", prometheus_header=["X-Key: k3y"])
+    shown = repr(options.prometheus) + str(options.prometheus)
     assert not any(secret in shown for secret in ("hunter2", "s3cret", "k3y"))
 
 
@@ -100,7 +110,9 @@ def test_a_slack_address_in_the_environment_is_not_ignored_silently():
 def test_our_own_namespace_is_always_protected():
     protected = read({"POD_NAMESPACE": "gpu.pruner"}, protected_namespaces="a|b").mandate.scope.protected_namespaces
     assert protected is not None
-    assert [bool(protected.fullmatch(name)) for name in ("a", "b", "gpu.pruner", "gpuxpruner", "ab")] == [True, True, True, False, False]
+    assert [
+        bool(protected.fullmatch(name)) for name in ("a", "b", "gpu.pruner", "gpuxpruner", "ab")
+    ] == [True, True, True, False, False]
 
 
 def test_a_dry_run_plans_the_same_pause():

@@ -1,4 +1,4 @@
-"""The pretend driver: told twice the same, consistent in itself, and with all the lives that the exporter has to tell apart."""
+"""The pretend driver: twice the same, consistent in itself, and with all lives that the exporter must tell apart."""
 
 from __future__ import annotations
 
@@ -67,7 +67,9 @@ def test_it_is_a_driver_and_a_table_by_the_protocols() -> None:
 
 
 @given(st.integers(0, 40), st.integers(0, 10**6), st.floats(0, 1e6))
-def test_at_any_moment_a_device_is_as_busy_as_its_processes_and_fits_its_memory(gpus: int, seed: int, later: float) -> None:
+def test_at_any_moment_a_device_is_as_busy_as_its_processes_and_fits_its_memory(
+    gpus: int, seed: int, later: float
+) -> None:
     driver, clock = open_driver(gpus, seed)
     clock.now += later
     reading, samples = poll(driver, clock)
@@ -87,7 +89,9 @@ def test_at_any_moment_a_device_is_as_busy_as_its_processes_and_fits_its_memory(
             newest = max((each.stamp for each in found), default=0)
             load = sum(each.sm for each in found if each.stamp == newest) if newest == int(clock.now * 1e6) else 0
             assert device.utilization == min(100, load)
-            assert all(0 < each.sm <= 100 and int((clock.now - 5) * 1e6) < each.stamp <= clock.now * 1e6 for each in found)
+            assert all(
+                0 < each.sm <= 100 and int((clock.now - 5) * 1e6) < each.stamp <= clock.now * 1e6 for each in found
+            )
 
 
 def busy_share(index: int, seen: list[tuple[processes.Reading, dict[str, processes.Samples]]]) -> float:
@@ -114,7 +118,9 @@ def test_on_a_shared_device_one_works_and_its_neighbour_never_does() -> None:
 def test_a_sliced_device_measures_instances_and_not_processes() -> None:
     reading, samples = watch(5)[0]
     device = reading.devices[SLICED]
-    assert (device.is_mig, device.utilization, samples[device.uuid]) == (True, None, processes.Samples(None, is_supported=False))
+    assert (
+        device.is_mig, device.utilization, samples[device.uuid]
+    ) == (True, None, processes.Samples(None, is_supported=False))
     assert [(one.gi, one.profile) for one in device.instances] == [(1, "3g.40gb"), (5, "1g.10gb"), (6, "1g.10gb")]
     assert [holder.instances for holder in device.holders or ()] == [((1, 0),), ((5, 0),)]
     assert device.instances[2].utilization == 0.0
@@ -136,14 +142,14 @@ def test_the_unsteady_device_loses_each_of_its_calls_now_and_then_and_says_so() 
     seen = watch(3600)
     for reading, samples in seen:
         device = reading.devices[UNSTEADY]
-        told = {each.call for each in (*reading.problems, *samples[device.uuid].problems) if each.gpu == str(UNSTEADY)}
+        failed = {each.call for each in (*reading.problems, *samples[device.uuid].problems) if each.gpu == str(UNSTEADY)}
         gone = {
             "nvmlDeviceGetPowerUsage": device.power_watts is None,
             "nvmlDeviceGetComputeRunningProcesses": device.holders is None,
             "nvmlDeviceGetProcessesUtilizationInfo": samples[device.uuid].found is None,
         }
-        assert told == {call for call, is_gone in gone.items() if is_gone}
-        for call in told:
+        assert failed == {call for call, is_gone in gone.items() if is_gone}
+        for call in failed:
             lost[call] = lost.get(call, 0) + 1
     assert len(lost) == 3
     assert sum(lost.values()) < len(seen) / 3
@@ -174,19 +180,21 @@ def test_what_runs_outside_pods_has_a_path_outside_pods() -> None:
     driver, _ = open_driver()
     table = pretend.PretendTable(driver)
     holders = [holder for device in driver.read().devices for holder in device.holders or ()]
-    outside = {table.name_of(pid, start) for pid, start in ((holder.pid, table.start_of(holder.pid)) for holder in holders)
-               if "kubepods" not in table.cgroup_of(pid, start)}  # fmt: skip
+    outside = {table.name_of(pid, start) for pid, start in (
+        (holder.pid, table.start_of(holder.pid)) for holder in holders
+    )
+               if "kubepods" not in table.cgroup_of(pid, start)}
     assert outside == {"nvidia-cuda-mps", "Xorg"}
 
 
 def test_energy_only_grows_also_when_the_clock_goes_back() -> None:
     driver, clock = open_driver(1)
-    told = []
+    joules = []
     for step in (0, 5, -3, 5, 5):
         clock.now += step
-        told.append(driver.read().devices[0].energy_joules or 0.0)
-    assert told == sorted(told)
-    assert told[-1] > told[0]
+        joules.append(driver.read().devices[0].energy_joules or 0.0)
+    assert joules == sorted(joules)
+    assert joules[-1] > joules[0]
 
 
 def test_nobody_has_a_pid_that_was_never_given() -> None:
@@ -199,7 +207,8 @@ def test_nobody_has_a_pid_that_was_never_given() -> None:
 
 
 def test_it_is_light() -> None:
-    code = "import sys; import fallow.sim.driver; print(sorted({'numpy', 'aiohttp', 'rich', 'starlette'} & set(sys.modules)))"
+    heavy = "{'numpy', 'aiohttp', 'rich', 'starlette'}"
+    code = f"import sys; import fallow.sim.driver; print(sorted({heavy} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
@@ -215,7 +224,7 @@ def test_every_process_in_a_pod_has_a_grant_and_some_grants_have_none() -> None:
     for device in devices:
         for holder in device.holders or ():
             start = table.start_of(holder.pid)
-            tenant = owners.tenant_of(holder.pid, start, table.cgroup_of(holder.pid, start))
-            if tenant.pod:
-                busy.add((device.uuid, tenant.namespace, tenant.pod, tenant.pod_uid))
+            owner = owners.owner_of(holder.pid, start, table.cgroup_of(holder.pid, start))
+            if owner.pod:
+                busy.add((device.uuid, owner.namespace, owner.pod, owner.pod_uid))
     assert busy < held

@@ -23,6 +23,7 @@ import yaml
 from fallow.clients import errors
 from fallow.clients.kubernetes import api, config, follow
 from fallow.model import units
+from fallow.model.secret import Secret
 from fallow.sim import store as stores
 from fallow.sim.servers.kubernetes import calls, catalogue, patches, schema, selectors, server, tables
 
@@ -170,7 +171,7 @@ async def test_tokens_rules_and_reviews(tmp_path: Any) -> None:
         for verb, allowed in (("get", True), ("delete", False)):
             asked = {"spec": {"resourceAttributes": {"verb": verb, "resource": "configmaps"}}}
             assert (await ada.create(REVIEWS, None, asked))["status"]["allowed"] is allowed
-    async with api.Api(msgspec.structs.replace(access, token=config.Secret("other"))) as stranger:
+    async with api.Api(msgspec.structs.replace(access, token=Secret("other"))) as stranger:
         with pytest.raises(errors.Unauthorized):
             await stranger.get(CONFIG_MAPS, "default", "a")
     await running.stop()

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fallow.decide.packing import state
+from fallow.decide import packing
 from fallow.sim import cast, openb, traces
 
 NODES = "sn,cpu_milli,memory_mib,gpu,model"
@@ -41,7 +41,7 @@ def make(root: Path, nodes: list[str], pods: list[str], orders: list[str] | None
 )  # fmt: skip
 def test_a_node_that_cannot_be_believed_is_named_and_counted(tmp_path: Path, line: str, why: str) -> None:
     nodes, report = openb.read_nodes(write(tmp_path / "n.csv", NODES, "n1,1000,10,2,T4", line, "n3,2000,20,0,T4"))
-    assert nodes == {0: state.Node("n1", "T4", 1000, 10, 2), 2: state.Node("n3", "", 2000, 20, 0)}
+    assert nodes == {0: packing.PackingNode("n1", "T4", 1000, 10, 2), 2: packing.PackingNode("n3", "", 2000, 20, 0)}
     assert (report.rows, report.left_out) == (3, {why: 1})
     assert report.examples[0].startswith("line 3: ")
 
@@ -62,8 +62,8 @@ def test_a_pod_that_cannot_be_believed_is_named_and_counted(tmp_path: Path, line
     first, last = "p1,1,1,1,460,,LS,Running,0,7200,0", "p3,1,1,4,1500,V100M16|T4,BE,Running,100,,0"
     pods, report = openb.read_pods(write(tmp_path / "p.csv", PODS, first, line, last))
     assert pods == {
-        0: openb.AskingPod(state.Pod("p1", 1, 1, 1, 460), "LS", 0.0, 7200.0),
-        2: openb.AskingPod(state.Pod("p3", 1, 1, 4, 1000, ("V100M16", "T4")), "BE", 100.0, None),
+        0: openb.AskingPod(packing.PackingPod("p1", 1, 1, 1, 460), "LS", 0.0, 7200.0),
+        2: openb.AskingPod(packing.PackingPod("p3", 1, 1, 4, 1000, ("V100M16", "T4")), "BE", 100.0, None),
     }
     assert (report.rows, report.left_out) == (3, {why: 1})
 
@@ -71,7 +71,7 @@ def test_a_pod_that_cannot_be_believed_is_named_and_counted(tmp_path: Path, line
 def test_a_list_without_models_and_times_is_read_too(tmp_path: Path) -> None:
     path = write(tmp_path / "p.csv", "name,cpu_milli,memory_mib,num_gpu,gpu_milli", "p1,12000,16384,0,0")
     pods, _ = openb.read_pods(path)
-    assert pods == {0: openb.AskingPod(state.Pod("p1", 12000, 16384))}
+    assert pods == {0: openb.AskingPod(packing.PackingPod("p1", 12000, 16384))}
 
 
 @pytest.mark.parametrize("column", ["cpu_milli", "num_gpu", "gpu_milli"])

@@ -29,7 +29,8 @@ def pause(world: World, number: int = 0, window: float = 30 * MINUTE) -> None:
     """As the product would: the patch with the way back."""
     workload = world.workloads[number]
     finding = decision.Finding(
-        workload.view, decision.Verdict.idle, decision.Reason.GoneIdle, "", idle.Rule(), 1, 1, (), window, idle_since=world.now - window
+        workload=workload.view, verdict=decision.Verdict.idle, reason=decision.Reason.GoneIdle, because="",
+        rule=idle.Rule(), gpus=1, idle_gpus=1, models=(), window=window, idle_since=world.now - window,
     )
     world.notice(edits.pause(workload.object, decision.Pause(finding, "idle"), world.now))
 

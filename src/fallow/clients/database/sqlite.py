@@ -1,9 +1,10 @@
 """Pages kept over a restart, in one SQLite file.
 
-In: names (each gets a number once) and pages (bytes of one instant). Out: all of them again, after a restart.
-The file is opened in WAL mode, so that a command may read while a daemon writes; every call runs in a thread, one at a time.
-Invariant: a page is there whole or not at all, and with it every name it may speak of. A file of another layout is never guessed at:
-who writes empties it, who only reads finds nothing; one that is no database is set aside, one of another program refused.
+In: names (each gets a number once) and pages (bytes of one instant). Out: all of them again, after a restart. The file
+is opened in WAL mode, so that a command may read while a daemon writes; every call runs in a thread, one at a time.
+Invariant: a page is there whole or not at all, and with it every name it may speak of. A file of another layout is
+never guessed at: who writes empties it, who only reads finds nothing; one that is no database is set aside, one of
+another program refused.
 """
 
 import asyncio
@@ -25,7 +26,7 @@ CREATE TABLE pages (at INTEGER PRIMARY KEY, content BLOB NOT NULL);
 """
 
 
-class Kept(NamedTuple):
+class KeptPages(NamedTuple):
     names: dict[int, bytes]
     pages: list[tuple[int, bytes]]  # the oldest first
 
@@ -44,10 +45,13 @@ class Pages:
         """Raises Misconfigured where the directory cannot be used."""
         await self._run(self._open)
 
-    async def read(self, since: int) -> Kept:
+    async def read(self, since: int) -> KeptPages:
         return await self._run(lambda: self._read(since))
 
-    async def add(self, names: Mapping[int, bytes], at: int, content: bytes, forget_before: int, keep: Iterable[int] | None = None) -> None:
+    async def add(
+        self, names: Mapping[int, bytes], at: int, content: bytes, forget_before: int,
+        keep: Iterable[int] | None = None,
+    ) -> None:
         """New names and one page, in one transaction; older pages go, and with `keep` all names but those."""
         kept = None if keep is None else set(keep)
         await self._run(lambda: self._add(names, at, content, forget_before, kept))
@@ -68,7 +72,7 @@ class Pages:
             except sqlite3.Error as problem:
                 raise errors.Unreachable(f"{self._path} cannot be used: {problem}") from problem
 
-    # ---- in a thread ----------------------------------------------------------------------------------------------------------
+    # ---- in a thread ----
 
     def _open(self) -> None:
         try:
@@ -83,10 +87,13 @@ class Pages:
                 self._set_aside()
                 self._connect()
         except OSError as problem:
-            raise errors.Misconfigured(f"{self._path.parent} cannot be used: {problem.strerror or problem}") from problem
+            why = problem.strerror or problem
+            raise errors.Misconfigured(f"{self._path.parent} cannot be used: {why}") from problem
 
     def _connect(self) -> None:
-        database = sqlite3.connect(self._path, timeout=_PATIENCE_SECONDS, isolation_level=None, check_same_thread=False)
+        database = sqlite3.connect(
+            self._path, timeout=_PATIENCE_SECONDS, isolation_level=None, check_same_thread=False
+        )
         try:
             is_ours = self._check(database)
             if self._writes:
@@ -102,7 +109,8 @@ class Pages:
 
     def _check(self, database: sqlite3.Connection) -> bool:
         """Whether it has our layout, of this version."""
-        (application,), (version,) = (database.execute(f"PRAGMA {one}").fetchone() for one in ("application_id", "user_version"))
+        (application,) = database.execute("PRAGMA application_id").fetchone()
+        (version,) = database.execute("PRAGMA user_version").fetchone()
         (tables,) = database.execute("SELECT count(*) FROM sqlite_master").fetchone()
         if tables and application != _APPLICATION:
             raise errors.Misconfigured(f"{self._path} is the database of another program; give a directory of our own")
@@ -123,15 +131,18 @@ class Pages:
         for rest in ("-wal", "-shm"):
             self._path.with_name(self._path.name + rest).unlink(missing_ok=True)
 
-    def _read(self, since: int) -> Kept:
+    def _read(self, since: int) -> KeptPages:
         if self._database is None:
-            return Kept({}, [])
+            return KeptPages({}, [])
         with _transaction(self._database, "DEFERRED"):
             names = dict(self._database.execute("SELECT number, name FROM names"))
-            pages = self._database.execute("SELECT at, content FROM pages WHERE at >= ? ORDER BY at", (since,)).fetchall()
-        return Kept(names, pages)
+            wanted = "SELECT at, content FROM pages WHERE at >= ? ORDER BY at"
+            pages = self._database.execute(wanted, (since,)).fetchall()
+        return KeptPages(names, pages)
 
-    def _add(self, names: Mapping[int, bytes], at: int, content: bytes, forget_before: int, keep: set[int] | None) -> None:
+    def _add(
+        self, names: Mapping[int, bytes], at: int, content: bytes, forget_before: int, keep: set[int] | None
+    ) -> None:
         database = self._database
         if database is None:
             return
@@ -140,8 +151,8 @@ class Pages:
             database.execute("INSERT OR REPLACE INTO pages VALUES (?, ?)", (at, content))
             database.execute("DELETE FROM pages WHERE at < ?", (forget_before,))
             if keep is not None:
-                gone = [(number,) for (number,) in database.execute("SELECT number FROM names").fetchall() if number not in keep]
-                database.executemany("DELETE FROM names WHERE number = ?", gone)
+                known = database.execute("SELECT number FROM names").fetchall()
+                database.executemany("DELETE FROM names WHERE number = ?", [one for one in known if one[0] not in keep])
 
 
 @contextlib.contextmanager

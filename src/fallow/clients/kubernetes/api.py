@@ -1,34 +1,28 @@
-"""Requests to the Kubernetes API: read, list by pages, create, replace, patch, apply, evict, and open a watch.
+"""Requests to the Kubernetes API: read, list by pages, create, replace, patch, and open a watch.
 
 In: a `Resource` and names. Out: decoded objects, or one error of the clients' tree with the server's own message.
-A read is tried three times on lost connections, 429 and 5xx. A write is tried again only if it certainly was not carried out:
-on 429, or when no connection came about.
-Invariant: never more than `in_flight` requests at once and `qps` a second (watches count when they are opened), and no write is sent
-again that may have been done.
+What fails is tried three times, by the rule of clients/retry.py.
+Invariant: never more than `in_flight` requests at once and `qps` a second (watches count when they are opened), and no
+write is sent again that may have been done.
 """
 
 import asyncio
 import contextlib
 import functools
-import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, cast, overload
 from urllib import parse
 
 import msgspec
 
 import fallow
-from fallow.clients import errors
+from fallow.clients import errors, retry
 from fallow.clients.kubernetes import config, pace, transport
 
 T = TypeVar("T")
 
-TRIES = 3
-# Longest Retry-After we sit out; the API server's own are 1 s. Longer ones are the caller's to plan for.
-LONGEST_WAIT_SECONDS = 60.0
-_FIRST_BACK_OFF_SECONDS = 0.25
+PATIENCE = retry.Patience(tries=3, first_wait=0.25)
 # A continue token lives five minutes (etcd compaction); a list that is overtaken this often is not going to finish.
 _MOST_RESTARTS = 3
 # A watch is silent for a minute at most (bookmarks); twice that means the connection is dead and nobody said so.
@@ -76,8 +70,8 @@ LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease", True, _ALL_VER
 EVENTS = Resource("events.k8s.io", "v1", "events", "Event", True, _ALL_VERBS)
 
 
-class Page(msgspec.Struct, Generic[T], frozen=True):
-    """Some of a list. `restarted`: the list began anew, drop all earlier pages. `unreadable`: uids of objects left out."""
+class ListPage(msgspec.Struct, Generic[T], frozen=True):
+    """Some of a list. `restarted`: it began anew, drop all earlier pages. `unreadable`: uids of objects left out."""
 
     items: list[T]
     resource_version: str
@@ -95,20 +89,20 @@ class _List(msgspec.Struct, Generic[T]):
     metadata: _ListMeta = _ListMeta()
 
 
-class Meta(msgspec.Struct, frozen=True, rename="camel"):
+class ObjectMeta(msgspec.Struct, frozen=True, rename="camel"):
     """The two things every object has."""
 
     uid: str = ""
     resource_version: str = ""
 
 
-class Bare(msgspec.Struct, frozen=True):
+class BareObject(msgspec.Struct, frozen=True):
     """Any object, of which only the metadata's two things are read."""
 
-    metadata: Meta = Meta()
+    metadata: ObjectMeta = ObjectMeta()
 
 
-_BARE = msgspec.json.Decoder(Bare)
+_BARE = msgspec.json.Decoder(BareObject)
 
 
 @functools.cache
@@ -121,14 +115,8 @@ class Api:
     """The API server, as an async context manager."""
 
     def __init__(
-        self,
-        access: config.Access,
-        *,
-        qps: float = 20,
-        in_flight: int = 10,
-        timeout: float = 30.0,
-        user_agent: str = f"fallow/{fallow.__version__}",
-        monotonic: Callable[[], float] = time.monotonic,
+        self, access: config.Access, *, qps: float = 20, in_flight: int = 10, timeout: float = 30.0,
+        user_agent: str = f"fallow/{fallow.__version__}", monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """`monotonic`: by which clock we pace ourselves."""
         self._wire = transport.Wire(access, user_agent=user_agent)
@@ -144,25 +132,18 @@ class Api:
         await self._wire.__aenter__()
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None) -> None:
-        await self._wire.__aexit__(kind, problem, trace)
+    async def __aexit__(self, *why: object) -> None:
+        await self._wire.__aexit__(*why)
 
     async def request(
-        self,
-        method: str,
-        path: str,
-        *,
-        params: Mapping[str, str] | None = None,
-        body: bytes | None = None,
-        content_type: str = "application/json",
-        accept: str = "application/json",
-        timeout: float | None = None,
+        self, method: str, path: str, *, params: Mapping[str, str] | None = None, body: bytes | None = None,
+        content_type: str = "application/json", accept: str = "application/json", timeout: float | None = None,
     ) -> bytes:
         """Any request; `timeout` is for each try."""
         request = transport.Request(
             method=method, path=path, params=params or {}, body=body, content_type=content_type, accept=accept,
             timeout=timeout if timeout is not None else self._timeout,
-        )  # fmt: skip
+        )
         return await self._persist(method, functools.partial(self._wire.fetch, request))
 
     @overload
@@ -178,7 +159,9 @@ class Api:
         path = resource.path(namespace, name, "scale")
         return _decode_object(await self.request("GET", path), path)
 
-    async def create(self, resource: Resource, namespace: str | None, body: Mapping[str, Any], *, dry_run: bool = False) -> dict[str, Any]:
+    async def create(
+        self, resource: Resource, namespace: str | None, body: Mapping[str, Any], *, dry_run: bool = False
+    ) -> dict[str, Any]:
         return await self._write("POST", resource.path(namespace), body, _dry(dry_run))
 
     async def who_am_i(self) -> str | None:
@@ -192,86 +175,37 @@ class Api:
         name = ((answer.get("status") or {}).get("userInfo") or {}).get("username")
         return name if isinstance(name, str) and name else None
 
-    async def replace(self, resource: Resource, namespace: str | None, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    async def replace(
+        self, resource: Resource, namespace: str | None, name: str, body: Mapping[str, Any]
+    ) -> dict[str, Any]:
         """PUT; a resourceVersion in the body makes it conditional."""
         return await self._write("PUT", resource.path(namespace, name), body, {})
 
     async def merge_patch(
-        self,
-        resource: Resource,
-        namespace: str | None,
-        name: str,
-        body: Mapping[str, Any],
-        *,
-        field_manager: str,
-        dry_run: bool = False,
-        strict: bool = True,
-        subresource: str | None = None,
+        self, resource: Resource, namespace: str | None, name: str, body: Mapping[str, Any], *,
+        field_manager: str, dry_run: bool = False, subresource: str | None = None,
     ) -> dict[str, Any]:
-        """RFC 7396. `strict`: a field the server does not know is an error and not silently dropped."""
-        params = {"fieldManager": field_manager, **_dry(dry_run)} | ({"fieldValidation": "Strict"} if strict else {})
+        """RFC 7396. A field the server does not know is an error and not silently dropped."""
+        params = {"fieldManager": field_manager, "fieldValidation": "Strict", **_dry(dry_run)}
         path = resource.path(namespace, name, subresource)
         return await self._write("PATCH", path, body, params, "application/merge-patch+json")
 
     async def json_patch(
-        self,
-        resource: Resource,
-        namespace: str | None,
-        name: str,
-        operations: Sequence[Mapping[str, Any]],
-        *,
+        self, resource: Resource, namespace: str | None, name: str, operations: Sequence[Mapping[str, Any]], *,
         field_manager: str,
-        dry_run: bool = False,
-        subresource: str | None = None,
     ) -> dict[str, Any]:
         """RFC 6902; `test` operations make it conditional."""
-        params = {"fieldManager": field_manager, **_dry(dry_run)}
-        path = resource.path(namespace, name, subresource)
+        path, params = resource.path(namespace, name), {"fieldManager": field_manager}
         return await self._write("PATCH", path, operations, params, "application/json-patch+json")
 
-    async def apply(
-        self,
-        resource: Resource,
-        namespace: str | None,
-        name: str,
-        body: Mapping[str, Any],
-        *,
-        field_manager: str,
-        force: bool = False,
-        dry_run: bool = False,
-        subresource: str | None = None,
-    ) -> dict[str, Any]:
-        """Server-side apply. `force` takes fields over from other managers."""
-        params = {"fieldManager": field_manager, **_dry(dry_run)} | ({"force": "true"} if force else {})
-        path = resource.path(namespace, name, subresource)
-        # JSON is YAML, and this content type is the only one every supported server takes.
-        return await self._write("PATCH", path, body, params, "application/apply-patch+yaml")
-
-    async def evict(self, namespace: str, pod: str, *, uid: str | None, dry_run: bool = False) -> None:
-        """Ask for a pod to go; Throttled when a disruption budget says no. With a uid, only that very pod."""
-        body: dict[str, Any] = {
-            "apiVersion": "policy/v1",
-            "kind": "Eviction",
-            "metadata": {"name": pod, "namespace": namespace},
-        }
-        if uid is not None:
-            body["deleteOptions"] = {"preconditions": {"uid": uid}}
-        await self._write("POST", PODS.path(namespace, pod, "eviction"), body, _dry(dry_run))
-
     async def list_pages(
-        self,
-        resource: Resource,
-        *,
-        item: type[T],
-        namespace: str | None = None,
-        label_selector: str | None = None,
-        field_selector: str | None = None,
-        limit: int = 500,
-        metadata_only: bool = False,
-    ) -> AsyncIterator[Page[T]]:
-        """All objects, page by page, never more than one page in memory: what is msgspec.Raw in an item holds until the next page.
+        self, resource: Resource, *, item: type[T], namespace: str | None = None, label_selector: str | None = None,
+        field_selector: str | None = None, limit: int = 500, metadata_only: bool = False,
+    ) -> AsyncIterator[ListPage[T]]:
+        """All objects, page by page, never more than one page in memory.
 
-        When the list is overtaken (410 on a continue token) it begins anew, and the first page says so.
+        What is msgspec.Raw in an item holds until the next page. When the list is overtaken (410 on a continue token)
+        it begins anew, and the first page says so.
         """
         path = resource.path(namespace)
         chosen = _select(label_selector, field_selector) | {"limit": str(limit)}
@@ -300,32 +234,23 @@ class Api:
 
     @contextlib.asynccontextmanager
     async def watch(
-        self,
-        resource: Resource,
-        *,
-        resource_version: str,
-        seconds: int,
-        namespace: str | None = None,
-        label_selector: str | None = None,
-        field_selector: str | None = None,
-        metadata_only: bool = False,
+        self, resource: Resource, *, resource_version: str, seconds: int, namespace: str | None = None,
+        label_selector: str | None = None, field_selector: str | None = None, metadata_only: bool = False,
     ) -> AsyncIterator[AsyncIterator[bytes]]:
         """The bytes of a watch, as they come, until the server ends it after `seconds` or the connection breaks."""
+        stream = {"watch": "1", "allowWatchBookmarks": "true", "resourceVersion": resource_version}
         request = transport.Request(
             method="GET",
             path=resource.path(namespace),
-            params=_select(label_selector, field_selector)
-            | {"watch": "1", "allowWatchBookmarks": "true", "resourceVersion": resource_version, "timeoutSeconds": str(seconds)},
+            params={**_select(label_selector, field_selector), **stream, "timeoutSeconds": str(seconds)},
             accept=_METADATA.format("") if metadata_only else "application/json",
             timeout=seconds + self._timeout,
             silence=_WATCH_SILENCE_SECONDS,
         )
-        response = await self._persist("GET", functools.partial(self._wire.stream, request))
+        response = await self._persist("GET", functools.partial(self._wire.open, request))
         try:
             async with contextlib.aclosing(self._wire.chunks(request, response)) as chunks:
                 yield chunks
-        except transport.Failed as failed:
-            raise failed.problem from failed.__cause__
         finally:
             response.close()
 
@@ -333,38 +258,16 @@ class Api:
         self, method: str, path: str, body: object, params: Mapping[str, str], content_type: str = "application/json"
     ) -> dict[str, Any]:
         encoded = msgspec.json.encode(body)
-        return _decode_object(await self.request(method, path, params=params, body=encoded, content_type=content_type), path)
+        answer = await self.request(method, path, params=params, body=encoded, content_type=content_type)
+        return _decode_object(answer, path)
 
     async def _persist(self, method: str, attempt: Callable[[], Awaitable[T]]) -> T:
-        for turn in range(1, TRIES + 1):
-            try:
-                async with self._slots:
-                    await self._pace.wait()
-                    return await attempt()
-            except transport.Failed as failed:
-                wait = _wait_before_next(failed, turn, is_read=method == "GET")
-                if wait is None:
-                    raise failed.problem from failed.__cause__
-            await asyncio.sleep(wait)
-        raise AssertionError("the last try either returns or raises")
+        async def paced() -> T:
+            async with self._slots:
+                await self._pace.wait()
+                return await attempt()
 
-
-def _wait_before_next(failed: transport.Failed, turn: int, *, is_read: bool) -> float | None:
-    """Seconds until the next try, or None if there must not or need not be one."""
-    problem, asked = failed.problem, failed.retry_after
-    if turn == TRIES or (asked is not None and asked > LONGEST_WAIT_SECONDS):
-        return None
-    if isinstance(problem, errors.Throttled):
-        # A disruption budget answers 429 too, but that is a no, not a "later".
-        may_repeat = all(field != "DisruptionBudget" for field, _ in problem.causes)
-    elif isinstance(problem, errors.Unreachable):
-        may_repeat = is_read or failed.is_undone
-    else:
-        may_repeat = is_read and isinstance(problem, errors.ServerFault)
-    if not may_repeat:
-        return None
-    back_off = _FIRST_BACK_OFF_SECONDS * float(2 ** (turn - 1))
-    return max(asked or 0.0, back_off) + random.uniform(0, back_off)
+        return await retry.persist(paced, PATIENCE, is_read=method == "GET")
 
 
 def _dry(dry_run: bool) -> dict[str, str]:
@@ -387,16 +290,16 @@ def _decode_object(body: bytes, path: str) -> dict[str, Any]:
     return cast(dict[str, Any], _decode(body, dict, path))
 
 
-def _read_page(body: memoryview, item: Any, path: str, restarted: bool) -> tuple[Page[Any], str | None]:
+def _read_page(body: memoryview, item: Any, path: str, restarted: bool) -> tuple[ListPage[Any], str | None]:
     try:
         whole: _List[Any] = _decoder(_List[item]).decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return _read_one_by_one(body, item, path, restarted)
     meta = whole.metadata
-    return Page(whole.items or [], meta.resource_version, restarted), meta.continue_token
+    return ListPage(whole.items or [], meta.resource_version, restarted), meta.continue_token
 
 
-def _read_one_by_one(body: memoryview, item: Any, path: str, restarted: bool) -> tuple[Page[Any], str | None]:
+def _read_one_by_one(body: memoryview, item: Any, path: str, restarted: bool) -> tuple[ListPage[Any], str | None]:
     """An object that does not fit must not hide the others."""
     rough: _List[msgspec.Raw] = _decode(body, _List[msgspec.Raw], path)
     good: list[Any] = []
@@ -407,12 +310,12 @@ def _read_one_by_one(body: memoryview, item: Any, path: str, restarted: bool) ->
             good.append(decoder.decode(raw))
         except (msgspec.DecodeError, UnicodeDecodeError):
             bad.append(read_meta(raw).uid)
-    return Page(good, rough.metadata.resource_version, restarted, tuple(bad)), rough.metadata.continue_token
+    return ListPage(good, rough.metadata.resource_version, restarted, tuple(bad)), rough.metadata.continue_token
 
 
-def read_meta(raw: bytes | msgspec.Raw) -> Meta:
+def read_meta(raw: bytes | msgspec.Raw) -> ObjectMeta:
     """uid and resourceVersion of any object, empty where even these cannot be read."""
     try:
         return _BARE.decode(raw).metadata
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return Meta()
+        return ObjectMeta()

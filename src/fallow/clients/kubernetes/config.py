@@ -1,8 +1,8 @@
 """Where the API server is and who we are to it: kubeconfig files, or the pod's own service account.
 
-In: a kubeconfig path or none, a context or none, the environment. Out: one frozen `Access`, or Misconfigured with one sentence
-saying which file is wrong and what to do. Files are checked here and read again when they change (credentials, tls).
-Invariant: nothing is sent, no program is started, and no repr of an Access shows a credential.
+In: a kubeconfig path or none, a context or none, the environment. Out: one frozen `Access`, or Misconfigured with one
+sentence saying which file is wrong and what to do. Files are checked here and read again when they change (credentials,
+tls). Invariant: nothing is sent, no program is started, and no repr of an Access shows a credential.
 """
 
 import base64
@@ -11,22 +11,22 @@ import ipaddress
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 from urllib import parse
 
 import msgspec
 
-from fallow.clients import errors
+from fallow import names
+from fallow.clients import errors, tls
 from fallow.clients.kubernetes import kubeconfig as files
-from fallow.clients.kubernetes import tls
+from fallow.model.secret import Secret
 
-Secret = files.Secret
-
-# Where the kubelet mounts a pod's token, CA and namespace.
-SERVICE_ACCOUNT_DIR = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 EXEC_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 # The cluster extension whose content is handed to exec plugins as spec.cluster.config.
 _EXEC_EXTENSION = "client.authentication.k8s.io/exec"
+
+_Cluster: TypeAlias = files.KubeconfigEntry[files.KubeconfigCluster]
+_User: TypeAlias = files.KubeconfigEntry[files.KubeconfigUser]
 
 
 class Pem(msgspec.Struct, frozen=True):
@@ -63,7 +63,10 @@ class ExecPlugin(msgspec.Struct, frozen=True):
 
 
 class Access(msgspec.Struct, frozen=True, kw_only=True):
-    """One API server, and all ways we have to prove who we are. At most one of token, basic, exec_plugin is used, in that order."""
+    """One API server, and all ways we have to prove who we are.
+
+    At most one of token, basic, exec_plugin is used, in that order.
+    """
 
     server: str  # https://host:port and perhaps a path, without a slash at the end
     context: str
@@ -82,18 +85,16 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def load_access(
-    *,
-    kubeconfig: str | None,
-    context: str | None,
-    environment: Mapping[str, str],
-    service_account_dir: Path = SERVICE_ACCOUNT_DIR,
+    *, kubeconfig: str | None, context: str | None, environment: Mapping[str, str],
+    service_account_dir: Path = Path(names.SERVICE_ACCOUNT_DIR),
 ) -> Access:
     """The given kubeconfig, else KUBECONFIG, else ~/.kube/config, else the pod's service account."""
     paths = _choose_files(kubeconfig, environment)
     if paths:
         return _from_files(files.read_merged(paths), context, environment)
     if context is not None:
-        raise errors.Misconfigured(f"there is no kubeconfig to look for context {context!r} in; name one with --kubeconfig")
+        asked = f"there is no kubeconfig to look for context {context!r} in"
+        raise errors.Misconfigured(f"{asked}; name one with --kubeconfig")
     return _from_service_account(service_account_dir, environment)
 
 
@@ -106,10 +107,11 @@ def _choose_files(kubeconfig: str | None, environment: Mapping[str, str]) -> lis
             raise errors.Misconfigured("the kubeconfig path is empty; name a file or leave it out")
         return named
     if listed := _split(environment.get("KUBECONFIG", "")):
-        # As in kubectl, files of the list may be missing; if all are, going elsewhere would reach a cluster nobody named.
+        # As in kubectl, files of the list may be missing; if all are, going on would reach a cluster nobody named.
         if present := [path for path in listed if path.exists()]:
             return present
-        raise errors.Misconfigured(f"KUBECONFIG names no file that exists ({', '.join(map(str, listed))}); correct or unset it")
+        listing = ", ".join(map(str, listed))
+        raise errors.Misconfigured(f"KUBECONFIG names no file that exists ({listing}); correct or unset it")
     default = Path(environment["HOME"], ".kube", "config") if environment.get("HOME") else None
     return [default] if default and default.exists() else []
 
@@ -119,67 +121,57 @@ def _split(paths: str) -> list[Path]:
 
 
 def _from_files(merged: files.Merged, context: str | None, environment: Mapping[str, str]) -> Access:
-    where = ", ".join(map(str, merged.files))
+    where = f"kubeconfig {', '.join(map(str, merged.files))}"
+    offer = f" (there are: {', '.join(merged.contexts)})" if merged.contexts else ""
     name = context or merged.current_context
     if not name:
-        raise errors.Misconfigured(f"kubeconfig {where} has no current-context; choose one with --context{_offer(merged)}")
+        raise errors.Misconfigured(f"{where} has no current-context; choose one with --context{offer}")
     chosen = merged.contexts.get(name)
     if chosen is None:
-        raise errors.Misconfigured(f"kubeconfig {where} has no context {name!r}; choose another with --context{_offer(merged)}")
-    cluster = merged.clusters.get(chosen.value.cluster or "")
+        raise errors.Misconfigured(f"{where} has no context {name!r}; choose another with --context{offer}")
+    asks = chosen.value
+    cluster = merged.clusters.get(asks.cluster or "")
     if cluster is None:
-        raise errors.Misconfigured(f"{chosen.file}: context {name!r} names cluster {chosen.value.cluster!r}, which is not there")
-    user = merged.users.get(chosen.value.user) if chosen.value.user else files.Found(files.User(), chosen.file)
+        raise _wrong(chosen, f"context {name!r} names cluster {asks.cluster!r}, which is not there")
+    nobody = files.KubeconfigEntry(files.KubeconfigUser(), chosen.file)
+    user = merged.users.get(asks.user) if asks.user else nobody
     if user is None:
-        raise errors.Misconfigured(f"{chosen.file}: context {name!r} names user {chosen.value.user!r}, which is not there")
-    return _build(name, chosen.value, cluster, user, environment)
+        raise _wrong(chosen, f"context {name!r} names user {asks.user!r}, which is not there")
+    return _build(name, asks, cluster, user, environment)
 
 
-def _offer(merged: files.Merged) -> str:
-    return f" (there are: {', '.join(merged.contexts)})" if merged.contexts else ""
+def _wrong(where: files.KubeconfigEntry[Any], text: str) -> errors.Misconfigured:
+    return errors.Misconfigured(f"{where.file}: {text}")
 
 
 def _build(
-    name: str,
-    context: files.Context,
-    cluster: files.Found[files.Cluster],
-    user: files.Found[files.User],
-    environment: Mapping[str, str],
+    name: str, context: files.KubeconfigContext, cluster: _Cluster, user: _User, environment: Mapping[str, str]
 ) -> Access:
-    ca = _pem(cluster, "certificate-authority", cluster.value.certificate_authority, cluster.value.certificate_authority_data)
+    value = cluster.value
+    ca = _pem(cluster, "certificate-authority", value.certificate_authority, value.certificate_authority_data)
     certificate, key = _client_pair(user)
     _check_tls(cluster.file, ca, None)
     _check_tls(user.file, certificate, key)
-    verify = not cluster.value.insecure_skip_tls_verify
+    verify = not value.insecure_skip_tls_verify
     server = _server(cluster, is_tls=bool(ca or certificate or not verify))
     token, token_file, basic = _static(user)
     return Access(
-        server=server,
-        context=name,
-        namespace=context.namespace or None,
-        ca=ca,
-        verify=verify,
-        tls_server_name=cluster.value.tls_server_name or None,
-        proxy=_proxy(cluster, server, environment),
-        client_certificate=certificate,
-        client_key=key,
-        token=token,
-        token_file=token_file,
-        basic=basic,
-        exec_plugin=_exec_plugin(user, cluster, ca, environment),
-        impersonation=_impersonation(user),
+        server=server, context=name, namespace=context.namespace or None, ca=ca, verify=verify,
+        tls_server_name=value.tls_server_name or None, proxy=_proxy(cluster, server, environment),
+        client_certificate=certificate, client_key=key, token=token, token_file=token_file, basic=basic,
+        exec_plugin=_exec_plugin(user, cluster, ca, environment), impersonation=_impersonation(user),
     )
 
 
-def _server(cluster: files.Found[files.Cluster], *, is_tls: bool) -> str:
+def _server(cluster: _Cluster, *, is_tls: bool) -> str:
     server = (cluster.value.server or "").rstrip("/")
     if not server:
-        raise errors.Misconfigured(f"{cluster.file}: the cluster of this context has no server")
+        raise _wrong(cluster, "the cluster of this context has no server")
     if "://" not in server:
         server = f"{'https' if is_tls else 'http'}://{server}"
     check_address(server, f"{cluster.file}: server", ("https", "http"))
     if "@" in parse.urlsplit(server).netloc:
-        raise errors.Misconfigured(f"{cluster.file}: server must not hold a user or password; put them into the user entry")
+        raise _wrong(cluster, "server must not hold a user or password; put them into the user entry")
     return server
 
 
@@ -191,11 +183,12 @@ def check_address(address: str, what: str, schemes: Sequence[str]) -> str:
     except ValueError:
         usable = False
     if not usable:
-        raise errors.Misconfigured(f"{what} is not an address that begins with {' or '.join(s + '://' for s in schemes)}")
+        beginnings = " or ".join(f"{scheme}://" for scheme in schemes)
+        raise errors.Misconfigured(f"{what} is not an address that begins with {beginnings}")
     return address
 
 
-def _pem(where: files.Found[Any], field: str, path: str | None, data: str | None) -> Pem | None:
+def _pem(where: files.KubeconfigEntry[Any], field: str, path: str | None, data: str | None) -> Pem | None:
     """As in kubectl, inline data wins over a file."""
     if data:
         return Pem(f"{where.file}: {field}-data", data=Secret(_decode(where, field, data)))
@@ -206,21 +199,23 @@ def _pem(where: files.Found[Any], field: str, path: str | None, data: str | None
     return pem
 
 
-def _decode(where: files.Found[Any], field: str, data: str) -> bytes:
+def _decode(where: files.KubeconfigEntry[Any], field: str, data: str) -> bytes:
     try:
         return base64.b64decode("".join(data.split()), validate=True)
     except (binascii.Error, ValueError):
-        raise errors.Misconfigured(f"{where.file}: {field}-data is not base64") from None
+        raise _wrong(where, f"{field}-data is not base64") from None
 
 
-def _client_pair(user: files.Found[files.User]) -> tuple[Pem | None, Pem | None]:
+def _client_pair(user: _User) -> tuple[Pem | None, Pem | None]:
     value = user.value
     key_data = value.client_key_data.reveal() if value.client_key_data else None
     certificate = _pem(user, "client-certificate", value.client_certificate, value.client_certificate_data)
     key = _pem(user, "client-key", value.client_key, key_data)
     if (certificate is None) != (key is None):
-        there, missing = ("client-key", "client-certificate") if certificate is None else ("client-certificate", "client-key")
-        raise errors.Misconfigured(f"{user.file}: the user of this context has a {there} but no {missing}")
+        there, missing = "client-certificate", "client-key"
+        if certificate is None:
+            there, missing = missing, there
+        raise _wrong(user, f"the user of this context has a {there} but no {missing}")
     return certificate, key
 
 
@@ -233,13 +228,13 @@ def _check_tls(file: Path, first: Pem | None, key: Pem | None) -> None:
         raise errors.Misconfigured(f"{first.path or file}: {problem}") from None
 
 
-def _static(user: files.Found[files.User]) -> tuple[Secret[str] | None, Path | None, Secret[str] | None]:
+def _static(user: _User) -> tuple[Secret[str] | None, Path | None, Secret[str] | None]:
     value = user.value
     if value.auth_provider is not None:
-        raise errors.Misconfigured(f"{user.file}: auth-provider is no longer part of Kubernetes; use an exec plugin instead")
+        raise _wrong(user, "auth-provider is no longer part of Kubernetes; use an exec plugin instead")
     has_token = bool((value.token and value.token.reveal()) or value.token_file)
     if has_token and value.username:
-        raise errors.Misconfigured(f"{user.file}: the user of this context has both a token and a username; remove one")
+        raise _wrong(user, "the user of this context has both a token and a username; remove one")
     password = value.password.reveal() if value.password else ""
     basic = Secret(f"{value.username}:{password}") if value.username else None
     token = value.token if value.token and value.token.reveal() else None
@@ -247,15 +242,15 @@ def _static(user: files.Found[files.User]) -> tuple[Secret[str] | None, Path | N
 
 
 def _exec_plugin(
-    user: files.Found[files.User], cluster: files.Found[files.Cluster], ca: Pem | None, environment: Mapping[str, str]
+    user: _User, cluster: _Cluster, ca: Pem | None, environment: Mapping[str, str]
 ) -> ExecPlugin | None:
     wanted = user.value.exec
     if wanted is None:
         return None
     if wanted.api_version not in EXEC_VERSIONS:
-        raise errors.Misconfigured(f"{user.file}: exec apiVersion {wanted.api_version!r} is not one of {', '.join(EXEC_VERSIONS)}")
+        raise _wrong(user, f"exec apiVersion {wanted.api_version!r} is not one of {', '.join(EXEC_VERSIONS)}")
     if not wanted.command:
-        raise errors.Misconfigured(f"{user.file}: exec has no command")
+        raise _wrong(user, "exec has no command")
     complete = dict(environment)
     complete.update((item.name, item.value.reveal() if item.value else "") for item in wanted.env or ())
     spec: dict[str, Any] = {"interactive": False}  # a daemon has nobody to ask
@@ -268,7 +263,7 @@ def _exec_plugin(
     return ExecPlugin(wanted.api_version, command, tuple(wanted.args or ()), Secret(complete), wanted.install_hint)
 
 
-def _cluster_info(cluster: files.Cluster, ca: Pem | None) -> dict[str, Any]:
+def _cluster_info(cluster: files.KubeconfigCluster, ca: Pem | None) -> dict[str, Any]:
     config = next((each.extension for each in cluster.extensions or () if each.name == _EXEC_EXTENSION), None)
     info = {
         "server": cluster.server,
@@ -282,7 +277,7 @@ def _cluster_info(cluster: files.Cluster, ca: Pem | None) -> dict[str, Any]:
     return {key: value for key, value in info.items() if value not in (None, "", False)}
 
 
-def _impersonation(user: files.Found[files.User]) -> tuple[tuple[str, str], ...]:
+def _impersonation(user: _User) -> tuple[tuple[str, str], ...]:
     value = user.value
     headers = [("Impersonate-User", value.as_user)] if value.as_user else []
     headers += [("Impersonate-Uid", value.as_uid)] if value.as_uid else []
@@ -290,15 +285,16 @@ def _impersonation(user: files.Found[files.User]) -> tuple[tuple[str, str], ...]
     for key, extras in (value.as_user_extra or {}).items():
         headers += [(f"Impersonate-Extra-{parse.quote(key, safe='')}", extra) for extra in extras]
     if headers and not value.as_user:
-        raise errors.Misconfigured(f"{user.file}: as-uid, as-groups and as-user-extra need the user they belong to: add `as`")
+        raise _wrong(user, "as-uid, as-groups and as-user-extra need the user they belong to: add `as`")
     if not all(text.isprintable() for _, text in headers):
-        raise errors.Misconfigured(f"{user.file}: the user to impersonate holds a line break or a control character")
+        raise _wrong(user, "the user to impersonate holds a line break or a control character")
     return tuple(headers)
 
 
-def _proxy(cluster: files.Found[files.Cluster], server: str, environment: Mapping[str, str]) -> Secret[str] | None:
-    if cluster.value.proxy_url and cluster.value.proxy_url.reveal():
-        address, what = cluster.value.proxy_url.reveal(), f"{cluster.file}: proxy-url"
+def _proxy(cluster: _Cluster | None, server: str, environment: Mapping[str, str]) -> Secret[str] | None:
+    given = cluster.value.proxy_url if cluster else None
+    if cluster and given and given.reveal():
+        address, what = given.reveal(), f"{cluster.file}: proxy-url"
     else:
         address, what = find_proxy(server, environment), "the proxy in the environment"
     return Secret(check_address(address, what, ("http", "https"))) if address else None
@@ -311,7 +307,8 @@ def find_proxy(server: str, environment: Mapping[str, str]) -> str:
     address = environment.get(name.upper()) or environment.get(name) or ""
     exempt = environment.get("NO_PROXY") or environment.get("no_proxy") or ""
     host = parts.hostname or ""
-    if not address or any(_is_exempt(host, rule.strip().lower()) for rule in ["localhost", "127.0.0.0/8", "::1", *exempt.split(",")]):
+    rules = ["localhost", "127.0.0.0/8", "::1", *exempt.split(",")]
+    if not address or any(_is_exempt(host, rule.strip().lower()) for rule in rules):
         return ""
     return address if "://" in address else f"http://{address}"
 
@@ -329,19 +326,15 @@ def _from_service_account(folder: Path, environment: Mapping[str, str]) -> Acces
     host, port = environment.get("KUBERNETES_SERVICE_HOST"), environment.get("KUBERNETES_SERVICE_PORT") or "443"
     token = folder / "token"
     if not host or not token.exists():
-        raise errors.Misconfigured("no cluster found: name a kubeconfig with --kubeconfig, or run in a pod with a service account")
+        ways = "name a kubeconfig with --kubeconfig, or run in a pod with a service account"
+        raise errors.Misconfigured(f"no cluster found: {ways}")
     address = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
     server = check_address(address, "KUBERNETES_SERVICE_HOST:KUBERNETES_SERVICE_PORT", ("https",))
     ca = Pem("the service account's CA", path=folder / "ca.crt")
     _check_tls(folder / "ca.crt", ca, None)
-    proxy = find_proxy(server, environment)
     return Access(
-        server=server,
-        context="in-cluster",
-        namespace=_read_namespace(folder / "namespace"),
-        ca=ca,
-        token_file=token,
-        proxy=Secret(check_address(proxy, "the proxy in the environment", ("http", "https"))) if proxy else None,
+        server=server, context="in-cluster", namespace=_read_namespace(folder / "namespace"), ca=ca, token_file=token,
+        proxy=_proxy(None, server, environment),
     )
 
 

@@ -1,7 +1,8 @@
-"""Proof of who we are: bearer tokens, basic auth, client certificates; fixed, from files that rotate, or from exec plugins.
+"""Proof of who we are: bearer tokens, basic auth, client certificates; fixed, from files, or from exec plugins.
 
-In: an `Access`. Out: the token, header or certificate to use now, kept until it expires, its file changes, or the server refuses it.
-Invariant: at most one plugin runs at a time, it is never given a terminal, and no error shows what it printed on its standard output.
+In: an `Access`. Out: the token, header or certificate to use now, kept until it expires, its file changes, or the
+server refuses it. Invariant: at most one plugin runs at a time, it is never given a terminal, and no error shows what
+it printed on its standard output.
 """
 
 import asyncio
@@ -15,8 +16,9 @@ from typing import Annotated
 
 import msgspec
 
-from fallow.clients import errors
+from fallow.clients import errors, secret
 from fallow.clients.kubernetes import config
+from fallow.model.secret import Secret
 
 # A projected token is rewritten at 80 % of its life; a minute's delay in noticing is what client-go allows itself.
 REREAD_SECONDS = 60.0
@@ -29,9 +31,9 @@ _LONG_WORD = re.compile(r"[\w.+/=~-]{32,}")
 
 
 class _Given(msgspec.Struct, frozen=True, rename="camel"):
-    token: config.Secret[str] | None = None
+    token: Secret[str] | None = None
     client_certificate_data: str | None = None
-    client_key_data: config.Secret[str] | None = None
+    client_key_data: Secret[str] | None = None
     expiration_timestamp: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
 
     def certificate(self) -> tuple[bytes, bytes] | None:
@@ -46,13 +48,7 @@ class _ExecCredential(msgspec.Struct, frozen=True, rename="camel"):
     status: _Given | None = None
 
 
-def _hide(kind: type, value: object) -> object:
-    if not isinstance(value, str):
-        raise ValueError(f"Expected `str`, got `{type(value).__name__}`")
-    return config.Secret(value)
-
-
-_PLUGIN_ANSWER = msgspec.json.Decoder(_ExecCredential, dec_hook=_hide)
+_PLUGIN_ANSWER = msgspec.json.Decoder(_ExecCredential, dec_hook=secret.hide)
 
 
 def read_clock() -> datetime:
@@ -105,7 +101,8 @@ class Credentials:
 
     def _uses_plugin(self) -> bool:
         access = self._access  # as in kubectl, what is fixed wins over a plugin
-        return access.exec_plugin is not None and access.token is None and access.token_file is None and access.basic is None
+        is_fixed = any(each is not None for each in (access.token, access.token_file, access.basic))
+        return access.exec_plugin is not None and not is_fixed
 
     def _read_token_file(self) -> str:
         path = self._access.token_file
@@ -136,19 +133,16 @@ class Credentials:
 
 def _check_token(token: str) -> str:
     if not token.isascii() or not token.isprintable() or " " in token:
-        raise errors.Misconfigured("the bearer token holds a blank, a line break or another character that no token has")
+        holds = "a blank, a line break or another character that no token has"
+        raise errors.Misconfigured(f"the bearer token holds {holds}")
     return token
 
 
 async def _run_plugin(plugin: config.ExecPlugin) -> _Given:
     try:
         process = await asyncio.create_subprocess_exec(
-            plugin.command,
-            *plugin.args,
-            env=plugin.environment.reveal(),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
+            plugin.command, *plugin.args, env=plugin.environment.reveal(),
+            stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
         )
     except (OSError, ValueError) as problem:
         hint = f"; {plugin.install_hint.strip()}" if plugin.install_hint else ""
@@ -156,7 +150,8 @@ async def _run_plugin(plugin: config.ExecPlugin) -> _Given:
         raise errors.Misconfigured(f"exec plugin {plugin.command} cannot be started: {why}{hint}") from None
     output, complaint = await _finish(plugin, process)
     if process.returncode != 0:
-        raise errors.Misconfigured(f"exec plugin {plugin.command} failed with code {process.returncode}{_last_words(complaint)}")
+        ending = f"failed with code {process.returncode}{_last_words(complaint)}"
+        raise errors.Misconfigured(f"exec plugin {plugin.command} {ending}")
     return _read_answer(plugin, output)
 
 
@@ -179,13 +174,14 @@ def _last_words(complaint: bytes) -> str:
 
 
 def _read_answer(plugin: config.ExecPlugin, output: bytes) -> _Given:
+    called = f"exec plugin {plugin.command}"
     try:
         answer = _PLUGIN_ANSWER.decode(output)
     except (msgspec.DecodeError, UnicodeDecodeError) as problem:
-        raise errors.Misconfigured(f"exec plugin {plugin.command} printed no ExecCredential: {problem}") from None
+        raise errors.Misconfigured(f"{called} printed no ExecCredential: {problem}") from None
     if answer.kind != "ExecCredential" or answer.api_version != plugin.api_version:
-        raise errors.Misconfigured(f"exec plugin {plugin.command} answered with another kind or version than {plugin.api_version}")
+        raise errors.Misconfigured(f"{called} answered with another kind or version than {plugin.api_version}")
     given = answer.status
     if given is None or (given.token is None and given.certificate() is None):
-        raise errors.Misconfigured(f"exec plugin {plugin.command} gave neither a token nor a client certificate with its key")
+        raise errors.Misconfigured(f"{called} gave neither a token nor a client certificate with its key")
     return given

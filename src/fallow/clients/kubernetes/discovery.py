@@ -1,13 +1,13 @@
 """Which kinds the server has, in which versions, and which of them can be scaled.
 
-In: an Api. Out: a `Discovery`, from the two aggregated documents of a current server, or from a list per group and version of an
-older one. A group whose own server is down is in `unavailable` and does not fail the others.
+In: an Api. Out: a `Discovery`, from the two aggregated documents of a current server, or from a list per group and
+version of an older one. A group whose own server is down is in `unavailable` and does not fail the others.
 Invariant: a kind that is not found in a group that is unavailable is not known to be absent: ask `is_unavailable`.
 """
 
 import asyncio
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
@@ -21,7 +21,10 @@ _STABILITY = {None: 2, "beta": 1, "alpha": 0}
 
 
 class Discovery(msgspec.Struct, frozen=True):
-    """`resources` are in the server's order, the preferred version of each group first. `unavailable`: "group/version" -> why."""
+    """`resources` are in the server's order, the preferred version of each group first.
+
+    `unavailable`: "group/version" -> why.
+    """
 
     resources: tuple[kube.Resource, ...]
     preferred: dict[str, str]
@@ -29,24 +32,20 @@ class Discovery(msgspec.Struct, frozen=True):
 
     def find(self, group: str, kind: str) -> kube.Resource | None:
         """The preferred version's if that has the kind, else the highest version's that has it."""
-        return self._best(each for each in self.resources if each.group == group and each.kind == kind)
+
+        def rank(each: kube.Resource) -> tuple[bool, tuple[int, int, int, str]]:
+            return each.version == self.preferred.get(each.group), rank_version(each.version)
+
+        there = (each for each in self.resources if (each.group, each.kind) == (group, kind))
+        return max(there, key=rank, default=None)
 
     def find_version(self, group: str, version: str, kind: str) -> kube.Resource | None:
         wanted = (group, version, kind)
         return next((each for each in self.resources if (each.group, each.version, each.kind) == wanted), None)
 
-    def by_plural(self, group: str, plural: str) -> kube.Resource | None:
-        return self._best(each for each in self.resources if each.group == group and each.plural == plural)
-
     def is_unavailable(self, group: str) -> bool:
         """True if some version of the group could not be asked, so that not finding a kind there says nothing."""
         return any(name.rpartition("/")[0] == group for name in self.unavailable)
-
-    def _best(self, candidates: Iterable[kube.Resource]) -> kube.Resource | None:
-        def rank(each: kube.Resource) -> tuple[bool, tuple[int, int, int, str]]:
-            return each.version == self.preferred.get(each.group), rank_version(each.version)
-
-        return max(candidates, key=rank, default=None)
 
 
 def rank_version(version: str) -> tuple[int, int, int, str]:
@@ -152,7 +151,8 @@ def _read_aggregated(groups: Sequence[_AggregatedGroup]) -> Discovery:
         name = group.metadata.name
         for version in group.versions or ():
             preferred.setdefault(name, version.version)
-            found += [_from_aggregated(name, version.version, each) for each in version.resources or () if each.response_kind]
+            there = (each for each in version.resources or () if each.response_kind)
+            found += [_from_aggregated(name, version.version, each) for each in there]
             if version.freshness == "Stale":
                 unavailable[f"{name}/{version.version}"] = "the server that serves it does not answer"
     return Discovery(tuple(found), preferred, unavailable)
@@ -161,7 +161,9 @@ def _read_aggregated(groups: Sequence[_AggregatedGroup]) -> Discovery:
 def _from_aggregated(group: str, version: str, each: _AggregatedResource) -> kube.Resource:
     scalable = any(sub.subresource == "scale" for sub in each.subresources or ())
     kind = each.response_kind.kind if each.response_kind else ""
-    return kube.Resource(group, version, each.resource, kind, each.scope == "Namespaced", frozenset(each.verbs or ()), scalable)
+    return kube.Resource(
+        group, version, each.resource, kind, each.scope == "Namespaced", frozenset(each.verbs or ()), scalable
+    )
 
 
 async def _ask_each(api: kube.Api, groups: Sequence[_ClassicGroup]) -> Discovery:
@@ -188,7 +190,8 @@ async def _ask_version(api: kube.Api, group: str, version: str) -> list[kube.Res
         return errors.BadAnswer(f"{path}: the list of kinds cannot be read: {problem}")
     scalable = {each.name.removesuffix("/scale") for each in listed if each.name.endswith("/scale")}
     return [
-        kube.Resource(group, version, each.name, each.kind, each.namespaced, frozenset(each.verbs or ()), each.name in scalable)
-        for each in listed
-        if "/" not in each.name
+        kube.Resource(
+            group, version, each.name, each.kind, each.namespaced, frozenset(each.verbs or ()), each.name in scalable
+        )
+        for each in listed if "/" not in each.name
     ]

@@ -1,10 +1,11 @@
 """A local copy of one resource, kept equal to the server's by list and watch.
 
-In: a resource, a slim Struct to decode its objects into, and `keep`, which says what to remember of each (None: nothing).
-Out: `store`, uid -> what is kept; `generation`, which grows whenever it changes; `problem`, why it is not being followed right now.
-The Struct needs one thing only: `.metadata.uid`. Fields it does not name are skipped by the decoder, which is what makes this cheap.
-Invariant: after a gap (410, an ERROR event, a broken line) the store is replaced by a complete list, so no delete is ever missed;
-a resource version is moved on only past lines that were taken in.
+In: a resource, a slim Struct to decode its objects into, and `keep`, which says what to remember of each (None:
+nothing). Out: `store`, uid -> what is kept; `generation`, which grows whenever it changes; `problem`, why it is not
+being followed right now. The Struct needs one thing only: `.metadata.uid`. Fields it does not name are skipped by the
+decoder, which is what makes this cheap. Invariant: after a gap (410, an ERROR event, a broken line) the store is
+replaced by a complete list, so no delete is ever missed; a resource version is moved on only past lines that were taken
+in.
 """
 
 import asyncio
@@ -24,7 +25,7 @@ from fallow.clients.kubernetes import transport
 # client-go's own: long enough to be cheap, random so that followers do not come back all at once.
 _WATCH_SECONDS = (240, 480)
 _LONGEST_RETRY_SECONDS = 30.0
-# What says nothing about our place in the stream. (403 may mean that we may list but not watch: then listing is all there is.)
+# What says nothing about where we are in the stream. (403 may mean that we may list but not watch: then we list.)
 _PASSING = (errors.Unreachable, errors.ServerFault, errors.Throttled, errors.Misconfigured, errors.Unauthorized)
 # A watch that fails this often in a row may never work (a proxy that holds it back, say), while lists do.
 _FAILURES_UNTIL_LIST = 5
@@ -37,14 +38,14 @@ class HasUid(Protocol):
     def uid(self) -> str: ...
 
 
-class Item(Protocol):
+class FollowedItem(Protocol):
     """What a Follower asks of the Struct it decodes into."""
 
     @property
     def metadata(self) -> HasUid: ...
 
 
-T = TypeVar("T", bound=Item)
+T = TypeVar("T", bound=FollowedItem)
 K = TypeVar("K")
 
 
@@ -54,28 +55,22 @@ class _Event(msgspec.Struct, Generic[K]):
 
 
 _ROUGH_EVENT: msgspec.json.Decoder[_Event[msgspec.Raw]] = msgspec.json.Decoder(_Event[msgspec.Raw])
-_STATUS = msgspec.json.Decoder(transport.Status)
+_STATUS = msgspec.json.Decoder(transport.KubernetesStatus)
 
 
 class Follower(Generic[T, K]):
     """One resource, followed. Read `store` afresh each time: a new list replaces it."""
 
     def __init__(
-        self,
-        api: kube.Api,
-        resource: kube.Resource,
-        *,
-        item: type[T],
-        keep: Callable[[T], K | None],
-        namespace: str | None = None,
-        label_selector: str | None = None,
-        field_selector: str | None = None,
-        metadata_only: bool = False,
-        changed: asyncio.Event | None = None,
-        retry_seconds: float = 1.0,
-        slow_retry_seconds: float = 60.0,
+        self, api: kube.Api, resource: kube.Resource, *, item: type[T], keep: Callable[[T], K | None],
+        namespace: str | None = None, label_selector: str | None = None, field_selector: str | None = None,
+        metadata_only: bool = False, changed: asyncio.Event | None = None,
+        retry_seconds: float = 1.0, slow_retry_seconds: float = 60.0,
     ) -> None:
-        """`changed` is set on every change, and may be shared; `slow_retry_seconds` is for what only people can mend (401, 403, 404)."""
+        """`changed` is set on every change, and may be shared.
+
+        `slow_retry_seconds` is for what only people can mend (401, 403, 404).
+        """
         self.store: dict[str, K] = {}
         self.generation = 0
         self.synced = False  # store was complete, and all that changed since can still be told
@@ -88,9 +83,7 @@ class Follower(Generic[T, K]):
         self._item = item
         self._keep = keep
         self._scope: dict[str, Any] = {
-            "namespace": namespace,
-            "label_selector": label_selector,
-            "field_selector": field_selector,
+            "namespace": namespace, "label_selector": label_selector, "field_selector": field_selector,
             "metadata_only": metadata_only,
         }
         self._decoder = msgspec.json.Decoder(_event_of(item))
@@ -147,7 +140,7 @@ class Follower(Generic[T, K]):
         unreadable.discard(uid)
         try:
             kept = self._keep(item)
-        except (ValueError, TypeError, LookupError, ArithmeticError):  # odd content of one object must not stop the others
+        except (ValueError, TypeError, LookupError, ArithmeticError):  # odd content of one must not stop the others
             unreadable.add(uid)
             kept = None
         if kept is None:
@@ -183,7 +176,8 @@ class Follower(Generic[T, K]):
 
     def _patience(self, problem: errors.ClientError) -> float:
         is_refused = isinstance(problem, errors.Unauthorized | errors.Forbidden | errors.NotFound)
-        # A server that has just started refuses everybody until it has read its roles: who was served before asks again soon.
+        # A server that has just started refuses everybody until it has read its roles: who was served before asks again
+        # soon.
         if is_refused and (self.synced_at is None or time.monotonic() - self.synced_at > 10 * self._slow_retry_seconds):
             return self._slow_retry_seconds * random.uniform(0.8, 1.2)
         longest = self._retry_seconds * 2.0 ** min(self._failures - 1, 10)
@@ -191,17 +185,16 @@ class Follower(Generic[T, K]):
 
     async def _watch(self) -> None:
         """One watch, to its end. Returning means: go on from where we are."""
-        last_line = b""
-        seconds = random.randint(*_WATCH_SECONDS)
-        began = time.monotonic()
+        last_line, began, seconds = b"", time.monotonic(), random.randint(*_WATCH_SECONDS)
+        watch = self._api.watch(self._resource, resource_version=self._version, seconds=seconds, **self._scope)
         try:
-            async with self._api.watch(self._resource, resource_version=self._version, seconds=seconds, **self._scope) as chunks:
+            async with watch as chunks:
                 self._settle()
                 async for line in _split_lines(chunks):
                     self._take_line(line)
                     last_line = line
         finally:
-            if last_line:  # reading the version once, at the end, spares every item type a field and every event the work
+            if last_line:  # reading the version once, at the end, spares item types a field and every event the work
                 self._version = _version_of(last_line) or self._version
             if time.monotonic() - began > _LONGEST_RETRY_SECONDS:
                 self._failures = 0
@@ -306,9 +299,10 @@ _was_on = False
 
 @contextlib.contextmanager
 def collector_at_rest() -> Iterator[None]:
-    """No garbage collection while many objects are made, none of which is garbage; what lives at the end is never looked at again.
+    """No garbage collection while many objects are made, none of which is garbage.
 
-    Worth a factor of 1.4 to 3.6, and afterwards a full collection stalls nobody. Several may be inside at once.
+    What lives at the end is never looked at again. Worth a factor of 1.4 to 3.6, and afterwards a full collection
+    stalls nobody. Several may be inside at once.
     """
     global _listing, _was_on
     if _listing == 0:

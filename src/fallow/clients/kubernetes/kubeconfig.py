@@ -1,8 +1,8 @@
 """Kubeconfig files as they are written: read, checked, merged.
 
-In: one or more paths, as in KUBECONFIG. Out: one `Merged` set of contexts, clusters and users, each with the file it stands in.
-As in kubectl, the first file that names a thing wins, and relative paths are relative to the file they stand in.
-Invariant: what cannot be used raises Misconfigured with one sentence naming the file, and never shows a credential.
+In: one or more paths, as in KUBECONFIG. Out: one `Merged` set of contexts, clusters and users, each with the file it
+stands in. As in kubectl, the first file that names a thing wins, and relative paths are relative to the file they stand
+in. Invariant: what cannot be used raises Misconfigured with one sentence naming the file, and never shows a credential.
 """
 
 from collections.abc import Sequence
@@ -12,24 +12,10 @@ from typing import Any, Generic, TypeVar
 import msgspec
 import yaml
 
-from fallow.clients import errors
+from fallow.clients import errors, secret
+from fallow.model.secret import Secret
 
 T = TypeVar("T")
-
-
-class Secret(Generic[T]):
-    """A value that never prints itself."""
-
-    __slots__ = ("_value",)
-
-    def __init__(self, value: T) -> None:
-        self._value = value
-
-    def reveal(self) -> T:
-        return self._value
-
-    def __repr__(self) -> str:
-        return "***"
 
 
 class Extension(msgspec.Struct, frozen=True):
@@ -37,7 +23,7 @@ class Extension(msgspec.Struct, frozen=True):
     extension: Any = None
 
 
-class Cluster(msgspec.Struct, frozen=True, rename="kebab"):
+class KubeconfigCluster(msgspec.Struct, frozen=True, rename="kebab", kw_only=True):
     server: str | None = None
     certificate_authority: str | None = None
     certificate_authority_data: str | None = None
@@ -48,7 +34,7 @@ class Cluster(msgspec.Struct, frozen=True, rename="kebab"):
     extensions: list[Extension] | None = None
 
 
-class Variable(msgspec.Struct, frozen=True):
+class KubeconfigVariable(msgspec.Struct, frozen=True):
     name: str
     value: Secret[str] | None = None
 
@@ -57,12 +43,12 @@ class Exec(msgspec.Struct, frozen=True, rename="camel"):
     command: str
     api_version: str | None = None
     args: list[str] | None = None
-    env: list[Variable] | None = None
+    env: list[KubeconfigVariable] | None = None
     install_hint: str | None = None
     provide_cluster_info: bool | None = None
 
 
-class User(msgspec.Struct, frozen=True, rename="kebab"):
+class KubeconfigUser(msgspec.Struct, frozen=True, rename="kebab", kw_only=True):
     client_certificate: str | None = None
     client_certificate_data: str | None = None
     client_key: str | None = None
@@ -79,7 +65,7 @@ class User(msgspec.Struct, frozen=True, rename="kebab"):
     auth_provider: Secret[Any] | None = None
 
 
-class Context(msgspec.Struct, frozen=True):
+class KubeconfigContext(msgspec.Struct, frozen=True):
     cluster: str | None = None
     user: str | None = None
     namespace: str | None = None
@@ -87,17 +73,17 @@ class Context(msgspec.Struct, frozen=True):
 
 class _NamedCluster(msgspec.Struct, frozen=True):
     name: str
-    cluster: Cluster | None = None
+    cluster: KubeconfigCluster | None = None
 
 
 class _NamedUser(msgspec.Struct, frozen=True):
     name: str
-    user: User | None = None
+    user: KubeconfigUser | None = None
 
 
 class _NamedContext(msgspec.Struct, frozen=True):
     name: str
-    context: Context | None = None
+    context: KubeconfigContext | None = None
 
 
 class _File(msgspec.Struct, frozen=True, rename="kebab"):
@@ -107,7 +93,7 @@ class _File(msgspec.Struct, frozen=True, rename="kebab"):
     contexts: list[_NamedContext] | None = None
 
 
-class Found(msgspec.Struct, Generic[T], frozen=True):
+class KubeconfigEntry(msgspec.Struct, Generic[T], frozen=True):
     """A named entry and the file it stands in, which is what its relative paths are relative to."""
 
     value: T
@@ -120,9 +106,9 @@ class Found(msgspec.Struct, Generic[T], frozen=True):
 class Merged(msgspec.Struct):
     files: list[Path] = []
     current_context: str | None = None
-    clusters: dict[str, Found[Cluster]] = {}
-    users: dict[str, Found[User]] = {}
-    contexts: dict[str, Found[Context]] = {}
+    clusters: dict[str, KubeconfigEntry[KubeconfigCluster]] = {}
+    users: dict[str, KubeconfigEntry[KubeconfigUser]] = {}
+    contexts: dict[str, KubeconfigEntry[KubeconfigContext]] = {}
 
 
 def read_merged(paths: Sequence[Path]) -> Merged:
@@ -137,11 +123,11 @@ def _merge(merged: Merged, path: Path, content: _File) -> None:
     merged.files.append(path)
     merged.current_context = merged.current_context or content.current_context
     for cluster in content.clusters or ():
-        merged.clusters.setdefault(cluster.name, Found(cluster.cluster or Cluster(), path))
+        merged.clusters.setdefault(cluster.name, KubeconfigEntry(cluster.cluster or KubeconfigCluster(), path))
     for user in content.users or ():
-        merged.users.setdefault(user.name, Found(user.user or User(), path))
+        merged.users.setdefault(user.name, KubeconfigEntry(user.user or KubeconfigUser(), path))
     for context in content.contexts or ():
-        merged.contexts.setdefault(context.name, Found(context.context or Context(), path))
+        merged.contexts.setdefault(context.name, KubeconfigEntry(context.context or KubeconfigContext(), path))
 
 
 def _read(path: Path) -> _File:
@@ -152,18 +138,12 @@ def _read(path: Path) -> _File:
     try:
         content = yaml.safe_load(text)
     except yaml.YAMLError as problem:
-        # The library's own message quotes the line, and the line may be a token; its cause is dropped for the same reason.
+        # The library's own message quotes the line, and that may be a token; its cause is dropped for the same reason.
         raise errors.Misconfigured(f"kubeconfig {path} is not valid YAML{_line_of(problem)}") from None
     try:
-        return msgspec.convert({} if content is None else content, _File, dec_hook=_hide)
+        return msgspec.convert({} if content is None else content, _File, dec_hook=secret.hide)
     except msgspec.ValidationError as problem:
         raise errors.Misconfigured(f"kubeconfig {path} is not a kubeconfig: {problem}") from None
-
-
-def _hide(kind: type, value: object) -> object:
-    if kind != Secret[Any] and not isinstance(value, str):  # equal, not the same: typing makes such types anew
-        raise ValueError(f"Expected `str`, got `{type(value).__name__}`")
-    return Secret(value)
 
 
 def _line_of(problem: yaml.YAMLError) -> str:

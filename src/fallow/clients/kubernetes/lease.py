@@ -1,9 +1,10 @@
 """Who leads: a Lease that one of several processes holds and renews.
 
-In: a Lease's name and our identity. Out: `is_leader`, to be looked at before every act; and the Lease's annotations, where a freeze
-is written. The rules are client-go's: a holder's clock is never believed; what counts is how long *we* have seen the record unchanged.
-Invariant: `is_leader` is False from the renew deadline on, also while a renewal hangs; and the deadline, counted from before the
-renewal was sent, is shorter than the time after which others may take over: at most one leads.
+In: a Lease's name and our identity. Out: `is_leader`, to be looked at before every act; and the Lease's annotations,
+where a freeze is written. The rules are client-go's: a holder's clock is never believed; what counts is how long *we*
+have seen the record unchanged. Invariant: `is_leader` is False from the renew deadline on, also while a renewal hangs;
+and the deadline, counted from before the renewal was sent, is shorter than the time after which others may take over:
+at most one leads.
 """
 
 import asyncio
@@ -11,13 +12,14 @@ import contextlib
 import random
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, TypeVar
 
 import msgspec
 
 from fallow.clients import errors
 from fallow.clients.kubernetes import api as kube
+from fallow.model import units
 
 T = TypeVar("T")
 
@@ -25,7 +27,7 @@ T = TypeVar("T")
 _TRIES = 5
 
 
-class _Spec(msgspec.Struct, frozen=True, rename="camel"):
+class _LeaseSpec(msgspec.Struct, frozen=True, rename="camel"):
     holder_identity: str | None = None
     lease_duration_seconds: int | None = None
     acquire_time: str | None = None
@@ -33,7 +35,7 @@ class _Spec(msgspec.Struct, frozen=True, rename="camel"):
     lease_transitions: int | None = None
 
 
-class _Meta(msgspec.Struct, frozen=True, rename="camel"):
+class _LeaseMeta(msgspec.Struct, frozen=True, rename="camel"):
     resource_version: str = ""
     annotations: dict[str, str] | None = None
 
@@ -41,25 +43,17 @@ class _Meta(msgspec.Struct, frozen=True, rename="camel"):
 class _Lease(msgspec.Struct, frozen=True):
     """The parts we decide by. What we write back is the whole object as it was read, so nobody's field is lost."""
 
-    metadata: _Meta = _Meta()
-    spec: _Spec = _Spec()
+    metadata: _LeaseMeta = _LeaseMeta()
+    spec: _LeaseSpec = _LeaseSpec()
 
 
 class Leadership:
-    """One candidate. Give it an Api of its own where the other one may be busy for seconds: a late renewal is a lost lease."""
+    """One candidate. Give it an Api of its own where another may be busy for seconds: who renews late has lost."""
 
     def __init__(
-        self,
-        api: kube.Api,
-        *,
-        namespace: str,
-        name: str,
-        identity: str,
-        utcnow: Callable[[], datetime],
-        monotonic: Callable[[], float] = time.monotonic,
-        duration_seconds: int = 15,
-        renew_deadline_seconds: float = 10.0,
-        retry_seconds: float = 2.0,
+        self, api: kube.Api, *, namespace: str, name: str, identity: str,
+        utcnow: Callable[[], datetime], monotonic: Callable[[], float] = time.monotonic,
+        duration_seconds: int = 15, renew_deadline_seconds: float = 10.0, retry_seconds: float = 2.0,
     ) -> None:
         if not (0 < retry_seconds < renew_deadline_seconds < duration_seconds):
             raise ValueError("a lease needs retry < renew deadline < duration")
@@ -73,7 +67,7 @@ class Leadership:
         self._utcnow, self._monotonic = utcnow, monotonic
         self._duration, self._deadline, self._retry = duration_seconds, renew_deadline_seconds, retry_seconds
         self._seen: dict[str, Any] | None = None  # the Lease as last read or written
-        self._record: _Spec | None = None
+        self._record: _LeaseSpec | None = None
         self._record_since = 0.0
         self._led_until: float | None = None
 
@@ -110,13 +104,11 @@ class Leadership:
             self.problem = problem
 
     async def _let_go(self) -> None:
-        """A renewal that was cut off may have arrived, or may yet: then the Lease is not the one we saw, and still ours."""
+        """A renewal that was cut off may have arrived, or may yet: then the Lease is other than we saw, and ours."""
         for _ in range(_TRIES):
-            now = _micro(self._utcnow())
             transitions = (self._record.lease_transitions if self._record else 0) or 0
-            spec = {"holderIdentity": "", "leaseDurationSeconds": 1, "acquireTime": now, "renewTime": now, "leaseTransitions": transitions}
             try:
-                await self._replace(spec)
+                await self._replace({**self._claim("", transitions), "leaseDurationSeconds": 1})
             except errors.Conflict:
                 await self.read()
             if self.holder != self._identity:
@@ -198,18 +190,18 @@ class Leadership:
         return self._monotonic() >= self._record_since + lasts
 
     async def _take(self, began: float) -> None:
-        is_ours = self.holder == self._identity
-        record = self._record or _Spec()
-        now = _micro(self._utcnow())
-        spec = {
-            "holderIdentity": self._identity,
-            "leaseDurationSeconds": self._duration,
-            "acquireTime": (is_ours and record.acquire_time) or now,
-            "renewTime": now,
-            "leaseTransitions": (record.lease_transitions or 0) + (0 if is_ours else 1),
-        }
-        await self._replace(spec)
+        is_ours, record = self.holder == self._identity, self._record or _LeaseSpec()
+        claim = self._claim(self._identity, (record.lease_transitions or 0) + (0 if is_ours else 1))
+        kept = {"acquireTime": record.acquire_time} if is_ours and record.acquire_time else {}
+        await self._replace({**claim, **kept})
         self._led_until = began + self._deadline
+
+    def _claim(self, holder: str, transitions: int) -> dict[str, Any]:
+        now = units.rfc3339_micros(self._utcnow().timestamp())
+        return {
+            "holderIdentity": holder, "leaseDurationSeconds": self._duration, "acquireTime": now, "renewTime": now,
+            "leaseTransitions": transitions,
+        }
 
     async def _replace(self, spec: dict[str, Any]) -> None:
         seen = self._seen or {}
@@ -217,23 +209,17 @@ class Leadership:
         self._look(await self._api.replace(kube.LEASES, self._namespace, self._name, body))
 
     async def _create(self, began: float) -> None:
-        now = _micro(self._utcnow())
-        spec = {
-            "holderIdentity": self._identity,
-            "leaseDurationSeconds": self._duration,
-            "acquireTime": now,
-            "renewTime": now,
-            "leaseTransitions": 0,
-        }
-        self._look(await self._api.create(kube.LEASES, self._namespace, self._body({}, spec)))
+        body = self._body({}, self._claim(self._identity, 0))
+        self._look(await self._api.create(kube.LEASES, self._namespace, body))
         self._led_until = began + self._deadline
 
     def _body(self, annotations: Mapping[str, str], spec: Mapping[str, Any]) -> dict[str, Any]:
         metadata = {"name": self._name, "namespace": self._namespace, "annotations": dict(annotations)}
-        return {"apiVersion": kube.LEASES.api_version, "kind": kube.LEASES.kind, "metadata": metadata, "spec": dict(spec)}
+        about = {"apiVersion": kube.LEASES.api_version, "kind": kube.LEASES.kind}
+        return {**about, "metadata": metadata, "spec": dict(spec)}
 
     async def _annotate_once(self, changes: Mapping[str, str | None]) -> None:
-        # Read and replace, guarded by the resource version, because the role we ask for has update but not patch on leases.
+        # Read and replace, guarded by the resource version, because our role has update but not patch on leases.
         try:
             lease = await self._api.get(kube.LEASES, self._namespace, self._name)
         except errors.NotFound:
@@ -246,8 +232,3 @@ class Leadership:
             body = {**lease, "metadata": {**metadata, "annotations": annotations}}
             written = await self._api.replace(kube.LEASES, self._namespace, self._name, body)
         self.annotations = (written.get("metadata") or {}).get("annotations") or {}
-
-
-def _micro(moment: datetime) -> str:
-    """Kubernetes' MicroTime: UTC with exactly six digits."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -24,8 +24,8 @@ class Pace:
             await asyncio.sleep(delay)
 
     def reserve(self) -> float:
-        """Take the next place in the row; how many seconds from now it is."""
+        """Take the next turn; how many seconds from now it is."""
         now = self._monotonic()
-        place = max(self._next, now - self._head_start)
-        self._next = place + self._gap
-        return place - now
+        turn = max(self._next, now - self._head_start)
+        self._next = turn + self._gap
+        return turn - now

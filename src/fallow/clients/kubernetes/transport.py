@@ -1,13 +1,14 @@
 """One exchange with the API server: TLS, credentials, headers, proxy; and what went wrong, in our words.
 
-In: method, path, body. Out: the answer's body, or a stream of its chunks, or `Failed` carrying the ClientError to raise, whether
-the request may have been carried out, and how long the server asked us to wait.
-Invariant: a request is put on the wire once; only a 401, which carries nothing out, is repeated, once, with renewed credentials.
+In: method, path, body. Out: the answer's body, or a stream of its chunks, or a ClientError, which says whether the
+request may have been carried out, and how long the server asked us to wait.
+Invariant: a request is put on the wire once; only a 401, which carries nothing out, is repeated, once, with renewed
+credentials.
 """
 
+import math
 import ssl
 from collections.abc import AsyncGenerator, Mapping
-from types import TracebackType
 from typing import Self
 from urllib import parse
 
@@ -16,20 +17,11 @@ import msgspec
 import multidict
 import yarl
 
-from fallow.clients import errors
-from fallow.clients.kubernetes import config, credentials, tls
+from fallow.clients import errors, retry, tls
+from fallow.clients.kubernetes import config, credentials
+from fallow.model.units import Seconds
 
 _LONGEST_REFUSAL = 1_000_000  # bytes: no server explains itself at such length
-
-
-class Failed(Exception):
-    """An exchange that did not succeed. `problem` is what callers of this package see."""
-
-    def __init__(self, problem: errors.ClientError, *, is_undone: bool, retry_after: float | None = None) -> None:
-        super().__init__(str(problem))
-        self.problem = problem
-        self.is_undone = is_undone  # True: certainly not carried out
-        self.retry_after = retry_after
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,7 +48,7 @@ class _Details(msgspec.Struct, frozen=True):
     causes: list[_Cause] | None = None
 
 
-class Status(msgspec.Struct, frozen=True):
+class KubernetesStatus(msgspec.Struct, frozen=True):
     """The body of a refusal, and the object of an ERROR event."""
 
     kind: str = ""
@@ -65,17 +57,18 @@ class Status(msgspec.Struct, frozen=True):
     reason: str | None = None
     details: _Details | None = None
 
-    def to_error(self, status: int) -> errors.Rejected:
+    def to_error(self, status: int, retry_after: Seconds | None = None) -> errors.Rejected:
         causes = self.details.causes if self.details and self.details.causes else ()
         pairs = [(cause.field or cause.reason or "", cause.message or "") for cause in causes]
-        return errors.rejection(status, self.message or self.reason or f"HTTP {status}", reason=self.reason or "", causes=pairs)
+        said, reason = self.message or self.reason or f"HTTP {status}", self.reason or ""
+        return errors.rejection(status, said, reason=reason, causes=pairs, retry_after=retry_after)
 
 
-_STATUS = msgspec.json.Decoder(Status)
+_STATUS = msgspec.json.Decoder(KubernetesStatus)
 
 
 class Room:
-    """Memory for one body after the other: to get 5 MB from the system for every page costs more than to read what is in them."""
+    """Memory for one body after the other: to get 5 MB from the system for every page costs more than to read them."""
 
     def __init__(self) -> None:
         self.memory = bytearray()
@@ -94,7 +87,7 @@ class _ConnectionLost(aiohttp.ClientError):
 
 
 async def _send_once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
-    """The library repeats a PUT or DELETE whose connection broke, though it may have been carried out: hide that from it."""
+    """The library repeats a PUT whose connection broke, though it may have been carried out: hide that from it."""
     try:
         return await handler(request)
     except aiohttp.ClientConnectorError:
@@ -125,7 +118,7 @@ class Wire:
         )
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(self, *why: object) -> None:
         if self._session is not None:
             await self._session.close()
 
@@ -135,7 +128,7 @@ class Wire:
 
     async def fetch_into(self, room: Room, request: Request) -> memoryview:
         """As `fetch`, into memory that was used before; what it returns holds until the next time."""
-        response = await self._open(request)
+        response = await self.open(request)
         size = 0
         try:
             async for chunk in response.content.iter_any():
@@ -146,10 +139,6 @@ class Wire:
         finally:
             response.release()
 
-    async def stream(self, request: Request) -> aiohttp.ClientResponse:
-        """A good answer whose body is still to come: read it with `chunks`, and close it."""
-        return await self._open(request)
-
     async def chunks(self, request: Request, response: aiohttp.ClientResponse) -> AsyncGenerator[bytes, None]:
         """The body as it comes, until the server ends it."""
         try:
@@ -158,7 +147,8 @@ class Wire:
         except (aiohttp.ClientError, TimeoutError, OSError) as problem:
             raise self._translate(problem, request) from problem
 
-    async def _open(self, request: Request) -> aiohttp.ClientResponse:
+    async def open(self, request: Request) -> aiohttp.ClientResponse:
+        """A good answer whose body is still to come: read it with `chunks`, and close it."""
         try:
             response, used = await self._start(request)
             if response.status == 401 and self._credentials.invalidate(used):
@@ -169,8 +159,6 @@ class Wire:
             raise await self._refusal(request, response)
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as problem:
             raise self._translate(problem, request) from problem
-        except errors.Misconfigured as problem:
-            raise Failed(problem, is_undone=True) from problem
 
     async def _start(self, request: Request) -> tuple[aiohttp.ClientResponse, str | None]:
         if self._session is None:
@@ -179,15 +167,11 @@ class Wire:
         context = await self._context()
         self.sent += 1
         response = await self._session.request(
-            request.method,
-            self._url(request),
-            data=request.body,
-            headers=self._headers(request, authorization),
+            request.method, self._url(request), data=request.body, headers=self._headers(request, authorization),
             ssl=context if context is not None else True,
             server_hostname=self._access.tls_server_name if context is not None else None,
             proxy=self._access.proxy.reveal() if self._access.proxy else None,
-            timeout=aiohttp.ClientTimeout(total=request.timeout, sock_read=request.silence),
-            allow_redirects=False,
+            timeout=aiohttp.ClientTimeout(total=request.timeout, sock_read=request.silence), allow_redirects=False,
         )
         return response, authorization.removeprefix("Bearer ") if authorization else None
 
@@ -229,47 +213,49 @@ class Wire:
             given = (access.client_certificate.read(), access.client_key.read())
         return tls.build_context(access.ca.read() if access.ca else None, verify=access.verify, certificate=given)
 
-    async def _refusal(self, request: Request, response: aiohttp.ClientResponse) -> Failed:
+    async def _refusal(self, request: Request, response: aiohttp.ClientResponse) -> errors.Rejected:
         body = b""
         try:
-            async for chunk in response.content.iter_any():  # to its end: one read gives what has come so far, which may be half of it
+            # To its end: one read gives what has come so far, which may be half of it.
+            async for chunk in response.content.iter_any():
                 body += chunk
                 if len(body) > _LONGEST_REFUSAL:
                     break
         finally:
             response.close()
-        # Whatever the answer, 429 and the other 4xx carry nothing out; behind a 5xx the work may have been done.
-        problem = read_refusal(request, response.status, body)
-        return Failed(problem, is_undone=response.status < 500, retry_after=_seconds(response.headers.get("Retry-After")))
+        wait = retry.read_header(response.headers.get("Retry-After"))
+        return read_refusal(request, response.status, body, retry_after=wait)
 
-    def _translate(self, problem: Exception, request: Request) -> Failed:
+    def _translate(self, problem: Exception, request: Request) -> errors.Unreachable:
+        """What happened, and whether the request may have been carried out all the same."""
+        is_undone, retry_after = True, None
+        match problem:
+            case aiohttp.ClientSSLError():  # a certificate does not become good by asking again
+                why = getattr(problem, "certificate_error", None) or getattr(problem, "os_error", None) or "refused"
+                said, retry_after = f"TLS failed: {why}", math.inf
+            case aiohttp.ClientHttpProxyError():
+                said = f"the proxy answered {problem.status}"
+            case aiohttp.ClientConnectorError():
+                said = f"no connection: {problem.os_error.strerror or type(problem.os_error).__name__}"
+            case aiohttp.ConnectionTimeoutError():
+                said = "no connection in time"
+            case TimeoutError():
+                said, is_undone = f"no answer in {request.timeout:g} s", False
+            case _:
+                said, is_undone = f"the connection broke ({type(problem).__name__})", False
         what = f"{request.describe()} at {self._access.server}"
-        if isinstance(problem, aiohttp.ClientSSLError):
-            why = str(getattr(problem, "certificate_error", None) or getattr(problem, "os_error", None) or "refused")
-            return Failed(errors.Unreachable(f"{what}: TLS failed: {why}"), is_undone=True, retry_after=float("inf"))
-        if isinstance(problem, aiohttp.ClientHttpProxyError):
-            return Failed(errors.Unreachable(f"{what}: the proxy answered {problem.status}"), is_undone=True)
-        if isinstance(problem, aiohttp.ClientConnectorError):
-            why = problem.os_error.strerror or type(problem.os_error).__name__
-            return Failed(errors.Unreachable(f"{what}: no connection: {why}"), is_undone=True)
-        if isinstance(problem, aiohttp.ConnectionTimeoutError):
-            return Failed(errors.Unreachable(f"{what}: no connection in time"), is_undone=True)
-        if isinstance(problem, TimeoutError):
-            return Failed(errors.Unreachable(f"{what}: no answer in {request.timeout:g} s"), is_undone=False)
-        return Failed(errors.Unreachable(f"{what}: the connection broke ({type(problem).__name__})"), is_undone=False)
+        return errors.Unreachable(f"{what}: {said}", is_undone=is_undone, retry_after=retry_after)
 
 
-def read_refusal(request: Request, status: int, body: bytes) -> errors.Rejected:
+def read_refusal(
+    request: Request, status: int, body: bytes, *, retry_after: Seconds | None = None
+) -> errors.Rejected:
     """The server's own words where it is a Kubernetes server's, else ours."""
     try:
         answer = _STATUS.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        answer = Status()
+        answer = KubernetesStatus()
     if answer.kind == "Status":
-        return answer.to_error(status)
-    return errors.rejection(status, f"{request.describe()} was answered with HTTP {status} and no explanation")
-
-
-def _seconds(header: str | None) -> float | None:
-    """Kubernetes gives whole seconds; a date, which the standard allows, is treated as not given."""
-    return float(header) if header is not None and header.strip().isdecimal() else None
+        return answer.to_error(status, retry_after)
+    said = f"{request.describe()} was answered with HTTP {status} and no explanation"
+    return errors.rejection(status, said, retry_after=retry_after)

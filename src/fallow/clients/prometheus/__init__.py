@@ -1,5 +1,5 @@
-"""Prometheus-compatible servers (Prometheus, Thanos, Mimir, VictoriaMetrics, the clouds' own): instant queries and every way to log in.
+"""Prometheus-compatible servers (Prometheus, Thanos, Mimir, VictoriaMetrics, the clouds' own): queries and logins.
 
-`client.Prometheus` asks; `auth.Login` says how to log in; `aws`, `gcp` and `azure` get short-lived credentials from the clouds.
-Nothing here reads the environment or the clock: both arrive as arguments. No credential appears in a repr or a message.
+`client.Prometheus` asks; `auth.Login` says how to log in, unless a Signer (of a cloud) was handed in. Nothing here
+reads the environment or the clock: both arrive as arguments. No credential appears in a repr or a message.
 """

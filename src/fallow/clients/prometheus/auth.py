@@ -1,119 +1,103 @@
 """How to log in to a Prometheus-compatible server: from what people configured to the headers of one request.
 
-In: `Login` (values, not names of environment variables that we would read) and the address. Out: `Credentials`, asked before every
-request. Files are read again at each new instant, which is each cycle, and after a 401.
-Invariant: a token of the cluster that nobody named for this purpose goes only over https or to a service inside the cluster.
+In: `Login` (values, not names of environment variables that we would read) and the address. Out: a Signer, asked before
+every request. Files are read again at each new instant, which is each cycle, and after a 401. How the clouds' own
+servers are called, to those who hand out credentials for them, is here too.
+Invariant: a token of the cluster that nobody named for this purpose goes only over https or to a service inside the
+cluster.
 """
 
 import asyncio
 import base64
 import dataclasses
+import functools
 import logging
 import pathlib
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Literal, Protocol, TypeAlias, get_args
+from typing import Literal, TypeAlias
 
 import yarl
 
-from fallow.clients import errors
-from fallow.clients.prometheus import aws, azure, exchange, gcp
+from fallow import names
+from fallow.clients import errors, secret, signing
+from fallow.model.secret import Secret
 from fallow.model.units import Instant, Seconds
 
 log = logging.getLogger(__name__)
 
-Method: TypeAlias = Literal["auto", "none", "bearer", "basic", "sigv4", "gcp", "azure"]
-METHODS: tuple[str, ...] = get_args(Method)
+Method: TypeAlias = Literal["auto", "none", "bearer", "basic"]
 
-_SERVICE_ACCOUNT_TOKEN = "/var/run/secrets/kubernetes.io/serviceaccount/token"
+AWS_SERVICE = "aps"
+GOOGLE_SCOPE = "https://www.googleapis.com/auth/monitoring.read"
+AZURE_RESOURCE = "https://prometheus.monitor.azure.com"
+
+_SERVICE_ACCOUNT_TOKEN = f"{names.SERVICE_ACCOUNT_DIR}/token"
 _OC_TIMEOUT: Seconds = 5.0
 _CLUSTER_SUFFIXES = (".svc", ".svc.cluster.local")
 
 
-class Credentials(Protocol):
-    async def headers(self, outgoing: exchange.Outgoing) -> Mapping[str, str]: ...
-
-    def forget(self) -> None:
-        """The last ones were refused: get new ones."""
-
-
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Login:
-    """What people configured. `environment` are the variables that the methods name (PROMETHEUS_TOKEN, AWS_*, AZURE_*, GOOGLE_*)."""
+    """What people configured. `environment`: the variables that the methods name (PROMETHEUS_TOKEN, ..._PASSWORD)."""
 
     method: Method = "auto"
-    token: str = dataclasses.field(default="", repr=False)
+    token: Secret[str] | None = None
     token_file: str = ""
     username: str = ""
     password_file: str = ""
-    aws_region: str = ""
     environment: Mapping[str, str] = dataclasses.field(default_factory=dict, repr=False)
-    kubernetes_token: Callable[[], Awaitable[str | None]] | None = dataclasses.field(default=None, repr=False)  # of the kubeconfig
+    kubernetes_token: Callable[[], Awaitable[str | None]] | None = None  # of the kubeconfig
     service_account_token_file: str = _SERVICE_ACCOUNT_TOKEN
     oc: str = "oc"
-    aws_places: aws.Places = dataclasses.field(default_factory=aws.Places)
-    gcp_places: gcp.Places = dataclasses.field(default_factory=gcp.Places)
-    azure_places: azure.Places = dataclasses.field(default_factory=azure.Places)
+
+    def literal(self) -> str:
+        return self.token.reveal() if self.token else ""
 
 
-def choose(login: Login, url: yarl.URL) -> Credentials:
+def choose(login: Login, url: yarl.URL) -> signing.Signer:
     """Raises Misconfigured where the method lacks what it needs."""
     match login.method:
         case "auto" if url.user:
-            return Basic(url.user, url.password or "", "")
+            return Given(url.password or "", "", functools.partial(basic, url.user))
         case "auto":
             return Auto(login, url)
         case "none":
-            return Bearer("", "")
+            return Given("", "", signing.bearer)
         case "bearer":
             return _bearer(login)
         case "basic":
             return _basic(login)
-        case "sigv4":
-            return aws.SigV4(login.environment, login.aws_region, login.aws_places)
-        case "gcp":
-            return gcp.Google(login.environment, login.gcp_places)
-        case "azure":
-            return azure.Azure(login.environment, login.azure_places)
 
 
-def _bearer(login: Login) -> Credentials:
-    literal = login.token or ("" if login.token_file else login.environment.get("PROMETHEUS_TOKEN", ""))
+def _bearer(login: Login) -> signing.Signer:
+    literal = login.literal() or ("" if login.token_file else login.environment.get("PROMETHEUS_TOKEN", ""))
     if not literal and not login.token_file:
         raise errors.Misconfigured("Prometheus authentication 'bearer' needs a token, a token file or PROMETHEUS_TOKEN")
-    return Bearer(literal, login.token_file)
+    return Given(literal, login.token_file, signing.bearer)
 
 
-def _basic(login: Login) -> Credentials:
+def _basic(login: Login) -> signing.Signer:
     password = login.environment.get("PROMETHEUS_PASSWORD", "")
     if not login.username or not (password or login.password_file):
-        raise errors.Misconfigured("Prometheus authentication 'basic' needs a username, and PROMETHEUS_PASSWORD or a password file")
-    return Basic(login.username, password, login.password_file)
+        need = "needs a username, and PROMETHEUS_PASSWORD or a password file"
+        raise errors.Misconfigured(f"Prometheus authentication 'basic' {need}")
+    return Given(password, login.password_file, functools.partial(basic, login.username))
 
 
-class Bearer:
-    """A token given literally, or in a file; neither means no authentication."""
-
-    def __init__(self, token: str, file: str) -> None:
-        self._token = token
-        self._file = exchange.SecretFile(file) if file and not token else None
-
-    async def headers(self, outgoing: exchange.Outgoing) -> Mapping[str, str]:
-        return exchange.bearer(await self._file.read(outgoing.now) if self._file else self._token)
-
-    def forget(self) -> None:
-        if self._file:
-            self._file.forget()
+def basic(username: str, password: str) -> Mapping[str, str]:
+    return {"Authorization": "Basic " + base64.b64encode(f"{username}:{password}".encode()).decode()}
 
 
-class Basic:
-    def __init__(self, username: str, password: str, file: str) -> None:
-        self._username = username
-        self._password = password
-        self._file = exchange.SecretFile(file) if file and not password else None
+class Given:
+    """A token or password given literally, or in a file, and the header it makes."""
 
-    async def headers(self, outgoing: exchange.Outgoing) -> Mapping[str, str]:
-        password = await self._file.read(outgoing.now) if self._file else self._password
-        return {"Authorization": "Basic " + base64.b64encode(f"{self._username}:{password}".encode()).decode()}
+    def __init__(self, literal: str, file: str, write: Callable[[str], Mapping[str, str]]) -> None:
+        self._literal = literal
+        self._file = secret.SecretFile(file) if file and not literal else None
+        self._write = write
+
+    async def headers(self, outgoing: signing.Outgoing) -> Mapping[str, str]:
+        return self._write(await self._file.read(outgoing.now) if self._file else self._literal)
 
     def forget(self) -> None:
         if self._file:
@@ -126,15 +110,16 @@ class Auto:
     def __init__(self, login: Login, url: yarl.URL) -> None:
         self._login = login
         self._url = url
-        self._may_see_cluster_token = url.scheme == "https" or (url.host or "").rstrip(".").endswith(_CLUSTER_SUFFIXES)
-        self._token_file = exchange.SecretFile(login.token_file) if login.token_file else None
-        self._account_file = exchange.SecretFile(login.service_account_token_file)
+        is_inside = (url.host or "").rstrip(".").endswith(_CLUSTER_SUFFIXES)
+        self._may_see_cluster_token = url.scheme == "https" or is_inside
+        self._token_file = secret.SecretFile(login.token_file) if login.token_file else None
+        self._account_file = secret.SecretFile(login.service_account_token_file)
         self._oc_token: str | None = None
         self._warned = False
         self._lock = asyncio.Lock()
 
-    async def headers(self, outgoing: exchange.Outgoing) -> Mapping[str, str]:
-        return exchange.bearer(await self._explicit(outgoing.now) or await self._implicit(outgoing.now))
+    async def headers(self, outgoing: signing.Outgoing) -> Mapping[str, str]:
+        return signing.bearer(await self._explicit(outgoing.now) or await self._implicit(outgoing.now))
 
     def forget(self) -> None:
         self._account_file.forget()
@@ -143,8 +128,8 @@ class Auto:
             self._token_file.forget()
 
     async def _explicit(self, now: Instant) -> str:
-        if self._login.token:
-            return self._login.token
+        if literal := self._login.literal():
+            return literal
         if self._token_file:
             return await self._token_file.read(now)
         return self._login.environment.get("PROMETHEUS_TOKEN", "")
@@ -159,7 +144,10 @@ class Auto:
     def _warn_once(self) -> None:
         if not self._warned:
             self._warned = True
-            log.warning("asking Prometheus at %s without a token: the cluster's own goes only over https or to a .svc host", self._url.host)
+            log.warning(
+                "asking Prometheus at %s without a token: the cluster's own goes only over https or to a .svc host",
+                self._url.host,
+            )
 
     async def _from_kubeconfig(self) -> str:
         return (await self._login.kubernetes_token() or "") if self._login.kubernetes_token else ""
@@ -179,7 +167,8 @@ async def ask_oc(program: str, timeout: Seconds = _OC_TIMEOUT) -> str:
     """The token of whoever is logged in with `oc`; no `oc`, no login or no answer in time means none."""
     try:
         process = await asyncio.create_subprocess_exec(
-            program, "whoami", "-t", stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
+            program, "whoami", "-t",
+            stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
         )
     except OSError:
         return ""

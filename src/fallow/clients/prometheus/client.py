@@ -1,39 +1,34 @@
 """Instant and range queries against a Prometheus-compatible server.
 
-In: PromQL, the instant or range, and the type of the labels wanted. Out: `Answer`, typed series with the server's warnings, or an error of
-clients/errors.py with one sentence that names the address (never its userinfo).
-Invariant: what is returned is a vector of a successful answer, evaluated at the instant that was asked for, or a matrix within the range.
-Anything else raises.
-The caller bounds the whole with asyncio.timeout; one request takes at most `timeout`, and is tried again only where that can help.
+In: PromQL, the instant or range, and the type of the labels wanted. Out: `QueryAnswer`, typed series with the server's
+warnings, or an error of clients/errors.py with one sentence that names the address (never its userinfo). Invariant:
+what is returned is a vector of a successful answer, evaluated at the instant that was asked for, or a matrix within the
+range. Anything else raises.
+The caller bounds the whole with asyncio.timeout; one request takes at most `timeout`, and is tried again only where
+that can help.
 """
 
-import asyncio
 import functools
-import logging
-import random
 import re
-import ssl
 import urllib.parse
 from collections.abc import Iterable, Mapping, Sequence
-from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, cast
 
 import aiohttp
 import msgspec
 import yarl
 
-from fallow.clients import errors
-from fallow.clients.prometheus import auth, exchange
+from fallow.clients import errors, retry, signing, tls
+from fallow.clients.prometheus import auth
 from fallow.model.units import Instant, Seconds
 
-log = logging.getLogger(__name__)
-
 L = TypeVar("L")
+R = TypeVar("R")
 
 _SERVER_TIMEOUT = "30s"
 _REQUEST_TIMEOUT: Seconds = 35.0  # a little more than the server allows itself, so that its own words arrive
 _CONNECT_TIMEOUT: Seconds = 10.0
-_RETRY_WAITS = (1.0, 2.0, 4.0)  # times `backoff`
+_TRIES = 4
 _CLOCK_TOLERANCE: Seconds = 1.0  # an answer for another instant than that was not computed for us
 _MAX_BODY = 512 * 2**20
 
@@ -43,55 +38,36 @@ _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _REGEX_SPECIAL = re.compile(r"([\\.+*?()|\[\]{}^$])")
 
 
-class Sample(msgspec.Struct, array_like=True, gc=False):
+class TextSample(msgspec.Struct, array_like=True, gc=False):
     at: Instant
     value: str  # Prometheus writes numbers as strings: "NaN" and "+Inf" are no JSON numbers
 
 
-class Series(msgspec.Struct, Generic[L], gc=False):
+class InstantSeries(msgspec.Struct, Generic[L], gc=False):
     metric: L
-    value: Sample
+    value: TextSample
 
 
-class Line(msgspec.Struct, Generic[L], gc=False):
-    """One series over a range."""
-
+class RangeSeries(msgspec.Struct, Generic[L], gc=False):
     metric: L
-    values: list[Sample]
+    values: list[TextSample]
 
 
-class Lines(msgspec.Struct, Generic[L]):
-    rows: list[Line[L]]
-    partial: bool  # as in Answer
-
-
-class Answer(msgspec.Struct, Generic[L]):
-    rows: list[Series[L]]
+class QueryAnswer(msgspec.Struct, Generic[R]):
+    rows: list[R]
     warnings: tuple[str, ...]
     infos: tuple[str, ...]
     partial: bool  # warnings were given, or the server said so itself: rows may be missing
 
 
-class Tls(msgspec.Struct, frozen=True):
-    verify: bool = True
-    ca_file: str | None = None
-    client_cert: str | None = None
-    client_key: str | None = None
-
-
-class _Data(msgspec.Struct, Generic[L], rename={"result_type": "resultType"}):
+class _Data(msgspec.Struct, Generic[R], rename="camel"):
     result_type: str = ""
-    result: list[Series[L]] = []
+    result: list[R] = []
 
 
-class _RangeData(msgspec.Struct, Generic[L], rename={"result_type": "resultType"}):
-    result_type: str = ""
-    result: list[Line[L]] = []
-
-
-class _Reply(msgspec.Struct, Generic[L], rename={"is_partial": "isPartial", "error_type": "errorType"}):
+class _Reply(msgspec.Struct, Generic[R], rename="camel", kw_only=True):
     status: str
-    data: _Data[L] | None = None
+    data: _Data[R] | None = None
     error: str = ""
     error_type: str = ""
     warnings: list[str] | None = None
@@ -99,36 +75,22 @@ class _Reply(msgspec.Struct, Generic[L], rename={"is_partial": "isPartial", "err
     is_partial: bool = False
 
 
-class _RangeReply(msgspec.Struct, Generic[L], rename={"is_partial": "isPartial"}):
-    status: str
-    data: _RangeData[L]
-    warnings: list[str] | None = None
-    is_partial: bool = False
-
-
 class Prometheus:
     """A server to ask. Use it as an async context manager."""
 
     def __init__(
-        self,
-        url: str,
-        *,
-        login: auth.Login | None = None,
-        headers: Iterable[str] = (),
-        tls: Tls | None = None,
-        matchers: str = "",
-        backoff: Seconds = 1.0,
+        self, url: str, *, login: auth.Login | None = None, signer: signing.Signer | None = None,
+        headers: Iterable[str] = (), files: tls.TlsFiles | None = None, matchers: str = "", backoff: Seconds = 1.0,
         timeout: Seconds = _REQUEST_TIMEOUT,
     ) -> None:
+        """`signer`: instead of a login, for servers of a cloud; `backoff`: the first wait before trying again."""
         given = _parse_url(url)
         self._base = given.with_user(None).with_query(None).with_fragment(None)
-        self._endpoint = self._base.with_path(self._base.path.rstrip("/") + "/api/v1/query")
-        self._range_endpoint = self._base.with_path(self._base.path.rstrip("/") + "/api/v1/query_range")
-        self._credentials = auth.choose(login or auth.Login(), given)
+        self._signer = signer or auth.choose(login or auth.Login(), given)
         self._headers = _parse_headers(headers)
-        self._tls = build_tls(tls or Tls()) if given.scheme == "https" else None
+        self._tls = tls.from_files(files or tls.TlsFiles(), "Prometheus") if given.scheme == "https" else None
         self._matchers = _check_matchers(matchers)
-        self._waits = tuple(backoff * wait for wait in _RETRY_WAITS)
+        self._patience = retry.Patience(_TRIES, backoff)
         self._timeout = aiohttp.ClientTimeout(total=timeout, sock_connect=min(timeout, _CONNECT_TIMEOUT))
         self._method = "POST"
         self._session: aiohttp.ClientSession | None = None
@@ -144,52 +106,40 @@ class Prometheus:
         self._session = aiohttp.ClientSession(timeout=self._timeout, cookie_jar=aiohttp.DummyCookieJar())
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(self, *why: object) -> None:
         if self._session is not None:
             await self._session.close()
 
     def selector(self, metric: str, *matchers: str) -> str:
-        """`metric{...}` with the matchers that join every selector. Values in `matchers` come from `equals` or `any_of`."""
+        """`metric{...}` with the matchers that join every selector. Values in `matchers` come from `any_of`."""
         return f"{metric}{{{','.join(filter(None, (*matchers, self._matchers)))}}}"
 
-    async def query(self, promql: str, at: Instant, *, row: type[L], now: Instant | None = None) -> Answer[L]:
-        """The vector at one instant. `now` is the clock for signatures and tokens, where the instant asked about is another."""
-        form = {"query": promql, "time": f"{at:.3f}", "timeout": _SERVER_TIMEOUT, "dedup": "true", "partial_response": "false"}
-        body = await self._ask(form, at if now is None else now)
-        answer = self._read(body, row)
+    async def query(
+        self, promql: str, at: Instant, *, row: type[L], now: Instant | None = None
+    ) -> QueryAnswer[InstantSeries[L]]:
+        """The vector at one instant. `now`: the clock for signatures and tokens, where that is another instant."""
+        body = await self._ask("query", {"query": promql, "time": f"{at:.3f}"}, at if now is None else now)
+        answer: QueryAnswer[InstantSeries[L]] = self._read(body, "vector", _decoder(InstantSeries, cast(Any, row)))
         if any(abs(instant - at) > _CLOCK_TOLERANCE for instant in {series.value.at for series in answer.rows}):
             raise errors.BadAnswer(f"Prometheus at {self.address} answered for another time than the one asked for")
         return answer
 
-    async def query_range(self, promql: str, start: Instant, end: Instant, step: Seconds, *, row: type[L], now: Instant) -> Lines[L]:
-        """The matrix over a range, both ends included. The caller keeps (end - start) / step below what servers allow (11,000)."""
-        form = {
-            "query": promql, "start": f"{start:.3f}", "end": f"{end:.3f}", "step": f"{step:.3f}", "timeout": _SERVER_TIMEOUT,
-            "dedup": "true", "partial_response": "false",
-        }
-        body = await self._ask(form, now, self._range_endpoint)
-        try:
-            reply = _range_decoder(row).decode(body)
-        except msgspec.MsgspecError:
-            raise self._unreadable(body, "matrix") from None
-        if reply.status != "success" or reply.data.result_type != "matrix":
-            raise self._unreadable(body, "matrix")
-        return Lines(reply.data.result, any(not _is_info(warning) for warning in reply.warnings or ()) or reply.is_partial)
+    async def query_range(
+        self, promql: str, start: Instant, end: Instant, step: Seconds, *, row: type[L], now: Instant
+    ) -> QueryAnswer[RangeSeries[L]]:
+        """The matrix over a range, both ends included. Servers allow (end - start) / step up to 11,000."""
+        form = {"query": promql, "start": f"{start:.3f}", "end": f"{end:.3f}", "step": f"{step:.3f}"}
+        return self._read(await self._ask("query_range", form, now), "matrix", _decoder(RangeSeries, cast(Any, row)))
 
-    async def _ask(self, form: Mapping[str, str], now: Instant, endpoint: yarl.URL | None = None) -> bytes:
-        endpoint = endpoint or self._endpoint
-        for wait in self._waits:
-            try:
-                return await self._ask_once(form, now, endpoint)
-            except (errors.Unreachable, errors.Throttled, errors.ServerFault) as error:
-                log.debug("%s; asking again", error)
-            await asyncio.sleep(wait * random.uniform(1.0, 1.5))
-        return await self._ask_once(form, now, endpoint)
+    async def _ask(self, verb: str, form: Mapping[str, str], now: Instant) -> bytes:
+        endpoint = self._base.with_path(f"{self._base.path.rstrip('/')}/api/v1/{verb}")
+        whole = {**form, "timeout": _SERVER_TIMEOUT, "dedup": "true", "partial_response": "false"}
+        return await retry.persist(functools.partial(self._ask_once, whole, now, endpoint), self._patience)
 
     async def _ask_once(self, form: Mapping[str, str], now: Instant, endpoint: yarl.URL) -> bytes:
         status, body = await self._send(self._method, form, now, endpoint)
         if status == 401:  # the token may have been rotated since it was read
-            self._credentials.forget()
+            self._signer.forget()
             status, body = await self._send(self._method, form, now, endpoint)
         if status in (403, 405) and self._method == "POST":  # proxies that let only GET through
             status, body = await self._send("GET", form, now, endpoint)
@@ -207,10 +157,11 @@ class Prometheus:
             body = yarl.URL.build(query=form).raw_query_string.encode()  # in a tenth of the time that urlencode takes
         else:  # a space as %20: signatures know no +
             url = yarl.URL(f"{endpoint}?{urllib.parse.urlencode(form, quote_via=urllib.parse.quote)}", encoded=True)
-        headers = {**self._headers, "Accept-Encoding": "identity"}  # unpacking costs more CPU than the wire inside a cluster
+        # Unpacking costs more CPU than the wire inside a cluster.
+        headers = {**self._headers, "Accept-Encoding": "identity"}
         if body:
             headers["Content-Type"] = "application/x-www-form-urlencoded"
-        headers |= await self._credentials.headers(exchange.Outgoing(self._session, method, url, body, now))
+        headers |= await self._signer.headers(signing.Outgoing(self._session, method, url, body, now))
         return await self._exchange(self._session, method, url, body, headers)
 
     async def _exchange(
@@ -235,20 +186,21 @@ class Prometheus:
                 raise errors.BadAnswer(f"Prometheus at {self.address} answered with more than {_MAX_BODY // 2**20} MiB")
         return b"".join(chunks)
 
-    def _read(self, body: bytes, row: type[L]) -> Answer[L]:
+    def _read(self, body: bytes, wanted: str, decoder: "msgspec.json.Decoder[_Reply[R]]") -> QueryAnswer[R]:
         try:
-            reply = _decoder(row).decode(body)
+            reply = decoder.decode(body)
         except msgspec.MsgspecError:
-            raise self._unreadable(body) from None
+            raise self._unreadable(body, wanted) from None
         if reply.status != "success":
-            raise errors.Rejected(200, f"Prometheus at {self.address} answered {reply.status!r}{_excuse(body)}", reason=reply.error_type)
-        if reply.data is None or reply.data.result_type != "vector":
-            raise self._unreadable(body)
+            because = f"Prometheus at {self.address} answered {reply.status!r}{_excuse(body)}"
+            raise errors.Rejected(200, because, reason=reply.error_type)
+        if reply.data is None or reply.data.result_type != wanted:
+            raise self._unreadable(body, wanted)
         infos = [*(reply.infos or ()), *filter(_is_info, reply.warnings or ())]
         warnings = [warning for warning in reply.warnings or () if not _is_info(warning)]
-        return Answer(reply.data.result, tuple(warnings), tuple(infos), bool(warnings) or reply.is_partial)
+        return QueryAnswer(reply.data.result, tuple(warnings), tuple(infos), bool(warnings) or reply.is_partial)
 
-    def _unreadable(self, body: bytes, wanted: str = "vector") -> errors.ClientError:
+    def _unreadable(self, body: bytes, wanted: str) -> errors.ClientError:
         """Why an answer is not what was asked for, in the most telling words."""
         start = body[:200].lstrip().lower()
         if start.startswith((b"<!doctype", b"<html", b"<")):
@@ -258,10 +210,12 @@ class Prometheus:
         except msgspec.MsgspecError:
             return errors.BadAnswer(f"Prometheus at {self.address} answered something that is not JSON")
         if "status" in reply and reply["status"] != "success":
-            return errors.Rejected(200, f"Prometheus at {self.address} answered {_short(str(reply['status']))!r}{_excuse(body)}")
+            status = _short(str(reply["status"]))
+            return errors.Rejected(200, f"Prometheus at {self.address} answered {status!r}{_excuse(body)}")
         data = reply.get("data")
         kind = data.get("resultType") if isinstance(data, dict) else None
-        return errors.BadAnswer(f"Prometheus at {self.address} answered with {_short(str(kind or 'nothing'))} instead of a {wanted}")
+        came = _short(str(kind or "nothing"))
+        return errors.BadAnswer(f"Prometheus at {self.address} answered with {came} instead of a {wanted}")
 
 
 def escape(text: str) -> str:
@@ -277,41 +231,9 @@ def any_of(label: str, values: Sequence[str]) -> str:
     return f'{label}=~"{escape(alternatives)}"'
 
 
-def build_tls(tls: Tls) -> ssl.SSLContext:
-    """Raises Misconfigured, naming the file, where a certificate cannot be read."""
-    if tls.client_key and not tls.client_cert:
-        raise errors.Misconfigured(f"the client key {tls.client_key} for Prometheus needs a client certificate as well")
-    try:
-        context = ssl.create_default_context(cafile=tls.ca_file)
-    except OSError as error:
-        raise errors.Misconfigured(f"the CA certificate {tls.ca_file} for Prometheus cannot be read: {error.strerror or error}") from error
-    if not tls.verify:
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    if tls.client_cert:
-        try:
-            context.load_cert_chain(tls.client_cert, tls.client_key)
-        except OSError as error:
-            because = error.strerror or error
-            raise errors.Misconfigured(f"the client certificate {tls.client_cert} for Prometheus cannot be used: {because}") from error
-    return context
-
-
 @functools.lru_cache(maxsize=32)
-def _typed_decoder(row: Any) -> Any:
-    return msgspec.json.Decoder(_Reply[row])
-
-
-def _decoder(row: type[L]) -> "msgspec.json.Decoder[_Reply[L]]":
-    return cast("msgspec.json.Decoder[_Reply[L]]", _typed_decoder(cast(Any, row)))
-
-
-@functools.lru_cache(maxsize=32)
-def _typed_range_decoder(row: Any) -> Any:
-    return msgspec.json.Decoder(_RangeReply[row])
-
-
-def _range_decoder(row: type[L]) -> "msgspec.json.Decoder[_RangeReply[L]]":
-    return cast("msgspec.json.Decoder[_RangeReply[L]]", _typed_range_decoder(cast(Any, row)))
+def _decoder(series: Any, row: Any) -> "msgspec.json.Decoder[_Reply[Any]]":
+    return msgspec.json.Decoder(_Reply[series[row]])
 
 
 def _is_info(warning: str) -> bool:

@@ -1,21 +1,21 @@
-"""Columns of numbers over pods, GPU rows and workloads: what the judges compute on, made once and kept while the objects are the same.
+"""Columns of numbers over pods, GPU rows and workloads: what the judges compute on.
 
-In: a snapshot and the mandate. Out: an Arrangement, and a Layout per window that says which rows belong to which pod and workload.
-A Desk keeps the last Arrangement between cycles; it is reused while snapshot and usage have the versions it was made from, so a
-cycle in which nothing changed does no work per pod or workload. It is a cache and nothing else: with or without it the plan is the
-same.
+In: a snapshot and the mandate. Out: an Arrangement, and a Layout per window that says which rows belong to which pod
+and workload. A Cache keeps the last Arrangement between cycles; it is used again while snapshot and usage have the
+versions it was made from, so a cycle in which nothing changed does no work per pod or workload. With or without it the
+plan is the same.
 """
 
 from collections import Counter
 from itertools import chain
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from fallow import names
-from fallow.decide.idle import rules
+from fallow.decide.idle import courtesy, rules
 from fallow.model import cluster, usage
 from fallow.model.policies import idle
 from fallow.model.units import Seconds
@@ -26,6 +26,9 @@ Number = TypeVar("Number", bound=np.generic)
 
 MARKS: Final = frozenset({*names.ACK_KEYS, *names.PENDING_KEYS, *names.PAUSE_KEYS, names.RESUME_REQUESTED})
 NOTICE: Final = frozenset(names.PENDING_KEYS)
+_NUMBERS: Final = (
+    "gone_idle", "never_used", "grace", "activity", "coverage", "max_sample_age", "idle_gpu_fraction", "power_watts",
+)
 
 
 class Groups(msgspec.Struct):
@@ -57,7 +60,7 @@ def group(keys: Indices) -> Groups:
     return Groups(starts, keys[starts], len(keys))
 
 
-class PodColumns(msgspec.Struct):
+class PodColumns(msgspec.Struct, kw_only=True):
     """One entry per pod of the snapshot."""
 
     workload: Indices  # -1 = nobody's
@@ -71,24 +74,24 @@ class PodColumns(msgspec.Struct):
     turned: Floats  # since when it is ready, or is not
     shared: Bools
     node: Indices
-    model: Indices  # of its node, as a place in Arrangement.models
+    model: Indices  # of its node, as an index into Arrangement.models
     by_workload: Indices  # pods that count, in the order of their workloads
     groups: Groups
 
 
-class RuleColumns(msgspec.Struct):
-    """One entry per distinct ruling."""
+class RuleColumns(msgspec.Struct, kw_only=True):
+    """One entry per distinct ruling: of its rule, under the same names."""
 
     gone_idle: Floats
     never_used: Floats
     grace: Floats
     activity: Floats
     coverage: Floats
-    max_age: Floats
-    fraction: Floats
+    max_sample_age: Floats
+    idle_gpu_fraction: Floats
     power_watts: Floats  # nan = not asked for
     power_floor: Bools
-    disabled: dict[str, Bools]
+    disabled: dict[str, Bools]  # by signal
 
 
 class Layout(msgspec.Struct):
@@ -99,10 +102,10 @@ class Layout(msgspec.Struct):
     pods: Groups
     workloads: Groups
     held: Indices  # distinct GPUs seen, per pod
-    model: Indices  # per row, as a place in Arrangement.models
+    model: Indices  # per row, as an index into Arrangement.models
 
 
-class Arrangement(msgspec.Struct):
+class Arrangement(msgspec.Struct, kw_only=True):
     """Everything about a snapshot that stays while its objects do."""
 
     snapshot: cluster.Snapshot
@@ -118,10 +121,11 @@ class Arrangement(msgspec.Struct):
     noticed: frozenset[int]  # those with a mark of a notice
     lookups_failed: Indices  # workloads whose owner could not be asked for
     uids: tuple[str, ...]
-    places: dict[str, int]  # UID -> workload
+    index_of: dict[str, int]  # UID -> workload
     models: tuple[str, ...]  # "" = not known
-    memo: dict[int, Any] = {}  # courtesy's answers and the episodes, by workload
-    episodes: dict[int, tuple[float, str]] = {}
+    waiting: tuple[cluster.Pod, ...]  # pods that no node takes
+    answers: dict[int, courtesy.Answered] = {}  # by workload, as they are asked for
+    episodes: dict[int, courtesy.Episode] = {}
 
     def ruling(self, index: int) -> rules.Ruling:
         return self.rulings[int(self.rule_of[index])]
@@ -130,19 +134,17 @@ class Arrangement(msgspec.Struct):
         return _subject(self.snapshot, self.layouts, self.pods, index)
 
 
-class Desk:
-    """Where the last arrangement lies."""
+class Cache:
+    """The arrangement of the last cycle, for the next one."""
 
     def __init__(self) -> None:
-        self.current: Arrangement | None = None
+        self.last: Arrangement | None = None
 
-
-def arrange(snapshot: cluster.Snapshot, mandate: idle.Mandate, desk: Desk) -> Arrangement:
-    """The arrangement of this snapshot: the one on the desk where it still fits, else a new one, left on the desk."""
-    last = desk.current
-    if last is None or not _is_same(last, snapshot, mandate):
-        last = desk.current = _make(snapshot, mandate)
-    return last
+    def arrange(self, snapshot: cluster.Snapshot, mandate: idle.Mandate) -> Arrangement:
+        """The arrangement of this snapshot: the last one where it still fits."""
+        if self.last is None or not _is_same(self.last, snapshot, mandate):
+            self.last = _make(snapshot, mandate)
+        return self.last
 
 
 def _is_same(last: Arrangement, snapshot: cluster.Snapshot, mandate: idle.Mandate) -> bool:
@@ -159,20 +161,26 @@ def _has_same_rows(old: usage.Usage, new: usage.Usage) -> bool:
 
 def _make(snapshot: cluster.Snapshot, mandate: idle.Mandate) -> Arrangement:
     models: dict[str, int] = {}
-    pods = _columns_of(snapshot, models)
-    layouts = {window: _lay_out(use, pods, models, _products(snapshot)) for window, use in snapshot.evidence.usage.items()}
+    workloads, products = snapshot.workloads, _products(snapshot)
+    pods = _columns_of(snapshot, products, models)
+    layouts = {window: _lay_out(use, pods, models, products) for window, use in snapshot.evidence.usage.items()}
     rulings, rule_of = _rule(snapshot, mandate, layouts, pods)
-    known = np.where(pods.counts & (pods.gpus > 0) & (pods.workload >= 0), pods.gpus, 0)
-    gpus = np.bincount(np.maximum(pods.workload, 0), weights=known, minlength=len(snapshot.workloads)).astype(np.int64)
+    failed = [index for index, one in enumerate(workloads) if one.trouble is cluster.Trouble.OwnerLookupFailed]
     return Arrangement(
-        snapshot, mandate, pods, layouts, rulings, rule_of, np.append(rule_of, 0)[pods.workload],
-        _columns_of_rules(rulings), gpus[: len(snapshot.workloads)],
-        tuple(index for index, workload in enumerate(snapshot.workloads) if _is_marked(workload)),
-        frozenset(index for index, workload in enumerate(snapshot.workloads) if not NOTICE.isdisjoint(workload.marks)),
-        np.array([at for at, one in enumerate(snapshot.workloads) if one.trouble is cluster.Trouble.OwnerLookupFailed], np.int64),
-        tuple(workload.ref.uid for workload in snapshot.workloads),
-        {workload.ref.uid: index for index, workload in enumerate(snapshot.workloads)}, tuple(models),
+        snapshot=snapshot, mandate=mandate, pods=pods, layouts=layouts, rulings=rulings, rule_of=rule_of,
+        rule_of_pod=np.append(rule_of, 0)[pods.workload], terms=_columns_of_rules(rulings),
+        gpus=_count_gpus(pods, len(workloads)), lookups_failed=np.array(failed, np.int64),
+        marked=tuple(index for index, workload in enumerate(workloads) if _is_marked(workload)),
+        noticed=frozenset(index for index, one in enumerate(workloads) if not NOTICE.isdisjoint(one.marks)),
+        uids=tuple(workload.ref.uid for workload in workloads), models=tuple(models),
+        index_of={workload.ref.uid: index for index, workload in enumerate(workloads)},
+        waiting=tuple(pod for pod in snapshot.pods if pod.unschedulable_since is not None),
     )
+
+
+def _count_gpus(pods: PodColumns, workloads: int) -> Indices:
+    known = np.where(pods.counts & (pods.gpus > 0) & (pods.workload >= 0), pods.gpus, 0)
+    return np.bincount(np.maximum(pods.workload, 0), known, workloads).astype(np.int64)[:workloads]
 
 
 def _is_marked(workload: cluster.Workload) -> bool:
@@ -183,15 +191,12 @@ def _is_marked(workload: cluster.Workload) -> bool:
     )
 
 
-# ---- pods -------------------------------------------------------------------------------------------------------------------
-
-
 def _products(snapshot: cluster.Snapshot) -> list[str]:
     """The GPU model of each pod's node; "" = not known."""
     return [node.gpu_product or "" if (node := snapshot.nodes.get(pod.node)) else "" for pod in snapshot.pods]
 
 
-def _columns_of(snapshot: cluster.Snapshot, models: dict[str, int]) -> PodColumns:
+def _columns_of(snapshot: cluster.Snapshot, products: list[str], models: dict[str, int]) -> PodColumns:
     pods = snapshot.pods
     nodes = [snapshot.nodes.get(pod.node) for pod in pods]
     workload = _owners(snapshot)
@@ -200,22 +205,21 @@ def _columns_of(snapshot: cluster.Snapshot, models: dict[str, int]) -> PodColumn
     by_workload = by_workload[np.argsort(workload[by_workload], kind="stable")]
     codes: dict[str, int] = {}
     return PodColumns(
-        workload=workload,
-        counts=counts,
+        workload=workload, counts=counts, by_workload=by_workload, groups=group(workload[by_workload]),
         gpus=np.array([-1 if (count := pod.gpu_count) is None else count for pod in pods], np.int64),
-        on_ready_node=_bools([pod.phase != "Unknown" for pod in pods]) & _find_ready(snapshot, nodes),
+        # Where no node may be listed at all (namespaced rights), the pods' own readiness must do.
+        on_ready_node=_bools([pod.phase != "Unknown" for pod in pods])
+        & _bools([not snapshot.nodes or (node is not None and node.ready) for node in nodes]),
         running=_bools([pod.phase == "Running" and pod.started_at is not None for pod in pods]),
         reserved=_bools([pod.namespace in names.RESERVATION_NAMESPACES for pod in pods]),
-        started=_floats([pod.started_at for pod in pods]),
-        ready=_bools([pod.ready for pod in pods]),
+        started=_floats([pod.started_at for pod in pods]), ready=_bools([pod.ready for pod in pods]),
         turned=_floats([pod.ready_since for pod in pods]),
         shared=_bools([
-            names.GPU_SHARED in pod.resources or (node is not None and node.shared) for pod, node in zip(pods, nodes, strict=True)
+            names.GPU_SHARED in pod.resources or (node is not None and node.shared)
+            for pod, node in zip(pods, nodes, strict=True)
         ]),
         node=np.array([codes.setdefault(pod.node, len(codes)) for pod in pods], np.int64),
-        model=np.array([models.setdefault(product, len(models)) for product in _products(snapshot)], np.int64),
-        by_workload=by_workload,
-        groups=group(workload[by_workload]),
+        model=np.array([models.setdefault(product, len(models)) for product in products], np.int64),
     )
 
 
@@ -231,20 +235,12 @@ def _counts(pod: cluster.Pod) -> bool:
     return bool(pod.node) and not pod.terminating and pod.phase not in ("Succeeded", "Failed")
 
 
-def _find_ready(snapshot: cluster.Snapshot, nodes: list[cluster.Node | None]) -> Bools:
-    """By pod, of its node. Where no node may be listed at all (namespaced rights), the pods' own readiness must do."""
-    return _bools([not snapshot.nodes or (node is not None and node.ready) for node in nodes])
-
-
 def _bools(values: list[bool]) -> Bools:
     return np.array(values, np.bool_)
 
 
 def _floats(values: list[float] | list[float | None]) -> Floats:
     return np.array(values, np.float64)  # None becomes nan
-
-
-# ---- rows -------------------------------------------------------------------------------------------------------------------
 
 
 def _lay_out(use: usage.Usage, pods: PodColumns, models: dict[str, int], products: list[str]) -> Layout:
@@ -266,33 +262,30 @@ def _count_held(use: usage.Usage, pods: int) -> Indices:
     return np.array([held[pod] for pod in range(pods)], np.int64)
 
 
-# ---- rules ------------------------------------------------------------------------------------------------------------------
-
-
 def _rule(
     snapshot: cluster.Snapshot, mandate: idle.Mandate, layouts: dict[Seconds, Layout], pods: PodColumns
 ) -> tuple[tuple[rules.Ruling, ...], Indices]:
-    book = rules.Book(mandate, snapshot.policies)
-    if not book.has_policies:
+    book = rules.Rulebook(mandate, snapshot.policies)
+    if not book.policies:
         return (book.last,), np.zeros(len(snapshot.workloads), np.int64)
     found = [book.find(_subject(snapshot, layouts, pods, index)) for index in range(len(snapshot.workloads))]
-    codes: dict[int, int] = {}
-    distinct: list[rules.Ruling] = []
-    for ruling in found:
-        if id(ruling) not in codes:
-            codes[id(ruling)] = len(distinct)
-            distinct.append(ruling)
-    return tuple(distinct) or (book.last,), np.array([codes[id(ruling)] for ruling in found], np.int64)
+    distinct = {id(ruling): ruling for ruling in found}  # the book hands out the same one to all whom it holds for
+    codes = {key: code for code, key in enumerate(distinct)}
+    return tuple(distinct.values()) or (book.last,), np.array([codes[id(ruling)] for ruling in found], np.int64)
 
 
-def _subject(snapshot: cluster.Snapshot, layouts: dict[Seconds, Layout], pods: PodColumns, index: int) -> rules.Subject:
+def _subject(
+    snapshot: cluster.Snapshot, layouts: dict[Seconds, Layout], pods: PodColumns, index: int
+) -> rules.Subject:
     workload = snapshot.workloads[index]
     held = tuple([snapshot.pods[pod] for pod in workload.pods])
     namespace = snapshot.namespaces.get(workload.ref.namespace)
     return rules.Subject(workload, held, namespace, lambda: _find_models(snapshot, layouts, pods, index))
 
 
-def _find_models(snapshot: cluster.Snapshot, layouts: dict[Seconds, Layout], pods: PodColumns, index: int) -> frozenset[str]:
+def _find_models(
+    snapshot: cluster.Snapshot, layouts: dict[Seconds, Layout], pods: PodColumns, index: int
+) -> frozenset[str]:
     """The models of its GPUs: as measured, and of their nodes where the measured ones do not tell of all."""
     workload = snapshot.workloads[index]
     held = (snapshot.pods[pod] for pod in workload.pods)
@@ -310,14 +303,7 @@ def _columns_of_rules(rulings: tuple[rules.Ruling, ...]) -> RuleColumns:
     each = [ruling.rule for ruling in rulings]
     disabled = {name for rule in each for name in rule.disabled_signals}
     return RuleColumns(
-        gone_idle=_floats([rule.gone_idle for rule in each]),
-        never_used=_floats([rule.never_used for rule in each]),
-        grace=_floats([rule.grace for rule in each]),
-        activity=_floats([rule.activity for rule in each]),
-        coverage=_floats([rule.coverage for rule in each]),
-        max_age=_floats([rule.max_sample_age for rule in each]),
-        fraction=_floats([rule.idle_gpu_fraction for rule in each]),
-        power_watts=_floats([rule.power_watts for rule in each]),
         power_floor=_bools([rule.power_floor for rule in each]),
         disabled={name: _bools([name in rule.disabled_signals for rule in each]) for name in disabled},
+        **{name: _floats([getattr(rule, name) for rule in each]) for name in _NUMBERS},
     )

@@ -1,9 +1,9 @@
-"""How fast we may go, whatever the rules allow: the order of pauses, the caps, and the freeze when too much turns idle at once.
+"""How fast we may go, whatever the rules allow: the caps, and the freeze when too much turns idle at once.
 
-In: candidates with their GPUs, what was paused in the last hour, the last cycles' idle shares. Out: who may go now and why others wait;
-whether we freeze.
-Invariants: no cap is ever exceeded, except that one workload always fits the hourly share (else a large one could never be paused);
-a freeze stops notices and pauses, never a resume.
+In: candidates with their GPUs, what was paused in the last hour, how idle the last cycles were. Out: who may go now and
+why others wait; whether we freeze.
+Invariants: no cap is ever exceeded, except that one workload always fits the hourly share (else a large one could never
+be paused); a freeze stops notices and pauses, never a resume.
 """
 
 import math
@@ -14,9 +14,10 @@ from typing import Final
 
 import msgspec
 
-from fallow.model import decision, units
+from fallow.model import units
+from fallow.model.decision import Freeze, Level, Memory
 from fallow.model.policies import idle
-from fallow.model.units import HOUR, Instant
+from fallow.model.units import Instant
 
 REMEMBERED: Final = 10  # cycles whose median is the baseline
 KNOWN: Final = 3  # with fewer there is no baseline yet
@@ -79,63 +80,51 @@ def _fits(used: int, gpus: int, percent: float, allocated: int) -> bool:
     return used == 0 or used + gpus <= math.ceil(round(percent * allocated / 100, 6))
 
 
-# ---- freeze -----------------------------------------------------------------------------------------------------------------
+class Watched(msgspec.Struct, frozen=True):
+    """Are notices and pauses held back, and what is remembered for the next cycle."""
 
-
-class Freeze(msgspec.Struct, frozen=True):
-    """Are notices and pauses held back, until when, and what is remembered for the next cycle."""
-
-    until: Instant | None
-    because: str
+    freeze: Freeze | None
     is_new: bool
-    shares: tuple[tuple[float, int], ...]
+    levels: tuple[Level, ...]
     baseline_reset: bool
-    unseen_until: Instant | None  # our own freeze, until it was seen on the Lease
+    unseen: Freeze | None  # our own freeze, until it was seen on the Lease
 
 
-def watch(
-    brakes: idle.Brakes, memory: decision.Memory, on_lease: tuple[Instant | None, str], level: tuple[int, int] | None, now: Instant
-) -> Freeze:
-    """`level`: idle and observed GPUs of this cycle, None where nothing is known. `on_lease`: the freeze that stands on the Lease."""
-    until, because, unseen = _find_freeze(memory, on_lease, now)
-    if until is not None and memory.baseline_reset:
-        return Freeze(until, because, False, memory.idle_shares, True, unseen)
-    shares = () if memory.baseline_reset else memory.idle_shares
-    if level is None or not level[1]:
-        return Freeze(until, because, False, shares, False, unseen)
-    quiet, observed = level
-    share = quiet / observed
-    if until is None and (jump := _why_freeze(brakes, shares, share, quiet)):
-        until = now + brakes.freeze_hold
-        return Freeze(until, jump, True, shares, True, until)
-    return Freeze(until, because, False, (*shares, (share, quiet))[-REMEMBERED:], False, unseen)
+def watch(brakes: idle.Brakes, memory: Memory, on_lease: Freeze | None, level: Level | None, now: Instant) -> Watched:
+    """`level`: of this cycle, None where nothing is known. `on_lease`: the freeze that stands on the Lease."""
+    unseen = _find_unseen(memory.freeze, on_lease, now)
+    standing = [freeze for freeze in (on_lease, unseen) if freeze is not None and now < freeze.until]
+    freeze = max(standing, key=lambda each: (each.until, each.because), default=None)
+    if freeze is not None and memory.baseline_reset:
+        return Watched(freeze, False, memory.levels, True, unseen)
+    levels = () if memory.baseline_reset else memory.levels
+    if level is None or not level.observed:
+        return Watched(freeze, False, levels, False, unseen)
+    if freeze is None and (jump := _why_freeze(brakes, levels, level)):
+        freeze = Freeze(now + brakes.freeze_hold, jump)
+        return Watched(freeze, True, levels, True, freeze)
+    return Watched(freeze, False, remember_level(levels, level), False, unseen)
 
 
-def _find_freeze(
-    memory: decision.Memory, on_lease: tuple[Instant | None, str], now: Instant
-) -> tuple[Instant | None, str, Instant | None]:
-    """The freeze that ends last, and our own while it is not on the Lease: once it is, who takes it off there ends it."""
-    own = memory.frozen_until
-    if own is not None and on_lease[0] is not None and on_lease[0] >= math.floor(own):  # the Lease has whole seconds
-        own = None
-    standing = [(until, because) for until, because in (on_lease, (own, memory.frozen_because)) if until is not None and now < until]
-    until, because = max(standing) if standing else (None, "")
-    return until, because, own if own is not None and now < own else None
+def remember_level(levels: tuple[Level, ...], level: Level) -> tuple[Level, ...]:
+    return (*levels, level)[-REMEMBERED:]
 
 
-def _why_freeze(brakes: idle.Brakes, shares: tuple[tuple[float, int], ...], share: float, quiet: int) -> str | None:
-    if len(shares) < KNOWN:
+def _find_unseen(own: Freeze | None, on_lease: Freeze | None, now: Instant) -> Freeze | None:
+    """Our own freeze while it is not on the Lease: once it is, who takes it off there ends it."""
+    if own is None or now >= own.until:
         return None
-    usual, usual_idle = median(share for share, _ in shares), median(count for _, count in shares)
-    has_jumped = (share - usual) * 100 > brakes.freeze_jump + 1e-9 and quiet - usual_idle >= brakes.freeze_min_gpus
-    if not has_jumped:
+    is_seen = on_lease is not None and on_lease.until >= math.floor(own.until)  # the Lease has whole seconds
+    return None if is_seen else own
+
+
+def _why_freeze(brakes: idle.Brakes, levels: tuple[Level, ...], level: Level) -> str | None:
+    if len(levels) < KNOWN:
+        return None
+    usual, more = median(each.share for each in levels), level.idle - median(each.idle for each in levels)
+    if (level.share - usual) * 100 <= brakes.freeze_jump + 1e-9 or more < brakes.freeze_min_gpus:
         return None
     return (
-        f"the share of idle GPUs jumped from {usual:.0%} to {share:.0%} ({quiet - usual_idle:g} more): "
+        f"the share of idle GPUs jumped from {usual:.0%} to {level.share:.0%} ({more:g} more): "
         f"no notices and pauses for {units.humane(brakes.freeze_hold)}"
     )
-
-
-def is_recent(paused: Instant, now: Instant) -> bool:
-    """Does this pause count against the hourly share?"""
-    return now - paused < HOUR

@@ -9,23 +9,17 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from fallow import names
-from fallow.model import cluster
+from fallow.model import cluster, kinds
 
 _CLASSES: Final = {
     "training": "training", "inference": "inference", "notebook": "notebook", "batch": "batch",
     "serving": "inference", "development": "notebook", "dev": "notebook",
 }
-_BY_OWNER: Final = {
-    ("kubeflow.org", "Notebook"): "notebook", ("kubeflow.org", "Workspace"): "notebook",
-    ("serving.kserve.io", "InferenceService"): "inference", ("serving.kserve.io", "LLMInferenceService"): "inference",
-    ("apps.nvidia.com", "NIMService"): "inference", ("serving.knative.dev", "Service"): "inference", ("ray.io", "RayService"): "inference",
-    ("kubeflow.org", "PyTorchJob"): "training", ("kubeflow.org", "TFJob"): "training", ("kubeflow.org", "MPIJob"): "training",
-    ("kubeflow.org", "XGBoostJob"): "training", ("kubeflow.org", "JAXJob"): "training",
-    ("trainer.kubeflow.org", "TrainJob"): "training", ("jobset.x-k8s.io", "JobSet"): "training", ("ray.io", "RayJob"): "batch",
-}
 
 
-def classify(workload: cluster.Workload, pods: Iterable[cluster.Pod], namespace: cluster.Namespace | None) -> tuple[str, str]:
+def classify(
+    workload: cluster.Workload, pods: Iterable[cluster.Pod], namespace: cluster.Namespace | None
+) -> tuple[str, str]:
     """(class, source)."""
     pods = tuple(pods)
     spoken = [*(one for pod in pods for one in (pod.labels, pod.annotations)), workload.labels, workload.annotations]
@@ -33,7 +27,7 @@ def classify(workload: cluster.Workload, pods: Iterable[cluster.Pod], namespace:
         spoken += [namespace.labels, namespace.annotations]
     if found := next(filter(None, map(_read_class, spoken)), None):
         return found, "label"
-    if found := _BY_OWNER.get((workload.ref.group, workload.ref.kind)):
+    if found := kinds.find_class(workload.ref.group, workload.ref.kind):
         return found, "owner"
     if any((pod.gpu_count or 0) > 1 for pod in pods):
         return "training", "resources"

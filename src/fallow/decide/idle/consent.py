@@ -1,34 +1,36 @@
 """What people said: acknowledgements and opt-outs, and the bookkeeping that acks need.
 
-In: a workload with its pods and namespace, the rule's terms of consent, now. Out: the ack or opt-out in force; Marks and Alerts for acks
-that must be stamped, have ended or cannot be read.
-Heeded on the Namespace, the workload, its marks, and a pod where it is not a copy from above. Doubt is on people's side: an opt-out whose
-end cannot be read holds. Nothing is ever written on a Namespace or pod.
+In: a workload with its pods and namespace, the rule's terms of consent, now. Out: the ack or opt-out in force; Marks
+and Alerts for acks that must be stamped, have ended or cannot be read.
+Heeded on the Namespace, the workload, its marks, and a pod where it is not a copy from above. Doubt is on people's
+side:
+an opt-out whose end cannot be read holds. Nothing is ever written on a Namespace or pod.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, TypeAlias
 
 import msgspec
 
 from fallow import names
 from fallow.decide.idle import rules
-from fallow.model import cluster, units
+from fallow.model import cluster, marks, units
 from fallow.model.decision import Alert, Decision, Mark
+from fallow.model.marks import Said
 from fallow.model.policies import idle
 from fallow.model.units import Instant
 
-Said: TypeAlias = Mapping[str, str]
+Changes: TypeAlias = dict[str, str | None]  # of annotations; None = remove
 
-_ACKS: Final = (names.ACK_UNTIL, names.ACK_UNTIL_ALIAS)
 _MAX_SKEW: Final = 60.0  # an ack-at further in the future would stretch the longest ack for ever
 _FOREVER: Final = float("inf")
 _OPT_OUTS: Final = frozenset({
-    names.OPT_OUT, names.OPT_OUT_UNTIL, names.DOWNSCALER_EXCLUDE, names.DOWNSCALER_EXCLUDE_UNTIL, names.KARPENTER_DO_NOT_DISRUPT,
+    names.OPT_OUT, names.OPT_OUT_UNTIL, names.DOWNSCALER_EXCLUDE, names.DOWNSCALER_EXCLUDE_UNTIL,
+    names.KARPENTER_DO_NOT_DISRUPT,
 })
 
 
-class Held(msgspec.Struct, frozen=True):
+class Exemption(msgspec.Struct, frozen=True):
     """Why it is left alone, and until when."""
 
     because: str
@@ -36,42 +38,44 @@ class Held(msgspec.Struct, frozen=True):
 
 
 def has_words(subject: rules.Subject) -> bool:
-    """May anything on it or around it speak for leaving it alone? Any annotation may: only those that mean something to us are kept."""
+    """May anything on it or around it speak for leaving it alone? Any annotation may: others are not kept."""
     workload, pods, spaces = subject.workload, subject.pods, (subject.namespace,) if subject.namespace else ()
     if workload.annotations or workload.marks or any(each.annotations for each in (*workload.kueue, *pods, *spaces)):
         return True
     return not all(_OPT_OUTS.isdisjoint(each.labels) for each in (workload, *pods, *spaces))
 
 
-# ---- acks -------------------------------------------------------------------------------------------------------------------
-
-
-def find_ack(subject: rules.Subject, terms: idle.Consent, now: Instant) -> Held | None:
+def find_ack(subject: rules.Subject, terms: idle.Consent, now: Instant) -> Exemption | None:
     """The ack in force; of several the one that ends last."""
     own = (subject.workload.annotations, subject.workload.marks)
-    places = [own, *((said,) for said in _said_around(subject))]
-    ends = [(end, by) for end, by in (_merge_ends(place, terms, now) for place in places) if end is not None and now < end]
-    if not ends:
+    sources = [own, *((said,) for said in _said_around(subject))]
+    acks = [ack for each in sources if (ack := _merge_acks(each, terms, now)) is not None and now < ack.until]
+    if not acks:
         return None
-    end, by = max(ends)
-    return Held(f"acknowledged{f' by {by}' if by else ''} until {units.rfc3339(end)}", end)
+    last = max(acks, key=lambda ack: (ack.until, ack.by))
+    return Exemption(last.because, last.until)
 
 
-def _merge_ends(sources: tuple[Said, ...], terms: idle.Consent, now: Instant) -> tuple[Instant | None, str]:
-    until = _latest([said[key] for said in sources if said for key in _ACKS if key in said])
+class _AckInForce(msgspec.Struct, frozen=True):
+    until: Instant
+    by: str  # "" = nobody signed it
+
+    @property
+    def because(self) -> str:
+        return f"acknowledged{f' by {self.by}' if self.by else ''} until {units.rfc3339(self.until)}"
+
+
+def _merge_acks(sources: Sequence[Said], terms: idle.Consent, now: Instant) -> _AckInForce | None:
+    until = marks.latest(said[key] for said in sources for key in marks.ACKS if key in said)
     if until is None:
-        return None, ""
+        return None
     by = next((by for said in sources if (by := said.get(names.ACK_BY) or said.get(names.ACK_BY_ALIAS))), "")
-    return min(until, (_given_at(sources, now) or now) + terms.max_ack), by
+    return _AckInForce(min(until, (_given_at(sources, now) or now) + terms.max_ack), by)
 
 
-def _given_at(sources: tuple[Said, ...], now: Instant) -> Instant | None:
-    given = _latest([said.get(names.ACK_AT) for said in sources])
+def _given_at(sources: Sequence[Said], now: Instant) -> Instant | None:
+    given = marks.latest(said.get(names.ACK_AT) for said in sources)
     return given if given is not None and given <= now + _MAX_SKEW else None
-
-
-def _latest(texts: list[str | None] | list[str]) -> Instant | None:
-    return max((found for found in map(units.read_instant, texts) if found is not None), default=None) if texts else None
 
 
 def _said_around(subject: rules.Subject) -> Iterator[Said]:
@@ -79,10 +83,10 @@ def _said_around(subject: rules.Subject) -> Iterator[Said]:
         yield subject.namespace.annotations
     for pod in subject.pods:
         if pod.annotations:
-            yield _own_words(pod, subject.workload)
+            yield _not_copied(pod, subject.workload)
 
 
-def _own_words(pod: cluster.Pod, workload: cluster.Workload) -> Said:
+def _not_copied(pod: cluster.Pod, workload: cluster.Workload) -> Said:
     """What a pod says that was not copied down to it: a copy outlives the word it was copied from."""
     above = (workload.annotations, workload.marks, *workload.chain_annotations)
     return {key: value for key, value in pod.annotations.items() if all(said.get(key) != value for said in above)}
@@ -91,55 +95,51 @@ def _own_words(pod: cluster.Pod, workload: cluster.Workload) -> Said:
 def tend_acks(workload: cluster.Workload, terms: idle.Consent, now: Instant) -> list[Decision]:
     """Stamp an ack made by hand, end one that has expired, and say of one that cannot be read that it does not hold."""
     sources = (workload.annotations, workload.marks)
-    values = dict.fromkeys(value for said in sources for key in _ACKS if (value := said.get(key)) is not None)
-    if not values:
-        return []
-    decisions: list[Decision] = [
-        Alert(workload, names.Event.INVALID_ACK, f"{value!r} is not a time such as 2026-11-15T09:30:00Z: this ack does not hold",
-              f"invalid-ack:{value}")
-        for value in values if units.read_instant(value) is None
-    ]
-    end, by = _merge_ends(sources, terms, now)
-    if end is not None and now >= end:
-        decisions.append(_end_ack(workload, end))
-    elif end is not None and _given_at(sources, now) is None:
+    values = dict.fromkeys(value for said in sources for key in marks.ACKS if (value := said.get(key)) is not None)
+    decisions: list[Decision] = [_refuse_ack(workload, value) for value in values if units.read_instant(value) is None]
+    ack = _merge_acks(sources, terms, now)
+    if ack is not None and now >= ack.until:
+        decisions.append(_end_ack(workload, ack.until))
+    elif ack is not None and _given_at(sources, now) is None:
         changes = {names.ACK_AT: units.rfc3339(now), **drop(workload.marks, names.PENDING_KEYS)}
-        because = f"acknowledged{f' by {by}' if by else ''} until {units.rfc3339(end)}"
-        decisions.append(mark(workload, changes, names.Event.ACKNOWLEDGED, because))
+        decisions.append(mark(workload, changes, names.Event.ACKNOWLEDGED, ack.because))
     return decisions
+
+
+def _refuse_ack(workload: cluster.Workload, value: str) -> Alert:
+    because = f"{value!r} is not a time such as 2026-11-15T09:30:00Z: this ack does not hold"
+    return Alert(workload, names.Event.INVALID_ACK, because, f"invalid-ack:{value}")
 
 
 def _end_ack(workload: cluster.Workload, end: Instant) -> Decision:
     because = f"the acknowledgement ended at {units.rfc3339(end)}"
-    is_elsewhere = workload.marks_ref.uid != workload.ref.uid and any(key in workload.annotations for key in _ACKS)
+    is_elsewhere = workload.marks_ref.uid != workload.ref.uid and any(key in workload.annotations for key in marks.ACKS)
     if is_elsewhere:  # made by hand where every change restarts the pods: it stays, and has ended all the same
         return Alert(workload, names.Event.ACK_EXPIRED, because, f"ack-expired:{units.rfc3339(end)}")
     # A notice from before the ack is void: the owner has since said to keep it, and is to be told again.
-    return mark(workload, drop(workload.marks, (*names.ACK_KEYS, *names.PENDING_KEYS)), names.Event.ACK_EXPIRED, because)
+    changes = drop(workload.marks, (*names.ACK_KEYS, *names.PENDING_KEYS))
+    return mark(workload, changes, names.Event.ACK_EXPIRED, because)
 
 
-def drop(said: Said, keys: Iterable[str]) -> dict[str, str | None]:
+def drop(said: Said, keys: Iterable[str]) -> Changes:
     return {key: None for key in keys if key in said}
 
 
-def mark(workload: cluster.Workload, changes: Mapping[str, str | None], event: str | None, because: str) -> Mark:
+def mark(workload: cluster.Workload, changes: Changes, event: str | None, because: str) -> Mark:
     """A Mark where this workload's marks are; guarded against change where we know the version of that object."""
-    is_same = workload.marks_ref.uid == workload.ref.uid
-    return Mark(workload, workload.marks_ref, workload.resource_version if is_same else None, changes, event, because)
+    version = workload.resource_version if workload.marks_ref.uid == workload.ref.uid else None
+    return Mark(workload, workload.marks_ref, version, changes, event, because)
 
 
-# ---- opt-outs ---------------------------------------------------------------------------------------------------------------
-
-
-def find_opt_out(subject: rules.Subject, terms: idle.Consent, now: Instant) -> Held | None:
+def find_opt_out(subject: rules.Subject, terms: idle.Consent, now: Instant) -> Exemption | None:
     """The first opt-out in force, in the order namespace, workload, pods."""
-    for where, said in _places(subject, terms.allow_opt_out):
+    for where, said in _sources(subject, terms.allow_opt_out):
         if not _OPT_OUTS.isdisjoint(said) and (found := _read_opt_out(where, said, now)):
             return found
     return None
 
 
-def _places(subject: rules.Subject, beyond_namespace: bool) -> Iterator[tuple[str, Said]]:
+def _sources(subject: rules.Subject, beyond_namespace: bool) -> Iterator[tuple[str, Said]]:
     namespace, workload = subject.namespace, subject.workload
     if namespace is not None:
         yield "its namespace", namespace.annotations
@@ -151,20 +151,20 @@ def _places(subject: rules.Subject, beyond_namespace: bool) -> Iterator[tuple[st
     for pod in subject.pods:
         yield "a pod of it", pod.labels
         if pod.annotations:
-            yield "a pod of it", _own_words(pod, workload)
+            yield "a pod of it", _not_copied(pod, workload)
 
 
-def _read_opt_out(where: str, said: Said, now: Instant) -> Held | None:
+def _read_opt_out(where: str, said: Said, now: Instant) -> Exemption | None:
     if said.get(names.OPT_OUT) == names.OPT_OUT_VALUE:
-        return Held(f"{where} says {names.OPT_OUT}: {names.OPT_OUT_VALUE}", _FOREVER)
+        return Exemption(f"{where} says {names.OPT_OUT}: {names.OPT_OUT_VALUE}", _FOREVER)
     for key in (names.DOWNSCALER_EXCLUDE, names.KARPENTER_DO_NOT_DISRUPT):
         if said.get(key, "").lower() == "true":
-            return Held(f"{where} says {key}: true", _FOREVER)
+            return Exemption(f"{where} says {key}: true", _FOREVER)
     for key in (names.OPT_OUT_UNTIL, names.DOWNSCALER_EXCLUDE_UNTIL):
         if text := said.get(key):
             until = units.read_instant(text)
             if until is None:
-                return Held(f"{where} says {key}, with a time that cannot be read: {text[:64]!r}", _FOREVER)
+                return Exemption(f"{where} says {key}, with a time that cannot be read: {text[:64]!r}", _FOREVER)
             if now < until:
-                return Held(f"{where} says {key}: {units.rfc3339(until)}", until)
+                return Exemption(f"{where} says {key}: {units.rfc3339(until)}", until)
     return None

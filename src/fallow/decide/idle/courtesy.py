@@ -1,10 +1,11 @@
 """Where we stand with an idle workload: leave it alone and why, tell its owner, wait, or pause it.
 
-In: the workload with its pods, namespace and ruling, since when it is idle, what a dry run remembers, now. Out: a Standing.
-The state of the notice is on the object (marks idle-since, idle-episode, pending-since), so a restart forgets nothing. A dry run writes no
-marks: what it would have written is handed in from Memory.
-Invariant: where a rule has channels, `pause` follows only on a notice that was delivered, at least the rule's grace ago, during the very
-idleness that this cycle's evidence shows.
+In: the workload with its pods, namespace and ruling, since when it is idle, what a dry run remembers, now. Out: a
+Standing.
+The state of the notice is on the object (marks idle-since, idle-episode, pending-since), so a restart forgets nothing.
+A dry run writes no marks: what it would have written is handed in from Memory.
+Invariant: where a rule has channels, `pause` follows only on a notice that was delivered, at least the rule's grace
+ago, during the very idleness that this cycle's evidence shows.
 """
 
 import hashlib
@@ -15,8 +16,8 @@ import msgspec
 
 from fallow import names
 from fallow.decide.idle import consent, pauses, rules
-from fallow.model import cluster, kinds, units
-from fallow.model.decision import Detail, Reason
+from fallow.model import cluster, kinds, marks, units
+from fallow.model.decision import Detail, Reason, Step
 from fallow.model.policies import idle
 from fallow.model.policies.idle import ActionType
 from fallow.model.units import Instant
@@ -25,20 +26,14 @@ _FOREVER: Final = float("inf")
 
 # Skips after which an earlier notice no longer counts: whoever lifts them is to be told again before anything happens.
 _VOIDS_NOTICE: Final = frozenset({
-    Reason.KindDisabled, Reason.ProtectedNamespace, Reason.Excluded, Reason.ReportOnly, Reason.OptedOut, Reason.Acknowledged,
-    Reason.FightHold, Reason.Immune,
+    Reason.KindDisabled, Reason.ProtectedNamespace, Reason.Excluded, Reason.ReportOnly, Reason.OptedOut,
+    Reason.Acknowledged, Reason.FightHold, Reason.Immune,
 })
 
 
-class Case(msgspec.Struct, frozen=True, gc=False):
-    """One idle workload, and what this cycle knows of it."""
+class Grounds(msgspec.Struct, frozen=True, gc=False):
+    """What the answer may rest on beyond the objects themselves."""
 
-    subject: rules.Subject
-    workload: cluster.Workload
-    kind: kinds.Kind | None
-    ruling: rules.Ruling
-    rule: idle.Rule
-    mandate: idle.Mandate
     idle_since: Instant
     at_least: bool
     pretended_notice: Instant | None = None  # dry run: when the notice would have been delivered
@@ -46,7 +41,19 @@ class Case(msgspec.Struct, frozen=True, gc=False):
     refused: str | None = None  # what the API server said to its pause: it knows no such field
 
 
-class Standing(msgspec.Struct, frozen=True, gc=False):
+class Case(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """One idle workload, and what this cycle knows of it."""
+
+    subject: rules.Subject
+    workload: cluster.Workload  # the subject's, and below the ruling's rule: nearly every rung asks for them
+    kind: kinds.Kind | None
+    ruling: rules.Ruling
+    rule: idle.Rule
+    scope: idle.Scope
+    grounds: Grounds
+
+
+class Standing(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The answer. `until`: before that instant the clock alone does not change it."""
 
     skip: Reason | None = None
@@ -56,7 +63,7 @@ class Standing(msgspec.Struct, frozen=True, gc=False):
     warns: bool = False
     pauses: bool = False
     is_void: bool = False  # its notice marks no longer count
-    next_action: str | None = None
+    next_action: Step | None = None
     next_at: Instant | None = None
 
     @property
@@ -65,12 +72,27 @@ class Standing(msgspec.Struct, frozen=True, gc=False):
         return self.warns or self.pauses or self.skip is Reason.InNotice or self.detail is Detail.Report
 
 
+class Answered(msgspec.Struct, frozen=True, gc=False):
+    """A standing, when it was found, and on which grounds; None = nothing but its objects decided."""
+
+    standing: Standing
+    at: Instant
+    grounds: Grounds | None
+
+
+class Episode(msgspec.Struct, frozen=True, gc=False):
+    """One time of idleness of one workload, by a name that others can compare."""
+
+    since: Instant
+    name: str
+
+
 def consider(case: Case, now: Instant) -> Standing:
     """The first reason to leave it alone, else the next step of the notice.
 
-    In this order: what it is (already paused, a kind or a place we do not touch, a pause that cannot work or is not wanted), then what
-    people said of it, then what happened to it, then the time of the week. What rests on the whole cluster (freeze, confirmation,
-    pressure, caps) comes after, in plan.py: it can only take a step away.
+    In this order: what it is (already paused, a kind or a place we do not touch, a pause that cannot work or is not
+    wanted), then what people said of it, then what happened to it, then the time of the week. What rests on the whole
+    cluster (freeze, confirmation, pressure, caps) comes after, in plan.py: it can only take a step away.
     """
     for rung in _RUNGS if consent.has_words(case.subject) else _SILENT_RUNGS:
         if found := rung(case, now):
@@ -79,88 +101,92 @@ def consider(case: Case, now: Instant) -> Standing:
     return standing if standing.until <= until else msgspec.structs.replace(standing, until=until)
 
 
-def make_episode(workload: cluster.Workload, idle_since: Instant) -> str:
-    return hashlib.sha256(f"{workload.ref.uid}{units.rfc3339(idle_since)}".encode()).hexdigest()[:12]
+def make_episode(uid: str, since: Instant) -> Episode:
+    return Episode(since, hashlib.sha256(f"{uid}{units.rfc3339(since)}".encode()).hexdigest()[:12])
 
 
-# ---- rungs ------------------------------------------------------------------------------------------------------------------
-
-
-def _leave(reason: Reason, because: str | None, until: Instant = _FOREVER, detail: Detail | None = None) -> Standing | None:
+def _leave(reason: Reason, because: str | None, until: Instant = _FOREVER) -> Standing | None:
     if because is None:
         return None
-    return Standing(reason, because, detail, until, is_void=reason in _VOIDS_NOTICE)
+    return Standing(skip=reason, because=because, until=until, is_void=reason in _VOIDS_NOTICE)
+
+
+def _report(detail: Detail, because: str) -> Standing:
+    return Standing(skip=Reason.ReportOnly, because=because, detail=detail, is_void=True)
 
 
 def _is_paused(case: Case, now: Instant) -> Standing | None:
-    kind = case.kind
-    if kind is not None and kinds.is_paused(kind, case.workload):
-        return _leave(Reason.AlreadyPaused, f"{case.workload.ref.short} is already {kind.verb}; its pods are on their way out")
-    if kind is not None and kinds.is_finished(kind, case.workload.body):
-        return _leave(Reason.AlreadyPaused, f"{case.workload.ref.short} has finished")
-    if case.pretended_pause is not None:
-        return _leave(Reason.AlreadyPaused, f"it would have been paused at {units.rfc3339(case.pretended_pause)} (dry run)")
+    kind, workload, pretended = case.kind, case.workload, case.grounds.pretended_pause
+    if kind is not None and kinds.is_paused(kind, workload):
+        because = f"{workload.ref.short} is already {kind.verb}; its pods are on their way out"
+        return _leave(Reason.AlreadyPaused, because)
+    if kind is not None and kinds.is_finished(kind, workload.body):
+        return _leave(Reason.AlreadyPaused, f"{workload.ref.short} has finished")
+    if pretended is not None:
+        return _leave(Reason.AlreadyPaused, f"it would have been paused at {units.rfc3339(pretended)} (dry run)")
     return None
 
 
 def _is_disabled(case: Case, now: Instant) -> Standing | None:
-    return _leave(Reason.KindDisabled, rules.is_disabled(case.workload, case.kind, case.rule, case.mandate.scope))
+    return _leave(Reason.KindDisabled, rules.is_disabled(case.workload, case.kind, case.rule, case.scope))
 
 
 def _is_protected(case: Case, now: Instant) -> Standing | None:
-    return _leave(Reason.ProtectedNamespace, rules.is_protected(case.workload.ref.namespace, case.mandate.scope))
+    return _leave(Reason.ProtectedNamespace, rules.is_protected(case.workload.ref.namespace, case.scope))
 
 
 def _is_excluded(case: Case, now: Instant) -> Standing | None:
-    return _leave(Reason.Excluded, rules.is_excluded(case.subject, case.mandate.scope))
+    return _leave(Reason.Excluded, rules.is_excluded(case.subject, case.scope))
 
 
 def _is_report_only(case: Case, now: Instant) -> Standing | None:
     workload, kind = case.workload, case.kind
     if workload.trouble is not None:
-        return _leave(Reason.ReportOnly, workload.trouble_because or f"{workload.trouble}", detail=Detail(workload.trouble))
+        return _report(Detail(workload.trouble), workload.trouble_because or str(workload.trouble))
     if kind is None:
-        return _leave(Reason.ReportOnly, f"we know no way to pause a {workload.ref.kind}", detail=Detail.ManagedByUnknownOwner)
+        return _report(Detail.ManagedByUnknownOwner, f"we know no way to pause a {workload.ref.kind}")
     if case.ruling.detail:
-        return _leave(Reason.ReportOnly, case.ruling.because, detail=case.ruling.detail)
-    if case.refused is not None:
-        return _leave(Reason.ReportOnly, case.refused, detail=Detail.UnsupportedField)
+        return _report(case.ruling.detail, case.ruling.because)
+    if case.grounds.refused is not None:
+        return _report(Detail.UnsupportedField, case.grounds.refused)
     if objection := kinds.objection(kind, workload, case.rule):
-        return _leave(Reason.ReportOnly, objection[1], detail=objection[0])
+        return _report(*objection)
     return _is_not_wanted(case.rule)
 
 
 def _is_not_wanted(rule: idle.Rule) -> Standing | None:
     if rule.action.type is ActionType.report:
-        return _leave(Reason.ReportOnly, f"rule {rule.name} only reports", detail=Detail.Report)
+        return _report(Detail.Report, f"rule {rule.name} only reports")
     if not rule.notice.channels and (rule.notice.required or rule.action.type is ActionType.notify):
-        return _leave(Reason.ReportOnly, f"rule {rule.name} asks for a notice, and has no channel to send it by", detail=Detail.NoChannel)
+        return _report(Detail.NoChannel, f"rule {rule.name} asks for a notice, and has no channel to send it by")
     return None
 
 
 def _is_opted_out(case: Case, now: Instant) -> Standing | None:
-    held = consent.find_opt_out(case.subject, case.rule.consent, now)
-    return _leave(Reason.OptedOut, held.because, held.until) if held else None
+    return _exempt(Reason.OptedOut, consent.find_opt_out(case.subject, case.rule.consent, now))
 
 
 def _is_acknowledged(case: Case, now: Instant) -> Standing | None:
-    held = consent.find_ack(case.subject, case.rule.consent, now)
-    return _leave(Reason.Acknowledged, held.because, held.until) if held else None
+    return _exempt(Reason.Acknowledged, consent.find_ack(case.subject, case.rule.consent, now))
 
 
 def _is_fought_over(case: Case, now: Instant) -> Standing | None:
-    held = pauses.find_fight(case.workload, now)
-    return _leave(Reason.FightHold, held.because, held.until) if held else None
+    return _exempt(Reason.FightHold, pauses.find_fight(case.workload, now))
+
+
+def _exempt(reason: Reason, found: consent.Exemption | None) -> Standing | None:
+    return _leave(reason, found.because, found.until) if found else None
 
 
 def _is_immune(case: Case, now: Instant) -> Standing | None:
-    if pauses.find_request(case.workload) is not None:
+    if marks.resume_request(case.workload) is not None:
         return _leave(Reason.Immune, f"{names.RESUME_REQUESTED} is set on it: a pause would be undone at once")
-    resumed = pauses.resumed_at(case.workload)
+    resumed = marks.resumed_at(case.workload)
     until = resumed + case.rule.consent.immunity if resumed is not None else now
     if now >= until:
         return None
-    return _leave(Reason.Immune, f"it was resumed a short while ago and is left alone until {units.rfc3339(until)}", until)
+    because = f"it was resumed a short while ago and is left alone until {units.rfc3339(until)}"
+    return _leave(Reason.Immune, because, until)
 
 
 def _is_outside_schedule(case: Case, now: Instant) -> Standing | None:
@@ -168,50 +194,40 @@ def _is_outside_schedule(case: Case, now: Instant) -> Standing | None:
 
 
 _RUNGS: Final[tuple[Callable[[Case, Instant], Standing | None], ...]] = (
-    _is_paused, _is_disabled, _is_protected, _is_excluded, _is_report_only, _is_opted_out, _is_acknowledged, _is_fought_over,
-    _is_immune, _is_outside_schedule,
+    _is_paused, _is_disabled, _is_protected, _is_excluded, _is_report_only, _is_opted_out, _is_acknowledged,
+    _is_fought_over, _is_immune, _is_outside_schedule,
 )
 _OF_WORDS: Final = frozenset({_is_opted_out, _is_acknowledged, _is_fought_over, _is_immune})
-_SILENT_RUNGS: Final = tuple(rung for rung in _RUNGS if rung not in _OF_WORDS)  # for those of whom nobody said anything: nearly all
-
-
-# ---- the notice -------------------------------------------------------------------------------------------------------------
-
-
-def pending_since(workload: cluster.Workload) -> Instant | None:
-    """When a notice was delivered, by our key or its alias; one that cannot be read was not."""
-    found = (units.read_instant(workload.marks.get(key)) for key in (names.PENDING_SINCE, names.PENDING_SINCE_ALIAS))
-    return next((instant for instant in found if instant is not None), None)
-
-
-def has_notice_marks(workload: cluster.Workload) -> bool:
-    return bool(workload.marks) and any(key in workload.marks for key in names.PENDING_KEYS)
+_SILENT_RUNGS: Final = tuple(rung for rung in _RUNGS if rung not in _OF_WORDS)  # nobody said anything of nearly all
 
 
 def _take_step(case: Case, now: Instant) -> Standing:
     notice, is_notify = case.rule.notice, case.rule.action.type is ActionType.notify
+    has_notice = marks.has_notice(case.workload)
     if not notice.channels:  # the way of the old tool: no channel, no wait; IdleDetected is all that is said
-        return Standing(pauses=True, is_void=has_notice_marks(case.workload), next_action="pause", next_at=now)
-    told = (pending_since(case.workload), case.pretended_notice)
-    since = next((since for since in told if since is not None and _is_valid(case, since, now)), None)
-    if since is None:
-        pauses_now = notice.grace <= 0 and not is_notify  # a grace of 0: both in one cycle; the second look finds the mark, or stops
-        return Standing(warns=True, pauses=pauses_now, is_void=has_notice_marks(case.workload), next_action="notice", next_at=now)
+        return Standing(pauses=True, is_void=has_notice, next_action=Step.pause, next_at=now)
+    notices = (marks.notice_at(case.workload), case.grounds.pretended_notice)
+    since = next((since for since in notices if since is not None and _is_valid(case, since, now)), None)
+    if since is None:  # with a grace of 0 both in one cycle: the second look finds the mark, or stops
+        pauses_now = notice.grace <= 0 and not is_notify
+        return Standing(warns=True, pauses=pauses_now, is_void=has_notice, next_action=Step.notice, next_at=now)
+    until = since + notice.grace
     if is_notify:
         because = f"its owner was told at {units.rfc3339(since)}; rule {case.rule.name} does no more"
-        return Standing(Reason.ReportOnly, because, Detail.NotifyOnly)
-    if now < since + notice.grace:
-        until = since + notice.grace
+        return Standing(skip=Reason.ReportOnly, because=because, detail=Detail.NotifyOnly)
+    if now < until:
         because = f"its owner was told at {units.rfc3339(since)} and has until {units.rfc3339(until)}"
-        return Standing(Reason.InNotice, because, until=until, next_action="pause", next_at=until)
-    return Standing(pauses=True, next_action="pause", next_at=now)
+        return Standing(skip=Reason.InNotice, because=because, until=until, next_action=Step.pause, next_at=until)
+    return Standing(pauses=True, next_action=Step.pause, next_at=now)
 
 
 def _is_valid(case: Case, since: Instant, now: Instant) -> bool:
     """Was it idle all the time since the notice? A mark in the future is nobody's notice.
 
-    Where the look-back does not reach so far, the notice stands while its grace runs (nothing happens yet) and is given anew after.
+    Where the look-back does not reach so far, the notice stands while its grace runs (nothing happens yet) and is
+    given anew after.
     """
     if since > now + 1:
         return False
-    return case.idle_since <= since or (case.at_least and now < since + case.rule.notice.grace)
+    grounds = case.grounds
+    return grounds.idle_since <= since or (grounds.at_least and now < since + case.rule.notice.grace)

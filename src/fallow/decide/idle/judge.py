@@ -1,13 +1,15 @@
 """Is a GPU, a pod, a workload idle? Verdicts for all of them at once, from what was measured over their windows.
 
-In: an Arrangement and the evidence of this cycle. Out: a Sight: one code per GPU row, pod and workload, and since when the idle ones are.
-A code is a place in CODES: Busy, then every way of not knowing, then Idle. So the verdict of a pod is the lowest code of its GPUs, and
-that of a workload the lowest of its pods: one busy GPU makes it active, one unknown makes it unknown, and only if all are idle is it idle.
-Invariant: only a complete, fresh and uncontradicted window of silence is Idle. `nan` compares as False everywhere, and every rung that
-leads to Idle asks for something to be True.
+In: an Arrangement and the evidence of this cycle. Out: a Sight: one code per GPU row, pod and workload, and since when
+the idle ones are.
+A code is an index into CODES: Busy, then every way of not knowing, then Idle. So the verdict of a pod is the lowest
+code of its GPUs, and that of a workload the lowest of its pods: one busy GPU makes it active, one unknown makes it
+unknown, and only if all are idle is it idle.
+Invariant: only a complete, fresh and uncontradicted window of silence is Idle. `nan` compares as False everywhere, and
+every rung that leads to Idle asks for something to be True.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Final, TypeAlias
 
 import msgspec
@@ -16,7 +18,8 @@ from numpy.typing import NDArray
 
 from fallow.decide.idle import arrange
 from fallow.model import cluster, usage
-from fallow.model.decision import Held, Reason
+from fallow.model.decision import Reason
+from fallow.model.policies import idle
 from fallow.model.units import HOUR, Instant, Seconds
 from fallow.model.usage import Bools, Floats, Signal
 
@@ -31,7 +34,7 @@ CODES: Final = (
     Reason.MissingGpuSeries, Reason.NotReady, Reason.TooYoung,
     Reason.GoneIdle,
 )
-CODE: Final = {reason: np.int8(place) for place, reason in enumerate(CODES)}
+CODE: Final = {reason: np.int8(code) for code, reason in enumerate(CODES)}
 BUSY: Final = CODE[Reason.Busy]
 IDLE: Final = CODE[Reason.GoneIdle]
 
@@ -40,22 +43,23 @@ CANARY_POWER: Final = 1.2  # times the lowest power ever seen of it
 FLOOR_WATTS: Final = 15.0
 MAX_SKEW: Final = 60.0  # a sample further in the future comes from a clock that is wrong
 UNREADY_COUNTS: Final = 2 * HOUR  # a pod that stays not ready for so long is judged by its start alone
-FIRST_SAMPLE: Final = 180.0  # a new pod's first sample comes one scrape, one mapping and one step of the look-back later
+FIRST_SAMPLE: Final = 180.0  # a new pod's first sample comes a scrape, a mapping and a step of the look-back later
 
 # What makes a signal active where its rule does not say: the unit of each is told in model/usage.py.
 LIMITS: Final = {
-    Signal.copy: 1.0, Signal.enc: 1.0, Signal.dec: 1.0, Signal.pcie: 10.0 * 1024 * 1024, Signal.fb_growth: 256.0, Signal.requests: 1.0,
+    Signal.copy: 1.0, Signal.enc: 1.0, Signal.dec: 1.0, Signal.pcie: 10.0 * 1024 * 1024, Signal.fb_growth: 256.0,
+    Signal.requests: 1.0,
 }
 NOT_ON_MIG: Final = frozenset({Signal.gpu_util, Signal.device_util, Signal.copy, Signal.enc, Signal.dec, Signal.pcie})
 OF_THE_POD: Final = frozenset({Signal.process_sm, Signal.last_kernel, Signal.requests})
 
 
-class Terms(msgspec.Struct):
+class Terms(msgspec.Struct, kw_only=True):
     """What the rules ask, per row."""
 
     activity: Floats
     coverage: Floats
-    max_age: Floats
+    max_sample_age: Floats
     power_watts: Floats
     power_floor: Bools
     disabled: dict[str, Bools]
@@ -64,7 +68,7 @@ class Terms(msgspec.Struct):
     node: arrange.Indices
 
 
-class Pass(msgspec.Struct):
+class Pass(msgspec.Struct, kw_only=True):
     """All verdicts over one window."""
 
     use: usage.Usage
@@ -76,8 +80,8 @@ class Pass(msgspec.Struct):
     coverage: Floats  # per row, of its best primary; nan = it has none
 
 
-class Sight(msgspec.Struct):
-    """What the evidence of this cycle shows. Per workload: its code, the window it was judged over, and since when it is idle."""
+class Sight(msgspec.Struct, kw_only=True):
+    """What the evidence of this cycle shows. Columns are per workload: its code, over which window, idle since when."""
 
     arranged: arrange.Arrangement
     snapshot: cluster.Snapshot  # of this cycle: its evidence is newer than what the arrangement was made from
@@ -89,6 +93,10 @@ class Sight(msgspec.Struct):
     at_least: Bools
     never_used: Bools
     clock: Floats  # per pod: since when its quiet counts
+
+    @property
+    def mandate(self) -> idle.Mandate:
+        return self.arranged.mandate
 
     @property
     def evidence(self) -> usage.Evidence:
@@ -122,13 +130,13 @@ def _note_troubles(arranged: arrange.Arrangement, evidence: usage.Evidence, code
     code[~has_pods] = CODE[Reason.NoGpuPods]
 
 
-# ---- one GPU: the first rung that holds decides -----------------------------------------------------------------------------
+# ---- one GPU: the first rung that holds decides --------------------------------------------------------------------
 
 
 def judge_rows(use: usage.Usage, terms: Terms, now: Instant) -> Codes:
     """The ladder of the specification, 4.1. A shared GPU is active only by what speaks of the pod itself."""
     valid = usage.find_speakers(use, terms.mig, terms.shared)
-    fresh = {signal: held & (newest(use, signal) >= now - terms.max_age) for signal, held in valid.items()}
+    fresh = {signal: held & (newest(use, signal) >= now - terms.max_sample_age) for signal, held in valid.items()}
     covered = {signal: held & (coverage(use, signal) >= terms.coverage) for signal, held in fresh.items()}
     active = {signal: is_active_by(use, terms, signal) for signal in Signal if signal in use.peak}
     own = _any(use, (held for signal, held in active.items() if signal in OF_THE_POD))
@@ -137,12 +145,12 @@ def judge_rows(use: usage.Usage, terms: Terms, now: Instant) -> Codes:
         (Reason.ExporterDown, ~use.exporter_up),
         (Reason.FrozenSeries, use.exporter_frozen),
         (Reason.ExporterSuspect, _is_suspect(use, terms)),
-        (Reason.SignalContradiction, ~terms.mig & (profiling(use) < terms.activity) & (utilisation(use) >= CONTRADICTS)),
+        (Reason.SignalContradiction, _contradicts_itself(use, terms)),
         (Reason.Busy, np.where(terms.shared, own, any_active)),
         (Reason.SharedDevice, terms.shared & ~usage.speaks_for_itself(use) & any_active),
         (Reason.MigUtilOnly, ~_any(use, valid.values()) & terms.mig & ~np.isnan(utilisation(use))),
         (Reason.NoSignal, ~_any(use, valid.values())),
-        (Reason.FutureSamples, _any(use, (held & (newest(use, signal) > now + MAX_SKEW) for signal, held in valid.items()))),
+        (Reason.FutureSamples, _any(use, (on & (newest(use, one) > now + MAX_SKEW) for one, on in valid.items()))),
         (Reason.Stale, ~_any(use, fresh.values())),
         (Reason.LowCoverage, ~_any(use, covered.values())),
     )
@@ -189,8 +197,12 @@ def utilisation(use: usage.Usage) -> Floats:
     return np.fmax(use.peak.get(Signal.gpu_util, _unknown(use)), use.peak.get(Signal.device_util, _unknown(use)))
 
 
+def _contradicts_itself(use: usage.Usage, terms: Terms) -> Bools:
+    return ~terms.mig & (profiling(use) < terms.activity) & (utilisation(use) >= CONTRADICTS)
+
+
 def _is_suspect(use: usage.Usage, terms: Terms) -> Bools:
-    """The node canary: profiling reads exactly 0 on a whole node (it can for hours) while something else shows that the node works."""
+    """The node canary: profiling reads exactly 0 on a whole node (it can for hours) while something shows work."""
     profiled, nodes = profiling(use), int(terms.node.max(initial=-1)) + 1
     power = use.peak.get(Signal.power, _unknown(use))
     works = ~terms.mig & ((utilisation(use) >= CONTRADICTS) | (power > use.power_floor * CANARY_POWER))
@@ -211,7 +223,7 @@ def _any(use: usage.Usage, columns: Iterable[Bools]) -> Bools:
     return found
 
 
-# ---- pods and workloads: the lowest code decides ----------------------------------------------------------------------------
+# ---- pods and workloads: the lowest code decides -------------------------------------------------------------------
 
 
 def _judge_window(arranged: arrange.Arrangement, use: usage.Usage, clock: Floats, now: Instant) -> Pass:
@@ -221,23 +233,19 @@ def _judge_window(arranged: arrange.Arrangement, use: usage.Usage, clock: Floats
     rows = _overrule(judge_rows(use, terms, now), lives[use.pod])
     by_pod = _judge_pods(arranged, layout, rows, lives)
     nothing = np.full(len(arranged.uids), CODE[Reason.NoGpuPods], np.int8)
-    return Pass(use, layout, terms, rows, by_pod, pods.groups.reduce(np.minimum, by_pod[pods.by_workload], nothing),
-                best_coverage(use, terms))
+    return Pass(
+        use=use, layout=layout, terms=terms, rows=rows, pods=by_pod, coverage=best_coverage(use, terms),
+        workloads=pods.groups.reduce(np.minimum, by_pod[pods.by_workload], nothing),
+    )
 
 
 def gather_terms(arranged: arrange.Arrangement, use: usage.Usage) -> Terms:
-    rule = arranged.rule_of_pod[use.pod]
-    columns = arranged.terms
+    rule, asked, pods = arranged.rule_of_pod[use.pod], arranged.terms, arranged.pods
     return Terms(
-        activity=columns.activity[rule],
-        coverage=columns.coverage[rule],
-        max_age=columns.max_age[rule],
-        power_watts=columns.power_watts[rule],
-        power_floor=columns.power_floor[rule],
-        disabled={name: held[rule] for name, held in columns.disabled.items()},
-        mig=use.mig,
-        shared=use.shared | arranged.pods.shared[use.pod],
-        node=arranged.pods.node[use.pod],
+        activity=asked.activity[rule], coverage=asked.coverage[rule], max_sample_age=asked.max_sample_age[rule],
+        power_watts=asked.power_watts[rule], power_floor=asked.power_floor[rule],
+        disabled={name: held[rule] for name, held in asked.disabled.items()},
+        mig=use.mig, shared=use.shared | pods.shared[use.pod], node=pods.node[use.pod],
     )
 
 
@@ -264,7 +272,7 @@ def _overrule(rows: Codes, lives: Codes) -> Codes:
 def _judge_pods(arranged: arrange.Arrangement, layout: arrange.Layout, rows: Codes, lives: Codes) -> Codes:
     pods, sorted_rows = arranged.pods, rows[layout.rows]
     lowest = layout.pods.reduce(np.minimum, sorted_rows, lives.copy())
-    if (arranged.terms.fraction < 1).any():
+    if (arranged.terms.idle_gpu_fraction < 1).any():
         lowest[_has_idle_share(arranged, layout, sorted_rows)] = IDLE
     is_missing = (pods.gpus < 0) | (layout.held < np.maximum(pods.gpus, 1))
     return np.where(is_missing, np.where(lives < IDLE, lives, CODE[Reason.MissingGpuSeries]), lowest)
@@ -273,15 +281,15 @@ def _judge_pods(arranged: arrange.Arrangement, layout: arrange.Layout, rows: Cod
 def _has_idle_share(arranged: arrange.Arrangement, layout: arrange.Layout, sorted_rows: Codes) -> Bools:
     """Pods of which the rule lets a share of idle GPUs suffice: the others may be busy, never unknown."""
     pods = arranged.pods
-    fraction = arranged.terms.fraction[arranged.rule_of_pod]
+    fraction = arranged.terms.idle_gpu_fraction[arranged.rule_of_pod]
     none = np.zeros(len(pods.counts), np.int64)
-    idle = layout.pods.reduce(np.add, (sorted_rows == IDLE).astype(np.int64), none.copy())
+    quiet = layout.pods.reduce(np.add, (sorted_rows == IDLE).astype(np.int64), none.copy())
     unknown = layout.pods.reduce(np.add, ((sorted_rows != IDLE) & (sorted_rows != BUSY)).astype(np.int64), none)
-    enough = idle >= fraction * np.maximum(pods.gpus, layout.held) - 1e-9
-    return np.asarray((fraction < 1) & (idle > 0) & (unknown == 0) & enough)
+    enough = quiet >= fraction * np.maximum(pods.gpus, layout.held) - 1e-9
+    return np.asarray((fraction < 1) & (quiet > 0) & (unknown == 0) & enough)
 
 
-# ---- two windows, and since when --------------------------------------------------------------------------------------------
+# ---- two windows, and since when -----------------------------------------------------------------------------------
 
 
 class _Lives(msgspec.Struct):
@@ -294,30 +302,27 @@ class _Lives(msgspec.Struct):
 
 
 def _choose_windows(
-    arranged: arrange.Arrangement, snapshot: cluster.Snapshot, passes: Mapping[Seconds, Pass], clock: Floats, now: Instant
+    arranged: arrange.Arrangement, snapshot: cluster.Snapshot, passes: dict[Seconds, Pass], clock: Floats, now: Instant
 ) -> Sight:
-    """A workload is judged over the window of what it did since its start; where that is not known, over the longer one."""
+    """A workload is judged over the window of what it did since its start; where nobody knows, over the longer one."""
     gone, never = arranged.terms.gone_idle[arranged.rule_of], arranged.terms.never_used[arranged.rule_of]
-    shorter, count = np.minimum(gone, never), len(arranged.uids)
-    sight = Sight(
-        arranged, snapshot, now, dict(passes), np.full(count, CODE[Reason.MissingGpuSeries], np.int8), np.maximum(gone, never),
-        np.full(count, np.nan), np.ones(count, np.bool_), np.zeros(count, np.bool_), clock,
+    shorter, window, count = np.minimum(gone, never), np.maximum(gone, never), len(arranged.uids)
+    code, since = np.full(count, CODE[Reason.MissingGpuSeries], np.int8), np.full(count, np.nan)
+    is_exact, never_used = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
+    for seconds, one in passes.items():
+        here, lives = shorter == seconds, _read_lives(one, clock, now)
+        chosen = np.where(lives.was_used, gone, np.where(lives.never_used, never, window))
+        window, since = np.where(here, chosen, window), np.where(here, lives.since, since)
+        is_exact = np.where(here, lives.is_exact, is_exact)
+        never_used = np.where(here, lives.never_used & ~lives.was_used, never_used)
+    for seconds, one in passes.items():
+        code = np.where(window == seconds, one.workloads, code)
+    for seconds, one in passes.items():  # idle over the longer window includes idle over the shorter
+        code = np.where(shorter == seconds, np.minimum(code, one.workloads), code)
+    return Sight(
+        arranged=arranged, snapshot=snapshot, now=now, passes=passes, clock=clock, code=code, window=window,
+        idle_since=since, at_least=~is_exact, never_used=never_used,
     )
-    for window, one in passes.items():
-        _read_lives_into(sight, shorter == window, _read_lives(one, clock, now), gone, never)
-    for window, one in passes.items():
-        sight.code = np.where(sight.window == window, one.workloads, sight.code)
-    for window, one in passes.items():  # idle over the longer window includes idle over the shorter
-        sight.code = np.where(shorter == window, np.minimum(sight.code, one.workloads), sight.code)
-    return sight
-
-
-def _read_lives_into(sight: Sight, here: Bools, lives: _Lives, gone: Floats, never: Floats) -> None:
-    chosen = np.where(lives.was_used, gone, np.where(lives.never_used, never, sight.window))
-    sight.window = np.where(here, chosen, sight.window)
-    sight.idle_since = np.where(here, lives.since, sight.idle_since)
-    sight.at_least = np.where(here, ~lives.is_exact, sight.at_least)
-    sight.never_used = np.where(here, lives.never_used & ~lives.was_used, sight.never_used)
 
 
 def _read_lives(one: Pass, clock: Floats, now: Instant) -> _Lives:
@@ -338,19 +343,6 @@ def _read_lives(one: Pass, clock: Floats, now: Instant) -> _Lives:
     )
 
 
-def count_held(sight: Sight) -> Held:
-    """Per workload, how many of its GPUs are idle and how many active, over the window it was judged by."""
-    count = len(sight.code)
-    held = Held(np.zeros(count, np.int64), np.zeros(count, np.int64))
-    for window, one in sight.passes.items():
-        rows = one.layout.rows
-        owner = sight.arranged.pods.workload[one.use.pod[rows]]
-        is_judged = sight.window[owner] == window
-        for column, code in ((held.idle, IDLE), (held.active, BUSY)):
-            column += np.bincount(owner[is_judged & (one.rows[rows] == code)], minlength=count)
-    return held
-
-
 def row_since(use: usage.Usage, rows: arrange.Indices, clock: Floats, now: Instant) -> tuple[Floats, Bools]:
     """Since when these rows are idle if they are, and whether that is exact or only as far back as was looked."""
     start, active, seen = clock[use.pod[rows]], use.last_active[rows], use.observed_since[rows]
@@ -358,4 +350,5 @@ def row_since(use: usage.Usage, rows: arrange.Indices, clock: Floats, now: Insta
     is_found = np.isfinite(active)
     is_new = np.isneginf(active) & (seen <= start + FIRST_SAMPLE)
     as_far = np.where(np.isneginf(active), np.fmin(np.maximum(seen, start), edge), edge)
-    return np.where(is_found, np.minimum(np.maximum(active, start), edge), np.where(is_new, start, as_far)), is_found | is_new
+    found = np.minimum(np.maximum(active, start), edge)
+    return np.where(is_found, found, np.where(is_new, start, as_far)), is_found | is_new

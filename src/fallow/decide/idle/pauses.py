@@ -1,16 +1,17 @@
 """What becomes of a pause: asked back, without effect, undone by others, or fought over.
 
-In: a workload that carries marks of a pause or a request to resume, its pods, the rule, now. Out: Resumes and Marks; whether it is held.
-The state is on the object: marks of a pause count only while the pause value still stands and paused-at is later than resumed-at.
-Anything else is either an external resume (we never resumed it, and it runs: counted, and after the third in a day we let go), or old
-marks that came back, as `kubectl rollout undo` does: those are cleared without a word.
+In: a workload that carries marks of a pause or a request to resume, its pods, the rule, now. Out: Resumes and Marks;
+whether it is held after a fight.
+The state is on the object (model/marks.py says when a pause stands). Marks of a pause that does not stand are either
+an external resume (we never resumed it, and it runs: counted, and after the third in a day we let go), or old ones
+that came back, as `kubectl rollout undo` does: those are cleared without a word.
 """
 
 from typing import Final
 
 from fallow import names
 from fallow.decide.idle import consent
-from fallow.model import cluster, kinds, record, units
+from fallow.model import cluster, kinds, marks, record, units
 from fallow.model.decision import Decision, Mark, Resume
 from fallow.model.policies import idle
 from fallow.model.units import DAY, MINUTE, Instant, Seconds
@@ -19,55 +20,18 @@ EFFECT: Final = 10 * MINUTE  # after so long the pods of a paused workload shoul
 KSERVE_EFFECT: Final = 120.0  # after so long KServe should have heeded its stop annotation
 FIGHT: Final = 3  # external resumes within a day after which we let go for a day
 GRACE: Final = 30.0  # Kubernetes' own default of terminationGracePeriodSeconds
-_KSERVE: Final = frozenset({"InferenceService", "LLMInferenceService"})
 
 
-def paused_at(workload: cluster.Workload) -> Instant | None:
-    """When we paused it, if that pause still stands."""
-    kind = kinds.of(workload)
-    if kind is None or not kinds.holds_pause(kind, workload):
-        return None
-    began, ended = _began(kind, workload), resumed_at(workload)
-    return began if began is not None and (ended is None or began > ended) else None
-
-
-def _began(kind: kinds.Kind, workload: cluster.Workload) -> Instant | None:
-    return units.read_instant(kinds.record_target(kind, workload).annotations.get(names.PAUSED_AT))
-
-
-def paused_gpus(workload: cluster.Workload) -> int | None:
-    """How many GPUs the pause freed; None where that was not written down."""
-    kind = kinds.of(workload)
-    return _read_count(kinds.record_target(kind, workload).annotations.get(names.PAUSED_GPUS)) if kind else None
-
-
-def _read_count(text: str | None) -> int | None:
-    return int(text) if text and text.isdecimal() and len(text) < 7 else None
-
-
-def _places(workload: cluster.Workload) -> list[consent.Said]:
-    """Wherever marks of a pause or a resume may stand."""
-    return [said for said in (workload.annotations, workload.marks, *(each.annotations for each in workload.kueue)) if said]
-
-
-def resumed_at(workload: cluster.Workload) -> Instant | None:
-    """The last resume, wherever it was noted."""
-    found = [units.read_instant(said[names.RESUMED_AT]) for said in _places(workload) if names.RESUMED_AT in said]
-    return max((instant for instant in found if instant is not None), default=None) if found else None
-
-
-def find_fight(workload: cluster.Workload, now: Instant) -> consent.Held | None:
+def find_fight(workload: cluster.Workload, now: Instant) -> consent.Exemption | None:
     """The hold after a fight; one that cannot be read holds, for we wrote it after losing three times."""
-    texts = [said[names.FIGHT_HOLD_UNTIL] for said in _places(workload) if names.FIGHT_HOLD_UNTIL in said]
-    if not texts:
+    texts = marks.read_all(workload, names.FIGHT_HOLD_UNTIL)
+    if any(units.read_instant(text) is None for text in texts):
+        return consent.Exemption("others undid our pauses, and the end of the hold cannot be read", float("inf"))
+    until = marks.latest(texts)
+    if until is None or now >= until:
         return None
-    ends = [units.read_instant(text) for text in texts]
-    if None in ends:
-        return consent.Held("others undid our pauses, and the end of the hold cannot be read", float("inf"))
-    until = max((end for end in ends if end is not None), default=now)
-    if now >= until:
-        return None
-    return consent.Held(f"others undid our pauses {FIGHT} times in a day; left alone until {units.rfc3339(until)}", until)
+    because = f"others undid our pauses {FIGHT} times in a day; left alone until {units.rfc3339(until)}"
+    return consent.Exemption(because, until)
 
 
 def tend(workload: cluster.Workload, pods: tuple[cluster.Pod, ...], rule: idle.Rule, now: Instant) -> list[Decision]:
@@ -75,62 +39,51 @@ def tend(workload: cluster.Workload, pods: tuple[cluster.Pod, ...], rule: idle.R
     kind = kinds.of(workload)
     if kind is None:
         return []
-    target = kinds.record_target(kind, workload)
-    began = paused_at(workload)
+    target, began = kinds.record_target(kind, workload), marks.paused_at(workload)
     if began is not None:
-        return _tend_standing(kind, workload, [pod for pod in pods if pod.phase not in ("Succeeded", "Failed")], rule, began, now)
+        alive = [pod for pod in pods if pod.phase not in ("Succeeded", "Failed")]
+        return _tend_standing(kind, workload, alive, rule, began, now)
     if names.PAUSED_AT in target.annotations:
         return _tend_void(kind, target, workload, now)
     return _refuse_request(workload)
 
 
 def _tend_standing(
-    kind: kinds.Kind, workload: cluster.Workload, alive: list[cluster.Pod], rule: idle.Rule, began: Instant, now: Instant
+    kind: kinds.Kind, workload: cluster.Workload, alive: list[cluster.Pod], rule: idle.Rule, began: Instant,
+    now: Instant,
 ) -> list[Decision]:
-    request = find_request(workload)
+    request = marks.resume_request(workload)
     if request is not None:
         by = request.strip()[:256] or "annotation"
         return [Resume(workload, by, f"{names.RESUME_REQUESTED} was set on it")]
-    if alive and now >= began + KSERVE_EFFECT and rule.action.kserve_method == "auto" and _ignores_stop(workload):
+    ignores_stop = kind.ignores_stop if rule.action.kserve_method == "auto" else None
+    if alive and now >= began + KSERVE_EFFECT and ignores_stop and ignores_stop(workload):
         because = f"KServe did not heed {names.KSERVE_STOP} within {units.humane(KSERVE_EFFECT)}"
         return [Resume(workload, names.FIELD_MANAGER, because, {names.KSERVE_NO_STOP: units.rfc3339(now)})]
-    if alive and now >= began + EFFECT + _ordered_stop(kind, workload) and not _was_told(kind, workload):
+    if alive and now >= began + EFFECT + _ordered_stop(kind, workload) and not _is_noted(kind, workload):
         because = f"{len(alive)} of its GPU pods are still there {units.humane(now - began)} after the pause"
-        return [_note(kind, workload, {names.PAUSE_INEFFECTIVE_AT: units.rfc3339(now)}, names.Event.PAUSE_INEFFECTIVE, because)]
+        changes: consent.Changes = {names.PAUSE_INEFFECTIVE_AT: units.rfc3339(now)}
+        return [_note(kind, workload, changes, names.Event.PAUSE_INEFFECTIVE, because)]
     return []
 
 
-def find_request(workload: cluster.Workload) -> str | None:
-    """Somebody asks for it back: any value counts."""
-    return next((said[names.RESUME_REQUESTED] for said in _places(workload) if names.RESUME_REQUESTED in said), None)
-
-
-def _ignores_stop(workload: cluster.Workload) -> bool:
-    if workload.ref.kind not in _KSERVE or workload.annotations.get(names.KSERVE_STOP, "").lower() != "true":
-        return False
-    is_stopped = kinds.has_condition(workload.body, "Ready", "False", "Stopped") or kinds.has_condition(workload.body, "Stopped", "True")
-    return not is_stopped and names.KSERVE_NO_STOP not in workload.annotations
-
-
 def _ordered_stop(kind: kinds.Kind, workload: cluster.Workload) -> Seconds:
-    """A StatefulSet that stops its pods one after another needs the time of all of them."""
+    """What stops its pods one after another needs the time of all of them."""
     spec = workload.body.get("spec") or {}
-    if kind.kind != "StatefulSet" or spec.get("podManagementPolicy", "OrderedReady") != "OrderedReady":
+    if not kind.in_order or spec.get("podManagementPolicy", "OrderedReady") != "OrderedReady":
         return 0.0
-    replicas = _read_count(workload.annotations.get(names.ORIGINAL_REPLICAS))
+    replicas = marks.read_count(workload.annotations.get(names.ORIGINAL_REPLICAS))
     grace = ((spec.get("template") or {}).get("spec") or {}).get("terminationGracePeriodSeconds")
     return (replicas or 0) * float(GRACE if grace is None else grace)
 
 
-def _was_told(kind: kinds.Kind, workload: cluster.Workload) -> bool:
-    return names.PAUSE_INEFFECTIVE_AT in kinds.record_target(kind, workload).annotations or names.PAUSE_INEFFECTIVE_AT in workload.marks
-
-
-# ---- marks that no longer count ---------------------------------------------------------------------------------------------
+def _is_noted(kind: kinds.Kind, workload: cluster.Workload) -> bool:
+    sources = (kinds.record_target(kind, workload).annotations, workload.marks)
+    return any(names.PAUSE_INEFFECTIVE_AT in said for said in sources)
 
 
 def _tend_void(kind: kinds.Kind, target: kinds.Target, workload: cluster.Workload, now: Instant) -> list[Decision]:
-    began, ended = units.read_instant(target.annotations[names.PAUSED_AT]), resumed_at(workload)
+    began, ended = units.read_instant(target.annotations[names.PAUSED_AT]), marks.resumed_at(workload)
     stands = kinds.holds_pause(kind, workload)
     if began is None and stands:
         return []  # paused, by marks that cannot be read: the record beside them may be the only way back
@@ -145,17 +98,19 @@ def _tend_void(kind: kinds.Kind, target: kinds.Target, workload: cluster.Workloa
 
 
 def _was_begun_only(target: kinds.Target, workload: cluster.Workload) -> bool:
-    """We were interrupted between the record and the companion that was to pause it: that one would carry a record of its own."""
+    """We were interrupted between the record and the companion that was to pause it: that one has no record yet."""
     found = record.read(target.annotations.get(names.ORIGINAL_STATE))
-    return bool(found and found.companions) and not any(names.ORIGINAL_STATE in each.annotations for each in workload.scaled_objects)
+    if not found or not found.companions:
+        return False
+    return not any(names.ORIGINAL_STATE in each.annotations for each in workload.scaled_objects)
 
 
 def _note_reversal(kind: kinds.Kind, workload: cluster.Workload, now: Instant) -> list[Decision]:
-    if kind.kind == "InferenceService" and not workload.pods:
+    if kind.marks_on and not workload.pods:
         return []  # where its marks belong is known when its pods are back; a mark on it now would restart them
     said = kinds.record_target(kind, workload).annotations
     times = [*_recent_reversals(said, workload, now), now]
-    changes: dict[str, str | None] = {
+    changes: consent.Changes = {
         **({} if _lives_elsewhere(kind, workload) else consent.drop(said, (*names.PAUSE_KEYS, names.RESUME_REQUESTED))),
         names.RESUMED_AT: units.rfc3339(now),
         names.RESUMED_BY: f"external:{workload.writer or 'unknown'}",
@@ -170,7 +125,7 @@ def _note_reversal(kind: kinds.Kind, workload: cluster.Workload, now: Instant) -
     return [_note(kind, workload, changes, names.Event.PAUSE_REVERTED, because)]
 
 
-def _recent_reversals(said: consent.Said, workload: cluster.Workload, now: Instant) -> list[Instant]:
+def _recent_reversals(said: marks.Said, workload: cluster.Workload, now: Instant) -> list[Instant]:
     texts = {text for each in (said, workload.marks) for text in each.get(names.PAUSE_REVERSALS, "").split(",")}
     times = (units.read_instant(text) for text in texts)
     return sorted(time for time in times if time is not None and now - DAY < time <= now)
@@ -185,11 +140,14 @@ def _refuse_request(workload: cluster.Workload) -> list[Decision]:
 
 
 def _lives_elsewhere(kind: kinds.Kind, workload: cluster.Workload) -> bool:
-    return workload.marks_ref.uid != workload.ref.uid and kinds.record_target(kind, workload).ref.uid == workload.ref.uid
+    uid = workload.ref.uid
+    return workload.marks_ref.uid != uid and kinds.record_target(kind, workload).ref.uid == uid
 
 
-def _note(kind: kinds.Kind, workload: cluster.Workload, changes: dict[str, str | None], event: str | None, because: str) -> Mark:
-    """On the object that carries the record, or where this workload's marks are if touching that object restarts its pods."""
+def _note(
+    kind: kinds.Kind, workload: cluster.Workload, changes: consent.Changes, event: str | None, because: str
+) -> Mark:
+    """On the object that carries the record, or where its marks are if touching that object restarts its pods."""
     if _lives_elsewhere(kind, workload):
         return consent.mark(workload, changes, event, because)
     target = kinds.record_target(kind, workload)

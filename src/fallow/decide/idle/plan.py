@@ -1,36 +1,46 @@
-"""The one entrance to the brain: what we think of every workload, and what we mean to do now.
+"""The one entrance to the brain of this concern: what we think of every workload, and what we mean to do now.
 
-In: a snapshot, the mandate, what was remembered of the last cycle, now. Out: a Plan; the noes too. `judge_again` is the second look by the
-same judges; `remember` takes in what became of a plan; `candidate_rows` and `rules_in_force` tell the eyes what to look at more closely.
-The order: judge (idle.py), tend the marks of people and of pauses (consent.py, pauses.py), find the step courtesy allows for the idle ones
-(courtesy.py), then let freeze, confirmation, pressure and caps take steps away (draft.py, brakes.py, pressure.py).
+In: a snapshot, the mandate, what was remembered of the last cycle, now. Out: a Plan; the noes too. `judge_again` is
+the second look by the same judges; `remember` takes in what became of a plan; `rules_in_force` and `candidate_rows`
+tell the eyes what to look at more closely; `find_exemption` is for who pauses by hand.
+The order: judge (judge.py), put marks in order (upkeep.py), find the step courtesy allows the idle ones and what
+freeze and confirmation leave of it (standings.py), choose who is paused now (choice.py), count (counts.py).
 Invariant: a notice or a pause only for an idle workload, and none when the source is in trouble or we are frozen.
 """
 
-from collections.abc import Iterable, Mapping
+import functools
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
 
 import msgspec
 import numpy as np
 
-from fallow.decide.idle import arrange, brakes, courtesy, draft, judge, rules, words
-from fallow.model import cluster, units
-from fallow.model.decision import Alert, Detail, Finding, Findings, GpuFinding, Memory, Outcome, Pause, Plan, Status, Warn
+from fallow import names
+from fallow.decide.idle import arrange, brakes, choice, consent, counts, courtesy, judge, rules, standings, upkeep
+from fallow.decide.idle import words as sentences
+from fallow.decide.idle.courtesy import Standing
+from fallow.model import cluster, decision, units
+from fallow.model.decision import Alert, Decision, Finding, Findings, Memory, Outcome, Pause, Plan, Status, Warn
 from fallow.model.policies import idle
 from fallow.model.units import Instant, Seconds
 
-# ---- for the eyes -----------------------------------------------------------------------------------------------------------
+MOST_NEWS: Final = 100  # Events, or notices, of one cycle: at 20 requests a second they must end well within it
+_REASON_TEXT: Final = 200  # characters, the longest paused-reason
+_GIVEN: Final = (Status.done, Status.dry_run)
+
+Cache = arrange.Cache  # may be kept from cycle to cycle; without one the plan is the same, and later
 
 
 def rules_in_force(mandate: idle.Mandate, policies: Iterable[idle.IdlePolicy]) -> tuple[idle.Rule, ...]:
     """Every rule that can come to hold: their windows are what the source must be asked for."""
-    return rules.in_force(mandate, policies)
+    return (*(one.rule for one in rules.in_order(mandate, policies)), mandate.rule)
 
 
 def candidate_rows(
-    snapshot: cluster.Snapshot, mandate: idle.Mandate, now: Instant, memory: Memory | None = None
+    snapshot: cluster.Snapshot, mandate: idle.Mandate, now: Instant, cache: Cache | None = None
 ) -> dict[tuple[Seconds, float], arrange.Indices]:
-    """Rows of workloads that look idle, by window and by what counts as activity: for these the exact idle time is worth a query."""
-    sight = judge.look(arrange.arrange(snapshot, mandate, _desk(memory)), snapshot, now)
+    """Rows of workloads that look idle, by window and by what counts as activity: their idle time is worth a query."""
+    sight = _look(snapshot, mandate, now, cache)
     terms, rule_of = sight.arranged.terms, sight.arranged.rule_of
     shorter, activity = np.minimum(terms.gone_idle, terms.never_used)[rule_of], terms.activity[rule_of]
     found = {}
@@ -42,99 +52,172 @@ def candidate_rows(
     return found
 
 
-def first_memory() -> Memory:
-    """Of somebody who has seen nothing yet, with a desk on which the first arrangement stays."""
-    return Memory(arrangement=arrange.Desk())
+def find_exemption(
+    workload: cluster.Workload, pods: tuple[cluster.Pod, ...], namespace: cluster.Namespace | None, now: Instant
+) -> consent.Exemption | None:
+    """The ack or opt-out that a pause by hand heeds, whatever the rules say."""
+    subject, terms = rules.Subject(workload, pods, namespace, frozenset), idle.Consent()
+    return consent.find_ack(subject, terms, now) or consent.find_opt_out(subject, terms, now)
 
 
-def _desk(memory: Memory | None) -> arrange.Desk:
-    return memory.arrangement if memory is not None and isinstance(memory.arrangement, arrange.Desk) else arrange.Desk()
+def _look(snapshot: cluster.Snapshot, mandate: idle.Mandate, now: Instant, cache: Cache | None = None) -> judge.Sight:
+    return judge.look((cache or Cache()).arrange(snapshot, mandate), snapshot, now)
 
 
-# ---- the plan ---------------------------------------------------------------------------------------------------------------
-
-
-def make_plan(snapshot: cluster.Snapshot, mandate: idle.Mandate, memory: Memory, now: Instant) -> Plan:
-    desk = _desk(memory)
-    sight = judge.look(arrange.arrange(snapshot, mandate, desk), snapshot, now)
-    counted = draft.count_gpus(sight)
-    level = None if snapshot.evidence.trouble else (counted.idle, counted.observed)
-    freeze = brakes.watch(mandate.brakes, memory, (snapshot.frozen_until, snapshot.frozen_because), level, now)
-    tended = draft.tend(sight, now)
-    made = draft.Draft(sight, mandate, memory, freeze, tended)
-    made.consider_all()
-    made.choose_pauses()
-    findings = Findings({}, made.make_finding, len(snapshot.workloads))
-    decisions = (*draft.new_alerts(tended.decisions(), memory), *made.decisions(findings))
+def make_plan(
+    snapshot: cluster.Snapshot, mandate: idle.Mandate, memory: Memory, now: Instant, cache: Cache | None = None
+) -> Plan:
+    sight = _look(snapshot, mandate, now, cache)
+    gpus, tended = counts.count_gpus(sight), upkeep.tend(sight)
+    until, because = snapshot.frozen_until, snapshot.frozen_because
+    on_lease = None if until is None else decision.Freeze(until, because)
+    level = None if snapshot.evidence.trouble else gpus.level
+    watched = brakes.watch(mandate.brakes, memory, on_lease, level, now)
+    stands = standings.find(sight, memory, watched.freeze, tended.written)
+    choosing = choice.choose(sight, memory, stands.pausable, tended.paused)
+    final = {**stands.by_workload, **choosing.waiting}
+    findings = Findings(
+        functools.partial(_find, sight, final, tended.paused), functools.partial(sentences.describe_gpus, sight),
+        len(snapshot.workloads),
+    )
     return Plan(
-        now, findings, decisions, freeze.until, freeze.because, freeze.is_new, made.total(counted), judge.count_held(sight),
-        made.tally_policies(), made.memory(desk),
+        at=now, findings=findings, newly_frozen=watched.is_new, held=counts.count_held(sight),
+        decisions=(
+            *tended.decisions(memory.alerted), *_tell(sight, watched, stands, findings),
+            *(_pause(sight, memory, index, findings[index], final[index].warns) for index in choosing.chosen),
+        ),
+        frozen_until=watched.freeze.until if watched.freeze else None,
+        frozen_because=watched.freeze.because if watched.freeze else "",
+        totals=counts.total(sight, final, tended.paused, gpus),
+        policies=counts.tally_policies(sight, final, tended.paused, choosing.chosen),
+        memory=_carry_on(sight, memory, watched, stands, final),
     )
 
 
-# ---- after the plan ---------------------------------------------------------------------------------------------------------
+def _find(
+    sight: judge.Sight, final: Mapping[int, Standing], paused: Mapping[int, Instant | None], index: int
+) -> Finding:
+    standing = final.get(index) or Standing()
+    if index not in final and index in paused:
+        since = paused[index]
+        because = "it is paused" + (f" since {units.rfc3339(since)}" if since else "")
+        standing = Standing(skip=decision.Reason.AlreadyPaused, because=because)
+    return sentences.describe(sight, index, standing)
 
 
-def remember(plan: Plan, outcomes: Iterable[Outcome], mandate: idle.Mandate, now: Instant) -> Memory:
-    """The plan's memory, and what became of it: what was told, what a dry run would have done, what an API server will not take."""
+def _tell(
+    sight: judge.Sight, watched: brakes.Watched, stands: standings.Standings, findings: Findings
+) -> Iterator[Decision]:
+    """Notices taken back, then what is news; the rest of it comes in the next cycles."""
+    workloads = sight.snapshot.workloads
+    if watched.is_new and watched.freeze is not None:
+        yield Alert(None, names.Event.IDLE_SHARE_JUMP, watched.freeze.because, units.rfc3339(sight.now))
+    for index in stands.withdrawn:
+        yield upkeep.withdraw(workloads[index], "the notice no longer counts")
+    for index in stands.announced[:MOST_NEWS]:
+        episode, because = standings.episode_of(sight, index), sentences.explain(sight, index)
+        yield Alert(workloads[index], names.Event.IDLE_DETECTED, because, episode)
+    for index in stands.warned[:MOST_NEWS]:
+        finding, since = findings[index], float(sight.idle_since[index])
+        ends = sight.now + finding.rule.notice.grace
+        pauses_at = ends if finding.rule.action.type is idle.ActionType.pause else None
+        yield Warn(finding, standings.episode_of(sight, index), since, pauses_at, finding.rule.notice.channels)
+
+
+def _pause(sight: judge.Sight, memory: Memory, index: int, finding: Finding, warns: bool) -> Pause:
+    notice_at = None
+    if not sight.mandate.acting:
+        notice_at = memory.would_be_pending.get(sight.arranged.uids[index], sight.now if warns else None)
+    idle_for = units.humane(sight.now - float(sight.idle_since[index]))
+    text = f"{sentences.count_gpus(finding.gpus)} idle for {idle_for} ({finding.rule.name})"
+    return Pause(finding, text[:_REASON_TEXT], _pod_uids(sight.snapshot, index), notice_at)
+
+
+def _pod_uids(snapshot: cluster.Snapshot, index: int) -> frozenset[str]:
+    pods = (snapshot.pods[pod] for pod in snapshot.workloads[index].pods)
+    return frozenset(pod.uid for pod in pods if pod.phase not in ("Succeeded", "Failed"))
+
+
+def _carry_on(
+    sight: judge.Sight, old: Memory, watched: brakes.Watched, stands: standings.Standings, final: Mapping[int, Standing]
+) -> Memory:
+    """For the next cycle, without those who are gone or active; what became of this plan is added by remember()."""
+    code, index_of = sight.code.tolist(), sight.arranged.index_of
+    met = {each.uid for each in old.alerted}.union(old.announced, old.would_be_paused, old.would_be_pending)
+    stays = {uid for uid in met if uid in index_of and code[index_of[uid]] != judge.BUSY}
+    pending = {uid: at for uid, at in old.would_be_pending.items() if uid in stays}
+    return Memory(
+        levels=watched.levels, baseline_reset=watched.baseline_reset, freeze=watched.unseen, confirmed=stands.confirmed,
+        announced={uid: episode for uid, episode in old.announced.items() if uid in stays},
+        alerted=frozenset(each for each in old.alerted if each.uid in stays),
+        would_be_paused={uid: at for uid, at in old.would_be_paused.items() if uid in stays},
+        would_be_pending={uid: at for uid, at in pending.items() if not final.get(index_of[uid], Standing()).is_void},
+        refused={uid: why for uid, why in old.refused.items() if uid in index_of},
+    )
+
+
+def remember(plan: Plan, outcomes: Iterable[Outcome]) -> Memory:
+    """The plan's memory, and what became of it: what was said, what a dry run would have done, what was refused."""
     memory = plan.memory
-    episodes = {uid: episode for uid, episode in memory.told if ":" not in episode}  # one per workload: the one it is in
-    told = {each for each in memory.told if ":" in each[1]}
+    announced, alerted = dict(memory.announced), set(memory.alerted)
     pending, paused, refused = dict(memory.would_be_pending), dict(memory.would_be_paused), dict(memory.refused)
     for outcome in outcomes:
         match outcome:
-            case Outcome(decision=Alert(workload=cluster.Workload(ref=ref), episode=episode), status=Status.done | Status.dry_run):
-                if ":" in episode:
-                    told.add((ref.uid, episode))
+            case Outcome(decision=Alert(workload=cluster.Workload(ref=ref)) as alert) if outcome.status in _GIVEN:
+                if alert.event == names.Event.IDLE_DETECTED:  # of idleness a workload has one episode at a time
+                    announced[ref.uid] = alert.episode
                 else:
-                    episodes[ref.uid] = episode
-            case Outcome(decision=Warn() as warn, status=Status.dry_run):
-                pending[warn.finding.workload.ref.uid] = (warn.idle_since, plan.at)
-            case Outcome(decision=Pause() as pause, status=Status.dry_run):
-                paused[pause.finding.workload.ref.uid] = plan.at
-            case Outcome(decision=Pause() as pause, code=Detail.UnsupportedField, because=because):
-                refused[pause.finding.workload.ref.uid] = because
+                    alerted.add(decision.Alerted(ref.uid, alert.episode))
+            case Outcome(decision=Warn(finding=finding), status=Status.dry_run):
+                pending[finding.workload.ref.uid] = plan.at
+            case Outcome(decision=Pause(finding=finding), status=Status.dry_run):
+                paused[finding.workload.ref.uid] = plan.at
+            case Outcome(decision=Pause(finding=finding), code=decision.Detail.UnsupportedField, because=because):
+                refused[finding.workload.ref.uid] = because
     return msgspec.structs.replace(
-        memory, told=frozenset({*told, *episodes.items()}), would_be_pending=pending, would_be_paused=paused, refused=refused,
+        memory, announced=announced, alerted=frozenset(alerted), would_be_pending=pending, would_be_paused=paused,
+        refused=refused,
     )
+
+
+def remember_rest(memory: Memory) -> Memory:
+    """After a cycle in which surely nothing was idle, so that none was planned."""
+    levels = brakes.remember_level(memory.levels, decision.Level(0, 0))
+    return msgspec.structs.replace(memory, levels=levels, confirmed={})
 
 
 def judge_again(
     fresh: cluster.Snapshot, meant: Mapping[int, Pause], mandate: idle.Mandate, now: Instant
 ) -> dict[int, tuple[Finding | None, str]]:
-    """The second look, just before pauses: the same judges on what is true now, by workload. (None, why) = it must not be paused."""
-    sight = judge.look(arrange.arrange(fresh, mandate, arrange.Desk()), fresh, now)
-    return {index: _judge_again(sight, index, pause, mandate) for index, pause in meant.items()}
+    """Just before pauses: the same judges on what is true now, by workload. (None, why) = it must not be paused."""
+    sight = _carry_over(_look(fresh, mandate, now), meant)
+    return {index: _judge_again(sight, index, pause) for index, pause in meant.items()}
 
 
-def _judge_again(sight: judge.Sight, index: int, pause: Pause, mandate: idle.Mandate) -> tuple[Finding | None, str]:
+def _judge_again(sight: judge.Sight, index: int, pause: Pause) -> tuple[Finding | None, str]:
     fresh, now = sight.snapshot, sight.now
     if fresh.workloads[index].ref.uid != pause.finding.workload.ref.uid:
         return None, "another object of the same name has taken its place"
     if fresh.frozen_until is not None and now < fresh.frozen_until:
         return None, f"frozen until {units.rfc3339(fresh.frozen_until)}: {fresh.frozen_because}"
-    if draft.pod_uids(fresh, index) != pause.pods:
+    if _pod_uids(fresh, index) != pause.pods:
         return None, "its pods are not the ones it was judged by"
     if sight.code[index] != judge.IDLE:
-        return None, words.explain(sight, index)
-    _carry_over(sight, index, pause)
-    pending = (pause.told_at, pause.told_at) if pause.told_at is not None and not mandate.acting else None
-    standing = courtesy.consider(draft.make_case(sight, mandate, index, (pending, None, None)), now)
+        return None, sentences.explain(sight, index)
+    pretended = None if sight.mandate.acting else pause.notice_at
+    grounds = courtesy.Grounds(float(sight.idle_since[index]), bool(sight.at_least[index]), pretended)
+    standing = courtesy.consider(standings.make_case(sight, index, grounds), now)
     if not standing.pauses or standing.warns:
         return None, standing.because or "its owner has not been told yet"
-    return draft.describe(sight, index, standing), ""
+    return sentences.describe(sight, index, standing), ""
 
 
-def _carry_over(sight: judge.Sight, index: int, pause: Pause) -> None:
-    """The second look measures the window only. Where that reaches back to the plan, what the plan knew of the time before still holds."""
-    since, decided = pause.finding.idle_since, pause.finding.next_at
-    if sight.at_least[index] and since is not None and decided is not None and sight.now - sight.window[index] <= decided:
-        sight.idle_since[index] = min(since, sight.idle_since[index])
-        sight.at_least[index] = pause.finding.at_least
-        sight.never_used[index] = pause.finding.never_used
-
-
-def explain(snapshot: cluster.Snapshot, plan: Plan, index: int, mandate: idle.Mandate) -> tuple[Finding, list[GpuFinding]]:
-    """The finding and its evidence, GPU by GPU."""
-    sight = judge.look(arrange.arrange(snapshot, mandate, _desk(plan.memory)), snapshot, plan.at)
-    return plan.findings[index], words.describe_gpus(sight, index)
+def _carry_over(sight: judge.Sight, meant: Mapping[int, Pause]) -> judge.Sight:
+    """The second look measures the window only. Where that reaches back to the plan, what the plan knew still holds."""
+    idle_since, at_least, never_used = sight.idle_since.copy(), sight.at_least.copy(), sight.never_used.copy()
+    for index, finding in ((index, pause.finding) for index, pause in meant.items()):
+        since, decided = finding.idle_since, finding.next_at
+        if at_least[index] and since is not None and decided is not None and sight.now - sight.window[index] <= decided:
+            idle_since[index] = min(since, idle_since[index])
+            at_least[index], never_used[index] = finding.at_least, finding.never_used
+    return msgspec.structs.replace(sight, idle_since=idle_since, at_least=at_least, never_used=never_used)

@@ -1,7 +1,7 @@
 """Does anybody wait for the GPUs of an idle workload? Asked only where a rule pauses under pressure only.
 
-In: the snapshot, now. Out: a Queue of what waiting pods ask for; each pause that is granted takes its GPUs off the queue, so that no more
-is freed than is waited for. What is already on its way out is taken off first.
+In: the snapshot, its waiting pods, now. Out: a Queue of what they ask for; each pause that is granted takes its GPUs
+off the queue, so that no more is freed than is waited for. What is already on its way out is taken off first.
 Only what surely helps counts: the same resource, on a node that the waiting pod's selector and affinity accept.
 """
 
@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from fallow.model import cluster, kinds, units
+from fallow.model import cluster, kinds, selectors, units
 from fallow.model.units import Instant
 
 PATIENCE: Final = 60.0  # a pod that waits less may just be waiting for the scheduler
@@ -24,9 +24,9 @@ class _Want(msgspec.Struct):
 class Queue:
     """What is asked for and not yet on its way."""
 
-    def __init__(self, snapshot: cluster.Snapshot, now: Instant) -> None:
+    def __init__(self, snapshot: cluster.Snapshot, waiting: Iterable[cluster.Pod], now: Instant) -> None:
         self._snapshot = snapshot
-        self._wants = [_Want(pod, dict(pod.resources)) for pod in snapshot.pods if waits(pod, now)]
+        self._wants = [_Want(pod, dict(pod.resources)) for pod in waiting if waits(pod, now)]
         for pod in self._leaving():
             self._take(pod)
 
@@ -64,14 +64,18 @@ class Queue:
 def waits(pod: cluster.Pod, now: Instant) -> bool:
     """Is it waiting, and long enough for that to count?"""
     since = pod.unschedulable_since
-    return not pod.node and not pod.terminating and since is not None and now - since >= PATIENCE and bool(pod.resources)
+    return (
+        not pod.node and not pod.terminating and bool(pod.resources) and since is not None and now - since >= PATIENCE
+    )
+
+
+def count_waiting(waiting: Iterable[cluster.Pod], now: Instant) -> int:
+    """GPUs that pods wait for, whoever might free them."""
+    return sum(sum(pod.resources.values()) for pod in waiting if waits(pod, now))
 
 
 def why_not(workload: cluster.Workload) -> str:
     return f"no pod waits for the GPUs of {workload.ref.short} for {units.humane(PATIENCE)} or longer"
-
-
-# ---- node selectors and affinity, as Kubernetes reads them ------------------------------------------------------------------
 
 
 def _accepts(pod: cluster.Pod, node: cluster.Node | None) -> bool:
@@ -96,23 +100,5 @@ def _term_holds(term: Any, node: cluster.Node) -> bool:
 def _holds(expression: Any, labels: Mapping[str, str]) -> bool:
     if not isinstance(expression, Mapping):
         return False
-    value, values = labels.get(expression.get("key", "")), expression.get("values") or []
-    match expression.get("operator"):
-        case "In":
-            return value in values
-        case "NotIn":
-            return value not in values
-        case "Exists":
-            return value is not None
-        case "DoesNotExist":
-            return value is None
-        case "Gt":
-            return _is_whole(value, values) and int(str(value)) > int(values[0])
-        case "Lt":
-            return _is_whole(value, values) and int(str(value)) < int(values[0])
-        case _:
-            return False
-
-
-def _is_whole(value: str | None, values: list[str]) -> bool:
-    return value is not None and len(values) == 1 and value.isdecimal() and str(values[0]).isdecimal()
+    values = expression.get("values") or []
+    return selectors.holds(labels, expression.get("key", ""), expression.get("operator"), values)

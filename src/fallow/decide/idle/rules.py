@@ -1,9 +1,9 @@
 """Which rule holds for a workload, and what flags and rules leave alone whatever it does.
 
-In: the mandate, the policies, the workload with its pods, namespace and GPU models. Out: a Ruling (the rule, and why it may only report),
-or a skip with its sentence.
-Invariant: what cannot be known (a model, a namespace's labels) never moves a workload to a laxer rule: the first policy that might be
-meant for it holds it, and only reports.
+In: the mandate, the policies, the workload with its pods, namespace and GPU models. Out: a Ruling (the rule, and why
+it may only report), or a skip with its sentence.
+Invariant: what cannot be known (a model, a namespace's labels) never moves a workload to a laxer rule: the first
+policy that might be meant for it holds it, and only reports.
 """
 
 from collections.abc import Callable, Iterable
@@ -13,8 +13,9 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from fallow.decide.idle import classify
-from fallow.model import cluster, kinds
+from fallow.model import cluster, kinds, selectors
 from fallow.model.decision import Detail
+from fallow.model.patterns import Pattern
 from fallow.model.policies import idle
 from fallow.model.units import MINUTE, Instant
 
@@ -36,32 +37,19 @@ class Subject(msgspec.Struct, frozen=True):
     find_models: Callable[[], frozenset[str]]  # of its GPUs; "" = not known. Few rules ask
 
 
-def in_force(mandate: idle.Mandate, policies: Iterable[idle.IdlePolicy]) -> tuple[idle.Rule, ...]:
-    """Every rule that can come to hold, so that the eyes know which windows to look at."""
-    return (*(one.rule for one in _in_order(mandate, policies)), mandate.rule)
-
-
-def _in_order(mandate: idle.Mandate, policies: Iterable[idle.IdlePolicy]) -> list[idle.IdlePolicy]:
+def in_order(mandate: idle.Mandate, policies: Iterable[idle.IdlePolicy]) -> list[idle.IdlePolicy]:
     return sorted(policies, key=lambda one: (-one.priority, one.name)) if mandate.use_policies else []
 
 
-class Book:
+class Rulebook:
     """The policies in their order, with what depends on the namespace alone worked out once per namespace."""
 
     def __init__(self, mandate: idle.Mandate, policies: Iterable[idle.IdlePolicy]) -> None:
-        self._policies = [(one, _sure(one), _unclear(one)) for one in _in_order(mandate, policies)]
+        self.policies = [(one, _sure(one), _unclear(one)) for one in in_order(mandate, policies)]
         self._here: dict[str, list[tuple[idle.IdlePolicy, Ruling, Ruling, bool | None]]] = {}
-        self._last = Ruling(mandate.rule)
+        self.last = Ruling(mandate.rule)
         if mandate.require_policy:
-            self._last = Ruling(mandate.rule, Detail.NoPolicy, "no IdlePolicy is meant for it, and one is required")
-
-    @property
-    def has_policies(self) -> bool:
-        return bool(self._policies)
-
-    @property
-    def last(self) -> Ruling:
-        return self._last
+            self.last = Ruling(mandate.rule, Detail.NoPolicy, "no IdlePolicy is meant for it, and one is required")
 
     def find(self, subject: Subject) -> Ruling:
         """The same Ruling object for all whom one policy holds."""
@@ -69,12 +57,12 @@ class Book:
             fits = _both(is_here, _fits(one, subject))
             if fits is not False:
                 return unclear if fits is None else sure
-        return self._last
+        return self.last
 
     def _in_namespace(self, subject: Subject) -> list[tuple[idle.IdlePolicy, Ruling, Ruling, bool | None]]:
         name = subject.workload.ref.namespace
         if name not in self._here:
-            judged = [(*each, _fits_namespace(each[0], name, subject.namespace)) for each in self._policies]
+            judged = [(*each, _fits_namespace(each[0], name, subject.namespace)) for each in self.policies]
             self._here[name] = [each for each in judged if each[3] is not False]
         return self._here[name]
 
@@ -99,7 +87,7 @@ def _both(left: bool | None, right: bool | None) -> bool | None:
 def _fits_namespace(one: idle.IdlePolicy, name: str, namespace: cluster.Namespace | None) -> bool | None:
     if one.namespaces and not any(pattern.fullmatch(name) for pattern in one.namespaces):
         return False
-    if one.namespace_selector == idle.Selector():
+    if one.namespace_selector == selectors.Selector():
         return True
     return None if namespace is None else one.namespace_selector.matches(namespace.labels)
 
@@ -114,14 +102,11 @@ def _fits(one: idle.IdlePolicy, subject: Subject) -> bool | None:
     return _fits_models(one.gpu_models, subject.find_models()) if one.gpu_models else True
 
 
-def _fits_models(patterns: tuple[idle.Pattern, ...], models: frozenset[str]) -> bool | None:
+def _fits_models(patterns: tuple[Pattern, ...], models: frozenset[str]) -> bool | None:
     """All its GPUs must match; one whose model is not known leaves it open."""
     if not all(any(pattern.fullmatch(model) for pattern in patterns) for model in models if model):
         return False
     return None if not models or "" in models else True
-
-
-# ---- what is left alone -----------------------------------------------------------------------------------------------------
 
 
 def is_disabled(workload: cluster.Workload, kind: kinds.Kind | None, rule: idle.Rule, scope: idle.Scope) -> str | None:
@@ -129,7 +114,8 @@ def is_disabled(workload: cluster.Workload, kind: kinds.Kind | None, rule: idle.
     if kind is None or workload.trouble is not None:
         return None
     if rule.kinds is None:
-        return None if kind.letter in scope.letters else f"{kind.kind} (letter {kind.letter}) is not among the enabled kinds"
+        is_enabled = kind.letter in scope.letters
+        return None if is_enabled else f"{kind.kind} (letter {kind.letter}) is not among the enabled kinds"
     is_listed = kind.kind in rule.kinds or f"{kind.kind}.{kind.group}" in rule.kinds
     return None if is_listed else f"policy {rule.name} is not for {kind.kind}"
 
@@ -153,11 +139,9 @@ def is_excluded(subject: Subject, scope: idle.Scope) -> str | None:
             if scope.exclude_pods.fullmatch(pod.name):
                 return f"its pod {pod.name} is excluded"
     if scope.model is not None and not _fits_models((scope.model,), models := subject.find_models()):
-        return f"not all of its GPUs are known to be of the model asked for ({', '.join(sorted(models)) or 'not known'})"
+        found = ", ".join(sorted(models)) or "not known"
+        return f"not all of its GPUs are known to be of the model asked for ({found})"
     return None
-
-
-# ---- schedules --------------------------------------------------------------------------------------------------------------
 
 
 def why_not_now(rule: idle.Rule, now: Instant) -> str | None:
@@ -185,7 +169,8 @@ def _is_inside(slot: idle.Slot, now: Instant) -> bool | None:
     except (OSError, ValueError, LookupError):
         return None
     minute, day = local.hour * 60 + local.minute, local.weekday()
+    is_day, was_day = day in slot.days, (day - 1) % 7 in slot.days
     if slot.start_minute < slot.end_minute:
-        return day in slot.days and slot.start_minute <= minute < slot.end_minute
+        return is_day and slot.start_minute <= minute < slot.end_minute
     # Past midnight: the slot belongs to the day on which it began.
-    return (day in slot.days and minute >= slot.start_minute) or ((day - 1) % 7 in slot.days and minute < slot.end_minute)
+    return (is_day and minute >= slot.start_minute) or (was_day and minute < slot.end_minute)

@@ -1,17 +1,23 @@
 """Verdicts in sentences, made for those that somebody asks about.
 
-In: a Sight and a workload, or a GPU row. Out: what a person reads, with the number that decided, and the evidence per GPU.
+In: a Sight and a workload, or a GPU row. Out: what a person reads, with the number that decided; the Finding of a
+workload with its standing, and its evidence GPU by GPU.
 """
 
 import math
+from collections.abc import Mapping
+from typing import TypeVar
 
+import msgspec
 import numpy as np
 
-from fallow.decide.idle import arrange, judge
-from fallow.model import cluster, units, usage
-from fallow.model.decision import GpuFinding, Reason, Verdict
+from fallow.decide.idle import courtesy, judge
+from fallow.model import units, usage
+from fallow.model.decision import Finding, GpuFinding, Reason, Verdict
 from fallow.model.units import Instant
 from fallow.model.usage import Signal
+
+Table = TypeVar("Table", usage.Usage, judge.Terms)
 
 _PERCENT = frozenset({Signal.copy, Signal.enc, Signal.dec})
 _OF_PODS = {
@@ -28,6 +34,35 @@ def verdict_of(code: int) -> Verdict:
     if code == judge.BUSY:
         return Verdict.active
     return Verdict.idle if code == judge.IDLE else Verdict.unknown
+
+
+def count_gpus(gpus: int) -> str:
+    return f"{gpus} GPU{'' if gpus == 1 else 's'}"
+
+
+def describe(sight: judge.Sight, index: int, standing: courtesy.Standing) -> Finding:
+    code, is_idle = int(sight.code[index]), bool(sight.code[index] == judge.IDLE)
+    one, arranged = deciding_pass(sight, index), sight.arranged
+    rows = rows_of(one, index) if one else []
+    is_now = standing.next_at is not None and standing.skip is None  # the standing may be an old one
+    return Finding(
+        workload=sight.snapshot.workloads[index], verdict=verdict_of(code), because=explain(sight, index),
+        reason=Reason.NeverUsed if is_idle and sight.never_used[index] else judge.CODES[code],
+        rule=arranged.ruling(index).rule, window=float(sight.window[index]), gpus=int(arranged.gpus[index]),
+        idle_gpus=int((one.rows[rows] == judge.IDLE).sum()) if one else 0,
+        models=tuple(sorted(arranged.subject(index).find_models() - {""})),
+        idle_since=float(sight.idle_since[index]) if is_idle else None,
+        at_least=is_idle and bool(sight.at_least[index]), never_used=is_idle and bool(sight.never_used[index]),
+        coverage=_lowest_coverage(one, rows), skip=standing.skip, detail=standing.detail,
+        skip_because=standing.because, next_action=standing.next_action,
+        next_at=sight.now if is_now else standing.next_at,
+    )
+
+
+def _lowest_coverage(one: judge.Pass | None, rows: list[int]) -> float | None:
+    """Of these GPUs, the least covered one's best signal; None where one of them has none."""
+    lowest = float(one.coverage[rows].min()) if one and rows else math.nan
+    return None if math.isnan(lowest) else lowest
 
 
 def explain(sight: judge.Sight, index: int) -> str:
@@ -47,30 +82,30 @@ def explain(sight: judge.Sight, index: int) -> str:
 
 
 def _explain_idle(sight: judge.Sight, index: int) -> str:
-    rule, gpus = sight.arranged.ruling(index).rule, int(sight.arranged.gpus[index])
+    rule, gpus = sight.arranged.ruling(index).rule, count_gpus(int(sight.arranged.gpus[index]))
     for_long = units.humane(sight.now - float(sight.idle_since[index]))
     of_all = "all" if rule.idle_gpu_fraction >= 1 else f"at least {rule.idle_gpu_fraction:.0%}"
     since = " since it started" if sight.never_used[index] else ""
     least = "at least " if sight.at_least[index] else ""
-    return f"{of_all} of its {gpus} GPU{'' if gpus == 1 else 's'} did nothing above {rule.activity:.0%} for {least}{for_long}{since}"
+    return f"{of_all} of its {gpus} did nothing above {rule.activity:.0%} for {least}{for_long}{since}"
 
 
 def _explain_first(sight: judge.Sight, index: int, reason: Reason) -> str:
     """The first pod or GPU that decided."""
-    one = deciding_pass(sight, index)
+    one, code = deciding_pass(sight, index), judge.CODE[reason]
     for pod in sight.snapshot.workloads[index].pods if one else ():
-        if one is None or not sight.arranged.pods.counts[pod] or one.pods[pod] != judge.CODE[reason]:
+        if one is None or not sight.arranged.pods.counts[pod] or one.pods[pod] != code:
             continue
         if reason in _OF_PODS:
             return _explain_pod(sight, one, pod, reason)
-        row = next(row for row in rows_of(one, index) if one.use.pod[row] == pod and one.rows[row] == judge.CODE[reason])
+        row = next(row for row in rows_of(one, index) if one.use.pod[row] == pod and one.rows[row] == code)
         return f"{explain_row(sight, one, row)} (GPU {one.use.gpu[row]} of pod {sight.snapshot.pods[pod].name})"
     return "the source was not asked about the window of its rule"
 
 
 def _explain_pod(sight: judge.Sight, one: judge.Pass, index: int, reason: Reason) -> str:
     pod, clock = sight.snapshot.pods[index], float(sight.clock[index])
-    asked = "GPUs that cannot be counted" if pod.gpu_count is None else f"{pod.gpu_count} GPU{'' if pod.gpu_count == 1 else 's'}"
+    asked = "GPUs that cannot be counted" if pod.gpu_count is None else count_gpus(pod.gpu_count)
     age = "a moment" if math.isnan(clock) else units.humane(sight.now - clock)
     return _OF_PODS[reason].format(pod=pod.name, node=pod.node, asked=asked, held=int(one.layout.held[index]), age=age)
 
@@ -88,9 +123,6 @@ def rows_of(one: judge.Pass, index: int) -> list[int]:
     return rows
 
 
-# ---- one GPU ----------------------------------------------------------------------------------------------------------------
-
-
 def explain_row(sight: judge.Sight, one: judge.Pass, row: int) -> str:
     reason = judge.CODES[one.rows[row]]
     pod = int(one.use.pod[row])
@@ -101,11 +133,17 @@ def explain_row(sight: judge.Sight, one: judge.Pass, row: int) -> str:
 
 def narrow(one: judge.Pass, row: int) -> tuple[usage.Usage, judge.Terms]:
     """The evidence of one row alone, so that the same judges can be asked about it."""
-    use, terms, at = one.use, one.terms, slice(row, row + 1)
-    return use.narrow(at), judge.Terms(
-        terms.activity[at], terms.coverage[at], terms.max_age[at], terms.power_watts[at], terms.power_floor[at],
-        {name: column[at] for name, column in terms.disabled.items()}, terms.mig[at], terms.shared[at], terms.node[at],
-    )
+    at = slice(row, row + 1)
+    return _cut(one.use, at), _cut(one.terms, at)
+
+
+def _cut(table: Table, at: slice) -> Table:
+    """The same columns over these rows only."""
+    columns = {name: getattr(table, name) for name in table.__struct_fields__}
+    return msgspec.structs.replace(table, **{
+        name: {key: each[at] for key, each in column.items()} if isinstance(column, Mapping) else column[at]
+        for name, column in columns.items() if not isinstance(column, int | float | None)
+    })
 
 
 def _explain_signals(narrowed: tuple[usage.Usage, judge.Terms], reason: Reason, node: str, now: Instant) -> str:
@@ -120,7 +158,8 @@ def _explain_signals(narrowed: tuple[usage.Usage, judge.Terms], reason: Reason, 
         case Reason.ExporterSuspect:
             return f"profiling reads 0 on all of node {node} while the node works"
         case Reason.SignalContradiction:
-            return f"profiling shows {judge.profiling(use)[0]:.0%} at most, gpu_util {judge.utilisation(use)[0]:.0%}: one of them is wrong"
+            profiling, utilisation = judge.profiling(use)[0], judge.utilisation(use)[0]
+            return f"profiling shows {profiling:.0%} at most, gpu_util {utilisation:.0%}: one of them is wrong"
         case Reason.SharedDevice:
             return f"others share this GPU and nothing tells whose the activity is ({_name_activity(use, terms)})"
         case Reason.MigUtilOnly:
@@ -176,12 +215,12 @@ def describe_gpus(sight: judge.Sight, index: int) -> list[GpuFinding]:
 
 
 def _describe_row(sight: judge.Sight, one: judge.Pass, row: int) -> GpuFinding:
-    pod = sight.snapshot.pods[int(one.use.pod[row])]
-    code = int(one.rows[row])
-    node: cluster.Node | None = sight.snapshot.nodes.get(pod.node)
+    use, pod, code = one.use, sight.snapshot.pods[int(one.use.pod[row])], int(one.rows[row])
+    node = sight.snapshot.nodes.get(pod.node)
     return GpuFinding(
-        gpu=one.use.gpu[row], node=pod.node, pod=pod.name, model=one.use.model[row] or (node.gpu_product if node else None) or "",
-        verdict=verdict_of(code), reason=judge.CODES[code], because=explain_row(sight, one, row), signals=_list_signals(one.use, row),
+        gpu=use.gpu[row], node=pod.node, pod=pod.name, verdict=verdict_of(code), reason=judge.CODES[code],
+        model=use.model[row] or (node.gpu_product if node else None) or "", because=explain_row(sight, one, row),
+        signals=_list_signals(use, row),
     )
 
 
@@ -190,20 +229,10 @@ def _list_signals(use: usage.Usage, row: int) -> dict[str, dict[str, float | Non
     for signal in Signal:
         if signal not in use.peak or np.isnan(use.peak[signal][row]):
             continue
-        label = signal.label if signal.label not in found else signal.name  # DCGM's and the exporter's gpu_util side by side
+        label = signal.name if signal.label in found else signal.label  # DCGM's gpu_util beside the exporter's
         found[label] = {"max": float(use.peak[signal][row])}
         for name, columns in (("samples", use.count), ("newest", use.newest)):
             if signal in columns:
                 value = float(columns[signal][row])
                 found[label][name] = None if math.isnan(value) else value
     return found
-
-
-def lowest_coverage(one: judge.Pass | None, rows: list[int]) -> float | None:
-    """Of these GPUs, the least covered one's best signal; None where one of them has none."""
-    lowest = float(one.coverage[rows].min()) if one and rows else math.nan
-    return None if math.isnan(lowest) else lowest
-
-
-def models_of(arranged: arrange.Arrangement, index: int) -> tuple[str, ...]:
-    return tuple(sorted(arranged.subject(index).find_models() - {""}))

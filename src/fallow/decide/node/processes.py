@@ -1,37 +1,38 @@
 """Which processes hold GPU memory and do nothing: one observation of each process at each poll, and a streak of them.
 
-In: the devices as the driver read them, samples of what their processes used, what the kernel says of the processes, two clocks.
-Out: every device with its processes judged; how many samples were garbage. The Ledger remembers each (UUID, PID, start time): a streak of
-zeros, when it began (monotonic clock), when the process last worked (wall clock) and the stamp of the last sample that was used.
-Invariant: only zeros that were really read, IDLE_POLLS of them in a row, make a process idle. Whatever failed, is garbage, contradicts the
-device or cannot be measured is unknown: it never adds to a streak, and the process says nothing of its idleness at that poll.
+In: the devices as the driver read them, samples of what their processes used, facts of the kernel, two clocks.
+Out: every device with its processes judged; how many samples were garbage. ProcessHistory remembers each (UUID, PID,
+start time): a streak of zeros, when it began (monotonic clock), when the process last worked (wall clock) and the stamp
+of the last sample that was used.
+Invariant: only zeros that were really read, IDLE_POLLS of them in a row, make a process idle. Whatever failed, is
+garbage, contradicts the device or cannot be measured is unknown: it never adds to a streak, and the process says
+nothing of its idleness at that poll.
 """
 
 import enum
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Annotated, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 
-from fallow.model.processes import Device, Holder, Judged, Process, Sample, Samples, Type
+from fallow.model.processes import Device, Fact, Holder, Judged, KeptProcess, Key, Process, Sample, Samples, Type
 from fallow.model.units import Instant, Seconds
 
 HIDDEN_PERCENT: Final = 5  # more than this on a device is work, not the noise of a counter
 GARBAGE_ABOVE: Final = 100  # percent
 MOST_AHEAD: Final = 10.0  # seconds: a stamp further ahead is no time
 LATEST_ARRIVAL: Final = 10.0  # seconds: no sample shows up later than this after its stamp
-SAMPLING: Final = 1.0  # seconds between two samples of a driver that takes its time: sooner after work, no sample is no zero
+SAMPLING: Final = 1.0  # seconds between two samples of a slow driver: sooner after work, no sample is no zero
 CLOCK_STEP: Final = 1.0  # seconds: the wall clock was set back, not slewed
 MPS_SERVER: Final = "nvidia-cuda-mps-server"
 _MPS_SERVER_NAMES: Final = frozenset({MPS_SERVER, MPS_SERVER[:15]})  # the kernel cuts names at 15 bytes
 
-Count = Annotated[int, msgspec.Meta(ge=0)]
-Key: TypeAlias = tuple[int, int]  # PID, start time
+Facts: TypeAlias = Mapping[int, Fact]  # by PID; one without is not visible
 Lives: TypeAlias = "dict[Key, Life]"
 
 
 class Rules(msgspec.Struct, frozen=True):
-    """What the judge was told. `only_visible`: processes that the kernel does not show us are not ours to report."""
+    """What counts as idle. `only_visible`: processes that the kernel does not show us are not ours to report."""
 
     idle_polls: int = 2
     threshold: float = 0.0  # percent of SM up to which a reading counts as zero
@@ -41,14 +42,6 @@ class Rules(msgspec.Struct, frozen=True):
     only_visible: bool = False
 
 
-class Fact(msgspec.Struct, frozen=True, gc=False):
-    """What the kernel says of a process: `start` in ticks since boot, 0 if it does not show it."""
-
-    start: int
-    name: str = "unknown"
-    started_at: Instant | None = None
-
-
 class Observation(enum.Enum):
     busy = "busy"
     zero = "zero"
@@ -56,7 +49,7 @@ class Observation(enum.Enum):
     unknown = "unknown"
 
 
-class Life(msgspec.Struct, gc=False):
+class Life(msgspec.Struct, gc=False, kw_only=True):
     """What is remembered of a process on a device. Both times without a name are of the monotonic clock."""
 
     stamp: int  # microseconds: samples up to here are used up
@@ -68,19 +61,6 @@ class Life(msgspec.Struct, gc=False):
     is_restored: bool = False  # from before a restart, and not observed since
 
 
-class Kept(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A Life as it outlives a restart. `first_zero` and `known` are of the monotonic clock, which goes on until the next boot."""
-
-    uuid: str
-    pid: Count
-    start: Count
-    streak: Count
-    first_zero: float
-    known: float
-    last_active: float | None
-    stamp: Count
-
-
 class Use(msgspec.Struct, gc=False):
     """What the samples of one poll say of one process; `sm` None: all of them were garbage."""
 
@@ -89,8 +69,8 @@ class Use(msgspec.Struct, gc=False):
     active: int = 0  # the newest stamp with work of any engine
 
 
-class Ledger:
-    """The memory of the judge: from one poll to the next, and over a restart by export() and restore()."""
+class ProcessHistory:
+    """What is remembered of processes: from one poll to the next, and over a restart by export() and restore()."""
 
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
@@ -100,45 +80,51 @@ class Ledger:
         self._supported: dict[str, bool] = {}
         self._offset: Seconds | None = None  # of the wall clock from the monotonic one
 
-    def since(self, device: Device, facts: Mapping[int, Fact], now: Instant, monotonic: Seconds) -> int | None:
-        """The stamp after which samples of this device are wanted; None: it has no processes, or cannot tell them apart."""
+    def since(self, device: Device, facts: Facts, now: Instant, monotonic: Seconds) -> int | None:
+        """The stamp after which samples of this device are wanted; None: no processes, or they cannot be told apart."""
         self._follow_clock(now, monotonic)
         if not device.holders or device.is_lost or _is_opaque(device):
             return None
         return min(self._find(device.uuid, holder.pid, facts, now, monotonic).stamp for holder in device.holders)
 
     def judge(
-        self, devices: Iterable[Device], samples: Mapping[str, Samples], facts: Mapping[int, Fact], now: Instant, monotonic: Seconds
+        self, devices: Iterable[Device], samples: Mapping[str, Samples], facts: Facts, now: Instant, monotonic: Seconds
     ) -> tuple[list[Judged], dict[str, int]]:
-        """Devices that are there, judged, and reasons for which samples were thrown away. A PID without a fact is not visible."""
+        """Devices that are there, judged, and reasons for which samples were thrown away."""
         self._follow_clock(now, monotonic)
         present = [device for device in devices if not device.is_lost]
         self._forget_devices({device.uuid for device in present})
         discarded: dict[str, int] = {}
-        judged = [self._judge_device(device, samples.get(device.uuid), facts, discarded, now, monotonic) for device in present]
+        judged = [
+            self._judge_device(device, samples.get(device.uuid), facts, discarded, now, monotonic) for device in present
+        ]
         return judged, discarded
 
-    def export(self, monotonic: Seconds) -> list[Kept]:
-        """Without a start time a PID cannot be told from its next owner, so that does not outlive us. Nor does a streak that is stale."""
+    def export(self, monotonic: Seconds) -> list[KeptProcess]:
+        """Without a start time a PID cannot be told from its next owner, so that is not kept; nor is a stale streak."""
         return [
-            Kept(uuid, pid, start, life.streak if monotonic - life.known <= self._patience else 0, life.first_zero, life.known,
-                 life.last_active, life.stamp)
+            KeptProcess(
+                uuid=uuid, pid=pid, start=start, streak=life.streak if monotonic - life.known <= self._patience else 0,
+                first_zero=life.first_zero, known=life.known, last_active=life.last_active, stamp=life.stamp,
+            )
             for uuid, lives in self._lives.items() for (pid, start), life in lives.items() if start
-        ]  # fmt: skip
+        ]
 
-    def restore(self, kept: Iterable[Kept], monotonic: Seconds) -> None:
-        """What the same boot kept, before the first poll. A streak goes on if the first observation comes soon and is a zero."""
+    def restore(self, kept: Iterable[KeptProcess], monotonic: Seconds) -> None:
+        """What the same boot kept, before the first poll. A streak goes on if a zero comes first, and soon."""
         for each in kept:
             if each.first_zero <= each.known <= monotonic or not each.streak:
-                life = Life(each.stamp, monotonic, each.known, each.streak, each.first_zero, each.last_active, is_restored=True)
-                self._lives.setdefault(each.uuid, {})[each.pid, each.start] = life
+                self._lives.setdefault(each.uuid, {})[each.pid, each.start] = Life(
+                    stamp=each.stamp, listed=monotonic, known=each.known, streak=each.streak,
+                    first_zero=each.first_zero, last_active=each.last_active, is_restored=True,
+                )
 
     def __len__(self) -> int:
         return sum(map(len, self._lives.values()))
 
-    # ---- what is remembered -----------------------------------------------------------------------------------------------------
+    # ---- what is remembered -----------------------------------------------------------------------------------------
 
-    def _find(self, uuid: str, pid: int, facts: Mapping[int, Fact], now: Instant, monotonic: Seconds) -> Life:
+    def _find(self, uuid: str, pid: int, facts: Facts, now: Instant, monotonic: Seconds) -> Life:
         fact = facts.get(pid, _HIDDEN)
         lives = self._lives.setdefault(uuid, {})
         life = lives.get((pid, fact.start))
@@ -147,20 +133,18 @@ class Ledger:
                 del lives[key]
             # Never from 0: the driver would answer with all it has, and old work would look like new.
             began = max(now - self._rules.poll_interval, min(fact.started_at or 0.0, now))
-            life = lives[pid, fact.start] = Life(_micros(began), monotonic, monotonic)
+            life = lives[pid, fact.start] = Life(stamp=_micros(began), listed=monotonic, known=monotonic)
         return life
 
     def _forget_devices(self, present: set[str]) -> None:
-        for uuid in self._lives.keys() - present:
-            del self._lives[uuid]
-        for uuid in self._supported.keys() - present:
-            del self._supported[uuid]
+        self._lives = {uuid: lives for uuid, lives in self._lives.items() if uuid in present}
+        self._supported = {uuid: is_known for uuid, is_known in self._supported.items() if uuid in present}
 
     def _forget_processes(self, uuid: str, monotonic: Seconds) -> None:
         """After a good list: who is not in it has ended. Without a start time its PID may have a new owner already."""
         lives = self._lives.get(uuid, {})
-        gone = [key for key, life in lives.items() if life.listed != monotonic and (not key[1] or monotonic - life.listed > self._patience)]
-        for key in gone:
+        unlisted = {key: monotonic - life.listed for key, life in lives.items() if life.listed != monotonic}
+        for key in [key for key, seconds in unlisted.items() if not key[1] or seconds > self._patience]:
             del lives[key]
 
     def _follow_clock(self, now: Instant, monotonic: Seconds) -> None:
@@ -173,12 +157,12 @@ class Ledger:
         for life in (life for lives in self._lives.values() for life in lives.values()):
             life.stamp = max(0, min(life.stamp - back, latest))  # the latest: it was set back just before a restart
 
-    # ---- one device -------------------------------------------------------------------------------------------------------------
+    # ---- one device -------------------------------------------------------------------------------------------------
 
     def _judge_device(
-        self, device: Device, samples: Samples | None, facts: Mapping[int, Fact], discarded: dict[str, int],
-        now: Instant, monotonic: Seconds,
-    ) -> Judged:  # fmt: skip
+        self, device: Device, samples: Samples | None, facts: Facts, discarded: dict[str, int], now: Instant,
+        monotonic: Seconds,
+    ) -> Judged:
         supported = self._learn_support(device, samples)
         if device.holders is None:
             return Judged(device, None, None, supported)
@@ -223,7 +207,7 @@ class Ledger:
             for holder, life in zip(holders, lives, strict=True)
         ]
 
-    def _observe(self, device: Device, sms: Sequence[int | None], facts: Mapping[int, Fact]) -> Iterator[Observation]:
+    def _observe(self, device: Device, sms: Sequence[int | None], facts: Facts) -> Iterator[Observation]:
         holders = device.holders or []
         servers = [facts.get(holder.pid, _HIDDEN).name in _MPS_SERVER_NAMES for holder in holders]
         has_server, load = any(servers), device.utilization
@@ -247,7 +231,7 @@ class Ledger:
             return False
         return load > HIDDEN_PERCENT + sum(sm for sm in sms if sm is not None)
 
-    # ---- one process ------------------------------------------------------------------------------------------------------------
+    # ---- one process ------------------------------------------------------------------------------------------------
 
     def _note(self, life: Life, observation: Observation, monotonic: Seconds) -> None:
         was_restored, unseen_for = life.is_restored, monotonic - (life.listed if life.is_restored else life.known)
@@ -268,22 +252,21 @@ class Ledger:
         kind = _type_of(holder, fact)
         is_unknown = observation is Observation.unknown
         is_idle = observation is Observation.zero and life.streak >= self._rules.idle_polls
-        idle_memory = None if is_unknown or holder.memory is None else holder.memory if is_idle else 0
         return Process(
-            pid=holder.pid, start=fact.start, name=fact.name, type=kind, memory=holder.memory,
-            sm=None if is_unknown else sm, is_unknown=is_unknown,
+            pid=holder.pid, start=fact.start, name=fact.name, type=kind, memory=holder.memory, is_unknown=is_unknown,
+            sm=None if is_unknown else sm,
             idle_seconds=None if is_unknown else max(0.0, monotonic - life.first_zero) if is_idle else 0.0,
-            idle_memory=idle_memory, last_active=life.last_active,
+            idle_memory=None if is_unknown or holder.memory is None else holder.memory if is_idle else 0,
             in_seed=kind is not Type.mps_server and (kind is not Type.graphics or self._rules.include_graphics),
-            instances=holder.instances,
-        )  # fmt: skip
+            last_active=life.last_active, instances=holder.instances,
+        )
 
 
 _HIDDEN: Final = Fact(0)
 
 
 def _is_opaque(device: Device) -> bool:
-    """On MIG, or perhaps on MIG, the driver does not tell processes apart; without a UUID nobody knows on which device a Life is."""
+    """On MIG, or perhaps on it, processes are not told apart; without a UUID nobody knows on which device a Life is."""
     return device.is_mig is not False or not device.uuid
 
 

@@ -1,13 +1,16 @@
-"""What each pod does with the GPUs it holds: its processes, their memory, how busy it is, and since when it holds one for nothing.
+"""What each pod does with the GPUs it holds: its processes, their memory, how busy, since when one is held in vain.
 
-In: a judged poll, whose each process is, who was granted which GPU, what is remembered, two clocks. Out: one Tenancy per grant.
-A process belongs to a grant by its pod, on MIG also by its instance, and to one of several containers by its container.
+In: a judged poll, whose each process is, who was granted which GPU, what is remembered, two clocks.
+Out: one Tenancy per grant. A process belongs to a grant by its pod, on MIG also by its instance, and to one of several
+containers by its container.
 
-    scope process    its processes' utilisation, summed         scope instance   that of its MIG instance, if it has it alone
+    scope process    its processes' utilisation, summed
+    scope instance   that of its MIG instance, if it has it alone
     scope device     that of the GPU, if it has it alone and its processes cannot be measured or told from others'
 
-Invariant: "no process" is said only after a list that was read and in which no process could be this pod's. A process whose owner
-nobody knows, a list that failed, a device that works while nobody is listed: all of these make it unknown, which is None.
+Invariant: "no process" is said only after a list that was read and in which no process could be this pod's. A process
+whose owner nobody knows, a list that failed, a device that works while nobody is listed: all of these make it unknown,
+which is None.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,79 +19,61 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from fallow.decide.node.processes import HIDDEN_PERCENT
-from fallow.model.processes import Grant, Judged, Poll, Process, Share, Tenancy, Tenant, Type
+from fallow.model.processes import Grant, Judged, KeptTenancy, Key, Poll, Process, ProcessOwner, Share, Tenancy, Type
 from fallow.model.units import Instant, Seconds
 
-Key: TypeAlias = tuple[str, int | None, str, str, str]  # UUID, GPU instance, namespace, pod, container
-Tenants: TypeAlias = Mapping[tuple[int, int], Tenant]  # by PID and start time
+Hold: TypeAlias = tuple[str, int | None, str, str, str]  # UUID, GPU instance, namespace, pod, container
+OwnersByProcess: TypeAlias = Mapping[Key, ProcessOwner]
 
-_NOBODY_KNOWS: Final = Tenant(is_known=False)
+_NOBODY_KNOWS: Final = ProcessOwner(is_known=False)
 _MOST_PERCENT: Final = 100.0
 
 
-class Kept(msgspec.Struct, gc=False, array_like=True):
-    """What is remembered of a pod's hold on a GPU. Times without a name are of the monotonic clock, which goes on until the next boot."""
-
-    uuid: str
-    gi: int | None
-    namespace: str
-    pod: str
-    container: str
-    pod_uid: str = ""
-    observed: Seconds | None = None  # when its utilisation was last known
-    observed_since: Instant | None = None
-    last_active: Instant | None = None
-    counted: Seconds | None = None  # when its processes were last known
-    empty_since: Seconds | None = None
-
-
-class Memory:
+class TenancyHistory:
     """What outlives a poll, and by export() and restore() a restart."""
 
     def __init__(self) -> None:
-        self._kept: dict[Key, Kept] = {}
+        self._kept: dict[Hold, KeptTenancy] = {}
 
     def __len__(self) -> int:
         return len(self._kept)
 
-    def export(self) -> list[Kept]:
+    def export(self) -> list[KeptTenancy]:
         return list(self._kept.values())
 
     def restore(self, kept: Any, monotonic: Seconds) -> str:
         """Only of the same boot, as JSON gave it back. Why it cannot be used; empty if it is."""
         try:
-            found = msgspec.convert(kept or [], list[Kept])
+            found = msgspec.convert(kept or [], list[KeptTenancy])
         except msgspec.ValidationError as problem:
             return f"what was remembered of pods cannot be read: {problem}"
-        self._kept = {_key(each): each for each in found if _newest(each) <= monotonic}
+        self._kept = {_hold(each): each for each in found if _newest(each) <= monotonic}
         return ""
 
-    def recall(self, grant: Grant) -> Kept:
+    def recall(self, grant: Grant) -> KeptTenancy:
         """A pod that has only the name of another is not that one."""
-        kept = self._kept.get(_key(grant))
+        hold = _hold(grant)
+        kept = self._kept.get(hold)
         if kept is None or (kept.pod_uid and grant.pod_uid and kept.pod_uid != grant.pod_uid):
-            kept = self._kept[_key(grant)] = Kept(grant.uuid, grant.gi, grant.namespace, grant.pod, grant.container)
+            kept = self._kept[hold] = KeptTenancy(
+                uuid=grant.uuid, gi=grant.gi, namespace=grant.namespace, pod=grant.pod, container=grant.container
+            )
         kept.pod_uid = grant.pod_uid or kept.pod_uid
         return kept
 
     def forget(self, monotonic: Seconds, stale_after: Seconds) -> None:
-        self._kept = {key: kept for key, kept in self._kept.items() if monotonic - _newest(kept) <= stale_after}
+        self._kept = {hold: kept for hold, kept in self._kept.items() if monotonic - _newest(kept) <= stale_after}
 
 
 def tenancies(
-    poll: Poll,
-    tenants: Tenants,
-    grants: Sequence[Grant] | None,
-    memory: Memory,
-    now: Instant,
-    monotonic: Seconds,
-    stale_after: Seconds,
+    poll: Poll, owners: OwnersByProcess, grants: Sequence[Grant] | None, history: TenancyHistory,
+    now: Instant, monotonic: Seconds, stale_after: Seconds,
 ) -> list[Tenancy]:
     """One for each grant on a device of this poll; none if nobody knows who holds what.
 
     `stale_after`: a longer time without an observation is a gap. It must be longer than the time between two polls.
     """
-    memory.forget(monotonic, stale_after)
+    history.forget(monotonic, stale_after)
     devices = {judged.device.uuid: judged for judged in poll.devices if not judged.device.is_lost}
     on_device: dict[str, list[Grant]] = {}
     for grant in grants or ():
@@ -96,17 +81,19 @@ def tenancies(
             on_device.setdefault(grant.uuid, []).append(grant)
     found: list[Tenancy] = []
     for uuid, here in on_device.items():
-        for seen in _look(devices[uuid], here, tenants):
-            kept = memory.recall(seen.grant)
+        for seen in _look(devices[uuid], here, owners):
+            kept = history.recall(seen.grant)
             _remember(kept, seen, now, monotonic, stale_after)
             found.append(_describe(devices[uuid], seen, kept, monotonic))
-    return sorted(found, key=lambda each: (each.gpu, -1 if each.grant.gi is None else each.grant.gi, *_key(each.grant)[2:]))
+    return sorted(found, key=_order)
 
 
-# ---- what this poll shows ------------------------------------------------------------------------------------------------------
+def _order(tenancy: Tenancy) -> tuple[object, ...]:
+    grant = tenancy.grant
+    return tenancy.gpu, -1 if grant.gi is None else grant.gi, *_hold(grant)[2:]
 
 
-class _Seen(msgspec.Struct, gc=False):
+class _SeenGrant(msgspec.Struct, gc=False):
     """A grant at this poll. `processes` None: not known which are its."""
 
     grant: Grant
@@ -116,23 +103,23 @@ class _Seen(msgspec.Struct, gc=False):
     active: Instant | None  # when one of the processes that are certainly its last worked
 
 
-def _look(judged: Judged, grants: Sequence[Grant], tenants: Tenants) -> list[_Seen]:
-    crews, uncertain = _assign(judged.processes or (), grants, tenants)
+def _look(judged: Judged, grants: Sequence[Grant], owners: OwnersByProcess) -> list[_SeenGrant]:
+    crews, uncertain = _assign(judged.processes or (), grants, owners)
     seen = []
-    for at, (grant, crew) in enumerate(zip(grants, crews, strict=True)):
-        is_told_apart = at not in uncertain and not grant.may_hide
-        is_known = judged.processes is not None and is_told_apart and (bool(crew) or not _hides_activity(judged, grant))
+    for index, (grant, crew) in enumerate(zip(grants, crews, strict=True)):
+        is_distinct = index not in uncertain and not grant.may_hide
+        is_known = judged.processes is not None and is_distinct and (bool(crew) or not _hides_activity(judged, grant))
         known = crew if is_known else None
-        scope = _choose_scope(judged, grant, is_told_apart)
+        scope = _choose_scope(judged, grant, is_distinct)
         is_alone = sum(other.gi == grant.gi for other in grants) == 1
         active = max((each.last_active for each in crew if each.last_active is not None), default=None)
-        seen.append(_Seen(grant, scope, known, _measure(judged, grant, scope, known, is_alone), active))
+        seen.append(_SeenGrant(grant, scope, known, _measure(judged, grant, scope, known, is_alone), active))
     _withhold_zeros(seen)
     return seen
 
 
-def _withhold_zeros(seen: Sequence[_Seen]) -> None:
-    """A zero beside a container of the same pod of which nothing is known: whoever adds up the pod would find that it does nothing."""
+def _withhold_zeros(seen: Sequence[_SeenGrant]) -> None:
+    """A zero beside a container of the same pod of which nothing is known: added up, the pod would seem idle."""
     unknown = {_pod_of(each.grant) for each in seen if each.utilization is None}
     for each in seen:
         if each.utilization == 0 and _pod_of(each.grant) in unknown:
@@ -143,27 +130,29 @@ def _pod_of(grant: Grant) -> tuple[int | None, str, str]:
     return grant.gi, grant.namespace, grant.pod
 
 
-def _assign(processes: Iterable[Process], grants: Sequence[Grant], tenants: Tenants) -> tuple[list[list[Process]], set[int]]:
-    """The processes of each grant; and the grants (by position) to which one more may belong, nobody can tell."""
+def _assign(
+    processes: Iterable[Process], grants: Sequence[Grant], owners: OwnersByProcess
+) -> tuple[list[list[Process]], set[int]]:
+    """The processes of each grant; and the grants (by index) to which one more may belong, nobody can tell."""
     crews: list[list[Process]] = [[] for _ in grants]
     uncertain: set[int] = set()
     for process in processes:
-        tenant = tenants.get((process.pid, process.start), _NOBODY_KNOWS)
-        possible = [at for at, grant in enumerate(grants) if _may_use(process, grant) and _may_be(tenant, grant)]
-        exact = [at for at in possible if tenant.container and grants[at].container == tenant.container]
-        owners = exact or possible
-        if len(owners) == 1 and tenant.pod:
-            crews[owners[0]].append(process)
+        owner = owners.get((process.pid, process.start), _NOBODY_KNOWS)
+        possible = [at for at, grant in enumerate(grants) if _may_use(process, grant) and _may_be(owner, grant)]
+        exact = [at for at in possible if owner.container and grants[at].container == owner.container]
+        likely = exact or possible
+        if len(likely) == 1 and owner.pod:
+            crews[likely[0]].append(process)
         else:
-            uncertain.update(owners)
+            uncertain.update(likely)
     return crews, uncertain
 
 
-def _may_be(tenant: Tenant, grant: Grant) -> bool:
-    """Whether this is the grant's pod, as far as anybody knows. Of a pod that the API server knows we would have the name."""
-    if tenant.pod:
-        return (tenant.namespace, tenant.pod) == (grant.namespace, grant.pod)
-    return not tenant.is_known or (bool(tenant.pod_uid) and not grant.pod_uid)
+def _may_be(owner: ProcessOwner, grant: Grant) -> bool:
+    """Whether this is the grant's pod, as far as anybody knows. Of one that the API server knows we have the name."""
+    if owner.pod:
+        return (owner.namespace, owner.pod) == (grant.namespace, grant.pod)
+    return not owner.is_known or (bool(owner.pod_uid) and not grant.pod_uid)
 
 
 def _may_use(process: Process, grant: Grant) -> bool:
@@ -186,18 +175,20 @@ def _load_of(judged: Judged, grant: Grant) -> float | None:
     """Utilisation of what was granted, whoever caused it."""
     if grant.gi is None:
         return None if judged.device.utilization is None else float(judged.device.utilization)
-    loads = (each.utilization for each in judged.device.instances if each.gi == grant.gi and grant.ci in (None, each.ci))
-    return next((load for load in loads if load is not None), None)
+    instances = (each for each in judged.device.instances if each.gi == grant.gi and grant.ci in (None, each.ci))
+    return next((each.utilization for each in instances if each.utilization is not None), None)
 
 
-def _choose_scope(judged: Judged, grant: Grant, is_told_apart: bool) -> str:
+def _choose_scope(judged: Judged, grant: Grant, is_distinct: bool) -> str:
     if grant.gi is not None:
         return "instance"
-    is_measured = judged.is_supported is not False and is_told_apart
+    is_measured = judged.is_supported is not False and is_distinct
     return "process" if is_measured or grant.share is not Share.exclusive else "device"
 
 
-def _measure(judged: Judged, grant: Grant, scope: str, processes: Sequence[Process] | None, is_alone: bool) -> float | None:
+def _measure(
+    judged: Judged, grant: Grant, scope: str, processes: Sequence[Process] | None, is_alone: bool
+) -> float | None:
     load = _load_of(judged, grant)
     if scope == "device" or (scope == "instance" and is_alone and load is not None):
         return load
@@ -210,18 +201,15 @@ def _measure(judged: Judged, grant: Grant, scope: str, processes: Sequence[Proce
     return min(_MOST_PERCENT, float(sum(percent for percent in percents if percent is not None)))
 
 
-# ---- what is remembered --------------------------------------------------------------------------------------------------------
-
-
-def _key(of: Grant | Kept) -> Key:
+def _hold(of: Grant | KeptTenancy) -> Hold:
     return of.uuid, of.gi, of.namespace, of.pod, of.container
 
 
-def _newest(kept: Kept) -> Seconds:
+def _newest(kept: KeptTenancy) -> Seconds:
     return max((at for at in (kept.observed, kept.counted) if at is not None), default=0.0)
 
 
-def _remember(kept: Kept, seen: _Seen, now: Instant, monotonic: Seconds, stale_after: Seconds) -> None:
+def _remember(kept: KeptTenancy, seen: _SeenGrant, now: Instant, monotonic: Seconds, stale_after: Seconds) -> None:
     if kept.observed is None or monotonic - kept.observed > stale_after:
         kept.observed_since = kept.last_active = None
     if kept.counted is None or monotonic - kept.counted > stale_after:
@@ -233,21 +221,18 @@ def _remember(kept: Kept, seen: _Seen, now: Instant, monotonic: Seconds, stale_a
     kept.last_active = max((at for at in (kept.last_active, seen.active, works_now) if at is not None), default=None)
     if seen.processes is not None:
         kept.counted = monotonic
-        is_new = kept.empty_since is None
-        kept.empty_since = None if seen.processes else monotonic if is_new else kept.empty_since
+        since = monotonic if kept.empty_since is None else kept.empty_since
+        kept.empty_since = None if seen.processes else since
 
 
-def _describe(judged: Judged, seen: _Seen, kept: Kept, monotonic: Seconds) -> Tenancy:
+def _describe(judged: Judged, seen: _SeenGrant, kept: KeptTenancy, monotonic: Seconds) -> Tenancy:
     processes = seen.processes
     memories = None if processes is None else [process.memory for process in processes]
+    empty_for = 0.0 if kept.empty_since is None else max(0.0, monotonic - kept.empty_since)
     return Tenancy(
-        gpu=judged.device.index,
-        grant=seen.grant,
-        scope=seen.scope,
+        gpu=judged.device.index, grant=seen.grant, scope=seen.scope, utilization=seen.utilization,
         processes=None if processes is None else len(processes),
         memory=None if memories is None or None in memories else sum(memory or 0 for memory in memories),
-        utilization=seen.utilization,
-        last_active=kept.last_active,
-        observed_since=kept.observed_since,
-        no_process_seconds=None if processes is None else 0.0 if kept.empty_since is None else max(0.0, monotonic - kept.empty_since),
+        last_active=kept.last_active, observed_since=kept.observed_since,
+        no_process_seconds=None if processes is None else empty_for,
     )

@@ -1,9 +1,10 @@
-"""One-move defragmentation: a pod that fits nowhere gets a place by moving one other pod.
+"""One-move defragmentation: a pod that fits nowhere is let in by moving one other pod.
 
-In: the state, who runs where, the pods that wait, the tie order. Out: an ordered Plan of moves with what each gains. Pure: the state is not
-touched.
-For each waiting pod of one GPU: if it fits now, no move is needed. Else, of the movable pods (of one GPU at the most) whose leaving would
-let it in and which fit on another node, the one that is least trouble: least GPU, then least CPU. The moved pod takes the tightest GPU.
+In: the room, who runs where, the pods that wait, the tie order. Out: an ordered MovePlan with what each move gains.
+Pure: the room is not touched.
+For each waiting pod of one GPU: if it fits now, no move is needed. Else, of the movable pods (of one GPU at the most)
+whose leaving would let it in and which fit on another node, the one that is least trouble: least GPU, then least CPU.
+The moved pod takes the tightest GPU.
 """
 
 from collections.abc import Sequence
@@ -13,15 +14,15 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from fallow.decide.packing.place import Ask, has_room, make_ask
-from fallow.decide.packing.state import GPU, Ints, Placement, Pod, State, find_fault
+from fallow.decide.packing.packer import Ask, has_room, make_ask
+from fallow.decide.packing.room import GPU, Ints, PackingPod, Placement, Room
 
 BUDGET: Final = 50  # moves in one plan
 NOWHERE: Final = 1 << 60
 
 
 class Running(msgspec.Struct, frozen=True):
-    pod: Pod
+    pod: PackingPod
     placement: Placement
     is_movable: bool = True
 
@@ -30,138 +31,137 @@ class Move(msgspec.Struct, frozen=True):
     """First `number` of the running pods goes to another node, then `pod` comes in."""
 
     number: int
-    moved: Pod
+    moved: PackingPod
     source: Placement
     target: Placement
-    pod: Pod
+    pod: PackingPod
     placement: Placement
 
     @property
     def gain(self) -> int:
         """GPU milli that were of no use before."""
-        return self.pod.gpus * self.pod.milli
+        return self.pod.gpu_milli
 
 
-class Plan(msgspec.Struct, frozen=True, eq=False):
+class MovePlan(msgspec.Struct, frozen=True, eq=False):
     moves: tuple[Move, ...]
-    direct: tuple[tuple[Pod, Placement], ...]  # fit without a move, in between
-    left: tuple[Pod, ...]  # for which no single move helps, or for which the budget did not last
-    state: State  # as it would be
+    direct: tuple[tuple[PackingPod, Placement], ...]  # fit without a move, in between
+    left: tuple[PackingPod, ...]  # for which no single move helps, or for which the budget did not last
+    room: Room  # as it would be
 
     @property
     def gain(self) -> int:
-        return sum(move.gain for move in self.moves) + sum(pod.gpus * pod.milli for pod, _ in self.direct)
+        return sum(move.gain for move in self.moves) + sum(pod.gpu_milli for pod, _ in self.direct)
 
 
-def plan(state: State, running: Sequence[Running], waiting: Sequence[Pod], order: Ints, budget: int = BUDGET) -> Plan:
+def plan_moves(
+    room: Room, running: Sequence[Running], waiting: Sequence[PackingPod], order: Ints, budget: int = BUDGET,
+) -> MovePlan:
     """Pods that ask for several GPUs, or none, are left: one move is no help for them."""
-    table, moves = _Table(state.copy(), running, order), list[Move]()
-    direct, left = list[tuple[Pod, Placement]](), list[Pod]()
+    table, moves = _MoveTable(room.copy(), running, order), list[Move]()
+    direct, left = list[tuple[PackingPod, Placement]](), list[PackingPod]()
     for pod in waiting:
-        if pod.gpus != 1 or find_fault(pod):
+        if pod.gpus != 1 or pod.find_fault():
             left.append(pod)
         elif placement := table.find_tightest(pod):
-            table.add(pod, placement)
+            table.room.add(pod, placement)  # who came in by this plan stays where it is
             direct.append((pod, placement))
         elif len(moves) < budget and (move := table.find_move(pod)):
             table.make(move)
             moves.append(move)
         else:
             left.append(pod)
-    return Plan(tuple(moves), tuple(direct), tuple(left), table.state)
+    return MovePlan(tuple(moves), tuple(direct), tuple(left), table.room)
 
 
 _Shape = tuple[int, int, int, int, tuple[str, ...]]
 
 
-class _Table:
-    """Who runs where, as columns; a copy of the state that the moves are tried on."""
+class _MoveTable:
+    """Who runs where, as columns; a copy of the room that the moves are tried on."""
 
-    def __init__(self, state: State, running: Sequence[Running], order: Ints) -> None:
-        self.state, self.order = state, order
+    def __init__(self, room: Room, running: Sequence[Running], order: Ints) -> None:
+        self.room, self.order = room, order
         self.running = list(running)
         columns: Ints = np.array([_row(each) for each in running], np.int64).reshape(len(running), 6).T.copy()
         self.cpu, self.memory, self.milli, self.node, self.gpu, self.trouble = columns
         numbers: dict[_Shape, int] = {}
-        self.shape: Ints = np.array([numbers.setdefault(_shape(each.pod), len(numbers)) for each in running], np.int64)
-        # Until the next change of the state, what was found once holds for all pods that ask for the same.
+        shapes = [numbers.setdefault(_shape(each.pod), len(numbers)) for each in running]
+        self.shape: Ints = np.array(shapes, np.int64)
+        # Until the next change of the room, what was found once holds for all pods that ask for the same.
         self._homes: dict[_Shape, tuple[int, Ints]] = {}
         self._hopeless: dict[_Shape, int] = {}
 
-    def add(self, pod: Pod, placement: Placement) -> None:
-        """A pod that came in by this plan stays where it is."""
-        self.state.add(pod, placement)
-
     def make(self, move: Move) -> None:
-        self.state.remove(move.moved, move.source)
-        self.state.add(move.moved, move.target)
-        self.state.add(move.pod, move.placement)
+        self.room.remove(move.moved, move.source)
+        self.room.add(move.moved, move.target)
+        self.room.add(move.pod, move.placement)
         self.node[move.number] = move.target.node
         self.gpu[move.number] = move.target.gpus[0] if move.target.gpus else 0
         self.running[move.number] = Running(move.moved, move.target)
 
-    def find_move(self, pod: Pod) -> Move | None:
-        if self._hopeless.get(_shape(pod)) == self.state.clock:
+    def find_move(self, pod: PackingPod) -> Move | None:
+        if self._hopeless.get(_shape(pod)) == self.room.clock:
             return None
-        helpful = np.flatnonzero(self._would_help(pod, make_ask(self.state.nodes, pod)))
+        helpful = np.flatnonzero(self._would_help(pod, make_ask(self.room.nodes, pod)))
         helpful = helpful[np.argsort(self.trouble[helpful], kind="stable")]
         shapes = self.shape[helpful]
-        for first in sorted(np.unique(shapes, return_index=True)[1].tolist()):  # pods that ask for the same find the same homes
+        for first in sorted(np.unique(shapes, return_index=True)[1].tolist()):  # who asks for the same finds the same
             homes = self._find_homes(self.running[helpful[first]].pod)
             alike = helpful[shapes == shapes[first]]
             able = alike[self.node[alike] != homes[0]] if homes.size == 1 else alike
             if homes.size and able.size:
                 return self._draw_up(int(able[0]), pod, homes)
-        self._hopeless[_shape(pod)] = self.state.clock
+        self._hopeless[_shape(pod)] = self.room.clock
         return None
 
-    def _would_help(self, pod: Pod, ask: Ask) -> NDArray[np.bool_]:
+    def _would_help(self, pod: PackingPod, ask: Ask) -> NDArray[np.bool_]:
         """Per running pod: would the waiting one fit on its node without it?"""
-        state, node = self.state, self.node
-        room = np.maximum(state.most[node], state.gpu[node, self.gpu] + self.milli)
-        has_cpu, has_memory = state.cpu[node] + self.cpu >= pod.cpu, state.memory[node] + self.memory >= pod.memory
-        helps: NDArray[np.bool_] = ask.may[node] & has_cpu & has_memory & (room >= pod.milli) & (self.trouble < NOWHERE)
+        room, node = self.room, self.node
+        has_gpu = np.maximum(room.most[node], room.gpu[node, self.gpu] + self.milli) >= pod.milli
+        has_cpu, has_memory = room.cpu[node] + self.cpu >= pod.cpu, room.memory[node] + self.memory >= pod.memory
+        helps: NDArray[np.bool_] = ask.may[node] & has_cpu & has_memory & has_gpu & (self.trouble < NOWHERE)
         return helps
 
-    def _find_homes(self, pod: Pod) -> Ints:
+    def _find_homes(self, pod: PackingPod) -> Ints:
         """Nodes with room, the tightest first."""
         kept = self._homes.get(_shape(pod))
-        if kept is None or kept[0] != self.state.clock:
-            kept = self._homes[_shape(pod)] = (self.state.clock, self._look_for_homes(pod))
+        if kept is None or kept[0] != self.room.clock:
+            kept = self._homes[_shape(pod)] = (self.room.clock, self._look_for_homes(pod))
         return kept[1]
 
-    def _look_for_homes(self, pod: Pod) -> Ints:
-        rows = np.flatnonzero(has_room(self.state, np.arange(len(self.state.nodes)), make_ask(self.state.nodes, pod)))
-        rows = rows[self.state.memory[rows] >= pod.memory]
+    def _look_for_homes(self, pod: PackingPod) -> Ints:
+        rows = np.flatnonzero(has_room(self.room, np.arange(len(self.room.nodes)), make_ask(self.room.nodes, pod)))
+        rows = rows[self.room.memory[rows] >= pod.memory]
         homes: Ints = rows[np.lexsort((self.order[rows], self._tightness(pod, rows)))]
         return homes
 
-    def _tightness(self, pod: Pod, rows: Ints) -> Ints:
+    def _tightness(self, pod: PackingPod, rows: Ints) -> Ints:
         if not pod.gpus:  # best beside GPUs that are taken: its CPU strands nothing there
-            return self.state.free[rows]
-        free = self.state.gpu[rows]
+            return self.room.free[rows]
+        free = self.room.gpu[rows]
         tightest: Ints = np.where(free >= pod.milli, free, GPU + 1).min(axis=1, initial=GPU + 1)
         return tightest
 
-    def _draw_up(self, number: int, pod: Pod, homes: Ints) -> Move:
+    def _draw_up(self, number: int, pod: PackingPod, homes: Ints) -> Move:
         moved, source = self.running[number].pod, self.running[number].placement
         target = self._settle(moved, int(homes[homes != source.node][0]))
-        self.state.remove(moved, source)
+        self.room.remove(moved, source)
         placement = self._settle(pod, source.node)
-        self.state.add(moved, source)
+        self.room.add(moved, source)
         return Move(number, moved, source, target, pod, placement)
 
-    def find_tightest(self, pod: Pod) -> Placement | None:
+    def find_tightest(self, pod: PackingPod) -> Placement | None:
         homes = self._find_homes(pod)
         return self._settle(pod, int(homes[0])) if homes.size else None
 
-    def _settle(self, pod: Pod, node: int) -> Placement:
-        free = self.state.gpu[node]
+    def _settle(self, pod: PackingPod, node: int) -> Placement:
+        free = self.room.gpu[node]
         gpu = int(np.where(free >= pod.milli, free, GPU + 1).argmin())
         return Placement(node, (gpu,) if pod.gpus else (), pod.milli)
 
 
-def _shape(pod: Pod) -> _Shape:
+def _shape(pod: PackingPod) -> _Shape:
     return pod.cpu, pod.memory, pod.gpus, pod.milli, pod.models
 
 

@@ -1,29 +1,29 @@
-"""Fragmentation: GPU that is free and yet of no use to the pods that usually come; and FGD, the policy that adds least of it.
+"""Fragmentation: GPU that is free and yet of no use to the pods that usually come; and FGD, the policy that adds least.
 
-Popular classes m, with weight p_m, are what usually comes. On a node with R_g milli free on GPU g, class m (CPU d, k GPUs of s) can use
+Popular classes m, with weight p_m, are what usually comes. On a node with R_g milli free on GPU g, class m (CPU d, k
+GPUs of s) can use
 
-    sum of R_g over GPUs with R_g >= s      if the node can host one such pod (CPU >= d, model accepted, k GPUs with R_g >= s)
-    nothing                                 otherwise, and always for a class without GPUs
+    sum of R_g over GPUs with R_g >= s   if the node hosts one such pod (CPU >= d, model accepted, k GPUs with R_g >= s)
+    nothing                              otherwise, and always for a class without GPUs
 
 and the rest of what is free is fragmented for m; the node's fragmentation F is the mean over the classes.
-How it is made fast: a class with one GPU can use of GPU g either all of R_g or nothing, and a class with several takes untouched GPUs only.
-So what is usable is a sum over the GPUs of a table by (model, CPU left, R_g), plus a table by (model, CPU left, untouched GPUs).
-Weights are kept as counts of pods, F as milli times counts: whole numbers, no rounding.
+How it is made fast: a class with one GPU can use of GPU g either all of R_g or nothing, and a class with several takes
+untouched GPUs only. So what is usable is a sum over the GPUs of a table by (model, CPU left, R_g), plus a table by
+(model, CPU left, untouched GPUs). Weights are kept as counts of pods, F as milli times counts: no rounding.
 """
 
 import bisect
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import Final
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from fallow.decide.packing.place import Ask, Policy, Scores
-from fallow.decide.packing.state import GPU, Ints, Nodes, Pod, State, find_fault
+from fallow.decide.packing.packer import Ask, PackingPolicy, Scores
+from fallow.decide.packing.room import GPU, Ints, Nodes, PackingPod, Room
 
 POPULAR: Final = 0.95  # of the pods; rarer classes are noise (Weng et al., ATC'23)
 
@@ -40,28 +40,22 @@ class Cause(StrEnum):
     NoAccess = "no_access"
 
 
-class Class(msgspec.Struct, frozen=True):
-    """Pods that ask for the same. Memory does not tell classes apart."""
-
-    cpu: int
-    milli: int
-    gpus: int
-    models: tuple[str, ...]
-
-    def accepts(self, model: str) -> bool:
-        return not self.models or model in self.models
+def count_classes(sample: Sequence[PackingPod]) -> Counter[PackingPod]:
+    """How many pods of each class, told apart by all but name and memory; what no machine could host is not counted."""
+    sound = (pod for pod in sample if not pod.find_fault())
+    return Counter(PackingPod("", pod.cpu, 0, pod.gpus, pod.milli, pod.models) for pod in sound)
 
 
-def count_classes(sample: Sequence[Pod]) -> Counter[Class]:
-    """How many pods of each class; what no machine could host is not counted."""
-    return Counter(Class(pod.cpu, pod.milli, pod.gpus, pod.models) for pod in sample if not find_fault(pod))
+def find_demand(counts: Mapping[PackingPod, int]) -> int:
+    """GPU milli that all these pods ask for."""
+    return sum(each.gpu_milli * count for each, count in counts.items())
 
 
-def find_popular(sample: Sequence[Pod]) -> dict[Class, int]:
+def find_popular(sample: Sequence[PackingPod]) -> dict[PackingPod, int]:
     """The most frequent classes, until they make up 95 % of the pods."""
     counts = count_classes(sample)
     ordered = sorted(counts, key=lambda c: (counts[c], c.cpu, c.milli, c.gpus, "|".join(c.models)), reverse=True)
-    popular, seen = dict[Class, int](), 0
+    popular, seen = dict[PackingPod, int](), 0
     for each in ordered:
         popular[each] = counts[each]
         seen += counts[each]
@@ -73,7 +67,7 @@ def find_popular(sample: Sequence[Pod]) -> dict[Class, int]:
 class Fragments:
     """The tables of a cluster and a mix of pods."""
 
-    def __init__(self, nodes: Nodes, popular: dict[Class, int]) -> None:
+    def __init__(self, nodes: Nodes, popular: dict[PackingPod, int]) -> None:
         self.pods = max(1, sum(popular.values()))
         self._cpus = sorted({each.cpu for each in popular})
         self._levels = np.array(self._cpus, np.int64)  # the same, for many nodes at a time
@@ -91,19 +85,23 @@ class Fragments:
         self._several: Ints = (several * np.arange(width + 1) * GPU).ravel()
         self._depth, self._width = shape[1], width + 1
         self._grades = _find_steps(self.pods)
-        self._seen: tuple[State | None, int] = (None, 0)  # whose state, at which change, is what is kept per node
+        self._seen: tuple[Room | None, int] = (None, 0)  # whose room, at which change, is what is kept per node
         self._kept: Ints = np.zeros(0, np.int64)
 
-    def measure(self, state: State) -> Ints:
+    def measure(self, room: Room) -> Ints:
         """F of every node, in milli times pods."""
-        at = self._locate(state.nodes.model, state.cpu)
-        return state.free * self.pods - self._usable(state.gpu, state.whole, at)
+        return room.free * self.pods - self._usable(room.gpu, room.whole, self._locate(room.nodes.model, room.cpu))
 
-    def fall(self, state: State, rows: Ints, ask: Ask) -> Ints:
-        """F before less F after, per node with room; for a sharing pod per node and GPU, of no meaning where the GPU has no room."""
-        whole, gpu = state.whole.take(rows), state.gpu.take(rows, axis=0)
-        after = self._locate(state.nodes.model.take(rows), state.cpu.take(rows) - ask.cpu)
-        gone = ask.gpus * ask.milli * self.pods - self._usable_now(state).take(rows)
+    def find_share(self, room: Room) -> float | None:
+        """% of what is free that is of no use to what usually comes; None where nothing is free."""
+        free = int(room.free.sum())
+        return round(100 * int(self.measure(room).sum()) / self.pods / free, 2) if free else None
+
+    def fall(self, room: Room, rows: Ints, ask: Ask) -> Ints:
+        """F before less F after, per node with room; for a sharing pod per node and GPU, without meaning if full."""
+        whole, gpu = room.whole.take(rows), room.gpu.take(rows, axis=0)
+        after = self._locate(room.nodes.model.take(rows), room.cpu.take(rows) - ask.cpu)
+        gone = ask.gpus * ask.milli * self.pods - self._usable_now(room).take(rows)
         if not ask.is_sharing:  # the untouched GPUs it takes are all alike
             used = self._single.take(after * (GPU + 1) + GPU) * ask.gpus
             return gone + self._usable(gpu, whole - ask.gpus, after) - used
@@ -113,16 +111,17 @@ class Fragments:
         fall: Ints = (gone + np.add.reduce(now, axis=1))[:, None] - now + then + several
         return fall
 
-    def _usable_now(self, state: State) -> Ints:
-        """What is usable of every node as it is; only nodes that changed are looked at again, one by one: they are few."""
-        if self._seen[0] is not state:
-            self._kept = self._usable(state.gpu, state.whole, self._locate(state.nodes.model, state.cpu))
+    def _usable_now(self, room: Room) -> Ints:
+        """What is usable of every node as it is; only nodes that changed are looked at again: they are few."""
+        if self._seen[0] is not room:
+            self._kept = self._usable(room.gpu, room.whole, self._locate(room.nodes.model, room.cpu))
         else:
-            for node in state.changed_since(self._seen[1]).tolist():
-                at = state.nodes.model.item(node) * self._depth + bisect.bisect_right(self._cpus, state.cpu.item(node))
-                first, whole = at * (GPU + 1), at * self._width + state.whole.item(node)
-                self._kept[node] = sum([self._single.item(first + free) for free in state.gpu[node].tolist()]) + self._several.item(whole)
-        self._seen = state, state.clock
+            for node in room.changed_since(self._seen[1]).tolist():
+                level = bisect.bisect_right(self._cpus, room.cpu.item(node))
+                at = room.nodes.model.item(node) * self._depth + level
+                first, several = at * (GPU + 1), self._several.item(at * self._width + room.whole.item(node))
+                self._kept[node] = sum([self._single.item(first + free) for free in room.gpu[node].tolist()]) + several
+        self._seen = room, room.clock
         return self._kept
 
     def _locate(self, model: Ints, cpu: Ints) -> Ints:
@@ -133,7 +132,7 @@ class Fragments:
         return usable + self._several.take(at * self._width + whole)
 
     def grade(self, fall: Ints) -> Ints:
-        """FGD's whole number: 50 where nothing changes, more where fragmentation falls. The cut is part of the rule: it makes ties."""
+        """FGD's whole number: 50 where nothing changes, more where F falls. The cut is part of the rule."""
         return self._grades.searchsorted(fall, side="right")
 
 
@@ -143,49 +142,56 @@ def grade_fall(milli: float) -> int:
 
 
 def _find_steps(pods: int) -> Ints:
-    """The least fall, in milli times pods, that earns each grade from 1 on: a look-up is five times faster than the exponential."""
+    """The least fall, in milli times pods, for each grade from 1 on: a look-up is five times faster than `exp`."""
     falls = range(-65 * GPU * pods, 65 * GPU * pods)  # more than a node with 64 GPUs can change
-    steps = [falls[0] + bisect.bisect_left(falls, grade, key=lambda fall: grade_fall(fall / pods)) for grade in range(1, 101)]
-    return np.array(steps, np.int64)
+    grades = (bisect.bisect_left(falls, each, key=lambda fall: grade_fall(fall / pods)) for each in range(1, 101))
+    return np.array([falls[0] + step for step in grades], np.int64)
 
 
-def make_fgd(nodes: Nodes, sample: Sequence[Pod], fallback: str = "") -> Policy:
-    """Fragmentation Gradient Descent: the place where fragmentation rises least."""
-    return Policy("FGD", score_fgd(Fragments(nodes, find_popular(sample))), fallback=fallback)
+def make_tables(nodes: Nodes, sample: Sequence[PackingPod]) -> Fragments | None:
+    """None where nothing is known of what usually comes."""
+    popular = find_popular(sample)
+    return Fragments(nodes, popular) if popular else None
 
 
-def score_fgd(fragments: Fragments) -> Callable[[State, Ints, Ask], Scores]:
-    def score(state: State, rows: Ints, ask: Ask) -> Scores:
-        grade = fragments.grade(fragments.fall(state, rows, ask))
+def make_fgd(nodes: Nodes, sample: Sequence[PackingPod], fallback: str = "") -> PackingPolicy:
+    """Fragmentation Gradient Descent: where fragmentation rises least."""
+    return PackingPolicy("FGD", score_fgd(Fragments(nodes, find_popular(sample))), fallback=fallback)
+
+
+def score_fgd(fragments: Fragments) -> Callable[[Room, Ints, Ask], Scores]:
+    def score(room: Room, rows: Ints, ask: Ask) -> Scores:
+        grade = fragments.grade(fragments.fall(room, rows, ask))
         if not ask.is_sharing:
             return grade, np.zeros(len(rows), np.int64)
-        fitting = np.where(state.gpu.take(rows, axis=0) >= ask.milli, grade, -1)
+        fitting = np.where(room.gpu.take(rows, axis=0) >= ask.milli, grade, -1)
         return np.maximum.reduce(fitting, axis=1), fitting.argmax(axis=1)
 
     return score
 
 
-def split_by_cause(state: State, popular: dict[Class, int]) -> dict[Cause, float]:
-    """Free GPUs of the cluster by what keeps the popular classes from using them; all causes together are all that is free."""
+def split_by_cause(room: Room, sample: Sequence[PackingPod]) -> dict[Cause, float]:
+    """Free GPUs by what keeps the popular classes from using them; all causes together are all that is free."""
+    popular = find_popular(sample)
     causes, total = dict.fromkeys(Cause, 0.0), max(1, sum(popular.values()))
     for each, count in popular.items():
-        for cause, milli in _split(state, each):
+        for cause, milli in _split(room, each):
             causes[cause] += float(milli.sum()) * count / total / GPU
     return causes
 
 
-def _split(state: State, each: Class) -> list[tuple[Cause, Ints]]:
-    accepted = np.array([each.accepts(model) for model in state.nodes.models], np.bool_)[state.nodes.model]
-    has_cpu, fits = state.cpu >= each.cpu, state.gpu >= each.milli
+def _split(room: Room, each: PackingPod) -> list[tuple[Cause, Ints]]:
+    accepted = np.array([each.accepts(model) for model in room.nodes.models], np.bool_)[room.nodes.model]
+    has_cpu, fits = room.cpu >= each.cpu, room.gpu >= each.milli
     if not each.gpus:
-        return [(Cause.CpuOnlySatisfied, state.free * has_cpu), (Cause.CpuOnlyLackCpu, state.free * ~has_cpu)]
+        return [(Cause.CpuOnlySatisfied, room.free * has_cpu), (Cause.CpuOnlyLackCpu, room.free * ~has_cpu)]
     has_gpu: NDArray[np.bool_] = fits.sum(axis=1) >= each.gpus
     hosts = accepted & has_cpu & has_gpu
-    usable: Ints = np.where(fits, state.gpu, 0).sum(axis=1) * hosts
+    usable: Ints = np.where(fits, room.gpu, 0).sum(axis=1) * hosts
     return [
-        (Cause.NoAccess, state.free * ~accepted),
-        (Cause.LackBoth, state.free * (accepted & ~has_cpu & ~has_gpu)),
-        (Cause.LackCpu, state.free * (accepted & ~has_cpu & has_gpu)),
-        (Cause.LackGpu, state.free * (accepted & has_cpu & ~has_gpu) + (state.free - usable) * hosts),
+        (Cause.NoAccess, room.free * ~accepted),
+        (Cause.LackBoth, room.free * (accepted & ~has_cpu & ~has_gpu)),
+        (Cause.LackCpu, room.free * (accepted & ~has_cpu & has_gpu)),
+        (Cause.LackGpu, room.free * (accepted & has_cpu & ~has_gpu) + (room.free - usable) * hosts),
         (Cause.Satisfied, usable),
     ]

@@ -1,8 +1,9 @@
-"""A live cluster as it stands, in the engine's nouns: everybody in their place, who waits, what usually comes.
+"""A live cluster as it stands, in the engine's nouns: everybody where they run, who waits, what usually comes.
 
-In: a Capacity and `now`. Out: a Live, with what was left out counted by reason.
-Invariant: free is only what is known to be free. A node that runs a pod of which it cannot be said what it takes, or more than it has, is
-left out with all its pods. Which GPU of a node a pod holds is not told by the API server; a share is taken to be of the tightest that fits.
+In: a Capacity and `now`. Out: a LiveCluster, with what was left out counted by reason.
+Invariant: free is only what is known to be free. A node that runs a pod of which it cannot be said what it takes, or
+more than it has, is left out with all its pods. Which GPU of a node a pod holds the API server does not say; a share is
+taken to be of the tightest that fits.
 """
 
 from collections import Counter
@@ -11,7 +12,8 @@ from typing import Final
 
 import msgspec
 
-from fallow.decide.packing import defrag, place, state
+from fallow.decide.packing import defrag, packer
+from fallow.decide.packing.room import GPU, Ints, Nodes, PackingNode, PackingPod, Placement, Room
 from fallow.model import cluster
 from fallow.model.capacity import Machine
 from fallow.model.units import DAY, MINUTE, Instant
@@ -22,57 +24,56 @@ ENOUGH: Final = 200
 SETTLED: Final = 10 * MINUTE  # a younger pod is not moved: it has hardly begun
 
 
-class Live(msgspec.Struct, frozen=True, eq=False):
-    at: state.State
-    order: state.Ints
+class LiveCluster(msgspec.Struct, frozen=True, eq=False, kw_only=True):
+    room: Room
+    order: Ints
     running: tuple[defrag.Running, ...]
-    waiting: tuple[state.Pod, ...]
+    waiting: tuple[PackingPod, ...]
     unclear: tuple[tuple[str, str], ...]  # pods that wait and cannot be judged, and why
-    sample: tuple[state.Pod, ...]
+    sample: tuple[PackingPod, ...]
     notes: tuple[str, ...]
 
 
-def settle(seen: cluster.Capacity, now: Instant) -> Live:
+def settle(seen: cluster.Capacity, now: Instant) -> LiveCluster:
     machines, notes = _choose(seen)
-    reader = _Reader(seen.machines, machines)
-    at = state.State(state.Nodes([_node(machine) for machine in machines]))
+    requests = _Requests(seen.machines, machines)
+    room = Room(Nodes([_node(machine) for machine in machines]))
     rows = {machine.name: row for row, machine in enumerate(machines)}
-    running, waiting, unclear = list[defrag.Running](), list[state.Pod](), list[tuple[str, str]]()
+    running, waiting, unclear = list[defrag.Running](), list[PackingPod](), list[tuple[str, str]]()
     for tenant in seen.pods:
         if tenant.node in rows:
-            running.append(_seat(at, reader.read(tenant), rows[tenant.node], is_movable=_may_move(tenant, now)))
+            running.append(_seat(room, requests.read(tenant), rows[tenant.node], is_movable=_may_move(tenant, now)))
         elif tenant.node:
             continue
-        elif why := reader.why_unclear(tenant):
+        elif why := requests.why_unclear(tenant):
             unclear.append((_name(tenant), why))
         else:
-            waiting.append(reader.read(tenant))
-    order = place.order_nodes(at.nodes.names, seen.cluster)
-    return Live(at, order, tuple(running), tuple(waiting), tuple(unclear), _sample(reader, seen.pods, now), tuple(notes))
+            waiting.append(requests.read(tenant))
+    return LiveCluster(
+        room=room, order=packer.order_nodes(room.nodes.names, seen.cluster), running=tuple(running),
+        waiting=tuple(waiting), unclear=tuple(unclear), sample=_sample(requests, seen.pods, now), notes=tuple(notes),
+    )
 
 
 def _may_move(tenant: cluster.Pod, now: Instant) -> bool:
     return not tenant.needs.fixed and not tenant.needs.unclear and tenant.created_at <= now - SETTLED
 
 
-def _seat(at: state.State, pod: state.Pod, node: int, *, is_movable: bool) -> defrag.Running:
+def _seat(room: Room, pod: PackingPod, node: int, *, is_movable: bool) -> defrag.Running:
     """The tightest GPU for a share, the first untouched ones for whole GPUs."""
-    free = at.gpu[node].tolist()
+    free = room.gpu[node].tolist()
     fitting = [gpu for gpu, milli in enumerate(free) if milli >= pod.milli]
     chosen = sorted(fitting, key=lambda gpu: (free[gpu], gpu))[: pod.gpus]
-    placement = state.Placement(node, tuple(sorted(chosen)), pod.milli)
-    at.add(pod, placement)
+    placement = Placement(node, tuple(sorted(chosen)), pod.milli)
+    room.add(pod, placement)
     return defrag.Running(pod, placement, is_movable)
 
 
-def _sample(reader: "_Reader", tenants: Sequence[cluster.Pod], now: Instant) -> tuple[state.Pod, ...]:
+def _sample(requests: "_Requests", tenants: Sequence[cluster.Pod], now: Instant) -> tuple[PackingPod, ...]:
     """What usually comes: the pods of a week, or all where they are few."""
-    clear = [tenant for tenant in tenants if not reader.why_unclear(tenant)]
+    clear = [tenant for tenant in tenants if not requests.why_unclear(tenant)]
     recent = [tenant for tenant in clear if tenant.created_at >= now - RECENT]
-    return tuple(reader.read(tenant) for tenant in (recent if len(recent) >= ENOUGH else clear))
-
-
-# ---- which nodes --------------------------------------------------------------------------------------------------------------
+    return tuple(requests.read(tenant) for tenant in (recent if len(recent) >= ENOUGH else clear))
 
 
 def _choose(seen: cluster.Capacity) -> tuple[list[Machine], list[str]]:
@@ -93,35 +94,33 @@ def _choose(seen: cluster.Capacity) -> tuple[list[Machine], list[str]]:
 def _why_left_out(machine: Machine, tenants: Sequence[cluster.Pod]) -> str:
     if machine.left_out:
         return machine.left_out.partition(":")[0]
-    if state.find_node_fault(_node(machine)):
+    if _node(machine).find_fault():
         return "has what no machine has"
     if any(tenant.needs.unknown for tenant in tenants):
         return "runs a pod of which it cannot be said what it takes"
     if any(_count(tenant) > 1 if machine.replicas > 1 else tenant.needs.shared for tenant in tenants):
         return "runs a pod that asks for other shares than its GPUs have"
     has = machine.cpu, machine.memory, machine.gpus * machine.replicas, machine.pods
-    needs = [tenant.needs for tenant in tenants]
-    taken = sum(one.cpu for one in needs), sum(one.memory for one in needs), sum(map(_count, tenants)), len(tenants)
-    return "runs pods that ask for more than it has" if any(held > room for held, room in zip(taken, has, strict=True)) else ""
+    cpu, memory = sum(tenant.needs.cpu for tenant in tenants), sum(tenant.needs.memory for tenant in tenants)
+    taken = cpu, memory, sum(map(_count, tenants)), len(tenants)
+    is_over = any(asked > there for asked, there in zip(taken, has, strict=True))
+    return "runs pods that ask for more than it has" if is_over else ""
 
 
 def _count(tenant: cluster.Pod) -> int:
     return tenant.needs.gpus + tenant.needs.shared
 
 
-def _node(machine: Machine) -> state.Node:
+def _node(machine: Machine) -> PackingNode:
     model = (machine.product or UNKNOWN_MODEL) if machine.gpus else ""
-    return state.Node(machine.name, model, machine.cpu, machine.memory, machine.gpus, machine.pods)
+    return PackingNode(machine.name, model, machine.cpu, machine.memory, machine.gpus, machine.pods)
 
 
 def _name(tenant: cluster.Pod) -> str:
     return f"{tenant.namespace}/{tenant.name}"
 
 
-# ---- what pods ask for --------------------------------------------------------------------------------------------------------
-
-
-class _Reader:
+class _Requests:
     """Requests as the engine knows them. GPUs that are shared and GPUs that are not never serve for each other."""
 
     def __init__(self, everywhere: Iterable[Machine], usable: Iterable[Machine]) -> None:
@@ -131,13 +130,15 @@ class _Reader:
         self._shared = {_node(machine).model for machine in with_gpus if machine.replicas > 1}
         self._whole = {_node(machine).model for machine in with_gpus if machine.replicas == 1}
 
-    def read(self, tenant: cluster.Pod) -> state.Pod:
-        name, needs, shares = _name(tenant), tenant.needs, self._count_shares(tenant)
+    def read(self, tenant: cluster.Pod) -> PackingPod:
+        name, shares = _name(tenant), self._count_shares(tenant)
         if not _count(tenant):
-            return state.Pod(name, needs.cpu, needs.memory)
+            return PackingPod(name, tenant.needs.cpu, tenant.needs.memory)
         if shares == 1:
-            return state.Pod(name, needs.cpu, needs.memory, needs.gpus, state.GPU, self._accept(tenant, self._whole, self._shared))
-        return state.Pod(name, needs.cpu, needs.memory, 1, state.GPU // shares, self._accept(tenant, self._shared, self._whole))
+            models = self._accept(tenant, self._whole, self._shared)
+            return PackingPod(name, tenant.needs.cpu, tenant.needs.memory, tenant.needs.gpus, GPU, models)
+        models = self._accept(tenant, self._shared, self._whole)
+        return PackingPod(name, tenant.needs.cpu, tenant.needs.memory, 1, GPU // shares, models)
 
     def _count_shares(self, tenant: cluster.Pod) -> int:
         """Of how many one is asked for; where it runs its node tells."""
@@ -145,8 +146,8 @@ class _Reader:
             return self._replicas.get(tenant.node, 1)
         return max(self._shares, default=1) if tenant.needs.shared else 1
 
-    def _accept(self, tenant: cluster.Pod, kind: set[str], others: set[str]) -> tuple[str, ...]:
-        return tenant.needs.products or (tuple(sorted(kind - others)) if kind and others else ())
+    def _accept(self, tenant: cluster.Pod, wanted: set[str], others: set[str]) -> tuple[str, ...]:
+        return tenant.needs.products or (tuple(sorted(wanted - others)) if wanted and others else ())
 
     def why_unclear(self, tenant: cluster.Pod) -> str:
         """Why it cannot be said where a pod like this one would fit; "" if it can."""
@@ -155,5 +156,6 @@ class _Reader:
         if _count(tenant) > 1 and (tenant.needs.shared or self._count_shares(tenant) > 1):
             return "asks for several shares"
         if tenant.needs.shared and not tenant.node and len(self._shares) != 1:
-            return "asks for a share, and nodes do not all share alike" if self._shares else "asks for a share, and no node shares its GPUs"
-        return state.find_fault(self.read(tenant))
+            nodes = "nodes do not all share alike" if self._shares else "no node shares its GPUs"
+            return f"asks for a share, and {nodes}"
+        return self.read(tenant).find_fault()

@@ -1,16 +1,18 @@
-"""The cluster as a linear program: how much of each class of pods could each group of nodes hold, if pods could be cut like cloth?
+"""The cluster as a linear program: how much of each class of pods could each group of nodes hold, if pods could be cut?
 
-In: groups of alike nodes with their numbers, classes with their demand. Out: the value and the shadow prices, by HiGHS (an optional extra).
+In: groups of alike nodes with their numbers, classes with their demand. Out: the value and the shadow prices, by HiGHS
+(an optional extra).
 
     y[t,c]  pods of class c on group t                 max  sum of y[t,c] * worth[c]
-    x[t,p]  GPUs of group t cut by pattern p, a multiset of sharing sizes that fit one GPU with a rest below the smallest size
+    x[t,p]  GPUs of group t cut by pattern p, a multiset of sharing sizes that leaves a rest below the smallest size
 
     cpu, memory:  what the pods on t ask for            <= what t has       -> mu[t], per core
     gpu:          whole GPUs taken + GPUs cut           <= GPUs of t        -> lam[t], per GPU
     size s:       sharing pods of size s - pieces cut   <= 0                -> sig[t,s], per piece
     demand:       pods of c over all groups             <= demand[c]
 
-Every program here is feasible (nothing placed) and bounded (demand); a solver that says otherwise, or takes too long, is `Unsolved`.
+Every program here is feasible (nothing placed) and bounded (demand); a solver that says otherwise, or takes too long,
+is `Unsolved`.
 """
 
 from collections.abc import Sequence
@@ -20,13 +22,18 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from fallow.decide.packing.state import GPU, Ints
+from fallow.decide.packing.room import GPU, Ints
 
 Floats = NDArray[np.float64]
+Pattern = tuple[int, ...]  # how many pieces of each size
 
 CORE: Final = 1000
 PATTERNS: Final = 5_000  # more of them make the program slow; the sizes are then made coarser
 SECONDS: Final = 30.0  # for one program; the shipped mixes take below one
+REASONS: Final = {  # why there are no prices, by what HiGHS says
+    "kInfeasible": "Infeasible", "kUnboundedOrInfeasible": "Infeasible", "kUnbounded": "Unbounded",
+    "kTimeLimit": "TimedOut",
+}
 
 
 class Unsolved(Exception):
@@ -42,7 +49,7 @@ class Stock(msgspec.Struct, frozen=True):
     memory: int = 0
 
 
-class Wish(msgspec.Struct, frozen=True):
+class Wish(msgspec.Struct, frozen=True, kw_only=True):
     """Pods that are alike, how many, and the stocks (by number) whose model they accept."""
 
     count: float
@@ -53,8 +60,12 @@ class Wish(msgspec.Struct, frozen=True):
     accepted: frozenset[int]
     memory: int = 0
 
+    def fits(self, stock: Stock, number: int) -> bool:
+        is_large_enough = self.gpus <= stock.gpus and self.cpu <= stock.cpu and self.memory <= stock.memory
+        return is_large_enough and (not self.gpus or number in self.accepted)
 
-class Answer(msgspec.Struct, frozen=True, eq=False):
+
+class Solution(msgspec.Struct, frozen=True, eq=False):
     value: float
     mu: Floats  # per stock
     lam: Floats
@@ -62,18 +73,12 @@ class Answer(msgspec.Struct, frozen=True, eq=False):
     sizes: tuple[int, ...]
 
 
-def fits(stock: Stock, wish: Wish, number: int) -> bool:
-    is_accepted = not wish.gpus or number in wish.accepted
-    return is_accepted and wish.gpus <= stock.gpus and wish.cpu <= stock.cpu and wish.memory <= stock.memory
-
-
-def cut_patterns(sizes: Sequence[int], limit: int = PATTERNS) -> list[tuple[int, ...]] | None:
-    """How many pieces of each size one GPU is cut into, all ways that leave less than the smallest; None if there are too many."""
+def cut_patterns(sizes: Sequence[int], limit: int = PATTERNS) -> list[Pattern] | None:
+    """How many pieces of each size a GPU is cut into, all ways that leave less than the smallest; None if too many."""
     if not sizes:
         return []
-    patterns: list[tuple[int, ...]] = []
-    stack: list[tuple[tuple[int, ...], int]] = [((), GPU)]
-    ordered = sorted(sizes, reverse=True)
+    patterns, ordered = list[Pattern](), sorted(sizes, reverse=True)
+    stack: list[tuple[Pattern, int]] = [((), GPU)]
     while stack:
         head, left = stack.pop()
         size = ordered[len(head)]
@@ -93,7 +98,7 @@ def coarsen(milli: int, grid: int, *, up: bool) -> int:
     return min(GPU, -(-milli // grid) * grid) if up else milli // grid * grid
 
 
-class _Rows:
+class _Matrix:
     """A sparse matrix that grows by columns."""
 
     def __init__(self) -> None:
@@ -121,18 +126,18 @@ class Program:
         patterns = cut_patterns(self._sizes)
         if patterns is None:
             raise Unsolved("TooManySizes")
-        rows = _Rows()
+        rows = _Matrix()
         self._demand = [rows.row(wish.count) for wish in wishes]
         self._stocks = [self._lay(rows, stock, number, patterns) for number, stock in enumerate(stocks)]
         self.is_empty = not rows.worth  # no class fits anywhere
         self._solver = self._open(rows)
 
-    def _lay(self, rows: _Rows, stock: Stock, number: int, patterns: list[tuple[int, ...]]) -> tuple[int, int, list[int]]:
+    def _lay(self, rows: _Matrix, stock: Stock, number: int, patterns: list[Pattern]) -> tuple[int, int, list[int]]:
         cpu, gpu = rows.row(stock.count * stock.cpu / CORE), rows.row(stock.count * stock.gpus)
         memory = rows.row(stock.count * stock.memory / CORE)
         sizes = [rows.row(0) for _ in self._sizes]
         for demand, wish in zip(self._demand, self._wishes, strict=True):
-            if not fits(stock, wish, number):
+            if not wish.fits(stock, number):
                 continue
             entries = [(demand, 1.0), (cpu, wish.cpu / CORE), (memory, wish.memory / CORE)]
             if wish.milli == GPU:
@@ -144,7 +149,7 @@ class Program:
             rows.column(0.0, [(gpu, 1.0), *((row, -float(n)) for row, n in zip(sizes, pattern, strict=True) if n)])
         return cpu, gpu, sizes
 
-    def _open(self, rows: _Rows) -> Any:
+    def _open(self, rows: _Matrix) -> Any:
         lp = self._highs.HighsLp()
         lp.num_col_, lp.num_row_ = len(rows.worth), len(rows.upper)
         lp.col_cost_, lp.col_lower_ = np.array(rows.worth), np.zeros(lp.num_col_)
@@ -155,26 +160,28 @@ class Program:
         lp.a_matrix_.value_ = np.array(rows.value)
         lp.sense_ = self._highs.ObjSense.kMaximize
         solver = self._highs.Highs()
-        for option, value in (("output_flag", False), ("threads", 1)):
-            solver.setOptionValue(option, value)
+        solver.setOptionValue("output_flag", False)
+        solver.setOptionValue("threads", 1)
         solver.passModel(lp)
         return solver
 
-    def solve(self, load: float) -> Answer:
+    def solve(self, load: float) -> Solution:
         """With every demand times `load`."""
         cpu, gpu = (np.array([stock[i] for stock in self._stocks], np.int64) for i in (0, 1))
-        sizes: Ints = np.array([stock[2] for stock in self._stocks], np.int64).reshape(len(self._stocks), len(self._sizes))
+        shape = len(self._stocks), len(self._sizes)
+        sizes: Ints = np.array([stock[2] for stock in self._stocks], np.int64).reshape(shape)
         dual = np.zeros(self._solver.getNumRow()) if self.is_empty else self._run(load)
-        return Answer(self._solver.getObjectiveValue(), dual[cpu], dual[gpu], dual[sizes], self._sizes)
+        return Solution(self._solver.getObjectiveValue(), dual[cpu], dual[gpu], dual[sizes], self._sizes)
 
     def _run(self, load: float) -> Floats:
         for row, wish in zip(self._demand, self._wishes, strict=True):
             self._solver.changeRowBounds(row, -self._highs.kHighsInf, wish.count * load)
-        self._solver.setOptionValue("time_limit", self._solver.getRunTime() + self._seconds)  # its clock runs on from solve to solve
+        # Its clock runs on from solve to solve.
+        self._solver.setOptionValue("time_limit", self._solver.getRunTime() + self._seconds)
         self._solver.run()
         status = self._solver.getModelStatus()
         if status != self._highs.HighsModelStatus.kOptimal:
-            raise Unsolved(_name(self._highs, status))
+            raise Unsolved(REASONS.get(status.name, "SolverFailed"))
         dual: Floats = np.abs(np.array(self._solver.getSolution().row_dual))
         return dual
 
@@ -185,10 +192,3 @@ def _load() -> Any:
     except ImportError as absent:
         raise Unsolved("NoSolver") from absent
     return highspy
-
-
-def _name(highs: Any, status: Any) -> str:
-    statuses = highs.HighsModelStatus
-    known = {statuses.kInfeasible: "Infeasible", statuses.kUnbounded: "Unbounded", statuses.kUnboundedOrInfeasible: "Infeasible",
-             statuses.kTimeLimit: "TimedOut"}
-    return known.get(status, "SolverFailed")

@@ -1,10 +1,10 @@
 """How a GPU may be cut by MIG, and where on which GPU an instance strands the least.
 
-In: profiles of a model (model/gpus.py), layouts by name, what is free on GPUs, the demand for profiles. Out: whether a layout is legal and
-if not why, all layouts there are, and a Spot: which GPU, at which memory slice.
-A legal layout: every instance at a start of its profile, no memory slice taken twice, compute slices enough, no profile more often than it
-may be. What is free on a GPU is (mask of memory slices, number of compute slices): 256 masks on a GPU of eight slices, so the score of
-every state is looked up in a table made once per model and demand. Scores are whole numbers.
+In: profiles of a model (model/gpus.py), layouts by name, what is free on GPUs, the demand for profiles. Out: whether a
+layout is legal and if not why, all layouts there are, and a Spot: which GPU, at which memory slice.
+A legal layout: every instance at a start of its profile, no memory slice taken twice, compute slices enough, no profile
+more often than it may be. What is free on a GPU is (mask of memory slices, number of compute slices): 256 masks on a
+GPU of eight slices, so every score is looked up in a table made once per model and demand. Scores are whole numbers.
 """
 
 from collections import Counter
@@ -13,10 +13,11 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 import numpy as np
 
-from fallow.decide.packing.state import Ints
+from fallow.decide.packing.room import Ints
 from fallow.model.gpus import Mig, Model, Profile
 
 Placed = tuple[Profile, int]  # at which memory slice it begins
+_Layout = tuple[Placed, ...]
 
 
 class Slices(msgspec.Struct, frozen=True):
@@ -28,7 +29,8 @@ class Slices(msgspec.Struct, frozen=True):
     def take(self, profile: Profile, start: int) -> "Slices":
         """Raises ValueError, and changes nothing, where it does not fit."""
         if start not in profile.starts or not self.has_room(profile, start):
-            raise ValueError(f"{profile.name} does not fit at memory slice {start}: free are {self.mask:#b} and {self.compute} compute")
+            free = f"{self.mask:#b} and {self.compute} compute"
+            raise ValueError(f"{profile.name} does not fit at memory slice {start}: free are {free}")
         return Slices(self.mask & ~_bits(profile, start), self.compute - profile.compute)
 
     def give(self, profile: Profile, start: int) -> "Slices":
@@ -50,9 +52,6 @@ def empty(mig: Mig) -> Slices:
     return Slices((1 << mig.memory) - 1, mig.compute)
 
 
-# ---- legality -----------------------------------------------------------------------------------------------------------------
-
-
 class IllegalLayout(msgspec.Struct, frozen=True):
     """A layout that this GPU cannot have, and why, in one sentence."""
 
@@ -60,15 +59,15 @@ class IllegalLayout(msgspec.Struct, frozen=True):
 
 
 def judge(layout: Sequence[str], model: Model) -> IllegalLayout | None:
-    """None if the layout (one name per instance, of one GPU) is legal. The empty one is: it is a GPU in MIG mode with nothing on it."""
+    """None if the layout (one name per instance, of one GPU) is legal. The empty one is: nothing stands there."""
     shown = f"[{','.join(layout)}]"
     if model.mig is None:
         return IllegalLayout(f"{shown} cannot be laid out: {model.name} has no MIG")
     found = {name: model.mig.find(name) for name in layout}
     unknown = [name for name, profile in found.items() if profile is None]
     if unknown:
-        there = ", ".join(profile.name for profile in model.mig.profiles)
-        return IllegalLayout(f"{shown} is no layout of {model.name}: it has no profile {unknown[0]}; there are {there}")
+        why = f"it has no profile {unknown[0]}; there are {', '.join(profile.name for profile in model.mig.profiles)}"
+        return IllegalLayout(f"{shown} is no layout of {model.name}: {why}")
     fault = _find_fault([profile for name in layout if (profile := found[name])], model.mig)
     return IllegalLayout(f"{shown} is no legal layout of {model.name}: {fault}") if fault else None
 
@@ -82,26 +81,19 @@ def _find_fault(profiles: Sequence[Profile], mig: Mig) -> str:
         return f"it takes {compute} compute slices of {mig.compute}"
     if memory > mig.memory:
         return f"it takes {memory} memory slices of {mig.memory}"
-    return "" if arrange(profiles, mig) is not None else "no starts leave every instance memory slices of its own"
+    return "" if _can_stand(profiles, empty(mig)) else "no starts leave every instance memory slices of its own"
 
 
-def arrange(profiles: Sequence[Profile], mig: Mig) -> list[Placed] | None:
-    """A start for each, or None if there are none: the large ones first, they have least choice."""
-    ordered = sorted(profiles, key=lambda profile: (-profile.memory, len(profile.starts), profile.name))
-    return _arrange(ordered, empty(mig))
-
-
-def _arrange(profiles: Sequence[Profile], free: Slices) -> list[Placed] | None:
+def _can_stand(profiles: Sequence[Profile], free: Slices) -> bool:
+    """Is there a start for each? The large ones first, they have least choice."""
     if not profiles:
-        return []
-    first, rest = profiles[0], profiles[1:]
-    for start in first.starts:
-        if free.has_room(first, start) and (placed := _arrange(rest, free.take(first, start))) is not None:
-            return [(first, start), *placed]
-    return None
+        return True
+    first, *rest = sorted(profiles, key=lambda profile: (-profile.memory, len(profile.starts), profile.name))
+    starts = (start for start in first.starts if free.has_room(first, start))
+    return any(_can_stand(rest, free.take(first, start)) for start in starts)
 
 
-def list_layouts(mig: Mig, profiles: Sequence[Profile]) -> list[tuple[Placed, ...]]:
+def list_layouts(mig: Mig, profiles: Sequence[Profile]) -> list[_Layout]:
     """All placed layouts of these profiles to which nothing can be added."""
     found = {frozenset(placed) for placed in _grow((), mig, profiles, 0)}
     whole = [layout for layout in found if not any(True for _ in _additions(layout, mig, profiles))]
@@ -109,7 +101,7 @@ def list_layouts(mig: Mig, profiles: Sequence[Profile]) -> list[tuple[Placed, ..
     return sorted(from_left, key=lambda layout: [(start, profile.name) for profile, start in layout])
 
 
-def _grow(layout: tuple[Placed, ...], mig: Mig, profiles: Sequence[Profile], begin: int) -> Iterator[tuple[Placed, ...]]:
+def _grow(layout: _Layout, mig: Mig, profiles: Sequence[Profile], begin: int) -> Iterator[_Layout]:
     """From the left, so that every layout is met once."""
     yield layout
     for profile, start in _additions(frozenset(layout), mig, profiles):
@@ -126,23 +118,21 @@ def _additions(layout: frozenset[Placed], mig: Mig, profiles: Sequence[Profile])
             yield from ((profile, start) for start in profile.starts if free.has_room(profile, start))
 
 
-# ---- where an instance goes ---------------------------------------------------------------------------------------------------
-
-
 class Spot(msgspec.Struct, frozen=True):
     gpu: int
     start: int
 
 
-class Board:
+class SliceScores:
     """The scores of one model under one demand.
 
-    Fragmentation of a GPU, F = sum over profiles k of p_k * (free memory slices - slices that k could still use): free, and of no use
-    to what is asked for. An instance goes where F falls most; among equals to the largest start, then by tie order.
+    Fragmentation of a GPU, F = sum over profiles k of p_k * (free memory slices - slices that k could still use): free,
+    and of no use to what is asked for. An instance goes where F falls most; among equals to the largest start, then by
+    tie order.
     """
 
     def __init__(self, mig: Mig, demand: Mapping[str, int] | None = None) -> None:
-        """`demand`: how often each profile is asked for; without it all alike. What is not in the catalogue weighs nothing."""
+        """`demand`: how often each profile is asked for; without it all alike. What is not known weighs nothing."""
         self.mig = mig
         weights = [(demand or {}).get(profile.name, 0) for profile in mig.profiles]
         self._weights = weights if any(weights) else [1] * len(mig.profiles)
@@ -169,7 +159,7 @@ class Board:
         found = [
             (self.fragmentation(free) - self.fragmentation(free.take(profile, start)), start, -ranks[gpu], gpu)
             for gpu, free in enumerate(gpus) for start in profile.starts if free.has_room(profile, start)
-        ]  # fmt: skip
+        ]
         if not found:
             return None
         _, start, _, gpu = max(found)
@@ -177,7 +167,7 @@ class Board:
 
 
 def _count(profile: Profile, mask: int) -> int:
-    """Most instances that fit beside each other: starts of one profile are its own length apart or closer, so from the left is best."""
+    """Most instances that fit side by side: starts are a profile's length apart or closer, so from the left is best."""
     count = 0
     for start in profile.starts:
         bits = _bits(profile, start)

@@ -1,9 +1,11 @@
-"""Shadow prices of a cluster: what a core, a GPU and each size of rest are worth to the pods that usually come; and the bound.
+"""Shadow prices of a cluster: what a core, a GPU and each size of rest are worth to the pods that usually come; the
+bound.
 
-In: nodes and a sample of pods. Out: `Prices` per group of alike nodes (the mean over programs from a light to a heavy load, so that the
-prices serve while the cluster fills), and the largest GPU share that any packer could reach on given arrivals.
+In: nodes and a sample of pods. Out: `Prices` per group of alike nodes (the mean over programs from a light to a heavy
+load, so that the prices serve while the cluster fills), and the largest GPU share that any packer could reach on given
+arrivals.
 
-    mu[t]    a core on group t          lam[t]   an untouched GPU          nu[t](r)   a GPU with r milli free: what it can still be cut into
+    mu[t]   a core on group t       lam[t]   an untouched GPU       nu[t](r)   what a GPU with r milli can be cut into
 """
 
 from collections import Counter
@@ -15,7 +17,7 @@ import numpy as np
 
 from fallow.decide.packing import fragments, lp
 from fallow.decide.packing.lp import CORE, Floats, Unsolved
-from fallow.decide.packing.state import GPU, Group, Nodes, Pod, find_fault
+from fallow.decide.packing.room import GPU, Group, Nodes, PackingPod
 
 LOADS: Final = (0.8, 0.85, 0.9, 0.95, 1.0, 1.05, 1.1, 1.2)
 CPU_WORTH: Final = 0.02  # GPUs per core: a pod without GPUs is worth something too
@@ -29,7 +31,7 @@ class Prices(msgspec.Struct, frozen=True, eq=False):
     nu: Floats  # per group and free milli 0..1000
 
     def spread(self, nodes: Nodes) -> "Prices":
-        """For the groups of these nodes. One without prices takes those of the nearest of its model (CPU per GPU), else the mean."""
+        """For the groups of these nodes; one without prices takes its model's nearest (CPU per GPU), else the mean."""
         weights = np.array([self._weigh(group) for group in nodes.groups]).reshape(len(nodes.groups), len(self.groups))
         return Prices(nodes.groups, weights @ self.mu, weights @ self.lam, weights @ self.nu)
 
@@ -44,17 +46,17 @@ class Prices(msgspec.Struct, frozen=True, eq=False):
         return np.bincount(chosen, minlength=len(self.groups)) / len(chosen)
 
 
-def solve(nodes: Nodes, sample: Sequence[Pod], seconds: float = lp.SECONDS) -> Prices:
+def solve(nodes: Nodes, sample: Sequence[PackingPod], seconds: float = lp.SECONDS) -> Prices:
     """Raises lp.Unsolved with the reason."""
     counts = fragments.count_classes(sample)
-    demand = sum(each.gpus * each.milli * count for each, count in counts.items())
+    demand = fragments.find_demand(counts)
     if not demand or not nodes.capacity:
         raise Unsolved("NothingToPrice")
     grid = find_grid({each.milli for each in counts})
     wishes = [
-        lp.Wish(
-            count * nodes.capacity / demand, each.gpus * each.milli / GPU + CPU_WORTH * each.cpu / CORE,
-            each.cpu, each.gpus, lp.coarsen(each.milli, grid, up=True), _accepted(nodes.groups, each.models),
+        _make_wish(
+            each, nodes.groups, count=count * nodes.capacity / demand, milli=lp.coarsen(each.milli, grid, up=True),
+            worth=each.gpu_milli / GPU + CPU_WORTH * each.cpu / CORE,
         )
         for each, count in counts.items()
     ]
@@ -63,10 +65,10 @@ def solve(nodes: Nodes, sample: Sequence[Pod], seconds: float = lp.SECONDS) -> P
     program = lp.Program(stocks, wishes, seconds)
     if program.is_empty:
         raise Unsolved("NothingToPrice")
-    answers = [program.solve(load) for load in LOADS]
-    mu, lam = np.mean([answer.mu for answer in answers], axis=0), np.mean([answer.lam for answer in answers], axis=0)
-    worth = value_rests(np.concatenate([answer.sig for answer in answers]), answers[0].sizes)
-    return Prices(nodes.groups, mu, lam, worth.reshape(len(answers), *lam.shape, GPU + 1).mean(axis=0))
+    solved = [program.solve(load) for load in LOADS]
+    mu, lam = np.mean([each.mu for each in solved], axis=0), np.mean([each.lam for each in solved], axis=0)
+    worth = value_rests(np.concatenate([each.sig for each in solved]), solved[0].sizes)
+    return Prices(nodes.groups, mu, lam, worth.reshape(len(solved), *lam.shape, GPU + 1).mean(axis=0))
 
 
 def value_rests(sig: Floats, sizes: Sequence[int]) -> Floats:
@@ -80,18 +82,19 @@ def value_rests(sig: Floats, sizes: Sequence[int]) -> Floats:
     return nu.T
 
 
-def bound(nodes: Nodes, arrivals: Sequence[Pod], seconds: float = lp.SECONDS) -> float:
+def find_bound(nodes: Nodes, arrivals: Sequence[PackingPod], seconds: float = lp.SECONDS) -> float:
     """The largest GPU % that any packer, free to reject and to cut pods, could have allocated. Raises lp.Unsolved."""
     if not nodes.capacity:
         raise Unsolved("NothingToPrice")
-    counts = Counter((pod.cpu, pod.memory, pod.milli, pod.gpus, pod.models) for pod in arrivals if not find_fault(pod))
+    sound = (pod for pod in arrivals if not pod.find_fault())
+    counts = Counter(PackingPod("", pod.cpu, pod.memory, pod.gpus, pod.milli, pod.models) for pod in sound)
     numbers = Counter((group, row.memory) for group, row in zip(nodes.group.tolist(), nodes.rows, strict=True))
     groups = [nodes.groups[number] for number, _ in numbers]
     stocks = [lp.Stock(n, nodes.groups[i].cpu, nodes.groups[i].gpus, memory) for (i, memory), n in numbers.items()]
-    grid = find_grid({milli for _, _, milli, _, _ in counts})
+    grid = find_grid({each.milli for each in counts})
     wishes = [
-        lp.Wish(n, gpus * milli / GPU, cpu, gpus, lp.coarsen(milli, grid, up=False), _accepted(groups, models), memory)
-        for (cpu, memory, milli, gpus, models), n in counts.items()
+        _make_wish(each, groups, count=n, milli=lp.coarsen(each.milli, grid, up=False), worth=each.gpu_milli / GPU)
+        for each, n in counts.items()
     ]
     gpus = lp.Program(stocks, wishes, seconds).solve(1.0).value
     return min(100.0, 100 * gpus * GPU / nodes.capacity)  # sizes that were made coarser take less than they are worth
@@ -100,15 +103,16 @@ def bound(nodes: Nodes, arrivals: Sequence[Pod], seconds: float = lp.SECONDS) ->
 def find_grid(sizes: set[int]) -> int:
     """1 where sizes can be taken as they are."""
     for grid in GRIDS[:-1]:
-        if lp.cut_patterns(sorted({size for milli in sizes if 0 < (size := lp.coarsen(milli, grid, up=True)) < GPU})) is not None:
+        coarse = {lp.coarsen(milli, grid, up=True) for milli in sizes}
+        if lp.cut_patterns(sorted(size for size in coarse if 0 < size < GPU)) is not None:
             return grid
     return GRIDS[-1]
 
 
-def weigh_models(nodes: Nodes, counts: Mapping[fragments.Class, int]) -> Floats:
+def weigh_models(nodes: Nodes, counts: Mapping[PackingPod, int]) -> Floats:
     """W: GPUs that pods bound to each model will want, with the whole sample scaled to the cluster."""
     capacity = np.bincount(nodes.model, nodes.gpus, len(nodes.models))
-    wanted, demand = np.zeros(len(nodes.models)), sum(each.gpus * each.milli * count for each, count in counts.items())
+    wanted, demand = np.zeros(len(nodes.models)), fragments.find_demand(counts)
     for each, count in counts.items():
         own = capacity * np.array([each.gpus > 0 and model in each.models for model in nodes.models], np.float64)
         if own.sum():
@@ -116,8 +120,11 @@ def weigh_models(nodes: Nodes, counts: Mapping[fragments.Class, int]) -> Floats:
     return wanted
 
 
-def _accepted(groups: Sequence[Group], models: tuple[str, ...]) -> frozenset[int]:
-    return frozenset(i for i, group in enumerate(groups) if not models or group.model in models)
+def _make_wish(pod: PackingPod, groups: Sequence[Group], *, count: float, milli: int, worth: float) -> lp.Wish:
+    accepted = frozenset(i for i, group in enumerate(groups) if pod.accepts(group.model))
+    return lp.Wish(
+        count=count, worth=worth, cpu=pod.cpu, gpus=pod.gpus, milli=milli, accepted=accepted, memory=pod.memory
+    )
 
 
 def _cpu_per_gpu(group: Group) -> float:

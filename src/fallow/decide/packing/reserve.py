@@ -1,30 +1,31 @@
-"""Places that were promised and are not taken yet.
+"""Placements that were promised and are not taken yet.
 
-Between the moment a scheduler is told where a pod should go and the moment the pod is seen there, the place must count as taken, or the
-next pod is sent to the same share. In: pods by uid, and `now`. Out: placements, each kept for a while and then given back.
-Invariant: a promise ends in exactly one way, settled or too old; both give its room back to the state, and
-a pod that is seen bound is added by whoever sees it, where it really is.
+Between the moment a scheduler hears where a pod should go and the moment the pod is seen there, its share must count as
+taken, or the next pod is sent to the same one. In: pods by uid, and `now`. Out: placements, each kept for a while and
+then given back.
+Invariant: a promise ends in exactly one way, settled or too old; both give its room back, and a pod that is seen bound
+is added by whoever sees it, where it really is.
 """
 
 from typing import Final
 
 import msgspec
 
-from fallow.decide.packing.place import Packer
-from fallow.decide.packing.state import Placement, Pod
+from fallow.decide.packing.packer import Packer
+from fallow.decide.packing.room import PackingPod, Placement
 from fallow.model.units import Instant, Seconds
 
 PROMISED_FOR: Final[Seconds] = 30.0
 
 
 class Promise(msgspec.Struct, frozen=True):
-    pod: Pod
+    pod: PackingPod
     placement: Placement
     until: Instant
 
 
 class Reservations:
-    """Promises on the state of one packer."""
+    """Promises on the room of one packer."""
 
     def __init__(self, packer: Packer) -> None:
         self._packer = packer
@@ -33,8 +34,8 @@ class Reservations:
     def __len__(self) -> int:
         return len(self._promised)
 
-    def promise(self, uid: str, pod: Pod, now: Instant) -> Placement | None:
-        """The best place for the pod, taken from now on; the one it was promised before, if that still stands. None: there is no room."""
+    def promise(self, uid: str, pod: PackingPod, now: Instant) -> Placement | None:
+        """The best placement for the pod, taken from now on, or the one that was promised before; None: no room."""
         self.expire(now)
         if uid in self._promised:
             return self._promised[uid].placement

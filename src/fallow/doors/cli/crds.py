@@ -7,7 +7,9 @@ from fallow.model.policies import idle_crd
 
 
 @click.command("crds", context_settings=flags.CONTEXT)
-@click.option("-o", "--output", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True, help="How to show it.")
+@click.option(
+    "-o", "--output", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True, help="How to show it."
+)
 def crds(output: str) -> None:
     """Print the CustomResourceDefinitions: fallow crds | kubectl apply -f -"""
-    show.data(idle_crd.crd(), output)
+    show.data(idle_crd.define(), output)

@@ -1,7 +1,8 @@
 """`fallow demo`: a pretend GPU cluster through a day, with the real controller at work in it over real sockets.
 
-On a terminal the day is a live picture, then the report, then the cluster goes on in real time for kubectl until Ctrl-C; elsewhere it is
-a line per hour and the report. Nothing outside this process is touched: the API server and the exporters are ours, on loopback.
+On a terminal the day is a live picture, then the report, then the cluster goes on in real time for kubectl until
+Ctrl-C; elsewhere it is a line per hour and the report. Nothing outside this process is touched: the API server and the
+exporters are ours, on loopback.
 """
 
 import asyncio
@@ -21,10 +22,9 @@ from typing import Any
 import click
 
 from fallow import names
-from fallow.decide.idle import courtesy
 from fallow.doors.cli import demo_view as view
 from fallow.doors.cli import main, pasts, show
-from fallow.model import decision, units
+from fallow.model import decision, marks, units
 from fallow.model.units import HOUR, Instant
 from fallow.sim import backtest, cast, shelf, stage
 from fallow.sim import world as worlds
@@ -36,6 +36,7 @@ _PERSON = {
     "regretted": ("person", "wanted it within 15m"), "missed": ("person", "needs it and finds it paused"),
 }
 _LIVELIEST = (view.BUSY, view.UNKNOWN, view.STARTING, view.NOTICE, view.IDLE)
+_RSS_UNIT = 1024.0 * 1024 if sys.platform == "darwin" else 1024.0
 
 
 class Director:
@@ -47,9 +48,9 @@ class Director:
         self.started = time.monotonic()
         self.ends = on.world.span.start + on.world.span.columns * on.world.span.step
         self.feed: list[view.Happening] = []
-        self.notices = self.frozen = self.failed = self.cycles = 0
+        self.notices = self.frozen = self.failed = 0
         self.took: list[float] = []  # seconds of each cycle
-        self._told = 0
+        self._seen = 0  # changes of the world
         self._findings: dict[tuple[str, str, str], decision.Finding] = {}
 
     async def step(self) -> None:
@@ -63,19 +64,20 @@ class Director:
             await asyncio.sleep(max(0.0, self.on.interval / self.speed - (time.monotonic() - began)))
 
     def _learn(self, cycle: decision.Cycle, now: Instant) -> None:
-        self.cycles += 1
         self.failed += bool(cycle.failure)
         self.frozen += cycle.plan is not None and cycle.plan.frozen_until is not None
         if cycle.plan is not None and cycle.snapshot is not None:
             found = (cycle.plan.findings[index] for index in range(len(cycle.snapshot.workloads)))
-            self._findings = {(each.workload.ref.kind, each.workload.ref.namespace, each.workload.ref.name): each for each in found}
-        self.feed += [*self._people(), *(happening for outcome in cycle.outcomes if (happening := self._tell(outcome, now)))]
+            by_ref = ((each.workload.ref, each) for each in found)
+            self._findings = {(ref.kind, ref.namespace, ref.name): each for ref, each in by_ref}
+        self.feed += self._people()
+        self.feed += filter(None, (self._tell(outcome, now) for outcome in cycle.outcomes))
         self.feed += [view.Happening(now, "fault", cycle.failure)] if cycle.failure else []
         del self.feed[:-_KEPT]
 
     def _people(self) -> Iterator[view.Happening]:
-        changes = self.on.world.changes_since(self._told)
-        self._told += len(changes)
+        changes = self.on.world.changes_since(self._seen)
+        self._seen += len(changes)
         for change in changes:
             workload = self.on.world.find(change.uid)
             if workload is not None and change.what in _PERSON:
@@ -86,43 +88,43 @@ class Director:
 
     def _tell(self, outcome: decision.Outcome, now: Instant) -> view.Happening | None:
         match outcome:
-            case decision.Outcome(decision=decision.Warn(finding=finding, pauses_at=pauses_at), status=decision.Status.done):
+            case decision.Outcome(decision=decision.Warn(finding=finding, pauses_at=at), status=decision.Status.done):
                 self.notices += 1
                 idle = units.humane(now - finding.idle_since) if finding.idle_since is not None else "?"
-                until = f", pauses at {units.clock_time(pauses_at)}" if pauses_at is not None else ""
-                text = f"{_name(finding)} idle for {idle}{until}"
-                return view.Happening(now, "notice", text)
+                until = f", pauses at {units.clock_time(at)}" if at is not None else ""
+                return view.Happening(now, "notice", f"{_name(finding)} idle for {idle}{until}")
             case decision.Outcome(decision=decision.Pause(finding=finding), status=status, detail=detail):
-                is_done = status is decision.Status.done
                 ref, gpus = finding.workload.ref, f"{finding.gpus} GPU{'' if finding.gpus == 1 else 's'}"
-                text = f"{gpus} free, resume: fallow resume {ref.short} -n {ref.namespace}"
-                return view.Happening(now, "pause", f"{_name(finding)} {text if is_done else f'{status}: {detail}'}")
-            case decision.Outcome(decision=decision.Resume(workload=workload, by=by), status=decision.Status.done):
-                return view.Happening(now, "resume", f"{workload.ref} asked for by {by}")
+                done = f"{gpus} free, resume: fallow resume {ref.short} -n {ref.namespace}"
+                what = done if status is decision.Status.done else f"{status}: {detail}"
+                return view.Happening(now, "pause", f"{_name(finding)} {what}")
+            case decision.Outcome(decision=decision.Resume(workload=resumed, by=by), status=decision.Status.done):
+                return view.Happening(now, "resume", f"{resumed.ref} asked for by {by}")
         return None
 
-    # ---- the picture ----------------------------------------------------------------------------------------------------------
-
-    def scene(self) -> view.Scene:
+    def look(self) -> view.Moment:
         world, plan = self.on.world, self.on.cycle.plan if self.on.cycle else None
         spent = time.monotonic() - self.started
-        return view.Scene(
-            began=self.began, now=world.now, ends=self.ends, nodes=tuple(self._rows()),
-            sums=self._sums(), feed=tuple(self.feed), paused=sum(one.state is worlds.State.paused for one in world.workloads),
+        return view.Moment(
+            began=self.began, now=world.now, ends=self.ends, nodes=tuple(self._nodes()),
+            sums=self.add_up(), feed=tuple(self.feed),
+            paused=sum(one.state is worlds.State.paused for one in world.workloads),
             frozen=plan.frozen_because if plan is not None and plan.frozen_until is not None else "",
             faults=tuple(map(str, world.faults)), speed=(world.now - self.began) / spent if spent else 0.0,
         )
 
-    def _rows(self) -> Iterator[view.NodeRow]:
+    def _nodes(self) -> Iterator[view.NodeCells]:
+        """Of a GPU that is cut or shared, the liveliest state."""
         world = self.on.world
-        states: dict[str, list[set[str]]] = {name: [set() for _ in range(node.gpus)] for name, node in world.nodes.items()}
+        states: dict[tuple[str, int], set[str]] = {}
         for workload in world.workloads:
-            for place in (place for pod in workload.pods for place in pod.places):
-                node, gpu, _ = world.device_of(place)
-                states[node.name][gpu].add(self._state(workload))
-        for node in world.nodes.values():  # of a GPU that is cut or shared, the liveliest state
-            cells = tuple(next((state for state in _LIVELIEST if state in found), view.FREE) for found in states[node.name])
-            yield view.NodeRow(node.name, node.model, cells, node.ready)
+            for seat in (seat for pod in workload.pods for seat in pod.places):
+                node, gpu, _ = world.device_of(seat)
+                states.setdefault((node.name, gpu), set()).add(self._state(workload))
+        for node in world.nodes.values():
+            found = (states.get((node.name, gpu), ()) for gpu in range(node.gpus))
+            cells = (next((state for state in _LIVELIEST if state in each), view.FREE) for each in found)
+            yield view.NodeCells(node.name, tuple(cells), node.ready)
 
     def _state(self, workload: worlds.Workload) -> str:
         found = self._findings.get((workload.part.kind, workload.part.namespace, workload.part.name))
@@ -132,73 +134,49 @@ class Director:
             return view.UNKNOWN
         if found.verdict is decision.Verdict.active:
             return view.BUSY
-        return view.NOTICE if courtesy.pending_since(found.workload) is not None else view.IDLE
+        return view.NOTICE if marks.notice_at(found.workload) is not None else view.IDLE
 
-    def _sums(self) -> view.Sums:
-        line = backtest.add_up(self.on.world, "demo").total
-        return view.Sums(
-            line.gpu_hours, line.idle_gpu_hours, line.reclaimed_gpu_hours, line.money, line.unpriced_gpu_hours, self.notices, line.acks,
-            line.pauses, line.resumes, line.regrets, line.complaints, line.waited, self.frozen, self.failed,
-        )
+    def add_up(self) -> backtest.Result:
+        sums = backtest.add_up(self.on.world, "demo")
+        sums.notices, sums.frozen_ticks, sums.lost_ticks = self.notices, self.frozen, self.failed
+        return sums
 
-    # ---- the report -----------------------------------------------------------------------------------------------------------
-
-    def report(self) -> view.Report:
-        result = backtest.add_up(self.on.world, "demo")
-        day, spent = self.on.world.now - self.began, time.monotonic() - self.started
-        gpus, mean = sum(node.gpus for node in self.on.world.nodes.values()), sum(self.took) / max(1, len(self.took))
+    def report(self) -> None:
+        world = self.on.world
+        day, spent = world.now - self.began, time.monotonic() - self.started
+        gpus, mean = sum(node.gpus for node in world.nodes.values()), sum(self.took) / max(1, len(self.took))
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / _RSS_UNIT
-        promise = f"{len(self.on.broken)} broke a promise" if self.on.broken else "quiet, measured, announced, and the way back exact"
-        measured = (
-            f"{units.humane(day)} of {gpus} GPUs on {len(self.on.world.nodes)} nodes with {len(self.on.world.workloads)} workloads in "
+        broken = f"{len(self.on.broken)} broke a promise" if self.on.broken else ""
+        view.tell(f"The day of {units.rfc3339(self.began)[:10]}", self.add_up(), (
+            f"{units.humane(day)} of {gpus} GPUs on {len(world.nodes)} nodes with {len(world.workloads)} workloads in "
             f"{spent:.1f} s ({day / max(spent, 1e-9):,.0f} times as fast as life)",
-            f"{self.cycles} cycles of the controller over sockets, {1000 * mean:.0f} ms each, the longest "
+            f"{len(self.took)} cycles of the controller over sockets, {1000 * mean:.0f} ms each, the longest "
             f"{max(self.took, default=0.0):.2f} s; {memory:.0f} MB of memory at most",
-            f"every pause was checked against the truth of the world: {promise}",
-        )
-        return view.Report(
-            f"The day of {units.rfc3339(self.began)[:10]}", self._sums(), _shares(result.by_class), _shares(result.by_namespace), measured
-        )
-
-
-_RSS_UNIT = 1024.0 * 1024 if sys.platform == "darwin" else 1024.0
+            "every pause was checked against the truth of the world: "
+            + (broken or "quiet, measured, announced, and the way back exact"),
+        ))
 
 
 def _name(finding: decision.Finding) -> str:
     return f"{finding.workload.ref.namespace}/{finding.workload.ref.name} ({finding.workload.ref.kind})"
 
 
-def _shares(lines: dict[str, backtest.Line]) -> tuple[view.Share, ...]:
-    return tuple(
-        view.Share(
-            name, line.workloads, line.gpu_hours, line.idle_gpu_hours, line.reclaimed_gpu_hours, line.pauses, line.regrets, line.waited
-        )
-        for name, line in sorted(lines.items(), key=lambda item: -item[1].reclaimed_gpu_hours)
-    )
-
-
-# ---- running it -----------------------------------------------------------------------------------------------------------------
+# ---- running it -----------------------------------------------------------------------------------------------------
 
 
 def find_port(asked: int | None) -> int:
     """The port asked for, or ours, or any; a port that was asked for and is taken is an error that names a free one."""
     wanted = PORT if asked is None else asked
-    if not wanted or _is_free(wanted):
+    try:
+        socket.create_server(("127.0.0.1", wanted)).close()
         return wanted
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        other: int = listener.getsockname()[1]
+    except OSError:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            other: int = listener.getsockname()[1]
     if asked is not None:
         raise click.UsageError(f"--port: {asked} is taken by another program; {other} is free: --port {other}")
     show.sentence(f"port {wanted} is taken by another program: {other} is used instead")
     return other
-
-
-def _is_free(port: int) -> bool:
-    try:
-        with socket.create_server(("127.0.0.1", port)):
-            return True
-    except OSError:
-        return False
 
 
 def choose_past(hours: float, seed: int, nodes: int, trace: str | None) -> shelf.Past:
@@ -207,12 +185,13 @@ def choose_past(hours: float, seed: int, nodes: int, trace: str | None) -> shelf
         return pasts.read_trace(trace, seed=seed, hours=hours, nodes=nodes)
     real, why = shelf.open_real_lives(pasts.traces_folder())
     make = functools.partial(cast.make_world, seed=seed, nodes=nodes, hours=hours, real=real)
-    if real is None:
-        return shelf.Past(make, f"a made-up day (seed {seed}); all lives are made up: {why}")
-    return shelf.Past(make, f"a made-up day (seed {seed}) in which services and notebooks do what real GPUs did: {why}")
+    what = "; all lives are made up" if real is None else " in which services and notebooks do what real GPUs did"
+    return shelf.Past(make, f"a made-up day (seed {seed}){what}: {why}")
 
 
-async def play(world: worlds.World, *, speed: float, hours: float, port: int, faults: list[worlds.Fault], is_watched: bool) -> int:
+async def play(
+    world: worlds.World, *, speed: float, hours: float, port: int, faults: list[worlds.Fault], is_watched: bool
+) -> int:
     """The day, the report, and on a terminal what comes after; the exit code."""
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -223,7 +202,7 @@ async def play(world: worlds.World, *, speed: float, hours: float, port: int, fa
             director = Director(on, speed=speed)
             director.ends = min(director.ends, director.began + hours * HOUR)
             await (_watch(director, stop) if is_watched else _recite(director, stop))
-            view.tell(director.report())
+            director.report()
             for broken in on.broken:
                 show.sentence(f"  broken: {broken}")
             if is_watched and not stop.is_set():
@@ -237,25 +216,27 @@ async def _recite(director: Director, stop: asyncio.Event) -> None:
         await director.step()
         if director.on.world.now >= hour + HOUR:
             hour += HOUR
-            show.sentence(view.hour_line(director.scene()))
+            show.sentence(view.hour_line(director.look()))
 
 
 async def _watch(director: Director, stop: asyncio.Event) -> None:
     from rich.live import Live
 
-    picture = view.View(director.scene())
+    picture = view.Picture(director.look())
     with Live(picture, refresh_per_second=8, screen=True, redirect_stdout=False, redirect_stderr=False):
         while director.on.world.now < director.ends and not stop.is_set():
             await director.step()
-            picture.scene = director.scene()
+            picture.moment = director.look()
 
 
 async def _stay(director: Director, stop: asyncio.Event, kubeconfig: Path) -> None:
     """The cluster goes on, a second a second."""
     click.echo("\nThe cluster goes on in real time, and fallow with it, until Ctrl-C. In another terminal:")
     show.sentence(f"  export KUBECONFIG={kubeconfig}")
-    show.sentence(f"  kubectl get idlepolicies; kubectl get deployments -A; kubectl get events -A | grep {names.EVENT_PREFIX}")
-    show.sentence(f"  kubectl annotate KIND/NAME -n NAMESPACE {names.RESUME_REQUESTED}=me    # brings back what is paused")
+    events = f"kubectl get events -A | grep {names.EVENT_PREFIX}"
+    show.sentence(f"  kubectl get idlepolicies; kubectl get deployments -A; {events}")
+    resume = f"kubectl annotate KIND/NAME -n NAMESPACE {names.RESUME_REQUESTED}=me"
+    show.sentence(f"  {resume}    # brings back what is paused")
     next_cycle = director.on.world.now + director.on.interval
     while not stop.is_set():
         await director.on.pass_time(1.0)
@@ -275,24 +256,28 @@ def read_faults(text: str) -> list[worlds.Fault]:
 
 
 @click.command("demo", context_settings=main.CONTEXT)
-@click.option("--hours", type=click.FloatRange(0.5, 24 * 14), default=24.0, show_default=True, help="How much of the day to replay.")
-@click.option("--speed", type=click.FloatRange(0), default=0.0, help="Simulated seconds per second; 0: as fast as it goes.  [default: 0]")
+@click.option("--hours", type=click.FloatRange(0.5, 24 * 14), default=24.0, show_default=True,
+              help="How much of the day to replay.")
+@click.option("--speed", type=click.FloatRange(0), default=0.0,
+              help="Simulated seconds per second; 0: as fast as it goes.  [default: 0]")
 @click.option("--nodes", type=click.IntRange(1, 500), default=16, show_default=True,
               help="Nodes of eight GPUs each, or so many of a trace.")
 @click.option("--seed", type=int, default=7, show_default=True, help="The same seed gives the same day.")
 @click.option("--faults", default="", metavar="A,B", help="Faults to switch on during the day, or all: "
               f"{', '.join(map(str, worlds.Fault))}.")
 @click.option("--trace", metavar="NAME|FILE", help=pasts.TRACE_HELP)
-@click.option("--port", type=click.IntRange(0, 65535), default=None, help=f"Port of the pretend API server.  [default: {PORT}]")
+@click.option("--port", type=click.IntRange(0, 65535), default=None,
+              help=f"Port of the pretend API server.  [default: {PORT}]")
 def demo(**asked: Any) -> None:
     """Watch a pretend GPU cluster through a day, with the real controller at work in it.
 
-    Needs no cluster, no GPU and no Prometheus. On a terminal the cluster stays up afterwards, for kubectl, until Ctrl-C.
+    Needs no cluster, no GPU and no Prometheus. On a terminal the cluster stays up afterwards, for kubectl, until
+    Ctrl-C.
     """
-    faults, port = read_faults(asked["faults"]), find_port(asked["port"])
-    past = choose_past(asked["hours"], asked["seed"], asked["nodes"], asked["trace"])
+    faults, port, hours = read_faults(asked["faults"]), find_port(asked["port"]), asked["hours"]
+    past = choose_past(hours, asked["seed"], asked["nodes"], asked["trace"])
     pasts.tell(past)
     logging.getLogger("fallow").addHandler(logging.NullHandler())  # what the controller would log is in the picture
     logging.getLogger("fallow").propagate = False
-    world, is_watched = past.make_world(), sys.stdout.isatty()
-    sys.exit(asyncio.run(play(world, speed=asked["speed"], hours=asked["hours"], port=port, faults=faults, is_watched=is_watched)))
+    how = {"speed": asked["speed"], "hours": hours, "port": port, "faults": faults, "is_watched": sys.stdout.isatty()}
+    sys.exit(asyncio.run(play(past.make_world(), **how)))

@@ -1,12 +1,13 @@
 """What `fallow demo` shows: the cluster map, what happens, what was reclaimed so far; and the report at the end.
 
-In: a Scene, plain facts about one instant of the pretend day. Out: something rich can draw, or lines of text where nobody watches.
-Invariant: every GPU is in exactly one state; money is only told for models that have a price, and what has none is told beside it.
+In: a Moment, plain facts about one instant of the pretend day. Out: something rich can draw, or lines of text where
+nobody watches.
+Invariant: every GPU is in exactly one state; money is only given for models that have a price, and what has none is
+said beside it.
 """
 
 from collections import Counter
 from collections.abc import Sequence
-from decimal import Decimal
 from typing import Any
 
 import click
@@ -20,23 +21,27 @@ from rich.text import Text
 
 from fallow.doors.cli import show
 from fallow.model import units
-from fallow.model.units import Instant, Seconds
+from fallow.model.units import Instant
+from fallow.sim import backtest
 
 BUSY, IDLE, NOTICE, UNKNOWN, STARTING, FREE = "busy", "idle", "notice", "unknown", "starting", "free"
-# Each state has a letter of its own beside its colour: not everybody sees colours.
-CELLS = {BUSY: ("█", "green"), IDLE: ("▒", "yellow"), NOTICE: ("!", "bold yellow"), UNKNOWN: ("?", "cyan"), STARTING: ("+", "bright_blue"),
-         FREE: ("·", "bright_black")}
-WORDS = {BUSY: "busy", IDLE: "idle", NOTICE: "idle, owner told", UNKNOWN: "cannot tell", STARTING: "starting", FREE: "free"}
+CELLS = {  # state: its words, its colour, and a letter of its own beside that: not everybody sees colours
+    BUSY: ("busy", "green", "█"), IDLE: ("idle", "yellow", "▒"), NOTICE: ("idle, owner told", "bold yellow", "!"),
+    UNKNOWN: ("cannot tell", "cyan", "?"), STARTING: ("starting", "bright_blue", "+"),
+    FREE: ("free", "bright_black", "·"),
+}
 STYLES = {
-    "notice": "yellow", "pause": "magenta", "resume": "green", "ack": "cyan", "person": "bright_blue", "frozen": "bold red", "fault": "red",
-}  # fmt: skip
+    "notice": "yellow", "pause": "magenta", "resume": "green", "ack": "cyan", "person": "bright_blue",
+    "frozen": "bold red", "fault": "red",
+}
 _FEED = 14
 
 
-class NodeRow(msgspec.Struct, frozen=True):
+class NodeCells(msgspec.Struct, frozen=True):
+    """A node of the map: one state per GPU."""
+
     name: str
-    model: str
-    cells: tuple[str, ...]  # one state per GPU
+    cells: tuple[str, ...]
     ready: bool = True
 
 
@@ -46,33 +51,14 @@ class Happening(msgspec.Struct, frozen=True):
     text: str
 
 
-class Sums(msgspec.Struct, frozen=True):
-    """Since the day began."""
-
-    held_gpu_hours: float = 0.0
-    idle_gpu_hours: float = 0.0
-    reclaimed_gpu_hours: float = 0.0
-    money: Decimal = Decimal(0)
-    unpriced_gpu_hours: float = 0.0
-    notices: int = 0
-    acks: int = 0
-    pauses: int = 0
-    resumes: int = 0
-    regrets: int = 0
-    complaints: int = 0
-    waited: Seconds = 0.0
-    frozen_cycles: int = 0
-    failed_cycles: int = 0
-
-
-class Scene(msgspec.Struct, frozen=True):
+class Moment(msgspec.Struct, frozen=True, kw_only=True):
     """One instant of the day."""
 
     began: Instant
     now: Instant
     ends: Instant
-    nodes: tuple[NodeRow, ...]
-    sums: Sums
+    nodes: tuple[NodeCells, ...]
+    sums: backtest.Result  # since the day began
     feed: tuple[Happening, ...]
     paused: int  # workloads that stand paused
     frozen: str = ""
@@ -83,172 +69,144 @@ class Scene(msgspec.Struct, frozen=True):
         return Counter(cell for node in self.nodes for cell in node.cells)
 
 
-class View:
+class Picture:
     """The live picture. It is drawn anew for whatever size the terminal has."""
 
-    def __init__(self, scene: Scene) -> None:
-        self.scene = scene
+    def __init__(self, moment: Moment) -> None:
+        self.moment = moment
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        height = options.height or console.size.height
-        yield from draw(self.scene, height)
+        moment, room = self.moment, max(4, (options.height or console.size.height) - 12)
+        feed = min(_FEED, max(3, room // 2))
+        yield _headline(moment)
+        yield _progress(moment)
+        yield _panel(_map(moment, max(3, room - feed)), "GPUs by node")
+        yield _panel(_feed(moment, feed), "what happens")
+        yield _sums(moment)
 
 
-def draw(scene: Scene, height: int) -> list[RenderableType]:
-    room = max(4, height - 12)
-    feed = min(_FEED, max(3, room // 2))
-    return [
-        _headline(scene),
-        _progress(scene),
-        Panel(_map(scene, max(3, room - feed)), title="GPUs by node", title_align="left", border_style="bright_black"),
-        Panel(_feed(scene, feed), title="what happens", title_align="left", border_style="bright_black"),
-        _sums(scene.sums, scene.paused),
-    ]
+def _panel(shown: RenderableType, title: str) -> Panel:
+    return Panel(shown, title=title, title_align="left", border_style="bright_black")
 
 
-def _headline(scene: Scene) -> Text:
-    line = Text(f" fallow demo  {units.rfc3339(scene.now)[:16].replace('T', ' ')} ", style="bold reverse")
+def _headline(moment: Moment) -> Text:
+    line = _one_line(f" fallow demo  {units.rfc3339(moment.now)[:16].replace('T', ' ')} ", "bold reverse")
     line.append("  ")
-    counted = scene.count()
-    for state, (cell, style) in CELLS.items():
-        line.append(f"{cell} ", style=style)
-        line.append(f"{counted[state]} {WORDS[state]}   ")
-    if scene.frozen:
-        line.append(f" frozen: {show.plain(scene.frozen)[:60]} ", style="bold white on red")
-    for fault in scene.faults:
+    counted = moment.count()
+    for state, (words, style, letter) in CELLS.items():
+        line.append(f"{letter} ", style=style)
+        line.append(f"{counted[state]} {words}   ")
+    if moment.frozen:
+        line.append(f" frozen: {show.plain(moment.frozen)[:60]} ", style="bold white on red")
+    for fault in moment.faults:
         line.append(f" fault: {fault} ", style="white on red")
-    line.no_wrap, line.overflow = True, "ellipsis"
     return line
 
 
-def _progress(scene: Scene) -> RenderableType:
+def _one_line(text: str, style: str) -> Text:
+    return Text(text, style=style, no_wrap=True, overflow="ellipsis")
+
+
+def _progress(moment: Moment) -> RenderableType:
     grid = Table.grid(padding=(0, 1), expand=True)
     grid.add_column(ratio=1)
     grid.add_column(justify="right", no_wrap=True)
-    total = max(1.0, scene.ends - scene.began)
-    speed = f"{scene.speed:,.0f} x" if scene.speed else ""
-    told = f"{units.humane(scene.now - scene.began)} of {units.humane(total)}  {speed}"
-    grid.add_row(ProgressBar(total=total, completed=scene.now - scene.began, complete_style="green", finished_style="green"), told)
+    total, spent = max(1.0, moment.ends - moment.began), moment.now - moment.began
+    speed = f"{moment.speed:,.0f} x" if moment.speed else ""
+    bar = ProgressBar(total=total, completed=spent, complete_style="green", finished_style="green")
+    grid.add_row(bar, f"{units.humane(spent)} of {units.humane(total)}  {speed}")
     return grid
 
 
-def _map(scene: Scene, rows: int) -> RenderableType:
+def _map(moment: Moment, rows: int) -> RenderableType:
     """As many nodes as fit, in columns; the rest is counted."""
     most = rows * 4
-    lines = [_node(node) for node in scene.nodes[:most]]
-    left = len(scene.nodes) - most
+    lines = [_node(node) for node in moment.nodes[:most]]
+    left = len(moment.nodes) - most
     if left > 0:
         lines[-1] = Text(f"and {left + 1} more nodes", style="bright_black")
     return Columns(lines, padding=(0, 3), column_first=True)
 
 
-def _node(node: NodeRow) -> Text:
+def _node(node: NodeCells) -> Text:
     line = Text(f"{show.plain(node.name)} ", style="" if node.ready else "red strike")
     for cell in node.cells:
-        letter, style = CELLS[cell]
+        _, style, letter = CELLS[cell]
         line.append(letter, style=style)
     return line
 
 
-def _feed(scene: Scene, rows: int) -> RenderableType:
-    lines = [_happening(one) for one in scene.feed[-rows:]]
+def _feed(moment: Moment, rows: int) -> RenderableType:
+    lines = [_happening(one) for one in moment.feed[-rows:]]
     return Group(*lines, *(Text("") for _ in range(rows - len(lines))))
 
 
 def _happening(one: Happening) -> Text:
-    line = Text(f"{units.clock_time(one.at)}  ", style="bright_black")
+    line = _one_line(f"{units.clock_time(one.at)}  ", "bright_black")
     line.append(f"{one.kind:<7} ", style=STYLES.get(one.kind, ""))
     line.append(show.plain(one.text))
-    line.no_wrap, line.overflow = True, "ellipsis"
     return line
 
 
-def _sums(sums: Sums, paused: int) -> RenderableType:
-    grid = Table.grid(padding=(0, 3))
-    reclaimed = Text.assemble("reclaimed ", (f"{sums.reclaimed_gpu_hours:,.0f} GPU-hours", "bold green"), f"  {tell_money(sums)}")
+def _sums(moment: Moment) -> RenderableType:
+    grid, total = Table.grid(padding=(0, 3)), moment.sums.total
+    hours = f"{total.reclaimed_gpu_hours:,.0f} GPU-hours"
     grid.add_row(
-        reclaimed, f"{sums.notices} notices", f"{sums.acks} kept by their owners", f"{sums.pauses} pauses ({paused} stand)",
-        f"{sums.resumes} resumes", f"{sums.regrets} regretted",
+        Text.assemble("reclaimed ", (hours, "bold green"), f"  {say_money(total)}"),
+        f"{moment.sums.notices} notices", f"{total.acks} kept by their owners",
+        f"{total.pauses} pauses ({moment.paused} stand)", f"{total.resumes} resumes", f"{total.regrets} regretted",
     )
     return grid
 
 
-def tell_money(sums: Sums) -> str:
-    told = f"${sums.money:,.0f}"
-    return f"{told} (+ {sums.unpriced_gpu_hours:,.0f} GPU-hours of models without a price)" if sums.unpriced_gpu_hours >= 0.5 else told
+def say_money(total: backtest.Line) -> str:
+    unpriced = f" (+ {total.unpriced_gpu_hours:,.0f} GPU-hours of models without a price)"
+    return f"${total.money:,.0f}" + (unpriced if total.unpriced_gpu_hours >= 0.5 else "")
 
 
-# ---- where nobody watches -------------------------------------------------------------------------------------------------------
-
-
-def hour_line(scene: Scene) -> str:
-    """One line per simulated hour."""
-    counted, sums = scene.count(), scene.sums
+def hour_line(moment: Moment) -> str:
+    """Where nobody watches: one line per simulated hour."""
+    counted, total = moment.count(), moment.sums.total
+    states = f"{counted[BUSY]} busy, {counted[IDLE] + counted[NOTICE]} idle, {counted[UNKNOWN]} cannot tell"
     parts = [
-        f"{units.clock_time(scene.now)}  {counted[BUSY]} busy, {counted[IDLE] + counted[NOTICE]} idle, {counted[UNKNOWN]} cannot tell, "
-        f"{counted[FREE]} free",
-        f"{sums.notices} notices, {sums.pauses} pauses ({scene.paused} stand), {sums.resumes} resumes, {sums.regrets} regretted",
-        f"{sums.reclaimed_gpu_hours:,.1f} GPU-hours reclaimed",
+        f"{units.clock_time(moment.now)}  {states}, {counted[FREE]} free",
+        f"{moment.sums.notices} notices, {total.pauses} pauses ({moment.paused} stand), {total.resumes} resumes, "
+        f"{total.regrets} regretted",
+        f"{total.reclaimed_gpu_hours:,.1f} GPU-hours reclaimed",
+        *(["frozen"] if moment.frozen else []), *(f"fault {fault}" for fault in moment.faults),
     ]
-    if scene.frozen:
-        parts.append("frozen")
-    parts += [f"fault {fault}" for fault in scene.faults]
     return "; ".join(parts)
 
 
-# ---- the report -----------------------------------------------------------------------------------------------------------------
-
-
-class Share(msgspec.Struct, frozen=True):
-    """One line of a table of the report."""
-
-    name: str
-    workloads: int
-    held: float
-    idle: float
-    reclaimed: float
-    pauses: int
-    regrets: int
-    waited: Seconds
-
-
-class Report(msgspec.Struct, frozen=True):
-    """The whole day."""
-
-    title: str
-    sums: Sums
-    by_class: tuple[Share, ...]
-    by_namespace: tuple[Share, ...]
-    measured: tuple[str, ...]  # sentences on what it cost to find out
-
-
-def tell(report: Report) -> None:
-    """The closing report, to standard output."""
-    sums = report.sums
-    asked = sums.held_gpu_hours + sums.reclaimed_gpu_hours
-    share = sums.reclaimed_gpu_hours / max(asked, 1e-9)
+def tell(title: str, sums: backtest.Result, measured: Sequence[str]) -> None:
+    """The closing report, to standard output. `measured`: sentences on what it cost to find out."""
+    total = sums.total
+    asked = total.gpu_hours + total.reclaimed_gpu_hours
+    share = total.reclaimed_gpu_hours / max(asked, 1e-9)
     click.echo()
-    show.sentence(report.title)
+    show.sentence(title)
     show.sentence(
-        f"  {asked:,.0f} GPU-hours asked for; {sums.reclaimed_gpu_hours:,.0f} reclaimed ({share:.0%}), "
-        f"{tell_money(sums)}; {sums.idle_gpu_hours:,.0f} more were idle: in their window or notice, kept by their owners, or too short"
+        f"  {asked:,.0f} GPU-hours asked for; {total.reclaimed_gpu_hours:,.0f} reclaimed ({share:.0%}), "
+        f"{say_money(total)}; {total.idle_gpu_hours:,.0f} more were idle: in their window or notice, kept by their "
+        "owners, or too short"
     )
     show.sentence(
-        f"  {sums.notices} notices, {sums.acks} answered with \"keep it\"; {sums.pauses} pauses, {sums.resumes} resumes, of which "
-        f"{sums.complaints} by hand; {sums.regrets} pauses regretted within 15m; {units.humane(sums.waited)} waited in all"
+        f"  {sums.notices} notices, {total.acks} answered with \"keep it\"; {total.pauses} pauses, {total.resumes} "
+        f"resumes, of which {total.complaints} by hand; {total.regrets} pauses regretted within 15m; "
+        f"{units.humane(total.waited)} waited in all"
     )
-    if sums.frozen_cycles or sums.failed_cycles:
-        show.sentence(f"  {sums.frozen_cycles} cycles frozen, {sums.failed_cycles} without a decision: nothing was paused in these")
-    for name, groups in (("CLASS", report.by_class), ("NAMESPACE", report.by_namespace)):
+    if sums.frozen_ticks or sums.lost_ticks:
+        cycles = f"{sums.frozen_ticks} cycles frozen, {sums.lost_ticks} without a decision"
+        show.sentence(f"  {cycles}: nothing was paused in these")
+    for name, lines in (("CLASS", sums.by_class), ("NAMESPACE", sums.by_namespace)):
         click.echo()
-        show.table([name, "WORKLOADS", "HELD", "IDLE", "RECLAIMED", "PAUSES", "REGRETS", "WAITED"], [_cells(group) for group in groups])
+        rows = [_cells(*item) for item in sorted(lines.items(), key=lambda item: -item[1].reclaimed_gpu_hours)]
+        show.table([name, "WORKLOADS", "HELD", "IDLE", "RECLAIMED", "PAUSES", "REGRETS", "WAITED"], rows)
     click.echo()
-    for sentence in report.measured:
+    for sentence in measured:
         show.sentence(f"  {sentence}")
 
 
-def _cells(group: Share) -> Sequence[Any]:
-    return (
-        group.name, group.workloads, f"{group.held:,.0f} h", f"{group.idle:,.0f} h", f"{group.reclaimed:,.0f} h",
-        group.pauses, group.regrets, units.humane(group.waited),
-    )
+def _cells(name: str, line: backtest.Line) -> Sequence[Any]:
+    hours = (f"{hours:,.0f} h" for hours in (line.gpu_hours, line.idle_gpu_hours, line.reclaimed_gpu_hours))
+    return name, line.workloads, *hours, line.pauses, line.regrets, units.humane(line.waited)

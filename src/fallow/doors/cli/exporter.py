@@ -1,6 +1,7 @@
 """`gpu-idle-exporter` and `fallow exporter`: the node exporter, configured by environment variables.
 
-Exit codes: 0 stopped or printed, 1 the driver was asked for and did not work, 2 a variable or the web configuration is wrong.
+Exit codes: 0 stopped or printed, 1 the driver was asked for and did not work, 2 a variable or the web configuration is
+wrong.
 """
 
 import sys
@@ -11,7 +12,7 @@ import click
 
 from fallow import __version__, logs, settings
 from fallow.doors.cli import main
-from fallow.settings import exporter as options
+from fallow.settings import exporter as environment
 
 if TYPE_CHECKING:  # what runs is imported when it runs: --help and usage errors answer at once
     from collections.abc import Mapping
@@ -19,7 +20,7 @@ if TYPE_CHECKING:  # what runs is imported when it runs: --help and usage errors
 
     from fallow.model import processes
 
-    Node: TypeAlias = tuple[processes.Driver, processes.Table, processes.Owners]
+    Asked: TypeAlias = tuple[processes.Driver, processes.Table, processes.Owners]
 
 EXIT_USAGE = 2
 
@@ -35,15 +36,17 @@ class VariableCommand(click.Command):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         super().format_options(ctx, formatter)
         with formatter.section("Environment"):
-            formatter.write_dl([(variable.name, _describe(variable)) for variable in options.VARIABLES])
+            formatter.write_dl([(variable.name, _describe(variable)) for variable in environment.VARIABLES])
 
 
-def _describe(variable: options.Variable) -> str:
+def _describe(variable: environment.EnvVariable) -> str:
     return f"{variable.help} [default: {variable.default}]" if variable.default else variable.help
 
 
 _once = click.option("--once", is_flag=True, help="Poll as often as IDLE_POLLS says, print the metrics, end.")
-_fake = click.option("--fake", type=click.IntRange(1, 64), metavar="N", help="Pretend to have N GPUs, with processes that come and go.")
+_fake = click.option(
+    "--fake", type=click.IntRange(1, 64), metavar="N", help="Pretend to have N GPUs, with processes that come and go."
+)
 
 
 @click.command("gpu-idle-exporter", cls=VariableCommand, context_settings=main.CONTEXT, help=HELP)
@@ -64,7 +67,7 @@ def exporter(once: bool, fake: int | None) -> None:
 def _start(once: bool, fake: int | None) -> int:
     environ = settings.environment()
     try:
-        told, warnings = options.read(environ)
+        options, warnings = environment.read(environ)
     except settings.UsageError as problem:
         raise click.UsageError(str(problem)) from None
     import asyncio
@@ -72,14 +75,14 @@ def _start(once: bool, fake: int | None) -> int:
 
     from fallow.doors.exporter import run
 
-    logs.set_up(told.log_format, told.log_level)
+    logs.set_up(options.log_format, options.log_level)
     log = logging.getLogger("fallow.exporter")
     for warning in warnings:
         log.warning("%s", warning)
 
     async def live() -> int:
-        body = run.Exporter(told, *(_pretend(fake) if fake else _find(told, environ)))
-        return await (run.run_once(told, body) if once else run.run(told, body))
+        running = run.NodeExporter(options, *(_pretend(fake) if fake else _find(options, environ)))
+        return await (run.run_once(options, running) if once else run.run(options, running))
 
     try:
         return asyncio.run(live())
@@ -88,14 +91,16 @@ def _start(once: bool, fake: int | None) -> int:
         return EXIT_USAGE
 
 
-def _find(told: options.Options, environ: "Mapping[str, str]") -> "Node":
-    from fallow.clients import nvml, proc
+def _find(options: environment.Options, environ: "Mapping[str, str]") -> "Asked":
+    from fallow.clients import proc
+    from fallow.clients.nvml import driver
     from fallow.observe.node import attribution
 
-    return nvml.Nvml(told.nvml_library), proc.ProcessTable(told.host_proc), attribution.Attribution(told, environ)
+    owners = attribution.Attribution(options, environ)
+    return driver.Nvml(options.nvml_library), proc.ProcessTable(options.host_proc), owners
 
 
-def _pretend(gpus: int) -> "Node":
+def _pretend(gpus: int) -> "Asked":
     from fallow.sim import driver
 
     pretended = driver.PretendDriver(gpus, clock=time.time)

@@ -1,4 +1,4 @@
-"""Commands whose options come from the table of flags in settings.py, and what all commands share: exit codes, help, reading settings."""
+"""Commands whose options come from the table of flags in settings, and what all share: exit codes, help, settings."""
 
 import sys
 from collections.abc import Callable, Iterable
@@ -46,14 +46,15 @@ def flag_option(flag: settings.Flag) -> click.Option:
         shown += f" [env: {flag.variable}]"
     if flag.switch:
         return click.Option([*names, flag.key], is_flag=True, help=shown)
-    return click.Option([*names, flag.key], type=str, multiple=flag.repeat, default=None, metavar=flag.metavar, help=shown)
+    spelled = [*names, flag.key]
+    return click.Option(spelled, type=str, multiple=flag.repeat, default=None, metavar=flag.metavar, help=shown)
 
 
 def flag_options(groups: Iterable[str] | None = None, without: Iterable[str] = ()) -> list[click.Parameter]:
     """Click options for the flags of these groups (all of them by default)."""
-    wanted = None if groups is None else set(groups)
-    skipped = set(without)
-    return [flag_option(flag) for flag in settings.FLAGS if (wanted is None or flag.group in wanted) and flag.name not in skipped]
+    wanted, skipped = None if groups is None else set(groups), set(without)
+    asked = (flag for flag in settings.FLAGS if wanted is None or flag.group in wanted)
+    return [flag_option(flag) for flag in asked if flag.name not in skipped]
 
 
 def later_options() -> list[click.Parameter]:
@@ -72,17 +73,14 @@ def read_settings(given: dict[str, Any]) -> settings.Settings:
 
 
 def _start(**given: Any) -> None:
-    told = read_settings(given)  # before anything heavy is imported: a usage error answers at once
-    sys.exit(main.load("prune").start(told))
+    options = read_settings(given)  # before anything heavy is imported: a usage error answers at once
+    sys.exit(main.load("prune").start(options))
 
 
 gpu_pruner = FlagCommand(
-    "gpu-pruner",
-    callback=_start,
-    params=[*flag_options(), *later_options()],
-    context_settings=CONTEXT,
+    "gpu-pruner", callback=_start, params=[*flag_options(), *later_options()], context_settings=CONTEXT,
     help="Pauses workloads that hold GPUs and do not use them; they come back at a click.\n\n"
-    "By default it looks once, says what it would do (dry-run), and exits: 0 done, 1 no decision possible, 2 usage error, "
-    "3 something failed, 4 frozen.",
+    "By default it looks once, says what it would do (dry-run), and exits: 0 done, 1 no decision possible, 2 usage "
+    "error, 3 something failed, 4 frozen.",
 )
 click.version_option(__version__, "-V", "--version", prog_name="gpu-pruner", message="%(prog)s %(version)s")(gpu_pruner)

@@ -20,18 +20,19 @@ VERBS: dict[str, tuple[str, str, str]] = {
     "idle": ("look", "idle", "List workloads that hold GPUs, what we think of them and what comes next."),
     "explain": ("look", "explain", "Why a workload is, or is not, idle, paused or left alone."),
     "why": ("look", "explain", "The same as explain."),
-    "pause": ("hands", "pause", "Pause a workload now; the way back is written with it."),
-    "resume": ("hands", "resume", "Bring a paused workload back as it was. Needs no Prometheus."),
-    "ack": ("hands", "ack", "Keep an idle workload for some hours."),
-    "unack": ("hands", "unack", "End an acknowledgement."),
-    "acks": ("hands", "acks", "List acknowledgements."),
-    "freeze": ("hands", "freeze", "Pause nothing for a while. Resuming always works."),
-    "unfreeze": ("hands", "unfreeze", "End a freeze."),
+    "pause": ("verbs", "pause", "Pause a workload now; the way back is written with it."),
+    "resume": ("verbs", "resume", "Bring a paused workload back as it was. Needs no Prometheus."),
+    "ack": ("verbs", "ack", "Keep an idle workload for some hours."),
+    "unack": ("verbs", "unack", "End an acknowledgement."),
+    "acks": ("verbs", "acks", "List acknowledgements."),
+    "freeze": ("verbs", "freeze", "Pause nothing for a while. Resuming always works."),
+    "unfreeze": ("verbs", "unfreeze", "End a freeze."),
     "demo": ("demo", "demo", "Watch a pretend GPU cluster through a day, with the real controller at work."),
     "backtest": ("backtest", "backtest", "What a policy would have done: GPU-hours, money, pauses and regrets."),
     "tune": ("tune", "tune", "How long to wait before a pause: savings against interruptions."),
     "exporter": ("exporter", "exporter", "On a GPU node: which processes hold GPUs without computing, as metrics."),
-    "pack": ("pack", "pack", "Which node and GPU each pod should take, so that the fewest GPUs are stranded; traces replayed."),
+    "pack": ("pack", "pack",
+             "Which node and GPU each pod should take, so that the fewest GPUs are stranded; traces replayed."),
     "crds": ("crds", "crds", "Print the CustomResourceDefinitions."),
 }
 
@@ -39,8 +40,8 @@ CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
 
 def load(name: str) -> ModuleType:
-    """The module of a command, with all that it needs. What imports make stays for good: a collector that looks at it again and again
-    takes a sixth of the time."""
+    """The module of a command, with all that it needs. What imports make stays for good: a collector that looks at it
+    again and again takes a sixth of the time."""
     name = f"fallow.doors.cli.{name}"
     if name in sys.modules:
         return sys.modules[name]

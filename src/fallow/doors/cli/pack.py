@@ -1,7 +1,8 @@
-"""`fallow pack simulate|plan|defrag|compare`: how full GPUs get under each packing policy, which one to take, and what one move would free.
+"""`fallow pack simulate|plan|defrag|compare`: how full GPUs get under each policy, which one to take, what to move.
 
-In: a trace, or the live cluster (pack_scenes.py). Out: tables, the allocation curve against the bound and the published curves in the
-terminal and as SVG or PNG, or everything for machines. Nothing is changed anywhere: these are answers, not acts.
+In: a trace, or the live cluster (pack_scenes.py). Out: tables, the allocation curve against the bound and the published
+curves in the terminal and as SVG, or everything for machines (answers/packing.py). Nothing is changed anywhere: these
+are answers, not acts.
 """
 
 import contextlib
@@ -10,45 +11,39 @@ import io
 import shutil
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import click
 import msgspec
 
-from fallow.decide.packing import defrag, fragments, live, place, policies, rehearse, state
-from fallow.doors import answers
+from fallow.decide import packing
+from fallow.doors.answers import packing as answers
 from fallow.doors.cli import main, pack_scenes, pasts, plot, show
 from fallow.model.units import Instant
 from fallow.sim import openb, packs, traces
 
 COLUMNS: Final = ("POLICY", "ARRIVED%", "ALLOC%", "FRAG%", "IDLE_GPUS", "LP_BOUND%", "PODS/S")
+MOVES: Final = ("MOVE", "FROM", "TO", "THEN", "GETS", "GAIN_GPUS")
+COMPARISON: Final = (
+    "TRACE", "POLICY", "DECIDED", "ALLOC%", "IDLE_GPUS", "GAIN_VS_FGD", "LP_BOUND%", "TO_BOUND", "PODS/S",
+)
 COMPARED: Final = ("FGD", "SPP", "Auto")
 DRAWN: Final = ("FGD", "BestFit", "Random")  # of the published curves: the best, one in the middle, the worst
 REHEARSAL_SECONDS: Final = 60.0  # of CPU
 _LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _STEP: Final = 200  # arrivals between two steps of the progress bar
 
-output_option = click.Option(
-    ["-o", "--output"], type=click.Choice(["table", "json", "csv", "yaml"]), default="table", show_default=True, help="How to show it."
-)
 Cell = str | int | float | None
 
 
-def policy_option(*default: str, multiple: bool) -> click.Option:
-    kind = click.Choice(policies.NAMES, case_sensitive=False)
-    told = f"Packing policy{' (repeatable)' if multiple else ''}.  [default: {', '.join(default)}]"
-    return click.Option(["--policy"], type=kind, multiple=multiple, default=default if multiple else default[0], help=told)
-
-
-def answer(output: str, told: Mapping[str, Any], columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> bool:
+def answer(output: str, data: Mapping[str, Any], columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> bool:
     """For machines: everything as JSON or YAML, the rows as CSV. Whether that was it."""
     if output in ("json", "yaml"):
-        show.data(msgspec.to_builtins(told, str_keys=True), output)
+        show.data(msgspec.to_builtins(data, str_keys=True), output)
     elif output == "csv":
-        text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows([columns, *(["" if cell is None else cell for cell in row] for row in rows)])
+        text, cells = io.StringIO(), (["" if cell is None else cell for cell in row] for row in rows)
+        csv.writer(text, lineterminator="\n").writerows([columns, *cells])
         click.echo(text.getvalue(), nl=False)
     return output != "table"
 
@@ -57,51 +52,64 @@ def say(cell: Cell) -> str:
     return "-" if cell is None else f"{cell:,.2f}" if isinstance(cell, float) else str(cell)
 
 
-def tell(scene: packs.Scene) -> None:
-    show.sentence(scene.told)
-    for note in scene.notes:
-        show.sentence(f"  {note}")
+def _show_table(columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
+    click.echo()
+    show.table(columns, [[say(cell) for cell in row] for row in rows])
+
+
+def _whole(value: float | None) -> int | None:
+    return None if value is None else round(value)
+
+
+def _describe(scene: packs.Scene) -> dict[str, Any]:
+    return {"scene": scene.told, "notes": scene.notes}
+
+
+def _tell(scene: packs.Scene) -> None:
+    for line in (scene.told, *(f"  {note}" for note in scene.notes)):
+        show.sentence(line)
 
 
 @contextlib.contextmanager
-def progress(label: str, length: int) -> Iterator[Callable[[int], None]]:
-    """A bar on the terminal's standard error; nothing where that is none."""
-    with click.progressbar(length=length, label=label, file=sys.stderr, hidden=not sys.stderr.isatty()) as bar:
-        yield bar.update
+def progress(label: str, length: int, every: int = 1) -> Iterator[Callable[[object], None]]:
+    """A bar on the terminal's standard error, drawn again every so many steps; nothing where that is none."""
+    to, hidden = sys.stderr, not sys.stderr.isatty()
+    with click.progressbar(length=length, label=label, file=to, hidden=hidden, update_min_steps=every) as bar:
+        yield lambda what: bar.update(1)
 
 
-def look(asked: Mapping[str, Any], now: Instant) -> tuple[packs.Scene, live.Live]:
+def look(asked: Mapping[str, Any], now: Instant) -> tuple[packs.Scene, packing.LiveCluster]:
     found = pack_scenes.look(dict(asked), now)
     return packs.of_live(found, asked["seed"]), found
 
 
 def open_scene(asked: Mapping[str, Any]) -> packs.Scene:
     """The trace, or the live cluster with pods drawn from its own."""
-    scene = look(asked, time.time())[0] if asked["cluster"] else packs.of_trace(pack_scenes.read_trace(asked["trace"]), asked["seed"])
+    if asked["cluster"]:
+        scene, _ = look(asked, time.time())
+    else:
+        scene = packs.of_trace(pack_scenes.read_trace(asked["trace"]), asked["seed"])
     if not scene.nodes.capacity:
         raise click.ClickException(show.plain(f"there is no GPU to pack: {'; '.join([scene.told, *scene.notes])}"))
     return scene
 
 
-# ---- simulate -----------------------------------------------------------------------------------------------------------------
+# ---- simulate -------------------------------------------------------------------------------------------------------
 
 
-def _simulate(policy: Sequence[str], svg: str | None, png: str | None, output: str, **asked: Any) -> None:
+def _simulate(policy: Sequence[str], svg: str | None, output: str, **asked: Any) -> None:
     pack_scenes.check(asked)
     scene = open_scene(asked)
     bounds, unbounded = packs.find_bounds(scene, packs.POINTS)
     results = [_play(scene, name, asked["seed"], bounds) for name in dict.fromkeys(policy)]
     published = {} if asked["cluster"] else _read_published(scene.name, asked["seed"])
     chart = make_chart(scene, results, bounds, published)
-    written = _save(chart, svg, png)
+    plot.save(chart, svg)
     rows = [row for result in results for row in _rows(result)]
-    told = {
-        "scene": scene.told, "notes": scene.notes, "boundUnknown": unbounded or None, "published": published,
-        "results": [_describe(result) for result in results],
-    }
-    if answer(output, told, COLUMNS, rows):
+    data = answers.simulation([_result(result) for result in results], unbounded, published)
+    if answer(output, {**_describe(scene), **data}, COLUMNS, rows):
         return
-    tell(scene)
+    _tell(scene)
     for result in results:
         _tell_result(result)
     if unbounded:
@@ -110,21 +118,15 @@ def _simulate(policy: Sequence[str], svg: str | None, png: str | None, output: s
         show.sentence("what arrived never asked for about 80 to 130 % of the GPUs: there is nothing to compare")
         return
     click.echo()
-    if chart.curves and any(curve.points for curve in chart.curves):
-        click.echo(plot.draw_text(chart, columns=max(40, min(110, shutil.get_terminal_size().columns - 12)), rows=22))
-        click.echo()
-    show.table(COLUMNS, [[say(cell) for cell in row] for row in rows])
-    for name in written:
-        show.sentence(f"written: {name}")
+    click.echo(plot.draw_text(chart, columns=max(40, min(110, shutil.get_terminal_size().columns - 12)), rows=22))
+    _show_table(COLUMNS, rows)
+    if svg is not None:
+        show.sentence(f"written: {svg}")
 
 
 def _play(scene: packs.Scene, policy: str, seed: int, bounds: dict[int, float | None]) -> packs.Result:
-    with progress(policy, len(scene.arrivals)) as advance:
-        def step(number: int) -> None:
-            if number % _STEP == _STEP - 1:
-                advance(_STEP)
-
-        return packs.play(scene, policy, seed, cpu=time.process_time, bounds=bounds, tell=step)
+    with progress(policy, len(scene.arrivals), every=_STEP) as tell:
+        return packs.play(scene, policy, seed, cpu=time.process_time, bounds=bounds, tell=tell)
 
 
 def _read_published(trace: str, seed: int) -> dict[str, tuple[float | None, ...]]:
@@ -135,236 +137,169 @@ def _read_published(trace: str, seed: int) -> dict[str, tuple[float | None, ...]
     return {policy: curve for (name, policy, number), curve in curves.items() if (name, number) == (trace, seed)}
 
 
-def _save(chart: plot.Chart, svg: str | None, png: str | None) -> list[str]:
-    try:
-        return plot.save(chart, svg, png)
-    except plot.CannotDraw as problem:
-        raise click.UsageError(show.plain(problem)) from None
-
-
 def _rows(result: packs.Result) -> Iterator[list[Cell]]:
-    speed = None if result.pods_per_second is None else round(result.pods_per_second)
-    for point in result.points:
-        idle = None if point.idle_gpus is None else round(point.idle_gpus)
-        yield [result.label, point.arrived, point.allocated, point.fragmented, idle, point.bound, speed]
+    for each in result.points:
+        idle, speed = _whole(each.idle_gpus), _whole(result.pods_per_second)
+        yield [result.label, each.arrived, each.allocated, each.fragmented, idle, each.bound, speed]
 
 
-def _describe(result: packs.Result) -> dict[str, Any]:
-    curve = {percent: share for percent in range(131) if (share := result.curve.at(percent)) is not None}
-    return {
-        "policy": result.asked, "decidedBy": result.policy, "fallback": result.fallback or None, "points": result.points,
-        "podsPerSecond": result.pods_per_second, "refused": result.refused, "curve": curve,
-    }  # fmt: skip
+def _result(result: packs.Result) -> dict[str, Any]:
+    return answers.replayed(
+        result.asked, result.curve, fallback=result.fallback, points=result.points,
+        pods_per_second=result.pods_per_second,
+    )
 
 
 def _tell_result(result: packs.Result) -> None:
+    curve = result.curve
     if result.fallback:
-        show.sentence(f"{result.asked} could not be prepared ({result.fallback}): {result.policy} decided instead")
-    if others := {reason: count for reason, count in result.refused.items() if reason is not place.Refusal.NoRoom}:
-        show.sentence(f"{result.label}: never to be placed: {', '.join(f'{count} {reason}' for reason, count in others.items())}")
+        show.sentence(f"{result.asked} could not be prepared ({result.fallback}): {curve.policy} decided instead")
+    if others := [f"{count} {why}" for why, count in curve.refused.items() if why is not packing.Refusal.NoRoom]:
+        show.sentence(f"{result.label}: never to be placed: {', '.join(others)}")
 
 
 def make_chart(
-    scene: packs.Scene, results: Sequence[packs.Result], bounds: Mapping[int, float | None],
-    published: Mapping[str, Sequence[float | None]],
+    scene: packs.Scene, results: Sequence[packs.Result], bounds: Mapping[int, float | None], published: answers.Curves,
 ) -> plot.Chart:
-    """Allocated against arrived; every curve has a letter, each at another place along it."""
+    """Allocated against arrived; every curve has a letter, each somewhere else along it."""
     lines = [(result.label, [(percent, result.curve.at(percent)) for percent in range(131)]) for result in results]
     lines += [(f"{name} (published)", list(enumerate(published[name]))) for name in DRAWN if name in published]
     known = [(percent, bound) for percent, bound in bounds.items() if bound is not None]
     lines.append(("what no packer could exceed", [(0, 0.0), *known] if known else []))
-    curves, marks = list[plot.Curve](), list[plot.Mark]()
+    curves, marks = list[plot.ChartCurve](), list[plot.ChartMark]()
     for number, (label, points) in enumerate(lines):
         seen = [(float(percent), share) for percent, share in points if share is not None]
         if seen:
-            curves.append(plot.Curve(label, tuple(seen)))
+            curves.append(plot.ChartCurve(label, tuple(seen)))
             marks.append(_mark(_LETTERS[number % 26], label, seen, 100 + 6 * number))
     across = "% of the cluster's GPUs asked for so far"
     return plot.Chart(f"GPUs allocated, {scene.name}", across, "% allocated", tuple(curves), tuple(marks))
 
 
-def _mark(letter: str, label: str, points: Sequence[plot.Point], wanted: float) -> plot.Mark:
+def _mark(letter: str, label: str, points: Sequence[plot.Point], wanted: float) -> plot.ChartMark:
     at = min(points, key=lambda point: abs(point[0] - wanted))
     full = [share for percent, share in points if percent == 100]
-    return plot.Mark(letter, f"{label}: {full[0]:.2f} at 100" if full else label, at)
+    return plot.ChartMark(letter, f"{label}: {full[0]:.2f} at 100" if full else label, at)
 
 
-# ---- plan ---------------------------------------------------------------------------------------------------------------------
+# ---- plan -----------------------------------------------------------------------------------------------------------
 
 
 def _plan(output: str, **asked: Any) -> None:
     pack_scenes.check(asked)
     now = time.time()
-    scene, cluster = look(asked, now) if asked["cluster"] else (open_scene(asked), None)
-    found = _rehearse(scene, asked["seed"])
-    columns, rows = ("POLICY", "ALLOC%", "MARGIN"), _margins(found)
-    told: dict[str, Any] = {
-        "scene": scene.told, "notes": scene.notes, "policy": found.chosen, "because": found.because, "shares": found.shares,
-        "asOf": answers.instant(now),
-    }
-    stand = _stand(scene, cluster, found.chosen, asked["seed"]) if cluster else None
-    if stand:
-        told |= stand
-    if answer(output, told, columns, rows):
-        return
-    tell(scene)
-    show.sentence(f"Auto, as of {answers.instant(now)}: {found.because}")
-    if rows:
-        click.echo()
-        show.table(columns, [[say(cell) for cell in row] for row in rows])
-    if stand:
-        _tell_stand(stand)
-
-
-def _rehearse(scene: packs.Scene, seed: int) -> rehearse.Rehearsal:
+    scene, live = look(asked, now) if asked["cluster"] else (open_scene(asked), None)
     began = time.process_time()
-    return policies.rehearse_all(
-        scene.nodes, scene.sample, scene.order, seed=seed, may_go_on=lambda: time.process_time() - began < REHEARSAL_SECONDS
+    found = packing.rehearse(
+        scene.nodes, scene.sample, scene.order, seed=asked["seed"],
+        may_go_on=lambda: time.process_time() - began < REHEARSAL_SECONDS,
     )
-
-
-def _margins(found: rehearse.Rehearsal) -> list[list[Cell]]:
-    """Points by which the chosen one is ahead of each."""
-    best = found.shares.get(found.chosen)
-    ordered = sorted(found.shares.items(), key=lambda item: -item[1])
-    return [[name, round(share, 2), None if best is None else round(best - share, 2)] for name, share in ordered]
-
-
-def _stand(scene: packs.Scene, cluster: live.Live, policy: str, seed: int) -> dict[str, Any]:
-    """How the cluster stands, and where the pods that wait would go."""
-    at = cluster.at.copy()
-    popular = fragments.find_popular(scene.sample)
-    bound, why = packs.find_bounds(
-        msgspec.structs.replace(scene, arrivals=(*(each.pod for each in cluster.running), *cluster.waiting)), [10**6]
-    )
-    told: dict[str, Any] = {
-        "gpus": scene.nodes.capacity // state.GPU, "allocatedGpus": at.allocated / state.GPU,
-        "fragmentedPercentOfFree": packs.find_fragmented(at, packs.make_tables(scene)),
-        "freeGpusByCause": {str(cause): round(gpus, 2) for cause, gpus in fragments.split_by_cause(at, popular).items()},
-        "boundPercent": bound[10**6], "boundUnknown": why or None,
-        "waiting": [{"pod": name, "node": None, "gpus": [], "why": why} for name, why in cluster.unclear],
-    }  # fmt: skip
-    prepared = packs.prepare(scene, policy, seed)
-    for pod in cluster.waiting:
-        found = place.place(at, pod, prepared, scene.order)
-        if found:
-            at.add(pod, found)
-        told["waiting"].append({
-            "pod": pod.name, "node": scene.nodes.names[found.node] if found else None, "gpus": found.gpus if found else [],
-            "why": "" if found else str(place.refuse(scene.nodes, pod)),
-        })  # fmt: skip
-    return told
-
-
-def _tell_stand(stand: Mapping[str, Any]) -> None:
-    useless = f"of what is free {say(stand['fragmentedPercentOfFree'])} % is of no use to what usually comes"
-    click.echo()
-    show.sentence(f"{stand['allocatedGpus']:,.1f} of {stand['gpus']} GPUs are allocated; {useless}")
-    bound = "is not known: " + str(stand["boundUnknown"]) if stand["boundPercent"] is None else f"is {stand['boundPercent']:.2f} %"
-    show.sentence(f"what no packer could exceed with these pods {bound}")
-    rows = [[cause, say(gpus)] for cause, gpus in stand["freeGpusByCause"].items() if gpus]
+    columns, margins = ("POLICY", "ALLOC%", "MARGIN"), found.margins
+    rows = [[name, round(found.shares[name], 2), margin and round(margin, 2)] for name, margin in margins.items()]
+    data = {**_describe(scene), **answers.rehearsal(found, now)}
+    if live:
+        data |= answers.standing(packing.stand(live, packs.prepare(scene, found.chosen, asked["seed"])))
+    if answer(output, data, columns, rows):
+        return
+    _tell(scene)
+    show.sentence(f"Auto, as of {data['asOf']}: {found.because}")
     if rows:
-        show.table(["CAUSE", "FREE GPUS"], rows)
-    if stand["waiting"]:
-        click.echo()
-        lines = [[each["pod"], each["node"] or "-", " ".join(map(str, each["gpus"])), each["why"]] for each in stand["waiting"]]
-        show.table(["WAITING", "NODE", "GPU", "WHY"], lines)
+        _show_table(columns, rows)
+    if live:
+        _tell_standing(data)
 
 
-# ---- defrag -------------------------------------------------------------------------------------------------------------------
+def _tell_standing(data: Mapping[str, Any]) -> None:
+    useless = f"of what is free {say(data['fragmentedPercentOfFree'])} % is of no use to what usually comes"
+    click.echo()
+    show.sentence(f"{data['allocatedGpus']:,.1f} of {data['gpus']} GPUs are allocated; {useless}")
+    known = data["boundPercent"] is not None
+    bound = f"is {data['boundPercent']:.2f} %" if known else f"is not known: {data['boundUnknown']}"
+    show.sentence(f"what no packer could exceed with these pods {bound}")
+    causes = [[cause, say(gpus)] for cause, gpus in data["freeGpusByCause"].items() if gpus]
+    if causes:
+        show.table(["CAUSE", "FREE GPUS"], causes)
+    if data["waiting"]:
+        rows = [[each.pod, each.node, " ".join(map(str, each.gpus)), each.why] for each in data["waiting"]]
+        _show_table(["WAITING", "NODE", "GPU", "WHY"], rows)
 
-MOVES: Final = ("MOVE", "FROM", "TO", "THEN", "GETS", "GAIN_GPUS")
+
+# ---- defrag ---------------------------------------------------------------------------------------------------------
 
 
 def _defrag(policy: str, budget: int, output: str, **asked: Any) -> None:
     pack_scenes.check(asked)
     if asked["cluster"]:
-        scene, cluster = look(asked, time.time())
-        before = cluster.at.allocated
-        found = defrag.plan(cluster.at, cluster.running, cluster.waiting, scene.order, budget)
+        scene, live = look(asked, time.time())
+        found = packing.plan_moves(live.room, live.running, live.waiting, live.order, budget)
     else:
         scene = open_scene(asked)
-        curve = _play(scene, policy, asked["seed"], {}).curve
-        before = packs.stand(scene, curve, 100).allocated
-        found = packs.plan_moves(scene, curve, 100, budget)
-    rows = [_move(scene.nodes, move) for move in found.moves]
-    shares = [round(100 * milli / scene.nodes.capacity, 2) if scene.nodes.capacity else None for milli in (before, found.state.allocated)]
-    told = {
-        "scene": scene.told, "notes": scene.notes, "budget": budget, "allocatedBefore": shares[0], "allocatedAfter": shares[1],
-        "moves": [dict(zip(("pod", "from", "to", "waiting", "placedOn", "gainGpus"), row, strict=True)) for row in rows],
-        "direct": [{"pod": pod.name, "node": scene.nodes.names[at.node]} for pod, at in found.direct],
-        "left": Counter(_why_left(pod) for pod in found.left),
-    }
-    if answer(output, told, MOVES, rows):
+        found = packs.plan_moves(scene, _play(scene, policy, asked["seed"], {}).curve, 100, budget)
+    data = {**_describe(scene), **answers.moves(found, budget)}
+    rows = [list(move.values()) for move in data["moves"]]
+    if answer(output, data, MOVES, rows):
         return
-    tell(scene)
+    _tell(scene)
     show.sentence(
         f"{len(found.moves)} moves (budget {budget}) and {len(found.direct)} places without one: "
-        f"{say(shares[0])} % of GPUs allocated before, {say(shares[1])} % after"
+        f"{say(data['allocatedBefore'])} % of GPUs allocated before, {say(data['allocatedAfter'])} % after"
     )
-    for why, count in Counter(_why_left(pod) for pod in found.left).items():
+    for why, count in data["left"].items():
         show.sentence(f"  {count} pods still wait: {why}")
     if rows:
-        click.echo()
-        show.table(MOVES, [[say(cell) for cell in row] for row in rows])
+        _show_table(MOVES, rows)
 
 
-def _move(nodes: state.Nodes, move: defrag.Move) -> list[Cell]:
-    source, target, home = (nodes.names[at.node] for at in (move.source, move.target, move.placement))
-    return [move.moved.name, source, target, move.pod.name, home, move.gain / state.GPU]
-
-
-def _why_left(pod: state.Pod) -> str:
-    if pod.gpus == 1:
-        return "no single move helps them, or the budget is used up"
-    return "they want several GPUs" if pod.gpus else "they want no GPU"
-
-
-# ---- compare ------------------------------------------------------------------------------------------------------------------
-
-COMPARISON: Final = ("TRACE", "POLICY", "DECIDED", "ALLOC%", "IDLE_GPUS", "GAIN_VS_FGD", "LP_BOUND%", "TO_BOUND", "PODS/S")
+# ---- compare --------------------------------------------------------------------------------------------------------
 
 
 def _compare(trace: Sequence[str], policy: Sequence[str], seed: Sequence[int], output: str) -> None:
     folder = pasts.traces_folder()
-    names = list(dict.fromkeys(trace)) or openb.find_names(folder)
+    there = openb.find_names(folder)
+    names, wanted = list(dict.fromkeys(trace)) or there, list(dict.fromkeys(policy))
     for name in names or ["default"]:
-        _require(name)
-    wanted = list(dict.fromkeys(policy))
-    with progress("playing", len(names) * (len({*wanted, packs.REFERENCE}) + 1)) as advance:
+        if name not in there:
+            pack_scenes.read_trace(name)  # says what is missing
+    with progress("playing", len(names) * (len({*wanted, packs.REFERENCE}) + 1)) as tell:
         try:
-            found = packs.compare(folder, names, wanted, list(dict.fromkeys(seed)), cpu=time.process_time, tell=lambda what: advance(1))
+            seeds = list(dict.fromkeys(seed))
+            found = packs.compare(folder, names, wanted, seeds, cpu=time.process_time, tell=tell)
         except traces.TraceError as problem:
             raise click.UsageError(show.plain(problem)) from None
     rows = [_line(row) for row in found]
     if answer(output, {"seeds": list(seed), "rows": found}, COMPARISON, rows):
         return
-    seeds = ", ".join(map(str, seed))
-    show.sentence(f"{_many(names)}, seeds {seeds}, where 100 % of the GPUs had been asked for; gains in GPUs, distances in points")
-    click.echo()
-    show.table(COMPARISON, [[say(cell) for cell in row] for row in rows])
-
-
-def _require(name: str) -> None:
-    if name not in openb.find_names(pasts.traces_folder()):
-        pack_scenes.read_trace(name)  # says what is missing
-
-
-def _many(names: Sequence[str]) -> str:
-    return f"trace {names[0]}" if len(names) == 1 else f"{len(names)} traces"
+    which = f"trace {names[0]}" if len(names) == 1 else f"{len(names)} traces"
+    where = "where 100 % of the GPUs had been asked for; gains in GPUs, distances in points"
+    show.sentence(f"{which}, seeds {', '.join(map(str, seed))}, {where}")
+    _show_table(COMPARISON, rows)
 
 
 def _line(row: packs.Row) -> list[Cell]:
-    speed, idle = (None if value is None else round(value) for value in (row.pods_per_second, row.idle_gpus))
-    gain = None if row.gain_gpus is None else round(row.gain_gpus, 1)
+    gain, idle = None if row.gain_gpus is None else round(row.gain_gpus, 1), _whole(row.idle_gpus)
+    speed = _whole(row.pods_per_second)
     return [row.trace, row.policy, row.decided, row.allocated, idle, gain, row.bound, row.to_bound, speed]
 
 
-# ---- the commands -------------------------------------------------------------------------------------------------------------
+# ---- the commands ---------------------------------------------------------------------------------------------------
+
+
+def policy_option(*default: str, multiple: bool) -> click.Option:
+    kind = click.Choice(packing.POLICIES, case_sensitive=False)
+    text = f"Packing policy{' (repeatable)' if multiple else ''}.  [default: {', '.join(default)}]"
+    first = default if multiple else default[0]
+    return click.Option(["--policy"], type=kind, multiple=multiple, default=first, help=text)
+
+
+output_option = click.Option(
+    ["-o", "--output"], type=click.Choice(["table", "json", "csv", "yaml"]), default="table", show_default=True,
+    help="How to show it.",
+)
 
 
 def _command(name: str, callback: Callable[..., None], params: Iterable[click.Parameter], help: str) -> click.Command:
-    return click.Command(name, callback=callback, params=[*params, output_option], context_settings=main.CONTEXT, help=help)
+    params = [*params, output_option]
+    return click.Command(name, callback=callback, params=params, context_settings=main.CONTEXT, help=help)
 
 
 pack = click.Group("pack", context_settings=main.CONTEXT, commands=[
@@ -372,30 +307,34 @@ pack = click.Group("pack", context_settings=main.CONTEXT, commands=[
         "simulate", _simulate, [
             *pack_scenes.options(), policy_option("Auto", multiple=True),
             click.Option(["--svg"], metavar="FILE", help="Write the curves as SVG."),
-            click.Option(["--png"], metavar="FILE", help="Write the curves as PNG; needs Pillow (pip install 'fallow[png]')."),
         ],
-        "Let the pods of a trace arrive one by one, or pods like those of the live cluster, and tell how full the GPUs get: allocated, "
-        "fragmented and idle, beside the bound that no packer could exceed and the published curves.",
+        "Let the pods of a trace arrive one by one, or pods like those of the live cluster, and tell how full the GPUs "
+        "get: allocated, fragmented and idle, beside the bound that no packer could exceed and the published curves.",
     ),
     _command(
         "plan", _plan, pack_scenes.options(),
-        "Rehearse the cluster's own mix of pods and say which policy packs it best, by how much, and why; of a live cluster also what of "
-        "its free GPUs is of no use and for what cause, and where each pod that waits would go.",
+        "Rehearse the cluster's own mix of pods and say which policy packs it best, by how much, and why; of a live "
+        "cluster also what of its free GPUs is of no use and for what cause, and where each pod that waits would go.",
     ),
     _command(
         "defrag", _defrag, [
             *pack_scenes.options(), policy_option("Auto", multiple=False),
-            click.Option(["--budget"], type=click.IntRange(0, 100_000), default=defrag.BUDGET, show_default=True, help="Moves at most."),
+            click.Option(["--budget"], type=click.IntRange(0, 100_000), default=packing.BUDGET, show_default=True,
+                         help="Moves at most."),
         ],
-        "List moves of single pods that would each let a waiting one-GPU pod in, with what each gains. Nothing is moved.",
+        "List moves of single pods that would each let a waiting one-GPU pod in, with what each gains. Nothing is "
+        "moved.",
     ),
     _command(
         "compare", _compare, [
-            click.Option(["--trace"], metavar="NAME", multiple=True, help="Trace of openb (repeatable).  [default: all]"),
+            click.Option(["--trace"], metavar="NAME", multiple=True,
+                         help="Trace of openb (repeatable).  [default: all]"),
             policy_option(*COMPARED, multiple=True),
-            click.Option(["--seed"], type=click.IntRange(0), multiple=True, default=(42,), help="Which order (repeatable).  [default: 42]"),
+            click.Option(["--seed"], type=click.IntRange(0), multiple=True, default=(42,),
+                         help="Which order (repeatable).  [default: 42]"),
         ],
-        "Play several policies on several traces, on all cores, and print one table: GPUs gained against FGD, distance to the bound.",
+        "Play several policies on several traces, on all cores, and print one table: GPUs gained against FGD, distance "
+        "to the bound.",
     ),
-], help="Which node and which GPU each pod should take, so that the fewest GPUs are stranded.\n\nTraces are read from FALLOW_TRACES "
-f"(default {pasts.TRACES}); nothing is changed anywhere.")  # fmt: skip
+], help="Which node and which GPU each pod should take, so that the fewest GPUs are stranded.\n\nTraces are read from "
+f"FALLOW_TRACES (default {pasts.TRACES}); nothing is changed anywhere.")

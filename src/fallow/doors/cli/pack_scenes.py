@@ -1,6 +1,6 @@
 """What `fallow pack` looks at: a trace by its name, or the live cluster, turned into the packing engine's nouns.
 
-In: `--trace`, or `--cluster` with the usual kubeconfig. Out: a Scene (sim/packs.py); for a live cluster also who runs where and who waits.
+In: `--trace`, or `--cluster` with the usual kubeconfig. Out: a trace (sim/openb.py), or who runs where and who waits.
 The cluster is only read, by one list of nodes and one of pods; no Prometheus is asked.
 """
 
@@ -13,7 +13,7 @@ from fallow import logs, settings
 from fallow.clients import errors
 from fallow.clients.kubernetes import api as kube
 from fallow.clients.kubernetes import config
-from fallow.decide.packing import live
+from fallow.decide import packing
 from fallow.doors.cli import pasts, show
 from fallow.model import cluster
 from fallow.model.units import Instant
@@ -23,11 +23,13 @@ from fallow.sim import openb, traces
 
 def options() -> list[click.Parameter]:
     return [
-        click.Option(["--trace"], metavar="NAME", help=f"A trace of openb in FALLOW_TRACES (default {pasts.TRACES}).  [default: default]"),
+        click.Option(["--trace"], metavar="NAME",
+                     help=f"A trace of openb in FALLOW_TRACES (default {pasts.TRACES}).  [default: default]"),
         click.Option(["--cluster"], is_flag=True, help="The live cluster instead of a trace. It is only read."),
         click.Option(["--kubeconfig"], default=None, metavar="FILE", help="Kubeconfig file, for --cluster."),
         click.Option(["--context"], default=None, metavar="NAME", help="Context of the kubeconfig, for --cluster."),
-        click.Option(["--seed"], type=click.IntRange(0), default=42, show_default=True, help="Which arrival and tie order."),
+        click.Option(["--seed"], type=click.IntRange(0), default=42, show_default=True,
+                     help="Which arrival and tie order."),
     ]
 
 
@@ -49,11 +51,11 @@ def read_trace(name: str | None) -> openb.Trace:
         raise click.UsageError(f"--trace: {show.plain(problem)}") from None
 
 
-def look(asked: dict[str, Any], now: Instant) -> live.Live:
+def look(asked: dict[str, Any], now: Instant) -> packing.LiveCluster:
     """The live cluster."""
     logs.set_up("default", "error")
     try:
-        return live.settle(asyncio.run(_look(asked)), now)
+        return packing.settle(asyncio.run(_look(asked)), now)
     except errors.Misconfigured as problem:
         raise click.UsageError(show.plain(problem)) from None
     except errors.ClientError as problem:

@@ -1,7 +1,7 @@
 """The past that `fallow backtest` and `fallow tune` look at: the user's own Prometheus, a trace, or a made-up day.
 
-In: the options below. Out: a Past (sim/shelf.py), of which a World can be made as often as policies are to be compared, and what it is.
-Prometheus is only asked for what it measured; nothing is changed anywhere.
+In: the options below. Out: a Past (sim/shelf.py), of which a World can be made as often as policies are to be compared,
+and what it is. Prometheus is only asked for what it measured; nothing is changed anywhere.
 """
 
 import asyncio
@@ -17,22 +17,20 @@ from fallow.clients import errors
 from fallow.doors.cli import flags, show
 from fallow.model import units
 from fallow.model.units import HOUR, MINUTE, Instant, Seconds
-from fallow.sim import cast, history, openb, shelf, traces, tuning
-from fallow.sim import world as worlds
+from fallow.sim import cast, history, openb, shelf, traces
 
 NODES = 40  # of a past that is made up
 TRACES = "../shared/data"  # where FALLOW_TRACES is not set
+TRACE_HELP = (
+    f"A published trace: {', '.join(shelf.KINDS)}, the name of a file in FALLOW_TRACES (default {TRACES}) without its "
+    "ending, or a file."
+)
 
 
 class NotThere(click.ClickException):
     """A trace that was asked for is not there: nothing is wrong with the words."""
 
     exit_code = 3
-
-
-TRACE_HELP = (
-    f"A published trace: {', '.join(shelf.KINDS)}, the name of a file in FALLOW_TRACES (default {TRACES}) without its ending, or a file."
-)
 
 
 class Duration(click.ParamType[Seconds]):
@@ -49,9 +47,8 @@ class Duration(click.ParamType[Seconds]):
             self.fail(str(problem), param, ctx)
 
 
-def options() -> list[click.Parameter]:
-    prometheus = [flag.name for flag in settings.FLAGS if flag.name.startswith(("--prometheus-", "--aws-", "--honor-"))]
-    source = [flags.flag_option(flag) for flag in settings.FLAGS if flag.name in prometheus]
+def list_options() -> list[click.Parameter]:
+    source = ("--prometheus-", "--aws-", "--honor-")
     return [
         click.Option(["--trace"], metavar="NAME|FILE", help=TRACE_HELP),
         click.Option(["--hours"], type=click.FloatRange(1, 24 * 31), default=24.0, show_default=True,
@@ -59,7 +56,7 @@ def options() -> list[click.Parameter]:
         click.Option(["--nodes"], type=click.IntRange(1, 5000), default=None,
                      help=f"Its nodes.  [default: {NODES} of eight GPUs, or all that a trace has]"),
         click.Option(["--seed"], type=int, default=7, show_default=True, help="The same seed gives the same past."),
-        *source,
+        *(flags.flag_option(flag) for flag in settings.FLAGS if flag.name.startswith(source)),
     ]
 
 
@@ -89,32 +86,29 @@ def read(asked: dict[str, Any]) -> shelf.Past:
     hours, nodes, seed = asked.pop("hours"), asked.pop("nodes"), asked.pop("seed")
     if name := asked.pop("trace"):
         return read_trace(name, seed=seed, hours=hours, nodes=nodes)
-    told = flags.read_settings(asked)
-    if told.prometheus is not None:
-        return shelf.of_trace(_ask_prometheus(told, told.prometheus, hours), seed=seed, source="Prometheus")
+    options = flags.read_settings(asked)
+    if options.prometheus is not None:
+        return shelf.of_trace(_ask_prometheus(options, options.prometheus, hours), seed=seed, source="Prometheus")
+    nodes = nodes or NODES
     return shelf.Past(
-        functools.partial(cast.make_world, seed=seed, nodes=nodes or NODES, hours=hours),
-        f"a made-up past of {units.humane(hours * HOUR)} on {nodes or NODES} nodes of eight GPUs (seed {seed})",
+        functools.partial(cast.make_world, seed=seed, nodes=nodes, hours=hours),
+        f"a made-up past of {units.humane(hours * HOUR)} on {nodes} nodes of eight GPUs (seed {seed})",
     )
 
 
-def _ask_prometheus(told: settings.Settings, where: settings.Prometheus, hours: float) -> traces.Trace:
+def _ask_prometheus(options: settings.Settings, where: settings.PrometheusSettings, hours: float) -> traces.Trace:
     logs.set_up("default", "error")
     try:
-        return asyncio.run(_read_history(told, where, time.time(), hours))
+        return asyncio.run(_read_history(options, where, time.time(), hours))
     except errors.Misconfigured as problem:
         raise click.UsageError(show.plain(problem)) from None
     except (errors.ClientError, traces.TraceError) as problem:
         raise click.ClickException(show.plain(problem)) from None
 
 
-async def _read_history(told: settings.Settings, where: settings.Prometheus, now: Instant, hours: float) -> traces.Trace:
-    async with wiring.make_prometheus(told, where) as prometheus:
-        end = now // MINUTE * MINUTE
-        return await history.read_history(prometheus, end - hours * HOUR, end, now=now, honor_labels=where.honor_labels)
-
-
-def find_silences(past: shelf.Past) -> tuple[tuning.Silences, list[worlds.Part], Seconds]:
-    """The silences of all workloads, whose they are, and over how long."""
-    world = past.make_world()
-    return tuning.of_world(world), [one.part for one in world.workloads], world.span.columns * world.span.step
+async def _read_history(
+    options: settings.Settings, where: settings.PrometheusSettings, now: Instant, hours: float
+) -> traces.Trace:
+    async with wiring.make_prometheus(options, where) as prometheus:
+        end, honor = now // MINUTE * MINUTE, where.honor_labels
+        return await history.read_history(prometheus, end - hours * HOUR, end, now=now, honor_labels=honor)

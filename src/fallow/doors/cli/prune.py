@@ -1,4 +1,4 @@
-"""`gpu-pruner`, `fallow prune` and `fallow run`: one look, or the daemon with its listener, its Lease and its signals."""
+"""`gpu-pruner`, `fallow prune` and `fallow run`: one look, or the daemon with listener, Lease and signals."""
 
 import asyncio
 import contextlib
@@ -17,11 +17,11 @@ from fallow.model import decision, units
 log = logging.getLogger("fallow")
 
 
-def start(told: settings.Settings) -> int:
+def start(options: settings.Settings) -> int:
     """Runs what was asked for; the exit code."""
-    logs.set_up(told.log_format, told.log_level)
+    logs.set_up(options.log_format, options.log_level)
     try:
-        return asyncio.run(_watch(told) if told.loop.daemon else _look_once(told))
+        return asyncio.run(_watch(options) if options.loop.daemon else _look_once(options))
     except (settings.UsageError, errors.Misconfigured) as problem:
         log.error("%s", problem)
         return flags.EXIT_USAGE
@@ -33,10 +33,10 @@ def start(told: settings.Settings) -> int:
         return flags.EXIT_NO_DECISION
 
 
-async def _look_once(told: settings.Settings) -> int:
+async def _look_once(options: settings.Settings) -> int:
     gc.disable()  # the process ends before there is garbage worth looking for
-    async with wiring.assemble(told, time.time) as made:
-        return exit_code(await made.loop.run_once(wiring.IDLE, acting=told.mandate.acting))
+    async with wiring.assemble(options, time.time) as made:
+        return exit_code(await made.loop.run_once(wiring.IDLE, acting=options.mandate.acting))
 
 
 def exit_code(cycle: loop.Ended | None) -> int:
@@ -53,17 +53,17 @@ def calm_collector() -> None:
     gc.set_threshold(50_000, 20, 50)
 
 
-async def _watch(told: settings.Settings) -> int:
+async def _watch(options: settings.Settings) -> int:
     """The daemon. Whatever task ends unexpectedly ends the process: half a daemon would look alive and do nothing."""
     calm_collector()
     from fallow.doors.api import app  # a web server: a tenth of a second that one look can do without
 
-    address = told.loop.metrics_address
+    address = options.loop.metrics_address
     listener = app.open_listener(address) if address else None
     with contextlib.ExitStack() as stack:
         if listener is not None:
             stack.enter_context(contextlib.closing(listener))
-        async with wiring.assemble(told, time.time) as made:
+        async with wiring.assemble(options, time.time) as made:
             story = made.loop
             for number in (signal.SIGTERM, signal.SIGINT):
                 asyncio.get_running_loop().add_signal_handler(number, story.stop)
@@ -72,7 +72,7 @@ async def _watch(told: settings.Settings) -> int:
                 if listener is not None:
                     tasks.create_task(server.serve([listener]))
                 watching = [tasks.create_task(task) for task in story.background()]
-                mode, pace = "acting" if told.mandate.acting else "in dry-run", units.humane(told.loop.interval)
+                mode, pace = "acting" if options.mandate.acting else "in dry-run", units.humane(options.loop.interval)
                 log.info("watching, %s, every %s", mode, pace)
                 is_well = await story.run()
                 server.stop()
@@ -91,9 +91,11 @@ def _prune(**given: Any) -> None:
 
 
 run = flags.FlagCommand(
-    "run", callback=_run, params=[*flags.flag_options(without=["--daemon-mode"]), *flags.later_options()], context_settings=flags.CONTEXT,
-    help="Keep watching a cluster: look every --check-interval seconds, say what is idle, and with --run-mode scale-down pause it."
-    "\n\nServes /metrics, /healthz and /readyz at --metrics-addr. Several replicas may run; the holder of the Lease acts.",
+    "run", callback=_run, context_settings=flags.CONTEXT,
+    params=[*flags.flag_options(without=["--daemon-mode"]), *flags.later_options()],
+    help="Keep watching a cluster: look every --check-interval seconds, say what is idle, and with --run-mode "
+    "scale-down pause it.\n\nServes /metrics, /healthz and /readyz at --metrics-addr. Several replicas may run; the "
+    "holder of the Lease acts.",
 )
 prune = flags.FlagCommand(
     "prune", callback=_prune, params=[*flags.flag_options(), *flags.later_options()], context_settings=flags.CONTEXT,

@@ -1,10 +1,12 @@
-"""Laying out answers: tables for people, JSON and YAML for machines. rich and yaml are imported only when they are needed.
+"""Laying out answers: tables for people, JSON and YAML for machines, one sentence and an exit code for what is refused.
 
 Text from the cluster (names, reasons) is never read as markup, and control characters in it are shown, not obeyed.
+What a command may not need (rich, yaml, the verbs) is imported only when it does.
 """
 
-from collections.abc import Sequence
-from typing import Any
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal
 
 import click
 import msgspec
@@ -16,7 +18,8 @@ SENTENCES = frozenset({"WHY", "REASON GIVEN"})  # only these are folded: half a 
 STYLES = {"idle": "yellow", "active": "green", "unknown": "cyan", "paused": "magenta"}
 
 output_option = click.Option(
-    ["-o", "--output"], type=click.Choice(["table", "wide", "json", "yaml"]), default="table", show_default=True, help="How to show it."
+    ["-o", "--output"], type=click.Choice(["table", "wide", "json", "yaml"]), default="table", show_default=True,
+    help="How to show it.",
 )
 
 
@@ -36,7 +39,7 @@ def plain(text: Any) -> str:
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, styled: str | None = None) -> None:
-    """A table, the column `styled` coloured by its word. A terminal gets sentences folded to its width, a pipe one line per row."""
+    """A table, the column `styled` coloured by its word. A terminal gets sentences folded, a pipe one line per row."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -46,7 +49,8 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, styled: str 
     console.width = max(console.width, _need(columns, cells)) if console.is_terminal else UNFOLDED
     grid = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
-        grid.add_column(column, overflow="fold", no_wrap=column not in SENTENCES, justify="right" if column in NUMBERS else "left")
+        side: Literal["left", "right"] = "right" if column in NUMBERS else "left"
+        grid.add_column(column, overflow="fold", no_wrap=column not in SENTENCES, justify=side)
     for row in cells:
         styles = (STYLES.get(cell, "") if column == styled else "" for column, cell in zip(columns, row, strict=True))
         grid.add_row(*map(Text, row, styles))
@@ -56,10 +60,29 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, styled: str 
 
 
 def _need(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> int:
-    """How wide the table is when nothing but sentences is folded; where a terminal has less, its lines run over, and nothing is lost."""
+    """How wide it is when only sentences are folded; where a terminal has less, lines run over, and nothing is lost."""
     widest = {column: max(map(len, [column, *texts])) for column, *texts in zip(columns, *cells, strict=True)}
-    return sum(min(width, SENTENCE) if column in SENTENCES else width for column, width in widest.items()) + 2 * len(columns)
+    least = (min(width, SENTENCE) if column in SENTENCES else width for column, width in widest.items())
+    return sum(least) + 2 * len(columns)
 
 
 def sentence(text: str) -> None:
     click.echo(plain(text))
+
+
+@contextlib.contextmanager
+def refusals() -> Iterator[None]:
+    """What is declined, or cannot be had from outside: 2 where it was typed or configured wrongly, else 1."""
+    from fallow import verbs
+    from fallow.clients import errors
+
+    try:
+        yield
+    except verbs.Declined as problem:
+        raises = click.UsageError if problem.why is verbs.Why.malformed else click.ClickException
+        way_out = "; --force pauses it all the same" if problem.why is verbs.Why.held else ""
+        raise raises(plain(f"{problem}{way_out}")) from None
+    except errors.Misconfigured as problem:
+        raise click.UsageError(plain(problem)) from None
+    except errors.ClientError as problem:
+        raise click.ClickException(plain(problem)) from None

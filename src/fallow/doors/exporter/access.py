@@ -1,8 +1,8 @@
 """Who may come in: TLS and basic auth as a web configuration file says, in the format of Prometheus' exporter-toolkit.
 
-In: the path of the file. Out: for each new connection its TLS context, for each request whether its credentials are good.
-The file and the certificates it names are read again when they change; a change that cannot work is said and the former state stays.
-A key that is not known here is refused rather than ignored: it may be the one that keeps strangers out.
+In: the path of the file. Out: for each new connection its TLS context, for each request whether it may come in.
+The file and the certificates it names are read again when they change; a change that cannot work is said and the former
+state stays. A key that is not known here is refused rather than ignored: it may be the one that keeps strangers out.
 Invariant: neither a password nor a hash is ever in a message.
 """
 
@@ -32,14 +32,16 @@ _BCRYPT = re.compile(r"\$2[abxy]\$(0[4-9]|[12]\d|3[01])\$[./A-Za-z0-9]{53}")
 
 Version: TypeAlias = Literal["TLS10", "TLS11", "TLS12", "TLS13"]
 _VERSIONS: Mapping[str, ssl.TLSVersion] = {
-    "TLS10": ssl.TLSVersion.TLSv1, "TLS11": ssl.TLSVersion.TLSv1_1, "TLS12": ssl.TLSVersion.TLSv1_2, "TLS13": ssl.TLSVersion.TLSv1_3,
+    "TLS10": ssl.TLSVersion.TLSv1, "TLS11": ssl.TLSVersion.TLSv1_1,
+    "TLS12": ssl.TLSVersion.TLSv1_2, "TLS13": ssl.TLSVersion.TLSv1_3,
 }
 _CLIENT_CERTIFICATES = {
-    "NoClientCert": ssl.CERT_NONE, "VerifyClientCertIfGiven": ssl.CERT_OPTIONAL, "RequireAndVerifyClientCert": ssl.CERT_REQUIRED,
+    "NoClientCert": ssl.CERT_NONE, "VerifyClientCertIfGiven": ssl.CERT_OPTIONAL,
+    "RequireAndVerifyClientCert": ssl.CERT_REQUIRED,
 }
 
 
-class Tls(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ServerTls(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cert_file: str
     key_file: str
     client_auth_type: Literal["NoClientCert", "VerifyClientCertIfGiven", "RequireAndVerifyClientCert"] = "NoClientCert"
@@ -49,11 +51,11 @@ class Tls(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class WebConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    tls_server_config: Tls | None = None
+    tls_server_config: ServerTls | None = None
     basic_auth_users: dict[str, str] | None = None
 
 
-class Access(msgspec.Struct, frozen=True):
+class WebAccess(msgspec.Struct, frozen=True):
     """What holds now. No context: no TLS. No users: everybody."""
 
     tls: ssl.SSLContext | None
@@ -61,25 +63,29 @@ class Access(msgspec.Struct, frozen=True):
     files: tuple[Path, ...]  # all that this was read from
 
 
-def read(path: Path) -> Access:
+def read(path: Path) -> WebAccess:
     """Raises settings.UsageError, one sentence, if the file cannot be used."""
-    told = _parse(path)
-    users = told.basic_auth_users or {}
+    config = _parse(path)
+    users = config.basic_auth_users or {}
     for name, hashed in users.items():
         if not _BCRYPT.fullmatch(hashed):
-            raise settings.UsageError(f"WEB_CONFIG_FILE: {path}: basic_auth_users: what stands for {name!r} is not a bcrypt hash")
-    if told.tls_server_config is None:
-        return Access(None, users, (path,))
-    tls = _resolve(told.tls_server_config, path.parent)
+            raise _refusal(path, f"basic_auth_users: what stands for {name!r} is not a bcrypt hash")
+    if config.tls_server_config is None:
+        return WebAccess(None, users, (path,))
+    tls = _resolve(config.tls_server_config, path.parent)
     named = (Path(each) for each in (tls.cert_file, tls.key_file, tls.client_ca_file) if each)
-    return Access(_context(tls, path), users, (path, *named))
+    return WebAccess(_context(tls, path), users, (path, *named))
+
+
+def _refusal(path: Path, why: str) -> settings.UsageError:
+    return settings.UsageError(f"WEB_CONFIG_FILE: {path}: {why}")
 
 
 def _parse(path: Path) -> WebConfig:
     import yaml  # here and not above: most exporters run without such a file
 
     try:
-        told: Any = yaml.safe_load(path.read_bytes())
+        config: Any = yaml.safe_load(path.read_bytes())
     except OSError as problem:
         raise settings.UsageError(f"WEB_CONFIG_FILE: {path} cannot be read: {problem.strerror}") from None
     except yaml.YAMLError as problem:  # its text may quote the file, and with it a hash
@@ -87,12 +93,12 @@ def _parse(path: Path) -> WebConfig:
         where = f" at line {mark.line + 1}" if mark is not None else ""
         raise settings.UsageError(f"WEB_CONFIG_FILE: {path} is not YAML{where}") from None
     try:
-        return msgspec.convert(told or {}, WebConfig)
+        return msgspec.convert(config or {}, WebConfig)
     except msgspec.ValidationError as problem:
-        raise settings.UsageError(f"WEB_CONFIG_FILE: {path}: {problem}") from None
+        raise _refusal(path, str(problem)) from None
 
 
-def _resolve(tls: Tls, folder: Path) -> Tls:
+def _resolve(tls: ServerTls, folder: Path) -> ServerTls:
     """Relative paths start where the file is."""
     return msgspec.structs.replace(
         tls, cert_file=str(folder / tls.cert_file), key_file=str(folder / tls.key_file),
@@ -100,18 +106,18 @@ def _resolve(tls: Tls, folder: Path) -> Tls:
     )
 
 
-def _context(tls: Tls, path: Path) -> ssl.SSLContext:
+def _context(tls: ServerTls, path: Path) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     verify = _CLIENT_CERTIFICATES[tls.client_auth_type]
     if (verify is not ssl.CERT_NONE) != bool(tls.client_ca_file):
-        raise settings.UsageError(f"WEB_CONFIG_FILE: {path}: client_ca_file and a client_auth_type that verifies need each other")
+        raise _refusal(path, "client_ca_file and a client_auth_type that verifies need each other")
     try:
         context.minimum_version, context.maximum_version = _VERSIONS[tls.min_version], _VERSIONS[tls.max_version]
         context.load_cert_chain(tls.cert_file, tls.key_file, password="")  # with no password it would ask the terminal
         if tls.client_ca_file:
             context.load_verify_locations(tls.client_ca_file)
     except (OSError, ValueError) as problem:  # ssl.SSLError is an OSError
-        raise settings.UsageError(f"WEB_CONFIG_FILE: {path}: the certificates of tls_server_config cannot be loaded: {problem}") from None
+        raise _refusal(path, f"the certificates of tls_server_config cannot be loaded: {problem}") from None
     context.verify_mode = verify
     return context
 
@@ -122,18 +128,18 @@ class Gate:
     def __init__(self, path: str | None, clock: Callable[[], float]) -> None:
         self._path = Path(path) if path else None
         self._clock = clock
-        self._access = read(self._path) if self._path else Access(None, {}, ())
-        self._stamps = _stamps(self._access.files)
+        self._access = read(self._path) if self._path else WebAccess(None, {}, ())
+        self._stamps = tuple(map(_stamp, self._access.files))
         self._looked = clock()
         self._key = secrets.token_bytes(32)
         self._good: dict[bytes, None] = {}  # keyed digests of credentials that were found good, oldest first
         self._worker = worker.Worker("passwords")
 
-    def current(self) -> Access:
+    def current(self) -> WebAccess:
         now = self._clock()
         if self._path is not None and now - self._looked >= _LOOK_EVERY:
             self._looked = now
-            if (stamps := _stamps(self._access.files)) != self._stamps:
+            if (stamps := tuple(map(_stamp, self._access.files))) != self._stamps:
                 self._stamps = stamps
                 self._reload(self._path)
         return self._access
@@ -144,7 +150,7 @@ class Gate:
         except settings.UsageError as problem:
             log.error("%s; what held before still holds", problem)
         else:
-            self._stamps = _stamps(self._access.files)  # it may name other files now
+            self._stamps = tuple(map(_stamp, self._access.files))  # it may name other files now
             log.info("read %s again", path)
 
     async def admits(self, authorization: str) -> bool:
@@ -187,10 +193,6 @@ def _matches(password: bytes, hashed: str) -> bool:
         return bcrypt.checkpw(password[:_MOST_PASSWORD], hashed.encode())
     except ValueError:
         return False
-
-
-def _stamps(files: tuple[Path, ...]) -> tuple[tuple[int, int, int] | None, ...]:
-    return tuple(map(_stamp, files))
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:

@@ -1,8 +1,9 @@
 """The exporter's HTTP/1.1: GET and HEAD of a few pages, over TLS and behind a password if so configured.
 
-In: a listening socket, the Gate, and a table path -> what answers. The parser is httptools; the rest is small enough to be our own, and
-keeps the process 5 MB lighter than a general server would. Every connection is a task: a slow one holds up nobody, and it has only so
-much time and so many bytes for its request. When there are too many, the one that has kept us waiting longest goes.
+In: a listening socket, the Gate, and a table path -> what answers. The parser is httptools; the rest is small enough to
+be our own, and keeps the process 5 MB lighter than a general server would. Every connection is a task: a slow one holds
+up nobody, and it has only so much time and so many bytes for its request. When there are too many, the one that has
+kept us waiting longest goes.
 Invariant: no body is accepted and nothing but the Accept and Authorization headers is looked at.
 """
 
@@ -32,7 +33,7 @@ _SEND = 30.0  # seconds to take an answer
 _END = b"\r\n\r\n"
 
 
-class Answer(msgspec.Struct, frozen=True):
+class HttpAnswer(msgspec.Struct, frozen=True):
     status: int
     body: bytes
     kind: str = "text/plain; charset=utf-8"
@@ -42,17 +43,18 @@ class Answer(msgspec.Struct, frozen=True):
 class Route(msgspec.Struct, frozen=True):
     """`answer` gets the Accept header. Without `is_open` credentials are asked for, if there are any."""
 
-    answer: Callable[[str], Answer]
+    answer: Callable[[str], HttpAnswer]
     is_open: bool = False
 
 
-NOT_FOUND = Answer(404, b"404: there are /metrics, /healthz and /readyz\n")
-NOT_ALLOWED = Answer(405, b"405: only GET\n", headers=(("Allow", "GET, HEAD"),))
-NO_BODIES = Answer(413, b"413: a request with a body is not accepted\n")
-TOO_LONG = Answer(431, b"431: the request's header is too long\n")
-UNREADABLE = Answer(400, b"400: this is not a request\n")
-UNAUTHORIZED = Answer(401, b"401: credentials are asked for\n", headers=(("WWW-Authenticate", 'Basic realm="gpu-idle-exporter"'),))
-BROKEN = Answer(500, b"500: see the log\n")
+NOT_FOUND = HttpAnswer(404, b"404: there are /metrics, /healthz and /readyz\n")
+NOT_ALLOWED = HttpAnswer(405, b"405: only GET\n", headers=(("Allow", "GET, HEAD"),))
+NO_BODIES = HttpAnswer(413, b"413: a request with a body is not accepted\n")
+TOO_LONG = HttpAnswer(431, b"431: the request's header is too long\n")
+UNREADABLE = HttpAnswer(400, b"400: this is not a request\n")
+_REALM = ("WWW-Authenticate", 'Basic realm="gpu-idle-exporter"')
+UNAUTHORIZED = HttpAnswer(401, b"401: credentials are asked for\n", headers=(_REALM,))
+BROKEN = HttpAnswer(500, b"500: see the log\n")
 
 
 def open_listener(address: str, port: int) -> socket.socket:
@@ -65,11 +67,12 @@ def open_listener(address: str, port: int) -> socket.socket:
         listener.listen(128)
     except OSError as problem:
         listener.close()
-        raise settings.UsageError(f"BIND_ADDRESS, HTTP_PORT: cannot listen on {address} port {port}: {problem.strerror}") from None
+        where = f"{address} port {port}"
+        raise settings.UsageError(f"BIND_ADDRESS, HTTP_PORT: cannot listen on {where}: {problem.strerror}") from None
     return listener
 
 
-class Request:
+class RequestHead:
     """One request's head, as the parser tells it."""
 
     def __init__(self, head: bytes) -> None:
@@ -102,16 +105,16 @@ class Request:
         return (httptools.parse_url(self.url).path or b"").decode("latin-1")
 
 
-def parse(head: bytes) -> Request | None:
+def parse(head: bytes) -> RequestHead | None:
     """None: it is not a request."""
     try:
-        request = Request(head)
+        request = RequestHead(head)
     except httptools.HttpParserError:
         return None
     return request if request.method else None
 
 
-class Server:
+class PageServer:
     def __init__(self, listener: socket.socket, gate: access.Gate, routes: Mapping[str, Route]) -> None:
         self._listener = listener
         self._gate = gate
@@ -200,7 +203,7 @@ class Server:
         await _send(writer, answer, is_kept=is_kept, is_head=request is not None and request.method == "HEAD")
         return is_kept
 
-    async def _answer(self, request: Request | None) -> Answer:
+    async def _answer(self, request: RequestHead | None) -> HttpAnswer:
         if request is None:
             return UNREADABLE
         if request.method not in ("GET", "HEAD"):
@@ -215,7 +218,7 @@ class Server:
             log.exception("an answer failed")
             return BROKEN
 
-    async def _find(self, request: Request) -> Answer:
+    async def _find(self, request: RequestHead) -> HttpAnswer:
         route = self._routes.get(request.path)
         if route is not None and route.is_open:
             return route.answer("")
@@ -224,11 +227,12 @@ class Server:
         return NOT_FOUND if route is None else route.answer(request.headers.get("accept", ""))
 
 
-async def _send(writer: asyncio.StreamWriter, answer: Answer, *, is_kept: bool, is_head: bool = False) -> None:
+async def _send(writer: asyncio.StreamWriter, answer: HttpAnswer, *, is_kept: bool, is_head: bool = False) -> None:
     fields = [("Content-Type", answer.kind), ("Content-Length", str(len(answer.body))), *answer.headers]
     fields += [] if is_kept else [("Connection", "close")]
-    lines = [f"HTTP/1.1 {answer.status} {http.HTTPStatus(answer.status).phrase}", *(f"{name}: {value}" for name, value in fields)]
-    writer.write("\r\n".join(lines).encode("latin-1") + _END)
+    status = f"HTTP/1.1 {answer.status} {http.HTTPStatus(answer.status).phrase}"
+    head = "\r\n".join((status, *(f"{name}: {value}" for name, value in fields)))
+    writer.write(head.encode("latin-1") + _END)
     if not is_head:
         writer.write(answer.body)
     async with asyncio.timeout(_SEND):

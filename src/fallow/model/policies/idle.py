@@ -1,25 +1,19 @@
 """What people asked for: which workloads are judged how, whom to tell, what may be done, and how fast.
 
-A Rule is everything that holds for one workload, whether it came from flags or from an IdlePolicy; IdlePolicy adds whom it is for.
-Reading IdlePolicy objects from the cluster, and the CRD itself: model/policy_crd.py. All of it is already valid here.
+A Rule is everything that holds for one workload, whether it came from flags or from an IdlePolicy; IdlePolicy adds whom
+it is for. Reading IdlePolicy objects from the cluster, and the CRD itself: idle_crd.py. All of it is already valid
+here.
 """
 
-from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any, Literal, Protocol
+from typing import Literal
 
 import msgspec
 
+from fallow import names
+from fallow.model.patterns import Pattern
+from fallow.model.selectors import Selector
 from fallow.model.units import HOUR, MINUTE, Instant, Seconds
-
-
-class Pattern(Protocol):
-    """A compiled RE2 expression; we only ever match whole strings."""
-
-    @property
-    def pattern(self) -> str: ...
-
-    def fullmatch(self, text: str) -> Any: ...
 
 
 class ActionType(StrEnum):
@@ -44,11 +38,8 @@ class Notice(msgspec.Struct, frozen=True):
 
 class Consent(msgspec.Struct, frozen=True):
     max_ack: Seconds = 168 * HOUR
-    buttons: tuple[int, ...] = (4, 8, 24)
     allow_opt_out: bool = True
     immunity: Seconds = HOUR
-    slack_users: tuple[str, ...] = ()
-    slack_groups: tuple[str, ...] = ()
 
 
 class Hook(msgspec.Struct, frozen=True):
@@ -56,7 +47,7 @@ class Hook(msgspec.Struct, frozen=True):
     on_failure: Literal["abort", "continue"] = "abort"
 
 
-class Action(msgspec.Struct, frozen=True):
+class Action(msgspec.Struct, frozen=True, kw_only=True):
     type: ActionType = ActionType.report
     pressure: Literal["off", "only"] = "off"
     gitops: Literal["act", "report"] = "act"
@@ -76,7 +67,7 @@ class Slot(msgspec.Struct, frozen=True):
     time_zone: str
 
 
-class Rule(msgspec.Struct, frozen=True):
+class Rule(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that holds for one workload."""
 
     name: str = "flags"
@@ -98,39 +89,13 @@ class Rule(msgspec.Struct, frozen=True):
     max_percent_per_hour: float | None = None
     active_slots: tuple[Slot, ...] = ()  # empty = always
     freeze_slots: tuple[Slot, ...] = ()
-    auto_widen: bool = False
-    regret_threshold: float = 0.2
 
     @property
     def windows(self) -> frozenset[Seconds]:
         return frozenset({self.gone_idle, self.never_used})
 
 
-class Selector(msgspec.Struct, frozen=True):
-    """A Kubernetes LabelSelector; empty selects all."""
-
-    match_labels: Mapping[str, str] = {}
-    match_expressions: tuple[tuple[str, str, tuple[str, ...]], ...] = ()  # key, In|NotIn|Exists|DoesNotExist, values
-
-    def matches(self, labels: Mapping[str, str]) -> bool:
-        if any(labels.get(key) != value for key, value in self.match_labels.items()):
-            return False
-        return all(_expression_holds(labels, *expression) for expression in self.match_expressions)
-
-
-def _expression_holds(labels: Mapping[str, str], key: str, operator: str, values: tuple[str, ...]) -> bool:
-    match operator:
-        case "In":
-            return labels.get(key) in values
-        case "NotIn":
-            return labels.get(key) not in values
-        case "Exists":
-            return key in labels
-        case _:  # DoesNotExist
-            return key not in labels
-
-
-class IdlePolicy(msgspec.Struct, frozen=True):
+class IdlePolicy(msgspec.Struct, frozen=True, kw_only=True):
     """A Rule and whom it is for. `invalid` lists what is wrong with it; its matches are then report-only."""
 
     name: str
@@ -154,7 +119,7 @@ class NextAction(msgspec.Struct, frozen=True):
     at: Instant
 
 
-class Tally(msgspec.Struct, frozen=True):
+class Tally(msgspec.Struct, frozen=True, kw_only=True):
     """What one cycle found for one policy. None = not known; it is then absent from the status, not 0."""
 
     matched_workloads: int
@@ -169,10 +134,10 @@ class Tally(msgspec.Struct, frozen=True):
     next_actions: tuple[NextAction, ...] = ()
 
 
-class Scope(msgspec.Struct, frozen=True):
+class Scope(msgspec.Struct, frozen=True, kw_only=True):
     """Which part of the cluster the flags allow us to touch at all."""
 
-    letters: frozenset[str] = frozenset("drsin")
+    letters: frozenset[str] = frozenset(names.DEFAULT_LETTERS)
     namespace: Pattern | None = None
     model: Pattern | None = None
     exclude_namespaces: Pattern | None = None
@@ -181,7 +146,7 @@ class Scope(msgspec.Struct, frozen=True):
     watch_namespaces: tuple[str, ...] = ()  # empty = all
 
 
-class Brakes(msgspec.Struct, frozen=True):
+class Brakes(msgspec.Struct, frozen=True, kw_only=True):
     """How fast we may go, whatever the rules say."""
 
     confirm_cycles: int = 2
@@ -193,8 +158,8 @@ class Brakes(msgspec.Struct, frozen=True):
     freeze_hold: Seconds = 1800.0
 
 
-class Mandate(msgspec.Struct, frozen=True):
-    """All that people asked for by flags: the last rule, where it may reach, how fast, and whether anything is really done."""
+class Mandate(msgspec.Struct, frozen=True, kw_only=True):
+    """All that people asked for by flags: the last rule, its reach, how fast, and whether anything is really done."""
 
     rule: Rule = Rule()
     scope: Scope = Scope()

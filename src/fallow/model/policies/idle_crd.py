@@ -1,160 +1,273 @@
-"""IdlePolicy objects: read into `policy.IdlePolicy`, defined for the API server by `crd()`, answered by `status()`.
+"""IdlePolicy as people write it: every field, its default and what may stand in it; what it means; what is answered.
 
-In: an object as the API server gives it. Out: the policy, with a sentence in `invalid` for each thing that is wrong with it.
-Invariant: `parse` never raises, and what cannot be read never makes a policy do more: a selector that cannot be read selects all, a
-priority that cannot be read is the highest, and the action of an invalid policy is `report`. So a broken policy shields its workloads
-from the policies below it instead of leaving them to those.
+In: an object as the API server gives it. Out: the policy, with a sentence in `invalid` for each thing that is wrong
+with it; the definition for the API server; the status. The schema and the table in docs/policies.md are made from, or
+checked against, the fields below (crd.py reads and describes them), so none of them can drift.
+Invariant: `parse` never raises, and what cannot be read never makes a policy do more: a selector that cannot be read
+selects all, a priority that cannot be read is the highest, and the action of an invalid policy is `report`. So a broken
+policy shields its workloads from the policies below it instead of leaving them to those.
 """
 
-import difflib
-import types
 import typing
 from collections.abc import Mapping
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, ClassVar, TypeAlias
 
 import msgspec
 
 from fallow import names
-from fallow.model import units, usage
-from fallow.model.policies import idle
-from fallow.model.policies import idle_fields as fields
+from fallow.model import selectors, units, usage
+from fallow.model.policies import crd, idle
+from fallow.model.policies.crd import Count, Duration, Flag, Moment, Ratio, Share, Text, Timeout, Window, one_of
 from fallow.model.units import Instant
 
-S = TypeVar("S", bound=msgspec.Struct)
+HIGHEST_PRIORITY = 1_000_000  # that can be written; a policy whose priority cannot be read stands above
+MOST_NEXT_ACTIONS = 20
+DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 
-_LONGEST_MESSAGE = 2048
+NO_BUTTONS = crd.NotYet("this version has no buttons yet; leave it out")
+NO_REGRET = crd.NotYet("this version does not learn from pauses that were undone yet; leave it out")
+ONLY_EVENTS = crd.NotYet("this version sends notices only as event", works=("event",))
+
+Priority = Annotated[int, crd.integer(-HIGHEST_PRIORITY, HIGHEST_PRIORITY)]
+Watts = Annotated[int, crd.integer(1, 5000)]
+PowerFloor = Annotated[str, one_of("off", "auto")]
+Actions = Annotated[int, crd.integer(1, 10_000)]
+Percent = Annotated[int, crd.integer(1, 100)]
+Buttons = Annotated[tuple[Annotated[int, crd.integer(1, 168)], ...], {"maxItems": 5}, NO_BUTTONS]
+Users = Annotated[tuple[Text, ...], {"maxItems": 256}, NO_BUTTONS]
+Groups = Annotated[tuple[Text, ...], {"maxItems": 64}, NO_BUTTONS]
+SecretRefs: TypeAlias = Mapping[str, crd.SecretRef]
+Sender = Annotated[str, one_of("event", "slack", "email", "pagerduty", "webhook"), ONLY_EVENTS]
+Regexes = Annotated[tuple[crd.Regex, ...], {"maxItems": 64}]
+Signals = Annotated[tuple[Annotated[str, one_of(*(one.label for one in usage.OPTIONAL))], ...], {"maxItems": 16}]
+Classes = Annotated[tuple[Annotated[str, one_of("training", "inference", "notebook", "batch")], ...], {"maxItems": 4}]
+Kinds = Annotated[tuple[crd.KindName, ...], {"maxItems": 64}]
+LookPast = Annotated[tuple[crd.KindName, ...], {"maxItems": 32}]
+OnFailure = Annotated[str, one_of("abort", "continue")]
+TypeOfAction = Annotated[str, one_of("report", "notify", "pause")]
+Days = Annotated[tuple[Annotated[str, one_of(*DAYS)], ...], {"minItems": 1, "maxItems": 7}]
 
 
-# ---- reading --------------------------------------------------------------------------------------------------------------------
+class WindowsSpec(msgspec.Struct, frozen=True, rename="camel"):
+    gone_idle: Annotated[Window, "Silence after which a GPU that was once used is idle."] = "30m"
+    never_used: Annotated[
+        Window | None, "The same for a GPU never used since its container started; not given: as goneIdle."
+    ] = None
+    grace: Annotated[Duration, "Added to the window before a young container is judged at all."] = "5m"
+
+
+class ThresholdsSpec(msgspec.Struct, frozen=True, rename="camel"):
+    activity: Annotated[Ratio, "Utilisation from which a sample counts as activity."] = "0.01"
+    coverage: Annotated[Share, "Share of the window that must have been measured."] = "0.8"
+    max_sample_age: Annotated[Timeout, "The newest sample may be this old."] = "3m"
+    idle_gpu_fraction: Annotated[Share, "Share of a pod's GPUs that must be idle for the pod to be idle."] = "1"
+    power_watts: Annotated[Watts | None, "Power draw that counts as activity; not looked at when not given."] = None
+    power_floor: Annotated[PowerFloor, "auto: drawing more than its own lowest power plus 15 W is activity."] = "off"
+
+
+class SignalsSpec(msgspec.Struct, frozen=True):
+    disable: Annotated[Signals, "Secondary signals that do not count as activity."] = ()
+
+
+class ChannelSpec(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    name: Annotated[crd.Name, "Name of the channel, unique in the policy."]
+    type: Annotated[Sender, "How the notice is sent; this version knows only event."]
+    config: Annotated[Mapping[str, Text], "Settings of the channel that are no secret."] = {}
+    config_secret_refs: Annotated[SecretRefs, "Settings of the channel that are read from Secrets."] = {}
+
+    law: ClassVar = crd.Law(
+        "self.type != 'event' || !(has(self.config) || has(self.configSecretRefs))",
+        "a channel of type event has no settings",
+        lambda channel: channel.type != "event" or not (channel.config or channel.config_secret_refs),
+    )
+
+
+class NoticeSpec(msgspec.Struct, frozen=True, rename="camel"):
+    required: Annotated[Flag, "Never pause without a delivered notice."] = True
+    grace: Annotated[Duration, "Time between the delivered notice and the pause."] = "5m"
+    require_all: Annotated[Flag, "Every channel must confirm; otherwise one is enough."] = False
+    channels: Annotated[tuple[ChannelSpec, ...], crd.keyed("name"), "Where notices go."] = (
+        ChannelSpec(name="event", type="event"),
+    )
+
+    law: ClassVar = crd.Law(
+        "!has(self.channels) || self.channels.all(one, self.channels.exists_one(other, other.name == one.name))",
+        "two channels have the same name",
+        lambda notice: len({channel.name for channel in notice.channels}) == len(notice.channels),
+    )
+
+
+class ConsentSpec(msgspec.Struct, frozen=True, rename="camel"):
+    max_ack: Annotated[Duration, "An acknowledgement holds no longer than this."] = "168h"
+    buttons: Annotated[Buttons, "Hours on the buttons of a notice."] = (4, 8, 24)
+    allow_opt_out: Annotated[Flag, "Heed opt-outs on workloads and pods; those on the namespace always count."] = True
+    immunity: Annotated[Duration, "A resumed workload is left alone for this long."] = "1h"
+    slack_users: Annotated[Users, "Slack users who may press the buttons; none: anyone in the channel."] = ()
+    slack_groups: Annotated[Groups, "Slack groups whose members may press the buttons."] = ()
+
+
+class HookSpec(msgspec.Struct, frozen=True, rename="camel"):
+    timeout: Annotated[Timeout, "How long a pod's pre-pause hook may take."] = "60s"
+    on_failure: Annotated[OnFailure, "abort: no pause in this cycle when the hook fails."] = "abort"
+
+
+class ActionSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    type: Annotated[TypeOfAction, "The most that may be done; pause needs --run-mode=scale-down."] = "report"
+    pressure: Annotated[str, one_of("off", "only"), "only: pause only while somebody waits for such a GPU."] = "off"
+    gitops: Annotated[str, one_of("act", "report"), "report: never pause what Argo CD, Flux or Helm manage."] = "act"
+    kserve_method: Annotated[str, one_of("auto", "stop", "min-replicas"), "How an InferenceService is paused."] = "auto"
+    respect_pdb: Annotated[Flag, "Never pause what a PodDisruptionBudget protects."] = msgspec.field(
+        default=False, name="respectPDB"
+    )
+    allow_knative_rollout: Annotated[Flag, "Pause a Knative Service by a new revision that may scale to 0."] = False
+    look_past: Annotated[LookPast, "Kinds of owner below which workloads may be paused all the same."] = ()
+    hook: Annotated[HookSpec, "Pre-pause hooks of pods."] = HookSpec()
+
+
+class LimitsSpec(msgspec.Struct, frozen=True, rename="camel"):
+    max_actions_per_cycle: Annotated[Actions | None, "Pauses in one cycle, inside the global cap."] = None
+    max_percent_per_hour: Annotated[Percent | None, "Percent of GPUs paused in an hour, inside the global cap."] = None
+
+
+class SlotSpec(msgspec.Struct, frozen=True, rename="camel"):
+    days: Annotated[Days, "Days on which the slot begins."] = DAYS
+    start: Annotated[crd.Clock, "When it begins."] = "00:00"
+    end: Annotated[crd.ClockOrMidnight, "When it ends; before start means on the next day."] = "24:00"
+    time_zone: Annotated[crd.Zone, "IANA time zone of start and end."] = "UTC"
+
+    law: ClassVar = crd.Law(
+        "self.start != self.end",
+        "start and end are the same; a whole day is '00:00' to '24:00'",
+        lambda slot: slot.start != slot.end,
+    )
+
+
+Slots = Annotated[tuple[SlotSpec, ...], {"maxItems": 32}]
+
+
+class ScheduleSpec(msgspec.Struct, frozen=True):
+    active: Annotated[Slots, "Notices and pauses only in these slots; none: always."] = ()
+    freeze: Annotated[Slots, "No notices and pauses in these slots."] = ()
+
+
+class RegretSpec(msgspec.Struct, frozen=True, rename="camel"):
+    auto_widen: Annotated[Flag, NO_REGRET, "Lengthen goneIdle when too many pauses are undone at once."] = False
+    threshold: Annotated[Ratio, NO_REGRET, "Share of undone pauses that is too many."] = "0.2"
+
+
+class IdlePolicySpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """Which workloads, how they are judged, whom to tell, what may be done and how fast."""
+
+    priority: Annotated[Priority, "The highest that matches decides; ties by name."] = 0
+    namespace_selector: Annotated[crd.SelectorSpec, "Labels of the namespace; empty: all."] = crd.SelectorSpec()
+    workload_selector: Annotated[crd.SelectorSpec, "Labels of the workload; empty: all."] = crd.SelectorSpec()
+    pod_selector: Annotated[crd.SelectorSpec, "Labels of its pods; empty: all."] = crd.SelectorSpec()
+    namespaces: Annotated[Regexes, "Regular expressions (RE2) for the whole namespace name; none: all."] = ()
+    gpu_models: Annotated[Regexes, "Regular expressions (RE2) for the whole GPU model name; none: all."] = ()
+    kinds: Annotated[Kinds, "Kind or Kind.group; none: the letters of --enabled-resources."] = ()
+    classes: Annotated[Classes, "Classes of workload; none: all."] = ()
+    windows: Annotated[WindowsSpec, "How long silence must last."] = WindowsSpec()
+    thresholds: Annotated[ThresholdsSpec, "What counts as silence, and how well it must be measured."] = (
+        ThresholdsSpec()
+    )
+    signals: Annotated[SignalsSpec, "Which signals count."] = SignalsSpec()
+    notice: Annotated[NoticeSpec, "Telling the owner first."] = NoticeSpec()
+    consent: Annotated[ConsentSpec, "How the owner may say no."] = ConsentSpec()
+    action: Annotated[ActionSpec, "What may be done."] = ActionSpec()
+    limits: Annotated[LimitsSpec, "How much of it."] = LimitsSpec()
+    schedule: Annotated[ScheduleSpec, "When."] = ScheduleSpec()
+    regret: Annotated[RegretSpec, "Learning from pauses that were undone."] = RegretSpec()
+
+
+class NextActionStatus(msgspec.Struct, frozen=True):
+    kind: Annotated[Text, "Kind of the workload."]
+    namespace: Annotated[Text, "Its namespace."]
+    name: Annotated[Text, "Its name."]
+    at: Annotated[Moment, "When the notice or pause is due."]
+
+
+NextActions = Annotated[tuple[NextActionStatus, ...], {"maxItems": MOST_NEXT_ACTIONS}]
+
+
+class IdlePolicyCondition(crd.Condition, frozen=True, rename="camel"):
+    type: Annotated[str, one_of("Ready", "DataHealthy", "Frozen"), "What is said."]
+
+
+class IdlePolicyStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """What became of the policy in the last cycle. A number that is not known is absent."""
+
+    observed_generation: Annotated[Count | None, "Generation of the spec that was read."] = None
+    matched_workloads: Annotated[Count | None, "Workloads that this policy decides about."] = None
+    idle_workloads: Annotated[Count | None, "Of these, idle now."] = None
+    idle_gpus: Annotated[Count | None, "GPUs that these hold."] = msgspec.field(default=None, name="idleGPUs")
+    paused_workloads: Annotated[Count | None, "Of these, paused now."] = None
+    acknowledged_workloads: Annotated[Count | None, "Of these, idle and acknowledged."] = None
+    pauses_7d: Annotated[Count | None, "Pauses in the last 7 days."] = msgspec.field(default=None, name="pauses7d")
+    regrets_7d: Annotated[Count | None, "Of these, undone within 15 minutes."] = msgspec.field(
+        default=None, name="regrets7d"
+    )
+    effective_gone_idle: Annotated[Duration | None, "goneIdle as it is now, after widening."] = None
+    saved_gpu_hours: Annotated[crd.Number | None, "GPU-hours saved by pauses."] = msgspec.field(
+        default=None, name="savedGPUHours"
+    )
+    last_evaluation_time: Annotated[Moment | None, "When the policy was last looked at."] = None
+    next_actions: Annotated[NextActions, "What comes next, soonest first."] = ()
+    conditions: Annotated[tuple[IdlePolicyCondition, ...], crd.keyed("type"), "Ready, DataHealthy, Frozen."] = ()
+
+
+def define() -> dict[str, Any]:
+    """The CustomResourceDefinition to install."""
+    return crd.define(
+        names.POLICY_KIND, names.POLICY_PLURAL, "idp",
+        "How idle GPU workloads are judged, whom to tell, and what may be done.",
+        version=names.POLICY_VERSION, spec=IdlePolicySpec, status=IdlePolicyStatus,
+        columns=(
+            ("Priority", "integer", ".spec.priority"),
+            ("Action", "string", ".spec.action.type"),
+            ("Idle", "integer", ".status.idleWorkloads"),
+            ("Paused", "integer", ".status.pausedWorkloads"),
+            ("Age", "date", ".metadata.creationTimestamp"),
+        ),
+    )
+
+
+# ---- from what is written to what is meant ---------------------------------------------------------------------------
 
 
 def parse(obj: Mapping[str, Any]) -> idle.IdlePolicy:
     """Never raises. What is wrong is said in `.invalid`, one sentence per field."""
-    metadata = obj.get("metadata")
-    metadata = metadata if isinstance(metadata, Mapping) else {}
-    name = str(metadata.get("name", ""))
-    faults: list[str] = []
-    spec = _read(fields.Spec, obj.get("spec"), "spec", faults) or fields.Spec()
-    priority_is_known = not any(fault.startswith(("spec: ", "spec.priority: ")) for fault in faults)
-    rule = _make_rule(name, spec)
-    generation = metadata.get("generation")
+    written = crd.read(IdlePolicySpec, obj)
+    spec, rule = written.spec, _make_rule(written.name, written.spec)
+    is_priority_known = not any(fault.path in ("spec", "spec.priority") for fault in written.faults)
     return idle.IdlePolicy(
-        name=name,
-        uid=str(metadata.get("uid", "")),
-        generation=generation if isinstance(generation, int) else 0,
-        rule=msgspec.structs.replace(rule, action=idle.Action()) if faults else rule,
-        priority=spec.priority if priority_is_known else fields.HIGHEST_PRIORITY + 1,
+        name=written.name,
+        uid=written.uid,
+        generation=written.generation,
+        rule=msgspec.structs.replace(rule, action=idle.Action()) if written.faults else rule,
+        priority=spec.priority if is_priority_known else HIGHEST_PRIORITY + 1,
         namespace_selector=_make_selector(spec.namespace_selector),
         workload_selector=_make_selector(spec.workload_selector),
         pod_selector=_make_selector(spec.pod_selector),
-        namespaces=tuple(fields.compile_regex(text) for text in spec.namespaces),
-        gpu_models=tuple(fields.compile_regex(text) for text in spec.gpu_models),
+        namespaces=tuple(crd.compile_regex(text) for text in spec.namespaces),
+        gpu_models=tuple(crd.compile_regex(text) for text in spec.gpu_models),
         classes=frozenset(spec.classes),
-        invalid=tuple(faults),
+        invalid=tuple(map(str, written.faults)),
     )
 
 
-def _read(kind: type[S], value: Any, path: str, faults: list[str]) -> S | None:
-    """The Struct, with the default where a field could not be read; None where it has no default."""
-    if not isinstance(value, Mapping):
-        faults.append(f"{path}: is missing" if value is None else f"{path}: is not a set of fields")
-        return None
-    known = {field.encode_name: field for field in msgspec.structs.fields(kind)}
-    faults.extend(f"{path}.{_plain(key)}: there is no such field{_guess(str(key), known)}" for key in value if key not in known)
-    read: dict[str, Any] = {}
-    for key, field in known.items():
-        if value.get(key) is not None:
-            inside: list[str] = []
-            got = _read_value(field.type, value[key], f"{path}.{key}", inside)
-            faults.extend(inside)
-            if got is not None and (not inside or isinstance(got, msgspec.Struct)):  # half a list would select other things than the whole
-                read[field.name] = got
-        elif field.required:
-            faults.append(f"{path}.{key}: is missing")
-    if any(field.required and field.name not in read for field in known.values()):
-        return None
-    made = kind(**read)
-    if (law := fields.LAWS.get(kind)) and not law.holds(made):
-        faults.append(f"{path}: {law.message}")
-    return made
-
-
-def _read_value(kind: Any, value: Any, path: str, faults: list[str]) -> Any:
-    bare, notes = _unwrap(kind)
-    for form in (note for note in notes if isinstance(note, fields.Form)):
-        try:
-            form.check(value)
-        except ValueError as error:
-            faults.append(f"{path}: {error}")
-        return value
-    if typing.get_origin(bare) is tuple:
-        return _read_list(typing.get_args(bare)[0], notes, value, path, faults)
-    if typing.get_origin(bare) is Mapping:
-        return _read_mapping(typing.get_args(bare)[1], value, path, faults)
-    return _read(bare, value, path, faults)
-
-
-def _read_list(kind: Any, notes: tuple[Any, ...], value: Any, path: str, faults: list[str]) -> Any:
-    bounds = _bounds(notes)
-    if not isinstance(value, list | tuple):
-        faults.append(f"{path}: is not a list")
-    elif not bounds.get("minItems", 0) <= len(value) <= bounds["maxItems"]:
-        faults.append(f"{path}: has {len(value)} entries, not {bounds.get('minItems', 0)} to {bounds['maxItems']}")
-    else:
-        return tuple(_read_value(kind, one, f"{path}[{index}]", faults) for index, one in enumerate(value))
-    return None
-
-
-def _read_mapping(kind: Any, value: Any, path: str, faults: list[str]) -> Any:
-    if not isinstance(value, Mapping):
-        faults.append(f"{path}: is not a set of names and values")
-        return None
-    if len(value) > fields.MOST_KEYS:
-        faults.append(f"{path}: has {len(value)} entries, not 0 to {fields.MOST_KEYS}")
-    return {key: _read_value(kind, one, f"{path}.{_plain(key)}", faults) for key, one in value.items()}
-
-
-def _unwrap(kind: Any) -> tuple[Any, tuple[Any, ...]]:
-    """`Annotated[X | None, notes]`, however nested, as (X, notes)."""
-    if typing.get_origin(kind) is Annotated:
-        bare, notes = _unwrap(kind.__origin__)
-        return bare, notes + kind.__metadata__
-    if typing.get_origin(kind) in (typing.Union, types.UnionType):
-        return _unwrap(next(one for one in typing.get_args(kind) if one is not type(None)))
-    return kind, ()
-
-
-def _bounds(notes: tuple[Any, ...]) -> dict[str, Any]:
-    return {key: value for note in notes if isinstance(note, dict) for key, value in note.items()}
-
-
-def _plain(key: object) -> str:
-    """A key as somebody wrote it, on one line."""
-    text = str(key)
-    return text if text.isprintable() else ascii(text)
-
-
-def _guess(key: str, known: Mapping[str, Any]) -> str:
-    close = difflib.get_close_matches(key, known, n=1)
-    return f"; did you mean {close[0]}?" if close else ""
-
-
-# ---- from what is written to what is meant ---------------------------------------------------------------------------------------
-
-
-def _make_rule(name: str, spec: fields.Spec) -> idle.Rule:
-    seconds, ratio = units.parse_duration, units.parse_ratio
+def _make_rule(name: str, spec: IdlePolicySpec) -> idle.Rule:
+    seconds, ratio, thresholds = units.parse_duration, units.parse_ratio, spec.thresholds
     return idle.Rule(
         name=name,
         gone_idle=seconds(spec.windows.gone_idle),
         never_used=seconds(spec.windows.never_used or spec.windows.gone_idle),
         grace=seconds(spec.windows.grace),
-        activity=ratio(spec.thresholds.activity),
-        coverage=ratio(spec.thresholds.coverage),
-        max_sample_age=seconds(spec.thresholds.max_sample_age),
-        idle_gpu_fraction=ratio(spec.thresholds.idle_gpu_fraction),
-        power_watts=spec.thresholds.power_watts,
-        power_floor=spec.thresholds.power_floor == "auto",
+        activity=ratio(thresholds.activity),
+        coverage=ratio(thresholds.coverage),
+        max_sample_age=seconds(thresholds.max_sample_age),
+        idle_gpu_fraction=ratio(thresholds.idle_gpu_fraction),
+        power_watts=thresholds.power_watts,
+        power_floor=thresholds.power_floor == "auto",
         disabled_signals=frozenset(spec.signals.disable),
         kinds=frozenset(spec.kinds) or None,
         notice=_make_notice(spec.notice),
@@ -162,190 +275,67 @@ def _make_rule(name: str, spec: fields.Spec) -> idle.Rule:
         action=_make_action(spec.action),
         max_actions_per_cycle=spec.limits.max_actions_per_cycle,
         max_percent_per_hour=spec.limits.max_percent_per_hour,
-        active_slots=tuple(_make_slot(slot) for slot in spec.schedule.active),
-        freeze_slots=tuple(_make_slot(slot) for slot in spec.schedule.freeze),
-        auto_widen=spec.regret.auto_widen,
-        regret_threshold=ratio(spec.regret.threshold),
+        active_slots=tuple(map(_make_slot, spec.schedule.active)),
+        freeze_slots=tuple(map(_make_slot, spec.schedule.freeze)),
     )
 
 
-def _make_notice(notice: fields.Notice) -> idle.Notice:
+def _make_notice(notice: NoticeSpec) -> idle.Notice:
     channels = tuple(idle.Channel(name=channel.name, type=channel.type) for channel in notice.channels)
     return idle.Notice(notice.required, units.parse_duration(notice.grace), notice.require_all, channels)
 
 
-def _make_consent(consent: fields.Consent) -> idle.Consent:
-    return idle.Consent(
-        max_ack=units.parse_duration(consent.max_ack),
-        buttons=consent.buttons,
-        allow_opt_out=consent.allow_opt_out,
-        immunity=units.parse_duration(consent.immunity),
-        slack_users=consent.slack_users,
-        slack_groups=consent.slack_groups,
-    )
+def _make_consent(consent: ConsentSpec) -> idle.Consent:
+    max_ack, immunity = units.parse_duration(consent.max_ack), units.parse_duration(consent.immunity)
+    return idle.Consent(max_ack=max_ack, allow_opt_out=consent.allow_opt_out, immunity=immunity)
 
 
-def _make_action(action: fields.Action) -> idle.Action:
+def _make_action(action: ActionSpec) -> idle.Action:
     wire = {key: getattr(action, key) for key in action.__struct_fields__ if key not in ("type", "look_past", "hook")}
     hook = idle.Hook(units.parse_duration(action.hook.timeout), typing.cast(Any, action.hook.on_failure))
     return idle.Action(type=idle.ActionType(action.type), look_past=frozenset(action.look_past), hook=hook, **wire)
 
 
-def _make_slot(slot: fields.Slot) -> idle.Slot:
-    days = frozenset(fields.DAYS.index(day) for day in slot.days)
-    return idle.Slot(days, _minute(slot.start), _minute(slot.end), slot.time_zone)
+def _make_slot(slot: SlotSpec) -> idle.Slot:
+    start, end = (int(clock[:2]) * 60 + int(clock[3:]) for clock in (slot.start, slot.end))
+    return idle.Slot(frozenset(DAYS.index(day) for day in slot.days), start, end, slot.time_zone)
 
 
-def _minute(clock: str) -> int:
-    return int(clock[:2]) * 60 + int(clock[3:])
-
-
-def _make_selector(selector: fields.LabelSelector) -> idle.Selector:
+def _make_selector(selector: crd.SelectorSpec) -> selectors.Selector:
     expressions = tuple((one.key, one.operator, one.values) for one in selector.match_expressions)
-    return idle.Selector(match_labels=selector.match_labels, match_expressions=expressions)
+    return selectors.Selector(match_labels=selector.match_labels, match_expressions=expressions)
 
 
-# ---- the definition for the API server -------------------------------------------------------------------------------------------
-
-
-def crd() -> dict[str, Any]:
-    """The CustomResourceDefinition to install."""
-    plural = f"{names.POLICY_PLURAL}.{names.GROUP}"
-    kind = names.POLICY_KIND
-    naming = {"kind": kind, "listKind": f"{kind}List", "plural": names.POLICY_PLURAL, "singular": kind.lower(), "shortNames": ["idp"]}
-    definition = {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": plural},
-        "spec": {"group": names.GROUP, "names": naming, "scope": "Cluster", "versions": [_version()]},
-    }
-    return _make_plain(definition)
-
-
-def _make_plain(content: dict[str, Any]) -> dict[str, Any]:
-    """Dicts and lists as JSON has them, and the caller's own: forms are shared between fields."""
-    plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(content))
-    return plain
-
-
-def _version() -> dict[str, Any]:
-    schema = {
-        "type": "object",
-        "description": "How idle GPU workloads are judged, whom to tell, and what may be done.",
-        "required": ["spec"],
-        "properties": {"spec": _describe_struct(fields.Spec), "status": _describe_struct(fields.Status)},
-    }
-    return {
-        "name": names.POLICY_VERSION,
-        "served": True,
-        "storage": True,
-        "subresources": {"status": {}},
-        "additionalPrinterColumns": [
-            {"name": "Priority", "type": "integer", "jsonPath": ".spec.priority"},
-            {"name": "Action", "type": "string", "jsonPath": ".spec.action.type"},
-            {"name": "Idle", "type": "integer", "jsonPath": ".status.idleWorkloads"},
-            {"name": "Paused", "type": "integer", "jsonPath": ".status.pausedWorkloads"},
-            {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
-        ],
-        "schema": {"openAPIV3Schema": schema},
-    }
-
-
-def _describe_struct(kind: type[msgspec.Struct]) -> dict[str, Any]:
-    schema: dict[str, Any] = {"type": "object"}
-    known = msgspec.structs.fields(kind)
-    if required := [field.encode_name for field in known if field.required]:
-        schema["required"] = required
-    schema["properties"] = {field.encode_name: _describe_field(field) for field in known}
-    if law := fields.LAWS.get(kind):
-        schema["x-kubernetes-validations"] = [{"rule": law.cel, "message": law.message}]
-    return schema
-
-
-def _describe_field(field: msgspec.structs.FieldInfo) -> dict[str, Any]:
-    schema = _describe(field.type)
-    if isinstance(field.default, msgspec.Struct):
-        if any("default" in inner for inner in schema["properties"].values()):
-            schema["default"] = {}  # the API server then fills in the defaults within
-    elif field.default is not msgspec.NODEFAULT and field.default not in (None, ()):
-        schema["default"] = msgspec.to_builtins(field.default)
-    return schema
-
-
-def _describe(kind: Any) -> dict[str, Any]:
-    bare, notes = _unwrap(kind)
-    description = next((note for note in notes if isinstance(note, str)), None)
-    described: dict[str, Any] = {"description": description} if description else {}
-    form = next((note for note in notes if isinstance(note, fields.Form)), None)
-    if form is not None:
-        return described | dict(form.schema)
-    if typing.get_origin(bare) is tuple:
-        items = _describe(typing.get_args(bare)[0])
-        return described | {"type": "array", "items": items, "x-kubernetes-list-type": "atomic"} | _bounds(notes)
-    if typing.get_origin(bare) is Mapping:
-        inner = _describe(typing.get_args(bare)[1])
-        return described | {"type": "object", "additionalProperties": inner, "maxProperties": fields.MOST_KEYS}
-    return described | _describe_struct(bare)
-
-
-# ---- the answer ------------------------------------------------------------------------------------------------------------------
+# ---- the answer ------------------------------------------------------------------------------------------------------
 
 
 def status(
-    of: idle.IdlePolicy,
-    tally: idle.Tally,
-    *,
-    previous: Mapping[str, Any],
-    trouble: usage.SourceTrouble | None,
-    frozen_until: Instant | None,
-    frozen_because: str,
-    now: Instant,
+    of: idle.IdlePolicy, tally: idle.Tally, *, previous: Mapping[str, Any], trouble: usage.SourceTrouble | None,
+    frozen_until: Instant | None, frozen_because: str, now: Instant,
 ) -> dict[str, Any]:
-    """The merge patch for the status subresource. `previous` is the status as it stands: a condition keeps its time while it holds."""
-    conditions = (
-        ("Ready", *_tell_ready(of)),
-        ("DataHealthy", *_tell_data(trouble)),
-        ("Frozen", *_tell_freeze(frozen_until, frozen_because, now)),
-    )
-    soonest = sorted(tally.next_actions, key=lambda action: action.at)[: fields.MOST_NEXT_ACTIONS]
-    written = fields.Status(
-        observed_generation=of.generation,
-        matched_workloads=tally.matched_workloads,
-        idle_workloads=tally.idle_workloads,
-        idle_gpus=tally.idle_gpus,
-        paused_workloads=tally.paused_workloads,
-        acknowledged_workloads=tally.acknowledged_workloads,
-        pauses_7d=tally.pauses_7d,
-        regrets_7d=tally.regrets_7d,
-        effective_gone_idle=None if tally.effective_gone_idle is None else units.humane(tally.effective_gone_idle),
-        saved_gpu_hours=tally.saved_gpu_hours,
-        last_evaluation_time=units.rfc3339(now),
-        next_actions=tuple(fields.NextAction(one.kind, one.namespace, one.name, units.rfc3339(one.at)) for one in soonest),
-        conditions=tuple(_make_condition(said, of.generation, previous, now) for said in conditions),
-    )
-    return _make_plain({"status": written})
-
-
-def _tell_ready(of: idle.IdlePolicy) -> tuple[str, str, str]:
+    """The merge patch for the status subresource. `previous` is the status as it stands."""
+    said = {
+        "Ready": ("True", "Valid", "every field was understood"),
+        "DataHealthy": ("True", "Measured", "the source of the measurements answered"),
+        "Frozen": ("False", "NotFrozen", "notices and pauses are allowed"),
+    }
     if of.invalid:
-        return "False", "Invalid", "; ".join(of.invalid)
-    return "True", "Valid", "every field was understood"
-
-
-def _tell_data(trouble: usage.SourceTrouble | None) -> tuple[str, str, str]:
+        said["Ready"] = "False", "Invalid", "; ".join(of.invalid)
     if trouble is not None:
-        return "False", trouble.reason, trouble.because
-    return "True", "Measured", "the source of the measurements answered"
-
-
-def _tell_freeze(until: Instant | None, because: str, now: Instant) -> tuple[str, str, str]:
-    if until is not None and until > now:
-        return "True", "Frozen", f"no notice or pause until {units.rfc3339(until)}: {because}"
-    return "False", "NotFrozen", "notices and pauses are allowed"
-
-
-def _make_condition(said: tuple[str, str, str, str], generation: int, previous: Mapping[str, Any], now: Instant) -> fields.Condition:
-    kind, holds, reason, message = said
-    before: Mapping[str, Any] = next((one for one in previous.get("conditions") or () if one.get("type") == kind), {})
-    since = before.get("lastTransitionTime") if before.get("status") == holds else None
-    return fields.Condition(kind, holds, reason, message[:_LONGEST_MESSAGE], since or units.rfc3339(now), generation)
+        said["DataHealthy"] = "False", trouble.reason, trouble.because
+    if frozen_until is not None and frozen_until > now:
+        until = units.rfc3339(frozen_until)
+        said["Frozen"] = "True", "Frozen", f"no notice or pause until {until}: {frozen_because}"
+    soonest = sorted(tally.next_actions, key=lambda action: action.at)[:MOST_NEXT_ACTIONS]
+    gone_idle, counted = tally.effective_gone_idle, ("effective_gone_idle", "next_actions")
+    written = IdlePolicyStatus(
+        **{key: getattr(tally, key) for key in tally.__struct_fields__ if key not in counted},
+        observed_generation=of.generation,
+        effective_gone_idle=None if gone_idle is None else units.humane(gone_idle),
+        last_evaluation_time=units.rfc3339(now),
+        next_actions=tuple(
+            NextActionStatus(one.kind, one.namespace, one.name, units.rfc3339(one.at)) for one in soonest
+        ),
+        conditions=crd.conditions(IdlePolicyCondition, said, of.generation, previous, now),
+    )
+    return crd.plain({"status": written})

@@ -13,17 +13,12 @@ from typing import Any, Final
 import msgspec
 
 from fallow import names
-from fallow.model import cluster, quantities
+from fallow.model import cluster, kinds, quantities
 from fallow.model.capacity import Machine, Needs
 from fallow.observe.cluster import objects, pods
 
-_SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 _EVICTABLE: Final = f"{names.GROUP}/evictable"
-_SELF_EVIDENT: Final = {names.GPU_PRODUCT, "nvidia.com/gpu.present", "kubernetes.io/os", "kubernetes.io/arch"}
-# Work that is lost when its pod is evicted, by what controls the pod.
-_LASTING_WORK: Final = {
-    "Job", "PyTorchJob", "TFJob", "MPIJob", "XGBoostJob", "JAXJob", "PaddleJob", "TrainJob", "RayCluster",
-}
+_SELF_EVIDENT: Final = {names.GPU_PRODUCT, names.GPU_PRESENT, names.OS_LABEL, names.ARCH_LABEL}
 
 
 class _CountedResources(pods.PodResources, gc=False):
@@ -185,9 +180,9 @@ def _why_fixed(meta: pods.PodMeta, spec: _CountedSpec) -> str:
         return "has no controller that would make it again"
     if controller == "DaemonSet":
         return "belongs to its node"
-    if (kind_of_work == "training" or controller in _LASTING_WORK) and marks.get(_EVICTABLE) != "true":
+    if (kind_of_work == "training" or controller in kinds.LASTING) and marks.get(_EVICTABLE) != "true":
         return "does work that an eviction would lose"
-    if marks.get(names.KARPENTER_DO_NOT_DISRUPT) == "true" or marks.get(_SAFE_TO_EVICT) == "false":
+    if marks.get(names.KARPENTER_DO_NOT_DISRUPT) == "true" or marks.get(names.SAFE_TO_EVICT) == "false":
         return "asked not to be disrupted"
     if any(one.persistent_volume_claim is not None or one.host_path is not None for one in spec.volumes or ()):
         return "has a volume that may be of its node"

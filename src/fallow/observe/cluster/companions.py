@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias, TypeVar
 
 from fallow import names
-from fallow.model import cluster, kinds
-from fallow.model.policies import idle
+from fallow.model import cluster, kinds, selectors
 from fallow.observe.cluster import following, objects, owners, served, watched
 
 K = TypeVar("K")
@@ -21,8 +20,8 @@ CLAIM: owners.Key = ("resource.k8s.io", "ResourceClaim")
 POLICY: owners.Key = (names.GROUP, names.POLICY_KIND)
 HPA: owners.Key = ("autoscaling", "HorizontalPodAutoscaler")
 PDB: owners.Key = ("policy", "PodDisruptionBudget")
-SCALED_OBJECT: owners.Key = (kinds.SCALED_OBJECT.group, kinds.SCALED_OBJECT.kind)
-KUEUE: owners.Key = (kinds.KUEUE_WORKLOAD.group, kinds.KUEUE_WORKLOAD.kind)
+SCALED_OBJECT: owners.Key = kinds.SCALED_OBJECT.key
+KUEUE: owners.Key = kinds.KUEUE_WORKLOAD.key
 _STEERING: Mapping[owners.Key, tuple[tuple[str, ...], tuple[str, ...]]] = {  # versions we can read, what is read
     HPA: (("v2",), kinds.HPA_READS),
     PDB: (("v1",), kinds.BUDGET_READS),
@@ -88,7 +87,7 @@ def renew(store: Mapping[str, objects.Seen], fresh: Fresh, key: owners.Key) -> M
 
 
 def by_target(found: Iterable[objects.Seen]) -> dict[owners.Steered, tuple[cluster.Companion, ...]]:
-    return _index(((seen.ref.namespace, *objects.scale_target(seen.body)), _as_companion(seen)) for seen in found)
+    return _index(((seen.ref.namespace, *kinds.scale_target(seen.body)), _as_companion(seen)) for seen in found)
 
 
 def by_job(found: Iterable[objects.Seen]) -> dict[str, tuple[cluster.Companion, ...]]:
@@ -96,7 +95,7 @@ def by_job(found: Iterable[objects.Seen]) -> dict[str, tuple[cluster.Companion, 
     return _index((uid, _as_companion(seen)) for uid, seen in named if uid)
 
 
-def by_namespace(found: Iterable[objects.Seen]) -> dict[str, tuple[tuple[idle.Selector, cluster.Companion], ...]]:
+def by_namespace(found: Iterable[objects.Seen]) -> dict[str, tuple[tuple[selectors.Selector, cluster.Companion], ...]]:
     selecting = ((objects.selector_of(seen.body), seen) for seen in found)
     return _index((seen.ref.namespace, (one, _as_companion(seen))) for one, seen in selecting if one is not None)
 

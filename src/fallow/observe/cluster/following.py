@@ -14,7 +14,7 @@ from fallow.clients.kubernetes import api as kube
 from fallow.clients.kubernetes import follow
 
 K = TypeVar("K")
-T = TypeVar("T", bound=follow.Item)
+T = TypeVar("T", bound=follow.FollowedItem)
 V = TypeVar("V")
 
 Stamp: TypeAlias = tuple[tuple[int, bool], ...]

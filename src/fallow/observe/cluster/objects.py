@@ -14,11 +14,9 @@ import msgspec
 
 from fallow import names
 from fallow.clients.kubernetes import api as kube
-from fallow.model import cluster, kinds, units
+from fallow.model import cluster, pointers, selectors, units
 from fallow.model.policies import idle, idle_crd
 
-# kubectl's copy of the whole object: as large as the object, and nobody here reads it.
-_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 OURS = (f"{names.GROUP}/", f"{names.ALIAS_GROUP}/")  # how our annotations begin
 MOST_SHARED = 20_000
 
@@ -147,7 +145,7 @@ def _find_writer(meta: Meta) -> str:
 
 def _read_body(item: Item, reads: Iterable[str]) -> dict[str, Any]:
     wanted = tuple(reads)
-    return kinds.prune(_parts(item), wanted) if wanted else {}
+    return pointers.prune(_parts(item), wanted) if wanted else {}
 
 
 def _parts(item: Item) -> dict[str, Any]:
@@ -158,7 +156,7 @@ def _parts(item: Item) -> dict[str, Any]:
 def _without_bulk(annotations: dict[str, str] | None) -> Mapping[str, str]:
     if annotations is None:
         return _EMPTY
-    annotations.pop(_LAST_APPLIED, None)
+    annotations.pop(names.LAST_APPLIED, None)  # kubectl's copy of the whole object, as large as that
     return annotations
 
 
@@ -241,20 +239,6 @@ def see_policy(item: Item) -> idle.IdlePolicy:
     return idle_crd.parse({"metadata": about, **_parts(item)})
 
 
-def selector_of(body: Mapping[str, Any]) -> idle.Selector | None:
-    """The LabelSelector of a PodDisruptionBudget; None selects nothing (an absent one), an empty one everything."""
-    found = (body.get("spec") or {}).get("selector")
-    if found is None:
-        return None
-    expressions = found.get("matchExpressions") or ()
-    return idle.Selector(
-        found.get("matchLabels") or {},
-        tuple((one["key"], one["operator"], tuple(one.get("values") or ())) for one in expressions),
-    )
-
-
-def scale_target(body: Mapping[str, Any]) -> tuple[str, str, str]:
-    """(group, kind, name) of an HPA's or ScaledObject's scaleTargetRef; KEDA's defaults are Deployment and apps/v1."""
-    target = (body.get("spec") or {}).get("scaleTargetRef") or {}
-    kind = target.get("kind") or "Deployment"
-    return split_version(target.get("apiVersion") or "apps/v1")[0], kind, target.get("name") or ""
+def selector_of(body: Mapping[str, Any]) -> selectors.Selector | None:
+    """Of a PodDisruptionBudget; None selects nothing (an absent one), an empty one everything."""
+    return selectors.read((body.get("spec") or {}).get("selector"))

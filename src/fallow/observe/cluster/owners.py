@@ -15,13 +15,12 @@ from typing import Any, TypeAlias
 import msgspec
 
 from fallow import names
-from fallow.model import cluster, kinds
+from fallow.model import cluster, kinds, selectors
 from fallow.model.cluster import Trouble
-from fallow.model.policies import idle
 from fallow.model.units import Instant
 from fallow.observe.cluster import objects, pods
 
-Key: TypeAlias = tuple[str, str]  # group, kind
+Key: TypeAlias = kinds.Key
 Steered: TypeAlias = tuple[str, str, str, str]  # namespace, group, kind, name
 
 # Deeper than any operator we know; what is deeper is a loop.
@@ -29,13 +28,6 @@ MOST_OWNERS = 10
 
 POD: Key = ("", "Pod")
 _NON_SCALABLE = {("apps", "DaemonSet"), ("", "Node")}
-_CRON_JOB: Key = ("batch", "CronJob")
-_INFERENCE: Key = ("serving.kserve.io", "InferenceService")
-_LLM: Key = ("serving.kserve.io", "LLMInferenceService")
-_LWS: Key = ("leaderworkerset.x-k8s.io", "LeaderWorkerSet")
-_DEPLOYMENT: Key = ("apps", "Deployment")
-_WITH_VOLUMES = {("apps", "StatefulSet"), _LWS}
-_QUEUED = frozenset("jy")  # letters of the kinds that Kueue suspends and resumes itself
 
 
 class Lost(msgspec.Struct, frozen=True):
@@ -58,7 +50,7 @@ class View(msgspec.Struct, kw_only=True, eq=False):
     scaled_objects: Mapping[Steered, tuple[cluster.Companion, ...]]
     kueue: Mapping[str, tuple[cluster.Companion, ...]]  # by the uid of the job
     queued: tuple[tuple[str, cluster.Owner], ...]  # namespace and job of each Kueue Workload that carries our record
-    budgets: Mapping[str, tuple[tuple[idle.Selector, cluster.Companion], ...]]  # by namespace
+    budgets: Mapping[str, tuple[tuple[selectors.Selector, cluster.Companion], ...]]  # by namespace
     namespaces: Collection[str]  # those that were seen
     # Why something that has a say in what may be paused cannot be seen; "" = it can, or there is none.
     unseen_policies: str
@@ -157,16 +149,6 @@ class _Climber:
         return self._by_name[key].get((namespace, name))
 
 
-def _named_by_labels(pod: cluster.Pod) -> Iterator[tuple[Key, str]]:
-    """Which workload a pod's labels name when its chain stops early; a multi-node LLM pod has two."""
-    if pod.labels.get(names.PART_OF_LABEL) == names.LLM_PART_OF and (name := pod.labels.get(names.NAME_LABEL)):
-        yield _LLM, name
-    if name := pod.labels.get(names.KSERVE_ISVC_LABEL):
-        yield _INFERENCE, name
-    if name := pod.labels.get(names.LWS_NAME_LABEL):
-        yield _LWS, name
-
-
 def _is_broken(climb: _Climb) -> bool:
     """Did it stop where somebody should stand, rather than at something that ends all chains?"""
     return climb.stopped_at is not None and (climb.why is None or climb.why.trouble is not Trouble.NonScalable)
@@ -213,7 +195,7 @@ def _paused(view: View) -> Iterator[objects.Seen]:
 
 
 def _note_names(view: View, climber: _Climber, pod: cluster.Pod, gaps: Gaps) -> None:
-    for key, name in _named_by_labels(pod):
+    for key, name in kinds.named_by(pod.labels):
         gaps.named.add((pod.namespace, *key, name))
         ref = cluster.Ref(key[0], "", key[1], pod.namespace, name, "")
         seen = climber.find_named(key, pod.namespace, name)
@@ -273,7 +255,7 @@ class _Router:
         return found
 
     def _route_by_labels(self, pod: cluster.Pod) -> _Route | None:
-        for key, name in _named_by_labels(pod):
+        for key, name in kinds.named_by(pod.labels):
             seen = self._climber.find_named(key, pod.namespace, name)
             if seen is not None:
                 return self._choose(self._climber.climb_from(seen))
@@ -299,7 +281,7 @@ class _Router:
             return _Route(climb.stopped_at, climb.links, None, why.trouble, why.because)
         while len(links) > 1 and _is_passed(links[-1], links[-2], wanted):
             passed = links.pop().ref
-            above = _as_owner(passed) if key_of(passed) == _CRON_JOB else None
+            above = _as_owner(passed) if key_of(passed) == kinds.CRON_JOB.key else None
         return _Route(links[-1].ref, tuple(links), above, *self._doubt(links[-1]))
 
     def _doubt(self, top: objects.Seen) -> tuple[Trouble | None, str]:
@@ -308,7 +290,7 @@ class _Router:
         row = self._view.rows.get(key)
         if row is None:
             return Trouble.ManagedByUnknownOwner, f"{short} ({key[0] or 'core'}) is of a kind that we cannot pause"
-        if row.letter in _QUEUED and self._view.unseen_queues:
+        if row.is_queued and self._view.unseen_queues:
             because = f"whether Kueue manages {short} cannot be seen: {self._view.unseen_queues}"
             return Trouble.KueueWorkloadUnclear, because
         if because := self._find_unseen(top.ref, row):
@@ -335,12 +317,11 @@ def _route_alone(pod: cluster.Pod) -> _Route:
 
 
 def _is_passed(upper: objects.Seen, lower: objects.Seen, wanted: frozenset[str]) -> bool:
-    key = key_of(upper.ref)
-    if key == _CRON_JOB:  # suspending a schedule stops nothing that runs: its Job is the workload
+    row = kinds.find(*key_of(upper.ref))
+    if row is not None and row.is_schedule:
         return True
-    if key == ("ray.io", "RayJob") and lower.ref.kind == "RayCluster":
-        row = kinds.find(*key)
-        return row is not None and kinds.is_finished(row, upper.body)
+    if row is not None and row.outlived_by == lower.ref.kind:
+        return kinds.is_finished(row, upper.body)
     return _is_listed(upper.ref, wanted)
 
 
@@ -386,11 +367,12 @@ def _distinct_links(group: _Group) -> tuple[objects.Seen, ...]:
 
 
 def _find_marks_holder(top: objects.Seen, links: tuple[objects.Seen, ...]) -> objects.Seen:
-    """The workload; of an InferenceService in Standard mode its Deployment, lest a mark restart its pods."""
-    if key_of(top.ref) != _INFERENCE:
+    """The workload, or what it owns directly (if so: KServe in Standard mode), lest a mark restart its pods."""
+    row = kinds.find(*key_of(top.ref))
+    if row is None or row.marks_on is None:
         return top
     owned = [link for link in links if link.owner and link.owner.uid == top.ref.uid]
-    children = [link for link in owned if key_of(link.ref) == _DEPLOYMENT]
+    children = [link for link in owned if key_of(link.ref) == row.marks_on]
     return min(children, key=lambda link: link.ref.name, default=top)
 
 
@@ -403,14 +385,14 @@ def _describe_chain(
     bodies = [link.body.get("spec") for link in main]
     others: list[objects.Seen] = []
     for link in links if links is not route.links else ():
-        if key_of(link.ref) in _WITH_VOLUMES and link.ref.uid not in known and link.body.get("spec") not in bodies:
+        if key_of(link.ref) in kinds.WITH_CLAIMS and link.ref.uid not in known and link.body.get("spec") not in bodies:
             others.append(link)
             bodies.append(link.body.get("spec"))
     chain = [*others, *main]
     owners = [_as_owner(link.ref) for link in chain] + ([route.above] if route.above else [])
     if route.top is None:
         owners.append(_as_owner(route.ref))
-    return tuple(owners), tuple(link.body for link in chain if key_of(link.ref) in _WITH_VOLUMES)
+    return tuple(owners), tuple(link.body for link in chain if key_of(link.ref) in kinds.WITH_CLAIMS)
 
 
 def _steering(

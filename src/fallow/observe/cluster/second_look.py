@@ -77,7 +77,10 @@ def _find_direct(seen: mirror.Mirror, workloads: Iterable[cluster.Workload], loo
 
 
 def _is_direct(owner: cluster.Owner | None, workload: cluster.Workload) -> bool:
-    return owner is not None and (owner.uid == workload.ref.uid or (owner.group, owner.kind) == ("apps", "ReplicaSet"))
+    if owner is None or owner.uid == workload.ref.uid:
+        return owner is not None
+    row = kinds.find(owner.group, owner.kind)
+    return row is not None and row.relays
 
 
 def _ask_for_pods(

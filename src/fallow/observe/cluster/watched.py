@@ -16,7 +16,7 @@ import msgspec
 from fallow.clients import errors
 from fallow.clients.kubernetes import api as kube
 from fallow.clients.kubernetes import discovery
-from fallow.model import cluster, kinds
+from fallow.model import cluster, kinds, pointers
 from fallow.observe.cluster import following, objects, owners, served
 
 _CRD = ("apiextensions.k8s.io", "CustomResourceDefinition")
@@ -80,7 +80,7 @@ class Watched:
         """{} where it may not be read: the brain then finds that replicas are not known."""
         try:
             scale = await api.read_scale(self.resource, self._within(seen.ref.namespace), seen.ref.name)
-            return kinds.prune(scale, ("/spec/replicas",))
+            return pointers.prune(scale, ("/spec/replicas",))
         except errors.ClientError:
             return {}
 
@@ -130,7 +130,7 @@ class OwnerKinds:
 
     async def follow_table(self) -> None:
         """Kinds that no pod named: they may hold what we paused."""
-        keys = [(row.group, row.kind) for row in kinds.all_kinds()]
+        keys = [(row.group, row.kind) for row in kinds.KINDS]
         new = [key for key in keys if key not in self.watched and self._served.find_row(key)]
         await asyncio.gather(*map(self.follow, new))
 

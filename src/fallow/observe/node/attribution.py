@@ -1,9 +1,10 @@
-"""Whose is it? Process to pod by cgroup, GPU to pods by the kubelet, names by the API server or the kubelet's log directories.
+"""Whose is it? Process to pod by cgroup, GPU to pods by the kubelet, names by the API server or the log directories.
 
-In: the options, the environment (for the pod's service account), cgroup texts, the devices of a poll. Out: a Tenant for a process, Grants
-for devices, and `up`: which sources answer. `refresh` does all the waiting; the rest are look-ups and may be called at any time.
+In: the options, the environment (for the pod's service account), cgroup texts, the devices of a poll. Out: a
+ProcessOwner for a process, Grants for devices, and `up`: which sources answer. `refresh` does all the waiting; the rest
+are look-ups and may be called at any time.
 Each source may be missing: that is said once in the log, and the seed's series do not change by it.
-Invariant: what is not known stays unknown. Without the kubelet's word there are no grants (None), which is not an empty list.
+Invariant: what is not known stays unknown. Without the kubelet's word there are no grants: None, not an empty list.
 """
 
 import asyncio
@@ -16,13 +17,13 @@ import msgspec
 
 from fallow import names
 from fallow.clients import errors, kubelet
-from fallow.model.processes import Grant, Judged, Tenant
+from fallow.model.processes import Grant, Judged, ProcessOwner
 from fallow.model.units import Instant, Seconds
 from fallow.observe.node import cgroups, directory, grants
 from fallow.settings.exporter import Options
 
 if TYPE_CHECKING:  # it is heavy, and many nodes do not use it
-    from fallow.observe.node.cluster import Cluster
+    from fallow.observe.node.cluster import NodeFollower
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +31,7 @@ ASK_EVERY_SECONDS: Seconds = 10.0
 TIMEOUT_SECONDS: Seconds = 5.0
 KEEP_SECONDS: Seconds = 60.0  # how long the kubelet's last word holds when it falls silent
 _API_AGAIN_SECONDS: Seconds = 60.0
-UNKNOWN = Tenant(is_known=False)
+UNKNOWN = ProcessOwner(is_known=False)
 _SOURCES = {
     "pod_resources": "GPUs of pods, from the kubelet",
     "cgroup": "pods of processes, by their cgroups",
@@ -58,28 +59,21 @@ class Attribution:
         self._sole_containers: dict[tuple[str, str], str] = {}
         self._cgroups_read = self._cgroups_missed = 0  # since the last refresh
 
-    # ---- look-ups ----------------------------------------------------------------------------------------------------------------
-
-    def tenant_of(self, pid: int, start: int, cgroup_text: str) -> Tenant:
+    def owner_of(self, pid: int, start: int, cgroup_text: str) -> ProcessOwner:
         """Of a process whose cgroup reads so; empty: it cannot be read."""
         if not self.up:
-            return Tenant()
-        place = None if self._is_blind else cgroups.read_place(cgroup_text)
-        if place is None:
+            return ProcessOwner()
+        owner = None if self._is_blind else cgroups.read_owner(cgroup_text)
+        if owner is None:
             self._cgroups_missed += 1
             return UNKNOWN
         self._cgroups_read += 1
-        if place.pod_uid:
-            return self._name(self._directory.find_by_uid(place.pod_uid), place)
-        if place.container_id and (named := self._directory.find_by_container(place.container_id)):
-            return self._name(named, place)
-        return Tenant() if place.is_certain else UNKNOWN
-
-    def _name(self, named: directory.Named | None, place: cgroups.Place) -> Tenant:
+        named = self._directory.find(owner)
         if named is None:
-            return Tenant(pod_uid=place.pod_uid, container_id=place.container_id)
-        container = named.containers.get(place.container_id) or self._sole_containers.get((named.namespace, named.name), "")
-        return Tenant(named.namespace, named.name, container, place.pod_uid or named.uid, place.container_id)
+            return owner if owner.is_known else UNKNOWN
+        sole = self._sole_containers.get((named.namespace, named.name), "")
+        container = named.containers.get(owner.container_id) or sole
+        return ProcessOwner(named.namespace, named.name, container, owner.pod_uid or named.uid, owner.container_id)
 
     def grants(self, devices: Sequence[Judged]) -> list[Grant] | None:
         """Who holds the devices of this poll; None: nobody could tell us."""
@@ -96,16 +90,15 @@ class Attribution:
 
     def _is_ours(self, grant: Grant) -> bool:
         """A sidecar sees the processes of its own pod only."""
-        return self._options.scope == "node" or (grant.namespace, grant.pod) == (self._options.pod_namespace, self._options.pod_name)
+        own = (self._options.pod_namespace, self._options.pod_name)
+        return self._options.scope == "node" or (grant.namespace, grant.pod) == own
 
     def _complete(self, grant: Grant) -> Grant:
         named = self._directory.find_by_name(grant.namespace, grant.pod)
         return msgspec.structs.replace(grant, pod_uid=named.uid if named else "", may_hide=self._is_blind)
 
-    # ---- asking ------------------------------------------------------------------------------------------------------------------
-
     async def refresh(self, now: Instant) -> None:
-        """Ask what is due; call it at every poll. Never raises for what a source does, and ends within TIMEOUT_SECONDS."""
+        """Ask what is due; call it at every poll. Never raises for what a source does; ends within TIMEOUT_SECONDS."""
         if not self.up:
             return
         self._note("logs", self._directory.read_logs())
@@ -128,7 +121,8 @@ class Attribution:
             return
         self._answered_at = now
         self._note("pod_resources", "")
-        self._sole_containers = {(pod.namespace, pod.name): pod.containers[0].name for pod in self._pods if len(pod.containers) == 1}
+        sole = (pod for pod in self._pods if len(pod.containers) == 1)
+        self._sole_containers = {(pod.namespace, pod.name): pod.containers[0].name for pod in sole}
         claims = (claim for pod in self._pods for container in pod.containers for claim in container.claims)
         self._api.wants_slices = any(claim.driver == names.DRA_DRIVER for claim in claims)
 
@@ -144,14 +138,15 @@ class Attribution:
         return "" if read else self._why_down.get("cgroup", "")
 
     def _note(self, source: str, why_down: str | None) -> None:
-        """Say it when a source goes, comes back, or fails for another reason. None: we are still waiting for its first answer."""
+        """Say it when a source goes, comes back, or fails for another reason. None: no answer yet."""
         was_up, before = self.up[source], self._why_down.get(source, "")
         self.up[source] = why_down == ""
         if why_down is None:
             return
         self._why_down[source] = why_down
         if why_down != before:
-            log.log(logging.WARNING if was_up else logging.INFO, "%s: %s", _SOURCES[source], why_down or "available again")
+            level = logging.WARNING if was_up else logging.INFO
+            log.log(level, "%s: %s", _SOURCES[source], why_down or "available again")
 
 
 class _ApiServer:
@@ -164,13 +159,13 @@ class _ApiServer:
         # Without HOME: the kubeconfig that a person keeps there may be of any cluster.
         self._environment = {name: value for name, value in environment.items() if name != "HOME"}
         self._why_not = ""
-        self._cluster: Cluster | None = None
+        self._follower: NodeFollower | None = None
         self._following: asyncio.Task[None] | None = None
         self._begun_at: Instant | None = None
         self._taken: object = None
 
-    def refresh(self, now: Instant, book: directory.Directory) -> str | None:
-        """Write what it says into the book. Why it says nothing; empty if it does, None while we wait for its first answer."""
+    def refresh(self, now: Instant, known: directory.Directory) -> str | None:
+        """Hand what it says to `known`. Why it says nothing; empty if it does, None until its first answer."""
         if not self._node:
             return "NODE_NAME is not set"
         if not self._environment.keys() & {_IN_POD, _KUBECONFIG}:
@@ -178,7 +173,7 @@ class _ApiServer:
         is_over = self._following is None or self._following.done()
         if is_over and not _is_within(self._begun_at, now, _API_AGAIN_SECONDS):
             self._begin(now)
-        return self._why_not or self._take(book)
+        return self._why_not or self._take(known)
 
     def _begin(self, now: Instant) -> None:
         from fallow.clients.kubernetes import config  # both here, because of what they load
@@ -191,20 +186,20 @@ class _ApiServer:
             return
         from fallow.observe.node import cluster
 
-        self._cluster = cluster.Cluster(access, self._node)
-        self._following = asyncio.create_task(self._cluster.run())
+        self._follower = cluster.NodeFollower(access, self._node)
+        self._following = asyncio.create_task(self._follower.run())
 
-    def _take(self, book: directory.Directory) -> str | None:
-        if self._cluster is None or self._following is None:
+    def _take(self, known: directory.Directory) -> str | None:
+        if self._follower is None or self._following is None:
             return None
         if self._following.done():
             return f"not followed any more: {self._following.exception()}"
         if self.wants_slices:
-            self._cluster.follow_slices()
-        if self._taken != (taken := self._cluster.generation):
-            self._taken, self.claimed = taken, self._cluster.uuids
-            book.take_pods(self._cluster.pods)
-        return self._cluster.why_down
+            self._follower.follow_slices()
+        if self._taken != (taken := self._follower.generation):
+            self._taken, self.claimed = taken, self._follower.uuids
+            known.take_pods(self._follower.pods)
+        return self._follower.why_down
 
     async def close(self) -> None:
         if self._following is not None:
@@ -218,7 +213,7 @@ def _is_within(since: Instant | None, now: Instant, seconds: Seconds) -> bool:
 
 
 def _is_alone(proc: str) -> bool:
-    """Whether PID 1 is of our own container: then we see no other's processes, and the driver does not list them to us."""
+    """Whether PID 1 is of our own container: then we see no other's processes, nor does the driver list them to us."""
     return _read_cgroup(proc, "1") == _read_cgroup(proc, "self")
 
 

@@ -1,12 +1,13 @@
-"""This node's pods and ResourceSlices, followed on the API server: the names behind ids. Loaded only when that is really done.
+"""This node's pods and ResourceSlices, followed on the API server: the names behind ids. Loaded only when that is done.
 
-In: how to reach the API server, the node's name. Out: `pods` and `uuids`, and `why_down`, a sentence if they cannot be followed.
-Of a pod only names, ids and its phase are kept. ResourceSlices are followed from the moment somebody asks for them.
+In: how to reach the API server, the node's name. Out: `pods` and `uuids`, and `why_down`, a sentence if they cannot be
+followed. Of a pod only names, ids and its phase are kept. ResourceSlices are followed from the moment somebody asks.
 Invariant: a break loses nothing that was known: ids are never given twice, so an old name is still the right one.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
@@ -14,37 +15,35 @@ from fallow import names
 from fallow.clients import errors
 from fallow.clients.kubernetes import api as kube
 from fallow.clients.kubernetes import config, follow
-from fallow.observe.node import directory
+from fallow.observe.node import directory, grants
 
 _OVER = ("Succeeded", "Failed")
 _SLICE_VERSIONS = ("v1", "v1beta2", "v1beta1")  # newest first
 _UUID = "uuid"
 
-Device = tuple[str, str, str]  # driver, pool, device
 
-
-class _Meta(msgspec.Struct):
+class _ItemMeta(msgspec.Struct):
     uid: str = ""
     name: str = ""
     namespace: str = ""
     annotations: dict[str, str] | None = None
 
 
-class _ContainerStatus(msgspec.Struct, rename="camel"):
+class _ContainerId(msgspec.Struct, rename="camel"):
     name: str = ""
     container_id: str | None = msgspec.field(default=None, name="containerID")
 
 
-class _Status(msgspec.Struct, rename="camel"):
+class _PodPhase(msgspec.Struct, rename="camel"):
     phase: str = ""
-    container_statuses: list[_ContainerStatus] | None = None
-    init_container_statuses: list[_ContainerStatus] | None = None
-    ephemeral_container_statuses: list[_ContainerStatus] | None = None
+    container_statuses: list[_ContainerId] | None = None
+    init_container_statuses: list[_ContainerId] | None = None
+    ephemeral_container_statuses: list[_ContainerId] | None = None
 
 
-class _Pod(msgspec.Struct):
-    metadata: _Meta
-    status: _Status = msgspec.field(default_factory=_Status)
+class _NodePod(msgspec.Struct):
+    metadata: _ItemMeta
+    status: _PodPhase = msgspec.field(default_factory=_PodPhase)
 
 
 class _Attribute(msgspec.Struct):
@@ -54,46 +53,41 @@ class _Attribute(msgspec.Struct):
 _Attributes = dict[str, _Attribute] | None
 
 
-class _Basic(msgspec.Struct):
-    attributes: _Attributes = None
-
-
-class _Device(msgspec.Struct):
+class _SliceDevice(msgspec.Struct):
     name: str = ""
     attributes: _Attributes = None
-    basic: _Basic | None = None  # v1beta1 has them in here
+    basic: "_SliceDevice | None" = None  # v1beta1 has them in here
 
 
-class _Pool(msgspec.Struct):
+class _SlicePool(msgspec.Struct):
     name: str = ""
     generation: int = 0
 
 
 class _SliceSpec(msgspec.Struct):
     driver: str = ""
-    pool: _Pool = msgspec.field(default_factory=_Pool)
-    devices: list[_Device] | None = None
+    pool: _SlicePool = msgspec.field(default_factory=_SlicePool)
+    devices: list[_SliceDevice] | None = None
 
 
-class _Slice(msgspec.Struct):
-    metadata: _Meta
+class _ResourceSlice(msgspec.Struct):
+    metadata: _ItemMeta
     spec: _SliceSpec = msgspec.field(default_factory=_SliceSpec)
 
 
-class _Devices(msgspec.Struct, frozen=True):
+class _SliceUuids(msgspec.Struct, frozen=True):
     generation: int
-    uuids: tuple[tuple[Device, str], ...]
+    uuids: tuple[tuple[tuple[str, str, str], str], ...]  # ((driver, pool, device), UUID)
 
 
-class Cluster:
+class NodeFollower:
     """`run` follows until it is cancelled."""
 
     def __init__(self, access: config.Access, node: str, *, retry_seconds: float = 1.0) -> None:
         self._access = access
-        self._selector = f"spec.nodeName={node}"
-        self._retry_seconds = retry_seconds
-        self._pods: follow.Follower[_Pod, directory.Named] | None = None
-        self._slices: follow.Follower[_Slice, _Devices] | None = None
+        self._how: Any = {"field_selector": f"spec.nodeName={node}", "retry_seconds": retry_seconds}
+        self._pods: follow.Follower[_NodePod, directory.Named] | None = None
+        self._slices: follow.Follower[_ResourceSlice, _SliceUuids] | None = None
         self._wants_slices = asyncio.Event()
 
     @property
@@ -108,7 +102,7 @@ class Cluster:
         return list(self._pods.store.values()) if self._pods else []
 
     @property
-    def uuids(self) -> Mapping[Device, str]:
+    def uuids(self) -> grants.Claimed:
         """Of two generations of a pool the newer one says what is there."""
         parts = sorted(self._slices.store.values(), key=lambda part: part.generation) if self._slices else []
         return {device: uuid for part in parts for device, uuid in part.uuids}
@@ -123,9 +117,7 @@ class Cluster:
 
     async def run(self) -> None:
         async with kube.Api(self._access, qps=2, in_flight=4) as api, asyncio.TaskGroup() as tasks:
-            self._pods = follow.Follower(
-                api, kube.PODS, item=_Pod, keep=_see_pod, field_selector=self._selector, retry_seconds=self._retry_seconds
-            )
+            self._pods = follow.Follower(api, kube.PODS, item=_NodePod, keep=_see_pod, **self._how)
             tasks.create_task(self._pods.run())
             await self._wants_slices.wait()
             await self._follow_slices(api)
@@ -134,9 +126,7 @@ class Cluster:
         """By the newest version that the server has; if it has none, nobody can have got a device by a claim."""
         for version in _SLICE_VERSIONS:
             resource = kube.Resource("resource.k8s.io", version, "resourceslices", "ResourceSlice", False)
-            follower = follow.Follower(
-                api, resource, item=_Slice, keep=_see_slice, field_selector=self._selector, retry_seconds=self._retry_seconds
-            )
+            follower = follow.Follower(api, resource, item=_ResourceSlice, keep=_see_slice, **self._how)
             try:
                 await follower.list_once()
             except errors.NotFound:
@@ -147,23 +137,22 @@ class Cluster:
             await follower.run()
 
 
-def _see_pod(pod: _Pod) -> directory.Named:
+def _see_pod(pod: _NodePod) -> directory.Named:
     status, meta = pod.status, pod.metadata
-    statuses = [
-        *(status.init_container_statuses or ()), *(status.ephemeral_container_statuses or ()), *(status.container_statuses or ())
-    ]  # fmt: skip
-    containers = {each.container_id.rpartition("/")[2]: each.name for each in statuses if each.container_id}
+    lists = (status.init_container_statuses, status.ephemeral_container_statuses, status.container_statuses)
+    statuses = (each for found in lists for each in found or () if each.container_id)
+    containers = {(each.container_id or "").rpartition("/")[2]: each.name for each in statuses}
     static_uid = (meta.annotations or {}).get(names.MIRROR_POD, "")
     return directory.Named(meta.uid, meta.namespace, meta.name, containers, static_uid, status.phase in _OVER)
 
 
-def _see_slice(part: _Slice) -> _Devices:
+def _see_slice(part: _ResourceSlice) -> _SliceUuids:
     spec = part.spec
-    found = ((device.name, _uuid_of(device)) for device in spec.devices or ())
-    return _Devices(spec.pool.generation, tuple(((spec.driver, spec.pool.name, name), uuid) for name, uuid in found if uuid))
+    found = (((spec.driver, spec.pool.name, device.name), _uuid_of(device)) for device in spec.devices or ())
+    return _SliceUuids(spec.pool.generation, tuple((device, uuid) for device, uuid in found if uuid))
 
 
-def _uuid_of(device: _Device) -> str:
+def _uuid_of(device: _SliceDevice) -> str:
     attributes = device.attributes or (device.basic.attributes if device.basic else None) or {}
     attribute = attributes.get(_UUID) or attributes.get(f"{names.DRA_DRIVER}/{_UUID}")
     return (attribute.string if attribute else None) or ""

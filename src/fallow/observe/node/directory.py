@@ -1,7 +1,6 @@
-"""The names of the node's pods and containers, by the ids that cgroups show: from the API server if it lets us, else from the kubelet's
-log directories.
+"""The names behind the ids that cgroups show: of pods and containers, by the API server, else by log directories.
 
-In: pods as the API gave them (`take_pods`), POD_LOGS_DIR (`read_logs`). Out: `Named` by uid, by container or by name.
+In: pods as the API gave them (`take_pods`), POD_LOGS_DIR (`read_logs`). Out: `Named`, by ids or by name.
 Invariant: every answer is an exact match of an id or of a whole name. What is not found stays empty.
 """
 
@@ -9,6 +8,8 @@ import os
 from collections.abc import Iterable
 
 import msgspec
+
+from fallow.model.processes import ProcessOwner
 
 
 class Named(msgspec.Struct, frozen=True):
@@ -23,7 +24,7 @@ class Named(msgspec.Struct, frozen=True):
 
 
 class Directory:
-    """Two books of names: the API server's wins."""
+    """The API server's names win over those of log directories."""
 
     def __init__(self, logs_dir: str) -> None:
         self._logs_dir = logs_dir
@@ -41,22 +42,22 @@ class Directory:
         self._by_name = {(pod.namespace, pod.name): pod for pod in found}
 
     def read_logs(self) -> str:
-        """Why the directory cannot be read; empty if it can. It is listed again only when something was made or removed in it."""
+        """Why the directory cannot be read; empty if it can. It is listed again only when it has changed."""
         try:
             changed_at = os.stat(self._logs_dir).st_mtime_ns
             if changed_at != self._listed_at:
-                self._logged = {named.uid: named for folder in os.listdir(self._logs_dir) if (named := _read_folder(folder))}
+                found = map(_read_folder, os.listdir(self._logs_dir))
+                self._logged = {named.uid: named for named in found if named}
                 self._listed_at = changed_at
         except OSError as problem:
             self._listed_at, self._logged = None, {}
             return f"{self._logs_dir} cannot be read: {problem.strerror}"
         return ""
 
-    def find_by_uid(self, uid: str) -> Named | None:
-        return self._by_uid.get(uid) or self._logged.get(uid)
-
-    def find_by_container(self, container_id: str) -> Named | None:
-        return self._by_container.get(container_id)
+    def find(self, owner: ProcessOwner) -> Named | None:
+        if owner.pod_uid:
+            return self._by_uid.get(owner.pod_uid) or self._logged.get(owner.pod_uid)
+        return self._by_container.get(owner.container_id) if owner.container_id else None
 
     def find_by_name(self, namespace: str, name: str) -> Named | None:
         """By the API server only: log directories outlive their pods."""

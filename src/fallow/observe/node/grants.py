@@ -1,10 +1,11 @@
 """Which container holds which GPU: the kubelet's device ids, turned into ours. Pure.
 
-In: what the kubelet listed, the devices of this poll, the UUIDs behind claims. Out: one Grant for each container and GPU (or GPU instance).
+In: what the kubelet listed, the devices of this poll, the UUIDs behind claims. Out: one Grant for each container and
+GPU (or GPU instance).
 
-    GPU-<uuid>   GPU-<uuid>::<n>   MIG-<uuid>   MIG-GPU-<uuid>/<gi>/<ci>       the vendor's device plugin
-    nvidia<N>    nvidia<N>/gi<M>   nvidia<N>/vgpu<M>                          GKE's, by minor number
-    (driver, pool, device)                                                   a claim: a ResourceSlice's uuid, else gpu-<minor>
+    GPU-<uuid>   GPU-<uuid>::<n>   MIG-<uuid>   MIG-GPU-<uuid>/<gi>/<ci>    the vendor's device plugin
+    nvidia<N>    nvidia<N>/gi<M>   nvidia<N>/vgpu<M>                        GKE's, by minor number
+    (driver, pool, device)                                   a claim: a ResourceSlice's uuid, else gpu-<minor>
 
 Invariant: an id that fits no device of this poll grants nothing; it is never matched by likeness.
 """
@@ -27,7 +28,7 @@ _MPS = (Type.mps_client, Type.mps_server)
 Claimed = Mapping[tuple[str, str, str], str]  # (driver, pool, device) -> UUID
 
 
-class _Slot(msgspec.Struct, frozen=True, gc=False):
+class _DeviceSlot(msgspec.Struct, frozen=True, gc=False):
     """A device, or an instance on it. `gi` None: the whole device; `ci` None: the whole GPU instance."""
 
     uuid: str
@@ -36,8 +37,8 @@ class _Slot(msgspec.Struct, frozen=True, gc=False):
     is_replica: bool = False
 
 
-class _Held(msgspec.Struct, frozen=True, gc=False):
-    slot: _Slot
+class _Holding(msgspec.Struct, frozen=True, gc=False):
+    slot: _DeviceSlot
     pod: kubelet.PodDevices
     container: str
     resource: str
@@ -56,14 +57,14 @@ def read_grants(
     pods: Iterable[kubelet.PodDevices], devices: Sequence[Judged], claimed: Claimed, resources: Collection[str] = ()
 ) -> list[Grant]:
     """`resources`: names of further resources that are GPUs."""
-    catalogue = _Catalogue([judged.device for judged in devices])
-    held = list(_merge(each for pod in pods for each in _read_pod(pod, catalogue, claimed, resources)))
+    known = _DeviceNames([judged.device for judged in devices])
+    held = list(_merge(each for pod in pods for each in _read_pod(pod, known, claimed, resources)))
     shared = _find_shared(held)
-    with_mps = {judged.device.uuid for judged in devices if any(process.type in _MPS for process in judged.processes or ())}
+    with_mps = {each.device.uuid for each in devices for process in each.processes or () if process.type in _MPS}
     return [_grant(each, shared, with_mps) for each in held]
 
 
-def _grant(held: _Held, shared: Collection[str], with_mps: Collection[str]) -> Grant:
+def _grant(held: _Holding, shared: Collection[str], with_mps: Collection[str]) -> Grant:
     slot = held.slot
     if slot.gi is not None:
         share = Share.mig
@@ -71,10 +72,13 @@ def _grant(held: _Held, shared: Collection[str], with_mps: Collection[str]) -> G
         share = Share.mps if slot.uuid in with_mps else Share.timeslice
     else:
         share = Share.exclusive
-    return Grant(slot.uuid, slot.gi, held.pod.namespace, held.pod.name, held.container, held.resource, share, ci=slot.ci)
+    return Grant(
+        uuid=slot.uuid, gi=slot.gi, ci=slot.ci, namespace=held.pod.namespace, pod=held.pod.name,
+        container=held.container, resource=held.resource, share=share,
+    )
 
 
-def _find_shared(held: Iterable[_Held]) -> set[str]:
+def _find_shared(held: Iterable[_Holding]) -> set[str]:
     """Whole devices that several pods have, or may get, at the same time."""
     shared: set[str] = set()
     owners: dict[str, tuple[str, str]] = {}
@@ -85,9 +89,9 @@ def _find_shared(held: Iterable[_Held]) -> set[str]:
     return shared
 
 
-def _merge(held: Iterable[_Held]) -> Iterator[_Held]:
+def _merge(held: Iterable[_Holding]) -> Iterator[_Holding]:
     """A container's replicas of one GPU are one hold, and so are its compute instances in one GPU instance."""
-    found: dict[tuple[str, int | None, str, str, str], _Held] = {}
+    found: dict[tuple[str, int | None, str, str, str], _Holding] = {}
     for each in held:
         first = found.setdefault(each.key, each)
         if first.slot.ci != each.slot.ci:
@@ -96,53 +100,53 @@ def _merge(held: Iterable[_Held]) -> Iterator[_Held]:
 
 
 def _read_pod(
-    pod: kubelet.PodDevices, catalogue: "_Catalogue", claimed: Claimed, resources: Collection[str]
-) -> Iterator[_Held]:
+    pod: kubelet.PodDevices, known: "_DeviceNames", claimed: Claimed, resources: Collection[str]
+) -> Iterator[_Holding]:
     for container in pod.containers:
         for devices in container.devices:
             if is_gpu(devices.resource, resources):
-                slots = (catalogue.find(id_) for id_ in devices.ids)
-                yield from (_Held(slot, pod, container.name, devices.resource) for slot in slots if slot)
+                slots = (known.find(id_) for id_ in devices.ids)
+                yield from (_Holding(slot, pod, container.name, devices.resource) for slot in slots if slot)
         for claim in container.claims:
-            if claim.driver == names.DRA_DRIVER and (slot := catalogue.find_claimed(claim, claimed)):
-                yield _Held(slot, pod, container.name, claim.driver)
+            if claim.driver == names.DRA_DRIVER and (slot := known.find_claimed(claim, claimed)):
+                yield _Holding(slot, pod, container.name, claim.driver)
 
 
 def is_gpu(resource: str, more: Collection[str]) -> bool:
     return resource in (names.GPU, names.GPU_SHARED) or resource.startswith(names.MIG_PREFIX) or resource in more
 
 
-class _Catalogue:
+class _DeviceNames:
     """The devices of this poll, by everything they are called."""
 
     def __init__(self, devices: Sequence[Device]) -> None:
-        self._slots: dict[str, _Slot] = {device.uuid: _Slot(device.uuid) for device in devices}
+        self._slots: dict[str, _DeviceSlot] = {device.uuid: _DeviceSlot(device.uuid) for device in devices}
         for device in devices:
-            self._slots |= {instance.uuid: _Slot(device.uuid, instance.gi, instance.ci) for instance in device.instances if instance.uuid}
+            self._slots |= {one.uuid: _DeviceSlot(device.uuid, one.gi, one.ci) for one in device.instances if one.uuid}
         self._minors = {str(device.minor): device.uuid for device in devices if device.minor is not None}
 
-    def find(self, device_id: str) -> _Slot | None:
+    def find(self, device_id: str) -> _DeviceSlot | None:
         plain = _REPLICA.sub("", device_id)
         slot = self._slots.get(plain) or self._find_old_mig(plain) or self._find_minor(plain)
         return msgspec.structs.replace(slot, is_replica=True) if slot and plain != device_id else slot
 
-    def find_claimed(self, claim: kubelet.Claim, claimed: Claimed) -> _Slot | None:
+    def find_claimed(self, claim: kubelet.ClaimedDevice, claimed: Claimed) -> _DeviceSlot | None:
         uuid = claimed.get((claim.driver, claim.pool, claim.device))
         if uuid is not None:
             return self._slots.get(uuid)
         named = _CLAIMED_MINOR.fullmatch(claim.device)
         return self._whole(named[1]) if named else None
 
-    def _find_old_mig(self, device_id: str) -> _Slot | None:
+    def _find_old_mig(self, device_id: str) -> _DeviceSlot | None:
         named = _OLD_MIG.fullmatch(device_id)
-        return _Slot(named[1], int(named[2]), int(named[3])) if named and named[1] in self._slots else None
+        return _DeviceSlot(named[1], int(named[2]), int(named[3])) if named and named[1] in self._slots else None
 
-    def _find_minor(self, device_id: str) -> _Slot | None:
+    def _find_minor(self, device_id: str) -> _DeviceSlot | None:
         named = _BY_MINOR.fullmatch(device_id)
         if named is None or (slot := self._whole(named[1])) is None:
             return None
-        return slot if named[2] is None else _Slot(slot.uuid, int(named[2]))
+        return slot if named[2] is None else _DeviceSlot(slot.uuid, int(named[2]))
 
-    def _whole(self, minor: str) -> _Slot | None:
+    def _whole(self, minor: str) -> _DeviceSlot | None:
         uuid = self._minors.get(minor)
         return None if uuid is None else self._slots[uuid]

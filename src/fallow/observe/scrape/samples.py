@@ -18,6 +18,7 @@ from fallow.clients import exposition
 from fallow.model import usage
 from fallow.model.units import DAY, MINUTE, Instant, Seconds
 from fallow.model.usage import Signal
+from fallow.names import NodeMetric
 from fallow.observe.scrape import buckets, targets
 from fallow.observe.scrape.buckets import Columns, Field
 from fallow.observe.usage import labels, queries
@@ -26,8 +27,8 @@ from fallow.observe.usage.readings import SeriesReading, Topic, What, join
 # As far as Prometheus looks back for the value of an instant: an older one is no value of now.
 _CURRENT: Final[Seconds] = 300.0
 _UNBROKEN = 5  # minutes without data before the time after them counts as a new beginning
-_LAST_ACTIVE: Final = "gpu_idle_pod_gpu_last_active_timestamp_seconds"
-_OBSERVED_SINCE: Final = "gpu_idle_pod_gpu_observed_since_timestamp_seconds"
+_LAST_ACTIVE: Final = NodeMetric.POD_LAST_ACTIVE
+_OBSERVED_SINCE: Final = NodeMetric.POD_OBSERVED_SINCE
 _VOUCHES = (_LAST_ACTIVE, _OBSERVED_SINCE)
 _OF_PROCESSES = ("process", "instance")  # scopes that speak of the pod itself
 _SERVING = frozenset((*queries.REQUEST_GAUGES, *queries.REQUEST_COUNTERS))

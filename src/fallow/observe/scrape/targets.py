@@ -19,10 +19,10 @@ from fallow.clients.kubernetes import api as kube
 from fallow.observe.cluster import following, objects, pods
 
 DCGM_PORT, OWN_PORT = 9400, 9835
-OWN_EXPORTER: Final = "gpu-idle-exporter"
+OWN_EXPORTER: Final = names.NODE_EXPORTER
 SELECTORS: Final = (
-    f"{names.NAME_LABEL} in (dcgm-exporter, {OWN_EXPORTER})",
-    "app=nvidia-dcgm-exporter",
+    f"{names.NAME_LABEL} in ({names.DCGM_EXPORTER}, {OWN_EXPORTER})",
+    f"app={names.DCGM_APP}",
 )
 _PORT_NAMES = ("metrics", "gpu-metrics")
 

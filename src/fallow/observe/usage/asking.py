@@ -92,7 +92,9 @@ class Asker:
     def _who(self) -> str:
         return f"Prometheus at {self._prometheus.address}"
 
-    def _read(self, answer: client.Answer[msgspec.Raw], book: labels.LabelBook) -> SeriesReading:
+    def _read(
+        self, answer: client.QueryAnswer[client.InstantSeries[msgspec.Raw]], book: labels.LabelBook
+    ) -> SeriesReading:
         try:
             values = np.array([float(series.value.value) for series in answer.rows])
             numbers = np.array(book.number([series.metric for series in answer.rows]), dtype=np.int64)

@@ -1,7 +1,7 @@
 """Readings per series into the columns of a Usage per window, and all of them into the evidence of a cycle.
 
 In: the readings of this cycle, the layouts (which series speaks of which row), what was learned before. Out: an
-Evidence whose look-back is not done yet. Invariant: nan where nothing believable was read; count and newest are told of
+Evidence whose look-back is not done yet. Invariant: nan where nothing believable was read; count and newest stand with
 a believable peak only.
 """
 

@@ -14,6 +14,7 @@ import numpy as np
 from fallow.model import usage
 from fallow.model.units import Seconds
 from fallow.model.usage import Signal
+from fallow.names import NodeMetric
 from fallow.observe.usage.rows import Join
 
 
@@ -52,8 +53,8 @@ PRIMARIES = (
     _ratio("DCGM_FI_PROF_GR_ENGINE_ACTIVE", Signal.gr_engine),
     _ratio("DCGM_FI_PROF_SM_ACTIVE", Signal.sm_active),
     _percent_as_ratio("DCGM_FI_DEV_GPU_UTIL", Signal.gpu_util),
-    _percent_as_ratio("gpu_idle_device_utilization_percent", Signal.device_util, own=True),
-    _percent_as_ratio("gpu_idle_pod_gpu_utilization_percent", Signal.process_sm, join="own", own=True, matcher=_SCOPE),
+    _percent_as_ratio(NodeMetric.DEVICE_UTILIZATION, Signal.device_util, own=True),
+    _percent_as_ratio(NodeMetric.POD_UTILIZATION, Signal.process_sm, join="own", own=True, matcher=_SCOPE),
     _metric("hami_container_last_kernel_elapsed_seconds", Signal.last_kernel, 1e8, join="own"),
 )
 OTHERS = (
@@ -66,14 +67,13 @@ OTHERS = (
     _metric("DCGM_FI_PROF_PCIE_RX_BYTES", Signal.pcie, 1e12),
     _metric("DCGM_FI_DEV_FB_USED", Signal.fb_growth, 1e7),
     _metric("DCGM_FI_DEV_POWER_USAGE", Signal.power, 5000.0, join="board"),
-    _metric("gpu_idle_device_power_watts", Signal.power, 5000.0, join="board", own=True),
+    _metric(NodeMetric.DEVICE_POWER, Signal.power, 5000.0, join="board", own=True),
 )
 POWER = tuple(metric for metric in OTHERS if metric.signal is Signal.power)
 PACE: Seconds = 300.0  # long enough for two samples at the slowest believable scrape interval
 ENERGY = "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"
-# Which pod holds which GPU, by our exporter. Where it cannot measure a pod, this is what joins the device's series to
-# it.
-HOLDS = "gpu_idle_pod_gpu_info"
+# Which pod holds which GPU, by our exporter. Where it cannot measure a pod, this joins the device's series to it.
+HOLDS = NodeMetric.POD_GPU
 
 REQUEST_GAUGES = (
     "vllm:num_requests_running", "vllm:num_requests_waiting", "nv_inference_pending_request_count", "tgi_queue_size",

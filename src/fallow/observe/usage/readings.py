@@ -1,7 +1,7 @@
 """What was read of series, however it was got: asked of Prometheus, or scraped by ourselves.
 
-In: answers, or minutes of samples. Out: SeriesReadings under Topics (what, of which metric, over which window), the same
-for both sources, so that the same columns are made of them. A series is a number; labels.py says what it stands for.
+In: answers, or minutes of samples. Out: SeriesReadings under Topics (what, of which metric, over which window), the
+same for both sources, so that the same columns are made of them. What a series' number stands for: labels.py.
 Invariant: a reading that is not there was not asked, or nobody exports it; nan in it is a series without a believable
 value.
 """

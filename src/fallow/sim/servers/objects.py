@@ -51,7 +51,7 @@ class Objects:
         self.step()
 
     def _lay_ground(self) -> None:
-        for definition in [*shapes.make_definitions(), idle_crd.crd()]:
+        for definition in [*shapes.make_definitions(), idle_crd.define()]:
             self._store.create(definition)
         for name in sorted({"default", shapes.EXPORTERS, *(workload.part.namespace for workload in self._world.workloads)}):
             if self._store.find(stores.Key("", "Namespace", "", name)) is None:  # a server brings the usual ones

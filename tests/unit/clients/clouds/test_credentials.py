@@ -14,8 +14,11 @@ from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from tests.unit.clients import loopback
 from tests.unit.clients.prometheus.test_client import NOW, Row
 
-from fallow.clients import errors
-from fallow.clients.prometheus import auth, aws, azure, client, gcp
+from fallow.clients import errors, signing
+from fallow.clients.clouds.aws import credentials as aws
+from fallow.clients.clouds.azure import credentials as azure
+from fallow.clients.clouds.gcp import credentials as gcp
+from fallow.clients.prometheus import auth, client
 from fallow.model import units
 
 EMPTY = {"status": "success", "data": {"resultType": "vector", "result": []}}
@@ -23,9 +26,9 @@ EXAMPLE = aws.Keys("AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY")
 EXAMPLE_TIME = units.parse_instant("2015-08-30T12:36:00Z")
 
 
-async def query(server: loopback.Loopback, login: auth.Login, *cycles: float) -> list[loopback.Asked]:
+async def query(server: loopback.Loopback, signer: signing.Signer, *cycles: float) -> list[loopback.Asked]:
     """Ask Prometheus (which shares the loopback server with the cloud) at these instants; what Prometheus saw."""
-    async with client.Prometheus(f"{server.url}/prometheus", login=login, backoff=0.001) as prometheus:
+    async with client.Prometheus(f"{server.url}/prometheus", signer=signer, backoff=0.001) as prometheus:
         for at in cycles or (NOW,):
             await prometheus.query("up", at, row=Row)
     return [asked for asked in server.asked if asked.path == "/prometheus/api/v1/query"]
@@ -43,7 +46,7 @@ def cloud(**routes: Any) -> loopback.Answer:
     return answer
 
 
-# ---- AWS -------------------------------------------------------------------------------------------------------------------------
+# ---- AWS ------------------------------------------------------------------------------------------
 
 
 FORM = {"content-type": "application/x-www-form-urlencoded"}
@@ -74,7 +77,9 @@ def test_signatures_are_those_that_aws_publishes(name: str) -> None:
     signed = aws.sign(method, yarl.URL(url), headers, body, EXAMPLE, "us-east-1", service, EXAMPLE_TIME)
     assert signed["X-Amz-Date"] == "20150830T123600Z"
     assert signed["Authorization"].endswith(f"Signature={signature}")
-    assert signed["Authorization"].startswith(f"AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/20150830/us-east-1/{service}/aws4_request, ")
+    assert signed["Authorization"].startswith(
+        f"AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/20150830/us-east-1/{service}/aws4_request, "
+    )
 
 
 def test_a_session_token_is_signed_too() -> None:
@@ -95,18 +100,32 @@ def verify_aws(asked: loopback.Asked, server: loopback.Loopback, keys: aws.Keys)
 
 
 KEYS = aws.Keys("ASIA1", "s3cret", "session")
-DOCUMENT = {"AccessKeyId": "ASIA1", "SecretAccessKey": "s3cret", "Token": "session", "Expiration": units.rfc3339(NOW + 3600)}
+DOCUMENT = {
+    "AccessKeyId": "ASIA1",
+    "SecretAccessKey": "s3cret",
+    "Token": "session",
+    "Expiration": units.rfc3339(NOW + 3600),
+}
 STS = (
-    '<AssumeRoleWithWebIdentityResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/"><AssumeRoleWithWebIdentityResult><Credentials>'
+    '<AssumeRoleWithWebIdentityResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/">'
+    "<AssumeRoleWithWebIdentityResult><Credentials>"
     f"<AccessKeyId>ASIA1</AccessKeyId><SecretAccessKey>s3cret</SecretAccessKey><SessionToken>session</SessionToken>"
     f"<Expiration>{units.rfc3339(NOW + 3600)}</Expiration></Credentials>"
     "</AssumeRoleWithWebIdentityResult></AssumeRoleWithWebIdentityResponse>"
 )
 
 
-def sigv4(server: loopback.Loopback, **environment: str) -> auth.Login:
-    places = aws.Places(sts=f"{server.url}/sts", metadata=server.url)
-    return auth.Login(method="sigv4", aws_region="eu-west-1", environment=environment, aws_places=places)
+def sigv4(server: loopback.Loopback, **environment: str) -> signing.Signer:
+    addresses = aws.AwsAddresses(sts=f"{server.url}/sts", metadata=server.url)
+    return aws.SigV4(environment, "eu-west-1", auth.AWS_SERVICE, purpose="a test", addresses=addresses)
+
+
+@pytest.mark.parametrize("region", ["", "eu west", "eu/west"])
+def test_aws_without_a_region_is_refused_at_once(region: str) -> None:
+    with pytest.raises(
+        errors.Misconfigured, match=r"^Prometheus authentication 'sigv4' needs an AWS region such as eu-west-1$"
+    ):
+        aws.SigV4({"AWS_REGION": region}, "", auth.AWS_SERVICE, purpose="Prometheus authentication 'sigv4'")
 
 
 async def test_aws_keys_of_the_environment() -> None:
@@ -120,8 +139,8 @@ async def test_aws_signs_the_query_of_a_get_too() -> None:
         return web.json_response(EMPTY) if asked.method == "GET" else web.Response(status=405)
 
     async with loopback.serve(only_get) as server:
-        login = sigv4(server, AWS_ACCESS_KEY_ID="AKID", AWS_SECRET_ACCESS_KEY="s3cret")
-        async with client.Prometheus(server.url, login=login) as prometheus:
+        signer = sigv4(server, AWS_ACCESS_KEY_ID="AKID", AWS_SECRET_ACCESS_KEY="s3cret")
+        async with client.Prometheus(server.url, signer=signer) as prometheus:
             await prometheus.query('up{a="b c+~"} == 1', NOW, row=Row)
     verify_aws(server.asked[1], server, aws.Keys("AKID", "s3cret"))
 
@@ -130,8 +149,8 @@ async def test_aws_web_identity(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("jwt")
     async with loopback.serve(cloud(sts=web.Response(text=STS))) as server:
-        login = sigv4(server, AWS_WEB_IDENTITY_TOKEN_FILE=str(token), AWS_ROLE_ARN="arn:aws:iam::1:role/r")
-        (asked,) = await query(server, login)
+        signer = sigv4(server, AWS_WEB_IDENTITY_TOKEN_FILE=str(token), AWS_ROLE_ARN="arn:aws:iam::1:role/r")
+        (asked,) = await query(server, signer)
     verify_aws(asked, server, KEYS)
     assert server.asked[0].form["WebIdentityToken"] == "jwt"
     assert server.asked[0].form["RoleArn"] == "arn:aws:iam::1:role/r"
@@ -143,7 +162,8 @@ async def test_aws_pod_identity(tmp_path: Path) -> None:
     async with loopback.serve(cloud(credentials=lambda _: web.json_response(DOCUMENT))) as server:
         uri = f"{server.url}/v1/credentials"
         (asked,) = await query(
-            server, sigv4(server, AWS_CONTAINER_CREDENTIALS_FULL_URI=uri, AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE=str(token))
+            server,
+            sigv4(server, AWS_CONTAINER_CREDENTIALS_FULL_URI=uri, AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE=str(token)),
         )
     verify_aws(asked, server, KEYS)
     assert server.asked[0].headers["Authorization"] == "jwt"
@@ -153,7 +173,12 @@ async def test_aws_pod_identity_sends_its_token_to_no_stranger() -> None:
     async with loopback.serve(cloud()) as server:
         with pytest.raises(errors.Misconfigured, match="FULL_URI"):
             await query(
-                server, sigv4(server, AWS_CONTAINER_CREDENTIALS_FULL_URI="http://169.254.1.1/x", AWS_CONTAINER_AUTHORIZATION_TOKEN="t")
+                server,
+                sigv4(
+                    server,
+                    AWS_CONTAINER_CREDENTIALS_FULL_URI="http://169.254.1.1/x",
+                    AWS_CONTAINER_AUTHORIZATION_TOKEN="t",
+                ),
             )
     assert server.asked == []
 
@@ -163,7 +188,11 @@ def instance_metadata(asked: loopback.Asked) -> web.Response:
         return web.Response(text="imds")
     if asked.headers.get("X-aws-ec2-metadata-token") != "imds":
         return web.Response(status=401)
-    return web.Response(text="node-role\n") if asked.path.endswith("/security-credentials/") else web.json_response(DOCUMENT)
+    return (
+        web.Response(text="node-role\n")
+        if asked.path.endswith("/security-credentials/")
+        else web.json_response(DOCUMENT)
+    )
 
 
 async def test_aws_instance_role_and_renewal_before_expiry() -> None:
@@ -171,7 +200,9 @@ async def test_aws_instance_role_and_renewal_before_expiry() -> None:
     async with loopback.serve(cloud(**routes)) as server:
         asked = await query(server, sigv4(server), NOW, NOW + 3000, NOW + 3301)
     verify_aws(asked[0], server, KEYS)
-    assert [one.path.rpartition("/")[2] for one in server.asked].count("token") == 2, "kept until five minutes before the end"
+    assert [one.path.rpartition("/")[2] for one in server.asked].count("token") == 2, (
+        "kept until five minutes before the end"
+    )
 
 
 AWS_ANSWERS = {
@@ -189,12 +220,13 @@ async def test_aws_without_keys_is_an_error_without_secrets(name: str) -> None:
     assert "s3cret" not in str(caught.value)
 
 
-# ---- Google ----------------------------------------------------------------------------------------------------------------------
+# ---- Google ---------------------------------------------------------------------------------------
 
 
-def google(server: loopback.Loopback, file: str = "") -> auth.Login:
+def google(server: loopback.Loopback, file: str = "") -> signing.Signer:
     environment = {"GOOGLE_APPLICATION_CREDENTIALS": file} if file else {}
-    return auth.Login(method="gcp", environment=environment, gcp_places=gcp.Places(metadata=server.url, token=f"{server.url}/exchange"))
+    addresses = gcp.GoogleAddresses(metadata=server.url, token=f"{server.url}/exchange")
+    return gcp.make_signer(environment, auth.GOOGLE_SCOPE, addresses)
 
 
 def hand_out(*tokens: str) -> Any:
@@ -225,7 +257,9 @@ async def test_google_metadata_server_with_renewal_and_after_a_401() -> None:
 
 async def test_google_service_account_key_signs_its_assertion(tmp_path: Path) -> None:
     key = rsa.generate_private_key(65537, 2048)
-    pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()).decode()
+    pem = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    ).decode()
     file = tmp_path / "key.json"
     content = {
         "type": "service_account",
@@ -258,18 +292,27 @@ def _decode(text: str) -> bytes:
 
 async def test_google_credentials_of_a_person(tmp_path: Path) -> None:
     file = tmp_path / "adc.json"
-    file.write_text(json.dumps({"type": "authorized_user", "client_id": "i", "client_secret": "s", "refresh_token": "r"}))
+    file.write_text(
+        json.dumps({"type": "authorized_user", "client_id": "i", "client_secret": "s", "refresh_token": "r"})
+    )
     async with loopback.serve(cloud(exchange=hand_out("good"))) as server:
         (asked,) = await query(server, google(server, str(file)))
     assert asked.headers["Authorization"] == "Bearer good"
-    assert server.asked[0].form == {"grant_type": "refresh_token", "client_id": "i", "client_secret": "s", "refresh_token": "r"}
+    assert server.asked[0].form == {
+        "grant_type": "refresh_token",
+        "client_id": "i",
+        "client_secret": "s",
+        "refresh_token": "r",
+    }
 
 
 GOOGLE_FILES = {
     "not JSON": "s3cret",
     "other type": '{"type": "external_account", "private_key": "s3cret"}',
     "no key": '{"type": "service_account", "private_key": "s3cret"}',
-    "cut key": json.dumps({"type": "service_account", "private_key": "-----BEGIN PRIVATE KEY-----\nMIIE\n-----END PRIVATE KEY-----"}),
+    "cut key": json.dumps(
+        {"type": "service_account", "private_key": "-----BEGIN PRIVATE KEY-----\nMIIE\n-----END PRIVATE KEY-----"}
+    ),
 }
 
 
@@ -283,7 +326,12 @@ async def test_a_google_file_that_cannot_be_used_is_named(name: str, tmp_path: P
     assert "s3cret" not in str(caught.value)
 
 
-# ---- Azure -----------------------------------------------------------------------------------------------------------------------
+# ---- Azure ----------------------------------------------------------------------------------------
+
+
+def test_half_of_an_azure_identity_is_refused_at_once() -> None:
+    with pytest.raises(errors.Misconfigured, match="AZURE_CLIENT_ID"):
+        azure.make_signer({"AZURE_FEDERATED_TOKEN_FILE": "f"}, auth.AZURE_RESOURCE)
 
 
 async def test_azure_workload_identity(tmp_path: Path) -> None:
@@ -291,8 +339,8 @@ async def test_azure_workload_identity(tmp_path: Path) -> None:
     token.write_text("jwt")
     environment = {"AZURE_FEDERATED_TOKEN_FILE": str(token), "AZURE_CLIENT_ID": "client", "AZURE_TENANT_ID": "tenant"}
     async with loopback.serve(cloud(token=hand_out("good"))) as server:
-        login = auth.Login(method="azure", environment=environment, azure_places=azure.Places(authority=server.url))
-        (asked,) = await query(server, login)
+        signer = azure.make_signer(environment, auth.AZURE_RESOURCE, azure.AzureAddresses(authority=server.url))
+        (asked,) = await query(server, signer)
     assert asked.headers["Authorization"] == "Bearer good"
     assert server.asked[0].path == "/tenant/oauth2/v2.0/token"
     assert server.asked[0].form == {
@@ -307,8 +355,9 @@ async def test_azure_workload_identity(tmp_path: Path) -> None:
 async def test_azure_managed_identity_retries_and_reads_numbers_in_strings() -> None:
     answers = [web.Response(status=500), web.json_response({"access_token": "good", "expires_in": "3599"})]
     async with loopback.serve(cloud(token=lambda _: answers.pop(0))) as server:
-        login = auth.Login(method="azure", environment={"AZURE_CLIENT_ID": "client"}, azure_places=azure.Places(metadata=server.url))
-        asked = await query(server, login, NOW, NOW + 3000)
+        addresses = azure.AzureAddresses(metadata=server.url)
+        signer = azure.make_signer({"AZURE_CLIENT_ID": "client"}, auth.AZURE_RESOURCE, addresses)
+        asked = await query(server, signer, NOW, NOW + 3000)
     assert [one.headers["Authorization"] for one in asked] == ["Bearer good", "Bearer good"]
     expected = {"api-version": "2018-02-01", "resource": "https://prometheus.monitor.azure.com", "client_id": "client"}
     assert (server.asked[0].path, server.asked[0].query, server.asked[0].headers["Metadata"]) == (
@@ -320,7 +369,7 @@ async def test_azure_managed_identity_retries_and_reads_numbers_in_strings() -> 
 
 async def test_a_cloud_that_hands_out_nothing_is_an_error() -> None:
     async with loopback.serve(cloud(token=lambda _: web.Response(text='{"error": "s3cret"}'))) as server:
-        login = auth.Login(method="azure", azure_places=azure.Places(metadata=server.url))
+        signer = azure.make_signer({}, auth.AZURE_RESOURCE, azure.AzureAddresses(metadata=server.url))
         with pytest.raises(errors.BadAnswer) as caught:
-            await query(server, login)
+            await query(server, signer)
     assert "s3cret" not in str(caught.value)

@@ -1,6 +1,7 @@
 """A pretend API server for one kind: objects with versions, a history that can be compacted, watches that can be cut.
 
-It keeps what Kubernetes promises: a watch from version N tells everything after N, or ERROR 410 if that is no longer known.
+It keeps what Kubernetes promises: a watch from version N tells everything after N, or ERROR 410 if that is no longer
+known.
 """
 
 import asyncio

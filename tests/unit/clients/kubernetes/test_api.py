@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from tests.unit.clients.kubernetes import wire
 
 from fallow.clients import errors
-from fallow.clients.kubernetes import api, config
+from fallow.clients.kubernetes import api
+from fallow.model.secret import Secret
 
 DEPLOYMENTS = api.Resource("apps", "v1", "deployments", "Deployment", True, scalable=True)
 NODE = "/api/v1/nodes/n"
@@ -79,7 +80,7 @@ async def test_a_path_in_the_servers_address_is_kept(server: wire.Server) -> Non
 async def test_headers(server: wire.Server) -> None:
     access = msgspec.structs.replace(
         server.access,
-        token=config.Secret("abc"),
+        token=Secret("abc"),
         impersonation=(("Impersonate-User", "ada"), ("Impersonate-Group", "ml"), ("Impersonate-Group", "ops")),
     )
     server.on("GET", NODE, wire.give({}, headers={"Set-Cookie": "a=b"}))
@@ -105,37 +106,33 @@ WRITES: dict[str, tuple[Any, tuple[str, str, dict[str, str], str, Any]]] = {
         lambda c: c.create(DEPLOYMENTS, "ml", {}, dry_run=True),
         ("POST", "/apis/apps/v1/namespaces/ml/deployments", {"dryRun": "All"}, "application/json", {}),
     ),
-    "replace": (lambda c: c.replace(DEPLOYMENTS, "ml", "llm", {"a": 1}), ("PUT", LLM, {}, "application/json", {"a": 1})),
+    "replace": (
+        lambda c: c.replace(DEPLOYMENTS, "ml", "llm", {"a": 1}),
+        ("PUT", LLM, {}, "application/json", {"a": 1}),
+    ),
     "merge": (
         lambda c: c.merge_patch(DEPLOYMENTS, "ml", "llm", {"a": None}, field_manager="fallow"),
-        ("PATCH", LLM, {"fieldManager": "fallow", "fieldValidation": "Strict"}, "application/merge-patch+json", {"a": None}),
+        (
+            "PATCH",
+            LLM,
+            {"fieldManager": "fallow", "fieldValidation": "Strict"},
+            "application/merge-patch+json",
+            {"a": None},
+        ),
     ),
-    "merge-scale-dry-lenient": (
-        lambda c: c.merge_patch(DEPLOYMENTS, "ml", "llm", {}, field_manager="f", dry_run=True, strict=False, subresource="scale"),
-        ("PATCH", LLM + "/scale", {"fieldManager": "f", "dryRun": "All"}, "application/merge-patch+json", {}),
+    "merge-scale-dry": (
+        lambda c: c.merge_patch(DEPLOYMENTS, "ml", "llm", {}, field_manager="f", dry_run=True, subresource="scale"),
+        (
+            "PATCH",
+            LLM + "/scale",
+            {"fieldManager": "f", "fieldValidation": "Strict", "dryRun": "All"},
+            "application/merge-patch+json",
+            {},
+        ),
     ),
     "json": (
-        lambda c: c.json_patch(DEPLOYMENTS, "ml", "llm", [{"op": "test"}], field_manager="f", subresource="status"),
-        ("PATCH", LLM + "/status", {"fieldManager": "f"}, "application/json-patch+json", [{"op": "test"}]),
-    ),
-    "apply-forced": (
-        lambda c: c.apply(DEPLOYMENTS, "ml", "llm", {"a": 1}, field_manager="f", force=True, dry_run=True),
-        ("PATCH", LLM, {"fieldManager": "f", "dryRun": "All", "force": "true"}, "application/apply-patch+yaml", {"a": 1}),
-    ),
-    "evict": (
-        lambda c: c.evict("ml", "p", uid="u-1"),
-        (
-            "POST",
-            "/api/v1/namespaces/ml/pods/p/eviction",
-            {},
-            "application/json",
-            {
-                "apiVersion": "policy/v1",
-                "kind": "Eviction",
-                "metadata": {"name": "p", "namespace": "ml"},
-                "deleteOptions": {"preconditions": {"uid": "u-1"}},
-            },
-        ),
+        lambda c: c.json_patch(DEPLOYMENTS, "ml", "llm", [{"op": "test"}], field_manager="f"),
+        ("PATCH", LLM, {"fieldManager": "f"}, "application/json-patch+json", [{"op": "test"}]),
     ),
 }
 
@@ -176,7 +173,9 @@ async def test_reads(server: wire.Server, client: api.Api) -> None:
         (302, errors.Rejected),
     ],
 )
-async def test_refusals_keep_the_servers_words(server: wire.Server, client: api.Api, code: int, kind: type[errors.Rejected]) -> None:
+async def test_refusals_keep_the_servers_words(
+    server: wire.Server, client: api.Api, code: int, kind: type[errors.Rejected]
+) -> None:
     causes = [
         {"field": "spec.replicas", "message": "must be >= 0"},
         {"reason": "FieldManagerConflict", "message": 'conflict with "kubectl"'},
@@ -185,14 +184,21 @@ async def test_refusals_keep_the_servers_words(server: wire.Server, client: api.
     with pytest.raises(kind) as caught:
         await client.get(api.NODES, None, "n")
     problem = caught.value
-    assert (type(problem), str(problem), problem.status, problem.reason) == (kind, "no, and this is why", code, "Because")
+    assert (type(problem), str(problem), problem.status, problem.reason) == (
+        kind,
+        "no, and this is why",
+        code,
+        "Because",
+    )
     assert problem.causes == (("spec.replicas", "must be >= 0"), ("FieldManagerConflict", 'conflict with "kubectl"'))
     assert len(server.seen) == 1
 
 
 @pytest.mark.accepts("idle", 36)
 async def test_a_refusal_that_comes_in_two_parts_is_read_to_its_end(server: wire.Server, client: api.Api) -> None:
-    body = msgspec.json.encode({"kind": "Status", "message": "no such thing", "details": {"causes": [{"field": "patch", "message": "x"}]}})
+    body = msgspec.json.encode(
+        {"kind": "Status", "message": "no such thing", "details": {"causes": [{"field": "patch", "message": "x"}]}}
+    )
 
     async def in_two_parts(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(status=422)
@@ -216,7 +222,9 @@ async def test_another_uid_is_a_conflict(server: wire.Server, client: api.Api) -
     assert len(server.seen) == 1
 
 
-@pytest.mark.parametrize("body", [b"<html>login</html>", b"", b'{"kind": "Other"}', b"\xff\xfe"], ids=["html", "empty", "other", "binary"])
+@pytest.mark.parametrize(
+    "body", [b"<html>login</html>", b"", b'{"kind": "Other"}', b"\xff\xfe"], ids=["html", "empty", "other", "binary"]
+)
 async def test_a_refusal_that_is_not_kubernetes(server: wire.Server, client: api.Api, body: bytes) -> None:
     server.on("GET", NODE, wire.give(body, code=403))
     with pytest.raises(errors.Forbidden, match=r"^GET /api/v1/nodes/n was answered with HTTP 403 and no explanation$"):
@@ -258,7 +266,9 @@ async def test_a_read_is_tried_no_more_than_three_times(
 
 
 @pytest.mark.parametrize("verb", WRITES)
-@pytest.mark.parametrize("answer", [wire.drop, wire.status(500, "InternalError"), wire.status(504, "Timeout")], ids=["drop", "500", "504"])
+@pytest.mark.parametrize(
+    "answer", [wire.drop, wire.status(500, "InternalError"), wire.status(504, "Timeout")], ids=["drop", "500", "504"]
+)
 async def test_a_write_that_may_have_been_done_is_sent_exactly_once(
     server: wire.Server, client: api.Api, verb: str, answer: wire.Answer
 ) -> None:
@@ -270,7 +280,9 @@ async def test_a_write_that_may_have_been_done_is_sent_exactly_once(
 
 
 @pytest.mark.parametrize("verb", ["merge", "replace"])
-async def test_nor_when_it_goes_out_on_a_connection_used_before(server: wire.Server, client: api.Api, verb: str) -> None:
+async def test_nor_when_it_goes_out_on_a_connection_used_before(
+    server: wire.Server, client: api.Api, verb: str
+) -> None:
     send, (method, path, *_) = WRITES[verb]
     server.on(method, path, wire.give({"kind": "Answer"}), wire.drop)
     await send(client)
@@ -307,14 +319,6 @@ async def test_a_wait_longer_than_we_sit_out_is_the_callers(server: wire.Server,
     server.on("GET", NODE, wire.status(429, "TooManyRequests", headers={"Retry-After": "3600"}))
     with pytest.raises(errors.Throttled):
         await client.get(api.NODES, None, "n")
-    assert len(server.seen) == 1
-
-
-async def test_a_disruption_budget_is_a_no_and_not_a_later(server: wire.Server, client: api.Api) -> None:
-    causes = [{"reason": "DisruptionBudget", "message": "The disruption budget b needs 2 healthy pods"}]
-    server.on("POST", "/api/v1/namespaces/ml/pods/p/eviction", wire.status(429, "TooManyRequests", "Cannot evict", causes))
-    with pytest.raises(errors.Throttled, match="Cannot evict"):
-        await client.evict("ml", "p", uid=None)
     assert len(server.seen) == 1
 
 
@@ -361,7 +365,7 @@ async def test_a_watch_holds_no_place_among_those_in_flight(server: wire.Server)
 
 
 class Slim(msgspec.Struct, frozen=True):
-    metadata: api.Meta
+    metadata: api.ObjectMeta
     size: int = 0
 
 
@@ -429,7 +433,10 @@ async def test_null_items_are_none(server: wire.Server, client: api.Api) -> None
 async def test_metadata_only_is_asked_for_by_accept(server: wire.Server, client: api.Api) -> None:
     server.on("GET", "/api/v1/pods", page("a"))
     await read_all(client, metadata_only=True)
-    assert server.seen[0].headers["Accept"] == "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
+    assert (
+        server.seen[0].headers["Accept"]
+        == "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
+    )
 
 
 async def test_the_api_must_be_entered(server: wire.Server) -> None:

@@ -31,9 +31,13 @@ def kubeconfig(
         "apiVersion": "v1",
         "kind": "Config",
         "current-context": current,
-        "clusters": [{"name": f"{called}-cluster", "cluster": {"server": "https://k8s.example:6443"} | (cluster or {})}],
+        "clusters": [
+            {"name": f"{called}-cluster", "cluster": {"server": "https://k8s.example:6443"} | (cluster or {})}
+        ],
         "users": [{"name": f"{called}-user", "user": user or {}}],
-        "contexts": [{"name": called, "context": {"cluster": f"{called}-cluster", "user": f"{called}-user"} | (context or {})}],
+        "contexts": [
+            {"name": called, "context": {"cluster": f"{called}-cluster", "user": f"{called}-user"} | (context or {})}
+        ],
     }
     path = folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -78,7 +82,9 @@ def test_the_environments_list_wins_over_the_home_folder(tmp_path: Path) -> None
 def test_files_are_merged_and_the_first_to_name_a_thing_wins(tmp_path: Path) -> None:
     first = kubeconfig(tmp_path, "one/config", cluster={"server": "https://first"}, current="")
     second = kubeconfig(tmp_path, "two/config", cluster={"server": "https://second"}, current="prod", called="dev")
-    third = kubeconfig(tmp_path, "three/config", cluster={"server": "https://third"}, called="prod", user={"token": "t"})
+    third = kubeconfig(
+        tmp_path, "three/config", cluster={"server": "https://third"}, called="prod", user={"token": "t"}
+    )
     listed = os.pathsep.join([str(first), str(tmp_path / "missing"), str(second), str(third)])
     merged = load(None, KUBECONFIG=listed)
     assert (merged.context, merged.server) == ("prod", "https://third")
@@ -166,7 +172,10 @@ def test_an_exec_plugin_is_told_about_the_cluster_when_it_asks(tmp_path: Path, a
         "certificate-authority": "ca.pem",
         "tls-server-name": "kubernetes.default",
         "proxy-url": "http://proxy:3128",
-        "extensions": [{"name": "client.authentication.k8s.io/exec", "extension": {"audience": "x"}}, {"name": "other"}],
+        "extensions": [
+            {"name": "client.authentication.k8s.io/exec", "extension": {"audience": "x"}},
+            {"name": "other"},
+        ],
     }
     plugin = {
         "apiVersion": "client.authentication.k8s.io/v1",
@@ -203,7 +212,9 @@ def test_an_exec_plugin_is_not_told_when_it_does_not_ask(tmp_path: Path) -> None
     access = load(kubeconfig(tmp_path, user={"exec": plugin}))
     assert access.exec_plugin is not None
     assert access.exec_plugin.command == "login"
-    assert msgspec.json.decode(access.exec_plugin.environment.reveal()["KUBERNETES_EXEC_INFO"])["spec"] == {"interactive": False}
+    assert msgspec.json.decode(access.exec_plugin.environment.reveal()["KUBERNETES_EXEC_INFO"])["spec"] == {
+        "interactive": False
+    }
 
 
 @pytest.mark.parametrize(
@@ -261,7 +272,9 @@ V1 = "client.authentication.k8s.io/v1"
         ({}, {"auth-provider": {"name": "oidc", "config": {"id-token": "hunter2"}}}, "use an exec plugin"),
     ],
 )
-def test_what_cannot_work_is_said_in_one_sentence(tmp_path: Path, cluster: dict[str, Any], user: dict[str, Any], sentence: str) -> None:
+def test_what_cannot_work_is_said_in_one_sentence(
+    tmp_path: Path, cluster: dict[str, Any], user: dict[str, Any], sentence: str
+) -> None:
     path = kubeconfig(tmp_path, cluster=cluster, user=user)
     with pytest.raises(errors.Misconfigured) as caught:
         load(path)
@@ -280,7 +293,10 @@ def test_what_cannot_work_is_said_in_one_sentence(tmp_path: Path, cluster: dict[
         ("", "has no current-context"),
         ("current-context: x", "has no context 'x'"),
         ("{current-context: x, contexts: [{name: x, context: {cluster: c}}]}", "names cluster 'c', which is not there"),
-        ("{current-context: x, contexts: [{name: x, context: {cluster: c, user: u}}], clusters: [{name: c}]}", "names user 'u'"),
+        (
+            "{current-context: x, contexts: [{name: x, context: {cluster: c, user: u}}], clusters: [{name: c}]}",
+            "names user 'u'",
+        ),
     ],
 )
 def test_broken_files(tmp_path: Path, content: str, sentence: str) -> None:
@@ -300,7 +316,9 @@ def test_files_and_contexts_that_are_not_there(tmp_path: Path) -> None:
         load("")
     with pytest.raises(errors.Misconfigured, match="KUBECONFIG names no file that exists"):
         load(None, KUBECONFIG=str(tmp_path / "nowhere"), HOME=str(tmp_path))
-    with pytest.raises(errors.Misconfigured, match=r"no context 'prod'; choose another with --context \(there are: dev\)"):
+    with pytest.raises(
+        errors.Misconfigured, match=r"no context 'prod'; choose another with --context \(there are: dev\)"
+    ):
         load(kubeconfig(tmp_path), "prod")
     with pytest.raises(errors.Misconfigured, match="there is no kubeconfig to look for context 'dev' in"):
         load(None, "dev", HOME=str(tmp_path / "empty"))
@@ -311,14 +329,17 @@ def test_files_and_contexts_that_are_not_there(tmp_path: Path) -> None:
 
 
 ANYTHING = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
 )
 
 
 @given(ANYTHING)
 def test_any_yaml_is_either_read_or_refused_in_words(tmp_path_factory: pytest.TempPathFactory, content: Any) -> None:
     path = tmp_path_factory.mktemp("any") / "config"
-    path.write_text(yaml.safe_dump({"current-context": "x", "contexts": content, "clusters": content, "users": content}))
+    path.write_text(
+        yaml.safe_dump({"current-context": "x", "contexts": content, "clusters": content, "users": content})
+    )
     with pytest.raises(errors.Misconfigured, match="kubeconfig"):
         load(path)
 
@@ -337,7 +358,12 @@ def account(tmp_path: Path, authority: trustme.CA) -> Path:
     ("host", "server"), [("10.96.0.1", "https://10.96.0.1:443"), ("fd00::1", "https://[fd00::1]:443")], ids=["v4", "v6"]
 )
 def test_in_a_pod_the_service_account_is_used(account: Path, host: str, server: str) -> None:
-    environment = {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": "443", "HTTPS_PROXY": "http://p:1", "NO_PROXY": "10.0.0.0/8"}
+    environment = {
+        "KUBERNETES_SERVICE_HOST": host,
+        "KUBERNETES_SERVICE_PORT": "443",
+        "HTTPS_PROXY": "http://p:1",
+        "NO_PROXY": "10.0.0.0/8",
+    }
     access = config.load_access(kubeconfig=None, context=None, environment=environment, service_account_dir=account)
     assert (access.server, access.context, access.namespace) == (server, "in-cluster", "gpu-system")
     assert access.token_file == account / "token"
@@ -347,7 +373,9 @@ def test_in_a_pod_the_service_account_is_used(account: Path, host: str, server: 
 def test_a_pod_without_a_usable_authority_is_told_so(account: Path) -> None:
     (account / "ca.crt").write_text("nothing")
     with pytest.raises(errors.Misconfigured, match=r"ca\.crt"):
-        config.load_access(kubeconfig=None, context=None, environment={"KUBERNETES_SERVICE_HOST": "h"}, service_account_dir=account)
+        config.load_access(
+            kubeconfig=None, context=None, environment={"KUBERNETES_SERVICE_HOST": "h"}, service_account_dir=account
+        )
 
 
 def test_no_repr_shows_a_credential(tmp_path: Path, pair: tuple[bytes, bytes]) -> None:

@@ -1,4 +1,4 @@
-"""Tokens that rotate and plugins that give them: what is shown to the server, when it is renewed, and what is said when it fails."""
+"""Tokens that rotate and plugins that give them: what is shown, when it is renewed, what is said when it fails."""
 
 import asyncio
 import os
@@ -14,6 +14,7 @@ from tests.unit.clients.kubernetes import wire
 
 from fallow.clients import errors
 from fallow.clients.kubernetes import api, config, credentials
+from fallow.model.secret import Secret
 
 V1 = "client.authentication.k8s.io/v1"
 V1BETA1 = "client.authentication.k8s.io/v1beta1"
@@ -54,8 +55,10 @@ class Plugin:
         return len(runs.read_text().splitlines()) if runs.exists() else 0
 
     def access(self, version: str = V1, server: str = "https://unused", **more: Any) -> config.Access:
-        environment = config.Secret({"KUBERNETES_EXEC_INFO": "{}", "PATH": os.environ["PATH"]})
-        plugin = config.ExecPlugin(version, sys.executable, (str(self.script),), environment, "Install it from example.org.")
+        environment = Secret({"KUBERNETES_EXEC_INFO": "{}", "PATH": os.environ["PATH"]})
+        plugin = config.ExecPlugin(
+            version, sys.executable, (str(self.script),), environment, "Install it from example.org."
+        )
         return config.Access(server=server, context="test", exec_plugin=plugin, **more)
 
 
@@ -100,7 +103,7 @@ async def test_a_plugin_is_asked_again_when_the_server_refuses_its_token(plugin:
 
 @pytest.mark.parametrize(
     ("more", "expected"),
-    [({"token": config.Secret("fixed")}, "Bearer fixed"), ({"basic": config.Secret("ada:pw")}, "Basic YWRhOnB3")],
+    [({"token": Secret("fixed")}, "Bearer fixed"), ({"basic": Secret("ada:pw")}, "Basic YWRhOnB3")],
     ids=["token", "basic"],
 )
 async def test_what_is_fixed_wins_over_a_plugin(plugin: Plugin, more: dict[str, Any], expected: str) -> None:
@@ -148,15 +151,20 @@ async def test_a_plugin_that_fails_is_quoted_without_its_secrets(plugin: Plugin)
 
 
 async def test_a_plugin_that_is_not_there_comes_with_its_hint(plugin: Plugin) -> None:
-    missing = config.ExecPlugin(V1, str(plugin.folder / "gone"), (), config.Secret({}), "Install it from example.org.")
+    missing = config.ExecPlugin(V1, str(plugin.folder / "gone"), (), Secret({}), "Install it from example.org.")
     access = config.Access(server="https://x", context="x", exec_plugin=missing)
-    with pytest.raises(errors.Misconfigured, match=r"gone cannot be started: No such file or directory; Install it from example\.org\."):
+    with pytest.raises(
+        errors.Misconfigured, match=r"gone cannot be started: No such file or directory; Install it from example\.org\."
+    ):
         await credentials.Credentials(access).token()
 
 
 async def test_a_plugin_that_hangs_is_ended(plugin: Plugin, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(credentials, "PLUGIN_SECONDS", 1.0)
-    plugin.does("import os, pathlib, time\npathlib.Path(__file__).with_name('pid').write_text(str(os.getpid()))\ntime.sleep(600)")
+    plugin.does(
+        "import os, pathlib, time\n"
+        "pathlib.Path(__file__).with_name('pid').write_text(str(os.getpid()))\ntime.sleep(600)"
+    )
     with pytest.raises(errors.Misconfigured, match="gave no answer in 1 s"):
         await credentials.Credentials(plugin.access()).token()
     pid = int((plugin.folder / "pid").read_text())
@@ -185,7 +193,9 @@ async def test_a_rotated_token_file_is_read_again(tmp_path: Path) -> None:
     assert await ours.token() == "two"
 
 
-async def test_a_token_file_is_read_again_after_a_while_whatever_its_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_token_file_is_read_again_after_a_while_whatever_its_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "token"
     write_token(path, "one")
     stamp = path.stat().st_mtime_ns
@@ -200,18 +210,24 @@ async def test_a_token_file_is_read_again_after_a_while_whatever_its_time(tmp_pa
 
 async def test_a_file_wins_over_the_token_beside_it_which_stands_in_while_it_is_missing(tmp_path: Path) -> None:
     path = tmp_path / "token"
-    ours = credentials.Credentials(config.Access(server="https://x", context="x", token_file=path, token=config.Secret("spare")))
+    ours = credentials.Credentials(
+        config.Access(server="https://x", context="x", token_file=path, token=Secret("spare"))
+    )
     assert await ours.token() == "spare"
     write_token(path, "filed")
     assert await ours.token() == "filed"
     with pytest.raises(errors.Misconfigured, match="cannot be read or is empty"):
-        await credentials.Credentials(config.Access(server="https://x", context="x", token_file=tmp_path / "none")).token()
+        await credentials.Credentials(
+            config.Access(server="https://x", context="x", token_file=tmp_path / "none")
+        ).token()
 
 
-@pytest.mark.parametrize("token", ["hunter 2", "hunter\n2", "hunter²", "hunter\x002"], ids=["blank", "line", "not-ascii", "control"])
+@pytest.mark.parametrize(
+    "token", ["hunter 2", "hunter\n2", "hunter²", "hunter\x002"], ids=["blank", "line", "not-ascii", "control"]
+)
 async def test_a_token_that_cannot_be_a_header_is_refused_unseen(token: str) -> None:
     with pytest.raises(errors.Misconfigured, match="no token has") as caught:
-        await credentials.Credentials(config.Access(server="https://x", context="x", token=config.Secret(token))).token()
+        await credentials.Credentials(config.Access(server="https://x", context="x", token=Secret(token))).token()
     assert "hunter" not in str(caught.value)
 
 
@@ -246,7 +262,7 @@ async def test_a_second_401_is_believed(server: wire.Server, plugin: Plugin) -> 
 
 async def test_a_fixed_token_is_not_tried_twice(server: wire.Server) -> None:
     server.on("GET", "/api/v1/nodes/n", wire.status(401, "Unauthorized"))
-    async with api.Api(msgspec.structs.replace(server.access, token=config.Secret("abc"))) as client:
+    async with api.Api(msgspec.structs.replace(server.access, token=Secret("abc"))) as client:
         with pytest.raises(errors.Unauthorized):
             await client.get(api.NODES, None, "n")
     assert len(server.seen) == 1

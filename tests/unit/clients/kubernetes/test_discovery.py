@@ -14,7 +14,9 @@ VERBS = ["get", "list", "patch"]
 
 
 def kind(plural: str, name: str, *subresources: str, scope: str = "Namespaced") -> dict[str, Any]:
-    subs = [{"subresource": each, "responseKind": {"kind": "Scale"}, "verbs": ["get", "patch"]} for each in subresources]
+    subs = [
+        {"subresource": each, "responseKind": {"kind": "Scale"}, "verbs": ["get", "patch"]} for each in subresources
+    ]
     return {
         "resource": plural,
         "responseKind": {"group": "", "version": "", "kind": name},
@@ -34,33 +36,50 @@ def aggregated(*groups: dict[str, Any]) -> wire.Answer:
 
 
 async def test_two_requests_to_a_current_server(server: wire.Server, client: api.Api) -> None:
-    server.on("GET", "/api", aggregated(group("", v1=[kind("pods", "Pod", "eviction"), kind("nodes", "Node", scope="Cluster")])))
+    server.on(
+        "GET",
+        "/api",
+        aggregated(group("", v1=[kind("pods", "Pod", "eviction"), kind("nodes", "Node", scope="Cluster")])),
+    )
     server.on(
         "GET",
         "/apis",
-        aggregated(group("apps", v1=[kind("deployments", "Deployment", "scale", "status"), kind("daemonsets", "DaemonSet")])),
+        aggregated(
+            group("apps", v1=[kind("deployments", "Deployment", "scale", "status"), kind("daemonsets", "DaemonSet")])
+        ),
     )
     found = await discovery.discover(client)
     assert len(server.seen) == 2
     assert "v=v2;as=APIGroupDiscoveryList" in server.seen[0].headers["Accept"]
     assert found.find("", "Node") == api.Resource("", "v1", "nodes", "Node", False, frozenset(VERBS), False)
-    assert found.find("apps", "Deployment") == api.Resource("apps", "v1", "deployments", "Deployment", True, frozenset(VERBS), True)
-    assert found.by_plural("apps", "daemonsets") == found.find_version("apps", "v1", "DaemonSet")
-    assert (found.find("apps", "Pod"), found.find_version("apps", "v2", "Deployment"), found.by_plural("", "x")) == (None, None, None)
+    assert found.find("apps", "Deployment") == api.Resource(
+        "apps", "v1", "deployments", "Deployment", True, frozenset(VERBS), True
+    )
+    assert (found.find("apps", "Pod"), found.find_version("apps", "v2", "Deployment")) == (None, None)
     assert {each.plural for each in found.resources} == {"pods", "nodes", "deployments", "daemonsets"}
 
 
-async def test_the_preferred_version_wins_if_it_has_the_kind_else_the_highest(server: wire.Server, client: api.Api) -> None:
+async def test_the_preferred_version_wins_if_it_has_the_kind_else_the_highest(
+    server: wire.Server, client: api.Api
+) -> None:
     both, only_alpha, only_beta = kind("as", "Both"), kind("bs", "Old"), kind("cs", "Mid")
     server.on("GET", "/api", aggregated())
     server.on(
         "GET",
         "/apis",
-        aggregated(group("x.io", v1beta1=[both, only_beta], v1=[both], v1alpha2=[only_alpha, only_beta], v1alpha10=[only_alpha])),
+        aggregated(
+            group(
+                "x.io", v1beta1=[both, only_beta], v1=[both], v1alpha2=[only_alpha, only_beta], v1alpha10=[only_alpha]
+            )
+        ),
     )
     found = await discovery.discover(client)
     versions = {name: found.find("x.io", name) for name in ("Both", "Old", "Mid")}
-    assert {name: each and each.version for name, each in versions.items()} == {"Both": "v1beta1", "Old": "v1alpha10", "Mid": "v1beta1"}
+    assert {name: each and each.version for name, each in versions.items()} == {
+        "Both": "v1beta1",
+        "Old": "v1alpha10",
+        "Mid": "v1beta1",
+    }
 
 
 async def test_a_group_that_is_down_is_noted_and_hides_no_other(server: wire.Server, client: api.Api) -> None:
@@ -82,7 +101,11 @@ def serve_classic(server: wire.Server) -> None:
     ]
     server.on("GET", "/api/v1", wire.give({"kind": "APIResourceList", "resources": pods}))
     groups = [
-        {"name": "apps", "versions": [{"version": "v1"}, {"version": "v1beta1"}], "preferredVersion": {"version": "v1"}},
+        {
+            "name": "apps",
+            "versions": [{"version": "v1"}, {"version": "v1beta1"}],
+            "preferredVersion": {"version": "v1"},
+        },
         {"name": "down.io", "versions": [{"version": "v1"}], "preferredVersion": {"version": "v1"}},
         {"name": "odd.io", "versions": [{"version": "v1"}]},
     ]
@@ -93,7 +116,9 @@ def serve_classic(server: wire.Server) -> None:
     ]
     server.on("GET", "/apis/apps/v1", wire.give({"kind": "APIResourceList", "resources": deployments}))
     server.on(
-        "GET", "/apis/apps/v1beta1", wire.give({"kind": "APIResourceList", "resources": [*deployments, {"name": "olds", "kind": "Old"}]})
+        "GET",
+        "/apis/apps/v1beta1",
+        wire.give({"kind": "APIResourceList", "resources": [*deployments, {"name": "olds", "kind": "Old"}]}),
     )
     server.on("GET", "/apis/down.io/v1", wire.status(503, "ServiceUnavailable", "service unavailable"))
     server.on("GET", "/apis/odd.io/v1", wire.give(b"<html>"))
@@ -103,7 +128,9 @@ async def test_an_old_server_is_asked_group_by_group(server: wire.Server, client
     serve_classic(server)
     found = await discovery.discover(client)
     assert found.find("", "Pod") == api.Resource("", "v1", "pods", "Pod", True, frozenset(VERBS), False)
-    assert found.find("apps", "Deployment") == api.Resource("apps", "v1", "deployments", "Deployment", True, frozenset(VERBS), True)
+    assert found.find("apps", "Deployment") == api.Resource(
+        "apps", "v1", "deployments", "Deployment", True, frozenset(VERBS), True
+    )
     assert found.find("apps", "Old") == api.Resource("apps", "v1beta1", "olds", "Old", False)
     assert set(found.unavailable) == {"down.io/v1", "odd.io/v1"}
     assert found.unavailable["down.io/v1"] == "service unavailable"

@@ -1,4 +1,4 @@
-"""The local copy stays equal to the server's: through bookmarks, broken lines, cut connections, compaction and odd objects."""
+"""The local copy stays equal to the server's: through bookmarks, broken lines, cuts, compaction and odd objects."""
 
 import asyncio
 import contextlib
@@ -13,7 +13,7 @@ from aiohttp import web
 from tests.unit.clients.kubernetes import wire
 from tests.unit.clients.kubernetes.cluster import PODS, Cluster
 
-from fallow.clients import errors
+from fallow.clients import errors, retry
 from fallow.clients.kubernetes import api, follow
 
 
@@ -90,7 +90,9 @@ async def test_one_list_fills_the_store_with_what_is_kept(client: api.Api, clust
     assert (follower.generation, set(follower.store)) == (2, {"b"})
 
 
-async def test_a_list_that_fails_raises_and_leaves_the_store(client: api.Api, cluster: Cluster, server: wire.Server) -> None:
+async def test_a_list_that_fails_raises_and_leaves_the_store(
+    client: api.Api, cluster: Cluster, server: wire.Server
+) -> None:
     follower = make(client)
     await follower.list_once()
     server.on("GET", PODS, wire.status(403, "Forbidden"))
@@ -181,7 +183,9 @@ async def test_an_error_event_of_any_code_leads_to_a_new_list(pods: Pods, cluste
     [b"{broken\n", b"[]\n", b"\xff\xfe\n", b'{"type": "ADDED"}\n', b'{"type": "ADDED", "object": {"metadata": {}}}\n'],
     ids=["json", "list", "binary", "no-object", "no-uid"],
 )
-async def test_a_line_that_is_no_event_is_counted_and_leads_to_a_new_list(pods: Pods, cluster: Cluster, line: bytes) -> None:
+async def test_a_line_that_is_no_event_is_counted_and_leads_to_a_new_list(
+    pods: Pods, cluster: Cluster, line: bytes
+) -> None:
     del cluster.objects["a"]  # and nobody tells
     cluster.send(line)
     await wire.eventually(holds(pods, b=2))
@@ -212,7 +216,12 @@ async def test_half_a_line_is_dropped_and_comes_again(pods: Pods, cluster: Clust
 
 async def test_lines_may_come_in_any_pieces(pods: Pods, cluster: Cluster) -> None:
     lines = b"".join(
-        msgspec.json.encode({"type": "ADDED", "object": {"metadata": {"uid": f"x{n}", "name": f"x{n}", "resourceVersion": "9"}, "gpus": n}})
+        msgspec.json.encode(
+            {
+                "type": "ADDED",
+                "object": {"metadata": {"uid": f"x{n}", "name": f"x{n}", "resourceVersion": "9"}, "gpus": n},
+            }
+        )
         + b"\n"
         for n in range(1, 4)
     )
@@ -222,7 +231,9 @@ async def test_lines_may_come_in_any_pieces(pods: Pods, cluster: Cluster) -> Non
     await wire.eventually(holds(pods, a=1, b=2, x1=1, x2=2, x3=3))
 
 
-async def test_an_object_that_does_not_fit_is_left_out_and_counted_until_it_fits_or_goes(pods: Pods, cluster: Cluster) -> None:
+async def test_an_object_that_does_not_fit_is_left_out_and_counted_until_it_fits_or_goes(
+    pods: Pods, cluster: Cluster
+) -> None:
     cluster.put("a", gpus="many")  # what we knew of it is no longer true
     await wire.eventually(holds(pods, b=2))
     assert (pods.unreadable, cluster.lists) == (1, 1)
@@ -296,17 +307,21 @@ async def test_a_server_that_always_says_410_is_not_hammered(client: api.Api, se
 
     server.on("GET", PODS, answer)
     async with running(make(client, retry_seconds=0.1)) as follower:
-        await wire.eventually(lambda: server.count("GET") >= 8 and isinstance(follower.problem, errors.Gone))  # a list that works ends it
+        await wire.eventually(
+            lambda: server.count("GET") >= 8 and isinstance(follower.problem, errors.Gone)
+        )  # a list that works ends it
     lists = [each.at for each in server.seen if "watch" not in each.query]
     assert lists[1] - lists[0] < 0.05  # once, at once
     assert lists[3] - lists[2] > 0.09  # then with growing patience
 
 
-@pytest.mark.parametrize("answer", [wire.status(403, "Forbidden"), wire.status(500, "InternalError")], ids=["forbidden", "broken"])
+@pytest.mark.parametrize(
+    "answer", [wire.status(403, "Forbidden"), wire.status(500, "InternalError")], ids=["forbidden", "broken"]
+)
 async def test_where_only_lists_work_they_are_repeated(
     client: api.Api, cluster: Cluster, server: wire.Server, answer: wire.Answer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(api, "TRIES", 1)
+    monkeypatch.setattr(api, "PATIENCE", retry.Patience(1, 0.25))
 
     async def lists_only(request: web.Request) -> web.StreamResponse:
         return await (answer if "watch" in request.query else cluster._answer)(request)
@@ -319,7 +334,9 @@ async def test_where_only_lists_work_they_are_repeated(
         await wire.eventually(lambda: isinstance(follower.problem, errors.Rejected))
 
 
-async def test_metadata_only_asks_for_it_in_list_and_watch(client: api.Api, cluster: Cluster, server: wire.Server) -> None:
+async def test_metadata_only_asks_for_it_in_list_and_watch(
+    client: api.Api, cluster: Cluster, server: wire.Server
+) -> None:
     async with running(make(client, metadata_only=True, label_selector="a=b")):
         await wire.eventually(lambda: cluster.watches)
     accepts = [each.headers["Accept"].split(";")[1] for each in server.seen]
@@ -330,7 +347,9 @@ async def test_metadata_only_asks_for_it_in_list_and_watch(client: api.Api, clus
 # The garbage collector
 
 
-async def test_the_collector_rests_while_listing_and_comes_back_when_the_last_is_done(client: api.Api, server: wire.Server) -> None:
+async def test_the_collector_rests_while_listing_and_comes_back_when_the_last_is_done(
+    client: api.Api, server: wire.Server
+) -> None:
     release = asyncio.Event()
 
     async def slow(request: web.Request) -> web.StreamResponse:

@@ -14,14 +14,15 @@ from cryptography.hazmat.primitives import serialization
 from tests.unit.clients.kubernetes import wire
 from tests.unit.clients.kubernetes.test_credentials import Plugin
 
-from fallow.clients import errors
-from fallow.clients.kubernetes import api, config, tls
+from fallow.clients import errors, tls
+from fallow.clients.kubernetes import api, config
+from fallow.model.secret import Secret
 
 NODE = "/api/v1/nodes/n"
 
 
 def inline(data: bytes) -> config.Pem:
-    return config.Pem("inline", data=config.Secret(data))
+    return config.Pem("inline", data=Secret(data))
 
 
 def issue(authority: trustme.CA, name: str) -> tuple[bytes, bytes]:
@@ -53,13 +54,17 @@ async def read(access: config.Access) -> dict[str, Any]:
         return await client.get(api.NODES, None, "n")
 
 
-async def test_the_clusters_own_authority_is_trusted_and_comments_in_it_do_not_matter(secure: wire.Server, authority: trustme.CA) -> None:
+async def test_the_clusters_own_authority_is_trusted_and_comments_in_it_do_not_matter(
+    secure: wire.Server, authority: trustme.CA
+) -> None:
     bundle = "# für alle\n".encode("latin-1") + authority.cert_pem.bytes()
     assert await read(access_of(secure, authority, ca=inline(bundle))) == {"kind": "Node"}
 
 
 @pytest.mark.parametrize("trusted", ["system", "other"])
-async def test_an_authority_we_do_not_trust_is_refused_at_once(secure: wire.Server, authority: trustme.CA, trusted: str) -> None:
+async def test_an_authority_we_do_not_trust_is_refused_at_once(
+    secure: wire.Server, authority: trustme.CA, trusted: str
+) -> None:
     ca = None if trusted == "system" else inline(trustme.CA().cert_pem.bytes())
     async with api.Api(access_of(secure, authority, ca=ca)) as client:
         with pytest.raises(errors.Unreachable, match=r"TLS failed.*certificate verify failed"):
@@ -92,7 +97,9 @@ async def test_a_client_certificate_is_shown(secure: wire.Server, authority: tru
     assert shown(secure) == [None, "ada.example"]
 
 
-async def test_renewed_certificate_files_are_used_without_a_restart(secure: wire.Server, authority: trustme.CA, tmp_path: Path) -> None:
+async def test_renewed_certificate_files_are_used_without_a_restart(
+    secure: wire.Server, authority: trustme.CA, tmp_path: Path
+) -> None:
     paths = tmp_path / "c.pem", tmp_path / "k.pem"
 
     def renew(name: str) -> None:
@@ -100,7 +107,9 @@ async def test_renewed_certificate_files_are_used_without_a_restart(secure: wire
             path.write_bytes(data)
 
     renew("one.example")
-    access = access_of(secure, authority, client_certificate=config.Pem("c", path=paths[0]), client_key=config.Pem("k", path=paths[1]))
+    access = access_of(
+        secure, authority, client_certificate=config.Pem("c", path=paths[0]), client_key=config.Pem("k", path=paths[1])
+    )
     async with api.Api(access) as client:
         await client.get(api.NODES, None, "n")
         renew("two.example")
@@ -170,7 +179,9 @@ class Proxy:
         head = (await reader.readuntil(b"\r\n\r\n")).decode()
         method, target, _ = head.split("\r\n")[0].split(" ")
         self.asked.append(f"{method} {target}")
-        self.authorizations += [line.split(": ")[1] for line in head.split("\r\n") if line.lower().startswith("proxy-authorization")]
+        self.authorizations += [
+            line.split(": ")[1] for line in head.split("\r\n") if line.lower().startswith("proxy-authorization")
+        ]
         if self._refuse:
             writer.write(f"HTTP/1.1 {self._refuse} No\r\nContent-Length: 0\r\n\r\n".encode())
         elif method == "CONNECT":
@@ -196,8 +207,10 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 async def test_the_proxy_is_asked_to_tunnel(secure: wire.Server, authority: trustme.CA) -> None:
     async with Proxy() as proxy:
-        address = config.Secret(f"http://ada:pw@127.0.0.1:{proxy.port}")
-        assert await read(access_of(secure, authority, proxy=address, tls_server_name="kubernetes.example")) == {"kind": "Node"}
+        address = Secret(f"http://ada:pw@127.0.0.1:{proxy.port}")
+        assert await read(access_of(secure, authority, proxy=address, tls_server_name="kubernetes.example")) == {
+            "kind": "Node"
+        }
     assert proxy.asked == [f"CONNECT 127.0.0.1:{secure.port}"]
     assert proxy.authorizations == ["Basic YWRhOnB3"]
     assert len(secure.seen) == 1
@@ -205,7 +218,7 @@ async def test_the_proxy_is_asked_to_tunnel(secure: wire.Server, authority: trus
 
 async def test_plain_http_goes_through_the_proxy_too(server: wire.Server) -> None:
     async with Proxy() as proxy:
-        access = msgspec.structs.replace(server.access, proxy=config.Secret(f"http://127.0.0.1:{proxy.port}"))
+        access = msgspec.structs.replace(server.access, proxy=Secret(f"http://127.0.0.1:{proxy.port}"))
         assert await read(access) == {"kind": "Node"}
     assert proxy.asked == [f"GET {server.url}{NODE}"]
     assert server.seen == []
@@ -213,7 +226,7 @@ async def test_plain_http_goes_through_the_proxy_too(server: wire.Server) -> Non
 
 async def test_a_proxy_that_says_no_is_named_without_its_password(secure: wire.Server, authority: trustme.CA) -> None:
     async with Proxy(refuse=407) as proxy:
-        access = access_of(secure, authority, proxy=config.Secret(f"http://ada:hunter2@127.0.0.1:{proxy.port}"))
+        access = access_of(secure, authority, proxy=Secret(f"http://ada:hunter2@127.0.0.1:{proxy.port}"))
         with pytest.raises(errors.Unreachable, match="the proxy answered 407") as caught:
             await read(access)
     assert "hunter2" not in str(caught.value)

@@ -1,7 +1,7 @@
 """The other end of the wire: a small HTTP server that answers as told and remembers what it was asked.
 
-`Server.on(method, path, answer, ...)` gives the answers of one path in order; the last one repeats. An answer is an async function of
-the request. What is not told is answered with 404, as a Kubernetes Status.
+`Server.on(method, path, answer, ...)` gives the answers of one path in order; the last one repeats. An answer is an
+async function of the request. What is not told is answered with 404, as a Kubernetes Status.
 """
 
 import asyncio
@@ -81,7 +81,17 @@ class Server:
         certificate = transport.get_extra_info("peercert") if transport else None
         body = await request.read()
         raw_path = request.raw_path.partition("?")[0]
-        self.seen.append(Seen(request.method, raw_path, dict(request.query), request.headers.copy(), body, time.monotonic(), certificate))
+        self.seen.append(
+            Seen(
+                request.method,
+                raw_path,
+                dict(request.query),
+                request.headers.copy(),
+                body,
+                time.monotonic(),
+                certificate,
+            )
+        )
 
     def _choose(self, request: web.Request) -> Answer:
         answers = self._answers.get((request.method, request.raw_path.partition("?")[0]), [status(404, "NotFound")])
@@ -99,9 +109,20 @@ def give(body: Any, *, code: int = 200, headers: dict[str, str] | None = None, a
 
 
 def status(
-    code: int, reason: str, message: str = "", causes: list[dict[str, str]] | None = None, headers: dict[str, str] | None = None
+    code: int,
+    reason: str,
+    message: str = "",
+    causes: list[dict[str, str]] | None = None,
+    headers: dict[str, str] | None = None,
 ) -> Answer:
-    body = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason, "message": message or reason}
+    body = {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "status": "Failure",
+        "code": code,
+        "reason": reason,
+        "message": message or reason,
+    }
     return give(body | ({"details": {"causes": causes}} if causes else {}), code=code, headers=headers)
 
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.clients import loopback
 
-from fallow.clients import errors
+from fallow.clients import errors, tls
 from fallow.clients.prometheus import auth, client
 
 NOW = 1_800_000_000.0
@@ -41,12 +41,12 @@ def words(text: str, status: int = 200, kind: str = "text/plain") -> loopback.An
     return lambda _: web.Response(text=text, status=status, content_type=kind)
 
 
-async def ask(url: str, **options: Any) -> client.Answer[Row]:
+async def ask(url: str, **options: Any) -> client.QueryAnswer[client.InstantSeries[Row]]:
     async with client.Prometheus(url, **{"login": NO_LOGIN, "backoff": 0.001, **options}) as prometheus:
         return await prometheus.query("up", NOW, row=Row)
 
 
-# ---- what is sent ----------------------------------------------------------------------------------------------------------------
+# ---- what is sent ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("prefix", ["", "/", "/select/0/prometheus", "/thanos/"])
@@ -55,7 +55,13 @@ async def test_a_query_is_a_form_posted_below_the_prefix(prefix: str) -> None:
         answer = await ask(server.url + prefix, headers=["X-Scope-OrgID: team-a"])
     (asked,) = server.asked
     assert (asked.method, asked.path) == ("POST", prefix.rstrip("/") + "/api/v1/query")
-    assert asked.form == {"query": "up", "time": f"{NOW:.3f}", "timeout": "30s", "dedup": "true", "partial_response": "false"}
+    assert asked.form == {
+        "query": "up",
+        "time": f"{NOW:.3f}",
+        "timeout": "30s",
+        "dedup": "true",
+        "partial_response": "false",
+    }
     assert asked.headers["X-Scope-OrgID"] == "team-a"
     assert [(row.metric.pod, row.value.value) for row in answer.rows] == [("a", "0.5")]
 
@@ -79,7 +85,9 @@ async def test_forbidden_either_way_is_forbidden() -> None:
     assert [asked.method for asked in server.asked] == ["POST", "GET"]
 
 
-@pytest.mark.parametrize(("status", "requests"), [(500, 4), (502, 4), (503, 4), (429, 4), (400, 1), (422, 1), (404, 1), (302, 1)])
+@pytest.mark.parametrize(
+    ("status", "requests"), [(500, 4), (502, 4), (503, 4), (429, 4), (400, 1), (422, 1), (404, 1), (302, 1)]
+)
 async def test_only_what_may_pass_is_tried_again(status: int, requests: int) -> None:
     async with loopback.serve(says({"status": "error", "error": "bad luck"}, status)) as server:
         with pytest.raises(errors.Rejected, match="bad luck") as caught:
@@ -122,7 +130,7 @@ async def test_a_silent_server_is_unreachable() -> None:
     assert len(server.asked) == 4
 
 
-# ---- what is believed ------------------------------------------------------------------------------------------------------------
+# ---- what is believed -----------------------------------------------------------------------------
 
 UNBELIEVABLE = {
     "web page": (words("<!DOCTYPE html><html>Sign in</html>", kind="text/html"), errors.BadAnswer, "web page"),
@@ -130,10 +138,26 @@ UNBELIEVABLE = {
     "no body": (words(""), errors.BadAnswer, "not JSON"),
     "a list": (says([]), errors.BadAnswer, "not JSON"),
     "no data": (says({"status": "success"}), errors.BadAnswer, "nothing instead of a vector"),
-    "matrix": (says({"status": "success", "data": {"resultType": "matrix", "result": []}}), errors.BadAnswer, "matrix instead"),
-    "scalar": (says({"status": "success", "data": {"resultType": "scalar", "result": [1, "2"]}}), errors.BadAnswer, "scalar instead"),
-    "odd rows": (says({"status": "success", "data": {"resultType": "vector", "result": [7]}}), errors.BadAnswer, "vector"),
-    "error with 200": (says({"status": "error", "errorType": "timeout", "error": "took too long"}), errors.Rejected, "took too long"),
+    "matrix": (
+        says({"status": "success", "data": {"resultType": "matrix", "result": []}}),
+        errors.BadAnswer,
+        "matrix instead",
+    ),
+    "scalar": (
+        says({"status": "success", "data": {"resultType": "scalar", "result": [1, "2"]}}),
+        errors.BadAnswer,
+        "scalar instead",
+    ),
+    "odd rows": (
+        says({"status": "success", "data": {"resultType": "vector", "result": [7]}}),
+        errors.BadAnswer,
+        "vector",
+    ),
+    "error with 200": (
+        says({"status": "error", "errorType": "timeout", "error": "took too long"}),
+        errors.Rejected,
+        "took too long",
+    ),
     "another time": (says(vector(({}, "1"), at=NOW - 2)), errors.BadAnswer, "another time"),
 }
 
@@ -173,7 +197,7 @@ async def test_numbers_come_as_they_were_written() -> None:
     assert [row.value.value for row in answer.rows] == written
 
 
-# ---- PromQL text -----------------------------------------------------------------------------------------------------------------
+# ---- PromQL text ----------------------------------------------------------------------------------
 
 
 def test_selectors_carry_the_matchers_of_the_settings() -> None:
@@ -183,7 +207,9 @@ def test_selectors_carry_the_matchers_of_the_settings() -> None:
     assert client.Prometheus("http://p", login=NO_LOGIN).selector("up") == "up{}"
 
 
-@pytest.mark.parametrize("matchers", ["cluster=a", 'cluster="a"} or up{x="', 'cluster="a', '="a"', 'a="b" c="d"', 'a="b",', 'a="b\n"'])
+@pytest.mark.parametrize(
+    "matchers", ["cluster=a", 'cluster="a"} or up{x="', 'cluster="a', '="a"', 'a="b" c="d"', 'a="b",', 'a="b\n"']
+)
 def test_matchers_that_are_none_are_refused(matchers: str) -> None:
     with pytest.raises(errors.Misconfigured, match="label matchers"):
         client.Prometheus("http://p", login=NO_LOGIN, matchers=matchers)
@@ -213,7 +239,7 @@ def _unquote(text: str) -> str:
     return "".join(out)
 
 
-# ---- settings --------------------------------------------------------------------------------------------------------------------
+# ---- settings -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("url", ["", "prometheus:9090", "ftp://p", "http://", "http://[", "/path"])
@@ -259,8 +285,8 @@ async def test_tls_trusts_the_given_ca_or_nobody_or_all(authority: trustme.CA, t
     ca = tmp_path / "ca.pem"
     authority.cert_pem.write_to_path(str(ca))
     async with loopback.serve(says(ONE), server_tls(authority)) as server:
-        assert len((await ask(server.url, tls=client.Tls(ca_file=str(ca)))).rows) == 1
-        assert len((await ask(server.url, tls=client.Tls(verify=False))).rows) == 1
+        assert len((await ask(server.url, files=tls.TlsFiles(ca_file=str(ca)))).rows) == 1
+        assert len((await ask(server.url, files=tls.TlsFiles(verify=False))).rows) == 1
         with pytest.raises(errors.Unreachable, match="certificate"):
             await ask(server.url)
 
@@ -272,17 +298,17 @@ async def test_mutual_tls(authority: trustme.CA, tmp_path: Path) -> None:
     issued.cert_chain_pems[0].write_to_path(str(cert))
     issued.private_key_pem.write_to_path(str(key))
     async with loopback.serve(says(ONE), server_tls(authority, demand_client=True)) as server:
-        tls = client.Tls(ca_file=str(ca), client_cert=str(cert), client_key=str(key))
-        assert len((await ask(server.url, tls=tls)).rows) == 1
+        files = tls.TlsFiles(ca_file=str(ca), client_cert=str(cert), client_key=str(key))
+        assert len((await ask(server.url, files=files)).rows) == 1
         with pytest.raises(errors.Unreachable):
-            await ask(server.url, tls=client.Tls(ca_file=str(ca)))
+            await ask(server.url, files=tls.TlsFiles(ca_file=str(ca)))
 
 
 @pytest.mark.parametrize(
-    "tls",
-    [client.Tls(ca_file="gone.pem"), client.Tls(client_cert="gone.pem"), client.Tls(client_key="gone.pem")],
+    "files",
+    [tls.TlsFiles(ca_file="gone.pem"), tls.TlsFiles(client_cert="gone.pem"), tls.TlsFiles(client_key="gone.pem")],
     ids=["ca", "cert", "key alone"],
 )
-def test_a_certificate_that_cannot_be_read_is_named(tls: client.Tls) -> None:
+def test_a_certificate_that_cannot_be_read_is_named(files: tls.TlsFiles) -> None:
     with pytest.raises(errors.Misconfigured, match=r"gone\.pem"):
-        client.Prometheus("https://p", login=NO_LOGIN, tls=tls)
+        client.Prometheus("https://p", login=NO_LOGIN, files=files)

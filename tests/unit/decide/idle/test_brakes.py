@@ -12,7 +12,8 @@ from tests.builders import NOW, World, idle, paused_marks
 
 from fallow import names
 from fallow.decide.idle import brakes, plan
-from fallow.model.decision import Alert, Memory, Outcome, Pause, Plan, Reason, Status, Warn
+from fallow.model import decision
+from fallow.model.decision import Alert, Freeze, Level, Memory, Outcome, Pause, Plan, Reason, Status, Warn
 from fallow.model.policies import idle as policy
 from fallow.model.policies.idle import Brakes
 from fallow.model.units import HOUR, MINUTE
@@ -20,7 +21,9 @@ from fallow.model.units import HOUR, MINUTE
 WIDE = Brakes(confirm_cycles=1, max_actions_per_cycle=1000, max_actions_per_namespace=1000, max_percent_per_hour=100.0)
 
 
-def make(world: World, said: Brakes, memory: Memory | None = None, *, rule: policy.Rule | None = None, **seen: Any) -> Plan:
+def make(
+    world: World, said: Brakes, memory: Memory | None = None, *, rule: policy.Rule | None = None, **seen: Any
+) -> Plan:
     return plan.make_plan(world.snapshot(**seen), builders.mandate(rule, brakes=said), memory or Memory(), world.now)
 
 
@@ -47,7 +50,9 @@ def test_of_50_candidates_10_are_paused_and_40_are_capped() -> None:
         world.workload(f"team-{index}/llm", gpus=[idle(for_=HOUR + index)])
     made = make(world, brake(max_actions_per_cycle=10))
     assert len(paused(made)) == 10
-    assert made.totals.verdicts == {("idle", "GoneIdle"): 10, ("idle", "Capped"): 40}
+    counted = {Reason.GoneIdle: 10, Reason.Capped: 40}
+    heading, quiet = decision.Heading, decision.Verdict.idle
+    assert made.totals.verdicts == {heading(quiet, reason): count for reason, count in counted.items()}
     assert made.findings[0].skip is Reason.Capped
     assert made.findings[49].skip is None
     assert "10 pauses in one cycle" in made.findings[0].skip_because
@@ -73,35 +78,42 @@ PERCENT = {
 
 
 @pytest.mark.parametrize(("percent", "before", "count"), PERCENT.values(), ids=PERCENT.keys())
-def test_only_a_share_of_all_gpus_is_paused_in_an_hour(percent: float, before: list[tuple[float, int]], count: int) -> None:
+def test_only_a_share_of_all_gpus_is_paused_in_an_hour(
+    percent: float, before: list[tuple[float, int]], count: int
+) -> None:
     world = World()
     for index in range(10):
         world.workload(f"ml/llm-{index}")
     for index, (ago, gpus) in enumerate(before):
-        world.workload(f"ml/old-{index}", pods=(), annotations=paused_marks(NOW - ago, gpus), body={"spec": {"replicas": 0}})
+        world.workload(
+            f"ml/old-{index}", pods=(), annotations=paused_marks(NOW - ago, gpus), body={"spec": {"replicas": 0}}
+        )
     assert len(paused(make(world, brake(max_percent_per_hour=percent)))) == count
 
 
 def test_a_dry_run_counts_what_it_would_have_paused() -> None:
-    world, memory, told = World(), Memory(), builders.mandate(brakes=brake(max_percent_per_hour=30.0), acting=False)
+    world, memory, mandate = World(), Memory(), builders.mandate(brakes=brake(max_percent_per_hour=30.0), acting=False)
     for index in range(10):
         world.workload(f"ml/llm-{index}", gpus=[idle(for_=HOUR + index)])
     names_seen = []
     for _ in range(2):
-        made = plan.make_plan(world.snapshot(), told, memory, NOW)
-        memory = plan.remember(made, [Outcome(each, Status.dry_run, NOW, "") for each in made.decisions], told, NOW)
+        made = plan.make_plan(world.snapshot(), mandate, memory, NOW)
+        memory = plan.remember(made, [Outcome(each, Status.dry_run, NOW, "") for each in made.decisions])
         names_seen.append(paused(made))
     assert names_seen == [["llm-9", "llm-8", "llm-7"], []]
 
 
-@pytest.mark.parametrize(("limits", "count"), [({"max_actions_per_cycle": 1}, 1), ({"max_percent_per_hour": 50.0}, 2), ({}, 4)])
+@pytest.mark.parametrize(
+    ("limits", "count"), [({"max_actions_per_cycle": 1}, 1), ({"max_percent_per_hour": 50.0}, 2), ({}, 4)]
+)
 def test_a_policys_limits_lie_inside_the_global_ones(limits: dict[str, Any], count: int) -> None:
     world = World()
     for index in range(4):
         world.workload(f"ml/llm-{index}")
         world.workload(f"web/api-{index}")
     rule = builders.rule(name="strict", **limits)
-    world.policies = [policy.IdlePolicy("strict", "u", 1, rule, namespaces=(builders.pattern("ml"),))]
+    only_ml = (builders.pattern("ml"),)
+    world.policies = [policy.IdlePolicy(name="strict", uid="u", generation=1, rule=rule, namespaces=only_ml)]
     made = paused(make(world, WIDE))
     assert len([name for name in made if name.startswith("llm")]) == count
     assert len([name for name in made if name.startswith("api")]) == 4
@@ -111,7 +123,9 @@ def test_a_policys_limits_lie_inside_the_global_ones(limits: dict[str, Any], cou
     st.lists(st.tuples(st.integers(0, 2), st.integers(1, 4), st.floats(HOUR, 9 * HOUR)), min_size=1, max_size=12),
     st.integers(0, 6), st.integers(0, 4), st.floats(0, 100),
 )
-def test_no_cap_is_ever_exceeded(workloads: list[tuple[int, int, float]], cycle: int, per_namespace: int, percent: float) -> None:
+def test_no_cap_is_ever_exceeded(
+    workloads: list[tuple[int, int, float]], cycle: int, per_namespace: int, percent: float
+) -> None:
     world = World()
     for index, (team, gpus, long) in enumerate(workloads):
         world.workload(f"team-{team}/w{index}", gpus=[idle(for_=long)] * gpus)
@@ -124,7 +138,7 @@ def test_no_cap_is_ever_exceeded(workloads: list[tuple[int, int, float]], cycle:
     assert len(chosen) <= 1 or sum(finding.gpus for finding in chosen) <= math.ceil(percent / 100 * allocated + 1e-6)
 
 
-# ---- confirmation -----------------------------------------------------------------------------------------------------------
+# ---- confirmation --------------------------------------------------------------------------------------------------
 
 
 def test_a_workload_must_be_found_idle_in_so_many_cycles_in_a_row() -> None:
@@ -138,11 +152,15 @@ def test_a_workload_must_be_found_idle_in_so_many_cycles_in_a_row() -> None:
     assert seen == [(Reason.Confirming, 0), (None, 0), (Reason.Confirming, 0), (None, 2)]
 
 
-# ---- freeze -----------------------------------------------------------------------------------------------------------------
+# ---- freeze --------------------------------------------------------------------------------------------------------
 
 
-def level(idle_gpus: int, of: int = 100) -> tuple[float, int]:
-    return idle_gpus / of, idle_gpus
+def levels(*idle_gpus: int, of: int = 100) -> tuple[Level, ...]:
+    return tuple(Level(each, of) for each in idle_gpus)
+
+
+def watch(memory: Memory, level: Level | None, now: float = NOW, on_lease: Freeze | None = None) -> brakes.Watched:
+    return brakes.watch(Brakes(), memory, on_lease, level, now)
 
 
 FREEZES = {
@@ -157,21 +175,20 @@ FREEZES = {
 
 @pytest.mark.parametrize(("before", "now", "freezes"), FREEZES.values(), ids=FREEZES.keys())
 def test_a_jump_of_the_idle_share_freezes(before: tuple[int, ...], now: int, freezes: bool) -> None:
-    memory = Memory(idle_shares=tuple(level(count) for count in before))
-    found = brakes.watch(Brakes(), memory, (None, ""), (now, 100), NOW)
-    assert (found.is_new, found.until) == (freezes, NOW + 1800 if freezes else None)
+    found = watch(Memory(levels=levels(*before)), Level(now, 100))
+    assert (found.is_new, found.freeze and found.freeze.until) == (freezes, NOW + 1800 if freezes else None)
 
 
 def test_a_few_gpus_more_do_not_freeze_a_small_cluster() -> None:
-    memory = Memory(idle_shares=((0.0, 0),) * 3)
-    assert not brakes.watch(Brakes(), memory, (None, ""), (7, 10), NOW).is_new
-    assert brakes.watch(Brakes(), memory, (None, ""), (8, 10), NOW).is_new
+    memory = Memory(levels=levels(0, 0, 0))
+    assert not watch(memory, Level(7, 10)).is_new
+    assert watch(memory, Level(8, 10)).is_new
 
 
 def test_only_the_last_ten_cycles_are_remembered_and_unknown_ones_not() -> None:
-    memory = Memory(idle_shares=tuple(level(count) for count in range(10)))
-    assert brakes.watch(Brakes(), memory, (None, ""), (10, 100), NOW).shares == tuple(level(count) for count in range(1, 11))
-    assert brakes.watch(Brakes(), memory, (None, ""), None, NOW).shares == memory.idle_shares
+    memory = Memory(levels=levels(*range(10)))
+    assert watch(memory, Level(10, 100)).levels == levels(*range(1, 11))
+    assert watch(memory, None).levels == memory.levels
 
 
 @pytest.mark.accepts("idle", 24)
@@ -179,26 +196,28 @@ def test_a_freeze_holds_on_then_the_new_level_is_the_baseline_and_work_goes_on()
     world, seen = World(), []
     for index in range(20):
         world.workload(f"ml/llm-{index}", gpus=[idle(for_=HOUR)] if index < 10 else [builders.busy()])
-    memory = Memory(idle_shares=((0.05, 1),) * 5)
-    told = Brakes(confirm_cycles=1, freeze_hold=10 * MINUTE)
+    memory = Memory(levels=levels(1, 1, 1, 1, 1, of=20))
+    said = Brakes(confirm_cycles=1, freeze_hold=10 * MINUTE)
     on_lease: float | None = None
     for after in (0, 3, 6, 9, 10, 13, 16, 19):
         world.now = NOW + after * MINUTE
-        world.gpus = [(pod, msgspec.structs.replace(gpu, last_busy=world.now) if pod >= 10 else gpu) for pod, gpu in world.gpus]
-        made = make(world, told, memory, frozen_until=on_lease, frozen_because="jump")
+        world.gpus = [
+            (pod, msgspec.structs.replace(gpu, last_busy=world.now) if pod >= 10 else gpu) for pod, gpu in world.gpus
+        ]
+        made = make(world, said, memory, frozen_until=on_lease, frozen_because="jump")
         memory = made.memory
         on_lease = math.floor(made.frozen_until) if made.newly_frozen and made.frozen_until else on_lease
         acts = sum(isinstance(each, Warn | Pause) for each in made.decisions)
         seen.append((made.newly_frozen, made.findings[0].skip is Reason.Frozen, acts > 0))
     assert seen == [(True, True, False)] + [(False, True, False)] * 3 + [(False, False, True)] * 4
-    assert memory.idle_shares[0][0] == 0.5
+    assert memory.levels[0].share == 0.5
 
 
 def test_a_new_freeze_is_announced_about_ourselves() -> None:
     world = World()
     for index in range(10):
         world.workload(f"ml/llm-{index}")
-    made = make(world, brake(), Memory(idle_shares=((0.0, 0),) * 3))
+    made = make(world, brake(), Memory(levels=levels(0, 0, 0)))
     (alert,) = made.decisions
     assert isinstance(alert, Alert)
     assert (alert.workload, alert.event) == (None, names.Event.IDLE_SHARE_JUMP)
@@ -206,28 +225,32 @@ def test_a_new_freeze_is_announced_about_ourselves() -> None:
 
 
 def test_our_own_freeze_holds_although_the_lease_could_not_be_written_until_it_was_seen_there() -> None:
-    first = brakes.watch(Brakes(), Memory(idle_shares=((0.0, 0),) * 3), (None, ""), (90, 100), NOW + 0.7)
-    memory = Memory(idle_shares=first.shares, baseline_reset=True, frozen_until=first.unseen_until, frozen_because=first.because)
-    unseen = brakes.watch(Brakes(), memory, (None, ""), (90, 100), NOW + MINUTE)
-    assert (unseen.until, unseen.unseen_until, unseen.because) == (NOW + 1800.7, NOW + 1800.7, first.because)
-    on_lease = (float(math.floor(NOW + 1800.7)), "jump")
-    seen = brakes.watch(Brakes(), memory, on_lease, (90, 100), NOW + MINUTE)
-    assert (seen.until, seen.unseen_until) == (on_lease[0], None)
-    lifted = brakes.watch(Brakes(), msgspec.structs.replace(memory, frozen_until=None), (None, ""), (90, 100), NOW + 2 * MINUTE)
-    assert (lifted.until, lifted.is_new, lifted.shares) == (None, False, ((0.9, 90),))
+    level = Level(90, 100)
+    first = watch(Memory(levels=levels(0, 0, 0)), level, NOW + 0.7)
+    memory = Memory(levels=first.levels, baseline_reset=True, freeze=first.unseen)
+    unseen = watch(memory, level, NOW + MINUTE)
+    assert first.freeze is not None
+    assert (unseen.freeze, unseen.unseen) == (Freeze(NOW + 1800.7, first.freeze.because), first.freeze)
+    on_lease = Freeze(float(math.floor(NOW + 1800.7)), "jump")
+    seen = watch(memory, level, NOW + MINUTE, on_lease)
+    assert (seen.freeze, seen.unseen) == (on_lease, None)
+    lifted = watch(msgspec.structs.replace(memory, freeze=None), level, NOW + 2 * MINUTE)
+    assert (lifted.freeze, lifted.is_new, lifted.levels) == (None, False, (level,))
 
 
 def test_a_freeze_by_hand_stops_notices_and_pauses_and_nothing_else() -> None:
     world = World()
     world.workload("ml/idle", annotations=builders.pending_marks(NOW - 7 * 24 * HOUR))
     world.workload("ml/busy", gpus=[builders.busy()], annotations=builders.pending_marks(NOW - HOUR))
-    made = make(world, WIDE, rule=builders.rule(notice=builders.notice()), frozen_until=NOW + HOUR, frozen_because="maintenance")
+    made = make(
+        world, WIDE, rule=builders.rule(notice=builders.notice()), frozen_until=NOW + HOUR, frozen_because="maintenance"
+    )
     assert [type(each).__name__ for each in made.decisions] == ["Mark", "Mark"]
     assert (made.frozen_until, made.newly_frozen) == (NOW + HOUR, False)
     assert "maintenance" in made.findings[0].skip_because
 
 
-# ---- pressure ---------------------------------------------------------------------------------------------------------------
+# ---- pressure ------------------------------------------------------------------------------------------------------
 
 PRESSED = builders.rule(pressure="only")
 
@@ -258,7 +281,9 @@ WAITING = {
     "affinity-odd": ({"affinity": affinity("Near", "a")}, False),
     "affinity-empty-term": ({"affinity": [{}]}, False),
     "affinity-second-term": ({"affinity": [{}, *affinity("In", "a")]}, True),
-    "affinity-by-name": ({"affinity": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-1"]}]}]}, True),
+    "affinity-by-name": (
+        {"affinity": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-1"]}]}]}, True
+    ),
     "affinity-unreadable": ({"affinity": "zone a"}, False),
 }
 
@@ -287,7 +312,8 @@ def test_what_is_on_its_way_out_counts_as_freed(leaving: str) -> None:
     world = World()
     world.workload("ml/llm")
     is_paused = leaving == "paused"
-    world.workload("ml/old", pod={"terminating": not is_paused}, annotations=paused_marks(NOW - MINUTE) if is_paused else {},
+    marks = paused_marks(NOW - MINUTE) if is_paused else {}
+    world.workload("ml/old", pod={"terminating": not is_paused}, annotations=marks,
                    body={"spec": {"replicas": 0 if is_paused else 1}})
     wait(world)
     assert paused(make(world, WIDE, rule=PRESSED)) == []

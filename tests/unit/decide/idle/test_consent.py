@@ -70,7 +70,8 @@ def test_words_are_heeded_where_people_put_them_and_not_where_controllers_copied
         world.namespace("ml", annotations=said)
     world.workload(
         annotations=said if place == "workload" else {},
-        marks=said if place == "marks" else {} if place != "workload" else None, marks_on=child if place == "marks" else None,
+        marks=said if place == "marks" else {} if place != "workload" else None,
+        marks_on=child if place == "marks" else None,
         pod={"annotations": said} if place.startswith("pod") else None,
         chain_annotations=(said,) if "copied" in place else (),
     )
@@ -81,7 +82,8 @@ OPT_OUTS = {
     "ignore": ({names.OPT_OUT: "ignore"}, True), "other-word": ({names.OPT_OUT: "report"}, False),
     "until": ({names.OPT_OUT_UNTIL: LATER}, True), "until-past": ({names.OPT_OUT_UNTIL: EARLIER}, False),
     "until-unreadable": ({names.OPT_OUT_UNTIL: "soon"}, True),
-    "downscaler": ({names.DOWNSCALER_EXCLUDE: "true"}, True), "downscaler-false": ({names.DOWNSCALER_EXCLUDE: "false"}, False),
+    "downscaler": ({names.DOWNSCALER_EXCLUDE: "true"}, True),
+    "downscaler-false": ({names.DOWNSCALER_EXCLUDE: "false"}, False),
     "downscaler-until": ({names.DOWNSCALER_EXCLUDE_UNTIL: LATER}, True),
     "until-the-end-of-time": ({names.OPT_OUT_UNTIL: "9999-12-31T23:59:59-12:00"}, True),
     "downscaler-date": ({names.DOWNSCALER_EXCLUDE_UNTIL: "2026-12-01"}, True),
@@ -115,13 +117,17 @@ def test_a_rule_may_heed_the_namespace_only() -> None:
     assert [made.findings[index].skip for index in range(2)] == [None, Reason.OptedOut]
 
 
-# ---- bookkeeping ------------------------------------------------------------------------------------------------------------
+# ---- bookkeeping ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("gpu", [builders.idle(), builders.busy(), builders.idle(age=HOUR)], ids=["idle", "active", "unknown"])
+@pytest.mark.parametrize(
+    "gpu", [builders.idle(), builders.busy(), builders.idle(age=HOUR)], ids=["idle", "active", "unknown"]
+)
 def test_an_ack_made_by_hand_is_stamped_and_voids_the_notice_before_it(gpu: Any) -> None:
     world = World()
-    world.workload(gpus=[gpu], annotations={names.ACK_UNTIL: LATER, names.ACK_BY: "ada", **builders.pending_marks(NOW - MINUTE)})
+    world.workload(
+        gpus=[gpu], annotations={names.ACK_UNTIL: LATER, names.ACK_BY: "ada", **builders.pending_marks(NOW - MINUTE)}
+    )
     (mark,) = only(make(world), Mark)
     gone = {names.PENDING_SINCE: None, names.IDLE_SINCE: None, names.IDLE_EPISODE: None}
     assert mark.changes == {names.ACK_AT: rfc3339(NOW), **gone}
@@ -167,7 +173,7 @@ def test_an_ack_by_hand_where_marks_would_restart_pods_is_stamped_elsewhere_and_
     assert [each.workload.ref.name for each in expired] == ["old"]
     assert made.findings[0].skip is Reason.Acknowledged
     outcomes = [decision.Outcome(each, decision.Status.done, NOW, "") for each in made.decisions]
-    memory = plan.remember(made, outcomes, builders.mandate(), NOW)
+    memory = plan.remember(made, outcomes)
     again = plan.make_plan(world.snapshot(), builders.mandate(), memory, NOW + MINUTE)
     assert [each for each in only(again, Alert) if each.event == names.Event.ACK_EXPIRED] == []
 
@@ -175,15 +181,15 @@ def test_an_ack_by_hand_where_marks_would_restart_pods_is_stamped_elsewhere_and_
 def test_an_unreadable_ack_is_said_once_per_value() -> None:
     world = World()
     world.workload(annotations={names.ACK_UNTIL: "tomorrow"})
-    told = builders.mandate(builders.rule(action=idle.ActionType.notify))
-    made = plan.make_plan(world.snapshot(), told, Memory(), NOW)
+    mandate = builders.mandate(builders.rule(action=idle.ActionType.notify))
+    made = plan.make_plan(world.snapshot(), mandate, Memory(), NOW)
     (alert,) = made.decisions
     assert (alert.event, alert.workload) == (names.Event.INVALID_ACK, world.workloads[0])
     assert "'tomorrow'" in alert.because
-    memory = plan.remember(made, [decision.Outcome(alert, decision.Status.done, NOW, "")], told, NOW)
-    assert plan.make_plan(world.snapshot(), told, memory, NOW).decisions == ()
-    failed = plan.remember(made, [decision.Outcome(alert, decision.Status.failed, NOW, "")], told, NOW)
-    assert len(plan.make_plan(world.snapshot(), told, failed, NOW).decisions) == 1
+    memory = plan.remember(made, [decision.Outcome(alert, decision.Status.done, NOW, "")])
+    assert plan.make_plan(world.snapshot(), mandate, memory, NOW).decisions == ()
+    failed = plan.remember(made, [decision.Outcome(alert, decision.Status.failed, NOW, "")])
+    assert len(plan.make_plan(world.snapshot(), mandate, failed, NOW).decisions) == 1
     world.workloads.clear()
     world.workload(annotations={names.ACK_UNTIL: "next week"})
-    assert len(plan.make_plan(world.snapshot(), told, memory, NOW).decisions) == 1
+    assert len(plan.make_plan(world.snapshot(), mandate, memory, NOW).decisions) == 1

@@ -28,12 +28,15 @@ def words(made: Plan) -> list[str]:
 SKIPS = {
     "scaled-to-0": ({"body": {"spec": {"replicas": 0}}}, "AlreadyPaused"),
     "notebook-stopped": ({"kind": "Notebook", "annotations": {names.NOTEBOOK_STOPPED: "x"}}, "AlreadyPaused"),
-    "finished": ({"kind": "Job", "body": {"status": {"conditions": [{"type": "Complete", "status": "True"}]}}}, "AlreadyPaused"),
+    "finished": (
+        {"kind": "Job", "body": {"status": {"conditions": [{"type": "Complete", "status": "True"}]}}}, "AlreadyPaused"
+    ),
     "bare-pod": ({"kind": "Pod", "trouble": Trouble.BarePod}, "ReportOnly:BarePod"),
     "owner-forbidden": ({"trouble": Trouble.OwnerForbidden}, "ReportOnly:OwnerForbidden"),
     "volumes-would-go": (
         {"kind": "StatefulSet", "body": {"spec": {
-            "replicas": 1, "volumeClaimTemplates": [{}], "persistentVolumeClaimRetentionPolicy": {"whenScaled": "Delete"}}}},
+            "replicas": 1, "volumeClaimTemplates": [{}],
+            "persistentVolumeClaimRetentionPolicy": {"whenScaled": "Delete"}}}},
         "ReportOnly:PvcDeletedOnScale"),
     "fight": ({"annotations": {names.FIGHT_HOLD_UNTIL: rfc3339(NOW + HOUR)}}, "FightHold"),
     "fight-over": ({"annotations": {names.FIGHT_HOLD_UNTIL: rfc3339(NOW - HOUR)}}, None),
@@ -62,7 +65,8 @@ def test_the_first_reason_in_the_order_of_the_ladder_is_given() -> None:
         names.RESUMED_AT: rfc3339(NOW),
     }
     slots = (policy.Slot(frozenset({0}), 0, 60, "UTC"),)
-    scope = {"letters": frozenset("s"), "protected_namespaces": builders.pattern("ml"), "exclude_namespaces": builders.pattern("ml")}
+    here = builders.pattern("ml")
+    scope = {"letters": frozenset("s"), "protected_namespaces": here, "exclude_namespaces": here}
     seen = []
 
     def look(rule: policy.Rule, frozen: Instant | None = None, confirm: int = 2) -> None:
@@ -70,8 +74,10 @@ def test_the_first_reason_in_the_order_of_the_ladder_is_given() -> None:
         world.pods.clear()
         world.gpus.clear()
         world.workload(annotations=dict(annotations), body={"spec": {"replicas": replicas}})
-        told = builders.mandate(rule, scope=policy.Scope(**scope), brakes=policy.Brakes(confirm_cycles=confirm, max_actions_per_cycle=0))
-        seen.append(plan.make_plan(world.snapshot(frozen_until=frozen), told, Memory(), NOW).findings[0].skip)
+        mandate = builders.mandate(
+            rule, scope=policy.Scope(**scope), brakes=policy.Brakes(confirm_cycles=confirm, max_actions_per_cycle=0)
+        )
+        seen.append(plan.make_plan(world.snapshot(frozen_until=frozen), mandate, Memory(), NOW).findings[0].skip)
 
     replicas = 0
     report = builders.rule(action=ActionType.report, active_slots=slots)
@@ -98,12 +104,13 @@ def test_the_first_reason_in_the_order_of_the_ladder_is_given() -> None:
     look(builders.rule())
     look(builders.rule(), confirm=1)
     assert seen == [
-        Reason.AlreadyPaused, Reason.KindDisabled, Reason.ProtectedNamespace, Reason.Excluded, Reason.ReportOnly, Reason.OptedOut,
-        Reason.Acknowledged, Reason.FightHold, Reason.Immune, Reason.OutsideSchedule, Reason.Frozen, Reason.Confirming, Reason.Capped,
+        Reason.AlreadyPaused, Reason.KindDisabled, Reason.ProtectedNamespace, Reason.Excluded, Reason.ReportOnly,
+        Reason.OptedOut, Reason.Acknowledged, Reason.FightHold, Reason.Immune, Reason.OutsideSchedule, Reason.Frozen,
+        Reason.Confirming, Reason.Capped,
     ]
 
 
-# ---- the notice -------------------------------------------------------------------------------------------------------------
+# ---- the notice ----------------------------------------------------------------------------------------------------
 
 
 def test_first_the_owner_is_told() -> None:
@@ -152,11 +159,14 @@ def test_activity_takes_the_notice_back_and_not_knowing_keeps_it(gpu: Any, remov
     made = make(world)
     marks = [each for each in made.decisions if isinstance(each, Mark)]
     assert words(made) == ["Mark"] * removes
-    assert [mark.changes for mark in marks] == [dict.fromkeys((names.IDLE_SINCE, names.IDLE_EPISODE, names.PENDING_SINCE))] * removes
+    assert [mark.changes for mark in marks] == [
+        dict.fromkeys((names.IDLE_SINCE, names.IDLE_EPISODE, names.PENDING_SINCE))
+    ] * removes
 
 
 @pytest.mark.parametrize("said", [
-    {names.OPT_OUT: "ignore"}, {names.RESUMED_AT: rfc3339(NOW)}, {names.ACK_UNTIL: rfc3339(NOW + HOUR), names.ACK_AT: rfc3339(NOW)},
+    {names.OPT_OUT: "ignore"}, {names.RESUMED_AT: rfc3339(NOW)},
+    {names.ACK_UNTIL: rfc3339(NOW + HOUR), names.ACK_AT: rfc3339(NOW)},
 ], ids=["opted-out", "immune", "acknowledged"])
 def test_who_is_left_alone_is_told_again_before_anything_happens(said: dict[str, str]) -> None:
     world = World()
@@ -167,7 +177,9 @@ def test_who_is_left_alone_is_told_again_before_anything_happens(said: dict[str,
 
 
 @pytest.mark.parametrize(("waited", "does"), [(MINUTE, []), (6 * MINUTE, ["Warn"])], ids=["in-grace", "after"])
-def test_where_the_look_back_fails_a_running_notice_stands_and_is_then_given_anew(waited: float, does: list[str]) -> None:
+def test_where_the_look_back_fails_a_running_notice_stands_and_is_then_given_anew(
+    waited: float, does: list[str]
+) -> None:
     """The window (4 min) does not reach back to the notice, so the evidence cannot show that it still counts."""
     world = World()
     world.workload(gpus=[idle(for_=HOUR, looked_back=False)], annotations=pending_marks(NOW - waited))
@@ -214,15 +226,15 @@ def test_a_notice_of_a_rule_that_only_notifies_names_no_pause() -> None:
     assert [each.pauses_at for each in made.decisions if isinstance(each, Warn)] == [None]
 
 
-# ---- once per episode -------------------------------------------------------------------------------------------------------
+# ---- once per episode ----------------------------------------------------------------------------------------------
 
 
 def follow(world: World, memory: Memory, rule: policy.Rule, *, acting: bool = True) -> tuple[Plan, Memory]:
     """One cycle in which everything works."""
-    told = builders.mandate(rule, acting=acting)
-    made = plan.make_plan(world.snapshot(), told, memory, world.now)
+    mandate = builders.mandate(rule, acting=acting)
+    made = plan.make_plan(world.snapshot(), mandate, memory, world.now)
     status = Status.done if acting else Status.dry_run
-    return made, plan.remember(made, [Outcome(each, status, world.now, "") for each in made.decisions], told, world.now)
+    return made, plan.remember(made, [Outcome(each, status, world.now, "") for each in made.decisions])
 
 
 @pytest.mark.parametrize("looked_back", [True, False], ids=["exact", "at-least"])
@@ -249,17 +261,18 @@ def test_a_dry_run_goes_the_same_way_and_remembers_what_it_would_have_written() 
     world.workloads.clear(), world.pods.clear(), world.gpus.clear()
     world.workload(gpus=[builders.Gpu(last_busy=world.now)])
     made, memory = follow(world, memory, POLITE, acting=False)
-    assert (memory.would_be_paused, memory.would_be_pending, memory.told) == ({}, {}, frozenset())
+    assert (memory.would_be_paused, memory.would_be_pending, memory.announced) == ({}, {}, {})
 
 
 def test_what_the_api_server_will_not_take_is_not_tried_again() -> None:
     world = World()
     world.workload()
-    told = builders.mandate()
-    made = plan.make_plan(world.snapshot(), told, Memory(), NOW)
-    refusals = [Outcome(each, Status.refused, NOW, "unknown field spec.suspend", code=Detail.UnsupportedField) for each in made.decisions]
-    memory = plan.remember(made, refusals, told, NOW)
-    finding = plan.make_plan(world.snapshot(), told, memory, NOW).findings[0]
+    mandate = builders.mandate()
+    made = plan.make_plan(world.snapshot(), mandate, Memory(), NOW)
+    why, code = "unknown field spec.suspend", Detail.UnsupportedField
+    refusals = [Outcome(each, Status.refused, NOW, why, code=code) for each in made.decisions]
+    memory = plan.remember(made, refusals)
+    finding = plan.make_plan(world.snapshot(), mandate, memory, NOW).findings[0]
     assert (finding.skip_label, finding.skip_because) == ("ReportOnly:UnsupportedField", "unknown field spec.suspend")
 
 

@@ -37,9 +37,13 @@ RUNGS = {
     "exporter-down": (busy(exporter_up=False), Reason.ExporterDown),
     "energy-frozen": (idle(frozen=True), Reason.FrozenSeries),
     "profiling-0-util-80-is-suspect": (idle(signals={Signal.gpu_util: 0.8}), Reason.ExporterSuspect),
-    "profiling-0-power-over-floor-is-suspect": (idle(signals={Signal.power: 130.0}, floor=100.0), Reason.ExporterSuspect),
+    "profiling-0-power-over-floor-is-suspect": (
+        idle(signals={Signal.power: 130.0}, floor=100.0), Reason.ExporterSuspect
+    ),
     "profiling-0-power-near-floor": (idle(signals={Signal.power: 119.0}, floor=100.0), Reason.GoneIdle),
-    "profiling-low-util-80-contradicts": (idle(signals={Signal.gr_engine: 0.002, Signal.gpu_util: 0.8}), Reason.SignalContradiction),
+    "profiling-low-util-80-contradicts": (
+        idle(signals={Signal.gr_engine: 0.002, Signal.gpu_util: 0.8}), Reason.SignalContradiction
+    ),
     "profiling-low-util-low": (idle(signals={Signal.gr_engine: 0.002, Signal.gpu_util: 0.009}), Reason.GoneIdle),
     "util-alone-busy": (busy(primaries=(Signal.gpu_util,)), Reason.Busy),
     "util-alone-quiet": (idle(primaries=(Signal.gpu_util,)), Reason.GoneIdle),
@@ -112,7 +116,9 @@ def test_on_a_shared_gpu_only_the_pods_own_signals_show_activity(gpu: Gpu, reaso
 def test_a_gpu_is_shared_also_where_only_node_or_pod_say_so(how: str) -> None:
     world = World()
     world.node("node-1", shared=how == "node")
-    world.workload(gpus=[busy()], pod={"resources": {"nvidia.com/gpu.shared" if how == "resource" else "nvidia.com/gpu": 1}})
+    world.workload(
+        gpus=[busy()], pod={"resources": {"nvidia.com/gpu.shared" if how == "resource" else "nvidia.com/gpu": 1}}
+    )
     assert judge(world).reason is Reason.SharedDevice
 
 
@@ -121,7 +127,9 @@ def test_the_canary_makes_every_gpu_of_the_node_unknown() -> None:
     world.workload("ml/a", gpus=[idle()])
     world.workload("ml/b", gpus=[idle(primaries=(), signals={Signal.gpu_util: 0.8})])
     world.workload("ml/c", gpus=[idle()], pod={"node": "node-2"})
-    assert [judge(world, index).reason for index in range(3)] == [Reason.ExporterSuspect, Reason.ExporterSuspect, Reason.GoneIdle]
+    assert [judge(world, index).reason for index in range(3)] == [
+        Reason.ExporterSuspect, Reason.ExporterSuspect, Reason.GoneIdle
+    ]
 
 
 def test_one_profiling_value_above_0_calms_the_canary() -> None:
@@ -146,7 +154,7 @@ def test_the_rule_sets_the_measures(said: dict[str, Any], gpu: Gpu, reason: Reas
     assert judge_gpus(gpu, rule=builders.rule(**said)).reason is reason
 
 
-# ---- pods and workloads -----------------------------------------------------------------------------------------------------
+# ---- pods and workloads --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.accepts("idle", 1)
@@ -170,7 +178,9 @@ def test_three_series_for_four_gpus_are_not_enough() -> None:
     assert "asked for 4 GPUs, and 3 of them are measured" in finding.because
 
 
-@pytest.mark.parametrize("said", [{"claimed": None}, {"resources": {}}], ids=["claim-unseen", "asks-for-nothing-and-has-nothing"])
+@pytest.mark.parametrize(
+    "said", [{"claimed": None}, {"resources": {}}], ids=["claim-unseen", "asks-for-nothing-and-has-nothing"]
+)
 def test_a_count_that_is_not_known_is_never_met(said: dict[str, Any]) -> None:
     world = World()
     world.workload(gpus=[idle()] if "claimed" in said else [unseen()], pod=said)
@@ -196,7 +206,9 @@ def test_a_busy_pod_with_a_missing_gpu_is_unknown_but_a_busy_sister_makes_the_wo
     ([idle()] * 7 + [unseen()], 0.8, Verdict.unknown),
     ([busy()] * 2, 0.0, Verdict.active),
 ], ids=["enough", "too-few", "exactly", "one-unknown", "one-missing", "none-idle"])
-def test_a_share_of_idle_gpus_may_suffice_but_unknown_never_counts(gpus: list[Gpu], fraction: float, verdict: Verdict) -> None:
+def test_a_share_of_idle_gpus_may_suffice_but_unknown_never_counts(
+    gpus: list[Gpu], fraction: float, verdict: Verdict
+) -> None:
     assert judge_gpus(*gpus, rule=builders.rule(idle_gpu_fraction=fraction)).verdict is verdict
 
 
@@ -209,9 +221,13 @@ PODS = {
     "restarting": ({"started_at": None}, Reason.PodStarting),
     "not-ready-1h": ({"ready": False, "ready_since": NOW - HOUR}, Reason.NotReady),
     "not-ready-2h": ({"ready": False, "ready_since": NOW - 2 * HOUR}, Reason.GoneIdle),
-    "not-ready-and-restarted-1h-ago": ({"ready": False, "ready_since": NOW - 9 * HOUR, "started_at": NOW - HOUR}, Reason.NotReady),
+    "not-ready-and-restarted-1h-ago": (
+        {"ready": False, "ready_since": NOW - 9 * HOUR, "started_at": NOW - HOUR}, Reason.NotReady
+    ),
     "ready-1min": ({"ready_since": NOW - MINUTE}, Reason.TooYoung),
-    "pending-2h-running-1min": ({"created_at": NOW - 2 * HOUR, "started_at": NOW - MINUTE, "ready_since": NOW - MINUTE}, Reason.TooYoung),
+    "pending-2h-running-1min": (
+        {"created_at": NOW - 2 * HOUR, "started_at": NOW - MINUTE, "ready_since": NOW - MINUTE}, Reason.TooYoung
+    ),
     "restarted-5min-ago": ({"started_at": NOW - 5 * MINUTE}, Reason.TooYoung),
     "almost-old-enough": ({"started_at": NOW - 34.9 * MINUTE}, Reason.TooYoung),
     "old-enough": ({"started_at": NOW - 35 * MINUTE}, Reason.NeverUsed),
@@ -237,7 +253,8 @@ def test_a_young_pod_can_be_busy_but_not_idle() -> None:
 
 
 @pytest.mark.parametrize("said", [
-    {"terminating": True}, {"phase": "Succeeded"}, {"phase": "Failed"}, {"node": "", "phase": "Pending", "started_at": None},
+    {"terminating": True}, {"phase": "Succeeded"}, {"phase": "Failed"},
+    {"node": "", "phase": "Pending", "started_at": None},
 ], ids=["terminating", "succeeded", "failed", "unscheduled"])
 def test_pods_that_hold_nothing_are_ignored(said: dict[str, Any]) -> None:
     world = World()
@@ -270,13 +287,14 @@ def test_trouble_with_the_source_makes_everything_unknown(word: str, reason: Rea
     world.workload(annotations=builders.pending_marks(NOW - HOUR))
     world.trouble = SourceTrouble(word, "the server said no")
     made = plan.make_plan(world.snapshot(), builders.mandate(), Memory(), NOW)
-    assert (made.findings[0].verdict, made.findings[0].reason, made.findings[0].because) == (Verdict.unknown, reason, "the server said no")
+    found = made.findings[0]
+    assert (found.verdict, found.reason, found.because) == (Verdict.unknown, reason, "the server said no")
     assert made.decisions == ()
-    assert made.memory.idle_shares == ()
+    assert made.memory.levels == ()
     assert (made.totals.unknown_gpus, made.totals.idle_gpus) == (1, 0)
 
 
-# ---- since when, and over which window --------------------------------------------------------------------------------------
+# ---- since when, and over which window -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("gpu", "since", "at_least", "never"), [
@@ -287,8 +305,11 @@ def test_trouble_with_the_source_makes_everything_unknown(word: str, reason: Rea
     (never_used(seen_since=NAN), NOW - 30 * MINUTE, True, False),
     (idle(looked_back=False), NOW - 30 * MINUTE, True, False),
     (Gpu(last_busy=NOW - 10 * MINUTE, signals={Signal.gr_engine: 0.0}), NOW - 30 * MINUTE, False, False),
-], ids=["last-active", "before-the-start", "never", "not-covered-so-far", "coverage-not-known", "not-looked-up", "window-knows-better"])
-def test_idle_since_is_the_last_activity_or_the_start_or_as_far_as_was_looked(gpu: Gpu, since: float, at_least: bool, never: bool) -> None:
+], ids=["last-active", "before-the-start", "never", "not-covered-so-far", "coverage-not-known", "not-looked-up",
+        "window-knows-better"])
+def test_idle_since_is_the_last_activity_or_the_start_or_as_far_as_was_looked(
+    gpu: Gpu, since: float, at_least: bool, never: bool
+) -> None:
     finding = judge_gpus(gpu)
     assert (finding.idle_since, finding.at_least, finding.never_used) == (since, at_least, never)
     assert finding.reason is (Reason.NeverUsed if never else Reason.GoneIdle)
@@ -300,18 +321,28 @@ def test_a_workload_is_idle_since_the_latest_of_its_gpus() -> None:
 
 
 TWO_WINDOWS = {
-    "never-used-short-enough": ([never_used()], 20 * MINUTE, 2 * HOUR, 21 * MINUTE + 5 * MINUTE, Reason.NeverUsed, 20 * MINUTE),
+    "never-used-short-enough": (
+        [never_used()], 20 * MINUTE, 2 * HOUR, 21 * MINUTE + 5 * MINUTE, Reason.NeverUsed, 20 * MINUTE
+    ),
     "used-must-wait-longer": ([idle(for_=HOUR)], 20 * MINUTE, 2 * HOUR, 20 * HOUR, Reason.Busy, 2 * HOUR),
     "used-long-ago": ([idle(for_=3 * HOUR)], 20 * MINUTE, 2 * HOUR, 20 * HOUR, Reason.GoneIdle, 2 * HOUR),
     "never-used-gets-more-time": ([never_used()], 2 * HOUR, 20 * MINUTE, HOUR, Reason.TooYoung, 2 * HOUR),
     "used-gets-less": ([idle(for_=30 * MINUTE)], 2 * HOUR, 20 * MINUTE, HOUR, Reason.GoneIdle, 20 * MINUTE),
-    "one-used-of-two": ([never_used(), idle(for_=30 * MINUTE)], 2 * HOUR, 20 * MINUTE, HOUR, Reason.GoneIdle, 20 * MINUTE),
-    "not-known-takes-the-longer": ([idle(for_=30 * MINUTE, looked_back=False)], 20 * MINUTE, 2 * HOUR, 20 * HOUR, Reason.Busy, 2 * HOUR),
-    "not-covered-takes-the-longer": ([never_used(seen_since=NOW - HOUR)], 2 * HOUR, 20 * MINUTE, 90 * MINUTE, Reason.TooYoung, 2 * HOUR),
+    "one-used-of-two": (
+        [never_used(), idle(for_=30 * MINUTE)], 2 * HOUR, 20 * MINUTE, HOUR, Reason.GoneIdle, 20 * MINUTE
+    ),
+    "not-known-takes-the-longer": (
+        [idle(for_=30 * MINUTE, looked_back=False)], 20 * MINUTE, 2 * HOUR, 20 * HOUR, Reason.Busy, 2 * HOUR
+    ),
+    "not-covered-takes-the-longer": (
+        [never_used(seen_since=NOW - HOUR)], 2 * HOUR, 20 * MINUTE, 90 * MINUTE, Reason.TooYoung, 2 * HOUR
+    ),
 }
 
 
-@pytest.mark.parametrize(("gpus", "never", "gone", "age", "reason", "window"), TWO_WINDOWS.values(), ids=TWO_WINDOWS.keys())
+@pytest.mark.parametrize(
+    ("gpus", "never", "gone", "age", "reason", "window"), TWO_WINDOWS.values(), ids=TWO_WINDOWS.keys()
+)
 def test_what_was_never_used_has_a_window_of_its_own(
     gpus: list[Gpu], never: float, gone: float, age: float, reason: Reason, window: float
 ) -> None:
@@ -327,28 +358,33 @@ def test_idle_over_the_longer_window_must_be_idle_over_the_shorter_too() -> None
     world.workload(gpus=[idle(for_=5 * HOUR)])
     snapshot = world.snapshot(20 * MINUTE, 2 * HOUR)
     snapshot.evidence.usage[20 * MINUTE].count[Signal.gr_engine][:] = 3.0
-    told = builders.mandate(builders.rule(gone_idle=2 * HOUR, never_used=20 * MINUTE))
-    assert plan.make_plan(snapshot, told, Memory(), NOW).findings[0].reason is Reason.LowCoverage
+    mandate = builders.mandate(builders.rule(gone_idle=2 * HOUR, never_used=20 * MINUTE))
+    assert plan.make_plan(snapshot, mandate, Memory(), NOW).findings[0].reason is Reason.LowCoverage
 
 
 def test_a_window_nobody_asked_the_source_for_is_not_judged() -> None:
     world = World()
     world.workload()
-    assert judge(world, 0, builders.rule(gone_idle=HOUR, never_used=HOUR), 30 * MINUTE).reason is Reason.MissingGpuSeries
+    found = judge(world, 0, builders.rule(gone_idle=HOUR, never_used=HOUR), 30 * MINUTE)
+    assert found.reason is Reason.MissingGpuSeries
 
 
-# ---- invariants -------------------------------------------------------------------------------------------------------------
+# ---- invariants ----------------------------------------------------------------------------------------------------
 
 maybe = st.sampled_from([NAN, 0.0, 0.004, 0.02, 0.9])
 gpu_strategy = st.builds(
     Gpu,
     last_busy=st.sampled_from([None, NOW - 3 * HOUR, NOW - MINUTE]),
-    signals=st.dictionaries(st.sampled_from([Signal.gr_engine, Signal.sm_active, Signal.gpu_util, Signal.process_sm, Signal.dram]), maybe),
-    coverage=st.sampled_from([1.0, 0.8, 0.5, NAN]), age=st.sampled_from([15.0, 200.0, -100.0, NAN]), looked_back=st.booleans(),
+    signals=st.dictionaries(
+        st.sampled_from([Signal.gr_engine, Signal.sm_active, Signal.gpu_util, Signal.process_sm, Signal.dram]), maybe
+    ),
+    coverage=st.sampled_from([1.0, 0.8, 0.5, NAN]), age=st.sampled_from([15.0, 200.0, -100.0, NAN]),
+    looked_back=st.booleans(),
     mig=st.booleans(), shared=st.booleans(), exporter_up=st.booleans(), frozen=st.booleans(), measured=st.booleans(),
 )
 pod_strategy = st.fixed_dictionaries({
-    "phase": st.sampled_from(["Running", "Pending", "Unknown", "Succeeded"]), "ready": st.booleans(), "terminating": st.booleans(),
+    "phase": st.sampled_from(["Running", "Pending", "Unknown", "Succeeded"]), "ready": st.booleans(),
+    "terminating": st.booleans(),
     "node": st.sampled_from(["node-1", "node-2", ""]), "claimed": st.sampled_from([0, None, 1]),
     "started_at": st.sampled_from([None, NOW - MINUTE, NOW - 20 * HOUR]),
     "ready_since": st.sampled_from([None, NOW - MINUTE, NOW - 20 * HOUR]),
@@ -362,13 +398,16 @@ def test_nothing_is_ever_done_to_a_workload_with_an_active_unknown_or_missing_gp
     for index, pods in enumerate(workloads):
         world.workload(f"ml/w{index}", pods=[world.pod(gpus=gpus, **said) for gpus, said in pods])
     snapshot = world.snapshot()
-    told = builders.mandate()
-    made = plan.make_plan(snapshot, told, Memory(), NOW)
-    touched = {each.finding.workload.ref.uid for each in made.decisions if isinstance(each, decision.Warn | decision.Pause)}
+    mandate = builders.mandate()
+    made = plan.make_plan(snapshot, mandate, Memory(), NOW)
+    touched = {
+        each.finding.workload.ref.uid for each in made.decisions if isinstance(each, decision.Warn | decision.Pause)
+    }
     for index, workload in enumerate(snapshot.workloads):
-        finding, gpus = plan.explain(snapshot, made, index, told)
+        finding, gpus = made.findings[index], made.findings.evidence(index)
         held = [snapshot.pods[at] for at in workload.pods]
-        asked = [pod.gpu_count for pod in held if pod.node and not pod.terminating and pod.phase not in ("Succeeded", "Failed")]
+        running = [pod for pod in held if pod.node and not pod.terminating]
+        asked = [pod.gpu_count for pod in running if pod.phase not in ("Succeeded", "Failed")]
         all_idle = all(gpu.verdict is Verdict.idle for gpu in gpus) and len(gpus) >= sum(filter(None, asked))
         is_sure = bool(asked) and None not in asked and all_idle
         assert (finding.verdict is Verdict.idle) <= is_sure

@@ -8,9 +8,10 @@ from tests import builders
 from tests.builders import NOW, World, idle, paused_marks
 
 from fallow import names
-from fallow.decide.idle import pauses, plan
+from fallow.decide.idle import plan
 from fallow.model import cluster, usage
-from fallow.model.decision import Alert, Memory, Plan, Reason, Resume
+from fallow.model import marks as reading
+from fallow.model.decision import Alert, Heading, Memory, Plan, Reason, Resume, Verdict
 from fallow.model.units import DAY, HOUR, MINUTE, rfc3339
 
 ZERO = {"spec": {"replicas": 0}}
@@ -31,7 +32,7 @@ def test_a_paused_workload_is_left_alone() -> None:
     made = make(world)
     assert made.decisions == ()
     assert (made.findings[0].reason, made.findings[0].skip) == (Reason.NoGpuPods, Reason.AlreadyPaused)
-    assert made.totals.verdicts == {("unknown", "AlreadyPaused"): 1}
+    assert made.totals.verdicts == {Heading(Verdict.unknown, Reason.AlreadyPaused): 1}
 
 
 @pytest.mark.accepts("idle", 15)
@@ -56,29 +57,35 @@ def test_a_request_without_a_pause_is_taken_away_and_nothing_is_paused_meanwhile
     assert made.findings[0].skip is Reason.Immune
 
 
-# ---- verify -----------------------------------------------------------------------------------------------------------------
+# ---- verify --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("kind", "body", "paused_for", "told"), [
+SLOW = {"spec": {"replicas": 0, "template": {"spec": {"terminationGracePeriodSeconds": 600}}}}
+
+
+@pytest.mark.parametrize(("kind", "body", "paused_for", "is_said"), [
     ("Deployment", ZERO, 9.9 * MINUTE, False),
     ("Deployment", ZERO, 10 * MINUTE, True),
     ("StatefulSet", ZERO, 10 * MINUTE, False),
     ("StatefulSet", ZERO, 11.5 * MINUTE, True),
     ("StatefulSet", {"spec": {"replicas": 0, "podManagementPolicy": "Parallel"}}, 10 * MINUTE, True),
-    ("StatefulSet", {"spec": {"replicas": 0, "template": {"spec": {"terminationGracePeriodSeconds": 600}}}}, 30 * MINUTE, False),
-    ("StatefulSet", {"spec": {"replicas": 0, "template": {"spec": {"terminationGracePeriodSeconds": 600}}}}, 40 * MINUTE, True),
+    ("StatefulSet", SLOW, 30 * MINUTE, False),
+    ("StatefulSet", SLOW, 40 * MINUTE, True),
 ])
 @pytest.mark.parametrize("terminating", [False, True], ids=["running", "terminating"])
-def test_pods_that_stay_are_reported_once(kind: str, body: dict[str, Any], paused_for: float, told: bool, terminating: bool) -> None:
+def test_pods_that_stay_are_reported_once(
+    kind: str, body: dict[str, Any], paused_for: float, is_said: bool, terminating: bool
+) -> None:
     world = World()
     pods = [world.pod(gpus=[idle()], terminating=terminating)]
     world.workload(kind=kind, pods=pods, annotations=paused_marks(NOW - paused_for), body=body)
     marks = acts(make(world))
-    assert [mark.event for mark in marks] == [names.Event.PAUSE_INEFFECTIVE] * told
-    if told:
+    assert [mark.event for mark in marks] == [names.Event.PAUSE_INEFFECTIVE] * is_said
+    if is_said:
         assert marks[0].changes == {names.PAUSE_INEFFECTIVE_AT: rfc3339(NOW)}
         world.workloads.clear()
-        world.workload(kind=kind, pods=pods, annotations=paused_marks(NOW - paused_for, pause_ineffective_at=rfc3339(NOW)), body=body)
+        noted = paused_marks(NOW - paused_for, pause_ineffective_at=rfc3339(NOW))
+        world.workload(kind=kind, pods=pods, annotations=noted, body=body)
         assert acts(make(world)) == []
 
 
@@ -86,9 +93,13 @@ STOPPED = {names.KSERVE_STOP: "true"}
 KSERVE = {
     "not-heeded": ({}, 120.0, "auto", True),
     "too-early": ({}, 119.0, "auto", False),
-    "ready-false-stopped": ({"status": {"conditions": [{"type": "Ready", "status": "False", "reason": "Stopped"}]}}, 200.0, "auto", False),
+    "ready-false-stopped": (
+        {"status": {"conditions": [{"type": "Ready", "status": "False", "reason": "Stopped"}]}}, 200.0, "auto", False
+    ),
     "stopped-true": ({"status": {"conditions": [{"type": "Stopped", "status": "True"}]}}, 200.0, "auto", False),
-    "ready-false-otherwise": ({"status": {"conditions": [{"type": "Ready", "status": "False", "reason": "Busy"}]}}, 200.0, "auto", True),
+    "ready-false-otherwise": (
+        {"status": {"conditions": [{"type": "Ready", "status": "False", "reason": "Busy"}]}}, 200.0, "auto", True
+    ),
     "told-to-use-stop": ({}, 200.0, "stop", False),
 }
 
@@ -98,10 +109,15 @@ def test_a_kserve_that_ignores_stop_gets_its_service_back_and_is_remembered(
     body: dict[str, Any], paused_for: float, method: Any, resumes: bool
 ) -> None:
     world = World()
-    world.workload(kind="InferenceService", annotations={**paused_marks(NOW - paused_for), **STOPPED}, body=body, marks={}, marks_on=CHILD)
+    said = {**paused_marks(NOW - paused_for), **STOPPED}
+    world.workload(kind="InferenceService", annotations=said, body=body, marks={}, marks_on=CHILD)
     rule = builders.rule()
-    told = builders.mandate(msgspec.structs.replace(rule, action=msgspec.structs.replace(rule.action, kserve_method=method)))
-    found = [each for each in plan.make_plan(world.snapshot(), told, Memory(), NOW).decisions if isinstance(each, Resume)]
+    mandate = builders.mandate(
+        msgspec.structs.replace(rule, action=msgspec.structs.replace(rule.action, kserve_method=method))
+    )
+    found = [
+        each for each in plan.make_plan(world.snapshot(), mandate, Memory(), NOW).decisions if isinstance(each, Resume)
+    ]
     assert [each.remember for each in found] == [{names.KSERVE_NO_STOP: rfc3339(NOW)}] * resumes
 
 
@@ -111,7 +127,7 @@ def test_a_stopped_inference_service_without_pods_is_simply_paused() -> None:
     assert make(world).decisions == ()
 
 
-# ---- undone by others -------------------------------------------------------------------------------------------------------
+# ---- undone by others ----------------------------------------------------------------------------------------------
 
 
 def test_an_external_resume_is_noted_and_gives_immunity() -> None:
@@ -127,7 +143,8 @@ def test_an_external_resume_is_noted_and_gives_immunity() -> None:
 
 @pytest.mark.accepts("idle", 23)
 @pytest.mark.parametrize(
-    ("ago", "fight"), [((2 * HOUR, HOUR), True), ((25 * HOUR, HOUR), False), ((HOUR,), False)], ids=["third", "old", "second"]
+    ("ago", "fight"), [((2 * HOUR, HOUR), True), ((25 * HOUR, HOUR), False), ((HOUR,), False)],
+    ids=["third", "old", "second"]
 )
 def test_the_third_external_resume_in_a_day_ends_the_fight(ago: tuple[float, ...], fight: bool) -> None:
     world = World()
@@ -190,7 +207,7 @@ def companion(annotations: dict[str, str], active: bool) -> cluster.Companion:
 def test_under_kueue_the_record_is_on_the_kueue_workload() -> None:
     world = World()
     world.workload("ml/train", "Job", pods=(), body={"spec": {}}, kueue=(companion(paused_marks(NOW - HOUR), False),))
-    assert pauses.paused_at(world.workloads[0]) == NOW - HOUR
+    assert reading.paused_at(world.workloads[0]) == NOW - HOUR
     assert make(world).findings[0].skip is Reason.AlreadyPaused
     world.workloads.clear()
     world.workload("ml/train", "Job", body={"spec": {}}, kueue=(companion(paused_marks(NOW - HOUR), True),))
@@ -202,4 +219,4 @@ def test_the_hourly_share_knows_what_a_pause_freed() -> None:
     world = World()
     world.workload(pods=(), annotations=paused_marks(NOW, gpus=8), body=ZERO)
     world.workload("ml/odd", pods=(), annotations={**paused_marks(NOW), names.PAUSED_GPUS: "many"}, body=ZERO)
-    assert [pauses.paused_gpus(workload) for workload in world.workloads] == [8, None]
+    assert [reading.paused_gpus(workload) for workload in world.workloads] == [8, None]

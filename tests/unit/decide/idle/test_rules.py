@@ -18,8 +18,8 @@ def idle_policy(name: str, priority: int = 0, **said: Any) -> IdlePolicy:
     return IdlePolicy(name=name, uid=name, generation=1, rule=builders.rule(name=name), priority=priority, **said)
 
 
-def find(world: World, told: idle.Mandate | None = None) -> Finding:
-    return plan.make_plan(world.snapshot(), told or builders.mandate(), Memory(), NOW).findings[0]
+def find(world: World, mandate: idle.Mandate | None = None) -> Finding:
+    return plan.make_plan(world.snapshot(), mandate or builders.mandate(), Memory(), NOW).findings[0]
 
 
 def test_the_highest_priority_wins_and_ties_go_by_name() -> None:
@@ -117,7 +117,8 @@ def test_flags_say_how_far_we_reach(said: dict[str, Any], skip: Reason | None) -
 
 
 @pytest.mark.parametrize(("gpus", "skip"), [
-    ([builders.idle(), builders.idle(model="NVIDIA T4")], Reason.Excluded), ([builders.idle(model="")], Reason.Excluded),
+    ([builders.idle(), builders.idle(model="NVIDIA T4")], Reason.Excluded),
+    ([builders.idle(model="")], Reason.Excluded),
 ], ids=["mixed", "not-known"])
 def test_all_gpus_must_be_of_the_model_asked_for(gpus: list[Any], skip: Reason) -> None:
     world = World()
@@ -127,7 +128,8 @@ def test_all_gpus_must_be_of_the_model_asked_for(gpus: list[Any], skip: Reason) 
 
 
 @pytest.mark.parametrize(("kinds", "skip"), [
-    (frozenset({"Deployment"}), None), (frozenset({"Deployment.apps"}), None), (frozenset({"StatefulSet"}), Reason.KindDisabled),
+    (frozenset({"Deployment"}), None), (frozenset({"Deployment.apps"}), None),
+    (frozenset({"StatefulSet"}), Reason.KindDisabled),
 ])
 def test_a_policy_may_name_its_kinds_instead_of_the_letters(kinds: frozenset[str], skip: Reason | None) -> None:
     world = World()
@@ -135,7 +137,7 @@ def test_a_policy_may_name_its_kinds_instead_of_the_letters(kinds: frozenset[str
     assert find(world, builders.mandate(builders.rule(kinds=kinds), scope=Scope(letters=frozenset("s")))).skip is skip
 
 
-# ---- schedules --------------------------------------------------------------------------------------------------------------
+# ---- schedules -----------------------------------------------------------------------------------------------------
 
 NIGHTS = Slot(frozenset({4}), 22 * 60, 6 * 60, "Europe/Berlin")  # from Friday night into Saturday
 DAY = Slot(frozenset(range(5)), 9 * 60, 17 * 60, "UTC")
@@ -169,17 +171,17 @@ def test_a_zone_that_cannot_be_read_never_allows_anything() -> None:
 def test_outside_its_schedule_an_idle_workload_waits_and_inside_it_goes() -> None:
     world = World()
     world.workload()
-    told = builders.mandate(builders.rule(active_slots=(Slot(frozenset({6}), 12 * 60 + 10, 13 * 60, "UTC"),)))
-    seen, memory = world.snapshot(), Memory()
+    mandate = builders.mandate(builders.rule(active_slots=(Slot(frozenset({6}), 12 * 60 + 10, 13 * 60, "UTC"),)))
+    seen, memory, cache = world.snapshot(), Memory(), plan.Cache()
     for after, skip in ((0.0, Reason.OutsideSchedule), (10 * MINUTE, None), (HOUR, Reason.OutsideSchedule)):
-        world.now = NOW + after  # the same objects, a later look: the answer must not come from the memo
+        world.now = NOW + after  # the same objects, a later look: the answer must not come from the cache
         snapshot = msgspec.structs.replace(seen, evidence=world.snapshot().evidence)
-        made = plan.make_plan(snapshot, told, memory, world.now)
+        made = plan.make_plan(snapshot, mandate, memory, world.now, cache)
         memory = made.memory
         assert (made.findings[0].verdict, made.findings[0].skip) == (Verdict.idle, skip)
 
 
-# ---- classes ----------------------------------------------------------------------------------------------------------------
+# ---- classes -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("kind", "said", "expected"), [
@@ -192,7 +194,9 @@ def test_outside_its_schedule_an_idle_workload_waits_and_inside_it_goes() -> Non
     ("Deployment", {"gpus": [builders.idle(), builders.idle()]}, ("training", "resources")),
     ("Deployment", {}, ("batch", "default")),
 ], ids=["pod-label", "alias", "annotation", "unknown-word", "owner", "ray", "several-gpus", "default"])
-def test_the_first_source_that_answers_gives_the_class(kind: str, said: dict[str, Any], expected: tuple[str, str]) -> None:
+def test_the_first_source_that_answers_gives_the_class(
+    kind: str, said: dict[str, Any], expected: tuple[str, str]
+) -> None:
     world = World()
     world.workload(kind=kind, **said)
     assert classify.classify(world.workloads[0], world.pods, None) == expected

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fallow.decide.node import processes
-from fallow.decide.node.processes import Fact, Kept, Ledger, Rules
-from fallow.model.processes import Device, Holder, Judged, Process, Sample, Samples, Type
+from fallow.decide.node.processes import ProcessHistory, Rules
+from fallow.model.processes import Device, Fact, Holder, Judged, KeptProcess, Process, Sample, Samples, Type
 
 NOW = 1_800_000_000.0
 GIB = 2**30
@@ -23,10 +23,10 @@ def micros(instant: float) -> int:
 
 
 class Watch:
-    """One device and a ledger, poll by poll. `now` moves with the monotonic clock unless a test sets it."""
+    """One device and a history, poll by poll. `now` moves with the monotonic clock unless a test sets it."""
 
     def __init__(self, **rules: Any) -> None:
-        self.ledger = Ledger(Rules(**rules))
+        self.history = ProcessHistory(Rules(**rules))
         self.now, self.monotonic = NOW, 1000.0
         self.discarded: dict[str, int] = {}
         self.asked: int | None = None
@@ -38,9 +38,9 @@ class Watch:
         return self
 
     def judge(self, device: Device, found: list[Sample] | None, *, supported: bool = True) -> Judged:
-        self.asked = self.ledger.since(device, self.facts, self.now, self.monotonic)
+        self.asked = self.history.since(device, self.facts, self.now, self.monotonic)
         samples = {} if self.asked is None else {device.uuid: Samples(found, supported)}
-        (judged,), self.discarded = self.ledger.judge([device], samples, self.facts, self.now, self.monotonic)
+        (judged,), self.discarded = self.history.judge([device], samples, self.facts, self.now, self.monotonic)
         return judged
 
     def poll(self, sm: int | None, *, memory: int | None = GIB, load: int | None = 0) -> Process:
@@ -65,7 +65,7 @@ def busy(*pids: int, at: float, sm: int = 50) -> list[Sample]:
     return [Sample(pid, micros(at), sm) for pid in pids]
 
 
-# ---- streaks ------------------------------------------------------------------------------------------------------------------
+# ---- streaks -------------------------------------------------------------------------------------------------------
 
 # A poll: b busy, 1 one percent, 0 nothing, n no memory, ? the call fails. Idle seconds after each; None: absent.
 STORIES: dict[str, list[float | None]] = {
@@ -140,22 +140,28 @@ def test_polls_further_apart_than_state_is_kept_still_make_a_streak() -> None:
 
 @pytest.mark.accepts("exporter", 7)
 @pytest.mark.parametrize(("memory", "idle_memory"), [(None, None), (GIB, GIB)], ids=["not-available", "known"])
-def test_memory_that_is_not_available_is_not_a_number_but_the_process_is_idle(memory: int | None, idle_memory: int | None) -> None:
+def test_memory_that_is_not_available_is_not_a_number_but_the_process_is_idle(
+    memory: int | None, idle_memory: int | None
+) -> None:
     watch = Watch()
     other = Holder(43, 3 * GIB, is_compute=True)
     for _ in range(2):
         judged = watch.wait().judge(device(Holder(PID, memory, is_compute=True), other), [])
     assert judged.processes is not None
-    assert (judged.processes[0].memory, judged.processes[0].idle_memory, judged.processes[0].idle_seconds) == (memory, idle_memory, 5)
+    assert (
+        judged.processes[0].memory, judged.processes[0].idle_memory, judged.processes[0].idle_seconds
+    ) == (memory, idle_memory, 5)
     assert judged.idle_memory == 3 * GIB + (memory or 0)
 
 
-# ---- who a process is -----------------------------------------------------------------------------------------------------------
+# ---- who a process is ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.accepts("exporter", 9)
 @pytest.mark.parametrize("gap", [0, 2], ids=["at-once", "after-two-polls"])
-@pytest.mark.parametrize(("before", "after", "idle"), [(777, 777, True), (777, 778, False), (777, 0, False), (0, 0, False)])
+@pytest.mark.parametrize(
+    ("before", "after", "idle"), [(777, 777, True), (777, 778, False), (777, 0, False), (0, 0, False)]
+)
 def test_a_reused_pid_does_not_inherit_idle_time(gap: int, before: int, after: int, idle: bool) -> None:
     watch = Watch()
     watch.facts = {PID: Fact(before)}
@@ -177,7 +183,7 @@ def test_a_vanished_process_ends_at_once_and_is_forgotten_after_a_while() -> Non
     kept = []
     for _ in range(8):
         assert watch.judge(device(), None).processes == []
-        kept.append(len(watch.ledger))
+        kept.append(len(watch.history))
         watch.wait()
     assert kept == [1, 1, 1, 1, 1, 1, 1, 0]  # missing for 30 seconds, then for longer
 
@@ -199,8 +205,8 @@ def test_what_is_known_of_a_device_goes_with_it(how: str) -> None:
     watch.poll(0)
     watch.poll(0)
     gone = [Device(index=0, uuid=GPU, is_lost=True)] if how == "lost" else []
-    assert watch.ledger.judge(gone, {}, {}, watch.now, watch.monotonic) == ([], {})
-    assert len(watch.ledger) == 0
+    assert watch.history.judge(gone, {}, {}, watch.now, watch.monotonic) == ([], {})
+    assert len(watch.history) == 0
     watch.wait()
     assert [watch.poll(0).idle_seconds for _ in range(2)] == [0, 5]
 
@@ -217,12 +223,12 @@ def test_devices_without_a_uuid_are_never_told_apart_and_never_idle() -> None:
     watch = Watch()
     nameless = [device(Holder(PID, GIB, is_compute=True), uuid="") for _ in range(2)]
     for _ in range(3):
-        judged, _ = watch.ledger.judge(nameless, {"": Samples([])}, watch.facts, watch.now, watch.monotonic)
+        judged, _ = watch.history.judge(nameless, {"": Samples([])}, watch.facts, watch.now, watch.monotonic)
         watch.wait()
         assert [only(each).idle_seconds for each in judged] == [None, None]
 
 
-# ---- samples ---------------------------------------------------------------------------------------------------------------------
+# ---- samples -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.accepts("exporter", 5)
@@ -233,7 +239,9 @@ def test_an_empty_answer_is_a_good_zero_for_every_listed_process() -> None:
         judged = watch.judge(both, [])
         watch.wait()
     assert judged.processes is not None
-    assert [(process.sm, process.idle_seconds, process.is_unknown) for process in judged.processes] == [(0, 5, False)] * 2
+    assert [
+        (process.sm, process.idle_seconds, process.is_unknown) for process in judged.processes
+    ] == [(0, 5, False)] * 2
     assert (judged.idle_memory, judged.is_supported) == (2 * GIB, True)
 
 
@@ -244,7 +252,7 @@ def test_an_empty_answer_is_a_good_zero_for_every_listed_process() -> None:
     (Sample(PID, 0, 3), "stamp"),
     (Sample(PID, 0, 0), "stamp"),
     (Sample(PID, micros(NOW + 10.1), 0), "stamp"),
-], ids=["huge", "above-100", "stamp-0-busy", "stamp-0-silent", "future"])  # fmt: skip
+], ids=["huge", "above-100", "stamp-0-busy", "stamp-0-silent", "future"])
 @pytest.mark.parametrize("beside", [None, 0, 7], ids=["alone", "beside-zero", "beside-busy"])
 def test_garbage_is_thrown_away_and_counted(bad: Sample, reason: str, beside: int | None) -> None:
     watch = Watch()
@@ -288,7 +296,7 @@ def test_each_process_has_its_own_stamp() -> None:
 @pytest.mark.accepts("exporter", 11)
 @pytest.mark.parametrize(("started_at", "since"), [
     (None, NOW - STEP), (NOW - 3600, NOW - STEP), (NOW - 2, NOW - 2), (NOW + 60, NOW),
-], ids=["unknown", "old", "young", "ahead-of-the-clock"])  # fmt: skip
+], ids=["unknown", "old", "young", "ahead-of-the-clock"])
 def test_what_ran_before_a_process_was_first_seen_does_not_count(started_at: float | None, since: float) -> None:
     watch = Watch()
     watch.facts = {PID: Fact(777, "train", started_at)}
@@ -299,7 +307,9 @@ def test_what_ran_before_a_process_was_first_seen_does_not_count(started_at: flo
 
 def test_samples_of_who_is_not_listed_are_ignored() -> None:
     watch = Watch()
-    process = only(watch.judge(device(Holder(PID, GIB, is_compute=True)), [*busy(99, at=NOW), Sample(99, 0, 101), Sample(0, 0, 0)]))
+    process = only(
+        watch.judge(device(Holder(PID, GIB, is_compute=True)), [*busy(99, at=NOW), Sample(99, 0, 101), Sample(0, 0, 0)])
+    )
     assert (process.sm, watch.discarded) == (0, {})
 
 
@@ -311,7 +321,9 @@ def test_the_highest_of_several_samples_counts() -> None:
 
 
 @pytest.mark.parametrize("engine", ["memory", "encoder", "decoder", "jpeg", "ofa"])
-@pytest.mark.parametrize(("percent", "is_active"), [(1, True), (0, False), (4_000_000_000, False)], ids=["works", "silent", "garbage"])
+@pytest.mark.parametrize(
+    ("percent", "is_active"), [(1, True), (0, False), (4_000_000_000, False)], ids=["works", "silent", "garbage"]
+)
 def test_any_engine_counts_as_activity_but_only_sm_ends_idleness(engine: str, percent: int, is_active: bool) -> None:
     watch = Watch()
     watch.poll(0)
@@ -348,7 +360,7 @@ def test_a_clock_that_is_set_does_not_turn_work_into_silence(step: float) -> Non
         assert watch.poll(50).sm == 50
 
 
-# ---- MIG, MPS, hidden activity, graphics -----------------------------------------------------------------------------------------
+# ---- MIG, MPS, hidden activity, graphics ---------------------------------------------------------------------------
 
 
 @pytest.mark.accepts("exporter", 6)
@@ -388,7 +400,9 @@ def test_a_device_without_processes_holds_no_idle_memory() -> None:
 @pytest.mark.accepts("exporter", 12)
 @pytest.mark.parametrize(("load", "is_unknown"), [(0, False), (5, False), (6, True), (90, True), (None, True)])
 @pytest.mark.parametrize("has_list", [True, False], ids=["in-the-mps-list", "only-the-server-shows"])
-def test_the_zero_of_an_mps_client_counts_only_on_a_quiet_device(load: int | None, is_unknown: bool, has_list: bool) -> None:
+def test_the_zero_of_an_mps_client_counts_only_on_a_quiet_device(
+    load: int | None, is_unknown: bool, has_list: bool
+) -> None:
     watch = Watch()
     watch.facts |= {50: Fact(1, "nvidia-cuda-mps"), 51: Fact(2, "other")}
     clients = [Holder(PID, GIB, is_compute=True, is_mps=has_list), Holder(51, GIB, is_compute=True, is_mps=has_list)]
@@ -410,7 +424,9 @@ def test_the_mps_server_is_never_idle_and_not_in_the_seeds_series(name: str) -> 
     watch.facts = {PID: Fact(777, name)}
     for _ in range(4):
         process = watch.poll(0)
-        assert (process.type, process.in_seed, process.idle_seconds, process.idle_memory) == (Type.mps_server, False, 0, 0)
+        assert (
+            process.type, process.in_seed, process.idle_seconds, process.idle_memory
+        ) == (Type.mps_server, False, 0, 0)
 
 
 @pytest.mark.parametrize(("load", "sms", "threshold", "are_unknown"), [
@@ -421,8 +437,10 @@ def test_the_mps_server_is_never_idle_and_not_in_the_seeds_series(name: str) -> 
     (None, (0, 0), 0, False),
     (90, (0, 10), 10, True),  # ten percent do not account for ninety
     (12, (0, 10), 10, False),
-], ids=["hidden", "noise", "seen", "seen-a-little", "load-unknown", "hidden-below-threshold", "accounted-for"])  # fmt: skip
-def test_activity_that_nobody_shows_makes_all_unknown(load: int | None, sms: Sequence[int], threshold: float, are_unknown: bool) -> None:
+], ids=["hidden", "noise", "seen", "seen-a-little", "load-unknown", "hidden-below-threshold", "accounted-for"])
+def test_activity_that_nobody_shows_makes_all_unknown(
+    load: int | None, sms: Sequence[int], threshold: float, are_unknown: bool
+) -> None:
     watch = Watch(threshold=threshold)
     watch.facts[43] = Fact(778)
     held = device(Holder(PID, GIB, is_compute=True), Holder(43, GIB, is_compute=True), load=load)
@@ -445,7 +463,9 @@ GRAPHICS = [
 
 @pytest.mark.parametrize("include", [False, True])
 @pytest.mark.parametrize(("holder", "kind"), GRAPHICS, ids=["graphics", "both", "compute"])
-def test_graphics_only_stays_out_of_the_seeds_series_unless_asked_for(holder: Holder, kind: Type, include: bool) -> None:
+def test_graphics_only_stays_out_of_the_seeds_series_unless_asked_for(
+    holder: Holder, kind: Type, include: bool
+) -> None:
     watch = Watch(include_graphics=include)
     for _ in range(2):
         judged = watch.judge(device(holder), [])
@@ -467,21 +487,21 @@ def test_in_the_scope_of_a_pod_hidden_processes_are_not_told_but_account_for_act
     assert (process.pid, process.idle_seconds, judged.idle_memory) == (PID, 5, GIB)
 
 
-# ---- over a restart ----------------------------------------------------------------------------------------------------------------
+# ---- over a restart ------------------------------------------------------------------------------------------------
 
 
 def restarted(watch: Watch, away: float, **rules: Any) -> Watch:
-    kept = watch.ledger.export(watch.monotonic)
+    kept = watch.history.export(watch.monotonic)
     again = Watch(**rules)
     again.now, again.monotonic = watch.now + away, watch.monotonic + away
-    again.ledger.restore(kept, again.monotonic)
+    again.history.restore(kept, again.monotonic)
     return again
 
 
 @pytest.mark.accepts("exporter", 23)
 @pytest.mark.parametrize(("first", "seconds"), [
     (0, [30, 35]), (None, [None, 0]), (50, [0, 0]),
-], ids=["zero", "unknown", "busy"])  # fmt: skip
+], ids=["zero", "unknown", "busy"])
 def test_idle_time_goes_on_if_the_first_observation_is_a_zero(first: int | None, seconds: list[float | None]) -> None:
     watch = Watch()
     watch.poll(0)
@@ -562,16 +582,19 @@ def test_without_a_start_time_nothing_is_kept() -> None:
     watch = Watch()
     watch.facts = {}
     watch.poll(0)
-    assert watch.ledger.export(watch.monotonic) == []
+    assert watch.history.export(watch.monotonic) == []
 
 
 def test_a_streak_from_the_future_is_none() -> None:
     watch = Watch()
-    watch.ledger.restore([Kept(GPU, PID, 777, 9, watch.monotonic + 50, watch.monotonic + 60, None, 0)], watch.monotonic)
+    watch.history.restore([KeptProcess(
+        uuid=GPU, pid=PID, start=777, streak=9, first_zero=watch.monotonic + 50, known=watch.monotonic + 60,
+        last_active=None, stamp=0,
+    )], watch.monotonic)
     assert [watch.poll(0).idle_seconds for _ in range(2)] == [0, 5]
 
 
-# ---- whatever happens ------------------------------------------------------------------------------------------------------------
+# ---- whatever happens ----------------------------------------------------------------------------------------------
 
 polls = st.fixed_dictionaries({
     "sm": st.sampled_from([None, 0, 0, 0, 1, 50, 101]),
@@ -584,7 +607,7 @@ polls = st.fixed_dictionaries({
     "after": st.sampled_from([0.1, 5.0, 5.0, 29.0, 31.0, 300.0]),
     "step": st.sampled_from([0.0, 0.0, 0.0, -3600.0, -7.0, 50.0]),
     "restart": st.booleans(),
-})  # fmt: skip
+})
 
 
 @given(st.lists(polls, max_size=25), st.integers(1, 3))
@@ -601,7 +624,9 @@ def test_only_zeros_that_were_read_make_idle(story: list[dict[str, Any]], wanted
         holder = Holder(PID, poll["memory"], is_compute=True, is_mps=poll["is_mps"])
         held = None if poll["list"] == "failed" else [holder] if poll["list"] == "there" else []
         found = None if poll["sm"] is None else [Sample(PID, micros(watch.now) - 1, poll["sm"])] if poll["sm"] else []
-        judged = watch.judge(Device(0, GPU, utilization=poll["load"], is_mig=poll["is_mig"], holders=held), found)
+        judged = watch.judge(
+            Device(index=0, uuid=GPU, utilization=poll["load"], is_mig=poll["is_mig"], holders=held), found
+        )
         if poll["list"] != "there":
             assert judged.processes == held
             continue

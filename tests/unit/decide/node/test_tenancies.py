@@ -11,22 +11,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fallow.decide.node import tenancies as judge
-from fallow.model.processes import Device, Grant, Holder, Instance, Judged, Poll, Process, Result, Share, Tenancy, Tenant, Type
+from fallow.model import processes as nouns
+from fallow.model.processes import Device, Grant, Judged, Poll, Process, ProcessOwner, Share, Tenancy, Type
 
 GPU, OTHER_GPU = "GPU-1", "GPU-2"
 NOW, STALE = 1_000_000.0, 30.0
-HOST, UNKNOWN = Tenant(), Tenant(is_known=False)
+HOST, UNKNOWN = ProcessOwner(), ProcessOwner(is_known=False)
 
 
 def process(pid: int, sm: int | None = 0, memory: int | None = 100, **more: Any) -> Process:
-    given = {"type": Type.compute, "idle_seconds": None, "idle_memory": None, "last_active": None, "in_seed": True, **more}
+    given = {
+        "type": Type.compute, "idle_seconds": None, "idle_memory": None, "last_active": None, "in_seed": True, **more
+    }
     return Process(pid=pid, start=1, name="python", memory=memory, sm=sm, is_unknown=sm is None, **given)
 
 
 def device(
-    processes: Sequence[Process] | None, utilization: int | None = 0, is_supported: bool | None = True, uuid: str = GPU, **more: Any
+    processes: Sequence[Process] | None, utilization: int | None = 0, is_supported: bool | None = True, uuid: str = GPU,
+    **more: Any
 ) -> Judged:
-    holders = None if processes is None else [Holder(each.pid, each.memory) for each in processes]
+    holders = None if processes is None else [nouns.Holder(each.pid, each.memory) for each in processes]
     known = Device(index=0 if uuid == GPU else 1, uuid=uuid, utilization=utilization, holders=holders, **more)
     return Judged(known, None if processes is None else list(processes), None, is_supported)
 
@@ -36,30 +40,31 @@ def grant(pod: str = "a", share: Share = Share.exclusive, container: str = "main
     return Grant(namespace="ml", pod=pod, container=container, resource="nvidia.com/gpu", share=share, **given)
 
 
-def owner(pod: str = "a", container: str = "main", uid: str = "") -> Tenant:
-    return Tenant("ml", pod, container, uid or f"uid-{pod}", "id")
+def owner(pod: str = "a", container: str = "main", uid: str = "") -> ProcessOwner:
+    return ProcessOwner("ml", pod, container, uid or f"uid-{pod}", "id")
 
 
 class Node:
     """One poll after the other."""
 
-    def __init__(self, memory: judge.Memory | None = None) -> None:
-        self.memory = memory or judge.Memory()
+    def __init__(self, history: judge.TenancyHistory | None = None) -> None:
+        self.history = history or judge.TenancyHistory()
 
     def poll(
-        self, judged: Judged | Sequence[Judged], owners: dict[int, Tenant], grants: Sequence[Grant] | None, at: float = 0.0
+        self, judged: Judged | Sequence[Judged], owners: dict[int, ProcessOwner], grants: Sequence[Grant] | None,
+        at: float = 0.0
     ) -> list[Tenancy]:
         devices = [judged] if isinstance(judged, Judged) else list(judged)
-        poll = Poll(NOW + at, Result.ok, "570", devices, [], [], {})
-        tenants = {(pid, 1): tenant for pid, tenant in owners.items()}
-        return judge.tenancies(poll, tenants, grants, self.memory, NOW + at, 500.0 + at, STALE)
+        poll = Poll(at=NOW + at, result=nouns.Result.ok, driver_version="570", devices=devices)
+        by_process = {(pid, 1): owner for pid, owner in owners.items()}
+        return judge.tenancies(poll, by_process, grants, self.history, NOW + at, 500.0 + at, STALE)
 
 
-def look(judged: Judged, owners: dict[int, Tenant], *grants: Grant) -> list[Tenancy]:
+def look(judged: Judged, owners: dict[int, ProcessOwner], *grants: Grant) -> list[Tenancy]:
     return Node().poll(judged, owners, grants)
 
 
-# ---- who does what ---------------------------------------------------------------------------------------------------------------
+# ---- who does what -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.accepts("exporter", 20)
@@ -67,7 +72,9 @@ def test_on_a_time_sliced_gpu_each_pod_has_its_own_utilisation() -> None:
     judged = device([process(1, sm=80), process(2, sm=0), process(3, sm=5, memory=7)], utilization=85)
     owners = {1: owner("busy"), 2: owner("idle"), 3: owner("busy")}
     busy, idle = look(judged, owners, grant("busy", Share.timeslice), grant("idle", Share.timeslice))
-    assert (busy.grant.pod, busy.utilization, busy.processes, busy.memory, busy.scope) == ("busy", 85, 2, 107, "process")
+    assert (
+        busy.grant.pod, busy.utilization, busy.processes, busy.memory, busy.scope
+    ) == ("busy", 85, 2, 107, "process")
     assert (idle.grant.pod, idle.utilization, idle.processes, idle.memory, idle.scope) == ("idle", 0, 1, 100, "process")
     assert (busy.no_process_seconds, idle.no_process_seconds) == (0, 0)
 
@@ -82,7 +89,9 @@ def test_a_held_gpu_without_a_process_is_counted_from_its_first_poll() -> None:
     node = Node()
     for at in (0.0, 5.0, 65.0 - 40.0):
         [one] = node.poll(device([]), {}, [grant()], at)
-        assert (one.no_process_seconds, one.utilization, one.processes, one.memory, one.scope) == (at, 0, 0, 0, "process")
+        assert (
+            one.no_process_seconds, one.utilization, one.processes, one.memory, one.scope
+        ) == (at, 0, 0, 0, "process")
         assert one.observed_since == NOW
         assert one.last_active is None
 
@@ -108,18 +117,18 @@ def test_a_process_ends_the_count_and_the_next_one_begins_anew() -> None:
         (device(None), {}),
         (device([process(1)]), {1: UNKNOWN}),
         (device([process(1)]), {}),
-        (device([process(1)]), {1: Tenant(pod_uid="u", container_id="c")}),
+        (device([process(1)]), {1: ProcessOwner(pod_uid="u", container_id="c")}),
         (device([], utilization=6), {}),
     ],
     ids=["list-failed", "owner-unknown", "owner-missing", "pod-without-a-name", "device-works-and-nobody-is-listed"],
 )
-def test_unknown_is_never_no_process(judged: Judged, owners: dict[int, Tenant]) -> None:
+def test_unknown_is_never_no_process(judged: Judged, owners: dict[int, ProcessOwner]) -> None:
     [one] = look(judged, owners, grant(share=Share.timeslice))
     assert (one.processes, one.memory, one.no_process_seconds, one.utilization, one.observed_since) == (None,) * 5
 
 
 def test_a_pod_that_the_api_server_knows_is_no_nameless_one() -> None:
-    [one] = look(device([process(1)]), {1: Tenant(pod_uid="u", container_id="c")}, grant(pod_uid="uid-a"))
+    [one] = look(device([process(1)]), {1: ProcessOwner(pod_uid="u", container_id="c")}, grant(pod_uid="uid-a"))
     assert one.processes == 0
 
 
@@ -148,7 +157,9 @@ def test_a_process_that_could_not_be_measured_makes_the_sum_unknown() -> None:
 
 
 @pytest.mark.parametrize(("sm", "shown"), [(0, None), (7, 7)], ids=["a zero is withheld", "work is work"])
-def test_a_container_of_which_nothing_is_known_makes_its_sibling_no_proof_of_idleness(sm: int, shown: float | None) -> None:
+def test_a_container_of_which_nothing_is_known_makes_its_sibling_no_proof_of_idleness(
+    sm: int, shown: float | None
+) -> None:
     judged = device([process(1, sm=sm), process(2, sm=None), process(3, sm=0)], utilization=0)
     owners = {1: owner(container="one"), 2: owner(container="two"), 3: owner("neighbour")}
     held = [grant(container=name, share=Share.timeslice) for name in ("one", "two")]
@@ -162,7 +173,7 @@ def test_an_mps_server_works_for_its_clients() -> None:
     assert (one.utilization, one.processes) == (4, 2)
 
 
-# ---- containers -------------------------------------------------------------------------------------------------------------------
+# ---- containers ----------------------------------------------------------------------------------------------------
 
 
 def test_a_container_that_is_not_known_is_the_only_one_that_holds_the_gpu() -> None:
@@ -178,11 +189,14 @@ def test_two_containers_of_a_pod_are_told_apart_by_name_or_not_at_all() -> None:
     assert [(one.processes, one.no_process_seconds) for one in (first, second)] == [(None, None)] * 2
 
 
-# ---- MIG, and devices that cannot tell processes apart --------------------------------------------------------------------------
+# ---- MIG, and devices that cannot tell processes apart -------------------------------------------------------------
 
 
 def mig(processes: Sequence[Process] | None, *loads: float | None, cis: Sequence[int] = (0, 0, 0)) -> Judged:
-    instances = [Instance(gi, cis[at], f"MIG-{gi}", utilization=load) for at, (gi, load) in enumerate(zip((1, 2, 2), loads, strict=False))]
+    instances = [
+        nouns.Instance(gi, cis[at], f"MIG-{gi}", utilization=load) for at,
+        (gi, load) in enumerate(zip((1, 2, 2), loads, strict=False))
+    ]
     return device(processes, None, False, is_mig=True, instances=instances)
 
 
@@ -190,7 +204,9 @@ def mig(processes: Sequence[Process] | None, *loads: float | None, cis: Sequence
 def test_a_mig_instance_without_a_meter_is_never_idle_and_its_memory_is_known() -> None:
     judged = mig([process(1, sm=None, instances=((1, 0),))], None, None)
     one, two = look(judged, {1: owner("a")}, grant("a", Share.mig, gi=1), grant("b", Share.mig, gi=2))
-    assert (one.scope, one.utilization, one.processes, one.memory, one.observed_since) == ("instance", None, 1, 100, None)
+    assert (
+        one.scope, one.utilization, one.processes, one.memory, one.observed_since
+    ) == ("instance", None, 1, 100, None)
     assert (two.scope, two.utilization, two.processes, two.no_process_seconds) == ("instance", 0, 0, 0)
 
 
@@ -227,18 +243,20 @@ def test_a_stranger_makes_only_his_own_instance_uncertain() -> None:
 
 def test_a_process_on_an_instance_that_is_not_told_may_be_on_any() -> None:
     grants = grant("a", Share.mig, gi=1), grant("a", Share.mig, gi=2)
-    assert [one.processes for one in look(mig([process(1, sm=None)], None, None), {1: owner("a")}, *grants)] == [None, None]
+    assert [
+        one.processes for one in look(mig([process(1, sm=None)], None, None), {1: owner("a")}, *grants)
+    ] == [None, None]
 
 
 @pytest.mark.parametrize(
-    ("judged", "tenant"),
+    ("judged", "whose"),
     [(device([process(1, sm=None)], 37, False), owner()), (device([process(1, sm=3)], 37), UNKNOWN)],
     ids=["driver-cannot-tell", "owner-unknown"],
 )
-def test_an_exclusive_gpu_speaks_for_its_pod_where_processes_cannot(judged: Judged, tenant: Tenant) -> None:
-    [one] = look(judged, {1: tenant}, grant())
+def test_an_exclusive_gpu_speaks_for_its_pod_where_processes_cannot(judged: Judged, whose: ProcessOwner) -> None:
+    [one] = look(judged, {1: whose}, grant())
     assert (one.scope, one.utilization, one.last_active) == ("device", 37, NOW)
-    [one] = look(judged, {1: tenant}, grant(share=Share.timeslice))
+    [one] = look(judged, {1: whose}, grant(share=Share.timeslice))
     assert (one.scope, one.utilization, one.last_active) == ("process", None, None)
 
 
@@ -247,7 +265,7 @@ def test_a_device_value_that_is_not_available_is_absent() -> None:
     assert (one.scope, one.utilization, one.observed_since) == ("device", None, None)
 
 
-# ---- memory -----------------------------------------------------------------------------------------------------------------------
+# ---- memory --------------------------------------------------------------------------------------------------------
 
 
 def test_activity_is_remembered_after_its_process_has_gone() -> None:
@@ -265,7 +283,7 @@ def test_a_long_gap_begins_everything_anew(gap: float, since: float, how: str) -
     node.poll(device([]), {}, [grant()], 0)
     between: dict[str, tuple[Any, Any]] = {
         "no-grants": (device([]), None), "no-device": ([], [grant()]), "no-list": (device(None), [grant()]),
-    }  # fmt: skip
+    }
     for at in (10.0, 20.0):
         if how in between:
             judged, grants = between[how]
@@ -298,15 +316,15 @@ def test_a_new_pod_with_an_old_name_begins_anew() -> None:
 def test_what_is_gone_is_forgotten() -> None:
     node = Node()
     node.poll([device([]), device([], uuid=OTHER_GPU)], {}, [grant(f"p{n}", Share.timeslice) for n in range(50)], 0)
-    assert len(node.memory) == 50
+    assert len(node.history) == 50
     node.poll(device([]), {}, [grant()], 31)
-    assert len(node.memory) == 1
+    assert len(node.history) == 1
 
 
 def restart(node: Node, at: float) -> Node:
-    memory = judge.Memory()
-    assert memory.restore(msgspec.json.decode(msgspec.json.encode(node.memory.export())), 500.0 + at) == ""
-    return Node(memory)
+    history = judge.TenancyHistory()
+    assert history.restore(msgspec.json.decode(msgspec.json.encode(node.history.export())), 500.0 + at) == ""
+    return Node(history)
 
 
 @pytest.mark.accepts("exporter", 23)
@@ -323,28 +341,30 @@ def test_a_short_restart_goes_on(gap: float, seconds: float) -> None:
 def test_what_was_observed_in_the_future_is_not_used() -> None:
     node = Node()
     node.poll(device([]), {}, [grant()], 10)
-    assert len(restart(node, 5).memory) == 0
+    assert len(restart(node, 5).history) == 0
 
 
 @pytest.mark.accepts("exporter", 23)
 @pytest.mark.parametrize("kept", [{}, "x", [1], [["uuid"]], [["u", 1, "n", "p", "c", "", "soon"]]])
 def test_a_memory_that_cannot_be_read_is_not_used(kept: Any) -> None:
-    memory = judge.Memory()
+    history = judge.TenancyHistory()
     is_nothing = kept == {}
-    assert bool(memory.restore(kept, 500)) is not is_nothing
-    assert len(memory) == 0
+    assert bool(history.restore(kept, 500)) is not is_nothing
+    assert len(history) == 0
 
 
 def test_without_a_memory_it_begins_empty() -> None:
-    assert judge.Memory().restore(None, 1) == ""
+    assert judge.TenancyHistory().restore(None, 1) == ""
 
 
-# ---- laws -------------------------------------------------------------------------------------------------------------------------
+# ---- laws ----------------------------------------------------------------------------------------------------------
 
 pods = st.sampled_from(["a", "b"])
-tenants = st.sampled_from([owner("a"), owner("b"), owner("a", ""), owner("c"), HOST, UNKNOWN, Tenant(pod_uid="u")])
-lists = st.none() | st.lists(st.tuples(st.none() | st.integers(0, 100), tenants), max_size=3)
-moments = st.lists(st.tuples(lists, st.none() | st.integers(0, 100), st.booleans(), st.floats(1, 50)), min_size=1, max_size=8)
+whose = st.sampled_from([owner("a"), owner("b"), owner("a", ""), owner("c"), HOST, UNKNOWN, ProcessOwner(pod_uid="u")])
+lists = st.none() | st.lists(st.tuples(st.none() | st.integers(0, 100), whose), max_size=3)
+moments = st.lists(
+    st.tuples(lists, st.none() | st.integers(0, 100), st.booleans(), st.floats(1, 50)), min_size=1, max_size=8
+)
 
 
 @given(moments, st.sampled_from([Share.exclusive, Share.timeslice]))
@@ -353,13 +373,15 @@ def test_laws_of_every_series(story: list[tuple[Any, int | None, bool, float]], 
     for listed, load, is_known, pause in story:
         at += pause
         processes = None if listed is None else [process(pid, sm) for pid, (sm, _) in enumerate(listed, 1)]
-        owners = {pid: tenant for pid, (_, tenant) in enumerate(listed or (), 1)}
+        owners = {pid: owned for pid, (_, owned) in enumerate(listed or (), 1)}
         grants = [grant("a", share)] + ([grant("b", share)] if share is Share.timeslice else [])
         found = node.poll(device(processes, load), owners, grants if is_known else None, at)
         assert len(found) == (len(grants) if is_known else 0)
         for one in found:
-            mine = [tenant for _, tenant in listed or () if tenant.pod == one.grant.pod]
-            doubtful = listed is None or any(not tenant.is_known or (tenant.pod_uid and not tenant.pod) for _, tenant in listed)
+            mine = [owned for _, owned in listed or () if owned.pod == one.grant.pod]
+            doubtful = listed is None or any(
+                not owned.is_known or (owned.pod_uid and not owned.pod) for _, owned in listed
+            )
             if mine or doubtful:
                 assert not one.no_process_seconds
             if doubtful:

@@ -1,21 +1,24 @@
-"""A live cluster in the engine's nouns: who stands where, who waits, and which nodes are not packed because nobody knows what is free."""
+"""A live cluster in the engine's nouns: who stands where, who waits, and which nodes are left out because nobody knows
+what is free.
+"""
 
 from typing import Any
 
 import pytest
 from tests import builders
 
-from fallow.decide.packing import live
+from fallow.decide import packing
 from fallow.model.capacity import Machine, Needs
 from fallow.model.cluster import Capacity, Pod
-from fallow.sim import packs
 
 NOW = 1_800_000_000.0
 GB = 1024
 
 
 def machine(name: str, gpus: int = 2, **more: Any) -> Machine:
-    return Machine(**{"name": name, "product": "NVIDIA-L4", "cpu": 32_000, "memory": 64 * GB, "gpus": gpus, "pods": 110, **more})
+    return Machine(
+        **{"name": name, "product": "NVIDIA-L4", "cpu": 32_000, "memory": 64 * GB, "gpus": gpus, "pods": 110, **more}
+    )
 
 
 def tenant(name: str, node: str = "", gpus: int = 1, created_at: float = NOW - 86_400, **more: Any) -> Pod:
@@ -25,26 +28,30 @@ def tenant(name: str, node: str = "", gpus: int = 1, created_at: float = NOW - 8
     return world.pods[0]
 
 
-def settle(machines: list[Machine], *tenants: Pod, cluster: str = "c", unread: int = 0) -> live.Live:
-    return live.settle(Capacity(tuple(machines), tenants, cluster, unread), NOW)
+def settle(machines: list[Machine], *tenants: Pod, cluster: str = "c", unread: int = 0) -> packing.LiveCluster:
+    return packing.settle(Capacity(tuple(machines), tenants, cluster, unread), NOW)
 
 
 def test_everybody_stands_where_they_run_and_the_others_wait() -> None:
     found = settle([machine("a"), machine("b")], tenant("p", "a"), tenant("q", "a"), tenant("r"), tenant("s", gpus=2))
-    assert found.at.gpu.tolist() == [[0, 0], [1000, 1000]]
+    assert found.room.gpu.tolist() == [[0, 0], [1000, 1000]]
     assert [each.pod.name for each in found.running] == ["ml/p", "ml/q"]
     assert [pod.name for pod in found.waiting] == ["ml/r", "ml/s"]
     assert found.notes == ()
 
 
 def test_what_is_left_out_is_counted_by_reason() -> None:
-    machines = [machine("a", 1), machine("b", left_out="is cordoned"), machine("c", left_out="is cordoned"), machine("d", cpu=-1)]
+    machines = [
+        machine("a", 1), machine("b", left_out="is cordoned"), machine("c", left_out="is cordoned"),
+        machine("d", cpu=-1),
+    ]
     found = settle(machines, tenant("p", "a"), tenant("elsewhere", "b"), cluster="", unread=3)
     assert found.notes == (
-        "2 nodes left out: is cordoned", "1 nodes left out: has what no machine has", "3 nodes left out: could not be read",
+        "2 nodes left out: is cordoned", "1 nodes left out: has what no machine has",
+        "3 nodes left out: could not be read",
         "the cluster's own id could not be read: ties are decided by the names of nodes alone",
     )
-    assert found.at.nodes.names == ("a",)
+    assert found.room.nodes.names == ("a",)
 
 
 @pytest.mark.parametrize(
@@ -60,7 +67,7 @@ def test_what_is_left_out_is_counted_by_reason() -> None:
 def test_a_node_whose_free_room_is_not_known_is_not_packed(odd: dict[str, Any], why: str) -> None:
     found = settle([machine("a"), machine("b")], tenant("p", "a"), tenant("odd", "a", **odd), tenant("waits"))
     assert found.notes == (f"1 nodes left out: {why}",)
-    assert found.at.nodes.names == ("b",)
+    assert found.room.nodes.names == ("b",)
     assert not found.running
     assert [pod.name for pod in found.waiting] == ["ml/waits"]
 
@@ -73,13 +80,13 @@ def test_several_shares_of_one_pod_may_be_on_any_gpus() -> None:
         "1 nodes left out: runs pods that ask for more than it has",
     )
     full = settle([shared], *(tenant(f"p-{n}", "a", 0, shared=1) for n in range(8)))
-    assert full.at.gpu.tolist() == [[0, 0]]
+    assert full.room.gpu.tolist() == [[0, 0]]
 
 
 def test_shares_go_to_shared_gpus_and_whole_ones_to_whole() -> None:
     machines = [machine("a", 1), machine("b", 1, product="NVIDIA-L4-SHARED", replicas=4)]
     found = settle(machines, tenant("p", "b", 0, shared=1), tenant("q", gpus=0, shared=1), tenant("r"))
-    assert found.at.gpu.tolist() == [[1000], [750]]
+    assert found.room.gpu.tolist() == [[1000], [750]]
     share, whole = found.waiting
     assert (share.gpus, share.milli, share.models) == (1, 250, ("NVIDIA-L4-SHARED",))
     assert (whole.gpus, whole.milli, whole.models) == (1, 1000, ("NVIDIA-L4",))
@@ -88,10 +95,11 @@ def test_shares_go_to_shared_gpus_and_whole_ones_to_whole() -> None:
 @pytest.mark.parametrize(
     ("asks", "why"),
     [
-        ({"gpus": 0, "shared": 1}, "asks for a share, and no node shares its GPUs"), ({"cpu": 1 << 50}, "which no machine has"),
+        ({"gpus": 0, "shared": 1}, "asks for a share, and no node shares its GPUs"),
+        ({"cpu": 1 << 50}, "which no machine has"),
         ({"unclear": "requires nodes by affinity"}, "requires nodes by affinity"),
     ],
-)  # fmt: skip
+)
 def test_who_cannot_be_judged_is_told_and_not_planned(asks: dict[str, Any], why: str) -> None:
     found = settle([machine("a")], tenant("p", **asks))
     assert not found.waiting
@@ -115,7 +123,8 @@ def test_what_usually_comes_is_the_last_week_if_that_is_enough() -> None:
 
 def test_where_nothing_ever_came_nothing_is_fragmented_and_nothing_is_0() -> None:
     found = settle([machine("a")])
-    assert packs.find_fragmented(found.at, packs.make_tables(packs.of_live(found, 1))) is None
+    assert packing.make_tables(found.room.nodes, found.sample) is None
+    assert packing.stand(found, packing.prepare("FGD", found.room.nodes, found.sample)).fragmented is None
 
 
 def test_ties_depend_on_the_cluster_and_on_nothing_that_names_tell() -> None:

@@ -20,15 +20,21 @@ def of(table: gpus.Mig, *names: str) -> list[gpus.Profile]:
 
 def kinds(table: gpus.Mig, *, double: bool) -> list[gpus.Profile]:
     """Without media extensions, which double every layout that has a 1g."""
-    return [profile for profile in table.profiles if not profile.name.endswith("+me") and (double or not profile.is_double)]
+    return [
+        profile for profile in table.profiles if not profile.name.endswith("+me") and (double or not profile.is_double)
+    ]
 
 
-# ---- layouts ----------------------------------------------------------------------------------------------------------------------
+# ---- layouts --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("model", SEVEN, ids=lambda model: model.name)
-@pytest.mark.parametrize(("double", "placed", "multisets"), [(False, 19, 14), (True, 78, 38)], ids=["usual", "double memory"])
-def test_there_are_as_many_layouts_as_nvidia_counts(model: gpus.Model, double: bool, placed: int, multisets: int) -> None:
+@pytest.mark.parametrize(
+    ("double", "placed", "multisets"), [(False, 19, 14), (True, 78, 38)], ids=["usual", "double memory"]
+)
+def test_there_are_as_many_layouts_as_nvidia_counts(
+    model: gpus.Model, double: bool, placed: int, multisets: int
+) -> None:
     _count(mig.list_layouts(model.mig, kinds(model.mig, double=double)), placed, multisets)
 
 
@@ -49,16 +55,22 @@ def test_every_layout_that_is_listed_is_legal_and_full(model: gpus.Model) -> Non
         free = mig.empty(model.mig)
         for placed in layout:
             free = free.take(*placed)
-        spare = [p for p in model.mig.profiles if names.count(p.name) < p.most and any(free.has_room(p, start) for start in p.starts)]
-        assert not spare
+        may = [profile for profile in model.mig.profiles if names.count(profile.name) < profile.most]
+        assert not [each for each in may if any(free.has_room(each, start) for start in each.starts)]
 
 
 @pytest.mark.accepts("packing", 14)
 @pytest.mark.parametrize(
     ("layout", "because"),
     [
-        (["4g.20gb", "4g.20gb"], "[4g.20gb,4g.20gb] is no legal layout of A100-40GB: 4g.20gb stands 2 times, 1 at most"),
-        (["3g.20gb", "3g.20gb", "1g.5gb"], "[3g.20gb,3g.20gb,1g.5gb] is no legal layout of A100-40GB: it takes 9 memory slices of 8"),
+        (
+            ["4g.20gb", "4g.20gb"],
+            "[4g.20gb,4g.20gb] is no legal layout of A100-40GB: 4g.20gb stands 2 times, 1 at most",
+        ),
+        (
+            ["3g.20gb", "3g.20gb", "1g.5gb"],
+            "[3g.20gb,3g.20gb,1g.5gb] is no legal layout of A100-40GB: it takes 9 memory slices of 8",
+        ),
         (["7g.40gb", "1g.5gb"], "[7g.40gb,1g.5gb] is no legal layout of A100-40GB: it takes 8 compute slices of 7"),
         (["1g.5gb"] * 8, "1g.5gb stands 8 times, 7 at most"),
         (["1g.5gb+me", "1g.5gb+me"], "1g.5gb+me stands 2 times, 1 at most"),
@@ -73,9 +85,10 @@ def test_an_illegal_layout_is_refused_in_a_sentence(layout: list[str], because: 
 
 
 @pytest.mark.parametrize(
-    "layout", [[], ["7g.40gb"], ["3g.20gb", "3g.20gb"], ["1g.5gb"] * 7, ["1g.10gb"] * 4, ["2g.10gb", "4g.20gb", "1g.5gb+me"]],
+    "layout",
+    [[], ["7g.40gb"], ["3g.20gb", "3g.20gb"], ["1g.5gb"] * 7, ["1g.10gb"] * 4, ["2g.10gb", "4g.20gb", "1g.5gb+me"]],
     ids=lambda layout: " ".join(layout) or "nothing",
-)  # fmt: skip
+)
 def test_a_legal_layout_is_accepted_in_any_order(layout: list[str]) -> None:
     assert mig.judge(layout, A100) is None
     assert mig.judge(layout[::-1], A100) is None
@@ -97,21 +110,22 @@ def test_starts_bind_where_sums_would_not() -> None:
     assert "no starts leave every instance memory slices of its own" in verdict.because
 
 
-# ---- places -----------------------------------------------------------------------------------------------------------------------
+# ---- where an instance goes -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.accepts("packing", 16)
 @pytest.mark.parametrize(
-    ("profile", "starts"), [("1g.5gb", [6, 5, 4, 3, 2, 1, 0]), ("2g.10gb", [4, 2, 0]), ("3g.20gb", [4, 0]), ("7g.40gb", [0])]
+    ("profile", "starts"),
+    [("1g.5gb", [6, 5, 4, 3, 2, 1, 0]), ("2g.10gb", [4, 2, 0]), ("3g.20gb", [4, 0]), ("7g.40gb", [0])]
 )
 @pytest.mark.parametrize("without", ["", "+me"], ids=["all profiles", "without media"])
 def test_on_an_empty_a100_instances_are_packed_from_the_right(profile: str, starts: list[int], without: str) -> None:
     demand = {each.name: 1 for each in A100.mig.profiles if not without or without not in each.name}
-    assert _fill(A100.mig, profile, mig.Board(A100.mig, demand)) == starts
-    assert _fill(A100.mig, profile, mig.Board(A100.mig)) == starts
+    assert _fill(A100.mig, profile, mig.SliceScores(A100.mig, demand)) == starts
+    assert _fill(A100.mig, profile, mig.SliceScores(A100.mig)) == starts
 
 
-def _fill(table: gpus.Mig, name: str, board: mig.Board) -> list[int]:
+def _fill(table: gpus.Mig, name: str, board: mig.SliceScores) -> list[int]:
     free, starts, (profile,) = mig.empty(table), list[int](), of(table, name)
     while spot := board.place([free], profile):
         starts.append(spot.start)
@@ -123,37 +137,39 @@ def test_the_gpu_that_is_broken_already_is_used_before_a_whole_one() -> None:
     (small,) = of(A100.mig, "1g.5gb")
     whole = mig.empty(A100.mig)
     used = whole.take(small, 6)
-    assert mig.Board(A100.mig).place([whole, used], small) == mig.Spot(1, 5)
+    assert mig.SliceScores(A100.mig).place([whole, used], small) == mig.Spot(1, 5)
 
 
 def test_among_equals_the_tie_order_decides() -> None:
     (small,) = of(A100.mig, "1g.5gb")
-    gpus_free, board = [mig.empty(A100.mig)] * 3, mig.Board(A100.mig)
+    gpus_free, board = [mig.empty(A100.mig)] * 3, mig.SliceScores(A100.mig)
     assert board.place(gpus_free, small) == mig.Spot(0, 6)
     assert board.place(gpus_free, small, [2, 1, 0]) == mig.Spot(2, 6)
 
 
 def test_demand_moves_the_choice() -> None:
-    """Where only 3g is wanted, a half that is broken already costs nothing; where 4g is wanted, its place at 0 is kept."""
+    """Where only 3g is wanted, a half that is broken already costs nothing; where 4g is wanted, its start 0 is kept."""
     (small, two) = of(A100.mig, "1g.5gb", "2g.10gb")
-    board = mig.Board(A100.mig, {"4g.20gb": 5, "7g.40gb": 0, "no such profile": 9})
+    board = mig.SliceScores(A100.mig, {"4g.20gb": 5, "7g.40gb": 0, "no such profile": 9})
     assert board.place([mig.empty(A100.mig)], two) == mig.Spot(0, 4)
     half = mig.empty(A100.mig).take(small, 0)
-    spot = mig.Board(A100.mig, {"3g.20gb": 1}).place([half], small)
+    spot = mig.SliceScores(A100.mig, {"3g.20gb": 1}).place([half], small)
     assert spot == mig.Spot(0, 3)
 
 
 def test_no_room_is_none() -> None:
     (large,) = of(A100.mig, "7g.40gb")
-    board = mig.Board(A100.mig)
+    board = mig.SliceScores(A100.mig)
     assert board.place([], large) is None
     assert board.place([mig.empty(A100.mig).take(large, 0)], large) is None
 
 
 @given(st.sampled_from(CUT), st.lists(st.tuples(st.integers(0, 6), st.booleans()), max_size=30))
-def test_slices_are_never_overfilled_and_leaving_restores_them_exactly(model: gpus.Model, steps: list[tuple[int, bool]]) -> None:
-    """Whatever comes and goes: what stands is disjoint, and the state is that of what stands."""
-    board, gpus_free = mig.Board(model.mig), [mig.empty(model.mig)] * 2
+def test_slices_are_never_overfilled_and_leaving_restores_them_exactly(
+    model: gpus.Model, steps: list[tuple[int, bool]]
+) -> None:
+    """Whatever comes and goes: what stands is disjoint, and the room is that of what stands."""
+    board, gpus_free = mig.SliceScores(model.mig), [mig.empty(model.mig)] * 2
     standing: list[tuple[int, gpus.Profile, int]] = []
     for number, leaves in steps:
         profile = model.mig.profiles[number % len(model.mig.profiles)]
@@ -166,30 +182,35 @@ def test_slices_are_never_overfilled_and_leaving_restores_them_exactly(model: gp
             assert gpus_free[spot.gpu].give(profile, spot.start) == before
             standing.append((spot.gpu, profile, spot.start))
         for gpu, free in enumerate(gpus_free):
-            taken = [slice_ for where, each, start in standing if where == gpu for slice_ in range(start, start + each.memory)]
+            here = [(each, start) for where, each, start in standing if where == gpu]
+            taken = [slice_ for each, start in here for slice_ in range(start, start + each.memory)]
             assert len(taken) == len(set(taken))
             assert free.mask == ((1 << model.mig.memory) - 1) & ~sum(1 << slice_ for slice_ in taken)
-            assert 0 <= free.compute == model.mig.compute - sum(each.compute for where, each, _ in standing if where == gpu)
+            assert 0 <= free.compute == model.mig.compute - sum(each.compute for each, _ in here)
 
 
 @given(st.sampled_from(CUT), st.data())
 def test_the_table_is_what_the_formula_says(model: gpus.Model, data: st.DataObject) -> None:
     demand = {profile.name: data.draw(st.integers(0, 5), profile.name) for profile in model.mig.profiles}
-    free = mig.Slices(data.draw(st.integers(0, (1 << model.mig.memory) - 1)), data.draw(st.integers(0, model.mig.compute)))
+    free = mig.Slices(
+        data.draw(st.integers(0, (1 << model.mig.memory) - 1)), data.draw(st.integers(0, model.mig.compute))
+    )
     weights = demand if any(demand.values()) else dict.fromkeys(demand, 1)
     usable = {each.name: each.memory * _most(free, each, each.starts, each.most) for each in model.mig.profiles}
     expected = sum(weights[name] * (free.mask.bit_count() - slices) for name, slices in usable.items())
-    assert mig.Board(model.mig, demand).fragmentation(free) == expected
+    assert mig.SliceScores(model.mig, demand).fragmentation(free) == expected
 
 
 def _most(free: mig.Slices, profile: gpus.Profile, starts: Sequence[int], most: int) -> int:
     """Every choice tried."""
     choices = [start for start in starts if most and free.has_room(profile, start)]
-    return max((1 + _most(free.take(profile, start), profile, [s for s in choices if s > start], most - 1) for start in choices), default=0)
+    rest = {start: [other for other in choices if other > start] for start in choices}
+    found = (1 + _most(free.take(profile, start), profile, rest[start], most - 1) for start in choices)
+    return max(found, default=0)
 
 
 @pytest.mark.parametrize("start", [7, 1, -2])
-def test_a_place_that_does_not_exist_is_refused(start: int) -> None:
+def test_a_spotthat_does_not_exist_is_refused(start: int) -> None:
     (two,) = of(A100.mig, "2g.10gb")
     with pytest.raises(ValueError, match=r"2g\.10gb does not fit at memory slice"):
         mig.empty(A100.mig).take(two, start)

@@ -1,4 +1,4 @@
-"""`fallow pack`: what is typed, what is shown, and how what is missing or odd is said. Traces are small ones of our own."""
+"""`fallow pack`: what is typed, what is shown, and how what is missing or odd is said. Traces are small ones."""
 
 import asyncio
 import csv
@@ -17,11 +17,14 @@ from click.testing import CliRunner, Result
 from tests import ROOT
 from tests.unit.observe.cluster import pretend
 
-from fallow.decide.packing import policies, rehearse, state
+from fallow.decide import packing
 from fallow.doors.cli import main, pack
 from fallow.sim import openb, packs
 
-NODES = ["sn,cpu_milli,memory_mib,gpu,model", *(f"n{number},64000,262144,{['2,P100', '4,T4'][number % 2]}" for number in range(48))]
+NODES = [
+    "sn,cpu_milli,memory_mib,gpu,model",
+    *(f"n{number},64000,262144,{['2,P100', '4,T4'][number % 2]}" for number in range(48))
+]
 HEADER = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time"
 KINDS = ["8000,8192,1,1000,", "4000,4096,1,460,", "2000,4096,1,300,T4", "16000,8192,2,1000,", "4000,8192,0,0,"]
 PODS = [HEADER, *(f"p{number},{KINDS[number % 5]},LS,Running,{number},," for number in range(240))]
@@ -42,12 +45,16 @@ def root(tmp_path: Path) -> Path:
     for name, pods in (("default", 240), ("other", 120)):
         rows = [*range(pods), *rng.integers(pods, size=360 - pods).tolist()]
         lines = [line for seed in (42, 43) for line in (
-            f"{seed},pods,{','.join(map(str, rng.permutation(rows)))}", f"{seed},nodeperm,{','.join(map(str, rng.permutation(48)))}"
+            f"{seed},pods,{','.join(map(str, rng.permutation(rows)))}",
+            f"{seed},nodeperm,{','.join(map(str, rng.permutation(48)))}"
         )]
         write(tmp_path / f"openb/orders/{name}.csv.gz", *lines)
     header = ",".join(["workload", "sc_policy", "tune", "seed", "total_gpus", *map(str, range(131))])
     curve = ",".join(str(min(percent, 90)) for percent in range(131))
-    write(tmp_path / "openb/published_allocation_curves.csv.gz", header, f"openb_pod_list_default,06-FGD,1.3,42,144,{curve}")
+    write(
+        tmp_path / "openb/published_allocation_curves.csv.gz", header,
+        f"openb_pod_list_default,06-FGD,1.3,42,144,{curve}",
+    )
     return tmp_path
 
 
@@ -61,14 +68,15 @@ def read_csv(done: Result) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(done.stdout)))
 
 
-# ---- simulate -----------------------------------------------------------------------------------------------------------------
+# ---- simulate -------------------------------------------------------------------------------------------------------
 
 
 def test_simulate_shows_the_curve_the_bound_and_the_published_one(root: Path) -> None:
     done = run(root, "simulate", "--policy", "FGD", "--policy", "spp")
     assert done.exit_code == 0, done.output
-    for text in ("trace default, seed 42, the published order: 48 nodes, 144 GPUs", "% of the cluster's GPUs asked for so far",
-                 "A  FGD: ", "B  SPP: ", "C  FGD (published): 90.00 at 100", "D  what no packer could exceed: "):
+    assert "trace default, seed 42, the published order: 48 nodes, 144 GPUs" in done.output
+    published, bound = "C  FGD (published): 90.00 at 100", "D  what no packer could exceed: "
+    for text in ("% of the cluster's GPUs asked for so far", "A  FGD: ", "B  SPP: ", published, bound):
         assert text in done.output
     assert list(pack.COLUMNS) in [line.split() for line in done.output.splitlines()]
 
@@ -76,27 +84,33 @@ def test_simulate_shows_the_curve_the_bound_and_the_published_one(root: Path) ->
 def test_simulate_speaks_csv_json_and_yaml_of_the_same(root: Path) -> None:
     rows = read_csv(run(root, "simulate", "--policy", "BestFit", "-o", "csv"))
     assert list(rows[0]) == list(pack.COLUMNS)
-    told = json.loads(run(root, "simulate", "--policy", "BestFit", "-o", "json").stdout)
-    (result,) = told["results"]
-    assert [point["arrived"] for point in result["points"]] == [int(row["ARRIVED%"]) for row in rows] == list(packs.POINTS)
+    data = json.loads(run(root, "simulate", "--policy", "BestFit", "-o", "json").stdout)
+    (result,) = data["results"]
+    arrived = [point["arrived"] for point in result["points"]]
+    assert arrived == [int(row["ARRIVED%"]) for row in rows] == list(packs.POINTS)
     assert [point["allocated"] for point in result["points"]] == [float(row["ALLOC%"]) for row in rows]
     assert result["curve"]["100"] == result["points"][3]["allocated"]
-    assert told["published"]["FGD"][100] == 90.0
-    assert yaml.safe_load(run(root, "simulate", "--policy", "BestFit", "-o", "yaml").stdout)["results"][0]["points"] == result["points"]
+    assert data["published"]["FGD"][100] == 90.0
+    as_yaml = yaml.safe_load(run(root, "simulate", "--policy", "BestFit", "-o", "yaml").stdout)
+    assert as_yaml["results"][0]["points"] == result["points"]
 
 
-@pytest.mark.parametrize("policy", policies.NAMES)
+@pytest.mark.parametrize("policy", packing.POLICIES)
 def test_every_policy_can_be_simulated_and_stays_below_the_bound(root: Path, policy: str) -> None:
     for row in read_csv(run(root, "simulate", "--policy", policy.upper(), "-o", "csv")):
         assert row["POLICY"].startswith(policy)
-        assert 0 <= float(row["ALLOC%"]) <= min(100.0, float(row["LP_BOUND%"]) + 2)  # the bound is at k %, the share a mean around it
+        # the bound is at k %, the share a mean around it
+        assert 0 <= float(row["ALLOC%"]) <= min(100.0, float(row["LP_BOUND%"]) + 2)
         assert float(row["IDLE_GPUS"]) == pytest.approx((100 - float(row["ALLOC%"])) * 1.44, abs=0.51)
 
 
 def test_the_same_seed_gives_the_same_and_another_is_drawn(root: Path) -> None:
-    first, again, other = (run(root, "simulate", "--policy", "Random", "--seed", seed, "-o", "json").stdout for seed in ("7", "7", "8"))
+    first, again, other = (
+        run(root, "simulate", "--policy", "Random", "--seed", seed, "-o", "json").stdout for seed in ("7", "7", "8")
+    )
     assert "drawn: no order is stored for it" in json.loads(first)["scene"]
-    assert json.loads(first)["results"][0]["curve"] == json.loads(again)["results"][0]["curve"] != json.loads(other)["results"][0]["curve"]
+    curves = [json.loads(each)["results"][0]["curve"] for each in (first, again, other)]
+    assert curves[0] == curves[1] != curves[2]
 
 
 def test_the_picture_is_written(root: Path, tmp_path: Path) -> None:
@@ -114,12 +128,13 @@ def test_without_a_solver_fgd_decides_and_it_is_said(root: Path, monkeypatch: py
     assert done.exit_code == 0, done.output
     assert "SPP could not be prepared (NoSolver): FGD decided instead" in done.output
     assert "the bound is not known: NoSolver" in done.output
-    told = json.loads(run(root, "simulate", "--policy", "SPP", "-o", "json").stdout)
-    assert (told["boundUnknown"], told["results"][0]["fallback"], told["results"][0]["decidedBy"]) == ("NoSolver", "NoSolver", "FGD")
-    assert {point["bound"] for point in told["results"][0]["points"]} == {None}
+    data = json.loads(run(root, "simulate", "--policy", "SPP", "-o", "json").stdout)
+    (result,) = data["results"]
+    assert (data["boundUnknown"], result["fallback"], result["decidedBy"]) == ("NoSolver", "NoSolver", "FGD")
+    assert {point["bound"] for point in result["points"]} == {None}
 
 
-# ---- bad input ----------------------------------------------------------------------------------------------------------------
+# ---- bad input ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("verb", ["simulate", "plan", "defrag", "compare"])
@@ -135,12 +150,13 @@ def test_traces_that_are_missing_are_a_sentence_and_exit_3(tmp_path: Path, root:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["simulate", "--policy", "best"], "'best' is not one of"), (["simulate", "--trace", "default", "--cluster"], "exclude each other"),
+        (["simulate", "--policy", "best"], "'best' is not one of"),
+        (["simulate", "--trace", "default", "--cluster"], "exclude each other"),
         (["plan", "--kubeconfig", "x"], "are for --cluster"), (["simulate", "--seed", "-1"], "--seed"),
         (["defrag", "--budget", "-1"], "--budget"), (["simulate", "-o", "wide"], "'wide' is not one of"),
         (["sort"], "No such command 'sort'"),
     ],
-)  # fmt: skip
+)
 def test_bad_words_are_usage_errors(root: Path, words: list[str], says: str) -> None:
     done = run(root, *words)
     assert done.exit_code == 2
@@ -148,7 +164,10 @@ def test_bad_words_are_usage_errors(root: Path, words: list[str], says: str) -> 
 
 
 def test_odd_rows_are_named_and_counted_and_the_rest_is_played(root: Path) -> None:
-    odd = ["x1,1,1,-1,1000,,LS,,0,,", "x2,1,1,one,1000,,LS,,0,,", "big,900000,1,8,1000,,LS,,0,,", "alien,1,1,1,1000,Z9,LS,,0,,"]
+    odd = [
+        "x1,1,1,-1,1000,,LS,,0,,", "x2,1,1,one,1000,,LS,,0,,", "big,900000,1,8,1000,,LS,,0,,",
+        "alien,1,1,1,1000,Z9,LS,,0,,",
+    ]
     write(root / "openb/openb_pod_list_odd.csv.gz", *PODS, *odd)
     done = run(root, "simulate", "--trace", "odd", "--policy", "FGD")
     assert done.exit_code == 0, done.output
@@ -185,38 +204,42 @@ def test_a_column_that_is_missing_is_named(root: Path) -> None:
         assert "has no column 'gpu_milli'" in done.output
 
 
-# ---- plan, defrag, compare ----------------------------------------------------------------------------------------------------
+# ---- plan, defrag, compare ------------------------------------------------------------------------------------------
 
 
 def test_plan_rehearses_and_says_who_wins_by_how_much(root: Path) -> None:
-    told = json.loads(run(root, "plan", "-o", "json").stdout)
-    assert set(told["shares"]) == set(rehearse.CANDIDATES)
-    assert told["policy"] in told["shares"]
-    assert told["asOf"].endswith("Z")
+    data = json.loads(run(root, "plan", "-o", "json").stdout)
+    assert set(data["shares"]) == set(packing.CANDIDATES)
+    assert data["policy"] in data["shares"]
+    assert data["asOf"].endswith("Z")
     rows = read_csv(run(root, "plan", "-o", "csv"))
-    assert {row["POLICY"]: float(row["ALLOC%"]) for row in rows} == pytest.approx(told["shares"], abs=0.006)
+    assert {row["POLICY"]: float(row["ALLOC%"]) for row in rows} == pytest.approx(data["shares"], abs=0.006)
     done = run(root, "plan")
-    assert f"Auto, as of {told['asOf'][:10]}" in done.output
-    assert told["because"] in done.output
+    assert f"Auto, as of {data['asOf'][:10]}" in done.output
+    assert data["because"] in done.output
 
 
 def test_defrag_lists_moves_with_their_gain_up_to_the_budget(root: Path) -> None:
-    told = json.loads(run(root, "defrag", "--policy", "WorstFit", "--seed", "43", "-o", "json").stdout)
-    assert told["moves"]
-    gain = sum(move["gainGpus"] for move in told["moves"])
-    assert told["allocatedAfter"] >= told["allocatedBefore"]
-    if not told["direct"]:
-        assert told["allocatedAfter"] - told["allocatedBefore"] == pytest.approx(100 * gain / 144, abs=0.02)
-    assert all(move["from"] != move["to"] and move["placedOn"] == move["from"] for move in told["moves"])
+    data = json.loads(run(root, "defrag", "--policy", "WorstFit", "--seed", "43", "-o", "json").stdout)
+    assert data["moves"]
+    gain = sum(move["gainGpus"] for move in data["moves"])
+    assert data["allocatedAfter"] >= data["allocatedBefore"]
+    if not data["direct"]:
+        assert data["allocatedAfter"] - data["allocatedBefore"] == pytest.approx(100 * gain / 144, abs=0.02)
+    assert all(move["from"] != move["to"] and move["placedOn"] == move["from"] for move in data["moves"])
     few = read_csv(run(root, "defrag", "--policy", "WorstFit", "--seed", "43", "--budget", "1", "-o", "csv"))
-    assert [row["MOVE"] for row in few] == [told["moves"][0]["pod"]]
+    assert [row["MOVE"] for row in few] == [data["moves"][0]["pod"]]
     done = run(root, "defrag", "--policy", "WorstFit", "--seed", "43", "--budget", "0")
     assert "0 moves (budget 0)" in done.output
 
 
 def test_compare_tells_gains_against_fgd_and_the_distance_to_the_bound(root: Path) -> None:
-    rows = read_csv(run(root, "compare", "--policy", "SPP", "--policy", "BestFit", "--seed", "42", "--seed", "43", "-o", "csv"))
-    assert [(row["TRACE"], row["POLICY"]) for row in rows] == [(t, p) for t in ("default", "other") for p in ("SPP", "BestFit")]
+    rows = read_csv(
+        run(root, "compare", "--policy", "SPP", "--policy", "BestFit", "--seed", "42", "--seed", "43", "-o", "csv")
+    )
+    assert [(row["TRACE"], row["POLICY"]) for row in rows] == [
+        (t, p) for t in ("default", "other") for p in ("SPP", "BestFit")
+    ]
     trace = openb.read(root, "default")
     for row, policy in zip(rows[:2], ("SPP", "BestFit"), strict=True):
         alone = {name: [_play(trace, name, seed) for seed in (42, 43)] for name in (policy, "FGD")}
@@ -224,9 +247,9 @@ def test_compare_tells_gains_against_fgd_and_the_distance_to_the_bound(root: Pat
         assert float(row["ALLOC%"]) == pytest.approx(ours, abs=0.006)
         assert float(row["GAIN_VS_FGD"]) == pytest.approx((ours - fgd) * 1.44, abs=0.06)
         assert float(row["TO_BOUND"]) == pytest.approx(float(row["LP_BOUND%"]) - float(row["ALLOC%"]), abs=0.011)
-    told = json.loads(run(root, "compare", "--trace", "other", "-o", "json").stdout)
-    assert [row["policy"] for row in told["rows"]] == list(pack.COMPARED)
-    assert told["rows"][0]["gain_gpus"] == 0
+    data = json.loads(run(root, "compare", "--trace", "other", "-o", "json").stdout)
+    assert [row["policy"] for row in data["rows"]] == list(pack.COMPARED)
+    assert data["rows"][0]["gain_gpus"] == 0
 
 
 def stand_still() -> float:
@@ -240,11 +263,13 @@ def _play(trace: openb.Trace, policy: str, seed: int) -> float:
 
 
 def test_one_core_and_several_tell_the_same(root: Path) -> None:
-    one, two = (packs.compare(root, ["default"], ["FGD", "SPP"], [42], cpu=stand_still, workers=workers) for workers in (1, 2))
+    one, two = (
+        packs.compare(root, ["default"], ["FGD", "SPP"], [42], cpu=stand_still, workers=workers) for workers in (1, 2)
+    )
     assert one == two
 
 
-# ---- the live cluster ----------------------------------------------------------------------------------------------------------
+# ---- the live cluster -----------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -272,23 +297,28 @@ def ask(server: pretend.Server, tmp_path: Path) -> Any:
         "apiVersion": "v1", "kind": "Config", "current-context": "test", "users": [{"name": "test", "user": {}}],
         "clusters": [{"name": "test", "cluster": {"server": f"http://127.0.0.1:{server.url[1]}"}}],
         "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test", "namespace": "ml"}}],
-    }))  # fmt: skip
+    }))
 
     async def ask(*words: str) -> Result:
-        return await asyncio.to_thread(run, tmp_path / "no-traces-needed", *words, "--cluster", KUBECONFIG=str(kubeconfig))
+        return await asyncio.to_thread(
+            run, tmp_path / "no-traces-needed", *words, "--cluster", KUBECONFIG=str(kubeconfig)
+        )
 
     return ask
 
 
-async def test_plan_of_a_live_cluster_says_how_it_stands_and_where_who_waits_would_go(server: pretend.Server, ask: Any) -> None:
-    told = json.loads((await ask("plan", "-o", "json")).stdout)
-    assert (told["gpus"], told["allocatedGpus"]) == (4, 3.0)
-    assert told["boundPercent"] == 100.0
-    waits = {each["pod"]: (each["node"], each["why"]) for each in told["waiting"]}
+async def test_plan_of_a_live_cluster_says_how_it_stands_and_where_who_waits_would_go(
+    server: pretend.Server, ask: Any
+) -> None:
+    data = json.loads((await ask("plan", "-o", "json")).stdout)
+    assert (data["gpus"], data["allocatedGpus"]) == (4, 3.0)
+    assert data["boundPercent"] == 100.0
+    waits = {each["pod"]: (each["node"], each["why"]) for each in data["waiting"]}
     assert waits == {
-        "ml/picky": (None, "selects nodes by other labels than the GPU's product"), "ml/pair": (None, "NoRoom"), "ml/one": ("n2", ""),
+        "ml/picky": (None, "selects nodes by other labels than the GPU's product"), "ml/pair": (None, "NoRoom"),
+        "ml/one": ("n2", ""),
     }
-    assert sum(told["freeGpusByCause"].values()) == pytest.approx(1, abs=0.02)
+    assert sum(data["freeGpusByCause"].values()) == pytest.approx(1, abs=0.02)
     shown = await ask("plan")
     assert "3.0 of 4 GPUs are allocated" in shown.output
     assert shown.exit_code == 0
@@ -297,16 +327,16 @@ async def test_plan_of_a_live_cluster_says_how_it_stands_and_where_who_waits_wou
 
 async def test_a_live_cluster_is_simulated_with_pods_like_its_own(ask: Any) -> None:
     done = await ask("simulate", "--policy", "FGD", "-o", "json")
-    told = json.loads(done.stdout)
-    assert told["scene"].startswith("the cluster: 2 nodes, 4 GPUs, ")
-    assert told["published"] == {}
-    assert told["results"][0]["points"]
+    data = json.loads(done.stdout)
+    assert data["scene"].startswith("the cluster: 2 nodes, 4 GPUs, ")
+    assert data["published"] == {}
+    assert data["results"][0]["points"]
 
 
 async def test_defrag_of_a_live_cluster_needs_no_move_where_there_is_room(ask: Any) -> None:
-    told = json.loads((await ask("defrag", "-o", "json")).stdout)
-    assert told["direct"] == [{"pod": "ml/one", "node": "n2"}]
-    assert (told["moves"], told["allocatedBefore"], told["allocatedAfter"]) == ([], 75.0, 100.0)
+    data = json.loads((await ask("defrag", "-o", "json")).stdout)
+    assert data["direct"] == [{"pod": "ml/one", "node": "n2"}]
+    assert (data["moves"], data["allocatedBefore"], data["allocatedAfter"]) == ([], 75.0, 100.0)
 
 
 async def test_a_cluster_that_may_not_be_read_is_one_sentence(server: pretend.Server, ask: Any) -> None:
@@ -322,14 +352,14 @@ def test_a_kubeconfig_that_is_not_there_is_a_usage_error(tmp_path: Path) -> None
     assert "/nonexistent/kubeconfig" in done.output
 
 
-# ---- the document -------------------------------------------------------------------------------------------------------------
+# ---- the document ---------------------------------------------------------------------------------------------------
 
 DOCUMENT = ROOT / "docs" / "packing.md"
 
 
 def test_the_document_names_what_there_is() -> None:
     text = DOCUMENT.read_text()
-    for policy in policies.NAMES:
+    for policy in packing.POLICIES:
         assert policy in text
     for column in {*pack.COLUMNS, *pack.COMPARISON}:
         assert column in text
@@ -344,8 +374,8 @@ def test_the_document_names_what_there_is() -> None:
 def test_state_is_what_the_scene_says(root: Path) -> None:
     scene = packs.of_trace(openb.read(root, "default"), 42)
     result = packs.play(scene, "FGD", 0, cpu=lambda: 0.0)
-    whole = packs.stand(scene, result.curve, 1000)
-    assert isinstance(whole, state.State)
-    assert whole.allocated == result.curve.state.allocated
-    assert (whole.gpu == result.curve.state.gpu).all()
+    whole = packs.find_room(scene, result.curve, 1000)
+    assert isinstance(whole, packing.Room)
+    assert whole.allocated == result.curve.room.allocated
+    assert (whole.gpu == result.curve.room.gpu).all()
     assert result.pods_per_second is None

@@ -1,4 +1,5 @@
-"""The exporter as a whole: polls, health, a driver that comes, goes, fails and hangs, signals, restarts; in this process and as its own."""
+"""The exporter as a whole: polls, health, a driver that comes, goes, fails and hangs, signals, restarts; in this
+process and as its own."""
 
 import asyncio
 import contextlib
@@ -20,12 +21,14 @@ from tests.fakes.nvml import fake
 
 from fallow import __version__
 from fallow.clients import errors
+from fallow.decide.node import health
 from fallow.doors.cli import exporter as command
 from fallow.doors.cli import main
-from fallow.doors.exporter import expose, health, run
+from fallow.doors.exporter import expose, run
 from fallow.model import processes
 from fallow.observe.node import attribution
 from fallow.settings.exporter import Options
+from fallow.stories import node
 
 DEVICE_SERIES = ("gpu_idle_device_", "gpu_idle_process_", "gpu_idle_memory_", "gpu_idle_mig_", "gpu_idle_pod_")
 
@@ -62,7 +65,10 @@ class Script:
         self.answers.wait(30)
         self._obey()
         holder = processes.Holder(42, 1 << 30, is_compute=True)
-        device = processes.Device(0, "GPU-0", "A100", is_mig=False, utilization=self.sm, memory_used=1 << 30, holders=[holder])
+        device = processes.Device(
+            index=0, uuid="GPU-0", model="A100", is_mig=False, utilization=self.sm, memory_used=1 << 30,
+            holders=[holder],
+        )
         return processes.Reading("550.1", [device])
 
     def read_samples(self, uuid, since):
@@ -104,14 +110,15 @@ class Table:
 class Stage:
     """An Exporter with a scripted driver, whose answers are taken as a scraper would."""
 
-    def __init__(self, tmp_path, environment=None, boot="boot-1", **told):
+    def __init__(self, tmp_path, environment=None, boot="boot-1", **options):
         self.options = Options(**{
-            "poll_interval": 5.0, "pod_resources_socket": str(tmp_path / "none.sock"), "pod_logs_dir": str(tmp_path / "none"), **told,
+            "poll_interval": 5.0, "pod_resources_socket": str(tmp_path / "none.sock"),
+            "pod_logs_dir": str(tmp_path / "none"), **options,
         })
         self.driver = Script()
         self.clock, self.monotonic = Clock(time.time), Clock(time.monotonic)
         owners = attribution.Attribution(self.options, environment or {})
-        self.exporter = run.Exporter(self.options, self.driver, Table(boot), owners, self.clock, self.monotonic)
+        self.exporter = run.NodeExporter(self.options, self.driver, Table(boot), owners, self.clock, self.monotonic)
         self.routes = self.exporter.routes()
 
     def ask(self, path, accept=""):
@@ -129,6 +136,10 @@ class Stage:
         for _ in range(times):
             await self.exporter.poll()
             self.pass_time(5)
+
+    async def close(self):
+        self.exporter.story.save()
+        await self.exporter.story.close()
 
 
 def parse(text):
@@ -152,7 +163,7 @@ def stage(tmp_path):
     return Stage(tmp_path)
 
 
-# ---- polls and scrapes ---------------------------------------------------------------------------------------------------------
+# ---- polls and scrapes ---------------------------------------------------------------------------------------------
 
 
 async def test_two_quiet_polls_are_seen_in_the_next_scrape(stage):
@@ -160,7 +171,9 @@ async def test_two_quiet_polls_are_seen_in_the_next_scrape(stage):
     assert value_of(stage.scrape(), "gpu_idle_process_idle_seconds") == 0
     await stage.poll()
     series = stage.scrape()
-    assert value_of(series, "gpu_idle_process_idle_seconds", gpu="0", pid="42", process="python") == pytest.approx(5, abs=2)
+    assert value_of(
+        series, "gpu_idle_process_idle_seconds", gpu="0", pid="42", process="python"
+    ) == pytest.approx(5, abs=2)
     assert value_of(series, "gpu_idle_memory_total_bytes") == 1 << 30
     assert value_of(series, "gpu_idle_exporter_polls_total", result="ok") == 2
     assert value_of(series, "gpu_idle_exporter_nvml_up") == 1
@@ -183,7 +196,8 @@ async def test_a_scrape_sees_the_last_complete_poll_while_the_next_is_under_way(
 
 
 @pytest.mark.parametrize(
-    ("late", "next_turn"), [(0.0, 5.0), (0.1, 5.0), (4.999, 5.0), (5.0, 10.0), (5.1, 10.0), (12.0, 15.0), (100.0, 105.0)],
+    ("late", "next_turn"),
+    [(0.0, 5.0), (0.1, 5.0), (4.999, 5.0), (5.0, 10.0), (5.1, 10.0), (12.0, 15.0), (100.0, 105.0)],
 )
 def test_what_is_late_is_left_out(late, next_turn):
     assert run.find_next_turn(1000.0, 1000.0 + late, 5.0) == 1000.0 + next_turn
@@ -215,10 +229,10 @@ async def test_a_silent_kubelet_holds_up_no_poll(tmp_path):
         async with asyncio.timeout(3):
             await stage.poll(3)
         assert value_of(stage.scrape(), "gpu_idle_exporter_polls_total", result="ok") == 3
-        await stage.exporter.close()
+        await stage.close()
 
 
-# ---- health --------------------------------------------------------------------------------------------------------------------
+# ---- health --------------------------------------------------------------------------------------------------------
 
 
 async def test_before_the_first_poll_it_is_well_and_not_ready(stage):
@@ -311,11 +325,12 @@ async def test_a_defect_after_good_polls_withholds_what_they_found(stage):
 
 async def test_a_loop_that_dies_says_so_and_tells_nothing_more_of_the_driver(tmp_path, monkeypatch, caplog):
     stage = Stage(tmp_path, state_dir=str(tmp_path))
-    monkeypatch.setattr(stage.exporter._table, "boot_id", lambda: 1 // 0)  # it is only asked when the state is saved
-    stage.pass_time(run.SAVE_EVERY)
+    # it is only asked when the state is saved
+    monkeypatch.setattr(stage.exporter.story._table, "boot_id", lambda: 1 // 0)
+    stage.pass_time(node.SAVE_EVERY)
     looping = asyncio.create_task(run._poll(stage.exporter, is_driver_required=False))
     async with asyncio.timeout(10):
-        while not stage.exporter.health.died:  # noqa: ASYNC110 - nothing tells us
+        while not stage.exporter.story.health.died:  # noqa: ASYNC110 - nothing tells us
             await asyncio.sleep(0.005)
     assert stage.ask("/healthz") == (503, "the loop ended: ZeroDivisionError\n")
     assert not device_series(stage.scrape())
@@ -325,17 +340,17 @@ async def test_a_loop_that_dies_says_so_and_tells_nothing_more_of_the_driver(tmp
 
 @pytest.mark.parametrize(("interval", "patience"), [(1.0, 30.0), (5.0, 30.0), (10.0, 30.0), (60.0, 180.0)])
 def test_patience_is_three_intervals_or_half_a_minute(interval, patience):
-    told = health.Health(interval)
-    told.begin(0.0)
-    told.end(processes.Result.partial, [], 0.0)
-    assert told.why_unwell(patience) == told.why_not_ready(patience) == ""
-    assert told.why_unwell(patience + 1)
-    assert told.why_not_ready(patience + 1)
-    told.died = "KeyError"
-    assert "KeyError" in told.why_unwell(0.0)
+    state = health.ExporterHealth(interval)
+    state.began = 0.0
+    state.end(processes.Result.partial, [], 0.0)
+    assert state.why_unwell(patience) == state.why_not_ready(patience) == ""
+    assert state.why_unwell(patience + 1)
+    assert state.why_not_ready(patience + 1)
+    state.died = "KeyError"
+    assert "KeyError" in state.why_unwell(0.0)
 
 
-# ---- remembering ---------------------------------------------------------------------------------------------------------------
+# ---- remembering ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("boot", "idle"), [("boot-1", 25.0), ("boot-2", 0.0)], ids=["same boot", "other boot"])
@@ -343,10 +358,10 @@ def test_patience_is_three_intervals_or_half_a_minute(interval, patience):
 async def test_idle_time_goes_on_over_a_restart(tmp_path, boot, idle):
     before = Stage(tmp_path, state_dir=str(tmp_path / "state"))
     await before.poll(2)
-    await before.exporter.close()
+    await before.close()
     after = Stage(tmp_path, state_dir=str(tmp_path / "state"), boot=boot)
     after.pass_time(10 + 15)
-    after.exporter.restore()
+    after.exporter.story.restore()
     await after.poll()
     assert value_of(after.scrape(), "gpu_idle_process_idle_seconds") == pytest.approx(idle, abs=2)
 
@@ -354,30 +369,30 @@ async def test_idle_time_goes_on_over_a_restart(tmp_path, boot, idle):
 async def test_a_state_that_cannot_be_read_or_written_is_said_and_nothing_else(tmp_path, caplog):
     (tmp_path / "state.json").write_text("{")
     damaged = Stage(tmp_path, state_dir=str(tmp_path))
-    damaged.exporter.restore()
+    damaged.exporter.story.restore()
     assert "damaged" in caplog.text
     (tmp_path / "file").write_text("")
     unwritable = Stage(tmp_path, state_dir=str(tmp_path / "file"))
-    unwritable.exporter.restore()
+    unwritable.exporter.story.restore()
     await unwritable.poll()
-    await unwritable.exporter.close()
+    await unwritable.close()
     assert "idle times will not survive a restart" in caplog.text
 
 
 async def test_who_saw_nothing_leaves_the_file_alone(tmp_path):
     before = Stage(tmp_path, state_dir=str(tmp_path))
     await before.poll(2)
-    before.exporter.save()
+    before.exporter.story.save()
     kept = (tmp_path / "state.json").read_bytes()
     blind = Stage(tmp_path, state_dir=str(tmp_path))
     blind.driver.why_down = errors.DriverDown("gone")
-    blind.exporter.restore()
+    blind.exporter.story.restore()
     await blind.poll()
-    await blind.exporter.close()
+    await blind.close()
     assert (tmp_path / "state.json").read_bytes() == kept
 
 
-# ---- as a process --------------------------------------------------------------------------------------------------------------
+# ---- as a process --------------------------------------------------------------------------------------------------
 
 PROGRAM = "from fallow.doors.cli.exporter import gpu_idle_exporter as command; command()"
 
@@ -406,12 +421,14 @@ class Program:
             state.write(self.state)
         library = fake.library()
         write_proc(tmp_path / "proc", 42, 43)
-        told = {
-            "NVML_LIBRARY": str(library), "FAKE_NVML_STATE": str(self.state), "HTTP_PORT": str(self.port), "BIND_ADDRESS": "127.0.0.1",
+        own = {
+            "NVML_LIBRARY": str(library), "FAKE_NVML_STATE": str(self.state), "HTTP_PORT": str(self.port),
+            "BIND_ADDRESS": "127.0.0.1",
             "POLL_INTERVAL": "100ms", "HOST_PROC": str(tmp_path / "proc"), "ATTRIBUTION": "off", **environment,
         }
         self.process = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, *arguments], env=told, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            [sys.executable, "-c", PROGRAM, *arguments], env=own, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            text=True,
         )
 
     def __enter__(self):
@@ -454,7 +471,9 @@ BUSY = fake.State([fake.Device(utilization=0, processes=[fake.Process(42), fake.
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_it_polls_answers_and_ends_when_it_is_told_to(tmp_path, number):
     with Program(tmp_path, BUSY, NODE_NAME="n1", STATE_DIR=str(tmp_path / "state")) as program:
-        program.until(lambda series: value_of(series, "gpu_idle_process_compute_utilization_percent", pid="43", node="n1") == 55)
+        program.until(
+            lambda series: value_of(series, "gpu_idle_process_compute_utilization_percent", pid="43", node="n1") == 55
+        )
         series = program.until(lambda series: (value_of(series, "gpu_idle_process_idle_seconds", pid="42") or 0) > 0)
         assert all(("node", "n1") in labels for _, labels in series)
         assert program.ask("/healthz") == program.ask("/readyz") == (200, "ok\n")
@@ -547,17 +566,19 @@ def test_a_lost_gpu_is_gone_at_the_next_scrape_and_the_others_go_on(tmp_path):
         program.until(lambda series: value_of(series, "gpu_idle_device_info", gpu="1"))
         fake.State([fake.Device(lost=True), fake.Device()]).write(program.state)
         series = program.until(lambda series: value_of(series, "gpu_idle_device_lost", uuid=fake.uuid_of(0)))
-        assert {name for name, labels in series if ("gpu", "0") in labels and not name.endswith("errors_total")} == {"gpu_idle_device_lost"}
+        assert {
+            name for name, labels in series if ("gpu", "0") in labels and not name.endswith("errors_total")
+        } == {"gpu_idle_device_lost"}
         assert value_of(series, "gpu_idle_device_temperature_celsius", gpu="1") == 41
 
 
-# ---- the command ---------------------------------------------------------------------------------------------------------------
+# ---- the command ---------------------------------------------------------------------------------------------------
 
 
 def test_help_names_every_variable_and_version_the_version():
     shown = CliRunner().invoke(command.gpu_idle_exporter, ["--help"])
     assert shown.exit_code == 0
-    for variable in command.options.VARIABLES:
+    for variable in command.environment.VARIABLES:
         assert variable.name in shown.output
     assert "--fake" not in shown.output
     assert "--fake" in CliRunner().invoke(main.fallow, ["exporter", "--help"]).output
@@ -570,17 +591,25 @@ def test_so_many_gpus_cannot_be_pretended(gpus):
 
 
 def test_pretend_gpus_need_no_driver(tmp_path):
-    told = {"PATH": os.environ["PATH"], "POLL_INTERVAL": "100ms", "ATTRIBUTION": "off"}
+    own = {"PATH": os.environ["PATH"], "POLL_INTERVAL": "100ms", "ATTRIBUTION": "off"}
     program = "from fallow.doors.cli.main import fallow; fallow(['exporter', '--fake', '9', '--once'])"
-    done = subprocess.run([sys.executable, "-c", program], env=told, capture_output=True, text=True, timeout=30)
+    done = subprocess.run([sys.executable, "-c", program], env=own, capture_output=True, text=True, timeout=30)
     assert done.returncode == 0, done.stderr
-    assert {dict(labels)["gpu"] for name, labels in parse(done.stdout) if name == "gpu_idle_device_info"} == {str(n) for n in range(9)}
+    assert {
+        dict(labels)["gpu"] for name, labels in parse(done.stdout) if name == "gpu_idle_device_info"
+    } == {str(n) for n in range(9)}
 
 
 def test_the_exporter_loads_nothing_heavy():
-    heavy = ("numpy", "aiohttp", "starlette", "uvicorn", "rich", "prometheus_client", "yaml", "bcrypt", "cryptography", "kubernetes", "re2")
+    heavy = (
+        "numpy", "aiohttp", "starlette", "uvicorn", "rich", "prometheus_client", "yaml", "bcrypt", "cryptography",
+        "kubernetes", "re2",
+    )
     program = (
-        "import sys; from fallow.doors.cli import exporter; from fallow.doors.exporter import run; from fallow.clients import nvml; "
+        "import sys; from fallow.doors.cli import exporter; from fallow.doors.exporter import run; "
+        "from fallow.clients.nvml import driver; from fallow.observe.node import attribution; "
         f"print([name for name in {heavy!r} if name in sys.modules])"
     )
-    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    assert subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    ).stdout.strip() == "[]"

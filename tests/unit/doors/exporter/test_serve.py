@@ -36,14 +36,15 @@ class Running:
         self.gate = access.Gate(str(config) if config else None, self.clock)
         self.listener = serve.open_listener("127.0.0.1", 0)
         self.port = self.listener.getsockname()[1]
-        self.server = serve.Server(self.listener, self.gate, {
-            "/metrics": serve.Route(self._show), "/healthz": serve.Route(lambda _: serve.Answer(200, b"ok\n"), is_open=True),
-            "/big": serve.Route(lambda _: serve.Answer(200, BIG)), "/broken": serve.Route(self._fail),
+        self.server = serve.PageServer(self.listener, self.gate, {
+            "/metrics": serve.Route(self._show),
+            "/healthz": serve.Route(lambda _: serve.HttpAnswer(200, b"ok\n"), is_open=True),
+            "/big": serve.Route(lambda _: serve.HttpAnswer(200, BIG)), "/broken": serve.Route(self._fail),
         })
 
     def _show(self, accept):
         self.asked.append(accept)
-        return serve.Answer(200, PAGE, "text/plain; version=0.0.4; charset=utf-8")
+        return serve.HttpAnswer(200, PAGE, "text/plain; version=0.0.4; charset=utf-8")
 
     def _fail(self, accept):
         raise RuntimeError("a defect")
@@ -90,7 +91,7 @@ async def until(is_true):
             await asyncio.sleep(0.005)
 
 
-# ---- pages -------------------------------------------------------------------------------------------------------------------
+# ---- pages ---------------------------------------------------------------------------------------------------------
 
 
 async def test_a_page_has_its_type_and_its_length(running):
@@ -105,8 +106,10 @@ async def test_a_page_has_its_type_and_its_length(running):
     ("request_line", "status"),
     [
         ("GET /healthz HTTP/1.1", 200), ("GET http://there/healthz HTTP/1.1", 200), ("GET / HTTP/1.1", 404),
-        ("GET /metrics/ HTTP/1.1", 404), ("GET //healthz HTTP/1.1", 404), ("GET /%68ealthz HTTP/1.1", 404), ("POST /metrics HTTP/1.1", 405),
-        ("DELETE /healthz HTTP/1.1", 405), ("OPTIONS * HTTP/1.1", 405), ("GET /broken HTTP/1.1", 500), ("GET :// HTTP/1.1", 400),
+        ("GET /metrics/ HTTP/1.1", 404), ("GET //healthz HTTP/1.1", 404), ("GET /%68ealthz HTTP/1.1", 404),
+        ("POST /metrics HTTP/1.1", 405),
+        ("DELETE /healthz HTTP/1.1", 405), ("OPTIONS * HTTP/1.1", 405), ("GET /broken HTTP/1.1", 500),
+        ("GET :// HTTP/1.1", 400),
         ("get /metrics HTTP/1.1", 400), ("\x16\x03\x01\x02", 400), ("GET /metrics HTTP/9.9", 400), ("", 400),
     ],
 )
@@ -119,7 +122,8 @@ async def test_each_request_line_has_its_answer(running, request_line, status):
 @pytest.mark.parametrize(
     ("header", "status"),
     [
-        ("Content-Length: 5", 413), ("Transfer-Encoding: chunked", 413), ("Content-Length: 0", 200), ("Content-Length: x", 400),
+        ("Content-Length: 5", 413), ("Transfer-Encoding: chunked", 413), ("Content-Length: 0", 200),
+        ("Content-Length: x", 400),
         ("Content-Length: 5\r\nContent-Length: 6", 400),
         ("Upgrade: h2c\r\nConnection: Upgrade, HTTP2-Settings\r\nHTTP2-Settings: AAMAAABk", 200),
     ],
@@ -160,7 +164,7 @@ async def test_a_header_has_a_bound(running):
     assert said.startswith(b"HTTP/1.1 431 ")
 
 
-# ---- slow and many -------------------------------------------------------------------------------------------------------------
+# ---- slow and many -------------------------------------------------------------------------------------------------
 
 
 async def test_who_sends_or_takes_nothing_holds_up_nobody_and_is_let_go(running, monkeypatch):
@@ -212,7 +216,7 @@ def test_a_port_that_is_taken_is_a_sentence():
             serve.open_listener("127.0.0.1", port)
 
 
-# ---- TLS -----------------------------------------------------------------------------------------------------------------------
+# ---- TLS -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -307,7 +311,7 @@ async def test_a_file_that_is_swapped_by_link_as_secrets_are_is_seen(tmp_path, a
         assert (await server.get("/metrics", tls=trust(later)))[0] == 200
 
 
-# ---- passwords -----------------------------------------------------------------------------------------------------------------
+# ---- passwords -----------------------------------------------------------------------------------------------------
 
 
 def hashed(password, cost=4):
@@ -336,7 +340,9 @@ async def test_a_password_is_asked_for_but_not_of_health_probes(tmp_path, path, 
             assert ("WWW-Authenticate" in answer[2]) == (status == 401)
 
 
-@pytest.mark.parametrize("header", ["Bearer abc", "Basic", "Basic !!!", "Basic YWRh", "Basic " + "//8=", "basic  YWRhOmxvdmVsYWNl"])
+@pytest.mark.parametrize(
+    "header", ["Bearer abc", "Basic", "Basic !!!", "Basic YWRh", "Basic " + "//8=", "basic  YWRhOmxvdmVsYWNl"]
+)
 async def test_odd_credentials_are_no_credentials(tmp_path, header):
     async with Running(write_config(tmp_path, users(ada="lovelace"))) as server:
         expected = 200 if header.startswith("basic") else 401  # the scheme's case does not matter
@@ -375,7 +381,7 @@ async def test_a_good_password_is_hashed_once_and_hashing_holds_up_nobody(tmp_pa
     assert calls == [b"lovelace"]
 
 
-# ---- the file ------------------------------------------------------------------------------------------------------------------
+# ---- the file ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -389,7 +395,8 @@ async def test_a_good_password_is_hashed_once_and_hashing_holds_up_nobody(tmp_pa
         (TLS + "  client_auth_type: RequireAndVerifyClientCert", "client_ca_file"),
         (TLS + "  client_ca_file: ca.crt", "client_auth_type"), (TLS + "  min_version: SSL30", "min_version"),
         (TLS + "  client_auth_type: VerifyClientCertIfGiven\n  client_ca_file: none.crt", "cannot be loaded"),
-        ("basic_auth_users: {ada: sesame}", "'ada' is not a bcrypt hash"), ("basic_auth_users: {ada: 5}", "basic_auth_users"),
+        ("basic_auth_users: {ada: sesame}", "'ada' is not a bcrypt hash"),
+        ("basic_auth_users: {ada: 5}", "basic_auth_users"),
         ("basic_auth_users: [ada]", "basic_auth_users"), ("[1, 2]", "array"), ("a: b: sesame", "not YAML at line 1"),
         ("\tsesame", "not YAML"), ("!!python/object/apply:os.system [sesame]", "not YAML"),
     ],
@@ -411,5 +418,5 @@ def test_a_file_that_is_not_there(tmp_path):
 
 
 def test_an_empty_file_asks_for_nothing(tmp_path):
-    told = access.read(write_config(tmp_path, "# nothing yet\n"))
-    assert (told.tls, dict(told.users)) == (None, {})
+    read = access.read(write_config(tmp_path, "# nothing yet\n"))
+    assert (read.tls, dict(read.users)) == (None, {})

@@ -54,7 +54,7 @@ def view(*found: cluster.Pod | objects.Seen, **more: Any) -> owners.View:
             stores.setdefault((each.ref.group, each.ref.kind), {})[each.ref.uid] = each
     facts: dict[str, Any] = {
         "pods": tuple(each for each in found if isinstance(each, cluster.Pod)), "stores": stores, "pointers": {},
-        "lost": {}, "hpas": {}, "rows": {(row.group, row.kind): row for row in kinds.all_kinds()}, "scaled_objects": {},
+        "lost": {}, "hpas": {}, "rows": {(row.group, row.kind): row for row in kinds.KINDS}, "scaled_objects": {},
         "kueue": {}, "queued": (), "budgets": {}, "namespaces": ["ml"], "unseen_policies": "", "unseen_namespaces": "",
         "unseen_scalers": "", "unseen_queues": "", "unseen_budgets": "",
     }

@@ -11,22 +11,30 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fallow.clients import errors
-from fallow.decide.node.processes import Kept
-from fallow.doors.exporter import keeping
-from fallow.doors.exporter.keeping import State
+from fallow.model.processes import KeptProcess
+from fallow.observe.node import keeping
+from fallow.observe.node.keeping import SavedState
 
 NOW = 1_800_000_000.0
 BOOT = "3f1c"
-KEPT = [Kept("GPU-0", 42, 777, 3, 900.0, 910.0, NOW - 60, 1_800_000_000_000_000), Kept("GPU-0", 43, 778, 0, 0.0, 0.0, None, 0)]
+KEPT = [
+    KeptProcess(
+        uuid="GPU-0", pid=42, start=777, streak=3, first_zero=900.0, known=910.0, last_active=NOW - 60,
+        stamp=1_800_000_000_000_000,
+    ),
+    KeptProcess(uuid="GPU-0", pid=43, start=778, streak=0, first_zero=0.0, known=0.0, last_active=None, stamp=0),
+]
 
 
 def save(folder: pathlib.Path, **said: Any) -> pathlib.Path:
     usual = {"boot_id": BOOT, "at": NOW, "monotonic": 1000.0, "processes": KEPT, "tenancies": {"a": [1]}}
-    keeping.save(str(folder), State(**{**usual, **said}))
+    keeping.save(str(folder), SavedState(**{**usual, **said}))
     return folder / "state.json"
 
 
-def load(folder: pathlib.Path, *, boot_id: str = BOOT, gap: float = 20.0, monotonic_gap: float | None = None) -> tuple[State | None, str]:
+def load(
+    folder: pathlib.Path, *, boot_id: str = BOOT, gap: float = 20.0, monotonic_gap: float | None = None
+) -> tuple[SavedState | None, str]:
     monotonic = 1000.0 + (gap if monotonic_gap is None else monotonic_gap)
     return keeping.load(str(folder), boot_id, 300.0, NOW + gap, monotonic)
 
@@ -37,7 +45,7 @@ def test_what_was_saved_is_there_after_a_restart(tmp_path: pathlib.Path, gap: fl
     save(tmp_path)
     state, why = load(tmp_path, gap=gap)
     assert why == ""
-    assert state == State(BOOT, NOW, 1000.0, KEPT, {"a": [1]})
+    assert state == SavedState(BOOT, NOW, 1000.0, KEPT, {"a": [1]})
 
 
 @pytest.mark.accepts("exporter", 23)
@@ -48,7 +56,9 @@ def test_what_was_saved_is_there_after_a_restart(tmp_path: pathlib.Path, gap: fl
     ({"gap": -1.0}, "set back"),
     ({"gap": 20.0, "monotonic_gap": 301.0}, "5m old"),
     ({"gap": 20.0, "monotonic_gap": -1.0}, "set back"),
-], ids=["rebooted", "boot-not-known", "too-old", "clock-set-back", "too-old-by-the-other-clock", "other-clock-set-back"])  # fmt: skip
+], ids=[
+    "rebooted", "boot-not-known", "too-old", "clock-set-back", "too-old-by-the-other-clock", "other-clock-set-back",
+])
 def test_what_is_of_another_time_is_not_used(tmp_path: pathlib.Path, said: dict[str, Any], because: str) -> None:
     path = save(tmp_path)
     state, why = load(tmp_path, **said)
@@ -66,7 +76,7 @@ def test_a_boot_that_could_not_be_read_is_like_no_other_not_even_itself(tmp_path
 WHOLE: dict[str, Any] = {
     "boot_id": BOOT, "at": NOW, "monotonic": 1000.0, "version": 1, "tenancies": None,
     "processes": [["GPU-0", 42, 777, 3, 900.0, 910.0, None, 5]],
-}  # fmt: skip
+}
 
 
 @pytest.mark.accepts("exporter", 23)
@@ -80,9 +90,10 @@ WHOLE: dict[str, Any] = {
     json.dumps({**WHOLE, "processes": [["GPU-0", 42, 777, 3, None, 910.0, None, 5]]}).encode(),
     json.dumps({**WHOLE, "processes": [["GPU-0", 42]]}).encode(),
 ], ids=[
-    "empty", "torn", "null", "list", "binary", "nothing-in-it", "deep", "cut", "other-version", "unknown-field", "no-time",
+    "empty", "torn", "null", "list", "binary", "nothing-in-it", "deep", "cut", "other-version", "unknown-field",
+    "no-time",
     "negative-streak", "no-first-zero", "short-row",
-])  # fmt: skip
+])
 def test_a_damaged_file_is_said_and_not_used(tmp_path: pathlib.Path, content: bytes) -> None:
     (tmp_path / "state.json").write_bytes(content)
     state, why = load(tmp_path)

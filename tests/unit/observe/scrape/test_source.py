@@ -494,9 +494,9 @@ async def test_a_bad_exporter_harms_only_what_it_covers(name: str, caplog: pytes
         stage.pages["gpu-2"] = line(GR, 0, 9, "far")
         await stage.scrape(0, 0)
         assert (await stage.usage()).exporter_up.all()
-    told = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
-    assert len(told) == 1
-    assert "what it covers is not known" in told[0]
+    warned = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert len(warned) == 1
+    assert "what it covers is not known" in warned[0]
 
 
 async def test_more_than_fits_into_memory_is_refused_and_the_rest_unharmed(monkeypatch: pytest.MonkeyPatch) -> None:

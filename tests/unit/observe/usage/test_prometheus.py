@@ -395,7 +395,7 @@ async def test_on_a_shared_gpu_the_pods_own_past_counts() -> None:
         | {("past", GR): [(gpu(0), NOW - 3600)], ("past", process): [(own, NOW - 7200)]}
     )
     async with source(canned(answers)) as (_, asked):
-        pods, place = (pod("llm"),), nodes(node(shared=True))
-        seen = (await asked.evidence(held(pods, place), ONLY, NOW)).usage[WINDOW]
-        found = await asked.look_back(seen, [0], held(pods, place), NOW, 0.01)
+        pods, on = (pod("llm"),), nodes(node(shared=True))
+        seen = (await asked.evidence(held(pods, on), ONLY, NOW)).usage[WINDOW]
+        found = await asked.look_back(seen, [0], held(pods, on), NOW, 0.01)
     assert found.last_active.tolist() == [NOW - 7200]

@@ -30,11 +30,11 @@ def read(dialect: labels.Dialect, **given: str) -> labels.Facts:
 
 
 def layout(
-    *series: dict[str, str], pods: tuple[cluster.Pod, ...], place: dict[str, cluster.Node] | None = None,
+    *series: dict[str, str], pods: tuple[cluster.Pod, ...], on: dict[str, cluster.Node] | None = None,
     dialect: labels.Dialect = FOREIGN,
 ) -> rows.RowLayout:
     facts = [read(dialect, **one) for one in series]
-    return rows.RowLayout(rows.Holders(pods, nodes() if place is None else place), facts, range(len(facts)))
+    return rows.RowLayout(rows.Holders(pods, nodes() if on is None else on), facts, range(len(facts)))
 
 
 def held(seen: rows.RowLayout) -> set[tuple[int, str]]:
@@ -48,7 +48,7 @@ ALL_PODS = {"workload_pod": "w", "exported_pod": "e", "pod": "p", "pod_name": "n
 
 @pytest.mark.parametrize("missing", range(5))
 def test_the_first_pod_label_that_says_something_counts(missing: int) -> None:
-    given = {name: "" if place < missing else value for place, (name, value) in enumerate(ALL_PODS.items())}
+    given = {name: "" if index < missing else value for index, (name, value) in enumerate(ALL_PODS.items())}
     facts = read(FOREIGN, **given, exported_namespace="", namespace="ns")
     assert (facts.pod, facts.namespace) == (["w", "e", "p", "n", ""][missing], "ns")
     assert facts.sure == (missing < 2)
@@ -141,7 +141,7 @@ FITS = {
 @pytest.mark.parametrize("name", FITS)
 def test_a_series_counts_only_for_a_pod_on_its_node(name: str) -> None:
     given, fits = FITS[name]
-    seen = layout({**LLM, **given}, pods=(pod("llm", node="gpu-1"),), place=PLACE)
+    seen = layout({**LLM, **given}, pods=(pod("llm", node="gpu-1"),), on=PLACE)
     assert held(seen) == ({(0, "GPU-1")} if fits else set())
 
 
@@ -162,10 +162,10 @@ def test_the_exporters_own_pod_means_unallocated() -> None:
 
 
 def test_models_come_from_labels_or_from_the_node() -> None:
-    place = nodes(node(product="NVIDIA-A100"))
+    on = nodes(node(product="NVIDIA-A100"))
     seen = layout(
         {**LLM, "modelName": "NVIDIA H100"}, {**LLM, "UUID": "GPU-2", "model": "T4"}, {**LLM, "UUID": "GPU-3"},
-        pods=(pod("llm"),), place=place,
+        pods=(pod("llm"),), on=on,
     )
     assert seen.model == ("NVIDIA H100", "T4", "NVIDIA-A100")
 
@@ -175,7 +175,7 @@ def test_what_one_series_of_a_board_calls_it_holds_for_all_of_them() -> None:
     whole = {"workload_pod": "llm", "workload_namespace": "ml", "uuid": "GPU-1"}
     seen = layout(
         whole, {**whole, "uuid": "GPU-2", "gi": "3"}, {"uuid": "GPU-1", "model": "NVIDIA H100"},
-        {"uuid": "GPU-2", "model": "NVIDIA A100"}, pods=(pod("llm"),), place=nodes(node(product="NVIDIA-H100-SHARED")),
+        {"uuid": "GPU-2", "model": "NVIDIA A100"}, pods=(pod("llm"),), on=nodes(node(product="NVIDIA-H100-SHARED")),
         dialect=labels.OWN,
     )
     assert dict(zip(seen.gpu, seen.model, strict=True)) == {"GPU-1": "NVIDIA H100", "GPU-2/3": "NVIDIA A100"}
@@ -204,10 +204,10 @@ SHARED = {
 
 @pytest.mark.parametrize("name", SHARED)
 def test_a_shared_gpu_is_measured_by_all_series_of_it(name: str) -> None:
-    holder, place = SHARED[name]
+    holder, on = SHARED[name]
     of = {"exported_namespace": "ml", "UUID": "GPU-1"}
     seen = layout(
-        {**of, "exported_pod": "a"}, {**of, "exported_pod": "gone"}, {"UUID": "GPU-1"}, pods=(holder,), place=place
+        {**of, "exported_pod": "a"}, {**of, "exported_pod": "gone"}, {"UUID": "GPU-1"}, pods=(holder,), on=on
     )
     assert seen.shared.tolist() == [True]
     assert column(seen, seen.own, 0.1, 0.9, 0.5) == {0: 0.1}

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-from fallow.model import pointers
+from fallow.model import pointers, selectors
 from fallow.sim.servers.kubernetes import catalogue, refusals
 
 Object: TypeAlias = dict[str, Any]
@@ -48,15 +48,13 @@ def _read_labels(text: str) -> list[Test]:
 
 
 def _label_test(match: "re.Match[str]") -> Test:
+    """The text as an expression, which is evaluated as all are."""
     _, absent, name, sign, value, word, listed = match.groups()
-    if absent:
-        return lambda obj: absent not in _labels(obj)
     if sign is None and word is None:
-        return lambda obj: name in _labels(obj)
-    values = {each.strip() for each in listed.split(",")} if word else {value}
-    if sign == "!=" or word == "notin":
-        return lambda obj: _labels(obj).get(name) not in values
-    return lambda obj: _labels(obj).get(name) in values
+        return lambda obj: selectors.holds(_labels(obj), name or absent, "DoesNotExist" if absent else "Exists", ())
+    values = [each.strip() for each in listed.split(",")] if word else [value]
+    operator = "NotIn" if sign == "!=" or word == "notin" else "In"
+    return lambda obj: selectors.holds(_labels(obj), name, operator, values)
 
 
 def _labels(obj: Mapping[str, Any]) -> Mapping[str, str]:
@@ -85,17 +83,8 @@ def _text(value: Any) -> str:
 
 def matches(selector: Mapping[str, Any] | None, labels: Mapping[str, str]) -> bool:
     """A selector object; None selects nothing and an empty one everything."""
-    if selector is None:
-        return False
-    if any(labels.get(name) != value for name, value in (selector.get("matchLabels") or {}).items()):
-        return False
-    return all(_is_met(term, labels) for term in selector.get("matchExpressions") or ())
-
-
-def _is_met(term: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
-    found, values = labels.get(term["key"]), term.get("values") or ()
-    outcomes = {"In": found in values, "NotIn": found not in values, "Exists": found is not None, "DoesNotExist": found is None}
-    return outcomes.get(term["operator"], False)
+    read_one = selectors.read(selector)
+    return read_one is not None and read_one.matches(labels)
 
 
 def write(selector: Any) -> str:

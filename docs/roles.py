@@ -1,0 +1,138 @@
+"""The roles in deploy/, made from the table of kinds: what gpu-pruner may read, and what it may patch.
+
+In: the rows of model/kinds, and whether it sees the whole cluster or one namespace. Out: files as `kubectl apply` takes
+them. Reading covers every kind, because the workload is the topmost of the owners; writing only what is switched on.
+Invariant: nothing is granted that no row or name here asks for, and never `create` or `delete` of a workload.
+"""
+
+from collections.abc import Callable, Iterable
+from functools import partial
+
+from fallow import names
+from fallow.model import kinds
+
+HOME, TEAM = "gpu-pruner-system", "my-team"  # where it runs; the one namespace it looks into, as an example
+READ, PATCH = ("get", "list", "watch"), ("patch",)
+STEERING = (kinds.SCALED_OBJECT, kinds.KUEUE_WORKLOAD)
+EVENTS = ("events.k8s.io", ["events"], ("create", "patch"))
+FURTHER = {
+    "j": ". Suspending one loses its work since the last checkpoint.",
+    "k": " (also needs action.allowKnativeRollout in a policy).",
+    "x": ".\n# The record of the pause stands on the object itself: add a rule with get, list, watch and patch for "
+         "each such kind of yours.",
+}
+
+OWNERS = "Every kind that may own a GPU pod: the workload is the topmost of them, so the others must be seen too."
+STEERED = "Others that steer the same pods."
+OWN_NAMESPACE = "A Role may read its own namespace by name: acknowledgements and opt-outs may stand there."
+
+
+def _words(words: Iterable[str]) -> str:
+    quoted = (word if word and "*" not in word else f'"{word}"' for word in words)
+    return f"[{', '.join(quoted)}]"
+
+
+def _rule(
+    group: str, resources: Iterable[str], verbs: Iterable[str], *, only: Iterable[str] = (), why: str = ""
+) -> str:
+    lines = [f"  # {why}"] if why else []
+    lines += [f"  - apiGroups: {_words([group])}", f"    resources: {_words(resources)}"]
+    lines += [f"    resourceNames: {_words(only)}"] if only else []
+    return "\n".join([*lines, f"    verbs: {_words(verbs)}"])
+
+
+def _rules(rows: Iterable[kinds.Kind], verbs: Iterable[str], why: str = "") -> list[str]:
+    """One for each group, in the order of the table."""
+    by_group: dict[str, list[str]] = {}
+    for row in rows:
+        by_group.setdefault(row.group, []).append(row.plural)
+    whys = [why] + [""] * len(by_group)
+    return [_rule(group, plurals, verbs, why=whys[at]) for at, (group, plurals) in enumerate(by_group.items())]
+
+
+def _grant(name: str, rules: Iterable[str], namespace: str | None = None) -> list[str]:
+    """A role and its binding to gpu-pruner's account; without a namespace for the whole cluster."""
+    scope, role, binding = ("", name, name) if namespace else ("Cluster", f"{name}-cr", f"{name}-crb")
+    inside = f"\n  namespace: {namespace}" if namespace else ""
+    head = "apiVersion: rbac.authorization.k8s.io/v1\nkind: {}\nmetadata:\n  name: {}" + inside
+    refers = f"roleRef:\n  apiGroup: rbac.authorization.k8s.io\n  kind: {scope}Role\n  name: {role}"
+    subject = f"subjects:\n  - kind: ServiceAccount\n    name: gpu-pruner\n    namespace: {HOME}"
+    return [
+        "\n".join([head.format(f"{scope}Role", role), "rules:", *rules]),
+        "\n".join([head.format(f"{scope}RoleBinding", binding), refers, subject]),
+    ]
+
+
+def _file(about: str, parts: Iterable[str]) -> str:
+    return "\n---\n".join([f"# Made from the code by `make docs`.\n# {about}", *parts]) + "\n"
+
+
+def _reading(*, one_namespace: bool) -> list[str]:
+    if one_namespace:
+        rules = [_rule("", ["pods"], READ), _rule("", ["namespaces"], ["get"], why=OWN_NAMESPACE)]
+    else:
+        rules = [_rule("", ["pods", "nodes", "namespaces"], READ)]
+    rules += _rules(kinds.KINDS, READ, OWNERS)
+    rules += [_rule("autoscaling", ["horizontalpodautoscalers"], READ, why=STEERED)]
+    rules += [_rule("policy", ["poddisruptionbudgets"], READ), *_rules(STEERING, READ)]
+    rules += [_rule("resource.k8s.io", ["resourceclaims"], READ)]
+    if not one_namespace:
+        rules += [_rule("apiextensions.k8s.io", ["customresourcedefinitions"], READ)]
+        rules += [_rule(names.GROUP, [names.POLICY_PLURAL], READ)]
+        rules += [_rule(names.GROUP, [f"{names.POLICY_PLURAL}/status"], PATCH)]
+    return rules
+
+
+def _at_home() -> list[str]:
+    secrets = ["gpu-pruner-slack-webhook", "gpu-pruner-config"]
+    rules = [
+        _rule("coordination.k8s.io", ["leases"], ["create"], why="`create` cannot be limited to a name."),
+        _rule("coordination.k8s.io", ["leases"], ["get", "update"], only=[names.LEASE]),
+        _rule("", ["secrets"], ["get"], only=secrets),
+    ]
+    return _grant("gpu-pruner", rules, HOME)
+
+
+def reader(about: str, *, one_namespace: bool) -> str:
+    account = f"apiVersion: v1\nkind: ServiceAccount\nmetadata:\n  name: gpu-pruner\n  namespace: {HOME}"
+    name, namespace = ("gpu-pruner-reader", TEAM) if one_namespace else ("gpu-pruner", None)
+    return _file(about, [account, *_grant(name, _reading(one_namespace=one_namespace), namespace), *_at_home()])
+
+
+def acting(about: str, *, one_namespace: bool) -> str:
+    on = [row for letter in names.DEFAULT_LETTERS for row in kinds.KINDS if row.letter == letter]
+    rules = [*_rules(on, PATCH), *_rules(STEERING, PATCH), _rule(*EVENTS)]
+    parts = _grant("gpu-pruner-act", rules, TEAM if one_namespace else None)
+    return _file(about, [*parts, *(_grant("gpu-pruner-act", [_rule(*EVENTS)], HOME) if one_namespace else [])])
+
+
+def letter(one: str) -> str:
+    on = [row for row in kinds.KINDS if row.letter == one]
+    called = " and ".join(row.kind for row in on) if len(on) == 2 else names.LETTERS[one]
+    about = f"What --enabled-resources needs for the letter {one}: {called}{FURTHER.get(one, '.')}"
+    rules = _rules(on, PATCH) or [_rule("*", ["*/scale"], ["get", "patch"])]
+    return _file(about, _grant(f"gpu-pruner-act-{one}", rules))
+
+
+FILES: dict[str, Callable[[], str]] = {
+    "deploy/20-reader.yaml": partial(
+        reader, "What gpu-pruner may read, and the little it may write about itself. With this role alone nothing in "
+        "the cluster can be paused.", one_namespace=False,
+    ),
+    "deploy/acting/10-role.yaml": partial(
+        acting, "What gpu-pruner needs besides deploy/20-reader.yaml to pause workloads of the default letters "
+        f"({names.DEFAULT_LETTERS}), to resume them, and to say so in Events.\n"
+        "# Further letters: deploy/letters/. Nothing here can create or delete a pod or a workload.",
+        one_namespace=False,
+    ),
+    "deploy/one-namespace/20-reader.yaml": partial(
+        reader, f"As deploy/20-reader.yaml, without any ClusterRole. gpu-pruner lives in {HOME} and sees only {TEAM}, "
+        "which stands for yours.\n# Nodes, other namespaces, CustomResourceDefinitions and IdlePolicies belong to the "
+        "whole cluster and are not seen (nodes: nodes/nodes.yaml).", one_namespace=True,
+    ),
+    "deploy/one-namespace/acting/10-role.yaml": partial(
+        acting, f"As deploy/acting/10-role.yaml, for {TEAM} only; Events about gpu-pruner itself are written in its "
+        "own namespace.", one_namespace=True,
+    ),
+    **{f"deploy/letters/{one}.yaml": partial(letter, one) for one in names.LETTERS if one not in names.DEFAULT_LETTERS},
+}

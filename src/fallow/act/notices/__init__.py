@@ -1,0 +1,1 @@
+"""Notices to owners: what they say (text), and what counts as said (delivery)."""

@@ -1,0 +1,82 @@
+"""Sentences for people: what was done or will be done to a workload, why, and how to undo or prevent it.
+
+In: findings, decisions, rows of the table of kinds. Out: text, the important part first: its end may be cut.
+"""
+
+from fallow import names
+from fallow.model import cluster, decision, kinds, units
+from fallow.model.policies import idle
+from fallow.model.units import Instant
+
+_VERBS = {
+    "scaled to 0": ("Scaled", "Would scale"), "suspended": ("Suspended", "Would suspend"),
+    "stopped": ("Stopped", "Would stop"),
+}
+
+
+def typed(ref: cluster.Ref) -> str:
+    """The object as it is typed on the command line; with its group where the bare kind could mean another."""
+    row = kinds.find(ref.group, ref.kind)
+    return f"{ref.kind}/{ref.name}" if row and not row.needs_group else f"{ref.kind}.{ref.group}/{ref.name}"
+
+
+def idle_sentence(finding: decision.Finding, now: Instant) -> str:
+    """`12 GPUs idle for 47m (policy default)`."""
+    gpus = f"{finding.gpus} GPU{'' if finding.gpus == 1 else 's'}"
+    rule = "flags" if finding.rule.name == "flags" else f"policy {finding.rule.name}"
+    if finding.idle_since is None:
+        return f"{gpus} idle ({rule})"
+    least = "at least " if finding.at_least else ""
+    return f"{gpus} idle for {least}{units.humane(now - finding.idle_since)} ({rule})"
+
+
+def pause_note(
+    finding: decision.Finding, kind: kinds.Kind, replicas: int | None, now: Instant, *, is_dry: bool = False
+) -> str:
+    """What was done, why, and how to undo it; of a dry run what would be done."""
+    ref = finding.workload.ref
+    done, would = _VERBS[kind.verb]
+    size = "" if kind.verb != "scaled to 0" else " to 0" if replicas is None else f" from {replicas} to 0"
+    why = idle_sentence(finding, now) if finding.verdict is decision.Verdict.idle else finding.because
+    note = f"{would if is_dry else done} {ref.kind} {ref.namespace}/{ref.name}{size}: {why}."
+    return note if is_dry else f"{note} Resume: fallow resume {typed(ref)} -n {ref.namespace}"
+
+
+def notice_note(warn: decision.Warn, kind: kinds.Kind | None, now: Instant) -> str:
+    """What will happen, when, how to keep it, and what its owner should know before that."""
+    finding, ref = warn.finding, warn.finding.workload.ref
+    parts = [f"{ref.kind} {ref.namespace}/{ref.name}: {idle_sentence(finding, now)}."]
+    if warn.pauses_at is not None and kind is not None:
+        parts.append(f"It will be {kind.verb} at {units.clock_time(warn.pauses_at)} UTC.")
+    parts.append(f"Keep it: fallow ack {typed(ref)} -n {ref.namespace}")
+    if kind is not None:
+        parts += (f"| {warning}" for warning in warnings(finding.workload, kind, finding.rule))
+    return " ".join(parts)
+
+
+def warnings(workload: cluster.Workload, kind: kinds.Kind, rule: idle.Rule) -> list[str]:
+    """What a pause of this workload brings with it, one sentence each."""
+    found = kinds.warnings(kind, workload)
+    found.append(f"While it is paused, a server-side apply of another value conflicts with {names.FIELD_MANAGER}.")
+    if rule.action.gitops == "act" and (hint := gitops_hint(workload)):
+        found.append(hint)
+    return found
+
+
+def gitops_hint(workload: cluster.Workload) -> str | None:
+    """What the owner's GitOps tool must be told, lest it undo the pause."""
+    match kinds.gitops_tool(workload):
+        case "Argo CD":
+            return f"Argo CD may undo it unless its Application has: {gitops_snippet(workload)}"
+        case str(tool):
+            return f"{tool} may undo it at its next run."
+        case _:
+            return None
+
+
+def gitops_snippet(workload: cluster.Workload) -> str:
+    """For an Argo CD Application's spec, as YAML on one line."""
+    ref = workload.ref
+    group = f"group: {ref.group}, " if ref.group else ""
+    ignored = f"{{{group}kind: {ref.kind}, name: {ref.name}, managedFieldsManagers: [{names.FIELD_MANAGER}]}}"
+    return f"{{ignoreDifferences: [{ignored}], syncPolicy: {{syncOptions: [RespectIgnoreDifferences=true]}}}}"

@@ -1,0 +1,91 @@
+"""One write on one object, and reading back what is there: all that pauses, resumes and marks need of the wire.
+
+In: a Write, that is one merge patch on one very object. Out: the object as the server shows it then, or an error.
+With dry_run "server" patches are sent with dryRun=All; with "client" whoever would write must not come here.
+Invariant: every Write carries the uid of the object that was looked at; an answer without what was written is an error.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from fallow import names
+from fallow.clients import errors
+from fallow.clients.kubernetes import api as kubernetes
+from fallow.model import cluster, kinds, pointers
+from fallow.model.decision import Status
+
+DryRun: TypeAlias = Literal["server", "client"] | None
+Lookup: TypeAlias = Callable[[str, str, str], kubernetes.Resource | None]  # group, version, kind
+
+
+class Write(msgspec.Struct, frozen=True):
+    """One merge patch on one object. `shows`: what the answer must have, or the patch did not do what it was for."""
+
+    ref: cluster.Ref
+    body: dict[str, Any]
+    shows: Mapping[str, Any] = {}
+    subresource: str | None = None
+    manager: str = names.FIELD_MANAGER
+
+
+class NotShown(errors.BadAnswer):
+    """The server took the patch, and its answer lacks what was written."""
+
+
+class PatchWriter:
+    """Writes on the objects of one cluster, for real or as a dry run."""
+
+    def __init__(self, api: kubernetes.Api, lookup: Lookup, dry_run: DryRun = None) -> None:
+        self._api = api
+        self._lookup = lookup
+        self.dry_run = dry_run
+
+    @property
+    def is_dry(self) -> bool:
+        return self.dry_run is not None
+
+    @property
+    def done(self) -> Status:
+        """The status of what went well."""
+        return Status.dry_run if self.is_dry else Status.done
+
+    async def send(self, write: Write) -> dict[str, Any]:
+        answer = await self._api.merge_patch(
+            self._resource(write.ref), write.ref.namespace, write.ref.name, write.body,
+            field_manager=write.manager, dry_run=self.dry_run == "server", subresource=write.subresource,
+        )
+        answer = kinds.full_scale(answer) if write.subresource == "scale" else answer
+        for pointer, value in write.shows.items():
+            if (shown := pointers.read(answer, pointer)) != value:
+                raise NotShown(f"{write.ref} was patched, but its {pointer} is {shown!r} and not {value!r}")
+        return answer
+
+    async def operate(self, ref: cluster.Ref, operations: Sequence[Mapping[str, Any]], manager: str) -> None:
+        """A JSON patch, for what no merge patch can do."""
+        await self._api.json_patch(self._resource(ref), ref.namespace, ref.name, operations, field_manager=manager)
+
+    async def read(self, ref: cluster.Ref, subresource: str | None = None) -> dict[str, Any]:
+        resource = self._resource(ref)
+        if subresource == "scale":
+            return kinds.full_scale(await self._api.read_scale(resource, ref.namespace, ref.name))
+        found = await self._api.get(resource, ref.namespace, ref.name)
+        if ref.uid and found["metadata"].get("uid") != ref.uid:
+            raise errors.NotFound(404, f"{ref} is gone; another object has its name now")
+        return found
+
+    def _resource(self, ref: cluster.Ref) -> kubernetes.Resource:
+        resource = self._lookup(ref.group, ref.version, ref.kind)
+        if resource is None:
+            raise errors.NotFound(404, f"the API server does not know {ref.kind} in {ref.api_version}")
+        return resource
+
+
+def annotate(
+    ref: cluster.Ref, changes: Mapping[str, str | None], *, resource_version: str | None = None,
+    manager: str = names.FIELD_MANAGER,
+) -> Write:
+    """Only annotations, on that very object; with a resourceVersion, only if it has not changed since."""
+    guards = {"uid": ref.uid} | ({"resourceVersion": resource_version} if resource_version is not None else {})
+    return Write(ref, {"metadata": {**guards, "annotations": dict(changes)}}, manager=manager)

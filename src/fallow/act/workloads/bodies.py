@@ -1,0 +1,267 @@
+"""Pause and resume as request bodies. Everything here is pure; pausing.py and resuming.py send it.
+
+In: a workload as it was just read, its row of model/kinds.py, the record of the way back.
+Out: Writes, in the order in which they are to be sent, with what the server's answer must show; and the JSON patch by
+which we give up the fields of a pause when it is over.
+Invariant: the way back is in the first Write of a pause, never later than the act; a record that counts is never
+overwritten; every Write carries the uid of the object that was looked at, and every Write of a pause its version.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import msgspec
+
+from fallow import names
+from fallow.act import sending
+from fallow.act.sending import Write
+from fallow.model import cluster, decision, kinds, pointers, record, units
+from fallow.model.decision import Detail
+from fallow.model.policies import idle
+from fallow.model.units import Instant
+
+Marks: TypeAlias = Mapping[str, str | None]  # annotation -> value; None removes it
+
+RECORD_BYTES = 4096  # an object's annotations may hold 256 KiB together; ours is never a noticeable part of that
+REASON_CHARACTERS = 200
+_CLEARED_BY_PAUSE = (*names.PENDING_KEYS, names.RESUMED_AT, names.RESUMED_BY)
+
+
+class CannotWrite(Exception):
+    """We refuse to build the patch: one word, one sentence."""
+
+    def __init__(self, code: Detail, because: str) -> None:
+        super().__init__(f"{code}: {because}")
+        self.code, self.because = code, because
+
+
+def pause_writes(
+    workload: cluster.Workload, kind: kinds.Kind, pause: decision.Pause, now: Instant, *, by: str = names.FIELD_MANAGER,
+    schedule: cluster.Ref | None = None,
+) -> tuple[Write, ...]:
+    """The pause and its way back: one Write, or record first and act second where two objects must change.
+
+    `schedule`: the CronJob that is to be paused and resumed along with its Job.
+    """
+    way, target = kinds.way(kind, workload), kinds.pause_target(kind, workload)
+    fields = kinds.pause_fields(kind, workload, pause.finding.rule, now)
+    marks = _pause_marks(kind, workload, pause, now, by)
+    if way is kinds.Way.own or way is kinds.Way.kueue:
+        # Where touching the object restarts its pods, the marks of a pause that others ended stay until the next.
+        is_left = workload.marks_ref.uid != workload.ref.uid and way is kinds.Way.own
+        along = (_name(schedule),) if schedule else ()
+        marks[names.ORIGINAL_STATE] = _write_record(_void(target) if is_left else target, fields, along)
+        return (_conditional(target, fields | _as_fields(marks), fields),)
+    holder = kinds.record_target(kind, workload)
+    companions = (_name(target.ref),) if way is kinds.Way.keda else ()
+    marks[names.ORIGINAL_STATE] = _write_record(holder, [kind.replica_path or "/spec/replicas"], companions)
+    first = _conditional(holder, _as_fields(marks))
+    if way is kinds.Way.scale:
+        body = {"metadata": {"uid": workload.ref.uid}, "spec": {"replicas": 0}}
+        return first, Write(workload.ref, body, fields, "scale")
+    # `paused` is not changed, but recorded: whoever removes it meanwhile gets it back. A record that is left on a
+    # ScaledObject which is not paused at 0 is void, like every mark of a pause whose value is no longer set.
+    remembered = _write_record(_void(target), [*fields, pointers.annotation(names.KEDA_PAUSED)])
+    return first, _conditional(target, fields | _as_fields({names.ORIGINAL_STATE: remembered}), fields)
+
+
+def _pause_marks(
+    kind: kinds.Kind, workload: cluster.Workload, pause: decision.Pause, now: Instant, by: str
+) -> dict[str, str | None]:
+    replicas, reason = current_replicas(kind, workload), pause.reason_text[:REASON_CHARACTERS]
+    counted = {} if replicas is None else {names.ORIGINAL_REPLICAS: str(replicas)}
+    return dict.fromkeys(_CLEARED_BY_PAUSE) | counted | {
+        names.PAUSED_AT: units.rfc3339(now), names.PAUSED_BY: by, names.PAUSED_REASON: reason,
+        names.PAUSED_GPUS: str(pause.finding.gpus),
+    }
+
+
+def current_replicas(kind: kinds.Kind, workload: cluster.Workload) -> int | None:
+    """How many it has now; None for kinds that are not counted, and where the count is absent."""
+    found = pointers.read(workload.body, kind.replica_path) if kind.replica_path else None
+    return found if isinstance(found, int) else None
+
+
+def _write_record(
+    target: kinds.Target, written: Iterable[str], companions: tuple[record.CompanionName, ...] = ()
+) -> str:
+    short = target.ref.short
+    if names.ORIGINAL_STATE in target.annotations:
+        because = f"{short} still carries the record of an earlier pause, which is never overwritten"
+        raise CannotWrite(Detail.RecordPresent, because)
+    text = record.write(record.Record(1, record.remember(target.body, written), companions))
+    if (size := len(text.encode())) > RECORD_BYTES:
+        because = f"the way back of {short} would take {size} bytes, more than {RECORD_BYTES}"
+        raise CannotWrite(Detail.RecordTooLarge, because)
+    return text
+
+
+def _void(target: kinds.Target) -> kinds.Target:
+    """The same, with no record that counts."""
+    return msgspec.structs.replace(target, annotations={})
+
+
+def _name(ref: cluster.Ref) -> record.CompanionName:
+    return record.CompanionName(ref.api_version, ref.kind, ref.name)
+
+
+def _as_fields(marks: Marks) -> dict[str, Any]:
+    return {pointers.annotation(name): value for name, value in marks.items()}
+
+
+def _conditional(
+    target: kinds.Target, fields: Mapping[str, Any], shows: Mapping[str, Any] | None = None,
+    manager: str = names.FIELD_MANAGER,
+) -> Write:
+    """A merge patch that only fits the very object, in the very version, that was looked at."""
+    body = pointers.merge_patch(target.body, fields)
+    body.setdefault("metadata", {}).update(uid=target.ref.uid, resourceVersion=target.resource_version)
+    return Write(target.ref, body, shows or {}, manager=manager)
+
+
+def recorded_fields(write: Write) -> dict[str, Any]:
+    """The way back that a Write of a pause carries."""
+    found = record.read(write.body["metadata"]["annotations"][names.ORIGINAL_STATE])
+    return dict(found.fields) if found else {}
+
+
+def forget_write(write: Write) -> Write:
+    """Takes a record away whose act did not follow. Without resourceVersion: whatever changed, the record is void."""
+    return sending.annotate(write.ref, dict.fromkeys(names.PAUSE_KEYS))
+
+
+def resume_way(kind: kinds.Kind, workload: cluster.Workload) -> kinds.Way:
+    """Through which object it was paused, as the record tells it: autoscalers may have come or gone since."""
+    if any(names.ORIGINAL_STATE in companion.annotations for companion in workload.kueue):
+        return kinds.Way.kueue
+    own = record.read(workload.annotations.get(names.ORIGINAL_STATE))
+    if own is None:
+        return kinds.way(kind, workload)
+    if any(companion.kind == kinds.SCALED_OBJECT.kind for companion in own.companions):
+        return kinds.Way.keda
+    return kinds.own_way(kind, workload)
+
+
+def as_target(thing: cluster.Workload | cluster.Companion) -> kinds.Target:
+    view = kinds.view(thing.body, thing.annotations)
+    return kinds.Target(thing.ref, thing.resource_version, thing.annotations, view)
+
+
+def resume_target(way: kinds.Way, workload: cluster.Workload) -> kinds.Target:
+    """Where the record stands."""
+    if way is not kinds.Way.kueue or not workload.kueue:
+        return as_target(workload)
+    recorded = (each for each in workload.kueue if names.ORIGINAL_STATE in each.annotations)
+    return as_target(next(recorded, workload.kueue[0]))
+
+
+def restored_fields(
+    kind: kinds.Kind, workload: cluster.Workload, target: kinds.Target, found: record.Record
+) -> dict[str, Any]:
+    """What stood there before; a parent that was absent goes again only if nobody else has put anything into it."""
+    written = [*kind.pauses(workload, idle.Rule(), 0.0), *found.fields]
+    fields: dict[str, Any] = {}
+    for pointer, value in found.fields.items():
+        below = [leaf for leaf in written if leaf.startswith(f"{pointer}/")]
+        if value is None and below and not _is_only(pointers.read(target.body, pointer), pointer, below):
+            fields |= dict.fromkeys(below)
+        else:
+            fields[pointer] = value
+    return fields | dict(kind.resumes)
+
+
+def _is_only(subtree: Any, pointer: str, leaves: Sequence[str]) -> bool:
+    gone = pointers.merge_patch({}, {leaf.removeprefix(pointer): None for leaf in leaves})
+    return not _has_leaf(pointers.apply_merge_patch(subtree, gone))
+
+
+def _has_leaf(value: Any) -> bool:
+    return any(_has_leaf(member) for member in value.values()) if isinstance(value, Mapping) else value is not None
+
+
+def raise_replicas(
+    kind: kinds.Kind, workload: cluster.Workload, fields: dict[str, Any], *floors: int | None
+) -> dict[str, Any]:
+    """At least what its autoscalers ask for: fewer would be corrected at once, and pods started twice."""
+    path = kind.replica_path
+    if path is None or not isinstance(fields.get(path), int):
+        return fields
+    least = [pointers.read(hpa.body, "/spec/minReplicas") for hpa in workload.hpas]
+    return fields | {path: max(fields[path], *(floor for floor in (*least, *floors) if isinstance(floor, int)), 0)}
+
+
+def resume_marks(
+    kind: kinds.Kind, annotations: Mapping[str, str], now: Instant, by: str, remember: Mapping[str, str]
+) -> dict[str, str | None]:
+    """The pause forgotten, who ended it and when."""
+    touched = {name: units.rfc3339(now) for name in kind.touches if name in annotations}
+    ended = {names.RESUMED_AT: units.rfc3339(now), names.RESUMED_BY: by}
+    return dict.fromkeys((*names.PAUSE_KEYS, names.RESUME_REQUESTED)) | touched | ended | dict(remember)
+
+
+def resume_write(target: kinds.Target, fields: Mapping[str, Any], marks: Marks) -> Write:
+    """One patch with the recorded fields and the end of the pause."""
+    shows = {pointer: value for pointer, value in fields.items() if value is not None}
+    return _conditional(target, {**fields, **_as_fields(marks)}, shows, names.RESUME_FIELD_MANAGER)
+
+
+def companion_refs(found: record.Record | None, namespace: str, kind: str) -> list[cluster.Ref]:
+    """The objects of that kind that were changed for the pause; their uids are not recorded."""
+    named = [companion for companion in (found.companions if found else ()) if companion.kind == kind]
+    split = [(*companion.api_version.rpartition("/"), companion.name) for companion in named]
+    return [cluster.Ref(group, version, kind, namespace, name, "") for group, _, version, name in split]
+
+
+def is_stale(annotations: Mapping[str, str]) -> bool:
+    """Marks that were copied back by an undo: the pause they tell of ended already."""
+    paused, resumed = (units.read_instant(annotations.get(name)) for name in (names.PAUSED_AT, names.RESUMED_AT))
+    return paused is not None and resumed is not None and paused <= resumed
+
+
+def release_operations(obj: Mapping[str, Any], written: Iterable[str]) -> list[dict[str, Any]]:
+    """The JSON patch that takes the fields of a pause out of our managedFields entries; [] if nothing of ours is there.
+
+    As long as we own spec.replicas, a user's server-side apply with another number is a conflict with us. Only our own
+    entries are tested and changed: right after a resume the status of the object changes all the time. From the last to
+    the first, for removing one moves those behind it.
+    """
+    paths = [_owned_path(pointer) for pointer in written]
+    operations: list[dict[str, Any]] = []
+    entries = (obj.get("metadata") or {}).get("managedFields") or []
+    for index, entry in reversed(list(enumerate(entries))):
+        path, after = f"/metadata/managedFields/{index}", _without(entry, paths)
+        if after == entry:
+            continue
+        operations.append({"op": "test", "path": path, "value": entry})
+        gone = after.get("fieldsV1") == {}
+        operations.append({"op": "remove", "path": path} if gone else {"op": "replace", "path": path, "value": after})
+    return operations
+
+
+def _owned_path(pointer: str) -> tuple[str, ...]:
+    parts = pointers.parts(pointer)  # lists we wrote, we own as a whole
+    crossing = next((index for index, part in enumerate(parts) if part.isdigit()), len(parts))
+    return tuple(f"f:{part}" for part in parts[:crossing])
+
+
+def _without(entry: Mapping[str, Any], paths: Iterable[tuple[str, ...]]) -> dict[str, Any]:
+    is_ours = entry.get("manager") in (names.FIELD_MANAGER, names.RESUME_FIELD_MANAGER)
+    if not is_ours or entry.get("subresource") == "status":
+        return dict(entry)
+    owned = entry.get("fieldsV1") or {}
+    for path in paths:
+        owned = _drop(owned, path)
+    return {**entry, "fieldsV1": owned}
+
+
+def _drop(owned: Mapping[str, Any], path: tuple[str, ...]) -> dict[str, Any]:
+    """The set of owned fields without that path, and without parents that it leaves empty."""
+    rest = dict(owned)
+    if path[0] not in rest:
+        return rest
+    below = _drop(rest[path[0]], path[1:]) if len(path) > 1 else {}
+    if set(below) - {"."}:
+        rest[path[0]] = below
+    else:
+        del rest[path[0]]
+    return rest

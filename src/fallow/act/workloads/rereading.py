@@ -1,0 +1,65 @@
+"""Objects as they are at this moment, whole: others may have added to them what no row reads.
+
+In: a workload, or references to what steers it. Out: the same, read afresh. What is gone steers nothing any more.
+"""
+
+import contextlib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from fallow import names
+from fallow.act.sending import PatchWriter
+from fallow.act.workloads import bodies
+from fallow.clients import errors
+from fallow.model import cluster, kinds, record
+
+
+def annotations(found: Mapping[str, Any]) -> dict[str, str]:
+    return found["metadata"].get("annotations") or {}
+
+
+async def reread(writer: PatchWriter, workload: cluster.Workload) -> cluster.Workload:
+    """The workload and the objects that pause it."""
+    found = await writer.read(workload.ref)
+    row, said = kinds.of(workload), annotations(found)
+    is_scale = row is not None and row.letter == "x" and workload.replicas_pointer is None
+    return msgspec.structs.replace(
+        workload, resource_version=found["metadata"]["resourceVersion"], labels=found["metadata"].get("labels") or {},
+        annotations=said, marks=said if workload.marks_ref == workload.ref else workload.marks,
+        body=await writer.read(workload.ref, "scale") if is_scale else found,
+        kueue=await reread_companions(writer, [each.ref for each in workload.kueue]),
+        scaled_objects=await reread_companions(writer, _scaler_refs(workload, said)),
+    )
+
+
+async def reread_companions(writer: PatchWriter, refs: Iterable[cluster.Ref]) -> tuple[cluster.Companion, ...]:
+    companions = []
+    for ref in refs:
+        with contextlib.suppress(errors.NotFound):
+            companions.append(await reread_companion(writer, ref))
+    return tuple(companions)
+
+
+async def reread_companion(writer: PatchWriter, ref: cluster.Ref) -> cluster.Companion:
+    found = await writer.read(ref)
+    metadata = found["metadata"]
+    known, labels = msgspec.structs.replace(ref, uid=metadata["uid"]), metadata.get("labels") or {}
+    return cluster.Companion(known, metadata["resourceVersion"], labels, annotations(found), found)
+
+
+def alone(job: cluster.Workload, schedule: cluster.Companion) -> cluster.Workload:
+    """The CronJob of a Job as a workload of its own, without anything that steers it."""
+    return msgspec.structs.replace(
+        job, ref=schedule.ref, resource_version=schedule.resource_version, annotations=schedule.annotations,
+        body=schedule.body, chain=(), chain_bodies=(), marks_ref=schedule.ref, marks=schedule.annotations, hpas=(),
+        scaled_objects=(), kueue=(), budgets=(),
+    )
+
+
+def _scaler_refs(workload: cluster.Workload, said: Mapping[str, str]) -> list[cluster.Ref]:
+    """The ScaledObjects of this very object, and those that the record names."""
+    found = record.read(said.get(names.ORIGINAL_STATE))
+    recorded = bodies.companion_refs(found, workload.ref.namespace, kinds.SCALED_OBJECT.kind)
+    return list({ref.name: ref for ref in (*recorded, *(each.ref for each in kinds.scalers(workload)))}.values())

@@ -1,0 +1,1 @@
+"""The NVIDIA driver through its library: `driver` is the gate, `processes` reads its lists of processes."""

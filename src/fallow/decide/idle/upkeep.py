@@ -1,0 +1,73 @@
+"""Marks that must be put in order, whatever the verdict: those of pauses, resumes, acks and notices.
+
+In: a Sight. Out: an Upkeep: what is to be done about marks, by workload, and what stands paused.
+Invariant: one write per object and cycle: a workload whose marks are put in order takes its next step in the next
+cycle.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import msgspec
+
+from fallow import names
+from fallow.decide.idle import consent, judge, pauses
+from fallow.model import cluster, kinds, marks
+from fallow.model.decision import Alert, Alerted, Decision, Mark, Resume
+from fallow.model.units import Instant
+
+_UNSEEN: Final = frozenset({
+    cluster.Trouble.OwnerLookupFailed, cluster.Trouble.OwnerMissing, cluster.Trouble.OwnerForbidden,
+})
+
+
+class Upkeep(msgspec.Struct, frozen=True):
+    by_workload: Mapping[int, list[Decision]]
+    paused: Mapping[int, Instant | None]  # since when, if it was us
+
+    def decisions(self, given: frozenset[Alerted]) -> Iterable[Decision]:
+        """Resumes first: somebody waits. Alerts that were given are not given again."""
+        every = [each for found in self.by_workload.values() for each in found if not _was_given(each, given)]
+        return sorted(every, key=lambda each: not isinstance(each, Resume))
+
+    @property
+    def written(self) -> frozenset[int]:
+        """Workloads whose marks this cycle changes."""
+        found = self.by_workload.items()
+        return frozenset(index for index, each in found if any(not isinstance(one, Alert) for one in each))
+
+
+def _was_given(each: Decision, given: frozenset[Alerted]) -> bool:
+    if not isinstance(each, Alert) or each.workload is None:
+        return False
+    return Alerted(each.workload.ref.uid, each.episode) in given
+
+
+def tend(sight: judge.Sight) -> Upkeep:
+    workloads = sight.snapshot.workloads
+    # Of the unseen ones the fields were not read: a pause that stands would look undone.
+    marked = [index for index in sight.arranged.marked if workloads[index].trouble not in _UNSEEN]
+    found = {index: _tend_one(sight, index, workloads[index]) for index in marked}
+    return Upkeep(
+        {index: decisions for index, decisions in found.items() if decisions},
+        {index: marks.paused_at(workloads[index]) for index in marked if _is_paused(workloads[index])},
+    )
+
+
+def _is_paused(workload: cluster.Workload) -> bool:
+    kind = kinds.of(workload)
+    return kind is not None and kinds.is_paused(kind, workload)
+
+
+def _tend_one(sight: judge.Sight, index: int, workload: cluster.Workload) -> list[Decision]:
+    rule, pods = sight.arranged.ruling(index).rule, tuple(sight.snapshot.pods[pod] for pod in workload.pods)
+    found = pauses.tend(workload, pods, rule, sight.now) or consent.tend_acks(workload, rule.consent, sight.now)
+    if not found and sight.code[index] == judge.BUSY and marks.has_notice(workload):
+        return [withdraw(workload, "it is active again")]
+    return found
+
+
+def withdraw(workload: cluster.Workload, because: str) -> Mark:
+    """Without a precondition: taking a notice back can only do less."""
+    changes = consent.drop(workload.marks, names.PENDING_KEYS)
+    return Mark(workload, workload.marks_ref, None, changes, None, because)

@@ -1,0 +1,64 @@
+"""How does a live cluster stand, and where would the pods that wait go?
+
+In: a LiveCluster and the policy that decides. Out: a Standing: how full the GPUs are, what of the rest is of no use and
+for what cause, what no packer could exceed with these pods, and for each pod that waits a node or a reason.
+Invariant: the cluster is not touched; who waits is placed one after the other, so that no share is promised twice.
+"""
+
+import msgspec
+
+from fallow.decide.packing import fragments, packer, prices
+from fallow.decide.packing.live import LiveCluster
+from fallow.decide.packing.lp import Unsolved
+from fallow.decide.packing.packer import PackingPolicy
+from fallow.decide.packing.room import GPU, PackingPod, Room
+
+
+class WaitingPod(msgspec.Struct, frozen=True):
+    """`node`: where it would go; None and `why` where it cannot."""
+
+    pod: str
+    node: str | None
+    gpus: tuple[int, ...] = ()
+    why: str = ""
+
+
+class Standing(msgspec.Struct, frozen=True, kw_only=True):
+    gpus: int
+    allocated_gpus: float
+    fragmented: float | None  # % of what is free; None where nothing is, or nothing is known of what usually comes
+    free_by_cause: dict[fragments.Cause, float]  # GPUs
+    bound: float | None  # % of GPUs that no packer could exceed with these pods
+    bound_unknown: str  # why it is not known
+    waiting: tuple[WaitingPod, ...]
+
+
+def stand(live: LiveCluster, policy: PackingPolicy) -> Standing:
+    room = live.room.copy()
+    tables = fragments.make_tables(room.nodes, live.sample)
+    bound, unknown = _find_bound(live)
+    return Standing(
+        gpus=room.nodes.capacity // GPU, allocated_gpus=room.allocated / GPU,
+        fragmented=tables.find_share(room) if tables else None,
+        free_by_cause=fragments.split_by_cause(room, live.sample), bound=bound, bound_unknown=unknown,
+        waiting=(
+            *(WaitingPod(name, None, why=why) for name, why in live.unclear),
+            *[_let_in(room, pod, policy, live) for pod in live.waiting],
+        ),
+    )
+
+
+def _find_bound(live: LiveCluster) -> tuple[float | None, str]:
+    try:
+        pods = [*(each.pod for each in live.running), *live.waiting]
+        return round(prices.find_bound(live.room.nodes, pods), 2), ""
+    except Unsolved as reason:
+        return None, str(reason)
+
+
+def _let_in(room: Room, pod: PackingPod, policy: PackingPolicy, live: LiveCluster) -> WaitingPod:
+    placement = packer.place(room, pod, policy, live.order)
+    if placement is None:
+        return WaitingPod(pod.name, None, why=str(packer.refuse(room.nodes, pod)))
+    room.add(pod, placement)
+    return WaitingPod(pod.name, room.nodes.names[placement.node], placement.gpus)

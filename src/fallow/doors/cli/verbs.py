@@ -1,0 +1,198 @@
+"""The verbs with which people act: `pause`, `resume`, `ack`, `unack`, `acks`, `freeze`, `unfreeze`, typed and shown.
+
+They need only a kubeconfig: nothing here needs Prometheus or the daemon. Who acts is the user of the kubeconfig; the
+API server decides what they may do. What a verb checks and does is in fallow/verbs.py.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from typing import Any, TypeAlias, TypeVar
+
+import click
+
+from fallow import logs, names, settings, verbs
+from fallow.act import hands as doing
+from fallow.clients.kubernetes import api as kube
+from fallow.clients.kubernetes import config, lease
+from fallow.doors.answers import workloads as answers
+from fallow.doors.cli import flags, show
+from fallow.model import decision, units
+from fallow.observe.cluster import mirror
+
+Given: TypeAlias = dict[str, Any]
+T = TypeVar("T")
+
+
+def _ask(act: Callable[[verbs.Reach], Awaitable[T]], given: Given) -> T:
+    """With the objects of the namespace, hands on them, and in the name of whoever the API server says we are."""
+
+    async def run() -> T:
+        access = _load_access(given)
+        namespace = given["namespace"] or access.namespace or "default"
+        async with kube.Api(access) as api, mirror.Mirror(api, watch_namespaces=[namespace]) as seen:
+            await seen.list_all(time.time())
+            hands = doing.Hands(
+                api, seen.find_resource, reporting_instance=names.FIELD_MANAGER,
+                dry_run="server" if given.get("dry_run") else None,
+            )
+            return await act(verbs.Reach(seen, hands, namespace, await _who(api)))
+
+    logs.set_up("default", "warning")
+    with show.refusals():
+        return asyncio.run(run())
+
+
+def _on_lease(act: Callable[[lease.Leadership, str], Awaitable[T]], given: Given) -> T:
+    """With the daemon's Lease, and in the name of whoever the API server says we are."""
+
+    async def run() -> T:
+        access, own = _load_access(given), settings.environment().get("POD_NAMESPACE")
+        async with kube.Api(access) as api:
+            leadership = lease.Leadership(
+                api, namespace=given["namespace"] or own or access.namespace or "default", name=names.LEASE,
+                identity=names.FIELD_MANAGER, utcnow=lambda: datetime.now(UTC),
+            )
+            return await act(leadership, await _who(api))
+
+    with show.refusals():
+        return asyncio.run(run())
+
+
+def _load_access(given: Given) -> config.Access:
+    environ = settings.environment()
+    return config.load_access(kubeconfig=given["kubeconfig"], context=given["context"], environment=environ)
+
+
+async def _who(api: kube.Api) -> str:
+    return f"user:{await api.who_am_i() or 'unknown'}"
+
+
+def _do(act: Callable[[verbs.Reach], Awaitable[list[decision.Outcome]]], given: Given) -> None:
+    """Runs `act`, shows its outcomes, and ends with 1 if what was asked for is not so."""
+    outcomes = _ask(act, given)
+    if given["output"] in ("json", "yaml"):
+        show.data([answers.outcome(outcome) for outcome in outcomes], given["output"])
+    else:
+        for outcome in outcomes:
+            show.sentence(outcome.detail)
+    if not all(map(verbs.is_so, outcomes)):
+        raise SystemExit(flags.EXIT_NO_DECISION)
+
+
+def _pause(target: str, reason: str, force: bool, **given: Any) -> None:
+    _do(lambda reach: verbs.pause(reach, target, reason, time.time(), force=force), given)
+
+
+def _resume(target: str, replicas: int | None, **given: Any) -> None:
+    _do(lambda reach: verbs.resume(reach, target, time.time(), replicas=replicas), given)
+
+
+def _ack(target: str, hours: float | None, until: str | None, reason: str, **given: Any) -> None:
+    now = time.time()
+    end = _read_end(hours, until, now)
+    _do(lambda reach: verbs.keep(reach, target, end, reason, now), given)
+
+
+def _read_end(hours: float | None, until: str | None, now: float) -> float:
+    """Refused before anything is asked of the cluster."""
+    if (hours is None) == (until is None):
+        raise click.UsageError("say either --hours or --until")
+    try:
+        end = now + hours * units.HOUR if hours is not None else units.parse_instant(until or "")
+    except ValueError as problem:
+        raise click.UsageError(f"--until: {problem}") from None
+    with show.refusals():
+        verbs.check_ack(end, now)
+    return end
+
+
+def _unack(target: str, **given: Any) -> None:
+    _do(lambda reach: verbs.release(reach, target, time.time()), given)
+
+
+def _acks(**given: Any) -> None:
+    async def read(reach: verbs.Reach) -> list[verbs.Ack]:
+        return verbs.acks(reach)
+
+    rows = [answers.ack(ack) for ack in _ask(read, given)]
+    if given["output"] in ("json", "yaml"):
+        show.data(rows, given["output"])
+    elif not rows:
+        show.sentence("nothing is acknowledged here")
+    else:
+        columns = ["NAMESPACE", "WORKLOAD", "UNTIL", "BY", "REASON GIVEN"]
+        show.table(columns, [[cell or "" for cell in row.values()] for row in rows])
+
+
+def _freeze(duration: str, reason: str, **given: Any) -> None:
+    now = time.time()
+    try:
+        seconds = units.parse_duration(duration)
+        verbs.check_freeze(seconds)
+    except (ValueError, verbs.Declined) as problem:
+        raise click.UsageError(f"--for: {problem}") from None
+    until = _on_lease(lambda on, by: verbs.freeze(on, seconds, reason, by, now), given)
+    show.sentence(f"frozen until {units.rfc3339(until)}: nothing is paused until then; resuming works")
+
+
+def _unfreeze(**given: Any) -> None:
+    _on_lease(lambda on, _: verbs.unfreeze(on), given)
+    show.sentence("no longer frozen")
+
+
+def _command(
+    name: str, callback: Callable[..., None], help_text: str, *more: click.Parameter, target: bool = True,
+    dry_run: bool = False,
+) -> click.Command:
+    params: list[click.Parameter] = [click.Argument(["target"], metavar="KIND/NAME")] if target else []
+    params += [
+        *more,
+        click.Option(["-n", "--namespace"], default=None, help="Namespace; default: the context's."),
+        click.Option(["--kubeconfig"], default=None, metavar="FILE", help="Kubeconfig file."),
+        click.Option(["--context"], default=None, metavar="NAME", help="Context of the kubeconfig."),
+        show.output_option,
+    ]
+    if dry_run:
+        params.append(click.Option(["--dry-run"], is_flag=True, help="Let the API server check it; change nothing."))
+    return click.Command(name, callback=callback, params=params, help=help_text, context_settings=flags.CONTEXT)
+
+
+reason_option = click.Option(
+    ["--reason"], default="by hand", show_default=True, help="Why, for the others who read it."
+)
+pause = _command(
+    "pause", _pause,
+    "Pause a workload now, whether idle or not. The way back is written in the same request: fallow resume KIND/NAME.",
+    reason_option, click.Option(["--force"], is_flag=True, help="Although it is acknowledged or opted out."),
+    dry_run=True,
+)
+resume = _command(
+    "resume", _resume, "Bring a paused workload back as it was. Needs a kubeconfig and nothing else.",
+    click.Option(
+        ["--replicas"], type=click.IntRange(1), default=None,
+        help="Bring back so many, where the record of the size is lost.",
+    ),
+    dry_run=True,
+)
+_HOURS = click.FloatRange(0, verbs.MAX_ACK_HOURS, min_open=True)
+ack = _command(
+    "ack", _ack, "Keep a workload although it is idle: it is not paused until the acknowledgement ends.",
+    click.Option(["--hours"], type=_HOURS, default=None, help="Keep it for so many hours."),
+    click.Option(["--until"], default=None, metavar="TIME", help="Keep it until then, e.g. 2026-11-20T18:00:00Z."),
+    reason_option,
+)
+unack = _command("unack", _unack, "End an acknowledgement. If the workload is idle, its owner is told again first.")
+acks = _command("acks", _acks, "List acknowledgements in a namespace.", target=False)
+freeze = _command(
+    "freeze", _freeze,
+    "Pause nothing for a while, anywhere. -n is the namespace of the daemon's Lease. Resuming always works.",
+    click.Option(
+        ["--for", "duration"], default="2h", show_default=True, metavar="DURATION", help="How long, e.g. 30m, 2h, 1d."
+    ),
+    reason_option, target=False,
+)
+unfreeze = _command(
+    "unfreeze", _unfreeze, "End a freeze. -n is the namespace of the daemon's Lease.", target=False
+)

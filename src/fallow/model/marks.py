@@ -1,0 +1,80 @@
+"""Our marks on objects, read: acks, notices, pauses, resumes and fights.
+
+In: a workload with its annotations. Out: texts, instants and counts; None where there is no mark, or one that cannot
+be read.
+A mark stands on the workload, on the object that carries its marks, or on its Kueue Workload. What follows from a mark
+is decided in decide; what is written is made in act.
+Invariant: marks of a pause count only while its pause value still stands and paused-at is later than resumed-at.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final, TypeAlias
+
+from fallow import names
+from fallow.model import cluster, kinds, units
+from fallow.model.units import Instant
+
+Said: TypeAlias = Mapping[str, str]
+
+ACKS: Final = (names.ACK_UNTIL, names.ACK_UNTIL_ALIAS)
+
+
+def read_all(workload: cluster.Workload, key: str) -> list[str]:
+    """Its values, wherever marks of a pause or a resume may stand."""
+    sources = (workload.annotations, workload.marks, *(each.annotations for each in workload.kueue))
+    return [said[key] for said in sources if key in said]
+
+
+def latest(texts: Iterable[str | None]) -> Instant | None:
+    """Of those that can be read."""
+    return max((found for found in map(units.read_instant, texts) if found is not None), default=None)
+
+
+def read_count(text: str | None) -> int | None:
+    return int(text) if text and text.isdecimal() and len(text) < 7 else None
+
+
+def ack_until(said: Said) -> str | None:
+    """As it was written: nobody has looked yet whether it can be read, and holds."""
+    return said.get(names.ACK_UNTIL) or said.get(names.ACK_UNTIL_ALIAS)
+
+
+def notice_at(workload: cluster.Workload) -> Instant | None:
+    """When a notice was delivered, by our key or its alias; one that cannot be read was not."""
+    if not workload.marks:  # nearly all
+        return None
+    found = (units.read_instant(workload.marks.get(key)) for key in (names.PENDING_SINCE, names.PENDING_SINCE_ALIAS))
+    return next((instant for instant in found if instant is not None), None)
+
+
+def has_notice(workload: cluster.Workload) -> bool:
+    return bool(workload.marks) and any(key in workload.marks for key in names.PENDING_KEYS)
+
+
+def paused_at(workload: cluster.Workload) -> Instant | None:
+    """When we paused it, if that pause still stands."""
+    kind = kinds.of(workload)
+    if kind is None or not kinds.holds_pause(kind, workload):
+        return None
+    began, ended = units.read_instant(_record(kind, workload).get(names.PAUSED_AT)), resumed_at(workload)
+    return began if began is not None and (ended is None or began > ended) else None
+
+
+def paused_gpus(workload: cluster.Workload) -> int | None:
+    """How many GPUs the pause freed; None where that was not written down."""
+    kind = kinds.of(workload)
+    return read_count(_record(kind, workload).get(names.PAUSED_GPUS)) if kind else None
+
+
+def _record(kind: kinds.Kind, workload: cluster.Workload) -> Said:
+    return kinds.record_target(kind, workload).annotations
+
+
+def resumed_at(workload: cluster.Workload) -> Instant | None:
+    """The last resume, wherever it was noted."""
+    return latest(read_all(workload, names.RESUMED_AT))
+
+
+def resume_request(workload: cluster.Workload) -> str | None:
+    """Somebody asks for it back: any value counts."""
+    return next(iter(read_all(workload, names.RESUME_REQUESTED)), None)

@@ -1,0 +1,50 @@
+"""Label selectors of Kubernetes: which labels are meant. The one evaluator, of policies, budgets and node affinities.
+
+In: a LabelSelector as objects carry it, or one expression of a selector term. Out: whether labels are meant by it.
+Invariant: an absent selector is None and chooses nothing, an empty one chooses everything, an unknown operator nothing.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+
+class Selector(msgspec.Struct, frozen=True):
+    """A LabelSelector; empty selects all."""
+
+    match_labels: Mapping[str, str] = {}
+    match_expressions: tuple[tuple[str, str, tuple[str, ...]], ...] = ()  # key, In|NotIn|Exists|DoesNotExist, values
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        if any(labels.get(key) != value for key, value in self.match_labels.items()):
+            return False
+        return all(holds(labels, *expression) for expression in self.match_expressions)
+
+
+def read(body: Mapping[str, Any] | None) -> Selector | None:
+    """A LabelSelector as an object carries it; None stays None."""
+    if body is None:
+        return None
+    expressions = body.get("matchExpressions") or ()
+    return Selector(
+        body.get("matchLabels") or {},
+        tuple((one["key"], one["operator"], tuple(one.get("values") or ())) for one in expressions),
+    )
+
+
+def holds(labels: Mapping[str, str], key: str, operator: object, values: Sequence[str]) -> bool:
+    """One expression; Gt and Lt, which compare whole numbers, are only of node affinities."""
+    value = labels.get(key)
+    match operator:
+        case "In":
+            return value in values
+        case "NotIn":
+            return value not in values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case "Gt" | "Lt" if value is not None and len(values) == 1 and value.isdecimal() and str(values[0]).isdecimal():
+            return int(value) > int(values[0]) if operator == "Gt" else int(value) < int(values[0])
+    return False

@@ -1,0 +1,64 @@
+"""What a flag is: one row of a capability's table. The CLI, --help and docs/flags.md are made from such tables.
+
+In: a table, flag texts as the CLI door collected them, the environment. Out: values by Flag.key. Whatever is wrong
+raises UsageError, one sentence that names the flag or the variable.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from fallow.settings import readers
+
+
+class Flag(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    help: str
+    read: readers.Read = str
+    default: str | None = None
+    short: str | None = None
+    variable: str | None = None  # environment variable it falls back to
+    switch: bool = False
+    repeat: bool = False
+    group: str = ""
+    metavar: str = "TEXT"
+
+    @property
+    def key(self) -> str:
+        return self.name.removeprefix("--").replace("-", "_")
+
+
+def flag(
+    name: str, help: str, read: readers.Read = str, default: str | None = None, short: str | None = None, **more: Any
+) -> Flag:
+    """A row: what most flags have, in this order."""
+    return Flag(name=name, help=help, read=read, default=default, short=short, **more)
+
+
+def group(title: str, *flags: Flag) -> tuple[Flag, ...]:
+    return tuple(msgspec.structs.replace(each, group=title) for each in flags)
+
+
+def read_values(flags: Iterable[Flag], given: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:
+    """By Flag.key; `given` has a bool for a switch and a sequence of texts for a repeated flag."""
+    return {each.key: _value(each, given.get(each.key), environ) for each in flags}
+
+
+def _value(flag: Flag, given: Any, environ: Mapping[str, str]) -> Any:
+    if flag.switch:
+        return bool(given)
+    if flag.repeat:
+        return tuple(_read(flag, text, flag.name) for text in given or ())
+    if given is not None:
+        return _read(flag, given, flag.name)
+    if flag.variable and environ.get(flag.variable):
+        return _read(flag, environ[flag.variable], flag.variable)
+    return None if flag.default is None else _read(flag, flag.default, flag.name)
+
+
+def _read(flag: Flag, text: str, called: str) -> Any:
+    try:
+        return flag.read(text)
+    except ValueError as problem:
+        raise readers.UsageError(f"{called}: {problem}") from None

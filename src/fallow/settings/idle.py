@@ -1,0 +1,281 @@
+"""The flags of `gpu-pruner`, `fallow run` and `fallow prune`, and how they become the settings.
+
+In: flag texts by Flag.key, the environment. Out: Settings, valid in full.
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fallow import names
+from fallow.model.patterns import Pattern
+from fallow.model.policies import idle
+from fallow.model.secret import Secret
+from fallow.model.units import HOUR, MINUTE, Seconds
+from fallow.settings import readers as read
+from fallow.settings import tree
+from fallow.settings.flags import Flag, flag, group, read_values
+from fallow.settings.readers import UsageError
+
+EXCLUDED_NAMESPACES = "bench-guide-.*|llm-d-nightly-.*"
+EXCLUDED_PODS = "dcgm-exporter-.*"
+PROTECTED_NAMESPACES = "kube-system|kube-public|kube-node-lease|gpu-operator"
+LEAST_BUDGET: Seconds = 60.0
+SERVICE_ACCOUNT_NAMESPACE = Path(names.SERVICE_ACCOUNT_DIR, "namespace")
+
+LOOK, RULES, ACT, BRAKES, SOURCE, RUNNING = GROUPS = (
+    "What to look at", "When something is idle", "What is done", "Brakes", "Where measurements come from", "Running",
+)
+
+FLAGS: tuple[Flag, ...] = (
+    *group(LOOK,
+        flag("--namespace", "Only namespaces that match this RE2 expression as a whole.",
+             read.regex, short="-n", metavar="REGEX"),
+        flag("--model-name", "Only workloads all of whose GPUs match, e.g. 'NVIDIA A10G'.",
+             read.regex, short="-m", metavar="REGEX"),
+        flag("--enabled-resources",
+             f"Kinds that may be paused, by letter: {', '.join(f'{key} {what}' for key, what in names.LETTERS.items())}.",
+             read.letters, names.DEFAULT_LETTERS, "-e", metavar="LETTERS"),
+        flag("--exclude-namespaces", "Namespaces never touched.", read.regex, EXCLUDED_NAMESPACES, metavar="REGEX"),
+        flag("--exclude-pods", "Pods never looked at.", read.regex, EXCLUDED_PODS, metavar="REGEX"),
+        flag("--protected-namespaces", "Namespaces in which nothing is ever paused; our own is always one.",
+             read.regex, PROTECTED_NAMESPACES, metavar="REGEX"),
+        flag("--watch-namespaces", "Look only into these namespaces (comma separated); needs no cluster-wide rights.",
+             read.name_list, "", metavar="A,B"),
+        flag("--gpu-resource", "A further resource name that counts as a GPU (repeatable).",
+             repeat=True, metavar="NAME"),
+        flag("--policies", "Heed IdlePolicy objects.", read.truth, "true", metavar="BOOL"),
+        flag("--require-policy", "Only report what no IdlePolicy covers.", read.truth, "false", metavar="BOOL"),
+    ),
+    *group(RULES,
+        flag("--duration", "Minutes without GPU activity before a workload is idle.",
+             read.whole_number(1), "30", "-t", metavar="MINUTES"),
+        flag("--never-used-duration", "The same for workloads that never used their GPUs; default: --duration.",
+             read.whole_number(1), metavar="MINUTES"),
+        flag("--grace-period", "Seconds added to --duration before a young pod is judged.",
+             read.whole_number(0), "300", "-g", metavar="SECONDS"),
+        flag("--idle-threshold", "Activity (0-1) from which a GPU counts as active.",
+             read.number(0, 1), "0.01", metavar="RATIO"),
+        flag("--power-threshold", "Watts from which a GPU counts as active; default: not used.",
+             read.number(0, 5000), metavar="WATTS"),
+        flag("--coverage", "Share of the window that must have been measured.",
+             read.number(0, 1), "0.8", metavar="RATIO"),
+        flag("--max-sample-age", "Seconds after which the newest sample is stale.",
+             read.whole_number(1), "180", metavar="SECONDS"),
+        flag("--expected-scrape-interval", "Seconds between samples in Prometheus; default: found out per job.",
+             read.number(1, 3600), metavar="SECONDS"),
+    ),
+    *group(ACT,
+        flag("--run-mode", "dry-run says what would be done; scale-down does it.",
+             read.one_of("scale-down", "dry-run"), "dry-run", "-r", metavar="MODE"),
+        flag("--dry-run-scope", "In dry-run: let the API server check each patch (server), or send none (client).",
+             read.one_of("server", "client"), "server", metavar="SCOPE"),
+        flag("--ack-grace-period", "Seconds between a notice and the pause; 0 does both in one cycle.",
+             read.whole_number(0), "300", metavar="SECONDS"),
+        flag("--immunity", "Seconds for which a resumed workload is left alone.",
+             read.whole_number(0), "3600", metavar="SECONDS"),
+        flag("--max-ack-hours", "Longest acknowledgement that is heeded.",
+             read.whole_number(1), "168", metavar="HOURS"),
+        flag("--pressure", "only: pause only while somebody waits for such a GPU.",
+             read.one_of("off", "only"), "off", metavar="WHEN"),
+        flag("--kserve-method", "How an InferenceService is stopped.",
+             read.one_of("auto", "stop", "min-replicas"), "auto", metavar="METHOD"),
+        flag("--compat-annotations", "Write the gpu-pruner.io/* annotations too.", read.truth, "true", metavar="BOOL"),
+    ),
+    *group(BRAKES,
+        flag("--confirm-cycles", "Cycles in a row a workload must be idle; default: 2, one-shot 1.",
+             read.whole_number(1), metavar="N"),
+        flag("--max-actions-per-cycle", "Most pauses in one cycle.", read.whole_number(0), "10", metavar="N"),
+        flag("--max-actions-per-namespace", "Most pauses in one namespace and cycle.",
+             read.whole_number(0), "5", metavar="N"),
+        flag("--max-percent-per-hour", "Most allocated GPUs paused within an hour, in percent.",
+             read.number(0, 100), "20", metavar="PERCENT"),
+        flag("--freeze-jump", "Stop when the idle share jumps by more than this.",
+             read.number(0, 100), "30", metavar="POINTS"),
+        flag("--freeze-min-gpus", "... and by at least this many GPUs.", read.whole_number(1), "8", metavar="N"),
+        flag("--freeze-hold", "Seconds to do nothing after such a jump.",
+             read.whole_number(0), "1800", metavar="SECONDS"),
+    ),
+    *group(SOURCE,
+        flag("--source", "auto: Prometheus if its address is given, else exporters are scraped directly.",
+             read.one_of("auto", "prometheus", "scrape"), "auto", metavar="SOURCE"),
+        flag("--scrape-selector", "Pods to scrape as NAMESPACE/SELECTOR (repeatable); default: the labels of "
+             "dcgm-exporter and gpu-idle-exporter in all namespaces.",
+             read.scrape_selector, repeat=True, metavar="NS/SELECTOR"),
+        flag("--scrape-target", "Further exporter to scrape (repeatable).",
+             read.scrape_target, repeat=True, metavar="URL"),
+        flag("--scrape-interval", "Seconds between two scrapes of an exporter, at most 60.",
+             read.number(1, 60), "15", metavar="SECONDS"),
+        flag("--scrape-timeout", "Seconds after which a scrape has failed.",
+             read.number(0.1, 60), "5", metavar="SECONDS"),
+        flag("--state-dir", "Directory where what was scraped outlives a restart; default: memory only.",
+             metavar="DIR"),
+        flag("--prometheus-url", "Address of Prometheus, Thanos, Mimir, ...",
+             read.http_url, variable="PROMETHEUS_URL", metavar="URL"),
+        flag("--prometheus-auth", "How to authenticate.",
+             read.one_of("auto", "none", "bearer", "basic", "sigv4", "gcp", "azure"), "auto", metavar="METHOD"),
+        flag("--prometheus-token", "Bearer token.", Secret, variable="PROMETHEUS_TOKEN", metavar="TOKEN"),
+        flag("--prometheus-token-file", "File with the bearer token, read again when it changes.", metavar="FILE"),
+        flag("--prometheus-username", "For basic authentication; the password is in PROMETHEUS_PASSWORD or a file.",
+             metavar="NAME"),
+        flag("--prometheus-password-file", "File with the password.", metavar="FILE"),
+        flag("--prometheus-header", "Further header, e.g. 'X-Scope-OrgID: a' (repeatable).",
+             read.header, repeat=True, metavar="'NAME: VALUE'"),
+        flag("--prometheus-matchers", "Label matcher for every selector, e.g. 'cluster=\"a\"' (repeatable).",
+             repeat=True, metavar="MATCHER"),
+        flag("--prometheus-tls-mode", "Whether the server's certificate is verified.",
+             read.one_of("verify", "skip"), "verify", metavar="MODE"),
+        flag("--prometheus-tls-cert", "CA certificates (PEM); default: the system's.", metavar="FILE"),
+        flag("--prometheus-client-cert", "Our own certificate (PEM).", metavar="FILE"),
+        flag("--prometheus-client-key", "Its key (PEM).", metavar="FILE"),
+        flag("--aws-region", "Region for sigv4.", variable="AWS_REGION", metavar="REGION"),
+        flag("--honor-labels", "Series carry pod, namespace, container as scraped (honorLabels); default: both forms "
+             "are found out.", switch=True),
+    ),
+    *group(RUNNING,
+        flag("--daemon-mode", "Keep looking; default: look once and exit.", switch=True, short="-d"),
+        flag("--check-interval", "Seconds between the starts of two cycles in daemon mode.",
+             read.whole_number(1), "180", "-c", metavar="SECONDS"),
+        flag("--max-consecutive-failures", "Exit after so many failed cycles in a row; 0: never give up.",
+             read.whole_number(0), "0", metavar="N"),
+        flag("--leader-elect", "Act only while holding the Lease; default: true in daemon mode.",
+             read.truth, metavar="BOOL"),
+        flag("--metrics-addr", "Where /metrics, /healthz and /readyz are served in daemon mode; empty: nowhere.",
+             read.listen_address, "0.0.0.0:8080", metavar="IP:PORT"),
+        flag("--log-format", "json, default or pretty; the level is in FALLOW_LOG or RUST_LOG.",
+             read.one_of("json", "default", "pretty"), "default", "-l", metavar="FORMAT"),
+        flag("--kubeconfig", "Kubeconfig file; default: KUBECONFIG, ~/.kube/config, or the pod's own account.",
+             metavar="FILE"),
+        flag("--context", "Context of the kubeconfig.", metavar="NAME"),
+    ),
+)
+
+# Flags and variables of the seed whose capability is not in this version. Accepting them silently would promise a
+# notice or a page that never comes.
+NOT_YET: Mapping[str, str] = {
+    **dict.fromkeys(
+        ("--dashboard-port", "--dashboard-addr", "--dashboard-auth", "--dashboard-public-url", "--cluster",
+         "--honor-labels-clusters"), "the dashboard",
+    ),
+    **dict.fromkeys(
+        ("--slack-webhook-url", "--slack-channel", "--slack-namespace-mentions", "--slack-interaction-addr",
+         "--slack-interaction-port"), "notices by Slack",
+    ),
+    **dict.fromkeys(("--smtp-url", "--email-from"), "notices by e-mail"),
+    **dict.fromkeys(("--digest-schedule", "--digest-timezone", "--digest-top"), "the digest"),
+}
+NOT_YET_VARIABLES: Mapping[str, str] = {"SLACK_WEBHOOK_URL": "notices by Slack"}
+
+
+def read_flags(given: Mapping[str, Any], environ: Mapping[str, str]) -> tree.Settings:
+    """Raises UsageError at the first flag that is wrong."""
+    for variable, what in NOT_YET_VARIABLES.items():
+        if environ.get(variable):
+            raise UsageError(f"{variable} is set and belongs to {what}, which this version does not have yet: unset it")
+    values = read_values(FLAGS, given, environ)
+    own_namespace = environ.get("POD_NAMESPACE") or _service_account_namespace()
+    return tree.Settings(
+        cluster=tree.ClusterSettings(values["kubeconfig"], values["context"]),
+        prometheus=_prometheus(values, environ), scrape=_scrape(values), state_dir=values["state_dir"],
+        mandate=_mandate(values, own_namespace), loop=_loop(values), dry_run_scope=values["dry_run_scope"],
+        gpu_resources=frozenset(values["gpu_resource"]), own_namespace=own_namespace,
+        log_format=values["log_format"], log_level=log_level(environ),
+        pod_name=environ.get("POD_NAME") or None, pod_uid=environ.get("POD_UID", ""), environment=environ,
+    )
+
+
+def _prometheus(values: Mapping[str, Any], environ: Mapping[str, str]) -> tree.PrometheusSettings | None:
+    """None where exporters are to be scraped directly."""
+    asked = {key.removeprefix("prometheus_"): value for key, value in values.items() if key.startswith("prometheus_")}
+    if values["source"] == "scrape" or (values["source"] == "auto" and asked["url"] is None):
+        return None
+    if asked["url"] is None:
+        raise UsageError("--source prometheus needs --prometheus-url (or the variable PROMETHEUS_URL)")
+    if bool(asked["client_cert"]) != bool(asked["client_key"]):
+        raise UsageError("--prometheus-client-cert and --prometheus-client-key go together: one of them is missing")
+    password = environ.get("PROMETHEUS_PASSWORD") or asked["password_file"]
+    if asked["auth"] == "basic" and not (asked["username"] and password):
+        ways = "PROMETHEUS_PASSWORD or --prometheus-password-file"
+        raise UsageError(f"--prometheus-auth basic needs --prometheus-username and either {ways}")
+    if asked["auth"] == "bearer" and not (asked["token"] or asked["token_file"]):
+        ways = "--prometheus-token, --prometheus-token-file or PROMETHEUS_TOKEN"
+        raise UsageError(f"--prometheus-auth bearer needs {ways}")
+    return tree.PrometheusSettings(
+        headers=asked.pop("header"), verify_tls=asked.pop("tls_mode") == "verify", ca_file=asked.pop("tls_cert"),
+        aws_region=values["aws_region"], honor_labels=values["honor_labels"],
+        expected_interval=values["expected_scrape_interval"], **asked,
+    )
+
+
+def _scrape(values: Mapping[str, Any]) -> tree.ScrapeSettings:
+    if values["scrape_timeout"] > values["scrape_interval"]:
+        raise UsageError("--scrape-timeout must not be longer than --scrape-interval")
+    return tree.ScrapeSettings(
+        interval=values["scrape_interval"], timeout=values["scrape_timeout"], honor_labels=values["honor_labels"],
+        selectors=values["scrape_selector"], targets=values["scrape_target"],
+    )
+
+
+def _loop(values: Mapping[str, Any]) -> tree.LoopSettings:
+    daemon, interval = values["daemon_mode"], float(values["check_interval"])
+    return tree.LoopSettings(
+        daemon=daemon, interval=interval, budget=max(LEAST_BUDGET, interval),
+        max_consecutive_failures=values["max_consecutive_failures"],
+        leader_elect=daemon if values["leader_elect"] is None else values["leader_elect"],
+        metrics_address=values["metrics_addr"] if daemon else None,
+    )
+
+
+def _mandate(values: Mapping[str, Any], own_namespace: str | None) -> idle.Mandate:
+    window, never_used = values["duration"] * MINUTE, values["never_used_duration"]
+    return idle.Mandate(
+        rule=idle.Rule(
+            gone_idle=window, never_used=window if never_used is None else never_used * MINUTE,
+            grace=float(values["grace_period"]), activity=values["idle_threshold"], coverage=values["coverage"],
+            max_sample_age=float(values["max_sample_age"]), power_watts=values["power_threshold"],
+            notice=idle.Notice(required=False, grace=float(values["ack_grace_period"])),
+            consent=idle.Consent(max_ack=values["max_ack_hours"] * HOUR, immunity=float(values["immunity"])),
+            # A dry run plans the very same pause; whether it is carried out is the mandate's `acting`.
+            action=idle.Action(
+                type=idle.ActionType.pause, pressure=values["pressure"], kserve_method=values["kserve_method"]
+            ),
+        ),
+        scope=idle.Scope(
+            letters=values["enabled_resources"], namespace=values["namespace"], model=values["model_name"],
+            exclude_namespaces=values["exclude_namespaces"], exclude_pods=values["exclude_pods"],
+            protected_namespaces=_with_our_own(values["protected_namespaces"], own_namespace),
+            watch_namespaces=values["watch_namespaces"],
+        ),
+        brakes=idle.Brakes(
+            confirm_cycles=values["confirm_cycles"] or (2 if values["daemon_mode"] else 1),
+            max_actions_per_cycle=values["max_actions_per_cycle"],
+            max_actions_per_namespace=values["max_actions_per_namespace"],
+            max_percent_per_hour=values["max_percent_per_hour"], freeze_jump=values["freeze_jump"],
+            freeze_min_gpus=values["freeze_min_gpus"], freeze_hold=float(values["freeze_hold"]),
+        ),
+        acting=values["run_mode"] == "scale-down", use_policies=values["policies"],
+        require_policy=values["require_policy"], compat_annotations=values["compat_annotations"],
+    )
+
+
+def _with_our_own(protected: Pattern, own_namespace: str | None) -> Pattern:
+    """The protected namespaces, and always the one we live in ourselves."""
+    if own_namespace is None:
+        return protected
+    return read.regex(f"(?:{protected.pattern})|{re.escape(own_namespace)}")
+
+
+def _service_account_namespace() -> str | None:
+    try:
+        return SERVICE_ACCOUNT_NAMESPACE.read_text().strip() or None
+    except OSError:
+        return None
+
+
+def log_level(environ: Mapping[str, str]) -> str:
+    """FALLOW_LOG, else RUST_LOG (its `crate=level` form gives its last level); what is not a level is info."""
+    text = environ.get("FALLOW_LOG") or environ.get("RUST_LOG") or "info"
+    level = text.split(",")[-1].rpartition("=")[2].strip().lower()
+    same = {each: each for each in ("debug", "info", "warning", "error")}
+    return {"trace": "debug", "warn": "warning", "off": "critical", **same}.get(level, "info")

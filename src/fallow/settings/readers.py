@@ -1,0 +1,156 @@
+"""Readers of single values: what a flag or a variable says, as text, into what it means.
+
+In: a text. Out: a value; ValueError with half a sentence if it is none (the caller says whose text it was).
+A Secret prints as `***` wherever it is shown.
+"""
+
+import math
+import re
+from collections.abc import Callable
+from typing import Any
+
+from fallow import names
+from fallow.model import patterns, units
+from fallow.model.secret import Secret
+from fallow.model.units import Seconds
+
+LETTERS = "".join(names.LETTERS)
+_LONGEST = 9.2e9  # what fits 64 bits of nanoseconds: longer is no duration in Go either, and no clock can wait for it
+
+Read = Callable[[str], Any]
+
+
+class UsageError(Exception):
+    """One sentence that names the flag or variable and says what would be right."""
+
+
+def whole_number(least: int) -> Read:
+    def read(text: str) -> int:
+        if not text.isascii() or not text.isdigit() or int(text) < least:
+            raise ValueError(f"{text!r} is not a whole number of at least {least}")
+        return int(text)
+
+    return read
+
+
+def number(least: float, most: float) -> Read:
+    def read(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            raise ValueError(f"{text!r} is not a number") from None
+        if not least <= value <= most:
+            raise ValueError(f"{text!r} is not between {least:g} and {most:g}")
+        return value
+
+    return read
+
+
+def one_of(*choices: str) -> Read:
+    def read(text: str) -> str:
+        if text not in choices:
+            raise ValueError(f"{text!r} is none of {', '.join(choices)}")
+        return text
+
+    return read
+
+
+def truth(text: str) -> bool:
+    match text.lower():
+        case "true" | "yes" | "1" | "on":
+            return True
+        case "false" | "no" | "0" | "off":
+            return False
+    raise ValueError(f"{text!r} is neither true nor false")
+
+
+def letters(text: str) -> frozenset[str]:
+    unknown = sorted(set(text) - set(LETTERS))
+    if unknown:
+        raise ValueError(f"unknown letter {', '.join(map(repr, unknown))}; known are {LETTERS}")
+    if not text:
+        raise ValueError(f"no letter given; known are {LETTERS}")
+    return frozenset(text)
+
+
+def name_list(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def duration(text: str) -> Seconds:
+    seconds = units.parse_duration(text.removeprefix("+"))
+    if not math.isfinite(seconds) or seconds > _LONGEST:
+        raise ValueError(f"{text!r} is longer than any clock can wait")
+    return seconds
+
+
+def regex(text: str) -> patterns.Pattern:
+    """RE2, matched against whole strings, never sent to Prometheus."""
+    try:
+        return patterns.compile_pattern(text)
+    except ValueError as problem:
+        raise ValueError(f"{text!r} is not a valid RE2 expression: {problem}") from None
+
+
+def ip_address(text: str) -> str:
+    import ipaddress  # here and not above: --help does without it
+
+    try:
+        return str(ipaddress.ip_address(text.removeprefix("[").removesuffix("]")))
+    except ValueError:
+        raise ValueError(f"{text!r} is not an IP address such as 0.0.0.0 or ::") from None
+
+
+def port(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 1 <= int(text[:6]) <= 65535):
+        raise ValueError(f"{text!r} is not a port between 1 and 65535")
+    return int(text)
+
+
+def listen_address(text: str) -> tuple[str, int] | None:
+    """IP:PORT, or nothing for off."""
+    if not text:
+        return None
+    import ipaddress  # here and not above: --help does without it
+
+    host, colon, port = text.rpartition(":")
+    try:
+        ipaddress.ip_address(host.strip("[]"))
+        if not colon or not 0 <= int(port) <= 65535:
+            raise ValueError
+    except ValueError:
+        raise ValueError(f"{text!r} is not IP:PORT such as 0.0.0.0:8080") from None
+    return host.strip("[]"), int(port)
+
+
+def http_url(text: str) -> str:
+    if not text.startswith(("http://", "https://")) or len(text.split("://", 1)[1].strip("/")) == 0:
+        raise ValueError(f"{text!r} is not an address such as http://prometheus-k8s.monitoring.svc:9090")
+    return text.rstrip("/")
+
+
+def scrape_target(text: str) -> str:
+    scheme, _, rest = text.partition("://")
+    host = rest.partition("/")[0]
+    if scheme not in ("http", "https") or not host.strip(":"):
+        raise ValueError(f"{text!r} is not an address such as http://10.0.0.7:9400/metrics")
+    if "@" in host:
+        raise ValueError("an address with a user name or a password in it is not taken")
+    return text
+
+
+def scrape_selector(text: str) -> tuple[str, str]:
+    """NAMESPACE/SELECTOR; the namespace * is all of them."""
+    namespace, slash, selector = text.partition("/")
+    if not slash or not selector.strip() or not re.fullmatch(r"\*|[a-z0-9]([-a-z0-9]*[a-z0-9])?", namespace):
+        example = "NAMESPACE/SELECTOR such as gpu-operator/app=nvidia-dcgm-exporter (* means all namespaces)"
+        raise ValueError(f"{text!r} is not {example}")
+    return "" if namespace == "*" else namespace, selector.strip()
+
+
+def header(text: str) -> tuple[str, Secret[str]]:
+    name, colon, value = text.partition(":")
+    is_plain = not set(name.strip()) & set(" \t\r\n") and not set(value) & set("\r\n")
+    if not (colon and name.strip() and value.strip() and is_plain):
+        raise ValueError("it is not of the form 'Name: value'")
+    return name.strip(), Secret(value.strip())

@@ -1,0 +1,77 @@
+"""Everything we were asked for, in one frozen tree: what flags and environment become."""
+
+from collections.abc import Mapping
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from fallow.model.policies import idle
+from fallow.model.secret import Secret
+from fallow.model.units import Seconds
+
+AuthMethod: TypeAlias = Literal["auto", "none", "bearer", "basic", "sigv4", "gcp", "azure"]
+
+
+class ClusterSettings(msgspec.Struct, frozen=True):
+    """Which cluster, and as whom."""
+
+    kubeconfig: str | None = None
+    context: str | None = None
+
+
+class PrometheusSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the measurements are, and how we prove who we are there."""
+
+    url: str
+    auth: AuthMethod = "auto"
+    token: Secret[str] | None = None
+    token_file: str | None = None
+    username: str | None = None
+    password_file: str | None = None
+    headers: tuple[tuple[str, Secret[str]], ...] = ()
+    matchers: tuple[str, ...] = ()
+    verify_tls: bool = True
+    ca_file: str | None = None
+    client_cert: str | None = None
+    client_key: str | None = None
+    aws_region: str | None = None
+    honor_labels: bool = False
+    expected_interval: Seconds | None = None
+
+
+class ScrapeSettings(msgspec.Struct, frozen=True):
+    """Which exporters are read without Prometheus, and how often."""
+
+    interval: Seconds = 15.0
+    timeout: Seconds = 5.0
+    selectors: tuple[tuple[str, str], ...] = ()  # (namespace or "", label selector), instead of the usual ones
+    targets: tuple[str, ...] = ()
+    honor_labels: bool = False
+
+
+class LoopSettings(msgspec.Struct, frozen=True):
+    """When we look, and when we give up."""
+
+    daemon: bool = False
+    interval: Seconds = 180.0
+    budget: Seconds = 180.0  # how long one cycle may take
+    max_consecutive_failures: int = 0  # 0 = never give up
+    leader_elect: bool = False
+    metrics_address: tuple[str, int] | None = None
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    cluster: ClusterSettings
+    prometheus: PrometheusSettings | None  # None = exporters are read directly
+    scrape: ScrapeSettings
+    state_dir: str | None
+    mandate: idle.Mandate
+    loop: LoopSettings
+    dry_run_scope: Literal["server", "client"]
+    gpu_resources: frozenset[str]
+    log_format: str
+    log_level: str
+    own_namespace: str | None
+    pod_name: str | None
+    pod_uid: str
+    environment: Mapping[str, str]  # for credentials that other systems name by variable (AWS_*, KUBECONFIG, ...)

@@ -1,0 +1,187 @@
+"""What a person may ask for, with its checks: pause, resume, keep, release, freeze. Every door calls these.
+
+In: what the verb reaches (the cluster as it is seen, hands on it, who asks), a workload as KIND/NAME, values already
+parsed. Out: Outcomes; or Declined, a sentence of which the door makes an exit code or a status.
+Invariant: a workload is named without doubt before anything is done to it. Whether who asks may do it, the API server
+decides, or the door.
+"""
+
+from collections.abc import Iterable
+from enum import StrEnum
+
+import msgspec
+
+from fallow import names
+from fallow.act import hands as doing
+from fallow.act import marking
+from fallow.clients import errors
+from fallow.clients.kubernetes import lease
+from fallow.decide.idle import plan as brain
+from fallow.model import cluster, decision, kinds, units
+from fallow.model import marks as reading
+from fallow.model.decision import Code, Outcome, Status
+from fallow.model.policies import idle
+from fallow.model.units import Instant, Seconds
+from fallow.observe.cluster import mirror
+
+MAX_ACK_HOURS = 168
+MAX_FREEZE = 366 * units.DAY  # longer is a slip of the finger: whoever wants that stops the daemon
+
+
+class Why(StrEnum):
+    """What programs may tell apart in what was declined."""
+
+    malformed = "malformed"
+    unknown = "unknown"  # no such workload, no such ack
+    unclear = "unclear"  # several of that name
+    held = "held"  # acknowledged or opted out
+    changed = "changed"
+
+
+class Declined(Exception):
+    """Not done, and nothing was tried: one word, one sentence."""
+
+    def __init__(self, why: Why, because: str) -> None:
+        super().__init__(because)
+        self.why = why
+
+
+class Reach(msgspec.Struct, frozen=True):
+    """What a verb works with: the objects of one namespace, hands, and in whose name."""
+
+    mirror: mirror.Mirror
+    hands: doing.Hands
+    namespace: str
+    by: str
+
+
+class Ack(msgspec.Struct, frozen=True):
+    """An acknowledgement as it is written on a workload."""
+
+    ref: cluster.Ref
+    until: str
+    by: str | None
+    reason: str | None
+
+
+def read_target(text: str) -> tuple[str, str]:
+    """`Deployment/llm` or `Rollout.argoproj.io/llm`."""
+    kind, slash, name = text.partition("/")
+    if not slash or not kind or not name:
+        form = "is not of the form KIND/NAME, such as Deployment/llm or Rollout.argoproj.io/llm"
+        raise Declined(Why.malformed, f"{text!r} {form}")
+    return kind, name
+
+
+def is_called(ref: cluster.Ref, kind: str, name: str, namespace: str) -> bool:
+    """Does `kind` (any case, with or without group) and `name` mean this object?"""
+    spelled = {ref.kind.lower(), f"{ref.kind}.{ref.group}".lower()}
+    return ref.namespace == namespace and ref.name == name and kind.lower() in spelled
+
+
+def pick(workloads: Iterable[cluster.Workload], target: str, namespace: str) -> int | None:
+    """The index of the one that `target` means; None where there is none."""
+    kind, name = read_target(target)
+    found = {index: each.ref for index, each in enumerate(workloads) if is_called(each.ref, kind, name, namespace)}
+    if len(found) > 1:
+        which = ", ".join(f"{ref.kind}.{ref.group}/{ref.name}" for ref in found.values())
+        raise Declined(Why.unclear, f"{target} is not clear, say which: {which}")
+    return next(iter(found), None)
+
+
+def _find(reach: Reach, target: str) -> cluster.Workload:
+    workloads = reach.mirror.workloads({})
+    index = pick(workloads, target, reach.namespace)
+    if index is not None:
+        return workloads[index]
+    which = "{} {}".format(*read_target(target))
+    unseen = "".join(f"; not seen: {missing.what}: {missing.because}" for missing in reach.mirror.missing)
+    because = f"no {which} in namespace {reach.namespace} that holds GPUs or is paused by fallow{unseen}"
+    raise Declined(Why.unknown, because)
+
+
+async def pause(reach: Reach, target: str, reason: str, now: Instant, *, force: bool = False) -> list[Outcome]:
+    """Now, whether idle or not. An ack or opt-out is heeded unless `force`."""
+    workload = _find(reach, target)
+    pods = tuple(reach.mirror.pods[index] for index in workload.pods)
+    namespace = reach.mirror.namespaces.get(reach.namespace)
+    if not force and (found := brain.find_exemption(workload, pods, namespace, now)):
+        raise Declined(Why.held, f"{workload.ref.short} is {found.because}")
+    finding = decision.Finding(
+        workload=workload, verdict=decision.Verdict.unknown, reason=decision.Reason.NoGpuPods,
+        because=f"{reason} ({reach.by})", rule=idle.Rule(name="by hand"),
+        gpus=sum(pod.gpu_count or 0 for pod in pods), idle_gpus=0, models=(), window=0.0,
+    )
+    try:
+        return [await reach.hands.pause(decision.Pause(finding, reason), workload, pods, now, by=reach.by)]
+    except errors.Conflict:
+        because = f"{workload.ref.short} changed at this very moment; look again and repeat the command"
+        raise Declined(Why.changed, because) from None
+
+
+async def resume(reach: Reach, target: str, now: Instant, *, replicas: int | None = None) -> list[Outcome]:
+    """As it was, or with `replicas` where the record of the size is lost."""
+    asked = decision.Resume(_find(reach, target), reach.by, "asked for by hand")
+    return [await reach.hands.resume(asked, now, replicas=replicas)]
+
+
+def check_ack(until: Instant, now: Instant) -> None:
+    if not now < until <= now + MAX_ACK_HOURS * units.HOUR:
+        because = f"an acknowledgement ends in the future, and at most {MAX_ACK_HOURS} hours ahead"
+        raise Declined(Why.malformed, because)
+
+
+async def keep(reach: Reach, target: str, until: Instant, reason: str, now: Instant) -> list[Outcome]:
+    """The acknowledgement: not paused until then although idle."""
+    check_ack(until, now)
+    workload = _find(reach, target)
+    mark, kind = marking.ack_mark(workload, until=until, by=reach.by, reason=reason, now=now), kinds.of(workload)
+    if kind is not None and kinds.is_paused(kind, workload):
+        because = f"{workload.ref.short} is paused; resume it instead"
+        return [Outcome(mark, Status.refused, now, because, code=Code.AlreadyPaused)]
+    return [await reach.hands.mark(mark, now)]
+
+
+async def release(reach: Reach, target: str, now: Instant) -> list[Outcome]:
+    """The acknowledgement ended, on every object on which it stands."""
+    workload = _find(reach, target)
+    marks = marking.unack_marks(workload, by=reach.by)
+    if not marks:
+        raise Declined(Why.unknown, f"{workload.ref.short} is not acknowledged")
+    return [await reach.hands.mark(mark, now) for mark in marks]
+
+
+def acks(reach: Reach) -> list[Ack]:
+    return [ack for workload in reach.mirror.workloads({}) if (ack := _read_ack(workload)) is not None]
+
+
+def _read_ack(workload: cluster.Workload) -> Ack | None:
+    said = {**workload.annotations, **workload.marks}
+    until = reading.ack_until(said)
+    by = said.get(names.ACK_BY) or said.get(names.ACK_BY_ALIAS)
+    return None if until is None else Ack(workload.ref, until, by, said.get(names.ACK_REASON))
+
+
+def check_freeze(seconds: Seconds) -> None:
+    if not 0 < seconds <= MAX_FREEZE:
+        because = f"a freeze lasts more than nothing and at most {units.humane(MAX_FREEZE)}"
+        raise Declined(Why.malformed, because)
+
+
+async def freeze(on: lease.Leadership, seconds: Seconds, reason: str, by: str, now: Instant) -> Instant:
+    """Nothing is paused anywhere until the instant returned; resuming works."""
+    check_freeze(seconds)
+    because = reason and f"{reason} ({by})"
+    await on.annotate({names.FROZEN_UNTIL: units.rfc3339(now + seconds), names.FROZEN_BECAUSE: because})
+    return now + seconds
+
+
+async def unfreeze(on: lease.Leadership) -> None:
+    await on.annotate({names.FROZEN_UNTIL: None, names.FROZEN_BECAUSE: None})
+
+
+def is_so(outcome: Outcome) -> bool:
+    """Is it now as was asked? What was so already counts; what kept changing under us does not."""
+    if outcome.status is Status.overtaken:
+        return outcome.code in (Code.AlreadyPaused, Code.AlreadyRunning)
+    return outcome.status in (Status.done, Status.dry_run)

@@ -1,0 +1,64 @@
+"""The hooks that pods ask for: only their own address, every one of them, in time."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+from tests.unit.act.examples import pod
+
+from fallow.act import hooks
+
+
+@pytest.mark.parametrize(
+    ("hook", "ip", "url"),
+    [
+        (":8080/save", "10.0.0.1", "http://10.0.0.1:8080/save"),
+        (":80", "10.0.0.1", "http://10.0.0.1:80/"),
+        (":80/a?b=c", "fd00::1", "http://[fd00::1]:80/a?b=c"),
+        ("8080/save", "10.0.0.1", None),
+        (":99999/x", "10.0.0.1", None),
+        (":80@evil.example/x", "10.0.0.1", None),
+        ("http://evil.example/", "10.0.0.1", None),
+        (":80/a b", "10.0.0.1", None),
+        (":80/x", "", None),
+        ("", "10.0.0.1", None),
+    ],
+)
+def test_only_the_pods_own_address_is_ever_called(hook: str, ip: str, url: str | None) -> None:
+    assert hooks.address(pod(ip=ip, hook=hook)) == url
+
+
+@pytest.mark.parametrize("status", [200, 204, 302, 404, 500])
+async def test_a_hook_must_answer_2xx_at_every_pod(status: int) -> None:
+    called: list[str] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        called.append(f"{request.method} {request.path}")
+        failing = request.path == "/b" and status
+        return web.Response(status=failing or 200, headers={"Location": "/elsewhere"})
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", answer)
+    async with TestServer(app, host="127.0.0.1") as listening:
+        pods = [pod(name, hook=f":{listening.port}/{name}") for name in ("a", "b")]
+        complaint = await hooks.call([*pods, pod("silent")], 5.0)
+    assert sorted(called) == ["POST /a", "POST /b"]
+    assert complaint == (None if status < 300 else f"the hook of pod b answered {status}")
+
+
+async def test_a_hook_that_hangs_is_given_up() -> None:
+    release = asyncio.Event()
+
+    async def hang(_: web.Request) -> web.Response:
+        await release.wait()
+        return web.Response()
+
+    app = web.Application()
+    app.router.add_post("/save", hang)
+    async with TestServer(app, host="127.0.0.1") as listening:
+        complaint = await hooks.call([pod("a", hook=f":{listening.port}/save")], 0.05)
+        release.set()
+    assert complaint == "the hook of pod a did not answer within 0.05 s"

@@ -1,0 +1,128 @@
+"""A resume against a small API server: back to what was recorded, never to a guess, however often it is overtaken."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from tests.unit.act.carrying import MakeHands, Object, annotations, carry, resume_of
+from tests.unit.act.examples import NOW, identified, make, workload_of
+from tests.unit.act.server import Server
+
+from fallow import names
+from fallow.act import hands as doing
+from fallow.act.workloads import resuming
+from fallow.model import decision
+from fallow.model.decision import Status
+
+WAS_THREE = '{"v":1,"fields":{"/spec/replicas":3}}'
+PAUSED = {names.ORIGINAL_STATE: WAS_THREE, names.PAUSED_AT: "2026-11-14T20:00:00Z", names.ORIGINAL_REPLICAS: "3"}
+
+
+async def test_something_that_others_started_only_loses_our_marks(server: Server, hands: doing.Hands) -> None:
+    said = {**PAUSED, names.RESUME_REQUESTED: "yes"}
+    thing = server.add(identified(make("apps/v1", "Deployment", {"replicas": 5}, annotations=said)))
+    outcome = await hands.resume(resume_of(workload_of(thing)), NOW)
+    assert outcome.status is Status.overtaken
+    assert outcome.detail.startswith("AlreadyRunning")
+    assert server.now(thing)["spec"] == {"replicas": 5}
+    assert set(annotations(server.now(thing))) == {names.RESUMED_AT, names.RESUMED_BY}
+
+
+RECORDS = {
+    "none": {},
+    "corrupt": {names.ORIGINAL_STATE: "{"},
+    "undone": {**PAUSED, names.RESUMED_AT: "2026-11-14T21:00:00Z"},
+}
+
+
+@pytest.mark.accepts("idle", 34)
+@pytest.mark.parametrize("marks", RECORDS.values(), ids=RECORDS)
+async def test_without_a_record_nothing_is_guessed_and_a_number_forces(
+    server: Server, hands: doing.Hands, marks: dict[str, str]
+) -> None:
+    thing = server.add(identified(make("apps/v1", "Deployment", {"replicas": 0}, annotations=marks)))
+    outcome = await hands.resume(resume_of(workload_of(thing)), NOW)
+    assert outcome.status is Status.refused
+    assert outcome.detail.startswith("NoOriginalState")
+    assert server.writes() == []
+    forced = await hands.resume(resume_of(workload_of(thing)), NOW, replicas=2)
+    assert forced.status is Status.done
+    assert server.now(thing)["spec"]["replicas"] == 2
+
+
+async def test_a_resume_reads_again_when_it_is_overtaken(server: Server, hands: doing.Hands) -> None:
+    thing = server.add(identified(make("apps/v1", "Deployment", {"replicas": 0}, annotations=PAUSED)))
+    server.fail("PATCH", "/deployments", 409, times=3)
+    outcome = await hands.resume(resume_of(workload_of(thing)), NOW)
+    assert outcome.status is Status.done
+    assert server.now(thing)["spec"]["replicas"] == 3
+
+
+async def test_a_resume_that_is_always_overtaken_gives_up(server: Server, hands: doing.Hands) -> None:
+    thing = server.add(identified(make("apps/v1", "Deployment", {"replicas": 0}, annotations=PAUSED)))
+    server.fail("PATCH", "/deployments", 409, times=50)
+    outcome = await hands.resume(resume_of(workload_of(thing)), NOW)
+    assert outcome.status is Status.overtaken
+    assert len(server.writes()) == resuming.RETRIES + 1
+
+
+async def test_what_is_remembered_stays(server: Server, hands: doing.Hands) -> None:
+    record = json.dumps({"v": 1, "fields": {"/metadata/annotations/serving.kserve.io~1stop": None}})
+    marks = {names.ORIGINAL_STATE: record, names.KSERVE_STOP: "true"}
+    thing = server.add(identified(make("serving.kserve.io/v1beta1", "InferenceService", annotations=marks)))
+    remember = {names.KSERVE_NO_STOP: "2026-11-14T23:46:40Z"}
+    resume = decision.Resume(workload_of(thing), "fallow", "KServe ignores stop", remember)
+    assert (await hands.resume(resume, NOW)).status is Status.done
+    assert set(annotations(server.now(thing))) == {names.KSERVE_NO_STOP, names.RESUMED_AT, names.RESUMED_BY}
+
+
+@pytest.mark.parametrize("race", [False, True], ids=["quiet", "raced"])
+async def test_our_fields_are_given_up_after_a_resume(server: Server, hands: doing.Hands, race: bool) -> None:
+    thing = identified(make("apps/v1", "Deployment", {"replicas": 0}, annotations=PAUSED))
+    fields = {"f:spec": {"f:replicas": {}, "f:x": {}}}
+    thing["metadata"]["managedFields"] = [{"manager": names.FIELD_MANAGER, "fieldsV1": fields}]
+    server.add(thing)
+    if race:
+        raced = iter([False, True])
+        other = {"manager": "kube-controller-manager", "subresource": "status", "fieldsV1": {}}
+
+        def race(_: object) -> None:
+            if next(raced, False):
+                server.touch(thing, lambda found: _put_before(found, other))
+
+        server.before = race
+    assert (await hands.resume(resume_of(workload_of(thing)), NOW)).status is Status.done
+    entries = server.now(thing)["metadata"]["managedFields"]
+    ours = [entry for entry in entries if entry["manager"] == names.FIELD_MANAGER]
+    assert ours == [{"manager": names.FIELD_MANAGER, "fieldsV1": {"f:spec": {"f:x": {}}}}]
+    assert server.now(thing)["spec"]["replicas"] == 3
+
+
+def _put_before(found: Object, entry: Object) -> None:
+    """Somebody else's entry comes to stand before ours, so that ours is no longer where it was."""
+    found["metadata"]["managedFields"].insert(0, entry)
+
+
+async def test_a_recreated_object_is_not_resumed(server: Server, hands: doing.Hands) -> None:
+    thing = server.add(identified(make("apps/v1", "Deployment", {"replicas": 0}, annotations=PAUSED)))
+    workload = workload_of(thing)
+    server.touch(thing, lambda found: found["metadata"].update(uid="u-9"))
+    outcome = await carry(hands, resume_of(workload))
+    assert (outcome.status, server.writes()) == (Status.overtaken, [])
+
+
+async def test_a_refused_resume_tells(server: Server, hands: doing.Hands) -> None:
+    thing = server.add(identified(make("apps/v1", "Deployment", {"replicas": 0}, annotations=PAUSED)))
+    server.fail("PATCH", "/deployments", 403)
+    assert (await carry(hands, resume_of(workload_of(thing)))).status is Status.failed
+    assert [event["reason"] for event in server.events] == [names.Event.RESUME_FAILED]
+
+
+async def test_a_dry_resume_changes_nothing(server: Server, make_hands: MakeHands) -> None:
+    marks = {names.ORIGINAL_STATE: '{"v":1,"fields":{"/spec/replicas":3}}', names.PAUSED_AT: "2026-11-14T20:00:00Z"}
+    thing = server.add(identified(make("apps/v1", "Deployment", {"replicas": 0}, annotations=marks)))
+    before = json.dumps(server.objects, sort_keys=True)
+    outcome = await make_hands(dry_run="server").resume(resume_of(workload_of(thing)), NOW)
+    assert outcome.status is Status.dry_run
+    assert json.dumps(server.objects, sort_keys=True) == before

@@ -1,0 +1,69 @@
+"""Answers on the terminal: nothing of them is obeyed, nothing of a name is lost."""
+
+import io
+
+import click
+import pytest
+
+from fallow.doors.cli import show
+
+
+@pytest.mark.parametrize("text", ["a\x1b[31mred", "two\nlines", "bell\a", "back\b", "\x9b31m"], ids=ascii)
+def test_text_from_the_cluster_commands_no_terminal(text):
+    shown = show.plain(text)
+    assert shown.isprintable()
+    assert len(shown) == len(text)
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def draw(monkeypatch, out, rows, columns=80, **environment):
+    for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "TERM", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in {"TERM": "xterm", "COLUMNS": str(columns), "LINES": "25", **environment}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("sys.stdout", out)
+    show.table(["WORKLOAD", "GPUS", "VERDICT", "WHY"], rows, styled="VERDICT")
+    return out.getvalue()
+
+
+LONG = (
+    "Deployment/a-very-long-name-that-somebody-thought-was-a-good-idea-for-a-model-server", 12, "idle",
+    "its 12 GPUs did nothing",
+)
+
+
+def test_a_narrow_terminal_folds_sentences_between_words(monkeypatch):
+    row = ("Deployment/llm", 12, "idle", "all of its 12 GPUs did nothing above 1% for 1h30m since it started")
+    lines = click.unstyle(draw(monkeypatch, Terminal(), [row])).splitlines()
+    assert len(lines) == 3
+    assert all(len(line) <= 80 for line in lines)
+    assert f"{lines[1][31:]} {lines[2].strip()}" == row[3]
+
+
+def test_a_name_is_whole_in_the_narrowest_terminal(monkeypatch):
+    shown = click.unstyle(draw(monkeypatch, Terminal(), [LONG], columns=40))
+    assert LONG[0] in shown
+    assert "…" not in shown
+
+
+def test_a_pipe_gets_each_row_on_one_line(monkeypatch):
+    shown = draw(monkeypatch, io.StringIO(), [LONG, LONG])
+    assert len(shown.splitlines()) == 3
+    assert "\x1b" not in shown
+
+
+@pytest.mark.parametrize(
+    ("environment", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)],
+    ids=["plain", "NO_COLOR", "dumb"],
+)
+def test_colours_are_for_terminals_that_want_them(monkeypatch, environment, coloured):
+    assert ("\x1b[33m" in draw(monkeypatch, Terminal(), [LONG], **environment)) is coloured
+
+
+def test_no_line_ends_in_blanks(monkeypatch):
+    shown = draw(monkeypatch, io.StringIO(), [LONG, ("x", 1, "active", "")])
+    assert all(line == line.rstrip() for line in shown.splitlines())

@@ -1,0 +1,172 @@
+"""The verbs with which people act, as they are typed: what is refused before anything is done, and how that is said.
+
+The other end is a small API server that only reads; a verb that tried to write would find no such path.
+"""
+
+import asyncio
+import json
+
+import pytest
+import yaml
+from click.testing import CliRunner
+from tests.builders import NOW
+from tests.unit.observe.cluster import pretend
+
+from fallow import names
+from fallow.doors.cli import main
+from fallow.doors.cli import verbs as typed
+
+
+def type_in(*words, **env):
+    clean = dict.fromkeys(("KUBECONFIG", "PROMETHEUS_URL", "POD_NAMESPACE"))
+    return CliRunner(env={**clean, **env}).invoke(main.fallow, words)
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (["--hours", "400"], "168"), (["--hours", "0"], "hours"), (["--hours", "-1"], "hours"),
+        (["--hours", "nan"], "168 hours"),
+        (["--hours", "soon"], "hours"),
+        (["--until", "tomorrow"], "2026-11-15T09:30:00Z"), (["--until", "2026-11-20T18:00"], "no time zone"),
+        (["--until", "2020-01-01T00:00:00Z"], "in the future"),
+        (["--until", "9999-12-31T23:59:59Z"], "at most 168 hours"),
+        ([], "--hours or --until"), (["--hours", "1", "--until", "2026-11-20T18:00:00Z"], "--hours or --until"),
+    ],
+    ids=lambda value: " ".join(value) or "neither" if isinstance(value, list) else None,
+)
+def test_an_ack_of_no_sensible_length_is_refused_before_anything_is_asked(flags, says):
+    done = type_in("ack", "Deployment/llm", "-n", "ml", *flags, KUBECONFIG="/nonexistent/kubeconfig")
+    assert done.exit_code == 2
+    [sentence] = [line for line in done.output.splitlines() if line.startswith("Error:")]
+    assert says in sentence
+
+
+def test_the_end_of_an_ack_is_hours_from_now_or_the_time_given():
+    assert typed._read_end(8.0, None, NOW) == NOW + 8 * 3600
+    assert typed._read_end(None, "2026-11-15T14:00:00+01:00", NOW) == NOW + 3600
+    assert typed._read_end(168.0, None, NOW) == NOW + 168 * 3600
+
+
+@pytest.mark.parametrize("length", ["0", "-2h", "2", "forever", "9999999d", "400d"])
+def test_a_freeze_of_no_sensible_length_is_refused(length):
+    done = type_in("freeze", "--for", length, KUBECONFIG="/nonexistent/kubeconfig")
+    assert done.exit_code == 2
+    assert "--for" in done.output.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["resume Deployment/llm", "acks", "freeze", "unfreeze", "unack Deployment/llm", "status", "why Deployment/llm"],
+)
+def test_a_kubeconfig_that_is_not_there_is_a_configuration_error(words):
+    done = type_in(*words.split(), KUBECONFIG="/nonexistent/kubeconfig", PROMETHEUS_URL="http://127.0.0.1:1")
+    assert done.exit_code == 2, done.output
+    assert "/nonexistent/kubeconfig" in done.output.splitlines()[-1]
+    assert done.exc_info is None or done.exc_info[0] is SystemExit
+
+
+@pytest.fixture
+async def server():
+    async with pretend.Server(
+        "argoproj.io/v1alpha1 rollouts Rollout", "example.com/v1 deployments2 Deployment + scale"
+    ) as running:
+        yield running
+
+
+@pytest.fixture
+def ask(server, tmp_path):
+    """Types a verb in another thread, so that the server can answer meanwhile."""
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(yaml.safe_dump({
+        "apiVersion": "v1", "kind": "Config", "current-context": "test", "users": [{"name": "test", "user": {}}],
+        "clusters": [{"name": "test", "cluster": {"server": f"http://127.0.0.1:{server.url[1]}"}}],
+        "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test", "namespace": "ml"}}],
+    }))
+
+    async def ask(*words):
+        return await asyncio.to_thread(type_in, *words, KUBECONFIG=str(kubeconfig))
+
+    return ask
+
+
+async def test_a_workload_that_is_not_there_is_one_sentence(server, ask):
+    server.put_all(pretend.deployed("llm"))
+    done = await ask("resume", "Deployment/other")
+    assert done.exit_code == 1
+    assert done.output == "Error: no Deployment other in namespace ml that holds GPUs or is paused by fallow\n"
+
+
+async def test_what_could_not_be_seen_is_said_with_it(server, ask):
+    server.forbidden.add(("list", "rollouts"))
+    done = await ask("resume", "Rollout/llm")
+    assert done.exit_code == 1
+    assert "cannot list resource" in done.output
+
+
+async def test_two_kinds_of_one_name_must_be_told_apart(server, ask):
+    server.put_all(pretend.deployed("llm"))
+    other = server.put(
+        "deployments2", pretend.made("llm", kind="Deployment", version="example.com/v1", spec={"size": 1})
+    )
+    other["metadata"]["uid"] = "other"
+    server.put("pods", pretend.pod("llm-x", other))
+    done = await ask("unack", "Deployment/llm")
+    assert done.exit_code == 1
+    assert "is not clear, say which:" in done.output
+    assert sorted(done.output.split("say which: ")[1].strip().split(", ")) == [
+        "Deployment.apps/llm", "Deployment.example.com/llm",
+    ]
+
+
+async def test_an_unack_of_what_is_not_acknowledged_is_said(server, ask):
+    server.put_all(pretend.deployed("llm"))
+    done = await ask("unack", "Deployment/llm")
+    assert (done.exit_code, done.output) == (1, "Error: Deployment/llm is not acknowledged\n")
+
+
+@pytest.mark.parametrize(
+    "said",
+    [{names.OPT_OUT: names.OPT_OUT_VALUE}, {names.ACK_UNTIL: "2999-01-01T00:00:00Z", names.ACK_BY: "ada"}],
+    ids=["opted-out", "acknowledged"],
+)
+async def test_a_pause_by_hand_heeds_what_others_said(server, ask, said):
+    server.put_all(pretend.deployed("llm", annotations=said))
+    done = await ask("pause", "Deployment/llm")
+    assert done.exit_code == 1
+    assert "--force pauses it all the same" in done.output
+    assert server.asked("get") == 0, "it is not even looked at again"
+
+
+@pytest.mark.parametrize("output", ["table", "json", "yaml"])
+async def test_acks_are_listed(server, ask, output):
+    said = {names.ACK_UNTIL: "2026-11-20T18:00:00Z", names.ACK_BY: "user:ada", names.ACK_REASON: "demo"}
+    server.put_all([*pretend.deployed("llm", annotations=said), *pretend.deployed("web")])
+    server.put_all(pretend.deployed("far", namespace="other", annotations=said))
+    done = await ask("acks", "-o", output)
+    assert done.exit_code == 0
+    if output == "table":
+        assert [line.split() for line in done.output.splitlines()] == [
+            ["NAMESPACE", "WORKLOAD", "UNTIL", "BY", "REASON", "GIVEN"],
+            ["ml", "Deployment/llm", "2026-11-20T18:00:00Z", "user:ada", "demo"],
+        ]
+        return
+    expected = {
+        "namespace": "ml", "workload": "Deployment/llm", "until": "2026-11-20T18:00:00Z", "by": "user:ada",
+        "reason": "demo",
+    }
+    assert (json.loads if output == "json" else yaml.safe_load)(done.output) == [expected]
+
+
+async def test_no_acks_are_said_in_words_and_as_an_empty_list(server, ask):
+    server.put_all(pretend.deployed("llm"))
+    assert (await ask("acks")).output == "nothing is acknowledged here\n"
+    assert json.loads((await ask("acks", "-o", "json")).output) == []
+
+
+async def test_a_server_that_fails_is_one_sentence(server, ask):
+    server.failing.add(("list", "pods"))
+    done = await ask("acks")
+    assert done.exit_code == 1
+    assert "etcd is on holiday" in done.output
+    assert "Traceback" not in done.output

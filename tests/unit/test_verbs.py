@@ -1,0 +1,85 @@
+"""What a person may ask for: how a workload is named, what is declined and with which word, what counts as done.
+
+The other end is a small API server that only reads; a verb that tried to write would find no such path.
+"""
+
+import pytest
+from tests.builders import HOUR, NOW
+from tests.unit.observe.cluster import pretend
+
+from fallow import names, verbs
+from fallow.act import hands as doing
+from fallow.model import cluster, decision, units
+from fallow.model.decision import Code, Status
+from fallow.observe.cluster import mirror
+
+LLM = cluster.Ref("apps", "v1", "Deployment", "ml", "llm", "u-1")
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "namespace", "meant"),
+    [
+        ("Deployment", "llm", "ml", True), ("deployment", "llm", "ml", True), ("Deployment.apps", "llm", "ml", True),
+        ("deployment.APPS", "llm", "ml", True), ("Deployment.argoproj.io", "llm", "ml", False),
+        ("StatefulSet", "llm", "ml", False), ("Deployment", "LLM", "ml", False), ("Deployment", "llm", "other", False),
+    ],
+)
+def test_a_workload_is_named_by_kind_and_name(kind, name, namespace, meant):
+    assert verbs.is_called(LLM, kind, name, namespace) is meant
+
+
+@pytest.mark.parametrize("text", ["llm", "/llm", "Deployment/", "", "/"])
+def test_what_is_not_kind_and_name_is_said(text):
+    with pytest.raises(verbs.Declined, match="not of the form KIND/NAME") as declined:
+        verbs.read_target(text)
+    assert declined.value.why is verbs.Why.malformed
+
+
+@pytest.fixture
+async def reach():
+    """A namespace with one workload that runs, one that is kept, and one that stands paused."""
+    kept = {names.ACK_UNTIL: units.rfc3339(NOW + HOUR), names.ACK_BY: "ada"}
+    paused = {names.PAUSED_AT: units.rfc3339(NOW - HOUR), names.ORIGINAL_STATE: '{"v":1,"fields":{"/spec/replicas":1}}'}
+    async with pretend.Server() as server, server.api() as api, mirror.Mirror(api, watch_namespaces=["ml"]) as seen:
+        server.put_all([*pretend.deployed("llm"), *pretend.deployed("kept", annotations=kept)])
+        stopped = {"replicas": 0, "template": {"spec": {}}}
+        server.put_all(pretend.deployed("off", pods=0, annotations=paused, spec=stopped))
+        await seen.list_all(NOW)
+        yield verbs.Reach(seen, doing.Hands(api, seen.find_resource, reporting_instance="test"), "ml", "user:ada")
+
+
+DECLINED = {
+    "no-such-workload": (lambda reach: verbs.resume(reach, "Deployment/other", NOW), verbs.Why.unknown),
+    "no-name": (lambda reach: verbs.resume(reach, "llm", NOW), verbs.Why.malformed),
+    "kept": (lambda reach: verbs.pause(reach, "Deployment/kept", "x", NOW), verbs.Why.held),
+    "ack-too-long": (lambda reach: verbs.keep(reach, "Deployment/llm", NOW + 169 * HOUR, "", NOW), verbs.Why.malformed),
+    "ack-in-the-past": (lambda reach: verbs.keep(reach, "Deployment/llm", NOW - 1, "x", NOW), verbs.Why.malformed),
+    "not-acknowledged": (lambda reach: verbs.release(reach, "Deployment/llm", NOW), verbs.Why.unknown),
+    "freeze-too-long": (lambda reach: verbs.freeze(None, 367 * units.DAY, "x", "ada", NOW), verbs.Why.malformed),
+}
+
+
+@pytest.mark.parametrize(("ask", "why"), DECLINED.values(), ids=DECLINED)
+async def test_what_is_declined_has_a_word_that_doors_can_tell_apart(reach, ask, why):
+    with pytest.raises(verbs.Declined) as declined:
+        await ask(reach)
+    assert declined.value.why is why
+
+
+async def test_an_ack_of_something_paused_is_refused(reach):
+    (outcome,) = await verbs.keep(reach, "Deployment/off", NOW + HOUR, "", NOW)
+    assert outcome.status is Status.refused
+    assert outcome.detail.startswith("AlreadyPaused")
+
+
+async def test_acks_are_read_from_the_objects(reach):
+    (ack,) = verbs.acks(reach)
+    assert (ack.ref.name, ack.until, ack.by, ack.reason) == ("kept", units.rfc3339(NOW + HOUR), "ada", None)
+
+
+@pytest.mark.parametrize("status", Status)
+@pytest.mark.parametrize("code", [None, *Code])
+def test_what_was_so_already_counts_as_done(status, code):
+    already = status is Status.overtaken and code in (Code.AlreadyPaused, Code.AlreadyRunning)
+    outcome = decision.Outcome(None, status, NOW, "", code=code)
+    assert verbs.is_so(outcome) is (status in (Status.done, Status.dry_run) or already)
