@@ -33,7 +33,7 @@ _STEERING: Mapping[owners.Key, tuple[tuple[str, ...], tuple[str, ...]]] = {  # v
 class Companions:
     def __init__(self, area: following.Area, found: served.Served, *, use_policies: bool) -> None:
         self.followings: dict[owners.Key, following.Following[Any]] = {}
-        self.watched: dict[owners.Key, watched.Watched] = {}  # those that steer workloads
+        self.watched: dict[owners.Key, watched.WatchedKind] = {}  # those that steer workloads
         self._area, self._served = area, found
         self._plain: dict[owners.Key, Callable[[objects.Item], Any]] = {CLAIM: objects.see_claim}
         if use_policies:
@@ -49,7 +49,7 @@ class Companions:
         for key, (versions, reads) in _STEERING.items():
             resource = self._served.find(key, versions)
             if resource is not None and key not in self.followings:
-                kind = self.watched[key] = watched.Watched(resource, None, reads=reads)
+                kind = self.watched[key] = watched.WatchedKind(resource, None, reads=reads)
                 kind.following = new[key] = self._area.follow(resource, objects.Item, kind.see)
         self.followings |= new
         return list(new.values())

@@ -71,7 +71,7 @@ class Lookup:
         unsettled = [ref for ref in refs if ref not in self.lost and not found.has(ref)]
         await asyncio.gather(*(self._fetch(found, ref, now) for ref in unsettled))
 
-    async def _fetch(self, kind: watched.Watched, ref: cluster.Ref, now: Instant) -> None:
+    async def _fetch(self, kind: watched.WatchedKind, ref: cluster.Ref, now: Instant) -> None:
         try:
             seen = await kind.read(self._api, ref.namespace, ref.name)
         except errors.ClientError as problem:

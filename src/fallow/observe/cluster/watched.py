@@ -1,6 +1,6 @@
 """The kinds of owners that are followed: how each is read, and what of its objects is kept.
 
-In: a resource the server has, and its row in the table of kinds, if it has one. Out: a `Watched`; `OwnerKinds`: all.
+In: a resource the server has, and its row in the table of kinds, if it has one. Out: a `WatchedKind`; `OwnerKinds`: all.
 A kind outside the table that serves /scale is read where its definition says its replicas stand; where the definition
 may not be read, its metadata is followed and the replicas are read from /scale, once per version of the object. Of any
 other kind only metadata is read.
@@ -22,7 +22,7 @@ from fallow.observe.cluster import following, objects, owners, served
 _CRD = ("apiextensions.k8s.io", "CustomResourceDefinition")
 
 
-class Watched:
+class WatchedKind:
     """One kind of owner or companion. `following` is set once it is followed."""
 
     following: following.Following[objects.Seen]
@@ -86,17 +86,17 @@ class Watched:
 
 
 # A pod that owns others and holds no GPU itself. Pods are not followed for this: their owners never change.
-POD = Watched(kube.PODS, None)
+POD = WatchedKind(kube.PODS, None)
 
 
 async def watch_unknown(
     api: kube.Api, resource: kube.Resource, found: discovery.Discovery, *, is_other_version: bool
-) -> Watched:
+) -> WatchedKind:
     """A kind outside the table, or one of it in a version that we cannot read."""
     if is_other_version or not resource.scalable:
-        return Watched(resource, None)
+        return WatchedKind(resource, None)
     pointer = await _find_pointer(api, resource, found)
-    return Watched(resource, kinds.generic(resource.group, resource.version, resource.kind, pointer), pointer=pointer)
+    return WatchedKind(resource, kinds.generic(resource.group, resource.version, resource.kind, pointer), pointer=pointer)
 
 
 async def _find_pointer(api: kube.Api, resource: kube.Resource, found: discovery.Discovery) -> str | None:
@@ -119,7 +119,7 @@ class OwnerKinds:
     """All kinds of owners that are followed: those of the table, and whatever else owns GPU pods."""
 
     def __init__(self, area: following.Area, starter: following.Starter, found: served.Served) -> None:
-        self.watched: dict[owners.Key, Watched] = {}
+        self.watched: dict[owners.Key, WatchedKind] = {}
         self.version = 0  # grows when replicas changed that no watch shows
         self._area, self._starter, self._served = area, starter, found
         self._wanted = owners.Gaps(set(), set(), set(), set())
@@ -134,7 +134,7 @@ class OwnerKinds:
         new = [key for key in keys if key not in self.watched and self._served.find_row(key)]
         await asyncio.gather(*map(self.follow, new))
 
-    async def follow(self, key: owners.Key) -> Watched | None:
+    async def follow(self, key: owners.Key) -> WatchedKind | None:
         """Follow one kind of owner; None if the server does not have it."""
         found = await self._choose(key)
         if found is None:
@@ -147,9 +147,9 @@ class OwnerKinds:
         await self._starter.begin([found.following])
         return found
 
-    async def _choose(self, key: owners.Key) -> Watched | None:
+    async def _choose(self, key: owners.Key) -> WatchedKind | None:
         if (known := self._served.find_row(key)) is not None:
-            return Watched(*known)
+            return WatchedKind(*known)
         resource, is_other_version = self._served.found.find(*key), kinds.find(*key) is not None
         if resource is None:
             return None

@@ -33,7 +33,7 @@ _BACK_IN_TIME: Seconds = 2 * MINUTE  # a clock that is set back by more makes al
 Key = tuple[str, str]
 
 
-class ExporterHealth(msgspec.Struct):
+class TargetHealth(msgspec.Struct):
     """How one exporter answers."""
 
     known: samples.Exporter
@@ -60,7 +60,7 @@ class ScrapeSource:
         self._keeper = keeper
         self._samples = samples.Scraped(honor_labels=honor_labels, interval=interval, horizon=lookback + HOUR)
         self._longest: Seconds = HOUR
-        self._health: dict[str, ExporterHealth] = {}
+        self._health: dict[str, TargetHealth] = {}
         self._round = asyncio.Lock()
         self._scraped_at: Instant = -math.inf
         self._is_open = False
@@ -120,7 +120,7 @@ class ScrapeSource:
         self._health = {
             target.url: before[target.url]
             if target.url in before and before[target.url].known.target == target
-            else ExporterHealth(samples.Exporter(target))
+            else TargetHealth(samples.Exporter(target))
             for target in found
         }
         if len(found) > MANY:
@@ -136,7 +136,7 @@ class ScrapeSource:
             self._said.add(what)
             log.log(level, "%s", sentence)
 
-    async def _scrape(self, some: Iterable[ExporterHealth], now: Instant, *, counts: bool) -> set[Key]:
+    async def _scrape(self, some: Iterable[TargetHealth], now: Instant, *, counts: bool) -> set[Key]:
         """One page of each of these; who answered."""
         asked = list(some)
         pages = await asyncio.gather(*(self._ask(one) for one in asked))
@@ -150,7 +150,7 @@ class ScrapeSource:
                 _note_answer(health)
         return {one.known.target.key for one in taken if one.known.target.url not in refused}
 
-    async def _ask(self, one: ExporterHealth) -> exposition.Page | None:
+    async def _ask(self, one: TargetHealth) -> exposition.Page | None:
         try:
             return await self._client.scrape(one.known.target.url, one.known.reader)
         except errors.ClientError as problem:
@@ -233,7 +233,7 @@ class ScrapeSource:
         silent = frozenset((one.job, one.target) for one in facts) - answered
         return self._compose(found, held, layouts, silent, now)
 
-    def _concerning(self, pods: Collection[cluster.Pod]) -> list[ExporterHealth]:
+    def _concerning(self, pods: Collection[cluster.Pod]) -> list[TargetHealth]:
         """The exporters on the nodes of these pods, and those of which nobody knows where they are."""
         wanted = {pod.node for pod in pods}
         return [one for one in self._health.values() if not one.known.target.node or one.known.target.node in wanted]
@@ -255,13 +255,13 @@ NOT_FOUND: Final = (
 )
 
 
-def _note_answer(one: ExporterHealth) -> None:
+def _note_answer(one: TargetHealth) -> None:
     if one.is_down:
         log.info("the exporter at %s answers again", exporters.name_of(one.known.target.url))
     one.failures, one.has_answered, one.problem = 0, True, ""
 
 
-def _note_failure(one: ExporterHealth, problem: str) -> None:
+def _note_failure(one: TargetHealth, problem: str) -> None:
     one.failures += 1
     one.problem = problem
     if one.failures == _DOWN_AFTER:
