@@ -1,8 +1,8 @@
 """The node exporter on 16 GPUs with 20 processes each, over the pretend driver library: what it costs.
 
 A poll is measured in a process that does nothing else, beside a plain loop of the same calls by pynvml; then the
-command itself is started and asked as Prometheus would ask it, over a long life. The processes are real ones that sleep, for
-/proc is part of the price; for the churn of 10,000 processes a made-up /proc is enough.
+command itself is started and asked as Prometheus would ask it, over a long life. The processes are real ones that
+sleep, for /proc is part of the price; for the churn of 10,000 processes a made-up /proc is enough.
 """
 
 import contextlib

@@ -106,7 +106,9 @@ class World:
         self, name: str, *, ready: bool = True, product: str | None = "NVIDIA A100", shared: bool = False,
         labels: Mapping[str, str] | None = None,
     ) -> None:
-        self.nodes[name] = cluster.Node(name, name, (), ready, product, shared, labels or {})
+        self.nodes[name] = cluster.Node(
+            name=name, hostname=name, addresses=(), ready=ready, gpu_product=product, shared=shared, labels=labels or {}
+        )
 
     def namespace(self, name: str, *, labels: Mapping[str, str] | None = None, annotations: Mapping[str, str] | None = None) -> None:
         self.namespaces[name] = cluster.Namespace(name, labels or {}, annotations or {})
@@ -144,22 +146,23 @@ class World:
         ))
         return len(self.workloads) - 1
 
-    def snapshot(self, *windows: Seconds, **said: Any) -> cluster.Snapshot:
+    def snapshot(self, *windows: Seconds, version: int | None = None, **said: Any) -> cluster.Snapshot:
+        """`version`: of everything in it, for who asks more than once; by default nothing is said to be as it was."""
         for pod in self.pods:
             if pod.node and pod.node not in self.nodes:
                 self.node(pod.node)
         for workload in self.workloads:
             if workload.ref.namespace not in self.namespaces:
                 self.namespace(workload.ref.namespace)
-        measured = {window: self.usage(window) for window in windows or (WINDOW,)}
+        measured = {window: self.usage(window, version) for window in windows or (WINDOW,)}
         evidence = usage.Evidence(self.now, {} if self.trouble else measured, self.trouble, 0, {}, ())
         facts: dict[str, Any] = {"frozen_until": None, "frozen_because": "", "missing": (), "policies": tuple(self.policies)}
         return cluster.Snapshot(
             taken_at=self.now, pods=tuple(self.pods), nodes=self.nodes, namespaces=self.namespaces, workloads=tuple(self.workloads),
-            evidence=evidence, **{**facts, **said},
+            evidence=evidence, version=version, **{**facts, **said},
         )
 
-    def usage(self, window: Seconds) -> usage.Usage:
+    def usage(self, window: Seconds, version: int | None = None) -> usage.Usage:
         gpus = [gpu for _, gpu in self.gpus]
         peaks = [self._peaks(gpu, window) for gpu in gpus]
         signals = sorted({signal for each in peaks for signal in each})
@@ -181,7 +184,7 @@ class World:
             interval=np.full(len(gpus), interval), exporter_up=np.array([gpu.exporter_up for gpu in gpus], np.bool_),
             exporter_frozen=np.array([gpu.frozen for gpu in gpus], np.bool_), power_floor=_column(gpu.floor for gpu in gpus),
             last_active=_column(_last_active(gpu) for gpu in gpus),
-            observed_since=_column(gpu.seen_since if gpu.looked_back else None for gpu in gpus),
+            observed_since=_column(gpu.seen_since if gpu.looked_back else None for gpu in gpus), version=version,
         )
 
     def _peaks(self, gpu: Gpu, window: Seconds) -> dict[Signal, float]:

@@ -143,7 +143,7 @@ async def _open_source(
         )
     wanted, daemon = options.scrape, options.loop.daemon
     finder = targets.Finder(
-        api, selectors=wanted.selectors, addresses=wanted.targets, places=options.mandate.scope.watch_namespaces,
+        api, selectors=wanted.selectors, addresses=wanted.targets, namespaces=options.mandate.scope.watch_namespaces,
         follows=daemon,
     )
     keeper = kept.Keeper(options.state_dir, writes=daemon) if options.state_dir else None

@@ -13,7 +13,7 @@ from fallow.model import cluster, usage
 from fallow.model.usage import Signal
 from fallow.observe.usage import prometheus as eyes
 from tests.real import faults, history
-from tests.unit.observe.usage.gpu_pods import node, nodes, pod
+from tests.unit.observe.usage.gpu_pods import held, node, nodes, pod
 
 HALF_HOUR = 1800.0
 DAY = 86400.0
@@ -36,7 +36,7 @@ class Case:
     async def evidence(self, **options: object) -> usage.Evidence:
         await self.world.start()
         async with source(self.world.url, **options) as asked:
-            return await asked.evidence(self.pods, self.nodes, frozenset({HALF_HOUR}), self.world.now)
+            return await asked.evidence(held(self.pods, self.nodes), frozenset({HALF_HOUR}), self.world.now)
 
     async def usage(self, **options: object) -> usage.Usage:
         found = await self.evidence(**options)
@@ -269,7 +269,7 @@ async def test_the_power_floor_needs_a_day(prometheus: history.PrometheusWorld) 
     await prometheus.start()
     pods = (pod("long"), pod("short"))
     async with source(prometheus.url) as asked:
-        found = await asked.evidence(pods, nodes(), frozenset({HALF_HOUR}), prometheus.now)
+        found = await asked.evidence(held(pods), frozenset({HALF_HOUR}), prometheus.now)
     floor = dict(zip(found.usage[HALF_HOUR].gpu, found.usage[HALF_HOUR].power_floor.tolist(), strict=True))
     assert floor["GPU-gpu-1-0"] == 61.0
     assert math.isnan(floor["GPU-gpu-1-1"])
@@ -280,7 +280,7 @@ async def test_two_windows_are_two_usages(prometheus: history.PrometheusWorld) -
     prometheus.dcgm_gpu("gpu-1", 1, pod="llm", namespace="ml", until=prometheus.now - 2400)
     await prometheus.start()
     async with source(prometheus.url) as asked:
-        found = await asked.evidence((pod("llm"),), nodes(), frozenset({HALF_HOUR, 3600.0}), prometheus.now)
+        found = await asked.evidence(held((pod("llm"),)), frozenset({HALF_HOUR, 3600.0}), prometheus.now)
     assert found.usage[HALF_HOUR].peak[Signal.gr_engine].tolist() == [0.0]
     assert found.usage[3600.0].peak[Signal.gr_engine].tolist() == [0.9, 0.0]
 
@@ -306,11 +306,11 @@ async def test_exact_idle_times(prometheus: history.PrometheusWorld) -> None:
     await prometheus.start()
     pods = tuple(map(pod, ("was.busy", "never", "gap", "busy")))
     async with faults.FaultyProxy(prometheus.url) as proxy, source(proxy.url) as asked:
-        seen = (await asked.evidence(pods, nodes(), frozenset({HALF_HOUR}), prometheus.now)).usage[HALF_HOUR]
+        seen = (await asked.evidence(held(pods), frozenset({HALF_HOUR}), prometheus.now)).usage[HALF_HOUR]
         row = {pods[index].name: place for place, index in enumerate(seen.pod)}
         wanted = [row["was.busy"], row["never"], row["gap"]]
         proxy.seen.clear()
-        found = await asked.look_back(seen, wanted, pods, prometheus.now, 0.01)
+        found = await asked.look_back(seen, wanted, held(pods), prometheus.now, 0.01)
         ago = (prometheus.now - found.last_active) / 60
         assert ago[row["was.busy"]] == pytest.approx(95.5, abs=1.01)
         assert found.last_active[row["never"]] == found.last_active[row["gap"]] == -math.inf
@@ -323,10 +323,10 @@ async def test_exact_idle_times(prometheus: history.PrometheusWorld) -> None:
 
         proxy.seen.clear()
         later = prometheus.now + 60
-        kept = await asked.look_back(seen, wanted, pods, later, 0.01)
+        kept = await asked.look_back(seen, wanted, held(pods), later, 0.01)
         assert proxy.seen == [], "a row that stays idle is not asked again"
         assert kept.last_active[wanted].tolist() == found.last_active[wanted].tolist()
-        await asked.look_back(seen, wanted, pods, later + HALF_HOUR + 1, 0.01)
+        await asked.look_back(seen, wanted, held(pods), later + HALF_HOUR + 1, 0.01)
         assert proxy.seen, "after more than a window nobody knows what happened between"
 
 
@@ -334,13 +334,13 @@ async def test_a_look_back_that_fails_says_nothing(prometheus: history.Prometheu
     prometheus.dcgm_gpu("gpu-1", 0, pod="llm", namespace="ml")
     await prometheus.start()
     async with faults.FaultyProxy(prometheus.url) as proxy, source(proxy.url) as asked:
-        seen = (await asked.evidence((pod("llm"),), nodes(), frozenset({HALF_HOUR}), prometheus.now)).usage[HALF_HOUR]
+        seen = (await asked.evidence(held((pod("llm"),)), frozenset({HALF_HOUR}), prometheus.now)).usage[HALF_HOUR]
         proxy.fault = faults.status(500)
-        found = await asked.look_back(seen, [0], (pod("llm"),), prometheus.now, 0.01)
+        found = await asked.look_back(seen, [0], held((pod("llm"),)), prometheus.now, 0.01)
         assert np.isnan(found.last_active).all()
         assert np.isnan(found.observed_since).all()
         proxy.fault = None
-        found = await asked.look_back(seen, [0], (pod("llm"),), prometheus.now, 0.01)
+        found = await asked.look_back(seen, [0], held((pod("llm"),)), prometheus.now, 0.01)
         assert found.last_active.tolist() == [-math.inf]
 
 
@@ -354,15 +354,15 @@ async def test_the_second_look_asks_anew_for_those_pods_only(prometheus: history
     await prometheus.start()
     pods = tuple(map(pod, ("one", 'o"dd\\name', "other")))
     async with faults.FaultyProxy(prometheus.url) as proxy, source(proxy.url, honor_labels=honor) as asked:
-        first = (await asked.evidence(pods, nodes(), frozenset({HALF_HOUR}), prometheus.now)).usage[HALF_HOUR]
+        first = (await asked.evidence(held(pods), frozenset({HALF_HOUR}), prometheus.now)).usage[HALF_HOUR]
         proxy.seen.clear()
-        found = await asked.again(pods[:2], nodes(), frozenset({HALF_HOUR}), prometheus.now)
+        found = await asked.again(held(pods[:2]), frozenset({HALF_HOUR}), prometheus.now)
         assert found.trouble is None
         assert (told(found.usage[HALF_HOUR])["gpu"], found.usage[HALF_HOUR].pod.tolist()) == (first.gpu[:2], [0, 1])
         assert found.usage[HALF_HOUR].interval.tolist() == first.interval[:2].tolist()
         assert proxy.seen
         await prometheus.kill()
-        found = await asked.again(pods[:2], nodes(), frozenset({HALF_HOUR}), prometheus.now)
+        found = await asked.again(held(pods[:2]), frozenset({HALF_HOUR}), prometheus.now)
         assert found.trouble is not None, "nothing is answered from memory"
 
 
@@ -372,9 +372,9 @@ async def test_the_second_look_sees_a_shared_gpu_whole(prometheus: history.Prome
     await prometheus.start()
     pods, place = (pod("a"), pod("b")), nodes(node(shared=True))
     async with source(prometheus.url) as asked:
-        full = (await asked.evidence(pods, place, frozenset({HALF_HOUR}), prometheus.now)).usage[HALF_HOUR]
+        full = (await asked.evidence(held(pods, place), frozenset({HALF_HOUR}), prometheus.now)).usage[HALF_HOUR]
         assert full.peak[Signal.gr_engine].tolist() == [0.6, 0.6]
-        small = (await asked.again(pods[1:], place, frozenset({HALF_HOUR}), prometheus.now)).usage[HALF_HOUR]
+        small = (await asked.again(held(pods[1:], place), frozenset({HALF_HOUR}), prometheus.now)).usage[HALF_HOUR]
         assert small.peak[Signal.gr_engine].tolist() == [0.6]
 
 
@@ -401,12 +401,12 @@ async def test_a_source_with_trouble_gives_no_usage(prometheus: history.Promethe
     await prometheus.start()
     async with faults.FaultyProxy(prometheus.url) as proxy, source(proxy.url) as asked:
         proxy.fault, reason = FAULTS[name]
-        found = await asked.evidence((pod("llm"),), nodes(), frozenset({HALF_HOUR}), prometheus.now)
+        found = await asked.evidence(held((pod("llm"),)), frozenset({HALF_HOUR}), prometheus.now)
         assert (found.trouble and found.trouble.reason, found.usage) == (reason, {})
         assert found.trouble is not None
         assert proxy.url in found.trouble.because
         proxy.fault = None
-        found = await asked.evidence((pod("llm"),), nodes(), frozenset({HALF_HOUR}), prometheus.now)
+        found = await asked.evidence(held((pod("llm"),)), frozenset({HALF_HOUR}), prometheus.now)
         assert found.trouble is None
         assert found.usage[HALF_HOUR].rows == 1
 
@@ -419,7 +419,7 @@ async def test_another_signal_that_fails_is_only_lost(prometheus: history.Promet
     await prometheus.start()
     async with faults.FaultyProxy(prometheus.url) as proxy, source(proxy.url) as asked:
         proxy.fault = faults.only("TENSOR", fault)
-        found = await asked.evidence((pod("llm"),), nodes(), frozenset({HALF_HOUR}), prometheus.now)
+        found = await asked.evidence(held((pod("llm"),)), frozenset({HALF_HOUR}), prometheus.now)
     assert found.trouble is None
     assert [lost.partition(":")[0] for lost in found.lost_signals] == ["tensor"]
     assert Signal.tensor not in found.usage[HALF_HOUR].peak
@@ -432,5 +432,5 @@ async def test_matchers_choose_one_cluster_of_several(prometheus: history.Promet
         prometheus.series("DCGM_FI_PROF_GR_ENGINE_ACTIVE", labels, constant=value)
     await prometheus.start()
     async with client.Prometheus(prometheus.url, login=auth.Login(method="none"), matchers='cluster="a"') as asked:
-        found = await eyes.PrometheusSource(asked).evidence((pod("llm"),), nodes(), frozenset({HALF_HOUR}), prometheus.now)
+        found = await eyes.PrometheusSource(asked).evidence(held((pod("llm"),)), frozenset({HALF_HOUR}), prometheus.now)
     assert found.usage[HALF_HOUR].gpu == ("GPU-a",)

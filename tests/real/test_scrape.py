@@ -29,6 +29,7 @@ from tests import builders
 from tests.real import history
 from tests.unit.clients import loopback
 from tests.unit.observe.cluster import pretend
+from tests.unit.observe.usage.gpu_pods import held
 
 EVERY = 30.0
 STEPS = 181  # an hour and a half
@@ -238,13 +239,14 @@ def exporter_pod(node: str, port: int) -> pretend.Object:
 async def judge(source: Any, day: Day, mandate: Any) -> dict[str, decision.Finding]:
     seen = day.world.snapshot()
     windows = frozenset({builders.WINDOW})
-    evidence: usage.Evidence = await source.evidence(seen.pods, seen.nodes, windows, day.now)
+    evidence: usage.Evidence = await source.evidence(held(seen.pods, seen.nodes), windows, day.now)
     assert evidence.trouble is None
     seen = msgspec.structs.replace(seen, evidence=evidence)
     for (window, threshold), rows in brain.candidate_rows(seen, mandate, day.now).items():
-        evidence.usage[window] = await source.look_back(evidence.usage[window], rows.tolist(), seen.pods, day.now, threshold)  # type: ignore[index]
+        looked = await source.look_back(evidence.usage[window], rows.tolist(), held(seen.pods, seen.nodes), day.now, threshold)
+        evidence.usage[window] = looked  # type: ignore[index]
     plan = brain.make_plan(seen, mandate, decision.Memory(), day.now)
-    again: usage.Evidence = await source.again(seen.pods, seen.nodes, windows, day.now)
+    again: usage.Evidence = await source.again(held(seen.pods, seen.nodes), windows, day.now)
     assert sorted(zip(again.usage[builders.WINDOW].pod.tolist(), again.usage[builders.WINDOW].gpu, strict=True)) == sorted(
         zip(evidence.usage[builders.WINDOW].pod.tolist(), evidence.usage[builders.WINDOW].gpu, strict=True)
     )

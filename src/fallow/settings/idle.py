@@ -35,7 +35,7 @@ FLAGS: tuple[Flag, ...] = (
         flag("--model-name", "Only workloads all of whose GPUs match, e.g. 'NVIDIA A10G'.",
              read.regex, short="-m", metavar="REGEX"),
         flag("--enabled-resources",
-             f"Kinds that may be paused, by letter: {', '.join(f'{key} {what}' for key, what in names.LETTERS.items())}.",
+             f"Kinds that may be paused, by letter: {', '.join(f'{key} {of}' for key, of in names.LETTERS.items())}.",
              read.letters, names.DEFAULT_LETTERS, "-e", metavar="LETTERS"),
         flag("--exclude-namespaces", "Namespaces never touched.", read.regex, EXCLUDED_NAMESPACES, metavar="REGEX"),
         flag("--exclude-pods", "Pods never looked at.", read.regex, EXCLUDED_PODS, metavar="REGEX"),

@@ -33,8 +33,8 @@ Clock: TypeAlias = Callable[[], float]
 
 class NodeStory:
     def __init__(
-        self, options: Options, driver: processes.Driver, table: processes.Table, owners: processes.Owners, thread: worker.Worker,
-        clock: Clock, monotonic: Clock,
+        self, options: Options, driver: processes.Driver, table: processes.Table, owners: processes.Owners,
+        thread: worker.Worker, clock: Clock, monotonic: Clock,
     ) -> None:
         self.health = health.ExporterHealth(options.poll_interval)
         self.collector = collect.Collector(driver, table)
@@ -85,7 +85,7 @@ class NodeStory:
                 return self.processes.since(device, facts, now, monotonic)
 
         found = self.collector.look(since, now, monotonic)
-        if found.result is processes.Result.error:  # nothing is known of any process, so nothing is judged, or forgotten
+        if found.result is processes.Result.error:  # nothing is known of any process: none is judged, or forgotten
             return processes.Poll(at=now, result=found.result, problems=found.problems)
         with self._turn:
             devices, discarded = self.processes.judge(found.devices, found.samples, found.facts, now, monotonic)
@@ -103,7 +103,7 @@ class NodeStory:
         return poll, {key: self._table.cgroup_of(*key) for key in held}
 
     def _judge_tenancies(
-        self, poll: processes.Poll, owners: Mapping[processes.Key, processes.ProcessOwner], now: Instant, monotonic: Seconds
+        self, poll: processes.Poll, owners: tenancies.OwnersByProcess, now: Instant, monotonic: Seconds
     ) -> list[processes.Tenancy]:
         # As with processes: seen at one poll and again right after STALE_AFTER is no gap.
         patience = self._options.stale_after + self._options.poll_interval

@@ -142,7 +142,8 @@ def test_the_unsteady_device_loses_each_of_its_calls_now_and_then_and_says_so() 
     seen = watch(3600)
     for reading, samples in seen:
         device = reading.devices[UNSTEADY]
-        failed = {each.call for each in (*reading.problems, *samples[device.uuid].problems) if each.gpu == str(UNSTEADY)}
+        problems = (*reading.problems, *samples[device.uuid].problems)
+        failed = {each.call for each in problems if each.gpu == str(UNSTEADY)}
         gone = {
             "nvmlDeviceGetPowerUsage": device.power_watts is None,
             "nvmlDeviceGetComputeRunningProcesses": device.holders is None,

@@ -81,7 +81,7 @@ class Lists:
         self._room = _Answers(_ENTRY)
 
     def read(self, call: str, handle: Any) -> tuple[int, Entries]:
-        """The driver's code, and (pid, memory, GPU instance, compute instance) of each, for use before the next call."""
+        """The driver's code, and (pid, memory, GPU instance, compute instance) of each, good until the next call."""
         functions, room = self._functions[call], self._room
         while functions:
             code = room.fill(lambda: functions[0](handle, room.where, room.memory))

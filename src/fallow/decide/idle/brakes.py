@@ -80,7 +80,7 @@ def _fits(used: int, gpus: int, percent: float, allocated: int) -> bool:
     return used == 0 or used + gpus <= math.ceil(round(percent * allocated / 100, 6))
 
 
-class Watched(msgspec.Struct, frozen=True):
+class Braking(msgspec.Struct, frozen=True):
     """Are notices and pauses held back, and what is remembered for the next cycle."""
 
     freeze: Freeze | None
@@ -90,20 +90,20 @@ class Watched(msgspec.Struct, frozen=True):
     unseen: Freeze | None  # our own freeze, until it was seen on the Lease
 
 
-def watch(brakes: idle.Brakes, memory: Memory, on_lease: Freeze | None, level: Level | None, now: Instant) -> Watched:
+def watch(brakes: idle.Brakes, memory: Memory, on_lease: Freeze | None, level: Level | None, now: Instant) -> Braking:
     """`level`: of this cycle, None where nothing is known. `on_lease`: the freeze that stands on the Lease."""
     unseen = _find_unseen(memory.freeze, on_lease, now)
     standing = [freeze for freeze in (on_lease, unseen) if freeze is not None and now < freeze.until]
     freeze = max(standing, key=lambda each: (each.until, each.because), default=None)
     if freeze is not None and memory.baseline_reset:
-        return Watched(freeze, False, memory.levels, True, unseen)
+        return Braking(freeze, False, memory.levels, True, unseen)
     levels = () if memory.baseline_reset else memory.levels
     if level is None or not level.observed:
-        return Watched(freeze, False, levels, False, unseen)
+        return Braking(freeze, False, levels, False, unseen)
     if freeze is None and (jump := _why_freeze(brakes, levels, level)):
         freeze = Freeze(now + brakes.freeze_hold, jump)
-        return Watched(freeze, True, levels, True, freeze)
-    return Watched(freeze, False, remember_level(levels, level), False, unseen)
+        return Braking(freeze, True, levels, True, freeze)
+    return Braking(freeze, False, remember_level(levels, level), False, unseen)
 
 
 def remember_level(levels: tuple[Level, ...], level: Level) -> tuple[Level, ...]:

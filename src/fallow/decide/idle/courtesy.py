@@ -97,8 +97,10 @@ def consider(case: Case, now: Instant) -> Standing:
     for rung in _RUNGS if consent.has_words(case.subject) else _SILENT_RUNGS:
         if found := rung(case, now):
             return found
-    standing, until = _take_step(case, now), rules.schedule_holds_until(case.rule, now)
-    return standing if standing.until <= until else msgspec.structs.replace(standing, until=until)
+    standing = _take_step(case, now)
+    if not case.rule.active_slots and not case.rule.freeze_slots:
+        return standing
+    return msgspec.structs.replace(standing, until=min(standing.until, rules.next_turn(now)))
 
 
 def make_episode(uid: str, since: Instant) -> Episode:
@@ -190,7 +192,8 @@ def _is_immune(case: Case, now: Instant) -> Standing | None:
 
 
 def _is_outside_schedule(case: Case, now: Instant) -> Standing | None:
-    return _leave(Reason.OutsideSchedule, rules.why_not_now(case.rule, now), rules.schedule_holds_until(case.rule, now))
+    because = rules.why_not_now(case.rule, now)
+    return _leave(Reason.OutsideSchedule, because, rules.next_turn(now)) if because else None
 
 
 _RUNGS: Final[tuple[Callable[[Case, Instant], Standing | None], ...]] = (

@@ -106,7 +106,7 @@ def _find(
 
 
 def _tell(
-    sight: judge.Sight, watched: brakes.Watched, stands: standings.Standings, findings: Findings
+    sight: judge.Sight, watched: brakes.Braking, stands: standings.Standings, findings: Findings
 ) -> Iterator[Decision]:
     """Notices taken back, then what is news; the rest of it comes in the next cycles."""
     workloads = sight.snapshot.workloads
@@ -139,7 +139,7 @@ def _pod_uids(snapshot: cluster.Snapshot, index: int) -> frozenset[str]:
 
 
 def _carry_on(
-    sight: judge.Sight, old: Memory, watched: brakes.Watched, stands: standings.Standings, final: Mapping[int, Standing]
+    sight: judge.Sight, old: Memory, watched: brakes.Braking, stands: standings.Standings, final: Mapping[int, Standing]
 ) -> Memory:
     """For the next cycle, without those who are gone or active; what became of this plan is added by remember()."""
     code, index_of = sight.code.tolist(), sight.arranged.index_of

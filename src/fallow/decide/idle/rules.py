@@ -155,10 +155,8 @@ def why_not_now(rule: idle.Rule, now: Instant) -> str | None:
     return None
 
 
-def schedule_holds_until(rule: idle.Rule, now: Instant) -> Instant:
-    """Slots begin and end on whole minutes, so until the next one the answer stays."""
-    if not rule.active_slots and not rule.freeze_slots:
-        return float("inf")
+def next_turn(now: Instant) -> Instant:
+    """Slots begin and end on whole minutes, so until the next one the answer of a schedule stays."""
     return (now // MINUTE + 1) * MINUTE
 
 

@@ -57,7 +57,8 @@ def _ask_all(sight: judge.Sight, memory: Memory) -> dict[int, Standing]:
     for index in np.flatnonzero(sight.code == judge.IDLE).tolist():
         known, grounds = answers.get(index), _find_grounds(sight, memory, index) if index in special else None
         if known is None or not known.at <= now < known.standing.until or known.grounds != grounds:
-            case = make_case(sight, index, grounds or _find_grounds(sight, memory, index))
+            plain = grounds or courtesy.Grounds(float(sight.idle_since[index]), bool(sight.at_least[index]))
+            case = make_case(sight, index, plain)
             known = answers[index] = courtesy.Answered(courtesy.consider(case, now), now, grounds)
         found[index] = known.standing
     return found

@@ -142,7 +142,7 @@ def _cut(table: Table, at: slice) -> Table:
     columns = {name: getattr(table, name) for name in table.__struct_fields__}
     return msgspec.structs.replace(table, **{
         name: {key: each[at] for key, each in column.items()} if isinstance(column, Mapping) else column[at]
-        for name, column in columns.items() if not isinstance(column, int | float)
+        for name, column in columns.items() if not isinstance(column, int | float | None)
     })
 
 
@@ -171,7 +171,7 @@ def _explain_signals(narrowed: tuple[usage.Usage, judge.Terms], reason: Reason, 
 
 
 def _explain_samples(use: usage.Usage, terms: judge.Terms, reason: Reason, now: Instant) -> str:
-    valid = [signal for signal, held in judge.valid_primaries(use, terms).items() if held[0]]
+    valid = [signal for signal, held in usage.find_speakers(use, terms.mig, terms.shared).items() if held[0]]
     newest = [float(judge.newest(use, signal)[0]) for signal in valid]
     last = max((instant for instant in newest if not math.isnan(instant)), default=None)
     if reason is Reason.FutureSamples and last is not None:

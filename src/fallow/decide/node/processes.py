@@ -252,13 +252,14 @@ class ProcessHistory:
         kind = _type_of(holder, fact)
         is_unknown = observation is Observation.unknown
         is_idle = observation is Observation.zero and life.streak >= self._rules.idle_polls
-        return Process(
-            pid=holder.pid, start=fact.start, name=fact.name, type=kind, memory=holder.memory, is_unknown=is_unknown,
-            sm=None if is_unknown else sm,
+        return Process(  # in the order of its fields, which is faster
+            pid=holder.pid, start=fact.start, name=fact.name, type=kind, memory=holder.memory,
+            sm=None if is_unknown else sm, is_unknown=is_unknown,
             idle_seconds=None if is_unknown else max(0.0, monotonic - life.first_zero) if is_idle else 0.0,
             idle_memory=None if is_unknown or holder.memory is None else holder.memory if is_idle else 0,
+            last_active=life.last_active,
             in_seed=kind is not Type.mps_server and (kind is not Type.graphics or self._rules.include_graphics),
-            last_active=life.last_active, instances=holder.instances,
+            instances=holder.instances,
         )
 
 

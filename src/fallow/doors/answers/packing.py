@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fallow.decide import packing
-from fallow.model import units
+from fallow.doors.answers import instant
 from fallow.model.units import Instant
 
 Curves = Mapping[str, Sequence[float | None]]
@@ -32,10 +32,10 @@ def replayed(
 
 
 def rehearsal(found: packing.Rehearsal, now: Instant) -> dict[str, Any]:
-    return {"policy": found.chosen, "because": found.because, "shares": found.shares, "asOf": units.rfc3339(now)}
+    return {"policy": found.chosen, "because": found.because, "shares": found.shares, "asOf": instant(now)}
 
 
-def standing(found: packing.Standing) -> dict[str, Any]:
+def standing(found: packing.ClusterStanding) -> dict[str, Any]:
     """How a live cluster stands, and where the pods that wait would go."""
     return {
         "gpus": found.gpus, "allocatedGpus": found.allocated_gpus, "fragmentedPercentOfFree": found.fragmented,

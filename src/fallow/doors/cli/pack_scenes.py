@@ -15,9 +15,9 @@ from fallow.clients.kubernetes import api as kube
 from fallow.clients.kubernetes import config
 from fallow.decide import packing
 from fallow.doors.cli import pasts, show
-from fallow.model.capacity import Capacity
+from fallow.model import cluster
 from fallow.model.units import Instant
-from fallow.observe.cluster import capacity
+from fallow.observe.cluster import hosts
 from fallow.sim.traces import openb, published
 
 
@@ -62,8 +62,8 @@ def look(asked: dict[str, Any], now: Instant) -> packing.LiveCluster:
         raise click.ClickException(show.plain(problem)) from None
 
 
-async def _look(asked: dict[str, Any]) -> Capacity:
+async def _look(asked: dict[str, Any]) -> cluster.Capacity:
     environment = settings.environment()
     access = config.load_access(kubeconfig=asked["kubeconfig"], context=asked["context"], environment=environment)
     async with kube.Api(access) as api:
-        return await capacity.look(api)
+        return await hosts.look(api)

@@ -54,8 +54,8 @@ def _owned_processes(view: NodeView) -> Iterator[Row]:
             yield (device.index, device.uuid, gi, ci, process.pid, process.name, process.type, *whose), process
 
 
-def _devices(*fields: str) -> Callable[[NodeView], Iterable[Row]]:
-    return lambda view: ((tuple(getattr(each.device, field) for field in fields), each) for each in view.devices)
+def _devices(view: NodeView) -> Iterator[Row]:
+    return (((judged.device.index, judged.device.model, judged.device.uuid), judged) for judged in view.devices)
 
 
 _MIG_MODES = {True: "enabled", False: "disabled", None: ""}
@@ -104,9 +104,11 @@ _OWNER = ("workload_namespace", "workload_pod", "workload_container", "pod_uid",
 SEED_PROCESS = LabelSet(("gpu", "pid", "process"), _seed_processes)
 PROCESS = LabelSet(("gpu", "pid", "process"), _every_process)
 OWNED_PROCESS = LabelSet(("gpu", "uuid", "gi", "ci", "pid", "process", "type", *_OWNER), _owned_processes)
-DEVICE = LabelSet(("gpu", "model", "uuid"), _devices("index", "model", "uuid"))
-GPU = LabelSet(("gpu",), _devices("index"))
-GPU_UUID = LabelSet(("gpu", "uuid"), _devices("index", "uuid"))
+DEVICE = LabelSet(("gpu", "model", "uuid"), _devices)
+GPU = LabelSet(("gpu",), lambda view: (((each.device.index,), each) for each in view.devices))
+GPU_UUID = LabelSet(
+    ("gpu", "uuid"), lambda view: (((each.device.index, each.device.uuid), each) for each in view.devices)
+)
 DEVICE_FACTS = LabelSet(("gpu", "uuid", "model", "driver", "mig_mode", "compute_mode", "pci_bus_id"), _device_facts)
 LOST = LabelSet(("gpu", "uuid"), _lost)
 INSTANCE = LabelSet(("gpu", "uuid", "gi"), _instances)

@@ -159,7 +159,7 @@ def levels(*idle_gpus: int, of: int = 100) -> tuple[Level, ...]:
     return tuple(Level(each, of) for each in idle_gpus)
 
 
-def watch(memory: Memory, level: Level | None, now: float = NOW, on_lease: Freeze | None = None) -> brakes.Watched:
+def watch(memory: Memory, level: Level | None, now: float = NOW, on_lease: Freeze | None = None) -> brakes.Braking:
     return brakes.watch(Brakes(), memory, on_lease, level, now)
 
 

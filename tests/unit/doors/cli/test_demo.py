@@ -34,7 +34,7 @@ def make_moment(**said: object) -> view.Moment:
     )
     began, ends = NOW - 8 * HOUR, NOW + 16 * HOUR
     sums = backtest.BacktestResult(
-        name="day", start=began, end=NOW, total=total, by_namespace={}, by_class={}, notices=3
+        name="day", start=began, end=NOW, total=total, by_namespace={}, by_class={}, notices=3,
     )
     feed = (view.Happening(NOW, "pause", "ml/llm\x1b[31m 2 GPUs free"),)
     facts = {"began": began, "now": NOW, "ends": ends, "nodes": nodes, "sums": sums, "feed": feed, "paused": 1}
