@@ -7,18 +7,20 @@ from functools import cache
 
 import numpy as np
 import pytest
+from benchmarks import flows
 
 from fallow.decide import packing
 from fallow.decide.packing import packer, shadow
 from fallow.decide.packing.room import Ints, Nodes, PackingPod
-from fallow.sim import openb, packs
+from fallow.sim import packs
+from fallow.sim.traces import openb
 from tests.unit.sim import folder
 
 LITTLE = 815  # arrivals: a tenth of the default trace
 
 
 @cache
-def read(name: str) -> tuple[openb.Trace, Nodes]:
+def read(name: str) -> tuple[openb.OpenbTrace, Nodes]:
     path = folder.find("openb/openb_node_list_gpu_node.csv").parents[1]
     folder.find(f"openb/openb_pod_list_{name}.csv.gz")
     trace = openb.read(path, name)
@@ -117,7 +119,7 @@ def test_bar_5_single_moves_repair_what_other_rules_left(name: str, least: float
 def test_pods_that_leave_make_room_again() -> None:
     """The pods as they came and went in life: never more than fits, and all that left is free again."""
     trace, nodes = read("default")
-    flow = trace.live()
+    flow = flows.live(trace)
     pods, departures = flow.pods, flow.departures
     order = trace.arrive(42).order
     curve = packing.replay(nodes, pods, policy_of("default", "FGD"), order, departures=departures)
