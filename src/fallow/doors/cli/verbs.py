@@ -148,8 +148,7 @@ def _command(
 ) -> click.Command:
     params: list[click.Parameter] = [click.Argument(["target"], metavar="KIND/NAME")] if target else []
     params += [
-        *more,
-        click.Option(["-n", "--namespace"], default=None, help="Namespace; default: the context's."),
+        *more, click.Option(["-n", "--namespace"], default=None, help="Namespace; default: the context's."),
         click.Option(["--kubeconfig"], default=None, metavar="FILE", help="Kubeconfig file."),
         click.Option(["--context"], default=None, metavar="NAME", help="Context of the kubeconfig."),
         show.output_option,
