@@ -34,9 +34,8 @@ def row(finding: decision.Finding, now: Instant) -> dict[str, Any]:
 
 
 def _next_action(finding: decision.Finding) -> dict[str, Any] | None:
-    if finding.next_action is None:
-        return None
-    return {"type": str(finding.next_action), "at": answers.instant(finding.next_at)}
+    upcoming = finding.next_action
+    return None if upcoming is None else {"type": str(upcoming), "at": answers.instant(finding.next_at)}
 
 
 def explanation(
@@ -97,9 +96,6 @@ def outcome(done: decision.Outcome) -> dict[str, Any]:
 def ack(found: verbs.Ack) -> dict[str, str | None]:
     named = {"namespace": found.ref.namespace, "workload": found.ref.short}
     return {**named, "until": found.until, "by": found.by, "reason": found.reason}
-
-
-# ---- words and order ------------------------------------------------------------------------------------------------
 
 
 def verdict(finding: decision.Finding) -> str:
