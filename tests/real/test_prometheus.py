@@ -51,15 +51,18 @@ def told(seen: usage.Usage) -> dict[str, object]:
         for kind, columns in (("peak", seen.peak), ("count", seen.count), ("newest", seen.newest))
         for signal, column in columns.items()
     }
-    return {"pod": seen.pod.tolist(), "gpu": seen.gpu, "model": seen.model, "interval": seen.interval.tolist(), **by_signal}
+    return {
+        "pod": seen.pod.tolist(), "gpu": seen.gpu, "model": seen.model, "interval": seen.interval.tolist(), **by_signal
+    }
 
 
-# ---- one window ------------------------------------------------------------------------------------------------------------------
+# ---- one window ------------------------------------------------------------------------------------------------------
 
 
 async def test_a_busy_and_a_quiet_gpu(prometheus: history.PrometheusWorld) -> None:
     prometheus.dcgm_gpu(
-        "gpu-1", 0, pod="llm", namespace="ml", gr_engine=[0.0] * 30 + [0.4] + [0.0] * 30, gpu_util=[0] * 60 + [37], power=310.0
+        "gpu-1", 0, pod="llm", namespace="ml", gr_engine=[0.0] * 30 + [0.4] + [0.0] * 30, gpu_util=[0] * 60 + [37],
+        power=310.0,
     )
     prometheus.dcgm_gpu("gpu-1", 1, pod="llm", namespace="ml")
     prometheus.dcgm_gpu("gpu-1", 2)
@@ -89,7 +92,9 @@ async def test_one_sample_in_the_window_is_counted_as_one(prometheus: history.Pr
     seen = await Case(prometheus, (pod("full"), pod("thin"), pod("old"))).usage()
     assert seen.count[Signal.gr_engine].tolist() in ([60.0, 1.0, 40.0], [61.0, 1.0, 41.0])
     assert seen.interval == pytest.approx([HALF_HOUR / seen.count[Signal.gr_engine][0]] * 3, abs=0.6)
-    assert np.isnan(seen.newest[Signal.gr_engine][2]), "no sample in the five minutes that Prometheus looks back: surely stale"
+    assert np.isnan(seen.newest[Signal.gr_engine][2]), (
+        "no sample in the five minutes that Prometheus looks back: surely stale"
+    )
 
 
 @pytest.mark.accepts("idle", 4)
@@ -113,7 +118,9 @@ async def test_a_gpu_without_series_has_no_row(prometheus: history.PrometheusWor
     ids=["NaN", "Inf", "negative", "int32-blank", "int64-blank", "too-high"],
 )
 @pytest.mark.parametrize("share", ["all", "some"])
-async def test_what_is_no_reading_never_makes_a_covered_quiet_window(prometheus: history.PrometheusWorld, bad: float, share: str) -> None:
+async def test_what_is_no_reading_never_makes_a_covered_quiet_window(
+    prometheus: history.PrometheusWorld, bad: float, share: str
+) -> None:
     values = [bad] * 61 if share == "all" else [0.0] + [bad] * 60
     prometheus.dcgm_gpu("gpu-1", 0, pod="odd", namespace="ml", gr_engine=values, gpu_util=None)
     prometheus.dcgm_gpu("gpu-1", 1, pod="fine", namespace="ml", gr_engine=1.03, gpu_util=None)
@@ -125,8 +132,12 @@ async def test_what_is_no_reading_never_makes_a_covered_quiet_window(prometheus:
 
 @pytest.mark.accepts("idle", 7)
 async def test_mig_instances_are_rows_of_their_own(prometheus: history.PrometheusWorld) -> None:
-    prometheus.dcgm_gpu("gpu-1", 0, pod="a", namespace="ml", mig=(1, "1g.10gb"), gr_engine=0.0, gpu_util=None, power=None)
-    prometheus.dcgm_gpu("gpu-1", 0, pod="b", namespace="ml", mig=(2, "1g.10gb"), gr_engine=None, gpu_util=0.0, power=None)
+    prometheus.dcgm_gpu(
+        "gpu-1", 0, pod="a", namespace="ml", mig=(1, "1g.10gb"), gr_engine=0.0, gpu_util=None, power=None
+    )
+    prometheus.dcgm_gpu(
+        "gpu-1", 0, pod="b", namespace="ml", mig=(2, "1g.10gb"), gr_engine=None, gpu_util=0.0, power=None
+    )
     prometheus.dcgm_gpu("gpu-1", 0, gr_engine=0.7, gpu_util=None, power=200.0, memory_used=None)
     found = await Case(prometheus, (pod("a"), pod("b"))).evidence()
     seen = found.usage[HALF_HOUR]
@@ -170,7 +181,9 @@ async def test_on_a_shared_gpu_only_the_pods_own_signals_differ(prometheus: hist
 
 
 VARIANTS = {
-    "exported_pod+Hostname": {"exported_pod": "llm", "exported_namespace": "ml", "pod": "dcgm-x", "namespace": "gpu", "Hostname": "gpu-1"},
+    "exported_pod+Hostname": {
+        "exported_pod": "llm", "exported_namespace": "ml", "pod": "dcgm-x", "namespace": "gpu", "Hostname": "gpu-1"
+    },
     "pod+hostname": {"pod": "llm", "namespace": "ml", "hostname": "gpu-1"},
     "pod_name+node": {"pod_name": "llm", "pod_namespace": "ml", "node": "GPU-1"},
     "pod+kubernetes_node": {"pod": "llm", "namespace": "ml", "kubernetes_node": "10.0.0.7"},
@@ -179,7 +192,9 @@ VARIANTS = {
 
 
 @pytest.mark.accepts("idle", 9)
-async def test_label_variants_give_equal_rows(prometheus: history.PrometheusWorld, tmp_path_factory: pytest.TempPathFactory) -> None:
+async def test_label_variants_give_equal_rows(
+    prometheus: history.PrometheusWorld, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     place = nodes(node(addresses=("10.0.0.7",)))
     results = {}
     for name, variant in VARIANTS.items():
@@ -210,10 +225,12 @@ async def test_all_other_signals_arrive(prometheus: history.PrometheusWorld) -> 
     }
     prometheus.dcgm_gpu("gpu-1", 0, pod="llm", namespace="ml", memory_used=rising, more=more)
     prometheus.dcgm_gpu(
-        "gpu-1", 1, pod="llm", namespace="ml", more={"DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": [1e6 * step for step in range(61)]}
+        "gpu-1", 1, pod="llm", namespace="ml",
+        more={"DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": [1e6 * step for step in range(61)]},
     )
     prometheus.series(
-        "hami_container_last_kernel_elapsed_seconds", {"namespace": "ml", "pod": "llm", "device_uuid": "GPU-gpu-1-0"}, values=[900.0, 930.0]
+        "hami_container_last_kernel_elapsed_seconds", {"namespace": "ml", "pod": "llm", "device_uuid": "GPU-gpu-1-0"},
+        values=[900.0, 930.0],
     )
     serving = {"pod": "llm", "namespace": "ml", "model_name": "m"}
     prometheus.series("vllm:num_requests_running", serving, constant=0.0)
@@ -238,7 +255,9 @@ async def test_all_other_signals_arrive(prometheus: history.PrometheusWorld) -> 
 @pytest.mark.parametrize("rise", [0.0, 1.0], ids=["none served", "one served"])
 async def test_one_request_served_is_a_request(prometheus: history.PrometheusWorld, rise: float) -> None:
     prometheus.dcgm_gpu("gpu-1", 0, pod="llm", namespace="ml")
-    prometheus.series("vllm:request_success_total", {"pod": "llm", "namespace": "ml"}, values=[10.0] * 30 + [10.0 + rise] * 31)
+    prometheus.series(
+        "vllm:request_success_total", {"pod": "llm", "namespace": "ml"}, values=[10.0] * 30 + [10.0 + rise] * 31
+    )
     seen = await Case(prometheus, (pod("llm"),)).usage()
     assert (seen.peak[Signal.requests][0] >= 1) == (rise > 0)
 
@@ -264,7 +283,8 @@ async def test_the_power_floor_needs_a_day(prometheus: history.PrometheusWorld) 
         every=60,
     )
     prometheus.dcgm_gpu(
-        "gpu-1", 1, pod="short", namespace="ml", gr_engine=0.0, gpu_util=None, memory_used=None, power=50.0, minutes=120, every=60
+        "gpu-1", 1, pod="short", namespace="ml", gr_engine=0.0, gpu_util=None, memory_used=None, power=50.0,
+        minutes=120, every=60,
     )
     await prometheus.start()
     pods = (pod("long"), pod("short"))
@@ -285,7 +305,7 @@ async def test_two_windows_are_two_usages(prometheus: history.PrometheusWorld) -
     assert found.usage[3600.0].peak[Signal.gr_engine].tolist() == [0.9, 0.0]
 
 
-# ---- looking back ----------------------------------------------------------------------------------------------------------------
+# ---- looking back ----------------------------------------------------------------------------------------------------
 
 
 def history_of(active_minutes_ago: float | None, hours: float, every: int = 30) -> list[float | None]:
@@ -344,7 +364,7 @@ async def test_a_look_back_that_fails_says_nothing(prometheus: history.Prometheu
         assert found.last_active.tolist() == [-math.inf]
 
 
-# ---- the second look -------------------------------------------------------------------------------------------------------------
+# ---- the second look -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("honor", [False, True], ids=["exported", "honoured"])
@@ -378,7 +398,7 @@ async def test_the_second_look_sees_a_shared_gpu_whole(prometheus: history.Prome
         assert small.peak[Signal.gr_engine].tolist() == [0.6]
 
 
-# ---- faults ----------------------------------------------------------------------------------------------------------------------
+# ---- faults ----------------------------------------------------------------------------------------------------------
 
 FAULTS = {
     "500": (faults.status(500), "SourceError"),
@@ -411,10 +431,13 @@ async def test_a_source_with_trouble_gives_no_usage(prometheus: history.Promethe
         assert found.usage[HALF_HOUR].rows == 1
 
 
-@pytest.mark.parametrize("fault", [faults.status(422), faults.html, faults.warnings], ids=["422", "web page", "warnings"])
+@pytest.mark.parametrize(
+    "fault", [faults.status(422), faults.html, faults.warnings], ids=["422", "web page", "warnings"]
+)
 async def test_another_signal_that_fails_is_only_lost(prometheus: history.PrometheusWorld, fault: faults.Fault) -> None:
     prometheus.dcgm_gpu(
-        "gpu-1", 0, pod="llm", namespace="ml", more={"DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": 0.3, "DCGM_FI_PROF_DRAM_ACTIVE": 0.2}
+        "gpu-1", 0, pod="llm", namespace="ml",
+        more={"DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": 0.3, "DCGM_FI_PROF_DRAM_ACTIVE": 0.2},
     )
     await prometheus.start()
     async with faults.FaultyProxy(prometheus.url) as proxy, source(proxy.url) as asked:
@@ -428,7 +451,9 @@ async def test_another_signal_that_fails_is_only_lost(prometheus: history.Promet
 
 async def test_matchers_choose_one_cluster_of_several(prometheus: history.PrometheusWorld) -> None:
     for name, value in (("a", 0.0), ("b", 0.9)):
-        labels = {"UUID": f"GPU-{name}", "pod": "llm", "namespace": "ml", "cluster": name, "job": "dcgm", "instance": "x:1"}
+        labels = {
+            "UUID": f"GPU-{name}", "pod": "llm", "namespace": "ml", "cluster": name, "job": "dcgm", "instance": "x:1"
+        }
         prometheus.series("DCGM_FI_PROF_GR_ENGINE_ACTIVE", labels, constant=value)
     await prometheus.start()
     async with client.Prometheus(prometheus.url, login=auth.Login(method="none"), matchers='cluster="a"') as asked:

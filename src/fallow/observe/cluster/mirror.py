@@ -9,6 +9,7 @@ Invariant: while nothing changed no request is made. A kind that cannot be seen 
 there is nothing to say, and that raises.
 """
 
+import asyncio
 import contextlib
 from collections.abc import Collection, Mapping
 from typing import Any, Self
@@ -36,7 +37,7 @@ class Mirror:
         """`gpu_resources`: names of further resources that are GPUs. `counts_capacity`: keep pods without GPUs, too."""
         self.api = api
         self.reader = pods.PodReader(frozenset(gpu_resources))
-        self._starter = following.Starter()
+        self._starter, self._refreshing = following.Starter(), asyncio.Lock()
         area = following.Area(api, tuple(sorted(watch_namespaces)) or ("",))
         served = serving.Served(area)
         kinds = watching.OwnerKinds(area, self._starter, served)
@@ -74,7 +75,14 @@ class Mirror:
         await self.list_all(now)
 
     async def refresh(self, now: Instant) -> None:
-        """Make good what watches alone cannot: new owners, new kinds. Raises if pods may not be current."""
+        """Make good what watches alone cannot: new owners, new kinds. Raises if pods may not be current.
+
+        Several stories share one mirror: whoever comes second finds most of it done.
+        """
+        async with self._refreshing:
+            await self._refresh(now)
+
+    async def _refresh(self, now: Instant) -> None:
         self._starter.check()
         await self._parts.hosts.wait_for_pods(_PATIENCE_SECONDS if self._starter.stays else 0)
         self._parts.hosts.require_pods()

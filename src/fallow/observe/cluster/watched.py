@@ -1,6 +1,6 @@
 """The kinds of owners that are followed: how each is read, and what of its objects is kept.
 
-In: a resource the server has, and its row in the table of kinds, if it has one. Out: a `WatchedKind`; `OwnerKinds`: all.
+In: a resource the server has, and its row in the table of kinds, if any. Out: a `WatchedKind`; `OwnerKinds`: all.
 A kind outside the table that serves /scale is read where its definition says its replicas stand; where the definition
 may not be read, its metadata is followed and the replicas are read from /scale, once per version of the object. Of any
 other kind only metadata is read.
@@ -96,7 +96,8 @@ async def watch_unknown(
     if is_other_version or not resource.scalable:
         return WatchedKind(resource, None)
     pointer = await _find_pointer(api, resource, found)
-    return WatchedKind(resource, kinds.generic(resource.group, resource.version, resource.kind, pointer), pointer=pointer)
+    row = kinds.generic(resource.group, resource.version, resource.kind, pointer)
+    return WatchedKind(resource, row, pointer)
 
 
 async def _find_pointer(api: kube.Api, resource: kube.Resource, found: discovery.Discovery) -> str | None:

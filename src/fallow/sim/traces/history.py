@@ -55,7 +55,8 @@ class _RowsByPod:
 
     def __init__(self, span: LifeSpan, honor_labels: bool) -> None:
         facts: list[labels.Facts] = []
-        self._foreign, self._own = labels.LabelBook(labels.foreign(honor_labels), facts), labels.LabelBook(labels.OWN, facts)
+        self._foreign = labels.LabelBook(labels.foreign(honor_labels), facts)
+        self._own = labels.LabelBook(labels.OWN, facts)
         self._span, self._report = span, TraceReport()
         self._rows: dict[tuple[str, str], dict[str, Percents]] = {}
         self._models: dict[tuple[str, str], str] = {}
