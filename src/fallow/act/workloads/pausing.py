@@ -22,8 +22,6 @@ from fallow.model.units import Instant
 
 log = logging.getLogger(__name__)
 
-_CRON = kinds.CRON_JOB
-
 
 async def pause(
     writer: PatchWriter, asking: hooks.Hooks, pause: decision.Pause, workload: cluster.Workload,
@@ -107,7 +105,7 @@ async def _forget(writer: PatchWriter, ref: cluster.Ref) -> None:
 def _schedule_of(workload: cluster.Workload) -> cluster.Ref | None:
     """The CronJob above a Job, as the eyes put it at the end of the chain."""
     above = workload.chain[-1] if workload.chain else None
-    if above is None or above.uid == workload.ref.uid or (above.group, above.kind) != _CRON.key:
+    if above is None or above.uid == workload.ref.uid or (above.group, above.kind) != kinds.CRON_JOB.key:
         return None
     return cluster.Ref(above.group, above.version, above.kind, workload.ref.namespace, above.name, above.uid)
 
@@ -118,9 +116,9 @@ async def _pause_schedule(
     """Lest the CronJob start the next run. The Job is paused in any case: what goes wrong here is only said."""
     try:
         cron = rereading.alone(job, await rereading.reread_companion(writer, ref))
-        if not kinds.is_paused(_CRON, cron):
+        if not kinds.is_paused(kinds.CRON_JOB, cron):
             without = msgspec.structs.replace(pause, finding=msgspec.structs.replace(pause.finding, gpus=0))
-            await writer.send(*bodies.pause_writes(cron, _CRON, without, now, by=by))
+            await writer.send(*bodies.pause_writes(cron, kinds.CRON_JOB, without, now, by=by))
     except (errors.ClientError, bodies.CannotWrite) as problem:
         log.warning("the schedule of %s goes on: %s", job.ref, problem)
         return f". Its schedule {ref.short} goes on"
