@@ -168,7 +168,7 @@ def check_freeze(seconds: Seconds) -> None:
         raise Declined(Why.malformed, because)
 
 
-async def freeze(on: lease.Leadership, seconds: Seconds, reason: str, by: str, now: Instant) -> Instant:
+async def freeze(on: lease.Leadership, by: str, seconds: Seconds, reason: str, now: Instant) -> Instant:
     """Nothing is paused anywhere until the instant returned; resuming works."""
     check_freeze(seconds)
     because = reason and f"{reason} ({by})"

@@ -148,17 +148,13 @@ def explain(each: decision.Decision, problem: errors.ClientError, now: Instant, 
         return Outcome(each, Status.overtaken, now, f"it changed meanwhile: {said}")
     if isinstance(problem, errors.NotFound):
         return Outcome(each, Status.overtaken, now, f"it is gone: {said}")
-    if is_unsupported(problem):
+    if isinstance(problem, errors.Invalid) and (problem.status == 400 or _is_field_unknown(problem)):
         return Outcome(each, Status.refused, now, said, code=Detail.UnsupportedField)
     if is_dry:
         return Outcome(each, Status.refused, now, f"would fail: {said}")
     return Outcome(each, Status.failed, now, said)
 
 
-def is_unsupported(problem: errors.ClientError) -> bool:
-    """Does the server say that this version of the kind has no such field? The caller remembers it."""
-    if not isinstance(problem, errors.Invalid):
-        return False
-    return problem.status == 400 or any(
-        field == "patch" and "unknown field" in message for field, message in problem.causes
-    )
+def _is_field_unknown(problem: errors.Invalid) -> bool:
+    """Does the server say that this version of the kind has no such field?"""
+    return any(field == "patch" and "unknown field" in message for field, message in problem.causes)

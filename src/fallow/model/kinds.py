@@ -309,16 +309,16 @@ def scale_target(body: Mapping[str, Any]) -> tuple[str, str, str]:
 
 def pause_target(kind: Kind, workload: cluster.Workload) -> Target:
     """The object whose fields stop the workload."""
-    is_scaled = way(kind, workload) is Way.keda
-    return _target(scalers(workload)[0]) if is_scaled else record_target(kind, workload)
+    through = way(kind, workload)
+    return as_target(scalers(workload)[0]) if through is Way.keda else record_target(kind, workload)
 
 
 def record_target(kind: Kind, workload: cluster.Workload) -> Target:
     """The object that carries original-state and paused-*."""
-    return _target(workload.kueue[0] if way(kind, workload) is Way.kueue else workload)
+    return as_target(workload.kueue[0] if way(kind, workload) is Way.kueue else workload)
 
 
-def _target(held: cluster.Workload | cluster.Companion) -> Target:
+def as_target(held: cluster.Workload | cluster.Companion) -> Target:
     return Target(held.ref, held.resource_version, held.annotations, view(held.body, held.annotations))
 
 

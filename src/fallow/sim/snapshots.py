@@ -2,7 +2,7 @@
 
 In: a World that somebody moves on. Out: Snapshots in the model's own nouns, with one Usage per window that the rules
 ask for. The last activity of a GPU is known exactly here, from what the exporters told. While no pod and no object
-changed, the very same tuples are handed out again, as the real eyes do. A pause that stands for more than an hour, and
+changed, snapshots have the same version, as those of the real eyes do. A pause that stands for more than an hour, and
 that nobody asks to end, is left out: no brake counts it any more, and no decision can come of it.
 """
 
@@ -38,6 +38,7 @@ class Rows(msgspec.Struct):
     mig: usage.Bools
     shared: usage.Bools
     device: usage.Indices
+    version: int = 0
 
 
 class Viewer:
@@ -46,10 +47,12 @@ class Viewer:
     def __init__(self, world: World, threshold: int) -> None:
         self._world, self._threshold = world, threshold
         self._versions = (-1, -1)
+        self._version = 0  # of what a snapshot shows
         self._looked = 0  # columns
         seats = world.wanted.shape[0]
         self._newest, self._since = np.full(seats, np.nan), np.full(seats, np.nan)
         self._active = np.full(seats, -np.inf)
+        self._policies: tuple[idle.IdlePolicy, ...] = ()
         self._pods: tuple[cluster.Pod, ...] = ()
         self._workloads: tuple[cluster.Workload, ...] = ()
         namespaces = {one.part.namespace for one in world.workloads}
@@ -69,11 +72,13 @@ class Viewer:
         world = self._world
         self._catch_up()
         self._arrange()
+        if policies != self._policies:
+            self._policies, self._version = policies, self._version + 1
         evidence = usage.Evidence(world.clock, {window: self._measure(window) for window in windows}, None, 0, {}, ())
         return cluster.Snapshot(
             taken_at=world.clock, pods=self._pods, nodes=self._nodes, namespaces=self._namespaces,
             workloads=self._workloads, evidence=evidence, policies=policies, frozen_until=None, frozen_because="",
-            missing=(),
+            missing=(), version=self._version,
         )
 
     def longest_quiet(self) -> Seconds:
@@ -112,7 +117,7 @@ class Viewer:
             newest={Signal.gr_engine: newest, Signal.gpu_util: np.where(rows.mig, np.nan, newest)},
             interval=np.full(len(count), world.span.step), exporter_up=np.ones(len(count), np.bool_),
             exporter_frozen=np.zeros(len(count), np.bool_), power_floor=np.full(len(count), np.nan),
-            last_active=self._active[rows.seats], observed_since=self._since[rows.seats],
+            last_active=self._active[rows.seats], observed_since=self._since[rows.seats], version=rows.version,
         )
 
     def _spread(self, rows: Rows, values: usage.Floats) -> usage.Floats:
@@ -129,6 +134,7 @@ class Viewer:
         if versions == self._versions:
             return
         self._versions = versions
+        self._version += 1
         ready = tuple(node.ready for node in world.nodes.values())
         if ready != self._ready:
             self._ready, self._nodes = ready, {name: _see_node(node) for name, node in world.nodes.items()}
@@ -181,6 +187,7 @@ class Viewer:
             gpu=tuple([self._every.gpu[slot] for slot in listed]),
             model=tuple([self._every.model[slot] for slot in listed]),
             mig=self._every.mig[slots], shared=self._every.shared[slots], device=self._every.device[slots],
+            version=self._version,
         )
 
 
@@ -214,7 +221,10 @@ def _highest(values: Any, is_seen: Any) -> usage.Floats:
 
 def _see_node(node: pretend.SimNode) -> cluster.Node:
     product = f"{node.model}-MIG-{MIG_PROFILE}" if node.mode == "mig" else node.model
-    return cluster.Node(node.name, node.name, (), node.ready, product, node.mode == "time-sliced", {})
+    return cluster.Node(
+        name=node.name, hostname=node.name, addresses=(), ready=node.ready, gpu_product=product,
+        shared=node.mode == "time-sliced", labels={},
+    )
 
 
 def _see_pod(one: pretend.SimWorkload, pod: pretend.SimPod) -> cluster.Pod:

@@ -131,7 +131,7 @@ def climb(*rungs: tuple[Reason, Bools]) -> Codes:
 
 def judge_rows(use: usage.Usage, terms: Terms, now: Instant) -> Codes:
     """The ladder of the specification, 4.1. A shared GPU is active only by what speaks of the pod itself."""
-    valid = valid_primaries(use, terms)
+    valid = usage.find_speakers(use, terms.mig, terms.shared)
     fresh = {signal: held & (newest(use, signal) >= now - terms.max_sample_age) for signal, held in valid.items()}
     covered = {signal: held & (coverage(use, signal) >= terms.coverage) for signal, held in fresh.items()}
     active = {signal: is_active_by(use, terms, signal) for signal in Signal if signal in use.peak}
@@ -143,26 +143,13 @@ def judge_rows(use: usage.Usage, terms: Terms, now: Instant) -> Codes:
         (Reason.ExporterSuspect, _is_suspect(use, terms)),
         (Reason.SignalContradiction, _contradicts_itself(use, terms)),
         (Reason.Busy, np.where(terms.shared, own, any_active)),
-        (Reason.SharedDevice, terms.shared & ~_speaks_for_itself(use) & any_active),
+        (Reason.SharedDevice, terms.shared & ~usage.speaks_for_itself(use) & any_active),
         (Reason.MigUtilOnly, ~_any(use, valid.values()) & terms.mig & ~np.isnan(utilisation(use))),
         (Reason.NoSignal, ~_any(use, valid.values())),
         (Reason.FutureSamples, _any(use, (on & (newest(use, one) > now + MAX_SKEW) for one, on in valid.items()))),
         (Reason.Stale, ~_any(use, fresh.values())),
         (Reason.LowCoverage, ~_any(use, covered.values())),
     )
-
-
-def valid_primaries(use: usage.Usage, terms: Terms) -> dict[Signal, Bools]:
-    """Where each primary may speak for a row. On a shared GPU the pod's own come first, DCGM's gpu_util never."""
-    of_device = ~(terms.shared & _speaks_for_itself(use))
-    allowed = {
-        Signal.gr_engine: of_device,
-        Signal.sm_active: of_device,
-        Signal.gpu_util: of_device & ~terms.mig & ~terms.shared,
-        Signal.device_util: of_device & ~terms.mig,
-    }
-    measured = (signal for signal in usage.PRIMARIES if signal in use.peak)
-    return {signal: (use.peak[signal] >= 0) & allowed.get(signal, np.bool_(True)) for signal in measured}
 
 
 def is_active_by(use: usage.Usage, terms: Terms, signal: Signal) -> Bools:
@@ -192,7 +179,7 @@ def coverage(use: usage.Usage, signal: Signal) -> Floats:
 
 def best_coverage(use: usage.Usage, terms: Terms) -> Floats:
     found = _unknown(use)
-    for signal, held in valid_primaries(use, terms).items():
+    for signal, held in usage.find_speakers(use, terms.mig, terms.shared).items():
         found = np.fmax(found, np.where(held, np.minimum(coverage(use, signal), 1.0), np.nan))
     return found
 
@@ -203,10 +190,6 @@ def profiling(use: usage.Usage) -> Floats:
 
 def utilisation(use: usage.Usage) -> Floats:
     return np.fmax(use.peak.get(Signal.gpu_util, _unknown(use)), use.peak.get(Signal.device_util, _unknown(use)))
-
-
-def _speaks_for_itself(use: usage.Usage) -> Bools:
-    return _any(use, (use.peak[each] >= 0 for each in (Signal.process_sm, Signal.last_kernel) if each in use.peak))
 
 
 def _contradicts_itself(use: usage.Usage, terms: Terms) -> Bools:
@@ -260,7 +243,7 @@ def take(table: msgspec.Struct, at: arrange.Indices | slice) -> dict[str, Any]:
     columns = {name: getattr(table, name) for name in table.__struct_fields__}
     return {
         name: {key: each[at] for key, each in column.items()} if isinstance(column, Mapping) else column[at]
-        for name, column in columns.items() if not isinstance(column, int | float)
+        for name, column in columns.items() if not isinstance(column, int | float | None)
     }
 
 

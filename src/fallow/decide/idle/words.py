@@ -149,7 +149,7 @@ def narrow(one: judge.Pass, row: int) -> tuple[usage.Usage, judge.Terms]:
 
 
 def _explain_samples(use: usage.Usage, terms: judge.Terms, reason: Reason, now: Instant) -> str:
-    valid = [signal for signal, held in judge.valid_primaries(use, terms).items() if held[0]]
+    valid = [signal for signal, held in usage.find_speakers(use, terms.mig, terms.shared).items() if held[0]]
     newest = [float(judge.newest(use, signal)[0]) for signal in valid]
     last = max((instant for instant in newest if not math.isnan(instant)), default=None)
     if reason is Reason.FutureSamples and last is not None:

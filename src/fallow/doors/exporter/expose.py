@@ -40,10 +40,6 @@ def _every_process(view: NodeView) -> Iterator[Row]:
     return (((device.index, process.pid, process.name), process) for device, process in view.shown)
 
 
-def _seed_processes(view: NodeView) -> Iterator[Row]:
-    return (row for row in _every_process(view) if row[1].in_seed)
-
-
 def _owned_processes(view: NodeView) -> Iterator[Row]:
     """One row per MIG instance the process is on, or one without."""
     nobody = processes.ProcessOwner()
@@ -54,8 +50,8 @@ def _owned_processes(view: NodeView) -> Iterator[Row]:
             yield (device.index, device.uuid, gi, ci, process.pid, process.name, process.type, *whose), process
 
 
-def _devices(view: NodeView) -> Iterator[Row]:
-    return (((judged.device.index, judged.device.model, judged.device.uuid), judged) for judged in view.devices)
+def _devices(*parts: str) -> Callable[[NodeView], Iterator[Row]]:
+    return lambda view: ((tuple(getattr(each.device, part) for part in parts), each) for each in view.devices)
 
 
 _MIG_MODES = {True: "enabled", False: "disabled", None: ""}
@@ -68,23 +64,11 @@ def _device_facts(view: NodeView) -> Iterator[Row]:
         yield (each.index, each.uuid, each.model, version, mode, each.compute_mode, each.pci_bus_id), each
 
 
-def _lost(view: NodeView) -> Iterator[Row]:
-    return ((device, device) for device in (view.poll.lost if view.poll is not None else ()))
-
-
 def _instances(view: NodeView) -> Iterator[Row]:
     """By GPU instance: what is measured belongs to it, not to the compute instances in it."""
     for device in (judged.device for judged in view.devices):
         measured = (each for each in device.instances if each.utilization is not None)
         yield from (((device.index, device.uuid, each.gi), each) for each in measured)
-
-
-def _tenancies(view: NodeView) -> Iterator[Row]:
-    return ((_name_hold(tenancy), tenancy) for tenancy in view.tenancies)
-
-
-def _granted(view: NodeView) -> Iterator[Row]:
-    return (((*_name_hold(each), each.grant.resource, each.grant.share), each) for each in view.tenancies)
 
 
 def _name_hold(tenancy: processes.Tenancy) -> tuple[object, ...]:
@@ -101,19 +85,21 @@ def _counted(what: Callable[[NodeView], Mapping[Any, Any]]) -> Callable[[NodeVie
 _P = ("gpu", "uuid", "gi", "workload_namespace", "workload_pod", "workload_container", "scope")
 _OWNER = ("workload_namespace", "workload_pod", "workload_container", "pod_uid", "container_id")
 
-SEED_PROCESS = LabelSet(("gpu", "pid", "process"), _seed_processes)
+SEED_PROCESS = LabelSet(
+    ("gpu", "pid", "process"), lambda view: (row for row in _every_process(view) if row[1].in_seed)
+)
 PROCESS = LabelSet(("gpu", "pid", "process"), _every_process)
 OWNED_PROCESS = LabelSet(("gpu", "uuid", "gi", "ci", "pid", "process", "type", *_OWNER), _owned_processes)
-DEVICE = LabelSet(("gpu", "model", "uuid"), _devices)
-GPU = LabelSet(("gpu",), lambda view: (((each.device.index,), each) for each in view.devices))
-GPU_UUID = LabelSet(
-    ("gpu", "uuid"), lambda view: (((each.device.index, each.device.uuid), each) for each in view.devices)
-)
+DEVICE = LabelSet(("gpu", "model", "uuid"), _devices("index", "model", "uuid"))
+GPU = LabelSet(("gpu",), _devices("index"))
+GPU_UUID = LabelSet(("gpu", "uuid"), _devices("index", "uuid"))
 DEVICE_FACTS = LabelSet(("gpu", "uuid", "model", "driver", "mig_mode", "compute_mode", "pci_bus_id"), _device_facts)
-LOST = LabelSet(("gpu", "uuid"), _lost)
+LOST = LabelSet(("gpu", "uuid"), lambda view: ((each, each) for each in (view.poll.lost if view.poll else ())))
 INSTANCE = LabelSet(("gpu", "uuid", "gi"), _instances)
-TENANCY = LabelSet(_P, _tenancies)
-GRANT = LabelSet((*_P, "resource", "sharing"), _granted)
+TENANCY = LabelSet(_P, lambda view: ((_name_hold(each), each) for each in view.tenancies))
+GRANT = LabelSet((*_P, "resource", "sharing"), lambda view: (
+    ((*_name_hold(each), each.grant.resource, each.grant.share), each) for each in view.tenancies
+))
 EXPORTER = LabelSet((), lambda view: [((), view)])
 BUILD = LabelSet(("version",), lambda view: [((__version__,), view)])
 SOURCE = LabelSet(("source",), _counted(lambda view: view.sources_up))
@@ -308,9 +294,8 @@ class LatestPage:
 
     def prepare(self, view: NodeView) -> ScrapePage:
         page = ScrapePage(view, self._constants)
-        for form, left in list(self._asked.items()):
-            if left > 0:
-                page.text(form)
+        for form in [form for form, left in list(self._asked.items()) if left > 0]:
+            page.text(form)
         return page
 
     def show(self, page: ScrapePage) -> None:

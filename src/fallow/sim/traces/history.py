@@ -55,16 +55,17 @@ class _RowsByPod:
 
     def __init__(self, span: LifeSpan, honor_labels: bool) -> None:
         facts: list[labels.Facts] = []
-        self._foreign, self._own = labels.Book(labels.foreign(honor_labels), facts), labels.Book(labels.OWN, facts)
+        self._foreign = labels.LabelBook(labels.foreign(honor_labels), facts)
+        self._own = labels.LabelBook(labels.OWN, facts)
         self._span, self._report = span, TraceReport()
         self._rows: dict[tuple[str, str], dict[str, Percents]] = {}
         self._models: dict[tuple[str, str], str] = {}
         self._count = 0
 
-    def by(self, metric: queries.Metric) -> str:
+    def by(self, metric: queries.GpuMetric) -> str:
         return (self._own if metric.own else self._foreign).dialect.by
 
-    def enter(self, metric: queries.Metric, lines: list[client.RangeSeries[msgspec.Raw]]) -> None:
+    def enter(self, metric: queries.GpuMetric, lines: list[client.RangeSeries[msgspec.Raw]]) -> None:
         book = self._own if metric.own else self._foreign
         numbers = book.number([line.metric for line in lines])
         facts = [book.facts[number] for number in numbers]
@@ -90,7 +91,7 @@ class _RowsByPod:
             held[gpu] = np.full(self._span.columns, NONE, np.uint8)
         return held[gpu]
 
-    def _fill(self, row: Percents, line: client.RangeSeries[msgspec.Raw], metric: queries.Metric) -> None:
+    def _fill(self, row: Percents, line: client.RangeSeries[msgspec.Raw], metric: queries.GpuMetric) -> None:
         start, step = self._span.start, self._span.step
         columns = np.array([round((sample.at - start) / step) for sample in line.values], np.int64)
         values = queries.believe(np.array([_number(sample.value) for sample in line.values], np.float64), metric)

@@ -33,7 +33,9 @@ def make_moment(**said: object) -> view.Moment:
         resumes=1, regrets=1,
     )
     began, ends = NOW - 8 * HOUR, NOW + 16 * HOUR
-    sums = backtest.BacktestResult("day", began, NOW, total, {}, {}, ticks=0, notices=3, frozen_ticks=0, lost_ticks=0)
+    sums = backtest.BacktestResult(
+        name="day", start=began, end=NOW, total=total, by_namespace={}, by_class={}, notices=3,
+    )
     feed = (view.Happening(NOW, "pause", "ml/llm\x1b[31m 2 GPUs free"),)
     facts = {"began": began, "now": NOW, "ends": ends, "nodes": nodes, "sums": sums, "feed": feed, "paused": 1}
     return view.Moment(**{**facts, **said})  # type: ignore[arg-type]
