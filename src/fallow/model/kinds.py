@@ -327,16 +327,17 @@ def target_row(kind: Kind, workload: cluster.Workload) -> Kind:
     return {Way.kueue: KUEUE_WORKLOAD, Way.keda: SCALED_OBJECT}.get(way(kind, workload), kind)
 
 
-def pause_fields(kind: Kind, workload: cluster.Workload, rule: idle.Rule, now: Instant) -> Fields:
-    """What a pause writes on its pause_target."""
-    return target_row(kind, workload).pauses(workload, rule, now)
-
-
 def is_paused(kind: Kind, workload: cluster.Workload) -> bool:
     """Does it stand at its pause value, by whomever: itself, its ScaledObject or its Kueue Workload?"""
     if kind.holds(view(workload.body, workload.annotations)):
         return True
     return way(kind, workload) in (Way.keda, Way.kueue) and holds_pause(kind, workload)
+
+
+def stands_paused(workload: cluster.Workload) -> bool:
+    """The same, whatever its kind."""
+    kind = of(workload)
+    return kind is not None and is_paused(kind, workload)
 
 
 def holds_pause(kind: Kind, workload: cluster.Workload) -> bool:

@@ -43,7 +43,7 @@ def pause_writes(
     `schedule`: the CronJob that is to be paused and resumed along with its Job.
     """
     way, target = kinds.way(kind, workload), kinds.pause_target(kind, workload)
-    fields = kinds.pause_fields(kind, workload, pause.finding.rule, now)
+    fields = kinds.target_row(kind, workload).pauses(workload, pause.finding.rule, now)
     marks = _pause_marks(kind, workload, pause, now, by)
     if way is kinds.Way.own or way is kinds.Way.kueue:
         # Where touching the object restarts its pods, the marks of a pause that others ended stay until the next.
