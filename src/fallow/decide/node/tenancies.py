@@ -35,9 +35,6 @@ class TenancyHistory:
     def __init__(self) -> None:
         self._kept: dict[Hold, KeptTenancy] = {}
 
-    def __len__(self) -> int:
-        return len(self._kept)
-
     def export(self) -> list[KeptTenancy]:
         return list(self._kept.values())
 
@@ -85,12 +82,8 @@ def tenancies(
             kept = history.recall(seen.grant)
             _remember(kept, seen, now, monotonic, stale_after)
             found.append(_describe(devices[uuid], seen, kept, monotonic))
-    return sorted(found, key=_order)
-
-
-def _order(tenancy: Tenancy) -> tuple[object, ...]:
-    grant = tenancy.grant
-    return tenancy.gpu, -1 if grant.gi is None else grant.gi, *_hold(grant)[2:]
+    found.sort(key=lambda each: (each.gpu, -1 if each.grant.gi is None else each.grant.gi, _hold(each.grant)[2:]))
+    return found
 
 
 class _SeenGrant(msgspec.Struct, gc=False):

@@ -17,14 +17,12 @@ from fallow.decide.packing.packer import Packer, PackingPolicy, Refusal, order_n
 from fallow.decide.packing.policies import POLICIES, prepare, rehearse, spell
 from fallow.decide.packing.prices import Prices, find_bound
 from fallow.decide.packing.prices import solve as solve_prices
-from fallow.decide.packing.reserve import Reservations
 from fallow.decide.packing.room import GPU, Ints, Nodes, PackingNode, PackingPod, Placement, Room
-from fallow.decide.packing.standing import Standing, stand
+from fallow.decide.packing.standing import PackingStanding, stand
 
 __all__ = [
     "BUDGET", "CANDIDATES", "GPU", "POLICIES", "Curve", "Fragments", "Ints", "LiveCluster", "Move", "MovePlan", "Nodes",
-    "Packer", "PackingNode", "PackingPod", "PackingPolicy", "Placement", "Prices", "Refusal", "Rehearsal",
-    "Reservations", "Room", "Running", "Standing", "Unsolved", "add_up", "cut_at", "find_bound", "find_near",
-    "make_tables", "order_nodes", "place", "plan_moves", "prepare", "rehearse", "replay", "settle", "solve_prices",
-    "spell", "stand",
+    "Packer", "PackingNode", "PackingPod", "PackingPolicy", "PackingStanding", "Placement", "Prices", "Refusal",
+    "Rehearsal", "Room", "Running", "Unsolved", "add_up", "cut_at", "find_bound", "find_near", "make_tables",
+    "order_nodes", "place", "plan_moves", "prepare", "rehearse", "replay", "settle", "solve_prices", "spell", "stand",
 ]

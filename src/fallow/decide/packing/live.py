@@ -41,7 +41,8 @@ def settle(seen: Capacity, now: Instant) -> LiveCluster:
     running, waiting, unclear = list[defrag.Running](), list[PackingPod](), list[tuple[str, str]]()
     for tenant in seen.tenants:
         if tenant.node in rows:
-            running.append(_seat(room, requests.read(tenant), rows[tenant.node], is_movable=_may_move(tenant, now)))
+            is_movable = not tenant.fixed and not tenant.unclear and tenant.created_at <= now - SETTLED
+            running.append(_seat(room, requests.read(tenant), rows[tenant.node], is_movable=is_movable))
         elif tenant.node:
             continue
         elif why := requests.why_unclear(tenant):
@@ -52,10 +53,6 @@ def settle(seen: Capacity, now: Instant) -> LiveCluster:
         room=room, order=packer.order_nodes(room.nodes.names, seen.cluster), running=tuple(running),
         waiting=tuple(waiting), unclear=tuple(unclear), sample=_sample(requests, seen.tenants, now), notes=tuple(notes),
     )
-
-
-def _may_move(tenant: Tenant, now: Instant) -> bool:
-    return not tenant.fixed and not tenant.unclear and tenant.created_at <= now - SETTLED
 
 
 def _seat(room: Room, pod: PackingPod, node: int, *, is_movable: bool) -> defrag.Running:

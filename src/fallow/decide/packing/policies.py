@@ -14,7 +14,7 @@ import numpy as np
 
 from fallow.decide.packing import auto, fragments, lp, packer, prices, shadow
 from fallow.decide.packing.packer import Ask, PackingPolicy, Scores
-from fallow.decide.packing.room import GPU, Ints, Nodes, PackingPod, Room
+from fallow.decide.packing.room import GPU, Ints, Nodes, PackingPod, Room, count_whole
 
 CORES: Final = 128_000
 GPUS: Final = 8_000
@@ -43,7 +43,7 @@ def gpu_clustering(room: Room, rows: Ints, ask: Ask) -> Scores:
     """Keeps pods of one kind together: those that share a GPU, those that take one, two, ..."""
     if not ask.gpus:
         return first_fit(room, rows, ask)
-    takers, kind = room.takers[rows] > 0, ask.whole_gpus
+    takers, kind = room.takers[rows] > 0, count_whole(ask.gpus, ask.milli)
     same = takers[:, kind] if kind < takers.shape[1] else np.zeros(len(rows), np.bool_)
     others = takers.sum(axis=1) > same
     return 25 * (GPUS - room.free[rows]) // GPUS + 50 * same + 25 * ~others, tightest(room, rows, ask)

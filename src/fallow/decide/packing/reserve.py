@@ -48,7 +48,7 @@ class Reservations:
         """The pod was seen bound, or is gone: its promise ends. Whether there was one."""
         promise = self._promised.pop(uid, None)
         if promise is not None:
-            self._packer.leave(promise.pod, promise.placement)
+            self._packer.room.remove(promise.pod, promise.placement)
         return promise is not None
 
     def expire(self, now: Instant) -> None:

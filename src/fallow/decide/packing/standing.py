@@ -1,7 +1,7 @@
 """How does a live cluster stand, and where would the pods that wait go?
 
-In: a LiveCluster and the policy that decides. Out: a Standing: how full the GPUs are, what of the rest is of no use and
-for what cause, what no packer could exceed with these pods, and for each pod that waits a node or a reason.
+In: a LiveCluster and the policy that decides. Out: a PackingStanding: how full the GPUs are, what of the rest is of no
+use and for what cause, what no packer could exceed with these pods, and for each pod that waits a node or a reason.
 Invariant: the cluster is not touched; who waits is placed one after the other, so that no share is promised twice.
 """
 
@@ -23,7 +23,7 @@ class WaitingPod(msgspec.Struct, frozen=True):
     why: str = ""
 
 
-class Standing(msgspec.Struct, frozen=True, kw_only=True):
+class PackingStanding(msgspec.Struct, frozen=True, kw_only=True):
     gpus: int
     allocated_gpus: float
     fragmented: float | None  # % of what is free; None where nothing is, or nothing is known of what usually comes
@@ -33,11 +33,11 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     waiting: tuple[WaitingPod, ...]
 
 
-def stand(live: LiveCluster, policy: PackingPolicy) -> Standing:
+def stand(live: LiveCluster, policy: PackingPolicy) -> PackingStanding:
     room = live.room.copy()
     tables = fragments.make_tables(room.nodes, live.sample)
     bound, unknown = _find_bound(live)
-    return Standing(
+    return PackingStanding(
         gpus=room.nodes.capacity // GPU, allocated_gpus=room.allocated / GPU,
         fragmented=tables.find_share(room) if tables else None,
         free_by_cause=fragments.split_by_cause(room, live.sample), bound=bound, bound_unknown=unknown,

@@ -168,13 +168,10 @@ class Gate:
             return True
         is_good = await self._worker.do(lambda: _matches(password, hashed)) and name in users
         if is_good:
-            self._remember(digest)
+            self._good[digest] = None
+            if len(self._good) > _MOST_REMEMBERED:
+                del self._good[next(iter(self._good))]
         return is_good
-
-    def _remember(self, digest: bytes) -> None:
-        self._good[digest] = None
-        if len(self._good) > _MOST_REMEMBERED:
-            del self._good[next(iter(self._good))]
 
 
 def _credentials(authorization: str) -> tuple[str | None, bytes]:

@@ -40,10 +40,6 @@ def _every_process(view: NodeView) -> Iterator[Row]:
     return (((device.index, process.pid, process.name), process) for device, process in view.shown)
 
 
-def _seed_processes(view: NodeView) -> Iterator[Row]:
-    return (row for row in _every_process(view) if row[1].in_seed)
-
-
 def _owned_processes(view: NodeView) -> Iterator[Row]:
     """One row per MIG instance the process is on, or one without."""
     nobody = processes.ProcessOwner()
@@ -52,10 +48,6 @@ def _owned_processes(view: NodeView) -> Iterator[Row]:
         whose = (owner.namespace, owner.pod, owner.container, owner.pod_uid, owner.container_id)
         for gi, ci in process.instances or (("", ""),):
             yield (device.index, device.uuid, gi, ci, process.pid, process.name, process.type, *whose), process
-
-
-def _devices(view: NodeView) -> Iterator[Row]:
-    return (((judged.device.index, judged.device.model, judged.device.uuid), judged) for judged in view.devices)
 
 
 _MIG_MODES = {True: "enabled", False: "disabled", None: ""}
@@ -68,23 +60,11 @@ def _device_facts(view: NodeView) -> Iterator[Row]:
         yield (each.index, each.uuid, each.model, version, mode, each.compute_mode, each.pci_bus_id), each
 
 
-def _lost(view: NodeView) -> Iterator[Row]:
-    return ((device, device) for device in (view.poll.lost if view.poll is not None else ()))
-
-
 def _instances(view: NodeView) -> Iterator[Row]:
     """By GPU instance: what is measured belongs to it, not to the compute instances in it."""
     for device in (judged.device for judged in view.devices):
         measured = (each for each in device.instances if each.utilization is not None)
         yield from (((device.index, device.uuid, each.gi), each) for each in measured)
-
-
-def _tenancies(view: NodeView) -> Iterator[Row]:
-    return ((_name_hold(tenancy), tenancy) for tenancy in view.tenancies)
-
-
-def _granted(view: NodeView) -> Iterator[Row]:
-    return (((*_name_hold(each), each.grant.resource, each.grant.share), each) for each in view.tenancies)
 
 
 def _name_hold(tenancy: processes.Tenancy) -> tuple[object, ...]:
@@ -101,19 +81,23 @@ def _counted(what: Callable[[NodeView], Mapping[Any, Any]]) -> Callable[[NodeVie
 _P = ("gpu", "uuid", "gi", "workload_namespace", "workload_pod", "workload_container", "scope")
 _OWNER = ("workload_namespace", "workload_pod", "workload_container", "pod_uid", "container_id")
 
-SEED_PROCESS = LabelSet(("gpu", "pid", "process"), _seed_processes)
 PROCESS = LabelSet(("gpu", "pid", "process"), _every_process)
+SEED_PROCESS = LabelSet(PROCESS.labels, lambda view: (row for row in _every_process(view) if row[1].in_seed))
 OWNED_PROCESS = LabelSet(("gpu", "uuid", "gi", "ci", "pid", "process", "type", *_OWNER), _owned_processes)
-DEVICE = LabelSet(("gpu", "model", "uuid"), _devices)
+DEVICE = LabelSet(("gpu", "model", "uuid"), lambda view: (
+    ((each.device.index, each.device.model, each.device.uuid), each) for each in view.devices
+))
 GPU = LabelSet(("gpu",), lambda view: (((each.device.index,), each) for each in view.devices))
 GPU_UUID = LabelSet(
     ("gpu", "uuid"), lambda view: (((each.device.index, each.device.uuid), each) for each in view.devices)
 )
 DEVICE_FACTS = LabelSet(("gpu", "uuid", "model", "driver", "mig_mode", "compute_mode", "pci_bus_id"), _device_facts)
-LOST = LabelSet(("gpu", "uuid"), _lost)
+LOST = LabelSet(("gpu", "uuid"), lambda view: ((lost, lost) for lost in (view.poll.lost if view.poll else ())))
 INSTANCE = LabelSet(("gpu", "uuid", "gi"), _instances)
-TENANCY = LabelSet(_P, _tenancies)
-GRANT = LabelSet((*_P, "resource", "sharing"), _granted)
+TENANCY = LabelSet(_P, lambda view: ((_name_hold(each), each) for each in view.tenancies))
+GRANT = LabelSet((*_P, "resource", "sharing"), lambda view: (
+    ((*_name_hold(each), each.grant.resource, each.grant.share), each) for each in view.tenancies
+))
 EXPORTER = LabelSet((), lambda view: [((), view)])
 BUILD = LabelSet(("version",), lambda view: [((__version__,), view)])
 SOURCE = LabelSet(("source",), _counted(lambda view: view.sources_up))
@@ -153,10 +137,6 @@ def _flag(name: str) -> Callable[[Any], int | None]:
 
 def _one(thing: Any) -> int:
     return 1
-
-
-def _itself(number: int) -> int:
-    return int(number)
 
 
 METRICS: tuple[Exposed, ...] = (
@@ -213,14 +193,13 @@ METRICS: tuple[Exposed, ...] = (
             "When a poll last succeeded.", _get("last_success")),
     Exposed("gpu_idle_exporter_poll_duration_seconds", EXPORTER, "How long the last poll took.", _get("poll_duration")),
     Exposed("gpu_idle_exporter_attribution_up", SOURCE,
-            "1 while the source that says whose a process is answers.", _itself),
+            "1 while the source that says whose a process is answers.", int),
     Exposed("gpu_idle_exporter_dropped_series", DROPPED,
-            "Processes of this poll whose series were left out, by reason.", _itself),
-    Exposed("gpu_idle_exporter_polls_total", POLLS, "Polls, by result.", _itself),
+            "Processes of this poll whose series were left out, by reason.", int),
+    Exposed("gpu_idle_exporter_polls_total", POLLS, "Polls, by result.", int),
     Exposed("gpu_idle_exporter_nvml_errors_total", ERRORS,
-            f"Driver calls that failed; past {processes.MOST_ERROR_SERIES} series all others are `_other`.", _itself),
-    Exposed("gpu_idle_exporter_discarded_samples_total", DISCARDED,
-            "Samples that could not be true, by reason.", _itself),
+            f"Driver calls that failed; past {processes.MOST_ERROR_SERIES} series all others are `_other`.", int),
+    Exposed("gpu_idle_exporter_discarded_samples_total", DISCARDED, "Samples that could not be true, by reason.", int),
 )
 
 
@@ -274,20 +253,6 @@ def _head(metric: Exposed, form: Format) -> str:
     return f"# HELP {family} {metric.help.translate(_HELP_ESCAPES[form])}\n# TYPE {family} {metric.type}\n"
 
 
-class ScrapePage:
-    """One view, and what it reads in each format."""
-
-    def __init__(self, view: NodeView, constants: Mapping[str, str]) -> None:
-        self.view = view
-        self.texts: dict[Format, bytes] = {}
-        self._constants = constants
-
-    def text(self, form: Format) -> bytes:
-        if form not in self.texts:
-            self.texts[form] = render(self.view, self._constants, form)
-        return self.texts[form]
-
-
 class LatestPage:
     """The bytes of the last complete poll, in each format written once.
 
@@ -298,31 +263,24 @@ class LatestPage:
     _LATELY = 12  # polls: a scrape a minute at the default interval
 
     def __init__(self, constants: Mapping[str, str], view: NodeView) -> None:
+        self.view = view
+        self._texts: dict[Format, bytes] = {}
         self._constants = constants
         self._asked: dict[Format, int] = {}  # format -> polls for which it is still written beforehand
-        self._page = ScrapePage(view, constants)
 
-    @property
-    def view(self) -> NodeView:
-        return self._page.view
+    def prepare(self, view: NodeView) -> dict[Format, bytes]:
+        return {form: render(view, self._constants, form) for form, left in list(self._asked.items()) if left > 0}
 
-    def prepare(self, view: NodeView) -> ScrapePage:
-        page = ScrapePage(view, self._constants)
-        for form, left in list(self._asked.items()):
-            if left > 0:
-                page.text(form)
-        return page
-
-    def show(self, page: ScrapePage) -> None:
-        self._page = page
+    def show(self, view: NodeView, texts: dict[Format, bytes]) -> None:
+        """`texts`: what was prepared of it."""
+        self.view, self._texts = view, texts
         self._asked = {form: left - 1 for form, left in self._asked.items()}
-
-    def show_unprepared(self, view: NodeView) -> None:
-        self.show(ScrapePage(view, self._constants))
 
     def text(self, form: Format) -> bytes:
         self._asked[form] = self._LATELY
-        return self._page.text(form)
+        if form not in self._texts:
+            self._texts[form] = render(self.view, self._constants, form)
+        return self._texts[form]
 
 
 def choose_format(accept: str) -> Format:

@@ -33,10 +33,8 @@ KEEP_SECONDS: Seconds = 60.0  # how long the kubelet's last word holds when it f
 _API_AGAIN_SECONDS: Seconds = 60.0
 UNKNOWN = ProcessOwner(is_known=False)
 _SOURCES = {
-    "pod_resources": "GPUs of pods, from the kubelet",
-    "cgroup": "pods of processes, by their cgroups",
-    "api": "names of pods, from the API server",
-    "logs": "names of pods, from log directories",
+    "pod_resources": "GPUs of pods, from the kubelet", "cgroup": "pods of processes, by their cgroups",
+    "api": "names of pods, from the API server", "logs": "names of pods, from log directories",
 }
 _IN_POD = "KUBERNETES_SERVICE_HOST"  # every container of a cluster has it
 _KUBECONFIG = "KUBECONFIG"

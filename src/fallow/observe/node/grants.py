@@ -104,16 +104,13 @@ def _read_pod(
 ) -> Iterator[_Holding]:
     for container in pod.containers:
         for devices in container.devices:
-            if is_gpu(devices.resource, resources):
+            what = devices.resource
+            if what in (names.GPU, names.GPU_SHARED, *resources) or what.startswith(names.MIG_PREFIX):
                 slots = (known.find(id_) for id_ in devices.ids)
-                yield from (_Holding(slot, pod, container.name, devices.resource) for slot in slots if slot)
+                yield from (_Holding(slot, pod, container.name, what) for slot in slots if slot)
         for claim in container.claims:
             if claim.driver == names.DRA_DRIVER and (slot := known.find_claimed(claim, claimed)):
                 yield _Holding(slot, pod, container.name, claim.driver)
-
-
-def is_gpu(resource: str, more: Collection[str]) -> bool:
-    return resource in (names.GPU, names.GPU_SHARED) or resource.startswith(names.MIG_PREFIX) or resource in more
 
 
 class _DeviceNames:
