@@ -169,7 +169,10 @@ class PretendDriver:
             return Samples(None, problems=[_problem(index, _SAMPLES)])
         this, seconds = int(now * 1e6), range(int(now) - _BUFFERED, int(now) + 1)
         stamps = [*(second * 10**6 for second in seconds if second * 10**6 < this), this]
-        return Samples([sample for stamp in stamps if stamp > since for sample in self._sample(index, stamp)])
+        return Samples([
+            Sample(actor.pid, stamp, actor.load, actor.load // 3)
+            for stamp in stamps if stamp > since for actor in self._actors(index, stamp / 1e6) if actor.load
+        ])
 
     def uuid_of(self, index: int) -> str:
         return f"GPU-{_make_uuid(f'{self.seed}/{index}')}"
@@ -189,11 +192,6 @@ class PretendDriver:
                 since += generation * role.lasts
             pid = 1 + seat + _SEATS * self._gpus * (1 + generation)
             yield _Actor(pid, seat, role, int(since * _TICKS), role.load(now, self._noise(seat)))
-
-    def _sample(self, index: int, stamp: int) -> Iterator[Sample]:
-        for actor in self._actors(index, stamp / 1e6):
-            if actor.load:
-                yield Sample(actor.pid, stamp, actor.load, actor.load // 3)
 
     def _read_device(self, index: int, now: Instant, problems: list[Problem]) -> Device:
         part, actors = _gpu_at(index), list(self._actors(index, now))

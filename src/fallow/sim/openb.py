@@ -1,14 +1,14 @@
-"""Alibaba's openb: nodes with GPUs, the pods that asked for them, the orders in which they came, and what was published of it.
+"""Alibaba's openb: nodes with GPUs, pods that asked for them, the orders in which they came, and what was published.
 
-In: the folder of the traces, as published (CSV, gzipped or not). Out: a Trace: nodes and pods in the packing engine's own nouns, arrival
-and tie orders by seed; the published curves; each with a Report of what was left out.
-Invariant: nothing is guessed. A row that cannot be read or believed is named and counted, and the rows after it keep their numbers: orders
-name pods and nodes by row. An order is the stored one, or is drawn anew and says so.
+In: the folder of the traces, as published (CSV, gzipped or not). Out: a Trace: nodes and pods in the packing engine's
+own nouns, arrival and tie orders by seed; the published curves; each with a Report of what was left out.
+Invariant: nothing is guessed. A row that cannot be read or believed is named and counted, and the rows after it keep
+their numbers: orders name pods and nodes by row. An order is the stored one, or is drawn anew and says so.
 """
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -27,8 +27,11 @@ _PODS: Final = "openb/openb_pod_list_{}.csv.gz"
 _ORDERS: Final = "openb/orders/{}.csv.gz"
 _CURVES: Final = "openb/published_allocation_curves.csv.gz"
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]+")
+_NO_NUMBERS: Final = "CPU, memory or GPUs are no whole number"
 
 Curves = Mapping[tuple[str, str, int], tuple[float | None, ...]]
+# Who comes when (rows of the pod list), and which node goes first among equals (a rank per row of the node list).
+Order = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 class NoTrace(TraceError):
@@ -36,19 +39,12 @@ class NoTrace(TraceError):
 
 
 class AskingPod(msgspec.Struct, frozen=True):
-    """A pod as it asked. Its times are seconds since the trace began; None = the trace does not tell, or it never left."""
+    """A pod as it asked. Times are seconds since the trace began; None = the trace does not tell, or it never left."""
 
     pod: packing.PackingPod
     qos: str = ""
     created: Seconds | None = None
     deleted: Seconds | None = None
-
-
-class Order(msgspec.Struct, frozen=True):
-    """Who comes when (rows of the pod list), and which node goes first among equals (a rank per row of the node list)."""
-
-    arrivals: tuple[int, ...]
-    ranks: tuple[int, ...]
 
 
 class Arrivals(msgspec.Struct, frozen=True, eq=False):
@@ -60,7 +56,7 @@ class Arrivals(msgspec.Struct, frozen=True, eq=False):
 
 
 class Flow(msgspec.Struct, frozen=True, eq=False):
-    """Pods that come and go: who leaves just before which arrival, by number. The first `begun` stand there at the beginning."""
+    """Pods that come and go: who leaves just before which arrival, by number. The first `begun` stand there already."""
 
     pods: tuple[packing.PackingPod, ...]
     departures: Mapping[int, Sequence[int]]
@@ -81,13 +77,13 @@ class Trace(msgspec.Struct, frozen=True):
 
     def arrive(self, seed: int) -> Arrivals:
         """The run of that seed: as it was published, or drawn where no order is stored."""
-        stored = self.orders.get(seed)
-        if stored is None:
+        if seed not in self.orders:
             return draw(list(self.nodes.values()), self.sample, seed)
-        known = [self.pods[row].pod for row in stored.arrivals if row in self.pods]
-        left = len(stored.arrivals) - len(known)
+        arrivals, ranks = self.orders[seed]
+        known = tuple(self.pods[row].pod for row in arrivals if row in self.pods)
+        left = len(arrivals) - len(known)
         told = f"seed {seed}, the published order" + (f"; {left} arrivals of pods that were left out" if left else "")
-        return Arrivals(tuple(known), _rank([stored.ranks[row] for row in self.nodes]), told)
+        return Arrivals(known, np.argsort(np.argsort([ranks[row] for row in self.nodes], kind="stable")), told)
 
     def live(self) -> Flow:
         """The pods as they came and went in life."""
@@ -97,14 +93,14 @@ class Trace(msgspec.Struct, frozen=True):
         return Flow(tuple(lives[i][2] for i in order), _leave(begins, ends), 0)
 
     def flow(self, seed: int, load: float, count: int) -> Flow:
-        """`count` pods of the list at random, each for as long as it lived, at a rate that always asks for `load` times the GPUs.
+        """`count` pods of the list at random, each for as long as it lived, that always ask for `load` times the GPUs.
 
-        In life these pods asked for a hundredth of this cluster. Those who would stand there at any instant come first: long lives are the
-        likelier to be met, and each has a part of its life behind it.
+        In life these pods asked for a hundredth of this cluster. Those who would stand there at any instant come first:
+        long lives are the likelier to be met, and each has a part of its life behind it.
         """
         lives, rng = self._lives(), np.random.default_rng(seed)
         life = np.array([max(ended - created, 1.0) for created, ended, _ in lives])
-        held = np.array([pod.gpus * pod.milli for _, _, pod in lives]) * life
+        held = np.array([pod.gpu_milli for _, _, pod in lives]) * life
         capacity = packing.GPU * sum(node.gpus for node in self.nodes.values())
         if not np.isfinite(life).all() or not held.any() or not capacity:
             raise TraceError(f"the trace {self.name} does not tell for how long its pods held GPUs")
@@ -140,18 +136,11 @@ def draw(nodes: Sequence[packing.PackingNode], pods: Sequence[packing.PackingPod
     rng = np.random.default_rng(seed)
     wanted = FULL * sum(node.gpus for node in nodes) * packing.GPU
     drawn = [pods[i] for i in rng.permutation(len(pods))]
-    asked = sum(pod.gpus * pod.milli for pod in drawn)
+    asked = sum(pod.gpu_milli for pod in drawn)
     while asked < wanted and any(pod.gpus for pod in pods):
         drawn.append(pods[int(rng.integers(len(pods)))])
-        asked += drawn[-1].gpus * drawn[-1].milli
+        asked += drawn[-1].gpu_milli
     return Arrivals(tuple(drawn), rng.permutation(len(nodes)), f"seed {seed}, drawn: no order is stored for it")
-
-
-def _rank(values: Sequence[int]) -> packing.Ints:
-    """0, 1, 2 ... in the order of the values."""
-    ranks = np.empty(len(values), np.int64)
-    ranks[np.argsort(np.array(values, np.int64), kind="stable")] = np.arange(len(values))
-    return ranks
 
 
 def find_names(folder: Path) -> list[str]:
@@ -175,8 +164,9 @@ def read(folder: Path, name: str) -> Trace:
 
 def read_nodes(path: Path) -> tuple[dict[int, packing.PackingNode], Report]:
     report, nodes = Report(), dict[int, packing.PackingNode]()
-    for line, (name, *texts, model) in traces.read_rows(path, ("sn", "cpu_milli", "memory_mib", "gpu", "model"), report):
-        numbers = traces.read_as(_whole_numbers, ",".join(texts), "CPU, memory or GPUs are no whole number", line, report)
+    columns = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
+    for line, (name, *texts, model) in traces.read_rows(path, columns, report):
+        numbers = traces.read_as(_whole_numbers, ",".join(texts), _NO_NUMBERS, line, report)
         if numbers is None:
             continue
         cpu, memory, gpus = numbers
@@ -193,15 +183,16 @@ def read_nodes(path: Path) -> tuple[dict[int, packing.PackingNode], Report]:
 def read_pods(path: Path) -> tuple[dict[int, AskingPod], Report]:
     """More than a whole GPU of each GPU is a whole GPU."""
     report, pods = Report(), dict[int, AskingPod]()
-    columns, optional = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli"), ("gpu_spec", "qos", "creation_time", "deletion_time")
-    for line, (name, cpu, memory, gpus, milli, spec, qos, *times) in traces.read_rows(path, columns, report, optional):
-        asked = ",".join((cpu, memory, gpus, milli))
-        numbers = traces.read_as(_whole_numbers, asked, "CPU, memory or GPUs are no whole number", line, report)
-        lived = traces.read_as(_lifetime, ",".join(times), "a time is no number", line, report)
+    columns = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli")
+    optional = ("gpu_spec", "qos", "creation_time", "deletion_time")
+    for line, (name, *texts, spec, qos, created, deleted) in traces.read_rows(path, columns, report, optional):
+        numbers = traces.read_as(_whole_numbers, ",".join(texts), _NO_NUMBERS, line, report)
+        lived = traces.read_as(_lifetime, f"{created},{deleted}", "a time is no number", line, report)
         if numbers is None or lived is None:
             continue
+        cpu, memory, gpus, milli = numbers
         models = tuple(model for model in spec.split("|") if model)
-        pod = packing.PackingPod(name, numbers[0], numbers[1], numbers[2], min(numbers[3], packing.GPU), models)
+        pod = packing.PackingPod(name, cpu, memory, gpus, min(milli, packing.GPU), models)
         if fault := pod.find_fault():
             report.leave_out("asks for what no machine has", line, fault)
         else:
@@ -221,9 +212,13 @@ def _lifetime(text: str) -> tuple[Seconds | None, Seconds | None]:
 
 
 def read_orders(path: Path, nodes: int, pods: int) -> tuple[dict[int, Order], Report]:
-    """`nodes`, `pods`: how many rows their lists have. A seed needs both of its lines; without the file there is no order."""
+    """`nodes`, `pods`: how many rows their lists have. A seed needs both of its lines; no file is no order."""
     report, found = Report(), dict[tuple[int, str], tuple[int, ...]]()
-    for line, (seed_text, kind, *numbers) in _order_lines(path, report):
+    for line, words in traces.read_lines(path, report) if path.is_file() else ():
+        if len(words) < 3:
+            report.leave_out("too few fields", line)
+            continue
+        seed_text, kind, *numbers = words
         seed = traces.read_as(int, seed_text, "the seed is no whole number", line, report)
         rows = traces.read_as(_whole_numbers, ",".join(numbers), "a row is no whole number", line, report)
         if seed is None or rows is None:
@@ -237,19 +232,11 @@ def read_orders(path: Path, nodes: int, pods: int) -> tuple[dict[int, Order], Re
     seeds = sorted({seed for seed, _ in found})
     whole = [seed for seed in seeds if (seed, "pods") in found and (seed, "nodeperm") in found]
     report.left_out["only half of an order"] += len(seeds) - len(whole)
-    return {seed: Order(found[seed, "pods"], found[seed, "nodeperm"]) for seed in whole}, report
-
-
-def _order_lines(path: Path, report: Report) -> Iterator[tuple[int, list[str]]]:
-    for line, words in traces.read_lines(path, report) if path.is_file() else ():
-        if len(words) > 2:
-            yield line, words
-        else:
-            report.leave_out("too few fields", line)
+    return {seed: (found[seed, "pods"], found[seed, "nodeperm"]) for seed in whole}, report
 
 
 def read_published(folder: Path) -> tuple[Curves, Report]:
-    """Allocated GPU % at each whole % of GPUs that arrived, by trace, policy and seed; None where the cell is empty or no percentage."""
+    """Allocated GPU % at each whole % that arrived, by trace, policy and seed; None where the cell is no percentage."""
     report, curves = Report(), dict[tuple[str, str, int], tuple[float | None, ...]]()
     path = folder / _CURVES
     if not path.is_file():
@@ -262,9 +249,9 @@ def read_published(folder: Path) -> tuple[Curves, Report]:
         if name is None:
             report.leave_out("a policy that is not known", line)
         elif seed is not None:
-            trace = workload.removeprefix("openb_pod_list_")
             why = "allocated is no percentage"
-            curves[trace, name, seed] = tuple(traces.read_as(_percentage, cell, why, line, report) if cell else None for cell in cells)
+            shares = (traces.read_as(_percentage, cell, why, line, report) if cell else None for cell in cells)
+            curves[workload.removeprefix("openb_pod_list_"), name, seed] = tuple(shares)
     return curves, report
 
 

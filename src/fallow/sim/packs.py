@@ -1,7 +1,8 @@
 """Packing, played through: a cluster, the pods that come to it, and what each policy makes of them.
 
-In: a Scene: nodes, arrivals and tie order, of a trace or of a live cluster. Out: a Result per policy: the curve, and at chosen points how
-much was allocated, how much of the rest was fragmented, and what no packer could have exceeded; several side by side on all cores.
+In: a Scene: nodes, arrivals and tie order, of a trace or of a live cluster. Out: a Result per policy: the curve, and at
+chosen points how much was allocated, how much of the rest was fragmented, and what no packer could have exceeded;
+several side by side on all cores.
 Invariant: nothing is written anywhere; what could not be computed is None with a reason, never 0.
 """
 
@@ -25,7 +26,7 @@ Clock = Callable[[], float]
 
 
 class Scene(msgspec.Struct, frozen=True, eq=False):
-    """`sample`: the mix that popularity and prices come from. `told`: one sentence on what it is; `notes`: what was left out."""
+    """`sample`: what popularity and prices come from. `told`: what it is, one sentence; `notes`: what was left out."""
 
     name: str
     nodes: packing.Nodes
@@ -60,7 +61,7 @@ class Result(msgspec.Struct, frozen=True, eq=False):
 
 def of_trace(trace: openb.Trace, seed: int) -> Scene:
     nodes, run = packing.Nodes(list(trace.nodes.values())), trace.arrive(seed)
-    told = f"trace {trace.name}, {run.told}: {len(nodes)} nodes, {nodes.capacity // packing.GPU} GPUs, {len(run.pods)} arrivals"
+    told = f"trace {trace.name}, {run.told}: {_count(nodes)}, {len(run.pods)} arrivals"
     notes = [f"{what}: {report}" for what, report in trace.reports.items() if any(report.left_out.values())]
     notes += [f"{what}: {example}" for what, report in trace.reports.items() for example in report.examples[:3]]
     return Scene(trace.name, nodes, tuple(trace.sample), run.pods, run.order, told, tuple(notes))
@@ -69,12 +70,12 @@ def of_trace(trace: openb.Trace, seed: int) -> Scene:
 def of_live(found: packing.LiveCluster, seed: int) -> Scene:
     """Pods like the cluster's own in any order, some of them more than once, until they asked for 130 % of the GPUs."""
     nodes, drawn = found.room.nodes, openb.draw(found.room.nodes.rows, found.sample, seed).pods
-    has = f"{len(nodes)} nodes, {nodes.capacity // packing.GPU} GPUs"
-    told = f"the cluster: {has}, {len(drawn)} arrivals drawn from {len(found.sample)} pods (seed {seed})"
+    told = f"the cluster: {_count(nodes)}, {len(drawn)} arrivals drawn from {len(found.sample)} pods (seed {seed})"
     return Scene("the cluster", nodes, found.sample, drawn, found.order, told, found.notes)
 
 
-# ---- one run ------------------------------------------------------------------------------------------------------------------
+def _count(nodes: packing.Nodes) -> str:
+    return f"{len(nodes)} nodes, {nodes.capacity // packing.GPU} GPUs"
 
 
 def prepare(scene: Scene, policy: str, seed: int) -> packing.PackingPolicy:
@@ -91,17 +92,15 @@ def play(
     curve = packing.replay(scene.nodes, scene.arrivals, prepared, scene.order, tell=tell)
     took = cpu() - began
     tables = packing.make_tables(scene.nodes, scene.sample)
-    found = [_measure(scene, curve, tables, percent, (bounds or {}).get(percent)) for percent in points]
-    known = tuple(point for point in found if point.allocated is not None)
+    known = tuple(
+        Point(
+            percent, share, tables.find_share(find_room(scene, curve, percent)) if tables else None,
+            curve.idle_gpus(percent), (bounds or {}).get(percent),
+        )
+        for percent in points if (share := curve.at(percent)) is not None
+    )
     speed = len(scene.arrivals) / took if took and scene.arrivals else None
     return Result(packing.spell(policy), prepared.fallback, known, speed, curve)
-
-
-def _measure(
-    scene: Scene, curve: packing.Curve, tables: packing.Fragments | None, percent: int, bound: float | None
-) -> Point:
-    fragmented = tables.find_share(find_room(scene, curve, percent)) if tables else None
-    return Point(percent, curve.at(percent), fragmented, curve.idle_gpus(percent), bound)
 
 
 def find_room(scene: Scene, curve: packing.Curve, percent: int) -> packing.Room:
@@ -116,7 +115,7 @@ def find_room(scene: Scene, curve: packing.Curve, percent: int) -> packing.Room:
 def find_bounds(scene: Scene, points: Sequence[int]) -> tuple[dict[int, float | None], str]:
     """What no packer could have exceeded, by % arrived; and why it is not known, where it is not.
 
-    Where all that arrived can be hosted, that is what was asked for: on average near that percent, as a curve counts it.
+    Where all that arrived can be hosted, that is what was asked for: on average near that percent, as curves count it.
     """
     bounds: dict[int, float | None] = {}
     asked, capacity = packing.add_up(scene.arrivals), max(scene.nodes.capacity, 1)
@@ -141,11 +140,8 @@ def plan_moves(scene: Scene, curve: packing.Curve, percent: int, budget: int) ->
     return packing.plan_moves(find_room(scene, curve, percent), running, waiting, scene.order, budget)
 
 
-# ---- many runs, on all cores --------------------------------------------------------------------------------------------------
-
-
 class Row(msgspec.Struct, frozen=True):
-    """One policy on one trace, the mean over the seeds where 100 % arrived; gain in GPUs against FGD, distance in points to the bound."""
+    """One policy on one trace, the mean over the seeds at 100 %; gain in GPUs against FGD, points to the bound."""
 
     trace: str
     policy: str
@@ -191,7 +187,7 @@ def _spread(jobs: Sequence[tuple[Path, str, str, tuple[int, ...], Clock]], worke
 
 
 def _run(folder: Path, name: str, policy: str, seeds: tuple[int, ...], cpu: Clock) -> _Part:
-    """Prices come from the trace's whole pod list, so they serve for all seeds; what Auto chooses and Random draws does not."""
+    """Prices are of the trace's whole pod list and serve for all seeds; what Auto chooses and Random draws does not."""
     trace = openb.read(folder, name)
     shares, decided, pods, took = list[float | None](), list[str](), 0, 0.0
     prepared: packing.PackingPolicy | None = None
@@ -212,14 +208,13 @@ def _run(folder: Path, name: str, policy: str, seeds: tuple[int, ...], cpu: Cloc
 
 def _line_up(parts: dict[tuple[str, str], _Part], trace: str, policy: str) -> Row:
     part = parts[trace, policy]
-    allocated, other, bound = (find_mean(parts[trace, name].shares) for name in (policy, REFERENCE, ""))
-    return Row(
-        trace, policy, part.decided, allocated, _points(100.0, allocated, part.gpus / 100), _points(allocated, other, part.gpus / 100),
-        bound, _points(bound, allocated), part.pods_per_second,
-    )  # fmt: skip
+    allocated, other, bound = (_find_mean(parts[trace, name].shares) for name in (policy, REFERENCE, ""))
+    idle, gain = (_points(*pair, part.gpus / 100) for pair in ((100.0, allocated), (allocated, other)))
+    to_bound = _points(bound, allocated)
+    return Row(trace, policy, part.decided, allocated, idle, gain, bound, to_bound, part.pods_per_second)
 
 
-def find_mean(values: Sequence[float | None]) -> float | None:
+def _find_mean(values: Sequence[float | None]) -> float | None:
     """None where one of them is not known."""
     known = [value for value in values if value is not None]
     return round(sum(known) / len(known), 2) if known and len(known) == len(values) else None

@@ -113,14 +113,11 @@ def _look(judged: Judged, grants: Sequence[Grant], owners: OwnersByProcess) -> l
 
 def _withhold_zeros(seen: Sequence[_SeenGrant]) -> None:
     """A zero beside a container of the same pod of which nothing is known: added up, the pod would seem idle."""
-    unknown = {_pod_of(each.grant) for each in seen if each.utilization is None}
-    for each in seen:
-        if each.utilization == 0 and _pod_of(each.grant) in unknown:
+    pods = [_hold(each.grant)[1:4] for each in seen]
+    unknown = {pod for pod, each in zip(pods, seen, strict=True) if each.utilization is None}
+    for pod, each in zip(pods, seen, strict=True):
+        if each.utilization == 0 and pod in unknown:
             each.utilization = None
-
-
-def _pod_of(grant: Grant) -> tuple[int | None, str, str]:
-    return grant.gi, grant.namespace, grant.pod
 
 
 def _assign(
