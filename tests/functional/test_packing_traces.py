@@ -7,6 +7,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+from benchmarks import flows
 
 from fallow.decide import packing
 from fallow.decide.packing import packer, shadow
@@ -117,7 +118,7 @@ def test_bar_5_single_moves_repair_what_other_rules_left(name: str, least: float
 def test_pods_that_leave_make_room_again() -> None:
     """The pods as they came and went in life: never more than fits, and all that left is free again."""
     trace, nodes = read("default")
-    flow = trace.live()
+    flow = flows.live(trace)
     pods, departures = flow.pods, flow.departures
     order = trace.arrive(42).order
     curve = packing.replay(nodes, pods, policy_of("default", "FGD"), order, departures=departures)

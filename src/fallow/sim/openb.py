@@ -14,7 +14,6 @@ from typing import Final
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from fallow.decide import packing
 from fallow.model.units import Seconds
@@ -55,14 +54,6 @@ class Arrivals(msgspec.Struct, frozen=True, eq=False):
     told: str
 
 
-class Flow(msgspec.Struct, frozen=True, eq=False):
-    """Pods that come and go: who leaves just before which arrival, by number. The first `begun` stand there already."""
-
-    pods: tuple[packing.PackingPod, ...]
-    departures: Mapping[int, Sequence[int]]
-    begun: int
-
-
 class Trace(msgspec.Struct, frozen=True):
     name: str
     nodes: Mapping[int, packing.PackingNode]  # by row
@@ -84,51 +75,6 @@ class Trace(msgspec.Struct, frozen=True):
         left = len(arrivals) - len(known)
         told = f"seed {seed}, the published order" + (f"; {left} arrivals of pods that were left out" if left else "")
         return Arrivals(known, np.argsort(np.argsort([ranks[row] for row in self.nodes], kind="stable")), told)
-
-    def live(self) -> Flow:
-        """The pods as they came and went in life."""
-        lives = self._lives()
-        order = np.argsort([created for created, _, _ in lives], kind="stable")
-        begins, ends = (np.array([lives[i][which] for i in order]) for which in (0, 1))
-        return Flow(tuple(lives[i][2] for i in order), _leave(begins, ends), 0)
-
-    def flow(self, seed: int, load: float, count: int) -> Flow:
-        """`count` pods of the list at random, each for as long as it lived, that always ask for `load` times the GPUs.
-
-        In life these pods asked for a hundredth of this cluster. Those who would stand there at any instant come first:
-        long lives are the likelier to be met, and each has a part of its life behind it.
-        """
-        lives, rng = self._lives(), np.random.default_rng(seed)
-        life = np.array([max(ended - created, 1.0) for created, ended, _ in lives])
-        held = np.array([pod.gpu_milli for _, _, pod in lives]) * life
-        capacity = packing.GPU * sum(node.gpus for node in self.nodes.values())
-        if not np.isfinite(life).all() or not held.any() or not capacity:
-            raise TraceError(f"the trace {self.name} does not tell for how long its pods held GPUs")
-        rate = load * capacity / held.mean()
-        there = rng.choice(len(lives), int(rate * life.mean()), p=life / life.sum())
-        came, begins = rng.integers(len(lives), size=count), np.cumsum(rng.exponential(1 / rate, count))
-        ends = np.concatenate([life[there] * rng.random(len(there)), begins + life[came]])
-        pods = tuple(lives[i][2] for i in (*there, *came))
-        return Flow(pods, _leave(np.concatenate([np.zeros(len(there)), begins]), ends), len(there))
-
-    def _lives(self) -> list[tuple[Seconds, Seconds, packing.PackingPod]]:
-        """From when to when each pod was there; for ever, if it did not leave."""
-        times = [
-            (each.created, math.inf if each.deleted is None else each.deleted, each.pod)
-            for each in self.pods.values() if each.created is not None
-        ]
-        if not times:
-            raise TraceError(f"the trace {self.name} does not tell when its pods came and went")
-        return times
-
-
-def _leave(begins: NDArray[np.float64], ends: NDArray[np.float64]) -> dict[int, list[int]]:
-    """Who leaves just before which arrival, by number; at the soonest before the next one."""
-    before = np.maximum(np.searchsorted(begins, np.maximum(ends, begins), side="left"), np.arange(len(begins)) + 1)
-    departures: dict[int, list[int]] = {}
-    for number in np.flatnonzero(np.isfinite(ends)).tolist():
-        departures.setdefault(int(before[number]), []).append(number)
-    return departures
 
 
 def draw(nodes: Sequence[packing.PackingNode], pods: Sequence[packing.PackingPod], seed: int) -> Arrivals:

@@ -4,6 +4,7 @@ import gzip
 from pathlib import Path
 
 import pytest
+from benchmarks import flows
 
 from fallow.decide import packing
 from fallow.sim import cast, openb, traces
@@ -144,7 +145,7 @@ def test_pods_without_gpus_fill_nothing_and_end(tmp_path: Path) -> None:
 
 def test_life_is_lived_in_order_and_left_after_it(tmp_path: Path) -> None:
     pods = ["a,1,1,1,1000,,LS,,50,60,", "b,1,1,1,1000,,LS,,0,50,", "c,1,1,1,1000,,LS,,20,20,", "d,1,1,1,1000,,LS,,60,,"]
-    flow = openb.read(make(tmp_path, THREE, pods), "small").live()
+    flow = flows.live(openb.read(make(tmp_path, THREE, pods), "small"))
     assert [pod.name for pod in flow.pods] == ["b", "c", "a", "d"]
     assert (flow.departures, flow.begun) == ({2: [0, 1], 3: [2]}, 0)
 
@@ -152,7 +153,7 @@ def test_life_is_lived_in_order_and_left_after_it(tmp_path: Path) -> None:
 def test_a_flow_asks_for_so_much_of_the_cluster_all_the_time(tmp_path: Path) -> None:
     pods = ["short,1,1,1,500,,LS,,0,60,", "long,1,1,1,1000,,LS,,0,6000,", "bare,1,1,0,0,,LS,,0,600,"]
     trace = openb.read(make(tmp_path, [f"n{i},1,1,8,T4" for i in range(60)], pods), "small")
-    flow = trace.flow(3, 1.2, 4_000)
+    flow = flows.draw_flow(trace, 3, 1.2, 4_000)
     assert len(flow.pods) == flow.begun + 4_000
     assert {pod.name for pod in flow.pods} == {"short", "long", "bare"}
     assert sum(pod.name == "long" for pod in flow.pods[: flow.begun]) > 0.85 * flow.begun  # as it would be met
@@ -162,20 +163,20 @@ def test_a_flow_asks_for_so_much_of_the_cluster_all_the_time(tmp_path: Path) -> 
         wanted.append(asked)
     assert sum(wanted[flow.begun :]) / 4_000 == pytest.approx(1.2 * 480_000, rel=0.1)
     assert all(number < before for before, numbers in flow.departures.items() for number in numbers)
-    again = trace.flow(3, 1.2, 4_000)
+    again = flows.draw_flow(trace, 3, 1.2, 4_000)
     assert (again.pods, again.departures) == (flow.pods, flow.departures)
 
 
 @pytest.mark.parametrize("pods", [["p1,1,1,1,1000,,LS,,0,,"], ["p1,1,1,0,0,,LS,,0,60,"]], ids=["nobody-left", "nobody-held-a-gpu"])
 def test_there_is_no_flow_of_pods_that_hold_no_gpu_for_a_time(tmp_path: Path, pods: list[str]) -> None:
     with pytest.raises(traces.TraceError, match="does not tell for how long its pods held GPUs"):
-        openb.read(make(tmp_path, THREE, pods), "small").flow(1, 1.0, 10)
+        flows.draw_flow(openb.read(make(tmp_path, THREE, pods), "small"), 1, 1.0, 10)
 
 
 def test_a_trace_that_does_not_tell_times_says_so(tmp_path: Path) -> None:
     trace = openb.read(make(tmp_path, THREE, ["p1,1,1,1,1000,,LS,,,,"]), "small")
     with pytest.raises(traces.TraceError, match="does not tell when its pods came and went"):
-        trace.live()
+        flows.live(trace)
 
 
 # ---- the folder ---------------------------------------------------------------------------------------------------------------

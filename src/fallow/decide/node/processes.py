@@ -28,7 +28,6 @@ MPS_SERVER: Final = "nvidia-cuda-mps-server"
 _MPS_SERVER_NAMES: Final = frozenset({MPS_SERVER, MPS_SERVER[:15]})  # the kernel cuts names at 15 bytes
 
 Facts: TypeAlias = Mapping[int, Fact]  # by PID; one without is not visible
-Lives: TypeAlias = "dict[Key, Life]"
 
 
 class Rules(msgspec.Struct, frozen=True):
@@ -76,7 +75,7 @@ class ProcessHistory:
         self._rules = rules
         # Seen at one poll, unknown for STALE_AFTER, seen again at the next: only more than that is too long.
         self.patience = rules.stale_after + rules.poll_interval
-        self._lives: dict[str, Lives] = {}
+        self._lives: dict[str, dict[Key, Life]] = {}
         self._supported: dict[str, bool] = {}
         self._offset: Seconds | None = None  # of the wall clock from the monotonic one
 

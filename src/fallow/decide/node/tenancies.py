@@ -26,7 +26,6 @@ Hold: TypeAlias = tuple[str, int | None, str, str, str]  # UUID, GPU instance, n
 OwnersByProcess: TypeAlias = Mapping[Key, ProcessOwner]
 
 _NOBODY_KNOWS: Final = ProcessOwner(is_known=False)
-_MOST_PERCENT: Final = 100.0
 
 
 class TenancyHistory:
@@ -188,7 +187,7 @@ def _measure(
     percents = [process.sm for process in processes if process.type is not Type.mps_server]
     if None in percents:
         return None
-    return min(_MOST_PERCENT, float(sum(percent for percent in percents if percent is not None)))
+    return min(100.0, float(sum(percent for percent in percents if percent is not None)))
 
 
 def _hold(of: Grant | KeptTenancy) -> Hold:

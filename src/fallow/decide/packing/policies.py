@@ -18,7 +18,6 @@ from fallow.decide.packing.room import GPU, Ints, Nodes, PackingPod, Room, count
 
 CORES: Final = 128_000
 GPUS: Final = 8_000
-HUGE: Final = 1 << 20
 
 
 def first_fit(room: Room, rows: Ints, ask: Ask) -> Scores:
@@ -65,7 +64,7 @@ def tightest(room: Room, rows: Ints, ask: Ask) -> Ints:
     if not ask.is_sharing:
         return np.zeros(len(rows), np.int64)
     free = room.gpu[rows]
-    gpu: Ints = np.where(free >= ask.milli, free, HUGE).argmin(axis=1)
+    gpu: Ints = np.where(free >= ask.milli, free, GPU + 1).argmin(axis=1)
     return gpu
 
 

@@ -122,10 +122,6 @@ class Exposed(msgspec.Struct, frozen=True):
     def type(self) -> str:
         return "counter" if self.name.endswith("_total") else "gauge"
 
-    @property
-    def labels(self) -> tuple[str, ...]:
-        return self.label_set.labels
-
 
 _get = operator.attrgetter
 

@@ -199,7 +199,7 @@ def test_every_metric_is_there_with_just_the_labels_of_the_table(form):
     seen = {}
     for name, labels in series:
         seen.setdefault(name, set()).add(frozenset(label for label, _ in labels))
-    assert seen == {metric.name: {frozenset(metric.labels)} for metric in expose.METRICS}
+    assert seen == {metric.name: {frozenset(metric.label_set.labels)} for metric in expose.METRICS}
 
 
 SEED = {
