@@ -1,9 +1,9 @@
 """A cycle over 5,000 idle pods on a real API server, beside the requests that gpu-pruner's own way would send.
 
-gpu-pruner asks for each idle pod, its ReplicaSet and its Deployment by name, every cycle: 3 GETs per idle pod. A bare loop sends just these
-(no decision, no decoding) to the same API server, for the CPU that they cost there; what the original program itself takes for them was
-measured once elsewhere and is a constant here. Then our daemon and our one-shot run on the same cluster. Prometheus is a small server that
-answers zeros: its CPU is nobody's.
+gpu-pruner asks for each idle pod, its ReplicaSet and its Deployment by name, every cycle: 3 GETs per idle pod. A bare
+loop sends just these (no decision, no decoding) to the same API server, for the CPU that they cost there; what the
+original program itself takes for them was measured once elsewhere and is a constant here. Then our daemon and our
+one-shot run on the same cluster. Prometheus is a small server that answers zeros: its CPU is nobody's.
 """
 
 import asyncio
@@ -26,12 +26,18 @@ from tests.real import world
 from benchmarks import figures
 
 BIN = pathlib.Path(sys.executable).parent
-ORIGINAL_CPU, ORIGINAL_SERVER_CPU = 2.3, 6.9  # CPU seconds of the Rust program and of the API server, 5,000 idle pods, one cycle
+ORIGINAL_CPU, ORIGINAL_SERVER_CPU = (
+    2.3,
+    6.9,
+)  # CPU seconds of the Rust program and of the API server, 5,000 idle pods, one cycle
 SMALL, LARGE = "bench-small", "bench-large"
 SIZES = {SMALL: 250, LARGE: 1000}  # Deployments of four pods
 CYCLES, INTERVAL = 6, 10
 FLAGS = ("-t", "1", "-g", "0", "--max-sample-age", "60", "--prometheus-auth", "none")
-FAST = ("kube-controller-manager=concurrent-deployment-syncs=20", "kube-controller-manager=concurrent-replicaset-syncs=20")
+FAST = (
+    "kube-controller-manager=concurrent-deployment-syncs=20",
+    "kube-controller-manager=concurrent-replicaset-syncs=20",
+)
 
 
 class Zeros:
@@ -51,7 +57,11 @@ class Zeros:
     def _asked_for(self, query: str) -> list[dict[str, str]]:
         """All, or the pods that the question names."""
         named = re.search(r'exported_pod=~"([^"]*)"', query)
-        return [self._labels[name] for name in named.group(1).replace("\\\\", "").split("|")] if named else list(self._labels.values())
+        return (
+            [self._labels[name] for name in named.group(1).replace("\\\\", "").split("|")]
+            if named
+            else list(self._labels.values())
+        )
 
     async def serve(self) -> str:
         app = web.Application()
@@ -65,15 +75,17 @@ class Zeros:
 def _labels_of(pod: Any) -> dict[str, str]:
     node, meta = pod["spec"]["nodeName"], pod["metadata"]
     return {
-        "Hostname": node, "UUID": f"GPU-{meta['uid']}", "exported_pod": meta["name"], "exported_namespace": meta["namespace"],
-        "modelName": "NVIDIA A10G", "job": "dcgm", "instance": node,
-    }  # fmt: skip
+        "Hostname": node, "UUID": f"GPU-{meta['uid']}", "exported_pod": meta["name"],
+        "exported_namespace": meta["namespace"], "modelName": "NVIDIA A10G", "job": "dcgm", "instance": node,
+    }
 
 
 def _value(query: str, now: float) -> str | None:
     """What each GPU's answer is; None for series that nobody has."""
     is_past = "[86400s:1m]" in query
-    if "DCGM_FI_PROF_GR_ENGINE_ACTIVE" not in query or (is_past and ">= " in query):  # the last minute of activity: there was none
+    if "DCGM_FI_PROF_GR_ENGINE_ACTIVE" not in query or (
+        is_past and ">= " in query
+    ):  # the last minute of activity: there was none
         return None
     if "count_over_time" in query:
         return "1440" if is_past else "4"
@@ -134,13 +146,18 @@ async def run_daemon(cluster: clusters.Cluster, url: str, pid: int) -> dict[str,
     """CPU per cycle, of ours and of the API server, once nothing changes any more."""
     port = free_port()
     kubeconfig = await cluster.user("bench-daemon", groups=("system:masters",))
-    command = [BIN / "gpu-pruner", "-d", "-c", str(INTERVAL), *FLAGS, "--prometheus-url", url, "--metrics-addr", f"127.0.0.1:{port}"]
+    command = [
+        BIN / "gpu-pruner", "-d", "-c", str(INTERVAL), *FLAGS, "--prometheus-url", url, "--metrics-addr",
+        f"127.0.0.1:{port}",
+    ]
     arguments = [*map(str, command), "--kubeconfig", str(kubeconfig)]
     daemon = await asyncio.create_subprocess_exec(*arguments, stderr=asyncio.subprocess.DEVNULL)
     try:
         first = await _reach_cycle(port, 3)
         ours, theirs, asked = cpu_of(daemon.pid), cpu_of(pid), len(cluster.requests("bench-daemon"))
-        await asyncio.sleep(CYCLES * INTERVAL)  # without a question meanwhile: answering /metrics is not part of a cycle
+        await asyncio.sleep(
+            CYCLES * INTERVAL
+        )  # without a question meanwhile: answering /metrics is not part of a cycle
         cycles = await _reach_cycle(port, first + 1) - first
         return {
             "ours": (cpu_of(daemon.pid) - ours) / cycles, "server": (cpu_of(pid) - theirs) / cycles,
@@ -174,7 +191,10 @@ async def run_once(cluster: clusters.Cluster, url: str, namespaces: str) -> tupl
     user = f"bench-{namespaces.replace(',', '-')}"
     kubeconfig = await cluster.user(user, groups=("system:masters",))
     before = figures.children_cpu()
-    command = [BIN / "gpu-pruner", *FLAGS, "--prometheus-url", url, "--kubeconfig", kubeconfig, "--watch-namespaces", namespaces]
+    command = [
+        BIN / "gpu-pruner", *FLAGS, "--prometheus-url", url, "--kubeconfig", kubeconfig, "--watch-namespaces",
+        namespaces,
+    ]
     process = await asyncio.create_subprocess_exec(*map(str, command), stderr=asyncio.subprocess.PIPE)
     _, said = await process.communicate()
     if process.returncode != 0:
@@ -196,22 +216,35 @@ async def measure(cluster: clusters.Cluster, plane: world.ControlPlane) -> None:
     url = await Zeros(pods).serve()
     await asyncio.sleep(75)  # -t 1: a pod is judged after a minute
     asked = await ask_as_the_original(cluster, pods, pid)
-    print(f"    3 GETs for each of {len(pods)} pods cost the API server {asked:.1f} CPU s ({ORIGINAL_SERVER_CPU} for the original program)")
+    print(
+        f"    3 GETs for each of {len(pods)} pods cost the API server {asked:.1f} CPU s "
+        f"({ORIGINAL_SERVER_CPU} for the original program)"
+    )
     small_cpu, small_requests = await run_once(cluster, url, SMALL)
     what = "one-shot, 1,000 idle pods of 250 Deployments"
     figures.show(what, f"{small_requests} requests, {small_cpu:.2f} CPU s", "40 requests", small_requests <= 40)
     cpu, requests = await run_once(cluster, url, f"{SMALL},{LARGE}")
-    figures.show("one-shot, 5,000 idle pods", f"{cpu:.2f} CPU s, {requests} requests", f"{ORIGINAL_CPU} CPU s", cpu <= ORIGINAL_CPU)
+    figures.show(
+        "one-shot, 5,000 idle pods", f"{cpu:.2f} CPU s, {requests} requests", f"{ORIGINAL_CPU} CPU s",
+        cpu <= ORIGINAL_CPU,
+    )
     daemon = await run_daemon(cluster, url, pid)
     ours, server = daemon["ours"], daemon["server"]
-    figures.show("daemon cycle, 5,000 idle pods", f"{ours:.3f} CPU s of ours", f"{ORIGINAL_CPU / 10:.2f} CPU s", ours <= ORIGINAL_CPU / 10)
+    figures.show(
+        "daemon cycle, 5,000 idle pods", f"{ours:.3f} CPU s of ours", f"{ORIGINAL_CPU / 10:.2f} CPU s",
+        ours <= ORIGINAL_CPU / 10,
+    )
     bar = min(asked, ORIGINAL_SERVER_CPU) / 10
-    figures.show("the same, of the API server", f"{server:.3f} CPU s, {daemon['requests']:.1f} requests", f"{bar:.2f} CPU s", server <= bar)
+    figures.show(
+        "the same, of the API server", f"{server:.3f} CPU s, {daemon['requests']:.1f} requests", f"{bar:.2f} CPU s",
+        server <= bar,
+    )
 
 
 async def run() -> None:
     options = world.Options(flags=FAST)
-    # At leaving, a cluster deletes its pods, and 5,000 of them take longer than it waits; but the whole world ends here anyway.
+    # At leaving, a cluster deletes its pods, and 5,000 of them take longer than it waits; but the whole world ends here
+    # anyway.
     with tempfile.TemporaryDirectory() as folder, world.running(options) as plane, contextlib.suppress(TimeoutError):
         async with clusters.Cluster(plane, pathlib.Path(folder)) as cluster:
             await measure(cluster, plane)

@@ -3,7 +3,7 @@
     python -m benchmarks departures
 
 Every trace that tells when its pods came and went; pods drawn from its list stay for as long as they did in life
-(`flows`). What counts is the share of GPUs allocated, as arrivals see it, once half of them have come. Prices,
+(`flows.draw`). What counts is the share of GPUs allocated, as arrivals see it, once half of them have come. Prices,
 popularity and rehearsals come from the pods that stand there at the beginning: those are what a live cluster shows of
 itself. Auto rehearses once per trace, on its first seed.
 """
@@ -18,7 +18,7 @@ import numpy as np
 
 from benchmarks import figures, flows, packing
 from fallow.decide import packing as engine
-from fallow.sim import openb, traces
+from fallow.sim.traces import openb, published
 
 LOAD = 1.15
 ARRIVALS = 10_000
@@ -42,8 +42,8 @@ def play(name: str) -> Found | None:
     for seed in SEEDS:
         scene = packing.scene_of(name, seed)
         try:
-            flow = flows.draw_flow(packing.read(name), seed, LOAD, ARRIVALS)
-        except traces.TraceError:
+            flow = flows.draw(packing.read(name), seed, LOAD, ARRIVALS)
+        except published.TraceError:
             return None
         sample = flow.pods[: flow.begun]
         known = engine.solve_prices(scene.nodes, sample)

@@ -31,4 +31,7 @@ def main() -> None:
     bare = best.pop("python -c pass")
     for name, seconds in best.items():
         ratio = seconds / bare
-        figures.show(name, f"{seconds * 1000:.0f} ms, {ratio:.1f} times `python -c pass` ({bare * 1000:.0f} ms)", "8 times", ratio <= 8)
+        figures.show(
+            name, f"{seconds * 1000:.0f} ms, {ratio:.1f} times `python -c pass` ({bare * 1000:.0f} ms)", "8 times",
+            ratio <= 8,
+        )

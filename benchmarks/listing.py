@@ -1,6 +1,7 @@
 """Listing and keeping pods: ours beside the official client, on the same server, in the same run, one after the other.
 
-The server (benchmarks/pods.py) sends pods of about 10 KB; each client runs in a process of its own, whose CPU and peak memory are taken.
+The server (benchmarks/pods.py) sends pods of about 10 KB; each client runs in a process of its own, whose CPU and peak
+memory are taken.
 """
 
 import asyncio
@@ -50,7 +51,9 @@ def _keep_official(port: int) -> dict[str, float]:
 
 
 def _against(total: int, gpu_every: int, *clients: str) -> dict[str, dict[str, float]]:
-    server = subprocess.Popen([sys.executable, "-m", "benchmarks.pods", str(total), str(gpu_every)], stdout=subprocess.PIPE, text=True)
+    server = subprocess.Popen(
+        [sys.executable, "-m", "benchmarks.pods", str(total), str(gpu_every)], stdout=subprocess.PIPE, text=True
+    )
     try:
         assert server.stdout is not None
         ready = json.loads(server.stdout.readline())
@@ -68,12 +71,16 @@ def main() -> None:
     for name, used in both.items():
         print(f"    {name}: {used['cpu']:.2f} CPU s, {used['peak_mb']:.0f} MB peak")
     cpu, memory = official["cpu"] / ours["cpu"], official["peak_mb"] / ours["peak_mb"]
-    figures.show("CPU to list and keep 20,000 pods", f"{cpu:.0f} times less than the official client", "25 times", cpu >= 25)
+    figures.show(
+        "CPU to list and keep 20,000 pods", f"{cpu:.0f} times less than the official client", "25 times", cpu >= 25
+    )
     figures.show("memory for 20,000 pods", f"{memory:.0f} times less than the official client", "8 times", memory >= 8)
     many = _against(100_000, 10, "ours")["ours"]
     assert many["kept"] == 10_000
     peak = many["peak_mb"]
-    figures.show("100,000 pods, 10,000 with GPUs", f"{peak:.0f} MB peak, {many['cpu']:.1f} CPU s", "200 MB", peak <= 200)
+    figures.show(
+        "100,000 pods, 10,000 with GPUs", f"{peak:.0f} MB peak, {many['cpu']:.1f} CPU s", "200 MB", peak <= 200
+    )
 
 
 if __name__ == "__main__":

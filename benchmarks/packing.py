@@ -2,7 +2,7 @@
 
     python -m benchmarks packing
 
-Traces are read from the folder FALLOW_TRACES (default ../shared/data); without them the figures are skipped, and that
+Traces are read from the folder FALLOW_TRACES; without them the figures are skipped, and that
 is said. Runs are spread over all processors; speed is measured last, alone, in CPU time. Auto rehearses once per trace,
 on its first seed (a rehearsal per seed would not end in ten minutes); what it chose is then played on every seed, with
 little history on the first arrivals of that seed.
@@ -24,9 +24,10 @@ import numpy as np
 
 from benchmarks import figures
 from fallow.decide import packing
-from fallow.sim import openb, packs
+from fallow.sim import packs
+from fallow.sim.traces import openb
 
-FOLDER = pathlib.Path(os.environ.get("FALLOW_TRACES") or pathlib.Path(__file__).parents[1].parent / "shared" / "data")
+FOLDER = pathlib.Path(os.environ["FALLOW_TRACES"]) if os.environ.get("FALLOW_TRACES") else None
 SEEDS = (42, 43, 44, 45, 46)
 EXACT = ("DotProd", "GPUClustering", "GPUPacking", "BestFit")
 LITTLE = 815  # arrivals: a tenth of the list
@@ -55,7 +56,7 @@ class Found(msgspec.Struct):
 
 
 @functools.cache
-def read(name: str) -> openb.Trace:
+def read(name: str) -> openb.OpenbTrace:
     return openb.read(FOLDER, name)
 
 
@@ -65,16 +66,16 @@ def read_published() -> openb.Curves:
 
 
 @functools.cache
-def scene_of(name: str, seed: int) -> packs.Scene:
+def scene_of(name: str, seed: int) -> packs.Setup:
     return packs.of_trace(read(name), seed)
 
 
-def cut(scene: packs.Scene) -> Sequence[packing.PackingPod]:
+def cut(scene: packs.Setup) -> Sequence[packing.PackingPod]:
     """All arrivals that count for 100 %."""
     return packing.cut_at(scene.arrivals, int(1.01 * scene.nodes.capacity))
 
 
-def share(scene: packs.Scene, policy: packing.PackingPolicy, order: packing.Ints | None = None) -> float:
+def share(scene: packs.Setup, policy: packing.PackingPolicy, order: packing.Ints | None = None) -> float:
     found = packing.replay(scene.nodes, cut(scene), policy, scene.order if order is None else order).at(100)
     return float("nan") if found is None else found
 
@@ -112,7 +113,7 @@ def play_trace(name: str) -> Found:
     return Found(name, means, bound, off, by_seed, auto, auto_little, own, spp, time.process_time() - began)
 
 
-def play_little(scenes: Sequence[packs.Scene], policy: str, known: Sequence[packing.Prices]) -> float:
+def play_little(scenes: Sequence[packs.Setup], policy: str, known: Sequence[packing.Prices]) -> float:
     """Prices and popularity from the first arrivals of each run."""
     both = zip(scenes, known, strict=True)
     return mean([
@@ -120,7 +121,7 @@ def play_little(scenes: Sequence[packs.Scene], policy: str, known: Sequence[pack
     ])
 
 
-def follow(name: str, scenes: Sequence[packs.Scene], policy: packing.PackingPolicy) -> tuple[list[float], list[float]]:
+def follow(name: str, scenes: Sequence[packs.Setup], policy: packing.PackingPolicy) -> tuple[list[float], list[float]]:
     """The largest difference of each run from its published curve, 5 to 130 %, where there is one; and what was reached
     at 100 %."""
     published, gaps, shares = read_published(), list[float](), list[float]()

@@ -23,7 +23,7 @@ def build() -> cluster.Snapshot:
     for index in range(WORKLOADS):  # one of eight holds six GPUs, the others two: 50,000 in all
         gpus = [builders.idle(HOUR + index) if index % 10 < 3 else builders.busy()] * (2 if index % 8 else 6)
         world.workload(f"team-{index % 200}/job-{index}", gpus=gpus, pod={"node": f"node-{index % 6000}"})
-    return world.snapshot()
+    return world.snapshot(version=1)
 
 
 def advance(snapshot: cluster.Snapshot, seconds: float) -> cluster.Snapshot:

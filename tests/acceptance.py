@@ -1,7 +1,9 @@
 """Which tests prove which acceptance lines, and how they last ended: `python -m tests.acceptance`.
 
-In: the marker `@pytest.mark.accepts("idle", 14)` on tests, through the hooks in `conftest`; the numbered lines of docs/spec/*.md.
-Out: `.pytest_cache/v/fallow/acceptance`, JSON of list -> line -> test -> outcome, merged over workers and runs; and its print.
+In: the marker `@pytest.mark.accepts("idle", 14)` on tests, through the hooks in `conftest`; the numbered lines of
+docs/spec/*.md.
+Out: `.pytest_cache/v/fallow/acceptance`, JSON of list -> line -> test -> outcome, merged over workers and runs; and its
+print.
 Invariant: a test stands only under the lines that it names now, with the outcome of its last run.
 """
 

@@ -4,7 +4,8 @@
     llm = world.workload("ml/llm", gpus=[idle(for_=HOUR), busy()])
     plan = make_plan(world.snapshot(), mandate(), Memory(), world.now)
 
-What a test does not say is healthy: nodes and pods ready for a day, GPUs quiet for two hours, every sample there, all looked back at.
+What a test does not say is healthy: nodes and pods ready for a day, GPUs quiet for two hours, every sample there, all
+looked back at.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,8 +24,9 @@ from fallow.model.usage import Signal
 NOW: Instant = parse_instant("2026-11-15T12:00:00Z")  # a Sunday
 WINDOW: Seconds = 30 * MINUTE
 GROUPS = {
-    "Deployment": "apps", "ReplicaSet": "apps", "StatefulSet": "apps", "InferenceService": "serving.kserve.io", "Notebook": "kubeflow.org",
-    "Job": "batch", "Pod": "", "LeaderWorkerSet": "leaderworkerset.x-k8s.io", "PyTorchJob": "kubeflow.org", "RayJob": "ray.io",
+    "Deployment": "apps", "ReplicaSet": "apps", "StatefulSet": "apps", "InferenceService": "serving.kserve.io",
+    "Notebook": "kubeflow.org", "Job": "batch", "Pod": "", "LeaderWorkerSet": "leaderworkerset.x-k8s.io",
+    "PyTorchJob": "kubeflow.org", "RayJob": "ray.io",
 }
 
 
@@ -71,7 +73,9 @@ def pattern(text: str) -> Any:
 SLACK = Channel("team", "slack")
 
 
-def rule(*, notice: Notice | None = None, action: ActionType = ActionType.pause, pressure: Any = "off", **said: Any) -> Rule:
+def rule(
+    *, notice: Notice | None = None, action: ActionType = ActionType.pause, pressure: Any = "off", **said: Any
+) -> Rule:
     """By default it pauses without a notice, as the old tool does."""
     return Rule(notice=notice or Notice(), action=Action(type=action, pressure=pressure), **said)
 
@@ -81,10 +85,13 @@ def notice(grace: Seconds = 5 * MINUTE, *, required: bool = True) -> Notice:
 
 
 def mandate(
-    a_rule: Rule | None = None, *, acting: bool = True, scope: policy.Scope | None = None, brakes: Brakes | None = None, **said: Any
+    a_rule: Rule | None = None, *, acting: bool = True, scope: policy.Scope | None = None, brakes: Brakes | None = None,
+    **said: Any,
 ) -> Mandate:
     """By default one cycle confirms and no cap is near."""
-    wide = Brakes(confirm_cycles=1, max_actions_per_cycle=1000, max_actions_per_namespace=1000, max_percent_per_hour=100.0)
+    wide = Brakes(
+        confirm_cycles=1, max_actions_per_cycle=1000, max_actions_per_namespace=1000, max_percent_per_hour=100.0
+    )
     scope = scope or policy.Scope(letters=frozenset("drsinlmowyjck"))
     return Mandate(rule=a_rule or rule(), scope=scope, brakes=brakes or wide, acting=acting, **said)
 
@@ -106,9 +113,13 @@ class World:
         self, name: str, *, ready: bool = True, product: str | None = "NVIDIA A100", shared: bool = False,
         labels: Mapping[str, str] | None = None,
     ) -> None:
-        self.nodes[name] = cluster.Node(name, name, (), ready, product, shared, labels or {})
+        self.nodes[name] = cluster.Node(
+            name=name, hostname=name, addresses=(), ready=ready, gpu_product=product, shared=shared, labels=labels or {}
+        )
 
-    def namespace(self, name: str, *, labels: Mapping[str, str] | None = None, annotations: Mapping[str, str] | None = None) -> None:
+    def namespace(
+        self, name: str, *, labels: Mapping[str, str] | None = None, annotations: Mapping[str, str] | None = None
+    ) -> None:
         self.namespaces[name] = cluster.Namespace(name, labels or {}, annotations or {})
 
     def pod(self, name: str = "", gpus: Sequence[Gpu] = (Gpu(),), **said: Any) -> int:
@@ -116,9 +127,10 @@ class World:
         index = len(self.pods)
         name = name or f"pod-{index}"
         facts: dict[str, Any] = {
-            "namespace": "ml", "name": name, "uid": f"uid-{name}-{index}", "node": "node-1", "phase": "Running", "terminating": False,
-            "owner": None, "labels": {}, "annotations": {}, "resources": {"nvidia.com/gpu": len(gpus)}, "claims": (), "claimed": 0,
-            "created_at": NOW - DAY, "started_at": NOW - 20 * HOUR, "ready": True, "ready_since": NOW - 20 * HOUR, "ip": "10.0.0.1",
+            "namespace": "ml", "name": name, "uid": f"uid-{name}-{index}", "node": "node-1", "phase": "Running",
+            "terminating": False, "owner": None, "labels": {}, "annotations": {},
+            "resources": {"nvidia.com/gpu": len(gpus)}, "claims": (), "claimed": 0, "created_at": NOW - DAY,
+            "started_at": NOW - 20 * HOUR, "ready": True, "ready_since": NOW - 20 * HOUR, "ip": "10.0.0.1",
             "static": False, "node_selector": {}, "affinity": None, "unschedulable_since": None,
         }
         self.pods.append(cluster.Pod(**{**facts, **said}))
@@ -127,39 +139,47 @@ class World:
 
     def workload(
         self, where: str = "ml/llm", kind: str = "Deployment", gpus: Sequence[Gpu] = (Gpu(),), *, replicas: int = 1,
-        pod: Mapping[str, Any] | None = None, pods: Sequence[int] | None = None, annotations: Mapping[str, str] | None = None,
-        marks: Mapping[str, str] | None = None, marks_on: cluster.Ref | None = None, labels: Mapping[str, str] | None = None,
+        pod: Mapping[str, Any] | None = None, pods: Sequence[int] | None = None,
+        annotations: Mapping[str, str] | None = None, marks: Mapping[str, str] | None = None,
+        marks_on: cluster.Ref | None = None, labels: Mapping[str, str] | None = None,
         body: Mapping[str, Any] | None = None, trouble: cluster.Trouble | None = None, **said: Any,
     ) -> int:
         """A workload of `replicas` equal pods, or of the `pods` given; gives its place in the snapshot."""
         namespace, _, name = where.partition("/")
         if pods is None:
-            pods = [self.pod(f"{name}-{count}", gpus, **{"namespace": namespace, **(pod or {})}) for count in range(replicas)]
+            pods = [
+                self.pod(f"{name}-{count}", gpus, **{"namespace": namespace, **(pod or {})})
+                for count in range(replicas)
+            ]
         ref = cluster.Ref(GROUPS.get(kind, "example.com"), "v1", kind, namespace, name, f"uid-{where}")
         self.workloads.append(cluster.Workload(
             ref=ref, resource_version="7", labels=labels or {}, annotations=annotations or {},
-            body={"spec": {"replicas": max(1, len(pods))}} if body is None else body, pods=tuple(pods), chain=(), chain_bodies=(),
-            trouble=trouble, trouble_because="", marks_ref=marks_on or ref, marks=(annotations or {}) if marks is None else marks,
+            body={"spec": {"replicas": max(1, len(pods))}} if body is None else body, pods=tuple(pods), chain=(),
+            chain_bodies=(), trouble=trouble, trouble_because="", marks_ref=marks_on or ref,
+            marks=(annotations or {}) if marks is None else marks,
             **{"hpas": (), "scaled_objects": (), "kueue": (), "budgets": (), **said},
         ))
         return len(self.workloads) - 1
 
-    def snapshot(self, *windows: Seconds, **said: Any) -> cluster.Snapshot:
+    def snapshot(self, *windows: Seconds, version: int | None = None, **said: Any) -> cluster.Snapshot:
+        """`version`: of everything in it, for who asks more than once; by default nothing is said to be as it was."""
         for pod in self.pods:
             if pod.node and pod.node not in self.nodes:
                 self.node(pod.node)
         for workload in self.workloads:
             if workload.ref.namespace not in self.namespaces:
                 self.namespace(workload.ref.namespace)
-        measured = {window: self.usage(window) for window in windows or (WINDOW,)}
+        measured = {window: self.usage(window, version) for window in windows or (WINDOW,)}
         evidence = usage.Evidence(self.now, {} if self.trouble else measured, self.trouble, 0, {}, ())
-        facts: dict[str, Any] = {"frozen_until": None, "frozen_because": "", "missing": (), "policies": tuple(self.policies)}
+        facts: dict[str, Any] = {
+            "frozen_until": None, "frozen_because": "", "missing": (), "policies": tuple(self.policies)
+        }
         return cluster.Snapshot(
-            taken_at=self.now, pods=tuple(self.pods), nodes=self.nodes, namespaces=self.namespaces, workloads=tuple(self.workloads),
-            evidence=evidence, **{**facts, **said},
+            taken_at=self.now, pods=tuple(self.pods), nodes=self.nodes, namespaces=self.namespaces,
+            workloads=tuple(self.workloads), evidence=evidence, version=version, **{**facts, **said},
         )
 
-    def usage(self, window: Seconds) -> usage.Usage:
+    def usage(self, window: Seconds, version: int | None = None) -> usage.Usage:
         gpus = [gpu for _, gpu in self.gpus]
         peaks = [self._peaks(gpu, window) for gpu in gpus]
         signals = sorted({signal for each in peaks for signal in each})
@@ -171,17 +191,22 @@ class World:
             mig=np.array([gpu.mig for gpu in gpus], np.bool_), shared=np.array([gpu.shared for gpu in gpus], np.bool_),
             peak={signal: _column(each.get(signal) for each in peaks) for signal in signals},
             count={
-                signal: _column(window / interval * gpu.coverage if signal in each else None for gpu, each in zip(gpus, peaks, strict=True))
+                signal: _column(
+                    window / interval * gpu.coverage if signal in each else None
+                    for gpu, each in zip(gpus, peaks, strict=True)
+                )
                 for signal in primaries
             },
             newest={
-                signal: _column(self.now - gpu.age if signal in each else None for gpu, each in zip(gpus, peaks, strict=True))
+                signal: _column(
+                    self.now - gpu.age if signal in each else None for gpu, each in zip(gpus, peaks, strict=True)
+                )
                 for signal in primaries
             },
             interval=np.full(len(gpus), interval), exporter_up=np.array([gpu.exporter_up for gpu in gpus], np.bool_),
-            exporter_frozen=np.array([gpu.frozen for gpu in gpus], np.bool_), power_floor=_column(gpu.floor for gpu in gpus),
-            last_active=_column(_last_active(gpu) for gpu in gpus),
-            observed_since=_column(gpu.seen_since if gpu.looked_back else None for gpu in gpus),
+            exporter_frozen=np.array([gpu.frozen for gpu in gpus], np.bool_),
+            power_floor=_column(gpu.floor for gpu in gpus), last_active=_column(_last_active(gpu) for gpu in gpus),
+            observed_since=_column(gpu.seen_since if gpu.looked_back else None for gpu in gpus), version=version,
         )
 
     def _peaks(self, gpu: Gpu, window: Seconds) -> dict[Signal, float]:
@@ -212,4 +237,7 @@ def paused_marks(at: Instant, gpus: int = 1, **more: str) -> dict[str, str]:
 def pending_marks(since: Instant) -> dict[str, str]:
     """The annotations of a notice that was delivered."""
     group = "gpuautoscaler.io"
-    return {f"{group}/pending-since": rfc3339(since), f"{group}/idle-since": rfc3339(since - HOUR), f"{group}/idle-episode": "0123456789ab"}
+    return {
+        f"{group}/pending-since": rfc3339(since), f"{group}/idle-since": rfc3339(since - HOUR),
+        f"{group}/idle-episode": "0123456789ab",
+    }

@@ -1,6 +1,7 @@
 """What holds for all tests: the `accepts` mark is checked before a test and its outcome is written down after the run.
 
-Property tests try the same examples on every run, so that a run can be repeated; `make fuzz` tries others, and many more.
+Property tests try the same examples on every run, so that a run can be repeated; `make fuzz` tries others, and many
+more.
 """
 
 from __future__ import annotations

@@ -12,29 +12,28 @@ from typing import Any, TextIO
 
 from fallow.model import units
 
-_COLOURS = {"DEBUG": "\x1b[2m", "INFO": "\x1b[32m", "WARNING": "\x1b[33m", "ERROR": "\x1b[31m", "CRITICAL": "\x1b[31;1m"}
+_COLOURS = {
+    "DEBUG": "\x1b[2m", "INFO": "\x1b[32m", "WARNING": "\x1b[33m", "ERROR": "\x1b[31m", "CRITICAL": "\x1b[31;1m",
+}
 
 
 class Lines(logging.Formatter):
-    """One line per record: no newline that somebody put into a name can forge a second one."""
-
     def __init__(self, form: str) -> None:
         super().__init__()
         self._form = form
 
     def format(self, record: logging.LogRecord) -> str:
-        when = units.rfc3339(record.created)
-        message = record.getMessage()
+        when, level, message = units.rfc3339(record.created), record.levelname, record.getMessage()
         if record.exc_info:
             message = f"{message}: {self.formatException(record.exc_info)}"
         fields: Mapping[str, Any] = getattr(record, "fields", {})
         if self._form == "json":
-            line = {"time": when, "level": record.levelname.lower(), "target": record.name, "message": message, **fields}
+            line = {"time": when, "level": level.lower(), "target": record.name, "message": message, **fields}
             return json.dumps(line, default=str)
         safe = message if message.isprintable() else _escape(message)
         if self._form == "pretty":
-            return f"\x1b[2m{when}\x1b[0m {_COLOURS.get(record.levelname, '')}{record.levelname:>7}\x1b[0m {safe}"
-        return f"{when} {record.levelname:>7} {record.name}: {safe}"
+            return f"\x1b[2m{when}\x1b[0m {_COLOURS.get(level, '')}{level:>7}\x1b[0m {safe}"
+        return f"{when} {level:>7} {record.name}: {safe}"
 
 
 def _escape(text: str) -> str:

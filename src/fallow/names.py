@@ -17,12 +17,12 @@ LEASE: Final = "gpu-pruner"
 REPORTING_CONTROLLER: Final = "gpu-pruner"
 EVENT_PREFIX: Final = "gpuscaler-"
 
-# The letters of --enabled-resources, as the tool had them that we take over from, and what each is called in its help. The rows of
-# model/kinds say which kinds a letter switches on.
+# The letters of --enabled-resources, as the tool had them that we take over from, and what each is called in its help.
+# The rows of model/kinds say which kinds a letter switches on.
 LETTERS: Final = {
-    "d": "Deployment", "r": "ReplicaSet", "s": "StatefulSet", "i": "InferenceService", "n": "Notebook", "l": "LeaderWorkerSet",
-    "m": "LLMInferenceService", "o": "Rollout", "w": "Workspace", "y": "Ray", "j": "jobs", "c": "CronJob schedules", "k": "Knative",
-    "x": "others with /scale",
+    "d": "Deployment", "r": "ReplicaSet", "s": "StatefulSet", "i": "InferenceService", "n": "Notebook",
+    "l": "LeaderWorkerSet", "m": "LLMInferenceService", "o": "Rollout", "w": "Workspace", "y": "Ray", "j": "jobs",
+    "c": "CronJob schedules", "k": "Knative", "x": "others with /scale",
 }
 DEFAULT_LETTERS: Final = "drsin"
 

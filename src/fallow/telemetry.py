@@ -1,10 +1,11 @@
 """Every metric about ourselves, in one table.
 
-The table METRICS is the only place that spells a metric's name; docs/metrics.md is checked against it. Telemetry holds the values; series
-with workload names in them are bounded: past the bound they are counted under `_other`.
+The table METRICS is the only place that spells a metric's name; docs/metrics.md is checked against it. Telemetry holds
+the values; series with workload names in them are bounded: past the bound they are counted under `_other`.
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Literal
 
 import msgspec
@@ -16,48 +17,56 @@ MOST_WORKLOAD_SERIES = 1000
 
 
 class Metric(msgspec.Struct, frozen=True):
-    name: str
     type: Literal["counter", "gauge", "histogram"]
+    name: str
     help: str
     labels: tuple[str, ...] = ()
 
 
+_counter, _gauge, _histogram = (partial(Metric, type) for type in ("counter", "gauge", "histogram"))
+_WORKLOAD = ("kind", "namespace", "name")
+
 METRICS: tuple[Metric, ...] = (
     # The names of gpu-pruner.
-    Metric("gpu_pruner_query_successes_total", "counter", "Cycles in which a decision could be made."),
-    Metric("gpu_pruner_query_failures_total", "counter", "Cycles in which no decision could be made."),
-    Metric("gpu_pruner_query_candidates_total", "counter", "Idle GPUs found, summed over cycles."),
-    Metric("gpu_pruner_query_shutdown_events_total", "counter", "Workloads that were past all skips, summed over cycles."),
-    Metric("gpu_pruner_scale_successes_total", "counter", "Workloads really paused."),
-    Metric("gpu_pruner_scale_failures_total", "counter", "Pauses that failed."),
-    Metric("gpu_pruner_scales_total", "counter", "Workloads really paused, by workload.", ("kind", "namespace", "name")),
-    Metric("gpu_pruner_scales_by_kind_total", "counter", "Workloads really paused, by kind.", ("kind",)),
-    Metric("gpu_pruner_idle_gpus", "gauge", "Idle GPUs at the last check."),
-    Metric("gpu_pruner_idle_workloads", "gauge", "Idle workloads at the last check."),
-    Metric("gpu_pruner_acknowledged_workloads", "gauge", "Idle workloads at the last check that somebody acknowledged."),
-    Metric("gpu_pruner_pods_checked", "gauge", "GPU pods looked at in the last check."),
-    Metric("gpu_pruner_pods_checked_total", "counter", "GPU pods looked at, summed over cycles."),
-    Metric("gpu_pruner_acknowledgments_total", "counter", "Acknowledgements first seen."),
-    Metric("gpu_pruner_scaledowns_prevented_total", "counter", "Pauses prevented, once per acknowledgement and idle episode."),
+    _counter("gpu_pruner_query_successes_total", "Cycles in which a decision could be made."),
+    _counter("gpu_pruner_query_failures_total", "Cycles in which no decision could be made."),
+    _counter("gpu_pruner_query_candidates_total", "Idle GPUs found, summed over cycles."),
+    _counter("gpu_pruner_query_shutdown_events_total", "Workloads that were past all skips, summed over cycles."),
+    _counter("gpu_pruner_scale_successes_total", "Workloads really paused."),
+    _counter("gpu_pruner_scale_failures_total", "Pauses that failed."),
+    _counter("gpu_pruner_scales_total", "Workloads really paused, by workload.", _WORKLOAD),
+    _counter("gpu_pruner_scales_by_kind_total", "Workloads really paused, by kind.", ("kind",)),
+    _gauge("gpu_pruner_idle_gpus", "Idle GPUs at the last check."),
+    _gauge("gpu_pruner_idle_workloads", "Idle workloads at the last check."),
+    _gauge("gpu_pruner_acknowledged_workloads", "Idle workloads at the last check that somebody acknowledged."),
+    _gauge("gpu_pruner_pods_checked", "GPU pods looked at in the last check."),
+    _counter("gpu_pruner_pods_checked_total", "GPU pods looked at, summed over cycles."),
+    _counter("gpu_pruner_acknowledgments_total", "Acknowledgements first seen."),
+    _counter("gpu_pruner_scaledowns_prevented_total", "Pauses prevented, once per acknowledgement and idle episode."),
     # Our own.
-    Metric("fallow_build_info", "gauge", "1, with the version.", ("version",)),
-    Metric("fallow_idle_workloads", "gauge", "Workloads at the last check, by verdict and reason.", ("verdict", "reason")),
-    Metric("fallow_idle_gpus", "gauge", "Allocated GPUs at the last check, by state and model.", ("state", "model")),
-    Metric("fallow_idle_last_success_timestamp_seconds", "gauge", "When the last good cycle ended."),
-    Metric("fallow_idle_frozen", "gauge", "1 while nothing is paused because the idle share jumped or somebody said so."),
-    Metric("fallow_idle_leader", "gauge", "1 on the replica that acts."),
-    Metric("fallow_idle_source_up", "gauge", "1 while the source of measurements answers in full.", ("source",)),
-    Metric("fallow_idle_coverage_ratio", "gauge", "Share of the window that was measured, lowest of the node's GPUs.", ("node",)),
-    Metric("fallow_idle_paused_workloads", "gauge", "Workloads that are paused by us now.", ("kind",)),
-    Metric("fallow_idle_pressure_gpus", "gauge", "GPUs that pods wait for."),
-    Metric("fallow_idle_cycle_duration_seconds", "histogram", "How long a cycle took."),
-    Metric("fallow_idle_cycles_total", "counter", "Cycles, by result.", ("result",)),
-    Metric("fallow_idle_notices_total", "counter", "Notices, by channel and result.", ("channel", "result")),
-    Metric("fallow_idle_actions_total", "counter", "What was done or would have been, by result.", ("action", "kind", "mode", "result")),
-    Metric("fallow_idle_resumes_total", "counter", "Resumes, by who asked.", ("kind", "actor")),
-    Metric("fallow_idle_fights_total", "counter", "Pauses that others undid.", ("kind",)),
-    Metric("fallow_workload_idle_gpu_seconds_total", "counter", "GPU seconds held and idle.", ("kind", "namespace", "name")),
-    Metric("fallow_workload_active_gpu_seconds_total", "counter", "GPU seconds held and active.", ("kind", "namespace", "name")),
+    _gauge("fallow_build_info", "1, with the version.", ("version",)),
+    _gauge("fallow_idle_workloads", "Workloads at the last check, by verdict and reason.", ("verdict", "reason")),
+    _gauge("fallow_idle_gpus", "Allocated GPUs at the last check, by state and model.", ("state", "model")),
+    _gauge("fallow_idle_last_success_timestamp_seconds", "When the last good cycle ended."),
+    _gauge("fallow_idle_frozen", "1 while nothing is paused because the idle share jumped or somebody said so."),
+    _gauge("fallow_idle_leader", "1 on the replica that acts."),
+    _gauge("fallow_idle_source_up", "1 while the source of measurements answers in full.", ("source",)),
+    _gauge(
+        "fallow_idle_coverage_ratio", "Share of the window that was measured, lowest of the node's GPUs.", ("node",)
+    ),
+    _gauge("fallow_idle_paused_workloads", "Workloads that are paused by us now.", ("kind",)),
+    _gauge("fallow_idle_pressure_gpus", "GPUs that pods wait for."),
+    _histogram("fallow_idle_cycle_duration_seconds", "How long a cycle took."),
+    _counter("fallow_idle_cycles_total", "Cycles, by result.", ("result",)),
+    _counter("fallow_idle_notices_total", "Notices, by channel and result.", ("channel", "result")),
+    _counter(
+        "fallow_idle_actions_total", "What was done or would have been, by result.",
+        ("action", "kind", "mode", "result"),
+    ),
+    _counter("fallow_idle_resumes_total", "Resumes, by who asked.", ("kind", "actor")),
+    _counter("fallow_idle_fights_total", "Pauses that others undid.", ("kind",)),
+    _counter("fallow_workload_idle_gpu_seconds_total", "GPU seconds held and idle.", _WORKLOAD),
+    _counter("fallow_workload_active_gpu_seconds_total", "GPU seconds held and active.", _WORKLOAD),
 )
 
 
@@ -81,7 +90,7 @@ class Telemetry:
         self._series(name, labels).inc(amount)
 
     def add_for_workload(self, name: str, amount: float, labels: tuple[str, str, str]) -> None:
-        """Like add, by (kind, namespace, name), bounded: past MOST_WORKLOAD_SERIES all further ones are one series named `_other`."""
+        """Like add, by kind, namespace and name: past MOST_WORKLOAD_SERIES all further ones are one series `_other`."""
         known = self._workload_series.setdefault(name, set())
         if labels not in known and len(known) >= MOST_WORKLOAD_SERIES:
             labels = ("_other", "_other", "_other")

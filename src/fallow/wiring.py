@@ -45,62 +45,51 @@ async def assemble(
     options: settings.Settings, clock: Clock, monotonic: Clock = time.monotonic
 ) -> AsyncIterator[Assembly]:
     """Everything wired: eyes on the cluster and on the measurements, hands, books, the Lease, the stories."""
-    access = _find_access(options)
+    where = options.cluster
+    access = config.load_access(kubeconfig=where.kubeconfig, context=where.context, environment=options.environment)
     async with contextlib.AsyncExitStack() as stack:
         api = await stack.enter_async_context(kube.Api(access, monotonic=monotonic))
         leasing = await stack.enter_async_context(kube.Api(access))
-        seen = await stack.enter_async_context(_make_mirror(options, api))
+        seen = await stack.enter_async_context(mirror.Mirror(
+            api, watch_namespaces=options.mandate.scope.watch_namespaces, gpu_resources=options.gpu_resources,
+            use_policies=options.mandate.use_policies,
+        ))
         leadership = _make_leadership(options, access, leasing, clock)
         usage = await _open_source(options, access, api, stack)
         scraping = usage if isinstance(usage, source.ScrapeSource) else None
-        metrics = telemetry.Telemetry()
-        needs_lease = options.loop.leader_elect or options.mandate.acting
+        metrics, pace = telemetry.Telemetry(), options.loop
+        needs_lease = pace.leader_elect or options.mandate.acting
         story = idle.IdleStory(
             options=options, eyes=snapshot.Eyes(seen, usage, lease_annotations=lambda: leadership.annotations),
-            hands=_make_hands(options, access, api, seen), books=_make_books(options, metrics),
+            hands=_make_hands(options, access, api, seen), books=tally.Books(
+                metrics, dry_run=not options.mandate.acting, source="scrape" if scraping else "prometheus"
+            ),
             freeze=leadership.annotate if needs_lease else None,
         )
 
         def background() -> list[Coroutine[Any, Any, None]]:
-            return [scraping.run(clock)] if scraping is not None and options.loop.daemon else []
+            return [scraping.run(clock)] if scraping is not None and pace.daemon else []
 
         looping = loop.Loop(
-            [_tell_pace(options, story)], seen=seen, leadership=leadership, needs_lease=needs_lease, metrics=metrics,
-            clock=clock, monotonic=monotonic, most_failures=options.loop.max_consecutive_failures, background=background,
+            [loop.Story(
+                name=IDLE, interval=pace.interval, budget=pace.budget, tick=story.tick, look=story.look, fail=story.fail
+            )],
+            seen=seen, leadership=leadership, needs_lease=needs_lease, metrics=metrics, clock=clock,
+            monotonic=monotonic, most_failures=pace.max_consecutive_failures, background=background,
         )
         yield Assembly(looping, access.namespace or "default", scraping)
 
 
-def _tell_pace(options: settings.Settings, story: idle.IdleStory) -> loop.Story:
-    pace = options.loop
-    return loop.Story(
-        name=IDLE, interval=pace.interval, budget=pace.budget, tick=story.tick, look=story.look, fail=story.fail
-    )
-
-
 async def look(options: settings.Settings) -> tuple[idle.Look, str]:
-    """One cycle up to the plan, and the namespace of the context. The Lease is only read: a freeze is part of what is true."""
+    """One cycle up to the plan, and the context's namespace. The Lease is only read: a freeze is part of the truth."""
     async with assemble(options, time.time) as made:
         found = await made.loop.look(IDLE)
         assert isinstance(found, idle.Look)
         return found, made.namespace
 
 
-def _find_access(options: settings.Settings) -> config.Access:
-    where = options.cluster
-    return config.load_access(kubeconfig=where.kubeconfig, context=where.context, environment=options.environment)
-
-
 def _own_namespace(options: settings.Settings, access: config.Access) -> str:
     return options.own_namespace or access.namespace or "default"
-
-
-def _make_mirror(options: settings.Settings, api: kube.Api) -> mirror.Mirror:
-    mandate = options.mandate
-    return mirror.Mirror(
-        api, watch_namespaces=mandate.scope.watch_namespaces, gpu_resources=options.gpu_resources,
-        use_policies=mandate.use_policies,
-    )
 
 
 def _make_leadership(
@@ -115,19 +104,13 @@ def _make_leadership(
 
 
 def _make_hands(options: settings.Settings, access: config.Access, api: kube.Api, seen: mirror.Mirror) -> doing.Hands:
-    mandate, pod = options.mandate, options.pod_name
-    namespace = _own_namespace(options, access)
+    mandate, pod, namespace = options.mandate, options.pod_name, _own_namespace(options, access)
     return doing.Hands(
         api, seen.find_resource, reporting_instance=pod or names.REPORTING_CONTROLLER,
         compat_annotations=mandate.compat_annotations, dry_run=None if mandate.acting else options.dry_run_scope,
         own_pod=cluster.Ref("", "v1", "Pod", namespace, pod, options.pod_uid) if pod else None,
         suspend_schedules=kinds.CRON_JOB.letter in mandate.scope.letters,
     )
-
-
-def _make_books(options: settings.Settings, metrics: telemetry.Telemetry) -> tally.Books:
-    kind = "prometheus" if options.prometheus is not None else "scrape"
-    return tally.Books(metrics, dry_run=not options.mandate.acting, source=kind)
 
 
 async def _open_source(
@@ -143,7 +126,7 @@ async def _open_source(
         )
     wanted, daemon = options.scrape, options.loop.daemon
     finder = targets.Finder(
-        api, selectors=wanted.selectors, addresses=wanted.targets, places=options.mandate.scope.watch_namespaces,
+        api, selectors=wanted.selectors, addresses=wanted.targets, namespaces=options.mandate.scope.watch_namespaces,
         follows=daemon,
     )
     keeper = kept.Keeper(options.state_dir, writes=daemon) if options.state_dir else None

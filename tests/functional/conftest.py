@@ -22,7 +22,7 @@ import pytest_asyncio
 import yaml
 
 from fallow.clients.kubernetes import config
-from fallow.sim import store as stores
+from fallow.sim.servers import store as stores
 from fallow.sim.servers.kubernetes import server as pretend
 from tests.real import build, crds, world
 from tests.real import conftest as real
@@ -31,7 +31,7 @@ Object = dict[str, Any]
 TYPES = {
     "merge": "application/merge-patch+json", "strategic": "application/strategic-merge-patch+json",
     "json": "application/json-patch+json", "apply": "application/apply-patch+yaml",
-}  # fmt: skip
+}
 
 
 class Answer(msgspec.Struct):
@@ -50,7 +50,9 @@ class ApiServer:
         self._tls = tls
 
     async def __aenter__(self) -> ApiServer:
-        self._http = aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=self._tls or True), timeout=aiohttp.ClientTimeout(30))
+        self._http = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(ssl=self._tls or True), timeout=aiohttp.ClientTimeout(30)
+        )
         await self.ask("POST", "/api/v1/namespaces", {"metadata": {"name": self.namespace}})
         await self.wait_until(lambda: self._exists(f"/api/v1/namespaces/{self.namespace}/serviceaccounts/default"))
         return self
@@ -63,7 +65,9 @@ class ApiServer:
     def access(self) -> config.Access:
         return config.load_access(kubeconfig=str(self.kubeconfig), context=None, environment={})
 
-    async def ask(self, method: str, path: str, body: Any = None, how: str = "", accept: str = "application/json", **query: str) -> Answer:
+    async def ask(
+        self, method: str, path: str, body: Any = None, how: str = "", accept: str = "application/json", **query: str
+    ) -> Answer:
         """One request; {ns} in the path is the namespace."""
         headers = {"Accept": accept, "Content-Type": TYPES.get(how, how or "application/json"), "User-Agent": "suite/1"}
         data = None if body is None else json.dumps(body)

@@ -4,8 +4,8 @@
     await story.at("08:45").sees("IdleNoticeSent llm")
     await story.until("12:30").sees_nothing()
 
-What is seen are the Events that the product writes on the objects: `Reason name: note`. A check sees what happened since the last one.
-The cluster begins at 06:00, is looked at every five minutes, and stands still between two checks.
+What is seen are the Events that the product writes on the objects: `Reason name: note`. A check sees what happened
+since the last one. The cluster begins at 06:00, is looked at every five minutes, and stands still between two checks.
 """
 
 from __future__ import annotations
@@ -20,15 +20,20 @@ import numpy as np
 from fallow import names
 from fallow.model import units
 from fallow.model.units import HOUR, MINUTE, Instant, parse_instant
-from fallow.sim import stage, store, world
-from fallow.sim.lives import Span
+from fallow.sim import stage
+from fallow.sim.servers import store
+from fallow.sim.world import world
+from fallow.sim.world.lives import LifeSpan
 
 DAY = "2026-11-16"
 START = parse_instant(f"{DAY}T06:00:00Z")
-SPAN = Span(START, MINUTE, 24 * 60)
+SPAN = LifeSpan(START, MINUTE, 24 * 60)
 QUIET = stage.make_policy("everything", "30m", grace="10m")
 # In a cluster of a few workloads every pause is a large part of it.
-UNBRAKED = {"max_percent_per_hour": "100", "max_actions_per_cycle": "100", "max_actions_per_namespace": "100", "freeze_jump": "100"}
+UNBRAKED = {
+    "max_percent_per_hour": "100", "max_actions_per_cycle": "100", "max_actions_per_namespace": "100",
+    "freeze_jump": "100",
+}
 _DOINGS = frozenset({names.Event.NOTICE_SENT, names.Event.SCALED_TO_ZERO, names.Event.SUSPENDED, names.Event.RESUMED})
 
 
@@ -49,15 +54,18 @@ class Story:
         self._checked: set[str] = set()  # Events, by what they say and how often
         self.flags = dict(UNBRAKED)
         self.policies: Sequence[dict[str, Any]] = (QUIET,)
-        self.nodes: list[world.Node] = [world.Node("gpu-1"), world.Node("gpu-2"), world.Node("gpu-3"), world.Node("gpu-4")]
+        self.nodes: list[world.SimNode] = [
+            world.SimNode("gpu-1"), world.SimNode("gpu-2"), world.SimNode("gpu-3"), world.SimNode("gpu-4")
+        ]
 
-    # ---- who is there ---------------------------------------------------------------------------------------------------------
+    # ---- who is there ------------------------------------------------------------------------------------------------
 
     def deployment(self, name: str, *, gpus: int = 1, replicas: int = 1, busy: str = "", owner: str = "absent") -> None:
         self.workload("Deployment", name, gpus=gpus, replicas=replicas, busy=busy, owner=owner)
 
     def workload(
-        self, kind: str, name: str, *, gpus: int = 1, replicas: int = 1, busy: str = "", owner: str = "absent", group_size: int = 1
+        self, kind: str, name: str, *, gpus: int = 1, replicas: int = 1, busy: str = "", owner: str = "absent",
+        group_size: int = 1,
     ) -> None:
         """`busy`: `07:00-08:00, 09:10-09:20`."""
         namespace, _, short = name.partition("/")
@@ -69,7 +77,7 @@ class Story:
         self._parts.append(part)
         self._lives.append(np.repeat(row[None, :], part.seats, axis=0))
 
-    # ---- what happens ---------------------------------------------------------------------------------------------------------
+    # ---- what happens ------------------------------------------------------------------------------------------------
 
     @property
     def stage(self) -> stage.Stage:
@@ -98,7 +106,7 @@ class Story:
         while on.world.now + on.interval <= until:
             await on.step()
 
-    # ---- what people do -------------------------------------------------------------------------------------------------------
+    # ---- what people do ----------------------------------------------------------------------------------------------
 
     def key(self, kind: str, name: str) -> store.Key:
         part = next(part for part in self._parts if (part.kind, f"{part.namespace}/{part.name}") == (kind, name))
@@ -119,7 +127,7 @@ class Story:
     def acknowledge(self, name: str, hours: float, kind: str = "Deployment") -> None:
         self.annotate(name, kind, ack_until=units.rfc3339(self.stage.world.now + hours * HOUR), ack_by="ada")
 
-    # ---- what is seen ---------------------------------------------------------------------------------------------------------
+    # ---- what is seen ------------------------------------------------------------------------------------------------
 
     def happened(self) -> list[str]:
         """The Events since the last check, and those that were said again."""

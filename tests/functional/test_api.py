@@ -1,7 +1,8 @@
 """What an API server answers, on the pretend one and on the real one: every row and every test runs unchanged on both.
 
-First the rows of api_rows.py, single requests on a small scene, each with the code, the reason and the fields that matter; then what
-takes several requests, our own client, and kubectl. Where the two servers differ, the pretend one is wrong.
+First the rows of api_rows.py, single requests on a small scene, each with the code, the reason and the fields that
+matter; then what takes several requests, our own client, and kubectl. Where the two servers differ, the pretend one is
+wrong.
 """
 
 from __future__ import annotations
@@ -65,8 +66,12 @@ async def test_one_request(scene: ApiServer, row: Row) -> None:
     assert answer.code == row.code, answer.body
     if row.reason is not None:
         assert answer.body["reason"] == row.reason
-    assert {pointer: pointers.read({"": answer.body}, "/" + pointer) for pointer in row.fields} == row.fields, answer.body
-    assert row.says in (answer.body if isinstance(answer.body, str) else answer.body.get("message", "") if row.says else ""), answer.body
+    assert {
+        pointer: pointers.read({"": answer.body}, "/" + pointer) for pointer in row.fields
+    } == row.fields, answer.body
+    assert row.says in (
+        answer.body if isinstance(answer.body, str) else answer.body.get("message", "") if row.says else ""
+    ), answer.body
     assert [row.warns in warning for warning in answer.warnings] == ([True] if row.warns else [])
 
 
@@ -77,7 +82,7 @@ async def test_a_dry_run_leaves_nothing_behind(scene: ApiServer, row: Row) -> No
     assert ((await scene.ask("GET", MAPS)).body["items"], (await scene.ask("GET", SCALES)).body["items"]) == before
 
 
-# ---- objects over time ----------------------------------------------------------------------------------------------------------
+# ---- objects over time -----------------------------------------------------------------------------------------------
 
 
 async def test_a_patch_that_changes_nothing_makes_no_version(scene: ApiServer) -> None:
@@ -119,7 +124,9 @@ async def is_code(server: ApiServer, path: str, code: int) -> bool:
 
 async def test_a_definition_can_be_taken_back(api_server: ApiServer) -> None:
     await api_server.define("Opaque")
-    await api_server.make("/apis/example.com/v1/namespaces/{ns}/opaques", {"apiVersion": "example.com/v1", "kind": "Opaque", **named("o")})
+    await api_server.make(
+        "/apis/example.com/v1/namespaces/{ns}/opaques", {"apiVersion": "example.com/v1", "kind": "Opaque", **named("o")}
+    )
     await api_server.ask("DELETE", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/opaques.example.com")
     await api_server.wait_until(lambda: is_code(api_server, "/apis/example.com/v1/namespaces/{ns}/opaques", 404))
 
@@ -134,10 +141,13 @@ async def test_a_generated_name(scene: ApiServer) -> None:
 async def test_an_event_in_both_forms(api_server: ApiServer) -> None:
     await api_server.make(EVENTS, event("new"))
     seen = (await api_server.ask("GET", OLD_EVENTS, fieldSelector="involvedObject.name=p")).body["items"]
-    assert [(one["message"], one["reportingComponent"], one["involvedObject"]["kind"]) for one in seen] == [("hello", "fallow", "Pod")]
+    assert [
+        (one["message"], one["reportingComponent"], one["involvedObject"]["kind"]) for one in seen
+    ] == [("hello", "fallow", "Pod")]
     involved = {"kind": "Pod", "namespace": api_server.namespace, "name": "q"}
     stamp = "2026-11-16T00:00:00Z"
-    old = {"involvedObject": involved, "reason": "X", "message": "m", "type": "Warning", "firstTimestamp": stamp, "lastTimestamp": stamp,
+    old = {"involvedObject": involved, "reason": "X", "message": "m", "type": "Warning", "firstTimestamp": stamp,
+        "lastTimestamp": stamp,
         "count": 2}
     await api_server.make(OLD_EVENTS, named("old", **old))
     shown = (await api_server.ask("GET", f"{EVENTS}/old")).body
@@ -146,9 +156,15 @@ async def test_an_event_in_both_forms(api_server: ApiServer) -> None:
 
 async def test_evictions_and_budgets(api_server: ApiServer) -> None:
     await api_server.make(PODS, pod("p", app="p"))
-    await api_server.ask("PATCH", f"{PODS}/p/status", {"status": {"phase": "Running", "conditions": [READY]}}, "strategic")
-    evict = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "p", "namespace": api_server.namespace}}
-    other = await api_server.ask("POST", f"{PODS}/p/eviction", {**evict, "deleteOptions": {"preconditions": {"uid": "x"}}})
+    await api_server.ask(
+        "PATCH", f"{PODS}/p/status", {"status": {"phase": "Running", "conditions": [READY]}}, "strategic"
+    )
+    evict = {
+        "apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "p", "namespace": api_server.namespace}
+    }
+    other = await api_server.ask(
+        "POST", f"{PODS}/p/eviction", {**evict, "deleteOptions": {"preconditions": {"uid": "x"}}}
+    )
     assert (other.code, other.body["reason"]) == (409, "Conflict")
     assert (await api_server.ask("POST", f"{PODS}/p/eviction", evict, dryRun="All")).code == 201
     budgets = "/apis/policy/v1/namespaces/{ns}/poddisruptionbudgets"
@@ -174,7 +190,7 @@ async def refusal(server: ApiServer, evict: Object) -> conftest.Answer:
     return answer
 
 
-# ---- who owns what --------------------------------------------------------------------------------------------------------------
+# ---- who owns what ---------------------------------------------------------------------------------------------------
 
 
 def owned(body: Object) -> dict[tuple[str, str, str], Object]:
@@ -188,11 +204,13 @@ async def test_an_apply_takes_back_what_it_no_longer_says(scene: ApiServer) -> N
     whole = deployment("z", 0)
     whole["spec"]["template"]["spec"]["containers"][0] |= {"env": env, "ports": [{"containerPort": 80}]}
     made = await scene.ask("PATCH", f"{DEPLOYS}/z", whole, "apply", fieldManager="bob")
-    container = owned(made.body)["bob", "Apply", ""]["f:spec"]["f:template"]["f:spec"]["f:containers"]['k:{"name":"main"}']
+    template = owned(made.body)["bob", "Apply", ""]["f:spec"]["f:template"]
+    container = template["f:spec"]["f:containers"]['k:{"name":"main"}']
     assert container == {
-        ".": {}, "f:image": {}, "f:name": {}, "f:ports": {'k:{"containerPort":80,"protocol":"TCP"}': {".": {}, "f:containerPort": {}}},
+        ".": {}, "f:image": {}, "f:name": {},
+        "f:ports": {'k:{"containerPort":80,"protocol":"TCP"}': {".": {}, "f:containerPort": {}}},
         "f:env": {f'k:{{"name":"{name}"}}': {".": {}, "f:name": {}, "f:value": {}} for name in "AB"},
-    }  # fmt: skip
+    }
     change = {"spec": {"template": {"spec": {"containers": [{"name": "main", "env": [{"name": "B", "value": "3"}]}]}}}}
     await scene.ask("PATCH", f"{DEPLOYS}/z", change, "strategic", fieldManager="al")
     refused = await scene.ask("PATCH", f"{DEPLOYS}/z", whole, "apply", fieldManager="bob")
@@ -209,11 +227,13 @@ async def test_what_a_put_says_nothing_about_keeps_its_owner(scene: ApiServer) -
     after = await scene.ask("PUT", f"{MAPS}/c", named("c", data={"n": "m", "k": "other"}), fieldManager="bob")
     assert {name[0]: fields for name, fields in owned(after.body).items()} == {
         "al": {"f:data": {"f:n": {}}}, "bob": {"f:data": {"f:k": {}}}, "suite": {"f:data": {}},
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.parametrize("count", [2, 0])
-@pytest.mark.parametrize(("path", "field"), [(f"{DEPLOYS}/d", "replicas"), (f"{SCALES}/s", "size")], ids=["built-in", "custom"])
+@pytest.mark.parametrize(
+    ("path", "field"), [(f"{DEPLOYS}/d", "replicas"), (f"{SCALES}/s", "size")], ids=["built-in", "custom"]
+)
 async def test_the_owner_of_a_scaled_count(scene: ApiServer, path: str, field: str, count: int) -> None:
     """A 0 is left out of a Scale, and so is nobody's."""
     await scene.ask("PATCH", f"{path}/scale", {"spec": {"replicas": count}}, "merge", fieldManager="al")
@@ -222,11 +242,14 @@ async def test_the_owner_of_a_scaled_count(scene: ApiServer, path: str, field: s
     assert f"f:{field}" not in after["suite", "Update", ""]["f:spec"]
 
 
-@pytest.mark.parametrize(("path", "field"), [(f"{DEPLOYS}/d", "replicas"), (f"{SCALES}/s", "size")], ids=["built-in", "custom"])
+@pytest.mark.parametrize(
+    ("path", "field"), [(f"{DEPLOYS}/d", "replicas"), (f"{SCALES}/s", "size")], ids=["built-in", "custom"]
+)
 async def test_a_field_is_let_go_after_a_resume(scene: ApiServer, path: str, field: str) -> None:
     """As the product does it: pause, resume, and release; then the user's apply is no conflict."""
     for value, manager in ((0, "fallow"), (3, "fallow-resume")):
-        await scene.ask("PATCH", path, {"spec": {field: value}, "metadata": {"annotations": {"a": str(value)}}}, "merge",
+        await scene.ask("PATCH", path, {"spec": {field: value}, "metadata": {"annotations": {"a": str(value)}}},
+            "merge",
             fieldManager=manager)
     live = (await scene.ask("GET", path)).body
     applied = {"apiVersion": live["apiVersion"], "kind": live["kind"], "spec": {field: 2}}
@@ -239,7 +262,7 @@ async def test_a_field_is_let_go_after_a_resume(scene: ApiServer, path: str, fie
     assert (after.code, after.body["spec"][field]) == (200, 2)
 
 
-# ---- our own client -------------------------------------------------------------------------------------------------------------
+# ---- our own client --------------------------------------------------------------------------------------------------
 
 
 class Meta(msgspec.Struct, frozen=True):
@@ -262,7 +285,9 @@ async def make_maps(client: api.Api, server: ApiServer, *names: str) -> None:
         await client.create(CONFIG_MAPS, server.namespace, {"metadata": {"name": name, "labels": {"made-by": "test"}}})
 
 
-async def test_the_client_finds_kinds_in_both_ways(api_server: ApiServer, client: api.Api, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_client_finds_kinds_in_both_ways(
+    api_server: ApiServer, client: api.Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await api_server.define("Scalable", "JobSet")
     new = await discovery.discover(client)
     for known in (api.PODS, api.NODES, api.NAMESPACES, api.LEASES, api.EVENTS):
@@ -279,7 +304,9 @@ async def test_the_client_finds_kinds_in_both_ways(api_server: ApiServer, client
 
 async def test_the_client_lists_by_pages_as_of_the_first(api_server: ApiServer, client: api.Api) -> None:
     await make_maps(client, api_server, *(f"m{number}" for number in range(7)))
-    pages = client.list_pages(CONFIG_MAPS, item=Named, namespace=api_server.namespace, label_selector="made-by in (test, x)", limit=3)
+    pages = client.list_pages(
+        CONFIG_MAPS, item=Named, namespace=api_server.namespace, label_selector="made-by in (test, x)", limit=3
+    )
     sizes = []
     async for page in pages:
         sizes.append([item.metadata.name for item in page.items])
@@ -300,7 +327,9 @@ async def test_the_client_patches_and_is_refused(scene: ApiServer, client: api.A
         with pytest.raises(errors.Conflict):
             await client.merge_patch(*where, {"metadata": guard, "spec": {"replicas": 0}}, field_manager="fallow")
         with pytest.raises(errors.Conflict):
-            await client.merge_patch(*where, {"metadata": guard, "spec": {"replicas": 0}}, field_manager="fallow", subresource="scale")
+            await client.merge_patch(
+                *where, {"metadata": guard, "spec": {"replicas": 0}}, field_manager="fallow", subresource="scale"
+            )
     with pytest.raises(errors.NotFound):
         await client.get(DEPLOYMENTS, scene.namespace, "nobody")
     paused = await client.merge_patch(*where, {"spec": {"replicas": 0}}, field_manager=names.FIELD_MANAGER)
@@ -310,7 +339,8 @@ async def test_the_client_patches_and_is_refused(scene: ApiServer, client: api.A
 
 
 async def release(scene: ApiServer, client: api.Api) -> bool:
-    """Let go of what we own; False if the controller wrote the status meanwhile: the patch names its place among the owners."""
+    """Let go of what we own; False if the controller wrote the status meanwhile: the patch names its place among the
+    owners."""
     where = (DEPLOYMENTS, scene.namespace, "d")
     operations = bodies.release_operations(await client.get(*where), ["/spec/replicas"])
     with contextlib.suppress(errors.Invalid):
@@ -324,7 +354,7 @@ async def following(client: api.Api, server: ApiServer, **more: Any) -> AsyncIte
     follower = follow.Follower(
         client, CONFIG_MAPS, item=Named, keep=lambda each: each.metadata.name, namespace=server.namespace,
         label_selector="made-by=test", retry_seconds=0.05, **more,
-    )  # fmt: skip
+    )
     task = asyncio.create_task(follower.run())
     try:
         yield follower
@@ -346,7 +376,8 @@ async def test_the_client_follows(api_server: ApiServer, client: api.Api, metada
         await make_maps(client, api_server, "c")
         await client.request("DELETE", CONFIG_MAPS.path(api_server.namespace, "a"))
         await api_server.wait_until(lambda: has(follower, "b", "c"))
-        await api_server.ask("PATCH", f"{MAPS}/b", {"metadata": {"labels": {"made-by": "other"}}}, "merge")  # no longer selected
+        # no longer selected
+        await api_server.ask("PATCH", f"{MAPS}/b", {"metadata": {"labels": {"made-by": "other"}}}, "merge")
         await api_server.wait_until(lambda: has(follower, "c"))
         await api_server.ask("PATCH", f"{MAPS}/b", {"metadata": {"labels": {"made-by": "test"}}}, "merge")
         await api_server.wait_until(lambda: has(follower, "b", "c"))
@@ -379,7 +410,7 @@ async def test_two_candidates_for_one_lease(api_server: ApiServer, client: api.A
         return lease.Leadership(
             client, namespace=api_server.namespace, name="leader", identity=identity, utcnow=lambda: datetime.now(UTC),
             duration_seconds=2, renew_deadline_seconds=1.5, retry_seconds=0.1,
-        )  # fmt: skip
+        )
 
     first, second = candidate("a"), candidate("b")
     assert await first.acquire(5.0)
@@ -393,14 +424,18 @@ async def test_two_candidates_for_one_lease(api_server: ApiServer, client: api.A
     assert (stored["spec"]["holderIdentity"], stored["spec"]["leaseTransitions"]) == ("b", 1)
 
 
-# ---- kubectl --------------------------------------------------------------------------------------------------------------------
+# ---- kubectl ---------------------------------------------------------------------------------------------------------
 
 
 async def kubectl(server: ApiServer, *words: str, given: str | None = None) -> str:
     real.need("kubectl")
-    where = ("--kubeconfig", str(server.kubeconfig), "--cache-dir", f"{server.kubeconfig}.cache", "-n", server.namespace)
+    where = (
+        "--kubeconfig", str(server.kubeconfig), "--cache-dir", f"{server.kubeconfig}.cache", "-n", server.namespace
+    )
     pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(str(build.need("kubectl")), *where, *words, stdin=pipe, stdout=pipe, stderr=pipe)
+    process = await asyncio.create_subprocess_exec(
+        str(build.need("kubectl")), *where, *words, stdin=pipe, stdout=pipe, stderr=pipe
+    )
     out, problems = await asyncio.wait_for(process.communicate(given.encode() if given else None), 60)
     assert process.returncode == 0, problems.decode()
     return out.decode()
@@ -410,11 +445,17 @@ async def test_kubectl_works(api_server: ApiServer) -> None:
     manifest = json.dumps(deployment("web", 2))
     assert "deployment.apps/web created" in await kubectl(api_server, "apply", "-f", "-", given=manifest)
     assert "deployment.apps/web unchanged" in await kubectl(api_server, "apply", "-f", "-", given=manifest)
-    assert "deployment.apps/web configured" in await kubectl(api_server, "apply", "-f", "-", given=manifest.replace("app:1", "app:2"))
+    assert "deployment.apps/web configured" in await kubectl(
+        api_server, "apply", "-f", "-", given=manifest.replace("app:1", "app:2")
+    )
     assert "deployment.apps/web scaled" in await kubectl(api_server, "scale", "deploy/web", "--replicas=0")
     assert "deployment.apps/web annotated" in await kubectl(api_server, "annotate", "deploy", "web", "a=b")
-    assert (await kubectl(api_server, "get", "deploy")).split()[:5] == ["NAME", "READY", "UP-TO-DATE", "AVAILABLE", "AGE"]
-    assert await kubectl(api_server, "get", "deploy", "web", "-o", "jsonpath={.spec.replicas} {.metadata.annotations.a}") == "0 b"
+    assert (await kubectl(api_server, "get", "deploy")).split()[:5] == [
+        "NAME", "READY", "UP-TO-DATE", "AVAILABLE", "AGE"
+    ]
+    assert await kubectl(
+        api_server, "get", "deploy", "web", "-o", "jsonpath={.spec.replicas} {.metadata.annotations.a}"
+    ) == "0 b"
     described = await kubectl(api_server, "describe", "deploy", "web")
     assert "example.invalid/app:2" in described
     assert "web" in await kubectl(api_server, "get", "all")

@@ -1,4 +1,5 @@
-"""Backtests: the product's own brain over a pretend day, what it reclaims, whom it annoys, and that it never breaks a law."""
+"""Backtests: the product's own brain over a pretend day, what it reclaims, whom it annoys, and that it never breaks a
+law."""
 
 from collections.abc import Callable
 from decimal import Decimal
@@ -12,14 +13,17 @@ from fallow.decide.idle import plan
 from fallow.model import decision, gpus, units
 from fallow.model.policies import idle
 from fallow.model.units import HOUR, MINUTE
-from fallow.sim import backtest, cast, edits, laws, prices, snapshots, traces, tuning
-from fallow.sim.lives import Span
-from fallow.sim.world import Fault, Node, Part, State, World
+from fallow.sim import backtest, cast, prices, snapshots, tuning
+from fallow.sim.traces import published
+from fallow.sim.world import edits, laws
+from fallow.sim.world.lives import LifeSpan
+from fallow.sim.world.world import Fault, Part, SimNode, SimState, World
 from tests import builders
 from tests.unit.sim import folder
 
 QUIET = builders.Brakes(
-    confirm_cycles=1, max_actions_per_cycle=1000, max_actions_per_namespace=1000, max_percent_per_hour=100, freeze_jump=100
+    confirm_cycles=1, max_actions_per_cycle=1000, max_actions_per_namespace=1000, max_percent_per_hour=100,
+    freeze_jump=100,
 )
 T4 = "Tesla-T4"
 
@@ -29,13 +33,13 @@ def mandate(*, notice: bool = False, brakes: idle.Brakes | None = None, **said: 
     return builders.mandate(rule, brakes=brakes or idle.Brakes())
 
 
-def make(*parts: Part, hours: int = 6, node: Node | None = None, **lives: Any) -> World:
-    span = Span(cast.MONDAY, MINUTE, hours * 60)
+def make(*parts: Part, hours: int = 6, node: SimNode | None = None, **lives: Any) -> World:
+    span = LifeSpan(cast.MONDAY, MINUTE, hours * 60)
     rows = [np.resize(np.array(lives[part.name], np.uint8), span.columns) for part in parts for _ in range(part.seats)]
-    return World([node or Node("n1", T4)], parts, np.stack(rows), span, start_seconds=120.0)
+    return World([node or SimNode("n1", T4)], parts, np.stack(rows), span, start_seconds=120.0)
 
 
-# ---- what it says -----------------------------------------------------------------------------------------------------------
+# ---- what it says ----------------------------------------------------------------------------------------------------
 
 
 def test_a_gpu_that_is_never_used_is_reclaimed_for_all_the_rest_of_the_day() -> None:
@@ -65,14 +69,14 @@ def test_a_pause_just_before_the_work_is_a_regret_and_makes_somebody_wait() -> N
 
 @pytest.mark.parametrize(("mode", "share"), [("whole", 1.0), ("mig", 1 / 7), ("time-sliced", 1 / 4)])
 def test_a_slice_counts_as_its_share_of_a_gpu(mode: Any, share: float) -> None:
-    world = make(Part("ml", "a", mode=mode), node=Node("n1", T4, 8, mode), a=[0])
+    world = make(Part("ml", "a", mode=mode), node=SimNode("n1", T4, 8, mode), a=[0])
     total = backtest.run(world, mandate(brakes=QUIET)).total
     assert total.pauses == 1
     assert total.gpu_hours + total.reclaimed_gpu_hours == pytest.approx(6 * share, abs=0.1 * share)
 
 
 def test_a_model_without_a_price_makes_no_money_and_says_so() -> None:
-    world = make(Part("ml", "a"), node=Node("n1", "NVIDIA-Foo-9000"), a=[0])
+    world = make(Part("ml", "a"), node=SimNode("n1", "NVIDIA-Foo-9000"), a=[0])
     total = backtest.run(world, mandate(brakes=QUIET)).total
     assert (total.money, total.unpriced_gpu_hours) == (0, total.reclaimed_gpu_hours)
     assert total.unpriced_gpu_hours > 5
@@ -80,9 +84,9 @@ def test_a_model_without_a_price_makes_no_money_and_says_so() -> None:
 
 @pytest.mark.parametrize(
     ("model", "name"),
-    [("NVIDIA-A100-SXM4-80GB", "A100-80GB"), ("NVIDIA A100-SXM4-80GB", "A100-80GB"), ("NVIDIA-A100-SXM4-80GB-MIG-1g.10gb", "A100-80GB"),
-     ("Tesla-T4-SHARED", "T4"), ("NVIDIA-Foo-9000", "FOO-9000")],
-)  # fmt: skip
+    [("NVIDIA-A100-SXM4-80GB", "A100-80GB"), ("NVIDIA A100-SXM4-80GB", "A100-80GB"),
+     ("NVIDIA-A100-SXM4-80GB-MIG-1g.10gb", "A100-80GB"), ("Tesla-T4-SHARED", "T4"), ("NVIDIA-Foo-9000", "FOO-9000")],
+)
 def test_models_are_priced_by_what_they_are(model: str, name: str) -> None:
     assert gpus.normalise(model) == name
     assert prices.find(model) == prices.DEFAULT.get(name)
@@ -93,14 +97,15 @@ def test_policies_side_by_side_each_have_a_world_of_their_own() -> None:
         return cast.make_world(seed=6, nodes=12, hours=12)
 
     mandates = {f"{minutes}m": backtest.with_window(mandate(), minutes * MINUTE) for minutes in (15, 60, 180)}
-    results = backtest.compare(build, mandates)
+    results = [backtest.run(build(), each, name=name) for name, each in mandates.items()]
     assert [result.name for result in results] == ["15m", "60m", "180m"]
-    reclaimed, regrets, pauses = ([getattr(one.total, what) for one in results] for what in ("reclaimed_gpu_hours", "regrets", "pauses"))
+    reclaimed, regrets, pauses = (
+        [getattr(one.total, what) for one in results] for what in ("reclaimed_gpu_hours", "regrets", "pauses")
+    )
     assert reclaimed[0] > reclaimed[1] > reclaimed[2] > 0
     assert regrets[0] > regrets[2]
     assert pauses[0] > pauses[2]
-    alone = backtest.compare(build, mandates, workers=1)
-    assert alone == results
+    assert backtest.run(build(), mandates["60m"], name="60m") == results[1]
 
 
 def test_activity_that_history_cannot_show_is_refused() -> None:
@@ -114,7 +119,7 @@ def test_a_rule_that_only_reports_reclaims_nothing() -> None:
     assert (total.pauses, total.reclaimed_gpu_hours) == (0, 0)
 
 
-# ---- the laws, on every tick of every day -----------------------------------------------------------------------------------
+# ---- the laws, on every tick of every day ----------------------------------------------------------------------------
 
 FAULTS: dict[str, Callable[[World], None]] = {
     "well": lambda world: None,
@@ -149,9 +154,9 @@ def test_no_law_is_ever_broken_whatever_fails(fault: str, notice: bool) -> None:
 
 @pytest.mark.parametrize(
     ("fault", "reasons"),
-    [("all exporters silent", {"Stale"}), ("exporters zero", {"ExporterSuspect", "SignalContradiction"}), ("nodes lost", {"NodeNotReady"}),
-     ("clock ahead", {"Stale"}), ("clock behind", {"FutureSamples", "TooYoung"})],
-)  # fmt: skip
+    [("all exporters silent", {"Stale"}), ("exporters zero", {"ExporterSuspect", "SignalContradiction"}),
+     ("nodes lost", {"NodeNotReady"}), ("clock ahead", {"Stale"}), ("clock behind", {"FutureSamples", "TooYoung"})],
+)
 def test_under_a_fault_it_says_that_it_cannot_tell(fault: str, reasons: set[str]) -> None:
     world = cast.make_world(seed=3, nodes=10, hours=14)
     FAULTS[fault](world)
@@ -170,12 +175,12 @@ def test_under_a_fault_it_says_that_it_cannot_tell(fault: str, reasons: set[str]
 
 def test_a_sudden_silence_of_the_work_freezes() -> None:
     lives = {f"w{number}": [90] * 120 + [0] * 240 for number in range(16)}
-    world = make(*(Part("ml", name, gpus=1) for name in lives), node=Node("n1", T4, 16), **lives)
+    world = make(*(Part("ml", name, gpus=1) for name in lives), node=SimNode("n1", T4, 16), **lives)
     result = backtest.run(world, mandate())
     assert result.frozen_ticks >= 10
 
 
-# ---- a law that is broken is found ------------------------------------------------------------------------------------------
+# ---- a law that is broken is found -----------------------------------------------------------------------------------
 
 
 def _a_pause(world: World, rule: idle.Rule) -> decision.Pause:
@@ -217,7 +222,9 @@ def test_what_breaks_a_law_is_found(life: list[int], fault: Fault | None, notice
     [(3, [0], "3m after its notice"), (55, [0] * 20 + [9] + [0] * 40, "active after its notice"), (20, [0], None)],
     ids=["too soon", "used since", "in time"],
 )
-def test_a_notice_must_be_old_enough_and_nothing_may_have_happened_since(told_ago: int, life: list[int], sentence: str | None) -> None:
+def test_a_notice_must_be_old_enough_and_nothing_may_have_happened_since(
+    told_ago: int, life: list[int], sentence: str | None
+) -> None:
     world = make(Part("ml", "a"), a=life)
     world.advance((60 - told_ago) * MINUTE)
     marks = {names.PENDING_SINCE: units.rfc3339(world.now), names.IDLE_EPISODE: "e"}
@@ -243,7 +250,7 @@ def test_a_way_back_that_does_not_lead_back_is_found() -> None:
         laws.check_way_back(before, before, world.now)
 
 
-# ---- the eyes of a backtest -------------------------------------------------------------------------------------------------
+# ---- the eyes of a backtest ------------------------------------------------------------------------------------------
 
 
 def test_while_nothing_changes_the_same_objects_are_handed_out() -> None:
@@ -253,7 +260,9 @@ def test_while_nothing_changes_the_same_objects_are_handed_out() -> None:
     first = viewer.look([1800.0])
     world.advance(3 * MINUTE)
     second = viewer.look([1800.0])
-    assert (second.pods is first.pods, second.workloads is first.workloads, second.nodes is first.nodes) == (True, True, True)
+    assert (
+        second.pods is first.pods, second.workloads is first.workloads, second.nodes is first.nodes
+    ) == (True, True, True)
     world.notice(edits.annotate(world.workloads[0].object, {names.RESUMED_BY: "ada"}))
     third = viewer.look([1800.0])
     assert third.pods is first.pods
@@ -293,13 +302,16 @@ def test_a_tick_that_is_left_out_would_have_found_nobody_idle() -> None:
 
 
 def test_the_real_trace_under_several_windows() -> None:
-    trace = traces.read_gentd26(folder.find(traces.GENTD26))
+    trace = published.read_gentd26(folder.find(published.GENTD26))
     mandates = {f"{window / MINUTE:g}m": backtest.with_window(mandate(), window) for window in (1800.0, 3600.0, 7200.0)}
-    results = backtest.compare(lambda: traces.to_world(trace), mandates)
+    results = [backtest.run(published.to_world(trace), each, name=name) for name, each in mandates.items()]
     assert [one.total.regrets for one in results] == sorted((one.total.regrets for one in results), reverse=True)
     assert results[0].total.reclaimed_gpu_hours > results[2].total.reclaimed_gpu_hours > 20
     held = results[0].total.gpu_hours + results[0].total.reclaimed_gpu_hours
     assert held == pytest.approx(89745 * 57 / 3600, rel=0.02)
-    ceiling = tuning.measure(tuning.of_trace(trace), 1800.0, 0.0).saved_gpu_hours
-    assert results[0].total.reclaimed_gpu_hours < ceiling  # notices, brakes and looks take time; savings never exceed what idled
-    assert all(one.state is not State.waiting for one in traces.to_world(trace).workloads)
+    ceiling = tuning.measure(
+        tuning.find_silences(trace.parts, trace.percents, trace.span.step), 1800.0, 0.0
+    ).saved_gpu_hours
+    # notices, brakes and looks take time; savings never exceed what idled
+    assert results[0].total.reclaimed_gpu_hours < ceiling
+    assert all(one.state is not SimState.waiting for one in published.to_world(trace).workloads)

@@ -12,14 +12,15 @@ from benchmarks import flows
 from fallow.decide import packing
 from fallow.decide.packing import packer, shadow
 from fallow.decide.packing.room import Ints, Nodes, PackingPod
-from fallow.sim import openb, packs
+from fallow.sim import packs
+from fallow.sim.traces import openb
 from tests.unit.sim import folder
 
 LITTLE = 815  # arrivals: a tenth of the default trace
 
 
 @cache
-def read(name: str) -> tuple[openb.Trace, Nodes]:
+def read(name: str) -> tuple[openb.OpenbTrace, Nodes]:
     path = folder.find("openb/openb_node_list_gpu_node.csv").parents[1]
     folder.find(f"openb/openb_pod_list_{name}.csv.gz")
     trace = openb.read(path, name)

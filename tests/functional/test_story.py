@@ -13,7 +13,8 @@ import pytest_asyncio
 
 from fallow import names
 from fallow.model import decision
-from fallow.sim import cast, shapes, stage, world
+from fallow.sim import cast, stage
+from fallow.sim.world import shapes, world
 from tests.functional import story as stories
 from tests.functional.story import Story
 from tests.real import build
@@ -35,14 +36,20 @@ def spec_of(story: Story, name: str, kind: str = "Deployment") -> Any:
 def holds(after: Any, before: Any) -> bool:
     """Is all of it there as it was? A server may have filled in defaults beside."""
     if isinstance(before, dict):
-        return isinstance(after, dict) and all(key in after and holds(after[key], value) for key, value in before.items())
+        return isinstance(after, dict) and all(
+            key in after and holds(after[key], value) for key, value in before.items()
+        )
     if isinstance(before, list):
         return isinstance(after, list) and len(after) == len(before) and all(map(holds, after, before))
     return bool(after == before)
 
 
 def specs_of(story: Story) -> dict[str, Any]:
-    return {one.part.kind: spec_of(story, f"{one.part.namespace}/{one.part.name}", one.part.kind) for one in story.stage.world.workloads}
+    return {
+        one.part.kind: spec_of(
+            story, f"{one.part.namespace}/{one.part.name}", one.part.kind
+        ) for one in story.stage.world.workloads
+    }
 
 
 async def test_an_idle_workload_is_announced_then_paused_then_comes_back_as_it_was(story: Story) -> None:
@@ -104,7 +111,7 @@ async def test_who_scales_a_paused_workload_up_by_hand_is_not_fought(story: Stor
     assert pauses == 3
     assert any(line.startswith("PauseReverted llm") for line in story.happened())
     assert names.FIGHT_HOLD_UNTIL in story.object("ml/llm")["metadata"]["annotations"]
-    assert on.world.workloads[0].state is world.State.running
+    assert on.world.workloads[0].state is world.SimState.running
 
 
 @pytest.mark.parametrize("fault", [world.Fault.exporter_silent, world.Fault.node_lost], ids=str)
@@ -144,25 +151,27 @@ async def test_a_clock_that_jumps_decides_nothing_in_that_cycle(story: Story) ->
 
 async def test_every_kind_is_paused_by_its_own_operator_and_comes_back_exactly(story: Story) -> None:
     """One idle workload of each kind: pods gone by what its own operator understands, then the very spec it had."""
-    story.nodes = [world.Node(f"gpu-{number}") for number in range(8)]
-    for kind in shapes.ROWS:
+    story.nodes = [world.SimNode(f"gpu-{number}") for number in range(8)]
+    for kind in shapes.SHAPES:
         story.workload(kind, f"{kind.lower()}/thing-{kind.lower()}", group_size=2 if kind == "LeaderWorkerSet" else 1)
     on = await story.begin()
     before = specs_of(story)
     await story.go_on(stories.clock("12:00"))
-    assert {one.part.kind for one in on.world.workloads if one.state is not world.State.paused} == set()
+    assert {one.part.kind for one in on.world.workloads if one.state is not world.SimState.paused} == set()
     for one in on.world.workloads:
         assert on.store.entries("", "Pod", one.part.namespace) == []
         story.annotate(f"{one.part.namespace}/{one.part.name}", one.part.kind, resume_requested="ada")
     await story.go_on(stories.clock("12:30"))
     after = specs_of(story)
     assert [kind for kind in before if not holds(after[kind], before[kind])] == []
-    assert {one.part.kind for one in on.world.workloads if one.state is not world.State.running} == set()
+    assert {one.part.kind for one in on.world.workloads if one.state is not world.SimState.running} == set()
 
 
 @pytest.mark.parametrize("faults", [[], list(world.Fault)], ids=["well", "all-faults"])
 @pytest.mark.parametrize("seed", [1, 2])
-async def test_no_law_is_broken_on_any_tick_of_a_day(tmp_path: pathlib.Path, seed: int, faults: list[world.Fault]) -> None:
+async def test_no_law_is_broken_on_any_tick_of_a_day(
+    tmp_path: pathlib.Path, seed: int, faults: list[world.Fault]
+) -> None:
     made = cast.make_world(seed=seed, nodes=4, hours=12)
     stage.plan_faults(made, faults)
     reasons: set[str] = set()

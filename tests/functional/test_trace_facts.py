@@ -6,11 +6,15 @@ import numpy as np
 import pytest
 
 from fallow.model.units import HOUR, MINUTE
-from fallow.sim import backtest, cast, laws, openb, packs, traces, tuning
-from fallow.sim.lives import NONE, Span
-from fallow.sim.world import State
+from fallow.sim import backtest, cast, packs, tuning
+from fallow.sim.traces import openb
+from fallow.sim.traces import published as traces
+from fallow.sim.world import laws
+from fallow.sim.world.lives import NONE, LifeSpan
+from fallow.sim.world.world import SimState
 from tests import builders
-from tests.unit.sim import folder, test_traces
+from tests.unit.sim import folder
+from tests.unit.sim.traces import test_traces
 
 
 def test_the_real_one_is_read_whole() -> None:
@@ -20,7 +24,9 @@ def test_the_real_one_is_read_whole() -> None:
     assert (trace.percents != NONE).sum() == 89698 - 2065
     world = traces.to_world(trace)
     world.advance(HOUR)
-    assert {one.state for one in world.workloads} <= {State.running, State.absent, State.finished, State.starting}
+    assert {one.state for one in world.workloads} <= {
+        SimState.running, SimState.absent, SimState.finished, SimState.starting
+    }
     assert (world.done[:, 30] == trace.percents[:, 30])[world.running].all()
 
 
@@ -28,8 +34,10 @@ def test_the_demand_of_helios_is_met_by_as_many_gpus() -> None:
     demands, left = traces.read_helios(folder.find(traces.HELIOS))
     assert (len(demands), left.rows) == (8, 8 * 44640)
     demand = max(demands, key=lambda one: one.total)
-    parts = traces.demand_parts(demand, Span(0.0, MINUTE, 1440))
-    asked = [sum(part.gpus for part in parts if test_traces.stands(part, minute * MINUTE)) for minute in range(0, 1440, 30)]
+    parts = traces.demand_parts(demand, LifeSpan(0.0, MINUTE, 1440))
+    asked = [
+        sum(part.gpus for part in parts if test_traces.stands(part, minute * MINUTE)) for minute in range(0, 1440, 30)
+    ]
     assert all(0 <= level - wanted < 8 for level, wanted in zip(asked, demand.wanted[:1440:30].tolist(), strict=True))
 
 
@@ -40,19 +48,23 @@ def _ratio(history: tuning.Silences, window: float, cost: float) -> float:
 
 
 @pytest.mark.parametrize(("cost", "thirty", "sixty"), [(30.0, 1.05, 1.005), (60.0, 1.20, 1.01)])
-def test_on_the_real_trace_it_costs_no_more_than_two_percent_over_hindsight(cost: float, thirty: float, sixty: float) -> None:
+def test_on_the_real_trace_it_costs_no_more_than_two_percent_over_hindsight(
+    cost: float, thirty: float, sixty: float
+) -> None:
     trace = traces.read_gentd26(folder.find(traces.GENTD26))
-    history = tuning.of_trace(trace)
+    history = tuning.find_silences(trace.parts, trace.percents, trace.span.step)
     window = tuning.recommend(history, trace.parts, cost * MINUTE).all.window
     assert _ratio(history, window, cost) <= 1.02
     assert _ratio(history, 30 * MINUTE, cost) == pytest.approx(thirty, abs=0.006)
     assert _ratio(history, 60 * MINUTE, cost) == pytest.approx(sixty, abs=0.002)
 
 
-@pytest.mark.parametrize(("cost", "mean", "most"), [(15.0, 1.01, 1.02), (30.0, 1.01, 1.02), (60.0, 1.01, 1.02), (120.0, 1.015, 1.04)])
+@pytest.mark.parametrize(
+    ("cost", "mean", "most"), [(15.0, 1.01, 1.02), (30.0, 1.01, 1.02), (60.0, 1.01, 1.02), (120.0, 1.015, 1.04)]
+)
 def test_chosen_on_half_of_the_pods_it_holds_on_the_other_half(cost: float, mean: float, most: float) -> None:
     trace = traces.read_gentd26(folder.find(traces.GENTD26))
-    history = tuning.of_trace(trace)
+    history = tuning.find_silences(trace.parts, trace.percents, trace.span.step)
     rng, ratios = np.random.default_rng(5), []
     for _ in range(8):
         half = np.isin(history.whose, rng.permutation(len(trace.parts))[: len(trace.parts) // 2])
@@ -91,7 +103,7 @@ def test_the_cluster_of_openb_stands() -> None:
     trace = openb.read(root, "default")
     world = cast.make_openb_world(trace.nodes.values(), trace.pods.values(), hours=1)
     assert len(world.workloads) == 7064
-    assert sum(one.state is State.running for one in world.workloads) > 6000
+    assert sum(one.state is SimState.running for one in world.workloads) > 6000
     assert {node.model for node in world.nodes.values()} == {"A10", "G2", "G3", "P100", "T4", "V100-16GB", "V100-32GB"}
 
 

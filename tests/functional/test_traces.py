@@ -6,14 +6,16 @@ import pathlib
 
 import pytest
 
-from fallow.sim import cast, shelf, stage, traces, world
+from fallow.sim import cast, shelf, stage
+from fallow.sim.traces import published
+from fallow.sim.world import world
 from tests.unit.sim import folder
 
 HOURS = 4
 
 
 def make_day(kind: str) -> world.World:
-    where = folder.find(traces.GENTD26).parent
+    where = folder.find(published.GENTD26).parent
     if kind == "real lives":
         real, why = shelf.open_real_lives(where)
         assert real is not None, why
@@ -23,7 +25,9 @@ def make_day(kind: str) -> world.World:
 
 @pytest.mark.parametrize("faults", [[], list(world.Fault)], ids=["well", "all-faults"])
 @pytest.mark.parametrize("kind", ["real lives", *shelf.KINDS])
-async def test_no_law_is_broken_on_any_tick_of_a_day_of_a_trace(tmp_path: pathlib.Path, kind: str, faults: list[world.Fault]) -> None:
+async def test_no_law_is_broken_on_any_tick_of_a_day_of_a_trace(
+    tmp_path: pathlib.Path, kind: str, faults: list[world.Fault]
+) -> None:
     made = make_day(kind)
     stage.plan_faults(made, faults)
     told = 0

@@ -1,8 +1,8 @@
 """Have the outside programs that the real tests run: `python -m tests.real.build [PROGRAM...]`.
 
 In: the Go modules next to this file (which pin the versions), the Go tool, on Debian also apt.
-Out: executables in `${FALLOW_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/fallow}/<part>-<version>/`, so that a second run costs nothing.
-Programs on PATH are preferred only where any recent version will do (Prometheus, kubectl).
+Out: executables in `${FALLOW_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/fallow}/<part>-<version>/`, so that a second run
+costs nothing. Programs on PATH are preferred only where any recent version will do (Prometheus, kubectl).
 Invariant: an executable in the cache is whole. It is made in a scratch folder and renamed into place, under a lock
 per part, so any number of builds may run at once. A program that cannot be had raises `CannotHave` with the reason.
 """

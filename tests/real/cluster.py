@@ -2,9 +2,10 @@
 
 In: a `ControlPlane`. Out: `Cluster`, a handle with a fresh namespace that speaks to the API server with its own small
 client, so that what fallow's client does is seen by other eyes.
-Invariant: what a test made through its handle is gone when the handle closes (its nodes, what was in its namespaces with all pods, its
-cluster-scoped objects); only CRDs stay, because making them anew costs more than a test, and namespaces of names that nobody will use
-again, because for each that goes the control plane asks itself a hundred questions.
+Invariant: what a test made through its handle is gone when the handle closes (its nodes, what was in its namespaces
+with all pods, its cluster-scoped objects); only CRDs stay, because making them anew costs more than a test, and
+namespaces of names that nobody will use again, because for each that goes the control plane asks itself a hundred
+questions.
 """
 
 from __future__ import annotations
@@ -76,7 +77,9 @@ class Cluster:
 
     # --- any object ---
 
-    async def request(self, method: str, path: str, body: Any = None, kind: str = "application/json", **query: str) -> Any:
+    async def request(
+        self, method: str, path: str, body: Any = None, kind: str = "application/json", **query: str
+    ) -> Any:
         """One request as the cluster's administrator; the parsed answer, or `Refused`."""
         data = None if body is None else json.dumps(body)
         async with self._http.request(method, path, data=data, params=query, headers={"Content-Type": kind}) as answer:
@@ -141,7 +144,9 @@ class Cluster:
 
     async def make_namespace(self, name: str, labels: dict[str, str] | None = None) -> Object:
         """With its default ServiceAccount, without which no pod may be made."""
-        made = await self.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels or {}}})
+        made = await self.apply(
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels or {}}}
+        )
         await self.wait_until(lambda: self.find("v1", "ServiceAccount", "default", name))
         return made
 
@@ -189,7 +194,9 @@ class Cluster:
         resources |= {"cpu": "128", "memory": "1Ti", "pods": "200"}
         if gpus:
             resources["nvidia.com/gpu"] = str(gpus * replicas)
-        node = await self.apply(_node(name, _gpu_labels(name, gpus, product, memory_mib, replicas, sharing) | (labels or {})))
+        node = await self.apply(
+            _node(name, _gpu_labels(name, gpus, product, memory_mib, replicas, sharing) | (labels or {}))
+        )
         addresses = [{"type": "InternalIP", "address": _address(name)}, {"type": "Hostname", "address": name}]
         status = {"capacity": resources, "allocatable": resources, "addresses": addresses}
         await self.patch(node, {"status": status}, part="status")
@@ -200,11 +207,14 @@ class Cluster:
         """The node stops being Ready, and its pretend kubelet does not mend it."""
         node = await self.get("v1", "Node", name)
         await self.patch(node, {"metadata": {"annotations": {lives.ANNOTATION: "down"}}})
-        condition = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown", "lastTransitionTime": _stamp(0)}
+        condition = {
+            "type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown", "lastTransitionTime": _stamp(0)
+        }
         await self.patch(node, {"status": {"conditions": [condition]}}, "strategic", "status")
 
     async def deployment(self, name: str, replicas: int = 1, gpus: int = 1, **template: Any) -> Object:
-        """A Deployment of GPU pods, all Ready. `template` may give labels, annotations, and fields of the pod's spec."""
+        """A Deployment of GPU pods, all Ready. `template` may give labels, annotations, and fields of the pod's
+        spec."""
         return await self.run(replicated("apps/v1", "Deployment", name, replicas, gpus, **template), replicas)
 
     async def run(self, manifest: Object, pods: int) -> Object:
@@ -222,7 +232,8 @@ class Cluster:
         return found if len(found) == count and all(_is_ready(pod) for pod in found) else None
 
     async def age(self, selector: str, minutes: float, namespace: str | None = None) -> list[Object]:
-        """Let these pods look as if they had started and become Ready so long ago. (creationTimestamp cannot be changed.)"""
+        """Let these pods look as if they had started and become Ready so long ago. (creationTimestamp cannot be
+        changed.)"""
         return [await self._age_pod(pod, minutes) for pod in await self.pods(selector, namespace)]
 
     async def _age_pod(self, pod: Object, minutes: float) -> Object:
@@ -242,7 +253,9 @@ class Cluster:
         found = await self.objects("events.k8s.io/v1", "Event", namespace)
         return [event for event in found if reason is None or event.get("reason") == reason]
 
-    def requests(self, user: str | None = None, verbs: Iterable[str] = (), contains: str = "", agent: str = "") -> list[world.Request]:
+    def requests(
+        self, user: str | None = None, verbs: Iterable[str] = (), contains: str = "", agent: str = ""
+    ) -> list[world.Request]:
         """What the API server was asked since this handle was made, by the audit log. A ServiceAccount's user is
         `system:serviceaccount:NAMESPACE:NAME`."""
         wanted = set(verbs)
@@ -283,7 +296,9 @@ class Cluster:
     async def grant(self, subject: Object, rules: list[Object]) -> None:
         name = f"{self.namespace}-{secrets.token_hex(3)}"
         rbac = "rbac.authorization.k8s.io"
-        await self.apply({"apiVersion": f"{rbac}/v1", "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules})
+        await self.apply(
+            {"apiVersion": f"{rbac}/v1", "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules}
+        )
         role = {"apiGroup": rbac, "kind": "ClusterRole", "name": name}
         binding = {"apiVersion": f"{rbac}/v1", "kind": "ClusterRoleBinding", "metadata": {"name": name}}
         await self.apply({**binding, "subjects": [subject], "roleRef": role})
@@ -292,8 +307,8 @@ class Cluster:
 
     @contextlib.asynccontextmanager
     async def without_api_server(self) -> AsyncIterator[None]:
-        """Dead for as long as the block lasts. Only on a control plane of one's own: its controllers need a while to find their feet
-        again. No cluster is made meanwhile: it might take the port."""
+        """Dead for as long as the block lasts. Only on a control plane of one's own: its controllers need a while to
+        find their feet again. No cluster is made meanwhile: it might take the port."""
         with world.no_new_cluster():
             self.plane.kill("kube-apiserver")
             try:
@@ -311,9 +326,12 @@ class Cluster:
             return False
 
     async def _clean_up(self) -> None:
-        """Workloads first, so that nothing makes pods again. Pods are waited for, or the next test would see them; namespaces that go,
-        empty by then, take some seconds and are not."""
-        made = {(thing["kind"], thing["metadata"].get("namespace"), thing["metadata"]["name"]): thing for thing in self._made}
+        """Workloads first, so that nothing makes pods again. Pods are waited for, or the next test would see them;
+        namespaces that go, empty by then, take some seconds and are not."""
+        made = {
+            (thing["kind"], thing["metadata"].get("namespace"), thing["metadata"]["name"]): thing
+            for thing in self._made
+        }
         namespaces = [thing for thing in made.values() if thing["kind"] == "Namespace"]
         inside = [thing for thing in made.values() if thing["metadata"].get("namespace")]
         others = [thing for thing in made.values() if thing not in inside and thing not in namespaces]
@@ -377,7 +395,9 @@ class Cluster:
     async def _resource(self, version: str, kind: str) -> tuple[str, bool]:
         if (version, kind) not in self._known:
             served = (await self.request("GET", _root(version)))["resources"]
-            self._known |= {(version, one["kind"]): (one["name"], one["namespaced"]) for one in served if "/" not in one["name"]}
+            self._known |= {
+                (version, one["kind"]): (one["name"], one["namespaced"]) for one in served if "/" not in one["name"]
+            }
         return self._known[version, kind]
 
 
@@ -408,7 +428,8 @@ def job(name: str, gpus: int = 1, **template: Any) -> Object:
 def pod_template(
     app: str, gpus: int, labels: dict[str, str] | None = None, annotations: dict[str, str] | None = None, **pod: Any
 ) -> Object:
-    """One container `main` that asks for GPUs; `resource=` names another than nvidia.com/gpu, any other key goes into the spec."""
+    """One container `main` that asks for GPUs; `resource=` names another than nvidia.com/gpu, any other key goes into
+    the spec."""
     resource = pod.pop("resource", "nvidia.com/gpu")
     limits = {resource: str(gpus)} if gpus else {}
     container = {"name": "main", "image": "example.invalid/app:1", "resources": {"limits": limits}}
@@ -425,7 +446,9 @@ def _node(name: str, labels: dict[str, str]) -> Object:
     return {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
 
 
-def _gpu_labels(name: str, gpus: int, product: str, memory_mib: int, replicas: int, sharing: str | None) -> dict[str, str]:
+def _gpu_labels(
+    name: str, gpus: int, product: str, memory_mib: int, replicas: int, sharing: str | None
+) -> dict[str, str]:
     return {
         "kubernetes.io/hostname": name,
         "nvidia.com/gpu.present": "true",

@@ -1,7 +1,8 @@
 """The real world as fixtures. Whatever is in this folder is marked `real`.
 
-`control_plane` is one cluster for the whole session (of an xdist worker); `cluster` is a fresh namespace on it for one test;
-`start_control_plane` makes another cluster with other options for one test; `prometheus` is a PrometheusWorld to fill and start.
+`control_plane` is one cluster for the whole session (of an xdist worker); `cluster` is a fresh namespace on it for one
+test; `start_control_plane` makes another cluster with other options for one test; `prometheus` is a PrometheusWorld to
+fill and start.
 Invariant: a program that cannot be had skips the test by name with the reason, and under CI=true fails it.
 """
 
@@ -47,7 +48,9 @@ async def cluster(control_plane: world.ControlPlane, tmp_path: pathlib.Path) -> 
 
 
 @pytest.fixture
-async def start_control_plane(tmp_path: pathlib.Path) -> AsyncIterator[Callable[[world.Options], Awaitable[clusters.Cluster]]]:
+async def start_control_plane(
+    tmp_path: pathlib.Path,
+) -> AsyncIterator[Callable[[world.Options], Awaitable[clusters.Cluster]]]:
     """`cluster = await start_control_plane(world.Options(feature_gates="..."))`"""
     need(*build.CLUSTER)
     async with contextlib.AsyncExitStack() as stack:

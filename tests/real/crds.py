@@ -1,10 +1,10 @@
 """CustomResourceDefinitions of the foreign kinds that tests pause, as small as the tests allow and written by us.
 
-Out: `KINDS`, by kind; `OLD_RAY_SERVICE`, as KubeRay had it before `spec.suspend`. Use: `await cluster.apply_crds(crds.KINDS["JobSet"])`.
-Each declares the fields that somebody reads or patches, with their real types; what only an operator would read (templates,
-triggers) is opaque.
-Invariant: `spec` itself is closed, so a patch with a misspelt or unsupported field is refused under fieldValidation=Strict
-just as the real definition would.
+Out: `KINDS`, by kind; `OLD_RAY_SERVICE`, as KubeRay had it before `spec.suspend`. Use:
+`await cluster.apply_crds(crds.KINDS["JobSet"])`. Each declares the fields that somebody reads or patches, with their
+real types; what only an operator would read (templates, triggers) is opaque.
+Invariant: `spec` itself is closed, so a patch with a misspelt or unsupported field is refused under
+fieldValidation=Strict just as the real definition would.
 """
 
 from __future__ import annotations
@@ -19,9 +19,11 @@ LIST: Object = {"type": "array", "items": ANY}
 
 
 def crd(
-    group: str, kind: str, versions: tuple[str, ...], spec: Object, *, plural: str = "", scale: str = "", selector: str = ""
+    group: str, kind: str, versions: tuple[str, ...], spec: Object, *, plural: str = "", scale: str = "",
+    selector: str = "",
 ) -> Object:
-    """One definition; all versions have the same shape and the last is stored. `scale` is the path of the replica count."""
+    """One definition; all versions have the same shape and the last is stored. `scale` is the path of the replica
+    count."""
     plural = plural or f"{kind.lower()}s"
     served = [_version(name, spec, scale, selector, stored=name == versions[-1]) for name in versions]
     names = {"kind": kind, "plural": plural, "singular": kind.lower(), "listKind": f"{kind}List"}
@@ -29,7 +31,9 @@ def crd(
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
         # API groups under *.k8s.io are refused without a word on their approval.
-        "metadata": {"name": f"{plural}.{group}", "annotations": {"api-approved.kubernetes.io": "unapproved, for tests only"}},
+        "metadata": {
+            "name": f"{plural}.{group}", "annotations": {"api-approved.kubernetes.io": "unapproved, for tests only"}
+        },
         "spec": {"group": group, "names": names, "scope": "Namespaced", "versions": served},
     }
 
@@ -41,7 +45,9 @@ def _version(name: str, spec: Object, scale: str, selector: str, stored: bool) -
         if selector:
             parts["scale"]["labelSelectorPath"] = selector
     schema = {"type": "object", "properties": {"spec": closed(**spec), "status": ANY}}
-    return {"name": name, "served": True, "storage": stored, "schema": {"openAPIV3Schema": schema}, "subresources": parts}
+    return {
+        "name": name, "served": True, "storage": stored, "schema": {"openAPIV3Schema": schema}, "subresources": parts
+    }
 
 
 def closed(**fields: Object) -> Object:
@@ -97,9 +103,15 @@ _PREDICTOR = opened(minReplicas={**NUMBER, "minimum": 0}, maxReplicas=NUMBER, co
 _ALL = (
     crd("kubeflow.org", "Notebook", ("v1",), {"template": ANY}),
     crd("kubeflow.org", "Workspace", ("v1beta1",), {"paused": FLAG, "kind": TEXT, "podTemplate": ANY}),
-    crd("serving.kserve.io", "InferenceService", ("v1beta1",), {"predictor": _PREDICTOR, "transformer": ANY, "explainer": ANY}),
+    crd(
+        "serving.kserve.io", "InferenceService", ("v1beta1",),
+        {"predictor": _PREDICTOR, "transformer": ANY, "explainer": ANY},
+    ),
     crd("serving.kserve.io", "LLMInferenceService", ("v1alpha1", "v1alpha2"), _LLM),
-    crd("leaderworkerset.x-k8s.io", "LeaderWorkerSet", ("v1",), _LEADER_WORKER, scale=".spec.replicas", selector=".status.hpaPodSelector"),
+    crd(
+        "leaderworkerset.x-k8s.io", "LeaderWorkerSet", ("v1",), _LEADER_WORKER, scale=".spec.replicas",
+        selector=".status.hpaPodSelector",
+    ),
     crd("disaggregatedset.x-k8s.io", "DisaggregatedSet", ("v1",), {"roles": _ROLES}),
     crd("argoproj.io", "Rollout", ("v1alpha1",), _ROLLOUT, scale=".spec.replicas", selector=".status.selector"),
     crd("jobset.x-k8s.io", "JobSet", ("v1alpha2",), {"suspend": FLAG, "managedBy": TEXT, "replicatedJobs": LIST}),
@@ -109,15 +121,22 @@ _ALL = (
     _training("PaddleJob", "paddleReplicaSpecs"),
     _training("JAXJob", "jaxReplicaSpecs"),
     _training("MPIJob", "mpiReplicaSpecs", ("v1", "v2beta1")),
-    crd("trainer.kubeflow.org", "TrainJob", ("v1alpha1",), {"suspend": FLAG, "managedBy": TEXT, "runtimeRef": ANY, "trainer": ANY}),
+    crd(
+        "trainer.kubeflow.org", "TrainJob", ("v1alpha1",),
+        {"suspend": FLAG, "managedBy": TEXT, "runtimeRef": ANY, "trainer": ANY},
+    ),
     crd("workload.codeflare.dev", "AppWrapper", ("v1beta2",), {"suspend": FLAG, "managedBy": TEXT, "components": LIST}),
-    crd("ray.io", "RayCluster", ("v1",), {"suspend": FLAG, "managedBy": TEXT, "headGroupSpec": ANY, "workerGroupSpecs": LIST}),
+    crd(
+        "ray.io", "RayCluster", ("v1",),
+        {"suspend": FLAG, "managedBy": TEXT, "headGroupSpec": ANY, "workerGroupSpecs": LIST},
+    ),
     crd("ray.io", "RayJob", ("v1",), _RAY_JOB),
     crd("ray.io", "RayService", ("v1",), {**_RAY_SERVICE, "suspend": FLAG}),
     crd("keda.sh", "ScaledObject", ("v1alpha1",), _SCALED_OBJECT),
     crd("keda.sh", "ScaledJob", ("v1alpha1",), {"jobTargetRef": ANY, "triggers": LIST}),
     crd("kueue.x-k8s.io", "Workload", ("v1beta1", "v1beta2"), {"active": FLAG, "queueName": TEXT, "podSets": LIST}),
-    crd("example.com", "Scalable", ("v1",), {"size": NUMBER, "template": ANY}, scale=".spec.size"),  # nobody knows these two
+    # Nobody knows these two.
+    crd("example.com", "Scalable", ("v1",), {"size": NUMBER, "template": ANY}, scale=".spec.size"),
     crd("example.com", "Opaque", ("v1",), {"template": ANY}, plural="opaques"),
 )
 

@@ -1,7 +1,8 @@
 """Something goes wrong between fallow and a server: a proxy on 127.0.0.1 that forwards faithfully until told otherwise.
 
 In: the address of a real server (Prometheus, the API server). Out: `FaultyProxy` with a `url` to use instead.
-A fault is a function of a request and of `forward` that gives the answer; this file has the usual ones, a test may write its own.
+A fault is a function of a request and of `forward` that gives the answer; this file has the usual ones, a test may
+write its own.
 Invariant: without a fault the answer is the server's own, streamed, with its status and its content type.
 """
 
@@ -17,7 +18,9 @@ import aiohttp
 from aiohttp import web
 
 Fault = Callable[["Exchange"], Awaitable[web.StreamResponse]]
-_HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "content-length", "content-encoding", "host", "accept-encoding"}
+_HOP_BY_HOP = {
+    "connection", "keep-alive", "transfer-encoding", "content-length", "content-encoding", "host", "accept-encoding"
+}
 
 
 class Exchange:
@@ -52,7 +55,8 @@ class Exchange:
 class FaultyProxy:
     """`async with FaultyProxy(prometheus.url) as proxy:` then `proxy.fault = status(500)`, `proxy.fault = None`.
 
-    `seen` lists every request as text. `prefix` is a path that the server does not know of; `tls` is for a https server.
+    `seen` lists every request as text. `prefix` is a path that the server does not know of; `tls` is for a https
+    server.
     """
 
     def __init__(self, target: str, prefix: str = "", tls: ssl.SSLContext | None = None) -> None:
@@ -185,7 +189,8 @@ def only(words: str, then: Fault, times: int | None = None) -> Fault:
 
 
 def meanwhile(action: Callable[[], Awaitable[object]]) -> Fault:
-    """Somebody else is quicker: this happens just before the request arrives. Mostly inside `only("PATCH ...", ..., times=1)`."""
+    """Somebody else is quicker: this happens just before the request arrives. Mostly inside
+    `only("PATCH ...", ..., times=1)`."""
 
     async def fault(exchange: Exchange) -> web.StreamResponse:
         await action()

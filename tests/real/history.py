@@ -1,9 +1,10 @@
 """A real Prometheus that remembers what the test says happened.
 
 In: series in the language of tests (`series`, `dcgm_gpu`), each a row of values that ends now.
-Out: a Prometheus on 127.0.0.1 whose TSDB holds them, so a window of half an hour needs no waiting and PromQL is the real one's.
-Invariant: unless a test gives it `scrape_configs`, the server scrapes nothing and nobody writes to it: it answers only what was written
-before `start`, and instant queries find it for the five minutes that Prometheus looks back.
+Out: a Prometheus on 127.0.0.1 whose TSDB holds them, so a window of half an hour needs no waiting and PromQL is the
+real one's.
+Invariant: unless a test gives it `scrape_configs`, the server scrapes nothing and nobody writes to it: it answers only
+what was written before `start`, and instant queries find it for the five minutes that Prometheus looks back.
 """
 
 from __future__ import annotations
@@ -81,8 +82,8 @@ class PrometheusWorld:
     ) -> str:
         """What dcgm-exporter shows of one GPU (or of one MIG instance: its id and profile); its UUID.
 
-        None leaves that signal out; `more` adds others by their DCGM name. Without `honor_labels` the workload's labels arrive
-        as exported_pod and so on, because the scrape's own pod, namespace and container are the exporter's.
+        None leaves that signal out; `more` adds others by their DCGM name. Without `honor_labels` the workload's labels
+        arrive as exported_pod and so on, because the scrape's own pod, namespace and container are the exporter's.
         """
         uuid = uuid or f"GPU-{node}-{gpu}"
         labels = _dcgm_labels(node, gpu, uuid, model, mig) | _pod_labels(node, pod, namespace, container, honor_labels)
@@ -100,10 +101,14 @@ class PrometheusWorld:
             self.exporter_up(node, 1.0, minutes, every, until)
         return uuid
 
-    def exporter_up(self, node: str, values: Values, minutes: float = 60, every: float = 30, until: float | None = None) -> None:
+    def exporter_up(
+        self, node: str, values: Values, minutes: float = 60, every: float = 30, until: float | None = None
+    ) -> None:
         self._measure("up", _target(node), values, minutes, every, until)
 
-    def _measure(self, name: str, labels: Mapping[str, str], values: Values, minutes: float, every: float, until: float | None) -> None:
+    def _measure(
+        self, name: str, labels: Mapping[str, str], values: Values, minutes: float, every: float, until: float | None
+    ) -> None:
         if isinstance(values, int | float):
             self.series(name, labels, constant=float(values), minutes=minutes, every=every, until=until)
         else:
@@ -184,13 +189,17 @@ class PrometheusWorld:
             return
         text = self._folder / "history.om"
         text.write_text(self._openmetrics())
-        command = [str(build.need("promtool")), "tsdb", "create-blocks-from", "openmetrics", str(text), str(self._blocks)]
+        command = [
+            str(build.need("promtool")), "tsdb", "create-blocks-from", "openmetrics", str(text), str(self._blocks)
+        ]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
         if done.returncode != 0:
             raise RuntimeError(f"promtool refused the history: {done.stderr.strip()[-800:]}")
 
     def _openmetrics(self) -> str:
-        lines = [line for (name, labels), samples in sorted(self._series.items()) for line in _lines(name, labels, samples)]
+        lines = [
+            line for (name, labels), samples in sorted(self._series.items()) for line in _lines(name, labels, samples)
+        ]
         return "\n".join([*lines, "# EOF", ""])
 
 
@@ -222,7 +231,9 @@ def _pod_labels(node: str, pod: str | None, namespace: str, container: str, hono
 
 def _target(node: str) -> dict[str, str]:
     """What the scrape itself adds: the exporter's pod on that node."""
-    return {"job": "nvidia-dcgm-exporter", "instance": f"{node}:9400", "pod": f"nvidia-dcgm-exporter-{node}", **_EXPORTER}
+    return {
+        "job": "nvidia-dcgm-exporter", "instance": f"{node}:9400", "pod": f"nvidia-dcgm-exporter-{node}", **_EXPORTER
+    }
 
 
 async def _answers(http: aiohttp.ClientSession, url: str) -> bool:

@@ -1,7 +1,7 @@
 """How the pretend kubelets behave: kwok Stages, as Python objects.
 
-kwok's own stages finish every Job's pod at once; these leave it running, because a GPU job that nobody uses is what we look
-for. A pod (or its template) chooses another life by the annotation `fallow.test/life`:
+kwok's own stages finish every Job's pod at once; these leave it running, because a GPU job that nobody uses is what we
+look for. A pod (or its template) chooses another life by the annotation `fallow.test/life`:
 `starting` stays bound but never starts, `unready` runs without becoming Ready, `finishes` succeeds, `lingers` takes two
 seconds to go. A node that carries `down` is no longer kept Ready.
 Invariant: no stage matches a pod that is up, so a status written by a test (see `Cluster.age`) stays as written.
@@ -93,13 +93,18 @@ def stages() -> list[dict[str, Any]]:
         _stage("node-up", "Node", [_none_of(_READY, "True"), _none_of(_LIFE, "down")], _status(_NODE_STATUS)),
         _stage("pod-up", "Pod", [*_WAITS, _none_of(_LIFE, "starting", "unready")], _status(_pod_up(ready=True))),
         _stage("pod-unready", "Pod", [*_WAITS, _one_of(_LIFE, "unready")], _status(_pod_up(ready=False))),
-        _stage("pod-finish", "Pod", [_one_of(_LIFE, "finishes"), _one_of(".status.phase", "Running")], _status(_FINISHED_STATUS)),
+        _stage(
+            "pod-finish", "Pod", [_one_of(_LIFE, "finishes"), _one_of(".status.phase", "Running")],
+            _status(_FINISHED_STATUS),
+        ),
         _stage("pod-gone", "Pod", [_DYING, _none_of(_LIFE, "lingers")], {"delete": True}),
         _stage("pod-gone-slowly", "Pod", [_DYING, _one_of(_LIFE, "lingers")], {"delete": True}, seconds=2),
     ]
 
 
-def _stage(name: str, kind: str, selector: list[dict[str, Any]], then: dict[str, Any], seconds: int = 0) -> dict[str, Any]:
+def _stage(
+    name: str, kind: str, selector: list[dict[str, Any]], then: dict[str, Any], seconds: int = 0
+) -> dict[str, Any]:
     spec = {"resourceRef": {"apiGroup": "v1", "kind": kind}, "selector": {"matchExpressions": selector}, "next": then}
     if seconds:
         spec["delay"] = {"durationMilliseconds": seconds * 1000}

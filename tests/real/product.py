@@ -1,9 +1,10 @@
-"""The product as a person or a Deployment runs it: `gpu-pruner` and `fallow` as processes, against a real cluster and a real Prometheus.
+"""The product as a person or a Deployment runs it: `gpu-pruner` and `fallow` as processes, against a real cluster and a
+real Prometheus.
 
-In: a Cluster, a PrometheusWorld, flags. Out: `Ended` (exit code and output), `Daemon` (a running one to scrape, stop or kill), and
-`Stage`, a namespace of workloads with a past, on which a Product looks and which it may change.
-Invariant: a product sees only its stage's namespace and writes its Lease into a namespace of its own, so tests do not meet each other;
-no process outlives its test.
+In: a Cluster, a PrometheusWorld, flags. Out: `Ended` (exit code and output), `Daemon` (a running one to scrape, stop or
+kill), and `Stage`, a namespace of workloads with a past, on which a Product looks and which it may change.
+Invariant: a product sees only its stage's namespace and writes its Lease into a namespace of its own, so tests do not
+meet each other; no process outlives its test.
 """
 
 from __future__ import annotations
@@ -68,7 +69,8 @@ class Stage:
         await self.cluster.gpu_node("gpu-1", gpus)
 
     async def workload(
-        self, name: str, replicas: int = 1, gpus: int = 1, busy: history.Values = 0.0, kind: str = "Deployment", **template: Any
+        self, name: str, replicas: int = 1, gpus: int = 1, busy: history.Values = 0.0, kind: str = "Deployment",
+        **template: Any,
     ) -> Object:
         """Pods that have run for long; `busy` is how active their GPUs were, over time or always."""
         made = await self.cluster.apply(clusters.replicated("apps/v1", kind, name, replicas, gpus, **template))
@@ -82,7 +84,9 @@ class Stage:
     def measure(self, pod: Object, busy: history.Values) -> None:
         node = pod["spec"]["nodeName"]
         board = self._boards[node] = self._boards.get(node, -1) + 1
-        percent = busy * 100 if isinstance(busy, int | float) else [None if value is None else value * 100 for value in busy]
+        percent = (
+            busy * 100 if isinstance(busy, int | float) else [None if value is None else value * 100 for value in busy]
+        )
         whose = {"pod": pod["metadata"]["name"], "namespace": pod["metadata"]["namespace"]}
         self.prometheus.dcgm_gpu(node, board, **whose, gr_engine=busy, gpu_util=percent, minutes=MINUTES)
 
@@ -111,7 +115,10 @@ class Product:
     @property
     def flags(self) -> list[str]:
         """Only our namespace, and no cap in the way of a small cluster."""
-        return ["--watch-namespaces", self.stage.namespace, "--max-percent-per-hour", "100", "--kubeconfig", str(self.kubeconfig)]
+        return [
+            "--watch-namespaces", self.stage.namespace, "--max-percent-per-hour", "100", "--kubeconfig",
+            str(self.kubeconfig),
+        ]
 
     def environment(self, more: Mapping[str, str] | None = None) -> dict[str, str]:
         """Little of ours: a variable of whoever runs the tests must not decide them."""
@@ -136,13 +143,15 @@ class Product:
         log = self._folder / f"{port}.log"
         arguments = [str(BIN / "gpu-pruner"), *self.flags, "--metrics-addr", f"127.0.0.1:{port}", *flags]
         with log.open("wb") as output:
-            process = subprocess.Popen(arguments, env=self.environment(env), stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+            process = subprocess.Popen(
+                arguments, env=self.environment(env), stdin=subprocess.DEVNULL, stdout=output, stderr=output
+            )
         self._daemons.append(Daemon(process, port, log))
         return self._daemons[-1]
 
     def writes(self, contains: str = "", lease: bool = False) -> list[world.Request]:
-        """What the API server was asked to change by this account, by its audit log; without the Lease's renewals, and without reviews,
-        which are created only to ask a question."""
+        """What the API server was asked to change by this account, by its audit log; without the Lease's renewals, and
+        without reviews, which are created only to ask a question."""
         asked = self.stage.cluster.requests(user=self._account, verbs=WRITES, contains=contains)
         return [one for one in asked if (lease or "/leases" not in one.uri) and "reviews" not in one.uri]
 
@@ -195,7 +204,9 @@ class Daemon:
     async def metrics(self) -> dict[str, float]:
         """Every sample by its name with labels, as written."""
         _, text = await self.get("/metrics")
-        return {sample[0]: float(sample[1]) for sample in re.findall(r"^([a-z_]+(?:\{.*\})?) (\S+)$", text, re.MULTILINE)}
+        return {
+            sample[0]: float(sample[1]) for sample in re.findall(r"^([a-z_]+(?:\{.*\})?) (\S+)$", text, re.MULTILINE)
+        }
 
     async def metric(self, name: str) -> float | None:
         return (await self.metrics()).get(name)
@@ -241,7 +252,8 @@ async def run(command: str, *arguments: str, env: Mapping[str, str], timeout: fl
 
 @contextlib.asynccontextmanager
 async def product_on(
-    stage: Stage, folder: pathlib.Path, rules: Sequence[Object] = ALL_RIGHTS, name: str = "gpu-pruner", through: str | None = None
+    stage: Stage, folder: pathlib.Path, rules: Sequence[Object] = ALL_RIGHTS, name: str = "gpu-pruner",
+    through: str | None = None,
 ) -> AsyncIterator[Product]:
     """With an account that has these rights. Start the Prometheus before."""
     kubeconfig = await stage.cluster.service_account(name, list(rules), namespace=stage.system, through=through)

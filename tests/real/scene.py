@@ -1,9 +1,10 @@
-"""GPU workloads whose past is known, and the commands as a person types them about them: `fallow`, `gpu-pruner`, with their real output.
+"""GPU workloads whose past is known, and the commands as a person types them about them: `fallow`, `gpu-pruner`, with
+their real output.
 
 In: a fresh namespace on a real cluster, a real Prometheus that is not started yet. Out: `Scene`.
 Use: `run` (or `quiet`) workloads, `measure` what their GPUs did, `await begin()`, then ask and act by commands.
-Invariant: every command is kept to the scene's own namespace, and its Lease stands in a namespace of its own, so that scenes on the same
-control plane do not meet.
+Invariant: every command is kept to the scene's own namespace, and its Lease stands in a namespace of its own, so that
+scenes on the same control plane do not meet.
 """
 
 from __future__ import annotations
@@ -55,7 +56,9 @@ class Scene:
                 self.measure(pod, busy)
         return found
 
-    async def deployment(self, name: str = "llm", replicas: int = 1, gpus: int = 1, busy: history.Values = 0.0) -> list[Object]:
+    async def deployment(
+        self, name: str = "llm", replicas: int = 1, gpus: int = 1, busy: history.Values = 0.0
+    ) -> list[Object]:
         return await self.quiet(clusters.replicated("apps/v1", "Deployment", name, replicas, gpus), replicas, busy)
 
     async def stateful(self, name: str = "llm", replicas: int = 1) -> list[Object]:
@@ -72,25 +75,38 @@ class Scene:
     async def make_policy(self, **spec: Any) -> None:
         """One for this namespace that asks for a notice, by Event, five minutes before a pause."""
         await self.cluster.apply_crds(idle_crd.define())
-        polite = {"namespaces": [self.namespace], "notice": {"required": True, "grace": "5m"}, "action": {"type": "pause"}}
+        polite = {
+            "namespaces": [self.namespace], "notice": {"required": True, "grace": "5m"}, "action": {"type": "pause"}
+        }
         version, metadata = f"{names.GROUP}/{names.POLICY_VERSION}", {"name": f"tell-{self.namespace}"}
-        await self.cluster.apply({"apiVersion": version, "kind": names.POLICY_KIND, "metadata": metadata, "spec": {**polite, **spec}})
+        await self.cluster.apply(
+            {"apiVersion": version, "kind": names.POLICY_KIND, "metadata": metadata, "spec": {**polite, **spec}}
+        )
 
     async def begin(self) -> None:
         await self.prometheus.start()
 
     # --- commands ---
 
-    async def type(self, *words: str, code: int = 0, kubeconfig: pathlib.Path | None = None, **variables: str) -> product.Ended:
+    async def type(
+        self, *words: str, code: int = 0, kubeconfig: pathlib.Path | None = None, **variables: str
+    ) -> product.Ended:
         """One command, as typed; it must end with `code`."""
-        said = {"KUBECONFIG": str(kubeconfig or self.kubeconfig), "PROMETHEUS_URL": self.prometheus.url, "POD_NAMESPACE": self._own}
+        said = {
+            "KUBECONFIG": str(kubeconfig or self.kubeconfig), "PROMETHEUS_URL": self.prometheus.url,
+            "POD_NAMESPACE": self._own,
+        }
         done = await product.run(*words, env={"PATH": os.environ["PATH"], **said, **variables})
         assert done.code == code, f"{' '.join(words)} ended with {done.code}, not {code}:\n{done.said}"
         return done
 
     async def prune(self, *flags: str, code: int = 0, **more: Any) -> str:
-        """One acting cycle; what it said. Where a controller of the cluster overtook it, the next one too: so a daemon gets there."""
-        words = ("gpu-pruner", "-r", "scale-down", "--watch-namespaces", self.namespace, "--max-percent-per-hour", "100", *flags)
+        """One acting cycle; what it said. Where a controller of the cluster overtook it, the next one too: so a daemon
+        gets there."""
+        words = (
+            "gpu-pruner", "-r", "scale-down", "--watch-namespaces", self.namespace, "--max-percent-per-hour", "100",
+            *flags,
+        )
         said = (await self.type(*words, code=code, **more)).err
         return said + (await self.type(*words, code=code, **more)).err if " overtaken: it changed " in said else said
 
@@ -108,14 +124,20 @@ class Scene:
 
     async def explain(self, target: str, *flags: str) -> Any:
         scope = ("--watch-namespaces", self.namespace)
-        return json.loads((await self.type("fallow", "explain", target, "-n", self.namespace, "-o", "json", *scope, *flags)).out)
+        return json.loads(
+            (await self.type("fallow", "explain", target, "-n", self.namespace, "-o", "json", *scope, *flags)).out
+        )
 
     # --- after ---
 
     def writes(self, contains: str = "") -> list[world.Request]:
         """What our commands wrote in the scene's namespace so far, Events included."""
         place, verbs = f"/namespaces/{self.namespace}/", ("create", "update", "patch", "delete")
-        return [asked for asked in self.cluster.requests(verbs=verbs, agent="fallow/", contains=place) if contains in asked.uri]
+        return [
+            asked
+            for asked in self.cluster.requests(verbs=verbs, agent="fallow/", contains=place)
+            if contains in asked.uri
+        ]
 
     async def reasons(self) -> list[str]:
         """The reasons of our Events, oldest first; those of one cycle are of one instant, by name."""

@@ -1,7 +1,8 @@
 """Courtesy through the commands: who is told, who may keep it, what is written, and that everything comes back.
 
-`gpu-pruner -r scale-down` acts and `fallow` verbs answer, each a process of its own, on a real cluster with a real Prometheus. Operators
-(KEDA, KServe, LWS) are not here; what they would do to an object is done by the test, as they were seen to do it.
+`gpu-pruner -r scale-down` acts and `fallow` verbs answer, each a process of its own, on a real cluster with a real
+Prometheus. Operators (KEDA, KServe, LWS) are not here; what they would do to an object is done by the test, as they
+were seen to do it.
 """
 
 from __future__ import annotations
@@ -44,7 +45,10 @@ def ago(minutes: float) -> str:
 
 def owned_by(manifest: Object, owner: Object, labels: dict[str, str] | None = None) -> Object:
     meta = owner["metadata"]
-    reference = {"apiVersion": owner["apiVersion"], "kind": owner["kind"], "name": meta["name"], "uid": meta["uid"], "controller": True}
+    reference = {
+        "apiVersion": owner["apiVersion"], "kind": owner["kind"], "name": meta["name"], "uid": meta["uid"],
+        "controller": True,
+    }
     return {**manifest, "metadata": {**manifest["metadata"], "labels": labels or {}, "ownerReferences": [reference]}}
 
 
@@ -54,7 +58,7 @@ async def annotate(stage: Scene, thing: Object, **marks: str | None) -> Object:
     return await stage.cluster.patch(thing, {"metadata": {"annotations": changes}})
 
 
-# ---- paused, and back -----------------------------------------------------------------------------------------------------------
+# ---- paused, and back ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.accepts("idle", 11, 15, 39)
@@ -87,7 +91,8 @@ async def test_what_is_paused_comes_back_without_prometheus(stage: Scene, kind: 
 
 @pytest.mark.accepts("idle", 39)
 async def test_a_record_that_is_there_is_never_overwritten(stage: Scene) -> None:
-    """Somebody scaled it up again behind our back and left our record: it tells of the first size, and stays what it is."""
+    """Somebody scaled it up again behind our back and left our record: it tells of the first size, and stays what it
+    is."""
     await stage.deployment()
     await stage.begin()
     made = await see(stage, "Deployment")
@@ -105,7 +110,7 @@ async def test_of_a_leader_worker_set_only_the_set_is_written_on(stage: Scene) -
     group = await stage.cluster.apply({
         "apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet", "metadata": {"name": "big"},
         "spec": {"replicas": 1, "leaderWorkerTemplate": {"size": 2}},
-    })  # fmt: skip
+    })
     (leader,) = await stage.quiet(owned_by(clusters.replicated("apps/v1", "StatefulSet", "big", 1, 1), group))
     owner = {"apiVersion": "v1", "kind": "Pod", **leader}
     await stage.quiet(owned_by(clusters.replicated("apps/v1", "StatefulSet", "big-0", 1, 1), owner))
@@ -122,11 +127,15 @@ async def test_of_a_leader_worker_set_only_the_set_is_written_on(stage: Scene) -
 @pytest.mark.accepts("idle", 13)
 async def test_what_an_unknown_owner_would_restore_is_not_touched(stage: Scene) -> None:
     await stage.cluster.apply_crds(crds.KINDS["Opaque"])
-    owner = await stage.cluster.apply({"apiVersion": "example.com/v1", "kind": "Opaque", "metadata": {"name": "top"}, "spec": {}})
+    owner = await stage.cluster.apply(
+        {"apiVersion": "example.com/v1", "kind": "Opaque", "metadata": {"name": "top"}, "spec": {}}
+    )
     await stage.quiet(owned_by(clusters.replicated("apps/v1", "Deployment", "llm", 1, 1), owner))
     await stage.begin()
     (row,) = (await stage.rows()).values()
-    assert (row["kind"], row["verdict"], row["skip"], row["nextAction"]) == ("Opaque", "idle", "ReportOnly:ManagedByUnknownOwner", None)
+    assert (row["kind"], row["verdict"], row["skip"], row["nextAction"]) == (
+        "Opaque", "idle", "ReportOnly:ManagedByUnknownOwner", None
+    )
     await stage.prune("-e", "drsinx")
     assert stage.writes() == []
 
@@ -173,16 +182,17 @@ async def test_an_annotation_asks_for_it_back(stage: Scene) -> None:
     assert not set(marks_of(back)) & {*names.PAUSE_KEYS, names.RESUME_REQUESTED}
 
 
-# ---- KServe ---------------------------------------------------------------------------------------------------------------------
+# ---- KServe ----------------------------------------------------------------------------------------------------------
 
 
 async def make_inference_service(stage: Scene, **marks: str) -> Object:
     """As KServe has it in Standard mode: the service, and a Deployment of its own that runs the pods."""
     await stage.cluster.apply_crds(crds.KINDS["InferenceService"])
     service = await stage.cluster.apply({
-        "apiVersion": "serving.kserve.io/v1beta1", "kind": "InferenceService", "spec": {"predictor": {"minReplicas": 1}},
+        "apiVersion": "serving.kserve.io/v1beta1", "kind": "InferenceService",
+        "spec": {"predictor": {"minReplicas": 1}},
         "metadata": {"name": "bert", "annotations": {names.KSERVE_MODE: "RawDeployment", **marks}},
-    })  # fmt: skip
+    })
     label = {names.KSERVE_ISVC_LABEL: "bert"}
     child = clusters.replicated("apps/v1", "Deployment", "bert-predictor", 1, 1, labels=label)
     await stage.quiet(owned_by(child, service, label))
@@ -202,7 +212,9 @@ async def test_an_inference_service_is_stopped_by_its_own_annotation(stage: Scen
     await wait_for_pods(stage, 0, "bert-predictor")
     await stage.fallow("resume", "InferenceService/bert")
     back = await stage.cluster.refresh(service)
-    assert {key: value for key, value in marks_of(back).items() if "kserve" in key} == {names.KSERVE_MODE: "RawDeployment", **marks}
+    assert {key: value for key, value in marks_of(back).items() if "kserve" in key} == {
+        names.KSERVE_MODE: "RawDeployment", **marks
+    }
     assert not set(marks_of(back)) & set(names.PAUSE_KEYS)
 
 
@@ -220,12 +232,15 @@ async def test_notice_and_ack_leave_an_inference_service_itself_alone(stage: Sce
     child = await see(stage, "Deployment", "bert-predictor")
     assert (names.ACK_UNTIL in marks_of(child), names.PENDING_SINCE in marks_of(child)) == (True, False)
     assert (await stage.rows())["bert"]["skip"] == "Acknowledged"
-    assert (await stage.cluster.refresh(service))["metadata"]["resourceVersion"] == service["metadata"]["resourceVersion"]
+    now = await stage.cluster.refresh(service)
+    assert now["metadata"]["resourceVersion"] == service["metadata"]["resourceVersion"]
     assert stage.writes("/inferenceservices/") == []
-    assert [pod["metadata"]["uid"] for pod in await stage.cluster.pods("app=bert-predictor")] == [pod["metadata"]["uid"] for pod in before]
+    assert [pod["metadata"]["uid"] for pod in await stage.cluster.pods("app=bert-predictor")] == [
+        pod["metadata"]["uid"] for pod in before
+    ]
 
 
-# ---- KEDA -----------------------------------------------------------------------------------------------------------------------
+# ---- KEDA ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.accepts("idle", 16, 38)
@@ -236,7 +251,7 @@ async def test_a_keda_target_goes_and_comes_back_through_its_scaled_object(stage
     scaler = await stage.cluster.apply({
         "apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject", "metadata": {"name": "so", "annotations": marks},
         "spec": {"scaleTargetRef": {"name": "llm"}, "minReplicaCount": 1, "triggers": []},
-    })  # fmt: skip
+    })
     await stage.begin()
     await stage.prune()
     held = marks_of(await stage.cluster.refresh(scaler))
@@ -253,19 +268,22 @@ async def test_a_keda_target_goes_and_comes_back_through_its_scaled_object(stage
 
 
 async def resume_through_a_conflict(stage: Scene, target: Object) -> None:
-    """Somebody else changes the target just before our patch arrives there: a 409, which is tried again after another look."""
+    """Somebody else changes the target just before our patch arrives there: a 409, which is tried again after another
+    look."""
     async with product.proxy_to_api_server(stage.cluster.plane) as proxy:
         kubeconfig = await stage.cluster.service_account("ada", product.ALL_RIGHTS, through=proxy.url)
 
         async def touch() -> None:
             await stage.cluster.patch(target, {"metadata": {"labels": {"touched": "yes"}}})
 
-        proxy.fault = faults.only(f"PATCH /apis/apps/v1/namespaces/{stage.namespace}/deployments/llm?", faults.meanwhile(touch), times=1)
+        proxy.fault = faults.only(
+            f"PATCH /apis/apps/v1/namespaces/{stage.namespace}/deployments/llm?", faults.meanwhile(touch), times=1
+        )
         await stage.fallow("resume", "Deployment/llm", kubeconfig=kubeconfig)
     assert [asked.code for asked in stage.writes("/deployments/llm?") if "fallow-resume" in asked.uri][:2] == [409, 200]
 
 
-# ---- notices --------------------------------------------------------------------------------------------------------------------
+# ---- notices ---------------------------------------------------------------------------------------------------------
 
 
 async def test_a_notice_then_the_grace_then_the_pause(stage: Scene) -> None:
@@ -287,7 +305,8 @@ async def test_a_notice_then_the_grace_then_the_pause(stage: Scene) -> None:
     paused = await see(stage, "Deployment")
     assert paused["spec"]["replicas"] == 0
     assert not set(marks_of(paused)) & set(names.PENDING_KEYS)
-    assert sorted(await stage.reasons()) == ["IdleDetected", "IdleNoticeSent", "ScaledToZero"]  # each once, though three runs told
+    # Each once, though three runs told.
+    assert sorted(await stage.reasons()) == ["IdleDetected", "IdleNoticeSent", "ScaledToZero"]
     (notice,) = await stage.cluster.events("IdleNoticeSent")
     assert f"fallow ack Deployment/llm -n {stage.namespace}" in notice["note"]
 
@@ -299,7 +318,9 @@ async def test_a_mark_from_an_earlier_idleness_is_no_notice(stage: Scene) -> Non
     await stage.begin()
     await stage.make_policy()
     week = ago(7 * 24 * 60)
-    await annotate(stage, await see(stage, "Deployment"), pending_since=week, idle_since=week, idle_episode="0123456789ab")
+    await annotate(
+        stage, await see(stage, "Deployment"), pending_since=week, idle_since=week, idle_episode="0123456789ab"
+    )
     assert (await stage.rows())["llm"]["nextAction"]["type"] == "notice"
     await stage.prune()
     told = await see(stage, "Deployment")
@@ -318,7 +339,7 @@ async def test_a_policy_that_needs_a_notice_and_has_no_way_to_send_it_never_paus
     assert (row["skip"], (await see(stage, "Deployment"))["spec"]["replicas"]) == ("ReportOnly:NoChannel", 1)
 
 
-# ---- acknowledgements -----------------------------------------------------------------------------------------------------------
+# ---- acknowledgements ------------------------------------------------------------------------------------------------
 
 
 async def test_an_acknowledged_workload_is_kept_until_that_ends(stage: Scene) -> None:
@@ -334,14 +355,18 @@ async def test_an_acknowledged_workload_is_kept_until_that_ends(stage: Scene) ->
     made = await see(stage, "Deployment")
     assert (made["spec"]["replicas"], (await stage.rows())["llm"]["skip"]) == (1, "Acknowledged")
     await annotate(stage, made, ack_until=ago(1), ack_at=ago(60))
-    await stage.cluster.patch(made, {"metadata": {"annotations": {names.ACK_UNTIL_ALIAS: None, names.ACK_BY_ALIAS: None}}})
+    await stage.cluster.patch(
+        made, {"metadata": {"annotations": {names.ACK_UNTIL_ALIAS: None, names.ACK_BY_ALIAS: None}}}
+    )
     await stage.prune()
     ended = await see(stage, "Deployment")
     assert not set(marks_of(ended)) & set(names.ACK_KEYS)
     assert ended["spec"]["replicas"] == 1, "the cycle that ends an ack does nothing else to it"
     await stage.prune()
     assert (await see(stage, "Deployment"))["spec"]["replicas"] == 0
-    assert [reason for reason in await stage.reasons() if reason != "IdleDetected"] == ["Acknowledged", "AckExpired", "ScaledToZero"]
+    assert [reason for reason in await stage.reasons() if reason != "IdleDetected"] == [
+        "Acknowledged", "AckExpired", "ScaledToZero"
+    ]
     assert "AlreadyPaused" in await stage.fallow("ack", "Deployment/llm", "--hours", "1", code=1)
 
 
@@ -369,7 +394,7 @@ async def _replica_set_says(stage: Scene, key: str) -> bool:
     return any(key in marks_of(each) for each in await stage.cluster.objects("apps/v1", "ReplicaSet"))
 
 
-# ---- others who act on the same object ------------------------------------------------------------------------------------------
+# ---- others who act on the same object -------------------------------------------------------------------------------
 
 
 @pytest.mark.accepts("idle", 23)
@@ -421,7 +446,9 @@ async def test_a_rollout_undo_after_a_resume_is_neither_a_pause_nor_a_fight(stag
     assert after["spec"]["replicas"] == 2
     assert not set(marks_of(after)) & {*names.PAUSE_KEYS, names.PAUSE_REVERSALS, names.FIGHT_HOLD_UNTIL}
     assert "PauseReverted" not in await stage.reasons()
-    paused = json.loads((await stage.type("fallow", "status", "-o", "json", "--watch-namespaces", stage.namespace)).out)["paused"]
+    paused = json.loads(
+        (await stage.type("fallow", "status", "-o", "json", "--watch-namespaces", stage.namespace)).out
+    )["paused"]
     assert paused == []
 
 
@@ -431,7 +458,9 @@ async def _count_replica_sets(stage: Scene, count: int) -> bool:
 
 async def kubectl(stage: Scene, *words: str) -> None:
     command = [str(build.need("kubectl")), "--kubeconfig", str(stage.kubeconfig), "-n", stage.namespace, *words]
-    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT)
+    process = await asyncio.create_subprocess_exec(
+        *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+    )
     said, _ = await asyncio.wait_for(process.communicate(), 30)
     assert process.returncode == 0, said.decode()
 

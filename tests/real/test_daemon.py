@@ -1,4 +1,5 @@
-"""`gpu-pruner -d` on a real cluster: it survives its source and its API server, leads alone, freezes, stops politely, tells its numbers."""
+"""`gpu-pruner -d` on a real cluster: it survives its source and its API server, leads alone, freezes, stops politely,
+tells its numbers."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ def folder(tmp_path: pathlib.Path) -> pathlib.Path:
     return made
 
 
-# ---- what it lives through ----------------------------------------------------------------------------------------------------
+# ---- what it lives through -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.accepts("idle", 26)
@@ -86,13 +87,14 @@ async def test_an_api_server_that_goes_and_comes_back(
     assert not await stage.is_paused(busy)
 
 
-# ---- one leader ---------------------------------------------------------------------------------------------------------------
+# ---- one leader ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.accepts("idle", 27)
 async def test_two_replicas_and_two_changes_of_leader(stage: product.Stage, folder: pathlib.Path) -> None:
     first = await stage.workload("first")
-    await stage.workload("busy", replicas=4, busy=0.5)  # GPUs that stay: what was paused in the last hour counts against them
+    # GPUs that stay: what was paused in the last hour counts against them.
+    await stage.workload("busy", replicas=4, busy=0.5)
     later = [await stage.workload(name) for name in ("second", "third")]
     for each in later:
         await stage.cluster.patch(each, {"metadata": {"annotations": {names.OPT_OUT: names.OPT_OUT_VALUE}}})
@@ -142,7 +144,7 @@ async def test_a_lease_that_may_not_be_had_is_told(stage: product.Stage, folder:
         assert "the Lease gpu-pruner cannot be had" in daemon.log
 
 
-# ---- the freeze ---------------------------------------------------------------------------------------------------------------
+# ---- the freeze ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.accepts("idle", 24)
@@ -182,7 +184,9 @@ def _silence(pods: str) -> faults.Fault:
 
     async def fault(exchange: faults.Exchange) -> faults.web.StreamResponse:
         answer = await exchange.fetch()
-        is_peak = any(name in exchange.text for name in ("GR_ENGINE", "GPU_UTIL")) and "count_over_time" not in exchange.text
+        is_peak = (
+            any(name in exchange.text for name in ("GR_ENGINE", "GPU_UTIL")) and "count_over_time" not in exchange.text
+        )
         for sample in answer["data"]["result"] if is_peak and "timestamp" not in exchange.text else ():
             if sample["metric"].get("exported_pod", "").startswith(pods):
                 sample["value"][1] = "0"
@@ -191,13 +195,18 @@ def _silence(pods: str) -> faults.Fault:
     return fault
 
 
-# ---- stopping, health, numbers --------------------------------------------------------------------------------------------------
+# ---- stopping, health, numbers ---------------------------------------------------------------------------------------
 
 
-async def test_sigterm_finishes_the_patch_in_flight_and_begins_no_other(stage: product.Stage, folder: pathlib.Path) -> None:
+async def test_sigterm_finishes_the_patch_in_flight_and_begins_no_other(
+    stage: product.Stage, folder: pathlib.Path
+) -> None:
     quiet = [await stage.workload(name) for name in ("one", "two")]
     await stage.prometheus.start()
-    async with product.proxy_to_api_server(stage.cluster.plane) as proxy, product.product_on(stage, folder, through=proxy.url) as pruner:
+    async with (
+        product.proxy_to_api_server(stage.cluster.plane) as proxy,
+        product.product_on(stage, folder, through=proxy.url) as pruner,
+    ):
         stopped: list[str] = []
 
         async def stop_and_dawdle(exchange: faults.Exchange) -> faults.web.StreamResponse:
@@ -253,11 +262,13 @@ async def test_the_numbers_after_a_pause_an_ack_and_a_fight(stage: product.Stage
         await daemon.more_cycles(2)
         seen = await daemon.metrics()
         expected = {
-            "idle_gpus": 5, "idle_workloads": 2, "pods_checked": 4, "scale_successes_total": 0, "scale_failures_total": 0,
-            "acknowledged_workloads": 0, "acknowledgments_total": 0, "scaledowns_prevented_total": 0, "query_failures_total": 0,
-        }  # fmt: skip
+            "idle_gpus": 5, "idle_workloads": 2, "pods_checked": 4, "scale_successes_total": 0,
+            "scale_failures_total": 0, "acknowledged_workloads": 0, "acknowledgments_total": 0,
+            "scaledowns_prevented_total": 0, "query_failures_total": 0,
+        }
         assert {name: seen[f"gpu_pruner_{name}"] for name in expected} == expected
-        assert {metric.name for metric in telemetry.METRICS if not metric.labels} - {re_named(name) for name in seen} == set()
+        plain = {metric.name for metric in telemetry.METRICS if not metric.labels}
+        assert plain - {re_named(name) for name in seen} == set()
         acked = await pruner.fallow("ack", "Deployment/kept", "-n", stage.namespace, "--hours", "8")
         assert acked.code == 0, acked.said
         await daemon.until(lambda: _is(daemon, "gpu_pruner_acknowledged_workloads", 1))
@@ -282,7 +293,8 @@ async def test_the_numbers_after_a_pause_an_ack_and_a_fight(stage: product.Stage
         assert seen['gpu_pruner_scales_by_kind_total{kind="Deployment"}'] == 1
         assert seen['fallow_idle_actions_total{action="pause",kind="Deployment",mode="scale-down",result="done"}'] == 1
         assert (seen["fallow_idle_leader"], seen['fallow_idle_source_up{source="prometheus"}']) == (1, 1)
-        assert (seen["gpu_pruner_acknowledgments_total"], seen["gpu_pruner_acknowledged_workloads"]) == (0, 1)  # given to another process
+        # Given to another process.
+        assert (seen["gpu_pruner_acknowledgments_total"], seen["gpu_pruner_acknowledged_workloads"]) == (0, 1)
         await stage.cluster.patch(quiet, {"spec": {"replicas": 2}})  # somebody else brings it back
         await acting.until(lambda: _is(acting, 'fallow_idle_fights_total{kind="Deployment"}', 1))
         assert await acting.metric('fallow_idle_resumes_total{actor="external",kind="Deployment"}') == 1

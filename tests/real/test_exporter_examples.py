@@ -123,7 +123,7 @@ def test_direct_scrape_finds_the_pods(place: str) -> None:
         "status": {"phase": "Running", "podIP": "10.0.0.9"},
     }
     found = targets.read_pod(msgspec.convert(item, targets.ExporterItem))
-    assert found == targets.Target("http://10.0.0.9:9835/metrics", f"gpu/{NAME}", "n1", "n1", "gpu", "e-0")
+    assert found == targets.ScrapeTarget("http://10.0.0.9:9835/metrics", f"gpu/{NAME}", "n1", "n1", "gpu", "e-0")
 
 
 @pytest.mark.parametrize(

@@ -46,9 +46,9 @@ def by_name(seen: mirror.Mirror, cluster: clusters.Cluster) -> dict[str, nouns.W
 
 def owned(manifest: Object, owner: Object) -> Object:
     reference = {
-        "apiVersion": owner["apiVersion"], "kind": owner["kind"], "name": owner["metadata"]["name"], "uid": owner["metadata"]["uid"],
-        "controller": True,
-    }  # fmt: skip
+        "apiVersion": owner["apiVersion"], "kind": owner["kind"], "name": owner["metadata"]["name"],
+        "uid": owner["metadata"]["uid"], "controller": True,
+    }
     changed = copy.deepcopy(manifest)
     changed["metadata"]["ownerReferences"] = [reference]
     return changed
@@ -58,7 +58,9 @@ def bare_pod(name: str, node: str = "", **more: Any) -> Object:
     template = clusters.pod_template(name, 1, **more)
     if node:
         template["spec"]["nodeName"] = node
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, **template["metadata"]}, "spec": template["spec"]}
+    return {
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, **template["metadata"]}, "spec": template["spec"]
+    }
 
 
 @pytest.fixture(autouse=True)
@@ -74,7 +76,7 @@ async def test_what_the_real_controllers_make_is_resolved(cluster: clusters.Clus
     found = await look(cluster)
     assert {name: each.trouble for name, each in found.items()} == {
         "Deployment/llm": None, "StatefulSet/db": None, "Job/train": None, "Pod/shell": Trouble.BarePod,
-    }  # fmt: skip
+    }
     assert [link.kind for link in found["Deployment/llm"].chain] == ["ReplicaSet", "Deployment"]
     assert len(found["Deployment/llm"].pods) == len(found["StatefulSet/db"].pods) == 2
     assert found["Deployment/llm"].body["spec"] == {"replicas": 2, "selector": {"matchLabels": {"app": "llm"}}}
@@ -91,21 +93,28 @@ async def test_pods_and_nodes_are_described(cluster: clusters.Cluster) -> None:
         await seen.list_all(now)
         by_app = {pod.labels["app"]: pod for pod in seen.pods if pod.namespace == cluster.namespace}
         running, waiting = by_app["llm"], by_app["huge"]
-        assert (running.node in ("gpu-1", "gpu-2"), running.phase, running.ready, running.gpu_count) == (True, "Running", True, 2)
+        assert (running.node in ("gpu-1", "gpu-2"), running.phase, running.ready, running.gpu_count) == (
+            True, "Running", True, 2
+        )
         assert running.started_at is not None
         assert running.ready_since is not None
         assert 5390 < now - running.started_at < 5500
         assert 5390 < now - running.ready_since < 5500
         assert (waiting.node, waiting.phase, waiting.started_at, waiting.gpu_count) == ("", "Pending", None, 64)
         assert waiting.unschedulable_since is not None
-        assert (seen.nodes["gpu-1"].ready, seen.nodes["gpu-1"].shared, seen.nodes["gpu-2"].shared) == (True, False, True)
+        assert (seen.nodes["gpu-1"].ready, seen.nodes["gpu-1"].shared, seen.nodes["gpu-2"].shared) == (
+            True, False, True
+        )
         assert seen.nodes["gpu-1"].gpu_product == "NVIDIA-H100-80GB-HBM3"
 
 
 async def test_workers_of_a_leader_worker_set_are_found_through_their_leader(cluster: clusters.Cluster) -> None:
     await cluster.apply_crds(crds.KINDS["LeaderWorkerSet"])
     top = await cluster.apply(
-        {"apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet", "metadata": {"name": "lws"}, "spec": {"replicas": 1}}
+        {
+            "apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet", "metadata": {"name": "lws"},
+            "spec": {"replicas": 1},
+        }
     )
     await cluster.run(owned(clusters.replicated("apps/v1", "StatefulSet", "lead", 1, 1), top), 1)
     (leader,) = await cluster.pods("app=lead")
@@ -113,20 +122,26 @@ async def test_workers_of_a_leader_worker_set_are_found_through_their_leader(clu
     found = await look(cluster)
     assert list(found) == ["LeaderWorkerSet/lws"]
     assert len(found["LeaderWorkerSet/lws"].pods) == 3
-    assert [link.kind for link in found["LeaderWorkerSet/lws"].chain] == ["StatefulSet", "Pod", "StatefulSet", "LeaderWorkerSet"]
+    assert [link.kind for link in found["LeaderWorkerSet/lws"].chain] == [
+        "StatefulSet", "Pod", "StatefulSet", "LeaderWorkerSet"
+    ]
 
 
 async def run_strangers(cluster: clusters.Cluster) -> None:
     await cluster.apply_crds(*(crds.KINDS[kind] for kind in STRANGERS))
     for kind, spec in STRANGERS.items():
-        top = await cluster.apply({"apiVersion": "example.com/v1", "kind": kind, "metadata": {"name": "big"}, "spec": spec})
+        top = await cluster.apply(
+            {"apiVersion": "example.com/v1", "kind": kind, "metadata": {"name": "big"}, "spec": spec}
+        )
         await cluster.run(owned(clusters.replicated("apps/v1", "Deployment", kind.lower(), 1, 1), top), 1)
 
 
 async def test_owners_of_kinds_that_nobody_told_us_about(cluster: clusters.Cluster) -> None:
     await run_strangers(cluster)
     found = await look(cluster)
-    assert {name: each.trouble for name, each in found.items()} == {"Opaque/big": Trouble.ManagedByUnknownOwner, "Scalable/big": None}
+    assert {name: each.trouble for name, each in found.items()} == {
+        "Opaque/big": Trouble.ManagedByUnknownOwner, "Scalable/big": None
+    }
     assert (found["Scalable/big"].replicas_pointer, found["Scalable/big"].body) == ("/spec/size", {"spec": {"size": 4}})
 
 
@@ -151,10 +166,13 @@ async def test_with_few_rights_the_rest_is_still_seen(cluster: clusters.Cluster)
         await seen.list_all(time.time())
         found = by_name(seen, cluster)
         assert {name: each.trouble for name, each in found.items()} == {
-            "Opaque/big": Trouble.OwnerForbidden, "Scalable/big": None, "StatefulSet/db": Trouble.OwnerForbidden, "Deployment/llm": None,
-        }  # fmt: skip
+            "Opaque/big": Trouble.OwnerForbidden, "Scalable/big": None, "StatefulSet/db": Trouble.OwnerForbidden,
+            "Deployment/llm": None,
+        }
         assert {"statefulsets.apps", "opaques.example.com"} <= {each.what for each in seen.missing}
-        assert (found["Scalable/big"].replicas_pointer, found["Scalable/big"].body) == (None, {"spec": {"replicas": 4}}), "read from /scale"
+        assert (found["Scalable/big"].replicas_pointer, found["Scalable/big"].body) == (
+            None, {"spec": {"replicas": 4}}
+        ), "read from /scale"
 
 
 async def test_an_orphan_stands_for_itself_and_a_vanished_kind_is_a_missing_owner(cluster: clusters.Cluster) -> None:
@@ -164,7 +182,9 @@ async def test_an_orphan_stands_for_itself_and_a_vanished_kind_is_a_missing_owne
     await cluster.create(owned(bare_pod("left"), nobody))
 
     async def is_orphaned() -> bool:
-        return not any(each["metadata"].get("ownerReferences") for each in await cluster.objects("apps/v1", "ReplicaSet"))
+        return not any(
+            each["metadata"].get("ownerReferences") for each in await cluster.objects("apps/v1", "ReplicaSet")
+        )
 
     await cluster.wait_until(is_orphaned)
     found = await look(cluster)
@@ -182,12 +202,19 @@ async def test_gpus_of_a_resource_claim_are_counted(cluster: clusters.Cluster) -
     claim = await cluster.apply(
         {
             "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "two"},
-            "spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com", "count": 2}}]}},
+            "spec": {
+                "devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com", "count": 2}}]}
+            },
         }
-    )  # fmt: skip
-    results = [{"request": "gpu", "driver": names.DRA_DRIVER, "pool": "gpu-1", "device": f"gpu-{number}"} for number in range(2)]
+    )
+    results = [
+        {"request": "gpu", "driver": names.DRA_DRIVER, "pool": "gpu-1", "device": f"gpu-{number}"}
+        for number in range(2)
+    ]
     await cluster.patch(claim, {"status": {"allocation": {"devices": {"results": results}}}}, part="status")
-    template = clusters.pod_template("dra", 0, nodeName="gpu-1", resourceClaims=[{"name": "g", "resourceClaimName": "two"}])
+    template = clusters.pod_template(
+        "dra", 0, nodeName="gpu-1", resourceClaims=[{"name": "g", "resourceClaimName": "two"}]
+    )
     template["spec"]["containers"][0]["resources"] = {"claims": [{"name": "g"}]}
     await cluster.create({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "dra"}, "spec": template["spec"]})
     async with opened(cluster.kubeconfig) as seen:
@@ -219,7 +246,9 @@ async def test_a_daemon_follows_without_asking(cluster: clusters.Cluster) -> Non
         await seen.refresh(time.time())
         assert seen.workloads({}) is before
         late = await cluster.deployment("late")
-        await cluster.wait_until(lambda: len([pod for pod in seen.pods if pod.labels["app"] == "late" and pod.ready]) == 1)
+        await cluster.wait_until(
+            lambda: len([pod for pod in seen.pods if pod.labels["app"] == "late" and pod.ready]) == 1
+        )
         await seen.refresh(time.time())
         assert set(by_name(seen, cluster)) == {"Deployment/llm", "Deployment/late"}
         assert seen.api.requests_sent <= asked + 2 + 60, "one for each new owner, and the watches"

@@ -1,4 +1,5 @@
-"""What happens between two requests: kill -9 after any write, another's write between look and patch, an object made anew under its name.
+"""What happens between two requests: kill -9 after any write, another's write between look and patch, an object made
+anew under its name.
 
 The product talks to the real API server through a proxy that does these things at the right moment.
 """
@@ -35,7 +36,7 @@ def folder(tmp_path: pathlib.Path) -> pathlib.Path:
     return made
 
 
-# ---- kill -9 ------------------------------------------------------------------------------------------------------------------
+# ---- kill -9 ---------------------------------------------------------------------------------------------------------
 
 
 class Killer:
@@ -104,7 +105,9 @@ class Scene:
     async def _let_the_lease_run_out(self) -> None:
         """Without waiting for it: nobody renews it any more."""
         metadata = {"name": names.LEASE, "namespace": self.system}
-        await self._stage.cluster.delete({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata})
+        await self._stage.cluster.delete(
+            {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata}
+        )
 
     async def look(self) -> list[Object]:
         found = [self.workload] if self.scaler is None else [self.workload, self.scaler]
@@ -124,20 +127,28 @@ def _marks(thing: Object) -> Object:
 
 def _acts(pruner: product.Product, scene: Scene, plural: str) -> list[Object]:
     """Patches that stopped something, taken by the server."""
-    asked = [one.body for one in pruner.writes(f"{scene.namespace}/{plural}/quiet") if one.verb == "patch" and one.code == 200]
-    return [body for body in asked if '"0"' in json.dumps(_marks(body)) or (body.get("spec") or {}).get("replicas") == 0]
+    asked = [
+        one.body
+        for one in pruner.writes(f"{scene.namespace}/{plural}/quiet")
+        if one.verb == "patch" and one.code == 200
+    ]
+    return [
+        body for body in asked if '"0"' in json.dumps(_marks(body)) or (body.get("spec") or {}).get("replicas") == 0
+    ]
 
 
 # What one look writes, in this order, and a word by which each is known.
 STEPS = {
-    "lease": "/leases", "told": "IdleDetected", "paused": names.PAUSED_AT, "scaler": names.KEDA_PAUSED_REPLICAS, "event": "ScaledToZero",
-    "released": '"holderIdentity":""',
-}  # fmt: skip
+    "lease": "/leases", "told": "IdleDetected", "paused": names.PAUSED_AT, "scaler": names.KEDA_PAUSED_REPLICAS,
+    "event": "ScaledToZero", "released": '"holderIdentity":""',
+}
 
 
 @pytest.mark.accepts("idle", 39)
 @pytest.mark.parametrize("with_scaler", [False, True], ids=["plain", "keda"])
-async def test_killed_after_any_write_it_ends_the_same(stage: product.Stage, folder: pathlib.Path, with_scaler: bool) -> None:
+async def test_killed_after_any_write_it_ends_the_same(
+    stage: product.Stage, folder: pathlib.Path, with_scaler: bool
+) -> None:
     await stage.cluster.gpu_node("gpu-2", 8)
     if with_scaler:
         await stage.cluster.apply_crds(crds.KINDS["ScaledObject"])
@@ -157,7 +168,9 @@ async def test_killed_after_any_write_it_ends_the_same(stage: product.Stage, fol
                 assert workload["spec"]["replicas"] == 0, scene.step
             assert len(_acts(pruner, scene, "scaledobjects" if with_scaler else "deployments")) == 1, scene.step
             assert names.PAUSE_REVERSALS not in _marks(workload), scene.step
-        ends = await asyncio.gather(*(pruner.fallow("resume", "Deployment/quiet", "-n", scene.namespace) for scene in scenes))
+        ends = await asyncio.gather(
+            *(pruner.fallow("resume", "Deployment/quiet", "-n", scene.namespace) for scene in scenes)
+        )
         assert {end.code for end in ends} == {0}, ends
     for scene in scenes:
         workload, *scaler = await scene.look()
@@ -166,13 +179,16 @@ async def test_killed_after_any_write_it_ends_the_same(stage: product.Stage, fol
         assert not scaler or not set(_marks(scaler[0])) & {names.KEDA_PAUSED_REPLICAS, names.ORIGINAL_STATE}
 
 
-# ---- somebody else is quicker -------------------------------------------------------------------------------------------------
+# ---- somebody else is quicker ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.accepts("idle", 22)
 @pytest.mark.parametrize("what", ["label", "ack", "opt-out", "scaled"])
-async def test_a_change_between_look_and_patch_is_looked_at_first(stage: product.Stage, folder: pathlib.Path, what: str) -> None:
-    """A 409 for the patch. Only where the workload is still idle and nobody's is it sent again, with the new version."""
+async def test_a_change_between_look_and_patch_is_looked_at_first(
+    stage: product.Stage, folder: pathlib.Path, what: str
+) -> None:
+    """A 409 for the patch. Only where the workload is still idle and nobody's is it sent again, with the new
+    version."""
     changes: dict[str, Object] = {
         "label": {"metadata": {"labels": {"touched": "yes"}}},
         "ack": {"metadata": {"annotations": {names.ACK_UNTIL: "2099-01-01T00:00:00Z"}}},
@@ -181,18 +197,25 @@ async def test_a_change_between_look_and_patch_is_looked_at_first(stage: product
     }
     quiet = await stage.workload("quiet", replicas=2)
     await stage.prometheus.start()
-    async with product.proxy_to_api_server(stage.cluster.plane) as proxy, product.product_on(stage, folder, through=proxy.url) as pruner:
+    async with (
+        product.proxy_to_api_server(stage.cluster.plane) as proxy,
+        product.product_on(stage, folder, through=proxy.url) as pruner,
+    ):
         meanwhile = faults.meanwhile(lambda: stage.cluster.patch(quiet, changes[what]))
         proxy.fault = faults.only(names.PAUSED_AT, meanwhile, times=1)
         end = await pruner.prune(*ACT)
         assert end.code == 0, end.said
-        patches = [one.code for one in pruner.writes("/deployments/quiet") if one.verb == "patch" and product.is_pause(one)]
+        patches = [
+            one.code for one in pruner.writes("/deployments/quiet") if one.verb == "patch" and product.is_pause(one)
+        ]
     assert patches == ([409, 200] if what == "label" else [409])
     assert await stage.is_paused(quiet) is (what == "label")
 
 
 @pytest.mark.accepts("idle", 36)
-async def test_an_object_made_anew_between_look_and_patch_is_not_the_one(stage: product.Stage, folder: pathlib.Path) -> None:
+async def test_an_object_made_anew_between_look_and_patch_is_not_the_one(
+    stage: product.Stage, folder: pathlib.Path
+) -> None:
     quiet = await stage.workload("quiet")
 
     async def replace() -> None:
@@ -201,7 +224,10 @@ async def test_an_object_made_anew_between_look_and_patch_is_not_the_one(stage: 
         await stage.cluster.apply(clusters.replicated("apps/v1", "Deployment", "quiet", 1, 1))
 
     await stage.prometheus.start()
-    async with product.proxy_to_api_server(stage.cluster.plane) as proxy, product.product_on(stage, folder, through=proxy.url) as pruner:
+    async with (
+        product.proxy_to_api_server(stage.cluster.plane) as proxy,
+        product.product_on(stage, folder, through=proxy.url) as pruner,
+    ):
         proxy.fault = faults.only(names.PAUSED_AT, faults.meanwhile(replace), times=1)
         end = await pruner.prune(*ACT)
         assert end.code == 0, end.said
@@ -214,13 +240,16 @@ async def _is_gone(stage: product.Stage, thing: Object) -> bool:
     return await stage.cluster.find(thing["apiVersion"], thing["kind"], thing["metadata"]["name"]) is None
 
 
-# ---- answers that get lost ----------------------------------------------------------------------------------------------------
+# ---- answers that get lost -------------------------------------------------------------------------------------------
 
 
 async def test_a_pause_whose_answer_was_lost_is_not_sent_twice(stage: product.Stage, folder: pathlib.Path) -> None:
     quiet = await stage.workload("quiet", replicas=2)
     await stage.prometheus.start()
-    async with product.proxy_to_api_server(stage.cluster.plane) as proxy, product.product_on(stage, folder, through=proxy.url) as pruner:
+    async with (
+        product.proxy_to_api_server(stage.cluster.plane) as proxy,
+        product.product_on(stage, folder, through=proxy.url) as pruner,
+    ):
         proxy.fault = faults.only(names.PAUSED_AT, faults.cut, times=1)
         first = await pruner.prune(*ACT)
         second = await pruner.prune(*ACT)
@@ -229,7 +258,9 @@ async def test_a_pause_whose_answer_was_lost_is_not_sent_twice(stage: product.St
     assert await stage.is_paused(quiet)
 
 
-async def test_a_source_that_dies_before_the_second_look_stops_the_pause(stage: product.Stage, folder: pathlib.Path) -> None:
+async def test_a_source_that_dies_before_the_second_look_stops_the_pause(
+    stage: product.Stage, folder: pathlib.Path
+) -> None:
     quiet = await stage.workload("quiet")
     await stage.prometheus.start()
     async with product.product_on(stage, folder) as pruner, faults.FaultyProxy(stage.prometheus.url) as proxy:

@@ -1,4 +1,5 @@
-"""Our client on a real API server: what only a real one does. What it does on both is in tests/functional/test_api.py."""
+"""Our client on a real API server: what only a real one does. What it does on both is in
+tests/functional/test_api.py."""
 
 import pathlib
 from collections.abc import AsyncIterator
@@ -64,13 +65,17 @@ async def test_the_server_tells_who_we_are(cluster: clusters.Cluster) -> None:
 
 
 async def test_impersonation(cluster: clusters.Cluster) -> None:
-    headers = (("Impersonate-User", "ada"), ("Impersonate-Group", "team:ml"), ("Impersonate-Extra-example.org%2Fwhy", "test"))
+    headers = (
+        ("Impersonate-User", "ada"), ("Impersonate-Group", "team:ml"), ("Impersonate-Extra-example.org%2Fwhy", "test")
+    )
     access = msgspec.structs.replace(access_to(cluster.plane.kubeconfig), impersonation=headers)
     review = api.Resource("authentication.k8s.io", "v1", "selfsubjectreviews", "SelfSubjectReview", False)
     async with api.Api(access) as client:
         answer = await client.create(review, None, {"apiVersion": review.api_version, "kind": review.kind})
     info = answer["status"]["userInfo"]
-    assert (info["username"], "team:ml" in info["groups"], info["extra"]) == ("ada", True, {"example.org/why": ["test"]})
+    assert (info["username"], "team:ml" in info["groups"], info["extra"]) == (
+        "ada", True, {"example.org/why": ["test"]}
+    )
 
 
 async def test_discovery_finds_kinds_and_their_scale(cluster: clusters.Cluster, client: api.Api) -> None:
@@ -79,7 +84,8 @@ async def test_discovery_finds_kinds_and_their_scale(cluster: clusters.Cluster, 
     found = await discovery.discover(client)
     assert client.requests_sent - before == 2
     assert found.find("apps", "Deployment") == msgspec.structs.replace(
-        DEPLOYMENTS, verbs=frozenset({"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"})
+        DEPLOYMENTS,
+        verbs=frozenset({"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"}),
     )
     scalable = {(each.group, each.kind): each.scalable for each in found.resources}
     assert (scalable["example.com", "Scalable"], scalable["apps", "DaemonSet"]) == (True, False)
@@ -129,7 +135,8 @@ async def test_events(cluster: clusters.Cluster, client: api.Api) -> None:
     name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
     regarding = {"apiVersion": "v1", "kind": "Pod", "namespace": cluster.namespace, "name": name, "uid": uid}
     event = {
-        "metadata": {"name": "fallow-1"}, "eventTime": "2026-05-04T12:00:00.123456Z", "type": "Normal", "reason": "Looked",
-        "action": "look", "reportingController": "fallow", "reportingInstance": "test", "regarding": regarding, "note": "hello",
-    }  # fmt: skip
+        "metadata": {"name": "fallow-1"}, "eventTime": "2026-05-04T12:00:00.123456Z", "type": "Normal",
+        "reason": "Looked", "action": "look", "reportingController": "fallow", "reportingInstance": "test",
+        "regarding": regarding, "note": "hello",
+    }
     assert (await client.create(api.EVENTS, cluster.namespace, event))["reason"] == "Looked"

@@ -1,4 +1,5 @@
-"""`gpu-pruner` run once on a real cluster with a real Prometheus: exit codes, what is written and what is not, rights, caps, the log."""
+"""`gpu-pruner` run once on a real cluster with a real Prometheus: exit codes, what is written and what is not, rights,
+caps, the log."""
 
 from __future__ import annotations
 
@@ -31,11 +32,13 @@ def folder(tmp_path: pathlib.Path) -> pathlib.Path:
     return made
 
 
-# ---- exit codes ---------------------------------------------------------------------------------------------------------------
+# ---- exit codes ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.accepts("idle", 11, 15)
-async def test_idle_ones_are_paused_once_and_come_back_without_prometheus(stage: product.Stage, folder: pathlib.Path) -> None:
+async def test_idle_ones_are_paused_once_and_come_back_without_prometheus(
+    stage: product.Stage, folder: pathlib.Path
+) -> None:
     quiet = await stage.workload("quiet", replicas=3)
     lonely = await stage.workload("lonely", kind="StatefulSet")
     mixed = await stage.workload("mixed", replicas=2)
@@ -76,7 +79,9 @@ FAULTS: dict[str, tuple[faults.Fault, str]] = {
 
 
 @pytest.mark.accepts("idle", 5)
-async def test_a_source_that_cannot_be_believed_is_no_decision_and_nothing_is_written(stage: product.Stage, folder: pathlib.Path) -> None:
+async def test_a_source_that_cannot_be_believed_is_no_decision_and_nothing_is_written(
+    stage: product.Stage, folder: pathlib.Path
+) -> None:
     """All faults at once, each with a run of its own."""
     idle = await stage.workload("quiet")
     await stage.prometheus.start()
@@ -84,7 +89,9 @@ async def test_a_source_that_cannot_be_believed_is_no_decision_and_nothing_is_wr
         proxies = {name: await stack.enter_async_context(faults.FaultyProxy(stage.prometheus.url)) for name in FAULTS}
         for name, proxy in proxies.items():
             proxy.fault = FAULTS[name][0]
-        urls = {name: proxy.url for name, proxy in proxies.items()} | {"unreachable": f"http://127.0.0.1:{product.free_port()}"}
+        urls = {name: proxy.url for name, proxy in proxies.items()} | {
+            "unreachable": f"http://127.0.0.1:{product.free_port()}"
+        }
         # Each with a Lease of its own, or they would wait for each other.
         runs = [_prune_from(pruner, stage, name, url) for name, url in urls.items()]
         ends = dict(zip(urls, await asyncio.gather(*runs), strict=True))
@@ -129,7 +136,9 @@ async def test_a_configuration_that_cannot_work_is_exit_2_and_a_server_that_is_a
     stage: product.Stage, folder: pathlib.Path, control_plane: world.ControlPlane
 ) -> None:
     await stage.prometheus.start()
-    nowhere = control_plane.kubeconfig_with_token(SECRET, folder / "nowhere", "default", f"https://127.0.0.1:{product.free_port()}")
+    nowhere = control_plane.kubeconfig_with_token(
+        SECRET, folder / "nowhere", "default", f"https://127.0.0.1:{product.free_port()}"
+    )
     stranger = control_plane.kubeconfig_with_token(SECRET, folder / "stranger", "default")
     garbage = folder / "garbage"
     garbage.write_text("clusters: [")
@@ -164,7 +173,9 @@ async def test_a_lease_that_another_holds_is_no_decision(stage: product.Stage, f
     await stage.prometheus.start()
     spec = {"holderIdentity": "somebody", "leaseDurationSeconds": 3600, "renewTime": "2026-01-01T00:00:00.000000Z"}
     metadata = {"name": names.LEASE, "namespace": stage.system}
-    await stage.cluster.apply({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec})
+    await stage.cluster.apply(
+        {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
+    )
     async with product.product_on(stage, folder) as pruner:
         end = await pruner.prune(*ACT)
         assert (end.code, "somebody holds it" in end.err) == (1, True), end.said
@@ -187,7 +198,7 @@ async def test_frozen_by_hand_is_exit_4_until_unfrozen(stage: product.Stage, fol
     assert await stage.is_paused(idle)
 
 
-# ---- rights -------------------------------------------------------------------------------------------------------------------
+# ---- rights ----------------------------------------------------------------------------------------------------------
 
 
 async def _install(stage: product.Stage, *places: str) -> None:
@@ -217,9 +228,10 @@ async def test_the_shipped_roles_suffice_for_what_they_are_for(stage: product.St
         acted = await pruner.prune(*ACT)
         assert acted.code == 0, acted.said
     assert await stage.is_paused(quiet)
-    assert {event["reason"] for event in await stage.cluster.events() if event["reportingController"] == "gpu-pruner"} == {
+    events = await stage.cluster.events()
+    assert {event["reason"] for event in events if event["reportingController"] == "gpu-pruner"} == {
         names.Event.IDLE_DETECTED, names.Event.SCALED_TO_ZERO,
-    }  # fmt: skip
+    }
 
 
 class Elsewhere:
@@ -229,7 +241,9 @@ class Elsewhere:
         self.namespace, self.request, self.wait_until = stage.system, stage.cluster.request, stage.cluster.wait_until
 
 
-async def test_a_kind_that_may_not_be_patched_does_not_stop_the_others(stage: product.Stage, folder: pathlib.Path) -> None:
+async def test_a_kind_that_may_not_be_patched_does_not_stop_the_others(
+    stage: product.Stage, folder: pathlib.Path
+) -> None:
     quiet = await stage.workload("quiet")
     lonely = await stage.workload("lonely", kind="StatefulSet")
     await stage.prometheus.start()
@@ -244,7 +258,7 @@ async def test_a_kind_that_may_not_be_patched_does_not_stop_the_others(stage: pr
     assert [event["regarding"]["name"] for event in await stage.cluster.events(names.Event.PAUSE_FAILED)] == ["lonely"]
 
 
-# ---- caps ---------------------------------------------------------------------------------------------------------------------
+# ---- caps ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.accepts("idle", 25)
@@ -260,10 +274,12 @@ async def test_fifty_candidates_and_a_cap_of_ten(stage: product.Stage, folder: p
     assert sorted(sizes) == [0] * 10 + [1] * 40
 
 
-# ---- the log ------------------------------------------------------------------------------------------------------------------
+# ---- the log ---------------------------------------------------------------------------------------------------------
 
 
-async def test_the_log_is_one_object_a_line_with_audit_fields_and_no_secret(stage: product.Stage, folder: pathlib.Path) -> None:
+async def test_the_log_is_one_object_a_line_with_audit_fields_and_no_secret(
+    stage: product.Stage, folder: pathlib.Path
+) -> None:
     quiet = await stage.workload("quiet")
     kept = await stage.workload("kept")
     await stage.prometheus.start()
@@ -283,8 +299,9 @@ async def test_the_log_is_one_object_a_line_with_audit_fields_and_no_secret(stag
     assert not [line for line in plain.err.splitlines() if line.startswith(("{", "2026-01-01"))]
     [pause] = [record for record in end.records if record.get("audit") == "Pause"]
     assert pause["workload"] == {
-        "group": "apps", "kind": "Deployment", "namespace": stage.namespace, "name": "quiet", "uid": quiet["metadata"]["uid"],
-    }  # fmt: skip
+        "group": "apps", "kind": "Deployment", "namespace": stage.namespace, "name": "quiet",
+        "uid": quiet["metadata"]["uid"],
+    }
     assert (pause["actor"], pause["result"], pause["verdict"], pause["policy"]) == ("fallow", "done", "idle", "flags")
     assert (pause["before"], pause["after"]) == ({"/spec/replicas": 1}, {"/spec/replicas": 0})
     assert any(record.get("audit") == "Mark" for record in end.records)  # the ack made by hand, stamped

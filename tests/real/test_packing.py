@@ -16,11 +16,11 @@ EXTENDER = {
     "urlPrefix": NOBODY, "filterVerb": "filter", "prioritizeVerb": "prioritize", "bindVerb": "bind", "weight": 100,
     "nodeCacheCapable": True, "ignorable": True, "httpTimeout": "2s",
     "managedResources": [{"name": names.GPU, "ignoredByScheduler": False}],
-}  # fmt: skip
+}
 SCHEDULER = {
-    "apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration", "leaderElection": {"leaderElect": False},
-    "extenders": [EXTENDER],
-}  # fmt: skip
+    "apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration",
+    "leaderElection": {"leaderElect": False}, "extenders": [EXTENDER],
+}
 
 
 @pytest.mark.accepts("packing", 18)

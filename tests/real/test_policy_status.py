@@ -20,14 +20,20 @@ async def test_the_status_tells_what_was_found(
     made = await cluster.apply({
         "apiVersion": "gpuautoscaler.io/v1alpha1", "kind": "IdlePolicy", "metadata": {"name": cluster.namespace},
         "spec": {"namespaces": [cluster.namespace], "windows": {"goneIdle": "20m"}},
-    })  # fmt: skip
+    })
     async with product.product_on(stage, tmp_path) as pruner:
         daemon = await pruner.start()
         await daemon.more_cycles(2)
         first = (await cluster.refresh(made))["status"]
         await daemon.more_cycles(2)
     last = (await cluster.refresh(made))["status"]
-    assert (first["matchedWorkloads"], first["idleWorkloads"], first["idleGPUs"], first["pausedWorkloads"]) == (1, 1, 2, 0)
-    assert {one["type"]: one["status"] for one in last["conditions"]} == {"Ready": "True", "DataHealthy": "True", "Frozen": "False"}
-    assert [one["lastTransitionTime"] for one in first["conditions"]] == [one["lastTransitionTime"] for one in last["conditions"]]
+    assert (first["matchedWorkloads"], first["idleWorkloads"], first["idleGPUs"], first["pausedWorkloads"]) == (
+        1, 1, 2, 0
+    )
+    assert {one["type"]: one["status"] for one in last["conditions"]} == {
+        "Ready": "True", "DataHealthy": "True", "Frozen": "False"
+    }
+    assert [one["lastTransitionTime"] for one in first["conditions"]] == [
+        one["lastTransitionTime"] for one in last["conditions"]
+    ]
     assert first["lastEvaluationTime"] < last["lastEvaluationTime"]

@@ -13,7 +13,7 @@ from fallow.model import cluster, usage
 from fallow.model.usage import Signal
 from fallow.observe.usage import prometheus as eyes
 from tests.real import faults, history
-from tests.unit.observe.usage.gpu_pods import node, nodes, pod
+from tests.unit.observe.usage.gpu_pods import held, node, nodes, pod
 
 HALF_HOUR = 1800.0
 DAY = 86400.0
@@ -36,7 +36,7 @@ class Case:
     async def evidence(self, **options: object) -> usage.Evidence:
         await self.world.start()
         async with source(self.world.url, **options) as asked:
-            return await asked.evidence(self.pods, self.nodes, frozenset({HALF_HOUR}), self.world.now)
+            return await asked.evidence(held(self.pods, self.nodes), frozenset({HALF_HOUR}), self.world.now)
 
     async def usage(self, **options: object) -> usage.Usage:
         found = await self.evidence(**options)
@@ -51,15 +51,18 @@ def told(seen: usage.Usage) -> dict[str, object]:
         for kind, columns in (("peak", seen.peak), ("count", seen.count), ("newest", seen.newest))
         for signal, column in columns.items()
     }
-    return {"pod": seen.pod.tolist(), "gpu": seen.gpu, "model": seen.model, "interval": seen.interval.tolist(), **by_signal}
+    return {
+        "pod": seen.pod.tolist(), "gpu": seen.gpu, "model": seen.model, "interval": seen.interval.tolist(), **by_signal
+    }
 
 
-# ---- one window ------------------------------------------------------------------------------------------------------------------
+# ---- one window ------------------------------------------------------------------------------------------------------
 
 
 async def test_a_busy_and_a_quiet_gpu(prometheus: history.PrometheusWorld) -> None:
     prometheus.dcgm_gpu(
-        "gpu-1", 0, pod="llm", namespace="ml", gr_engine=[0.0] * 30 + [0.4] + [0.0] * 30, gpu_util=[0] * 60 + [37], power=310.0
+        "gpu-1", 0, pod="llm", namespace="ml", gr_engine=[0.0] * 30 + [0.4] + [0.0] * 30, gpu_util=[0] * 60 + [37],
+        power=310.0,
     )
     prometheus.dcgm_gpu("gpu-1", 1, pod="llm", namespace="ml")
     prometheus.dcgm_gpu("gpu-1", 2)
@@ -89,7 +92,9 @@ async def test_one_sample_in_the_window_is_counted_as_one(prometheus: history.Pr
     seen = await Case(prometheus, (pod("full"), pod("thin"), pod("old"))).usage()
     assert seen.count[Signal.gr_engine].tolist() in ([60.0, 1.0, 40.0], [61.0, 1.0, 41.0])
     assert seen.interval == pytest.approx([HALF_HOUR / seen.count[Signal.gr_engine][0]] * 3, abs=0.6)
-    assert np.isnan(seen.newest[Signal.gr_engine][2]), "no sample in the five minutes that Prometheus looks back: surely stale"
+    assert np.isnan(seen.newest[Signal.gr_engine][2]), (
+        "no sample in the five minutes that Prometheus looks back: surely stale"
+    )
 
 
 @pytest.mark.accepts("idle", 4)
@@ -113,7 +118,9 @@ async def test_a_gpu_without_series_has_no_row(prometheus: history.PrometheusWor
     ids=["NaN", "Inf", "negative", "int32-blank", "int64-blank", "too-high"],
 )
 @pytest.mark.parametrize("share", ["all", "some"])
-async def test_what_is_no_reading_never_makes_a_covered_quiet_window(prometheus: history.PrometheusWorld, bad: float, share: str) -> None:
+async def test_what_is_no_reading_never_makes_a_covered_quiet_window(
+    prometheus: history.PrometheusWorld, bad: float, share: str
+) -> None:
     values = [bad] * 61 if share == "all" else [0.0] + [bad] * 60
     prometheus.dcgm_gpu("gpu-1", 0, pod="odd", namespace="ml", gr_engine=values, gpu_util=None)
     prometheus.dcgm_gpu("gpu-1", 1, pod="fine", namespace="ml", gr_engine=1.03, gpu_util=None)
@@ -125,8 +132,12 @@ async def test_what_is_no_reading_never_makes_a_covered_quiet_window(prometheus:
 
 @pytest.mark.accepts("idle", 7)
 async def test_mig_instances_are_rows_of_their_own(prometheus: history.PrometheusWorld) -> None:
-    prometheus.dcgm_gpu("gpu-1", 0, pod="a", namespace="ml", mig=(1, "1g.10gb"), gr_engine=0.0, gpu_util=None, power=None)
-    prometheus.dcgm_gpu("gpu-1", 0, pod="b", namespace="ml", mig=(2, "1g.10gb"), gr_engine=None, gpu_util=0.0, power=None)
+    prometheus.dcgm_gpu(
+        "gpu-1", 0, pod="a", namespace="ml", mig=(1, "1g.10gb"), gr_engine=0.0, gpu_util=None, power=None
+    )
+    prometheus.dcgm_gpu(
+        "gpu-1", 0, pod="b", namespace="ml", mig=(2, "1g.10gb"), gr_engine=None, gpu_util=0.0, power=None
+    )
     prometheus.dcgm_gpu("gpu-1", 0, gr_engine=0.7, gpu_util=None, power=200.0, memory_used=None)
     found = await Case(prometheus, (pod("a"), pod("b"))).evidence()
     seen = found.usage[HALF_HOUR]
@@ -170,7 +181,9 @@ async def test_on_a_shared_gpu_only_the_pods_own_signals_differ(prometheus: hist
 
 
 VARIANTS = {
-    "exported_pod+Hostname": {"exported_pod": "llm", "exported_namespace": "ml", "pod": "dcgm-x", "namespace": "gpu", "Hostname": "gpu-1"},
+    "exported_pod+Hostname": {
+        "exported_pod": "llm", "exported_namespace": "ml", "pod": "dcgm-x", "namespace": "gpu", "Hostname": "gpu-1"
+    },
     "pod+hostname": {"pod": "llm", "namespace": "ml", "hostname": "gpu-1"},
     "pod_name+node": {"pod_name": "llm", "pod_namespace": "ml", "node": "GPU-1"},
     "pod+kubernetes_node": {"pod": "llm", "namespace": "ml", "kubernetes_node": "10.0.0.7"},
@@ -179,7 +192,9 @@ VARIANTS = {
 
 
 @pytest.mark.accepts("idle", 9)
-async def test_label_variants_give_equal_rows(prometheus: history.PrometheusWorld, tmp_path_factory: pytest.TempPathFactory) -> None:
+async def test_label_variants_give_equal_rows(
+    prometheus: history.PrometheusWorld, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     place = nodes(node(addresses=("10.0.0.7",)))
     results = {}
     for name, variant in VARIANTS.items():
@@ -210,10 +225,12 @@ async def test_all_other_signals_arrive(prometheus: history.PrometheusWorld) -> 
     }
     prometheus.dcgm_gpu("gpu-1", 0, pod="llm", namespace="ml", memory_used=rising, more=more)
     prometheus.dcgm_gpu(
-        "gpu-1", 1, pod="llm", namespace="ml", more={"DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": [1e6 * step for step in range(61)]}
+        "gpu-1", 1, pod="llm", namespace="ml",
+        more={"DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": [1e6 * step for step in range(61)]},
     )
     prometheus.series(
-        "hami_container_last_kernel_elapsed_seconds", {"namespace": "ml", "pod": "llm", "device_uuid": "GPU-gpu-1-0"}, values=[900.0, 930.0]
+        "hami_container_last_kernel_elapsed_seconds", {"namespace": "ml", "pod": "llm", "device_uuid": "GPU-gpu-1-0"},
+        values=[900.0, 930.0],
     )
     serving = {"pod": "llm", "namespace": "ml", "model_name": "m"}
     prometheus.series("vllm:num_requests_running", serving, constant=0.0)
@@ -238,7 +255,9 @@ async def test_all_other_signals_arrive(prometheus: history.PrometheusWorld) -> 
 @pytest.mark.parametrize("rise", [0.0, 1.0], ids=["none served", "one served"])
 async def test_one_request_served_is_a_request(prometheus: history.PrometheusWorld, rise: float) -> None:
     prometheus.dcgm_gpu("gpu-1", 0, pod="llm", namespace="ml")
-    prometheus.series("vllm:request_success_total", {"pod": "llm", "namespace": "ml"}, values=[10.0] * 30 + [10.0 + rise] * 31)
+    prometheus.series(
+        "vllm:request_success_total", {"pod": "llm", "namespace": "ml"}, values=[10.0] * 30 + [10.0 + rise] * 31
+    )
     seen = await Case(prometheus, (pod("llm"),)).usage()
     assert (seen.peak[Signal.requests][0] >= 1) == (rise > 0)
 
@@ -264,12 +283,13 @@ async def test_the_power_floor_needs_a_day(prometheus: history.PrometheusWorld) 
         every=60,
     )
     prometheus.dcgm_gpu(
-        "gpu-1", 1, pod="short", namespace="ml", gr_engine=0.0, gpu_util=None, memory_used=None, power=50.0, minutes=120, every=60
+        "gpu-1", 1, pod="short", namespace="ml", gr_engine=0.0, gpu_util=None, memory_used=None, power=50.0,
+        minutes=120, every=60,
     )
     await prometheus.start()
     pods = (pod("long"), pod("short"))
     async with source(prometheus.url) as asked:
-        found = await asked.evidence(pods, nodes(), frozenset({HALF_HOUR}), prometheus.now)
+        found = await asked.evidence(held(pods), frozenset({HALF_HOUR}), prometheus.now)
     floor = dict(zip(found.usage[HALF_HOUR].gpu, found.usage[HALF_HOUR].power_floor.tolist(), strict=True))
     assert floor["GPU-gpu-1-0"] == 61.0
     assert math.isnan(floor["GPU-gpu-1-1"])
@@ -280,12 +300,12 @@ async def test_two_windows_are_two_usages(prometheus: history.PrometheusWorld) -
     prometheus.dcgm_gpu("gpu-1", 1, pod="llm", namespace="ml", until=prometheus.now - 2400)
     await prometheus.start()
     async with source(prometheus.url) as asked:
-        found = await asked.evidence((pod("llm"),), nodes(), frozenset({HALF_HOUR, 3600.0}), prometheus.now)
+        found = await asked.evidence(held((pod("llm"),)), frozenset({HALF_HOUR, 3600.0}), prometheus.now)
     assert found.usage[HALF_HOUR].peak[Signal.gr_engine].tolist() == [0.0]
     assert found.usage[3600.0].peak[Signal.gr_engine].tolist() == [0.9, 0.0]
 
 
-# ---- looking back ----------------------------------------------------------------------------------------------------------------
+# ---- looking back ----------------------------------------------------------------------------------------------------
 
 
 def history_of(active_minutes_ago: float | None, hours: float, every: int = 30) -> list[float | None]:
@@ -306,11 +326,11 @@ async def test_exact_idle_times(prometheus: history.PrometheusWorld) -> None:
     await prometheus.start()
     pods = tuple(map(pod, ("was.busy", "never", "gap", "busy")))
     async with faults.FaultyProxy(prometheus.url) as proxy, source(proxy.url) as asked:
-        seen = (await asked.evidence(pods, nodes(), frozenset({HALF_HOUR}), prometheus.now)).usage[HALF_HOUR]
+        seen = (await asked.evidence(held(pods), frozenset({HALF_HOUR}), prometheus.now)).usage[HALF_HOUR]
         row = {pods[index].name: place for place, index in enumerate(seen.pod)}
         wanted = [row["was.busy"], row["never"], row["gap"]]
         proxy.seen.clear()
-        found = await asked.look_back(seen, wanted, pods, prometheus.now, 0.01)
+        found = await asked.look_back(seen, wanted, held(pods), prometheus.now, 0.01)
         ago = (prometheus.now - found.last_active) / 60
         assert ago[row["was.busy"]] == pytest.approx(95.5, abs=1.01)
         assert found.last_active[row["never"]] == found.last_active[row["gap"]] == -math.inf
@@ -323,10 +343,10 @@ async def test_exact_idle_times(prometheus: history.PrometheusWorld) -> None:
 
         proxy.seen.clear()
         later = prometheus.now + 60
-        kept = await asked.look_back(seen, wanted, pods, later, 0.01)
+        kept = await asked.look_back(seen, wanted, held(pods), later, 0.01)
         assert proxy.seen == [], "a row that stays idle is not asked again"
         assert kept.last_active[wanted].tolist() == found.last_active[wanted].tolist()
-        await asked.look_back(seen, wanted, pods, later + HALF_HOUR + 1, 0.01)
+        await asked.look_back(seen, wanted, held(pods), later + HALF_HOUR + 1, 0.01)
         assert proxy.seen, "after more than a window nobody knows what happened between"
 
 
@@ -334,17 +354,17 @@ async def test_a_look_back_that_fails_says_nothing(prometheus: history.Prometheu
     prometheus.dcgm_gpu("gpu-1", 0, pod="llm", namespace="ml")
     await prometheus.start()
     async with faults.FaultyProxy(prometheus.url) as proxy, source(proxy.url) as asked:
-        seen = (await asked.evidence((pod("llm"),), nodes(), frozenset({HALF_HOUR}), prometheus.now)).usage[HALF_HOUR]
+        seen = (await asked.evidence(held((pod("llm"),)), frozenset({HALF_HOUR}), prometheus.now)).usage[HALF_HOUR]
         proxy.fault = faults.status(500)
-        found = await asked.look_back(seen, [0], (pod("llm"),), prometheus.now, 0.01)
+        found = await asked.look_back(seen, [0], held((pod("llm"),)), prometheus.now, 0.01)
         assert np.isnan(found.last_active).all()
         assert np.isnan(found.observed_since).all()
         proxy.fault = None
-        found = await asked.look_back(seen, [0], (pod("llm"),), prometheus.now, 0.01)
+        found = await asked.look_back(seen, [0], held((pod("llm"),)), prometheus.now, 0.01)
         assert found.last_active.tolist() == [-math.inf]
 
 
-# ---- the second look -------------------------------------------------------------------------------------------------------------
+# ---- the second look -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("honor", [False, True], ids=["exported", "honoured"])
@@ -354,15 +374,15 @@ async def test_the_second_look_asks_anew_for_those_pods_only(prometheus: history
     await prometheus.start()
     pods = tuple(map(pod, ("one", 'o"dd\\name', "other")))
     async with faults.FaultyProxy(prometheus.url) as proxy, source(proxy.url, honor_labels=honor) as asked:
-        first = (await asked.evidence(pods, nodes(), frozenset({HALF_HOUR}), prometheus.now)).usage[HALF_HOUR]
+        first = (await asked.evidence(held(pods), frozenset({HALF_HOUR}), prometheus.now)).usage[HALF_HOUR]
         proxy.seen.clear()
-        found = await asked.again(pods[:2], nodes(), frozenset({HALF_HOUR}), prometheus.now)
+        found = await asked.again(held(pods[:2]), frozenset({HALF_HOUR}), prometheus.now)
         assert found.trouble is None
         assert (told(found.usage[HALF_HOUR])["gpu"], found.usage[HALF_HOUR].pod.tolist()) == (first.gpu[:2], [0, 1])
         assert found.usage[HALF_HOUR].interval.tolist() == first.interval[:2].tolist()
         assert proxy.seen
         await prometheus.kill()
-        found = await asked.again(pods[:2], nodes(), frozenset({HALF_HOUR}), prometheus.now)
+        found = await asked.again(held(pods[:2]), frozenset({HALF_HOUR}), prometheus.now)
         assert found.trouble is not None, "nothing is answered from memory"
 
 
@@ -372,13 +392,13 @@ async def test_the_second_look_sees_a_shared_gpu_whole(prometheus: history.Prome
     await prometheus.start()
     pods, place = (pod("a"), pod("b")), nodes(node(shared=True))
     async with source(prometheus.url) as asked:
-        full = (await asked.evidence(pods, place, frozenset({HALF_HOUR}), prometheus.now)).usage[HALF_HOUR]
+        full = (await asked.evidence(held(pods, place), frozenset({HALF_HOUR}), prometheus.now)).usage[HALF_HOUR]
         assert full.peak[Signal.gr_engine].tolist() == [0.6, 0.6]
-        small = (await asked.again(pods[1:], place, frozenset({HALF_HOUR}), prometheus.now)).usage[HALF_HOUR]
+        small = (await asked.again(held(pods[1:], place), frozenset({HALF_HOUR}), prometheus.now)).usage[HALF_HOUR]
         assert small.peak[Signal.gr_engine].tolist() == [0.6]
 
 
-# ---- faults ----------------------------------------------------------------------------------------------------------------------
+# ---- faults ----------------------------------------------------------------------------------------------------------
 
 FAULTS = {
     "500": (faults.status(500), "SourceError"),
@@ -401,25 +421,28 @@ async def test_a_source_with_trouble_gives_no_usage(prometheus: history.Promethe
     await prometheus.start()
     async with faults.FaultyProxy(prometheus.url) as proxy, source(proxy.url) as asked:
         proxy.fault, reason = FAULTS[name]
-        found = await asked.evidence((pod("llm"),), nodes(), frozenset({HALF_HOUR}), prometheus.now)
+        found = await asked.evidence(held((pod("llm"),)), frozenset({HALF_HOUR}), prometheus.now)
         assert (found.trouble and found.trouble.reason, found.usage) == (reason, {})
         assert found.trouble is not None
         assert proxy.url in found.trouble.because
         proxy.fault = None
-        found = await asked.evidence((pod("llm"),), nodes(), frozenset({HALF_HOUR}), prometheus.now)
+        found = await asked.evidence(held((pod("llm"),)), frozenset({HALF_HOUR}), prometheus.now)
         assert found.trouble is None
         assert found.usage[HALF_HOUR].rows == 1
 
 
-@pytest.mark.parametrize("fault", [faults.status(422), faults.html, faults.warnings], ids=["422", "web page", "warnings"])
+@pytest.mark.parametrize(
+    "fault", [faults.status(422), faults.html, faults.warnings], ids=["422", "web page", "warnings"]
+)
 async def test_another_signal_that_fails_is_only_lost(prometheus: history.PrometheusWorld, fault: faults.Fault) -> None:
     prometheus.dcgm_gpu(
-        "gpu-1", 0, pod="llm", namespace="ml", more={"DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": 0.3, "DCGM_FI_PROF_DRAM_ACTIVE": 0.2}
+        "gpu-1", 0, pod="llm", namespace="ml",
+        more={"DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": 0.3, "DCGM_FI_PROF_DRAM_ACTIVE": 0.2},
     )
     await prometheus.start()
     async with faults.FaultyProxy(prometheus.url) as proxy, source(proxy.url) as asked:
         proxy.fault = faults.only("TENSOR", fault)
-        found = await asked.evidence((pod("llm"),), nodes(), frozenset({HALF_HOUR}), prometheus.now)
+        found = await asked.evidence(held((pod("llm"),)), frozenset({HALF_HOUR}), prometheus.now)
     assert found.trouble is None
     assert [lost.partition(":")[0] for lost in found.lost_signals] == ["tensor"]
     assert Signal.tensor not in found.usage[HALF_HOUR].peak
@@ -428,9 +451,11 @@ async def test_another_signal_that_fails_is_only_lost(prometheus: history.Promet
 
 async def test_matchers_choose_one_cluster_of_several(prometheus: history.PrometheusWorld) -> None:
     for name, value in (("a", 0.0), ("b", 0.9)):
-        labels = {"UUID": f"GPU-{name}", "pod": "llm", "namespace": "ml", "cluster": name, "job": "dcgm", "instance": "x:1"}
+        labels = {
+            "UUID": f"GPU-{name}", "pod": "llm", "namespace": "ml", "cluster": name, "job": "dcgm", "instance": "x:1"
+        }
         prometheus.series("DCGM_FI_PROF_GR_ENGINE_ACTIVE", labels, constant=value)
     await prometheus.start()
     async with client.Prometheus(prometheus.url, login=auth.Login(method="none"), matchers='cluster="a"') as asked:
-        found = await eyes.PrometheusSource(asked).evidence((pod("llm"),), nodes(), frozenset({HALF_HOUR}), prometheus.now)
+        found = await eyes.PrometheusSource(asked).evidence(held((pod("llm"),)), frozenset({HALF_HOUR}), prometheus.now)
     assert found.usage[HALF_HOUR].gpu == ("GPU-a",)

@@ -1,7 +1,9 @@
-"""Direct scrape beside a real Prometheus, on the same samples: for each workload the same verdict, by the same reason, since the same time.
+"""Direct scrape beside a real Prometheus, on the same samples: for each workload the same verdict, by the same reason,
+since the same time.
 
-What each exporter showed at each moment is said once. Prometheus gets it as its own scrape would have stored it (the exporter's pod in
-`pod`, what was there in `exported_pod`); the scrape source reads it as pages, moment by moment, by a clock that the test sets.
+What each exporter showed at each moment is said once. Prometheus gets it as its own scrape would have stored it (the
+exporter's pod in `pod`, what was there in `exported_pod`); the scrape source reads it as pages, moment by moment, by a
+clock that the test sets.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from tests import builders
 from tests.real import history
 from tests.unit.clients import loopback
 from tests.unit.observe.cluster import pretend
+from tests.unit.observe.usage.gpu_pods import held
 
 EVERY = 30.0
 STEPS = 181  # an hour and a half
@@ -56,7 +59,8 @@ class Day:
     now: float
     world: builders.World
     shown: list[tuple[str, str, dict[str, str], list[float | None]]] = dataclasses.field(default_factory=list)
-    silent: dict[str, int] = dataclasses.field(default_factory=dict)  # node -> rounds at the end in which its exporter failed
+    # node -> rounds at the end in which its exporter failed
+    silent: dict[str, int] = dataclasses.field(default_factory=dict)
 
     def workload(self, name: str, node: str = "a", gpus: int = 1, minutes: float = 85, **said: Any) -> None:
         started = self.now - minutes * MINUTE
@@ -68,11 +72,13 @@ class Day:
         cut = STEPS - self.silent.get(node, 0)
         self.shown.append((node, metric, dict(labels), row[:cut] + [None] * (STEPS - cut)))
 
-    def gpu(self, name: str, number: int, node: str = "a", labels: Mapping[str, str] | None = None, **signals: Values) -> None:
+    def gpu(
+        self, name: str, number: int, node: str = "a", labels: Mapping[str, str] | None = None, **signals: Values
+    ) -> None:
         said = labels or {
-            "gpu": str(number), "UUID": f"GPU-{node}-{number}", "modelName": "NVIDIA H100", "Hostname": node, "pod": f"{name}-0",
-            "namespace": "ml", "container": "main",
-        }  # fmt: skip
+            "gpu": str(number), "UUID": f"GPU-{node}-{number}", "modelName": "NVIDIA H100", "Hostname": node,
+            "pod": f"{name}-0", "namespace": "ml", "container": "main",
+        }
         for metric, values in signals.items():
             self.show(node, metric, values, said)
 
@@ -92,10 +98,13 @@ def a_day(now: float) -> Day:
 def _plain(day: Day) -> None:
     for number, (name, values) in enumerate({
         "quiet": 0.0, "busy": 0.7, "stopped": until(45, 0.8, 0.0), "flicker": last([0.0] * 150 + [0.02] + [0.0] * 30),
-        "long-ago": last([0.0] * 20 + [0.5] + [0.0] * 160), "at-threshold": until(10, 0.01, 0.0), "below": 0.0099, "cap": 1.04,
-    }.items()):  # fmt: skip
+        "long-ago": last([0.0] * 20 + [0.5] + [0.0] * 160), "at-threshold": until(10, 0.01, 0.0), "below": 0.0099,
+        "cap": 1.04,
+    }.items()):
         day.workload(name)
-        day.gpu(name, number, **{GR: values, UTIL: 0.0, "DCGM_FI_DEV_FB_USED": 40_000.0, "DCGM_FI_DEV_POWER_USAGE": 72.0})
+        day.gpu(
+            name, number, **{GR: values, UTIL: 0.0, "DCGM_FI_DEV_FB_USED": 40_000.0, "DCGM_FI_DEV_POWER_USAGE": 72.0}
+        )
     day.workload("young", minutes=20)
     day.gpu("young", 20, **{GR: last([0.0] * 40)})
     day.workload("pair", gpus=2)
@@ -126,22 +135,28 @@ def _gaps(day: Day) -> None:
 
 
 def _parts(day: Day) -> None:
-    for number, (name, signals) in enumerate({"mig-quiet": {GR: 0.0}, "mig-busy": {GR: 0.5}, "mig-blind": {UTIL: 0.0}}.items(), start=1):
+    for number, (name, signals) in enumerate(
+        {"mig-quiet": {GR: 0.0}, "mig-busy": {GR: 0.5}, "mig-blind": {UTIL: 0.0}}.items(), start=1
+    ):
         day.workload(name, resources={"nvidia.com/mig-1g.10gb": 1})
         sliced = {
-            "gpu": "7", "UUID": "GPU-sliced", "GPU_I_ID": str(number), "GPU_I_PROFILE": "1g.10gb", "Hostname": "a", "pod": f"{name}-0",
-            "namespace": "ml", "container": "main",
-        }  # fmt: skip
+            "gpu": "7", "UUID": "GPU-sliced", "GPU_I_ID": str(number), "GPU_I_PROFILE": "1g.10gb", "Hostname": "a",
+            "pod": f"{name}-0", "namespace": "ml", "container": "main",
+        }
         day.gpu(name, 7, labels=sliced, **signals)
     for node, has_process in (("d", True), ("e", False)):
         for name, percent in ((f"{node}-one", 65.0), (f"{node}-two", 0.0)):
             day.workload(name, node)
             shared = {
-                "gpu": "0", "UUID": f"GPU-{node}", "Hostname": node, "pod": f"{name}-0", "namespace": "ml", "container": "main"
-            }  # fmt: skip
+                "gpu": "0", "UUID": f"GPU-{node}", "Hostname": node, "pod": f"{name}-0", "namespace": "ml",
+                "container": "main",
+            }
             day.gpu(name, 0, node, shared, **{GR: 0.65, UTIL: percent})
             if has_process:
-                own = {"gpu": "0", "uuid": f"GPU-{node}", "workload_pod": f"{name}-0", "workload_namespace": "ml", "scope": "process"}
+                own = {
+                    "gpu": "0", "uuid": f"GPU-{node}", "workload_pod": f"{name}-0", "workload_namespace": "ml",
+                    "scope": "process",
+                }
                 day.show(node, PROCESS, percent, own)
                 day.show(node, PROCESS, 0.0, {**own, "scope": "device"})
         day.show(node, DEVICE, 66.0, {"gpu": "0", "uuid": f"GPU-{node}", "model": "NVIDIA H100"})
@@ -150,7 +165,10 @@ def _parts(day: Day) -> None:
 def _dialects(day: Day) -> None:
     forms: dict[str, dict[str, str]] = {
         "lower-case": {"uuid": "GPU-lower", "hostname": "A", "pod": "lower-case-0", "namespace": "ml"},
-        "old-names": {"UUID": "GPU-old", "Hostname": "a", "pod_name": "old-names-0", "pod_namespace": "ml", "container_name": "main"},
+        "old-names": {
+            "UUID": "GPU-old", "Hostname": "a", "pod_name": "old-names-0", "pod_namespace": "ml",
+            "container_name": "main",
+        },
         "no-uuid": {"device": "nvidia9", "Hostname": "a", "pod": "no-uuid-0", "namespace": "ml"},
         "elsewhere": {"UUID": "GPU-elsewhere", "Hostname": "b", "pod": "elsewhere-0", "namespace": "ml"},
     }
@@ -168,7 +186,7 @@ def _others(day: Day) -> None:
         "tensors": ("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", 0.2), "moves": ("DCGM_FI_PROF_PCIE_TX_BYTES", 5e7),
         "grows": ("DCGM_FI_DEV_FB_USED", until(10, 1000.0, 2000.0)), "stays": ("DCGM_FI_DEV_FB_USED", 2000.0),
         "kernels": (KERNEL, [10.0 + EVERY * step for step in range(STEPS)]), "launches": (KERNEL, 20.0),
-    }  # fmt: skip
+    }
     for number, (name, (metric, values)) in enumerate(signals.items(), start=70):
         day.workload(name, "b")
         day.gpu(name, number, "b", **{metric: values, **({} if metric == KERNEL else {GR: 0.0})})
@@ -178,7 +196,7 @@ def _others(day: Day) -> None:
     day.gpu("beside", 1, "c", **{GR: 0.0, UTIL: 0.0})
 
 
-# ---- the two ways ----------------------------------------------------------------------------------------------------------------
+# ---- the two ways ----------------------------------------------------------------------------------------------------
 
 
 def store(day: Day, prometheus: history.PrometheusWorld) -> None:
@@ -191,7 +209,9 @@ def store(day: Day, prometheus: history.PrometheusWorld) -> None:
         prometheus.series(metric, renamed | own, values=values, every=EVERY)
     for node in sorted({shown[0] for shown in day.shown}):
         down = day.silent.get(node, 0)
-        prometheus.series("up", {"job": "dcgm", "instance": f"{node}:9400"}, values=[1.0] * (STEPS - down) + [0.0] * down, every=EVERY)
+        prometheus.series(
+            "up", {"job": "dcgm", "instance": f"{node}:9400"}, values=[1.0] * (STEPS - down) + [0.0] * down, every=EVERY
+        )
 
 
 def page(day: Day, node: str, step: int) -> str:
@@ -221,7 +241,9 @@ async def scraped(day: Day) -> AsyncIterator[scrape.ScrapeSource]:
             exporter = await stack.enter_async_context(loopback.serve(answer_of(node)))
             cluster.put("pods", exporter_pod(node, int(exporter.url.rpartition(":")[2])))
         finder = targets.Finder(await stack.enter_async_context(cluster.api()), follows=True)
-        source = await stack.enter_async_context(scrape.ScrapeSource(finder, exporters.Exporters(timeout=5.0), interval=EVERY))
+        source = await stack.enter_async_context(
+            scrape.ScrapeSource(finder, exporters.Exporters(timeout=5.0), interval=EVERY)
+        )
         for at in range(STEPS):
             await source.scrape(day.now - EVERY * (STEPS - 1 - at))
         yield source
@@ -230,37 +252,46 @@ async def scraped(day: Day) -> AsyncIterator[scrape.ScrapeSource]:
 def exporter_pod(node: str, port: int) -> pretend.Object:
     ports = [{"name": "metrics", "containerPort": port}]
     return pretend.pod(
-        f"dcgm-{node}", gpus=0, node=node, namespace="gpu-operator", spec={"containers": [{"name": "exporter", "ports": ports}]},
-        status={"phase": "Running", "podIP": "127.0.0.1"}, labels={"app.kubernetes.io/name": "dcgm-exporter"},
-    )  # fmt: skip
+        f"dcgm-{node}", gpus=0, node=node, namespace="gpu-operator",
+        spec={"containers": [{"name": "exporter", "ports": ports}]}, status={"phase": "Running", "podIP": "127.0.0.1"},
+        labels={"app.kubernetes.io/name": "dcgm-exporter"},
+    )
 
 
 async def judge(source: Any, day: Day, mandate: Any) -> dict[str, decision.Finding]:
     seen = day.world.snapshot()
     windows = frozenset({builders.WINDOW})
-    evidence: usage.Evidence = await source.evidence(seen.pods, seen.nodes, windows, day.now)
+    evidence: usage.Evidence = await source.evidence(held(seen.pods, seen.nodes), windows, day.now)
     assert evidence.trouble is None
     seen = msgspec.structs.replace(seen, evidence=evidence)
     for (window, threshold), rows in brain.candidate_rows(seen, mandate, day.now).items():
-        evidence.usage[window] = await source.look_back(evidence.usage[window], rows.tolist(), seen.pods, day.now, threshold)  # type: ignore[index]
+        looked = await source.look_back(
+            evidence.usage[window], rows.tolist(), held(seen.pods, seen.nodes), day.now, threshold
+        )
+        evidence.usage[window] = looked  # type: ignore[index]
     plan = brain.make_plan(seen, mandate, decision.Memory(), day.now)
-    again: usage.Evidence = await source.again(seen.pods, seen.nodes, windows, day.now)
-    assert sorted(zip(again.usage[builders.WINDOW].pod.tolist(), again.usage[builders.WINDOW].gpu, strict=True)) == sorted(
-        zip(evidence.usage[builders.WINDOW].pod.tolist(), evidence.usage[builders.WINDOW].gpu, strict=True)
+    again: usage.Evidence = await source.again(held(seen.pods, seen.nodes), windows, day.now)
+    first, second = evidence.usage[builders.WINDOW], again.usage[builders.WINDOW]
+    assert sorted(zip(second.pod.tolist(), second.gpu, strict=True)) == sorted(
+        zip(first.pod.tolist(), first.gpu, strict=True)
     )
-    return {finding.workload.ref.name: finding for finding in (plan.findings[index] for index in range(len(plan.findings)))}
+    return {
+        finding.workload.ref.name: finding for finding in (plan.findings[index] for index in range(len(plan.findings)))
+    }
 
 
 EXPECTED = {
-    "quiet": "NeverUsed", "busy": "Busy", "stopped": "GoneIdle", "flicker": "Busy", "long-ago": "GoneIdle", "at-threshold": "Busy",
-    "below": "NeverUsed", "cap": "Busy", "young": "TooYoung", "pair": "Busy", "unseen": "MissingGpuSeries", "lacking": "MissingGpuSeries",
-    "thin": "LowCoverage", "holes": "LowCoverage", "old": "Stale", "nan": "NoSignal", "blank": "NoSignal", "minus": "NoSignal",
-    "mute": "ExporterDown", "frozen": "FrozenSeries", "thawed": "NeverUsed", "mig-quiet": "NeverUsed", "mig-busy": "Busy",
+    "quiet": "NeverUsed", "busy": "Busy", "stopped": "GoneIdle", "flicker": "Busy", "long-ago": "GoneIdle",
+    "at-threshold": "Busy", "below": "NeverUsed", "cap": "Busy", "young": "TooYoung", "pair": "Busy",
+    "unseen": "MissingGpuSeries", "lacking": "MissingGpuSeries", "thin": "LowCoverage", "holes": "LowCoverage",
+    "old": "Stale", "nan": "NoSignal", "blank": "NoSignal", "minus": "NoSignal", "mute": "ExporterDown",
+    "frozen": "FrozenSeries", "thawed": "NeverUsed", "mig-quiet": "NeverUsed", "mig-busy": "Busy",
     "mig-blind": "MigUtilOnly", "d-one": "Busy", "d-two": "NeverUsed", "e-one": "SharedDevice", "e-two": "SharedDevice",
-    "lower-case": "GoneIdle", "old-names": "GoneIdle", "no-uuid": "GoneIdle", "elsewhere": "GoneIdle", "nameless": "Busy",
-    "copies": "Busy", "encodes": "Busy", "tensors": "Busy", "moves": "Busy", "grows": "Busy", "stays": "NeverUsed", "kernels": "NeverUsed",
-    "launches": "Busy", "lied-to": "ExporterSuspect", "beside": "ExporterSuspect",
-}  # fmt: skip
+    "lower-case": "GoneIdle", "old-names": "GoneIdle", "no-uuid": "GoneIdle", "elsewhere": "GoneIdle",
+    "nameless": "Busy", "copies": "Busy", "encodes": "Busy", "tensors": "Busy", "moves": "Busy", "grows": "Busy",
+    "stays": "NeverUsed", "kernels": "NeverUsed", "launches": "Busy", "lied-to": "ExporterSuspect",
+    "beside": "ExporterSuspect",
+}
 
 
 @pytest.mark.accepts("idle", 1, 3, 4, 6, 7, 8, 9)
@@ -278,7 +309,9 @@ async def test_both_sources_give_the_same_verdicts(prometheus: history.Prometheu
     assert {name: str(finding.reason) for name, finding in ours.items()} == EXPECTED
     for name, one in stored.items():
         other = ours[name]
-        assert (one.verdict, one.gpus, one.models, one.at_least) == (other.verdict, other.gpus, other.models, other.at_least), name
+        assert (one.verdict, one.gpus, one.models, one.at_least) == (
+            other.verdict, other.gpus, other.models, other.at_least
+        ), name
         if one.idle_since is None or other.idle_since is None:
             assert one.idle_since is other.idle_since, name
         else:

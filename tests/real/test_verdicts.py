@@ -1,6 +1,8 @@
-"""Verdicts through the commands: real pods on a real cluster, their past in a real Prometheus, and what `fallow idle` and `explain` say.
+"""Verdicts through the commands: real pods on a real cluster, their past in a real Prometheus, and what `fallow idle`
+and `explain` say.
 
-What must not be paused is also given to an acting `gpu-pruner`, and the API server's audit log is asked whether anything was written.
+What must not be paused is also given to an acting `gpu-pruner`, and the API server's audit log is asked whether
+anything was written.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ async def assert_left_alone(stage: Scene) -> None:
     assert await stage.reasons() == []
 
 
-# ---- one busy part saves the whole ----------------------------------------------------------------------------------------------
+# ---- one busy part saves the whole -----------------------------------------------------------------------------------
 
 
 @pytest.mark.accepts("idle", 1)
@@ -40,7 +42,9 @@ async def test_seven_idle_gpus_of_eight_do_not_condemn_the_pod(stage: Scene) -> 
     await stage.begin()
     assert await stage.verdicts() == {"trainer": ("active", "Busy")}
     told = await stage.explain("Deployment/trainer")
-    assert {gpu["uuid"]: gpu["verdict"] for gpu in told["gpus"]} == {uuid: "active" if uuid == uuids[5] else "idle" for uuid in uuids}
+    assert {gpu["uuid"]: gpu["verdict"] for gpu in told["gpus"]} == {
+        uuid: "active" if uuid == uuids[5] else "idle" for uuid in uuids
+    }
     await assert_left_alone(stage)
 
 
@@ -56,7 +60,7 @@ async def test_nine_idle_replicas_of_ten_do_not_condemn_the_deployment(stage: Sc
     await assert_left_alone(stage)
 
 
-# ---- what is not measured is not idle -------------------------------------------------------------------------------------------
+# ---- what is not measured is not idle --------------------------------------------------------------------------------
 
 
 @pytest.mark.accepts("idle", 3, 4)
@@ -73,7 +77,7 @@ async def test_gaps_in_the_measurements_are_named(stage: Scene) -> None:
     assert await stage.verdicts() == {
         "lacking": ("unknown", "MissingGpuSeries"), "thin": ("unknown", "LowCoverage"), "old": ("unknown", "Stale"),
         "unseen": ("unknown", "MissingGpuSeries"),
-    }  # fmt: skip
+    }
     await assert_left_alone(stage)
 
 
@@ -91,24 +95,33 @@ async def test_profiling_that_reads_0_on_a_working_node_makes_all_its_gpus_unkno
     await assert_left_alone(stage)
 
 
-# ---- parts of a GPU -------------------------------------------------------------------------------------------------------------
+# ---- parts of a GPU --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.accepts("idle", 7)
-async def test_a_mig_instance_is_judged_by_its_own_profiling_only(cluster: Cluster, prometheus: history.PrometheusWorld) -> None:
+async def test_a_mig_instance_is_judged_by_its_own_profiling_only(
+    cluster: Cluster, prometheus: history.PrometheusWorld
+) -> None:
     stage = await Scene(cluster, prometheus).prepare(gpus=0, mig={"1g.10gb": 7})
     engines: dict[str, float | None] = {"blind": None, "quiet": 0.0, "busy": 0.5}
     for number, (name, engine) in enumerate(engines.items(), start=1):
-        (pod,) = await stage.run(clusters.replicated("apps/v1", "Deployment", name, 1, 1, resource="nvidia.com/mig-1g.10gb"))
+        (pod,) = await stage.run(
+            clusters.replicated("apps/v1", "Deployment", name, 1, 1, resource="nvidia.com/mig-1g.10gb")
+        )
         stage.measure(pod, uuid="GPU-sliced", mig=(number, "1g.10gb"), gr_engine=engine, gpu_util=0.0)
     await stage.begin()
-    assert await stage.verdicts() == {"blind": ("unknown", "MigUtilOnly"), "quiet": ("idle", "NeverUsed"), "busy": ("active", "Busy")}
+    assert await stage.verdicts() == {
+        "blind": ("unknown", "MigUtilOnly"), "quiet": ("idle", "NeverUsed"), "busy": ("active", "Busy")
+    }
 
 
 @pytest.mark.accepts("idle", 8)
 @pytest.mark.parametrize(
     ("has_process_data", "expected"),
-    [(True, [("active", "Busy"), ("idle", "NeverUsed")]), (False, [("unknown", "SharedDevice"), ("unknown", "SharedDevice")])],
+    [
+        (True, [("active", "Busy"), ("idle", "NeverUsed")]),
+        (False, [("unknown", "SharedDevice"), ("unknown", "SharedDevice")]),
+    ],
     ids=["per-process", "device-only"],
 )
 async def test_on_a_shared_gpu_only_a_pods_own_activity_counts(
@@ -117,7 +130,8 @@ async def test_on_a_shared_gpu_only_a_pods_own_activity_counts(
     stage = await Scene(cluster, prometheus).prepare(gpus=1, replicas=4, sharing="time-slicing")
     for name, percent in (("a", 65.0), ("b", 0.0)):
         (pod,) = await stage.run(clusters.replicated("apps/v1", "Deployment", name, 1, 1))
-        # dcgm-exporter shows the device's values under every pod that shares it, or zeroes them for one: neither is the pod's own
+        # dcgm-exporter shows the device's values under every pod that shares it, or zeroes them for one: neither is the
+        # pod's own.
         stage.measure(pod, 0.65, uuid="GPU-shared", gpu_util=65.0 if name == "a" else 0.0)
         if has_process_data:
             _measure_processes(stage, pod, percent)
@@ -127,13 +141,18 @@ async def test_on_a_shared_gpu_only_a_pods_own_activity_counts(
 
 
 def _measure_processes(stage: Scene, pod: clusters.Object, percent: float) -> None:
-    exporter = {"job": "gpu-idle-exporter", "instance": f"{stage.node}:9835", "pod": "gpu-idle-exporter-x", "namespace": "gpu-operator"}
-    whose = {"workload_pod": pod["metadata"]["name"], "workload_namespace": stage.namespace, "workload_container": "main"}
+    exporter = {
+        "job": "gpu-idle-exporter", "instance": f"{stage.node}:9835", "pod": "gpu-idle-exporter-x",
+        "namespace": "gpu-operator",
+    }
+    whose = {
+        "workload_pod": pod["metadata"]["name"], "workload_namespace": stage.namespace, "workload_container": "main"
+    }
     labels = {**exporter, **whose, "UUID": "GPU-shared", "node": stage.node, "scope": "process"}
     stage.prometheus.series("gpu_idle_pod_gpu_utilization_percent", labels, constant=percent, minutes=scene.MINUTES)
 
 
-# ---- dialects -------------------------------------------------------------------------------------------------------------------
+# ---- dialects --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.accepts("idle", 9)
@@ -146,7 +165,9 @@ async def test_both_dialects_of_labels_lead_to_the_same_verdicts(stage: Scene) -
         _measure_plainly(stage, old, busy)
     await stage.begin()
     rows = await stage.rows()
-    assert {name: rows[f"{name}-new"]["verdict"] for name in past} == {"busy": "active", "quiet": "idle", "stopped": "idle"}
+    assert {name: rows[f"{name}-new"]["verdict"] for name in past} == {
+        "busy": "active", "quiet": "idle", "stopped": "idle"
+    }
     for name in past:
         one, other = rows[f"{name}-new"], rows[f"{name}-old"]
         for field in ("verdict", "reason", "atLeast", "gpus", "idleGpus", "models"):
@@ -158,14 +179,15 @@ async def test_both_dialects_of_labels_lead_to_the_same_verdicts(stage: Scene) -
 def _measure_plainly(stage: Scene, pod: clusters.Object, busy: history.Values) -> None:
     """As an exporter with honorLabels and the older, lower-case labels shows it."""
     labels = {
-        "pod": pod["metadata"]["name"], "namespace": stage.namespace, "container": "main", "hostname": stage.node.upper(), "gpu": "0",
-        "uuid": f"GPU-plain-{pod['metadata']['name']}", "modelName": "NVIDIA H100 80GB HBM3", "job": "dcgm", "instance": "10.0.0.9:9400",
-    }  # fmt: skip
+        "pod": pod["metadata"]["name"], "namespace": stage.namespace, "container": "main",
+        "hostname": stage.node.upper(), "gpu": "0", "uuid": f"GPU-plain-{pod['metadata']['name']}",
+        "modelName": "NVIDIA H100 80GB HBM3", "job": "dcgm", "instance": "10.0.0.9:9400",
+    }
     values = [busy] * (scene.MINUTES * 2 + 1) if isinstance(busy, int | float) else busy
     stage.prometheus.series("DCGM_FI_PROF_GR_ENGINE_ACTIVE", labels, values)
 
 
-# ---- clocks ---------------------------------------------------------------------------------------------------------------------
+# ---- clocks ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.accepts("idle", 10)
@@ -178,7 +200,7 @@ async def test_the_clock_starts_when_the_containers_did(stage: Scene) -> None:
     rows = await stage.rows()
     assert {name: (row["verdict"], row["reason"]) for name, row in rows.items()} == {
         "late": ("unknown", "TooYoung"), "restarted": ("unknown", "TooYoung"), "ripe": ("idle", "NeverUsed"),
-    }  # fmt: skip
+    }
     assert 35 * 60 <= rows["ripe"]["idleSeconds"] <= 38 * 60, "what was quiet before the start is not its idleness"
     assert (await stage.verdicts("-g", "0", "-t", "4"))["restarted"] == ("idle", "NeverUsed")
     await stage.prune()
@@ -187,7 +209,8 @@ async def test_the_clock_starts_when_the_containers_did(stage: Scene) -> None:
 
 async def _start_again(cluster: Cluster, pod: clusters.Object, minutes_ago: float) -> None:
     """The container was started so long ago; the pod itself is older and was scheduled long before."""
-    then = (datetime.datetime.now(datetime.UTC) - datetime.timedelta(minutes=minutes_ago)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    started = datetime.datetime.now(datetime.UTC) - datetime.timedelta(minutes=minutes_ago)
+    then = started.strftime("%Y-%m-%dT%H:%M:%SZ")
     status = copy.deepcopy(pod["status"])
     status["containerStatuses"][0] |= {"restartCount": 1, "state": {"running": {"startedAt": then}}}
     for condition in status["conditions"]:
@@ -212,7 +235,7 @@ async def test_a_pod_on_its_way_out_has_no_say(stage: Scene) -> None:
         await stage.cluster.patch(held, {"metadata": {"finalizers": None}})
 
 
-# ---- the answer to "why" --------------------------------------------------------------------------------------------------------
+# ---- the answer to "why" ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.accepts("idle", 30)
@@ -231,7 +254,9 @@ async def test_every_workload_can_be_explained(stage: Scene) -> None:
         assert answer["policy"] == "flags"
         assert answer["reasons"][0]["because"]
     assert {name: answer["verdict"] for name, answer in told.items()} == expected
-    assert {name: len(answer["gpus"]) for name, answer in told.items()} == {"quiet": 2, "busy": 1, "kept": 1, "unseen": 0}
+    assert {name: len(answer["gpus"]) for name, answer in told.items()} == {
+        "quiet": 2, "busy": 1, "kept": 1, "unseen": 0
+    }
     engine = told["quiet"]["gpus"][0]["signals"]["gr_engine"]
     assert (engine["max"], engine["samples"] >= 59, engine["newest"][-1]) == (0.0, True, "Z")
     assert (told["quiet"]["nextAction"]["type"], told["quiet"]["skips"]) == ("pause", [])
@@ -243,8 +268,13 @@ async def test_every_workload_can_be_explained(stage: Scene) -> None:
 
 
 async def _explain_in_words(stage: Scene) -> None:
-    said = await stage.fallow("why", "deployment/quiet", "--watch-namespaces", stage.namespace, "--max-percent-per-hour", "100")
-    for word in ("idle (NeverUsed)", "policy", "flags", "next", "pause", "Pod <- ReplicaSet/", f"GPU-{stage.node}-0", "gr_engine=0"):
+    said = await stage.fallow(
+        "why", "deployment/quiet", "--watch-namespaces", stage.namespace, "--max-percent-per-hour", "100"
+    )
+    for word in (
+        "idle (NeverUsed)", "policy", "flags", "next", "pause", "Pod <- ReplicaSet/", f"GPU-{stage.node}-0",
+        "gr_engine=0",
+    ):
         assert word in said, f"{word!r} is not in:\n{said}"
     gone = await stage.fallow("why", "Deployment/nobody", "--watch-namespaces", stage.namespace, code=1)
     assert "no Deployment nobody in namespace" in gone

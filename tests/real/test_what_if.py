@@ -1,7 +1,7 @@
 """`fallow backtest` and `fallow tune` over a real Prometheus: the same figures as the same data read as a trace.
 
-Three GPUs in pods' hands, a sample each minute. Prometheus gets the samples as dcgm-exporter's series. The minutes that the product
-looked at, which are those before it was asked, are then written as a trace, and the product is asked again.
+Three GPUs in pods' hands, a sample each minute. Prometheus gets the samples as dcgm-exporter's series. The minutes that
+the product looked at, which are those before it was asked, are then written as a trace, and the product is asked again.
 """
 
 from __future__ import annotations
@@ -39,13 +39,16 @@ PODS = ("busy", "naps", "gaps")
 @pytest_asyncio.fixture
 async def prometheus(tmp_path: pathlib.Path) -> AsyncIterator[history.PrometheusWorld]:
     last = int(time.time() // MINUTE) + SPARE
-    made = history.PrometheusWorld(tmp_path, now=last * MINUTE - 30.0)  # within a minute: one on its edge belongs to both sides
+    # Within a minute: one on its edge belongs to both sides.
+    made = history.PrometheusWorld(tmp_path, now=last * MINUTE - 30.0)
     minutes = range(last - HOURS * 60 - 2 * SPARE, last + 1)
     for number, pod in enumerate(PODS):
         told = [percent(pod, minute) for minute in minutes]
         share = [None if value is None else value / 100 for value in told]
         whose = {"pod": pod, "namespace": "ml", "model": MODEL}
-        made.dcgm_gpu("gpu-1", number, **whose, gr_engine=share, gpu_util=None, power=None, memory_used=None, every=MINUTE)
+        made.dcgm_gpu(
+            "gpu-1", number, **whose, gr_engine=share, gpu_util=None, power=None, memory_used=None, every=MINUTE
+        )
     await made.start()
     yield made
     await made.stop()
@@ -74,7 +77,9 @@ def write_trace(path: pathlib.Path, first: int) -> str:
     return str(path)
 
 
-@pytest.mark.parametrize("words", [["backtest", "-w", "20m", "-w", "45m", "-w", "2h"], ["tune"]], ids=lambda words: words[0])
+@pytest.mark.parametrize(
+    "words", [["backtest", "-w", "20m", "-w", "45m", "-w", "2h"], ["tune"]], ids=lambda words: words[0]
+)
 async def test_prometheus_and_a_trace_of_the_same_data_give_the_same_figures(
     prometheus: history.PrometheusWorld, tmp_path: pathlib.Path, words: list[str]
 ) -> None:

@@ -40,21 +40,25 @@ async def test_an_aged_pod_stays_old(cluster: clusters.Cluster) -> None:
     (aged,) = await cluster.age("app=llm", minutes=90)
     started = datetime.datetime.fromisoformat(aged["status"]["containerStatuses"][0]["state"]["running"]["startedAt"])
     assert datetime.datetime.now(datetime.UTC) - started >= datetime.timedelta(minutes=90)
-    await cluster.patch(aged, {"metadata": {"annotations": {"touched": "yes"}}})  # gives kwok a reason to look at it again
+    # Gives kwok a reason to look at it again.
+    await cluster.patch(aged, {"metadata": {"annotations": {"touched": "yes"}}})
     await cluster.deployment("other", replicas=1)
     (later,) = await cluster.pods("app=llm")
     assert later["status"] == aged["status"]
 
 
 @pytest.mark.parametrize(
-    ("life", "phase", "ready"), [("starting", "Pending", False), ("unready", "Running", False), ("finishes", "Succeeded", False)]
+    ("life", "phase", "ready"),
+    [("starting", "Pending", False), ("unready", "Running", False), ("finishes", "Succeeded", False)],
 )
 async def test_pods_may_have_other_lives(cluster: clusters.Cluster, life: str, phase: str, ready: bool) -> None:
     await cluster.gpu_node("gpu-1")
     await cluster.apply(clusters.job("train", annotations={"fallow.test/life": life}))
 
     async def settled() -> bool:
-        return any(pod["spec"].get("nodeName") and pod["status"]["phase"] == phase for pod in await cluster.pods("app=train"))
+        return any(
+            pod["spec"].get("nodeName") and pod["status"]["phase"] == phase for pod in await cluster.pods("app=train")
+        )
 
     await cluster.wait_until(settled)
     assert bool(await cluster.ready_pods("app=train", 1)) is ready
@@ -73,7 +77,9 @@ async def test_a_job_keeps_running_and_a_broken_node_stays_broken(cluster: clust
 async def test_others_have_their_own_rights_and_are_counted(cluster: clusters.Cluster) -> None:
     robot = await cluster.service_account("robot", READ_DEPLOYMENTS)
     ada = await cluster.user("ada")
-    assert [await _kubectl(robot, "get", "deployments/x"), await _kubectl(ada, "get", "deployments/x")] == ["NotFound", "Forbidden"]
+    assert [await _kubectl(robot, "get", "deployments/x"), await _kubectl(ada, "get", "deployments/x")] == [
+        "NotFound", "Forbidden"
+    ]
     path = f"/apis/apps/v1/namespaces/{cluster.namespace}/deployments/x"
     by_robot = cluster.requests(f"system:serviceaccount:{cluster.namespace}:robot", contains=path)
     assert [(asked.verb, asked.code) for asked in by_robot] == [("get", 404)]
@@ -83,7 +89,9 @@ async def test_others_have_their_own_rights_and_are_counted(cluster: clusters.Cl
 
 async def test_foreign_kinds_refuse_fields_they_do_not_have(cluster: clusters.Cluster) -> None:
     suspend = {"spec": {"suspend": True}}
-    service = {"apiVersion": "ray.io/v1", "kind": "RayService", "metadata": {"name": "serve"}, "spec": {"serveConfigV2": "x"}}
+    service = {
+        "apiVersion": "ray.io/v1", "kind": "RayService", "metadata": {"name": "serve"}, "spec": {"serveConfigV2": "x"}
+    }
     await cluster.apply_crds(crds.OLD_RAY_SERVICE)
     made = await cluster.apply(service)
     with pytest.raises(clusters.Refused, match="unknown field") as refused:
@@ -109,7 +117,9 @@ async def test_somebody_may_be_quicker_than_a_patch(cluster: clusters.Cluster) -
     async with faults.FaultyProxy(cluster.plane.url, tls=tls) as proxy, aiohttp.ClientSession() as http:
         touch = cluster.patch(made, {"metadata": {"annotations": {"a": "b"}}})
         proxy.fault = faults.only("PATCH", faults.meanwhile(lambda: touch), times=1)
-        async with http.patch(proxy.url + path, json=body, headers={"Content-Type": "application/merge-patch+json"}) as answer:
+        async with http.patch(
+            proxy.url + path, json=body, headers={"Content-Type": "application/merge-patch+json"}
+        ) as answer:
             assert answer.status == 409
 
 
@@ -118,7 +128,9 @@ async def test_another_control_plane_may_have_other_options(start_control_plane:
     metric = {"type": "External", "external": {"metric": {"name": "m"}, "target": {"type": "Value", "value": "1"}}}
     target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "llm"}
     spec = {"minReplicas": 0, "maxReplicas": 2, "scaleTargetRef": target, "metrics": [metric]}
-    made = await other.apply({"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": {"name": "h"}, "spec": spec})
+    made = await other.apply(
+        {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": {"name": "h"}, "spec": spec}
+    )
     assert made["spec"]["minReplicas"] == 0
 
 
@@ -187,7 +199,10 @@ async def test_the_proxy_breaks_delays_and_lies_about_the_time(prometheus: histo
 
 
 async def _ask(proxy: faults.FaultyProxy, promql: str) -> tuple[int, str]:
-    async with aiohttp.ClientSession() as http, http.post(f"{proxy.url}/api/v1/query", data={"query": promql}) as answer:
+    async with (
+        aiohttp.ClientSession() as http,
+        http.post(f"{proxy.url}/api/v1/query", data={"query": promql}) as answer,
+    ):
         return answer.status, await answer.text()
 
 

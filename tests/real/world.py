@@ -1,10 +1,11 @@
-"""A real Kubernetes control plane as plain processes on 127.0.0.1: etcd, API server, controllers, scheduler, pretend kubelets.
+"""A real Kubernetes control plane as plain processes on 127.0.0.1: etcd, API server, controllers, scheduler, pretend
+kubelets.
 
 In: the programs that `build` has put in the cache, and a few options (feature gates, a scheduler configuration, flags).
 Out: `ControlPlane`, with a kubeconfig, certificates for any user, an audit log of who asked for what, and the means to
 kill one of its processes and bring it back.
-Invariant: nothing outlives its owner. Each cluster has a file that its owner keeps locked; whoever starts the next cluster
-deletes those whose lock is free (their owner was killed before it could clean up).
+Invariant: nothing outlives its owner. Each cluster has a file that its owner keeps locked; whoever starts the next
+cluster deletes those whose lock is free (their owner was killed before it could clean up).
 """
 
 from __future__ import annotations
@@ -61,13 +62,14 @@ class Options:
 
 PLAIN = Options()
 
-# A controller manager makes 20 requests a second if nobody says otherwise: a wait in every test that makes pods. And these clusters are
-# alone and live for minutes: there is no leader to be elected, nothing to be on the disk, and no size of a store to be asked for.
+# A controller manager makes 20 requests a second if nobody says otherwise: a wait in every test that makes pods. And
+# these clusters are alone and live for minutes: there is no leader to be elected, nothing to be on the disk, and no
+# size of a store to be asked for.
 _CONTROLLER = {"kube-api-qps": "1000", "kube-api-burst": "2000", "leader-elect": "false"}
 _ARGUMENTS = {
     "kube-controller-manager": _CONTROLLER, "kube-scheduler": _CONTROLLER, "etcd": {"unsafe-no-fsync": "true"},
     "kube-apiserver": {"etcd-count-metric-poll-period": "0", "etcd-db-metric-poll-interval": "0"},
-}  # fmt: skip
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,10 +103,14 @@ class ControlPlane:
         context.load_cert_chain(self.folder / "pki" / "admin.crt", self.folder / "pki" / "admin.key")
         return context
 
-    def kubeconfig_with_token(self, token: str, path: pathlib.Path, namespace: str, through: str | None = None) -> pathlib.Path:
+    def kubeconfig_with_token(
+        self, token: str, path: pathlib.Path, namespace: str, through: str | None = None
+    ) -> pathlib.Path:
         return self._write_kubeconfig({"token": token}, path, namespace, through)
 
-    def kubeconfig_of_user(self, user: str, groups: tuple[str, ...], path: pathlib.Path, namespace: str) -> pathlib.Path:
+    def kubeconfig_of_user(
+        self, user: str, groups: tuple[str, ...], path: pathlib.Path, namespace: str
+    ) -> pathlib.Path:
         certificate, key = _sign(self.folder / "pki", user, groups)
         data = {"client-certificate-data": _base64(certificate), "client-key-data": _base64(key)}
         return self._write_kubeconfig(data, path, namespace)
@@ -146,7 +152,8 @@ class ControlPlane:
             time.sleep(0.01)
 
     def revive(self) -> None:
-        """Start again what was killed. Not by kwokctl, which takes a process that nobody has reaped yet for a living one."""
+        """Start again what was killed. Not by kwokctl, which takes a process that nobody has reaped yet for a living
+        one."""
         for component, command in self._killed.items():
             with (self.folder / "logs" / f"{component}.log").open("ab") as log:
                 process = subprocess.Popen(command, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
@@ -189,16 +196,20 @@ def no_new_cluster() -> contextlib.AbstractContextManager[None]:
 def _create(name: str, home: pathlib.Path, options: Options) -> None:
     config = home / f"{name}.yaml"
     plain = {
-        "apiVersion": "config.kwok.x-k8s.io/v1alpha1", "kind": "KwokctlConfiguration", "options": {"bindAddress": "127.0.0.1"},
+        "apiVersion": "config.kwok.x-k8s.io/v1alpha1", "kind": "KwokctlConfiguration",
+        "options": {"bindAddress": "127.0.0.1"},
         "componentsPatches": [
             {"name": program, "extraArgs": [{"key": key, "value": value} for key, value in arguments.items()]}
             for program, arguments in _ARGUMENTS.items()
         ],
-    }  # fmt: skip
+    }
     config.write_text(yaml.safe_dump_all([plain, *options.stages]))
     policy = home / f"{name}.audit.yaml"
     policy.write_text(yaml.safe_dump(_AUDIT_POLICY))
-    arguments = ["--name", name, "--runtime", "binary", "--wait", "60s", "--config", str(config), "--kube-audit-policy", str(policy)]
+    arguments = [
+        "--name", name, "--runtime", "binary", "--wait", "60s", "--config", str(config), "--kube-audit-policy",
+        str(policy),
+    ]
     arguments += ["--kubeconfig", str(home / f"{name}.kubeconfig"), *_binaries()]
     if options.feature_gates:
         arguments += ["--kube-feature-gates", options.feature_gates]
@@ -215,7 +226,9 @@ def _create(name: str, home: pathlib.Path, options: Options) -> None:
 
 def _binaries() -> list[str]:
     """Every one by its path: what is not named, kwokctl would try to download."""
-    flags = {"kwok-controller": "kwok"} | {name: name for name in ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")}
+    flags = {"kwok-controller": "kwok"} | {
+        name: name for name in ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
+    }
     return [word for flag, program in flags.items() for word in (f"--{flag}-binary", str(build.need(program)))]
 
 
@@ -235,10 +248,14 @@ def _home() -> pathlib.Path:
 
 def _kwokctl(*arguments: str) -> None:
     # A larger heap for a tenth less CPU: these clusters live for minutes.
-    environment = {"GOGC": "500", **os.environ, "KWOK_WORKDIR": str(_home()), "KWOK_KUBECTL_BINARY": str(build.need("kubectl"))}
+    environment = {
+        "GOGC": "500", **os.environ, "KWOK_WORKDIR": str(_home()), "KWOK_KUBECTL_BINARY": str(build.need("kubectl"))
+    }
     environment.pop("KUBECONFIG", None)
     command = [str(build.need("kwokctl")), *arguments]
-    done = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(
+        command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=120
+    )
     if done.returncode != 0:
         raise RuntimeError(f"kwokctl {' '.join(arguments[:2])} failed: {done.stderr.strip()[-800:]}")
 

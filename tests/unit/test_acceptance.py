@@ -50,7 +50,9 @@ def test_a_mark_must_name_what_exists(name: str, lines: tuple[int, ...], sentenc
 def test_a_line_is_proven_only_by_tests_that_all_passed_last_time() -> None:
     here, gone = f"{HERE}::test_the_lists_are_read_from_the_specs", f"{HERE}::test_that_was_renamed"
     other = f"{HERE}::test_a_mark_must_name_what_exists[right]"
-    acceptance.record({here: ([("idle", 1)], "passed"), gone: ([("idle", 2)], "passed"), other: ([("idle", 1)], "failed")})
+    acceptance.record(
+        {here: ([("idle", 1)], "passed"), gone: ([("idle", 2)], "passed"), other: ([("idle", 1)], "failed")}
+    )
     assert next(acceptance.tell(acceptance.read_results(), SPECS)) == "idle: 0 of 2 lines proven"
     acceptance.record({other: ([("idle", 2)], "passed")})  # it names another line now
     assert list(acceptance.tell(acceptance.read_results(), SPECS)) == [

@@ -49,7 +49,9 @@ def test_no_text_makes_a_second_line(message):
 def test_json_carries_the_fields_of_the_record():
     said = json.loads(log("json", FORGED, fields={"audit": "Pause", "workload": {"name": FORGED}}))
     assert said["message"] == FORGED
-    assert (said["level"], said["target"], said["audit"], said["workload"]) == ("info", "fallow.test", "Pause", {"name": FORGED})
+    assert (said["level"], said["target"], said["audit"], said["workload"]) == (
+        "info", "fallow.test", "Pause", {"name": FORGED}
+    )
     assert said["time"].endswith("Z")
 
 

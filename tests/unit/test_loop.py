@@ -1,5 +1,5 @@
-"""The loop with the idle story, against a small API server and a small Prometheus: budgets, clocks, stopping, giving up, health;
-and with several stories that only count."""
+"""The loop with the idle story, against a small API server and a small Prometheus: budgets, clocks, stopping, giving
+up, health; and with several stories that only count."""
 
 import asyncio
 import contextlib
@@ -17,8 +17,8 @@ from fallow.observe.cluster import mirror
 from fallow.stories.turn import Turn
 
 LABELS = {
-    "exported_pod": "llm-0", "exported_namespace": "ml", "exported_container": "main", "Hostname": "n1", "UUID": "GPU-1", "gpu": "0",
-    "modelName": "NVIDIA A10G", "job": "dcgm", "instance": "n1:9400",
+    "exported_pod": "llm-0", "exported_namespace": "ml", "exported_container": "main", "Hostname": "n1",
+    "UUID": "GPU-1", "gpu": "0", "modelName": "NVIDIA A10G", "job": "dcgm", "instance": "n1:9400",
 }
 
 
@@ -55,8 +55,13 @@ async def story_of(tmp_path, answer, *, clock=None, interval=0.05, budget=20.0, 
     async with pretend.Server() as server, loopback.serve(answer) as prometheus:
         server.put_all(pretend.deployed("llm"))
         server.forbidden |= {(verb, plural) for verb in ("list", "watch") for plural in forbidden}
-        cluster = {"clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{server.url[1]}"}}], "current-context": "c"}
-        context = {"contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}], "users": [{"name": "u", "user": {}}]}
+        cluster = {
+            "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{server.url[1]}"}}],
+            "current-context": "c",
+        }
+        context = {
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}], "users": [{"name": "u", "user": {}}]
+        }
         (tmp_path / "config").write_text(json.dumps(cluster | context))
         given = {"kubeconfig": str(tmp_path / "config"), "prometheus_url": prometheus.url, "prometheus_auth": "none"}
         told = settings.read_flags({**given, "daemon_mode": True, "leader_elect": "false"}, {})
@@ -96,7 +101,9 @@ async def test_what_cannot_be_seen_is_told_once(tmp_path, caplog):
         await until(lambda: sample(story, "gpu_pruner_query_successes_total") >= 4)
         story.stop()
         assert await running
-    assert [record.levelname for record in caplog.records if "not seen: poddisruptionbudgets" in record.getMessage()] == ["WARNING"]
+    assert [
+        record.levelname for record in caplog.records if "not seen: poddisruptionbudgets" in record.getMessage()
+    ] == ["WARNING"]
 
 
 async def test_it_gives_up_after_so_many_failures_in_a_row(tmp_path, caplog):
@@ -124,7 +131,9 @@ async def test_a_look_that_takes_too_long_is_a_failure(tmp_path):
         running = asyncio.create_task(story.run())
         await until(lambda: pulse(story).failures)
         because = pulse(story).failed_because
-        assert because == "the cycle did not end within its budget of 2s" or because.endswith("did not answer within 2s")
+        assert (
+            because == "the cycle did not end within its budget of 2s" or because.endswith("did not answer within 2s")
+        )
         story.stop()
         assert await running
 
@@ -177,7 +186,7 @@ async def test_an_api_server_that_is_away_at_the_start_is_waited_for(tmp_path):
         assert await running
 
 
-# ---- health -------------------------------------------------------------------------------------------------------------------
+# ---- health ----------------------------------------------------------------------------------------------------------
 
 
 def health(**said) -> loop.Health:
@@ -201,9 +210,15 @@ def health(**said) -> loop.Health:
         ({"succeeded_at": None}, 0, False, "no cycle has ended yet"),
         ({"succeeded_at": None, "leading": False}, 0, False, ""),
         ({"failures": 1, "failed_because": "no Prometheus"}, 0, False, "1 failed cycle(s) in a row: no Prometheus"),
-        ({"failures": 9, "failed_because": "no Prometheus", "began_at": 1500.0}, 500, False, "9 failed cycle(s) in a row: no Prometheus"),
+        (
+            {"failures": 9, "failed_because": "no Prometheus", "began_at": 1500.0}, 500, False,
+            "9 failed cycle(s) in a row: no Prometheus",
+        ),
     ],
-    ids=["well", "just-in-time", "stuck", "only-failing", "blind", "starting", "follower", "first-failure", "many-failures"],
+    ids=[
+        "well", "just-in-time", "stuck", "only-failing", "blind", "starting", "follower", "first-failure",
+        "many-failures",
+    ],
 )
 def test_health_and_readiness(said, after, stuck, unready):
     found = health(**said)
@@ -212,36 +227,29 @@ def test_health_and_readiness(said, after, stuck, unready):
     assert (unready in reasons) if unready else reasons == []
 
 
-# ---- several stories ----------------------------------------------------------------------------------------------------------
+# ---- several stories -------------------------------------------------------------------------------------------------
 
 
 class Ended(msgspec.Struct, frozen=True):
-    number: int
     failure: str = ""
-    is_look: bool = False
 
 
 class Counting:
     """A story that counts its cycles, and ends each as it is asked to."""
 
     def __init__(self, *failures: str) -> None:
-        self.cycles, self.looks, self._failures = 0, 0, list(failures)
+        self.cycles, self._failures = 0, list(failures)
 
     async def tick(self, turn: Turn) -> Ended:
         self.cycles += 1
         assert turn.may_act()
-        return Ended(self.cycles, self._failures.pop(0) if self._failures else "")
-
-    async def look(self, turn: Turn) -> Ended:
-        self.looks += 1
-        assert not turn.may_act()
-        return Ended(self.looks, is_look=True)
+        return Ended(self._failures.pop(0) if self._failures else "")
 
     def fail(self, because: str, turn: Turn) -> Ended:
-        return Ended(0, because)
+        return Ended(because)
 
     def under(self, name: str, interval: float) -> loop.Story:
-        return loop.Story(name=name, interval=interval, budget=5.0, tick=self.tick, look=self.look, fail=self.fail)
+        return loop.Story(name=name, interval=interval, budget=5.0, tick=self.tick, look=self.tick, fail=self.fail)
 
 
 class Lease:
@@ -260,15 +268,12 @@ async def loop_of(*stories: loop.Story, leads=True, **more):
         yield loop.Loop(stories, metrics=telemetry.Telemetry(), **given), given["leadership"]
 
 
-async def test_each_story_has_its_own_interval_and_a_wake_up_comes_early():
+async def test_each_story_has_its_own_interval():
     often, seldom = Counting(), Counting()
     async with loop_of(often.under("often", 0.02), seldom.under("seldom", 3600.0)) as (made, _):
         running = asyncio.create_task(made.run())
         await until(lambda: often.cycles >= 3)
         assert seldom.cycles == 1
-        made.wake("seldom")
-        await until(lambda: seldom.cycles == 2)
-        assert (await made.read("seldom")).number == 2
         made.stop()
         assert await running
 
@@ -281,17 +286,13 @@ async def test_one_story_that_keeps_failing_ends_them_all_and_health_names_only_
         assert well.cycles == 1
 
 
-async def test_a_follower_answers_reads_and_does_nothing_else():
+async def test_a_follower_follows_and_does_nothing_else():
     story = Counting()
     async with loop_of(story.under("idle", 3600.0), leads=False) as (made, lease):
-        assert await made.read("idle") is None  # the cluster has not been seen yet
         running = asyncio.create_task(made.run())
         await until(lambda: made.health.synced)
-        assert (await made.read("idle")).is_look
-        assert (await made.read("idle")).number == 1  # the same: it looks once an interval at most
         assert (story.cycles, made.health.why_not_ready(time.monotonic())) == (0, [])
         lease.is_leader = True
         await until(lambda: story.cycles == 1)  # a new leader begins within a second
-        assert not (await made.read("idle")).is_look
         made.stop()
         assert await running

@@ -32,7 +32,9 @@ def test_a_gauge_that_is_replaced_forgets_what_is_gone():
     metrics = telemetry.Telemetry()
     metrics.replace("fallow_idle_paused_workloads", {("Deployment",): 2, ("Job",): 1})
     metrics.replace("fallow_idle_paused_workloads", {("Job",): 3})
-    assert {key[1:]: value for key, value in samples(metrics).items() if key[0] == "fallow_idle_paused_workloads"} == {("Job",): 3}
+    assert {key[1:]: value for key, value in samples(metrics).items() if key[0] == "fallow_idle_paused_workloads"} == {
+        ("Job",): 3
+    }
 
 
 def test_workloads_past_the_bound_share_one_series(monkeypatch):

@@ -26,8 +26,13 @@ async def story_of(tmp_path: Path, **given: Any) -> AsyncIterator[tuple[loop.Loo
         server.put_all(pretend.deployed("llm"))
         ready = {"conditions": [{"type": "Ready", "status": "True"}]}
         server.put("nodes", pretend.made("n1", namespace=None, kind="Node", status=ready))
-        cluster = {"clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{server.url[1]}"}}], "current-context": "c"}
-        context = {"contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}], "users": [{"name": "u", "user": {}}]}
+        cluster = {
+            "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{server.url[1]}"}}],
+            "current-context": "c",
+        }
+        context = {
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}], "users": [{"name": "u", "user": {}}]
+        }
         (tmp_path / "config").write_text(json.dumps(cluster | context))
         where = {"kubeconfig": str(tmp_path / "config"), "scrape_target": [exporter.url], "leader_elect": "false"}
         told = settings.read_flags({**where, **given}, {})

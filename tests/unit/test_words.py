@@ -27,7 +27,11 @@ def test_the_glossary_names_what_there_is() -> None:
     for path in SOURCES:
         tree = ast.parse(path.read_text())
         known |= {node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef | ast.FunctionDef)}
-        known |= {node.target.id for node in tree.body if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)}
+        known |= {
+            node.target.id
+            for node in tree.body
+            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
+        }
     rows = [line for line in (ROOT / "docs" / "glossary.md").read_text().splitlines() if line.startswith("| `")]
     words = [line.split("`")[1].rpartition(".")[2] for line in rows]
     assert words

@@ -1,1 +1,2 @@
-"""The doors: where people and programs come in. They parse a request, call the rooms behind them, and lay out the answer."""
+"""The doors: where people and programs come in. They parse a request, call the rooms behind them, and lay out the
+answer."""

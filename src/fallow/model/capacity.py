@@ -1,15 +1,16 @@
 """What nodes have and what pods ask of them, as far as packing asks: CPU in milli-cores, memory in MiB, GPUs.
 
-In: what was seen of a cluster at one instant. Out: nothing; these are nouns.
-Invariant: what could not be read is said in a reason (`left_out`, `unknown`, `unclear`, `fixed`), and no 0 stands for it.
+In: what was seen of one node or one pod. Out: nothing; these are nouns that cluster.Node and cluster.Pod carry where
+capacity is counted (model/cluster.py: Capacity).
+Invariant: what could not be read is said in a reason (`left_out`, `unknown`, `unclear`, `fixed`); no 0 stands for it.
 """
+
+from typing import Final
 
 import msgspec
 
-from fallow.model.units import Instant
 
-
-class Machine(msgspec.Struct, frozen=True):
+class Machine(msgspec.Struct, frozen=True, kw_only=True):
     """`replicas`: how many pods share each of its GPUs."""
 
     name: str
@@ -22,23 +23,17 @@ class Machine(msgspec.Struct, frozen=True):
     left_out: str = ""  # why nothing is to be placed there
 
 
-class Tenant(msgspec.Struct, frozen=True):
-    namespace: str
-    name: str
-    node: str  # "" while it waits
-    cpu: int
-    memory: int
-    gpus: int
-    shared: int  # replicas of shared GPUs
-    products: tuple[str, ...]  # that it accepts; empty = any
-    created_at: Instant
+class Needs(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What one pod asks for, and what is to be heeded where it would be placed or moved."""
+
+    cpu: int = 0
+    memory: int = 0
+    gpus: int = 0
+    shared: int = 0  # replicas of shared GPUs
+    products: tuple[str, ...] = ()  # that it accepts; empty = any
     unknown: str = ""  # why it cannot be said what it takes
     unclear: str = ""  # why it cannot be said where it fits
     fixed: str = ""  # why it must not be moved
 
 
-class Capacity(msgspec.Struct, frozen=True):
-    machines: tuple[Machine, ...]
-    tenants: tuple[Tenant, ...]  # in the order they came
-    cluster: str  # uid of kube-system; "" where it may not be read
-    unread: int  # nodes that could not be read
+NOT_COUNTED: Final = Needs(unknown="what it asks for was not counted")

@@ -1,7 +1,7 @@
 """What there is: pods that hold GPUs, the nodes they run on, the workloads they belong to, at one instant.
 
-The eyes build these from the API server's words; the brain only reads them. A field that is None was not known, never 0.
-While nothing changed the eyes hand out the *same* tuples again, so `snapshot.pods is previous.pods` means "no pod changed".
+The eyes build these from the API server's words; the brain only reads them. What is None was not known, never 0.
+Whether anything changed since an earlier Snapshot is told by its `version`, never by comparing objects.
 """
 
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from fallow.model import usage
+from fallow.model import capacity, usage
 from fallow.model.policies import idle
 from fallow.model.units import Instant
 
@@ -48,8 +48,8 @@ class Ref(msgspec.Struct, frozen=True, gc=False):
         return f"{self.namespace}/{self.name} ({self.kind})"
 
 
-class Pod(msgspec.Struct, frozen=True, gc=False):
-    """A pod that holds, or asks for, GPUs. Everything else about it is forgotten at once."""
+class Pod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A pod that holds, or asks for, GPUs; where capacity is counted, any pod. All else about it is forgotten."""
 
     namespace: str
     name: str
@@ -72,6 +72,7 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
     node_selector: Mapping[str, str]
     affinity: Any  # required node affinity terms of a pod that waits; None otherwise
     unschedulable_since: Instant | None
+    needs: capacity.Needs = capacity.NOT_COUNTED
 
     @property
     def gpu_count(self) -> int | None:
@@ -81,7 +82,7 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
         return sum(self.resources.values()) + self.claimed
 
 
-class Node(msgspec.Struct, frozen=True, gc=False):
+class Node(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A node, as far as it concerns GPUs on it."""
 
     name: str
@@ -91,6 +92,7 @@ class Node(msgspec.Struct, frozen=True, gc=False):
     gpu_product: str | None
     shared: bool  # gpu.replicas > 1, or a sharing strategy other than none
     labels: Mapping[str, str]
+    machine: capacity.Machine | None = None  # None = its room is not counted
 
 
 class Namespace(msgspec.Struct, frozen=True, gc=False):
@@ -113,7 +115,7 @@ class Trouble(StrEnum):
 
 
 class Companion(msgspec.Struct, frozen=True):
-    """Another object that steers the same pods: an HPA, a KEDA ScaledObject, a Kueue Workload, a PodDisruptionBudget."""
+    """Another object that steers the same pods: HPA, KEDA ScaledObject, Kueue Workload, PodDisruptionBudget."""
 
     ref: Ref
     resource_version: str
@@ -122,7 +124,7 @@ class Companion(msgspec.Struct, frozen=True):
     body: Mapping[str, Any]  # the object, pruned to what its kind's row reads
 
 
-class Workload(msgspec.Struct, frozen=True):
+class Workload(msgspec.Struct, frozen=True, kw_only=True):
     """The object that people think of as theirs, the pods it runs, and everything the brain must know to judge it."""
 
     ref: Ref
@@ -132,22 +134,23 @@ class Workload(msgspec.Struct, frozen=True):
     body: Mapping[str, Any]  # the object, pruned to what its kind's row (model/kinds.py) reads
     pods: tuple[int, ...]  # indices into Snapshot.pods; empty for a paused one
     chain: tuple[Owner, ...]  # from the pods' direct owner up to the workload
-    chain_bodies: tuple[Mapping[str, Any], ...]  # bodies of the links of `chain` that are StatefulSets or LeaderWorkerSets
+    chain_bodies: tuple[Mapping[str, Any], ...]  # of the links of `chain` that are StatefulSets or LeaderWorkerSets
     trouble: Trouble | None
     trouble_because: str
-    # Where notice, ack, idle and immunity marks are written, and the annotations found there. The workload itself, except for an
-    # InferenceService in Standard mode: touching its metadata restarts its pods, so its child Deployment carries the marks.
+    # Where notice, ack, idle and immunity marks are written, and the annotations found there. The workload itself,
+    # except for an InferenceService in Standard mode: touching its metadata restarts its pods, so its child Deployment
+    # carries the marks.
     marks_ref: Ref
     marks: Mapping[str, str]
     hpas: tuple[Companion, ...]
     scaled_objects: tuple[Companion, ...]
     kueue: tuple[Companion, ...]
     budgets: tuple[Companion, ...]  # PodDisruptionBudgets whose selector fits its pods
-    # For a kind outside the table that serves /scale: the CRD's specReplicasPath as a JSON pointer. None where CRDs may not be read;
-    # `body` is then that of its Scale object, {"spec": {"replicas": n}}.
+    # For a kind outside the table that serves /scale: the CRD's specReplicasPath as a JSON pointer. None where CRDs may
+    # not be read; `body` is then that of its Scale object, {"spec": {"replicas": n}}.
     replicas_pointer: str | None = None
-    # Annotations of ours on the links between pods and workload. Controllers copy them down and never remove them: they only tell a pod's
-    # copy from a person's own word on the pod.
+    # Annotations of ours on the links between pods and workload. Controllers copy them down and never remove them: they
+    # only tell a pod's copy from a person's own word on the pod.
     chain_annotations: tuple[Mapping[str, str], ...] = ()
     unseen_budgets: str = ""  # why it is not known which PodDisruptionBudgets protect its pods
     writer: str = ""  # who else wrote on it since we paused it; "" = nobody, or not known
@@ -160,7 +163,7 @@ class Missing(msgspec.Struct, frozen=True):
     because: str
 
 
-class Snapshot(msgspec.Struct, frozen=True):
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """All of it at one instant, and what could not be seen."""
 
     taken_at: Instant
@@ -173,3 +176,15 @@ class Snapshot(msgspec.Struct, frozen=True):
     frozen_until: Instant | None  # from the Lease: by hand, or by our own freeze before a restart
     frozen_because: str
     missing: tuple[Missing, ...]
+    # Of pods, nodes, namespaces, workloads and policies: an earlier snapshot of the same source with the same number
+    # has the same ones. None = not known: nothing that was made of another snapshot holds for this one.
+    version: int | None = None
+
+
+class Capacity(msgspec.Struct, frozen=True):
+    """Nodes and everybody on them or waiting for them, at one instant, as packing asks."""
+
+    machines: tuple[capacity.Machine, ...]
+    pods: tuple[Pod, ...]  # in the order they came
+    cluster: str  # uid of kube-system; "" where it may not be read
+    unread: int  # nodes that could not be read

@@ -1,22 +1,19 @@
-"""What each GPU model is: its memory, which sharing it can do, and how MIG may cut it.
+"""What each GPU model is: its memory, and how MIG may cut it.
 
-In: a product name as nodes, exporters and drivers spell it, or a MIG profile. Out: a Model, or None: what is not in the
-book is not known, and never taken for a neighbour.
-Sources: NVIDIA's MIG user guide (profiles, placements, instances), its data sheets (memory), its MPS guide (a share of
-the threads and an address space of one's own need compute capability 7.0). MIG occupies memory slices: a start is a
-memory slice. What the guide does not say (memory or SMs of some profiles) is None. Labels of a node and its driver know
-better than this book.
+In: a product name as nodes, exporters and drivers spell it. Out: a Model, or None: what is not in the book is not
+known, and never taken for a neighbour.
+Sources: NVIDIA's MIG user guide (profiles, placements, instances), its data sheets (memory). MIG occupies memory
+slices: a start is a memory slice. What the guide does not say (memory or SMs of some profiles) is None. Labels of a
+node and its driver know better than this book.
 """
 
 import functools
 import re
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
 
 from fallow import names
-
-Sharing = Literal["mig", "mps", "timeslicing"]
 
 
 class Profile(msgspec.Struct, frozen=True):
@@ -35,11 +32,6 @@ class Profile(msgspec.Struct, frozen=True):
         """`1g.5gb+me` is asked for as `nvidia.com/mig-1g.5gb.me`."""
         return names.MIG_PREFIX + self.name.replace("+", ".")
 
-    @property
-    def is_double(self) -> bool:
-        """One compute slice with the memory of two."""
-        return self.compute == 1 and self.memory == 2
-
 
 class Mig(msgspec.Struct, frozen=True):
     compute: int  # slices
@@ -56,13 +48,7 @@ class Model(msgspec.Struct, frozen=True):
 
     name: str
     memory_gib: int
-    mps: bool = True
     mig: Mig | None = None
-
-    @property
-    def sharing(self) -> frozenset[Sharing]:
-        able: dict[Sharing, bool] = {"mig": self.mig is not None, "mps": self.mps, "timeslicing": True}
-        return frozenset(way for way, can in able.items() if can)
 
 
 # Compute and memory slices, starts, instances at most; the last is the whole GPU. Rows of a model are in this order.
@@ -137,7 +123,7 @@ MODELS: Final = (
         ("1g.6gb", 5.7, 14), ("1g.6gb+me", 5.7, 14), ("2g.12gb", 11.4, 28), ("2g.12gb+me", 11.4, 28),
         ("4g.24gb", 22.8, 56),
     )),
-    Model("P100-16GB", 16, mps=False), Model("V100-16GB", 16), Model("V100-32GB", 32), Model("T4", 16),
+    Model("P100-16GB", 16), Model("V100-16GB", 16), Model("V100-32GB", 32), Model("T4", 16),
     Model("A10", 24), Model("A10G", 24), Model("A40", 48), Model("L4", 24), Model("L40", 48), Model("L40S", 48),
 )
 
@@ -172,11 +158,3 @@ def find(product: str) -> Model | None:
 def shorten(product: str) -> str:
     """For people: as it is written, but for a maker that everybody knows."""
     return product.removeprefix("NVIDIA").lstrip(" -")
-
-
-def read_profile(resource: str) -> str | None:
-    """`nvidia.com/mig-1g.5gb.me` -> `1g.5gb+me`; None for a resource that is no MIG profile."""
-    name = resource.removeprefix(names.MIG_PREFIX)
-    if name == resource or not re.fullmatch(r"\d+g\.\d+gb(\.me)?", name):
-        return None
-    return name.replace(".me", "+me")

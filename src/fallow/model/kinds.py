@@ -30,8 +30,7 @@ Objects: TypeAlias = Callable[[cluster.Workload, idle.Rule], Objection | None]
 
 
 class Kind(msgspec.Struct, frozen=True, kw_only=True):
-    """One row. `pauses` gives the fields of a pause; `holds` says of an object, annotations included, that they stand.
-    """
+    """One row. `pauses` gives the fields of a pause; `holds` says of an object with its annotations that they stand."""
 
     kind: str
     group: str
@@ -375,18 +374,17 @@ def objection(kind: Kind, workload: cluster.Workload, rule: idle.Rule) -> Object
         if found := own(workload, rule):
             return found
     return (
-        _keeps_volumes(kind, workload)
-        or _is_managed_here(kind, workload)
-        or _is_clear_to_kueue(kind, workload)
-        or _is_clear_to_autoscalers(kind, workload)
-        or _is_left_by_rule(workload, rule)
+        _keeps_volumes(kind, workload) or _is_managed_here(kind, workload) or _is_clear_to_kueue(kind, workload)
+        or _is_clear_to_autoscalers(kind, workload) or _is_left_by_rule(workload, rule)
     )
 
 
 def _keeps_volumes(kind: Kind, workload: cluster.Workload) -> Objection | None:
     """Its own and those below it: there, being deleted is as likely as being scaled."""
-    if stops.would_delete_claims(workload.body, kind.deletes_claims):
+    if kind.deletes_claims and stops.would_delete_claims(workload.body, kind.deletes_claims):
         return Detail.PvcDeletedOnScale, f"scaling {workload.ref.short} to 0 would delete the volumes of its pods"
+    if not workload.chain_bodies:  # nearly all
+        return None
     links = [link for link in workload.chain if (link.group, link.kind) in WITH_CLAIMS]
     for link, body in zip(links, workload.chain_bodies, strict=False):
         if link.uid != workload.ref.uid and stops.would_delete_claims(body, ("whenScaled", "whenDeleted")):
@@ -405,21 +403,20 @@ def _is_managed_here(kind: Kind, workload: cluster.Workload) -> Objection | None
 
 
 def _is_clear_to_kueue(kind: Kind, workload: cluster.Workload) -> Objection | None:
-    managed = names.KUEUE_QUEUE in workload.labels or bool(workload.kueue)
-    if not kind.is_queued or not managed or len(workload.kueue) == 1:
+    count = len(workload.kueue)
+    if not kind.is_queued or count == 1 or (count == 0 and names.KUEUE_QUEUE not in workload.labels):
         return None
-    because = f"Kueue queues {workload.ref.short}, but has {len(workload.kueue)} Workloads for it instead of one"
+    because = f"Kueue queues {workload.ref.short}, but has {count} Workloads for it instead of one"
     return Detail.KueueWorkloadUnclear, because
 
 
 def _is_clear_to_autoscalers(kind: Kind, workload: cluster.Workload) -> Objection | None:
     if kind.verb != "scaled to 0":
         return None
-    short = workload.ref.short
-    if len(scalers(workload)) > 1:
-        return Detail.ScaledObjectUnclear, f"several ScaledObjects scale {short}"
-    if any(pointers.read(hpa.body, "/spec/minReplicas") == 0 for hpa in workload.hpas):
-        return Detail.HpaScaleToZero, f"an HPA with minReplicas 0 scales {short} and would wake it at once"
+    if workload.scaled_objects and len(scalers(workload)) > 1:
+        return Detail.ScaledObjectUnclear, f"several ScaledObjects scale {workload.ref.short}"
+    if workload.hpas and any(pointers.read(hpa.body, "/spec/minReplicas") == 0 for hpa in workload.hpas):
+        return Detail.HpaScaleToZero, f"an HPA with minReplicas 0 scales {workload.ref.short} and would wake it at once"
     return None
 
 

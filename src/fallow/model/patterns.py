@@ -22,9 +22,9 @@ def compile_pattern(text: str) -> Pattern:
     options.log_errors = False
     try:
         compiled: Pattern = re2.compile(text, options)
-    except (re2.error, UnicodeEncodeError) as problem:
+    except UnicodeEncodeError:
+        raise ValueError("it is not valid Unicode") from None
+    except re2.error as problem:
         said = problem.args[0] if problem.args else ""
-        if isinstance(problem, UnicodeEncodeError):
-            said = "it is not valid Unicode"
         raise ValueError(said.decode("utf-8", "replace") if isinstance(said, bytes) else said) from None
     return compiled

@@ -29,11 +29,9 @@ def parse(text: str) -> Fraction:
 
 def parse_milli(text: str, *, up: bool = True) -> int:
     """Thousandths, rounded up as the scheduler does with what is asked; down with what there is."""
-    value = parse(text) * 1000
-    return math.ceil(value) if up else math.floor(value)
+    return (math.ceil if up else math.floor)(parse(text) * 1000)
 
 
 def parse_mebi(text: str, *, up: bool = True) -> int:
     """MiB, rounded likewise."""
-    value = parse(text) / MEBI
-    return math.ceil(value) if up else math.floor(value)
+    return (math.ceil if up else math.floor)(parse(text) / MEBI)

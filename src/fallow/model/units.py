@@ -56,10 +56,8 @@ def parse_instant(text: str) -> Instant:
 
 def read_instant(text: str | None) -> Instant | None:
     """Like parse_instant, for annotations that may be absent or odd: what cannot be read is not known."""
-    if not text:
-        return None
     try:
-        return parse_instant(text)
+        return parse_instant(text) if text else None
     except (ValueError, OverflowError):
         return None
 
@@ -84,9 +82,7 @@ def humane(seconds: Seconds) -> str:
     whole = max(0, round(seconds))
     if whole < 60:
         return f"{whole}s"
-    days, rest = divmod(whole, 86400)
-    hours, rest = divmod(rest, 3600)
-    minutes = rest // 60
+    days, hours, minutes = whole // 86400, whole // 3600 % 24, whole // 60 % 60
     if days:
         return f"{days}d{hours}h" if hours else f"{days}d"
     if hours:

@@ -1,8 +1,9 @@
 """What was measured: one row per pod's hold on a GPU, one column per signal, over one window.
 
-`nan` means "not measured" in every column and never turns into 0. A row belongs to a pod that exists; GPUs nobody holds are only counted.
-For a shared device the device-level columns hold the device's values (the highest of all rows of its UUID), whatever pod they named;
-only process_sm, last_kernel and requests speak of the pod itself.
+`nan` means "not measured" in every column and never turns into 0. A row belongs to a pod that exists; GPUs nobody holds
+are only counted. For a shared device the device-level columns hold the device's values (the highest of all rows of its
+UUID), whatever pod they named; only process_sm, last_kernel and requests speak of the pod itself. Which primary may
+speak for a row is said here once, for the eyes that look back and for the brain that judges.
 """
 
 from collections.abc import Mapping
@@ -21,7 +22,7 @@ Bools = NDArray[np.bool_]
 
 
 class Signal(IntEnum):
-    """Every signal. Ratios are 0-1; copy, enc, dec are percent; pcie bytes/s; fb_growth MiB; power W; last_kernel seconds ago."""
+    """Ratios are 0-1; copy, enc, dec are percent; pcie bytes/s; fb_growth MiB; power W; last_kernel seconds ago."""
 
     gr_engine = 0
     sm_active = 1
@@ -44,11 +45,13 @@ class Signal(IntEnum):
         return "gpu_util" if self is Signal.device_util else self.name
 
 
-PRIMARIES = (Signal.gr_engine, Signal.sm_active, Signal.gpu_util, Signal.device_util, Signal.process_sm, Signal.last_kernel)
+PRIMARIES = (
+    Signal.gr_engine, Signal.sm_active, Signal.gpu_util, Signal.device_util, Signal.process_sm, Signal.last_kernel,
+)
 OPTIONAL = tuple(signal for signal in Signal if signal not in PRIMARIES)
 
 
-class Usage(msgspec.Struct):
+class Usage(msgspec.Struct, kw_only=True):
     """The evidence of one window. All arrays have one entry per row."""
 
     window: Seconds
@@ -57,19 +60,47 @@ class Usage(msgspec.Struct):
     model: tuple[str, ...]  # "" = not known
     mig: Bools
     shared: Bools
-    peak: Mapping[Signal, Floats]  # highest in the window (last_kernel: latest value); a signal nobody exports has no entry
+    peak: Mapping[Signal, Floats]  # highest in the window (last_kernel: latest); a signal nobody exports has no entry
     count: Mapping[Signal, Floats]  # samples in the window, primaries only
     newest: Mapping[Signal, Floats]  # instant of the newest sample, primaries only
     interval: Floats  # seconds between samples of the row's job
     exporter_up: Bools  # False only where `up` is 0 now
     exporter_frozen: Bools  # energy did not move over the window
     power_floor: Floats  # lowest power ever seen of that UUID over >= 24 h, W; nan = not learned
-    last_active: Floats  # instant of the last active sample in the look-back; nan = not looked up; -inf = looked up, none found
+    last_active: Floats  # instant of the last active sample of the look-back; nan = not looked up; -inf = none found
     observed_since: Floats  # how far back the look-back is covered for this row; nan = not looked up
+    # Of the rows, not of their numbers: an earlier Usage of the same source and window with the same version has the
+    # same rows (pod, gpu, model). None = not known.
+    version: int | None = None
 
     @property
     def rows(self) -> int:
         return len(self.gpu)
+
+
+def speaks_for_itself(use: Usage) -> Bools:
+    """Which rows have a signal of the pod's own processes."""
+    found = np.zeros(use.rows, np.bool_)
+    for signal in (Signal.process_sm, Signal.last_kernel):
+        if signal in use.peak:
+            found |= use.peak[signal] >= 0
+    return found
+
+
+def find_speakers(use: Usage, mig: Bools, shared: Bools) -> dict[Signal, Bools]:
+    """Where each primary may speak for a row: say that it is idle, and when it was last active.
+
+    On a shared GPU the pod's own signals silence the device's, and DCGM's gpu_util never counts; on MIG no utilisation.
+    """
+    of_device = ~(shared & speaks_for_itself(use))
+    allowed = {
+        Signal.gr_engine: of_device,
+        Signal.sm_active: of_device,
+        Signal.gpu_util: of_device & ~mig & ~shared,
+        Signal.device_util: of_device & ~mig,
+    }
+    measured = [signal for signal in PRIMARIES if signal in use.peak]
+    return {signal: (use.peak[signal] >= 0) & allowed.get(signal, np.bool_(True)) for signal in measured}
 
 
 class SourceTrouble(msgspec.Struct, frozen=True):
@@ -80,11 +111,11 @@ class SourceTrouble(msgspec.Struct, frozen=True):
 
 
 class Evidence(msgspec.Struct):
-    """What the source gave in this cycle: a Usage per distinct window that the rules ask for, or the reason why nothing can be said."""
+    """What the source gave in this cycle: a Usage per window that the rules ask for, or why nothing can be said."""
 
     at: Instant
     usage: Mapping[Seconds, Usage]
     trouble: SourceTrouble | None
     unallocated: int  # GPUs measured that no pod holds
     gpus_per_node: Mapping[str, int]
-    lost_signals: tuple[str, ...]  # secondary metrics whose query failed: "tensor: 422 ..."; only that signal is missing
+    lost_signals: tuple[str, ...]  # secondary metrics whose query failed, and why: "tensor: 422 ..."

@@ -1,15 +1,13 @@
-"""What would a policy have done? World -> plan -> world, tick by tick, with the very brain of the product and no socket.
+"""What would a policy have done? World -> plan -> world, tick by tick, with the very brain of the product.
 
-In: a World (pretend, or made of a trace) and a mandate. Out: a Result: GPU-hours and money reclaimed, pauses, regrets, waiting caused, in
-all and by namespace and class. Several policies are compared by running each on a world of its own.
-A tick at which no GPU was quiet for the shortest window, and nothing is marked, is not planned: its plan could find nobody idle.
-Invariant: sim/laws.py is asked before and after every pause; a broken law ends the run.
+In: a World (pretend, or made of a trace) and a mandate. Out: a BacktestResult: GPU-hours and money reclaimed, pauses,
+regrets, waiting caused, in all and by namespace and class. Several policies are compared by running each on a world of
+its own. A tick at which no GPU was quiet for the shortest window, and nothing is marked, is not planned: its plan could
+find nobody idle.
+Invariant: sim/world/laws.py is asked before and after every pause; a broken law ends the run.
 """
 
-import multiprocessing
-import os
-from collections.abc import Callable, Iterable, Mapping
-from concurrent import futures
+from collections.abc import Iterable
 from decimal import Decimal
 from typing import Final
 
@@ -23,14 +21,15 @@ from fallow.model import decision
 from fallow.model.decision import Memory, Outcome, Status
 from fallow.model.policies import idle
 from fallow.model.units import HOUR, Instant, Seconds
-from fallow.sim import edits, laws, prices, snapshots
-from fallow.sim.world import Fault, World
+from fallow.sim import prices, snapshots
+from fallow.sim.world import edits, laws
+from fallow.sim.world.world import Fault, World
 
 INTERVAL: Final[Seconds] = 180.0  # between two looks, as the product's own default
 
 
-class Line(msgspec.Struct):
-    """Sums over some workloads. A slice of a GPU counts as that share of it; `money` is of what has a price, `unpriced` is the rest."""
+class BacktestSums(msgspec.Struct, kw_only=True):
+    """Sums over some workloads. A slice of a GPU counts as its share; `money` is of what has a price."""
 
     workloads: int = 0
     gpu_hours: float = 0.0  # held
@@ -45,31 +44,32 @@ class Line(msgspec.Struct):
     acks: int = 0
     waited: Seconds = 0.0
 
-    def add(self, other: "Line") -> None:
+    def add(self, other: "BacktestSums") -> None:
         for field in self.__struct_fields__:
             setattr(self, field, getattr(self, field) + getattr(other, field))
 
 
-class Result(msgspec.Struct):
+class BacktestResult(msgspec.Struct, kw_only=True):
     """What a policy would have done."""
 
     name: str
     start: Instant
     end: Instant
-    total: Line
-    by_namespace: dict[str, Line]
-    by_class: dict[str, Line]
-    ticks: int
-    notices: int
-    frozen_ticks: int
-    lost_ticks: int  # the API server was too slow
+    total: BacktestSums
+    by_namespace: dict[str, BacktestSums]
+    by_class: dict[str, BacktestSums]
+    ticks: int = 0
+    notices: int = 0
+    frozen_ticks: int = 0
+    lost_ticks: int = 0  # the API server was too slow
 
 
 class Run:
     """One policy over one world."""
 
     def __init__(
-        self, world: World, mandate: idle.Mandate, *, policies: tuple[idle.IdlePolicy, ...] = (), interval: Seconds = INTERVAL
+        self, world: World, mandate: idle.Mandate, *, policies: tuple[idle.IdlePolicy, ...] = (),
+        interval: Seconds = INTERVAL,
     ) -> None:
         self.world, self.mandate, self.interval = world, msgspec.structs.replace(mandate, acting=True), interval
         self.memory, self._cache = Memory(), brain.Cache()
@@ -133,7 +133,7 @@ class Run:
                 return
         world.notice(after)
 
-    def account(self, name: str, book: prices.Book = prices.DEFAULT) -> Result:
+    def account(self, name: str, book: prices.Book = prices.DEFAULT) -> BacktestResult:
         """The sums so far."""
         made = add_up(self.world, name, book)
         return msgspec.structs.replace(
@@ -144,40 +144,13 @@ class Run:
 def run(
     world: World, mandate: idle.Mandate, *, name: str = "", policies: tuple[idle.IdlePolicy, ...] = (),
     interval: Seconds = INTERVAL, book: prices.Book = prices.DEFAULT,
-) -> Result:
+) -> BacktestResult:
     """From now to the end of the lives."""
     going = Run(world, mandate, policies=policies, interval=interval)
     end = world.span.start + world.span.columns * world.span.step
     while world.now + interval <= end:
         going.tick()
     return going.account(name or mandate.rule.name, book)
-
-
-def compare(
-    make_world: Callable[[], World], mandates: Mapping[str, idle.Mandate], *, interval: Seconds = INTERVAL,
-    book: prices.Book = prices.DEFAULT, workers: int | None = None,
-) -> list[Result]:
-    """Side by side: each on a world of its own that begins the same. `workers`: processes, by default one per processor."""
-    def run_one(name: str) -> Result:
-        return run(make_world(), mandates[name], name=name, interval=interval, book=book)
-
-    workers = min(workers or os.cpu_count() or 1, len(mandates))
-    if workers < 2:
-        return [run_one(name) for name in mandates]
-    # Forked, so that whatever makes a world need not be written down for another process.
-    with futures.ProcessPoolExecutor(workers, multiprocessing.get_context("fork"), _inherit, (run_one,)) as pool:
-        return list(pool.map(_run_inherited, mandates))
-
-
-_inherited: list[Callable[[str], Result]] = []  # in a worker: how to run one by its name
-
-
-def _inherit(run_one: Callable[[str], Result]) -> None:
-    _inherited[:] = [run_one]
-
-
-def _run_inherited(name: str) -> Result:
-    return _inherited[0](name)
 
 
 def with_window(mandate: idle.Mandate, window: Seconds) -> idle.Mandate:
@@ -188,28 +161,27 @@ def with_window(mandate: idle.Mandate, window: Seconds) -> idle.Mandate:
 def _whole_percent(rule: idle.Rule) -> int:
     percent = round(rule.activity * 100, 6)
     if percent != round(percent) or percent < 1:
-        raise ValueError(f"rule {rule.name} counts activity from {percent:g} %: a backtest knows whole percents only, from 1 on")
+        known = "a backtest knows whole percents only, from 1 on"
+        raise ValueError(f"rule {rule.name} counts activity from {percent:g} %: {known}")
     return round(percent)
 
 
-# ---- sums ---------------------------------------------------------------------------------------------------------------------
-
-
-def add_up(world: World, name: str, book: prices.Book = prices.DEFAULT) -> Result:
+def add_up(world: World, name: str, book: prices.Book = prices.DEFAULT) -> BacktestResult:
     """What became of a world so far, whoever acted in it; how often they looked is theirs to say."""
-    made = Result(name, world.span.start, world.now, Line(), {}, {}, ticks=0, notices=0, frozen_ticks=0, lost_ticks=0)
-    for line, part in zip(_count(world, book), (one.part for one in world.workloads), strict=True):
-        made.total.add(line)
-        made.by_namespace.setdefault(part.namespace, Line()).add(line)
-        made.by_class.setdefault(part.class_, Line()).add(line)
+    made = BacktestResult(
+        name=name, start=world.span.start, end=world.now, total=BacktestSums(), by_namespace={}, by_class={}
+    )
+    for sums, part in zip(_count(world, book), (one.part for one in world.workloads), strict=True):
+        made.total.add(sums)
+        made.by_namespace.setdefault(part.namespace, BacktestSums()).add(sums)
+        made.by_class.setdefault(part.class_, BacktestSums()).add(sums)
     return made
 
 
-def _count(world: World, book: prices.Book) -> Iterable[Line]:
+def _count(world: World, book: prices.Book) -> Iterable[BacktestSums]:
     nodes = list(world.nodes.values())
     shares = np.array([*(node.share for node in nodes), 0.0])[world.last_node]  # -1: it never ran
-    hours = world.span.step / HOUR
-    costs = [prices.find(node.model, book) for node in nodes]
+    costs, hours = [prices.find(node.model, book) for node in nodes], world.span.step / HOUR
     for one in world.workloads:
         share, seats = shares[one.seats], one.seats
         reclaimed = world.paused_steps[seats] * share * hours
@@ -220,7 +192,9 @@ def _count(world: World, book: prices.Book) -> Iterable[Line]:
                 unpriced += freed
             else:
                 money += price * Decimal(str(round(freed, 6)))
-        yield Line(
-            1, float((world.held_steps[seats] * share).sum() * hours), float((world.idle_steps[seats] * share).sum() * hours),
-            float(reclaimed.sum()), money, unpriced, one.pauses, one.regrets, one.resumes, one.complaints, one.acks, one.waited,
+        yield BacktestSums(
+            workloads=1, gpu_hours=float((world.held_steps[seats] * share).sum() * hours),
+            idle_gpu_hours=float((world.idle_steps[seats] * share).sum() * hours), money=money,
+            reclaimed_gpu_hours=float(reclaimed.sum()), unpriced_gpu_hours=unpriced, pauses=one.pauses,
+            regrets=one.regrets, resumes=one.resumes, complaints=one.complaints, acks=one.acks, waited=one.waited,
         )

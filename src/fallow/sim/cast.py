@@ -1,8 +1,8 @@
-"""Who lives in a pretend cluster: nodes of several models and modes, and workloads of every kind with their lives and owners.
+"""Who lives in a pretend cluster: nodes of several models and modes, workloads of every kind, their owners.
 
 In: a seed, how many nodes, workloads and hours. Out: a World, the same for the same numbers.
-The mix follows what is seen in shared clusters: services and notebooks are many and small, training is few and large, some of
-everything is held and never used.
+The mix follows what is seen in shared clusters: services and notebooks are many and small, training is few and large,
+some of everything is held and never used.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,15 +12,16 @@ import msgspec
 import numpy as np
 
 from fallow.decide import packing
-from fallow.model.units import HOUR, MINUTE, Instant, Seconds, parse_instant
-from fallow.sim import lives, openb, traces, world
-from fallow.sim.lives import Percents, Span
-from fallow.sim.world import Mode, Node, Part, World
+from fallow.model.units import HOUR, MINUTE, Instant, parse_instant
+from fallow.sim.traces import openb, published
+from fallow.sim.world import lives, shapes
+from fallow.sim.world.lives import LifeSpan, Percents
+from fallow.sim.world.world import PARTS, Mode, Part, SimNode, World
 
 MONDAY: Final[Instant] = parse_instant("2026-11-16T00:00:00Z")
 MODELS: Final = ("NVIDIA-A100-SXM4-80GB", "NVIDIA-A100-SXM4-40GB", "Tesla-V100-SXM2-16GB", "Tesla-T4")
 _MODES: Final[tuple[Mode, ...]] = ("whole",) * 7 + ("mig", "time-sliced", "whole")
-_OPENB_MODELS: Final = {"V100M16": "V100-16GB", "V100M32": "V100-32GB"}  # G2 and G3 are not told
+_OPENB_MODELS: Final = {"V100M16": "V100-16GB", "V100M32": "V100-32GB"}  # G2 and G3 are nowhere explained
 REAL: Final = frozenset({"inference", "notebook"})  # lives that a trace of duty cycles can stand for
 _TEAMS: Final = ("vision", "speech", "search", "ads", "robotics", "bio", "maps", "chat")
 
@@ -39,34 +40,35 @@ class Role(msgspec.Struct, frozen=True):
     ends: bool = False
 
 
-_TRAINING: Final = ("PyTorchJob", "TFJob", "XGBoostJob", "PaddleJob", "JAXJob", "MPIJob", "TrainJob", "JobSet", "RayJob")
+_SERVING: Final = ("Deployment", "InferenceService", "LLMInferenceService", "Rollout")
+_TRAINING: Final = (*shapes.TRAINING_JOBS, "TrainJob", "JobSet", "RayJob")
+_HELD: Final = ("Deployment", "ReplicaSet", "StatefulSet", "Notebook")
 CAST: Final = (
-    Role(26, ("Deployment", "InferenceService", "LLMInferenceService", "Rollout"), "inference", "inference", (1, 1, 2), (1, 2, 3),
-         ("machine", "attentive", "absent")),
+    Role(26, _SERVING, "inference", "inference", (1, 1, 2), (1, 2, 3), ("machine", "attentive", "absent")),
     Role(4, ("RayService", "Deployment"), "inference", "inference", (4,), (1, 2), ("machine",)),
     Role(24, ("Notebook", "Workspace", "StatefulSet"), "notebook", "notebook", (1, 1, 1, 2)),
     Role(13, _TRAINING, "training", "training", (2, 4, 8), ends=True),
     Role(3, ("StatefulSet", "RayCluster"), "training", "training", (8,)),
     Role(12, ("Job", "AppWrapper", "JobSet"), "batch", "batch", (1, 2), ends=True),
-    Role(9, ("Deployment", "ReplicaSet", "StatefulSet", "Notebook"), "notebook", "held", (1, 2, 4), (1,), ("absent", "attentive")),
+    Role(9, _HELD, "notebook", "held", (1, 2, 4), (1,), ("absent", "attentive")),
     Role(6, ("Deployment", "RayCluster"), "batch", "flapping", (1, 2)),
     Role(3, ("LeaderWorkerSet",), "inference", "group", (4,), (1,), ("absent", "attentive"), 2),
 )
 
 
-def make_nodes(count: int) -> list[Node]:
+def make_nodes(count: int) -> list[SimNode]:
     """Seven of ten are whole, one is cut by MIG, one is time-sliced."""
-    models = [MODELS[0] if _MODES[place % 10] == "mig" else MODELS[place % len(MODELS)] for place in range(count)]
-    return [Node(f"gpu-{place:04}", models[place], 8, _MODES[place % 10]) for place in range(count)]
+    models = [MODELS[0] if _MODES[number % 10] == "mig" else MODELS[number % len(MODELS)] for number in range(count)]
+    return [SimNode(f"gpu-{number:04}", models[number], 8, _MODES[number % 10]) for number in range(count)]
 
 
-def make_parts(count: int, span: Span, rng: np.random.Generator) -> list[Part]:
+def make_parts(count: int, span: LifeSpan, rng: np.random.Generator) -> list[Part]:
     shares = np.array([role.share for role in CAST], float)
     roles = rng.choice(len(CAST), count, p=shares / shares.sum())
     return [_make_part(CAST[int(role)], number, span, rng) for number, role in enumerate(roles)]
 
 
-def _make_part(role: Role, number: int, span: Span, rng: np.random.Generator) -> Part:
+def _make_part(role: Role, number: int, span: LifeSpan, rng: np.random.Generator) -> Part:
     kind, team = str(rng.choice(role.kinds)), _TEAMS[int(rng.integers(len(_TEAMS)))]
     gpus, draw = int(rng.choice(role.gpus)), rng.random()
     mode: Mode = "whole" if gpus > 1 or draw < 0.8 else "mig" if draw < 0.9 else "time-sliced"
@@ -74,18 +76,19 @@ def _make_part(role: Role, number: int, span: Span, rng: np.random.Generator) ->
     ends = (arrives or span.start) + float(rng.lognormal(np.log(5 * HOUR), 0.8)) if role.ends else None
     return Part(
         namespace=f"team-{team}", name=f"{role.life}-{number:05}", kind=kind, class_=role.class_, life=role.life,
-        replicas=int(rng.choice(role.replicas)), gpus=gpus, group_size=role.group_size, mode=mode, owner=str(rng.choice(role.owners)),
-        arrives_at=arrives, ends_at=ends,
+        replicas=int(rng.choice(role.replicas)), gpus=gpus, group_size=role.group_size, mode=mode,
+        owner=str(rng.choice(role.owners)), arrives_at=arrives, ends_at=ends,
     )
 
 
-def draw_lives(parts: Sequence[Part], span: Span, rng: np.random.Generator, real: traces.Trace | None = None) -> Percents:
+def draw_lives(
+    parts: Sequence[Part], span: LifeSpan, rng: np.random.Generator, real: published.Trace | None = None
+) -> Percents:
     """With a real trace, services and notebooks do what its GPUs did."""
-    rows = np.zeros((sum(part.seats for part in parts), span.columns), np.uint8)
-    first = 0
+    rows, first = np.zeros((sum(part.seats for part in parts), span.columns), np.uint8), 0
     for part in parts:
         if real is not None and part.life in REAL:
-            drawn = traces.cut_lives(real, span, part.pods, part.gpus, rng)
+            drawn = published.cut_lives(real, span, part.pods, part.gpus, rng)
         else:
             drawn = lives.draw(part.life, span, part.pods, part.gpus, rng)
         rows[first : first + part.seats] = drawn
@@ -93,37 +96,34 @@ def draw_lives(parts: Sequence[Part], span: Span, rng: np.random.Generator, real
     return rows
 
 
+def _begin(hours: float) -> LifeSpan:
+    """Minute by minute from a Monday on."""
+    return LifeSpan(MONDAY, MINUTE, round(hours * HOUR / MINUTE))
+
+
 def make_world(
-    *, seed: int = 0, nodes: int = 40, workloads: int | None = None, hours: float = 24.0, start: Instant = MONDAY, step: Seconds = MINUTE,
-    real: traces.Trace | None = None,
+    *, seed: int = 0, nodes: int = 40, workloads: int | None = None, hours: float = 24.0,
+    real: published.Trace | None = None,
 ) -> World:
     """Without a number of workloads: about as many as fill the nodes. `real`: a trace that lives are cut from."""
-    span = Span(start, step, round(hours * HOUR / step))
-    rng = np.random.default_rng([seed, 0])
+    span, rng = _begin(hours), np.random.default_rng([seed, 0])
     parts = make_parts(3 * nodes if workloads is None else workloads, span, rng)
-    return world.World(make_nodes(nodes), parts, draw_lives(parts, span, rng, real), span, seed=seed)
+    return World(make_nodes(nodes), parts, draw_lives(parts, span, rng, real), span, seed=seed)
 
 
-# ---- clusters of real traces --------------------------------------------------------------------------------------------------
-
-
-def make_helios_world(
-    demands: Sequence[traces.Demand], *, seed: int = 0, hours: float = 24.0, start: Instant = MONDAY, step: Seconds = MINUTE
-) -> World:
-    """As many nodes of eight GPUs as the virtual clusters had, and jobs that ask for as many GPUs as they were asked for; what the jobs
-    do is drawn."""
-    span = Span(start, step, round(hours * HOUR / step))
-    rng = np.random.default_rng([seed, 5])
-    nodes = [Node(f"{one.name.lower()}-{number:03}") for one in demands for number in range(-(-one.total // 8))]
-    parts = [part for one in demands for part in traces.demand_parts(one, span)]
-    return world.World(nodes, parts, draw_lives(parts, span, rng), span, seed=seed)
+def make_helios_world(demands: Sequence[published.Demand], *, seed: int = 0, hours: float = 24.0) -> World:
+    """As many nodes of eight GPUs as there were, and jobs that ask for as many as were asked for, with drawn lives."""
+    span, rng = _begin(hours), np.random.default_rng([seed, 5])
+    nodes = [SimNode(f"{one.name.lower()}-{number:03}") for one in demands for number in range(-(-one.total // 8))]
+    parts = [part for one in demands for part in published.demand_parts(one, span)]
+    return World(nodes, parts, draw_lives(parts, span, rng), span, seed=seed)
 
 
 def cut_openb(
     nodes: Sequence[packing.PackingNode], pods: Sequence[openb.AskingPod], count: int | None, *, seed: int = 0
 ) -> tuple[list[packing.PackingNode], list[openb.AskingPod]]:
-    """So many of the nodes that have GPUs, whichever come first by the seed, and pods that some of them can hold until as many GPUs are
-    asked for as there are; all of both without a count."""
+    """So many of the nodes that have GPUs, whichever come first by the seed, and pods that some of them can hold until
+    as many GPUs are asked for as there are; all of both without a count."""
     machines = [node for node in nodes if node.gpus]
     if count is None or count >= len(machines):
         return machines, list(pods)
@@ -132,55 +132,43 @@ def cut_openb(
     room, guests = float(sum(node.gpus for node in chosen)), list[openb.AskingPod]()
     for number in rng.permutation(len(pods)).tolist():
         pod = pods[number].pod
-        asked = pod.gpus * pod.milli / packing.GPU
-        if asked <= room and any(node.gpus >= pod.gpus and (not pod.models or node.model in pod.models) for node in chosen):
+        asked, suiting = pod.gpus * pod.milli / packing.GPU, [node for node in chosen if node.gpus >= pod.gpus]
+        if asked <= room and any(not pod.models or node.model in pod.models for node in suiting):
             room -= asked
             guests.append(pods[number])
     return chosen, guests
 
 
 def make_openb_world(
-    nodes: Iterable[packing.PackingNode], pods: Iterable[openb.AskingPod], *, seed: int = 0, hours: float = 24.0,
-    begin: Seconds | None = None,
-    start: Instant = MONDAY, step: Seconds = MINUTE,
+    nodes: Iterable[packing.PackingNode], pods: Iterable[openb.AskingPod], *, seed: int = 0, hours: float = 24.0
 ) -> World:
-    """The nodes of the trace, and all of its pods at once, as in the runs that were published with it; with `begin` (in seconds of the
-    trace) only the pods of the hours after it, which come and go as they did. What they did is not told in the trace: that is drawn,
-    serving for the latency-sensitive, batch work and training for the others. Pods that ask for a share of a GPU live on time-sliced
-    nodes, of which there are as many as they need."""
-    span = Span(start, step, round(hours * HOUR / step))
-    rng = np.random.default_rng([seed, 2])
-    parts = [part for pod in pods if pod.pod.gpus and (part := _make_openb_part(pod, begin, span))]
-    machines = [Node(node.name, _OPENB_MODELS.get(node.model, node.model), node.gpus) for node in nodes if node.gpus]
+    """The nodes of the trace, and all of its pods at once, as in the runs that were published with it. What they did is
+    drawn, for the trace does not say: serving for the latency-sensitive, batch work and training for the others. Pods
+    that ask for a share of a GPU live on time-sliced nodes, of which there are as many as they need."""
+    span, rng = _begin(hours), np.random.default_rng([seed, 2])
+    parts = [_make_openb_part(pod) for pod in pods if pod.pod.gpus]
+    machines = [SimNode(node.name, _OPENB_MODELS.get(node.model, node.model), node.gpus) for node in nodes if node.gpus]
     sliced = _slice(machines, sum(part.mode == "time-sliced" for part in parts))
-    return world.World(sliced, parts, draw_lives(parts, span, rng), span, seed=seed)
+    return World(sliced, parts, draw_lives(parts, span, rng), span, seed=seed)
 
 
-def _make_openb_part(asking: openb.AskingPod, begin: Seconds | None, span: Span) -> Part | None:
+def _make_openb_part(asking: openb.AskingPod) -> Part:
     pod, is_serving, qos = asking.pod, asking.qos == "LS", asking.qos.lower() or "pods"
     is_share = pod.gpus == 1 and pod.milli < 1000
     life = "inference" if is_serving else "training" if pod.gpus > 1 else "batch"
     model = pod.models[0] if len(pod.models) == 1 and not is_share else ""
-    arrives = ends = None
-    if begin is not None:
-        if asking.created is None:
-            return None
-        arrives = span.start + asking.created - begin
-        ends = None if asking.deleted is None else span.start + asking.deleted - begin
-        if arrives >= span.start + span.columns * span.step or (ends is not None and ends <= span.start):
-            return None
     return Part(
         namespace=f"openb-{qos}", name=pod.name, kind="Deployment" if is_serving else "Job", class_=life, life=life,
         gpus=pod.gpus, mode="time-sliced" if is_share else "whole", model=_OPENB_MODELS.get(model, model),
-        owner="machine" if is_serving else "attentive", arrives_at=arrives, ends_at=ends,
+        owner="machine" if is_serving else "attentive",
     )
 
 
-def _slice(nodes: Sequence[Node], shares: int) -> list[Node]:
-    """Every third node is time-sliced until there is a place for every share."""
+def _slice(nodes: Sequence[SimNode], shares: int) -> list[SimNode]:
+    """Every third node is time-sliced until there is a slot for every share."""
     made = []
     for number, node in enumerate(nodes):
         is_sliced = shares > 0 and number % 3 == 0
-        shares -= node.gpus * world.PARTS["time-sliced"] if is_sliced else 0
-        made.append(Node(node.name, node.model, node.gpus, "time-sliced" if is_sliced else "whole"))
+        shares -= node.gpus * PARTS["time-sliced"] if is_sliced else 0
+        made.append(SimNode(node.name, node.model, node.gpus, "time-sliced" if is_sliced else "whole"))
     return made

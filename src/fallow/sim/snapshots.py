@@ -1,12 +1,12 @@
 """The eyes of a backtest: a World as the brain wants to see it, without any socket.
 
-In: a World that somebody moves on. Out: Snapshots in the model's own nouns, with one Usage per window that the rules ask for.
-The last activity of a GPU is known exactly here, from what the exporters told. While no pod and no object changed, the very same tuples
-are handed out again, as the real eyes do.
-A pause that stands for more than an hour, and that nobody asks to end, is left out: no brake counts it any more, and no decision can come
-of it.
+In: a World that somebody moves on. Out: Snapshots in the model's own nouns, with one Usage per window that the rules
+ask for. The last activity of a GPU is known exactly here, from what the exporters told. While no pod and no object
+changed, snapshots have the same version, as those of the real eyes do. A pause that stands for more than an hour, and
+that nobody asks to end, is left out: no brake counts it any more, and no decision can come of it.
 """
 
+import operator
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
@@ -18,18 +18,18 @@ from fallow.model import cluster, usage
 from fallow.model.policies import idle
 from fallow.model.units import HOUR, Instant, Seconds
 from fallow.model.usage import Signal
-from fallow.sim import world as pretend
-from fallow.sim.lives import NONE
-from fallow.sim.world import MIG_PROFILE, RESOURCES, State, World
+from fallow.sim.world import world as pretend
+from fallow.sim.world.lives import NONE
+from fallow.sim.world.world import MIG_PROFILE, RESOURCES, SimState, World
 
 _HOLE: Final = 180.0  # a silence of the exporter that is longer is not looked across
 _MARKS: Final = frozenset({*names.ACK_KEYS, *names.PENDING_KEYS, *names.PAUSE_KEYS, names.RESUME_REQUESTED})
-_RUNS: Final = frozenset({State.waiting, State.starting, State.running})
+_RUNS: Final = frozenset({SimState.waiting, SimState.starting, SimState.running})
 _SPENT: Final = HOUR + 60  # the brakes count the pauses of one hour
 
 
 class Rows(msgspec.Struct):
-    """What stays of the Usage while the pods are the same: one entry per GPU that a pod holds, or per place."""
+    """What stays of the Usage while the pods are the same: one entry per GPU that a pod holds, or per slot."""
 
     seats: usage.Indices
     pod: usage.Ints
@@ -38,6 +38,7 @@ class Rows(msgspec.Struct):
     mig: usage.Bools
     shared: usage.Bools
     device: usage.Indices
+    version: int = 0
 
 
 class Viewer:
@@ -46,20 +47,24 @@ class Viewer:
     def __init__(self, world: World, threshold: int) -> None:
         self._world, self._threshold = world, threshold
         self._versions = (-1, -1)
+        self._version = 0  # of what a snapshot shows
         self._looked = 0  # columns
         seats = world.wanted.shape[0]
         self._newest, self._since = np.full(seats, np.nan), np.full(seats, np.nan)
         self._active = np.full(seats, -np.inf)
+        self._policies: tuple[idle.IdlePolicy, ...] = ()
         self._pods: tuple[cluster.Pod, ...] = ()
         self._workloads: tuple[cluster.Workload, ...] = ()
-        self._namespaces = {name: cluster.Namespace(name, {}, {}) for name in {one.part.namespace for one in world.workloads}}
+        namespaces = {one.part.namespace for one in world.workloads}
+        self._namespaces = {name: cluster.Namespace(name, {}, {}) for name in namespaces}
         self._nodes: dict[str, cluster.Node] = {}
         self._ready: tuple[bool, ...] = ()
-        self._spots = _know_spots(world)
-        self._whose = np.repeat(np.arange(len(world.workloads)), [one.part.seats for one in world.workloads])
-        self._pod_of = np.array([seat // one.part.gpus for one in world.workloads for seat in range(one.part.seats)], np.int64)
+        self._every = _know_slots(world)
+        parts = [one.part for one in world.workloads]
+        self._whose = np.repeat(np.arange(len(parts)), [part.seats for part in parts])
+        self._pod_of = np.array([seat // part.gpus for part in parts for seat in range(part.seats)], np.int64)
         self._views: dict[int, tuple[cluster.Workload, Any, cluster.Workload]] = {}
-        self._made: dict[int, tuple[Any, State, tuple[cluster.Pod, ...]]] = {}
+        self._made: dict[int, tuple[Any, SimState, tuple[cluster.Pod, ...]]] = {}
         self._rows: Rows | None = None
         self.is_marked = False  # does anything wait for an answer, though it may not be idle?
 
@@ -67,10 +72,13 @@ class Viewer:
         world = self._world
         self._catch_up()
         self._arrange()
+        if policies != self._policies:
+            self._policies, self._version = policies, self._version + 1
         evidence = usage.Evidence(world.clock, {window: self._measure(window) for window in windows}, None, 0, {}, ())
         return cluster.Snapshot(
-            taken_at=world.clock, pods=self._pods, nodes=self._nodes, namespaces=self._namespaces, workloads=self._workloads,
-            evidence=evidence, policies=policies, frozen_until=None, frozen_because="", missing=(),
+            taken_at=world.clock, pods=self._pods, nodes=self._nodes, namespaces=self._namespaces,
+            workloads=self._workloads, evidence=evidence, policies=policies, frozen_until=None, frozen_because="",
+            missing=(), version=self._version,
         )
 
     def longest_quiet(self) -> Seconds:
@@ -81,8 +89,6 @@ class Viewer:
         started = np.fmax(self._active[seats], self._since[seats])
         return float(self._world.now - np.nanmin(started)) if np.isfinite(started).any() else 0.0
 
-    # ---- what was measured ----------------------------------------------------------------------------------------------------
-
     def _catch_up(self) -> None:
         world = self._world
         for number in range(max(self._looked, world.taken - world.span.columns), world.taken):
@@ -90,7 +96,8 @@ class Viewer:
             is_seen = world.seen[:, column] != NONE
             self._since[is_seen & ~(at - self._newest <= _HOLE)] = at
             self._newest[is_seen] = at
-            self._active[is_seen & (world.done[:, column] >= self._threshold)] = at  # by any primary: the utilisation does not lie
+            # By any primary: the utilisation does not lie.
+            self._active[is_seen & (world.done[:, column] >= self._threshold)] = at
         self._looked = world.taken
 
     def _measure(self, window: Seconds) -> usage.Usage:
@@ -110,7 +117,7 @@ class Viewer:
             newest={Signal.gr_engine: newest, Signal.gpu_util: np.where(rows.mig, np.nan, newest)},
             interval=np.full(len(count), world.span.step), exporter_up=np.ones(len(count), np.bool_),
             exporter_frozen=np.zeros(len(count), np.bool_), power_floor=np.full(len(count), np.nan),
-            last_active=self._active[rows.seats], observed_since=self._since[rows.seats],
+            last_active=self._active[rows.seats], observed_since=self._since[rows.seats], version=rows.version,
         )
 
     def _spread(self, rows: Rows, values: usage.Floats) -> usage.Floats:
@@ -121,14 +128,13 @@ class Viewer:
         np.fmax.at(highest, rows.device, values)
         return np.where(rows.shared, highest[rows.device], values)
 
-    # ---- what there is --------------------------------------------------------------------------------------------------------
-
     def _arrange(self) -> None:
         world = self._world
         versions = (world.pods_version, world.objects_version)
         if versions == self._versions:
             return
         self._versions = versions
+        self._version += 1
         ready = tuple(node.ready for node in world.nodes.values())
         if ready != self._ready:
             self._ready, self._nodes = ready, {name: _see_node(node) for name, node in world.nodes.items()}
@@ -141,18 +147,20 @@ class Viewer:
             workloads.append(self._see_workload(one, first))
         self._workloads = tuple(workloads)
         self.is_marked = any(map(_waits, world.workloads))
-        if self._rows is None or len(pods) != len(self._pods) or any(new is not old for new, old in zip(pods, self._pods, strict=True)):
+        is_same = len(pods) == len(self._pods) and all(map(operator.is_, pods, self._pods))
+        if self._rows is None or not is_same:
             self._pods = tuple(pods)
             self._rows = self._lay_rows(firsts)
 
-    def _present(self) -> Iterable[pretend.Workload]:
+    def _present(self) -> Iterable[pretend.SimWorkload]:
         long_ago = min(self._world.now, self._world.clock) - _SPENT
         for one in self._world.workloads:
-            if one.state in _RUNS or (one.state is State.paused and (one.since > long_ago or names.RESUME_REQUESTED in one.view.marks)):
+            is_spent = one.since <= long_ago and names.RESUME_REQUESTED not in one.view.marks
+            if one.state in _RUNS or (one.state is SimState.paused and not is_spent):
                 yield one
 
-    def _see_workload(self, one: pretend.Workload, first: int) -> cluster.Workload:
-        """The same object as long as nothing about it, nor its place, changed."""
+    def _see_workload(self, one: pretend.SimWorkload, first: int) -> cluster.Workload:
+        """The same object as long as nothing about it, nor its slot, changed."""
         if not one.pods:
             return one.view
         known = self._views.get(one.number)
@@ -161,7 +169,7 @@ class Viewer:
             known = self._views[one.number] = (one.view, one.pods, msgspec.structs.replace(one.view, pods=pods))
         return known[2]
 
-    def _see_pods(self, one: pretend.Workload) -> tuple[cluster.Pod, ...]:
+    def _see_pods(self, one: pretend.SimWorkload) -> tuple[cluster.Pod, ...]:
         if not one.pods:
             return ()
         known = self._made.get(one.number)
@@ -170,33 +178,38 @@ class Viewer:
         return known[2]
 
     def _lay_rows(self, firsts: usage.Indices) -> Rows:
-        """Only of pods that have a place; nothing is told of the others. `firsts`: of each workload, the index of its first pod."""
-        seats = np.flatnonzero(self._world.place_of >= 0)
-        places, whose = self._world.place_of[seats], self._whose[seats]
-        listed = places.tolist()
+        """Only of pods that have a slot. `firsts`: of each workload, the index of its first pod."""
+        seats = np.flatnonzero(self._world.slot_of >= 0)
+        slots, whose = self._world.slot_of[seats], self._whose[seats]
+        listed = slots.tolist()
         return Rows(
             seats=seats, pod=(firsts[whose] + self._pod_of[seats]).astype(np.int32),
-            gpu=tuple([self._spots.gpu[place] for place in listed]), model=tuple([self._spots.model[place] for place in listed]),
-            mig=self._spots.mig[places], shared=self._spots.shared[places], device=self._spots.device[places],
+            gpu=tuple([self._every.gpu[slot] for slot in listed]),
+            model=tuple([self._every.model[slot] for slot in listed]),
+            mig=self._every.mig[slots], shared=self._every.shared[slots], device=self._every.device[slots],
+            version=self._version,
         )
 
 
-def _know_spots(world: World) -> Rows:
-    """What never changes of the places: one entry per place."""
-    every = [(place, *world.device_of(place)) for place in range(len(world.place_node))]
+def _know_slots(world: World) -> Rows:
+    """What never changes of the slots: one entry per slot."""
+    devices = [world.device_of(slot) for slot in range(len(world.slot_node))]
+    nodes, parts = [node for node, _, _ in devices], np.array([part for _, _, part in devices], np.int64)
+    named = zip(world.uuids, devices, strict=True)
     return Rows(
-        seats=np.zeros(0, np.int64), pod=np.zeros(0, np.int32),
-        gpu=tuple(f"{world.uuids[place]}/{part}" if node.mode == "mig" else world.uuids[place] for place, node, _, part in every),
-        model=tuple(node.model for _, node, _, _ in every), mig=np.array([node.mode == "mig" for _, node, _, _ in every], np.bool_),
-        shared=np.array([node.mode == "time-sliced" for _, node, _, _ in every], np.bool_),
-        device=np.array([place - part for place, _, _, part in every], np.int64),
+        seats=np.zeros(0, np.int64), pod=np.zeros(0, np.int32), model=tuple(node.model for node in nodes),
+        gpu=tuple(f"{uuid}/{part}" if node.mode == "mig" else uuid for uuid, (node, _, part) in named),
+        mig=np.array([node.mode == "mig" for node in nodes], np.bool_),
+        shared=np.array([node.mode == "time-sliced" for node in nodes], np.bool_),
+        device=np.arange(len(nodes)) - parts,
     )
 
 
-def _waits(one: pretend.Workload) -> bool:
+def _waits(one: pretend.SimWorkload) -> bool:
     """Are there marks on it that the brain may want to put in order? Those of a pause that stands are in order."""
-    marks = one.view.marks
-    return bool(marks) and (names.RESUME_REQUESTED in marks if one.state is State.paused else not _MARKS.isdisjoint(marks))
+    if one.state is SimState.paused:
+        return names.RESUME_REQUESTED in one.view.marks
+    return not _MARKS.isdisjoint(one.view.marks)
 
 
 def _highest(values: Any, is_seen: Any) -> usage.Floats:
@@ -206,18 +219,22 @@ def _highest(values: Any, is_seen: Any) -> usage.Floats:
     return np.where(is_seen.any(axis=1), np.where(is_seen, values, 0).max(axis=1) / 100, np.nan)
 
 
-def _see_node(node: pretend.Node) -> cluster.Node:
+def _see_node(node: pretend.SimNode) -> cluster.Node:
     product = f"{node.model}-MIG-{MIG_PROFILE}" if node.mode == "mig" else node.model
-    return cluster.Node(node.name, node.name, (), node.ready, product, node.mode == "time-sliced", {})
+    return cluster.Node(
+        name=node.name, hostname=node.name, addresses=(), ready=node.ready, gpu_product=product,
+        shared=node.mode == "time-sliced", labels={},
+    )
 
 
-def _see_pod(one: pretend.Workload, pod: pretend.Pod) -> cluster.Pod:
-    is_running = one.state is State.running
+def _see_pod(one: pretend.SimWorkload, pod: pretend.SimPod) -> cluster.Pod:
+    is_running, part = one.state is SimState.running, one.part
     started: Instant | None = pod.ready_at if is_running else None
-    labels: Mapping[str, str] = {}
+    nothing: Mapping[str, str] = {}
     return cluster.Pod(
-        namespace=one.part.namespace, name=pod.name, uid=pod.uid, node=pod.node, phase="Running" if is_running else "Pending",
-        terminating=False, owner=None, labels=labels, annotations=labels, resources={RESOURCES[one.part.mode]: one.part.gpus}, claims=(),
-        claimed=0, created_at=pod.created_at, started_at=started, ready=is_running, ready_since=started, ip="", static=False,
-        node_selector=labels, affinity=None, unschedulable_since=None if pod.node else pod.created_at,
+        namespace=part.namespace, name=pod.name, uid=pod.uid, node=pod.node,
+        phase="Running" if is_running else "Pending", terminating=False, owner=None, labels=nothing,
+        annotations=nothing, resources={RESOURCES[part.mode]: part.gpus}, claims=(), claimed=0,
+        created_at=pod.created_at, started_at=started, ready=is_running, ready_since=started, ip="", static=False,
+        node_selector=nothing, affinity=None, unschedulable_since=None if pod.node else pod.created_at,
     )

@@ -1,9 +1,9 @@
 """The pretend cluster on stage: the world, its servers, and the real controller, which meets them over sockets only.
 
-In: a World, the flags the product is started with, IdlePolicies, a folder for the kubeconfig. Out: `Stage.step`: the world goes on by one
-interval, exporters are read once a minute, then the product has one cycle. The product's clocks are the world's, so a day takes as long as
-the work in it, and not a day.
-Invariant: the laws of sim/laws.py are asked about every pause at the moment it is written; `broken` is what they said.
+In: a World, the flags the product is started with, IdlePolicies, a folder for the kubeconfig. Out: `Stage.step`: the
+world goes on by one interval, exporters are read once a minute, then the product has one cycle. The product's clocks
+are the world's, so a day takes as long as the work in it, and not a day.
+Invariant: world/laws.py is asked about every pause at the moment it is written; `broken` is what it said.
 """
 
 import asyncio
@@ -20,27 +20,31 @@ from fallow import names, settings, wiring
 from fallow.model import decision
 from fallow.model.policies import idle, idle_crd
 from fallow.model.units import HOUR, MINUTE, Seconds
-from fallow.sim import edits, laws
-from fallow.sim import store as stores
-from fallow.sim import world as worlds
 from fallow.sim.servers import exporter, objects
+from fallow.sim.servers import store as stores
 from fallow.sim.servers.kubernetes import server
+from fallow.sim.world import edits, laws
+from fallow.sim.world import world as worlds
+from fallow.sim.world.world import Fault
 
 Object: TypeAlias = dict[str, Any]
 
 FLAGS: Mapping[str, Any] = {
-    "daemon_mode": True, "run_mode": "scale-down", "source": "scrape", "scrape_interval": "60", "enabled_resources": settings.LETTERS,
-    "metrics_addr": "", "check_interval": "300",
+    "daemon_mode": True, "run_mode": "scale-down", "source": "scrape", "scrape_interval": "60",
+    "enabled_resources": settings.LETTERS, "metrics_addr": "", "check_interval": "300",
 }
 
 
-def make_policy(name: str, window: str, *, grace: str = "15m", priority: int = 0, classes: Sequence[str] = ()) -> Object:
+def make_policy(
+    name: str, window: str, *, grace: str = "15m", priority: int = 0, classes: Sequence[str] = ()
+) -> Object:
     """An IdlePolicy that tells owners by an Event first, and then pauses."""
+    notice = {"required": True, "grace": grace, "channels": [{"name": "event", "type": "event"}]}
     return {
         "apiVersion": f"{names.GROUP}/{names.POLICY_VERSION}", "kind": names.POLICY_KIND, "metadata": {"name": name},
         "spec": {
-            "priority": priority, "classes": list(classes), "windows": {"goneIdle": window},
-            "notice": {"required": True, "grace": grace, "channels": [{"name": "event", "type": "event"}]}, "action": {"type": "pause"},
+            "priority": priority, "classes": list(classes), "windows": {"goneIdle": window}, "notice": notice,
+            "action": {"type": "pause"},
         },
     }
 
@@ -56,10 +60,10 @@ class Stage:
     """Made by `open_stage`."""
 
     def __init__(
-        self, world: worlds.World, store: stores.Store, kubernetes: server.KubernetesServer, told: settings.Settings,
-        policies: Sequence[idle.IdlePolicy],
+        self, world: worlds.World, store: stores.Store, kubernetes: server.KubernetesServer,
+        options: settings.Settings, policies: Sequence[idle.IdlePolicy],
     ) -> None:
-        self.world, self.store, self.kubernetes, self.told = world, store, kubernetes, told
+        self.world, self.store, self.kubernetes, self.options = world, store, kubernetes, options
         self.objects = objects.Objects(world, store, self._watch_pause)
         self.broken: list[str] = []
         self.cycle: decision.Cycle | None = None  # the last one
@@ -69,13 +73,13 @@ class Stage:
         self._measured_at = world.now
 
     def monotonic(self) -> float:
-        """The product's clock that nobody sets: the world's time, and within one instant of it the time that really passes."""
+        """The product's clock that nobody sets: the world's time, and within one instant of it, time that passes."""
         self._latest = max(self._latest, self.world.now + time.monotonic() - self._moved_at)
         return self._latest
 
     @property
     def interval(self) -> Seconds:
-        return self.told.loop.interval
+        return self.options.loop.interval
 
     async def enter(self, made: wiring.Assembly) -> None:
         """The product comes in: it looks around and takes the Lease."""
@@ -110,15 +114,13 @@ class Stage:
         while self.world.now < end:
             self.world.advance(min(MINUTE, end - self.world.now))
             self._moved_at = time.monotonic()
-            self.kubernetes.slow = self.world.amount(worlds.Fault.api_slow)
+            self.kubernetes.slow = self.world.amount(Fault.api_slow)
             self.objects.step()
             if self.world.now - self._measured_at >= MINUTE:
                 self._measured_at = self.world.now
                 await self._measure()
 
-    # ---- the laws -------------------------------------------------------------------------------------------------------------
-
-    def _watch_pause(self, workload: worlds.Workload, after: Object) -> None:
+    def _watch_pause(self, workload: worlds.SimWorkload, after: Object) -> None:
         """The product wrote on a workload: if that stops it, may it?"""
         before = workload.object
         if edits.has_stopped(before) or not edits.has_stopped(after):
@@ -129,41 +131,41 @@ class Stage:
         except laws.LawBroken as broken:
             self.broken.append(f"{workload.part.namespace}/{workload.part.name}: {broken}")
 
-    def _as_pause(self, workload: worlds.Workload) -> decision.Pause:
-        rule = self._rule_of(workload)
+    def _as_pause(self, workload: worlds.SimWorkload) -> decision.Pause:
+        rule, seats = self._rule_of(workload), workload.part.seats
         finding = decision.Finding(
-            workload=workload.view, verdict=decision.Verdict.idle, reason=decision.Reason.GoneIdle, because="", rule=rule,
-            gpus=workload.part.seats, idle_gpus=workload.part.seats, models=(),
-            window=min(rule.gone_idle, rule.never_used),
+            workload=workload.view, verdict=decision.Verdict.idle, reason=decision.Reason.GoneIdle, because="",
+            rule=rule, gpus=seats, idle_gpus=seats, models=(), window=min(rule.gone_idle, rule.never_used),
         )
         return decision.Pause(finding, "")
 
-    def _rule_of(self, workload: worlds.Workload) -> idle.Rule:
+    def _rule_of(self, workload: worlds.SimWorkload) -> idle.Rule:
         fitting = [each for each in self._policies if not each.classes or workload.part.class_ in each.classes]
-        return max(fitting, key=lambda each: each.priority).rule if fitting else self.told.mandate.rule
+        return max(fitting, key=lambda each: each.priority).rule if fitting else self.options.mandate.rule
 
 
-def plan_faults(world: worlds.World, faults: Sequence[worlds.Fault]) -> None:
+def plan_faults(world: worlds.World, faults: Sequence[Fault]) -> None:
     """Each of these once in the day, one after the other, for a twentieth of it."""
     nodes, day = list(world.nodes), world.span.columns * world.span.step
-    struck = {worlds.Fault.node_lost: nodes[:1], worlds.Fault.exporter_silent: nodes[::4], worlds.Fault.exporter_zero: nodes[1::3]}
-    amounts = {worlds.Fault.api_slow: 0.05, worlds.Fault.clock_jump: 2 * HOUR}
-    for place, fault in enumerate(faults):
-        begins = world.span.start + day * (0.2 + 0.75 * place / len(faults))
+    struck = {Fault.node_lost: nodes[:1], Fault.exporter_silent: nodes[::4], Fault.exporter_zero: nodes[1::3]}
+    amounts = {Fault.api_slow: 0.05, Fault.clock_jump: 2 * HOUR}
+    for index, fault in enumerate(faults):
+        begins = world.span.start + day * (0.2 + 0.75 * index / len(faults))
         world.at(begins, functools.partial(world.switch_on, fault, struck.get(fault, ()), amounts.get(fault, 0.0)))
         world.at(begins + day / 20, functools.partial(world.switch_off, fault))
 
 
 @contextlib.asynccontextmanager
 async def open_stage(
-    world: worlds.World, folder: Path, *, flags: Mapping[str, Any] | None = None, policies: Sequence[Object] = POLICIES, port: int = 0
+    world: worlds.World, folder: Path, *, flags: Mapping[str, Any] | None = None,
+    policies: Sequence[Object] = POLICIES, port: int = 0,
 ) -> AsyncIterator[Stage]:
     """Everything is up and the product is in; leaving ends it all. Raises OSError when the port is taken."""
     kubeconfig = folder / "kubeconfig"
-    told = settings.read_flags({**FLAGS, "kubeconfig": str(kubeconfig), **(flags or {})}, {})
+    options = settings.read_flags({**FLAGS, "kubeconfig": str(kubeconfig), **(flags or {})}, {})
     store = stores.Store(lambda: world.now)
     kubernetes, exporters = server.KubernetesServer(store, lambda: world.now), exporter.ExporterServer(world)
-    stage = Stage(world, store, kubernetes, told, [idle_crd.parse(each) for each in policies])
+    stage = Stage(world, store, kubernetes, options, [idle_crd.parse(each) for each in policies])
     async with contextlib.AsyncExitStack() as stack:
         await kubernetes.start(port=port)
         stack.push_async_callback(kubernetes.stop)
@@ -172,7 +174,7 @@ async def open_stage(
         for each in policies:
             store.create(each)
         await asyncio.to_thread(kubeconfig.write_bytes, msgspec.json.encode(kubernetes.kubeconfig()))  # JSON is YAML
-        made = await stack.enter_async_context(wiring.assemble(told, lambda: world.clock, stage.monotonic))
+        made = await stack.enter_async_context(wiring.assemble(options, lambda: world.clock, stage.monotonic))
         await stage.enter(made)
         background = [asyncio.create_task(task) for task in made.loop.background()]
         try:

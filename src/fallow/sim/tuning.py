@@ -1,12 +1,12 @@
-"""How long should a GPU be quiet before it is paused? Savings against interruptions over idle windows, and the window to recommend.
+"""How long should a GPU be quiet before it is paused? Savings against interruptions, and the window to recommend.
 
-In: silences, each the time a workload was quiet, and whether activity ended it, from a trace or a world; what one resume costs, in
-GPU-seconds. Out: a curve, and a recommended window with what it rests on.
-The cost of a window is the idle GPU time burned while waiting for it, plus the price of every resume it causes. Its smallest value over a
-history rests on a few silences that happened to end just after it, so the curve is first averaged over windows that are nearly the same:
-what is recommended is the middle of a good stretch, not a lucky point. A few silences of every length are added that nobody has seen yet,
-so that a short history does not promise too much. A class or a workload gets a window of its own only where that one also wins on the
-half of the history it was not chosen from.
+In: silences, each the time a workload was quiet, and whether activity ended it, from a trace or a world; what one
+resume costs, in GPU-seconds. Out: a curve, and a recommended window with what it rests on.
+The cost of a window is the idle GPU time burned while waiting for it, plus the price of every resume it causes. Its
+smallest value over a history rests on a few silences that happened to end just after it, so the curve is first averaged
+over windows that are nearly the same: what is recommended is the middle of a good stretch, not a lucky point. A few
+silences of every length are added that nobody has seen yet, so that a short history does not promise too much. A class
+or a workload gets a window of its own only where that one also wins on the half of the history it was not chosen from.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,11 +17,11 @@ import numpy as np
 
 from fallow.model.units import DAY, HOUR, MINUTE, Seconds
 from fallow.model.usage import Bools, Floats, Indices
-from fallow.sim.lives import ACTIVE, NONE, Percents
-from fallow.sim.traces import Trace
-from fallow.sim.world import REGRET, Part, World
+from fallow.sim.world.lives import ACTIVE, NONE, Percents
+from fallow.sim.world.world import REGRET, Part, World
 
-WINDOWS: Final[tuple[Seconds, ...]] = tuple(minutes * MINUTE for minutes in (10, 15, 20, 30, 45, 60, 75, 90, 120, 180, 240, 360))
+_MINUTES: Final = (10, 15, 20, 30, 45, 60, 75, 90, 120, 180, 240, 360)
+WINDOWS: Final[tuple[Seconds, ...]] = tuple(minutes * MINUTE for minutes in _MINUTES)
 _HOLE: Final = 180.0  # a stretch of the unknown that is longer cuts a silence
 _GRID: Final[Floats] = np.geomspace(MINUTE, DAY, 240)  # windows that are tried
 _LEAST, _MOST = 5 * MINUTE, DAY  # windows that are recommended
@@ -45,7 +45,7 @@ class Silences(msgspec.Struct):
         return Silences(self.seconds[which], self.ended[which], self.gpus[which], self.whose[which])
 
 
-class Point(msgspec.Struct, frozen=True):
+class Point(msgspec.Struct, frozen=True, kw_only=True):
     """One window over the whole history."""
 
     window: Seconds
@@ -72,34 +72,27 @@ class Recommendation(msgspec.Struct, frozen=True):
     by_workload: Mapping[str, Advice]  # `namespace/name`
 
 
-# ---- silences -----------------------------------------------------------------------------------------------------------------
-
-
-def of_trace(trace: Trace, threshold: int = ACTIVE) -> Silences:
-    return find_silences(trace.parts, trace.percents, trace.span.step, threshold)
-
-
-def of_world(world: World, threshold: int = ACTIVE) -> Silences:
+def of_world(world: World) -> Silences:
     """Of what its workloads want to do, were they never paused."""
-    return find_silences([one.part for one in world.workloads], world.wanted, world.span.step, threshold)
+    return find_silences([one.part for one in world.workloads], world.wanted, world.span.step)
 
 
-def find_silences(parts: Sequence[Part], percents: Percents, step: Seconds, threshold: int = ACTIVE) -> Silences:
-    """A workload is quiet while all of its GPUs are; one that is not known makes the workload not known, unless another is active."""
+def find_silences(parts: Sequence[Part], percents: Percents, step: Seconds) -> Silences:
+    """A workload is quiet while all of its GPUs are, and not known where one is not, unless another is active."""
     found: list[tuple[int, int, int, bool]] = []
     first = 0
     for number, part in enumerate(parts):
         rows = percents[first : first + part.seats]
         first += part.seats
         known = rows != NONE
-        active, quiet = (known & (rows >= threshold)).any(axis=0), (known & (rows < threshold)).all(axis=0)
+        active, quiet = (known & (rows >= ACTIVE)).any(axis=0), (known & (rows < ACTIVE)).all(axis=0)
         found += [(number, part.seats, length, ended) for length, ended in _runs(active, quiet, int(_HOLE // step))]
     columns = np.array(found, np.float64).reshape(-1, 4)
     return Silences(columns[:, 2] * step, columns[:, 3] > 0, columns[:, 1], columns[:, 0].astype(np.int64))
 
 
 def _runs(active: Bools, quiet: Bools, most_unknown: int) -> Iterable[tuple[int, bool]]:
-    """Steps from the first quiet one to the activity that ends it, or to the last quiet one before too long a stretch of unknown."""
+    """Steps from the first quiet one to the activity that ends it, or to the last before a long stretch of unknown."""
     spots = np.flatnonzero(quiet)
     if not len(spots):
         return
@@ -108,18 +101,15 @@ def _runs(active: Bools, quiet: Bools, most_unknown: int) -> Iterable[tuple[int,
     following = np.append(spots[1:], len(active) + 2 * most_unknown + 2)
     is_last = (next_busy < following) | (following - spots - 1 > most_unknown)
     begin = 0
-    for place in np.flatnonzero(is_last).tolist():
-        ended = bool(next_busy[place] < following[place] and next_busy[place] - spots[place] - 1 <= most_unknown)
-        stop = next_busy[place] if ended else spots[place] + 1
+    for at in np.flatnonzero(is_last).tolist():
+        ended = bool(next_busy[at] < following[at] and next_busy[at] - spots[at] - 1 <= most_unknown)
+        stop = next_busy[at] if ended else spots[at] + 1
         yield int(stop - spots[begin]), ended
-        begin = place + 1
+        begin = at + 1
 
 
-# ---- costs --------------------------------------------------------------------------------------------------------------------
-
-
-def draw_curve(silences: Silences, resume_cost: Seconds, windows: Iterable[Seconds] = WINDOWS) -> list[Point]:
-    return [measure(silences, window, resume_cost) for window in windows]
+def draw_curve(silences: Silences, resume_cost: Seconds) -> list[Point]:
+    return [measure(silences, window, resume_cost) for window in WINDOWS]
 
 
 def measure(silences: Silences, window: Seconds, resume_cost: Seconds) -> Point:
@@ -129,9 +119,10 @@ def measure(silences: Silences, window: Seconds, resume_cost: Seconds) -> Point:
     burned = float((np.minimum(silences.seconds, window) * silences.gpus).sum())
     saved = float((np.maximum(silences.seconds - window, 0.0) * silences.gpus).sum())
     count = int(interrupts.sum())
-    regrets = int((interrupts & (silences.seconds - window <= REGRET)).sum())
     return Point(
-        window, burned / HOUR, saved / HOUR, int(is_paused.sum()), count, regrets, (burned + count * resume_cost) / HOUR
+        window=window, burned_gpu_hours=burned / HOUR, saved_gpu_hours=saved / HOUR, pauses=int(is_paused.sum()),
+        interruptions=count, regrets=int((interrupts & (silences.seconds - window <= REGRET)).sum()),
+        cost_gpu_hours=(burned + count * resume_cost) / HOUR,
     )
 
 
@@ -148,12 +139,13 @@ def _costs(silences: Silences, resume_cost: Seconds) -> Floats:
 
 def _cost_unseen(gpus: float, resume_cost: Seconds) -> Floats:
     """Of one silence whose length nobody knows: any order of magnitude is as likely as any other."""
-    lengths = _GRID[None, :]
-    return np.asarray((np.minimum(lengths, _GRID[:, None]) * gpus + (lengths > _GRID[:, None]) * resume_cost).mean(axis=1), np.float64)
+    lengths, windows = _GRID[None, :], _GRID[:, None]
+    costs = np.minimum(lengths, windows) * gpus + (lengths > windows) * resume_cost
+    return np.asarray(costs.mean(axis=1), np.float64)
 
 
 def choose(silences: Silences, resume_cost: Seconds) -> Seconds:
-    """The window whose neighbourhood costs least, in whole minutes. Without any silence: the shortest that pays at worst twice."""
+    """The window whose neighbourhood costs least. Without any silence: the shortest that pays at worst twice."""
     if not len(silences.seconds):
         return min(max(resume_cost, _LEAST), _MOST)
     costs = _costs(silences, resume_cost) + _UNSEEN * _cost_unseen(float(silences.gpus.mean()), resume_cost)
@@ -162,35 +154,34 @@ def choose(silences: Silences, resume_cost: Seconds) -> Seconds:
     return float(round(_GRID[int(smooth.argmin())] / MINUTE)) * MINUTE
 
 
-# ---- the recommendation -------------------------------------------------------------------------------------------------------
-
-
 def recommend(silences: Silences, parts: Sequence[Part], resume_cost: Seconds) -> Recommendation:
-    """For all; for each class that has enough history, else as for all; for each workload that has, else as for its class."""
+    """For all; for each class with enough history, else as for all; for each workload too, else as for its class."""
     general = _advise(silences, choose(silences, resume_cost), "all", resume_cost)
     class_of = np.array([part.class_ for part in parts])
     classes: dict[str, Advice] = {}
     for name in sorted({part.class_ for part in parts}):
         mine = silences.take(class_of[silences.whose] == name)
         is_crowd = len(np.unique(mine.whose)) >= _CROWD
-        classes[name] = _specialise(mine, mine.whose % 2 == 0, general, "class", resume_cost, is_enough=is_crowd)
+        half = (mine.whose % 2 == 0) & is_crowd  # no half, no window of its own
+        classes[name] = _specialise(mine, half, general, "class", resume_cost)
     workloads = {}
     for number in np.unique(silences.whose).tolist():
         mine = silences.take(silences.whose == number)
         earlier = np.arange(len(mine.seconds)) < len(mine.seconds) // 2
-        advice = _specialise(mine, earlier, classes[parts[number].class_], "workload", resume_cost, is_enough=True)
+        advice = _specialise(mine, earlier, classes[parts[number].class_], "workload", resume_cost)
         workloads[f"{parts[number].namespace}/{parts[number].name}"] = advice
     return Recommendation(general, classes, workloads)
 
 
-def _specialise(mine: Silences, half: Bools, wider: Advice, name: str, resume_cost: Seconds, *, is_enough: bool) -> Advice:
-    """A window of its own only where each half of the history, judged by the window that the other half chose, does better with it."""
-    if not is_enough or len(mine.seconds) < _ENOUGH or not half.any() or half.all():
-        return _advise(mine, wider.window, wider.rests_on, resume_cost)
+def _specialise(mine: Silences, half: Bools, wider: Advice, name: str, resume_cost: Seconds) -> Advice:
+    """A window of its own only where each half of the history does better with the window that the other half chose."""
+    as_before = _advise(mine, wider.window, wider.rests_on, resume_cost)
+    if len(mine.seconds) < _ENOUGH or not half.any() or half.all():
+        return as_before
     one, other = mine.take(half), mine.take(~half)
     blind = _cost(other, choose(one, resume_cost), resume_cost) + _cost(one, choose(other, resume_cost), resume_cost)
-    if blind > _WINS * _cost(mine, wider.window, resume_cost):
-        return _advise(mine, wider.window, wider.rests_on, resume_cost)
+    if blind > _WINS * as_before.point.cost_gpu_hours:
+        return as_before
     return _advise(mine, choose(mine, resume_cost), name, resume_cost)
 
 

@@ -1,8 +1,8 @@
 """The story of idle workloads: look, plan, act, account, tell.
 
-In: the eyes, the hands, the books, a Turn of the loop. Out: a Cycle: what was seen, what was decided, what became of it.
-A failed cycle changes nothing, and is counted and told. What the brain wants to be told again is kept here between cycles; memory that
-matters is on the objects and the Lease, so that a kill between any two steps loses nothing.
+In: the eyes, the hands, the books, a Turn of the loop. Out: a Cycle: what was seen, decided, and became of it.
+A failed cycle changes nothing, and is counted and told. What the brain wants to be told again is kept here between
+cycles; memory that matters is on the objects and the Lease, so that a kill between any two steps loses nothing.
 """
 
 import contextlib
@@ -58,7 +58,8 @@ class IdleStory:
     """One cluster, one source of measurements, one pair of hands. `freeze`: where a freeze is kept; None: nowhere."""
 
     def __init__(
-        self, *, options: settings.Settings, eyes: snapshot.Eyes, hands: doing.Hands, books: tally.Books, freeze: Freeze | None
+        self, *, options: settings.Settings, eyes: snapshot.Eyes, hands: doing.Hands, books: tally.Books,
+        freeze: Freeze | None,
     ) -> None:
         self._options, self._mandate = options, options.mandate
         self._eyes, self._hands, self._books, self._freeze = eyes, hands, books, freeze
@@ -67,7 +68,7 @@ class IdleStory:
 
     async def tick(self, turn: Turn) -> decision.Cycle:
         """One cycle. Raises what the outside does to a look; whatever happens to an act is an Outcome."""
-        # 1. Look: what is true at this instant, what is in flight, what could not be seen; then closer at what looks idle.
+        # 1. Look: what is true at this instant, what is in flight, what is not seen; then closer at what looks idle.
         seen = await self._look(turn)
         # 2. Plan: a finding for every workload; the noes too.
         plan = brain.make_plan(seen, self._mandate, self._memory, turn.now, self._cache)
@@ -127,14 +128,12 @@ class IdleStory:
         indices = {workload.ref.uid: index for index, workload in enumerate(fresh.workloads)}
         meant = {indices[ref.uid]: pause for pause in pauses if (ref := pause.finding.workload.ref).uid in indices}
         judged, looks = brain.judge_again(fresh, meant, self._mandate, now), {}
-        for pause in pauses:
-            ref = pause.finding.workload.ref
-            if ref.uid not in indices:
-                looks[ref.uid] = execute.SecondLook(None, None, gone.get(str(ref), "it is gone"))
-                continue
-            workload = fresh.workloads[indices[ref.uid]]
-            finding, because = judged[indices[ref.uid]]
-            looks[ref.uid] = execute.SecondLook(workload, finding, because, tuple(fresh.pods[index] for index in workload.pods))
+        for ref in (workload.ref for workload in workloads):
+            looks[ref.uid] = execute.SecondLook(None, None, gone.get(str(ref), "it is gone"))
+        for index, (finding, because) in judged.items():
+            workload = fresh.workloads[index]
+            pods = tuple(fresh.pods[pod] for pod in workload.pods)
+            looks[workload.ref.uid] = execute.SecondLook(workload, finding, because, pods)
         return looks
 
     def _failure_of(self, seen: cluster.Snapshot) -> str:
@@ -161,7 +160,7 @@ class IdleStory:
 
 
 def tell(cycle: decision.Cycle) -> None:
-    """One line per thing done or not done, with all that an auditor asks for in its JSON form; then one about the cycle."""
+    """One line per thing done or not done, with all that an auditor asks for in its JSON form; then the cycle."""
     for outcome in cycle.outcomes:
         level = logging.ERROR if outcome.status is decision.Status.failed else logging.INFO
         log.log(level, "%s: %s", _headline(outcome), outcome.detail, extra={"fields": tally.audit_fields(outcome)})

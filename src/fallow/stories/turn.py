@@ -1,7 +1,9 @@
-"""What the loop grants a story for one cycle: an instant, some time, and the right to act for as long as nothing speaks against it.
+"""What the loop grants a story for one cycle: an instant, some time, and the right to act while nothing speaks against.
 
-In: two clocks, a budget, whether we are to stop, whether we lead. Out: `now`, `took`, `may_act`, and `in_time` for whatever only looks.
-Invariant: a look ends with its budget or when we are to stop; what writes is never cut short, and nothing is begun after either.
+In: two clocks, a budget, whether we are to stop, whether we lead. Out: `now`, `took`, `may_act`, and `in_time` for
+whatever only looks.
+Invariant: a look ends with its budget or when we are to stop; what writes is never cut short, and nothing is begun
+after either.
 """
 
 import asyncio

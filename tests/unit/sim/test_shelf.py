@@ -8,22 +8,30 @@ from pathlib import Path
 import pytest
 from tests import builders
 
-from fallow.sim import backtest, cast, shelf, traces
-from fallow.sim.world import State
+from fallow.sim import backtest, cast, shelf
+from fallow.sim.traces import published
+from fallow.sim.world.world import SimState
 
 T0 = 1_662_858_720
-DUTY = ["pod,timestamp,duty_percent", *(f"p{pod},{T0 + 57 * step},{(step // 60) % 2 * 50}" for pod in range(3) for step in range(500))]
+DUTY = [
+    "pod,timestamp,duty_percent",
+    *(f"p{pod},{T0 + 57 * step},{(step // 60) % 2 * 50}" for pod in range(3) for step in range(500)),
+]
 DEMAND = [
-    ",".join(traces.HELIOS_COLUMNS),
+    ",".join(published.HELIOS_COLUMNS),
     *(
         f"{name},2020-05-01 {minute // 60:02}:{minute % 60:02}:00,16,{8 + minute // 60},2"
         for name in ("vcA", "vcB") for minute in range(300)
     ),
 ]
-NODES = ["sn,cpu_milli,memory_mib,gpu,model", *(f"n{number},64000,262144,8,V100M16" for number in range(6)), "n9,64000,262144,2,T4"]
+NODES = [
+    "sn,cpu_milli,memory_mib,gpu,model", *(f"n{number},64000,262144,8,V100M16" for number in range(6)),
+    "n9,64000,262144,2,T4",
+]
 PODS = [
     "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos",
-    *(f"whole{number},1000,1024,1,1000,,LS" for number in range(20)), *(f"share{number},1000,1024,1,250,,BE" for number in range(8)),
+    *(f"whole{number},1000,1024,1,1000,,LS" for number in range(20)),
+    *(f"share{number},1000,1024,1,250,,BE" for number in range(8)),
     "large,1000,1024,8,1000,V100M16,BE", "plain,1000,1024,0,0,,BE",
 ]
 
@@ -46,12 +54,13 @@ def there(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def open_past(name: str, where: Path, nodes: int | None = None, seed: int = 3, hours: float = 4.0) -> shelf.Past:
+def open_past(name: str, where: Path, nodes: int | None = None, seed: int = 3, hours: float = 4.0) -> shelf.PastWorld:
     return shelf.open_past(shelf.find(name, where), where, seed=seed, hours=hours, nodes=nodes)
 
 
 @pytest.mark.parametrize(("name", "file"), [
-    ("gentd26", "duty_x.csv.gz"), ("helios", "demand_y.csv"), ("openb", "openb/openb_pod_list_default.csv.gz"), ("duty_x", "duty_x.csv.gz"),
+    ("gentd26", "duty_x.csv.gz"), ("helios", "demand_y.csv"), ("openb", "openb/openb_pod_list_default.csv.gz"),
+    ("duty_x", "duty_x.csv.gz"),
     ("openb_pod_list_cpu0", "openb/openb_pod_list_cpu0.csv.gz"),
 ])
 def test_a_kind_or_a_stem_names_a_file(there: Path, name: str, file: str) -> None:
@@ -67,7 +76,10 @@ def test_a_file_is_itself_and_the_usual_one_of_a_kind_goes_first(there: Path) ->
 
 
 @pytest.mark.parametrize(("name", "sentence"), [
-    ("nothing", r"no trace nothing: it is no file, and .* holds gentd26, helios, openb, demand_y, duty_x, openb_pod_list_cpu0"),
+    (
+        "nothing",
+        r"no trace nothing: it is no file, and .* holds gentd26, helios, openb, demand_y, duty_x, openb_pod_list_cpu0",
+    ),
     ("duty", "no trace duty"), ("../duty_x", "no trace"), ("", "no trace"),
 ])
 def test_what_is_not_there_says_what_is(there: Path, name: str, sentence: str) -> None:
@@ -82,10 +94,22 @@ def test_a_folder_that_is_not_there_or_empty_is_said(tmp_path: Path) -> None:
         shelf.find("gentd26", tmp_path)
 
 
+def test_without_a_folder_there_are_files_and_what_is_made_up(there: Path) -> None:
+    with pytest.raises(shelf.NoTrace, match=r"^no trace gentd26: it is no file; set FALLOW_TRACES to the folder"):
+        shelf.find("gentd26", None)
+    duty, pods = there / "duty_x.csv.gz", there / "openb" / "openb_pod_list_cpu0.csv.gz"
+    assert shelf.find(str(duty), None) == duty
+    assert shelf.open_past(pods, None, seed=0, hours=1, nodes=None).summary.startswith("7 of 7 nodes")
+    (there / "openb" / "openb_node_list_gpu_node.csv").unlink()
+    with pytest.raises(shelf.NoTrace, match="is not beside it"):
+        shelf.open_past(pods, None, seed=0, hours=1, nodes=None)
+    assert shelf.open_real_lives(None) == (None, "FALLOW_TRACES is not set")
+
+
 @pytest.mark.parametrize("content", [["something,else", "1,2"], [""], NODES], ids=["other", "empty", "nodes"])
 def test_a_file_of_no_known_kind_is_refused(tmp_path: Path, content: list[str]) -> None:
     path = write(tmp_path / "gentd26_gpu_a.csv", content)
-    with pytest.raises(traces.TraceError, match="of no kind that is known: its first line must name pod"):
+    with pytest.raises(published.TraceError, match="of no kind that is known: its first line must name pod"):
         shelf.open_past(path, tmp_path, seed=0, hours=1, nodes=None)
 
 
@@ -94,22 +118,30 @@ def test_a_list_of_pods_without_its_nodes_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(shelf.NoTrace, match=r"its list of nodes, openb_node_list_gpu_node\.csv, is neither beside it"):
         shelf.open_past(path, tmp_path / "none", seed=0, hours=1, nodes=None)
     write(tmp_path / "openb_node_list_gpu_node.csv", NODES)
-    assert shelf.open_past(path, tmp_path / "none", seed=0, hours=1, nodes=None).told.startswith("7 of 7 nodes and 29 of 30 pods")
+    assert shelf.open_past(
+        path, tmp_path / "none", seed=0, hours=1, nodes=None
+    ).summary.startswith("7 of 7 nodes and 29 of 30 pods")
 
 
 @pytest.mark.parametrize(("name", "told", "note"), [
     ("gentd26", "3 pods over 7h55m from duty_x.csv.gz: 1500 rows", "real: who was there"),
-    ("helios", "2 of 2 virtual clusters with 32 GPUs in all, the first 4h of demand_y.csv: 600 rows", "made up: the jobs"),
-    ("openb", "7 of 7 nodes and 29 of 30 pods (1 ask for no GPU) of openb_pod_list_default.csv.gz", "openb has no utilisation"),
+    (
+        "helios", "2 of 2 virtual clusters with 32 GPUs in all, the first 4h of demand_y.csv: 600 rows",
+        "made up: the jobs",
+    ),
+    (
+        "openb", "7 of 7 nodes and 29 of 30 pods (1 ask for no GPU) of openb_pod_list_default.csv.gz",
+        "openb has no utilisation",
+    ),
 ])
 def test_each_becomes_a_world_that_says_what_is_real(there: Path, name: str, told: str, note: str) -> None:
     past = open_past(name, there)
-    assert past.told.startswith(told)
+    assert past.summary.startswith(told)
     assert note in past.notes[0]
     world = past.make_world()
     result = backtest.run(world, builders.mandate(builders.rule()))
     assert result.total.gpu_hours > 0
-    assert {one.state for one in world.workloads} & {State.running, State.paused, State.finished}
+    assert {one.state for one in world.workloads} & {SimState.running, SimState.paused, SimState.finished}
     again = past.make_world()
     assert (again.wanted == past.make_world().wanted).all()
     assert backtest.run(again, builders.mandate(builders.rule())).total == result.total
@@ -120,7 +152,11 @@ def test_helios_asks_for_what_was_asked_for_and_no_longer_than_it_lasts(there: P
     assert world.span.columns == 300
     assert [sum(node.gpus for node in world.nodes.values()), len(world.nodes)] == [32, 4]
     world.advance(3600 * 2 + 600)
-    asked = sum(one.part.seats for one in world.workloads if one.state in (State.running, State.starting, State.waiting))
+    asked = sum(
+        one.part.seats for one in world.workloads if one.state in (
+            SimState.running, SimState.starting, SimState.waiting
+        )
+    )
     assert asked == 2 * (8 + 2 + 2)
 
 
@@ -129,7 +165,9 @@ def test_a_part_of_openb_is_chosen_by_the_seed_and_filled(there: Path) -> None:
     assert len(world.nodes) == 3
     gpus = sum(node.gpus for node in world.nodes.values())
     assert sum(one.part.seats for one in world.workloads if one.part.mode == "whole") <= gpus
-    assert {name for seed in range(9) for name in open_past("openb", there, nodes=3, seed=seed).make_world().nodes} >= {"n0", "n5", "n9"}
+    assert {
+        name for seed in range(9) for name in open_past("openb", there, nodes=3, seed=seed).make_world().nodes
+    } >= {"n0", "n5", "n9"}
     alone = [list(open_past("openb", there, nodes=1, seed=seed).make_world().nodes.values()) for seed in range(4)]
     assert all(len(nodes) == 1 for nodes in alone)
 
@@ -137,14 +175,15 @@ def test_a_part_of_openb_is_chosen_by_the_seed_and_filled(there: Path) -> None:
 def test_rows_left_out_are_named_and_counted(there: Path) -> None:
     write(there / "duty_x.csv.gz", [*DUTY, "p0,soon,5", f"p1,{T0},900"])
     past = open_past("gentd26", there)
-    assert "1 duty is no percentage, 1 timestamp is no whole number" in past.told
-    assert past.notes[-1] == "left out, for example: line 1502: timestamp is no whole number; line 1503: duty is no percentage"
+    assert "1 duty is no percentage, 1 timestamp is no whole number" in past.summary
+    examples = "line 1502: timestamp is no whole number; line 1503: duty is no percentage"
+    assert past.notes[-1] == f"left out, for example: {examples}"
     write(there / "openb/openb_pod_list_default.csv.gz", [*PODS, "odd,1,1,x,1,,"])
     past = open_past("openb", there)
     assert past.notes[-1].startswith("left out, for example: pods, line 32: ")
 
 
-# ---- real lives ---------------------------------------------------------------------------------------------------------------
+# ---- real lives ------------------------------------------------------------------------------------------------------
 
 
 def test_real_lives_are_cut_where_the_trace_is_there(there: Path, tmp_path: Path) -> None:

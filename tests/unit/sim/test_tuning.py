@@ -1,4 +1,5 @@
-"""Tuning: silences are found as they are, the curve adds up, and the recommended window holds on pods it was not chosen from."""
+"""Tuning: silences are found as they are, the curve adds up, and the recommended window holds on pods it was not chosen
+from."""
 
 import itertools
 
@@ -9,19 +10,23 @@ from hypothesis import strategies as st
 
 from fallow.model.units import HOUR, MINUTE
 from fallow.sim import cast, tuning
-from fallow.sim.lives import NONE
-from fallow.sim.world import Part
+from fallow.sim.world.lives import NONE
+from fallow.sim.world.world import Part
 
 ONE = [Part("ml", "a")]
 
 
 def silences(*minutes: float, whose: int = 0, gpus: float = 1.0, ended: bool = True) -> tuning.Silences:
     count = len(minutes)
-    return tuning.Silences(np.array(minutes) * MINUTE, np.full(count, ended), np.full(count, gpus), np.full(count, whose))
+    return tuning.Silences(
+        np.array(minutes) * MINUTE, np.full(count, ended), np.full(count, gpus), np.full(count, whose)
+    )
 
 
 def join(*each: tuning.Silences) -> tuning.Silences:
-    return tuning.Silences(*(np.concatenate([getattr(one, name) for one in each]) for name in ("seconds", "ended", "gpus", "whose")))
+    return tuning.Silences(
+        *(np.concatenate([getattr(one, name) for one in each]) for name in ("seconds", "ended", "gpus", "whose"))
+    )
 
 
 def find(text: str, parts: list[Part] | None = None) -> list[tuple[float, bool]]:
@@ -32,7 +37,7 @@ def find(text: str, parts: list[Part] | None = None) -> list[tuple[float, bool]]
     return [(seconds / MINUTE, bool(ended)) for seconds, ended in zip(found.seconds, found.ended, strict=True)]
 
 
-# ---- silences ---------------------------------------------------------------------------------------------------------------
+# ---- silences --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -71,7 +76,7 @@ def test_no_silence_holds_activity_nor_more_quiet_than_there_was(life: str) -> N
     assert sum(ended for _, ended in found) <= life.count("#")
 
 
-# ---- the curve --------------------------------------------------------------------------------------------------------------
+# ---- the curve -------------------------------------------------------------------------------------------------------
 
 
 def test_a_point_adds_up() -> None:
@@ -93,7 +98,7 @@ def test_a_longer_window_burns_more_and_interrupts_less(minutes: list[float], co
     assert all(point.burned_gpu_hours + point.saved_gpu_hours == pytest.approx(total) for point in curve)
 
 
-# ---- the recommendation -----------------------------------------------------------------------------------------------------
+# ---- the recommendation ----------------------------------------------------------------------------------------------
 
 
 @given(minutes=st.lists(st.floats(1, 3000), max_size=80), cost=st.floats(1, 500))
@@ -112,7 +117,8 @@ def test_two_sorts_of_silence_are_told_apart() -> None:
 
 
 def test_a_lucky_point_does_not_decide() -> None:
-    """Of few silences the cheapest window is a matter of chance; judged by all there are, the middle of a good stretch costs less."""
+    """Of few silences the cheapest window is a matter of chance; judged by all there are, the middle of a good stretch
+    costs less."""
     rng, cost = np.random.default_rng(1), 60 * MINUTE
     tried = np.arange(5, 1440, 5) * MINUTE
     every = silences(*(3 * (1 + rng.pareto(1.1, 20_000))))
@@ -121,16 +127,19 @@ def test_a_lucky_point_does_not_decide() -> None:
     for _ in range(40):
         few = silences(*rng.choice(every.seconds / MINUTE, 150))
         ours.append(tuning.measure(every, tuning.choose(few, cost), cost).cost_gpu_hours / min(costs))
-        lucky.append(costs[int(np.argmin([tuning.measure(few, window, cost).cost_gpu_hours for window in tried]))] / min(costs))
+        lucky.append(
+            costs[int(np.argmin([tuning.measure(few, window, cost).cost_gpu_hours for window in tried]))] / min(costs)
+        )
     assert np.mean(ours) < np.mean(lucky) < 1.1
     assert max(ours) < max(lucky)
 
 
-# ---- classes and workloads --------------------------------------------------------------------------------------------------
+# ---- classes and workloads -------------------------------------------------------------------------------------------
 
 
 def _mixed(seed: int = 0) -> tuple[tuning.Silences, list[Part]]:
-    """Ten services with short breaks and long nights, ten notebooks with long breaks, one batch job that tells little."""
+    """Ten services with short breaks and long nights, ten notebooks with long breaks, one batch job that tells
+    little."""
     rng = np.random.default_rng(seed)
     parts = [Part("ml", f"s{number}", class_="inference") for number in range(10)]
     parts += [Part("ml", f"n{number}", class_="notebook") for number in range(10)] + [Part("ml", "b", class_="batch")]

@@ -212,7 +212,7 @@ class Api:
         accept = _METADATA.format("List") if metadata_only else "application/json"
         token: str | None = None
         restarts, restarted = 0, False
-        room = transport.Room()
+        room = transport.BodyMemory()
         while True:
             params = chosen | ({"continue": token} if token else {})
             request = transport.Request(method="GET", path=path, params=params, accept=accept, timeout=self._timeout)

@@ -67,7 +67,7 @@ class KubernetesStatus(msgspec.Struct, frozen=True):
 _STATUS = msgspec.json.Decoder(KubernetesStatus)
 
 
-class Room:
+class BodyMemory:
     """Memory for one body after the other: to get 5 MB from the system for every page costs more than to read them."""
 
     def __init__(self) -> None:
@@ -124,9 +124,9 @@ class Wire:
 
     async def fetch(self, request: Request) -> bytes:
         """The body of a good answer."""
-        return bytes(await self.fetch_into(Room(), request))
+        return bytes(await self.fetch_into(BodyMemory(), request))
 
-    async def fetch_into(self, room: Room, request: Request) -> memoryview:
+    async def fetch_into(self, room: BodyMemory, request: Request) -> memoryview:
         """As `fetch`, into memory that was used before; what it returns holds until the next time."""
         response = await self.open(request)
         size = 0

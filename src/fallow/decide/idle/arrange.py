@@ -1,9 +1,9 @@
 """Columns of numbers over pods, GPU rows and workloads: what the judges compute on.
 
 In: a snapshot and the mandate. Out: an Arrangement, and a Layout per window that says which rows belong to which pod
-and workload. A Cache keeps the last Arrangement between cycles; it is used again while the snapshot hands out the very
-same tuples, so a cycle in which nothing changed does no work per pod or workload. With or without it the plan is the
-same.
+and workload. A Cache keeps the last Arrangement between cycles; it is used again while snapshot and usage have the
+versions it was made from, so a cycle in which nothing changed does no work per pod or workload. With or without it the
+plan is the same.
 """
 
 from collections import Counter
@@ -148,17 +148,15 @@ class Cache:
 
 
 def _is_same(last: Arrangement, snapshot: cluster.Snapshot, mandate: idle.Mandate) -> bool:
-    old = last.snapshot
     return (
-        old.pods is snapshot.pods and old.workloads is snapshot.workloads and old.nodes is snapshot.nodes
-        and old.namespaces is snapshot.namespaces and old.policies is snapshot.policies and last.mandate is mandate
+        snapshot.version is not None and snapshot.version == last.snapshot.version and mandate == last.mandate
         and last.layouts.keys() == snapshot.evidence.usage.keys()
         and all(_has_same_rows(last.layouts[window].use, use) for window, use in snapshot.evidence.usage.items())
     )
 
 
 def _has_same_rows(old: usage.Usage, new: usage.Usage) -> bool:
-    return (old.pod is new.pod or np.array_equal(old.pod, new.pod)) and old.gpu == new.gpu and old.model == new.model
+    return new.version is not None and new.version == old.version
 
 
 def _make(snapshot: cluster.Snapshot, mandate: idle.Mandate) -> Arrangement:

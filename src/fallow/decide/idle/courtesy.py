@@ -9,7 +9,7 @@ ago, during the very idleness that this cycle's evidence shows.
 """
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Final
 
 import msgspec
@@ -90,17 +90,32 @@ class Episode(msgspec.Struct, frozen=True, gc=False):
 def consider(case: Case, now: Instant) -> Standing:
     """The first reason to leave it alone, else the next step of the notice.
 
-    In this order: what it is (already paused, a kind or a place we do not touch, a pause that cannot work or is not
-    wanted), then what people said of it, then what happened to it, then the time of the week. What rests on the whole
-    cluster (freeze, confirmation, pressure, caps) comes after, in plan.py: it can only take a step away.
+    What rests on the whole cluster (freeze, confirmation, pressure, caps) comes after, in plan.py: it can only take a
+    step away.
     """
-    for rung in _RUNGS if consent.has_words(case.subject) else _SILENT_RUNGS:
-        if found := rung(case, now):
-            return found
+    if found := next(filter(None, _find_reasons(case, now)), None):
+        return found
     standing = _take_step(case, now)
     if not case.rule.active_slots and not case.rule.freeze_slots:
         return standing
     return msgspec.structs.replace(standing, until=min(standing.until, rules.next_turn(now)))
+
+
+def _find_reasons(case: Case, now: Instant) -> Iterator[Standing | None]:
+    """To leave it alone: what it is (already paused, a kind or a place we do not touch, a pause that cannot work or is
+    not wanted), then what people said of it, then what happened to it, then the time of the week."""
+    subject, workload, rule, scope = case.subject, case.workload, case.rule, case.scope
+    yield _is_paused(case)
+    yield _leave(Reason.KindDisabled, rules.is_disabled(workload, case.kind, rule, scope))
+    yield _leave(Reason.ProtectedNamespace, rules.is_protected(workload.ref.namespace, scope))
+    yield _leave(Reason.Excluded, rules.is_excluded(subject, scope))
+    yield _is_report_only(case)
+    if consent.has_words(subject):  # nobody said anything of nearly all
+        yield _exempt(Reason.OptedOut, consent.find_opt_out(subject, rule.consent, now))
+        yield _exempt(Reason.Acknowledged, consent.find_ack(subject, rule.consent, now))
+        yield _exempt(Reason.FightHold, pauses.find_fight(workload, now))
+        yield _is_immune(case, now)
+    yield _leave(Reason.OutsideSchedule, rules.why_not_now(rule, now), rules.next_turn(now))
 
 
 def make_episode(uid: str, since: Instant) -> Episode:
@@ -117,7 +132,7 @@ def _report(detail: Detail, because: str) -> Standing:
     return Standing(skip=Reason.ReportOnly, because=because, detail=detail, is_void=True)
 
 
-def _is_paused(case: Case, now: Instant) -> Standing | None:
+def _is_paused(case: Case) -> Standing | None:
     kind, workload, pretended = case.kind, case.workload, case.grounds.pretended_pause
     if kind is not None and kinds.is_paused(kind, workload):
         because = f"{workload.ref.short} is already {kind.verb}; its pods are on their way out"
@@ -129,20 +144,8 @@ def _is_paused(case: Case, now: Instant) -> Standing | None:
     return None
 
 
-def _is_disabled(case: Case, now: Instant) -> Standing | None:
-    return _leave(Reason.KindDisabled, rules.is_disabled(case.workload, case.kind, case.rule, case.scope))
-
-
-def _is_protected(case: Case, now: Instant) -> Standing | None:
-    return _leave(Reason.ProtectedNamespace, rules.is_protected(case.workload.ref.namespace, case.scope))
-
-
-def _is_excluded(case: Case, now: Instant) -> Standing | None:
-    return _leave(Reason.Excluded, rules.is_excluded(case.subject, case.scope))
-
-
-def _is_report_only(case: Case, now: Instant) -> Standing | None:
-    workload, kind = case.workload, case.kind
+def _is_report_only(case: Case) -> Standing | None:
+    workload, kind, rule = case.workload, case.kind, case.rule
     if workload.trouble is not None:
         return _report(Detail(workload.trouble), workload.trouble_because or str(workload.trouble))
     if kind is None:
@@ -151,29 +154,13 @@ def _is_report_only(case: Case, now: Instant) -> Standing | None:
         return _report(case.ruling.detail, case.ruling.because)
     if case.grounds.refused is not None:
         return _report(Detail.UnsupportedField, case.grounds.refused)
-    if objection := kinds.objection(kind, workload, case.rule):
+    if objection := kinds.objection(kind, workload, rule):
         return _report(*objection)
-    return _is_not_wanted(case.rule)
-
-
-def _is_not_wanted(rule: idle.Rule) -> Standing | None:
     if rule.action.type is ActionType.report:
         return _report(Detail.Report, f"rule {rule.name} only reports")
     if not rule.notice.channels and (rule.notice.required or rule.action.type is ActionType.notify):
         return _report(Detail.NoChannel, f"rule {rule.name} asks for a notice, and has no channel to send it by")
     return None
-
-
-def _is_opted_out(case: Case, now: Instant) -> Standing | None:
-    return _exempt(Reason.OptedOut, consent.find_opt_out(case.subject, case.rule.consent, now))
-
-
-def _is_acknowledged(case: Case, now: Instant) -> Standing | None:
-    return _exempt(Reason.Acknowledged, consent.find_ack(case.subject, case.rule.consent, now))
-
-
-def _is_fought_over(case: Case, now: Instant) -> Standing | None:
-    return _exempt(Reason.FightHold, pauses.find_fight(case.workload, now))
 
 
 def _exempt(reason: Reason, found: consent.Exemption | None) -> Standing | None:
@@ -189,19 +176,6 @@ def _is_immune(case: Case, now: Instant) -> Standing | None:
         return None
     because = f"it was resumed a short while ago and is left alone until {units.rfc3339(until)}"
     return _leave(Reason.Immune, because, until)
-
-
-def _is_outside_schedule(case: Case, now: Instant) -> Standing | None:
-    because = rules.why_not_now(case.rule, now)
-    return _leave(Reason.OutsideSchedule, because, rules.next_turn(now)) if because else None
-
-
-_RUNGS: Final[tuple[Callable[[Case, Instant], Standing | None], ...]] = (
-    _is_paused, _is_disabled, _is_protected, _is_excluded, _is_report_only, _is_opted_out, _is_acknowledged,
-    _is_fought_over, _is_immune, _is_outside_schedule,
-)
-_OF_WORDS: Final = frozenset({_is_opted_out, _is_acknowledged, _is_fought_over, _is_immune})
-_SILENT_RUNGS: Final = tuple(rung for rung in _RUNGS if rung not in _OF_WORDS)  # nobody said anything of nearly all
 
 
 def _take_step(case: Case, now: Instant) -> Standing:

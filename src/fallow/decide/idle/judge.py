@@ -9,8 +9,8 @@ Invariant: only a complete, fresh and uncontradicted window of silence is Idle. 
 every rung that leads to Idle asks for something to be True.
 """
 
-from collections.abc import Iterable
-from typing import Final, TypeAlias
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, TypeAlias
 
 import msgspec
 import numpy as np
@@ -54,15 +54,9 @@ NOT_ON_MIG: Final = frozenset({Signal.gpu_util, Signal.device_util, Signal.copy,
 OF_THE_POD: Final = frozenset({Signal.process_sm, Signal.last_kernel, Signal.requests})
 
 
-class Terms(msgspec.Struct, kw_only=True):
-    """What the rules ask, per row."""
+class Terms(arrange.RuleColumns, kw_only=True):
+    """What the rules ask, and what is told of the GPU itself, per row."""
 
-    activity: Floats
-    coverage: Floats
-    max_sample_age: Floats
-    power_watts: Floats
-    power_floor: Bools
-    disabled: dict[str, Bools]
     mig: Bools
     shared: Bools
     node: arrange.Indices
@@ -106,9 +100,8 @@ class Sight(msgspec.Struct, kw_only=True):
 def look(arranged: arrange.Arrangement, snapshot: cluster.Snapshot, now: Instant) -> Sight:
     """Judge everything. Where the source has trouble, nothing is known of anything."""
     clock, evidence = _start_clocks(arranged.pods, now), snapshot.evidence
-    passes: dict[Seconds, Pass] = {}
-    if evidence.trouble is None:
-        passes = {window: _judge_window(arranged, use, clock, now) for window, use in evidence.usage.items()}
+    measured = {} if evidence.trouble else evidence.usage
+    passes = {window: _judge_window(arranged, use, clock, now) for window, use in measured.items()}
     sight = _choose_windows(arranged, snapshot, passes, clock, now)
     _note_troubles(arranged, evidence, sight.code)
     sight.idle_since[sight.code != IDLE] = np.nan
@@ -133,41 +126,32 @@ def _note_troubles(arranged: arrange.Arrangement, evidence: usage.Evidence, code
 # ---- one GPU: the first rung that holds decides --------------------------------------------------------------------
 
 
+def climb(*rungs: tuple[Reason, Bools]) -> Codes:
+    """The first rung that holds decides; where none does, it is idle."""
+    return np.select([held for _, held in rungs], [CODE[reason] for reason, _ in rungs], IDLE).astype(np.int8)
+
+
 def judge_rows(use: usage.Usage, terms: Terms, now: Instant) -> Codes:
     """The ladder of the specification, 4.1. A shared GPU is active only by what speaks of the pod itself."""
-    valid = valid_primaries(use, terms)
+    valid = usage.find_speakers(use, terms.mig, terms.shared)
     fresh = {signal: held & (newest(use, signal) >= now - terms.max_sample_age) for signal, held in valid.items()}
     covered = {signal: held & (coverage(use, signal) >= terms.coverage) for signal, held in fresh.items()}
     active = {signal: is_active_by(use, terms, signal) for signal in Signal if signal in use.peak}
     own = _any(use, (held for signal, held in active.items() if signal in OF_THE_POD))
     any_active = _any(use, active.values())
-    rungs = (
+    return climb(
         (Reason.ExporterDown, ~use.exporter_up),
         (Reason.FrozenSeries, use.exporter_frozen),
         (Reason.ExporterSuspect, _is_suspect(use, terms)),
         (Reason.SignalContradiction, _contradicts_itself(use, terms)),
         (Reason.Busy, np.where(terms.shared, own, any_active)),
-        (Reason.SharedDevice, terms.shared & ~_speaks_for_itself(use) & any_active),
+        (Reason.SharedDevice, terms.shared & ~usage.speaks_for_itself(use) & any_active),
         (Reason.MigUtilOnly, ~_any(use, valid.values()) & terms.mig & ~np.isnan(utilisation(use))),
         (Reason.NoSignal, ~_any(use, valid.values())),
         (Reason.FutureSamples, _any(use, (on & (newest(use, one) > now + MAX_SKEW) for one, on in valid.items()))),
         (Reason.Stale, ~_any(use, fresh.values())),
         (Reason.LowCoverage, ~_any(use, covered.values())),
     )
-    return np.select([held for _, held in rungs], [CODE[reason] for reason, _ in rungs], IDLE).astype(np.int8)
-
-
-def valid_primaries(use: usage.Usage, terms: Terms) -> dict[Signal, Bools]:
-    """Where each primary may speak for a row. On a shared GPU the pod's own come first, DCGM's gpu_util never."""
-    of_device = ~(terms.shared & _speaks_for_itself(use))
-    allowed = {
-        Signal.gr_engine: of_device,
-        Signal.sm_active: of_device,
-        Signal.gpu_util: of_device & ~terms.mig & ~terms.shared,
-        Signal.device_util: of_device & ~terms.mig,
-    }
-    measured = (signal for signal in usage.PRIMARIES if signal in use.peak)
-    return {signal: (use.peak[signal] >= 0) & allowed.get(signal, np.bool_(True)) for signal in measured}
 
 
 def is_active_by(use: usage.Usage, terms: Terms, signal: Signal) -> Bools:
@@ -187,7 +171,7 @@ def is_active_by(use: usage.Usage, terms: Terms, signal: Signal) -> Bools:
 
 
 def newest(use: usage.Usage, signal: Signal) -> Floats:
-    return use.newest[signal] if signal in use.newest else _unknown(use)
+    return use.newest.get(signal, _unknown(use))
 
 
 def coverage(use: usage.Usage, signal: Signal) -> Floats:
@@ -197,7 +181,7 @@ def coverage(use: usage.Usage, signal: Signal) -> Floats:
 
 def best_coverage(use: usage.Usage, terms: Terms) -> Floats:
     found = _unknown(use)
-    for signal, held in valid_primaries(use, terms).items():
+    for signal, held in usage.find_speakers(use, terms.mig, terms.shared).items():
         found = np.fmax(found, np.where(held, np.minimum(coverage(use, signal), 1.0), np.nan))
     return found
 
@@ -208,10 +192,6 @@ def profiling(use: usage.Usage) -> Floats:
 
 def utilisation(use: usage.Usage) -> Floats:
     return np.fmax(use.peak.get(Signal.gpu_util, _unknown(use)), use.peak.get(Signal.device_util, _unknown(use)))
-
-
-def _speaks_for_itself(use: usage.Usage) -> Bools:
-    return _any(use, (use.peak[each] >= 0 for each in (Signal.process_sm, Signal.last_kernel) if each in use.peak))
 
 
 def _contradicts_itself(use: usage.Usage, terms: Terms) -> Bools:
@@ -244,8 +224,7 @@ def _any(use: usage.Usage, columns: Iterable[Bools]) -> Bools:
 
 
 def _judge_window(arranged: arrange.Arrangement, use: usage.Usage, clock: Floats, now: Instant) -> Pass:
-    layout, pods = arranged.layouts[use.window], arranged.pods
-    terms = gather_terms(arranged, use)
+    layout, pods, terms = arranged.layouts[use.window], arranged.pods, gather_terms(arranged, use)
     lives = _judge_lives(arranged, use.window, clock, now)
     rows = _overrule(judge_rows(use, terms, now), lives[use.pod])
     by_pod = _judge_pods(arranged, layout, rows, lives)
@@ -257,27 +236,29 @@ def _judge_window(arranged: arrange.Arrangement, use: usage.Usage, clock: Floats
 
 
 def gather_terms(arranged: arrange.Arrangement, use: usage.Usage) -> Terms:
-    rule, asked, pods = arranged.rule_of_pod[use.pod], arranged.terms, arranged.pods
-    return Terms(
-        activity=asked.activity[rule], coverage=asked.coverage[rule], max_sample_age=asked.max_sample_age[rule],
-        power_watts=asked.power_watts[rule], power_floor=asked.power_floor[rule],
-        disabled={name: held[rule] for name, held in asked.disabled.items()},
-        mig=use.mig, shared=use.shared | pods.shared[use.pod], node=pods.node[use.pod],
-    )
+    pods, asked = arranged.pods, take(arranged.terms, arranged.rule_of_pod[use.pod])
+    return Terms(**asked, mig=use.mig, shared=use.shared | pods.shared[use.pod], node=pods.node[use.pod])
+
+
+def take(table: msgspec.Struct, at: arrange.Indices | slice) -> dict[str, Any]:
+    """The columns of a table, over these rows only; its single numbers are left out."""
+    columns = {name: getattr(table, name) for name in table.__struct_fields__}
+    return {
+        name: {key: each[at] for key, each in column.items()} if isinstance(column, Mapping) else column[at]
+        for name, column in columns.items() if not isinstance(column, int | float | None)
+    }
 
 
 def _judge_lives(arranged: arrange.Arrangement, window: Seconds, clock: Floats, now: Instant) -> Codes:
     """What speaks against judging a pod at all, whatever its GPUs do; IDLE where nothing does."""
-    pods = arranged.pods
-    grace = arranged.terms.grace[arranged.rule_of_pod]
-    rungs = (
+    pods, grace = arranged.pods, arranged.terms.grace[arranged.rule_of_pod]
+    return climb(
         (Reason.NodeNotReady, ~pods.on_ready_node),
         (Reason.PodStarting, ~pods.running),
         (Reason.ReservationOpaque, pods.reserved),
         (Reason.NotReady, ~pods.ready & np.isnan(clock)),
         (Reason.TooYoung, ~(now - clock >= window + grace)),
     )
-    return np.select([held for _, held in rungs], [CODE[reason] for reason, _ in rungs], IDLE).astype(np.int8)
 
 
 def _overrule(rows: Codes, lives: Codes) -> Codes:

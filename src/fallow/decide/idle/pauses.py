@@ -112,8 +112,7 @@ def _note_reversal(kind: kinds.Kind, workload: cluster.Workload, now: Instant) -
     times = [*_recent_reversals(said, workload, now), now]
     changes: consent.Changes = {
         **({} if _lives_elsewhere(kind, workload) else consent.drop(said, (*names.PAUSE_KEYS, names.RESUME_REQUESTED))),
-        names.RESUMED_AT: units.rfc3339(now),
-        names.RESUMED_BY: f"external:{workload.writer or 'unknown'}",
+        names.RESUMED_AT: units.rfc3339(now), names.RESUMED_BY: f"external:{workload.writer or 'unknown'}",
         names.PAUSE_REVERSALS: ",".join(units.rfc3339(time) for time in times),
     }
     because = "it was paused by us and runs again, and the resume was not ours"

@@ -76,8 +76,7 @@ def _find_grounds(sight: judge.Sight, memory: Memory, index: int) -> courtesy.Gr
     return courtesy.Grounds(
         idle_since=float(sight.idle_since[index]), at_least=bool(sight.at_least[index]),
         pretended_notice=memory.would_be_pending.get(uid) if is_dry else None,
-        pretended_pause=memory.would_be_paused.get(uid) if is_dry else None,
-        refused=memory.refused.get(uid),
+        pretended_pause=memory.would_be_paused.get(uid) if is_dry else None, refused=memory.refused.get(uid),
     )
 
 

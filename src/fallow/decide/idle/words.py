@@ -5,8 +5,6 @@ workload with its standing, and its evidence GPU by GPU.
 """
 
 import math
-from collections.abc import Mapping
-from typing import TypeVar
 
 import msgspec
 import numpy as np
@@ -17,8 +15,6 @@ from fallow.model.decision import Finding, GpuFinding, Reason, Verdict
 from fallow.model.units import Instant
 from fallow.model.usage import Signal
 
-Table = TypeVar("Table", usage.Usage, judge.Terms)
-
 _PERCENT = frozenset({Signal.copy, Signal.enc, Signal.dec})
 _OF_PODS = {
     Reason.NodeNotReady: "the node {node} of its pod {pod} is not ready",
@@ -27,6 +23,17 @@ _OF_PODS = {
     Reason.NotReady: "its pod {pod} is not ready",
     Reason.TooYoung: "its pod {pod} runs for {age} only",
     Reason.MissingGpuSeries: "its pod {pod} asked for {asked}, and {held} of them are measured",
+}
+_OF_GPUS = {
+    Reason.Busy: "{active}",
+    Reason.ExporterDown: "the exporter of node {node} is down",
+    Reason.FrozenSeries: "the exporter of node {node} repeats itself: energy did not move in {window}",
+    Reason.ExporterSuspect: "profiling reads 0 on all of node {node} while the node works",
+    Reason.SignalContradiction:
+        "profiling shows {profiling:.0%} at most, gpu_util {used:.0%}: one of them is wrong",
+    Reason.SharedDevice: "others share this GPU and nothing tells whose the activity is ({active})",
+    Reason.MigUtilOnly: "gpu_util says nothing about a MIG instance, and no other signal is there",
+    Reason.NoSignal: "no utilisation series for this GPU",
 }
 
 
@@ -113,8 +120,7 @@ def _explain_pod(sight: judge.Sight, one: judge.Pass, index: int, reason: Reason
 def deciding_pass(sight: judge.Sight, index: int) -> judge.Pass | None:
     """The window whose verdict became the workload's: the chosen one, or the shorter where that one knew better."""
     one = sight.passes.get(float(sight.window[index]))
-    rule = sight.arranged.ruling(index).rule
-    shorter = sight.passes.get(min(rule.windows))
+    shorter = sight.passes.get(min(sight.arranged.ruling(index).rule.windows))
     return shorter if one is None or (shorter is not None and one.workloads[index] != sight.code[index]) else one
 
 
@@ -124,54 +130,26 @@ def rows_of(one: judge.Pass, index: int) -> list[int]:
 
 
 def explain_row(sight: judge.Sight, one: judge.Pass, row: int) -> str:
-    reason = judge.CODES[one.rows[row]]
-    pod = int(one.use.pod[row])
+    reason, pod = judge.CODES[one.rows[row]], int(one.use.pod[row])
     if reason in _OF_PODS:
         return _explain_pod(sight, one, pod, reason)
-    return _explain_signals(narrow(one, row), reason, sight.snapshot.pods[pod].node, sight.now)
+    use, terms = narrow(one, row)
+    if reason in _OF_GPUS:
+        window, profiling, used = units.humane(use.window), judge.profiling(use)[0], judge.utilisation(use)[0]
+        node, active = sight.snapshot.pods[pod].node, _name_activity(use, terms)
+        return _OF_GPUS[reason].format(node=node, window=window, profiling=profiling, used=used, active=active)
+    return _explain_samples(use, terms, reason, sight.now)
 
 
 def narrow(one: judge.Pass, row: int) -> tuple[usage.Usage, judge.Terms]:
     """The evidence of one row alone, so that the same judges can be asked about it."""
     at = slice(row, row + 1)
-    return _cut(one.use, at), _cut(one.terms, at)
-
-
-def _cut(table: Table, at: slice) -> Table:
-    """The same columns over these rows only."""
-    columns = {name: getattr(table, name) for name in table.__struct_fields__}
-    return msgspec.structs.replace(table, **{
-        name: {key: each[at] for key, each in column.items()} if isinstance(column, Mapping) else column[at]
-        for name, column in columns.items() if not isinstance(column, int | float)
-    })
-
-
-def _explain_signals(narrowed: tuple[usage.Usage, judge.Terms], reason: Reason, node: str, now: Instant) -> str:
-    use, terms = narrowed
-    match reason:
-        case Reason.Busy:
-            return _name_activity(use, terms)
-        case Reason.ExporterDown:
-            return f"the exporter of node {node} is down"
-        case Reason.FrozenSeries:
-            return f"the exporter of node {node} repeats itself: energy did not move in {units.humane(use.window)}"
-        case Reason.ExporterSuspect:
-            return f"profiling reads 0 on all of node {node} while the node works"
-        case Reason.SignalContradiction:
-            profiling, utilisation = judge.profiling(use)[0], judge.utilisation(use)[0]
-            return f"profiling shows {profiling:.0%} at most, gpu_util {utilisation:.0%}: one of them is wrong"
-        case Reason.SharedDevice:
-            return f"others share this GPU and nothing tells whose the activity is ({_name_activity(use, terms)})"
-        case Reason.MigUtilOnly:
-            return "gpu_util says nothing about a MIG instance, and no other signal is there"
-        case Reason.NoSignal:
-            return "no utilisation series for this GPU"
-        case _:
-            return _explain_samples(use, terms, reason, now)
+    use, terms = judge.take(one.use, at), judge.take(one.terms, at)
+    return msgspec.structs.replace(one.use, **use), judge.Terms(**terms)
 
 
 def _explain_samples(use: usage.Usage, terms: judge.Terms, reason: Reason, now: Instant) -> str:
-    valid = [signal for signal, held in judge.valid_primaries(use, terms).items() if held[0]]
+    valid = [signal for signal, held in usage.find_speakers(use, terms.mig, terms.shared).items() if held[0]]
     newest = [float(judge.newest(use, signal)[0]) for signal in valid]
     last = max((instant for instant in newest if not math.isnan(instant)), default=None)
     if reason is Reason.FutureSamples and last is not None:

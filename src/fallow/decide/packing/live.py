@@ -14,7 +14,8 @@ import msgspec
 
 from fallow.decide.packing import defrag, packer
 from fallow.decide.packing.room import GPU, Ints, Nodes, PackingNode, PackingPod, Placement, Room
-from fallow.model.capacity import Capacity, Machine, Tenant
+from fallow.model import cluster
+from fallow.model.capacity import Machine
 from fallow.model.units import DAY, MINUTE, Instant
 
 UNKNOWN_MODEL: Final = "unknown"
@@ -33,15 +34,16 @@ class LiveCluster(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     notes: tuple[str, ...]
 
 
-def settle(seen: Capacity, now: Instant) -> LiveCluster:
+def settle(seen: cluster.Capacity, now: Instant) -> LiveCluster:
     machines, notes = _choose(seen)
     requests = _Requests(seen.machines, machines)
     room = Room(Nodes([_node(machine) for machine in machines]))
     rows = {machine.name: row for row, machine in enumerate(machines)}
     running, waiting, unclear = list[defrag.Running](), list[PackingPod](), list[tuple[str, str]]()
-    for tenant in seen.tenants:
+    for tenant in seen.pods:
         if tenant.node in rows:
-            is_movable = not tenant.fixed and not tenant.unclear and tenant.created_at <= now - SETTLED
+            needs, is_settled = tenant.needs, tenant.created_at <= now - SETTLED
+            is_movable = is_settled and not needs.fixed and not needs.unclear
             running.append(_seat(room, requests.read(tenant), rows[tenant.node], is_movable=is_movable))
         elif tenant.node:
             continue
@@ -51,7 +53,7 @@ def settle(seen: Capacity, now: Instant) -> LiveCluster:
             waiting.append(requests.read(tenant))
     return LiveCluster(
         room=room, order=packer.order_nodes(room.nodes.names, seen.cluster), running=tuple(running),
-        waiting=tuple(waiting), unclear=tuple(unclear), sample=_sample(requests, seen.tenants, now), notes=tuple(notes),
+        waiting=tuple(waiting), unclear=tuple(unclear), sample=_sample(requests, seen.pods, now), notes=tuple(notes),
     )
 
 
@@ -65,17 +67,17 @@ def _seat(room: Room, pod: PackingPod, node: int, *, is_movable: bool) -> defrag
     return defrag.Running(pod, placement, is_movable)
 
 
-def _sample(requests: "_Requests", tenants: Sequence[Tenant], now: Instant) -> tuple[PackingPod, ...]:
+def _sample(requests: "_Requests", tenants: Sequence[cluster.Pod], now: Instant) -> tuple[PackingPod, ...]:
     """What usually comes: the pods of a week, or all where they are few."""
     clear = [tenant for tenant in tenants if not requests.why_unclear(tenant)]
     recent = [tenant for tenant in clear if tenant.created_at >= now - RECENT]
     return tuple(requests.read(tenant) for tenant in (recent if len(recent) >= ENOUGH else clear))
 
 
-def _choose(seen: Capacity) -> tuple[list[Machine], list[str]]:
+def _choose(seen: cluster.Capacity) -> tuple[list[Machine], list[str]]:
     """The nodes whose free room is known, and what is to be said of the others."""
-    tenants: dict[str, list[Tenant]] = {}
-    for tenant in seen.tenants:
+    tenants: dict[str, list[cluster.Pod]] = {}
+    for tenant in seen.pods:
         tenants.setdefault(tenant.node, []).append(tenant)
     why = {machine.name: _why_left_out(machine, tenants.get(machine.name, ())) for machine in seen.machines}
     counts = Counter(reason for reason in why.values() if reason)
@@ -87,24 +89,24 @@ def _choose(seen: Capacity) -> tuple[list[Machine], list[str]]:
     return [machine for machine in seen.machines if not why[machine.name]], notes
 
 
-def _why_left_out(machine: Machine, tenants: Sequence[Tenant]) -> str:
+def _why_left_out(machine: Machine, tenants: Sequence[cluster.Pod]) -> str:
     if machine.left_out:
         return machine.left_out.partition(":")[0]
     if _node(machine).find_fault():
         return "has what no machine has"
-    if any(tenant.unknown for tenant in tenants):
+    if any(tenant.needs.unknown for tenant in tenants):
         return "runs a pod of which it cannot be said what it takes"
-    if any(_count(tenant) > 1 if machine.replicas > 1 else tenant.shared for tenant in tenants):
+    if any(_count(tenant) > 1 if machine.replicas > 1 else tenant.needs.shared for tenant in tenants):
         return "runs a pod that asks for other shares than its GPUs have"
     has = machine.cpu, machine.memory, machine.gpus * machine.replicas, machine.pods
-    cpu, memory = sum(tenant.cpu for tenant in tenants), sum(tenant.memory for tenant in tenants)
+    cpu, memory = sum(tenant.needs.cpu for tenant in tenants), sum(tenant.needs.memory for tenant in tenants)
     taken = cpu, memory, sum(map(_count, tenants)), len(tenants)
     is_over = any(asked > there for asked, there in zip(taken, has, strict=True))
     return "runs pods that ask for more than it has" if is_over else ""
 
 
-def _count(tenant: Tenant) -> int:
-    return tenant.gpus + tenant.shared
+def _count(tenant: cluster.Pod) -> int:
+    return tenant.needs.gpus + tenant.needs.shared
 
 
 def _node(machine: Machine) -> PackingNode:
@@ -112,7 +114,7 @@ def _node(machine: Machine) -> PackingNode:
     return PackingNode(machine.name, model, machine.cpu, machine.memory, machine.gpus, machine.pods)
 
 
-def _name(tenant: Tenant) -> str:
+def _name(tenant: cluster.Pod) -> str:
     return f"{tenant.namespace}/{tenant.name}"
 
 
@@ -126,32 +128,32 @@ class _Requests:
         self._shared = {_node(machine).model for machine in with_gpus if machine.replicas > 1}
         self._whole = {_node(machine).model for machine in with_gpus if machine.replicas == 1}
 
-    def read(self, tenant: Tenant) -> PackingPod:
+    def read(self, tenant: cluster.Pod) -> PackingPod:
         name, shares = _name(tenant), self._count_shares(tenant)
         if not _count(tenant):
-            return PackingPod(name, tenant.cpu, tenant.memory)
+            return PackingPod(name, tenant.needs.cpu, tenant.needs.memory)
         if shares == 1:
             models = self._accept(tenant, self._whole, self._shared)
-            return PackingPod(name, tenant.cpu, tenant.memory, tenant.gpus, GPU, models)
+            return PackingPod(name, tenant.needs.cpu, tenant.needs.memory, tenant.needs.gpus, GPU, models)
         models = self._accept(tenant, self._shared, self._whole)
-        return PackingPod(name, tenant.cpu, tenant.memory, 1, GPU // shares, models)
+        return PackingPod(name, tenant.needs.cpu, tenant.needs.memory, 1, GPU // shares, models)
 
-    def _count_shares(self, tenant: Tenant) -> int:
+    def _count_shares(self, tenant: cluster.Pod) -> int:
         """Of how many one is asked for; where it runs its node tells."""
         if tenant.node:
             return self._replicas.get(tenant.node, 1)
-        return max(self._shares, default=1) if tenant.shared else 1
+        return max(self._shares, default=1) if tenant.needs.shared else 1
 
-    def _accept(self, tenant: Tenant, wanted: set[str], others: set[str]) -> tuple[str, ...]:
-        return tenant.products or (tuple(sorted(wanted - others)) if wanted and others else ())
+    def _accept(self, tenant: cluster.Pod, wanted: set[str], others: set[str]) -> tuple[str, ...]:
+        return tenant.needs.products or (tuple(sorted(wanted - others)) if wanted and others else ())
 
-    def why_unclear(self, tenant: Tenant) -> str:
+    def why_unclear(self, tenant: cluster.Pod) -> str:
         """Why it cannot be said where a pod like this one would fit; "" if it can."""
-        if tenant.unknown or tenant.unclear:
-            return tenant.unknown or tenant.unclear
-        if _count(tenant) > 1 and (tenant.shared or self._count_shares(tenant) > 1):
+        if tenant.needs.unknown or tenant.needs.unclear:
+            return tenant.needs.unknown or tenant.needs.unclear
+        if _count(tenant) > 1 and (tenant.needs.shared or self._count_shares(tenant) > 1):
             return "asks for several shares"
-        if tenant.shared and not tenant.node and len(self._shares) != 1:
+        if tenant.needs.shared and not tenant.node and len(self._shares) != 1:
             nodes = "nodes do not all share alike" if self._shares else "no node shares its GPUs"
             return f"asks for a share, and {nodes}"
         return self.read(tenant).find_fault()

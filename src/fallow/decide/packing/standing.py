@@ -1,6 +1,6 @@
 """How does a live cluster stand, and where would the pods that wait go?
 
-In: a LiveCluster and the policy that decides. Out: a PackingStanding: how full the GPUs are, what of the rest is of no
+In: a LiveCluster and the policy that decides. Out: a ClusterStanding: how full the GPUs are, what of the rest is of no
 use and for what cause, what no packer could exceed with these pods, and for each pod that waits a node or a reason.
 Invariant: the cluster is not touched; who waits is placed one after the other, so that no share is promised twice.
 """
@@ -23,7 +23,7 @@ class WaitingPod(msgspec.Struct, frozen=True):
     why: str = ""
 
 
-class PackingStanding(msgspec.Struct, frozen=True, kw_only=True):
+class ClusterStanding(msgspec.Struct, frozen=True, kw_only=True):
     gpus: int
     allocated_gpus: float
     fragmented: float | None  # % of what is free; None where nothing is, or nothing is known of what usually comes
@@ -33,16 +33,16 @@ class PackingStanding(msgspec.Struct, frozen=True, kw_only=True):
     waiting: tuple[WaitingPod, ...]
 
 
-def stand(live: LiveCluster, policy: PackingPolicy) -> PackingStanding:
+def stand(live: LiveCluster, policy: PackingPolicy) -> ClusterStanding:
     room = live.room.copy()
     tables = fragments.make_tables(room.nodes, live.sample)
     bound, unknown = None, ""
-    with_all = [*(each.pod for each in live.running), *live.waiting]
+    everybody = [*(each.pod for each in live.running), *live.waiting]
     try:
-        bound = round(prices.find_bound(room.nodes, with_all), 2)
+        bound = round(prices.find_bound(room.nodes, everybody), 2)
     except Unsolved as reason:
         unknown = str(reason)
-    return PackingStanding(
+    return ClusterStanding(
         gpus=room.nodes.capacity // GPU, allocated_gpus=room.allocated / GPU,
         fragmented=tables.find_share(room) if tables else None,
         free_by_cause=fragments.split_by_cause(room, live.sample), bound=bound, bound_unknown=unknown,

@@ -35,7 +35,7 @@ def rehearsal(found: packing.Rehearsal, now: Instant) -> dict[str, Any]:
     return {"policy": found.chosen, "because": found.because, "shares": found.shares, "asOf": instant(now)}
 
 
-def standing(found: packing.PackingStanding) -> dict[str, Any]:
+def standing(found: packing.ClusterStanding) -> dict[str, Any]:
     """How a live cluster stands, and where the pods that wait would go."""
     return {
         "gpus": found.gpus, "allocatedGpus": found.allocated_gpus, "fragmentedPercentOfFree": found.fragmented,

@@ -30,7 +30,9 @@ def make_app(health: loop.Health, metrics: telemetry.Telemetry, clock: Clock) ->
     async def show_readiness(request: Request) -> Response:
         return _verdict(health.why_not_ready(clock()))
 
-    return Starlette(routes=[Route("/metrics", show_metrics), Route("/healthz", show_health), Route("/readyz", show_readiness)])
+    return Starlette(
+        routes=[Route("/metrics", show_metrics), Route("/healthz", show_health), Route("/readyz", show_readiness)]
+    )
 
 
 def _verdict(reasons: list[str]) -> Response:
@@ -63,7 +65,8 @@ class Server(uvicorn.Server):
         self._ended.set()
 
     async def main_loop(self) -> None:
-        """Waits. uvicorn itself would look around ten times a second: a sixth of all that a daemon took that looks every ten seconds."""
+        """Waits. uvicorn itself would look around ten times a second: a sixth of all that a daemon took that looks
+        every ten seconds."""
         await self.on_tick(0)
         await self._ended.wait()
 

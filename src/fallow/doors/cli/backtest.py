@@ -77,7 +77,7 @@ def read_prices(texts: tuple[str, ...]) -> prices.Book:
     return {**prices.DEFAULT, **given}
 
 
-def _cells(result: running.Result) -> list[Any]:
+def _cells(result: running.BacktestResult) -> list[Any]:
     total = result.total
     asked = total.gpu_hours + total.reclaimed_gpu_hours
     return [
@@ -87,18 +87,18 @@ def _cells(result: running.Result) -> list[Any]:
     ]
 
 
-def _part_cells(name: str, line: running.Line) -> list[Any]:
+def _part_cells(name: str, line: running.BacktestSums) -> list[Any]:
     hours = (f"{hours:,.1f} h" for hours in (line.gpu_hours, line.idle_gpu_hours, line.reclaimed_gpu_hours))
     return [name, line.workloads, *hours, _money(line), line.pauses, line.regrets, units.humane(line.waited)]
 
 
-def _money(line: running.Line) -> str:
+def _money(line: running.BacktestSums) -> str:
     """What has no price is no 0: it is said beside the sum."""
     unpriced = f" + {line.unpriced_gpu_hours:,.0f} h unpriced" if line.unpriced_gpu_hours >= 0.05 else ""
     return f"${line.money:,.2f}{unpriced}"
 
 
-def _show_parts(result: running.Result) -> None:
+def _show_parts(result: running.BacktestResult) -> None:
     for title, lines in (("CLASS", result.by_class), ("NAMESPACE", result.by_namespace)):
         click.echo()
         most_first = sorted(lines.items(), key=lambda item: -item[1].reclaimed_gpu_hours)
@@ -120,7 +120,7 @@ def _backtest(
         raise click.UsageError(show.plain(problem)) from None
     if output in ("json", "yaml"):
         data = msgspec.to_builtins(results, enc_hook=str)
-        show.data({"past": past.told, "notes": list(past.notes), "results": data}, output)
+        show.data({"past": past.summary, "notes": list(past.notes), "results": data}, output)
         return
     pasts.tell(past, f"; looked at every {units.humane(interval)}")
     click.echo()

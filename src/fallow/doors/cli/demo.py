@@ -27,7 +27,7 @@ from fallow.doors.cli import main, pasts, show
 from fallow.model import decision, marks, units
 from fallow.model.units import HOUR, Instant
 from fallow.sim import backtest, cast, shelf, stage
-from fallow.sim import world as worlds
+from fallow.sim.world import world as worlds
 
 PORT = 6440
 _KEPT = 60  # happenings remembered for the picture
@@ -108,7 +108,7 @@ class Director:
         return view.Moment(
             began=self.began, now=world.now, ends=self.ends, nodes=tuple(self._nodes()),
             sums=self.add_up(), feed=tuple(self.feed),
-            paused=sum(one.state is worlds.State.paused for one in world.workloads),
+            paused=sum(one.state is worlds.SimState.paused for one in world.workloads),
             frozen=plan.frozen_because if plan is not None and plan.frozen_until is not None else "",
             faults=tuple(map(str, world.faults)), speed=(world.now - self.began) / spent if spent else 0.0,
         )
@@ -118,17 +118,17 @@ class Director:
         world = self.on.world
         states: dict[tuple[str, int], set[str]] = {}
         for workload in world.workloads:
-            for seat in (seat for pod in workload.pods for seat in pod.places):
-                node, gpu, _ = world.device_of(seat)
+            for slot in (slot for pod in workload.pods for slot in pod.slots):
+                node, gpu, _ = world.device_of(slot)
                 states.setdefault((node.name, gpu), set()).add(self._state(workload))
         for node in world.nodes.values():
             found = (states.get((node.name, gpu), ()) for gpu in range(node.gpus))
             cells = (next((state for state in _LIVELIEST if state in each), view.FREE) for each in found)
             yield view.NodeCells(node.name, tuple(cells), node.ready)
 
-    def _state(self, workload: worlds.Workload) -> str:
+    def _state(self, workload: worlds.SimWorkload) -> str:
         found = self._findings.get((workload.part.kind, workload.part.namespace, workload.part.name))
-        if workload.state is worlds.State.starting:
+        if workload.state is worlds.SimState.starting:
             return view.STARTING
         if found is None or found.verdict is decision.Verdict.unknown:
             return view.UNKNOWN
@@ -136,7 +136,7 @@ class Director:
             return view.BUSY
         return view.NOTICE if marks.notice_at(found.workload) is not None else view.IDLE
 
-    def add_up(self) -> backtest.Result:
+    def add_up(self) -> backtest.BacktestResult:
         sums = backtest.add_up(self.on.world, "demo")
         sums.notices, sums.frozen_ticks, sums.lost_ticks = self.notices, self.frozen, self.failed
         return sums
@@ -179,14 +179,14 @@ def find_port(asked: int | None) -> int:
     return other
 
 
-def choose_past(hours: float, seed: int, nodes: int, trace: str | None) -> shelf.Past:
+def choose_past(hours: float, seed: int, nodes: int, trace: str | None) -> shelf.PastWorld:
     """The day of a trace, or a day of our own; better with real duty cycles in it where they are at hand."""
     if trace is not None:
         return pasts.read_trace(trace, seed=seed, hours=hours, nodes=nodes)
     real, why = shelf.open_real_lives(pasts.traces_folder())
     make = functools.partial(cast.make_world, seed=seed, nodes=nodes, hours=hours, real=real)
     what = "; all lives are made up" if real is None else " in which services and notebooks do what real GPUs did"
-    return shelf.Past(make, f"a made-up day (seed {seed}){what}: {why}")
+    return shelf.PastWorld(make, f"a made-up day (seed {seed}){what}: {why}")
 
 
 async def play(

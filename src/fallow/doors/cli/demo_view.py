@@ -58,7 +58,7 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
     now: Instant
     ends: Instant
     nodes: tuple[NodeCells, ...]
-    sums: backtest.Result  # since the day began
+    sums: backtest.BacktestResult  # since the day began
     feed: tuple[Happening, ...]
     paused: int  # workloads that stand paused
     frozen: str = ""
@@ -159,7 +159,7 @@ def _sums(moment: Moment) -> RenderableType:
     return grid
 
 
-def say_money(total: backtest.Line) -> str:
+def say_money(total: backtest.BacktestSums) -> str:
     unpriced = f" (+ {total.unpriced_gpu_hours:,.0f} GPU-hours of models without a price)"
     return f"${total.money:,.0f}" + (unpriced if total.unpriced_gpu_hours >= 0.5 else "")
 
@@ -178,7 +178,7 @@ def hour_line(moment: Moment) -> str:
     return "; ".join(parts)
 
 
-def tell(title: str, sums: backtest.Result, measured: Sequence[str]) -> None:
+def tell(title: str, sums: backtest.BacktestResult, measured: Sequence[str]) -> None:
     """The closing report, to standard output. `measured`: sentences on what it cost to find out."""
     total = sums.total
     asked = total.gpu_hours + total.reclaimed_gpu_hours
@@ -207,6 +207,6 @@ def tell(title: str, sums: backtest.Result, measured: Sequence[str]) -> None:
         show.sentence(f"  {sentence}")
 
 
-def _cells(name: str, line: backtest.Line) -> Sequence[Any]:
+def _cells(name: str, line: backtest.BacktestSums) -> Sequence[Any]:
     hours = (f"{hours:,.0f} h" for hours in (line.gpu_hours, line.idle_gpu_hours, line.reclaimed_gpu_hours))
     return name, line.workloads, *hours, line.pauses, line.regrets, units.humane(line.waited)

@@ -21,7 +21,9 @@ from fallow.decide import packing
 from fallow.doors.answers import packing as answers
 from fallow.doors.cli import main, pack_scenes, pasts, plot, show
 from fallow.model.units import Instant
-from fallow.sim import openb, packs, traces
+from fallow.sim import packs
+from fallow.sim.traces import openb
+from fallow.sim.traces import published as traces
 
 COLUMNS: Final = ("POLICY", "ARRIVED%", "ALLOC%", "FRAG%", "IDLE_GPUS", "LP_BOUND%", "PODS/S")
 MOVES: Final = ("MOVE", "FROM", "TO", "THEN", "GETS", "GAIN_GPUS")
@@ -61,12 +63,12 @@ def _whole(value: float | None) -> int | None:
     return None if value is None else round(value)
 
 
-def _describe(scene: packs.Scene) -> dict[str, Any]:
-    return {"scene": scene.told, "notes": scene.notes}
+def _describe(scene: packs.Setup) -> dict[str, Any]:
+    return {"scene": scene.summary, "notes": scene.notes}
 
 
-def _tell(scene: packs.Scene) -> None:
-    for line in (scene.told, *(f"  {note}" for note in scene.notes)):
+def _tell(scene: packs.Setup) -> None:
+    for line in (scene.summary, *(f"  {note}" for note in scene.notes)):
         show.sentence(line)
 
 
@@ -78,19 +80,19 @@ def progress(label: str, length: int, every: int = 1) -> Iterator[Callable[[obje
         yield lambda what: bar.update(1)
 
 
-def look(asked: Mapping[str, Any], now: Instant) -> tuple[packs.Scene, packing.LiveCluster]:
+def look(asked: Mapping[str, Any], now: Instant) -> tuple[packs.Setup, packing.LiveCluster]:
     found = pack_scenes.look(dict(asked), now)
     return packs.of_live(found, asked["seed"]), found
 
 
-def open_scene(asked: Mapping[str, Any]) -> packs.Scene:
+def open_scene(asked: Mapping[str, Any]) -> packs.Setup:
     """The trace, or the live cluster with pods drawn from its own."""
     if asked["cluster"]:
         scene, _ = look(asked, time.time())
     else:
         scene = packs.of_trace(pack_scenes.read_trace(asked["trace"]), asked["seed"])
     if not scene.nodes.capacity:
-        raise click.ClickException(show.plain(f"there is no GPU to pack: {'; '.join([scene.told, *scene.notes])}"))
+        raise click.ClickException(show.plain(f"there is no GPU to pack: {'; '.join([scene.summary, *scene.notes])}"))
     return scene
 
 
@@ -124,7 +126,7 @@ def _simulate(policy: Sequence[str], svg: str | None, output: str, **asked: Any)
         show.sentence(f"written: {svg}")
 
 
-def _play(scene: packs.Scene, policy: str, seed: int, bounds: dict[int, float | None]) -> packs.Result:
+def _play(scene: packs.Setup, policy: str, seed: int, bounds: dict[int, float | None]) -> packs.PackResult:
     with progress(policy, len(scene.arrivals), every=_STEP) as tell:
         return packs.play(scene, policy, seed, cpu=time.process_time, bounds=bounds, tell=tell)
 
@@ -137,20 +139,20 @@ def _read_published(trace: str, seed: int) -> dict[str, tuple[float | None, ...]
     return {policy: curve for (name, policy, number), curve in curves.items() if (name, number) == (trace, seed)}
 
 
-def _rows(result: packs.Result) -> Iterator[list[Cell]]:
+def _rows(result: packs.PackResult) -> Iterator[list[Cell]]:
     for each in result.points:
         idle, speed = _whole(each.idle_gpus), _whole(result.pods_per_second)
         yield [result.label, each.arrived, each.allocated, each.fragmented, idle, each.bound, speed]
 
 
-def _result(result: packs.Result) -> dict[str, Any]:
+def _result(result: packs.PackResult) -> dict[str, Any]:
     return answers.replayed(
         result.asked, result.curve, fallback=result.fallback, points=result.points,
         pods_per_second=result.pods_per_second,
     )
 
 
-def _tell_result(result: packs.Result) -> None:
+def _tell_result(result: packs.PackResult) -> None:
     curve = result.curve
     if result.fallback:
         show.sentence(f"{result.asked} could not be prepared ({result.fallback}): {curve.policy} decided instead")
@@ -159,7 +161,8 @@ def _tell_result(result: packs.Result) -> None:
 
 
 def make_chart(
-    scene: packs.Scene, results: Sequence[packs.Result], bounds: Mapping[int, float | None], published: answers.Curves,
+    scene: packs.Setup, results: Sequence[packs.PackResult], bounds: Mapping[int, float | None],
+    published: answers.Curves,
 ) -> plot.Chart:
     """Allocated against arrived; every curve has a letter, each somewhere else along it."""
     lines = [(result.label, [(percent, result.curve.at(percent)) for percent in range(131)]) for result in results]
@@ -275,7 +278,7 @@ def _compare(trace: Sequence[str], policy: Sequence[str], seed: Sequence[int], o
     _show_table(COMPARISON, rows)
 
 
-def _line(row: packs.Row) -> list[Cell]:
+def _line(row: packs.PackRow) -> list[Cell]:
     gain, idle = None if row.gain_gpus is None else round(row.gain_gpus, 1), _whole(row.idle_gpus)
     speed = _whole(row.pods_per_second)
     return [row.trace, row.policy, row.decided, row.allocated, idle, gain, row.bound, row.to_bound, speed]
@@ -337,4 +340,4 @@ pack = click.Group("pack", context_settings=main.CONTEXT, commands=[
         "to the bound.",
     ),
 ], help="Which node and which GPU each pod should take, so that the fewest GPUs are stranded.\n\nTraces are read from "
-f"FALLOW_TRACES (default {pasts.TRACES}); nothing is changed anywhere.")
+"the folder FALLOW_TRACES; nothing is changed anywhere.")

@@ -15,16 +15,16 @@ from fallow.clients.kubernetes import api as kube
 from fallow.clients.kubernetes import config
 from fallow.decide import packing
 from fallow.doors.cli import pasts, show
-from fallow.model.capacity import Capacity
+from fallow.model import cluster
 from fallow.model.units import Instant
-from fallow.observe.cluster import capacity
-from fallow.sim import openb, traces
+from fallow.observe.cluster import hosts
+from fallow.sim.traces import openb, published
 
 
 def options() -> list[click.Parameter]:
     return [
         click.Option(["--trace"], metavar="NAME",
-                     help=f"A trace of openb in FALLOW_TRACES (default {pasts.TRACES}).  [default: default]"),
+                     help="A trace of openb in the folder FALLOW_TRACES.  [default: default]"),
         click.Option(["--cluster"], is_flag=True, help="The live cluster instead of a trace. It is only read."),
         click.Option(["--kubeconfig"], default=None, metavar="FILE", help="Kubeconfig file, for --cluster."),
         click.Option(["--context"], default=None, metavar="NAME", help="Context of the kubeconfig, for --cluster."),
@@ -41,13 +41,13 @@ def check(asked: dict[str, Any]) -> None:
         raise click.UsageError("--kubeconfig and --context are for --cluster")
 
 
-def read_trace(name: str | None) -> openb.Trace:
+def read_trace(name: str | None) -> openb.OpenbTrace:
     """What is not there ends with exit code 3, what is no trace with 2."""
     try:
         return openb.read(pasts.traces_folder(), name or "default")
     except openb.NoTrace as problem:
         raise pasts.NotThere(show.plain(problem)) from None
-    except traces.TraceError as problem:
+    except published.TraceError as problem:
         raise click.UsageError(f"--trace: {show.plain(problem)}") from None
 
 
@@ -62,7 +62,8 @@ def look(asked: dict[str, Any], now: Instant) -> packing.LiveCluster:
         raise click.ClickException(show.plain(problem)) from None
 
 
-async def _look(asked: dict[str, Any]) -> Capacity:
-    access = config.load_access(kubeconfig=asked["kubeconfig"], context=asked["context"], environment=settings.environment())
+async def _look(asked: dict[str, Any]) -> cluster.Capacity:
+    environment = settings.environment()
+    access = config.load_access(kubeconfig=asked["kubeconfig"], context=asked["context"], environment=environment)
     async with kube.Api(access) as api:
-        return await capacity.look(api)
+        return await hosts.look(api)

@@ -1,7 +1,7 @@
 """The past that `fallow backtest` and `fallow tune` look at: the user's own Prometheus, a trace, or a made-up day.
 
-In: the options below. Out: a Past (sim/shelf.py), of which a World can be made as often as policies are to be compared,
-and what it is. Prometheus is only asked for what it measured; nothing is changed anywhere.
+In: the options below. Out: a PastWorld (sim/shelf.py), of which a World can be made as often as policies are to be
+compared, and what it is. Prometheus is only asked for what it measured; nothing is changed anywhere.
 """
 
 import asyncio
@@ -17,12 +17,12 @@ from fallow.clients import errors
 from fallow.doors.cli import flags, show
 from fallow.model import units
 from fallow.model.units import HOUR, MINUTE, Instant, Seconds
-from fallow.sim import cast, history, openb, shelf, traces
+from fallow.sim import cast, shelf
+from fallow.sim.traces import history, openb, published
 
 NODES = 40  # of a past that is made up
-TRACES = "../shared/data"  # where FALLOW_TRACES is not set
 TRACE_HELP = (
-    f"A published trace: {', '.join(shelf.KINDS)}, the name of a file in FALLOW_TRACES (default {TRACES}) without its "
+    f"A published trace: {', '.join(shelf.KINDS)}, the name of a file in the folder FALLOW_TRACES without its "
     "ending, or a file."
 )
 
@@ -60,28 +60,30 @@ def list_options() -> list[click.Parameter]:
     ]
 
 
-def traces_folder() -> Path:
-    return Path(settings.environment().get("FALLOW_TRACES") or TRACES)
+def traces_folder() -> Path | None:
+    """None: FALLOW_TRACES is absent or empty, and there are only files, and what is made up."""
+    folder = settings.environment().get("FALLOW_TRACES")
+    return Path(folder) if folder else None
 
 
-def read_trace(name: str, *, seed: int, hours: float, nodes: int | None) -> shelf.Past:
+def read_trace(name: str, *, seed: int, hours: float, nodes: int | None) -> shelf.PastWorld:
     """The past of a trace by its name or file. What is not there ends with exit code 3, what is no trace with 2."""
     folder = traces_folder()
     try:
         return shelf.open_past(shelf.find(name, folder), folder, seed=seed, hours=hours, nodes=nodes)
     except openb.NoTrace as problem:
         raise NotThere(f"--trace: {show.plain(problem)}") from None
-    except (traces.TraceError, OSError) as problem:
+    except (published.TraceError, OSError) as problem:
         raise click.UsageError(f"--trace: {show.plain(problem)}") from None
 
 
-def tell(past: shelf.Past, more: str = "") -> None:
-    show.sentence(f"{past.told}{more}")
+def tell(past: shelf.PastWorld, more: str = "") -> None:
+    show.sentence(f"{past.summary}{more}")
     for note in past.notes:
         show.sentence(f"  {note}")
 
 
-def read(asked: dict[str, Any]) -> shelf.Past:
+def read(asked: dict[str, Any]) -> shelf.PastWorld:
     """A trace if one is named, else Prometheus if its address was given, else a past that is made up."""
     hours, nodes, seed = asked.pop("hours"), asked.pop("nodes"), asked.pop("seed")
     if name := asked.pop("trace"):
@@ -90,25 +92,25 @@ def read(asked: dict[str, Any]) -> shelf.Past:
     if options.prometheus is not None:
         return shelf.of_trace(_ask_prometheus(options, options.prometheus, hours), seed=seed, source="Prometheus")
     nodes = nodes or NODES
-    return shelf.Past(
+    return shelf.PastWorld(
         functools.partial(cast.make_world, seed=seed, nodes=nodes, hours=hours),
         f"a made-up past of {units.humane(hours * HOUR)} on {nodes} nodes of eight GPUs (seed {seed})",
     )
 
 
-def _ask_prometheus(options: settings.Settings, where: settings.PrometheusSettings, hours: float) -> traces.Trace:
+def _ask_prometheus(options: settings.Settings, where: settings.PrometheusSettings, hours: float) -> published.Trace:
     logs.set_up("default", "error")
     try:
         return asyncio.run(_read_history(options, where, time.time(), hours))
     except errors.Misconfigured as problem:
         raise click.UsageError(show.plain(problem)) from None
-    except (errors.ClientError, traces.TraceError) as problem:
+    except (errors.ClientError, published.TraceError) as problem:
         raise click.ClickException(show.plain(problem)) from None
 
 
 async def _read_history(
     options: settings.Settings, where: settings.PrometheusSettings, now: Instant, hours: float
-) -> traces.Trace:
+) -> published.Trace:
     async with wiring.make_prometheus(options, where) as prometheus:
         end, honor = now // MINUTE * MINUTE, where.honor_labels
         return await history.read_history(prometheus, end - hours * HOUR, end, now=now, honor_labels=honor)

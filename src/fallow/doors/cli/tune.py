@@ -79,7 +79,7 @@ def _tune(resume_cost: float, today: Seconds, svg: str | None, output: str, **as
     plot.save(chart, svg)
     if output in ("json", "yaml"):
         data = msgspec.to_builtins({"curve": points, "today": now, "advice": found})
-        show.data({"past": past.told, "notes": list(past.notes), "resumeCostSeconds": cost, **data}, output)
+        show.data({"past": past.summary, "notes": list(past.notes), "resumeCostSeconds": cost, **data}, output)
         return
     pasts.tell(past)
     click.echo()

@@ -136,8 +136,7 @@ class SlotSpec(msgspec.Struct, frozen=True, rename="camel"):
     time_zone: Annotated[crd.Zone, "IANA time zone of start and end."] = "UTC"
 
     law: ClassVar = crd.Law(
-        "self.start != self.end",
-        "start and end are the same; a whole day is '00:00' to '24:00'",
+        "self.start != self.end", "start and end are the same; a whole day is '00:00' to '24:00'",
         lambda slot: slot.start != slot.end,
     )
 
@@ -222,10 +221,8 @@ def define() -> dict[str, Any]:
         "How idle GPU workloads are judged, whom to tell, and what may be done.",
         version=names.POLICY_VERSION, spec=IdlePolicySpec, status=IdlePolicyStatus,
         columns=(
-            ("Priority", "integer", ".spec.priority"),
-            ("Action", "string", ".spec.action.type"),
-            ("Idle", "integer", ".status.idleWorkloads"),
-            ("Paused", "integer", ".status.pausedWorkloads"),
+            ("Priority", "integer", ".spec.priority"), ("Action", "string", ".spec.action.type"),
+            ("Idle", "integer", ".status.idleWorkloads"), ("Paused", "integer", ".status.pausedWorkloads"),
             ("Age", "date", ".metadata.creationTimestamp"),
         ),
     )
@@ -240,17 +237,13 @@ def parse(obj: Mapping[str, Any]) -> idle.IdlePolicy:
     spec, rule = written.spec, _make_rule(written.name, written.spec)
     is_priority_known = not any(fault.path in ("spec", "spec.priority") for fault in written.faults)
     return idle.IdlePolicy(
-        name=written.name,
-        uid=written.uid,
-        generation=written.generation,
+        name=written.name, uid=written.uid, generation=written.generation,
         rule=msgspec.structs.replace(rule, action=idle.Action()) if written.faults else rule,
         priority=spec.priority if is_priority_known else HIGHEST_PRIORITY + 1,
         namespace_selector=_make_selector(spec.namespace_selector),
-        workload_selector=_make_selector(spec.workload_selector),
-        pod_selector=_make_selector(spec.pod_selector),
+        workload_selector=_make_selector(spec.workload_selector), pod_selector=_make_selector(spec.pod_selector),
         namespaces=tuple(crd.compile_regex(text) for text in spec.namespaces),
-        gpu_models=tuple(crd.compile_regex(text) for text in spec.gpu_models),
-        classes=frozenset(spec.classes),
+        gpu_models=tuple(crd.compile_regex(text) for text in spec.gpu_models), classes=frozenset(spec.classes),
         invalid=tuple(map(str, written.faults)),
     )
 
@@ -258,23 +251,14 @@ def parse(obj: Mapping[str, Any]) -> idle.IdlePolicy:
 def _make_rule(name: str, spec: IdlePolicySpec) -> idle.Rule:
     seconds, ratio, thresholds = units.parse_duration, units.parse_ratio, spec.thresholds
     return idle.Rule(
-        name=name,
-        gone_idle=seconds(spec.windows.gone_idle),
-        never_used=seconds(spec.windows.never_used or spec.windows.gone_idle),
-        grace=seconds(spec.windows.grace),
-        activity=ratio(thresholds.activity),
-        coverage=ratio(thresholds.coverage),
-        max_sample_age=seconds(thresholds.max_sample_age),
-        idle_gpu_fraction=ratio(thresholds.idle_gpu_fraction),
-        power_watts=thresholds.power_watts,
-        power_floor=thresholds.power_floor == "auto",
-        disabled_signals=frozenset(spec.signals.disable),
-        kinds=frozenset(spec.kinds) or None,
-        notice=_make_notice(spec.notice),
-        consent=_make_consent(spec.consent),
-        action=_make_action(spec.action),
-        max_actions_per_cycle=spec.limits.max_actions_per_cycle,
-        max_percent_per_hour=spec.limits.max_percent_per_hour,
+        name=name, gone_idle=seconds(spec.windows.gone_idle),
+        never_used=seconds(spec.windows.never_used or spec.windows.gone_idle), grace=seconds(spec.windows.grace),
+        activity=ratio(thresholds.activity), coverage=ratio(thresholds.coverage),
+        max_sample_age=seconds(thresholds.max_sample_age), idle_gpu_fraction=ratio(thresholds.idle_gpu_fraction),
+        power_watts=thresholds.power_watts, power_floor=thresholds.power_floor == "auto",
+        disabled_signals=frozenset(spec.signals.disable), kinds=frozenset(spec.kinds) or None,
+        notice=_make_notice(spec.notice), consent=_make_consent(spec.consent), action=_make_action(spec.action),
+        max_actions_per_cycle=spec.limits.max_actions_per_cycle, max_percent_per_hour=spec.limits.max_percent_per_hour,
         active_slots=tuple(map(_make_slot, spec.schedule.active)),
         freeze_slots=tuple(map(_make_slot, spec.schedule.freeze)),
     )

@@ -1,33 +1,27 @@
-"""What nodes have and what pods ask of them, as packing sees it: of all pods, not only of those with GPUs.
+"""What nodes have and what pods need, as packing sees it: of all pods, not only of those with GPUs.
 
-In: an Api, asked by one list of nodes and one of pods. Out: a Capacity.
-Of a machine that must not be packed, and of a tenant that must not be moved or cannot be judged, the first reason why is kept.
-Invariant: a pod that cannot be read at all ends the look: nobody could say on whose node it runs. Nothing is written anywhere.
+In: pods and nodes in the API server's words, with more of them than idle reads. Out: cluster.Pod and cluster.Node as
+everywhere, with `needs` and `machine` filled in.
+Of a machine that must not be packed, and of a pod that must not be moved or cannot be judged, the first reason is kept.
+Invariant: a quantity that cannot be read is said, and is no 0.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
 from fallow import names
-from fallow.clients import errors
-from fallow.clients.kubernetes import api as kube
-from fallow.clients.kubernetes import follow
-from fallow.model import kinds, quantities
-from fallow.model.capacity import Capacity, Machine, Tenant
-from fallow.observe.cluster import following, objects, pods
+from fallow.model import cluster, kinds, quantities
+from fallow.model.capacity import Machine, Needs
+from fallow.observe.cluster import objects, pods
 
-_SAFE_TO_EVICT: Final = names.SAFE_TO_EVICT
 _EVICTABLE: Final = f"{names.GROUP}/evictable"
-_SELF_EVIDENT: Final = frozenset({names.GPU_PRODUCT, names.GPU_PRESENT, names.OS_LABEL, names.ARCH_LABEL})
+_SELF_EVIDENT: Final = {names.GPU_PRODUCT, names.GPU_PRESENT, names.OS_LABEL, names.ARCH_LABEL}
 
 
-# ---- the server's words -------------------------------------------------------------------------------------------------------
-
-
-class _Resources(msgspec.Struct, gc=False):
-    limits: dict[str, str] | None = None
+class _CountedResources(pods.PodResources, gc=False):
     requests: dict[str, str] | None = None
 
     def asked(self) -> dict[str, str]:
@@ -35,31 +29,28 @@ class _Resources(msgspec.Struct, gc=False):
         return {**(self.limits or {}), **(self.requests or {})}
 
 
-class _Container(msgspec.Struct, rename="camel", gc=False):
-    resources: _Resources | None = None
-    restart_policy: str | None = None
+class _CountedContainer(pods.PodContainer, gc=False):
+    resources: _CountedResources | None = None
 
 
-class _Volume(msgspec.Struct, rename="camel", gc=False):
+class _PodVolume(msgspec.Struct, rename="camel", gc=False):
     persistent_volume_claim: Any = None
     host_path: Any = None
 
 
-class _PodSpec(msgspec.Struct, rename="camel", gc=False):
-    containers: list[_Container]
-    init_containers: list[_Container] | None = None
+class _CountedSpec(pods.PodSpec, kw_only=True, gc=False):
+    containers: Sequence[_CountedContainer]
+    init_containers: Sequence[_CountedContainer] | None = None
     overhead: dict[str, str] | None = None
-    node_name: str = ""
-    node_selector: dict[str, str] | None = None
-    affinity: dict[str, Any] | None = None
     topology_spread_constraints: list[Any] | None = None
-    resource_claims: list[Any] | None = None
-    volumes: list[_Volume] | None = None
+    volumes: list[_PodVolume] | None = None
+
+    def read_affinity(self) -> dict[str, Any]:
+        return msgspec.json.decode(self.affinity) or {}
 
 
-class PodItem(msgspec.Struct, gc=False):
-    metadata: pods.Meta
-    spec: _PodSpec
+class CountedPodItem(pods.PodItem, kw_only=True, gc=False):
+    spec: _CountedSpec
 
 
 class _Taint(msgspec.Struct):
@@ -72,67 +63,47 @@ class _NodeSpec(msgspec.Struct):
     taints: list[_Taint] | None = None
 
 
-class _NodeStatus(msgspec.Struct):
+class _CountedStatus(objects.NodeStatus):
     allocatable: dict[str, str] | None = None
-    conditions: list[objects.Condition] | None = None
 
 
-class NodeItem(msgspec.Struct):
-    metadata: objects.Meta
+class CountedNodeItem(objects.NodeItem):
     spec: _NodeSpec = msgspec.field(default_factory=_NodeSpec)
-    status: _NodeStatus = msgspec.field(default_factory=_NodeStatus)
+    status: _CountedStatus = msgspec.field(default_factory=_CountedStatus)
 
 
-# ---- looking ------------------------------------------------------------------------------------------------------------------
+def see_node(item: CountedNodeItem) -> cluster.Node:
+    return msgspec.structs.replace(objects.see_node(item), machine=see_machine(item))
 
 
-async def look(api: kube.Api) -> Capacity:
-    """One list of each. Raises where nodes or pods may not be read: half of them would make full nodes look free."""
-    nodes = following.Following(kube.NODES, {"": follow.Follower(api, kube.NODES, item=NodeItem, keep=see_node)})
-    tenants = following.Following(
-        kube.PODS, {"": follow.Follower(api, kube.PODS, item=PodItem, keep=see_pod, field_selector=pods.ALIVE)}
-    )
-    async with following.Starter() as starter:
-        await starter.begin([nodes, tenants])
-    for problem in (*nodes.problems, *tenants.problems):
-        raise problem
-    if tenants.unreadable:
-        raise errors.BadAnswer(f"{tenants.unreadable} pods cannot be read, so what is free on their nodes cannot be told")
-    waiting = sorted(tenants.store.values(), key=lambda tenant: (tenant.created_at, tenant.namespace, tenant.name))
-    machines = sorted(nodes.store.values(), key=lambda machine: machine.name)
-    return Capacity(tuple(machines), tuple(waiting), await _identify(api), nodes.unreadable)
-
-
-async def _identify(api: kube.Api) -> str:
-    try:
-        return (await api.get(kube.NAMESPACES, None, "kube-system", kind=kube.BareObject)).metadata.uid
-    except errors.ClientError:
-        return ""
-
-
-def see_node(item: NodeItem) -> Machine:
-    labels, has = item.metadata.labels or {}, item.status.allocatable or {}
+def see_machine(item: CountedNodeItem) -> Machine:
+    name, labels, has = item.metadata.name, item.metadata.labels or {}, item.status.allocatable or {}
     try:
         replicas = max(1, _whole(labels.get(names.GPU_REPLICAS, "1")))
         seats = sum(_whole(has.get(resource)) for resource in (names.GPU, names.GPU_SHARED))
-        cpu, memory, most = (
-            quantities.parse_milli(has.get("cpu", "0"), up=False), quantities.parse_mebi(has.get("memory", "0"), up=False),
-            _whole(has.get("pods", "110")),
-        )  # fmt: skip
+        return Machine(
+            name=name, product=labels.get(names.GPU_PRODUCT, ""), gpus=seats // replicas, replicas=replicas,
+            cpu=quantities.parse_milli(has.get("cpu", "0"), up=False), pods=_whole(has.get("pods", "110")),
+            memory=quantities.parse_mebi(has.get("memory", "0"), up=False), left_out=_why_left_out(item, has),
+        )
     except ValueError as problem:
-        return Machine(item.metadata.name, "", 0, 0, 0, 0, left_out=f"what it has cannot be read: {problem}")
-    product = labels.get(names.GPU_PRODUCT, "")
-    return Machine(item.metadata.name, product, cpu, memory, seats // replicas, most, replicas, _why_left_out(item, has))
+        why = f"what it has cannot be read: {problem}"
+        return Machine(name=name, product="", cpu=0, memory=0, gpus=0, pods=0, left_out=why)
 
 
 def _whole(text: str | None) -> int:
     return int(quantities.parse(text or "0"))
 
 
-def _why_left_out(item: NodeItem, has: Mapping[str, str]) -> str:
+_READERS: Final[Mapping[str, Callable[[str], int]]] = {
+    "cpu": quantities.parse_milli, "memory": quantities.parse_mebi, names.GPU: _whole, names.GPU_SHARED: _whole,
+}
+
+
+def _why_left_out(item: CountedNodeItem, has: Mapping[str, str]) -> str:
     if item.spec.unschedulable:
         return "is cordoned"
-    if not any(condition.type == "Ready" and condition.status == "True" for condition in item.status.conditions or ()):
+    if not objects.is_ready(item.status):
         return "is not Ready"
     if any(taint.effect in ("NoSchedule", "NoExecute") and taint.key != names.GPU for taint in item.spec.taints or ()):
         return "has a taint that only some pods tolerate"
@@ -141,100 +112,78 @@ def _why_left_out(item: NodeItem, has: Mapping[str, str]) -> str:
     return ""
 
 
-def see_pod(item: PodItem) -> Tenant:
-    meta, spec = item.metadata, item.spec
+def keeper(reader: pods.PodReader) -> Callable[[CountedPodItem], cluster.Pod]:
+    """Keeps every pod, as the reader reads it, with its needs."""
+    return lambda item: reader.read_counted(item, see_needs(item))
+
+
+def see_needs(item: CountedPodItem) -> Needs:
+    spec = item.spec
     try:
         asked, unknown = _add_up(spec), _why_unknown(spec)
     except ValueError as problem:
-        asked, unknown = {}, f"what it asks for cannot be read: {problem}"
-    return Tenant(
-        namespace=meta.namespace, name=meta.name, node=spec.node_name, cpu=asked.get("cpu", 0), memory=asked.get("memory", 0),
-        gpus=asked.get(names.GPU, 0), shared=asked.get(names.GPU_SHARED, 0), products=_products(spec),
-        created_at=meta.creation_timestamp.timestamp(), unknown=unknown, unclear=_why_unclear(spec), fixed=_why_fixed(meta, spec),
-    )  # fmt: skip
-
-
-def _products(spec: _PodSpec) -> tuple[str, ...]:
+        asked, unknown = Counter(), f"what it asks for cannot be read: {problem}"
     product = (spec.node_selector or {}).get(names.GPU_PRODUCT)
-    return (product,) if product else ()
+    return Needs(
+        cpu=asked["cpu"], memory=asked["memory"], gpus=asked[names.GPU], shared=asked[names.GPU_SHARED],
+        products=(product,) if product else (), unknown=unknown, unclear=_why_unclear(spec),
+        fixed=_why_fixed(item.metadata, spec),
+    )
 
 
-def _add_up(spec: _PodSpec) -> dict[str, int]:
-    """As the scheduler counts: containers and sidecars together, or the init container that asks for more while it runs."""
-    lasting = _sum(_amounts(container) for container in spec.containers)
-    beside: dict[str, int] = {}
-    most: dict[str, int] = {}
+def _add_up(spec: _CountedSpec) -> Counter[str]:
+    """As the scheduler counts: containers and sidecars together, or the init container that asks for more meanwhile."""
+    beside, most = Counter[str](), Counter[str]()
     for container in spec.init_containers or ():
-        amounts = _amounts(container)
         if container.restart_policy == "Always":
-            beside = _sum([beside, amounts])
-        most = _most(most, _sum([beside, amounts]) if container.restart_policy != "Always" else beside)
-    return _sum([_most(_sum([lasting, beside]), most), _read(spec.overhead or {})])
+            beside += _amounts(container)
+            most |= beside
+        else:
+            most |= beside + _amounts(container)
+    lasting = sum(map(_amounts, spec.containers), beside)
+    return (lasting | most) + _read(spec.overhead or {})
 
 
-def _amounts(container: _Container) -> dict[str, int]:
-    return _read(container.resources.asked()) if container.resources else {}
+def _amounts(container: _CountedContainer) -> Counter[str]:
+    return _read(container.resources.asked() if container.resources else {})
 
 
-def _read(asked: Mapping[str, str]) -> dict[str, int]:
-    readers: dict[str, Callable[[str], int]] = {
-        "cpu": quantities.parse_milli, "memory": quantities.parse_mebi, names.GPU: _whole, names.GPU_SHARED: _whole,
-    }  # fmt: skip
-    return {name: readers[name](text) for name, text in asked.items() if name in readers}
+def _read(asked: Mapping[str, str]) -> Counter[str]:
+    return Counter({name: _READERS[name](text) for name, text in asked.items() if name in _READERS})
 
 
-def _sum(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    total: dict[str, int] = {}
-    for part in parts:
-        for name, amount in part.items():
-            total[name] = total.get(name, 0) + amount
-    return total
-
-
-def _most(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
-    return {name: max(one.get(name, 0), other.get(name, 0)) for name in {*one, *other}}
-
-
-def _why_unknown(spec: _PodSpec) -> str:
-    resources = [container.resources for container in [*spec.containers, *(spec.init_containers or ())] if container.resources]
+def _why_unknown(spec: _CountedSpec) -> str:
     if spec.resource_claims:
         return "asks for devices by claims"
-    if any(name.startswith(names.MIG_PREFIX) for each in resources for name in each.asked()):
+    asking = [one.resources.asked() for one in [*spec.containers, *(spec.init_containers or ())] if one.resources]
+    if any(name.startswith(names.MIG_PREFIX) for asked in asking for name in asked):
         return "asks for a MIG instance"
     return ""
 
 
-def _why_unclear(spec: _PodSpec) -> str:
+def _why_unclear(spec: _CountedSpec) -> str:
     if set(spec.node_selector or {}) - _SELF_EVIDENT:
         return "selects nodes by other labels than the GPU's product"
-    if ((spec.affinity or {}).get("nodeAffinity") or {}).get("requiredDuringSchedulingIgnoredDuringExecution"):
+    affinity = spec.read_affinity()
+    if (affinity.get("nodeAffinity") or {}).get("requiredDuringSchedulingIgnoredDuringExecution"):
         return "requires nodes by affinity"
-    if _binds(spec):
+    if affinity.get("podAffinity") or affinity.get("podAntiAffinity") or spec.topology_spread_constraints:
         return "minds which pods are beside it"
     return ""
 
 
-def _binds(spec: _PodSpec) -> bool:
-    affinity = spec.affinity or {}
-    return bool(affinity.get("podAffinity") or affinity.get("podAntiAffinity") or spec.topology_spread_constraints)
-
-
-def _why_fixed(meta: pods.Meta, spec: _PodSpec) -> str:
+def _why_fixed(meta: pods.PodMeta, spec: _CountedSpec) -> str:
     marks = {**(meta.labels or {}), **(meta.annotations or {})}
     controller = next((reference.kind for reference in meta.owner_references or () if reference.controller), None)
-    is_training = marks.get(names.WORKLOAD_TYPE, marks.get(names.WORKLOAD_TYPE_ALIAS)) == "training" or controller in kinds.LASTING
+    kind_of_work = marks.get(names.WORKLOAD_TYPE, marks.get(names.WORKLOAD_TYPE_ALIAS))
     if controller is None or names.MIRROR_POD in marks:
         return "has no controller that would make it again"
     if controller == "DaemonSet":
         return "belongs to its node"
-    if is_training and marks.get(_EVICTABLE) != "true":
+    if (kind_of_work == "training" or controller in kinds.LASTING) and marks.get(_EVICTABLE) != "true":
         return "does work that an eviction would lose"
-    if marks.get(names.KARPENTER_DO_NOT_DISRUPT) == "true" or marks.get(_SAFE_TO_EVICT) == "false":
+    if marks.get(names.KARPENTER_DO_NOT_DISRUPT) == "true" or marks.get(names.SAFE_TO_EVICT) == "false":
         return "asked not to be disrupted"
-    if _has_volume(spec.volumes or ()):
+    if any(one.persistent_volume_claim is not None or one.host_path is not None for one in spec.volumes or ()):
         return "has a volume that may be of its node"
     return ""
-
-
-def _has_volume(volumes: Sequence[_Volume]) -> bool:
-    return any(volume.persistent_volume_claim is not None or volume.host_path is not None for volume in volumes)

@@ -1,25 +1,27 @@
-"""One kind, followed in the whole cluster or in each of a few namespaces; and how following begins.
+"""One kind, followed in the whole cluster or in each of a few namespaces; how following begins; and what is made of it.
 
-In: Followers of one resource. Out: their stores as one, a `stamp` that differs whenever anything about them changed, and what is wrong.
+In: an Area, which makes Followers of one resource. Out: their stores as one, a `stamp` that differs whenever anything
+about them changed, and what is wrong. A Memo keeps what is made of them, with a version that grows when it differs.
 Invariant: what could not be listed, or may no longer be read, is not there; old contents are never shown for it.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
-from types import TracebackType
-from typing import Any, Generic, Self, TypeAlias, TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Generic, NamedTuple, Self, TypeAlias, TypeVar
 
 from fallow.clients import errors
 from fallow.clients.kubernetes import api as kube
 from fallow.clients.kubernetes import follow
 
 K = TypeVar("K")
+T = TypeVar("T", bound=follow.FollowedItem)
+V = TypeVar("V")
 
 Stamp: TypeAlias = tuple[tuple[int, bool], ...]
 
 
 class Following(Generic[K]):
-    """The same resource in all the places we look at."""
+    """The same resource in all the namespaces we look at."""
 
     def __init__(self, resource: kube.Resource, followers: Mapping[str, follow.Follower[Any, K]]) -> None:
         """`followers` are by namespace; "" is the whole cluster."""
@@ -50,21 +52,21 @@ class Following(Generic[K]):
     def unreadable(self) -> int:
         return sum(each.unreadable for each in self.followers.values())
 
-    def blind_places(self) -> list[str]:
-        return [place for place, each in self.followers.items() if _is_blind(each)]
+    def blind_namespaces(self) -> list[str]:
+        return [namespace for namespace, each in self.followers.items() if _is_blind(each)]
 
     def why_blind(self, namespace: str = "") -> errors.ClientError | None:
         """Why nothing is seen of it there (with "": somewhere), or None if it is seen."""
         found = self._of(namespace)
-        places = [found] if found is not None else list(self.followers.values())
-        return next((each.problem for each in places if _is_blind(each)), None)
+        several = [found] if found is not None else list(self.followers.values())
+        return next((each.problem for each in several if _is_blind(each)), None)
 
     def learn(self, namespace: str, uid: str, kept: K) -> None:
         """Take in an object that was read by itself: from now on its events find it wanted and keep it true."""
-        place = self._of(namespace)
-        if place is not None:
-            place.store[uid] = kept
-            place.generation += 1
+        follower = self._of(namespace)
+        if follower is not None:
+            follower.store[uid] = kept
+            follower.generation += 1
 
     def _of(self, namespace: str) -> follow.Follower[Any, K] | None:
         return self.followers.get("") or self.followers.get(namespace)
@@ -72,6 +74,23 @@ class Following(Generic[K]):
 
 def _is_blind(follower: follow.Follower[Any, Any]) -> bool:
     return follower.problem is not None and not follower.synced
+
+
+class Area(NamedTuple):
+    """Where we look: in the whole cluster (""), or in each of a few namespaces."""
+
+    api: kube.Api
+    namespaces: tuple[str, ...] = ("",)
+
+    def follow(
+        self, resource: kube.Resource, item: type[T], keep: Callable[[T], K | None], **options: Any
+    ) -> Following[K]:
+        """Not begun yet. A resource without namespaces is followed in the whole cluster, whatever we were given."""
+        followers = {
+            each: follow.Follower(self.api, resource, item=item, keep=keep, namespace=each or None, **options)
+            for each in (self.namespaces if resource.namespaced else ("",))
+        }
+        return Following(resource, followers)
 
 
 class Starter:
@@ -84,16 +103,14 @@ class Starter:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *why: Any) -> None:
         for task in self._tasks.values():
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
         self._tasks.clear()
 
     async def begin(self, followings: Iterable[Following[Any]]) -> None:
-        """Returns when each was listed, or has a problem. May be called again: what is followed already is only waited for."""
+        """Returns when each was listed, or has a problem. What is followed already is only waited for."""
         followers = [follower for following in followings for follower in following.followers.values()]
         if self.stays:  # before anything is waited for: a wait may be cut short, and what was to be followed must be
             self._tasks |= {each: asyncio.create_task(each.run()) for each in followers if each not in self._tasks}
@@ -117,3 +134,24 @@ async def _list(follower: follow.Follower[Any, Any]) -> None:
         await follower.list_once()
     except errors.ClientError as problem:
         follower.problem, follower.synced = problem, False
+
+
+class Memo:
+    """What was made of other things, made again only when those changed (`made_of` differs)."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[Any, Any, int]] = {}  # what it was made of, the result, and its version
+
+    def recall(self, name: str, made_of: Any, make: Callable[[], V]) -> V:
+        """The same object again, also where it was made anew and nothing in it differs."""
+        before, result, version = self._known.get(name, (None, None, 0))
+        if not version or before != made_of:
+            fresh = make()
+            if not version or fresh != result:
+                result, version = fresh, version + 1
+            self._known[name] = made_of, result, version
+        return result  # type: ignore[no-any-return]
+
+    def version(self, *names: str) -> int:
+        """Of what was recalled last under these names: equal numbers, equal results."""
+        return sum(self._known[name][2] for name in names)

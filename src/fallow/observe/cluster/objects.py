@@ -1,7 +1,7 @@
 """Objects of any kind in the API server's words, cut down on decoding, and what of them is remembered.
 
 In: `Item`s, decoded in two stages (metadata now, spec and status as raw bytes that are read only for what is wanted).
-Out: `Seen` for links of owner chains and workloads, and the model's own nouns for nodes, namespaces, companions and policies.
+Out: `Seen` for links of owner chains, workloads and companions, and the model's own nouns for everything else.
 Invariant: nothing here keeps the bytes it was decoded from, and strings that repeat are kept once.
 """
 
@@ -17,8 +17,6 @@ from fallow.clients.kubernetes import api as kube
 from fallow.model import cluster, pointers, selectors, units
 from fallow.model.policies import idle, idle_crd
 
-# kubectl's copy of the whole object: as large as the object, and nobody here reads it.
-_LAST_APPLIED = names.LAST_APPLIED
 OURS = (f"{names.GROUP}/", f"{names.ALIAS_GROUP}/")  # how our annotations begin
 MOST_SHARED = 20_000
 
@@ -59,15 +57,15 @@ class Item(msgspec.Struct):
     status: msgspec.Raw = _NOTHING
 
 
-class Seen(msgspec.Struct, frozen=True, gc=False):
+class Seen(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """An object that is a link of an owner chain, a workload, or the companion of one."""
 
     ref: cluster.Ref
     owner: cluster.Owner | None
-    resource_version: str
-    labels: Mapping[str, str]
-    annotations: Mapping[str, str]
-    body: Mapping[str, Any]
+    resource_version: str = ""
+    labels: Mapping[str, str] = _EMPTY
+    annotations: Mapping[str, str] = _EMPTY
+    body: Mapping[str, Any] = _EMPTY
     writer: str = ""  # who else wrote on it since we paused it
 
 
@@ -103,7 +101,8 @@ def controller_of(meta: Meta) -> cluster.Owner | None:
 
 def owner_of(reference: Reference) -> cluster.Owner:
     group, version = split_version(reference.api_version)
-    return cluster.Owner(group, version, sys.intern(reference.kind), sys.intern(reference.name), sys.intern(reference.uid))
+    kind, name, uid = map(sys.intern, (reference.kind, reference.name, reference.uid))
+    return cluster.Owner(group, version, kind, name, uid)
 
 
 def has_our_marks(annotations: Mapping[str, str] | None) -> bool:
@@ -111,18 +110,18 @@ def has_our_marks(annotations: Mapping[str, str] | None) -> bool:
 
 
 def name_object(resource: kube.Resource, meta: Meta) -> cluster.Ref:
-    return cluster.Ref(
-        resource.group, resource.version, resource.kind, sys.intern(meta.namespace), sys.intern(meta.name), sys.intern(meta.uid)
-    )
+    namespace, name, uid = map(sys.intern, (meta.namespace, meta.name, meta.uid))
+    return cluster.Ref(resource.group, resource.version, resource.kind, namespace, name, uid)
 
 
 def see(item: Item, resource: kube.Resource, reads: Iterable[str]) -> Seen:
     """What is remembered of a wanted object."""
     meta = item.metadata
     return Seen(
-        name_object(resource, meta), controller_of(meta), meta.resource_version, meta.labels or _EMPTY, _without_bulk(meta.annotations),
-        _read_body(item, reads), _find_writer(meta),
-    )  # fmt: skip
+        ref=name_object(resource, meta), owner=controller_of(meta), resource_version=meta.resource_version,
+        labels=meta.labels or _EMPTY, annotations=_without_bulk(meta.annotations), body=_read_body(item, reads),
+        writer=_find_writer(meta),
+    )
 
 
 class _Managed(msgspec.Struct, rename="camel"):
@@ -140,8 +139,8 @@ def _find_writer(meta: Meta) -> str:
         return ""
     entries = msgspec.json.decode(meta.managed_fields, type=list[_Managed] | None) or ()
     others = [entry for entry in entries if entry.subresource != "status" and entry.manager not in _US]
-    written = [(at, entry.manager) for entry in others if (at := units.read_instant(entry.time)) is not None and at >= paused]
-    return max(written, default=(0.0, ""))[1]
+    dated = [(at, entry.manager) for entry in others if (at := units.read_instant(entry.time)) is not None]
+    return max((one for one in dated if one[0] >= paused), default=(0.0, ""))[1]
 
 
 def _read_body(item: Item, reads: Iterable[str]) -> dict[str, Any]:
@@ -157,14 +156,14 @@ def _parts(item: Item) -> dict[str, Any]:
 def _without_bulk(annotations: dict[str, str] | None) -> Mapping[str, str]:
     if annotations is None:
         return _EMPTY
-    annotations.pop(_LAST_APPLIED, None)
+    annotations.pop(names.LAST_APPLIED, None)  # kubectl's copy of the whole object, as large as that
     return annotations
 
 
-# ---- nodes, namespaces, claims, policies --------------------------------------------------------------------------------------
+# ---- nodes, namespaces, claims, policies ----
 
 
-class Condition(msgspec.Struct, rename="camel", gc=False):
+class ObjectCondition(msgspec.Struct, rename="camel", gc=False):
     type: str
     status: str
     reason: str = ""
@@ -176,27 +175,28 @@ class _Address(msgspec.Struct):
     address: str
 
 
-class _NodeStatus(msgspec.Struct):
-    conditions: list[Condition] | None = None
+class NodeStatus(msgspec.Struct):
+    conditions: list[ObjectCondition] | None = None
     addresses: list[_Address] | None = None
 
 
 class NodeItem(msgspec.Struct):
     metadata: Meta
-    status: _NodeStatus = msgspec.field(default_factory=_NodeStatus)
+    status: NodeStatus = msgspec.field(default_factory=NodeStatus)
 
 
 def see_node(item: NodeItem) -> cluster.Node:
     labels = {sys.intern(key): sys.intern(value) for key, value in (item.metadata.labels or {}).items()}
     return cluster.Node(
-        name=sys.intern(item.metadata.name),
-        hostname=labels.get(names.HOSTNAME, item.metadata.name),
+        name=sys.intern(item.metadata.name), hostname=labels.get(names.HOSTNAME, item.metadata.name),
         addresses=tuple(address.address for address in item.status.addresses or () if address.type == "InternalIP"),
-        ready=any(condition.type == "Ready" and condition.status == "True" for condition in item.status.conditions or ()),
-        gpu_product=labels.get(names.GPU_PRODUCT),
-        shared=_is_shared(labels),
+        ready=is_ready(item.status), gpu_product=labels.get(names.GPU_PRODUCT), shared=_is_shared(labels),
         labels=labels,
     )
+
+
+def is_ready(status: NodeStatus) -> bool:
+    return any(condition.type == "Ready" and condition.status == "True" for condition in status.conditions or ())
 
 
 def _is_shared(labels: Mapping[str, str]) -> bool:
@@ -206,6 +206,10 @@ def _is_shared(labels: Mapping[str, str]) -> bool:
 
 class Bare(msgspec.Struct):
     metadata: Meta
+
+
+def name_of(item: Bare) -> str:
+    return item.metadata.name
 
 
 def see_namespace(item: Bare) -> cluster.Namespace:
@@ -238,4 +242,3 @@ def see_policy(item: Item) -> idle.IdlePolicy:
 def selector_of(body: Mapping[str, Any]) -> selectors.Selector | None:
     """Of a PodDisruptionBudget; None selects nothing (an absent one), an empty one everything."""
     return selectors.read((body.get("spec") or {}).get("selector"))
-

@@ -1,10 +1,11 @@
 """From pods to the workloads people think of, through any chain of controllers.
 
-In: a `View`: pods, the objects that were seen by kind and uid, what could not be had and why, and the companions by what they steer.
+In: a `View`: pods, the objects that were seen by kind and uid, what could not be had and why, and the companions by
+what they steer.
 Out: `find_gaps` says which objects are named but were not seen (the mirror gets them), `resolve` the workloads.
 Pure: the same view gives the same workloads.
-Invariant: an owner is followed only if group, kind, name and uid all fit, and whatever stops a chain early is trouble on its workload,
-never a smaller workload that its operator would restore.
+Invariant: an owner is followed only if group, kind, name and uid all fit, and whatever stops a chain early is trouble
+on its workload, never a smaller workload that its operator would restore.
 """
 
 import math
@@ -37,7 +38,7 @@ class Lost(msgspec.Struct, frozen=True):
     retry_at: Instant = math.inf
 
 
-class View(msgspec.Struct):
+class View(msgspec.Struct, kw_only=True, eq=False):
     """Everything that resolving needs, at one instant."""
 
     pods: tuple[cluster.Pod, ...]
@@ -91,7 +92,7 @@ class _Route(msgspec.Struct, frozen=True, gc=False):
         return self.links[-1] if self.links and self.links[-1].ref is self.ref else None
 
 
-# ---- climbing -----------------------------------------------------------------------------------------------------------------
+# ---- climbing ----
 
 
 class _Climber:
@@ -122,7 +123,7 @@ class _Climber:
         return _Climb(tuple(links))
 
     def _why_stopped(self, ref: cluster.Ref, *, is_seen: bool) -> Lost | None:
-        if _key(ref) in _NON_SCALABLE:
+        if key_of(ref) in _NON_SCALABLE:
             return Lost(Trouble.NonScalable, f"{ref.short} decides itself where its pods run")
         if is_seen:
             return Lost(Trouble.OwnerLookupFailed, f"more than {MOST_OWNERS} owners are above each other")
@@ -148,16 +149,12 @@ class _Climber:
         return self._by_name[key].get((namespace, name))
 
 
-def _ref_by_name(key: Key, namespace: str, name: str) -> cluster.Ref:
-    return cluster.Ref(key[0], "", key[1], namespace, name, "")
-
-
 def _is_broken(climb: _Climb) -> bool:
     """Did it stop where somebody should stand, rather than at something that ends all chains?"""
     return climb.stopped_at is not None and (climb.why is None or climb.why.trouble is not Trouble.NonScalable)
 
 
-# ---- what is still to be looked up --------------------------------------------------------------------------------------------
+# ---- what is still to be looked up ----
 
 
 def find_gaps(view: View) -> Gaps:
@@ -200,7 +197,7 @@ def _paused(view: View) -> Iterator[objects.Seen]:
 def _note_names(view: View, climber: _Climber, pod: cluster.Pod, gaps: Gaps) -> None:
     for key, name in kinds.named_by(pod.labels):
         gaps.named.add((pod.namespace, *key, name))
-        ref = _ref_by_name(key, pod.namespace, name)
+        ref = cluster.Ref(key[0], "", key[1], pod.namespace, name, "")
         seen = climber.find_named(key, pod.namespace, name)
         if seen is None:
             (gaps.lost if ref in view.lost else gaps.missing).add(ref)
@@ -208,7 +205,7 @@ def _note_names(view: View, climber: _Climber, pod: cluster.Pod, gaps: Gaps) -> 
             _note_climb(gaps, seen.owner, climber.climb(pod.namespace, seen.owner))
 
 
-# ---- resolving ----------------------------------------------------------------------------------------------------------------
+# ---- resolving ----
 
 
 class _Group(msgspec.Struct, gc=False):
@@ -222,7 +219,8 @@ class _Group(msgspec.Struct, gc=False):
 def resolve(view: View, look_past: Mapping[str, frozenset[str]]) -> tuple[cluster.Workload, ...]:
     """Every object that owns a GPU pod, through whatever chain, and every one that we paused.
 
-    `look_past`: by namespace, the kinds (`Kind` or `Kind.group`) that admins want us to look past, because what is below may be paused.
+    `look_past`: by namespace, the kinds (`Kind` or `Kind.group`) that admins want us to look past, because what is
+    below may be paused.
     """
     router = _Router(view, look_past)
     groups: dict[str, _Group] = {}
@@ -264,7 +262,7 @@ class _Router:
         return None
 
     def route_paused(self) -> Iterator[_Route]:
-        """Paused ones that have no pods. A ReplicaSet carries copies of its Deployment's marks; only the topmost object counts."""
+        """Paused ones without pods. A ReplicaSet carries copies of its Deployment's marks; only the topmost counts."""
         for seen in _paused(self._view):
             route = self._choose(self._climber.climb_from(seen))
             if route.top is seen and route.ref.uid == seen.ref.uid:
@@ -283,17 +281,18 @@ class _Router:
             return _Route(climb.stopped_at, climb.links, None, why.trouble, why.because)
         while len(links) > 1 and _is_passed(links[-1], links[-2], wanted):
             passed = links.pop().ref
-            above = _as_owner(passed) if _key(passed) == kinds.CRON_JOB.key else None
+            above = _as_owner(passed) if key_of(passed) == kinds.CRON_JOB.key else None
         return _Route(links[-1].ref, tuple(links), above, *self._doubt(links[-1]))
 
     def _doubt(self, top: objects.Seen) -> tuple[Trouble | None, str]:
         """What is wrong with an object at the top of its chain."""
-        key, short = _key(top.ref), top.ref.short
+        key, short = key_of(top.ref), top.ref.short
         row = self._view.rows.get(key)
         if row is None:
             return Trouble.ManagedByUnknownOwner, f"{short} ({key[0] or 'core'}) is of a kind that we cannot pause"
         if row.is_queued and self._view.unseen_queues:
-            return Trouble.KueueWorkloadUnclear, f"whether Kueue manages {short} cannot be seen: {self._view.unseen_queues}"
+            because = f"whether Kueue manages {short} cannot be seen: {self._view.unseen_queues}"
+            return Trouble.KueueWorkloadUnclear, because
         if because := self._find_unseen(top.ref, row):
             return Trouble.Unseen, because
         return None, ""
@@ -312,12 +311,13 @@ class _Router:
 def _route_alone(pod: cluster.Pod) -> _Route:
     link = pods.as_link(pod)
     if pod.static:
-        return _Route(link.ref, (link,), None, Trouble.NonScalable, "a static pod is run by its node's kubelet from a file")
+        because = "a static pod is run by its node's kubelet from a file"
+        return _Route(link.ref, (link,), None, Trouble.NonScalable, because)
     return _Route(link.ref, (link,), None, Trouble.BarePod, "the pod has no owner that could bring it back")
 
 
 def _is_passed(upper: objects.Seen, lower: objects.Seen, wanted: frozenset[str]) -> bool:
-    row = kinds.find(*_key(upper.ref))
+    row = kinds.find(*key_of(upper.ref))
     if row is not None and row.is_schedule:
         return True
     if row is not None and row.outlived_by == lower.ref.kind:
@@ -329,7 +329,7 @@ def _is_listed(ref: cluster.Ref, wanted: frozenset[str]) -> bool:
     return ref.kind in wanted or f"{ref.kind}.{ref.group}" in wanted
 
 
-def _key(ref: cluster.Ref) -> Key:
+def key_of(ref: cluster.Ref) -> Key:
     return ref.group, ref.kind
 
 
@@ -337,37 +337,26 @@ def _as_owner(ref: cluster.Ref) -> cluster.Owner:
     return cluster.Owner(ref.group, ref.version, ref.kind, ref.name, ref.uid)
 
 
-# ---- building -----------------------------------------------------------------------------------------------------------------
+# ---- building ----
 
 
 def _build(view: View, group: _Group) -> cluster.Workload:
     route = max(group.routes.values(), key=lambda each: len(each.links)) if len(group.routes) > 1 else group.route
     links = _distinct_links(group)
-    steered = links if route.top else (*links, objects.Seen(route.ref, None, "", {}, {}, {}))
+    steered = links if route.top else (*links, objects.Seen(ref=route.ref, owner=None))
     top = steered[-1] if route.top is None else route.top
     marks = _find_marks_holder(top, links)
     chain, bodies = _describe_chain(route, links)
     return cluster.Workload(
-        ref=route.ref,
-        resource_version=top.resource_version,
-        labels=top.labels,
-        annotations=top.annotations,
-        body=top.body,
-        pods=tuple(group.pods),
-        chain=chain,
-        chain_bodies=bodies,
-        trouble=route.trouble,
-        trouble_because=route.because,
-        marks_ref=marks.ref,
-        marks=marks.annotations,
-        hpas=_steering(view.hpas, steered),
-        scaled_objects=_steering(view.scaled_objects, steered),
-        kueue=view.kueue.get(route.ref.uid, ()),
-        budgets=_find_budgets(view, group),
-        replicas_pointer=view.pointers.get(_key(route.ref)),
-        chain_annotations=tuple(link.annotations for link in links if link is not top and objects.has_our_marks(link.annotations)),
-        writer=top.writer,
-        unseen_budgets=view.unseen_budgets,
+        ref=route.ref, resource_version=top.resource_version, labels=top.labels, annotations=top.annotations,
+        body=top.body, pods=tuple(group.pods), chain=chain, chain_bodies=bodies, trouble=route.trouble,
+        trouble_because=route.because, marks_ref=marks.ref, marks=marks.annotations, hpas=_steering(view.hpas, steered),
+        scaled_objects=_steering(view.scaled_objects, steered), kueue=view.kueue.get(route.ref.uid, ()),
+        budgets=_find_budgets(view, group), replicas_pointer=view.pointers.get(key_of(route.ref)),
+        chain_annotations=tuple(
+            link.annotations for link in links if link is not top and objects.has_our_marks(link.annotations)
+        ),
+        writer=top.writer, unseen_budgets=view.unseen_budgets,
     )
 
 
@@ -378,31 +367,32 @@ def _distinct_links(group: _Group) -> tuple[objects.Seen, ...]:
 
 
 def _find_marks_holder(top: objects.Seen, links: tuple[objects.Seen, ...]) -> objects.Seen:
-    """The workload itself, or what it owns directly (if it does: KServe in Standard mode), lest a mark restart its pods."""
-    row = kinds.find(*_key(top.ref))
+    """The workload, or what it owns directly (if so: KServe in Standard mode), lest a mark restart its pods."""
+    row = kinds.find(*key_of(top.ref))
     if row is None or row.marks_on is None:
         return top
-    children = [link for link in links if _key(link.ref) == row.marks_on and link.owner and link.owner.uid == top.ref.uid]
+    owned = [link for link in links if link.owner and link.owner.uid == top.ref.uid]
+    children = [link for link in owned if key_of(link.ref) == row.marks_on]
     return min(children, key=lambda link: link.ref.name, default=top)
 
 
 def _describe_chain(
     route: _Route, links: tuple[objects.Seen, ...]
 ) -> tuple[tuple[cluster.Owner, ...], tuple[Mapping[str, Any], ...]]:
-    """The longest chain; before it, StatefulSets and LeaderWorkerSets of other pods whose volumes are arranged differently."""
-    main = route.links if route.links and _key(route.links[0].ref) != POD else route.links[1:]
+    """The longest chain; before it, StatefulSets and LeaderWorkerSets of other pods with other volumes."""
+    main = route.links if route.links and key_of(route.links[0].ref) != POD else route.links[1:]
     known = {link.ref.uid for link in main}
     bodies = [link.body.get("spec") for link in main]
     others: list[objects.Seen] = []
     for link in links if links is not route.links else ():
-        if _key(link.ref) in kinds.WITH_CLAIMS and link.ref.uid not in known and link.body.get("spec") not in bodies:
+        if key_of(link.ref) in kinds.WITH_CLAIMS and link.ref.uid not in known and link.body.get("spec") not in bodies:
             others.append(link)
             bodies.append(link.body.get("spec"))
     chain = [*others, *main]
     owners = [_as_owner(link.ref) for link in chain] + ([route.above] if route.above else [])
     if route.top is None:
         owners.append(_as_owner(route.ref))
-    return tuple(owners), tuple(link.body for link in chain if _key(link.ref) in kinds.WITH_CLAIMS)
+    return tuple(owners), tuple(link.body for link in chain if key_of(link.ref) in kinds.WITH_CLAIMS)
 
 
 def _steering(
@@ -415,10 +405,8 @@ def _steering(
 
 
 def _find_budgets(view: View, group: _Group) -> tuple[cluster.Companion, ...]:
-    """Those whose selector fits any of its pods. Pods of one template share one mapping of labels, which is tried once."""
-    if not group.pods:
-        return ()
-    candidates = view.budgets.get(view.pods[group.pods[0]].namespace)
+    """Those whose selector fits any of its pods. Pods of one template share their labels, which are tried once."""
+    candidates = view.budgets.get(view.pods[group.pods[0]].namespace) if group.pods else None
     if not candidates:
         return ()
     labels = {id(view.pods[index].labels): view.pods[index].labels for index in group.pods}.values()

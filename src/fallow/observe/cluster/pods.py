@@ -1,12 +1,14 @@
 """Pods in the API server's words, and what is remembered of the few that hold GPUs.
 
-In: `PodItem`s, which name only what is read. Out: cluster.Pod, or None for a pod that asks for no GPU: it is forgotten at once, and
-with it nine tenths of a cluster. A pod with ResourceClaims is kept until the claims tell whether they are about GPUs.
+In: `PodItem`s, which name only what is read. Out: cluster.Pod, or None for a pod that asks for no GPU: it is forgotten
+at once, and with it nine tenths of a cluster. A pod with ResourceClaims is kept until the claims tell whether they are
+about GPUs.
+Who counts capacity (capacity.py) decodes more and keeps every pod, in the same shape.
 Invariant: a count that cannot be read is not known (`claimed` None), never 0 and never 1.
 """
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -14,7 +16,7 @@ import msgspec
 
 from fallow import names
 from fallow.clients.kubernetes import api as kube
-from fallow.model import cluster
+from fallow.model import capacity, cluster
 from fallow.model.units import Instant
 from fallow.observe.cluster import objects
 
@@ -23,13 +25,14 @@ ALIVE = "status.phase!=Succeeded,status.phase!=Failed"
 
 _HEEDED = frozenset({
     names.DOWNSCALER_EXCLUDE, names.DOWNSCALER_EXCLUDE_UNTIL, names.KARPENTER_DO_NOT_DISRUPT, names.WORKLOAD_TYPE_ALIAS,
-})  # fmt: skip
+})
 _MIG = names.MIG_PREFIX
-_UNKNOWN_CLAIM = ""  # one that is still to be made from its template, or a request that cannot be read: no such claim is ever seen
+# One that is still to be made from its template, or a request that cannot be read: no such claim is ever seen.
+_UNKNOWN_CLAIM = ""
 _SUFFIXES = {"k": 1_000, "M": 1_000_000}  # the server writes 1000 as 1k
 
 
-class Meta(msgspec.Struct, rename="camel", gc=False):
+class PodMeta(msgspec.Struct, rename="camel", gc=False):
     """Less than objects.Meta: of every pod in the cluster this is decoded."""
 
     uid: str
@@ -42,14 +45,14 @@ class Meta(msgspec.Struct, rename="camel", gc=False):
     deletion_timestamp: str | None = None
 
 
-class _Resources(msgspec.Struct, gc=False):
+class PodResources(msgspec.Struct, gc=False):
     limits: dict[str, str] | None = None
     claims: list[Any] | None = None
 
 
-class _Container(msgspec.Struct, rename="camel", gc=False):
+class PodContainer(msgspec.Struct, rename="camel", gc=False):
     name: str
-    resources: _Resources | None = None
+    resources: PodResources | None = None
     restart_policy: str | None = None
 
 
@@ -58,9 +61,9 @@ class _PodClaim(msgspec.Struct, rename="camel", gc=False):
     resource_claim_name: str | None = None
 
 
-class _Spec(msgspec.Struct, rename="camel", gc=False):
-    containers: list[_Container]
-    init_containers: list[_Container] | None = None
+class PodSpec(msgspec.Struct, rename="camel", gc=False):
+    containers: Sequence[PodContainer]
+    init_containers: Sequence[PodContainer] | None = None
     node_name: str = ""
     node_selector: dict[str, str] | None = None
     affinity: msgspec.Raw = msgspec.Raw(b"null")
@@ -75,24 +78,24 @@ class _State(msgspec.Struct, gc=False):
     running: _Running | None = None
 
 
-class _ContainerStatus(msgspec.Struct, gc=False):
+class _GpuContainerStatus(msgspec.Struct, gc=False):
     name: str
     state: _State | None = None
 
 
-class _Status(msgspec.Struct, rename="camel", gc=False):
+class _PodStatus(msgspec.Struct, rename="camel", gc=False):
     phase: str = ""
     pod_ip: str = msgspec.field(default="", name="podIP")
-    conditions: list[objects.Condition] | None = None
-    container_statuses: list[_ContainerStatus] | None = None
-    init_container_statuses: list[_ContainerStatus] | None = None
+    conditions: list[objects.ObjectCondition] | None = None
+    container_statuses: list[_GpuContainerStatus] | None = None
+    init_container_statuses: list[_GpuContainerStatus] | None = None
     resource_claim_statuses: list[_PodClaim] | None = None
 
 
 class PodItem(msgspec.Struct, gc=False):
-    metadata: Meta
-    spec: _Spec
-    status: _Status = msgspec.field(default_factory=_Status)
+    metadata: PodMeta
+    spec: PodSpec
+    status: _PodStatus = msgspec.field(default_factory=_PodStatus)
 
 
 class _Asked(msgspec.Struct, gc=False):
@@ -115,32 +118,30 @@ class PodReader:
         asked = self._read_request(item.spec)
         if not asked.resources and asked.is_readable and not item.spec.resource_claims:
             return None
+        return self._keep(item, asked, capacity.NOT_COUNTED)
+
+    def read_counted(self, item: PodItem, needs: capacity.Needs) -> cluster.Pod:
+        """Any pod, whatever it asks for."""
+        return self._keep(item, self._read_request(item.spec), needs)
+
+    def _keep(self, item: PodItem, asked: _Asked, needs: capacity.Needs) -> cluster.Pod:
         meta, spec, status = item.metadata, item.spec, item.status
         ready = _find(status.conditions, "Ready")
         waits = not spec.node_name
         claims = _name_claims(spec, status) if asked.is_readable else (_UNKNOWN_CLAIM,)
         return cluster.Pod(
-            namespace=sys.intern(meta.namespace),
-            name=meta.name,
-            uid=meta.uid,
-            node=sys.intern(spec.node_name),
-            phase=sys.intern(status.phase),
-            terminating=meta.deletion_timestamp is not None,
-            owner=self._find_owner(meta.owner_references),
-            labels=self._pool.share(meta.labels),
+            namespace=sys.intern(meta.namespace), name=meta.name, uid=meta.uid, node=sys.intern(spec.node_name),
+            phase=sys.intern(status.phase), terminating=meta.deletion_timestamp is not None,
+            owner=self._find_owner(meta.owner_references), labels=self._pool.share(meta.labels),
             annotations=self._pool.share(_heeded(meta.annotations) if meta.annotations else None),
-            resources=self._pool.share(asked.resources),
-            claims=claims,
-            claimed=None if claims else 0,
-            created_at=meta.creation_timestamp.timestamp(),
-            started_at=_read_start(status, asked.containers),
+            resources=self._pool.share(asked.resources), claims=claims, claimed=None if claims else 0,
+            created_at=meta.creation_timestamp.timestamp(), started_at=_read_start(status, asked.containers),
             ready=ready is not None and ready.status == "True",
-            ready_since=_instant(ready.last_transition_time) if ready else None,
-            ip=status.pod_ip,
+            ready_since=_instant(ready.last_transition_time) if ready else None, ip=status.pod_ip,
             static=names.MIRROR_POD in (meta.annotations or {}),
             node_selector=self._pool.share(spec.node_selector) if waits else {},
             affinity=_required_terms(spec.affinity) if waits else None,
-            unschedulable_since=_read_unschedulable(status.conditions) if waits else None,
+            unschedulable_since=_read_unschedulable(status.conditions) if waits else None, needs=needs,
         )
 
     def _find_owner(self, references: list[objects.Reference] | None) -> cluster.Owner | None:
@@ -154,7 +155,7 @@ class PodReader:
                 return known
         return None
 
-    def _read_request(self, spec: _Spec) -> _Asked:
+    def _read_request(self, spec: PodSpec) -> _Asked:
         asked = _Asked({}, set())
         for container in _lasting(spec):
             resources = container.resources
@@ -178,11 +179,11 @@ class PodReader:
             asked.containers.add(container)
 
 
-def _lasting(spec: _Spec) -> list[_Container]:
+def _lasting(spec: PodSpec) -> Sequence[PodContainer]:
     """Containers that run as long as the pod: its own, and init containers that restart (sidecars)."""
     if not spec.init_containers:
         return spec.containers
-    return spec.containers + [container for container in spec.init_containers if container.restart_policy == "Always"]
+    return [*spec.containers, *(one for one in spec.init_containers if one.restart_policy == "Always")]
 
 
 def _read_count(text: str) -> int | None:
@@ -192,7 +193,7 @@ def _read_count(text: str) -> int | None:
     return int(digits) * factor if digits.isdecimal() else None
 
 
-def _name_claims(spec: _Spec, status: _Status) -> tuple[str, ...]:
+def _name_claims(spec: PodSpec, status: _PodStatus) -> tuple[str, ...]:
     if not spec.resource_claims:
         return ()
     made = {claim.name: claim.resource_claim_name for claim in status.resource_claim_statuses or ()}
@@ -200,7 +201,7 @@ def _name_claims(spec: _Spec, status: _Status) -> tuple[str, ...]:
     return tuple(name for name in found if name is not None)  # None in the status: no claim was needed after all
 
 
-def _read_start(status: _Status, containers: set[str]) -> Instant | None:
+def _read_start(status: _PodStatus, containers: set[str]) -> Instant | None:
     """When the last of its GPU containers started; None while any of them is not running."""
     latest, waiting = None, len(containers)
     for one in _statuses(status):
@@ -213,7 +214,7 @@ def _read_start(status: _Status, containers: set[str]) -> Instant | None:
     return _instant(latest) if waiting == 0 else None
 
 
-def _statuses(status: _Status) -> list[_ContainerStatus]:
+def _statuses(status: _PodStatus) -> list[_GpuContainerStatus]:
     if not status.init_container_statuses:
         return status.container_statuses or []
     return (status.container_statuses or []) + status.init_container_statuses
@@ -223,7 +224,7 @@ def _instant(moment: datetime | None) -> Instant | None:
     return None if moment is None else moment.timestamp()
 
 
-def _read_unschedulable(conditions: list[objects.Condition] | None) -> Instant | None:
+def _read_unschedulable(conditions: list[objects.ObjectCondition] | None) -> Instant | None:
     found = _find(conditions, "PodScheduled")
     if found is None or found.status != "False" or found.reason != "Unschedulable":
         return None
@@ -235,7 +236,7 @@ def _required_terms(raw: msgspec.Raw) -> Any:
     return (affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}).get("nodeSelectorTerms")
 
 
-def _find(conditions: list[objects.Condition] | None, type_: str) -> objects.Condition | None:
+def _find(conditions: list[objects.ObjectCondition] | None, type_: str) -> objects.ObjectCondition | None:
     for condition in conditions or ():
         if condition.type == type_:
             return condition
@@ -249,7 +250,7 @@ def _heeded(annotations: Mapping[str, str]) -> dict[str, str]:
 def as_link(pod: cluster.Pod) -> objects.Seen:
     """A pod as a link of an owner chain: the leader of a LeaderWorkerSet's group owns the workers' StatefulSet."""
     ref = cluster.Ref("", kube.PODS.version, kube.PODS.kind, pod.namespace, pod.name, pod.uid)
-    return objects.Seen(ref, pod.owner, "", pod.labels, pod.annotations, {})
+    return objects.Seen(ref=ref, owner=pod.owner, labels=pod.labels, annotations=pod.annotations)
 
 
 def count_claimed(pod: cluster.Pod, claims: Mapping[tuple[str, str], int]) -> int | None:

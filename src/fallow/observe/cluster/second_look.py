@@ -1,10 +1,10 @@
 """The second look, just before an act that hurts: are these workloads still what we took them for?
 
-In: the mirror, and the workloads concerned. Each is read anew from the server with its companions; then its pods are listed anew, by its
-own selector where it makes all of them itself, else with all pods of its namespace; then everything is resolved by the same code as before.
-Out: fresh pods, and the workloads with their indices into them. A workload that is gone, or of which any part could not be read anew,
-is not among them, and `missing` says why.
-Invariant: nothing that was cached speaks for a workload, its companions or its pods; the mirror only lends the links in between.
+In: the mirror, and the workloads concerned. Each is read anew from the server with its companions; then its pods are
+listed anew, by its own selector where it makes all of them itself, else with all pods of its namespace; then everything
+is resolved by the same code as before. Out: fresh pods, and the workloads with their indices into them. A workload that
+is gone, or of which any part could not be read anew, is not among them, and `missing` says why.
+Invariant: nothing cached speaks for a workload, its companions or its pods; the mirror only lends the links between.
 """
 
 import asyncio
@@ -17,29 +17,37 @@ from fallow.clients import errors
 from fallow.clients.kubernetes import api as kube
 from fallow.model import cluster, kinds, pointers
 from fallow.model.units import Instant
-from fallow.observe.cluster import mirror, objects, owners, pods
+from fallow.observe.cluster import companions, mirror, objects, owners, pods
+from fallow.observe.cluster.contents import LookPast
 
 # More than these, and one list of the whole namespace is the lighter question.
 _MOST_SELECTORS = 20
-_OPERATORS = {"In": "{key} in ({values})", "NotIn": "{key} notin ({values})", "Exists": "{key}", "DoesNotExist": "!{key}"}
+_OPERATORS = {
+    "In": "{key} in ({values})", "NotIn": "{key} notin ({values})", "Exists": "{key}", "DoesNotExist": "!{key}",
+}
 
 Read: TypeAlias = list[tuple[cluster.Ref, objects.Seen | None]] | errors.ClientError
 
 
-class Fresh(msgspec.Struct, frozen=True):
+class FreshLook(msgspec.Struct, frozen=True):
     pods: tuple[cluster.Pod, ...]
     workloads: tuple[cluster.Workload, ...]
     missing: tuple[cluster.Missing, ...]
 
 
 async def look(
-    seen: mirror.Mirror, workloads: Collection[cluster.Workload], look_past: Mapping[str, frozenset[str]], now: Instant
-) -> Fresh:
+    seen: mirror.Mirror, workloads: Collection[cluster.Workload], look_past: LookPast, now: Instant
+) -> FreshLook:
     read = await asyncio.gather(*(_read_anew(seen, workload) for workload in workloads))
     questions = _ask_for_pods(workloads, read, _find_direct(seen, workloads, look_past))
     listed = await asyncio.gather(*(_list_pods(seen, *question) for question in questions))
-    refused = {place: answer for (place, _), answer in zip(questions, listed, strict=True) if isinstance(answer, errors.ClientError)}
-    alive = {pod.uid: pod for answer in listed if not isinstance(answer, errors.ClientError) for pod in answer}
+    refused: dict[str, errors.ClientError] = {}
+    alive: dict[str, cluster.Pod] = {}
+    for (namespace, _), pods_there in zip(questions, listed, strict=True):
+        if isinstance(pods_there, errors.ClientError):
+            refused[namespace] = pods_there
+        else:
+            alive |= {pod.uid: pod for pod in pods_there}
     faults: dict[str, str] = {}
     fresh: dict[owners.Key, dict[str, objects.Seen | None]] = {}
     for workload, answer in zip(workloads, read, strict=True):
@@ -47,16 +55,19 @@ async def look(
             faults[workload.ref.uid] = str(refused.get(workload.ref.namespace, answer))
             continue
         for ref, found in answer:
-            fresh.setdefault((ref.group, ref.kind), {})[ref.uid] = found
+            fresh.setdefault(owners.key_of(ref), {})[ref.uid] = found
             if ref == workload.ref and found is None:
                 faults[ref.uid] = "it is gone"
-    resolved = await _resolve(seen, seen.settle_claims(alive.values()), fresh, look_past, now)
+    resolved = await _resolve(seen, seen.contents.settle_claims(alive.values()), fresh, look_past, now)
     return _choose(workloads, faults, *resolved)
 
 
-def _find_direct(seen: mirror.Mirror, workloads: Iterable[cluster.Workload], look_past: Mapping[str, frozenset[str]]) -> set[str]:
-    """Workloads (by uid) that made all their pods, themselves or by a ReplicaSet. Others' pods, such as the executors that the pod of a Job
-    started, are theirs too and bear any labels: a selector would not find them, and a busy one would be missed."""
+def _find_direct(seen: mirror.Mirror, workloads: Iterable[cluster.Workload], look_past: LookPast) -> set[str]:
+    """Workloads (by uid) that made all their pods, themselves or by a ReplicaSet.
+
+    Others' pods, such as the executors that the pod of a Job started, are theirs too and bear any labels: a selector
+    would not find them, and a busy one would be missed.
+    """
     wanted, known = {workload.ref.uid for workload in workloads}, seen.pods
     return {
         workload.ref.uid
@@ -72,7 +83,9 @@ def _is_direct(owner: cluster.Owner | None, workload: cluster.Workload) -> bool:
     return row is not None and row.relays
 
 
-def _ask_for_pods(workloads: Iterable[cluster.Workload], read: Iterable[Read], direct: Collection[str]) -> list[tuple[str, str | None]]:
+def _ask_for_pods(
+    workloads: Iterable[cluster.Workload], read: Iterable[Read], direct: Collection[str]
+) -> list[tuple[str, str | None]]:
     """(namespace, label selector) of each list to make; None: all of the namespace."""
     chosen: dict[str, set[str | None]] = {}
     for workload, answer in zip(workloads, read, strict=True):
@@ -81,8 +94,11 @@ def _ask_for_pods(workloads: Iterable[cluster.Workload], read: Iterable[Read], d
         fresh = next((found for ref, found in answer if ref == workload.ref), None)
         selector = _selector_of(fresh) if fresh and workload.ref.uid in direct else None
         chosen.setdefault(workload.ref.namespace, set()).add(selector)
-    whole = {namespace for namespace, selectors in chosen.items() if None in selectors or len(selectors) > _MOST_SELECTORS}
-    return [(namespace, one) for namespace, found in chosen.items() for one in ((None,) if namespace in whole else found)]
+    return [
+        (namespace, one)
+        for namespace, found in chosen.items()
+        for one in ((None,) if None in found or len(found) > _MOST_SELECTORS else found)
+    ]
 
 
 def _selector_of(seen: objects.Seen) -> str | None:
@@ -98,9 +114,13 @@ def _selector_of(seen: objects.Seen) -> str | None:
     return ",".join(parts) or None
 
 
-async def _list_pods(seen: mirror.Mirror, namespace: str, selector: str | None) -> list[cluster.Pod] | errors.ClientError:
+async def _list_pods(
+    seen: mirror.Mirror, namespace: str, selector: str | None
+) -> list[cluster.Pod] | errors.ClientError:
     found: list[cluster.Pod] = []
-    pages = seen.api.list_pages(kube.PODS, item=pods.PodItem, namespace=namespace, label_selector=selector, field_selector=pods.ALIVE)
+    pages = seen.api.list_pages(
+        kube.PODS, item=pods.PodItem, namespace=namespace, label_selector=selector, field_selector=pods.ALIVE
+    )
     try:
         async for page in pages:
             if page.restarted:
@@ -133,27 +153,24 @@ async def _read_one(seen: mirror.Mirror, ref: cluster.Ref) -> objects.Seen | Non
 
 
 async def _resolve(
-    seen: mirror.Mirror,
-    alive: tuple[cluster.Pod, ...],
-    fresh: Mapping[owners.Key, Mapping[str, objects.Seen | None]],
-    look_past: Mapping[str, frozenset[str]],
-    now: Instant,
+    seen: mirror.Mirror, alive: tuple[cluster.Pod, ...], fresh: companions.Fresh, look_past: LookPast, now: Instant
 ) -> tuple[tuple[cluster.Pod, ...], tuple[cluster.Workload, ...]]:
     """As always, with owners looked up that came into being since."""
-    view = seen.view_with(alive, fresh)
+    view = seen.contents.view_with(alive, fresh)
     for _ in range(owners.MOST_OWNERS):
         gaps = owners.find_gaps(view)
-        unknown = {ref for ref in gaps.missing if fresh.get((ref.group, ref.kind), {}).get(ref.uid, ref) is not None}
+        unknown = {ref for ref in gaps.missing if fresh.get(owners.key_of(ref), {}).get(ref.uid, ref) is not None}
         if not unknown:
             break
         await seen.look_up(unknown, now)
-        view = seen.view_with(alive, fresh)
+        view = seen.contents.view_with(alive, fresh)
     return alive, owners.resolve(view, look_past)
 
 
 def _choose(
-    wanted: Iterable[cluster.Workload], faults: Mapping[str, str], alive: tuple[cluster.Pod, ...], resolved: Iterable[cluster.Workload]
-) -> Fresh:
+    wanted: Iterable[cluster.Workload], faults: Mapping[str, str], alive: tuple[cluster.Pod, ...],
+    resolved: Iterable[cluster.Workload],
+) -> FreshLook:
     """Only the workloads that were asked for, and only their pods."""
     by_uid = {workload.ref.uid: workload for workload in resolved}
     kept: list[cluster.Pod] = []
@@ -169,4 +186,4 @@ def _choose(
             indices = tuple(range(len(kept), len(kept) + len(found.pods)))
             kept += [alive[index] for index in found.pods]
             workloads.append(msgspec.structs.replace(found, pods=indices))
-    return Fresh(tuple(kept), tuple(workloads), tuple(missing))
+    return FreshLook(tuple(kept), tuple(workloads), tuple(missing))

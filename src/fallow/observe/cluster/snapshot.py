@@ -1,13 +1,13 @@
-"""All of it at one instant: the cluster from the mirror, what was measured from a usage source, the freeze from the Lease.
+"""All of it at one instant: the cluster from the mirror, usage from a source, the freeze from the Lease.
 
-In: the rules in force (they say which windows to ask for) and `now`. Out: a Snapshot for the brain; after the brain chose candidates,
-the same with exact idle times; just before an act, a fresh small one of the workloads concerned.
-Invariant: a part that could not be seen is in `missing` (or the evidence says what is wrong); only a cluster that cannot be seen at all
-raises. While no object changed, `pods`, `nodes`, `namespaces` and `workloads` are the same objects again.
+In: the rules in force (they say which windows to ask for) and `now`. Out: a Snapshot for the brain; after the brain
+chose candidates, the same with exact idle times; just before an act, a fresh small one of the workloads concerned.
+Invariant: a part that could not be seen is in `missing` (or the evidence says what is wrong); only a cluster that
+cannot be seen at all raises. While no object changed the version stays; a second look has none.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
 
 import msgspec
 
@@ -16,41 +16,20 @@ from fallow.model import cluster, units, usage
 from fallow.model.policies import idle
 from fallow.model.units import Instant, Seconds
 from fallow.observe.cluster import mirror, second_look
-
-
-class Source(Protocol):
-    """Where usage comes from: Prometheus, or our own scraping. It never raises for what the other side does."""
-
-    async def evidence(
-        self,
-        pods: tuple[cluster.Pod, ...],
-        nodes: Mapping[str, cluster.Node],
-        windows: frozenset[Seconds],
-        now: Instant,
-    ) -> usage.Evidence: ...
-
-    async def look_back(
-        self, seen: usage.Usage, rows: Sequence[int], pods: tuple[cluster.Pod, ...], now: Instant, threshold: float
-    ) -> usage.Usage: ...
-
-    async def again(
-        self,
-        pods: tuple[cluster.Pod, ...],
-        nodes: Mapping[str, cluster.Node],
-        windows: frozenset[Seconds],
-        now: Instant,
-    ) -> usage.Evidence: ...
+from fallow.observe.usage import rows as usage_rows
+from fallow.observe.usage import source as sources
 
 
 class Eyes:
     """Looks at the cluster. The mirror must have been filled (`list_all` or `follow`) before."""
 
     def __init__(
-        self, seen: mirror.Mirror, source: Source, *, lease_annotations: Callable[[], Mapping[str, str]] = dict
+        self, seen: mirror.Mirror, source: sources.Source, *, lease_annotations: Callable[[], Mapping[str, str]] = dict
     ) -> None:
         self._mirror = seen
         self._source = source
         self._lease_annotations = lease_annotations
+        self._held = usage_rows.Holders((), {})
 
     @property
     def policies(self) -> tuple[idle.IdlePolicy, ...]:
@@ -59,19 +38,28 @@ class Eyes:
 
     async def take_snapshot(self, rules: Collection[idle.Rule], now: Instant) -> cluster.Snapshot:
         await self._mirror.refresh(now)
-        pods, nodes = self._mirror.pods, self._mirror.nodes
-        workloads = self._mirror.workloads(self._look_past(rules))
-        missing = self._mirror.missing
-        evidence = await self._source.evidence(pods, nodes, _windows(rules), now)
-        return self._compose(now, pods, nodes, workloads, evidence, missing)
+        seen, look_past = self._mirror.contents, self._look_past(rules)
+        held = self._hold(seen.version_of_hosts)
+        facts = {  # before anything is waited for: all of one instant
+            "workloads": seen.workloads(look_past), "namespaces": seen.namespaces, "policies": seen.policies,
+            "missing": seen.missing, "version": seen.version(look_past),
+        }
+        evidence = await self._source.evidence(held, _windows(rules), now)
+        return self._compose(held, evidence, now, **facts)
+
+    def _hold(self, version: int) -> usage_rows.Holders:
+        """Whose the GPUs are, made anew only when a pod or node differs."""
+        if self._held.version != version:
+            self._held = usage_rows.Holders(self._mirror.pods, self._mirror.nodes, version)
+        return self._held
 
     async def look_back(
         self, seen: cluster.Snapshot, rows: Mapping[tuple[Seconds, float], usage.Indices], now: Instant
     ) -> cluster.Snapshot:
-        """The snapshot with exact idle times in these rows, by window and by what counts as activity."""
+        """The last snapshot with exact idle times in these rows, by window and by what counts as activity."""
         found = dict(seen.evidence.usage)
         for (window, threshold), wanted in rows.items():
-            found[window] = await self._source.look_back(found[window], wanted.tolist(), seen.pods, now, threshold)
+            found[window] = await self._source.look_back(found[window], wanted.tolist(), self._held, now, threshold)
         return msgspec.structs.replace(seen, evidence=msgspec.structs.replace(seen.evidence, usage=found))
 
     async def look_again(
@@ -82,35 +70,22 @@ class Eyes:
         One that is gone, or could not be read, is not in it; `missing` says why.
         """
         fresh = await second_look.look(self._mirror, workloads, self._look_past(rules), now)
-        nodes = self._mirror.nodes
-        evidence = await self._source.again(fresh.pods, nodes, _windows(rules), now)
-        return self._compose(now, fresh.pods, nodes, fresh.workloads, evidence, fresh.missing)
+        held = usage_rows.Holders(fresh.pods, self._mirror.nodes)
+        evidence = await self._source.again(held, _windows(rules), now)
+        facts = {"namespaces": self._mirror.namespaces, "policies": self._mirror.policies, "missing": fresh.missing}
+        return self._compose(held, evidence, now, workloads=fresh.workloads, **facts)
 
     def _compose(
-        self,
-        now: Instant,
-        pods: tuple[cluster.Pod, ...],
-        nodes: Mapping[str, cluster.Node],
-        workloads: tuple[cluster.Workload, ...],
-        evidence: usage.Evidence,
-        missing: tuple[cluster.Missing, ...],
+        self, held: usage_rows.Holders, evidence: usage.Evidence, now: Instant, **facts: Any
     ) -> cluster.Snapshot:
         frozen_until, frozen_because = read_freeze(self._lease_annotations(), now)
         return cluster.Snapshot(
-            taken_at=now,
-            pods=pods,
-            nodes=nodes,
-            namespaces=self._mirror.namespaces,
-            workloads=workloads,
-            evidence=evidence,
-            policies=self._mirror.policies,
-            frozen_until=frozen_until,
-            frozen_because=frozen_because,
-            missing=missing,
+            taken_at=now, pods=held.pods, nodes=held.nodes, evidence=evidence, frozen_until=frozen_until,
+            frozen_because=frozen_because, **facts,
         )
 
     def _look_past(self, rules: Collection[idle.Rule]) -> dict[str, frozenset[str]]:
-        """By namespace, what admins want looked past there. A policy reaches only the namespaces it selects; flags reach all."""
+        """By namespace, what admins want looked past. A policy reaches only namespaces it selects; flags reach all."""
         in_force = {rule.name: rule.action.look_past for rule in rules if rule.action.look_past}
         if not in_force:
             return {}
@@ -142,5 +117,6 @@ def read_freeze(annotations: Mapping[str, str], now: Instant) -> tuple[Instant |
         return None, ""
     until = units.read_instant(text)
     if until is None:
-        return now + units.HOUR, f"{names.FROZEN_UNTIL} on the Lease is {text!r}, which is no time; frozen until it is mended or removed"
+        odd = f"{names.FROZEN_UNTIL} on the Lease is {text!r}, which is no time"
+        return now + units.HOUR, f"{odd}; frozen until it is mended or removed"
     return until, annotations.get(names.FROZEN_BECAUSE, "")

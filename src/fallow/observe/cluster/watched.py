@@ -1,34 +1,37 @@
-"""The kinds of owners that are followed: how each is read, and what of its objects is kept; and companions, arranged by what they steer.
+"""The kinds of owners that are followed: how each is read, and what of its objects is kept.
 
-In: a resource the server has, and its row in the table of kinds, if it has one. Out: `Watched`.
-A kind outside the table that serves /scale is read where its definition says its replicas stand; where the definition may not be read,
-its metadata is followed and the replicas are read from /scale, once per version of the object. Of any other kind only metadata is read.
+In: a resource the server has, and its row in the table of kinds, if any. Out: a `WatchedKind`; `OwnerKinds`: all.
+A kind outside the table that serves /scale is read where its definition says its replicas stand; where the definition
+may not be read, its metadata is followed and the replicas are read from /scale, once per version of the object. Of any
+other kind only metadata is read.
+Of the objects that could own pods only those are kept that do, or that carry our marks: `want` names them.
 """
 
-from collections.abc import Iterable, Mapping
+import asyncio
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
-from fallow import names
 from fallow.clients import errors
 from fallow.clients.kubernetes import api as kube
 from fallow.clients.kubernetes import discovery
-from fallow.model import cluster, kinds, pointers, selectors
-from fallow.observe.cluster import following, objects, owners
+from fallow.model import cluster, kinds, pointers
+from fallow.observe.cluster import following, objects, owners, served
 
 _CRD = ("apiextensions.k8s.io", "CustomResourceDefinition")
 
 
-class Watched:
+class WatchedKind:
     """One kind of owner or companion. `following` is set once it is followed."""
 
     following: following.Following[objects.Seen]
 
     def __init__(
-        self, resource: kube.Resource, row: kinds.Kind | None, *, pointer: str | None = None, reads: tuple[str, ...] = ()
+        self, resource: kube.Resource, row: kinds.Kind | None = None, pointer: str | None = None,
+        reads: tuple[str, ...] = (),
     ) -> None:
-        """`row` None: a link that is never a workload we could pause. `pointer`: of a kind outside the table, where its replicas stand."""
+        """`row` None: a link that is never a workload we could pause. `pointer`: where replicas stand, if known."""
         self.resource = resource
         self.row = row
         self.pointer = pointer
@@ -53,17 +56,21 @@ class Watched:
     def has(self, ref: cluster.Ref) -> bool:
         if ref.uid:
             return ref.uid in self.following.store
-        return any((seen.ref.namespace, seen.ref.name) == (ref.namespace, ref.name) for seen in self.following.store.values())
+        known = (seen.ref for seen in self.following.store.values())
+        return any((one.namespace, one.name) == (ref.namespace, ref.name) for one in known)
 
     async def read(self, api: kube.Api, namespace: str, name: str) -> objects.Seen:
         """The object as it is now."""
-        place = namespace if self.resource.namespaced else None
-        seen = self.see(await api.get(self.resource, place, name, kind=objects.Item))
+        seen = self.see(await api.get(self.resource, self._within(namespace), name, kind=objects.Item))
         return msgspec.structs.replace(seen, body=await self._read_scale(api, seen)) if self.is_read_by_scale else seen
+
+    def _within(self, namespace: str) -> str | None:
+        return namespace if self.resource.namespaced else None
 
     async def read_scales(self, api: kube.Api) -> bool:
         """Read the replicas of whatever changed since; whether anything had."""
-        changed = [seen for seen in self.following.store.values() if self._scales.get(seen.ref.uid, ("",))[0] != seen.resource_version]
+        found = self.following.store.values()
+        changed = [seen for seen in found if self._scales.get(seen.ref.uid, ("",))[0] != seen.resource_version]
         for seen in changed:
             self._scales[seen.ref.uid] = seen.resource_version, await self._read_scale(api, seen)
         self._scales = {uid: scale for uid, scale in self._scales.items() if uid in self.following.store}
@@ -71,29 +78,30 @@ class Watched:
 
     async def _read_scale(self, api: kube.Api, seen: objects.Seen) -> dict[str, Any]:
         """{} where it may not be read: the brain then finds that replicas are not known."""
-        place = seen.ref.namespace if self.resource.namespaced else None
         try:
-            return pointers.prune(await api.read_scale(self.resource, place, seen.ref.name), ("/spec/replicas",))
+            scale = await api.read_scale(self.resource, self._within(seen.ref.namespace), seen.ref.name)
+            return pointers.prune(scale, ("/spec/replicas",))
         except errors.ClientError:
             return {}
 
 
 # A pod that owns others and holds no GPU itself. Pods are not followed for this: their owners never change.
-POD = Watched(kube.PODS, None)
+POD = WatchedKind(kube.PODS, None)
 
 
 async def watch_unknown(
     api: kube.Api, resource: kube.Resource, found: discovery.Discovery, *, is_other_version: bool
-) -> Watched:
+) -> WatchedKind:
     """A kind outside the table, or one of it in a version that we cannot read."""
     if is_other_version or not resource.scalable:
-        return Watched(resource, None)
+        return WatchedKind(resource, None)
     pointer = await _find_pointer(api, resource, found)
-    return Watched(resource, kinds.generic(resource.group, resource.version, resource.kind, pointer), pointer=pointer)
+    row = kinds.generic(resource.group, resource.version, resource.kind, pointer)
+    return WatchedKind(resource, row, pointer)
 
 
 async def _find_pointer(api: kube.Api, resource: kube.Resource, found: discovery.Discovery) -> str | None:
-    """Where the replicas stand, by the kind's definition; None if that may not be read, or there is none (an aggregated server)."""
+    """Where replicas stand, by the definition; None if that may not be read, or there is none (aggregated servers)."""
     if "." not in resource.group:  # the server's own kinds: all have it there
         return "/spec/replicas"
     definitions = found.find(*_CRD)
@@ -108,33 +116,52 @@ async def _find_pointer(api: kube.Api, resource: kube.Resource, found: discovery
     return None
 
 
-# ---- companions ---------------------------------------------------------------------------------------------------------------
+class OwnerKinds:
+    """All kinds of owners that are followed: those of the table, and whatever else owns GPU pods."""
 
+    def __init__(self, area: following.Area, starter: following.Starter, found: served.Served) -> None:
+        self.watched: dict[owners.Key, WatchedKind] = {}
+        self.version = 0  # grows when replicas changed that no watch shows
+        self._area, self._starter, self._served = area, starter, found
+        self._wanted = owners.Gaps(set(), set(), set(), set())
 
-def _as_companion(seen: objects.Seen) -> cluster.Companion:
-    return cluster.Companion(seen.ref, seen.resource_version, seen.labels, seen.annotations, seen.body)
+    def want(self, gaps: owners.Gaps) -> None:
+        """From now on keep what the chains name."""
+        self._wanted = gaps
 
+    async def follow_table(self) -> None:
+        """Kinds that no pod named: they may hold what we paused."""
+        keys = [(row.group, row.kind) for row in kinds.KINDS]
+        new = [key for key in keys if key not in self.watched and self._served.find_row(key)]
+        await asyncio.gather(*map(self.follow, new))
 
-def by_target(found: Iterable[objects.Seen]) -> dict[owners.Steered, tuple[cluster.Companion, ...]]:
-    index: dict[owners.Steered, tuple[cluster.Companion, ...]] = {}
-    for seen in found:
-        target = (seen.ref.namespace, *kinds.scale_target(seen.body))
-        index[target] = (*index.get(target, ()), _as_companion(seen))
-    return index
+    async def follow(self, key: owners.Key) -> WatchedKind | None:
+        """Follow one kind of owner; None if the server does not have it."""
+        found = await self._choose(key)
+        if found is None:
+            return None
+        found.following = self._area.follow(
+            found.resource, objects.Item, lambda item: found.see(item) if self._is_wanted(key, item.metadata) else None,
+            metadata_only=not found.reads,
+        )
+        self.watched[key] = found
+        await self._starter.begin([found.following])
+        return found
 
+    async def _choose(self, key: owners.Key) -> WatchedKind | None:
+        if (known := self._served.find_row(key)) is not None:
+            return WatchedKind(*known)
+        resource, is_other_version = self._served.found.find(*key), kinds.find(*key) is not None
+        if resource is None:
+            return None
+        return await watch_unknown(self._area.api, resource, self._served.found, is_other_version=is_other_version)
 
-def by_job(found: Iterable[objects.Seen]) -> dict[str, tuple[cluster.Companion, ...]]:
-    index: dict[str, tuple[cluster.Companion, ...]] = {}
-    for seen in found:
-        if uid := seen.labels.get(names.KUEUE_JOB_UID):
-            index[uid] = (*index.get(uid, ()), _as_companion(seen))
-    return index
+    def _is_wanted(self, key: owners.Key, meta: objects.Meta) -> bool:
+        if meta.uid in self._wanted.uids or objects.has_our_marks(meta.annotations):
+            return True
+        return bool(self._wanted.named) and (meta.namespace, *key, meta.name) in self._wanted.named
 
-
-def by_namespace(found: Iterable[objects.Seen]) -> dict[str, tuple[tuple[selectors.Selector, cluster.Companion], ...]]:
-    index: dict[str, tuple[tuple[selectors.Selector, cluster.Companion], ...]] = {}
-    for seen in found:
-        selector = objects.selector_of(seen.body)
-        if selector is not None:
-            index[seen.ref.namespace] = (*index.get(seen.ref.namespace, ()), (selector, _as_companion(seen)))
-    return index
+    async def read_scales(self) -> None:
+        """Replica counts of kinds whose definition we may not read."""
+        blind = [kind for kind in self.watched.values() if kind.is_read_by_scale]
+        self.version += any([await kind.read_scales(self._area.api) for kind in blind])

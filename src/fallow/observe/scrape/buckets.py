@@ -1,11 +1,12 @@
 """What was scraped, in minutes: for each series a ring of 60 s buckets, in columns.
 
-In: samples (columns, values, instants). Out: for any window up to the horizon what Prometheus would say of it: the highest, the lowest,
-how many, how much a counter grew, the newest; and for the look-back the last active minute, the first and how many with data.
-A Track holds one metric; all tracks of a Table turn with the same Ring. What a metric needs no column for has none.
-Invariant: nan where nothing believable was sampled. Values are stored in 32 bits, rounded away from quiet (the highest up, the lowest
-down), so that no activity is lost by storing it. A minute that is only partly in the window counts in full for activity, and in
-proportion for coverage.
+In: samples (columns, values, instants). Out: for any window up to the horizon what Prometheus would say of it: the
+highest, the lowest, how many, how much a counter grew, the newest; and for the look-back the last active minute, the
+first and how many with data.
+A Track holds one metric; all Tracks turn with the same Ring. What a metric needs no column for has none.
+Invariant: nan where nothing believable was sampled. Values are stored in 32 bits, rounded away from quiet (the highest
+up, the lowest down), so that no activity is lost by storing it. A minute that is only partly in the window counts in
+full for activity, and in proportion for coverage.
 """
 
 from collections.abc import Iterable, Mapping
@@ -24,7 +25,7 @@ Cells: TypeAlias = NDArray[Any]  # float32; of counts uint8
 Field = Literal["high", "low", "count", "grown"]
 A = TypeVar("A", bound=np.generic)
 
-MOST_BYTES: Final = 512 * 2**20  # of all buckets; 800 GPUs with the default metrics of dcgm-exporter and a window of 30 min take 70 MiB
+MOST_BYTES: Final = 512 * 2**20  # of all buckets; 800 GPUs with dcgm-exporter's defaults and a window of 30 min: 70 MiB
 _FIRST_COLUMNS = 16
 _BYTES: Final[Mapping[Field, int]] = {"high": 4, "low": 4, "count": 1, "grown": 4}
 
@@ -41,7 +42,7 @@ class Span(NamedTuple):
 
 
 class Ring:
-    """Which row of the columns a minute is. `head` is the newest minute; rows of minutes that come anew must be wiped."""
+    """Which row of the columns a minute is. `head` is the newest one; rows of minutes that come anew must be wiped."""
 
     def __init__(self, minutes: int) -> None:
         self.minutes = minutes
@@ -76,12 +77,12 @@ class Ring:
 
 
 class Track:
-    """One metric. Column c is the series called `keys[c]`, whose labels have the number `numbers[c]`; several may have the same number."""
+    """One metric. Column c is the series called `keys[c]`, whose labels have the number `series[c]`, as others may."""
 
     def __init__(self, ring: Ring, fields: Iterable[Field]) -> None:
         self._ring = ring
         self.keys: list[bytes] = []
-        self.place_of: dict[bytes, int] = {}
+        self.column_of: dict[bytes, int] = {}
         self.fields: dict[Field, Cells] = {name: _blank(name, ring.minutes, _FIRST_COLUMNS) for name in fields}
         self._numbers = np.zeros(_FIRST_COLUMNS, dtype=np.int64)
         self.latest = np.full(_FIRST_COLUMNS, np.nan)
@@ -102,46 +103,45 @@ class Track:
 
     @property
     def capacity(self) -> int:
-        return len(self._numbers)
+        return len(self.latest)
 
     def add(self, key: bytes, number: int) -> int:
         """A new column."""
         if self.size == self.capacity:
-            self._resize(2 * self.capacity)
+            self._move(self._ring, slice(None), slice(None), 2 * self.capacity)
+            self._numbers = _spread(self._numbers, self.capacity, 0)
         self._numbers[self.size] = number
-        self.place_of[key] = self.size
+        self.column_of[key] = self.size
         self.keys.append(key)
         return self.size - 1
 
-    def _resize(self, capacity: int) -> None:
-        more = capacity - self.capacity
+    def _move(self, ring: Ring, rows: Columns | slice, columns: Columns | slice, capacity: int) -> None:
+        """These columns to the front of new cells, with their rows now in these."""
+        self._ring = ring
         for name, cells in self.fields.items():
-            self.fields[name] = np.concatenate([cells, _blank(name, self._ring.minutes, more)], axis=1)
-        self._numbers = _spread(self._numbers, capacity, 0)
-        self.latest, self.newest, self.seen = (
-            _spread(self.latest, capacity, np.nan), _spread(self.newest, capacity, -np.inf), _spread(self.seen, capacity, -np.inf),
-        )  # fmt: skip
+            kept, fresh = cells[:, columns], _blank(name, ring.minutes, capacity)
+            fresh[rows, : kept.shape[1]] = kept
+            self.fields[name] = fresh
+        self.latest = _spread(self.latest[columns], capacity, np.nan)
+        self.newest, self.seen = (_spread(each[columns], capacity, -np.inf) for each in (self.newest, self.seen))
 
     def turn(self, ring: Ring, minutes: Columns) -> None:
         """Onto a longer ring; `minutes` are those of the rows until now."""
-        for name, cells in self.fields.items():
-            longer = _blank(name, ring.minutes, self.capacity)
-            longer[ring.row(minutes)] = cells
-            self.fields[name] = longer
-        self._ring = ring
+        self._move(ring, ring.row(minutes), slice(None), self.capacity)
 
     def wipe(self, rows: Columns) -> None:
         for name, cells in self.fields.items():
             cells[rows] = 0 if name == "count" else np.nan
 
-    # ---- in ----------------------------------------------------------------------------------------------------------------------
+    # ---- in ----
 
     def take(self, columns: Columns, values: usage.Floats, stamps: usage.Floats, now: Instant, counts: bool) -> None:
-        """Samples of one round; nan is no sample. Of several of a column in one round all are heeded, and counted as one."""
+        """Samples of one round; nan is no sample. Of several of a column all are heeded, and counted as one."""
         np.maximum.at(self.seen, columns, now)
         is_new = ~np.isnan(values) & (stamps > self.newest[columns])
         columns, values, stamps = columns[is_new], values[is_new], stamps[is_new]
-        minutes = (np.minimum(stamps, now) // MINUTE).astype(np.int64)  # of the future only the instant is kept, for the brain to see
+        # Of the future only the instant is kept, for the brain to see.
+        minutes = (np.minimum(stamps, now) // MINUTE).astype(np.int64)
         is_held = minutes > (self._ring.head or 0) - self._ring.minutes
         columns, values, stamps, minutes = columns[is_held], values[is_held], stamps[is_held], minutes[is_held]
         self._fill(self._ring.row(minutes), columns, values, counts)
@@ -159,10 +159,11 @@ class Track:
         if "grown" in self.fields:
             before = self.latest[columns]
             rise = np.where(values >= before, values - before, values)  # a counter that fell began anew
-            grown = self.fields["grown"]
-            grown[rows, columns] = np.where(np.isnan(before), grown[rows, columns], np.nan_to_num(grown[rows, columns]) + round_up(rise))
+            cells = self.fields["grown"]
+            grown = cells[rows, columns]
+            cells[rows, columns] = np.where(np.isnan(before), grown, np.nan_to_num(grown) + round_up(rise))
 
-    # ---- out: one value per column -------------------------------------------------------------------------------------------------
+    # ---- out: one value per column ----
 
     def peak(self, span: Span) -> usage.Floats:
         return self._fold("high", span, np.fmax)
@@ -199,25 +200,18 @@ class Track:
         if not len(span.rows):
             return np.full(self.size, np.nan)
         ends = np.multiply(self._ring.minute_of_rows()[span.rows] + 1, MINUTE, dtype=np.float64)
-        place = len(held) - 1 - held[::-1].argmax(axis=0) if last else held.argmax(axis=0)
-        return np.where(held.any(axis=0), ends[place], np.nan)
+        row = len(held) - 1 - held[::-1].argmax(axis=0) if last else held.argmax(axis=0)
+        return np.where(held.any(axis=0), ends[row], np.nan)
 
-    # ---- tidying, and over a restart -----------------------------------------------------------------------------------------------
+    # ---- tidying, and over a restart ----
 
     def keep(self, columns: Columns, numbers: Columns) -> None:
         """Only these columns stay, in this order, now with these numbers."""
-        size, spare = len(columns), max(_FIRST_COLUMNS, len(columns))
-        for name, cells in self.fields.items():
-            kept = _blank(name, self._ring.minutes, spare)
-            kept[:, :size] = cells[:, columns]
-            self.fields[name] = kept
+        spare = max(_FIRST_COLUMNS, len(columns))
+        self._move(self._ring, slice(None), columns, spare)
         self.keys = [self.keys[column] for column in columns]
-        self.place_of = {key: place for place, key in enumerate(self.keys)}
+        self.column_of = {key: column for column, key in enumerate(self.keys)}
         self._numbers = _spread(numbers, spare, 0)
-        self.latest, self.newest, self.seen = (
-            _spread(self.latest[columns], spare, np.nan), _spread(self.newest[columns], spare, -np.inf),
-            _spread(self.seen[columns], spare, -np.inf),
-        )  # fmt: skip
 
     def dump(self, minute: int) -> tuple[list[bytes], "Minute"]:
         """The keys of all columns that have data in this minute, and their data."""
@@ -227,7 +221,8 @@ class Track:
             has |= found > 0 if name == "count" else ~np.isnan(found)
         at = np.flatnonzero(has)
         more = [column[at].tobytes() for column in (self.latest, self.newest, self.seen)]
-        return [self.keys[column] for column in at], Minute({name: found[at].tobytes() for name, found in cells.items()}, more)
+        kept = {name: found[at].tobytes() for name, found in cells.items()}
+        return [self.keys[column] for column in at], Minute(kept, more)
 
     def load(self, minute: int, found: "Minute", columns: Columns) -> None:
         """`columns` are ours for those of the minute, in its order; -1 = no longer. Minutes come the oldest first."""
@@ -236,7 +231,8 @@ class Track:
         for name, content in found.cells.items():
             cells = self.fields[name]
             cells[minute % self._ring.minutes, at] = np.frombuffer(content, dtype=cells.dtype)[held]
-        self.latest[at], self.newest[at], self.seen[at] = (np.frombuffer(content, dtype=np.float64)[held] for content in found.more)
+        for column, content in zip((self.latest, self.newest, self.seen), found.more, strict=True):
+            column[at] = np.frombuffer(content, dtype=np.float64)[held]
 
 
 class Minute(msgspec.Struct, array_like=True, frozen=True):
@@ -246,7 +242,7 @@ class Minute(msgspec.Struct, array_like=True, frozen=True):
     more: list[bytes]
 
 
-class Table:
+class Tracks:
     """All tracks, by metric."""
 
     def __init__(self, fields: Mapping[str, Iterable[Field]], horizon: Seconds) -> None:
@@ -261,7 +257,7 @@ class Table:
         self.tracks = {metric: Track(self.ring, names) for metric, names in self._fields.items()}
 
     def stretch(self, horizon: Seconds) -> None:
-        """Keep for longer from now on, as far as there is room; what is there stays. Of a window that is longer not all is ever covered."""
+        """Keep for longer from now on, as far as there is room; what is there stays."""
         room = MOST_BYTES * self.ring.minutes // max(self._bytes(), 1)
         minutes = min(_minutes(horizon), room)
         if minutes <= self.ring.minutes:

@@ -1,8 +1,8 @@
 """What was scraped, kept over a restart: one page of a database for each minute that is over.
 
 In: Samples and the directory. Out: Samples filled again with what was written before, as far back as the horizon.
-Invariant: only minutes that are over are written, so a restart loses at most the one it was in. What cannot be read back is left out
-and said: measuring begins anew then, and nothing is guessed.
+Invariant: only minutes that are over are written, so a restart loses at most the one it was in. What cannot be read
+back is left out and said: measuring begins anew then, and nothing is guessed.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ class Keeper:
         """Raises Misconfigured where the directory cannot be used."""
         await self._pages.open()
 
-    async def restore(self, into: samples.Samples, now: Instant) -> None:
+    async def restore(self, into: samples.Scraped, now: Instant) -> None:
         minute = int(now // MINUTE)
         into.table.advance(now)
         self._written = minute - 1
@@ -57,14 +57,14 @@ class Keeper:
             self._next = max(kept.names, default=0) + 1
             await _load(into, [page for page in kept.pages if page[0] <= minute], kept.names)
             self._names = {name: number for number, name in kept.names.items()}
-        except (ValueError, KeyError, IndexError, zlib.error, msgspec.MsgspecError, errors.ClientError, buckets.Full) as problem:
+        except (ValueError, LookupError, zlib.error, msgspec.MsgspecError, errors.ClientError, buckets.Full) as problem:
             log.warning("what was measured before the restart cannot be read, measuring begins anew: %s", problem)
             into.forget_all()
             into.table.advance(now)
             self._begun = minute
         self._generation = into.generation
 
-    async def write(self, seen: samples.Samples, now: Instant) -> None:
+    async def write(self, seen: samples.Scraped, now: Instant) -> None:
         """Every minute that is over and not written yet."""
         last = int(now // MINUTE) - 1
         if not self._writes or self._written is None or self._written == last:
@@ -82,13 +82,14 @@ class Keeper:
             return
         self._is_failing = False
 
-    async def _write(self, seen: samples.Samples, minute: int, oldest: int) -> None:
+    async def _write(self, seen: samples.Scraped, minute: int, oldest: int) -> None:
         fresh: dict[int, bytes] = {}
         parts: dict[str, _Part] = {}
         for metric, track in seen.table.tracks.items():
             keys, found = track.dump(minute)
             if keys:
-                parts[metric] = _Part(np.array([self._number(metric, key, fresh) for key in keys], dtype=np.int64).tobytes(), found)
+                numbers = np.array([self._number(metric, key, fresh) for key in keys], dtype=np.int64)
+                parts[metric] = _Part(numbers.tobytes(), found)
         keep = None
         if seen.generation != self._generation:  # series were forgotten: so are their names
             keep = self._forget_names(seen)
@@ -110,8 +111,8 @@ class Keeper:
             self._next += 1
         return number
 
-    def _forget_names(self, seen: samples.Samples) -> set[int]:
-        """The numbers that stay; the highest always does, so that after a restart none is given twice while older pages have it."""
+    def _forget_names(self, seen: samples.Scraped) -> set[int]:
+        """The numbers that stay; the highest always does, lest one that older pages have is given twice."""
         held = {b"%s %s" % (metric.encode(), key) for metric, track in seen.table.tracks.items() for key in track.keys}
         self._names = {name: number for name, number in self._names.items() if name in held}
         return {*self._names.values(), self._next - 1}
@@ -120,16 +121,16 @@ class Keeper:
         await self._pages.close()
 
 
-async def _load(into: samples.Samples, pages: list[tuple[int, bytes]], names: dict[int, bytes]) -> None:
+async def _load(into: samples.Scraped, pages: list[tuple[int, bytes]], names: dict[int, bytes]) -> None:
     """All pages, the oldest first. A name that is no more belongs to a series that was forgotten."""
     columns = np.full(max(names, default=0) + 1, -1, dtype=np.int64)
-    placed = np.zeros(len(columns), dtype=np.bool_)
+    is_found = np.zeros(len(columns), dtype=np.bool_)
     for at, content in pages:
         await asyncio.sleep(0)  # a day takes a second or two: others may have their turn
         for metric, part in msgspec.msgpack.decode(zlib.decompress(content), type=dict[str, _Part]).items():
             numbers = np.frombuffer(part.names, dtype=np.int64)
-            for number in numbers[~placed[numbers]].tolist():
-                placed[number] = True
+            for number in numbers[~is_found[numbers]].tolist():
+                is_found[number] = True
                 if number in names:
-                    columns[number] = into.place_key(metric, names[number].partition(b" ")[2])
+                    columns[number] = into.find_column_of(metric, names[number].partition(b" ")[2])
             into.table.tracks[metric].load(at, part.minute, columns[numbers])

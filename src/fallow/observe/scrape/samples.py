@@ -1,10 +1,10 @@
 """What all exporters showed, as the readings that a Prometheus would give of it.
 
-In: pages of exporters. Out: readings by (what, metric, window), with the same keys and the same meaning as the answers to queries.py,
-so that the same columns are made of them.
-An exporter of ours also says itself since when it watches a pod's GPU and when that was last active: where it has seen a whole quiet
-window, that counts as if we had.
-Invariant: what is not believable is no sample. A series that is gone from its exporter's last page has no newest sample.
+In: pages of exporters. Out: readings with the same keys and the same meaning as the answers to queries.py, so that the
+same columns are made of them (usage/readings.py).
+An exporter of ours also says itself since when it watches a pod's GPU and when that was last active: where it has seen
+a whole quiet window, that counts as if we had.
+Invariant: what is not believable is no sample. A series that left its exporter's page has no newest sample.
 """
 
 import math
@@ -21,7 +21,8 @@ from fallow.model.usage import Signal
 from fallow.names import NodeMetric
 from fallow.observe.scrape import buckets, targets
 from fallow.observe.scrape.buckets import Columns, Field
-from fallow.observe.usage import asking, inquiry, labels, queries
+from fallow.observe.usage import labels, queries
+from fallow.observe.usage.readings import SeriesReading, Topic, What, join
 
 # As far as Prometheus looks back for the value of an instant: an older one is no value of now.
 _CURRENT: Final[Seconds] = 300.0
@@ -31,8 +32,8 @@ _OBSERVED_SINCE: Final = NodeMetric.POD_OBSERVED_SINCE
 _VOUCHES = (_LAST_ACTIVE, _OBSERVED_SINCE)
 _OF_PROCESSES = ("process", "instance")  # scopes that speak of the pod itself
 _SERVING = frozenset((*queries.REQUEST_GAUGES, *queries.REQUEST_COUNTERS))
-_OURS = frozenset((*_VOUCHES, queries.HOLDS, *(metric.name for metric in (*queries.PRIMARIES, *queries.OTHERS) if metric.own)))
 _METRICS: Final = {metric.name: metric for metric in (*queries.PRIMARIES, *queries.OTHERS)}
+_OURS = frozenset((*_VOUCHES, queries.HOLDS, *(name for name, metric in _METRICS.items() if metric.own)))
 _PROCESS_SM: Final = next(metric for metric in queries.PRIMARIES if metric.signal is Signal.process_sm)
 
 
@@ -48,7 +49,7 @@ def _fields() -> dict[str, tuple[Field, ...]]:
 
 
 FIELDS: Final = _fields()
-_ORDER: Final = {metric: place for place, metric in enumerate(FIELDS)}
+_ORDER: Final = {metric: index for index, metric in enumerate(FIELDS)}
 _NAMES: Final = tuple(FIELDS)
 
 
@@ -59,42 +60,42 @@ class Taken(NamedTuple):
     page: exposition.Page
 
 
-_UNPLACED = -2  # in Exporter: not asked yet for its column
+_UNASKED = -2  # in Exporter: not asked yet for its column
 
 
 class Exporter:
     """What is known of one exporter: how to read its pages, and where its series are kept."""
 
-    def __init__(self, target: targets.Target) -> None:
+    def __init__(self, target: targets.ScrapeTarget) -> None:
         self.target = target
         self.reader = exposition.Reader(FIELDS)
         self._stamp: tuple[int, int] | None = None
         self._tracks: list[int] = []
         self._columns: list[int] = []
 
-    def locate(self, samples: "Samples", page: exposition.Page) -> tuple[Columns, Columns]:
+    def locate(self, samples: "Scraped", page: exposition.Page) -> tuple[Columns, Columns]:
         """Track and column of each sample; column -1 = not wanted. Raises buckets.Full."""
         stamp = (samples.generation, self.reader.generation)
         if stamp != self._stamp:
             self._stamp, self._tracks, self._columns = stamp, [], []
         new = self.reader.series[len(self._tracks) :]
         self._tracks += [_ORDER[series.metric] for series in new]
-        self._columns += [_UNPLACED] * len(new)
+        self._columns += [_UNASKED] * len(new)
         numbers = np.array(page.numbers, dtype=np.int64)
         columns = np.array(self._columns, dtype=np.int64)[numbers]
-        # Only what is on this page: the reader also remembers series that are gone, and a column for each would have to go again.
-        for number in numbers[columns == _UNPLACED].tolist():
-            self._columns[number] = samples.place(self.reader.series[number], self.target)
+        # Only what is on this page: the reader also remembers series that are gone, whose columns would go again.
+        for number in numbers[columns == _UNASKED].tolist():
+            self._columns[number] = samples.find_column(self.reader.series[number], self.target)
         return np.array(self._tracks, dtype=np.int64)[numbers], np.array(self._columns, dtype=np.int64)[numbers]
 
 
-class Samples:
+class Scraped:
     """Everything measured, up to the horizon."""
 
     def __init__(self, *, honor_labels: bool, interval: Seconds, horizon: Seconds) -> None:
         self._honor_labels = honor_labels
         self._interval = interval
-        self.table = buckets.Table(FIELDS, horizon)
+        self.table = buckets.Tracks(FIELDS, horizon)
         self.generation = 0  # grows when columns are no longer where they were
         self._pages: dict[tuple[str, str], Instant] = {}  # by job and instance: its last good page
         self._open_books()
@@ -104,9 +105,10 @@ class Samples:
         # As scraped, `pod` is the workload's: nothing has been renamed on the way, and nobody added the exporter's own.
         foreign = msgspec.structs.replace(labels.foreign(self._honor_labels), sure=True)
         serving = msgspec.structs.replace(labels.serving(self._honor_labels), sure=True)
-        self._foreign, self._own, self._serving = (labels.Book(dialect, self.facts) for dialect in (foreign, labels.OWN, serving))
+        dialects = (foreign, labels.OWN, serving)
+        self._foreign, self._own, self._serving = (labels.LabelBook(each, self.facts) for each in dialects)
 
-    def _book(self, metric: str) -> labels.Book:
+    def _book(self, metric: str) -> labels.LabelBook:
         if metric in _SERVING:
             return self._serving
         return self._own if metric in _OURS else self._foreign
@@ -117,22 +119,22 @@ class Samples:
         self.generation += 1
         self._open_books()
 
-    # ---- in ------------------------------------------------------------------------------------------------------------------------
+    # ---- in ----
 
     def take(self, taken: Iterable[Taken], now: Instant, *, counts: bool) -> dict[str, str]:
-        """One round of pages; by address, why one could not be taken. `counts` = the round is one of the regular ones."""
+        """One round of pages; by address, why one could not be taken. `counts` = it is one of the regular rounds."""
         self.table.advance(now)
         parts: list[tuple[Columns, Columns, usage.Floats, usage.Floats]] = []
         refused: dict[str, str] = {}
         for known, page in taken:
             try:
-                places = known.locate(self, page)
+                located = known.locate(self, page)
             except buckets.Full as problem:
                 refused[known.target.url] = str(problem)
                 continue
             stamps = np.full(len(page.numbers), now)
             stamps[list(page.stamps)] = list(page.stamps.values())
-            parts.append((*places, np.array(page.values, dtype=np.float64), stamps))
+            parts.append((*located, np.array(page.values, dtype=np.float64), stamps))
             self._pages[known.target.key] = now
         if parts:
             tracks, columns, values, stamps = (np.concatenate(some) for some in zip(*parts, strict=True))
@@ -145,24 +147,24 @@ class Samples:
         order = np.argsort(tracks, kind="stable")
         order = order[columns[order] >= 0]
         bounds = np.searchsorted(tracks[order], np.arange(len(_NAMES) + 1))
-        for place, metric in enumerate(_NAMES):
-            some = order[bounds[place] : bounds[place + 1]]
+        for index, metric in enumerate(_NAMES):
+            some = order[bounds[index] : bounds[index + 1]]
             if len(some):
                 self.table.tracks[metric].take(columns[some], _believe(metric, values[some]), stamps[some], now, counts)
 
-    def place(self, series: exposition.Series, target: targets.Target) -> int:
+    def find_column(self, series: exposition.Series, target: targets.ScrapeTarget) -> int:
         """The column of a series, made if need be; -1 = it is not wanted. Raises buckets.Full."""
-        metric = series.metric
-        if series.labels.get("scope", "process") not in _OF_PROCESSES and (metric in _VOUCHES or metric == _PROCESS_SM.name):
+        metric, is_of_process = series.metric, series.labels.get("scope", "process") in _OF_PROCESSES
+        if not is_of_process and (metric in _VOUCHES or metric == _PROCESS_SM.name):
             return -1
         full = {**series.labels, "job": target.job, "instance": target.instance}
         if metric in _SERVING and target.pod:  # a model server speaks of itself
             full = {"pod": target.pod, "namespace": target.namespace, **full}
-        return self.place_key(metric, msgspec.json.encode(full, order="sorted"))
+        return self.find_column_of(metric, msgspec.json.encode(full, order="sorted"))
 
-    def place_key(self, metric: str, key: bytes) -> int:
+    def find_column_of(self, metric: str, key: bytes) -> int:
         """The same, of a series that is called so. Raises buckets.Full."""
-        column = self.table.tracks[metric].place_of.get(key)
+        column = self.table.tracks[metric].column_of.get(key)
         return self.table.add(metric, key, self._number(metric, key)) if column is None else column
 
     def _number(self, metric: str, key: bytes) -> int:
@@ -175,8 +177,7 @@ class Samples:
 
     def tidy(self, gone_before: Instant) -> None:
         """Forget series that were on no page since then, if they are many."""
-        tracks = self.table.tracks.values()
-        gone = sum(int((track.seen[: track.size] < gone_before).sum()) for track in tracks)
+        gone = sum(int((track.seen[: track.size] < gone_before).sum()) for track in self.table.tracks.values())
         if gone <= max(1000, len(self.table) // 4):
             return
         self._open_books()
@@ -185,47 +186,45 @@ class Samples:
             stay = np.flatnonzero(track.seen[: track.size] >= gone_before)
             track.keep(stay, np.array([self._number(metric, track.keys[column]) for column in stay], dtype=np.int64))
 
-    # ---- out: a window -------------------------------------------------------------------------------------------------------------
+    # ---- out: a window ----
 
-    def readings(self, windows: Iterable[Seconds], now: Instant) -> dict[asking.Key, asking.Reading]:
-        found: dict[asking.Key, asking.Reading] = {}
-        for metric in queries.PRIMARIES:
-            found["newest", metric.name, inquiry.INSTANT] = self._newest(metric.name, now)
-        found["holds", queries.HOLDS, inquiry.INSTANT] = self._newest(queries.HOLDS, now)
+    def readings(self, windows: Iterable[Seconds], now: Instant) -> dict[Topic, SeriesReading]:
+        found = {Topic(What.newest, metric.name): self._newest(metric.name, now) for metric in queries.PRIMARIES}
+        found[Topic(What.holds, queries.HOLDS)] = self._newest(queries.HOLDS, now)
         for window in windows:
             span = self.table.ring.span(now - window, now)
             for metric in _METRICS.values():
-                found["peak", metric.name, window] = self._peak(metric, span, now - window, now)
+                found[Topic(What.peak, metric.name, window)] = self._peak(metric, span, now - window, now)
             for metric in queries.PRIMARIES:
-                found["count", metric.name, window] = self._count(metric.name, span, window, now)
-            found["increase", queries.ENERGY, window] = self._increase(queries.ENERGY, span, now - window)
-            found["requests", "", window] = _join([
+                found[Topic(What.count, metric.name, window)] = self._count(metric.name, span, window, now)
+            found[Topic(What.increase, queries.ENERGY, window)] = self._increase(queries.ENERGY, span, now - window)
+            found[Topic(What.requests, "", window)] = join([
                 *(self._high(name, span, now - window) for name in queries.REQUEST_GAUGES),
                 *(self._increase(name, span, now - window) for name in queries.REQUEST_COUNTERS),
             ])
         return found
 
-    def _peak(self, metric: queries.Metric, span: buckets.Span, start: Instant, now: Instant) -> asking.Reading:
+    def _peak(self, metric: queries.GpuMetric, span: buckets.Span, start: Instant, now: Instant) -> SeriesReading:
         track = self.table.tracks[metric.name]
-        if metric.signal is Signal.last_kernel:  # the latest word counts; of several containers the one that was active last
+        if metric.signal is Signal.last_kernel:  # the latest word; of several containers the one that was active last
             return _reading(track, self._is_current(track, now), track.latest[: track.size], np.fmin)
         if metric.signal is Signal.fb_growth:
             return _reading(track, _since(track, start), track.peak(span) - track.lowest(span))
         return self._high(metric.name, span, start)
 
-    def _high(self, metric: str, span: buckets.Span, start: Instant) -> asking.Reading:
+    def _high(self, metric: str, span: buckets.Span, start: Instant) -> SeriesReading:
         track = self.table.tracks[metric]
         return _reading(track, _since(track, start), track.peak(span))
 
-    def _increase(self, metric: str, span: buckets.Span, start: Instant) -> asking.Reading:
+    def _increase(self, metric: str, span: buckets.Span, start: Instant) -> SeriesReading:
         track = self.table.tracks[metric]
         return _reading(track, _since(track, start), track.increase(span))
 
-    def _newest(self, metric: str, now: Instant) -> asking.Reading:
+    def _newest(self, metric: str, now: Instant) -> SeriesReading:
         track = self.table.tracks[metric]
         return _reading(track, self._is_current(track, now), track.newest[: track.size])
 
-    def _count(self, metric: str, span: buckets.Span, window: Seconds, now: Instant) -> asking.Reading:
+    def _count(self, metric: str, span: buckets.Span, window: Seconds, now: Instant) -> SeriesReading:
         track = self.table.tracks[metric]
         counts = track.count(span)
         if metric == _PROCESS_SM.name:
@@ -236,54 +235,58 @@ class Samples:
 
     def _is_current(self, track: buckets.Track, now: Instant) -> usage.Bools:
         """Which columns have a value of now: not long ago, and still there on their exporter's last page."""
-        last_page = np.array([self._pages.get((one.job, one.target), -math.inf) for one in self.facts], dtype=np.float64)
+        last_page = np.array([self._pages.get((one.job, one.target), -math.inf) for one in self.facts], np.float64)
         is_there = track.seen[: track.size] >= last_page[track.series] if track.size else np.zeros(0, dtype=np.bool_)
         found: usage.Bools = is_there & (track.newest[: track.size] >= now - _CURRENT)
         return found
 
     def _vouched(self, track: buckets.Track, now: Instant) -> tuple[usage.Floats, usage.Floats]:
-        """When the exporter itself last saw activity, and since when it watches, for the columns of this track; nan = it does not say."""
-        told = []
-        for metric in _VOUCHES:
-            words = self.table.tracks[metric]
-            by_number = np.full(len(self.facts), np.nan)
-            current = self._is_current(words, now)
-            np.fmax.at(by_number, words.series[current], words.latest[: words.size][current])
-            told.append(by_number[track.series])
-        return told[0], told[1]
+        """When the exporter itself last saw activity, and since when it watches, by column; nan = it does not say."""
+        last, since = (self._latest(metric, now)[track.series] for metric in _VOUCHES)
+        return last, since
 
-    # ---- out: the past -------------------------------------------------------------------------------------------------------------
+    def _latest(self, metric: str, now: Instant) -> usage.Floats:
+        """By number of series."""
+        track, latest = self.table.tracks[metric], np.full(len(self.facts), np.nan)
+        current = self._is_current(track, now)
+        np.fmax.at(latest, track.series[current], track.latest[: track.size][current])
+        return latest
 
-    def past(self, lookback: Seconds, threshold: float, now: Instant) -> dict[asking.Key, asking.Reading]:
-        found = {("holds", queries.HOLDS, lookback): self._newest(queries.HOLDS, now)}
+    # ---- out: the past ----
+
+    def past(self, lookback: Seconds, threshold: float, now: Instant) -> dict[Topic, SeriesReading]:
+        found = {Topic(What.holds, queries.HOLDS, lookback): self._newest(queries.HOLDS, now)}
         span = self.table.ring.span(now - lookback, now)
         for metric in queries.PRIMARIES:
             if metric.signal is Signal.last_kernel:
                 continue
             track = self.table.tracks[metric.name]
-            active, first, minutes = track.last_minute(span, threshold / metric.scale), track.first_minute(span), track.minutes(span)
+            active = track.last_minute(span, threshold / metric.scale)
+            first, minutes = track.first_minute(span), track.minutes(span)
             if metric is _PROCESS_SM:
                 last, since = self._vouched(track, now)
                 active = np.fmax(active, last)
                 minutes = np.where(since < np.nan_to_num(first, nan=math.inf), (now - since) / MINUTE, minutes)
                 first = np.fmin(first, since)
-            for what, values, fold in (("active", active, np.fmax), ("first", first, np.fmin), ("minutes", minutes, np.fmax)):
-                found[what, metric.name, lookback] = _reading(track, ~np.isnan(first) & ~np.isnan(values), values, fold)
+            folds = (What.active, active, np.fmax), (What.first, first, np.fmin), (What.minutes, minutes, np.fmax)
+            for what, values, fold in folds:
+                held = ~np.isnan(first) & ~np.isnan(values)
+                found[Topic(what, metric.name, lookback)] = _reading(track, held, values, fold)
         return found
 
-    def floors(self, now: Instant) -> dict[asking.Key, asking.Reading]:
+    def floors(self, now: Instant) -> dict[Topic, SeriesReading]:
         """The lowest power of a day, and of how many samples."""
-        found: dict[asking.Key, asking.Reading] = {}
+        found: dict[Topic, SeriesReading] = {}
         span = self.table.ring.span(now - DAY, now)
         for metric in queries.POWER:
             track = self.table.tracks[metric.name]
             everything = np.ones(track.size, dtype=np.bool_)
-            found["lowest", metric.name, DAY] = _reading(track, everything, track.lowest(span), np.fmin)
-            found["samples", metric.name, DAY] = _reading(track, everything, track.count(span))
+            found[Topic(What.lowest, metric.name, DAY)] = _reading(track, everything, track.lowest(span), np.fmin)
+            found[Topic(What.samples, metric.name, DAY)] = _reading(track, everything, track.count(span))
         return found
 
     def measuring_since(self, now: Instant) -> Instant | None:
-        """The beginning of the time up to now in which something was measured without a longer gap; None = nothing was."""
+        """Since when something was measured, up to now, without a longer gap; None = nothing was."""
         ring = self.table.ring
         has = np.zeros(ring.minutes, dtype=np.bool_)
         for metric in queries.PRIMARIES:
@@ -313,14 +316,9 @@ def _since(track: buckets.Track, start: Instant) -> usage.Bools:
     return track.seen[: track.size] >= start
 
 
-def _reading(track: buckets.Track, held: usage.Bools, values: usage.Floats, fold: np.ufunc = np.fmax) -> asking.Reading:
+def _reading(track: buckets.Track, held: usage.Bools, values: usage.Floats, fold: np.ufunc = np.fmax) -> SeriesReading:
     """One value per number; nan where there is a series and no value."""
-    numbers, places = np.unique(track.series[held], return_inverse=True)
+    numbers, index = np.unique(track.series[held], return_inverse=True)
     folded = np.full(len(numbers), np.nan)
-    fold.at(folded, places, values[held])
-    return asking.Reading(numbers, folded)
-
-
-def _join(some: Iterable[asking.Reading]) -> asking.Reading:
-    parts = list(some)
-    return asking.Reading(np.concatenate([part.series for part in parts]), np.concatenate([part.values for part in parts]))
+    fold.at(folded, index, values[held])
+    return SeriesReading(numbers, folded)

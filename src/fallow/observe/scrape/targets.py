@@ -1,14 +1,14 @@
 """Which exporters are there? Found by their pods' labels, or named by address.
 
-In: an Api, selectors, addresses. Out: `Target`s: where to ask, and what to call it.
-A target's name is that of its node (and of the exporter's label and namespace), not of its pod: the next pod of the same DaemonSet goes
-on where the last one ended, and its series stay the same series.
-Invariant: a pod that does not run, is going, or has no address is no target; one that cannot be listed is a problem and not an absence.
+In: an Api, selectors, addresses. Out: `ScrapeTarget`s: where to ask, and what to call it.
+A target's name is that of its node (and of the exporter's label and namespace), not of its pod: the next pod of the
+same DaemonSet goes on where the last one ended, and its series stay the same series.
+Invariant: a pod that does not run, is going, or has no address is no target; one that cannot be listed is a problem and
+not an absence.
 """
 
 from collections.abc import Collection, Iterable, Sequence
-from types import TracebackType
-from typing import Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
 import msgspec
 import yarl
@@ -16,7 +16,6 @@ import yarl
 from fallow import names
 from fallow.clients import errors
 from fallow.clients.kubernetes import api as kube
-from fallow.clients.kubernetes import follow
 from fallow.observe.cluster import following, objects, pods
 
 DCGM_PORT, OWN_PORT = 9400, 9835
@@ -28,7 +27,7 @@ SELECTORS: Final = (
 _PORT_NAMES = ("metrics", "gpu-metrics")
 
 
-class Target(NamedTuple):
+class ScrapeTarget(NamedTuple):
     url: str
     job: str
     instance: str  # its node, or host and port
@@ -47,27 +46,27 @@ class _Port(msgspec.Struct, rename="camel"):
     name: str = ""
 
 
-class _Container(msgspec.Struct):
+class _ExporterContainer(msgspec.Struct):
     ports: list[_Port] | None = None
 
 
-class _Spec(msgspec.Struct, rename="camel"):
-    containers: list[_Container]
+class _ExporterSpec(msgspec.Struct, rename="camel"):
+    containers: list[_ExporterContainer]
     node_name: str = ""
 
 
-class _Status(msgspec.Struct, rename="camel"):
+class _ExporterStatus(msgspec.Struct, rename="camel"):
     phase: str = ""
     pod_ip: str = msgspec.field(default="", name="podIP")
 
 
 class ExporterItem(msgspec.Struct):
     metadata: objects.Meta
-    spec: _Spec
-    status: _Status = msgspec.field(default_factory=_Status)
+    spec: _ExporterSpec
+    status: _ExporterStatus = msgspec.field(default_factory=_ExporterStatus)
 
 
-def read_pod(item: ExporterItem) -> Target | None:
+def read_pod(item: ExporterItem) -> ScrapeTarget | None:
     meta, address = item.metadata, item.status.pod_ip
     if item.status.phase != "Running" or meta.deletion_timestamp is not None or not address:
         return None
@@ -76,60 +75,55 @@ def read_pod(item: ExporterItem) -> Target | None:
     host = f"[{address}]" if ":" in address else address
     url = f"http://{host}:{_find_port(item.spec.containers, called)}/metrics"
     node = item.spec.node_name
-    return Target(url, f"{meta.namespace}/{called}", node or host, node, meta.namespace, meta.name)
+    return ScrapeTarget(url, f"{meta.namespace}/{called}", node or host, node, meta.namespace, meta.name)
 
 
-def _find_port(containers: Iterable[_Container], called: str) -> int:
+def _find_port(containers: Iterable[_ExporterContainer], called: str) -> int:
     for port in (port for container in containers for port in container.ports or ()):
         if port.name in _PORT_NAMES:
             return port.container_port
     return OWN_PORT if called == OWN_EXPORTER else DCGM_PORT
 
 
-def read_address(url: str) -> Target:
+def read_address(url: str) -> ScrapeTarget:
     """A target that was named. Without a path it is /metrics that is meant."""
     parsed = yarl.URL(url)
-    return Target(str(parsed if parsed.path.strip("/") else parsed.with_path("/metrics")), "scrape-target", parsed.authority)
+    url = str(parsed if parsed.path.strip("/") else parsed.with_path("/metrics"))
+    return ScrapeTarget(url, "scrape-target", parsed.authority)
 
 
 class Finder:
     """Keeps looking for exporters (`follows`), or looks once. An async context manager: leaving it ends all watches."""
 
     def __init__(
-        self,
-        api: kube.Api,
-        *,
-        selectors: Sequence[tuple[str, str]] = (),
-        addresses: Sequence[str] = (),
-        places: Collection[str] = (),
-        follows: bool = False,
+        self, api: kube.Api, *, selectors: Sequence[tuple[str, str]] = (), addresses: Sequence[str] = (),
+        namespaces: Collection[str] = (), follows: bool = False,
     ) -> None:
-        """`selectors`: (namespace or "", label selector), instead of our own; `places`: where we may list pods, if not everywhere."""
-        wanted = tuple(selectors) or tuple((place, selector) for place in sorted(places) or [""] for selector in SELECTORS)
+        """`selectors`: (namespace or "", label selector), instead of our own; `namespaces`: where we may list pods."""
+        own = [(namespace, selector) for namespace in sorted(namespaces) or [""] for selector in SELECTORS]
         self._named = tuple(map(read_address, addresses))
         self._starter = following.Starter()
         self._starter.stays = follows
         self._followings = [
-            following.Following(kube.PODS, {"": follow.Follower(
-                api, kube.PODS, item=ExporterItem, keep=read_pod, namespace=place or None, label_selector=selector,
-                field_selector=pods.ALIVE,
-            )})
-            for place, selector in wanted
-        ]  # fmt: skip
+            following.Area(api, (namespace,)).follow(
+                kube.PODS, ExporterItem, read_pod, label_selector=selector, field_selector=pods.ALIVE
+            )
+            for namespace, selector in selectors or own
+        ]
 
     async def __aenter__(self) -> Self:
         await self._starter.__aenter__()
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None) -> None:
-        await self._starter.__aexit__(kind, problem, trace)
+    async def __aexit__(self, *why: Any) -> None:
+        await self._starter.__aexit__(*why)
 
     async def begin(self) -> None:
         """Returns when everything was listed once, or has a problem."""
         await self._starter.begin(self._followings)
 
     @property
-    def targets(self) -> tuple[Target, ...]:
+    def targets(self) -> tuple[ScrapeTarget, ...]:
         """Every exporter once, however many selectors find it."""
         self._starter.check()
         found = [target for each in self._followings for target in each.store.values()]

@@ -1,1 +1,1 @@
-"""What was measured, in columns: asked of Prometheus; and what both sources share (labels, rows, columns, the look-back)."""
+"""What was measured, in columns: asked of Prometheus; and what both sources share (readings, labels, rows, columns)."""

@@ -1,7 +1,8 @@
 """Whose series is it? The labels of a series, in any of the dialects in use, read into facts once and remembered.
 
-In: the label set as the server wrote it (raw JSON bytes; the same series is the same bytes in every query and cycle). Out: a small
-number for it, and its `Facts`. A cycle that meets only known series does one dictionary look-up per series and nothing else.
+In: the label set as the server wrote it (raw JSON bytes; the same series is the same bytes in every query and cycle).
+Out: a small number for it, and its `Facts`. A cycle that meets only known series does one dictionary look-up per
+series, nothing else.
 Invariant: a label that is missing never drops a series; it only leaves a fact unknown ("").
 """
 
@@ -18,6 +19,9 @@ _UUID_LABELS = ("UUID", "uuid", "device_uuid")  # the last is HAMi's
 _INDEX_LABELS = ("gpu", "device")
 _INSTANCE_LABELS = ("GPU_I_ID", "gi", "dra_mig_device_uuid")
 _MODEL_LABELS = ("modelName", "model")
+_GPU_LABELS = (
+    *_NODE_LABELS, *_UUID_LABELS, *_INDEX_LABELS, *_INSTANCE_LABELS, "GPU_I_PROFILE", *_MODEL_LABELS, "job", "instance",
+)
 _SURE_POD_LABELS = frozenset({"workload_pod", "exported_pod"})  # plain `pod` may be the exporter itself
 
 
@@ -31,11 +35,8 @@ class Dialect(msgspec.Struct, frozen=True):
 
     @property
     def by(self) -> str:
-        """The L of `max by (L)`: everything that is read here. Containers are left out: nothing is told per container."""
-        names = [*self.pod, *self.namespace]
-        if self.of_gpus:
-            names += [*_NODE_LABELS, *_UUID_LABELS, *_INDEX_LABELS, *_INSTANCE_LABELS, "GPU_I_PROFILE", *_MODEL_LABELS, "job", "instance"]
-        return ",".join(names)
+        """The L of `max by (L)`: everything that is read here. Containers are left out: nothing is said of each."""
+        return ",".join([*self.pod, *self.namespace, *(_GPU_LABELS if self.of_gpus else ())])
 
 
 def foreign(honor_labels: bool) -> Dialect:
@@ -54,7 +55,7 @@ OWN = Dialect(("workload_pod",), ("workload_namespace",), sure=True)  # gpu_idle
 TARGETS = Dialect((), (), sure=True, of_gpus=False)  # `up`: only job and instance are read
 
 
-class Facts(msgspec.Struct, frozen=True, gc=False):
+class Facts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What the labels of one series say."""
 
     namespace: str
@@ -71,8 +72,9 @@ class Facts(msgspec.Struct, frozen=True, gc=False):
     target: str
 
 
-class Book:
-    """Numbers for series of one dialect: the same label set always has the same number, and `facts[number]` tells what it says.
+class LabelBook:
+    """Numbers for series of one dialect: the same label set always has the same number; `facts[number]` is what it
+    says.
 
     Books that write into the same list of facts never give the same number to two series.
     """
@@ -108,17 +110,11 @@ class Book:
         node = nodes[0] if nodes else host
         instance = _first(labels, _INSTANCE_LABELS)[1]
         return Facts(
-            namespace=sys.intern(_first(labels, self.dialect.namespace)[1]),
-            pod=pod,
-            sure=self.dialect.sure or pod_label in _SURE_POD_LABELS,
-            nodes=nodes,
-            host=host,
-            uuid=uuid,
-            spot=f"{node}/{index}" if node and index else "",
-            instance=instance,
+            namespace=sys.intern(_first(labels, self.dialect.namespace)[1]), pod=pod,
+            sure=self.dialect.sure or pod_label in _SURE_POD_LABELS, nodes=nodes, host=host, uuid=uuid,
+            spot=f"{node}/{index}" if node and index else "", instance=instance,
             mig=bool(instance or labels.get("GPU_I_PROFILE")) or uuid.startswith("MIG-"),
-            model=sys.intern(_first(labels, _MODEL_LABELS)[1]),
-            job=sys.intern(labels.get("job", "")),
+            model=sys.intern(_first(labels, _MODEL_LABELS)[1]), job=sys.intern(labels.get("job", "")),
             target=sys.intern(target),
         )
 

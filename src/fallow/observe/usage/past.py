@@ -1,13 +1,14 @@
 """Since when exactly is a GPU idle? What was found in the look-back, and how long it stays true.
 
-In: readings of the last active minute, of the first sample, and of the minutes with data. Out: per candidate row the instant of the last
-activity (-inf = looked and found none) and since when the row was watched without a gap.
-A finding is remembered while the row stays idle: a row found idle over its window now, and found idle less than a window ago, was
-idle all the time between. Invariant: what could not be asked stays nan, and is not remembered.
+In: readings of the last active minute, of the first sample, and of the minutes with data. Out: per candidate row the
+instant of the last activity (-inf = looked and found none) and since when the row was watched without a gap.
+A finding is remembered while the row stays idle: a row found idle over its window now, and found idle less than a
+window ago, was idle all the time between. Invariant: what could not be asked stays nan, and is not remembered.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from typing import TypeAlias
 
 import msgspec
 import numpy as np
@@ -15,7 +16,10 @@ import numpy as np
 from fallow.model import cluster, usage
 from fallow.model.units import HOUR, MINUTE, Instant, Seconds
 from fallow.model.usage import Signal
-from fallow.observe.usage import asking, columns, queries, rows
+from fallow.observe.usage import labels, queries, rows
+from fallow.observe.usage.readings import NOTHING, Numbers, Readings, Topic, What, series_of
+
+Speakers: TypeAlias = dict[queries.GpuMetric, usage.Bools]  # by primary, of which rows it says when they were active
 
 _GAPLESS = 0.95  # of the minutes since the first sample have data: what is missing are single scrapes, not hours
 
@@ -26,7 +30,7 @@ class Found(msgspec.Struct, gc=False):
     confirmed_at: Instant
 
 
-class Memory:
+class IdleTimes:
     """Findings by GPU, pod and threshold."""
 
     def __init__(self) -> None:
@@ -48,7 +52,9 @@ class Memory:
                 known[row] = found
         return known, unknown
 
-    def keep(self, seen: usage.Usage, wanted: Sequence[int], pods: Sequence[cluster.Pod], threshold: float, now: Instant) -> None:
+    def keep(
+        self, seen: usage.Usage, wanted: Sequence[int], pods: Sequence[cluster.Pod], threshold: float, now: Instant
+    ) -> None:
         """Remember what is known of these rows now."""
         for row in wanted:
             last, since = float(seen.last_active[row]), float(seen.observed_since[row])
@@ -63,46 +69,39 @@ class Memory:
         self._found = {key: found for key, found in self._found.items() if found.confirmed_at >= instant}
 
 
-def may_speak(seen: usage.Usage, signal: Signal, wanted: Sequence[int]) -> usage.Bools:
-    """For which of the wanted rows this primary says when they were active. On a shared GPU a pod's own signals silence the device's."""
-    at = np.asarray(wanted, dtype=np.int64)
-    if signal not in seen.peak:
-        return np.zeros(len(at), dtype=np.bool_)
-    speaks = ~np.isnan(seen.peak[signal][at])
-    if signal in (Signal.process_sm, Signal.last_kernel):
-        return speaks
-    own = [~np.isnan(seen.peak[one][at]) for one in (Signal.process_sm, Signal.last_kernel) if one in seen.peak]
-    speaks &= ~(seen.shared[at] & np.any(own, axis=0)) if own else True
-    if signal in (Signal.gpu_util, Signal.device_util):
-        speaks &= ~seen.mig[at]
-    if signal is Signal.gpu_util:
-        speaks &= ~seen.shared[at]
-    return speaks
+def copy_of(seen: usage.Usage) -> usage.Usage:
+    """With columns of its own for what is looked up."""
+    last_active, observed_since = seen.last_active.copy(), seen.observed_since.copy()
+    return msgspec.structs.replace(seen, last_active=last_active, observed_since=observed_since)
+
+
+def find_speakers(seen: usage.Usage) -> Speakers:
+    speakers = usage.find_speakers(seen, seen.mig, seen.shared)
+    return {metric: speakers[metric.signal] for metric in queries.PRIMARIES if metric.signal in speakers}
 
 
 class Past:
     """The answers about the past, to be read row by row."""
 
-    def __init__(self, layout: rows.Layout, readings: Mapping[asking.Key, asking.Reading], series: int) -> None:
-        self._layout = layout
-        self._readings = readings
-        self._series = series
-        self._place_of = {key: place for place, key in enumerate(zip(layout.pod.tolist(), layout.gpu, strict=True))}
+    def __init__(
+        self, held: rows.Holders, facts: Sequence[labels.Facts], readings: Readings, lookback: Seconds, now: Instant
+    ) -> None:
+        self._layout = rows.RowLayout(held, facts, series_of(readings, len(facts)))
+        self._readings, self._series = readings, len(facts)
+        self._lookback, self._now = lookback, now
 
-    def find(
-        self, seen: usage.Usage, wanted: Sequence[int], speaks: Mapping[queries.Metric, usage.Bools], lookback: Seconds, now: Instant
-    ) -> tuple[usage.Floats, usage.Floats]:
-        """Last activity and start of the watch, of each wanted row; nan where no series was found."""
-        at = np.array([self._place_of.get((int(seen.pod[row]), seen.gpu[row]), -1) for row in wanted], dtype=np.int64)
+    def fill(self, seen: usage.Usage, wanted: list[int], speakers: Speakers) -> None:
+        """Last activity and start of the watch, into each wanted row; nan where no series was found."""
+        index = {key: row for row, key in enumerate(zip(self._layout.pod.tolist(), self._layout.gpu, strict=True))}
+        at = np.array([index.get((int(seen.pod[row]), seen.gpu[row]), -1) for row in wanted], dtype=np.int64)
         last, since = np.full(len(wanted), np.nan), np.full(len(wanted), np.nan)
-        for metric, held in speaks.items():
-            active, watched = (
-                self._of_kernels(seen, wanted) if metric.signal is Signal.last_kernel else self._of(metric, at, lookback, now, seen.window)
-            )
-            last = np.fmax(last, np.where(held & ~np.isnan(watched), or_never(active), np.nan))
-            since = np.fmin(since, np.where(held, watched, np.nan))
+        for metric, speaks in speakers.items():
+            may_speak, is_kernels = speaks[wanted], metric.signal is Signal.last_kernel
+            active, watched = self._of_kernels(seen, wanted) if is_kernels else self._of(metric, at, seen.window)
+            last = np.fmax(last, np.where(may_speak & ~np.isnan(watched), or_never(active), np.nan))
+            since = np.fmin(since, np.where(may_speak, watched, np.nan))
         # The window itself was silent; a minute that began before it may still have been counted as active.
-        return np.minimum(last, now - seen.window), since
+        seen.last_active[wanted], seen.observed_since[wanted] = np.minimum(last, self._now - seen.window), since
 
     def _of_kernels(self, seen: usage.Usage, wanted: Sequence[int]) -> tuple[usage.Floats, usage.Floats]:
         """The exporter itself says how long ago the last kernel was, and so that there was none since."""
@@ -110,17 +109,15 @@ class Past:
         last = (seen.newest.get(Signal.last_kernel, nothing) - seen.peak.get(Signal.last_kernel, nothing))[list(wanted)]
         return last, last
 
-    def _of(
-        self, metric: queries.Metric, at: rows.Numbers, lookback: Seconds, now: Instant, window: Seconds
-    ) -> tuple[usage.Floats, usage.Floats]:
-        active, first, minutes = (self._column(what, metric, at, lookback) for what in ("active", "first", "minutes"))
-        return active, watched_since(first, minutes, now, window)
+    def _of(self, metric: queries.GpuMetric, at: Numbers, window: Seconds) -> tuple[usage.Floats, usage.Floats]:
+        active, first, minutes = (self._column(what, metric, at) for what in (What.active, What.first, What.minutes))
+        return active, watched_since(first, minutes, self._now, window)
 
-    def _column(self, what: str, metric: queries.Metric, at: rows.Numbers, lookback: Seconds) -> usage.Floats:
+    def _column(self, what: What, metric: queries.GpuMetric, at: Numbers) -> usage.Floats:
         """One value per wanted row; a row that the layout does not have (-1) takes the nan at the end."""
-        reading = self._readings.get((what, metric.name, lookback), asking.NOTHING)
-        fold = np.fmin if what == "first" else np.fmax
-        column = columns.edges_for(self._layout, metric).spread(reading.by_series(self._series), len(self._layout.gpu), fold)
+        values = self._readings.get(Topic(what, metric.name, self._lookback), NOTHING).by_series(self._series)
+        fold = np.fmin if what is What.first else np.fmax
+        column = self._layout.edges(metric.join).spread(values, len(self._layout.gpu), fold)
         return np.append(column, np.nan)[at]
 
 

@@ -1,12 +1,12 @@
 """Which series are evidence, and what is asked about them: the table of signals, and PromQL.
 
 In: metrics of the table, selectors made by the client, windows. Out: PromQL text, and readings made comparable.
-Invariant: what is not a believable reading (NaN, infinite, negative, a vendor's blank, out of range) becomes nan, never 0. One such
-sample among good ones makes the window's count unknown, since nobody can say how many of them were good.
+Invariant: what is not a believable reading (NaN, infinite, negative, a vendor's blank, out of range) becomes nan, never
+0. One such sample among good ones makes the window's count unknown, since nobody can say how many of them were good.
 """
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -15,12 +15,11 @@ from fallow.model import usage
 from fallow.model.units import Seconds
 from fallow.model.usage import Signal
 from fallow.names import NodeMetric
+from fallow.observe.usage.rows import Join
 
-Join = Literal["own", "device", "board"]
 
-
-class Metric(msgspec.Struct, frozen=True):
-    """One series name. A reading above `top` (in the exporter's unit) is no reading; `cap` is the highest value after scaling."""
+class GpuMetric(msgspec.Struct, frozen=True, kw_only=True):
+    """One series name. What is above `top` (in the exporter's unit) is no reading; `cap`: the highest after scaling."""
 
     name: str
     signal: Signal
@@ -32,28 +31,31 @@ class Metric(msgspec.Struct, frozen=True):
     matcher: str = ""
 
 
-def _ratio(name: str, signal: Signal) -> Metric:
-    return Metric(name, signal, top=1.05, cap=1.0)
+def _metric(name: str, signal: Signal, top: float, **more: Any) -> GpuMetric:
+    return GpuMetric(name=name, signal=signal, top=top, **more)
 
 
-def _percent_as_ratio(name: str, signal: Signal, join: Join = "device", own: bool = False, matcher: str = "") -> Metric:
-    return Metric(name, signal, top=105.0, scale=0.01, cap=1.0, join=join, own=own, matcher=matcher)
+def _ratio(name: str, signal: Signal) -> GpuMetric:
+    return _metric(name, signal, 1.05, cap=1.0)
 
 
-def _percent(name: str, signal: Signal) -> Metric:
-    return Metric(name, signal, top=105.0, cap=100.0)
+def _percent_as_ratio(name: str, signal: Signal, **more: Any) -> GpuMetric:
+    return _metric(name, signal, 105.0, scale=0.01, cap=1.0, **more)
 
 
+def _percent(name: str, signal: Signal) -> GpuMetric:
+    return _metric(name, signal, 105.0, cap=100.0)
+
+
+_SCOPE = 'scope=~"process|instance"'  # what speaks of the pod itself
 # DCGM's blanks (0x7ffffff0 and up, 0x7ffffffffffffff0 and up, and the same as floats) are all far above every `top`.
 PRIMARIES = (
     _ratio("DCGM_FI_PROF_GR_ENGINE_ACTIVE", Signal.gr_engine),
     _ratio("DCGM_FI_PROF_SM_ACTIVE", Signal.sm_active),
     _percent_as_ratio("DCGM_FI_DEV_GPU_UTIL", Signal.gpu_util),
     _percent_as_ratio(NodeMetric.DEVICE_UTILIZATION, Signal.device_util, own=True),
-    _percent_as_ratio(
-        NodeMetric.POD_UTILIZATION, Signal.process_sm, "own", own=True, matcher='scope=~"process|instance"'
-    ),
-    Metric("hami_container_last_kernel_elapsed_seconds", Signal.last_kernel, top=1e8, join="own"),
+    _percent_as_ratio(NodeMetric.POD_UTILIZATION, Signal.process_sm, join="own", own=True, matcher=_SCOPE),
+    _metric("hami_container_last_kernel_elapsed_seconds", Signal.last_kernel, 1e8, join="own"),
 )
 OTHERS = (
     _ratio("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", Signal.tensor),
@@ -61,41 +63,38 @@ OTHERS = (
     _percent("DCGM_FI_DEV_MEM_COPY_UTIL", Signal.copy),
     _percent("DCGM_FI_DEV_ENC_UTIL", Signal.enc),
     _percent("DCGM_FI_DEV_DEC_UTIL", Signal.dec),
-    Metric("DCGM_FI_PROF_PCIE_TX_BYTES", Signal.pcie, top=1e12),
-    Metric("DCGM_FI_PROF_PCIE_RX_BYTES", Signal.pcie, top=1e12),
-    Metric("DCGM_FI_DEV_FB_USED", Signal.fb_growth, top=1e7),
-    Metric("DCGM_FI_DEV_POWER_USAGE", Signal.power, top=5000.0, join="board"),
-    Metric(NodeMetric.DEVICE_POWER, Signal.power, top=5000.0, join="board", own=True),
+    _metric("DCGM_FI_PROF_PCIE_TX_BYTES", Signal.pcie, 1e12),
+    _metric("DCGM_FI_PROF_PCIE_RX_BYTES", Signal.pcie, 1e12),
+    _metric("DCGM_FI_DEV_FB_USED", Signal.fb_growth, 1e7),
+    _metric("DCGM_FI_DEV_POWER_USAGE", Signal.power, 5000.0, join="board"),
+    _metric(NodeMetric.DEVICE_POWER, Signal.power, 5000.0, join="board", own=True),
 )
 POWER = tuple(metric for metric in OTHERS if metric.signal is Signal.power)
 PACE: Seconds = 300.0  # long enough for two samples at the slowest believable scrape interval
 ENERGY = "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"
-# Which pod holds which GPU, by our exporter. Where it cannot measure a pod, this is what joins the device's series to it.
+# Which pod holds which GPU, by our exporter. Where it cannot measure a pod, this joins the device's series to it.
 HOLDS = NodeMetric.POD_GPU
 
 REQUEST_GAUGES = (
-    "vllm:num_requests_running",
-    "vllm:num_requests_waiting",
-    "nv_inference_pending_request_count",
-    "tgi_queue_size",
+    "vllm:num_requests_running", "vllm:num_requests_waiting", "nv_inference_pending_request_count", "tgi_queue_size",
     "tgi_batch_current_size",
 )
 REQUEST_COUNTERS = ("vllm:request_success_total", "nv_inference_request_success", "tgi_request_count")
 
 
-def believe(values: usage.Floats, metric: Metric) -> usage.Floats:
+def believe(values: usage.Floats, metric: GpuMetric) -> usage.Floats:
     """Readings in our unit; nan where the exporter's word is no reading."""
     believable = (values >= 0.0) & (values <= metric.top)
     scaled: usage.Floats = np.minimum(np.where(believable, values, np.nan) * metric.scale, metric.cap)
     return scaled
 
 
-# ---- PromQL. `selectors` is mostly one; several are alternatives whose union is meant. ---------------------------------------
+# ---- PromQL. `selectors` is mostly one; several are alternatives whose union is meant. ----
 
 
-def peak(metric: Metric, selectors: list[str], by: str, window: Seconds) -> str:
+def peak(metric: GpuMetric, selectors: list[str], by: str, window: Seconds) -> str:
     w = span(window)
-    if metric.signal is Signal.last_kernel:  # the latest word counts; of several containers the one that was active last
+    if metric.signal is Signal.last_kernel:  # the latest word; of several containers the one that was active last
         return f"min by ({by})({' or '.join(selectors)})"
     if metric.signal is Signal.fb_growth:
         return f"max by ({by})({_union(lambda s: f'(max_over_time({s}[{w}]) - min_over_time({s}[{w}]))', selectors)})"
@@ -103,9 +102,10 @@ def peak(metric: Metric, selectors: list[str], by: str, window: Seconds) -> str:
 
 
 def count(selectors: list[str], by: str, window: Seconds) -> str:
-    """Samples in the window, of series whose every sample is a number of 0 or more (the 0-quantile is NaN if any sample is)."""
+    """Samples in the window, of series whose every sample is a number of 0 or more (a NaN makes the 0-quantile NaN)."""
     w = span(window)
-    return f"max by ({by})({_union(lambda s: f'(count_over_time({s}[{w}]) and quantile_over_time(0, {s}[{w}]) >= 0)', selectors)})"
+    counts = _union(lambda s: f"(count_over_time({s}[{w}]) and quantile_over_time(0, {s}[{w}]) >= 0)", selectors)
+    return f"max by ({by})({counts})"
 
 
 def pace(selector: str) -> str:
@@ -130,7 +130,7 @@ def lowest(selectors: list[str], by: str, window: Seconds) -> str:
 
 
 def requests(gauges: list[str], counters: list[str], by: str, window: Seconds) -> str:
-    """The most of anything that was in flight or served. A label of its own keeps each part apart until the maximum is taken."""
+    """The most of anything in flight or served. A label of its own keeps each part apart until the maximum is taken."""
     w = span(window)
     parts = [f"max_over_time({gauge}[{w}])" for gauge in gauges] + [f"increase({counter}[{w}])" for counter in counters]
     kept_apart = (f'label_replace({part}, "fallow_part", "{number}", "", "")' for number, part in enumerate(parts))
@@ -141,11 +141,12 @@ def down(selector: str) -> str:
     return f"max by (job,instance)({selector}) == 0"
 
 
-def last_active(metric: Metric, selectors: list[str], by: str, lookback: Seconds, threshold: float) -> str:
-    """The last minute with a sample at or above the threshold. Each minute's maximum is asked, so no short burst falls between steps."""
+def last_active(metric: GpuMetric, selectors: list[str], by: str, lookback: Seconds, threshold: float) -> str:
+    """The last minute with a sample at or above the threshold, by each minute's maximum: no burst is missed."""
     bounds = f">= {threshold / metric.scale:.9g} <= {metric.top:.9g}"
     steps = f"[{span(lookback)}:1m]"
-    return f"max by ({by})({_union(lambda s: f'max_over_time(timestamp(max_over_time({s}[1m]) {bounds}){steps})', selectors)})"
+    found = _union(lambda s: f"max_over_time(timestamp(max_over_time({s}[1m]) {bounds}){steps})", selectors)
+    return f"max by ({by})({found})"
 
 
 def first_seen(selectors: list[str], by: str, lookback: Seconds) -> str:

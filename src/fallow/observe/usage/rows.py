@@ -1,23 +1,25 @@
 """Which pod's hold on which GPU does a series speak of? The rows of a Usage, and the edges from series to rows.
 
-In: the facts of the series that were seen, the GPU pods and nodes of this cluster. Out: `Layout`.
-Three kinds of edges, each containing the one before: `own` (the series names this pod and this GPU), `device` (it measures the GPU
-that the row holds: all series of a shared GPU, and those that name no pod), `board` (it measures the whole board above a MIG instance).
+In: the facts of the series that were seen, the GPU pods and nodes of this cluster (Holders). Out: `RowLayout`.
+Three kinds of edges, each containing the one before: `own` (the series names this pod and this GPU), `device` (it
+measures the GPU that the row holds: all series of a shared GPU, and those that name no pod), `board` (it measures the
+whole board above a MIG instance).
 Invariant: a series counts for a pod only if that pod exists here and no node label contradicts it.
 """
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fallow import names
 from fallow.model import cluster, usage
+from fallow.model.units import Seconds
 from fallow.observe.usage import labels
+from fallow.observe.usage.readings import Numbers
 
-Numbers: TypeAlias = NDArray[np.int64]
+Join = Literal["own", "device", "board"]
 Pairs: TypeAlias = list[tuple[int, int]]
 
 
@@ -44,12 +46,18 @@ class Row(NamedTuple):
     gpu: str
 
 
-class Place:
-    """The pods and nodes of this cluster, found by what labels call them."""
+class Holders:
+    """The pods and nodes of this cluster, found by what labels call them.
 
-    def __init__(self, pods: tuple[cluster.Pod, ...], nodes: Mapping[str, cluster.Node]) -> None:
+    `version`: others with the same number have the same pods and nodes; None = not known.
+    """
+
+    def __init__(
+        self, pods: tuple[cluster.Pod, ...], nodes: Mapping[str, cluster.Node], version: int | None = None
+    ) -> None:
         self.pods = pods
         self.nodes = nodes
+        self.version = version
         self._by_name = {(pod.namespace, pod.name): index for index, pod in enumerate(pods)}
         self._names = {node.name: _names_of(node) for node in nodes.values()}
         self._node_called = {alias: node for node, aliases in self._names.items() for alias in aliases}
@@ -68,6 +76,10 @@ class Place:
         """The node of ours where it was measured; "" = none of ours, or not known."""
         return next(filter(None, map(self._node_called.get, (*facts.nodes, facts.host))), "")
 
+    def product_of(self, holder: int) -> str:
+        node = self.nodes.get(self.pods[holder].node)
+        return (node.gpu_product if node else None) or ""
+
     def is_shared(self, pod: cluster.Pod) -> bool:
         node = self.nodes.get(pod.node)
         return names.GPU_SHARED in pod.resources or (node is not None and node.shared)
@@ -76,7 +88,7 @@ class Place:
         called = self._names.get(node) or frozenset({node.lower()})
         if facts.host in called or not called.isdisjoint(facts.nodes):
             return True
-        # The scrape target is mostly the exporter's own address: it only speaks against a pod if it is another node of ours.
+        # The scrape target is mostly the exporter's own address: it speaks against a pod only as another node of ours.
         return not facts.nodes and facts.host not in self._node_called
 
     def _behind(self, reservation: cluster.Pod) -> tuple[int, ...]:
@@ -84,11 +96,14 @@ class Place:
         return tuple(sorted(member for member in members if self.pods[member].node == reservation.node))
 
 
-class Layout:
-    """Rows and edges for one set of series. `series` are numbers of facts."""
+class RowLayout:
+    """Rows and edges for one set of series. `series` are numbers of facts; `version` is that of Usage."""
 
-    def __init__(self, place: Place, facts: Sequence[labels.Facts], series: Iterable[int]) -> None:
-        self._place = place
+    def __init__(
+        self, held: Holders, facts: Sequence[labels.Facts], series: Iterable[int], version: int | None = None
+    ) -> None:
+        self.version = version
+        self.held = held
         self._facts = facts
         self.series = tuple(series)
         self._uuid_at = {facts[n].spot: facts[n].uuid for n in self.series if facts[n].uuid and facts[n].spot}
@@ -113,21 +128,21 @@ class Layout:
             if not gpu:
                 continue
             self._measures[gpu].append(number)
-            holders = self._place.holders(facts)
+            holders = self.held.holders(facts)
             own += [(number, self._row(holder, gpu, facts, len(holders) > 1)) for holder in holders]
             if not holders and not (facts.pod and facts.sure):
                 self._nameless[gpu].append(number)
         return own
 
     def _identify(self, facts: labels.Facts) -> str:
-        """UUID, else node/index; a MIG instance adds its id. The same GPU has one name, whichever exporter speaks of it."""
+        """UUID, else node/index; a MIG instance adds its id. A GPU has one name, whichever exporter speaks of it."""
         board = facts.uuid or self._uuid_at.get(facts.spot, facts.spot)
         if not board:
             return ""
         gpu = f"{board}/{facts.instance}" if facts.instance else board
         if gpu not in self._boards:
             self._boards[gpu] = board
-            self._node_of_gpu[gpu] = self._place.node_of(facts)
+            self._node_of_gpu[gpu] = self.held.node_of(facts)
         if facts.mig:
             self._mig_gpus.add(gpu)
         if facts.model:
@@ -138,14 +153,11 @@ class Layout:
         size = len(self._numbers)
         number = self._numbers.setdefault(Row(holder, gpu), size)
         if number == size:
-            self._node_of_gpu[gpu] = self._place.pods[holder].node
-            if reserved or facts.namespace in names.RESERVATION_NAMESPACES or self._place.is_shared(self._place.pods[holder]):
+            self._node_of_gpu[gpu] = self.held.pods[holder].node
+            is_reserved = reserved or facts.namespace in names.RESERVATION_NAMESPACES
+            if is_reserved or self.held.is_shared(self.held.pods[holder]):
                 self._shared_rows.add(number)
         return number
-
-    def _product(self, holder: int) -> str:
-        node = self._place.nodes.get(self._place.pods[holder].node)
-        return (node.gpu_product if node else None) or ""
 
     def _find_shared(self) -> None:
         """A GPU in several hands is shared, whatever its node is labelled; and shared for one is shared for all."""
@@ -165,12 +177,16 @@ class Layout:
         self.gpu = tuple(row.gpu for row in rows)
         self.boards = tuple(self._boards[gpu] for gpu in self.gpu)
         # A series that names a pod may not say the model, while another one of that board does.
-        self.model = tuple(self._models.get(self._boards[row.gpu]) or self._product(row.pod) for row in rows)
+        self.model = tuple(self._models.get(self._boards[row.gpu]) or self.held.product_of(row.pod) for row in rows)
         self.mig: usage.Bools = np.array([gpu in self._mig_gpus for gpu in self.gpu], dtype=np.bool_)
         self.shared: usage.Bools = np.zeros(len(rows), dtype=np.bool_)
         self.shared[list(self._shared_rows)] = True
-        self.borrows: usage.Bools = np.zeros(len(rows), dtype=np.bool_)  # rows that series of other names speak of, too
+        # Rows that series of other names speak of, too.
+        self.borrows: usage.Bools = np.zeros(len(rows), dtype=np.bool_)
         self.borrows[[row for _, row in lent + above]] = True
+
+    def edges(self, join: Join) -> Edges:
+        return {"own": self.own, "device": self.device, "board": self.board}[join]
 
     def _lent(self, own: Pairs) -> Pairs:
         """From series that name another pod of a shared GPU, or no pod at all."""
@@ -195,7 +211,7 @@ class Layout:
         """Pods, and UUIDs of boards on which series of other names speak of their GPUs."""
         for row in np.flatnonzero(self.borrows):
             if "/" not in self.boards[row]:  # a board known only by its place has no UUID to ask for
-                yield self._place.pods[self.pod[row]], self.boards[row]
+                yield self.held.pods[self.pod[row]], self.boards[row]
 
     def _count_gpus(self) -> tuple[int, dict[str, int]]:
         """GPUs on our nodes that no pod holds, and all GPUs by node. A board in MIG mode is its instances."""
@@ -206,6 +222,28 @@ class Layout:
                 by_node[node] = by_node.get(node, 0) + 1
                 free += gpu not in self.rows_of_gpu
         return free, by_node
+
+
+class Layouts:
+    """The last layout of each window: the same again while holders and series are the same."""
+
+    def __init__(self) -> None:
+        self.current: dict[Seconds, RowLayout] = {}
+        self._made = 0
+
+    def forget(self) -> None:
+        """Series have other numbers from now on."""
+        self.current = {}
+
+    def lay_out(
+        self, window: Seconds, held: Holders, facts: Sequence[labels.Facts], series: tuple[int, ...]
+    ) -> RowLayout:
+        before = self.current.get(window)
+        is_same = before is not None and held.version is not None and before.held.version == held.version
+        if before is None or not is_same or before.series != series:
+            self._made += 1
+            before = self.current[window] = RowLayout(held, facts, series, self._made)
+        return before
 
 
 def _names_of(node: cluster.Node) -> frozenset[str]:

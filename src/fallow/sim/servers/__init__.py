@@ -1,1 +1,1 @@
-"""The pretend world on the wire: each server here speaks what a real one speaks, and no more than the product and kubectl need."""
+"""The pretend world on the wire: each server speaks what a real one does, as far as the product and kubectl need it."""

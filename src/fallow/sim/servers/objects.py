@@ -1,9 +1,10 @@
 """A pretend cluster's nodes, pods and workloads as Kubernetes objects in a Store, with the operators that act on them.
 
-In: a World and a Store. Out: after every `step` the Store shows what the world has become. What others write on a workload (the product, or
-somebody with kubectl) reaches the world at once: it stops what is to be stopped, and its people read what is marked on their things.
-A service of KServe has its marks on the Deployment below it, as the product wants them there; the world sees them as its own.
-Invariant: the record that the product writes stays as it was written; the world changes only status, pods, and what its people write.
+In: a World and a Store. Out: after every `step` the Store shows what the world has become. What others write on a
+workload (the product, or somebody with kubectl) reaches the world at once: it stops, and its people read the marks. A
+service of KServe has its marks on the Deployment below it, where the product wants them; the world sees them as its.
+Invariant: the record that the product writes stays as written; the world changes only status, pods, and what its people
+write.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,17 +15,20 @@ import msgspec
 from fallow import names
 from fallow.model.policies import idle_crd
 from fallow.model.units import Instant
-from fallow.sim import shapes
-from fallow.sim import store as stores
-from fallow.sim import world as worlds
+from fallow.sim.servers import store as stores
+from fallow.sim.world import shapes
+from fallow.sim.world import world as worlds
 
 Object: TypeAlias = dict[str, Any]
-Watch: TypeAlias = Callable[[worlds.Workload, Object], None]
+Watch: TypeAlias = Callable[[worlds.SimWorkload, Object], None]
 
 OWNER = "kubectl-create"  # who made the workloads
 BY_HAND, BY_COMMAND = "kubectl-edit", names.RESUME_FIELD_MANAGER
 SERVICES = ("InferenceService", "LLMInferenceService")
-_PENDING: Object = {"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": "False"}]}
+_STARTING: Object = {
+    "phase": "Pending",
+    "conditions": [{"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": "False"}],
+}
 
 
 class _Shown(msgspec.Struct):
@@ -39,9 +43,9 @@ class _Shown(msgspec.Struct):
 
 class Objects:
     def __init__(self, world: worlds.World, store: stores.Store, watch: Watch = lambda workload, thing: None) -> None:
-        """`watch` is told what the product wrote on a workload, before the world hears of it."""
+        """`watch` hears what the product wrote on a workload, before the world does."""
         self._world, self._store, self._watch = world, store, watch
-        self._told = 0  # changes of the world that are shown
+        self._seen = 0  # changes of the world that are shown
         self._shown: dict[str, _Shown] = {}  # by the uid in the world
         self._by_key: dict[stores.Key, str] = {}
         self._ready: dict[str, bool] = {}
@@ -53,17 +57,16 @@ class Objects:
     def _lay_ground(self) -> None:
         for definition in [*shapes.make_definitions(), idle_crd.define()]:
             self._store.create(definition)
-        for name in sorted({"default", shapes.EXPORTERS, *(workload.part.namespace for workload in self._world.workloads)}):
+        for name in sorted({"default", shapes.EXPORTERS, *(one.part.namespace for one in self._world.workloads)}):
             if self._store.find(stores.Key("", "Namespace", "", name)) is None:  # a server brings the usual ones
-                self._store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}, "status": {"phase": "Active"}})
-        for place, node in enumerate(self._world.nodes.values()):
-            parts = worlds.PARTS[node.mode]
-            self._store.create(
-                shapes.make_node(
-                    node.name, model=node.model, gpus=node.gpus, ip=_node_ip(place), mode=node.mode, slices=parts,
-                    resource=worlds.RESOURCES[node.mode],
-                )
+                made = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+                self._store.create({**made, "status": {"phase": "Active"}})
+        for index, node in enumerate(self._world.nodes.values()):
+            made = shapes.make_node(
+                node.name, model=node.model, gpus=node.gpus, ip=_node_ip(index), mode=node.mode,
+                slices=worlds.PARTS[node.mode], resource=worlds.RESOURCES[node.mode],
             )
+            self._store.create(made)
             self._ready[node.name] = True
 
     def show_exporters(self, ports: Mapping[str, int]) -> None:
@@ -71,36 +74,34 @@ class Objects:
         for node, port in ports.items():
             self._store.create(shapes.make_exporter(node, port))
 
-    # ---- the world is shown -----------------------------------------------------------------------------------------------------
-
     def step(self) -> None:
         """Shows whatever happened since the last step."""
-        changes = self._world.changes_since(self._told)
-        self._told += len(changes)
+        changes = self._world.changes_since(self._seen)
+        self._seen += len(changes)
         self._is_stepping = True
         try:
             for uid in dict.fromkeys(change.uid for change in changes):
                 workload = self._world.find(uid)
-                if workload is not None and workload.state is not worlds.State.absent:
+                if workload is not None and workload.state is not worlds.SimState.absent:
                     self._show(workload)
             self._show_nodes()
         finally:
             self._is_stepping = False
 
     def _show_nodes(self) -> None:
-        for place, node in enumerate(self._world.nodes.values()):
+        for index, node in enumerate(self._world.nodes.values()):
             if self._ready[node.name] != node.ready:
                 self._ready[node.name] = node.ready
-                status = shapes.node_status(_node_ip(place), ready=node.ready, since=self._world.now)
+                status = shapes.node_status(_node_ip(index), ready=node.ready, since=self._world.now)
                 self._store.patch(stores.Key("", "Node", "", node.name), {"status": status})
 
-    def _show(self, workload: worlds.Workload) -> None:
+    def _show(self, workload: worlds.SimWorkload) -> None:
         shown = self._shown.get(workload.uid) or self._create(workload)
         if shown.heard is not workload.object:
             self._write_as_person(workload, shown)
-        is_over = workload.state is worlds.State.finished
+        is_over = workload.state is worlds.SimState.finished
         is_stopped = shapes.wanted(workload.object) == 0
-        running = len(workload.pods) if workload.state is worlds.State.running else 0
+        running = len(workload.pods) if workload.state is worlds.SimState.running else 0
         if shown.status != (running, is_stopped, is_over):
             shown.status = running, is_stopped, is_over
             status = shapes.make_status(workload.object, running, self._world.now, finished=is_over)
@@ -108,15 +109,13 @@ class Objects:
             self._keep_links(workload, shown, 0 if is_stopped or is_over else workload.part.replicas)
         self._keep_pods(workload, shown)
 
-    def _create(self, workload: worlds.Workload) -> _Shown:
+    def _create(self, workload: worlds.SimWorkload) -> _Shown:
         made = self._store.create(workload.object, stores.Writer(manager=OWNER))
         shown = self._shown[workload.uid] = _Shown(made.key, workload.object)
         self._by_key[made.key] = workload.uid
         return shown
 
-    # ---- below a workload ---------------------------------------------------------------------------------------------------------
-
-    def _keep_links(self, workload: worlds.Workload, shown: _Shown, replicas: int) -> None:
+    def _keep_links(self, workload: worlds.SimWorkload, shown: _Shown, replicas: int) -> None:
         """What its operator makes between it and its pods. KServe takes all of it away when a service is stopped."""
         if workload.part.kind in SERVICES and replicas == 0:
             for key in shown.links[:1]:
@@ -126,19 +125,20 @@ class Objects:
         elif not shown.links:
             self._make_links(workload, shown, replicas)
         else:
+            patch = {"spec": {"replicas": replicas}, "status": {"replicas": replicas, "readyReplicas": replicas}}
             for key in shown.links:
                 if "replicas" in self._store.get(key).object["spec"]:
-                    self._store.patch(key, {"spec": {"replicas": replicas}, "status": {"replicas": replicas, "readyReplicas": replicas}})
+                    self._store.patch(key, patch)
 
-    def _make_links(self, workload: worlds.Workload, shown: _Shown, replicas: int) -> None:
+    def _make_links(self, workload: worlds.SimWorkload, shown: _Shown, replicas: int) -> None:
         above = self._store.get(shown.key).object
-        for link in shapes.ROWS[workload.part.kind].links:
+        for link in shapes.SHAPES[workload.part.kind].links:
             above = self._store.create(shapes.make_link(link, above, replicas)).object
             shown.links.append(stores.key_of(above))
         if workload.part.kind in SERVICES:
             self._by_key[shown.links[0]] = workload.uid
 
-    def _keep_pods(self, workload: worlds.Workload, shown: _Shown) -> None:
+    def _keep_pods(self, workload: worlds.SimWorkload, shown: _Shown) -> None:
         wanted = {pod.name: (pod.uid, _stage(pod, self._world.now)) for pod in workload.pods}
         for name, (uid, _) in list(shown.pods.items()):
             if wanted.get(name, ("",))[0] != uid:
@@ -146,30 +146,31 @@ class Objects:
                 del shown.pods[name]
         for number, pod in enumerate(workload.pods):
             if shown.pods.get(pod.name) != wanted[pod.name]:
-                self._show_pod(workload, shown, number, is_new=pod.name not in shown.pods)
+                made = self._make_pod(workload, shown, number, wanted[pod.name][1])
+                if pod.name in shown.pods:
+                    self._store.write(stores.key_of(made), made)
+                else:
+                    self._store.create(made)
         shown.pods = wanted
 
-    def _remove_pod(self, workload: worlds.Workload, name: str) -> None:
+    def _remove_pod(self, workload: worlds.SimWorkload, name: str) -> None:
         key = stores.Key("", "Pod", workload.part.namespace, name)
         if self._store.find(key) is not None:  # not gone with what owned it
             self._store.delete(key)
 
-    def _show_pod(self, workload: worlds.Workload, shown: _Shown, number: int, *, is_new: bool) -> None:
-        pod, part = workload.pods[number], workload.part
-        stage = _stage(pod, self._world.now)
-        made = shapes.make_pod(
-            self._owner_of(workload, shown, number), pod.name, node=pod.node, ip=_pod_ip(workload.number, number), gpus=part.gpus,
-            resource=worlds.RESOURCES[part.mode], started_at=pod.ready_at if stage == "running" else 0.0,
-            labels={names.LWS_NAME_LABEL: part.name} if part.kind == "LeaderWorkerSet" else None,
+    def _make_pod(self, workload: worlds.SimWorkload, shown: _Shown, number: int, stage: str) -> Object:
+        pod, part, status = workload.pods[number], workload.part, _STARTING
+        if stage == "waiting":
+            status = shapes.waiting_status(pod.created_at)
+        elif stage == "running":
+            status = shapes.running_status(pod.ready_at, _pod_ip(workload.number, number))
+        return shapes.make_pod(
+            self._owner_of(workload, shown, number), pod.name, node=pod.node, gpus=part.gpus,
+            resource=worlds.RESOURCES[part.mode], status=status,
+            labels={names.LWS_NAME_LABEL: part.name} if part.kind == "LeaderWorkerSet" else {},
         )
-        if stage != "running":
-            made["status"] = _PENDING if stage == "starting" else shapes.waiting_status(pod.created_at)
-        if is_new:
-            self._store.create(made)
-        else:
-            self._store.write(stores.key_of(made), made)
 
-    def _owner_of(self, workload: worlds.Workload, shown: _Shown, number: int) -> Object:
+    def _owner_of(self, workload: worlds.SimWorkload, shown: _Shown, number: int) -> Object:
         """The lowest link; of a leader's workers, a StatefulSet that the leader itself owns."""
         lowest = shown.links[-1] if shown.links else shown.key
         part = workload.part
@@ -183,9 +184,7 @@ class Objects:
         found = self._store.find(stores.key_of(made))
         return found.object if found else self._store.create(made).object
 
-    # ---- people, and those who write on the objects -----------------------------------------------------------------------------
-
-    def _write_as_person(self, workload: worlds.Workload, shown: _Shown) -> None:
+    def _write_as_person(self, workload: worlds.SimWorkload, shown: _Shown) -> None:
         """What the world's people did to their workload since it was last heard of."""
         before, after = shown.heard, workload.object
         shown.heard = after
@@ -198,9 +197,10 @@ class Objects:
         if on_itself or before["spec"] != after["spec"]:
             thing = self._store.get(shown.key).object
             said = {key: value for key, value in {**_marks(thing), **on_itself}.items() if value is not None}
-            self._store.write(shown.key, {**thing, "metadata": {**thing["metadata"], "annotations": said}, "spec": after["spec"]}, writer)
+            written = {**thing, "metadata": {**thing["metadata"], "annotations": said}, "spec": after["spec"]}
+            self._store.write(shown.key, written, writer)
 
-    def _marks_key(self, workload: worlds.Workload, shown: _Shown) -> stores.Key:
+    def _marks_key(self, workload: worlds.SimWorkload, shown: _Shown) -> stores.Key:
         return shown.links[0] if workload.part.kind in SERVICES and shown.links else shown.key
 
     def _hear(self, change: stores.Change) -> None:
@@ -214,7 +214,7 @@ class Objects:
             self._watch(workload, shown.heard)
         self._world.notice(shown.heard, "product" if is_product else "person")
 
-    def _as_heard(self, workload: worlds.Workload, shown: _Shown) -> Object:
+    def _as_heard(self, workload: worlds.SimWorkload, shown: _Shown) -> Object:
         """The object as the world knows it."""
         thing = self._store.get(shown.key).object
         marks = self._store.get(self._marks_key(workload, shown)).object
@@ -222,7 +222,7 @@ class Objects:
         return {**thing, "metadata": {**thing["metadata"], "uid": workload.uid, "annotations": said}}
 
 
-def _stage(pod: worlds.Pod, now: Instant) -> str:
+def _stage(pod: worlds.SimPod, now: Instant) -> str:
     if not pod.node:
         return "waiting"
     return "running" if pod.ready_at <= now else "starting"
@@ -237,8 +237,8 @@ def _differ(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, st
     return found | {key: None for key in before if key not in after}
 
 
-def _node_ip(place: int) -> str:
-    return f"10.0.{place // 250}.{place % 250 + 1}"
+def _node_ip(index: int) -> str:
+    return f"10.0.{index // 250}.{index % 250 + 1}"
 
 
 def _pod_ip(number: int, pod: int) -> str:

@@ -23,7 +23,9 @@ def play(prepare_share: dict[str, int], in_force: str = "SPP", **given: object) 
             name, lambda room, rows, ask: (np.where(rows < kept, 1, 0), policies.tightest(room, rows, ask))
         )
 
-    return auto.rehearse(NODES, SAMPLE, examples.in_row(NODES), prepare, in_force=in_force, **given)  # type: ignore[arg-type]
+    return auto.rehearse(
+        NODES, SAMPLE, examples.in_row(NODES), prepare, in_force=in_force, **given  # type: ignore[arg-type]
+    )
 
 
 def test_every_candidate_is_played_on_the_same_arrivals() -> None:

@@ -5,9 +5,11 @@ what is free.
 from typing import Any
 
 import pytest
+from tests import builders
 
 from fallow.decide import packing
-from fallow.model.capacity import Capacity, Machine, Tenant
+from fallow.model.capacity import Machine, Needs
+from fallow.model.cluster import Capacity, Pod
 
 NOW = 1_800_000_000.0
 GB = 1024
@@ -19,12 +21,14 @@ def machine(name: str, gpus: int = 2, **more: Any) -> Machine:
     )
 
 
-def tenant(name: str, node: str = "", gpus: int = 1, **more: Any) -> Tenant:
-    facts = {"namespace": "ml", "cpu": 4000, "memory": 4 * GB, "shared": 0, "products": (), "created_at": NOW - 86_400}
-    return Tenant(**{**facts, "name": name, "node": node, "gpus": gpus, **more})
+def tenant(name: str, node: str = "", gpus: int = 1, created_at: float = NOW - 86_400, **more: Any) -> Pod:
+    world = builders.World()
+    needs = Needs(**{"cpu": 4000, "memory": 4 * GB, "gpus": gpus, **more})
+    world.pod(name, node=node, created_at=created_at, needs=needs)
+    return world.pods[0]
 
 
-def settle(machines: list[Machine], *tenants: Tenant, cluster: str = "c", unread: int = 0) -> packing.LiveCluster:
+def settle(machines: list[Machine], *tenants: Pod, cluster: str = "c", unread: int = 0) -> packing.LiveCluster:
     return packing.settle(Capacity(tuple(machines), tenants, cluster, unread), NOW)
 
 

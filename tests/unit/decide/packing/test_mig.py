@@ -20,9 +20,8 @@ def of(table: gpus.Mig, *names: str) -> list[gpus.Profile]:
 
 def kinds(table: gpus.Mig, *, double: bool) -> list[gpus.Profile]:
     """Without media extensions, which double every layout that has a 1g."""
-    return [
-        profile for profile in table.profiles if not profile.name.endswith("+me") and (double or not profile.is_double)
-    ]
+    plain = (profile for profile in table.profiles if not profile.name.endswith("+me"))
+    return [profile for profile in plain if double or (profile.compute, profile.memory) != (1, 2)]
 
 
 # ---- layouts --------------------------------------------------------------------------------------------------------

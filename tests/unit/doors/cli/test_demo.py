@@ -17,7 +17,8 @@ from tests import ROOT
 from fallow.doors.cli import demo, main
 from fallow.doors.cli import demo_view as view
 from fallow.model.units import HOUR, parse_instant
-from fallow.sim import backtest, world
+from fallow.sim import backtest
+from fallow.sim.world import world
 
 NOW = parse_instant("2026-11-16T08:35:00Z")
 
@@ -27,12 +28,14 @@ def make_moment(**said: object) -> view.Moment:
         view.NodeCells("gpu-1", (view.BUSY, view.IDLE, view.NOTICE, view.FREE)),
         view.NodeCells("gpu-2", (view.UNKNOWN, view.STARTING), ready=False),
     )
-    total = backtest.Line(
+    total = backtest.BacktestSums(
         gpu_hours=100.0, idle_gpu_hours=40.0, reclaimed_gpu_hours=12.5, money=Decimal("64.00"), acks=1, pauses=2,
         resumes=1, regrets=1,
     )
     began, ends = NOW - 8 * HOUR, NOW + 16 * HOUR
-    sums = backtest.Result("day", began, NOW, total, {}, {}, ticks=0, notices=3, frozen_ticks=0, lost_ticks=0)
+    sums = backtest.BacktestResult(
+        name="day", start=began, end=NOW, total=total, by_namespace={}, by_class={}, notices=3,
+    )
     feed = (view.Happening(NOW, "pause", "ml/llm\x1b[31m 2 GPUs free"),)
     facts = {"began": began, "now": NOW, "ends": ends, "nodes": nodes, "sums": sums, "feed": feed, "paused": 1}
     return view.Moment(**{**facts, **said})  # type: ignore[arg-type]
@@ -66,9 +69,9 @@ def test_more_nodes_than_fit_are_counted(height: int) -> None:
 
 
 def test_money_without_a_price_is_told_beside_the_sum() -> None:
-    unpriced = backtest.Line(money=Decimal(10), unpriced_gpu_hours=3.0)
+    unpriced = backtest.BacktestSums(money=Decimal(10), unpriced_gpu_hours=3.0)
     assert view.say_money(unpriced) == "$10 (+ 3 GPU-hours of models without a price)"
-    assert view.say_money(backtest.Line(money=Decimal(10))) == "$10"
+    assert view.say_money(backtest.BacktestSums(money=Decimal(10))) == "$10"
 
 
 def test_where_nobody_watches_an_hour_is_a_line() -> None:

@@ -19,7 +19,8 @@ from tests.unit.observe.cluster import pretend
 
 from fallow.decide import packing
 from fallow.doors.cli import main, pack
-from fallow.sim import openb, packs
+from fallow.sim import packs
+from fallow.sim.traces import openb
 
 NODES = [
     "sn,cpu_milli,memory_mib,gpu,model",
@@ -256,7 +257,7 @@ def stand_still() -> float:
     return 0.0
 
 
-def _play(trace: openb.Trace, policy: str, seed: int) -> float:
+def _play(trace: openb.OpenbTrace, policy: str, seed: int) -> float:
     share = packs.play(packs.of_trace(trace, seed), policy, seed, cpu=lambda: 0.0, points=[100]).points[0].allocated
     assert share is not None
     return share

@@ -22,11 +22,15 @@ def cycle(*statuses: Status, frozen=None, failure="", planned=True) -> decision.
 @pytest.mark.parametrize(
     ("ended", "code"),
     [
-        (cycle(), 0), (cycle(Status.done), 0), (cycle(Status.dry_run), 0), (cycle(Status.refused), 0), (cycle(Status.overtaken), 0),
-        (cycle(failure="no Prometheus"), 1), (cycle(planned=False, failure="no API server"), 1),
-        (cycle(Status.done, Status.failed), 3), (cycle(frozen=1.0), 4), (cycle(Status.failed, frozen=1.0), 3),
+        (cycle(), 0), (cycle(Status.done), 0), (cycle(Status.dry_run), 0), (cycle(Status.refused), 0),
+        (cycle(Status.overtaken), 0), (cycle(failure="no Prometheus"), 1),
+        (cycle(planned=False, failure="no API server"), 1), (cycle(Status.done, Status.failed), 3),
+        (cycle(frozen=1.0), 4), (cycle(Status.failed, frozen=1.0), 3),
     ],
-    ids=["nothing", "done", "dry", "refused", "overtaken", "source", "cluster", "one-failed", "frozen", "frozen-and-failed"],
+    ids=[
+        "nothing", "done", "dry", "refused", "overtaken", "source", "cluster", "one-failed", "frozen",
+        "frozen-and-failed",
+    ],
 )
 def test_exit_codes(ended, code):
     assert prune.exit_code(ended) == code

@@ -106,6 +106,13 @@ def test_a_trace_that_is_not_there_has_an_exit_code_of_its_own(tmp_path: Path, v
     assert f"--trace: no trace {text}: it is no file, and there is no folder" in done.output
 
 
+@pytest.mark.parametrize("verb", ["backtest", "tune"])
+def test_a_trace_without_a_folder_says_what_to_set(verb: str) -> None:
+    done = run(verb, "--trace", "gentd26", FALLOW_TRACES="")
+    assert done.exit_code == 3
+    assert "--trace: no trace gentd26: it is no file; set FALLOW_TRACES to the folder of the traces" in done.output
+
+
 @pytest.mark.parametrize("name", ["duty", "gentd26"])
 def test_a_trace_is_found_by_its_name_and_says_what_was_left_out(tmp_path: Path, name: str) -> None:
     rows = (f"p{pod},{60 * step},{step // 90 % 2 * 40}" for pod in "ab" for step in range(720))

@@ -347,8 +347,8 @@ def test_what_is_counted_in_one_view_does_not_move_with_the_next():
 # ---- names that try to break it ------------------------------------------------------------------------------------
 
 NAMES = [
-    'say "hi"', "two\nlines", "back\\slash", "tail\\", '\\"', "100%s", "{}", "naïve 训练", "\udcff\udc80", "a,b=c", "\r",
-    "\x00\x85\u2028",
+    'say "hi"', "two\nlines", "back\\slash", "tail\\", '\\"', "100%s", "{}", "naïve 训练", "\udcff\udc80", "a,b=c",
+    "\r", "\x00\x85\u2028",
     "",
 ]
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from aiohttp import web
@@ -19,13 +20,14 @@ from fallow.clients.kubernetes import config
 Object = dict[str, Any]
 
 BUILT_IN = (
-    "v1 pods Pod", "v1 nodes Node -", "v1 namespaces Namespace -", "v1 replicationcontrollers ReplicationController + scale",
-    "apps/v1 deployments Deployment + scale", "apps/v1 replicasets ReplicaSet + scale", "apps/v1 statefulsets StatefulSet + scale",
+    "v1 pods Pod", "v1 nodes Node -", "v1 namespaces Namespace -",
+    "v1 replicationcontrollers ReplicationController + scale", "apps/v1 deployments Deployment + scale",
+    "apps/v1 replicasets ReplicaSet + scale", "apps/v1 statefulsets StatefulSet + scale",
     "apps/v1 daemonsets DaemonSet", "batch/v1 jobs Job", "batch/v1 cronjobs CronJob",
     "autoscaling/v2 horizontalpodautoscalers HorizontalPodAutoscaler",
     "policy/v1 poddisruptionbudgets PodDisruptionBudget", "resource.k8s.io/v1 resourceclaims ResourceClaim",
     "apiextensions.k8s.io/v1 customresourcedefinitions CustomResourceDefinition -",
-)  # fmt: skip
+)
 KSERVE = (
     "serving.kserve.io/v1beta1 inferenceservices InferenceService",
     "serving.kserve.io/v1alpha2 llminferenceservices LLMInferenceService",
@@ -149,7 +151,9 @@ class Server:
         start, limit = int(request.query.get("continue", 0)), int(request.query["limit"])
         token = {"continue": str(start + limit)} if len(found) > start + limit else {}
         version = next(self._versions)
-        return web.json_response({"metadata": {"resourceVersion": str(version), **token}, "items": found[start : start + limit]})
+        return web.json_response(
+            {"metadata": {"resourceVersion": str(version), **token}, "items": found[start : start + limit]}
+        )
 
     async def _watch(self, served: Served, namespace: str, request: web.Request) -> web.StreamResponse:
         if self.stale:
@@ -174,7 +178,10 @@ class Server:
             if (served.group == "") == is_core:
                 groups.setdefault(served.group, {}).setdefault(served.version, []).append(_describe(served))
         items = [
-            {"metadata": {"name": group}, "versions": [{"version": version, "resources": found} for version, found in versions.items()]}
+            {
+                "metadata": {"name": group},
+                "versions": [{"version": version, "resources": found} for version, found in versions.items()],
+            }
             for group, versions in groups.items()
         ]
         return {"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "items": items}
@@ -183,9 +190,10 @@ class Server:
 def _describe(served: Served) -> Object:
     subresources = [{"subresource": "scale"}] if served.scalable else []
     return {
-        "resource": served.plural, "responseKind": {"kind": served.kind}, "scope": "Namespaced" if served.namespaced else "Cluster",
-        "verbs": ["get", "list", "watch"], "subresources": subresources,
-    }  # fmt: skip
+        "resource": served.plural, "responseKind": {"kind": served.kind},
+        "scope": "Namespaced" if served.namespaced else "Cluster", "verbs": ["get", "list", "watch"],
+        "subresources": subresources,
+    }
 
 
 def _fits(thing: Object, namespace: str, request: web.Request) -> bool:
@@ -201,10 +209,13 @@ def _refuse(code: int, reason: str, message: str) -> web.Response:
     return web.json_response({"kind": "Status", "code": code, "reason": reason, "message": message}, status=code)
 
 
-# ---- objects ------------------------------------------------------------------------------------------------------------------
+# ---- objects ----
 
 
-def made(name: str, owner: Object | None = None, *, namespace: str | None = "ml", kind: str = "", version: str = "", **more: Any) -> Object:
+def made(
+    name: str, owner: Object | None = None, *, namespace: str | None = "ml", kind: str = "", version: str = "",
+    **more: Any,
+) -> Object:
     """Any object; its uid is its kind and name, so that tests can tell them apart."""
     meta: Object = {"name": name, "uid": f"{kind or 'x'}-{name}", "creationTimestamp": "2026-11-15T08:00:00Z"}
     if namespace is not None:
@@ -219,16 +230,17 @@ def made(name: str, owner: Object | None = None, *, namespace: str | None = "ml"
                 "apiVersion": owner["apiVersion"], "kind": owner["kind"], "name": owner["metadata"]["name"],
                 "uid": owner["metadata"]["uid"], "controller": True,
             },
-        ]  # fmt: skip
+        ]
     return {"apiVersion": version, "kind": kind, "metadata": meta, **more}
 
 
-def pod(name: str, owner: Object | None = None, *, gpus: int = 1, node: str = "n1", spec: Object | None = None, **more: Any) -> Object:
+def pod(
+    name: str, owner: Object | None = None, *, gpus: int = 1, node: str = "n1", spec: Object | None = None, **more: Any
+) -> Object:
     limits = {"nvidia.com/gpu": str(gpus)} if gpus else {}
     container = {"name": "main", "resources": {"limits": limits}}
     status = {
-        "phase": "Running",
-        "podIP": "10.0.0.1",
+        "phase": "Running", "podIP": "10.0.0.1",
         "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "2026-11-15T08:02:00Z"}],
         "containerStatuses": [{"name": "main", "state": {"running": {"startedAt": "2026-11-15T08:01:00Z"}}}],
     }
@@ -241,15 +253,29 @@ def replica_set(name: str, owner: Object | None = None, **more: Any) -> Object:
 
 
 def deployment(name: str, owner: Object | None = None, **more: Any) -> Object:
-    return made(name, owner, kind="Deployment", version="apps/v1", **{"spec": {"replicas": 1, "template": {"spec": {}}}, **more})
+    return made(
+        name, owner, kind="Deployment", version="apps/v1", **{"spec": {"replicas": 1, "template": {"spec": {}}}, **more}
+    )
 
 
-def deployed(name: str, pods: int = 1, namespace: str = "ml", owner: Object | None = None, **more: Any) -> list[tuple[str, Object]]:
+def deployed(
+    name: str, pods: int = 1, namespace: str = "ml", owner: Object | None = None, **more: Any
+) -> list[tuple[str, Object]]:
     """A Deployment, its ReplicaSet and so many pods."""
     top = deployment(name, owner, namespace=namespace, **more)
     middle = replica_set(f"{name}-rs", top, namespace=namespace)
     return [
         ("deployments", top),
         ("replicasets", middle),
-        *(("pods", pod(f"{name}-{number}", middle, namespace=namespace, labels={"app": name})) for number in range(pods)),
+        *(
+            ("pods", pod(f"{name}-{number}", middle, namespace=namespace, labels={"app": name}))
+            for number in range(pods)
+        ),
     ]
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 5
+    while not holds():
+        assert time.monotonic() < deadline, "it did not happen within 5 s"
+        await asyncio.sleep(0.005)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -23,7 +21,12 @@ NOW = 1_794_735_600.0
 async def server() -> AsyncIterator[pretend.Server]:
     async with pretend.Server(*pretend.KSERVE, *pretend.LWS, *pretend.KUEUE, *pretend.POLICIES) as running:
         running.put("namespaces", pretend.made("ml", namespace=None, kind="Namespace", labels={"team": "a"}))
-        running.put("nodes", pretend.made("n1", namespace=None, kind="Node", status={"conditions": [{"type": "Ready", "status": "True"}]}))
+        running.put(
+            "nodes",
+            pretend.made(
+                "n1", namespace=None, kind="Node", status={"conditions": [{"type": "Ready", "status": "True"}]}
+            ),
+        )
         yield running
 
 
@@ -32,13 +35,6 @@ async def look(server: pretend.Server, **options: Any) -> mirror.Mirror:
     async with server.api() as api, mirror.Mirror(api, **options) as seen:
         await seen.list_all(NOW)
         return seen
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 5
-    while not holds():
-        assert time.monotonic() < deadline, "it did not happen within 5 s"
-        await asyncio.sleep(0.005)
 
 
 def names_of(workloads: tuple[cluster.Workload, ...]) -> list[str]:
@@ -63,7 +59,7 @@ async def test_only_gpu_pods_and_what_owns_them_are_kept(server: pretend.Server)
     assert (workload.ref.short, workload.ref.api_version, workload.pods) == ("Deployment/llm", "apps/v1", (0, 1, 2))
     assert workload.body == {"spec": {"replicas": 1}}, "only what the kind's row reads is kept"
     assert [owner.kind for owner in workload.chain] == ["ReplicaSet", "Deployment"]
-    assert "Deployment-web" not in seen.view().stores["apps", "Deployment"]
+    assert "Deployment-web" not in seen.contents.view().stores["apps", "Deployment"]
     assert seen.missing == ()
 
 
@@ -88,7 +84,9 @@ async def test_what_is_handed_out_stays_the_same_while_nothing_changes(server: p
         assert api.requests_sent == sent
 
 
-async def test_a_paused_deployment_without_pods_is_a_workload_and_its_replica_set_is_not(server: pretend.Server) -> None:
+async def test_a_paused_deployment_without_pods_is_a_workload_and_its_replica_set_is_not(
+    server: pretend.Server,
+) -> None:
     marks = {names.PAUSED_AT: "2026-11-15T08:00:00Z"}
     paused = server.put("deployments", pretend.deployment("llm", spec={"replicas": 0}, annotations=marks))
     server.put("replicasets", pretend.replica_set("llm-rs", paused, annotations=marks))
@@ -141,7 +139,9 @@ async def test_an_owner_that_cannot_be_had_is_trouble_and_never_a_smaller_worklo
     server: pretend.Server, spoil: Callable[[pretend.Server], None], trouble: Trouble
 ) -> None:
     server.put_all(pretend.deployed("llm"))
-    server.put_all([("statefulsets", made := pretend.made("db", kind="StatefulSet", version="apps/v1", spec={"replicas": 1}))])
+    server.put_all(
+        [("statefulsets", made := pretend.made("db", kind="StatefulSet", version="apps/v1", spec={"replicas": 1}))]
+    )
     server.put("pods", pretend.pod("db-0", made))
     spoil(server)
     assert troubles(await look(server)) == {"Deployment/llm": trouble, "StatefulSet/db": None}
@@ -182,7 +182,9 @@ async def test_where_keda_is_there_and_cannot_be_seen_nothing_is_scaled(server: 
 
 
 @pytest.mark.parametrize("plural", ["idlepolicies", "namespaces"])
-async def test_where_policies_or_consent_cannot_be_seen_nothing_is_ours_to_pause(server: pretend.Server, plural: str) -> None:
+async def test_where_policies_or_consent_cannot_be_seen_nothing_is_ours_to_pause(
+    server: pretend.Server, plural: str
+) -> None:
     server.forbidden.add(("list", plural))
     server.put_all(pretend.deployed("llm"))
     assert troubles(await look(server)) == {"Deployment/llm": Trouble.Unseen}
@@ -202,11 +204,15 @@ UNKNOWN = "acme.io/v1 trainers Trainer"
 
 def crd(path: str) -> pretend.Object:
     version = {"name": "v1", "subresources": {"scale": {"specReplicasPath": path}}}
-    return pretend.made("trainers.acme.io", namespace=None, kind="CustomResourceDefinition", spec={"versions": [version]})
+    return pretend.made(
+        "trainers.acme.io", namespace=None, kind="CustomResourceDefinition", spec={"versions": [version]}
+    )
 
 
 def run_trainer(server: pretend.Server) -> None:
-    trainer = server.put("trainers", pretend.made("big", kind="Trainer", version="acme.io/v1", spec={"size": 4, "other": 1}))
+    trainer = server.put(
+        "trainers", pretend.made("big", kind="Trainer", version="acme.io/v1", spec={"size": 4, "other": 1})
+    )
     server.put_all(pretend.deployed("llm", owner=trainer))
 
 
@@ -236,13 +242,17 @@ async def test_where_definitions_may_not_be_read_replicas_come_from_scale(server
 
 async def test_a_table_kind_in_a_version_we_cannot_read_is_report_only(server: pretend.Server) -> None:
     server.install("leaderworkerset.x-k8s.io/v9 leaderworkersets LeaderWorkerSet + scale")
-    top = server.put("leaderworkersets", pretend.made("llm", kind="LeaderWorkerSet", version="leaderworkerset.x-k8s.io/v9"))
+    top = server.put(
+        "leaderworkersets", pretend.made("llm", kind="LeaderWorkerSet", version="leaderworkerset.x-k8s.io/v9")
+    )
     server.put("pods", pretend.pod("llm-0", top))
     assert troubles(await look(server)) == {"LeaderWorkerSet/llm": Trouble.ManagedByUnknownOwner}
 
 
 async def test_a_worker_below_a_leader_without_gpus_finds_its_leader_worker_set(server: pretend.Server) -> None:
-    lws = server.put("leaderworkersets", pretend.made("llm", kind="LeaderWorkerSet", version="leaderworkerset.x-k8s.io/v1"))
+    lws = server.put(
+        "leaderworkersets", pretend.made("llm", kind="LeaderWorkerSet", version="leaderworkerset.x-k8s.io/v1")
+    )
     leaders = server.put("statefulsets", pretend.made("llm", lws, kind="StatefulSet", version="apps/v1"))
     leader = server.put("pods", pretend.pod("llm-0", leaders, gpus=0))
     workers = server.put("statefulsets", pretend.made("llm-0", leader, kind="StatefulSet", version="apps/v1"))
@@ -275,7 +285,9 @@ async def test_a_namespace_that_may_only_be_read_is_read(server: pretend.Server)
         before = seen.namespaces
         await seen.refresh(NOW)
         assert seen.namespaces is before
-        server.put("namespaces", pretend.made("ml", namespace=None, kind="Namespace", annotations={names.OPT_OUT: "ignore"}))
+        server.put(
+            "namespaces", pretend.made("ml", namespace=None, kind="Namespace", annotations={names.OPT_OUT: "ignore"})
+        )
         await seen.refresh(NOW)
         assert seen.namespaces["ml"].annotations == {names.OPT_OUT: "ignore"}
         server.forbidden.add(("get", "namespaces"))
@@ -290,10 +302,10 @@ async def test_following_may_be_tried_again(server: pretend.Server) -> None:
         with pytest.raises(errors.ServerFault):
             await seen.follow(NOW)
         server.failing.clear()
-        await until(lambda: bool(server.kinds["pods"].watchers))
+        await pretend.until(lambda: bool(server.kinds["pods"].watchers))
         await seen.follow(NOW)
         assert names_of(seen.workloads({})) == ["Deployment/llm"]
-        await until(lambda: bool(server.kinds["deployments"].watchers))
+        await pretend.until(lambda: bool(server.kinds["deployments"].watchers))
         assert {len(served.watchers) for served in server.kinds.values()} <= {0, 1}, "nothing is followed twice"
 
 
@@ -328,7 +340,9 @@ async def test_a_pod_with_claims_holds_what_was_allocated(
 
 
 async def test_policies_are_read(server: pretend.Server) -> None:
-    server.put("idlepolicies", pretend.made("b", namespace=None, kind="IdlePolicy", spec={"windows": {"goneIdle": "1h"}}))
+    server.put(
+        "idlepolicies", pretend.made("b", namespace=None, kind="IdlePolicy", spec={"windows": {"goneIdle": "1h"}})
+    )
     server.put("idlepolicies", pretend.made("a", namespace=None, kind="IdlePolicy", spec={"priority": "high"}))
     first, second = (await look(server)).policies
     assert (first.name, bool(first.invalid)) == ("a", True)
@@ -344,7 +358,9 @@ async def seen(server: pretend.Server) -> AsyncIterator[mirror.Mirror]:
     async with server.api() as api, mirror.Mirror(api) as following:
         await following.follow(NOW)
         unheeded = {"daemonsets", "replicationcontrollers"}
-        await until(lambda: all(served.watchers for plural, served in server.kinds.items() if plural not in unheeded))
+        await pretend.until(
+            lambda: all(served.watchers for plural, served in server.kinds.items() if plural not in unheeded)
+        )
         yield following
 
 
@@ -363,12 +379,12 @@ async def test_what_was_forgotten_and_is_wanted_later_is_read_by_itself_and_then
     server.put("deployments", things["deployments"])
     server.put("replicasets", things["replicasets"])
     server.put("pods", things["pods"])
-    await until(lambda: len(seen.pods) == 2)
+    await pretend.until(lambda: len(seen.pods) == 2)
     await seen.refresh(NOW + 180)
     assert names_of(seen.workloads({})) == ["Deployment/late", "Deployment/llm"]
     assert (server.asked("get", "replicasets"), server.asked("get", "deployments")) == (1, 1)
     server.put("deployments", {**things["deployments"], "spec": {"replicas": 7}})
-    await until(lambda: any(workload.body == {"spec": {"replicas": 7}} for workload in seen.workloads({})))
+    await pretend.until(lambda: any(workload.body == {"spec": {"replicas": 7}} for workload in seen.workloads({})))
     assert server.asked("get") == 2
 
 
@@ -376,7 +392,7 @@ async def test_a_deletion_missed_by_a_broken_watch_is_noticed(server: pretend.Se
     server.stale = True
     del server.kinds["pods"].objects["Pod-llm-0"]  # nobody is told
     server.cut_watches("pods")
-    await until(lambda: seen.pods == ())
+    await pretend.until(lambda: seen.pods == ())
     server.stale = False
 
 
@@ -384,7 +400,7 @@ async def test_a_kind_installed_later_is_found_by_its_definition(server: pretend
     server.install(*pretend.KEDA)
     server.put("scaledobjects", pretend.made("llm", kind="ScaledObject", spec={"scaleTargetRef": {"name": "llm"}}))
     server.put("customresourcedefinitions", pretend.made("scaledobjects.keda.sh", namespace=None))
-    await until(lambda: seen._crds is not None and len(seen._crds.store) == 1)
+    await pretend.until(lambda: bool(seen._parts.served.definitions and seen._parts.served.definitions.store))
     await seen.refresh(NOW + 180)
     (workload,) = seen.workloads({})
     assert [companion.ref.short for companion in workload.scaled_objects] == ["ScaledObject/llm"]
@@ -394,33 +410,35 @@ async def test_an_owner_that_could_not_be_read_is_tried_again_and_a_gone_one_is_
     server: pretend.Server, seen: mirror.Mirror
 ) -> None:
     server.put("pods", pretend.pod("orphan", pretend.replica_set("never-there")))
-    await until(lambda: len(seen.pods) == 2)
+    await pretend.until(lambda: len(seen.pods) == 2)
     await seen.refresh(NOW)
     assert troubles(seen)["ReplicaSet/never-there"] is Trouble.OwnerMissing
     things = dict(pretend.deployed("late"))
     server.failing.add(("get", "replicasets"))
     server.put_all(things.items())
-    await until(lambda: len(seen.pods) == 3)
+    await pretend.until(lambda: len(seen.pods) == 3)
     await seen.refresh(NOW + 180)
     assert troubles(seen)["ReplicaSet/late-rs"] is Trouble.OwnerLookupFailed
     server.failing.clear()
     before = server.asked("get", "replicasets")
     await seen.refresh(NOW + 360)
-    assert troubles(seen) == {"Deployment/llm": None, "Deployment/late": None, "ReplicaSet/never-there": Trouble.OwnerMissing}
+    assert troubles(seen) == {
+        "Deployment/llm": None, "Deployment/late": None, "ReplicaSet/never-there": Trouble.OwnerMissing
+    }
     assert server.asked("get", "replicasets") == before + 1
 
 
 async def test_rights_that_are_taken_away_show(server: pretend.Server, seen: mirror.Mirror) -> None:
     server.forbidden |= {("list", "deployments"), ("watch", "deployments")}
     server.cut_watches("deployments")
-    await until(lambda: bool(seen.missing))
+    await pretend.until(lambda: bool(seen.missing))
     await seen.refresh(NOW + 180)
     before = seen.workloads({})
     assert troubles(seen) == {"Deployment/llm": Trouble.OwnerForbidden}
     await seen.refresh(NOW + 360)
     assert seen.workloads({}) is before, "nothing changed, and nothing was asked for in vain"
     server.forbidden.clear()
-    for follower in seen._kinds["apps", "Deployment"].following.followers.values():
+    for follower in seen._parts.kinds.watched["apps", "Deployment"].following.followers.values():
         await follower.list_once()  # as it does by itself a minute later
     await seen.refresh(NOW + 540)
     assert troubles(seen) == {"Deployment/llm": None}

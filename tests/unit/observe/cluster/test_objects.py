@@ -24,15 +24,23 @@ def wrote(manager: str, at: str | None, part: str = "") -> dict[str, str]:
         ([], ""),
         ([wrote("fallow", PAUSED)], ""),
         ([wrote("kubectl", "2026-11-15T09:00:00Z")], ""),
-        ([wrote("kubectl", "2026-11-15T11:00:00Z"), wrote("argocd-controller", "2026-11-15T12:00:00Z")], "argocd-controller"),
+        (
+            [wrote("kubectl", "2026-11-15T11:00:00Z"), wrote("argocd-controller", "2026-11-15T12:00:00Z")],
+            "argocd-controller",
+        ),
         ([wrote("kube-controller-manager", "2026-11-15T12:00:00Z", "status")], ""),
         ([wrote("kube-controller-manager", "2026-11-15T12:00:00Z", "scale")], "kube-controller-manager"),
         ([wrote("fallow-resume", "2026-11-15T12:00:00Z"), wrote("kubectl", "soon")], ""),
     ],
-    ids=["nobody", "only-us", "before-the-pause", "the-last-one", "a-status", "an-autoscaler", "us-and-an-unreadable-time"],
+    ids=[
+        "nobody", "only-us", "before-the-pause", "the-last-one", "a-status", "an-autoscaler",
+        "us-and-an-unreadable-time",
+    ],
 )
 def test_who_else_wrote_since_the_pause(entries: list[dict[str, str]], writer: str) -> None:
-    meta = {"uid": "u", "name": "llm", "namespace": "ml", "annotations": {names.PAUSED_AT: PAUSED}, "managedFields": entries}
+    meta = {
+        "uid": "u", "name": "llm", "namespace": "ml", "annotations": {names.PAUSED_AT: PAUSED}, "managedFields": entries
+    }
     assert _see(meta).writer == writer
 
 

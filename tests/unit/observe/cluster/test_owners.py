@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from fallow import names
 from fallow.model import cluster, kinds
 from fallow.model.cluster import Trouble
-from fallow.observe.cluster import objects, owners, watched
+from fallow.observe.cluster import companions, objects, owners
 
 GROUPS = {
-    "Deployment": "apps", "ReplicaSet": "apps", "StatefulSet": "apps", "DaemonSet": "apps", "Job": "batch", "CronJob": "batch",
-    "InferenceService": "serving.kserve.io", "LLMInferenceService": "serving.kserve.io", "Revision": "serving.knative.dev",
-    "LeaderWorkerSet": "leaderworkerset.x-k8s.io", "RayCluster": "ray.io", "RayJob": "ray.io", "Trainer": "acme.io",
-    "DisaggregatedSet": "disaggregatedset.x-k8s.io",
-}  # fmt: skip
+    "Deployment": "apps", "ReplicaSet": "apps", "StatefulSet": "apps", "DaemonSet": "apps", "Job": "batch",
+    "CronJob": "batch", "InferenceService": "serving.kserve.io", "LLMInferenceService": "serving.kserve.io",
+    "Revision": "serving.knative.dev", "LeaderWorkerSet": "leaderworkerset.x-k8s.io", "RayCluster": "ray.io",
+    "RayJob": "ray.io", "Trainer": "acme.io", "DisaggregatedSet": "disaggregatedset.x-k8s.io",
+}
 
 
 def ref(kind: str, name: str) -> cluster.Ref:
@@ -33,16 +33,17 @@ def owner(kind: str, name: str, uid: str | None = None) -> cluster.Owner:
 def thing(text: str, above: str | None = None, body: Mapping[str, Any] | None = None, **more: Any) -> objects.Seen:
     """`thing("ReplicaSet/a", "Deployment/a")`"""
     up = owner(*above.split("/")) if above else None
-    return objects.Seen(ref(*text.split("/")), up, "7", more.get("labels", {}), more.get("annotations", {}), body or {})
+    return objects.Seen(ref=ref(*text.split("/")), owner=up, resource_version="7", body=body or {}, **more)
 
 
 def pod(name: str, above: str | None = None, **more: Any) -> cluster.Pod:
     facts: dict[str, Any] = {
         "namespace": "ml", "name": name, "uid": f"Pod-{name}", "node": "n1", "phase": "Running", "terminating": False,
-        "owner": owner(*above.split("/")) if above else None, "labels": {}, "annotations": {}, "resources": {names.GPU: 1},
-        "claims": (), "claimed": 0, "created_at": 0.0, "started_at": 0.0, "ready": True, "ready_since": 0.0, "ip": "",
-        "static": False, "node_selector": {}, "affinity": None, "unschedulable_since": None,
-    }  # fmt: skip
+        "owner": owner(*above.split("/")) if above else None, "labels": {}, "annotations": {},
+        "resources": {names.GPU: 1}, "claims": (), "claimed": 0, "created_at": 0.0, "started_at": 0.0, "ready": True,
+        "ready_since": 0.0, "ip": "", "static": False, "node_selector": {}, "affinity": None,
+        "unschedulable_since": None,
+    }
     return cluster.Pod(**{**facts, **more})
 
 
@@ -52,11 +53,11 @@ def view(*found: cluster.Pod | objects.Seen, **more: Any) -> owners.View:
         if isinstance(each, objects.Seen):
             stores.setdefault((each.ref.group, each.ref.kind), {})[each.ref.uid] = each
     facts: dict[str, Any] = {
-        "pods": tuple(each for each in found if isinstance(each, cluster.Pod)), "stores": stores, "pointers": {}, "lost": {}, "hpas": {},
-        "rows": {(row.group, row.kind): row for row in kinds.KINDS}, "scaled_objects": {}, "kueue": {}, "queued": (), "budgets": {},
-        "namespaces": ["ml"], "unseen_policies": "", "unseen_namespaces": "", "unseen_scalers": "", "unseen_queues": "",
-        "unseen_budgets": "",
-    }  # fmt: skip
+        "pods": tuple(each for each in found if isinstance(each, cluster.Pod)), "stores": stores, "pointers": {},
+        "lost": {}, "hpas": {}, "rows": {(row.group, row.kind): row for row in kinds.KINDS}, "scaled_objects": {},
+        "kueue": {}, "queued": (), "budgets": {}, "namespaces": ["ml"], "unseen_policies": "", "unseen_namespaces": "",
+        "unseen_scalers": "", "unseen_queues": "", "unseen_budgets": "",
+    }
     return owners.View(**{**facts, **more})
 
 
@@ -77,14 +78,16 @@ def chain(*texts: str) -> list[objects.Seen]:
         pytest.param(["ReplicaSet/a"], "ReplicaSet/a", None, id="bare-replica-set"),
         pytest.param(["StatefulSet/a", "LeaderWorkerSet/a"], "LeaderWorkerSet/a", None, id="lws-leader"),
         pytest.param(["Job/a", "CronJob/a"], "Job/a", None, id="job-of-a-schedule"),
-        pytest.param(["ReplicaSet/a", "Deployment/a", "InferenceService/a"], "InferenceService/a", None, id="kserve-standard"),
+        pytest.param(
+            ["ReplicaSet/a", "Deployment/a", "InferenceService/a"], "InferenceService/a", None, id="kserve-standard"
+        ),
         pytest.param(
             ["ReplicaSet/a", "Deployment/a", "Trainer/a"], "Trainer/a", Trouble.ManagedByUnknownOwner,
             id="unknown-owner",
         ),
         pytest.param(["RayCluster/a", "RayJob/a"], "RayJob/a", None, id="ray-job"),
     ],
-)  # fmt: skip
+)
 def test_the_workload_is_the_topmost_object(links: list[str], workload: str, trouble: Trouble | None) -> None:
     assert resolve(view(pod("p", links[0]), *chain(*links))) == {workload: trouble}
 
@@ -107,7 +110,7 @@ def test_pods_that_no_scaling_can_stop(one: cluster.Pod, trouble: dict[str, Trou
 def test_an_owner_must_fit_by_group_kind_name_and_uid(other: str) -> None:
     named = {"uid": owner("StatefulSet", "a", "reborn"), "name": owner("StatefulSet", "b", "StatefulSet-a"),
              "kind": owner("ReplicaSet", "a", "StatefulSet-a"),
-             "group": cluster.Owner("acme.io", "v1", "StatefulSet", "a", "StatefulSet-a")}[other]  # fmt: skip
+             "group": cluster.Owner("acme.io", "v1", "StatefulSet", "a", "StatefulSet-a")}[other]
     seen = view(pod("p", owner=named), thing("StatefulSet/a"))
     assert list(resolve(seen).values()) == [Trouble.OwnerLookupFailed], "not followed"
     assert len(owners.find_gaps(seen).missing) == 1, "but to be looked up"
@@ -140,7 +143,9 @@ def test_what_admins_look_past(listed: str, workload: dict[str, Trouble | None])
 
 def test_what_is_looked_past_need_not_be_readable() -> None:
     lost = {ref("Trainer", "a"): owners.Lost(Trouble.OwnerForbidden, "may not be read")}
-    seen = view(pod("p", "ReplicaSet/a"), thing("ReplicaSet/a", "Deployment/a"), thing("Deployment/a", "Trainer/a"), lost=lost)
+    seen = view(
+        pod("p", "ReplicaSet/a"), thing("ReplicaSet/a", "Deployment/a"), thing("Deployment/a", "Trainer/a"), lost=lost
+    )
     assert resolve(seen, frozenset({"Trainer"})) == {"Deployment/a": None}
     assert resolve(seen) == {"Trainer/a": Trouble.OwnerForbidden}
 
@@ -170,14 +175,23 @@ LOST = {ref("Revision", "r"): owners.Lost(Trouble.OwnerForbidden, "may not be re
     ],
     ids=["llm-first", "kserve", "lws", "no-such-object", "not-part-of-an-llm"],
 )
-def test_labels_name_the_workload_of_a_chain_that_stops_early(labels: dict[str, str], workload: dict[str, Trouble | None]) -> None:
+def test_labels_name_the_workload_of_a_chain_that_stops_early(
+    labels: dict[str, str], workload: dict[str, Trouble | None]
+) -> None:
     tops = [thing("LLMInferenceService/chat"), thing("InferenceService/bert"), thing("LeaderWorkerSet/chat-lws")]
-    lost = {**LOST, cluster.Ref("serving.kserve.io", "", "InferenceService", "ml", "gone", ""): owners.Lost(Trouble.OwnerMissing, "gone")}
+    lost = {
+        **LOST,
+        cluster.Ref("serving.kserve.io", "", "InferenceService", "ml", "gone", ""): owners.Lost(
+            Trouble.OwnerMissing, "gone"
+        ),
+    }
     assert resolve(view(pod("p", "Revision/r", labels=labels), *tops, lost=lost)) == workload
 
 
 def test_labels_do_not_overrule_a_chain_that_reaches_the_top() -> None:
-    seen = view(pod("p", "ReplicaSet/a", labels=ISVC), *chain("ReplicaSet/a", "Deployment/a"), thing("InferenceService/bert"))
+    seen = view(
+        pod("p", "ReplicaSet/a", labels=ISVC), *chain("ReplicaSet/a", "Deployment/a"), thing("InferenceService/bert")
+    )
     assert resolve(seen) == {"Deployment/a": None}
 
 
@@ -206,8 +220,13 @@ def only(seen: owners.View) -> cluster.Workload:
 
 
 def test_all_pods_of_a_workload_come_together_whatever_way_they_go() -> None:
-    lws = [thing("LeaderWorkerSet/a"), thing("StatefulSet/lead", "LeaderWorkerSet/a"), thing("StatefulSet/work", "Pod/lead")]
-    workload = only(view(pod("lead", "StatefulSet/lead"), pod("w1", "StatefulSet/work"), pod("w2", "StatefulSet/work"), *lws))
+    lws = [
+        thing("LeaderWorkerSet/a"), thing("StatefulSet/lead", "LeaderWorkerSet/a"),
+        thing("StatefulSet/work", "Pod/lead"),
+    ]
+    workload = only(
+        view(pod("lead", "StatefulSet/lead"), pod("w1", "StatefulSet/work"), pod("w2", "StatefulSet/work"), *lws)
+    )
     assert workload.pods == (0, 1, 2)
     assert [link.kind for link in workload.chain] == ["StatefulSet", "Pod", "StatefulSet", "LeaderWorkerSet"]
 
@@ -228,13 +247,16 @@ def test_a_job_of_a_schedule_names_the_schedule() -> None:
 
 def test_marks_of_an_inference_service_go_on_the_deployment_it_owns() -> None:
     child = thing("Deployment/a", "InferenceService/a", annotations={"m": "1"})
-    workload = only(view(pod("p", "ReplicaSet/a"), thing("ReplicaSet/a", "Deployment/a"), child, thing("InferenceService/a")))
-    assert (workload.ref.kind, workload.marks_ref, workload.marks) == ("InferenceService", ref("Deployment", "a"), {"m": "1"})
+    workload = only(
+        view(pod("p", "ReplicaSet/a"), thing("ReplicaSet/a", "Deployment/a"), child, thing("InferenceService/a"))
+    )
+    assert (workload.ref.kind, workload.marks_ref, workload.marks) == (
+        "InferenceService", ref("Deployment", "a"), {"m": "1"}
+    )
 
 
 @pytest.mark.parametrize(
-    "links",
-    [["ReplicaSet/a", "Deployment/a", "Revision/a", "InferenceService/a"], ["ReplicaSet/a", "Deployment/a"]],
+    "links", [["ReplicaSet/a", "Deployment/a", "Revision/a", "InferenceService/a"], ["ReplicaSet/a", "Deployment/a"]],
     ids=["serverless", "deployment"],
 )
 def test_marks_of_all_others_go_on_the_workload(links: list[str]) -> None:
@@ -244,23 +266,33 @@ def test_marks_of_all_others_go_on_the_workload(links: list[str]) -> None:
 
 def test_marks_that_were_copied_down_can_be_told_from_a_persons_own() -> None:
     said = {"gpuautoscaler.io/ack-until": "2026-11-20T00:00:00Z"}
-    links = [thing("ReplicaSet/llm-1", "Deployment/llm", annotations=said), thing("Deployment/llm", annotations={"team": "ml"})]
+    links = [
+        thing("ReplicaSet/llm-1", "Deployment/llm", annotations=said),
+        thing("Deployment/llm", annotations={"team": "ml"}),
+    ]
     assert only(view(pod("llm-1-a", "ReplicaSet/llm-1"), *links)).chain_annotations == (said,)
 
 
 def companion(kind: str, name: str, body: Mapping[str, Any], **more: Any) -> objects.Seen:
-    return objects.Seen(ref(kind, name), None, "1", more.get("labels", {}), {}, body)
+    return objects.Seen(ref=ref(kind, name), owner=None, resource_version="1", labels=more.get("labels", {}), body=body)
 
 
 def test_autoscalers_are_found_for_any_link_of_the_chain() -> None:
     on_child = {"spec": {"scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "a"}}}
     elsewhere = {"spec": {"scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "b"}}}
-    hpas = watched.by_target([companion("HorizontalPodAutoscaler", "h", on_child), companion("HorizontalPodAutoscaler", "i", elsewhere)])
-    scalers = watched.by_target([companion("ScaledObject", "s", {"spec": {"scaleTargetRef": {"name": "a"}}})])
-    seen = view(pod("p", "ReplicaSet/a"), *chain("ReplicaSet/a", "Deployment/a", "InferenceService/a"), hpas=hpas, scaled_objects=scalers)
+    hpas = companions.by_target(
+        [companion("HorizontalPodAutoscaler", "h", on_child), companion("HorizontalPodAutoscaler", "i", elsewhere)]
+    )
+    scalers = companions.by_target([companion("ScaledObject", "s", {"spec": {"scaleTargetRef": {"name": "a"}}})])
+    seen = view(
+        pod("p", "ReplicaSet/a"), *chain("ReplicaSet/a", "Deployment/a", "InferenceService/a"), hpas=hpas,
+        scaled_objects=scalers,
+    )
     workload = only(seen)
     assert [each.ref.name for each in workload.hpas] == ["h"]
-    assert [each.ref.name for each in workload.scaled_objects] == ["s"], "KEDA's default target is a Deployment of apps/v1"
+    assert [each.ref.name for each in workload.scaled_objects] == ["s"], (
+        "KEDA's default target is a Deployment of apps/v1"
+    )
 
 
 @pytest.mark.parametrize(
@@ -276,13 +308,15 @@ def test_autoscalers_are_found_for_any_link_of_the_chain() -> None:
 )
 def test_disruption_budgets_are_found_by_the_pods_labels(selector: Any, fits: bool) -> None:
     body = {"spec": {"selector": selector} if selector is not None else {}}
-    budgets = watched.by_namespace([companion("PodDisruptionBudget", "b", body)])
+    budgets = companions.by_namespace([companion("PodDisruptionBudget", "b", body)])
     workload = only(view(pod("p", "StatefulSet/a", labels={"app": "a"}), thing("StatefulSet/a"), budgets=budgets))
     assert bool(workload.budgets) is fits
 
 
 def test_kueue_workloads_are_found_by_the_jobs_uid() -> None:
-    kueue = watched.by_job([companion("Workload", "w", {}, labels={names.KUEUE_JOB_UID: "Job-a"}), companion("Workload", "v", {})])
+    kueue = companions.by_job(
+        [companion("Workload", "w", {}, labels={names.KUEUE_JOB_UID: "Job-a"}), companion("Workload", "v", {})]
+    )
     workload = only(view(pod("p", "Job/a"), thing("Job/a"), kueue=kueue))
     assert [each.ref.name for each in workload.kueue] == ["w"]
 
@@ -301,19 +335,23 @@ def test_kueue_workloads_are_found_by_the_jobs_uid() -> None:
 def test_what_has_a_say_and_cannot_be_seen_makes_it_report_only(
     unseen: dict[str, Any], deployment: Trouble | None, job: Trouble | None
 ) -> None:
-    seen = view(pod("p", "ReplicaSet/a"), *chain("ReplicaSet/a", "Deployment/a"), pod("q", "Job/b"), thing("Job/b"), **unseen)
+    seen = view(
+        pod("p", "ReplicaSet/a"), *chain("ReplicaSet/a", "Deployment/a"), pod("q", "Job/b"), thing("Job/b"), **unseen
+    )
     assert resolve(seen) == {"Deployment/a": deployment, "Job/b": job}
 
 
 # ---- invariants ----
 
-TEXTS = ["ReplicaSet/a", "ReplicaSet/b", "Deployment/a", "StatefulSet/a", "Job/a", "CronJob/a", "Trainer/a", "InferenceService/a", "Pod/0"]
+TEXTS = [
+    "ReplicaSet/a", "ReplicaSet/b", "Deployment/a", "StatefulSet/a", "Job/a", "CronJob/a", "Trainer/a",
+    "InferenceService/a", "Pod/0",
+]
 
 
 @hypothesis.given(
     st.lists(st.sampled_from([None, *TEXTS, "DaemonSet/d"]), max_size=6),
-    st.dictionaries(st.sampled_from(TEXTS[:-1]), st.sampled_from([None, *TEXTS])),
-    st.sets(st.sampled_from(TEXTS)),
+    st.dictionaries(st.sampled_from(TEXTS[:-1]), st.sampled_from([None, *TEXTS])), st.sets(st.sampled_from(TEXTS)),
 )
 def test_every_pod_has_one_workload_and_a_calm_one_was_seen_to_its_top(
     above: list[str | None], links: dict[str, str | None], lost: set[str]

@@ -35,14 +35,20 @@ def container(name: str, limits: dict[str, str], **more: Any) -> dict[str, Any]:
         ([container("a", {"nvidia.com/gpu.shared": "1"})], [], 1),
         ([container("a", {"nvidia.com/mig-1g.10gb": "1", "nvidia.com/mig-2g.20gb": "2"})], [], 3),
         ([container("a", {"acme.io/gpu": "4"})], [], 4),
-        ([container("a", {"nvidia.com/gpu": "1"})], [container("s", {"nvidia.com/gpu": "1"}, restartPolicy="Always")], 2),
+        (
+            [container("a", {"nvidia.com/gpu": "1"})],
+            [container("s", {"nvidia.com/gpu": "1"}, restartPolicy="Always")], 2,
+        ),
         ([container("a", {"nvidia.com/gpu": "1"})], [container("s", {"nvidia.com/gpu": "8"})], 1),
         ([container("a", {"nvidia.com/gpu": "1k"})], [], 1000),
         ([container("a", {"nvidia.com/gpu": "0", "cpu": "1"})], [], None),
         ([container("a", {"amd.com/gpu": "1"})], [], None),
         ([{"name": "a"}], [], None),
     ],
-    ids=["sum", "shared", "mig", "named-by-flag", "sidecar", "init-container", "thousand", "none", "other-vendor", "no-resources"],
+    ids=[
+        "sum", "shared", "mig", "named-by-flag", "sidecar", "init-container", "thousand", "none", "other-vendor",
+        "no-resources",
+    ],
 )
 def test_gpus_are_summed_over_what_lasts(containers: list[Any], init: list[Any], expected: int | None) -> None:
     found = read(pretend.pod("p", spec={"containers": containers, "initContainers": init}), "acme.io/gpu")
@@ -55,13 +61,19 @@ def test_a_count_that_cannot_be_read_is_not_known() -> None:
 
 
 def states(**started: str | None) -> list[dict[str, Any]]:
-    return [{"name": name, "state": {"running": {"startedAt": at}} if at else {"waiting": {}}} for name, at in started.items()]
+    return [
+        {"name": name, "state": {"running": {"startedAt": at}} if at else {"waiting": {}}}
+        for name, at in started.items()
+    ]
 
 
 @pytest.mark.parametrize(
     ("found", "start"),
     [
-        (states(a="2026-11-15T08:00:00Z", b="2026-11-15T09:00:00Z", cpu="2026-11-15T10:00:00Z"), "2026-11-15T09:00:00Z"),
+        (
+            states(a="2026-11-15T08:00:00Z", b="2026-11-15T09:00:00Z", cpu="2026-11-15T10:00:00Z"),
+            "2026-11-15T09:00:00Z",
+        ),
         (states(a="2026-11-15T08:00:00Z", b=None), None),
         (states(a="2026-11-15T08:00:00Z"), None),
         ([], None),
@@ -84,7 +96,10 @@ def test_readiness_and_since_when_it_is_so(status: str) -> None:
 def test_of_a_pod_that_waits_we_know_where_it_would_fit() -> None:
     terms = [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}]
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
-    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "lastTransitionTime": "2026-11-15T09:00:00Z"}
+    condition = {
+        "type": "PodScheduled", "status": "False", "reason": "Unschedulable",
+        "lastTransitionTime": "2026-11-15T09:00:00Z",
+    }
     spec = {"nodeSelector": {"gpu": "h100"}, "affinity": affinity}
     found = must_read(pretend.pod("p", node="", spec=spec, status={"phase": "Pending", "conditions": [condition]}))
     assert (found.node_selector, found.affinity) == ({"gpu": "h100"}, terms)
@@ -94,14 +109,19 @@ def test_of_a_pod_that_waits_we_know_where_it_would_fit() -> None:
 
 
 def test_only_annotations_that_somebody_heeds_are_kept() -> None:
-    annotations = {names.ACK_UNTIL: "x", names.ACK_UNTIL_ALIAS: "y", names.KARPENTER_DO_NOT_DISRUPT: "true", "bulk": "z" * 1000}
+    annotations = {
+        names.ACK_UNTIL: "x", names.ACK_UNTIL_ALIAS: "y", names.KARPENTER_DO_NOT_DISRUPT: "true", "bulk": "z" * 1000
+    }
     found = must_read(pretend.pod("p", annotations=annotations))
     assert set(found.annotations) == {names.ACK_UNTIL, names.ACK_UNTIL_ALIAS, names.KARPENTER_DO_NOT_DISRUPT}
 
 
 def test_equal_labels_are_kept_once() -> None:
     reader = pods.PodReader()
-    items = [msgspec.json.decode(msgspec.json.encode(pretend.pod(name, labels={"app": "a"})), type=pods.PodItem) for name in "pq"]
+    items = [
+        msgspec.json.decode(msgspec.json.encode(pretend.pod(name, labels={"app": "a"})), type=pods.PodItem)
+        for name in "pq"
+    ]
     first, second = (reader.read(item) for item in items)
     assert first is not None
     assert second is not None

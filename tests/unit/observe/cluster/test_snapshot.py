@@ -1,8 +1,9 @@
-"""The snapshot and the second look, against a server on the wire; usage comes from a source that notes what it was asked."""
+"""The snapshot and the second look, against a server on the wire; the source of usage notes what it was asked."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+import json
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 from urllib import parse
 
@@ -13,11 +14,12 @@ from tests.unit.observe.cluster import pretend
 
 from fallow import names
 from fallow.clients import errors
-from fallow.model import cluster, usage
+from fallow.model import usage
 from fallow.model.cluster import Trouble
 from fallow.model.policies import idle
 from fallow.model.units import HOUR, Instant, Seconds
 from fallow.observe.cluster import mirror, snapshot
+from fallow.observe.usage import rows
 
 NOW = 1_794_735_600.0
 RULE = idle.Rule(gone_idle=1800.0, never_used=3600.0)
@@ -29,37 +31,28 @@ class Notes:
     def __init__(self) -> None:
         self.questions: list[tuple[Any, ...]] = []
 
-    async def evidence(
-        self,
-        pods: tuple[cluster.Pod, ...],
-        nodes: Mapping[str, cluster.Node],
-        windows: frozenset[Seconds],
-        now: Instant,
-    ) -> usage.Evidence:
-        self.questions.append(("evidence", [pod.name for pod in pods], windows, now))
+    async def evidence(self, held: rows.Holders, windows: frozenset[Seconds], now: Instant) -> usage.Evidence:
+        self.questions.append(("evidence", [pod.name for pod in held.pods], windows, now))
         return usage.Evidence(now, {window: _empty(window) for window in windows}, None, 0, {}, ())
 
-    async def again(
-        self,
-        pods: tuple[cluster.Pod, ...],
-        nodes: Mapping[str, cluster.Node],
-        windows: frozenset[Seconds],
-        now: Instant,
-    ) -> usage.Evidence:
-        self.questions.append(("again", [pod.name for pod in pods], windows, now))
+    async def again(self, held: rows.Holders, windows: frozenset[Seconds], now: Instant) -> usage.Evidence:
+        self.questions.append(("again", [pod.name for pod in held.pods], windows, now))
         return usage.Evidence(now, {}, None, 0, {}, ())
 
     async def look_back(
-        self, seen: usage.Usage, rows: Sequence[int], pods: tuple[cluster.Pod, ...], now: Instant, threshold: float
+        self, seen: usage.Usage, wanted: Sequence[int], held: rows.Holders, now: Instant, threshold: float
     ) -> usage.Usage:
-        self.questions.append(("look_back", seen.window, list(rows), threshold))
+        self.questions.append(("look_back", seen.window, list(wanted), threshold))
         return msgspec.structs.replace(seen, last_active=np.array([now - 60.0]))
 
 
 def _empty(window: Seconds) -> usage.Usage:
     none, flags = np.zeros(0), np.zeros(0, dtype=bool)
     pods = np.zeros(0, dtype=np.int32)
-    return usage.Usage(window, pods, (), (), flags, flags, {}, {}, {}, none, flags, flags, none, none, none)
+    return usage.Usage(
+        window=window, pod=pods, gpu=(), model=(), mig=flags, shared=flags, peak={}, count={}, newest={}, interval=none,
+        exporter_up=flags, exporter_frozen=flags, power_floor=none, last_active=none, observed_since=none,
+    )
 
 
 @pytest.fixture
@@ -91,7 +84,9 @@ async def eyes(server: pretend.Server, notes: Notes, lease: dict[str, str]) -> A
 async def test_a_snapshot_asks_for_every_window_of_the_rules(eyes: snapshot.Eyes, notes: Notes) -> None:
     taken = await eyes.take_snapshot([RULE, idle.Rule(gone_idle=60.0, never_used=60.0)], NOW)
     assert notes.questions == [("evidence", ["llm-0", "llm-1"], frozenset({60.0, 1800.0, 3600.0}), NOW)]
-    assert (taken.taken_at, len(taken.pods), [each.ref.short for each in taken.workloads]) == (NOW, 2, ["Deployment/llm"])
+    assert (taken.taken_at, len(taken.pods), [each.ref.short for each in taken.workloads]) == (
+        NOW, 2, ["Deployment/llm"]
+    )
     assert set(taken.namespaces) == {"ml", "hr"}
 
 
@@ -99,6 +94,38 @@ async def test_while_nothing_changes_the_same_objects_come_again(eyes: snapshot.
     first, second = await eyes.take_snapshot([RULE], NOW), await eyes.take_snapshot([RULE], NOW + 180)
     for field in ("pods", "nodes", "namespaces", "workloads", "policies"):
         assert getattr(first, field) is getattr(second, field), field
+    assert first.version is not None
+    assert first.version == second.version
+
+
+@pytest.mark.parametrize(
+    ("plural", "thing"),
+    [
+        ("pods", pretend.pod("new")), ("nodes", pretend.made("n2", namespace=None, kind="Node")),
+        ("namespaces", pretend.made("ml", namespace=None, kind="Namespace", labels={"team": "b"})),
+        ("deployments", pretend.deployment("llm", spec={"replicas": 9})),
+        ("idlepolicies", pretend.made("p", namespace=None, kind="IdlePolicy", spec={"windows": {"goneIdle": "1h"}})),
+    ],
+    ids=["pod", "node", "namespace", "workload", "policy"],
+)
+async def test_whatever_differs_makes_another_version(
+    server: pretend.Server, plural: str, thing: pretend.Object
+) -> None:
+    async with server.api() as api, mirror.Mirror(api) as seen:
+        eyes = snapshot.Eyes(seen, Notes())
+        versions = []
+        for cycle in range(4):
+            await seen.list_all(NOW)
+            versions.append((await eyes.take_snapshot([RULE], NOW)).version)
+            if cycle == 1:
+                server.put(plural, json.loads(json.dumps(thing)))
+    before, same, after, settled = versions
+    assert (before == same, same == after, after == settled) == (True, False, True)
+
+
+async def test_a_second_look_has_no_version(eyes: snapshot.Eyes) -> None:
+    (before,) = (await eyes.take_snapshot([RULE], NOW)).workloads
+    assert (await eyes.look_again([before], [RULE], NOW)).version is None
 
 
 async def test_idle_times_are_filled_in_where_asked(eyes: snapshot.Eyes, notes: Notes) -> None:
@@ -147,7 +174,9 @@ async def test_a_policy_looks_past_kinds_only_in_the_namespaces_it_selects(serve
         server.put("trainers", top)
         server.put_all(pretend.deployed(f"d-{namespace}", namespace=namespace, owner=top))
     found = await looked_at(server, [])
-    assert found == {"ml/llm (Deployment)": None, "ml/t-ml (Trainer)": Trouble.ManagedByUnknownOwner, "hr/d-hr (Deployment)": None}
+    assert found == {
+        "ml/llm (Deployment)": None, "ml/t-ml (Trainer)": Trouble.ManagedByUnknownOwner, "hr/d-hr (Deployment)": None
+    }
 
 
 # ---- the second look ----
@@ -175,23 +204,30 @@ async def test_the_second_look_reads_everything_anew(server: pretend.Server, eye
             {
                 "matchLabels": {"app": "llm"},
                 "matchExpressions": [
-                    {"key": "a", "operator": "In", "values": ["x", "y"]}, {"key": "b", "operator": "NotIn", "values": ["z"]},
-                    {"key": "c", "operator": "Exists"}, {"key": "d", "operator": "DoesNotExist"},
+                    {"key": "a", "operator": "In", "values": ["x", "y"]},
+                    {"key": "b", "operator": "NotIn", "values": ["z"]}, {"key": "c", "operator": "Exists"},
+                    {"key": "d", "operator": "DoesNotExist"},
                 ],
             },
-            "app=llm,a in (x,y),b notin (z),c,!d", id="expressions",
+            "app=llm,a in (x,y),b notin (z),c,!d",
+            id="expressions",
         ),
         pytest.param({"matchLabels": {}}, None, id="empty: it would find all or none"),
-        pytest.param({"matchExpressions": [{"key": "a", "operator": "Like", "values": ["x"]}]}, None, id="an operator we do not know"),
+        pytest.param(
+            {"matchExpressions": [{"key": "a", "operator": "Like", "values": ["x"]}]}, None,
+            id="an operator we do not know",
+        ),
         pytest.param({"matchLabels": {"app": "llm"}, "matchFields": []}, None, id="a field we do not know"),
         pytest.param(None, None, id="none"),
     ],
-)  # fmt: skip
+)
 async def test_its_pods_are_asked_for_by_its_own_selector(
     server: pretend.Server, eyes: snapshot.Eyes, selector: dict[str, Any] | None, asked: str | None
 ) -> None:
     (before,) = (await eyes.take_snapshot([RULE], NOW)).workloads
-    server.put("deployments", pretend.deployment("llm", spec={"replicas": 2} | ({"selector": selector} if selector else {})))
+    server.put(
+        "deployments", pretend.deployment("llm", spec={"replicas": 2} | ({"selector": selector} if selector else {}))
+    )
     server.requests.clear()
     await eyes.look_again([before], [RULE], NOW)
     (query,) = [parse.parse_qs(query) for verb, plural, query in server.requests if (verb, plural) == ("list", "pods")]
@@ -200,7 +236,10 @@ async def test_its_pods_are_asked_for_by_its_own_selector(
 
 async def test_pods_that_its_pods_started_are_found_too(server: pretend.Server, notes: Notes) -> None:
     """Executors bear labels of their own: the selector of the Job would miss a busy one."""
-    job = server.put("jobs", pretend.made("train", kind="Job", version="batch/v1", spec={"selector": {"matchLabels": {"job": "train"}}}))
+    job = server.put(
+        "jobs",
+        pretend.made("train", kind="Job", version="batch/v1", spec={"selector": {"matchLabels": {"job": "train"}}}),
+    )
     driver = server.put("pods", pretend.pod("driver", job, labels={"job": "train"}))
     server.put("pods", pretend.pod("executor", driver))
     async with server.api() as api, mirror.Mirror(api) as seen:
@@ -210,12 +249,18 @@ async def test_pods_that_its_pods_started_are_found_too(server: pretend.Server, 
         server.requests.clear()
         fresh = await eyes.look_again([before], [RULE], NOW)
     assert [pod.name for pod in fresh.pods] == ["driver", "executor"]
-    assert [query for verb, plural, query in server.requests if (verb, plural) == ("list", "pods") and "labelSelector" in query] == []
+    assert [
+        query
+        for verb, plural, query in server.requests
+        if (verb, plural) == ("list", "pods") and "labelSelector" in query
+    ] == []
 
 
 async def test_many_workloads_of_a_namespace_are_one_question(server: pretend.Server, notes: Notes) -> None:
     for number in range(30):
-        server.put_all(pretend.deployed(f"w{number}", spec={"replicas": 1, "selector": {"matchLabels": {"app": f"w{number}"}}}))
+        server.put_all(
+            pretend.deployed(f"w{number}", spec={"replicas": 1, "selector": {"matchLabels": {"app": f"w{number}"}}})
+        )
     async with server.api() as api, mirror.Mirror(api) as seen:
         await seen.list_all(NOW)
         eyes = snapshot.Eyes(seen, notes)
@@ -236,7 +281,9 @@ async def test_it_shows_only_the_workloads_asked_for(server: pretend.Server, eye
 
 async def test_pods_of_a_new_replica_set_are_found(server: pretend.Server, eyes: snapshot.Eyes) -> None:
     (before,) = (await eyes.take_snapshot([RULE], NOW)).workloads
-    newer = server.put("replicasets", pretend.replica_set("llm-rs2", server.kinds["deployments"].objects["Deployment-llm"]))
+    newer = server.put(
+        "replicasets", pretend.replica_set("llm-rs2", server.kinds["deployments"].objects["Deployment-llm"])
+    )
     server.put("pods", pretend.pod("llm-9", newer))
     (after,) = (await eyes.look_again([before], [RULE], NOW)).workloads
     assert len(after.pods) == 3
@@ -245,13 +292,19 @@ async def test_pods_of_a_new_replica_set_are_found(server: pretend.Server, eyes:
 async def test_companions_are_read_anew(server: pretend.Server, notes: Notes) -> None:
     target = {"scaleTargetRef": {"name": "llm"}}
     server.put("scaledobjects", pretend.made("s", kind="ScaledObject", spec=target))
-    server.put("horizontalpodautoscalers", pretend.made("h", kind="HPA", spec={"scaleTargetRef": {"apiVersion": "apps/v1", "name": "llm"}}))
+    server.put(
+        "horizontalpodautoscalers",
+        pretend.made("h", kind="HPA", spec={"scaleTargetRef": {"apiVersion": "apps/v1", "name": "llm"}}),
+    )
     async with server.api() as api, mirror.Mirror(api) as seen:
         await seen.list_all(NOW)
         eyes = snapshot.Eyes(seen, notes)
         (before,) = (await eyes.take_snapshot([RULE], NOW)).workloads
         assert (len(before.hpas), before.scaled_objects[0].annotations) == (1, {})
-        server.put("scaledobjects", pretend.made("s", kind="ScaledObject", spec=target, annotations={names.KEDA_PAUSED_REPLICAS: "0"}))
+        server.put(
+            "scaledobjects",
+            pretend.made("s", kind="ScaledObject", spec=target, annotations={names.KEDA_PAUSED_REPLICAS: "0"}),
+        )
         server.remove("horizontalpodautoscalers", "HPA-h")
         (after,) = (await eyes.look_again([before], [RULE], NOW)).workloads
     assert after.hpas == ()

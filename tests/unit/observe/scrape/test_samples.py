@@ -12,13 +12,17 @@ METRIC = "DCGM_FI_DEV_GPU_UTIL"
 def read(known: samples.Exporter, generation: int, series: int) -> exposition.Page:
     """A page of so many GPUs, all held by pods of one generation."""
     reading = known.reader.begin(is_openmetrics=False)
-    reading.feed("".join(f'{METRIC}{{UUID="GPU-{gpu}",pod="p-{generation}-{gpu}",namespace="ml"}} 5\n' for gpu in range(series)).encode())
+    reading.feed(
+        "".join(
+            f'{METRIC}{{UUID="GPU-{gpu}",pod="p-{generation}-{gpu}",namespace="ml"}} 5\n' for gpu in range(series)
+        ).encode()
+    )
     return reading.end()
 
 
 def test_a_series_that_was_forgotten_gets_no_column_again_while_its_exporter_remembers_it() -> None:
     """Else every round would forget them anew, and number all others anew with them."""
-    held = samples.Samples(honor_labels=False, interval=60.0, horizon=HOUR)
+    held = samples.Scraped(honor_labels=False, interval=60.0, horizon=HOUR)
     known = samples.Exporter(targets.read_address("http://127.0.0.1:1/metrics"))
     generations = []
     for minute in range(60):

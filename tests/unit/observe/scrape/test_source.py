@@ -1,4 +1,5 @@
-"""Direct scrape against exporters and an API server on 127.0.0.1, at instants that the test says: what is judged, kept, forgotten, and
+"""Direct scrape against exporters and an API server on 127.0.0.1, at instants that the test says: what is judged, kept,
+forgotten, and
 what an exporter that misbehaves does to itself and not to others."""
 
 import asyncio
@@ -7,7 +8,6 @@ import logging
 import math
 import pathlib
 import sqlite3
-import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.clients import loopback
 from tests.unit.observe.cluster import pretend
-from tests.unit.observe.usage.gpu_pods import node, nodes, pod
+from tests.unit.observe.usage.gpu_pods import held, node, nodes, pod
 
 from fallow.clients import exporters
 from fallow.clients.kubernetes import api as kube
@@ -30,7 +30,7 @@ from fallow.model.units import DAY, HOUR, MINUTE
 from fallow.model.usage import Signal
 from fallow.observe.scrape import buckets, kept, samples, targets
 from fallow.observe.scrape import source as scrape
-from fallow.observe.usage import columns
+from fallow.observe.usage import floors
 
 NOW = 1_800_000_000.0  # a full minute
 WINDOW = 30 * MINUTE
@@ -51,7 +51,9 @@ def exporter_pod(name: str, port: int, where: str = "gpu-1", address: str = "127
     spec = {"containers": [{"name": "main", "ports": [{"name": "metrics", "containerPort": port}]}]}
     labels = {"app.kubernetes.io/name": "dcgm-exporter"}
     status = {"phase": "Running", "podIP": address}
-    return pretend.pod(name, gpus=0, node=where, namespace="gpu", **{"spec": spec, "labels": labels, "status": status, **more})
+    return pretend.pod(
+        name, gpus=0, node=where, namespace="gpu", **{"spec": spec, "labels": labels, "status": status, **more}
+    )
 
 
 @dataclasses.dataclass
@@ -72,7 +74,7 @@ class Scene:
             await self.source.scrape(NOW + float(moment))
 
     async def evidence(self, at: float = 0.0, windows: frozenset[float] = ONLY) -> usage.Evidence:
-        return await self.source.evidence(self.pods, self.nodes, windows, NOW + at)
+        return await self.source.evidence(held(self.pods, self.nodes, version=1), windows, NOW + at)
 
     async def usage(self, at: float = 0.0) -> usage.Usage:
         found = await self.evidence(at)
@@ -81,7 +83,9 @@ class Scene:
 
 
 @asynccontextmanager
-async def scene(pages: dict[str, Page], *, timeout: float = 2.0, keeper: kept.Keeper | None = None, **options: Any) -> AsyncIterator[Scene]:
+async def scene(
+    pages: dict[str, Page], *, timeout: float = 2.0, keeper: kept.Keeper | None = None, **options: Any
+) -> AsyncIterator[Scene]:
     def answer_of(where: str) -> loopback.Answer:
         def answer(asked: loopback.Asked) -> Any:
             page = pages[where]
@@ -100,10 +104,10 @@ async def scene(pages: dict[str, Page], *, timeout: float = 2.0, keeper: kept.Ke
         yield Scene(await stack.enter_async_context(source), finder, server, running, pages)
 
 
-# ---- which exporters -------------------------------------------------------------------------------------------------------------
+# ---- which exporters ----
 
 
-def found(item: pretend.Object) -> targets.Target | None:
+def found(item: pretend.Object) -> targets.ScrapeTarget | None:
     return targets.read_pod(msgspec.convert(item, targets.ExporterItem))
 
 
@@ -113,7 +117,10 @@ def bare(labels: dict[str, str], ports: Iterable[dict[str, Any]] = (), **more: A
 
 DCGM, OWN = {"app.kubernetes.io/name": "dcgm-exporter"}, {"app.kubernetes.io/name": "gpu-idle-exporter"}
 PORTS = {
-    "metrics": (bare(DCGM, [{"containerPort": 1}, {"name": "metrics", "containerPort": 7}]), "http://127.0.0.1:7/metrics"),
+    "metrics": (
+        bare(DCGM, [{"containerPort": 1}, {"name": "metrics", "containerPort": 7}]),
+        "http://127.0.0.1:7/metrics",
+    ),
     "gpu-metrics": (bare(OWN, [{"name": "gpu-metrics", "containerPort": 7}]), "http://127.0.0.1:7/metrics"),
     "dcgm": (bare(DCGM, [{"name": "http", "containerPort": 7}]), "http://127.0.0.1:9400/metrics"),
     "operator": (bare({"app": "nvidia-dcgm-exporter"}), "http://127.0.0.1:9400/metrics"),
@@ -133,7 +140,10 @@ def test_where_an_exporter_is_asked(name: str) -> None:
 def test_who_does_not_run_is_no_exporter() -> None:
     going = bare(DCGM)
     going["metadata"]["deletionTimestamp"] = "2026-11-15T08:00:00Z"
-    pending, homeless = bare(DCGM, status={"phase": "Pending", "podIP": "10.0.0.1"}), bare(DCGM, status={"phase": "Running"})
+    pending, homeless = (
+        bare(DCGM, status={"phase": "Pending", "podIP": "10.0.0.1"}),
+        bare(DCGM, status={"phase": "Running"}),
+    )
     assert [found(item) for item in (going, pending, homeless)] == [None] * 3
 
 
@@ -142,10 +152,10 @@ def test_who_does_not_run_is_no_exporter() -> None:
     [
         ({}, {("", "app.kubernetes.io/name in (dcgm-exporter, gpu-idle-exporter)"), ("", "app=nvidia-dcgm-exporter")}),
         ({"selectors": [("gpu", "app=x")]}, {("gpu", "app=x")}),
-        ({"selectors": [("gpu", "app=x")], "places": ["ml"]}, {("gpu", "app=x")}),
-        ({"places": ["ml"]}, {("ml", selector) for selector in targets.SELECTORS}),
+        ({"selectors": [("gpu", "app=x")], "namespaces": ["ml"]}, {("gpu", "app=x")}),
+        ({"namespaces": ["ml"]}, {("ml", selector) for selector in targets.SELECTORS}),
     ],
-    ids=["all", "given", "given beats places", "where we may look"],
+    ids=["all", "given", "given beats namespaces", "where we may look"],
 )
 async def test_what_is_looked_for(options: dict[str, Any], asked: set[tuple[str, str]]) -> None:
     seen = set()
@@ -157,9 +167,15 @@ async def test_what_is_looked_for(options: dict[str, Any], asked: set[tuple[str,
 
     async with loopback.serve(answer) as server:
         access = config.Access(server=server.url, context="test")
-        async with kube.Api(access) as api, targets.Finder(api, addresses=["http://a:1", "http://b/m"], **options) as finder:
+        async with (
+            kube.Api(access) as api,
+            targets.Finder(api, addresses=["http://a:1", "http://b/m"], **options) as finder,
+        ):
             await finder.begin()
-            assert [(target.url, target.instance) for target in finder.targets] == [("http://a:1/metrics", "a:1"), ("http://b/m", "b:80")]
+            assert [(target.url, target.instance) for target in finder.targets] == [
+                ("http://a:1/metrics", "a:1"),
+                ("http://b/m", "b:80"),
+            ]
     assert seen == asked
 
 
@@ -167,26 +183,25 @@ async def test_new_exporters_are_found_and_old_ones_forgotten_while_following() 
     async with pretend.Server() as server, server.api() as api, targets.Finder(api, follows=True) as finder:
         await finder.begin()
         assert finder.targets == ()
-        await _until(lambda: len(server.kinds["pods"].watchers) == len(targets.SELECTORS))
+        await pretend.until(lambda: len(server.kinds["pods"].watchers) == len(targets.SELECTORS))
         server.put("pods", exporter_pod("one", 7))
-        await _until(lambda: len(finder.targets) == 1)
+        await pretend.until(lambda: len(finder.targets) == 1)
         server.remove("pods", "Pod-one")
-        await _until(lambda: finder.targets == ())
+        await pretend.until(lambda: finder.targets == ())
         assert finder.problem is None
 
 
-async def _until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 5
-    while not holds():
-        assert time.monotonic() < deadline, "it did not happen within 5 s"
-        await asyncio.sleep(0.005)
-
-
-# ---- one window ------------------------------------------------------------------------------------------------------------------
+# ---- one window ----
 
 
 async def test_a_busy_and_a_quiet_gpu() -> None:
-    quiet = line(GR, 0) + line(UTIL, 0) + line("DCGM_FI_DEV_POWER_USAGE", 72) + line("DCGM_FI_DEV_FB_USED", 1000) + line(GR, 0, 1, "")
+    quiet = (
+        line(GR, 0)
+        + line(UTIL, 0)
+        + line("DCGM_FI_DEV_POWER_USAGE", 72)
+        + line("DCGM_FI_DEV_FB_USED", 1000)
+        + line(GR, 0, 1, "")
+    )
     async with scene({"gpu-1": quiet, "gpu-2": line(GR, 0, 9, "far")}) as stage:
         stage.pods = (pod("llm"), pod("far", "gpu-2"))
         await stage.scrape(-1800, -1005)
@@ -210,7 +225,7 @@ async def test_a_busy_and_a_quiet_gpu() -> None:
     assert (found.unallocated, found.gpus_per_node) == (1, {"gpu-1": 2, "gpu-2": 1})
 
 
-async def test_while_nothing_changes_the_rows_are_the_same_objects() -> None:
+async def test_while_nothing_changes_the_rows_are_the_same() -> None:
     async with scene({"gpu-1": line(GR, 0)}) as stage:
         await stage.scrape(-1860, 0, 60)
         first, second = await stage.usage(), await stage.usage(1)
@@ -219,6 +234,7 @@ async def test_while_nothing_changes_the_rows_are_the_same_objects() -> None:
         third = await stage.usage(15)
     assert second.pod is first.pod
     assert second.gpu is first.gpu
+    assert first.version == second.version != third.version
     assert third.gpu == ("GPU-0", "GPU-1")
 
 
@@ -290,11 +306,14 @@ async def test_the_label_that_names_the_exporters_own_host_does_not_hide_a_pod()
 
 
 async def test_the_next_exporter_on_a_node_goes_on_where_the_last_one_ended() -> None:
-    async with scene({"gpu-1": line(GR, 0)}) as stage, loopback.serve(lambda _: web.Response(text=line(GR, 0))) as other:
+    async with (
+        scene({"gpu-1": line(GR, 0)}) as stage,
+        loopback.serve(lambda _: web.Response(text=line(GR, 0))) as other,
+    ):
         await stage.scrape(-1800, -900)
         stage.server.remove("pods", "Pod-dcgm-gpu-1")
         stage.server.put("pods", exporter_pod("dcgm-new", int(other.url.rpartition(":")[2])))
-        await _until(lambda: [target.pod for target in stage.finder.targets] == ["dcgm-new"])
+        await pretend.until(lambda: [target.pod for target in stage.finder.targets] == ["dcgm-new"])
         await stage.scrape(-885, 0)
         seen = await stage.usage()
     assert seen.count[Signal.gr_engine] == pytest.approx([120], abs=1.1)
@@ -304,7 +323,9 @@ async def test_the_next_exporter_on_a_node_goes_on_where_the_last_one_ended() ->
 ENERGY = "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"
 
 
-@pytest.mark.parametrize(("rise", "frozen"), [(0, True), (1e6, False), (-1e6, False)], ids=["stands still", "moves", "began anew"])
+@pytest.mark.parametrize(
+    ("rise", "frozen"), [(0, True), (1e6, False), (-1e6, False)], ids=["stands still", "moves", "began anew"]
+)
 async def test_energy_that_stands_still_means_a_frozen_exporter(rise: float, frozen: bool) -> None:
     async with scene({"gpu-1": line(GR, 0) + line(ENERGY, 5e9)}) as stage:
         await stage.scrape(-1860, -900, 60)
@@ -317,7 +338,8 @@ async def test_energy_that_stands_still_means_a_frozen_exporter(rise: float, fro
 @pytest.mark.parametrize("rise", [0, 1])
 async def test_a_model_server_speaks_of_itself(rise: int) -> None:
     def served(total: int) -> str:
-        return f'vllm:request_success_total{{finished_reason="stop"}} 9\nvllm:request_success_total{{finished_reason="length"}} {total}\n'
+        served = "vllm:request_success_total"
+        return f'{served}{{finished_reason="stop"}} 9\n{served}{{finished_reason="length"}} {total}\n'
 
     async with scene({"gpu-1": line(GR, 0, name="dcgm-gpu-1", namespace="gpu") + served(4)}) as stage:
         stage.pods = (pod("dcgm-gpu-1", namespace="gpu"),)
@@ -329,19 +351,19 @@ async def test_a_model_server_speaks_of_itself(rise: int) -> None:
 
 
 def test_the_power_floor_needs_a_day() -> None:
-    found = samples.Samples(honor_labels=False, interval=60.0, horizon=DAY)
+    found = samples.Scraped(honor_labels=False, interval=60.0, horizon=DAY)
     exporter = samples.Exporter(targets.read_address("http://n1:9400"))
-    floors = []
+    lowest = []
     for minute in range(int(0.9 * DAY / MINUTE)):
         reading = exporter.reader.begin(is_openmetrics=False)
         reading.feed(line("DCGM_FI_DEV_POWER_USAGE", 61 if minute == 0 else 90).encode())
         found.take([samples.Taken(exporter, reading.end())], NOW + minute * MINUTE, counts=True)
         if minute % 600 == 599:
-            floors.append(columns.find_floors(found.floors(NOW + minute * MINUTE), found.facts, 60.0))
-    assert floors == [{}, {"GPU-0": 61.0}]
+            lowest.append(floors.find_floors(found.floors(NOW + minute * MINUTE), found.facts, 60.0))
+    assert lowest == [{}, {"GPU-0": 61.0}]
 
 
-# ---- warming up ------------------------------------------------------------------------------------------------------------------
+# ---- warming up ----
 
 
 async def test_it_says_since_when_it_measures_and_when_it_can_judge() -> None:
@@ -364,7 +386,8 @@ async def test_a_look_without_a_past_scrapes_once_and_cannot_judge() -> None:
 
 
 PROCESS, LAST, SINCE = (
-    f"gpu_idle_pod_gpu_{what}" for what in ("utilization_percent", "last_active_timestamp_seconds", "observed_since_timestamp_seconds")
+    f"gpu_idle_pod_gpu_{what}"
+    for what in ("utilization_percent", "last_active_timestamp_seconds", "observed_since_timestamp_seconds")
 )
 
 
@@ -382,7 +405,7 @@ async def test_an_exporter_of_ours_remembers_for_us(since: float, last: float | 
     page = own(PROCESS, 0) + own(SINCE, NOW - since) + (own(LAST, NOW - last) if last else "")
     async with scene({"gpu-1": page + own(SINCE, 1.0, "device")}) as stage:
         seen = await stage.usage()
-        looked = await stage.source.look_back(seen, [0], stage.pods, NOW, 0.01)
+        looked = await stage.source.look_back(seen, [0], held(stage.pods, stage.nodes), NOW, 0.01)
     assert seen.peak[Signal.process_sm].tolist() == [0.0]
     assert seen.count[Signal.process_sm][0] * seen.interval[0] / WINDOW == pytest.approx(covered, abs=0.04)
     if covered == 1.0:
@@ -392,18 +415,20 @@ async def test_an_exporter_of_ours_remembers_for_us(since: float, last: float | 
 
 async def test_who_holds_a_gpu_is_judged_by_the_device_where_it_cannot_be_measured_itself() -> None:
     device = 'gpu_idle_device_utilization_percent{gpu="0",model="A100",uuid="GPU-0"} 30\n'
-    async with scene({"gpu-1": own("gpu_idle_pod_gpu_info", 1, "device") + own(PROCESS, 30, "device") + device}) as stage:
+    async with scene(
+        {"gpu-1": own("gpu_idle_pod_gpu_info", 1, "device") + own(PROCESS, 30, "device") + device}
+    ) as stage:
         for minutes in range(40, -1, -2):
             await stage.source.scrape(NOW - minutes * MINUTE)
         seen = await stage.usage()
-        looked = await stage.source.look_back(seen, [0], stage.pods, NOW, 0.5)
+        looked = await stage.source.look_back(seen, [0], held(stage.pods, stage.nodes), NOW, 0.5)
     assert (seen.gpu, seen.pod.tolist(), seen.model) == (("GPU-0",), [0], ("A100",))
     assert seen.peak[Signal.device_util].tolist() == [0.3]
     assert Signal.process_sm not in seen.peak
     assert looked.last_active.tolist() == [-math.inf]
 
 
-# ---- trouble -----------------------------------------------------------------------------------------------------------------------
+# ---- trouble ----
 
 
 async def test_no_exporter_at_all() -> None:
@@ -444,11 +469,8 @@ async def _hang(_: loopback.Asked) -> web.Response:
 
 BUSY = line(GR, 0.9, 9, "far")
 FAULTS: dict[str, Page] = {
-    "hangs": _hang,
-    "500": lambda _: web.Response(status=500, text=BUSY),
-    "cut": BUSY[:-1],
-    "garbage": BUSY + line(GR, "busy", 9, "far"),
-    "web page": "<html></html>\n",
+    "hangs": _hang, "500": lambda _: web.Response(status=500, text=BUSY), "cut": BUSY[:-1],
+    "garbage": BUSY + line(GR, "busy", 9, "far"), "web page": "<html></html>\n",
     "too many series": "".join(line(GR, 0, number, f"p-{number}") for number in range(21_000)),
 }
 
@@ -472,9 +494,9 @@ async def test_a_bad_exporter_harms_only_what_it_covers(name: str, caplog: pytes
         stage.pages["gpu-2"] = line(GR, 0, 9, "far")
         await stage.scrape(0, 0)
         assert (await stage.usage()).exporter_up.all()
-    told = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
-    assert len(told) == 1
-    assert "what it covers is not known" in told[0]
+    warned = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert len(warned) == 1
+    assert "what it covers is not known" in warned[0]
 
 
 async def test_more_than_fits_into_memory_is_refused_and_the_rest_unharmed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -496,7 +518,8 @@ async def test_past_a_stated_size_it_recommends_prometheus_once(caplog: pytest.L
             for at in (0.0, 15.0):
                 await source.scrape(NOW + at)
     assert [record.getMessage() for record in caplog.records if "--prometheus-url" in record.getMessage()] == [
-        "201 exporters are scraped by one process: past 200 let Prometheus do that, and give its address with --prometheus-url"
+        "201 exporters are scraped by one process: past 200 let Prometheus do that, and give its address "
+        "with --prometheus-url"
     ]
 
 
@@ -510,7 +533,7 @@ async def test_a_clock_that_is_set_back_begins_anew() -> None:
     assert found.trouble.reason == "WarmingUp"
 
 
-# ---- looking back, and again -------------------------------------------------------------------------------------------------------
+# ---- looking back, and again ----
 
 
 async def test_exact_idle_times() -> None:
@@ -523,8 +546,8 @@ async def test_exact_idle_times() -> None:
         stage.pages["gpu-1"] = quiet
         await stage.scrape(-2 * HOUR + 60, 0, 60)
         seen = await stage.usage()
-        found = await stage.source.look_back(seen, [0, 1], stage.pods, NOW, 0.01)
-        higher = await stage.source.look_back(seen, [0], stage.pods, NOW, 0.05)
+        found = await stage.source.look_back(seen, [0, 1], held(stage.pods, stage.nodes), NOW, 0.01)
+        higher = await stage.source.look_back(seen, [0], held(stage.pods, stage.nodes), NOW, 0.05)
     assert found.last_active.tolist() == [NOW - 2 * HOUR + 60, -math.inf]
     assert found.observed_since == pytest.approx([NOW - 6 * HOUR] * 2, abs=61)
     assert higher.last_active[0] == -math.inf
@@ -539,13 +562,16 @@ async def test_the_second_look_asks_the_node_anew() -> None:
         before = (await stage.usage()).count[Signal.gr_engine].tolist()
         asked = {where: len(exporter.asked) for where, exporter in stage.exporters.items()}
         stage.pages["gpu-1"] = line(GR, 0.7)
-        again = (await stage.source.again(stage.pods[:1], stage.nodes, ONLY, NOW + 5)).usage[WINDOW]
+        again = (await stage.source.again(held(stage.pods[:1], stage.nodes), ONLY, NOW + 5)).usage[WINDOW]
         assert (again.gpu, again.exporter_up.tolist()) == (("GPU-0",), [True])
         assert again.peak[Signal.gr_engine] == pytest.approx([0.7])
         assert again.count[Signal.gr_engine] == pytest.approx(before[:1], abs=0.4), "an extra look is no extra coverage"
-        assert {where: len(exporter.asked) - asked[where] for where, exporter in stage.exporters.items()} == {"gpu-1": 1, "gpu-2": 0}
+        assert {where: len(exporter.asked) - asked[where] for where, exporter in stage.exporters.items()} == {
+            "gpu-1": 1,
+            "gpu-2": 0,
+        }
         stage.pages["gpu-1"] = lambda _: web.Response(status=500)
-        again = (await stage.source.again(stage.pods[:1], stage.nodes, ONLY, NOW + 6)).usage[WINDOW]
+        again = (await stage.source.again(held(stage.pods[:1], stage.nodes), ONLY, NOW + 6)).usage[WINDOW]
         assert again.exporter_up.tolist() == [False], "nothing is answered from memory"
 
 
@@ -554,12 +580,12 @@ async def test_an_exporter_that_is_gone_answers_no_second_look() -> None:
         stage.pods = (pod("llm"), pod("far", "gpu-2"))
         await stage.scrape(-1860, 0, 60)
         stage.server.remove("pods", "Pod-dcgm-gpu-1")
-        await _until(lambda: len(stage.finder.targets) == 1)
-        again = (await stage.source.again(stage.pods, stage.nodes, ONLY, NOW + 5)).usage[WINDOW]
+        await pretend.until(lambda: len(stage.finder.targets) == 1)
+        again = (await stage.source.again(held(stage.pods, stage.nodes), ONLY, NOW + 5)).usage[WINDOW]
     assert dict(zip(again.gpu, again.exporter_up.tolist(), strict=True)) == {"GPU-0": False, "GPU-9": True}
 
 
-# ---- over a restart ----------------------------------------------------------------------------------------------------------------
+# ---- over a restart ----
 
 
 async def test_a_restart_loses_at_most_one_minute(tmp_path: pathlib.Path) -> None:
@@ -569,11 +595,11 @@ async def test_a_restart_loses_at_most_one_minute(tmp_path: pathlib.Path) -> Non
         stage.pages["gpu-1"] = page.replace("0.3", "0")
         await stage.scrape(-2985, 0)
         before = await stage.usage()
-        looked = await stage.source.look_back(before, [0, 1], stage.pods, NOW, 0.01)
+        looked = await stage.source.look_back(before, [0, 1], held(stage.pods, stage.nodes), NOW, 0.01)
     async with scene({"gpu-1": page.replace("0.3", "0")}, keeper=kept.Keeper(str(tmp_path), writes=True)) as stage:
         await stage.scrape(30, 30)
         after = await stage.usage(30)
-        again = await stage.source.look_back(after, [0, 1], stage.pods, NOW, 0.01)
+        again = await stage.source.look_back(after, [0, 1], held(stage.pods, stage.nodes), NOW, 0.01)
     assert after.gpu == before.gpu
     assert after.count[Signal.gr_engine] == pytest.approx(before.count[Signal.gr_engine] - 2, abs=2.5)
     assert again.last_active.tolist() == looked.last_active.tolist() == [NOW - 2940, -math.inf]
@@ -609,7 +635,9 @@ async def test_what_was_kept_and_cannot_be_used_is_not_guessed_at(
     assert found.trouble.reason == "WarmingUp"
 
 
-async def test_a_file_that_cannot_be_written_any_more_stops_nothing(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_file_that_cannot_be_written_any_more_stops_nothing(
+    tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async with scene({"gpu-1": line(GR, 0)}, keeper=kept.Keeper(str(tmp_path), writes=True)) as stage:
         await stage.scrape(-1860, -1000, 60)
         with sqlite3.connect(tmp_path / kept.FILE) as database:
@@ -617,7 +645,9 @@ async def test_a_file_that_cannot_be_written_any_more_stops_nothing(tmp_path: pa
         database.close()
         await stage.scrape(-960, 0, 60)
         assert (await stage.evidence()).trouble is None
-    assert [record.getMessage().split(":")[0] for record in caplog.records] == ["measurements are not kept for a restart"]
+    assert [record.getMessage().split(":")[0] for record in caplog.records] == [
+        "measurements are not kept for a restart"
+    ]
 
 
 async def test_what_was_kept_of_a_forgotten_series_never_becomes_anothers(tmp_path: pathlib.Path) -> None:
@@ -627,12 +657,16 @@ async def test_what_was_kept_of_a_forgotten_series_never_becomes_anothers(tmp_pa
         stage.pages["gpu-1"] = quiet
         await stage.scrape(-5820, -120, 60)
         assert len(stage.source._samples.table) == 1
-    async with scene({"gpu-1": quiet + line(GR, 0, 5000, "new")}, keeper=kept.Keeper(str(tmp_path), writes=True)) as stage:
+    async with scene(
+        {"gpu-1": quiet + line(GR, 0, 5000, "new")}, keeper=kept.Keeper(str(tmp_path), writes=True)
+    ) as stage:
         await stage.scrape(-60, 120, 60)
-    async with scene({"gpu-1": quiet + line(GR, 0, 5000, "new")}, keeper=kept.Keeper(str(tmp_path), writes=True)) as stage:
+    async with scene(
+        {"gpu-1": quiet + line(GR, 0, 5000, "new")}, keeper=kept.Keeper(str(tmp_path), writes=True)
+    ) as stage:
         stage.pods = (pod("new"),)
         seen = await stage.usage(180)
-        found = await stage.source.look_back(seen, [0], stage.pods, NOW + 180, 0.01)
+        found = await stage.source.look_back(seen, [0], held(stage.pods, stage.nodes), NOW + 180, 0.01)
     assert (seen.gpu, found.last_active.tolist()) == (("GPU-5000",), [-math.inf])
 
 
@@ -645,7 +679,7 @@ async def test_after_a_clock_was_set_back_what_follows_is_kept(tmp_path: pathlib
     assert seen.count[Signal.gr_engine] == pytest.approx([30], abs=1.1)
 
 
-# ---- bounds ------------------------------------------------------------------------------------------------------------------------
+# ---- bounds ----
 
 
 async def test_pods_that_come_and_go_are_forgotten_and_nothing_is_mixed_up() -> None:
@@ -653,7 +687,9 @@ async def test_pods_that_come_and_go_are_forgotten_and_nothing_is_mixed_up() -> 
         for hour in range(6):
             for part in range(6):
                 here = (hour * 6 + part) * 600
-                stage.pages["gpu-1"] = "".join(line(GR, 0, number, f"gone-{here}-{number}") for number in range(200)) + line(GR, 0.5, 999)
+                stage.pages["gpu-1"] = "".join(
+                    line(GR, 0, number, f"gone-{here}-{number}") for number in range(200)
+                ) + line(GR, 0.5, 999)
                 await stage.scrape(here, here + 300, 60)
         seen = await stage.usage(here + 300)
         assert (seen.gpu, seen.peak[Signal.gr_engine].tolist()) == (("GPU-999",), [0.5])
@@ -680,8 +716,10 @@ MOMENTS = st.lists(st.tuples(st.integers(0, 5000), st.sampled_from([0.0, 0.005, 
 
 
 @given(MOMENTS, st.integers(60, 3000), st.integers(0, 59))
-def test_buckets_never_lose_activity_nor_invent_coverage(moments: list[tuple[int, float]], window: int, offset: int) -> None:
-    table = buckets.Table({"m": ("high", "low", "count")}, 2 * HOUR)
+def test_buckets_never_lose_activity_nor_invent_coverage(
+    moments: list[tuple[int, float]], window: int, offset: int
+) -> None:
+    table = buckets.Tracks({"m": ("high", "low", "count")}, 2 * HOUR)
     column = np.array([table.add("m", b"{}", 0)])
     for second, value in sorted(dict(moments).items()):
         table.advance(NOW + second)
@@ -690,10 +728,14 @@ def test_buckets_never_lose_activity_nor_invent_coverage(moments: list[tuple[int
     table.advance(now)
     span = table.ring.span(now - window, now)
     inside = [value for second, value in dict(moments).items() if NOW + second > now - window and not math.isnan(value)]
-    wider = [value for second, value in dict(moments).items() if NOW + second >= now - window - 60 and not math.isnan(value)]
+    wider = [
+        value for second, value in dict(moments).items() if NOW + second >= now - window - 60 and not math.isnan(value)
+    ]
     peak, count = table.tracks["m"].peak(span)[0], table.tracks["m"].count(span)[0]
     assert math.isnan(peak) == (not wider) or not inside
     if inside:
         assert max(inside) <= peak <= np.nextafter(np.float32(max(wider)), np.float32(2))
     assert count <= len(wider)
-    assert count >= sum(NOW + second >= now - window + 60 for second, value in dict(moments).items() if not math.isnan(value))
+    assert count >= sum(
+        NOW + second >= now - window + 60 for second, value in dict(moments).items() if not math.isnan(value)
+    )

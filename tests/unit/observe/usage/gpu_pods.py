@@ -1,40 +1,37 @@
 """Pods and nodes that hold GPUs, in few words, for tests of what was measured."""
 
+from collections.abc import Mapping
+
 from fallow.model import cluster
+from fallow.observe.usage import rows
 
 
 def pod(name: str, node: str = "gpu-1", namespace: str = "ml", **changes: object) -> cluster.Pod:
     facts: dict[str, object] = {
-        "namespace": namespace,
-        "name": name,
-        "uid": f"uid-{namespace}-{name}",
-        "node": node,
-        "phase": "Running",
-        "terminating": False,
-        "owner": None,
-        "labels": {},
-        "annotations": {},
-        "resources": {"nvidia.com/gpu": 1},
-        "claims": (),
-        "claimed": 0,
-        "created_at": 0.0,
-        "started_at": 0.0,
-        "ready": True,
-        "ready_since": 0.0,
-        "ip": "",
-        "static": False,
-        "node_selector": {},
-        "affinity": None,
-        "unschedulable_since": None,
+        "namespace": namespace, "name": name, "uid": f"uid-{namespace}-{name}", "node": node, "phase": "Running",
+        "terminating": False, "owner": None, "labels": {}, "annotations": {}, "resources": {"nvidia.com/gpu": 1},
+        "claims": (), "claimed": 0, "created_at": 0.0, "started_at": 0.0, "ready": True, "ready_since": 0.0, "ip": "",
+        "static": False, "node_selector": {}, "affinity": None, "unschedulable_since": None,
     }
     return cluster.Pod(**{**facts, **changes})  # type: ignore[arg-type]
 
 
 def node(
-    name: str = "gpu-1", *, hostname: str = "", addresses: tuple[str, ...] = (), shared: bool = False, product: str | None = None
+    name: str = "gpu-1", *, hostname: str = "", addresses: tuple[str, ...] = (), shared: bool = False,
+    product: str | None = None,
 ) -> cluster.Node:
-    return cluster.Node(name, hostname or name, addresses, True, product, shared, {})
+    return cluster.Node(
+        name=name, hostname=hostname or name, addresses=addresses, ready=True, gpu_product=product, shared=shared,
+        labels={},
+    )
 
 
 def nodes(*some: cluster.Node) -> dict[str, cluster.Node]:
     return {one.name: one for one in some or (node(),)}
+
+
+def held(
+    pods: tuple[cluster.Pod, ...], on: Mapping[str, cluster.Node] | None = None, version: int | None = None
+) -> rows.Holders:
+    """Who holds GPUs; without a version nothing is said to be as before."""
+    return rows.Holders(pods, nodes() if on is None else on, version)

@@ -1,4 +1,5 @@
-"""The eyes for usage against a server with canned answers: what is kept between cycles, limits, and how little is asked.
+"""The eyes for usage against a server with canned answers: what is kept between cycles, limits, and how little is
+asked.
 
 What the queries mean is tested on a real Prometheus (tests/real/test_prometheus.py).
 """
@@ -15,7 +16,7 @@ import numpy as np
 import pytest
 from aiohttp import web
 from tests.unit.clients import loopback
-from tests.unit.observe.usage.gpu_pods import node, nodes, pod
+from tests.unit.observe.usage.gpu_pods import held, node, nodes, pod
 
 from fallow.clients.prometheus import auth, client
 from fallow.model.usage import Signal
@@ -56,7 +57,10 @@ def canned(answers: Canned, **more: Any) -> loopback.Answer:
 
 
 def gpu(number: int, name: str = "llm", job: str = "dcgm", **more: str) -> dict[str, str]:
-    return {"exported_pod": name, "exported_namespace": "ml", "UUID": f"GPU-{number}", "job": job, "instance": "172.16.0.1:9400", **more}
+    return {
+        "exported_pod": name, "exported_namespace": "ml", "UUID": f"GPU-{number}", "job": job,
+        "instance": "172.16.0.1:9400", **more,
+    }
 
 
 def measured(
@@ -70,7 +74,9 @@ def measured(
 
 
 @asynccontextmanager
-async def source(answer: loopback.Answer, **options: Any) -> AsyncIterator[tuple[loopback.Loopback, eyes.PrometheusSource]]:
+async def source(
+    answer: loopback.Answer, **options: Any
+) -> AsyncIterator[tuple[loopback.Loopback, eyes.PrometheusSource]]:
     async with (
         loopback.serve(answer) as server,
         client.Prometheus(server.url, login=auth.Login(method="none"), backoff=0.001) as prometheus,
@@ -78,32 +84,37 @@ async def source(answer: loopback.Answer, **options: Any) -> AsyncIterator[tuple
         yield server, eyes.PrometheusSource(prometheus, **options)
 
 
-# ---- what is kept between cycles -------------------------------------------------------------------------------------------------
+# ---- what is kept between cycles ----
 
 
-async def test_while_nothing_changes_the_rows_are_the_same_objects() -> None:
-    pods, place = (pod("llm"),), nodes()
+async def test_while_nothing_changes_the_rows_are_the_same() -> None:
+    pods = (pod("llm"),)
     async with source(canned(measured(gpu(0), gpu(1)))) as (server, asked):
-        first = (await asked.evidence(pods, place, ONLY, NOW)).usage[WINDOW]
-        second = (await asked.evidence(pods, place, ONLY, NOW + 60)).usage[WINDOW]
+        first = (await asked.evidence(held(pods, version=1), ONLY, NOW)).usage[WINDOW]
+        second = (await asked.evidence(held(pods, version=1), ONLY, NOW + 60)).usage[WINDOW]
         server.answer = canned(measured(gpu(0), gpu(1), gpu(2)))
-        third = (await asked.evidence(pods, place, ONLY, NOW + 120)).usage[WINDOW]
-        fourth = (await asked.evidence((pod("other"), *pods), place, ONLY, NOW + 180)).usage[WINDOW]
+        third = (await asked.evidence(held(pods, version=1), ONLY, NOW + 120)).usage[WINDOW]
+        fourth = (await asked.evidence(held((pod("other"), *pods), version=2), ONLY, NOW + 180)).usage[WINDOW]
+        fifth, sixth = [(await asked.evidence(held(pods), ONLY, NOW + 240)).usage[WINDOW] for _ in range(2)]
     assert second.pod is first.pod
     assert second.gpu is first.gpu
     assert second.peak[Signal.gr_engine] is not first.peak[Signal.gr_engine]
     assert (third.gpu, third.pod.tolist()) == (("GPU-0", "GPU-1", "GPU-2"), [0, 0, 0])
     assert fourth.pod.tolist() == [1, 1, 1]
+    assert first.version == second.version
+    assert len({use.version for use in (first, third, fourth, fifth, sixth)}) == 5, (
+        "without a version nothing is as before"
+    )
 
 
 async def test_series_that_are_gone_are_forgotten_and_nothing_is_mixed_up() -> None:
     many = [gpu(number, name=f"gone-{number}") for number in range(12_000)]
     pods = (pod("llm"),)
     async with source(canned(measured(*many))) as (server, asked):
-        await asked.evidence(pods, nodes(), ONLY, NOW)
+        await asked.evidence(held(pods), ONLY, NOW)
         server.answer = canned(measured(gpu(7), peak=0.5))
         for cycle in range(1, 4):
-            seen = (await asked.evidence(pods, nodes(), ONLY, NOW + cycle)).usage[WINDOW]
+            seen = (await asked.evidence(held(pods), ONLY, NOW + cycle)).usage[WINDOW]
             assert (seen.gpu, seen.peak[Signal.gr_engine].tolist()) == (("GPU-7",), [0.5])
         assert len(asked._books) < 10
 
@@ -112,13 +123,17 @@ async def test_who_holds_a_gpu_gets_what_its_device_says() -> None:
     """Our exporter knows the pod, and measures only the device; also when one looks again, or back."""
     util, holds = "gpu_idle_device_utilization_percent", "gpu_idle_pod_gpu_info"
     device = {"uuid": "GPU-0", "model": "A100", "job": "own"}
-    held = {"uuid": "GPU-0", "workload_pod": "llm", "workload_namespace": "ml", "job": "own"}
-    answers = {**measured(device, peak=0.0, metric=util), ("peak", holds): [(held, 1.0)], ("past", util): [(device, NOW - 7200)]}
+    holder = {"uuid": "GPU-0", "workload_pod": "llm", "workload_namespace": "ml", "job": "own"}
+    answers = {
+        **measured(device, peak=0.0, metric=util),
+        ("peak", holds): [(holder, 1.0)],
+        ("past", util): [(device, NOW - 7200)],
+    }
     pods = (pod("llm"),)
     async with source(canned(answers)) as (server, asked):
-        seen = (await asked.evidence(pods, nodes(), ONLY, NOW)).usage[WINDOW]
-        again = (await asked.again(pods, nodes(), ONLY, NOW)).usage[WINDOW]
-        looked = await asked.look_back(seen, [0], pods, NOW, 0.01)
+        seen = (await asked.evidence(held(pods), ONLY, NOW)).usage[WINDOW]
+        again = (await asked.again(held(pods), ONLY, NOW)).usage[WINDOW]
+        looked = await asked.look_back(seen, [0], held(pods), NOW, 0.01)
     for each in (seen, again):
         assert (each.gpu, each.pod.tolist(), each.model) == (("GPU-0",), [0], ("A100",))
         assert each.peak[Signal.device_util].tolist() == [0.0]
@@ -126,12 +141,10 @@ async def test_who_holds_a_gpu_gets_what_its_device_says() -> None:
     assert any(f'{holds}{{workload_pod="llm"}}' in one.form["query"] for one in server.asked)
 
 
-# ---- intervals -------------------------------------------------------------------------------------------------------------------
+# ---- intervals ----
 
 INTERVALS = {
-    "best series of the job": (60.0, 30.0),
-    "faster than believed": (1800.0, 5.0),
-    "slower than believed": (1.0, 120.0),
+    "best series of the job": (60.0, 30.0), "faster than believed": (1800.0, 5.0), "slower than believed": (1.0, 120.0)
 }
 
 
@@ -141,27 +154,27 @@ async def test_the_interval_is_that_of_the_jobs_best_series(name: str) -> None:
     answers = measured(gpu(0), gpu(1))
     answers["count", GR] = [(gpu(0), most), (gpu(1), 1.0)]
     async with source(canned(answers)) as (_, asked):
-        seen = (await asked.evidence((pod("llm"),), nodes(), ONLY, NOW)).usage[WINDOW]
+        seen = (await asked.evidence(held((pod("llm"),)), ONLY, NOW)).usage[WINDOW]
     assert seen.interval.tolist() == [interval, interval]
 
 
 async def test_a_job_that_began_a_moment_ago_is_not_one_that_is_scraped_rarely() -> None:
     answers = measured(gpu(0), count=12.0) | {("pace", GR): [({"job": "dcgm"}, 12.0)]}
     async with source(canned(answers)) as (_, asked):
-        seen = (await asked.evidence((pod("llm"),), nodes(), ONLY, NOW)).usage[WINDOW]
+        seen = (await asked.evidence(held((pod("llm"),)), ONLY, NOW)).usage[WINDOW]
     assert seen.interval == pytest.approx([300.0 / 11])  # not 120: twelve samples in five minutes, not in a window
 
 
 async def test_an_expected_interval_overrules() -> None:
     async with source(canned(measured(gpu(0))), expected_interval=15.0) as (_, asked):
-        seen = (await asked.evidence((pod("llm"),), nodes(), ONLY, NOW)).usage[WINDOW]
+        seen = (await asked.evidence(held((pod("llm"),)), ONLY, NOW)).usage[WINDOW]
     assert seen.interval.tolist() == [15.0]
 
 
 async def test_of_two_jobs_the_more_frequent_one_is_asked_for() -> None:
     answers = measured(gpu(0)) | measured(gpu(0, job="fast"), count=120.0, metric=UTIL)
     async with source(canned(answers)) as (_, asked):
-        seen = (await asked.evidence((pod("llm"),), nodes(), ONLY, NOW)).usage[WINDOW]
+        seen = (await asked.evidence(held((pod("llm"),)), ONLY, NOW)).usage[WINDOW]
     assert seen.interval.tolist() == [15.0]
 
 
@@ -170,13 +183,13 @@ async def test_the_second_look_does_not_take_thin_series_for_a_slow_job() -> Non
     answers = measured(full, thin)
     answers["count", GR] = [(full, 60.0), (thin, 20.0)]
     async with source(canned(answers)) as (server, asked):
-        await asked.evidence((pod("full"), pod("thin")), nodes(), ONLY, NOW)
+        await asked.evidence(held((pod("full"), pod("thin"))), ONLY, NOW)
         server.answer = canned(measured(thin, count=20.0))
-        seen = (await asked.again((pod("thin"),), nodes(), ONLY, NOW)).usage[WINDOW]
+        seen = (await asked.again(held((pod("thin"),)), ONLY, NOW)).usage[WINDOW]
     assert (seen.count[Signal.gr_engine].tolist(), seen.interval.tolist()) == ([20.0], [30.0])
 
 
-# ---- health ----------------------------------------------------------------------------------------------------------------------
+# ---- health ----
 
 
 @pytest.mark.parametrize(
@@ -185,9 +198,11 @@ async def test_the_second_look_does_not_take_thin_series_for_a_slow_job() -> Non
     ids=["stands still", "too few samples", "moves", "unknown"],
 )
 async def test_energy_that_stands_still_means_a_frozen_exporter(increase: float, count: float, frozen: bool) -> None:
-    answers = measured(gpu(0), count=count) | {("increase", "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"): [(gpu(0), increase)]}
+    answers = measured(gpu(0), count=count) | {
+        ("increase", "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"): [(gpu(0), increase)]
+    }
     async with source(canned(answers), expected_interval=30.0) as (_, asked):
-        seen = (await asked.evidence((pod("llm"),), nodes(), ONLY, NOW)).usage[WINDOW]
+        seen = (await asked.evidence(held((pod("llm"),)), ONLY, NOW)).usage[WINDOW]
     assert seen.exporter_frozen.tolist() == [frozen]
 
 
@@ -195,15 +210,16 @@ async def test_energy_that_stands_still_means_a_frozen_exporter(increase: float,
 async def test_up_belongs_to_a_job_and_its_target(job: str, up: bool) -> None:
     answers = {**measured(gpu(0)), ("peak", "up"): [({"job": job, "instance": "172.16.0.1:9400"}, 0.0)]}
     async with source(canned(answers)) as (_, asked):
-        seen = (await asked.evidence((pod("llm"),), nodes(), ONLY, NOW)).usage[WINDOW]
+        seen = (await asked.evidence(held((pod("llm"),)), ONLY, NOW)).usage[WINDOW]
     assert seen.exporter_up.tolist() == [up]
 
 
 async def test_a_peak_that_is_no_reading_takes_its_count_along() -> None:
     async with source(canned(measured(gpu(0), peak=2147483632.0))) as (_, asked):
-        seen = (await asked.evidence((pod("llm"),), nodes(), ONLY, NOW)).usage[WINDOW]
+        seen = (await asked.evidence(held((pod("llm"),)), ONLY, NOW)).usage[WINDOW]
     assert [
-        np.isnan(column).all() for column in (seen.peak[Signal.gr_engine], seen.count[Signal.gr_engine], seen.newest[Signal.gr_engine])
+        np.isnan(column).all()
+        for column in (seen.peak[Signal.gr_engine], seen.count[Signal.gr_engine], seen.newest[Signal.gr_engine])
     ] == [True] * 3
 
 
@@ -211,12 +227,12 @@ async def test_samples_of_the_future_are_told_as_they_are() -> None:
     answers = measured(gpu(0))
     answers["newest", GR] = [(gpu(0), NOW + 3600)]
     async with source(canned(answers)) as (_, asked):
-        found = await asked.evidence((pod("llm"),), nodes(), ONLY, NOW)
+        found = await asked.evidence(held((pod("llm"),)), ONLY, NOW)
     assert found.trouble is None
     assert found.usage[WINDOW].newest[Signal.gr_engine].tolist() == [NOW + 3600]
 
 
-# ---- the server --------------------------------------------------------------------------------------------------------------------
+# ---- the server ----
 
 
 async def test_never_more_than_four_questions_at_once() -> None:
@@ -234,7 +250,7 @@ async def test_never_more_than_four_questions_at_once() -> None:
         return result
 
     async with source(counting) as (server, asked):
-        await asked.evidence((pod("llm"),), nodes(), ONLY, NOW)
+        await asked.evidence(held((pod("llm"),)), ONLY, NOW)
     assert 1 < most <= 4
     assert {one.form["time"] for one in server.asked} == {f"{NOW:.3f}"}, "one instant for all"
 
@@ -245,7 +261,7 @@ async def test_the_budget_of_a_cycle_ends_it() -> None:
         return web.Response()
 
     async with source(never, budget=0.1) as (_, asked):
-        found = await asked.evidence((pod("llm"),), nodes(), ONLY, NOW)
+        found = await asked.evidence(held((pod("llm"),)), ONLY, NOW)
     assert found.trouble is not None
     assert found.trouble.reason == "SourceError"
     assert "within" in found.trouble.because
@@ -253,7 +269,7 @@ async def test_the_budget_of_a_cycle_ends_it() -> None:
 
 async def test_a_failing_primary_ends_the_cycle_without_asking_on() -> None:
     async with source(lambda _: web.Response(status=400)) as (server, asked):
-        found = await asked.evidence((pod("llm"),), nodes(), ONLY, NOW)
+        found = await asked.evidence(held((pod("llm"),)), ONLY, NOW)
     assert found.trouble is not None
     assert len(server.asked) <= 8
 
@@ -265,7 +281,7 @@ async def test_a_value_that_is_no_number_is_a_bad_response(value: str) -> None:
         return web.json_response({"status": "success", "data": {"resultType": "vector", "result": [row]}})
 
     async with source(answer) as (_, asked):
-        found = await asked.evidence((pod("llm"),), nodes(), ONLY, NOW)
+        found = await asked.evidence(held((pod("llm"),)), ONLY, NOW)
     assert found.trouble is not None
     assert found.trouble.reason == "BadResponse"
 
@@ -274,39 +290,41 @@ async def test_infos_are_logged_once_and_change_nothing(caplog: pytest.LogCaptur
     async with source(canned(measured(gpu(0)), infos=["PromQL info: look here"])) as (_, asked):
         with caplog.at_level(logging.INFO):
             for cycle in range(2):
-                assert (await asked.evidence((pod("llm"),), nodes(), ONLY, NOW + cycle)).trouble is None
+                assert (await asked.evidence(held((pod("llm"),)), ONLY, NOW + cycle)).trouble is None
     assert [record.getMessage().endswith("PromQL info: look here") for record in caplog.records] == [True]
 
 
 @pytest.mark.parametrize("only", [("peak", "DCGM_FI_DEV_POWER_USAGE"), ("peak", "DCGM_FI_PROF_DRAM_ACTIVE")])
 async def test_any_gpu_series_is_data(only: tuple[str, str]) -> None:
     async with source(canned({only: [(gpu(0), 0.5)]})) as (_, asked):
-        found = await asked.evidence((pod("llm"),), nodes(), ONLY, NOW)
+        found = await asked.evidence(held((pod("llm"),)), ONLY, NOW)
     assert found.trouble is None
     assert found.usage[WINDOW].rows == 1
     assert found.usage[WINDOW].count == {}
 
 
 async def test_requests_alone_are_no_gpu_data() -> None:
-    async with source(canned({("increase", "vllm:num_requests_running"): [({"pod": "llm", "namespace": "ml"}, 3.0)]})) as (_, asked):
-        found = await asked.evidence((pod("llm"),), nodes(), ONLY, NOW)
+    async with source(
+        canned({("increase", "vllm:num_requests_running"): [({"pod": "llm", "namespace": "ml"}, 3.0)]})
+    ) as (_, asked):
+        found = await asked.evidence(held((pod("llm"),)), ONLY, NOW)
     assert found.trouble is not None
     assert found.trouble.reason == "NoData"
 
 
-# ---- few pods --------------------------------------------------------------------------------------------------------------------
+# ---- few pods ----
 
 
 async def test_questions_about_few_pods_name_at_most_a_hundred() -> None:
     pods = tuple(pod(f"p.{number}") for number in range(250))
     series = [gpu(number, name=f"p.{number}") for number in range(250)]
     async with source(canned(measured(*series))) as (server, asked):
-        seen = (await asked.evidence(pods, nodes(), ONLY, NOW)).usage[WINDOW]
+        seen = (await asked.evidence(held(pods), ONLY, NOW)).usage[WINDOW]
         server.asked.clear()
-        await asked.look_back(seen, range(250), pods, NOW, 0.01)
+        await asked.look_back(seen, range(250), held(pods), NOW, 0.01)
         looked_back = [one.form["query"] for one in server.asked]
         server.asked.clear()
-        await asked.again(pods, nodes(), ONLY, NOW)
+        await asked.again(held(pods), ONLY, NOW)
         looked_again = [one.form["query"] for one in server.asked if "up{" not in one.form["query"]]
     for questions, rounds in ((looked_back, 3), (looked_again, 3)):
         named = [set(re.findall(r"p\\\\\.\d+", question)) for question in questions]
@@ -319,36 +337,39 @@ async def test_questions_about_few_pods_name_at_most_a_hundred() -> None:
 
 async def test_a_row_that_nobody_answers_for_stays_unknown() -> None:
     async with source(canned(measured(gpu(0)))) as (_, asked):
-        seen = (await asked.evidence((pod("llm"),), nodes(), ONLY, NOW)).usage[WINDOW]
-        found = await asked.look_back(seen, [0], (pod("llm"),), NOW, 0.01)
+        seen = (await asked.evidence(held((pod("llm"),)), ONLY, NOW)).usage[WINDOW]
+        found = await asked.look_back(seen, [0], held((pod("llm"),)), NOW, 0.01)
     assert math.isnan(found.last_active[0]), "no series came back: that is not the same as no activity"
 
 
 async def test_idle_times_of_kernels_need_no_question() -> None:
     answers = measured(
-        {"pod": "llm", "namespace": "ml", "device_uuid": "GPU-1"}, peak=7200.0, metric="hami_container_last_kernel_elapsed_seconds"
+        {"pod": "llm", "namespace": "ml", "device_uuid": "GPU-1"}, peak=7200.0,
+        metric="hami_container_last_kernel_elapsed_seconds",
     )
     async with source(canned(answers)) as (server, asked):
-        seen = (await asked.evidence((pod("llm"),), nodes(), ONLY, NOW)).usage[WINDOW]
+        seen = (await asked.evidence(held((pod("llm"),)), ONLY, NOW)).usage[WINDOW]
         server.asked.clear()
-        found = await asked.look_back(seen, [0], (pod("llm"),), NOW, 0.01)
+        found = await asked.look_back(seen, [0], held((pod("llm"),)), NOW, 0.01)
     assert server.asked == []
     assert found.last_active.tolist() == [NOW - 7200]
 
 
 async def test_of_several_containers_the_last_kernel_counts() -> None:
-    one, other = ({"pod": "llm", "namespace": "ml", "device_uuid": "GPU-1", "instance": target} for target in ("a:1", "b:1"))
+    one, other = (
+        {"pod": "llm", "namespace": "ml", "device_uuid": "GPU-1", "instance": target} for target in ("a:1", "b:1")
+    )
     answers = {("peak", "hami_container_last_kernel_elapsed_seconds"): [(one, 20.0), (other, 5000.0)]}
     async with source(canned(answers)) as (_, asked):
-        seen = (await asked.evidence((pod("llm"),), nodes(), ONLY, NOW)).usage[WINDOW]
+        seen = (await asked.evidence(held((pod("llm"),)), ONLY, NOW)).usage[WINDOW]
     assert seen.peak[Signal.last_kernel].tolist() == [20.0]
 
 
 async def test_a_minute_that_reaches_into_the_window_does_not_shorten_it() -> None:
     answers = measured(gpu(0)) | {("past", GR): [(gpu(0), NOW - WINDOW + 40)]}
     async with source(canned(answers)) as (_, asked):
-        seen = (await asked.evidence((pod("llm"),), nodes(), ONLY, NOW)).usage[WINDOW]
-        found = await asked.look_back(seen, [0], (pod("llm"),), NOW, 0.01)
+        seen = (await asked.evidence(held((pod("llm"),)), ONLY, NOW)).usage[WINDOW]
+        found = await asked.look_back(seen, [0], held((pod("llm"),)), NOW, 0.01)
     assert found.last_active.tolist() == [NOW - WINDOW]
 
 
@@ -356,12 +377,12 @@ async def test_a_recreated_pod_is_asked_about_anew() -> None:
     pods = (pod("llm"),)
     answers = measured(gpu(0)) | {("past", GR): [(gpu(0), NOW - 7200)]}
     async with source(canned(answers)) as (server, asked):
-        seen = (await asked.evidence(pods, nodes(), ONLY, NOW)).usage[WINDOW]
-        assert (await asked.look_back(seen, [0], pods, NOW, 0.01)).last_active.tolist() == [NOW - 7200]
+        seen = (await asked.evidence(held(pods), ONLY, NOW)).usage[WINDOW]
+        assert (await asked.look_back(seen, [0], held(pods), NOW, 0.01)).last_active.tolist() == [NOW - 7200]
         server.asked.clear()
-        await asked.look_back(seen, [0], pods, NOW, 0.01)
+        await asked.look_back(seen, [0], held(pods), NOW, 0.01)
         assert server.asked == []
-        await asked.look_back(seen, [0], (pod("llm", uid="another"),), NOW, 0.01)
+        await asked.look_back(seen, [0], held((pod("llm", uid="another"),)), NOW, 0.01)
         assert server.asked
 
 
@@ -369,10 +390,12 @@ async def test_on_a_shared_gpu_the_pods_own_past_counts() -> None:
     own = {"workload_pod": "llm", "workload_namespace": "ml", "uuid": "GPU-0", "job": "own"}
     process = "gpu_idle_pod_gpu_utilization_percent"
     answers = (
-        measured(gpu(0)) | measured(own, metric=process) | {("past", GR): [(gpu(0), NOW - 3600)], ("past", process): [(own, NOW - 7200)]}
+        measured(gpu(0))
+        | measured(own, metric=process)
+        | {("past", GR): [(gpu(0), NOW - 3600)], ("past", process): [(own, NOW - 7200)]}
     )
     async with source(canned(answers)) as (_, asked):
-        pods, place = (pod("llm"),), nodes(node(shared=True))
-        seen = (await asked.evidence(pods, place, ONLY, NOW)).usage[WINDOW]
-        found = await asked.look_back(seen, [0], pods, NOW, 0.01)
+        pods, on = (pod("llm"),), nodes(node(shared=True))
+        seen = (await asked.evidence(held(pods, on), ONLY, NOW)).usage[WINDOW]
+        found = await asked.look_back(seen, [0], held(pods, on), NOW, 0.01)
     assert found.last_active.tolist() == [NOW - 7200]

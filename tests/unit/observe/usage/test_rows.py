@@ -24,30 +24,31 @@ def raw(**given: str) -> msgspec.Raw:
 
 
 def read(dialect: labels.Dialect, **given: str) -> labels.Facts:
-    book = labels.Book(dialect, [])
+    book = labels.LabelBook(dialect, [])
     (number,) = book.number([raw(**given)])
     return book.facts[number]
 
 
 def layout(
-    *series: dict[str, str], pods: tuple[cluster.Pod, ...], place: dict[str, cluster.Node] | None = None, dialect: labels.Dialect = FOREIGN
-) -> rows.Layout:
+    *series: dict[str, str], pods: tuple[cluster.Pod, ...], on: dict[str, cluster.Node] | None = None,
+    dialect: labels.Dialect = FOREIGN,
+) -> rows.RowLayout:
     facts = [read(dialect, **one) for one in series]
-    return rows.Layout(rows.Place(pods, nodes() if place is None else place), facts, range(len(facts)))
+    return rows.RowLayout(rows.Holders(pods, nodes() if on is None else on), facts, range(len(facts)))
 
 
-def held(seen: rows.Layout) -> set[tuple[int, str]]:
+def held(seen: rows.RowLayout) -> set[tuple[int, str]]:
     return set(zip(seen.pod.tolist(), seen.gpu, strict=True))
 
 
-# ---- labels into facts -----------------------------------------------------------------------------------------------------------
+# ---- labels into facts ----
 
 ALL_PODS = {"workload_pod": "w", "exported_pod": "e", "pod": "p", "pod_name": "n"}
 
 
 @pytest.mark.parametrize("missing", range(5))
 def test_the_first_pod_label_that_says_something_counts(missing: int) -> None:
-    given = {name: "" if place < missing else value for place, (name, value) in enumerate(ALL_PODS.items())}
+    given = {name: "" if index < missing else value for index, (name, value) in enumerate(ALL_PODS.items())}
     facts = read(FOREIGN, **given, exported_namespace="", namespace="ns")
     assert (facts.pod, facts.namespace) == (["w", "e", "p", "n", ""][missing], "ns")
     assert facts.sure == (missing < 2)
@@ -76,7 +77,9 @@ GPUS = [
 ]
 
 
-@pytest.mark.parametrize(("given", "expected"), GPUS, ids=lambda value: ",".join(value) if isinstance(value, dict) else "")
+@pytest.mark.parametrize(
+    ("given", "expected"), GPUS, ids=lambda value: ",".join(value) if isinstance(value, dict) else ""
+)
 def test_gpus_in_every_dialect(given: dict[str, str], expected: tuple[Any, ...]) -> None:
     facts = read(FOREIGN, **given)
     assert (facts.uuid, facts.spot, facts.instance, facts.mig) == expected
@@ -99,7 +102,7 @@ def test_the_port_of_a_target_is_no_part_of_its_name(target: str, host: str) -> 
 
 def test_the_same_labels_have_the_same_number_and_forms_are_noticed() -> None:
     facts: list[labels.Facts] = []
-    foreign, own = labels.Book(FOREIGN, facts), labels.Book(labels.OWN, facts)
+    foreign, own = labels.LabelBook(FOREIGN, facts), labels.LabelBook(labels.OWN, facts)
     first = foreign.number([raw(pod="a", UUID="1"), raw(exported_pod="b", uuid="2")])
     assert foreign.number([raw(exported_pod="b", uuid="2"), raw(pod="a", UUID="1")]) == first[::-1]
     assert own.number([raw(pod="a", UUID="1")])[0] not in first
@@ -108,7 +111,9 @@ def test_the_same_labels_have_the_same_number_and_forms_are_noticed() -> None:
 
 @given(
     st.dictionaries(
-        st.sampled_from(sorted({*ALL_PODS, "UUID", "uuid", "gpu", "device", "Hostname", "instance", "GPU_I_ID", "job", "modelName"})),
+        st.sampled_from(
+            sorted({*ALL_PODS, "UUID", "uuid", "gpu", "device", "Hostname", "instance", "GPU_I_ID", "job", "modelName"})
+        ),
         st.text(),
     )
 )
@@ -117,22 +122,18 @@ def test_no_label_is_ever_too_odd(given_labels: dict[str, str]) -> None:
     assert len(seen.gpu) <= 1
 
 
-# ---- facts into rows -------------------------------------------------------------------------------------------------------------
+# ---- facts into rows ----
 
 LLM = {"exported_pod": "llm", "exported_namespace": "ml", "UUID": "GPU-1"}
 PLACE = nodes(node("gpu-1", hostname="host-1", addresses=("10.0.0.1",)), node("gpu-2", addresses=("10.0.0.2",)))
 
 FITS = {
-    "no node label": ({}, True),
-    "name": ({"Hostname": "gpu-1"}, True),
-    "other case": ({"Hostname": "GPU-1"}, True),
-    "hostname label": ({"node": "host-1"}, True),
-    "address": ({"kubernetes_node": "10.0.0.1"}, True),
+    "no node label": ({}, True), "name": ({"Hostname": "gpu-1"}, True), "other case": ({"Hostname": "GPU-1"}, True),
+    "hostname label": ({"node": "host-1"}, True), "address": ({"kubernetes_node": "10.0.0.1"}, True),
     "one of two": ({"Hostname": "dcgm-exporter-x", "node": "gpu-1"}, True),
     "the target is the node": ({"Hostname": "dcgm-exporter-x", "instance": "10.0.0.1:9400"}, True),
     "the target is the exporter": ({"instance": "172.16.5.9:9400"}, True),
-    "another node": ({"Hostname": "gpu-2"}, False),
-    "a node of another cluster": ({"Hostname": "gpu-77"}, False),
+    "another node": ({"Hostname": "gpu-2"}, False), "a node of another cluster": ({"Hostname": "gpu-77"}, False),
     "the target is another node": ({"instance": "10.0.0.2:9400"}, False),
 }
 
@@ -140,7 +141,7 @@ FITS = {
 @pytest.mark.parametrize("name", FITS)
 def test_a_series_counts_only_for_a_pod_on_its_node(name: str) -> None:
     given, fits = FITS[name]
-    seen = layout({**LLM, **given}, pods=(pod("llm", node="gpu-1"),), place=PLACE)
+    seen = layout({**LLM, **given}, pods=(pod("llm", node="gpu-1"),), on=PLACE)
     assert held(seen) == ({(0, "GPU-1")} if fits else set())
 
 
@@ -153,23 +154,18 @@ def test_a_pod_that_is_not_there_gets_no_row() -> None:
 def test_the_exporters_own_pod_means_unallocated() -> None:
     exporter = {"pod": "dcgm-exporter-x", "namespace": "gpu-operator", "Hostname": "gpu-1"}
     seen = layout(
-        {**exporter, "UUID": "GPU-1"},
-        {**exporter, **LLM, "UUID": "GPU-2"},
-        {**exporter, "UUID": "GPU-3", "Hostname": "gpu-77"},
-        pods=(pod("llm"),),
+        {**exporter, "UUID": "GPU-1"}, {**exporter, **LLM, "UUID": "GPU-2"},
+        {**exporter, "UUID": "GPU-3", "Hostname": "gpu-77"}, pods=(pod("llm"),),
     )
     assert held(seen) == {(0, "GPU-2")}
     assert (seen.unallocated, seen.per_node) == (1, {"gpu-1": 2}), "GPU-3 is on no node of ours"
 
 
 def test_models_come_from_labels_or_from_the_node() -> None:
-    place = nodes(node(product="NVIDIA-A100"))
+    on = nodes(node(product="NVIDIA-A100"))
     seen = layout(
-        {**LLM, "modelName": "NVIDIA H100"},
-        {**LLM, "UUID": "GPU-2", "model": "T4"},
-        {**LLM, "UUID": "GPU-3"},
-        pods=(pod("llm"),),
-        place=place,
+        {**LLM, "modelName": "NVIDIA H100"}, {**LLM, "UUID": "GPU-2", "model": "T4"}, {**LLM, "UUID": "GPU-3"},
+        pods=(pod("llm"),), on=on,
     )
     assert seen.model == ("NVIDIA H100", "T4", "NVIDIA-A100")
 
@@ -178,22 +174,24 @@ def test_what_one_series_of_a_board_calls_it_holds_for_all_of_them() -> None:
     """Our exporter's series of pods do not say the model, those of devices do."""
     whole = {"workload_pod": "llm", "workload_namespace": "ml", "uuid": "GPU-1"}
     seen = layout(
-        whole, {**whole, "uuid": "GPU-2", "gi": "3"}, {"uuid": "GPU-1", "model": "NVIDIA H100"}, {"uuid": "GPU-2", "model": "NVIDIA A100"},
-        pods=(pod("llm"),), place=nodes(node(product="NVIDIA-H100-SHARED")), dialect=labels.OWN,
-    )  # fmt: skip
+        whole, {**whole, "uuid": "GPU-2", "gi": "3"}, {"uuid": "GPU-1", "model": "NVIDIA H100"},
+        {"uuid": "GPU-2", "model": "NVIDIA A100"}, pods=(pod("llm"),), on=nodes(node(product="NVIDIA-H100-SHARED")),
+        dialect=labels.OWN,
+    )
     assert dict(zip(seen.gpu, seen.model, strict=True)) == {"GPU-1": "NVIDIA H100", "GPU-2/3": "NVIDIA A100"}
 
 
 def test_one_gpu_has_one_name_whoever_speaks_of_it() -> None:
     by_place = {"pod": "llm", "namespace": "ml", "Hostname": "gpu-1", "gpu": "0"}
     seen = layout(
-        by_place, {"workload_pod": "llm", "workload_namespace": "ml", "uuid": "GPU-1", "gpu": "0", "node": "gpu-1"}, pods=(pod("llm"),)
+        by_place, {"workload_pod": "llm", "workload_namespace": "ml", "uuid": "GPU-1", "gpu": "0", "node": "gpu-1"},
+        pods=(pod("llm"),),
     )
     assert held(seen) == {(0, "GPU-1")}, "two rows for one GPU could hide that another one is missing"
     assert held(layout(by_place, pods=(pod("llm"),))) == {(0, "gpu-1/0")}
 
 
-def column(seen: rows.Layout, edges: rows.Edges, *values: float) -> dict[int, float]:
+def column(seen: rows.RowLayout, edges: rows.Edges, *values: float) -> dict[int, float]:
     spread = edges.spread(np.array(values), len(seen.gpu))
     return dict(zip(seen.pod.tolist(), spread.tolist(), strict=True))
 
@@ -206,9 +204,11 @@ SHARED = {
 
 @pytest.mark.parametrize("name", SHARED)
 def test_a_shared_gpu_is_measured_by_all_series_of_it(name: str) -> None:
-    holder, place = SHARED[name]
+    holder, on = SHARED[name]
     of = {"exported_namespace": "ml", "UUID": "GPU-1"}
-    seen = layout({**of, "exported_pod": "a"}, {**of, "exported_pod": "gone"}, {"UUID": "GPU-1"}, pods=(holder,), place=place)
+    seen = layout(
+        {**of, "exported_pod": "a"}, {**of, "exported_pod": "gone"}, {"UUID": "GPU-1"}, pods=(holder,), on=on
+    )
     assert seen.shared.tolist() == [True]
     assert column(seen, seen.own, 0.1, 0.9, 0.5) == {0: 0.1}
     assert column(seen, seen.device, 0.1, 0.9, 0.5) == {0: 0.9}
@@ -227,7 +227,7 @@ def test_an_unshared_gpu_is_not_measured_by_series_of_others() -> None:
     assert [(one.name, board) for one, board in seen.borrowed_boards()] == [("llm", "GPU-1")]
 
 
-# ---- reservations ----------------------------------------------------------------------------------------------------------------
+# ---- reservations ----
 
 RESERVED = {"exported_pod": "gpu-reservation-1", "exported_namespace": "kai-resource-reservation", "UUID": "GPU-1"}
 RESERVATION = pod("gpu-reservation-1", namespace="kai-resource-reservation", labels={"runai-gpu-group": "g1"})
@@ -237,8 +237,7 @@ CONSUMERS = {
     "two": ((pod("a", labels={"runai-gpu-group": "g1"}), pod("b", labels={"runai-gpu-group": "g1"})), {1, 2}),
     "of several groups": ((pod("a", labels={"runai-gpu-group/g1": "g1", "runai-gpu-group/g2": "g2"}),), {1}),
     "another group": ((pod("a", labels={"runai-gpu-group": "g2"}),), {0}),
-    "another node": ((pod("a", node="gpu-2", labels={"runai-gpu-group": "g1"}),), {0}),
-    "nobody": ((), {0}),
+    "another node": ((pod("a", node="gpu-2", labels={"runai-gpu-group": "g1"}),), {0}), "nobody": ((), {0}),
 }
 
 
@@ -250,14 +249,14 @@ def test_reservations_are_looked_through(name: str) -> None:
     assert seen.shared.all()
 
 
-# ---- readings --------------------------------------------------------------------------------------------------------------------
+# ---- readings ----
 
 METRICS = {metric.name: metric for metric in (*queries.PRIMARIES, *queries.OTHERS)}
 
 
 @pytest.mark.parametrize("metric", METRICS.values(), ids=METRICS)
 @given(value=st.floats() | st.sampled_from([2147483632.0, 2147483636.0, 9223372036854775792.0, 140737488355328.0]))
-def test_nothing_unbelievable_becomes_a_reading(metric: queries.Metric, value: float) -> None:
+def test_nothing_unbelievable_becomes_a_reading(metric: queries.GpuMetric, value: float) -> None:
     believed = float(queries.believe(np.array([value]), metric)[0])
     if math.isnan(value) or value < 0 or value > metric.top:
         assert math.isnan(believed)

@@ -1,4 +1,4 @@
-"""What is known of the built-in kinds' fields: the names in their specs, the defaults the product sees, and a few rules.
+"""What is known of the built-in kinds' fields: the names in their specs, the defaults the product sees, some rules.
 
 In: an object that somebody wants to write. Out: its unknown fields, the object with defaults, what is wrong with it.
 This is a small part of what the real server knows: the parts that the product, or a person with kubectl, runs into.
@@ -17,31 +17,35 @@ Fault: TypeAlias = tuple[str, str, str]
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _FREE_NAMES = ("Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
 _NAME_RULE = (
-    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an "
-    "alphanumeric character (e.g. 'example.com', regex used for validation is "
-    "'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and "
+    "end with an alphanumeric character (e.g. 'example.com', regex used for validation is "
+    f"'{_NAME.pattern}')"
 )
 _POD = (
-    "activeDeadlineSeconds affinity automountServiceAccountToken containers dnsConfig dnsPolicy enableServiceLinks ephemeralContainers "
-    "hostAliases hostIPC hostNetwork hostPID hostUsers hostname hostnameOverride imagePullSecrets initContainers nodeName nodeSelector os "
-    "overhead preemptionPolicy priority priorityClassName readinessGates resourceClaims resources restartPolicy runtimeClassName "
-    "schedulerName schedulingGates securityContext serviceAccount serviceAccountName setHostnameAsFQDN shareProcessNamespace subdomain "
-    "terminationGracePeriodSeconds tolerations topologySpreadConstraints volumes workloadRef schedulingGroup"
+    "activeDeadlineSeconds affinity automountServiceAccountToken containers dnsConfig dnsPolicy "
+    "enableServiceLinks ephemeralContainers hostAliases hostIPC hostNetwork hostPID hostUsers hostname "
+    "hostnameOverride imagePullSecrets initContainers nodeName nodeSelector os overhead preemptionPolicy "
+    "priority priorityClassName readinessGates resourceClaims resources restartPolicy runtimeClassName "
+    "schedulerName schedulingGates securityContext serviceAccount serviceAccountName setHostnameAsFQDN "
+    "shareProcessNamespace subdomain terminationGracePeriodSeconds tolerations topologySpreadConstraints "
+    "volumes workloadRef schedulingGroup"
 )
 _JOB = (
-    "activeDeadlineSeconds backoffLimit backoffLimitPerIndex completionMode completions managedBy manualSelector maxFailedIndexes "
-    "parallelism podFailurePolicy podReplacementPolicy selector successPolicy suspend template ttlSecondsAfterFinished"
+    "activeDeadlineSeconds backoffLimit backoffLimitPerIndex completionMode completions managedBy "
+    "manualSelector maxFailedIndexes parallelism podFailurePolicy podReplacementPolicy selector successPolicy "
+    "suspend template ttlSecondsAfterFinished"
 )
+_TEMPLATED = "minReadySeconds selector template"
 _SPECS = {
     "Pod": _POD,
-    "Deployment": "minReadySeconds paused progressDeadlineSeconds replicas revisionHistoryLimit selector strategy template",
-    "StatefulSet": "minReadySeconds ordinals persistentVolumeClaimRetentionPolicy podManagementPolicy replicas revisionHistoryLimit "
-    "selector serviceName template updateStrategy volumeClaimTemplates",
-    "ReplicaSet": "minReadySeconds replicas selector template",
-    "DaemonSet": "minReadySeconds revisionHistoryLimit selector template updateStrategy",
+    "Deployment": f"{_TEMPLATED} paused progressDeadlineSeconds replicas revisionHistoryLimit strategy",
+    "StatefulSet": f"{_TEMPLATED} ordinals persistentVolumeClaimRetentionPolicy podManagementPolicy replicas "
+    "revisionHistoryLimit serviceName updateStrategy volumeClaimTemplates",
+    "ReplicaSet": f"{_TEMPLATED} replicas",
+    "DaemonSet": f"{_TEMPLATED} revisionHistoryLimit updateStrategy",
     "Job": _JOB,
-    "CronJob": "concurrencyPolicy failedJobsHistoryLimit jobTemplate schedule startingDeadlineSeconds successfulJobsHistoryLimit suspend "
-    "timeZone",
+    "CronJob": "concurrencyPolicy failedJobsHistoryLimit jobTemplate schedule startingDeadlineSeconds "
+    "successfulJobsHistoryLimit suspend timeZone",
     "HorizontalPodAutoscaler": "behavior maxReplicas metrics minReplicas scaleTargetRef",
     "PodDisruptionBudget": "maxUnavailable minAvailable selector unhealthyPodEvictionPolicy",
     "Lease": "acquireTime holderIdentity leaseDurationSeconds leaseTransitions preferredHolder renewTime strategy",
@@ -52,18 +56,22 @@ _SPECS = {
 _KNOWN = {kind: frozenset(names.split()) for kind, names in _SPECS.items()}
 _REPLICATED = {"/spec/replicas": 1, "/spec/revisionHistoryLimit": 10}
 _POD_DEFAULTS = {
-    "restartPolicy": "Always", "terminationGracePeriodSeconds": 30, "dnsPolicy": "ClusterFirst", "schedulerName": "default-scheduler",
-}  # fmt: skip
+    "restartPolicy": "Always", "terminationGracePeriodSeconds": 30, "dnsPolicy": "ClusterFirst",
+    "schedulerName": "default-scheduler",
+}
 _DEFAULTS: dict[str, dict[str, Any]] = {
     "Deployment": _REPLICATED | {"/spec/progressDeadlineSeconds": 600, "/spec/strategy/type": "RollingUpdate"},
-    "StatefulSet": _REPLICATED | {"/spec/podManagementPolicy": "OrderedReady", "/spec/updateStrategy/type": "RollingUpdate"},
+    "StatefulSet": _REPLICATED
+    | {"/spec/podManagementPolicy": "OrderedReady", "/spec/updateStrategy/type": "RollingUpdate"},
     "ReplicaSet": {"/spec/replicas": 1},
     "Job": {"/spec/parallelism": 1, "/spec/completions": 1, "/spec/backoffLimit": 6, "/spec/suspend": False},
     "CronJob": {"/spec/suspend": False, "/spec/concurrencyPolicy": "Allow"},
     "HorizontalPodAutoscaler": {"/spec/minReplicas": 1},
     "Pod": {f"/spec/{name}": value for name, value in _POD_DEFAULTS.items()} | {"/status/phase": "Pending"},
     "Namespace": {"/status/phase": "Active", "/spec/finalizers": ["kubernetes"]},
-    "PodDisruptionBudget": {f"/status/{name}": 0 for name in ("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods")},
+    "PodDisruptionBudget": {
+        f"/status/{name}": 0 for name in ("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods")
+    },
 }
 _WITH_TEMPLATE = ("Deployment", "StatefulSet", "ReplicaSet", "DaemonSet")
 _KEEP_STATUS = ("Node",)  # a kubelet registers itself with its status
@@ -84,7 +92,7 @@ def drop_unknown(obj: Object, unknown: list[str]) -> Object:
     return obj
 
 
-def fill(kind: catalogue.Kind, obj: Object, *, is_new: bool) -> Object:
+def fill(kind: catalogue.ServedKind, obj: Object, *, is_new: bool) -> Object:
     """The object as the server stores it: without what only a controller may report, with the defaults."""
     if is_new and "status" in kind.subresources and kind.kind not in _KEEP_STATUS:
         obj = {name: part for name, part in obj.items() if name != "status"}
@@ -99,7 +107,7 @@ def fill(kind: catalogue.Kind, obj: Object, *, is_new: bool) -> Object:
     return obj
 
 
-def check(kind: catalogue.Kind, obj: Mapping[str, Any]) -> Iterator[Fault]:
+def check(kind: catalogue.ServedKind, obj: Mapping[str, Any]) -> Iterator[Fault]:
     name = obj["metadata"].get("name") or ""
     if not name:
         yield "metadata.name", "FieldValueRequired", "Required value: name or generateName is required"
@@ -126,7 +134,8 @@ def _check_template(obj: Mapping[str, Any]) -> Iterator[Fault]:
     if selector is None:
         yield "spec.selector", "FieldValueRequired", "Required value"
     if not selectors.matches(selector, labels):
-        yield "spec.template.metadata.labels", "FieldValueInvalid", "Invalid value: null: `selector` does not match template `labels`"
+        why = "Invalid value: null: `selector` does not match template `labels`"
+        yield "spec.template.metadata.labels", "FieldValueInvalid", why
     if not (template.get("spec") or {}).get("containers"):
         yield "spec.template.spec.containers", "FieldValueRequired", "Required value"
 
@@ -155,12 +164,13 @@ def _check_event(obj: Mapping[str, Any]) -> Iterator[Fault]:
 
 
 def find_type_fault(obj: Mapping[str, Any], *, custom: bool) -> str | None:
-    """What the real decoder could not put into the fields of the type: numbers that are none, labels that are no text."""
+    """What the real decoder could not read into the type: numbers that are none, labels that are no text."""
     for name in ("labels", "annotations"):
         marks = obj["metadata"].get(name) or {}
         if not isinstance(marks, dict) or not all(isinstance(value, str) for value in marks.values()):
             return f"json: cannot unmarshal into Go struct field ObjectMeta.metadata.{name} of type string"
     for pointer in () if custom else _COUNTS:
         if not isinstance(pointers.read(obj, pointer), int | None):
-            return f"json: cannot unmarshal string into Go struct field of type int32: {'.'.join(pointers.parts(pointer))}"
+            field = ".".join(pointers.parts(pointer))
+            return f"json: cannot unmarshal string into Go struct field of type int32: {field}"
     return None

@@ -17,7 +17,7 @@ Object: TypeAlias = dict[str, Any]
 _NAMESPACE_PARTS = ("status", "finalize")
 
 
-class Place(msgspec.Struct, frozen=True):
+class ObjectPath(msgspec.Struct, frozen=True):
     """What a path names: /apis/GROUP/VERSION/namespaces/NAMESPACE/PLURAL/NAME/SUBRESOURCE."""
 
     group: str
@@ -28,25 +28,25 @@ class Place(msgspec.Struct, frozen=True):
     subresource: str = ""
 
 
-class User(msgspec.Struct, frozen=True):
+class ApiUser(msgspec.Struct, frozen=True):
     name: str
     groups: tuple[str, ...] = ()
 
 
-class Answer(msgspec.Struct, frozen=True):
+class ApiAnswer(msgspec.Struct, frozen=True):
     body: bytes
     code: int = 200
     warnings: tuple[str, ...] = ()
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
-    kind: catalogue.Kind
-    place: Place
+    kind: catalogue.ServedKind
+    path: ObjectPath
     method: str
     query: Mapping[str, str]
     headers: Mapping[str, str]
     body: bytes
-    user: User
+    user: ApiUser
 
     @property
     def manager(self) -> str:
@@ -62,10 +62,16 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     def content_type(self) -> str:
         return self.headers.get("Content-Type", "").partition(";")[0].strip() or "application/json"
 
-    def refuse_absent(self) -> refusals.Refusal:
-        return refusals.absent(self.kind.plural, self.kind.group, self.place.name)
+    def refuse_absent(self) -> refusals.ApiRefusal:
+        return refusals.absent(self.kind.plural, self.kind.group, self.path.name)
 
-    def invalid(self, name: str, *faults: tuple[str, str, str]) -> refusals.Refusal:
+    def refuse_conflict(self, why: str = "") -> refusals.ApiRefusal:
+        return refusals.conflict(self.kind.plural, self.kind.group, self.path.name, why)
+
+    def unrecognized(self, why: str) -> refusals.ApiRefusal:
+        return refusals.bad(f"the object provided is unrecognized (must be of type {self.kind.kind}): {why}")
+
+    def invalid(self, name: str, *faults: tuple[str, str, str]) -> refusals.ApiRefusal:
         return refusals.invalid(self.kind.kind, self.kind.group, name, faults)
 
     def read(self) -> Any:
@@ -73,24 +79,24 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
         if not self.body:
             return {}
         if "protobuf" in self.content_type or "cbor" in self.content_type:
-            message = "the body of the request was in an unknown format - accepted media types include: application/json, application/yaml"
-            raise refusals.Refusal(415, message)
+            raise refusals.unknown_format("application/json", "application/yaml")
         try:
             return yaml.safe_load(self.body) if "yaml" in self.content_type else json.loads(self.body)
         except (ValueError, yaml.YAMLError) as problem:
-            raise refusals.bad(f"the object provided is unrecognized (must be of type {self.kind.kind}): {problem}") from problem
+            raise self.unrecognized(str(problem)) from problem
 
     def read_object(self) -> Object:
         body = self.read()
         if not isinstance(body, dict):
-            raise refusals.bad(f"the object provided is unrecognized (must be of type {self.kind.kind}): couldn't get version/kind")
+            raise self.unrecognized("couldn't get version/kind")
         for name in ("metadata", "spec", "status"):
             if not isinstance(body.get(name), dict | None):
-                raise refusals.bad(f"{self.kind.kind} cannot be handled: {name} must be an object, not {json.dumps(body[name])[:80]}")
+                found = json.dumps(body[name])[:80]
+                raise refusals.bad(f"{self.kind.kind} cannot be handled: {name} must be an object, not {found}")
         return body
 
 
-def read_place(path: str) -> Place | None:
+def read_path(path: str) -> ObjectPath | None:
     """None for a path that is not about objects."""
     parts = [parse.unquote(part) for part in path.strip("/").split("/")]
     if parts[0] == "api" and len(parts) > 2:
@@ -102,16 +108,12 @@ def read_place(path: str) -> Place | None:
     namespace = ""
     if rest[0] == "namespaces" and len(rest) > 2 and not (len(rest) == 3 and rest[2] in _NAMESPACE_PARTS):
         namespace, rest = rest[1], rest[2:]
-    return Place(group, version, rest[0], namespace, *rest[1:3])
+    return ObjectPath(group, version, rest[0], namespace, *rest[1:3])
 
 
 def accepts(header: str, what: str) -> bool:
     """Whether a client asks for `as=what` rather than, or before, the plain object."""
-    return any(f"as={what}" in _media(choice) for choice in header.split(","))
-
-
-def _media(choice: str) -> set[str]:
-    return {part.strip() for part in choice.split(";")}
+    return any(f"as={what}" in map(str.strip, choice.split(";")) for choice in header.split(","))
 
 
 def is_json_acceptable(header: str) -> bool:

@@ -1,7 +1,8 @@
-"""Which kinds are served: the built-in table, and one more for each version of each CustomResourceDefinition in the store.
+"""Which kinds are served: the built-in table, and each version of each CustomResourceDefinition in the store.
 
-In: the store. Out: `Kind`s by group, version and plural. A definition is served from the moment it is stored, and its status says so.
-Invariant: `home` is where objects of a kind are kept, the same for all versions (and for both kinds of Event).
+In: the store. Out: `ServedKind`s by group, version and plural. A definition is served from the moment it is stored, and
+its status says so.
+Invariant: `home` is where objects of a kind are kept, the same for all versions (and both Events).
 """
 
 from collections.abc import Iterable, Mapping
@@ -10,7 +11,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from fallow.model import units
-from fallow.sim import store as stores
+from fallow.sim.servers import store as stores
 
 Object: TypeAlias = dict[str, Any]
 
@@ -27,7 +28,7 @@ class Scale(msgspec.Struct, frozen=True):
     selector: str = "/spec/selector"
 
 
-class Kind(msgspec.Struct, frozen=True, kw_only=True):
+class ServedKind(msgspec.Struct, frozen=True, kw_only=True):
     group: str
     version: str
     plural: str
@@ -52,28 +53,30 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _row(
-    version: str, plural: str, kind: str, short: str = "", parts: str = "", *, namespaced: bool = True, everywhere: bool = False,
-    verbs: tuple[str, ...] = VERBS,
-) -> Kind:  # fmt: skip
+    version: str, plural: str, kind: str, short: str = "", parts: str = "", *, namespaced: bool = True,
+    everywhere: bool = False, verbs: tuple[str, ...] = VERBS,
+) -> ServedKind:
     group, _, name = version.rpartition("/")
     subresources = tuple(parts.split())
-    return Kind(
-        group=group, version=name, plural=plural, kind=kind, namespaced=namespaced, short=tuple(short.split()), verbs=verbs,
-        categories=("all",) if everywhere else (), subresources=subresources, scale=Scale() if "scale" in subresources else None,
-        home=("", "Event") if kind == "Event" else (group, kind),
-    )  # fmt: skip
+    return ServedKind(
+        group=group, version=name, plural=plural, kind=kind, namespaced=namespaced, short=tuple(short.split()),
+        verbs=verbs, categories=("all",) if everywhere else (), subresources=subresources,
+        scale=Scale() if "scale" in subresources else None, home=("", "Event") if kind == "Event" else (group, kind),
+    )
 
 
-def _review(version: str, plural: str, kind: str, *, namespaced: bool = False) -> Kind:
+def _review(version: str, plural: str, kind: str, *, namespaced: bool = False) -> ServedKind:
     return _row(version, plural, kind, namespaced=namespaced, verbs=("create",))
 
 
-_AUTHENTICATION, _AUTHORIZATION, _RBAC = "authentication.k8s.io/v1", "authorization.k8s.io/v1", "rbac.authorization.k8s.io/v1"
+_AUTHENTICATION, _AUTHORIZATION = "authentication.k8s.io/v1", "authorization.k8s.io/v1"
+_RBAC = "rbac.authorization.k8s.io/v1"
+_ONE_BY_ONE = tuple(verb for verb in VERBS if verb != "deletecollection")
 
 BUILT_IN = (
     _row("v1", "configmaps", "ConfigMap", "cm"),
     _row("v1", "events", "Event", "ev"),
-    _row("v1", "namespaces", "Namespace", "ns", "status", namespaced=False, verbs=VERBS[:2] + VERBS[3:]),  # never all at once
+    _row("v1", "namespaces", "Namespace", "ns", "status", namespaced=False, verbs=_ONE_BY_ONE),
     _row("v1", "nodes", "Node", "no", "status", namespaced=False),
     _row("v1", "persistentvolumeclaims", "PersistentVolumeClaim", "pvc", "status"),
     _row("v1", "pods", "Pod", "po", "eviction status", everywhere=True),
@@ -112,17 +115,17 @@ class Catalogue:
 
     def __init__(self, store: stores.Store) -> None:
         self._store = store
-        self._custom: dict[str, list[Kind]] = {}
-        self._by_plural: dict[tuple[str, str, str], Kind] = {}
+        self._custom: dict[str, list[ServedKind]] = {}
+        self._by_plural: dict[tuple[str, str, str], ServedKind] = {}
         for entry in store.entries(*DEFINITION):
             self._take(entry)
         self._index()
         store.subscribe(self._notice, DEFINITION)
 
-    def all(self) -> list[Kind]:
+    def all(self) -> list[ServedKind]:
         return list(self._by_plural.values())
 
-    def find(self, group: str, version: str, plural: str) -> Kind | None:
+    def find(self, group: str, version: str, plural: str) -> ServedKind | None:
         return self._by_plural.get((group, version, plural))
 
     def has_version(self, group: str, version: str) -> bool:
@@ -150,31 +153,26 @@ class Catalogue:
         self._by_plural = {(kind.group, kind.version, kind.plural): kind for kind in kinds}
 
 
-def _read_definition(definition: Mapping[str, Any]) -> Iterable[Kind]:
-    spec = definition["spec"]
-    names = spec["names"]
+def _read_definition(definition: Mapping[str, Any]) -> Iterable[ServedKind]:
+    spec, names = definition["spec"], definition["spec"]["names"]
     for version in spec["versions"]:
         if not version.get("served", True):
             continue
-        parts = version.get("subresources") or {}
-        yield Kind(
+        parts, schema = version.get("subresources") or {}, (version.get("schema") or {}).get("openAPIV3Schema")
+        yield ServedKind(
             group=spec["group"], version=version["name"], plural=names["plural"], kind=names["kind"],
             namespaced=spec["scope"] == "Namespaced", short=tuple(names.get("shortNames") or ()),
-            categories=tuple(names.get("categories") or ()), subresources=tuple(sorted(parts)), scale=_read_scale(parts.get("scale")),
-            home=(spec["group"], names["kind"]), schema=(version.get("schema") or {}).get("openAPIV3Schema") or {"type": "object"},
-            columns=tuple(version.get("additionalPrinterColumns") or ()),
-        )  # fmt: skip
+            categories=tuple(names.get("categories") or ()), subresources=tuple(sorted(parts)),
+            scale=_read_scale(parts.get("scale")), home=(spec["group"], names["kind"]),
+            schema=schema or {"type": "object"}, columns=tuple(version.get("additionalPrinterColumns") or ()),
+        )
 
 
 def _read_scale(paths: Mapping[str, str] | None) -> Scale | None:
     if paths is None:
         return None
-    selector = paths.get("labelSelectorPath", "")
-    return Scale(_pointer(paths["specReplicasPath"]), _pointer(paths["statusReplicasPath"]), _pointer(selector) if selector else "")
-
-
-def _pointer(path: str) -> str:
-    return path.replace(".", "/")
+    wanted = (paths["specReplicasPath"], paths["statusReplicasPath"], paths.get("labelSelectorPath", ""))
+    return Scale(*(path.replace(".", "/") for path in wanted))
 
 
 def _establish(definition: Mapping[str, Any]) -> Object:
@@ -186,6 +184,6 @@ def _establish(definition: Mapping[str, Any]) -> Object:
             ("NamesAccepted", "NoConflicts", "no conflicts found"),
             ("Established", "InitialNamesAccepted", "the initial names have been accepted"),
         )
-    ]  # fmt: skip
+    ]
     stored = [version["name"] for version in spec["versions"] if version.get("storage")]
     return {"conditions": conditions, "acceptedNames": spec["names"], "storedVersions": stored}

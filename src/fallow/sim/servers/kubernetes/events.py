@@ -1,4 +1,4 @@
-"""Events in their two forms: core/v1, in which they are kept, and events.k8s.io/v1, in which the product writes them."""
+"""Events in their two forms: core/v1, as they are kept, and events.k8s.io/v1, as the product writes them."""
 
 from collections.abc import Mapping
 from typing import Any, TypeAlias
@@ -7,14 +7,16 @@ Object: TypeAlias = dict[str, Any]
 
 GROUP = "events.k8s.io"
 _TO_CORE = {
-    "regarding": "involvedObject", "note": "message", "reportingController": "reportingComponent", "deprecatedSource": "source",
-    "deprecatedFirstTimestamp": "firstTimestamp", "deprecatedLastTimestamp": "lastTimestamp", "deprecatedCount": "count",
-}  # fmt: skip
+    "regarding": "involvedObject", "note": "message", "reportingController": "reportingComponent",
+    "deprecatedSource": "source", "deprecatedFirstTimestamp": "firstTimestamp",
+    "deprecatedLastTimestamp": "lastTimestamp", "deprecatedCount": "count",
+}
 _TO_NEW = {core: new for new, core in _TO_CORE.items()}
 # Always there in the core form, even when nobody said anything.
 _CORE_GAPS: Object = {
-    "source": {}, "firstTimestamp": None, "lastTimestamp": None, "eventTime": None, "reportingComponent": "", "reportingInstance": "",
-}  # fmt: skip
+    "source": {}, "firstTimestamp": None, "lastTimestamp": None, "eventTime": None, "reportingComponent": "",
+    "reportingInstance": "",
+}
 
 
 def to_core(event: Mapping[str, Any]) -> Object:

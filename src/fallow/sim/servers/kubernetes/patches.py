@@ -1,14 +1,15 @@
-"""JSON patches and strategic merge patches. (Merge patches are `pointers.apply_merge_patch`, applies are `ownership.apply`.)
+"""JSON patches and strategic merge patches. (For merge patches see `pointers`, for applies `ownership`.)
 
 In: an object and a patch. Out: a new object, or Unfit. Nothing is changed in place.
 """
 
 import copy
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 from fallow.model import pointers
-from fallow.sim import ownership
+from fallow.sim.servers import ownership
 
 Object: TypeAlias = dict[str, Any]
 # Lists that strategic patches merge by a key though applies take them as one value.
@@ -17,9 +18,6 @@ _STRATEGIC_KEYS = {"taints": ("key",), "tolerations": (), "ports": ("containerPo
 
 class Unfit(ValueError):
     """The patch cannot be applied to the object."""
-
-
-# ---- RFC 6902 -------------------------------------------------------------------------------------------------------------------
 
 
 def json_patch(obj: Object, operations: Any) -> Object:
@@ -76,9 +74,6 @@ def _add(document: Any, path: Sequence[str], value: Any) -> None:
         raise Unfit("there is no object to add a member to")
 
 
-# ---- strategic merge ------------------------------------------------------------------------------------------------------------
-
-
 def strategic(obj: Any, patch: Any) -> Any:
     """Like a merge patch, but lists whose items have a key are merged item by item."""
     if not isinstance(patch, Mapping):
@@ -111,12 +106,13 @@ def _merge_list(items: list[Any], patch: list[Any], field: str, order: Sequence[
     keys = _keys(field, [*patch, *items])
     if not keys:
         return patch
-    given = {ownership.identify(item, keys): item for item in patch}
-    known = {ownership.identify(item, keys) for item in items}
-    merged = [strategic({}, item) for name, item in given.items() if name not in known and item.get("$patch") != "delete"]
-    merged += [strategic(item, given.get(ownership.identify(item, keys), {})) for item in items if not _is_deleted(item, given, keys)]
-    places = {ownership.identify(item, keys): at for at, item in enumerate(order)}
-    return sorted(merged, key=lambda item: places.get(ownership.identify(item, keys), len(places)))
+    name_of = functools.partial(ownership.identify, keys=keys)
+    given, known = {name_of(item): item for item in patch}, [name_of(item) for item in items]
+    gone = {name for name, item in given.items() if item.get("$patch") == "delete"}
+    merged = [strategic({}, item) for name, item in given.items() if name not in known and name not in gone]
+    merged += [strategic(item, given.get(name_of(item), {})) for item in items if name_of(item) not in gone]
+    ranks = {name_of(item): at for at, item in enumerate(order)}
+    return sorted(merged, key=lambda item: ranks.get(name_of(item), len(ranks)))
 
 
 def _keys(field: str, items: list[Any]) -> tuple[str, ...]:
@@ -124,7 +120,3 @@ def _keys(field: str, items: list[Any]) -> tuple[str, ...]:
         keys = _STRATEGIC_KEYS[field]
         return keys if all(key in items[0] for key in keys) else ("port",)
     return ownership.list_keys(field, items, custom=False)
-
-
-def _is_deleted(item: Mapping[str, Any], given: Mapping[tuple[Any, ...], Any], keys: tuple[str, ...]) -> bool:
-    return bool(given.get(ownership.identify(item, keys), {}).get("$patch") == "delete")

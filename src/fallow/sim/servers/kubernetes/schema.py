@@ -1,6 +1,6 @@
 """A custom kind's structural schema at work: unknown fields are found and dropped, defaults filled in, types checked.
 
-In: an object and its openAPIV3Schema. Out: the object as it would be stored, and what is wrong with it. Rules in CEL are not evaluated.
+In: an object and its openAPIV3Schema. Out: the object as it is stored, what is wrong with it. CEL is not evaluated.
 """
 
 import re
@@ -26,7 +26,7 @@ _BOUNDS: dict[str, tuple[Callable[[Any, Any], bool], str]] = {
 
 
 def prune(value: Any, schema: Mapping[str, Any], unknown: list[str], path: str = "", *, root: bool = True) -> Any:
-    """A copy without fields the schema does not have, with its defaults. The names of what was dropped go into `unknown`."""
+    """A copy without fields the schema does not have, with its defaults. What was dropped goes into `unknown`."""
     if isinstance(value, list):
         items = schema.get("items") or {}
         return [prune(item, items, unknown, f"{path}[{at}]", root=False) for at, item in enumerate(value)]
@@ -47,7 +47,8 @@ def prune(value: Any, schema: Mapping[str, Any], unknown: list[str], path: str =
             kept[name] = member
         else:
             unknown.append(below)
-    return kept | {name: part["default"] for name, part in known.items() if "default" in part and kept.get(name) is None}
+    missing = [name for name, part in known.items() if "default" in part and kept.get(name) is None]
+    return kept | {name: known[name]["default"] for name in missing}
 
 
 def check(value: Any, schema: Mapping[str, Any], path: str = "") -> Iterator[Fault]:
@@ -59,7 +60,8 @@ def check(value: Any, schema: Mapping[str, Any], path: str = "") -> Iterator[Fau
         type_ = None
     if type_ in _TYPES and not _TYPES[type_](value):
         name = _name_type(value)
-        yield path, "FieldValueTypeInvalid", f'Invalid value: "{name}": {path} in body must be of type {type_}: "{name}"'
+        why = f'{path} in body must be of type {type_}: "{name}"'
+        yield path, "FieldValueTypeInvalid", f'Invalid value: "{name}": {why}'
         return
     yield from _check_value(value, schema, path)
     if isinstance(value, Mapping):
@@ -87,9 +89,11 @@ def _check_value(value: Any, schema: Mapping[str, Any], path: str) -> Iterator[F
     if isinstance(value, int | float) and not isinstance(value, bool):
         for name, (holds, words) in _BOUNDS.items():
             if name in schema and not holds(value, schema[name]):
-                yield path, "FieldValueInvalid", f"Invalid value: {value}: {path} in body should be {words} {schema[name]}"
+                why = f"{path} in body should be {words} {schema[name]}"
+                yield path, "FieldValueInvalid", f"Invalid value: {value}: {why}"
     if isinstance(value, str) and "pattern" in schema and not re.search(schema["pattern"], value):
-        yield path, "FieldValueInvalid", f'Invalid value: "{value}": {path} in body should match \'{schema["pattern"]}\''
+        why = f"{path} in body should match '{schema['pattern']}'"
+        yield path, "FieldValueInvalid", f'Invalid value: "{value}": {why}'
 
 
 def _join(path: str, name: str) -> str:

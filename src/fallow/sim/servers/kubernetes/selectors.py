@@ -1,4 +1,4 @@
-"""Label and field selectors, as queries carry them: text in, a function of an object out, or a Refusal that says what is wrong.
+"""Label and field selectors, as queries carry them: text in, a function of an object out, or a Refusal that says why.
 
 Also label selectors as objects (matchLabels, matchExpressions), which budgets and Scales use.
 """
@@ -13,24 +13,29 @@ from fallow.sim.servers.kubernetes import catalogue, refusals
 Object: TypeAlias = dict[str, Any]
 Test: TypeAlias = Callable[[Mapping[str, Any]], bool]
 
-_TERM = re.compile(r"\s*(?:(!)\s*([^\s!=,()]+)|([^\s!=,()]+)\s*(?:(=|==|!=)\s*([^\s,()]*)|(in|notin)\s*\(([^()]*)\)|))\s*(?:,|$)")
+_TERM = re.compile(
+    r"\s*(?:(!)\s*([^\s!=,()]+)|([^\s!=,()]+)\s*(?:(=|==|!=)\s*([^\s,()]*)|(in|notin)\s*\(([^()]*)\)|))\s*(?:,|$)"
+)
 _EVERYWHERE = ("metadata.name", "metadata.namespace")
 _FIELDS = {
-    ("", "Pod"): ("spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName", "spec.hostNetwork",
-                  "status.phase", "status.podIP", "status.nominatedNodeName"),
+    ("", "Pod"): (
+        "spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName", "spec.hostNetwork",
+        "status.phase", "status.podIP", "status.nominatedNodeName",
+    ),
     ("", "Node"): ("spec.unschedulable",),
     ("", "Namespace"): ("status.phase",),
     ("", "Secret"): ("type",),
     ("batch", "Job"): ("status.successful",),
     ("apps", "ReplicaSet"): ("status.replicas",),
     ("", "Event"): (
-        "involvedObject.kind", "involvedObject.namespace", "involvedObject.name", "involvedObject.uid", "involvedObject.apiVersion",
-        "involvedObject.resourceVersion", "involvedObject.fieldPath", "reason", "reportingComponent", "source", "type",
+        *(f"involvedObject.{name}" for name in
+          ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")),
+        "reason", "reportingComponent", "source", "type",
     ),
-}  # fmt: skip
+}
 
 
-def read(kind: catalogue.Kind, labels: str, fields: str) -> Test | None:
+def read(kind: catalogue.ServedKind, labels: str, fields: str) -> Test | None:
     """One test for both selectors; None if everything is meant."""
     tests = [*_read_labels(labels), *_read_fields(kind, fields)]
     return (lambda obj: all(test(obj) for test in tests)) if tests else None
@@ -61,14 +66,15 @@ def _labels(obj: Mapping[str, Any]) -> Mapping[str, str]:
     return obj["metadata"].get("labels") or {}
 
 
-def _read_fields(kind: catalogue.Kind, text: str) -> list[Test]:
+def _read_fields(kind: catalogue.ServedKind, text: str) -> list[Test]:
     return [_field_test(kind, term) for term in text.split(",") if term]
 
 
-def _field_test(kind: catalogue.Kind, term: str) -> Test:
-    name, sign, value = re.match(r"([^=!]*)(!=|==|=|)(.*)", term, re.DOTALL).groups()  # type: ignore[union-attr]  # matches anything
-    if not sign:
+def _field_test(kind: catalogue.ServedKind, term: str) -> Test:
+    match = re.fullmatch(r"([^=!]*)(!=|==|=)(.*)", term, re.DOTALL)
+    if match is None:
         raise refusals.bad(f"invalid selector: '{term}'; can't understand '{term}'")
+    name, sign, value = match.groups()
     if name not in (*_EVERYWHERE, *_FIELDS.get(kind.home, ())):
         raise refusals.bad(f"field label not supported: {name}")
     pointer = "/" + name.replace(".", "/")
@@ -94,6 +100,7 @@ def write(selector: Any) -> str:
     terms = [f"{name}={value}" for name, value in sorted((selector.get("matchLabels") or {}).items())]
     for term in selector.get("matchExpressions") or ():
         values = f" ({','.join(term.get('values') or ())})"
-        forms = {"In": f"{term['key']} in{values}", "NotIn": f"{term['key']} notin{values}", "DoesNotExist": f"!{term['key']}"}
-        terms.append(forms.get(term["operator"], term["key"]))
+        key, operator = term["key"], term["operator"]
+        forms = {"In": f"{key} in{values}", "NotIn": f"{key} notin{values}", "DoesNotExist": f"!{key}"}
+        terms.append(forms.get(operator, key))
     return ",".join(terms)

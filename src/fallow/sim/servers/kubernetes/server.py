@@ -1,14 +1,15 @@
 """The pretend API server: it listens on loopback, reads requests, has them answered, and can be made to misbehave.
 
-In: a Store, a clock, and perhaps tokens (token -> user) and rules (user -> PolicyRules). Out: its address and a kubeconfig.
-Faults are switched on by attributes and methods: `slow` seconds before every answer, `go_down` and `come_up`, `conflicts` (how many of the
-next writes are refused with 409), `expire` (every page and every place in a watch is too old).
+In: a Store, a clock, and perhaps tokens (token -> user) and rules (user -> PolicyRules). Out: a kubeconfig.
+Faults are switched on by attributes and methods: `slow` seconds before every answer, `go_down` and `come_up`,
+`conflicts` (how many of the next writes are refused with 409), `expire` (every page and watch is too old).
 Invariant: a request is carried out in one stretch after its body was read; a request that is refused changed nothing.
 """
 
 import asyncio
 import base64
 import contextlib
+import functools
 import ssl
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeAlias
@@ -16,7 +17,7 @@ from typing import Any, TypeAlias
 import msgspec
 from aiohttp import web
 
-from fallow.sim import store as stores
+from fallow.sim.servers import store as stores
 from fallow.sim.servers.kubernetes import calls, catalogue, discovery, reading, refusals, reviews, watching, writing
 
 Object: TypeAlias = dict[str, Any]
@@ -24,36 +25,34 @@ Object: TypeAlias = dict[str, Any]
 _NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
 _HEALTH = ("/healthz", "/livez", "/readyz")
 _LARGEST_BODY = 32 * 1024 * 1024
+_JSON = "application/json"
+_DISCOVERY = f"{_JSON};g=apidiscovery.k8s.io;v=v2;as={discovery.AGGREGATED}"
+_NOT_CACHED = {"Cache-Control": "no-cache, private"}
 _WRITES = ("POST", "PUT", "PATCH", "DELETE")
 
 
 class KubernetesServer:
     def __init__(
-        self, store: stores.Store, clock: Callable[[], float], *, tokens: Mapping[str, calls.User] | None = None,
+        self, store: stores.Store, clock: Callable[[], float], *, tokens: Mapping[str, calls.ApiUser] | None = None,
         rules: Mapping[str, Sequence[Object]] | None = None,
-    ) -> None:  # fmt: skip
-        self.slow = 0.0
-        self.conflicts = 0
-        self.url = ""
-        self._store = store
-        self._clock = clock
-        self._tokens = tokens
-        self._is_down = False
+    ) -> None:
+        self.slow, self.conflicts, self.url = 0.0, 0, ""
+        self._store, self._clock, self._tokens = store, clock, tokens
+        self._is_down, self._authority = False, b""
         self._runner: web.AppRunner | None = None
-        self._authority = b""
         self._watches: set[asyncio.Task[Any]] = set()
         self._doorkeeper = reviews.Doorkeeper(tokens, rules or {})
         self._catalogue = catalogue.Catalogue(store)
-        self._reader = reading.Reader(store)
-        self._desk = writing.Desk(store, clock)
+        self._reader = reading.ObjectReader(store)
+        self._writer = writing.ObjectWriter(store, clock)
         store.subscribe(self._furnish, ("", "Namespace"))
         for name in _NAMESPACES:
             if store.find(stores.Key("", "Namespace", "", name)) is None:
                 store.create(_namespace(name))
 
-    # ---- life -------------------------------------------------------------------------------------------------------------------
-
-    async def start(self, host: str = "127.0.0.1", port: int = 0, *, tls: ssl.SSLContext | None = None, authority: bytes = b"") -> str:
+    async def start(
+        self, host: str = "127.0.0.1", port: int = 0, *, tls: ssl.SSLContext | None = None, authority: bytes = b""
+    ) -> str:
         """Listen, and say where. With `tls`, `authority` is the PEM by which clients know the server."""
         app = web.Application(client_max_size=_LARGEST_BODY)
         app.router.add_route("*", "/{path:.*}", self._answer)
@@ -77,13 +76,12 @@ class KubernetesServer:
         if self._authority:
             cluster["certificate-authority-data"] = base64.b64encode(self._authority).decode()
         user = {"token": next(iter(self._tokens))} if self._tokens else {}
+        context = {"cluster": "pretend", "user": "pretend", "namespace": "default"}
         return {
-            "apiVersion": "v1", "kind": "Config", "current-context": "pretend", "clusters": [{"name": "pretend", "cluster": cluster}],
-            "users": [{"name": "pretend", "user": user}],
-            "contexts": [{"name": "pretend", "context": {"cluster": "pretend", "user": "pretend", "namespace": "default"}}],
-        }  # fmt: skip
-
-    # ---- faults -----------------------------------------------------------------------------------------------------------------
+            "apiVersion": "v1", "kind": "Config", "current-context": "pretend",
+            "clusters": [{"name": "pretend", "cluster": cluster}], "users": [{"name": "pretend", "user": user}],
+            "contexts": [{"name": "pretend", "context": context}],
+        }
 
     def go_down(self) -> None:
         """From now on connections break without an answer, those of watches too."""
@@ -102,8 +100,6 @@ class KubernetesServer:
         for watch in self._watches:
             watch.cancel()
 
-    # ---- requests ---------------------------------------------------------------------------------------------------------------
-
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         if self.slow:
             await asyncio.sleep(self.slow)
@@ -111,27 +107,27 @@ class KubernetesServer:
             _break_connection(request)
         try:
             return await self._serve(request)
-        except refusals.Refusal as refusal:
-            return _respond(calls.Answer(msgspec.json.encode(refusal.to_status()), refusal.code))
+        except refusals.ApiRefusal as refusal:
+            return _respond(calls.ApiAnswer(msgspec.json.encode(refusal.to_status()), refusal.code))
 
     async def _serve(self, request: web.Request) -> web.StreamResponse:
         if request.path in _HEALTH:
             return web.Response(text="ok")
         user = self._doorkeeper.identify(request.headers)
-        place = calls.read_place(request.path)
-        if place is None or not self._catalogue.has_version(place.group, place.version):
+        path = calls.read_path(request.path)
+        if path is None or not self._catalogue.has_version(path.group, path.version):
             return self._describe(request)
-        kind = self._catalogue.find(place.group, place.version, place.plural)
-        if kind is None or (place.subresource and place.subresource not in kind.subresources):
+        kind = self._catalogue.find(path.group, path.version, path.plural)
+        if kind is None or (path.subresource and path.subresource not in kind.subresources):
             raise refusals.no_such_path()
         if not calls.is_json_acceptable(request.headers.get("Accept", "")):
-            raise refusals.Refusal(406, "only the following media types are accepted: application/json")
-        body = await request.read()
+            raise refusals.ApiRefusal(406, "only the following media types are accepted: application/json")
         call = calls.Call(
-            kind=kind, place=place, method=request.method, query=request.query, headers=request.headers, body=body, user=user
+            kind=kind, path=path, method=request.method, query=request.query, headers=request.headers,
+            body=await request.read(), user=user,
         )
         self._doorkeeper.check(call)
-        if call.method == "GET" and not place.name and call.query.get("watch") in ("1", "true"):
+        if call.method == "GET" and not path.name and call.query.get("watch") in ("1", "true"):
             return await self._watch(request, call)
         return _respond(self._carry_out(call))
 
@@ -139,45 +135,48 @@ class KubernetesServer:
         document = discovery.describe(self._catalogue.all(), request.path, request.headers.get("Accept", ""))
         if document is None:
             return web.Response(status=404, text="404 page not found\n")
-        return _respond(calls.Answer(msgspec.json.encode(document)), _document_type(document))
+        is_aggregated = document.get("kind") == discovery.AGGREGATED
+        return _respond(calls.ApiAnswer(msgspec.json.encode(document)), _DISCOVERY if is_aggregated else _JSON)
 
-    def _carry_out(self, call: calls.Call) -> calls.Answer:
+    def _carry_out(self, call: calls.Call) -> calls.ApiAnswer:
         if call.method in _WRITES and self.conflicts > 0:
             self.conflicts -= 1
-            raise refusals.conflict(call.kind.plural, call.kind.group, call.place.name)
+            raise call.refuse_conflict()
         if call.kind.verbs == ("create",) and call.method == "POST":
             return self._doorkeeper.answer(call)
         work = self._find_work(call)
         if work is None:
-            raise refusals.Refusal(405, "the server does not allow this method on the requested resource", details={})
+            message = "the server does not allow this method on the requested resource"
+            raise refusals.ApiRefusal(405, message, details={})
         try:
             return work(call)
-        except (TypeError, AttributeError, LookupError, ValueError) as problem:  # a member of a type that it must not have
-            raise refusals.bad(f'{call.kind.kind} in version "{call.kind.version}" cannot be handled: {problem!r}') from problem
+        except (TypeError, AttributeError, LookupError, ValueError) as problem:  # of a type that it must not have
+            what = f'{call.kind.kind} in version "{call.kind.version}"'
+            raise refusals.bad(f"{what} cannot be handled: {problem!r}") from problem
 
-    def _find_work(self, call: calls.Call) -> Callable[[calls.Call], calls.Answer] | None:
-        desk, scale = self._desk, call.kind.scale
-        if call.place.subresource == "scale" and scale is not None:
-            changing = {"PUT", "PATCH"}
-            return (lambda call: desk.write_scale(call, scale)) if call.method in changing else lambda call: desk.read_scale(call, scale)
-        if call.place.subresource == "eviction":
-            return desk.evict if call.method == "POST" else None
-        if call.place.name:
-            works = {"GET": self._get, "PUT": desk.replace, "PATCH": desk.patch, "DELETE": desk.delete}
-            return works.get(call.method) if not call.place.subresource or call.method != "DELETE" else None
-        collection: dict[str, Callable[[calls.Call], calls.Answer]] = {
-            "GET": lambda call: calls.Answer(self._reader.list(call, self._clock())),
-            "POST": desk.create,
-            "DELETE": lambda call: desk.delete_all(call, self._reader),
+    def _find_work(self, call: calls.Call) -> Callable[[calls.Call], calls.ApiAnswer] | None:
+        writer, scale = self._writer, call.kind.scale
+        if call.path.subresource == "scale" and scale is not None:
+            work = writer.write_scale if call.method in ("PUT", "PATCH") else writer.read_scale
+            return functools.partial(work, scale=scale)
+        if call.path.subresource == "eviction":
+            return writer.evict if call.method == "POST" else None
+        if call.path.name:
+            works = {"GET": self._get, "PUT": writer.replace, "PATCH": writer.patch, "DELETE": writer.delete}
+            return works.get(call.method) if not call.path.subresource or call.method != "DELETE" else None
+        collection: dict[str, Callable[[calls.Call], calls.ApiAnswer]] = {
+            "GET": lambda call: calls.ApiAnswer(self._reader.list(call, self._clock())),
+            "POST": writer.create,
+            "DELETE": functools.partial(writer.delete_all, reader=self._reader),
         }
         return collection.get(call.method)
 
-    def _get(self, call: calls.Call) -> calls.Answer:
-        return calls.Answer(reading.represent(call, self._reader.find(call), self._clock()))
+    def _get(self, call: calls.Call) -> calls.ApiAnswer:
+        return calls.ApiAnswer(reading.represent(call, reading.get(call, self._store), self._clock()))
 
     async def _watch(self, request: web.Request, call: calls.Call) -> web.StreamResponse:
         watch = watching.Watch(call, self._store, self._clock)
-        response = web.StreamResponse(headers={"Content-Type": "application/json", "Cache-Control": "no-cache, private"})
+        response = web.StreamResponse(headers={"Content-Type": _JSON, **_NOT_CACHED})
         await response.prepare(request)
         task = asyncio.current_task()
         assert task is not None  # a request is always handled by a task
@@ -192,17 +191,17 @@ class KubernetesServer:
 
     def _furnish(self, change: stores.Change) -> None:
         """Every namespace has a ServiceAccount, as on a real cluster."""
-        place = change.entry.key.name
-        account = stores.Key("", "ServiceAccount", place, "default")
+        namespace = change.entry.key.name
+        account = stores.Key("", "ServiceAccount", namespace, "default")
         if change.type == "ADDED" and self._store.find(account) is None:
-            metadata = {"name": "default", "namespace": place}
+            metadata = {"name": "default", "namespace": namespace}
             self._store.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
 
 
 def _namespace(name: str) -> Object:
-    labels = {"kubernetes.io/metadata.name": name}
+    metadata = {"name": name, "labels": {"kubernetes.io/metadata.name": name}}
     spec, status = {"finalizers": ["kubernetes"]}, {"phase": "Active"}
-    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}, "spec": spec, "status": status}
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata, "spec": spec, "status": status}
 
 
 def _writer_of(response: web.StreamResponse) -> Callable[[bytes], Awaitable[None]]:
@@ -219,16 +218,10 @@ def _break_connection(request: web.Request) -> None:
     raise asyncio.CancelledError  # nobody is left to answer
 
 
-def _respond(answer: calls.Answer, content_type: str = "application/json") -> web.Response:
-    headers = {"Content-Type": content_type, "Cache-Control": "no-cache, private"}
+def _respond(answer: calls.ApiAnswer, content_type: str = _JSON) -> web.Response:
+    headers = {"Content-Type": content_type, **_NOT_CACHED}
     response = web.Response(body=answer.body, status=answer.code, headers=headers)
     for warning in answer.warnings:
         text = warning.replace("\\", "\\\\").replace('"', '\\"')
         response.headers.add("Warning", f'299 - "{text}"')
     return response
-
-
-def _document_type(document: Object) -> str:
-    if document.get("kind") == "APIGroupDiscoveryList":
-        return "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
-    return "application/json"

@@ -1,6 +1,6 @@
 """What `kubectl get` shows: a Table with the columns of the kind and a row for each object.
 
-In: a kind, entries, the time. Out: a Table. Built-in kinds have their well-known columns, custom ones those of their definition.
+In: a kind, entries, the time. Out: a Table. Built-in kinds have their usual columns, custom ones those they define.
 """
 
 import re
@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from fallow.model import pointers, units
-from fallow.sim import store as stores
+from fallow.sim.servers import store as stores
 from fallow.sim.servers.kubernetes import catalogue
 
 Object: TypeAlias = dict[str, Any]
@@ -60,9 +60,11 @@ def _count(pointer: str) -> Cell:
     return lambda obj: len(pointers.read(obj, pointer) or ())
 
 
-_REPLICAS = {"Desired": _at("/spec/replicas", 0), "Current": _at("/status/replicas", 0), "Ready": _at("/status/readyReplicas", 0)}
+_SUSPEND = _at("/spec/suspend", False)
 _COLUMNS: dict[stores.GroupKind, dict[str, Cell]] = {
-    ("", "Pod"): {"Ready": _pod_ready, "Status": _pod_status, "Restarts": _restarts, "Node": _at("/spec/nodeName", "<none>")},
+    ("", "Pod"): {
+        "Ready": _pod_ready, "Status": _pod_status, "Restarts": _restarts, "Node": _at("/spec/nodeName", "<none>"),
+    },
     ("", "Node"): {"Status": _node_status, "Version": _at("/status/nodeInfo/kubeletVersion")},
     ("", "Namespace"): {"Status": _at("/status/phase")},
     ("", "ConfigMap"): {"Data": _count("/data")},
@@ -74,10 +76,15 @@ _COLUMNS: dict[stores.GroupKind, dict[str, Cell]] = {
         "Available": _at("/status/availableReplicas", 0),
     },
     ("apps", "StatefulSet"): {"Ready": _of("/status/readyReplicas", "/spec/replicas")},
-    ("apps", "ReplicaSet"): _REPLICAS,
-    ("apps", "DaemonSet"): {"Desired": _at("/status/desiredNumberScheduled", 0), "Ready": _at("/status/numberReady", 0)},
-    ("batch", "Job"): {"Completions": _of("/status/succeeded", "/spec/completions"), "Suspend": _at("/spec/suspend", False)},
-    ("batch", "CronJob"): {"Schedule": _at("/spec/schedule"), "Suspend": _at("/spec/suspend", False)},
+    ("apps", "ReplicaSet"): {
+        "Desired": _at("/spec/replicas", 0), "Current": _at("/status/replicas", 0),
+        "Ready": _at("/status/readyReplicas", 0),
+    },
+    ("apps", "DaemonSet"): {
+        "Desired": _at("/status/desiredNumberScheduled", 0), "Ready": _at("/status/numberReady", 0),
+    },
+    ("batch", "Job"): {"Completions": _of("/status/succeeded", "/spec/completions"), "Suspend": _SUSPEND},
+    ("batch", "CronJob"): {"Schedule": _at("/spec/schedule"), "Suspend": _SUSPEND},
     ("autoscaling", "HorizontalPodAutoscaler"): {
         "Reference": _at("/spec/scaleTargetRef/name"), "MinPods": _at("/spec/minReplicas", "<unset>"),
         "MaxPods": _at("/spec/maxReplicas", 0), "Replicas": _at("/status/currentReplicas", 0),
@@ -87,26 +94,34 @@ _COLUMNS: dict[stores.GroupKind, dict[str, Cell]] = {
         "Allowed Disruptions": _at("/status/disruptionsAllowed", 0),
     },
     ("coordination.k8s.io", "Lease"): {"Holder": _at("/spec/holderIdentity")},
-}  # fmt: skip
+}
 
 
-def write(kind: catalogue.Kind, entries: Sequence[stores.Entry], now: units.Instant, metadata: Object, include: str = "Metadata") -> Object:
+def write(
+    kind: catalogue.ServedKind, entries: Sequence[stores.Entry], now: units.Instant, metadata: Object,
+    include: str = "Metadata",
+) -> Object:
     """`include`: what of each object goes into its row (None, Metadata, Object)."""
     columns = _find_columns(kind, now)
     definitions = [
-        {"name": name, "type": type_, "format": "name" if name == "Name" else "", "description": "", "priority": priority}
-        for name, type_, priority, _ in columns
+        {"name": name, "type": type_, "format": "name" if name == "Name" else "", "description": "", "priority": rank}
+        for name, type_, rank, _ in columns
     ]
-    rows = [{"cells": [cell(entry.object) for *_, cell in columns], "object": _include(kind, entry, include)} for entry in entries]
-    return {"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": metadata, "columnDefinitions": definitions, "rows": rows}
+    rows = [
+        {"cells": [cell(entry.object) for *_, cell in columns], "object": _include(kind, entry, include)}
+        for entry in entries
+    ]
+    table = {"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": metadata}
+    return {**table, "columnDefinitions": definitions, "rows": rows}
 
 
-def _find_columns(kind: catalogue.Kind, now: units.Instant) -> list[tuple[str, str, int, Cell]]:
+def _find_columns(kind: catalogue.ServedKind, now: units.Instant) -> list[tuple[str, str, int, Cell]]:
     name: tuple[str, str, int, Cell] = ("Name", "string", 0, _at("/metadata/name"))
     age: tuple[str, str, int, Cell] = ("Age", "string", 0, _since("/metadata/creationTimestamp", now))
     if kind.is_custom:
         return [name, *(_custom_column(column, now) for column in kind.columns)] if kind.columns else [name, age]
-    return [name, *((title, "string", int(title in _WIDE), cell) for title, cell in _COLUMNS.get(kind.home, {}).items()), age]
+    known = _COLUMNS.get(kind.home, {}).items()
+    return [name, *((title, "string", int(title in _WIDE), cell) for title, cell in known), age]
 
 
 def _custom_column(column: Mapping[str, Any], now: units.Instant) -> tuple[str, str, int, Cell]:
@@ -116,12 +131,11 @@ def _custom_column(column: Mapping[str, Any], now: units.Instant) -> tuple[str, 
 
 
 def _read_path(path: str) -> Cell:
-    """Paths as definitions have them: `.status.state`, `.status.conditions[?(@.type=="Ready")].status`, names in brackets."""
+    """As definitions have them: `.status.state`, `.status.conditions[?(@.type=="Ready")].status`, names in brackets."""
 
     def read(obj: Mapping[str, Any]) -> Any:
-        value: Any = obj
         before, *after = _FILTER.split(path)
-        value = pointers.read(value, _pointer(before))
+        value = pointers.read(obj, _pointer(before))
         for name, wanted, rest in zip(after[::3], after[1::3], after[2::3], strict=True):
             value = next((item for item in value or () if item.get(name) == wanted), None)
             value = pointers.read(value, _pointer(rest)) if rest else value
@@ -143,7 +157,7 @@ def _since(pointer: str, now: units.Instant) -> Cell:
     return read
 
 
-def _include(kind: catalogue.Kind, entry: stores.Entry, include: str) -> Any:
+def _include(kind: catalogue.ServedKind, entry: stores.Entry, include: str) -> Any:
     if include == "None":
         return None
     if include == "Object":

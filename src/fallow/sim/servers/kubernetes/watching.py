@@ -1,7 +1,7 @@
 """A watch: what happens to the objects of a kind, line by line, as it happens.
 
-In: a Call and a function that writes to the client. Out: ADDED, MODIFIED, DELETED, BOOKMARK and ERROR lines until the time is over.
-Invariant: with a selector, an object that begins to match is ADDED and one that no longer does is DELETED; nothing is told twice.
+In: a Call and a function that writes to the client. Out: ADDED, MODIFIED, DELETED, BOOKMARK and ERROR lines for a time.
+Invariant: with a selector, what begins to match is ADDED, what no longer does is DELETED; nothing is said twice.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable
 
 import msgspec
 
-from fallow.sim import store as stores
+from fallow.sim.servers import store as stores
 from fallow.sim.servers.kubernetes import calls, reading, refusals, selectors
 
 _BOOKMARK_SECONDS = 60.0
@@ -21,9 +21,7 @@ _INITIAL_END = {"k8s.io/initial-events-end": "true"}
 
 class Watch:
     def __init__(self, call: calls.Call, store: stores.Store, clock: Callable[[], float]) -> None:
-        self._call = call
-        self._store = store
-        self._clock = clock
+        self._call, self._store, self._clock = call, store, clock
         self._test = selectors.read(call.kind, call.query.get("labelSelector", ""), call.query.get("fieldSelector", ""))
         self._after, self._from_start = _read_version(call)
         self._unread: deque[stores.Change] = deque()
@@ -72,14 +70,14 @@ class Watch:
         if not self._from_start:
             yield from self._tell(self._store.changes_since(*kind.home, self._after))
             return
-        for entry in self._store.entries(*kind.home, namespace=self._call.place.namespace):
+        for entry in self._store.entries(*kind.home, namespace=self._call.path.namespace):
             if self._shows(entry):
                 yield self._write("ADDED", entry)
         if self._wants_bookmarks:
             yield self._bookmark(_INITIAL_END)
 
     def _tell(self, changes: Iterable[stores.Change]) -> Iterable[bytes]:
-        namespace = self._call.place.namespace
+        namespace = self._call.path.namespace
         for change in changes:
             entry = change.entry
             if entry.version <= self._after or (namespace and entry.key.namespace != namespace):
@@ -97,8 +95,8 @@ class Watch:
 
     def _bookmark(self, annotations: dict[str, str]) -> bytes:
         metadata = {"resourceVersion": str(self._store.version)} | ({"annotations": annotations} if annotations else {})
-        kind = self._call.kind
-        return _line("BOOKMARK", msgspec.json.encode({"kind": kind.kind, "apiVersion": kind.api_version, "metadata": metadata}))
+        shown = {"kind": self._call.kind.kind, "apiVersion": self._call.kind.api_version, "metadata": metadata}
+        return _line("BOOKMARK", msgspec.json.encode(shown))
 
 
 def _line(type_: str, obj: bytes) -> bytes:
@@ -106,8 +104,9 @@ def _line(type_: str, obj: bytes) -> bytes:
 
 
 def _read_version(call: calls.Call) -> tuple[int, bool]:
-    """The version after which to begin, and whether what is there now is to be told first."""
+    """The version after which to begin, and whether what is there now comes first."""
     text = call.query.get("resourceVersion", "")
     if not text.isdecimal() and text:
-        raise refusals.Refusal(500, f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax')
+        why = f'strconv.ParseUint: parsing "{text}": invalid syntax'
+        raise refusals.ApiRefusal(500, f'resourceVersion: Invalid value: "{text}": {why}')
     return int(text or 0), text in ("", "0") or call.query.get("sendInitialEvents") == "true"

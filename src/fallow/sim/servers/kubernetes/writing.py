@@ -1,18 +1,20 @@
 """Create, replace, patch, apply and delete; /status and /scale; eviction.
 
 In: a Call. Out: an Answer, or a Refusal. Each is one synchronous stretch: nobody sees half a write.
-Invariant: a write that names a uid or a resourceVersion is done on that very object, in that very version, or not at all;
-a dry run answers as if, and leaves nothing behind.
+Invariant: a write that names a uid or a resourceVersion is done on that very object, in that very version, or not at
+all; a dry run answers as if, and leaves nothing behind.
 """
 
 import json
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
+import msgspec
+
 from fallow.model import pointers, units
-from fallow.sim import ownership
-from fallow.sim import store as stores
-from fallow.sim.servers.kubernetes import admission, budgets, calls, catalogue, patches, reading, refusals, scaling
+from fallow.sim.servers import ownership
+from fallow.sim.servers import store as stores
+from fallow.sim.servers.kubernetes import admission, calls, catalogue, patches, reading, refusals, subresources
 
 Object: TypeAlias = dict[str, Any]
 Clock: TypeAlias = Callable[[], float]
@@ -21,72 +23,65 @@ _MERGE, _JSON = "application/merge-patch+json", "application/json-patch+json"
 _STRATEGIC, _APPLY = "application/strategic-merge-patch+json", "application/apply-patch+yaml"
 _MADE_BY_PUT = ("Lease", "Event")
 _SHOWN_WHEN_DELETED = ("Pod", "Namespace")
+_SUCCESS: Object = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
 
 
-class Desk:
+class ObjectWriter:
     """Where writes are taken in."""
 
     def __init__(self, store: stores.Store, clock: Clock) -> None:
-        self._store = store
-        self._clock = clock
+        self._store, self._clock = store, clock
 
-    # ---- create and replace -----------------------------------------------------------------------------------------------------
-
-    def create(self, call: calls.Call) -> calls.Answer:
+    def create(self, call: calls.Call) -> calls.ApiAnswer:
         obj = admission.read_new(call)
         if obj["metadata"].get("resourceVersion"):
-            raise refusals.Refusal(500, "resourceVersion should not be set on objects to be created")
+            raise refusals.ApiRefusal(500, "resourceVersion should not be set on objects to be created")
         return self._create(call, obj)
 
-    def _create(self, call: calls.Call, obj: Object) -> calls.Answer:
-        kind, namespace = call.kind, call.place.namespace
+    def _create(self, call: calls.Call, obj: Object) -> calls.ApiAnswer:
+        kind, namespace = call.kind, call.path.namespace
         if kind.namespaced and self._store.find(stores.Key("", "Namespace", "", namespace)) is None:
             raise refusals.absent("namespaces", "", namespace)
         admitted, warnings = admission.admit(call, self._store.name(obj), None)
         try:
-            made = self._store.create(admitted, self._writer(call))
+            made = self._store.create(admitted, _writer(call))
         except stores.Exists:
             raise refusals.exists(kind.plural, kind.group, admitted["metadata"]["name"]) from None
-        return calls.Answer(reading.represent(call, made, self._clock()), 201, warnings)
+        return calls.ApiAnswer(reading.represent(call, made, self._clock()), 201, warnings)
 
-    def replace(self, call: calls.Call) -> calls.Answer:
+    def replace(self, call: calls.Call) -> calls.ApiAnswer:
         obj = admission.read_new(call)
         admission.check_name(call, obj)
-        found = self._store.find(self._key(call))
+        found = reading.find(call, self._store)
         if found is None:
-            if call.kind.kind not in _MADE_BY_PUT or call.place.subresource:
+            if call.kind.kind not in _MADE_BY_PUT or call.path.subresource:
                 raise call.refuse_absent()
             return self._create(call, obj)
         self._check_version(call, obj, found)
-        uid = obj["metadata"].get("uid")
-        if uid and uid != found.object["metadata"]["uid"]:
-            raise self._precondition(call, found, uid)
+        _check_uid(call, obj["metadata"].get("uid"), found)
         return self._store_changed(call, found, obj)
 
     def _check_version(self, call: calls.Call, obj: Object, found: stores.Entry) -> None:
         kind, version = call.kind, obj["metadata"].get("resourceVersion")
         if not version and (kind.is_custom or kind.kind in ("Lease", "CustomResourceDefinition")):
-            fault = ("metadata.resourceVersion", "FieldValueInvalid", "Invalid value: 0: must be specified for an update")
-            raise refusals.invalid(kind.plural, kind.group, call.place.name, [fault])
+            why = "Invalid value: 0: must be specified for an update"
+            fault = ("metadata.resourceVersion", "FieldValueInvalid", why)
+            raise refusals.invalid(kind.plural, kind.group, call.path.name, [fault])
         if version and version != found.object["metadata"]["resourceVersion"]:
-            raise refusals.conflict(kind.plural, kind.group, call.place.name)
+            raise call.refuse_conflict()
 
-    # ---- patch ------------------------------------------------------------------------------------------------------------------
-
-    def patch(self, call: calls.Call) -> calls.Answer:
+    def patch(self, call: calls.Call) -> calls.ApiAnswer:
         allowed = (_MERGE, _JSON, _APPLY) if call.kind.is_custom else (_MERGE, _JSON, _APPLY, _STRATEGIC)
         if call.content_type not in allowed:
-            known = ", ".join(allowed)
-            raise refusals.Refusal(415, f"the body of the request was in an unknown format - accepted media types include: {known}")
+            raise refusals.unknown_format(*allowed)
         if call.content_type == _APPLY:
             return self._apply(call)
-        found = self._store.find(self._key(call))
-        if found is None:
-            raise call.refuse_absent()
+        found = reading.get(call, self._store)
         live = json.loads(reading.encode(call.kind, found))
         changed = _apply_patch(call, live)
         if not isinstance(changed.get("metadata"), dict):
-            raise refusals.bad_patch(json.dumps(changed), "json: cannot unmarshal into Go struct field of type ObjectMeta: metadata")
+            why = "json: cannot unmarshal into Go struct field of type ObjectMeta: metadata"
+            raise refusals.bad_patch(json.dumps(changed), why)
         if changed.get("kind") != live["kind"] or changed.get("apiVersion") != live["apiVersion"]:
             raise refusals.bad_patch(json.dumps(changed), f"converting to ({call.kind.kind}): unknown conversion")
         admission.check_name(call, changed)
@@ -94,27 +89,27 @@ class Desk:
         return self._store_changed(call, found, changed, is_patch=True)
 
     def _check_identity(self, call: calls.Call, metadata: Mapping[str, Any], found: stores.Entry) -> None:
-        kind, known = call.kind, found.object["metadata"]
+        known = found.object["metadata"]
         version, uid = metadata.get("resourceVersion"), metadata.get("uid")
         if version and not str(version).isdecimal():
-            raise refusals.Refusal(500, f'strconv.ParseUint: parsing "{version}": invalid syntax')
+            raise refusals.ApiRefusal(500, f'strconv.ParseUint: parsing "{version}": invalid syntax')
         if version and version != known["resourceVersion"]:
-            raise refusals.conflict(kind.plural, kind.group, call.place.name)
+            raise call.refuse_conflict()
         if uid and uid != known["uid"]:
             fault = ("metadata.uid", "FieldValueInvalid", f'Invalid value: "{uid}": field is immutable')
-            raise call.invalid(call.place.name, fault, fault)
+            raise call.invalid(call.path.name, fault, fault)
 
-    def _apply(self, call: calls.Call) -> calls.Answer:
+    def _apply(self, call: calls.Call) -> calls.ApiAnswer:
         applied = self._read_applied(call)
-        found = self._store.find(self._key(call))
-        if found is None and call.place.subresource:
+        found = reading.find(call, self._store)
+        if found is None and call.path.subresource:
             raise call.refuse_absent()
         live = json.loads(reading.encode(call.kind, found)) if found else {}
         try:
             merged = ownership.apply(
                 live, applied, call.manager, time=units.rfc3339(self._clock()), custom=call.kind.is_custom,
-                force=call.query.get("force") in ("true", "1"), subresource=call.place.subresource,
-            )  # fmt: skip
+                force=call.query.get("force") in ("true", "1"), subresource=call.path.subresource,
+            )
         except ownership.Conflicts as conflicts:
             raise refusals.field_conflicts(conflicts.fields) from None
         if found is None:
@@ -133,99 +128,87 @@ class Desk:
         metadata = dict(body.get("metadata") or {})
         if metadata.get("managedFields"):
             raise refusals.bad("metadata.managedFields must be nil")
-        if self._store.find(self._key(call)) is None:
+        if reading.find(call, self._store) is None:
             admission.check_name(call, {"metadata": metadata})
-        place = {"name": call.place.name} | ({"namespace": call.place.namespace} if call.kind.namespaced else {})
-        return {**body, "metadata": metadata | place}
+        identity = {"name": call.path.name} | ({"namespace": call.path.namespace} if call.kind.namespaced else {})
+        return {**body, "metadata": metadata | identity}
 
     def _store_changed(
         self, call: calls.Call, found: stores.Entry, obj: Object, *, is_patch: bool = False, is_owned: bool = False
-    ) -> calls.Answer:
+    ) -> calls.ApiAnswer:
         admitted, warnings = admission.admit(call, obj, found.object, is_patch=is_patch)
-        written = self._store.write(found.key, admitted, self._writer(call), is_owned=is_owned)
-        return calls.Answer(reading.represent(call, written, self._clock()), 200, warnings)
+        written = self._store.write(found.key, admitted, _writer(call), is_owned=is_owned)
+        return calls.ApiAnswer(reading.represent(call, written, self._clock()), 200, warnings)
 
-    # ---- scale ------------------------------------------------------------------------------------------------------------------
+    def read_scale(self, call: calls.Call, scale: catalogue.Scale) -> calls.ApiAnswer:
+        return _answer(subresources.show_scale(reading.get(call, self._store), scale))
 
-    def read_scale(self, call: calls.Call, scale: catalogue.Scale) -> calls.Answer:
-        return calls.Answer(scaling.encode(scaling.show(self._get(call), scale)))
-
-    def write_scale(self, call: calls.Call, scale: catalogue.Scale) -> calls.Answer:
-        found = self._get(call)
-        shown = scaling.show(found, scale)
+    def write_scale(self, call: calls.Call, scale: catalogue.Scale) -> calls.ApiAnswer:
+        found = reading.get(call, self._store)
+        shown = subresources.show_scale(found, scale)
         wanted = call.read_object() if call.method == "PUT" else _apply_patch(call, shown)
-        replicas = scaling.read(call, wanted)
+        replicas = subresources.read_scale(call, wanted)
         metadata, known = wanted.get("metadata") or {}, found.object["metadata"]
         if (version := metadata.get("resourceVersion")) and version != known["resourceVersion"]:
-            raise refusals.conflict(call.kind.plural, call.kind.group, call.place.name)
-        if (uid := metadata.get("uid")) and uid != known["uid"] and not call.kind.is_custom:  # there, the real one does not look
-            raise self._precondition(call, found, uid)
+            raise call.refuse_conflict()
+        if not call.kind.is_custom:  # there, the real one does not look
+            _check_uid(call, metadata.get("uid"), found)
         changed = pointers.replace(found.object, pointers.parts(scale.replicas), replicas)
         admitted, _ = admission.admit(call, changed, found.object)
         if not replicas:  # a Scale leaves out a 0, so whoever asks for it owns nothing
             admitted = ownership.disown(admitted, pointers.parts(scale.replicas))
-        written = self._store.write(found.key, admitted, self._writer(call), is_owned=not replicas)
-        return calls.Answer(scaling.encode(scaling.show(written, scale)))
+        written = self._store.write(found.key, admitted, _writer(call), is_owned=not replicas)
+        return _answer(subresources.show_scale(written, scale))
 
-    # ---- delete -----------------------------------------------------------------------------------------------------------------
-
-    def delete(self, call: calls.Call) -> calls.Answer:
-        found = self._get(call)
-        options = call.read_object()
-        gone = self._delete(call, found, options)
+    def delete(self, call: calls.Call) -> calls.ApiAnswer:
+        found = reading.get(call, self._store)
+        gone = self._delete(call, found, call.read_object())
         if call.kind.kind in _SHOWN_WHEN_DELETED or gone.object["metadata"].get("finalizers"):
-            return calls.Answer(reading.encode(call.kind, gone))
-        details = refusals.details(call.place.name, call.kind.group, call.kind.plural, uid=gone.object["metadata"]["uid"])
-        return calls.Answer(_success(details))
+            return calls.ApiAnswer(reading.encode(call.kind, gone))
+        kind, uid = call.kind, gone.object["metadata"]["uid"]
+        return _answer({**_SUCCESS, "details": refusals.details(call.path.name, kind.group, kind.plural, uid=uid)})
 
-    def delete_all(self, call: calls.Call, reader: reading.Reader) -> calls.Answer:
+    def delete_all(self, call: calls.Call, reader: reading.ObjectReader) -> calls.ApiAnswer:
         options = call.read_object()
         listed = reader.list(call, self._clock())
         for entry in reader.choose(call)[1]:
             self._delete(call, entry, options)
-        return calls.Answer(listed)
+        return calls.ApiAnswer(listed)
 
     def _delete(self, call: calls.Call, found: stores.Entry, options: Mapping[str, Any]) -> stores.Entry:
         guards = options.get("preconditions") or {}
         policy = options.get("propagationPolicy") or call.query.get("propagationPolicy")
-        is_dry = call.is_dry or bool(options.get("dryRun"))
-        writer = stores.Writer(call.manager, uid=guards.get("uid"), version=guards.get("resourceVersion"), dry_run=is_dry)
+        orphan = policy == "Orphan" or bool(options.get("orphanDependents"))
+        writer = stores.Writer(
+            call.manager, uid=guards.get("uid"), version=guards.get("resourceVersion"),
+            dry_run=call.is_dry or bool(options.get("dryRun")),
+        )
         try:
-            return self._store.delete(found.key, writer, orphan=policy == "Orphan" or bool(options.get("orphanDependents")))
+            return self._store.delete(found.key, writer, orphan=orphan)
         except stores.Overtaken as overtaken:
             raise _refuse_delete(call.kind, found.key.name, overtaken) from None
 
-    # ---- eviction ---------------------------------------------------------------------------------------------------------------
+    def evict(self, call: calls.Call) -> calls.ApiAnswer:
+        found = reading.get(call, self._store)
+        options = call.read_object().get("deleteOptions") or {}
+        subresources.check_budgets(self._store, found)
+        uid = (options.get("preconditions") or {}).get("uid")
+        self._delete(call, found, {"preconditions": {"uid": uid}, "dryRun": options.get("dryRun")})
+        return _answer({**_SUCCESS, "code": 201}, 201)
 
-    def evict(self, call: calls.Call) -> calls.Answer:
-        found = self._get(call)
-        body = call.read_object()
-        guards = (body.get("deleteOptions") or {}).get("preconditions") or {}
-        is_dry = call.is_dry or bool((body.get("deleteOptions") or {}).get("dryRun"))
-        budgets.check(self._store, found)
-        try:
-            self._store.delete(found.key, stores.Writer(call.manager, uid=guards.get("uid"), dry_run=is_dry))
-        except stores.Overtaken as overtaken:
-            raise _refuse_delete(call.kind, call.place.name, overtaken) from None
-        return calls.Answer(b'{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success","code":201}', 201)
 
-    # ---- how it is done ---------------------------------------------------------------------------------------------------------
+def _answer(thing: Object, code: int = 200) -> calls.ApiAnswer:
+    return calls.ApiAnswer(msgspec.json.encode(thing), code)
 
-    def _key(self, call: calls.Call) -> stores.Key:
-        return stores.Key(*call.kind.home, call.place.namespace, call.place.name)
 
-    def _get(self, call: calls.Call) -> stores.Entry:
-        found = self._store.find(self._key(call))
-        if found is None:
-            raise call.refuse_absent()
-        return found
+def _writer(call: calls.Call) -> stores.Writer:
+    return stores.Writer(call.manager, call.path.subresource, dry_run=call.is_dry)
 
-    def _writer(self, call: calls.Call) -> stores.Writer:
-        return stores.Writer(call.manager, call.place.subresource, dry_run=call.is_dry)
 
-    def _precondition(self, call: calls.Call, found: stores.Entry, uid: str) -> refusals.Refusal:
-        why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {found.object['metadata']['uid']}"
-        return refusals.conflict(call.kind.plural, call.kind.group, call.place.name, why)
+def _check_uid(call: calls.Call, uid: str | None, found: stores.Entry) -> None:
+    known = found.object["metadata"]["uid"]
+    if uid and uid != known:
+        raise call.refuse_conflict(f"Precondition failed: UID in precondition: {uid}, UID in object meta: {known}")
 
 
 def _apply_patch(call: calls.Call, live: Object) -> Object:
@@ -236,16 +219,15 @@ def _apply_patch(call: calls.Call, live: Object) -> Object:
         except patches.Unfit:
             raise refusals.unfit_patch() from None
     if not isinstance(body, dict):
-        raise refusals.bad("error decoding patch: json: cannot unmarshal array into Go value of type map[string]interface {}")
-    changed: Object = patches.strategic(live, body) if call.content_type == _STRATEGIC else pointers.apply_merge_patch(live, body)
+        why = "json: cannot unmarshal array into Go value of type map[string]interface {}"
+        raise refusals.bad(f"error decoding patch: {why}")
+    merge = patches.strategic if call.content_type == _STRATEGIC else pointers.apply_merge_patch
+    changed: Object = merge(live, body)
     return changed
 
 
-def _refuse_delete(kind: catalogue.Kind, name: str, overtaken: stores.Overtaken) -> refusals.Refusal:
-    word, since = ("UID", "deleted and then recreated") if overtaken.field == "uid" else ("ResourceVersion", "modified")
-    why = f"the {word} in the precondition ({overtaken.asked}) does not match the {word} in record ({overtaken.found}). "
-    return refusals.conflict(kind.kind, kind.group, name, f"{why}The object might have been {since}")
-
-
-def _success(details: Object) -> bytes:
-    return json.dumps({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}).encode()
+def _refuse_delete(kind: catalogue.ServedKind, name: str, overtaken: stores.Overtaken) -> refusals.ApiRefusal:
+    is_uid = overtaken.field == "uid"
+    word, since = ("UID", "deleted and then recreated") if is_uid else ("ResourceVersion", "modified")
+    why = f"the {word} in the precondition ({overtaken.asked}) does not match the {word} in record ({overtaken.found})."
+    return refusals.conflict(kind.kind, kind.group, name, f"{why} The object might have been {since}")

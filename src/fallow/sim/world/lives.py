@@ -1,8 +1,8 @@
 """What workloads do with their GPUs over time: one row per GPU, one column per step, in whole percents of activity.
 
-In: a kind of life, how many pods and GPUs, the time of day it begins, a random generator. Out: a uint8 matrix of what it *wants* to do;
-whether it gets to do it (it may be paused, or still starting) is the world's business.
-Invariant: the same generator state gives the same life. NONE stands for "not known" and is never drawn here; only traces have it.
+In: a kind of life, how many pods and GPUs, the time of day it begins, a random generator. Out: a uint8 matrix of what
+it *wants* to do; whether it gets to do it (it may be paused, or still starting) is the world's business.
+Invariant: the same generator state gives the same life. NONE stands for "not known": only traces have it.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,7 +20,7 @@ NONE: Final = 255  # not measured, or nobody there
 ACTIVE: Final = 1  # percent: from here on a GPU does something
 
 
-class Span(msgspec.Struct, frozen=True):
+class LifeSpan(msgspec.Struct, frozen=True):
     """The time a life is drawn for."""
 
     start: Instant
@@ -36,12 +36,12 @@ class Span(msgspec.Struct, frozen=True):
         return max(1, round(seconds / self.step))
 
 
-Draw: TypeAlias = Callable[[Span, np.random.Generator], Percents]
+Draw: TypeAlias = Callable[[LifeSpan, np.random.Generator], Percents]
 
 
-def draw(life: str, span: Span, pods: int, gpus: int, rng: np.random.Generator) -> Percents:
+def draw(life: str, span: LifeSpan, pods: int, gpus: int, rng: np.random.Generator) -> Percents:
     """One row per GPU. The GPUs of one workload do nearly the same at the same time; a group's leader does little."""
-    one = _LIVES[life](span, rng)
+    one = LIVES[life](span, rng)
     rows = np.repeat(one[None, :], pods * gpus, axis=0)
     busy = rows >= 10
     wobble = rng.integers(-5, 6, rows.shape, np.int8)
@@ -51,12 +51,8 @@ def draw(life: str, span: Span, pods: int, gpus: int, rng: np.random.Generator) 
     return rows
 
 
-def names() -> tuple[str, ...]:
-    return tuple(_LIVES)
-
-
-def _train(span: Span, rng: np.random.Generator) -> Percents:
-    """Busy for hours, with a checkpoint every hour or two, a stall of the data now and then, and at last a run that ended unnoticed."""
+def _train(span: LifeSpan, rng: np.random.Generator) -> Percents:
+    """Busy for hours, a checkpoint every hour or two, a stall of the data now and then, at last an end unnoticed."""
     row = np.full(span.columns, rng.integers(75, 99), np.uint8)
     for at in range(rng.integers(10, 60), span.columns, span.count(rng.uniform(1, 2) * HOUR)):
         row[at : at + span.count(rng.uniform(60, 240))] = rng.integers(0, 20)
@@ -67,7 +63,7 @@ def _train(span: Span, rng: np.random.Generator) -> Percents:
     return row
 
 
-def _serve(span: Span, rng: np.random.Generator) -> Percents:
+def _serve(span: LifeSpan, rng: np.random.Generator) -> Percents:
     """Requests come and go with the day: a quiet night, a busy afternoon. Small services see hours without any."""
     rate = rng.lognormal(0.0, 1.5)  # requests a minute in the afternoon
     tide = 0.02 + 0.98 * np.clip(np.sin((span.hours() - 7.0) / 24 * 2 * np.pi), 0, None) ** 1.5
@@ -75,7 +71,7 @@ def _serve(span: Span, rng: np.random.Generator) -> Percents:
     return np.asarray(np.minimum(requests * rng.integers(4, 15), 97), np.uint8)
 
 
-def _open_notebook(span: Span, rng: np.random.Generator) -> Percents:
+def _open_notebook(span: LifeSpan, rng: np.random.Generator) -> Percents:
     """A few sessions in working hours, short bursts within them, and the GPU held all the rest of the day."""
     row, hours = np.zeros(span.columns, np.uint8), span.hours()
     begin = rng.uniform(7, 11)
@@ -88,15 +84,15 @@ def _open_notebook(span: Span, rng: np.random.Generator) -> Percents:
     return np.where(works, row, 0).astype(np.uint8)
 
 
-def _run_batch(span: Span, rng: np.random.Generator) -> Percents:
+def _run_batch(span: LifeSpan, rng: np.random.Generator) -> Percents:
     return np.full(span.columns, rng.integers(60, 99), np.uint8)
 
 
-def _hold(span: Span, rng: np.random.Generator) -> Percents:
+def _hold(span: LifeSpan, rng: np.random.Generator) -> Percents:
     return np.zeros(span.columns, np.uint8)
 
 
-def _flap(span: Span, rng: np.random.Generator) -> Percents:
+def _flap(span: LifeSpan, rng: np.random.Generator) -> Percents:
     """On for some minutes, off for longer, all day: the one that a short window hurts most."""
     row, at = np.zeros(span.columns, np.uint8), int(rng.integers(0, 30))
     while at < span.columns:
@@ -106,7 +102,7 @@ def _flap(span: Span, rng: np.random.Generator) -> Percents:
     return row
 
 
-_LIVES: Mapping[str, Draw] = {
-    "training": _train, "inference": _serve, "notebook": _open_notebook, "batch": _run_batch, "held": _hold, "flapping": _flap,
-    "group": _train,
+LIVES: Mapping[str, Draw] = {
+    "training": _train, "inference": _serve, "notebook": _open_notebook, "batch": _run_batch, "held": _hold,
+    "flapping": _flap, "group": _train,
 }

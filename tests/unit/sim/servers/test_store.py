@@ -1,4 +1,5 @@
-"""The store: what every Kubernetes object has, who owns which field, what a deleted owner leaves behind, what watchers are told."""
+"""The store: what every Kubernetes object has, who owns which field, what a deleted owner leaves behind, what watchers
+are told."""
 
 from __future__ import annotations
 
@@ -9,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fallow.model import units
-from fallow.sim import ownership
-from fallow.sim import store as stores
+from fallow.sim.servers import ownership
+from fallow.sim.servers import store as stores
 
 NOON = units.parse_instant("2026-11-16T12:00:00Z")
 Object = dict[str, Any]
@@ -22,7 +23,10 @@ def thing(name: str = "a", kind: str = "Deployment", group: str = "apps/v1", **p
 
 def child_of(name: str, *owners: stores.Entry) -> Object:
     references = [
-        {"apiVersion": owner.object["apiVersion"], "kind": owner.key.kind, "name": owner.key.name, "uid": owner.object["metadata"]["uid"]}
+        {
+            "apiVersion": owner.object["apiVersion"], "kind": owner.key.kind, "name": owner.key.name,
+            "uid": owner.object["metadata"]["uid"],
+        }
         for owner in owners
     ]
     made = thing(name, "Pod", "v1")
@@ -38,12 +42,14 @@ def names_of(store: stores.Store, kind: str = "Pod", group: str = "") -> list[st
     return [entry.key.name for entry in store.entries(group, kind)]
 
 
-# ---- objects --------------------------------------------------------------------------------------------------------------------
+# ---- objects ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_new_object_gets_what_every_object_has(store: stores.Store) -> None:
     metadata = store.create(thing(spec={"replicas": 3})).object["metadata"]
-    assert (metadata["creationTimestamp"], metadata["generation"], metadata["resourceVersion"]) == ("2026-11-16T12:00:00Z", 1, "2")
+    assert (
+        metadata["creationTimestamp"], metadata["generation"], metadata["resourceVersion"]
+    ) == ("2026-11-16T12:00:00Z", 1, "2")
     assert len(metadata["uid"]) == 36
 
 
@@ -64,7 +70,9 @@ def test_the_same_seed_gives_the_same_uids() -> None:
     ],
     ids=["spec", "annotations", "annotations-of-others", "status", "custom", "not-counted"],
 )
-def test_the_generation_counts_what_is_asked(store: stores.Store, kind: str, group: str, patch: Object, generation: int | None) -> None:
+def test_the_generation_counts_what_is_asked(
+    store: stores.Store, kind: str, group: str, patch: Object, generation: int | None
+) -> None:
     made = store.create(thing(kind=kind, group=group, spec={"replicas": 1}))
     assert store.patch(made.key, patch).object["metadata"].get("generation") == generation
 
@@ -107,7 +115,7 @@ def test_only_absent_and_taken_names_are_refused(store: stores.Store) -> None:
     with pytest.raises(stores.Exists):
         store.create(thing())
     store.delete(made.key)
-    with pytest.raises(stores.Absent):
+    with pytest.raises(stores.NotStored):
         store.delete(made.key)
     assert store.create(thing()).object["metadata"]["uid"] != made.object["metadata"]["uid"]
 
@@ -115,11 +123,11 @@ def test_only_absent_and_taken_names_are_refused(store: stores.Store) -> None:
 def test_entries_are_in_the_order_of_etcd(store: stores.Store) -> None:
     for namespace, name in [("a", "z"), ("a-b", "a"), ("a", "b")]:
         store.create({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": namespace}})
-    assert [entry.key.place for entry in store.entries("", "Pod")] == ["a-b/a", "a/b", "a/z"]
+    assert [entry.key.path for entry in store.entries("", "Pod")] == ["a-b/a", "a/b", "a/z"]
     assert [entry.key.name for entry in store.entries("", "Pod", "a")] == ["b", "z"]
 
 
-# ---- deletion -------------------------------------------------------------------------------------------------------------------
+# ---- deletion --------------------------------------------------------------------------------------------------------
 
 
 def test_a_deleted_owner_takes_its_children_along(store: stores.Store) -> None:
@@ -165,7 +173,7 @@ def test_finalizers_hold_an_object(store: stores.Store) -> None:
     assert store.find(made.key) is None
 
 
-# ---- changes --------------------------------------------------------------------------------------------------------------------
+# ---- changes ---------------------------------------------------------------------------------------------------------
 
 
 def test_listeners_hear_in_order_even_of_what_a_listener_does(store: stores.Store) -> None:
@@ -209,7 +217,7 @@ def test_bytes_are_encoded_once_per_version(store: stores.Store) -> None:
     assert store.patch(made.key, {"spec": {"replicas": 0}}).body != made.body
 
 
-# ---- owners of fields -----------------------------------------------------------------------------------------------------------
+# ---- owners of fields ------------------------------------------------------------------------------------------------
 
 
 def owners(entry: stores.Entry) -> dict[str, Object]:
@@ -251,7 +259,9 @@ def test_two_may_apply_the_same_value_and_the_last_to_let_go_removes_it() -> Non
     assert applied(one, "al", spec={})["spec"] == {"paused": True}
 
 
-@pytest.mark.parametrize(("custom", "names"), [(False, ["main", "side"]), (True, ["side"])], ids=["by-key", "as-a-whole"])
+@pytest.mark.parametrize(
+    ("custom", "names"), [(False, ["main", "side"]), (True, ["side"])], ids=["by-key", "as-a-whole"]
+)
 def test_lists_of_containers(custom: bool, names: list[str]) -> None:
     live = {**thing(), "spec": {"containers": [{"name": "main"}]}}
     merged = applied(live, "bob", custom=custom, spec={"containers": [{"name": "side"}]})
@@ -260,7 +270,9 @@ def test_lists_of_containers(custom: bool, names: list[str]) -> None:
 
 values = st.recursive(
     st.integers(0, 3) | st.text("ab", max_size=2) | st.booleans(),
-    lambda below: st.dictionaries(st.text("xyz", min_size=1, max_size=2), below, max_size=3) | st.lists(st.integers(0, 2), max_size=2),
+    lambda below: st.dictionaries(
+        st.text("xyz", min_size=1, max_size=2), below, max_size=3
+    ) | st.lists(st.integers(0, 2), max_size=2),
     max_leaves=8,
 )
 specs = st.dictionaries(st.sampled_from(["replicas", "paused", "template", "suspend"]), values, max_size=4)

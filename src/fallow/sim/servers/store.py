@@ -1,12 +1,14 @@
 """The objects of a pretend cluster, in memory, with the rules of etcd and of every Kubernetes object.
 
-In: plain JSON objects (dicts), by group, kind, namespace and name. Out: `Entry`s, one per version of an object, with their bytes encoded
-once; `Change`s, to whoever subscribed, and a bounded history of them for watches that come back.
-It keeps uid, resourceVersion, generation, creationTimestamp, managedFields, finalizers, preconditions, and deletes what a deleted owner or
-namespace leaves behind. What a kind's fields mean is not known here.
-Invariant: an object that was handed in or out is never changed by anybody; every change has a version of its own, higher than all before.
+In: plain JSON objects (dicts), by group, kind, namespace and name. Out: `Entry`s, one per version of an object, with
+their bytes encoded once; `Change`s, to whoever subscribed, and a bounded history of them for watches that come back.
+It keeps uid, resourceVersion, generation, creationTimestamp, managedFields, finalizers, preconditions, and deletes what
+a deleted owner or namespace leaves behind. What a kind's fields mean is not known here.
+Invariant: an object that was handed in or out is never changed by anybody; every change has a new, higher version.
 """
 
+import functools
+import itertools
 import random
 import uuid
 from collections import deque
@@ -16,17 +18,20 @@ from typing import Any, NamedTuple, TypeAlias
 import msgspec
 
 from fallow.model import pointers, units
-from fallow.sim import ownership
+from fallow.sim.servers import ownership
 
 Object: TypeAlias = dict[str, Any]
 GroupKind: TypeAlias = tuple[str, str]
 
 _HISTORY = 5_000  # changes remembered per kind
 _SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
+# Besides the custom ones: the kinds whose objects have a generation.
 _COUNTED = frozenset({
-    ("", "Pod"), ("apps", "Deployment"), ("apps", "StatefulSet"), ("apps", "ReplicaSet"), ("apps", "DaemonSet"), ("batch", "Job"),
-    ("batch", "CronJob"), ("policy", "PodDisruptionBudget"), ("apiextensions.k8s.io", "CustomResourceDefinition"),
-})  # fmt: skip
+    ("", "Pod"), ("apps", "Deployment"), ("apps", "StatefulSet"), ("apps", "ReplicaSet"), ("apps", "DaemonSet"),
+    ("batch", "Job"), ("batch", "CronJob"), ("policy", "PodDisruptionBudget"),
+    ("apiextensions.k8s.io", "CustomResourceDefinition"),
+})
+_SERVED_AS = ("kind", "apiVersion")
 # What nobody may change by writing the object.
 _KEPT = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
 
@@ -38,11 +43,15 @@ class Key(NamedTuple):
     name: str
 
     @property
-    def place(self) -> str:
+    def home(self) -> GroupKind:
+        return self.group, self.kind
+
+    @property
+    def path(self) -> str:
         return f"{self.namespace}/{self.name}"
 
 
-class Absent(LookupError):
+class NotStored(LookupError):
     """There is no such object."""
 
 
@@ -62,28 +71,22 @@ class TooOld(ValueError):
     """The history no longer reaches back to that version."""
 
 
-class Entry:
+class Entry(msgspec.Struct, frozen=True, eq=False, dict=True):
     """One version of one object."""
 
-    __slots__ = ("_body", "_metadata", "key", "object", "version")
+    key: Key
+    object: Object
+    version: int
 
-    def __init__(self, key: Key, obj: Object, version: int) -> None:
-        self.key, self.object, self.version = key, obj, version
-        self._body = self._metadata = b""
-
-    @property
+    @functools.cached_property
     def body(self) -> bytes:
         """The JSON object without kind and apiVersion, which may be served in several versions."""
-        if not self._body:
-            self._body = msgspec.json.encode({name: part for name, part in self.object.items() if name not in ("kind", "apiVersion")})
-        return self._body
+        return msgspec.json.encode({name: part for name, part in self.object.items() if name not in _SERVED_AS})
 
-    @property
+    @functools.cached_property
     def metadata(self) -> bytes:
         """Only the metadata, as `{"metadata":...}`."""
-        if not self._metadata:
-            self._metadata = msgspec.json.encode({"metadata": self.object["metadata"]})
-        return self._metadata
+        return msgspec.json.encode({"metadata": self.object["metadata"]})
 
 
 class Change(NamedTuple):
@@ -118,18 +121,16 @@ class Store:
         self._length = history
         self._children: dict[str, set[Key]] = {}
         self._listeners: list[tuple[Callable[[Change], None], GroupKind | None]] = []
-        self._untold: deque[Change] = deque()
-        self._is_telling = False
-
-    # ---- read -------------------------------------------------------------------------------------------------------------------
+        self._unheard: deque[Change] = deque()
+        self._is_spreading = False
 
     def find(self, key: Key) -> Entry | None:
-        return self._kinds.get((key.group, key.kind), {}).get(key.place)
+        return self._kinds.get(key.home, {}).get(key.path)
 
     def get(self, key: Key) -> Entry:
         found = self.find(key)
         if found is None:
-            raise Absent(key)
+            raise NotStored(key)
         return found
 
     def entries(self, group: str, kind: str, namespace: str = "") -> list[Entry]:
@@ -137,20 +138,15 @@ class Store:
         found = self._kinds.get((group, kind), {})
         if (group, kind) not in self._order:
             self._order[group, kind] = sorted(found)
-        if not namespace:
-            return [found[place] for place in self._order[group, kind]]
-        return [entry for place in self._order[group, kind] if (entry := found[place]).key.namespace == namespace]
+        listed = [found[path] for path in self._order[group, kind]]
+        return [entry for entry in listed if entry.key.namespace == namespace] if namespace else listed
 
     def changes_since(self, group: str, kind: str, version: int) -> list[Change]:
         """What happened after that version, oldest first."""
         if version < self._forgotten.get((group, kind), 0):
             raise TooOld(f"the history of {kind} begins at {self._forgotten[group, kind]}, not at {version}")
-        later: list[Change] = []
-        for change in reversed(self._history.get((group, kind), ())):
-            if change.entry.version <= version:
-                break
-            later.append(change)
-        return later[::-1]
+        history = reversed(self._history.get((group, kind), ()))
+        return list(itertools.takewhile(lambda change: change.entry.version > version, history))[::-1]
 
     def begin_history(self, group: str, kind: str) -> None:
         """A kind that is served from now on: nobody can watch it from earlier."""
@@ -163,19 +159,18 @@ class Store:
             self._forgotten[gk] = self.version
 
     def subscribe(self, listener: Callable[[Change], None], of: GroupKind | None = None) -> Callable[[], None]:
-        """`listener` is told every change (of one kind), in order, until the function that is returned is called."""
+        """`listener` hears every change (of one kind), in order, until the function that is returned is called."""
         mine = (listener, of)
         self._listeners.append(mine)
         return lambda: self._listeners.remove(mine)
-
-    # ---- write ------------------------------------------------------------------------------------------------------------------
 
     def name(self, obj: Object) -> Object:
         """With a name of its own where only the beginning of one is given."""
         metadata = obj["metadata"]
         if metadata.get("name") or not metadata.get("generateName"):
             return obj
-        return {**obj, "metadata": {**metadata, "name": metadata["generateName"] + "".join(self._random.choices(_SUFFIX, k=5))}}
+        suffix = "".join(self._random.choices(_SUFFIX, k=5))
+        return {**obj, "metadata": {**metadata, "name": metadata["generateName"] + suffix}}
 
     def create(self, obj: Object, writer: Writer = WORLD) -> Entry:
         obj = self.name(obj)
@@ -183,22 +178,22 @@ class Store:
         if self.find(key) is not None:
             raise Exists(key)
         metadata = {name: part for name, part in obj["metadata"].items() if part is not None}
-        metadata |= {"uid": str(uuid.UUID(int=self._random.getrandbits(128), version=4)), "creationTimestamp": units.rfc3339(self._clock())}
-        if _is_counted(key):
+        uid = uuid.UUID(int=self._random.getrandbits(128), version=4)
+        metadata |= {"uid": str(uid), "creationTimestamp": units.rfc3339(self._clock())}
+        if key.home in _COUNTED or is_custom(key.group):
             metadata["generation"] = 1
         made = {**obj, "metadata": metadata}
         if writer.manager and "managedFields" not in metadata:
             self._own(made, {}, writer)
-        return self._put("ADDED", key, made, None, writer)
+        return self._put(key, made, None, writer)
 
     def write(self, key: Key, obj: Object, writer: Writer = WORLD, *, is_owned: bool = False) -> Entry:
         """Put `obj` in the place of the object. `is_owned`: its managedFields are right as they are."""
         old = self.get(key)
         _guard(old, writer)
         before = old.object["metadata"]
-        kept = {name: before[name] for name in _KEPT if name in before}
-        metadata = {name: part for name, part in obj["metadata"].items() if name not in _KEPT and part is not None} | kept
-        metadata |= {name: before[name] for name in ("resourceVersion", "generation") if name in before}
+        metadata = {name: part for name, part in obj["metadata"].items() if name not in _KEPT and part is not None}
+        metadata |= {name: before[name] for name in (*_KEPT, "resourceVersion", "generation") if name in before}
         new = {**obj, "metadata": metadata}
         if "managedFields" not in metadata and "managedFields" in before:
             metadata["managedFields"] = before["managedFields"]
@@ -210,7 +205,7 @@ class Store:
             metadata["generation"] = before["generation"] + 1
         if "deletionTimestamp" in metadata and not metadata.get("finalizers"):
             return self._remove(old, new, writer)
-        return self._put("MODIFIED", key, new, old, writer)
+        return self._put(key, new, old, writer)
 
     def patch(self, key: Key, patch: Object, writer: Writer = WORLD) -> Entry:
         """A JSON merge patch."""
@@ -225,12 +220,10 @@ class Store:
             if "deletionTimestamp" in metadata:
                 return old
             marked = {**metadata, "deletionTimestamp": units.rfc3339(self._clock()), "deletionGracePeriodSeconds": 0}
-            return self._put("MODIFIED", key, {**old.object, "metadata": marked}, old, writer)
+            return self._put(key, {**old.object, "metadata": marked}, old, writer)
         if orphan and not writer.dry_run:
             self._children.pop(metadata["uid"], None)
         return self._remove(old, old.object, writer)
-
-    # ---- how it is done ---------------------------------------------------------------------------------------------------------
 
     def _own(self, new: Object, old: Object, writer: Writer) -> None:
         time, custom = units.rfc3339(self._clock()), is_custom(key_of(new).group)
@@ -240,32 +233,33 @@ class Store:
         else:
             new["metadata"].pop("managedFields", None)
 
-    def _put(self, type_: str, key: Key, obj: Object, before: Entry | None, writer: Writer) -> Entry:
+    def _put(self, key: Key, obj: Object, before: Entry | None, writer: Writer) -> Entry:
         if writer.dry_run:
             return Entry(key, obj, self.version)
-        self.version += 1
-        entry = Entry(key, {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(self.version)}}, self.version)
-        self._kinds.setdefault((key.group, key.kind), {})[key.place] = entry
+        entry = self._count_up(key, obj)
+        self._kinds.setdefault(key.home, {})[key.path] = entry
         if before is None:
-            self._order.pop((key.group, key.kind), None)
+            self._order.pop(key.home, None)
         self._link(before, entry)
-        self._tell(Change(type_, entry, before, writer.manager))
+        self._spread(Change("MODIFIED" if before else "ADDED", entry, before, writer.manager))
         return entry
 
     def _remove(self, old: Entry, last: Object, writer: Writer) -> Entry:
-        if writer.dry_run:
-            return Entry(old.key, last, old.version)
         key = old.key
-        self.version += 1
-        gone = Entry(key, {**last, "metadata": {**last["metadata"], "resourceVersion": str(self.version)}}, self.version)
-        del self._kinds[key.group, key.kind][key.place]
-        self._order.pop((key.group, key.kind), None)
-        self._link(old, None)
-        self._tell(Change("DELETED", gone, old, writer.manager))
-        for child in list(self._left_behind(old)):
-            if self.find(child) is not None:
-                self.delete(child)
+        if not writer.dry_run:
+            del self._kinds[key.home][key.path]
+            self._order.pop(key.home, None)
+            self._link(old, None)
+            self._spread(Change("DELETED", self._count_up(key, last), old, writer.manager))
+            for child in list(self._left_behind(old)):
+                if self.find(child) is not None:
+                    self.delete(child)
         return Entry(key, last, old.version)
+
+    def _count_up(self, key: Key, obj: Object) -> Entry:
+        self.version += 1
+        metadata = {**obj["metadata"], "resourceVersion": str(self.version)}
+        return Entry(key, {**obj, "metadata": metadata}, self.version)
 
     def _link(self, before: Entry | None, after: Entry | None) -> None:
         old, new = ({owner["uid"] for owner in _owners(entry)} if entry else set() for entry in (before, after))
@@ -280,33 +274,34 @@ class Store:
             owners = _owners(entry) if (entry := self.find(child)) else []
             if not any(self._lives(child.namespace, owner) for owner in owners):
                 yield child
-        if (gone.key.group, gone.key.kind) == ("", "Namespace"):
-            yield from [entry.key for kind in list(self._kinds) for entry in self.entries(*kind, namespace=gone.key.name)]
+        if gone.key.home == ("", "Namespace"):
+            for kind in list(self._kinds):
+                yield from [entry.key for entry in self.entries(*kind, namespace=gone.key.name)]
 
     def _lives(self, namespace: str, owner: Object) -> bool:
         group, kind = owner["apiVersion"].rpartition("/")[0], owner["kind"]
-        found = self.find(Key(group, kind, namespace, owner["name"])) or self.find(Key(group, kind, "", owner["name"]))
-        return found is not None and found.object["metadata"]["uid"] == owner["uid"]
+        found = [self.find(Key(group, kind, within, owner["name"])) for within in (namespace, "")]
+        return any(entry is not None and entry.object["metadata"]["uid"] == owner["uid"] for entry in found)
 
-    def _tell(self, change: Change) -> None:
+    def _spread(self, change: Change) -> None:
         """One after the other, also when a listener writes: everybody hears of changes in their order."""
-        gk = (change.entry.key.group, change.entry.key.kind)
-        history = self._history.setdefault(gk, deque())
+        home = change.entry.key.home
+        history = self._history.setdefault(home, deque())
         history.append(change)
         if len(history) > self._length:
-            self._forgotten[gk] = history.popleft().entry.version
-        self._untold.append(change)
-        if self._is_telling:
+            self._forgotten[home] = history.popleft().entry.version
+        self._unheard.append(change)
+        if self._is_spreading:
             return
-        self._is_telling = True
+        self._is_spreading = True
         try:
-            while self._untold:
-                told = self._untold.popleft()
+            while self._unheard:
+                news = self._unheard.popleft()
                 for listener, of in list(self._listeners):
-                    if of is None or of == (told.entry.key.group, told.entry.key.kind):
-                        listener(told)
+                    if of in (None, news.entry.key.home):
+                        listener(news)
         finally:
-            self._is_telling = False
+            self._is_spreading = False
 
 
 def key_of(obj: Object) -> Key:
@@ -317,10 +312,6 @@ def key_of(obj: Object) -> Key:
 def is_custom(group: str) -> bool:
     """Groups of CustomResourceDefinitions have a dot, and those with .k8s.io are the project's own."""
     return "." in group and not group.endswith(".k8s.io")
-
-
-def _is_counted(key: Key) -> bool:
-    return (key.group, key.kind) in _COUNTED or is_custom(key.group)
 
 
 def _is_asked_anew(key: Key, old: Object, new: Object) -> bool:

@@ -1,9 +1,9 @@
 """Whose workloads they are: how an owner answers a notice, and what they do when they need what was paused.
 
-In: a character and the world's own random numbers. Out: when they acknowledge (or that they do not), how long until they miss their
-workload, and by which way they bring it back.
-Three ways back exist in life and here: the command (at once, recorded), the annotation (the next cycle does it), and by hand (somebody
-scales it up and does not say a word, which the product must take as a complaint).
+In: a character and the world's own random numbers. Out: when they acknowledge (or that they do not), how long until
+they miss their workload, and by which way they bring it back.
+Three ways back exist in life and here: the command (at once, recorded), the annotation (the next cycle does it), and by
+hand (somebody scales it up and does not say a word, which the product must take as a complaint).
 """
 
 from collections.abc import Mapping
@@ -43,6 +43,6 @@ CHARACTERS: Final[Mapping[str, Character]] = {
         Character("absent", 0.0, 0.0, 0.0, 30 * MINUTE, "command"),
         Character("polite", 0.2, 8 * MINUTE, 2.0, 5 * MINUTE, "annotation"),
         Character("impatient", 0.1, 2 * MINUTE, 8.0, 20.0, "hand"),
-        Character("machine", 0.0, 0.0, 0.0, 1.0, "command"),  # something that asks on behalf of its users, without delay
+        Character("machine", 0.0, 0.0, 0.0, 1.0, "command"),  # asks on behalf of its users, at once
     )
 }

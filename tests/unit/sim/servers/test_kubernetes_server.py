@@ -24,7 +24,7 @@ from fallow.clients import errors
 from fallow.clients.kubernetes import api, config, follow
 from fallow.model import units
 from fallow.model.secret import Secret
-from fallow.sim import store as stores
+from fallow.sim.servers import store as stores
 from fallow.sim.servers.kubernetes import calls, catalogue, patches, schema, selectors, server, tables
 
 Object = dict[str, Any]
@@ -76,7 +76,7 @@ async def until(holds: Any, seconds: float = 10.0) -> None:
         await asyncio.sleep(0.01)
 
 
-# ---- faults ---------------------------------------------------------------------------------------------------------------------
+# ---- faults ----------------------------------------------------------------------------------------------------------
 
 
 async def test_the_next_writes_conflict_and_change_nothing(pretend: server.KubernetesServer, client: api.Api) -> None:
@@ -114,9 +114,13 @@ async def test_an_old_page_is_gone_when_many_lists_followed(pretend: server.Kube
         await client.request("GET", path, params={"limit": "1", "continue": first.metadata["continue"]})
 
 
-async def test_followers_survive_a_server_that_goes_down_and_forgets(pretend: server.KubernetesServer, client: api.Api) -> None:
+async def test_followers_survive_a_server_that_goes_down_and_forgets(
+    pretend: server.KubernetesServer, client: api.Api
+) -> None:
     await make_maps(client, "a", "b")
-    follower = follow.Follower(client, CONFIG_MAPS, item=Named, keep=lambda each: each.metadata.name, retry_seconds=0.02)
+    follower = follow.Follower(
+        client, CONFIG_MAPS, item=Named, keep=lambda each: each.metadata.name, retry_seconds=0.02
+    )
     task = asyncio.create_task(follower.run())
     await until(lambda: set(follower.store.values()) == {"a", "b"})
     pretend.go_down()
@@ -138,7 +142,9 @@ async def test_a_slow_server_is_slow(pretend: server.KubernetesServer, tmp_path:
 
 async def test_hundreds_watch_and_stopping_waits_for_none(pretend: server.KubernetesServer, tmp_path: Any) -> None:
     async with api.Api(access_of(pretend, tmp_path), qps=100_000, in_flight=400) as client:
-        keep = [follow.Follower(client, CONFIG_MAPS, item=Named, keep=lambda each: each.metadata.name) for _ in range(200)]
+        keep = [
+            follow.Follower(client, CONFIG_MAPS, item=Named, keep=lambda each: each.metadata.name) for _ in range(200)
+        ]
         tasks = [asyncio.create_task(follower.run()) for follower in keep]
         await until(lambda: all(follower.synced for follower in keep))
         await make_maps(client, "a")
@@ -151,14 +157,14 @@ async def test_hundreds_watch_and_stopping_waits_for_none(pretend: server.Kubern
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-# ---- users ----------------------------------------------------------------------------------------------------------------------
+# ---- users -----------------------------------------------------------------------------------------------------------
 
 
 async def test_tokens_rules_and_reviews(tmp_path: Any) -> None:
     own = {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["create", "get"]}
     rules = {"ada": [own, {"apiGroups": ["authentication.k8s.io"], "resources": ["tokenreviews"], "verbs": ["create"]}]}
     running = server.KubernetesServer(
-        stores.Store(lambda: NOON), lambda: NOON, tokens={"secret": calls.User("ada", ("team:ml",))}, rules=rules
+        stores.Store(lambda: NOON), lambda: NOON, tokens={"secret": calls.ApiUser("ada", ("team:ml",))}, rules=rules
     )
     await running.start()
     access = access_of(running, tmp_path)
@@ -192,14 +198,17 @@ async def test_over_tls(tmp_path: Any) -> None:
 async def test_what_it_cannot_read_is_said(client: api.Api) -> None:
     body = b"k8s\x00\x9e"
     with pytest.raises(errors.Rejected, match="accepted media types include: application/json") as caught:
-        await client.request("POST", CONFIG_MAPS.path("default"), body=body, content_type="application/vnd.kubernetes.protobuf")
+        await client.request(
+            "POST", CONFIG_MAPS.path("default"), body=body, content_type="application/vnd.kubernetes.protobuf"
+        )
     assert caught.value.status == 415
 
 
 WORDS = [
-    "metadata", "name", "spec", "status", "labels", "replicas", "template", "containers", "selector", "conditions", "finalizers",
+    "metadata", "name", "spec", "status", "labels", "replicas", "template", "containers", "selector", "conditions",
+    "finalizers",
     "ownerReferences", "uid", "managedFields",
-]  # fmt: skip
+]
 
 
 def anything(chance: random.Random, depth: int = 0) -> Any:
@@ -229,7 +238,9 @@ async def test_nonsense_is_refused_and_changes_nothing(how: str) -> None:
     await running.stop()
 
 
-async def test_a_namespace_is_furnished_and_goes_with_all_that_is_in_it(pretend: server.KubernetesServer, client: api.Api) -> None:
+async def test_a_namespace_is_furnished_and_goes_with_all_that_is_in_it(
+    pretend: server.KubernetesServer, client: api.Api
+) -> None:
     accounts = api.Resource("", "v1", "serviceaccounts", "ServiceAccount", True)
     await client.create(api.NAMESPACES, None, {"metadata": {"name": "ml"}})
     assert await client.get(accounts, "ml", "default")
@@ -238,7 +249,7 @@ async def test_a_namespace_is_furnished_and_goes_with_all_that_is_in_it(pretend:
         await client.get(accounts, "ml", "default")
 
 
-# ---- the parts ------------------------------------------------------------------------------------------------------------------
+# ---- the parts -------------------------------------------------------------------------------------------------------
 
 POD = next(kind for kind in catalogue.BUILT_IN if kind.kind == "Pod")
 LABELLED: Object = {"metadata": {"name": "p", "labels": {"app": "llm", "tier": "gold"}}, "status": {"phase": "Running"}}
@@ -247,12 +258,13 @@ LABELLED: Object = {"metadata": {"name": "p", "labels": {"app": "llm", "tier": "
 @pytest.mark.parametrize(
     ("labels", "fields", "chosen"),
     [
-        ("app=llm", "", True), ("app==llm,tier!=gold", "", False), ("app in (llm, web),tier", "", True), ("app notin (llm)", "", False),
+        ("app=llm", "", True), ("app==llm,tier!=gold", "", False), ("app in (llm, web),tier", "", True),
+        ("app notin (llm)", "", False),
         ("!app", "", False), ("!other,app", "", True), ("other!=x", "", True), ("other=x", "", False),
         ("", "status.phase=Running", True), ("", "status.phase!=Running", False), ("", "spec.nodeName=", True),
         ("app=llm", "metadata.name=q", False),
     ],
-)  # fmt: skip
+)
 def test_selectors(labels: str, fields: str, chosen: bool) -> None:
     test = selectors.read(POD, labels, fields)
     assert test is not None
@@ -267,7 +279,7 @@ def test_selectors(labels: str, fields: str, chosen: bool) -> None:
         ({"matchExpressions": [{"key": "x", "operator": "DoesNotExist"}]}, True, "!x"),
     ],
     ids=["none", "empty", "labels", "not-in", "absent"],
-)  # fmt: skip
+)
 def test_selector_objects(selector: Object | None, chosen: bool, text: str) -> None:
     assert (selectors.matches(selector, LABELLED["metadata"]["labels"]), selectors.write(selector)) == (chosen, text)
 
@@ -281,12 +293,17 @@ CONTAINERS = {"spec": {"containers": [{"name": "a", "image": "1"}, {"name": "b",
         ({"spec": {"containers": [{"name": "b", "image": "2"}]}}, [("a", "1"), ("b", "2")]),
         ({"spec": {"containers": [{"name": "a", "$patch": "delete"}]}}, [("b", "1")]),
         ({"spec": {"containers": [{"$patch": "replace"}, {"name": "z", "image": "9"}]}}, [("z", "9")]),
-        ({"spec": {"$setElementOrder/containers": [{"name": "b"}, {"name": "a"}], "containers": [{"name": "a", "image": "3"}]}},
-         [("b", "1"), ("a", "3")]),
+        (
+            {"spec": {
+                "$setElementOrder/containers": [{"name": "b"}, {"name": "a"}],
+                "containers": [{"name": "a", "image": "3"}],
+            }},
+            [("b", "1"), ("a", "3")],
+        ),
         ({"spec": {"$retainKeys": ["containers"], "containers": None}}, []),
     ],
     ids=["merge", "delete", "replace", "order", "null"],
-)  # fmt: skip
+)
 def test_strategic_patches(patch: Object, outcome: list[tuple[str, str]]) -> None:
     merged = patches.strategic(CONTAINERS, patch)
     assert [(one["name"], one["image"]) for one in merged["spec"].get("containers", [])] == outcome
@@ -301,11 +318,13 @@ def test_strategic_patches(patch: Object, outcome: list[tuple[str, str]]) -> Non
         ({"op": "move", "from": "/a", "path": "/b"}, {"b": 1, "list": [1, 2]}),
         ({"op": "copy", "from": "/list/1", "path": "/a"}, {"a": 2, "list": [1, 2]}),
         ({"op": "test", "path": "/a", "value": 1}, {"a": 1, "list": [1, 2]}),
-        ({"op": "test", "path": "/a", "value": 2}, None), ({"op": "remove", "path": "/z"}, None), ({"op": "add", "path": "/a/b",
+        ({"op": "test", "path": "/a", "value": 2}, None), ({"op": "remove", "path": "/z"}, None), ({"op": "add",
+            "path": "/a/b",
             "value": 1}, None),
-        ({"op": "replace", "path": "/z", "value": 1}, None), ({"path": "/z"}, None), ({"op": "add", "path": "a", "value": 1}, None),
+        ({"op": "replace", "path": "/z", "value": 1}, None), ({"path": "/z"}, None),
+        ({"op": "add", "path": "a", "value": 1}, None),
     ],
-)  # fmt: skip
+)
 def test_json_patches(operation: Object, outcome: Object | None) -> None:
     before = {"a": 1, "list": [1, 2]}
     if outcome is None:
@@ -325,7 +344,7 @@ SCHEMA: Object = {
         "port": {"x-kubernetes-int-or-string": True}, "items": {"type": "array", "items": {"type": "object",
             "properties": {"x": {"type": "boolean"}}}},
     },
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(
@@ -336,13 +355,15 @@ SCHEMA: Object = {
         ({"mode": "z"}, {"mode": "z"}, [], ["mode"]),
         ({"mode": "a", "size": -1}, {"mode": "a", "size": -1}, [], ["size"]),
         ({"mode": "a", "size": True}, {"mode": "a", "size": True}, [], ["size"]),
-        ({"mode": "a", "open": {"any": 1}, "tags": {"t": "u"}, "port": "http"}, {"mode": "a", "open": {"any": 1}, "tags": {"t": "u"},
+        ({"mode": "a", "open": {"any": 1}, "tags": {"t": "u"}, "port": "http"}, {"mode": "a", "open": {"any": 1},
+            "tags": {"t": "u"},
             "port": "http"}, [], []),
-        ({"mode": "a", "items": [{"x": True}, {"y": 1, "x": 2}]}, {"mode": "a", "items": [{"x": True}, {"x": 2}]}, ["items[1].y"],
+        ({"mode": "a", "items": [{"x": True}, {"y": 1, "x": 2}]}, {"mode": "a", "items": [{"x": True}, {"x": 2}]},
+            ["items[1].y"],
             ["items[1].x"]),
     ],
     ids=["default", "unknown", "enum", "minimum", "type", "open", "items"],
-)  # fmt: skip
+)
 def test_schemas(value: Object, pruned: Object, unknown: list[str], faults: list[str]) -> None:
     found: list[str] = []
     assert schema.prune(value, SCHEMA, found, root=False) == pruned
@@ -355,12 +376,15 @@ def test_the_columns_of_a_definition() -> None:
         {"name": "Ready", "type": "string", "jsonPath": '.status.conditions[?(@.type=="Ready")].status'},
         {"name": "Since", "type": "date", "jsonPath": ".metadata.creationTimestamp", "priority": 1},
     )
-    kind = catalogue.Kind(group="example.com", version="v1", plural="things", kind="Thing", home=("example.com", "Thing"), schema={},
+    kind = catalogue.ServedKind(group="example.com", version="v1", plural="things", kind="Thing",
+        home=("example.com", "Thing"), schema={},
         columns=columns)
     obj = {
         "metadata": {"name": "t", "creationTimestamp": "2026-11-16T11:00:00Z"}, "spec": {"mode": "a"},
         "status": {"conditions": [{"type": "Other", "status": "x"}, {"type": "Ready", "status": "True"}]},
-    }  # fmt: skip
+    }
     table = tables.write(kind, [stores.Entry(stores.Key("example.com", "Thing", "", "t"), obj, 1)], NOON, {})
-    assert [(one["name"], one["priority"]) for one in table["columnDefinitions"]] == [("Name", 0), ("Mode", 0), ("Ready", 0), ("Since", 1)]
+    assert [
+        (one["name"], one["priority"]) for one in table["columnDefinitions"]
+    ] == [("Name", 0), ("Mode", 0), ("Ready", 0), ("Since", 1)]
     assert table["rows"][0]["cells"] == ["t", "a", "True", "1h"]

@@ -1,7 +1,7 @@
-"""Alibaba's openb: nodes with GPUs, pods that asked for them, the orders in which they came, and what was published.
+"""Alibaba's openb: nodes with GPUs, pods that asked for them, the orders in which they came, the published curves.
 
-In: the folder of the traces, as published (CSV, gzipped or not). Out: a Trace: nodes and pods in the packing engine's
-own nouns, arrival and tie orders by seed; the published curves; each with a Report of what was left out.
+In: the folder of the traces, as published (CSV, gzipped or not). Out: an OpenbTrace: nodes and pods in the packing
+engine's own nouns, arrival and tie orders by seed; the published curves; each with a TraceReport of what was left out.
 Invariant: nothing is guessed. A row that cannot be read or believed is named and counted, and the rows after it keep
 their numbers: orders name pods and nodes by row. An order is the stored one, or is drawn anew and says so.
 """
@@ -17,16 +17,18 @@ import numpy as np
 
 from fallow.decide import packing
 from fallow.model.units import Seconds
-from fallow.sim import traces
-from fallow.sim.traces import Report, TraceError
+from fallow.sim.traces import published
+from fallow.sim.traces.published import TraceError, TraceReport
 
 FULL: Final = 1.3  # the published runs let pods arrive until they asked for 130 % of the cluster's GPUs
 _NODES: Final = "openb/openb_node_list_gpu_node.csv"
 _PODS: Final = "openb/openb_pod_list_{}.csv.gz"
 _ORDERS: Final = "openb/orders/{}.csv.gz"
 _CURVES: Final = "openb/published_allocation_curves.csv.gz"
+PODS_COLUMNS: Final = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli")
+SET_FOLDER: Final = "set FALLOW_TRACES to the folder of the traces"
+_NO_NUMBER: Final = "CPU, memory or GPUs are no whole number"
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]+")
-_NO_NUMBERS: Final = "CPU, memory or GPUs are no whole number"
 
 Curves = Mapping[tuple[str, str, int], tuple[float | None, ...]]
 # Who comes when (rows of the pod list), and which node goes first among equals (a rank per row of the node list).
@@ -47,19 +49,19 @@ class AskingPod(msgspec.Struct, frozen=True):
 
 
 class Arrivals(msgspec.Struct, frozen=True, eq=False):
-    """One run: the pods as they come, the tie order of the nodes; `told` says where they are from."""
+    """One run: the pods as they come, the tie order of the nodes; `origin` says where they are from."""
 
     pods: tuple[packing.PackingPod, ...]
     order: packing.Ints
-    told: str
+    origin: str
 
 
-class Trace(msgspec.Struct, frozen=True):
+class OpenbTrace(msgspec.Struct, frozen=True):
     name: str
     nodes: Mapping[int, packing.PackingNode]  # by row
     pods: Mapping[int, AskingPod]  # by row
     orders: Mapping[int, Order]  # by seed
-    reports: Mapping[str, Report]  # by file
+    reports: Mapping[str, TraceReport]  # by file
 
     @property
     def sample(self) -> list[packing.PackingPod]:
@@ -70,11 +72,12 @@ class Trace(msgspec.Struct, frozen=True):
         """The run of that seed: as it was published, or drawn where no order is stored."""
         if seed not in self.orders:
             return draw(list(self.nodes.values()), self.sample, seed)
-        arrivals, ranks = self.orders[seed]
-        known = tuple(self.pods[row].pod for row in arrivals if row in self.pods)
+        arrivals, stored = self.orders[seed]
+        known = [self.pods[row].pod for row in arrivals if row in self.pods]
         left = len(arrivals) - len(known)
-        told = f"seed {seed}, the published order" + (f"; {left} arrivals of pods that were left out" if left else "")
-        return Arrivals(known, np.argsort(np.argsort([ranks[row] for row in self.nodes], kind="stable")), told)
+        origin = f"seed {seed}, the published order" + (f"; {left} arrivals of pods that were left out" if left else "")
+        ranks = np.argsort(np.argsort([stored[row] for row in self.nodes], kind="stable"), kind="stable")
+        return Arrivals(tuple(known), ranks, origin)  # 0, 1, 2 ... also where a node was left out
 
 
 def draw(nodes: Sequence[packing.PackingNode], pods: Sequence[packing.PackingPod], seed: int) -> Arrivals:
@@ -89,30 +92,32 @@ def draw(nodes: Sequence[packing.PackingNode], pods: Sequence[packing.PackingPod
     return Arrivals(tuple(drawn), rng.permutation(len(nodes)), f"seed {seed}, drawn: no order is stored for it")
 
 
-def find_names(folder: Path) -> list[str]:
+def find_names(folder: Path | None) -> list[str]:
     """The traces that are there."""
-    start, end = _PODS.split("{}")
-    return sorted(str(path)[len(str(folder / start)) : -len(end)] for path in folder.glob(_PODS.format("*")))
+    start, end = Path(_PODS).name.split("{}")
+    return sorted(path.name[len(start) : -len(end)] for path in folder.glob(_PODS.format("*"))) if folder else []
 
 
-def read(folder: Path, name: str) -> Trace:
+def read(folder: Path | None, name: str) -> OpenbTrace:
     """A trace with all that belongs to it. Without orders it can still be run: they are drawn."""
+    if folder is None:
+        raise NoTrace(f"no trace {name}: {SET_FOLDER}")
     path = folder / _PODS.format(name)
     if not _NAME.fullmatch(name) or not path.is_file() or not (folder / _NODES).is_file():
         there = ", ".join(find_names(folder))
-        hint = f"; there are {there}" if there else ": set FALLOW_TRACES to the folder of the traces"
+        hint = f"; there are {there}" if there else f": {SET_FOLDER}"
         raise NoTrace(f"no trace {name} in {folder}{hint}")
     nodes, of_nodes = read_nodes(folder / _NODES)
     pods, of_pods = read_pods(path)
     orders, of_orders = read_orders(folder / _ORDERS.format(name), of_nodes.rows, of_pods.rows)
-    return Trace(name, nodes, pods, orders, {"nodes": of_nodes, "pods": of_pods, "orders": of_orders})
+    return OpenbTrace(name, nodes, pods, orders, {"nodes": of_nodes, "pods": of_pods, "orders": of_orders})
 
 
-def read_nodes(path: Path) -> tuple[dict[int, packing.PackingNode], Report]:
-    report, nodes = Report(), dict[int, packing.PackingNode]()
+def read_nodes(path: Path) -> tuple[dict[int, packing.PackingNode], TraceReport]:
+    report, nodes = TraceReport(), dict[int, packing.PackingNode]()
     columns = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
-    for line, (name, *texts, model) in traces.read_rows(path, columns, report):
-        numbers = traces.read_as(_whole_numbers, ",".join(texts), _NO_NUMBERS, line, report)
+    for line, (name, *texts, model) in published.read_rows(path, columns, report):
+        numbers = published.read_as(_whole_numbers, ",".join(texts), _NO_NUMBER, line, report)
         if numbers is None:
             continue
         cpu, memory, gpus = numbers
@@ -126,18 +131,16 @@ def read_nodes(path: Path) -> tuple[dict[int, packing.PackingNode], Report]:
     return nodes, report
 
 
-def read_pods(path: Path) -> tuple[dict[int, AskingPod], Report]:
+def read_pods(path: Path) -> tuple[dict[int, AskingPod], TraceReport]:
     """More than a whole GPU of each GPU is a whole GPU."""
-    report, pods = Report(), dict[int, AskingPod]()
-    columns = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli")
+    report, pods = TraceReport(), dict[int, AskingPod]()
     optional = ("gpu_spec", "qos", "creation_time", "deletion_time")
-    for line, (name, *texts, spec, qos, created, deleted) in traces.read_rows(path, columns, report, optional):
-        numbers = traces.read_as(_whole_numbers, ",".join(texts), _NO_NUMBERS, line, report)
-        lived = traces.read_as(_lifetime, f"{created},{deleted}", "a time is no number", line, report)
+    for line, (name, *asked, spec, qos, created, deleted) in published.read_rows(path, PODS_COLUMNS, report, optional):
+        numbers = published.read_as(_whole_numbers, ",".join(asked), _NO_NUMBER, line, report)
+        lived = published.read_as(_lifetime, f"{created},{deleted}", "a time is no number", line, report)
         if numbers is None or lived is None:
             continue
-        cpu, memory, gpus, milli = numbers
-        models = tuple(model for model in spec.split("|") if model)
+        (cpu, memory, gpus, milli), models = numbers, tuple(model for model in spec.split("|") if model)
         pod = packing.PackingPod(name, cpu, memory, gpus, min(milli, packing.GPU), models)
         if fault := pod.find_fault():
             report.leave_out("asks for what no machine has", line, fault)
@@ -157,16 +160,16 @@ def _lifetime(text: str) -> tuple[Seconds | None, Seconds | None]:
     return created, deleted
 
 
-def read_orders(path: Path, nodes: int, pods: int) -> tuple[dict[int, Order], Report]:
-    """`nodes`, `pods`: how many rows their lists have. A seed needs both of its lines; no file is no order."""
-    report, found = Report(), dict[tuple[int, str], tuple[int, ...]]()
-    for line, words in traces.read_lines(path, report) if path.is_file() else ():
+def read_orders(path: Path, nodes: int, pods: int) -> tuple[dict[int, Order], TraceReport]:
+    """`nodes`, `pods`: rows of their lists. A seed needs both of its lines; without the file there is no order."""
+    report, found = TraceReport(), dict[tuple[int, str], tuple[int, ...]]()
+    for line, words in published.read_lines(path, report) if path.is_file() else ():
         if len(words) < 3:
             report.leave_out("too few fields", line)
             continue
         seed_text, kind, *numbers = words
-        seed = traces.read_as(int, seed_text, "the seed is no whole number", line, report)
-        rows = traces.read_as(_whole_numbers, ",".join(numbers), "a row is no whole number", line, report)
+        seed = published.read_as(int, seed_text, "the seed is no whole number", line, report)
+        rows = published.read_as(_whole_numbers, ",".join(numbers), "a row is no whole number", line, report)
         if seed is None or rows is None:
             continue
         if kind == "nodeperm" and sorted(rows) != list(range(nodes)):
@@ -181,23 +184,23 @@ def read_orders(path: Path, nodes: int, pods: int) -> tuple[dict[int, Order], Re
     return {seed: (found[seed, "pods"], found[seed, "nodeperm"]) for seed in whole}, report
 
 
-def read_published(folder: Path) -> tuple[Curves, Report]:
-    """Allocated GPU % at each whole % that arrived, by trace, policy and seed; None where the cell is no percentage."""
-    report, curves = Report(), dict[tuple[str, str, int], tuple[float | None, ...]]()
-    path = folder / _CURVES
-    if not path.is_file():
+def read_published(folder: Path | None) -> tuple[Curves, TraceReport]:
+    """Allocated GPU % at each whole % of GPUs that arrived, by trace, policy and seed; None where that is not said."""
+    report, curves = TraceReport(), dict[tuple[str, str, int], tuple[float | None, ...]]()
+    if folder is None or not (folder / _CURVES).is_file():
         return curves, report
     wanted = ("workload", "sc_policy", "seed", *map(str, range(131)))
     known = {name.lower(): name for name in packing.POLICIES}
-    for line, (workload, policy, seed_text, *cells) in traces.read_rows(path, wanted, report):
-        seed = traces.read_as(int, seed_text, "the seed is no whole number", line, report)
+    for line, (workload, policy, seed_text, *cells) in published.read_rows(folder / _CURVES, wanted, report):
+        seed = published.read_as(int, seed_text, "the seed is no whole number", line, report)
         name = known.get(policy.partition("-")[2].lower())
         if name is None:
             report.leave_out("a policy that is not known", line)
         elif seed is not None:
-            why = "allocated is no percentage"
-            shares = (traces.read_as(_percentage, cell, why, line, report) if cell else None for cell in cells)
-            curves[workload.removeprefix("openb_pod_list_"), name, seed] = tuple(shares)
+            curves[workload.removeprefix("openb_pod_list_"), name, seed] = tuple(
+                published.read_as(_percentage, cell, "allocated is no percentage", line, report) if cell else None
+                for cell in cells
+            )
     return curves, report
 
 

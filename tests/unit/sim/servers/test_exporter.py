@@ -11,12 +11,15 @@ import pytest_asyncio
 
 from fallow.clients import exposition
 from fallow.model.units import MINUTE
-from fallow.sim import dcgm, world
-from fallow.sim.lives import Span
-from fallow.sim.servers import exporter
+from fallow.sim.servers import dcgm, exporter
+from fallow.sim.world import world
+from fallow.sim.world.lives import LifeSpan
 
-SPAN = Span(0.0, MINUTE, 120)
-METRICS = ("DCGM_FI_PROF_GR_ENGINE_ACTIVE", "DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION")
+SPAN = LifeSpan(0.0, MINUTE, 120)
+METRICS = (
+    "DCGM_FI_PROF_GR_ENGINE_ACTIVE", "DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_POWER_USAGE",
+    "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION",
+)
 
 
 def make_world(mode: world.Mode = "whole", pods: int = 1) -> world.World:
@@ -24,7 +27,7 @@ def make_world(mode: world.Mode = "whole", pods: int = 1) -> world.World:
     part = world.Part("ml", "llm", replicas=pods, mode=mode)
     wanted = np.zeros((pods, SPAN.columns), np.uint8)
     wanted[:, 1] = 80
-    return world.World([world.Node("gpu-1", gpus=2, mode=mode)], [part], wanted, SPAN)
+    return world.World([world.SimNode("gpu-1", gpus=2, mode=mode)], [part], wanted, SPAN)
 
 
 def read(page: bytes) -> dict[str, list[tuple[dict[str, str], float]]]:
@@ -93,8 +96,8 @@ def test_counters_that_lie_leave_utilisation_and_power_true() -> None:
 
 
 def test_labels_are_escaped() -> None:
-    page = dcgm.Page('no"de\\')
-    told = page.render([dcgm.Hold(0, "GPU-1", "a\nb", "ml", "p")], [dcgm.Reading(0.5, 1.0, 60.0, 1.0)])
+    page = dcgm.DcgmPage('no"de\\')
+    told = page.render([dcgm.Hold(0, "GPU-1", "a\nb", "ml", "p")], [dcgm.HoldReading(0.5, 1.0, 60.0, 1.0)])
     ((labels, value),) = read(told)["DCGM_FI_PROF_GR_ENGINE_ACTIVE"]
     assert (labels["Hostname"], labels["modelName"], value) == ('no"de\\', "a\nb", 0.5)
 

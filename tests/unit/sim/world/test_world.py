@@ -10,19 +10,20 @@ from fallow import names
 from fallow.model import decision, kinds, units
 from fallow.model.policies import idle
 from fallow.model.units import HOUR, MINUTE
-from fallow.sim import cast, edits, laws, shapes
-from fallow.sim.lives import NONE, Span
-from fallow.sim.world import Fault, Node, Part, State, World
+from fallow.sim import cast
+from fallow.sim.world import edits, laws, shapes
+from fallow.sim.world.lives import NONE, LifeSpan
+from fallow.sim.world.world import Fault, Part, SimNode, SimState, World
 
 START = cast.MONDAY
 
 
-def make(*parts: Part, nodes: list[Node] | None = None, hours: int = 4, **lives: Any) -> World:
+def make(*parts: Part, nodes: list[SimNode] | None = None, hours: int = 4, **lives: Any) -> World:
     """`lives`: by name of the part (- written as _), the percent of each minute, repeated."""
-    span = Span(START, MINUTE, hours * 60)
+    span = LifeSpan(START, MINUTE, hours * 60)
     seats = [lives.get(part.name.replace("-", "_"), [0]) for part in parts for _ in range(part.seats)]
     rows = np.stack([np.resize(np.array(life, np.uint8), span.columns) for life in seats])
-    return World(nodes or [Node("n1"), Node("n2")], parts, rows, span, start_seconds=90.0)
+    return World(nodes or [SimNode("n1"), SimNode("n2")], parts, rows, span, start_seconds=90.0)
 
 
 def pause(world: World, number: int = 0, window: float = 30 * MINUTE) -> None:
@@ -44,7 +45,7 @@ def words(world: World) -> Counter[str]:
     return Counter(change.what for change in world.changes_since(0))
 
 
-# ---- time and place ---------------------------------------------------------------------------------------------------------
+# ---- time and slot ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", [0, 1])
@@ -53,7 +54,7 @@ def test_the_same_seed_is_the_same_day(seed: int) -> None:
     for day in days:
         day.advance(3 * HOUR)
         for number in range(0, len(day.workloads), 3):
-            if day.workloads[number].state is State.running:
+            if day.workloads[number].state is SimState.running:
                 pause(day, number)
         day.advance(3 * HOUR)
     assert days[0].changes_since(0) == days[1].changes_since(0)
@@ -62,7 +63,9 @@ def test_the_same_seed_is_the_same_day(seed: int) -> None:
     assert other.wanted.shape != days[0].wanted.shape or (other.wanted != days[0].wanted).any()
 
 
-@pytest.mark.parametrize("steps", [(7200.0,), (61.0,) * 118 + (2.0,), (1.0,) * 7200], ids=["at once", "minutes", "seconds"])
+@pytest.mark.parametrize(
+    "steps", [(7200.0,), (61.0,) * 118 + (2.0,), (1.0,) * 7200], ids=["at once", "minutes", "seconds"]
+)
 def test_how_the_time_is_cut_changes_nothing(steps: tuple[float, ...]) -> None:
     day, whole = (cast.make_world(seed=4, nodes=4, hours=3) for _ in range(2))
     for step in steps:
@@ -77,54 +80,56 @@ def test_a_day_that_is_over_begins_anew() -> None:
     world = make(Part("ml", "a"), hours=1, a=[50, 0])
     world.advance(2.5 * HOUR)
     assert world.taken == 151
-    assert world.activity(0, world.now - MINUTE, world.now) == (50, 50)
-    assert world.activity(0, world.now + HOUR, world.now + 2 * HOUR) == (None, None)
+    assert world.done[0, world.columns_before(2 * MINUTE)].tolist() == [0, 50]
 
 
-def test_no_place_is_given_twice_and_pods_stay_on_one_node() -> None:
+def test_no_slot_is_given_twice_and_pods_stay_on_one_node() -> None:
     world = cast.make_world(seed=2, nodes=10, hours=4)
     for _ in range(16):
         world.advance(15 * MINUTE)
         pods = [(one, pod) for one in world.workloads for pod in one.pods if pod.node]
-        taken = [place for _, pod in pods for place in pod.places]
-        assert len(taken) == len(set(taken)) == (world.seat_at >= 0).sum() == (world.place_of >= 0).sum()
+        taken = [slot for _, pod in pods for slot in pod.slots]
+        assert len(taken) == len(set(taken)) == (world.seat_at >= 0).sum() == (world.slot_of >= 0).sum()
         for one, pod in pods:
             node = world.nodes[pod.node]
             assert node.mode == one.part.mode
-            assert all(node.first <= place < node.first + node.places for place in pod.places)
+            assert all(node.first <= slot < node.first + node.slots for slot in pod.slots)
 
 
 def test_who_finds_no_room_waits_until_somebody_leaves() -> None:
-    world = make(Part("ml", "first", gpus=8, ends_at=START + HOUR), Part("ml", "second", gpus=8), nodes=[Node("n1")], first=[90])
+    world = make(
+        Part("ml", "first", gpus=8, ends_at=START + HOUR), Part("ml", "second", gpus=8), nodes=[SimNode("n1")],
+        first=[90],
+    )
     world.advance(30 * MINUTE)
     first, second = world.workloads
-    assert (first.state, second.state) == (State.running, State.waiting)
+    assert (first.state, second.state) == (SimState.running, SimState.waiting)
     assert [pod.node for pod in second.pods] == [""]
     world.advance(30 * MINUTE + 90)
-    assert (first.state, second.state) == (State.finished, State.running)
+    assert (first.state, second.state) == (SimState.finished, SimState.running)
     assert second.pods[0].ready_at == START + HOUR + 90
 
 
 def test_lives_that_do_not_fit_the_parts_are_refused() -> None:
     with pytest.raises(ValueError, match=r"lives are \(1, 60\), and 2 GPUs for 60 steps"):
-        World([Node("n1")], [Part("ml", "a", gpus=2)], np.zeros((1, 60), np.uint8), Span(START, MINUTE, 60))
+        World([SimNode("n1")], [Part("ml", "a", gpus=2)], np.zeros((1, 60), np.uint8), LifeSpan(START, MINUTE, 60))
 
 
 @pytest.mark.parametrize("mode", ["whole", "mig", "time-sliced"])
-def test_an_exporter_reads_every_place_of_its_node(mode: Any) -> None:
-    world = make(Part("ml", "a", mode=mode), nodes=[Node("n1", gpus=2, mode=mode)], a=[40])
+def test_every_slot_of_a_node_has_a_device_and_at_most_one_holder(mode: Any) -> None:
+    world = make(Part("ml", "a", mode=mode), nodes=[SimNode("n1", gpus=2, mode=mode)], a=[40])
     world.advance(MINUTE)
-    readings = world.readings("n1")
-    assert len(readings) == world.nodes["n1"].places
-    assert [(one.namespace, one.pod, one.percent) for one in readings if one.pod] == [("ml", "a-0", 40)]
-    assert len({one.uuid for one in readings}) == 2
-    assert len({(one.uuid, one.part) for one in readings}) == len(readings)
+    slots = range(world.nodes["n1"].slots)
+    assert [(part.namespace, pod.name) for part, pod in filter(None, map(world.holder_of, slots))] == [("ml", "a-0")]
+    assert world.seen[0, 0] == 40
+    assert len(set(world.uuids)) == 2
+    assert len({(world.uuids[slot], world.device_of(slot)[2]) for slot in slots}) == len(slots)
 
 
-# ---- pauses and people ------------------------------------------------------------------------------------------------------
+# ---- pauses and people -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", sorted(shapes.ROWS))
+@pytest.mark.parametrize("kind", sorted(shapes.SHAPES))
 def test_every_kind_is_paused_and_comes_back_exactly_as_it_was(kind: str) -> None:
     world = make(Part("ml", "a", kind, replicas=2))
     workload = world.workloads[0]
@@ -132,28 +137,30 @@ def test_every_kind_is_paused_and_comes_back_exactly_as_it_was(kind: str) -> Non
     before = workload.object
     world.advance(HOUR)
     pause(world)
-    assert (workload.state, workload.pods, world.readings("n1")[0].pod) == (State.paused, (), "")
+    assert (workload.state, workload.pods, world.holder_of(0)) == (SimState.paused, (), None)
     laws.check_way_back(before, workload.object, world.now)
     world.notice(edits.resume(workload.object, world.now, "ada"), "person")
     world.advance(90)
-    assert workload.state is State.running
+    assert workload.state is SimState.running
     assert (len(workload.pods), workload.resumes) == (2, 1)
     assert names.ORIGINAL_STATE not in workload.view.annotations
 
 
 @pytest.mark.parametrize(
-    ("owner", "by_itself", "complaints"), [("machine", True, 0), ("absent", True, 0), ("impatient", True, 1), ("polite", False, 0)]
+    ("owner", "by_itself", "complaints"), [
+        ("machine", True, 0), ("absent", True, 0), ("impatient", True, 1), ("polite", False, 0)
+    ]
 )
 def test_owners_bring_back_what_they_need_in_their_own_way(owner: str, by_itself: bool, complaints: int) -> None:
     world = make(Part("ml", "a", owner=owner), a=[0] * 60 + [70] * 60)
     world.advance(50 * MINUTE)
     pause(world)
     world.advance(9 * MINUTE)
-    assert world.workloads[0].state is State.paused
+    assert world.workloads[0].state is SimState.paused
     world.advance(35 * MINUTE)
     one = world.workloads[0]
     assert (one.pauses, one.regrets, one.complaints) == (1, 1, complaints)
-    assert (one.state is State.running) is by_itself
+    assert (one.state is SimState.running) is by_itself
     assert (names.RESUME_REQUESTED in one.view.marks) is not by_itself
     if by_itself:
         assert 90 <= one.waited <= one.owner.misses + 90
@@ -170,7 +177,7 @@ def test_who_is_missed_much_later_is_no_regret() -> None:
 
 def test_some_owners_answer_a_notice_and_some_do_not() -> None:
     parts = [Part("ml", f"{owner}-{number}", owner=owner) for owner in ("attentive", "absent") for number in range(8)]
-    world = make(*parts, nodes=[Node(f"n{number}") for number in range(2)])
+    world = make(*parts, nodes=[SimNode(f"n{number}") for number in range(2)])
     for number in range(len(parts)):
         warn(world, number)
     world.advance(10 * MINUTE)
@@ -192,7 +199,7 @@ def test_a_write_on_another_version_is_refused() -> None:
         edits.apply(thing, {"metadata": {"uid": "other"}})
 
 
-# ---- faults -----------------------------------------------------------------------------------------------------------------
+# ---- faults ----------------------------------------------------------------------------------------------------------
 
 
 def test_a_silent_exporter_hides_what_is_done_and_a_zero_one_lies() -> None:
@@ -202,7 +209,7 @@ def test_a_silent_exporter_hides_what_is_done_and_a_zero_one_lies() -> None:
     world.switch_on(Fault.exporter_silent, [on["a"]])
     world.switch_on(Fault.exporter_zero, [on["b"]])
     world.advance(5 * MINUTE)
-    assert world.readings(on["a"]) == []
+    assert [world.strikes(Fault.exporter_silent, on[name]) for name in "ab"] == [True, False]
     assert (world.seen[:8, 6:11] == NONE).all()
     assert (world.seen[8:, 6:11] == 0).all()
     assert (world.done[:, :11] >= 75).all()
@@ -213,18 +220,18 @@ def test_a_silent_exporter_hides_what_is_done_and_a_zero_one_lies() -> None:
 
 
 def test_a_lost_node_is_not_ready_and_takes_nobody_until_it_is_back() -> None:
-    world = make(Part("ml", "a", arrives_at=START + HOUR), nodes=[Node("n1")])
+    world = make(Part("ml", "a", arrives_at=START + HOUR), nodes=[SimNode("n1")])
     world.switch_on(Fault.node_lost, ["n1"])
     world.advance(2 * HOUR)
-    assert (world.nodes["n1"].ready, world.workloads[0].state) == (False, State.waiting)
+    assert (world.nodes["n1"].ready, world.workloads[0].state) == (False, SimState.waiting)
     world.switch_off(Fault.node_lost)
     assert world.nodes["n1"].ready
     world.advance(2 * MINUTE)
-    assert world.workloads[0].state is State.running
+    assert world.workloads[0].state is SimState.running
 
 
 def test_profiling_of_mig_is_never_zeroed_since_nobody_could_tell() -> None:
-    world = make(Part("ml", "a", mode="mig"), nodes=[Node("n1", mode="mig")], a=[60])
+    world = make(Part("ml", "a", mode="mig"), nodes=[SimNode("n1", mode="mig")], a=[60])
     world.switch_on(Fault.exporter_zero, ["n1"])
     world.advance(3 * MINUTE)
     assert (world.seen[0, :4] == 60).all()

@@ -1,45 +1,47 @@
 """Real traces, read into a world: what GPUs did in a production service, how demand went up and down (openb: `openb`).
 
-In: files as they were published (CSV, gzipped or not). Out: a Trace or demand, each with a Report of what was left out.
-Invariant: nothing is guessed. A row that cannot be read is named and counted; a sample that is missing, or that two rows tell differently,
-is not known. Only a row that is out of order is used where it belongs.
+In: files as they were published (CSV, gzipped or not). Out: a Trace or demand, and a TraceReport of what is left out.
+Invariant: nothing is guessed. A row that cannot be read is named and counted; a sample that is missing, or that two
+rows tell differently, is not known. Only a row that is out of order is used where it belongs.
 """
 
 import csv
 import datetime
 import gzip
 import math
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
-from typing import Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 import numpy as np
 
-from fallow.model.units import DAY, MINUTE, Instant, Seconds
-from fallow.sim.lives import NONE, Percents, Span
-from fallow.sim.world import Node, Part, World
+from fallow.model.units import DAY, MINUTE, Instant
+from fallow.sim.world.lives import NONE, LifeSpan, Percents
+from fallow.sim.world.world import Part, SimNode, World
 
 T = TypeVar("T")
+Sample: TypeAlias = tuple[int, int, int]  # timestamp, percent, line
 
 GENTD26: Final = "gentd26_gpu_a.csv.gz"
 HELIOS: Final = "helios_earth_a.csv.gz"
 GENTD26_COLUMNS: Final = ("pod", "timestamp", "duty_percent")
 HELIOS_COLUMNS: Final = ("vc", "time", "total_gpu", "running_gpu", "pending_gpu")
+_MODEL: Final = "NVIDIA-A100-SXM4-80GB"  # where a trace does not say
 _MOST_EXAMPLES: Final = 10
 _FURTHEST: Final = 31 * DAY  # from the middle of the trace; a stray timestamp must not stretch it to years
 _MOST_SAMPLES: Final = 500_000_000
 _MOST_GPUS: Final = 100_000  # of one virtual cluster
-_WHOLE: Final = 0.95  # of a trace: a GPU that was measured for so much of it can be taken for one that was there all the time
+_WHOLE: Final = 0.95  # of a trace: a GPU that was measured for so much of it counts as there all the time
 
 
 class TraceError(Exception):
     """One sentence: which file cannot be used, and why."""
 
 
-class Report(msgspec.Struct):
+class TraceReport(msgspec.Struct):
     """What was read, and what was left out and why; the first few with their line."""
 
     rows: int = 0
@@ -53,75 +55,68 @@ class Report(msgspec.Struct):
             self.examples.append(f"line {line}: {detail or why}")
 
     def __str__(self) -> str:
-        told = ", ".join(f"{count} {why}" for why, count in sorted(self.left_out.items()) if count)
-        return f"{self.rows} rows" + (f"; {told}" if told else "")
+        left_out = ", ".join(f"{count} {why}" for why, count in sorted(self.left_out.items()) if count)
+        return f"{self.rows} rows" + (f"; {left_out}" if left_out else "")
 
 
 class Trace(msgspec.Struct):
-    """What GPUs did: one row per GPU in the order of `parts`, one column per step, in whole percents; NONE = not known."""
+    """What GPUs did: a row per GPU in the order of `parts`, a column per step, in whole percents; NONE = not known."""
 
-    span: Span
+    span: LifeSpan
     parts: tuple[Part, ...]
     percents: Percents
-    report: Report
+    report: TraceReport
 
 
-def to_world(trace: Trace, *, model: str = "NVIDIA-A100-SXM4-80GB", seed: int = 0, start_seconds: Seconds = 120.0) -> World:
-    """Everybody has room: a trace does not tell how full its cluster was. Pods of one GPU share nodes of eight, unless larger ones could
-    then find every node half full."""
-    homes = [(part.model or model, part.gpus) for part in trace.parts for _ in range(part.pods)]
+def to_world(trace: Trace, *, seed: int = 0) -> World:
+    """Everybody has room: a trace does not tell how full its cluster was. Pods of one GPU share nodes of eight, unless
+    larger ones could then find every node half full."""
+    homes = [(part.model or _MODEL, part.gpus) for part in trace.parts for _ in range(part.pods)]
     if all(gpus == 1 for _, gpus in homes):
         counts = Counter(name for name, _ in homes)
         homes = [(name, min(8, counts[name] - first)) for name in counts for first in range(0, counts[name], 8)]
-    nodes = [Node(f"node-{number:05}", name, gpus) for number, (name, gpus) in enumerate(homes)]
-    return World(nodes, trace.parts, trace.percents, trace.span, seed=seed, start_seconds=start_seconds)
+    nodes = [SimNode(f"node-{number:05}", name, gpus) for number, (name, gpus) in enumerate(homes)]
+    return World(nodes, trace.parts, trace.percents, trace.span, seed=seed)
 
 
-# ---- rows ---------------------------------------------------------------------------------------------------------------------
-
-
-def read_lines(path: Path, report: Report) -> Iterator[tuple[int, list[str]]]:
+def read_lines(path: Path, report: TraceReport) -> Iterator[tuple[int, list[str]]]:
     """Every line, cut at commas, with its number; the report counts them."""
+    opened = gzip.open if path.suffix == ".gz" else open
     try:
-        with gzip.open(path, "rt", encoding="utf-8", errors="replace", newline="") if path.suffix == ".gz" else path.open(
-            encoding="utf-8", errors="replace", newline=""
-        ) as file:
+        with opened(path, "rt", encoding="utf-8", errors="replace", newline="") as file:
             lines = csv.reader(file)
             for line in lines:
                 report.rows += 1
                 yield lines.line_num, line
     except (OSError, EOFError, csv.Error) as problem:
-        raise TraceError(f"the trace {path.name} cannot be read: {getattr(problem, 'strerror', None) or problem}") from problem
+        why = getattr(problem, "strerror", None) or problem
+        raise TraceError(f"the trace {path.name} cannot be read: {why}") from problem
 
 
 def read_header(path: Path) -> list[str]:
     """What the first line names, by which a trace is known."""
-    return next(read_lines(path, Report()), (0, list[str]()))[1]
+    return next(read_lines(path, TraceReport()), (0, list[str]()))[1]
 
 
 def read_rows(
-    path: Path, columns: tuple[str, ...], report: Report, optional: tuple[str, ...] = ()
+    path: Path, columns: tuple[str, ...], report: TraceReport, optional: tuple[str, ...] = ()
 ) -> Iterator[tuple[int, list[str]]]:
-    """The wanted columns of every row that has them all, with its line. An optional column that the file does not have reads as ""."""
+    """The wanted columns of every row that has them all, with its line. An optional one that is not there reads ""."""
     lines = read_lines(path, report)
     _, header = next(lines, (0, []))
     report.rows = 0
-    places = [*_find_columns(header, columns, path), *(header.index(name) if name in header else -1 for name in optional)]
+    if missing := [name for name in columns if name not in header]:
+        known = f"its first line must name {', '.join(columns)}"
+        raise TraceError(f"the trace {path.name} has no column {missing[0]!r}; {known}")
+    indices = [header.index(name) if name in header else -1 for name in (*columns, *optional)]
     for number, line in lines:
-        if len(line) <= max(places):
+        if len(line) <= max(indices):
             report.leave_out("too few fields", number)
         else:
-            yield number, [line[place] if place >= 0 else "" for place in places]
+            yield number, [line[index] if index >= 0 else "" for index in indices]
 
 
-def _find_columns(header: list[str], columns: tuple[str, ...], path: Path) -> list[int]:
-    missing = [name for name in columns if name not in header]
-    if missing:
-        raise TraceError(f"the trace {path.name} has no column {missing[0]!r}; its first line must name {', '.join(columns)}")
-    return [header.index(name) for name in columns]
-
-
-def read_as(kind: Callable[[str], T], text: str, why: str, line: int, report: Report) -> T | None:
+def read_as(kind: Callable[[str], T], text: str, why: str, line: int, report: TraceReport) -> T | None:
     try:
         return kind(text)
     except (ValueError, OverflowError):
@@ -137,24 +132,21 @@ def _percent(text: str) -> int:
     return min(math.floor(value), 100)
 
 
-# ---- GenTD26: per pod, what its GPU did ---------------------------------------------------------------------------------------
-
-
 def read_gentd26(path: Path) -> Trace:
     """One GPU per pod of one image-generation service; each pod stands as a service of its own."""
-    report = Report()
+    report = TraceReport()
     samples = _read_samples(path, report)
     times = [at for each in samples.values() for at, _, _ in each]
     if not times:
         raise TraceError(f"the trace {path.name} holds no sample that can be used")
     middle = median(times)
     samples = {pod: [each for each in found if _is_near(each, middle, report)] for pod, found in samples.items()}
-    return arrange({pod: found for pod, found in samples.items() if found}, report, namespace="gentd26", class_="inference")
+    return _arrange({pod: found for pod, found in samples.items() if found}, report)
 
 
-def _read_samples(path: Path, report: Report) -> dict[str, list[tuple[int, int, int]]]:
-    """Of each pod: (timestamp, percent, line); NONE where the row says that it was not measured."""
-    samples: dict[str, list[tuple[int, int, int]]] = {}
+def _read_samples(path: Path, report: TraceReport) -> dict[str, list[Sample]]:
+    """NONE where the row says that it was not measured."""
+    samples: dict[str, list[Sample]] = {}
     for line, (pod, timestamp, duty) in read_rows(path, GENTD26_COLUMNS, report):
         at = read_as(int, timestamp, "timestamp is no whole number", line, report)
         if not pod:
@@ -167,53 +159,60 @@ def _read_samples(path: Path, report: Report) -> dict[str, list[tuple[int, int, 
     return samples
 
 
-def _is_near(sample: tuple[int, int, int], middle: float, report: Report) -> bool:
+def _is_near(sample: Sample, middle: float, report: TraceReport) -> bool:
     if abs(sample[0] - middle) <= _FURTHEST:
         return True
     report.leave_out("timestamp is a month away from the rest", sample[2])
     return False
 
 
-def arrange(samples: Mapping[str, list[tuple[int, int, int]]], report: Report, *, namespace: str, class_: str) -> Trace:
+def _arrange(samples: Mapping[str, list[Sample]], report: TraceReport) -> Trace:
     """Samples in columns, as far apart as most of them are."""
-    step = _find_step(samples)
-    start = min(at for found in samples.values() for at, _, _ in found)
-    columns = max((at - start) // step for found in samples.values() for at, _, _ in found) + 1
+    step, times = _find_step(samples), [at for found in samples.values() for at, _, _ in found]
+    start, columns = min(times), (max(times) - min(times)) // step + 1
     if columns * len(samples) > _MOST_SAMPLES:
-        raise TraceError(f"the trace has {len(samples)} pods over {columns} steps; {_MOST_SAMPLES} samples are the most")
-    span = Span(float(start), float(step), columns)
-    percents = np.full((len(samples), columns), NONE, np.uint8)
-    parts = []
+        has = f"{len(samples)} pods over {columns} steps"
+        raise TraceError(f"the trace has {has}; {_MOST_SAMPLES} samples are the most")
+    span = LifeSpan(float(start), float(step), columns)
+    percents, parts = np.full((len(samples), columns), NONE, np.uint8), []
     for row, (pod, found) in enumerate(samples.items()):
         first, last = _fill(percents[row], found, start, step, report)
-        begins, ends = span.start + first * step if first else None, span.start + (last + 1) * step if last + 1 < columns else None
-        parts.append(Part(namespace, pod, class_=class_, life="trace", owner="machine", arrives_at=begins, ends_at=ends))
+        parts.append(lone_pod(span, first, last, "gentd26", pod, class_="inference"))
     return Trace(span, tuple(parts), percents, report)
 
 
-def _find_step(samples: Mapping[str, list[tuple[int, int, int]]]) -> int:
+def lone_pod(span: LifeSpan, first: int, last: int, namespace: str, name: str, **more: Any) -> Part:
+    """A pod that was there from its first to its last column, and that nobody waits to bring back."""
+    begins, ends = span.start + first * span.step, span.start + (last + 1) * span.step
+    return Part(
+        namespace, name, life="trace", owner="machine", arrives_at=begins if first else None,
+        ends_at=ends if last + 1 < span.columns else None, **more,
+    )
+
+
+def _find_step(samples: Mapping[str, list[Sample]]) -> int:
     gaps = [int(gap) for found in samples.values() for gap in np.diff(sorted(at for at, _, _ in found)) if gap > 0]
     return round(median(gaps)) if gaps else round(MINUTE)
 
 
-def _fill(row: Percents, found: list[tuple[int, int, int]], start: int, step: int, report: Report) -> tuple[int, int]:
-    """Gives the first and the last column that were told of."""
-    told: dict[int, int] = {}
+def _fill(row: Percents, found: list[Sample], start: int, step: int, report: TraceReport) -> tuple[int, int]:
+    """Gives the first and the last column that a sample speaks of."""
+    known: dict[int, int] = {}
     before = -math.inf
     for at, percent, line in found:
         column = round((at - start) / step)
         report.left_out["out of order: put in place"] += at < before
         before = max(before, at)
-        if column not in told:
-            told[column] = percent
-        elif told[column] == percent:
+        if column not in known:
+            known[column] = percent
+        elif known[column] == percent:
             report.leave_out("told twice", line)
         else:
             report.leave_out("told twice, differently: not known", line)
-            told[column] = NONE
-    first, last = min(told), min(max(told), len(row) - 1)
-    report.left_out["missing: not known"] += last - first + 1 - len(told)
-    row[[min(column, len(row) - 1) for column in told]] = list(told.values())
+            known[column] = NONE
+    first, last = min(known), min(max(known), len(row) - 1)
+    report.left_out["missing: not known"] += last - first + 1 - len(known)
+    row[[min(column, len(row) - 1) for column in known]] = list(known.values())
     return first, last
 
 
@@ -222,27 +221,24 @@ def whole_days(trace: Trace) -> list[int]:
     return np.flatnonzero((trace.percents != NONE).mean(axis=1) >= _WHOLE).tolist()
 
 
-def cut_lives(trace: Trace, span: Span, pods: int, gpus: int, rng: np.random.Generator) -> Percents:
-    """What so many pods do: each as some GPU of the trace did, all from the same moment of it on, and on from its beginning where it
-    ends. The GPUs of one pod do the same."""
+def cut_lives(trace: Trace, span: LifeSpan, pods: int, gpus: int, rng: np.random.Generator) -> Percents:
+    """What so many pods do: each as some GPU of the trace did, all from the same moment of it on, and on from its
+    beginning where it ends. The GPUs of one pod do the same."""
     rows, shift = rng.choice(whole_days(trace), pods), float(rng.uniform(0, trace.span.columns * trace.span.step))
     columns = ((shift + span.step * np.arange(span.columns)) // trace.span.step).astype(np.int64) % trace.span.columns
     return np.repeat(trace.percents[rows][:, columns], gpus, axis=0)
 
 
-# ---- Helios: demand -----------------------------------------------------------------------------------------------------------
-
-
 class Demand(msgspec.Struct):
-    """How many GPUs a virtual cluster had, and how many were asked for (running and pending), minute by minute; -1 = not known."""
+    """How many GPUs a virtual cluster had, and how many were asked for, minute by minute; -1 = not known."""
 
     name: str
     total: int
     wanted: np.ndarray[tuple[int], np.dtype[np.int64]]
 
 
-def read_helios(path: Path) -> tuple[list[Demand], Report]:
-    report = Report()
+def read_helios(path: Path) -> tuple[list[Demand], TraceReport]:
+    report = TraceReport()
     rows: dict[str, dict[int, tuple[int, int]]] = {}
     for line, (name, at, *numbers) in read_rows(path, HELIOS_COLUMNS, report):
         counts = [read_as(read_count, text, "GPUs are no whole number", line, report) for text in numbers]
@@ -276,7 +272,7 @@ def read_count(text: str) -> int:
     return value
 
 
-def _line_up(name: str, minutes: Mapping[int, tuple[int, int]], report: Report) -> Demand:
+def _line_up(name: str, minutes: Mapping[int, tuple[int, int]], report: TraceReport) -> Demand:
     """Minute after minute; where one is missing nothing is known of it."""
     first, last = min(minutes), max(minutes)
     if (last - first) * MINUTE > 2 * _FURTHEST + 366 * DAY:
@@ -288,7 +284,7 @@ def _line_up(name: str, minutes: Mapping[int, tuple[int, int]], report: Report) 
 
 
 def choose_demands(demands: Sequence[Demand], nodes: int | None, *, seed: int = 0) -> list[Demand]:
-    """Virtual clusters that together fit on so many nodes of eight GPUs, whichever come first by the seed; at least the smallest."""
+    """Virtual clusters that fit on so many nodes of eight GPUs, first come by the seed; at least the smallest."""
     if nodes is None:
         return list(demands)
     order, room, chosen = np.random.default_rng([seed, 4]).permutation(len(demands)).tolist(), 8 * nodes, list[Demand]()
@@ -299,25 +295,23 @@ def choose_demands(demands: Sequence[Demand], nodes: int | None, *, seed: int = 
     return chosen or [min(demands, key=lambda one: one.total)]
 
 
-def demand_parts(demand: Demand, span: Span, *, first_minute: int = 0) -> list[Part]:
-    """Jobs that together ask for as many GPUs as were asked for: a rise is a new job, a fall ends the oldest. What they do is not told
-    in the trace: those of eight GPUs are taken for training, the others for batch work. Unknown minutes change nothing."""
-    parts: list[Part] = []
-    open_jobs: list[tuple[int, Instant]] = []
-    level = 0
-    for minute in range(min(len(demand.wanted) - first_minute, int(span.columns * span.step // MINUTE))):
-        wanted, now = int(demand.wanted[first_minute + minute]), span.start + minute * MINUTE
+def demand_parts(demand: Demand, span: LifeSpan) -> list[Part]:
+    """Jobs that together ask for as many GPUs as were asked for: a rise is a new job, a fall ends the oldest.
+    Those of eight GPUs are taken for training, the others for batch work. Unknown minutes change nothing."""
+    parts, open_jobs, level = list[Part](), deque[tuple[int, Instant]](), 0
+    for minute, wanted in enumerate(demand.wanted[: int(span.columns * span.step // MINUTE)].tolist()):
+        now = span.start + minute * MINUTE
         while wanted > level:
             size = min(8, wanted - level)
             open_jobs.append((size, now))
             level += size
         while wanted >= 0 and open_jobs and level - open_jobs[0][0] >= wanted:
-            size, began = open_jobs.pop(0)
+            size, began = open_jobs.popleft()
             level -= size
             parts.append(_job(demand.name, len(parts), size, began, now))
-    return parts + [_job(demand.name, len(parts) + number, size, began, None) for number, (size, began) in enumerate(open_jobs)]
+    return parts + [_job(demand.name, number, *job, None) for number, job in enumerate(open_jobs, len(parts))]
 
 
 def _job(name: str, number: int, gpus: int, began: Instant, ends: Instant | None) -> Part:
-    what = "training" if gpus == 8 else "batch"
-    return Part(f"helios-{name.lower()}", f"job-{number:05}", "Job", what, what, gpus=gpus, arrives_at=began, ends_at=ends)
+    what, namespace = "training" if gpus == 8 else "batch", f"helios-{name.lower()}"
+    return Part(namespace, f"job-{number:05}", "Job", what, what, gpus=gpus, arrives_at=began, ends_at=ends)

@@ -7,18 +7,18 @@ import pytest
 
 from fallow import names
 from fallow.model.units import HOUR, MINUTE, parse_instant
-from fallow.sim import shapes, store, world
-from fallow.sim.lives import Span
-from fallow.sim.servers import objects
+from fallow.sim.servers import objects, store
+from fallow.sim.world import shapes, world
+from fallow.sim.world.lives import LifeSpan
 
-SPAN = Span(parse_instant("2026-11-16T00:00:00Z"), MINUTE, 600)
+SPAN = LifeSpan(parse_instant("2026-11-16T00:00:00Z"), MINUTE, 600)
 PRODUCT = store.Writer(manager=names.FIELD_MANAGER)
 
 
 class Scene:
     def __init__(self, *parts: world.Part) -> None:
         seats = sum(part.seats for part in parts)
-        nodes = [world.Node(f"gpu-{number}") for number in range(8)]
+        nodes = [world.SimNode(f"gpu-{number}") for number in range(8)]
         self.world = world.World(nodes, parts, np.zeros((seats, SPAN.columns), np.uint8), SPAN)
         self.store = store.Store(lambda: self.world.now)
         self.objects = objects.Objects(self.world, self.store)
@@ -36,14 +36,16 @@ class Scene:
         while references := found["metadata"].get("ownerReferences"):
             owner = references[0]
             chain.append(owner["kind"])
-            found = self.store.get(store.Key(owner["apiVersion"].rpartition("/")[0], owner["kind"], "ml", owner["name"])).object
+            found = self.store.get(
+                store.Key(owner["apiVersion"].rpartition("/")[0], owner["kind"], "ml", owner["name"])
+            ).object
         return chain
 
 
-@pytest.mark.parametrize("kind", shapes.ROWS)
+@pytest.mark.parametrize("kind", shapes.SHAPES)
 def test_pods_hang_below_their_workload_by_the_chain_its_operator_makes(kind: str) -> None:
     scene = Scene(world.Part("ml", "thing", kind))
-    chain = [link[1] for link in shapes.ROWS[kind].links]
+    chain = [link[1] for link in shapes.SHAPES[kind].links]
     assert scene.owners("thing-0") == [*reversed(chain), kind]
 
 
@@ -77,16 +79,17 @@ def test_a_stopped_service_loses_what_kserve_made_for_it() -> None:
     scene.objects.step()
     assert scene.store.entries("apps", "Deployment", "ml") == []
     assert scene.pods() == []
-    assert {condition["type"]: condition["status"] for condition in scene.store.get(key).object["status"]["conditions"]} == {
-        "Ready": "False", "Stopped": "True",
-    }
+    conditions = scene.store.get(key).object["status"]["conditions"]
+    assert {one["type"]: one["status"] for one in conditions} == {"Ready": "False", "Stopped": "True"}
 
 
 def test_an_owner_reads_the_notice_and_the_answer_is_written_on_the_object() -> None:
     scene = Scene(*(world.Part("ml", f"n-{number}", owner="attentive") for number in range(8)))
     marks = {names.IDLE_EPISODE: "abc", names.PENDING_SINCE: "2026-11-16T00:01:00Z"}
     for number in range(8):
-        scene.store.patch(store.Key("apps", "Deployment", "ml", f"n-{number}"), {"metadata": {"annotations": marks}}, PRODUCT)
+        scene.store.patch(
+            store.Key("apps", "Deployment", "ml", f"n-{number}"), {"metadata": {"annotations": marks}}, PRODUCT
+        )
     scene.go_on(HOUR)
     said = [entry.object["metadata"]["annotations"] for entry in scene.store.entries("apps", "Deployment", "ml")]
     acked = [marks for marks in said if names.ACK_UNTIL in marks]
@@ -113,4 +116,6 @@ def test_a_job_that_ends_says_so() -> None:
     scene = Scene(world.Part("ml", "job", "Job", ends_at=SPAN.start + HOUR))
     scene.go_on(2 * HOUR)
     assert scene.pods() == []
-    assert scene.store.get(store.Key("batch", "Job", "ml", "job")).object["status"]["conditions"][0]["type"] == "Complete"
+    assert scene.store.get(
+        store.Key("batch", "Job", "ml", "job")
+    ).object["status"]["conditions"][0]["type"] == "Complete"

@@ -1,11 +1,11 @@
-"""Which places on which nodes are free: a scheduler small enough for a pretend cluster.
+"""Which slots on which nodes are free: a scheduler small enough for a pretend cluster.
 
-In: how many places each node has and what sort they are. Out: places for a pod, all on one node, or None. Places are numbered through
-the whole cluster, node after node.
-Invariant: a place is given to one at a time.
+In: how many slots each node has and what sort they are. Out: slots for a pod, all on one node, or None. Slots are
+numbered through the whole cluster, node after node.
+Invariant: a slot is given to one at a time.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import numpy as np
@@ -15,14 +15,15 @@ from fallow.model.usage import Bools, Indices
 _MANY: Final = np.iinfo(np.int64).max
 
 
-class Places:
+class FreeSlots:
     """`sorts`: of each node (mode, model)."""
 
     def __init__(self, sizes: Sequence[int], sorts: Sequence[tuple[str, str]]) -> None:
-        self.firsts = [0, *np.cumsum(sizes).tolist()][:-1]
+        ends: list[int] = np.cumsum(sizes).tolist()
+        self.firsts = [0, *ends][:-1]
         self.node_of: Indices = np.repeat(np.arange(len(sizes)), sizes)
         self._sorts = sorts
-        self._free = [list(range(first + size - 1, first - 1, -1)) for first, size in zip(self.firsts, sizes, strict=True)]
+        self._free = [list(range(end - 1, end - size - 1, -1)) for end, size in zip(ends, sizes, strict=True)]
         self._counts = np.array(sizes, np.int64)
         self._open = np.ones(len(sizes), np.bool_)
         self._suiting: dict[tuple[str, str], Bools] = {}
@@ -40,13 +41,14 @@ class Places:
         self._counts[node] -= count
         return tuple(self._free[node].pop() for _ in range(count))
 
-    def give_back(self, places: Sequence[int]) -> None:
-        for place in places:
-            node = int(self.node_of[place])
-            self._free[node].append(place)
+    def give_back(self, slots: Iterable[int]) -> None:
+        for slot in slots:
+            node = int(self.node_of[slot])
+            self._free[node].append(slot)
             self._counts[node] += 1
 
     def _suits(self, mode: str, model: str) -> Bools:
         if (mode, model) not in self._suiting:
-            self._suiting[mode, model] = np.array([sort[0] == mode and model in ("", sort[1]) for sort in self._sorts], np.bool_)
+            suits = [its_mode == mode and model in ("", its_model) for its_mode, its_model in self._sorts]
+            self._suiting[mode, model] = np.array(suits, np.bool_)
         return self._suiting[mode, model]

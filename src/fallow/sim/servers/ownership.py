@@ -1,8 +1,10 @@
 """Who owns which field of an object: managedFields, and server-side apply.
 
-In: an object before and after (or what somebody applies), and the manager's name. Out: the new managedFields; for an apply the merged
-object too, or `Conflicts`. Built-in kinds merge their well-known lists by key; the lists of custom kinds are owned as a whole.
-Invariant: a field somebody changed is theirs alone; a field that is gone is nobody's; objects handed in are never changed.
+In: an object before and after (or what somebody applies), and the manager's name. Out: the new managedFields; for an
+apply the merged object too, or `Conflicts`. Built-in kinds merge their well-known lists by key; the lists of custom
+kinds are owned as a whole.
+Invariant: a field somebody changed is theirs alone; a field that is gone is nobody's;
+objects handed in are never changed.
 """
 
 import copy
@@ -12,33 +14,33 @@ from typing import Any, TypeAlias
 
 Object: TypeAlias = dict[str, Any]
 Path: TypeAlias = tuple[str, ...]
+Manager: TypeAlias = tuple[str, str, str]  # name, operation, subresource
 
 _NOT_OWNED = frozenset({
-    "name", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds",
-    "selfLink", "managedFields",
-})  # fmt: skip
-_KEYS = {
-    "containers": ("name",), "initContainers": ("name",), "ephemeralContainers": ("name",), "env": ("name",), "volumes": ("name",),
-    "volumeMounts": ("mountPath",), "volumeDevices": ("devicePath",), "imagePullSecrets": ("name",), "conditions": ("type",),
-    "ownerReferences": ("uid",), "hostAliases": ("ip",), "addresses": ("type",), "podIPs": ("ip",), "resourceClaims": ("name",),
+    "name", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp",
+    "deletionGracePeriodSeconds", "selfLink", "managedFields",
+})
+_NAMED = ("containers", "initContainers", "ephemeralContainers", "env", "volumes", "imagePullSecrets", "resourceClaims")
+_KEYS: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(_NAMED, ("name",)), **dict.fromkeys(("conditions", "addresses"), ("type",)),
+    **dict.fromkeys(("hostAliases", "podIPs"), ("ip",)), "volumeMounts": ("mountPath",),
+    "volumeDevices": ("devicePath",), "ownerReferences": ("uid",),
     "topologySpreadConstraints": ("topologyKey", "whenUnsatisfiable"),
-}  # fmt: skip
+}
 _SETS = frozenset({"finalizers"})
 # Maps that are one value.
-_WHOLE = frozenset({"f:selector", "f:labelSelector", "f:nodeSelector", "f:fieldRef", "f:secretKeyRef", "f:configMapKeyRef"})
+_WHOLE = frozenset({
+    "f:selector", "f:labelSelector", "f:nodeSelector", "f:fieldRef", "f:secretKeyRef", "f:configMapKeyRef",
+})
 # Parents that every built-in object has, so that nobody adds them.
 _GIVEN = frozenset({"f:metadata", "f:spec", "f:status", "f:template", "f:jobTemplate", "f:strategy", "f:containers"})
 
 
-class _Branch:
-    """Stands for a parent, whose fields have owners of their own."""
-
-
-_BRANCH = _Branch()
+_BRANCH = object()  # stands for a parent, whose fields have owners of their own
 
 
 class Conflicts(Exception):
-    """Others own what was to be applied with another value: (manager, apiVersion, field), the field written as the real server does."""
+    """Others own what was to be applied with another value: (manager, apiVersion, field as the server writes it)."""
 
     def __init__(self, fields: Sequence[tuple[str, str, str]]) -> None:
         super().__init__(f"{len(fields)} conflicts")
@@ -46,7 +48,7 @@ class Conflicts(Exception):
 
 
 def list_keys(field: str, items: Sequence[Any], *, custom: bool) -> tuple[str, ...]:
-    """The members by which items of that list are told apart; () for a list that is one value."""
+    """The members by which items of that list are known; () for a list that is one value."""
     if (custom and field != "ownerReferences") or not items or not all(isinstance(item, Mapping) for item in items):
         return ()
     if field == "ports":
@@ -56,9 +58,6 @@ def list_keys(field: str, items: Sequence[Any], *, custom: bool) -> tuple[str, .
 
 def identify(item: Mapping[str, Any], keys: Iterable[str]) -> tuple[Any, ...]:
     return tuple(item.get(key, "TCP" if key == "protocol" else None) for key in keys)
-
-
-# ---- fields as paths ------------------------------------------------------------------------------------------------------------
 
 
 def _flatten(value: Any, path: Path, custom: bool) -> Iterator[tuple[Path, Any]]:
@@ -80,14 +79,17 @@ def _flatten(value: Any, path: Path, custom: bool) -> Iterator[tuple[Path, Any]]
 def _name_items(items: list[Any], field: str, custom: bool) -> list[tuple[str, Any]]:
     if field in _SETS:
         return [(f"v:{json.dumps(item)}", item) for item in items]
-    keys = list_keys(field, items, custom=custom)
-    return [(f"k:{json.dumps(dict(zip(keys, identify(item, keys), strict=True)), separators=(',', ':'))}", item) for item in items if keys]
+    if not (keys := list_keys(field, items, custom=custom)):
+        return []
+    named = [dict(zip(keys, identify(item, keys), strict=True)) for item in items]
+    return [(f"k:{json.dumps(name, separators=(',', ':'))}", item) for name, item in zip(named, items, strict=True)]
 
 
 def _fields(obj: Mapping[str, Any], custom: bool) -> dict[Path, Any]:
     owned = {name: part for name, part in obj.items() if name not in ("apiVersion", "kind", "metadata")}
     metadata = {name: part for name, part in (obj.get("metadata") or {}).items() if name not in _NOT_OWNED}
-    return dict(_flatten({"metadata": metadata, **owned} if metadata else owned, (), custom)) if metadata or owned else {}
+    whole = {"metadata": metadata, **owned} if metadata else owned
+    return dict(_flatten(whole, (), custom)) if whole else {}
 
 
 def _encode(paths: Iterable[Path]) -> Object:
@@ -115,40 +117,36 @@ def _decode(fields: Mapping[str, Any], above: Path = ()) -> Iterator[Path]:
             yield from _decode(below, (*above, name))
 
 
-# ---- managers -------------------------------------------------------------------------------------------------------------------
-
-
 class _Managers:
-    """The entries of managedFields with their fields as sets of paths."""
+    """The entries of managedFields with their fields as sets of paths, by manager, operation and subresource."""
 
     def __init__(self, entries: Sequence[Mapping[str, Any]]) -> None:
-        self._entries = [(dict(entry), set(_decode(entry.get("fieldsV1") or {}))) for entry in entries if entry.get("manager")]
+        self._entries = {
+            (entry["manager"], entry.get("operation", "Update"), entry.get("subresource", "")):
+            (dict(entry), set(_decode(entry.get("fieldsV1") or {})))
+            for entry in entries if entry.get("manager")
+        }
 
-    def find(self, manager: str, operation: str, subresource: str) -> set[Path] | None:
-        wanted = (manager, operation, subresource)
-        return next((paths for entry, paths in self._entries if _identity(entry) == wanted), None)
+    def find(self, who: Manager) -> set[Path]:
+        return self._entries[who][1] if who in self._entries else set()
 
-    def others(self, manager: str, operation: str, subresource: str) -> Iterator[tuple[Object, set[Path]]]:
-        wanted = (manager, operation, subresource)
-        return ((entry, paths) for entry, paths in self._entries if _identity(entry) != wanted)
+    def others(self, who: Manager) -> list[tuple[Object, set[Path]]]:
+        return [owned for manager, owned in self._entries.items() if manager != who]
 
     def forget(self, paths: set[Path]) -> None:
-        for _, owned in self._entries:
+        for _, owned in self._entries.values():
             owned -= paths
 
-    def write(self, manager: str, operation: str, subresource: str, paths: set[Path], version: str, time: str) -> None:
-        wanted = (manager, operation, subresource)
-        self._entries = [(entry, owned) for entry, owned in self._entries if _identity(entry) != wanted]
-        entry = {"manager": manager, "operation": operation, "apiVersion": version, "time": time, "fieldsType": "FieldsV1"}
-        self._entries.append((entry | ({"subresource": subresource} if subresource else {}), paths))
+    def write(self, who: Manager, paths: set[Path], version: str, time: str) -> None:
+        self._entries.pop(who, None)
+        manager, operation, subresource = who
+        entry = {"manager": manager, "operation": operation, "apiVersion": version, "time": time}
+        part = {"subresource": subresource} if subresource else {}
+        self._entries[who] = ({**entry, "fieldsType": "FieldsV1", **part}, paths)
 
     def to_list(self) -> list[Object]:
-        entries = [{**entry, "fieldsV1": _encode(paths)} for entry, paths in self._entries if paths]
+        entries = [{**entry, "fieldsV1": _encode(paths)} for entry, paths in self._entries.values() if paths]
         return sorted(entries, key=lambda entry: (entry["operation"], entry.get("time", ""), entry["manager"]))
-
-
-def _identity(entry: Mapping[str, Any]) -> tuple[str, str, str]:
-    return entry["manager"], entry.get("operation", "Update"), entry.get("subresource", "")
 
 
 def _given(old: Mapping[str, Any], new: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
@@ -167,8 +165,8 @@ def update(old: Object, new: Object, manager: str, *, time: str, custom: bool, s
     managers = _Managers(_given(old, new))
     managers.forget(changed | gone)
     if changed:
-        mine = managers.find(manager, "Update", subresource) or set()
-        managers.write(manager, "Update", subresource, mine | changed, new.get("apiVersion", ""), time)
+        who = manager, "Update", subresource
+        managers.write(who, managers.find(who) | changed, new.get("apiVersion", ""), time)
     return managers.to_list()
 
 
@@ -176,25 +174,26 @@ def _is_given(path: Path, custom: bool) -> bool:
     return path[-1] == "f:metadata" if custom else path[-1] in _GIVEN
 
 
-def apply(live: Object, applied: Object, manager: str, *, time: str, custom: bool, force: bool, subresource: str = "") -> Object:
-    """`live` with what `manager` applies, without what it applied before and no longer does, and with the new managedFields."""
-    wanted, current = _fields(applied, custom), _fields(live, custom)
+def apply(
+    live: Object, applied: Object, manager: str, *, time: str, custom: bool, force: bool, subresource: str = ""
+) -> Object:
+    """`live` with what `manager` applies, without what it no longer does, and with the new managedFields."""
+    who, wanted, current = (manager, "Apply", subresource), _fields(applied, custom), _fields(live, custom)
     owned = {path for path, value in wanted.items() if value is not _BRANCH or path[-1].startswith("k:")}
     managers = _Managers(live.get("metadata", {}).get("managedFields") or [])
-    others = list(managers.others(manager, "Apply", subresource))
-    clashes = [(entry, path) for entry, paths in others for path in sorted(paths & owned) if _differs(path, wanted, current)]
+    before, others = managers.find(who), managers.others(who)
+    different = {path for path in owned if wanted[path] is not _BRANCH and current.get(path) != wanted[path]}
+    clashes = [(entry, path) for entry, paths in others for path in sorted(paths & different)]
     if clashes and not force:
         raise Conflicts([(entry["manager"], entry.get("apiVersion", ""), _describe(path)) for entry, path in clashes])
     managers.forget({path for _, path in clashes})
-    before = managers.find(manager, "Apply", subresource) or set()
     kept = {path for _, paths in others for path in paths}
     merged: Object = _merge(live, applied, "", custom)
     for path in sorted(before - owned):  # a parent before what is in it
         if not any(other[: len(path)] == path for other in kept | owned):
             _remove(merged, path)
-    is_same = before == owned and merged == live
-    if not is_same:
-        managers.write(manager, "Apply", subresource, owned, applied["apiVersion"], time)
+    if before != owned or merged != live:
+        managers.write(who, owned, applied["apiVersion"], time)
     merged.setdefault("metadata", {})["managedFields"] = managers.to_list()
     return merged
 
@@ -206,18 +205,15 @@ def disown(obj: Object, field: Path) -> Object:
     return {**obj, "metadata": {**obj["metadata"], "managedFields": managers.to_list()}}
 
 
-def _differs(path: Path, wanted: Mapping[Path, Any], current: Mapping[Path, Any]) -> bool:
-    return wanted[path] is not _BRANCH and current.get(path) != wanted[path]
-
-
 def _describe(path: Path) -> str:
     return "".join(f".{part[2:]}" if part.startswith("f:") else _describe_item(part) for part in path)
 
 
 def _describe_item(part: str) -> str:
     value = json.loads(part[2:])
-    inside = ",".join(f"{key}={json.dumps(member)}" for key, member in value.items()) if isinstance(value, dict) else f"={part[2:]}"
-    return f"[{inside}]"
+    if not isinstance(value, dict):
+        return f"[={part[2:]}]"
+    return f"[{','.join(f'{key}={json.dumps(member)}' for key, member in value.items())}]"
 
 
 def _merge(live: Any, applied: Any, field: str, custom: bool) -> Any:

@@ -7,14 +7,16 @@ import pytest
 from fallow import names
 from fallow.model import kinds, pointers
 from fallow.model.policies import idle
-from fallow.sim import edits, shapes
+from fallow.sim.world import edits, shapes
 
 
 def make(kind: str) -> dict[str, object]:
-    return edits.make(kind, "ml", "thing", "u-1", replicas=3, gpus=2, resource=names.GPU, group_size=2, class_="batch")
+    return shapes.make_workload(
+        kind, "ml", "thing", "u-1", replicas=3, gpus=2, resource=names.GPU, group_size=2, class_="batch"
+    )
 
 
-@pytest.mark.parametrize("kind", shapes.ROWS)
+@pytest.mark.parametrize("kind", shapes.SHAPES)
 def test_what_the_product_pauses_by_is_what_the_operator_stops_by(kind: str) -> None:
     """Two tables, written apart: the product's fields of a pause, and what each operator is documented to heed."""
     thing = make(kind)
@@ -22,12 +24,14 @@ def test_what_the_product_pauses_by_is_what_the_operator_stops_by(kind: str) -> 
     assert row is not None
     assert shapes.wanted(thing) in (3, None)
     assert not kinds.is_paused(row, edits.see(thing))
-    paused = pointers.apply_merge_patch(thing, pointers.merge_patch(thing, row.pauses(edits.see(thing), idle.Rule(), 0.0)))
+    paused = pointers.apply_merge_patch(
+        thing, pointers.merge_patch(thing, row.pauses(edits.see(thing), idle.Rule(), 0.0))
+    )
     assert shapes.wanted(paused) == 0
     assert kinds.is_paused(row, edits.see(paused))
 
 
-@pytest.mark.parametrize("kind", shapes.ROWS)
+@pytest.mark.parametrize("kind", shapes.SHAPES)
 def test_nothing_about_it_speaks_against_a_pause(kind: str) -> None:
     thing = make(kind)
     workload = edits.see(thing)
@@ -55,5 +59,7 @@ def test_a_service_of_kserve_with_an_autoscaler_reads_zero_as_one() -> None:
 
 def test_every_foreign_kind_has_a_definition() -> None:
     defined = {(each["spec"]["group"], each["spec"]["names"]["kind"]) for each in shapes.make_definitions()}
-    foreign = {(row.api_version.partition("/")[0], kind) for kind, row in shapes.ROWS.items() if "." in row.api_version}
+    foreign = {
+        (row.api_version.partition("/")[0], kind) for kind, row in shapes.SHAPES.items() if "." in row.api_version
+    }
     assert defined == foreign

@@ -7,7 +7,8 @@ import pytest
 from benchmarks import flows
 
 from fallow.decide import packing
-from fallow.sim import cast, openb, traces
+from fallow.sim import cast
+from fallow.sim.traces import openb, published
 
 NODES = "sn,cpu_milli,memory_mib,gpu,model"
 PODS = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time"
@@ -28,18 +29,20 @@ def make(root: Path, nodes: list[str], pods: list[str], orders: list[str] | None
     return root
 
 
-# ---- nodes and pods -----------------------------------------------------------------------------------------------------------
+# ---- nodes and pods --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        ("n2,much,1,1,T4", "CPU, memory or GPUs are no whole number"), ("n2,1,1,none,T4", "CPU, memory or GPUs are no whole number"),
+        ("n2,much,1,1,T4", "CPU, memory or GPUs are no whole number"),
+        ("n2,1,1,none,T4", "CPU, memory or GPUs are no whole number"),
         ("n2,1,1,,T4", "CPU, memory or GPUs are no whole number"), ("n2,-1,1,1,T4", "has what no machine has"),
-        ("n2,1,1,-1,T4", "has what no machine has"), ("n2,1,1,5000,T4", "has what no machine has"), (",1,1,1,T4", "no name"),
+        ("n2,1,1,-1,T4", "has what no machine has"), ("n2,1,1,5000,T4", "has what no machine has"),
+        (",1,1,1,T4", "no name"),
         ("n2,1", "too few fields"),
     ],
-)  # fmt: skip
+)
 def test_a_node_that_cannot_be_believed_is_named_and_counted(tmp_path: Path, line: str, why: str) -> None:
     nodes, report = openb.read_nodes(write(tmp_path / "n.csv", NODES, "n1,1000,10,2,T4", line, "n3,2000,20,0,T4"))
     assert nodes == {0: packing.PackingNode("n1", "T4", 1000, 10, 2), 2: packing.PackingNode("n3", "", 2000, 20, 0)}
@@ -52,13 +55,16 @@ def test_a_node_that_cannot_be_believed_is_named_and_counted(tmp_path: Path, lin
     [
         ("p2,1,1,1,x,,BE,,0,,", "CPU, memory or GPUs are no whole number"),
         ("p2,1,1,1,,,BE,,0,,", "CPU, memory or GPUs are no whole number"),
-        ("p2,1,1,-1,1000,,BE,,0,,", "asks for what no machine has"), ("p2,-5,1,1,1000,,BE,,0,,", "asks for what no machine has"),
-        ("p2,1,99999999999999,1,1000,,BE,,0,,", "asks for what no machine has"), ("p2,1,1,1,0,,BE,,0,,", "asks for what no machine has"),
-        ("p2,1,1,0,500,,BE,,0,,", "asks for what no machine has"), ("p2,1,1,2,500,,BE,,0,,", "asks for what no machine has"),
+        ("p2,1,1,-1,1000,,BE,,0,,", "asks for what no machine has"),
+        ("p2,-5,1,1,1000,,BE,,0,,", "asks for what no machine has"),
+        ("p2,1,99999999999999,1,1000,,BE,,0,,", "asks for what no machine has"),
+        ("p2,1,1,1,0,,BE,,0,,", "asks for what no machine has"),
+        ("p2,1,1,0,500,,BE,,0,,", "asks for what no machine has"),
+        ("p2,1,1,2,500,,BE,,0,,", "asks for what no machine has"),
         ("p2,1,1,1,500,,BE,,soon,,", "a time is no number"), ("p2,1,1,1,500,,BE,,0,nan,", "a time is no number"),
         ("p2,1,1", "too few fields"),
     ],
-)  # fmt: skip
+)
 def test_a_pod_that_cannot_be_believed_is_named_and_counted(tmp_path: Path, line: str, why: str) -> None:
     first, last = "p1,1,1,1,460,,LS,Running,0,7200,0", "p3,1,1,4,1500,V100M16|T4,BE,Running,100,,0"
     pods, report = openb.read_pods(write(tmp_path / "p.csv", PODS, first, line, last))
@@ -78,18 +84,18 @@ def test_a_list_without_models_and_times_is_read_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize("column", ["cpu_milli", "num_gpu", "gpu_milli"])
 def test_a_column_that_is_missing_is_named(tmp_path: Path, column: str) -> None:
     path = write(tmp_path / "p.csv", PODS.replace(column, "other"), "p1,1,1,1,460,,LS,Running,0,7200,0")
-    with pytest.raises(traces.TraceError, match=rf"the trace p\.csv has no column '{column}'"):
+    with pytest.raises(published.TraceError, match=rf"the trace p\.csv has no column '{column}'"):
         openb.read_pods(path)
 
 
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     make(tmp_path, ["n1,1,1,1,T4"], ["p1,1,1,1,460,,LS,,0,,"])
     (tmp_path / "openb/openb_pod_list_small.csv.gz").write_bytes(b"no gzip")
-    with pytest.raises(traces.TraceError, match=r"openb_pod_list_small\.csv\.gz cannot be read"):
+    with pytest.raises(published.TraceError, match=r"openb_pod_list_small\.csv\.gz cannot be read"):
         openb.read(tmp_path, "small")
 
 
-# ---- orders -------------------------------------------------------------------------------------------------------------------
+# ---- orders ----------------------------------------------------------------------------------------------------------
 
 THREE = ["n1,1,1,1,T4", "n2,1,1,1,T4", "n3,1,1,1,T4"]
 FOUR = [f"p{number},1,1,1,1000,,LS,,{10 * number},," for number in range(4)]
@@ -101,23 +107,24 @@ def test_orders_name_rows_whatever_was_left_out(tmp_path: Path) -> None:
     run = trace.arrive(42)
     assert [pod.name for pod in run.pods] == ["p3", "p0", "p3"]
     assert run.order.tolist() == [1, 0]
-    assert run.told == "seed 42, the published order; 1 arrivals of pods that were left out"
+    assert run.origin == "seed 42, the published order; 1 arrivals of pods that were left out"
 
 
 @pytest.mark.parametrize(
     ("line", "why"),
     [
         ("42,nodeperm,0,1", "does not rank each node once"), ("42,nodeperm,0,1,1", "does not rank each node once"),
-        ("42,nodeperm,0,1,x", "a row is no whole number"), ("x,nodeperm,0,1,2", "the seed is no whole number"), ("42", "too few fields"),
+        ("42,nodeperm,0,1,x", "a row is no whole number"), ("x,nodeperm,0,1,2", "the seed is no whole number"),
+        ("42", "too few fields"),
         ("", "too few fields"),
     ],
     ids=["too few", "twice", "no number", "no seed", "bare", "blank"],
-)  # fmt: skip
+)
 def test_a_broken_order_is_left_out_and_one_is_drawn(tmp_path: Path, line: str, why: str) -> None:
     trace = openb.read(make(tmp_path, THREE, FOUR, ["42,pods,0,1,2,3", line]), "small")
     assert not trace.orders
     assert trace.reports["orders"].left_out == {why: 1, "only half of an order": 1}
-    assert trace.arrive(42).told == "seed 42, drawn: no order is stored for it"
+    assert trace.arrive(42).origin == "seed 42, drawn: no order is stored for it"
 
 
 @pytest.mark.parametrize("row", [-1, 4])
@@ -153,33 +160,37 @@ def test_life_is_lived_in_order_and_left_after_it(tmp_path: Path) -> None:
 def test_a_flow_asks_for_so_much_of_the_cluster_all_the_time(tmp_path: Path) -> None:
     pods = ["short,1,1,1,500,,LS,,0,60,", "long,1,1,1,1000,,LS,,0,6000,", "bare,1,1,0,0,,LS,,0,600,"]
     trace = openb.read(make(tmp_path, [f"n{i},1,1,8,T4" for i in range(60)], pods), "small")
-    flow = flows.draw_flow(trace, 3, 1.2, 4_000)
+    flow = flows.draw(trace, 3, 1.2, 4_000)
     assert len(flow.pods) == flow.begun + 4_000
     assert {pod.name for pod in flow.pods} == {"short", "long", "bare"}
     assert sum(pod.name == "long" for pod in flow.pods[: flow.begun]) > 0.85 * flow.begun  # as it would be met
     asked, wanted = 0, list[int]()
     for number, pod in enumerate(flow.pods):
-        asked += pod.gpus * pod.milli - sum(flow.pods[gone].gpus * flow.pods[gone].milli for gone in flow.departures.get(number, ()))
+        asked += pod.gpus * pod.milli - sum(
+            flow.pods[gone].gpus * flow.pods[gone].milli for gone in flow.departures.get(number, ())
+        )
         wanted.append(asked)
     assert sum(wanted[flow.begun :]) / 4_000 == pytest.approx(1.2 * 480_000, rel=0.1)
     assert all(number < before for before, numbers in flow.departures.items() for number in numbers)
-    again = flows.draw_flow(trace, 3, 1.2, 4_000)
+    again = flows.draw(trace, 3, 1.2, 4_000)
     assert (again.pods, again.departures) == (flow.pods, flow.departures)
 
 
-@pytest.mark.parametrize("pods", [["p1,1,1,1,1000,,LS,,0,,"], ["p1,1,1,0,0,,LS,,0,60,"]], ids=["nobody-left", "nobody-held-a-gpu"])
+@pytest.mark.parametrize(
+    "pods", [["p1,1,1,1,1000,,LS,,0,,"], ["p1,1,1,0,0,,LS,,0,60,"]], ids=["nobody-left", "nobody-held-a-gpu"]
+)
 def test_there_is_no_flow_of_pods_that_hold_no_gpu_for_a_time(tmp_path: Path, pods: list[str]) -> None:
-    with pytest.raises(traces.TraceError, match="does not tell for how long its pods held GPUs"):
-        flows.draw_flow(openb.read(make(tmp_path, THREE, pods), "small"), 1, 1.0, 10)
+    with pytest.raises(published.TraceError, match="does not tell for how long its pods held GPUs"):
+        flows.draw(openb.read(make(tmp_path, THREE, pods), "small"), 1, 1.0, 10)
 
 
 def test_a_trace_that_does_not_tell_times_says_so(tmp_path: Path) -> None:
     trace = openb.read(make(tmp_path, THREE, ["p1,1,1,1,1000,,LS,,,,"]), "small")
-    with pytest.raises(traces.TraceError, match="does not tell when its pods came and went"):
+    with pytest.raises(published.TraceError, match="does not tell when its pods came and went"):
         flows.live(trace)
 
 
-# ---- the folder ---------------------------------------------------------------------------------------------------------------
+# ---- the folder ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["no-such", "../small", "", "*"])
@@ -189,12 +200,15 @@ def test_a_trace_that_is_not_there_is_said_with_those_that_are(tmp_path: Path, n
 
 
 def test_a_folder_without_traces_says_what_to_set(tmp_path: Path) -> None:
-    with pytest.raises(openb.NoTrace, match="set FALLOW_TRACES"):
-        openb.read(tmp_path / "nowhere", "default")
+    for nowhere in (tmp_path / "nowhere", None):
+        with pytest.raises(openb.NoTrace, match="set FALLOW_TRACES"):
+            openb.read(nowhere, "default")
+    assert (openb.find_names(None), openb.read_published(None)[0]) == ([], {})
 
 
 def test_published_curves_are_found_by_our_names(tmp_path: Path) -> None:
-    cells = ["" if percent == 3 else "much" if percent == 4 else "101" if percent == 5 else str(percent) for percent in range(131)]
+    odd = {3: "", 4: "much", 5: "101"}
+    cells = [odd.get(percent, str(percent)) for percent in range(131)]
     header = ",".join(["workload", "sc_policy", "tune", "seed", "total_gpus", *map(str, range(131))])
     rows = [f"openb_pod_list_small,{policy},1.3,{seed},6212," + ",".join(cells) for policy, seed in
             [("03-GpuClustering", "42"), ("09-Mystery", "42"), ("06-FGD", "x")]]
@@ -208,9 +222,11 @@ def test_published_curves_are_found_by_our_names(tmp_path: Path) -> None:
     assert openb.read_published(tmp_path / "nowhere")[0] == {}
 
 
-def test_pods_live_in_a_world_as_they_did(tmp_path: Path) -> None:
-    pods = ["a,1,1,4,1000,V100M16,BE,,0,7200,", "b,1,1,0,0,,BE,,0,1,", "c,1,1,1,1000,,LS,,9000,,", "d,1,1,1,1000,,LS,,,,"]
+def test_pods_live_in_a_world_all_at_once(tmp_path: Path) -> None:
+    pods = [
+        "a,1,1,4,1000,V100M16,BE,,0,7200,", "b,1,1,0,0,,BE,,0,1,", "c,1,1,1,1000,,LS,,9000,,", "d,1,1,1,1000,,LS,,,,"
+    ]
     trace = openb.read(make(tmp_path, ["n1,1,1,8,V100M16"], pods), "small")
-    world = cast.make_openb_world(trace.nodes.values(), trace.pods.values(), hours=1, begin=0.0)
+    world = cast.make_openb_world(trace.nodes.values(), trace.pods.values(), hours=1)
     lives = [(one.part.name, one.part.class_, one.part.gpus, one.part.model) for one in world.workloads]
-    assert lives == [("a", "training", 4, "V100-16GB")]
+    assert lives == [("a", "training", 4, "V100-16GB"), ("c", "inference", 1, ""), ("d", "inference", 1, "")]

@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 
 from fallow.model.units import HOUR
-from fallow.sim import cast, lives
+from fallow.sim import cast
+from fallow.sim.world import lives
 
-DAY = lives.Span(cast.MONDAY, 60.0, 1440)
+DAY = lives.LifeSpan(cast.MONDAY, 60.0, 1440)
 
 
-def draw(life: str, seed: int = 0, pods: int = 1, gpus: int = 1, span: lives.Span = DAY) -> lives.Percents:
+def draw(life: str, seed: int = 0, pods: int = 1, gpus: int = 1, span: lives.LifeSpan = DAY) -> lives.Percents:
     return lives.draw(life, span, pods, gpus, np.random.default_rng(seed))
 
 
@@ -17,7 +18,7 @@ def busy_hours(rows: lives.Percents) -> float:
     return float((rows >= lives.ACTIVE).mean() * 24)
 
 
-@pytest.mark.parametrize("life", lives.names())
+@pytest.mark.parametrize("life", lives.LIVES)
 def test_the_same_seed_gives_the_same_life_and_another_seed_another(life: str) -> None:
     once, again = draw(life, 3, 2, 4), draw(life, 3, 2, 4)
     assert once.shape == (8, 1440)
@@ -29,7 +30,10 @@ def test_the_same_seed_gives_the_same_life_and_another_seed_another(life: str) -
 
 @pytest.mark.parametrize(
     ("life", "least", "most"),
-    [("training", 10, 24), ("inference", 0.5, 24), ("notebook", 0.3, 6), ("batch", 24, 24), ("held", 0, 0), ("flapping", 2, 12)],
+    [
+        ("training", 10, 24), ("inference", 0.5, 24), ("notebook", 0.3, 6), ("batch", 24, 24), ("held", 0, 0),
+        ("flapping", 2, 12),
+    ],
 )
 def test_each_life_is_busy_for_as_long_as_its_kind_is(life: str, least: float, most: float) -> None:
     hours = np.mean([busy_hours(draw(life, seed)) for seed in range(40)])

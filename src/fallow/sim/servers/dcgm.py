@@ -1,17 +1,15 @@
-"""What dcgm-exporter would say of a node: its text, with its labels, for GPUs that are whole, cut into MIG instances, or shared.
+"""What dcgm-exporter would say of a node: its text and labels, for GPUs that are whole, cut by MIG, or shared.
 
 In: the devices of a node, who holds them, and what they did since they were last read. Out: the body of /metrics.
-Profiling counters are means over the time since they were last read, so whatever happened between two reads shows in the later one.
-Invariant: labels of a device that did not change hands are written once; a read costs little more than its numbers.
+Profiling counters are means over the time since they were last read, so whatever happened between two reads shows in
+the later one.
+Invariant: labels of a device that did not change hands are written once; a read costs only its numbers.
 """
 
 import functools
 from collections.abc import Mapping, Sequence
-from typing import Literal
 
 import msgspec
-
-Lie = Literal["", "zero"]  # zero: the profiling counters read 0, as they do for hours after their module failed
 
 
 class Hold(msgspec.Struct, frozen=True):
@@ -27,7 +25,7 @@ class Hold(msgspec.Struct, frozen=True):
     vgpu: str = ""  # which share of a time-sliced GPU
 
 
-class Reading(msgspec.Struct, frozen=True):
+class HoldReading(msgspec.Struct, frozen=True):
     """What one hold did since the last read."""
 
     activity: float  # 0-1
@@ -50,29 +48,33 @@ _METRICS = (
     _Metric("DCGM_FI_DEV_FB_USED", "Framebuffer memory used (in MiB)."),
     _Metric("DCGM_FI_PROF_GR_ENGINE_ACTIVE", "Ratio of time the graphics engine is active."),
     _Metric("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", "Ratio of cycles the tensor (HMMA) pipe is active."),
-    _Metric("DCGM_FI_PROF_DRAM_ACTIVE", "Ratio of cycles the device memory interface is active sending or receiving data."),
+    _Metric(
+        "DCGM_FI_PROF_DRAM_ACTIVE", "Ratio of cycles the device memory interface is active sending or receiving data."
+    ),
     _Metric("DCGM_FI_DEV_POWER_USAGE", "Power draw (in W)."),
     _Metric("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", "Total energy consumption since boot (in mJ).", "counter"),
 )
 _HEADS = [f"# HELP {metric.name} {metric.help}\n# TYPE {metric.name} {metric.kind}\n" for metric in _METRICS]
 
 
-class Page:
+class DcgmPage:
     """The page of one node. It remembers how the lines of each hold begin."""
 
     def __init__(self, node: str) -> None:
         self._node = node
         self._beginnings: dict[Hold, tuple[str, ...]] = {}
 
-    def render(self, holds: Sequence[Hold], readings: Sequence[Reading], lie: Lie = "") -> bytes:
+    def render(self, holds: Sequence[Hold], readings: Sequence[HoldReading], lies: bool = False) -> bytes:
+        """`lies`: the profiling counters read 0, as they do for hours after their module failed."""
         begun = {hold: self._beginnings.get(hold) or self._begin(hold) for hold in holds}
         self._beginnings = begun  # of those there are now; nothing is kept of pods long gone
-        values = [_write_values(reading, lie) for reading in readings]
+        values = [_write_values(reading, lies) for reading in readings]
         parts: list[str] = []
         for number, (metric, head) in enumerate(zip(_METRICS, _HEADS, strict=True)):
             parts.append(head)
             parts += [
-                begun[hold][number] + value[number] for hold, value in zip(holds, values, strict=True) if metric.on_mig or not hold.instance
+                begun[hold][number] + value[number] for hold, value in zip(holds, values, strict=True)
+                if metric.on_mig or not hold.instance
             ]
         return "".join(parts).encode()
 
@@ -82,23 +84,24 @@ class Page:
 
     def _labels_of(self, hold: Hold) -> Mapping[str, str]:
         found = {
-            "gpu": str(hold.gpu), "UUID": hold.uuid, "pci_bus_id": f"00000000:{16 + hold.gpu:02X}:00.0", "device": f"nvidia{hold.gpu}",
-            "modelName": hold.model, "GPU_I_PROFILE": hold.profile, "GPU_I_ID": hold.instance, "Hostname": self._node, "vgpu": hold.vgpu,
+            "gpu": str(hold.gpu), "UUID": hold.uuid, "pci_bus_id": f"00000000:{16 + hold.gpu:02X}:00.0",
+            "device": f"nvidia{hold.gpu}", "modelName": hold.model, "GPU_I_PROFILE": hold.profile,
+            "GPU_I_ID": hold.instance, "Hostname": self._node, "vgpu": hold.vgpu,
         }
         if hold.pod:
             found |= {"container": "main", "namespace": hold.namespace, "pod": hold.pod}
         return {name: value for name, value in found.items() if value}
 
 
-def _write_values(reading: Reading, lie: Lie) -> tuple[str, ...]:
-    by_device, by_profiling = _write_activity(reading.activity), _write_activity(0.0 if lie == "zero" else reading.activity)
+def _write_values(reading: HoldReading, lies: bool) -> tuple[str, ...]:
+    by_device, by_profiling = _write_activity(reading.activity), _write_activity(0.0 if lies else reading.activity)
     board = (f"{reading.watts:.10g}\n", f"{round(reading.joules * 1000)}\n")
     return (*by_device[:2], f"{reading.memory_mib:.0f}\n", *by_profiling[2:], *board)
 
 
 @functools.cache
 def _write_activity(active: float) -> tuple[str, ...]:
-    """Utilisation and copies in whole percents, as the driver counts them; then engine, tensor pipe and memory as ratios."""
+    """Utilisation and copies in whole percents, as the driver does; then engine, tensor pipe and memory as ratios."""
     percents = (round(100 * active), round(40 * active))
     ratios = (active, 0.5 * active, 0.3 * active)
     return (*(f"{percent}\n" for percent in percents), *(f"{ratio:.6g}\n" for ratio in ratios))

@@ -1,6 +1,6 @@
-"""How a write lands on an object where there is no API server: merge patches, the version that moves, and the ways back.
+"""How a write lands on an object where there is no API server: merge patches, the version, and the ways back.
 
-In: objects as plain JSON, and the very Writes that the hands would send (act/workloads). Out: new objects; nothing is changed in place.
+In: objects as plain JSON, and the very Writes that the hands would send (act/workloads). Out: new objects.
 Invariant: what is refused by a server for its uid or resourceVersion is refused here too.
 """
 
@@ -12,25 +12,13 @@ from fallow.act import marking
 from fallow.act.workloads import bodies
 from fallow.model import cluster, decision, kinds, pointers, record, units
 from fallow.model.units import Instant
-from fallow.sim import shapes
+from fallow.sim.world import shapes
 
 Object: TypeAlias = dict[str, Any]
 
 
 class Refused(Exception):
     """The write was meant for another object, or for an older version of it."""
-
-
-def make(
-    kind: str, namespace: str, name: str, uid: str, *, replicas: int, gpus: int, resource: str, group_size: int, class_: str
-) -> Object:
-    """A workload as its owner wrote it, in its first version, running."""
-    labels = {names.WORKLOAD_TYPE: class_}
-    made = shapes.make_workload(
-        kind, namespace, name, replicas=replicas, gpus=gpus, resource=resource, labels=labels, group_size=group_size
-    )
-    made["metadata"] |= {"uid": uid, "resourceVersion": "1"}
-    return {**made, "status": shapes.make_status(made, replicas, 0.0)}
 
 
 def see(thing: Object) -> cluster.Workload:
@@ -41,8 +29,8 @@ def see(thing: Object) -> cluster.Workload:
     row, said = kinds.find(group, thing["kind"]), meta.get("annotations") or {}
     return cluster.Workload(
         ref=ref, resource_version=meta["resourceVersion"], labels=meta.get("labels") or {}, annotations=said,
-        body=pointers.prune(thing, row.reads) if row else {}, pods=(), chain=(), chain_bodies=(), trouble=None, trouble_because="",
-        marks_ref=ref, marks=said, hpas=(), scaled_objects=(), kueue=(), budgets=(),
+        body=pointers.prune(thing, row.reads) if row else {}, pods=(), chain=(), chain_bodies=(), trouble=None,
+        trouble_because="", marks_ref=ref, marks=said, hpas=(), scaled_objects=(), kueue=(), budgets=(),
     )
 
 
@@ -71,23 +59,27 @@ def pause(thing: Object, act: decision.Pause, now: Instant) -> Object:
 
 def resume(thing: Object, now: Instant, by: str) -> Object:
     """`fallow resume`: the recorded state, and who asked. Without a record nothing is changed."""
-    workload = see(thing)
-    found, row = record.read(workload.annotations.get(names.ORIGINAL_STATE)), _row(workload)
-    if found is None:
+    workload, fields = see(thing), _find_former(thing)
+    if fields is None:
         return thing
-    target = kinds.record_target(row, workload)
-    fields = bodies.restored_fields(row, workload, target, found)
-    return apply(thing, bodies.resume_write(target, fields, bodies.resume_marks(row, workload.annotations, now, by, {})).body)
+    row = _row(workload)
+    marks = bodies.resume_marks(row, workload.annotations, now, by, {})
+    return apply(thing, bodies.resume_write(kinds.record_target(row, workload), fields, marks).body)
 
 
 def undo(thing: Object) -> Object:
     """What a person does by hand: the old values back, and not a word to us."""
+    fields = _find_former(thing)
+    return thing if fields is None else apply(thing, pointers.merge_patch(thing, fields))
+
+
+def _find_former(thing: Object) -> dict[str, Any] | None:
+    """The fields as they were before the pause; None without a record."""
     workload = see(thing)
     found, row = record.read(workload.annotations.get(names.ORIGINAL_STATE)), _row(workload)
     if found is None:
-        return thing
-    fields = bodies.restored_fields(row, workload, kinds.record_target(row, workload), found)
-    return apply(thing, pointers.merge_patch(thing, fields))
+        return None
+    return bodies.restored_fields(row, workload, kinds.record_target(row, workload), found)
 
 
 def acknowledge(thing: Object, now: Instant, hours: float, by: str) -> Object:

@@ -1,0 +1,153 @@
+"""What the mirror hands out, made anew only when what it is made of changed.
+
+In: the parts that follow the cluster. Out: pods, nodes, namespaces, policies, workloads, what is missing, and versions:
+equal numbers, equal contents.
+Invariant: nothing here asks the server for anything; while nothing changed the same objects are handed out again.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+import msgspec
+
+from fallow.clients.kubernetes import api as kube
+from fallow.model import cluster
+from fallow.model.policies import idle
+from fallow.observe.cluster import companions, following, hosts, lookup, namespaces, objects, owners, served, watched
+from fallow.observe.cluster.pods import count_claimed
+
+V = TypeVar("V")
+
+LookPast = Mapping[str, frozenset[str]]  # by namespace, see owners.resolve
+
+
+class Parts(msgspec.Struct, frozen=True):
+    """What a mirror is made of."""
+
+    served: served.Served
+    hosts: hosts.Hosts
+    namespaces: namespaces.Namespaces
+    companions: companions.Companions
+    kinds: watched.OwnerKinds
+    lookup: lookup.Lookup
+
+    def followings(self) -> list[following.Following[Any]]:
+        """All that what is handed out is made of."""
+        return [
+            self.hosts.pods, self.hosts.nodes, self.namespaces.following, *self.companions.followings.values(),
+            *(kind.following for kind in self.kinds.watched.values()),
+        ]
+
+
+class Contents:
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._memo = following.Memo()
+
+    @property
+    def pods(self) -> tuple[cluster.Pod, ...]:
+        """Those that hold GPUs, or ask for some."""
+        found = self._parts.hosts.pods
+        made_of = found.stamp, self._parts.companions.stamp(companions.CLAIM)
+        return self._memo.recall("pods", made_of, lambda: self.settle_claims(found.store.values()))
+
+    def settle_claims(self, found: Iterable[cluster.Pod]) -> tuple[cluster.Pod, ...]:
+        """The pods that hold GPUs, now that their claims are known; of claims not seen the number stays unknown."""
+        held = self._parts.companions.count_claimed()
+        replace = msgspec.structs.replace
+        settled = (replace(pod, claimed=count_claimed(pod, held)) if pod.claims else pod for pod in found)
+        return tuple(pod for pod in settled if pod.resources or pod.claimed != 0)
+
+    @property
+    def nodes(self) -> Mapping[str, cluster.Node]:
+        found = self._parts.hosts.nodes
+        return self._memo.recall("nodes", found.stamp, lambda: {node.name: node for node in found.store.values()})
+
+    @property
+    def namespaces(self) -> Mapping[str, cluster.Namespace]:
+        found = self._parts.namespaces
+        return self._memo.recall("namespaces", (found.following.stamp, found.read), lambda: found.known)
+
+    @property
+    def policies(self) -> tuple[idle.IdlePolicy, ...]:
+        known = sorted(self._parts.companions.store(companions.POLICY).values(), key=lambda each: each.name)
+        # By generation, which a written status does not change: our own reports are no news.
+        return self._memo.recall("policies", [(each.uid, each.generation) for each in known], lambda: tuple(known))
+
+    def workloads(self, look_past: LookPast) -> tuple[cluster.Workload, ...]:
+        made_of = self._stamp, look_past
+        return self._memo.recall("workloads", made_of, lambda: owners.resolve(self.view(), look_past))
+
+    @property
+    def gaps(self) -> owners.Gaps:
+        return self._memo.recall("gaps", self._stamp, lambda: owners.find_gaps(self.view()))
+
+    # ---- versions: sums of numbers that only grow ----
+
+    @property
+    def version_of_hosts(self) -> int:
+        """The same number while no GPU pod and no node differs."""
+        _ = self.pods, self.nodes
+        return self._memo.version("pods", "nodes")
+
+    def version(self, look_past: LookPast) -> int:
+        """The same number while no pod, node, namespace, policy or workload differs."""
+        _ = self.pods, self.nodes, self.namespaces, self.policies, self.workloads(look_past)
+        return self._memo.version("pods", "nodes", "namespaces", "policies", "workloads")
+
+    @property
+    def _stamp(self) -> tuple[Any, ...]:
+        """Of all that workloads are made of."""
+        _ = self.pods, self.namespaces
+        parts = self._parts
+        watched = (*parts.companions.watched.values(), *parts.kinds.watched.values())
+        asked = parts.lookup.version + parts.kinds.version + parts.served.version
+        return (
+            self._memo.version("pods", "namespaces"), asked, parts.namespaces.following.stamp,
+            parts.companions.stamp(companions.POLICY), [kind.following.stamp for kind in watched],
+        )
+
+    # ---- owners and companions ----
+
+    def view(self) -> owners.View:
+        return self._memo.recall("view", self._stamp, lambda: self.view_with(self.pods, {}))
+
+    def view_with(self, alive: tuple[cluster.Pod, ...], fresh: companions.Fresh) -> owners.View:
+        """The mirror's view, but with these pods instead of its own, and with what was read anew (None: gone)."""
+        beside, kinds, by_target = self._parts.companions, self._parts.kinds.watched, companions.by_target
+        stores = {key: companions.renew(kind.store, fresh, key) for key, kind in kinds.items()}
+        return owners.View(
+            pods=alive, stores={**stores, owners.POD: self._parts.lookup.link_pods},
+            rows={key: kind.row for key, kind in kinds.items() if kind.row is not None},
+            pointers={key: kind.pointer for key, kind in kinds.items()}, lost=self._parts.lookup.lost,
+            hpas=self._index(companions.HPA, by_target, fresh), queued=beside.find_queued(),
+            scaled_objects=self._index(companions.SCALED_OBJECT, by_target, fresh), namespaces=self.namespaces,
+            kueue=self._index(companions.KUEUE, companions.by_job, fresh),
+            budgets=self._index(companions.PDB, companions.by_namespace, fresh),
+            unseen_policies=beside.why_unseen(companions.POLICY),
+            unseen_namespaces=str(self._parts.namespaces.following.why_blind() or ""),
+            unseen_scalers=beside.why_unseen(companions.SCALED_OBJECT),
+            unseen_queues=beside.why_unseen(companions.KUEUE), unseen_budgets=beside.why_unseen(companions.PDB),
+        )
+
+    def _index(
+        self, key: owners.Key, make: Callable[[Iterable[objects.Seen]], dict[Any, V]], fresh: companions.Fresh
+    ) -> dict[Any, V]:
+        store, stamp = self._parts.companions.store(key), self._parts.companions.stamp(key)
+        if key in fresh:
+            return make(companions.renew(store, fresh, key).values())
+        return self._memo.recall(f"index of {key[1]}", stamp, lambda: make(store.values()))
+
+    @property
+    def missing(self) -> tuple[cluster.Missing, ...]:
+        spaces = self._parts.namespaces
+        known = [each for each in self._parts.followings() if each is not spaces.following or not spaces.are_all_read]
+        found = [cluster.Missing(_name(each.resource), str(problem)) for each in known for problem in each.problems]
+        odd = [each for each in known if each.unreadable]
+        found += [cluster.Missing(_name(each.resource), f"{each.unreadable} of them could not be read") for each in odd]
+        return (*found, *(cluster.Missing(group, why) for group, why in self._parts.served.found.unavailable.items()))
+
+
+def _name(resource: kube.Resource) -> str:
+    """`deployments.apps`, as kubectl calls it."""
+    return f"{resource.plural}.{resource.group}" if resource.group else resource.plural

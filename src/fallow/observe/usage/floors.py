@@ -1,0 +1,53 @@
+"""The lowest power ever seen of each board: what it draws when it does nothing.
+
+In: readings of a day of power. Out: watts by UUID. Invariant: a floor is learned only where most of a day was measured,
+and only ever goes down.
+"""
+
+import math
+from collections.abc import Sequence
+
+from fallow.model.units import DAY, HOUR, Instant, Seconds
+from fallow.observe.usage import columns, labels, queries, readings
+from fallow.observe.usage.readings import Topic, What
+
+_HOLD: Seconds = HOUR
+_COVERAGE = 0.8  # of a day measured before the lowest power of that day says something
+
+
+class Floors:
+    """The lowest power ever seen of each board, looked up now and then: the canary needs it, whatever the rules say."""
+
+    def __init__(self) -> None:
+        self.watts: dict[str, float] = {}
+        self._learned_at: Instant = -math.inf
+
+    def are_due(self, now: Instant) -> bool:
+        return now - self._learned_at >= _HOLD
+
+    def learn(
+        self, found: readings.Readings, facts: Sequence[labels.Facts], interval: Seconds | None, now: Instant
+    ) -> None:
+        """What could not be asked is asked again in the next cycle."""
+        lowest = find_floors(found, facts, interval)
+        if lowest is not None:
+            self.watts |= {uuid: min(watts, self.watts.get(uuid, math.inf)) for uuid, watts in lowest.items()}
+            self._learned_at = now
+
+
+def find_floors(
+    found: readings.Readings, facts: Sequence[labels.Facts], interval: Seconds | None
+) -> dict[str, float] | None:
+    """The lowest power of each board, where a day of it was measured; None if that could not be asked."""
+    floors: dict[str, float] = {}
+    for metric in queries.POWER:
+        lowest, counts = (found.get(Topic(what, metric.name, DAY)) for what in (What.lowest, What.samples))
+        if lowest is None or counts is None:
+            return None
+        samples = counts.by_series(len(facts))
+        enough = _COVERAGE * DAY / (interval or columns.interval_of(samples, DAY))
+        for number, watts in zip(lowest.series, queries.believe(lowest.values, metric), strict=True):
+            uuid = facts[number].uuid
+            if uuid and watts >= 0.0 and samples[number] >= enough:
+                floors[uuid] = min(floors.get(uuid, math.inf), float(watts))
+    return floors

@@ -1,0 +1,29 @@
+"""Where usage comes from: Prometheus (prometheus.py), or our own scraping (scrape/source.py).
+
+In: who holds GPUs, the windows that the rules ask for, the instant. Out: evidence for the brain; exact idle times for
+candidates.
+Invariant: a source never raises for what the other side does.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from fallow.model import usage
+from fallow.model.units import Instant, Seconds
+from fallow.observe.usage import rows
+
+
+class Source(Protocol):
+    async def evidence(self, held: rows.Holders, windows: frozenset[Seconds], now: Instant) -> usage.Evidence:
+        """One Usage per window, or the reason why nothing can be said."""
+        ...
+
+    async def again(self, held: rows.Holders, windows: frozenset[Seconds], now: Instant) -> usage.Evidence:
+        """The same, asked anew and for these few pods only, just before an act. Floors are as learned before."""
+        ...
+
+    async def look_back(
+        self, seen: usage.Usage, wanted: Sequence[int], held: rows.Holders, now: Instant, threshold: float
+    ) -> usage.Usage:
+        """`seen` with last_active and observed_since of the wanted rows; nan where nothing is known."""
+        ...

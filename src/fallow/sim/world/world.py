@@ -1,0 +1,480 @@
+"""A pretend cluster with its own clock: nodes with GPUs, workloads on them, owners who react, and faults.
+
+In: nodes, Parts (who lives there) and a matrix of what each of their GPUs wants to do, one column per step. Out: at any
+instant what runs where, what was done and what of that was seen, and a log of what happened. It moves only by
+`advance`; nothing here reads a clock.
+A slot is what one pod can be given: a GPU, or a part of one. A seat is one GPU in a workload's hands, wherever it is.
+Two matrices keep the past, one row per seat: `done` is the truth, `seen` is what the exporters made of it (NONE =
+nothing). They are rings as long as the lives: after the last column the lives begin anew.
+Invariant: the same parts, seed and writes give the same day.
+"""
+
+import functools
+import heapq
+import itertools
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
+from typing import Any, Final, Literal, TypeAlias
+
+import msgspec
+import numpy as np
+
+from fallow import names
+from fallow.model import cluster
+from fallow.model.units import MINUTE, Instant, Seconds
+from fallow.model.usage import Bools, Indices
+from fallow.sim.world import edits, people, shapes, slots
+from fallow.sim.world.lives import ACTIVE, NONE, LifeSpan, Percents
+
+Mode: TypeAlias = Literal["whole", "mig", "time-sliced"]
+
+REGRET: Final = 15 * MINUTE  # activity wanted within so long after a pause makes it a regretted one
+PARTS: Final[Mapping[Mode, int]] = {"whole": 1, "mig": 7, "time-sliced": 4}  # how many pods one GPU can serve
+MIG_PROFILE: Final = "1g.10gb"
+RESOURCES: Final[Mapping[Mode, str]] = {
+    "whole": names.GPU, "mig": f"{names.MIG_PREFIX}{MIG_PROFILE}", "time-sliced": names.GPU,
+}
+_IDENTITY: Final = uuid.UUID("6f0c7f0e-0000-4000-8000-66616c6c6f77")
+
+
+class SimState(StrEnum):
+    absent = "absent"  # not there yet
+    waiting = "waiting"  # for free GPUs
+    starting = "starting"
+    running = "running"
+    paused = "paused"
+    finished = "finished"
+
+
+class Fault(StrEnum):
+    exporter_silent = "exporter-silent"  # no samples from these nodes
+    exporter_zero = "exporter-zero"  # profiling reads 0 there, while the other counters still tell the truth
+    node_lost = "node-lost"
+    api_slow = "api-slow"  # by so many seconds
+    clock_jump = "clock-jump"  # whoever asks for the time hears so many seconds more
+
+
+class SimNode(msgspec.Struct):
+    name: str
+    model: str = "NVIDIA-A100-SXM4-80GB"
+    gpus: int = 8
+    mode: Mode = "whole"
+    ready: bool = True
+    first: int = 0  # its first slot
+
+    @property
+    def share(self) -> float:
+        """How much of a GPU one slot on it is."""
+        return 1 / PARTS[self.mode]
+
+    @property
+    def slots(self) -> int:
+        return self.gpus * PARTS[self.mode]
+
+
+class Part(msgspec.Struct, frozen=True):
+    """Who is to live in the world, and how. Namespace and name come first, and for most that is all."""
+
+    namespace: str
+    name: str
+    kind: str = "Deployment"
+    class_: str = "inference"
+    life: str = "inference"
+    replicas: int = 1
+    gpus: int = 1  # per pod
+    group_size: int = 1  # pods per replica
+    mode: Mode = "whole"
+    model: str = ""  # "" = any
+    owner: str = "absent"
+    arrives_at: Instant | None = None  # None: it was there before
+    ends_at: Instant | None = None  # None: it stays
+
+    @property
+    def pods(self) -> int:
+        return self.replicas * self.group_size
+
+    @property
+    def seats(self) -> int:
+        return self.pods * self.gpus
+
+
+class SimPod(msgspec.Struct, frozen=True):
+    name: str
+    uid: str
+    created_at: Instant
+    ready_at: Instant = float("inf")  # from then on it runs; inf while it waits
+    node: str = ""  # "" while it waits
+    slots: tuple[int, ...] = ()
+
+
+class SimWorkload(msgspec.Struct, kw_only=True):
+    """One Part in its present state, and what was counted of it."""
+
+    part: Part
+    number: int
+    first_seat: int
+    object: dict[str, Any]
+    view: cluster.Workload  # the same as the eyes see it, without pods
+    state: SimState = SimState.absent
+    since: Instant = 0.0
+    pods: tuple[SimPod, ...] = ()
+    life: int = 0  # how often it was started
+    missed_since: Instant | None = None  # wanted, and not there
+    noticed: str = ""  # the notice its owner has read
+    pending: str = ""  # the mark of a notice that stands on it
+    noticed_at: Instant | None = None  # since when it stands there, by the world's own time
+    pauses: int = 0
+    regrets: int = 0
+    resumes: int = 0
+    complaints: int = 0
+    acks: int = 0
+    waited: Seconds = 0.0
+
+    @property
+    def uid(self) -> str:
+        return self.view.ref.uid
+
+    @property
+    def owner(self) -> people.Character:
+        return people.CHARACTERS[self.part.owner]
+
+    @property
+    def seats(self) -> slice:
+        return slice(self.first_seat, self.first_seat + self.part.seats)
+
+
+class SimChange(msgspec.Struct, frozen=True):
+    """Something happened. `by`: person, product, or world."""
+
+    number: int
+    at: Instant
+    what: str
+    uid: str  # of the workload; the name of a node
+    by: str
+
+
+class _Broken(msgspec.Struct, frozen=True):
+    nodes: frozenset[str] = frozenset()
+    amount: float = 0.0
+
+
+_WELL: Final = _Broken()
+
+
+class World:
+    """`start_seconds`: how long a pod takes from its creation until it serves."""
+
+    def __init__(
+        self, nodes: Sequence[SimNode], parts: Sequence[Part], wanted: Percents, span: LifeSpan, *, seed: int = 0,
+        start_seconds: Seconds = 120.0,
+    ) -> None:
+        self.span, self.now, self.start_seconds = span, span.start, start_seconds
+        self.nodes, self.wanted = {node.name: node for node in nodes}, wanted
+        self.taken = 0  # columns that were sampled
+        self.pods_version = self.objects_version = 0  # how often pods and objects changed
+        self.faults: dict[Fault, _Broken] = {}
+        self._log: list[SimChange] = []
+        self._rng = np.random.default_rng([seed, 1])
+        self._events: list[tuple[Instant, int, Callable[[], None]]] = []
+        self._order, self._queue = itertools.count(), list[SimWorkload]()
+        self._lay_slots(list(nodes))
+        firsts = itertools.accumulate((part.seats for part in parts), initial=0)
+        self.workloads = [_settle(*each) for each in zip(parts, itertools.count(), firsts, strict=False)]
+        self._by_uid = {workload.uid: workload for workload in self.workloads}
+        self._lay_seats()
+        self._invite()
+
+    # ---- where everything is ----------------------------------------------------------------------------------------
+
+    def _lay_slots(self, nodes: list[SimNode]) -> None:
+        self._nodes = nodes
+        self._free = slots.FreeSlots([node.slots for node in nodes], [(node.mode, node.model) for node in nodes])
+        for node, first in zip(nodes, self._free.firsts, strict=True):
+            node.first = first
+        self.slot_node = self._free.node_of
+        self.seat_at = np.full(len(self.slot_node), -1, np.int64)
+        devices = [(node, _make_uid(f"{node.name}/{gpu}")) for node in nodes for gpu in range(node.gpus)]
+        self.uuids = [f"GPU-{device}" for node, device in devices for _ in range(PARTS[node.mode])]  # of each slot
+
+    def _lay_seats(self) -> None:
+        seats = sum(workload.part.seats for workload in self.workloads)
+        if self.wanted.shape != (seats, self.span.columns):
+            needed = f"{seats} GPUs for {self.span.columns} steps are needed"
+            raise ValueError(f"the lives are {self.wanted.shape}, and {needed}")
+        self._firsts = np.array([workload.first_seat for workload in self.workloads], np.int64)
+        self.slot_of = np.full(seats, -1, np.int64)
+        self.last_node = np.full(seats, -1, np.int64)  # where it ran last; stays while it is paused
+        self.running, self._paused = np.zeros(seats, np.bool_), np.zeros(seats, np.bool_)
+        self._is_paused = np.zeros(len(self.workloads), np.bool_)
+        self.done, self.seen = np.full_like(self.wanted, NONE), np.full_like(self.wanted, NONE)
+        self.held_steps, self.idle_steps, self.paused_steps = (np.zeros(seats, np.int64) for _ in range(3))
+
+    def device_of(self, slot: int) -> tuple[SimNode, int, int]:
+        """Node, index of the GPU, which part of it."""
+        node = self._nodes[int(self.slot_node[slot])]
+        return node, *divmod(slot - node.first, PARTS[node.mode])
+
+    def holder_of(self, slot: int) -> tuple[Part, SimPod] | None:
+        """Who was given it; None while it is free."""
+        seat = int(self.seat_at[slot])
+        if seat < 0:
+            return None
+        workload = self.workloads[int(np.searchsorted(self._firsts, seat, "right")) - 1]
+        return workload.part, workload.pods[(seat - workload.first_seat) // workload.part.gpus]
+
+    def find(self, uid: str) -> SimWorkload | None:
+        return self._by_uid.get(uid)
+
+    def changes_since(self, number: int) -> list[SimChange]:
+        """Everything that happened from this number on."""
+        return self._log[number:]
+
+    def _note(self, what: str, uid: str, by: str = "world") -> None:
+        self._log.append(SimChange(len(self._log), self.now, what, uid, by))
+
+    # ---- time -------------------------------------------------------------------------------------------------------
+
+    def at(self, when: Instant, act: Callable[[], None]) -> None:
+        """Let something happen then, or at the next step if that is past."""
+        heapq.heappush(self._events, (max(when, self.now), next(self._order), act))
+
+    def advance(self, seconds: Seconds) -> None:
+        """What happens until then happens, in its order; a sample is taken at the begin of every step."""
+        until = self.now + seconds
+        while True:
+            sample = self.span.start + self.taken * self.span.step
+            event = self._events[0][0] if self._events else float("inf")
+            if min(sample, event) > until:
+                break
+            self.now = max(self.now, min(sample, event))
+            if event <= sample:
+                heapq.heappop(self._events)[2]()
+            else:
+                self._sample()
+        self.now = until
+
+    @property
+    def clock(self) -> Instant:
+        """What a clock in this world shows."""
+        return self.now + self.amount(Fault.clock_jump)
+
+    def columns_before(self, window: Seconds) -> Indices:
+        """The columns sampled within the window that ends now, oldest first; at most one round of the ring."""
+        count = min(self.taken, self.span.columns, round(window / self.span.step))
+        return np.arange(self.taken - count, self.taken) % self.span.columns
+
+    def _sample(self) -> None:
+        column = self.taken % self.span.columns
+        wanted = self.wanted[:, column]
+        done = np.where(self.running, wanted, NONE).astype(np.uint8)
+        self.done[:, column] = done
+        self.seen[:, column] = self._cover_up(done)
+        self.held_steps += self.running
+        self.idle_steps += done < ACTIVE
+        self.paused_steps += self._paused
+        self.taken += 1
+        if self._is_paused.any():
+            needs = np.maximum.reduceat(np.where(wanted == NONE, 0, wanted), self._firsts) >= ACTIVE
+            for number in np.flatnonzero(needs & self._is_paused).tolist():
+                self._miss(self.workloads[number])
+
+    def _cover_up(self, done: Percents) -> Percents:
+        """What the exporters make of the truth."""
+        if not self.faults:
+            return done
+        on = self.slot_node[self.slot_of]
+        silent = self._struck(Fault.exporter_silent) | self._struck(Fault.node_lost)
+        seen = np.where((done != NONE) & self._struck(Fault.exporter_zero)[on], 0, done)
+        return np.where(silent[on], NONE, seen).astype(np.uint8)
+
+    # ---- faults -----------------------------------------------------------------------------------------------------
+
+    def switch_on(self, fault: Fault, nodes: Sequence[str] = (), amount: float = 0.0) -> None:
+        """Profiling of MIG instances is never zeroed: nothing else speaks of them, so nobody could find that out."""
+        struck = {name for name in nodes if fault is not Fault.exporter_zero or self.nodes[name].mode != "mig"}
+        self.faults[fault] = _Broken(self.faults.get(fault, _WELL).nodes | struck, amount)
+        self._note_fault(fault, nodes, is_well=False)
+
+    def switch_off(self, fault: Fault) -> None:
+        broken = self.faults.pop(fault, None)
+        if broken is not None:
+            self._note_fault(fault, sorted(broken.nodes), is_well=True)
+            self._serve_queue()
+
+    def _note_fault(self, fault: Fault, nodes: Sequence[str], *, is_well: bool) -> None:
+        for name in nodes if fault is Fault.node_lost else ():
+            self.nodes[name].ready = is_well
+            self._free.set_open(self._nodes.index(self.nodes[name]), is_well)
+        self.pods_version += 1
+        self._note(f"{fault} {'over' if is_well else 'begins'}", ",".join(nodes))
+
+    def amount(self, fault: Fault) -> float:
+        return self.faults.get(fault, _WELL).amount
+
+    def strikes(self, fault: Fault, node: str) -> bool:
+        return node in self.faults.get(fault, _WELL).nodes
+
+    def _struck(self, fault: Fault) -> Bools:
+        return np.array([self.strikes(fault, node.name) for node in self._nodes], np.bool_)
+
+    # ---- lives ------------------------------------------------------------------------------------------------------
+
+    def _invite(self) -> None:
+        for workload in self.workloads:
+            part = workload.part
+            if part.arrives_at is None or part.arrives_at <= self.span.start:
+                self._arrive(workload)
+            else:
+                self.at(part.arrives_at, functools.partial(self._arrive, workload))
+            if part.ends_at is not None:
+                self.at(part.ends_at, functools.partial(self._leave, workload, SimState.finished))  # paused or not
+
+    def _arrive(self, workload: SimWorkload) -> None:
+        self._note("arrived", workload.uid)
+        self._wait(workload)
+
+    def _wait(self, workload: SimWorkload) -> None:
+        workload.life += 1
+        workload.pods = tuple(
+            SimPod(f"{workload.part.name}-{number}", _make_uid(f"{workload.uid}/{workload.life}/{number}"), self.now)
+            for number in range(workload.part.pods)
+        )
+        self._turn(workload, SimState.waiting)
+        self._queue.append(workload)
+        self._serve_queue()
+
+    def _serve_queue(self) -> None:
+        """First come, first served; whoever does not fit lets the others pass."""
+        self._queue = [each for each in self._queue if each.state is SimState.waiting and not self._start(each)]
+
+    def _start(self, workload: SimWorkload) -> bool:
+        part, taken = workload.part, list[tuple[int, ...]]()
+        for _ in workload.pods:
+            found = self._free.take(part.mode, part.model, part.gpus)
+            if found is None:
+                self._free.give_back(itertools.chain(*taken))
+                return False
+            taken.append(found)
+        was_there = workload.life == 1 and self.now == self.span.start
+        ready_at = self.now if was_there else self.now + self.start_seconds
+        self._move_in(workload, taken, ready_at)
+        self._turn(workload, SimState.starting)
+        begin = functools.partial(self._begin, workload, workload.life)
+        if was_there:
+            begin()
+        else:
+            self.at(ready_at, begin)
+        return True
+
+    def _move_in(self, workload: SimWorkload, taken: Sequence[tuple[int, ...]], ready_at: Instant) -> None:
+        nodes = [self._nodes[int(self.slot_node[found[0]])].name for found in taken]
+        workload.pods = tuple(
+            msgspec.structs.replace(pod, node=node, slots=found, ready_at=ready_at)
+            for pod, node, found in zip(workload.pods, nodes, taken, strict=True)
+        )
+        every = list(itertools.chain(*taken))
+        self.slot_of[workload.seats] = every
+        self.last_node[workload.seats] = self.slot_node[every]
+        self.seat_at[every] = np.arange(workload.first_seat, workload.first_seat + len(every))
+
+    def _begin(self, workload: SimWorkload, life: int) -> None:
+        if workload.state is not SimState.starting or workload.life != life:
+            return
+        if workload.missed_since is not None:
+            workload.waited += self.now - workload.missed_since
+            workload.missed_since = None
+        self._turn(workload, SimState.running)
+
+    def _leave(self, workload: SimWorkload, state: SimState) -> None:
+        for pod in workload.pods:
+            self._free.give_back(pod.slots)
+            self.seat_at[list(pod.slots)] = -1
+        self.slot_of[workload.seats] = -1
+        workload.pods = ()
+        self._turn(workload, state)
+        self._serve_queue()
+
+    def _turn(self, workload: SimWorkload, state: SimState) -> None:
+        workload.state, workload.since = state, self.now
+        self.running[workload.seats] = state is SimState.running
+        self._paused[workload.seats] = self._is_paused[workload.number] = state is SimState.paused
+        self.pods_version += 1
+        self._note(state, workload.uid)
+
+    # ---- pauses, resumes, and people --------------------------------------------------------------------------------
+
+    def notice(self, thing: dict[str, Any], by: str = "product") -> None:
+        """An object of this world was written: its operator does what it now says, its owner reads its marks."""
+        workload = self._by_uid[thing["metadata"]["uid"]]
+        workload.object, workload.view = thing, edits.see(thing)
+        self.objects_version += 1
+        self._note("edited", workload.uid, by)
+        is_stopped = edits.has_stopped(thing)
+        if is_stopped and workload.state in (SimState.waiting, SimState.starting, SimState.running):
+            workload.pauses += 1
+            self._leave(workload, SimState.paused)
+        elif not is_stopped and workload.state is SimState.paused:
+            workload.resumes += 1
+            self._wait(workload)
+        self._read_notice(workload)
+
+    def _read_notice(self, workload: SimWorkload) -> None:
+        episode = workload.view.marks.get(names.IDLE_EPISODE, "")
+        pending = workload.view.marks.get(names.PENDING_SINCE, "")
+        if pending != workload.pending:
+            workload.pending, workload.noticed_at = pending, self.now if pending else None
+        if not episode or episode == workload.noticed:
+            return
+        workload.noticed = episode
+        self._note("noticed", workload.uid, "product")
+        after = workload.owner.answer(self._rng)
+        if after is not None:
+            self.at(self.now + after, functools.partial(self._acknowledge, workload, episode))
+
+    def _acknowledge(self, workload: SimWorkload, episode: str) -> None:
+        if workload.view.marks.get(names.IDLE_EPISODE) != episode or workload.state is not SimState.running:
+            return
+        workload.acks += 1
+        self._note("acknowledged", workload.uid, "person")
+        owner = workload.owner
+        self.notice(edits.acknowledge(workload.object, self.now, owner.keeps_hours, owner.name), "person")
+
+    def _miss(self, workload: SimWorkload) -> None:
+        """Its owner wants to use it, and it is not there."""
+        if workload.missed_since is not None:
+            return
+        workload.missed_since = self.now
+        if self.now - workload.since <= REGRET:
+            workload.regrets += 1
+            self._note("regretted", workload.uid, "person")
+        self._note("missed", workload.uid, "person")
+        self.at(self.now + workload.owner.miss(self._rng), functools.partial(self._bring_back, workload))
+
+    def _bring_back(self, workload: SimWorkload) -> None:
+        if workload.state is not SimState.paused:
+            return
+        thing, by = workload.object, workload.owner.name
+        match workload.owner.way:
+            case "command":
+                thing = edits.resume(thing, self.now, by)
+            case "annotation":
+                thing = edits.annotate(thing, {names.RESUME_REQUESTED: by})
+            case "hand":
+                workload.complaints += 1
+                self._note("complained", workload.uid, "person")
+                thing = edits.undo(thing)
+        self.notice(thing, "person")
+
+
+def _make_uid(of: str) -> str:
+    return str(uuid.uuid5(_IDENTITY, of))
+
+
+def _settle(part: Part, number: int, first_seat: int) -> SimWorkload:
+    thing = shapes.make_workload(
+        part.kind, part.namespace, part.name, _make_uid(f"{part.kind}/{part.namespace}/{part.name}"),
+        replicas=part.replicas, gpus=part.gpus, resource=RESOURCES[part.mode], group_size=part.group_size,
+        class_=part.class_,
+    )
+    return SimWorkload(part=part, number=number, first_seat=first_seat, object=thing, view=edits.see(thing))
