@@ -28,7 +28,7 @@ def test_the_variables_are_those_of_the_code():
 
 def test_the_metrics_are_those_of_the_code():
     said = [(
-        f"`{each.name}`", each.type, ", ".join(f"`{label}`" for label in each.labels), each.help
+        f"`{each.name}`", each.type, ", ".join(f"`{label}`" for label in each.label_set.labels), each.help
     ) for each in expose.METRICS]
     assert rows("Metrics") == said
 
@@ -51,7 +51,7 @@ def test_the_commands_are_understood(line):
 
 def test_the_queries_name_metrics_and_labels_that_exist():
     queries = TEXT.split("```promql")[1].split("```")[0]
-    known = {metric.name: set(metric.labels) for metric in expose.METRICS}
+    known = {metric.name: set(metric.label_set.labels) for metric in expose.METRICS}
     named = set(re.findall(r"gpu_idle_\w+", queries))
     assert named
     assert named <= set(known)

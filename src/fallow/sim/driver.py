@@ -10,9 +10,10 @@ seen twice; and it is consistent: a device is as busy as its processes, and one 
 """
 
 import hashlib
+import uuid
 import zlib
 from collections.abc import Callable, Iterator, Sequence, Set
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -59,17 +60,17 @@ def _sleep(at: Seconds, noise: Noise) -> int:
     return 0
 
 
-class _PretendRole(msgspec.Struct, frozen=True, kw_only=True):
+class _PretendRole(msgspec.Struct, frozen=True):
     """A process of the cast. `lasts`: after that it ends and another of its kind begins."""
 
     name: str
     load: Load
     gib: int
+    pod: str = ""  # namespace/name; empty: it runs outside pods
     lasts: Seconds | None = None
     is_graphics: bool = False
     is_mps: bool = False
     gi: int | None = None
-    pod: str = ""  # namespace/name; empty: it runs outside pods
 
 
 class _PretendGpu(msgspec.Struct, frozen=True):
@@ -82,40 +83,37 @@ class _PretendGpu(msgspec.Struct, frozen=True):
     unused: tuple[tuple[int | None, str], ...] = ()  # (GPU instance, pod) of those who hold and run nothing
 
 
-def _role(name: str, load: Load, gib: int, pod: str = "", **more: Any) -> _PretendRole:
-    return _PretendRole(name=name, load=load, gib=gib, pod=pod, **more)
-
-
 _CAST: Final = (
-    _PretendGpu((_role("python", _train, 62, "research/pretrain"),)),
-    _PretendGpu((_role("ipykernel_launc", _type, 11, "research/notebook-ada"),)),
+    _PretendGpu((_PretendRole("python", _train, 62, "research/pretrain"),)),
+    _PretendGpu((_PretendRole("ipykernel_launc", _type, 11, "research/notebook-ada"),)),
     _PretendGpu(
-        (_role("vllm", _serve, 34, "serving/chat"), _role("tritonserver", _sleep, 12, "serving/ranker")),
+        (_PretendRole("vllm", _serve, 34, "serving/chat"), _PretendRole("tritonserver", _sleep, 12, "serving/ranker")),
         share=Share.timeslice,
     ),
     _PretendGpu(
         (
-            _role("python", _train, 30, "research/finetune", gi=1),
-            _role("ipykernel_launc", _type, 4, "research/notebook-bob", gi=5),
+            _PretendRole("python", _train, 30, "research/finetune", gi=1),
+            _PretendRole("ipykernel_launc", _type, 4, "research/notebook-bob", gi=5),
         ),
         slices=((1, "3g.40gb", 40), (5, "1g.10gb", 10), (6, "1g.10gb", 10)),
         share=Share.mig, unused=((6, "research/eval"),),
     ),
     _PretendGpu(
         (
-            _role("nvidia-cuda-mps", _sleep, 0),  # the kernel cuts -server off
-            _role("worker", _serve, 8, "serving/embed", is_mps=True),
-            _role("worker", _sleep, 8, "serving/rerank", is_mps=True),
+            _PretendRole("nvidia-cuda-mps", _sleep, 0),  # the kernel cuts -server off
+            _PretendRole("worker", _serve, 8, "serving/embed", is_mps=True),
+            _PretendRole("worker", _sleep, 8, "serving/rerank", is_mps=True),
         ),
         share=Share.mps,
     ),
     _PretendGpu(
-        (_role("python", _train, 40, "vision/train"), _role("Xorg", _sleep, 1, is_graphics=True)), is_unsteady=True
+        (_PretendRole("python", _train, 40, "vision/train"), _PretendRole("Xorg", _sleep, 1, is_graphics=True)),
+        is_unsteady=True,
     ),
     _PretendGpu(
         (
-            _role("torchrun", _train, 55, "vision/sweep", lasts=12 * MINUTE),
-            _role("jupyter-lab", _sleep, 2, "vision/notebook-eve", lasts=7 * HOUR),
+            _PretendRole("torchrun", _train, 55, "vision/sweep", lasts=12 * MINUTE),
+            _PretendRole("jupyter-lab", _sleep, 2, "vision/notebook-eve", lasts=7 * HOUR),
         ),
         share=Share.timeslice, unused=((None, "vision/debug"),),
     ),
@@ -171,7 +169,10 @@ class PretendDriver:
             return Samples(None, problems=[_problem(index, _SAMPLES)])
         this, seconds = int(now * 1e6), range(int(now) - _BUFFERED, int(now) + 1)
         stamps = [*(second * 10**6 for second in seconds if second * 10**6 < this), this]
-        return Samples([sample for stamp in stamps if stamp > since for sample in self._sample(index, stamp)])
+        return Samples([
+            Sample(actor.pid, stamp, actor.load, actor.load // 3)
+            for stamp in stamps if stamp > since for actor in self._actors(index, stamp / 1e6) if actor.load
+        ])
 
     def uuid_of(self, index: int) -> str:
         return f"GPU-{_make_uuid(f'{self.seed}/{index}')}"
@@ -192,11 +193,6 @@ class PretendDriver:
             pid = 1 + seat + _SEATS * self._gpus * (1 + generation)
             yield _Actor(pid, seat, role, int(since * _TICKS), role.load(now, self._noise(seat)))
 
-    def _sample(self, index: int, stamp: int) -> Iterator[Sample]:
-        for actor in self._actors(index, stamp / 1e6):
-            if actor.load:
-                yield Sample(actor.pid, stamp, actor.load, actor.load // 3)
-
     def _read_device(self, index: int, now: Instant, problems: list[Problem]) -> Device:
         part, actors = _gpu_at(index), list(self._actors(index, now))
         busy = min(100, sum(actor.load for actor in actors))
@@ -207,20 +203,19 @@ class PretendDriver:
             pci_bus_id=f"00000000:{16 + index:02X}:00.0", is_mig=bool(part.slices), utilization=busy,
             memory_used=GIB * sum(role.gib for role in part.roles), memory_total=_TOTAL, power_watts=watts,
             temperature=34 + busy // 3, energy_joules=self._joules[index],
-            holders=[_hold(actor) for actor in actors], instances=self._read_instances(index, actors),
+            holders=[_hold(actor) for actor in actors],
+            instances=[
+                processes.Instance(
+                    gi, 0, f"MIG-{_make_uuid(f'{self.seed}/{index}/{gi}')}", profile, memory_total=gib * GIB,
+                    utilization=float(min(100, sum(actor.load for actor in actors if actor.role.gi == gi))),
+                )
+                for gi, profile, gib in part.slices
+            ],
         )
-        return self._spoil(device, now, problems)
+        self._spoil(device, now, problems)
+        return device
 
-    def _read_instances(self, index: int, actors: Sequence[_Actor]) -> list[processes.Instance]:
-        return [
-            processes.Instance(
-                gi, 0, f"MIG-{_make_uuid(f'{self.seed}/{index}/{gi}')}", profile, memory_total=gib * GIB,
-                utilization=float(min(100, sum(actor.load for actor in actors if actor.role.gi == gi))),
-            )
-            for gi, profile, gib in _gpu_at(index).slices
-        ]
-
-    def _spoil(self, device: Device, now: Instant, problems: list[Problem]) -> Device:
+    def _spoil(self, device: Device, now: Instant, problems: list[Problem]) -> None:
         """What drivers leave out: utilisation on MIG, always; and a call that fails just now."""
         if device.is_mig:
             device.utilization = None
@@ -231,10 +226,8 @@ class PretendDriver:
             device.power_watts = None
         elif failing == _RUNNING:
             device.holders = None
-        else:
-            return device
-        problems.append(_problem(device.index, failing))
-        return device
+        if failing in (_POWER, _RUNNING):
+            problems.append(_problem(device.index, failing))
 
     def _failing(self, index: int, now: Instant) -> str | None:
         """The call that fails on this device just now: one spell in six, of one call."""
@@ -346,5 +339,4 @@ def _problem(index: int, call: str) -> Problem:
 
 
 def _make_uuid(text: str) -> str:
-    digits = hashlib.sha256(text.encode()).hexdigest()
-    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:32]))
+    return str(uuid.UUID(bytes=hashlib.sha256(text.encode()).digest()[:16]))

@@ -97,17 +97,15 @@ def play(
     curve = packing.replay(setup.nodes, setup.arrivals, prepared, setup.order, tell=tell)
     took = cpu() - began
     tables = packing.make_tables(setup.nodes, setup.sample)
-    found = [_measure(setup, curve, tables, percent, (bounds or {}).get(percent)) for percent in points]
-    known = tuple(point for point in found if point.allocated is not None)
+    known = tuple(
+        PackPoint(
+            percent, share, tables.find_share(find_room(setup, curve, percent)) if tables else None,
+            curve.idle_gpus(percent), (bounds or {}).get(percent),
+        )
+        for percent in points if (share := curve.at(percent)) is not None
+    )
     speed = len(setup.arrivals) / took if took and setup.arrivals else None
     return PackResult(packing.spell(policy), prepared.fallback, known, speed, curve)
-
-
-def _measure(
-    setup: Setup, curve: packing.Curve, tables: packing.Fragments | None, percent: int, bound: float | None
-) -> PackPoint:
-    fragmented = tables.find_share(find_room(setup, curve, percent)) if tables else None
-    return PackPoint(percent, curve.at(percent), fragmented, curve.idle_gpus(percent), bound)
 
 
 def _cut_at(setup: Setup, percent: int) -> Sequence[packing.PackingPod]:

@@ -38,7 +38,11 @@ class NodeStory:
     ) -> None:
         self.health = health.ExporterHealth(options.poll_interval)
         self.collector = collect.Collector(driver, table)
-        self.processes = judge.ProcessHistory(rules_of(options))
+        self.processes = judge.ProcessHistory(judge.Rules(
+            idle_polls=options.idle_polls, threshold=options.idle_threshold_percent, stale_after=options.stale_after,
+            poll_interval=options.poll_interval, include_graphics=options.include_graphics,
+            only_visible=options.scope == "pod",
+        ))
         self._tenancies = tenancies.TenancyHistory()
         self._options, self._table, self._owners, self._thread = options, table, owners, thread
         self._clock, self._monotonic = clock, monotonic
@@ -62,7 +66,8 @@ class NodeStory:
             await asyncio.wait({self._asking}, timeout=_WAIT_FOR_OWNERS)
         owners = {(pid, start): self._owners.owner_of(pid, start, text) for (pid, start), text in cgroups.items()}
         # 3. Judge what each pod does with what it holds.
-        held = self._judge_tenancies(poll, owners, now, began)
+        grants, patience = self._owners.grants(poll.devices), self.processes.patience
+        held = tenancies.tenancies(poll, owners, grants, self._tenancies, now, began, patience)
         # 4. Account.
         self._totals = self._totals.plus(poll)
         self.health.end(poll.result, poll.problems, ended)
@@ -102,14 +107,6 @@ class NodeStory:
         held = {(process.pid, process.start) for judged in poll.devices for process in judged.processes or ()}
         return poll, {key: self._table.cgroup_of(*key) for key in held}
 
-    def _judge_tenancies(
-        self, poll: processes.Poll, owners: tenancies.OwnersByProcess, now: Instant, monotonic: Seconds
-    ) -> list[processes.Tenancy]:
-        # As with processes: seen at one poll and again right after STALE_AFTER is no gap.
-        patience = self._options.stale_after + self._options.poll_interval
-        grants = self._owners.grants(poll.devices)
-        return tenancies.tenancies(poll, owners, grants, self._tenancies, now, monotonic, patience)
-
     def _view(self, **found: Any) -> processes.NodeView:
         return processes.NodeView(
             most_processes=self._options.max_processes_per_gpu, last_success=self._last_success,
@@ -139,16 +136,12 @@ class NodeStory:
     def why_down(self) -> str:
         return str(self.collector.trouble or "see above")
 
-    # ---- keeping -----------------------------------------------------------------------------------------------------
-
     def restore(self) -> None:
         """Before the first poll."""
-        if self._options.state_dir is None:
+        folder, now, monotonic = self._options.state_dir, self._clock(), self._monotonic()
+        if folder is None:
             return
-        now, monotonic = self._clock(), self._monotonic()
-        state, why = keeping.load(
-            self._options.state_dir, self._table.boot_id(), self._options.state_max_gap, now, monotonic
-        )
+        state, why = keeping.load(folder, self._table.boot_id(), self._options.state_max_gap, now, monotonic)
         if state is not None:
             self.processes.restore(state.processes, monotonic)
             why = self._tenancies.restore(state.tenancies, monotonic) if state.tenancies is not None else ""
@@ -178,14 +171,6 @@ class NodeStory:
             await asyncio.wait_for(self._owners.close(), _TO_CLOSE)
         with contextlib.suppress(TimeoutError, errors.ClientError):
             await asyncio.wait_for(self._thread.do(self.collector.close), _TO_CLOSE)
-
-
-def rules_of(options: Options) -> judge.Rules:
-    return judge.Rules(
-        idle_polls=options.idle_polls, threshold=options.idle_threshold_percent, stale_after=options.stale_after,
-        poll_interval=options.poll_interval, include_graphics=options.include_graphics,
-        only_visible=options.scope == "pod",
-    )
 
 
 def _report(asking: "asyncio.Task[None]") -> None:

@@ -28,7 +28,6 @@ MPS_SERVER: Final = "nvidia-cuda-mps-server"
 _MPS_SERVER_NAMES: Final = frozenset({MPS_SERVER, MPS_SERVER[:15]})  # the kernel cuts names at 15 bytes
 
 Facts: TypeAlias = Mapping[int, Fact]  # by PID; one without is not visible
-Lives: TypeAlias = "dict[Key, Life]"
 
 
 class Rules(msgspec.Struct, frozen=True):
@@ -75,8 +74,8 @@ class ProcessHistory:
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
         # Seen at one poll, unknown for STALE_AFTER, seen again at the next: only more than that is too long.
-        self._patience = rules.stale_after + rules.poll_interval
-        self._lives: dict[str, Lives] = {}
+        self.patience = rules.stale_after + rules.poll_interval
+        self._lives: dict[str, dict[Key, Life]] = {}
         self._supported: dict[str, bool] = {}
         self._offset: Seconds | None = None  # of the wall clock from the monotonic one
 
@@ -93,7 +92,9 @@ class ProcessHistory:
         """Devices that are there, judged, and reasons for which samples were thrown away."""
         self._follow_clock(now, monotonic)
         present = [device for device in devices if not device.is_lost]
-        self._forget_devices({device.uuid for device in present})
+        here = {device.uuid for device in present}
+        self._lives = {uuid: lives for uuid, lives in self._lives.items() if uuid in here}
+        self._supported = {uuid: is_known for uuid, is_known in self._supported.items() if uuid in here}
         discarded: dict[str, int] = {}
         judged = [
             self._judge_device(device, samples.get(device.uuid), facts, discarded, now, monotonic) for device in present
@@ -104,7 +105,7 @@ class ProcessHistory:
         """Without a start time a PID cannot be told from its next owner, so that is not kept; nor is a stale streak."""
         return [
             KeptProcess(
-                uuid=uuid, pid=pid, start=start, streak=life.streak if monotonic - life.known <= self._patience else 0,
+                uuid=uuid, pid=pid, start=start, streak=life.streak if monotonic - life.known <= self.patience else 0,
                 first_zero=life.first_zero, known=life.known, last_active=life.last_active, stamp=life.stamp,
             )
             for uuid, lives in self._lives.items() for (pid, start), life in lives.items() if start
@@ -118,9 +119,6 @@ class ProcessHistory:
                     stamp=each.stamp, listed=monotonic, known=each.known, streak=each.streak,
                     first_zero=each.first_zero, last_active=each.last_active, is_restored=True,
                 )
-
-    def __len__(self) -> int:
-        return sum(map(len, self._lives.values()))
 
     # ---- what is remembered -----------------------------------------------------------------------------------------
 
@@ -136,15 +134,11 @@ class ProcessHistory:
             life = lives[pid, fact.start] = Life(stamp=_micros(began), listed=monotonic, known=monotonic)
         return life
 
-    def _forget_devices(self, present: set[str]) -> None:
-        self._lives = {uuid: lives for uuid, lives in self._lives.items() if uuid in present}
-        self._supported = {uuid: is_known for uuid, is_known in self._supported.items() if uuid in present}
-
     def _forget_processes(self, uuid: str, monotonic: Seconds) -> None:
         """After a good list: who is not in it has ended. Without a start time its PID may have a new owner already."""
         lives = self._lives.get(uuid, {})
         unlisted = {key: monotonic - life.listed for key, life in lives.items() if life.listed != monotonic}
-        for key in [key for key, seconds in unlisted.items() if not key[1] or seconds > self._patience]:
+        for key in [key for key, seconds in unlisted.items() if not key[1] or seconds > self.patience]:
             del lives[key]
 
     def _follow_clock(self, now: Instant, monotonic: Seconds) -> None:
@@ -239,7 +233,7 @@ class ProcessHistory:
         if observation is Observation.unknown:
             life.streak = 0 if was_restored else life.streak  # nobody knows what it did while we were away
             return
-        if observation is not Observation.zero or unseen_for > self._patience:
+        if observation is not Observation.zero or unseen_for > self.patience:
             life.streak = 0
         if observation is Observation.zero:
             life.first_zero = life.first_zero if life.streak else monotonic

@@ -26,7 +26,6 @@ Hold: TypeAlias = tuple[str, int | None, str, str, str]  # UUID, GPU instance, n
 OwnersByProcess: TypeAlias = Mapping[Key, ProcessOwner]
 
 _NOBODY_KNOWS: Final = ProcessOwner(is_known=False)
-_MOST_PERCENT: Final = 100.0
 
 
 class TenancyHistory:
@@ -34,9 +33,6 @@ class TenancyHistory:
 
     def __init__(self) -> None:
         self._kept: dict[Hold, KeptTenancy] = {}
-
-    def __len__(self) -> int:
-        return len(self._kept)
 
     def export(self) -> list[KeptTenancy]:
         return list(self._kept.values())
@@ -85,12 +81,8 @@ def tenancies(
             kept = history.recall(seen.grant)
             _remember(kept, seen, now, monotonic, stale_after)
             found.append(_describe(devices[uuid], seen, kept, monotonic))
-    return sorted(found, key=_order)
-
-
-def _order(tenancy: Tenancy) -> tuple[object, ...]:
-    grant = tenancy.grant
-    return tenancy.gpu, -1 if grant.gi is None else grant.gi, *_hold(grant)[2:]
+    found.sort(key=lambda each: (each.gpu, -1 if each.grant.gi is None else each.grant.gi, _hold(each.grant)[2:]))
+    return found
 
 
 class _SeenGrant(msgspec.Struct, gc=False):
@@ -120,14 +112,11 @@ def _look(judged: Judged, grants: Sequence[Grant], owners: OwnersByProcess) -> l
 
 def _withhold_zeros(seen: Sequence[_SeenGrant]) -> None:
     """A zero beside a container of the same pod of which nothing is known: added up, the pod would seem idle."""
-    unknown = {_pod_of(each.grant) for each in seen if each.utilization is None}
-    for each in seen:
-        if each.utilization == 0 and _pod_of(each.grant) in unknown:
+    pods = [_hold(each.grant)[1:4] for each in seen]
+    unknown = {pod for pod, each in zip(pods, seen, strict=True) if each.utilization is None}
+    for pod, each in zip(pods, seen, strict=True):
+        if each.utilization == 0 and pod in unknown:
             each.utilization = None
-
-
-def _pod_of(grant: Grant) -> tuple[int | None, str, str]:
-    return grant.gi, grant.namespace, grant.pod
 
 
 def _assign(
@@ -198,7 +187,7 @@ def _measure(
     percents = [process.sm for process in processes if process.type is not Type.mps_server]
     if None in percents:
         return None
-    return min(_MOST_PERCENT, float(sum(percent for percent in percents if percent is not None)))
+    return min(100.0, float(sum(percent for percent in percents if percent is not None)))
 
 
 def _hold(of: Grant | KeptTenancy) -> Hold:

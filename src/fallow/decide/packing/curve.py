@@ -55,7 +55,7 @@ def replay(
     for i, pod in enumerate(pods):
         for gone in leaving.get(i, ()):
             if placement := placements[gone]:
-                packer.leave(pods[gone], placement)
+                packer.room.remove(pods[gone], placement)
         placements.append(packer.arrive(pod))
         allocated[i] = packer.room.allocated
         if tell:

@@ -64,7 +64,7 @@ def plan_moves(
         if pod.gpus != 1 or pod.find_fault():
             left.append(pod)
         elif placement := table.find_tightest(pod):
-            table.room.add(pod, placement)  # who came in by this plan stays where it is
+            table.let_in(pod, placement)
             direct.append((pod, placement))
         elif len(moves) < budget and (move := table.find_move(pod)):
             table.make(move)
@@ -89,19 +89,25 @@ class _MoveTable:
         shapes = [numbers.setdefault(_shape(each.pod), len(numbers)) for each in running]
         self.shape: Ints = np.array(shapes, np.int64)
         # Until the next change of the room, what was found once holds for all pods that ask for the same.
-        self._homes: dict[_Shape, tuple[int, Ints]] = {}
-        self._hopeless: dict[_Shape, int] = {}
+        self._homes: dict[_Shape, Ints] = {}
+        self._hopeless: set[_Shape] = set()
+
+    def let_in(self, pod: PackingPod, placement: Placement) -> None:
+        """Who comes in by this plan stays where it is."""
+        self.room.add(pod, placement)
+        self._homes.clear()
+        self._hopeless.clear()
 
     def make(self, move: Move) -> None:
         self.room.remove(move.moved, move.source)
         self.room.add(move.moved, move.target)
-        self.room.add(move.pod, move.placement)
+        self.let_in(move.pod, move.placement)
         self.node[move.number] = move.target.node
         self.gpu[move.number] = move.target.gpus[0] if move.target.gpus else 0
         self.running[move.number] = Running(move.moved, move.target)
 
     def find_move(self, pod: PackingPod) -> Move | None:
-        if self._hopeless.get(_shape(pod)) == self.room.clock:
+        if _shape(pod) in self._hopeless:
             return None
         helpful = np.flatnonzero(self._would_help(pod, make_ask(self.room.nodes, pod)))
         helpful = helpful[np.argsort(self.trouble[helpful], kind="stable")]
@@ -112,7 +118,7 @@ class _MoveTable:
             able = alike[self.node[alike] != homes[0]] if homes.size == 1 else alike
             if homes.size and able.size:
                 return self._draw_up(int(able[0]), pod, homes)
-        self._hopeless[_shape(pod)] = self.room.clock
+        self._hopeless.add(_shape(pod))
         return None
 
     def _would_help(self, pod: PackingPod, ask: Ask) -> NDArray[np.bool_]:
@@ -125,23 +131,18 @@ class _MoveTable:
 
     def _find_homes(self, pod: PackingPod) -> Ints:
         """Nodes with room, the tightest first."""
-        kept = self._homes.get(_shape(pod))
-        if kept is None or kept[0] != self.room.clock:
-            kept = self._homes[_shape(pod)] = (self.room.clock, self._look_for_homes(pod))
-        return kept[1]
-
-    def _look_for_homes(self, pod: PackingPod) -> Ints:
-        rows = np.flatnonzero(has_room(self.room, np.arange(len(self.room.nodes)), make_ask(self.room.nodes, pod)))
-        rows = rows[self.room.memory[rows] >= pod.memory]
-        homes: Ints = rows[np.lexsort((self.order[rows], self._tightness(pod, rows)))]
+        if (kept := self._homes.get(_shape(pod))) is not None:
+            return kept
+        room = self.room
+        rows = np.flatnonzero(has_room(room, np.arange(len(room.nodes)), make_ask(room.nodes, pod)))
+        rows = rows[room.memory[rows] >= pod.memory]
+        left = room.free[rows]  # without GPUs it is best beside GPUs that are taken: its CPU strands nothing there
+        if pod.gpus:
+            free = room.gpu[rows]
+            left = np.where(free >= pod.milli, free, GPU + 1).min(axis=1, initial=GPU + 1)
+        homes: Ints = rows[np.lexsort((self.order[rows], left))]
+        self._homes[_shape(pod)] = homes
         return homes
-
-    def _tightness(self, pod: PackingPod, rows: Ints) -> Ints:
-        if not pod.gpus:  # best beside GPUs that are taken: its CPU strands nothing there
-            return self.room.free[rows]
-        free = self.room.gpu[rows]
-        tightest: Ints = np.where(free >= pod.milli, free, GPU + 1).min(axis=1, initial=GPU + 1)
-        return tightest
 
     def _draw_up(self, number: int, pod: PackingPod, homes: Ints) -> Move:
         moved, source = self.running[number].pod, self.running[number].placement

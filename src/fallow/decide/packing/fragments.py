@@ -15,7 +15,7 @@ untouched GPUs only. So what is usable is a sum over the GPUs of a table by (mod
 import bisect
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Final
 
@@ -156,10 +156,8 @@ def make_tables(nodes: Nodes, sample: Sequence[PackingPod]) -> Fragments | None:
 
 def make_fgd(nodes: Nodes, sample: Sequence[PackingPod], fallback: str = "") -> PackingPolicy:
     """Fragmentation Gradient Descent: where fragmentation rises least."""
-    return PackingPolicy("FGD", score_fgd(Fragments(nodes, find_popular(sample))), fallback=fallback)
+    fragments = Fragments(nodes, find_popular(sample))
 
-
-def score_fgd(fragments: Fragments) -> Callable[[Room, Ints, Ask], Scores]:
     def score(room: Room, rows: Ints, ask: Ask) -> Scores:
         grade = fragments.grade(fragments.fall(room, rows, ask))
         if not ask.is_sharing:
@@ -167,7 +165,7 @@ def score_fgd(fragments: Fragments) -> Callable[[Room, Ints, Ask], Scores]:
         fitting = np.where(room.gpu.take(rows, axis=0) >= ask.milli, grade, -1)
         return np.maximum.reduce(fitting, axis=1), fitting.argmax(axis=1)
 
-    return score
+    return PackingPolicy("FGD", score, fallback=fallback)
 
 
 def split_by_cause(room: Room, sample: Sequence[PackingPod]) -> dict[Cause, float]:

@@ -42,7 +42,9 @@ def settle(seen: cluster.Capacity, now: Instant) -> LiveCluster:
     running, waiting, unclear = list[defrag.Running](), list[PackingPod](), list[tuple[str, str]]()
     for tenant in seen.pods:
         if tenant.node in rows:
-            running.append(_seat(room, requests.read(tenant), rows[tenant.node], is_movable=_may_move(tenant, now)))
+            needs, is_settled = tenant.needs, tenant.created_at <= now - SETTLED
+            is_movable = is_settled and not needs.fixed and not needs.unclear
+            running.append(_seat(room, requests.read(tenant), rows[tenant.node], is_movable=is_movable))
         elif tenant.node:
             continue
         elif why := requests.why_unclear(tenant):
@@ -53,10 +55,6 @@ def settle(seen: cluster.Capacity, now: Instant) -> LiveCluster:
         room=room, order=packer.order_nodes(room.nodes.names, seen.cluster), running=tuple(running),
         waiting=tuple(waiting), unclear=tuple(unclear), sample=_sample(requests, seen.pods, now), notes=tuple(notes),
     )
-
-
-def _may_move(tenant: cluster.Pod, now: Instant) -> bool:
-    return not tenant.needs.fixed and not tenant.needs.unclear and tenant.created_at <= now - SETTLED
 
 
 def _seat(room: Room, pod: PackingPod, node: int, *, is_movable: bool) -> defrag.Running:

@@ -120,7 +120,11 @@ class Program:
     """One cluster and one set of classes, solved for several demands."""
 
     def __init__(self, stocks: Sequence[Stock], wishes: Sequence[Wish], seconds: float = SECONDS) -> None:
-        self._highs = _load()
+        try:
+            import highspy
+        except ImportError as absent:
+            raise Unsolved("NoSolver") from absent
+        self._highs: Any = highspy
         self._seconds, self._wishes = seconds, wishes
         self._sizes = tuple(sorted({wish.milli for wish in wishes if 0 < wish.milli < GPU}))
         patterns = cut_patterns(self._sizes)
@@ -184,11 +188,3 @@ class Program:
             raise Unsolved(REASONS.get(status.name, "SolverFailed"))
         dual: Floats = np.abs(np.array(self._solver.getSolution().row_dual))
         return dual
-
-
-def _load() -> Any:
-    try:
-        import highspy
-    except ImportError as absent:
-        raise Unsolved("NoSolver") from absent
-    return highspy

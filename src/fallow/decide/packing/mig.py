@@ -133,21 +133,14 @@ class SliceScores:
 
     def __init__(self, mig: Mig, demand: Mapping[str, int] | None = None) -> None:
         """`demand`: how often each profile is asked for; without it all alike. What is not known weighs nothing."""
-        self.mig = mig
         weights = [(demand or {}).get(profile.name, 0) for profile in mig.profiles]
-        self._weights = weights if any(weights) else [1] * len(mig.profiles)
-        self._table = self._measure()
-
-    def _measure(self) -> Ints:
-        """F by (mask, compute)."""
-        masks = 1 << self.mig.memory
-        free = np.array([mask.bit_count() for mask in range(masks)], np.int64)[:, None]
-        compute = np.arange(self.mig.compute + 1)
-        total = np.zeros((masks, self.mig.compute + 1), np.int64)
-        for profile, weight in zip(self.mig.profiles, self._weights, strict=True):
-            fitting = np.array([_count(profile, mask) for mask in range(masks)], np.int64)[:, None]
-            total += weight * (free - profile.memory * np.minimum(fitting, compute // profile.compute))
-        return total
+        weights = weights if any(weights) else [1] * len(mig.profiles)
+        masks, compute = range(1 << mig.memory), np.arange(mig.compute + 1)
+        free = np.array([mask.bit_count() for mask in masks], np.int64)[:, None]
+        self._table: Ints = np.zeros((len(masks), len(compute)), np.int64)  # F by (mask, compute)
+        for profile, weight in zip(mig.profiles, weights, strict=True):
+            fitting = np.array([_count(profile, mask) for mask in masks], np.int64)[:, None]
+            self._table += weight * (free - profile.memory * np.minimum(fitting, compute // profile.compute))
 
     def fragmentation(self, free: Slices) -> int:
         """In memory slices times demand."""

@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from fallow.decide.packing.room import GPU, Ints, Nodes, PackingPod, Placement, Room, count_whole
+from fallow.decide.packing.room import GPU, Ints, Nodes, PackingPod, Placement, Room
 
 NO_ROOM: Final = np.iinfo(np.int64).min
 
@@ -38,10 +38,6 @@ class Ask(msgspec.Struct, frozen=True, eq=False):
     milli: int
     may: NDArray[np.bool_]  # per node: is its model accepted?
     is_choosy: bool  # there are models that are not
-
-    @property
-    def whole_gpus(self) -> int:
-        return count_whole(self.gpus, self.milli)
 
     @property
     def is_sharing(self) -> bool:
@@ -162,7 +158,7 @@ def _draw(room: Room, pod: PackingPod, draw: np.random.Generator, key: Ints) -> 
 
 
 class Packer:
-    """Places a stream of pods, and lets them go again."""
+    """Places a stream of pods; who goes again is removed from its `room`."""
 
     def __init__(self, nodes: Nodes, policy: PackingPolicy, order: Ints) -> None:
         if sorted(order.tolist()) != list(range(len(nodes))):
@@ -186,9 +182,6 @@ class Packer:
         else:
             self.room.add(pod, placement)
         return placement
-
-    def leave(self, pod: PackingPod, placement: Placement) -> None:
-        self.room.remove(pod, placement)
 
     def find(self, pod: PackingPod) -> Placement | None:
         """Where `arrive` would put it."""

@@ -14,11 +14,10 @@ import numpy as np
 
 from fallow.decide.packing import auto, fragments, lp, packer, prices, shadow
 from fallow.decide.packing.packer import Ask, PackingPolicy, Scores
-from fallow.decide.packing.room import GPU, Ints, Nodes, PackingPod, Room
+from fallow.decide.packing.room import GPU, Ints, Nodes, PackingPod, Room, count_whole
 
 CORES: Final = 128_000
 GPUS: Final = 8_000
-HUGE: Final = 1 << 20
 
 
 def first_fit(room: Room, rows: Ints, ask: Ask) -> Scores:
@@ -43,7 +42,7 @@ def gpu_clustering(room: Room, rows: Ints, ask: Ask) -> Scores:
     """Keeps pods of one kind together: those that share a GPU, those that take one, two, ..."""
     if not ask.gpus:
         return first_fit(room, rows, ask)
-    takers, kind = room.takers[rows] > 0, ask.whole_gpus
+    takers, kind = room.takers[rows] > 0, count_whole(ask.gpus, ask.milli)
     same = takers[:, kind] if kind < takers.shape[1] else np.zeros(len(rows), np.bool_)
     others = takers.sum(axis=1) > same
     return 25 * (GPUS - room.free[rows]) // GPUS + 50 * same + 25 * ~others, tightest(room, rows, ask)
@@ -65,7 +64,7 @@ def tightest(room: Room, rows: Ints, ask: Ask) -> Ints:
     if not ask.is_sharing:
         return np.zeros(len(rows), np.int64)
     free = room.gpu[rows]
-    gpu: Ints = np.where(free >= ask.milli, free, HUGE).argmin(axis=1)
+    gpu: Ints = np.where(free >= ask.milli, free, GPU + 1).argmin(axis=1)
     return gpu
 
 

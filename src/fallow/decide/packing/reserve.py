@@ -9,8 +9,6 @@ is added by whoever sees it, where it really is.
 
 from typing import Final
 
-import msgspec
-
 from fallow.decide.packing.packer import Packer
 from fallow.decide.packing.room import PackingPod, Placement
 from fallow.model.units import Instant, Seconds
@@ -18,18 +16,12 @@ from fallow.model.units import Instant, Seconds
 PROMISED_FOR: Final[Seconds] = 30.0
 
 
-class Promise(msgspec.Struct, frozen=True):
-    pod: PackingPod
-    placement: Placement
-    until: Instant
-
-
 class Reservations:
     """Promises on the room of one packer."""
 
     def __init__(self, packer: Packer) -> None:
         self._packer = packer
-        self._promised: dict[str, Promise] = {}
+        self._promised: dict[str, tuple[PackingPod, Placement, Instant]] = {}  # by uid; until when
 
     def __len__(self) -> int:
         return len(self._promised)
@@ -38,19 +30,20 @@ class Reservations:
         """The best placement for the pod, taken from now on, or the one that was promised before; None: no room."""
         self.expire(now)
         if uid in self._promised:
-            return self._promised[uid].placement
+            return self._promised[uid][1]
         placement = self._packer.arrive(pod)
         if placement is not None:
-            self._promised[uid] = Promise(pod, placement, now + PROMISED_FOR)
+            self._promised[uid] = pod, placement, now + PROMISED_FOR
         return placement
 
     def settle(self, uid: str) -> bool:
         """The pod was seen bound, or is gone: its promise ends. Whether there was one."""
-        promise = self._promised.pop(uid, None)
-        if promise is not None:
-            self._packer.leave(promise.pod, promise.placement)
-        return promise is not None
+        if uid not in self._promised:
+            return False
+        pod, placement, _ = self._promised.pop(uid)
+        self._packer.room.remove(pod, placement)
+        return True
 
     def expire(self, now: Instant) -> None:
-        for uid in [uid for uid, promise in self._promised.items() if promise.until <= now]:
+        for uid in [uid for uid, (_, _, until) in self._promised.items() if until <= now]:
             self.settle(uid)

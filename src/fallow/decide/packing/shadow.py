@@ -89,16 +89,14 @@ class Shadow:
 
     def measure_scarcity(self, room: Room) -> tuple[int, ...]:
         """Per model, in steps: what pods bound to it will want while the rest fills, over what of it is free."""
-        if self._measured[:2] != (room, room.clock):
-            self._measured = (room, room.clock, self._measure(room))
-        return self._measured[2]
-
-    def _measure(self, room: Room) -> tuple[int, ...]:
+        if self._measured[:2] == (room, room.clock):
+            return self._measured[2]
         free: list[int] = room.free_of_model.tolist()  # a handful of models: plain numbers are faster than columns
         share = sum(free) / self._capacity
         both = zip(self._wants, free, strict=True)
         want = [min(wanted * share / max(milli / GPU, 1), SCARCE_MOST) for wanted, milli in both]
-        return tuple([round(each / SCARCE_STEP) for each in want])
+        self._measured = room, room.clock, tuple([round(each / SCARCE_STEP) for each in want])
+        return self._measured[2]
 
     def score(self, room: Room, rows: Ints, ask: Ask) -> Scores:
         grade = self._fragments.grade(self._fragments.fall(room, rows, ask))

@@ -36,7 +36,12 @@ class ClusterStanding(msgspec.Struct, frozen=True, kw_only=True):
 def stand(live: LiveCluster, policy: PackingPolicy) -> ClusterStanding:
     room = live.room.copy()
     tables = fragments.make_tables(room.nodes, live.sample)
-    bound, unknown = _find_bound(live)
+    bound, unknown = None, ""
+    everybody = [*(each.pod for each in live.running), *live.waiting]
+    try:
+        bound = round(prices.find_bound(room.nodes, everybody), 2)
+    except Unsolved as reason:
+        unknown = str(reason)
     return ClusterStanding(
         gpus=room.nodes.capacity // GPU, allocated_gpus=room.allocated / GPU,
         fragmented=tables.find_share(room) if tables else None,
@@ -46,14 +51,6 @@ def stand(live: LiveCluster, policy: PackingPolicy) -> ClusterStanding:
             *[_let_in(room, pod, policy, live) for pod in live.waiting],
         ),
     )
-
-
-def _find_bound(live: LiveCluster) -> tuple[float | None, str]:
-    try:
-        pods = [*(each.pod for each in live.running), *live.waiting]
-        return round(prices.find_bound(live.room.nodes, pods), 2), ""
-    except Unsolved as reason:
-        return None, str(reason)
 
 
 def _let_in(room: Room, pod: PackingPod, policy: PackingPolicy, live: LiveCluster) -> WaitingPod:

@@ -72,8 +72,8 @@ def read(path: Path) -> WebAccess:
             raise _refusal(path, f"basic_auth_users: what stands for {name!r} is not a bcrypt hash")
     if config.tls_server_config is None:
         return WebAccess(None, users, (path,))
-    tls = _resolve(config.tls_server_config, path.parent)
-    named = (Path(each) for each in (tls.cert_file, tls.key_file, tls.client_ca_file) if each)
+    tls = config.tls_server_config
+    named = [path.parent / each for each in (tls.cert_file, tls.key_file, tls.client_ca_file) if each]
     return WebAccess(_context(tls, path), users, (path, *named))
 
 
@@ -98,24 +98,18 @@ def _parse(path: Path) -> WebConfig:
         raise _refusal(path, str(problem)) from None
 
 
-def _resolve(tls: ServerTls, folder: Path) -> ServerTls:
-    """Relative paths start where the file is."""
-    return msgspec.structs.replace(
-        tls, cert_file=str(folder / tls.cert_file), key_file=str(folder / tls.key_file),
-        client_ca_file=str(folder / tls.client_ca_file) if tls.client_ca_file else "",
-    )
-
-
 def _context(tls: ServerTls, path: Path) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    """Relative paths start where the file is."""
+    folder, context = path.parent, ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     verify = _CLIENT_CERTIFICATES[tls.client_auth_type]
     if (verify is not ssl.CERT_NONE) != bool(tls.client_ca_file):
         raise _refusal(path, "client_ca_file and a client_auth_type that verifies need each other")
     try:
         context.minimum_version, context.maximum_version = _VERSIONS[tls.min_version], _VERSIONS[tls.max_version]
-        context.load_cert_chain(tls.cert_file, tls.key_file, password="")  # with no password it would ask the terminal
+        # With no password it would ask the terminal.
+        context.load_cert_chain(folder / tls.cert_file, folder / tls.key_file, password="")
         if tls.client_ca_file:
-            context.load_verify_locations(tls.client_ca_file)
+            context.load_verify_locations(folder / tls.client_ca_file)
     except (OSError, ValueError) as problem:  # ssl.SSLError is an OSError
         raise _refusal(path, f"the certificates of tls_server_config cannot be loaded: {problem}") from None
     context.verify_mode = verify

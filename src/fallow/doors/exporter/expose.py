@@ -85,10 +85,8 @@ def _counted(what: Callable[[NodeView], Mapping[Any, Any]]) -> Callable[[NodeVie
 _P = ("gpu", "uuid", "gi", "workload_namespace", "workload_pod", "workload_container", "scope")
 _OWNER = ("workload_namespace", "workload_pod", "workload_container", "pod_uid", "container_id")
 
-SEED_PROCESS = LabelSet(
-    ("gpu", "pid", "process"), lambda view: (row for row in _every_process(view) if row[1].in_seed)
-)
 PROCESS = LabelSet(("gpu", "pid", "process"), _every_process)
+SEED_PROCESS = LabelSet(PROCESS.labels, lambda view: (row for row in _every_process(view) if row[1].in_seed))
 OWNED_PROCESS = LabelSet(("gpu", "uuid", "gi", "ci", "pid", "process", "type", *_OWNER), _owned_processes)
 DEVICE = LabelSet(("gpu", "model", "uuid"), _devices("index", "model", "uuid"))
 GPU = LabelSet(("gpu",), _devices("index"))
@@ -124,10 +122,6 @@ class Exposed(msgspec.Struct, frozen=True):
     def type(self) -> str:
         return "counter" if self.name.endswith("_total") else "gauge"
 
-    @property
-    def labels(self) -> tuple[str, ...]:
-        return self.label_set.labels
-
 
 _get = operator.attrgetter
 
@@ -139,10 +133,6 @@ def _flag(name: str) -> Callable[[Any], int | None]:
 
 def _one(thing: Any) -> int:
     return 1
-
-
-def _itself(number: int) -> int:
-    return int(number)
 
 
 METRICS: tuple[Exposed, ...] = (
@@ -199,14 +189,13 @@ METRICS: tuple[Exposed, ...] = (
             "When a poll last succeeded.", _get("last_success")),
     Exposed("gpu_idle_exporter_poll_duration_seconds", EXPORTER, "How long the last poll took.", _get("poll_duration")),
     Exposed("gpu_idle_exporter_attribution_up", SOURCE,
-            "1 while the source that says whose a process is answers.", _itself),
+            "1 while the source that says whose a process is answers.", int),
     Exposed("gpu_idle_exporter_dropped_series", DROPPED,
-            "Processes of this poll whose series were left out, by reason.", _itself),
-    Exposed("gpu_idle_exporter_polls_total", POLLS, "Polls, by result.", _itself),
+            "Processes of this poll whose series were left out, by reason.", int),
+    Exposed("gpu_idle_exporter_polls_total", POLLS, "Polls, by result.", int),
     Exposed("gpu_idle_exporter_nvml_errors_total", ERRORS,
-            f"Driver calls that failed; past {processes.MOST_ERROR_SERIES} series all others are `_other`.", _itself),
-    Exposed("gpu_idle_exporter_discarded_samples_total", DISCARDED,
-            "Samples that could not be true, by reason.", _itself),
+            f"Driver calls that failed; past {processes.MOST_ERROR_SERIES} series all others are `_other`.", int),
+    Exposed("gpu_idle_exporter_discarded_samples_total", DISCARDED, "Samples that could not be true, by reason.", int),
 )
 
 
@@ -260,20 +249,6 @@ def _head(metric: Exposed, form: Format) -> str:
     return f"# HELP {family} {metric.help.translate(_HELP_ESCAPES[form])}\n# TYPE {family} {metric.type}\n"
 
 
-class ScrapePage:
-    """One view, and what it reads in each format."""
-
-    def __init__(self, view: NodeView, constants: Mapping[str, str]) -> None:
-        self.view = view
-        self.texts: dict[Format, bytes] = {}
-        self._constants = constants
-
-    def text(self, form: Format) -> bytes:
-        if form not in self.texts:
-            self.texts[form] = render(self.view, self._constants, form)
-        return self.texts[form]
-
-
 class LatestPage:
     """The bytes of the last complete poll, in each format written once.
 
@@ -284,30 +259,24 @@ class LatestPage:
     _LATELY = 12  # polls: a scrape a minute at the default interval
 
     def __init__(self, constants: Mapping[str, str], view: NodeView) -> None:
+        self.view = view
+        self._texts: dict[Format, bytes] = {}
         self._constants = constants
         self._asked: dict[Format, int] = {}  # format -> polls for which it is still written beforehand
-        self._page = ScrapePage(view, constants)
 
-    @property
-    def view(self) -> NodeView:
-        return self._page.view
+    def prepare(self, view: NodeView) -> dict[Format, bytes]:
+        return {form: render(view, self._constants, form) for form, left in list(self._asked.items()) if left > 0}
 
-    def prepare(self, view: NodeView) -> ScrapePage:
-        page = ScrapePage(view, self._constants)
-        for form in [form for form, left in list(self._asked.items()) if left > 0]:
-            page.text(form)
-        return page
-
-    def show(self, page: ScrapePage) -> None:
-        self._page = page
+    def show(self, view: NodeView, texts: dict[Format, bytes]) -> None:
+        """`texts`: what was prepared of it."""
+        self.view, self._texts = view, texts
         self._asked = {form: left - 1 for form, left in self._asked.items()}
-
-    def show_unprepared(self, view: NodeView) -> None:
-        self.show(ScrapePage(view, self._constants))
 
     def text(self, form: Format) -> bytes:
         self._asked[form] = self._LATELY
-        return self._page.text(form)
+        if form not in self._texts:
+            self._texts[form] = render(self.view, self._constants, form)
+        return self._texts[form]
 
 
 def choose_format(accept: str) -> Format:

@@ -40,10 +40,10 @@ class NodeExporter:
         """One poll; nobody sees it before it is complete. A defect spoils this one, not the next."""
         try:
             view = await self.story.poll()
-            self.page.show(await self._thread.do(lambda: self.page.prepare(view)))
+            self.page.show(view, await self._thread.do(lambda: self.page.prepare(view)))
         except Exception:
             log.exception("a poll failed by a defect")
-            self.page.show_unprepared(self.story.spoil())
+            self.page.show(self.story.spoil(), {})
 
     async def poll_forever(self) -> None:
         """At once, then one each interval; what is late is left out. A driver that is gone may be due earlier."""
@@ -67,7 +67,7 @@ class NodeExporter:
         health = self.story.health
         is_over = bool(health.died) or health.is_stuck(self._monotonic())
         if is_over and self.page.view.poll is not None:
-            self.page.show_unprepared(self.story.withhold())
+            self.page.show(self.story.withhold(), {})
         form = expose.choose_format(accept)
         return serve.HttpAnswer(200, self.page.text(form), form)
 

@@ -114,9 +114,7 @@ def parse(head: bytes) -> RequestHead | None:
 
 class PageServer:
     def __init__(self, listener: socket.socket, gate: access.Gate, routes: Mapping[str, Route]) -> None:
-        self._listener = listener
-        self._gate = gate
-        self._routes = routes
+        self._listener, self._gate, self._routes = listener, gate, routes
         self._connections: set[asyncio.Task[None]] = set()
         self._waiting: dict[asyncio.Task[None], None] = {}  # those of which we wait for a request, the longest first
 
@@ -196,9 +194,8 @@ class PageServer:
             return False
         finally:
             self._waiting.pop(task, None)
-        answer = await self._answer(request)
-        is_kept = request is not None and request.is_kept
-        await _send(writer, answer, is_kept=is_kept, is_head=request is not None and request.method == "HEAD")
+        is_kept, is_head = (request.is_kept, request.method == "HEAD") if request else (False, False)
+        await _send(writer, await self._answer(request), is_kept=is_kept, is_head=is_head)
         return is_kept
 
     async def _answer(self, request: RequestHead | None) -> HttpAnswer:
@@ -209,20 +206,17 @@ class PageServer:
         if request.has_body:
             return NO_BODIES
         try:
-            return await self._find(request)
+            route = self._routes.get(request.path)
+            if route is not None and route.is_open:
+                return route.answer("")
+            if not await self._gate.admits(request.headers.get("authorization", "")):
+                return UNAUTHORIZED
+            return NOT_FOUND if route is None else route.answer(request.headers.get("accept", ""))
         except httptools.HttpParserInvalidURLError:
             return UNREADABLE
         except Exception:  # a defect of ours, in one answer
             log.exception("an answer failed")
             return BROKEN
-
-    async def _find(self, request: RequestHead) -> HttpAnswer:
-        route = self._routes.get(request.path)
-        if route is not None and route.is_open:
-            return route.answer("")
-        if not await self._gate.admits(request.headers.get("authorization", "")):
-            return UNAUTHORIZED
-        return NOT_FOUND if route is None else route.answer(request.headers.get("accept", ""))
 
 
 async def _send(writer: asyncio.StreamWriter, answer: HttpAnswer, *, is_kept: bool, is_head: bool = False) -> None:

@@ -33,10 +33,8 @@ KEEP_SECONDS: Seconds = 60.0  # how long the kubelet's last word holds when it f
 _API_AGAIN_SECONDS: Seconds = 60.0
 UNKNOWN = ProcessOwner(is_known=False)
 _SOURCES = {
-    "pod_resources": "GPUs of pods, from the kubelet",
-    "cgroup": "pods of processes, by their cgroups",
-    "api": "names of pods, from the API server",
-    "logs": "names of pods, from log directories",
+    "pod_resources": "GPUs of pods, from the kubelet", "cgroup": "pods of processes, by their cgroups",
+    "api": "names of pods, from the API server", "logs": "names of pods, from log directories",
 }
 _IN_POD = "KUBERNETES_SERVICE_HOST"  # every container of a cluster has it
 _KUBECONFIG = "KUBECONFIG"
@@ -51,7 +49,9 @@ class Attribution:
         self._options = options
         self._directory = directory.Directory(options.pod_logs_dir)
         self._api = _ApiServer(options.node_name, environment)
-        self._is_blind = _IN_POD in environment and _is_alone(own_proc)
+        # PID 1 is of our own container: then we see no other's processes, nor does the driver list them to us.
+        is_alone = _read_cgroup(own_proc, "1") == _read_cgroup(own_proc, "self")
+        self._is_blind = _IN_POD in environment and is_alone
         self._why_down: dict[str, str] = {}
         self._pods: tuple[kubelet.PodDevices, ...] | None = None
         self._asked_at: Instant | None = None
@@ -81,17 +81,14 @@ class Attribution:
             return None
         alive = [pod for pod in self._pods if not self._is_over(pod)]
         found = grants.read_grants(alive, devices, self._api.claimed, self._options.gpu_resource_names)
-        return [self._complete(grant) for grant in found if self._is_ours(grant)]
+        own = self._options.pod_namespace, self._options.pod_name  # a sidecar sees the processes of its own pod only
+        is_sidecar = self._options.scope == "pod"
+        return [self._complete(each) for each in found if not is_sidecar or (each.namespace, each.pod) == own]
 
     def _is_over(self, pod: kubelet.PodDevices) -> bool:
         """Some kubelets list pods that have ended, whose GPUs others hold by now."""
         named = self._directory.find_by_name(pod.namespace, pod.name)
         return named is not None and named.is_over
-
-    def _is_ours(self, grant: Grant) -> bool:
-        """A sidecar sees the processes of its own pod only."""
-        own = (self._options.pod_namespace, self._options.pod_name)
-        return self._options.scope == "node" or (grant.namespace, grant.pod) == own
 
     def _complete(self, grant: Grant) -> Grant:
         named = self._directory.find_by_name(grant.namespace, grant.pod)
@@ -210,11 +207,6 @@ class _ApiServer:
 def _is_within(since: Instant | None, now: Instant, seconds: Seconds) -> bool:
     """A clock that was set back proves nothing."""
     return since is not None and 0 <= now - since < seconds
-
-
-def _is_alone(proc: str) -> bool:
-    """Whether PID 1 is of our own container: then we see no other's processes, nor does the driver list them to us."""
-    return _read_cgroup(proc, "1") == _read_cgroup(proc, "self")
 
 
 def _read_cgroup(proc: str, process: str) -> str:

@@ -7,7 +7,6 @@ Invariant: a break loses nothing that was known: ids are never given twice, so a
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 
@@ -50,12 +49,9 @@ class _Attribute(msgspec.Struct):
     string: str | None = None
 
 
-_Attributes = dict[str, _Attribute] | None
-
-
 class _SliceDevice(msgspec.Struct):
     name: str = ""
-    attributes: _Attributes = None
+    attributes: dict[str, _Attribute] | None = None
     basic: "_SliceDevice | None" = None  # v1beta1 has them in here
 
 
@@ -75,17 +71,15 @@ class _ResourceSlice(msgspec.Struct):
     spec: _SliceSpec = msgspec.field(default_factory=_SliceSpec)
 
 
-class _SliceUuids(msgspec.Struct, frozen=True):
-    generation: int
-    uuids: tuple[tuple[tuple[str, str, str], str], ...]  # ((driver, pool, device), UUID)
+_SliceUuids = tuple[int, grants.Claimed]  # the generation of its pool, and what it says
 
 
 class NodeFollower:
     """`run` follows until it is cancelled."""
 
-    def __init__(self, access: config.Access, node: str, *, retry_seconds: float = 1.0) -> None:
+    def __init__(self, access: config.Access, node: str) -> None:
         self._access = access
-        self._how: Any = {"field_selector": f"spec.nodeName={node}", "retry_seconds": retry_seconds}
+        self._here = f"spec.nodeName={node}"
         self._pods: follow.Follower[_NodePod, directory.Named] | None = None
         self._slices: follow.Follower[_ResourceSlice, _SliceUuids] | None = None
         self._wants_slices = asyncio.Event()
@@ -104,8 +98,8 @@ class NodeFollower:
     @property
     def uuids(self) -> grants.Claimed:
         """Of two generations of a pool the newer one says what is there."""
-        parts = sorted(self._slices.store.values(), key=lambda part: part.generation) if self._slices else []
-        return {device: uuid for part in parts for device, uuid in part.uuids}
+        parts = sorted(self._slices.store.values(), key=lambda part: part[0]) if self._slices else []
+        return {device: uuid for _, uuids in parts for device, uuid in uuids.items()}
 
     @property
     def generation(self) -> tuple[int, int]:
@@ -117,7 +111,7 @@ class NodeFollower:
 
     async def run(self) -> None:
         async with kube.Api(self._access, qps=2, in_flight=4) as api, asyncio.TaskGroup() as tasks:
-            self._pods = follow.Follower(api, kube.PODS, item=_NodePod, keep=_see_pod, **self._how)
+            self._pods = follow.Follower(api, kube.PODS, item=_NodePod, keep=_see_pod, field_selector=self._here)
             tasks.create_task(self._pods.run())
             await self._wants_slices.wait()
             await self._follow_slices(api)
@@ -126,7 +120,7 @@ class NodeFollower:
         """By the newest version that the server has; if it has none, nobody can have got a device by a claim."""
         for version in _SLICE_VERSIONS:
             resource = kube.Resource("resource.k8s.io", version, "resourceslices", "ResourceSlice", False)
-            follower = follow.Follower(api, resource, item=_ResourceSlice, keep=_see_slice, **self._how)
+            follower = follow.Follower(api, resource, item=_ResourceSlice, keep=_see_slice, field_selector=self._here)
             try:
                 await follower.list_once()
             except errors.NotFound:
@@ -149,7 +143,7 @@ def _see_pod(pod: _NodePod) -> directory.Named:
 def _see_slice(part: _ResourceSlice) -> _SliceUuids:
     spec = part.spec
     found = (((spec.driver, spec.pool.name, device.name), _uuid_of(device)) for device in spec.devices or ())
-    return _SliceUuids(spec.pool.generation, tuple((device, uuid) for device, uuid in found if uuid))
+    return spec.pool.generation, {device: uuid for device, uuid in found if uuid}
 
 
 def _uuid_of(device: _SliceDevice) -> str:

@@ -33,8 +33,7 @@ class Collector:
     def __init__(self, driver: Driver, table: Table) -> None:
         self.trouble: errors.DriverDown | None = None
         self.retry_at: Seconds | None = None  # of the monotonic clock; None: at the next poll
-        self._driver = driver
-        self._table = table
+        self._driver, self._table = driver, table
         self._is_open = False
         self._wait = FIRST_WAIT
         self._facts: dict[int, Fact] = {}  # by PID, of the last poll
@@ -93,22 +92,20 @@ class Collector:
         facts = {}
         for pid in {holder.pid for device in devices for holder in device.holders or ()}:
             start, fact = start_of(pid), before.get(pid)
-            facts[pid] = fact if fact is not None and start and fact.start == start else self._learn_fact(pid, start)
+            if fact is None or not start or fact.start != start:
+                fact = Fact(start, self._table.name_of(pid, start), self._table.started_at(start))
+            facts[pid] = fact
         if facts != before:
             self._facts = facts
             self._table.keep_only({(pid, fact.start) for pid, fact in facts.items()})
         return facts
 
-    def _learn_fact(self, pid: int, start: int) -> Fact:
-        return Fact(start, self._table.name_of(pid, start), self._table.started_at(start))
-
     def _is_news(self, problem: Problem) -> bool:
-        what = (problem.gpu, problem.call)
         if problem.code not in NvmlCode.ABSENT:
             return True
-        is_news = what not in self._announced
-        self._announced.add(what)
-        return is_news
+        before = len(self._announced)
+        self._announced.add((problem.gpu, problem.call))
+        return len(self._announced) > before
 
     def _follow_lost(self, devices: Iterable[Device], monotonic: Seconds) -> list[tuple[int, str]]:
         here = {device.uuid: device.index for device in devices if device.uuid and not device.is_lost}

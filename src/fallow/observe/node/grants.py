@@ -44,10 +44,6 @@ class _Holding(msgspec.Struct, frozen=True, gc=False):
     resource: str
 
     @property
-    def is_shared(self) -> bool:
-        return self.slot.is_replica or self.resource == names.GPU_SHARED
-
-    @property
     def key(self) -> tuple[str, int | None, str, str, str]:
         """What a series can tell apart."""
         return self.slot.uuid, self.slot.gi, self.pod.namespace, self.pod.name, self.container
@@ -58,7 +54,7 @@ def read_grants(
 ) -> list[Grant]:
     """`resources`: names of further resources that are GPUs."""
     known = _DeviceNames([judged.device for judged in devices])
-    held = list(_merge(each for pod in pods for each in _read_pod(pod, known, claimed, resources)))
+    held = _merge(each for pod in pods for each in _read_pod(pod, known, claimed, resources))
     shared = _find_shared(held)
     with_mps = {each.device.uuid for each in devices for process in each.processes or () if process.type in _MPS}
     return [_grant(each, shared, with_mps) for each in held]
@@ -83,20 +79,20 @@ def _find_shared(held: Iterable[_Holding]) -> set[str]:
     shared: set[str] = set()
     owners: dict[str, tuple[str, str]] = {}
     for each in held:
-        owner = each.pod.namespace, each.pod.name
-        if each.slot.gi is None and (each.is_shared or owners.setdefault(each.slot.uuid, owner) != owner):
+        owner, is_share = (each.pod.namespace, each.pod.name), each.slot.is_replica or each.resource == names.GPU_SHARED
+        if each.slot.gi is None and (is_share or owners.setdefault(each.slot.uuid, owner) != owner):
             shared.add(each.slot.uuid)
     return shared
 
 
-def _merge(held: Iterable[_Holding]) -> Iterator[_Holding]:
+def _merge(held: Iterable[_Holding]) -> Collection[_Holding]:
     """A container's replicas of one GPU are one hold, and so are its compute instances in one GPU instance."""
     found: dict[tuple[str, int | None, str, str, str], _Holding] = {}
     for each in held:
         first = found.setdefault(each.key, each)
         if first.slot.ci != each.slot.ci:
             found[each.key] = msgspec.structs.replace(first, slot=msgspec.structs.replace(first.slot, ci=None))
-    return iter(found.values())
+    return found.values()
 
 
 def _read_pod(
@@ -104,16 +100,13 @@ def _read_pod(
 ) -> Iterator[_Holding]:
     for container in pod.containers:
         for devices in container.devices:
-            if is_gpu(devices.resource, resources):
+            what = devices.resource
+            if what in (names.GPU, names.GPU_SHARED, *resources) or what.startswith(names.MIG_PREFIX):
                 slots = (known.find(id_) for id_ in devices.ids)
-                yield from (_Holding(slot, pod, container.name, devices.resource) for slot in slots if slot)
+                yield from (_Holding(slot, pod, container.name, what) for slot in slots if slot)
         for claim in container.claims:
             if claim.driver == names.DRA_DRIVER and (slot := known.find_claimed(claim, claimed)):
                 yield _Holding(slot, pod, container.name, claim.driver)
-
-
-def is_gpu(resource: str, more: Collection[str]) -> bool:
-    return resource in (names.GPU, names.GPU_SHARED) or resource.startswith(names.MIG_PREFIX) or resource in more
 
 
 class _DeviceNames:

@@ -1,6 +1,6 @@
 """Alibaba's openb: nodes with GPUs, pods that asked for them, the orders in which they came, the published curves.
 
-In: the folder of the traces, as published (CSV, gzipped or not). Out: a OpenbTrace: nodes and pods in the packing
+In: the folder of the traces, as published (CSV, gzipped or not). Out: an OpenbTrace: nodes and pods in the packing
 engine's own nouns, arrival and tie orders by seed; the published curves; each with a TraceReport of what was left out.
 Invariant: nothing is guessed. A row that cannot be read or believed is named and counted, and the rows after it keep
 their numbers: orders name pods and nodes by row. An order is the stored one, or is drawn anew and says so.
@@ -8,7 +8,7 @@ their numbers: orders name pods and nodes by row. An order is the stored one, or
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -31,6 +31,8 @@ _NO_NUMBER: Final = "CPU, memory or GPUs are no whole number"
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]+")
 
 Curves = Mapping[tuple[str, str, int], tuple[float | None, ...]]
+# Who comes when (rows of the pod list), and which node goes first among equals (a rank per row of the node list).
+Order = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 class NoTrace(TraceError):
@@ -44,13 +46,6 @@ class AskingPod(msgspec.Struct, frozen=True):
     qos: str = ""
     created: Seconds | None = None
     deleted: Seconds | None = None
-
-
-class Order(msgspec.Struct, frozen=True):
-    """Who comes when (rows of the pod list), which node goes first among equals (a rank per row of the node list)."""
-
-    arrivals: tuple[int, ...]
-    ranks: tuple[int, ...]
 
 
 class Arrivals(msgspec.Struct, frozen=True, eq=False):
@@ -75,13 +70,13 @@ class OpenbTrace(msgspec.Struct, frozen=True):
 
     def arrive(self, seed: int) -> Arrivals:
         """The run of that seed: as it was published, or drawn where no order is stored."""
-        stored = self.orders.get(seed)
-        if stored is None:
+        if seed not in self.orders:
             return draw(list(self.nodes.values()), self.sample, seed)
-        known = [self.pods[row].pod for row in stored.arrivals if row in self.pods]
-        left = len(stored.arrivals) - len(known)
+        arrivals, stored = self.orders[seed]
+        known = [self.pods[row].pod for row in arrivals if row in self.pods]
+        left = len(arrivals) - len(known)
         origin = f"seed {seed}, the published order" + (f"; {left} arrivals of pods that were left out" if left else "")
-        ranks = np.argsort(np.argsort([stored.ranks[row] for row in self.nodes], kind="stable"), kind="stable")
+        ranks = np.argsort(np.argsort([stored[row] for row in self.nodes], kind="stable"), kind="stable")
         return Arrivals(tuple(known), ranks, origin)  # 0, 1, 2 ... also where a node was left out
 
 
@@ -90,10 +85,10 @@ def draw(nodes: Sequence[packing.PackingNode], pods: Sequence[packing.PackingPod
     rng = np.random.default_rng(seed)
     wanted = FULL * sum(node.gpus for node in nodes) * packing.GPU
     drawn = [pods[i] for i in rng.permutation(len(pods))]
-    asked = sum(pod.gpus * pod.milli for pod in drawn)
+    asked = sum(pod.gpu_milli for pod in drawn)
     while asked < wanted and any(pod.gpus for pod in pods):
         drawn.append(pods[int(rng.integers(len(pods)))])
-        asked += drawn[-1].gpus * drawn[-1].milli
+        asked += drawn[-1].gpu_milli
     return Arrivals(tuple(drawn), rng.permutation(len(nodes)), f"seed {seed}, drawn: no order is stored for it")
 
 
@@ -168,7 +163,11 @@ def _lifetime(text: str) -> tuple[Seconds | None, Seconds | None]:
 def read_orders(path: Path, nodes: int, pods: int) -> tuple[dict[int, Order], TraceReport]:
     """`nodes`, `pods`: rows of their lists. A seed needs both of its lines; without the file there is no order."""
     report, found = TraceReport(), dict[tuple[int, str], tuple[int, ...]]()
-    for line, (seed_text, kind, *numbers) in _order_lines(path, report):
+    for line, words in published.read_lines(path, report) if path.is_file() else ():
+        if len(words) < 3:
+            report.leave_out("too few fields", line)
+            continue
+        seed_text, kind, *numbers = words
         seed = published.read_as(int, seed_text, "the seed is no whole number", line, report)
         rows = published.read_as(_whole_numbers, ",".join(numbers), "a row is no whole number", line, report)
         if seed is None or rows is None:
@@ -182,15 +181,7 @@ def read_orders(path: Path, nodes: int, pods: int) -> tuple[dict[int, Order], Tr
     seeds = sorted({seed for seed, _ in found})
     whole = [seed for seed in seeds if (seed, "pods") in found and (seed, "nodeperm") in found]
     report.left_out["only half of an order"] += len(seeds) - len(whole)
-    return {seed: Order(found[seed, "pods"], found[seed, "nodeperm"]) for seed in whole}, report
-
-
-def _order_lines(path: Path, report: TraceReport) -> Iterator[tuple[int, list[str]]]:
-    for line, words in published.read_lines(path, report) if path.is_file() else ():
-        if len(words) > 2:
-            yield line, words
-        else:
-            report.leave_out("too few fields", line)
+    return {seed: (found[seed, "pods"], found[seed, "nodeperm"]) for seed in whole}, report
 
 
 def read_published(folder: Path | None) -> tuple[Curves, TraceReport]:

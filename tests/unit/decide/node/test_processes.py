@@ -183,7 +183,7 @@ def test_a_vanished_process_ends_at_once_and_is_forgotten_after_a_while() -> Non
     kept = []
     for _ in range(8):
         assert watch.judge(device(), None).processes == []
-        kept.append(len(watch.history))
+        kept.append(len(watch.history.export(watch.monotonic)))
         watch.wait()
     assert kept == [1, 1, 1, 1, 1, 1, 1, 0]  # missing for 30 seconds, then for longer
 
@@ -206,7 +206,7 @@ def test_what_is_known_of_a_device_goes_with_it(how: str) -> None:
     watch.poll(0)
     gone = [Device(index=0, uuid=GPU, is_lost=True)] if how == "lost" else []
     assert watch.history.judge(gone, {}, {}, watch.now, watch.monotonic) == ([], {})
-    assert len(watch.history) == 0
+    assert watch.history.export(watch.monotonic) == []
     watch.wait()
     assert [watch.poll(0).idle_seconds for _ in range(2)] == [0, 5]
 

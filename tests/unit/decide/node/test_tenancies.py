@@ -316,9 +316,9 @@ def test_a_new_pod_with_an_old_name_begins_anew() -> None:
 def test_what_is_gone_is_forgotten() -> None:
     node = Node()
     node.poll([device([]), device([], uuid=OTHER_GPU)], {}, [grant(f"p{n}", Share.timeslice) for n in range(50)], 0)
-    assert len(node.history) == 50
+    assert len(node.history.export()) == 50
     node.poll(device([]), {}, [grant()], 31)
-    assert len(node.history) == 1
+    assert len(node.history.export()) == 1
 
 
 def restart(node: Node, at: float) -> Node:
@@ -341,7 +341,7 @@ def test_a_short_restart_goes_on(gap: float, seconds: float) -> None:
 def test_what_was_observed_in_the_future_is_not_used() -> None:
     node = Node()
     node.poll(device([]), {}, [grant()], 10)
-    assert len(restart(node, 5).history) == 0
+    assert len(restart(node, 5).history.export()) == 0
 
 
 @pytest.mark.accepts("exporter", 23)
@@ -350,7 +350,7 @@ def test_a_memory_that_cannot_be_read_is_not_used(kept: Any) -> None:
     history = judge.TenancyHistory()
     is_nothing = kept == {}
     assert bool(history.restore(kept, 500)) is not is_nothing
-    assert len(history) == 0
+    assert len(history.export()) == 0
 
 
 def test_without_a_memory_it_begins_empty() -> None:

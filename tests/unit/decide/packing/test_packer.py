@@ -30,7 +30,7 @@ def play(
         if placement := packer.arrive(pod):
             running.append((pod, placement))
         if leaves and running:
-            packer.leave(*running.pop(number % len(running)))
+            packer.room.remove(*running.pop(number % len(running)))
     return running
 
 
@@ -99,10 +99,10 @@ def test_leaving_restores_the_state_exactly(nodes: Nodes, story: Any) -> None:
     running = play(packer, story)
     before = columns(packer.room)
     if placement := packer.arrive(examples.pod(milli=50, cpu=1, memory=1)):
-        packer.leave(examples.pod(milli=50, cpu=1, memory=1), placement)
+        packer.room.remove(examples.pod(milli=50, cpu=1, memory=1), placement)
     assert columns(packer.room) == before
     for pod, spot in running:
-        packer.leave(pod, spot)
+        packer.room.remove(pod, spot)
     assert columns(packer.room) == empty
 
 

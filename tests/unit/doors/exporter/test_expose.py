@@ -199,7 +199,7 @@ def test_every_metric_is_there_with_just_the_labels_of_the_table(form):
     seen = {}
     for name, labels in series:
         seen.setdefault(name, set()).add(frozenset(label for label, _ in labels))
-    assert seen == {metric.name: {frozenset(metric.labels)} for metric in expose.METRICS}
+    assert seen == {metric.name: {frozenset(metric.label_set.labels)} for metric in expose.METRICS}
 
 
 SEED = {
@@ -406,13 +406,12 @@ def test_the_scraper_chooses_the_format(accept, form):
 
 def test_the_page_writes_each_format_once_and_beforehand_if_it_was_lately_asked_for():
     page = expose.LatestPage({}, processes.NodeView())
-    page.show(page.prepare(full_view()))
+    page.show(full_view(), page.prepare(full_view()))
     assert page.text(TEXT) is page.text(TEXT)
-    fresh = page.prepare(full_view())
-    assert fresh.texts.keys() == {TEXT}
+    assert page.prepare(full_view()).keys() == {TEXT}
     for _ in range(20):
-        page.show(page.prepare(full_view()))
-    assert page.prepare(full_view()).texts == {}  # nobody asks any more
+        page.show(full_view(), page.prepare(full_view()))
+    assert page.prepare(full_view()) == {}  # nobody asks any more
 
 
 @in_both_forms
