@@ -152,14 +152,11 @@ async def release(reach: Reach, target: str, now: Instant) -> list[Outcome]:
 
 
 def acks(reach: Reach) -> list[Ack]:
-    return [ack for workload in reach.mirror.workloads({}) if (ack := _read_ack(workload)) is not None]
-
-
-def _read_ack(workload: cluster.Workload) -> Ack | None:
-    said = {**workload.annotations, **workload.marks}
-    until = reading.ack_until(said)
-    by = said.get(names.ACK_BY) or said.get(names.ACK_BY_ALIAS)
-    return None if until is None else Ack(workload.ref, until, by, said.get(names.ACK_REASON))
+    found = ((workload.ref, {**workload.annotations, **workload.marks}) for workload in reach.mirror.workloads({}))
+    return [
+        Ack(ref, until, said.get(names.ACK_BY) or said.get(names.ACK_BY_ALIAS), said.get(names.ACK_REASON))
+        for ref, said in found if (until := reading.ack_until(said)) is not None
+    ]
 
 
 def check_freeze(seconds: Seconds) -> None:
@@ -168,7 +165,7 @@ def check_freeze(seconds: Seconds) -> None:
         raise Declined(Why.malformed, because)
 
 
-async def freeze(on: lease.Leadership, seconds: Seconds, reason: str, by: str, now: Instant) -> Instant:
+async def freeze(on: lease.Leadership, by: str, seconds: Seconds, reason: str, now: Instant) -> Instant:
     """Nothing is paused anywhere until the instant returned; resuming works."""
     check_freeze(seconds)
     because = reason and f"{reason} ({by})"

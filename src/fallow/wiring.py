@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from fallow import loop, names, settings, telemetry
+from fallow import loop, names, settings, telemetry, verbs
 from fallow.account import tally
 from fallow.act import hands as doing
 from fallow.clients import exporters, signing, tls
@@ -45,8 +45,7 @@ async def assemble(
     options: settings.Settings, clock: Clock, monotonic: Clock = time.monotonic
 ) -> AsyncIterator[Assembly]:
     """Everything wired: eyes on the cluster and on the measurements, hands, books, the Lease, the stories."""
-    where = options.cluster
-    access = config.load_access(kubeconfig=where.kubeconfig, context=where.context, environment=options.environment)
+    access = config.load_access(kubeconfig=options.kubeconfig, context=options.context, environment=options.environment)
     async with contextlib.AsyncExitStack() as stack:
         api = await stack.enter_async_context(kube.Api(access, monotonic=monotonic))
         leasing = await stack.enter_async_context(kube.Api(access))
@@ -54,7 +53,8 @@ async def assemble(
             api, watch_namespaces=options.mandate.scope.watch_namespaces, gpu_resources=options.gpu_resources,
             use_policies=options.mandate.use_policies,
         ))
-        leadership = _make_leadership(options, access, leasing, clock)
+        identity = options.pod_name or f"{names.FIELD_MANAGER}-{time.monotonic_ns():x}"  # that no other process has
+        leadership = _lease_as(identity, _own_namespace(options, access), leasing, clock)
         usage = await _open_source(options, access, api, stack)
         scraping = usage if isinstance(usage, source.ScrapeSource) else None
         metrics, pace = telemetry.Telemetry(), options.loop
@@ -88,17 +88,50 @@ async def look(options: settings.Settings) -> tuple[idle.Look, str]:
         return found, made.namespace
 
 
+@contextlib.asynccontextmanager
+async def open_api(kubeconfig: str | None, context: str | None) -> AsyncIterator[tuple[kube.Api, str | None]]:
+    """The API server of a kubeconfig, and the namespace of its context: all that a command of a person needs."""
+    access = config.load_access(kubeconfig=kubeconfig, context=context, environment=settings.environment())
+    async with kube.Api(access) as api:
+        yield api, access.namespace
+
+
+@contextlib.asynccontextmanager
+async def open_reach(
+    kubeconfig: str | None, context: str | None, namespace: str | None, *, dry_run: bool
+) -> AsyncIterator[verbs.Reach]:
+    """The objects of a namespace as they are, hands on them, in the name of whoever the API server says we are."""
+    async with open_api(kubeconfig, context) as (api, own):
+        namespace = namespace or own or "default"
+        async with mirror.Mirror(api, watch_namespaces=[namespace]) as seen:
+            await seen.list_all(time.time())
+            hands = doing.Hands(
+                api, seen.find_resource, reporting_instance=names.FIELD_MANAGER, dry_run="server" if dry_run else None
+            )
+            yield verbs.Reach(seen, hands, namespace, await _who(api))
+
+
+@contextlib.asynccontextmanager
+async def open_lease(
+    kubeconfig: str | None, context: str | None, namespace: str | None
+) -> AsyncIterator[tuple[lease.Leadership, str]]:
+    """The daemon's Lease, and who the API server says we are."""
+    async with open_api(kubeconfig, context) as (api, own):
+        where = namespace or settings.environment().get("POD_NAMESPACE") or own or "default"
+        yield _lease_as(names.FIELD_MANAGER, where, api, time.time), await _who(api)
+
+
+async def _who(api: kube.Api) -> str:
+    return f"user:{await api.who_am_i() or 'unknown'}"
+
+
 def _own_namespace(options: settings.Settings, access: config.Access) -> str:
     return options.own_namespace or access.namespace or "default"
 
 
-def _make_leadership(
-    options: settings.Settings, access: config.Access, api: kube.Api, clock: Clock
-) -> lease.Leadership:
-    """Who holds the Lease: the pod's name, or something no other process has."""
-    identity = options.pod_name or f"{names.FIELD_MANAGER}-{time.monotonic_ns():x}"
+def _lease_as(identity: str, namespace: str, api: kube.Api, clock: Clock) -> lease.Leadership:
     return lease.Leadership(
-        api, namespace=_own_namespace(options, access), name=names.LEASE, identity=identity,
+        api, namespace=namespace, name=names.LEASE, identity=identity,
         utcnow=lambda: datetime.fromtimestamp(clock(), UTC),
     )
 

@@ -25,15 +25,10 @@ class Acks:
         if self._seen[0] is not seen.workloads or self._seen[1] is not seen.namespaces:
             self._seen = seen.workloads, seen.namespaces
             self._covered = dict(_find_covered(seen))
-            self._count_new(set(self._covered.values()))
-        self._count_prevented(plan)
-
-    def _count_new(self, standing: set[Ack]) -> None:
-        if self._known is not None:
-            self._metrics.add("gpu_pruner_acknowledgments_total", len(standing - self._known))
-        self._known = standing
-
-    def _count_prevented(self, plan: decision.Plan) -> None:
+            standing = set(self._covered.values())
+            if self._known is not None:
+                self._metrics.add("gpu_pruner_acknowledgments_total", len(standing - self._known))
+            self._known = standing
         for index, (_, until) in self._covered.items():
             finding = plan.findings[index]
             prevented = finding.workload.ref.uid, until

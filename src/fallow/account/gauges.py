@@ -30,15 +30,11 @@ class Gauges:
             paused = Counter((each.ref.kind,) for each in marked if marks.paused_at(each) is not None)
             self._metrics.replace("fallow_idle_paused_workloads", paused)
         if seen.pods is not self._pods:
-            self._count_pods(seen.pods)
+            self._pods, numbers = seen.pods, dict[str, int]()
+            self._node_of = np.array([numbers.setdefault(pod.node, len(numbers)) for pod in seen.pods], np.int64)
+            self._nodes = tuple(numbers)
         if seen.evidence.usage:
             self._unwritten = seen.evidence.usage[min(seen.evidence.usage)]
-
-    def _count_pods(self, pods: tuple[cluster.Pod, ...]) -> None:
-        self._pods = pods
-        numbers: dict[str, int] = {}
-        self._node_of = np.array([numbers.setdefault(pod.node, len(numbers)) for pod in pods], np.int64)
-        self._nodes = tuple(numbers)
 
     def _write_coverage(self) -> None:
         if self._unwritten is None:

@@ -10,7 +10,7 @@ import numpy as np
 from fallow import telemetry
 from fallow.model import cluster, decision
 from fallow.model.units import Instant
-from fallow.model.usage import Bools, Floats, Indices
+from fallow.model.usage import Floats, Indices
 
 IDLE, ACTIVE = "fallow_workload_idle_gpu_seconds_total", "fallow_workload_active_gpu_seconds_total"
 _OTHER = ("_other", "_other", "_other")
@@ -48,14 +48,11 @@ class Hours:
     def write(self) -> None:
         """The sums go into the counters, and begin anew."""
         for name, sums in self._sums.items():
-            self._name((sums > 0) & (self._series_of < 0))
+            for index in np.flatnonzero((sums > 0) & (self._series_of < 0)).tolist():
+                ref = self._workloads[index].ref
+                self._series_of[index] = self._number((ref.kind, ref.namespace, ref.name))
             self._write(name, sums)
             sums[:] = 0
-
-    def _name(self, new: Bools) -> None:
-        for index in np.flatnonzero(new).tolist():
-            ref = self._workloads[index].ref
-            self._series_of[index] = self._number((ref.kind, ref.namespace, ref.name))
 
     def _number(self, labels: tuple[str, str, str]) -> int:
         """Of its series: the first so many workloads have their own; all further ones share the last."""

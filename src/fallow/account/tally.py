@@ -25,9 +25,8 @@ _AT_REST = (Reason.AlreadyPaused, Reason.NoGpuPods)  # nothing runs, so there is
 class Books:
     """Keeps the metrics in step with the cycles."""
 
-    def __init__(self, metrics: telemetry.Telemetry, *, dry_run: bool, source: str = "prometheus") -> None:
-        self._metrics = metrics
-        self._source = source
+    def __init__(self, metrics: telemetry.Telemetry, *, dry_run: bool, source: str) -> None:
+        self._metrics, self._source = metrics, source
         self._mode = "dry-run" if dry_run else "scale-down"
         self._hours = hours.Hours(metrics)
         self._acks = acks.Acks(metrics)
@@ -74,7 +73,8 @@ class Books:
 
     def _enter_outcome(self, outcome: Outcome) -> None:
         act = outcome.decision
-        kind, result = _kind_of(act), str(outcome.status)
+        workload, result = workload_of(act), str(outcome.status)
+        kind = workload.ref.kind if workload else "fallow"
         self._metrics.add("fallow_idle_actions_total", 1, (type(act).__name__.lower(), kind, self._mode, result))
         if isinstance(act, decision.Warn):
             for channel in act.channels:
@@ -86,10 +86,9 @@ class Books:
             self._metrics.add("fallow_idle_fights_total", 1, (kind,))
             self._metrics.add("fallow_idle_resumes_total", 1, (kind, "external"))
         elif isinstance(act, decision.Pause) and self._mode == "scale-down":
-            self._enter_pause(act, outcome.status)
+            self._enter_pause(act.finding.workload.ref, outcome.status)
 
-    def _enter_pause(self, pause: decision.Pause, status: Status) -> None:
-        ref = pause.finding.workload.ref
+    def _enter_pause(self, ref: cluster.Ref, status: Status) -> None:
         if status is Status.done:
             self._metrics.add("gpu_pruner_scale_successes_total")
             self._metrics.add_for_workload("gpu_pruner_scales_total", 1, (ref.kind, ref.namespace, ref.name))
@@ -106,11 +105,6 @@ def _count_idle(totals: decision.Totals, reason: Reason | None = None) -> int:
 
 def workload_of(act: decision.Decision) -> cluster.Workload | None:
     return act.finding.workload if isinstance(act, decision.Warn | decision.Pause) else act.workload
-
-
-def _kind_of(act: decision.Decision) -> str:
-    workload = workload_of(act)
-    return workload.ref.kind if workload else "fallow"
 
 
 def sentence(plan: decision.Plan, outcomes: Sequence[Outcome], failure: str) -> str:
@@ -164,7 +158,6 @@ def audit_fields(outcome: Outcome) -> Mapping[str, Any]:
         parts = ("group", "kind", "namespace", "name", "uid")
         fields["workload"] = {part: getattr(workload.ref, part) for part in parts}
     if isinstance(act, decision.Warn | decision.Pause):
-        found = act.finding
-        fields |= {"verdict": str(found.verdict), "reason": str(found.reason), "because": found.because,
-                   "policy": found.rule.name}
+        found, rule = act.finding, act.finding.rule.name
+        fields |= {"verdict": str(found.verdict), "reason": str(found.reason), "because": found.because, "policy": rule}
     return fields

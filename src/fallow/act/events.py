@@ -22,7 +22,6 @@ from fallow.model.units import HOUR, Instant
 log = logging.getLogger(__name__)
 
 NOTE_BYTES = 1024  # the API server refuses longer ones
-_SERIES_SECONDS = HOUR
 _SAID = names.Event
 _ACTIONS = {
     _SAID.SCALED_TO_ZERO: "scale_down", _SAID.SUSPENDED: "scale_down", _SAID.PAUSE_FAILED: "scale_down",
@@ -32,7 +31,7 @@ _ACTIONS = {
 }
 
 
-class _SentEvent(msgspec.Struct, frozen=True):
+class _SentEvent(msgspec.Struct):
     """An Event that we created, and how often it was said since."""
 
     namespace: str
@@ -72,12 +71,10 @@ class Announcer:
         self, ref: cluster.Ref, reason: str, note: str, now: Instant, related: cluster.Pod | None = None
     ) -> None:
         """Tells; raises when the Event was neither created nor continued."""
-        self._sent = {key: sent for key, sent in self._sent.items() if now - sent.at < _SERIES_SECONDS}
+        self._sent = {key: sent for key, sent in self._sent.items() if now - sent.at < HOUR}
         key = (ref.uid, reason)
         before = self._sent.get(key)
-        if before is not None and await self._continue(before, now):
-            self._sent[key] = msgspec.structs.replace(before, count=before.count + 1)
-        else:
+        if before is None or not await self._continue(before, now):
             body = event_body(ref, reason, note, now, instance=self._instance, related=related)
             await self._create(body)
             self._sent[key] = _SentEvent(body["metadata"]["namespace"], body["metadata"]["name"], now)
@@ -85,14 +82,14 @@ class Announcer:
     async def _create(self, body: dict[str, Any]) -> None:
         await self._api.create(kubernetes.EVENTS, body["metadata"]["namespace"], body)
 
-    async def _continue(self, before: _SentEvent, now: Instant) -> bool:
-        series = {"series": {"count": before.count + 1, "lastObservedTime": units.rfc3339_micros(now)}}
+    async def _continue(self, sent: _SentEvent, now: Instant) -> bool:
+        series = {"series": {"count": sent.count + 1, "lastObservedTime": units.rfc3339_micros(now)}}
         try:
-            await self._api.merge_patch(
-                kubernetes.EVENTS, before.namespace, before.name, series, field_manager=names.FIELD_MANAGER
-            )
+            where = kubernetes.EVENTS, sent.namespace, sent.name
+            await self._api.merge_patch(*where, series, field_manager=names.FIELD_MANAGER)
         except errors.NotFound:  # Events live for an hour on most servers; this one was shorter
             return False
+        sent.count += 1
         return True
 
 
@@ -113,13 +110,10 @@ def event_body(
 
 
 def _reference(api_version: str, kind: str, thing: cluster.Ref | cluster.Pod) -> dict[str, str]:
-    named = {"name": thing.name, "namespace": thing.namespace, "uid": thing.uid}
-    return {"apiVersion": api_version, "kind": kind, **named}
+    return {"apiVersion": api_version, "kind": kind, "name": thing.name, "namespace": thing.namespace, "uid": thing.uid}
 
 
 def cut(text: str, size: int) -> str:
     """At most that many bytes, never half a character; an ellipsis says that something is missing."""
     encoded = text.encode()
-    if len(encoded) <= size:
-        return text
-    return encoded[: size - 3].decode(errors="ignore") + "…"
+    return text if len(encoded) <= size else encoded[: size - 3].decode(errors="ignore") + "…"

@@ -97,8 +97,8 @@ async def _pause(
         again = await _look(look_again, [pause])
     if not may_act():
         return Outcome(pause, Status.overtaken, now, _MAY_NOT)
-    fresh = again.get(pause.finding.workload.ref.uid, SecondLook(None, None, "it is gone"))
     try:
+        fresh = again.get(pause.finding.workload.ref.uid, SecondLook(None, None, "it is gone"))
         return await _pause_once(pause, fresh, hands, now, may_act)
     except errors.Conflict as problem:
         because = f"it changed twice while it was being paused; the next cycle will see: {problem}"
@@ -126,19 +126,12 @@ async def _guard(each: decision.Decision, hands: doing.Hands, act: Awaitable[Out
         log.exception("%s failed", type(each).__name__)
         outcome = Outcome(each, Status.failed, now, f"unexpected {type(problem).__name__}: {problem}")
     if outcome.status is Status.failed and not hands.writer.is_dry:
-        await _tell_failure(each, hands, outcome, now)
+        announce, detail = hands.announcer.announce, outcome.detail
+        if isinstance(each, decision.Pause):
+            await announce(each.finding.workload.ref, names.Event.PAUSE_FAILED, f"Not paused: {detail}", now)
+        elif isinstance(each, decision.Resume):
+            await announce(each.workload.ref, names.Event.RESUME_FAILED, f"Not resumed: {detail}", now)
     return outcome
-
-
-async def _tell_failure(each: decision.Decision, hands: doing.Hands, outcome: Outcome, now: Instant) -> None:
-    match each:
-        case decision.Pause():
-            ref, event, what = each.finding.workload.ref, names.Event.PAUSE_FAILED, "Not paused"
-        case decision.Resume():
-            ref, event, what = each.workload.ref, names.Event.RESUME_FAILED, "Not resumed"
-        case _:
-            return
-    await hands.announcer.announce(ref, event, f"{what}: {outcome.detail}", now)
 
 
 def explain(each: decision.Decision, problem: errors.ClientError, now: Instant, *, is_dry: bool) -> Outcome:
@@ -148,17 +141,13 @@ def explain(each: decision.Decision, problem: errors.ClientError, now: Instant, 
         return Outcome(each, Status.overtaken, now, f"it changed meanwhile: {said}")
     if isinstance(problem, errors.NotFound):
         return Outcome(each, Status.overtaken, now, f"it is gone: {said}")
-    if is_unsupported(problem):
+    if isinstance(problem, errors.Invalid) and (problem.status == 400 or _is_field_unknown(problem)):
         return Outcome(each, Status.refused, now, said, code=Detail.UnsupportedField)
     if is_dry:
         return Outcome(each, Status.refused, now, f"would fail: {said}")
     return Outcome(each, Status.failed, now, said)
 
 
-def is_unsupported(problem: errors.ClientError) -> bool:
-    """Does the server say that this version of the kind has no such field? The caller remembers it."""
-    if not isinstance(problem, errors.Invalid):
-        return False
-    return problem.status == 400 or any(
-        field == "patch" and "unknown field" in message for field, message in problem.causes
-    )
+def _is_field_unknown(problem: errors.Invalid) -> bool:
+    """Does the server say that this version of the kind has no such field?"""
+    return any(field == "patch" and "unknown field" in message for field, message in problem.causes)

@@ -6,10 +6,11 @@ and harms nothing.
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from fallow import names
+from fallow.act import sending
 from fallow.clients import errors
 from fallow.clients.kubernetes import api as kubernetes
 from fallow.model import cluster, decision
@@ -20,9 +21,8 @@ log = logging.getLogger(__name__)
 
 
 class PolicyReports:
-    def __init__(self, api: kubernetes.Api, lookup: Callable[[str, str, str], kubernetes.Resource | None]) -> None:
-        self._api = api
-        self._lookup = lookup
+    def __init__(self, api: kubernetes.Api, lookup: sending.Lookup) -> None:
+        self._api, self._lookup = api, lookup
         self._standing: dict[str, Mapping[str, Any]] = {}  # uid -> status as last read or written
         self._failing = False
 

@@ -5,15 +5,8 @@
     ├── Unreachable             no connection, no answer in time, TLS refused
     ├── BadAnswer               an answer came, and it cannot be read or believed
     ├── DriverDown              the GPU driver does not work at all (carries the driver's code)
-    └── Rejected                the other side said no (carries status, reason, message, causes)
-        ├── Unauthorized        401
-        ├── Forbidden           403
-        ├── NotFound            404
-        ├── Conflict            409, and 422 whose cause is metadata.uid: the object is not the one we looked at
-        ├── Gone                410, a continue token or resource version that is too old
-        ├── Invalid             400, 422: the request itself is wrong
-        ├── Throttled           429
-        └── ServerFault         5xx
+    └── Rejected                the other side said no (carries status, message, causes); below it, by HTTP status:
+                                Unauthorized, Forbidden, NotFound, Conflict, Gone, Invalid, Throttled, ServerFault
 
 Clients translate the libraries' errors into these (`raise ... from`); only what somebody catches has a class.
 Messages name the system and the address, never a credential.
@@ -64,13 +57,11 @@ class Rejected(ClientError):
     """
 
     def __init__(
-        self, status: int, message: str, *, reason: str = "", causes: Sequence[tuple[str, str]] = (),
-        retry_after: Seconds | None = None,
+        self, status: int, message: str, *, causes: Sequence[tuple[str, str]] = (), retry_after: Seconds | None = None
     ) -> None:
         super().__init__(message)
         self.retry_after = retry_after
         self.status = status
-        self.reason = reason
         self.causes = tuple(causes)
 
 
@@ -113,12 +104,10 @@ _BY_STATUS: dict[int, type[Rejected]] = {
 
 
 def rejection(
-    status: int, message: str, *, reason: str = "", causes: Sequence[tuple[str, str]] = (),
-    retry_after: Seconds | None = None,
+    status: int, message: str, *, causes: Sequence[tuple[str, str]] = (), retry_after: Seconds | None = None
 ) -> Rejected:
     """The error for an HTTP status, so that every client names the same thing the same way."""
+    kind = _BY_STATUS.get(status, ServerFault if status >= 500 else Rejected)
     if status == 422 and any(field == "metadata.uid" for field, _ in causes):
-        kind: type[Rejected] = Conflict
-    else:
-        kind = _BY_STATUS.get(status, ServerFault if status >= 500 else Rejected)
-    return kind(status, message, reason=reason, causes=causes, retry_after=retry_after)
+        kind = Conflict
+    return kind(status, message, causes=causes, retry_after=retry_after)

@@ -2,7 +2,7 @@
 
 In: the address of an exporter and the Reader that knows its lines. Out: a Page, or an error of clients/errors.py whose
 sentence names the address. There is no second try: the next round comes in seconds, and a sample taken late is a sample
-of another time. Invariant: a scrape takes at most `timeout`, at most `at_once` are under way, and of a page no more
+of another time. Invariant: a scrape takes at most `timeout`, at most _AT_ONCE are under way, and of a page no more
 than a chunk is kept, so that a page of any size costs bounded time and memory. What was cut, packed, too long or
 unreadable is an error and never half a page.
 """
@@ -17,7 +17,7 @@ from fallow.clients import errors, exposition
 from fallow.model.units import Seconds
 
 MAX_BODY = 32 * 2**20
-AT_ONCE = 50
+_AT_ONCE = 50
 _OPENMETRICS = "application/openmetrics-text"
 _HEADERS = {
     "Accept": f"{_OPENMETRICS};version=1.0.0,text/plain;version=0.0.4;q=0.5",
@@ -29,14 +29,14 @@ _HEADERS = {
 class Exporters:
     """Whatever serves /metrics. Use it as an async context manager."""
 
-    def __init__(self, *, timeout: Seconds, at_once: int = AT_ONCE) -> None:
+    def __init__(self, *, timeout: Seconds) -> None:
         self._timeout = aiohttp.ClientTimeout(total=timeout)
-        self._slots = asyncio.Semaphore(at_once)
+        self._slots = asyncio.Semaphore(_AT_ONCE)
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
         self._session = aiohttp.ClientSession(
-            timeout=self._timeout, cookie_jar=aiohttp.DummyCookieJar(), connector=aiohttp.TCPConnector(limit=AT_ONCE),
+            timeout=self._timeout, cookie_jar=aiohttp.DummyCookieJar(), connector=aiohttp.TCPConnector(limit=_AT_ONCE),
             auto_decompress=False, headers=_HEADERS,
         )
         return self

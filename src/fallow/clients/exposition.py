@@ -93,8 +93,6 @@ class Reader:
             into.stamps[len(into.numbers)] = _number(found["at"]) * (1.0 if into.is_openmetrics else 0.001)
         into.numbers.append(number)
         into.texts.append(found["value"])
-        if len(into.numbers) > MOST_SERIES:
-            raise Unreadable(f"more than {MOST_SERIES} series")
 
 
 class IncomingPage:

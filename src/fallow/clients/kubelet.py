@@ -81,7 +81,7 @@ async def _call(socket: str, timeout: float) -> bytes:
     try:
         exchange = _Exchange(socket, timeout)
         while not exchange.is_over:
-            writer.write(exchange.outgoing())
+            writer.write(exchange.wire.data_to_send())
             await writer.drain()
             exchange.take(await reader.read(_READ_BYTES))
         return exchange.message()
@@ -97,21 +97,18 @@ class _Exchange:
         self._socket = socket
         self._headers: dict[str, str] = {}
         self._body = bytearray()
-        self._wire = h2.connection.H2Connection(h2.config.H2Configuration(client_side=True, header_encoding="utf-8"))
-        self._wire.initiate_connection()
-        self._wire.send_headers(1, [
+        self.wire = h2.connection.H2Connection(h2.config.H2Configuration(client_side=True, header_encoding="utf-8"))
+        self.wire.initiate_connection()
+        self.wire.send_headers(1, [
             (":method", "POST"), (":scheme", "http"), (":path", LIST), (":authority", "localhost"), ("te", "trailers"),
             ("content-type", "application/grpc"), ("grpc-timeout", f"{max(1, round(timeout * 1000))}m"),
         ])
-        self._wire.send_data(1, bytes(_PREFIX_BYTES), end_stream=True)  # the request has no fields
-
-    def outgoing(self) -> bytes:
-        return self._wire.data_to_send()
+        self.wire.send_data(1, bytes(_PREFIX_BYTES), end_stream=True)  # the request has no fields
 
     def take(self, data: bytes) -> None:
         if not data:
             raise errors.Unreachable(f"the kubelet at {self._socket} hung up before it had answered")
-        for event in self._wire.receive_data(data):
+        for event in self.wire.receive_data(data):
             self._take_event(event)
 
     def _take_event(self, event: h2.events.Event) -> None:
@@ -136,7 +133,7 @@ class _Exchange:
         announced = int.from_bytes(self._body[1:_PREFIX_BYTES], "big") if len(self._body) >= _PREFIX_BYTES else 0
         if max(announced, len(self._body) - _PREFIX_BYTES) > LONGEST_ANSWER_BYTES:
             raise errors.BadAnswer(f"the kubelet at {self._socket} sends more than {LONGEST_ANSWER_BYTES} bytes")
-        self._wire.acknowledge_received_data(event.flow_controlled_length or 0, 1)
+        self.wire.acknowledge_received_data(event.flow_controlled_length or 0, 1)
 
     def message(self) -> bytes:
         """The answer's one message, once all is there."""
@@ -156,7 +153,7 @@ class _Exchange:
         code = int(status) if status.isdecimal() and len(status) < 4 else 2
         name = _STATUSES[code] if code < len(_STATUSES) else f"status {code}"
         said = parse.unquote(self._headers.get("grpc-message", "")) or "no reason given"
-        return errors.Rejected(code, f"the kubelet at {self._socket} refuses ({name}): {said}", reason=name)
+        return errors.Rejected(code, f"the kubelet at {self._socket} refuses ({name}): {said}")
 
 
 def _text(value: bytes | str) -> str:

@@ -1,17 +1,19 @@
-"""Secrets that come from outside: in files that others rotate, and in documents that are decoded.
+"""Secrets that come from outside: in files that others rotate, from programs, and in documents that are decoded.
 
 In: a path, and the instant of each request. Out: what the file holds, read once per instant and again after `forget`.
-Invariant: a file that cannot be read raises Misconfigured, which names the file and nothing that is in it; what
-`hide` decodes is a Secret from the first moment.
+Invariant: a file that cannot be read raises Misconfigured, which names the file and nothing that is in it; a program
+does not outlive the question; what `hide` decodes is a Secret from the first moment.
 """
 
 import asyncio
+import contextlib
 import pathlib
+from collections.abc import Mapping
 from typing import Any
 
 from fallow.clients import errors
 from fallow.model.secret import Secret
-from fallow.model.units import Instant
+from fallow.model.units import Instant, Seconds
 
 
 class SecretFile:
@@ -33,6 +35,24 @@ class SecretFile:
 
     def forget(self) -> None:
         self._read_at = None
+
+
+async def ask_program(
+    *command: str, seconds: Seconds, environment: Mapping[str, str] | None = None
+) -> tuple[bytes, bytes, int | None]:
+    """What it printed, what it complained of, and its exit code. Raises OSError, ValueError or TimeoutError."""
+    process = await asyncio.create_subprocess_exec(
+        *command, env=environment,
+        stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        async with asyncio.timeout(seconds):
+            return *await process.communicate(), process.returncode
+    finally:
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
 
 
 def hide(kind: type, value: object) -> object:

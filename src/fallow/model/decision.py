@@ -272,7 +272,6 @@ class Outcome(msgspec.Struct, frozen=True):
         return f"{'ReportOnly:' if isinstance(self.code, Detail) else ''}{self.code}: {self.because}"
 
 
-
 class Totals(msgspec.Struct, frozen=True, kw_only=True):
     """The cycle in numbers."""
 

@@ -310,15 +310,15 @@ def scale_target(body: Mapping[str, Any]) -> tuple[str, str, str]:
 def pause_target(kind: Kind, workload: cluster.Workload) -> Target:
     """The object whose fields stop the workload."""
     through = way(kind, workload)
-    return _target(scalers(workload)[0]) if through is Way.keda else record_target(kind, workload)
+    return as_target(scalers(workload)[0]) if through is Way.keda else record_target(kind, workload)
 
 
 def record_target(kind: Kind, workload: cluster.Workload) -> Target:
     """The object that carries original-state and paused-*."""
-    return _target(workload.kueue[0] if way(kind, workload) is Way.kueue else workload)
+    return as_target(workload.kueue[0] if way(kind, workload) is Way.kueue else workload)
 
 
-def _target(held: cluster.Workload | cluster.Companion) -> Target:
+def as_target(held: cluster.Workload | cluster.Companion) -> Target:
     return Target(held.ref, held.resource_version, held.annotations, view(held.body, held.annotations))
 
 
@@ -327,16 +327,17 @@ def target_row(kind: Kind, workload: cluster.Workload) -> Kind:
     return {Way.kueue: KUEUE_WORKLOAD, Way.keda: SCALED_OBJECT}.get(way(kind, workload), kind)
 
 
-def pause_fields(kind: Kind, workload: cluster.Workload, rule: idle.Rule, now: Instant) -> Fields:
-    """What a pause writes on its pause_target."""
-    return target_row(kind, workload).pauses(workload, rule, now)
-
-
 def is_paused(kind: Kind, workload: cluster.Workload) -> bool:
     """Does it stand at its pause value, by whomever: itself, its ScaledObject or its Kueue Workload?"""
     if kind.holds(view(workload.body, workload.annotations)):
         return True
     return way(kind, workload) in (Way.keda, Way.kueue) and holds_pause(kind, workload)
+
+
+def stands_paused(workload: cluster.Workload) -> bool:
+    """The same, whatever its kind."""
+    kind = of(workload)
+    return kind is not None and is_paused(kind, workload)
 
 
 def holds_pause(kind: Kind, workload: cluster.Workload) -> bool:

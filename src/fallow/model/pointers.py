@@ -50,15 +50,12 @@ def highest_absent(body: Any, pointer: str) -> str:
     """The topmost pointer on the way whose value is absent, at least two steps deep (no object lacks its spec);
     `pointer` if none is."""
     path = parts(pointer)
-    for depth in range(2, len(path)):
-        if read(body, join(path[:depth])) is None:
-            return join(path[:depth])
-    return pointer
+    above = (join(path[:depth]) for depth in range(2, len(path)))
+    return next((each for each in above if read(body, each) is None), pointer)
 
 
 def prune(body: Mapping[str, Any], pointers: Iterable[str]) -> dict[str, Any]:
-    """Only the subtrees the pointers name. Parents that exist stay, if need be empty: an absent parent must remain
-    distinguishable."""
+    """Only the subtrees the pointers name. Parents that exist stay, if need be empty: absent ones must stay apart."""
     kept: dict[str, Any] = {}
     for pointer in pointers:
         _copy(body, kept, parts(pointer))
@@ -77,8 +74,7 @@ def _copy(source: Mapping[str, Any], kept: dict[str, Any], path: tuple[str, ...]
 
 
 def replace(body: Any, path: tuple[str, ...], value: Any) -> Any:
-    """A copy of `body` with `value` at `path`; None removes the member, as a null inside a list would otherwise stay
-    one."""
+    """A copy of `body` with `value` at `path`; None removes the member, for a null inside a list would stay one."""
     if not path:
         return value
     if isinstance(body, list):

@@ -9,6 +9,7 @@ Invariant: None means "not available" and never 0; whatever could not be read is
 import enum
 import functools
 import heapq
+from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from typing import Annotated, Final, Protocol, TypeAlias
 
@@ -325,14 +326,11 @@ class PollTotals(msgspec.Struct, frozen=True):
     discarded: Mapping[str, int] = {}
 
     def plus(self, poll: Poll) -> "PollTotals":
-        errors, discarded = dict(self.errors), dict(self.discarded)
+        errors, discarded = Counter(self.errors), Counter(self.discarded)
+        discarded.update(poll.discarded)
         for problem in poll.problems:
             key = (problem.gpu, problem.call, problem.error)
-            if key not in errors and len(errors) >= MOST_ERROR_SERIES - 1:
-                key = OTHER_ERRORS
-            errors[key] = errors.get(key, 0) + 1
-        for reason, count in poll.discarded.items():
-            discarded[reason] = discarded.get(reason, 0) + count
+            errors[key if key in errors or len(errors) < MOST_ERROR_SERIES - 1 else OTHER_ERRORS] += 1
         return PollTotals({**self.polls, poll.result: self.polls[poll.result] + 1}, errors, discarded)
 
 

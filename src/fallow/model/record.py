@@ -33,9 +33,7 @@ def read(text: str | None) -> Record | None:
         record = msgspec.json.decode(text, type=Record) if text else None
     except (msgspec.DecodeError, UnicodeError):
         return None
-    if record is None or not all(pointer.startswith("/") for pointer in record.fields):
-        return None
-    return record
+    return record if record and all(pointer.startswith("/") for pointer in record.fields) else None
 
 
 def fields_in(annotations: Mapping[str, str]) -> frozenset[str]:
@@ -49,7 +47,6 @@ def write(record: Record) -> str:
 
 
 def remember(body: Mapping[str, Any], written: Iterable[str]) -> dict[str, Any]:
-    """The former values of what is to be written; of an absent one the highest absent parent, so that no empty parent
-    is left."""
+    """The former values of what is to be written; of an absent one the highest absent parent: no empty one is left."""
     found = ((pointer, pointers.read(body, pointer)) for pointer in written)
     return {pointer if value is not None else pointers.highest_absent(body, pointer): value for pointer, value in found}

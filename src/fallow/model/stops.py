@@ -101,13 +101,9 @@ def has_roles(workload: cluster.Workload, rule: idle.Rule) -> Objection | None:
 
 
 def shows_replicas(workload: cluster.Workload, rule: idle.Rule) -> Objection | None:
-    if workload.replicas_pointer is None and "spec" not in workload.body:
-        because = f"neither the definition nor the /scale of {workload.ref.short} could be read"
-        return Detail.ReplicasUnknown, because
-    return None
-
-
-# ---- KServe: two kinds, two methods each, and the cases in which none of them works ----------------------------------
+    if workload.replicas_pointer is not None or "spec" in workload.body:
+        return None
+    return Detail.ReplicasUnknown, f"neither the definition nor the /scale of {workload.ref.short} could be read"
 
 
 def stop_service(workload: cluster.Workload, rule: idle.Rule, now: Instant) -> Fields:

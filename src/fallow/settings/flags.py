@@ -12,8 +12,9 @@ import msgspec
 from fallow.settings import readers
 
 
-class Flag(msgspec.Struct, frozen=True, kw_only=True):
+class Flag(msgspec.Struct, frozen=True):
     name: str
+    metavar: str  # none for a switch
     help: str
     read: readers.Read = str
     default: str | None = None
@@ -22,18 +23,10 @@ class Flag(msgspec.Struct, frozen=True, kw_only=True):
     switch: bool = False
     repeat: bool = False
     group: str = ""
-    metavar: str = "TEXT"
 
     @property
     def key(self) -> str:
         return self.name.removeprefix("--").replace("-", "_")
-
-
-def flag(
-    name: str, help: str, read: readers.Read = str, default: str | None = None, short: str | None = None, **more: Any
-) -> Flag:
-    """A row: what most flags have, in this order."""
-    return Flag(name=name, help=help, read=read, default=default, short=short, **more)
 
 
 def group(title: str, *flags: Flag) -> tuple[Flag, ...]:

@@ -12,13 +12,6 @@ from fallow.model.units import Seconds
 AuthMethod: TypeAlias = Literal["auto", "none", "bearer", "basic", "sigv4", "gcp", "azure"]
 
 
-class ClusterSettings(msgspec.Struct, frozen=True):
-    """Which cluster, and as whom."""
-
-    kubeconfig: str | None = None
-    context: str | None = None
-
-
 class PrometheusSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Where the measurements are, and how we prove who we are there."""
 
@@ -61,7 +54,8 @@ class LoopSettings(msgspec.Struct, frozen=True):
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    cluster: ClusterSettings
+    kubeconfig: str | None
+    context: str | None
     prometheus: PrometheusSettings | None  # None = exporters are read directly
     scrape: ScrapeSettings
     state_dir: str | None

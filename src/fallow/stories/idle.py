@@ -92,8 +92,7 @@ class IdleStory:
         return cycle
 
     async def _look(self, turn: Turn) -> cluster.Snapshot:
-        policies = self._eyes.policies if self._mandate.use_policies else ()
-        in_force = brain.rules_in_force(self._mandate, policies)
+        in_force = brain.rules_in_force(self._mandate, self._eyes.policies)
         # 1a. What everything needs: the objects, and the measurements over the windows of the rules.
         seen = await turn.in_time(self._eyes.take_snapshot(in_force, turn.now))
         # 1b. Closer, at what looks idle: since when exactly.

@@ -21,7 +21,7 @@ class Entries:
 
     def __init__(self, *, dry_run: bool = False) -> None:
         self.metrics = telemetry.Telemetry()
-        self.books = tally.Books(self.metrics, dry_run=dry_run)
+        self.books = tally.Books(self.metrics, dry_run=dry_run, source="prometheus")
 
     def enter(self, seen: cluster.Snapshot, *outcomes: Outcome, failure: str = "") -> decision.Plan:
         plan = brain.make_plan(seen, builders.mandate(), decision.Memory(), seen.taken_at)

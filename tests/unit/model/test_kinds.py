@@ -120,7 +120,7 @@ def test_a_pause_writes_exactly_the_fields_of_its_kind(name: str) -> None:
     workload = workload_of(identified(EXAMPLES[name]))
     kind = kinds.of(workload)
     assert kind is not None
-    assert kinds.pause_fields(kind, workload, RULE, NOW) == WRITES[name]
+    assert kinds.target_row(kind, workload).pauses(workload, RULE, NOW) == WRITES[name]
     assert not kinds.is_paused(kind, workload)
     assert kinds.objection(kind, workload, RULE) is None
 
@@ -332,7 +332,8 @@ def test_kserve_is_stopped_in_the_way_that_works(method: Any, ignores_stop: bool
     workload = workload_of(identified(isvc(mode, ignores_stop=ignores_stop)))
     kind = kinds.of(workload)
     assert kind is not None
-    fields, objection = kinds.pause_fields(kind, workload, rule, NOW), kinds.objection(kind, workload, rule)
+    fields = kinds.target_row(kind, workload).pauses(workload, rule, NOW)
+    objection = kinds.objection(kind, workload, rule)
     by_replicas = method == "min-replicas" or (method == "auto" and ignores_stop)
     assert fields == ({"/spec/predictor/minReplicas": 0} if by_replicas else {STOP: "true"})
     works = not by_replicas or mode in ("Serverless", "Knative")
@@ -379,7 +380,7 @@ def test_a_keda_target_is_paused_through_its_scaled_object() -> None:
     assert kinds.way(kind, workload) is kinds.Way.keda
     assert kinds.pause_target(kind, workload).ref.name == "so"
     assert kinds.record_target(kind, workload).ref == workload.ref
-    assert kinds.pause_fields(kind, workload, RULE, NOW) == {
+    assert kinds.target_row(kind, workload).pauses(workload, RULE, NOW) == {
         "/metadata/annotations/autoscaling.keda.sh~1paused-replicas": "0"
     }
 
@@ -418,7 +419,7 @@ def test_a_job_of_kueue_is_paused_through_its_kueue_workload(name: str) -> None:
     assert kind is not None
     assert kinds.pause_target(kind, workload).ref.kind == "Workload"
     assert kinds.record_target(kind, workload).ref.kind == "Workload"
-    assert kinds.pause_fields(kind, workload, RULE, NOW) == {"/spec/active": False}
+    assert kinds.target_row(kind, workload).pauses(workload, RULE, NOW) == {"/spec/active": False}
     assert not kinds.is_paused(kind, workload)
     assert kinds.is_paused(kind, msgspec.structs.replace(workload, kueue=(queued("w", False),)))
 

@@ -23,7 +23,7 @@ async def warn(
     note = text.notice_note(warn, kinds.of(workload), now)
     tried = [await _deliver(announcer, warn, channel, note, now) for channel in warn.channels]
     failures = [failure for failure in tried if failure]
-    if not _is_delivered(warn, len(failures)):
+    if len(failures) == len(warn.channels) or (failures and warn.finding.rule.notice.require_all):
         because = "the notice was not delivered: " + ("; ".join(failures) or "no channel is configured")
         await announcer.announce(workload.ref, names.Event.NOTICE_FAILED, because, now)
         return Outcome(warn, Status.failed, now, because)
@@ -43,8 +43,3 @@ async def _deliver(
     except errors.ClientError as problem:
         return f"channel {channel.name}: {problem}"
     return None
-
-
-def _is_delivered(warn: decision.Warn, failures: int) -> bool:
-    needs_all = warn.finding.rule.notice.require_all and warn.channels
-    return not failures if needs_all else failures < len(warn.channels)

@@ -58,25 +58,16 @@ def warnings(workload: cluster.Workload, kind: kinds.Kind, rule: idle.Rule) -> l
     """What a pause of this workload brings with it, one sentence each."""
     found = kinds.warnings(kind, workload)
     found.append(f"While it is paused, a server-side apply of another value conflicts with {names.FIELD_MANAGER}.")
-    if rule.action.gitops == "act" and (hint := gitops_hint(workload)):
-        found.append(hint)
+    if rule.action.gitops == "act" and (tool := kinds.gitops_tool(workload)):
+        found.append(_gitops_hint(tool, workload.ref))
     return found
 
 
-def gitops_hint(workload: cluster.Workload) -> str | None:
-    """What the owner's GitOps tool must be told, lest it undo the pause."""
-    match kinds.gitops_tool(workload):
-        case "Argo CD":
-            return f"Argo CD may undo it unless its Application has: {gitops_snippet(workload)}"
-        case str(tool):
-            return f"{tool} may undo it at its next run."
-        case _:
-            return None
-
-
-def gitops_snippet(workload: cluster.Workload) -> str:
-    """For an Argo CD Application's spec, as YAML on one line."""
-    ref = workload.ref
+def _gitops_hint(tool: str, ref: cluster.Ref) -> str:
+    """What the owner's GitOps tool must be told, lest it undo the pause: for Argo CD YAML on one line."""
+    if tool != "Argo CD":
+        return f"{tool} may undo it at its next run."
     group = f"group: {ref.group}, " if ref.group else ""
     ignored = f"{{{group}kind: {ref.kind}, name: {ref.name}, managedFieldsManagers: [{names.FIELD_MANAGER}]}}"
-    return f"{{ignoreDifferences: [{ignored}], syncPolicy: {{syncOptions: [RespectIgnoreDifferences=true]}}}}"
+    snippet = f"{{ignoreDifferences: [{ignored}], syncPolicy: {{syncOptions: [RespectIgnoreDifferences=true]}}}}"
+    return f"Argo CD may undo it unless its Application has: {snippet}"

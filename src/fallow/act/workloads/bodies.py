@@ -13,7 +13,6 @@ from typing import Any, TypeAlias
 import msgspec
 
 from fallow import names
-from fallow.act import sending
 from fallow.act.sending import Write
 from fallow.model import cluster, decision, kinds, pointers, record, units
 from fallow.model.decision import Detail
@@ -44,7 +43,7 @@ def pause_writes(
     `schedule`: the CronJob that is to be paused and resumed along with its Job.
     """
     way, target = kinds.way(kind, workload), kinds.pause_target(kind, workload)
-    fields = kinds.pause_fields(kind, workload, pause.finding.rule, now)
+    fields = kinds.target_row(kind, workload).pauses(workload, pause.finding.rule, now)
     marks = _pause_marks(kind, workload, pause, now, by)
     if way is kinds.Way.own or way is kinds.Way.kueue:
         # Where touching the object restarts its pods, the marks of a pause that others ended stay until the next.
@@ -87,8 +86,8 @@ def _write_record(
 ) -> str:
     short = target.ref.short
     if names.ORIGINAL_STATE in target.annotations:
-        because = f"{short} still carries the record of an earlier pause, which is never overwritten"
-        raise CannotWrite(Detail.RecordPresent, because)
+        earlier = "the record of an earlier pause, which is never overwritten"
+        raise CannotWrite(Detail.RecordPresent, f"{short} still carries {earlier}")
     text = record.write(record.Record(1, record.remember(target.body, written), companions))
     if (size := len(text.encode())) > RECORD_BYTES:
         because = f"the way back of {short} would take {size} bytes, more than {RECORD_BYTES}"
@@ -119,17 +118,6 @@ def _conditional(
     return Write(target.ref, body, shows or {}, manager=manager)
 
 
-def recorded_fields(write: Write) -> dict[str, Any]:
-    """The way back that a Write of a pause carries."""
-    found = record.read(write.body["metadata"]["annotations"][names.ORIGINAL_STATE])
-    return dict(found.fields) if found else {}
-
-
-def forget_write(write: Write) -> Write:
-    """Takes a record away whose act did not follow. Without resourceVersion: whatever changed, the record is void."""
-    return sending.annotate(write.ref, dict.fromkeys(names.PAUSE_KEYS))
-
-
 def resume_way(kind: kinds.Kind, workload: cluster.Workload) -> kinds.Way:
     """Through which object it was paused, as the record tells it: autoscalers may have come or gone since."""
     if any(names.ORIGINAL_STATE in companion.annotations for companion in workload.kueue):
@@ -142,17 +130,12 @@ def resume_way(kind: kinds.Kind, workload: cluster.Workload) -> kinds.Way:
     return kinds.own_way(kind, workload)
 
 
-def as_target(thing: cluster.Workload | cluster.Companion) -> kinds.Target:
-    view = kinds.view(thing.body, thing.annotations)
-    return kinds.Target(thing.ref, thing.resource_version, thing.annotations, view)
-
-
 def resume_target(way: kinds.Way, workload: cluster.Workload) -> kinds.Target:
     """Where the record stands."""
     if way is not kinds.Way.kueue or not workload.kueue:
-        return as_target(workload)
+        return kinds.as_target(workload)
     recorded = (each for each in workload.kueue if names.ORIGINAL_STATE in each.annotations)
-    return as_target(next(recorded, workload.kueue[0]))
+    return kinds.as_target(next(recorded, workload.kueue[0]))
 
 
 def restored_fields(

@@ -6,23 +6,21 @@ Invariant: what is paused, at 0 or finished is not patched; a record whose act d
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import msgspec
 
+from fallow import names
 from fallow.act import hooks, sending
 from fallow.act.notices import text
 from fallow.act.sending import PatchWriter, Write
 from fallow.act.workloads import bodies, rereading
 from fallow.clients import errors
-from fallow.model import cluster, decision, kinds
+from fallow.model import cluster, decision, kinds, record
 from fallow.model.decision import Code, Detail, Outcome, Status
 from fallow.model.units import Instant
 
 log = logging.getLogger(__name__)
-
-_CRON = kinds.CRON_JOB
 
 
 async def pause(
@@ -45,11 +43,12 @@ async def pause(
         return Outcome(pause, Status.refused, now, complaint[0], code=complaint[1])
     if not may_act():  # a hook may take a minute
         return Outcome(pause, Status.overtaken, now, "not done: we are no longer the one who may act")
+    before = record.read(steps[0].body["metadata"]["annotations"][names.ORIGINAL_STATE])
     note = text.pause_note(pause.finding, kind, bodies.current_replicas(kind, workload), now, is_dry=writer.is_dry)
     if writer.dry_run != "client":
         await _send(writer, kinds.target_row(kind, workload), steps)
         note += await _pause_schedule(writer, schedule, workload, pause, now, by) if schedule else ""
-    return Outcome(pause, writer.done, now, note, bodies.recorded_fields(steps[0]), dict(steps[-1].shows))
+    return Outcome(pause, writer.done, now, note, before.fields if before else {}, dict(steps[-1].shows))
 
 
 def _find_obstacle(pause: decision.Pause, kind: kinds.Kind, workload: cluster.Workload, now: Instant) -> Outcome | None:
@@ -65,27 +64,21 @@ def _find_obstacle(pause: decision.Pause, kind: kinds.Kind, workload: cluster.Wo
 
 
 async def _send(writer: PatchWriter, row: kinds.Kind, steps: Sequence[Write]) -> None:
-    record, *acts = steps
+    first, *acts = steps
     try:
-        answer = await writer.send(record)
+        answer = await writer.send(first)
     except sending.NotShown:  # the record is on it and the pause is not
-        await _forget(writer, record)
+        await _forget(writer, first.ref)
         raise
     for act in acts:
+        if act.subresource is not None:  # a Scale is guarded by the version that its object got from the first write
+            act.body["metadata"]["resourceVersion"] = answer["metadata"]["resourceVersion"]
         try:
-            await writer.send(_at_version(act, answer))
+            await writer.send(act)
         except errors.ClientError as problem:
             if isinstance(problem, errors.Rejected | sending.NotShown) or not await _stands(writer, row, act):
-                await _forget(writer, record)
+                await _forget(writer, first.ref)
             raise
-
-
-def _at_version(write: Write, answer: Mapping[str, Any]) -> Write:
-    """A Scale is guarded by the version that its object got from the first write."""
-    if write.subresource is None:
-        return write
-    metadata = {**write.body["metadata"], "resourceVersion": answer["metadata"]["resourceVersion"]}
-    return msgspec.structs.replace(write, body={**write.body, "metadata": metadata})
 
 
 async def _stands(writer: PatchWriter, row: kinds.Kind, act: Write) -> bool:
@@ -99,19 +92,20 @@ async def _stands(writer: PatchWriter, row: kinds.Kind, act: Write) -> bool:
     return row.holds(kinds.view(found, rereading.annotations(found)))
 
 
-async def _forget(writer: PatchWriter, record: Write) -> None:
+async def _forget(writer: PatchWriter, ref: cluster.Ref) -> None:
+    """Takes a record away whose act did not follow. Without resourceVersion: whatever changed, the record is void."""
     if writer.is_dry:
         return
     try:
-        await writer.send(bodies.forget_write(record))
+        await writer.send(sending.annotate(ref, dict.fromkeys(names.PAUSE_KEYS)))
     except errors.ClientError as problem:
-        log.warning("the record of a pause that did not happen is still on %s: %s", record.ref, problem)
+        log.warning("the record of a pause that did not happen is still on %s: %s", ref, problem)
 
 
 def _schedule_of(workload: cluster.Workload) -> cluster.Ref | None:
     """The CronJob above a Job, as the eyes put it at the end of the chain."""
     above = workload.chain[-1] if workload.chain else None
-    if above is None or above.uid == workload.ref.uid or (above.group, above.kind) != _CRON.key:
+    if above is None or above.uid == workload.ref.uid or (above.group, above.kind) != kinds.CRON_JOB.key:
         return None
     return cluster.Ref(above.group, above.version, above.kind, workload.ref.namespace, above.name, above.uid)
 
@@ -122,9 +116,9 @@ async def _pause_schedule(
     """Lest the CronJob start the next run. The Job is paused in any case: what goes wrong here is only said."""
     try:
         cron = rereading.alone(job, await rereading.reread_companion(writer, ref))
-        if not kinds.is_paused(_CRON, cron):
+        if not kinds.is_paused(kinds.CRON_JOB, cron):
             without = msgspec.structs.replace(pause, finding=msgspec.structs.replace(pause.finding, gpus=0))
-            await writer.send(*bodies.pause_writes(cron, _CRON, without, now, by=by))
+            await writer.send(*bodies.pause_writes(cron, kinds.CRON_JOB, without, now, by=by))
     except (errors.ClientError, bodies.CannotWrite) as problem:
         log.warning("the schedule of %s goes on: %s", job.ref, problem)
         return f". Its schedule {ref.short} goes on"

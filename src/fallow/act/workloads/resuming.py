@@ -76,8 +76,8 @@ def _is_down(way: kinds.Way, kind: kinds.Kind, workload: cluster.Workload) -> bo
     """Does its pause value stand? Under KEDA its own 0 counts too: we may have been interrupted half-way."""
     if way is kinds.Way.kueue:
         return kinds.KUEUE_WORKLOAD.holds(bodies.resume_target(way, workload).body)
-    own, scalers = kind.holds(bodies.as_target(workload).body), workload.scaled_objects if way is kinds.Way.keda else ()
-    return own or any(kinds.SCALED_OBJECT.holds(bodies.as_target(scaler).body) for scaler in scalers)
+    own, scalers = kind.holds(kinds.as_target(workload).body), workload.scaled_objects if way is kinds.Way.keda else ()
+    return own or any(kinds.SCALED_OBJECT.holds(kinds.as_target(scaler).body) for scaler in scalers)
 
 
 async def _clear(writer: PatchWriter, workload: cluster.Workload, target: kinds.Target, now: Instant, by: str) -> None:
@@ -105,8 +105,8 @@ def _find_record(kind: kinds.Kind, target: kinds.Target, replicas: int | None) -
 
 async def _bring_back(writer: PatchWriter, resume: decision.Resume, back: _Return, now: Instant) -> Outcome:
     workload, row = back.workload, back.row
-    fields = bodies.restored_fields(row, workload, back.target, back.found)
-    fields = bodies.raise_replicas(row, workload, fields)
+    restored = bodies.restored_fields(row, workload, back.target, back.found)
+    fields = bodies.raise_replicas(row, workload, restored)
     marks = bodies.resume_marks(row, back.target.annotations, now, resume.by, resume.remember)
     for ref in bodies.companion_refs(back.found, workload.ref.namespace, kinds.CRON_JOB.kind):
         await _resume_schedule(writer, ref, workload, marks)
@@ -148,16 +148,15 @@ async def _send_under_keda(
             return await writer.send(bodies.resume_write(target, wanted, marks))
         except errors.Conflict:
             if turn < RETRIES:
-                target = bodies.as_target(await rereading.reread(writer, back.workload))
+                target = kinds.as_target(await rereading.reread(writer, back.workload))
     raise errors.ServerFault(500, f"{target.ref} kept changing while its replicas were being restored")
 
 
 async def _restore_scaler(writer: PatchWriter, scaler: cluster.Companion) -> None:
-    target, found = bodies.as_target(scaler), record.read(scaler.annotations.get(names.ORIGINAL_STATE))
-    if found is None and not kinds.SCALED_OBJECT.holds(target.body):
-        return
-    fields = found.fields if found else {pointers.annotation(names.KEDA_PAUSED_REPLICAS): None}
-    await _send(writer, target, fields, {names.ORIGINAL_STATE: None})
+    target, found = kinds.as_target(scaler), record.read(scaler.annotations.get(names.ORIGINAL_STATE))
+    if found or kinds.SCALED_OBJECT.holds(target.body):
+        fields = found.fields if found else {pointers.annotation(names.KEDA_PAUSED_REPLICAS): None}
+        await _send(writer, target, fields, {names.ORIGINAL_STATE: None})
 
 
 async def _resume_schedule(writer: PatchWriter, ref: cluster.Ref, job: cluster.Workload, marks: bodies.Marks) -> None:
@@ -166,9 +165,8 @@ async def _resume_schedule(writer: PatchWriter, ref: cluster.Ref, job: cluster.W
         cron = rereading.alone(job, companion)
         found = record.read(cron.annotations.get(names.ORIGINAL_STATE))
         if found is not None and kinds.is_paused(kinds.CRON_JOB, cron):
-            target = bodies.as_target(cron)
-            fields = bodies.restored_fields(kinds.CRON_JOB, cron, target, found)
-            await _send(writer, target, fields, marks)
+            target = kinds.as_target(cron)
+            await _send(writer, target, bodies.restored_fields(kinds.CRON_JOB, cron, target, found), marks)
 
 
 async def _send(writer: PatchWriter, target: kinds.Target, fields: Mapping[str, Any], marks: bodies.Marks) -> None:

@@ -72,8 +72,6 @@ class Pages:
             except sqlite3.Error as problem:
                 raise errors.Unreachable(f"{self._path} cannot be used: {problem}") from problem
 
-    # ---- in a thread ----
-
     def _open(self) -> None:
         try:
             if self._writes:
@@ -91,9 +89,7 @@ class Pages:
             raise errors.Misconfigured(f"{self._path.parent} cannot be used: {why}") from problem
 
     def _connect(self) -> None:
-        database = sqlite3.connect(
-            self._path, timeout=_PATIENCE_SECONDS, isolation_level=None, check_same_thread=False
-        )
+        database = sqlite3.connect(self._path, timeout=_PATIENCE_SECONDS, isolation_level=None, check_same_thread=False)
         try:
             is_ours = self._check(database)
             if self._writes:

@@ -16,7 +16,6 @@ from urllib import parse
 
 import msgspec
 
-import fallow
 from fallow.clients import errors, retry
 from fallow.clients.kubernetes import config, pace, transport
 
@@ -39,7 +38,6 @@ class Resource(msgspec.Struct, frozen=True):
     plural: str
     kind: str
     namespaced: bool
-    verbs: frozenset[str] = frozenset()
     scalable: bool = False  # serves /scale
 
     @property
@@ -62,12 +60,11 @@ def _quote(part: str) -> str:
     return parse.quote(part, safe="")
 
 
-_ALL_VERBS = frozenset({"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"})
-PODS = Resource("", "v1", "pods", "Pod", True, _ALL_VERBS)
-NODES = Resource("", "v1", "nodes", "Node", False, _ALL_VERBS)
-NAMESPACES = Resource("", "v1", "namespaces", "Namespace", False, _ALL_VERBS - {"deletecollection"})
-LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease", True, _ALL_VERBS)
-EVENTS = Resource("events.k8s.io", "v1", "events", "Event", True, _ALL_VERBS)
+PODS = Resource("", "v1", "pods", "Pod", True)
+NODES = Resource("", "v1", "nodes", "Node", False)
+NAMESPACES = Resource("", "v1", "namespaces", "Namespace", False)
+LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease", True)
+EVENTS = Resource("events.k8s.io", "v1", "events", "Event", True)
 
 
 class ListPage(msgspec.Struct, Generic[T], frozen=True):
@@ -116,10 +113,10 @@ class Api:
 
     def __init__(
         self, access: config.Access, *, qps: float = 20, in_flight: int = 10, timeout: float = 30.0,
-        user_agent: str = f"fallow/{fallow.__version__}", monotonic: Callable[[], float] = time.monotonic,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """`monotonic`: by which clock we pace ourselves."""
-        self._wire = transport.Wire(access, user_agent=user_agent)
+        self._wire = transport.Wire(access)
         self._pace = pace.Pace(qps, in_flight, monotonic=monotonic)
         self._slots = asyncio.Semaphore(in_flight)
         self._timeout = timeout
@@ -137,12 +134,11 @@ class Api:
 
     async def request(
         self, method: str, path: str, *, params: Mapping[str, str] | None = None, body: bytes | None = None,
-        content_type: str = "application/json", accept: str = "application/json", timeout: float | None = None,
+        content_type: str = "application/json", accept: str = "application/json",
     ) -> bytes:
-        """Any request; `timeout` is for each try."""
         request = transport.Request(
             method=method, path=path, params=params or {}, body=body, content_type=content_type, accept=accept,
-            timeout=timeout if timeout is not None else self._timeout,
+            timeout=self._timeout,
         )
         return await self._persist(method, functools.partial(self._wire.fetch, request))
 
@@ -157,19 +153,17 @@ class Api:
     async def read_scale(self, resource: Resource, namespace: str | None, name: str) -> dict[str, Any]:
         """The object's autoscaling/v1 Scale."""
         path = resource.path(namespace, name, "scale")
-        return _decode_object(await self.request("GET", path), path)
+        return _decode(await self.request("GET", path), dict[str, Any], path)
 
-    async def create(
-        self, resource: Resource, namespace: str | None, body: Mapping[str, Any], *, dry_run: bool = False
-    ) -> dict[str, Any]:
-        return await self._write("POST", resource.path(namespace), body, _dry(dry_run))
+    async def create(self, resource: Resource, namespace: str | None, body: Mapping[str, Any]) -> dict[str, Any]:
+        return await self._write("POST", resource.path(namespace), body, {})
 
     async def who_am_i(self) -> str | None:
         """Our name as the API server knows it; None where it does not tell (before Kubernetes 1.28, or forbidden)."""
         path = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
         body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
         try:
-            answer = _decode_object(await self.request("POST", path, body=msgspec.json.encode(body)), path)
+            answer = await self._write("POST", path, body, {})
         except errors.ClientError:
             return None
         name = ((answer.get("status") or {}).get("userInfo") or {}).get("username")
@@ -186,7 +180,7 @@ class Api:
         field_manager: str, dry_run: bool = False, subresource: str | None = None,
     ) -> dict[str, Any]:
         """RFC 7396. A field the server does not know is an error and not silently dropped."""
-        params = {"fieldManager": field_manager, "fieldValidation": "Strict", **_dry(dry_run)}
+        params = {"fieldManager": field_manager, "fieldValidation": "Strict"} | ({"dryRun": "All"} if dry_run else {})
         path = resource.path(namespace, name, subresource)
         return await self._write("PATCH", path, body, params, "application/merge-patch+json")
 
@@ -259,7 +253,7 @@ class Api:
     ) -> dict[str, Any]:
         encoded = msgspec.json.encode(body)
         answer = await self.request(method, path, params=params, body=encoded, content_type=content_type)
-        return _decode_object(answer, path)
+        return _decode(answer, dict[str, Any], path)
 
     async def _persist(self, method: str, attempt: Callable[[], Awaitable[T]]) -> T:
         async def paced() -> T:
@@ -270,24 +264,16 @@ class Api:
         return await retry.persist(paced, PATIENCE, is_read=method == "GET")
 
 
-def _dry(dry_run: bool) -> dict[str, str]:
-    return {"dryRun": "All"} if dry_run else {}
-
-
 def _select(label_selector: str | None, field_selector: str | None) -> dict[str, str]:
     chosen = {"labelSelector": label_selector, "fieldSelector": field_selector}
     return {key: value for key, value in chosen.items() if value}
 
 
-def _decode(body: bytes | memoryview, kind: Any, path: str) -> Any:
+def _decode(body: bytes | memoryview, kind: type[T], path: str) -> T:
     try:
-        return _decoder(kind).decode(body)
+        return cast(T, _decoder(cast(Any, kind)).decode(body))
     except (msgspec.DecodeError, UnicodeDecodeError) as problem:
         raise errors.BadAnswer(f"{path}: the server's answer cannot be read: {problem}") from problem
-
-
-def _decode_object(body: bytes, path: str) -> dict[str, Any]:
-    return cast(dict[str, Any], _decode(body, dict, path))
 
 
 def _read_page(body: memoryview, item: Any, path: str, restarted: bool) -> tuple[ListPage[Any], str | None]:

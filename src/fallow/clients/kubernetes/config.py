@@ -6,7 +6,6 @@ tls). Invariant: nothing is sent, no program is started, and no repr of an Acces
 """
 
 import base64
-import binascii
 import ipaddress
 import os
 from collections.abc import Mapping, Sequence
@@ -191,19 +190,16 @@ def check_address(address: str, what: str, schemes: Sequence[str]) -> str:
 def _pem(where: files.KubeconfigEntry[Any], field: str, path: str | None, data: str | None) -> Pem | None:
     """As in kubectl, inline data wins over a file."""
     if data:
-        return Pem(f"{where.file}: {field}-data", data=Secret(_decode(where, field, data)))
+        try:
+            decoded = base64.b64decode("".join(data.split()), validate=True)
+        except ValueError:
+            raise _wrong(where, f"{field}-data is not base64") from None
+        return Pem(f"{where.file}: {field}-data", data=Secret(decoded))
     if not path:
         return None
     pem = Pem(f"{where.file}: {field}", path=where.locate(path))
     pem.read()
     return pem
-
-
-def _decode(where: files.KubeconfigEntry[Any], field: str, data: str) -> bytes:
-    try:
-        return base64.b64decode("".join(data.split()), validate=True)
-    except (binascii.Error, ValueError):
-        raise _wrong(where, f"{field}-data is not base64") from None
 
 
 def _client_pair(user: _User) -> tuple[Pem | None, Pem | None]:
@@ -212,10 +208,8 @@ def _client_pair(user: _User) -> tuple[Pem | None, Pem | None]:
     certificate = _pem(user, "client-certificate", value.client_certificate, value.client_certificate_data)
     key = _pem(user, "client-key", value.client_key, key_data)
     if (certificate is None) != (key is None):
-        there, missing = "client-certificate", "client-key"
-        if certificate is None:
-            there, missing = missing, there
-        raise _wrong(user, f"the user of this context has a {there} but no {missing}")
+        half = "client-certificate but no client-key" if certificate else "client-key but no client-certificate"
+        raise _wrong(user, f"the user of this context has a {half}")
     return certificate, key
 
 
@@ -232,18 +226,15 @@ def _static(user: _User) -> tuple[Secret[str] | None, Path | None, Secret[str] |
     value = user.value
     if value.auth_provider is not None:
         raise _wrong(user, "auth-provider is no longer part of Kubernetes; use an exec plugin instead")
-    has_token = bool((value.token and value.token.reveal()) or value.token_file)
-    if has_token and value.username:
+    token = value.token if value.token and value.token.reveal() else None
+    if (token or value.token_file) and value.username:
         raise _wrong(user, "the user of this context has both a token and a username; remove one")
     password = value.password.reveal() if value.password else ""
     basic = Secret(f"{value.username}:{password}") if value.username else None
-    token = value.token if value.token and value.token.reveal() else None
     return token, user.locate(value.token_file) if value.token_file else None, basic
 
 
-def _exec_plugin(
-    user: _User, cluster: _Cluster, ca: Pem | None, environment: Mapping[str, str]
-) -> ExecPlugin | None:
+def _exec_plugin(user: _User, cluster: _Cluster, ca: Pem | None, environment: Mapping[str, str]) -> ExecPlugin | None:
     wanted = user.value.exec
     if wanted is None:
         return None

@@ -97,12 +97,12 @@ class Credentials:
         if used is None or known in (None, used):  # else another task has already brought a newer one
             self._given = None
             self._file_read_at = None
-        return self._access.token_file is not None or self._uses_plugin()
+        return self._access.token_file is not None or self._plugin() is not None
 
-    def _uses_plugin(self) -> bool:
+    def _plugin(self) -> config.ExecPlugin | None:
         access = self._access  # as in kubectl, what is fixed wins over a plugin
         is_fixed = any(each is not None for each in (access.token, access.token_file, access.basic))
-        return access.exec_plugin is not None and not is_fixed
+        return None if is_fixed else access.exec_plugin
 
     def _read_token_file(self) -> str:
         path = self._access.token_file
@@ -120,11 +120,12 @@ class Credentials:
         raise errors.Misconfigured(f"token file {path} cannot be read or is empty")
 
     async def _ask_plugin(self) -> _Given | None:
-        if not self._uses_plugin() or self._access.exec_plugin is None:
+        plugin = self._plugin()
+        if plugin is None:
             return None
         async with self._plugin_lock:
             if self._given is None or self._is_over(self._given):
-                self._given = await _run_plugin(self._access.exec_plugin)
+                self._given = await _run_plugin(plugin)
             return self._given
 
     def _is_over(self, given: _Given) -> bool:
@@ -139,33 +140,20 @@ def _check_token(token: str) -> str:
 
 
 async def _run_plugin(plugin: config.ExecPlugin) -> _Given:
+    called = f"exec plugin {plugin.command}"
     try:
-        process = await asyncio.create_subprocess_exec(
-            plugin.command, *plugin.args, env=plugin.environment.reveal(),
-            stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        output, complaint, code = await secret.ask_program(
+            plugin.command, *plugin.args, seconds=PLUGIN_SECONDS, environment=plugin.environment.reveal()
         )
+    except TimeoutError:
+        raise errors.Misconfigured(f"{called} gave no answer in {PLUGIN_SECONDS:.0f} s") from None
     except (OSError, ValueError) as problem:
         hint = f"; {plugin.install_hint.strip()}" if plugin.install_hint else ""
         why = getattr(problem, "strerror", None) or "its arguments cannot be passed"
-        raise errors.Misconfigured(f"exec plugin {plugin.command} cannot be started: {why}{hint}") from None
-    output, complaint = await _finish(plugin, process)
-    if process.returncode != 0:
-        ending = f"failed with code {process.returncode}{_last_words(complaint)}"
-        raise errors.Misconfigured(f"exec plugin {plugin.command} {ending}")
+        raise errors.Misconfigured(f"{called} cannot be started: {why}{hint}") from None
+    if code != 0:
+        raise errors.Misconfigured(f"{called} failed with code {code}{_last_words(complaint)}")
     return _read_answer(plugin, output)
-
-
-async def _finish(plugin: config.ExecPlugin, process: asyncio.subprocess.Process) -> tuple[bytes, bytes]:
-    try:
-        async with asyncio.timeout(PLUGIN_SECONDS):
-            return await process.communicate()
-    except TimeoutError:
-        raise errors.Misconfigured(f"exec plugin {plugin.command} gave no answer in {PLUGIN_SECONDS:.0f} s") from None
-    finally:
-        if process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
 
 
 def _last_words(complaint: bytes) -> str:

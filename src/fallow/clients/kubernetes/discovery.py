@@ -68,7 +68,6 @@ class _AggregatedResource(msgspec.Struct, frozen=True, rename="camel"):
     resource: str
     response_kind: _Kind | None = None
     scope: str = "Namespaced"
-    verbs: list[str] | None = None
     subresources: list[_Subresource] | None = None
 
 
@@ -110,7 +109,6 @@ class _ClassicResource(msgspec.Struct, frozen=True):
     name: str
     kind: str = ""
     namespaced: bool = False
-    verbs: list[str] | None = None
 
 
 class _ClassicList(msgspec.Struct, frozen=True):
@@ -123,12 +121,9 @@ _CLASSIC_LIST = msgspec.json.Decoder(_ClassicList)
 
 async def discover(api: kube.Api) -> Discovery:
     """Ask the server what it has: two requests, or one per group and version where it is too old for that."""
-    parts = [await _discover_root(api, "/api"), await _discover_root(api, "/apis")]
-    return Discovery(
-        resources=tuple(each for part in parts for each in part.resources),
-        preferred={group: version for part in parts for group, version in part.preferred.items()},
-        unavailable={name: why for part in parts for name, why in part.unavailable.items()},
-    )
+    core, rest = await _discover_root(api, "/api"), await _discover_root(api, "/apis")
+    unavailable = core.unavailable | rest.unavailable
+    return Discovery(core.resources + rest.resources, core.preferred | rest.preferred, unavailable)
 
 
 async def _discover_root(api: kube.Api, path: str) -> Discovery:
@@ -151,19 +146,16 @@ def _read_aggregated(groups: Sequence[_AggregatedGroup]) -> Discovery:
         name = group.metadata.name
         for version in group.versions or ():
             preferred.setdefault(name, version.version)
-            there = (each for each in version.resources or () if each.response_kind)
-            found += [_from_aggregated(name, version.version, each) for each in there]
+            found += [
+                kube.Resource(
+                    name, version.version, each.resource, each.response_kind.kind, each.scope == "Namespaced",
+                    _Subresource("scale") in (each.subresources or ()),
+                )
+                for each in version.resources or () if each.response_kind
+            ]
             if version.freshness == "Stale":
                 unavailable[f"{name}/{version.version}"] = "the server that serves it does not answer"
     return Discovery(tuple(found), preferred, unavailable)
-
-
-def _from_aggregated(group: str, version: str, each: _AggregatedResource) -> kube.Resource:
-    scalable = any(sub.subresource == "scale" for sub in each.subresources or ())
-    kind = each.response_kind.kind if each.response_kind else ""
-    return kube.Resource(
-        group, version, each.resource, kind, each.scope == "Namespaced", frozenset(each.verbs or ()), scalable
-    )
 
 
 async def _ask_each(api: kube.Api, groups: Sequence[_ClassicGroup]) -> Discovery:
@@ -190,8 +182,6 @@ async def _ask_version(api: kube.Api, group: str, version: str) -> list[kube.Res
         return errors.BadAnswer(f"{path}: the list of kinds cannot be read: {problem}")
     scalable = {each.name.removesuffix("/scale") for each in listed if each.name.endswith("/scale")}
     return [
-        kube.Resource(
-            group, version, each.name, each.kind, each.namespaced, frozenset(each.verbs or ()), each.name in scalable
-        )
+        kube.Resource(group, version, each.name, each.kind, each.namespaced, each.name in scalable)
         for each in listed if "/" not in each.name
     ]

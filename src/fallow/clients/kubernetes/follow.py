@@ -55,7 +55,6 @@ class _Event(msgspec.Struct, Generic[K]):
 
 
 _ROUGH_EVENT: msgspec.json.Decoder[_Event[msgspec.Raw]] = msgspec.json.Decoder(_Event[msgspec.Raw])
-_STATUS = msgspec.json.Decoder(transport.KubernetesStatus)
 
 
 class Follower(Generic[T, K]):
@@ -76,7 +75,6 @@ class Follower(Generic[T, K]):
         self.synced = False  # store was complete, and all that changed since can still be told
         self.synced_at: float | None = None  # monotonic; when the server last said something we took in
         self.problem: errors.ClientError | None = None
-        self.malformed = 0  # lines of watches that were no events, since the start
         self.changed = changed if changed is not None else asyncio.Event()
         self._api = api
         self._resource = resource
@@ -86,7 +84,8 @@ class Follower(Generic[T, K]):
             "namespace": namespace, "label_selector": label_selector, "field_selector": field_selector,
             "metadata_only": metadata_only,
         }
-        self._decoder = msgspec.json.Decoder(_event_of(item))
+        kind: Any = item
+        self._decoder = msgspec.json.Decoder(_Event[kind])
         self._unreadable: set[str] = set()
         self._version = ""
         self._failures = 0
@@ -102,7 +101,11 @@ class Follower(Generic[T, K]):
         """Fill the store by one list."""
         with collector_at_rest():
             store, unreadable = await self._list()
-            self._swap(store, unreadable)
+            is_change = store != self.store or unreadable != self._unreadable or not self.synced
+            self.store, self._unreadable = store, unreadable
+            self.synced, self.synced_at = True, time.monotonic()
+            if is_change:
+                self._announce()
         self.problem = None
 
     async def run(self) -> None:
@@ -148,20 +151,9 @@ class Follower(Generic[T, K]):
         else:
             store[uid] = kept
 
-    def _swap(self, store: dict[str, K], unreadable: set[str]) -> None:
-        is_change = store != self.store or unreadable != self._unreadable or not self.synced
-        self.store, self._unreadable = store, unreadable
-        self.synced = True
-        self._hear()
-        if is_change:
-            self._announce()
-
     def _announce(self) -> None:
         self.generation += 1
         self.changed.set()
-
-    def _hear(self) -> None:
-        self.synced_at = time.monotonic()
 
     async def _recover(self, problem: errors.ClientError) -> None:
         """Note what went wrong and wait. What says that our place in the stream may be gone makes us list again."""
@@ -189,7 +181,10 @@ class Follower(Generic[T, K]):
         watch = self._api.watch(self._resource, resource_version=self._version, seconds=seconds, **self._scope)
         try:
             async with watch as chunks:
-                self._settle()
+                self.synced_at = time.monotonic()
+                if self.problem is not None:
+                    self.problem = None
+                    self.changed.set()
                 async for line in _split_lines(chunks):
                     self._take_line(line)
                     last_line = line
@@ -198,12 +193,6 @@ class Follower(Generic[T, K]):
                 self._version = _version_of(last_line) or self._version
             if time.monotonic() - began > _LONGEST_RETRY_SECONDS:
                 self._failures = 0
-
-    def _settle(self) -> None:
-        self._hear()
-        if self.problem is not None:
-            self.problem = None
-            self.changed.set()
 
     def _take_line(self, line: bytes) -> None:
         try:
@@ -215,7 +204,7 @@ class Follower(Generic[T, K]):
             self._take_event(event.type, event.object)
         else:
             self._take_odd_line(line)
-        self._hear()
+        self.synced_at = time.monotonic()
 
     def _take_event(self, type_: str, item: T) -> None:
         uid = item.metadata.uid
@@ -236,7 +225,7 @@ class Follower(Generic[T, K]):
         try:
             event = _ROUGH_EVENT.decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError) as problem:
-            raise self._reject_line(f"a line is no event: {problem}") from problem
+            raise errors.BadAnswer(f"watch of {self._resource.plural}: a line is no event: {problem}") from problem
         if event.type == "BOOKMARK":
             return
         if event.type == "ERROR":
@@ -244,24 +233,16 @@ class Follower(Generic[T, K]):
             raise _error_of(event.object)
         uid = kube.read_meta(event.object).uid
         if not uid:
-            raise self._reject_line("an object has no uid")
+            raise errors.BadAnswer(f"watch of {self._resource.plural}: an object has no uid")
         self._forget(uid)  # what we knew of it is no longer true
         if event.type != "DELETED":
             self._unreadable.add(uid)
         self._announce()
 
-    def _reject_line(self, why: str) -> errors.BadAnswer:
-        self.malformed += 1
-        return errors.BadAnswer(f"watch of {self._resource.plural}: {why}")
-
-
-def _event_of(item: Any) -> Any:
-    return _Event[item]
-
 
 def _error_of(raw: msgspec.Raw) -> errors.ClientError:
     try:
-        status = _STATUS.decode(raw)
+        status = transport.STATUS.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError) as problem:
         return errors.BadAnswer(f"the watch ended with an error that cannot be read: {problem}")
     return status.to_error(status.code or 500)

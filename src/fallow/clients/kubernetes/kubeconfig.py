@@ -104,7 +104,7 @@ class KubeconfigEntry(msgspec.Struct, Generic[T], frozen=True):
 
 
 class Merged(msgspec.Struct):
-    files: list[Path] = []
+    files: list[Path]
     current_context: str | None = None
     clusters: dict[str, KubeconfigEntry[KubeconfigCluster]] = {}
     users: dict[str, KubeconfigEntry[KubeconfigUser]] = {}
@@ -113,43 +113,35 @@ class Merged(msgspec.Struct):
 
 def read_merged(paths: Sequence[Path]) -> Merged:
     """All files as one, where the first to name a thing wins."""
-    merged = Merged()
+    merged = Merged(list(paths))
     for path in paths:
-        _merge(merged, path, _read(path))
+        content = _read(path)
+        merged.current_context = merged.current_context or content.current_context
+        for cluster in content.clusters or ():
+            merged.clusters.setdefault(cluster.name, KubeconfigEntry(cluster.cluster or KubeconfigCluster(), path))
+        for user in content.users or ():
+            merged.users.setdefault(user.name, KubeconfigEntry(user.user or KubeconfigUser(), path))
+        for context in content.contexts or ():
+            merged.contexts.setdefault(context.name, KubeconfigEntry(context.context or KubeconfigContext(), path))
     return merged
-
-
-def _merge(merged: Merged, path: Path, content: _File) -> None:
-    merged.files.append(path)
-    merged.current_context = merged.current_context or content.current_context
-    for cluster in content.clusters or ():
-        merged.clusters.setdefault(cluster.name, KubeconfigEntry(cluster.cluster or KubeconfigCluster(), path))
-    for user in content.users or ():
-        merged.users.setdefault(user.name, KubeconfigEntry(user.user or KubeconfigUser(), path))
-    for context in content.contexts or ():
-        merged.contexts.setdefault(context.name, KubeconfigEntry(context.context or KubeconfigContext(), path))
 
 
 def _read(path: Path) -> _File:
     try:
         text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as problem:
-        raise errors.Misconfigured(f"kubeconfig {path} cannot be read: {_why(problem)}") from problem
+    except OSError as problem:
+        why = problem.strerror or type(problem).__name__
+        raise errors.Misconfigured(f"kubeconfig {path} cannot be read: {why}") from problem
+    except UnicodeDecodeError as problem:
+        raise errors.Misconfigured(f"kubeconfig {path} cannot be read: it is not UTF-8 text") from problem
     try:
         content = yaml.safe_load(text)
     except yaml.YAMLError as problem:
         # The library's own message quotes the line, and that may be a token; its cause is dropped for the same reason.
-        raise errors.Misconfigured(f"kubeconfig {path} is not valid YAML{_line_of(problem)}") from None
+        mark = getattr(problem, "problem_mark", None)
+        line = f" (line {mark.line + 1})" if mark is not None else ""
+        raise errors.Misconfigured(f"kubeconfig {path} is not valid YAML{line}") from None
     try:
         return msgspec.convert({} if content is None else content, _File, dec_hook=secret.hide)
     except msgspec.ValidationError as problem:
         raise errors.Misconfigured(f"kubeconfig {path} is not a kubeconfig: {problem}") from None
-
-
-def _line_of(problem: yaml.YAMLError) -> str:
-    mark = getattr(problem, "problem_mark", None)
-    return f" (line {mark.line + 1})" if mark is not None else ""
-
-
-def _why(problem: OSError | UnicodeDecodeError) -> str:
-    return (problem.strerror or type(problem).__name__) if isinstance(problem, OSError) else "it is not UTF-8 text"

@@ -35,8 +35,7 @@ class _LeaseSpec(msgspec.Struct, frozen=True, rename="camel"):
     lease_transitions: int | None = None
 
 
-class _LeaseMeta(msgspec.Struct, frozen=True, rename="camel"):
-    resource_version: str = ""
+class _LeaseMeta(msgspec.Struct, frozen=True):
     annotations: dict[str, str] | None = None
 
 
@@ -122,13 +121,10 @@ class Leadership:
     async def annotate(self, changes: Mapping[str, str | None]) -> None:
         """Set annotations on the Lease, or remove those that are None; who holds it does not change."""
         for turn in range(1, _TRIES):
-            try:
-                await self._annotate_once(changes)
-            except errors.Conflict:
-                await asyncio.sleep(random.uniform(0.05, 0.2) * turn)
-            else:
-                return
-        await self._annotate_once(changes)
+            with contextlib.suppress(errors.Conflict):
+                return await self._annotate_once(changes)
+            await asyncio.sleep(random.uniform(0.05, 0.2) * turn)
+        return await self._annotate_once(changes)
 
     def _pause(self) -> float:
         return self._retry * random.uniform(1.0, 1.2)

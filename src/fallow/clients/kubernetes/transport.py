@@ -17,6 +17,7 @@ import msgspec
 import multidict
 import yarl
 
+import fallow
 from fallow.clients import errors, retry, tls
 from fallow.clients.kubernetes import config, credentials
 from fallow.model.units import Seconds
@@ -60,11 +61,11 @@ class KubernetesStatus(msgspec.Struct, frozen=True):
     def to_error(self, status: int, retry_after: Seconds | None = None) -> errors.Rejected:
         causes = self.details.causes if self.details and self.details.causes else ()
         pairs = [(cause.field or cause.reason or "", cause.message or "") for cause in causes]
-        said, reason = self.message or self.reason or f"HTTP {status}", self.reason or ""
-        return errors.rejection(status, said, reason=reason, causes=pairs, retry_after=retry_after)
+        said = self.message or self.reason or f"HTTP {status}"
+        return errors.rejection(status, said, causes=pairs, retry_after=retry_after)
 
 
-_STATUS = msgspec.json.Decoder(KubernetesStatus)
+STATUS = msgspec.json.Decoder(KubernetesStatus)
 
 
 class BodyMemory:
@@ -99,10 +100,9 @@ async def _send_once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHand
 class Wire:
     """The connections to one API server. `sent` counts every request put on the wire."""
 
-    def __init__(self, access: config.Access, *, user_agent: str) -> None:
+    def __init__(self, access: config.Access) -> None:
         self.sent = 0
         self._access = access
-        self._user_agent = user_agent
         self._credentials = credentials.Credentials(access)
         self._session: aiohttp.ClientSession | None = None
         self._tls: ssl.SSLContext | None = None
@@ -131,11 +131,9 @@ class Wire:
         response = await self.open(request)
         size = 0
         try:
-            async for chunk in response.content.iter_any():
+            async for chunk in self.chunks(request, response):
                 size = room.put(chunk, size)
             return memoryview(room.memory)[:size]
-        except (aiohttp.ClientError, TimeoutError, OSError) as problem:
-            raise self._translate(problem, request) from problem
         finally:
             response.release()
 
@@ -181,7 +179,7 @@ class Wire:
 
     def _headers(self, request: Request, authorization: str | None) -> multidict.CIMultiDict[str]:
         headers = multidict.CIMultiDict(self._access.impersonation)
-        headers["User-Agent"] = self._user_agent
+        headers["User-Agent"] = f"fallow/{fallow.__version__}"
         headers["Accept"] = request.accept
         headers["Accept-Encoding"] = "identity"  # inside a cluster, unpacking costs more than the bytes it saves
         if request.body is not None:
@@ -214,6 +212,7 @@ class Wire:
         return tls.build_context(access.ca.read() if access.ca else None, verify=access.verify, certificate=given)
 
     async def _refusal(self, request: Request, response: aiohttp.ClientResponse) -> errors.Rejected:
+        """The server's own words where it is a Kubernetes server's, else ours."""
         body = b""
         try:
             # To its end: one read gives what has come so far, which may be half of it.
@@ -224,7 +223,14 @@ class Wire:
         finally:
             response.close()
         wait = retry.read_header(response.headers.get("Retry-After"))
-        return read_refusal(request, response.status, body, retry_after=wait)
+        try:
+            answer = STATUS.decode(body)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            answer = KubernetesStatus()
+        if answer.kind == "Status":
+            return answer.to_error(response.status, wait)
+        said = f"{request.describe()} was answered with HTTP {response.status} and no explanation"
+        return errors.rejection(response.status, said, retry_after=wait)
 
     def _translate(self, problem: Exception, request: Request) -> errors.Unreachable:
         """What happened, and whether the request may have been carried out all the same."""
@@ -245,17 +251,3 @@ class Wire:
                 said, is_undone = f"the connection broke ({type(problem).__name__})", False
         what = f"{request.describe()} at {self._access.server}"
         return errors.Unreachable(f"{what}: {said}", is_undone=is_undone, retry_after=retry_after)
-
-
-def read_refusal(
-    request: Request, status: int, body: bytes, *, retry_after: Seconds | None = None
-) -> errors.Rejected:
-    """The server's own words where it is a Kubernetes server's, else ours."""
-    try:
-        answer = _STATUS.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        answer = KubernetesStatus()
-    if answer.kind == "Status":
-        return answer.to_error(status, retry_after)
-    said = f"{request.describe()} was answered with HTTP {status} and no explanation"
-    return errors.rejection(status, said, retry_after=retry_after)

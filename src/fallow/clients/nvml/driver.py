@@ -153,7 +153,8 @@ class Nvml:
         count = self._count()
         problems: list[Problem] = []
         if not self._version:
-            self._version = self._questions("", problems).ask("nvmlSystemGetDriverVersion") or ""
+            asked = _Questions(self._nvml, "", self._missing, problems)
+            self._version = asked.ask("nvmlSystemGetDriverVersion") or ""
         devices = [device for index in range(count) if (device := self._read_device(index, problems))]
         self._cards = {index: card for index, card in self._cards.items() if index < count}
         self._gpm.keep_only({(device.uuid, instance.gi) for device in devices for instance in device.instances})
@@ -197,12 +198,9 @@ class Nvml:
             raise errors.DriverDown(f"NVML claims to have {count} GPUs", NvmlCode.OK)
         return count
 
-    def _questions(self, gpu: str, problems: list[Problem]) -> _Questions:
-        return _Questions(self._nvml, gpu, self._missing, problems)
-
     def _read_device(self, index: int, problems: list[Problem]) -> Device | None:
         """None: something is at this index that never said what it is."""
-        questions = self._questions(str(index), problems)
+        questions = _Questions(self._nvml, str(index), self._missing, problems)
         try:
             if card := self._identify(questions, index):
                 return self._look(questions, card)

@@ -11,7 +11,7 @@ which is nobody.
 import ctypes
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, cast
 
 from fallow.model.processes import Holder, Sample
 from fallow.names import NvmlCode
@@ -129,12 +129,7 @@ class Samplers:
 
 
 def _find(library: ctypes.CDLL, name: str) -> Callable[..., int]:
-    function: Callable[..., int] = getattr(library, name, _be_missing)
-    return function
-
-
-def _be_missing(*arguments: Any) -> int:
-    return NvmlCode.FUNCTION_NOT_FOUND
+    return cast(Callable[..., int], getattr(library, name, lambda *_: NvmlCode.FUNCTION_NOT_FOUND))
 
 
 class Merger:

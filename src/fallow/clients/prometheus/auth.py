@@ -166,19 +166,7 @@ class Auto:
 async def ask_oc(program: str, timeout: Seconds = _OC_TIMEOUT) -> str:
     """The token of whoever is logged in with `oc`; no `oc`, no login or no answer in time means none."""
     try:
-        process = await asyncio.create_subprocess_exec(
-            program, "whoami", "-t",
-            stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
-        )
+        output, _, code = await secret.ask_program(program, "whoami", "-t", seconds=timeout)
     except OSError:
         return ""
-    try:
-        async with asyncio.timeout(timeout):
-            output, _ = await process.communicate()
-    except TimeoutError:
-        return ""
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    return output.decode(errors="replace").strip() if process.returncode == 0 else ""
+    return output.decode(errors="replace").strip() if code == 0 else ""

@@ -68,8 +68,6 @@ class _Data(msgspec.Struct, Generic[R], rename="camel"):
 class _Reply(msgspec.Struct, Generic[R], rename="camel", kw_only=True):
     status: str
     data: _Data[R] | None = None
-    error: str = ""
-    error_type: str = ""
     warnings: list[str] | None = None
     infos: list[str] | None = None
     is_partial: bool = False
@@ -114,11 +112,9 @@ class Prometheus:
         """`metric{...}` with the matchers that join every selector. Values in `matchers` come from `any_of`."""
         return f"{metric}{{{','.join(filter(None, (*matchers, self._matchers)))}}}"
 
-    async def query(
-        self, promql: str, at: Instant, *, row: type[L], now: Instant | None = None
-    ) -> QueryAnswer[InstantSeries[L]]:
-        """The vector at one instant. `now`: the clock for signatures and tokens, where that is another instant."""
-        body = await self._ask("query", {"query": promql, "time": f"{at:.3f}"}, at if now is None else now)
+    async def query(self, promql: str, at: Instant, *, row: type[L]) -> QueryAnswer[InstantSeries[L]]:
+        """The vector at one instant, which is also the clock for signatures and tokens."""
+        body = await self._ask("query", {"query": promql, "time": f"{at:.3f}"}, at)
         answer: QueryAnswer[InstantSeries[L]] = self._read(body, "vector", _decoder(InstantSeries, cast(Any, row)))
         if any(abs(instant - at) > _CLOCK_TOLERANCE for instant in {series.value.at for series in answer.rows}):
             raise errors.BadAnswer(f"Prometheus at {self.address} answered for another time than the one asked for")
@@ -162,13 +158,8 @@ class Prometheus:
         if body:
             headers["Content-Type"] = "application/x-www-form-urlencoded"
         headers |= await self._signer.headers(signing.Outgoing(self._session, method, url, body, now))
-        return await self._exchange(self._session, method, url, body, headers)
-
-    async def _exchange(
-        self, session: aiohttp.ClientSession, method: str, url: yarl.URL, body: bytes, headers: Mapping[str, str]
-    ) -> tuple[int, bytes]:
         try:
-            async with session.request(
+            async with self._session.request(
                 method, url, data=body or None, headers=headers, ssl=self._tls or True, allow_redirects=False
             ) as response:
                 return response.status, await self._read_body(response)
@@ -192,8 +183,7 @@ class Prometheus:
         except msgspec.MsgspecError:
             raise self._unreadable(body, wanted) from None
         if reply.status != "success":
-            because = f"Prometheus at {self.address} answered {reply.status!r}{_excuse(body)}"
-            raise errors.Rejected(200, because, reason=reply.error_type)
+            raise errors.Rejected(200, f"Prometheus at {self.address} answered {reply.status!r}{_excuse(body)}")
         if reply.data is None or reply.data.result_type != wanted:
             raise self._unreadable(body, wanted)
         infos = [*(reply.infos or ()), *filter(_is_info, reply.warnings or ())]

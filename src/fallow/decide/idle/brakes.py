@@ -36,11 +36,8 @@ class Caps:
     """Hands out permissions in the order it is asked."""
 
     def __init__(self, brakes: idle.Brakes, spent: Spent) -> None:
-        self._brakes = brakes
-        self._spent = spent
-        self._gpus = spent.gpus
-        self._gpus_by_rule = Counter(spent.by_rule)
-        self._taken = 0
+        self._brakes, self._spent = brakes, spent
+        self._gpus, self._gpus_by_rule, self._taken = spent.gpus, Counter(spent.by_rule), 0
         self._by_namespace: Counter[str] = Counter()
         self._by_rule: Counter[str] = Counter()
 

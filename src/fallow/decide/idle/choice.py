@@ -23,14 +23,13 @@ class Choice(msgspec.Struct, frozen=True):
 
 
 def choose(sight: judge.Sight, memory: Memory, pausable: list[int], paused: Mapping[int, Instant | None]) -> Choice:
-    if not pausable:
-        return Choice([], {})
-    pretended = _find_pretended(sight, memory)
-    caps = brakes.Caps(sight.mandate.brakes, _count_spent(sight, paused, pretended))
-    queue = _queue_up(sight, pretended)
     chosen: list[int] = []
     waiting: dict[int, Standing] = {}
-    ordered = _put_in_order(sight, pausable)
+    if not pausable:
+        return Choice(chosen, waiting)
+    pretended = _find_pretended(sight, memory)
+    caps = brakes.Caps(sight.mandate.brakes, _count_spent(sight, paused, pretended))
+    queue, ordered = _queue_up(sight, pretended), _put_in_order(sight, pausable)
     for rank, index in enumerate(ordered):
         standing = _ask(sight, index, caps, queue)
         if standing is None:
@@ -55,19 +54,13 @@ def _ask(sight: judge.Sight, index: int, caps: brakes.Caps, queue: pressure.Queu
     workload, arranged = sight.snapshot.workloads[index], sight.arranged
     rule, gpus = arranged.ruling(index).rule, int(arranged.gpus[index])
     needed = queue if rule.action.pressure == "only" else None
-    if needed is not None and not needed.gpus:
-        return _wait(Reason.NoPressure, pressure.why_not(workload))
-    because = caps.why_not(workload.ref.namespace, rule, gpus)
+    reason, because = Reason.Capped, caps.why_not(workload.ref.namespace, rule, gpus)
+    if needed is not None and (not needed.gpus or (because is None and not needed.serve(workload))):
+        reason, because = Reason.NoPressure, pressure.why_not(workload)
     if because is not None:
-        return _wait(Reason.Capped, because)
-    if needed is not None and not needed.serve(workload):
-        return _wait(Reason.NoPressure, pressure.why_not(workload))
+        return Standing(skip=reason, because=because, next_action=Step.pause)
     caps.take(workload.ref.namespace, rule, gpus)
     return None
-
-
-def _wait(reason: Reason, because: str) -> Standing:
-    return Standing(skip=reason, because=because, next_action=Step.pause)
 
 
 def _queue_up(sight: judge.Sight, pretended: Mapping[int, Instant]) -> pressure.Queue | None:

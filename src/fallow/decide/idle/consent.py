@@ -3,8 +3,7 @@
 In: a workload with its pods and namespace, the rule's terms of consent, now. Out: the ack or opt-out in force; Marks
 and Alerts for acks that must be stamped, have ended or cannot be read.
 Heeded on the Namespace, the workload, its marks, and a pod where it is not a copy from above. Doubt is on people's
-side:
-an opt-out whose end cannot be read holds. Nothing is ever written on a Namespace or pod.
+side: an opt-out whose end cannot be read holds. Nothing is ever written on a Namespace or pod.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -31,10 +30,11 @@ _OPT_OUTS: Final = frozenset({
 
 
 class Exemption(msgspec.Struct, frozen=True):
-    """Why it is left alone, and until when."""
+    """Why it is left alone, until when, and who signed that."""
 
     because: str
     until: Instant
+    by: str = ""
 
 
 def has_words(subject: rules.Subject) -> bool:
@@ -50,27 +50,16 @@ def find_ack(subject: rules.Subject, terms: idle.Consent, now: Instant) -> Exemp
     own = (subject.workload.annotations, subject.workload.marks)
     sources = [own, *((said,) for said in _said_around(subject))]
     acks = [ack for each in sources if (ack := _merge_acks(each, terms, now)) is not None and now < ack.until]
-    if not acks:
-        return None
-    last = max(acks, key=lambda ack: (ack.until, ack.by))
-    return Exemption(last.because, last.until)
+    return max(acks, key=lambda ack: (ack.until, ack.by), default=None)
 
 
-class _AckInForce(msgspec.Struct, frozen=True):
-    until: Instant
-    by: str  # "" = nobody signed it
-
-    @property
-    def because(self) -> str:
-        return f"acknowledged{f' by {self.by}' if self.by else ''} until {units.rfc3339(self.until)}"
-
-
-def _merge_acks(sources: Sequence[Said], terms: idle.Consent, now: Instant) -> _AckInForce | None:
+def _merge_acks(sources: Sequence[Said], terms: idle.Consent, now: Instant) -> Exemption | None:
     until = marks.latest(said[key] for said in sources for key in marks.ACKS if key in said)
     if until is None:
         return None
     by = next((by for said in sources if (by := said.get(names.ACK_BY) or said.get(names.ACK_BY_ALIAS))), "")
-    return _AckInForce(min(until, (_given_at(sources, now) or now) + terms.max_ack), by)
+    until = min(until, (_given_at(sources, now) or now) + terms.max_ack)
+    return Exemption(f"acknowledged{f' by {by}' if by else ''} until {units.rfc3339(until)}", until, by)
 
 
 def _given_at(sources: Sequence[Said], now: Instant) -> Instant | None:
@@ -96,7 +85,11 @@ def tend_acks(workload: cluster.Workload, terms: idle.Consent, now: Instant) -> 
     """Stamp an ack made by hand, end one that has expired, and say of one that cannot be read that it does not hold."""
     sources = (workload.annotations, workload.marks)
     values = dict.fromkeys(value for said in sources for key in marks.ACKS if (value := said.get(key)) is not None)
-    decisions: list[Decision] = [_refuse_ack(workload, value) for value in values if units.read_instant(value) is None]
+    refused = [value for value in values if units.read_instant(value) is None]
+    because = "{!r} is not a time such as 2026-11-15T09:30:00Z: this ack does not hold"
+    decisions: list[Decision] = [
+        Alert(workload, names.Event.INVALID_ACK, because.format(value), f"invalid-ack:{value}") for value in refused
+    ]
     ack = _merge_acks(sources, terms, now)
     if ack is not None and now >= ack.until:
         decisions.append(_end_ack(workload, ack.until))
@@ -104,11 +97,6 @@ def tend_acks(workload: cluster.Workload, terms: idle.Consent, now: Instant) -> 
         changes = {names.ACK_AT: units.rfc3339(now), **drop(workload.marks, names.PENDING_KEYS)}
         decisions.append(mark(workload, changes, names.Event.ACKNOWLEDGED, ack.because))
     return decisions
-
-
-def _refuse_ack(workload: cluster.Workload, value: str) -> Alert:
-    because = f"{value!r} is not a time such as 2026-11-15T09:30:00Z: this ack does not hold"
-    return Alert(workload, names.Event.INVALID_ACK, because, f"invalid-ack:{value}")
 
 
 def _end_ack(workload: cluster.Workload, end: Instant) -> Decision:
@@ -142,12 +130,10 @@ def find_opt_out(subject: rules.Subject, terms: idle.Consent, now: Instant) -> E
 def _sources(subject: rules.Subject, beyond_namespace: bool) -> Iterator[tuple[str, Said]]:
     namespace, workload = subject.namespace, subject.workload
     if namespace is not None:
-        yield "its namespace", namespace.annotations
-        yield "its namespace", namespace.labels
+        yield from (("its namespace", said) for said in (namespace.annotations, namespace.labels))
     if not beyond_namespace:
         return
-    for said in (workload.annotations, workload.marks, workload.labels):
-        yield "it", said
+    yield from (("it", said) for said in (workload.annotations, workload.marks, workload.labels))
     for pod in subject.pods:
         yield "a pod of it", pod.labels
         if pod.annotations:

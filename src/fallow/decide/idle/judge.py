@@ -118,9 +118,7 @@ def _note_troubles(arranged: arrange.Arrangement, evidence: usage.Evidence, code
     if evidence.trouble is not None:
         code[:] = CODE[Reason.WarmingUp if evidence.trouble.reason == Reason.WarmingUp else Reason.SourceDown]
     code[arranged.lookups_failed] = CODE[Reason.OwnerLookupFailed]
-    has_pods = np.zeros(len(code), np.bool_)
-    has_pods[arranged.pods.groups.keys] = True
-    code[~has_pods] = CODE[Reason.NoGpuPods]
+    code[~np.isin(np.arange(len(code)), arranged.pods.groups.keys)] = CODE[Reason.NoGpuPods]
 
 
 # ---- one GPU: the first rung that holds decides --------------------------------------------------------------------

@@ -69,9 +69,8 @@ def make_plan(
 ) -> Plan:
     sight = _look(snapshot, mandate, now, cache)
     gpus, tended = counts.count_gpus(sight), upkeep.tend(sight)
-    until, because = snapshot.frozen_until, snapshot.frozen_because
-    on_lease = None if until is None else decision.Freeze(until, because)
-    level = None if snapshot.evidence.trouble else gpus.level
+    until, level = snapshot.frozen_until, None if snapshot.evidence.trouble else gpus.level
+    on_lease = None if until is None else decision.Freeze(until, snapshot.frozen_because)
     watched = brakes.watch(mandate.brakes, memory, on_lease, level, now)
     stands = standings.find(sight, memory, watched.freeze, tended.written)
     choosing = choice.choose(sight, memory, stands.pausable, tended.paused)
@@ -215,8 +214,8 @@ def _judge_again(sight: judge.Sight, index: int, pause: Pause) -> tuple[Finding 
 def _carry_over(sight: judge.Sight, meant: Mapping[int, Pause]) -> judge.Sight:
     """The second look measures the window only. Where that reaches back to the plan, what the plan knew still holds."""
     idle_since, at_least, never_used = sight.idle_since.copy(), sight.at_least.copy(), sight.never_used.copy()
-    for index, finding in ((index, pause.finding) for index, pause in meant.items()):
-        since, decided = finding.idle_since, finding.next_at
+    for index, pause in meant.items():
+        finding, since, decided = pause.finding, pause.finding.idle_since, pause.finding.next_at
         if at_least[index] and since is not None and decided is not None and sight.now - sight.window[index] <= decided:
             idle_since[index] = min(since, idle_since[index])
             at_least[index], never_used[index] = finding.at_least, finding.never_used

@@ -42,10 +42,8 @@ class Queue:
 
     def _leaving(self) -> Iterable[cluster.Pod]:
         for workload in self._snapshot.workloads if self._wants else ():
-            kind = kinds.of(workload)
-            is_paused = kind is not None and kinds.is_paused(kind, workload)
-            for index in workload.pods:
-                pod = self._snapshot.pods[index]
+            is_paused = kinds.stands_paused(workload)
+            for pod in (self._snapshot.pods[index] for index in workload.pods):
                 if pod.node and (is_paused or pod.terminating):
                     yield pod
 
@@ -64,9 +62,8 @@ class Queue:
 def waits(pod: cluster.Pod, now: Instant) -> bool:
     """Is it waiting, and long enough for that to count?"""
     since = pod.unschedulable_since
-    return (
-        not pod.node and not pod.terminating and bool(pod.resources) and since is not None and now - since >= PATIENCE
-    )
+    is_due = since is not None and now - since >= PATIENCE
+    return is_due and not pod.node and not pod.terminating and bool(pod.resources)
 
 
 def count_waiting(waiting: Iterable[cluster.Pod], now: Instant) -> int:
@@ -90,15 +87,10 @@ def _term_holds(term: Any, node: cluster.Node) -> bool:
     """All its expressions; an empty term accepts nothing."""
     if not isinstance(term, Mapping):
         return False
-    by_label, by_field = term.get("matchExpressions") or [], term.get("matchFields") or []
-    if not by_label and not by_field:
-        return False
-    fields = {"metadata.name": node.name}
-    return all(_holds(one, node.labels) for one in by_label) and all(_holds(one, fields) for one in by_field)
-
-
-def _holds(expression: Any, labels: Mapping[str, str]) -> bool:
-    if not isinstance(expression, Mapping):
-        return False
-    values = expression.get("values") or []
-    return selectors.holds(labels, expression.get("key", ""), expression.get("operator"), values)
+    asked = [(node.labels, one) for one in term.get("matchExpressions") or []]
+    asked += [({"metadata.name": node.name}, one) for one in term.get("matchFields") or []]
+    return bool(asked) and all(
+        isinstance(one, Mapping)
+        and selectors.holds(labels, one.get("key", ""), one.get("operator"), one.get("values") or [])
+        for labels, one in asked
+    )

@@ -113,11 +113,11 @@ def is_disabled(workload: cluster.Workload, kind: kinds.Kind | None, rule: idle.
     """Why its kind is not one we may pause here; None where it is, or where its trouble says more."""
     if kind is None or workload.trouble is not None:
         return None
-    if rule.kinds is None:
-        is_enabled = kind.letter in scope.letters
-        return None if is_enabled else f"{kind.kind} (letter {kind.letter}) is not among the enabled kinds"
-    is_listed = kind.kind in rule.kinds or f"{kind.kind}.{kind.group}" in rule.kinds
-    return None if is_listed else f"policy {rule.name} is not for {kind.kind}"
+    if rule.kinds is not None:
+        is_listed = kind.kind in rule.kinds or f"{kind.kind}.{kind.group}" in rule.kinds
+        return None if is_listed else f"policy {rule.name} is not for {kind.kind}"
+    is_enabled = kind.letter in scope.letters
+    return None if is_enabled else f"{kind.kind} (letter {kind.letter}) is not among the enabled kinds"
 
 
 def is_protected(namespace: str, scope: idle.Scope) -> str | None:
@@ -146,8 +146,6 @@ def is_excluded(subject: Subject, scope: idle.Scope) -> str | None:
 
 def why_not_now(rule: idle.Rule, now: Instant) -> str | None:
     """Why this is not a time to act under this rule."""
-    if not rule.active_slots and not rule.freeze_slots:
-        return None
     if any(_is_inside(slot, now) is not False for slot in rule.freeze_slots):
         return f"policy {rule.name} freezes at this time of the week"
     if rule.active_slots and not any(_is_inside(slot, now) for slot in rule.active_slots):

@@ -58,8 +58,8 @@ def _ask_all(sight: judge.Sight, memory: Memory) -> dict[int, Standing]:
         known, grounds = answers.get(index), _find_grounds(sight, memory, index) if index in special else None
         if known is None or not known.at <= now < known.standing.until or known.grounds != grounds:
             plain = grounds or courtesy.Grounds(float(sight.idle_since[index]), bool(sight.at_least[index]))
-            case = make_case(sight, index, plain)
-            known = answers[index] = courtesy.Answered(courtesy.consider(case, now), now, grounds)
+            standing = courtesy.consider(make_case(sight, index, plain), now)
+            known = answers[index] = courtesy.Answered(standing, now, grounds)
         found[index] = known.standing
     return found
 
@@ -94,9 +94,7 @@ def _freeze_all(steps: Mapping[int, Standing], freeze: Freeze) -> dict[int, Stan
 
 
 def _hold_back(steps: Mapping[int, Standing], reasons: Mapping[int, str]) -> dict[int, Standing]:
-    return {
-        index: _confirm(because, steps[index].next_action) for index, because in reasons.items() if index in steps
-    }
+    return {index: _confirm(why, steps[index].next_action) for index, why in reasons.items() if index in steps}
 
 
 @functools.lru_cache(maxsize=64)

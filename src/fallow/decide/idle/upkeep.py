@@ -34,7 +34,7 @@ class Upkeep(msgspec.Struct, frozen=True):
     def written(self) -> frozenset[int]:
         """Workloads whose marks this cycle changes."""
         found = self.by_workload.items()
-        return frozenset(index for index, each in found if any(not isinstance(one, Alert) for one in each))
+        return frozenset(index for index, each in found if not all(isinstance(one, Alert) for one in each))
 
 
 def _was_given(each: Decision, given: frozenset[Alerted]) -> bool:
@@ -50,13 +50,8 @@ def tend(sight: judge.Sight) -> Upkeep:
     found = {index: _tend_one(sight, index, workloads[index]) for index in marked}
     return Upkeep(
         {index: decisions for index, decisions in found.items() if decisions},
-        {index: marks.paused_at(workloads[index]) for index in marked if _is_paused(workloads[index])},
+        {index: marks.paused_at(workloads[index]) for index in marked if kinds.stands_paused(workloads[index])},
     )
-
-
-def _is_paused(workload: cluster.Workload) -> bool:
-    kind = kinds.of(workload)
-    return kind is not None and kinds.is_paused(kind, workload)
 
 
 def _tend_one(sight: judge.Sight, index: int, workload: cluster.Workload) -> list[Decision]:
@@ -69,5 +64,4 @@ def _tend_one(sight: judge.Sight, index: int, workload: cluster.Workload) -> lis
 
 def withdraw(workload: cluster.Workload, because: str) -> Mark:
     """Without a precondition: taking a notice back can only do less."""
-    changes = consent.drop(workload.marks, names.PENDING_KEYS)
-    return Mark(workload, workload.marks_ref, None, changes, None, because)
+    return Mark(workload, workload.marks_ref, None, consent.drop(workload.marks, names.PENDING_KEYS), None, because)

@@ -5,23 +5,16 @@ None is "not known"; keys are as programs read them, in the order people do.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from fallow.decide import packing
 from fallow.doors.answers import instant
 from fallow.model.units import Instant
 
-Curves = Mapping[str, Sequence[float | None]]
-
-
-def simulation(results: Sequence[Mapping[str, Any]], unbounded: str, published: Curves) -> dict[str, Any]:
-    """`unbounded`: why the bound is not known. `published`: curves of others on the same arrivals, by policy."""
-    return {"boundUnknown": unbounded or None, "published": published, "results": results}
-
 
 def replayed(
-    asked: str, curve: packing.Curve, *, fallback: str, points: Sequence[Any], pods_per_second: float | None
+    asked: str, curve: packing.Curve, fallback: str, points: Sequence[Any], pods_per_second: float | None
 ) -> dict[str, Any]:
     """One policy, played through: who was asked, who decided, and how full the GPUs were at each % that arrived."""
     return {

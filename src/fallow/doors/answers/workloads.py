@@ -28,17 +28,14 @@ def row(finding: decision.Finding, now: Instant) -> dict[str, Any]:
         "verdict": str(finding.verdict), "reason": str(finding.reason), "because": finding.because,
         "idleSince": answers.instant(finding.idle_since), "atLeast": finding.at_least,
         "idleSeconds": None if finding.idle_since is None else round(now - finding.idle_since),
-        "pausedAt": answers.instant(marks.paused_at(finding.workload)),
-        "policy": finding.rule.name,
-        "skip": finding.skip_label, "skipBecause": finding.skip_because or None,
-        "nextAction": _next_action(finding),
+        "pausedAt": answers.instant(marks.paused_at(finding.workload)), "policy": finding.rule.name,
+        "skip": finding.skip_label, "skipBecause": finding.skip_because or None, "nextAction": _next_action(finding),
     }
 
 
 def _next_action(finding: decision.Finding) -> dict[str, Any] | None:
-    if finding.next_action is None:
-        return None
-    return {"type": str(finding.next_action), "at": answers.instant(finding.next_at)}
+    upcoming = finding.next_action
+    return None if upcoming is None else {"type": str(upcoming), "at": answers.instant(finding.next_at)}
 
 
 def explanation(
@@ -47,21 +44,14 @@ def explanation(
     """The full answer to "why", with the evidence GPU by GPU. `patch` is what a pause would send."""
     skip = [] if finding.skip is None else [{"skip": finding.skip_label, "because": finding.skip_because}]
     return {
-        "workload": reference(finding.workload.ref),
-        "verdict": str(finding.verdict),
-        "reasons": [{"reason": str(finding.reason), "because": finding.because}],
-        "skips": skip,
+        "workload": reference(finding.workload.ref), "verdict": str(finding.verdict),
+        "reasons": [{"reason": str(finding.reason), "because": finding.because}], "skips": skip,
         "policy": finding.rule.name,
         "idleSince": answers.instant(finding.idle_since), "atLeast": finding.at_least, "neverUsed": finding.never_used,
-        "pausedAt": answers.instant(marks.paused_at(finding.workload)),
-        "windowSeconds": round(finding.window),
-        "coverage": finding.coverage,
-        "gpus": [_gpu(gpu) for gpu in gpus],
+        "pausedAt": answers.instant(marks.paused_at(finding.workload)), "windowSeconds": round(finding.window),
+        "coverage": finding.coverage, "gpus": [_gpu(gpu) for gpu in gpus],
         "owner": [{"kind": link.kind, "name": link.name, "uid": link.uid} for link in finding.workload.chain],
-        "nextAction": _next_action(finding),
-        "patch": patch,
-        "cost": None,
-        "asOf": answers.instant(now),
+        "nextAction": _next_action(finding), "patch": patch, "cost": None, "asOf": answers.instant(now),
     }
 
 
@@ -91,8 +81,7 @@ def status(plan: decision.Plan, seen: cluster.Snapshot, paused: Iterable[cluster
     """The cluster in numbers, what stands paused by us, and what could not be seen."""
     trouble = seen.evidence.trouble
     return {
-        **totals(plan.totals),
-        "paused": [reference(workload.ref) for workload in paused],
+        **totals(plan.totals), "paused": [reference(workload.ref) for workload in paused],
         "frozenUntil": answers.instant(plan.frozen_until),
         "source": None if trouble is None else {"reason": trouble.reason, "because": trouble.because},
         "missing": [{"what": missing.what, "because": missing.because} for missing in seen.missing],
@@ -107,9 +96,6 @@ def outcome(done: decision.Outcome) -> dict[str, Any]:
 def ack(found: verbs.Ack) -> dict[str, str | None]:
     named = {"namespace": found.ref.namespace, "workload": found.ref.short}
     return {**named, "until": found.until, "by": found.by, "reason": found.reason}
-
-
-# ---- words and order ------------------------------------------------------------------------------------------------
 
 
 def verdict(finding: decision.Finding) -> str:

@@ -118,11 +118,10 @@ def _backtest(
         ]
     except ValueError as problem:
         raise click.UsageError(show.plain(problem)) from None
-    if output in ("json", "yaml"):
-        data = msgspec.to_builtins(results, enc_hook=str)
-        show.data({"past": past.summary, "notes": list(past.notes), "results": data}, output)
+    data = msgspec.to_builtins(results, enc_hook=str)
+    if show.data({"past": past.summary, "notes": list(past.notes), "results": data}, output):
         return
-    pasts.tell(past, f"; looked at every {units.humane(interval)}")
+    show.sentence(f"{past.summary}; looked at every {units.humane(interval)}", *past.notes)
     click.echo()
     show.table(["TRIED", *COLUMNS], [_cells(result) for result in results])
     if len(results) == 1:

@@ -276,7 +276,7 @@ def demo(**asked: Any) -> None:
     """
     faults, port, hours = read_faults(asked["faults"]), find_port(asked["port"]), asked["hours"]
     past = choose_past(hours, asked["seed"], asked["nodes"], asked["trace"])
-    pasts.tell(past)
+    show.sentence(past.summary, *past.notes)
     logging.getLogger("fallow").addHandler(logging.NullHandler())  # what the controller would log is in the picture
     logging.getLogger("fallow").propagate = False
     how = {"speed": asked["speed"], "hours": hours, "port": port, "faults": faults, "is_watched": sys.stdout.isatty()}

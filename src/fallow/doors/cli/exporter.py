@@ -43,28 +43,24 @@ def _describe(variable: environment.EnvVariable) -> str:
     return f"{variable.help} [default: {variable.default}]" if variable.default else variable.help
 
 
-_once = click.option("--once", is_flag=True, help="Poll as often as IDLE_POLLS says, print the metrics, end.")
-_fake = click.option(
-    "--fake", type=click.IntRange(1, 64), metavar="N", help="Pretend to have N GPUs, with processes that come and go."
-)
+def _command(name: str, program: str, *more: click.Parameter) -> click.Command:
+    once = click.Option(["--once"], is_flag=True, help="Poll as often as IDLE_POLLS says, print the metrics, end.")
+    command = VariableCommand(
+        name, callback=lambda **asked: sys.exit(_start(**asked)), context_settings=main.CONTEXT, help=HELP
+    )
+    message = "%(prog)s %(version)s"
+    click.version_option(__version__, "-V", "--version", prog_name=program, message=message)(command)
+    command.params += [once, *more]
+    return command
 
 
-@click.command("gpu-idle-exporter", cls=VariableCommand, context_settings=main.CONTEXT, help=HELP)
-@click.version_option(__version__, "-V", "--version", prog_name="gpu-idle-exporter", message="%(prog)s %(version)s")
-@_once
-def gpu_idle_exporter(once: bool) -> None:
-    sys.exit(_start(once, None))
+gpu_idle_exporter = _command("gpu-idle-exporter", "gpu-idle-exporter")
+exporter = _command("exporter", "fallow exporter", click.Option(
+    ["--fake"], type=click.IntRange(1, 64), metavar="N", help="Pretend to have N GPUs, with processes that come and go."
+))
 
 
-@click.command("exporter", cls=VariableCommand, context_settings=main.CONTEXT, help=HELP)
-@click.version_option(__version__, "-V", "--version", prog_name="fallow exporter", message="%(prog)s %(version)s")
-@_once
-@_fake
-def exporter(once: bool, fake: int | None) -> None:
-    sys.exit(_start(once, fake))
-
-
-def _start(once: bool, fake: int | None) -> int:
+def _start(once: bool, fake: int | None = None) -> int:
     environ = settings.environment()
     try:
         options, warnings = environment.read(environ)

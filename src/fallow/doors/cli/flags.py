@@ -1,7 +1,7 @@
 """Commands whose options come from the table of flags in settings, and what all share: exit codes, help, settings."""
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -40,21 +40,18 @@ def _refuse(what: str) -> Callable[[click.Context, click.Parameter, Any], None]:
 
 
 def flag_option(flag: settings.Flag) -> click.Option:
-    names = [name for name in (flag.short, flag.name) if name]
+    spelled = [*filter(None, (flag.short, flag.name)), flag.key]
     shown = f"{flag.help} [default: {flag.default}]" if flag.default else flag.help
     if flag.variable:
         shown += f" [env: {flag.variable}]"
     if flag.switch:
-        return click.Option([*names, flag.key], is_flag=True, help=shown)
-    spelled = [*names, flag.key]
+        return click.Option(spelled, is_flag=True, help=shown)
     return click.Option(spelled, type=str, multiple=flag.repeat, default=None, metavar=flag.metavar, help=shown)
 
 
-def flag_options(groups: Iterable[str] | None = None, without: Iterable[str] = ()) -> list[click.Parameter]:
-    """Click options for the flags of these groups (all of them by default)."""
-    wanted, skipped = None if groups is None else set(groups), set(without)
-    asked = (flag for flag in settings.FLAGS if wanted is None or flag.group in wanted)
-    return [flag_option(flag) for flag in asked if flag.name not in skipped]
+def flag_options(*without: str) -> list[click.Parameter]:
+    """Click options for all flags but these."""
+    return [flag_option(flag) for flag in settings.FLAGS if flag.name not in without]
 
 
 def later_options() -> list[click.Parameter]:

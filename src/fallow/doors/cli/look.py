@@ -13,7 +13,6 @@ from fallow.doors.cli import flags, show
 from fallow.model import decision, gpus, marks, units
 from fallow.stories import idle as stories
 
-GROUPS = (settings.LOOK, settings.RULES, settings.ACT, settings.BRAKES, settings.SOURCE, settings.RUNNING)
 RUNNING = [
     flag.name for flag in settings.FLAGS
     if flag.group == settings.RUNNING and flag.name not in ("--kubeconfig", "--context")
@@ -21,7 +20,7 @@ RUNNING = [
 
 
 def _options(*without: str) -> list[click.Parameter]:
-    return flags.flag_options(GROUPS, without=[*RUNNING, "--run-mode", *without])
+    return flags.flag_options(*RUNNING, "--run-mode", *without)
 
 
 def _look(given: dict[str, Any]) -> tuple[stories.Look, str]:
@@ -44,8 +43,7 @@ def _refuse_without_evidence(look: stories.Look) -> None:
 def _status(output: str, **given: Any) -> None:
     look, _ = _look(given)
     numbers, trouble = look.plan.totals, look.snapshot.evidence.trouble
-    if output in ("json", "yaml"):
-        show.data(answers.status(look.plan, look.snapshot, look.paused), output)
+    if show.data(answers.status(look.plan, look.snapshot, look.paused), output):
         sys.exit(0 if trouble is None else flags.EXIT_NO_DECISION)
     show.sentence(
         f"{_many(numbers.gpus, 'GPU')} held by {_many(numbers.pods, 'pod')} of {_many(numbers.workloads, 'workload')}: "
@@ -69,8 +67,7 @@ def _idle(output: str, everything: bool, **given: Any) -> None:
     look, _ = _look(given)
     _refuse_without_evidence(look)
     shown, numbers = answers.listed(look.plan, everything=everything), look.plan.totals
-    if output in ("json", "yaml"):
-        show.data([answers.row(finding, look.plan.at) for finding in shown], output)
+    if show.data([answers.row(finding, look.plan.at) for finding in shown], output):
         return
     if not shown:
         show.sentence(f"nothing is idle: {numbers.active_gpus} GPUs active, {numbers.unknown_gpus} cannot tell")
@@ -102,7 +99,7 @@ def _explain(target: str, namespace: str | None, output: str, **given: Any) -> N
         seen = "that holds GPUs or is paused by us: see `fallow idle --all`"
         raise _failure(f"no {kind} {name} in namespace {namespace} {seen}")
     finding, gpus = look.explain(index)
-    if output in ("json", "yaml"):
+    if output in ("json", "yaml"):  # only then is it of interest what a pause would send
         show.data(answers.explanation(finding, gpus, look.patch_of(finding), look.plan.at), output)
     else:
         _tell(finding, gpus, look.plan.at)

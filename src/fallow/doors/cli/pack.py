@@ -37,17 +37,17 @@ _LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _STEP: Final = 200  # arrivals between two steps of the progress bar
 
 Cell = str | int | float | None
+Curves = Mapping[str, Sequence[float | None]]  # of others on the same arrivals, by policy
 
 
 def answer(output: str, data: Mapping[str, Any], columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> bool:
     """For machines: everything as JSON or YAML, the rows as CSV. Whether that was it."""
-    if output in ("json", "yaml"):
-        show.data(msgspec.to_builtins(data, str_keys=True), output)
-    elif output == "csv":
+    if output == "csv":
         text, cells = io.StringIO(), (["" if cell is None else cell for cell in row] for row in rows)
         csv.writer(text, lineterminator="\n").writerows([columns, *cells])
         click.echo(text.getvalue(), nl=False)
-    return output != "table"
+        return True
+    return show.data(msgspec.to_builtins(data, str_keys=True), output)
 
 
 def say(cell: Cell) -> str:
@@ -65,11 +65,6 @@ def _whole(value: float | None) -> int | None:
 
 def _describe(scene: packs.Setup) -> dict[str, Any]:
     return {"scene": scene.summary, "notes": scene.notes}
-
-
-def _tell(scene: packs.Setup) -> None:
-    for line in (scene.summary, *(f"  {note}" for note in scene.notes)):
-        show.sentence(line)
 
 
 @contextlib.contextmanager
@@ -108,10 +103,13 @@ def _simulate(policy: Sequence[str], svg: str | None, output: str, **asked: Any)
     chart = make_chart(scene, results, bounds, published)
     plot.save(chart, svg)
     rows = [row for result in results for row in _rows(result)]
-    data = answers.simulation([_result(result) for result in results], unbounded, published)
+    played = [
+        answers.replayed(each.asked, each.curve, each.fallback, each.points, each.pods_per_second) for each in results
+    ]
+    data = {"boundUnknown": unbounded or None, "published": published, "results": played}
     if answer(output, {**_describe(scene), **data}, COLUMNS, rows):
         return
-    _tell(scene)
+    show.sentence(scene.summary, *scene.notes)
     for result in results:
         _tell_result(result)
     if unbounded:
@@ -131,7 +129,7 @@ def _play(scene: packs.Setup, policy: str, seed: int, bounds: dict[int, float | 
         return packs.play(scene, policy, seed, cpu=time.process_time, bounds=bounds, tell=tell)
 
 
-def _read_published(trace: str, seed: int) -> dict[str, tuple[float | None, ...]]:
+def _read_published(trace: str, seed: int) -> Curves:
     try:
         curves, _ = openb.read_published(pasts.traces_folder())
     except traces.TraceError as problem:
@@ -145,13 +143,6 @@ def _rows(result: packs.PackResult) -> Iterator[list[Cell]]:
         yield [result.label, each.arrived, each.allocated, each.fragmented, idle, each.bound, speed]
 
 
-def _result(result: packs.PackResult) -> dict[str, Any]:
-    return answers.replayed(
-        result.asked, result.curve, fallback=result.fallback, points=result.points,
-        pods_per_second=result.pods_per_second,
-    )
-
-
 def _tell_result(result: packs.PackResult) -> None:
     curve = result.curve
     if result.fallback:
@@ -161,8 +152,7 @@ def _tell_result(result: packs.PackResult) -> None:
 
 
 def make_chart(
-    scene: packs.Setup, results: Sequence[packs.PackResult], bounds: Mapping[int, float | None],
-    published: answers.Curves,
+    scene: packs.Setup, results: Sequence[packs.PackResult], bounds: Mapping[int, float | None], published: Curves
 ) -> plot.Chart:
     """Allocated against arrived; every curve has a letter, each somewhere else along it."""
     lines = [(result.label, [(percent, result.curve.at(percent)) for percent in range(131)]) for result in results]
@@ -204,7 +194,7 @@ def _plan(output: str, **asked: Any) -> None:
         data |= answers.standing(packing.stand(live, packs.prepare(scene, found.chosen, asked["seed"])))
     if answer(output, data, columns, rows):
         return
-    _tell(scene)
+    show.sentence(scene.summary, *scene.notes)
     show.sentence(f"Auto, as of {data['asOf']}: {found.because}")
     if rows:
         _show_table(columns, rows)
@@ -219,8 +209,7 @@ def _tell_standing(data: Mapping[str, Any]) -> None:
     known = data["boundPercent"] is not None
     bound = f"is {data['boundPercent']:.2f} %" if known else f"is not known: {data['boundUnknown']}"
     show.sentence(f"what no packer could exceed with these pods {bound}")
-    causes = [[cause, say(gpus)] for cause, gpus in data["freeGpusByCause"].items() if gpus]
-    if causes:
+    if causes := [[cause, say(gpus)] for cause, gpus in data["freeGpusByCause"].items() if gpus]:
         show.table(["CAUSE", "FREE GPUS"], causes)
     if data["waiting"]:
         rows = [[each.pod, each.node, " ".join(map(str, each.gpus)), each.why] for each in data["waiting"]]
@@ -242,7 +231,7 @@ def _defrag(policy: str, budget: int, output: str, **asked: Any) -> None:
     rows = [list(move.values()) for move in data["moves"]]
     if answer(output, data, MOVES, rows):
         return
-    _tell(scene)
+    show.sentence(scene.summary, *scene.notes)
     show.sentence(
         f"{len(found.moves)} moves (budget {budget}) and {len(found.direct)} places without one: "
         f"{say(data['allocatedBefore'])} % of GPUs allocated before, {say(data['allocatedAfter'])} % after"

@@ -9,10 +9,7 @@ from typing import Any
 
 import click
 
-from fallow import logs, settings
-from fallow.clients import errors
-from fallow.clients.kubernetes import api as kube
-from fallow.clients.kubernetes import config
+from fallow import logs, wiring
 from fallow.decide import packing
 from fallow.doors.cli import pasts, show
 from fallow.model import cluster
@@ -52,18 +49,10 @@ def read_trace(name: str | None) -> openb.OpenbTrace:
 
 
 def look(asked: dict[str, Any], now: Instant) -> packing.LiveCluster:
-    """The live cluster."""
+    async def read() -> cluster.Capacity:
+        async with wiring.open_api(asked["kubeconfig"], asked["context"]) as (api, _):
+            return await hosts.look(api)
+
     logs.set_up("default", "error")
-    try:
-        return packing.settle(asyncio.run(_look(asked)), now)
-    except errors.Misconfigured as problem:
-        raise click.UsageError(show.plain(problem)) from None
-    except errors.ClientError as problem:
-        raise click.ClickException(show.plain(problem)) from None
-
-
-async def _look(asked: dict[str, Any]) -> cluster.Capacity:
-    environment = settings.environment()
-    access = config.load_access(kubeconfig=asked["kubeconfig"], context=asked["context"], environment=environment)
-    async with kube.Api(access) as api:
-        return await hosts.look(api)
+    with show.refusals():
+        return packing.settle(asyncio.run(read()), now)

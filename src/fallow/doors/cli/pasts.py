@@ -13,7 +13,6 @@ from typing import Any
 import click
 
 from fallow import logs, settings, wiring
-from fallow.clients import errors
 from fallow.doors.cli import flags, show
 from fallow.model import units
 from fallow.model.units import HOUR, MINUTE, Instant, Seconds
@@ -77,12 +76,6 @@ def read_trace(name: str, *, seed: int, hours: float, nodes: int | None) -> shel
         raise click.UsageError(f"--trace: {show.plain(problem)}") from None
 
 
-def tell(past: shelf.PastWorld, more: str = "") -> None:
-    show.sentence(f"{past.summary}{more}")
-    for note in past.notes:
-        show.sentence(f"  {note}")
-
-
 def read(asked: dict[str, Any]) -> shelf.PastWorld:
     """A trace if one is named, else Prometheus if its address was given, else a past that is made up."""
     hours, nodes, seed = asked.pop("hours"), asked.pop("nodes"), asked.pop("seed")
@@ -99,18 +92,14 @@ def read(asked: dict[str, Any]) -> shelf.PastWorld:
 
 
 def _ask_prometheus(options: settings.Settings, where: settings.PrometheusSettings, hours: float) -> published.Trace:
+    async def ask(now: Instant) -> published.Trace:
+        end, honor = now // MINUTE * MINUTE, where.honor_labels
+        async with wiring.make_prometheus(options, where) as prometheus:
+            return await history.read_history(prometheus, end - hours * HOUR, end, now=now, honor_labels=honor)
+
     logs.set_up("default", "error")
     try:
-        return asyncio.run(_read_history(options, where, time.time(), hours))
-    except errors.Misconfigured as problem:
-        raise click.UsageError(show.plain(problem)) from None
-    except (errors.ClientError, published.TraceError) as problem:
+        with show.refusals():
+            return asyncio.run(ask(time.time()))
+    except published.TraceError as problem:
         raise click.ClickException(show.plain(problem)) from None
-
-
-async def _read_history(
-    options: settings.Settings, where: settings.PrometheusSettings, now: Instant, hours: float
-) -> published.Trace:
-    async with wiring.make_prometheus(options, where) as prometheus:
-        end, honor = now // MINUTE * MINUTE, where.honor_labels
-        return await history.read_history(prometheus, end - hours * HOUR, end, now=now, honor_labels=honor)

@@ -170,15 +170,12 @@ def draw_svg(chart: Chart) -> str:
     size = f'viewBox="0 0 {_WIDTH} {_HEIGHT}" width="{_WIDTH}" height="{_HEIGHT}"'
     return "\n".join([
         f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif">',
-        f'<rect width="{_WIDTH}" height="{_HEIGHT}" fill="white"/>',
-        _words((_LEFT, 30), chart.title, size=17),
+        f'<rect width="{_WIDTH}" height="{_HEIGHT}" fill="white"/>', _words((_LEFT, 30), chart.title, size=17),
         _words((_LEFT, 54), chart.up, _GREY),
-        _words((_WIDTH - _RIGHT, _HEIGHT - 14), chart.across, _GREY, anchor="end"),
-        *_draw_grid(frame),
+        _words((_WIDTH - _RIGHT, _HEIGHT - 14), chart.across, _GREY, anchor="end"), *_draw_grid(frame),
         *(shape for number, curve in enumerate(chart.curves) for shape in _draw_curve(frame, curve, number)),
         *(shape for mark in chart.marks if _finite([mark.at]) for shape in _draw_mark(frame, mark)),
-        *_draw_legend(chart),
-        "</svg>\n",
+        *_draw_legend(chart), "</svg>\n",
     ])
 
 

@@ -92,7 +92,7 @@ def _prune(**given: Any) -> None:
 
 run = flags.FlagCommand(
     "run", callback=_run, context_settings=flags.CONTEXT,
-    params=[*flags.flag_options(without=["--daemon-mode"]), *flags.later_options()],
+    params=[*flags.flag_options("--daemon-mode"), *flags.later_options()],
     help="Keep watching a cluster: look every --check-interval seconds, say what is idle, and with --run-mode "
     "scale-down pause it.\n\nServes /metrics, /healthz and /readyz at --metrics-addr. Several replicas may run; the "
     "holder of the Lease acts.",

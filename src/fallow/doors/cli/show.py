@@ -23,14 +23,15 @@ output_option = click.Option(
 )
 
 
-def data(value: Any, output: str) -> None:
-    """JSON or YAML to standard output."""
+def data(value: Any, output: str) -> bool:
+    """JSON or YAML to standard output, where one of them was asked for; whether that was it."""
     if output == "yaml":
         import yaml
 
         click.echo(yaml.safe_dump(value, sort_keys=False, allow_unicode=True), nl=False)
-    else:
+    elif output == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(value), indent=2))
+    return output in ("json", "yaml")
 
 
 def plain(text: Any) -> str:
@@ -66,8 +67,8 @@ def _need(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> int:
     return sum(least) + 2 * len(columns)
 
 
-def sentence(text: str) -> None:
-    click.echo(plain(text))
+def sentence(text: str, *notes: str) -> None:
+    click.echo("\n".join(map(plain, (text, *(f"  {note}" for note in notes)))))
 
 
 @contextlib.contextmanager

@@ -77,11 +77,10 @@ def _tune(resume_cost: float, today: Seconds, svg: str | None, output: str, **as
     found = tuning.recommend(silences, [one.part for one in world.workloads], cost)
     chart = make_chart(points, now, found.all.point, max(length, HOUR) / DAY)
     plot.save(chart, svg)
-    if output in ("json", "yaml"):
-        data = msgspec.to_builtins({"curve": points, "today": now, "advice": found})
-        show.data({"past": past.summary, "notes": list(past.notes), "resumeCostSeconds": cost, **data}, output)
+    data = msgspec.to_builtins({"curve": points, "today": now, "advice": found})
+    if show.data({"past": past.summary, "notes": list(past.notes), "resumeCostSeconds": cost, **data}, output):
         return
-    pasts.tell(past)
+    show.sentence(past.summary, *past.notes)
     click.echo()
     click.echo(plot.draw_text(chart, columns=max(40, min(100, shutil.get_terminal_size().columns - 12))))
     click.echo()

@@ -7,74 +7,45 @@ API server decides what they may do. What a verb checks and does is in fallow/ve
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
+from contextlib import AbstractAsyncContextManager
 from typing import Any, TypeAlias, TypeVar
 
 import click
 
-from fallow import logs, names, settings, verbs
-from fallow.act import hands as doing
-from fallow.clients.kubernetes import api as kube
-from fallow.clients.kubernetes import config, lease
+from fallow import logs, verbs, wiring
+from fallow.clients.kubernetes import lease
 from fallow.doors.answers import workloads as answers
 from fallow.doors.cli import flags, show
 from fallow.model import decision, units
-from fallow.observe.cluster import mirror
 
 Given: TypeAlias = dict[str, Any]
 T = TypeVar("T")
+R = TypeVar("R")
 
 
 def _ask(act: Callable[[verbs.Reach], Awaitable[T]], given: Given) -> T:
-    """With the objects of the namespace, hands on them, and in the name of whoever the API server says we are."""
+    where = given["kubeconfig"], given["context"], given["namespace"]
+    return _with(wiring.open_reach(*where, dry_run=given.get("dry_run", False)), act)
 
+
+def _on_lease(act: Callable[[tuple[lease.Leadership, str]], Awaitable[T]], given: Given) -> T:
+    return _with(wiring.open_lease(given["kubeconfig"], given["context"], given["namespace"]), act)
+
+
+def _with(reach: AbstractAsyncContextManager[R], act: Callable[[R], Awaitable[T]]) -> T:
     async def run() -> T:
-        access = _load_access(given)
-        namespace = given["namespace"] or access.namespace or "default"
-        async with kube.Api(access) as api, mirror.Mirror(api, watch_namespaces=[namespace]) as seen:
-            await seen.list_all(time.time())
-            hands = doing.Hands(
-                api, seen.find_resource, reporting_instance=names.FIELD_MANAGER,
-                dry_run="server" if given.get("dry_run") else None,
-            )
-            return await act(verbs.Reach(seen, hands, namespace, await _who(api)))
+        async with reach as reached:
+            return await act(reached)
 
     logs.set_up("default", "warning")
     with show.refusals():
         return asyncio.run(run())
 
 
-def _on_lease(act: Callable[[lease.Leadership, str], Awaitable[T]], given: Given) -> T:
-    """With the daemon's Lease, and in the name of whoever the API server says we are."""
-
-    async def run() -> T:
-        access, own = _load_access(given), settings.environment().get("POD_NAMESPACE")
-        async with kube.Api(access) as api:
-            leadership = lease.Leadership(
-                api, namespace=given["namespace"] or own or access.namespace or "default", name=names.LEASE,
-                identity=names.FIELD_MANAGER, utcnow=lambda: datetime.now(UTC),
-            )
-            return await act(leadership, await _who(api))
-
-    with show.refusals():
-        return asyncio.run(run())
-
-
-def _load_access(given: Given) -> config.Access:
-    environ = settings.environment()
-    return config.load_access(kubeconfig=given["kubeconfig"], context=given["context"], environment=environ)
-
-
-async def _who(api: kube.Api) -> str:
-    return f"user:{await api.who_am_i() or 'unknown'}"
-
-
 def _do(act: Callable[[verbs.Reach], Awaitable[list[decision.Outcome]]], given: Given) -> None:
     """Runs `act`, shows its outcomes, and ends with 1 if what was asked for is not so."""
     outcomes = _ask(act, given)
-    if given["output"] in ("json", "yaml"):
-        show.data([answers.outcome(outcome) for outcome in outcomes], given["output"])
-    else:
+    if not show.data([answers.outcome(outcome) for outcome in outcomes], given["output"]):
         for outcome in outcomes:
             show.sentence(outcome.detail)
     if not all(map(verbs.is_so, outcomes)):
@@ -117,9 +88,9 @@ def _acks(**given: Any) -> None:
         return verbs.acks(reach)
 
     rows = [answers.ack(ack) for ack in _ask(read, given)]
-    if given["output"] in ("json", "yaml"):
-        show.data(rows, given["output"])
-    elif not rows:
+    if show.data(rows, given["output"]):
+        return
+    if not rows:
         show.sentence("nothing is acknowledged here")
     else:
         columns = ["NAMESPACE", "WORKLOAD", "UNTIL", "BY", "REASON GIVEN"]
@@ -133,12 +104,12 @@ def _freeze(duration: str, reason: str, **given: Any) -> None:
         verbs.check_freeze(seconds)
     except (ValueError, verbs.Declined) as problem:
         raise click.UsageError(f"--for: {problem}") from None
-    until = _on_lease(lambda on, by: verbs.freeze(on, seconds, reason, by, now), given)
+    until = _on_lease(lambda on: verbs.freeze(*on, seconds, reason, now), given)
     show.sentence(f"frozen until {units.rfc3339(until)}: nothing is paused until then; resuming works")
 
 
 def _unfreeze(**given: Any) -> None:
-    _on_lease(lambda on, _: verbs.unfreeze(on), given)
+    _on_lease(lambda on: verbs.unfreeze(on[0]), given)
     show.sentence("no longer frozen")
 
 
@@ -148,8 +119,7 @@ def _command(
 ) -> click.Command:
     params: list[click.Parameter] = [click.Argument(["target"], metavar="KIND/NAME")] if target else []
     params += [
-        *more,
-        click.Option(["-n", "--namespace"], default=None, help="Namespace; default: the context's."),
+        *more, click.Option(["-n", "--namespace"], default=None, help="Namespace; default: the context's."),
         click.Option(["--kubeconfig"], default=None, metavar="FILE", help="Kubeconfig file."),
         click.Option(["--context"], default=None, metavar="NAME", help="Context of the kubeconfig."),
         show.output_option,

@@ -160,12 +160,12 @@ class Gate:
         digest = hashlib.blake2b(msgspec.msgpack.encode((name, hashed, password)), key=self._key).digest()
         if digest in self._good:
             return True
-        is_good = await self._worker.do(lambda: _matches(password, hashed)) and name in users
-        if is_good:
-            self._good[digest] = None
-            if len(self._good) > _MOST_REMEMBERED:
-                del self._good[next(iter(self._good))]
-        return is_good
+        if not await self._worker.do(lambda: _matches(password, hashed)) or name not in users:
+            return False
+        self._good[digest] = None
+        if len(self._good) > _MOST_REMEMBERED:
+            del self._good[next(iter(self._good))]
+        return True
 
 
 def _credentials(authorization: str) -> tuple[str | None, bytes]:

@@ -50,6 +50,10 @@ def _owned_processes(view: NodeView) -> Iterator[Row]:
             yield (device.index, device.uuid, gi, ci, process.pid, process.name, process.type, *whose), process
 
 
+def _devices(*parts: str) -> Callable[[NodeView], Iterator[Row]]:
+    return lambda view: ((tuple(getattr(each.device, part) for part in parts), each) for each in view.devices)
+
+
 _MIG_MODES = {True: "enabled", False: "disabled", None: ""}
 
 
@@ -84,15 +88,11 @@ _OWNER = ("workload_namespace", "workload_pod", "workload_container", "pod_uid",
 PROCESS = LabelSet(("gpu", "pid", "process"), _every_process)
 SEED_PROCESS = LabelSet(PROCESS.labels, lambda view: (row for row in _every_process(view) if row[1].in_seed))
 OWNED_PROCESS = LabelSet(("gpu", "uuid", "gi", "ci", "pid", "process", "type", *_OWNER), _owned_processes)
-DEVICE = LabelSet(("gpu", "model", "uuid"), lambda view: (
-    ((each.device.index, each.device.model, each.device.uuid), each) for each in view.devices
-))
-GPU = LabelSet(("gpu",), lambda view: (((each.device.index,), each) for each in view.devices))
-GPU_UUID = LabelSet(
-    ("gpu", "uuid"), lambda view: (((each.device.index, each.device.uuid), each) for each in view.devices)
-)
+DEVICE = LabelSet(("gpu", "model", "uuid"), _devices("index", "model", "uuid"))
+GPU = LabelSet(("gpu",), _devices("index"))
+GPU_UUID = LabelSet(("gpu", "uuid"), _devices("index", "uuid"))
 DEVICE_FACTS = LabelSet(("gpu", "uuid", "model", "driver", "mig_mode", "compute_mode", "pci_bus_id"), _device_facts)
-LOST = LabelSet(("gpu", "uuid"), lambda view: ((lost, lost) for lost in (view.poll.lost if view.poll else ())))
+LOST = LabelSet(("gpu", "uuid"), lambda view: ((each, each) for each in (view.poll.lost if view.poll else ())))
 INSTANCE = LabelSet(("gpu", "uuid", "gi"), _instances)
 TENANCY = LabelSet(_P, lambda view: ((_name_hold(each), each) for each in view.tenancies))
 GRANT = LabelSet((*_P, "resource", "sharing"), lambda view: (

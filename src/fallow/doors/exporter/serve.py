@@ -107,11 +107,9 @@ class RequestHead:
 
 def parse(head: bytes) -> RequestHead | None:
     """None: it is not a request."""
-    try:
-        request = RequestHead(head)
-    except httptools.HttpParserError:
-        return None
-    return request if request.method else None
+    with contextlib.suppress(httptools.HttpParserError):
+        return request if (request := RequestHead(head)).method else None
+    return None
 
 
 class PageServer:

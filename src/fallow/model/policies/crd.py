@@ -1,4 +1,4 @@
-"""Custom resources from structs: a schema for the API server, objects read with a sentence for each fault, conditions.
+"""Custom resources from structs: a schema for the API server, objects read with a sentence for each fault.
 
 A field is `Annotated[type, form, description]`; a list also has its bounds, and what this version does not do yet its
 NotYet. What must hold between the fields of a struct is its `law`. Values stay as people write them (`30m`, `"0.8"`):
@@ -20,15 +20,13 @@ import msgspec
 
 from fallow import names
 from fallow.model import patterns, units
-from fallow.model.units import Instant, Seconds
+from fallow.model.units import Seconds
 
 S = TypeVar("S", bound=msgspec.Struct)
-C = TypeVar("C", bound="Condition")
 N = TypeVar("N")
 
 MOST_KEYS = 64
 _LONGEST_TEXT = 4096
-_LONGEST_MESSAGE = 2048
 _LONGEST: Seconds = 366 * units.DAY  # beyond it somebody mistyped, and no metrics reach back that far
 
 
@@ -137,6 +135,8 @@ def _show(value: Any) -> str:
     return shown if len(shown) <= 60 else f"{shown[:57]}..."
 
 
+_LABEL = r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?"
+_CLOCK = r"([01][0-9]|2[0-3]):[0-5][0-9]"
 Flag = Annotated[bool, Form({"type": "boolean"}, _check_flag)]
 Text = Annotated[str, Form({"type": "string", "maxLength": _LONGEST_TEXT}, _check_string)]
 Duration = Annotated[str, duration("0s")]
@@ -148,27 +148,20 @@ Regex = Annotated[str, Form({"type": "string", "minLength": 1, "maxLength": 512}
 KindName = Annotated[
     str, text(r"[A-Z][A-Za-z0-9]*(\.[a-z0-9][-a-z0-9.]*)?", 253, "a kind such as Deployment or Rollout.argoproj.io")
 ]
-Clock = Annotated[str, text(r"([01][0-9]|2[0-3]):[0-5][0-9]", 5, "a time of day such as '08:30', in quotes")]
-ClockOrMidnight = Annotated[
-    str, text(r"(([01][0-9]|2[0-3]):[0-5][0-9]|24:00)", 5, "a time of day such as '17:00' or '24:00', in quotes")
-]
+Clock = Annotated[str, text(_CLOCK, 5, "a time of day such as '08:30', in quotes")]
+ClockOrMidnight = Annotated[str, text(rf"({_CLOCK}|24:00)", 5, "a time of day such as '17:00' or '24:00', in quotes")]
 Zone = Annotated[
     str, text(r"[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*", 64, "an IANA time zone such as Europe/Berlin", _check_zone)
 ]
-Name = Annotated[
-    str, text(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", 63, "a name of lower case letters, digits and dashes")
-]
-LabelKey = Annotated[
-    str, text(r"([a-z0-9][-a-z0-9.]*/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?", 317, "a label key")
-]
-LabelValue = Annotated[str, text(r"([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?", 63, "a label value")]
+Name = Annotated[str, text(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", 63, "a name of lower case letters, digits and dashes")]
+LabelKey = Annotated[str, text(rf"([a-z0-9][-a-z0-9.]*/)?{_LABEL}", 317, "a label key")]
+LabelValue = Annotated[str, text(rf"({_LABEL})?", 63, "a label value")]
 Count = Annotated[int, Form({"type": "integer", "format": "int64"}, integer(0, 2**53).check)]
 Number = Annotated[float, Form({"type": "number"}, float)]
 Moment = Annotated[str, Form({"type": "string", "format": "date-time"}, units.parse_instant)]
 
 
 # ---- structs that several resources have -----------------------------------------------------------------------------
-
 
 Operator = Annotated[str, one_of("In", "NotIn", "Exists", "DoesNotExist")]
 
@@ -195,34 +188,9 @@ class SecretRef(msgspec.Struct, frozen=True):
     key: Annotated[Text, "Key in that Secret."]
 
 
-class Condition(msgspec.Struct, frozen=True, rename="camel"):
-    """Of a status. Each resource has its own, with its own set of types."""
-
-    type: Annotated[str, "What is said."]
-    status: Annotated[str, one_of("True", "False", "Unknown"), "Whether it holds."]
-    reason: Annotated[Text, "Why, in one word."]
-    message: Annotated[Text, "Why, in a sentence."]
-    last_transition_time: Annotated[Moment, "Since when."]
-    observed_generation: Annotated[Count, "For which generation of the policy."]
-
-
 def keyed(by: str) -> dict[str, Any]:
     """The bounds of a short list in which each entry has a name of its own."""
     return {"maxItems": 8, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [by]}
-
-
-def conditions(
-    kind: type[C], said: Mapping[str, tuple[str, str, str]], generation: int, previous: Mapping[str, Any], now: Instant
-) -> tuple[C, ...]:
-    """`said`: type -> status, reason, message. While one holds it keeps its time, of `previous`, the status as it is.
-    """
-    before = {one.get("type"): one for one in previous.get("conditions") or ()}
-    made = []
-    for type_, (status, reason, message) in said.items():
-        old = before.get(type_, {})
-        since = old.get("lastTransitionTime") if old.get("status") == status else None
-        made.append(kind(type_, status, reason, message[:_LONGEST_MESSAGE], since or units.rfc3339(now), generation))
-    return tuple(made)
 
 
 def plain(content: Mapping[str, Any]) -> dict[str, Any]:
@@ -254,15 +222,11 @@ class Written(msgspec.Struct, Generic[S], frozen=True):
 
 def read(kind: type[S], obj: Mapping[str, Any]) -> Written[S]:
     """Never raises. `kind` is the struct of the spec; all its fields have a default."""
-    metadata = obj.get("metadata")
-    metadata = metadata if isinstance(metadata, Mapping) else {}
-    generation = metadata.get("generation")
+    metadata = found if isinstance(found := obj.get("metadata"), Mapping) else {}
+    name, uid, generation = metadata.get("name", ""), metadata.get("uid", ""), metadata.get("generation")
     faults: list[FieldFault] = []
     spec = _read_struct(kind, obj.get("spec"), "spec", faults) or kind()
-    return Written(
-        name=str(metadata.get("name", "")), uid=str(metadata.get("uid", "")),
-        generation=generation if isinstance(generation, int) else 0, spec=spec, faults=tuple(faults),
-    )
+    return Written(str(name), str(uid), generation if isinstance(generation, int) else 0, spec, tuple(faults))
 
 
 def _read_struct(kind: type[S], value: Any, path: str, faults: list[FieldFault]) -> S | None:
@@ -283,8 +247,7 @@ def _read_struct(kind: type[S], value: Any, path: str, faults: list[FieldFault])
     if any(field.required and field.name not in got for field in known.values()):
         return None
     made = kind(**got)
-    law: Law | None = getattr(kind, "law", None)
-    if law is not None and not law.holds(made):
+    if (law := getattr(kind, "law", None)) and not law.holds(made):
         faults.append(FieldFault(path, law.message))
     return made
 

@@ -127,10 +127,6 @@ class Tally(msgspec.Struct, frozen=True, kw_only=True):
     idle_gpus: int | None
     paused_workloads: int
     acknowledged_workloads: int | None
-    pauses_7d: int | None = None
-    regrets_7d: int | None = None
-    effective_gone_idle: Seconds | None = None
-    saved_gpu_hours: float | None = None
     next_actions: tuple[NextAction, ...] = ()
 
 

@@ -51,9 +51,9 @@ async def test_two_requests_to_a_current_server(server: wire.Server, client: api
     found = await discovery.discover(client)
     assert len(server.seen) == 2
     assert "v=v2;as=APIGroupDiscoveryList" in server.seen[0].headers["Accept"]
-    assert found.find("", "Node") == api.Resource("", "v1", "nodes", "Node", False, frozenset(VERBS), False)
+    assert found.find("", "Node") == api.Resource("", "v1", "nodes", "Node", False, False)
     assert found.find("apps", "Deployment") == api.Resource(
-        "apps", "v1", "deployments", "Deployment", True, frozenset(VERBS), True
+        "apps", "v1", "deployments", "Deployment", True, True
     )
     assert (found.find("apps", "Pod"), found.find_version("apps", "v2", "Deployment")) == (None, None)
     assert {each.plural for each in found.resources} == {"pods", "nodes", "deployments", "daemonsets"}
@@ -127,9 +127,9 @@ def serve_classic(server: wire.Server) -> None:
 async def test_an_old_server_is_asked_group_by_group(server: wire.Server, client: api.Api) -> None:
     serve_classic(server)
     found = await discovery.discover(client)
-    assert found.find("", "Pod") == api.Resource("", "v1", "pods", "Pod", True, frozenset(VERBS), False)
+    assert found.find("", "Pod") == api.Resource("", "v1", "pods", "Pod", True, False)
     assert found.find("apps", "Deployment") == api.Resource(
-        "apps", "v1", "deployments", "Deployment", True, frozenset(VERBS), True
+        "apps", "v1", "deployments", "Deployment", True, True
     )
     assert found.find("apps", "Old") == api.Resource("apps", "v1beta1", "olds", "Old", False)
     assert set(found.unavailable) == {"down.io/v1", "odd.io/v1"}

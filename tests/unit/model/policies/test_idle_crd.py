@@ -420,11 +420,11 @@ def _conditions(status: dict[str, Any]) -> dict[str, tuple[str, str]]:
 
 
 def test_the_status_says_what_is_known_and_clears_what_is_not():
-    status = _status(parse(), tally={"effective_gone_idle": 2700.0})
+    status = _status(parse())
     assert (status["matchedWorkloads"], status["idleGPUs"], status["observedGeneration"]) == (4, 8, 3)
     assert status["acknowledgedWorkloads"] == 0
     assert status["idleWorkloads"] is None, "null in a merge patch removes the old number"
-    assert status["effectiveGoneIdle"] == "45m"
+    assert status["effectiveGoneIdle"] is None
     assert status["lastEvaluationTime"] == units.rfc3339(NOW)
     assert _conditions(status) == {
         "Ready": ("True", "Valid"), "DataHealthy": ("True", "Measured"), "Frozen": ("False", "NotFrozen")

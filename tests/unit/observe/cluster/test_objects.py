@@ -10,7 +10,7 @@ from fallow.clients.kubernetes import api as kube
 from fallow.observe.cluster import objects
 
 PAUSED = "2026-11-15T10:00:00Z"
-DEPLOYMENTS = kube.Resource("apps", "v1", "deployments", "Deployment", True, frozenset(), True)
+DEPLOYMENTS = kube.Resource("apps", "v1", "deployments", "Deployment", True, True)
 
 
 def wrote(manager: str, at: str | None, part: str = "") -> dict[str, str]:

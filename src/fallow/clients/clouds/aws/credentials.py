@@ -142,7 +142,8 @@ def sign(
 ) -> Mapping[str, str]:
     """The headers to add. `headers` (names in lower case) are signed along with the host and the date."""
     stamp = datetime.fromtimestamp(now, UTC).strftime("%Y%m%dT%H%M%SZ")
-    signed = {**headers, "host": _host(url), "x-amz-date": stamp}
+    host = (url.raw_host or "") if url.is_default_port() else url.raw_authority
+    signed = {**headers, "host": host, "x-amz-date": stamp}
     if keys.session_token:
         signed["x-amz-security-token"] = keys.session_token
     names = ";".join(sorted(signed))
@@ -172,10 +173,6 @@ def _signing_key(secret_key: str, scope: str) -> bytes:
 
 def _canonical_pair(key: str, value: str) -> str:
     return f"{urllib.parse.quote(key, safe='~')}={urllib.parse.quote(value, safe='~')}"
-
-
-def _host(url: yarl.URL) -> str:
-    return url.raw_authority if not url.is_default_port() else (url.raw_host or "")
 
 
 def _read_sts(body: bytes) -> _Lent:

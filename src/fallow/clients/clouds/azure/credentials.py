@@ -20,9 +20,7 @@ class AzureAddresses(msgspec.Struct, frozen=True):
 _USUAL = AzureAddresses()
 
 
-def make_signer(
-    environment: Mapping[str, str], resource: str, addresses: AzureAddresses = _USUAL
-) -> signing.Signer:
+def make_signer(environment: Mapping[str, str], resource: str, addresses: AzureAddresses = _USUAL) -> signing.Signer:
     """Raises Misconfigured where the variables are half of what is needed."""
     is_federated = bool(environment.get("AZURE_FEDERATED_TOKEN_FILE"))
     if is_federated and not (environment.get("AZURE_CLIENT_ID") and environment.get("AZURE_TENANT_ID")):

@@ -38,9 +38,7 @@ class _GoogleFile(msgspec.Struct, kw_only=True):
     refresh_token: Secret[str] = Secret("")
 
 
-def make_signer(
-    environment: Mapping[str, str], scope: str, addresses: GoogleAddresses = _USUAL
-) -> signing.Signer:
+def make_signer(environment: Mapping[str, str], scope: str, addresses: GoogleAddresses = _USUAL) -> signing.Signer:
     path = environment.get("GOOGLE_APPLICATION_CREDENTIALS", "")
 
     async def fetch(outgoing: signing.Outgoing) -> exchange.AccessToken:
