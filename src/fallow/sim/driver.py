@@ -10,7 +10,6 @@ seen twice; and it is consistent: a device is as busy as its processes, and one 
 """
 
 import hashlib
-import uuid
 import zlib
 from collections.abc import Callable, Iterator, Sequence, Set
 from typing import Final, TypeAlias
@@ -339,4 +338,5 @@ def _problem(index: int, call: str) -> Problem:
 
 
 def _make_uuid(text: str) -> str:
-    return str(uuid.UUID(bytes=hashlib.sha256(text.encode()).digest()[:16]))
+    digits = hashlib.sha256(text.encode()).hexdigest()
+    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:32]))
