@@ -12,9 +12,10 @@ from aiohttp import web
 from tests.unit.clients import loopback
 from tests.unit.observe.cluster import pretend
 
-from fallow import loop, settings, telemetry, wiring
+from fallow import loop, settings, telemetry
 from fallow.observe.cluster import mirror
 from fallow.stories.turn import Turn
+from fallow.wiring import daemon
 
 LABELS = {
     "exported_pod": "llm-0", "exported_namespace": "ml", "exported_container": "main", "Hostname": "n1",
@@ -66,7 +67,7 @@ async def story_of(tmp_path, answer, *, clock=None, interval=0.05, budget=20.0, 
         given = {"kubeconfig": str(tmp_path / "config"), "prometheus_url": prometheus.url, "prometheus_auth": "none"}
         told = settings.read_flags({**given, "daemon_mode": True, "leader_elect": "false"}, {})
         pace = msgspec.structs.replace(told.loop, interval=interval, budget=budget, max_consecutive_failures=failures)
-        async with wiring.assemble(msgspec.structs.replace(told, loop=pace), clock or time.time) as made:
+        async with daemon.assemble(msgspec.structs.replace(told, loop=pace), clock or time.time) as made:
             yield made.loop, prometheus
 
 
@@ -157,12 +158,12 @@ async def test_a_clock_that_jumps_costs_one_cycle_and_decides_nothing(tmp_path, 
         await until(lambda: sample(story, "gpu_pruner_query_successes_total") == 1)
         asked = len(prometheus.asked)
         clock.ahead = jump
-        cycle = await story.tick(wiring.IDLE)
+        cycle = await story.tick(daemon.IDLE)
         assert words in cycle.failure
         assert cycle.plan is None
         assert len(prometheus.asked) == asked
         assert story.health.why_stuck(time.monotonic()) == []  # a clock that is set must not get us restarted
-        assert (await story.tick(wiring.IDLE)).failure == ""
+        assert (await story.tick(daemon.IDLE)).failure == ""
         story.stop()
         assert await running
 
@@ -175,7 +176,7 @@ async def test_an_api_server_that_is_away_at_the_start_is_waited_for(tmp_path):
     given = {"kubeconfig": str(tmp_path / "config"), "prometheus_url": "http://127.0.0.1:9", "prometheus_auth": "none"}
     told = settings.read_flags({**given, "daemon_mode": True, "leader_elect": "false"}, {})
     pace = msgspec.structs.replace(told.loop, interval=0.05, budget=0.5)
-    async with wiring.assemble(msgspec.structs.replace(told, loop=pace), time.time) as made:
+    async with daemon.assemble(msgspec.structs.replace(told, loop=pace), time.time) as made:
         story = made.loop
         running = asyncio.create_task(story.run())
         await until(lambda: pulse(story).failures >= 1)

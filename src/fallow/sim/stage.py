@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from fallow import names, settings, wiring
+from fallow import names, settings
 from fallow.model import decision
 from fallow.model.policies import idle, idle_crd
 from fallow.model.units import HOUR, MINUTE, Seconds
@@ -26,6 +26,7 @@ from fallow.sim.servers.kubernetes import server
 from fallow.sim.world import edits, laws
 from fallow.sim.world import world as worlds
 from fallow.sim.world.world import Fault
+from fallow.wiring import daemon
 
 Object: TypeAlias = dict[str, Any]
 
@@ -68,7 +69,7 @@ class Stage:
         self.broken: list[str] = []
         self.cycle: decision.Cycle | None = None  # the last one
         self._policies = policies
-        self._made: wiring.Assembly | None = None
+        self._made: daemon.Assembly | None = None
         self._moved_at, self._latest = time.monotonic(), world.now
         self._measured_at = world.now
 
@@ -81,7 +82,7 @@ class Stage:
     def interval(self) -> Seconds:
         return self.options.loop.interval
 
-    async def enter(self, made: wiring.Assembly) -> None:
+    async def enter(self, made: daemon.Assembly) -> None:
         """The product comes in: it looks around and takes the Lease."""
         self._made = made
         if not await made.loop.begin():
@@ -102,7 +103,7 @@ class Stage:
         """One cycle of the product, at this instant of the world."""
         if self._made is None:
             raise RuntimeError("nobody is on stage")
-        cycle = await self._made.loop.tick(wiring.IDLE)
+        cycle = await self._made.loop.tick(daemon.IDLE)
         assert isinstance(cycle, decision.Cycle), "it was stopped"
         self.cycle = cycle
         self.objects.step()
@@ -174,7 +175,7 @@ async def open_stage(
         for each in policies:
             store.create(each)
         await asyncio.to_thread(kubeconfig.write_bytes, msgspec.json.encode(kubernetes.kubeconfig()))  # JSON is YAML
-        made = await stack.enter_async_context(wiring.assemble(options, lambda: world.clock, stage.monotonic))
+        made = await stack.enter_async_context(daemon.assemble(options, lambda: world.clock, stage.monotonic))
         await stage.enter(made)
         background = [asyncio.create_task(task) for task in made.loop.background()]
         try:

@@ -6,12 +6,13 @@ from typing import Any
 
 import click
 
-from fallow import logs, settings, verbs, wiring
+from fallow import logs, settings, verbs
 from fallow.act.notices import text
 from fallow.doors.answers import workloads as answers
 from fallow.doors.cli import flags, show
 from fallow.model import decision, gpus, marks, units
 from fallow.stories import idle as stories
+from fallow.wiring import daemon
 
 RUNNING = [
     flag.name for flag in settings.FLAGS
@@ -28,7 +29,7 @@ def _look(given: dict[str, Any]) -> tuple[stories.Look, str]:
     options = flags.read_settings(given)
     logs.set_up("default", "error")
     with show.refusals():
-        return asyncio.run(wiring.look(options))
+        return asyncio.run(daemon.look(options))
 
 
 def _failure(message: str) -> click.ClickException:

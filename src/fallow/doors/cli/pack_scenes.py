@@ -9,13 +9,14 @@ from typing import Any
 
 import click
 
-from fallow import logs, wiring
+from fallow import logs
 from fallow.decide import packing
 from fallow.doors.cli import pasts, show
 from fallow.model import cluster
 from fallow.model.units import Instant
 from fallow.observe.cluster import hosts
 from fallow.sim.traces import openb, published
+from fallow.wiring import reach
 
 
 def options() -> list[click.Parameter]:
@@ -50,7 +51,7 @@ def read_trace(name: str | None) -> openb.OpenbTrace:
 
 def look(asked: dict[str, Any], now: Instant) -> packing.LiveCluster:
     async def read() -> cluster.Capacity:
-        async with wiring.open_api(asked["kubeconfig"], asked["context"]) as (api, _):
+        async with reach.open_api(asked["kubeconfig"], asked["context"]) as (api, _):
             return await hosts.look(api)
 
     logs.set_up("default", "error")

@@ -12,12 +12,13 @@ from typing import Any
 
 import click
 
-from fallow import logs, settings, wiring
+from fallow import logs, settings
 from fallow.doors.cli import flags, show
 from fallow.model import units
 from fallow.model.units import HOUR, MINUTE, Instant, Seconds
 from fallow.sim import cast, shelf
 from fallow.sim.traces import history, openb, published
+from fallow.wiring import daemon
 
 NODES = 40  # of a past that is made up
 TRACE_HELP = (
@@ -94,7 +95,7 @@ def read(asked: dict[str, Any]) -> shelf.PastWorld:
 def _ask_prometheus(options: settings.Settings, where: settings.PrometheusSettings, hours: float) -> published.Trace:
     async def ask(now: Instant) -> published.Trace:
         end, honor = now // MINUTE * MINUTE, where.honor_labels
-        async with wiring.make_prometheus(options, where) as prometheus:
+        async with daemon.make_prometheus(options, where) as prometheus:
             return await history.read_history(prometheus, end - hours * HOUR, end, now=now, honor_labels=honor)
 
     logs.set_up("default", "error")

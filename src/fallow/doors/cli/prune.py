@@ -9,10 +9,11 @@ import sys
 import time
 from typing import Any
 
-from fallow import logs, loop, settings, wiring
+from fallow import logs, loop, settings
 from fallow.clients import errors
 from fallow.doors.cli import flags
 from fallow.model import decision, units
+from fallow.wiring import daemon
 
 log = logging.getLogger("fallow")
 
@@ -35,8 +36,8 @@ def start(options: settings.Settings) -> int:
 
 async def _look_once(options: settings.Settings) -> int:
     gc.disable()  # the process ends before there is garbage worth looking for
-    async with wiring.assemble(options, time.time) as made:
-        return exit_code(await made.loop.run_once(wiring.IDLE, acting=options.mandate.acting))
+    async with daemon.assemble(options, time.time) as made:
+        return exit_code(await made.loop.run_once(daemon.IDLE, acting=options.mandate.acting))
 
 
 def exit_code(cycle: loop.Ended | None) -> int:
@@ -63,7 +64,7 @@ async def _watch(options: settings.Settings) -> int:
     with contextlib.ExitStack() as stack:
         if listener is not None:
             stack.enter_context(contextlib.closing(listener))
-        async with wiring.assemble(options, time.time) as made:
+        async with daemon.assemble(options, time.time) as made:
             story = made.loop
             for number in (signal.SIGTERM, signal.SIGINT):
                 asyncio.get_running_loop().add_signal_handler(number, story.stop)

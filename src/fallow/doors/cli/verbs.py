@@ -12,11 +12,12 @@ from typing import Any, TypeAlias, TypeVar
 
 import click
 
-from fallow import logs, verbs, wiring
+from fallow import logs, verbs
 from fallow.clients.kubernetes import lease
 from fallow.doors.answers import workloads as answers
 from fallow.doors.cli import flags, show
 from fallow.model import decision, units
+from fallow.wiring import reach
 
 Given: TypeAlias = dict[str, Any]
 T = TypeVar("T")
@@ -25,11 +26,11 @@ R = TypeVar("R")
 
 def _ask(act: Callable[[verbs.Reach], Awaitable[T]], given: Given) -> T:
     where = given["kubeconfig"], given["context"], given["namespace"]
-    return _with(wiring.open_reach(*where, dry_run=given.get("dry_run", False)), act)
+    return _with(reach.open_reach(*where, dry_run=given.get("dry_run", False)), act)
 
 
 def _on_lease(act: Callable[[tuple[lease.Leadership, str]], Awaitable[T]], given: Given) -> T:
-    return _with(wiring.open_lease(given["kubeconfig"], given["context"], given["namespace"]), act)
+    return _with(reach.open_lease(given["kubeconfig"], given["context"], given["namespace"]), act)
 
 
 def _with(reach: AbstractAsyncContextManager[R], act: Callable[[R], Awaitable[T]]) -> T:

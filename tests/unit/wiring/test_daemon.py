@@ -13,8 +13,9 @@ from aiohttp import web
 from tests.unit.clients import loopback
 from tests.unit.observe.cluster import pretend
 
-from fallow import loop, settings, wiring
+from fallow import loop, settings
 from fallow.clients import errors
+from fallow.wiring import daemon
 
 LABELS = 'gpu="0",UUID="GPU-1",modelName="NVIDIA A10G",Hostname="n1",pod="llm-0",namespace="ml",container="main"'
 PAGE = f"DCGM_FI_PROF_GR_ENGINE_ACTIVE{{{LABELS}}} 0\n"
@@ -36,13 +37,13 @@ async def story_of(tmp_path: Path, **given: Any) -> AsyncIterator[tuple[loop.Loo
         (tmp_path / "config").write_text(json.dumps(cluster | context))
         where = {"kubeconfig": str(tmp_path / "config"), "scrape_target": [exporter.url], "leader_elect": "false"}
         told = settings.read_flags({**where, **given}, {})
-        async with wiring.assemble(told, time.time) as made:
+        async with daemon.assemble(told, time.time) as made:
             yield made.loop, exporter
 
 
 async def test_one_look_without_a_past_decides_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with story_of(tmp_path) as (story, exporter):
-        cycle = await story.run_once(wiring.IDLE, acting=False)
+        cycle = await story.run_once(daemon.IDLE, acting=False)
         assert cycle is not None
         assert cycle.failure
     assert len(exporter.asked) == 1

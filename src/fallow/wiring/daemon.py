@@ -1,4 +1,4 @@
-"""Who is given what: the only place that assembles. Nothing has been asked of anybody when it is done.
+"""For the daemon and for one look: everything wired, and nothing asked of anybody yet.
 
 In: the options, two clocks. Out: a Loop with its stories, as an async context manager that closes whatever it opened.
 """
@@ -6,12 +6,11 @@ In: the options, two clocks. Out: a Loop with its stories, as an async context m
 import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
-from fallow import loop, names, settings, telemetry, verbs
+from fallow import loop, names, settings, telemetry
 from fallow.account import tally
 from fallow.act import hands as doing
 from fallow.clients import exporters, signing, tls
@@ -19,7 +18,7 @@ from fallow.clients.clouds.aws import credentials as aws
 from fallow.clients.clouds.azure import credentials as azure
 from fallow.clients.clouds.gcp import credentials as gcp
 from fallow.clients.kubernetes import api as kube
-from fallow.clients.kubernetes import config, credentials, lease
+from fallow.clients.kubernetes import config, credentials
 from fallow.clients.prometheus import auth
 from fallow.clients.prometheus import client as prometheus
 from fallow.model import cluster, kinds
@@ -28,6 +27,7 @@ from fallow.observe.scrape import kept, source, targets
 from fallow.observe.usage import prometheus as measured
 from fallow.stories import idle
 from fallow.stories.turn import Clock
+from fallow.wiring import reach
 
 IDLE = "idle"  # the name of the story
 
@@ -54,7 +54,7 @@ async def assemble(
             use_policies=options.mandate.use_policies,
         ))
         identity = options.pod_name or f"{names.FIELD_MANAGER}-{time.monotonic_ns():x}"  # that no other process has
-        leadership = _lease_as(identity, _own_namespace(options, access), leasing, clock)
+        leadership = reach.lease_as(identity, _own_namespace(options, access), leasing, clock)
         usage = await _open_source(options, access, api, stack)
         scraping = usage if isinstance(usage, source.ScrapeSource) else None
         metrics, pace = telemetry.Telemetry(), options.loop
@@ -88,52 +88,8 @@ async def look(options: settings.Settings) -> tuple[idle.Look, str]:
         return found, made.namespace
 
 
-@contextlib.asynccontextmanager
-async def open_api(kubeconfig: str | None, context: str | None) -> AsyncIterator[tuple[kube.Api, str | None]]:
-    """The API server of a kubeconfig, and the namespace of its context: all that a command of a person needs."""
-    access = config.load_access(kubeconfig=kubeconfig, context=context, environment=settings.environment())
-    async with kube.Api(access) as api:
-        yield api, access.namespace
-
-
-@contextlib.asynccontextmanager
-async def open_reach(
-    kubeconfig: str | None, context: str | None, namespace: str | None, *, dry_run: bool
-) -> AsyncIterator[verbs.Reach]:
-    """The objects of a namespace as they are, hands on them, in the name of whoever the API server says we are."""
-    async with open_api(kubeconfig, context) as (api, own):
-        namespace = namespace or own or "default"
-        async with mirror.Mirror(api, watch_namespaces=[namespace]) as seen:
-            await seen.list_all(time.time())
-            hands = doing.Hands(
-                api, seen.find_resource, reporting_instance=names.FIELD_MANAGER, dry_run="server" if dry_run else None
-            )
-            yield verbs.Reach(seen, hands, namespace, await _who(api))
-
-
-@contextlib.asynccontextmanager
-async def open_lease(
-    kubeconfig: str | None, context: str | None, namespace: str | None
-) -> AsyncIterator[tuple[lease.Leadership, str]]:
-    """The daemon's Lease, and who the API server says we are."""
-    async with open_api(kubeconfig, context) as (api, own):
-        where = namespace or settings.environment().get("POD_NAMESPACE") or own or "default"
-        yield _lease_as(names.FIELD_MANAGER, where, api, time.time), await _who(api)
-
-
-async def _who(api: kube.Api) -> str:
-    return f"user:{await api.who_am_i() or 'unknown'}"
-
-
 def _own_namespace(options: settings.Settings, access: config.Access) -> str:
     return options.own_namespace or access.namespace or "default"
-
-
-def _lease_as(identity: str, namespace: str, api: kube.Api, clock: Clock) -> lease.Leadership:
-    return lease.Leadership(
-        api, namespace=namespace, name=names.LEASE, identity=identity,
-        utcnow=lambda: datetime.fromtimestamp(clock(), UTC),
-    )
 
 
 def _make_hands(options: settings.Settings, access: config.Access, api: kube.Api, seen: mirror.Mirror) -> doing.Hands:

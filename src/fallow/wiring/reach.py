@@ -1,0 +1,61 @@
+"""For a person at a keyboard: the API server, the objects of one namespace with hands on them, the daemon's Lease.
+
+In: what a kubeconfig says, and a namespace. Out: async context managers that close whatever they opened. No source of
+measurements and no story is loaded for this: a command must answer before one notices.
+"""
+
+import contextlib
+import time
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+
+from fallow import names, settings, verbs
+from fallow.act import hands as doing
+from fallow.clients.kubernetes import api as kube
+from fallow.clients.kubernetes import config, lease
+from fallow.observe.cluster import mirror
+from fallow.stories.turn import Clock
+
+
+@contextlib.asynccontextmanager
+async def open_api(kubeconfig: str | None, context: str | None) -> AsyncIterator[tuple[kube.Api, str | None]]:
+    """The API server of a kubeconfig, and the namespace of its context: all that a command of a person needs."""
+    access = config.load_access(kubeconfig=kubeconfig, context=context, environment=settings.environment())
+    async with kube.Api(access) as api:
+        yield api, access.namespace
+
+
+@contextlib.asynccontextmanager
+async def open_reach(
+    kubeconfig: str | None, context: str | None, namespace: str | None, *, dry_run: bool
+) -> AsyncIterator[verbs.Reach]:
+    """The objects of a namespace as they are, hands on them, in the name of whoever the API server says we are."""
+    async with open_api(kubeconfig, context) as (api, own):
+        namespace = namespace or own or "default"
+        async with mirror.Mirror(api, watch_namespaces=[namespace]) as seen:
+            await seen.list_all(time.time())
+            hands = doing.Hands(
+                api, seen.find_resource, reporting_instance=names.FIELD_MANAGER, dry_run="server" if dry_run else None
+            )
+            yield verbs.Reach(seen, hands, namespace, await _who(api))
+
+
+@contextlib.asynccontextmanager
+async def open_lease(
+    kubeconfig: str | None, context: str | None, namespace: str | None
+) -> AsyncIterator[tuple[lease.Leadership, str]]:
+    """The daemon's Lease, and who the API server says we are."""
+    async with open_api(kubeconfig, context) as (api, own):
+        where = namespace or settings.environment().get("POD_NAMESPACE") or own or "default"
+        yield lease_as(names.FIELD_MANAGER, where, api, time.time), await _who(api)
+
+
+async def _who(api: kube.Api) -> str:
+    return f"user:{await api.who_am_i() or 'unknown'}"
+
+
+def lease_as(identity: str, namespace: str, api: kube.Api, clock: Clock) -> lease.Leadership:
+    return lease.Leadership(
+        api, namespace=namespace, name=names.LEASE, identity=identity,
+        utcnow=lambda: datetime.fromtimestamp(clock(), UTC),
+    )
