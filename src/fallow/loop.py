@@ -1,9 +1,9 @@
-"""Time: the Lease, health, and several stories, each at its own interval and within its own budget, over one mirror.
+"""Time: the Lease, health, and several stories, each at its own interval and within its own budget, over one mirror. No rule of its own.
 
-In: stories, the mirror, the Lease, two clocks. Out: cycles until told to stop.
-A story has at most one cycle at a time; its next start is the last start plus the interval, and a late one is skipped,
-not queued. Only the holder of the Lease lets a story look and act. A failed cycle turns readiness red and the next one
-tries again; after several in a row, where so configured, everything ends. There is no rule of its own here.
+In: stories, the mirror, the Lease, two clocks. Out: cycles until told to stop; the latest of each story for those who ask.
+A story has at most one cycle at a time; its next start is the last start plus the interval, and a late one is skipped, not queued; `wake`
+begins it early. Only the holder of the Lease lets a story look and act; a follower looks when somebody asks, and acts on nothing.
+A failed cycle turns readiness red and the next one tries again; after several in a row, where so configured, everything ends.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ class Ended(Protocol):
 
 
 class Story(msgspec.Struct, frozen=True, kw_only=True):
-    """What one capability does in its turn, and how often. `look`: tick up to the plan; `fail`: it could not begin."""
+    """What one capability does in its turn, and how often. `look` is `tick` up to the plan; `fail` a cycle that could not begin."""
 
     name: str
     interval: Seconds
@@ -68,18 +68,19 @@ class Pulse:
         silent = now - self.began_at
         return [f"no cycle began for {units.humane(silent)}"] if silent > self._patience else []
 
-    def why_failing(self, now: float, *, leading: bool) -> list[str]:
-        """Does it fail, or, where it leads, has it not ended a cycle lately?"""
-        if self.failures:
-            return [f"{self.failures} failed cycle(s) in a row: {self.failed_because}"]
-        if leading and self.succeeded_at is None:
+    def why_failing(self) -> list[str]:
+        return [f"{self.failures} failed cycle(s) in a row: {self.failed_because}"] if self.failures else []
+
+    def why_late(self, now: float) -> list[str]:
+        """Of a leader that does not fail: has it ended a cycle lately?"""
+        if self.succeeded_at is None:
             return ["no cycle has ended yet"]
-        since = now - self.succeeded_at if leading and self.succeeded_at is not None else 0.0
+        since = now - self.succeeded_at
         return [f"the last good cycle ended {units.humane(since)} ago"] if since > self._patience else []
 
 
 class Health:
-    """What the loop knows of itself, asked by /healthz and /readyz; every answer is a list of reasons, empty = well."""
+    """What the loop knows of itself. It is asked by /healthz and /readyz; every answer is a list of reasons, empty = well."""
 
     def __init__(self, pulses: Sequence[Pulse]) -> None:
         self.pulses = pulses
@@ -94,16 +95,22 @@ class Health:
         if not self.synced:
             reasons.append("the cluster has not been seen yet")
         for pulse in self.pulses:
-            reasons += pulse.why_failing(now, leading=self.leading and self.synced)
+            failing = pulse.why_failing()
+            reasons += failing
+            if self.leading and self.synced and not failing:
+                reasons += pulse.why_late(now)
         return reasons
 
 
 class _Course:
-    """A story under way."""
+    """A story under way: its pulse, its wake-up call, and what was seen last."""
 
     def __init__(self, story: Story, now: float) -> None:
         self.story, self.pulse = story, Pulse(story.interval, story.budget, now)
+        self.woken = asyncio.Event()
         self.clocks: tuple[Instant, float] | None = None  # wall and monotonic at the last cycle
+        self.latest: Ended | None = None
+        self.looked: tuple[float, Ended] | None = None  # when a follower last looked, and at what
 
 
 class Loop:
@@ -114,15 +121,17 @@ class Loop:
         metrics: telemetry.Telemetry, clock: Clock, monotonic: Clock = time.monotonic, most_failures: int = 0,
         background: Callable[[], list[Coroutine[Any, Any, None]]] = list,
     ) -> None:
-        """`most_failures`: in a row, after which a daemon gives up; 0 = never. `background`: what goes on meanwhile."""
+        """`most_failures`: in a row, after which a daemon gives up; 0 = never. `background`: what else goes on meanwhile."""
         self._courses = {story.name: _Course(story, monotonic()) for story in stories}
         self.health = Health([course.pulse for course in self._courses.values()])
         self.metrics = metrics
         self._mirror, self._leadership, self._needs_lease = seen, leadership, needs_lease
         self._clock, self._monotonic, self._most_failures = clock, monotonic, most_failures
-        self._background, self._stopping, self._following = background, asyncio.Event(), asyncio.Lock()
+        self._background = background
+        self._stopping = asyncio.Event()
+        self._following = asyncio.Lock()
 
-    # ---- one cycle ---------------------------------------------------------------------------------------------------
+    # ---- one cycle --------------------------------------------------------------------------------------------------------
 
     async def tick(self, name: str) -> Ended | None:
         """One cycle of one story, whoever leads; None if it was stopped before it could decide.
@@ -133,26 +142,25 @@ class Loop:
         turn, course.pulse.began_at = self._turn_of(course.story), self._monotonic()
         try:
             jump = self._find_clock_jump(course, turn.now)
-            ended = course.story.fail(jump, turn) if jump else await course.story.tick(turn)
+            course.latest = course.story.fail(jump, turn) if jump else await course.story.tick(turn)
         except errors.ClientError as problem:
             if self._stopping.is_set():
                 log.info("stopped while looking; nothing was changed")
                 return None
-            ended = course.story.fail(str(problem), turn)
-        course.pulse.note(ended.failure, self._monotonic())
-        return ended
+            course.latest = course.story.fail(str(problem), turn)
+        course.pulse.note(course.latest.failure, self._monotonic())
+        return course.latest
 
     def _turn_of(self, story: Story) -> Turn:
         return Turn(
-            clock=self._clock, monotonic=self._monotonic, budget=story.budget, stopping=self._stopping,
-            leads=self._leads,
+            clock=self._clock, monotonic=self._monotonic, budget=story.budget, stopping=self._stopping, leads=self._leads
         )
 
     def _leads(self) -> bool:
-        return not self._needs_lease or self._leadership.is_leader
+        return self._leadership.is_leader if self._needs_lease else True
 
     def _find_clock_jump(self, course: _Course, now: Instant) -> str:
-        """The wall clock against the monotonic one: a jump makes every age wrong, so this cycle does nothing."""
+        """The wall clock against the monotonic one: a clock that jumps makes every age wrong, so this cycle does nothing."""
         before, course.clocks = course.clocks, (now, self._monotonic())
         jumped = 0.0 if before is None else (now - before[0]) - (course.clocks[1] - before[1])
         if abs(jumped) <= CLOCK_JUMP:
@@ -160,7 +168,17 @@ class Loop:
         way = "ahead" if jumped > 0 else "back"
         return f"the clock jumped by {units.humane(abs(jumped))} {way}: nothing is decided in this cycle"
 
-    # ---- once, or for ever -------------------------------------------------------------------------------------------
+    async def read(self, name: str) -> Ended | None:
+        """The latest cycle of a story, for those who ask; None before the first. A follower looks itself, once an interval at most."""
+        course = self._courses[name]
+        if self._leads():
+            return course.latest
+        now = self._monotonic()
+        if self.health.synced and (course.looked is None or now - course.looked[0] >= course.story.interval):
+            course.looked = now, await course.story.look(self._turn_of(course.story))
+        return course.looked[1] if course.looked else None
+
+    # ---- once, or for ever --------------------------------------------------------------------------------------------------
 
     async def run_once(self, name: str, *, acting: bool) -> Ended | None:
         """One cycle. To act it must hold the Lease, so that it never works against a daemon; None: there was none."""
@@ -176,7 +194,7 @@ class Loop:
             for task in renewing:
                 task.cancel()
             await asyncio.gather(*renewing, return_exceptions=True)
-            await self._leadership.release()
+            await self.release()
 
     async def look(self, name: str) -> Ended:
         """One look at everything, without any act and without the Lease."""
@@ -196,14 +214,13 @@ class Loop:
         return [*([self._leadership.run()] if self._needs_lease else []), *self._background()]
 
     async def begin(self) -> bool:
-        """For whoever drives the cycles one by one: follow the cluster, take the Lease. Whether we lead; raises if
-        nothing is seen."""
+        """For whoever drives the cycles one by one: follow the cluster, take the Lease. Whether we lead; raises if nothing is seen."""
         await self._mirror.follow(self._clock())
         self.health.synced = True
         return not self._needs_lease or await self._leadership.acquire(LEASE_PATIENCE)
 
     async def run(self) -> bool:
-        """Cycles until stop(); False if a story failed too often in a row. Then end the background, then release()."""
+        """Cycles until stop(); False if a story failed too often in a row. Afterwards end the background, and then release()."""
         return all(await asyncio.gather(*(self._repeat(course) for course in self._courses.values())))
 
     async def release(self) -> None:
@@ -213,14 +230,20 @@ class Loop:
     def stop(self) -> None:
         """Ends run() after the request in flight."""
         self._stopping.set()
+        for course in self._courses.values():
+            course.woken.set()
+
+    def wake(self, name: str) -> None:
+        """Begin this story's next cycle now: something urgent happened."""
+        self._courses[name].woken.set()
 
     async def _repeat(self, course: _Course) -> bool:
         while not self._stopping.is_set():
             began = self._monotonic()
             await self._turn(course)
             if self._most_failures and course.pulse.failures >= self._most_failures:
-                failures, because = self._most_failures, course.pulse.failed_because
-                log.error("giving up after %d failed cycles in a row: %s", failures, because)
+                because = course.pulse.failed_because
+                log.error("giving up after %d failed cycles in a row: %s", self._most_failures, because)
                 self.stop()
                 return False
             await self._wait(course, began)
@@ -259,7 +282,7 @@ class Loop:
 
     def _fail(self, course: _Course, because: str) -> None:
         """A cycle that ended before it could look."""
-        course.story.fail(because, self._turn_of(course.story))
+        course.latest = course.story.fail(because, self._turn_of(course.story))
         course.pulse.note(because, self._monotonic())
 
     async def _leads_soon(self) -> bool:
@@ -267,18 +290,24 @@ class Loop:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FIRST_LEASE):
                 while not self._leads() and not self._leadership.holder and not self._leadership.problem:
-                    await self._nap(0.05)
+                    await _nap(self._stopping, 0.05)
         return self._leads()
 
     async def _wait(self, course: _Course, began: float) -> None:
-        """Until the last start plus the interval, past starts skipped. A new leader starts within a second."""
+        """Until the last start plus the interval, past starts skipped; or until woken. A new leader starts within a second."""
         interval = course.story.interval
         wait = interval - (self._monotonic() - began) % interval
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(wait):
-                while not self._stopping.is_set() and (self.health.leading or not self._leads()):
-                    await self._nap(wait if self.health.leading else 1.0)
+                while not course.woken.is_set() and not self._became_leader():
+                    await _nap(course.woken, wait if self.health.leading else 1.0)
+        if not self._stopping.is_set():
+            course.woken.clear()
 
-    async def _nap(self, seconds: Seconds) -> None:
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._stopping.wait(), seconds)
+    def _became_leader(self) -> bool:
+        return not self.health.leading and self._leads()
+
+
+async def _nap(until: asyncio.Event, seconds: Seconds) -> None:
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(until.wait(), seconds)

@@ -232,25 +232,32 @@ def test_health_and_readiness(said, after, stuck, unready):
 
 
 class Ended(msgspec.Struct, frozen=True):
+    number: int
     failure: str = ""
+    is_look: bool = False
 
 
 class Counting:
     """A story that counts its cycles, and ends each as it is asked to."""
 
     def __init__(self, *failures: str) -> None:
-        self.cycles, self._failures = 0, list(failures)
+        self.cycles, self.looks, self._failures = 0, 0, list(failures)
 
     async def tick(self, turn: Turn) -> Ended:
         self.cycles += 1
         assert turn.may_act()
-        return Ended(self._failures.pop(0) if self._failures else "")
+        return Ended(self.cycles, self._failures.pop(0) if self._failures else "")
+
+    async def look(self, turn: Turn) -> Ended:
+        self.looks += 1
+        assert not turn.may_act()
+        return Ended(self.looks, is_look=True)
 
     def fail(self, because: str, turn: Turn) -> Ended:
-        return Ended(because)
+        return Ended(0, because)
 
     def under(self, name: str, interval: float) -> loop.Story:
-        return loop.Story(name=name, interval=interval, budget=5.0, tick=self.tick, look=self.tick, fail=self.fail)
+        return loop.Story(name=name, interval=interval, budget=5.0, tick=self.tick, look=self.look, fail=self.fail)
 
 
 class Lease:
@@ -269,12 +276,15 @@ async def loop_of(*stories: loop.Story, leads=True, **more):
         yield loop.Loop(stories, metrics=telemetry.Telemetry(), **given), given["leadership"]
 
 
-async def test_each_story_has_its_own_interval():
+async def test_each_story_has_its_own_interval_and_a_wake_up_comes_early():
     often, seldom = Counting(), Counting()
     async with loop_of(often.under("often", 0.02), seldom.under("seldom", 3600.0)) as (made, _):
         running = asyncio.create_task(made.run())
         await until(lambda: often.cycles >= 3)
         assert seldom.cycles == 1
+        made.wake("seldom")
+        await until(lambda: seldom.cycles == 2)
+        assert (await made.read("seldom")).number == 2
         made.stop()
         assert await running
 
@@ -287,13 +297,17 @@ async def test_one_story_that_keeps_failing_ends_them_all_and_health_names_only_
         assert well.cycles == 1
 
 
-async def test_a_follower_follows_and_does_nothing_else():
+async def test_a_follower_answers_reads_and_does_nothing_else():
     story = Counting()
     async with loop_of(story.under("idle", 3600.0), leads=False) as (made, lease):
+        assert await made.read("idle") is None  # the cluster has not been seen yet
         running = asyncio.create_task(made.run())
         await until(lambda: made.health.synced)
+        assert (await made.read("idle")).is_look
+        assert (await made.read("idle")).number == 1  # the same: it looks once an interval at most
         assert (story.cycles, made.health.why_not_ready(time.monotonic())) == (0, [])
         lease.is_leader = True
         await until(lambda: story.cycles == 1)  # a new leader begins within a second
+        assert not (await made.read("idle")).is_look
         made.stop()
         assert await running
