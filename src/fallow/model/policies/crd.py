@@ -1,4 +1,4 @@
-"""Custom resources from structs: a schema for the API server, objects read with a sentence for each fault.
+"""Custom resources from structs: a schema for the API server, objects read with a sentence for each fault, conditions.
 
 A field is `Annotated[type, form, description]`; a list also has its bounds, and what this version does not do yet its
 NotYet. What must hold between the fields of a struct is its `law`. Values stay as people write them (`30m`, `"0.8"`):
@@ -20,13 +20,15 @@ import msgspec
 
 from fallow import names
 from fallow.model import patterns, units
-from fallow.model.units import Seconds
+from fallow.model.units import Instant, Seconds
 
 S = TypeVar("S", bound=msgspec.Struct)
 N = TypeVar("N")
+C = TypeVar("C", bound="PolicyCondition")
 
 MOST_KEYS = 64
 _LONGEST_TEXT = 4096
+_LONGEST_MESSAGE = 2048
 _LONGEST: Seconds = 366 * units.DAY  # beyond it somebody mistyped, and no metrics reach back that far
 
 
@@ -186,6 +188,29 @@ class SelectorSpec(msgspec.Struct, frozen=True, rename="camel"):
 class SecretRef(msgspec.Struct, frozen=True):
     name: Annotated[Name, "Secret in the controller's own namespace."]
     key: Annotated[Text, "Key in that Secret."]
+
+
+class PolicyCondition(msgspec.Struct, frozen=True, rename="camel"):
+    """Of a status. Each resource has its own, with its own set of types."""
+
+    type: Annotated[str, "What is said."]
+    status: Annotated[str, one_of("True", "False", "Unknown"), "Whether it holds."]
+    reason: Annotated[Text, "Why, in one word."]
+    message: Annotated[Text, "Why, in a sentence."]
+    last_transition_time: Annotated[Moment, "Since when."]
+    observed_generation: Annotated[Count, "For which generation of the policy."]
+
+
+def conditions(
+    kind: type[C], said: Mapping[str, tuple[str, str, str]], generation: int, previous: Mapping[str, Any], now: Instant
+) -> tuple[C, ...]:
+    """`said`: type -> status, reason, message. While one holds it keeps the time it has in `previous`."""
+    before = {(one.get("type"), one.get("status")): one for one in previous.get("conditions") or ()}
+    made = []
+    for type_, (status, reason, message) in said.items():
+        since = before.get((type_, status), {}).get("lastTransitionTime") or units.rfc3339(now)
+        made.append(kind(type_, status, reason, message[:_LONGEST_MESSAGE], since, generation))
+    return tuple(made)
 
 
 def keyed(by: str) -> dict[str, Any]:

@@ -22,7 +22,6 @@ from fallow.model.units import Instant
 
 HIGHEST_PRIORITY = 1_000_000  # that can be written; a policy whose priority cannot be read stands above
 MOST_NEXT_ACTIONS = 20
-_LONGEST_MESSAGE = 2048
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 
 NO_BUTTONS = crd.NotYet("this version has no buttons yet; leave it out")
@@ -189,13 +188,8 @@ class NextActionStatus(msgspec.Struct, frozen=True):
 NextActions = Annotated[tuple[NextActionStatus, ...], {"maxItems": MOST_NEXT_ACTIONS}]
 
 
-class IdlePolicyCondition(msgspec.Struct, frozen=True, rename="camel"):
+class IdlePolicyCondition(crd.PolicyCondition, frozen=True, rename="camel"):
     type: Annotated[str, one_of("Ready", "DataHealthy", "Frozen"), "What is said."]
-    status: Annotated[str, one_of("True", "False", "Unknown"), "Whether it holds."]
-    reason: Annotated[Text, "Why, in one word."]
-    message: Annotated[Text, "Why, in a sentence."]
-    last_transition_time: Annotated[Moment, "Since when."]
-    observed_generation: Annotated[Count, "For which generation of the policy."]
 
 
 class IdlePolicyStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -321,17 +315,5 @@ def status(
     counted = {key: value for key, value in msgspec.structs.asdict(tally).items() if key != "next_actions"}
     return crd.plain({"status": IdlePolicyStatus(
         **counted, observed_generation=of.generation, last_evaluation_time=units.rfc3339(now),
-        next_actions=tuple(upcoming), conditions=_make_conditions(said, of.generation, previous, now),
+        next_actions=tuple(upcoming), conditions=crd.conditions(IdlePolicyCondition, said, of.generation, previous, now),
     )})
-
-
-def _make_conditions(
-    said: Mapping[str, tuple[str, str, str]], generation: int, previous: Mapping[str, Any], now: Instant
-) -> tuple[IdlePolicyCondition, ...]:
-    """`said`: type -> status, reason, message. While one holds it keeps the time it has in `previous`."""
-    before = {(one.get("type"), one.get("status")): one for one in previous.get("conditions") or ()}
-    made = []
-    for type_, (status, reason, message) in said.items():
-        since = before.get((type_, status), {}).get("lastTransitionTime") or units.rfc3339(now)
-        made.append(IdlePolicyCondition(type_, status, reason, message[:_LONGEST_MESSAGE], since, generation))
-    return tuple(made)
