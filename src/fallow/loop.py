@@ -1,9 +1,10 @@
-"""Time: the Lease, health, and several stories, each at its own interval and within its own budget, over one mirror. No rule of its own.
+"""Time: the Lease, health, and several stories, each at its own interval and within its own budget, over one mirror.
 
-In: stories, the mirror, the Lease, two clocks. Out: cycles until told to stop; the latest of each story for those who ask.
-A story has at most one cycle at a time; its next start is the last start plus the interval, and a late one is skipped, not queued; `wake`
-begins it early. Only the holder of the Lease lets a story look and act; a follower looks when somebody asks, and acts on nothing.
-A failed cycle turns readiness red and the next one tries again; after several in a row, where so configured, everything ends.
+In: stories, the mirror, the Lease, two clocks. Out: cycles until asked to stop; the latest of each story for those who
+ask. No rule of its own. A story has at most one cycle at a time; its next start is the last start plus the interval,
+and a late one is skipped, not queued; `wake` begins it early. Only the holder of the Lease lets a story look and act; a
+follower looks when somebody asks, and acts on nothing. A failed cycle turns readiness red and the next one tries again;
+after several in a row, where so configured, everything ends.
 """
 
 import asyncio
@@ -38,7 +39,7 @@ class Ended(Protocol):
 
 
 class Story(msgspec.Struct, frozen=True, kw_only=True):
-    """What one capability does in its turn, and how often. `look` is `tick` up to the plan; `fail` a cycle that could not begin."""
+    """What one capability does in its turn, and how often. `look`: `tick` up to the plan; `fail`: it could not begin."""
 
     name: str
     interval: Seconds
@@ -80,7 +81,7 @@ class Pulse:
 
 
 class Health:
-    """What the loop knows of itself. It is asked by /healthz and /readyz; every answer is a list of reasons, empty = well."""
+    """What the loop knows of itself, for /healthz and /readyz; every answer is a list of reasons, empty = well."""
 
     def __init__(self, pulses: Sequence[Pulse]) -> None:
         self.pulses = pulses
@@ -121,7 +122,7 @@ class Loop:
         metrics: telemetry.Telemetry, clock: Clock, monotonic: Clock = time.monotonic, most_failures: int = 0,
         background: Callable[[], list[Coroutine[Any, Any, None]]] = list,
     ) -> None:
-        """`most_failures`: in a row, after which a daemon gives up; 0 = never. `background`: what else goes on meanwhile."""
+        """`most_failures`: in a row, after which a daemon gives up; 0 = never. `background`: what else goes on."""
         self._courses = {story.name: _Course(story, monotonic()) for story in stories}
         self.health = Health([course.pulse for course in self._courses.values()])
         self.metrics = metrics
@@ -130,8 +131,6 @@ class Loop:
         self._background = background
         self._stopping = asyncio.Event()
         self._following = asyncio.Lock()
-
-    # ---- one cycle --------------------------------------------------------------------------------------------------------
 
     async def tick(self, name: str) -> Ended | None:
         """One cycle of one story, whoever leads; None if it was stopped before it could decide.
@@ -153,14 +152,15 @@ class Loop:
 
     def _turn_of(self, story: Story) -> Turn:
         return Turn(
-            clock=self._clock, monotonic=self._monotonic, budget=story.budget, stopping=self._stopping, leads=self._leads
+            clock=self._clock, monotonic=self._monotonic, budget=story.budget, stopping=self._stopping,
+            leads=self._leads,
         )
 
     def _leads(self) -> bool:
         return self._leadership.is_leader if self._needs_lease else True
 
     def _find_clock_jump(self, course: _Course, now: Instant) -> str:
-        """The wall clock against the monotonic one: a clock that jumps makes every age wrong, so this cycle does nothing."""
+        """The wall clock against the monotonic one: after a jump every age is wrong, so this cycle does nothing."""
         before, course.clocks = course.clocks, (now, self._monotonic())
         jumped = 0.0 if before is None else (now - before[0]) - (course.clocks[1] - before[1])
         if abs(jumped) <= CLOCK_JUMP:
@@ -169,7 +169,7 @@ class Loop:
         return f"the clock jumped by {units.humane(abs(jumped))} {way}: nothing is decided in this cycle"
 
     async def read(self, name: str) -> Ended | None:
-        """The latest cycle of a story, for those who ask; None before the first. A follower looks itself, once an interval at most."""
+        """The latest cycle of a story; None before the first. A follower looks itself, once an interval at most."""
         course = self._courses[name]
         if self._leads():
             return course.latest
@@ -177,8 +177,6 @@ class Loop:
         if self.health.synced and (course.looked is None or now - course.looked[0] >= course.story.interval):
             course.looked = now, await course.story.look(self._turn_of(course.story))
         return course.looked[1] if course.looked else None
-
-    # ---- once, or for ever --------------------------------------------------------------------------------------------------
 
     async def run_once(self, name: str, *, acting: bool) -> Ended | None:
         """One cycle. To act it must hold the Lease, so that it never works against a daemon; None: there was none."""
@@ -214,13 +212,13 @@ class Loop:
         return [*([self._leadership.run()] if self._needs_lease else []), *self._background()]
 
     async def begin(self) -> bool:
-        """For whoever drives the cycles one by one: follow the cluster, take the Lease. Whether we lead; raises if nothing is seen."""
+        """For whoever drives the cycles one by one: follow the cluster, take the Lease; whether we lead."""
         await self._mirror.follow(self._clock())
         self.health.synced = True
         return not self._needs_lease or await self._leadership.acquire(LEASE_PATIENCE)
 
     async def run(self) -> bool:
-        """Cycles until stop(); False if a story failed too often in a row. Afterwards end the background, and then release()."""
+        """Cycles until stop(); False if a story failed too often. Afterwards end the background, then release()."""
         return all(await asyncio.gather(*(self._repeat(course) for course in self._courses.values())))
 
     async def release(self) -> None:
@@ -294,7 +292,7 @@ class Loop:
         return self._leads()
 
     async def _wait(self, course: _Course, began: float) -> None:
-        """Until the last start plus the interval, past starts skipped; or until woken. A new leader starts within a second."""
+        """Until the last start plus the interval, past starts skipped, or woken. A new leader starts within a second."""
         interval = course.story.interval
         wait = interval - (self._monotonic() - began) % interval
         with contextlib.suppress(TimeoutError):

@@ -315,5 +315,6 @@ def status(
     counted = {key: value for key, value in msgspec.structs.asdict(tally).items() if key != "next_actions"}
     return crd.plain({"status": IdlePolicyStatus(
         **counted, observed_generation=of.generation, last_evaluation_time=units.rfc3339(now),
-        next_actions=tuple(upcoming), conditions=crd.conditions(IdlePolicyCondition, said, of.generation, previous, now),
+        next_actions=tuple(upcoming),
+        conditions=crd.conditions(IdlePolicyCondition, said, of.generation, previous, now),
     )})
