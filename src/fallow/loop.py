@@ -39,7 +39,7 @@ class Ended(Protocol):
 
 
 class Story(msgspec.Struct, frozen=True, kw_only=True):
-    """What one capability does in its turn, and how often. `look`: `tick` up to the plan; `fail`: it could not begin."""
+    """What one capability does in its turn, how often. `look`: `tick` up to the plan; `fail`: it could not begin."""
 
     name: str
     interval: Seconds
@@ -292,7 +292,7 @@ class Loop:
         return self._leads()
 
     async def _wait(self, course: _Course, began: float) -> None:
-        """Until the last start plus the interval, past starts skipped, or woken. A new leader starts within a second."""
+        """Until the last start plus the interval, past starts skipped, or woken. A new leader starts at once."""
         interval = course.story.interval
         wait = interval - (self._monotonic() - began) % interval
         with contextlib.suppress(TimeoutError):
