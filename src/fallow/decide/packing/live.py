@@ -91,7 +91,7 @@ def _choose(seen: cluster.Capacity) -> tuple[list[Machine], list[str]]:
 
 def _why_left_out(machine: Machine, tenants: Sequence[cluster.Pod]) -> str:
     if machine.left_out:
-        return machine.left_out.partition(":")[0]
+        return machine.left_out
     if _node(machine).find_fault():
         return "has what no machine has"
     if any(tenant.needs.unknown for tenant in tenants):

@@ -86,8 +86,8 @@ def see_machine(item: CountedNodeItem) -> Machine:
             cpu=quantities.parse_milli(has.get("cpu", "0"), up=False), pods=_whole(has.get("pods", "110")),
             memory=quantities.parse_mebi(has.get("memory", "0"), up=False), left_out=_why_left_out(item, has),
         )
-    except ValueError as problem:
-        why = f"what it has cannot be read: {problem}"
+    except ValueError:
+        why = "what it has cannot be read"
         return Machine(name=name, product="", cpu=0, memory=0, gpus=0, pods=0, left_out=why)
 
 
@@ -108,7 +108,7 @@ def _why_left_out(item: CountedNodeItem, has: Mapping[str, str]) -> str:
     if any(taint.effect in ("NoSchedule", "NoExecute") and taint.key != names.GPU for taint in item.spec.taints or ()):
         return "has a taint that only some pods tolerate"
     if any(resource.startswith(names.MIG_PREFIX) and _whole(count) for resource, count in has.items()):
-        return "is cut by MIG: its instances are fixed"
+        return "is cut by MIG"
     return ""
 
 

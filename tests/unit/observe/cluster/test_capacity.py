@@ -66,13 +66,10 @@ def test_shared_gpus_are_counted_once(has: dict[str, str]) -> None:
             {"taints": [{"key": "nvidia.com/gpu", "effect": "NoSchedule"}, {"key": "x", "effect": "PreferNoSchedule"}]},
             "",
         ),
-        ({"has": {"nvidia.com/mig-1g.10gb": "7"}}, "is cut by MIG: its instances are fixed"),
+        ({"has": {"nvidia.com/mig-1g.10gb": "7"}}, "is cut by MIG"),
         ({"has": {"nvidia.com/mig-1g.10gb": "0"}}, ""),
-        ({"has": {"cpu": "many"}}, "what it has cannot be read: 'many' is not a quantity such as 250m, 4 or 64Gi"),
-        (
-            {"labels": {"nvidia.com/gpu.replicas": "few"}},
-            "what it has cannot be read: 'few' is not a quantity such as 250m, 4 or 64Gi",
-        ),
+        ({"has": {"cpu": "many"}}, "what it has cannot be read"),
+        ({"labels": {"nvidia.com/gpu.replicas": "few"}}, "what it has cannot be read"),
     ],
 )
 def test_where_nothing_is_to_be_placed_is_said(change: dict[str, Any], why: str) -> None:
