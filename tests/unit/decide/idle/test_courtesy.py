@@ -8,6 +8,7 @@ from tests.builders import NOW, World, busy, idle, pending_marks
 
 from fallow import names
 from fallow.decide.idle import plan
+from fallow.model import cluster
 from fallow.model.cluster import Trouble
 from fallow.model.decision import Alert, Detail, Mark, Memory, Outcome, Pause, Plan, Reason, Status, Warn
 from fallow.model.policies import idle as policy
@@ -285,3 +286,8 @@ def test_the_reason_of_a_pause_is_short_and_says_how_long() -> None:
     assert pause.pods == frozenset({world.pods[0].uid})
 
 
+
+
+def test_every_trouble_of_a_workload_that_can_be_idle_is_a_word_after_report_only() -> None:
+    judged = set(cluster.Trouble) - {cluster.Trouble.OwnerLookupFailed}  # never idle: we cannot tell
+    assert {str(trouble) for trouble in judged} <= {str(detail) for detail in Detail}
