@@ -105,7 +105,9 @@ class IdleStory:
         async def look_again(pauses: Sequence[decision.Pause]) -> Mapping[str, execute.SecondLook]:
             return await self._look_again(turn, pauses)
 
-        outcomes = tuple(await execute.carry_out(plan.decisions, self._hands, look_again, turn.now, turn.may_act))
+        outcomes = tuple(
+            await execute.carry_out(plan.decisions, self._hands, look_again, turn.now, turn.may_act, turn.clock)
+        )
         self._memory = brain.remember(plan, outcomes)
         if self._options.loop.daemon and turn.may_act():
             await self._hands.reports.write(seen, plan, turn.now)
