@@ -110,7 +110,7 @@ def _fits_models(patterns: tuple[Pattern, ...], models: frozenset[str]) -> bool 
 
 
 def is_unlisted(workload: cluster.Workload, kind: kinds.Kind | None, rule: idle.Rule) -> str | None:
-    """Why its policy is not for its kind; None where it is, where the letters decide, or where its trouble says more."""
+    """Why its policy is not for its kind; None where it is, or where the letters or its trouble say more."""
     if kind is None or workload.trouble is not None or rule.kinds is None:
         return None
     is_listed = kind.kind in rule.kinds or f"{kind.kind}.{kind.group}" in rule.kinds

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from fallow import names
-from fallow.decide.idle import consent, judge, pauses, rules
+from fallow.decide.idle import arrange, consent, judge, pauses, rules
 from fallow.model import cluster, kinds, marks
 from fallow.model.decision import Alert, Alerted, Decision, Mark, Resume
 from fallow.model.units import Instant
@@ -24,6 +24,7 @@ _UNSEEN: Final = frozenset({
 class Upkeep(msgspec.Struct, frozen=True):
     by_workload: Mapping[int, list[Decision]]
     paused: Mapping[int, Instant | None]  # since when, if it was us
+    odd: Mapping[int, str]  # those whose marks could not be considered, and what went wrong
 
     def decisions(self, given: frozenset[Alerted]) -> Iterable[Decision]:
         """Resumes first: somebody waits. Alerts that were given are not given again."""
@@ -47,11 +48,16 @@ def tend(sight: judge.Sight) -> Upkeep:
     workloads = sight.snapshot.workloads
     # Of the unseen ones the fields were not read: a pause that stands would look undone.
     marked = [index for index in sight.arranged.marked if workloads[index].trouble not in _UNSEEN]
-    found = {index: _tend_one(sight, index, workloads[index]) for index in marked if not _is_outside(sight, index)}
-    return Upkeep(
-        {index: decisions for index, decisions in found.items() if decisions},
-        {index: marks.paused_at(workloads[index]) for index in marked if kinds.stands_paused(workloads[index])},
-    )
+    found, paused, odd = dict[int, list[Decision]](), dict[int, Instant | None](), dict[int, str]()
+    for index in marked:
+        try:
+            if decisions := [] if _is_outside(sight, index) else _tend_one(sight, index, workloads[index]):
+                found[index] = decisions
+            if kinds.stands_paused(workloads[index]):
+                paused[index] = marks.paused_at(workloads[index])
+        except Exception as problem:  # of one workload: the others go on
+            odd[index] = arrange.name_problem(problem)
+    return Upkeep({index: decisions for index, decisions in found.items() if index not in odd}, paused, odd)
 
 
 def _is_outside(sight: judge.Sight, index: int) -> bool:

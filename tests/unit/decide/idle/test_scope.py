@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from tests import builders
-from tests.builders import NOW, World, busy, idle, paused_marks, pattern, pending_marks
+from tests.builders import NOW, World, busy, idle, pattern, paused_marks, pending_marks
 
 from fallow import names
 from fallow.decide.idle import plan
