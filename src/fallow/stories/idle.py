@@ -65,6 +65,7 @@ class IdleStory:
         self._eyes, self._hands, self._books, self._freeze = eyes, hands, books, freeze
         self._memory, self._cache = decision.Memory(), brain.Cache()
         self._missing: frozenset[cluster.Missing] = frozenset()  # as last told
+        self._odd: Mapping[cluster.Ref, str] = {}  # as last told
 
     async def tick(self, turn: Turn) -> decision.Cycle:
         """One cycle. Raises what the outside does to a look; whatever happens to an act is an Outcome."""
@@ -106,7 +107,9 @@ class IdleStory:
         async def look_again(pauses: Sequence[decision.Pause]) -> Mapping[str, execute.SecondLook]:
             return await self._look_again(turn, pauses)
 
-        outcomes = tuple(await execute.carry_out(plan.decisions, self._hands, look_again, turn.now, turn.may_act))
+        outcomes = tuple(
+            await execute.carry_out(plan.decisions, self._hands, look_again, turn.now, turn.may_act, turn.clock)
+        )
         self._memory = brain.remember(plan, outcomes)
         if self._options.loop.daemon and turn.may_act():
             await self._hands.reports.write(seen, plan, turn.now)
@@ -158,6 +161,8 @@ class IdleStory:
         tell(cycle)
         if cycle.snapshot is not None:
             self._tell_missing(cycle.snapshot.missing)
+        if cycle.plan is not None:
+            self._tell_odd(cycle.plan.odd)
 
     def _tell_missing(self, missing: Sequence[cluster.Missing]) -> None:
         """Once, not in every cycle: what may not be seen today may mostly not be seen tomorrow."""
@@ -165,6 +170,13 @@ class IdleStory:
             if one not in self._missing:
                 log.warning("not seen: %s: %s", one.what, one.because)
         self._missing = frozenset(missing)
+
+    def _tell_odd(self, odd: Mapping[cluster.Ref, str]) -> None:
+        """Once: whoever made it is not going to mend it within the minute."""
+        for ref, why in odd.items():
+            if self._odd.get(ref) != why:
+                log.warning("%s could not be considered and is unknown: %s", ref, why)
+        self._odd = odd
 
 
 def tell(cycle: decision.Cycle) -> None:
