@@ -70,6 +70,7 @@ class IdleStory:
         self._memory, self._cache = decision.Memory(), brain.Cache()
         self._gate = execute.FreezeGate()
         self._missing: frozenset[cluster.Missing] = frozenset()  # as last told
+        self._odd: Mapping[cluster.Ref, str] = {}  # as last told
 
     async def tick(self, turn: Turn) -> decision.Cycle:
         """One cycle. Raises what the outside does to a look; whatever happens to an act is an Outcome."""
@@ -115,7 +116,7 @@ class IdleStory:
             return await self._look_again(turn, pauses)
 
         outcomes = tuple(await execute.carry_out(
-            plan.decisions, self._hands, look_again, turn.now, turn.may_act, self._gate
+            plan.decisions, self._hands, look_again, turn.now, turn.may_act, turn.clock, self._gate
         ))
         self._memory = brain.remember(plan, outcomes)
         await self._write_down(lambda said: _remembered(self._memory.long, said, turn.now))
@@ -185,6 +186,8 @@ class IdleStory:
         tell(cycle)
         if cycle.snapshot is not None:
             self._tell_missing(cycle.snapshot.missing)
+        if cycle.plan is not None:
+            self._tell_odd(cycle.plan.odd)
 
     def _tell_missing(self, missing: Sequence[cluster.Missing]) -> None:
         """Once, not in every cycle: what may not be seen today may mostly not be seen tomorrow."""
@@ -192,6 +195,13 @@ class IdleStory:
             if one not in self._missing:
                 log.warning("not seen: %s: %s", one.what, one.because)
         self._missing = frozenset(missing)
+
+    def _tell_odd(self, odd: Mapping[cluster.Ref, str]) -> None:
+        """Once: whoever made it is not going to mend it within the minute."""
+        for ref, why in odd.items():
+            if self._odd.get(ref) != why:
+                log.warning("%s could not be considered and is unknown: %s", ref, why)
+        self._odd = odd
 
 
 def _remembered(memory: long_memory.LongMemory, said: Said, now: Instant) -> dict[str, str]:
