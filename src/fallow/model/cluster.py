@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from fallow.model import capacity, usage
+from fallow.model.long_memory import LongMemory
 from fallow.model.policies import idle
 from fallow.model.units import Instant
 
@@ -177,6 +178,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     frozen_until: Instant | None  # from the Lease: by hand, or by our own freeze before a restart
     frozen_because: str
     missing: tuple[Missing, ...]
+    long_memory: LongMemory = LongMemory()  # from the Lease
+    lease_term: int | None = None  # how often the Lease has changed hands; None: nobody holds one
     # Of pods, nodes, namespaces, workloads and policies: an earlier snapshot of the same source with the same number
     # has the same ones. None = not known: nothing that was made of another snapshot holds for this one.
     version: int | None = None

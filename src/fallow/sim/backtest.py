@@ -88,7 +88,7 @@ class Run:
             self.lost_ticks += 1
             return None
         if self._may_rest():
-            self.memory = brain.remember_rest(self.memory)
+            self.memory = brain.remember_rest(self.memory, world.now)
             return None
         snapshot = self._viewer.look(self._windows, self._policies)
         made = brain.make_plan(snapshot, self.mandate, self.memory, snapshot.taken_at, self._cache)
@@ -99,7 +99,7 @@ class Run:
 
     def _may_rest(self) -> bool:
         memory, viewer = self.memory, self._viewer
-        if self.world.faults or memory.freeze is not None or memory.baseline_reset:
+        if self.world.faults or memory.freeze is not None or memory.long.baseline_reset:
             return False
         return viewer.longest_quiet() + 2 * self.world.span.step < min(self._windows) and not viewer.is_marked
 

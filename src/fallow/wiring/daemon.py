@@ -54,17 +54,21 @@ async def assemble(
             use_policies=options.mandate.use_policies,
         ))
         identity = options.pod_name or f"{names.FIELD_MANAGER}-{time.monotonic_ns():x}"  # that no other process has
-        leadership = reach.lease_as(identity, _own_namespace(options, access), leasing, clock)
+        leadership = reach.lease_as(
+            identity, _own_namespace(options, access), leasing, clock, answer=lambda said: story.answer(said)
+        )
         usage = await _open_source(options, access, api, stack)
         scraping = usage if isinstance(usage, source.ScrapeSource) else None
         metrics, pace = telemetry.Telemetry(), options.loop
         needs_lease = pace.leader_elect or options.mandate.acting
         story = idle.IdleStory(
-            options=options, eyes=snapshot.Eyes(seen, usage, lease_annotations=lambda: leadership.annotations),
+            options=options, eyes=snapshot.Eyes(
+                seen, usage, lease_annotations=lambda: leadership.annotations, lease_term=lambda: leadership.term
+            ),
             hands=_make_hands(options, access, api, seen), books=tally.Books(
                 metrics, dry_run=not options.mandate.acting, source="scrape" if scraping else "prometheus"
             ),
-            freeze=leadership.annotate if needs_lease else None,
+            note=leadership.note if needs_lease else None,
         )
 
         def background() -> list[Coroutine[Any, Any, None]]:

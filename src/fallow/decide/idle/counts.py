@@ -13,7 +13,8 @@ import numpy as np
 
 from fallow.decide.idle import arrange, judge, pressure, words
 from fallow.decide.idle.courtesy import Standing
-from fallow.model.decision import Heading, Held, Level, Reason, Step, Totals, Verdict
+from fallow.model.decision import Heading, Held, Reason, Step, Totals, Verdict
+from fallow.model.long_memory import Level
 from fallow.model.policies import idle
 from fallow.model.units import Instant
 
@@ -27,9 +28,8 @@ class Gpus(msgspec.Struct, frozen=True):
     def count(self, verdict: Verdict) -> int:
         return sum(count for (each, _), count in self.by_model.items() if each is verdict)
 
-    @property
-    def level(self) -> Level:
-        return Level(self.count(Verdict.idle), self.observed)
+    def level(self, now: Instant) -> Level:
+        return Level(self.count(Verdict.idle), self.observed, now)
 
 
 def count_gpus(sight: judge.Sight) -> Gpus:

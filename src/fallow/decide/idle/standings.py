@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 import msgspec
 import numpy as np
 
-from fallow.decide.idle import arrange, courtesy, judge
+from fallow.decide.idle import arrange, brakes, courtesy, judge
 from fallow.decide.idle.courtesy import Standing
 from fallow.model import kinds, units
 from fallow.model.decision import Freeze, Memory, Reason, Step
@@ -37,7 +37,9 @@ def find(sight: judge.Sight, memory: Memory, freeze: Freeze | None, written: Col
     waiting = dict.fromkeys(written, "its marks are put in order first")
     early = {count: f"found idle in {count} of {needed} cycles in a row" for count in range(1, needed)}
     unconfirmed = {index: early[count] for index, count in counts.items() if count in early}
-    final = asked | (_freeze_all(steps, freeze) if freeze else _hold_back(steps, waiting | unconfirmed))
+    if not sight.snapshot.policies and sight.mandate.use_policies:
+        waiting |= dict.fromkeys(steps, gone) if (gone := brakes.why_not_by_flags(memory.long, sight.now)) else {}
+    final = asked | (_freeze_all(steps, freeze) if freeze else _hold_back(steps, unconfirmed | waiting))
     return Standings(
         by_workload=final,
         confirmed={uids[index]: count for index, count in counts.items()},

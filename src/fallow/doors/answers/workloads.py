@@ -98,6 +98,11 @@ def ack(found: verbs.Ack) -> dict[str, str | None]:
     return {**named, "until": found.until, "by": found.by, "reason": found.reason}
 
 
+def freeze(answer: verbs.FreezeAnswer, namespace: str) -> dict[str, str | bool | None]:
+    frozen = {"frozen": answer.until is not None, "until": answer.until}
+    return {**frozen, "namespace": namespace, "holder": answer.holder or None, "answer": str(answer.heard)}
+
+
 def verdict(finding: decision.Finding) -> str:
     """What stands paused by us holds no GPU that could be judged: people want to see that, not that we cannot tell."""
     is_paused = finding.gpus == 0 and marks.paused_at(finding.workload) is not None

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from fallow import names
-from fallow.model import cluster, units, usage
+from fallow.model import cluster, long_memory, units, usage
 from fallow.model.policies import idle
 from fallow.model.units import Instant, Seconds
 from fallow.observe.cluster import mirror, second_look
@@ -24,11 +24,12 @@ class Eyes:
     """Looks at the cluster. The mirror must have been filled (`list_all` or `follow`) before."""
 
     def __init__(
-        self, seen: mirror.Mirror, source: sources.Source, *, lease_annotations: Callable[[], Mapping[str, str]] = dict
+        self, seen: mirror.Mirror, source: sources.Source, *, lease_annotations: Callable[[], Mapping[str, str]] = dict,
+        lease_term: Callable[[], int | None] = lambda: None,
     ) -> None:
         self._mirror = seen
         self._source = source
-        self.lease_annotations = lease_annotations
+        self.lease_annotations, self._lease_term = lease_annotations, lease_term
         self._held = usage_rows.Holders((), {})
 
     @property
@@ -79,9 +80,12 @@ class Eyes:
         self, held: usage_rows.Holders, evidence: usage.Evidence, now: Instant, **facts: Any
     ) -> cluster.Snapshot:
         frozen_until, frozen_because = read_freeze(self.lease_annotations(), now)
+        remembered, lost = long_memory.read(self.lease_annotations(), now)
+        if lost:
+            facts["missing"] = (*facts["missing"], cluster.Missing("our memory", lost))
         return cluster.Snapshot(
             taken_at=now, pods=held.pods, nodes=held.nodes, evidence=evidence, frozen_until=frozen_until,
-            frozen_because=frozen_because, **facts,
+            frozen_because=frozen_because, long_memory=remembered, lease_term=self._lease_term(), **facts,
         )
 
     def _look_past(self, rules: Collection[idle.Rule]) -> dict[str, frozenset[str]]:

@@ -290,7 +290,7 @@ def test_trouble_with_the_source_makes_everything_unknown(word: str, reason: Rea
     found = made.findings[0]
     assert (found.verdict, found.reason, found.because) == (Verdict.unknown, reason, "the server said no")
     assert made.decisions == ()
-    assert made.memory.levels == ()
+    assert made.memory.long.levels == ()
     assert (made.totals.unknown_gpus, made.totals.idle_gpus) == (1, 0)
 
 
