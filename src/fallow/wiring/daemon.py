@@ -13,7 +13,6 @@ import msgspec
 from fallow import loop, names, settings, telemetry
 from fallow.account import tally
 from fallow.act import hands as doing
-from fallow.act import kept_kinds
 from fallow.clients import exporters, signing, tls
 from fallow.clients.clouds.aws import credentials as aws
 from fallow.clients.clouds.azure import credentials as azure
@@ -22,7 +21,7 @@ from fallow.clients.kubernetes import api as kube
 from fallow.clients.kubernetes import config, credentials
 from fallow.clients.prometheus import auth
 from fallow.clients.prometheus import client as prometheus
-from fallow.model import cluster, kinds
+from fallow.model import cluster, kinds, long_memory
 from fallow.observe.cluster import mirror, snapshot
 from fallow.observe.scrape import kept, source, targets
 from fallow.observe.usage import prometheus as measured
@@ -52,10 +51,10 @@ async def assemble(
         leasing = await stack.enter_async_context(kube.Api(access))
         identity = options.pod_name or f"{names.FIELD_MANAGER}-{time.monotonic_ns():x}"  # that no other process has
         leadership = reach.lease_as(identity, _own_namespace(options, access), leasing, clock)
-        keeps = kept_kinds.KeptKinds(leadership)
         seen = await stack.enter_async_context(mirror.Mirror(
             api, watch_namespaces=options.mandate.scope.watch_namespaces, gpu_resources=options.gpu_resources,
-            use_policies=options.mandate.use_policies, kept_kinds=keeps.known,
+            use_policies=options.mandate.use_policies,
+            kept_kinds=lambda: [(group, kind) for group, _, kind in long_memory.read_kinds(leadership.annotations)],
         ))
         usage = await _open_source(options, access, api, stack)
         scraping = usage if isinstance(usage, source.ScrapeSource) else None
@@ -63,7 +62,7 @@ async def assemble(
         needs_lease = pace.leader_elect or options.mandate.acting
         story = idle.IdleStory(
             options=options, eyes=snapshot.Eyes(seen, usage, lease_annotations=lambda: leadership.annotations),
-            hands=_make_hands(options, access, api, seen, keeps), books=tally.Books(
+            hands=_make_hands(options, access, api, seen), books=tally.Books(
                 metrics, dry_run=not options.mandate.acting, source="scrape" if scraping else "prometheus"
             ),
             freeze=leadership.annotate if needs_lease else None,
@@ -94,15 +93,13 @@ def _own_namespace(options: settings.Settings, access: config.Access) -> str:
     return options.own_namespace or access.namespace or "default"
 
 
-def _make_hands(
-    options: settings.Settings, access: config.Access, api: kube.Api, seen: mirror.Mirror, keeps: kept_kinds.KeptKinds
-) -> doing.Hands:
+def _make_hands(options: settings.Settings, access: config.Access, api: kube.Api, seen: mirror.Mirror) -> doing.Hands:
     mandate, pod, namespace = options.mandate, options.pod_name, _own_namespace(options, access)
     return doing.Hands(
         api, seen.find_resource, reporting_instance=pod or names.REPORTING_CONTROLLER,
         compat_annotations=mandate.compat_annotations, dry_run=None if mandate.acting else options.dry_run_scope,
         own_pod=cluster.Ref("", "v1", "Pod", namespace, pod, options.pod_uid) if pod else None,
-        suspend_schedules=kinds.CRON_JOB.letter in mandate.scope.letters, keep_kind=keeps.keep,
+        suspend_schedules=kinds.CRON_JOB.letter in mandate.scope.letters,
     )
 
 
