@@ -225,6 +225,12 @@ def find(group: str, kind: str) -> Kind | None:
     return _BY_KEY.get((group, kind))
 
 
+def is_called(key: Key, text: str) -> bool:
+    """Does `text`, as people type it (any case, with or without group), mean this kind?"""
+    group, kind = key
+    return text.lower() in (kind.lower(), f"{kind}.{group}".lower())
+
+
 def full_scale(scale: Mapping[str, Any]) -> dict[str, Any]:
     """A Scale with its count: the API server leaves a 0 out of it, but never the spec."""
     return {**scale, "spec": {"replicas": 0} | (scale.get("spec") or {})}

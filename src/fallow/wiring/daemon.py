@@ -21,7 +21,7 @@ from fallow.clients.kubernetes import api as kube
 from fallow.clients.kubernetes import config, credentials
 from fallow.clients.prometheus import auth
 from fallow.clients.prometheus import client as prometheus
-from fallow.model import cluster, kinds
+from fallow.model import cluster, kinds, long_memory
 from fallow.observe.cluster import mirror, snapshot
 from fallow.observe.scrape import kept, source, targets
 from fallow.observe.usage import prometheus as measured
@@ -49,14 +49,15 @@ async def assemble(
     async with contextlib.AsyncExitStack() as stack:
         api = await stack.enter_async_context(kube.Api(access, monotonic=monotonic))
         leasing = await stack.enter_async_context(kube.Api(access))
-        seen = await stack.enter_async_context(mirror.Mirror(
-            api, watch_namespaces=options.mandate.scope.watch_namespaces, gpu_resources=options.gpu_resources,
-            use_policies=options.mandate.use_policies,
-        ))
         identity = options.pod_name or f"{names.FIELD_MANAGER}-{time.monotonic_ns():x}"  # that no other process has
         leadership = reach.lease_as(
             identity, _own_namespace(options, access), leasing, clock, answer=lambda said: story.answer(said)
         )
+        seen = await stack.enter_async_context(mirror.Mirror(
+            api, watch_namespaces=options.mandate.scope.watch_namespaces, gpu_resources=options.gpu_resources,
+            use_policies=options.mandate.use_policies,
+            kept_kinds=lambda: [(group, kind) for group, _, kind in long_memory.read_kinds(leadership.annotations)],
+        ))
         usage = await _open_source(options, access, api, stack)
         scraping = usage if isinstance(usage, source.ScrapeSource) else None
         metrics, pace = telemetry.Telemetry(), options.loop

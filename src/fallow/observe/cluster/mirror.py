@@ -11,7 +11,7 @@ there is nothing to say, and that raises.
 
 import asyncio
 import contextlib
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Self
 
 from fallow.clients import errors
@@ -33,9 +33,11 @@ class Mirror:
     def __init__(
         self, api: kube.Api, *, watch_namespaces: Collection[str] = (), gpu_resources: Collection[str] = (),
         use_policies: bool = True, counts_capacity: bool = False,
+        kept_kinds: Callable[[], Collection[owners.Key]] = tuple,
     ) -> None:
-        """`gpu_resources`: names of further resources that are GPUs. `counts_capacity`: keep pods without GPUs, too."""
-        self.api = api
+        """`gpu_resources`: names of further resources that are GPUs. `counts_capacity`: keep pods without GPUs, too.
+        `kept_kinds`: outside the table, of which we may have paused something."""
+        self.api, self._kept_kinds = api, kept_kinds
         self.reader = pods.PodReader(frozenset(gpu_resources))
         self._starter, self._refreshing = following.Starter(), asyncio.Lock()
         area = following.Area(api, tuple(sorted(watch_namespaces)) or ("",))
@@ -67,6 +69,15 @@ class Mirror:
         await self._parts.namespaces.read_singly()
         await self._close_gaps(now)
         await self._parts.kinds.follow_table()
+        await self._parts.kinds.follow_all(self._kept_kinds())
+        await self._close_gaps(now)
+
+    async def look_for(self, called: str, now: Instant) -> None:
+        """Look at the kinds called so that no pod named, too ("": at all): what is paused may be the last of its kind.
+
+        For people who ask for it: a daemon keeps a list of what it paused.
+        """
+        await self._parts.kinds.follow_all(self._parts.kinds.find_scalable(called))
         await self._close_gaps(now)
 
     async def follow(self, now: Instant) -> None:
@@ -89,6 +100,7 @@ class Mirror:
         if self._starter.stays and self._parts.served.is_due(now):
             await self._discover_again(now)
         await self._parts.namespaces.read_singly()
+        await self._parts.kinds.follow_all(self._kept_kinds())
         self._parts.lookup.retry(now)
         await self._close_gaps(now)
 
