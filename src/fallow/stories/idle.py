@@ -18,7 +18,7 @@ from fallow.act import execute
 from fallow.act import hands as doing
 from fallow.act.workloads import bodies
 from fallow.decide.idle import plan as brain
-from fallow.model import cluster, decision, kinds, marks, units
+from fallow.model import cluster, decision, kinds, long_memory, marks, units
 from fallow.observe.cluster import snapshot
 from fallow.stories.turn import Turn
 
@@ -102,6 +102,7 @@ class IdleStory:
 
     async def _act(self, turn: Turn, seen: cluster.Snapshot, plan: decision.Plan) -> tuple[decision.Outcome, ...]:
         await self._keep_freeze(plan)
+        await self._keep_kinds(plan)
 
         async def look_again(pauses: Sequence[decision.Pause]) -> Mapping[str, execute.SecondLook]:
             return await self._look_again(turn, pauses)
@@ -119,6 +120,14 @@ class IdleStory:
         if plan.newly_frozen and plan.frozen_until is not None and self._freeze is not None:
             until = units.rfc3339(plan.frozen_until)
             await self._freeze({names.FROZEN_UNTIL: until, names.FROZEN_BECAUSE: plan.frozen_because})
+
+    async def _keep_kinds(self, plan: decision.Plan) -> None:
+        """Before their first pause: what is paused must be found again when none of its pods lives."""
+        refs = [each.finding.workload.ref for each in plan.decisions if isinstance(each, decision.Pause)]
+        outside = [ref for ref in refs if kinds.find(ref.group, ref.kind) is None]
+        changes = long_memory.add_kinds(self._eyes.lease_annotations(), outside)
+        if changes and self._freeze is not None and self._mandate.acting:
+            await self._freeze(changes)
 
     async def _look_again(self, turn: Turn, pauses: Sequence[decision.Pause]) -> Mapping[str, execute.SecondLook]:
         """The second look: read again, measure again, judge again by the same brain."""
