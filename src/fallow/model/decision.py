@@ -43,6 +43,7 @@ class Reason(StrEnum):
     ReservationOpaque = "ReservationOpaque"
     PodStarting = "PodStarting"
     NodeNotReady = "NodeNotReady"
+    NodeUnseen = "NodeUnseen"
     NotReady = "NotReady"
     TooYoung = "TooYoung"
     SourceDown = "SourceDown"
@@ -76,7 +77,7 @@ class Detail(StrEnum):
     ManagedByUnknownOwner = "ManagedByUnknownOwner"
     BarePod = "BarePod"
     NonScalable = "NonScalable"
-    KueueWorkloadUnclear = "KueueWorkloadUnclear"
+    # Something that has a say in it may not be read: its policies, its namespace, its autoscaler.
     Unseen = "Unseen"
     # The rules that are there, or are not.
     NoPolicy = "NoPolicy"
@@ -95,6 +96,7 @@ class Detail(StrEnum):
     KServeNoStop = "KServeNoStop"
     ReplicasUnknown = "ReplicasUnknown"
     ManagedByOther = "ManagedByOther"
+    KueueWorkloadUnclear = "KueueWorkloadUnclear"
     ScaledObjectUnclear = "ScaledObjectUnclear"
     HpaScaleToZero = "HpaScaleToZero"
     PdbProtected = "PdbProtected"

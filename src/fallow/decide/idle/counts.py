@@ -15,6 +15,7 @@ from fallow.decide.idle import arrange, judge, pressure, words
 from fallow.decide.idle.courtesy import Standing
 from fallow.model.decision import Heading, Held, Level, Reason, Step, Totals, Verdict
 from fallow.model.policies import idle
+from fallow.model.seen import sure
 from fallow.model.units import Instant
 
 _STATES: Final = (Verdict.active, Verdict.idle, Verdict.unknown)
@@ -106,7 +107,7 @@ def tally_policies(
     sight: judge.Sight, standings: Mapping[int, Standing], paused: Collection[int], chosen: Collection[int]
 ) -> dict[str, idle.Tally]:
     """What this cycle found for each policy. Where nothing was measured, nothing is said of idleness."""
-    rank = {one.rule.name: rank for rank, one in enumerate(sight.snapshot.policies)}
+    rank = {one.rule.name: rank for rank, one in enumerate(sure(sight.snapshot.policies))}
     if not rank:
         return {}
     of_ruling = [rank.get(ruling.rule.name, len(rank)) for ruling in sight.arranged.rulings]
