@@ -120,6 +120,7 @@ class Companion(msgspec.Struct, frozen=True):
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
     body: Mapping[str, Any]  # the object, pruned to what its kind's row reads
+    writer: str = ""  # as of a Workload
 
 
 Steering: TypeAlias = seen.Input[tuple[Companion, ...]]
@@ -155,7 +156,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     # Annotations of ours on the links between pods and workload. Controllers copy them down and never remove them: they
     # only tell a pod's copy from a person's own word on the pod.
     chain_annotations: tuple[Mapping[str, str], ...] = ()
-    writer: str = ""  # who else wrote on it since we paused it; "" = nobody, or not known
+    writer: str = ""  # who else owns, since our pause, the field that paused it; "" = nobody
 
 
 class Missing(msgspec.Struct, frozen=True):
