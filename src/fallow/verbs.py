@@ -21,6 +21,7 @@ from fallow.model import cluster, decision, kinds, units
 from fallow.model import marks as reading
 from fallow.model.decision import Code, Outcome, Status
 from fallow.model.policies import idle
+from fallow.model.seen import Unseen
 from fallow.model.units import Instant, Seconds
 from fallow.observe.cluster import mirror
 
@@ -125,7 +126,10 @@ async def pause(reach: Reach, target: str, reason: str, now: Instant, *, force: 
     """Now, whether idle or not. An ack or opt-out is heeded unless `force`."""
     workload = await _find(reach, target, now)
     pods = tuple(reach.mirror.pods[index] for index in workload.pods)
-    namespace = reach.mirror.namespaces.get(reach.namespace)
+    namespace = reach.mirror.namespaces.find(reach.namespace)
+    if not force and isinstance(namespace, Unseen):
+        because = f"whether namespace {reach.namespace} opted out cannot be seen: {namespace.why}"
+        raise Declined(Why.held, because)
     if not force and (found := brain.find_exemption(workload, pods, namespace, now)):
         raise Declined(Why.held, f"{workload.ref.short} is {found.because}")
     finding = decision.Finding(
