@@ -42,6 +42,7 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     reads: tuple[str, ...]  # JSON pointers kept in Workload.body; annotations and labels are kept beside it
     verb: Literal["scaled to 0", "suspended", "stopped"]
     pauses: Pauses
+    writes: tuple[str, ...]  # every JSON pointer that a pause may write; a list it writes, as a whole
     holds: Holds
     replica_path: str | None = None
     ends: tuple[str, frozenset[str]] | None = None  # where the end is read: a phase, or conditions that are True
@@ -101,7 +102,7 @@ def _replicas(
 ) -> Kind:
     return Kind(
         kind=kind, group=group, versions=versions, letter=letter, reads=(at, "/status/replicas", *reads),
-        verb="scaled to 0", pauses=_writes({at: 0}), holds=_stands_at({at: 0}), replica_path=at, **more,
+        verb="scaled to 0", pauses=_writes({at: 0}), writes=(at,), holds=_stands_at({at: 0}), replica_path=at, **more,
     )
 
 
@@ -112,7 +113,7 @@ def _suspends(
     kept = (at, *((ends,) if ends else ()), *((manager[0],) if manager else ()), *reads)
     return Kind(
         kind=kind, group=group, versions=versions, letter=letter, reads=kept,
-        verb="suspended", pauses=_writes({at: True}), holds=_stands_at({at: True}),
+        verb="suspended", pauses=_writes({at: True}), writes=(at,), holds=_stands_at({at: True}),
         ends=(ends, _DONE) if ends else None, manager=manager, **more,
     )
 
@@ -135,7 +136,8 @@ def _stops(kind: str, group: str, letter: str, *versions: str, **more: Any) -> K
 def _stops_at(kind: str, group: str, letter: str, *versions: str, at: str, value: Any, **more: Any) -> Kind:
     """Stopped by one field."""
     there = {at: value}
-    return _stops(kind, group, letter, *versions, **{"pauses": _writes(there), "holds": _stands_at(there), **more})
+    about = {"pauses": _writes(there), "writes": (at,), "holds": _stands_at(there)}
+    return _stops(kind, group, letter, *versions, **{**about, **more})
 
 
 _KUBERAY = (_MANAGED_BY, "ray.io/kuberay-operator")
@@ -150,24 +152,28 @@ KINDS: tuple[Kind, ...] = (
               reads=tuple(f"/spec/leaderWorkerTemplate/{name}" for name in _RETENTION),
               deletes_claims=("whenScaled", "whenDeleted"), named_by=(names.LWS_NAME_LABEL, {})),
     _stops("DisaggregatedSet", "disaggregatedset.x-k8s.io", "l", "v1", "v1alpha1", reads=("/spec/roles",),
-           verb="scaled to 0", pauses=stops.empty_roles, holds=stops.has_empty_roles, objects=(stops.has_roles,)),
+           verb="scaled to 0", pauses=stops.empty_roles, writes=("/spec/roles",), holds=stops.has_empty_roles,
+           objects=(stops.has_roles,)),
     _replicas("Rollout", "argoproj.io", "o", "v1alpha1", objects=(stops.is_calm_rollout,),
               reads=(SELECTOR, "/spec/paused", "/spec/strategy/blueGreen/previewReplicaCount", "/status/blueGreen")),
     _stops("Notebook", "kubeflow.org", "n", "v1", "v1beta1", work="notebook", reads=("/status/readyReplicas",),
-           pauses=stops.stop_notebook, holds=lambda body: names.NOTEBOOK_STOPPED in body["metadata"]["annotations"],
+           pauses=stops.stop_notebook, writes=(pointers.annotation(names.NOTEBOOK_STOPPED),),
+           holds=lambda body: names.NOTEBOOK_STOPPED in body["metadata"]["annotations"],
            touches=(names.NOTEBOOK_LAST_ACTIVITY, names.NOTEBOOK_LAST_CHECK)),  # for cullers that do not renew them
     _stops_at("Workspace", "kubeflow.org", "w", "v1beta1", work="notebook", reads=("/spec/paused", "/status/state"),
               at="/spec/paused", value=True),
     _stops("InferenceService", "serving.kserve.io", "i", "v1beta1", work="inference",
            reads=(stops.MIN_REPLICAS, "/status/deploymentMode", stops.CONDITIONS),
-           pauses=stops.stop_service, holds=stops.is_stopped_service, objects=(stops.object_to_service,),
+           pauses=stops.stop_service, writes=(stops.STOP, stops.MIN_REPLICAS), holds=stops.is_stopped_service,
+           objects=(stops.object_to_service,),
            ignores_stop=stops.ignores_stop, marks_on=("apps", "Deployment"), named_by=(names.KSERVE_ISVC_LABEL, {}),
            warns=("KServe deletes its Deployment, HPA, Service and Ingress and makes them anew; it comes back with "
                   "minReplicas. Setting or removing annotations on it by hand restarts its pods: acknowledge by "
                   "command or on the Namespace.",)),
     _stops("LLMInferenceService", "serving.kserve.io", "m", "v1alpha2", "v1alpha1", work="inference",
            reads=(_REPLICAS, "/spec/prefill/replicas", "/spec/scaling", "/spec/prefill/scaling", stops.CONDITIONS),
-           pauses=stops.stop_llm, holds=stops.is_stopped_llm, objects=(stops.object_to_llm,),
+           pauses=stops.stop_llm, writes=(stops.STOP, _REPLICAS, "/spec/prefill/replicas"), holds=stops.is_stopped_llm,
+           objects=(stops.object_to_llm,),
            ignores_stop=stops.ignores_stop, replica_path=_REPLICAS,
            named_by=(names.NAME_LABEL, {names.PART_OF_LABEL: names.LLM_PART_OF})),
     _stops_at("Service", "serving.knative.dev", "k", "v1", needs_group=True, work="inference", reads=(stops.MIN_SCALE,),
@@ -197,6 +203,7 @@ KINDS: tuple[Kind, ...] = (
 # Companions: never workloads of their own, but read, and two of them written, for the workloads they steer.
 SCALED_OBJECT = _stops_at(
     "ScaledObject", "keda.sh", "", "v1alpha1", at=pointers.annotation(names.KEDA_PAUSED_REPLICAS), value="0",
+    writes=tuple(pointers.annotation(name) for name in (names.KEDA_PAUSED_REPLICAS, names.KEDA_PAUSED)),  # both return
     reads=("/spec/scaleTargetRef", "/spec/minReplicaCount", "/status/pausedReplicaCount"),
 )
 KUEUE_WORKLOAD = _stops_at(
