@@ -51,8 +51,8 @@ class Hands:
         await self._tell(outcome, resume.workload.ref, names.Event.RESUMED, now)
         return outcome
 
-    async def warn(self, warn: decision.Warn, now: Instant) -> Outcome:
-        return await delivery.warn(self.writer, self.announcer, warn, now, compat=self._compat)
+    async def warn(self, warn: decision.Warn, now: Instant, clock: Callable[[], Instant]) -> Outcome:
+        return await delivery.warn(self.writer, self.announcer, warn, now, clock=clock, compat=self._compat)
 
     async def mark(self, mark: decision.Mark, now: Instant) -> Outcome:
         if self.writer.is_dry:

@@ -122,6 +122,7 @@ class Companion(msgspec.Struct, frozen=True):
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
     body: Mapping[str, Any]  # the object, pruned to what its kind's row reads
+    writer: str = ""  # as of a Workload
 
 
 class Workload(msgspec.Struct, frozen=True, kw_only=True):
@@ -153,7 +154,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     # only tell a pod's copy from a person's own word on the pod.
     chain_annotations: tuple[Mapping[str, str], ...] = ()
     unseen_budgets: str = ""  # why it is not known which PodDisruptionBudgets protect its pods
-    writer: str = ""  # who else wrote on it since we paused it; "" = nobody, or not known
+    writer: str = ""  # who else owns, since our pause, the field that paused it; "" = nobody
 
 
 class Missing(msgspec.Struct, frozen=True):

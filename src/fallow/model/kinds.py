@@ -282,6 +282,7 @@ class Target(msgspec.Struct, frozen=True):
     resource_version: str
     annotations: Mapping[str, str]
     body: Mapping[str, Any]
+    writer: str = ""  # who else owns, since our pause, what it wrote here; "" = nobody
 
 
 def view(body: Mapping[str, Any], annotations: Mapping[str, str]) -> dict[str, Any]:
@@ -326,7 +327,7 @@ def record_target(kind: Kind, workload: cluster.Workload) -> Target:
 
 
 def as_target(held: cluster.Workload | cluster.Companion) -> Target:
-    return Target(held.ref, held.resource_version, held.annotations, view(held.body, held.annotations))
+    return Target(held.ref, held.resource_version, held.annotations, view(held.body, held.annotations), held.writer)
 
 
 def target_row(kind: Kind, workload: cluster.Workload) -> Kind:
@@ -359,8 +360,9 @@ def is_finished(kind: Kind, body: Mapping[str, Any]) -> bool:
     where, words = kind.ends
     found = pointers.read(body, where)
     if isinstance(found, list):
-        return any(condition.get("type") in words and condition.get("status") == "True" for condition in found)
-    return found in words
+        conditions = [condition for condition in found if isinstance(condition, Mapping)]
+        return any(condition.get("type") in words and condition.get("status") == "True" for condition in conditions)
+    return isinstance(found, str) and found in words
 
 
 has_condition = stops.has_condition

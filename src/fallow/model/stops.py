@@ -43,8 +43,8 @@ def empty_roles(workload: cluster.Workload, rule: idle.Rule, now: Instant) -> Fi
 
 
 def has_empty_roles(body: Mapping[str, Any]) -> bool:
-    roles = pointers.read(body, "/spec/roles") or []
-    return bool(roles) and all(pointers.read(role, "/spec/replicas") == 0 for role in roles)
+    roles = pointers.read(body, "/spec/roles")
+    return isinstance(roles, list) and bool(roles) and all(pointers.read(role, "/spec/replicas") == 0 for role in roles)
 
 
 def is_stopped_knative(body: Mapping[str, Any]) -> bool:

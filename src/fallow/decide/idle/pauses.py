@@ -110,17 +110,17 @@ def _note_reversal(kind: kinds.Kind, workload: cluster.Workload, now: Instant) -
         return []  # where its marks belong is known when its pods are back; a mark on it now would restart them
     said = kinds.record_target(kind, workload).annotations
     times = [*_recent_reversals(said, workload, now), now]
+    writer = kinds.pause_target(kind, workload).writer or "somebody"
     changes: consent.Changes = {
         **({} if _lives_elsewhere(kind, workload) else consent.drop(said, (*names.PAUSE_KEYS, names.RESUME_REQUESTED))),
-        names.RESUMED_AT: units.rfc3339(now), names.RESUMED_BY: f"external:{workload.writer or 'unknown'}",
+        names.RESUMED_AT: units.rfc3339(now), names.RESUMED_BY: f"external:{writer}",
         names.PAUSE_REVERSALS: ",".join(units.rfc3339(time) for time in times),
     }
     because = "it was paused by us and runs again, and the resume was not ours"
     if len(times) < FIGHT:
         return [_note(kind, workload, changes, None, because)]
     changes[names.FIGHT_HOLD_UNTIL] = units.rfc3339(now + DAY)
-    by = f", last by {workload.writer}" if workload.writer else ""
-    because = f"others undid our pauses {len(times)} times within a day{by}: left alone for a day"
+    because = f"others undid our pauses {len(times)} times within a day, last {writer}: left alone for a day"
     return [_note(kind, workload, changes, names.Event.PAUSE_REVERTED, because)]
 
 

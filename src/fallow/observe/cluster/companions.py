@@ -22,11 +22,10 @@ HPA: owners.Key = ("autoscaling", "HorizontalPodAutoscaler")
 PDB: owners.Key = ("policy", "PodDisruptionBudget")
 SCALED_OBJECT: owners.Key = kinds.SCALED_OBJECT.key
 KUEUE: owners.Key = kinds.KUEUE_WORKLOAD.key
-_STEERING: Mapping[owners.Key, tuple[tuple[str, ...], tuple[str, ...]]] = {  # versions we can read, what is read
-    HPA: (("v2",), kinds.HPA_READS),
-    PDB: (("v1",), kinds.BUDGET_READS),
-    SCALED_OBJECT: (kinds.SCALED_OBJECT.versions, kinds.SCALED_OBJECT.reads),
-    KUEUE: (kinds.KUEUE_WORKLOAD.versions, kinds.KUEUE_WORKLOAD.reads),
+_STEERING: Mapping[owners.Key, tuple[tuple[str, ...], ...]] = {  # versions we can read, what is read, what is written
+    HPA: (("v2",), kinds.HPA_READS, ()),
+    PDB: (("v1",), kinds.BUDGET_READS, ()),
+    **{row.key: (row.versions, row.reads, row.writes) for row in (kinds.SCALED_OBJECT, kinds.KUEUE_WORKLOAD)},
 }
 
 
@@ -46,10 +45,10 @@ class Companions:
             resource = self._served.found.find(*key)
             if resource is not None and key not in self.followings:
                 new[key] = self._area.follow(resource, objects.Item, see)
-        for key, (versions, reads) in _STEERING.items():
+        for key, (versions, reads, writes) in _STEERING.items():
             resource = self._served.find(key, versions)
             if resource is not None and key not in self.followings:
-                kind = self.watched[key] = watched.WatchedKind(resource, None, reads=reads)
+                kind = self.watched[key] = watched.WatchedKind(resource, None, reads=reads, writes=writes)
                 kind.following = new[key] = self._area.follow(resource, objects.Item, kind.see)
         self.followings |= new
         return list(new.values())
@@ -108,4 +107,4 @@ def _index(pairs: Iterable[tuple[K, V]]) -> dict[K, tuple[V, ...]]:
 
 
 def _as_companion(seen: objects.Seen) -> cluster.Companion:
-    return cluster.Companion(seen.ref, seen.resource_version, seen.labels, seen.annotations, seen.body)
+    return cluster.Companion(seen.ref, seen.resource_version, seen.labels, seen.annotations, seen.body, seen.writer)

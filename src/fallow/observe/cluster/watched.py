@@ -29,7 +29,7 @@ class WatchedKind:
 
     def __init__(
         self, resource: kube.Resource, row: kinds.Kind | None = None, pointer: str | None = None,
-        reads: tuple[str, ...] = (),
+        reads: tuple[str, ...] = (), writes: tuple[str, ...] = (),
     ) -> None:
         """`row` None: a link that is never a workload we could pause. `pointer`: where replicas stand, if known."""
         self.resource = resource
@@ -37,10 +37,11 @@ class WatchedKind:
         self.pointer = pointer
         self.is_read_by_scale = row is not None and row.letter == "x" and pointer is None
         self.reads = row.reads if row is not None and not self.is_read_by_scale else reads
+        self._writes = row.writes if row is not None and not self.is_read_by_scale else writes
         self._scales: dict[str, tuple[str, dict[str, Any]]] = {}
 
     def see(self, item: objects.Item) -> objects.Seen:
-        return objects.see(item, self.resource, self.reads)
+        return objects.see(item, self.resource, self.reads, self._writes)
 
     @property
     def store(self) -> Mapping[str, objects.Seen]:

@@ -135,7 +135,7 @@ def test_an_external_resume_is_noted_and_gives_immunity() -> None:
     world.workload(annotations=paused_marks(NOW - HOUR))
     (mark,) = acts(make(world))
     assert mark.changes == {
-        **dict.fromkeys(paused_marks(NOW)), names.RESUMED_AT: rfc3339(NOW), names.RESUMED_BY: "external:unknown",
+        **dict.fromkeys(paused_marks(NOW)), names.RESUMED_AT: rfc3339(NOW), names.RESUMED_BY: "external:somebody",
         names.PAUSE_REVERSALS: rfc3339(NOW),
     }
     assert (mark.event, mark.on, mark.resource_version) == (None, world.workloads[0].ref, "7")
