@@ -12,8 +12,8 @@ from enum import StrEnum
 import msgspec
 
 from fallow import names
+from fallow.act import execute, marking
 from fallow.act import hands as doing
-from fallow.act import marking
 from fallow.clients import errors
 from fallow.clients.kubernetes import lease
 from fallow.decide.idle import plan as brain
@@ -21,6 +21,7 @@ from fallow.model import cluster, decision, kinds, units
 from fallow.model import marks as reading
 from fallow.model.decision import Code, Outcome, Status
 from fallow.model.policies import idle
+from fallow.model.seen import Unseen
 from fallow.model.units import Instant, Seconds
 from fallow.observe.cluster import mirror
 
@@ -48,7 +49,7 @@ class Declined(Exception):
 
 
 class Reach(msgspec.Struct, frozen=True):
-    """What a verb works with: the objects of one namespace, hands, and in whose name."""
+    """What a verb works with: the objects of one namespace ("": of all), hands, and in whose name."""
 
     mirror: mirror.Mirror
     hands: doing.Hands
@@ -94,8 +95,7 @@ def read_target(text: str) -> tuple[str, str]:
 
 def is_called(ref: cluster.Ref, kind: str, name: str, namespace: str) -> bool:
     """Does `kind` (any case, with or without group) and `name` mean this object?"""
-    spelled = {ref.kind.lower(), f"{ref.kind}.{ref.group}".lower()}
-    return ref.namespace == namespace and ref.name == name and kind.lower() in spelled
+    return ref.namespace == namespace and ref.name == name and kinds.is_called((ref.group, ref.kind), kind)
 
 
 def pick(workloads: Iterable[cluster.Workload], target: str, namespace: str) -> int | None:
@@ -108,12 +108,15 @@ def pick(workloads: Iterable[cluster.Workload], target: str, namespace: str) -> 
     return next(iter(found), None)
 
 
-def _find(reach: Reach, target: str) -> cluster.Workload:
+async def _find(reach: Reach, target: str, now: Instant) -> cluster.Workload:
+    kind, name = read_target(target)
+    if pick(reach.mirror.workloads({}), target, reach.namespace) is None:
+        await reach.mirror.look_for(kind, now)  # paused, and the last of its kind
     workloads = reach.mirror.workloads({})
     index = pick(workloads, target, reach.namespace)
     if index is not None:
         return workloads[index]
-    which = "{} {}".format(*read_target(target))
+    which = f"{kind} {name}"
     unseen = "".join(f"; not seen: {missing.what}: {missing.because}" for missing in reach.mirror.missing)
     because = f"no {which} in namespace {reach.namespace} that holds GPUs or is paused by fallow{unseen}"
     raise Declined(Why.unknown, because)
@@ -121,9 +124,12 @@ def _find(reach: Reach, target: str) -> cluster.Workload:
 
 async def pause(reach: Reach, target: str, reason: str, now: Instant, *, force: bool = False) -> list[Outcome]:
     """Now, whether idle or not. An ack or opt-out is heeded unless `force`."""
-    workload = _find(reach, target)
+    workload = await _find(reach, target, now)
     pods = tuple(reach.mirror.pods[index] for index in workload.pods)
-    namespace = reach.mirror.namespaces.get(reach.namespace)
+    namespace = reach.mirror.namespaces.find(reach.namespace)
+    if not force and isinstance(namespace, Unseen):
+        because = f"whether namespace {reach.namespace} opted out cannot be seen: {namespace.why}"
+        raise Declined(Why.held, because)
     if not force and (found := brain.find_exemption(workload, pods, namespace, now)):
         raise Declined(Why.held, f"{workload.ref.short} is {found.because}")
     finding = decision.Finding(
@@ -140,8 +146,28 @@ async def pause(reach: Reach, target: str, reason: str, now: Instant, *, force: 
 
 async def resume(reach: Reach, target: str, now: Instant, *, replicas: int | None = None) -> list[Outcome]:
     """As it was, or with `replicas` where the record of the size is lost."""
-    asked = decision.Resume(_find(reach, target), reach.by, "asked for by hand")
+    asked = decision.Resume(await _find(reach, target, now), reach.by, "asked for by hand")
     return [await reach.hands.resume(asked, now, replicas=replicas)]
+
+
+async def paused(reach: Reach, now: Instant) -> list[cluster.Workload]:
+    """All that stands paused by us, of whatever kind, the longest first."""
+    await reach.mirror.look_for("", now)
+    began = [(marked, each) for each in reach.mirror.workloads({}) if (marked := reading.paused_at(each)) is not None]
+    return [each for _, each in sorted(began, key=lambda one: (one[0], str(one[1].ref)))]
+
+
+async def resume_all(reach: Reach, now: Instant) -> list[Outcome]:
+    """All of them; one that fails does not hold up the others."""
+    return [await _resume_one(reach, workload, now) for workload in await paused(reach, now)]
+
+
+async def _resume_one(reach: Reach, workload: cluster.Workload, now: Instant) -> Outcome:
+    asked = decision.Resume(workload, reach.by, "asked for by hand")
+    try:
+        return await reach.hands.resume(asked, now)
+    except errors.ClientError as problem:
+        return execute.explain(asked, problem, now, is_dry=reach.hands.writer.is_dry)
 
 
 def check_ack(until: Instant, now: Instant) -> None:
@@ -153,7 +179,7 @@ def check_ack(until: Instant, now: Instant) -> None:
 async def keep(reach: Reach, target: str, until: Instant, reason: str, now: Instant) -> list[Outcome]:
     """The acknowledgement: not paused until then although idle."""
     check_ack(until, now)
-    workload = _find(reach, target)
+    workload = await _find(reach, target, now)
     mark, kind = marking.ack_mark(workload, until=until, by=reach.by, reason=reason, now=now), kinds.of(workload)
     if kind is not None and kinds.is_paused(kind, workload):
         because = f"{workload.ref.short} is paused; resume it instead"
@@ -163,7 +189,7 @@ async def keep(reach: Reach, target: str, until: Instant, reason: str, now: Inst
 
 async def release(reach: Reach, target: str, now: Instant) -> list[Outcome]:
     """The acknowledgement ended, on every object on which it stands."""
-    workload = _find(reach, target)
+    workload = await _find(reach, target, now)
     marks = marking.unack_marks(workload, by=reach.by)
     if not marks:
         raise Declined(Why.unknown, f"{workload.ref.short} is not acknowledged")

@@ -44,6 +44,7 @@ class Reason(StrEnum):
     ReservationOpaque = "ReservationOpaque"
     PodStarting = "PodStarting"
     NodeNotReady = "NodeNotReady"
+    NodeUnseen = "NodeUnseen"
     NotReady = "NotReady"
     TooYoung = "TooYoung"
     SourceDown = "SourceDown"
@@ -79,7 +80,7 @@ class Detail(StrEnum):
     ManagedByUnknownOwner = "ManagedByUnknownOwner"
     BarePod = "BarePod"
     NonScalable = "NonScalable"
-    KueueWorkloadUnclear = "KueueWorkloadUnclear"
+    # Something that has a say in it may not be read: its policies, its namespace, its autoscaler.
     Unseen = "Unseen"
     # The rules that are there, or are not.
     NoPolicy = "NoPolicy"
@@ -98,6 +99,7 @@ class Detail(StrEnum):
     KServeNoStop = "KServeNoStop"
     ReplicasUnknown = "ReplicasUnknown"
     ManagedByOther = "ManagedByOther"
+    KueueWorkloadUnclear = "KueueWorkloadUnclear"
     ScaledObjectUnclear = "ScaledObjectUnclear"
     HpaScaleToZero = "HpaScaleToZero"
     PdbProtected = "PdbProtected"

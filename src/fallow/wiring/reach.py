@@ -30,12 +30,13 @@ async def open_api(kubeconfig: str | None, context: str | None) -> AsyncIterator
 
 @contextlib.asynccontextmanager
 async def open_reach(
-    kubeconfig: str | None, context: str | None, namespace: str | None, *, dry_run: bool
+    kubeconfig: str | None, context: str | None, namespace: str | None, *, dry_run: bool, everywhere: bool = False
 ) -> AsyncIterator[verbs.Reach]:
-    """The objects of a namespace as they are, hands on them, in the name of whoever the API server says we are."""
+    """The objects of a namespace (or of all) as they are, hands on them, in the name of whoever the API server says we
+    are."""
     async with open_api(kubeconfig, context) as (api, own):
-        namespace = namespace or own or "default"
-        async with mirror.Mirror(api, watch_namespaces=[namespace]) as seen:
+        namespace = "" if everywhere else namespace or own or "default"
+        async with mirror.Mirror(api, watch_namespaces=[namespace] if namespace else ()) as seen:
             await seen.list_all(time.time())
             hands = doing.Hands(
                 api, seen.find_resource, reporting_instance=names.FIELD_MANAGER, dry_run="server" if dry_run else None

@@ -16,6 +16,7 @@ from fallow.decide.idle.courtesy import Standing
 from fallow.model.decision import Heading, Held, Reason, Step, Totals, Verdict
 from fallow.model.long_memory import Level
 from fallow.model.policies import idle
+from fallow.model.seen import sure
 from fallow.model.units import Instant
 
 _STATES: Final = (Verdict.active, Verdict.idle, Verdict.unknown)
@@ -110,7 +111,7 @@ def tally_policies(
     Of a policy that holds for anybody outside the namespaces we were given, or for nobody inside, nothing is said at
     all: another instance may be looking after those, and its report would stand against ours.
     """
-    rank = {one.rule.name: rank for rank, one in enumerate(sight.snapshot.policies)}
+    rank = {one.rule.name: rank for rank, one in enumerate(sure(sight.snapshot.policies))}
     if not rank:
         return {}
     of_ruling = [rank.get(ruling.rule.name, len(rank)) for ruling in sight.arranged.rulings]

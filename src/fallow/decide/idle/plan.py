@@ -23,6 +23,7 @@ from fallow.model import cluster, decision, long_memory, units
 from fallow.model.decision import Alert, Decision, Finding, Findings, Memory, Outcome, Pause, Plan, Status, Warn
 from fallow.model.long_memory import LongMemory
 from fallow.model.policies import idle
+from fallow.model.seen import Input
 from fallow.model.units import Instant, Seconds
 
 MOST_NEWS: Final = 100  # Events, or notices, of one cycle: at 20 requests a second they must end well within it
@@ -34,7 +35,7 @@ _NO_ATTEMPT: Final = (decision.Code.AlreadyPaused, decision.Code.NotBegun)
 Cache = arrange.Cache  # may be kept from cycle to cycle; without one the plan is the same, and later
 
 
-def rules_in_force(mandate: idle.Mandate, policies: Iterable[idle.IdlePolicy]) -> tuple[idle.Rule, ...]:
+def rules_in_force(mandate: idle.Mandate, policies: rules.Policies) -> tuple[idle.Rule, ...]:
     """Every rule that can come to hold: their windows are what the source must be asked for."""
     return (*(one.rule for one in rules.in_order(mandate, policies)), mandate.rule)
 
@@ -56,7 +57,7 @@ def candidate_rows(
 
 
 def find_exemption(
-    workload: cluster.Workload, pods: tuple[cluster.Pod, ...], namespace: cluster.Namespace | None, now: Instant
+    workload: cluster.Workload, pods: tuple[cluster.Pod, ...], namespace: Input[cluster.Namespace], now: Instant
 ) -> consent.Exemption | None:
     """The ack or opt-out that a pause by hand heeds, whatever the rules say."""
     subject, terms = rules.Subject(workload, pods, namespace, frozenset), idle.Consent()

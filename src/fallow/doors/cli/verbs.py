@@ -1,4 +1,5 @@
-"""The verbs with which people act: `pause`, `resume`, `ack`, `unack`, `acks`, `freeze`, `unfreeze`, typed and shown.
+"""The verbs with which people act, typed and shown: `pause`, `resume`, `paused`, `ack`, `unack`, `acks`, `freeze`,
+`unfreeze`.
 
 They need only a kubeconfig: nothing here needs Prometheus or the daemon. Who acts is the user of the kubeconfig; the
 API server decides what they may do. What a verb checks and does is in fallow/verbs.py.
@@ -16,7 +17,7 @@ from fallow import logs, verbs
 from fallow.clients.kubernetes import lease
 from fallow.doors.answers import workloads as answers
 from fallow.doors.cli import flags, show
-from fallow.model import decision, units
+from fallow.model import cluster, decision, units
 from fallow.wiring import reach
 
 Given: TypeAlias = dict[str, Any]
@@ -25,8 +26,8 @@ R = TypeVar("R")
 
 
 def _ask(act: Callable[[verbs.Reach], Awaitable[T]], given: Given) -> T:
-    where = given["kubeconfig"], given["context"], given["namespace"]
-    return _with(reach.open_reach(*where, dry_run=given.get("dry_run", False)), act)
+    where, everywhere = (given["kubeconfig"], given["context"], given["namespace"]), given.get("everywhere", False)
+    return _with(reach.open_reach(*where, dry_run=given.get("dry_run", False), everywhere=everywhere), act)
 
 
 def _with(reach: AbstractAsyncContextManager[R], act: Callable[[R], Awaitable[T]]) -> T:
@@ -53,8 +54,32 @@ def _pause(target: str, reason: str, force: bool, **given: Any) -> None:
     _do(lambda reach: verbs.pause(reach, target, reason, time.time(), force=force), given)
 
 
-def _resume(target: str, replicas: int | None, **given: Any) -> None:
-    _do(lambda reach: verbs.resume(reach, target, time.time(), replicas=replicas), given)
+def _resume(target: str | None, replicas: int | None, everything: bool, everywhere: bool, **given: Any) -> None:
+    if (target is None) is not everything:
+        raise click.UsageError("say either KIND/NAME or --all")
+    if (everywhere and not everything) or (replicas is not None and everything):
+        raise click.UsageError("--all-namespaces goes with --all, --replicas with KIND/NAME")
+    if target is None:
+        _do(lambda reach: verbs.resume_all(reach, time.time()), {**given, "everywhere": everywhere})
+    else:
+        _do(lambda reach: verbs.resume(reach, target, time.time(), replicas=replicas), given)
+
+
+def _paused(**given: Any) -> None:
+    async def read(reach: verbs.Reach) -> tuple[list[cluster.Workload], tuple[cluster.Missing, ...]]:
+        return await verbs.paused(reach, time.time()), reach.mirror.missing
+
+    found, missing = _ask(read, given)
+    for unseen in missing:  # something of that kind may stand paused too
+        click.echo(show.plain(f"not seen: {unseen.what}: {unseen.because}"), err=True)
+    rows = [answers.paused(each) for each in found]
+    if show.data(rows, given["output"]):
+        return
+    if not rows:
+        show.sentence("nothing is paused here by fallow")
+    else:
+        columns = ["NAMESPACE", "WORKLOAD", "SINCE", "BY", "GPUS", "WHY"]
+        show.table(columns, [["" if cell is None else cell for cell in row.values()] for row in rows])
 
 
 def _ack(target: str, hours: float | None, until: str | None, reason: str, **given: Any) -> None:
@@ -139,9 +164,10 @@ def _explain(answer: verbs.FreezeAnswer, namespace: str) -> str:
 
 def _command(
     name: str, callback: Callable[..., None], help_text: str, *more: click.Parameter, target: bool = True,
-    dry_run: bool = False, where: str = "Namespace; default: the context's.",
+    dry_run: bool = False, or_all: bool = False, where: str = "Namespace; default: the context's.",
 ) -> click.Command:
-    params: list[click.Parameter] = [click.Argument(["target"], metavar="KIND/NAME")] if target else []
+    argument = click.Argument(["target"], metavar="[KIND/NAME]" if or_all else "KIND/NAME", required=not or_all)
+    params: list[click.Parameter] = [argument] if target else []
     params += [
         *more, click.Option(["-n", "--namespace"], default=None, help=where),
         click.Option(["--kubeconfig"], default=None, metavar="FILE", help="Kubeconfig file."),
@@ -153,6 +179,7 @@ def _command(
     return click.Command(name, callback=callback, params=params, help=help_text, context_settings=flags.CONTEXT)
 
 
+everywhere_option = click.Option(["-A", "--all-namespaces", "everywhere"], is_flag=True, help="In all namespaces.")
 reason_option = click.Option(
     ["--reason"], default="by hand", show_default=True, help="Why, for the others who read it."
 )
@@ -168,7 +195,12 @@ resume = _command(
         ["--replicas"], type=click.IntRange(1), default=None,
         help="Bring back so many, where the record of the size is lost.",
     ),
-    dry_run=True,
+    click.Option(["--all", "everything"], is_flag=True, help="Everything that stands paused by fallow, of every kind."),
+    everywhere_option, dry_run=True, or_all=True,
+)
+paused = _command(
+    "paused", _paused, "List what stands paused by fallow, of every kind. Needs a kubeconfig and nothing else.",
+    everywhere_option, target=False,
 )
 _HOURS = click.FloatRange(0, verbs.MAX_ACK_HOURS, min_open=True)
 ack = _command(
