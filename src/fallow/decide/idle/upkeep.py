@@ -58,8 +58,10 @@ def _tend_one(sight: judge.Sight, index: int, workload: cluster.Workload) -> lis
     rule, pods = sight.arranged.ruling(index).rule, tuple(sight.snapshot.pods[pod] for pod in workload.pods)
     found = pauses.tend(workload, pods, rule, sight.now) or consent.tend_acks(workload, rule.consent, sight.now)
     if not found and sight.code[index] == judge.BUSY and marks.has_notice(workload):
-        return [withdraw(workload, "it is active again")]
-    return found
+        found = [withdraw(workload, "it is active again")]
+    if kinds.is_markable(workload):
+        return found
+    return [each for each in found if not isinstance(each, Mark)]  # they would restart its pods
 
 
 def withdraw(workload: cluster.Workload, because: str) -> Mark:
