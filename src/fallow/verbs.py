@@ -6,7 +6,7 @@ Invariant: a workload is named without doubt before anything is done to it. Whet
 decides, or the door.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 
 import msgspec
@@ -21,10 +21,12 @@ from fallow.model import cluster, decision, kinds, units
 from fallow.model import marks as reading
 from fallow.model.decision import Code, Outcome, Status
 from fallow.model.policies import idle
+from fallow.model.seen import Unseen
 from fallow.model.units import Instant, Seconds
 from fallow.observe.cluster import mirror
 
 MAX_ACK_HOURS = 168
+ANSWER_PATIENCE: Seconds = 15.0  # as long as a Lease lasts: who does not renew in that time leads no more
 MAX_FREEZE = 366 * units.DAY  # longer is a slip of the finger: whoever wants that stops the daemon
 
 
@@ -62,6 +64,24 @@ class Ack(msgspec.Struct, frozen=True):
     until: str
     by: str | None
     reason: str | None
+
+
+class OnLease(msgspec.Struct, frozen=True):
+    """What freezes a daemon: its Lease, where that stands, in whose name; and what of others could not be seen."""
+
+    lease: lease.Leadership
+    namespace: str
+    by: str
+    unseen: str = ""
+
+
+class FreezeAnswer(msgspec.Struct, frozen=True):
+    """What the daemon made of a freeze, or of its end."""
+
+    until: str | None
+    heard: lease.Heard
+    holder: str
+    renewed: str  # when it last did, by its own clock
 
 
 def read_target(text: str) -> tuple[str, str]:
@@ -106,7 +126,10 @@ async def pause(reach: Reach, target: str, reason: str, now: Instant, *, force: 
     """Now, whether idle or not. An ack or opt-out is heeded unless `force`."""
     workload = await _find(reach, target, now)
     pods = tuple(reach.mirror.pods[index] for index in workload.pods)
-    namespace = reach.mirror.namespaces.get(reach.namespace)
+    namespace = reach.mirror.namespaces.find(reach.namespace)
+    if not force and isinstance(namespace, Unseen):
+        because = f"whether namespace {reach.namespace} opted out cannot be seen: {namespace.why}"
+        raise Declined(Why.held, because)
     if not force and (found := brain.find_exemption(workload, pods, namespace, now)):
         raise Declined(Why.held, f"{workload.ref.short} is {found.because}")
     finding = decision.Finding(
@@ -190,16 +213,39 @@ def check_freeze(seconds: Seconds) -> None:
         raise Declined(Why.malformed, because)
 
 
-async def freeze(on: lease.Leadership, by: str, seconds: Seconds, reason: str, now: Instant) -> Instant:
-    """Nothing is paused anywhere until the instant returned; resuming works."""
+def pick_lease(found: Sequence[str], unseen: str) -> str:
+    """The namespace of the only Lease there is."""
+    if len(found) == 1:
+        return found[0]
+    more = f"; {unseen}" if unseen else ""
+    if not found:
+        raise Declined(Why.unknown, f"no Lease {names.LEASE} is there: no daemon runs that this could reach{more}")
+    first = [each for each in names.SYSTEM_NAMESPACES if each in found]
+    which = ", ".join((*first, *sorted(set(found) - set(first))))
+    several = f"the Lease {names.LEASE} stands in several namespaces, say which with -n: {which}{more}"
+    raise Declined(Why.unclear, several)
+
+
+async def freeze(on: OnLease, seconds: Seconds, reason: str, now: Instant) -> FreezeAnswer:
+    """Nothing is paused anywhere until then; resuming works. Once this returns `answered` or `nobody`, none begins."""
     check_freeze(seconds)
-    because = reason and f"{reason} ({by})"
-    await on.annotate({names.FROZEN_UNTIL: units.rfc3339(now + seconds), names.FROZEN_BECAUSE: because})
-    return now + seconds
+    until = units.rfc3339(now + seconds)
+    return await _ask_holder(on, until, reason and f"{reason} ({on.by})")
 
 
-async def unfreeze(on: lease.Leadership) -> None:
-    await on.annotate({names.FROZEN_UNTIL: None, names.FROZEN_BECAUSE: None})
+async def unfreeze(on: OnLease) -> FreezeAnswer:
+    return await _ask_holder(on, None, None)
+
+
+async def _ask_holder(on: OnLease, until: str | None, because: str | None) -> FreezeAnswer:
+    """Written on the Lease, which its holder reads every two seconds; who takes it later reads it before."""
+    try:
+        await on.lease.annotate({names.FROZEN_UNTIL: until, names.FROZEN_BECAUSE: because})
+    except errors.NotFound:
+        none = f"no Lease {names.LEASE} is in namespace {on.namespace}: no daemon runs there"
+        raise Declined(Why.unknown, none) from None
+    heard = await on.lease.hear(names.FROZEN_SEEN, until, ANSWER_PATIENCE)
+    return FreezeAnswer(until, heard, on.lease.holder or "", on.lease.renewed or "never")
 
 
 def is_so(outcome: Outcome) -> bool:

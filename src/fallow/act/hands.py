@@ -17,6 +17,7 @@ from fallow.clients import errors
 from fallow.clients.kubernetes import api as kubernetes
 from fallow.model import cluster, decision, kinds
 from fallow.model.decision import Outcome, Status
+from fallow.model.seen import sure
 from fallow.model.units import Instant
 
 log = logging.getLogger(__name__)
@@ -57,8 +58,8 @@ class Hands:
         await self._tell(outcome, resume.workload.ref, names.Event.RESUMED, now)
         return outcome
 
-    async def warn(self, warn: decision.Warn, now: Instant) -> Outcome:
-        return await delivery.warn(self.writer, self.announcer, warn, now, compat=self._compat)
+    async def warn(self, warn: decision.Warn, now: Instant, clock: Callable[[], Instant]) -> Outcome:
+        return await delivery.warn(self.writer, self.announcer, warn, now, clock=clock, compat=self._compat)
 
     async def mark(self, mark: decision.Mark, now: Instant) -> Outcome:
         if self.writer.is_dry:
@@ -79,7 +80,7 @@ class Hands:
     async def _forget_notice(self, outcome: Outcome, workload: cluster.Workload) -> None:
         """Of a job under Kueue: its Workload carries the pause, while the notice may stand on the job itself."""
         pending = [key for key in names.PENDING_KEYS if key in workload.annotations]
-        if outcome.status is not Status.done or not workload.kueue or not pending:
+        if outcome.status is not Status.done or not sure(workload.kueue) or not pending:
             return
         try:
             await self.writer.send(sending.annotate(workload.ref, dict.fromkeys(pending)))

@@ -100,13 +100,19 @@ def paused(workload: cluster.Workload) -> dict[str, Any]:
     said = kinds.record_target(kind, workload).annotations if kind else {}
     return {
         "namespace": ref.namespace, "workload": text.typed(ref), "since": said.get(names.PAUSED_AT),
-        "by": said.get(names.PAUSED_BY), "gpus": marks.paused_gpus(workload), "reason": said.get(names.PAUSED_REASON),
+        "by": said.get(names.PAUSED_BY), "gpus": marks.read_count(said.get(names.PAUSED_GPUS)),
+        "reason": said.get(names.PAUSED_REASON),
     }
 
 
 def ack(found: verbs.Ack) -> dict[str, str | None]:
     named = {"namespace": found.ref.namespace, "workload": found.ref.short}
     return {**named, "until": found.until, "by": found.by, "reason": found.reason}
+
+
+def freeze(answer: verbs.FreezeAnswer, namespace: str) -> dict[str, str | bool | None]:
+    frozen = {"frozen": answer.until is not None, "until": answer.until}
+    return {**frozen, "namespace": namespace, "holder": answer.holder or None, "answer": str(answer.heard)}
 
 
 def verdict(finding: decision.Finding) -> str:

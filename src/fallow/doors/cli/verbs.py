@@ -30,10 +30,6 @@ def _ask(act: Callable[[verbs.Reach], Awaitable[T]], given: Given) -> T:
     return _with(reach.open_reach(*where, dry_run=given.get("dry_run", False), everywhere=everywhere), act)
 
 
-def _on_lease(act: Callable[[tuple[lease.Leadership, str]], Awaitable[T]], given: Given) -> T:
-    return _with(reach.open_lease(given["kubeconfig"], given["context"], given["namespace"]), act)
-
-
 def _with(reach: AbstractAsyncContextManager[R], act: Callable[[R], Awaitable[T]]) -> T:
     async def run() -> T:
         async with reach as reached:
@@ -130,23 +126,50 @@ def _freeze(duration: str, reason: str, **given: Any) -> None:
         verbs.check_freeze(seconds)
     except (ValueError, verbs.Declined) as problem:
         raise click.UsageError(f"--for: {problem}") from None
-    until = _on_lease(lambda on: verbs.freeze(*on, seconds, reason, now), given)
-    show.sentence(f"frozen until {units.rfc3339(until)}: nothing is paused until then; resuming works")
+    _show_answer(lambda on: verbs.freeze(on, seconds, reason, now), given)
 
 
 def _unfreeze(**given: Any) -> None:
-    _on_lease(lambda on: verbs.unfreeze(on[0]), given)
-    show.sentence("no longer frozen")
+    _show_answer(verbs.unfreeze, given)
+
+
+def _show_answer(act: Callable[[verbs.OnLease], Awaitable[verbs.FreezeAnswer]], given: Given) -> None:
+    """What stands on the Lease, who read it, and 1 if a daemon that lives did not say that it has."""
+
+    async def ask(on: verbs.OnLease) -> tuple[verbs.OnLease, verbs.FreezeAnswer]:
+        return on, await act(on)
+
+    on, answer = _with(reach.open_lease(given["kubeconfig"], given["context"], given["namespace"]), ask)
+    frozen = f"frozen until {answer.until}: nothing is paused until then; resuming works"
+    which = frozen if answer.until else "no longer frozen"
+    if not show.data(answers.freeze(answer, on.namespace), given["output"]):
+        show.sentence(which, *(_explain(answer, on.namespace), on.unseen)[: 2 if on.unseen else 1])
+    if answer.heard is lease.Heard.silent:
+        raise SystemExit(flags.EXIT_NO_DECISION)
+
+
+def _explain(answer: verbs.FreezeAnswer, namespace: str) -> str:
+    match answer.heard:
+        case lease.Heard.answered:
+            return f"the daemon {answer.holder} in namespace {namespace} has confirmed it"
+        case lease.Heard.nobody if not answer.holder:
+            return f"no daemon runs in namespace {namespace} now; the next one reads it before it does anything"
+        case lease.Heard.nobody:
+            dead = f"{answer.holder} last renewed its Lease in namespace {namespace} at {answer.renewed}"
+            return f"no daemon answers and none leads: {dead}; the next one reads it before it does anything"
+        case lease.Heard.silent:
+            wait = f"no answer within {verbs.ANSWER_PATIENCE:.0f} s: the Lease in namespace {namespace} says it"
+            return f"NOT CONFIRMED: {wait}, its holder {answer.holder} last renewed at {answer.renewed}"
 
 
 def _command(
     name: str, callback: Callable[..., None], help_text: str, *more: click.Parameter, target: bool = True,
-    dry_run: bool = False, or_all: bool = False,
+    dry_run: bool = False, or_all: bool = False, where: str = "Namespace; default: the context's.",
 ) -> click.Command:
     argument = click.Argument(["target"], metavar="[KIND/NAME]" if or_all else "KIND/NAME", required=not or_all)
     params: list[click.Parameter] = [argument] if target else []
     params += [
-        *more, click.Option(["-n", "--namespace"], default=None, help="Namespace; default: the context's."),
+        *more, click.Option(["-n", "--namespace"], default=None, help=where),
         click.Option(["--kubeconfig"], default=None, metavar="FILE", help="Kubeconfig file."),
         click.Option(["--context"], default=None, metavar="NAME", help="Context of the kubeconfig."),
         show.output_option,
@@ -188,14 +211,16 @@ ack = _command(
 )
 unack = _command("unack", _unack, "End an acknowledgement. If the workload is idle, its owner is told again first.")
 acks = _command("acks", _acks, "List acknowledgements in a namespace.", target=False)
+_WHERE = "Namespace of the daemon's Lease; default: wherever it is."
 freeze = _command(
     "freeze", _freeze,
-    "Pause nothing for a while, anywhere. -n is the namespace of the daemon's Lease. Resuming always works.",
+    "Pause nothing for a while, anywhere, and wait until the daemon has confirmed that. Its Lease is found in every "
+    "namespace; where there are several, say which with -n. Resuming always works.",
     click.Option(
         ["--for", "duration"], default="2h", show_default=True, metavar="DURATION", help="How long, e.g. 30m, 2h, 1d."
     ),
-    reason_option, target=False,
+    reason_option, target=False, where=_WHERE,
 )
 unfreeze = _command(
-    "unfreeze", _unfreeze, "End a freeze. -n is the namespace of the daemon's Lease.", target=False
+    "unfreeze", _unfreeze, "End a freeze. The daemon's Lease is found as by freeze.", target=False, where=_WHERE
 )

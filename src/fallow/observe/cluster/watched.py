@@ -144,6 +144,11 @@ class OwnerKinds:
         keys = {(each.group, each.kind) for each in served}
         return {key for key in keys if kinds.find(*key) is None and (not called or kinds.is_called(key, called))}
 
+    def drop_gone(self) -> list[following.Following[Any]]:
+        """Kinds that the server has no longer; still to be ended."""
+        gone = [key for key, kind in self.watched.items() if self._served.is_gone(key, kind.resource.version)]
+        return [self.watched.pop(key).following for key in gone]
+
     async def follow(self, key: owners.Key) -> WatchedKind | None:
         """Follow one kind of owner; None if the server does not have it."""
         found = await self._choose(key)
