@@ -184,6 +184,9 @@ async def keep(reach: Reach, target: str, until: Instant, reason: str, now: Inst
     if kind is not None and kinds.is_paused(kind, workload):
         because = f"{workload.ref.short} is paused; resume it instead"
         return [Outcome(mark, Status.refused, now, because, code=Code.AlreadyPaused)]
+    if not kinds.is_markable(workload):
+        because = f"an acknowledgement on {workload.ref.short} itself would restart its pods; put it on the Namespace"
+        return [Outcome(mark, Status.refused, now, because, code=decision.Detail.NoPlaceForMarks)]
     return [await reach.hands.mark(mark, now)]
 
 

@@ -143,4 +143,8 @@ _ALL = (
 
 KINDS: dict[str, Object] = {one["spec"]["names"]["kind"]: one for one in _ALL}
 KINDS["KnativeService"] = crd("serving.knative.dev", "Service", ("v1",), {"template": ANY, "traffic": LIST})
+KNATIVE = (
+    KINDS["KnativeService"], crd("serving.knative.dev", "Configuration", ("v1",), {"template": ANY}),
+    crd("serving.knative.dev", "Revision", ("v1",), {"containers": LIST}),
+)
 OLD_RAY_SERVICE = crd("ray.io", "RayService", ("v1",), _RAY_SERVICE)

@@ -104,6 +104,7 @@ class Detail(StrEnum):
     HpaScaleToZero = "HpaScaleToZero"
     PdbProtected = "PdbProtected"
     GitOpsManaged = "GitOpsManaged"
+    NoPlaceForMarks = "NoPlaceForMarks"
     # The hands, when they were about to write.
     RecordPresent = "RecordPresent"
     RecordTooLarge = "RecordTooLarge"

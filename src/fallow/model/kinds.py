@@ -52,6 +52,7 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
 
     objects: tuple[Objects, ...] = ()
     manager: tuple[str, str] | None = None  # where `managedBy` stands, and the controller that is the kind's own
+    managers: Mapping[str, str] = {}  # by version, where another controller serves that one
     is_queued: bool = False  # Kueue suspends and resumes it itself; serving kinds under Kueue keep their own row
     deletes_claims: tuple[str, ...] = ()  # makes volume claims; when their retention policy counts in a pause
     in_order: bool = False  # stops its pods one after another, unless podManagementPolicy says otherwise
@@ -65,8 +66,9 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     relays: bool = False  # others make it to make their pods; these bear the labels that its maker selects
     is_schedule: bool = False  # pausing it stops nothing that runs: what it started is the workload
     outlived_by: str = ""  # the kind it runs in, which is the workload once this one is finished
+    between: tuple[str, ...] = ()  # kinds of its group, outside this table, that stand between it and its pods
     named_by: tuple[str, Mapping[str, str]] | None = None  # label of a pod with its name, and those beside it
-    marks_on: Key | None = None  # annotations on it restart its pods: marks go to the object of this kind that it owns
+    marks_on: Key | None = None  # annotations on it restart its pods: marks go to the object of this kind below it
 
     @property
     def key(self) -> Key:
@@ -126,8 +128,8 @@ def _job(kind: str, group: str, *versions: str, manager: tuple[str, str], **more
     return _suspends(kind, group, "j", *versions, manager=manager, loses_work=True, is_queued=True, **more)
 
 
-def _kubeflow_job(kind: str, *versions: str, operator: str = "training-operator", **more: Any) -> Kind:
-    manager = ("/spec/runPolicy/managedBy", f"kubeflow.org/{operator}")
+def _kubeflow_job(kind: str, *versions: str, **more: Any) -> Kind:
+    manager = ("/spec/runPolicy/managedBy", "kubeflow.org/training-operator")
     return _job(kind, "kubeflow.org", *versions, at="/spec/runPolicy/suspend", manager=manager, **more)
 
 
@@ -180,7 +182,7 @@ KINDS: tuple[Kind, ...] = (
            named_by=(names.NAME_LABEL, {names.PART_OF_LABEL: names.LLM_PART_OF})),
     _stops_at("Service", "serving.knative.dev", "k", "v1", needs_group=True, work="inference", may_own=True,
               reads=(stops.MIN_SCALE,), at=stops.MIN_SCALE, value="0", holds=stops.is_stopped_knative,
-              objects=(stops.may_roll_knative,)),
+              objects=(stops.may_roll_knative,), between=("Configuration", "Revision")),
     _job("Job", "batch", "v1", reads=(SELECTOR,), manager=(_MANAGED_BY, "kubernetes.io/job-controller")),
     _suspends("CronJob", "batch", "c", "v1", reads=("/spec/concurrencyPolicy",), is_schedule=True, warns_below=
               "Where its CronJob has concurrencyPolicy Forbid, no later run starts while this one is suspended."),
@@ -193,7 +195,8 @@ KINDS: tuple[Kind, ...] = (
     *(_kubeflow_job(kind, "v1", work="training") for kind in ("PyTorchJob", "TFJob", "XGBoostJob")),
     _kubeflow_job("PaddleJob", "v1"),
     _kubeflow_job("JAXJob", "v1", work="training"),
-    _kubeflow_job("MPIJob", "v1", "v2beta1", work="training", operator="mpi-operator", may_own=True),
+    _kubeflow_job("MPIJob", "v1", "v2beta1", work="training", may_own=True,
+                  managers={"v2beta1": "kubeflow.org/mpi-operator"}),  # v1 is the training operator's
     _job("RayJob", "ray.io", "v1", work="batch", ends="/status/jobDeploymentStatus", is_lasting=False, manager=_KUBERAY,
          reads=("/spec/shutdownAfterJobFinishes", "/spec/clusterSelector"), objects=(stops.is_suspendable_ray_job,),
          may_own=True, outlived_by="RayCluster", warns=("The job restarts from its beginning.",)),
@@ -385,6 +388,17 @@ def warnings(kind: Kind, workload: cluster.Workload) -> list[str]:
     return [*lost, *kind.warns, *(row.warns_below for row in above if row and row.warns_below)]
 
 
+def is_tender(workload: cluster.Workload) -> bool:
+    """Does every mark on it restart its pods? Then only a pause and a resume may write there."""
+    row = find(workload.ref.group, workload.ref.kind)
+    return row is not None and row.marks_on is not None
+
+
+def is_markable(workload: cluster.Workload) -> bool:
+    """Is there an object that we may write a mark on without harm to its pods?"""
+    return not is_tender(workload) or workload.marks_ref.uid != workload.ref.uid
+
+
 # ---- what speaks against a pause -------------------------------------------------------------------------------------
 
 
@@ -394,9 +408,18 @@ def objection(kind: Kind, workload: cluster.Workload, rule: idle.Rule) -> Object
         if found := own(workload, rule):
             return found
     return (
-        _keeps_volumes(kind, workload) or _is_managed_here(kind, workload) or _is_clear_to_kueue(kind, workload)
-        or _is_clear_to_autoscalers(kind, workload) or _is_left_by_rule(workload, rule)
+        _can_be_marked(kind, workload) or _keeps_volumes(kind, workload) or _is_managed_here(kind, workload)
+        or _is_clear_to_kueue(kind, workload) or _is_clear_to_autoscalers(kind, workload)
+        or _is_left_by_rule(workload, rule)
     )
+
+
+def _can_be_marked(kind: Kind, workload: cluster.Workload) -> Objection | None:
+    if is_markable(workload):
+        return None
+    lower = kind.marks_on[1] if kind.marks_on else "object"
+    because = f"no {lower} of {workload.ref.short} is in sight that could carry a mark"
+    return Detail.NoPlaceForMarks, f"{because}; one on itself would restart its pods"
 
 
 def _keeps_volumes(kind: Kind, workload: cluster.Workload) -> Objection | None:
@@ -416,8 +439,9 @@ def _keeps_volumes(kind: Kind, workload: cluster.Workload) -> Objection | None:
 def _is_managed_here(kind: Kind, workload: cluster.Workload) -> Objection | None:
     if kind.manager is None:
         return None
-    manager = pointers.read(workload.body, kind.manager[0])
-    if manager in (None, "", kind.manager[1]):
+    where, own = kind.manager
+    manager = pointers.read(workload.body, where)
+    if manager in (None, "", kind.managers.get(workload.ref.version, own)):
         return None
     return Detail.ManagedByOther, f"{workload.ref.short} is managed by {manager}, not by its kind's own controller"
 

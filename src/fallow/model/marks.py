@@ -7,6 +7,7 @@ is decided in decide; what is written is made in act.
 Invariant: marks of a pause count only while its pause value still stands and paused-at is later than resumed-at.
 """
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Final, TypeAlias
 
@@ -74,6 +75,23 @@ def _record(kind: kinds.Kind, workload: cluster.Workload) -> Said:
 def resumed_at(workload: cluster.Workload) -> Instant | None:
     """The last resume, wherever it was noted."""
     return latest(read_all(workload, names.RESUMED_AT))
+
+
+def recent_reversals(workload: cluster.Workload, now: Instant) -> list[Instant]:
+    """When others undid our pauses within the last day, wherever that was noted."""
+    texts = {text for said in read_all(workload, names.PAUSE_REVERSALS) for text in said.split(",")}
+    times = (units.read_instant(text) for text in texts)
+    return sorted(time for time in times if time is not None and now - units.DAY < time <= now)
+
+
+def fight(workload: cluster.Workload, now: Instant) -> dict[str, str]:
+    """What a pause or a resume takes along to a workload whose marks stand on another object, which may go with it."""
+    if workload.marks_ref.uid == workload.ref.uid:
+        return {}
+    times = ",".join(units.rfc3339(time) for time in recent_reversals(workload, now))
+    holds = read_all(workload, names.FIGHT_HOLD_UNTIL)
+    hold = max(holds, key=lambda text: units.read_instant(text) or math.inf, default="")
+    return {key: said for key, said in {names.PAUSE_REVERSALS: times, names.FIGHT_HOLD_UNTIL: hold}.items() if said}
 
 
 def resume_request(workload: cluster.Workload) -> str | None:

@@ -145,13 +145,16 @@ def object_to_service(workload: cluster.Workload, rule: idle.Rule) -> Objection 
 
 
 def stop_llm(workload: cluster.Workload, rule: idle.Rule, now: Instant) -> Fields:
-    """By replicas where nothing autoscales it: gentler, because its Services and children stay."""
-    if _is_autoscaled(workload) or pointers.read(workload.body, "/spec/replicas") is None:
-        return {STOP: "true"}
-    fields = {"/spec/replicas": 0}
+    """By replicas where nothing autoscales it: gentler, because its Services and children stay.
+
+    Of a prefill side without a count that is no way: KServe takes the null that is put back for "keep 0".
+    """
+    counts = ["/spec/replicas"]
     if pointers.read(workload.body, "/spec/prefill") is not None:  # where there is none, writing it would create a pool
-        fields["/spec/prefill/replicas"] = 0
-    return fields
+        counts.append("/spec/prefill/replicas")
+    if _is_autoscaled(workload) or any(pointers.read(workload.body, count) is None for count in counts):
+        return {STOP: "true"}
+    return dict.fromkeys(counts, 0)
 
 
 def _is_autoscaled(workload: cluster.Workload) -> bool:

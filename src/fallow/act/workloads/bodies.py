@@ -15,6 +15,7 @@ import msgspec
 from fallow import names
 from fallow.act.sending import Write
 from fallow.model import cluster, decision, kinds, pointers, record, units
+from fallow.model import marks as reading
 from fallow.model.decision import Detail
 from fallow.model.policies import idle
 from fallow.model.seen import sure
@@ -70,7 +71,7 @@ def _pause_marks(
 ) -> dict[str, str | None]:
     replicas, reason = current_replicas(kind, workload), pause.reason_text[:REASON_CHARACTERS]
     counted = {} if replicas is None else {names.ORIGINAL_REPLICAS: str(replicas)}
-    return dict.fromkeys(_CLEARED_BY_PAUSE) | counted | {
+    return dict.fromkeys(_CLEARED_BY_PAUSE) | reading.fight(workload, now) | counted | {
         names.PAUSED_AT: units.rfc3339(now), names.PAUSED_BY: by, names.PAUSED_REASON: reason,
         names.PAUSED_GPUS: str(pause.finding.gpus),
     }

@@ -19,6 +19,7 @@ from fallow.act.sending import PatchWriter, Write
 from fallow.act.workloads import bodies, rereading
 from fallow.clients import errors
 from fallow.model import cluster, decision, kinds, pointers, record, units
+from fallow.model import marks as reading
 from fallow.model.decision import Code, Outcome, Status
 from fallow.model.policies import idle
 from fallow.model.seen import sure
@@ -60,8 +61,11 @@ async def _resume_once(writer: PatchWriter, resume: decision.Resume, now: Instan
     way = bodies.resume_way(kind, workload)
     target = bodies.resume_target(way, workload)
     if not _is_down(way, kind, workload):
-        await _clear(writer, workload, target, now, resume.by)
         because = f"{short} runs, so only our marks {'would be' if writer.is_dry else 'were'} cleared"
+        if kinds.is_tender(workload):
+            because = f"{short} runs; marks of ours on it count for nothing, and clearing them would restart its pods"
+        else:
+            await _clear(writer, workload, target, now, resume.by)
         return Outcome(resume, Status.overtaken, now, because, code=Code.AlreadyRunning)
     found = _find_record(kind, target, replicas)
     if found is None:
@@ -109,7 +113,8 @@ async def _bring_back(writer: PatchWriter, resume: decision.Resume, back: _Retur
     workload, row = back.workload, back.row
     restored = bodies.restored_fields(row, workload, back.target, back.found)
     fields = bodies.raise_replicas(row, workload, restored)
-    marks = bodies.resume_marks(row, back.target.annotations, now, resume.by, resume.remember)
+    remember = {**reading.fight(workload, now), **resume.remember}
+    marks = bodies.resume_marks(row, back.target.annotations, now, resume.by, remember)
     for ref in bodies.companion_refs(back.found, workload.ref.namespace, kinds.CRON_JOB.kind):
         await _resume_schedule(writer, ref, workload, marks)
     match back.way:

@@ -112,7 +112,7 @@ def _note_reversal(kind: kinds.Kind, workload: cluster.Workload, now: Instant) -
     if kind.marks_on and not workload.pods:
         return []  # where its marks belong is known when its pods are back; a mark on it now would restart them
     said = kinds.record_target(kind, workload).annotations
-    times = [*_recent_reversals(said, workload, now), now]
+    times = [*marks.recent_reversals(workload, now), now]
     writer = kinds.pause_target(kind, workload).writer or "somebody"
     changes: consent.Changes = {
         **({} if _lives_elsewhere(kind, workload) else consent.drop(said, (*names.PAUSE_KEYS, names.RESUME_REQUESTED))),
@@ -125,12 +125,6 @@ def _note_reversal(kind: kinds.Kind, workload: cluster.Workload, now: Instant) -
     changes[names.FIGHT_HOLD_UNTIL] = units.rfc3339(now + DAY)
     because = f"others undid our pauses {len(times)} times within a day, last {writer}: left alone for a day"
     return [_note(kind, workload, changes, names.Event.PAUSE_REVERTED, because)]
-
-
-def _recent_reversals(said: marks.Said, workload: cluster.Workload, now: Instant) -> list[Instant]:
-    texts = {text for each in (said, workload.marks) for text in each.get(names.PAUSE_REVERSALS, "").split(",")}
-    times = (units.read_instant(text) for text in texts)
-    return sorted(time for time in times if time is not None and now - DAY < time <= now)
 
 
 def _refuse_request(workload: cluster.Workload) -> list[Decision]:

@@ -100,7 +100,8 @@ def paused(workload: cluster.Workload) -> dict[str, Any]:
     said = kinds.record_target(kind, workload).annotations if kind else {}
     return {
         "namespace": ref.namespace, "workload": text.typed(ref), "since": said.get(names.PAUSED_AT),
-        "by": said.get(names.PAUSED_BY), "gpus": marks.paused_gpus(workload), "reason": said.get(names.PAUSED_REASON),
+        "by": said.get(names.PAUSED_BY), "gpus": marks.read_count(said.get(names.PAUSED_GPUS)),
+        "reason": said.get(names.PAUSED_REASON),
     }
 
 
