@@ -40,17 +40,19 @@ class Eyes:
         await self._mirror.refresh(now)
         seen, look_past = self._mirror.contents, self._look_past(rules)
         held = self._hold(seen.version_of_hosts)
-        facts = {  # before anything is waited for: all of one instant
+        facts: dict[str, Any] = {  # before anything is waited for: all of one instant
             "workloads": seen.workloads(look_past), "namespaces": seen.namespaces, "policies": seen.policies,
             "missing": seen.missing, "version": seen.version(look_past),
         }
         evidence = await self._source.evidence(held, _windows(rules), now)
+        facts["missing"] += tuple(cluster.Missing(one.who, one.because) for one in evidence.ignored)
         return self._compose(held, evidence, now, **facts)
 
     def _hold(self, version: int) -> usage_rows.Holders:
         """Whose the GPUs are, made anew only when a pod or node differs."""
         if self._held.version != version:
-            self._held = usage_rows.Holders(self._mirror.pods, self._mirror.nodes, version)
+            exporters = self._mirror.contents.exporters
+            self._held = usage_rows.Holders(self._mirror.pods, self._mirror.nodes, version, exporters)
         return self._held
 
     async def look_back(
@@ -70,7 +72,7 @@ class Eyes:
         One that is gone, or could not be read, is not in it; `missing` says why.
         """
         fresh = await second_look.look(self._mirror, workloads, self._look_past(rules), now)
-        held = usage_rows.Holders(fresh.pods, self._mirror.nodes)
+        held = usage_rows.Holders(fresh.pods, self._mirror.nodes, exporters=self._mirror.contents.exporters)
         evidence = await self._source.again(held, _windows(rules), now)
         facts = {"namespaces": self._mirror.namespaces, "policies": self._mirror.policies, "missing": fresh.missing}
         return self._compose(held, evidence, now, workloads=fresh.workloads, **facts)
