@@ -14,6 +14,7 @@ ALIAS_GROUP: Final = "gpu-pruner.io"
 FIELD_MANAGER: Final = "fallow"
 RESUME_FIELD_MANAGER: Final = "fallow-resume"
 LEASE: Final = "gpu-pruner"
+SYSTEM_NAMESPACES: Final = ("gpu-pruner-system", "fallow-system")  # where our manifests put us
 REPORTING_CONTROLLER: Final = "gpu-pruner"
 EVENT_PREFIX: Final = "gpuscaler-"
 
@@ -32,7 +33,7 @@ ORIGINAL_REPLICAS: Final = f"{GROUP}/original-replicas"
 PAUSED_AT: Final = f"{GROUP}/paused-at"
 PAUSED_BY: Final = f"{GROUP}/paused-by"
 PAUSED_REASON: Final = f"{GROUP}/paused-reason"
-PAUSED_GPUS: Final = f"{GROUP}/paused-gpus"  # how many GPUs the pause freed: the hourly cap survives a restart
+PAUSED_GPUS: Final = f"{GROUP}/paused-gpus"  # how many GPUs the pause freed, for people
 RESUMED_AT: Final = f"{GROUP}/resumed-at"
 RESUMED_BY: Final = f"{GROUP}/resumed-by"
 RESUME_REQUESTED: Final = f"{GROUP}/resume-requested"
@@ -60,6 +61,9 @@ OPT_OUT_UNTIL: Final = f"{GROUP}/idle-ignore-until"
 PRE_PAUSE_HOOK: Final = f"{GROUP}/pre-pause"
 FROZEN_UNTIL: Final = f"{GROUP}/frozen-until"  # on the Lease
 FROZEN_BECAUSE: Final = f"{GROUP}/frozen-because"  # on the Lease
+FROZEN_SEEN: Final = f"{GROUP}/frozen-seen"  # on the Lease: the frozen-until that its holder heeds
+MEMORY: Final = f"{GROUP}/memory"  # on the Lease: what we must remember although the process ends (JSON)
+PAUSED_KINDS: Final = f"{GROUP}/paused-kinds"  # on the Lease: the kinds outside the table that we ever paused
 WORKLOAD_TYPE: Final = f"{GROUP}/workload-type"
 WORKLOAD_TYPE_ALIAS: Final = "gpu-autoscaler.io/workload-type"
 

@@ -406,18 +406,18 @@ async def test_whoever_undoes_us_three_times_in_a_day_is_left_alone(stage: Scene
         await stage.prune(*flags)
         paused = await see(stage, "StatefulSet")
         assert paused["spec"]["replicas"] == 0, f"turn {turn}"
-        await stage.cluster.patch(paused, {"spec": {"replicas": 1}}, fieldManager="somebody")
+        await stage.cluster.patch(paused, {"spec": {"replicas": 1}}, fieldManager="rival")
         await stage.cluster.wait_until(lambda: stage.cluster.ready_pods("app=llm", 1))
         await stage.cluster.age("app=llm", scene.MINUTES)
         await stage.prune(*flags)
         noted = marks_of(await see(stage, "StatefulSet"))
         assert len(noted[names.PAUSE_REVERSALS].split(",")) == turn + 1
-        assert noted[names.RESUMED_BY] == "external:somebody"
+        assert noted[names.RESUMED_BY] == "external:rival"
         assert not set(noted) & set(names.PAUSE_KEYS)
     hold = datetime.datetime.fromisoformat(noted[names.FIGHT_HOLD_UNTIL]) - datetime.datetime.now(datetime.UTC)
     assert datetime.timedelta(hours=23, minutes=59) < hold <= datetime.timedelta(hours=24)
     (told,) = await stage.cluster.events("PauseReverted")
-    assert "somebody" in told["note"]
+    assert "rival" in told["note"]
     before = len(stage.writes("/statefulsets/"))
     await stage.prune(*flags)
     assert (await stage.rows(*flags))["llm"]["skip"] == "FightHold"

@@ -25,6 +25,7 @@ EXPORTER_NAMESPACES = (
     "gpu-operator|nvidia-.*|dcgm-.*|monitoring|kube-system|gke-managed-.*|openshift-.*|gmp-system"
 )
 LEAST_BUDGET: Seconds = 60.0
+BASELINE_CYCLES = 3  # of a daemon that does not know how idle the cluster usually is
 SERVICE_ACCOUNT_NAMESPACE = Path(names.SERVICE_ACCOUNT_DIR, "namespace")
 
 LOOK, RULES, ACT, BRAKES, SOURCE, RUNNING = GROUPS = (
@@ -115,21 +116,26 @@ FLAGS: tuple[Flag, ...] = (
         Flag("--state-dir", "DIR", "Directory where what was scraped outlives a restart; default: memory only."),
         Flag("--prometheus-url", "URL", "Address of Prometheus, Thanos, Mimir, ...",
              read.http_url, variable="PROMETHEUS_URL"),
-        Flag("--prometheus-auth", "METHOD", "How to authenticate.",
-             read.one_of("auto", "none", "bearer", "basic", "sigv4", "gcp", "azure"), "auto"),
-        Flag("--prometheus-token", "TOKEN", "Bearer token.", Secret, variable="PROMETHEUS_TOKEN"),
-        Flag("--prometheus-token-file", "FILE", "File with the bearer token, read again when it changes."),
+        Flag("--prometheus-auth", "METHOD",
+             "How to authenticate. auto: by the first of an Authorization header, token, token file, PROMETHEUS_TOKEN, "
+             "username; else by the Kubernetes token, over verified https to hosts of the cluster only. kube: by the "
+             "Kubernetes token, wherever the URL points. Or none, bearer, basic, sigv4, gcp, azure.",
+             read.one_of("auto", "kube", "none", "bearer", "basic", "sigv4", "gcp", "azure"), "auto"),
+        Flag("--prometheus-token", "TOKEN", "Bearer token; better in a file or in the variable PROMETHEUS_TOKEN.",
+             Secret),
+        Flag("--prometheus-token-file", "FILE", "File with the bearer token, read again in each cycle."),
         Flag("--prometheus-username", "NAME",
              "For basic authentication; the password is in PROMETHEUS_PASSWORD or a file."),
         Flag("--prometheus-password-file", "FILE", "File with the password."),
-        Flag("--prometheus-header", "'NAME: VALUE'", "Further header, e.g. 'X-Scope-OrgID: a' (repeatable).",
+        Flag("--prometheus-header", "'NAME: VALUE'",
+             "Further header, e.g. 'X-Scope-OrgID: a' (repeatable); one given here wins.",
              read.header, repeat=True),
         Flag("--prometheus-matchers", "MATCHER", "Label matcher for every selector, e.g. 'cluster=\"a\"' (repeatable).",
              repeat=True),
         Flag("--prometheus-tls-mode", "MODE", "Whether the server's certificate is verified.",
              read.one_of("verify", "skip"), "verify"),
-        Flag("--prometheus-tls-cert", "FILE", "CA certificates (PEM); default: the system's."),
-        Flag("--prometheus-client-cert", "FILE", "Our own certificate (PEM)."),
+        Flag("--prometheus-tls-cert", "FILE", "CA certificates (PEM); default: the system's. Read again on change."),
+        Flag("--prometheus-client-cert", "FILE", "Our own certificate (PEM), read again on change."),
         Flag("--prometheus-client-key", "FILE", "Its key (PEM)."),
         Flag("--aws-region", "REGION", "Region for sigv4.", variable="AWS_REGION"),
         Flag("--honor-labels", "",
@@ -202,7 +208,12 @@ def _prometheus(values: Mapping[str, Any], environ: Mapping[str, str]) -> tree.P
     if asked["auth"] == "basic" and not (asked["username"] and password):
         ways = "PROMETHEUS_PASSWORD or --prometheus-password-file"
         raise UsageError(f"--prometheus-auth basic needs --prometheus-username and either {ways}")
-    if asked["auth"] == "bearer" and not (asked["token"] or asked["token_file"]):
+    has_token = asked["token"] or asked["token_file"] or environ.get("PROMETHEUS_TOKEN")
+    is_by_hand = any(name.lower() == "authorization" for name, _ in asked["header"])
+    if asked["auth"] == "auto" and asked["username"] and not (has_token or password or is_by_hand):
+        ways = "PROMETHEUS_PASSWORD or --prometheus-password-file"
+        raise UsageError(f"--prometheus-username needs a password: {ways}")
+    if asked["auth"] == "bearer" and not has_token:
         ways = "--prometheus-token, --prometheus-token-file or PROMETHEUS_TOKEN"
         raise UsageError(f"--prometheus-auth bearer needs {ways}")
     return tree.PrometheusSettings(
@@ -232,7 +243,7 @@ def _loop(values: Mapping[str, Any]) -> tree.LoopSettings:
 
 
 def _mandate(values: Mapping[str, Any], own_namespace: str | None) -> idle.Mandate:
-    window, never_used = values["duration"] * MINUTE, values["never_used_duration"]
+    window, never_used, daemon = values["duration"] * MINUTE, values["never_used_duration"], values["daemon_mode"]
     return idle.Mandate(
         rule=idle.Rule(
             gone_idle=window, never_used=window if never_used is None else never_used * MINUTE,
@@ -252,7 +263,10 @@ def _mandate(values: Mapping[str, Any], own_namespace: str | None) -> idle.Manda
             watch_namespaces=values["watch_namespaces"],
         ),
         brakes=idle.Brakes(
-            confirm_cycles=values["confirm_cycles"] or (2 if values["daemon_mode"] else 1),
+            confirm_cycles=values["confirm_cycles"] or (2 if daemon else 1),
+            # Two intervals; where a cycle may take longer than its interval, two of those; and a moment to wake up in.
+            confirm_within=2 * max(LEAST_BUDGET, float(values["check_interval"])) + 1.0,
+            baseline_cycles=BASELINE_CYCLES if daemon else 0,
             max_actions_per_cycle=values["max_actions_per_cycle"],
             max_actions_per_namespace=values["max_actions_per_namespace"],
             max_percent_per_hour=values["max_percent_per_hour"], freeze_jump=values["freeze_jump"],

@@ -10,7 +10,7 @@ from fallow.model.policies import idle
 from fallow.model.secret import Secret
 from fallow.model.units import Seconds
 
-AuthMethod: TypeAlias = Literal["auto", "none", "bearer", "basic", "sigv4", "gcp", "azure"]
+AuthMethod: TypeAlias = Literal["auto", "kube", "none", "bearer", "basic", "sigv4", "gcp", "azure"]
 
 
 class PrometheusSettings(msgspec.Struct, frozen=True, kw_only=True):

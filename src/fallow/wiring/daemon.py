@@ -5,7 +5,7 @@ In: the options, two clocks. Out: a Loop with its stories, as an async context m
 
 import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Coroutine
 from typing import Any
 
 import msgspec
@@ -13,7 +13,7 @@ import msgspec
 from fallow import loop, names, settings, telemetry
 from fallow.account import tally
 from fallow.act import hands as doing
-from fallow.clients import exporters, signing, tls
+from fallow.clients import exporters, proxies, signing, tls
 from fallow.clients.clouds.aws import credentials as aws
 from fallow.clients.clouds.azure import credentials as azure
 from fallow.clients.clouds.gcp import credentials as gcp
@@ -21,7 +21,8 @@ from fallow.clients.kubernetes import api as kube
 from fallow.clients.kubernetes import config, credentials
 from fallow.clients.prometheus import auth
 from fallow.clients.prometheus import client as prometheus
-from fallow.model import cluster, kinds
+from fallow.model import cluster, kinds, long_memory
+from fallow.model.secret import Secret
 from fallow.observe.cluster import mirror, snapshot
 from fallow.observe.scrape import kept, source, targets
 from fallow.observe.usage import prometheus as measured
@@ -51,22 +52,27 @@ async def assemble(
     async with contextlib.AsyncExitStack() as stack:
         api = await stack.enter_async_context(kube.Api(access, monotonic=monotonic))
         leasing = await stack.enter_async_context(kube.Api(access))
+        identity = options.pod_name or f"{names.FIELD_MANAGER}-{time.monotonic_ns():x}"  # that no other process has
+        leadership = reach.lease_as(
+            identity, _own_namespace(options, access), leasing, clock, answer=lambda said: story.answer(said)
+        )
         seen = await stack.enter_async_context(mirror.Mirror(
             api, watch_namespaces=options.mandate.scope.watch_namespaces, gpu_resources=options.gpu_resources,
             use_policies=options.mandate.use_policies, belief=belief,
+            kept_kinds=lambda: [(group, kind) for group, _, kind in long_memory.read_kinds(leadership.annotations)],
         ))
-        identity = options.pod_name or f"{names.FIELD_MANAGER}-{time.monotonic_ns():x}"  # that no other process has
-        leadership = reach.lease_as(identity, _own_namespace(options, access), leasing, clock)
         usage = await _open_source(options, access, api, belief, stack)
         scraping = usage if isinstance(usage, source.ScrapeSource) else None
         metrics, pace = telemetry.Telemetry(), options.loop
         needs_lease = pace.leader_elect or options.mandate.acting
         story = idle.IdleStory(
-            options=options, eyes=snapshot.Eyes(seen, usage, lease_annotations=lambda: leadership.annotations),
+            options=options, eyes=snapshot.Eyes(
+                seen, usage, lease_annotations=lambda: leadership.annotations, lease_term=lambda: leadership.term
+            ),
             hands=_make_hands(options, access, api, seen), books=tally.Books(
                 metrics, dry_run=not options.mandate.acting, source="scrape" if scraping else "prometheus"
             ),
-            freeze=leadership.annotate if needs_lease else None,
+            note=leadership.note if needs_lease else None,
         )
 
         def background() -> list[Coroutine[Any, Any, None]]:
@@ -110,8 +116,7 @@ async def _open_source(
 ) -> measured.PrometheusSource | source.ScrapeSource:
     """Prometheus if we know where it is, else the exporters themselves."""
     if options.prometheus is not None:
-        token = credentials.Credentials(access).token
-        asked = await stack.enter_async_context(make_prometheus(options, options.prometheus, token))
+        asked = await stack.enter_async_context(make_prometheus(options, options.prometheus, access))
         return measured.PrometheusSource(
             asked, honor_labels=options.prometheus.honor_labels, expected_interval=options.prometheus.expected_interval,
             budget=options.loop.budget,
@@ -130,10 +135,9 @@ async def _open_source(
 
 
 def make_prometheus(
-    options: settings.Settings, asked: settings.PrometheusSettings,
-    kubernetes_token: Callable[[], Awaitable[str | None]] | None = None,
+    options: settings.Settings, asked: settings.PrometheusSettings, access: config.Access | None = None,
 ) -> prometheus.Prometheus:
-    """The client, not yet open. `kubernetes_token`: for servers that take the one of the kubeconfig."""
+    """The client, not yet open. `access`: to the cluster whose token it may be shown."""
     login: auth.Login | None = None
     signer: signing.Signer | None = None
     match asked.auth:
@@ -148,12 +152,14 @@ def make_prometheus(
             login = auth.Login(
                 method=method, token=asked.token, token_file=asked.token_file or "", username=asked.username or "",
                 password_file=asked.password_file or "", environment=options.environment,
-                kubernetes_token=kubernetes_token,
+                kubernetes=credentials.Credentials(access) if access else None,
+                api_server=access.server if access else "", verifies=asked.verify_tls,
             )
+    proxy = proxies.find_proxy(asked.url, options.environment)
     files = tls.TlsFiles(
         verify=asked.verify_tls, ca_file=asked.ca_file, client_cert=asked.client_cert, client_key=asked.client_key
     )
     return prometheus.Prometheus(
         asked.url, login=login, signer=signer, headers=[f"{name}: {value.reveal()}" for name, value in asked.headers],
-        files=files, matchers=",".join(asked.matchers),
+        files=files, matchers=",".join(asked.matchers), proxy=Secret(proxy) if proxy else None,
     )

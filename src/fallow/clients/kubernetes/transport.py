@@ -23,6 +23,7 @@ from fallow.clients.kubernetes import config, credentials
 from fallow.model.units import Seconds
 
 _LONGEST_REFUSAL = 1_000_000  # bytes: no server explains itself at such length
+MAX_BODY = 512 * 2**20  # of one answer: a page of a list, or one object
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -133,6 +134,8 @@ class Wire:
         try:
             async for chunk in self.chunks(request, response):
                 size = room.put(chunk, size)
+                if size > MAX_BODY:
+                    raise errors.BadAnswer(f"{request.describe()} was answered with more than {MAX_BODY // 2**20} MiB")
             return memoryview(room.memory)[:size]
         finally:
             response.release()

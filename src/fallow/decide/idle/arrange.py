@@ -18,6 +18,7 @@ from fallow import names
 from fallow.decide.idle import courtesy, rules
 from fallow.model import cluster, gpus, usage
 from fallow.model.policies import idle
+from fallow.model.seen import Unseen, sure
 from fallow.model.units import Seconds
 from fallow.model.usage import Bools, Floats
 
@@ -68,6 +69,7 @@ class PodColumns(msgspec.Struct, kw_only=True):
     counts: Bools  # scheduled, not ended, not ending
     gpus: Indices  # -1 = not known
     on_ready_node: Bools
+    on_unseen_node: Bools
     running: Bools
     reserved: Bools  # holds a GPU for others whom we cannot see
     started: Floats
@@ -124,12 +126,13 @@ class Arrangement(msgspec.Struct, kw_only=True):
     gpus: Indices  # per workload, over the pods that count
     marked: tuple[int, ...]  # workloads that carry any mark of ours
     noticed: frozenset[int]  # those with a mark of a notice
-    lookups_failed: Indices  # workloads whose owner could not be asked for
+    lookups_failed: Indices  # workloads of which it is not known what all belongs to them
     uids: tuple[str, ...]
     index_of: dict[str, int]  # UID -> workload
     models: tuple[str, ...]  # "" = not known
     watts: Floats  # what each of them is rated; nan = not known
     waiting: tuple[cluster.Pod, ...]  # pods that no node takes
+    odd: dict[int, str]  # workloads for which no rule could be found, and why
     answers: dict[int, courtesy.Answered] = {}  # by workload, as they are asked for
     episodes: dict[int, courtesy.Episode] = {}
 
@@ -170,8 +173,8 @@ def _make(snapshot: cluster.Snapshot, mandate: idle.Mandate) -> Arrangement:
     workloads, products = snapshot.workloads, _products(snapshot)
     pods = _columns_of(snapshot, products, models)
     layouts = {window: _lay_out(use, pods, models, products) for window, use in snapshot.evidence.usage.items()}
-    rulings, rule_of = _rule(snapshot, mandate, layouts, pods)
-    failed = [index for index, one in enumerate(workloads) if one.trouble is cluster.Trouble.OwnerLookupFailed]
+    rulings, rule_of, odd = _rule(snapshot, mandate, layouts, pods)
+    failed = [index for index, one in enumerate(workloads) if _is_unclear(one)]
     return Arrangement(
         snapshot=snapshot, mandate=mandate, pods=pods, layouts=layouts, rulings=rulings, rule_of=rule_of,
         rule_of_pod=np.append(rule_of, 0)[pods.workload], terms=_columns_of_rules(rulings),
@@ -181,8 +184,13 @@ def _make(snapshot: cluster.Snapshot, mandate: idle.Mandate) -> Arrangement:
         uids=tuple(workload.ref.uid for workload in workloads), models=tuple(models),
         watts=_floats([float(model.watts) if (model := gpus.find(name)) else None for name in models]),
         index_of={workload.ref.uid: index for index, workload in enumerate(workloads)},
-        waiting=tuple(pod for pod in snapshot.pods if pod.unschedulable_since is not None),
+        waiting=tuple(pod for pod in snapshot.pods if pod.unschedulable_since is not None), odd=odd,
     )
+
+
+def _is_unclear(workload: cluster.Workload) -> bool:
+    """Is it unknown which pods are its own, or what it is?"""
+    return workload.trouble is cluster.Trouble.OwnerLookupFailed or isinstance(workload.strays, Unseen)
 
 
 def _count_gpus(pods: PodColumns, workloads: int) -> Indices:
@@ -194,18 +202,21 @@ def _is_marked(workload: cluster.Workload) -> bool:
     return not (
         MARKS.isdisjoint(workload.annotations)
         and (workload.marks is workload.annotations or MARKS.isdisjoint(workload.marks))
-        and (not workload.kueue or all(MARKS.isdisjoint(companion.annotations) for companion in workload.kueue))
+        and all(MARKS.isdisjoint(companion.annotations) for companion in sure(workload.kueue))
     )
 
 
 def _products(snapshot: cluster.Snapshot) -> list[str]:
     """The GPU model of each pod's node; "" = not known."""
-    return [node.gpu_product or "" if (node := snapshot.nodes.get(pod.node)) else "" for pod in snapshot.pods]
+    known = snapshot.nodes.known
+    return [node.gpu_product or "" if (node := known.get(pod.node)) else "" for pod in snapshot.pods]
 
 
 def _columns_of(snapshot: cluster.Snapshot, products: list[str], models: dict[str, int]) -> PodColumns:
     pods = snapshot.pods
-    nodes = [snapshot.nodes.get(pod.node) for pod in pods]
+    nodes = [snapshot.nodes.known.get(pod.node) for pod in pods]
+    are_unseen = isinstance(snapshot.nodes.rest, Unseen)  # those that are not known
+    unseen = _bools([are_unseen and node is None for node in nodes])
     workload = _owners(snapshot)
     alive = _bools([_counts(pod) for pod in pods])
     counts = alive & (workload >= 0)
@@ -215,14 +226,14 @@ def _columns_of(snapshot: cluster.Snapshot, products: list[str], models: dict[st
     return PodColumns(
         workload=workload, counts=counts, by_workload=by_workload, groups=group(workload[by_workload]),
         gpus=np.array([-1 if (count := pod.gpu_count) is None else count for pod in pods], np.int64),
-        # Where no node may be listed at all (namespaced rights), the pods' own readiness must do.
         on_ready_node=_bools([pod.phase != "Unknown" for pod in pods])
-        & _bools([not snapshot.nodes or (node is not None and node.ready) for node in nodes]),
+        & (unseen | _bools([node is not None and node.ready for node in nodes])),
+        on_unseen_node=unseen,
         running=_bools([pod.phase == "Running" and pod.started_at is not None for pod in pods]),
         reserved=_bools([pod.namespace in names.RESERVATION_NAMESPACES for pod in pods]),
         started=_floats([pod.started_at for pod in pods]), ready=_bools([pod.ready for pod in pods]),
         turned=_floats([pod.ready_since for pod in pods]),
-        shared=_bools([
+        shared=unseen | _bools([  # by all we know it may be
             names.GPU_SHARED in pod.resources or (node is not None and node.shared)
             for pod, node in zip(pods, nodes, strict=True)
         ]),
@@ -298,14 +309,27 @@ def _count_held(use: usage.Usage, pods: int) -> Indices:
 
 def _rule(
     snapshot: cluster.Snapshot, mandate: idle.Mandate, layouts: dict[Seconds, Layout], pods: PodColumns
-) -> tuple[tuple[rules.Ruling, ...], Indices]:
-    book = rules.Rulebook(mandate, snapshot.policies)
+) -> tuple[tuple[rules.Ruling, ...], Indices, dict[int, str]]:
+    book, odd = rules.Rulebook(mandate, snapshot.policies), dict[int, str]()
     if not book.policies:
-        return (book.last,), np.zeros(len(snapshot.workloads), np.int64)
-    found = [book.find(_subject(snapshot, layouts, pods, index)) for index in range(len(snapshot.workloads))]
+        return (book.last,), np.zeros(len(snapshot.workloads), np.int64), odd
+
+    def find(index: int) -> rules.Ruling:
+        try:
+            return book.find(_subject(snapshot, layouts, pods, index))
+        except Exception as problem:  # of one workload, which is then unknown
+            odd[index] = name_problem(problem)
+            return book.last
+
+    found = [find(index) for index in range(len(snapshot.workloads))]
     distinct = {id(ruling): ruling for ruling in found}  # the book hands out the same one to all whom it holds for
     codes = {key: code for code, key in enumerate(distinct)}
-    return tuple(distinct.values()) or (book.last,), np.array([codes[id(ruling)] for ruling in found], np.int64)
+    return tuple(distinct.values()) or (book.last,), np.array([codes[id(ruling)] for ruling in found], np.int64), odd
+
+
+def name_problem(problem: Exception) -> str:
+    """What went wrong with one object, for people: a defect of ours, or an object as nobody foresaw it."""
+    return f"{type(problem).__name__}: {problem}"[:200]
 
 
 def _subject(
@@ -313,7 +337,7 @@ def _subject(
 ) -> rules.Subject:
     workload = snapshot.workloads[index]
     held = tuple([snapshot.pods[pod] for pod in workload.pods])
-    namespace = snapshot.namespaces.get(workload.ref.namespace)
+    namespace = snapshot.namespaces.find(workload.ref.namespace)
     return rules.Subject(workload, held, namespace, lambda: _find_models(snapshot, layouts, pods, index))
 
 
@@ -322,8 +346,8 @@ def _find_models(
 ) -> frozenset[str]:
     """The models of its GPUs: as measured, and of their nodes where the measured ones do not tell of all."""
     workload = snapshot.workloads[index]
-    held = (snapshot.pods[pod] for pod in workload.pods)
-    models = {node.gpu_product or "" if (node := snapshot.nodes.get(pod.node)) else "" for pod in held if pod.node}
+    held, known = (snapshot.pods[pod] for pod in workload.pods), snapshot.nodes.known
+    models = {node.gpu_product or "" if (node := known.get(pod.node)) else "" for pod in held if pod.node}
     if layouts:
         layout = layouts[max(layouts)]
         rows = layout.rows[layout.workloads.slice_of(index)]

@@ -27,9 +27,10 @@ Codes: TypeAlias = NDArray[np.int8]
 
 CODES: Final = (
     Reason.Busy,
-    Reason.SourceDown, Reason.WarmingUp, Reason.OwnerLookupFailed, Reason.NoGpuPods,
+    Reason.SourceDown, Reason.WarmingUp, Reason.OwnerLookupFailed, Reason.Odd, Reason.NoGpuPods,
     Reason.NodeNotReady, Reason.PodStarting, Reason.ReservationOpaque,
-    Reason.ExporterDown, Reason.FrozenSeries, Reason.ExporterSuspect, Reason.SignalContradiction, Reason.SharedDevice,
+    Reason.ExporterDown, Reason.FrozenSeries, Reason.ExporterSuspect, Reason.SignalContradiction,
+    Reason.NodeUnseen, Reason.SharedDevice,
     Reason.MigUtilOnly, Reason.NoSignal, Reason.FutureSamples, Reason.Stale, Reason.LowCoverage,
     Reason.MissingGpuSeries, Reason.NotReady, Reason.TooYoung,
     Reason.GoneIdle,
@@ -37,6 +38,7 @@ CODES: Final = (
 CODE: Final = {reason: np.int8(code) for code, reason in enumerate(CODES)}
 BUSY: Final = CODE[Reason.Busy]
 IDLE: Final = CODE[Reason.GoneIdle]
+ODD: Final = CODE[Reason.Odd]
 
 CONTRADICTS: Final = 0.05  # gpu_util of a GPU that surely does something
 CANARY_SHARE: Final = 0.5  # of its rated power that only work explains; an open context draws far less
@@ -65,6 +67,7 @@ class Terms(arrange.RuleColumns, kw_only=True):
     device: arrange.Indices
     contested: Bools
     watts: Floats  # what its model is rated; nan = not known
+    on_unseen_node: Bools  # then `shared` is set: nobody can tell, nor whether it is a MIG instance
 
 
 class Pass(msgspec.Struct, kw_only=True):
@@ -92,6 +95,7 @@ class Sight(msgspec.Struct, kw_only=True):
     at_least: Bools
     never_used: Bools
     clock: Floats  # per pod: since when its quiet counts
+    odd: Mapping[int, str] = {}  # workloads that could not be considered, and what went wrong
 
     @property
     def mandate(self) -> idle.Mandate:
@@ -110,7 +114,16 @@ def look(arranged: arrange.Arrangement, snapshot: cluster.Snapshot, now: Instant
     sight = _choose_windows(arranged, snapshot, passes, clock, now)
     _note_troubles(arranged, evidence, sight.code)
     sight.idle_since[sight.code != IDLE] = np.nan
-    return sight
+    return set_aside(sight, arranged.odd)
+
+
+def set_aside(sight: Sight, odd: Mapping[int, str]) -> Sight:
+    """The same, with these workloads unknown: considering them failed, and that must not stop the others."""
+    if not odd:
+        return sight
+    code, idle_since, at = sight.code.copy(), sight.idle_since.copy(), list(odd)
+    code[at], idle_since[at] = ODD, np.nan
+    return msgspec.structs.replace(sight, code=code, idle_since=idle_since, odd={**sight.odd, **odd})
 
 
 def _start_clocks(pods: arrange.PodColumns, now: Instant) -> Floats:
@@ -148,6 +161,7 @@ def judge_rows(use: usage.Usage, terms: Terms, now: Instant) -> Codes:
         (Reason.ExporterSuspect, _is_suspect(use, terms)),
         (Reason.SignalContradiction, terms.contested | _contradicts_itself(use, terms)),
         (Reason.Busy, np.where(terms.shared, own, any_active)),
+        (Reason.NodeUnseen, terms.on_unseen_node & ~usage.speaks_for_itself(use)),
         (Reason.SharedDevice, terms.shared & any_active & ~_is_acquitted(use, terms, active)),
         (Reason.MigUtilOnly, ~_any(use, valid.values()) & terms.mig & ~np.isnan(utilisation(use))),
         (Reason.NoSignal, ~_any(use, valid.values())),
@@ -263,6 +277,7 @@ def gather_terms(arranged: arrange.Arrangement, use: usage.Usage) -> Terms:
     return Terms(
         **asked, mig=use.mig | pods.mig[use.pod], shared=use.shared | pods.shared[use.pod], node=pods.node[use.pod],
         device=layout.device, contested=layout.contested, watts=arranged.watts[layout.model],
+        on_unseen_node=pods.on_unseen_node[use.pod],
     )
 
 
@@ -282,6 +297,7 @@ def _judge_lives(arranged: arrange.Arrangement, window: Seconds, clock: Floats, 
         (Reason.NodeNotReady, ~pods.on_ready_node),
         (Reason.PodStarting, ~pods.running),
         (Reason.ReservationOpaque, pods.reserved),
+        (Reason.NodeUnseen, pods.on_unseen_node & ~pods.ready),
         (Reason.NotReady, ~pods.ready & np.isnan(clock)),
         (Reason.TooYoung, ~(now - clock >= window + grace)),
     )

@@ -14,6 +14,7 @@ from fallow.decide.idle import consent
 from fallow.model import cluster, kinds, marks, record, units
 from fallow.model.decision import Decision, Mark, Resume
 from fallow.model.policies import idle
+from fallow.model.seen import Unseen, sure
 from fallow.model.units import DAY, MINUTE, Instant, Seconds
 
 EFFECT: Final = 10 * MINUTE  # after so long the pods of a paused workload should be gone
@@ -84,6 +85,8 @@ def _is_noted(kind: kinds.Kind, workload: cluster.Workload) -> bool:
 
 def _tend_void(kind: kinds.Kind, target: kinds.Target, workload: cluster.Workload, now: Instant) -> list[Decision]:
     began, ended = units.read_instant(target.annotations[names.PAUSED_AT]), marks.resumed_at(workload)
+    if isinstance(workload.scaled_objects, Unseen) or isinstance(workload.kueue, Unseen):
+        return []  # it may stand paused by one that cannot be seen: the record may be the only way back
     stands = kinds.holds_pause(kind, workload)
     if began is None and stands:
         return []  # paused, by marks that cannot be read: the record beside them may be the only way back
@@ -102,7 +105,7 @@ def _was_begun_only(target: kinds.Target, workload: cluster.Workload) -> bool:
     found = record.read(target.annotations.get(names.ORIGINAL_STATE))
     if not found or not found.companions:
         return False
-    return not any(names.ORIGINAL_STATE in each.annotations for each in workload.scaled_objects)
+    return not any(names.ORIGINAL_STATE in each.annotations for each in sure(workload.scaled_objects))
 
 
 def _note_reversal(kind: kinds.Kind, workload: cluster.Workload, now: Instant) -> list[Decision]:
@@ -110,17 +113,17 @@ def _note_reversal(kind: kinds.Kind, workload: cluster.Workload, now: Instant) -
         return []  # where its marks belong is known when its pods are back; a mark on it now would restart them
     said = kinds.record_target(kind, workload).annotations
     times = [*_recent_reversals(said, workload, now), now]
+    writer = kinds.pause_target(kind, workload).writer or "somebody"
     changes: consent.Changes = {
         **({} if _lives_elsewhere(kind, workload) else consent.drop(said, (*names.PAUSE_KEYS, names.RESUME_REQUESTED))),
-        names.RESUMED_AT: units.rfc3339(now), names.RESUMED_BY: f"external:{workload.writer or 'unknown'}",
+        names.RESUMED_AT: units.rfc3339(now), names.RESUMED_BY: f"external:{writer}",
         names.PAUSE_REVERSALS: ",".join(units.rfc3339(time) for time in times),
     }
     because = "it was paused by us and runs again, and the resume was not ours"
     if len(times) < FIGHT:
         return [_note(kind, workload, changes, None, because)]
     changes[names.FIGHT_HOLD_UNTIL] = units.rfc3339(now + DAY)
-    by = f", last by {workload.writer}" if workload.writer else ""
-    because = f"others undid our pauses {len(times)} times within a day{by}: left alone for a day"
+    because = f"others undid our pauses {len(times)} times within a day, last {writer}: left alone for a day"
     return [_note(kind, workload, changes, names.Event.PAUSE_REVERTED, because)]
 
 

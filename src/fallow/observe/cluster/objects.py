@@ -5,8 +5,9 @@ Out: `Seen` for links of owner chains, workloads and companions, and the model's
 Invariant: nothing here keeps the bytes it was decoded from, and strings that repeat are kept once.
 """
 
+import math
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -14,7 +15,7 @@ import msgspec
 
 from fallow import names
 from fallow.clients.kubernetes import api as kube
-from fallow.model import cluster, pointers, selectors, units
+from fallow.model import cluster, pointers, record, selectors, units
 from fallow.model.policies import idle, idle_crd
 
 OURS = (f"{names.GROUP}/", f"{names.ALIAS_GROUP}/")  # how our annotations begin
@@ -66,7 +67,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     labels: Mapping[str, str] = _EMPTY
     annotations: Mapping[str, str] = _EMPTY
     body: Mapping[str, Any] = _EMPTY
-    writer: str = ""  # who else wrote on it since we paused it
+    writer: str = ""  # who else owns, since our pause, the field that paused it
 
 
 class Pool:
@@ -114,13 +115,13 @@ def name_object(resource: kube.Resource, meta: Meta) -> cluster.Ref:
     return cluster.Ref(resource.group, resource.version, resource.kind, namespace, name, uid)
 
 
-def see(item: Item, resource: kube.Resource, reads: Iterable[str]) -> Seen:
-    """What is remembered of a wanted object."""
+def see(item: Item, resource: kube.Resource, reads: Iterable[str], writes: Sequence[str] = ()) -> Seen:
+    """What is remembered of a wanted object. `writes`: where a pause of its kind writes; () = only through /scale."""
     meta = item.metadata
     return Seen(
         ref=name_object(resource, meta), owner=controller_of(meta), resource_version=meta.resource_version,
         labels=meta.labels or _EMPTY, annotations=_without_bulk(meta.annotations), body=_read_body(item, reads),
-        writer=_find_writer(meta),
+        writer=_find_writer(meta, writes),
     )
 
 
@@ -130,17 +131,41 @@ class _Managed(msgspec.Struct, rename="camel"):
     manager: str = ""
     subresource: str = ""
     time: str | None = None
+    fields_v1: dict[str, Any] = {}
 
 
-def _find_writer(meta: Meta) -> str:
-    """The last manager besides us that wrote on an object after we paused it; status does not count."""
-    paused = units.read_instant((meta.annotations or _EMPTY).get(names.PAUSED_AT))
-    if paused is None:
+def _find_writer(meta: Meta, writes: Sequence[str]) -> str:
+    """The manager besides us that owns the very field by which we paused it; "": nobody does.
+
+    Our pause made the field ours alone, so whoever owns it now wrote it since. A field that was removed has no owner:
+    whoever wrote last elsewhere on the object is not to blame. Of several owners, who want the same value, the last;
+    what was written through /scale carries no time.
+    """
+    said = meta.annotations or _EMPTY
+    if names.PAUSED_AT not in said and names.ORIGINAL_STATE not in said:  # nearly all
         return ""
     entries = msgspec.json.decode(meta.managed_fields, type=list[_Managed] | None) or ()
+    paths = [pointers.parts(pointer) for pointer in writes if _is_recorded(pointer, said)]
     others = [entry for entry in entries if entry.subresource != "status" and entry.manager not in _US]
-    dated = [(at, entry.manager) for entry in others if (at := units.read_instant(entry.time)) is not None]
-    return max((one for one in dated if one[0] >= paused), default=(0.0, ""))[1]
+    owning = [
+        entry for entry in others
+        if (any(_owns(entry.fields_v1, path) for path in paths) if writes else entry.subresource == "scale")
+    ]
+    return max(((units.read_instant(entry.time) or math.inf, entry.manager) for entry in owning), default=(0, ""))[1]
+
+
+def _is_recorded(pointer: str, said: Mapping[str, str]) -> bool:
+    """Did our pause write there? By its record; where that cannot be read, it may have."""
+    recorded = record.fields_in(said)
+    return not recorded or any(f"{pointer}/".startswith(f"{one}/") or one.startswith(f"{pointer}/") for one in recorded)
+
+
+def _owns(fields: Mapping[str, Any], path: tuple[str, ...]) -> bool:
+    for part in path:
+        if f"f:{part}" not in fields:
+            return False
+        fields = fields[f"f:{part}"]
+    return True
 
 
 def _read_body(item: Item, reads: Iterable[str]) -> dict[str, Any]:

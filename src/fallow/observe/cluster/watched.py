@@ -8,7 +8,7 @@ Of the objects that could own pods only those are kept that do, or that carry ou
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -29,7 +29,7 @@ class WatchedKind:
 
     def __init__(
         self, resource: kube.Resource, row: kinds.Kind | None = None, pointer: str | None = None,
-        reads: tuple[str, ...] = (),
+        reads: tuple[str, ...] = (), writes: tuple[str, ...] = (),
     ) -> None:
         """`row` None: a link that is never a workload we could pause. `pointer`: where replicas stand, if known."""
         self.resource = resource
@@ -37,10 +37,11 @@ class WatchedKind:
         self.pointer = pointer
         self.is_read_by_scale = row is not None and row.letter == "x" and pointer is None
         self.reads = row.reads if row is not None and not self.is_read_by_scale else reads
+        self._writes = row.writes if row is not None and not self.is_read_by_scale else writes
         self._scales: dict[str, tuple[str, dict[str, Any]]] = {}
 
     def see(self, item: objects.Item) -> objects.Seen:
-        return objects.see(item, self.resource, self.reads)
+        return objects.see(item, self.resource, self.reads, self._writes)
 
     @property
     def store(self) -> Mapping[str, objects.Seen]:
@@ -131,9 +132,22 @@ class OwnerKinds:
 
     async def follow_table(self) -> None:
         """Kinds that no pod named: they may hold what we paused."""
-        keys = [(row.group, row.kind) for row in kinds.KINDS]
-        new = [key for key in keys if key not in self.watched and self._served.find_row(key)]
-        await asyncio.gather(*map(self.follow, new))
+        await self.follow_all(row.key for row in kinds.KINDS if self._served.find_row(row.key))
+
+    async def follow_all(self, keys: Iterable[owners.Key]) -> None:
+        """Those that are not followed yet, as far as the server has them."""
+        await asyncio.gather(*(self.follow(key) for key in keys if key not in self.watched))
+
+    def find_scalable(self, called: str) -> set[owners.Key]:
+        """Kinds outside the table that serve /scale and are called so, with or without their group; "": all."""
+        served = (each for each in self._served.found.resources if each.scalable and each.namespaced)
+        keys = {(each.group, each.kind) for each in served}
+        return {key for key in keys if kinds.find(*key) is None and (not called or kinds.is_called(key, called))}
+
+    def drop_gone(self) -> list[following.Following[Any]]:
+        """Kinds that the server has no longer; still to be ended."""
+        gone = [key for key, kind in self.watched.items() if self._served.is_gone(key, kind.resource.version)]
+        return [self.watched.pop(key).following for key in gone]
 
     async def follow(self, key: owners.Key) -> WatchedKind | None:
         """Follow one kind of owner; None if the server does not have it."""

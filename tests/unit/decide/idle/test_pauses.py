@@ -135,7 +135,7 @@ def test_an_external_resume_is_noted_and_gives_immunity() -> None:
     world.workload(annotations=paused_marks(NOW - HOUR))
     (mark,) = acts(make(world))
     assert mark.changes == {
-        **dict.fromkeys(paused_marks(NOW)), names.RESUMED_AT: rfc3339(NOW), names.RESUMED_BY: "external:unknown",
+        **dict.fromkeys(paused_marks(NOW)), names.RESUMED_AT: rfc3339(NOW), names.RESUMED_BY: "external:somebody",
         names.PAUSE_REVERSALS: rfc3339(NOW),
     }
     assert (mark.event, mark.on, mark.resource_version) == (None, world.workloads[0].ref, "7")
@@ -213,10 +213,3 @@ def test_under_kueue_the_record_is_on_the_kueue_workload() -> None:
     world.workload("ml/train", "Job", body={"spec": {}}, kueue=(companion(paused_marks(NOW - HOUR), True),))
     (mark,) = acts(make(world))
     assert (mark.on.kind, mark.resource_version) == ("Workload", "9")
-
-
-def test_the_hourly_share_knows_what_a_pause_freed() -> None:
-    world = World()
-    world.workload(pods=(), annotations=paused_marks(NOW, gpus=8), body=ZERO)
-    world.workload("ml/odd", pods=(), annotations={**paused_marks(NOW), names.PAUSED_GPUS: "many"}, body=ZERO)
-    assert [reading.paused_gpus(workload) for workload in world.workloads] == [8, None]

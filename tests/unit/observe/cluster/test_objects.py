@@ -1,6 +1,7 @@
-"""What is remembered of an object: who else wrote on it after we paused it."""
+"""What is remembered of an object: who undid our pause of it."""
 
 import json
+from typing import Any
 
 import msgspec
 import pytest
@@ -13,8 +14,13 @@ PAUSED = "2026-11-15T10:00:00Z"
 DEPLOYMENTS = kube.Resource("apps", "v1", "deployments", "Deployment", True, True)
 
 
-def wrote(manager: str, at: str | None, part: str = "") -> dict[str, str]:
-    entry = {"manager": manager, "operation": "Update", "fieldsType": "FieldsV1"}
+REPLICAS = {"f:spec": {"f:replicas": {}}}
+LABELS = {"f:metadata": {"f:labels": {"f:team": {}}}}
+LATER, LAST = "2026-11-15T11:00:00Z", "2026-11-15T12:00:00Z"
+
+
+def wrote(manager: str, at: str | None, owned: dict[str, Any] = REPLICAS, part: str = "") -> dict[str, Any]:
+    entry = {"manager": manager, "operation": "Update", "fieldsType": "FieldsV1", "fieldsV1": owned}
     return entry | ({"time": at} if at else {}) | ({"subresource": part} if part else {})
 
 
@@ -23,32 +29,48 @@ def wrote(manager: str, at: str | None, part: str = "") -> dict[str, str]:
     [
         ([], ""),
         ([wrote("fallow", PAUSED)], ""),
-        ([wrote("kubectl", "2026-11-15T09:00:00Z")], ""),
-        (
-            [wrote("kubectl", "2026-11-15T11:00:00Z"), wrote("argocd-controller", "2026-11-15T12:00:00Z")],
-            "argocd-controller",
-        ),
-        ([wrote("kube-controller-manager", "2026-11-15T12:00:00Z", "status")], ""),
-        ([wrote("kube-controller-manager", "2026-11-15T12:00:00Z", "scale")], "kube-controller-manager"),
-        ([wrote("fallow-resume", "2026-11-15T12:00:00Z"), wrote("kubectl", "soon")], ""),
+        ([wrote("kubectl", LATER, LABELS)], ""),
+        ([wrote("argocd", PAUSED), wrote("kubectl", LAST, LABELS)], "argocd"),
+        ([wrote("argocd", LATER), wrote("kubectl", LAST)], "kubectl"),
+        ([wrote("kube-controller-manager", LAST, part="status")], ""),
+        ([wrote("kubectl", None, part="scale"), wrote("edit", LAST, LABELS)], "kubectl"),
+        ([wrote("fallow-resume", LAST), wrote("kubectl", "soon")], "kubectl"),
     ],
     ids=[
-        "nobody", "only-us", "before-the-pause", "the-last-one", "a-status", "an-autoscaler",
-        "us-and-an-unreadable-time",
+        "nobody", "only-us", "written-elsewhere", "in-the-same-second", "the-last-of-several", "a-status",
+        "through-scale", "an-unreadable-time",
     ],
 )
-def test_who_else_wrote_since_the_pause(entries: list[dict[str, str]], writer: str) -> None:
-    meta = {
-        "uid": "u", "name": "llm", "namespace": "ml", "annotations": {names.PAUSED_AT: PAUSED}, "managedFields": entries
-    }
-    assert _see(meta).writer == writer
+def test_who_undid_a_pause_owns_its_field_now(entries: list[dict[str, Any]], writer: str) -> None:
+    assert _see(_meta(entries, {names.PAUSED_AT: PAUSED})).writer == writer
+
+
+@pytest.mark.parametrize(
+    ("recorded", "writer"),
+    [({"/metadata/annotations/stop": None}, ""), ({"/spec/replicas": 3}, "kubectl"), ({"/spec": None}, "kubectl")],
+    ids=["an-annotation", "the-count", "above-the-count"],
+)
+def test_of_several_ways_to_pause_the_one_that_was_recorded_counts(recorded: dict[str, Any], writer: str) -> None:
+    """Whoever set a size at any time did not undo a stop by annotation; and one that is gone has no owner."""
+    said = {names.ORIGINAL_STATE: json.dumps({"v": 1, "fields": recorded})}
+    seen = _see(_meta([wrote("kubectl", LATER)], said), ("/metadata/annotations/stop", "/spec/replicas"))
+    assert seen.writer == writer
+
+
+def test_what_is_paused_through_scale_alone_is_undone_through_scale() -> None:
+    sized = {"f:spec": {"f:size": {}}}
+    entries = [wrote("kubectl", None, sized, "scale"), wrote("operator", LAST, sized)]
+    assert _see(_meta(entries, {names.PAUSED_AT: PAUSED}), ()).writer == "kubectl"
 
 
 def test_of_what_is_not_paused_no_writer_is_asked() -> None:
-    meta = {"uid": "u", "name": "llm", "namespace": "ml", "managedFields": [wrote("kubectl", "2026-11-15T11:00:00Z")]}
-    assert _see(meta).writer == ""
+    assert _see(_meta([wrote("kubectl", LATER)], {})).writer == ""
 
 
-def _see(meta: dict[str, object]) -> objects.Seen:
+def _meta(entries: list[dict[str, Any]], said: dict[str, str]) -> dict[str, Any]:
+    return {"uid": "u", "name": "llm", "namespace": "ml", "annotations": said, "managedFields": entries}
+
+
+def _see(meta: dict[str, Any], writes: tuple[str, ...] = ("/spec/replicas",)) -> objects.Seen:
     item = msgspec.json.decode(json.dumps({"metadata": meta, "spec": {"replicas": 1}}), type=objects.Item)
-    return objects.see(item, DEPLOYMENTS, ("/spec/replicas",))
+    return objects.see(item, DEPLOYMENTS, ("/spec/replicas",), writes)
