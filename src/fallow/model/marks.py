@@ -61,6 +61,12 @@ def paused_at(workload: cluster.Workload) -> Instant | None:
     return began if began is not None and (ended is None or began > ended) else None
 
 
+def paused_gpus(workload: cluster.Workload) -> int | None:
+    """How many GPUs the pause freed, for people; None where that was not written down."""
+    kind = kinds.of(workload)
+    return read_count(_record(kind, workload).get(names.PAUSED_GPUS)) if kind else None
+
+
 def _record(kind: kinds.Kind, workload: cluster.Workload) -> Said:
     return kinds.record_target(kind, workload).annotations
 

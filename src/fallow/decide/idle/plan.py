@@ -23,7 +23,7 @@ from fallow.model import cluster, decision, long_memory, units
 from fallow.model.decision import Alert, Decision, Finding, Findings, Memory, Outcome, Pause, Plan, Status, Warn
 from fallow.model.long_memory import LongMemory
 from fallow.model.policies import idle
-from fallow.model.seen import Input
+from fallow.model.seen import Input, sure
 from fallow.model.units import Instant, Seconds
 
 MOST_NEWS: Final = 100  # Events, or notices, of one cycle: at 20 requests a second they must end well within it
@@ -164,7 +164,7 @@ def _carry_on(
 
 
 def _carry_on_long(sight: judge.Sight, old: LongMemory, watched: brakes.Braking) -> LongMemory:
-    seen = tuple(each.name for each in sight.snapshot.policies)
+    seen = tuple(each.name for each in sure(sight.snapshot.policies))
     return msgspec.structs.replace(
         old, at=sight.now, levels=watched.levels, baseline_reset=watched.baseline_reset,
         policies=seen[:_MOST_NAMED] or old.policies, policies_at=sight.now if seen else old.policies_at,
