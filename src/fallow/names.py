@@ -87,6 +87,7 @@ ARCH_LABEL: Final = "kubernetes.io/arch"
 DCGM_EXPORTER: Final = "dcgm-exporter"  # its app.kubernetes.io/name
 DCGM_APP: Final = "nvidia-dcgm-exporter"  # its label app, where the GPU operator runs it
 NODE_EXPORTER: Final = "gpu-idle-exporter"
+UNTRUSTED_EXPORTER: Final = "UntrustedExporter"  # how one is named whose series do not count
 
 # GitOps tools leave these on what they manage.
 ARGOCD_TRACKING: Final = "argocd.argoproj.io/tracking-id"
@@ -121,6 +122,7 @@ GPU_PRODUCT: Final = "nvidia.com/gpu.product"
 GPU_PRESENT: Final = "nvidia.com/gpu.present"
 GPU_COUNT: Final = "nvidia.com/gpu.count"
 GPU_REPLICAS: Final = "nvidia.com/gpu.replicas"
+MIG_STRATEGY: Final = "nvidia.com/mig.strategy"
 GPU_SHARING: Final = "nvidia.com/gpu.sharing-strategy"
 HOSTNAME: Final = "kubernetes.io/hostname"
 RESERVATION_NAMESPACES: Final = frozenset({"kai-resource-reservation", "runai-reservation"})

@@ -26,6 +26,7 @@ from fallow.model.secret import Secret
 from fallow.observe.cluster import mirror, snapshot
 from fallow.observe.scrape import kept, source, targets
 from fallow.observe.usage import prometheus as measured
+from fallow.observe.usage import trust
 from fallow.stories import idle
 from fallow.stories.turn import Clock
 from fallow.wiring import reach
@@ -47,6 +48,7 @@ async def assemble(
 ) -> AsyncIterator[Assembly]:
     """Everything wired: eyes on the cluster and on the measurements, hands, books, the Lease, the stories."""
     access = config.load_access(kubeconfig=options.kubeconfig, context=options.context, environment=options.environment)
+    belief = trust.Belief(options.exporter_namespaces, options.trust_metrics)
     async with contextlib.AsyncExitStack() as stack:
         api = await stack.enter_async_context(kube.Api(access, monotonic=monotonic))
         leasing = await stack.enter_async_context(kube.Api(access))
@@ -56,10 +58,10 @@ async def assemble(
         )
         seen = await stack.enter_async_context(mirror.Mirror(
             api, watch_namespaces=options.mandate.scope.watch_namespaces, gpu_resources=options.gpu_resources,
-            use_policies=options.mandate.use_policies,
+            use_policies=options.mandate.use_policies, belief=belief,
             kept_kinds=lambda: [(group, kind) for group, _, kind in long_memory.read_kinds(leadership.annotations)],
         ))
-        usage = await _open_source(options, access, api, stack)
+        usage = await _open_source(options, access, api, belief, stack)
         scraping = usage if isinstance(usage, source.ScrapeSource) else None
         metrics, pace = telemetry.Telemetry(), options.loop
         needs_lease = pace.leader_elect or options.mandate.acting
@@ -109,7 +111,8 @@ def _make_hands(options: settings.Settings, access: config.Access, api: kube.Api
 
 
 async def _open_source(
-    options: settings.Settings, access: config.Access, api: kube.Api, stack: contextlib.AsyncExitStack
+    options: settings.Settings, access: config.Access, api: kube.Api, belief: trust.Belief,
+    stack: contextlib.AsyncExitStack,
 ) -> measured.PrometheusSource | source.ScrapeSource:
     """Prometheus if we know where it is, else the exporters themselves."""
     if options.prometheus is not None:
@@ -120,8 +123,8 @@ async def _open_source(
         )
     wanted, daemon = options.scrape, options.loop.daemon
     finder = targets.Finder(
-        api, selectors=wanted.selectors, addresses=wanted.targets, namespaces=options.mandate.scope.watch_namespaces,
-        follows=daemon,
+        api, belief, selectors=wanted.selectors, addresses=wanted.targets,
+        namespaces=options.mandate.scope.watch_namespaces, follows=daemon,
     )
     keeper = kept.Keeper(options.state_dir, writes=daemon) if options.state_dir else None
     scraped = source.ScrapeSource(

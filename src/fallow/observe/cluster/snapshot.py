@@ -42,17 +42,19 @@ class Eyes:
         await self._mirror.refresh(now)
         seen, look_past = self._mirror.contents, self._look_past(rules)
         held = self._hold(seen.version_of_hosts)
-        facts = {  # before anything is waited for: all of one instant
+        facts: dict[str, Any] = {  # before anything is waited for: all of one instant
             "workloads": seen.workloads(look_past), "nodes": seen.nodes, "namespaces": seen.namespaces,
             "policies": seen.policies, "missing": seen.missing, "version": seen.version(look_past),
         }
         evidence = await self._source.evidence(held, _windows(rules), now)
+        facts["missing"] += tuple(cluster.Missing(one.who, one.because) for one in evidence.ignored)
         return self._compose(held, evidence, now, **facts)
 
     def _hold(self, version: int) -> usage_rows.Holders:
         """Whose the GPUs are, made anew only when a pod or node differs."""
         if self._held.version != version:
-            self._held = usage_rows.Holders(self._mirror.pods, self._mirror.nodes.known, version)
+            exporters = self._mirror.contents.exporters
+            self._held = usage_rows.Holders(self._mirror.pods, self._mirror.nodes.known, version, exporters)
         return self._held
 
     async def look_back(
@@ -73,7 +75,7 @@ class Eyes:
         """
         fresh = await second_look.look(self._mirror, workloads, self._look_past(rules), now)
         nodes = self._mirror.nodes
-        held = usage_rows.Holders(fresh.pods, nodes.known)
+        held = usage_rows.Holders(fresh.pods, nodes.known, exporters=self._mirror.contents.exporters)
         evidence = await self._source.again(held, _windows(rules), now)
         facts = {
             "nodes": nodes, "namespaces": fresh.namespaces, "policies": self._mirror.policies, "missing": fresh.missing
