@@ -110,6 +110,13 @@ class SourceTrouble(msgspec.Struct, frozen=True):
     because: str
 
 
+class LostSignal(msgspec.Struct, frozen=True):
+    """A secondary signal that could not be asked for, and why: activity that only it would show goes unseen."""
+
+    signal: str
+    because: str
+
+
 class Evidence(msgspec.Struct):
     """What the source gave in this cycle: a Usage per window that the rules ask for, or why nothing can be said."""
 
@@ -118,4 +125,4 @@ class Evidence(msgspec.Struct):
     trouble: SourceTrouble | None
     unallocated: int  # GPUs measured that no pod holds
     gpus_per_node: Mapping[str, int]
-    lost_signals: tuple[str, ...]  # secondary metrics whose query failed, and why: "tensor: 422 ..."
+    lost_signals: tuple[LostSignal, ...]

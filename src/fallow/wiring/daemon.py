@@ -47,9 +47,14 @@ async def assemble(
 ) -> AsyncIterator[Assembly]:
     """Everything wired: eyes on the cluster and on the measurements, hands, books, the Lease, the stories."""
     access = config.load_access(kubeconfig=options.kubeconfig, context=options.context, environment=options.environment)
+    metrics, pace = telemetry.Telemetry(), options.loop
+
+    def note(verb: str, code: str) -> None:
+        metrics.add("fallow_api_requests_total", 1, (verb, code))
+
     async with contextlib.AsyncExitStack() as stack:
-        api = await stack.enter_async_context(kube.Api(access, monotonic=monotonic))
-        leasing = await stack.enter_async_context(kube.Api(access))
+        api = await stack.enter_async_context(kube.Api(access, monotonic=monotonic, note=note))
+        leasing = await stack.enter_async_context(kube.Api(access, note=note))
         seen = await stack.enter_async_context(mirror.Mirror(
             api, watch_namespaces=options.mandate.scope.watch_namespaces, gpu_resources=options.gpu_resources,
             use_policies=options.mandate.use_policies,
@@ -58,7 +63,7 @@ async def assemble(
         leadership = reach.lease_as(identity, _own_namespace(options, access), leasing, clock)
         usage = await _open_source(options, access, api, stack)
         scraping = usage if isinstance(usage, source.ScrapeSource) else None
-        metrics, pace = telemetry.Telemetry(), options.loop
+        metrics.before_scrape(lambda: _write_ages(metrics, seen))
         needs_lease = pace.leader_elect or options.mandate.acting
         story = idle.IdleStory(
             options=options, eyes=snapshot.Eyes(seen, usage, lease_annotations=lambda: leadership.annotations),
@@ -79,6 +84,11 @@ async def assemble(
             monotonic=monotonic, most_failures=pace.max_consecutive_failures, background=background,
         )
         yield Assembly(looping, access.namespace or "default", scraping)
+
+
+def _write_ages(metrics: telemetry.Telemetry, seen: mirror.Mirror) -> None:
+    ages = seen.contents.ages(time.monotonic())
+    metrics.replace("fallow_watch_age_seconds", {(resource,): age for resource, age in ages.items()})
 
 
 async def look(options: settings.Settings) -> tuple[idle.Look, str]:

@@ -99,11 +99,13 @@ def _explain(target: str, namespace: str | None, output: str, **given: Any) -> N
     if index is None:
         seen = "that holds GPUs or is paused by us: see `fallow idle --all`"
         raise _failure(f"no {kind} {name} in namespace {namespace} {seen}")
-    finding, gpus = look.explain(index)
+    (finding, gpus), lost = look.explain(index), look.snapshot.evidence.lost_signals
     if output in ("json", "yaml"):  # only then is it of interest what a pause would send
-        show.data(answers.explanation(finding, gpus, look.patch_of(finding), look.plan.at), output)
+        show.data(answers.explanation(finding, gpus, look.patch_of(finding), look.plan.at, lost), output)
     else:
         _tell(finding, gpus, look.plan.at)
+        for one in lost:
+            show.sentence(f"  not seen   signal {one.signal}: {one.because}")
 
 
 def _tell(finding: decision.Finding, gpus: list[decision.GpuFinding], now: float) -> None:
