@@ -135,6 +135,7 @@ _ALL = (
     crd("keda.sh", "ScaledObject", ("v1alpha1",), _SCALED_OBJECT),
     crd("keda.sh", "ScaledJob", ("v1alpha1",), {"jobTargetRef": ANY, "triggers": LIST}),
     crd("kueue.x-k8s.io", "Workload", ("v1beta1", "v1beta2"), {"active": FLAG, "queueName": TEXT, "podSets": LIST}),
+    crd("apps.kruise.io", "CloneSet", ("v1alpha1",), {"replicas": NUMBER, "template": ANY}, scale=".spec.replicas"),
     # Nobody knows these two.
     crd("example.com", "Scalable", ("v1",), {"size": NUMBER, "template": ANY}, scale=".spec.size"),
     crd("example.com", "Opaque", ("v1",), {"template": ANY}, plural="opaques"),

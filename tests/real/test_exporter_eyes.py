@@ -243,7 +243,7 @@ async def test_rows_are_of_pods_and_carry_what_devices_say(recorded: tuple[float
     now, pages = recorded
     seen = describe(now).world.snapshot()
     async with scraped(pages, now, 0) as source:
-        found = await source.evidence(held(seen.pods, seen.nodes), frozenset({builders.WINDOW}), now)
+        found = await source.evidence(held(seen.pods, seen.nodes.known), frozenset({builders.WINDOW}), now)
     use = found.usage[builders.WINDOW]
     by_name = {seen.pods[pod].name.removesuffix("-0"): row for row, pod in enumerate(use.pod.tolist())}
 

@@ -211,7 +211,7 @@ async def _install(stage: product.Stage, *places: str) -> None:
 async def test_the_shipped_roles_suffice_for_what_they_are_for(stage: product.Stage, folder: pathlib.Path) -> None:
     quiet = await stage.workload("quiet", replicas=2)
     await stage.prometheus.start()
-    await _install(stage, "20-reader.yaml")
+    await _install(stage, "base/20-reader.yaml")
     async with product.product_on(stage, folder, rules=()) as pruner:
         await test_deploy.has_settled(Elsewhere(stage), "list", "", "pods")
         dry = await pruner.prune()

@@ -261,16 +261,16 @@ def exporter_pod(node: str, port: int) -> pretend.Object:
 async def judge(source: Any, day: Day, mandate: Any) -> dict[str, decision.Finding]:
     seen = day.world.snapshot()
     windows = frozenset({builders.WINDOW})
-    evidence: usage.Evidence = await source.evidence(held(seen.pods, seen.nodes), windows, day.now)
+    evidence: usage.Evidence = await source.evidence(held(seen.pods, seen.nodes.known), windows, day.now)
     assert evidence.trouble is None
     seen = msgspec.structs.replace(seen, evidence=evidence)
     for (window, threshold), rows in brain.candidate_rows(seen, mandate, day.now).items():
         looked = await source.look_back(
-            evidence.usage[window], rows.tolist(), held(seen.pods, seen.nodes), day.now, threshold
+            evidence.usage[window], rows.tolist(), held(seen.pods, seen.nodes.known), day.now, threshold
         )
         evidence.usage[window] = looked  # type: ignore[index]
     plan = brain.make_plan(seen, mandate, decision.Memory(), day.now)
-    again: usage.Evidence = await source.again(held(seen.pods, seen.nodes), windows, day.now)
+    again: usage.Evidence = await source.again(held(seen.pods, seen.nodes.known), windows, day.now)
     first, second = evidence.usage[builders.WINDOW], again.usage[builders.WINDOW]
     assert sorted(zip(second.pod.tolist(), second.gpu, strict=True)) == sorted(
         zip(first.pod.tolist(), first.gpu, strict=True)

@@ -6,7 +6,7 @@ and writes no mark, Event or notice.
 Invariant: an Event follows what it tells of; nothing but Events is ever created, and nothing is deleted.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from fallow import names
 from fallow.act import events, hooks, marking, reports, sending
@@ -24,8 +24,9 @@ class Hands:
     def __init__(
         self, api: kubernetes.Api, lookup: sending.Lookup, *, reporting_instance: str, compat_annotations: bool = True,
         dry_run: sending.DryRun = None, own_pod: cluster.Ref | None = None, suspend_schedules: bool = False,
+        keep_kind: Callable[[cluster.Ref], Awaitable[None]] | None = None,
     ) -> None:
-        """`suspend_schedules`: with a Job its CronJob is suspended too (letter `c`)."""
+        """`suspend_schedules`: with a Job its CronJob is suspended too (letter `c`). `keep_kind`: before a pause."""
         self.writer = sending.PatchWriter(api, lookup, dry_run)
         self.announcer = events.Announcer(api, reporting_instance=reporting_instance)
         self.reports = reports.PolicyReports(api, lookup)
@@ -33,11 +34,14 @@ class Hands:
         self._compat = compat_annotations
         self._own_pod = own_pod
         self._suspend_schedules = suspend_schedules
+        self._keep_kind = keep_kind
 
     async def pause(
         self, pause: decision.Pause, workload: cluster.Workload, pods: Sequence[cluster.Pod], now: Instant, *,
         by: str = names.FIELD_MANAGER, may_act: Callable[[], bool] = lambda: True,
     ) -> Outcome:
+        if self._keep_kind is not None and not self.writer.is_dry:
+            await self._keep_kind(workload.ref)
         outcome = await pausing.pause(
             self.writer, self._hooks, pause, workload, pods, now, by=by, may_act=may_act,
             with_schedule=self._suspend_schedules,

@@ -12,6 +12,7 @@ from typing import Final, TypeAlias
 
 from fallow import names
 from fallow.model import cluster, kinds, units
+from fallow.model.seen import sure
 from fallow.model.units import Instant
 
 Said: TypeAlias = Mapping[str, str]
@@ -21,7 +22,7 @@ ACKS: Final = (names.ACK_UNTIL, names.ACK_UNTIL_ALIAS)
 
 def read_all(workload: cluster.Workload, key: str) -> list[str]:
     """Its values, wherever marks of a pause or a resume may stand."""
-    sources = (workload.annotations, workload.marks, *(each.annotations for each in workload.kueue))
+    sources = (workload.annotations, workload.marks, *(each.annotations for each in sure(workload.kueue)))
     return [said[key] for said in sources if key in said]
 
 
@@ -61,7 +62,7 @@ def paused_at(workload: cluster.Workload) -> Instant | None:
 
 
 def paused_gpus(workload: cluster.Workload) -> int | None:
-    """How many GPUs the pause freed; None where that was not written down."""
+    """How many GPUs the pause freed, for people; None where that was not written down."""
     kind = kinds.of(workload)
     return read_count(_record(kind, workload).get(names.PAUSED_GPUS)) if kind else None
 

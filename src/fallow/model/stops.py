@@ -15,6 +15,7 @@ from fallow import names
 from fallow.model import cluster, pointers, record, units
 from fallow.model.decision import Detail
 from fallow.model.policies import idle
+from fallow.model.seen import Absent
 from fallow.model.units import Instant
 
 Fields: TypeAlias = dict[str, Any]  # JSON pointer -> value
@@ -155,7 +156,8 @@ def stop_llm(workload: cluster.Workload, rule: idle.Rule, now: Instant) -> Field
 
 def _is_autoscaled(workload: cluster.Workload) -> bool:
     configs = (pointers.read(workload.body, pointer) for pointer in ("/spec/scaling", "/spec/prefill/scaling"))
-    return any(config is not None for config in configs) or bool(workload.hpas) or bool(workload.scaled_objects)
+    steering = (workload.hpas, workload.scaled_objects)  # one that may be there counts as there
+    return any(config is not None for config in configs) or not all(isinstance(found, Absent) for found in steering)
 
 
 def is_stopped_llm(body: Mapping[str, Any]) -> bool:

@@ -22,6 +22,7 @@ EXCLUDED_NAMESPACES = "bench-guide-.*|llm-d-nightly-.*"
 EXCLUDED_PODS = "dcgm-exporter-.*"
 PROTECTED_NAMESPACES = "kube-system|kube-public|kube-node-lease|gpu-operator"
 LEAST_BUDGET: Seconds = 60.0
+BASELINE_CYCLES = 3  # of a daemon that does not know how idle the cluster usually is
 SERVICE_ACCOUNT_NAMESPACE = Path(names.SERVICE_ACCOUNT_DIR, "namespace")
 
 LOOK, RULES, ACT, BRAKES, SOURCE, RUNNING = GROUPS = (
@@ -231,7 +232,7 @@ def _loop(values: Mapping[str, Any]) -> tree.LoopSettings:
 
 
 def _mandate(values: Mapping[str, Any], own_namespace: str | None) -> idle.Mandate:
-    window, never_used = values["duration"] * MINUTE, values["never_used_duration"]
+    window, never_used, daemon = values["duration"] * MINUTE, values["never_used_duration"], values["daemon_mode"]
     return idle.Mandate(
         rule=idle.Rule(
             gone_idle=window, never_used=window if never_used is None else never_used * MINUTE,
@@ -251,7 +252,10 @@ def _mandate(values: Mapping[str, Any], own_namespace: str | None) -> idle.Manda
             watch_namespaces=values["watch_namespaces"],
         ),
         brakes=idle.Brakes(
-            confirm_cycles=values["confirm_cycles"] or (2 if values["daemon_mode"] else 1),
+            confirm_cycles=values["confirm_cycles"] or (2 if daemon else 1),
+            # Two intervals; where a cycle may take longer than its interval, two of those; and a moment to wake up in.
+            confirm_within=2 * max(LEAST_BUDGET, float(values["check_interval"])) + 1.0,
+            baseline_cycles=BASELINE_CYCLES if daemon else 0,
             max_actions_per_cycle=values["max_actions_per_cycle"],
             max_actions_per_namespace=values["max_actions_per_namespace"],
             max_percent_per_hour=values["max_percent_per_hour"], freeze_jump=values["freeze_jump"],

@@ -21,7 +21,7 @@ from fallow.clients.kubernetes import api as kube
 from fallow.clients.kubernetes import config, credentials
 from fallow.clients.prometheus import auth
 from fallow.clients.prometheus import client as prometheus
-from fallow.model import cluster, kinds
+from fallow.model import cluster, kinds, long_memory
 from fallow.model.secret import Secret
 from fallow.observe.cluster import mirror, snapshot
 from fallow.observe.scrape import kept, source, targets
@@ -55,22 +55,27 @@ async def assemble(
     async with contextlib.AsyncExitStack() as stack:
         api = await stack.enter_async_context(kube.Api(access, monotonic=monotonic, note=note))
         leasing = await stack.enter_async_context(kube.Api(access, note=note))
+        identity = options.pod_name or f"{names.FIELD_MANAGER}-{time.monotonic_ns():x}"  # that no other process has
+        leadership = reach.lease_as(
+            identity, _own_namespace(options, access), leasing, clock, answer=lambda said: story.answer(said)
+        )
         seen = await stack.enter_async_context(mirror.Mirror(
             api, watch_namespaces=options.mandate.scope.watch_namespaces, gpu_resources=options.gpu_resources,
             use_policies=options.mandate.use_policies,
+            kept_kinds=lambda: [(group, kind) for group, _, kind in long_memory.read_kinds(leadership.annotations)],
         ))
-        identity = options.pod_name or f"{names.FIELD_MANAGER}-{time.monotonic_ns():x}"  # that no other process has
-        leadership = reach.lease_as(identity, _own_namespace(options, access), leasing, clock)
         usage = await _open_source(options, access, api, stack)
         scraping = usage if isinstance(usage, source.ScrapeSource) else None
         metrics.before_scrape(lambda: _write_ages(metrics, seen))
         needs_lease = pace.leader_elect or options.mandate.acting
         story = idle.IdleStory(
-            options=options, eyes=snapshot.Eyes(seen, usage, lease_annotations=lambda: leadership.annotations),
+            options=options, eyes=snapshot.Eyes(
+                seen, usage, lease_annotations=lambda: leadership.annotations, lease_term=lambda: leadership.term
+            ),
             hands=_make_hands(options, access, api, seen), books=tally.Books(
                 metrics, dry_run=not options.mandate.acting, source="scrape" if scraping else "prometheus"
             ),
-            freeze=leadership.annotate if needs_lease else None,
+            note=leadership.note if needs_lease else None,
         )
 
         def background() -> list[Coroutine[Any, Any, None]]:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+from tests import builders
+
 from fallow.model import cluster, decision, kinds, pointers
 from fallow.model.policies import idle
 
@@ -108,8 +110,8 @@ def workload_of(thing: Object, **more: Any) -> cluster.Workload:
     base: dict[str, Any] = {
         "ref": ref, "resource_version": metadata["resourceVersion"], "labels": metadata.get("labels") or {},
         "annotations": annotations, "body": pointers.prune(thing, row.reads), "pods": (), "chain": chain,
-        "chain_bodies": (), "trouble": None, "trouble_because": "", "marks_ref": ref, "marks": annotations, "hpas": (),
-        "scaled_objects": (), "kueue": (), "budgets": (), "replicas_pointer": pointer,
+        "chain_bodies": (), "trouble": None, "trouble_because": "", "marks_ref": ref, "marks": annotations,
+        "replicas_pointer": pointer, **{name: builders.steering(more.pop(name, ())) for name in builders.STEERING},
     }
     return cluster.Workload(**base | more)
 

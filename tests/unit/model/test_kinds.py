@@ -15,6 +15,7 @@ from tests.unit.act.examples import EXAMPLES, NOW, RULE, identified, make, workl
 from fallow import names
 from fallow.model import cluster, kinds, pointers, record
 from fallow.model.policies import idle
+from fallow.model.seen import Known, Unseen
 
 STOP = "/metadata/annotations/serving.kserve.io~1stop"
 MIN_SCALE = "/spec/template/metadata/annotations/autoscaling.knative.dev~1min-scale"
@@ -421,7 +422,7 @@ def test_a_job_of_kueue_is_paused_through_its_kueue_workload(name: str) -> None:
     assert kinds.record_target(kind, workload).ref.kind == "Workload"
     assert kinds.target_row(kind, workload).pauses(workload, RULE, NOW) == {"/spec/active": False}
     assert not kinds.is_paused(kind, workload)
-    assert kinds.is_paused(kind, msgspec.structs.replace(workload, kueue=(queued("w", False),)))
+    assert kinds.is_paused(kind, msgspec.structs.replace(workload, kueue=Known((queued("w", False),))))
 
 
 def test_kueue_must_be_clear_and_serving_kinds_keep_their_own_row() -> None:
@@ -459,8 +460,22 @@ def test_a_budget_vetoes_only_where_the_rule_respects_it() -> None:
     assert word(EXAMPLES["deployment"], RULE, budgets=(budget,)) is None
     assert word(EXAMPLES["deployment"], respects, budgets=(budget,)) == "PdbProtected"
     assert word(EXAMPLES["deployment"], respects) is None
-    assert word(EXAMPLES["deployment"], respects, unseen_budgets="403") == "PdbProtected"
-    assert word(EXAMPLES["deployment"], RULE, unseen_budgets="403") is None
+    assert word(EXAMPLES["deployment"], respects, budgets=Unseen("403")) == "PdbProtected"
+    assert word(EXAMPLES["deployment"], RULE, budgets=Unseen("403")) is None
+
+
+@pytest.mark.parametrize(
+    ("which", "deployment", "service", "job"),
+    [
+        ("hpas", "Unseen", None, None), ("scaled_objects", "Unseen", None, None),
+        ("kueue", None, None, "KueueWorkloadUnclear"),
+    ],
+)
+def test_who_may_steer_it_and_cannot_be_seen_speaks_against_a_pause(
+    which: str, deployment: str | None, service: str | None, job: str | None
+) -> None:
+    found = [word(EXAMPLES[name], **{which: Unseen("403")}) for name in ("deployment", "isvc", "job")]
+    assert found == [deployment, service, job]
 
 
 @pytest.mark.accepts("idle", 13)

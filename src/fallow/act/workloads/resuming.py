@@ -21,6 +21,7 @@ from fallow.clients import errors
 from fallow.model import cluster, decision, kinds, pointers, record, units
 from fallow.model.decision import Code, Outcome, Status
 from fallow.model.policies import idle
+from fallow.model.seen import sure
 from fallow.model.units import Instant
 
 log = logging.getLogger(__name__)
@@ -76,7 +77,8 @@ def _is_down(way: kinds.Way, kind: kinds.Kind, workload: cluster.Workload) -> bo
     """Does its pause value stand? Under KEDA its own 0 counts too: we may have been interrupted half-way."""
     if way is kinds.Way.kueue:
         return kinds.KUEUE_WORKLOAD.holds(bodies.resume_target(way, workload).body)
-    own, scalers = kind.holds(kinds.as_target(workload).body), workload.scaled_objects if way is kinds.Way.keda else ()
+    own = kind.holds(kinds.as_target(workload).body)
+    scalers = sure(workload.scaled_objects) if way is kinds.Way.keda else ()
     return own or any(kinds.SCALED_OBJECT.holds(kinds.as_target(scaler).body) for scaler in scalers)
 
 
@@ -89,7 +91,7 @@ async def _clear(writer: PatchWriter, workload: cluster.Workload, target: kinds.
         marks = dict.fromkeys(ours) | {names.RESUMED_AT: units.rfc3339(now), names.RESUMED_BY: by}
         version = target.resource_version
         await writer.send(sending.annotate(target.ref, marks, resource_version=version, manager=_MANAGER))
-    for scaler in workload.scaled_objects:
+    for scaler in sure(workload.scaled_objects):
         if names.ORIGINAL_STATE in scaler.annotations:
             await writer.send(sending.annotate(scaler.ref, {names.ORIGINAL_STATE: None}, manager=_MANAGER))
 
@@ -136,7 +138,7 @@ async def _send_under_keda(
     writer: PatchWriter, back: _Return, fields: dict[str, Any], marks: bodies.Marks
 ) -> dict[str, Any]:
     """The ScaledObject first; then its target, which KEDA may be changing at the same time."""
-    scalers = back.workload.scaled_objects
+    scalers = sure(back.workload.scaled_objects)
     for scaler in scalers:
         await _restore_scaler(writer, scaler)
     path, target = back.row.replica_path or "/spec/replicas", back.target
@@ -200,9 +202,9 @@ def _describe(resume: decision.Resume, back: _Return, answer: Mapping[str, Any],
     sentences = [f"Would resume {which}." if is_dry else f"Resumed {which} by {resume.by}."]
     if back.way is kinds.Way.kueue and not kinds.has_condition(answer, "Admitted", "True"):
         sentences.append("Queued: it starts when Kueue has quota for it.")
-    floors = [pointers.read(each.body, "/spec/minReplicaCount") for each in workload.scaled_objects]
+    floors = [pointers.read(each.body, "/spec/minReplicaCount") for each in sure(workload.scaled_objects)]
     if back.way is kinds.Way.keda and not all(floors):
         sentences.append("KEDA may scale it to 0 again at its next poll while no trigger is active.")
-    if workload.hpas and back.row.replica_path:
+    if sure(workload.hpas) and back.row.replica_path:
         sentences.append("Its HPA wakes within 45 s.")
     return " ".join(sentences)

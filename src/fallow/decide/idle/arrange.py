@@ -18,6 +18,7 @@ from fallow import names
 from fallow.decide.idle import courtesy, rules
 from fallow.model import cluster, usage
 from fallow.model.policies import idle
+from fallow.model.seen import Unseen, sure
 from fallow.model.units import Seconds
 from fallow.model.usage import Bools, Floats
 
@@ -67,6 +68,7 @@ class PodColumns(msgspec.Struct, kw_only=True):
     counts: Bools  # scheduled, not ended, not ending
     gpus: Indices  # -1 = not known
     on_ready_node: Bools
+    on_unseen_node: Bools
     running: Bools
     reserved: Bools  # holds a GPU for others whom we cannot see
     started: Floats
@@ -119,7 +121,7 @@ class Arrangement(msgspec.Struct, kw_only=True):
     gpus: Indices  # per workload, over the pods that count
     marked: tuple[int, ...]  # workloads that carry any mark of ours
     noticed: frozenset[int]  # those with a mark of a notice
-    lookups_failed: Indices  # workloads whose owner could not be asked for
+    lookups_failed: Indices  # workloads of which it is not known what all belongs to them
     uids: tuple[str, ...]
     index_of: dict[str, int]  # UID -> workload
     models: tuple[str, ...]  # "" = not known
@@ -166,7 +168,7 @@ def _make(snapshot: cluster.Snapshot, mandate: idle.Mandate) -> Arrangement:
     pods = _columns_of(snapshot, products, models)
     layouts = {window: _lay_out(use, pods, models, products) for window, use in snapshot.evidence.usage.items()}
     rulings, rule_of, odd = _rule(snapshot, mandate, layouts, pods)
-    failed = [index for index, one in enumerate(workloads) if one.trouble is cluster.Trouble.OwnerLookupFailed]
+    failed = [index for index, one in enumerate(workloads) if _is_unclear(one)]
     return Arrangement(
         snapshot=snapshot, mandate=mandate, pods=pods, layouts=layouts, rulings=rulings, rule_of=rule_of,
         rule_of_pod=np.append(rule_of, 0)[pods.workload], terms=_columns_of_rules(rulings),
@@ -179,6 +181,11 @@ def _make(snapshot: cluster.Snapshot, mandate: idle.Mandate) -> Arrangement:
     )
 
 
+def _is_unclear(workload: cluster.Workload) -> bool:
+    """Is it unknown which pods are its own, or what it is?"""
+    return workload.trouble is cluster.Trouble.OwnerLookupFailed or isinstance(workload.strays, Unseen)
+
+
 def _count_gpus(pods: PodColumns, workloads: int) -> Indices:
     known = np.where(pods.counts & (pods.gpus > 0) & (pods.workload >= 0), pods.gpus, 0)
     return np.bincount(np.maximum(pods.workload, 0), known, workloads).astype(np.int64)[:workloads]
@@ -188,18 +195,21 @@ def _is_marked(workload: cluster.Workload) -> bool:
     return not (
         MARKS.isdisjoint(workload.annotations)
         and (workload.marks is workload.annotations or MARKS.isdisjoint(workload.marks))
-        and (not workload.kueue or all(MARKS.isdisjoint(companion.annotations) for companion in workload.kueue))
+        and all(MARKS.isdisjoint(companion.annotations) for companion in sure(workload.kueue))
     )
 
 
 def _products(snapshot: cluster.Snapshot) -> list[str]:
     """The GPU model of each pod's node; "" = not known."""
-    return [node.gpu_product or "" if (node := snapshot.nodes.get(pod.node)) else "" for pod in snapshot.pods]
+    known = snapshot.nodes.known
+    return [node.gpu_product or "" if (node := known.get(pod.node)) else "" for pod in snapshot.pods]
 
 
 def _columns_of(snapshot: cluster.Snapshot, products: list[str], models: dict[str, int]) -> PodColumns:
     pods = snapshot.pods
-    nodes = [snapshot.nodes.get(pod.node) for pod in pods]
+    nodes = [snapshot.nodes.known.get(pod.node) for pod in pods]
+    are_unseen = isinstance(snapshot.nodes.rest, Unseen)  # those that are not known
+    unseen = _bools([are_unseen and node is None for node in nodes])
     workload = _owners(snapshot)
     counts = _bools([_counts(pod) for pod in pods]) & (workload >= 0)
     by_workload = np.flatnonzero(counts)
@@ -208,14 +218,14 @@ def _columns_of(snapshot: cluster.Snapshot, products: list[str], models: dict[st
     return PodColumns(
         workload=workload, counts=counts, by_workload=by_workload, groups=group(workload[by_workload]),
         gpus=np.array([-1 if (count := pod.gpu_count) is None else count for pod in pods], np.int64),
-        # Where no node may be listed at all (namespaced rights), the pods' own readiness must do.
         on_ready_node=_bools([pod.phase != "Unknown" for pod in pods])
-        & _bools([not snapshot.nodes or (node is not None and node.ready) for node in nodes]),
+        & (unseen | _bools([node is not None and node.ready for node in nodes])),
+        on_unseen_node=unseen,
         running=_bools([pod.phase == "Running" and pod.started_at is not None for pod in pods]),
         reserved=_bools([pod.namespace in names.RESERVATION_NAMESPACES for pod in pods]),
         started=_floats([pod.started_at for pod in pods]), ready=_bools([pod.ready for pod in pods]),
         turned=_floats([pod.ready_since for pod in pods]),
-        shared=_bools([
+        shared=unseen | _bools([  # by all we know it may be
             names.GPU_SHARED in pod.resources or (node is not None and node.shared)
             for pod, node in zip(pods, nodes, strict=True)
         ]),
@@ -293,7 +303,7 @@ def _subject(
 ) -> rules.Subject:
     workload = snapshot.workloads[index]
     held = tuple([snapshot.pods[pod] for pod in workload.pods])
-    namespace = snapshot.namespaces.get(workload.ref.namespace)
+    namespace = snapshot.namespaces.find(workload.ref.namespace)
     return rules.Subject(workload, held, namespace, lambda: _find_models(snapshot, layouts, pods, index))
 
 
@@ -302,8 +312,8 @@ def _find_models(
 ) -> frozenset[str]:
     """The models of its GPUs: as measured, and of their nodes where the measured ones do not tell of all."""
     workload = snapshot.workloads[index]
-    held = (snapshot.pods[pod] for pod in workload.pods)
-    models = {node.gpu_product or "" if (node := snapshot.nodes.get(pod.node)) else "" for pod in held if pod.node}
+    held, known = (snapshot.pods[pod] for pod in workload.pods), snapshot.nodes.known
+    models = {node.gpu_product or "" if (node := known.get(pod.node)) else "" for pod in held if pod.node}
     if layouts:
         layout = layouts[max(layouts)]
         rows = layout.rows[layout.workloads.slice_of(index)]

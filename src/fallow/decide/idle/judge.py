@@ -29,7 +29,8 @@ CODES: Final = (
     Reason.Busy,
     Reason.SourceDown, Reason.WarmingUp, Reason.OwnerLookupFailed, Reason.Odd, Reason.NoGpuPods,
     Reason.NodeNotReady, Reason.PodStarting, Reason.ReservationOpaque,
-    Reason.ExporterDown, Reason.FrozenSeries, Reason.ExporterSuspect, Reason.SignalContradiction, Reason.SharedDevice,
+    Reason.ExporterDown, Reason.FrozenSeries, Reason.ExporterSuspect, Reason.SignalContradiction,
+    Reason.NodeUnseen, Reason.SharedDevice,
     Reason.MigUtilOnly, Reason.NoSignal, Reason.FutureSamples, Reason.Stale, Reason.LowCoverage,
     Reason.MissingGpuSeries, Reason.NotReady, Reason.TooYoung,
     Reason.GoneIdle,
@@ -61,6 +62,7 @@ class Terms(arrange.RuleColumns, kw_only=True):
     mig: Bools
     shared: Bools
     node: arrange.Indices
+    on_unseen_node: Bools  # then `shared` is set: nobody can tell, nor whether it is a MIG instance
 
 
 class Pass(msgspec.Struct, kw_only=True):
@@ -154,6 +156,7 @@ def judge_rows(use: usage.Usage, terms: Terms, now: Instant) -> Codes:
         (Reason.ExporterSuspect, _is_suspect(use, terms)),
         (Reason.SignalContradiction, _contradicts_itself(use, terms)),
         (Reason.Busy, np.where(terms.shared, own, any_active)),
+        (Reason.NodeUnseen, terms.on_unseen_node & ~usage.speaks_for_itself(use)),
         (Reason.SharedDevice, terms.shared & ~usage.speaks_for_itself(use) & any_active),
         (Reason.MigUtilOnly, ~_any(use, valid.values()) & terms.mig & ~np.isnan(utilisation(use))),
         (Reason.NoSignal, ~_any(use, valid.values())),
@@ -246,7 +249,10 @@ def _judge_window(arranged: arrange.Arrangement, use: usage.Usage, clock: Floats
 
 def gather_terms(arranged: arrange.Arrangement, use: usage.Usage) -> Terms:
     pods, asked = arranged.pods, take(arranged.terms, arranged.rule_of_pod[use.pod])
-    return Terms(**asked, mig=use.mig, shared=use.shared | pods.shared[use.pod], node=pods.node[use.pod])
+    return Terms(
+        **asked, mig=use.mig, shared=use.shared | pods.shared[use.pod], node=pods.node[use.pod],
+        on_unseen_node=pods.on_unseen_node[use.pod],
+    )
 
 
 def take(table: msgspec.Struct, at: arrange.Indices | slice) -> dict[str, Any]:
@@ -265,6 +271,7 @@ def _judge_lives(arranged: arrange.Arrangement, window: Seconds, clock: Floats, 
         (Reason.NodeNotReady, ~pods.on_ready_node),
         (Reason.PodStarting, ~pods.running),
         (Reason.ReservationOpaque, pods.reserved),
+        (Reason.NodeUnseen, pods.on_unseen_node & ~pods.ready),
         (Reason.NotReady, ~pods.ready & np.isnan(clock)),
         (Reason.TooYoung, ~(now - clock >= window + grace)),
     )

@@ -14,6 +14,7 @@ from fallow.decide.idle import consent
 from fallow.model import cluster, kinds, marks, record, units
 from fallow.model.decision import Decision, Mark, Resume
 from fallow.model.policies import idle
+from fallow.model.seen import Unseen, sure
 from fallow.model.units import DAY, MINUTE, Instant, Seconds
 
 EFFECT: Final = 10 * MINUTE  # after so long the pods of a paused workload should be gone
@@ -84,6 +85,8 @@ def _is_noted(kind: kinds.Kind, workload: cluster.Workload) -> bool:
 
 def _tend_void(kind: kinds.Kind, target: kinds.Target, workload: cluster.Workload, now: Instant) -> list[Decision]:
     began, ended = units.read_instant(target.annotations[names.PAUSED_AT]), marks.resumed_at(workload)
+    if isinstance(workload.scaled_objects, Unseen) or isinstance(workload.kueue, Unseen):
+        return []  # it may stand paused by one that cannot be seen: the record may be the only way back
     stands = kinds.holds_pause(kind, workload)
     if began is None and stands:
         return []  # paused, by marks that cannot be read: the record beside them may be the only way back
@@ -102,7 +105,7 @@ def _was_begun_only(target: kinds.Target, workload: cluster.Workload) -> bool:
     found = record.read(target.annotations.get(names.ORIGINAL_STATE))
     if not found or not found.companions:
         return False
-    return not any(names.ORIGINAL_STATE in each.annotations for each in workload.scaled_objects)
+    return not any(names.ORIGINAL_STATE in each.annotations for each in sure(workload.scaled_objects))
 
 
 def _note_reversal(kind: kinds.Kind, workload: cluster.Workload, now: Instant) -> list[Decision]:

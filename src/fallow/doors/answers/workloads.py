@@ -6,9 +6,10 @@ In: findings, plans, outcomes, acknowledgements. Out: dictionaries and words; la
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from fallow import verbs
+from fallow import names, verbs
+from fallow.act.notices import text
 from fallow.doors import answers
-from fallow.model import cluster, decision, marks, units, usage
+from fallow.model import cluster, decision, kinds, marks, units, usage
 from fallow.model.units import Instant
 
 ORDER = (decision.Verdict.idle, decision.Verdict.unknown, decision.Verdict.active)  # what wants attention first
@@ -95,9 +96,24 @@ def outcome(done: decision.Outcome) -> dict[str, Any]:
     return {"status": str(done.status), "at": answers.instant(done.at), "detail": done.detail, "after": done.after}
 
 
+def paused(workload: cluster.Workload) -> dict[str, Any]:
+    """What stands paused by us: since when, by whom, why, how many GPUs it gave back, and how to bring it back."""
+    kind, ref = kinds.of(workload), workload.ref
+    said = kinds.record_target(kind, workload).annotations if kind else {}
+    return {
+        "namespace": ref.namespace, "workload": text.typed(ref), "since": said.get(names.PAUSED_AT),
+        "by": said.get(names.PAUSED_BY), "gpus": marks.paused_gpus(workload), "reason": said.get(names.PAUSED_REASON),
+    }
+
+
 def ack(found: verbs.Ack) -> dict[str, str | None]:
     named = {"namespace": found.ref.namespace, "workload": found.ref.short}
     return {**named, "until": found.until, "by": found.by, "reason": found.reason}
+
+
+def freeze(answer: verbs.FreezeAnswer, namespace: str) -> dict[str, str | bool | None]:
+    frozen = {"frozen": answer.until is not None, "until": answer.until}
+    return {**frozen, "namespace": namespace, "holder": answer.holder or None, "answer": str(answer.heard)}
 
 
 def verdict(finding: decision.Finding) -> str:

@@ -13,6 +13,7 @@ import msgspec
 from fallow.clients.kubernetes import api as kube
 from fallow.model import cluster
 from fallow.model.policies import idle
+from fallow.model.seen import Input, Known, Register, Unseen, several
 from fallow.model.units import Seconds
 from fallow.observe.cluster import companions, following, hosts, lookup, namespaces, objects, owners, served, watched
 from fallow.observe.cluster.pods import count_claimed
@@ -60,20 +61,26 @@ class Contents:
         return tuple(pod for pod in settled if pod.resources or pod.claimed != 0)
 
     @property
-    def nodes(self) -> Mapping[str, cluster.Node]:
+    def nodes(self) -> Register[cluster.Node]:
         found = self._parts.hosts.nodes
-        return self._memo.recall("nodes", found.stamp, lambda: {node.name: node for node in found.store.values()})
+        made_of = found.stamp, found.rest
+        return self._memo.recall(
+            "nodes", made_of, lambda: Register({node.name: node for node in found.store.values()}, found.rest)
+        )
 
     @property
-    def namespaces(self) -> Mapping[str, cluster.Namespace]:
+    def namespaces(self) -> Register[cluster.Namespace]:
         found = self._parts.namespaces
-        return self._memo.recall("namespaces", (found.following.stamp, found.read), lambda: found.known)
+        made_of = found.following.stamp, found.following.rest, found.read
+        return self._memo.recall("namespaces", made_of, lambda: found.register)
 
     @property
-    def policies(self) -> tuple[idle.IdlePolicy, ...]:
-        known = sorted(self._parts.companions.store(companions.POLICY).values(), key=lambda each: each.name)
+    def policies(self) -> Input[tuple[idle.IdlePolicy, ...]]:
+        found, rest = self._parts.companions.store(companions.POLICY), self._parts.companions.rest(companions.POLICY)
+        known = sorted(found.values(), key=lambda each: each.name)
         # By generation, which a written status does not change: our own reports are no news.
-        return self._memo.recall("policies", [(each.uid, each.generation) for each in known], lambda: tuple(known))
+        made_of, seen = [(each.uid, each.generation) for each in known], several(tuple(known))
+        return self._memo.recall("policies", (made_of, rest), lambda: rest if isinstance(rest, Unseen) else seen)
 
     def workloads(self, look_past: LookPast) -> tuple[cluster.Workload, ...]:
         made_of = self._stamp, look_past
@@ -99,14 +106,11 @@ class Contents:
     @property
     def _stamp(self) -> tuple[Any, ...]:
         """Of all that workloads are made of."""
-        _ = self.pods, self.namespaces
+        _ = self.pods
         parts = self._parts
         watched = (*parts.companions.watched.values(), *parts.kinds.watched.values())
         asked = parts.lookup.version + parts.kinds.version + parts.served.version
-        return (
-            self._memo.version("pods", "namespaces"), asked, parts.namespaces.following.stamp,
-            parts.companions.stamp(companions.POLICY), [kind.following.stamp for kind in watched],
-        )
+        return self._memo.version("pods"), asked, [kind.following.stamp for kind in watched]
 
     # ---- owners and companions ----
 
@@ -122,22 +126,21 @@ class Contents:
             rows={key: kind.row for key, kind in kinds.items() if kind.row is not None},
             pointers={key: kind.pointer for key, kind in kinds.items()}, lost=self._parts.lookup.lost,
             hpas=self._index(companions.HPA, by_target, fresh), queued=beside.find_queued(),
-            scaled_objects=self._index(companions.SCALED_OBJECT, by_target, fresh), namespaces=self.namespaces,
+            scaled_objects=self._index(companions.SCALED_OBJECT, by_target, fresh),
             kueue=self._index(companions.KUEUE, companions.by_job, fresh),
             budgets=self._index(companions.PDB, companions.by_namespace, fresh),
-            unseen_policies=beside.why_unseen(companions.POLICY),
-            unseen_namespaces=str(self._parts.namespaces.following.why_blind() or ""),
-            unseen_scalers=beside.why_unseen(companions.SCALED_OBJECT),
-            unseen_queues=beside.why_unseen(companions.KUEUE), unseen_budgets=beside.why_unseen(companions.PDB),
         )
 
     def _index(
         self, key: owners.Key, make: Callable[[Iterable[objects.Seen]], dict[Any, V]], fresh: companions.Fresh
-    ) -> dict[Any, V]:
+    ) -> Input[Mapping[Any, V]]:
+        rest = self._parts.companions.rest(key)
+        if isinstance(rest, Unseen):
+            return rest
         store, stamp = self._parts.companions.store(key), self._parts.companions.stamp(key)
         if key in fresh:
-            return make(companions.renew(store, fresh, key).values())
-        return self._memo.recall(f"index of {key[1]}", stamp, lambda: make(store.values()))
+            return Known(make(companions.renew(store, fresh, key).values()))
+        return Known(self._memo.recall(f"index of {key[1]}", stamp, lambda: make(store.values())))
 
     def ages(self, monotonic: float) -> dict[str, Seconds]:
         """By kind, for how long the server has said nothing of it."""

@@ -12,8 +12,9 @@ from typing import Any
 import msgspec
 
 from fallow import names
-from fallow.model import cluster, units, usage
+from fallow.model import cluster, long_memory, units, usage
 from fallow.model.policies import idle
+from fallow.model.seen import Input, sure
 from fallow.model.units import Instant, Seconds
 from fallow.observe.cluster import mirror, second_look
 from fallow.observe.usage import rows as usage_rows
@@ -24,15 +25,16 @@ class Eyes:
     """Looks at the cluster. The mirror must have been filled (`list_all` or `follow`) before."""
 
     def __init__(
-        self, seen: mirror.Mirror, source: sources.Source, *, lease_annotations: Callable[[], Mapping[str, str]] = dict
+        self, seen: mirror.Mirror, source: sources.Source, *, lease_annotations: Callable[[], Mapping[str, str]] = dict,
+        lease_term: Callable[[], int | None] = lambda: None,
     ) -> None:
         self._mirror = seen
         self._source = source
-        self.lease_annotations = lease_annotations
+        self.lease_annotations, self._lease_term = lease_annotations, lease_term
         self._held = usage_rows.Holders((), {})
 
     @property
-    def policies(self) -> tuple[idle.IdlePolicy, ...]:
+    def policies(self) -> Input[tuple[idle.IdlePolicy, ...]]:
         """The IdlePolicies as last seen: the brain makes the rules in force of them, which take_snapshot then needs."""
         return self._mirror.policies
 
@@ -41,8 +43,8 @@ class Eyes:
         seen, look_past = self._mirror.contents, self._look_past(rules)
         held = self._hold(seen.version_of_hosts)
         facts = {  # before anything is waited for: all of one instant
-            "workloads": seen.workloads(look_past), "namespaces": seen.namespaces, "policies": seen.policies,
-            "missing": seen.missing, "version": seen.version(look_past),
+            "workloads": seen.workloads(look_past), "nodes": seen.nodes, "namespaces": seen.namespaces,
+            "policies": seen.policies, "missing": seen.missing, "version": seen.version(look_past),
         }
         evidence = await self._source.evidence(held, _windows(rules), now)
         return self._compose(held, evidence, now, **facts)
@@ -50,7 +52,7 @@ class Eyes:
     def _hold(self, version: int) -> usage_rows.Holders:
         """Whose the GPUs are, made anew only when a pod or node differs."""
         if self._held.version != version:
-            self._held = usage_rows.Holders(self._mirror.pods, self._mirror.nodes, version)
+            self._held = usage_rows.Holders(self._mirror.pods, self._mirror.nodes.known, version)
         return self._held
 
     async def look_back(
@@ -70,18 +72,24 @@ class Eyes:
         One that is gone, or could not be read, is not in it; `missing` says why.
         """
         fresh = await second_look.look(self._mirror, workloads, self._look_past(rules), now)
-        held = usage_rows.Holders(fresh.pods, self._mirror.nodes)
+        nodes = self._mirror.nodes
+        held = usage_rows.Holders(fresh.pods, nodes.known)
         evidence = await self._source.again(held, _windows(rules), now)
-        facts = {"namespaces": self._mirror.namespaces, "policies": self._mirror.policies, "missing": fresh.missing}
+        facts = {
+            "nodes": nodes, "namespaces": fresh.namespaces, "policies": self._mirror.policies, "missing": fresh.missing
+        }
         return self._compose(held, evidence, now, workloads=fresh.workloads, **facts)
 
     def _compose(
         self, held: usage_rows.Holders, evidence: usage.Evidence, now: Instant, **facts: Any
     ) -> cluster.Snapshot:
         frozen_until, frozen_because = read_freeze(self.lease_annotations(), now)
+        remembered, lost = long_memory.read(self.lease_annotations(), now)
+        if lost:
+            facts["missing"] = (*facts["missing"], cluster.Missing("our memory", lost))
         return cluster.Snapshot(
-            taken_at=now, pods=held.pods, nodes=held.nodes, evidence=evidence, frozen_until=frozen_until,
-            frozen_because=frozen_because, **facts,
+            taken_at=now, pods=held.pods, evidence=evidence, frozen_until=frozen_until, frozen_because=frozen_because,
+            long_memory=remembered, lease_term=self._lease_term(), **facts,
         )
 
     def _look_past(self, rules: Collection[idle.Rule]) -> dict[str, frozenset[str]]:
@@ -89,12 +97,12 @@ class Eyes:
         in_force = {rule.name: rule.action.look_past for rule in rules if rule.action.look_past}
         if not in_force:
             return {}
-        policies = {each.rule.name: each for each in self._mirror.policies}
+        policies = {each.rule.name: each for each in sure(self._mirror.policies)}
         return {
             namespace.name: frozenset().union(
                 *(wanted for name, wanted in in_force.items() if _reaches(policies.get(name), namespace))
             )
-            for namespace in self._mirror.namespaces.values()
+            for namespace in self._mirror.namespaces.known.values()
         }
 
 

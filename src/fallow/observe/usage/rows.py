@@ -47,7 +47,7 @@ class Row(NamedTuple):
 
 
 class Holders:
-    """The pods and nodes of this cluster, found by what labels call them.
+    """The pods and nodes of this cluster, found by what labels call them. `nodes` are those that were seen.
 
     `version`: others with the same number have the same pods and nodes; None = not known.
     """

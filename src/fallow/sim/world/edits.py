@@ -11,6 +11,7 @@ from fallow import names
 from fallow.act import marking
 from fallow.act.workloads import bodies
 from fallow.model import cluster, decision, kinds, pointers, record, units
+from fallow.model.seen import ABSENT
 from fallow.model.units import Instant
 from fallow.sim.world import shapes
 
@@ -30,7 +31,8 @@ def see(thing: Object) -> cluster.Workload:
     return cluster.Workload(
         ref=ref, resource_version=meta["resourceVersion"], labels=meta.get("labels") or {}, annotations=said,
         body=pointers.prune(thing, row.reads) if row else {}, pods=(), chain=(), chain_bodies=(), trouble=None,
-        trouble_because="", marks_ref=ref, marks=said, hpas=(), scaled_objects=(), kueue=(), budgets=(),
+        trouble_because="", marks_ref=ref, marks=said, hpas=ABSENT, scaled_objects=ABSENT, kueue=ABSENT,
+        budgets=ABSENT,
     )
 
 

@@ -13,6 +13,7 @@ from fallow.model import decision
 from fallow.model.cluster import Trouble
 from fallow.model.decision import Finding, Memory, Reason, Verdict
 from fallow.model.policies import idle as policy
+from fallow.model.seen import Register, Unseen
 from fallow.model.units import HOUR, MINUTE
 from fallow.model.usage import Signal, SourceTrouble
 
@@ -243,8 +244,8 @@ def test_a_pod_must_be_up_and_old_enough_to_be_idle(said: dict[str, Any], reason
     world.node("node-1")
     world.node("node-down", ready=False)
     world.workload(gpus=[idle()], pod=said)
-    snapshot = world.snapshot()
-    snapshot.nodes.pop("node-gone", None)  # type: ignore[attr-defined]
+    known = {name: node for name, node in world.snapshot().nodes.known.items() if name != "node-gone"}
+    snapshot = world.snapshot(nodes=Register(known))
     assert plan.make_plan(snapshot, builders.mandate(), Memory(), NOW).findings[0].reason is reason
 
 
@@ -263,12 +264,44 @@ def test_pods_that_hold_nothing_are_ignored(said: dict[str, Any]) -> None:
     assert [judge(world, index).reason for index in range(2)] == [Reason.GoneIdle, Reason.NoGpuPods]
 
 
-def test_where_no_node_may_be_listed_the_pods_own_readiness_counts() -> None:
+def judge_unseen(*gpus: Gpu, **pod: Any) -> decision.Finding:
+    """On a node that cannot be seen."""
     world = World()
-    world.workload()
-    snapshot = world.snapshot()
-    snapshot.nodes.clear()  # type: ignore[attr-defined]
-    assert plan.make_plan(snapshot, builders.mandate(), Memory(), NOW).findings[0].verdict is Verdict.idle
+    world.workload(gpus=gpus, pod=pod)
+    unseen_nodes: Register[Any] = Register({}, Unseen("403: nodes may not be listed"))
+    return plan.make_plan(world.snapshot(nodes=unseen_nodes), builders.mandate(), Memory(), NOW).findings[0]
+
+
+@pytest.mark.accepts("idle", 43)
+@pytest.mark.parametrize(("gpu", "reason"), [
+    (idle(), Reason.NodeUnseen),
+    (idle(primaries=(Signal.gpu_util,)), Reason.NodeUnseen),
+    (busy(), Reason.NodeUnseen),  # it may be a neighbour's
+    (idle(primaries=(Signal.process_sm,)), Reason.GoneIdle),
+    (idle(primaries=(), signals={Signal.last_kernel: HOUR}), Reason.GoneIdle),
+    (idle(primaries=(Signal.process_sm, Signal.gr_engine)), Reason.GoneIdle),
+    (busy(primaries=(Signal.process_sm,)), Reason.Busy),
+], ids=["device", "utilisation", "busy-device", "process", "kernel", "process-and-device", "busy-process"])
+def test_on_a_node_that_cannot_be_seen_only_what_the_pod_says_of_itself_counts(gpu: Gpu, reason: Reason) -> None:
+    found = judge_unseen(gpu)
+    assert found.reason is reason
+    if reason is Reason.NodeUnseen:
+        assert "node-1 of its pod llm-0 cannot be seen" in found.because
+        assert "403: nodes may not be listed" in found.because
+
+
+@pytest.mark.accepts("idle", 43)
+def test_on_a_node_that_cannot_be_seen_a_pod_must_be_ready() -> None:
+    gpu, stuck = idle(primaries=(Signal.process_sm,)), {"ready": False, "ready_since": NOW - 3 * HOUR}
+    assert judge_unseen(gpu, **stuck).reason is Reason.NodeUnseen
+    assert judge_unseen(gpu).verdict is Verdict.idle
+
+
+def test_pods_that_may_be_its_own_make_it_unknown() -> None:
+    world = World()
+    world.workload(strays=Unseen("pod x may be part of it"))
+    found = judge(world)
+    assert (found.reason, found.because) == (Reason.OwnerLookupFailed, "pod x may be part of it")
 
 
 def test_an_owner_that_could_not_be_asked_makes_the_workload_unknown() -> None:
@@ -290,7 +323,7 @@ def test_trouble_with_the_source_makes_everything_unknown(word: str, reason: Rea
     found = made.findings[0]
     assert (found.verdict, found.reason, found.because) == (Verdict.unknown, reason, "the server said no")
     assert made.decisions == ()
-    assert made.memory.levels == ()
+    assert made.memory.long.levels == ()
     assert (made.totals.unknown_gpus, made.totals.idle_gpus) == (1, 0)
 
 

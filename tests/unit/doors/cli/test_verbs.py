@@ -164,6 +164,37 @@ async def test_no_acks_are_said_in_words_and_as_an_empty_list(server, ask):
     assert json.loads((await ask("acks", "-o", "json")).output) == []
 
 
+PAUSED_MARKS = {
+    names.PAUSED_AT: "2026-11-15T10:00:00Z", names.PAUSED_BY: "fallow", names.PAUSED_REASON: "quiet", names.PAUSED_GPUS:
+    "4", names.ORIGINAL_STATE: '{"v":1,"fields":{"/spec/replicas":1}}',
+}
+
+
+async def test_what_is_paused_is_listed_of_whatever_kind(server, ask):
+    server.put_all(pretend.deployed("llm", pods=0, annotations=PAUSED_MARKS, spec={"replicas": 0}))
+    other = pretend.made(
+        "clones", kind="Deployment", version="example.com/v1", annotations=PAUSED_MARKS, spec={"size": 0}
+    )
+    server.put("deployments2", other)
+    server.forbidden.add(("list", "rollouts"))
+    done = await ask("paused")
+    rows = {" ".join(line.split()) for line in done.output.splitlines()}
+    assert rows >= {
+        "NAMESPACE WORKLOAD SINCE BY GPUS WHY", "ml Deployment/llm 2026-11-15T10:00:00Z fallow 4 quiet",
+        "ml Deployment.example.com/clones 2026-11-15T10:00:00Z fallow 4 quiet",
+    }
+    assert "not seen: rollouts.argoproj.io" in done.output
+
+
+async def test_nothing_paused_is_said(server, ask):
+    assert (await ask("paused")).output == "nothing is paused here by fallow\n"
+
+
+@pytest.mark.parametrize("words", ["", "Deployment/llm --all", "Deployment/llm -A", "--all --replicas 2"])
+def test_a_resume_is_of_one_or_of_all(words):
+    assert type_in("resume", *words.split(), KUBECONFIG="/nonexistent").exit_code == 2
+
+
 async def test_a_server_that_fails_is_one_sentence(server, ask):
     server.failing.add(("list", "pods"))
     done = await ask("acks")

@@ -17,6 +17,7 @@ from fallow.clients import errors
 from fallow.model import usage
 from fallow.model.cluster import Trouble
 from fallow.model.policies import idle
+from fallow.model.seen import ABSENT, Unseen, sure
 from fallow.model.units import HOUR, Instant, Seconds
 from fallow.observe.cluster import mirror, snapshot
 from fallow.observe.usage import rows
@@ -87,7 +88,7 @@ async def test_a_snapshot_asks_for_every_window_of_the_rules(eyes: snapshot.Eyes
     assert (taken.taken_at, len(taken.pods), [each.ref.short for each in taken.workloads]) == (
         NOW, 2, ["Deployment/llm"]
     )
-    assert set(taken.namespaces) == {"ml", "hr"}
+    assert set(taken.namespaces.known) == {"ml", "hr"}
 
 
 async def test_while_nothing_changes_the_same_objects_come_again(eyes: snapshot.Eyes) -> None:
@@ -161,7 +162,7 @@ async def looked_at(server: pretend.Server, rules: list[idle.Rule]) -> dict[str,
     async with server.api() as api, mirror.Mirror(api) as seen:
         await seen.list_all(NOW)
         eyes = snapshot.Eyes(seen, Notes())
-        taken = await eyes.take_snapshot([*rules, *(each.rule for each in eyes.policies)], NOW)
+        taken = await eyes.take_snapshot([*rules, *(each.rule for each in sure(eyes.policies))], NOW)
         return {str(each.ref): each.trouble for each in taken.workloads}
 
 
@@ -300,15 +301,15 @@ async def test_companions_are_read_anew(server: pretend.Server, notes: Notes) ->
         await seen.list_all(NOW)
         eyes = snapshot.Eyes(seen, notes)
         (before,) = (await eyes.take_snapshot([RULE], NOW)).workloads
-        assert (len(before.hpas), before.scaled_objects[0].annotations) == (1, {})
+        assert (len(sure(before.hpas)), sure(before.scaled_objects)[0].annotations) == (1, {})
         server.put(
             "scaledobjects",
             pretend.made("s", kind="ScaledObject", spec=target, annotations={names.KEDA_PAUSED_REPLICAS: "0"}),
         )
         server.remove("horizontalpodautoscalers", "HPA-h")
         (after,) = (await eyes.look_again([before], [RULE], NOW)).workloads
-    assert after.hpas == ()
-    assert after.scaled_objects[0].annotations == {names.KEDA_PAUSED_REPLICAS: "0"}
+    assert after.hpas == ABSENT
+    assert sure(after.scaled_objects)[0].annotations == {names.KEDA_PAUSED_REPLICAS: "0"}
 
 
 def _forbid(server: pretend.Server) -> None:
@@ -353,6 +354,31 @@ async def test_what_cannot_be_seen_a_second_time_is_left_out(
     assert (fresh.workloads, fresh.pods) == ((), ())
     assert [each.what for each in fresh.missing] == ["ml/llm (Deployment)"]
     assert because in fresh.missing[0].because
+
+
+async def test_the_namespace_is_read_anew(server: pretend.Server, eyes: snapshot.Eyes) -> None:
+    (before,) = (await eyes.take_snapshot([RULE], NOW)).workloads
+    opted = {names.OPT_OUT: "ignore"}
+    server.put("namespaces", pretend.made("ml", namespace=None, kind="Namespace", annotations=opted))
+    fresh = await eyes.look_again([before], [RULE], NOW)
+    assert fresh.namespaces.known["ml"].annotations == opted
+    server.forbidden.add(("get", "namespaces"))
+    found = (await eyes.look_again([before], [RULE], NOW)).namespaces.find("ml")
+    assert isinstance(found, Unseen)
+    assert "ml: " in found.why
+
+
+async def test_a_pod_with_its_labels_that_is_somebody_elses_stops_the_pause(
+    server: pretend.Server, eyes: snapshot.Eyes
+) -> None:
+    (before,) = (await eyes.take_snapshot([RULE], NOW)).workloads
+    selecting = {"replicas": 1, "selector": {"matchLabels": {"app": "llm"}}, "template": {"spec": {}}}
+    server.put("deployments", pretend.deployment("llm", spec=selecting))
+    job = server.put("jobs", pretend.made("other", kind="Job", version="batch/v1"))
+    server.put("pods", pretend.pod("borrowed", job, labels={"app": "llm"}))
+    fresh = await eyes.look_again([before], [RULE], NOW)
+    assert [each.because for each in fresh.missing] == ["pod borrowed bears its labels and is not its own"]
+    assert fresh.workloads == ()
 
 
 async def test_a_server_that_is_away_raises(server: pretend.Server) -> None:
