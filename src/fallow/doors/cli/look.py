@@ -90,8 +90,7 @@ def _cells(finding: decision.Finding, now: float) -> tuple[Any, ...]:
 
 
 def _explain(target: str, namespace: str | None, output: str, **given: Any) -> None:
-    with show.refusals():
-        kind, name = verbs.read_target(target)  # before anything is asked of the cluster
+    kind, name = verbs.read_target(target)
     look, own = _look({**given, "namespace": None})
     namespace = namespace or own
     with show.refusals():
@@ -153,8 +152,11 @@ idle = flags.FlagCommand(
 explain = flags.FlagCommand(
     "explain", callback=_explain, context_settings=flags.CONTEXT,
     params=[
-        click.Argument(["target"], metavar="KIND/NAME"),
-        click.Option(["-n", "--namespace"], default=None, help="Namespace of the workload; default: the context's."),
+        click.Argument(["target"], metavar="KIND/NAME", callback=show.checked(verbs.read_target)),
+        click.Option(
+            ["-n", "--namespace"], default=None, help="Namespace of the workload; default: the context's.",
+            callback=show.checked(verbs.check_namespace),
+        ),
         *_options("--namespace"), show.output_option,
     ],
     help="Say why a workload is, or is not, idle: the verdict, the evidence GPU by GPU, the policy, the next action or "
