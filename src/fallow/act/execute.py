@@ -176,9 +176,8 @@ def explain(each: decision.Decision, problem: errors.ClientError, now: Instant, 
         return Outcome(each, Status.overtaken, now, f"it is gone: {said}")
     if isinstance(problem, errors.Invalid) and (problem.status == 400 or _is_field_unknown(problem)):
         return Outcome(each, Status.refused, now, said, code=Detail.UnsupportedField)
-    if is_dry and isinstance(problem, errors.Forbidden):  # a reader's rights do for a dry run
-        why = f"{each.reason_text} " if isinstance(each, decision.Pause) else ""
-        return Outcome(each, Status.dry_run, now, f"{why}(not checked by the API server: {said})")
+    if is_dry and isinstance(each, decision.Pause) and isinstance(problem, errors.Forbidden):  # a reader's dry run
+        return Outcome(each, Status.dry_run, now, f"{each.reason_text} (not checked by the API server: {said})")
     if is_dry:
         return Outcome(each, Status.refused, now, f"would fail: {said}")
     return Outcome(each, Status.failed, now, said)

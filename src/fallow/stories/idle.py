@@ -188,7 +188,9 @@ class IdleStory:
         # 5. Tell: a line per act, a sentence about the cycle, and what could not be seen.
         tell(cycle)
         if cycle.snapshot is not None:
-            self._tell_missing(cycle.snapshot.missing)
+            lost = cycle.snapshot.evidence.lost_signals
+            unasked = (cluster.Missing(f"signal {each.signal}", each.because) for each in lost)
+            self._tell_missing((*cycle.snapshot.missing, *unasked))
         if cycle.plan is not None:
             self._tell_odd(cycle.plan.odd)
 

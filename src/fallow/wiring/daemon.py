@@ -49,9 +49,14 @@ async def assemble(
     """Everything wired: eyes on the cluster and on the measurements, hands, books, the Lease, the stories."""
     access = config.load_access(kubeconfig=options.kubeconfig, context=options.context, environment=options.environment)
     belief = trust.Belief(options.exporter_namespaces, options.trust_metrics)
+    metrics, pace = telemetry.Telemetry(), options.loop
+
+    def note(verb: str, code: str) -> None:
+        metrics.add("fallow_api_requests_total", 1, (verb, code))
+
     async with contextlib.AsyncExitStack() as stack:
-        api = await stack.enter_async_context(kube.Api(access, monotonic=monotonic))
-        leasing = await stack.enter_async_context(kube.Api(access))
+        api = await stack.enter_async_context(kube.Api(access, monotonic=monotonic, note=note))
+        leasing = await stack.enter_async_context(kube.Api(access, note=note))
         identity = options.pod_name or f"{names.FIELD_MANAGER}-{time.monotonic_ns():x}"  # that no other process has
         leadership = reach.lease_as(
             identity, _own_namespace(options, access), leasing, clock, answer=lambda said: story.answer(said)
@@ -63,7 +68,7 @@ async def assemble(
         ))
         usage = await _open_source(options, access, api, belief, stack)
         scraping = usage if isinstance(usage, source.ScrapeSource) else None
-        metrics, pace = telemetry.Telemetry(), options.loop
+        metrics.before_scrape(lambda: _write_ages(metrics, seen))
         needs_lease = pace.leader_elect or options.mandate.acting
         story = idle.IdleStory(
             options=options, eyes=snapshot.Eyes(
@@ -86,6 +91,11 @@ async def assemble(
             monotonic=monotonic, most_failures=pace.max_consecutive_failures, background=background,
         )
         yield Assembly(looping, access.namespace or "default", scraping)
+
+
+def _write_ages(metrics: telemetry.Telemetry, seen: mirror.Mirror) -> None:
+    ages = seen.contents.ages(time.monotonic())
+    metrics.replace("fallow_watch_age_seconds", {(resource,): age for resource, age in ages.items()})
 
 
 async def look(options: settings.Settings) -> tuple[idle.Look, str]:

@@ -113,10 +113,10 @@ class Api:
 
     def __init__(
         self, access: config.Access, *, qps: float = 20, in_flight: int = 10, timeout: float = 30.0,
-        monotonic: Callable[[], float] = time.monotonic,
+        monotonic: Callable[[], float] = time.monotonic, note: transport.Note = lambda verb, code: None,
     ) -> None:
-        """`monotonic`: by which clock we pace ourselves."""
-        self._wire = transport.Wire(access)
+        """`monotonic`: by which clock we pace ourselves. `note`: is told verb and code of every request."""
+        self._wire = transport.Wire(access, note)
         self._pace = pace.Pace(qps, in_flight, monotonic=monotonic)
         self._slots = asyncio.Semaphore(in_flight)
         self._timeout = timeout
