@@ -55,12 +55,13 @@ async def assemble(
         ))
         identity = options.pod_name or f"{names.FIELD_MANAGER}-{time.monotonic_ns():x}"  # that no other process has
         leadership = reach.lease_as(identity, _own_namespace(options, access), leasing, clock)
-        usage = await _open_source(options, access, api, stack)
+        usage = await _open_source(options, access, api, stack, monotonic)
         scraping = usage if isinstance(usage, source.ScrapeSource) else None
         metrics, pace = telemetry.Telemetry(), options.loop
         needs_lease = pace.leader_elect or options.mandate.acting
         story = idle.IdleStory(
-            options=options, eyes=snapshot.Eyes(seen, usage, lease_annotations=lambda: leadership.annotations),
+            options=options,
+            eyes=snapshot.Eyes(seen, usage, clock=clock, lease_annotations=lambda: leadership.annotations),
             hands=_make_hands(options, access, api, seen), books=tally.Books(
                 metrics, dry_run=not options.mandate.acting, source="scrape" if scraping else "prometheus"
             ),
@@ -103,12 +104,13 @@ def _make_hands(options: settings.Settings, access: config.Access, api: kube.Api
 
 
 async def _open_source(
-    options: settings.Settings, access: config.Access, api: kube.Api, stack: contextlib.AsyncExitStack
+    options: settings.Settings, access: config.Access, api: kube.Api, stack: contextlib.AsyncExitStack,
+    monotonic: Clock,
 ) -> measured.PrometheusSource | source.ScrapeSource:
     """Prometheus if we know where it is, else the exporters themselves."""
     if options.prometheus is not None:
         token = credentials.Credentials(access).token
-        asked = await stack.enter_async_context(make_prometheus(options, options.prometheus, token))
+        asked = await stack.enter_async_context(make_prometheus(options, options.prometheus, token, monotonic))
         return measured.PrometheusSource(
             asked, honor_labels=options.prometheus.honor_labels, expected_interval=options.prometheus.expected_interval,
             budget=options.loop.budget,
@@ -128,7 +130,7 @@ async def _open_source(
 
 def make_prometheus(
     options: settings.Settings, asked: settings.PrometheusSettings,
-    kubernetes_token: Callable[[], Awaitable[str | None]] | None = None,
+    kubernetes_token: Callable[[], Awaitable[str | None]] | None = None, monotonic: Clock = time.monotonic,
 ) -> prometheus.Prometheus:
     """The client, not yet open. `kubernetes_token`: for servers that take the one of the kubeconfig."""
     login: auth.Login | None = None
@@ -152,5 +154,5 @@ def make_prometheus(
     )
     return prometheus.Prometheus(
         asked.url, login=login, signer=signer, headers=[f"{name}: {value.reveal()}" for name, value in asked.headers],
-        files=files, matchers=",".join(asked.matchers),
+        files=files, matchers=",".join(asked.matchers), monotonic=monotonic,
     )

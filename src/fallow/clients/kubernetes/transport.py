@@ -8,7 +8,8 @@ credentials.
 
 import math
 import ssl
-from collections.abc import AsyncGenerator, Mapping
+import time
+from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Self
 from urllib import parse
 
@@ -18,7 +19,7 @@ import multidict
 import yarl
 
 import fallow
-from fallow.clients import errors, retry, tls
+from fallow.clients import dates, errors, retry, tls
 from fallow.clients.kubernetes import config, credentials
 from fallow.model.units import Seconds
 
@@ -98,10 +99,11 @@ async def _send_once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHand
 
 
 class Wire:
-    """The connections to one API server. `sent` counts every request put on the wire."""
+    """The connections to one API server. `sent` counts every request put on the wire; `clock` is the server's."""
 
-    def __init__(self, access: config.Access) -> None:
+    def __init__(self, access: config.Access, monotonic: Callable[[], float] = time.monotonic) -> None:
         self.sent = 0
+        self.clock = dates.OtherClock(monotonic)
         self._access = access
         self._credentials = credentials.Credentials(access)
         self._session: aiohttp.ClientSession | None = None
@@ -153,6 +155,7 @@ class Wire:
                 response.release()
                 response, _ = await self._start(request)
             if response.status < 300:
+                self.clock.note(response.headers)
                 return response
             raise await self._refusal(request, response)
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as problem:
