@@ -66,13 +66,14 @@ async def assemble(
             use_policies=options.mandate.use_policies, belief=belief,
             kept_kinds=lambda: [(group, kind) for group, _, kind in long_memory.read_kinds(leadership.annotations)],
         ))
-        usage = await _open_source(options, access, api, belief, stack)
+        usage = await _open_source(options, access, api, belief, stack, monotonic)
         scraping = usage if isinstance(usage, source.ScrapeSource) else None
         metrics.before_scrape(lambda: _write_ages(metrics, seen))
         needs_lease = pace.leader_elect or options.mandate.acting
         story = idle.IdleStory(
             options=options, eyes=snapshot.Eyes(
-                seen, usage, lease_annotations=lambda: leadership.annotations, lease_term=lambda: leadership.term
+                seen, usage, clock=clock, lease_annotations=lambda: leadership.annotations,
+                lease_term=lambda: leadership.term,
             ),
             hands=_make_hands(options, access, api, seen), books=tally.Books(
                 metrics, dry_run=not options.mandate.acting, source="scrape" if scraping else "prometheus"
@@ -122,11 +123,11 @@ def _make_hands(options: settings.Settings, access: config.Access, api: kube.Api
 
 async def _open_source(
     options: settings.Settings, access: config.Access, api: kube.Api, belief: trust.Belief,
-    stack: contextlib.AsyncExitStack,
+    stack: contextlib.AsyncExitStack, monotonic: Clock,
 ) -> measured.PrometheusSource | source.ScrapeSource:
     """Prometheus if we know where it is, else the exporters themselves."""
     if options.prometheus is not None:
-        asked = await stack.enter_async_context(make_prometheus(options, options.prometheus, access))
+        asked = await stack.enter_async_context(make_prometheus(options, options.prometheus, access, monotonic))
         return measured.PrometheusSource(
             asked, honor_labels=options.prometheus.honor_labels, expected_interval=options.prometheus.expected_interval,
             budget=options.loop.budget,
@@ -146,6 +147,7 @@ async def _open_source(
 
 def make_prometheus(
     options: settings.Settings, asked: settings.PrometheusSettings, access: config.Access | None = None,
+    monotonic: Clock = time.monotonic,
 ) -> prometheus.Prometheus:
     """The client, not yet open. `access`: to the cluster whose token it may be shown."""
     login: auth.Login | None = None
@@ -171,5 +173,5 @@ def make_prometheus(
     )
     return prometheus.Prometheus(
         asked.url, login=login, signer=signer, headers=[f"{name}: {value.reveal()}" for name, value in asked.headers],
-        files=files, matchers=",".join(asked.matchers), proxy=Secret(proxy) if proxy else None,
+        files=files, matchers=",".join(asked.matchers), proxy=Secret(proxy) if proxy else None, monotonic=monotonic,
     )

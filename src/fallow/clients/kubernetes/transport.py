@@ -8,6 +8,7 @@ credentials.
 
 import math
 import ssl
+import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Self, TypeAlias
 from urllib import parse
@@ -18,7 +19,7 @@ import multidict
 import yarl
 
 import fallow
-from fallow.clients import errors, retry, tls
+from fallow.clients import dates, errors, retry, tls
 from fallow.clients.kubernetes import config, credentials
 from fallow.model.units import Seconds
 
@@ -110,11 +111,14 @@ async def _send_once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHand
 
 
 class Wire:
-    """The connections to one API server. `sent` counts every request put on the wire."""
+    """The connections to one API server. `sent` counts every request put on the wire; `clock` is the server's."""
 
-    def __init__(self, access: config.Access, note: Note) -> None:
+    def __init__(
+        self, access: config.Access, note: Note, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
         """`note` is told of every answer."""
         self.sent = 0
+        self.clock = dates.OtherClock(monotonic)
         self._note = note
         self._access = access
         self._credentials = credentials.Credentials(access)
@@ -173,6 +177,7 @@ class Wire:
             raise self._translate(problem, request) from problem
         try:
             if response.status < 300:
+                self.clock.note(response.headers)
                 return response
             raise await self._refusal(request, response)
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as problem:
