@@ -209,7 +209,6 @@ KINDS: tuple[Kind, ...] = (
 # Companions: never workloads of their own, but read, and two of them written, for the workloads they steer.
 SCALED_OBJECT = _stops_at(
     "ScaledObject", "keda.sh", "", "v1alpha1", at=pointers.annotation(names.KEDA_PAUSED_REPLICAS), value="0",
-    writes=tuple(pointers.annotation(name) for name in (names.KEDA_PAUSED_REPLICAS, names.KEDA_PAUSED)),  # both return
     reads=("/spec/scaleTargetRef", "/spec/minReplicaCount", "/status/pausedReplicaCount"),
 )
 KUEUE_WORKLOAD = _stops_at(
