@@ -123,6 +123,7 @@ class Companion(msgspec.Struct, frozen=True):
     annotations: Mapping[str, str]
     body: Mapping[str, Any]  # the object, pruned to what its kind's row reads
     writer: str = ""  # as of a Workload
+    is_ours: bool = False
 
 
 class Workload(msgspec.Struct, frozen=True, kw_only=True):
@@ -155,6 +156,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     chain_annotations: tuple[Mapping[str, str], ...] = ()
     unseen_budgets: str = ""  # why it is not known which PodDisruptionBudgets protect its pods
     writer: str = ""  # who else owns, since our pause, the field that paused it; "" = nobody
+    is_ours: bool = False  # we alone own it: nobody wrote it since
 
 
 class Missing(msgspec.Struct, frozen=True):

@@ -24,6 +24,9 @@ CONDITIONS = "/status/conditions"
 MIN_SCALE = pointers.join(("spec", "template", "metadata", "annotations", names.KNATIVE_MIN_SCALE))
 STOP = pointers.annotation(names.KSERVE_STOP)
 MIN_REPLICAS = "/spec/predictor/minReplicas"
+CLAIM_TEMPLATES = "/spec/volumeClaimTemplates"
+ROLES = "/spec/roles"
+ROLE_SIZES = pointers.join(("spec", "roles", pointers.EVERY, "spec", "replicas"))
 _SERVERLESS = frozenset({"Serverless", "Knative"})
 
 
@@ -38,13 +41,23 @@ def stop_notebook(workload: cluster.Workload, rule: idle.Rule, now: Instant) -> 
 
 
 def empty_roles(workload: cluster.Workload, rule: idle.Rule, now: Instant) -> Fields:
-    roles = pointers.read(workload.body, "/spec/roles") or []
-    return {f"/spec/roles/{index}/spec/replicas": 0 for index in range(len(roles))}
+    roles = pointers.read(workload.body, ROLES) or []
+    return {_size_of(role["name"]): 0 for role in roles if _has_name(role)}
+
+
+def _size_of(role: str) -> str:
+    return pointers.join(("spec", "roles", pointers.named(role), "spec", "replicas"))
 
 
 def has_empty_roles(body: Mapping[str, Any]) -> bool:
-    roles = pointers.read(body, "/spec/roles") or []
-    return bool(roles) and all(pointers.read(role, "/spec/replicas") == 0 for role in roles)
+    """All of them; where we paused it, those that the record names: one that was added since runs beside the pause."""
+    roles = {_size_of(role["name"]): role for role in pointers.read(body, ROLES) or [] if _has_name(role)}
+    recorded = roles.keys() & record.fields_in(body["metadata"]["annotations"])
+    return bool(roles) and all(pointers.read(roles[each], "/spec/replicas") == 0 for each in recorded or roles)
+
+
+def _has_name(role: Any) -> bool:
+    return isinstance(role, Mapping) and isinstance(role.get("name"), str)
 
 
 def is_stopped_knative(body: Mapping[str, Any]) -> bool:
@@ -94,10 +107,18 @@ def is_suspendable_ray_job(workload: cluster.Workload, rule: idle.Rule) -> Objec
 
 
 def has_roles(workload: cluster.Workload, rule: idle.Rule) -> Objection | None:
-    roles = pointers.read(workload.body, "/spec/roles")
-    if roles and all(isinstance(role, Mapping) for role in roles):
+    roles = pointers.read(workload.body, ROLES)
+    if roles and all(map(_has_name, roles)) and len({role["name"] for role in roles}) == len(roles):
         return None
-    return Detail.NoRoles, f"{workload.ref.short} has no roles that could be scaled to 0"
+    return Detail.NoRoles, f"{workload.ref.short} has no roles, each with a name of its own, that could be scaled to 0"
+
+
+def makes_no_claims(workload: cluster.Workload, rule: idle.Rule) -> Objection | None:
+    """Of a kind that nobody told us about: what becomes of its volumes at 0, its operator alone knows."""
+    if not pointers.read(workload.body, CLAIM_TEMPLATES):
+        return None
+    because = f"{workload.ref.short} makes volumes for its pods, and whether they outlive a scaling to 0 is not known"
+    return Detail.PvcDeletedOnScale, because
 
 
 def shows_replicas(workload: cluster.Workload, rule: idle.Rule) -> Objection | None:
