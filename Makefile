@@ -9,7 +9,7 @@ export FALLOW_TRACES ?= $(abspath $(wildcard ../shared/data))
 unexport PYTHONDONTWRITEBYTECODE # or every worker and every command that a test starts compiles everything anew
 
 .DEFAULT_GOAL := help
-.PHONY: help setup world check lint types contracts unit test fuzz real demo bench acceptance docs clean
+.PHONY: help setup world check lint types contracts unit test fuzz soak real demo bench acceptance docs clean
 
 help: ## Show what can be made
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -45,6 +45,9 @@ test: setup lint types contracts world ## Everything, on the real control plane 
 
 fuzz: setup ## Property tests on new examples, ten times as many
 	$(BIN)/pytest tests/unit -n $(WORKERS) --dist worksteal -q -m hypothesis --hypothesis-profile=fuzz
+
+soak: setup ## Two hundred pretend days with every fault and a hostile tenant (an hour or so on two cores)
+	$(BIN)/python -m tests.functional.bad_days --days 200
 
 real: setup world ## Only the tests on real parts
 	$(BIN)/pytest tests/real -n $(WORKERS) --dist worksteal -q

@@ -60,6 +60,7 @@ OPT_OUT_UNTIL: Final = f"{GROUP}/idle-ignore-until"
 PRE_PAUSE_HOOK: Final = f"{GROUP}/pre-pause"
 FROZEN_UNTIL: Final = f"{GROUP}/frozen-until"  # on the Lease
 FROZEN_BECAUSE: Final = f"{GROUP}/frozen-because"  # on the Lease
+PAUSED_KINDS: Final = f"{GROUP}/paused-kinds"  # on the Lease: the kinds outside the table that we ever paused
 WORKLOAD_TYPE: Final = f"{GROUP}/workload-type"
 WORKLOAD_TYPE_ALIAS: Final = "gpu-autoscaler.io/workload-type"
 

@@ -187,6 +187,62 @@ async def test_an_api_server_that_is_away_at_the_start_is_waited_for(tmp_path):
         assert await running
 
 
+@pytest.mark.parametrize("leader_elect", ["false", "true"], ids=["lists", "lease"])
+async def test_who_is_asked_to_stop_does_not_wait_for_a_server_that_does_not_answer(tmp_path, leader_elect):
+    async with silence() as port:
+        (tmp_path / "config").write_text(json.dumps({
+            "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{port}"}}], "current-context": "c",
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}], "users": [{"name": "u", "user": {}}],
+        }))
+        given = {"kubeconfig": str(tmp_path / "config"), "prometheus_url": "http://127.0.0.1:9", "daemon_mode": True}
+        told = settings.read_flags({**given, "leader_elect": leader_elect}, {})
+        async with daemon.assemble(told, time.time) as made:
+            running = asyncio.create_task(made.loop.run())
+            await asyncio.sleep(0)
+            began = time.monotonic()
+            made.loop.stop()
+            assert await running
+        assert time.monotonic() - began < 2
+        assert sample(made.loop, "gpu_pruner_query_failures_total") == 0
+
+
+@contextlib.asynccontextmanager
+async def silence():
+    """A port at which somebody listens and never says anything."""
+
+    async def listen(reader, writer):
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(listen, "127.0.0.1", 0)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+
+
+def test_who_was_never_well_tries_again_after_1_2_4_seconds_and_then_at_its_interval():
+    own, waits = loop.Pulse(180.0, 180.0, 0.0), []
+    for _ in range(5):
+        own.note("no Prometheus", 0.0)
+        waits.append(own.back_off)
+    assert waits == [1, 2, 4, 8, 16]
+    own.note("", 0.0)
+    own.note("no Prometheus", 0.0)
+    assert own.back_off == float("inf")
+
+
+async def test_a_source_that_comes_up_late_is_found_long_before_the_next_interval(tmp_path, monkeypatch):
+    monkeypatch.setattr(loop, "FIRST_RETRY", 0.01)
+    async with story_of(tmp_path, nothing, interval=3600.0) as (story, prometheus):
+        running = asyncio.create_task(story.run())
+        await until(lambda: pulse(story).failures >= 3)
+        prometheus.answer = busy
+        await until(lambda: sample(story, "gpu_pruner_query_successes_total") == 1)
+        story.stop()
+        assert await running
+
+
 # ---- health ----------------------------------------------------------------------------------------------------------
 
 

@@ -37,13 +37,17 @@ class SecondLook(msgspec.Struct, frozen=True):
 Looks: TypeAlias = Mapping[str, SecondLook]  # by the workload's uid
 LookAgain: TypeAlias = Callable[[Sequence[decision.Pause]], Awaitable[Looks]]
 MayAct: TypeAlias = Callable[[], bool]
+Clock: TypeAlias = Callable[[], Instant]
 
 
 async def carry_out(
     decisions: Sequence[decision.Decision], hands: doing.Hands, look_again: LookAgain, now: Instant,
-    may_act: MayAct = lambda: True,
+    may_act: MayAct = lambda: True, clock: Clock | None = None,
 ) -> list[Outcome]:
-    """All of them, one after the other. The pauses are looked at again together, just before the first of them."""
+    """All of them, one after the other. The pauses are looked at again together, just before the first of them.
+
+    `clock`: for what is true of the moment rather than of the cycle; without one time stands still meanwhile.
+    """
     outcomes: list[Outcome] = []
     looks: Looks | None = None
     for index, each in enumerate(decisions):
@@ -51,7 +55,7 @@ async def carry_out(
             outcomes.append(Outcome(each, Status.overtaken, now, _MAY_NOT))
             continue
         if not isinstance(each, decision.Pause):
-            outcomes.append(await _guard(each, hands, _do(each, hands, now), now))
+            outcomes.append(await _guard(each, hands, _do(each, hands, now, clock or (lambda: now)), now))
             continue
         if looks is None:
             looks = await _look(look_again, [other for other in decisions[index:] if isinstance(other, decision.Pause)])
@@ -76,11 +80,11 @@ async def _look(look_again: LookAgain, pauses: Sequence[decision.Pause]) -> Look
 
 async def _do(
     each: decision.Warn | decision.Resume | decision.Undo | decision.Mark | decision.Alert, hands: doing.Hands,
-    now: Instant,
+    now: Instant, clock: Clock,
 ) -> Outcome:
     match each:
         case decision.Warn():
-            return await hands.warn(each, now)
+            return await hands.warn(each, now, clock)
         case decision.Resume():
             return await hands.resume(each, now)
         case decision.Undo():
@@ -148,6 +152,9 @@ def explain(each: decision.Decision, problem: errors.ClientError, now: Instant, 
         return Outcome(each, Status.overtaken, now, f"it is gone: {said}")
     if isinstance(problem, errors.Invalid) and (problem.status == 400 or _is_field_unknown(problem)):
         return Outcome(each, Status.refused, now, said, code=Detail.UnsupportedField)
+    if is_dry and isinstance(problem, errors.Forbidden):  # a reader's rights do for a dry run
+        why = f"{each.reason_text} " if isinstance(each, decision.Pause) else ""
+        return Outcome(each, Status.dry_run, now, f"{why}(not checked by the API server: {said})")
     if is_dry:
         return Outcome(each, Status.refused, now, f"would fail: {said}")
     return Outcome(each, Status.failed, now, said)

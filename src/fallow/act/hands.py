@@ -60,8 +60,8 @@ class Hands:
         await self._tell(outcome, undo.workload.ref, names.Event.PAUSE_FAILED, now)
         return outcome
 
-    async def warn(self, warn: decision.Warn, now: Instant) -> Outcome:
-        return await delivery.warn(self.writer, self.announcer, warn, now, compat=self._compat)
+    async def warn(self, warn: decision.Warn, now: Instant, clock: Callable[[], Instant]) -> Outcome:
+        return await delivery.warn(self.writer, self.announcer, warn, now, clock=clock, compat=self._compat)
 
     async def mark(self, mark: decision.Mark, now: Instant) -> Outcome:
         if self.writer.is_dry:

@@ -48,6 +48,7 @@ class Reason(StrEnum):
     SourceDown = "SourceDown"
     WarmingUp = "WarmingUp"
     OwnerLookupFailed = "OwnerLookupFailed"
+    Odd = "Odd"  # something about it is as nobody foresaw: considering it failed
     NoGpuPods = "NoGpuPods"  # nothing of it runs on a GPU now
     # Idle, and yet we leave it alone.
     Acknowledged = "Acknowledged"
@@ -352,6 +353,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     held: Held
     policies: Mapping[str, idle.Tally]  # by name, of the policies that are there
     memory: Memory
+    odd: Mapping[cluster.Ref, str] = {}  # workloads that could not be considered, and what went wrong
 
 
 class Cycle(msgspec.Struct, frozen=True):

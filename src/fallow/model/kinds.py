@@ -371,8 +371,9 @@ def is_finished(kind: Kind, body: Mapping[str, Any]) -> bool:
     where, words = kind.ends
     found = pointers.read(body, where)
     if isinstance(found, list):
-        return any(condition.get("type") in words and condition.get("status") == "True" for condition in found)
-    return found in words
+        conditions = [condition for condition in found if isinstance(condition, Mapping)]
+        return any(condition.get("type") in words and condition.get("status") == "True" for condition in conditions)
+    return isinstance(found, str) and found in words
 
 
 has_condition = stops.has_condition

@@ -41,8 +41,9 @@ def stop_notebook(workload: cluster.Workload, rule: idle.Rule, now: Instant) -> 
 
 
 def empty_roles(workload: cluster.Workload, rule: idle.Rule, now: Instant) -> Fields:
-    roles = pointers.read(workload.body, ROLES) or []
-    return {_size_of(role["name"]): 0 for role in roles if _has_name(role)}
+    roles = pointers.read(workload.body, ROLES)
+    named = filter(_has_name, roles if isinstance(roles, list) else ())
+    return {_size_of(role["name"]): 0 for role in named}
 
 
 def _size_of(role: str) -> str:
@@ -51,9 +52,12 @@ def _size_of(role: str) -> str:
 
 def has_empty_roles(body: Mapping[str, Any]) -> bool:
     """All of them; where we paused it, those that the record names: one that was added since runs beside the pause."""
-    roles = {_size_of(role["name"]): role for role in pointers.read(body, ROLES) or [] if _has_name(role)}
-    recorded = roles.keys() & record.fields_in(body["metadata"]["annotations"])
-    return bool(roles) and all(pointers.read(roles[each], "/spec/replicas") == 0 for each in recorded or roles)
+    roles = pointers.read(body, ROLES)
+    if not isinstance(roles, list) or not roles:
+        return False
+    recorded = record.fields_in(body["metadata"]["annotations"])
+    counted = [role for role in roles if _has_name(role) and _size_of(role["name"]) in recorded] or roles
+    return all(pointers.read(role, "/spec/replicas") == 0 for role in counted)
 
 
 def _has_name(role: Any) -> bool:
@@ -108,7 +112,8 @@ def is_suspendable_ray_job(workload: cluster.Workload, rule: idle.Rule) -> Objec
 
 def has_roles(workload: cluster.Workload, rule: idle.Rule) -> Objection | None:
     roles = pointers.read(workload.body, ROLES)
-    if roles and all(map(_has_name, roles)) and len({role["name"] for role in roles}) == len(roles):
+    is_named = isinstance(roles, list) and bool(roles) and all(map(_has_name, roles))
+    if is_named and len({role["name"] for role in roles}) == len(roles):
         return None
     return Detail.NoRoles, f"{workload.ref.short} has no roles, each with a name of its own, that could be scaled to 0"
 

@@ -18,7 +18,7 @@ from fallow.act import execute
 from fallow.act import hands as doing
 from fallow.act.workloads import bodies
 from fallow.decide.idle import plan as brain
-from fallow.model import cluster, decision, kinds, marks, units
+from fallow.model import cluster, decision, kinds, long_memory, marks, units
 from fallow.observe.cluster import snapshot
 from fallow.stories.turn import Turn
 
@@ -65,6 +65,7 @@ class IdleStory:
         self._eyes, self._hands, self._books, self._freeze = eyes, hands, books, freeze
         self._memory, self._cache = decision.Memory(), brain.Cache()
         self._missing: frozenset[cluster.Missing] = frozenset()  # as last told
+        self._odd: Mapping[cluster.Ref, str] = {}  # as last told
 
     async def tick(self, turn: Turn) -> decision.Cycle:
         """One cycle. Raises what the outside does to a look; whatever happens to an act is an Outcome."""
@@ -101,11 +102,14 @@ class IdleStory:
 
     async def _act(self, turn: Turn, seen: cluster.Snapshot, plan: decision.Plan) -> tuple[decision.Outcome, ...]:
         await self._keep_freeze(plan)
+        await self._keep_kinds(plan)
 
         async def look_again(pauses: Sequence[decision.Pause]) -> Mapping[str, execute.SecondLook]:
             return await self._look_again(turn, pauses)
 
-        outcomes = tuple(await execute.carry_out(plan.decisions, self._hands, look_again, turn.now, turn.may_act))
+        outcomes = tuple(
+            await execute.carry_out(plan.decisions, self._hands, look_again, turn.now, turn.may_act, turn.clock)
+        )
         self._memory = brain.remember(plan, outcomes)
         if self._options.loop.daemon and turn.may_act():
             await self._hands.reports.write(seen, plan, turn.now)
@@ -116,6 +120,14 @@ class IdleStory:
         if plan.newly_frozen and plan.frozen_until is not None and self._freeze is not None:
             until = units.rfc3339(plan.frozen_until)
             await self._freeze({names.FROZEN_UNTIL: until, names.FROZEN_BECAUSE: plan.frozen_because})
+
+    async def _keep_kinds(self, plan: decision.Plan) -> None:
+        """Before their first pause: what is paused must be found again when none of its pods lives."""
+        refs = [each.finding.workload.ref for each in plan.decisions if isinstance(each, decision.Pause)]
+        outside = [ref for ref in refs if kinds.find(ref.group, ref.kind) is None]
+        changes = long_memory.add_kinds(self._eyes.lease_annotations(), outside)
+        if changes and self._freeze is not None and self._mandate.acting:
+            await self._freeze(changes)
 
     async def _look_again(self, turn: Turn, pauses: Sequence[decision.Pause]) -> Mapping[str, execute.SecondLook]:
         """The second look: read again, measure again, judge again by the same brain."""
@@ -149,6 +161,8 @@ class IdleStory:
         tell(cycle)
         if cycle.snapshot is not None:
             self._tell_missing(cycle.snapshot.missing)
+        if cycle.plan is not None:
+            self._tell_odd(cycle.plan.odd)
 
     def _tell_missing(self, missing: Sequence[cluster.Missing]) -> None:
         """Once, not in every cycle: what may not be seen today may mostly not be seen tomorrow."""
@@ -156,6 +170,13 @@ class IdleStory:
             if one not in self._missing:
                 log.warning("not seen: %s: %s", one.what, one.because)
         self._missing = frozenset(missing)
+
+    def _tell_odd(self, odd: Mapping[cluster.Ref, str]) -> None:
+        """Once: whoever made it is not going to mend it within the minute."""
+        for ref, why in odd.items():
+            if self._odd.get(ref) != why:
+                log.warning("%s could not be considered and is unknown: %s", ref, why)
+        self._odd = odd
 
 
 def tell(cycle: decision.Cycle) -> None:

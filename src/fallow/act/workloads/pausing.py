@@ -41,13 +41,15 @@ async def pause(
         steps = bodies.pause_writes(workload, kind, pause, now, by=by, schedule=schedule)
     except bodies.CannotWrite as refusal:
         return Outcome(pause, Status.refused, now, refusal.because, code=refusal.code)
-    if not writer.is_dry and (complaint := await asking.ask(workload.ref, pods, pause.finding.rule.action.hook)):
+    if not writer.is_dry and (complaint := await asking.ask(workload.ref, pods, pause.finding.rule.action.hook, now)):
         return Outcome(pause, Status.refused, now, complaint[0], code=complaint[1])
     if not may_act():  # a hook may take a minute
         return Outcome(pause, Status.overtaken, now, "not done: we are no longer the one who may act")
     before = record.read(steps[0].body["metadata"]["annotations"][names.ORIGINAL_STATE])
     note = text.pause_note(pause.finding, kind, bodies.current_replicas(kind, workload), now, is_dry=writer.is_dry)
-    if writer.dry_run != "client":
+    if writer.dry_run == "client":
+        note += " (not checked)"
+    else:
         await _send(writer, kind, workload, steps)
         note += await _pause_schedule(writer, schedule, workload, pause, now, by) if schedule else ""
     return Outcome(pause, writer.done, now, note, before.fields if before else {}, dict(steps[-1].shows))

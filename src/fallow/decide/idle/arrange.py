@@ -124,6 +124,7 @@ class Arrangement(msgspec.Struct, kw_only=True):
     index_of: dict[str, int]  # UID -> workload
     models: tuple[str, ...]  # "" = not known
     waiting: tuple[cluster.Pod, ...]  # pods that no node takes
+    odd: dict[int, str]  # workloads for which no rule could be found, and why
     answers: dict[int, courtesy.Answered] = {}  # by workload, as they are asked for
     episodes: dict[int, courtesy.Episode] = {}
 
@@ -164,7 +165,7 @@ def _make(snapshot: cluster.Snapshot, mandate: idle.Mandate) -> Arrangement:
     workloads, products = snapshot.workloads, _products(snapshot)
     pods = _columns_of(snapshot, products, models)
     layouts = {window: _lay_out(use, pods, models, products) for window, use in snapshot.evidence.usage.items()}
-    rulings, rule_of = _rule(snapshot, mandate, layouts, pods)
+    rulings, rule_of, odd = _rule(snapshot, mandate, layouts, pods)
     failed = [index for index, one in enumerate(workloads) if one.trouble is cluster.Trouble.OwnerLookupFailed]
     return Arrangement(
         snapshot=snapshot, mandate=mandate, pods=pods, layouts=layouts, rulings=rulings, rule_of=rule_of,
@@ -174,7 +175,7 @@ def _make(snapshot: cluster.Snapshot, mandate: idle.Mandate) -> Arrangement:
         noticed=frozenset(index for index, one in enumerate(workloads) if not NOTICE.isdisjoint(one.marks)),
         uids=tuple(workload.ref.uid for workload in workloads), models=tuple(models),
         index_of={workload.ref.uid: index for index, workload in enumerate(workloads)},
-        waiting=tuple(pod for pod in snapshot.pods if pod.unschedulable_since is not None),
+        waiting=tuple(pod for pod in snapshot.pods if pod.unschedulable_since is not None), odd=odd,
     )
 
 
@@ -264,14 +265,27 @@ def _count_held(use: usage.Usage, pods: int) -> Indices:
 
 def _rule(
     snapshot: cluster.Snapshot, mandate: idle.Mandate, layouts: dict[Seconds, Layout], pods: PodColumns
-) -> tuple[tuple[rules.Ruling, ...], Indices]:
-    book = rules.Rulebook(mandate, snapshot.policies)
+) -> tuple[tuple[rules.Ruling, ...], Indices, dict[int, str]]:
+    book, odd = rules.Rulebook(mandate, snapshot.policies), dict[int, str]()
     if not book.policies:
-        return (book.last,), np.zeros(len(snapshot.workloads), np.int64)
-    found = [book.find(_subject(snapshot, layouts, pods, index)) for index in range(len(snapshot.workloads))]
+        return (book.last,), np.zeros(len(snapshot.workloads), np.int64), odd
+
+    def find(index: int) -> rules.Ruling:
+        try:
+            return book.find(_subject(snapshot, layouts, pods, index))
+        except Exception as problem:  # of one workload, which is then unknown
+            odd[index] = name_problem(problem)
+            return book.last
+
+    found = [find(index) for index in range(len(snapshot.workloads))]
     distinct = {id(ruling): ruling for ruling in found}  # the book hands out the same one to all whom it holds for
     codes = {key: code for code, key in enumerate(distinct)}
-    return tuple(distinct.values()) or (book.last,), np.array([codes[id(ruling)] for ruling in found], np.int64)
+    return tuple(distinct.values()) or (book.last,), np.array([codes[id(ruling)] for ruling in found], np.int64), odd
+
+
+def name_problem(problem: Exception) -> str:
+    """What went wrong with one object, for people: a defect of ours, or an object as nobody foresaw it."""
+    return f"{type(problem).__name__}: {problem}"[:200]
 
 
 def _subject(

@@ -27,7 +27,7 @@ Codes: TypeAlias = NDArray[np.int8]
 
 CODES: Final = (
     Reason.Busy,
-    Reason.SourceDown, Reason.WarmingUp, Reason.OwnerLookupFailed, Reason.NoGpuPods,
+    Reason.SourceDown, Reason.WarmingUp, Reason.OwnerLookupFailed, Reason.Odd, Reason.NoGpuPods,
     Reason.NodeNotReady, Reason.PodStarting, Reason.ReservationOpaque,
     Reason.ExporterDown, Reason.FrozenSeries, Reason.ExporterSuspect, Reason.SignalContradiction, Reason.SharedDevice,
     Reason.MigUtilOnly, Reason.NoSignal, Reason.FutureSamples, Reason.Stale, Reason.LowCoverage,
@@ -37,6 +37,7 @@ CODES: Final = (
 CODE: Final = {reason: np.int8(code) for code, reason in enumerate(CODES)}
 BUSY: Final = CODE[Reason.Busy]
 IDLE: Final = CODE[Reason.GoneIdle]
+ODD: Final = CODE[Reason.Odd]
 
 CONTRADICTS: Final = 0.05  # gpu_util of a GPU that surely does something
 CANARY_POWER: Final = 1.2  # times the lowest power ever seen of it
@@ -87,6 +88,7 @@ class Sight(msgspec.Struct, kw_only=True):
     at_least: Bools
     never_used: Bools
     clock: Floats  # per pod: since when its quiet counts
+    odd: Mapping[int, str] = {}  # workloads that could not be considered, and what went wrong
 
     @property
     def mandate(self) -> idle.Mandate:
@@ -105,7 +107,16 @@ def look(arranged: arrange.Arrangement, snapshot: cluster.Snapshot, now: Instant
     sight = _choose_windows(arranged, snapshot, passes, clock, now)
     _note_troubles(arranged, evidence, sight.code)
     sight.idle_since[sight.code != IDLE] = np.nan
-    return sight
+    return set_aside(sight, arranged.odd)
+
+
+def set_aside(sight: Sight, odd: Mapping[int, str]) -> Sight:
+    """The same, with these workloads unknown: considering them failed, and that must not stop the others."""
+    if not odd:
+        return sight
+    code, idle_since, at = sight.code.copy(), sight.idle_since.copy(), list(odd)
+    code[at], idle_since[at] = ODD, np.nan
+    return msgspec.structs.replace(sight, code=code, idle_since=idle_since, odd={**sight.odd, **odd})
 
 
 def _start_clocks(pods: arrange.PodColumns, now: Instant) -> Floats:

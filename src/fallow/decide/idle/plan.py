@@ -72,7 +72,8 @@ def make_plan(
     until, level = snapshot.frozen_until, None if snapshot.evidence.trouble else gpus.level
     on_lease = None if until is None else decision.Freeze(until, snapshot.frozen_because)
     watched = brakes.watch(mandate.brakes, memory, on_lease, level, now)
-    stands = standings.find(sight, memory, watched.freeze, tended.written)
+    stands = standings.find(judge.set_aside(sight, tended.odd), memory, watched.freeze, tended.written)
+    sight = judge.set_aside(sight, {**tended.odd, **stands.odd})
     choosing = choice.choose(sight, memory, stands.pausable, tended.paused)
     final = {**stands.by_workload, **choosing.waiting}
     findings = Findings(
@@ -90,6 +91,7 @@ def make_plan(
         totals=counts.total(sight, final, tended.paused, gpus),
         policies=counts.tally_policies(sight, final, tended.paused, choosing.chosen),
         memory=_carry_on(sight, memory, watched, stands, final),
+        odd={snapshot.workloads[index].ref: why for index, why in sight.odd.items()},
     )
 
 
@@ -190,7 +192,14 @@ def judge_again(
 ) -> dict[int, tuple[Finding | None, str]]:
     """Just before pauses: the same judges on what is true now, by workload. (None, why) = it must not be paused."""
     sight = _carry_over(_look(fresh, mandate, now), meant)
-    return {index: _judge_again(sight, index, pause) for index, pause in meant.items()}
+    return {index: _judge_safely(sight, index, pause) for index, pause in meant.items()}
+
+
+def _judge_safely(sight: judge.Sight, index: int, pause: Pause) -> tuple[Finding | None, str]:
+    try:
+        return _judge_again(sight, index, pause)
+    except Exception as problem:  # of one workload: the others go on
+        return None, f"it could not be considered: {arrange.name_problem(problem)}"
 
 
 def _judge_again(sight: judge.Sight, index: int, pause: Pause) -> tuple[Finding | None, str]:

@@ -109,15 +109,32 @@ def _fits_models(patterns: tuple[Pattern, ...], models: frozenset[str]) -> bool 
     return None if not models or "" in models else True
 
 
-def is_disabled(workload: cluster.Workload, kind: kinds.Kind | None, rule: idle.Rule, scope: idle.Scope) -> str | None:
-    """Why its kind is not one we may pause here; None where it is, or where its trouble says more."""
-    if kind is None or workload.trouble is not None:
+def is_unlisted(workload: cluster.Workload, kind: kinds.Kind | None, rule: idle.Rule) -> str | None:
+    """Why its policy is not for its kind; None where it is, or where the letters or its trouble say more."""
+    if kind is None or workload.trouble is not None or rule.kinds is None:
         return None
-    if rule.kinds is not None:
-        is_listed = kind.kind in rule.kinds or f"{kind.kind}.{kind.group}" in rule.kinds
-        return None if is_listed else f"policy {rule.name} is not for {kind.kind}"
-    is_enabled = kind.letter in scope.letters
-    return None if is_enabled else f"{kind.kind} (letter {kind.letter}) is not among the enabled kinds"
+    is_listed = kind.kind in rule.kinds or f"{kind.kind}.{kind.group}" in rule.kinds
+    return None if is_listed else f"policy {rule.name} is not for {kind.kind}"
+
+
+def is_disabled(workload: cluster.Workload, kind: kinds.Kind | None, rule: idle.Rule, scope: idle.Scope) -> str | None:
+    """Why the letters leave its kind out; None where they do not, or where its policy or its trouble says more."""
+    if kind is None or workload.trouble is not None or rule.kinds is not None or kind.letter in scope.letters:
+        return None
+    return f"{kind.kind} (letter {kind.letter}) is not among the enabled kinds"
+
+
+def is_outside(subject: Subject, kind: kinds.Kind | None, rule: idle.Rule, scope: idle.Scope) -> bool:
+    """Is it, by the flags, not ours? Then we write nothing at all on it: it may well be another instance's.
+
+    What stands paused has no GPU that could be of another model.
+    """
+    workload = subject.workload
+    if is_disabled(workload, kind, rule, scope) or is_protected(workload.ref.namespace, scope):
+        return True
+    if scope.model is not None and not subject.find_models():
+        scope = msgspec.structs.replace(scope, model=None)
+    return is_excluded(subject, scope) is not None
 
 
 def is_protected(namespace: str, scope: idle.Scope) -> str | None:

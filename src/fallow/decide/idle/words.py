@@ -80,6 +80,8 @@ def explain(sight: judge.Sight, index: int) -> str:
     if reason in (Reason.SourceDown, Reason.WarmingUp):
         trouble = sight.evidence.trouble
         return trouble.because if trouble else "there is no evidence"
+    if reason is Reason.Odd:
+        return f"it is as nobody foresaw, and is left alone: {sight.odd[index]}"
     workload = sight.snapshot.workloads[index]
     if reason is Reason.OwnerLookupFailed:
         return workload.trouble_because or "its owner could not be looked up"

@@ -4,7 +4,7 @@ In: `PodItem`s, which name only what is read. Out: cluster.Pod, or None for a po
 at once, and with it nine tenths of a cluster. A pod with ResourceClaims is kept until the claims tell whether they are
 about GPUs.
 Who counts capacity (capacity.py) decodes more and keeps every pod, in the same shape.
-Invariant: a count that cannot be read is not known (`claimed` None), never 0 and never 1.
+Invariant: a count that cannot be read, or is beyond reason, is not known (`claimed` None), never 0 and never 1.
 """
 
 import sys
@@ -29,7 +29,8 @@ _HEEDED = frozenset({
 _MIG = names.MIG_PREFIX
 # One that is still to be made from its template, or a request that cannot be read: no such claim is ever seen.
 _UNKNOWN_CLAIM = ""
-_SUFFIXES = {"k": 1_000, "M": 1_000_000}  # the server writes 1000 as 1k
+_SUFFIXES = {"k": 1_000}  # the server writes 1000 as 1k
+MOST_GPUS = 10_000  # of one pod: no node has as many, cut and shared as finely as may be
 
 
 class PodMeta(msgspec.Struct, rename="camel", gc=False):
@@ -172,11 +173,13 @@ class PodReader:
 
     def _add(self, asked: _Asked, container: str, name: str, text: str) -> None:
         count = _read_count(text)
-        if count is None:
+        if count == 0:
+            return
+        asked.containers.add(container)
+        if count is None or asked.resources.get(name, 0) + count > MOST_GPUS:
             asked.is_readable = False
-        elif count:
+        else:
             asked.resources[name] = asked.resources.get(name, 0) + count
-            asked.containers.add(container)
 
 
 def _lasting(spec: PodSpec) -> Sequence[PodContainer]:
@@ -187,10 +190,10 @@ def _lasting(spec: PodSpec) -> Sequence[PodContainer]:
 
 
 def _read_count(text: str) -> int | None:
-    if text.isdecimal():
+    if text.isdecimal() and len(text) < 6:
         return int(text)
     digits, factor = (text[:-1], _SUFFIXES[text[-1]]) if text[-1:] in _SUFFIXES else (text, 1)
-    return int(digits) * factor if digits.isdecimal() else None
+    return int(digits) * factor if digits.isdecimal() and len(digits) < 6 else None
 
 
 def _name_claims(spec: PodSpec, status: _PodStatus) -> tuple[str, ...]:

@@ -28,7 +28,7 @@ class Eyes:
     ) -> None:
         self._mirror = seen
         self._source = source
-        self._lease_annotations = lease_annotations
+        self.lease_annotations = lease_annotations
         self._held = usage_rows.Holders((), {})
 
     @property
@@ -78,7 +78,7 @@ class Eyes:
     def _compose(
         self, held: usage_rows.Holders, evidence: usage.Evidence, now: Instant, **facts: Any
     ) -> cluster.Snapshot:
-        frozen_until, frozen_because = read_freeze(self._lease_annotations(), now)
+        frozen_until, frozen_because = read_freeze(self.lease_annotations(), now)
         return cluster.Snapshot(
             taken_at=now, pods=held.pods, nodes=held.nodes, evidence=evidence, frozen_until=frozen_until,
             frozen_because=frozen_because, **facts,

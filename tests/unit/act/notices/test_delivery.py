@@ -41,6 +41,15 @@ async def test_a_delivered_notice_is_written_on_the_object(server: Server, make_
     assert annotations(server.now(thing)) == marks | alias
 
 
+async def test_the_grace_begins_with_the_delivery_however_long_the_cycle_took(
+    server: Server, hands: doing.Hands
+) -> None:
+    thing = server.add(identified(EXAMPLES["deployment"]))
+    outcome = await carry(hands, warn_of(workload_of(thing), EVENT), clock=lambda: NOW + 90)
+    assert outcome.status is Status.done
+    assert annotations(server.now(thing))[names.PENDING_SINCE] == "2026-11-14T23:48:10Z"
+
+
 @pytest.mark.parametrize("require_all", [True, False], ids=["all", "any"])
 @pytest.mark.parametrize("channels", [(), (EVENT,), (SLACK,), (EVENT, SLACK)], ids=["none", "event", "slack", "both"])
 async def test_a_notice_counts_only_if_it_was_delivered(
