@@ -178,6 +178,20 @@ async def test_a_resume_that_is_clamped_keeps_its_record(cluster: Cluster) -> No
     assert names.RESUMED_AT not in marks_of(half)
 
 
+@pytest.mark.accepts("idle", 52)
+async def test_a_crafted_record_makes_nobody_set_what_its_author_may_not(cluster: Cluster) -> None:
+    thing = await cluster.apply(clusters.replicated("apps/v1", "Deployment", "llm", 0, 1))
+    record = {"v": 1, "fields": {"/spec/replicas": 3, "/spec/template/spec/hostPID": True}}
+    said = {names.ORIGINAL_STATE: json.dumps(record), names.PAUSED_AT: "2026-11-14T22:00:00Z"}
+    await cluster.patch(thing, {"metadata": {"annotations": {**said, names.RESUME_REQUESTED: "me"}}})
+    before = await test_hands.settled(cluster, thing)
+    (outcome,) = await next_cycle(cluster, "Deployment/llm")  # resume-requested, seen by the daemon
+    assert (outcome.status, outcome.code) == (Status.refused, decision.Code.NoOriginalState)
+    assert "/spec/template/spec/hostPID" in outcome.because
+    after = await cluster.refresh(thing)
+    assert (after["spec"], marks_of(after)) == (before["spec"], marks_of(before))
+
+
 # ---- KEDA writes after us --------------------------------------------------------------------------------------------
 
 
