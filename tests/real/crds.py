@@ -138,6 +138,7 @@ _ALL = (
     crd("keda.sh", "ScaledObject", ("v1alpha1",), _SCALED_OBJECT),
     crd("keda.sh", "ScaledJob", ("v1alpha1",), {"jobTargetRef": ANY, "triggers": LIST}),
     crd("kueue.x-k8s.io", "Workload", ("v1beta1", "v1beta2"), {"active": FLAG, "queueName": TEXT, "podSets": LIST}),
+    crd("apps.kruise.io", "CloneSet", ("v1alpha1",), {"replicas": NUMBER, "template": ANY}, scale=".spec.replicas"),
     # Nobody knows these two.
     crd("example.com", "Scalable", ("v1",), {"size": NUMBER, "template": ANY}, scale=".spec.size"),
     crd("example.com", "Opaque", ("v1",), {"template": ANY}, plural="opaques"),
@@ -145,4 +146,8 @@ _ALL = (
 
 KINDS: dict[str, Object] = {one["spec"]["names"]["kind"]: one for one in _ALL}
 KINDS["KnativeService"] = crd("serving.knative.dev", "Service", ("v1",), {"template": ANY, "traffic": LIST})
+KNATIVE = (
+    KINDS["KnativeService"], crd("serving.knative.dev", "Configuration", ("v1",), {"template": ANY}),
+    crd("serving.knative.dev", "Revision", ("v1",), {"containers": LIST}),
+)
 OLD_RAY_SERVICE = crd("ray.io", "RayService", ("v1",), _RAY_SERVICE)

@@ -55,7 +55,7 @@ DECLINED = {
     "ack-too-long": (lambda reach: verbs.keep(reach, "Deployment/llm", NOW + 169 * HOUR, "", NOW), verbs.Why.malformed),
     "ack-in-the-past": (lambda reach: verbs.keep(reach, "Deployment/llm", NOW - 1, "x", NOW), verbs.Why.malformed),
     "not-acknowledged": (lambda reach: verbs.release(reach, "Deployment/llm", NOW), verbs.Why.unknown),
-    "freeze-too-long": (lambda reach: verbs.freeze(None, "ada", 367 * units.DAY, "x", NOW), verbs.Why.malformed),
+    "freeze-too-long": (lambda reach: verbs.freeze(None, 367 * units.DAY, "x", NOW), verbs.Why.malformed),
 }
 
 

@@ -15,6 +15,7 @@ from fallow import names
 from fallow.model import cluster, pointers, record, units
 from fallow.model.decision import Detail
 from fallow.model.policies import idle
+from fallow.model.seen import Absent
 from fallow.model.units import Instant
 
 Fields: TypeAlias = dict[str, Any]  # JSON pointer -> value
@@ -170,18 +171,22 @@ def object_to_service(workload: cluster.Workload, rule: idle.Rule) -> Objection 
 
 
 def stop_llm(workload: cluster.Workload, rule: idle.Rule, now: Instant) -> Fields:
-    """By replicas where nothing autoscales it: gentler, because its Services and children stay."""
-    if _is_autoscaled(workload) or pointers.read(workload.body, "/spec/replicas") is None:
-        return {STOP: "true"}
-    fields = {"/spec/replicas": 0}
+    """By replicas where nothing autoscales it: gentler, because its Services and children stay.
+
+    Of a prefill side without a count that is no way: KServe takes the null that is put back for "keep 0".
+    """
+    counts = ["/spec/replicas"]
     if pointers.read(workload.body, "/spec/prefill") is not None:  # where there is none, writing it would create a pool
-        fields["/spec/prefill/replicas"] = 0
-    return fields
+        counts.append("/spec/prefill/replicas")
+    if _is_autoscaled(workload) or any(pointers.read(workload.body, count) is None for count in counts):
+        return {STOP: "true"}
+    return dict.fromkeys(counts, 0)
 
 
 def _is_autoscaled(workload: cluster.Workload) -> bool:
     configs = (pointers.read(workload.body, pointer) for pointer in ("/spec/scaling", "/spec/prefill/scaling"))
-    return any(config is not None for config in configs) or bool(workload.hpas) or bool(workload.scaled_objects)
+    steering = (workload.hpas, workload.scaled_objects)  # one that may be there counts as there
+    return any(config is not None for config in configs) or not all(isinstance(found, Absent) for found in steering)
 
 
 def is_stopped_llm(body: Mapping[str, Any]) -> bool:

@@ -13,7 +13,9 @@ from typing import Any, TypeAlias
 from fallow import names
 from fallow.act.sending import Write
 from fallow.model import cluster, decision, kinds, pointers, record, units
+from fallow.model import marks as reading
 from fallow.model.decision import Detail
+from fallow.model.seen import sure
 from fallow.model.units import Instant
 
 Marks: TypeAlias = Mapping[str, str | None]  # annotation -> value; None removes it
@@ -84,7 +86,7 @@ def _pause_marks(
 ) -> dict[str, str | None]:
     replicas, reason = current_replicas(kind, workload), pause.reason_text[:REASON_CHARACTERS]
     counted = {} if replicas is None else {names.ORIGINAL_REPLICAS: str(replicas)}
-    return dict.fromkeys(names.CLEARED_BY_PAUSE) | counted | {
+    return dict.fromkeys(names.CLEARED_BY_PAUSE) | reading.fight(workload, now) | counted | {
         names.PAUSED_AT: units.rfc3339(now), names.PAUSED_BY: by, names.PAUSED_REASON: reason,
         names.PAUSED_GPUS: str(pause.finding.gpus),
     }
@@ -136,7 +138,7 @@ def _conditional(
 
 def resume_way(kind: kinds.Kind, workload: cluster.Workload) -> kinds.Way:
     """Through which object it was paused, as the record tells it: autoscalers may have come or gone since."""
-    if any(names.ORIGINAL_STATE in companion.annotations for companion in workload.kueue):
+    if any(names.ORIGINAL_STATE in companion.annotations for companion in sure(workload.kueue)):
         return kinds.Way.kueue
     own = record.read(workload.annotations.get(names.ORIGINAL_STATE))
     if own is None:
@@ -148,10 +150,11 @@ def resume_way(kind: kinds.Kind, workload: cluster.Workload) -> kinds.Way:
 
 def resume_target(way: kinds.Way, workload: cluster.Workload) -> kinds.Target:
     """Where the record stands."""
-    if way is not kinds.Way.kueue or not workload.kueue:
+    queued = sure(workload.kueue)
+    if way is not kinds.Way.kueue or not queued:
         return kinds.as_target(workload)
-    recorded = (each for each in workload.kueue if names.ORIGINAL_STATE in each.annotations)
-    return kinds.as_target(next(recorded, workload.kueue[0]))
+    recorded = (each for each in queued if names.ORIGINAL_STATE in each.annotations)
+    return kinds.as_target(next(recorded, queued[0]))
 
 
 def restored_fields(row: kinds.Kind, target: kinds.Target, found: record.Record) -> dict[str, Any]:
@@ -191,7 +194,7 @@ def raise_replicas(
     path = kind.replica_path
     if path is None or not isinstance(fields.get(path), int):
         return fields
-    least = [pointers.read(hpa.body, "/spec/minReplicas") for hpa in workload.hpas]
+    least = [pointers.read(hpa.body, "/spec/minReplicas") for hpa in sure(workload.hpas)]
     return fields | {path: max(fields[path], *(floor for floor in (*least, *floors) if isinstance(floor, int)), 0)}
 
 

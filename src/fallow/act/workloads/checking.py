@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator
 from fallow import names
 from fallow.act.workloads import bodies
 from fallow.model import cluster, kinds, record
+from fallow.model.seen import sure
 
 
 def find_fault(
@@ -23,7 +24,7 @@ def find_fault(
 def _find_faults(
     workload: cluster.Workload, found: record.Record, schedules: Collection[cluster.Companion]
 ) -> Iterator[str]:
-    there = (*workload.scaled_objects, *schedules)
+    there = (*sure(workload.scaled_objects), *schedules)
     for companion in found.companions:
         ref = bodies.read_name(companion, workload.ref.namespace)
         same = [each for each in there if (each.ref.group, each.ref.short) == (ref.group, ref.short)]

@@ -44,7 +44,8 @@ async def pause(
     if not writer.is_dry and (complaint := await asking.ask(workload.ref, pods, pause.finding.rule.action.hook, now)):
         return Outcome(pause, Status.refused, now, complaint[0], code=complaint[1])
     if not may_act():  # a hook may take a minute
-        return Outcome(pause, Status.overtaken, now, "not done: we are no longer the one who may act")
+        because = "not done: frozen, or no longer the one who may act"
+        return Outcome(pause, Status.overtaken, now, because, code=Code.NotBegun)
     before = record.read(steps[0].body["metadata"]["annotations"][names.ORIGINAL_STATE])
     note = text.pause_note(pause.finding, kind, bodies.current_replicas(kind, workload), now, is_dry=writer.is_dry)
     if writer.dry_run == "client":

@@ -24,6 +24,7 @@ from fallow.act.workloads import bodies, checking, releasing, rereading
 from fallow.clients import errors
 from fallow.model import cluster, decision, kinds, marks, pointers, record, units
 from fallow.model.decision import Code, Outcome, Status
+from fallow.model.seen import sure
 from fallow.model.units import Instant, Seconds
 
 RETRIES = 5
@@ -72,9 +73,12 @@ async def _resume_once(
         return Outcome(resume, Status.refused, now, because, code=Code.NoOriginalState)
     way = bodies.resume_way(kind, workload)
     target = bodies.resume_target(way, workload)
-    if not _is_down(way, kind, workload) and not marks.is_half_taken(workload) and not marks.is_coming_back(workload):
-        await _clear(writer, workload, target, now, resume.by)
+    if not (_is_down(way, kind, workload) or marks.is_half_taken(resume.workload) or marks.is_coming_back(workload)):
         because = f"{short} runs, so only our marks {'would be' if writer.is_dry else 'were'} cleared"
+        if kinds.is_tender(workload):
+            because = f"{short} runs; marks of ours on it count for nothing, and clearing them would restart its pods"
+        else:
+            await _clear(writer, workload, target, now, resume.by)
         return Outcome(resume, Status.overtaken, now, because, code=Code.AlreadyRunning)
     row = kinds.KUEUE_WORKLOAD if way is kinds.Way.kueue else kind
     found = None if bodies.is_stale(target.annotations) else record.read(target.annotations.get(names.ORIGINAL_STATE))
@@ -131,7 +135,8 @@ async def _bring_back(
 ) -> Outcome:
     workload, row = back.workload, back.row
     fields = bodies.raise_replicas(row, workload, bodies.restored_fields(row, back.target, back.found))
-    changes = bodies.resume_marks(row, back.target.annotations, now, resume.by, resume.remember)
+    remember = {**marks.fight(workload, now), **resume.remember}
+    changes = bodies.resume_marks(row, back.target.annotations, now, resume.by, remember)
     for ref in bodies.companion_refs(back.found, workload.ref.namespace, kinds.CRON_JOB):
         await _resume_schedule(writer, ref, workload, changes)
     match back.way:
@@ -265,6 +270,6 @@ def _describe(resume: decision.Resume, back: _Return, answer: Mapping[str, Any],
     floors = [pointers.read(each.body, "/spec/minReplicaCount") for each in kinds.scalers(workload)]
     if back.way is kinds.Way.keda and not all(floors):
         sentences.append("KEDA may scale it to 0 again at its next poll while no trigger is active.")
-    if workload.hpas and back.row.replica_path:
+    if sure(workload.hpas) and back.row.replica_path:
         sentences.append("Its HPA wakes within 45 s.")
     return " ".join(sentences)

@@ -16,6 +16,7 @@ from fallow.decide.idle import consent
 from fallow.model import cluster, kinds, marks, record, units
 from fallow.model.decision import Decision, Mark, Resume, Undo
 from fallow.model.policies import idle
+from fallow.model.seen import Unseen, sure
 from fallow.model.units import DAY, MINUTE, Instant, Seconds
 
 EFFECT: Final = 10 * MINUTE  # after so long the pods of a paused workload should be gone
@@ -84,6 +85,8 @@ def _is_noted(kind: kinds.Kind, workload: cluster.Workload) -> bool:
 
 def _tend_void(kind: kinds.Kind, target: kinds.Target, workload: cluster.Workload, now: Instant) -> list[Decision]:
     began, ended = units.read_instant(target.annotations[names.PAUSED_AT]), marks.resumed_at(workload)
+    if isinstance(workload.scaled_objects, Unseen) or isinstance(workload.kueue, Unseen):
+        return []  # it may stand paused by one that cannot be seen: the record may be the only way back
     stands = kinds.holds_pause(kind, workload)
     if began is None and stands:
         return []  # paused, by marks that cannot be read: the record beside them may be the only way back
@@ -116,7 +119,7 @@ def _was_begun_only(kind: kinds.Kind, target: kinds.Target, workload: cluster.Wo
     """We were interrupted between the record and the act, where these are two writes: nothing was changed yet."""
     found = record.read(target.annotations.get(names.ORIGINAL_STATE))
     if found and found.companions:  # the one that was to pause it has no record of its own
-        return not any(names.ORIGINAL_STATE in each.annotations for each in workload.scaled_objects)
+        return not any(names.ORIGINAL_STATE in each.annotations for each in sure(workload.scaled_objects))
     is_by_scale = found is not None and kinds.way(kind, workload) is kinds.Way.scale
     return is_by_scale and not target.writer and not target.is_ours
 
@@ -125,7 +128,7 @@ def _note_reversal(kind: kinds.Kind, workload: cluster.Workload, now: Instant) -
     if kind.marks_on and not workload.pods:
         return []  # where its marks belong is known when its pods are back; a mark on it now would restart them
     said = kinds.record_target(kind, workload).annotations
-    times = [*_recent_reversals(said, workload, now), now]
+    times = [*marks.recent_reversals(workload, now), now]
     writer = kinds.pause_target(kind, workload).writer or "somebody"
     changes: consent.Changes = {
         **({} if _lives_elsewhere(kind, workload) else consent.drop(said, (*names.PAUSE_KEYS, names.RESUME_REQUESTED))),
@@ -138,12 +141,6 @@ def _note_reversal(kind: kinds.Kind, workload: cluster.Workload, now: Instant) -
     changes[names.FIGHT_HOLD_UNTIL] = units.rfc3339(now + DAY)
     because = f"others undid our pauses {len(times)} times within a day, last {writer}: left alone for a day"
     return [_note(kind, workload, changes, names.Event.PAUSE_REVERTED, because)]
-
-
-def _recent_reversals(said: marks.Said, workload: cluster.Workload, now: Instant) -> list[Instant]:
-    texts = {text for each in (said, workload.marks) for text in each.get(names.PAUSE_REVERSALS, "").split(",")}
-    times = (units.read_instant(text) for text in texts)
-    return sorted(time for time in times if time is not None and now - DAY < time <= now)
 
 
 def _refuse_request(workload: cluster.Workload) -> list[Decision]:

@@ -70,8 +70,10 @@ def _tend_one(sight: judge.Sight, index: int, workload: cluster.Workload) -> lis
     found = pauses.tend(workload, pods, rule, sight.now) or consent.tend_acks(workload, rule.consent, sight.now)
     writes = any(not isinstance(one, Alert) for one in found)
     if not writes and sight.code[index] == judge.BUSY and marks.has_notice(workload):
-        return [*found, withdraw(workload, "it is active again")]
-    return found
+        found = [*found, withdraw(workload, "it is active again")]
+    if kinds.is_markable(workload):
+        return found
+    return [each for each in found if not isinstance(each, Mark)]  # they would restart its pods
 
 
 def withdraw(workload: cluster.Workload, because: str) -> Mark:

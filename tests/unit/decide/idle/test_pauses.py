@@ -282,10 +282,3 @@ def test_under_kueue_the_record_is_on_the_kueue_workload() -> None:
     world.workload("ml/train", "Job", body={"spec": {}}, kueue=(companion(paused_marks(NOW - HOUR), True),))
     (mark,) = acts(make(world))
     assert (mark.on.kind, mark.resource_version) == ("Workload", "9")
-
-
-def test_the_hourly_share_knows_what_a_pause_freed() -> None:
-    world = World()
-    world.workload(pods=(), annotations=paused_marks(NOW, gpus=8), body=ZERO)
-    world.workload("ml/odd", pods=(), annotations={**paused_marks(NOW), names.PAUSED_GPUS: "many"}, body=ZERO)
-    assert [reading.paused_gpus(workload) for workload in world.workloads] == [8, None]
