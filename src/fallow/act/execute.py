@@ -101,14 +101,16 @@ async def _look(look_again: LookAgain, pauses: Sequence[decision.Pause]) -> Look
 
 
 async def _do(
-    each: decision.Warn | decision.Resume | decision.Mark | decision.Alert, hands: doing.Hands, now: Instant,
-    clock: Clock,
+    each: decision.Warn | decision.Resume | decision.Undo | decision.Mark | decision.Alert, hands: doing.Hands,
+    now: Instant, clock: Clock,
 ) -> Outcome:
     match each:
         case decision.Warn():
             return await hands.warn(each, now, clock)
         case decision.Resume():
             return await hands.resume(each, now)
+        case decision.Undo():
+            return await hands.undo(each, now)
         case decision.Mark():
             return await hands.mark(each, now)
         case decision.Alert():
@@ -164,6 +166,8 @@ async def _guard(each: decision.Decision, hands: doing.Hands, act: Awaitable[Out
             await announce(each.finding.workload.ref, names.Event.PAUSE_FAILED, f"Not paused: {detail}", now)
         elif isinstance(each, decision.Resume):
             await announce(each.workload.ref, names.Event.RESUME_FAILED, f"Not resumed: {detail}", now)
+        elif isinstance(each, decision.Undo):
+            await announce(each.workload.ref, names.Event.PAUSE_FAILED, f"{each.because}: {detail}", now)
     return outcome
 
 

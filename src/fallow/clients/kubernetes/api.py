@@ -117,7 +117,7 @@ class Api:
         self, access: config.Access, *, qps: float = 20, in_flight: int = 10, timeout: float = 30.0,
         monotonic: Callable[[], float] = time.monotonic, note: transport.Note = lambda verb, code: None,
     ) -> None:
-        """`monotonic`: by which clock we pace ourselves, and carry on the server's. `note`: is told verb and code of every
+        """`monotonic`: by which clock we pace ourselves, and carry on the server's. `note` hears verb and code of every
         request."""
         self._wire = transport.Wire(access, note, monotonic)
         self._pace = pace.Pace(qps, in_flight, monotonic=monotonic)
