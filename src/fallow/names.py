@@ -72,6 +72,7 @@ PENDING_KEYS: Final = (IDLE_SINCE, IDLE_EPISODE, PENDING_SINCE, PENDING_SINCE_AL
 PAUSE_KEYS: Final = (
     ORIGINAL_STATE, ORIGINAL_REPLICAS, PAUSED_AT, PAUSED_BY, PAUSED_REASON, PAUSED_GPUS, PAUSE_INEFFECTIVE_AT,
 )
+CLEARED_BY_PAUSE: Final = (*PENDING_KEYS, RESUMED_AT, RESUMED_BY)  # and put back where the pause is taken back
 
 # Other people's opt-outs that we heed.
 DOWNSCALER_EXCLUDE: Final = "downscaler/exclude"
@@ -87,6 +88,7 @@ ARCH_LABEL: Final = "kubernetes.io/arch"
 DCGM_EXPORTER: Final = "dcgm-exporter"  # its app.kubernetes.io/name
 DCGM_APP: Final = "nvidia-dcgm-exporter"  # its label app, where the GPU operator runs it
 NODE_EXPORTER: Final = "gpu-idle-exporter"
+UNTRUSTED_EXPORTER: Final = "UntrustedExporter"  # how one is named whose series do not count
 
 # GitOps tools leave these on what they manage.
 ARGOCD_TRACKING: Final = "argocd.argoproj.io/tracking-id"
@@ -121,6 +123,7 @@ GPU_PRODUCT: Final = "nvidia.com/gpu.product"
 GPU_PRESENT: Final = "nvidia.com/gpu.present"
 GPU_COUNT: Final = "nvidia.com/gpu.count"
 GPU_REPLICAS: Final = "nvidia.com/gpu.replicas"
+MIG_STRATEGY: Final = "nvidia.com/mig.strategy"
 GPU_SHARING: Final = "nvidia.com/gpu.sharing-strategy"
 HOSTNAME: Final = "kubernetes.io/hostname"
 RESERVATION_NAMESPACES: Final = frozenset({"kai-resource-reservation", "runai-reservation"})

@@ -97,7 +97,10 @@ _SCALED_OBJECT = {
 }
 _ROLLOUT = {"replicas": NUMBER, "paused": FLAG, "selector": ANY, "template": ANY, "strategy": ANY, "workloadRef": ANY}
 _LEADER_WORKER = {"replicas": NUMBER, "leaderWorkerTemplate": ANY, "startupPolicy": TEXT, "rolloutStrategy": ANY}
-_ROLES = {"type": "array", "items": closed(name=TEXT, spec=opened(replicas=NUMBER))}
+_ROLES = {
+    "type": "array", "items": {**closed(name=TEXT, spec=opened(replicas=NUMBER)), "required": ["name"]},
+    "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"],
+}
 _PREDICTOR = opened(minReplicas={**NUMBER, "minimum": 0}, maxReplicas=NUMBER, containers=LIST)
 
 _ALL = (

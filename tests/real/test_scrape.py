@@ -31,7 +31,7 @@ from tests import builders
 from tests.real import history
 from tests.unit.clients import loopback
 from tests.unit.observe.cluster import pretend
-from tests.unit.observe.usage.gpu_pods import held
+from tests.unit.observe.usage.gpu_pods import BELIEF, held
 
 EVERY = 30.0
 STEPS = 181  # an hour and a half
@@ -240,7 +240,7 @@ async def scraped(day: Day) -> AsyncIterator[scrape.ScrapeSource]:
         for node in sorted({shown[0] for shown in day.shown}):
             exporter = await stack.enter_async_context(loopback.serve(answer_of(node)))
             cluster.put("pods", exporter_pod(node, int(exporter.url.rpartition(":")[2])))
-        finder = targets.Finder(await stack.enter_async_context(cluster.api()), follows=True)
+        finder = targets.Finder(await stack.enter_async_context(cluster.api()), BELIEF, follows=True)
         source = await stack.enter_async_context(
             scrape.ScrapeSource(finder, exporters.Exporters(timeout=5.0), interval=EVERY)
         )

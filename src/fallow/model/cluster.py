@@ -122,6 +122,7 @@ class Companion(msgspec.Struct, frozen=True):
     annotations: Mapping[str, str]
     body: Mapping[str, Any]  # the object, pruned to what its kind's row reads
     writer: str = ""  # as of a Workload
+    is_ours: bool = False
 
 
 Steering: TypeAlias = seen.Input[tuple[Companion, ...]]
@@ -159,6 +160,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     chain_annotations: tuple[Mapping[str, str], ...] = ()
     marks_version: str | None = None  # of the object that carries the marks, where that is not the workload itself
     writer: str = ""  # who else owns, since our pause, the field that paused it; "" = nobody
+    is_ours: bool = False  # we alone own it: nobody wrote it since
 
 
 class Missing(msgspec.Struct, frozen=True):

@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from fallow import names
-from fallow.model import cluster, pointers, stops
+from fallow.model import cluster, pointers, record, stops
 from fallow.model.decision import Detail
 from fallow.model.policies import idle
 from fallow.model.seen import ABSENT, Known, Unseen, sure
@@ -43,7 +43,8 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     reads: tuple[str, ...]  # JSON pointers kept in Workload.body; annotations and labels are kept beside it
     verb: Literal["scaled to 0", "suspended", "stopped"]
     pauses: Pauses
-    writes: tuple[str, ...]  # every JSON pointer that a pause may write; a list it writes, as a whole
+    writes: tuple[str, ...]  # every JSON pointer that a pause may write or record; in a list, that of every member
+    remembers: tuple[str, ...] = ()  # recorded with a pause, though it does not write there
     holds: Holds
     replica_path: str | None = None
     ends: tuple[str, frozenset[str]] | None = None  # where the end is read: a phase, or conditions that are True
@@ -155,8 +156,8 @@ KINDS: tuple[Kind, ...] = (
     _replicas("LeaderWorkerSet", "leaderworkerset.x-k8s.io", "l", "v1",
               reads=tuple(f"/spec/leaderWorkerTemplate/{name}" for name in _RETENTION),
               deletes_claims=("whenScaled", "whenDeleted"), named_by=(names.LWS_NAME_LABEL, {})),
-    _stops("DisaggregatedSet", "disaggregatedset.x-k8s.io", "l", "v1", "v1alpha1", reads=("/spec/roles",),
-           verb="scaled to 0", pauses=stops.empty_roles, writes=("/spec/roles",), holds=stops.has_empty_roles,
+    _stops("DisaggregatedSet", "disaggregatedset.x-k8s.io", "l", "v1", "v1alpha1", reads=(stops.ROLES,),
+           verb="scaled to 0", pauses=stops.empty_roles, writes=(stops.ROLE_SIZES,), holds=stops.has_empty_roles,
            may_own=True, objects=(stops.has_roles,)),
     _replicas("Rollout", "argoproj.io", "o", "v1alpha1", objects=(stops.is_calm_rollout,),
               reads=(SELECTOR, "/spec/paused", "/spec/strategy/blueGreen/previewReplicaCount", "/status/blueGreen")),
@@ -209,7 +210,7 @@ KINDS: tuple[Kind, ...] = (
 # Companions: never workloads of their own, but read, and two of them written, for the workloads they steer.
 SCALED_OBJECT = _stops_at(
     "ScaledObject", "keda.sh", "", "v1alpha1", at=pointers.annotation(names.KEDA_PAUSED_REPLICAS), value="0",
-    writes=tuple(pointers.annotation(name) for name in (names.KEDA_PAUSED_REPLICAS, names.KEDA_PAUSED)),  # both return
+    remembers=(pointers.annotation(names.KEDA_PAUSED),),
     reads=("/spec/scaleTargetRef", "/spec/minReplicaCount", "/status/pausedReplicaCount"),
 )
 KUEUE_WORKLOAD = _stops_at(
@@ -250,8 +251,11 @@ def _is_empty_scale(body: Mapping[str, Any]) -> bool:
 @lru_cache(maxsize=256)
 def generic(group: str, version: str, kind: str, replicas_pointer: str | None) -> Kind:
     """A row for any kind that serves /scale; without the pointer its body is that of its Scale object."""
-    row = _replicas(kind, group, "x", version, at=replicas_pointer or _REPLICAS, may_own=True,
-                    objects=(stops.shows_replicas,))
+    objects = (stops.shows_replicas, stops.makes_no_claims)
+    row = _replicas(
+        kind, group, "x", version, at=replicas_pointer or _REPLICAS, reads=(stops.CLAIM_TEMPLATES,), may_own=True,
+        objects=objects,
+    )
     return row if replicas_pointer else msgspec.structs.replace(row, holds=_is_empty_scale)
 
 
@@ -296,6 +300,7 @@ class Target(msgspec.Struct, frozen=True):
     annotations: Mapping[str, str]
     body: Mapping[str, Any]
     writer: str = ""  # who else owns, since our pause, what it wrote here; "" = nobody
+    is_ours: bool = False  # we alone own it: nobody wrote it since
 
 
 def view(body: Mapping[str, Any], annotations: Mapping[str, str]) -> dict[str, Any]:
@@ -340,12 +345,18 @@ def record_target(kind: Kind, workload: cluster.Workload) -> Target:
 
 
 def as_target(held: cluster.Workload | cluster.Companion) -> Target:
-    return Target(held.ref, held.resource_version, held.annotations, view(held.body, held.annotations), held.writer)
+    body = view(held.body, held.annotations)
+    return Target(held.ref, held.resource_version, held.annotations, body, held.writer, held.is_ours)
 
 
 def target_row(kind: Kind, workload: cluster.Workload) -> Kind:
     """The row of the object that pause_target names."""
     return {Way.kueue: KUEUE_WORKLOAD, Way.keda: SCALED_OBJECT}.get(way(kind, workload), kind)
+
+
+def find_fault(row: Kind, found: record.Record) -> str | None:
+    """What in a record no pause of this row can have written, in a phrase; None: nothing."""
+    return record.find_fault(found, (*row.writes, *row.remembers))
 
 
 def is_paused(kind: Kind, workload: cluster.Workload) -> bool:

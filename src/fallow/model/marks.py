@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final, TypeAlias
 
 from fallow import names
-from fallow.model import cluster, kinds, units
+from fallow.model import cluster, kinds, pointers, record, units
 from fallow.model.seen import sure
 from fallow.model.units import Instant
 
@@ -62,6 +62,35 @@ def paused_at(workload: cluster.Workload) -> Instant | None:
     return began if began is not None and (ended is None or began > ended) else None
 
 
+def is_half_taken(workload: cluster.Workload) -> bool:
+    """Is there a record of our pause, but not its value, although nobody else wrote the field since?
+
+    Our pause made the field ours, and whoever changes it makes it theirs. Where it is still ours, something changed the
+    pause itself on its way (a webhook), or we were interrupted while taking it back.
+    """
+    kind = kinds.of(workload)
+    if kind is None or kinds.holds_pause(kind, workload):
+        return False
+    target = kinds.pause_target(kind, workload)
+    values = (pointers.read(target.body, pointer) for pointer in record.fields_in(target.annotations))
+    return target.is_ours and any(value is not None for value in values)
+
+
+def is_coming_back(workload: cluster.Workload) -> bool:
+    """Has a resume of ours given its ScaledObject back to KEDA, and not yet looked at what KEDA made of it?"""
+    return any(_is_given_back(scaler) for scaler in kinds.scalers(workload))
+
+
+def _is_given_back(scaler: cluster.Companion) -> bool:
+    return names.RESUME_REQUESTED in scaler.annotations and not kinds.SCALED_OBJECT.holds(kinds.as_target(scaler).body)
+
+
+def paused_gpus(workload: cluster.Workload) -> int | None:
+    """How many GPUs the pause freed, for people; None where that was not written down."""
+    kind = kinds.of(workload)
+    return read_count(_record(kind, workload).get(names.PAUSED_GPUS)) if kind else None
+
+
 def _record(kind: kinds.Kind, workload: cluster.Workload) -> Said:
     return kinds.record_target(kind, workload).annotations
 
@@ -89,5 +118,6 @@ def fight(workload: cluster.Workload, now: Instant) -> dict[str, str]:
 
 
 def resume_request(workload: cluster.Workload) -> str | None:
-    """Somebody asks for it back: any value counts."""
-    return next(iter(read_all(workload, names.RESUME_REQUESTED)), None)
+    """Somebody asks for it back: any value counts. On a ScaledObject that was given back it is our own, unfinished."""
+    given_back = (each.annotations[names.RESUME_REQUESTED] for each in kinds.scalers(workload) if _is_given_back(each))
+    return next(iter((*read_all(workload, names.RESUME_REQUESTED), *given_back)), None)

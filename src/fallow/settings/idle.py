@@ -21,6 +21,9 @@ from fallow.settings.readers import UsageError
 EXCLUDED_NAMESPACES = "bench-guide-.*|llm-d-nightly-.*"
 EXCLUDED_PODS = "dcgm-exporter-.*"
 PROTECTED_NAMESPACES = "kube-system|kube-public|kube-node-lease|gpu-operator"
+EXPORTER_NAMESPACES = (
+    "gpu-operator|nvidia-.*|dcgm-.*|monitoring|kube-system|gke-managed-.*|openshift-.*|gmp-system"
+)
 LEAST_BUDGET: Seconds = 60.0
 BASELINE_CYCLES = 3  # of a daemon that does not know how idle the cluster usually is
 SERVICE_ACCOUNT_NAMESPACE = Path(names.SERVICE_ACCOUNT_DIR, "namespace")
@@ -96,6 +99,12 @@ FLAGS: tuple[Flag, ...] = (
     *group(SOURCE,
         Flag("--source", "SOURCE", "auto: Prometheus if its address is given, else exporters are scraped directly.",
              read.one_of("auto", "prometheus", "scrape"), "auto"),
+        Flag("--exporter-namespaces", "REGEX",
+             "Namespaces whose exporters are believed; our own is always one, and one named by --scrape-selector.",
+             read.regex, EXPORTER_NAMESPACES),
+        Flag("--trust-metrics", "",
+             "Believe gpu_idle_* and hami_* series whoever exports them; default: only pods of --exporter-namespaces.",
+             switch=True),
         Flag("--scrape-selector", "NS/SELECTOR",
              "Pods to scrape as NAMESPACE/SELECTOR (repeatable); default: the labels of dcgm-exporter and "
              "gpu-idle-exporter in all namespaces.",
@@ -139,7 +148,10 @@ FLAGS: tuple[Flag, ...] = (
              read.whole_number(1), "180", "-c"),
         Flag("--max-consecutive-failures", "N", "Exit after so many failed cycles in a row; 0: never give up.",
              read.whole_number(0), "0"),
-        Flag("--leader-elect", "BOOL", "Act only while holding the Lease; default: true in daemon mode.", read.truth),
+        Flag(
+            "--leader-elect", "BOOL",
+            "Look only while holding the Lease; default: true in daemon mode. Who acts always holds it.", read.truth,
+        ),
         Flag("--metrics-addr", "IP:PORT",
              "Where /metrics, /healthz and /readyz are served in daemon mode; empty: nowhere.",
              read.listen_address, "0.0.0.0:8080"),
@@ -177,7 +189,9 @@ def read_flags(given: Mapping[str, Any], environ: Mapping[str, str]) -> tree.Set
     return tree.Settings(
         kubeconfig=values["kubeconfig"], context=values["context"],
         prometheus=_prometheus(values, environ), scrape=_scrape(values), state_dir=values["state_dir"],
-        mandate=_mandate(values, own_namespace), loop=_loop(values), dry_run_scope=values["dry_run_scope"],
+        exporter_namespaces=_with_our_own(values["exporter_namespaces"], own_namespace),
+        trust_metrics=values["trust_metrics"], mandate=_mandate(values, own_namespace), loop=_loop(values),
+        dry_run_scope=values["dry_run_scope"],
         gpu_resources=frozenset(values["gpu_resource"]), own_namespace=own_namespace,
         log_format=values["log_format"], log_level=log_level(environ),
         pod_name=environ.get("POD_NAME") or None, pod_uid=environ.get("POD_UID", ""), environment=environ,
@@ -256,6 +270,7 @@ def _mandate(values: Mapping[str, Any], own_namespace: str | None) -> idle.Manda
             # Two intervals; where a cycle may take longer than its interval, two of those; and a moment to wake up in.
             confirm_within=2 * max(LEAST_BUDGET, float(values["check_interval"])) + 1.0,
             baseline_cycles=BASELINE_CYCLES if daemon else 0,
+            backs_off=daemon or values["run_mode"] != "scale-down",  # who acts once means now
             max_actions_per_cycle=values["max_actions_per_cycle"],
             max_actions_per_namespace=values["max_actions_per_namespace"],
             max_percent_per_hour=values["max_percent_per_hour"], freeze_jump=values["freeze_jump"],
@@ -266,11 +281,11 @@ def _mandate(values: Mapping[str, Any], own_namespace: str | None) -> idle.Manda
     )
 
 
-def _with_our_own(protected: Pattern, own_namespace: str | None) -> Pattern:
-    """The protected namespaces, and always the one we live in ourselves."""
+def _with_our_own(namespaces: Pattern, own_namespace: str | None) -> Pattern:
+    """These namespaces, and always the one we live in ourselves."""
     if own_namespace is None:
-        return protected
-    return read.regex(f"(?:{protected.pattern})|{re.escape(own_namespace)}")
+        return namespaces
+    return read.regex(f"(?:{namespaces.pattern})|{re.escape(own_namespace)}")
 
 
 def _service_account_namespace() -> str | None:

@@ -25,7 +25,7 @@ RUN_SUSPENDED = {"/spec/runPolicy/suspend": True}
 
 WRITES: dict[str, dict[str, Any]] = {
     "deployment": EMPTY, "replicaset": EMPTY, "statefulset": EMPTY, "lws": EMPTY,
-    "disaggregated": {"/spec/roles/0/spec/replicas": 0, "/spec/roles/1/spec/replicas": 0},
+    "disaggregated": {"/spec/roles/name=prefill/spec/replicas": 0, "/spec/roles/name=decode/spec/replicas": 0},
     "rollout": EMPTY, "rollout-without-replicas": EMPTY,
     "notebook": {"/metadata/annotations/kubeflow-resource-stopped": "2026-11-14T23:46:40Z"},
     "workspace": {"/spec/paused": True},

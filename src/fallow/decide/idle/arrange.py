@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from fallow import names
 from fallow.decide.idle import courtesy, rules
-from fallow.model import cluster, usage
+from fallow.model import cluster, gpus, usage
 from fallow.model.policies import idle
 from fallow.model.seen import Unseen, sure
 from fallow.model.units import Seconds
@@ -27,6 +27,7 @@ Number = TypeVar("Number", bound=np.generic)
 
 MARKS: Final = frozenset({*names.ACK_KEYS, *names.PENDING_KEYS, *names.PAUSE_KEYS, names.RESUME_REQUESTED})
 NOTICE: Final = frozenset(names.PENDING_KEYS)
+_CUT: Final = "-MIG-"  # in the product of a node whose GPUs are
 _NUMBERS: Final = (
     "gone_idle", "never_used", "grace", "activity", "coverage", "max_sample_age", "idle_gpu_fraction", "power_watts",
 )
@@ -75,6 +76,8 @@ class PodColumns(msgspec.Struct, kw_only=True):
     ready: Bools
     turned: Floats  # since when it is ready, or is not
     shared: Bools
+    mig: Bools  # asks for instances, or its node is cut into some
+    alive: Bools  # scheduled, not ended, not ending, whoever owns it
     node: Indices
     model: Indices  # of its node, as an index into Arrangement.models
     by_workload: Indices  # pods that count, in the order of their workloads
@@ -105,6 +108,8 @@ class Layout(msgspec.Struct):
     workloads: Groups
     held: Indices  # distinct GPUs seen, per pod
     model: Indices  # per row, as an index into Arrangement.models
+    device: Indices  # per row: rows of one GPU have the same number
+    contested: Bools  # per row: several pods for one whole GPU, or more GPUs for a pod than it asked for
 
 
 class Arrangement(msgspec.Struct, kw_only=True):
@@ -125,6 +130,7 @@ class Arrangement(msgspec.Struct, kw_only=True):
     uids: tuple[str, ...]
     index_of: dict[str, int]  # UID -> workload
     models: tuple[str, ...]  # "" = not known
+    watts: Floats  # what each of them is rated; nan = not known
     waiting: tuple[cluster.Pod, ...]  # pods that no node takes
     odd: dict[int, str]  # workloads for which no rule could be found, and why
     answers: dict[int, courtesy.Answered] = {}  # by workload, as they are asked for
@@ -176,6 +182,7 @@ def _make(snapshot: cluster.Snapshot, mandate: idle.Mandate) -> Arrangement:
         marked=tuple(index for index, workload in enumerate(workloads) if _is_marked(workload)),
         noticed=frozenset(index for index, one in enumerate(workloads) if not NOTICE.isdisjoint(one.marks)),
         uids=tuple(workload.ref.uid for workload in workloads), models=tuple(models),
+        watts=_floats([float(model.watts) if (model := gpus.find(name)) else None for name in models]),
         index_of={workload.ref.uid: index for index, workload in enumerate(workloads)},
         waiting=tuple(pod for pod in snapshot.pods if pod.unschedulable_since is not None), odd=odd,
     )
@@ -211,7 +218,8 @@ def _columns_of(snapshot: cluster.Snapshot, products: list[str], models: dict[st
     are_unseen = isinstance(snapshot.nodes.rest, Unseen)  # those that are not known
     unseen = _bools([are_unseen and node is None for node in nodes])
     workload = _owners(snapshot)
-    counts = _bools([_counts(pod) for pod in pods]) & (workload >= 0)
+    alive = _bools([_counts(pod) for pod in pods])
+    counts = alive & (workload >= 0)
     by_workload = np.flatnonzero(counts)
     by_workload = by_workload[np.argsort(workload[by_workload], kind="stable")]
     codes: dict[str, int] = {}
@@ -229,6 +237,7 @@ def _columns_of(snapshot: cluster.Snapshot, products: list[str], models: dict[st
             names.GPU_SHARED in pod.resources or (node is not None and node.shared)
             for pod, node in zip(pods, nodes, strict=True)
         ]),
+        mig=_bools([_is_mig(pod, node) for pod, node in zip(pods, nodes, strict=True)]), alive=alive,
         node=np.array([codes.setdefault(pod.node, len(codes)) for pod in pods], np.int64),
         model=np.array([models.setdefault(product, len(models)) for product in products], np.int64),
     )
@@ -246,6 +255,17 @@ def _counts(pod: cluster.Pod) -> bool:
     return bool(pod.node) and not pod.terminating and pod.phase not in ("Succeeded", "Failed")
 
 
+def _is_mig(pod: cluster.Pod, node: cluster.Node | None) -> bool:
+    if any(name.startswith(names.MIG_PREFIX) for name in pod.resources):
+        return True
+    if node is None:
+        return False
+    if node.gpu_product is not None:
+        # Where GPUs are cut the product says so. The strategy alone does not: it is set where nothing is cut, too.
+        return _CUT in node.gpu_product.upper()
+    return node.labels.get(names.MIG_STRATEGY) == "single"
+
+
 def _bools(values: list[bool]) -> Bools:
     return np.array(values, np.bool_)
 
@@ -261,7 +281,21 @@ def _lay_out(use: usage.Usage, pods: PodColumns, models: dict[str, int], product
     rows, holder = rows[order], holder[order]
     named = (model or products[pod] for pod, model in zip(use.pod.tolist(), use.model, strict=True))
     model = np.array([models.setdefault(name, len(models)) for name in named], np.int64)
-    return Layout(use, rows, group(holder), group(pods.workload[holder]), _count_held(use, len(pods.counts)), model)
+    held, codes = _count_held(use, len(pods.counts)), dict[str, int]()
+    device = np.array([codes.setdefault(gpu, len(codes)) for gpu in use.gpu], np.int64)
+    contested = _find_contested(use, pods, device)
+    return Layout(use, rows, group(holder), group(pods.workload[holder]), held, model, device, contested)
+
+
+def _find_contested(use: usage.Usage, pods: PodColumns, device: Indices) -> Bools:
+    """A board above its instances is nobody's claim; where nobody knows how many were asked for, none are too many."""
+    cut = {gpu.rpartition("/")[0] for gpu, is_cut in zip(use.gpu, use.mig.tolist(), strict=True) if is_cut}
+    claims = pods.alive[use.pod] & ~_bools([gpu in cut for gpu in use.gpu])
+    whole = claims & ~(use.mig | pods.mig[use.pod]) & ~(use.shared | pods.shared[use.pod])
+    hands = np.bincount(device[whole], minlength=len(use.gpu))
+    claimed, asked = np.bincount(use.pod[claims], minlength=len(pods.gpus)), pods.gpus
+    is_greedy = (asked > 0) & (claimed > asked)
+    return np.asarray((whole & (hands[device] > 1)) | is_greedy[use.pod])
 
 
 def _count_held(use: usage.Usage, pods: int) -> Indices:

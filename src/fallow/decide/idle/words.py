@@ -37,6 +37,7 @@ _OF_GPUS = {
     Reason.MigUtilOnly: "gpu_util says nothing about a MIG instance, and no other signal is there",
     Reason.NoSignal: "no utilisation series for this GPU",
 }
+_CONTESTED = "several pods are named for this GPU and nothing says it is shared, or its pod for more than it asked for"
 
 
 def verdict_of(code: int) -> Verdict:
@@ -144,6 +145,8 @@ def explain_row(sight: judge.Sight, one: judge.Pass, row: int) -> str:
     if reason in _OF_PODS:
         return _explain_pod(sight, one, pod, reason)
     use, terms = narrow(one, row)
+    if reason is Reason.SignalContradiction and terms.contested[0]:
+        return _CONTESTED
     if reason in _OF_GPUS:
         window, profiling, used = units.humane(use.window), judge.profiling(use)[0], judge.utilisation(use)[0]
         node, active = sight.snapshot.pods[pod].node, _name_activity(use, terms)

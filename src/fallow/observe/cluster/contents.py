@@ -5,6 +5,7 @@ equal numbers, equal contents.
 Invariant: nothing here asks the server for anything; while nothing changed the same objects are handed out again.
 """
 
+import functools
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
@@ -14,11 +15,14 @@ from fallow.clients.kubernetes import api as kube
 from fallow.model import cluster
 from fallow.model.policies import idle
 from fallow.model.seen import Input, Known, Register, Unseen, several
+from fallow.model.units import Seconds
 from fallow.observe.cluster import companions, following, hosts, lookup, namespaces, objects, owners, served, watched
 from fallow.observe.cluster.pods import count_claimed
+from fallow.observe.usage import trust
 
 V = TypeVar("V")
 
+_MOST_PAST = 4  # times as many exporters that are no more may be remembered as there are
 LookPast = Mapping[str, frozenset[str]]  # by namespace, see owners.resolve
 
 
@@ -41,8 +45,11 @@ class Parts(msgspec.Struct, frozen=True):
 
 
 class Contents:
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Parts, belief: trust.Belief | None = None) -> None:
         self._parts = parts
+        self._belief = belief
+        self._has_exporters = functools.lru_cache(objects.MOST_SHARED)(belief.may_be_in if belief else _nowhere)
+        self._exporters_before: dict[tuple[str, str], trust.ExporterPod] = {}
         self._memo = following.Memo()
 
     @property
@@ -66,6 +73,28 @@ class Contents:
         return self._memo.recall(
             "nodes", made_of, lambda: Register({node.name: node for node in found.store.values()}, found.rest)
         )
+
+    @property
+    def exporters(self) -> trust.KnownExporters:
+        """Whom of those who show metrics we believe, and where they run. Made anew only when a pod of them differs."""
+        found, belief = self._parts.hosts.pods, self._belief
+        if belief is None:
+            return trust.NOBODY
+        pods = self._memo.recall("exporters", found.stamp, lambda: self._find_exporters(found.store.values()))
+        version = self._memo.version("exporters")
+        return self._memo.recall("belief", version, lambda: self._believe(belief, pods))
+
+    def _find_exporters(self, pods: Iterable[cluster.Pod]) -> tuple[trust.ExporterPod, ...]:
+        believed = (pod for pod in pods if pod.ip and self._has_exporters(pod.namespace))
+        return tuple(trust.ExporterPod(pod.namespace, pod.name, pod.node, pod.ip) for pod in believed)
+
+    def _believe(self, belief: trust.Belief, pods: tuple[trust.ExporterPod, ...]) -> trust.KnownExporters:
+        before = self._exporters_before if len(self._exporters_before) <= _MOST_PAST * len(pods) else {}
+        watched = [namespace for namespace in self._parts.hosts.pods.followers if namespace]
+        unseen = f"only pods in {', '.join(sorted(watched))} are seen" if watched else ""
+        made = trust.KnownExporters(belief, pods, unseen=unseen, before=before)
+        self._exporters_before = dict(made.known)
+        return made
 
     @property
     def namespaces(self) -> Register[cluster.Namespace]:
@@ -93,9 +122,9 @@ class Contents:
 
     @property
     def version_of_hosts(self) -> int:
-        """The same number while no GPU pod and no node differs."""
-        _ = self.pods, self.nodes
-        return self._memo.version("pods", "nodes")
+        """The same number while no GPU pod, no node and no exporter differs."""
+        _ = self.pods, self.nodes, self.exporters
+        return self._memo.version("pods", "nodes", *(("exporters",) if self._belief else ()))
 
     def version(self, look_past: LookPast) -> int:
         """The same number while no pod, node, namespace, policy or workload differs."""
@@ -141,6 +170,11 @@ class Contents:
             return Known(make(companions.renew(store, fresh, key).values()))
         return Known(self._memo.recall(f"index of {key[1]}", stamp, lambda: make(store.values())))
 
+    def ages(self, monotonic: float) -> dict[str, Seconds]:
+        """By kind, for how long the server has said nothing of it."""
+        heard = ((_name(each.resource), each.heard_at) for each in self._parts.followings())
+        return {name: max(0.0, monotonic - at) for name, at in heard if at is not None}
+
     @property
     def missing(self) -> tuple[cluster.Missing, ...]:
         spaces = self._parts.namespaces
@@ -149,6 +183,10 @@ class Contents:
         odd = [each for each in known if each.unreadable]
         found += [cluster.Missing(_name(each.resource), f"{each.unreadable} of them could not be read") for each in odd]
         return (*found, *(cluster.Missing(group, why) for group, why in self._parts.served.found.unavailable.items()))
+
+
+def _nowhere(_: str) -> bool:
+    return False
 
 
 def _name(resource: kube.Resource) -> str:

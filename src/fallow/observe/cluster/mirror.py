@@ -23,6 +23,7 @@ from fallow.model.units import Instant, Seconds
 from fallow.observe.cluster import companions, contents, following, hosts, lookup, namespaces, objects, owners, pods
 from fallow.observe.cluster import served as serving
 from fallow.observe.cluster import watched as watching
+from fallow.observe.usage import trust
 
 # How long a broken watch of pods may take to mend before the cycle is given up.
 _PATIENCE_SECONDS: Seconds = 10.0
@@ -33,13 +34,15 @@ class Mirror:
 
     def __init__(
         self, api: kube.Api, *, watch_namespaces: Collection[str] = (), gpu_resources: Collection[str] = (),
-        use_policies: bool = True, counts_capacity: bool = False,
+        use_policies: bool = True, counts_capacity: bool = False, belief: trust.Belief | None = None,
         kept_kinds: Callable[[], Collection[owners.Key]] = tuple,
     ) -> None:
         """`gpu_resources`: names of further resources that are GPUs. `counts_capacity`: keep pods without GPUs, too.
-        `kept_kinds`: outside the table, of which we may have paused something."""
+        `belief`: whose metrics count; None = none are looked at. `kept_kinds`: outside the table, of which we may have
+        paused something."""
         self.api, self._kept_kinds = api, kept_kinds
-        self.reader = pods.PodReader(frozenset(gpu_resources))
+        has_exporters = belief.may_be_in if belief else lambda _: False
+        self.reader = pods.PodReader(frozenset(gpu_resources), has_exporters)
         self._starter, self._refreshing = following.Starter(), asyncio.Lock()
         area = following.Area(api, tuple(sorted(watch_namespaces)) or ("",))
         served = serving.Served(area)
@@ -49,7 +52,7 @@ class Mirror:
             namespaces=namespaces.Namespaces(area), lookup=lookup.Lookup(api, kinds, served),
             companions=companions.Companions(area, served, use_policies=use_policies),
         )
-        self.contents = contents.Contents(self._parts)
+        self.contents = contents.Contents(self._parts, belief)
 
     async def __aenter__(self) -> Self:
         await self._starter.__aenter__()

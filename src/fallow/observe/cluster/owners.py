@@ -366,7 +366,7 @@ def _build(view: View, group: _Group) -> cluster.Workload:
         chain_annotations=tuple(
             link.annotations for link in links if link is not top and objects.has_our_marks(link.annotations)
         ),
-        writer=top.writer,
+        writer=top.writer, is_ours=top.is_ours,
     )
 
 

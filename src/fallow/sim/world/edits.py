@@ -86,7 +86,7 @@ def _find_former(thing: Object) -> dict[str, Any] | None:
     found, row = record.read(workload.annotations.get(names.ORIGINAL_STATE)), _row(workload)
     if found is None:
         return None
-    return bodies.restored_fields(row, workload, kinds.record_target(row, workload), found)
+    return bodies.restored_fields(row, kinds.record_target(row, workload), found)
 
 
 def acknowledge(thing: Object, now: Instant, hours: float, by: str) -> Object:
