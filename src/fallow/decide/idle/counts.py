@@ -13,8 +13,10 @@ import numpy as np
 
 from fallow.decide.idle import arrange, judge, pressure, words
 from fallow.decide.idle.courtesy import Standing
-from fallow.model.decision import Heading, Held, Level, Reason, Step, Totals, Verdict
+from fallow.model.decision import Heading, Held, Reason, Step, Totals, Verdict
+from fallow.model.long_memory import Level
 from fallow.model.policies import idle
+from fallow.model.seen import sure
 from fallow.model.units import Instant
 
 _STATES: Final = (Verdict.active, Verdict.idle, Verdict.unknown)
@@ -27,9 +29,8 @@ class Gpus(msgspec.Struct, frozen=True):
     def count(self, verdict: Verdict) -> int:
         return sum(count for (each, _), count in self.by_model.items() if each is verdict)
 
-    @property
-    def level(self) -> Level:
-        return Level(self.count(Verdict.idle), self.observed)
+    def level(self, now: Instant) -> Level:
+        return Level(self.count(Verdict.idle), self.observed, now)
 
 
 def count_gpus(sight: judge.Sight) -> Gpus:
@@ -110,7 +111,7 @@ def tally_policies(
     Of a policy that holds for anybody outside the namespaces we were given, or for nobody inside, nothing is said at
     all: another instance may be looking after those, and its report would stand against ours.
     """
-    rank = {one.rule.name: rank for rank, one in enumerate(sight.snapshot.policies)}
+    rank = {one.rule.name: rank for rank, one in enumerate(sure(sight.snapshot.policies))}
     if not rank:
         return {}
     of_ruling = [rank.get(ruling.rule.name, len(rank)) for ruling in sight.arranged.rulings]

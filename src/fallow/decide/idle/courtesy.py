@@ -20,6 +20,7 @@ from fallow.model import cluster, kinds, marks, units
 from fallow.model.decision import Detail, Reason, Step
 from fallow.model.policies import idle
 from fallow.model.policies.idle import ActionType
+from fallow.model.seen import Known, Unseen
 from fallow.model.units import Instant
 
 _FOREVER: Final = float("inf")
@@ -155,6 +156,9 @@ def _is_report_only(case: Case) -> Standing | None:
         return _report(Detail.ManagedByUnknownOwner, f"we know no way to pause a {workload.ref.kind}")
     if case.ruling.detail:
         return _report(case.ruling.detail, case.ruling.because)
+    if not isinstance(case.subject.namespace, Known):  # what stands in one is not there without it
+        why = case.subject.namespace.why if isinstance(case.subject.namespace, Unseen) else "it is not in the list"
+        return _report(Detail.Unseen, f"whether namespace {workload.ref.namespace} opted out cannot be seen: {why}")
     if case.grounds.refused is not None:
         return _report(Detail.UnsupportedField, case.grounds.refused)
     if objection := kinds.objection(kind, workload, rule):

@@ -48,7 +48,7 @@ class Queue:
                     yield pod
 
     def _take(self, pod: cluster.Pod) -> bool:
-        node, has_helped = self._snapshot.nodes.get(pod.node), False
+        node, has_helped = self._snapshot.nodes.known.get(pod.node), False  # who cannot be seen helps nobody
         for resource, count in pod.resources.items() if node else ():
             for want in self._wants:
                 if count and want.left.get(resource) and _accepts(want.pod, node):

@@ -11,10 +11,11 @@ from collections.abc import Collection, Mapping
 import msgspec
 import numpy as np
 
-from fallow.decide.idle import arrange, courtesy, judge
+from fallow.decide.idle import arrange, brakes, courtesy, judge
 from fallow.decide.idle.courtesy import Standing
 from fallow.model import kinds, units
 from fallow.model.decision import Freeze, Memory, Reason, Step
+from fallow.model.seen import Absent
 
 
 class Standings(msgspec.Struct, frozen=True):
@@ -37,7 +38,9 @@ def find(sight: judge.Sight, memory: Memory, freeze: Freeze | None, written: Col
     waiting = dict.fromkeys(written, "its marks are put in order first")
     early = {count: f"found idle in {count} of {needed} cycles in a row" for count in range(1, needed)}
     unconfirmed = {index: early[count] for index, count in counts.items() if count in early}
-    final = asked | (_freeze_all(steps, freeze) if freeze else _hold_back(steps, waiting | unconfirmed))
+    if isinstance(sight.snapshot.policies, Absent) and sight.mandate.use_policies:
+        waiting |= dict.fromkeys(steps, gone) if (gone := brakes.why_not_by_flags(memory.long, sight.now)) else {}
+    final = asked | (_freeze_all(steps, freeze) if freeze else _hold_back(steps, unconfirmed | waiting))
     return Standings(
         by_workload=final,
         confirmed={uids[index]: count for index, count in counts.items()},

@@ -2,13 +2,14 @@
 
 In: `PodItem`s, which name only what is read. Out: cluster.Pod, or None for a pod that asks for no GPU: it is forgotten
 at once, and with it nine tenths of a cluster. A pod with ResourceClaims is kept until the claims tell whether they are
-about GPUs.
+about GPUs; one in a namespace of exporters is kept for its address.
 Who counts capacity (capacity.py) decodes more and keeps every pod, in the same shape.
 Invariant: a count that cannot be read, or is beyond reason, is not known (`claimed` None), never 0 and never 1.
 """
 
+import functools
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -110,15 +111,21 @@ class _Asked(msgspec.Struct, gc=False):
 class PodReader:
     """Knows which resources are GPUs, and keeps equal labels once."""
 
-    def __init__(self, gpu_resources: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self, gpu_resources: frozenset[str] = frozenset(), has_exporters: Callable[[str], bool] = lambda _: False
+    ) -> None:
+        """`has_exporters`: whether exporters are looked for in a namespace."""
         self._names = gpu_resources | {names.GPU, names.GPU_SHARED}
+        self._has_exporters = functools.lru_cache(objects.MOST_SHARED)(has_exporters)
         self._pool = objects.Pool()
         self._owners: dict[str, cluster.Owner] = {}  # by uid: the pods of a ReplicaSet share theirs
 
     def read(self, item: PodItem) -> cluster.Pod | None:
         asked = self._read_request(item.spec)
         if not asked.resources and asked.is_readable and not item.spec.resource_claims:
-            return None
+            if not self._has_exporters(item.metadata.namespace) or not item.status.pod_ip:
+                return None
+            item = _cut(item)
         return self._keep(item, asked, capacity.NOT_COUNTED)
 
     def read_counted(self, item: PodItem, needs: capacity.Needs) -> cluster.Pod:
@@ -180,6 +187,15 @@ class PodReader:
             asked.is_readable = False
         else:
             asked.resources[name] = asked.resources.get(name, 0) + count
+
+
+def _cut(item: PodItem) -> PodItem:
+    """Only what tells where it runs: pods of exporters' namespaces are many."""
+    meta, status = item.metadata, item.status
+    return PodItem(
+        PodMeta(uid=meta.uid, name=meta.name, creation_timestamp=meta.creation_timestamp, namespace=meta.namespace),
+        PodSpec(containers=(), node_name=item.spec.node_name), _PodStatus(phase=status.phase, pod_ip=status.pod_ip),
+    )
 
 
 def _lasting(spec: PodSpec) -> Sequence[PodContainer]:

@@ -18,11 +18,13 @@ from typing import Any, Final, Self
 
 import msgspec
 
+from fallow import names
 from fallow.clients import errors, exporters, exposition
 from fallow.model import cluster, usage
+from fallow.model.seen import ABSENT, Input
 from fallow.model.units import DAY, HOUR, MINUTE, Instant, Seconds, clock_time, rfc3339
 from fallow.observe.scrape import kept, samples, targets
-from fallow.observe.usage import columns, floors, labels, past, readings, rows
+from fallow.observe.usage import columns, floors, labels, past, readings, rows, trust
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +32,8 @@ MANY: Final = 200  # exporters, past which Prometheus does this better
 _DOWN_AFTER = 3
 _BACK_IN_TIME: Seconds = 2 * MINUTE  # a clock that is set back by more makes all instants wrong
 
-Key = tuple[str, str]
+Key = samples.Key
+_MOST_NAMED = 10
 
 
 class TargetHealth(msgspec.Struct):
@@ -61,6 +64,7 @@ class ScrapeSource:
         self._samples = samples.Scraped(honor_labels=honor_labels, interval=interval, horizon=lookback + HOUR)
         self._longest: Seconds = HOUR
         self._health: dict[str, TargetHealth] = {}
+        self._by_key: dict[Key, targets.ScrapeTarget] = {}
         self._round = asyncio.Lock()
         self._scraped_at: Instant = -math.inf
         self._is_open = False
@@ -69,6 +73,10 @@ class ScrapeSource:
         self._floors = floors.Floors()
         self._layouts = rows.Layouts()
         self._generation = 0  # of the samples when they were laid out last
+
+    @property
+    def clock(self) -> Input[Instant]:
+        return ABSENT
 
     async def __aenter__(self) -> Self:
         """Raises Misconfigured where the state directory cannot be used."""
@@ -123,6 +131,7 @@ class ScrapeSource:
             else TargetHealth(samples.Exporter(target))
             for target in found
         }
+        self._by_key = {target.key: target for target in found}
         if len(found) > MANY:
             self._say_once("many", logging.WARNING, (
                 f"{len(found)} exporters are scraped by one process: past {MANY} let Prometheus do that, and give its "
@@ -158,6 +167,26 @@ class ScrapeSource:
             return None
 
     async def evidence(self, held: rows.Holders, windows: frozenset[Seconds], now: Instant) -> usage.Evidence:
+        self._samples.gpus_of_node = _count_gpus(held.nodes.values())
+        found = await self._measure(held, windows, now)
+        return msgspec.structs.replace(found, ignored=(*found.ignored, *self._name_strangers()))
+
+    def _name_strangers(self) -> list[usage.Ignored]:
+        """Each is named, up to a number: who makes many pods must not fill the log with them."""
+        named = sorted(f"{one.namespace}/{one.pod}" for one in self._finder.strangers)[:_MOST_NAMED]
+        return [usage.Ignored(f"{names.UNTRUSTED_EXPORTER} {one}", NOT_BELIEVED) for one in named]
+
+    def _witness(self, facts: labels.Facts) -> trust.Witness:
+        """What was scraped by ourselves comes from whom we asked; each speaks of its own node only."""
+        if facts.job == targets.NAMED:
+            return trust.Witness(trust.Credit.trusted, called=facts.target)
+        known = self._by_key.get((facts.job, facts.target))
+        believed = self._finder.believes(facts.job.partition("/")[0])  # of one that is gone, by what was kept of it
+        credit = trust.Credit.trusted if believed else trust.Credit.untrusted
+        node, pod = (known.node, known.pod) if known else (facts.target, "")
+        return trust.Witness(credit, node, pod.lower(), f"{facts.job} on {facts.target}", binds=True)
+
+    async def _measure(self, held: rows.Holders, windows: frozenset[Seconds], now: Instant) -> usage.Evidence:
         self._reach_back(windows)
         if now - self._scraped_at >= 2 * self._interval:  # nobody scrapes for us, or not well
             await self.scrape(now)
@@ -172,7 +201,11 @@ class ScrapeSource:
             self._generation = self._samples.generation
             self._layouts.forget()
         series = {window: _series_of(found, facts, window) for window in windows}
-        layouts = {window: self._layouts.lay_out(window, held, facts, series[window]) for window in windows}
+        current = readings.current_of(found, len(facts))
+        layouts = {
+            window: self._layouts.lay_out(window, held, facts, series[window], current, self._witness)
+            for window in windows
+        }
         down = {one.known.target.key for one in self._health.values() if one.is_down}
         return self._compose(found, held, layouts, frozenset(down), now)
 
@@ -186,11 +219,15 @@ class ScrapeSource:
             problem = self._finder.problem
             if problem is not None:
                 return usage.SourceTrouble("SourceError", f"exporters cannot be looked for: {problem}")
-            return usage.SourceTrouble("NoData", NOT_FOUND)
+            return usage.SourceTrouble("NoData", NOT_FOUND + self._hint_at_strangers())
         if any(one.has_answered and not one.is_down for one in self._health.values()):
             return None
         first = next(iter(self._health.values()))
         return usage.SourceTrouble("SourceError", f"none of {len(self._health)} exporters answers; {first.problem}")
+
+    def _hint_at_strangers(self) -> str:
+        found = sorted({one.namespace for one in self._finder.strangers})[:_MOST_NAMED]
+        return f"; pods that call themselves so in {', '.join(found)} are {NOT_BELIEVED}" if found else ""
 
     def _find_gap(
         self, found: readings.Readings, windows: Collection[Seconds], now: Instant
@@ -229,7 +266,13 @@ class ScrapeSource:
         if trouble := self._find_trouble():
             return columns.no_evidence(now, trouble)
         found, facts = self._samples.readings(windows, now), self._samples.facts
-        layouts = {window: rows.RowLayout(held, facts, _series_of(found, facts, window)) for window in windows}
+        current = readings.current_of(found, len(facts))
+        layouts = {
+            window: rows.RowLayout(
+                held, facts, _series_of(found, facts, window), current=current, witnesses=self._witness
+            )
+            for window in windows
+        }
         silent = frozenset((one.job, one.target) for one in facts) - answered
         return self._compose(found, held, layouts, silent, now)
 
@@ -243,16 +286,22 @@ class ScrapeSource:
     ) -> usage.Usage:
         result = past.copy_of(seen)
         found = self._samples.past(self._lookback, threshold, now)
-        answers = past.Past(held, self._samples.facts, found, self._lookback, now)
+        answers = past.Past(held, self._samples.facts, found, self._lookback, now, self._witness)
         answers.fill(result, list(map(int, wanted)), past.find_speakers(seen))
         return result
 
 
+NOT_BELIEVED: Final = "not read: their namespace is not one of --exporter-namespaces"
 NOT_FOUND: Final = (
     "no exporter was found: no running pod is labelled app.kubernetes.io/name=dcgm-exporter or gpu-idle-exporter, or "
     "app=nvidia-dcgm-exporter; name it with --scrape-selector NAMESPACE/SELECTOR or --scrape-target URL, or give "
     "--prometheus-url"
 )
+
+
+def _count_gpus(nodes: Iterable[cluster.Node]) -> dict[str, int]:
+    said = ((node.name, node.labels.get(names.GPU_COUNT, "")) for node in nodes)
+    return {name: int(count) for name, count in said if count.isdecimal() and len(count) < 4}
 
 
 def _note_answer(one: TargetHealth) -> None:

@@ -84,9 +84,10 @@ class Past:
     """The answers about the past, to be read row by row."""
 
     def __init__(
-        self, held: rows.Holders, facts: Sequence[labels.Facts], readings: Readings, lookback: Seconds, now: Instant
+        self, held: rows.Holders, facts: Sequence[labels.Facts], readings: Readings, lookback: Seconds, now: Instant,
+        witnesses: rows.Witnesses | None = None,
     ) -> None:
-        self._layout = rows.RowLayout(held, facts, series_of(readings, len(facts)))
+        self._layout = rows.RowLayout(held, facts, series_of(readings, len(facts)), witnesses=witnesses)
         self._readings, self._series = readings, len(facts)
         self._lookback, self._now = lookback, now
 

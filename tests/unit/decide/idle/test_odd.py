@@ -8,6 +8,7 @@ from tests.builders import NOW, World, idle, paused_marks
 from fallow.decide.idle import plan
 from fallow.model.decision import Heading, Memory, Pause, Plan, Reason, Resume, Verdict
 from fallow.model.policies.idle import IdlePolicy
+from fallow.model.seen import Known
 from fallow.model.selectors import Selector
 from fallow.model.units import HOUR
 
@@ -71,7 +72,7 @@ def test_an_odd_one_counts_as_on_its_way_out_for_those_who_wait() -> None:
     world = World()
     world.workload("ml/llm")
     world.workload("ml/odd", "StatefulSet")
-    world.workloads[1] = msgspec.structs.replace(world.workloads[1], kueue=None)
+    world.workloads[1] = msgspec.structs.replace(world.workloads[1], scaled_objects=Known((None,)))
     world.pod("waiting", gpus=[idle(), idle()], node="", phase="Pending", unschedulable_since=NOW - HOUR)
     made = make(world, a_rule=builders.rule(pressure="only"))
     assert [each.finding.workload.ref.name for each in made.decisions if isinstance(each, Pause)] == ["llm"]
