@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 from tests.unit.act import examples
 from tests.unit.act.carrying import MakeHands, Object, annotations, carry, resume_of
@@ -172,6 +173,22 @@ async def test_a_second_write_that_fails_puts_back_all_of_the_first(
     outcome = await carry(hands, pause_of(with_scaler(server, target, found)))
     assert outcome.status in (Status.failed, Status.overtaken)
     assert (server.now(target)["spec"], annotations(server.now(target))) == ({"replicas": 3}, KEPT)
+    assert annotations(server.now(found)) == {}
+
+
+async def test_half_a_write_whose_answer_is_lost_stays_on_record_for_the_next_cycle(
+    server: Server, hands: doing.Hands
+) -> None:
+    target, found = server.add(deployment(**RESUMED)), server.add(scaler())
+    server.before = insist_on_two
+    server.drop("PATCH", "/scaledobjects", done=True)
+    assert (await carry(hands, pause_of(with_scaler(server, target, found)))).status is Status.failed
+    assert names.ORIGINAL_STATE in annotations(server.now(target))
+    companion = examples.companion_of(server.now(found), kinds.SCALED_OBJECT.reads)
+    half = workload_of(server.now(target), scaled_objects=(msgspec.structs.replace(companion, is_ours=True),))
+    (undo,) = pauses.tend(half, (), examples.RULE, NOW + 60)
+    assert (await carry(hands, undo)).status is Status.done
+    assert annotations(server.now(target)) == RESUMED
     assert annotations(server.now(found)) == {}
 
 
