@@ -377,6 +377,17 @@ def holds_pause(kind: Kind, workload: cluster.Workload) -> bool:
     return target_row(kind, workload).holds(pause_target(kind, workload).body)
 
 
+def still_paused(kind: Kind, workload: cluster.Workload) -> frozenset[str]:
+    """Of a pause of several fields that others undid in part, those that still stand at its value."""
+    body = view(workload.body, workload.annotations)
+    recorded = record.read(workload.annotations.get(names.ORIGINAL_STATE))
+    if recorded is None or way(kind, workload) is not Way.own or kind.holds(body):
+        return frozenset()
+    wanted = kind.pauses(workload, idle.Rule(), 0.0)
+    standing = {pointer: value for pointer, value in wanted.items() if pointers.read(body, pointer) == value}
+    return frozenset(pointer for pointer in standing if recorded.fields.get(pointer) not in (None, standing[pointer]))
+
+
 def is_finished(kind: Kind, body: Mapping[str, Any]) -> bool:
     """Has it run to its end, well or badly?"""
     if kind.ends is None:

@@ -15,7 +15,7 @@ from tests.unit.act.server import merged
 from fallow import names
 from fallow.act import sending
 from fallow.act.workloads import bodies
-from fallow.model import cluster, kinds, pointers, record
+from fallow.model import cluster, kinds, marks, pointers, record
 
 Object = dict[str, Any]
 
@@ -234,7 +234,7 @@ def test_nothing_is_sent_where_we_own_nothing() -> None:
 @pytest.mark.accepts("idle", 34)
 def test_marks_older_than_the_resume_are_stale(paused_at: str | None, resumed_at: str | None, stale: bool) -> None:
     found = {names.PAUSED_AT: paused_at, names.RESUMED_AT: resumed_at}
-    assert bodies.is_stale({name: value for name, value in found.items() if value}) is stale
+    assert marks.is_stale({name: value for name, value in found.items() if value}) is stale
 
 
 def test_pointers_of_the_record_survive_odd_annotation_names() -> None:
