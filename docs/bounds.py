@@ -26,8 +26,7 @@ ABOUT = """# Made from the code by `make docs`.
 """
 
 _KEPT_BY_SERVER = ("annotations", "generation", "managedFields", "resourceVersion")
-# Lists that a row writes as a whole: by what an element is known, and what of it may change.
-_ELEMENTS = {"/spec/roles": ("name", "/spec/replicas")}
+_EVERY = "name=*"  # in a pointer: whichever member of a list
 _OURS = f"k.startsWith('{names.GROUP}/') || k.startsWith('{names.ALIAS_GROUP}/') || k in variables.stops"
 
 
@@ -59,36 +58,40 @@ def _same_but(new: str, old: str, free: Iterable[tuple[str, ...]]) -> str:
         by_first.setdefault(first, []).append(tuple(rest))
     parts = [_same(new, old, f"k in {_words(by_first)}")]
     for first, below in by_first.items():
-        if all(below):
-            branches = (f"{each}[?{first!r}].orValue({{}})" for each in (new, old))
-            parts.append(_same_but(*branches, below))
+        if all(path[:1] == (_EVERY,) for path in below):
+            parts.append(_same_members(*_branches(new, old, first, "[]"), [path[1:] for path in below]))
+        elif all(below):
+            parts.append(_same_but(*_branches(new, old, first, "{}"), below))
     return " && ".join(parts)
 
 
-def _same_elements(pointer: str) -> str:
-    """The same list in the same order, but for one field of each element."""
-    key, field = _ELEMENTS[pointer]
-    last = pointers.parts(pointer)[-1]
-    new, old = (f"variables.{each}[?{last!r}].orValue([])" for each in ("spec", "oldSpec"))
-    names_of = f"{new}.map(e, e.{key}) == {old}.map(e, e.{key})"
-    is_same = _same_but("e", "o", [pointers.parts(field)])
-    others = _same("variables.spec", "variables.oldSpec", f"k in {_words([last])}")
-    return f"{others} && {names_of} && {new}.all(e, {old}.exists_one(o, o.{key} == e.{key} && {is_same}))"
+def _branches(new: str, old: str, name: str, empty: str) -> tuple[str, str]:
+    return f"{new}[?{name!r}].orValue({empty})", f"{old}[?{name!r}].orValue({empty})"
+
+
+def _same_members(new: str, old: str, free: Iterable[tuple[str, ...]]) -> str:
+    """The same members in the same order, known by their names, but for these paths of each."""
+    ordered = f"{new}.map(e, e.name) == {old}.map(e, e.name)"
+    return f"{ordered} && {new}.all(e, {old}.exists_one(o, o.name == e.name && {_same_but('e', 'o', free)}))"
 
 
 def _spec_rule(written: tuple[str, ...]) -> str:
-    if len(written) == 1 and written[0] in _ELEMENTS:
-        return _same_elements(written[0])
     return _same_but("variables.spec", "variables.oldSpec", [pointers.parts(pointer)[1:] for pointer in written])
 
 
 def _spoken(pointer: str) -> str:
-    inside = f"[]{_ELEMENTS[pointer][1]}" if pointer in _ELEMENTS else ""
-    return ".".join(pointers.parts(pointer + inside))
+    return ".".join(pointers.parts(pointer)).replace(f".{_EVERY}", "[]")
 
 
 def _resource(row: kinds.Kind) -> str:
     return f"{row.group}/{row.plural}"
+
+
+def _written(row: kinds.Kind) -> tuple[str, ...]:
+    """What a pause of it writes, and a resume puts back."""
+    sizes = {"/spec/roles": f"/spec/roles/{_EVERY}/spec/replicas"}  # the list goes as a whole, but only they change
+    kept = {kinds.SCALED_OBJECT.key: (pointers.annotation(names.KEDA_PAUSED),)}  # comes back too if it went meanwhile
+    return (*(sizes.get(each, each) for each in row.writes), *kept.get(row.key, ()))
 
 
 def _rows() -> tuple[kinds.Kind, ...]:
@@ -98,14 +101,14 @@ def _rows() -> tuple[kinds.Kind, ...]:
 def _stop_annotations(row: kinds.Kind) -> tuple[str, ...]:
     """The annotations of others that a pause or a resume of this kind writes."""
     own = pointers.annotation("")
-    return (*(pointers.parts(each)[-1] for each in row.writes if each.startswith(own)), *row.touches)
+    return (*(pointers.parts(each)[-1] for each in _written(row) if each.startswith(own)), *row.touches)
 
 
 def _by_spec() -> dict[tuple[str, ...], list[kinds.Kind]]:
     """The kinds, by what of their spec a pause writes."""
     found: dict[tuple[str, ...], list[kinds.Kind]] = {}
     for row in _rows():
-        found.setdefault(tuple(each for each in row.writes if each.startswith("/spec/")), []).append(row)
+        found.setdefault(tuple(each for each in _written(row) if each.startswith("/spec/")), []).append(row)
     return found
 
 

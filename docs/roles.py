@@ -43,10 +43,11 @@ def _rule(
 
 
 def _rules(rows: Iterable[kinds.Kind], verbs: Iterable[str], why: str = "") -> list[str]:
-    """One for each group, in the order of the table."""
+    """One for each group, in the order of the table. Who reads follows the chains from pods through what is between."""
     by_group: dict[str, list[str]] = {}
     for row in rows:
-        by_group.setdefault(row.group, []).append(row.plural)
+        between = [f"{kind.lower()}s" for kind in row.between] if verbs == READ else []
+        by_group.setdefault(row.group, []).extend([row.plural, *between])
     whys = [why] + [""] * len(by_group)
     return [_rule(group, plurals, verbs, why=whys[at]) for at, (group, plurals) in enumerate(by_group.items())]
 

@@ -137,6 +137,7 @@ class Loop:
         self._mirror, self._leadership, self._needs_lease = seen, leadership, needs_lease
         self._clock, self._monotonic, self._most_failures = clock, monotonic, most_failures
         self._background = background
+        self._followed: str | None = None  # who led when that was last said
         self._stopping = asyncio.Event()
         self._following = asyncio.Lock()
 
@@ -260,6 +261,7 @@ class Loop:
         course.pulse.began_at = self._monotonic()
         self._note_leadership()
         if not self.health.synced and not (await self._begin_to_follow(course) and await self._leads_soon()):
+            self._note_leadership()
             return
         self._note_leadership()
         if self._stopping.is_set():
@@ -274,6 +276,10 @@ class Loop:
     def _note_leadership(self) -> None:
         self.health.leading = self._leads()
         self.metrics.set("fallow_idle_leader", self.health.leading)
+        if not self.health.leading and self._leadership.holder not in (None, self._followed):
+            idle = "nothing is looked at here until it lets go"
+            log.info("%s holds the Lease %s: %s", self._leadership.holder, names.LEASE, idle)
+        self._followed = None if self.health.leading else self._leadership.holder
 
     async def _begin_to_follow(self, course: _Course) -> bool:
         async with self._following:

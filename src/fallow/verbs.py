@@ -6,8 +6,10 @@ Invariant: a workload is named without doubt before anything is done to it. Whet
 decides, or the door.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
+from typing import Final
 
 import msgspec
 
@@ -28,6 +30,10 @@ from fallow.observe.cluster import mirror
 MAX_ACK_HOURS = 168
 ANSWER_PATIENCE: Seconds = 15.0  # as long as a Lease lasts: who does not renew in that time leads no more
 MAX_FREEZE = 366 * units.DAY  # longer is a slip of the finger: whoever wants that stops the daemon
+
+
+_NAMESPACE: Final = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
+_TARGET: Final = re.compile(r"[A-Za-z][-A-Za-z0-9.]*/[a-z0-9](?:[-a-z0-9.]*[a-z0-9])?")
 
 
 class Why(StrEnum):
@@ -86,11 +92,16 @@ class FreezeAnswer(msgspec.Struct, frozen=True):
 
 def read_target(text: str) -> tuple[str, str]:
     """`Deployment/llm` or `Rollout.argoproj.io/llm`."""
-    kind, slash, name = text.partition("/")
-    if not slash or not kind or not name:
+    kind, _, name = text.partition("/")
+    if not _TARGET.fullmatch(text):
         form = "is not of the form KIND/NAME, such as Deployment/llm or Rollout.argoproj.io/llm"
         raise Declined(Why.malformed, f"{text!r} {form}")
     return kind, name
+
+
+def check_namespace(text: str) -> None:
+    if not _NAMESPACE.fullmatch(text):
+        raise Declined(Why.malformed, f"{text!r} cannot be the name of a namespace")
 
 
 def is_called(ref: cluster.Ref, kind: str, name: str, namespace: str) -> bool:
@@ -184,6 +195,9 @@ async def keep(reach: Reach, target: str, until: Instant, reason: str, now: Inst
     if kind is not None and kinds.is_paused(kind, workload):
         because = f"{workload.ref.short} is paused; resume it instead"
         return [Outcome(mark, Status.refused, now, because, code=Code.AlreadyPaused)]
+    if not kinds.is_markable(workload):
+        because = f"an acknowledgement on {workload.ref.short} itself would restart its pods; put it on the Namespace"
+        return [Outcome(mark, Status.refused, now, because, code=decision.Detail.NoPlaceForMarks)]
     return [await reach.hands.mark(mark, now)]
 
 

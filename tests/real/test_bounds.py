@@ -246,7 +246,7 @@ def _other(schema: Object, now: Any) -> Any:
 
 
 @pytest.mark.accepts("idle", 56)
-async def test_by_scale_only_the_count_changes(bounded: clusters.Cluster) -> None:
+async def test_by_the_parts_of_an_object_only_the_count_changes(bounded: clusters.Cluster) -> None:
     thing = await test_hands.make(bounded, "deployment")
     async with thief_on(bounded) as thief:
         await thief.send(thing, {"spec": {"replicas": 1}}, part="scale")
@@ -255,9 +255,12 @@ async def test_by_scale_only_the_count_changes(bounded: clusters.Cluster) -> Non
         spec = {"containers": [{"name": "main", "image": "evil.invalid/miner:1"}]}
         with pytest.raises(clusters.Refused, match="gpu-pruner-bounds"):
             await thief.ask("POST", f"/api/v1/namespaces/{bounded.namespace}/pods", {**pod, "spec": spec})
-        account = f"/api/v1/namespaces/{bounded.namespace}/serviceaccounts/default/token"
-        with pytest.raises(clusters.Refused, match="gpu-pruner-bounds"):
-            await thief.ask("POST", account, {"spec": {}})
+        for path in (
+            f"/api/v1/namespaces/{bounded.namespace}/serviceaccounts/default/token", "/api/v1/nodes/x/proxy/pods",
+            f"/api/v1/namespaces/{bounded.namespace}/pods/x/exec",
+        ):
+            with pytest.raises(clusters.Refused, match="gpu-pruner-bounds"):
+                await thief.ask("POST", path, {"spec": {}})
     now = await bounded.refresh(thing)
     assert (now["spec"]["replicas"], now["spec"]["template"]) == (1, thing["spec"]["template"])
 

@@ -80,6 +80,7 @@ STEERING = {("keda.sh", "scaledobjects"), ("kueue.x-k8s.io", "workloads")}
 LOOKED_AT = {
     ("", "pods"), ("", "nodes"), ("", "namespaces"), ("autoscaling", "horizontalpodautoscalers"),
     ("policy", "poddisruptionbudgets"),
+    ("serving.knative.dev", "configurations"), ("serving.knative.dev", "revisions"),
     ("resource.k8s.io", "resourceclaims"), ("gpuautoscaler.io", "idlepolicies"),
     ("apiextensions.k8s.io", "customresourcedefinitions"),
 }

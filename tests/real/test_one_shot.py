@@ -186,6 +186,8 @@ async def test_a_lease_that_another_holds_is_no_decision(stage: product.Stage, f
 async def test_frozen_by_hand_is_exit_4_until_unfrozen(stage: product.Stage, folder: pathlib.Path) -> None:
     idle = await stage.workload("quiet")
     await stage.prometheus.start()
+    metadata = {"name": names.LEASE, "namespace": stage.system}  # of a daemon that ran some time ago
+    await stage.cluster.apply({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata})
     async with product.product_on(stage, folder) as pruner:
         said = await pruner.fallow("freeze", "--for", "2h", "-n", stage.system, "--reason", "demo day")
         assert said.code == 0, said.said

@@ -66,6 +66,20 @@ async def test_what_is_declined_has_a_word_that_doors_can_tell_apart(reach, ask,
     assert declined.value.why is why
 
 
+@pytest.mark.parametrize("force", [False, True])
+async def test_what_is_in_trouble_is_not_paused_by_hand_either(force):
+    """--force overrides acks and opt-outs, never what we do not know."""
+    async with pretend.Server() as server, server.api() as api, mirror.Mirror(api, watch_namespaces=["ml"]) as seen:
+        server.put_all(pretend.deployed("llm"))
+        server.install(*pretend.KEDA)
+        server.forbidden.add(("list", "scaledobjects"))
+        await seen.list_all(NOW)
+        by = verbs.Reach(seen, doing.Hands(api, seen.find_resource, reporting_instance="test"), "ml", "user:ada")
+        (outcome,) = await verbs.pause(by, "Deployment/llm", "x", NOW, force=force)
+    assert outcome.status is Status.refused
+    assert outcome.detail.startswith("ReportOnly:Unseen: whether KEDA scales Deployment/llm cannot be seen")
+
+
 async def test_an_ack_of_something_paused_is_refused(reach):
     (outcome,) = await verbs.keep(reach, "Deployment/off", NOW + HOUR, "", NOW)
     assert outcome.status is Status.refused

@@ -101,14 +101,16 @@ async def _look(look_again: LookAgain, pauses: Sequence[decision.Pause]) -> Look
 
 
 async def _do(
-    each: decision.Warn | decision.Resume | decision.Mark | decision.Alert, hands: doing.Hands, now: Instant,
-    clock: Clock,
+    each: decision.Warn | decision.Resume | decision.Undo | decision.Mark | decision.Alert, hands: doing.Hands,
+    now: Instant, clock: Clock,
 ) -> Outcome:
     match each:
         case decision.Warn():
             return await hands.warn(each, now, clock)
         case decision.Resume():
             return await hands.resume(each, now)
+        case decision.Undo():
+            return await hands.undo(each, now)
         case decision.Mark():
             return await hands.mark(each, now)
         case decision.Alert():
@@ -164,6 +166,8 @@ async def _guard(each: decision.Decision, hands: doing.Hands, act: Awaitable[Out
             await announce(each.finding.workload.ref, names.Event.PAUSE_FAILED, f"Not paused: {detail}", now)
         elif isinstance(each, decision.Resume):
             await announce(each.workload.ref, names.Event.RESUME_FAILED, f"Not resumed: {detail}", now)
+        elif isinstance(each, decision.Undo):
+            await announce(each.workload.ref, names.Event.PAUSE_FAILED, f"{each.because}: {detail}", now)
     return outcome
 
 
@@ -176,9 +180,8 @@ def explain(each: decision.Decision, problem: errors.ClientError, now: Instant, 
         return Outcome(each, Status.overtaken, now, f"it is gone: {said}")
     if isinstance(problem, errors.Invalid) and (problem.status == 400 or _is_field_unknown(problem)):
         return Outcome(each, Status.refused, now, said, code=Detail.UnsupportedField)
-    if is_dry and isinstance(problem, errors.Forbidden):  # a reader's rights do for a dry run
-        why = f"{each.reason_text} " if isinstance(each, decision.Pause) else ""
-        return Outcome(each, Status.dry_run, now, f"{why}(not checked by the API server: {said})")
+    if is_dry and isinstance(each, decision.Pause) and isinstance(problem, errors.Forbidden):  # a reader's dry run
+        return Outcome(each, Status.dry_run, now, f"{each.reason_text} (not checked by the API server: {said})")
     if is_dry:
         return Outcome(each, Status.refused, now, f"would fail: {said}")
     return Outcome(each, Status.failed, now, said)

@@ -122,6 +122,7 @@ class Companion(msgspec.Struct, frozen=True):
     annotations: Mapping[str, str]
     body: Mapping[str, Any]  # the object, pruned to what its kind's row reads
     writer: str = ""  # as of a Workload
+    is_ours: bool = False
 
 
 Steering: TypeAlias = seen.Input[tuple[Companion, ...]]
@@ -141,8 +142,8 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     trouble: Trouble | None
     trouble_because: str
     # Where notice, ack, idle and immunity marks are written, and the annotations found there. The workload itself,
-    # except for an InferenceService in Standard mode: touching its metadata restarts its pods, so its child Deployment
-    # carries the marks.
+    # except for an InferenceService: touching its metadata restarts its pods, or rolls a Revision that needs another
+    # GPU, so the Deployment below it that holds the GPUs carries the marks.
     marks_ref: Ref
     marks: Mapping[str, str]
     hpas: Steering
@@ -157,7 +158,9 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     # Annotations of ours on the links between pods and workload. Controllers copy them down and never remove them: they
     # only tell a pod's copy from a person's own word on the pod.
     chain_annotations: tuple[Mapping[str, str], ...] = ()
+    marks_version: str | None = None  # of the object that carries the marks, where that is not the workload itself
     writer: str = ""  # who else owns, since our pause, the field that paused it; "" = nobody
+    is_ours: bool = False  # we alone own it: nobody wrote it since
 
 
 class Missing(msgspec.Struct, frozen=True):

@@ -104,6 +104,7 @@ class Detail(StrEnum):
     HpaScaleToZero = "HpaScaleToZero"
     PdbProtected = "PdbProtected"
     GitOpsManaged = "GitOpsManaged"
+    NoPlaceForMarks = "NoPlaceForMarks"
     # The hands, when they were about to write.
     RecordPresent = "RecordPresent"
     RecordTooLarge = "RecordTooLarge"
@@ -219,6 +220,13 @@ class Resume(msgspec.Struct, frozen=True):
     remember: Mapping[str, str] = {}  # annotations to leave behind, such as kserve-no-stop
 
 
+class Undo(msgspec.Struct, frozen=True):
+    """Put back what a pause of ours changed and did not get: something stands there that nobody asked for."""
+
+    workload: cluster.Workload
+    because: str
+
+
 class Mark(msgspec.Struct, frozen=True):
     """Bookkeeping on the object: marks withdrawn, an ack stamped or ended, a pause that others undid."""
 
@@ -239,7 +247,7 @@ class Alert(msgspec.Struct, frozen=True):
     episode: str  # what makes it "once"
 
 
-Decision: TypeAlias = Warn | Pause | Resume | Mark | Alert
+Decision: TypeAlias = Warn | Pause | Resume | Undo | Mark | Alert
 
 
 class Status(StrEnum):

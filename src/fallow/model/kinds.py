@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from fallow import names
-from fallow.model import cluster, pointers, stops
+from fallow.model import cluster, pointers, record, stops
 from fallow.model.decision import Detail
 from fallow.model.policies import idle
 from fallow.model.seen import ABSENT, Known, Unseen, sure
@@ -43,7 +43,8 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     reads: tuple[str, ...]  # JSON pointers kept in Workload.body; annotations and labels are kept beside it
     verb: Literal["scaled to 0", "suspended", "stopped"]
     pauses: Pauses
-    writes: tuple[str, ...]  # every JSON pointer that a pause may write; a list it writes, as a whole
+    writes: tuple[str, ...]  # every JSON pointer that a pause may write or record; in a list, that of every member
+    remembers: tuple[str, ...] = ()  # recorded with a pause, though it does not write there
     holds: Holds
     replica_path: str | None = None
     ends: tuple[str, frozenset[str]] | None = None  # where the end is read: a phase, or conditions that are True
@@ -52,6 +53,7 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
 
     objects: tuple[Objects, ...] = ()
     manager: tuple[str, str] | None = None  # where `managedBy` stands, and the controller that is the kind's own
+    managers: Mapping[str, str] = {}  # by version, where another controller serves that one
     is_queued: bool = False  # Kueue suspends and resumes it itself; serving kinds under Kueue keep their own row
     deletes_claims: tuple[str, ...] = ()  # makes volume claims; when their retention policy counts in a pause
     in_order: bool = False  # stops its pods one after another, unless podManagementPolicy says otherwise
@@ -65,8 +67,9 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     relays: bool = False  # others make it to make their pods; these bear the labels that its maker selects
     is_schedule: bool = False  # pausing it stops nothing that runs: what it started is the workload
     outlived_by: str = ""  # the kind it runs in, which is the workload once this one is finished
+    between: tuple[str, ...] = ()  # kinds of its group, outside this table, that stand between it and its pods
     named_by: tuple[str, Mapping[str, str]] | None = None  # label of a pod with its name, and those beside it
-    marks_on: Key | None = None  # annotations on it restart its pods: marks go to the object of this kind that it owns
+    marks_on: Key | None = None  # annotations on it restart its pods: marks go to the object of this kind below it
 
     @property
     def key(self) -> Key:
@@ -126,8 +129,8 @@ def _job(kind: str, group: str, *versions: str, manager: tuple[str, str], **more
     return _suspends(kind, group, "j", *versions, manager=manager, loses_work=True, is_queued=True, **more)
 
 
-def _kubeflow_job(kind: str, *versions: str, operator: str = "training-operator", **more: Any) -> Kind:
-    manager = ("/spec/runPolicy/managedBy", f"kubeflow.org/{operator}")
+def _kubeflow_job(kind: str, *versions: str, **more: Any) -> Kind:
+    manager = ("/spec/runPolicy/managedBy", "kubeflow.org/training-operator")
     return _job(kind, "kubeflow.org", *versions, at="/spec/runPolicy/suspend", manager=manager, **more)
 
 
@@ -153,8 +156,8 @@ KINDS: tuple[Kind, ...] = (
     _replicas("LeaderWorkerSet", "leaderworkerset.x-k8s.io", "l", "v1",
               reads=tuple(f"/spec/leaderWorkerTemplate/{name}" for name in _RETENTION),
               deletes_claims=("whenScaled", "whenDeleted"), named_by=(names.LWS_NAME_LABEL, {})),
-    _stops("DisaggregatedSet", "disaggregatedset.x-k8s.io", "l", "v1", "v1alpha1", reads=("/spec/roles",),
-           verb="scaled to 0", pauses=stops.empty_roles, writes=("/spec/roles",), holds=stops.has_empty_roles,
+    _stops("DisaggregatedSet", "disaggregatedset.x-k8s.io", "l", "v1", "v1alpha1", reads=(stops.ROLES,),
+           verb="scaled to 0", pauses=stops.empty_roles, writes=(stops.ROLE_SIZES,), holds=stops.has_empty_roles,
            may_own=True, objects=(stops.has_roles,)),
     _replicas("Rollout", "argoproj.io", "o", "v1alpha1", objects=(stops.is_calm_rollout,),
               reads=(SELECTOR, "/spec/paused", "/spec/strategy/blueGreen/previewReplicaCount", "/status/blueGreen")),
@@ -180,7 +183,7 @@ KINDS: tuple[Kind, ...] = (
            named_by=(names.NAME_LABEL, {names.PART_OF_LABEL: names.LLM_PART_OF})),
     _stops_at("Service", "serving.knative.dev", "k", "v1", needs_group=True, work="inference", may_own=True,
               reads=(stops.MIN_SCALE,), at=stops.MIN_SCALE, value="0", holds=stops.is_stopped_knative,
-              objects=(stops.may_roll_knative,)),
+              objects=(stops.may_roll_knative,), between=("Configuration", "Revision")),
     _job("Job", "batch", "v1", reads=(SELECTOR,), manager=(_MANAGED_BY, "kubernetes.io/job-controller")),
     _suspends("CronJob", "batch", "c", "v1", reads=("/spec/concurrencyPolicy",), is_schedule=True, warns_below=
               "Where its CronJob has concurrencyPolicy Forbid, no later run starts while this one is suspended."),
@@ -193,7 +196,8 @@ KINDS: tuple[Kind, ...] = (
     *(_kubeflow_job(kind, "v1", work="training") for kind in ("PyTorchJob", "TFJob", "XGBoostJob")),
     _kubeflow_job("PaddleJob", "v1"),
     _kubeflow_job("JAXJob", "v1", work="training"),
-    _kubeflow_job("MPIJob", "v1", "v2beta1", work="training", operator="mpi-operator", may_own=True),
+    _kubeflow_job("MPIJob", "v1", "v2beta1", work="training", may_own=True,
+                  managers={"v2beta1": "kubeflow.org/mpi-operator"}),  # v1 is the training operator's
     _job("RayJob", "ray.io", "v1", work="batch", ends="/status/jobDeploymentStatus", is_lasting=False, manager=_KUBERAY,
          reads=("/spec/shutdownAfterJobFinishes", "/spec/clusterSelector"), objects=(stops.is_suspendable_ray_job,),
          may_own=True, outlived_by="RayCluster", warns=("The job restarts from its beginning.",)),
@@ -206,7 +210,7 @@ KINDS: tuple[Kind, ...] = (
 # Companions: never workloads of their own, but read, and two of them written, for the workloads they steer.
 SCALED_OBJECT = _stops_at(
     "ScaledObject", "keda.sh", "", "v1alpha1", at=pointers.annotation(names.KEDA_PAUSED_REPLICAS), value="0",
-    writes=tuple(pointers.annotation(name) for name in (names.KEDA_PAUSED_REPLICAS, names.KEDA_PAUSED)),  # both return
+    remembers=(pointers.annotation(names.KEDA_PAUSED),),
     reads=("/spec/scaleTargetRef", "/spec/minReplicaCount", "/status/pausedReplicaCount"),
 )
 KUEUE_WORKLOAD = _stops_at(
@@ -247,8 +251,11 @@ def _is_empty_scale(body: Mapping[str, Any]) -> bool:
 @lru_cache(maxsize=256)
 def generic(group: str, version: str, kind: str, replicas_pointer: str | None) -> Kind:
     """A row for any kind that serves /scale; without the pointer its body is that of its Scale object."""
-    row = _replicas(kind, group, "x", version, at=replicas_pointer or _REPLICAS, may_own=True,
-                    objects=(stops.shows_replicas,))
+    objects = (stops.shows_replicas, stops.makes_no_claims)
+    row = _replicas(
+        kind, group, "x", version, at=replicas_pointer or _REPLICAS, reads=(stops.CLAIM_TEMPLATES,), may_own=True,
+        objects=objects,
+    )
     return row if replicas_pointer else msgspec.structs.replace(row, holds=_is_empty_scale)
 
 
@@ -293,6 +300,7 @@ class Target(msgspec.Struct, frozen=True):
     annotations: Mapping[str, str]
     body: Mapping[str, Any]
     writer: str = ""  # who else owns, since our pause, what it wrote here; "" = nobody
+    is_ours: bool = False  # we alone own it: nobody wrote it since
 
 
 def view(body: Mapping[str, Any], annotations: Mapping[str, str]) -> dict[str, Any]:
@@ -337,12 +345,18 @@ def record_target(kind: Kind, workload: cluster.Workload) -> Target:
 
 
 def as_target(held: cluster.Workload | cluster.Companion) -> Target:
-    return Target(held.ref, held.resource_version, held.annotations, view(held.body, held.annotations), held.writer)
+    body = view(held.body, held.annotations)
+    return Target(held.ref, held.resource_version, held.annotations, body, held.writer, held.is_ours)
 
 
 def target_row(kind: Kind, workload: cluster.Workload) -> Kind:
     """The row of the object that pause_target names."""
     return {Way.kueue: KUEUE_WORKLOAD, Way.keda: SCALED_OBJECT}.get(way(kind, workload), kind)
+
+
+def find_fault(row: Kind, found: record.Record) -> str | None:
+    """What in a record no pause of this row can have written, in a phrase; None: nothing."""
+    return record.find_fault(found, (*row.writes, *row.remembers))
 
 
 def is_paused(kind: Kind, workload: cluster.Workload) -> bool:
@@ -385,6 +399,17 @@ def warnings(kind: Kind, workload: cluster.Workload) -> list[str]:
     return [*lost, *kind.warns, *(row.warns_below for row in above if row and row.warns_below)]
 
 
+def is_tender(workload: cluster.Workload) -> bool:
+    """Does every mark on it restart its pods? Then only a pause and a resume may write there."""
+    row = find(workload.ref.group, workload.ref.kind)
+    return row is not None and row.marks_on is not None
+
+
+def is_markable(workload: cluster.Workload) -> bool:
+    """Is there an object that we may write a mark on without harm to its pods?"""
+    return not is_tender(workload) or workload.marks_ref.uid != workload.ref.uid
+
+
 # ---- what speaks against a pause -------------------------------------------------------------------------------------
 
 
@@ -394,9 +419,18 @@ def objection(kind: Kind, workload: cluster.Workload, rule: idle.Rule) -> Object
         if found := own(workload, rule):
             return found
     return (
-        _keeps_volumes(kind, workload) or _is_managed_here(kind, workload) or _is_clear_to_kueue(kind, workload)
-        or _is_clear_to_autoscalers(kind, workload) or _is_left_by_rule(workload, rule)
+        _can_be_marked(kind, workload) or _keeps_volumes(kind, workload) or _is_managed_here(kind, workload)
+        or _is_clear_to_kueue(kind, workload) or _is_clear_to_autoscalers(kind, workload)
+        or _is_left_by_rule(workload, rule)
     )
+
+
+def _can_be_marked(kind: Kind, workload: cluster.Workload) -> Objection | None:
+    if is_markable(workload):
+        return None
+    lower = kind.marks_on[1] if kind.marks_on else "object"
+    because = f"no {lower} of {workload.ref.short} is in sight that could carry a mark"
+    return Detail.NoPlaceForMarks, f"{because}; one on itself would restart its pods"
 
 
 def _keeps_volumes(kind: Kind, workload: cluster.Workload) -> Objection | None:
@@ -416,8 +450,9 @@ def _keeps_volumes(kind: Kind, workload: cluster.Workload) -> Objection | None:
 def _is_managed_here(kind: Kind, workload: cluster.Workload) -> Objection | None:
     if kind.manager is None:
         return None
-    manager = pointers.read(workload.body, kind.manager[0])
-    if manager in (None, "", kind.manager[1]):
+    where, own = kind.manager
+    manager = pointers.read(workload.body, where)
+    if manager in (None, "", kind.managers.get(workload.ref.version, own)):
         return None
     return Detail.ManagedByOther, f"{workload.ref.short} is managed by {manager}, not by its kind's own controller"
 

@@ -110,6 +110,13 @@ class SourceTrouble(msgspec.Struct, frozen=True):
     because: str
 
 
+class LostSignal(msgspec.Struct, frozen=True):
+    """A secondary signal that could not be asked for, and why: activity that only it would show goes unseen."""
+
+    signal: str
+    because: str
+
+
 class Ignored(msgspec.Struct, frozen=True):
     """Series that were there and do not count: whose they are, and why not."""
 
@@ -125,5 +132,5 @@ class Evidence(msgspec.Struct):
     trouble: SourceTrouble | None
     unallocated: int  # GPUs measured that no pod holds
     gpus_per_node: Mapping[str, int]
-    lost_signals: tuple[str, ...]  # secondary metrics whose query failed, and why: "tensor: 422 ..."
+    lost_signals: tuple[LostSignal, ...]
     ignored: tuple[Ignored, ...] = ()

@@ -149,7 +149,10 @@ FLAGS: tuple[Flag, ...] = (
              read.whole_number(1), "180", "-c"),
         Flag("--max-consecutive-failures", "N", "Exit after so many failed cycles in a row; 0: never give up.",
              read.whole_number(0), "0"),
-        Flag("--leader-elect", "BOOL", "Act only while holding the Lease; default: true in daemon mode.", read.truth),
+        Flag(
+            "--leader-elect", "BOOL",
+            "Look only while holding the Lease; default: true in daemon mode. Who acts always holds it.", read.truth,
+        ),
         Flag("--metrics-addr", "IP:PORT",
              "Where /metrics, /healthz and /readyz are served in daemon mode; empty: nowhere.",
              read.listen_address, "0.0.0.0:8080"),
@@ -268,6 +271,7 @@ def _mandate(values: Mapping[str, Any], own_namespace: str | None) -> idle.Manda
             # Two intervals; where a cycle may take longer than its interval, two of those; and a moment to wake up in.
             confirm_within=2 * max(LEAST_BUDGET, float(values["check_interval"])) + 1.0,
             baseline_cycles=BASELINE_CYCLES if daemon else 0,
+            backs_off=daemon or values["run_mode"] != "scale-down",  # who acts once means now
             max_actions_per_cycle=values["max_actions_per_cycle"],
             max_actions_per_namespace=values["max_actions_per_namespace"],
             max_percent_per_hour=values["max_percent_per_hour"], freeze_jump=values["freeze_jump"],

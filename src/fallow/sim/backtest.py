@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
+from fallow import names
 from fallow.act import marking
 from fallow.act.workloads import bodies
 from fallow.decide.idle import plan as brain
@@ -126,8 +127,8 @@ class Run:
             case decision.Warn():
                 self.notices += 1
                 after = edits.annotate(before, marking.notice_changes(each, now))
-            case decision.Resume():
-                after = edits.resume(before, now, each.by)
+            case decision.Resume() | decision.Undo():
+                after = edits.resume(before, now, each.by if isinstance(each, decision.Resume) else names.FIELD_MANAGER)
             case decision.Mark():
                 after = edits.annotate(before, each.changes)
             case decision.Alert():

@@ -79,8 +79,8 @@ class IdleStory:
         # 2. Plan: a finding for every workload; the noes too.
         plan = brain.make_plan(seen, self._mandate, self._memory, turn.now, self._cache)
         # 3. Act: each decision alone, looked at once more just before; a dry run goes the same way and changes nothing.
-        outcomes = await self._act(turn, seen, plan)
-        cycle = decision.Cycle(plan, seen, outcomes, self._failure_of(seen), turn.took)
+        outcomes, unwritten = await self._act(turn, seen, plan)
+        cycle = decision.Cycle(plan, seen, outcomes, self._failure_of(seen) or unwritten, turn.took)
         # 4. and 5. Account and tell.
         self._enter(cycle, turn)
         return cycle
@@ -105,7 +105,10 @@ class IdleStory:
         candidates = brain.candidate_rows(seen, self._mandate, turn.now, self._cache)
         return await turn.in_time(self._eyes.look_back(seen, candidates, turn.now))
 
-    async def _act(self, turn: Turn, seen: cluster.Snapshot, plan: decision.Plan) -> tuple[decision.Outcome, ...]:
+    async def _act(
+        self, turn: Turn, seen: cluster.Snapshot, plan: decision.Plan
+    ) -> tuple[tuple[decision.Outcome, ...], str]:
+        """What became of it, and why our memory could not be written down before: then nothing was told or paused."""
         expected = brain.expect(plan) if self._mandate.acting else plan.memory.long
         unwritten = await self._write_down(lambda said: {
             **_remembered(expected, said, turn.now), **_frozen(plan, said, turn.now), **self._new_kinds(plan, said)
@@ -119,10 +122,11 @@ class IdleStory:
             plan.decisions, self._hands, look_again, turn.now, turn.may_act, turn.clock, self._gate
         ))
         self._memory = brain.remember(plan, outcomes)
-        await self._write_down(lambda said: _remembered(self._memory.long, said, turn.now))
+        if late := await self._write_down(lambda said: _remembered(self._memory.long, said, turn.now)):
+            log.warning("%s; it says more than was done until the next cycle", late)
         if self._options.loop.daemon and turn.may_act():
             await self._hands.reports.write(seen, plan, turn.now)
-        return outcomes
+        return outcomes, unwritten
 
     def answer(self, said: Said) -> Mapping[str, str | None]:
         """To whoever froze or unfroze us, with the next renewal of the Lease: from now on no pause begins, or may."""
@@ -136,16 +140,15 @@ class IdleStory:
         until, because = snapshot.read_freeze(self._eyes.lease_annotations(), now)
         return None if until is None or now >= until else f"frozen until {units.rfc3339(until)}: {because}"
 
-    async def _write_down(self, make: Callable[[Said], Mapping[str, str | None]]) -> str | None:
+    async def _write_down(self, make: Callable[[Said], Mapping[str, str | None]]) -> str:
         """On the Lease, where a successor and people find it; why not, if that failed."""
         if self._note is None:
-            return None
+            return ""
         try:
             await self._note(make)
         except errors.ClientError as problem:
-            log.warning("our memory could not be written on the Lease: %s", problem)
             return f"our memory could not be written on the Lease: {problem}"
-        return None
+        return ""
 
     def _new_kinds(self, plan: decision.Plan, said: Said) -> dict[str, str]:
         """Before their first pause: what is paused must be found again when none of its pods lives."""
@@ -185,7 +188,9 @@ class IdleStory:
         # 5. Tell: a line per act, a sentence about the cycle, and what could not be seen.
         tell(cycle)
         if cycle.snapshot is not None:
-            self._tell_missing(cycle.snapshot.missing)
+            lost = cycle.snapshot.evidence.lost_signals
+            unasked = (cluster.Missing(f"signal {each.signal}", each.because) for each in lost)
+            self._tell_missing((*cycle.snapshot.missing, *unasked))
         if cycle.plan is not None:
             self._tell_odd(cycle.plan.odd)
 

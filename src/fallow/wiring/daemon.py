@@ -49,9 +49,14 @@ async def assemble(
     """Everything wired: eyes on the cluster and on the measurements, hands, books, the Lease, the stories."""
     access = config.load_access(kubeconfig=options.kubeconfig, context=options.context, environment=options.environment)
     belief = trust.Belief(options.exporter_namespaces, options.trust_metrics)
+    metrics, pace = telemetry.Telemetry(), options.loop
+
+    def note(verb: str, code: str) -> None:
+        metrics.add("fallow_api_requests_total", 1, (verb, code))
+
     async with contextlib.AsyncExitStack() as stack:
-        api = await stack.enter_async_context(kube.Api(access, monotonic=monotonic))
-        leasing = await stack.enter_async_context(kube.Api(access))
+        api = await stack.enter_async_context(kube.Api(access, monotonic=monotonic, note=note))
+        leasing = await stack.enter_async_context(kube.Api(access, note=note))
         identity = options.pod_name or f"{names.FIELD_MANAGER}-{time.monotonic_ns():x}"  # that no other process has
         leadership = reach.lease_as(
             identity, _own_namespace(options, access), leasing, clock, answer=lambda said: story.answer(said)
@@ -61,13 +66,14 @@ async def assemble(
             use_policies=options.mandate.use_policies, belief=belief,
             kept_kinds=lambda: [(group, kind) for group, _, kind in long_memory.read_kinds(leadership.annotations)],
         ))
-        usage = await _open_source(options, access, api, belief, stack)
+        usage = await _open_source(options, access, api, belief, stack, monotonic)
         scraping = usage if isinstance(usage, source.ScrapeSource) else None
-        metrics, pace = telemetry.Telemetry(), options.loop
+        metrics.before_scrape(lambda: _write_ages(metrics, seen))
         needs_lease = pace.leader_elect or options.mandate.acting
         story = idle.IdleStory(
             options=options, eyes=snapshot.Eyes(
-                seen, usage, lease_annotations=lambda: leadership.annotations, lease_term=lambda: leadership.term
+                seen, usage, clock=clock, lease_annotations=lambda: leadership.annotations,
+                lease_term=lambda: leadership.term,
             ),
             hands=_make_hands(options, access, api, seen), books=tally.Books(
                 metrics, dry_run=not options.mandate.acting, source="scrape" if scraping else "prometheus"
@@ -86,6 +92,11 @@ async def assemble(
             monotonic=monotonic, most_failures=pace.max_consecutive_failures, background=background,
         )
         yield Assembly(looping, access.namespace or "default", scraping)
+
+
+def _write_ages(metrics: telemetry.Telemetry, seen: mirror.Mirror) -> None:
+    ages = seen.contents.ages(time.monotonic())
+    metrics.replace("fallow_watch_age_seconds", {(resource,): age for resource, age in ages.items()})
 
 
 async def look(options: settings.Settings) -> tuple[idle.Look, str]:
@@ -112,11 +123,11 @@ def _make_hands(options: settings.Settings, access: config.Access, api: kube.Api
 
 async def _open_source(
     options: settings.Settings, access: config.Access, api: kube.Api, belief: trust.Belief,
-    stack: contextlib.AsyncExitStack,
+    stack: contextlib.AsyncExitStack, monotonic: Clock,
 ) -> measured.PrometheusSource | source.ScrapeSource:
     """Prometheus if we know where it is, else the exporters themselves."""
     if options.prometheus is not None:
-        asked = await stack.enter_async_context(make_prometheus(options, options.prometheus, access))
+        asked = await stack.enter_async_context(make_prometheus(options, options.prometheus, access, monotonic))
         return measured.PrometheusSource(
             asked, honor_labels=options.prometheus.honor_labels, expected_interval=options.prometheus.expected_interval,
             budget=options.loop.budget,
@@ -136,6 +147,7 @@ async def _open_source(
 
 def make_prometheus(
     options: settings.Settings, asked: settings.PrometheusSettings, access: config.Access | None = None,
+    monotonic: Clock = time.monotonic,
 ) -> prometheus.Prometheus:
     """The client, not yet open. `access`: to the cluster whose token it may be shown."""
     login: auth.Login | None = None
@@ -161,5 +173,5 @@ def make_prometheus(
     )
     return prometheus.Prometheus(
         asked.url, login=login, signer=signer, headers=[f"{name}: {value.reveal()}" for name, value in asked.headers],
-        files=files, matchers=",".join(asked.matchers), proxy=Secret(proxy) if proxy else None,
+        files=files, matchers=",".join(asked.matchers), proxy=Secret(proxy) if proxy else None, monotonic=monotonic,
     )

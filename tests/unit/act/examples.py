@@ -51,6 +51,9 @@ EXAMPLES: dict[str, Object] = {
     "llm-prefill": make(
         "serving.kserve.io/v1alpha2", "LLMInferenceService", {"replicas": 2, "prefill": {"replicas": 1}}
     ),
+    "llm-prefill-uncounted": make(
+        "serving.kserve.io/v1alpha2", "LLMInferenceService", {"replicas": 2, "prefill": {"template": {}}}
+    ),
     "llm-scaled": make(
         "serving.kserve.io/v1alpha2", "LLMInferenceService", {"replicas": 2, "scaling": {"maxReplicas": 4}}
     ),
@@ -113,6 +116,9 @@ def workload_of(thing: Object, **more: Any) -> cluster.Workload:
         "chain_bodies": (), "trouble": None, "trouble_because": "", "marks_ref": ref, "marks": annotations,
         "replicas_pointer": pointer, **{name: builders.steering(more.pop(name, ())) for name in builders.STEERING},
     }
+    if row.marks_on:
+        child = cluster.Ref(row.marks_on[0], "v1", row.marks_on[1], ref.namespace, f"{ref.name}-predictor", "u-child")
+        base |= {"marks_ref": child, "marks": {}, "marks_version": "3"}
     return cluster.Workload(**base | more)
 
 

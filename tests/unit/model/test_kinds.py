@@ -25,13 +25,13 @@ RUN_SUSPENDED = {"/spec/runPolicy/suspend": True}
 
 WRITES: dict[str, dict[str, Any]] = {
     "deployment": EMPTY, "replicaset": EMPTY, "statefulset": EMPTY, "lws": EMPTY,
-    "disaggregated": {"/spec/roles/0/spec/replicas": 0, "/spec/roles/1/spec/replicas": 0},
+    "disaggregated": {"/spec/roles/name=prefill/spec/replicas": 0, "/spec/roles/name=decode/spec/replicas": 0},
     "rollout": EMPTY, "rollout-without-replicas": EMPTY,
     "notebook": {"/metadata/annotations/kubeflow-resource-stopped": "2026-11-14T23:46:40Z"},
     "workspace": {"/spec/paused": True},
     "isvc": {STOP: "true"}, "isvc-stop-false": {STOP: "true"},
     "llm": {"/spec/replicas": 0}, "llm-prefill": {"/spec/replicas": 0, "/spec/prefill/replicas": 0},
-    "llm-scaled": {STOP: "true"},
+    "llm-prefill-uncounted": {STOP: "true"}, "llm-scaled": {STOP: "true"},
     "llm-default": {STOP: "true"}, "knative": {MIN_SCALE: "0"}, "knative-bare": {MIN_SCALE: "0"},
     "job": SUSPENDED, "job-unsaid": SUSPENDED, "cronjob": SUSPENDED, "jobset": SUSPENDED, "trainjob": SUSPENDED,
     "appwrapper": SUSPENDED,
@@ -313,6 +313,25 @@ def test_a_ray_job_is_suspended_only_where_kuberay_allows_it(
 def test_what_another_controller_manages_is_left_alone(name: str, where: str) -> None:
     thing = pointers.replace(EXAMPLES[name], ("spec", *where.split()), "kueue.x-k8s.io/multikueue")
     assert word(thing) == "ManagedByOther"
+
+
+@pytest.mark.parametrize(
+    ("name", "where", "own"),
+    [
+        ("mpijob-v1", "runPolicy managedBy", "kubeflow.org/training-operator"),
+        ("mpijob-v2", "runPolicy managedBy", "kubeflow.org/mpi-operator"),
+        ("pytorchjob", "runPolicy managedBy", "kubeflow.org/training-operator"),
+        ("trainjob", "managedBy", "trainer.kubeflow.org/trainjob-controller"),
+    ],
+)
+def test_the_kinds_own_controller_is_no_stranger(name: str, where: str, own: str) -> None:
+    assert word(pointers.replace(EXAMPLES[name], ("spec", *where.split()), own)) is None
+
+
+def test_the_operator_of_one_version_of_a_kind_is_a_stranger_to_the_other() -> None:
+    theirs = {"mpijob-v1": "kubeflow.org/mpi-operator", "mpijob-v2": "kubeflow.org/training-operator"}
+    things = (pointers.replace(EXAMPLES[name], ("spec", "runPolicy", "managedBy"), by) for name, by in theirs.items())
+    assert set(map(word, things)) == {"ManagedByOther"}
 
 
 def isvc(

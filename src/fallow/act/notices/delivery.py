@@ -32,7 +32,7 @@ async def warn(
         await announcer.announce(workload.ref, names.Event.NOTICE_FAILED, because, now)
         return Outcome(warn, Status.failed, now, because)
     changes = marking.with_aliases(marking.notice_changes(warn, clock()), compat)
-    await writer.send(sending.annotate(workload.marks_ref, changes))
+    await writer.send(sending.annotate(workload.marks_ref, changes, resource_version=workload.marks_version))
     return Outcome(warn, Status.done, now, "; ".join([note, *failures]), after=changes)
 
 

@@ -70,5 +70,5 @@ def alone(job: cluster.Workload, schedule: cluster.Companion) -> cluster.Workloa
 def _scaler_refs(workload: cluster.Workload, said: Mapping[str, str]) -> list[cluster.Ref]:
     """The ScaledObjects of this very object, and those that the record names."""
     found = record.read(said.get(names.ORIGINAL_STATE))
-    recorded = bodies.companion_refs(found, workload.ref.namespace, kinds.SCALED_OBJECT.kind)
+    recorded = bodies.companion_refs(found, workload.ref.namespace, kinds.SCALED_OBJECT)
     return list({ref.name: ref for ref in (*recorded, *(each.ref for each in kinds.scalers(workload)))}.values())

@@ -10,9 +10,10 @@ that can help.
 
 import functools
 import re
+import time
 import urllib.parse
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, Self, TypeVar, cast
 
 import aiohttp
@@ -20,9 +21,10 @@ import msgspec
 import multidict
 import yarl
 
-from fallow.clients import errors, retry, signing, tls
+from fallow.clients import dates, errors, retry, signing, tls
 from fallow.clients.prometheus import auth
 from fallow.model.secret import Secret
+from fallow.model.seen import Input
 from fallow.model.units import Instant, Seconds
 
 L = TypeVar("L")
@@ -84,8 +86,12 @@ class Prometheus:
         self, url: str, *, login: auth.Login | None = None, signer: signing.Signer | None = None,
         headers: Iterable[str] = (), files: tls.TlsFiles | None = None, matchers: str = "", backoff: Seconds = 1.0,
         timeout: Seconds = _REQUEST_TIMEOUT, proxy: Secret[str] | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`signer`: instead of a login, for servers of a cloud; `backoff`: the first wait before trying again."""
+        """`signer`: instead of a login, for servers of a cloud; `backoff`: the first wait before trying again.
+
+        `monotonic`: by which clock the server's is carried on.
+        """
         given = _parse_url(url)
         self._base = given.with_user(None).with_query(None).with_fragment(None)
         self._headers = _parse_headers(headers)
@@ -97,10 +103,16 @@ class Prometheus:
         self._patience = retry.Patience(_TRIES, backoff)
         self._timeout = aiohttp.ClientTimeout(total=timeout, sock_connect=min(timeout, _CONNECT_TIMEOUT))
         self._method = "POST"
+        self._clock = dates.OtherClock(monotonic)
         self._session: aiohttp.ClientSession | None = None
 
     def __repr__(self) -> str:
         return f"Prometheus({self.address})"
+
+    @property
+    def clock(self) -> Input[Instant]:
+        """What time it is at the server."""
+        return self._clock.read()
 
     @property
     def address(self) -> str:
@@ -170,6 +182,8 @@ class Prometheus:
                 method, url, data=body or None, headers=headers, ssl=self._tls.current() if self._tls else True,
                 proxy=self._proxy.reveal() if self._proxy else None, allow_redirects=False, auto_decompress=False,
             ) as response:
+                if response.status == 200:
+                    self._clock.note(response.headers)
                 return response.status, await self._read_body(response)
         except TimeoutError:
             raise errors.Unreachable(f"Prometheus at {self.address} did not answer in time") from None

@@ -29,7 +29,8 @@ def choose(sight: judge.Sight, memory: Memory, pausable: list[int]) -> Choice:
     if pausable and (found := brakes.why_none(sight.mandate.brakes, memory.long, sight.now)):
         return Choice([], dict.fromkeys(pausable, _wait(*found)))
     attempts = {each.uid: each for each in memory.long.attempts}
-    waiting = _find_backing_off(sight, attempts, pausable) if attempts else {}
+    waits = attempts and sight.mandate.brakes.backs_off
+    waiting = _find_backing_off(sight, attempts, pausable) if waits else {}
     ready = [index for index in pausable if index not in waiting]
     return _hand_out(sight, memory, _put_in_order(sight, ready, attempts), waiting) if ready else Choice([], waiting)
 

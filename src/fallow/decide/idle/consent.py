@@ -121,8 +121,8 @@ def drop(said: Said, keys: Iterable[str]) -> Changes:
 
 
 def mark(workload: cluster.Workload, changes: Changes, event: str | None, because: str) -> Mark:
-    """A Mark where this workload's marks are; guarded against change where we know the version of that object."""
-    version = workload.resource_version if workload.marks_ref.uid == workload.ref.uid else None
+    """A Mark where this workload's marks are, guarded against change."""
+    version = workload.resource_version if workload.marks_ref.uid == workload.ref.uid else workload.marks_version
     return Mark(workload, workload.marks_ref, version, changes, event, because)
 
 

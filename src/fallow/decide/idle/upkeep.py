@@ -13,7 +13,7 @@ import msgspec
 from fallow import names
 from fallow.decide.idle import arrange, consent, judge, pauses, rules
 from fallow.model import cluster, kinds, marks
-from fallow.model.decision import Alert, Alerted, Decision, Mark, Resume
+from fallow.model.decision import Alert, Alerted, Decision, Mark, Resume, Undo
 from fallow.model.units import Instant
 
 _UNSEEN: Final = frozenset({
@@ -27,9 +27,9 @@ class Upkeep(msgspec.Struct, frozen=True):
     odd: Mapping[int, str]  # those whose marks could not be considered, and what went wrong
 
     def decisions(self, given: frozenset[Alerted]) -> Iterable[Decision]:
-        """Resumes first: somebody waits. Alerts that were given are not given again."""
+        """Resumes first: somebody waits, or something stands as nobody asked for. No Alert is given twice."""
         every = [each for found in self.by_workload.values() for each in found if not _was_given(each, given)]
-        return sorted(every, key=lambda each: not isinstance(each, Resume))
+        return sorted(every, key=lambda each: not isinstance(each, Resume | Undo))
 
     @property
     def written(self) -> frozenset[int]:
@@ -70,8 +70,10 @@ def _tend_one(sight: judge.Sight, index: int, workload: cluster.Workload) -> lis
     found = pauses.tend(workload, pods, rule, sight.now) or consent.tend_acks(workload, rule.consent, sight.now)
     writes = any(not isinstance(one, Alert) for one in found)
     if not writes and sight.code[index] == judge.BUSY and marks.has_notice(workload):
-        return [*found, withdraw(workload, "it is active again")]
-    return found
+        found = [*found, withdraw(workload, "it is active again")]
+    if kinds.is_markable(workload):
+        return found
+    return [each for each in found if not isinstance(each, Mark)]  # they would restart its pods
 
 
 def withdraw(workload: cluster.Workload, because: str) -> Mark:

@@ -9,7 +9,7 @@ from typing import Any
 from fallow import names, verbs
 from fallow.act.notices import text
 from fallow.doors import answers
-from fallow.model import cluster, decision, kinds, marks, units
+from fallow.model import cluster, decision, kinds, marks, units, usage
 from fallow.model.units import Instant
 
 ORDER = (decision.Verdict.idle, decision.Verdict.unknown, decision.Verdict.active)  # what wants attention first
@@ -40,9 +40,10 @@ def _next_action(finding: decision.Finding) -> dict[str, Any] | None:
 
 
 def explanation(
-    finding: decision.Finding, gpus: Sequence[decision.GpuFinding], patch: Mapping[str, Any] | None, now: Instant
+    finding: decision.Finding, gpus: Sequence[decision.GpuFinding], patch: Mapping[str, Any] | None, now: Instant,
+    lost: Sequence[usage.LostSignal] = (),
 ) -> dict[str, Any]:
-    """The full answer to "why", with the evidence GPU by GPU. `patch` is what a pause would send."""
+    """The full answer to "why", with the evidence GPU by GPU, and what was `lost`. `patch`: what a pause sends."""
     skip = [] if finding.skip is None else [{"skip": finding.skip_label, "because": finding.skip_because}]
     return {
         "workload": reference(finding.workload.ref), "verdict": str(finding.verdict),
@@ -51,6 +52,7 @@ def explanation(
         "idleSince": answers.instant(finding.idle_since), "atLeast": finding.at_least, "neverUsed": finding.never_used,
         "pausedAt": answers.instant(marks.paused_at(finding.workload)), "windowSeconds": round(finding.window),
         "coverage": finding.coverage, "gpus": [_gpu(gpu) for gpu in gpus],
+        "lostSignals": [{"signal": each.signal, "because": each.because} for each in lost],
         "owner": [{"kind": link.kind, "name": link.name, "uid": link.uid} for link in finding.workload.chain],
         "nextAction": _next_action(finding), "patch": patch, "cost": None, "asOf": answers.instant(now),
     }
@@ -100,7 +102,8 @@ def paused(workload: cluster.Workload) -> dict[str, Any]:
     said = kinds.record_target(kind, workload).annotations if kind else {}
     return {
         "namespace": ref.namespace, "workload": text.typed(ref), "since": said.get(names.PAUSED_AT),
-        "by": said.get(names.PAUSED_BY), "gpus": marks.paused_gpus(workload), "reason": said.get(names.PAUSED_REASON),
+        "by": said.get(names.PAUSED_BY), "gpus": marks.read_count(said.get(names.PAUSED_GPUS)),
+        "reason": said.get(names.PAUSED_REASON),
     }
 
 

@@ -162,14 +162,23 @@ def _explain(answer: verbs.FreezeAnswer, namespace: str) -> str:
             return f"NOT CONFIRMED: {wait}, its holder {answer.holder} last renewed at {answer.renewed}"
 
 
+def _namespace_option(help_text: str) -> click.Option:
+    return click.Option(
+        ["-n", "--namespace"], default=None, help=help_text, callback=show.checked(verbs.check_namespace)
+    )
+
+
 def _command(
     name: str, callback: Callable[..., None], help_text: str, *more: click.Parameter, target: bool = True,
     dry_run: bool = False, or_all: bool = False, where: str = "Namespace; default: the context's.",
 ) -> click.Command:
-    argument = click.Argument(["target"], metavar="[KIND/NAME]" if or_all else "KIND/NAME", required=not or_all)
+    argument = click.Argument(
+        ["target"], metavar="[KIND/NAME]" if or_all else "KIND/NAME", required=not or_all,
+        callback=show.checked(verbs.read_target),
+    )
     params: list[click.Parameter] = [argument] if target else []
     params += [
-        *more, click.Option(["-n", "--namespace"], default=None, help=where),
+        *more, _namespace_option(where),
         click.Option(["--kubeconfig"], default=None, metavar="FILE", help="Kubeconfig file."),
         click.Option(["--context"], default=None, metavar="NAME", help="Context of the kubeconfig."),
         show.output_option,

@@ -115,4 +115,6 @@ def _index(pairs: Iterable[tuple[K, V]]) -> dict[K, tuple[V, ...]]:
 
 
 def _as_companion(seen: objects.Seen) -> cluster.Companion:
-    return cluster.Companion(seen.ref, seen.resource_version, seen.labels, seen.annotations, seen.body, seen.writer)
+    return cluster.Companion(
+        seen.ref, seen.resource_version, seen.labels, seen.annotations, seen.body, seen.writer, seen.is_ours
+    )

@@ -15,6 +15,7 @@ from fallow.clients.kubernetes import api as kube
 from fallow.model import cluster
 from fallow.model.policies import idle
 from fallow.model.seen import Input, Known, Register, Unseen, several
+from fallow.model.units import Seconds
 from fallow.observe.cluster import companions, following, hosts, lookup, namespaces, objects, owners, served, watched
 from fallow.observe.cluster.pods import count_claimed
 from fallow.observe.usage import trust
@@ -168,6 +169,11 @@ class Contents:
         if key in fresh:
             return Known(make(companions.renew(store, fresh, key).values()))
         return Known(self._memo.recall(f"index of {key[1]}", stamp, lambda: make(store.values())))
+
+    def ages(self, monotonic: float) -> dict[str, Seconds]:
+        """By kind, for how long the server has said nothing of it."""
+        heard = ((_name(each.resource), each.heard_at) for each in self._parts.followings())
+        return {name: max(0.0, monotonic - at) for name, at in heard if at is not None}
 
     @property
     def missing(self) -> tuple[cluster.Missing, ...]:

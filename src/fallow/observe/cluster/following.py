@@ -57,6 +57,12 @@ class Following(Generic[K]):
         return [each.problem for each in self.followers.values() if each.problem is not None]
 
     @property
+    def heard_at(self) -> float | None:
+        """When the server last said something, by the monotonic clock; of several namespaces, of the quietest."""
+        heard = [each.synced_at for each in self.followers.values() if each.synced_at is not None]
+        return min(heard) if heard else None
+
+    @property
     def unreadable(self) -> int:
         return sum(each.unreadable for each in self.followers.values())
 

@@ -359,13 +359,14 @@ def _build(view: View, group: _Group) -> cluster.Workload:
     return cluster.Workload(
         ref=route.ref, resource_version=top.resource_version, labels=top.labels, annotations=top.annotations,
         body=top.body, pods=tuple(group.pods), chain=chain, chain_bodies=bodies, trouble=route.trouble,
-        trouble_because=route.because, marks_ref=marks.ref, marks=marks.annotations, hpas=_steering(view.hpas, steered),
+        trouble_because=route.because, marks_ref=marks.ref, marks=marks.annotations,
+        marks_version=None if marks is top else marks.resource_version, hpas=_steering(view.hpas, steered),
         scaled_objects=_steering(view.scaled_objects, steered), kueue=_find_queued(view, route.ref.uid),
         budgets=_find_budgets(view, group), replicas_pointer=view.pointers.get(key_of(route.ref)),
         chain_annotations=tuple(
             link.annotations for link in links if link is not top and objects.has_our_marks(link.annotations)
         ),
-        writer=top.writer,
+        writer=top.writer, is_ours=top.is_ours,
     )
 
 
@@ -376,13 +377,15 @@ def _distinct_links(group: _Group) -> tuple[objects.Seen, ...]:
 
 
 def _find_marks_holder(top: objects.Seen, links: tuple[objects.Seen, ...]) -> objects.Seen:
-    """The workload, or what it owns directly (if so: KServe in Standard mode), lest a mark restart its pods."""
+    """The workload, or what stands between it and its GPU pods, however deep: lest a mark restart those.
+
+    Of several the one that carries marks already: while a Revision follows another, both are there.
+    """
     row = kinds.find(*key_of(top.ref))
     if row is None or row.marks_on is None:
         return top
-    owned = [link for link in links if link.owner and link.owner.uid == top.ref.uid]
-    children = [link for link in owned if key_of(link.ref) == row.marks_on]
-    return min(children, key=lambda link: link.ref.name, default=top)
+    below = [link for link in links if key_of(link.ref) == row.marks_on]
+    return min(below, key=lambda link: (not objects.has_our_marks(link.annotations), link.ref.name), default=top)
 
 
 def _describe_chain(

@@ -3,7 +3,8 @@
 In: the rules in force (they say which windows to ask for) and `now`. Out: a Snapshot for the brain; after the brain
 chose candidates, the same with exact idle times; just before an act, a fresh small one of the workloads concerned.
 Invariant: a part that could not be seen is in `missing` (or the evidence says what is wrong); only a cluster that
-cannot be seen at all raises. While no object changed the version stays; a second look has none.
+cannot be seen at all raises, and clocks that are apart. While no object changed the version stays; a second look has
+none.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -12,24 +13,29 @@ from typing import Any
 import msgspec
 
 from fallow import names
+from fallow.clients import errors
 from fallow.model import cluster, long_memory, units, usage
 from fallow.model.policies import idle
-from fallow.model.seen import Input, sure
+from fallow.model.seen import ABSENT, Input, Known, Unseen, sure
 from fallow.model.units import Instant, Seconds
 from fallow.observe.cluster import mirror, second_look
 from fallow.observe.usage import rows as usage_rows
 from fallow.observe.usage import source as sources
+
+MAX_APART: Seconds = 60.0  # of two clocks; those of healthy machines are milliseconds apart
 
 
 class Eyes:
     """Looks at the cluster. The mirror must have been filled (`list_all` or `follow`) before."""
 
     def __init__(
-        self, seen: mirror.Mirror, source: sources.Source, *, lease_annotations: Callable[[], Mapping[str, str]] = dict,
-        lease_term: Callable[[], int | None] = lambda: None,
+        self, seen: mirror.Mirror, source: sources.Source, *, clock: Callable[[], Instant],
+        lease_annotations: Callable[[], Mapping[str, str]] = dict, lease_term: Callable[[], int | None] = lambda: None,
     ) -> None:
+        """`clock`: ours, by which the others' are looked at."""
         self._mirror = seen
         self._source = source
+        self._clock = clock
         self.lease_annotations, self._lease_term = lease_annotations, lease_term
         self._held = usage_rows.Holders((), {})
 
@@ -48,6 +54,7 @@ class Eyes:
         }
         evidence = await self._source.evidence(held, _windows(rules), now)
         facts["missing"] += tuple(cluster.Missing(one.who, one.because) for one in evidence.ignored)
+        facts["missing"] += self._compare_clocks(evidence)
         return self._compose(held, evidence, now, **facts)
 
     def _hold(self, version: int) -> usage_rows.Holders:
@@ -78,9 +85,23 @@ class Eyes:
         held = usage_rows.Holders(fresh.pods, nodes.known, exporters=self._mirror.contents.exporters)
         evidence = await self._source.again(held, _windows(rules), now)
         facts = {
-            "nodes": nodes, "namespaces": fresh.namespaces, "policies": self._mirror.policies, "missing": fresh.missing
+            "nodes": nodes, "namespaces": fresh.namespaces, "policies": self._mirror.policies,
+            "missing": (*fresh.missing, *self._compare_clocks(evidence)),
         }
         return self._compose(held, evidence, now, workloads=fresh.workloads, **facts)
+
+    def _compare_clocks(self, evidence: usage.Evidence) -> tuple[cluster.Missing, ...]:
+        """Raises where ours and another are apart: every age would be wrong, and nobody can tell which clock is.
+
+        One that no answer tells is not seen; samples that do not fit our clock are found out by their own dates.
+        """
+        measured = ABSENT if evidence.trouble else self._source.clock  # who gave nothing could not be late with it
+        clocks = {"the clock of the API server": self._mirror.api.clock, "the clock of Prometheus": measured}
+        for whose, other in clocks.items():
+            if isinstance(other, Known) and abs(other.value - (ours := self._clock())) > MAX_APART:
+                there, here = units.rfc3339(other.value), units.rfc3339(ours)
+                raise errors.BadAnswer(f"{whose} says {there}, ours says {here}: nothing is decided in this cycle")
+        return tuple(cluster.Missing(whose, other.why) for whose, other in clocks.items() if isinstance(other, Unseen))
 
     def _compose(
         self, held: usage_rows.Holders, evidence: usage.Evidence, now: Instant, **facts: Any

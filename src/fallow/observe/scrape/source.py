@@ -21,6 +21,7 @@ import msgspec
 from fallow import names
 from fallow.clients import errors, exporters, exposition
 from fallow.model import cluster, usage
+from fallow.model.seen import ABSENT, Input
 from fallow.model.units import DAY, HOUR, MINUTE, Instant, Seconds, clock_time, rfc3339
 from fallow.observe.scrape import kept, samples, targets
 from fallow.observe.usage import columns, floors, labels, past, readings, rows, trust
@@ -72,6 +73,10 @@ class ScrapeSource:
         self._floors = floors.Floors()
         self._layouts = rows.Layouts()
         self._generation = 0  # of the samples when they were laid out last
+
+    @property
+    def clock(self) -> Input[Instant]:
+        return ABSENT
 
     async def __aenter__(self) -> Self:
         """Raises Misconfigured where the state directory cannot be used."""

@@ -34,7 +34,7 @@ class Measured(msgspec.Struct, kw_only=True):
     intervals: Mapping[Seconds, Mapping[str, Seconds]]  # by window and job, learned from all series of it
     down: frozenset[tuple[str, str]]  # (job, instance) that cannot be scraped now
     floors: Mapping[str, float]  # lowest power per board
-    lost: tuple[str, ...] = ()
+    lost: tuple[usage.LostSignal, ...] = ()
     unreadable: int = 0  # label sets that say nothing
 
 

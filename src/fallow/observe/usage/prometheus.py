@@ -15,6 +15,7 @@ from typing import TypeVar
 
 from fallow.clients.prometheus import client
 from fallow.model import cluster, usage
+from fallow.model.seen import Input
 from fallow.model.units import DAY, Instant, Seconds
 from fallow.model.usage import Signal
 from fallow.observe.usage import asking, columns, floors, inquiry, labels, past, readings, rows
@@ -51,6 +52,10 @@ class PrometheusSource:
         self._inquiry = inquiry.Inquiry(self._prometheus, self._books)
         self._jobs = labels.Jobs()
         self._layouts.forget()
+
+    @property
+    def clock(self) -> Input[Instant]:
+        return self._prometheus.clock
 
     async def evidence(self, held: rows.Holders, windows: frozenset[Seconds], now: Instant) -> usage.Evidence:
         self._forget_gone()

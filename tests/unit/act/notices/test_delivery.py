@@ -12,6 +12,7 @@ from tests.unit.act.server import Server
 from fallow import names
 from fallow.act import hands as doing
 from fallow.act import marking
+from fallow.clients import errors
 from fallow.model import cluster, decision
 from fallow.model.decision import Status
 from fallow.model.policies import idle
@@ -77,8 +78,13 @@ async def test_a_notice_and_an_ack_of_an_inference_service_touch_only_its_child(
 ) -> None:
     service = server.add(identified(EXAMPLES["isvc"]))
     child = server.add(identified(make("apps/v1", "Deployment", {"replicas": 2}, name="llm-predictor"), "u-2"))
-    workload = workload_of(service, marks_ref=examples.ref_of(child), marks={})
+    seen = {"marks_ref": examples.ref_of(child), "marks": {}}
+    workload = workload_of(service, **seen, marks_version=child["metadata"]["resourceVersion"])
     assert (await carry(hands, warn_of(workload, EVENT))).status is Status.done
+    overtaken = marking.ack_mark(workload, until=NOW + 3600, by="ada", reason="demo", now=NOW)
+    with pytest.raises(errors.Conflict):  # the child has changed since it was looked at
+        await hands.mark(overtaken, NOW)
+    workload = workload_of(service, **seen, marks_version=server.now(child)["metadata"]["resourceVersion"])
     ack = marking.ack_mark(workload, until=NOW + 3600, by="ada", reason="demo", now=NOW)
     assert (await hands.mark(ack, NOW)).status is Status.done
     assert server.now(service) == service

@@ -202,6 +202,14 @@ def test_a_workload_backs_off_longer_each_time_and_an_hour_at_most() -> None:
     assert plan.remember(made, outcomes(made, Status.done)).long.attempts == ()
 
 
+def test_who_acts_once_tries_again_at_once_and_after_the_others() -> None:
+    world = vain()
+    made = make(world, brake(max_actions_per_cycle=10, backs_off=False))
+    memory = plan.remember(made, outcomes(made, Status.failed))
+    again = paused(make(world, brake(max_actions_per_cycle=10, backs_off=False), memory))
+    assert again == ["llm"] * 2 + ["api"] * 6 + ["llm"] * 2
+
+
 def test_what_was_not_begun_is_no_attempt() -> None:
     world = World()
     world.workload()

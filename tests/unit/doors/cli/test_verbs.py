@@ -42,6 +42,24 @@ def test_an_ack_of_no_sensible_length_is_refused_before_anything_is_asked(flags,
     assert says in sentence
 
 
+WORDS = ("pause", "resume", "unack", "ack --hours 1", "why", "explain")
+
+
+@pytest.mark.parametrize("verb", WORDS)
+@pytest.mark.parametrize("target", ["nonsense", "Deployment/", "/llm", "Deployment/LLM", "Deployment/a/b", "De ploy/a"])
+def test_what_is_no_workload_is_refused_before_anything_is_asked(verb, target):
+    done = type_in(*verb.split(), target, "-n", "ml", KUBECONFIG="/nonexistent/kubeconfig")
+    assert (done.exit_code, "KIND/NAME" in done.output) == (2, True)
+    assert "kubeconfig" not in done.output
+
+
+@pytest.mark.parametrize("verb", [*(f"{one} Deployment/llm" for one in WORDS), "acks", "paused", "freeze", "unfreeze"])
+@pytest.mark.parametrize("namespace", ["non sense", "../kube-system", "ML", "", "x" * 64])
+def test_what_is_no_namespace_is_refused_before_anything_is_asked(verb, namespace):
+    done = type_in(*verb.split(), "-n", namespace, KUBECONFIG="/nonexistent/kubeconfig")
+    assert (done.exit_code, "cannot be the name of a namespace" in done.output) == (2, True)
+
+
 def test_the_end_of_an_ack_is_hours_from_now_or_the_time_given():
     assert typed._read_end(8.0, None, NOW) == NOW + 8 * 3600
     assert typed._read_end(None, "2026-11-15T14:00:00+01:00", NOW) == NOW + 3600

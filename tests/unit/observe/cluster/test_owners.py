@@ -246,23 +246,37 @@ def test_a_job_of_a_schedule_names_the_schedule() -> None:
     assert [(link.kind, link.name) for link in workload.chain] == [("Job", "a"), ("CronJob", "nightly")]
 
 
-def test_marks_of_an_inference_service_go_on_the_deployment_it_owns() -> None:
-    child = thing("Deployment/a", "InferenceService/a", annotations={"m": "1"})
-    workload = only(
-        view(pod("p", "ReplicaSet/a"), thing("ReplicaSet/a", "Deployment/a"), child, thing("InferenceService/a"))
-    )
-    assert (workload.ref.kind, workload.marks_ref, workload.marks) == (
-        "InferenceService", ref("Deployment", "a"), {"m": "1"}
-    )
-
-
+@pytest.mark.accepts("idle", 31, 60)
 @pytest.mark.parametrize(
-    "links", [["ReplicaSet/a", "Deployment/a", "Revision/a", "InferenceService/a"], ["ReplicaSet/a", "Deployment/a"]],
-    ids=["serverless", "deployment"],
+    "above", [["InferenceService/a"], ["Revision/a", "Configuration/a", "Service/a", "InferenceService/a"]],
+    ids=["standard", "knative"],
 )
-def test_marks_of_all_others_go_on_the_workload(links: list[str]) -> None:
-    workload = only(view(pod("p", links[0]), *chain(*links)))
-    assert workload.marks_ref == workload.ref
+def test_marks_of_an_inference_service_go_on_the_deployment_that_holds_the_gpus(above: list[str]) -> None:
+    child = thing("Deployment/a", above[0], annotations={"m": "1"})
+    workload = only(view(pod("p", "ReplicaSet/a"), thing("ReplicaSet/a", "Deployment/a"), child, *chain(*above)))
+    assert (workload.ref.kind, workload.marks_ref, workload.marks, workload.marks_version) == (
+        "InferenceService", ref("Deployment", "a"), {"m": "1"}, "7"
+    )
+
+
+def test_while_one_revision_follows_another_marks_stay_where_they_are() -> None:
+    told = {names.PENDING_SINCE: "2026-11-15T10:00:00Z"}
+    sets = [thing("ReplicaSet/a", "Deployment/a"), thing("ReplicaSet/b", "Deployment/b")]
+    children = [
+        thing("Deployment/a", "InferenceService/a"), thing("Deployment/b", "InferenceService/a", annotations=told)
+    ]
+    seen = view(pod("p", "ReplicaSet/a"), pod("q", "ReplicaSet/b"), *sets, *children, thing("InferenceService/a"))
+    assert only(seen).marks_ref == ref("Deployment", "b")
+
+
+def test_marks_of_all_others_go_on_the_workload() -> None:
+    workload = only(view(pod("p", "ReplicaSet/a"), *chain("ReplicaSet/a", "Deployment/a")))
+    assert (workload.marks_ref, workload.marks_version) == (workload.ref, None)
+
+
+def test_without_a_deployment_in_sight_an_inference_service_has_no_place_for_marks() -> None:
+    workload = only(view(pod("p", "StatefulSet/a"), *chain("StatefulSet/a", "InferenceService/a")))
+    assert (workload.marks_ref == workload.ref, kinds.is_markable(workload)) == (True, False)
 
 
 def test_marks_that_were_copied_down_can_be_told_from_a_persons_own() -> None:

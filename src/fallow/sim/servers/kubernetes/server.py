@@ -10,6 +10,7 @@ Invariant: a request is carried out in one stretch after its body was read; a re
 import asyncio
 import base64
 import contextlib
+import email.utils
 import functools
 import ssl
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -58,6 +59,7 @@ class KubernetesServer:
         """Listen, and say where. With `tls`, `authority` is the PEM by which clients know the server."""
         app = web.Application(client_max_size=_LARGEST_BODY)
         app.router.add_route("*", "/{path:.*}", self._answer)
+        app.on_response_prepare.append(self._date)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
         await self._runner.setup()
         site = web.TCPSite(self._runner, host, port, ssl_context=tls)
@@ -101,6 +103,10 @@ class KubernetesServer:
     def cut_watches(self) -> None:
         for watch in self._watches:
             watch.cancel()
+
+    async def _date(self, request: web.Request, response: web.StreamResponse) -> None:
+        """By the world's clock, not by that of the machine we run on."""
+        response.headers["Date"] = email.utils.formatdate(self._clock(), usegmt=True)
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         if self.slow:
