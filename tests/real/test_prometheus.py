@@ -14,6 +14,7 @@ from fallow.model.usage import Signal
 from fallow.observe.usage import prometheus as eyes
 from tests.real import faults, history
 from tests.unit.observe.usage.gpu_pods import held, node, nodes, pod
+from tests.unit.observe.usage.gpu_pods import wanted as candidates
 
 HALF_HOUR = 1800.0
 DAY = 86400.0
@@ -330,23 +331,23 @@ async def test_exact_idle_times(prometheus: history.PrometheusWorld) -> None:
         row = {pods[index].name: place for place, index in enumerate(seen.pod)}
         wanted = [row["was.busy"], row["never"], row["gap"]]
         proxy.seen.clear()
-        found = await asked.look_back(seen, wanted, held(pods), prometheus.now, 0.01)
+        found = await asked.look_back(seen, candidates(wanted), held(pods), prometheus.now, 0.01)
         ago = (prometheus.now - found.last_active) / 60
-        assert ago[row["was.busy"]] == pytest.approx(95.5, abs=1.01)
+        assert 0.9 * 95.5 <= ago[row["was.busy"]] <= 95.5, "a tenth, and never too long"
         assert found.last_active[row["never"]] == found.last_active[row["gap"]] == -math.inf
         assert math.isnan(found.last_active[row["busy"]])
         since = (prometheus.now - found.observed_since) / 3600
-        assert since[row["never"]] == pytest.approx(6, abs=0.03)
-        assert since[row["gap"]] == pytest.approx(0.5)
+        assert since[row["never"]] == pytest.approx(6, abs=0.06)
+        assert since[row["gap"]] == pytest.approx(3, abs=0.06)
         assert all("DCGM_FI_PROF_GR_ENGINE_ACTIVE" in text for text in proxy.seen)
         assert np.isnan(seen.last_active).all(), "what was handed in stays as it was"
 
         proxy.seen.clear()
         later = prometheus.now + 60
-        kept = await asked.look_back(seen, wanted, held(pods), later, 0.01)
+        kept = await asked.look_back(seen, candidates(wanted), held(pods), later, 0.01)
         assert proxy.seen == [], "a row that stays idle is not asked again"
         assert kept.last_active[wanted].tolist() == found.last_active[wanted].tolist()
-        await asked.look_back(seen, wanted, held(pods), later + HALF_HOUR + 1, 0.01)
+        await asked.look_back(seen, candidates(wanted), held(pods), later + HALF_HOUR + 1, 0.01)
         assert proxy.seen, "after more than a window nobody knows what happened between"
 
 
@@ -356,11 +357,11 @@ async def test_a_look_back_that_fails_says_nothing(prometheus: history.Prometheu
     async with faults.FaultyProxy(prometheus.url) as proxy, source(proxy.url) as asked:
         seen = (await asked.evidence(held((pod("llm"),)), frozenset({HALF_HOUR}), prometheus.now)).usage[HALF_HOUR]
         proxy.fault = faults.status(500)
-        found = await asked.look_back(seen, [0], held((pod("llm"),)), prometheus.now, 0.01)
+        found = await asked.look_back(seen, candidates([0]), held((pod("llm"),)), prometheus.now, 0.01)
         assert np.isnan(found.last_active).all()
         assert np.isnan(found.observed_since).all()
         proxy.fault = None
-        found = await asked.look_back(seen, [0], held((pod("llm"),)), prometheus.now, 0.01)
+        found = await asked.look_back(seen, candidates([0]), held((pod("llm"),)), prometheus.now, 0.01)
         assert found.last_active.tolist() == [-math.inf]
 
 

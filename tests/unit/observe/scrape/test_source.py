@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from tests.unit.clients import loopback
 from tests.unit.observe.cluster import pretend
 from tests.unit.observe.usage.gpu_pods import held, node, nodes, pod
+from tests.unit.observe.usage.gpu_pods import wanted as candidates
 
 from fallow.clients import exporters
 from fallow.clients.kubernetes import api as kube
@@ -405,7 +406,7 @@ async def test_an_exporter_of_ours_remembers_for_us(since: float, last: float | 
     page = own(PROCESS, 0) + own(SINCE, NOW - since) + (own(LAST, NOW - last) if last else "")
     async with scene({"gpu-1": page + own(SINCE, 1.0, "device")}) as stage:
         seen = await stage.usage()
-        looked = await stage.source.look_back(seen, [0], held(stage.pods, stage.nodes), NOW, 0.01)
+        looked = await stage.source.look_back(seen, candidates([0]), held(stage.pods, stage.nodes), NOW, 0.01)
     assert seen.peak[Signal.process_sm].tolist() == [0.0]
     assert seen.count[Signal.process_sm][0] * seen.interval[0] / WINDOW == pytest.approx(covered, abs=0.04)
     if covered == 1.0:
@@ -421,7 +422,7 @@ async def test_who_holds_a_gpu_is_judged_by_the_device_where_it_cannot_be_measur
         for minutes in range(40, -1, -2):
             await stage.source.scrape(NOW - minutes * MINUTE)
         seen = await stage.usage()
-        looked = await stage.source.look_back(seen, [0], held(stage.pods, stage.nodes), NOW, 0.5)
+        looked = await stage.source.look_back(seen, candidates([0]), held(stage.pods, stage.nodes), NOW, 0.5)
     assert (seen.gpu, seen.pod.tolist(), seen.model) == (("GPU-0",), [0], ("A100",))
     assert seen.peak[Signal.device_util].tolist() == [0.3]
     assert Signal.process_sm not in seen.peak
@@ -546,8 +547,8 @@ async def test_exact_idle_times() -> None:
         stage.pages["gpu-1"] = quiet
         await stage.scrape(-2 * HOUR + 60, 0, 60)
         seen = await stage.usage()
-        found = await stage.source.look_back(seen, [0, 1], held(stage.pods, stage.nodes), NOW, 0.01)
-        higher = await stage.source.look_back(seen, [0], held(stage.pods, stage.nodes), NOW, 0.05)
+        found = await stage.source.look_back(seen, candidates([0, 1]), held(stage.pods, stage.nodes), NOW, 0.01)
+        higher = await stage.source.look_back(seen, candidates([0]), held(stage.pods, stage.nodes), NOW, 0.05)
     assert found.last_active.tolist() == [NOW - 2 * HOUR + 60, -math.inf]
     assert found.observed_since == pytest.approx([NOW - 6 * HOUR] * 2, abs=61)
     assert higher.last_active[0] == -math.inf
@@ -595,11 +596,11 @@ async def test_a_restart_loses_at_most_one_minute(tmp_path: pathlib.Path) -> Non
         stage.pages["gpu-1"] = page.replace("0.3", "0")
         await stage.scrape(-2985, 0)
         before = await stage.usage()
-        looked = await stage.source.look_back(before, [0, 1], held(stage.pods, stage.nodes), NOW, 0.01)
+        looked = await stage.source.look_back(before, candidates([0, 1]), held(stage.pods, stage.nodes), NOW, 0.01)
     async with scene({"gpu-1": page.replace("0.3", "0")}, keeper=kept.Keeper(str(tmp_path), writes=True)) as stage:
         await stage.scrape(30, 30)
         after = await stage.usage(30)
-        again = await stage.source.look_back(after, [0, 1], held(stage.pods, stage.nodes), NOW, 0.01)
+        again = await stage.source.look_back(after, candidates([0, 1]), held(stage.pods, stage.nodes), NOW, 0.01)
     assert after.gpu == before.gpu
     assert after.count[Signal.gr_engine] == pytest.approx(before.count[Signal.gr_engine] - 2, abs=2.5)
     assert again.last_active.tolist() == looked.last_active.tolist() == [NOW - 2940, -math.inf]
@@ -666,7 +667,7 @@ async def test_what_was_kept_of_a_forgotten_series_never_becomes_anothers(tmp_pa
     ) as stage:
         stage.pods = (pod("new"),)
         seen = await stage.usage(180)
-        found = await stage.source.look_back(seen, [0], held(stage.pods, stage.nodes), NOW + 180, 0.01)
+        found = await stage.source.look_back(seen, candidates([0]), held(stage.pods, stage.nodes), NOW + 180, 0.01)
     assert (seen.gpu, found.last_active.tolist()) == (("GPU-5000",), [-math.inf])
 
 

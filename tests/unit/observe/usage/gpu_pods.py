@@ -1,8 +1,10 @@
 """Pods and nodes that hold GPUs, in few words, for tests of what was measured."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
-from fallow.model import cluster
+import numpy as np
+
+from fallow.model import cluster, usage
 from fallow.observe.usage import rows
 
 
@@ -35,3 +37,9 @@ def held(
 ) -> rows.Holders:
     """Who holds GPUs; without a version nothing is said to be as before."""
     return rows.Holders(pods, nodes() if on is None else on, version)
+
+
+def wanted(rows_wanted: Iterable[int], told: float = np.nan) -> usage.Candidates:
+    """Rows to look back at; `told`: when all their owners were."""
+    at = np.array(list(rows_wanted), dtype=np.int64)
+    return usage.Candidates(at, np.full(len(at), told))
