@@ -113,10 +113,10 @@ def find_speakers(use: Usage, mig: Bools, shared: Bools) -> dict[Signal, Bools]:
 
 
 class Candidates(NamedTuple):
-    """Rows to look back at, and when the owner of each was told; nan = not."""
+    """Rows to look back at, and when the owner of each was warned; nan = not."""
 
     rows: Indices
-    told: Floats
+    warned: Floats
 
 
 class SourceTrouble(msgspec.Struct, frozen=True):

@@ -45,7 +45,7 @@ def candidate_rows(
     terms, rule_of = sight.arranged.terms, sight.arranged.rule_of
     gone, never = terms.gone_idle[rule_of], terms.never_used[rule_of]
     shorter, longer, activity = np.minimum(gone, never), np.maximum(gone, never), terms.activity[rule_of]
-    told = _notices(sight)
+    warned = _notices(sight)
     found = {}
     for window, one in sight.passes.items():
         is_thin = one.workloads == judge.CODE[decision.Reason.LowCoverage]
@@ -53,17 +53,17 @@ def candidate_rows(
         for threshold in np.unique(activity[looks_idle]).tolist() if one.layout.rows.size else ():
             wanted = one.layout.workloads.spread(looks_idle & (activity == threshold))
             order = np.argsort(one.layout.rows[wanted])
-            rows, at = one.layout.rows[wanted][order], one.layout.workloads.spread(told)[wanted][order]
+            rows, at = one.layout.rows[wanted][order], one.layout.workloads.spread(warned)[wanted][order]
             found[window, threshold] = usage.Candidates(rows, at)
     return found
 
 
 def _notices(sight: judge.Sight) -> usage.Floats:
     """When each workload's owner was told, by its marks; nan = not."""
-    told = np.full(len(sight.arranged.uids), np.nan)
+    warned = np.full(len(sight.arranged.uids), np.nan)
     for index in sight.arranged.noticed:
-        told[index] = marks.notice_at(sight.snapshot.workloads[index]) or np.nan
-    return told
+        warned[index] = marks.notice_at(sight.snapshot.workloads[index]) or np.nan
+    return warned
 
 
 def find_exemption(

@@ -1,7 +1,7 @@
 """Since when exactly is a GPU idle? What was found in the past, how long it stays true, and how answers become rows.
 
-In: a Usage, the rows that are wanted, answers about stretches of the past (spans.py). Out: per wanted row the instant by
-which the last activity was over (-inf = looked and found none), since when the row was watched without a longer gap,
+In: a Usage, the rows that are wanted, answers about stretches of the past (spans.py). Out: per wanted row when
+the last activity was over (-inf = looked and found none), since when the row was watched without a longer gap,
 and the samples of its window where several series measured it one after the other.
 A finding is remembered while the row stays idle: a row found idle over its window now, and found idle less than a
 window ago, was idle all the time between; and if there was no longer gap since, it was watched, too.
@@ -123,12 +123,12 @@ def read_kernels(seen: usage.Usage, speakers: Speakers) -> usage.Floats:
 
 
 def want(
-    seen: usage.Usage, at: Numbers, told: usage.Floats, counted: Counted, pods: Sequence[cluster.Pod], now: Instant
+    seen: usage.Usage, at: Numbers, warned: usage.Floats, counted: Counted, pods: Sequence[cluster.Pod], now: Instant
 ) -> spans.Wanted:
     started = [pods[pod].started_at for pod in seen.pod[at].tolist()]
     age = np.array([math.inf if each is None else now - each for each in started], dtype=np.float64)
     return spans.Wanted(
-        rows=at, window=seen.window, interval=seen.interval[at], count=counted.count[at], age=age, told=now - told
+        rows=at, window=seen.window, interval=seen.interval[at], count=counted.count[at], age=age, warned=now - warned
     )
 
 

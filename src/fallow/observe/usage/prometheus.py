@@ -167,21 +167,21 @@ class PrometheusSource:
     ) -> None:
         """Of these rows, all that can be known. Raises NoEvidence."""
         result, kernels = looker.result, past.read_kernels(looker.result, looker.speakers)
-        told = np.full(result.rows, np.nan)
-        told[wanted.rows] = wanted.told
+        warned = np.full(result.rows, np.nan)
+        warned[wanted.rows] = wanted.warned
         asked, others = at[looker.cover[at] >= 0], at[looker.cover[at] < 0]
         result.last_active[others] = result.observed_since[others] = kernels[others]
         if len(asked):
             lookback = max(self._lookback, result.window)
-            search = await self._search(looker, asked, told[asked], lookback, layout)
+            search = await self._search(looker, asked, warned[asked], lookback, layout)
             past.fill_found(result, search, kernels, looker.now)
         self._found_idle.keep(result, at, looker.held.pods, looker.threshold, looker.counted, looker.now)
 
     async def _search(
-        self, looker: "_Looker", at: Numbers, told: usage.Floats, lookback: Seconds, layout: rows.RowLayout
+        self, looker: "_Looker", at: Numbers, warned: usage.Floats, lookback: Seconds, layout: rows.RowLayout
     ) -> spans.Search:
         """Ask until nothing is left to ask; the samples of the window are then in the result. Raises NoEvidence."""
-        wanted = past.want(looker.result, at, told, looker.counted, looker.held.pods, looker.now)
+        wanted = past.want(looker.result, at, warned, looker.counted, looker.held.pods, looker.now)
         search = spans.Search(wanted, lookback)
         translator = past.Translator(looker.result, looker.held, self._books.facts, layout)
         while parts := search.questions():

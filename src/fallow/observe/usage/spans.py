@@ -64,7 +64,7 @@ class Wanted(msgspec.Struct, kw_only=True):
     interval: usage.Floats
     count: usage.Floats  # samples in the window, as far as is known
     age: usage.Floats  # of the pod; inf = not known
-    told: usage.Floats  # how long ago a notice was given; nan = none
+    warned: usage.Floats  # how long ago a notice was given; nan = none
 
 
 class Cohort(NamedTuple):
@@ -96,9 +96,9 @@ class Search:
         self._todo = [later for one in begin for later in self._judge(one, _pick(whole, one.at))]
 
     def _reaches(self, lookback: Seconds) -> Iterator[tuple[Numbers, Seconds]]:
-        """Who was told longer ago than that is looked back at as far."""
-        is_far = self.wanted.told > lookback
-        farthest = float(np.max(self.wanted.told, where=is_far, initial=lookback))
+        """Who was warned longer ago than that is looked back at as far."""
+        is_far = self.wanted.warned > lookback
+        farthest = float(np.max(self.wanted.warned, where=is_far, initial=lookback))
         for held, reach in ((~is_far, lookback), (is_far, min(farthest, _FARTHEST))):
             if held.any():
                 yield np.flatnonzero(held), reach
@@ -146,8 +146,8 @@ class Search:
 
     def _narrow(self, at: Numbers, stretch: Stretch) -> Iterator[Cohort]:
         """Activity was in there: halve it until that is close enough, and on one side of the notice."""
-        told, close = self.wanted.told[at], stretch.length <= max(_CLOSE_ENOUGH * stretch.near, _CLOSE)
-        hides_notice = (stretch.near < told) & (told < stretch.far) & (stretch.length > _CLOSE)
+        warned, close = self.wanted.warned[at], stretch.length <= max(_CLOSE_ENOUGH * stretch.near, _CLOSE)
+        hides_notice = (stretch.near < warned) & (warned < stretch.far) & (stretch.length > _CLOSE)
         is_found = np.asarray(close & ~hides_notice)
         self.active[at[is_found]] = stretch.near
         yield from _some(at[~is_found], stretch.halve())

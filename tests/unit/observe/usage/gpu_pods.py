@@ -39,7 +39,7 @@ def held(
     return rows.Holders(pods, nodes() if on is None else on, version)
 
 
-def wanted(rows_wanted: Iterable[int], told: float = np.nan) -> usage.Candidates:
-    """Rows to look back at; `told`: when all their owners were."""
+def wanted(rows_wanted: Iterable[int], warned: float = np.nan) -> usage.Candidates:
+    """Rows to look back at; `warned`: when all their owners were."""
     at = np.array(list(rows_wanted), dtype=np.int64)
-    return usage.Candidates(at, np.full(len(at), told))
+    return usage.Candidates(at, np.full(len(at), warned))
