@@ -9,7 +9,7 @@ export FALLOW_TRACES ?= $(abspath $(wildcard ../shared/data))
 unexport PYTHONDONTWRITEBYTECODE # or every worker and every command that a test starts compiles everything anew
 
 .DEFAULT_GOAL := help
-.PHONY: help setup world check lint types contracts unit test fuzz real demo bench acceptance docs clean
+.PHONY: help setup world check lint types contracts unit test fuzz soak real demo bench acceptance docs pins clean
 
 help: ## Show what can be made
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -46,6 +46,9 @@ test: setup lint types contracts world ## Everything, on the real control plane 
 fuzz: setup ## Property tests on new examples, ten times as many
 	$(BIN)/pytest tests/unit -n $(WORKERS) --dist worksteal -q -m hypothesis --hypothesis-profile=fuzz
 
+soak: setup ## Two hundred pretend days with every fault and a hostile tenant (an hour or so on two cores)
+	$(BIN)/python -m tests.functional.bad_days --days 200
+
 real: setup world ## Only the tests on real parts
 	$(BIN)/pytest tests/real -n $(WORKERS) --dist worksteal -q
 
@@ -58,8 +61,11 @@ bench: setup world ## Print the figures, side by side with what they are compare
 acceptance: setup ## Print every acceptance line with the tests that prove it and their last result
 	$(BIN)/python -m tests.acceptance
 
-docs: setup ## Write docs/flags.md, docs/metrics.md, the CRD and the roles in deploy/ anew from the code
+docs: setup ## Write docs/flags.md, docs/metrics.md, the CRD, the roles and their bounds in deploy/ anew from the code
 	$(BIN)/python -m docs.write
+
+pins: setup ## Write the packages of the images with their hashes anew (asks the package index)
+	$(BIN)/python -m docs.pins
 
 clean: ## Remove the virtual environment and caches of tools (not the cache of built programs)
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -19,7 +19,8 @@ FURTHER = {
     "j": ". Suspending one loses its work since the last checkpoint.",
     "k": " (also needs action.allowKnativeRollout in a policy).",
     "x": ".\n# The record of the pause stands on the object itself: add a rule with get, list, watch and patch for "
-         "each such kind of yours.",
+         "each such kind of yours.\n# deploy/acting/15-bounds.yaml lets it change their /scale, and whole numbers "
+         "directly below their spec.",
 }
 
 OWNERS = "Every kind that may own a GPU pod: the workload is the topmost of them, so the others must be seen too."
@@ -42,10 +43,11 @@ def _rule(
 
 
 def _rules(rows: Iterable[kinds.Kind], verbs: Iterable[str], why: str = "") -> list[str]:
-    """One for each group, in the order of the table."""
+    """One for each group, in the order of the table. Who reads follows the chains from pods through what is between."""
     by_group: dict[str, list[str]] = {}
     for row in rows:
-        by_group.setdefault(row.group, []).append(row.plural)
+        between = [f"{kind.lower()}s" for kind in row.between] if verbs == READ else []
+        by_group.setdefault(row.group, []).extend([row.plural, *between])
     whys = [why] + [""] * len(by_group)
     return [_rule(group, plurals, verbs, why=whys[at]) for at, (group, plurals) in enumerate(by_group.items())]
 
@@ -84,11 +86,9 @@ def _reading(*, one_namespace: bool) -> list[str]:
 
 
 def _at_home() -> list[str]:
-    secrets = ["gpu-pruner-slack-webhook", "gpu-pruner-config"]
     rules = [
         _rule("coordination.k8s.io", ["leases"], ["create"], why="`create` cannot be limited to a name."),
         _rule("coordination.k8s.io", ["leases"], ["get", "update"], only=[names.LEASE]),
-        _rule("", ["secrets"], ["get"], only=secrets),
     ]
     return _grant("gpu-pruner", rules, HOME)
 
@@ -115,20 +115,20 @@ def letter(one: str) -> str:
 
 
 FILES: dict[str, Callable[[], str]] = {
-    "deploy/20-reader.yaml": partial(
+    "deploy/base/20-reader.yaml": partial(
         reader, "What gpu-pruner may read, and the little it may write about itself. With this role alone nothing in "
         "the cluster can be paused.", one_namespace=False,
     ),
     "deploy/acting/10-role.yaml": partial(
-        acting, "What gpu-pruner needs besides deploy/20-reader.yaml to pause workloads of the default letters "
+        acting, "What gpu-pruner needs besides deploy/base/20-reader.yaml to pause workloads of the default letters "
         f"({names.DEFAULT_LETTERS}), to resume them, and to say so in Events.\n"
         "# Further letters: deploy/letters/. Nothing here can create or delete a pod or a workload.",
         one_namespace=False,
     ),
-    "deploy/one-namespace/20-reader.yaml": partial(
-        reader, f"As deploy/20-reader.yaml, without any ClusterRole. gpu-pruner lives in {HOME} and sees only {TEAM}, "
-        "which stands for yours.\n# Nodes, other namespaces, CustomResourceDefinitions and IdlePolicies belong to the "
-        "whole cluster and are not seen (nodes: nodes/nodes.yaml).", one_namespace=True,
+    "deploy/one-namespace/base/20-reader.yaml": partial(
+        reader, f"As deploy/base/20-reader.yaml, without any ClusterRole. gpu-pruner lives in {HOME} and sees only "
+        f"{TEAM}, which stands for yours.\n# Nodes, other namespaces, CustomResourceDefinitions and IdlePolicies "
+        "belong to the whole cluster and are not seen (nodes: ../nodes/nodes.yaml).", one_namespace=True,
     ),
     "deploy/one-namespace/acting/10-role.yaml": partial(
         acting, f"As deploy/acting/10-role.yaml, for {TEAM} only; Events about gpu-pruner itself are written in its "

@@ -1,11 +1,12 @@
-"""Writes what is made from the code: flags, metrics, the CRD, the roles. A test fails when one is not up to date."""
+"""Writes what is made from the code: flags, metrics, the CRD, the roles and their bounds. A test fails when one is not
+up to date."""
 
 from collections.abc import Callable
 from pathlib import Path
 
 import yaml
 
-from docs import roles
+from docs import bounds, roles
 from fallow import settings, telemetry
 from fallow.model.policies import idle_crd
 
@@ -44,7 +45,7 @@ def crd() -> str:
 
 
 DOCUMENTS: dict[str, Callable[[], str]] = {
-    "docs/flags.md": flags, "docs/metrics.md": metrics, "deploy/10-crd.yaml": crd, **roles.FILES,
+    "docs/flags.md": flags, "docs/metrics.md": metrics, "deploy/base/10-crd.yaml": crd, **roles.FILES, **bounds.FILES,
 }
 
 

@@ -18,6 +18,7 @@ import re2
 from fallow.model import cluster, usage
 from fallow.model.policies import idle as policy
 from fallow.model.policies.idle import Action, ActionType, Brakes, Channel, Mandate, Notice, Rule
+from fallow.model.seen import Register, several
 from fallow.model.units import DAY, HOUR, MINUTE, Instant, Seconds, parse_instant, rfc3339
 from fallow.model.usage import Signal
 
@@ -28,6 +29,14 @@ GROUPS = {
     "Notebook": "kubeflow.org", "Job": "batch", "Pod": "", "LeaderWorkerSet": "leaderworkerset.x-k8s.io",
     "PyTorchJob": "kubeflow.org", "RayJob": "ray.io",
 }
+
+
+STEERING = ("hpas", "scaled_objects", "kueue", "budgets")
+
+
+def steering(given: Any) -> cluster.Steering:
+    """As the eyes give it: a test may just say which there are."""
+    return several(given) if isinstance(given, tuple) else given
 
 
 class Gpu(msgspec.Struct, frozen=True):
@@ -157,7 +166,7 @@ class World:
             body={"spec": {"replicas": max(1, len(pods))}} if body is None else body, pods=tuple(pods), chain=(),
             chain_bodies=(), trouble=trouble, trouble_because="", marks_ref=marks_on or ref,
             marks=(annotations or {}) if marks is None else marks,
-            **{"hpas": (), "scaled_objects": (), "kueue": (), "budgets": (), **said},
+            **{name: steering(said.pop(name, ())) for name in STEERING}, **said,
         ))
         return len(self.workloads) - 1
 
@@ -172,11 +181,12 @@ class World:
         measured = {window: self.usage(window, version) for window in windows or (WINDOW,)}
         evidence = usage.Evidence(self.now, {} if self.trouble else measured, self.trouble, 0, {}, ())
         facts: dict[str, Any] = {
-            "frozen_until": None, "frozen_because": "", "missing": (), "policies": tuple(self.policies)
+            "frozen_until": None, "frozen_because": "", "missing": (), "policies": several(tuple(self.policies)),
+            "nodes": Register(self.nodes), "namespaces": Register(self.namespaces),
         }
         return cluster.Snapshot(
-            taken_at=self.now, pods=tuple(self.pods), nodes=self.nodes, namespaces=self.namespaces,
-            workloads=tuple(self.workloads), evidence=evidence, version=version, **{**facts, **said},
+            taken_at=self.now, pods=tuple(self.pods), workloads=tuple(self.workloads), evidence=evidence,
+            version=version, **{**facts, **said},
         )
 
     def usage(self, window: Seconds, version: int | None = None) -> usage.Usage:

@@ -3,13 +3,14 @@
 In: stories, the mirror, the Lease, two clocks. Out: cycles until asked to stop; the latest of each story for those who
 ask. No rule of its own. A story has at most one cycle at a time; its next start is the last start plus the interval,
 and a late one is skipped, not queued; `wake` begins it early. Only the holder of the Lease lets a story look and act; a
-follower looks when somebody asks, and acts on nothing. A failed cycle turns readiness red and the next one tries again;
-after several in a row, where so configured, everything ends.
+follower looks when somebody asks, and acts on nothing. A failed cycle turns readiness red and the next one tries again,
+until the first good one after 1, 2, 4 ... seconds; after several in a row, where so configured, everything ends.
 """
 
 import asyncio
 import contextlib
 import logging
+import math
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Protocol
@@ -29,6 +30,7 @@ log = logging.getLogger("fallow")
 CLOCK_JUMP: Seconds = 60.0  # an NTP step on a healthy machine is far smaller
 LEASE_PATIENCE: Seconds = 15.0
 FIRST_LEASE: Seconds = 5.0
+FIRST_RETRY: Seconds = 1.0
 
 
 class Ended(Protocol):
@@ -64,6 +66,12 @@ class Pulse:
             self.failures, self.failed_because = self.failures + 1, failure
         else:
             self.failures, self.succeeded_at = 0, now
+
+    @property
+    def back_off(self) -> Seconds:
+        """At most so long until the next try: who has never been well asks sooner, for others wait for it."""
+        is_starting = self.succeeded_at is None and self.failures
+        return FIRST_RETRY * 2.0 ** min(self.failures - 1, 30) if is_starting else math.inf
 
     def why_stuck(self, now: float) -> list[str]:
         silent = now - self.began_at
@@ -129,6 +137,7 @@ class Loop:
         self._mirror, self._leadership, self._needs_lease = seen, leadership, needs_lease
         self._clock, self._monotonic, self._most_failures = clock, monotonic, most_failures
         self._background = background
+        self._followed: str | None = None  # who led when that was last said
         self._stopping = asyncio.Event()
         self._following = asyncio.Lock()
 
@@ -252,8 +261,11 @@ class Loop:
         course.pulse.began_at = self._monotonic()
         self._note_leadership()
         if not self.health.synced and not (await self._begin_to_follow(course) and await self._leads_soon()):
+            self._note_leadership()
             return
         self._note_leadership()
+        if self._stopping.is_set():
+            return
         if self.health.leading:
             await self.tick(course.story.name)
         elif self._leadership.problem is not None:  # nobody can tell who leads: perhaps nobody does
@@ -264,16 +276,21 @@ class Loop:
     def _note_leadership(self) -> None:
         self.health.leading = self._leads()
         self.metrics.set("fallow_idle_leader", self.health.leading)
+        if not self.health.leading and self._leadership.holder not in (None, self._followed):
+            idle = "nothing is looked at here until it lets go"
+            log.info("%s holds the Lease %s: %s", self._leadership.holder, names.LEASE, idle)
+        self._followed = None if self.health.leading else self._leadership.holder
 
     async def _begin_to_follow(self, course: _Course) -> bool:
         async with self._following:
             if self.health.synced:  # another story was faster
                 return True
+            turn = self._turn_of(course.story)
             try:
-                async with asyncio.timeout(course.story.budget):
-                    await self._mirror.follow(self._clock())
-            except (errors.ClientError, TimeoutError) as problem:
-                self._fail(course, f"the cluster cannot be seen: {str(problem) or 'no answer in time'}")
+                await turn.in_time(self._mirror.follow(turn.now))
+            except errors.ClientError as problem:
+                if not self._stopping.is_set():
+                    self._fail(course, f"the cluster cannot be seen: {problem}")
                 return False
         self.health.synced, course.pulse.failures = True, 0
         return True
@@ -289,12 +306,14 @@ class Loop:
             async with asyncio.timeout(FIRST_LEASE):
                 while not self._leads() and not self._leadership.holder and not self._leadership.problem:
                     await _nap(self._stopping, 0.05)
+                    if self._stopping.is_set():
+                        break
         return self._leads()
 
     async def _wait(self, course: _Course, began: float) -> None:
         """Until the last start plus the interval, past starts skipped, or woken. A new leader starts at once."""
         interval = course.story.interval
-        wait = interval - (self._monotonic() - began) % interval
+        wait = min(interval - (self._monotonic() - began) % interval, course.pulse.back_off)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(wait):
                 while not course.woken.is_set() and not self._became_leader():

@@ -14,6 +14,7 @@ ALIAS_GROUP: Final = "gpu-pruner.io"
 FIELD_MANAGER: Final = "fallow"
 RESUME_FIELD_MANAGER: Final = "fallow-resume"
 LEASE: Final = "gpu-pruner"
+SYSTEM_NAMESPACES: Final = ("gpu-pruner-system", "fallow-system")  # where our manifests put us
 REPORTING_CONTROLLER: Final = "gpu-pruner"
 EVENT_PREFIX: Final = "gpuscaler-"
 
@@ -32,7 +33,7 @@ ORIGINAL_REPLICAS: Final = f"{GROUP}/original-replicas"
 PAUSED_AT: Final = f"{GROUP}/paused-at"
 PAUSED_BY: Final = f"{GROUP}/paused-by"
 PAUSED_REASON: Final = f"{GROUP}/paused-reason"
-PAUSED_GPUS: Final = f"{GROUP}/paused-gpus"  # how many GPUs the pause freed: the hourly cap survives a restart
+PAUSED_GPUS: Final = f"{GROUP}/paused-gpus"  # how many GPUs the pause freed, for people
 RESUMED_AT: Final = f"{GROUP}/resumed-at"
 RESUMED_BY: Final = f"{GROUP}/resumed-by"
 RESUME_REQUESTED: Final = f"{GROUP}/resume-requested"
@@ -60,6 +61,8 @@ OPT_OUT_UNTIL: Final = f"{GROUP}/idle-ignore-until"
 PRE_PAUSE_HOOK: Final = f"{GROUP}/pre-pause"
 FROZEN_UNTIL: Final = f"{GROUP}/frozen-until"  # on the Lease
 FROZEN_BECAUSE: Final = f"{GROUP}/frozen-because"  # on the Lease
+FROZEN_SEEN: Final = f"{GROUP}/frozen-seen"  # on the Lease: the frozen-until that its holder heeds
+MEMORY: Final = f"{GROUP}/memory"  # on the Lease: what we must remember although the process ends (JSON)
 PAUSED_KINDS: Final = f"{GROUP}/paused-kinds"  # on the Lease: the kinds outside the table that we ever paused
 WORKLOAD_TYPE: Final = f"{GROUP}/workload-type"
 WORKLOAD_TYPE_ALIAS: Final = "gpu-autoscaler.io/workload-type"
@@ -69,6 +72,7 @@ PENDING_KEYS: Final = (IDLE_SINCE, IDLE_EPISODE, PENDING_SINCE, PENDING_SINCE_AL
 PAUSE_KEYS: Final = (
     ORIGINAL_STATE, ORIGINAL_REPLICAS, PAUSED_AT, PAUSED_BY, PAUSED_REASON, PAUSED_GPUS, PAUSE_INEFFECTIVE_AT,
 )
+CLEARED_BY_PAUSE: Final = (*PENDING_KEYS, RESUMED_AT, RESUMED_BY)  # and put back where the pause is taken back
 
 # Other people's opt-outs that we heed.
 DOWNSCALER_EXCLUDE: Final = "downscaler/exclude"
@@ -84,6 +88,7 @@ ARCH_LABEL: Final = "kubernetes.io/arch"
 DCGM_EXPORTER: Final = "dcgm-exporter"  # its app.kubernetes.io/name
 DCGM_APP: Final = "nvidia-dcgm-exporter"  # its label app, where the GPU operator runs it
 NODE_EXPORTER: Final = "gpu-idle-exporter"
+UNTRUSTED_EXPORTER: Final = "UntrustedExporter"  # how one is named whose series do not count
 
 # GitOps tools leave these on what they manage.
 ARGOCD_TRACKING: Final = "argocd.argoproj.io/tracking-id"
@@ -118,6 +123,7 @@ GPU_PRODUCT: Final = "nvidia.com/gpu.product"
 GPU_PRESENT: Final = "nvidia.com/gpu.present"
 GPU_COUNT: Final = "nvidia.com/gpu.count"
 GPU_REPLICAS: Final = "nvidia.com/gpu.replicas"
+MIG_STRATEGY: Final = "nvidia.com/mig.strategy"
 GPU_SHARING: Final = "nvidia.com/gpu.sharing-strategy"
 HOSTNAME: Final = "kubernetes.io/hostname"
 RESERVATION_NAMESPACES: Final = frozenset({"kai-resource-reservation", "runai-reservation"})

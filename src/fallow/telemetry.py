@@ -21,6 +21,7 @@ class Metric(msgspec.Struct, frozen=True):
     name: str
     help: str
     labels: tuple[str, ...] = ()
+    is_collected: bool = False  # the library asks the system for it at every scrape
 
 
 _counter, _gauge, _histogram = (partial(Metric, type) for type in ("counter", "gauge", "histogram"))
@@ -65,8 +66,24 @@ METRICS: tuple[Metric, ...] = (
     ),
     _counter("fallow_idle_resumes_total", "Resumes, by who asked.", ("kind", "actor")),
     _counter("fallow_idle_fights_total", "Pauses that others undid.", ("kind",)),
+    _gauge("fallow_idle_lost_signals", "1 for each signal that could not be asked for at the last check.", ("signal",)),
+    _counter(
+        "fallow_api_requests_total", "Requests to the API server, by verb and status (`error`: no answer).",
+        ("verb", "code"),
+    ),
+    _gauge(
+        "fallow_watch_age_seconds", "How long the API server has said nothing, not even that nothing changed.",
+        ("resource",),
+    ),
     _counter("fallow_workload_idle_gpu_seconds_total", "GPU seconds held and idle.", _WORKLOAD),
     _counter("fallow_workload_active_gpu_seconds_total", "GPU seconds held and active.", _WORKLOAD),
+    # Of the process, as every Prometheus client names them.
+    _counter("process_cpu_seconds_total", "CPU seconds used.", is_collected=True),
+    _gauge("process_resident_memory_bytes", "Memory in RAM.", is_collected=True),
+    _gauge("process_virtual_memory_bytes", "Memory asked for.", is_collected=True),
+    _gauge("process_open_fds", "Open files and sockets.", is_collected=True),
+    _gauge("process_max_fds", "Most open files and sockets allowed.", is_collected=True),
+    _gauge("process_start_time_seconds", "When the process started.", is_collected=True),
 )
 
 
@@ -77,7 +94,10 @@ class Telemetry:
         client.disable_created_metrics()  # type: ignore[no-untyped-call]
         # One registry per type: the library thinks gauge X and counter X_total to be one name; Prometheus does not.
         self._registries = {metric.type: client.CollectorRegistry() for metric in METRICS}
-        self._metrics: dict[str, Any] = {metric.name: self._make(metric) for metric in METRICS}
+        made = (metric for metric in METRICS if not metric.is_collected)
+        self._metrics: dict[str, Any] = {metric.name: self._make(metric) for metric in made}
+        self._process = client.CollectorRegistry()
+        client.ProcessCollector(registry=self._process)
         self._workload_series: dict[str, set[tuple[str, ...]]] = {}
         self._before_scrape: list[Callable[[], None]] = []
         self.set("fallow_build_info", 1, (__version__,))
@@ -120,4 +140,5 @@ class Telemetry:
     def text(self) -> bytes:
         for write in self._before_scrape:
             write()
-        return b"".join(client.generate_latest(registry) for registry in self._registries.values())
+        registries = (*self._registries.values(), self._process)
+        return b"".join(client.generate_latest(registry) for registry in registries)

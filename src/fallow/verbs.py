@@ -6,14 +6,16 @@ Invariant: a workload is named without doubt before anything is done to it. Whet
 decides, or the door.
 """
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
+from typing import Final
 
 import msgspec
 
 from fallow import names
+from fallow.act import execute, marking
 from fallow.act import hands as doing
-from fallow.act import marking
 from fallow.clients import errors
 from fallow.clients.kubernetes import lease
 from fallow.decide.idle import plan as brain
@@ -21,11 +23,17 @@ from fallow.model import cluster, decision, kinds, units
 from fallow.model import marks as reading
 from fallow.model.decision import Code, Outcome, Status
 from fallow.model.policies import idle
+from fallow.model.seen import Unseen
 from fallow.model.units import Instant, Seconds
 from fallow.observe.cluster import mirror
 
 MAX_ACK_HOURS = 168
+ANSWER_PATIENCE: Seconds = 15.0  # as long as a Lease lasts: who does not renew in that time leads no more
 MAX_FREEZE = 366 * units.DAY  # longer is a slip of the finger: whoever wants that stops the daemon
+
+
+_NAMESPACE: Final = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
+_TARGET: Final = re.compile(r"[A-Za-z][-A-Za-z0-9.]*/[a-z0-9](?:[-a-z0-9.]*[a-z0-9])?")
 
 
 class Why(StrEnum):
@@ -47,7 +55,7 @@ class Declined(Exception):
 
 
 class Reach(msgspec.Struct, frozen=True):
-    """What a verb works with: the objects of one namespace, hands, and in whose name."""
+    """What a verb works with: the objects of one namespace ("": of all), hands, and in whose name."""
 
     mirror: mirror.Mirror
     hands: doing.Hands
@@ -64,19 +72,41 @@ class Ack(msgspec.Struct, frozen=True):
     reason: str | None
 
 
+class OnLease(msgspec.Struct, frozen=True):
+    """What freezes a daemon: its Lease, where that stands, in whose name; and what of others could not be seen."""
+
+    lease: lease.Leadership
+    namespace: str
+    by: str
+    unseen: str = ""
+
+
+class FreezeAnswer(msgspec.Struct, frozen=True):
+    """What the daemon made of a freeze, or of its end."""
+
+    until: str | None
+    heard: lease.Heard
+    holder: str
+    renewed: str  # when it last did, by its own clock
+
+
 def read_target(text: str) -> tuple[str, str]:
     """`Deployment/llm` or `Rollout.argoproj.io/llm`."""
-    kind, slash, name = text.partition("/")
-    if not slash or not kind or not name:
+    kind, _, name = text.partition("/")
+    if not _TARGET.fullmatch(text):
         form = "is not of the form KIND/NAME, such as Deployment/llm or Rollout.argoproj.io/llm"
         raise Declined(Why.malformed, f"{text!r} {form}")
     return kind, name
 
 
+def check_namespace(text: str) -> None:
+    if not _NAMESPACE.fullmatch(text):
+        raise Declined(Why.malformed, f"{text!r} cannot be the name of a namespace")
+
+
 def is_called(ref: cluster.Ref, kind: str, name: str, namespace: str) -> bool:
     """Does `kind` (any case, with or without group) and `name` mean this object?"""
-    spelled = {ref.kind.lower(), f"{ref.kind}.{ref.group}".lower()}
-    return ref.namespace == namespace and ref.name == name and kind.lower() in spelled
+    return ref.namespace == namespace and ref.name == name and kinds.is_called((ref.group, ref.kind), kind)
 
 
 def pick(workloads: Iterable[cluster.Workload], target: str, namespace: str) -> int | None:
@@ -89,12 +119,15 @@ def pick(workloads: Iterable[cluster.Workload], target: str, namespace: str) -> 
     return next(iter(found), None)
 
 
-def _find(reach: Reach, target: str) -> cluster.Workload:
+async def _find(reach: Reach, target: str, now: Instant) -> cluster.Workload:
+    kind, name = read_target(target)
+    if pick(reach.mirror.workloads({}), target, reach.namespace) is None:
+        await reach.mirror.look_for(kind, now)  # paused, and the last of its kind
     workloads = reach.mirror.workloads({})
     index = pick(workloads, target, reach.namespace)
     if index is not None:
         return workloads[index]
-    which = "{} {}".format(*read_target(target))
+    which = f"{kind} {name}"
     unseen = "".join(f"; not seen: {missing.what}: {missing.because}" for missing in reach.mirror.missing)
     because = f"no {which} in namespace {reach.namespace} that holds GPUs or is paused by fallow{unseen}"
     raise Declined(Why.unknown, because)
@@ -102,9 +135,12 @@ def _find(reach: Reach, target: str) -> cluster.Workload:
 
 async def pause(reach: Reach, target: str, reason: str, now: Instant, *, force: bool = False) -> list[Outcome]:
     """Now, whether idle or not. An ack or opt-out is heeded unless `force`."""
-    workload = _find(reach, target)
+    workload = await _find(reach, target, now)
     pods = tuple(reach.mirror.pods[index] for index in workload.pods)
-    namespace = reach.mirror.namespaces.get(reach.namespace)
+    namespace = reach.mirror.namespaces.find(reach.namespace)
+    if not force and isinstance(namespace, Unseen):
+        because = f"whether namespace {reach.namespace} opted out cannot be seen: {namespace.why}"
+        raise Declined(Why.held, because)
     if not force and (found := brain.find_exemption(workload, pods, namespace, now)):
         raise Declined(Why.held, f"{workload.ref.short} is {found.because}")
     finding = decision.Finding(
@@ -121,8 +157,28 @@ async def pause(reach: Reach, target: str, reason: str, now: Instant, *, force: 
 
 async def resume(reach: Reach, target: str, now: Instant, *, replicas: int | None = None) -> list[Outcome]:
     """As it was, or with `replicas` where the record of the size is lost."""
-    asked = decision.Resume(_find(reach, target), reach.by, "asked for by hand")
+    asked = decision.Resume(await _find(reach, target, now), reach.by, "asked for by hand")
     return [await reach.hands.resume(asked, now, replicas=replicas)]
+
+
+async def paused(reach: Reach, now: Instant) -> list[cluster.Workload]:
+    """All that stands paused by us, of whatever kind, the longest first."""
+    await reach.mirror.look_for("", now)
+    began = [(marked, each) for each in reach.mirror.workloads({}) if (marked := reading.paused_at(each)) is not None]
+    return [each for _, each in sorted(began, key=lambda one: (one[0], str(one[1].ref)))]
+
+
+async def resume_all(reach: Reach, now: Instant) -> list[Outcome]:
+    """All of them; one that fails does not hold up the others."""
+    return [await _resume_one(reach, workload, now) for workload in await paused(reach, now)]
+
+
+async def _resume_one(reach: Reach, workload: cluster.Workload, now: Instant) -> Outcome:
+    asked = decision.Resume(workload, reach.by, "asked for by hand")
+    try:
+        return await reach.hands.resume(asked, now)
+    except errors.ClientError as problem:
+        return execute.explain(asked, problem, now, is_dry=reach.hands.writer.is_dry)
 
 
 def check_ack(until: Instant, now: Instant) -> None:
@@ -134,17 +190,20 @@ def check_ack(until: Instant, now: Instant) -> None:
 async def keep(reach: Reach, target: str, until: Instant, reason: str, now: Instant) -> list[Outcome]:
     """The acknowledgement: not paused until then although idle."""
     check_ack(until, now)
-    workload = _find(reach, target)
+    workload = await _find(reach, target, now)
     mark, kind = marking.ack_mark(workload, until=until, by=reach.by, reason=reason, now=now), kinds.of(workload)
     if kind is not None and kinds.is_paused(kind, workload):
         because = f"{workload.ref.short} is paused; resume it instead"
         return [Outcome(mark, Status.refused, now, because, code=Code.AlreadyPaused)]
+    if not kinds.is_markable(workload):
+        because = f"an acknowledgement on {workload.ref.short} itself would restart its pods; put it on the Namespace"
+        return [Outcome(mark, Status.refused, now, because, code=decision.Detail.NoPlaceForMarks)]
     return [await reach.hands.mark(mark, now)]
 
 
 async def release(reach: Reach, target: str, now: Instant) -> list[Outcome]:
     """The acknowledgement ended, on every object on which it stands."""
-    workload = _find(reach, target)
+    workload = await _find(reach, target, now)
     marks = marking.unack_marks(workload, by=reach.by)
     if not marks:
         raise Declined(Why.unknown, f"{workload.ref.short} is not acknowledged")
@@ -165,16 +224,39 @@ def check_freeze(seconds: Seconds) -> None:
         raise Declined(Why.malformed, because)
 
 
-async def freeze(on: lease.Leadership, by: str, seconds: Seconds, reason: str, now: Instant) -> Instant:
-    """Nothing is paused anywhere until the instant returned; resuming works."""
+def pick_lease(found: Sequence[str], unseen: str) -> str:
+    """The namespace of the only Lease there is."""
+    if len(found) == 1:
+        return found[0]
+    more = f"; {unseen}" if unseen else ""
+    if not found:
+        raise Declined(Why.unknown, f"no Lease {names.LEASE} is there: no daemon runs that this could reach{more}")
+    first = [each for each in names.SYSTEM_NAMESPACES if each in found]
+    which = ", ".join((*first, *sorted(set(found) - set(first))))
+    several = f"the Lease {names.LEASE} stands in several namespaces, say which with -n: {which}{more}"
+    raise Declined(Why.unclear, several)
+
+
+async def freeze(on: OnLease, seconds: Seconds, reason: str, now: Instant) -> FreezeAnswer:
+    """Nothing is paused anywhere until then; resuming works. Once this returns `answered` or `nobody`, none begins."""
     check_freeze(seconds)
-    because = reason and f"{reason} ({by})"
-    await on.annotate({names.FROZEN_UNTIL: units.rfc3339(now + seconds), names.FROZEN_BECAUSE: because})
-    return now + seconds
+    until = units.rfc3339(now + seconds)
+    return await _ask_holder(on, until, reason and f"{reason} ({on.by})")
 
 
-async def unfreeze(on: lease.Leadership) -> None:
-    await on.annotate({names.FROZEN_UNTIL: None, names.FROZEN_BECAUSE: None})
+async def unfreeze(on: OnLease) -> FreezeAnswer:
+    return await _ask_holder(on, None, None)
+
+
+async def _ask_holder(on: OnLease, until: str | None, because: str | None) -> FreezeAnswer:
+    """Written on the Lease, which its holder reads every two seconds; who takes it later reads it before."""
+    try:
+        await on.lease.annotate({names.FROZEN_UNTIL: until, names.FROZEN_BECAUSE: because})
+    except errors.NotFound:
+        none = f"no Lease {names.LEASE} is in namespace {on.namespace}: no daemon runs there"
+        raise Declined(Why.unknown, none) from None
+    heard = await on.lease.hear(names.FROZEN_SEEN, until, ANSWER_PATIENCE)
+    return FreezeAnswer(until, heard, on.lease.holder or "", on.lease.renewed or "never")
 
 
 def is_so(outcome: Outcome) -> bool:

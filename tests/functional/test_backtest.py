@@ -261,7 +261,7 @@ def test_while_nothing_changes_the_same_objects_are_handed_out() -> None:
     world.advance(3 * MINUTE)
     second = viewer.look([1800.0])
     assert (
-        second.pods is first.pods, second.workloads is first.workloads, second.nodes is first.nodes
+        second.pods is first.pods, second.workloads is first.workloads, second.nodes.known is first.nodes.known
     ) == (True, True, True)
     world.notice(edits.annotate(world.workloads[0].object, {names.RESUMED_BY: "ada"}))
     third = viewer.look([1800.0])

@@ -97,7 +97,10 @@ _SCALED_OBJECT = {
 }
 _ROLLOUT = {"replicas": NUMBER, "paused": FLAG, "selector": ANY, "template": ANY, "strategy": ANY, "workloadRef": ANY}
 _LEADER_WORKER = {"replicas": NUMBER, "leaderWorkerTemplate": ANY, "startupPolicy": TEXT, "rolloutStrategy": ANY}
-_ROLES = {"type": "array", "items": closed(name=TEXT, spec=opened(replicas=NUMBER))}
+_ROLES = {
+    "type": "array", "items": {**closed(name=TEXT, spec=opened(replicas=NUMBER)), "required": ["name"]},
+    "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"],
+}
 _PREDICTOR = opened(minReplicas={**NUMBER, "minimum": 0}, maxReplicas=NUMBER, containers=LIST)
 
 _ALL = (
@@ -135,6 +138,7 @@ _ALL = (
     crd("keda.sh", "ScaledObject", ("v1alpha1",), _SCALED_OBJECT),
     crd("keda.sh", "ScaledJob", ("v1alpha1",), {"jobTargetRef": ANY, "triggers": LIST}),
     crd("kueue.x-k8s.io", "Workload", ("v1beta1", "v1beta2"), {"active": FLAG, "queueName": TEXT, "podSets": LIST}),
+    crd("apps.kruise.io", "CloneSet", ("v1alpha1",), {"replicas": NUMBER, "template": ANY}, scale=".spec.replicas"),
     # Nobody knows these two.
     crd("example.com", "Scalable", ("v1",), {"size": NUMBER, "template": ANY}, scale=".spec.size"),
     crd("example.com", "Opaque", ("v1",), {"template": ANY}, plural="opaques"),
@@ -142,4 +146,8 @@ _ALL = (
 
 KINDS: dict[str, Object] = {one["spec"]["names"]["kind"]: one for one in _ALL}
 KINDS["KnativeService"] = crd("serving.knative.dev", "Service", ("v1",), {"template": ANY, "traffic": LIST})
+KNATIVE = (
+    KINDS["KnativeService"], crd("serving.knative.dev", "Configuration", ("v1",), {"template": ANY}),
+    crd("serving.knative.dev", "Revision", ("v1",), {"containers": LIST}),
+)
 OLD_RAY_SERVICE = crd("ray.io", "RayService", ("v1",), _RAY_SERVICE)

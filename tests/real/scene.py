@@ -70,7 +70,8 @@ class Scene:
         index, self._gpus = self._gpus, self._gpus + 1
         percent = busy * 100 if isinstance(busy, int | float) else [None if one is None else one * 100 for one in busy]
         said: dict[str, Any] = {"gr_engine": busy, "gpu_util": percent, "minutes": MINUTES, **more}
-        return self.prometheus.dcgm_gpu(self.node, index, pod=pod["metadata"]["name"], namespace=self.namespace, **said)
+        whose = {"pod": pod["metadata"]["name"], "namespace": pod["metadata"]["namespace"]}
+        return self.prometheus.dcgm_gpu(self.node, index, **whose, **said)
 
     async def make_policy(self, **spec: Any) -> None:
         """One for this namespace that asks for a notice, by Event, five minutes before a pause."""

@@ -5,20 +5,26 @@ Where a test needs no fixed names, `gpu-pruner-system` becomes the test's own na
 """
 
 import asyncio
+import functools
+import re
 import shlex
+import subprocess
 from collections.abc import Iterable
 from typing import Any
 
+import aiohttp
 import pytest
 import yaml
 
 import fallow
 from fallow import names, settings
+from fallow.doors.cli import flags
 from fallow.model import kinds
 from fallow.model.policies import idle, idle_crd
 from tests import ROOT
-from tests.real import build
+from tests.real import build, crds, history
 from tests.real import cluster as clusters
+from tests.real.conftest import need
 from tests.unit.model.policies import test_idle_crd
 
 DEPLOY = ROOT / "deploy"
@@ -35,11 +41,27 @@ def manifests(*places: str, namespace: str = NAMESPACE) -> list[dict[str, Any]]:
     paths = [DEPLOY / place for place in places]
     files = [file for path in paths for file in ([path] if path.is_file() else sorted(path.glob("*.yaml")))]
     texts = [file.read_text().replace(NAMESPACE, namespace).replace("my-team", f"{namespace}-team") for file in files]
-    return [thing for text in texts for thing in yaml.safe_load_all(text) if thing]
+    return [thing for text in texts for thing in yaml.safe_load_all(text) if thing and thing["kind"] != "Kustomization"]
+
+
+@functools.cache
+def _render(place: str) -> str:
+    need("kubectl")
+    command = [str(build.need("kubectl")), "kustomize", str(DEPLOY / place)]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+
+
+def rendered(place: str, namespace: str = NAMESPACE) -> list[dict[str, Any]]:
+    """The objects of an overlay, as `kubectl apply -k` sends them."""
+    text = _render(place).replace(NAMESPACE, namespace).replace("my-team", f"{namespace}-team")
+    return [thing for thing in yaml.safe_load_all(text) if thing]
 
 
 async def install(cluster: clusters.Cluster, *places: str) -> None:
-    things = manifests(*places, namespace=cluster.namespace)
+    await install_things(cluster, manifests(*places, namespace=cluster.namespace))
+
+
+async def install_things(cluster: clusters.Cluster, things: list[dict[str, Any]]) -> None:
     await cluster.apply_crds(*(thing for thing in things if thing["kind"] == "CustomResourceDefinition"))
     for thing in things:
         if thing["kind"] not in ("CustomResourceDefinition", "Namespace"):
@@ -58,6 +80,7 @@ STEERING = {("keda.sh", "scaledobjects"), ("kueue.x-k8s.io", "workloads")}
 LOOKED_AT = {
     ("", "pods"), ("", "nodes"), ("", "namespaces"), ("autoscaling", "horizontalpodautoscalers"),
     ("policy", "poddisruptionbudgets"),
+    ("serving.knative.dev", "configurations"), ("serving.knative.dev", "revisions"),
     ("resource.k8s.io", "resourceclaims"), ("gpuautoscaler.io", "idlepolicies"),
     ("apiextensions.k8s.io", "customresourcedefinitions"),
 }
@@ -121,7 +144,7 @@ async def has_settled(cluster: clusters.Cluster, verb: str, group: str, resource
 
 
 async def test_the_reader_reads_what_it_must_and_writes_only_the_status_of_policies(cluster):
-    await install(cluster, "20-reader.yaml")
+    await install(cluster, "base/20-reader.yaml")
     await has_settled(cluster, "patch", "gpuautoscaler.io", "idlepolicies/status")
     assert await rights(cluster, EVERYTHING) == together(READER)
 
@@ -130,7 +153,8 @@ async def test_the_reader_reads_what_it_must_and_writes_only_the_status_of_polic
     "letters", ["", "l", "m", "o", "w", "y", "j", "c", "k", "x"], ids=lambda letters: letters or "default"
 )
 async def test_acting_adds_patches_of_the_enabled_kinds_and_events(cluster, letters):
-    await install(cluster, "20-reader.yaml", "acting/10-role.yaml", *(f"letters/{letter}.yaml" for letter in letters))
+    more = (f"letters/{letter}.yaml" for letter in letters)
+    await install(cluster, "base/20-reader.yaml", "acting/10-role.yaml", *more)
     expected = together(READER, acting("drsin" + letters))
     await cluster.wait_until(lambda: _agrees(cluster, expected))
     assert await rights(cluster, EVERYTHING) == expected
@@ -145,8 +169,8 @@ def test_every_letter_beyond_the_default_has_its_file():
     assert files == {kind.letter for kind in kinds.KINDS if kind.letter} - set("drsin") | {"x"}
 
 
-async def test_in_its_own_namespace_it_may_hold_its_lease_and_read_two_secrets(cluster):
-    await install(cluster, "20-reader.yaml")
+async def test_in_its_own_namespace_it_may_hold_its_lease_and_nothing_else(cluster):
+    await install(cluster, "base/20-reader.yaml")
     home = cluster.namespace
     await has_settled(cluster, "create", "coordination.k8s.io", "leases", home)
 
@@ -155,16 +179,15 @@ async def test_in_its_own_namespace_it_may_hold_its_lease_and_read_two_secrets(c
 
     assert await allowed("coordination.k8s.io", "leases", "gpu-pruner") == {"get", "create", "update"}
     assert await allowed("coordination.k8s.io", "leases", "somebody-else") == {"create"}
-    assert await allowed("", "secrets", "gpu-pruner-slack-webhook") == {"get"}
-    assert await allowed("", "secrets", "gpu-pruner-config") == {"get"}
-    assert await allowed("", "secrets", "other") == set()
+    assert await allowed("", "secrets", "gpu-pruner-slack-webhook") == set()
+    assert await allowed("", "configmaps", "gpu-pruner-acting") == set()
     assert not await may(cluster, "create", "coordination.k8s.io", "leases", namespace="default")
 
 
 async def test_one_namespace_needs_no_right_outside_it(cluster):
     team = f"{cluster.namespace}-team"
     await cluster.make_namespace(team)
-    await install(cluster, "one-namespace", "one-namespace/acting")
+    await install_things(cluster, rendered("one-namespace/acting", cluster.namespace))
     await has_settled(cluster, "patch", "apps", "deployments", team)
     await has_settled(cluster, "create", "events.k8s.io", "events", cluster.namespace)
     cluster_wide = {
@@ -185,7 +208,7 @@ async def test_one_namespace_needs_no_right_outside_it(cluster):
 
 async def test_an_administrator_may_let_it_see_nodes(cluster):
     await cluster.make_namespace(f"{cluster.namespace}-team")
-    await install(cluster, "one-namespace", "one-namespace/nodes")
+    await install(cluster, "one-namespace/base/20-reader.yaml", "one-namespace/nodes")
     await has_settled(cluster, "list", "", "nodes")
     assert (await rights(cluster, [("", "nodes")]))["", "nodes"] == READ
 
@@ -209,29 +232,59 @@ async def _deployment(cluster: clusters.Cluster) -> dict[str, Any]:
     return await cluster.get("apps/v1", "Deployment", "gpu-pruner", NAMESPACE)
 
 
-async def test_one_command_installs_and_another_switches_on_and_back(cluster):
-    """With the names of the manifests, and under the restricted pod security that its namespace asks for."""
+async def test_one_command_installs_and_another_switches_on(cluster):
+    """With the names of the manifests, and under the restricted pod security that its namespace asks for. Whether it
+    acts is in an object that the base does not have: applying the base again, or before, changes nothing about it."""
     await cluster.gpu_node(f"{cluster.namespace}-node")
     try:
-        await kubectl(cluster, "apply", "-f", str(DEPLOY))
+        await kubectl(cluster, "apply", "-k", str(DEPLOY / "base"))
         await cluster.wait_until(lambda: _is_available(cluster))
-        again = (await kubectl(cluster, "apply", "-f", str(DEPLOY))).splitlines()
-        assert again
-        assert all(line.endswith("unchanged") for line in again), again
-        await kubectl(cluster, "apply", "-f", str(DEPLOY / "acting"))
-        assert "--run-mode=scale-down" in _container(await _deployment(cluster))["args"]
-        await kubectl(cluster, "delete", "-f", str(DEPLOY / "acting" / "10-role.yaml"))
-        await kubectl(cluster, "apply", "-f", str(DEPLOY / "30-gpu-pruner.yaml"))
-        assert "--run-mode=dry-run" in _container(await _deployment(cluster))["args"]
+        assert await _apply_again(cluster) == []
+        assert await _is_acting(cluster) is False
+        await kubectl(cluster, "apply", "-k", str(DEPLOY / "acting"))
+        await kubectl(cluster, "apply", "-f", str(DEPLOY / "acting" / "example-policy.yaml"))
+        assert await _is_acting(cluster) is True
+        assert await _apply_again(cluster) == []
+        assert await _is_acting(cluster) is True
+        await kubectl(cluster, "delete", "-f", str(DEPLOY / "acting" / "20-mode.yaml"))
+        await kubectl(cluster, "apply", "-k", str(DEPLOY / "base"))
+        assert await _is_acting(cluster) is False
     finally:
         for file in (
-            "30-gpu-pruner.yaml", "20-reader.yaml", "15-settings.yaml", "00-namespace.yaml", "acting/10-role.yaml"
-        ):
+            "acting/example-policy.yaml", "acting/15-bounds.yaml", "acting/20-mode.yaml", "acting/10-role.yaml",
+            "base/20-reader.yaml", "base/00-namespace.yaml",
+        ):  # not the definition of policies: other tests use it
             await kubectl(cluster, "delete", "--ignore-not-found", "--wait=false", "-f", str(DEPLOY / file))
 
 
+async def _apply_again(cluster: clusters.Cluster) -> list[str]:
+    """What it changes. Of a PodDisruptionBudget kubectl always says so: its selector is replaced, by the same one."""
+    said = (await kubectl(cluster, "apply", "-k", str(DEPLOY / "base"))).splitlines()
+    assert len(said) == len(rendered("base"))
+    return [line for line in said if not line.endswith("unchanged") and not line.startswith("poddisruptionbudget")]
+
+
 async def _is_available(cluster: clusters.Cluster) -> bool:
-    return (await _deployment(cluster)).get("status", {}).get("availableReplicas") == 1
+    return (await _deployment(cluster)).get("status", {}).get("availableReplicas") == 2
+
+
+async def _is_acting(cluster: clusters.Cluster) -> bool:
+    """As the kubelet would start it: the ConfigMaps of envFrom in their order, then the arguments."""
+    return "--run-mode=scale-down" in await arguments(cluster, _container(await _deployment(cluster)))
+
+
+async def arguments(cluster: clusters.Cluster, container: dict[str, Any]) -> list[str]:
+    found = [
+        (one["configMapRef"], await cluster.find("v1", "ConfigMap", one["configMapRef"]["name"], NAMESPACE))
+        for one in container["envFrom"]
+    ]
+    assert all(there or ref.get("optional") for ref, there in found)
+    return expand(container, [there for _, there in found if there])
+
+
+def expand(container: dict[str, Any], config_maps: list[dict[str, Any]]) -> list[str]:
+    values = {name: value for there in config_maps for name, value in there["data"].items()}
+    return [re.sub(r"\$\((\w+)\)", lambda found: values[found[1]], arg) for arg in container["args"]]
 
 
 def _container(deployment: dict[str, Any]) -> dict[str, Any]:
@@ -239,27 +292,49 @@ def _container(deployment: dict[str, Any]) -> dict[str, Any]:
     return container
 
 
-def _the_deployment(*places: str) -> dict[str, Any]:
-    (found,) = (thing for thing in manifests(*places) if thing["kind"] == "Deployment")
+def _the(kind: str, place: str) -> dict[str, Any]:
+    (found,) = (thing for thing in rendered(place) if thing["kind"] == kind)
     return found
 
 
-@pytest.mark.parametrize("place", [".", "one-namespace"], ids=["cluster", "one-namespace"])
-def test_the_acting_deployment_is_the_same_but_for_its_run_mode(place):
-    looking, acts = _the_deployment(place), _the_deployment(f"{place}/acting")
-    args = _container(looking)["args"]
-    assert "--run-mode=dry-run" in args
-    _container(looking)["args"] = [arg.replace("dry-run", "scale-down") for arg in args]
-    assert looking == acts
+PLACES = ["base", "acting", "one-namespace/base", "one-namespace/acting"]
+ONE = [f"--watch-namespaces={NAMESPACE}-team", "--policies=false"]
+MODES = {
+    "base": ["--run-mode=dry-run", "--dry-run-scope=client", "--require-policy=false"],
+    "acting": ["--run-mode=scale-down", "--dry-run-scope=client", "--require-policy=true"],
+    "one-namespace/base": ["--run-mode=dry-run", "--dry-run-scope=client", "--require-policy=false", *ONE],
+    "one-namespace/acting": ["--run-mode=scale-down", "--dry-run-scope=client", "--require-policy=false", *ONE],
+}
 
 
-@pytest.mark.parametrize("place", [".", "one-namespace"], ids=["cluster", "one-namespace"])
-def test_the_pod_is_locked_down_probed_and_of_this_version(place):
-    container = _container(_the_deployment(place))
+@pytest.mark.parametrize("place", PLACES)
+def test_each_overlay_starts_it_as_it_should(place):
+    by_name = {thing["metadata"]["name"]: thing for thing in rendered(place) if thing["kind"] == "ConfigMap"}
+    container = _container(_the("Deployment", place))
+    named = [one["configMapRef"]["name"] for one in container["envFrom"]]
+    assert named == ["gpu-pruner", "gpu-pruner-acting"]
+    given = expand(container, [by_name[name] for name in named if name in by_name])
+    assert given == ["-d", "--log-format=json", *MODES[place]]
+    environ = {"PROMETHEUS_URL": by_name["gpu-pruner"]["data"]["PROMETHEUS_URL"], "POD_NAMESPACE": NAMESPACE}
+    read = settings.read_flags(flags.gpu_pruner.make_context("gpu-pruner", given).params, environ)
+    assert (read.dry_run_scope, read.log_format, read.own_namespace) == ("client", "json", NAMESPACE)
+    assert read.mandate.require_policy is (place == "acting")
+
+
+@pytest.mark.parametrize("place", ["base", "one-namespace/base"])
+def test_the_acting_deployment_is_the_very_same(place):
+    assert _the("Deployment", place) == _the("Deployment", place.replace("base", "acting"))
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_the_pod_is_locked_down_probed_spread_and_of_this_version(place):
+    deployment = _the("Deployment", place)
+    container, pod = _container(deployment), deployment["spec"]["template"]["spec"]
     assert container["image"] == f"fallow:{fallow.__version__}"
     assert container["securityContext"] == {
         "allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]},
     }
+    assert pod["securityContext"]["runAsNonRoot"] is True
     probes = {probe: container[probe]["httpGet"] for probe in ("livenessProbe", "readinessProbe")}
     assert probes == {
         "livenessProbe": {"path": "/healthz", "port": "metrics"},
@@ -269,23 +344,91 @@ def test_the_pod_is_locked_down_probed_and_of_this_version(place):
     assert {arg.split("=")[0] for arg in container["args"]} <= known
     variables = {flag.variable for flag in settings.FLAGS} | {"POD_NAME", "POD_NAMESPACE", "POD_UID"}
     assert {one["name"] for one in container["env"]} <= variables
+    labels = deployment["spec"]["template"]["metadata"]["labels"]
+    (spread,) = pod["topologySpreadConstraints"]
+    budget, network = _the("PodDisruptionBudget", place), _the("NetworkPolicy", place)
+    assert deployment["spec"]["replicas"] == 2
+    assert (spread["topologyKey"], budget["spec"]["maxUnavailable"]) == ("kubernetes.io/hostname", 1)
+    for selector in (spread["labelSelector"], budget["spec"]["selector"], network["spec"]["podSelector"]):
+        assert selector["matchLabels"].items() <= labels.items()
 
 
-def test_nothing_is_offered_to_the_outside():
-    services = [thing for place in (".", "one-namespace") for thing in manifests(place) if thing["kind"] == "Service"]
-    assert [
-        (one["metadata"]["name"], one["spec"]["type"]) for one in services
-    ] == [("gpu-pruner-dashboard", "ClusterIP")] * 2
-    assert {port["port"] for one in services for port in one["spec"]["ports"]} == {8080, 3002}
+@pytest.mark.parametrize("place", PLACES)
+def test_nothing_is_offered_to_the_outside(place):
+    service, network, container = _the("Service", place), _the("NetworkPolicy", place), _container(
+        _the("Deployment", place)
+    )
+    assert (service["metadata"]["name"], service["spec"]["type"]) == ("gpu-pruner-dashboard", "ClusterIP")
+    assert [port["port"] for port in service["spec"]["ports"]] == [8080]
+    assert [port["containerPort"] for port in container["ports"]] == [8080]
+    (ingress,) = network["spec"]["ingress"]
+    assert [port["port"] for port in ingress["ports"]] == [8080]
+    assert network["spec"]["policyTypes"] == ["Ingress", "Egress"]
+    assert all(rule["ports"] for rule in network["spec"]["egress"]), "never any port"
+
+
+@pytest.mark.parametrize("place", [*PLACES, "monitoring"])
+async def test_the_server_takes_every_object_of_every_overlay(cluster, place):
+    """As they stand, with unknown fields refused; nothing is kept."""
+    await cluster.apply_crds(SERVICE_MONITOR, PROMETHEUS_RULE)
+    await cluster.make_namespace(f"{cluster.namespace}-team")
+    for thing in rendered(place, cluster.namespace):
+        path = await cluster._path_of(await cluster._placed(thing))
+        query = {"dryRun": "All", "fieldManager": "test", "fieldValidation": "Strict", "force": "true"}
+        await cluster.request("PATCH", path, thing, "application/apply-patch+yaml", **query)
+
+
+_OPERATOR = functools.partial(crds.crd, "monitoring.coreos.com")
+SERVICE_MONITOR = _OPERATOR("ServiceMonitor", ("v1",), {"selector": crds.ANY, "endpoints": crds.LIST})
+PROMETHEUS_RULE = _OPERATOR("PrometheusRule", ("v1",), {"groups": crds.LIST})
 
 
 def test_the_service_monitor_keeps_our_labels_and_finds_the_service():
-    (monitor,) = manifests("monitoring")
-    (service,) = (thing for thing in manifests(".") if thing["kind"] == "Service")
+    monitor, service = _the("ServiceMonitor", "monitoring"), _the("Service", "base")
     (endpoint,) = monitor["spec"]["endpoints"]
     assert endpoint == {"port": "metrics", "interval": "30s", "honorLabels": True}
     assert monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
     assert endpoint["port"] in {port["name"] for port in service["spec"]["ports"]}
+
+
+async def test_prometheus_takes_the_alerts_and_answers_each(prometheus, tmp_path):
+    groups = _the("PrometheusRule", "monitoring")["spec"]
+    (tmp_path / "rules.yaml").write_text(yaml.safe_dump(groups))
+    command = [str(build.need("promtool")), "check", "rules", str(tmp_path / "rules.yaml")]
+    done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=False, timeout=30)
+    assert done.returncode == 0, done.stderr
+    ours = {"namespace": NAMESPACE, "instance": "10.0.0.9:8080"}
+    for name, value, labels in (
+        ("fallow_build_info", 1.0, {}), ("fallow_idle_leader", 1.0, {}),
+        ("fallow_idle_source_up", 0.0, {"source": "prometheus"}),
+        ("fallow_idle_last_success_timestamp_seconds", prometheus.now - 7200, {}), ("fallow_idle_frozen", 1.0, {}),
+        ("fallow_idle_gpus", 6.0, {"state": "unknown", "model": "a"}),
+        ("fallow_idle_gpus", 2.0, {"state": "idle", "model": "a"}),
+        ("process_resident_memory_bytes", 5e8, {}), ("fallow_watch_age_seconds", 1000.0, {"resource": "pods"}),
+    ):
+        prometheus.series(name, {**ours, **labels}, constant=value)
+    rising = [float(step // 20) for step in range(120)]
+    for name, labels in (
+        ("gpu_pruner_scale_failures_total", {}), ("fallow_idle_fights_total", {"kind": "Deployment"}),
+        ("fallow_idle_actions_total", {"action": "resume", "result": "failed"}),
+        ("fallow_idle_notices_total", {"channel": "event", "result": "failed"}),
+        ("fallow_api_requests_total", {"verb": "patch", "code": "403"}),
+    ):
+        prometheus.series(name, {**ours, **labels}, values=rising)
+    await prometheus.start()
+    fires = {rule["alert"] for rule in groups["groups"][0]["rules"] if await _ask(prometheus, rule["expr"])}
+    calm = {"GpuPrunerGone", "GpuPrunerNoLeader", "GpuPrunerTwoLeaders"}
+    assert fires == {rule["alert"] for rule in groups["groups"][0]["rules"]} - calm
+
+
+async def _ask(prometheus: history.PrometheusWorld, query: str) -> list[Any]:
+    async with aiohttp.ClientSession() as http, http.get(
+        f"{prometheus.url}/api/v1/query", params={"query": query, "time": str(prometheus.now)}
+    ) as answer:
+        body = await answer.json()
+    assert body["status"] == "success", body
+    found: list[Any] = body["data"]["result"]
+    return found
 
 
 def test_openshift_gets_its_binding():

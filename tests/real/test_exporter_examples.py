@@ -42,7 +42,8 @@ POD_PLACES = {
     "daemonset": "daemonset/20-daemonset.yaml", "privileged": "daemonset/privileged/20-daemonset.yaml",
     "deployment": "deployment/20-deployment.yaml", "sidecar": "sidecar/deployment.yaml",
 }
-MANIFESTS = sorted(path for path in EXAMPLES.rglob("*.yaml") if path.name not in ("scrape-config.yaml", "rules.yaml"))
+NO_OBJECTS = ("scrape-config.yaml", "rules.yaml", "logs.yaml")
+MANIFESTS = sorted(path for path in EXAMPLES.rglob("*.yaml") if path.name not in NO_OBJECTS)
 
 Object = dict[str, Any]
 
@@ -71,7 +72,7 @@ def test_every_pod_is_scraped_probed_small_and_of_this_version(place: str) -> No
     assert pod["metadata"]["annotations"] == {
         "prometheus.io/scrape": "true", "prometheus.io/port": "9835", "prometheus.io/path": "/metrics",
     }
-    assert one["image"] == f"fallow:{fallow.__version__}"
+    assert one["image"] == f"gpu-idle-exporter:{fallow.__version__}"
     assert one["ports"] == [{"name": "metrics", "containerPort": 9835}]
     assert one["livenessProbe"]["httpGet"] == {"path": "/healthz", "port": "metrics"}
     assert one["resources"]["requests"] == {"cpu": "50m", "memory": "64Mi"}
@@ -88,9 +89,7 @@ def test_no_container_has_more_than_it_needs(place: str) -> None:
     safe = {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
     assert container(place)["securityContext"] == safe | ({} if place == "sidecar" else {"runAsUser": 0})
     mounts = {each["mountPath"]: each.get("readOnly", False) for each in container(place).get("volumeMounts", ())}
-    host = {} if place == "sidecar" else {
-        "/var/lib/kubelet/pod-resources": True, "/var/log/pods": True, "/state": False
-    }
+    host = {} if place == "sidecar" else {"/var/lib/kubelet/pod-resources": True, "/state": False}
     assert mounts == host
     spec = template(place)["spec"]
     assert spec["runtimeClassName"] == "nvidia"
@@ -234,17 +233,28 @@ async def run_on(cluster: clusters.Cluster, namespace: str, count: int) -> list[
 async def test_the_daemonset_by_its_readme_runs_on_every_gpu_node_and_no_other(
     ready: clusters.Cluster, nodes: dict[str, str]
 ) -> None:
-    apply, look, *privileged = commands("daemonset")
+    apply, look, from_api, from_logs, *privileged = commands("daemonset")
     try:
         await type_in(ready, apply)
         assert await run_on(ready, NAME, 2) == sorted([nodes["gke"], nodes["vendor"]])
         assert (await type_in(ready, look)).count("Running") == 2
+        await type_in(ready, from_api)
+        await type_in(ready, from_logs)
+        daemon = await ready.get("apps/v1", "DaemonSet", NAME, NAME)
+        assert "/var/log/pods" in _mounts(daemon["spec"]["template"])
+        await type_in(ready, apply)  # what was chosen stays
+        assert "/var/log/pods" in _mounts((await ready.get("apps/v1", "DaemonSet", NAME, NAME))["spec"]["template"])
         for command in privileged:
             await type_in(ready, command)
         daemon = await ready.get("apps/v1", "DaemonSet", NAME, NAME)
         assert daemon["spec"]["template"]["spec"]["containers"][0]["securityContext"]["privileged"] is True
     finally:
+        await test_deploy.kubectl(ready, "delete", "--ignore-not-found", "-f", str(EXAMPLES / "names" / "api.yaml"))
         await remove(ready, "daemonset")
+
+
+def _mounts(pod: Object) -> set[str]:
+    return {each["mountPath"] for each in pod["spec"]["containers"][0]["volumeMounts"]}
 
 
 async def test_the_deployment_by_its_readme_spreads_over_gpu_nodes(
@@ -352,6 +362,14 @@ async def test_pods_are_let_in_at_the_level_that_is_promised_and_need_it(ready: 
     assert namespace_["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "privileged"
 
 
+def test_no_right_is_given_until_it_is_chosen() -> None:
+    assert [thing["kind"] for thing in read("daemonset/10-account.yaml")] == ["ServiceAccount"]
+    assert {thing["kind"] for thing in read("names/api.yaml")} == {"ClusterRole", "ClusterRoleBinding"}
+    (patch,) = read("names/logs.yaml")
+    (mount,) = patch["spec"]["template"]["spec"]["containers"][0]["volumeMounts"]
+    assert mount == {"name": "pod-logs", "mountPath": exporter.Options().pod_logs_dir, "readOnly": True}
+
+
 RIGHTS: test_deploy.Rights = {("", "pods"): test_deploy.READ, ("resource.k8s.io", "resourceslices"): test_deploy.READ}
 OTHERS = {
     ("", "secrets"), ("", "configmaps"), ("", "nodes"), ("", "nodes/proxy"), ("", "namespaces"), ("", "pods/exec"),
@@ -390,7 +408,7 @@ async def test_the_account_reads_pods_and_resource_slices_and_nothing_else(
 
 async def install_account(cluster: clusters.Cluster) -> None:
     """The account and its role, with names of the test's own."""
-    for thing in read("daemonset/10-account.yaml"):
+    for thing in [*read("daemonset/10-account.yaml"), *read("names/api.yaml")]:
         thing["metadata"]["name"] = NAME if thing["kind"] == "ServiceAccount" else f"{NAME}-{cluster.namespace}"
         if thing["kind"] == "ServiceAccount":
             thing["metadata"]["namespace"] = cluster.namespace

@@ -31,7 +31,7 @@ from tests.fakes.nvml import fake
 from tests.real import gpu_node, history, test_scrape
 from tests.unit.clients import loopback
 from tests.unit.observe.cluster import pretend
-from tests.unit.observe.usage.gpu_pods import held
+from tests.unit.observe.usage.gpu_pods import BELIEF, held
 
 EVERY, STEPS = test_scrape.EVERY, test_scrape.STEPS
 MODEL = "NVIDIA H100 80GB HBM3"
@@ -197,7 +197,7 @@ async def scraped(pages: dict[str, list[str]], now: float, first: int) -> AsyncI
                 status={"phase": "Running", "podIP": "127.0.0.1"},
                 labels={"app.kubernetes.io/name": "gpu-idle-exporter"},
             ))
-        finder = targets.Finder(await stack.enter_async_context(cluster.api()), follows=True)
+        finder = targets.Finder(await stack.enter_async_context(cluster.api()), BELIEF, follows=True)
         source = await stack.enter_async_context(
             scrape.ScrapeSource(finder, exporters.Exporters(timeout=5.0), interval=EVERY)
         )
@@ -243,7 +243,7 @@ async def test_rows_are_of_pods_and_carry_what_devices_say(recorded: tuple[float
     now, pages = recorded
     seen = describe(now).world.snapshot()
     async with scraped(pages, now, 0) as source:
-        found = await source.evidence(held(seen.pods, seen.nodes), frozenset({builders.WINDOW}), now)
+        found = await source.evidence(held(seen.pods, seen.nodes.known), frozenset({builders.WINDOW}), now)
     use = found.usage[builders.WINDOW]
     by_name = {seen.pods[pod].name.removesuffix("-0"): row for row, pod in enumerate(use.pod.tolist())}
 

@@ -102,10 +102,9 @@ async def test_pods_and_nodes_are_described(cluster: clusters.Cluster) -> None:
         assert 5390 < now - running.ready_since < 5500
         assert (waiting.node, waiting.phase, waiting.started_at, waiting.gpu_count) == ("", "Pending", None, 64)
         assert waiting.unschedulable_since is not None
-        assert (seen.nodes["gpu-1"].ready, seen.nodes["gpu-1"].shared, seen.nodes["gpu-2"].shared) == (
-            True, False, True
-        )
-        assert seen.nodes["gpu-1"].gpu_product == "NVIDIA-H100-80GB-HBM3"
+        nodes = seen.nodes.known
+        assert (nodes["gpu-1"].ready, nodes["gpu-1"].shared, nodes["gpu-2"].shared) == (True, False, True)
+        assert seen.nodes.known["gpu-1"].gpu_product == "NVIDIA-H100-80GB-HBM3"
 
 
 async def test_workers_of_a_leader_worker_set_are_found_through_their_leader(cluster: clusters.Cluster) -> None:

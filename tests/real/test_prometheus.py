@@ -445,7 +445,7 @@ async def test_another_signal_that_fails_is_only_lost(prometheus: history.Promet
         proxy.fault = faults.only("TENSOR", fault)
         found = await asked.evidence(held((pod("llm"),)), frozenset({HALF_HOUR}), prometheus.now)
     assert found.trouble is None
-    assert [lost.partition(":")[0] for lost in found.lost_signals] == ["tensor"]
+    assert [lost.signal for lost in found.lost_signals] == ["tensor"]
     assert Signal.tensor not in found.usage[HALF_HOUR].peak
     assert found.usage[HALF_HOUR].peak[Signal.dram].tolist() == [0.2]
 

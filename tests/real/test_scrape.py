@@ -31,7 +31,7 @@ from tests import builders
 from tests.real import history
 from tests.unit.clients import loopback
 from tests.unit.observe.cluster import pretend
-from tests.unit.observe.usage.gpu_pods import held
+from tests.unit.observe.usage.gpu_pods import BELIEF, held
 
 EVERY = 30.0
 STEPS = 181  # an hour and a half
@@ -240,7 +240,7 @@ async def scraped(day: Day) -> AsyncIterator[scrape.ScrapeSource]:
         for node in sorted({shown[0] for shown in day.shown}):
             exporter = await stack.enter_async_context(loopback.serve(answer_of(node)))
             cluster.put("pods", exporter_pod(node, int(exporter.url.rpartition(":")[2])))
-        finder = targets.Finder(await stack.enter_async_context(cluster.api()), follows=True)
+        finder = targets.Finder(await stack.enter_async_context(cluster.api()), BELIEF, follows=True)
         source = await stack.enter_async_context(
             scrape.ScrapeSource(finder, exporters.Exporters(timeout=5.0), interval=EVERY)
         )
@@ -261,16 +261,16 @@ def exporter_pod(node: str, port: int) -> pretend.Object:
 async def judge(source: Any, day: Day, mandate: Any) -> dict[str, decision.Finding]:
     seen = day.world.snapshot()
     windows = frozenset({builders.WINDOW})
-    evidence: usage.Evidence = await source.evidence(held(seen.pods, seen.nodes), windows, day.now)
+    evidence: usage.Evidence = await source.evidence(held(seen.pods, seen.nodes.known), windows, day.now)
     assert evidence.trouble is None
     seen = msgspec.structs.replace(seen, evidence=evidence)
     for (window, threshold), rows in brain.candidate_rows(seen, mandate, day.now).items():
         looked = await source.look_back(
-            evidence.usage[window], rows, held(seen.pods, seen.nodes), day.now, threshold
+            evidence.usage[window], rows, held(seen.pods, seen.nodes.known), day.now, threshold
         )
         evidence.usage[window] = looked  # type: ignore[index]
     plan = brain.make_plan(seen, mandate, decision.Memory(), day.now)
-    again: usage.Evidence = await source.again(held(seen.pods, seen.nodes), windows, day.now)
+    again: usage.Evidence = await source.again(held(seen.pods, seen.nodes.known), windows, day.now)
     first, second = evidence.usage[builders.WINDOW], again.usage[builders.WINDOW]
     assert sorted(zip(second.pod.tolist(), second.gpu, strict=True)) == sorted(
         zip(first.pod.tolist(), first.gpu, strict=True)

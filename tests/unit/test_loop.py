@@ -107,6 +107,36 @@ async def test_what_cannot_be_seen_is_told_once(tmp_path, caplog):
     ] == ["WARNING"]
 
 
+def one_signal_less(asked: loopback.Asked) -> web.Response:
+    is_tensor = "PIPE_TENSOR" in asked.form["query"]
+    return web.json_response({"status": "error", "error": "too many"}, status=422) if is_tensor else busy(asked)
+
+
+async def test_a_signal_that_was_lost_is_told_once_and_counted(tmp_path, caplog):
+    async with story_of(tmp_path, one_signal_less) as (story, prometheus):
+        running = asyncio.create_task(story.run())
+        await until(lambda: sample(story, "gpu_pruner_query_successes_total") >= 3)
+        assert sample(story, 'fallow_idle_lost_signals{signal="tensor"}') == 1
+        told = [record for record in caplog.records if "not seen: signal tensor" in record.getMessage()]
+        assert ["too many" in record.getMessage() for record in told] == [True]
+        prometheus.answer = busy
+        await until(lambda: "signal=" not in story.metrics.text().decode())
+        story.stop()
+        assert await running
+
+
+async def test_requests_and_watches_are_counted(tmp_path):
+    async with story_of(tmp_path, busy) as (story, _):
+        running = asyncio.create_task(story.run())
+        await until(lambda: sample(story, "gpu_pruner_query_successes_total") >= 1)
+        await until(lambda: 'fallow_api_requests_total{code="200",verb="watch"}' in story.metrics.text().decode())
+        assert sample(story, 'fallow_api_requests_total{code="200",verb="list"}') > 5
+        assert 0 <= sample(story, 'fallow_watch_age_seconds{resource="pods"}') < 60
+        assert 0 <= sample(story, 'fallow_watch_age_seconds{resource="deployments.apps"}') < 60
+        story.stop()
+        assert await running
+
+
 async def test_it_gives_up_after_so_many_failures_in_a_row(tmp_path, caplog):
     async with story_of(tmp_path, nothing, failures=3) as (story, _):
         assert not await story.run()
@@ -150,8 +180,9 @@ async def test_who_is_asked_to_stop_does_not_wait_for_a_slow_source(tmp_path):
         assert sample(story, "gpu_pruner_query_failures_total") == 0  # nothing went wrong
 
 
+@pytest.mark.accepts("idle", 53)
 @pytest.mark.parametrize(("jump", "words"), [(600.0, "10m ahead"), (-600.0, "10m back")], ids=["ahead", "back"])
-async def test_a_clock_that_jumps_costs_one_cycle_and_decides_nothing(tmp_path, jump, words):
+async def test_a_clock_that_jumps_decides_nothing_until_it_is_right_again(tmp_path, jump, words):
     clock = Clock()
     async with story_of(tmp_path, busy, clock=clock, interval=3600.0) as (story, prometheus):
         running = asyncio.create_task(story.run())
@@ -163,6 +194,10 @@ async def test_a_clock_that_jumps_costs_one_cycle_and_decides_nothing(tmp_path, 
         assert cycle.plan is None
         assert len(prometheus.asked) == asked
         assert story.health.why_stuck(time.monotonic()) == []  # a clock that is set must not get us restarted
+        apart = await story.tick(daemon.IDLE)
+        assert (apart.plan, "the clock of the API server says" in apart.failure) == (None, True)
+        clock.ahead = 0.0
+        assert "the clock jumped" in (await story.tick(daemon.IDLE)).failure
         assert (await story.tick(daemon.IDLE)).failure == ""
         story.stop()
         assert await running
@@ -180,9 +215,66 @@ async def test_an_api_server_that_is_away_at_the_start_is_waited_for(tmp_path):
         story = made.loop
         running = asyncio.create_task(story.run())
         await until(lambda: pulse(story).failures >= 1)
+        assert sample(story, 'fallow_api_requests_total{code="error",verb="get"}') > 0
         reasons = story.health.why_not_ready(time.monotonic())
         assert reasons[0] == "the cluster has not been seen yet"
         assert "the cluster cannot be seen" in reasons[1]
+        story.stop()
+        assert await running
+
+
+@pytest.mark.parametrize("leader_elect", ["false", "true"], ids=["lists", "lease"])
+async def test_who_is_asked_to_stop_does_not_wait_for_a_server_that_does_not_answer(tmp_path, leader_elect):
+    async with silence() as port:
+        (tmp_path / "config").write_text(json.dumps({
+            "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{port}"}}], "current-context": "c",
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}], "users": [{"name": "u", "user": {}}],
+        }))
+        given = {"kubeconfig": str(tmp_path / "config"), "prometheus_url": "http://127.0.0.1:9", "daemon_mode": True}
+        told = settings.read_flags({**given, "leader_elect": leader_elect}, {})
+        async with daemon.assemble(told, time.time) as made:
+            running = asyncio.create_task(made.loop.run())
+            await asyncio.sleep(0)
+            began = time.monotonic()
+            made.loop.stop()
+            assert await running
+        assert time.monotonic() - began < 2
+        assert sample(made.loop, "gpu_pruner_query_failures_total") == 0
+
+
+@contextlib.asynccontextmanager
+async def silence():
+    """A port at which somebody listens and never says anything."""
+
+    async def listen(reader, writer):
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(listen, "127.0.0.1", 0)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+
+
+def test_who_was_never_well_tries_again_after_1_2_4_seconds_and_then_at_its_interval():
+    own, waits = loop.Pulse(180.0, 180.0, 0.0), []
+    for _ in range(5):
+        own.note("no Prometheus", 0.0)
+        waits.append(own.back_off)
+    assert waits == [1, 2, 4, 8, 16]
+    own.note("", 0.0)
+    own.note("no Prometheus", 0.0)
+    assert own.back_off == float("inf")
+
+
+async def test_a_source_that_comes_up_late_is_found_long_before_the_next_interval(tmp_path, monkeypatch):
+    monkeypatch.setattr(loop, "FIRST_RETRY", 0.01)
+    async with story_of(tmp_path, nothing, interval=3600.0) as (story, prometheus):
+        running = asyncio.create_task(story.run())
+        await until(lambda: pulse(story).failures >= 3)
+        prometheus.answer = busy
+        await until(lambda: sample(story, "gpu_pruner_query_successes_total") == 1)
         story.stop()
         assert await running
 

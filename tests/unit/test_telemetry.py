@@ -21,6 +21,14 @@ def test_what_has_no_labels_is_there_from_the_first_scrape():
             assert (f"{metric.name}_count" if metric.type == "histogram" else metric.name) in found, metric.name
 
 
+def test_the_process_tells_of_itself():
+    found = samples(telemetry.Telemetry())
+    assert found[("process_resident_memory_bytes",)] > 1e6
+    assert found[("process_open_fds",)] > 2
+    assert found[("process_cpu_seconds_total",)] > 0
+    assert found[("process_start_time_seconds",)] > 1.6e9
+
+
 def test_names_and_types_are_those_of_the_table():
     text = telemetry.Telemetry().text().decode()
     for metric in telemetry.METRICS:

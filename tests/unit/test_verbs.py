@@ -55,7 +55,7 @@ DECLINED = {
     "ack-too-long": (lambda reach: verbs.keep(reach, "Deployment/llm", NOW + 169 * HOUR, "", NOW), verbs.Why.malformed),
     "ack-in-the-past": (lambda reach: verbs.keep(reach, "Deployment/llm", NOW - 1, "x", NOW), verbs.Why.malformed),
     "not-acknowledged": (lambda reach: verbs.release(reach, "Deployment/llm", NOW), verbs.Why.unknown),
-    "freeze-too-long": (lambda reach: verbs.freeze(None, "ada", 367 * units.DAY, "x", NOW), verbs.Why.malformed),
+    "freeze-too-long": (lambda reach: verbs.freeze(None, 367 * units.DAY, "x", NOW), verbs.Why.malformed),
 }
 
 
@@ -64,6 +64,20 @@ async def test_what_is_declined_has_a_word_that_doors_can_tell_apart(reach, ask,
     with pytest.raises(verbs.Declined) as declined:
         await ask(reach)
     assert declined.value.why is why
+
+
+@pytest.mark.parametrize("force", [False, True])
+async def test_what_is_in_trouble_is_not_paused_by_hand_either(force):
+    """--force overrides acks and opt-outs, never what we do not know."""
+    async with pretend.Server() as server, server.api() as api, mirror.Mirror(api, watch_namespaces=["ml"]) as seen:
+        server.put_all(pretend.deployed("llm"))
+        server.install(*pretend.KEDA)
+        server.forbidden.add(("list", "scaledobjects"))
+        await seen.list_all(NOW)
+        by = verbs.Reach(seen, doing.Hands(api, seen.find_resource, reporting_instance="test"), "ml", "user:ada")
+        (outcome,) = await verbs.pause(by, "Deployment/llm", "x", NOW, force=force)
+    assert outcome.status is Status.refused
+    assert outcome.detail.startswith("ReportOnly:Unseen: whether KEDA scales Deployment/llm cannot be seen")
 
 
 async def test_an_ack_of_something_paused_is_refused(reach):

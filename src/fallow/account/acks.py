@@ -41,7 +41,7 @@ class Acks:
 
 def _find_covered(seen: cluster.Snapshot) -> Iterator[tuple[int, Ack]]:
     read = marks.ack_until
-    spaces = {name: until for name, space in seen.namespaces.items() if (until := read(space.annotations))}
+    spaces = {name: until for name, space in seen.namespaces.known.items() if (until := read(space.annotations))}
     for index, workload in enumerate(seen.workloads):
         if until := read(workload.marks) or read(workload.annotations):
             yield index, (workload.ref.uid, until)

@@ -10,6 +10,7 @@ import numpy as np
 
 from fallow import names, telemetry
 from fallow.model import cluster, marks, usage
+from fallow.model.seen import sure
 from fallow.model.usage import Floats, Indices
 
 
@@ -26,7 +27,7 @@ class Gauges:
     def enter(self, seen: cluster.Snapshot) -> None:
         if seen.workloads is not self._workloads:
             self._workloads = seen.workloads
-            marked = (each for each in seen.workloads if names.PAUSED_AT in each.annotations or each.kueue)
+            marked = (each for each in seen.workloads if names.PAUSED_AT in each.annotations or sure(each.kueue))
             paused = Counter((each.ref.kind,) for each in marked if marks.paused_at(each) is not None)
             self._metrics.replace("fallow_idle_paused_workloads", paused)
         if seen.pods is not self._pods:

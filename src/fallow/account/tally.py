@@ -52,6 +52,7 @@ class Books:
         """What is true also of a look that learned nothing of the GPUs."""
         self._metrics.set("fallow_idle_source_up", seen.evidence.trouble is None, (self._source,))
         self._metrics.set("fallow_idle_frozen", plan.frozen_until is not None)
+        self._metrics.replace("fallow_idle_lost_signals", {(lost.signal,): 1 for lost in seen.evidence.lost_signals})
         verdicts = {(str(each.verdict), each.label): count for each, count in plan.totals.verdicts.items()}
         self._metrics.replace("fallow_idle_workloads", verdicts)
         self._metrics.replace("fallow_idle_gpus", plan.totals.gpus_by_model)

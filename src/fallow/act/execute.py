@@ -1,6 +1,7 @@
 """The one entrance to the hands: decisions in their order, each alone, an Outcome for each.
 
-In: the plan's decisions, the Hands, a way to look again, whether we may still act (the lease). Out: an Outcome each.
+In: the plan's decisions, the Hands, a way to look again, whether we may still act (the lease), the gate that a freeze
+shuts. Out: an Outcome each.
 A pause is looked at once more just before: anything but idle then, and nothing is done. An object that changes even
 after that look gets one more look and one more try, never a blind one.
 Invariant: one failure stops only itself, and every error path does less than was asked, never more.
@@ -17,7 +18,7 @@ from fallow.act import hands as doing
 from fallow.act import hooks
 from fallow.clients import errors
 from fallow.model import cluster, decision
-from fallow.model.decision import Detail, Outcome, Status
+from fallow.model.decision import Code, Detail, Outcome, Status
 from fallow.model.units import Instant
 
 log = logging.getLogger(__name__)
@@ -37,26 +38,51 @@ class SecondLook(msgspec.Struct, frozen=True):
 Looks: TypeAlias = Mapping[str, SecondLook]  # by the workload's uid
 LookAgain: TypeAlias = Callable[[Sequence[decision.Pause]], Awaitable[Looks]]
 MayAct: TypeAlias = Callable[[], bool]
+Clock: TypeAlias = Callable[[], Instant]
+
+
+class FreezeGate:
+    """In the way of every notice and pause. `why_shut` None: it is open.
+
+    Whoever shuts it knows by `in_flight` whether a pause is still under way that went through before; if not, none can
+    begin any more.
+    """
+
+    def __init__(self, why_shut: Callable[[], str | None] = lambda: None) -> None:
+        self.why_shut = why_shut
+        self.in_flight = False
+
+    def let_through(self) -> bool:
+        """The very last look before a pause is sent."""
+        self.in_flight = self.why_shut() is None
+        return self.in_flight
 
 
 async def carry_out(
     decisions: Sequence[decision.Decision], hands: doing.Hands, look_again: LookAgain, now: Instant,
-    may_act: MayAct = lambda: True,
+    may_act: MayAct = lambda: True, clock: Clock | None = None, gate: FreezeGate | None = None,
 ) -> list[Outcome]:
-    """All of them, one after the other. The pauses are looked at again together, just before the first of them."""
+    """All of them, one after the other. The pauses are looked at again together, just before the first of them.
+
+    `clock`: for what is true of the moment rather than of the cycle; without one time stands still meanwhile.
+    """
     outcomes: list[Outcome] = []
     looks: Looks | None = None
+    gate = gate or FreezeGate()
     for index, each in enumerate(decisions):
         if not may_act():
-            outcomes.append(Outcome(each, Status.overtaken, now, _MAY_NOT))
+            outcomes.append(Outcome(each, Status.overtaken, now, _MAY_NOT, code=Code.NotBegun))
+            continue
+        if isinstance(each, decision.Warn | decision.Pause) and (shut := gate.why_shut()):
+            outcomes.append(Outcome(each, Status.overtaken, now, f"not done: {shut}", code=Code.NotBegun))
             continue
         if not isinstance(each, decision.Pause):
-            outcomes.append(await _guard(each, hands, _do(each, hands, now), now))
+            outcomes.append(await _guard(each, hands, _do(each, hands, now, clock or (lambda: now)), now))
             continue
         if looks is None:
             looks = await _look(look_again, [other for other in decisions[index:] if isinstance(other, decision.Pause)])
         look = looks.get(each.finding.workload.ref.uid, SecondLook(None, None, "it could not be looked at again"))
-        outcomes.append(await _guard(each, hands, _pause(each, look, hands, look_again, now, may_act), now))
+        outcomes.append(await _guard(each, hands, _pause(each, look, hands, look_again, now, may_act, gate), now))
         if hooks.wanted(look.pods):  # a hook may take a minute, after which the others' look is old
             looks = None
     return outcomes
@@ -75,13 +101,16 @@ async def _look(look_again: LookAgain, pauses: Sequence[decision.Pause]) -> Look
 
 
 async def _do(
-    each: decision.Warn | decision.Resume | decision.Mark | decision.Alert, hands: doing.Hands, now: Instant
+    each: decision.Warn | decision.Resume | decision.Undo | decision.Mark | decision.Alert, hands: doing.Hands,
+    now: Instant, clock: Clock,
 ) -> Outcome:
     match each:
         case decision.Warn():
-            return await hands.warn(each, now)
+            return await hands.warn(each, now, clock)
         case decision.Resume():
             return await hands.resume(each, now)
+        case decision.Undo():
+            return await hands.undo(each, now)
         case decision.Mark():
             return await hands.mark(each, now)
         case decision.Alert():
@@ -89,31 +118,37 @@ async def _do(
 
 
 async def _pause(
-    pause: decision.Pause, look: SecondLook, hands: doing.Hands, look_again: LookAgain, now: Instant, may_act: MayAct
+    pause: decision.Pause, look: SecondLook, hands: doing.Hands, look_again: LookAgain, now: Instant, may_act: MayAct,
+    gate: FreezeGate,
 ) -> Outcome:
     try:
-        return await _pause_once(pause, look, hands, now, may_act)
+        return await _pause_once(pause, look, hands, now, may_act, gate)
     except errors.Conflict:
         again = await _look(look_again, [pause])
     if not may_act():
-        return Outcome(pause, Status.overtaken, now, _MAY_NOT)
+        return Outcome(pause, Status.overtaken, now, _MAY_NOT, code=Code.NotBegun)
     try:
         fresh = again.get(pause.finding.workload.ref.uid, SecondLook(None, None, "it is gone"))
-        return await _pause_once(pause, fresh, hands, now, may_act)
+        return await _pause_once(pause, fresh, hands, now, may_act, gate)
     except errors.Conflict as problem:
         because = f"it changed twice while it was being paused; the next cycle will see: {problem}"
         return Outcome(pause, Status.overtaken, now, because)
 
 
 async def _pause_once(
-    pause: decision.Pause, look: SecondLook, hands: doing.Hands, now: Instant, may_act: MayAct
+    pause: decision.Pause, look: SecondLook, hands: doing.Hands, now: Instant, may_act: MayAct, gate: FreezeGate
 ) -> Outcome:
     if look.workload is None or look.finding is None:
         return Outcome(pause, Status.overtaken, now, f"the second look found: {look.because}")
     if look.workload.ref.uid != pause.finding.workload.ref.uid:
         return Outcome(pause, Status.overtaken, now, "the second look found another object of the same name")
     judged = msgspec.structs.replace(pause, finding=look.finding)
-    return await hands.pause(judged, look.workload, look.pods, now, may_act=may_act)
+    try:
+        return await hands.pause(
+            judged, look.workload, look.pods, now, may_act=lambda: may_act() and gate.let_through()
+        )
+    finally:
+        gate.in_flight = False
 
 
 async def _guard(each: decision.Decision, hands: doing.Hands, act: Awaitable[Outcome], now: Instant) -> Outcome:
@@ -131,6 +166,8 @@ async def _guard(each: decision.Decision, hands: doing.Hands, act: Awaitable[Out
             await announce(each.finding.workload.ref, names.Event.PAUSE_FAILED, f"Not paused: {detail}", now)
         elif isinstance(each, decision.Resume):
             await announce(each.workload.ref, names.Event.RESUME_FAILED, f"Not resumed: {detail}", now)
+        elif isinstance(each, decision.Undo):
+            await announce(each.workload.ref, names.Event.PAUSE_FAILED, f"{each.because}: {detail}", now)
     return outcome
 
 
@@ -143,6 +180,8 @@ def explain(each: decision.Decision, problem: errors.ClientError, now: Instant, 
         return Outcome(each, Status.overtaken, now, f"it is gone: {said}")
     if isinstance(problem, errors.Invalid) and (problem.status == 400 or _is_field_unknown(problem)):
         return Outcome(each, Status.refused, now, said, code=Detail.UnsupportedField)
+    if is_dry and isinstance(each, decision.Pause) and isinstance(problem, errors.Forbidden):  # a reader's dry run
+        return Outcome(each, Status.dry_run, now, f"{each.reason_text} (not checked by the API server: {said})")
     if is_dry:
         return Outcome(each, Status.refused, now, f"would fail: {said}")
     return Outcome(each, Status.failed, now, said)

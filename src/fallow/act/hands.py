@@ -6,16 +6,23 @@ and writes no mark, Event or notice.
 Invariant: an Event follows what it tells of; nothing but Events is ever created, and nothing is deleted.
 """
 
+import logging
 from collections.abc import Callable, Sequence
 
 from fallow import names
 from fallow.act import events, hooks, marking, reports, sending
 from fallow.act.notices import delivery
-from fallow.act.workloads import pausing, resuming
+from fallow.act.workloads import pausing, resuming, undoing
+from fallow.clients import errors
 from fallow.clients.kubernetes import api as kubernetes
 from fallow.model import cluster, decision, kinds
 from fallow.model.decision import Outcome, Status
-from fallow.model.units import Instant
+from fallow.model.seen import sure
+from fallow.model.units import Instant, Seconds
+
+log = logging.getLogger(__name__)
+
+KEDA_TURN = 0.25  # its first write was seen 65 ms after it got its ScaledObject back
 
 
 class Hands:
@@ -24,8 +31,10 @@ class Hands:
     def __init__(
         self, api: kubernetes.Api, lookup: sending.Lookup, *, reporting_instance: str, compat_annotations: bool = True,
         dry_run: sending.DryRun = None, own_pod: cluster.Ref | None = None, suspend_schedules: bool = False,
+        keda_turn: Seconds = KEDA_TURN,
     ) -> None:
-        """`suspend_schedules`: with a Job its CronJob is suspended too (letter `c`)."""
+        """`suspend_schedules`: with a Job its CronJob is suspended too (letter `c`). `keda_turn`: how long KEDA is
+        given, after it got its ScaledObject back, before we look at what it made of it."""
         self.writer = sending.PatchWriter(api, lookup, dry_run)
         self.announcer = events.Announcer(api, reporting_instance=reporting_instance)
         self.reports = reports.PolicyReports(api, lookup)
@@ -33,6 +42,7 @@ class Hands:
         self._compat = compat_annotations
         self._own_pod = own_pod
         self._suspend_schedules = suspend_schedules
+        self._keda_turn = keda_turn
 
     async def pause(
         self, pause: decision.Pause, workload: cluster.Workload, pods: Sequence[cluster.Pod], now: Instant, *,
@@ -42,17 +52,24 @@ class Hands:
             self.writer, self._hooks, pause, workload, pods, now, by=by, may_act=may_act,
             with_schedule=self._suspend_schedules,
         )
+        await self._forget_notice(outcome, workload)
         kind = kinds.of(workload)
         await self._tell(outcome, workload.ref, kind.event if kind else None, now, next(iter(pods), None))
         return outcome
 
     async def resume(self, resume: decision.Resume, now: Instant, *, replicas: int | None = None) -> Outcome:
-        outcome = await resuming.resume(self.writer, resume, now, replicas)
+        outcome = await resuming.resume(self.writer, resume, now, replicas, turn=self._keda_turn)
+        await self._forget_notice(outcome, resume.workload)
         await self._tell(outcome, resume.workload.ref, names.Event.RESUMED, now)
         return outcome
 
-    async def warn(self, warn: decision.Warn, now: Instant) -> Outcome:
-        return await delivery.warn(self.writer, self.announcer, warn, now, compat=self._compat)
+    async def undo(self, undo: decision.Undo, now: Instant) -> Outcome:
+        outcome = await undoing.undo(self.writer, undo, now)
+        await self._tell(outcome, undo.workload.ref, names.Event.PAUSE_FAILED, now)
+        return outcome
+
+    async def warn(self, warn: decision.Warn, now: Instant, clock: Callable[[], Instant]) -> Outcome:
+        return await delivery.warn(self.writer, self.announcer, warn, now, clock=clock, compat=self._compat)
 
     async def mark(self, mark: decision.Mark, now: Instant) -> Outcome:
         if self.writer.is_dry:
@@ -69,6 +86,16 @@ class Hands:
         if ref is not None and not self.writer.is_dry:
             await self.announcer.announce_once(ref, alert.event, alert.because, now, alert.episode)
         return Outcome(alert, self.writer.done, now, alert.because)
+
+    async def _forget_notice(self, outcome: Outcome, workload: cluster.Workload) -> None:
+        """Of a job under Kueue: its Workload carries the pause, while the notice may stand on the job itself."""
+        pending = [key for key in names.PENDING_KEYS if key in workload.annotations]
+        if outcome.status is not Status.done or not sure(workload.kueue) or not pending:
+            return
+        try:
+            await self.writer.send(sending.annotate(workload.ref, dict.fromkeys(pending)))
+        except errors.ClientError as problem:  # it is void all the same: idleness is measured anew
+            log.warning("the notice is still on %s: %s", workload.ref, problem)
 
     async def _tell(
         self, outcome: Outcome, ref: cluster.Ref, event: str | None, now: Instant, related: cluster.Pod | None = None

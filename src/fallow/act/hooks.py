@@ -2,7 +2,8 @@
 
 In: the GPU pods of a workload; those with the annotation pre-pause (":PORT/PATH") get one POST each, all at once.
 Out: None when every one of them answered 2xx in time, else a sentence saying which did not and how.
-Invariant: only the pods' own addresses are called, redirects are not followed, nothing of the answer is kept.
+Invariant: only the pods' own addresses are called, redirects are not followed, nothing of the answer is kept. All
+hooks of one namespace share one budget of time in each cycle, so that no tenant's hooks use up the time of the others.
 """
 
 import asyncio
@@ -15,29 +16,52 @@ from fallow import names
 from fallow.model import cluster
 from fallow.model.decision import Detail
 from fallow.model.policies import idle
-from fallow.model.units import Seconds
+from fallow.model.units import Instant, Seconds
 
 _HOOK = re.compile(r":([1-9][0-9]{0,4})(/[!-~]*)?")
 _ABORTS = 3
+BUDGET: Seconds = 60.0  # of one namespace in one cycle, unless its policy lets a single hook take longer
 
 
 class Hooks:
     """Asks the pods of workloads that are to be paused, and knows whose hook keeps stopping the pause."""
 
-    def __init__(self) -> None:
+    def __init__(self, budget: Seconds = BUDGET) -> None:
+        self._budget = budget
         self._aborts: dict[str, int] = {}  # uid -> cycles in a row in which its hook stopped the pause
+        self._cycle: Instant | None = None
+        self._used: dict[str, Seconds] = {}  # by namespace, in this cycle
 
     async def ask(
-        self, ref: cluster.Ref, pods: Sequence[cluster.Pod], hook: idle.Hook
+        self, ref: cluster.Ref, pods: Sequence[cluster.Pod], hook: idle.Hook, cycle: Instant
     ) -> tuple[str, Detail | None] | None:
         """Why they stop the pause, if they do: a sentence, and a word once that is no accident of one cycle."""
-        because = await call(pods, hook.timeout)
+        if not wanted(pods):
+            self._aborts.pop(ref.uid, None)
+            return None
+        left = self._time_left(ref.namespace, hook, cycle)
+        if left <= 0:
+            return f"not paused in this cycle: the hooks of namespace {ref.namespace} have used up their time", None
+        because = await self._call_timed(ref.namespace, pods, min(left, hook.timeout))
         if because is None or hook.on_failure == "continue":
             self._aborts.pop(ref.uid, None)
             return None
         self._aborts[ref.uid] = self._aborts.get(ref.uid, 0) + 1
         is_failing = self._aborts[ref.uid] >= _ABORTS
         return (because, Detail.HookFailing) if is_failing else (f"not paused in this cycle: {because}", None)
+
+    def _time_left(self, namespace: str, hook: idle.Hook, cycle: Instant) -> Seconds:
+        if cycle != self._cycle:
+            self._cycle, self._used = cycle, {}
+        return max(self._budget, hook.timeout) - self._used.get(namespace, 0.0)
+
+    async def _call_timed(self, namespace: str, pods: Sequence[cluster.Pod], timeout: Seconds) -> str | None:
+        elapsed = asyncio.get_running_loop().time
+        began = elapsed()
+        try:
+            return await call(pods, timeout)
+        finally:
+            self._used[namespace] = self._used.get(namespace, 0.0) + elapsed() - began
 
 
 def wanted(pods: Iterable[cluster.Pod]) -> tuple[cluster.Pod, ...]:

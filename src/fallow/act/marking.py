@@ -37,7 +37,8 @@ def ack_mark(workload: cluster.Workload, *, until: Instant, by: str, reason: str
         names.ACK_UNTIL: end, names.ACK_BY: by, names.ACK_AT: units.rfc3339(now), names.ACK_REASON: why or None,
     }
     because = f"{by} keeps it until {end}" + (f": {why}" if why else "")
-    return decision.Mark(workload, workload.marks_ref, None, changes, names.Event.ACKNOWLEDGED, because)
+    version = workload.marks_version
+    return decision.Mark(workload, workload.marks_ref, version, changes, names.Event.ACKNOWLEDGED, because)
 
 
 def unack_marks(workload: cluster.Workload, *, by: str) -> tuple[decision.Mark, ...]:

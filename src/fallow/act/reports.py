@@ -15,6 +15,7 @@ from fallow.clients import errors
 from fallow.clients.kubernetes import api as kubernetes
 from fallow.model import cluster, decision
 from fallow.model.policies import idle, idle_crd
+from fallow.model.seen import sure
 from fallow.model.units import Instant
 
 log = logging.getLogger(__name__)
@@ -31,7 +32,7 @@ class PolicyReports:
         if resource is None:
             return
         try:
-            for one in seen.policies:
+            for one in sure(seen.policies):
                 if one.rule.name in plan.policies:
                     await self._write(resource, one, seen, plan, now)
         except errors.ClientError as problem:

@@ -31,7 +31,11 @@ class Write(msgspec.Struct, frozen=True):
 
 
 class NotShown(errors.BadAnswer):
-    """The server took the patch, and its answer lacks what was written."""
+    """The server took the patch, and its answer lacks what was written: something else stands there now."""
+
+    def __init__(self, message: str, answer: Mapping[str, Any]) -> None:
+        super().__init__(message)
+        self.answer = answer
 
 
 class PatchWriter:
@@ -59,7 +63,8 @@ class PatchWriter:
         answer = kinds.full_scale(answer) if write.subresource == "scale" else answer
         for pointer, value in write.shows.items():
             if (shown := pointers.read(answer, pointer)) != value:
-                raise NotShown(f"{write.ref} was patched, but its {pointer} is {shown!r} and not {value!r}")
+                because = f"{write.ref} was patched, but its {pointer} is {shown!r} and not {value!r}"
+                raise NotShown(because, answer)
         return answer
 
     async def operate(self, ref: cluster.Ref, operations: Sequence[Mapping[str, Any]], manager: str) -> None:

@@ -43,6 +43,38 @@ def from_files(files: TlsFiles, whom: str) -> ssl.SSLContext:
     return context
 
 
+class LiveContext:
+    """The context of files that others renew: built anew once one of them has changed.
+
+    While they are being replaced, or cannot be read, what was good a moment ago still is.
+    """
+
+    def __init__(self, files: TlsFiles, whom: str) -> None:
+        self._files, self._whom = files, whom
+        self._basis = self._stamp()
+        self._context = from_files(files, whom)
+
+    def current(self) -> ssl.SSLContext:
+        basis = self._stamp()
+        if basis != self._basis:
+            with contextlib.suppress(errors.Misconfigured):
+                self._context = from_files(self._files, self._whom)
+                self._basis = basis
+        return self._context
+
+    def _stamp(self) -> tuple[object, ...]:
+        named = (self._files.ca_file, self._files.client_cert, self._files.client_key)
+        return tuple(_stamp_of(file) for file in named if file)
+
+
+def _stamp_of(file: str) -> tuple[int, int, int] | None:
+    try:
+        found = os.stat(file)
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
 @contextlib.contextmanager
 def _named(what: str) -> Iterator[None]:
     try:

@@ -6,11 +6,12 @@ Whether anything changed since an earlier Snapshot is told by its `version`, nev
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
-from fallow.model import capacity, usage
+from fallow.model import capacity, seen, usage
+from fallow.model.long_memory import LongMemory
 from fallow.model.policies import idle
 from fallow.model.units import Instant
 
@@ -109,8 +110,6 @@ class Trouble(StrEnum):
     ManagedByUnknownOwner = "ManagedByUnknownOwner"
     BarePod = "BarePod"
     NonScalable = "NonScalable"
-    KueueWorkloadUnclear = "KueueWorkloadUnclear"
-    Unseen = "Unseen"  # something that has a say in it may not be read: its policies, its namespace, its autoscaler
     OwnerLookupFailed = "OwnerLookupFailed"  # cannot tell, rather than report-only
 
 
@@ -123,6 +122,10 @@ class Companion(msgspec.Struct, frozen=True):
     annotations: Mapping[str, str]
     body: Mapping[str, Any]  # the object, pruned to what its kind's row reads
     writer: str = ""  # as of a Workload
+    is_ours: bool = False
+
+
+Steering: TypeAlias = seen.Input[tuple[Companion, ...]]
 
 
 class Workload(msgspec.Struct, frozen=True, kw_only=True):
@@ -139,22 +142,25 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     trouble: Trouble | None
     trouble_because: str
     # Where notice, ack, idle and immunity marks are written, and the annotations found there. The workload itself,
-    # except for an InferenceService in Standard mode: touching its metadata restarts its pods, so its child Deployment
-    # carries the marks.
+    # except for an InferenceService: touching its metadata restarts its pods, or rolls a Revision that needs another
+    # GPU, so the Deployment below it that holds the GPUs carries the marks.
     marks_ref: Ref
     marks: Mapping[str, str]
-    hpas: tuple[Companion, ...]
-    scaled_objects: tuple[Companion, ...]
-    kueue: tuple[Companion, ...]
-    budgets: tuple[Companion, ...]  # PodDisruptionBudgets whose selector fits its pods
+    hpas: Steering
+    scaled_objects: Steering
+    kueue: Steering
+    budgets: Steering  # PodDisruptionBudgets whose selector fits its pods
+    # Further pods that may be its own: none, or somebody's whose owners could not be followed, so that nobody can tell.
+    strays: seen.Rest = seen.ABSENT
     # For a kind outside the table that serves /scale: the CRD's specReplicasPath as a JSON pointer. None where CRDs may
     # not be read; `body` is then that of its Scale object, {"spec": {"replicas": n}}.
     replicas_pointer: str | None = None
     # Annotations of ours on the links between pods and workload. Controllers copy them down and never remove them: they
     # only tell a pod's copy from a person's own word on the pod.
     chain_annotations: tuple[Mapping[str, str], ...] = ()
-    unseen_budgets: str = ""  # why it is not known which PodDisruptionBudgets protect its pods
+    marks_version: str | None = None  # of the object that carries the marks, where that is not the workload itself
     writer: str = ""  # who else owns, since our pause, the field that paused it; "" = nobody
+    is_ours: bool = False  # we alone own it: nobody wrote it since
 
 
 class Missing(msgspec.Struct, frozen=True):
@@ -169,14 +175,16 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
 
     taken_at: Instant
     pods: tuple[Pod, ...]
-    nodes: Mapping[str, Node]
-    namespaces: Mapping[str, Namespace]
+    nodes: seen.Register[Node]
+    namespaces: seen.Register[Namespace]
     workloads: tuple[Workload, ...]
     evidence: usage.Evidence
-    policies: tuple[idle.IdlePolicy, ...]
+    policies: seen.Input[tuple[idle.IdlePolicy, ...]]
     frozen_until: Instant | None  # from the Lease: by hand, or by our own freeze before a restart
     frozen_because: str
     missing: tuple[Missing, ...]
+    long_memory: LongMemory = LongMemory()  # from the Lease
+    lease_term: int | None = None  # how often the Lease has changed hands; None: nobody holds one
     # Of pods, nodes, namespaces, workloads and policies: an earlier snapshot of the same source with the same number
     # has the same ones. None = not known: nothing that was made of another snapshot holds for this one.
     version: int | None = None

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from fallow.model import cluster, usage
+from fallow.model.long_memory import LongMemory
 from fallow.model.policies import idle
 from fallow.model.units import Instant
 
@@ -43,11 +44,13 @@ class Reason(StrEnum):
     ReservationOpaque = "ReservationOpaque"
     PodStarting = "PodStarting"
     NodeNotReady = "NodeNotReady"
+    NodeUnseen = "NodeUnseen"
     NotReady = "NotReady"
     TooYoung = "TooYoung"
     SourceDown = "SourceDown"
     WarmingUp = "WarmingUp"
     OwnerLookupFailed = "OwnerLookupFailed"
+    Odd = "Odd"  # something about it is as nobody foresaw: considering it failed
     NoGpuPods = "NoGpuPods"  # nothing of it runs on a GPU now
     # Idle, and yet we leave it alone.
     Acknowledged = "Acknowledged"
@@ -62,6 +65,7 @@ class Reason(StrEnum):
     NoPressure = "NoPressure"
     OutsideSchedule = "OutsideSchedule"
     Capped = "Capped"
+    BackingOff = "BackingOff"  # its pause was tried in vain
     Frozen = "Frozen"
     AlreadyPaused = "AlreadyPaused"
     ReportOnly = "ReportOnly"
@@ -76,7 +80,7 @@ class Detail(StrEnum):
     ManagedByUnknownOwner = "ManagedByUnknownOwner"
     BarePod = "BarePod"
     NonScalable = "NonScalable"
-    KueueWorkloadUnclear = "KueueWorkloadUnclear"
+    # Something that has a say in it may not be read: its policies, its namespace, its autoscaler.
     Unseen = "Unseen"
     # The rules that are there, or are not.
     NoPolicy = "NoPolicy"
@@ -95,10 +99,12 @@ class Detail(StrEnum):
     KServeNoStop = "KServeNoStop"
     ReplicasUnknown = "ReplicasUnknown"
     ManagedByOther = "ManagedByOther"
+    KueueWorkloadUnclear = "KueueWorkloadUnclear"
     ScaledObjectUnclear = "ScaledObjectUnclear"
     HpaScaleToZero = "HpaScaleToZero"
     PdbProtected = "PdbProtected"
     GitOpsManaged = "GitOpsManaged"
+    NoPlaceForMarks = "NoPlaceForMarks"
     # The hands, when they were about to write.
     RecordPresent = "RecordPresent"
     RecordTooLarge = "RecordTooLarge"
@@ -214,6 +220,13 @@ class Resume(msgspec.Struct, frozen=True):
     remember: Mapping[str, str] = {}  # annotations to leave behind, such as kserve-no-stop
 
 
+class Undo(msgspec.Struct, frozen=True):
+    """Put back what a pause of ours changed and did not get: something stands there that nobody asked for."""
+
+    workload: cluster.Workload
+    because: str
+
+
 class Mark(msgspec.Struct, frozen=True):
     """Bookkeeping on the object: marks withdrawn, an ack stamped or ended, a pause that others undid."""
 
@@ -234,7 +247,7 @@ class Alert(msgspec.Struct, frozen=True):
     episode: str  # what makes it "once"
 
 
-Decision: TypeAlias = Warn | Pause | Resume | Mark | Alert
+Decision: TypeAlias = Warn | Pause | Resume | Undo | Mark | Alert
 
 
 class Status(StrEnum):
@@ -251,6 +264,7 @@ class Code(StrEnum):
     AlreadyPaused = "AlreadyPaused"
     AlreadyRunning = "AlreadyRunning"
     NoOriginalState = "NoOriginalState"
+    NotBegun = "NotBegun"  # we were frozen, stopped or no longer the leader before it could begin
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -293,17 +307,6 @@ class Held(msgspec.Struct, frozen=True):
     active: usage.Indices
 
 
-class Level(msgspec.Struct, frozen=True):
-    """How idle the cluster was in one cycle: GPUs found idle, of those that were measured."""
-
-    idle: int
-    observed: int
-
-    @property
-    def share(self) -> float:
-        return self.idle / self.observed if self.observed else 0.0
-
-
 class Freeze(msgspec.Struct, frozen=True):
     """No notices and no pauses until then."""
 
@@ -319,15 +322,17 @@ class Alerted(msgspec.Struct, frozen=True):
 
 
 class Memory(msgspec.Struct, frozen=True, kw_only=True):
-    """What the brain wants to be told again in the next cycle. Losing it only makes us slower to act."""
+    """What the brain wants to be told again in the next cycle. Losing it only makes us slower to act; all but `long`,
+    which for that reason stands on the Lease too."""
 
-    levels: tuple[Level, ...] = ()  # of the last known cycles, newest last
+    at: Instant = 0.0  # of the cycle it is of
+    term: int | None = None  # how often the Lease had changed hands
+    long: LongMemory = LongMemory()
     confirmed: Mapping[str, int] = {}  # workload UID -> cycles in a row it was found idle
     announced: Mapping[str, str] = {}  # workload UID -> the idle episode of which IdleDetected told
     alerted: frozenset[Alerted] = frozenset()
     would_be_paused: Mapping[str, Instant] = {}  # dry run: UID -> when it would have been paused
     would_be_pending: Mapping[str, Instant] = {}  # dry run: UID -> when its notice would have been delivered
-    baseline_reset: bool = False  # we froze: the level after the hold is the new baseline
     freeze: Freeze | None = None  # a freeze of ours that was not yet seen on the Lease
     refused: Mapping[str, str] = {}  # UID -> what its API server said to the pause (Detail.UnsupportedField)
 
@@ -345,6 +350,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     held: Held
     policies: Mapping[str, idle.Tally]  # by name, of the policies that are there
     memory: Memory
+    odd: Mapping[cluster.Ref, str] = {}  # workloads that could not be considered, and what went wrong
 
 
 class Cycle(msgspec.Struct, frozen=True):

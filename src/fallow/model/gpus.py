@@ -2,9 +2,9 @@
 
 In: a product name as nodes, exporters and drivers spell it. Out: a Model, or None: what is not in the book is not
 known, and never taken for a neighbour.
-Sources: NVIDIA's MIG user guide (profiles, placements, instances), its data sheets (memory). MIG occupies memory
-slices: a start is a memory slice. What the guide does not say (memory or SMs of some profiles) is None. Labels of a
-node and its driver know better than this book.
+Sources: NVIDIA's MIG user guide (profiles, placements, instances), its data sheets (memory, rated board power). MIG
+occupies memory slices: a start is a memory slice. What the guide does not say (memory or SMs of some profiles) is None.
+Labels of a node and its driver know better than this book.
 """
 
 import functools
@@ -44,10 +44,12 @@ class Mig(msgspec.Struct, frozen=True):
 
 
 class Model(msgspec.Struct, frozen=True):
-    """`memory_gib`: as sold; drivers keep some of it for themselves."""
+    """`memory_gib`: as sold; drivers keep some of it for themselves. `watts`: rated board power; of several forms (SXM,
+    PCIe) or settings the lowest, so that none of them works unnoticed below half of it."""
 
     name: str
     memory_gib: int
+    watts: int
     mig: Mig | None = None
 
 
@@ -78,53 +80,54 @@ def _cut(kinds: tuple[_Kind, ...], pci: tuple[str, ...], *rows: tuple[str, float
 
 
 MODELS: Final = (
-    Model("A100-40GB", 40, mig=_cut(
+    Model("A100-40GB", 40, 250, mig=_cut(
         _IN_SEVEN, ("0x20B010DE", "0x20F110DE"),
         ("1g.5gb", 4.75, 14), ("1g.5gb+me", 4.75, 14), ("1g.10gb", 9.62, 14), ("2g.10gb", 9.62, 28),
         ("3g.20gb", 19.5, 42), ("4g.20gb", 19.5, 56), ("7g.40gb", 39.25, 98),
     )),
-    Model("A100-80GB", 80, mig=_cut(
+    Model("A100-80GB", 80, 300, mig=_cut(
         _IN_SEVEN, ("0x20B210DE", "0x20B510DE"),
         ("1g.10gb", 9.62, 14), ("1g.10gb+me", 9.62, 14), ("1g.20gb", 19.5, 14), ("2g.20gb", 19.5, 28),
         ("3g.40gb", 39.25, 42), ("4g.40gb", 39.25, 56), ("7g.80gb", 78.5, 98),
     )),
-    Model("H100-80GB", 80, mig=_cut(
+    Model("H100-80GB", 80, 350, mig=_cut(
         _IN_SEVEN, ("0x233010DE", "0x233110DE"),
         ("1g.10gb", None, 16), ("1g.10gb+me", None, 16), ("1g.20gb", None, 26), ("2g.20gb", None, 32),
         ("3g.40gb", None, 60), ("4g.40gb", None, 64), ("7g.80gb", None, 132),
     )),
-    Model("H100-94GB", 94, mig=_cut(
+    Model("H100-94GB", 94, 350, mig=_cut(
         _IN_SEVEN, ("0x232110DE",),
         ("1g.12gb", 10.75, 16), ("1g.12gb+me", 10.75, 16), ("1g.24gb", 21.62, 26), ("2g.24gb", 21.62, 32),
         ("3g.47gb", 46.38, 60), ("4g.47gb", 46.38, 64), ("7g.94gb", 93.12, 132),
     )),
-    Model("H100-96GB", 96, mig=_cut(
+    Model("H100-96GB", 96, 450, mig=_cut(
         _IN_SEVEN, ("0x234210DE", "0x233D10DE"),
         ("1g.12gb", None, 16), ("1g.12gb+me", None, 16), ("1g.24gb", None, 26), ("2g.24gb", None, 32),
         ("3g.48gb", None, 60), ("4g.48gb", None, 64), ("7g.96gb", None, 132),
     )),
-    Model("H200-141GB", 141, mig=_cut(
+    Model("H200-141GB", 141, 600, mig=_cut(
         _IN_SEVEN, ("0x233510DE", "0x233B10DE"),
         ("1g.18gb", 16.0, 16), ("1g.18gb+me", 16.0, 16), ("1g.35gb", 32.25, 26), ("2g.35gb", 32.25, 32),
         ("3g.71gb", 69.5, 60), ("4g.71gb", 69.5, 64), ("7g.141gb", None, 132),
     )),
-    Model("B200-180GB", 180, mig=_cut(
+    Model("B200-180GB", 180, 1000, mig=_cut(
         _IN_SEVEN, ("0x290110DE",),
         ("1g.23gb", 22.0, 18), ("1g.23gb+me", 22.0, 18), ("1g.45gb", 44.25, 30), ("2g.45gb", 44.25, 36),
         ("3g.90gb", None, None), ("4g.90gb", None, None), ("7g.180gb", None, None),
     )),
-    Model("GB200-186GB", 186, mig=_cut(
+    Model("GB200-186GB", 186, 1200, mig=_cut(
         _IN_SEVEN, ("0x294110DE",),
         ("1g.23gb", 22.0, 18), ("1g.23gb+me", 22.0, 18), ("1g.47gb", 45.5, 32), ("2g.47gb", 45.5, 38),
         ("3g.93gb", None, None), ("4g.93gb", None, None), ("7g.186gb", None, None),
     )),
-    Model("A30-24GB", 24, mig=_cut(
+    Model("A30-24GB", 24, 165, mig=_cut(
         _IN_FOUR, ("0x20B710DE",),
         ("1g.6gb", 5.7, 14), ("1g.6gb+me", 5.7, 14), ("2g.12gb", 11.4, 28), ("2g.12gb+me", 11.4, 28),
         ("4g.24gb", 22.8, 56),
     )),
-    Model("P100-16GB", 16), Model("V100-16GB", 16), Model("V100-32GB", 32), Model("T4", 16),
-    Model("A10", 24), Model("A10G", 24), Model("A40", 48), Model("L4", 24), Model("L40", 48), Model("L40S", 48),
+    Model("P100-16GB", 16, 250), Model("V100-16GB", 16, 250), Model("V100-32GB", 32, 250), Model("T4", 16, 70),
+    Model("A10", 24, 150), Model("A10G", 24, 150), Model("A40", 48, 300), Model("L4", 24, 72), Model("L40", 48, 300),
+    Model("L40S", 48, 350),
 )
 
 # A product name made short (normalise) -> the model, where that is not its own name.

@@ -17,9 +17,10 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from fallow import names
-from fallow.model import cluster, pointers, stops
+from fallow.model import cluster, pointers, record, stops
 from fallow.model.decision import Detail
 from fallow.model.policies import idle
+from fallow.model.seen import ABSENT, Known, Unseen, sure
 from fallow.model.stops import Fields, Objection
 from fallow.model.units import Instant
 
@@ -42,7 +43,8 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     reads: tuple[str, ...]  # JSON pointers kept in Workload.body; annotations and labels are kept beside it
     verb: Literal["scaled to 0", "suspended", "stopped"]
     pauses: Pauses
-    writes: tuple[str, ...]  # every JSON pointer that a pause may write; a list it writes, as a whole
+    writes: tuple[str, ...]  # every JSON pointer that a pause may write or record; in a list, that of every member
+    remembers: tuple[str, ...] = ()  # recorded with a pause, though it does not write there
     holds: Holds
     replica_path: str | None = None
     ends: tuple[str, frozenset[str]] | None = None  # where the end is read: a phase, or conditions that are True
@@ -51,6 +53,7 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
 
     objects: tuple[Objects, ...] = ()
     manager: tuple[str, str] | None = None  # where `managedBy` stands, and the controller that is the kind's own
+    managers: Mapping[str, str] = {}  # by version, where another controller serves that one
     is_queued: bool = False  # Kueue suspends and resumes it itself; serving kinds under Kueue keep their own row
     deletes_claims: tuple[str, ...] = ()  # makes volume claims; when their retention policy counts in a pause
     in_order: bool = False  # stops its pods one after another, unless podManagementPolicy says otherwise
@@ -60,11 +63,13 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     warns: tuple[str, ...] = ()  # what a pause of it brings
     warns_below: str = ""  # what a pause of something that it owns brings
 
+    may_own: bool = False  # makes objects of other kinds, perhaps ones that we cannot follow
     relays: bool = False  # others make it to make their pods; these bear the labels that its maker selects
     is_schedule: bool = False  # pausing it stops nothing that runs: what it started is the workload
     outlived_by: str = ""  # the kind it runs in, which is the workload once this one is finished
+    between: tuple[str, ...] = ()  # kinds of its group, outside this table, that stand between it and its pods
     named_by: tuple[str, Mapping[str, str]] | None = None  # label of a pod with its name, and those beside it
-    marks_on: Key | None = None  # annotations on it restart its pods: marks go to the object of this kind that it owns
+    marks_on: Key | None = None  # annotations on it restart its pods: marks go to the object of this kind below it
 
     @property
     def key(self) -> Key:
@@ -124,8 +129,8 @@ def _job(kind: str, group: str, *versions: str, manager: tuple[str, str], **more
     return _suspends(kind, group, "j", *versions, manager=manager, loses_work=True, is_queued=True, **more)
 
 
-def _kubeflow_job(kind: str, *versions: str, operator: str = "training-operator", **more: Any) -> Kind:
-    manager = ("/spec/runPolicy/managedBy", f"kubeflow.org/{operator}")
+def _kubeflow_job(kind: str, *versions: str, **more: Any) -> Kind:
+    manager = ("/spec/runPolicy/managedBy", "kubeflow.org/training-operator")
     return _job(kind, "kubeflow.org", *versions, at="/spec/runPolicy/suspend", manager=manager, **more)
 
 
@@ -151,9 +156,9 @@ KINDS: tuple[Kind, ...] = (
     _replicas("LeaderWorkerSet", "leaderworkerset.x-k8s.io", "l", "v1",
               reads=tuple(f"/spec/leaderWorkerTemplate/{name}" for name in _RETENTION),
               deletes_claims=("whenScaled", "whenDeleted"), named_by=(names.LWS_NAME_LABEL, {})),
-    _stops("DisaggregatedSet", "disaggregatedset.x-k8s.io", "l", "v1", "v1alpha1", reads=("/spec/roles",),
-           verb="scaled to 0", pauses=stops.empty_roles, writes=("/spec/roles",), holds=stops.has_empty_roles,
-           objects=(stops.has_roles,)),
+    _stops("DisaggregatedSet", "disaggregatedset.x-k8s.io", "l", "v1", "v1alpha1", reads=(stops.ROLES,),
+           verb="scaled to 0", pauses=stops.empty_roles, writes=(stops.ROLE_SIZES,), holds=stops.has_empty_roles,
+           may_own=True, objects=(stops.has_roles,)),
     _replicas("Rollout", "argoproj.io", "o", "v1alpha1", objects=(stops.is_calm_rollout,),
               reads=(SELECTOR, "/spec/paused", "/spec/strategy/blueGreen/previewReplicaCount", "/status/blueGreen")),
     _stops("Notebook", "kubeflow.org", "n", "v1", "v1beta1", work="notebook", reads=("/status/readyReplicas",),
@@ -162,7 +167,7 @@ KINDS: tuple[Kind, ...] = (
            touches=(names.NOTEBOOK_LAST_ACTIVITY, names.NOTEBOOK_LAST_CHECK)),  # for cullers that do not renew them
     _stops_at("Workspace", "kubeflow.org", "w", "v1beta1", work="notebook", reads=("/spec/paused", "/status/state"),
               at="/spec/paused", value=True),
-    _stops("InferenceService", "serving.kserve.io", "i", "v1beta1", work="inference",
+    _stops("InferenceService", "serving.kserve.io", "i", "v1beta1", work="inference", may_own=True,
            reads=(stops.MIN_REPLICAS, "/status/deploymentMode", stops.CONDITIONS),
            pauses=stops.stop_service, writes=(stops.STOP, stops.MIN_REPLICAS), holds=stops.is_stopped_service,
            objects=(stops.object_to_service,),
@@ -170,39 +175,42 @@ KINDS: tuple[Kind, ...] = (
            warns=("KServe deletes its Deployment, HPA, Service and Ingress and makes them anew; it comes back with "
                   "minReplicas. Setting or removing annotations on it by hand restarts its pods: acknowledge by "
                   "command or on the Namespace.",)),
-    _stops("LLMInferenceService", "serving.kserve.io", "m", "v1alpha2", "v1alpha1", work="inference",
+    _stops("LLMInferenceService", "serving.kserve.io", "m", "v1alpha2", "v1alpha1", work="inference", may_own=True,
            reads=(_REPLICAS, "/spec/prefill/replicas", "/spec/scaling", "/spec/prefill/scaling", stops.CONDITIONS),
            pauses=stops.stop_llm, writes=(stops.STOP, _REPLICAS, "/spec/prefill/replicas"), holds=stops.is_stopped_llm,
            objects=(stops.object_to_llm,),
            ignores_stop=stops.ignores_stop, replica_path=_REPLICAS,
            named_by=(names.NAME_LABEL, {names.PART_OF_LABEL: names.LLM_PART_OF})),
-    _stops_at("Service", "serving.knative.dev", "k", "v1", needs_group=True, work="inference", reads=(stops.MIN_SCALE,),
-              at=stops.MIN_SCALE, value="0", holds=stops.is_stopped_knative, objects=(stops.may_roll_knative,)),
+    _stops_at("Service", "serving.knative.dev", "k", "v1", needs_group=True, work="inference", may_own=True,
+              reads=(stops.MIN_SCALE,), at=stops.MIN_SCALE, value="0", holds=stops.is_stopped_knative,
+              objects=(stops.may_roll_knative,), between=("Configuration", "Revision")),
     _job("Job", "batch", "v1", reads=(SELECTOR,), manager=(_MANAGED_BY, "kubernetes.io/job-controller")),
     _suspends("CronJob", "batch", "c", "v1", reads=("/spec/concurrencyPolicy",), is_schedule=True, warns_below=
               "Where its CronJob has concurrencyPolicy Forbid, no later run starts while this one is suspended."),
-    _job("JobSet", "jobset.x-k8s.io", "v1alpha2", work="training", is_lasting=False,
+    _job("JobSet", "jobset.x-k8s.io", "v1alpha2", work="training", is_lasting=False, may_own=True,
          manager=(_MANAGED_BY, "jobset.sigs.k8s.io/jobset-controller")),
-    _job("TrainJob", "trainer.kubeflow.org", "v1alpha1", work="training",
+    _job("TrainJob", "trainer.kubeflow.org", "v1alpha1", work="training", may_own=True,
          manager=(_MANAGED_BY, names.TRAINJOB_MANAGER)),
-    _job("AppWrapper", "workload.codeflare.dev", "v1beta2", ends="/status/phase", is_lasting=False,
+    _job("AppWrapper", "workload.codeflare.dev", "v1beta2", ends="/status/phase", is_lasting=False, may_own=True,
          manager=(_MANAGED_BY, "workload.codeflare.dev/appwrapper")),
     *(_kubeflow_job(kind, "v1", work="training") for kind in ("PyTorchJob", "TFJob", "XGBoostJob")),
     _kubeflow_job("PaddleJob", "v1"),
     _kubeflow_job("JAXJob", "v1", work="training"),
-    _kubeflow_job("MPIJob", "v1", "v2beta1", work="training", operator="mpi-operator"),
+    _kubeflow_job("MPIJob", "v1", "v2beta1", work="training", may_own=True,
+                  managers={"v2beta1": "kubeflow.org/mpi-operator"}),  # v1 is the training operator's
     _job("RayJob", "ray.io", "v1", work="batch", ends="/status/jobDeploymentStatus", is_lasting=False, manager=_KUBERAY,
          reads=("/spec/shutdownAfterJobFinishes", "/spec/clusterSelector"), objects=(stops.is_suspendable_ray_job,),
-         outlived_by="RayCluster", warns=("The job restarts from its beginning.",)),
+         may_own=True, outlived_by="RayCluster", warns=("The job restarts from its beginning.",)),
     # KubeRay never resumes on null, and taking a false away later recreates all pods: false is written and stays.
     _suspends("RayCluster", "ray.io", "y", "v1", manager=_KUBERAY, reads=("/status/state",), is_queued=True,
               is_lasting=True, resumes={"/spec/suspend": False}),
-    _suspends("RayService", "ray.io", "y", "v1", work="inference", manager=_KUBERAY, is_queued=True),
+    _suspends("RayService", "ray.io", "y", "v1", work="inference", manager=_KUBERAY, is_queued=True, may_own=True),
 )
 
 # Companions: never workloads of their own, but read, and two of them written, for the workloads they steer.
 SCALED_OBJECT = _stops_at(
     "ScaledObject", "keda.sh", "", "v1alpha1", at=pointers.annotation(names.KEDA_PAUSED_REPLICAS), value="0",
+    remembers=(pointers.annotation(names.KEDA_PAUSED),),
     reads=("/spec/scaleTargetRef", "/spec/minReplicaCount", "/status/pausedReplicaCount"),
 )
 KUEUE_WORKLOAD = _stops_at(
@@ -225,6 +233,12 @@ def find(group: str, kind: str) -> Kind | None:
     return _BY_KEY.get((group, kind))
 
 
+def is_called(key: Key, text: str) -> bool:
+    """Does `text`, as people type it (any case, with or without group), mean this kind?"""
+    group, kind = key
+    return text.lower() in (kind.lower(), f"{kind}.{group}".lower())
+
+
 def full_scale(scale: Mapping[str, Any]) -> dict[str, Any]:
     """A Scale with its count: the API server leaves a 0 out of it, but never the spec."""
     return {**scale, "spec": {"replicas": 0} | (scale.get("spec") or {})}
@@ -237,7 +251,11 @@ def _is_empty_scale(body: Mapping[str, Any]) -> bool:
 @lru_cache(maxsize=256)
 def generic(group: str, version: str, kind: str, replicas_pointer: str | None) -> Kind:
     """A row for any kind that serves /scale; without the pointer its body is that of its Scale object."""
-    row = _replicas(kind, group, "x", version, at=replicas_pointer or _REPLICAS, objects=(stops.shows_replicas,))
+    objects = (stops.shows_replicas, stops.makes_no_claims)
+    row = _replicas(
+        kind, group, "x", version, at=replicas_pointer or _REPLICAS, reads=(stops.CLAIM_TEMPLATES,), may_own=True,
+        objects=objects,
+    )
     return row if replicas_pointer else msgspec.structs.replace(row, holds=_is_empty_scale)
 
 
@@ -282,6 +300,7 @@ class Target(msgspec.Struct, frozen=True):
     annotations: Mapping[str, str]
     body: Mapping[str, Any]
     writer: str = ""  # who else owns, since our pause, what it wrote here; "" = nobody
+    is_ours: bool = False  # we alone own it: nobody wrote it since
 
 
 def view(body: Mapping[str, Any], annotations: Mapping[str, str]) -> dict[str, Any]:
@@ -290,7 +309,7 @@ def view(body: Mapping[str, Any], annotations: Mapping[str, str]) -> dict[str, A
 
 
 def way(kind: Kind, workload: cluster.Workload) -> Way:
-    if kind.is_queued and len(workload.kueue) == 1:
+    if kind.is_queued and len(sure(workload.kueue)) == 1:
         return Way.kueue
     if kind.replica_path and kind.verb == "scaled to 0" and len(scalers(workload)) == 1:
         return Way.keda
@@ -304,7 +323,7 @@ def own_way(kind: Kind, workload: cluster.Workload) -> Way:
 def scalers(workload: cluster.Workload) -> tuple[cluster.Companion, ...]:
     """The ScaledObjects that scale this very object; those of its children belong to its operator."""
     own = (workload.ref.group, workload.ref.kind, workload.ref.name)
-    return tuple(scaler for scaler in workload.scaled_objects if scale_target(scaler.body) == own)
+    return tuple(scaler for scaler in sure(workload.scaled_objects) if scale_target(scaler.body) == own)
 
 
 def scale_target(body: Mapping[str, Any]) -> tuple[str, str, str]:
@@ -322,16 +341,22 @@ def pause_target(kind: Kind, workload: cluster.Workload) -> Target:
 
 def record_target(kind: Kind, workload: cluster.Workload) -> Target:
     """The object that carries original-state and paused-*."""
-    return as_target(workload.kueue[0] if way(kind, workload) is Way.kueue else workload)
+    return as_target(sure(workload.kueue)[0] if way(kind, workload) is Way.kueue else workload)
 
 
 def as_target(held: cluster.Workload | cluster.Companion) -> Target:
-    return Target(held.ref, held.resource_version, held.annotations, view(held.body, held.annotations), held.writer)
+    body = view(held.body, held.annotations)
+    return Target(held.ref, held.resource_version, held.annotations, body, held.writer, held.is_ours)
 
 
 def target_row(kind: Kind, workload: cluster.Workload) -> Kind:
     """The row of the object that pause_target names."""
     return {Way.kueue: KUEUE_WORKLOAD, Way.keda: SCALED_OBJECT}.get(way(kind, workload), kind)
+
+
+def find_fault(row: Kind, found: record.Record) -> str | None:
+    """What in a record no pause of this row can have written, in a phrase; None: nothing."""
+    return record.find_fault(found, (*row.writes, *row.remembers))
 
 
 def is_paused(kind: Kind, workload: cluster.Workload) -> bool:
@@ -359,8 +384,9 @@ def is_finished(kind: Kind, body: Mapping[str, Any]) -> bool:
     where, words = kind.ends
     found = pointers.read(body, where)
     if isinstance(found, list):
-        return any(condition.get("type") in words and condition.get("status") == "True" for condition in found)
-    return found in words
+        conditions = [condition for condition in found if isinstance(condition, Mapping)]
+        return any(condition.get("type") in words and condition.get("status") == "True" for condition in conditions)
+    return isinstance(found, str) and found in words
 
 
 has_condition = stops.has_condition
@@ -373,6 +399,17 @@ def warnings(kind: Kind, workload: cluster.Workload) -> list[str]:
     return [*lost, *kind.warns, *(row.warns_below for row in above if row and row.warns_below)]
 
 
+def is_tender(workload: cluster.Workload) -> bool:
+    """Does every mark on it restart its pods? Then only a pause and a resume may write there."""
+    row = find(workload.ref.group, workload.ref.kind)
+    return row is not None and row.marks_on is not None
+
+
+def is_markable(workload: cluster.Workload) -> bool:
+    """Is there an object that we may write a mark on without harm to its pods?"""
+    return not is_tender(workload) or workload.marks_ref.uid != workload.ref.uid
+
+
 # ---- what speaks against a pause -------------------------------------------------------------------------------------
 
 
@@ -382,9 +419,18 @@ def objection(kind: Kind, workload: cluster.Workload, rule: idle.Rule) -> Object
         if found := own(workload, rule):
             return found
     return (
-        _keeps_volumes(kind, workload) or _is_managed_here(kind, workload) or _is_clear_to_kueue(kind, workload)
-        or _is_clear_to_autoscalers(kind, workload) or _is_left_by_rule(workload, rule)
+        _can_be_marked(kind, workload) or _keeps_volumes(kind, workload) or _is_managed_here(kind, workload)
+        or _is_clear_to_kueue(kind, workload) or _is_clear_to_autoscalers(kind, workload)
+        or _is_left_by_rule(workload, rule)
     )
+
+
+def _can_be_marked(kind: Kind, workload: cluster.Workload) -> Objection | None:
+    if is_markable(workload):
+        return None
+    lower = kind.marks_on[1] if kind.marks_on else "object"
+    because = f"no {lower} of {workload.ref.short} is in sight that could carry a mark"
+    return Detail.NoPlaceForMarks, f"{because}; one on itself would restart its pods"
 
 
 def _keeps_volumes(kind: Kind, workload: cluster.Workload) -> Objection | None:
@@ -404,14 +450,18 @@ def _keeps_volumes(kind: Kind, workload: cluster.Workload) -> Objection | None:
 def _is_managed_here(kind: Kind, workload: cluster.Workload) -> Objection | None:
     if kind.manager is None:
         return None
-    manager = pointers.read(workload.body, kind.manager[0])
-    if manager in (None, "", kind.manager[1]):
+    where, own = kind.manager
+    manager = pointers.read(workload.body, where)
+    if manager in (None, "", kind.managers.get(workload.ref.version, own)):
         return None
     return Detail.ManagedByOther, f"{workload.ref.short} is managed by {manager}, not by its kind's own controller"
 
 
 def _is_clear_to_kueue(kind: Kind, workload: cluster.Workload) -> Objection | None:
-    count = len(workload.kueue)
+    if kind.is_queued and isinstance(workload.kueue, Unseen):
+        because = f"whether Kueue manages {workload.ref.short} cannot be seen: {workload.kueue.why}"
+        return Detail.KueueWorkloadUnclear, because
+    count = len(sure(workload.kueue))
     if not kind.is_queued or count == 1 or (count == 0 and names.KUEUE_QUEUE not in workload.labels):
         return None
     because = f"Kueue queues {workload.ref.short}, but has {count} Workloads for it instead of one"
@@ -421,19 +471,23 @@ def _is_clear_to_kueue(kind: Kind, workload: cluster.Workload) -> Objection | No
 def _is_clear_to_autoscalers(kind: Kind, workload: cluster.Workload) -> Objection | None:
     if kind.verb != "scaled to 0":
         return None
-    if workload.scaled_objects and len(scalers(workload)) > 1:
+    for found, who in ((workload.scaled_objects, "KEDA"), (workload.hpas, "an HPA")):
+        if isinstance(found, Unseen):
+            return Detail.Unseen, f"whether {who} scales {workload.ref.short} cannot be seen: {found.why}"
+    if len(scalers(workload)) > 1:
         return Detail.ScaledObjectUnclear, f"several ScaledObjects scale {workload.ref.short}"
-    if workload.hpas and any(pointers.read(hpa.body, "/spec/minReplicas") == 0 for hpa in workload.hpas):
+    if any(pointers.read(hpa.body, "/spec/minReplicas") == 0 for hpa in sure(workload.hpas)):
         return Detail.HpaScaleToZero, f"an HPA with minReplicas 0 scales {workload.ref.short} and would wake it at once"
     return None
 
 
 def _is_left_by_rule(workload: cluster.Workload, rule: idle.Rule) -> Objection | None:
-    if rule.action.respect_pdb and workload.budgets:
-        because = f"({workload.budgets[0].ref.name}) protects its pods, and the rule respects that"
+    budgets = workload.budgets if rule.action.respect_pdb else ABSENT
+    if isinstance(budgets, Known):
+        because = f"({budgets.value[0].ref.name}) protects its pods, and the rule respects that"
         return Detail.PdbProtected, f"a PodDisruptionBudget {because}"
-    if rule.action.respect_pdb and (unseen := workload.unseen_budgets):
-        return Detail.PdbProtected, f"whether a PodDisruptionBudget protects its pods cannot be seen: {unseen}"
+    if isinstance(budgets, Unseen):
+        return Detail.PdbProtected, f"whether a PodDisruptionBudget protects its pods cannot be seen: {budgets.why}"
     if rule.action.gitops == "report" and (tool := gitops_tool(workload)):
         return Detail.GitOpsManaged, f"{workload.ref.short} is managed by {tool}, and the rule only reports those"
     return None

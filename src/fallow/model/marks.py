@@ -7,11 +7,13 @@ is decided in decide; what is written is made in act.
 Invariant: marks of a pause count only while its pause value still stands and paused-at is later than resumed-at.
 """
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Final, TypeAlias
 
 from fallow import names
-from fallow.model import cluster, kinds, units
+from fallow.model import cluster, kinds, pointers, record, units
+from fallow.model.seen import sure
 from fallow.model.units import Instant
 
 Said: TypeAlias = Mapping[str, str]
@@ -21,7 +23,7 @@ ACKS: Final = (names.ACK_UNTIL, names.ACK_UNTIL_ALIAS)
 
 def read_all(workload: cluster.Workload, key: str) -> list[str]:
     """Its values, wherever marks of a pause or a resume may stand."""
-    sources = (workload.annotations, workload.marks, *(each.annotations for each in workload.kueue))
+    sources = (workload.annotations, workload.marks, *(each.annotations for each in sure(workload.kueue)))
     return [said[key] for said in sources if key in said]
 
 
@@ -60,8 +62,31 @@ def paused_at(workload: cluster.Workload) -> Instant | None:
     return began if began is not None and (ended is None or began > ended) else None
 
 
+def is_half_taken(workload: cluster.Workload) -> bool:
+    """Is there a record of our pause, but not its value, although nobody else wrote the field since?
+
+    Our pause made the field ours, and whoever changes it makes it theirs. Where it is still ours, something changed the
+    pause itself on its way (a webhook), or we were interrupted while taking it back.
+    """
+    kind = kinds.of(workload)
+    if kind is None or kinds.holds_pause(kind, workload):
+        return False
+    target = kinds.pause_target(kind, workload)
+    values = (pointers.read(target.body, pointer) for pointer in record.fields_in(target.annotations))
+    return target.is_ours and any(value is not None for value in values)
+
+
+def is_coming_back(workload: cluster.Workload) -> bool:
+    """Has a resume of ours given its ScaledObject back to KEDA, and not yet looked at what KEDA made of it?"""
+    return any(_is_given_back(scaler) for scaler in kinds.scalers(workload))
+
+
+def _is_given_back(scaler: cluster.Companion) -> bool:
+    return names.RESUME_REQUESTED in scaler.annotations and not kinds.SCALED_OBJECT.holds(kinds.as_target(scaler).body)
+
+
 def paused_gpus(workload: cluster.Workload) -> int | None:
-    """How many GPUs the pause freed; None where that was not written down."""
+    """How many GPUs the pause freed, for people; None where that was not written down."""
     kind = kinds.of(workload)
     return read_count(_record(kind, workload).get(names.PAUSED_GPUS)) if kind else None
 
@@ -75,6 +100,24 @@ def resumed_at(workload: cluster.Workload) -> Instant | None:
     return latest(read_all(workload, names.RESUMED_AT))
 
 
+def recent_reversals(workload: cluster.Workload, now: Instant) -> list[Instant]:
+    """When others undid our pauses within the last day, wherever that was noted."""
+    texts = {text for said in read_all(workload, names.PAUSE_REVERSALS) for text in said.split(",")}
+    times = (units.read_instant(text) for text in texts)
+    return sorted(time for time in times if time is not None and now - units.DAY < time <= now)
+
+
+def fight(workload: cluster.Workload, now: Instant) -> dict[str, str]:
+    """What a pause or a resume takes along to a workload whose marks stand on another object, which may go with it."""
+    if workload.marks_ref.uid == workload.ref.uid:
+        return {}
+    times = ",".join(units.rfc3339(time) for time in recent_reversals(workload, now))
+    holds = read_all(workload, names.FIGHT_HOLD_UNTIL)
+    hold = max(holds, key=lambda text: units.read_instant(text) or math.inf, default="")
+    return {key: said for key, said in {names.PAUSE_REVERSALS: times, names.FIGHT_HOLD_UNTIL: hold}.items() if said}
+
+
 def resume_request(workload: cluster.Workload) -> str | None:
-    """Somebody asks for it back: any value counts."""
-    return next(iter(read_all(workload, names.RESUME_REQUESTED)), None)
+    """Somebody asks for it back: any value counts. On a ScaledObject that was given back it is our own, unfinished."""
+    given_back = (each.annotations[names.RESUME_REQUESTED] for each in kinds.scalers(workload) if _is_given_back(each))
+    return next(iter((*read_all(workload, names.RESUME_REQUESTED), *given_back)), None)

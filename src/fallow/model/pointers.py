@@ -2,13 +2,16 @@
 
 In: objects as plain dicts and lists, pointers such as `/spec/replicas` or `/metadata/annotations/a.b~1c`.
 Out: new objects; nothing is changed in place. Kubernetes drops nulls, so a null and an absent member are the same thing
-here: None. A pointer may cross a list by index; a merge patch can only replace a list as a whole, so `merge_patch`
-takes the rest of the list from the object as it is now.
+here: None. A pointer crosses a list by the name of a member, `/spec/roles/name=prefill/spec/replicas`: an index would
+mean another one as soon as somebody adds or moves one. A merge patch can only replace a list as a whole, so
+`merge_patch` takes the rest of the list from the object as it is now.
 """
 
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
+
+EVERY: Final = "name=*"  # in a pattern: whichever member of a list
 
 
 @lru_cache(maxsize=4096)
@@ -41,9 +44,36 @@ def read(body: Any, pointer: str) -> Any:
 def _step(value: Any, part: str) -> Any:
     if isinstance(value, dict | Mapping):  # a dict is found at once, and nearly all are
         return value.get(part)
-    if isinstance(value, list) and part.isdigit() and int(part) < len(value):
-        return value[int(part)]
+    if isinstance(value, list):
+        return next((item for item in value if _is_called(item, part)), None)
     return None
+
+
+def named(name: str) -> str:
+    """The part of a pointer that is the member of a list with that name."""
+    return f"name={name}"
+
+
+def _is_called(item: Any, part: str) -> bool:
+    return isinstance(item, Mapping) and isinstance(item.get("name"), str) and named(item["name"]) == part
+
+
+def leads_to(pointer: str, pattern: str) -> bool:
+    """Is it a place of the pattern (in which `name=*` is any member of a list), or one above it?"""
+    path, wanted = parts(pointer), parts(pattern)
+    return len(path) <= len(wanted) and all(
+        part == want or (want == EVERY and part.startswith("name=")) for part, want in zip(path, wanted, strict=False)
+    )
+
+
+def is_lost(body: Any, pointer: str) -> bool:
+    """Does it lead through a list that has no such member (any more)? What is not there cannot be written into."""
+    for part in parts(pointer):
+        below = _step(body, part)
+        if below is None:
+            return isinstance(body, list)
+        body = below
+    return False
 
 
 def highest_absent(body: Any, pointer: str) -> str:
@@ -78,8 +108,7 @@ def replace(body: Any, path: tuple[str, ...], value: Any) -> Any:
     if not path:
         return value
     if isinstance(body, list):
-        index = int(path[0])
-        return [replace(item, path[1:], value) if at == index else item for at, item in enumerate(body)]
+        return [replace(item, path[1:], value) if _is_called(item, path[0]) else item for item in body]
     members = dict(body) if isinstance(body, Mapping) else {}
     members[path[0]] = replace(members.get(path[0]), path[1:], value)
     return {name: member for name, member in members.items() if member is not None}

@@ -15,6 +15,7 @@ from fallow import names
 from fallow.model import cluster, pointers, record, units
 from fallow.model.decision import Detail
 from fallow.model.policies import idle
+from fallow.model.seen import Absent
 from fallow.model.units import Instant
 
 Fields: TypeAlias = dict[str, Any]  # JSON pointer -> value
@@ -24,6 +25,9 @@ CONDITIONS = "/status/conditions"
 MIN_SCALE = pointers.join(("spec", "template", "metadata", "annotations", names.KNATIVE_MIN_SCALE))
 STOP = pointers.annotation(names.KSERVE_STOP)
 MIN_REPLICAS = "/spec/predictor/minReplicas"
+CLAIM_TEMPLATES = "/spec/volumeClaimTemplates"
+ROLES = "/spec/roles"
+ROLE_SIZES = pointers.join(("spec", "roles", pointers.EVERY, "spec", "replicas"))
 _SERVERLESS = frozenset({"Serverless", "Knative"})
 
 
@@ -38,13 +42,27 @@ def stop_notebook(workload: cluster.Workload, rule: idle.Rule, now: Instant) -> 
 
 
 def empty_roles(workload: cluster.Workload, rule: idle.Rule, now: Instant) -> Fields:
-    roles = pointers.read(workload.body, "/spec/roles") or []
-    return {f"/spec/roles/{index}/spec/replicas": 0 for index in range(len(roles))}
+    roles = pointers.read(workload.body, ROLES)
+    named = filter(_has_name, roles if isinstance(roles, list) else ())
+    return {_size_of(role["name"]): 0 for role in named}
+
+
+def _size_of(role: str) -> str:
+    return pointers.join(("spec", "roles", pointers.named(role), "spec", "replicas"))
 
 
 def has_empty_roles(body: Mapping[str, Any]) -> bool:
-    roles = pointers.read(body, "/spec/roles") or []
-    return bool(roles) and all(pointers.read(role, "/spec/replicas") == 0 for role in roles)
+    """All of them; where we paused it, those that the record names: one that was added since runs beside the pause."""
+    roles = pointers.read(body, ROLES)
+    if not isinstance(roles, list) or not roles:
+        return False
+    recorded = record.fields_in(body["metadata"]["annotations"])
+    counted = [role for role in roles if _has_name(role) and _size_of(role["name"]) in recorded] or roles
+    return all(pointers.read(role, "/spec/replicas") == 0 for role in counted)
+
+
+def _has_name(role: Any) -> bool:
+    return isinstance(role, Mapping) and isinstance(role.get("name"), str)
 
 
 def is_stopped_knative(body: Mapping[str, Any]) -> bool:
@@ -94,10 +112,19 @@ def is_suspendable_ray_job(workload: cluster.Workload, rule: idle.Rule) -> Objec
 
 
 def has_roles(workload: cluster.Workload, rule: idle.Rule) -> Objection | None:
-    roles = pointers.read(workload.body, "/spec/roles")
-    if roles and all(isinstance(role, Mapping) for role in roles):
+    roles = pointers.read(workload.body, ROLES)
+    is_named = isinstance(roles, list) and bool(roles) and all(map(_has_name, roles))
+    if is_named and len({role["name"] for role in roles}) == len(roles):
         return None
-    return Detail.NoRoles, f"{workload.ref.short} has no roles that could be scaled to 0"
+    return Detail.NoRoles, f"{workload.ref.short} has no roles, each with a name of its own, that could be scaled to 0"
+
+
+def makes_no_claims(workload: cluster.Workload, rule: idle.Rule) -> Objection | None:
+    """Of a kind that nobody told us about: what becomes of its volumes at 0, its operator alone knows."""
+    if not pointers.read(workload.body, CLAIM_TEMPLATES):
+        return None
+    because = f"{workload.ref.short} makes volumes for its pods, and whether they outlive a scaling to 0 is not known"
+    return Detail.PvcDeletedOnScale, because
 
 
 def shows_replicas(workload: cluster.Workload, rule: idle.Rule) -> Objection | None:
@@ -144,18 +171,22 @@ def object_to_service(workload: cluster.Workload, rule: idle.Rule) -> Objection 
 
 
 def stop_llm(workload: cluster.Workload, rule: idle.Rule, now: Instant) -> Fields:
-    """By replicas where nothing autoscales it: gentler, because its Services and children stay."""
-    if _is_autoscaled(workload) or pointers.read(workload.body, "/spec/replicas") is None:
-        return {STOP: "true"}
-    fields = {"/spec/replicas": 0}
+    """By replicas where nothing autoscales it: gentler, because its Services and children stay.
+
+    Of a prefill side without a count that is no way: KServe takes the null that is put back for "keep 0".
+    """
+    counts = ["/spec/replicas"]
     if pointers.read(workload.body, "/spec/prefill") is not None:  # where there is none, writing it would create a pool
-        fields["/spec/prefill/replicas"] = 0
-    return fields
+        counts.append("/spec/prefill/replicas")
+    if _is_autoscaled(workload) or any(pointers.read(workload.body, count) is None for count in counts):
+        return {STOP: "true"}
+    return dict.fromkeys(counts, 0)
 
 
 def _is_autoscaled(workload: cluster.Workload) -> bool:
     configs = (pointers.read(workload.body, pointer) for pointer in ("/spec/scaling", "/spec/prefill/scaling"))
-    return any(config is not None for config in configs) or bool(workload.hpas) or bool(workload.scaled_objects)
+    steering = (workload.hpas, workload.scaled_objects)  # one that may be there counts as there
+    return any(config is not None for config in configs) or not all(isinstance(found, Absent) for found in steering)
 
 
 def is_stopped_llm(body: Mapping[str, Any]) -> bool:

@@ -75,7 +75,7 @@ class Usage(msgspec.Struct, kw_only=True):
     interval: Floats  # seconds between samples of the row's job
     exporter_up: Bools  # False only where `up` is 0 now
     exporter_frozen: Bools  # energy did not move over the window
-    power_floor: Floats  # lowest power ever seen of that UUID over >= 24 h, W; nan = not learned
+    power_floor: Floats  # lowest power of that UUID over 24 h, W; nan = not learned, or too long ago
     last_active: Floats  # by then the last activity of the look-back was over; nan = not looked up; -inf = none found
     observed_since: Floats  # since when it is watched without a longer gap than that; nan = not looked up
     # Of the rows, not of their numbers: an earlier Usage of the same source and window with the same version has the
@@ -126,6 +126,20 @@ class SourceTrouble(msgspec.Struct, frozen=True):
     because: str
 
 
+class LostSignal(msgspec.Struct, frozen=True):
+    """A secondary signal that could not be asked for, and why: activity that only it would show goes unseen."""
+
+    signal: str
+    because: str
+
+
+class Ignored(msgspec.Struct, frozen=True):
+    """Series that were there and do not count: whose they are, and why not."""
+
+    who: str
+    because: str
+
+
 class Evidence(msgspec.Struct):
     """What the source gave in this cycle: a Usage per window that the rules ask for, or why nothing can be said."""
 
@@ -134,4 +148,5 @@ class Evidence(msgspec.Struct):
     trouble: SourceTrouble | None
     unallocated: int  # GPUs measured that no pod holds
     gpus_per_node: Mapping[str, int]
-    lost_signals: tuple[str, ...]  # secondary metrics whose query failed, and why: "tensor: 422 ..."
+    lost_signals: tuple[LostSignal, ...]
+    ignored: tuple[Ignored, ...] = ()

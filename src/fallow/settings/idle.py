@@ -21,7 +21,11 @@ from fallow.settings.readers import UsageError
 EXCLUDED_NAMESPACES = "bench-guide-.*|llm-d-nightly-.*"
 EXCLUDED_PODS = "dcgm-exporter-.*"
 PROTECTED_NAMESPACES = "kube-system|kube-public|kube-node-lease|gpu-operator"
+EXPORTER_NAMESPACES = (
+    "gpu-operator|nvidia-.*|dcgm-.*|monitoring|kube-system|gke-managed-.*|openshift-.*|gmp-system"
+)
 LEAST_BUDGET: Seconds = 60.0
+BASELINE_CYCLES = 3  # of a daemon that does not know how idle the cluster usually is
 SERVICE_ACCOUNT_NAMESPACE = Path(names.SERVICE_ACCOUNT_DIR, "namespace")
 
 LOOK, RULES, ACT, BRAKES, SOURCE, RUNNING = GROUPS = (
@@ -95,6 +99,12 @@ FLAGS: tuple[Flag, ...] = (
     *group(SOURCE,
         Flag("--source", "SOURCE", "auto: Prometheus if its address is given, else exporters are scraped directly.",
              read.one_of("auto", "prometheus", "scrape"), "auto"),
+        Flag("--exporter-namespaces", "REGEX",
+             "Namespaces whose exporters are believed; our own is always one, and one named by --scrape-selector.",
+             read.regex, EXPORTER_NAMESPACES),
+        Flag("--trust-metrics", "",
+             "Believe gpu_idle_* and hami_* series whoever exports them; default: only pods of --exporter-namespaces.",
+             switch=True),
         Flag("--scrape-selector", "NS/SELECTOR",
              "Pods to scrape as NAMESPACE/SELECTOR (repeatable); default: the labels of dcgm-exporter and "
              "gpu-idle-exporter in all namespaces.",
@@ -106,21 +116,26 @@ FLAGS: tuple[Flag, ...] = (
         Flag("--state-dir", "DIR", "Directory where what was scraped outlives a restart; default: memory only."),
         Flag("--prometheus-url", "URL", "Address of Prometheus, Thanos, Mimir, ...",
              read.http_url, variable="PROMETHEUS_URL"),
-        Flag("--prometheus-auth", "METHOD", "How to authenticate.",
-             read.one_of("auto", "none", "bearer", "basic", "sigv4", "gcp", "azure"), "auto"),
-        Flag("--prometheus-token", "TOKEN", "Bearer token.", Secret, variable="PROMETHEUS_TOKEN"),
-        Flag("--prometheus-token-file", "FILE", "File with the bearer token, read again when it changes."),
+        Flag("--prometheus-auth", "METHOD",
+             "How to authenticate. auto: by the first of an Authorization header, token, token file, PROMETHEUS_TOKEN, "
+             "username; else by the Kubernetes token, over verified https to hosts of the cluster only. kube: by the "
+             "Kubernetes token, wherever the URL points. Or none, bearer, basic, sigv4, gcp, azure.",
+             read.one_of("auto", "kube", "none", "bearer", "basic", "sigv4", "gcp", "azure"), "auto"),
+        Flag("--prometheus-token", "TOKEN", "Bearer token; better in a file or in the variable PROMETHEUS_TOKEN.",
+             Secret),
+        Flag("--prometheus-token-file", "FILE", "File with the bearer token, read again in each cycle."),
         Flag("--prometheus-username", "NAME",
              "For basic authentication; the password is in PROMETHEUS_PASSWORD or a file."),
         Flag("--prometheus-password-file", "FILE", "File with the password."),
-        Flag("--prometheus-header", "'NAME: VALUE'", "Further header, e.g. 'X-Scope-OrgID: a' (repeatable).",
+        Flag("--prometheus-header", "'NAME: VALUE'",
+             "Further header, e.g. 'X-Scope-OrgID: a' (repeatable); one given here wins.",
              read.header, repeat=True),
         Flag("--prometheus-matchers", "MATCHER", "Label matcher for every selector, e.g. 'cluster=\"a\"' (repeatable).",
              repeat=True),
         Flag("--prometheus-tls-mode", "MODE", "Whether the server's certificate is verified.",
              read.one_of("verify", "skip"), "verify"),
-        Flag("--prometheus-tls-cert", "FILE", "CA certificates (PEM); default: the system's."),
-        Flag("--prometheus-client-cert", "FILE", "Our own certificate (PEM)."),
+        Flag("--prometheus-tls-cert", "FILE", "CA certificates (PEM); default: the system's. Read again on change."),
+        Flag("--prometheus-client-cert", "FILE", "Our own certificate (PEM), read again on change."),
         Flag("--prometheus-client-key", "FILE", "Its key (PEM)."),
         Flag("--aws-region", "REGION", "Region for sigv4.", variable="AWS_REGION"),
         Flag("--honor-labels", "",
@@ -133,7 +148,10 @@ FLAGS: tuple[Flag, ...] = (
              read.whole_number(1), "180", "-c"),
         Flag("--max-consecutive-failures", "N", "Exit after so many failed cycles in a row; 0: never give up.",
              read.whole_number(0), "0"),
-        Flag("--leader-elect", "BOOL", "Act only while holding the Lease; default: true in daemon mode.", read.truth),
+        Flag(
+            "--leader-elect", "BOOL",
+            "Look only while holding the Lease; default: true in daemon mode. Who acts always holds it.", read.truth,
+        ),
         Flag("--metrics-addr", "IP:PORT",
              "Where /metrics, /healthz and /readyz are served in daemon mode; empty: nowhere.",
              read.listen_address, "0.0.0.0:8080"),
@@ -171,7 +189,9 @@ def read_flags(given: Mapping[str, Any], environ: Mapping[str, str]) -> tree.Set
     return tree.Settings(
         kubeconfig=values["kubeconfig"], context=values["context"],
         prometheus=_prometheus(values, environ), scrape=_scrape(values), state_dir=values["state_dir"],
-        mandate=_mandate(values, own_namespace), loop=_loop(values), dry_run_scope=values["dry_run_scope"],
+        exporter_namespaces=_with_our_own(values["exporter_namespaces"], own_namespace),
+        trust_metrics=values["trust_metrics"], mandate=_mandate(values, own_namespace), loop=_loop(values),
+        dry_run_scope=values["dry_run_scope"],
         gpu_resources=frozenset(values["gpu_resource"]), own_namespace=own_namespace,
         log_format=values["log_format"], log_level=log_level(environ),
         pod_name=environ.get("POD_NAME") or None, pod_uid=environ.get("POD_UID", ""), environment=environ,
@@ -191,7 +211,12 @@ def _prometheus(values: Mapping[str, Any], environ: Mapping[str, str]) -> tree.P
     if asked["auth"] == "basic" and not (asked["username"] and password):
         ways = "PROMETHEUS_PASSWORD or --prometheus-password-file"
         raise UsageError(f"--prometheus-auth basic needs --prometheus-username and either {ways}")
-    if asked["auth"] == "bearer" and not (asked["token"] or asked["token_file"]):
+    has_token = asked["token"] or asked["token_file"] or environ.get("PROMETHEUS_TOKEN")
+    is_by_hand = any(name.lower() == "authorization" for name, _ in asked["header"])
+    if asked["auth"] == "auto" and asked["username"] and not (has_token or password or is_by_hand):
+        ways = "PROMETHEUS_PASSWORD or --prometheus-password-file"
+        raise UsageError(f"--prometheus-username needs a password: {ways}")
+    if asked["auth"] == "bearer" and not has_token:
         ways = "--prometheus-token, --prometheus-token-file or PROMETHEUS_TOKEN"
         raise UsageError(f"--prometheus-auth bearer needs {ways}")
     return tree.PrometheusSettings(
@@ -221,7 +246,7 @@ def _loop(values: Mapping[str, Any]) -> tree.LoopSettings:
 
 
 def _mandate(values: Mapping[str, Any], own_namespace: str | None) -> idle.Mandate:
-    window, never_used = values["duration"] * MINUTE, values["never_used_duration"]
+    window, never_used, daemon = values["duration"] * MINUTE, values["never_used_duration"], values["daemon_mode"]
     return idle.Mandate(
         rule=idle.Rule(
             gone_idle=window, never_used=window if never_used is None else never_used * MINUTE,
@@ -241,7 +266,11 @@ def _mandate(values: Mapping[str, Any], own_namespace: str | None) -> idle.Manda
             watch_namespaces=values["watch_namespaces"],
         ),
         brakes=idle.Brakes(
-            confirm_cycles=values["confirm_cycles"] or (2 if values["daemon_mode"] else 1),
+            confirm_cycles=values["confirm_cycles"] or (2 if daemon else 1),
+            # Two intervals; where a cycle may take longer than its interval, two of those; and a moment to wake up in.
+            confirm_within=2 * max(LEAST_BUDGET, float(values["check_interval"])) + 1.0,
+            baseline_cycles=BASELINE_CYCLES if daemon else 0,
+            backs_off=daemon or values["run_mode"] != "scale-down",  # who acts once means now
             max_actions_per_cycle=values["max_actions_per_cycle"],
             max_actions_per_namespace=values["max_actions_per_namespace"],
             max_percent_per_hour=values["max_percent_per_hour"], freeze_jump=values["freeze_jump"],
@@ -252,11 +281,11 @@ def _mandate(values: Mapping[str, Any], own_namespace: str | None) -> idle.Manda
     )
 
 
-def _with_our_own(protected: Pattern, own_namespace: str | None) -> Pattern:
-    """The protected namespaces, and always the one we live in ourselves."""
+def _with_our_own(namespaces: Pattern, own_namespace: str | None) -> Pattern:
+    """These namespaces, and always the one we live in ourselves."""
     if own_namespace is None:
-        return protected
-    return read.regex(f"(?:{protected.pattern})|{re.escape(own_namespace)}")
+        return namespaces
+    return read.regex(f"(?:{namespaces.pattern})|{re.escape(own_namespace)}")
 
 
 def _service_account_namespace() -> str | None:

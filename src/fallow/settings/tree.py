@@ -5,11 +5,12 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from fallow.model.patterns import Pattern
 from fallow.model.policies import idle
 from fallow.model.secret import Secret
 from fallow.model.units import Seconds
 
-AuthMethod: TypeAlias = Literal["auto", "none", "bearer", "basic", "sigv4", "gcp", "azure"]
+AuthMethod: TypeAlias = Literal["auto", "kube", "none", "bearer", "basic", "sigv4", "gcp", "azure"]
 
 
 class PrometheusSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,6 +59,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     context: str | None
     prometheus: PrometheusSettings | None  # None = exporters are read directly
     scrape: ScrapeSettings
+    exporter_namespaces: Pattern  # whose exporters are believed
+    trust_metrics: bool  # whoever exports them
     state_dir: str | None
     mandate: idle.Mandate
     loop: LoopSettings

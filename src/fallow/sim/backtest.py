@@ -14,12 +14,14 @@ from typing import Final
 import msgspec
 import numpy as np
 
+from fallow import names
 from fallow.act import marking
 from fallow.act.workloads import bodies
 from fallow.decide.idle import plan as brain
 from fallow.model import decision
 from fallow.model.decision import Memory, Outcome, Status
 from fallow.model.policies import idle
+from fallow.model.seen import several
 from fallow.model.units import HOUR, Instant, Seconds
 from fallow.sim import prices, snapshots
 from fallow.sim.world import edits, laws
@@ -75,7 +77,7 @@ class Run:
         self.memory, self._cache = Memory(), brain.Cache()
         self.ticks = self.notices = self.frozen_ticks = self.lost_ticks = 0
         self._policies = policies
-        rules = brain.rules_in_force(self.mandate, policies)
+        rules = brain.rules_in_force(self.mandate, several(policies))
         self._windows = frozenset(window for rule in rules for window in rule.windows)
         self._viewer = snapshots.Viewer(world, min(_whole_percent(rule) for rule in rules))
 
@@ -88,7 +90,7 @@ class Run:
             self.lost_ticks += 1
             return None
         if self._may_rest():
-            self.memory = brain.remember_rest(self.memory)
+            self.memory = brain.remember_rest(self.memory, world.now)
             return None
         snapshot = self._viewer.look(self._windows, self._policies)
         made = brain.make_plan(snapshot, self.mandate, self.memory, snapshot.taken_at, self._cache)
@@ -99,7 +101,7 @@ class Run:
 
     def _may_rest(self) -> bool:
         memory, viewer = self.memory, self._viewer
-        if self.world.faults or memory.freeze is not None or memory.baseline_reset:
+        if self.world.faults or memory.freeze is not None or memory.long.baseline_reset:
             return False
         return viewer.longest_quiet() + 2 * self.world.span.step < min(self._windows) and not viewer.is_marked
 
@@ -125,8 +127,8 @@ class Run:
             case decision.Warn():
                 self.notices += 1
                 after = edits.annotate(before, marking.notice_changes(each, now))
-            case decision.Resume():
-                after = edits.resume(before, now, each.by)
+            case decision.Resume() | decision.Undo():
+                after = edits.resume(before, now, each.by if isinstance(each, decision.Resume) else names.FIELD_MANAGER)
             case decision.Mark():
                 after = edits.annotate(before, each.changes)
             case decision.Alert():

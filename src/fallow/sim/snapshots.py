@@ -16,6 +16,7 @@ import numpy as np
 from fallow import names
 from fallow.model import cluster, usage
 from fallow.model.policies import idle
+from fallow.model.seen import Register, several
 from fallow.model.units import HOUR, Instant, Seconds
 from fallow.model.usage import Signal
 from fallow.sim.world import world as pretend
@@ -76,9 +77,9 @@ class Viewer:
             self._policies, self._version = policies, self._version + 1
         evidence = usage.Evidence(world.clock, {window: self._measure(window) for window in windows}, None, 0, {}, ())
         return cluster.Snapshot(
-            taken_at=world.clock, pods=self._pods, nodes=self._nodes, namespaces=self._namespaces,
-            workloads=self._workloads, evidence=evidence, policies=policies, frozen_until=None, frozen_because="",
-            missing=(), version=self._version,
+            taken_at=world.clock, pods=self._pods, nodes=Register(self._nodes), namespaces=Register(self._namespaces),
+            workloads=self._workloads, evidence=evidence, policies=several(policies), frozen_until=None,
+            frozen_because="", missing=(), version=self._version,
         )
 
     def longest_quiet(self) -> Seconds:

@@ -2,7 +2,8 @@
 
 In: the eyes, the hands, the books, a Turn of the loop. Out: a Cycle: what was seen, decided, and became of it.
 A failed cycle changes nothing, and is counted and told. What the brain wants to be told again is kept here between
-cycles; memory that matters is on the objects and the Lease, so that a kill between any two steps loses nothing.
+cycles; memory that matters is on the objects and the Lease, so that a kill between any two steps loses nothing: what is
+about to be paused is written down before, and what was not paused is taken out again after.
 """
 
 import contextlib
@@ -17,14 +18,17 @@ from fallow.account import tally
 from fallow.act import execute
 from fallow.act import hands as doing
 from fallow.act.workloads import bodies
+from fallow.clients import errors
 from fallow.decide.idle import plan as brain
 from fallow.model import cluster, decision, kinds, long_memory, marks, units
+from fallow.model.units import Instant
 from fallow.observe.cluster import snapshot
 from fallow.stories.turn import Turn
 
 log = logging.getLogger("fallow")
 
-Freeze = Callable[[Mapping[str, str | None]], Awaitable[None]]  # writes marks of a freeze where a successor finds them
+Said = Mapping[str, str]  # the annotations of the Lease
+Note = Callable[[Callable[[Said], Mapping[str, str | None]]], Awaitable[None]]  # writes there; a successor finds it
 
 
 class Look(msgspec.Struct, frozen=True):
@@ -55,16 +59,18 @@ class Look(msgspec.Struct, frozen=True):
 
 
 class IdleStory:
-    """One cluster, one source of measurements, one pair of hands. `freeze`: where a freeze is kept; None: nowhere."""
+    """One cluster, one source of measurements, one pair of hands. `note`: writes on the Lease; None: there is none."""
 
     def __init__(
         self, *, options: settings.Settings, eyes: snapshot.Eyes, hands: doing.Hands, books: tally.Books,
-        freeze: Freeze | None,
+        note: Note | None,
     ) -> None:
         self._options, self._mandate = options, options.mandate
-        self._eyes, self._hands, self._books, self._freeze = eyes, hands, books, freeze
+        self._eyes, self._hands, self._books, self._note = eyes, hands, books, note
         self._memory, self._cache = decision.Memory(), brain.Cache()
+        self._gate = execute.FreezeGate()
         self._missing: frozenset[cluster.Missing] = frozenset()  # as last told
+        self._odd: Mapping[cluster.Ref, str] = {}  # as last told
 
     async def tick(self, turn: Turn) -> decision.Cycle:
         """One cycle. Raises what the outside does to a look; whatever happens to an act is an Outcome."""
@@ -73,8 +79,8 @@ class IdleStory:
         # 2. Plan: a finding for every workload; the noes too.
         plan = brain.make_plan(seen, self._mandate, self._memory, turn.now, self._cache)
         # 3. Act: each decision alone, looked at once more just before; a dry run goes the same way and changes nothing.
-        outcomes = await self._act(turn, seen, plan)
-        cycle = decision.Cycle(plan, seen, outcomes, self._failure_of(seen), turn.took)
+        outcomes, unwritten = await self._act(turn, seen, plan)
+        cycle = decision.Cycle(plan, seen, outcomes, self._failure_of(seen) or unwritten, turn.took)
         # 4. and 5. Account and tell.
         self._enter(cycle, turn)
         return cycle
@@ -99,32 +105,57 @@ class IdleStory:
         candidates = brain.candidate_rows(seen, self._mandate, turn.now, self._cache)
         return await turn.in_time(self._eyes.look_back(seen, candidates, turn.now))
 
-    async def _act(self, turn: Turn, seen: cluster.Snapshot, plan: decision.Plan) -> tuple[decision.Outcome, ...]:
-        await self._keep_freeze(plan)
-        await self._keep_kinds(plan)
+    async def _act(
+        self, turn: Turn, seen: cluster.Snapshot, plan: decision.Plan
+    ) -> tuple[tuple[decision.Outcome, ...], str]:
+        """What became of it, and why our memory could not be written down before: then nothing was told or paused."""
+        expected = brain.expect(plan) if self._mandate.acting else plan.memory.long
+        unwritten = await self._write_down(lambda said: {
+            **_remembered(expected, said, turn.now), **_frozen(plan, said, turn.now), **self._new_kinds(plan, said)
+        })
+        self._gate.why_shut = lambda: unwritten or self._why_frozen(turn.clock())
 
         async def look_again(pauses: Sequence[decision.Pause]) -> Mapping[str, execute.SecondLook]:
             return await self._look_again(turn, pauses)
 
-        outcomes = tuple(await execute.carry_out(plan.decisions, self._hands, look_again, turn.now, turn.may_act))
+        outcomes = tuple(await execute.carry_out(
+            plan.decisions, self._hands, look_again, turn.now, turn.may_act, turn.clock, self._gate
+        ))
         self._memory = brain.remember(plan, outcomes)
+        if late := await self._write_down(lambda said: _remembered(self._memory.long, said, turn.now)):
+            log.warning("%s; it says more than was done until the next cycle", late)
         if self._options.loop.daemon and turn.may_act():
             await self._hands.reports.write(seen, plan, turn.now)
-        return outcomes
+        return outcomes, unwritten
 
-    async def _keep_freeze(self, plan: decision.Plan) -> None:
-        """A freeze outlives us: it stands on the Lease, where a successor and people find it."""
-        if plan.newly_frozen and plan.frozen_until is not None and self._freeze is not None:
-            until = units.rfc3339(plan.frozen_until)
-            await self._freeze({names.FROZEN_UNTIL: until, names.FROZEN_BECAUSE: plan.frozen_because})
+    def answer(self, said: Said) -> Mapping[str, str | None]:
+        """To whoever froze or unfroze us, with the next renewal of the Lease: from now on no pause begins, or may."""
+        asked = said.get(names.FROZEN_UNTIL)
+        if asked == said.get(names.FROZEN_SEEN) or self._gate.in_flight:
+            return {}
+        return {names.FROZEN_SEEN: asked}
 
-    async def _keep_kinds(self, plan: decision.Plan) -> None:
+    def _why_frozen(self, now: Instant) -> str | None:
+        """By the Lease as it was last read, which is seconds ago while we lead."""
+        until, because = snapshot.read_freeze(self._eyes.lease_annotations(), now)
+        return None if until is None or now >= until else f"frozen until {units.rfc3339(until)}: {because}"
+
+    async def _write_down(self, make: Callable[[Said], Mapping[str, str | None]]) -> str:
+        """On the Lease, where a successor and people find it; why not, if that failed."""
+        if self._note is None:
+            return ""
+        try:
+            await self._note(make)
+        except errors.ClientError as problem:
+            return f"our memory could not be written on the Lease: {problem}"
+        return ""
+
+    def _new_kinds(self, plan: decision.Plan, said: Said) -> dict[str, str]:
         """Before their first pause: what is paused must be found again when none of its pods lives."""
-        refs = [each.finding.workload.ref for each in plan.decisions if isinstance(each, decision.Pause)]
-        outside = [ref for ref in refs if kinds.find(ref.group, ref.kind) is None]
-        changes = long_memory.add_kinds(self._eyes.lease_annotations(), outside)
-        if changes and self._freeze is not None and self._mandate.acting:
-            await self._freeze(changes)
+        pauses = (each for each in plan.decisions if isinstance(each, decision.Pause) and self._mandate.acting)
+        refs = [each.finding.workload.ref for each in pauses]
+        outside = [(ref.group, ref.version, ref.kind) for ref in refs if kinds.find(ref.group, ref.kind) is None]
+        return long_memory.add_kinds(said, outside)
 
     async def _look_again(self, turn: Turn, pauses: Sequence[decision.Pause]) -> Mapping[str, execute.SecondLook]:
         """The second look: read again, measure again, judge again by the same brain."""
@@ -157,7 +188,11 @@ class IdleStory:
         # 5. Tell: a line per act, a sentence about the cycle, and what could not be seen.
         tell(cycle)
         if cycle.snapshot is not None:
-            self._tell_missing(cycle.snapshot.missing)
+            lost = cycle.snapshot.evidence.lost_signals
+            unasked = (cluster.Missing(f"signal {each.signal}", each.because) for each in lost)
+            self._tell_missing((*cycle.snapshot.missing, *unasked))
+        if cycle.plan is not None:
+            self._tell_odd(cycle.plan.odd)
 
     def _tell_missing(self, missing: Sequence[cluster.Missing]) -> None:
         """Once, not in every cycle: what may not be seen today may mostly not be seen tomorrow."""
@@ -165,6 +200,28 @@ class IdleStory:
             if one not in self._missing:
                 log.warning("not seen: %s: %s", one.what, one.because)
         self._missing = frozenset(missing)
+
+    def _tell_odd(self, odd: Mapping[cluster.Ref, str]) -> None:
+        """Once: whoever made it is not going to mend it within the minute."""
+        for ref, why in odd.items():
+            if self._odd.get(ref) != why:
+                log.warning("%s could not be considered and is unknown: %s", ref, why)
+        self._odd = odd
+
+
+def _remembered(memory: long_memory.LongMemory, said: Said, now: Instant) -> dict[str, str]:
+    """Nothing where that stands there, whenever it was written."""
+    known, lost = long_memory.read(said, now)
+    is_known = not lost and msgspec.structs.replace(known, at=memory.at) == memory
+    return {} if is_known else long_memory.write(memory)
+
+
+def _frozen(plan: decision.Plan, said: Said, now: Instant) -> dict[str, str]:
+    """A freeze of our own, unless somebody asked for a longer one meanwhile."""
+    until = plan.frozen_until if plan.newly_frozen else None
+    if until is None or (snapshot.read_freeze(said, now)[0] or 0.0) >= until:
+        return {}
+    return {names.FROZEN_UNTIL: units.rfc3339(until), names.FROZEN_BECAUSE: plan.frozen_because}
 
 
 def tell(cycle: decision.Cycle) -> None:

@@ -5,7 +5,7 @@ In: the options, two clocks. Out: a Loop with its stories, as an async context m
 
 import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Coroutine
 from typing import Any
 
 import msgspec
@@ -13,7 +13,7 @@ import msgspec
 from fallow import loop, names, settings, telemetry
 from fallow.account import tally
 from fallow.act import hands as doing
-from fallow.clients import exporters, signing, tls
+from fallow.clients import exporters, proxies, signing, tls
 from fallow.clients.clouds.aws import credentials as aws
 from fallow.clients.clouds.azure import credentials as azure
 from fallow.clients.clouds.gcp import credentials as gcp
@@ -21,10 +21,12 @@ from fallow.clients.kubernetes import api as kube
 from fallow.clients.kubernetes import config, credentials
 from fallow.clients.prometheus import auth
 from fallow.clients.prometheus import client as prometheus
-from fallow.model import cluster, kinds
+from fallow.model import cluster, kinds, long_memory
+from fallow.model.secret import Secret
 from fallow.observe.cluster import mirror, snapshot
 from fallow.observe.scrape import kept, source, targets
 from fallow.observe.usage import prometheus as measured
+from fallow.observe.usage import trust
 from fallow.stories import idle
 from fallow.stories.turn import Clock
 from fallow.wiring import reach
@@ -46,25 +48,37 @@ async def assemble(
 ) -> AsyncIterator[Assembly]:
     """Everything wired: eyes on the cluster and on the measurements, hands, books, the Lease, the stories."""
     access = config.load_access(kubeconfig=options.kubeconfig, context=options.context, environment=options.environment)
+    belief = trust.Belief(options.exporter_namespaces, options.trust_metrics)
+    metrics, pace = telemetry.Telemetry(), options.loop
+
+    def note(verb: str, code: str) -> None:
+        metrics.add("fallow_api_requests_total", 1, (verb, code))
+
     async with contextlib.AsyncExitStack() as stack:
-        api = await stack.enter_async_context(kube.Api(access, monotonic=monotonic))
-        leasing = await stack.enter_async_context(kube.Api(access))
+        api = await stack.enter_async_context(kube.Api(access, monotonic=monotonic, note=note))
+        leasing = await stack.enter_async_context(kube.Api(access, note=note))
+        identity = options.pod_name or f"{names.FIELD_MANAGER}-{time.monotonic_ns():x}"  # that no other process has
+        leadership = reach.lease_as(
+            identity, _own_namespace(options, access), leasing, clock, answer=lambda said: story.answer(said)
+        )
         seen = await stack.enter_async_context(mirror.Mirror(
             api, watch_namespaces=options.mandate.scope.watch_namespaces, gpu_resources=options.gpu_resources,
-            use_policies=options.mandate.use_policies,
+            use_policies=options.mandate.use_policies, belief=belief,
+            kept_kinds=lambda: [(group, kind) for group, _, kind in long_memory.read_kinds(leadership.annotations)],
         ))
-        identity = options.pod_name or f"{names.FIELD_MANAGER}-{time.monotonic_ns():x}"  # that no other process has
-        leadership = reach.lease_as(identity, _own_namespace(options, access), leasing, clock)
-        usage = await _open_source(options, access, api, stack)
+        usage = await _open_source(options, access, api, belief, stack, monotonic)
         scraping = usage if isinstance(usage, source.ScrapeSource) else None
-        metrics, pace = telemetry.Telemetry(), options.loop
+        metrics.before_scrape(lambda: _write_ages(metrics, seen))
         needs_lease = pace.leader_elect or options.mandate.acting
         story = idle.IdleStory(
-            options=options, eyes=snapshot.Eyes(seen, usage, lease_annotations=lambda: leadership.annotations),
+            options=options, eyes=snapshot.Eyes(
+                seen, usage, clock=clock, lease_annotations=lambda: leadership.annotations,
+                lease_term=lambda: leadership.term,
+            ),
             hands=_make_hands(options, access, api, seen), books=tally.Books(
                 metrics, dry_run=not options.mandate.acting, source="scrape" if scraping else "prometheus"
             ),
-            freeze=leadership.annotate if needs_lease else None,
+            note=leadership.note if needs_lease else None,
         )
 
         def background() -> list[Coroutine[Any, Any, None]]:
@@ -78,6 +92,11 @@ async def assemble(
             monotonic=monotonic, most_failures=pace.max_consecutive_failures, background=background,
         )
         yield Assembly(looping, access.namespace or "default", scraping)
+
+
+def _write_ages(metrics: telemetry.Telemetry, seen: mirror.Mirror) -> None:
+    ages = seen.contents.ages(time.monotonic())
+    metrics.replace("fallow_watch_age_seconds", {(resource,): age for resource, age in ages.items()})
 
 
 async def look(options: settings.Settings) -> tuple[idle.Look, str]:
@@ -103,20 +122,20 @@ def _make_hands(options: settings.Settings, access: config.Access, api: kube.Api
 
 
 async def _open_source(
-    options: settings.Settings, access: config.Access, api: kube.Api, stack: contextlib.AsyncExitStack
+    options: settings.Settings, access: config.Access, api: kube.Api, belief: trust.Belief,
+    stack: contextlib.AsyncExitStack, monotonic: Clock,
 ) -> measured.PrometheusSource | source.ScrapeSource:
     """Prometheus if we know where it is, else the exporters themselves."""
     if options.prometheus is not None:
-        token = credentials.Credentials(access).token
-        asked = await stack.enter_async_context(make_prometheus(options, options.prometheus, token))
+        asked = await stack.enter_async_context(make_prometheus(options, options.prometheus, access, monotonic))
         return measured.PrometheusSource(
             asked, honor_labels=options.prometheus.honor_labels, expected_interval=options.prometheus.expected_interval,
             budget=options.loop.budget,
         )
     wanted, daemon = options.scrape, options.loop.daemon
     finder = targets.Finder(
-        api, selectors=wanted.selectors, addresses=wanted.targets, namespaces=options.mandate.scope.watch_namespaces,
-        follows=daemon,
+        api, belief, selectors=wanted.selectors, addresses=wanted.targets,
+        namespaces=options.mandate.scope.watch_namespaces, follows=daemon,
     )
     keeper = kept.Keeper(options.state_dir, writes=daemon) if options.state_dir else None
     scraped = source.ScrapeSource(
@@ -127,10 +146,10 @@ async def _open_source(
 
 
 def make_prometheus(
-    options: settings.Settings, asked: settings.PrometheusSettings,
-    kubernetes_token: Callable[[], Awaitable[str | None]] | None = None,
+    options: settings.Settings, asked: settings.PrometheusSettings, access: config.Access | None = None,
+    monotonic: Clock = time.monotonic,
 ) -> prometheus.Prometheus:
-    """The client, not yet open. `kubernetes_token`: for servers that take the one of the kubeconfig."""
+    """The client, not yet open. `access`: to the cluster whose token it may be shown."""
     login: auth.Login | None = None
     signer: signing.Signer | None = None
     match asked.auth:
@@ -145,12 +164,14 @@ def make_prometheus(
             login = auth.Login(
                 method=method, token=asked.token, token_file=asked.token_file or "", username=asked.username or "",
                 password_file=asked.password_file or "", environment=options.environment,
-                kubernetes_token=kubernetes_token,
+                kubernetes=credentials.Credentials(access) if access else None,
+                api_server=access.server if access else "", verifies=asked.verify_tls,
             )
+    proxy = proxies.find_proxy(asked.url, options.environment)
     files = tls.TlsFiles(
         verify=asked.verify_tls, ca_file=asked.ca_file, client_cert=asked.client_cert, client_key=asked.client_key
     )
     return prometheus.Prometheus(
         asked.url, login=login, signer=signer, headers=[f"{name}: {value.reveal()}" for name, value in asked.headers],
-        files=files, matchers=",".join(asked.matchers),
+        files=files, matchers=",".join(asked.matchers), proxy=Secret(proxy) if proxy else None, monotonic=monotonic,
     )

@@ -1,5 +1,7 @@
 """For a person at a keyboard: the API server, the objects of one namespace with hands on them, the daemon's Lease.
 
+The Lease is the one in the namespace that was named; without a name, the only one there is.
+
 In: what a kubeconfig says, and a namespace. Out: async context managers that close whatever they opened. No source of
 measurements and no story is loaded for this: a command must answer before one notices.
 """
@@ -11,6 +13,7 @@ from datetime import UTC, datetime
 
 from fallow import names, settings, verbs
 from fallow.act import hands as doing
+from fallow.clients import errors
 from fallow.clients.kubernetes import api as kube
 from fallow.clients.kubernetes import config, lease
 from fallow.observe.cluster import mirror
@@ -27,12 +30,13 @@ async def open_api(kubeconfig: str | None, context: str | None) -> AsyncIterator
 
 @contextlib.asynccontextmanager
 async def open_reach(
-    kubeconfig: str | None, context: str | None, namespace: str | None, *, dry_run: bool
+    kubeconfig: str | None, context: str | None, namespace: str | None, *, dry_run: bool, everywhere: bool = False
 ) -> AsyncIterator[verbs.Reach]:
-    """The objects of a namespace as they are, hands on them, in the name of whoever the API server says we are."""
+    """The objects of a namespace (or of all) as they are, hands on them, in the name of whoever the API server says we
+    are."""
     async with open_api(kubeconfig, context) as (api, own):
-        namespace = namespace or own or "default"
-        async with mirror.Mirror(api, watch_namespaces=[namespace]) as seen:
+        namespace = "" if everywhere else namespace or own or "default"
+        async with mirror.Mirror(api, watch_namespaces=[namespace] if namespace else ()) as seen:
             await seen.list_all(time.time())
             hands = doing.Hands(
                 api, seen.find_resource, reporting_instance=names.FIELD_MANAGER, dry_run="server" if dry_run else None
@@ -43,19 +47,48 @@ async def open_reach(
 @contextlib.asynccontextmanager
 async def open_lease(
     kubeconfig: str | None, context: str | None, namespace: str | None
-) -> AsyncIterator[tuple[lease.Leadership, str]]:
-    """The daemon's Lease, and who the API server says we are."""
+) -> AsyncIterator[verbs.OnLease]:
+    """The Lease of the daemon that runs, and who the API server says we are."""
     async with open_api(kubeconfig, context) as (api, own):
-        where = namespace or settings.environment().get("POD_NAMESPACE") or own or "default"
-        yield lease_as(names.FIELD_MANAGER, where, api, time.time), await _who(api)
+        named, unseen = namespace or settings.environment().get("POD_NAMESPACE"), ""
+        if not named:
+            found, unseen = await _find_leases(api, own)
+            named = verbs.pick_lease(found, unseen)
+        yield verbs.OnLease(lease_as(names.FIELD_MANAGER, named, api, time.time), named, await _who(api), unseen)
+
+
+async def _find_leases(api: kube.Api, own: str | None) -> tuple[list[str], str]:
+    """The namespaces in which one stands, and what could not be seen."""
+    try:
+        pages = api.list_pages(kube.LEASES, item=dict, field_selector=f"metadata.name={names.LEASE}")
+        return [each["metadata"]["namespace"] async for page in pages for each in page.items], ""
+    except errors.Forbidden:
+        places = dict.fromkeys((*names.SYSTEM_NAMESPACES, *filter(None, [own])))
+        looked = {place: await _has_lease(api, place) for place in places}
+        hidden = "; ".join(f"{place}: may not be read" for place, has in looked.items() if has is None)
+        unseen = f"leases may not be listed everywhere, so only {', '.join(places)} were looked at"
+        return [place for place, has in looked.items() if has], f"{unseen} ({hidden})" if hidden else unseen
+
+
+async def _has_lease(api: kube.Api, namespace: str) -> bool | None:
+    """None: that may not be known."""
+    try:
+        await api.get(kube.LEASES, namespace, names.LEASE)
+    except errors.NotFound:
+        return False
+    except errors.Forbidden:
+        return None
+    return True
 
 
 async def _who(api: kube.Api) -> str:
     return f"user:{await api.who_am_i() or 'unknown'}"
 
 
-def lease_as(identity: str, namespace: str, api: kube.Api, clock: Clock) -> lease.Leadership:
+def lease_as(
+    identity: str, namespace: str, api: kube.Api, clock: Clock, answer: lease.MakeChanges = lambda said: {}
+) -> lease.Leadership:
     return lease.Leadership(
-        api, namespace=namespace, name=names.LEASE, identity=identity,
+        api, namespace=namespace, name=names.LEASE, identity=identity, answer=answer,
         utcnow=lambda: datetime.fromtimestamp(clock(), UTC),
     )

@@ -38,7 +38,7 @@ async def api(server: servers.Server, tmp_path: Path) -> AsyncIterator[kubernete
 @pytest.fixture
 def make_hands(api: kubernetes.Api) -> Callable[..., doing.Hands]:
     def make(**more: Any) -> doing.Hands:
-        return doing.Hands(api, servers.lookup, reporting_instance="gpu-pruner-0", **more)
+        return doing.Hands(api, servers.lookup, reporting_instance="gpu-pruner-0", **{"keda_turn": 0.0, **more})
 
     return make
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+from tests import builders
+
 from fallow.model import cluster, decision, kinds, pointers
 from fallow.model.policies import idle
 
@@ -48,6 +50,9 @@ EXAMPLES: dict[str, Object] = {
     "llm": make("serving.kserve.io/v1alpha2", "LLMInferenceService", {"replicas": 2}),
     "llm-prefill": make(
         "serving.kserve.io/v1alpha2", "LLMInferenceService", {"replicas": 2, "prefill": {"replicas": 1}}
+    ),
+    "llm-prefill-uncounted": make(
+        "serving.kserve.io/v1alpha2", "LLMInferenceService", {"replicas": 2, "prefill": {"template": {}}}
     ),
     "llm-scaled": make(
         "serving.kserve.io/v1alpha2", "LLMInferenceService", {"replicas": 2, "scaling": {"maxReplicas": 4}}
@@ -108,9 +113,12 @@ def workload_of(thing: Object, **more: Any) -> cluster.Workload:
     base: dict[str, Any] = {
         "ref": ref, "resource_version": metadata["resourceVersion"], "labels": metadata.get("labels") or {},
         "annotations": annotations, "body": pointers.prune(thing, row.reads), "pods": (), "chain": chain,
-        "chain_bodies": (), "trouble": None, "trouble_because": "", "marks_ref": ref, "marks": annotations, "hpas": (),
-        "scaled_objects": (), "kueue": (), "budgets": (), "replicas_pointer": pointer,
+        "chain_bodies": (), "trouble": None, "trouble_because": "", "marks_ref": ref, "marks": annotations,
+        "replicas_pointer": pointer, **{name: builders.steering(more.pop(name, ())) for name in builders.STEERING},
     }
+    if row.marks_on:
+        child = cluster.Ref(row.marks_on[0], "v1", row.marks_on[1], ref.namespace, f"{ref.name}-predictor", "u-child")
+        base |= {"marks_ref": child, "marks": {}, "marks_version": "3"}
     return cluster.Workload(**base | more)
 
 

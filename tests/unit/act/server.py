@@ -33,7 +33,8 @@ class Server:
     def __init__(self) -> None:
         self.objects: dict[str, Object] = {}
         self.requests: list[Seen] = []
-        self.before: Callable[[Seen], None] | None = None  # what somebody else does in the meantime
+        self.before: Callable[[Seen], None] | None = None  # what somebody else does in the meantime, before a write
+        self.seen: Callable[[Seen], None] | None = None  # the same, before any request
         self._faults: list[tuple[str, str, int, Object]] = []
         self._version = 100
         self._drops: list[tuple[str, str, bool]] = []
@@ -95,6 +96,8 @@ class Server:
         text = await request.text()
         seen = Seen(request.method, request.path, dict(request.query), json.loads(text) if text else None)
         self.requests.append(seen)
+        if self.seen:
+            self.seen(seen)
         for fault in self._faults:
             if fault[0] == seen.method and fault[1] in seen.path:
                 self._faults.remove(fault)

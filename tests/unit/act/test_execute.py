@@ -54,6 +54,26 @@ async def test_a_second_conflict_waits_for_the_next_cycle(server: Server, hands:
     assert len(server.writes()) == 2
 
 
+@pytest.mark.accepts("idle", 58)
+@pytest.mark.parametrize("when", ["before", "while-it-is-looked-at", "never"])
+async def test_a_gate_that_shuts_stops_a_pause_before_it_is_sent(
+    server: Server, hands: doing.Hands, when: str
+) -> None:
+    thing, shut = server.add(identified(EXAMPLES["deployment"])), list[str]()
+    gate = execute.FreezeGate(lambda: next(iter(shut), None))
+    pause = pause_of(workload_of(thing))
+
+    async def look_again(pauses: Any) -> dict[str, execute.SecondLook]:
+        shut.extend(["frozen by ada"] * (when != "never"))
+        return {"u-1": execute.SecondLook(workload_of(thing), pauses[0].finding)}
+
+    shut.extend(["frozen by ada"] * (when == "before"))
+    (outcome,) = await execute.carry_out([pause], hands, look_again, NOW, gate=gate)
+    assert (outcome.status is Status.done, len(server.writes()) > 0) == ((when == "never"),) * 2
+    assert outcome.code is (None if when == "never" else decision.Code.NotBegun)
+    assert not gate.in_flight
+
+
 UNKNOWN = [{"reason": "FieldValueInvalid", "field": "patch", "message": 'Invalid value: unknown field "spec.suspend"'}]
 REFUSALS: dict[str, tuple[int, list[Object], Status, str]] = {
     "unknown-field": (422, UNKNOWN, Status.refused, "ReportOnly:UnsupportedField"),
@@ -191,6 +211,6 @@ async def test_missing_rights_show_in_a_dry_run(server: Server, make_hands: Make
     thing = server.add(identified(EXAMPLES["deployment"]))
     server.fail("PATCH", "/deployments", 403, message='deployments.apps "llm" is forbidden')
     outcome = await carry(make_hands(dry_run="server"), pause_of(workload_of(thing)))
-    assert outcome.status is Status.refused
-    assert outcome.detail == 'would fail: 403 deployments.apps "llm" is forbidden'
+    assert outcome.status is Status.dry_run
+    assert outcome.detail.endswith('(not checked by the API server: 403 deployments.apps "llm" is forbidden)')
     assert server.events == []

@@ -10,6 +10,8 @@ from aiohttp.test_utils import TestServer
 from tests.unit.act.examples import pod
 
 from fallow.act import hooks
+from fallow.model import cluster
+from fallow.model.policies import idle
 
 
 @pytest.mark.parametrize(
@@ -62,3 +64,25 @@ async def test_a_hook_that_hangs_is_given_up() -> None:
         complaint = await hooks.call([pod("a", hook=f":{listening.port}/save")], 0.05)
         release.set()
     assert complaint == "the hook of pod a did not answer within 0.05 s"
+
+
+async def test_the_hooks_of_a_namespace_share_one_budget_in_a_cycle() -> None:
+    release = asyncio.Event()
+
+    async def hang(_: web.Request) -> web.Response:
+        await release.wait()
+        return web.Response()
+
+    app = web.Application()
+    app.router.add_post("/save", hang)
+    asking, hook = hooks.Hooks(budget=0.08), idle.Hook(timeout=0.05)
+    greedy, other = (cluster.Ref("apps", "v1", "Deployment", place, "llm", place) for place in ("greedy", "other"))
+    async with TestServer(app, host="127.0.0.1") as listening:
+        pods = [pod("a", hook=f":{listening.port}/save")]
+        said = [await asking.ask(ref, pods, hook, 1.0) for ref in (greedy, greedy, greedy, other)]
+        said.append(await asking.ask(greedy, pods, hook, 2.0))
+        release.set()
+    used_up = "not paused in this cycle: the hooks of namespace greedy have used up their time"
+    assert [one is not None and one[0] == used_up for one in said] == [False, False, True, False, False]
+    assert said[2] == (used_up, None)
+    assert said[3] == ("not paused in this cycle: the hook of pod a did not answer within 0.05 s", None)

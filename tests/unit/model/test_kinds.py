@@ -15,6 +15,7 @@ from tests.unit.act.examples import EXAMPLES, NOW, RULE, identified, make, workl
 from fallow import names
 from fallow.model import cluster, kinds, pointers, record
 from fallow.model.policies import idle
+from fallow.model.seen import Known, Unseen
 
 STOP = "/metadata/annotations/serving.kserve.io~1stop"
 MIN_SCALE = "/spec/template/metadata/annotations/autoscaling.knative.dev~1min-scale"
@@ -24,13 +25,13 @@ RUN_SUSPENDED = {"/spec/runPolicy/suspend": True}
 
 WRITES: dict[str, dict[str, Any]] = {
     "deployment": EMPTY, "replicaset": EMPTY, "statefulset": EMPTY, "lws": EMPTY,
-    "disaggregated": {"/spec/roles/0/spec/replicas": 0, "/spec/roles/1/spec/replicas": 0},
+    "disaggregated": {"/spec/roles/name=prefill/spec/replicas": 0, "/spec/roles/name=decode/spec/replicas": 0},
     "rollout": EMPTY, "rollout-without-replicas": EMPTY,
     "notebook": {"/metadata/annotations/kubeflow-resource-stopped": "2026-11-14T23:46:40Z"},
     "workspace": {"/spec/paused": True},
     "isvc": {STOP: "true"}, "isvc-stop-false": {STOP: "true"},
     "llm": {"/spec/replicas": 0}, "llm-prefill": {"/spec/replicas": 0, "/spec/prefill/replicas": 0},
-    "llm-scaled": {STOP: "true"},
+    "llm-prefill-uncounted": {STOP: "true"}, "llm-scaled": {STOP: "true"},
     "llm-default": {STOP: "true"}, "knative": {MIN_SCALE: "0"}, "knative-bare": {MIN_SCALE: "0"},
     "job": SUSPENDED, "job-unsaid": SUSPENDED, "cronjob": SUSPENDED, "jobset": SUSPENDED, "trainjob": SUSPENDED,
     "appwrapper": SUSPENDED,
@@ -314,6 +315,25 @@ def test_what_another_controller_manages_is_left_alone(name: str, where: str) ->
     assert word(thing) == "ManagedByOther"
 
 
+@pytest.mark.parametrize(
+    ("name", "where", "own"),
+    [
+        ("mpijob-v1", "runPolicy managedBy", "kubeflow.org/training-operator"),
+        ("mpijob-v2", "runPolicy managedBy", "kubeflow.org/mpi-operator"),
+        ("pytorchjob", "runPolicy managedBy", "kubeflow.org/training-operator"),
+        ("trainjob", "managedBy", "trainer.kubeflow.org/trainjob-controller"),
+    ],
+)
+def test_the_kinds_own_controller_is_no_stranger(name: str, where: str, own: str) -> None:
+    assert word(pointers.replace(EXAMPLES[name], ("spec", *where.split()), own)) is None
+
+
+def test_the_operator_of_one_version_of_a_kind_is_a_stranger_to_the_other() -> None:
+    theirs = {"mpijob-v1": "kubeflow.org/mpi-operator", "mpijob-v2": "kubeflow.org/training-operator"}
+    things = (pointers.replace(EXAMPLES[name], ("spec", "runPolicy", "managedBy"), by) for name, by in theirs.items())
+    assert set(map(word, things)) == {"ManagedByOther"}
+
+
 def isvc(
     mode: str | None, *, ignores_stop: bool = False, autoscaler: str | None = None, least: int = 1
 ) -> dict[str, Any]:
@@ -421,7 +441,7 @@ def test_a_job_of_kueue_is_paused_through_its_kueue_workload(name: str) -> None:
     assert kinds.record_target(kind, workload).ref.kind == "Workload"
     assert kinds.target_row(kind, workload).pauses(workload, RULE, NOW) == {"/spec/active": False}
     assert not kinds.is_paused(kind, workload)
-    assert kinds.is_paused(kind, msgspec.structs.replace(workload, kueue=(queued("w", False),)))
+    assert kinds.is_paused(kind, msgspec.structs.replace(workload, kueue=Known((queued("w", False),))))
 
 
 def test_kueue_must_be_clear_and_serving_kinds_keep_their_own_row() -> None:
@@ -459,8 +479,22 @@ def test_a_budget_vetoes_only_where_the_rule_respects_it() -> None:
     assert word(EXAMPLES["deployment"], RULE, budgets=(budget,)) is None
     assert word(EXAMPLES["deployment"], respects, budgets=(budget,)) == "PdbProtected"
     assert word(EXAMPLES["deployment"], respects) is None
-    assert word(EXAMPLES["deployment"], respects, unseen_budgets="403") == "PdbProtected"
-    assert word(EXAMPLES["deployment"], RULE, unseen_budgets="403") is None
+    assert word(EXAMPLES["deployment"], respects, budgets=Unseen("403")) == "PdbProtected"
+    assert word(EXAMPLES["deployment"], RULE, budgets=Unseen("403")) is None
+
+
+@pytest.mark.parametrize(
+    ("which", "deployment", "service", "job"),
+    [
+        ("hpas", "Unseen", None, None), ("scaled_objects", "Unseen", None, None),
+        ("kueue", None, None, "KueueWorkloadUnclear"),
+    ],
+)
+def test_who_may_steer_it_and_cannot_be_seen_speaks_against_a_pause(
+    which: str, deployment: str | None, service: str | None, job: str | None
+) -> None:
+    found = [word(EXAMPLES[name], **{which: Unseen("403")}) for name in ("deployment", "isvc", "job")]
+    assert found == [deployment, service, job]
 
 
 @pytest.mark.accepts("idle", 13)

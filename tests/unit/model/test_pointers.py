@@ -18,15 +18,17 @@ OBJECTS = some.dictionaries(KEYS, TREES, max_size=4)
     ("pointer", "value"),
     [
         ("/spec/replicas", 3),
-        ("/spec/roles/1/n", 2),
-        ("/spec/roles/7/n", None),
+        ("/spec/roles/name=b/n", 2),
+        ("/spec/roles/name=c/n", None),
+        ("/spec/roles/1/n", None),
         ("/metadata/annotations/a.b~1c", "x"),
         ("/spec/none/deep", None),
     ],
-    ids=["field", "in-list", "past-the-list", "escaped", "absent"],
+    ids=["field", "in-list", "not-in-list", "by-index", "escaped", "absent"],
 )
 def test_a_pointer_reads_what_it_names(pointer: str, value: object) -> None:
-    body = {"spec": {"replicas": 3, "roles": [{"n": 1}, {"n": 2}]}, "metadata": {"annotations": {"a.b/c": "x"}}}
+    roles = [{"name": "a", "n": 1}, {"name": "b", "n": 2}]
+    body = {"spec": {"replicas": 3, "roles": roles}, "metadata": {"annotations": {"a.b/c": "x"}}}
     assert pointers.read(body, pointer) == value
 
 
@@ -70,5 +72,6 @@ def test_what_a_patch_writes_is_read_back_and_nothing_else_changes(
 
 def test_a_list_is_replaced_as_a_whole_with_its_other_content_kept() -> None:
     body = {"spec": {"roles": [{"name": "a", "spec": {"replicas": 2, "x": 1}}, {"name": "b", "spec": {"replicas": 3}}]}}
-    patch = pointers.merge_patch(body, {"/spec/roles/0/spec/replicas": 0, "/spec/roles/1/spec/replicas": None})
+    fields = {"/spec/roles/name=a/spec/replicas": 0, "/spec/roles/name=b/spec/replicas": None}
+    patch = pointers.merge_patch(body, fields)
     assert patch == {"spec": {"roles": [{"name": "a", "spec": {"replicas": 0, "x": 1}}, {"name": "b", "spec": {}}]}}

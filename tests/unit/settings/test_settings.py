@@ -53,6 +53,7 @@ def test_a_daemon_confirms_twice_and_elects_a_leader(daemon, cycles, elects):
         ({"prometheus_header": ["X-Scope-OrgID"]}, "--prometheus-header: it is not of the form"),
         ({"prometheus_auth": "basic"}, "--prometheus-auth basic needs"),
         ({"prometheus_auth": "bearer"}, "--prometheus-auth bearer needs"),
+        ({"prometheus_username": "ada"}, "--prometheus-username needs a password"),
         ({"source": "nvml"}, "--source: 'nvml' is none of auto, prometheus, scrape"),
         ({"scrape_interval": "90"}, "--scrape-interval: '90' is not between 1 and 60"),
         ({"scrape_timeout": "20"}, "--scrape-timeout must not be longer than --scrape-interval"),

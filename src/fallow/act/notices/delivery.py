@@ -4,6 +4,8 @@ In: a decision to warn. Out: an Outcome that names every channel that failed. So
 Invariant: a notice that was not delivered leaves no mark, so that no grace begins that nobody was told of.
 """
 
+from collections.abc import Callable
+
 from fallow import names
 from fallow.act import events, marking, sending
 from fallow.act.notices import text
@@ -15,8 +17,10 @@ from fallow.model.units import Instant
 
 
 async def warn(
-    writer: sending.PatchWriter, announcer: events.Announcer, warn: decision.Warn, now: Instant, *, compat: bool
+    writer: sending.PatchWriter, announcer: events.Announcer, warn: decision.Warn, now: Instant, *,
+    clock: Callable[[], Instant], compat: bool,
 ) -> Outcome:
+    """`now`: of the cycle. The grace begins when the notice was delivered, which may be minutes later: `clock`."""
     workload = warn.finding.workload
     if writer.is_dry:
         return Outcome(warn, Status.dry_run, now, f"would tell the owner of {workload.ref}")
@@ -27,8 +31,8 @@ async def warn(
         because = "the notice was not delivered: " + ("; ".join(failures) or "no channel is configured")
         await announcer.announce(workload.ref, names.Event.NOTICE_FAILED, because, now)
         return Outcome(warn, Status.failed, now, because)
-    changes = marking.with_aliases(marking.notice_changes(warn, now), compat)
-    await writer.send(sending.annotate(workload.marks_ref, changes))
+    changes = marking.with_aliases(marking.notice_changes(warn, clock()), compat)
+    await writer.send(sending.annotate(workload.marks_ref, changes, resource_version=workload.marks_version))
     return Outcome(warn, Status.done, now, "; ".join([note, *failures]), after=changes)
 
 

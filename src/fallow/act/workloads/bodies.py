@@ -10,20 +10,18 @@ overwritten; every Write carries the uid of the object that was looked at, and e
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-import msgspec
-
 from fallow import names
 from fallow.act.sending import Write
 from fallow.model import cluster, decision, kinds, pointers, record, units
+from fallow.model import marks as reading
 from fallow.model.decision import Detail
-from fallow.model.policies import idle
+from fallow.model.seen import sure
 from fallow.model.units import Instant
 
 Marks: TypeAlias = Mapping[str, str | None]  # annotation -> value; None removes it
 
 RECORD_BYTES = 4096  # an object's annotations may hold 256 KiB together; ours is never a noticeable part of that
 REASON_CHARACTERS = 200
-_CLEARED_BY_PAUSE = (*names.PENDING_KEYS, names.RESUMED_AT, names.RESUMED_BY)
 
 
 class CannotWrite(Exception):
@@ -43,25 +41,44 @@ def pause_writes(
     `schedule`: the CronJob that is to be paused and resumed along with its Job.
     """
     way, target = kinds.way(kind, workload), kinds.pause_target(kind, workload)
-    fields = kinds.target_row(kind, workload).pauses(workload, pause.finding.rule, now)
+    row = kinds.target_row(kind, workload)
+    fields = row.pauses(workload, pause.finding.rule, now)
     marks = _pause_marks(kind, workload, pause, now, by)
     if way is kinds.Way.own or way is kinds.Way.kueue:
         # Where touching the object restarts its pods, the marks of a pause that others ended stay until the next.
         is_left = workload.marks_ref.uid != workload.ref.uid and way is kinds.Way.own
         along = (_name(schedule),) if schedule else ()
-        marks[names.ORIGINAL_STATE] = _write_record(_void(target) if is_left else target, fields, along)
+        marks[names.ORIGINAL_STATE] = _write_record(row, target, fields, along, is_void=is_left)
         return (_conditional(target, fields | _as_fields(marks), fields),)
     holder = kinds.record_target(kind, workload)
     companions = (_name(target.ref),) if way is kinds.Way.keda else ()
-    marks[names.ORIGINAL_STATE] = _write_record(holder, [kind.replica_path or "/spec/replicas"], companions)
+    marks[names.ORIGINAL_STATE] = _write_record(kind, holder, [kind.replica_path or "/spec/replicas"], companions)
     first = _conditional(holder, _as_fields(marks))
     if way is kinds.Way.scale:
-        body = {"metadata": {"uid": workload.ref.uid}, "spec": {"replicas": 0}}
-        return first, Write(workload.ref, body, fields, "scale")
-    # `paused` is not changed, but recorded: whoever removes it meanwhile gets it back. A record that is left on a
-    # ScaledObject which is not paused at 0 is void, like every mark of a pause whose value is no longer set.
-    remembered = _write_record(_void(target), [*fields, pointers.annotation(names.KEDA_PAUSED)])
-    return first, _conditional(target, fields | _as_fields({names.ORIGINAL_STATE: remembered}), fields)
+        return first, scale_write(workload.ref, holder.resource_version, 0)
+    return first, pause_scaler(target)
+
+
+def pause_scaler(scaler: kinds.Target) -> Write:
+    """KEDA told to hold its target at 0.
+
+    `paused` is not changed, but recorded: whoever removes it meanwhile gets it back. A record that is left on a
+    ScaledObject which is not paused at 0 is void, like every mark of a pause whose value is no longer set.
+    """
+    row = kinds.SCALED_OBJECT
+    fields = dict.fromkeys(row.writes, "0")
+    marks = {
+        names.ORIGINAL_STATE: _write_record(row, scaler, (*row.writes, *row.remembers), is_void=True),
+        names.RESUME_REQUESTED: None,
+    }
+    return _conditional(scaler, fields | _as_fields(marks), fields)
+
+
+def scale_write(
+    ref: cluster.Ref, resource_version: str, replicas: int, manager: str = names.FIELD_MANAGER
+) -> Write:
+    body = {"metadata": {"uid": ref.uid, "resourceVersion": resource_version}, "spec": {"replicas": replicas}}
+    return Write(ref, body, {"/spec/replicas": replicas}, "scale", manager)
 
 
 def _pause_marks(
@@ -69,7 +86,7 @@ def _pause_marks(
 ) -> dict[str, str | None]:
     replicas, reason = current_replicas(kind, workload), pause.reason_text[:REASON_CHARACTERS]
     counted = {} if replicas is None else {names.ORIGINAL_REPLICAS: str(replicas)}
-    return dict.fromkeys(_CLEARED_BY_PAUSE) | counted | {
+    return dict.fromkeys(names.CLEARED_BY_PAUSE) | reading.fight(workload, now) | counted | {
         names.PAUSED_AT: units.rfc3339(now), names.PAUSED_BY: by, names.PAUSED_REASON: reason,
         names.PAUSED_GPUS: str(pause.finding.gpus),
     }
@@ -82,22 +99,23 @@ def current_replicas(kind: kinds.Kind, workload: cluster.Workload) -> int | None
 
 
 def _write_record(
-    target: kinds.Target, written: Iterable[str], companions: tuple[record.CompanionName, ...] = ()
+    row: kinds.Kind, target: kinds.Target, written: Iterable[str], companions: tuple[record.CompanionName, ...] = (),
+    *, is_void: bool = False,
 ) -> str:
+    """`is_void`: a record that is there already counts for nothing."""
     short = target.ref.short
-    if names.ORIGINAL_STATE in target.annotations:
+    if names.ORIGINAL_STATE in target.annotations and not is_void:
         earlier = "the record of an earlier pause, which is never overwritten"
         raise CannotWrite(Detail.RecordPresent, f"{short} still carries {earlier}")
-    text = record.write(record.Record(1, record.remember(target.body, written), companions))
+    cleared = {name: target.annotations[name] for name in names.CLEARED_BY_PAUSE if name in target.annotations}
+    made = record.Record(1, record.remember(target.body, written), companions, cleared)
+    if fault := kinds.find_fault(row, made):  # what could not be put back is not taken away
+        raise CannotWrite(Detail.UnsupportedField, f"{short} has {fault}")
+    text = record.write(made)
     if (size := len(text.encode())) > RECORD_BYTES:
         because = f"the way back of {short} would take {size} bytes, more than {RECORD_BYTES}"
         raise CannotWrite(Detail.RecordTooLarge, because)
     return text
-
-
-def _void(target: kinds.Target) -> kinds.Target:
-    """The same, with no record that counts."""
-    return msgspec.structs.replace(target, annotations={})
 
 
 def _name(ref: cluster.Ref) -> record.CompanionName:
@@ -120,37 +138,44 @@ def _conditional(
 
 def resume_way(kind: kinds.Kind, workload: cluster.Workload) -> kinds.Way:
     """Through which object it was paused, as the record tells it: autoscalers may have come or gone since."""
-    if any(names.ORIGINAL_STATE in companion.annotations for companion in workload.kueue):
+    if any(names.ORIGINAL_STATE in companion.annotations for companion in sure(workload.kueue)):
         return kinds.Way.kueue
     own = record.read(workload.annotations.get(names.ORIGINAL_STATE))
     if own is None:
         return kinds.way(kind, workload)
-    if any(companion.kind == kinds.SCALED_OBJECT.kind for companion in own.companions):
+    if companion_refs(own, workload.ref.namespace, kinds.SCALED_OBJECT):
         return kinds.Way.keda
     return kinds.own_way(kind, workload)
 
 
 def resume_target(way: kinds.Way, workload: cluster.Workload) -> kinds.Target:
     """Where the record stands."""
-    if way is not kinds.Way.kueue or not workload.kueue:
+    queued = sure(workload.kueue)
+    if way is not kinds.Way.kueue or not queued:
         return kinds.as_target(workload)
-    recorded = (each for each in workload.kueue if names.ORIGINAL_STATE in each.annotations)
-    return kinds.as_target(next(recorded, workload.kueue[0]))
+    recorded = (each for each in queued if names.ORIGINAL_STATE in each.annotations)
+    return kinds.as_target(next(recorded, queued[0]))
 
 
-def restored_fields(
-    kind: kinds.Kind, workload: cluster.Workload, target: kinds.Target, found: record.Record
-) -> dict[str, Any]:
+def restored_fields(row: kinds.Kind, target: kinds.Target, found: record.Record) -> dict[str, Any]:
     """What stood there before; a parent that was absent goes again only if nobody else has put anything into it."""
-    written = [*kind.pauses(workload, idle.Rule(), 0.0), *found.fields]
     fields: dict[str, Any] = {}
     for pointer, value in found.fields.items():
-        below = [leaf for leaf in written if leaf.startswith(f"{pointer}/")]
+        below = _leaves_below(row, pointer)
+        if pointers.is_lost(target.body, pointer):
+            continue  # a role that somebody removed meanwhile stays removed
         if value is None and below and not _is_only(pointers.read(target.body, pointer), pointer, below):
             fields |= dict.fromkeys(below)
         else:
             fields[pointer] = value
-    return fields | dict(kind.resumes)
+    return fields | dict(row.resumes)
+
+
+def _leaves_below(row: kinds.Kind, pointer: str) -> list[str]:
+    """What a pause of this row may have written further down."""
+    path = pointers.parts(pointer)
+    leading = [pointers.parts(pattern) for pattern in row.writes if pointers.leads_to(pointer, pattern)]
+    return [pointers.join((*path, *wanted[len(path):])) for wanted in leading if len(wanted) > len(path)]
 
 
 def _is_only(subtree: Any, pointer: str, leaves: Sequence[str]) -> bool:
@@ -169,7 +194,7 @@ def raise_replicas(
     path = kind.replica_path
     if path is None or not isinstance(fields.get(path), int):
         return fields
-    least = [pointers.read(hpa.body, "/spec/minReplicas") for hpa in workload.hpas]
+    least = [pointers.read(hpa.body, "/spec/minReplicas") for hpa in sure(workload.hpas)]
     return fields | {path: max(fields[path], *(floor for floor in (*least, *floors) if isinstance(floor, int)), 0)}
 
 
@@ -188,11 +213,37 @@ def resume_write(target: kinds.Target, fields: Mapping[str, Any], marks: Marks) 
     return _conditional(target, {**fields, **_as_fields(marks)}, shows, names.RESUME_FIELD_MANAGER)
 
 
-def companion_refs(found: record.Record | None, namespace: str, kind: str) -> list[cluster.Ref]:
-    """The objects of that kind that were changed for the pause; their uids are not recorded."""
-    named = [companion for companion in (found.companions if found else ()) if companion.kind == kind]
-    split = [(*companion.api_version.rpartition("/"), companion.name) for companion in named]
-    return [cluster.Ref(group, version, kind, namespace, name, "") for group, _, version, name in split]
+def undo_marks(found: record.Record) -> dict[str, str | None]:
+    """The pause forgotten, as if it had never been asked for."""
+    return {**dict.fromkeys(names.PAUSE_KEYS), **found.marks}
+
+
+def restore_write(target: kinds.Target, fields: Mapping[str, Any]) -> Write:
+    """The recorded fields alone: the record stays until the answer shows them."""
+    return resume_write(target, fields, {})
+
+
+def schedule_of(workload: cluster.Workload) -> cluster.Ref | None:
+    """The CronJob above a Job, as the eyes put it at the end of the chain."""
+    above = workload.chain[-1] if workload.chain else None
+    if above is None or above.uid == workload.ref.uid or (above.group, above.kind) != kinds.CRON_JOB.key:
+        return None
+    return cluster.Ref(above.group, above.version, above.kind, workload.ref.namespace, above.name, above.uid)
+
+
+def companion_refs(found: record.Record | None, namespace: str, row: kinds.Kind) -> list[cluster.Ref]:
+    """The objects of that row that were changed for the pause; their uids are not recorded."""
+    refs = (read_name(companion, namespace) for companion in (found.companions if found else ()))
+    return [ref for ref in refs if is_of(row, ref)]
+
+
+def read_name(companion: record.CompanionName, namespace: str) -> cluster.Ref:
+    group, _, version = companion.api_version.rpartition("/")
+    return cluster.Ref(group, version, companion.kind, namespace, companion.name, "")
+
+
+def is_of(row: kinds.Kind, ref: cluster.Ref) -> bool:
+    return (ref.group, ref.kind) == row.key and ref.version in row.versions
 
 
 def is_stale(annotations: Mapping[str, str]) -> bool:
@@ -222,8 +273,8 @@ def release_operations(obj: Mapping[str, Any], written: Iterable[str]) -> list[d
 
 
 def _owned_path(pointer: str) -> tuple[str, ...]:
-    parts = pointers.parts(pointer)  # lists we wrote, we own as a whole
-    crossing = next((index for index, part in enumerate(parts) if part.isdigit()), len(parts))
+    parts = pointers.parts(pointer)  # lists we wrote, we give up as a whole
+    crossing = next((index for index, part in enumerate(parts) if part.startswith("name=")), len(parts))
     return tuple(f"f:{part}" for part in parts[:crossing])
 
 

@@ -1,8 +1,10 @@
-"""The pause of one workload: the way back is written with it, and goes again where the pause did not follow.
+"""The pause of one workload, a transaction: record and act, verified by the answer, taken back where it half took.
 
 In: a decision to pause and the workload as it was just read. Out: an Outcome, or one of the clients' errors for
 act/execute.py to judge; errors.Conflict: it changed even since then, and must be looked at before another try.
-Invariant: what is paused, at 0 or finished is not patched; a record whose act did not follow does not stay.
+Invariant: what is paused, at 0, finished or in trouble is not patched; it ends paused with a complete record, or as it
+was without one. Whatever interrupts us in between, what stands on the object tells the next cycle which way to go
+(model/marks.py).
 """
 
 import logging
@@ -14,9 +16,9 @@ from fallow import names
 from fallow.act import hooks, sending
 from fallow.act.notices import text
 from fallow.act.sending import PatchWriter, Write
-from fallow.act.workloads import bodies, rereading
+from fallow.act.workloads import bodies, rereading, undoing
 from fallow.clients import errors
-from fallow.model import cluster, decision, kinds, record
+from fallow.model import cluster, decision, kinds, record, stops
 from fallow.model.decision import Code, Detail, Outcome, Status
 from fallow.model.units import Instant
 
@@ -32,28 +34,34 @@ async def pause(
     if kind is None:
         because = f"there is no way to pause {workload.ref.short}"
         return Outcome(pause, Status.refused, now, because, code=Detail.ManagedByUnknownOwner)
-    if obstacle := _find_obstacle(pause, kind, workload, now):
+    if obstacle := _find_obstacle(pause, kind, workload, now) or await _find_claims(writer, pause, kind, workload, now):
         return obstacle
-    schedule = _schedule_of(workload) if with_schedule else None
+    schedule = bodies.schedule_of(workload) if with_schedule else None
     try:
         steps = bodies.pause_writes(workload, kind, pause, now, by=by, schedule=schedule)
     except bodies.CannotWrite as refusal:
         return Outcome(pause, Status.refused, now, refusal.because, code=refusal.code)
-    if not writer.is_dry and (complaint := await asking.ask(workload.ref, pods, pause.finding.rule.action.hook)):
+    if not writer.is_dry and (complaint := await asking.ask(workload.ref, pods, pause.finding.rule.action.hook, now)):
         return Outcome(pause, Status.refused, now, complaint[0], code=complaint[1])
     if not may_act():  # a hook may take a minute
-        return Outcome(pause, Status.overtaken, now, "not done: we are no longer the one who may act")
+        because = "not done: frozen, or no longer the one who may act"
+        return Outcome(pause, Status.overtaken, now, because, code=Code.NotBegun)
     before = record.read(steps[0].body["metadata"]["annotations"][names.ORIGINAL_STATE])
     note = text.pause_note(pause.finding, kind, bodies.current_replicas(kind, workload), now, is_dry=writer.is_dry)
-    if writer.dry_run != "client":
-        await _send(writer, kinds.target_row(kind, workload), steps)
+    if writer.dry_run == "client":
+        note += " (not checked)"
+    else:
+        await _send(writer, kind, workload, steps)
         note += await _pause_schedule(writer, schedule, workload, pause, now, by) if schedule else ""
     return Outcome(pause, writer.done, now, note, before.fields if before else {}, dict(steps[-1].shows))
 
 
 def _find_obstacle(pause: decision.Pause, kind: kinds.Kind, workload: cluster.Workload, now: Instant) -> Outcome | None:
     """Never patch what is paused, at 0 or finished: a second patch would overwrite the way back."""
-    short = workload.ref.short
+    short, trouble = workload.ref.short, workload.trouble
+    if trouble is not None:  # something that has a say in it is not as we know it, or could not be seen
+        code = None if trouble is cluster.Trouble.OwnerLookupFailed else Detail(trouble)
+        return Outcome(pause, Status.refused, now, workload.trouble_because or str(trouble), code=code)
     if kinds.is_paused(kind, workload):
         return Outcome(pause, Status.overtaken, now, f"{short} does not run any more", code=Code.AlreadyPaused)
     if kinds.is_finished(kind, workload.body):
@@ -63,22 +71,78 @@ def _find_obstacle(pause: decision.Pause, kind: kinds.Kind, workload: cluster.Wo
     return None
 
 
-async def _send(writer: PatchWriter, row: kinds.Kind, steps: Sequence[Write]) -> None:
+async def _find_claims(
+    writer: PatchWriter, pause: decision.Pause, kind: kinds.Kind, workload: cluster.Workload, now: Instant
+) -> Outcome | None:
+    """Of a kind that we know by its /scale only, the eyes have not seen whether it makes volumes."""
+    if kinds.way(kind, workload) is not kinds.Way.scale:
+        return None
+    whole = msgspec.structs.replace(workload, body=await writer.read(workload.ref))
+    found = stops.makes_no_claims(whole, pause.finding.rule)
+    return Outcome(pause, Status.refused, now, found[1], code=found[0]) if found else None
+
+
+async def _send(writer: PatchWriter, kind: kinds.Kind, workload: cluster.Workload, steps: Sequence[Write]) -> None:
     first, *acts = steps
+    row, way = kinds.target_row(kind, workload), kinds.way(kind, workload)
     try:
         answer = await writer.send(first)
-    except sending.NotShown:  # the record is on it and the pause is not
-        await _forget(writer, first.ref)
-        raise
+    except sending.NotShown as half:
+        raise await _take_back(writer, row, way, first, half) from None
     for act in acts:
         if act.subresource is not None:  # a Scale is guarded by the version that its object got from the first write
             act.body["metadata"]["resourceVersion"] = answer["metadata"]["resourceVersion"]
-        try:
-            await writer.send(act)
-        except errors.ClientError as problem:
-            if isinstance(problem, errors.Rejected | sending.NotShown) or not await _stands(writer, row, act):
-                await _forget(writer, first.ref)
+        await _follow(writer, row, way, first, act)
+
+
+async def _follow(writer: PatchWriter, row: kinds.Kind, way: kinds.Way, first: Write, act: Write) -> None:
+    """The second of two writes. Where it does not come about, what the first one changed is put back."""
+    try:
+        await _send_twice(writer, way, first, act)
+    except sending.NotShown as half:
+        raise await _take_back(writer, row, way, first, half, act) from None
+    except errors.ClientError as problem:
+        is_refused = isinstance(problem, errors.Rejected) and problem.status < 500  # above, it may be done
+        if is_refused or not await _stands(writer, row, act):
+            await undoing.forget(writer, first.ref, _record_in(first))
+        raise
+
+
+async def _send_twice(writer: PatchWriter, way: kinds.Way, first: Write, act: Write) -> None:
+    """Once more where the object was just changed by somebody else, and not in what a pause is about."""
+    try:
+        await writer.send(act)
+    except errors.Conflict:
+        found, is_scale = await undoing.see(writer, way, act.ref), way is kinds.Way.scale
+        kept = _record_in(first if is_scale else act)
+        if kept is None or undoing.values(found, kept) != kept.fields:
             raise
+        version = found.resource_version
+        await writer.send(bodies.scale_write(act.ref, version, 0) if is_scale else bodies.pause_scaler(found))
+
+
+def _record_in(write: Write) -> record.Record | None:
+    return record.read(write.body["metadata"]["annotations"][names.ORIGINAL_STATE])
+
+
+async def _take_back(
+    writer: PatchWriter, row: kinds.Kind, way: kinds.Way, first: Write, half: sending.NotShown, act: Write | None = None
+) -> sending.NotShown:
+    """A pause of which the server made something else: neither the record nor the pause. What to say about it."""
+    last = act or first
+    found = _record_in(first if last.subresource else last)
+    if writer.is_dry or found is None:
+        return half
+    was = undoing.describe(found.fields)
+    target = undoing.seen_in(last.ref, half.answer)
+    try:
+        await undoing.put_back(writer, row, way, target, found)
+        if way is kinds.Way.keda:
+            await undoing.forget(writer, first.ref, _record_in(first))
+    except errors.ClientError as problem:
+        because = f"what stood there ({was}) could not be put back: {problem}; the record stays for the next cycle"
+        return sending.NotShown(f"{half}, and {because}", half.answer)
+    return sending.NotShown(f"{half}; it was put back to {was}", half.answer)
 
 
 async def _stands(writer: PatchWriter, row: kinds.Kind, act: Write) -> bool:
@@ -92,24 +156,6 @@ async def _stands(writer: PatchWriter, row: kinds.Kind, act: Write) -> bool:
     return row.holds(kinds.view(found, rereading.annotations(found)))
 
 
-async def _forget(writer: PatchWriter, ref: cluster.Ref) -> None:
-    """Takes a record away whose act did not follow. Without resourceVersion: whatever changed, the record is void."""
-    if writer.is_dry:
-        return
-    try:
-        await writer.send(sending.annotate(ref, dict.fromkeys(names.PAUSE_KEYS)))
-    except errors.ClientError as problem:
-        log.warning("the record of a pause that did not happen is still on %s: %s", ref, problem)
-
-
-def _schedule_of(workload: cluster.Workload) -> cluster.Ref | None:
-    """The CronJob above a Job, as the eyes put it at the end of the chain."""
-    above = workload.chain[-1] if workload.chain else None
-    if above is None or above.uid == workload.ref.uid or (above.group, above.kind) != kinds.CRON_JOB.key:
-        return None
-    return cluster.Ref(above.group, above.version, above.kind, workload.ref.namespace, above.name, above.uid)
-
-
 async def _pause_schedule(
     writer: PatchWriter, ref: cluster.Ref, job: cluster.Workload, pause: decision.Pause, now: Instant, by: str
 ) -> str:
@@ -118,7 +164,8 @@ async def _pause_schedule(
         cron = rereading.alone(job, await rereading.reread_companion(writer, ref))
         if not kinds.is_paused(kinds.CRON_JOB, cron):
             without = msgspec.structs.replace(pause, finding=msgspec.structs.replace(pause.finding, gpus=0))
-            await writer.send(*bodies.pause_writes(cron, kinds.CRON_JOB, without, now, by=by))
+            steps = bodies.pause_writes(cron, kinds.CRON_JOB, without, now, by=by)
+            await _send(writer, kinds.CRON_JOB, cron, steps)
     except (errors.ClientError, bodies.CannotWrite) as problem:
         log.warning("the schedule of %s goes on: %s", job.ref, problem)
         return f". Its schedule {ref.short} goes on"

@@ -14,6 +14,7 @@ from fallow.act.sending import PatchWriter
 from fallow.act.workloads import bodies
 from fallow.clients import errors
 from fallow.model import cluster, kinds, record
+from fallow.model.seen import ABSENT, Unseen, several, sure
 
 
 def annotations(found: Mapping[str, Any]) -> dict[str, str]:
@@ -29,9 +30,17 @@ async def reread(writer: PatchWriter, workload: cluster.Workload) -> cluster.Wor
         workload, resource_version=found["metadata"]["resourceVersion"], labels=found["metadata"].get("labels") or {},
         annotations=said, marks=said if workload.marks_ref == workload.ref else workload.marks,
         body=await writer.read(workload.ref, "scale") if is_scale else found,
-        kueue=await reread_companions(writer, [each.ref for each in workload.kueue]),
-        scaled_objects=await reread_companions(writer, _scaler_refs(workload, said)),
+        kueue=await _reread_all(writer, workload.kueue, [each.ref for each in sure(workload.kueue)]),
+        scaled_objects=await _reread_all(writer, workload.scaled_objects, _scaler_refs(workload, said)),
     )
+
+
+async def _reread_all(
+    writer: PatchWriter, before: cluster.Steering, refs: Iterable[cluster.Ref]
+) -> cluster.Steering:
+    """Those that are named, anew. Where it could not be seen whether there are any, naming none says nothing."""
+    found = await reread_companions(writer, refs)
+    return before if isinstance(before, Unseen) and not found else several(found)
 
 
 async def reread_companions(writer: PatchWriter, refs: Iterable[cluster.Ref]) -> tuple[cluster.Companion, ...]:
@@ -53,13 +62,13 @@ def alone(job: cluster.Workload, schedule: cluster.Companion) -> cluster.Workloa
     """The CronJob of a Job as a workload of its own, without anything that steers it."""
     return msgspec.structs.replace(
         job, ref=schedule.ref, resource_version=schedule.resource_version, annotations=schedule.annotations,
-        body=schedule.body, chain=(), chain_bodies=(), marks_ref=schedule.ref, marks=schedule.annotations, hpas=(),
-        scaled_objects=(), kueue=(), budgets=(),
+        body=schedule.body, chain=(), chain_bodies=(), marks_ref=schedule.ref, marks=schedule.annotations,
+        hpas=ABSENT, scaled_objects=ABSENT, kueue=ABSENT, budgets=ABSENT,
     )
 
 
 def _scaler_refs(workload: cluster.Workload, said: Mapping[str, str]) -> list[cluster.Ref]:
     """The ScaledObjects of this very object, and those that the record names."""
     found = record.read(said.get(names.ORIGINAL_STATE))
-    recorded = bodies.companion_refs(found, workload.ref.namespace, kinds.SCALED_OBJECT.kind)
+    recorded = bodies.companion_refs(found, workload.ref.namespace, kinds.SCALED_OBJECT)
     return list({ref.name: ref for ref in (*recorded, *(each.ref for each in kinds.scalers(workload)))}.values())

@@ -2,31 +2,34 @@
 
 In: a decision to resume. Out: an Outcome, or one of the clients' errors. It comes back to what was recorded, never less
 than its autoscalers ask for; where it runs already, only our marks go.
-Invariant: without a readable record nothing is restored from a guess. An interruption between two writes leaves marks
-or a record that the next resume finds.
+Under KEDA two parties write. When its ScaledObject is given back, KEDA takes a turn of its own, and its write may come
+after ours and win. So the record stays until we have looked again after that turn: for a moment here, and where KEDA
+takes longer, in the next cycle (or when the command is repeated). `resume-requested` on the ScaledObject says that a
+resume is under way, so that whoever comes next finishes it.
+Invariant: without a readable record nothing is restored from a guess, and nothing that a pause of its kind cannot have
+recorded (checking.py). An interruption between two writes leaves marks or a record that the next resume finds; what the
+server's answer does not show keeps its record.
 """
 
-import contextlib
-import logging
-from collections.abc import Collection, Mapping
+import asyncio
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from fallow import names
 from fallow.act import sending
-from fallow.act.sending import PatchWriter, Write
-from fallow.act.workloads import bodies, rereading
+from fallow.act.sending import PatchWriter
+from fallow.act.workloads import bodies, checking, releasing, rereading
 from fallow.clients import errors
-from fallow.model import cluster, decision, kinds, pointers, record, units
+from fallow.model import cluster, decision, kinds, marks, pointers, record, units
 from fallow.model.decision import Code, Outcome, Status
-from fallow.model.policies import idle
-from fallow.model.units import Instant
-
-log = logging.getLogger(__name__)
+from fallow.model.seen import sure
+from fallow.model.units import Instant, Seconds
 
 RETRIES = 5
-_RELEASE_TRIES = 3
+_LOOKS = 12  # at what KEDA does after its ScaledObject is its own again
+_HELD_AT = "/status/pausedReplicaCount"  # of a ScaledObject: set while KEDA holds its target, gone with its first turn
 _MANAGER = names.RESUME_FIELD_MANAGER
 
 
@@ -40,17 +43,29 @@ class _Return(msgspec.Struct, frozen=True):
     found: record.Record
 
 
-async def resume(writer: PatchWriter, resume: decision.Resume, now: Instant, replicas: int | None = None) -> Outcome:
-    """Brings it back to what was recorded, or to `replicas`."""
+class _NotYet(Exception):
+    """KEDA has not taken its turn: only the next look can tell."""
+
+
+async def resume(
+    writer: PatchWriter, resume: decision.Resume, now: Instant, replicas: int | None = None, *, turn: Seconds
+) -> Outcome:
+    """Brings it back to what was recorded, or to `replicas`. `turn`: between two looks at what KEDA does."""
     for _ in range(RETRIES + 1):
         try:
-            return await _resume_once(writer, resume, now, replicas)
+            return await _resume_once(writer, resume, now, replicas, turn)
         except errors.Conflict as problem:
             because = f"{resume.workload.ref} kept changing while it was being resumed: {problem}"
+        except _NotYet:
+            given = f"{resume.workload.ref.short} has its size, and its ScaledObject is KEDA's again"
+            because = f"{given}, which has not taken its turn yet: the record stays until then; repeat it to look again"
+            break
     return Outcome(resume, Status.overtaken, now, because)
 
 
-async def _resume_once(writer: PatchWriter, resume: decision.Resume, now: Instant, replicas: int | None) -> Outcome:
+async def _resume_once(
+    writer: PatchWriter, resume: decision.Resume, now: Instant, replicas: int | None, turn: Seconds
+) -> Outcome:
     workload = await rereading.reread(writer, resume.workload)
     kind, short = kinds.of(workload), workload.ref.short
     if kind is None:
@@ -58,25 +73,47 @@ async def _resume_once(writer: PatchWriter, resume: decision.Resume, now: Instan
         return Outcome(resume, Status.refused, now, because, code=Code.NoOriginalState)
     way = bodies.resume_way(kind, workload)
     target = bodies.resume_target(way, workload)
-    if not _is_down(way, kind, workload):
-        await _clear(writer, workload, target, now, resume.by)
+    if not (_is_down(way, kind, workload) or marks.is_half_taken(resume.workload) or marks.is_coming_back(workload)):
         because = f"{short} runs, so only our marks {'would be' if writer.is_dry else 'were'} cleared"
+        if kinds.is_tender(workload):
+            because = f"{short} runs; marks of ours on it count for nothing, and clearing them would restart its pods"
+        else:
+            await _clear(writer, workload, target, now, resume.by)
         return Outcome(resume, Status.overtaken, now, because, code=Code.AlreadyRunning)
-    found = _find_record(kind, target, replicas)
-    if found is None:
-        because = f"{short} has no readable record of a pause by us"
+    row = kinds.KUEUE_WORKLOAD if way is kinds.Way.kueue else kind
+    found = None if bodies.is_stale(target.annotations) else record.read(target.annotations.get(names.ORIGINAL_STATE))
+    fault = await _find_fault(writer, row, workload, found)
+    if replicas is not None and kind.replica_path is not None:
+        found, fault = _force(kind.replica_path, None if fault else found, replicas), None
+    if found is None or fault:
+        lacking = f"{short} has no readable record of a pause by us"
+        because = f"the record on {short} names {fault}; nothing was changed" if fault else lacking
         return Outcome(resume, Status.refused, now, because, code=Code.NoOriginalState)
     if writer.dry_run == "client":
         return Outcome(resume, Status.dry_run, now, f"would resume {short}", after=dict(found.fields))
-    row = kinds.KUEUE_WORKLOAD if way is kinds.Way.kueue else kind
-    return await _bring_back(writer, resume, _Return(workload, row, way, target, found), now)
+    return await _bring_back(writer, resume, _Return(workload, row, way, target, found), now, turn)
+
+
+async def _find_fault(
+    writer: PatchWriter, row: kinds.Kind, workload: cluster.Workload, found: record.Record | None
+) -> str | None:
+    """What in the record is not ours: its own word first, then the objects that it names."""
+    if found is None:
+        return None
+    named = bodies.companion_refs(found, workload.ref.namespace, kinds.CRON_JOB)
+    return checking.find_fault(row, workload, found, await rereading.reread_companions(writer, named))
+
+
+def _force(path: str, found: record.Record | None, replicas: int) -> record.Record:
+    known = found or record.Record(1, {})
+    return msgspec.structs.replace(known, fields=known.fields | {path: replicas})
 
 
 def _is_down(way: kinds.Way, kind: kinds.Kind, workload: cluster.Workload) -> bool:
     """Does its pause value stand? Under KEDA its own 0 counts too: we may have been interrupted half-way."""
     if way is kinds.Way.kueue:
         return kinds.KUEUE_WORKLOAD.holds(bodies.resume_target(way, workload).body)
-    own, scalers = kind.holds(kinds.as_target(workload).body), workload.scaled_objects if way is kinds.Way.keda else ()
+    own, scalers = kind.holds(kinds.as_target(workload).body), kinds.scalers(workload) if way is kinds.Way.keda else ()
     return own or any(kinds.SCALED_OBJECT.holds(kinds.as_target(scaler).body) for scaler in scalers)
 
 
@@ -86,112 +123,142 @@ async def _clear(writer: PatchWriter, workload: cluster.Workload, target: kinds.
         return
     ours = [name for name in (*names.PAUSE_KEYS, names.RESUME_REQUESTED) if name in target.annotations]
     if ours:
-        marks = dict.fromkeys(ours) | {names.RESUMED_AT: units.rfc3339(now), names.RESUMED_BY: by}
+        changes = dict.fromkeys(ours) | {names.RESUMED_AT: units.rfc3339(now), names.RESUMED_BY: by}
         version = target.resource_version
-        await writer.send(sending.annotate(target.ref, marks, resource_version=version, manager=_MANAGER))
-    for scaler in workload.scaled_objects:
-        if names.ORIGINAL_STATE in scaler.annotations:
-            await writer.send(sending.annotate(scaler.ref, {names.ORIGINAL_STATE: None}, manager=_MANAGER))
+        await writer.send(sending.annotate(target.ref, changes, resource_version=version, manager=_MANAGER))
+    for scaler in kinds.scalers(workload):
+        await _clear_scaler(writer, scaler)
 
 
-def _find_record(kind: kinds.Kind, target: kinds.Target, replicas: int | None) -> record.Record | None:
-    said = target.annotations
-    found = None if bodies.is_stale(said) else record.read(said.get(names.ORIGINAL_STATE))
-    if replicas is None or kind.replica_path is None:
-        return found
-    known = found or record.Record(1, {})
-    return msgspec.structs.replace(known, fields=known.fields | {kind.replica_path: replicas})
-
-
-async def _bring_back(writer: PatchWriter, resume: decision.Resume, back: _Return, now: Instant) -> Outcome:
+async def _bring_back(
+    writer: PatchWriter, resume: decision.Resume, back: _Return, now: Instant, turn: Seconds
+) -> Outcome:
     workload, row = back.workload, back.row
-    restored = bodies.restored_fields(row, workload, back.target, back.found)
-    fields = bodies.raise_replicas(row, workload, restored)
-    marks = bodies.resume_marks(row, back.target.annotations, now, resume.by, resume.remember)
-    for ref in bodies.companion_refs(back.found, workload.ref.namespace, kinds.CRON_JOB.kind):
-        await _resume_schedule(writer, ref, workload, marks)
+    fields = bodies.raise_replicas(row, workload, bodies.restored_fields(row, back.target, back.found))
+    remember = {**marks.fight(workload, now), **resume.remember}
+    changes = bodies.resume_marks(row, back.target.annotations, now, resume.by, remember)
+    for ref in bodies.companion_refs(back.found, workload.ref.namespace, kinds.CRON_JOB):
+        await _resume_schedule(writer, ref, workload, changes)
     match back.way:
         case kinds.Way.keda:
-            answer = await _send_under_keda(writer, back, fields, marks)
+            answer = await _send_under_keda(writer, back, fields, changes, resume.by, turn)
         case kinds.Way.scale:
-            answer = await _send_by_scale(writer, back, fields["/spec/replicas"], marks)
+            answer = await _send_by_scale(writer, back, fields["/spec/replicas"], changes)
         case _:
-            answer = await writer.send(bodies.resume_write(back.target, fields, marks))
-    await _release(writer, back.target.ref, answer, [*fields, *row.pauses(workload, idle.Rule(), now)])
+            answer = await _send(writer, back.target, fields, changes)
+    await releasing.release(writer, back.target.ref, answer, [*fields, *row.writes])
     if back.way is kinds.Way.kueue and names.RESUME_REQUESTED in workload.annotations:
         await writer.send(sending.annotate(workload.ref, {names.RESUME_REQUESTED: None}, manager=_MANAGER))
     because = _describe(resume, back, answer, is_dry=writer.is_dry)
     return Outcome(resume, writer.done, now, because, dict(back.found.fields), fields)
 
 
-async def _send_by_scale(writer: PatchWriter, back: _Return, replicas: Any, marks: bodies.Marks) -> dict[str, Any]:
-    """First the act, then the marks: an interruption between them leaves marks that the next resume clears."""
-    ref, guards = back.target.ref, {"uid": back.target.ref.uid, "resourceVersion": back.target.resource_version}
-    body = {"metadata": guards, "spec": {"replicas": replicas}}
-    await writer.send(Write(ref, body, {"/spec/replicas": replicas}, "scale", _MANAGER))
-    return await writer.send(sending.annotate(ref, marks, manager=_MANAGER))
-
-
-async def _send_under_keda(
-    writer: PatchWriter, back: _Return, fields: dict[str, Any], marks: bodies.Marks
+async def _send(
+    writer: PatchWriter, target: kinds.Target, fields: Mapping[str, Any], changes: bodies.Marks
 ) -> dict[str, Any]:
-    """The ScaledObject first; then its target, which KEDA may be changing at the same time."""
-    scalers = back.workload.scaled_objects
-    for scaler in scalers:
-        await _restore_scaler(writer, scaler)
-    path, target = back.row.replica_path or "/spec/replicas", back.target
-    floors = [pointers.read(scaler.body, "/spec/minReplicaCount") for scaler in scalers]
-    for turn in range(RETRIES + 1):
-        current = pointers.read(target.body, path)
-        wanted = bodies.raise_replicas(back.row, back.workload, fields, current, *floors)
-        try:
-            return await writer.send(bodies.resume_write(target, wanted, marks))
-        except errors.Conflict:
-            if turn < RETRIES:
-                target = kinds.as_target(await rereading.reread(writer, back.workload))
-    raise errors.ServerFault(500, f"{target.ref} kept changing while its replicas were being restored")
+    """Fields and marks in one patch; where something else came of the fields, the marks are written again."""
+    try:
+        return await writer.send(bodies.resume_write(target, fields, changes))
+    except sending.NotShown:
+        if changes and not writer.is_dry:
+            before = {name: target.annotations.get(name) for name in changes}
+            await writer.send(sending.annotate(target.ref, before, manager=_MANAGER))
+        raise
 
 
-async def _restore_scaler(writer: PatchWriter, scaler: cluster.Companion) -> None:
-    target, found = kinds.as_target(scaler), record.read(scaler.annotations.get(names.ORIGINAL_STATE))
-    if found or kinds.SCALED_OBJECT.holds(target.body):
-        fields = found.fields if found else {pointers.annotation(names.KEDA_PAUSED_REPLICAS): None}
-        await _send(writer, target, fields, {names.ORIGINAL_STATE: None})
+async def _send_by_scale(writer: PatchWriter, back: _Return, replicas: Any, changes: bodies.Marks) -> dict[str, Any]:
+    """First the act, then the marks: an interruption between them leaves marks that the next resume clears."""
+    ref = back.target.ref
+    await writer.send(bodies.scale_write(ref, back.target.resource_version, replicas, _MANAGER))
+    return await writer.send(sending.annotate(ref, changes, manager=_MANAGER))
 
 
-async def _resume_schedule(writer: PatchWriter, ref: cluster.Ref, job: cluster.Workload, marks: bodies.Marks) -> None:
+async def _resume_schedule(writer: PatchWriter, ref: cluster.Ref, job: cluster.Workload, changes: bodies.Marks) -> None:
     """Only if the record of our own pause is on it and the pause still stands."""
     for companion in await rereading.reread_companions(writer, [ref]):
         cron = rereading.alone(job, companion)
         found = record.read(cron.annotations.get(names.ORIGINAL_STATE))
         if found is not None and kinds.is_paused(kinds.CRON_JOB, cron):
             target = kinds.as_target(cron)
-            await _send(writer, target, bodies.restored_fields(kinds.CRON_JOB, cron, target, found), marks)
+            fields = bodies.restored_fields(kinds.CRON_JOB, target, found)
+            await releasing.release(writer, ref, await _send(writer, target, fields, changes), fields)
 
 
-async def _send(writer: PatchWriter, target: kinds.Target, fields: Mapping[str, Any], marks: bodies.Marks) -> None:
-    """Restores the object, and gives up what was written on it."""
-    answer = await writer.send(bodies.resume_write(target, fields, marks))
-    await _release(writer, target.ref, answer, fields)
+# ---- under KEDA ------------------------------------------------------------------------------------------------------
 
 
-async def _release(writer: PatchWriter, ref: cluster.Ref, answer: Mapping[str, Any], written: Collection[str]) -> None:
-    """Gives up the fields of the pause, lest the owner's next apply conflict with us. Failing that harms nothing."""
-    because = "it keeps changing"
-    for _ in range(_RELEASE_TRIES):
-        operations = bodies.release_operations(answer, written)
-        if not operations or writer.is_dry:
-            return
+async def _send_under_keda(
+    writer: PatchWriter, back: _Return, fields: dict[str, Any], changes: bodies.Marks, by: str, turn: Seconds
+) -> dict[str, Any]:
+    """The ScaledObject first; then its target, which KEDA may be changing at the same time; the record last."""
+    scalers = kinds.scalers(back.workload)
+    if marks.is_coming_back(back.workload):
+        await _set_replicas(writer, back, fields, {})
+    else:
+        for scaler in scalers:
+            await _give_back(writer, scaler, by)
+        if scalers and not writer.is_dry and not await _look_again(writer, back, fields, turn):
+            raise _NotYet
+    for scaler in await rereading.reread_companions(writer, [each.ref for each in scalers]):
+        await _clear_scaler(writer, scaler)
+    return await _set_replicas(writer, back, fields, changes)
+
+
+async def _clear_scaler(writer: PatchWriter, scaler: cluster.Companion) -> None:
+    ours = [name for name in (names.ORIGINAL_STATE, names.RESUME_REQUESTED) if name in scaler.annotations]
+    if ours:
+        answer = await writer.send(sending.annotate(scaler.ref, dict.fromkeys(ours), manager=_MANAGER))
+        await releasing.release(writer, scaler.ref, answer, kinds.SCALED_OBJECT.writes)
+
+
+async def _give_back(writer: PatchWriter, scaler: cluster.Companion, by: str) -> None:
+    """As it was before the pause, with its record still on it, and a word that we are at it."""
+    target, found = kinds.as_target(scaler), record.read(scaler.annotations.get(names.ORIGINAL_STATE))
+    fields = found.fields if found else dict.fromkeys(kinds.SCALED_OBJECT.writes)
+    if found or kinds.SCALED_OBJECT.holds(target.body):
+        await writer.send(bodies.resume_write(target, fields, {names.RESUME_REQUESTED: by}))
+
+
+async def _look_again(writer: PatchWriter, back: _Return, fields: dict[str, Any], turn: Seconds) -> bool:
+    """Has KEDA taken its turn, and does the size stand after it? Where KEDA's write won, ours is repeated."""
+    for _ in range(_LOOKS):
+        await _set_replicas(writer, back, fields, {})
+        await asyncio.sleep(turn)
+        seen = await rereading.reread(writer, back.workload)
+        if _has_turned(seen) and _is_at(seen, _want(back, seen, fields)):
+            return True
+    return False
+
+
+def _has_turned(workload: cluster.Workload) -> bool:
+    return all(pointers.read(scaler.body, _HELD_AT) is None for scaler in kinds.scalers(workload))
+
+
+def _want(back: _Return, seen: cluster.Workload, fields: dict[str, Any]) -> dict[str, Any]:
+    """The highest of what was recorded, what stands now and what KEDA asks for at least."""
+    current = pointers.read(seen.body, back.row.replica_path or "/spec/replicas")
+    floors = [pointers.read(scaler.body, "/spec/minReplicaCount") for scaler in kinds.scalers(seen)]
+    return bodies.raise_replicas(back.row, seen, fields, current, *floors)
+
+
+def _is_at(seen: cluster.Workload, fields: Mapping[str, Any]) -> bool:
+    return all(pointers.read(seen.body, pointer) == value for pointer, value in fields.items())
+
+
+async def _set_replicas(
+    writer: PatchWriter, back: _Return, fields: dict[str, Any], changes: bodies.Marks
+) -> dict[str, Any]:
+    """The size, and with it `changes`; where there are none and the size stands, nothing is written."""
+    for _ in range(RETRIES + 1):
+        seen = await rereading.reread(writer, back.workload)
+        wanted = _want(back, seen, fields)
+        if not changes and _is_at(seen, wanted):
+            return dict(seen.body)
         try:
-            await writer.operate(ref, operations, _MANAGER)
-            return
-        except (errors.Conflict, errors.Invalid):  # it changed meanwhile, and the test of its entries failed
-            with contextlib.suppress(errors.ClientError):
-                answer = await writer.read(ref)
-        except errors.ClientError as problem:
-            because = str(problem)
-            break
-    log.warning("we still own fields of %s, and a server-side apply may conflict: %s", ref, because)
+            return await _send(writer, kinds.as_target(seen), wanted, changes)
+        except errors.Conflict:
+            continue
+    raise errors.ServerFault(500, f"{back.target.ref} kept changing while its replicas were being restored")
 
 
 def _describe(resume: decision.Resume, back: _Return, answer: Mapping[str, Any], *, is_dry: bool) -> str:
@@ -200,9 +267,9 @@ def _describe(resume: decision.Resume, back: _Return, answer: Mapping[str, Any],
     sentences = [f"Would resume {which}." if is_dry else f"Resumed {which} by {resume.by}."]
     if back.way is kinds.Way.kueue and not kinds.has_condition(answer, "Admitted", "True"):
         sentences.append("Queued: it starts when Kueue has quota for it.")
-    floors = [pointers.read(each.body, "/spec/minReplicaCount") for each in workload.scaled_objects]
+    floors = [pointers.read(each.body, "/spec/minReplicaCount") for each in kinds.scalers(workload)]
     if back.way is kinds.Way.keda and not all(floors):
         sentences.append("KEDA may scale it to 0 again at its next poll while no trigger is active.")
-    if workload.hpas and back.row.replica_path:
+    if sure(workload.hpas) and back.row.replica_path:
         sentences.append("Its HPA wakes within 45 s.")
     return " ".join(sentences)

@@ -18,6 +18,8 @@ import msgspec
 
 from fallow.clients import errors, retry
 from fallow.clients.kubernetes import config, pace, transport
+from fallow.model.seen import Input
+from fallow.model.units import Instant
 
 T = TypeVar("T")
 
@@ -113,10 +115,11 @@ class Api:
 
     def __init__(
         self, access: config.Access, *, qps: float = 20, in_flight: int = 10, timeout: float = 30.0,
-        monotonic: Callable[[], float] = time.monotonic,
+        monotonic: Callable[[], float] = time.monotonic, note: transport.Note = lambda verb, code: None,
     ) -> None:
-        """`monotonic`: by which clock we pace ourselves."""
-        self._wire = transport.Wire(access)
+        """`monotonic`: by which clock we pace ourselves, and carry on the server's. `note` hears verb and code of every
+        request."""
+        self._wire = transport.Wire(access, note, monotonic)
         self._pace = pace.Pace(qps, in_flight, monotonic=monotonic)
         self._slots = asyncio.Semaphore(in_flight)
         self._timeout = timeout
@@ -124,6 +127,11 @@ class Api:
     @property
     def requests_sent(self) -> int:
         return self._wire.sent
+
+    @property
+    def clock(self) -> Input[Instant]:
+        """What time it is at the server."""
+        return self._wire.clock.read()
 
     async def __aenter__(self) -> Self:
         await self._wire.__aenter__()

@@ -6,7 +6,6 @@ tls). Invariant: nothing is sent, no program is started, and no repr of an Acces
 """
 
 import base64
-import ipaddress
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,7 +15,7 @@ from urllib import parse
 import msgspec
 
 from fallow import names
-from fallow.clients import errors, tls
+from fallow.clients import errors, proxies, tls
 from fallow.clients.kubernetes import kubeconfig as files
 from fallow.model.secret import Secret
 
@@ -287,30 +286,8 @@ def _proxy(cluster: _Cluster | None, server: str, environment: Mapping[str, str]
     if cluster and given and given.reveal():
         address, what = given.reveal(), f"{cluster.file}: proxy-url"
     else:
-        address, what = find_proxy(server, environment), "the proxy in the environment"
+        address, what = proxies.find_proxy(server, environment), "the proxy in the environment"
     return Secret(check_address(address, what, ("http", "https"))) if address else None
-
-
-def find_proxy(server: str, environment: Mapping[str, str]) -> str:
-    """What HTTPS_PROXY, HTTP_PROXY and NO_PROXY say about this server, as kubectl reads them; empty for none."""
-    parts = parse.urlsplit(server)
-    name = f"{parts.scheme}_proxy"
-    address = environment.get(name.upper()) or environment.get(name) or ""
-    exempt = environment.get("NO_PROXY") or environment.get("no_proxy") or ""
-    host = parts.hostname or ""
-    rules = ["localhost", "127.0.0.0/8", "::1", *exempt.split(",")]
-    if not address or any(_is_exempt(host, rule.strip().lower()) for rule in rules):
-        return ""
-    return address if "://" in address else f"http://{address}"
-
-
-def _is_exempt(host: str, rule: str) -> bool:
-    if not rule:
-        return False
-    try:
-        return ipaddress.ip_address(host) in ipaddress.ip_network(rule, strict=False)
-    except ValueError:
-        return rule == "*" or host == rule.lstrip("*.") or host.endswith("." + rule.lstrip("*."))
 
 
 def _from_service_account(folder: Path, environment: Mapping[str, str]) -> Access:

@@ -1,10 +1,11 @@
 """Who leads: a Lease that one of several processes holds and renews.
 
-In: a Lease's name and our identity. Out: `is_leader`, to be looked at before every act; and the Lease's annotations,
-where a freeze is written. The rules are client-go's: a holder's clock is never believed; what counts is how long *we*
-have seen the record unchanged. Invariant: `is_leader` is False from the renew deadline on, also while a renewal hangs;
-and the deadline, counted from before the renewal was sent, is shorter than the time after which others may take over:
-at most one leads.
+In: a Lease's name and our identity. Out: `is_leader`, to be looked at before every act; and the Lease's annotations, as
+they are at every renewal: what others wrote there is read, and may be answered, before we lead on. Only who holds the
+Lease can `note` anything there; `annotate` and `hear` are for people. The rules are client-go's: a holder's clock is
+never believed; what counts is how long *we* have seen the record unchanged.
+Invariant: `is_leader` is False from the renew deadline on, also while a renewal hangs; and the deadline, counted from
+before the renewal was sent, is shorter than the time after which others may take over: at most one leads.
 """
 
 import asyncio
@@ -13,7 +14,8 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
-from typing import Any, TypeVar
+from enum import StrEnum
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
@@ -25,6 +27,22 @@ T = TypeVar("T")
 
 # How often a write is tried again when somebody else, or our own last renewal, writes at the same moment.
 _TRIES = 5
+_LISTEN = 0.5  # seconds between two looks of somebody who waits for an answer
+
+Changes: TypeAlias = Mapping[str, str | None]  # of annotations; None = remove
+MakeChanges: TypeAlias = Callable[[Mapping[str, str]], Changes]  # of the annotations that stand there
+
+
+class NotHeld(errors.ClientError):
+    """Nothing was written: the Lease is somebody else's, or nobody's."""
+
+
+class Heard(StrEnum):
+    """What came of waiting for the holder's answer."""
+
+    answered = "answered"
+    silent = "silent"  # it lives, and does not answer
+    nobody = "nobody"  # there is no holder that renews
 
 
 class _LeaseSpec(msgspec.Struct, frozen=True, rename="camel"):
@@ -53,7 +71,9 @@ class Leadership:
         self, api: kube.Api, *, namespace: str, name: str, identity: str,
         utcnow: Callable[[], datetime], monotonic: Callable[[], float] = time.monotonic,
         duration_seconds: int = 15, renew_deadline_seconds: float = 10.0, retry_seconds: float = 2.0,
+        answer: MakeChanges = lambda said: {},
     ) -> None:
+        """`answer`: what a renewal writes down in answer to the annotations that stand there."""
         if not (0 < retry_seconds < renew_deadline_seconds < duration_seconds):
             raise ValueError("a lease needs retry < renew deadline < duration")
         if not identity:
@@ -63,7 +83,7 @@ class Leadership:
         self.holder: str | None = None  # as last seen
         self._api = api
         self._namespace, self._name, self._identity = namespace, name, identity
-        self._utcnow, self._monotonic = utcnow, monotonic
+        self._utcnow, self._monotonic, self._answer = utcnow, monotonic, answer
         self._duration, self._deadline, self._retry = duration_seconds, renew_deadline_seconds, retry_seconds
         self._seen: dict[str, Any] | None = None  # the Lease as last read or written
         self._record: _LeaseSpec | None = None
@@ -118,13 +138,38 @@ class Leadership:
         with contextlib.suppress(errors.NotFound):
             self._look(await self._api.get(kube.LEASES, self._namespace, self._name))
 
-    async def annotate(self, changes: Mapping[str, str | None]) -> None:
-        """Set annotations on the Lease, or remove those that are None; who holds it does not change."""
-        for turn in range(1, _TRIES):
-            with contextlib.suppress(errors.Conflict):
-                return await self._annotate_once(changes)
-            await asyncio.sleep(random.uniform(0.05, 0.2) * turn)
-        return await self._annotate_once(changes)
+    @property
+    def term(self) -> int | None:
+        """How often it has changed hands."""
+        return self._record.lease_transitions if self._record else None
+
+    @property
+    def renewed(self) -> str | None:
+        """When, by the holder's own clock."""
+        return self._record.renew_time if self._record else None
+
+    async def annotate(self, changes: Changes) -> None:
+        """Set annotations on the Lease, or remove them; who holds it does not change. It is never created for this."""
+        await self._annotate(lambda said: changes)
+
+    async def note(self, make: MakeChanges) -> None:
+        """The same, as its holder and in time: a memory that two write is none. `make`: of what stands there now."""
+        await self._bounded(self._annotate(make, as_holder=True))
+
+    async def hear(self, key: str, value: str | None, patience: float) -> Heard:
+        """Wait until the holder has written this annotation (None: has removed it)."""
+        end, record, is_blind = self._monotonic() + patience, self._record, False
+        while self.annotations.get(key) != value:
+            if not self.holder:
+                return Heard.nobody
+            if self._monotonic() >= end:
+                return Heard.nobody if record == self._record and not is_blind else Heard.silent
+            await asyncio.sleep(_LISTEN)
+            is_blind = True
+            with contextlib.suppress(errors.ClientError):  # it is written already: all that is missing is the answer
+                await self.read()
+                is_blind = False
+        return Heard.answered
 
     def _pause(self) -> float:
         return self._retry * random.uniform(1.0, 1.2)
@@ -189,7 +234,7 @@ class Leadership:
         is_ours, record = self.holder == self._identity, self._record or _LeaseSpec()
         claim = self._claim(self._identity, (record.lease_transitions or 0) + (0 if is_ours else 1))
         kept = {"acquireTime": record.acquire_time} if is_ours and record.acquire_time else {}
-        await self._replace({**claim, **kept})
+        await self._replace({**claim, **kept}, self._answer(self.annotations))
         self._led_until = began + self._deadline
 
     def _claim(self, holder: str, transitions: int) -> dict[str, Any]:
@@ -199,32 +244,41 @@ class Leadership:
             "leaseTransitions": transitions,
         }
 
-    async def _replace(self, spec: dict[str, Any]) -> None:
+    async def _replace(self, spec: Mapping[str, Any], changes: Changes | None = None) -> None:
         seen = self._seen or {}
-        body = {**seen, "spec": {**(seen.get("spec") or {}), **spec}}
+        body = {**_with_annotations(seen, changes or {}), "spec": {**(seen.get("spec") or {}), **spec}}
         self._look(await self._api.replace(kube.LEASES, self._namespace, self._name, body))
 
     async def _create(self, began: float) -> None:
-        body = self._body({}, self._claim(self._identity, 0))
+        body = {
+            "apiVersion": kube.LEASES.api_version, "kind": kube.LEASES.kind,
+            "metadata": {"name": self._name, "namespace": self._namespace}, "spec": self._claim(self._identity, 0),
+        }
         self._look(await self._api.create(kube.LEASES, self._namespace, body))
         self._led_until = began + self._deadline
 
-    def _body(self, annotations: Mapping[str, str], spec: Mapping[str, Any]) -> dict[str, Any]:
-        metadata = {"name": self._name, "namespace": self._namespace, "annotations": dict(annotations)}
-        about = {"apiVersion": kube.LEASES.api_version, "kind": kube.LEASES.kind}
-        return {**about, "metadata": metadata, "spec": dict(spec)}
+    async def _annotate(self, make: MakeChanges, *, as_holder: bool = False) -> None:
+        for turn in range(1, _TRIES):
+            with contextlib.suppress(errors.Conflict):
+                return await self._annotate_once(make, as_holder)
+            await asyncio.sleep(random.uniform(0.05, 0.2) * turn)
+            self._seen = None
+        return await self._annotate_once(make, as_holder)
 
-    async def _annotate_once(self, changes: Mapping[str, str | None]) -> None:
-        # Read and replace, guarded by the resource version, because our role has update but not patch on leases.
-        try:
-            lease = await self._api.get(kube.LEASES, self._namespace, self._name)
-        except errors.NotFound:
-            fresh = self._body({key: value for key, value in changes.items() if value is not None}, {})
-            written = await self._api.create(kube.LEASES, self._namespace, fresh)
-        else:
-            metadata = lease.get("metadata") or {}
-            merged = {**(metadata.get("annotations") or {}), **changes}
-            annotations = {key: value for key, value in merged.items() if value is not None}
-            body = {**lease, "metadata": {**metadata, "annotations": annotations}}
-            written = await self._api.replace(kube.LEASES, self._namespace, self._name, body)
-        self.annotations = (written.get("metadata") or {}).get("annotations") or {}
+    async def _annotate_once(self, make: MakeChanges, as_holder: bool) -> None:
+        # Replaced, guarded by the resource version, because our role has update but not patch on leases.
+        if self._seen is None or not as_holder:  # a holder has just read it: one request instead of two
+            self._look(await self._api.get(kube.LEASES, self._namespace, self._name))
+        if as_holder and self.holder != self._identity:
+            raise NotHeld(f"lease {self._namespace}/{self._name} is held by {self.holder or 'nobody'}, not by us")
+        if changes := make(self.annotations):
+            await self._replace({}, changes)
+
+
+def _with_annotations(lease: Mapping[str, Any], changes: Changes) -> dict[str, Any]:
+    if not changes:
+        return dict(lease)
+    metadata = lease.get("metadata") or {}
+    merged = {**(metadata.get("annotations") or {}), **changes}
+    annotations = {key: value for key, value in merged.items() if value is not None}
+    return {**lease, "metadata": {**metadata, "annotations": annotations}}

@@ -8,8 +8,9 @@ credentials.
 
 import math
 import ssl
-from collections.abc import AsyncGenerator, Mapping
-from typing import Self
+import time
+from collections.abc import AsyncGenerator, Callable, Mapping
+from typing import Self, TypeAlias
 from urllib import parse
 
 import aiohttp
@@ -18,11 +19,16 @@ import multidict
 import yarl
 
 import fallow
-from fallow.clients import errors, retry, tls
+from fallow.clients import dates, errors, retry, tls
 from fallow.clients.kubernetes import config, credentials
 from fallow.model.units import Seconds
 
+Note: TypeAlias = Callable[[str, str], None]  # verb and code of a request
+
+NO_ANSWER = "error"  # instead of a code
+_VERBS = {"POST": "create", "PUT": "update"}
 _LONGEST_REFUSAL = 1_000_000  # bytes: no server explains itself at such length
+MAX_BODY = 512 * 2**20  # of one answer: a page of a list, or one object
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,6 +43,13 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
     def describe(self) -> str:
         return f"{self.method} {self.path}"
+
+    @property
+    def verb(self) -> str:
+        """As Kubernetes calls it."""
+        if self.method != "GET":
+            return _VERBS.get(self.method, self.method.lower())
+        return "watch" if "watch" in self.params else "list" if "limit" in self.params else "get"
 
 
 class _Cause(msgspec.Struct, frozen=True):
@@ -98,10 +111,15 @@ async def _send_once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHand
 
 
 class Wire:
-    """The connections to one API server. `sent` counts every request put on the wire."""
+    """The connections to one API server. `sent` counts every request put on the wire; `clock` is the server's."""
 
-    def __init__(self, access: config.Access) -> None:
+    def __init__(
+        self, access: config.Access, note: Note, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        """`note` is told of every answer."""
         self.sent = 0
+        self.clock = dates.OtherClock(monotonic)
+        self._note = note
         self._access = access
         self._credentials = credentials.Credentials(access)
         self._session: aiohttp.ClientSession | None = None
@@ -133,6 +151,8 @@ class Wire:
         try:
             async for chunk in self.chunks(request, response):
                 size = room.put(chunk, size)
+                if size > MAX_BODY:
+                    raise errors.BadAnswer(f"{request.describe()} was answered with more than {MAX_BODY // 2**20} MiB")
             return memoryview(room.memory)[:size]
         finally:
             response.release()
@@ -152,7 +172,12 @@ class Wire:
             if response.status == 401 and self._credentials.invalidate(used):
                 response.release()
                 response, _ = await self._start(request)
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as problem:
+            self._note(request.verb, NO_ANSWER)
+            raise self._translate(problem, request) from problem
+        try:
             if response.status < 300:
+                self.clock.note(response.headers)
                 return response
             raise await self._refusal(request, response)
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as problem:
@@ -171,6 +196,7 @@ class Wire:
             proxy=self._access.proxy.reveal() if self._access.proxy else None,
             timeout=aiohttp.ClientTimeout(total=request.timeout, sock_read=request.silence), allow_redirects=False,
         )
+        self._note(request.verb, str(response.status))
         return response, authorization.removeprefix("Bearer ") if authorization else None
 
     def _url(self, request: Request) -> yarl.URL:

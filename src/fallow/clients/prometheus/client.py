@@ -10,16 +10,21 @@ that can help.
 
 import functools
 import re
+import time
 import urllib.parse
-from collections.abc import Iterable, Mapping, Sequence
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, Self, TypeVar, cast
 
 import aiohttp
 import msgspec
+import multidict
 import yarl
 
-from fallow.clients import errors, retry, signing, tls
+from fallow.clients import dates, errors, retry, signing, tls
 from fallow.clients.prometheus import auth
+from fallow.model.secret import Secret
+from fallow.model.seen import Input
 from fallow.model.units import Instant, Seconds
 
 L = TypeVar("L")
@@ -30,7 +35,8 @@ _REQUEST_TIMEOUT: Seconds = 35.0  # a little more than the server allows itself,
 _CONNECT_TIMEOUT: Seconds = 10.0
 _TRIES = 4
 _CLOCK_TOLERANCE: Seconds = 1.0  # an answer for another instant than that was not computed for us
-_MAX_BODY = 512 * 2**20
+MAX_BODY = 64 * 2**20  # unpacked
+_ANY_PACKING = zlib.MAX_WBITS | 32  # gzip or deflate, as it says itself
 
 _MATCHER = r'[a-zA-Z_][a-zA-Z0-9_]*\s*(?:=~|!~|!=|=)\s*"(?:[^"\\\n]|\\.)*"'
 _MATCHERS = re.compile(rf"\s*{_MATCHER}\s*(?:,\s*{_MATCHER}\s*)*")
@@ -79,22 +85,34 @@ class Prometheus:
     def __init__(
         self, url: str, *, login: auth.Login | None = None, signer: signing.Signer | None = None,
         headers: Iterable[str] = (), files: tls.TlsFiles | None = None, matchers: str = "", backoff: Seconds = 1.0,
-        timeout: Seconds = _REQUEST_TIMEOUT,
+        timeout: Seconds = _REQUEST_TIMEOUT, proxy: Secret[str] | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`signer`: instead of a login, for servers of a cloud; `backoff`: the first wait before trying again."""
+        """`signer`: instead of a login, for servers of a cloud; `backoff`: the first wait before trying again.
+
+        `monotonic`: by which clock the server's is carried on.
+        """
         given = _parse_url(url)
         self._base = given.with_user(None).with_query(None).with_fragment(None)
-        self._signer = signer or auth.choose(login or auth.Login(), given)
         self._headers = _parse_headers(headers)
-        self._tls = tls.from_files(files or tls.TlsFiles(), "Prometheus") if given.scheme == "https" else None
+        by_hand = "Authorization" in self._headers
+        self._signer = signer or auth.choose(login or auth.Login(), given, by_hand=by_hand)
+        self._tls = tls.LiveContext(files or tls.TlsFiles(), "Prometheus") if given.scheme == "https" else None
+        self._proxy = proxy
         self._matchers = _check_matchers(matchers)
         self._patience = retry.Patience(_TRIES, backoff)
         self._timeout = aiohttp.ClientTimeout(total=timeout, sock_connect=min(timeout, _CONNECT_TIMEOUT))
         self._method = "POST"
+        self._clock = dates.OtherClock(monotonic)
         self._session: aiohttp.ClientSession | None = None
 
     def __repr__(self) -> str:
         return f"Prometheus({self.address})"
+
+    @property
+    def clock(self) -> Input[Instant]:
+        """What time it is at the server."""
+        return self._clock.read()
 
     @property
     def address(self) -> str:
@@ -154,27 +172,38 @@ class Prometheus:
         else:  # a space as %20: signatures know no +
             url = yarl.URL(f"{endpoint}?{urllib.parse.urlencode(form, quote_via=urllib.parse.quote)}", encoded=True)
         # Unpacking costs more CPU than the wire inside a cluster.
-        headers = {**self._headers, "Accept-Encoding": "identity"}
+        headers = multidict.CIMultiDict({"Accept-Encoding": "identity"})
         if body:
             headers["Content-Type"] = "application/x-www-form-urlencoded"
-        headers |= await self._signer.headers(signing.Outgoing(self._session, method, url, body, now))
+        headers.update(await self._signer.headers(signing.Outgoing(self._session, method, url, body, now)))
+        headers.update(self._headers)  # what was written by hand wins
         try:
             async with self._session.request(
-                method, url, data=body or None, headers=headers, ssl=self._tls or True, allow_redirects=False
+                method, url, data=body or None, headers=headers, ssl=self._tls.current() if self._tls else True,
+                proxy=self._proxy.reveal() if self._proxy else None, allow_redirects=False, auto_decompress=False,
             ) as response:
+                if response.status == 200:
+                    self._clock.note(response.headers)
                 return response.status, await self._read_body(response)
         except TimeoutError:
             raise errors.Unreachable(f"Prometheus at {self.address} did not answer in time") from None
+        except zlib.error:
+            raise errors.BadAnswer(f"Prometheus at {self.address} answered with what cannot be unpacked") from None
         except aiohttp.ClientError as error:
             raise errors.Unreachable(f"Prometheus at {self.address} cannot be reached: {_short(str(error))}") from error
 
     async def _read_body(self, response: aiohttp.ClientResponse) -> bytes:
+        """Unpacked, where a proxy on the way packs what was asked for plain; never more than MAX_BODY of it."""
+        packing = response.headers.get("Content-Encoding", "identity").lower()
+        if packing not in ("identity", "gzip", "deflate"):
+            raise errors.BadAnswer(f"Prometheus at {self.address} answered in the packing {_short(packing)!r}")
+        unpacker = None if packing == "identity" else zlib.decompressobj(_ANY_PACKING)
         chunks, size = [], 0
         async for chunk in response.content.iter_any():
-            chunks.append(chunk)
-            size += len(chunk)
-            if size > _MAX_BODY:
-                raise errors.BadAnswer(f"Prometheus at {self.address} answered with more than {_MAX_BODY // 2**20} MiB")
+            chunks.append(unpacker.decompress(chunk, MAX_BODY - size + 1) if unpacker else chunk)
+            size += len(chunks[-1])
+            if size > MAX_BODY:
+                raise errors.BadAnswer(f"Prometheus at {self.address} answered with more than {MAX_BODY // 2**20} MiB")
         return b"".join(chunks)
 
     def _read(self, body: bytes, wanted: str, decoder: "msgspec.json.Decoder[_Reply[R]]") -> QueryAnswer[R]:
@@ -241,8 +270,8 @@ def _parse_url(url: str) -> yarl.URL:
     return parsed
 
 
-def _parse_headers(lines: Iterable[str]) -> dict[str, str]:
-    headers = {}
+def _parse_headers(lines: Iterable[str]) -> multidict.CIMultiDict[str]:
+    headers: multidict.CIMultiDict[str] = multidict.CIMultiDict()
     for line in lines:
         name, colon, value = line.partition(":")
         if not colon or not _HEADER_NAME.fullmatch(name.strip()) or re.search(r"[\r\n\0]", value):

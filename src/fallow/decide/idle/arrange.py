@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from fallow import names
 from fallow.decide.idle import courtesy, rules
-from fallow.model import cluster, usage
+from fallow.model import cluster, gpus, usage
 from fallow.model.policies import idle
+from fallow.model.seen import Unseen, sure
 from fallow.model.units import Seconds
 from fallow.model.usage import Bools, Floats
 
@@ -26,6 +27,7 @@ Number = TypeVar("Number", bound=np.generic)
 
 MARKS: Final = frozenset({*names.ACK_KEYS, *names.PENDING_KEYS, *names.PAUSE_KEYS, names.RESUME_REQUESTED})
 NOTICE: Final = frozenset(names.PENDING_KEYS)
+_CUT: Final = "-MIG-"  # in the product of a node whose GPUs are
 _NUMBERS: Final = (
     "gone_idle", "never_used", "grace", "activity", "coverage", "max_sample_age", "idle_gpu_fraction", "power_watts",
 )
@@ -67,12 +69,15 @@ class PodColumns(msgspec.Struct, kw_only=True):
     counts: Bools  # scheduled, not ended, not ending
     gpus: Indices  # -1 = not known
     on_ready_node: Bools
+    on_unseen_node: Bools
     running: Bools
     reserved: Bools  # holds a GPU for others whom we cannot see
     started: Floats
     ready: Bools
     turned: Floats  # since when it is ready, or is not
     shared: Bools
+    mig: Bools  # asks for instances, or its node is cut into some
+    alive: Bools  # scheduled, not ended, not ending, whoever owns it
     node: Indices
     model: Indices  # of its node, as an index into Arrangement.models
     by_workload: Indices  # pods that count, in the order of their workloads
@@ -103,6 +108,8 @@ class Layout(msgspec.Struct):
     workloads: Groups
     held: Indices  # distinct GPUs seen, per pod
     model: Indices  # per row, as an index into Arrangement.models
+    device: Indices  # per row: rows of one GPU have the same number
+    contested: Bools  # per row: several pods for one whole GPU, or more GPUs for a pod than it asked for
 
 
 class Arrangement(msgspec.Struct, kw_only=True):
@@ -119,11 +126,13 @@ class Arrangement(msgspec.Struct, kw_only=True):
     gpus: Indices  # per workload, over the pods that count
     marked: tuple[int, ...]  # workloads that carry any mark of ours
     noticed: frozenset[int]  # those with a mark of a notice
-    lookups_failed: Indices  # workloads whose owner could not be asked for
+    lookups_failed: Indices  # workloads of which it is not known what all belongs to them
     uids: tuple[str, ...]
     index_of: dict[str, int]  # UID -> workload
     models: tuple[str, ...]  # "" = not known
+    watts: Floats  # what each of them is rated; nan = not known
     waiting: tuple[cluster.Pod, ...]  # pods that no node takes
+    odd: dict[int, str]  # workloads for which no rule could be found, and why
     answers: dict[int, courtesy.Answered] = {}  # by workload, as they are asked for
     episodes: dict[int, courtesy.Episode] = {}
 
@@ -164,8 +173,8 @@ def _make(snapshot: cluster.Snapshot, mandate: idle.Mandate) -> Arrangement:
     workloads, products = snapshot.workloads, _products(snapshot)
     pods = _columns_of(snapshot, products, models)
     layouts = {window: _lay_out(use, pods, models, products) for window, use in snapshot.evidence.usage.items()}
-    rulings, rule_of = _rule(snapshot, mandate, layouts, pods)
-    failed = [index for index, one in enumerate(workloads) if one.trouble is cluster.Trouble.OwnerLookupFailed]
+    rulings, rule_of, odd = _rule(snapshot, mandate, layouts, pods)
+    failed = [index for index, one in enumerate(workloads) if _is_unclear(one)]
     return Arrangement(
         snapshot=snapshot, mandate=mandate, pods=pods, layouts=layouts, rulings=rulings, rule_of=rule_of,
         rule_of_pod=np.append(rule_of, 0)[pods.workload], terms=_columns_of_rules(rulings),
@@ -173,9 +182,15 @@ def _make(snapshot: cluster.Snapshot, mandate: idle.Mandate) -> Arrangement:
         marked=tuple(index for index, workload in enumerate(workloads) if _is_marked(workload)),
         noticed=frozenset(index for index, one in enumerate(workloads) if not NOTICE.isdisjoint(one.marks)),
         uids=tuple(workload.ref.uid for workload in workloads), models=tuple(models),
+        watts=_floats([float(model.watts) if (model := gpus.find(name)) else None for name in models]),
         index_of={workload.ref.uid: index for index, workload in enumerate(workloads)},
-        waiting=tuple(pod for pod in snapshot.pods if pod.unschedulable_since is not None),
+        waiting=tuple(pod for pod in snapshot.pods if pod.unschedulable_since is not None), odd=odd,
     )
+
+
+def _is_unclear(workload: cluster.Workload) -> bool:
+    """Is it unknown which pods are its own, or what it is?"""
+    return workload.trouble is cluster.Trouble.OwnerLookupFailed or isinstance(workload.strays, Unseen)
 
 
 def _count_gpus(pods: PodColumns, workloads: int) -> Indices:
@@ -187,37 +202,42 @@ def _is_marked(workload: cluster.Workload) -> bool:
     return not (
         MARKS.isdisjoint(workload.annotations)
         and (workload.marks is workload.annotations or MARKS.isdisjoint(workload.marks))
-        and (not workload.kueue or all(MARKS.isdisjoint(companion.annotations) for companion in workload.kueue))
+        and all(MARKS.isdisjoint(companion.annotations) for companion in sure(workload.kueue))
     )
 
 
 def _products(snapshot: cluster.Snapshot) -> list[str]:
     """The GPU model of each pod's node; "" = not known."""
-    return [node.gpu_product or "" if (node := snapshot.nodes.get(pod.node)) else "" for pod in snapshot.pods]
+    known = snapshot.nodes.known
+    return [node.gpu_product or "" if (node := known.get(pod.node)) else "" for pod in snapshot.pods]
 
 
 def _columns_of(snapshot: cluster.Snapshot, products: list[str], models: dict[str, int]) -> PodColumns:
     pods = snapshot.pods
-    nodes = [snapshot.nodes.get(pod.node) for pod in pods]
+    nodes = [snapshot.nodes.known.get(pod.node) for pod in pods]
+    are_unseen = isinstance(snapshot.nodes.rest, Unseen)  # those that are not known
+    unseen = _bools([are_unseen and node is None for node in nodes])
     workload = _owners(snapshot)
-    counts = _bools([_counts(pod) for pod in pods]) & (workload >= 0)
+    alive = _bools([_counts(pod) for pod in pods])
+    counts = alive & (workload >= 0)
     by_workload = np.flatnonzero(counts)
     by_workload = by_workload[np.argsort(workload[by_workload], kind="stable")]
     codes: dict[str, int] = {}
     return PodColumns(
         workload=workload, counts=counts, by_workload=by_workload, groups=group(workload[by_workload]),
         gpus=np.array([-1 if (count := pod.gpu_count) is None else count for pod in pods], np.int64),
-        # Where no node may be listed at all (namespaced rights), the pods' own readiness must do.
         on_ready_node=_bools([pod.phase != "Unknown" for pod in pods])
-        & _bools([not snapshot.nodes or (node is not None and node.ready) for node in nodes]),
+        & (unseen | _bools([node is not None and node.ready for node in nodes])),
+        on_unseen_node=unseen,
         running=_bools([pod.phase == "Running" and pod.started_at is not None for pod in pods]),
         reserved=_bools([pod.namespace in names.RESERVATION_NAMESPACES for pod in pods]),
         started=_floats([pod.started_at for pod in pods]), ready=_bools([pod.ready for pod in pods]),
         turned=_floats([pod.ready_since for pod in pods]),
-        shared=_bools([
+        shared=unseen | _bools([  # by all we know it may be
             names.GPU_SHARED in pod.resources or (node is not None and node.shared)
             for pod, node in zip(pods, nodes, strict=True)
         ]),
+        mig=_bools([_is_mig(pod, node) for pod, node in zip(pods, nodes, strict=True)]), alive=alive,
         node=np.array([codes.setdefault(pod.node, len(codes)) for pod in pods], np.int64),
         model=np.array([models.setdefault(product, len(models)) for product in products], np.int64),
     )
@@ -235,6 +255,17 @@ def _counts(pod: cluster.Pod) -> bool:
     return bool(pod.node) and not pod.terminating and pod.phase not in ("Succeeded", "Failed")
 
 
+def _is_mig(pod: cluster.Pod, node: cluster.Node | None) -> bool:
+    if any(name.startswith(names.MIG_PREFIX) for name in pod.resources):
+        return True
+    if node is None:
+        return False
+    if node.gpu_product is not None:
+        # Where GPUs are cut the product says so. The strategy alone does not: it is set where nothing is cut, too.
+        return _CUT in node.gpu_product.upper()
+    return node.labels.get(names.MIG_STRATEGY) == "single"
+
+
 def _bools(values: list[bool]) -> Bools:
     return np.array(values, np.bool_)
 
@@ -250,7 +281,21 @@ def _lay_out(use: usage.Usage, pods: PodColumns, models: dict[str, int], product
     rows, holder = rows[order], holder[order]
     named = (model or products[pod] for pod, model in zip(use.pod.tolist(), use.model, strict=True))
     model = np.array([models.setdefault(name, len(models)) for name in named], np.int64)
-    return Layout(use, rows, group(holder), group(pods.workload[holder]), _count_held(use, len(pods.counts)), model)
+    held, codes = _count_held(use, len(pods.counts)), dict[str, int]()
+    device = np.array([codes.setdefault(gpu, len(codes)) for gpu in use.gpu], np.int64)
+    contested = _find_contested(use, pods, device)
+    return Layout(use, rows, group(holder), group(pods.workload[holder]), held, model, device, contested)
+
+
+def _find_contested(use: usage.Usage, pods: PodColumns, device: Indices) -> Bools:
+    """A board above its instances is nobody's claim; where nobody knows how many were asked for, none are too many."""
+    cut = {gpu.rpartition("/")[0] for gpu, is_cut in zip(use.gpu, use.mig.tolist(), strict=True) if is_cut}
+    claims = pods.alive[use.pod] & ~_bools([gpu in cut for gpu in use.gpu])
+    whole = claims & ~(use.mig | pods.mig[use.pod]) & ~(use.shared | pods.shared[use.pod])
+    hands = np.bincount(device[whole], minlength=len(use.gpu))
+    claimed, asked = np.bincount(use.pod[claims], minlength=len(pods.gpus)), pods.gpus
+    is_greedy = (asked > 0) & (claimed > asked)
+    return np.asarray((whole & (hands[device] > 1)) | is_greedy[use.pod])
 
 
 def _count_held(use: usage.Usage, pods: int) -> Indices:
@@ -264,14 +309,27 @@ def _count_held(use: usage.Usage, pods: int) -> Indices:
 
 def _rule(
     snapshot: cluster.Snapshot, mandate: idle.Mandate, layouts: dict[Seconds, Layout], pods: PodColumns
-) -> tuple[tuple[rules.Ruling, ...], Indices]:
-    book = rules.Rulebook(mandate, snapshot.policies)
+) -> tuple[tuple[rules.Ruling, ...], Indices, dict[int, str]]:
+    book, odd = rules.Rulebook(mandate, snapshot.policies), dict[int, str]()
     if not book.policies:
-        return (book.last,), np.zeros(len(snapshot.workloads), np.int64)
-    found = [book.find(_subject(snapshot, layouts, pods, index)) for index in range(len(snapshot.workloads))]
+        return (book.last,), np.zeros(len(snapshot.workloads), np.int64), odd
+
+    def find(index: int) -> rules.Ruling:
+        try:
+            return book.find(_subject(snapshot, layouts, pods, index))
+        except Exception as problem:  # of one workload, which is then unknown
+            odd[index] = name_problem(problem)
+            return book.last
+
+    found = [find(index) for index in range(len(snapshot.workloads))]
     distinct = {id(ruling): ruling for ruling in found}  # the book hands out the same one to all whom it holds for
     codes = {key: code for code, key in enumerate(distinct)}
-    return tuple(distinct.values()) or (book.last,), np.array([codes[id(ruling)] for ruling in found], np.int64)
+    return tuple(distinct.values()) or (book.last,), np.array([codes[id(ruling)] for ruling in found], np.int64), odd
+
+
+def name_problem(problem: Exception) -> str:
+    """What went wrong with one object, for people: a defect of ours, or an object as nobody foresaw it."""
+    return f"{type(problem).__name__}: {problem}"[:200]
 
 
 def _subject(
@@ -279,7 +337,7 @@ def _subject(
 ) -> rules.Subject:
     workload = snapshot.workloads[index]
     held = tuple([snapshot.pods[pod] for pod in workload.pods])
-    namespace = snapshot.namespaces.get(workload.ref.namespace)
+    namespace = snapshot.namespaces.find(workload.ref.namespace)
     return rules.Subject(workload, held, namespace, lambda: _find_models(snapshot, layouts, pods, index))
 
 
@@ -288,8 +346,8 @@ def _find_models(
 ) -> frozenset[str]:
     """The models of its GPUs: as measured, and of their nodes where the measured ones do not tell of all."""
     workload = snapshot.workloads[index]
-    held = (snapshot.pods[pod] for pod in workload.pods)
-    models = {node.gpu_product or "" if (node := snapshot.nodes.get(pod.node)) else "" for pod in held if pod.node}
+    held, known = (snapshot.pods[pod] for pod in workload.pods), snapshot.nodes.known
+    models = {node.gpu_product or "" if (node := known.get(pod.node)) else "" for pod in held if pod.node}
     if layouts:
         layout = layouts[max(layouts)]
         rows = layout.rows[layout.workloads.slice_of(index)]

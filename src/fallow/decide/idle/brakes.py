@@ -1,9 +1,9 @@
 """How fast we may go, whatever the rules allow: the caps, and the freeze when too much turns idle at once.
 
 In: candidates with their GPUs, what was paused in the last hour, how idle the last cycles were. Out: who may go now and
-why others wait; whether we freeze.
+why others wait; whether we freeze; what of our memory still counts.
 Invariants: no cap is ever exceeded, except that one workload always fits the hourly share (else a large one could never
-be paused); a freeze stops notices and pauses, never a resume.
+be paused); a freeze stops notices and pauses, never a resume; memory that is lost or old only makes us slower.
 """
 
 import math
@@ -14,13 +14,49 @@ from typing import Final
 
 import msgspec
 
-from fallow.model import units
-from fallow.model.decision import Freeze, Level, Memory
+from fallow.model import long_memory, units
+from fallow.model.decision import Freeze, Memory, Reason
+from fallow.model.long_memory import Level, LongMemory
 from fallow.model.policies import idle
-from fallow.model.units import Instant
+from fallow.model.units import DAY, HOUR, Instant
 
 REMEMBERED: Final = 10  # cycles whose median is the baseline
 KNOWN: Final = 3  # with fewer there is no baseline yet
+
+
+def recall(brakes: idle.Brakes, memory: Memory, on_lease: LongMemory, term: int | None, now: Instant) -> Memory:
+    """What of it still counts: the newer of ours and the Lease's; and confirmations, unless somebody led since."""
+    long = long_memory.newer(memory.long, on_lease)
+    is_fresh = memory.term == term and now - memory.at <= brakes.confirm_within
+    return msgspec.structs.replace(
+        memory, confirmed=memory.confirmed if is_fresh else {}, long=msgspec.structs.replace(
+            long, levels=tuple(each for each in long.levels if long_memory.is_within(each.at, now, DAY)),
+            pauses=tuple(each for each in long.pauses if long_memory.is_within(each.at, now, HOUR)),
+            attempts=tuple(each for each in long.attempts if long_memory.is_within(each.until - HOUR, now, 2 * HOUR)),
+            lost_at=long.lost_at if long.lost_at and long_memory.is_within(long.lost_at, now, HOUR) else None,
+        )
+    )
+
+
+def why_none(brakes: idle.Brakes, long: LongMemory, now: Instant) -> tuple[Reason, str] | None:
+    """Why nothing at all is paused in this cycle."""
+    if long.lost_at is not None:
+        until = units.rfc3339(long.lost_at + HOUR)
+        because = f"what was paused in the last hour is not known: our memory on the Lease was lost; wait until {until}"
+        return Reason.Capped, because
+    if len(long.levels) < brakes.baseline_cycles and not long.baseline_reset:
+        known = f"{len(long.levels)} of {brakes.baseline_cycles} cycles"
+        return Reason.Confirming, f"how idle the cluster usually is, is known of {known}: nothing is paused before"
+    return None
+
+
+def why_not_by_flags(long: LongMemory, now: Instant) -> str | None:
+    """For a cycle in which no policy is there: they may have gone by accident, with their CRD or their namespace."""
+    if long.policies_at is None or not long_memory.is_within(long.policies_at, now, HOUR):
+        return None
+    seen, until = units.rfc3339(long.policies_at), units.rfc3339(long.policies_at + HOUR)
+    some = ", ".join(long.policies)
+    return f"policies were there at {seen} ({some}) and none is now: the flags alone count from {until} on"
 
 
 class Spent(msgspec.Struct, frozen=True):
@@ -92,11 +128,11 @@ def watch(brakes: idle.Brakes, memory: Memory, on_lease: Freeze | None, level: L
     unseen = _find_unseen(memory.freeze, on_lease, now)
     standing = [freeze for freeze in (on_lease, unseen) if freeze is not None and now < freeze.until]
     freeze = max(standing, key=lambda each: (each.until, each.because), default=None)
-    if freeze is not None and memory.baseline_reset:
-        return Braking(freeze, False, memory.levels, True, unseen)
-    levels = () if memory.baseline_reset else memory.levels
-    if level is None or not level.observed:
-        return Braking(freeze, False, levels, False, unseen)
+    levels, is_reset = memory.long.levels, memory.long.baseline_reset
+    if level is None or not level.observed or (freeze is not None and is_reset):
+        return Braking(freeze, False, levels, is_reset, unseen)
+    if is_reset:
+        return Braking(freeze, False, (level,) * KNOWN, False, unseen)
     if freeze is None and (jump := _why_freeze(brakes, levels, level)):
         freeze = Freeze(now + brakes.freeze_hold, jump)
         return Braking(freeze, True, levels, True, freeze)

@@ -10,6 +10,7 @@ from typing import Final
 
 from fallow import names
 from fallow.model import cluster, kinds
+from fallow.model.seen import Input, Known
 
 _CLASSES: Final = {
     "training": "training", "inference": "inference", "notebook": "notebook", "batch": "batch",
@@ -18,13 +19,13 @@ _CLASSES: Final = {
 
 
 def classify(
-    workload: cluster.Workload, pods: Iterable[cluster.Pod], namespace: cluster.Namespace | None
+    workload: cluster.Workload, pods: Iterable[cluster.Pod], namespace: Input[cluster.Namespace]
 ) -> tuple[str, str]:
     """(class, source)."""
     pods = tuple(pods)
     spoken = [*(one for pod in pods for one in (pod.labels, pod.annotations)), workload.labels, workload.annotations]
-    if namespace is not None:
-        spoken += [namespace.labels, namespace.annotations]
+    if isinstance(namespace, Known):
+        spoken += [namespace.value.labels, namespace.value.annotations]
     if found := next(filter(None, map(_read_class, spoken)), None):
         return found, "label"
     if found := kinds.find_class(workload.ref.group, workload.ref.kind):

@@ -17,6 +17,7 @@ from fallow.model import cluster, marks, units
 from fallow.model.decision import Alert, Decision, Mark
 from fallow.model.marks import Said
 from fallow.model.policies import idle
+from fallow.model.seen import Known, sure
 from fallow.model.units import Instant
 
 Changes: TypeAlias = dict[str, str | None]  # of annotations; None = remove
@@ -39,10 +40,16 @@ class Exemption(msgspec.Struct, frozen=True):
 
 def has_words(subject: rules.Subject) -> bool:
     """May anything on it or around it speak for leaving it alone? Any annotation may: others are not kept."""
-    workload, pods, spaces = subject.workload, subject.pods, (subject.namespace,) if subject.namespace else ()
-    if workload.annotations or workload.marks or any(each.annotations for each in (*workload.kueue, *pods, *spaces)):
+    workload, around = subject.workload, list[cluster.Pod | cluster.Namespace]([*subject.pods, *_spaces(subject)])
+    said = (*(each.annotations for each in around), *(each.annotations for each in sure(workload.kueue)))
+    if workload.annotations or workload.marks or any(said):
         return True
-    return not all(_OPT_OUTS.isdisjoint(each.labels) for each in (workload, *pods, *spaces))
+    return not all(_OPT_OUTS.isdisjoint(each) for each in (workload.labels, *(each.labels for each in around)))
+
+
+def _spaces(subject: rules.Subject) -> tuple[cluster.Namespace, ...]:
+    """Its namespace, whose words count; that one which is not seen holds everything back is courtesy's business."""
+    return (subject.namespace.value,) if isinstance(subject.namespace, Known) else ()
 
 
 def find_ack(subject: rules.Subject, terms: idle.Consent, now: Instant) -> Exemption | None:
@@ -68,8 +75,8 @@ def _given_at(sources: Sequence[Said], now: Instant) -> Instant | None:
 
 
 def _said_around(subject: rules.Subject) -> Iterator[Said]:
-    if subject.namespace is not None:
-        yield subject.namespace.annotations
+    for namespace in _spaces(subject):
+        yield namespace.annotations
     for pod in subject.pods:
         if pod.annotations:
             yield _not_copied(pod, subject.workload)
@@ -114,8 +121,8 @@ def drop(said: Said, keys: Iterable[str]) -> Changes:
 
 
 def mark(workload: cluster.Workload, changes: Changes, event: str | None, because: str) -> Mark:
-    """A Mark where this workload's marks are; guarded against change where we know the version of that object."""
-    version = workload.resource_version if workload.marks_ref.uid == workload.ref.uid else None
+    """A Mark where this workload's marks are, guarded against change."""
+    version = workload.resource_version if workload.marks_ref.uid == workload.ref.uid else workload.marks_version
     return Mark(workload, workload.marks_ref, version, changes, event, because)
 
 
@@ -128,8 +135,8 @@ def find_opt_out(subject: rules.Subject, terms: idle.Consent, now: Instant) -> E
 
 
 def _sources(subject: rules.Subject, beyond_namespace: bool) -> Iterator[tuple[str, Said]]:
-    namespace, workload = subject.namespace, subject.workload
-    if namespace is not None:
+    workload = subject.workload
+    for namespace in _spaces(subject):
         yield from (("its namespace", said) for said in (namespace.annotations, namespace.labels))
     if not beyond_namespace:
         return

@@ -13,8 +13,10 @@ import numpy as np
 
 from fallow.decide.idle import arrange, judge, pressure, words
 from fallow.decide.idle.courtesy import Standing
-from fallow.model.decision import Heading, Held, Level, Reason, Step, Totals, Verdict
+from fallow.model.decision import Heading, Held, Reason, Step, Totals, Verdict
+from fallow.model.long_memory import Level
 from fallow.model.policies import idle
+from fallow.model.seen import sure
 from fallow.model.units import Instant
 
 _STATES: Final = (Verdict.active, Verdict.idle, Verdict.unknown)
@@ -27,9 +29,8 @@ class Gpus(msgspec.Struct, frozen=True):
     def count(self, verdict: Verdict) -> int:
         return sum(count for (each, _), count in self.by_model.items() if each is verdict)
 
-    @property
-    def level(self) -> Level:
-        return Level(self.count(Verdict.idle), self.observed)
+    def level(self, now: Instant) -> Level:
+        return Level(self.count(Verdict.idle), self.observed, now)
 
 
 def count_gpus(sight: judge.Sight) -> Gpus:
@@ -105,8 +106,12 @@ def _heading(code: int) -> Heading:
 def tally_policies(
     sight: judge.Sight, standings: Mapping[int, Standing], paused: Collection[int], chosen: Collection[int]
 ) -> dict[str, idle.Tally]:
-    """What this cycle found for each policy. Where nothing was measured, nothing is said of idleness."""
-    rank = {one.rule.name: rank for rank, one in enumerate(sight.snapshot.policies)}
+    """What this cycle found for each policy. Where nothing was measured, nothing is said of idleness.
+
+    Of a policy that holds for anybody outside the namespaces we were given, or for nobody inside, nothing is said at
+    all: another instance may be looking after those, and its report would stand against ours.
+    """
+    rank = {one.rule.name: rank for rank, one in enumerate(sure(sight.snapshot.policies))}
     if not rank:
         return {}
     of_ruling = [rank.get(ruling.rule.name, len(rank)) for ruling in sight.arranged.rulings]
@@ -117,14 +122,26 @@ def tally_policies(
     matched, asleep = _count(policy_of, size), _count(policy_of[list(paused)], size)
     quiet, kept = _count(policy_of[is_idle], size), _count(policy_of[acknowledged], size)
     gpus = _count(policy_of[is_idle], size, sight.arranged.gpus[is_idle])
+    foreign = _find_foreign(sight, policy_of, matched)
     return {
         name: idle.Tally(
             matched_workloads=matched[at], paused_workloads=asleep[at], next_actions=tuple(upcoming.get(at, ())),
             idle_workloads=quiet[at] if known else None, idle_gpus=gpus[at] if known else None,
             acknowledged_workloads=kept[at] if known else None,
         )
-        for name, at in rank.items()
+        for name, at in rank.items() if at not in foreign
     }
+
+
+def _find_foreign(sight: judge.Sight, policy_of: arrange.Indices, matched: list[int]) -> set[int]:
+    """Policies, by rank, that are not ours alone to report on."""
+    asked = sight.mandate.scope.namespace
+    if asked is None:
+        return set()
+    places = {one.ref.namespace for one in sight.snapshot.workloads}
+    outside = {place for place in places if not asked.fullmatch(place)}
+    beyond = [index for index, one in enumerate(sight.snapshot.workloads) if one.ref.namespace in outside]
+    return set(policy_of[beyond].tolist()) | {at for at, count in enumerate(matched) if not count}
 
 
 def _count(column: arrange.Indices, size: int, weights: arrange.Indices | None = None) -> list[int]:

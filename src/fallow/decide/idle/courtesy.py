@@ -20,14 +20,15 @@ from fallow.model import cluster, kinds, marks, units
 from fallow.model.decision import Detail, Reason, Step
 from fallow.model.policies import idle
 from fallow.model.policies.idle import ActionType
+from fallow.model.seen import Known, Unseen
 from fallow.model.units import Instant
 
 _FOREVER: Final = float("inf")
 
 # Skips after which an earlier notice no longer counts: whoever lifts them is to be told again before anything happens.
+# Not those by which it is not ours: the notice may be another instance's.
 _VOIDS_NOTICE: Final = frozenset({
-    Reason.KindDisabled, Reason.ProtectedNamespace, Reason.Excluded, Reason.ReportOnly, Reason.OptedOut,
-    Reason.Acknowledged, Reason.FightHold, Reason.Immune,
+    Reason.ReportOnly, Reason.OptedOut, Reason.Acknowledged, Reason.FightHold, Reason.Immune,
 })
 
 
@@ -108,6 +109,7 @@ def _find_reasons(case: Case, now: Instant) -> Iterator[Standing | None]:
     subject, workload, rule, scope = case.subject, case.workload, case.rule, case.scope
     yield _is_paused(case)
     yield _leave(Reason.KindDisabled, rules.is_disabled(workload, case.kind, rule, scope))
+    yield _leave(Reason.KindDisabled, rules.is_unlisted(workload, case.kind, rule), is_void=True)
     yield _leave(Reason.ProtectedNamespace, rules.is_protected(workload.ref.namespace, scope))
     yield _leave(Reason.Excluded, rules.is_excluded(subject, scope))
     yield _is_report_only(case)
@@ -123,10 +125,12 @@ def make_episode(uid: str, since: Instant) -> Episode:
     return Episode(since, hashlib.sha256(f"{uid}{units.rfc3339(since)}".encode()).hexdigest()[:12])
 
 
-def _leave(reason: Reason, because: str | None, until: Instant = _FOREVER) -> Standing | None:
+def _leave(
+    reason: Reason, because: str | None, until: Instant = _FOREVER, *, is_void: bool = False
+) -> Standing | None:
     if because is None:
         return None
-    return Standing(skip=reason, because=because, until=until, is_void=reason in _VOIDS_NOTICE)
+    return Standing(skip=reason, because=because, until=until, is_void=is_void or reason in _VOIDS_NOTICE)
 
 
 def _report(detail: Detail, because: str) -> Standing:
@@ -153,6 +157,9 @@ def _is_report_only(case: Case) -> Standing | None:
         return _report(Detail.ManagedByUnknownOwner, f"we know no way to pause a {workload.ref.kind}")
     if case.ruling.detail:
         return _report(case.ruling.detail, case.ruling.because)
+    if not isinstance(case.subject.namespace, Known):  # what stands in one is not there without it
+        why = case.subject.namespace.why if isinstance(case.subject.namespace, Unseen) else "it is not in the list"
+        return _report(Detail.Unseen, f"whether namespace {workload.ref.namespace} opted out cannot be seen: {why}")
     if case.grounds.refused is not None:
         return _report(Detail.UnsupportedField, case.grounds.refused)
     if objection := kinds.objection(kind, workload, rule):

@@ -27,9 +27,10 @@ Codes: TypeAlias = NDArray[np.int8]
 
 CODES: Final = (
     Reason.Busy,
-    Reason.SourceDown, Reason.WarmingUp, Reason.OwnerLookupFailed, Reason.NoGpuPods,
+    Reason.SourceDown, Reason.WarmingUp, Reason.OwnerLookupFailed, Reason.Odd, Reason.NoGpuPods,
     Reason.NodeNotReady, Reason.PodStarting, Reason.ReservationOpaque,
-    Reason.ExporterDown, Reason.FrozenSeries, Reason.ExporterSuspect, Reason.SignalContradiction, Reason.SharedDevice,
+    Reason.ExporterDown, Reason.FrozenSeries, Reason.ExporterSuspect, Reason.SignalContradiction,
+    Reason.NodeUnseen, Reason.SharedDevice,
     Reason.MigUtilOnly, Reason.NoSignal, Reason.FutureSamples, Reason.Stale, Reason.LowCoverage,
     Reason.MissingGpuSeries, Reason.NotReady, Reason.TooYoung,
     Reason.GoneIdle,
@@ -37,9 +38,12 @@ CODES: Final = (
 CODE: Final = {reason: np.int8(code) for code, reason in enumerate(CODES)}
 BUSY: Final = CODE[Reason.Busy]
 IDLE: Final = CODE[Reason.GoneIdle]
+ODD: Final = CODE[Reason.Odd]
 
 CONTRADICTS: Final = 0.05  # gpu_util of a GPU that surely does something
-CANARY_POWER: Final = 1.2  # times the lowest power ever seen of it
+CANARY_SHARE: Final = 0.5  # of its rated power that only work explains; an open context draws far less
+CANARY_POWER: Final = 2.5  # times the lowest power of a day, where nobody knows what it is rated
+CANARY_WATTS: Final = 75.0  # ... and so much above it
 FLOOR_WATTS: Final = 15.0
 MAX_SKEW: Final = 60.0  # a sample further in the future comes from a clock that is wrong
 UNREADY_COUNTS: Final = 2 * HOUR  # a pod that stays not ready for so long is judged by its start alone
@@ -57,9 +61,13 @@ OF_THE_POD: Final = frozenset({Signal.process_sm, Signal.last_kernel, Signal.req
 class Terms(arrange.RuleColumns, kw_only=True):
     """What the rules ask, and what is told of the GPU itself, per row."""
 
-    mig: Bools
+    mig: Bools  # by its series, or as its pod and node say: what cannot speak for an instance does not
     shared: Bools
     node: arrange.Indices
+    device: arrange.Indices
+    contested: Bools
+    watts: Floats  # what its model is rated; nan = not known
+    on_unseen_node: Bools  # then `shared` is set: nobody can tell, nor whether it is a MIG instance
 
 
 class Pass(msgspec.Struct, kw_only=True):
@@ -88,6 +96,7 @@ class Sight(msgspec.Struct, kw_only=True):
     looked_back: Bools  # where its idle time was looked up: it is not longer than that
     never_used: Bools
     clock: Floats  # per pod: since when its quiet counts
+    odd: Mapping[int, str] = {}  # workloads that could not be considered, and what went wrong
 
     @property
     def mandate(self) -> idle.Mandate:
@@ -106,7 +115,16 @@ def look(arranged: arrange.Arrangement, snapshot: cluster.Snapshot, now: Instant
     sight = _choose_windows(arranged, snapshot, passes, clock, now)
     _note_troubles(arranged, evidence, sight.code)
     sight.idle_since[sight.code != IDLE] = np.nan
-    return sight
+    return set_aside(sight, arranged.odd)
+
+
+def set_aside(sight: Sight, odd: Mapping[int, str]) -> Sight:
+    """The same, with these workloads unknown: considering them failed, and that must not stop the others."""
+    if not odd:
+        return sight
+    code, idle_since, at = sight.code.copy(), sight.idle_since.copy(), list(odd)
+    code[at], idle_since[at] = ODD, np.nan
+    return msgspec.structs.replace(sight, code=code, idle_since=idle_since, odd={**sight.odd, **odd})
 
 
 def _start_clocks(pods: arrange.PodColumns, now: Instant) -> Floats:
@@ -142,9 +160,10 @@ def judge_rows(use: usage.Usage, terms: Terms, now: Instant) -> Codes:
         (Reason.ExporterDown, ~use.exporter_up),
         (Reason.FrozenSeries, use.exporter_frozen),
         (Reason.ExporterSuspect, _is_suspect(use, terms)),
-        (Reason.SignalContradiction, _contradicts_itself(use, terms)),
+        (Reason.SignalContradiction, terms.contested | _contradicts_itself(use, terms)),
         (Reason.Busy, np.where(terms.shared, own, any_active)),
-        (Reason.SharedDevice, terms.shared & ~usage.speaks_for_itself(use) & any_active),
+        (Reason.NodeUnseen, terms.on_unseen_node & ~usage.speaks_for_itself(use)),
+        (Reason.SharedDevice, terms.shared & any_active & ~_is_acquitted(use, terms, active)),
         (Reason.MigUtilOnly, ~_any(use, valid.values()) & terms.mig & ~np.isnan(utilisation(use))),
         (Reason.NoSignal, ~_any(use, valid.values())),
         (Reason.FutureSamples, _any(use, (on & (newest(use, one) > now + MAX_SKEW) for one, on in valid.items()))),
@@ -164,8 +183,8 @@ def is_active_by(use: usage.Usage, terms: Terms, signal: Signal) -> Bools:
         held = peak >= LIMITS.get(signal, terms.activity)
     if signal in use.mean:
         held |= trickles(use, terms, signal)
-    if signal in NOT_ON_MIG:
-        held &= ~terms.mig
+    if signal in NOT_ON_MIG:  # by the series themselves: what only might be an instance is not excused by that
+        held &= ~use.mig
     if signal.name in terms.disabled:
         held &= ~terms.disabled[signal.name]
     return held
@@ -174,6 +193,16 @@ def is_active_by(use: usage.Usage, terms: Terms, signal: Signal) -> Bools:
 def trickles(use: usage.Usage, terms: Terms, signal: Signal) -> Bools:
     """A steady trickle: DCGM's values are averages themselves, so that a little work in each of them never shows."""
     return np.asarray(use.mean[signal] >= terms.activity / TRICKLE)
+
+
+def _is_acquitted(use: usage.Usage, terms: Terms, active: Mapping[Signal, Bools]) -> Bools:
+    """Rows of a busy device that did nothing themselves, where the same signal shows who on that device did."""
+    found = np.zeros(use.rows, np.bool_)
+    for signal in (Signal.process_sm, Signal.last_kernel):
+        if signal in active:
+            culprits = np.bincount(terms.device[active[signal]], minlength=int(terms.device.max(initial=-1)) + 1)
+            found |= (use.peak[signal] >= 0) & (culprits[terms.device] > 0)
+    return found
 
 
 def newest(use: usage.Usage, signal: Signal) -> Floats:
@@ -201,18 +230,27 @@ def utilisation(use: usage.Usage) -> Floats:
 
 
 def _contradicts_itself(use: usage.Usage, terms: Terms) -> Bools:
-    return ~terms.mig & (profiling(use) < terms.activity) & (utilisation(use) >= CONTRADICTS)
+    return ~use.mig & (profiling(use) < terms.activity) & (utilisation(use) >= CONTRADICTS)
 
 
 def _is_suspect(use: usage.Usage, terms: Terms) -> Bools:
     """The node canary: profiling reads exactly 0 on a whole node (it can for hours) while something shows work."""
     profiled, nodes = profiling(use), int(terms.node.max(initial=-1)) + 1
-    power = use.peak.get(Signal.power, _unknown(use))
-    works = ~terms.mig & ((utilisation(use) >= CONTRADICTS) | (power > use.power_floor * CANARY_POWER))
+    works = ~use.mig & ((utilisation(use) >= CONTRADICTS) | (_power(use) > _working_power(use, terms)))
     profiles = np.bincount(terms.node[profiled >= 0], minlength=nodes) > 0
     is_silent = np.bincount(terms.node[profiled > 0], minlength=nodes) == 0
     is_suspect = profiles & is_silent & (np.bincount(terms.node[works], minlength=nodes) > 0)
     return np.asarray(is_suspect[terms.node])
+
+
+def _power(use: usage.Usage) -> Floats:
+    return use.peak.get(Signal.power, _unknown(use))
+
+
+def _working_power(use: usage.Usage, terms: Terms) -> Floats:
+    """Watts that only work explains; nan where neither the model nor a floor is known."""
+    above = np.maximum(use.power_floor * CANARY_POWER, use.power_floor + CANARY_WATTS)
+    return np.where(np.isnan(terms.watts), above, terms.watts * CANARY_SHARE)
 
 
 def _unknown(use: usage.Usage) -> Floats:
@@ -243,7 +281,12 @@ def _judge_window(arranged: arrange.Arrangement, use: usage.Usage, clock: Floats
 
 def gather_terms(arranged: arrange.Arrangement, use: usage.Usage) -> Terms:
     pods, asked = arranged.pods, take(arranged.terms, arranged.rule_of_pod[use.pod])
-    return Terms(**asked, mig=use.mig, shared=use.shared | pods.shared[use.pod], node=pods.node[use.pod])
+    layout = arranged.layouts[use.window]
+    return Terms(
+        **asked, mig=use.mig | pods.mig[use.pod], shared=use.shared | pods.shared[use.pod], node=pods.node[use.pod],
+        device=layout.device, contested=layout.contested, watts=arranged.watts[layout.model],
+        on_unseen_node=pods.on_unseen_node[use.pod],
+    )
 
 
 def take(table: msgspec.Struct, at: arrange.Indices | slice) -> dict[str, Any]:
@@ -262,6 +305,7 @@ def _judge_lives(arranged: arrange.Arrangement, window: Seconds, clock: Floats, 
         (Reason.NodeNotReady, ~pods.on_ready_node),
         (Reason.PodStarting, ~pods.running),
         (Reason.ReservationOpaque, pods.reserved),
+        (Reason.NodeUnseen, pods.on_unseen_node & ~pods.ready),
         (Reason.NotReady, ~pods.ready & np.isnan(clock)),
         (Reason.TooYoung, ~(now - clock >= window + grace)),
     )

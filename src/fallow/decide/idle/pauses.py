@@ -1,10 +1,12 @@
 """What becomes of a pause: asked back, without effect, undone by others, or fought over.
 
-In: a workload that carries marks of a pause or a request to resume, its pods, the rule, now. Out: Resumes and Marks;
-whether it is held after a fight.
-The state is on the object (model/marks.py says when a pause stands). Marks of a pause that does not stand are either
-an external resume (we never resumed it, and it runs: counted, and after the third in a day we let go), or old ones
-that came back, as `kubectl rollout undo` does: those are cleared without a word.
+In: a workload that carries marks of a pause or a request to resume, its pods, the rule, now. Out: Resumes, Undos and
+Marks; whether it is held after a fight.
+The state is on the object (model/marks.py says when a pause stands). Marks of a pause that does not stand are
+- half a pause: nobody else wrote the field since, so that something changed our own request: it is put back;
+- a resume of ours that was interrupted between two objects: it is finished;
+- an external resume (we never resumed it, and it runs): counted, and after the third in a day we let go;
+- old ones that came back, as `kubectl rollout undo` does: those are cleared without a word.
 """
 
 from typing import Final
@@ -12,8 +14,9 @@ from typing import Final
 from fallow import names
 from fallow.decide.idle import consent
 from fallow.model import cluster, kinds, marks, record, units
-from fallow.model.decision import Decision, Mark, Resume
+from fallow.model.decision import Decision, Mark, Resume, Undo
 from fallow.model.policies import idle
+from fallow.model.seen import Unseen, sure
 from fallow.model.units import DAY, MINUTE, Instant, Seconds
 
 EFFECT: Final = 10 * MINUTE  # after so long the pods of a paused workload should be gone
@@ -52,10 +55,8 @@ def _tend_standing(
     kind: kinds.Kind, workload: cluster.Workload, alive: list[cluster.Pod], rule: idle.Rule, began: Instant,
     now: Instant,
 ) -> list[Decision]:
-    request = marks.resume_request(workload)
-    if request is not None:
-        by = request.strip()[:256] or "annotation"
-        return [Resume(workload, by, f"{names.RESUME_REQUESTED} was set on it")]
+    if marks.resume_request(workload) is not None:
+        return [Resume(workload, _resumer(workload), f"{names.RESUME_REQUESTED} was set on it")]
     ignores_stop = kind.ignores_stop if rule.action.kserve_method == "auto" else None
     if alive and now >= began + KSERVE_EFFECT and ignores_stop and ignores_stop(workload):
         because = f"KServe did not heed {names.KSERVE_STOP} within {units.humane(KSERVE_EFFECT)}"
@@ -84,32 +85,50 @@ def _is_noted(kind: kinds.Kind, workload: cluster.Workload) -> bool:
 
 def _tend_void(kind: kinds.Kind, target: kinds.Target, workload: cluster.Workload, now: Instant) -> list[Decision]:
     began, ended = units.read_instant(target.annotations[names.PAUSED_AT]), marks.resumed_at(workload)
+    if isinstance(workload.scaled_objects, Unseen) or isinstance(workload.kueue, Unseen):
+        return []  # it may stand paused by one that cannot be seen: the record may be the only way back
     stands = kinds.holds_pause(kind, workload)
     if began is None and stands:
         return []  # paused, by marks that cannot be read: the record beside them may be the only way back
     because = "its marks of a pause are older than its last resume"
+    put_back: consent.Changes = {}
     if began is not None and (ended is None or began > ended) and not stands:
-        if not _was_begun_only(target, workload):
+        if marks.is_coming_back(workload):
+            return [Resume(workload, _resumer(workload), "its resume was begun, and is finished now")]
+        if marks.is_half_taken(workload):
+            return [Undo(workload, "its pause was half taken: the value that stands is nobody's, and not the pause")]
+        if not _was_begun_only(kind, target, workload):
             return _note_reversal(kind, workload, now)
-        because = "its pause was begun and never carried out"
+        because, put_back = "its pause was begun and never carried out", _find_cleared(kind, target)
     if _lives_elsewhere(kind, workload):
         return []  # clearing them would restart its pods, and they count for nothing
-    return [_note(kind, workload, consent.drop(target.annotations, names.PAUSE_KEYS), None, because)]
+    return [_note(kind, workload, consent.drop(target.annotations, names.PAUSE_KEYS) | put_back, None, because)]
 
 
-def _was_begun_only(target: kinds.Target, workload: cluster.Workload) -> bool:
-    """We were interrupted between the record and the companion that was to pause it: that one has no record yet."""
+def _find_cleared(kind: kinds.Kind, target: kinds.Target) -> consent.Changes:
+    """The marks that the pause took away, such as those of the last resume: its immunity goes on."""
     found = record.read(target.annotations.get(names.ORIGINAL_STATE))
-    if not found or not found.companions:
-        return False
-    return not any(names.ORIGINAL_STATE in each.annotations for each in workload.scaled_objects)
+    return dict(found.marks) if found and kinds.find_fault(kind, found) is None else {}
+
+
+def _resumer(workload: cluster.Workload) -> str:
+    return (marks.resume_request(workload) or "").strip()[:256] or "annotation"
+
+
+def _was_begun_only(kind: kinds.Kind, target: kinds.Target, workload: cluster.Workload) -> bool:
+    """We were interrupted between the record and the act, where these are two writes: nothing was changed yet."""
+    found = record.read(target.annotations.get(names.ORIGINAL_STATE))
+    if found and found.companions:  # the one that was to pause it has no record of its own
+        return not any(names.ORIGINAL_STATE in each.annotations for each in sure(workload.scaled_objects))
+    is_by_scale = found is not None and kinds.way(kind, workload) is kinds.Way.scale
+    return is_by_scale and not target.writer and not target.is_ours
 
 
 def _note_reversal(kind: kinds.Kind, workload: cluster.Workload, now: Instant) -> list[Decision]:
     if kind.marks_on and not workload.pods:
         return []  # where its marks belong is known when its pods are back; a mark on it now would restart them
     said = kinds.record_target(kind, workload).annotations
-    times = [*_recent_reversals(said, workload, now), now]
+    times = [*marks.recent_reversals(workload, now), now]
     writer = kinds.pause_target(kind, workload).writer or "somebody"
     changes: consent.Changes = {
         **({} if _lives_elsewhere(kind, workload) else consent.drop(said, (*names.PAUSE_KEYS, names.RESUME_REQUESTED))),
@@ -122,12 +141,6 @@ def _note_reversal(kind: kinds.Kind, workload: cluster.Workload, now: Instant) -
     changes[names.FIGHT_HOLD_UNTIL] = units.rfc3339(now + DAY)
     because = f"others undid our pauses {len(times)} times within a day, last {writer}: left alone for a day"
     return [_note(kind, workload, changes, names.Event.PAUSE_REVERTED, because)]
-
-
-def _recent_reversals(said: marks.Said, workload: cluster.Workload, now: Instant) -> list[Instant]:
-    texts = {text for each in (said, workload.marks) for text in each.get(names.PAUSE_REVERSALS, "").split(",")}
-    times = (units.read_instant(text) for text in texts)
-    return sorted(time for time in times if time is not None and now - DAY < time <= now)
 
 
 def _refuse_request(workload: cluster.Workload) -> list[Decision]:

@@ -19,19 +19,23 @@ from fallow import names
 from fallow.decide.idle import arrange, brakes, choice, consent, counts, courtesy, judge, rules, standings, upkeep
 from fallow.decide.idle import words as sentences
 from fallow.decide.idle.courtesy import Standing
-from fallow.model import cluster, decision, marks, units, usage
+from fallow.model import cluster, decision, long_memory, marks, units, usage
 from fallow.model.decision import Alert, Decision, Finding, Findings, Memory, Outcome, Pause, Plan, Status, Warn
+from fallow.model.long_memory import LongMemory
 from fallow.model.policies import idle
+from fallow.model.seen import Input, sure
 from fallow.model.units import Instant, Seconds
 
 MOST_NEWS: Final = 100  # Events, or notices, of one cycle: at 20 requests a second they must end well within it
 _REASON_TEXT: Final = 200  # characters, the longest paused-reason
+_MOST_NAMED: Final = 5
 _GIVEN: Final = (Status.done, Status.dry_run)
+_NO_ATTEMPT: Final = (decision.Code.AlreadyPaused, decision.Code.NotBegun)
 
 Cache = arrange.Cache  # may be kept from cycle to cycle; without one the plan is the same, and later
 
 
-def rules_in_force(mandate: idle.Mandate, policies: Iterable[idle.IdlePolicy]) -> tuple[idle.Rule, ...]:
+def rules_in_force(mandate: idle.Mandate, policies: rules.Policies) -> tuple[idle.Rule, ...]:
     """Every rule that can come to hold: their windows are what the source must be asked for."""
     return (*(one.rule for one in rules.in_order(mandate, policies)), mandate.rule)
 
@@ -67,7 +71,7 @@ def _notices(sight: judge.Sight) -> usage.Floats:
 
 
 def find_exemption(
-    workload: cluster.Workload, pods: tuple[cluster.Pod, ...], namespace: cluster.Namespace | None, now: Instant
+    workload: cluster.Workload, pods: tuple[cluster.Pod, ...], namespace: Input[cluster.Namespace], now: Instant
 ) -> consent.Exemption | None:
     """The ack or opt-out that a pause by hand heeds, whatever the rules say."""
     subject, terms = rules.Subject(workload, pods, namespace, frozenset), idle.Consent()
@@ -82,12 +86,14 @@ def make_plan(
     snapshot: cluster.Snapshot, mandate: idle.Mandate, memory: Memory, now: Instant, cache: Cache | None = None
 ) -> Plan:
     sight = _look(snapshot, mandate, now, cache)
+    memory = brakes.recall(mandate.brakes, memory, snapshot.long_memory, snapshot.lease_term, now)
     gpus, tended = counts.count_gpus(sight), upkeep.tend(sight)
-    until, level = snapshot.frozen_until, None if snapshot.evidence.trouble else gpus.level
+    until, level = snapshot.frozen_until, None if snapshot.evidence.trouble else gpus.level(now)
     on_lease = None if until is None else decision.Freeze(until, snapshot.frozen_because)
     watched = brakes.watch(mandate.brakes, memory, on_lease, level, now)
-    stands = standings.find(sight, memory, watched.freeze, tended.written)
-    choosing = choice.choose(sight, memory, stands.pausable, tended.paused)
+    stands = standings.find(judge.set_aside(sight, tended.odd), memory, watched.freeze, tended.written)
+    sight = judge.set_aside(sight, {**tended.odd, **stands.odd})
+    choosing = choice.choose(sight, memory, stands.pausable)
     final = {**stands.by_workload, **choosing.waiting}
     findings = Findings(
         functools.partial(_find, sight, final, tended.paused), functools.partial(sentences.describe_gpus, sight),
@@ -104,6 +110,7 @@ def make_plan(
         totals=counts.total(sight, final, tended.paused, gpus),
         policies=counts.tally_policies(sight, final, tended.paused, choosing.chosen),
         memory=_carry_on(sight, memory, watched, stands, final),
+        odd={snapshot.workloads[index].ref: why for index, why in sight.odd.items()},
     )
 
 
@@ -160,7 +167,8 @@ def _carry_on(
     stays = {uid for uid in met if uid in index_of and code[index_of[uid]] != judge.BUSY}
     pending = {uid: at for uid, at in old.would_be_pending.items() if uid in stays}
     return Memory(
-        levels=watched.levels, baseline_reset=watched.baseline_reset, freeze=watched.unseen, confirmed=stands.confirmed,
+        at=sight.now, term=sight.snapshot.lease_term, long=_carry_on_long(sight, old.long, watched),
+        freeze=watched.unseen, confirmed=stands.confirmed,
         announced={uid: episode for uid, episode in old.announced.items() if uid in stays},
         alerted=frozenset(each for each in old.alerted if each.uid in stays),
         would_be_paused={uid: at for uid, at in old.would_be_paused.items() if uid in stays},
@@ -169,9 +177,24 @@ def _carry_on(
     )
 
 
+def _carry_on_long(sight: judge.Sight, old: LongMemory, watched: brakes.Braking) -> LongMemory:
+    seen = tuple(each.name for each in sure(sight.snapshot.policies))
+    return msgspec.structs.replace(
+        old, at=sight.now, levels=watched.levels, baseline_reset=watched.baseline_reset,
+        policies=seen[:_MOST_NAMED] or old.policies, policies_at=sight.now if seen else old.policies_at,
+        attempts=tuple(each for each in old.attempts if each.uid in sight.arranged.index_of),
+    )
+
+
+def expect(plan: Plan) -> LongMemory:
+    """What is remembered if every pause succeeds: who writes it down before, forgets none by dying meanwhile."""
+    pauses = (each for each in plan.decisions if isinstance(each, Pause))
+    return remember(plan, [Outcome(each, Status.done, plan.at, "") for each in pauses]).long
+
+
 def remember(plan: Plan, outcomes: Iterable[Outcome]) -> Memory:
     """The plan's memory, and what became of it: what was said, what a dry run would have done, what was refused."""
-    memory = plan.memory
+    memory, outcomes = plan.memory, tuple(outcomes)
     announced, alerted = dict(memory.announced), set(memory.alerted)
     pending, paused, refused = dict(memory.would_be_pending), dict(memory.would_be_paused), dict(memory.refused)
     for outcome in outcomes:
@@ -189,14 +212,31 @@ def remember(plan: Plan, outcomes: Iterable[Outcome]) -> Memory:
                 refused[finding.workload.ref.uid] = because
     return msgspec.structs.replace(
         memory, announced=announced, alerted=frozenset(alerted), would_be_pending=pending, would_be_paused=paused,
-        refused=refused,
+        refused=refused, long=_remember_pauses(memory.long, outcomes, plan.at),
     )
 
 
-def remember_rest(memory: Memory) -> Memory:
+def _remember_pauses(long: LongMemory, outcomes: Iterable[Outcome], now: Instant) -> LongMemory:
+    """What was paused counts for an hour; what was tried in vain counts for nothing, and is tried later."""
+    pauses, attempts = list(long.pauses), long.attempts
+    for outcome in outcomes:
+        if not isinstance(outcome.decision, Pause) or outcome.code in _NO_ATTEMPT:
+            continue
+        found, uid = outcome.decision.finding, outcome.decision.finding.workload.ref.uid
+        if outcome.status in _GIVEN:
+            attempts = tuple(each for each in attempts if each.uid != uid)
+        else:
+            waits = outcome.status is not Status.overtaken
+            attempts = long_memory.note_attempt(attempts, uid, now, outcome.detail, waits=waits)
+        if outcome.status is Status.done:
+            pauses.append(long_memory.PastPause(uid, now, found.gpus, found.rule.name))
+    return msgspec.structs.replace(long, pauses=tuple(pauses), attempts=attempts)
+
+
+def remember_rest(memory: Memory, now: Instant) -> Memory:
     """After a cycle in which surely nothing was idle, so that none was planned."""
-    levels = brakes.remember_level(memory.levels, decision.Level(0, 0))
-    return msgspec.structs.replace(memory, levels=levels, confirmed={})
+    levels = brakes.remember_level(memory.long.levels, long_memory.Level(0, 0, now))
+    return msgspec.structs.replace(memory, long=msgspec.structs.replace(memory.long, levels=levels), confirmed={})
 
 
 def judge_again(
@@ -204,7 +244,14 @@ def judge_again(
 ) -> dict[int, tuple[Finding | None, str]]:
     """Just before pauses: the same judges on what is true now, by workload. (None, why) = it must not be paused."""
     sight = _carry_over(_look(fresh, mandate, now), meant)
-    return {index: _judge_again(sight, index, pause) for index, pause in meant.items()}
+    return {index: _judge_safely(sight, index, pause) for index, pause in meant.items()}
+
+
+def _judge_safely(sight: judge.Sight, index: int, pause: Pause) -> tuple[Finding | None, str]:
+    try:
+        return _judge_again(sight, index, pause)
+    except Exception as problem:  # of one workload: the others go on
+        return None, f"it could not be considered: {arrange.name_problem(problem)}"
 
 
 def _judge_again(sight: judge.Sight, index: int, pause: Pause) -> tuple[Finding | None, str]:

@@ -42,13 +42,13 @@ class Queue:
 
     def _leaving(self) -> Iterable[cluster.Pod]:
         for workload in self._snapshot.workloads if self._wants else ():
-            is_paused = kinds.stands_paused(workload)
+            is_paused = _may_be_paused(workload)
             for pod in (self._snapshot.pods[index] for index in workload.pods):
                 if pod.node and (is_paused or pod.terminating):
                     yield pod
 
     def _take(self, pod: cluster.Pod) -> bool:
-        node, has_helped = self._snapshot.nodes.get(pod.node), False
+        node, has_helped = self._snapshot.nodes.known.get(pod.node), False  # who cannot be seen helps nobody
         for resource, count in pod.resources.items() if node else ():
             for want in self._wants:
                 if count and want.left.get(resource) and _accepts(want.pod, node):
@@ -57,6 +57,14 @@ class Queue:
                     count -= used
                     has_helped = True
         return has_helped
+
+
+def _may_be_paused(workload: cluster.Workload) -> bool:
+    """One that is as nobody foresaw counts as on its way out: so less is freed, not more."""
+    try:
+        return kinds.stands_paused(workload)
+    except Exception:
+        return True
 
 
 def waits(pod: cluster.Pod, now: Instant) -> bool:

@@ -6,8 +6,9 @@ Invariant: what cannot be known (a model, a namespace's labels) never moves a wo
 policy that might be meant for it holds it, and only reports.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from datetime import datetime
+from typing import TypeAlias
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -17,6 +18,7 @@ from fallow.model import cluster, kinds, selectors
 from fallow.model.decision import Detail
 from fallow.model.patterns import Pattern
 from fallow.model.policies import idle
+from fallow.model.seen import Input, Known, Unseen, sure
 from fallow.model.units import MINUTE, Instant
 
 
@@ -33,30 +35,36 @@ class Subject(msgspec.Struct, frozen=True):
 
     workload: cluster.Workload
     pods: tuple[cluster.Pod, ...]
-    namespace: cluster.Namespace | None
+    namespace: Input[cluster.Namespace]
     find_models: Callable[[], frozenset[str]]  # of its GPUs; "" = not known. Few rules ask
 
 
-def in_order(mandate: idle.Mandate, policies: Iterable[idle.IdlePolicy]) -> list[idle.IdlePolicy]:
-    return sorted(policies, key=lambda one: (-one.priority, one.name)) if mandate.use_policies else []
+Policies: TypeAlias = Input[tuple[idle.IdlePolicy, ...]]
+
+
+def in_order(mandate: idle.Mandate, policies: Policies) -> list[idle.IdlePolicy]:
+    return sorted(sure(policies), key=lambda one: (-one.priority, one.name)) if mandate.use_policies else []
 
 
 class Rulebook:
     """The policies in their order, with what depends on the namespace alone worked out once per namespace."""
 
-    def __init__(self, mandate: idle.Mandate, policies: Iterable[idle.IdlePolicy]) -> None:
+    def __init__(self, mandate: idle.Mandate, policies: Policies) -> None:
         self.policies = [(one, _sure(one), _unclear(one)) for one in in_order(mandate, policies)]
         self._here: dict[str, list[tuple[idle.IdlePolicy, Ruling, Ruling, bool | None]]] = {}
         self.last = Ruling(mandate.rule)
-        if mandate.require_policy:
+        if mandate.use_policies and isinstance(policies, Unseen):
+            because = f"which policy holds for it cannot be seen: {policies.why}"
+            self.last = Ruling(mandate.rule, Detail.Unseen, because)
+        elif mandate.require_policy:
             self.last = Ruling(mandate.rule, Detail.NoPolicy, "no IdlePolicy is meant for it, and one is required")
 
     def find(self, subject: Subject) -> Ruling:
         """The same Ruling object for all whom one policy holds."""
-        for one, sure, unclear, is_here in self._in_namespace(subject):
+        for one, clear, unclear, is_here in self._in_namespace(subject):
             fits = _both(is_here, _fits(one, subject))
             if fits is not False:
-                return unclear if fits is None else sure
+                return unclear if fits is None else clear
         return self.last
 
     def _in_namespace(self, subject: Subject) -> list[tuple[idle.IdlePolicy, Ruling, Ruling, bool | None]]:
@@ -84,12 +92,12 @@ def _both(left: bool | None, right: bool | None) -> bool | None:
     return None if left is None or right is None else True
 
 
-def _fits_namespace(one: idle.IdlePolicy, name: str, namespace: cluster.Namespace | None) -> bool | None:
+def _fits_namespace(one: idle.IdlePolicy, name: str, namespace: Input[cluster.Namespace]) -> bool | None:
     if one.namespaces and not any(pattern.fullmatch(name) for pattern in one.namespaces):
         return False
     if one.namespace_selector == selectors.Selector():
         return True
-    return None if namespace is None else one.namespace_selector.matches(namespace.labels)
+    return one.namespace_selector.matches(namespace.value.labels) if isinstance(namespace, Known) else None
 
 
 def _fits(one: idle.IdlePolicy, subject: Subject) -> bool | None:
@@ -109,15 +117,32 @@ def _fits_models(patterns: tuple[Pattern, ...], models: frozenset[str]) -> bool 
     return None if not models or "" in models else True
 
 
-def is_disabled(workload: cluster.Workload, kind: kinds.Kind | None, rule: idle.Rule, scope: idle.Scope) -> str | None:
-    """Why its kind is not one we may pause here; None where it is, or where its trouble says more."""
-    if kind is None or workload.trouble is not None:
+def is_unlisted(workload: cluster.Workload, kind: kinds.Kind | None, rule: idle.Rule) -> str | None:
+    """Why its policy is not for its kind; None where it is, or where the letters or its trouble say more."""
+    if kind is None or workload.trouble is not None or rule.kinds is None:
         return None
-    if rule.kinds is not None:
-        is_listed = kind.kind in rule.kinds or f"{kind.kind}.{kind.group}" in rule.kinds
-        return None if is_listed else f"policy {rule.name} is not for {kind.kind}"
-    is_enabled = kind.letter in scope.letters
-    return None if is_enabled else f"{kind.kind} (letter {kind.letter}) is not among the enabled kinds"
+    is_listed = kind.kind in rule.kinds or f"{kind.kind}.{kind.group}" in rule.kinds
+    return None if is_listed else f"policy {rule.name} is not for {kind.kind}"
+
+
+def is_disabled(workload: cluster.Workload, kind: kinds.Kind | None, rule: idle.Rule, scope: idle.Scope) -> str | None:
+    """Why the letters leave its kind out; None where they do not, or where its policy or its trouble says more."""
+    if kind is None or workload.trouble is not None or rule.kinds is not None or kind.letter in scope.letters:
+        return None
+    return f"{kind.kind} (letter {kind.letter}) is not among the enabled kinds"
+
+
+def is_outside(subject: Subject, kind: kinds.Kind | None, rule: idle.Rule, scope: idle.Scope) -> bool:
+    """Is it, by the flags, not ours? Then we write nothing at all on it: it may well be another instance's.
+
+    What stands paused has no GPU that could be of another model.
+    """
+    workload = subject.workload
+    if is_disabled(workload, kind, rule, scope) or is_protected(workload.ref.namespace, scope):
+        return True
+    if scope.model is not None and not subject.find_models():
+        scope = msgspec.structs.replace(scope, model=None)
+    return is_excluded(subject, scope) is not None
 
 
 def is_protected(namespace: str, scope: idle.Scope) -> str | None:

@@ -11,10 +11,11 @@ from collections.abc import Collection, Mapping
 import msgspec
 import numpy as np
 
-from fallow.decide.idle import courtesy, judge
+from fallow.decide.idle import arrange, brakes, courtesy, judge
 from fallow.decide.idle.courtesy import Standing
 from fallow.model import kinds, units
 from fallow.model.decision import Freeze, Memory, Reason, Step
+from fallow.model.seen import Absent
 
 
 class Standings(msgspec.Struct, frozen=True):
@@ -26,17 +27,20 @@ class Standings(msgspec.Struct, frozen=True):
     announced: list[int]  # their idleness is news
     warned: list[int]
     pausable: list[int]
+    odd: Mapping[int, str]  # idle ones that could not be considered, and what went wrong
 
 
 def find(sight: judge.Sight, memory: Memory, freeze: Freeze | None, written: Collection[int]) -> Standings:
     needed, uids = sight.mandate.brakes.confirm_cycles, sight.arranged.uids
-    asked = _ask_all(sight, memory)
+    asked, odd = _ask_all(sight, memory)
     counts = {index: memory.confirmed.get(uids[index], 0) + 1 for index in asked}
     steps = {index: one for index, one in asked.items() if one.warns or one.pauses}
     waiting = dict.fromkeys(written, "its marks are put in order first")
     early = {count: f"found idle in {count} of {needed} cycles in a row" for count in range(1, needed)}
     unconfirmed = {index: early[count] for index, count in counts.items() if count in early}
-    final = asked | (_freeze_all(steps, freeze) if freeze else _hold_back(steps, waiting | unconfirmed))
+    if isinstance(sight.snapshot.policies, Absent) and sight.mandate.use_policies:
+        waiting |= dict.fromkeys(steps, gone) if (gone := brakes.why_not_by_flags(memory.long, sight.now)) else {}
+    final = asked | (_freeze_all(steps, freeze) if freeze else _hold_back(steps, unconfirmed | waiting))
     return Standings(
         by_workload=final,
         confirmed={uids[index]: count for index, count in counts.items()},
@@ -46,22 +50,26 @@ def find(sight: judge.Sight, memory: Memory, freeze: Freeze | None, written: Col
         ],
         announced=[] if freeze else _find_news(sight, asked, memory.announced, unconfirmed),
         warned=[index for index, standing in final.items() if standing.warns],
-        pausable=[index for index, standing in final.items() if standing.pauses],
+        pausable=[index for index, standing in final.items() if standing.pauses], odd=odd,
     )
 
 
-def _ask_all(sight: judge.Sight, memory: Memory) -> dict[int, Standing]:
+def _ask_all(sight: judge.Sight, memory: Memory) -> tuple[dict[int, Standing], dict[int, str]]:
     """From what was answered before, while neither its grounds nor the clock can have changed it."""
     special, answers, now = _find_special(sight, memory), sight.arranged.answers, sight.now
-    found: dict[int, Standing] = {}
+    found, odd = dict[int, Standing](), dict[int, str]()
     for index in np.flatnonzero(sight.code == judge.IDLE).tolist():
         known, grounds = answers.get(index), _find_grounds(sight, memory, index) if index in special else None
         if known is None or not known.at <= now < known.standing.until or known.grounds != grounds:
             plain = grounds or find_times(sight, index)
-            standing = courtesy.consider(make_case(sight, index, plain), now)
+            try:
+                standing = courtesy.consider(make_case(sight, index, plain), now)
+            except Exception as problem:  # of one workload: the others go on
+                odd[index] = arrange.name_problem(problem)
+                continue
             known = answers[index] = courtesy.Answered(standing, now, grounds)
         found[index] = known.standing
-    return found
+    return found, odd
 
 
 def _find_special(sight: judge.Sight, memory: Memory) -> set[int]:

@@ -2,7 +2,7 @@
 
 In: a Sight. Out: an Upkeep: what is to be done about marks, by workload, and what stands paused.
 Invariant: one write per object and cycle: a workload whose marks are put in order takes its next step in the next
-cycle.
+cycle. What the flags leave out is not ours: nothing is put in order there.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,9 +11,9 @@ from typing import Final
 import msgspec
 
 from fallow import names
-from fallow.decide.idle import consent, judge, pauses
+from fallow.decide.idle import arrange, consent, judge, pauses, rules
 from fallow.model import cluster, kinds, marks
-from fallow.model.decision import Alert, Alerted, Decision, Mark, Resume
+from fallow.model.decision import Alert, Alerted, Decision, Mark, Resume, Undo
 from fallow.model.units import Instant
 
 _UNSEEN: Final = frozenset({
@@ -24,11 +24,12 @@ _UNSEEN: Final = frozenset({
 class Upkeep(msgspec.Struct, frozen=True):
     by_workload: Mapping[int, list[Decision]]
     paused: Mapping[int, Instant | None]  # since when, if it was us
+    odd: Mapping[int, str]  # those whose marks could not be considered, and what went wrong
 
     def decisions(self, given: frozenset[Alerted]) -> Iterable[Decision]:
-        """Resumes first: somebody waits. Alerts that were given are not given again."""
+        """Resumes first: somebody waits, or something stands as nobody asked for. No Alert is given twice."""
         every = [each for found in self.by_workload.values() for each in found if not _was_given(each, given)]
-        return sorted(every, key=lambda each: not isinstance(each, Resume))
+        return sorted(every, key=lambda each: not isinstance(each, Resume | Undo))
 
     @property
     def written(self) -> frozenset[int]:
@@ -47,19 +48,32 @@ def tend(sight: judge.Sight) -> Upkeep:
     workloads = sight.snapshot.workloads
     # Of the unseen ones the fields were not read: a pause that stands would look undone.
     marked = [index for index in sight.arranged.marked if workloads[index].trouble not in _UNSEEN]
-    found = {index: _tend_one(sight, index, workloads[index]) for index in marked}
-    return Upkeep(
-        {index: decisions for index, decisions in found.items() if decisions},
-        {index: marks.paused_at(workloads[index]) for index in marked if kinds.stands_paused(workloads[index])},
-    )
+    found, paused, odd = dict[int, list[Decision]](), dict[int, Instant | None](), dict[int, str]()
+    for index in marked:
+        try:
+            if decisions := [] if _is_outside(sight, index) else _tend_one(sight, index, workloads[index]):
+                found[index] = decisions
+            if kinds.stands_paused(workloads[index]):
+                paused[index] = marks.paused_at(workloads[index])
+        except Exception as problem:  # of one workload: the others go on
+            odd[index] = arrange.name_problem(problem)
+    return Upkeep({index: decisions for index, decisions in found.items() if index not in odd}, paused, odd)
+
+
+def _is_outside(sight: judge.Sight, index: int) -> bool:
+    subject, rule = sight.arranged.subject(index), sight.arranged.ruling(index).rule
+    return rules.is_outside(subject, kinds.of(subject.workload), rule, sight.mandate.scope)
 
 
 def _tend_one(sight: judge.Sight, index: int, workload: cluster.Workload) -> list[Decision]:
     rule, pods = sight.arranged.ruling(index).rule, tuple(sight.snapshot.pods[pod] for pod in workload.pods)
     found = pauses.tend(workload, pods, rule, sight.now) or consent.tend_acks(workload, rule.consent, sight.now)
-    if not found and sight.code[index] == judge.BUSY and marks.has_notice(workload):
-        return [withdraw(workload, "it is active again")]
-    return found
+    writes = any(not isinstance(one, Alert) for one in found)
+    if not writes and sight.code[index] == judge.BUSY and marks.has_notice(workload):
+        found = [*found, withdraw(workload, "it is active again")]
+    if kinds.is_markable(workload):
+        return found
+    return [each for each in found if not isinstance(each, Mark)]  # they would restart its pods
 
 
 def withdraw(workload: cluster.Workload, because: str) -> Mark:

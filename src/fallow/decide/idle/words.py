@@ -12,12 +12,14 @@ import numpy as np
 from fallow.decide.idle import courtesy, judge
 from fallow.model import units, usage
 from fallow.model.decision import Finding, GpuFinding, Reason, Verdict
+from fallow.model.seen import Unseen
 from fallow.model.units import Instant
 from fallow.model.usage import Signal
 
 _PERCENT = frozenset({Signal.copy, Signal.enc, Signal.dec})
 _OF_PODS = {
     Reason.NodeNotReady: "the node {node} of its pod {pod} is not ready",
+    Reason.NodeUnseen: "the node {node} of its pod {pod} cannot be seen, and with it whether the GPU is shared: {why}",
     Reason.PodStarting: "its pod {pod} is bound to {node} and has not started",
     Reason.ReservationOpaque: "its pod {pod} holds a GPU for others that cannot be seen",
     Reason.NotReady: "its pod {pod} is not ready",
@@ -35,6 +37,7 @@ _OF_GPUS = {
     Reason.MigUtilOnly: "gpu_util says nothing about a MIG instance, and no other signal is there",
     Reason.NoSignal: "no utilisation series for this GPU",
 }
+_CONTESTED = "several pods are named for this GPU and nothing says it is shared, or its pod for more than it asked for"
 
 
 def verdict_of(code: int) -> Verdict:
@@ -80,8 +83,12 @@ def explain(sight: judge.Sight, index: int) -> str:
     if reason in (Reason.SourceDown, Reason.WarmingUp):
         trouble = sight.evidence.trouble
         return trouble.because if trouble else "there is no evidence"
+    if reason is Reason.Odd:
+        return f"it is as nobody foresaw, and is left alone: {sight.odd[index]}"
     workload = sight.snapshot.workloads[index]
     if reason is Reason.OwnerLookupFailed:
+        if isinstance(workload.strays, Unseen):
+            return workload.strays.why
         return workload.trouble_because or "its owner could not be looked up"
     if reason is Reason.NoGpuPods:
         return "none of its pods holds a GPU now"
@@ -114,7 +121,11 @@ def _explain_pod(sight: judge.Sight, one: judge.Pass, index: int, reason: Reason
     pod, clock = sight.snapshot.pods[index], float(sight.clock[index])
     asked = "GPUs that cannot be counted" if pod.gpu_count is None else count_gpus(pod.gpu_count)
     age = "a moment" if math.isnan(clock) else units.humane(sight.now - clock)
-    return _OF_PODS[reason].format(pod=pod.name, node=pod.node, asked=asked, held=int(one.layout.held[index]), age=age)
+    rest = sight.snapshot.nodes.rest
+    return _OF_PODS[reason].format(
+        pod=pod.name, node=pod.node, asked=asked, held=int(one.layout.held[index]), age=age,
+        why=rest.why if isinstance(rest, Unseen) else "it is not in the list",
+    )
 
 
 def deciding_pass(sight: judge.Sight, index: int) -> judge.Pass | None:
@@ -134,6 +145,8 @@ def explain_row(sight: judge.Sight, one: judge.Pass, row: int) -> str:
     if reason in _OF_PODS:
         return _explain_pod(sight, one, pod, reason)
     use, terms = narrow(one, row)
+    if reason is Reason.SignalContradiction and terms.contested[0]:
+        return _CONTESTED
     if reason in _OF_GPUS:
         window, profiling, used = units.humane(use.window), judge.profiling(use)[0], judge.utilisation(use)[0]
         node, active = sight.snapshot.pods[pod].node, _name_activity(use, terms)
@@ -197,7 +210,7 @@ def describe_gpus(sight: judge.Sight, index: int) -> list[GpuFinding]:
 
 def _describe_row(sight: judge.Sight, one: judge.Pass, row: int) -> GpuFinding:
     use, pod, code = one.use, sight.snapshot.pods[int(one.use.pod[row])], int(one.rows[row])
-    node = sight.snapshot.nodes.get(pod.node)
+    node = sight.snapshot.nodes.known.get(pod.node)
     return GpuFinding(
         gpu=use.gpu[row], node=pod.node, pod=pod.name, verdict=verdict_of(code), reason=judge.CODES[code],
         model=use.model[row] or (node.gpu_product if node else None) or "", because=explain_row(sight, one, row),

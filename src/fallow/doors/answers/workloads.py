@@ -6,9 +6,10 @@ In: findings, plans, outcomes, acknowledgements. Out: dictionaries and words; la
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from fallow import verbs
+from fallow import names, verbs
+from fallow.act.notices import text
 from fallow.doors import answers
-from fallow.model import cluster, decision, marks, units
+from fallow.model import cluster, decision, kinds, marks, units, usage
 from fallow.model.units import Instant
 
 ORDER = (decision.Verdict.idle, decision.Verdict.unknown, decision.Verdict.active)  # what wants attention first
@@ -39,9 +40,10 @@ def _next_action(finding: decision.Finding) -> dict[str, Any] | None:
 
 
 def explanation(
-    finding: decision.Finding, gpus: Sequence[decision.GpuFinding], patch: Mapping[str, Any] | None, now: Instant
+    finding: decision.Finding, gpus: Sequence[decision.GpuFinding], patch: Mapping[str, Any] | None, now: Instant,
+    lost: Sequence[usage.LostSignal] = (),
 ) -> dict[str, Any]:
-    """The full answer to "why", with the evidence GPU by GPU. `patch` is what a pause would send."""
+    """The full answer to "why", with the evidence GPU by GPU, and what was `lost`. `patch`: what a pause sends."""
     skip = [] if finding.skip is None else [{"skip": finding.skip_label, "because": finding.skip_because}]
     return {
         "workload": reference(finding.workload.ref), "verdict": str(finding.verdict),
@@ -50,6 +52,7 @@ def explanation(
         "idleSince": answers.instant(finding.idle_since), "atLeast": finding.at_least, "neverUsed": finding.never_used,
         "pausedAt": answers.instant(marks.paused_at(finding.workload)), "windowSeconds": round(finding.window),
         "coverage": finding.coverage, "gpus": [_gpu(gpu) for gpu in gpus],
+        "lostSignals": [{"signal": each.signal, "because": each.because} for each in lost],
         "owner": [{"kind": link.kind, "name": link.name, "uid": link.uid} for link in finding.workload.chain],
         "nextAction": _next_action(finding), "patch": patch, "cost": None, "asOf": answers.instant(now),
     }
@@ -93,9 +96,25 @@ def outcome(done: decision.Outcome) -> dict[str, Any]:
     return {"status": str(done.status), "at": answers.instant(done.at), "detail": done.detail, "after": done.after}
 
 
+def paused(workload: cluster.Workload) -> dict[str, Any]:
+    """What stands paused by us: since when, by whom, why, how many GPUs it gave back, and how to bring it back."""
+    kind, ref = kinds.of(workload), workload.ref
+    said = kinds.record_target(kind, workload).annotations if kind else {}
+    return {
+        "namespace": ref.namespace, "workload": text.typed(ref), "since": said.get(names.PAUSED_AT),
+        "by": said.get(names.PAUSED_BY), "gpus": marks.read_count(said.get(names.PAUSED_GPUS)),
+        "reason": said.get(names.PAUSED_REASON),
+    }
+
+
 def ack(found: verbs.Ack) -> dict[str, str | None]:
     named = {"namespace": found.ref.namespace, "workload": found.ref.short}
     return {**named, "until": found.until, "by": found.by, "reason": found.reason}
+
+
+def freeze(answer: verbs.FreezeAnswer, namespace: str) -> dict[str, str | bool | None]:
+    frozen = {"frozen": answer.until is not None, "until": answer.until}
+    return {**frozen, "namespace": namespace, "holder": answer.holder or None, "answer": str(answer.heard)}
 
 
 def verdict(finding: decision.Finding) -> str:

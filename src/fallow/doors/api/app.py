@@ -17,7 +17,10 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from fallow import loop, settings, telemetry
+from fallow.doors.api import bounds
 from fallow.stories.turn import Clock
+
+_LAST_WORDS = 1  # seconds in which answers under way may end when we stop
 
 
 def make_app(health: loop.Health, metrics: telemetry.Telemetry, clock: Clock) -> Starlette:
@@ -58,7 +61,10 @@ class Server(uvicorn.Server):
     """uvicorn, with signals left to the loop: SIGTERM must finish the patch in flight, not just the requests."""
 
     def __init__(self, app: Starlette) -> None:
-        super().__init__(uvicorn.Config(app, log_config=None, lifespan="off", access_log=False, date_header=False))
+        super().__init__(uvicorn.Config(
+            app, http=bounds.BoundedProtocol, ws="none", log_config=None, lifespan="off", access_log=False,
+            date_header=False, timeout_graceful_shutdown=_LAST_WORDS,
+        ))
         self._ended = asyncio.Event()
 
     def stop(self) -> None:

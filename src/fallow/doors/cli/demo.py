@@ -42,8 +42,8 @@ _RSS_UNIT = 1024.0 * 1024 if sys.platform == "darwin" else 1024.0
 class Director:
     """Drives the stage, and knows what to tell of it."""
 
-    def __init__(self, on: stage.Stage, *, speed: float) -> None:
-        self.on, self.speed = on, speed
+    def __init__(self, on: stage.Stage, *, speed: float, stop: asyncio.Event) -> None:
+        self.on, self.speed, self.stop = on, speed, stop
         self.began = on.world.now
         self.started = time.monotonic()
         self.ends = on.world.span.start + on.world.span.columns * on.world.span.step
@@ -61,7 +61,7 @@ class Director:
         self._learn(await self.on.tick(), world.now)
         self.took.append(time.monotonic() - ticked)
         if self.speed:
-            await asyncio.sleep(max(0.0, self.on.interval / self.speed - (time.monotonic() - began)))
+            await nap(self.stop, max(0.0, self.on.interval / self.speed - (time.monotonic() - began)))
 
     def _learn(self, cycle: decision.Cycle, now: Instant) -> None:
         self.failed += bool(cycle.failure)
@@ -199,7 +199,7 @@ async def play(
     stage.plan_faults(world, faults)
     with tempfile.TemporaryDirectory(prefix="fallow-demo-") as folder:
         async with stage.open_stage(world, Path(folder), port=port) as on:
-            director = Director(on, speed=speed)
+            director = Director(on, speed=speed, stop=stop)
             director.ends = min(director.ends, director.began + hours * HOUR)
             await (_watch(director, stop) if is_watched else _recite(director, stop))
             director.report()
@@ -243,8 +243,13 @@ async def _stay(director: Director, stop: asyncio.Event, kubeconfig: Path) -> No
         if director.on.world.now >= next_cycle:
             next_cycle += director.on.interval
             await director.on.tick()
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(stop.wait(), 1.0)
+        await nap(stop, 1.0)
+
+
+async def nap(stop: asyncio.Event, seconds: float) -> None:
+    """Until then, or until we are asked to stop."""
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(stop.wait(), seconds)
 
 
 def read_faults(text: str) -> list[worlds.Fault]:

@@ -90,8 +90,7 @@ def _cells(finding: decision.Finding, now: float) -> tuple[Any, ...]:
 
 
 def _explain(target: str, namespace: str | None, output: str, **given: Any) -> None:
-    with show.refusals():
-        kind, name = verbs.read_target(target)  # before anything is asked of the cluster
+    kind, name = verbs.read_target(target)
     look, own = _look({**given, "namespace": None})
     namespace = namespace or own
     with show.refusals():
@@ -99,11 +98,13 @@ def _explain(target: str, namespace: str | None, output: str, **given: Any) -> N
     if index is None:
         seen = "that holds GPUs or is paused by us: see `fallow idle --all`"
         raise _failure(f"no {kind} {name} in namespace {namespace} {seen}")
-    finding, gpus = look.explain(index)
+    (finding, gpus), lost = look.explain(index), look.snapshot.evidence.lost_signals
     if output in ("json", "yaml"):  # only then is it of interest what a pause would send
-        show.data(answers.explanation(finding, gpus, look.patch_of(finding), look.plan.at), output)
+        show.data(answers.explanation(finding, gpus, look.patch_of(finding), look.plan.at, lost), output)
     else:
         _tell(finding, gpus, look.plan.at)
+        for one in lost:
+            show.sentence(f"  not seen   signal {one.signal}: {one.because}")
 
 
 def _tell(finding: decision.Finding, gpus: list[decision.GpuFinding], now: float) -> None:
@@ -151,8 +152,11 @@ idle = flags.FlagCommand(
 explain = flags.FlagCommand(
     "explain", callback=_explain, context_settings=flags.CONTEXT,
     params=[
-        click.Argument(["target"], metavar="KIND/NAME"),
-        click.Option(["-n", "--namespace"], default=None, help="Namespace of the workload; default: the context's."),
+        click.Argument(["target"], metavar="KIND/NAME", callback=show.checked(verbs.read_target)),
+        click.Option(
+            ["-n", "--namespace"], default=None, help="Namespace of the workload; default: the context's.",
+            callback=show.checked(verbs.check_namespace),
+        ),
         *_options("--namespace"), show.output_option,
     ],
     help="Say why a workload is, or is not, idle: the verdict, the evidence GPU by GPU, the policy, the next action or "

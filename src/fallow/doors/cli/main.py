@@ -22,6 +22,7 @@ VERBS: dict[str, tuple[str, str, str]] = {
     "why": ("look", "explain", "The same as explain."),
     "pause": ("verbs", "pause", "Pause a workload now; the way back is written with it."),
     "resume": ("verbs", "resume", "Bring a paused workload back as it was. Needs no Prometheus."),
+    "paused": ("verbs", "paused", "List what stands paused by fallow. Needs no Prometheus."),
     "ack": ("verbs", "ack", "Keep an idle workload for some hours."),
     "unack": ("verbs", "unack", "End an acknowledgement."),
     "acks": ("verbs", "acks", "List acknowledgements."),

@@ -9,7 +9,7 @@ import sys
 import time
 from typing import Any
 
-from fallow import logs, loop, settings
+from fallow import logs, loop, names, settings
 from fallow.clients import errors
 from fallow.doors.cli import flags
 from fallow.model import decision, units
@@ -75,6 +75,8 @@ async def _watch(options: settings.Settings) -> int:
                 watching = [tasks.create_task(task) for task in story.background()]
                 mode, pace = "acting" if options.mandate.acting else "in dry-run", units.humane(options.loop.interval)
                 log.info("watching, %s, every %s", mode, pace)
+                if options.mandate.acting and not options.loop.leader_elect:
+                    log.warning("--leader-elect false is for dry runs: who acts holds the Lease %s", names.LEASE)
                 is_well = await story.run()
                 server.stop()
                 for task in watching:

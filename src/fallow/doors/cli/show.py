@@ -5,7 +5,7 @@ What a command may not need (rich, yaml, the verbs) is imported only when it doe
 """
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
 import click
@@ -69,6 +69,18 @@ def _need(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> int:
 
 def sentence(text: str, *notes: str) -> None:
     click.echo("\n".join(map(plain, (text, *(f"  {note}" for note in notes)))))
+
+
+def checked(check: Callable[[str], object]) -> Callable[[click.Context, click.Parameter, str | None], str | None]:
+    """For an option or argument: what is malformed ends with 2 before anything is asked of the cluster."""
+
+    def callback(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
+        with refusals():
+            if value is not None:
+                check(value)
+        return value
+
+    return callback
 
 
 @contextlib.contextmanager

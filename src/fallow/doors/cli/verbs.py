@@ -1,4 +1,5 @@
-"""The verbs with which people act: `pause`, `resume`, `ack`, `unack`, `acks`, `freeze`, `unfreeze`, typed and shown.
+"""The verbs with which people act, typed and shown: `pause`, `resume`, `paused`, `ack`, `unack`, `acks`, `freeze`,
+`unfreeze`.
 
 They need only a kubeconfig: nothing here needs Prometheus or the daemon. Who acts is the user of the kubeconfig; the
 API server decides what they may do. What a verb checks and does is in fallow/verbs.py.
@@ -16,7 +17,7 @@ from fallow import logs, verbs
 from fallow.clients.kubernetes import lease
 from fallow.doors.answers import workloads as answers
 from fallow.doors.cli import flags, show
-from fallow.model import decision, units
+from fallow.model import cluster, decision, units
 from fallow.wiring import reach
 
 Given: TypeAlias = dict[str, Any]
@@ -25,12 +26,8 @@ R = TypeVar("R")
 
 
 def _ask(act: Callable[[verbs.Reach], Awaitable[T]], given: Given) -> T:
-    where = given["kubeconfig"], given["context"], given["namespace"]
-    return _with(reach.open_reach(*where, dry_run=given.get("dry_run", False)), act)
-
-
-def _on_lease(act: Callable[[tuple[lease.Leadership, str]], Awaitable[T]], given: Given) -> T:
-    return _with(reach.open_lease(given["kubeconfig"], given["context"], given["namespace"]), act)
+    where, everywhere = (given["kubeconfig"], given["context"], given["namespace"]), given.get("everywhere", False)
+    return _with(reach.open_reach(*where, dry_run=given.get("dry_run", False), everywhere=everywhere), act)
 
 
 def _with(reach: AbstractAsyncContextManager[R], act: Callable[[R], Awaitable[T]]) -> T:
@@ -57,8 +54,32 @@ def _pause(target: str, reason: str, force: bool, **given: Any) -> None:
     _do(lambda reach: verbs.pause(reach, target, reason, time.time(), force=force), given)
 
 
-def _resume(target: str, replicas: int | None, **given: Any) -> None:
-    _do(lambda reach: verbs.resume(reach, target, time.time(), replicas=replicas), given)
+def _resume(target: str | None, replicas: int | None, everything: bool, everywhere: bool, **given: Any) -> None:
+    if (target is None) is not everything:
+        raise click.UsageError("say either KIND/NAME or --all")
+    if (everywhere and not everything) or (replicas is not None and everything):
+        raise click.UsageError("--all-namespaces goes with --all, --replicas with KIND/NAME")
+    if target is None:
+        _do(lambda reach: verbs.resume_all(reach, time.time()), {**given, "everywhere": everywhere})
+    else:
+        _do(lambda reach: verbs.resume(reach, target, time.time(), replicas=replicas), given)
+
+
+def _paused(**given: Any) -> None:
+    async def read(reach: verbs.Reach) -> tuple[list[cluster.Workload], tuple[cluster.Missing, ...]]:
+        return await verbs.paused(reach, time.time()), reach.mirror.missing
+
+    found, missing = _ask(read, given)
+    for unseen in missing:  # something of that kind may stand paused too
+        click.echo(show.plain(f"not seen: {unseen.what}: {unseen.because}"), err=True)
+    rows = [answers.paused(each) for each in found]
+    if show.data(rows, given["output"]):
+        return
+    if not rows:
+        show.sentence("nothing is paused here by fallow")
+    else:
+        columns = ["NAMESPACE", "WORKLOAD", "SINCE", "BY", "GPUS", "WHY"]
+        show.table(columns, [["" if cell is None else cell for cell in row.values()] for row in rows])
 
 
 def _ack(target: str, hours: float | None, until: str | None, reason: str, **given: Any) -> None:
@@ -105,22 +126,59 @@ def _freeze(duration: str, reason: str, **given: Any) -> None:
         verbs.check_freeze(seconds)
     except (ValueError, verbs.Declined) as problem:
         raise click.UsageError(f"--for: {problem}") from None
-    until = _on_lease(lambda on: verbs.freeze(*on, seconds, reason, now), given)
-    show.sentence(f"frozen until {units.rfc3339(until)}: nothing is paused until then; resuming works")
+    _show_answer(lambda on: verbs.freeze(on, seconds, reason, now), given)
 
 
 def _unfreeze(**given: Any) -> None:
-    _on_lease(lambda on: verbs.unfreeze(on[0]), given)
-    show.sentence("no longer frozen")
+    _show_answer(verbs.unfreeze, given)
+
+
+def _show_answer(act: Callable[[verbs.OnLease], Awaitable[verbs.FreezeAnswer]], given: Given) -> None:
+    """What stands on the Lease, who read it, and 1 if a daemon that lives did not say that it has."""
+
+    async def ask(on: verbs.OnLease) -> tuple[verbs.OnLease, verbs.FreezeAnswer]:
+        return on, await act(on)
+
+    on, answer = _with(reach.open_lease(given["kubeconfig"], given["context"], given["namespace"]), ask)
+    frozen = f"frozen until {answer.until}: nothing is paused until then; resuming works"
+    which = frozen if answer.until else "no longer frozen"
+    if not show.data(answers.freeze(answer, on.namespace), given["output"]):
+        show.sentence(which, *(_explain(answer, on.namespace), on.unseen)[: 2 if on.unseen else 1])
+    if answer.heard is lease.Heard.silent:
+        raise SystemExit(flags.EXIT_NO_DECISION)
+
+
+def _explain(answer: verbs.FreezeAnswer, namespace: str) -> str:
+    match answer.heard:
+        case lease.Heard.answered:
+            return f"the daemon {answer.holder} in namespace {namespace} has confirmed it"
+        case lease.Heard.nobody if not answer.holder:
+            return f"no daemon runs in namespace {namespace} now; the next one reads it before it does anything"
+        case lease.Heard.nobody:
+            dead = f"{answer.holder} last renewed its Lease in namespace {namespace} at {answer.renewed}"
+            return f"no daemon answers and none leads: {dead}; the next one reads it before it does anything"
+        case lease.Heard.silent:
+            wait = f"no answer within {verbs.ANSWER_PATIENCE:.0f} s: the Lease in namespace {namespace} says it"
+            return f"NOT CONFIRMED: {wait}, its holder {answer.holder} last renewed at {answer.renewed}"
+
+
+def _namespace_option(help_text: str) -> click.Option:
+    return click.Option(
+        ["-n", "--namespace"], default=None, help=help_text, callback=show.checked(verbs.check_namespace)
+    )
 
 
 def _command(
     name: str, callback: Callable[..., None], help_text: str, *more: click.Parameter, target: bool = True,
-    dry_run: bool = False,
+    dry_run: bool = False, or_all: bool = False, where: str = "Namespace; default: the context's.",
 ) -> click.Command:
-    params: list[click.Parameter] = [click.Argument(["target"], metavar="KIND/NAME")] if target else []
+    argument = click.Argument(
+        ["target"], metavar="[KIND/NAME]" if or_all else "KIND/NAME", required=not or_all,
+        callback=show.checked(verbs.read_target),
+    )
+    params: list[click.Parameter] = [argument] if target else []
     params += [
-        *more, click.Option(["-n", "--namespace"], default=None, help="Namespace; default: the context's."),
+        *more, _namespace_option(where),
         click.Option(["--kubeconfig"], default=None, metavar="FILE", help="Kubeconfig file."),
         click.Option(["--context"], default=None, metavar="NAME", help="Context of the kubeconfig."),
         show.output_option,
@@ -130,6 +188,7 @@ def _command(
     return click.Command(name, callback=callback, params=params, help=help_text, context_settings=flags.CONTEXT)
 
 
+everywhere_option = click.Option(["-A", "--all-namespaces", "everywhere"], is_flag=True, help="In all namespaces.")
 reason_option = click.Option(
     ["--reason"], default="by hand", show_default=True, help="Why, for the others who read it."
 )
@@ -145,7 +204,12 @@ resume = _command(
         ["--replicas"], type=click.IntRange(1), default=None,
         help="Bring back so many, where the record of the size is lost.",
     ),
-    dry_run=True,
+    click.Option(["--all", "everything"], is_flag=True, help="Everything that stands paused by fallow, of every kind."),
+    everywhere_option, dry_run=True, or_all=True,
+)
+paused = _command(
+    "paused", _paused, "List what stands paused by fallow, of every kind. Needs a kubeconfig and nothing else.",
+    everywhere_option, target=False,
 )
 _HOURS = click.FloatRange(0, verbs.MAX_ACK_HOURS, min_open=True)
 ack = _command(
@@ -156,14 +220,16 @@ ack = _command(
 )
 unack = _command("unack", _unack, "End an acknowledgement. If the workload is idle, its owner is told again first.")
 acks = _command("acks", _acks, "List acknowledgements in a namespace.", target=False)
+_WHERE = "Namespace of the daemon's Lease; default: wherever it is."
 freeze = _command(
     "freeze", _freeze,
-    "Pause nothing for a while, anywhere. -n is the namespace of the daemon's Lease. Resuming always works.",
+    "Pause nothing for a while, anywhere, and wait until the daemon has confirmed that. Its Lease is found in every "
+    "namespace; where there are several, say which with -n. Resuming always works.",
     click.Option(
         ["--for", "duration"], default="2h", show_default=True, metavar="DURATION", help="How long, e.g. 30m, 2h, 1d."
     ),
-    reason_option, target=False,
+    reason_option, target=False, where=_WHERE,
 )
 unfreeze = _command(
-    "unfreeze", _unfreeze, "End a freeze. -n is the namespace of the daemon's Lease.", target=False
+    "unfreeze", _unfreeze, "End a freeze. The daemon's Lease is found as by freeze.", target=False, where=_WHERE
 )

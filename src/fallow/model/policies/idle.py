@@ -146,6 +146,9 @@ class Brakes(msgspec.Struct, frozen=True, kw_only=True):
     """How fast we may go, whatever the rules say."""
 
     confirm_cycles: int = 2
+    confirm_within: Seconds = float("inf")  # an older confirmation does not count
+    baseline_cycles: int = 0  # before how many known cycles nothing is paused
+    backs_off: bool = True  # what was tried in vain waits; else it only goes after the others
     max_actions_per_cycle: int = 10
     max_actions_per_namespace: int = 5
     max_percent_per_hour: float = 20.0

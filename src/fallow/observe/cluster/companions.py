@@ -1,7 +1,7 @@
 """What else has a say over workloads: autoscalers, queues, disruption budgets, claims and our policies.
 
 In: an Area and what the server has. Out: each kind followed as soon as it is there; companions by what they steer.
-Invariant: a kind that is there and cannot be seen is said (`why_unseen`), never taken for one that is not there.
+Invariant: a kind that is there and cannot be seen is unseen (`rest`), never taken for one that is not there.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -9,6 +9,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from fallow import names
 from fallow.model import cluster, kinds, selectors
+from fallow.model.seen import ABSENT, Rest, Unseen
 from fallow.observe.cluster import following, objects, owners, served, watched
 
 K = TypeVar("K")
@@ -53,6 +54,13 @@ class Companions:
         self.followings |= new
         return list(new.values())
 
+    def drop_gone(self) -> list[following.Following[Any]]:
+        """Those that the server has no longer; still to be ended. Where it did not say, they stay, and are blind."""
+        gone = [key for key, one in self.followings.items() if self._served.is_gone(key, one.resource.version)]
+        for key in gone:
+            self.watched.pop(key, None)
+        return [self.followings.pop(key) for key in gone]
+
     def stamp(self, key: owners.Key) -> following.Stamp:
         return self.followings[key].stamp if key in self.followings else ()
 
@@ -64,13 +72,13 @@ class Companions:
         """GPUs that each claim holds, by namespace and name."""
         return {(claim.namespace, claim.name): claim.gpus for claim in self.store(CLAIM).values()}
 
-    def why_unseen(self, key: owners.Key) -> str:
-        """Why a kind that we want to see cannot be seen; "" = it can, or there is none."""
+    def rest(self, key: owners.Key) -> Rest:
+        """What all that is not in its store is: surely not there, or not seen."""
         if key in self.followings:
-            return str(self.followings[key].why_blind() or "")
+            return self.followings[key].rest
         is_wanted = key in _STEERING or key in self._plain
         is_silent = is_wanted and self._served.found.is_unavailable(key[0])
-        return f"the server of {key[0]} does not answer" if is_silent else ""
+        return Unseen(f"the server of {key[0]} does not answer") if is_silent else ABSENT
 
     def find_queued(self) -> tuple[tuple[str, cluster.Owner], ...]:
         """Namespace and job of each Kueue Workload that carries our record."""
@@ -107,4 +115,6 @@ def _index(pairs: Iterable[tuple[K, V]]) -> dict[K, tuple[V, ...]]:
 
 
 def _as_companion(seen: objects.Seen) -> cluster.Companion:
-    return cluster.Companion(seen.ref, seen.resource_version, seen.labels, seen.annotations, seen.body, seen.writer)
+    return cluster.Companion(
+        seen.ref, seen.resource_version, seen.labels, seen.annotations, seen.body, seen.writer, seen.is_ours
+    )

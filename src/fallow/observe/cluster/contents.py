@@ -5,6 +5,7 @@ equal numbers, equal contents.
 Invariant: nothing here asks the server for anything; while nothing changed the same objects are handed out again.
 """
 
+import functools
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
@@ -13,11 +14,15 @@ import msgspec
 from fallow.clients.kubernetes import api as kube
 from fallow.model import cluster
 from fallow.model.policies import idle
+from fallow.model.seen import Input, Known, Register, Unseen, several
+from fallow.model.units import Seconds
 from fallow.observe.cluster import companions, following, hosts, lookup, namespaces, objects, owners, served, watched
 from fallow.observe.cluster.pods import count_claimed
+from fallow.observe.usage import trust
 
 V = TypeVar("V")
 
+_MOST_PAST = 4  # times as many exporters that are no more may be remembered as there are
 LookPast = Mapping[str, frozenset[str]]  # by namespace, see owners.resolve
 
 
@@ -40,8 +45,11 @@ class Parts(msgspec.Struct, frozen=True):
 
 
 class Contents:
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Parts, belief: trust.Belief | None = None) -> None:
         self._parts = parts
+        self._belief = belief
+        self._has_exporters = functools.lru_cache(objects.MOST_SHARED)(belief.may_be_in if belief else _nowhere)
+        self._exporters_before: dict[tuple[str, str], trust.ExporterPod] = {}
         self._memo = following.Memo()
 
     @property
@@ -59,20 +67,48 @@ class Contents:
         return tuple(pod for pod in settled if pod.resources or pod.claimed != 0)
 
     @property
-    def nodes(self) -> Mapping[str, cluster.Node]:
+    def nodes(self) -> Register[cluster.Node]:
         found = self._parts.hosts.nodes
-        return self._memo.recall("nodes", found.stamp, lambda: {node.name: node for node in found.store.values()})
+        made_of = found.stamp, found.rest
+        return self._memo.recall(
+            "nodes", made_of, lambda: Register({node.name: node for node in found.store.values()}, found.rest)
+        )
 
     @property
-    def namespaces(self) -> Mapping[str, cluster.Namespace]:
+    def exporters(self) -> trust.KnownExporters:
+        """Whom of those who show metrics we believe, and where they run. Made anew only when a pod of them differs."""
+        found, belief = self._parts.hosts.pods, self._belief
+        if belief is None:
+            return trust.NOBODY
+        pods = self._memo.recall("exporters", found.stamp, lambda: self._find_exporters(found.store.values()))
+        version = self._memo.version("exporters")
+        return self._memo.recall("belief", version, lambda: self._believe(belief, pods))
+
+    def _find_exporters(self, pods: Iterable[cluster.Pod]) -> tuple[trust.ExporterPod, ...]:
+        believed = (pod for pod in pods if pod.ip and self._has_exporters(pod.namespace))
+        return tuple(trust.ExporterPod(pod.namespace, pod.name, pod.node, pod.ip) for pod in believed)
+
+    def _believe(self, belief: trust.Belief, pods: tuple[trust.ExporterPod, ...]) -> trust.KnownExporters:
+        before = self._exporters_before if len(self._exporters_before) <= _MOST_PAST * len(pods) else {}
+        watched = [namespace for namespace in self._parts.hosts.pods.followers if namespace]
+        unseen = f"only pods in {', '.join(sorted(watched))} are seen" if watched else ""
+        made = trust.KnownExporters(belief, pods, unseen=unseen, before=before)
+        self._exporters_before = dict(made.known)
+        return made
+
+    @property
+    def namespaces(self) -> Register[cluster.Namespace]:
         found = self._parts.namespaces
-        return self._memo.recall("namespaces", (found.following.stamp, found.read), lambda: found.known)
+        made_of = found.following.stamp, found.following.rest, found.read
+        return self._memo.recall("namespaces", made_of, lambda: found.register)
 
     @property
-    def policies(self) -> tuple[idle.IdlePolicy, ...]:
-        known = sorted(self._parts.companions.store(companions.POLICY).values(), key=lambda each: each.name)
+    def policies(self) -> Input[tuple[idle.IdlePolicy, ...]]:
+        found, rest = self._parts.companions.store(companions.POLICY), self._parts.companions.rest(companions.POLICY)
+        known = sorted(found.values(), key=lambda each: each.name)
         # By generation, which a written status does not change: our own reports are no news.
-        return self._memo.recall("policies", [(each.uid, each.generation) for each in known], lambda: tuple(known))
+        made_of, seen = [(each.uid, each.generation) for each in known], several(tuple(known))
+        return self._memo.recall("policies", (made_of, rest), lambda: rest if isinstance(rest, Unseen) else seen)
 
     def workloads(self, look_past: LookPast) -> tuple[cluster.Workload, ...]:
         made_of = self._stamp, look_past
@@ -86,9 +122,9 @@ class Contents:
 
     @property
     def version_of_hosts(self) -> int:
-        """The same number while no GPU pod and no node differs."""
-        _ = self.pods, self.nodes
-        return self._memo.version("pods", "nodes")
+        """The same number while no GPU pod, no node and no exporter differs."""
+        _ = self.pods, self.nodes, self.exporters
+        return self._memo.version("pods", "nodes", *(("exporters",) if self._belief else ()))
 
     def version(self, look_past: LookPast) -> int:
         """The same number while no pod, node, namespace, policy or workload differs."""
@@ -98,14 +134,11 @@ class Contents:
     @property
     def _stamp(self) -> tuple[Any, ...]:
         """Of all that workloads are made of."""
-        _ = self.pods, self.namespaces
+        _ = self.pods
         parts = self._parts
         watched = (*parts.companions.watched.values(), *parts.kinds.watched.values())
         asked = parts.lookup.version + parts.kinds.version + parts.served.version
-        return (
-            self._memo.version("pods", "namespaces"), asked, parts.namespaces.following.stamp,
-            parts.companions.stamp(companions.POLICY), [kind.following.stamp for kind in watched],
-        )
+        return self._memo.version("pods"), asked, [kind.following.stamp for kind in watched]
 
     # ---- owners and companions ----
 
@@ -121,22 +154,26 @@ class Contents:
             rows={key: kind.row for key, kind in kinds.items() if kind.row is not None},
             pointers={key: kind.pointer for key, kind in kinds.items()}, lost=self._parts.lookup.lost,
             hpas=self._index(companions.HPA, by_target, fresh), queued=beside.find_queued(),
-            scaled_objects=self._index(companions.SCALED_OBJECT, by_target, fresh), namespaces=self.namespaces,
+            scaled_objects=self._index(companions.SCALED_OBJECT, by_target, fresh),
             kueue=self._index(companions.KUEUE, companions.by_job, fresh),
             budgets=self._index(companions.PDB, companions.by_namespace, fresh),
-            unseen_policies=beside.why_unseen(companions.POLICY),
-            unseen_namespaces=str(self._parts.namespaces.following.why_blind() or ""),
-            unseen_scalers=beside.why_unseen(companions.SCALED_OBJECT),
-            unseen_queues=beside.why_unseen(companions.KUEUE), unseen_budgets=beside.why_unseen(companions.PDB),
         )
 
     def _index(
         self, key: owners.Key, make: Callable[[Iterable[objects.Seen]], dict[Any, V]], fresh: companions.Fresh
-    ) -> dict[Any, V]:
+    ) -> Input[Mapping[Any, V]]:
+        rest = self._parts.companions.rest(key)
+        if isinstance(rest, Unseen):
+            return rest
         store, stamp = self._parts.companions.store(key), self._parts.companions.stamp(key)
         if key in fresh:
-            return make(companions.renew(store, fresh, key).values())
-        return self._memo.recall(f"index of {key[1]}", stamp, lambda: make(store.values()))
+            return Known(make(companions.renew(store, fresh, key).values()))
+        return Known(self._memo.recall(f"index of {key[1]}", stamp, lambda: make(store.values())))
+
+    def ages(self, monotonic: float) -> dict[str, Seconds]:
+        """By kind, for how long the server has said nothing of it."""
+        heard = ((_name(each.resource), each.heard_at) for each in self._parts.followings())
+        return {name: max(0.0, monotonic - at) for name, at in heard if at is not None}
 
     @property
     def missing(self) -> tuple[cluster.Missing, ...]:
@@ -146,6 +183,10 @@ class Contents:
         odd = [each for each in known if each.unreadable]
         found += [cluster.Missing(_name(each.resource), f"{each.unreadable} of them could not be read") for each in odd]
         return (*found, *(cluster.Missing(group, why) for group, why in self._parts.served.found.unavailable.items()))
+
+
+def _nowhere(_: str) -> bool:
+    return False
 
 
 def _name(resource: kube.Resource) -> str:

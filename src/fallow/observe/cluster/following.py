@@ -2,22 +2,29 @@
 
 In: an Area, which makes Followers of one resource. Out: their stores as one, a `stamp` that differs whenever anything
 about them changed, and what is wrong. A Memo keeps what is made of them, with a version that grows when it differs.
-Invariant: what could not be listed, or may no longer be read, is not there; old contents are never shown for it.
+Invariant: what could not be listed, or may no longer be read, is not in the store, and `rest` says so: unseen, never
+absent. Old contents are never shown for it.
 """
 
 import asyncio
+import contextlib
+import itertools
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, NamedTuple, Self, TypeAlias, TypeVar
 
 from fallow.clients import errors
 from fallow.clients.kubernetes import api as kube
 from fallow.clients.kubernetes import follow
+from fallow.model.seen import ABSENT, Rest, Unseen
+from fallow.model.units import Seconds
 
 K = TypeVar("K")
 T = TypeVar("T", bound=follow.FollowedItem)
 V = TypeVar("V")
 
 Stamp: TypeAlias = tuple[tuple[int, bool], ...]
+
+_serials = itertools.count(1)
 
 
 class Following(Generic[K]):
@@ -27,11 +34,12 @@ class Following(Generic[K]):
         """`followers` are by namespace; "" is the whole cluster."""
         self.resource = resource
         self.followers = followers
+        self._serial = next(_serials)  # a kind that goes and comes again is another one
         self._merged: tuple[Stamp, dict[str, K]] | None = None
 
     @property
     def stamp(self) -> Stamp:
-        return tuple((each.generation, _is_blind(each)) for each in self.followers.values())
+        return (self._serial, False), *((each.generation, _is_blind(each)) for each in self.followers.values())
 
     @property
     def store(self) -> Mapping[str, K]:
@@ -49,6 +57,12 @@ class Following(Generic[K]):
         return [each.problem for each in self.followers.values() if each.problem is not None]
 
     @property
+    def heard_at(self) -> float | None:
+        """When the server last said something, by the monotonic clock; of several namespaces, of the quietest."""
+        heard = [each.synced_at for each in self.followers.values() if each.synced_at is not None]
+        return min(heard) if heard else None
+
+    @property
     def unreadable(self) -> int:
         return sum(each.unreadable for each in self.followers.values())
 
@@ -59,7 +73,18 @@ class Following(Generic[K]):
         """Why nothing is seen of it there (with "": somewhere), or None if it is seen."""
         found = self._of(namespace)
         several = [found] if found is not None else list(self.followers.values())
-        return next((each.problem for each in several if _is_blind(each)), None)
+        blind = next((each for each in several if _is_blind(each)), None)
+        if blind is None:
+            return None
+        return blind.problem or errors.Unreachable(f"{self.resource.plural} are being listed anew", is_undone=True)
+
+    @property
+    def rest(self) -> Rest:
+        """What all that is not in the store is: surely not there, or not seen."""
+        if problem := self.why_blind():
+            return Unseen(str(problem))
+        count = self.unreadable
+        return Unseen(f"{count} of the {self.resource.plural} could not be read") if count else ABSENT
 
     def learn(self, namespace: str, uid: str, kept: K) -> None:
         """Take in an object that was read by itself: from now on its events find it wanted and keep it true."""
@@ -73,7 +98,8 @@ class Following(Generic[K]):
 
 
 def _is_blind(follower: follow.Follower[Any, Any]) -> bool:
-    return follower.problem is not None and not follower.synced
+    """It was never listed, or lost its place and was not listed since: what it holds may be long untrue."""
+    return not follower.synced
 
 
 class Area(NamedTuple):
@@ -115,6 +141,19 @@ class Starter:
         if self.stays:  # before anything is waited for: a wait may be cut short, and what was to be followed must be
             self._tasks |= {each: asyncio.create_task(each.run()) for each in followers if each not in self._tasks}
         await asyncio.gather(*(_wait(each) if self.stays else _list(each) for each in followers))
+
+    async def settle(self, patience: Seconds) -> None:
+        """Whoever lost his place lists anew within a moment; after that he is blind."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(patience):
+                await asyncio.gather(*map(_wait, self._tasks))
+
+    async def end(self, following: Following[Any]) -> None:
+        """Follow it no longer."""
+        tasks = [task for each in following.followers.values() if (task := self._tasks.pop(each, None)) is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     def check(self) -> None:
         """A follower never ends by itself; if one did, that is a defect that must not go unnoticed."""

@@ -46,7 +46,7 @@ class Hosts:
                         await follower.changed.wait()
 
     def require_pods(self) -> None:
-        for problem in self.pods.problems:
+        for problem in (*self.pods.problems, *filter(None, (self.pods.why_blind(),))):
             raise problem
         if unread := self.pods.unreadable:  # one of them may be the busy pod of a workload that looks idle
             raise errors.BadAnswer(f"{unread} pods could not be read, so nothing can be said about any workload")

@@ -11,17 +11,19 @@ there is nothing to say, and that raises.
 
 import asyncio
 import contextlib
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection
 from typing import Any, Self
 
 from fallow.clients import errors
 from fallow.clients.kubernetes import api as kube
 from fallow.model import cluster
 from fallow.model.policies import idle
+from fallow.model.seen import Input, Register
 from fallow.model.units import Instant, Seconds
 from fallow.observe.cluster import companions, contents, following, hosts, lookup, namespaces, objects, owners, pods
 from fallow.observe.cluster import served as serving
 from fallow.observe.cluster import watched as watching
+from fallow.observe.usage import trust
 
 # How long a broken watch of pods may take to mend before the cycle is given up.
 _PATIENCE_SECONDS: Seconds = 10.0
@@ -32,11 +34,15 @@ class Mirror:
 
     def __init__(
         self, api: kube.Api, *, watch_namespaces: Collection[str] = (), gpu_resources: Collection[str] = (),
-        use_policies: bool = True, counts_capacity: bool = False,
+        use_policies: bool = True, counts_capacity: bool = False, belief: trust.Belief | None = None,
+        kept_kinds: Callable[[], Collection[owners.Key]] = tuple,
     ) -> None:
-        """`gpu_resources`: names of further resources that are GPUs. `counts_capacity`: keep pods without GPUs, too."""
-        self.api = api
-        self.reader = pods.PodReader(frozenset(gpu_resources))
+        """`gpu_resources`: names of further resources that are GPUs. `counts_capacity`: keep pods without GPUs, too.
+        `belief`: whose metrics count; None = none are looked at. `kept_kinds`: outside the table, of which we may have
+        paused something."""
+        self.api, self._kept_kinds = api, kept_kinds
+        has_exporters = belief.may_be_in if belief else lambda _: False
+        self.reader = pods.PodReader(frozenset(gpu_resources), has_exporters)
         self._starter, self._refreshing = following.Starter(), asyncio.Lock()
         area = following.Area(api, tuple(sorted(watch_namespaces)) or ("",))
         served = serving.Served(area)
@@ -46,7 +52,7 @@ class Mirror:
             namespaces=namespaces.Namespaces(area), lookup=lookup.Lookup(api, kinds, served),
             companions=companions.Companions(area, served, use_policies=use_policies),
         )
-        self.contents = contents.Contents(self._parts)
+        self.contents = contents.Contents(self._parts, belief)
 
     async def __aenter__(self) -> Self:
         await self._starter.__aenter__()
@@ -67,6 +73,15 @@ class Mirror:
         await self._parts.namespaces.read_singly()
         await self._close_gaps(now)
         await self._parts.kinds.follow_table()
+        await self._parts.kinds.follow_all(self._kept_kinds())
+        await self._close_gaps(now)
+
+    async def look_for(self, called: str, now: Instant) -> None:
+        """Look at the kinds called so that no pod named, too ("": at all): what is paused may be the last of its kind.
+
+        For people who ask for it: a daemon keeps a list of what it paused.
+        """
+        await self._parts.kinds.follow_all(self._parts.kinds.find_scalable(called))
         await self._close_gaps(now)
 
     async def follow(self, now: Instant) -> None:
@@ -84,19 +99,27 @@ class Mirror:
 
     async def _refresh(self, now: Instant) -> None:
         self._starter.check()
+        await self._starter.settle(_PATIENCE_SECONDS)
         await self._parts.hosts.wait_for_pods(_PATIENCE_SECONDS if self._starter.stays else 0)
         self._parts.hosts.require_pods()
-        if self._starter.stays and self._parts.served.is_due(now):
+        if self._starter.stays and (self._parts.served.is_due(now) or self._misses_kinds()):
             await self._discover_again(now)
         await self._parts.namespaces.read_singly()
+        await self._parts.kinds.follow_all(self._kept_kinds())
         self._parts.lookup.retry(now)
         await self._close_gaps(now)
 
     async def _discover_again(self, now: Instant) -> None:
         with contextlib.suppress(errors.ClientError):  # what we know of the server's kinds is still the best we have
             await self._parts.served.ask(now)
+        for gone in (*self._parts.companions.drop_gone(), *self._parts.kinds.drop_gone()):
+            await self._starter.end(gone)
         await self._starter.begin(self._follow_new())
         await self._parts.kinds.follow_table()
+
+    def _misses_kinds(self) -> bool:
+        """Is a kind that we follow said not to be there? It was taken away, or its server is down."""
+        return any(isinstance(each.why_blind(), errors.NotFound) for each in self._parts.followings())
 
     def _follow_new(self) -> list[following.Following[Any]]:
         """What the server has and we do not follow yet; only who stays wants to know of new kinds."""
@@ -135,15 +158,15 @@ class Mirror:
         return self.contents.pods
 
     @property
-    def nodes(self) -> Mapping[str, cluster.Node]:
+    def nodes(self) -> Register[cluster.Node]:
         return self.contents.nodes
 
     @property
-    def namespaces(self) -> Mapping[str, cluster.Namespace]:
+    def namespaces(self) -> Register[cluster.Namespace]:
         return self.contents.namespaces
 
     @property
-    def policies(self) -> tuple[idle.IdlePolicy, ...]:
+    def policies(self) -> Input[tuple[idle.IdlePolicy, ...]]:
         return self.contents.policies
 
     def workloads(self, look_past: contents.LookPast) -> tuple[cluster.Workload, ...]:

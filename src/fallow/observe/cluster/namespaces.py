@@ -1,6 +1,6 @@
 """The namespaces, with what they consent to: followed, or where that is not granted, each read by itself.
 
-In: an Area. Out: `known` by name; `unseen`, why some cannot be seen.
+In: an Area. Out: `register`, by name.
 Invariant: where we were given names each is followed by its name: that can be granted without showing all others.
 """
 
@@ -10,6 +10,7 @@ from fallow.clients import errors
 from fallow.clients.kubernetes import api as kube
 from fallow.clients.kubernetes import follow
 from fallow.model import cluster
+from fallow.model.seen import ABSENT, Register
 from fallow.observe.cluster import following, objects
 
 
@@ -30,8 +31,10 @@ class Namespaces:
         self.read = found
 
     @property
-    def known(self) -> dict[str, cluster.Namespace]:
-        return {**self.read, **{each.name: each for each in self.following.store.values()}}
+    def register(self) -> Register[cluster.Namespace]:
+        """By name."""
+        known = {**self.read, **{each.name: each for each in self.following.store.values()}}
+        return Register(known, ABSENT if self.are_all_read and not self.following.unreadable else self.following.rest)
 
     @property
     def are_all_read(self) -> bool:

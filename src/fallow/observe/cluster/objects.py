@@ -68,6 +68,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     annotations: Mapping[str, str] = _EMPTY
     body: Mapping[str, Any] = _EMPTY
     writer: str = ""  # who else owns, since our pause, the field that paused it
+    is_ours: bool = False  # we alone own it
 
 
 class Pool:
@@ -118,10 +119,11 @@ def name_object(resource: kube.Resource, meta: Meta) -> cluster.Ref:
 def see(item: Item, resource: kube.Resource, reads: Iterable[str], writes: Sequence[str] = ()) -> Seen:
     """What is remembered of a wanted object. `writes`: where a pause of its kind writes; () = only through /scale."""
     meta = item.metadata
+    writer, is_ours = _find_owners(meta, writes)
     return Seen(
         ref=name_object(resource, meta), owner=controller_of(meta), resource_version=meta.resource_version,
         labels=meta.labels or _EMPTY, annotations=_without_bulk(meta.annotations), body=_read_body(item, reads),
-        writer=_find_writer(meta, writes),
+        writer=writer, is_ours=is_ours,
     )
 
 
@@ -134,8 +136,8 @@ class _Managed(msgspec.Struct, rename="camel"):
     fields_v1: dict[str, Any] = {}
 
 
-def _find_writer(meta: Meta, writes: Sequence[str]) -> str:
-    """The manager besides us that owns the very field by which we paused it; "": nobody does.
+def _find_owners(meta: Meta, writes: Sequence[str]) -> tuple[str, bool]:
+    """The manager besides us that owns the very field by which we paused it ("": nobody), and whether we alone do.
 
     Our pause made the field ours alone, so whoever owns it now wrote it since. A field that was removed has no owner:
     whoever wrote last elsewhere on the object is not to blame. Of several owners, who want the same value, the last;
@@ -143,29 +145,31 @@ def _find_writer(meta: Meta, writes: Sequence[str]) -> str:
     """
     said = meta.annotations or _EMPTY
     if names.PAUSED_AT not in said and names.ORIGINAL_STATE not in said:  # nearly all
-        return ""
+        return "", False
     entries = msgspec.json.decode(meta.managed_fields, type=list[_Managed] | None) or ()
     paths = [pointers.parts(pointer) for pointer in writes if _is_recorded(pointer, said)]
-    others = [entry for entry in entries if entry.subresource != "status" and entry.manager not in _US]
     owning = [
-        entry for entry in others
-        if (any(_owns(entry.fields_v1, path) for path in paths) if writes else entry.subresource == "scale")
+        entry for entry in entries if entry.subresource != "status"
+        and (any(_owns(entry.fields_v1, path) for path in paths) if writes else entry.subresource == "scale")
     ]
-    return max(((units.read_instant(entry.time) or math.inf, entry.manager) for entry in owning), default=(0, ""))[1]
+    others = [entry for entry in owning if entry.manager not in _US]
+    dated = ((units.read_instant(entry.time) or math.inf, entry.manager) for entry in others)
+    return max(dated, default=(0, ""))[1], bool(owning) and not others
 
 
 def _is_recorded(pointer: str, said: Mapping[str, str]) -> bool:
     """Did our pause write there? By its record; where that cannot be read, it may have."""
     recorded = record.fields_in(said)
-    return not recorded or any(f"{pointer}/".startswith(f"{one}/") or one.startswith(f"{pointer}/") for one in recorded)
+    return not recorded or any(pointers.leads_to(one, pointer) for one in recorded)
 
 
 def _owns(fields: Mapping[str, Any], path: tuple[str, ...]) -> bool:
-    for part in path:
-        if f"f:{part}" not in fields:
-            return False
-        fields = fields[f"f:{part}"]
-    return True
+    if not path:
+        return True
+    if path[0] == pointers.EVERY:  # of a list that is owned as a whole nothing more is said
+        members = [below for key, below in fields.items() if key.startswith("k:")]
+        return not fields or any(_owns(below, path[1:]) for below in members)
+    return f"f:{path[0]}" in fields and _owns(fields[f"f:{path[0]}"], path[1:])
 
 
 def _read_body(item: Item, reads: Iterable[str]) -> dict[str, Any]:

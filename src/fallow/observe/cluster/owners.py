@@ -5,18 +5,20 @@ what they steer.
 Out: `find_gaps` says which objects are named but were not seen (the mirror gets them), `resolve` the workloads.
 Pure: the same view gives the same workloads.
 Invariant: an owner is followed only if group, kind, name and uid all fit, and whatever stops a chain early is trouble
-on its workload, never a smaller workload that its operator would restore.
+on its workload, never a smaller workload that its operator would restore; and of whatever may stand above the break it
+is not known what all belongs to it (`strays`).
 """
 
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import msgspec
 
 from fallow import names
-from fallow.model import cluster, kinds, selectors
+from fallow.model import cluster, kinds, pointers, selectors
 from fallow.model.cluster import Trouble
+from fallow.model.seen import ABSENT, Input, Known, Unseen, several
 from fallow.model.units import Instant
 from fallow.observe.cluster import objects, pods
 
@@ -46,18 +48,11 @@ class View(msgspec.Struct, kw_only=True, eq=False):
     rows: Mapping[Key, kinds.Kind]  # of the kinds we can pause
     pointers: Mapping[Key, str | None]  # where replicas stand, of kinds outside the table that serve /scale
     lost: Mapping[cluster.Ref, Lost]
-    hpas: Mapping[Steered, tuple[cluster.Companion, ...]]
-    scaled_objects: Mapping[Steered, tuple[cluster.Companion, ...]]
-    kueue: Mapping[str, tuple[cluster.Companion, ...]]  # by the uid of the job
+    hpas: Input[Mapping[Steered, tuple[cluster.Companion, ...]]]
+    scaled_objects: Input[Mapping[Steered, tuple[cluster.Companion, ...]]]
+    kueue: Input[Mapping[str, tuple[cluster.Companion, ...]]]  # by the uid of the job
     queued: tuple[tuple[str, cluster.Owner], ...]  # namespace and job of each Kueue Workload that carries our record
-    budgets: Mapping[str, tuple[tuple[selectors.Selector, cluster.Companion], ...]]  # by namespace
-    namespaces: Collection[str]  # those that were seen
-    # Why something that has a say in what may be paused cannot be seen; "" = it can, or there is none.
-    unseen_policies: str
-    unseen_namespaces: str
-    unseen_scalers: str
-    unseen_queues: str
-    unseen_budgets: str
+    budgets: Input[Mapping[str, tuple[tuple[selectors.Selector, cluster.Companion], ...]]]  # by namespace
     climbed: "dict[str, _Climb]" = {}  # filled while climbing: finding gaps and resolving climb the same chains
 
 
@@ -86,6 +81,7 @@ class _Route(msgspec.Struct, frozen=True, gc=False):
     above: cluster.Owner | None = None
     trouble: Trouble | None = None
     because: str = ""
+    is_broken: bool = False  # it stopped where somebody should stand
 
     @property
     def top(self) -> objects.Seen | None:
@@ -224,8 +220,11 @@ def resolve(view: View, look_past: Mapping[str, frozenset[str]]) -> tuple[cluste
     """
     router = _Router(view, look_past)
     groups: dict[str, _Group] = {}
+    strays: dict[str, list[_Stray]] = {}
     for index, pod in enumerate(view.pods):
         route = router.route(pod)
+        if route.is_broken and pod.node and not pod.terminating:
+            strays.setdefault(pod.namespace, []).append(_Stray(pod, route.ref.uid, route.because))
         group = groups.get(route.ref.uid)
         if group is None:
             group = groups[route.ref.uid] = _Group(route, [], {})
@@ -233,7 +232,33 @@ def resolve(view: View, look_past: Mapping[str, frozenset[str]]) -> tuple[cluste
         group.routes.setdefault(pod.owner.uid if pod.owner else "", route)
     for route in router.route_paused():
         groups.setdefault(route.ref.uid, _Group(route, [], {"": route}))
-    return tuple(_build(view, group) for group in groups.values())
+    built = (_build(view, group) for group in groups.values())
+    return tuple(_taint(one, strays.get(one.ref.namespace, ())) for one in built) if strays else tuple(built)
+
+
+class _Stray(msgspec.Struct, frozen=True):
+    """A pod on a GPU whose owners could not be followed to the top, by where that stopped (`at`, a uid) and why."""
+
+    pod: cluster.Pod
+    at: str
+    because: str
+
+
+def _taint(workload: cluster.Workload, strays: Sequence[_Stray]) -> cluster.Workload:
+    """Such a pod may belong to whatever stands above the break: what selects it, or may own what owns it."""
+    others = [stray for stray in strays if stray.at != workload.ref.uid] if workload.pods else []
+    if not others:
+        return workload
+    row, selector = kinds.of(workload), selectors.read(pointers.read(workload.body, kinds.SELECTOR))
+    found = next((each for each in others if _may_own(row, selector, each.pod)), None)
+    if found is None:
+        return workload
+    why = f"pod {found.pod.name} may be part of it, and whose it is could not be looked up: {found.because}"
+    return msgspec.structs.replace(workload, strays=Unseen(why))
+
+
+def _may_own(row: kinds.Kind | None, selector: selectors.Selector | None, pod: cluster.Pod) -> bool:
+    return (row is not None and row.may_own) or (selector is not None and selector.matches(pod.labels))
 
 
 class _Router:
@@ -278,7 +303,7 @@ class _Router:
         wanted = self._look_past.get(climb.links[0].ref.namespace if links else "", frozenset())
         if climb.stopped_at is not None and not (links and _is_listed(climb.stopped_at, wanted)):
             why = climb.why or Lost(Trouble.OwnerLookupFailed, f"{climb.stopped_at.short} has not been looked up yet")
-            return _Route(climb.stopped_at, climb.links, None, why.trouble, why.because)
+            return _Route(climb.stopped_at, climb.links, None, why.trouble, why.because, _is_broken(climb))
         while len(links) > 1 and _is_passed(links[-1], links[-2], wanted):
             passed = links.pop().ref
             above = _as_owner(passed) if key_of(passed) == kinds.CRON_JOB.key else None
@@ -287,25 +312,9 @@ class _Router:
     def _doubt(self, top: objects.Seen) -> tuple[Trouble | None, str]:
         """What is wrong with an object at the top of its chain."""
         key, short = key_of(top.ref), top.ref.short
-        row = self._view.rows.get(key)
-        if row is None:
+        if key not in self._view.rows:
             return Trouble.ManagedByUnknownOwner, f"{short} ({key[0] or 'core'}) is of a kind that we cannot pause"
-        if row.is_queued and self._view.unseen_queues:
-            because = f"whether Kueue manages {short} cannot be seen: {self._view.unseen_queues}"
-            return Trouble.KueueWorkloadUnclear, because
-        if because := self._find_unseen(top.ref, row):
-            return Trouble.Unseen, because
         return None, ""
-
-    def _find_unseen(self, ref: cluster.Ref, row: kinds.Kind) -> str:
-        view = self._view
-        if view.unseen_policies:
-            return f"which policy holds for {ref.short} cannot be seen: {view.unseen_policies}"
-        if view.unseen_namespaces and ref.namespace not in view.namespaces:
-            return f"whether namespace {ref.namespace} opted out cannot be seen: {view.unseen_namespaces}"
-        if view.unseen_scalers and row.verb == "scaled to 0":
-            return f"whether KEDA scales {ref.short} cannot be seen: {view.unseen_scalers}"
-        return ""
 
 
 def _route_alone(pod: cluster.Pod) -> _Route:
@@ -350,13 +359,14 @@ def _build(view: View, group: _Group) -> cluster.Workload:
     return cluster.Workload(
         ref=route.ref, resource_version=top.resource_version, labels=top.labels, annotations=top.annotations,
         body=top.body, pods=tuple(group.pods), chain=chain, chain_bodies=bodies, trouble=route.trouble,
-        trouble_because=route.because, marks_ref=marks.ref, marks=marks.annotations, hpas=_steering(view.hpas, steered),
-        scaled_objects=_steering(view.scaled_objects, steered), kueue=view.kueue.get(route.ref.uid, ()),
+        trouble_because=route.because, marks_ref=marks.ref, marks=marks.annotations,
+        marks_version=None if marks is top else marks.resource_version, hpas=_steering(view.hpas, steered),
+        scaled_objects=_steering(view.scaled_objects, steered), kueue=_find_queued(view, route.ref.uid),
         budgets=_find_budgets(view, group), replicas_pointer=view.pointers.get(key_of(route.ref)),
         chain_annotations=tuple(
             link.annotations for link in links if link is not top and objects.has_our_marks(link.annotations)
         ),
-        writer=top.writer, unseen_budgets=view.unseen_budgets,
+        writer=top.writer, is_ours=top.is_ours,
     )
 
 
@@ -367,13 +377,15 @@ def _distinct_links(group: _Group) -> tuple[objects.Seen, ...]:
 
 
 def _find_marks_holder(top: objects.Seen, links: tuple[objects.Seen, ...]) -> objects.Seen:
-    """The workload, or what it owns directly (if so: KServe in Standard mode), lest a mark restart its pods."""
+    """The workload, or what stands between it and its GPU pods, however deep: lest a mark restart those.
+
+    Of several the one that carries marks already: while a Revision follows another, both are there.
+    """
     row = kinds.find(*key_of(top.ref))
     if row is None or row.marks_on is None:
         return top
-    owned = [link for link in links if link.owner and link.owner.uid == top.ref.uid]
-    children = [link for link in owned if key_of(link.ref) == row.marks_on]
-    return min(children, key=lambda link: link.ref.name, default=top)
+    below = [link for link in links if key_of(link.ref) == row.marks_on]
+    return min(below, key=lambda link: (not objects.has_our_marks(link.annotations), link.ref.name), default=top)
 
 
 def _describe_chain(
@@ -396,18 +408,26 @@ def _describe_chain(
 
 
 def _steering(
-    index: Mapping[Steered, tuple[cluster.Companion, ...]], links: tuple[objects.Seen, ...]
-) -> tuple[cluster.Companion, ...]:
-    if not index:
-        return ()
-    found = (index.get((link.ref.namespace, link.ref.group, link.ref.kind, link.ref.name), ()) for link in links)
-    return tuple(companion for companions in found for companion in companions)
+    known: Input[Mapping[Steered, tuple[cluster.Companion, ...]]], links: tuple[objects.Seen, ...]
+) -> cluster.Steering:
+    if not isinstance(known, Known):
+        return known
+    if not known.value:  # nearly always
+        return ABSENT
+    found = (known.value.get((link.ref.namespace, link.ref.group, link.ref.kind, link.ref.name), ()) for link in links)
+    return several(tuple(companion for companions in found for companion in companions))
 
 
-def _find_budgets(view: View, group: _Group) -> tuple[cluster.Companion, ...]:
+def _find_queued(view: View, uid: str) -> cluster.Steering:
+    return several(view.kueue.value.get(uid, ())) if isinstance(view.kueue, Known) else view.kueue
+
+
+def _find_budgets(view: View, group: _Group) -> cluster.Steering:
     """Those whose selector fits any of its pods. Pods of one template share their labels, which are tried once."""
-    candidates = view.budgets.get(view.pods[group.pods[0]].namespace) if group.pods else None
+    if not isinstance(view.budgets, Known):
+        return view.budgets
+    candidates = view.budgets.value.get(view.pods[group.pods[0]].namespace) if group.pods else None
     if not candidates:
-        return ()
+        return ABSENT
     labels = {id(view.pods[index].labels): view.pods[index].labels for index in group.pods}.values()
-    return tuple(budget for selector, budget in candidates if any(selector.matches(each) for each in labels))
+    return several(tuple(budget for selector, budget in candidates if any(selector.matches(each) for each in labels)))

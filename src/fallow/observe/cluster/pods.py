@@ -2,13 +2,14 @@
 
 In: `PodItem`s, which name only what is read. Out: cluster.Pod, or None for a pod that asks for no GPU: it is forgotten
 at once, and with it nine tenths of a cluster. A pod with ResourceClaims is kept until the claims tell whether they are
-about GPUs.
+about GPUs; one in a namespace of exporters is kept for its address.
 Who counts capacity (capacity.py) decodes more and keeps every pod, in the same shape.
-Invariant: a count that cannot be read is not known (`claimed` None), never 0 and never 1.
+Invariant: a count that cannot be read, or is beyond reason, is not known (`claimed` None), never 0 and never 1.
 """
 
+import functools
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -29,7 +30,8 @@ _HEEDED = frozenset({
 _MIG = names.MIG_PREFIX
 # One that is still to be made from its template, or a request that cannot be read: no such claim is ever seen.
 _UNKNOWN_CLAIM = ""
-_SUFFIXES = {"k": 1_000, "M": 1_000_000}  # the server writes 1000 as 1k
+_SUFFIXES = {"k": 1_000}  # the server writes 1000 as 1k
+MOST_GPUS = 10_000  # of one pod: no node has as many, cut and shared as finely as may be
 
 
 class PodMeta(msgspec.Struct, rename="camel", gc=False):
@@ -109,15 +111,21 @@ class _Asked(msgspec.Struct, gc=False):
 class PodReader:
     """Knows which resources are GPUs, and keeps equal labels once."""
 
-    def __init__(self, gpu_resources: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self, gpu_resources: frozenset[str] = frozenset(), has_exporters: Callable[[str], bool] = lambda _: False
+    ) -> None:
+        """`has_exporters`: whether exporters are looked for in a namespace."""
         self._names = gpu_resources | {names.GPU, names.GPU_SHARED}
+        self._has_exporters = functools.lru_cache(objects.MOST_SHARED)(has_exporters)
         self._pool = objects.Pool()
         self._owners: dict[str, cluster.Owner] = {}  # by uid: the pods of a ReplicaSet share theirs
 
     def read(self, item: PodItem) -> cluster.Pod | None:
         asked = self._read_request(item.spec)
         if not asked.resources and asked.is_readable and not item.spec.resource_claims:
-            return None
+            if not self._has_exporters(item.metadata.namespace) or not item.status.pod_ip:
+                return None
+            item = _cut(item)
         return self._keep(item, asked, capacity.NOT_COUNTED)
 
     def read_counted(self, item: PodItem, needs: capacity.Needs) -> cluster.Pod:
@@ -172,11 +180,22 @@ class PodReader:
 
     def _add(self, asked: _Asked, container: str, name: str, text: str) -> None:
         count = _read_count(text)
-        if count is None:
+        if count == 0:
+            return
+        asked.containers.add(container)
+        if count is None or asked.resources.get(name, 0) + count > MOST_GPUS:
             asked.is_readable = False
-        elif count:
+        else:
             asked.resources[name] = asked.resources.get(name, 0) + count
-            asked.containers.add(container)
+
+
+def _cut(item: PodItem) -> PodItem:
+    """Only what tells where it runs: pods of exporters' namespaces are many."""
+    meta, status = item.metadata, item.status
+    return PodItem(
+        PodMeta(uid=meta.uid, name=meta.name, creation_timestamp=meta.creation_timestamp, namespace=meta.namespace),
+        PodSpec(containers=(), node_name=item.spec.node_name), _PodStatus(phase=status.phase, pod_ip=status.pod_ip),
+    )
 
 
 def _lasting(spec: PodSpec) -> Sequence[PodContainer]:
@@ -187,10 +206,10 @@ def _lasting(spec: PodSpec) -> Sequence[PodContainer]:
 
 
 def _read_count(text: str) -> int | None:
-    if text.isdecimal():
+    if text.isdecimal() and len(text) < 6:
         return int(text)
     digits, factor = (text[:-1], _SUFFIXES[text[-1]]) if text[-1:] in _SUFFIXES else (text, 1)
-    return int(digits) * factor if digits.isdecimal() else None
+    return int(digits) * factor if digits.isdecimal() and len(digits) < 6 else None
 
 
 def _name_claims(spec: PodSpec, status: _PodStatus) -> tuple[str, ...]:

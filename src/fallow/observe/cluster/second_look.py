@@ -1,21 +1,24 @@
 """The second look, just before an act that hurts: are these workloads still what we took them for?
 
-In: the mirror, and the workloads concerned. Each is read anew from the server with its companions; then its pods are
-listed anew, by its own selector where it makes all of them itself, else with all pods of its namespace; then everything
-is resolved by the same code as before. Out: fresh pods, and the workloads with their indices into them. A workload that
-is gone, or of which any part could not be read anew, is not among them, and `missing` says why.
-Invariant: nothing cached speaks for a workload, its companions or its pods; the mirror only lends the links between.
+In: the mirror, and the workloads concerned. Each is read anew from the server with its companions and its namespace;
+then its pods are listed anew, by its own selector where it makes all of them itself, else with all pods of its
+namespace; then everything is resolved by the same code as before. Out: fresh pods and namespaces, and the workloads
+with their indices into them. A workload that is gone, of which any part could not be read anew, or whose selector fits
+a pod of somebody else, is not among them, and `missing` says why.
+Invariant: nothing cached speaks for a workload, its namespace, its companions or its pods; the mirror only lends the
+links between.
 """
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 import msgspec
 
 from fallow.clients import errors
 from fallow.clients.kubernetes import api as kube
-from fallow.model import cluster, kinds, pointers
+from fallow.model import cluster, kinds, pointers, selectors
+from fallow.model.seen import Register, Unseen, sure
 from fallow.model.units import Instant
 from fallow.observe.cluster import companions, mirror, objects, owners, pods
 from fallow.observe.cluster.contents import LookPast
@@ -31,6 +34,7 @@ Read: TypeAlias = list[tuple[cluster.Ref, objects.Seen | None]] | errors.ClientE
 
 class FreshLook(msgspec.Struct, frozen=True):
     pods: tuple[cluster.Pod, ...]
+    namespaces: Register[cluster.Namespace]
     workloads: tuple[cluster.Workload, ...]
     missing: tuple[cluster.Missing, ...]
 
@@ -39,6 +43,7 @@ async def look(
     seen: mirror.Mirror, workloads: Collection[cluster.Workload], look_past: LookPast, now: Instant
 ) -> FreshLook:
     read = await asyncio.gather(*(_read_anew(seen, workload) for workload in workloads))
+    spaces = await _read_spaces(seen, {workload.ref.namespace for workload in workloads})
     questions = _ask_for_pods(workloads, read, _find_direct(seen, workloads, look_past))
     listed = await asyncio.gather(*(_list_pods(seen, *question) for question in questions))
     refused: dict[str, errors.ClientError] = {}
@@ -59,7 +64,23 @@ async def look(
             if ref == workload.ref and found is None:
                 faults[ref.uid] = "it is gone"
     resolved = await _resolve(seen, seen.contents.settle_claims(alive.values()), fresh, look_past, now)
-    return _choose(workloads, faults, *resolved)
+    return _choose(workloads, faults, spaces, *resolved)
+
+
+async def _read_spaces(seen: mirror.Mirror, wanted: Collection[str]) -> Register[cluster.Namespace]:
+    """The namespaces as they are now: somebody may have opted out there a moment ago."""
+    names = sorted(wanted)
+    found = await asyncio.gather(*(_read_space(seen.api, name) for name in names))
+    known = {each.name: each for each in found if isinstance(each, cluster.Namespace)}
+    problems = (f"{name}: {each}" for name, each in zip(names, found, strict=True) if name not in known)
+    return Register(known, Unseen("; ".join(problems)))
+
+
+async def _read_space(api: kube.Api, name: str) -> cluster.Namespace | errors.ClientError:
+    try:
+        return objects.see_namespace(await api.get(kube.NAMESPACES, None, name, kind=objects.Bare))
+    except errors.ClientError as problem:
+        return problem
 
 
 def _find_direct(seen: mirror.Mirror, workloads: Iterable[cluster.Workload], look_past: LookPast) -> set[str]:
@@ -135,7 +156,8 @@ async def _list_pods(
 
 async def _read_anew(seen: mirror.Mirror, workload: cluster.Workload) -> Read:
     """The workload, the object that holds its marks, and its companions; None for what is gone."""
-    companions = (*workload.hpas, *workload.scaled_objects, *workload.kueue, *workload.budgets)
+    steering = (workload.hpas, workload.scaled_objects, workload.kueue, workload.budgets)
+    companions = [companion for found in steering for companion in sure(found)]
     refs = list(dict.fromkeys([workload.ref, workload.marks_ref, *(companion.ref for companion in companions)]))
     try:
         found = await asyncio.gather(*(_read_one(seen, ref) for ref in refs))
@@ -168,8 +190,8 @@ async def _resolve(
 
 
 def _choose(
-    wanted: Iterable[cluster.Workload], faults: Mapping[str, str], alive: tuple[cluster.Pod, ...],
-    resolved: Iterable[cluster.Workload],
+    wanted: Iterable[cluster.Workload], faults: Mapping[str, str], spaces: Register[cluster.Namespace],
+    alive: tuple[cluster.Pod, ...], resolved: Iterable[cluster.Workload],
 ) -> FreshLook:
     """Only the workloads that were asked for, and only their pods."""
     by_uid = {workload.ref.uid: workload for workload in resolved}
@@ -182,8 +204,21 @@ def _choose(
             missing.append(cluster.Missing(str(workload.ref), faults[workload.ref.uid]))
         elif found is None:
             missing.append(cluster.Missing(str(workload.ref), "it has no GPU pods any more"))
+        elif (stranger := _find_stranger(found, alive)) is not None:
+            because = f"pod {stranger.name} bears its labels and is not its own"
+            missing.append(cluster.Missing(str(workload.ref), because))
         else:
             indices = tuple(range(len(kept), len(kept) + len(found.pods)))
             kept += [alive[index] for index in found.pods]
             workloads.append(msgspec.structs.replace(found, pods=indices))
-    return FreshLook(tuple(kept), tuple(workloads), tuple(missing))
+    return FreshLook(tuple(kept), spaces, tuple(workloads), tuple(missing))
+
+
+def _find_stranger(workload: cluster.Workload, alive: Sequence[cluster.Pod]) -> cluster.Pod | None:
+    """A pod that its selector fits, and that leads elsewhere: one of the two is wrong about whose it is."""
+    selector = selectors.read(pointers.read(workload.body, kinds.SELECTOR))
+    if selector is None:
+        return None
+    own = set(workload.pods)
+    others = (pod for index, pod in enumerate(alive) if index not in own and pod.namespace == workload.ref.namespace)
+    return next((pod for pod in others if not pod.terminating and selector.matches(pod.labels)), None)

@@ -60,6 +60,11 @@ class Served:
         found = (self.found.find_version(key[0], version, key[1]) for version in versions)
         return next((resource for resource in found if resource is not None), None)
 
+    def is_gone(self, key: owners.Key, version: str) -> bool:
+        """Does the server, of which we know all it has in that group, have the kind in that version no longer?"""
+        is_known = self.version > 0 and not self.found.is_unavailable(key[0])
+        return is_known and self.found.find_version(key[0], version, key[1]) is None
+
     def find_row(self, key: owners.Key) -> tuple[kube.Resource, kinds.Kind] | None:
         """A kind of the table, if the server has it so that we can read it."""
         row = kinds.find(*key)

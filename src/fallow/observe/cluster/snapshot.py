@@ -3,7 +3,8 @@
 In: the rules in force (they say which windows to ask for) and `now`. Out: a Snapshot for the brain; after the brain
 chose candidates, the same with exact idle times; just before an act, a fresh small one of the workloads concerned.
 Invariant: a part that could not be seen is in `missing` (or the evidence says what is wrong); only a cluster that
-cannot be seen at all raises. While no object changed the version stays; a second look has none.
+cannot be seen at all raises, and clocks that are apart. While no object changed the version stays; a second look has
+none.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -12,27 +13,34 @@ from typing import Any
 import msgspec
 
 from fallow import names
-from fallow.model import cluster, units, usage
+from fallow.clients import errors
+from fallow.model import cluster, long_memory, units, usage
 from fallow.model.policies import idle
+from fallow.model.seen import ABSENT, Input, Known, Unseen, sure
 from fallow.model.units import Instant, Seconds
 from fallow.observe.cluster import mirror, second_look
 from fallow.observe.usage import rows as usage_rows
 from fallow.observe.usage import source as sources
+
+MAX_APART: Seconds = 60.0  # of two clocks; those of healthy machines are milliseconds apart
 
 
 class Eyes:
     """Looks at the cluster. The mirror must have been filled (`list_all` or `follow`) before."""
 
     def __init__(
-        self, seen: mirror.Mirror, source: sources.Source, *, lease_annotations: Callable[[], Mapping[str, str]] = dict
+        self, seen: mirror.Mirror, source: sources.Source, *, clock: Callable[[], Instant],
+        lease_annotations: Callable[[], Mapping[str, str]] = dict, lease_term: Callable[[], int | None] = lambda: None,
     ) -> None:
+        """`clock`: ours, by which the others' are looked at."""
         self._mirror = seen
         self._source = source
-        self.lease_annotations = lease_annotations
+        self._clock = clock
+        self.lease_annotations, self._lease_term = lease_annotations, lease_term
         self._held = usage_rows.Holders((), {})
 
     @property
-    def policies(self) -> tuple[idle.IdlePolicy, ...]:
+    def policies(self) -> Input[tuple[idle.IdlePolicy, ...]]:
         """The IdlePolicies as last seen: the brain makes the rules in force of them, which take_snapshot then needs."""
         return self._mirror.policies
 
@@ -40,17 +48,20 @@ class Eyes:
         await self._mirror.refresh(now)
         seen, look_past = self._mirror.contents, self._look_past(rules)
         held = self._hold(seen.version_of_hosts)
-        facts = {  # before anything is waited for: all of one instant
-            "workloads": seen.workloads(look_past), "namespaces": seen.namespaces, "policies": seen.policies,
-            "missing": seen.missing, "version": seen.version(look_past),
+        facts: dict[str, Any] = {  # before anything is waited for: all of one instant
+            "workloads": seen.workloads(look_past), "nodes": seen.nodes, "namespaces": seen.namespaces,
+            "policies": seen.policies, "missing": seen.missing, "version": seen.version(look_past),
         }
         evidence = await self._source.evidence(held, _windows(rules), now)
+        facts["missing"] += tuple(cluster.Missing(one.who, one.because) for one in evidence.ignored)
+        facts["missing"] += self._compare_clocks(evidence)
         return self._compose(held, evidence, now, **facts)
 
     def _hold(self, version: int) -> usage_rows.Holders:
         """Whose the GPUs are, made anew only when a pod or node differs."""
         if self._held.version != version:
-            self._held = usage_rows.Holders(self._mirror.pods, self._mirror.nodes, version)
+            exporters = self._mirror.contents.exporters
+            self._held = usage_rows.Holders(self._mirror.pods, self._mirror.nodes.known, version, exporters)
         return self._held
 
     async def look_back(
@@ -70,18 +81,38 @@ class Eyes:
         One that is gone, or could not be read, is not in it; `missing` says why.
         """
         fresh = await second_look.look(self._mirror, workloads, self._look_past(rules), now)
-        held = usage_rows.Holders(fresh.pods, self._mirror.nodes)
+        nodes = self._mirror.nodes
+        held = usage_rows.Holders(fresh.pods, nodes.known, exporters=self._mirror.contents.exporters)
         evidence = await self._source.again(held, _windows(rules), now)
-        facts = {"namespaces": self._mirror.namespaces, "policies": self._mirror.policies, "missing": fresh.missing}
+        facts = {
+            "nodes": nodes, "namespaces": fresh.namespaces, "policies": self._mirror.policies,
+            "missing": (*fresh.missing, *self._compare_clocks(evidence)),
+        }
         return self._compose(held, evidence, now, workloads=fresh.workloads, **facts)
+
+    def _compare_clocks(self, evidence: usage.Evidence) -> tuple[cluster.Missing, ...]:
+        """Raises where ours and another are apart: every age would be wrong, and nobody can tell which clock is.
+
+        One that no answer tells is not seen; samples that do not fit our clock are found out by their own dates.
+        """
+        measured = ABSENT if evidence.trouble else self._source.clock  # who gave nothing could not be late with it
+        clocks = {"the clock of the API server": self._mirror.api.clock, "the clock of Prometheus": measured}
+        for whose, other in clocks.items():
+            if isinstance(other, Known) and abs(other.value - (ours := self._clock())) > MAX_APART:
+                there, here = units.rfc3339(other.value), units.rfc3339(ours)
+                raise errors.BadAnswer(f"{whose} says {there}, ours says {here}: nothing is decided in this cycle")
+        return tuple(cluster.Missing(whose, other.why) for whose, other in clocks.items() if isinstance(other, Unseen))
 
     def _compose(
         self, held: usage_rows.Holders, evidence: usage.Evidence, now: Instant, **facts: Any
     ) -> cluster.Snapshot:
         frozen_until, frozen_because = read_freeze(self.lease_annotations(), now)
+        remembered, lost = long_memory.read(self.lease_annotations(), now)
+        if lost:
+            facts["missing"] = (*facts["missing"], cluster.Missing("our memory", lost))
         return cluster.Snapshot(
-            taken_at=now, pods=held.pods, nodes=held.nodes, evidence=evidence, frozen_until=frozen_until,
-            frozen_because=frozen_because, **facts,
+            taken_at=now, pods=held.pods, evidence=evidence, frozen_until=frozen_until, frozen_because=frozen_because,
+            long_memory=remembered, lease_term=self._lease_term(), **facts,
         )
 
     def _look_past(self, rules: Collection[idle.Rule]) -> dict[str, frozenset[str]]:
@@ -89,12 +120,12 @@ class Eyes:
         in_force = {rule.name: rule.action.look_past for rule in rules if rule.action.look_past}
         if not in_force:
             return {}
-        policies = {each.rule.name: each for each in self._mirror.policies}
+        policies = {each.rule.name: each for each in sure(self._mirror.policies)}
         return {
             namespace.name: frozenset().union(
                 *(wanted for name, wanted in in_force.items() if _reaches(policies.get(name), namespace))
             )
-            for namespace in self._mirror.namespaces.values()
+            for namespace in self._mirror.namespaces.known.values()
         }
 
 

@@ -8,7 +8,7 @@ Of the objects that could own pods only those are kept that do, or that carry ou
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -132,9 +132,22 @@ class OwnerKinds:
 
     async def follow_table(self) -> None:
         """Kinds that no pod named: they may hold what we paused."""
-        keys = [(row.group, row.kind) for row in kinds.KINDS]
-        new = [key for key in keys if key not in self.watched and self._served.find_row(key)]
-        await asyncio.gather(*map(self.follow, new))
+        await self.follow_all(row.key for row in kinds.KINDS if self._served.find_row(row.key))
+
+    async def follow_all(self, keys: Iterable[owners.Key]) -> None:
+        """Those that are not followed yet, as far as the server has them."""
+        await asyncio.gather(*(self.follow(key) for key in keys if key not in self.watched))
+
+    def find_scalable(self, called: str) -> set[owners.Key]:
+        """Kinds outside the table that serve /scale and are called so, with or without their group; "": all."""
+        served = (each for each in self._served.found.resources if each.scalable and each.namespaced)
+        keys = {(each.group, each.kind) for each in served}
+        return {key for key in keys if kinds.find(*key) is None and (not called or kinds.is_called(key, called))}
+
+    def drop_gone(self) -> list[following.Following[Any]]:
+        """Kinds that the server has no longer; still to be ended."""
+        gone = [key for key, kind in self.watched.items() if self._served.is_gone(key, kind.resource.version)]
+        return [self.watched.pop(key).following for key in gone]
 
     async def follow(self, key: owners.Key) -> WatchedKind | None:
         """Follow one kind of owner; None if the server does not have it."""

@@ -4,25 +4,29 @@ In: pages of exporters. Out: readings with the same keys and the same meaning as
 same columns are made of them (usage/readings.py).
 An exporter of ours also says itself since when it watches a pod's GPU and when that was last active: where it has seen
 a whole quiet window, that counts as if we had.
-Invariant: what is not believable is no sample. A series that left its exporter's page has no newest sample.
+Invariant: what is not believable is no sample. A series that left its exporter's page has no newest sample. An exporter
+has room for what the GPUs of its node can mean and no more, so that no page crowds out another.
 """
 
 import math
-from collections.abc import Iterable
-from typing import Final, NamedTuple
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 import numpy as np
 
 from fallow.clients import exposition
 from fallow.model import usage
-from fallow.model.units import DAY, MINUTE, Instant, Seconds
+from fallow.model.units import DAY, HOUR, MINUTE, Instant, Seconds
 from fallow.model.usage import Signal
 from fallow.names import NodeMetric
 from fallow.observe.scrape import buckets, by_row, targets
 from fallow.observe.scrape.buckets import Columns, Field
 from fallow.observe.usage import labels, queries, rows
 from fallow.observe.usage.readings import SeriesReading, Topic, What, join
+
+Key: TypeAlias = tuple[str, str]  # of an exporter: its job and instance
 
 # As far as Prometheus looks back for the value of an instant: an older one is no value of now.
 _CURRENT: Final[Seconds] = 300.0
@@ -35,6 +39,7 @@ _SERVING = frozenset((*queries.REQUEST_GAUGES, *queries.REQUEST_COUNTERS))
 _METRICS: Final = {metric.name: metric for metric in (*queries.PRIMARIES, *queries.OTHERS)}
 _OURS = frozenset((*_VOUCHES, queries.HOLDS, *(name for name, metric in _METRICS.items() if metric.own)))
 _RATIOS: Final = tuple(metric for metric in queries.PRIMARIES if metric.signal in usage.RATIOS)
+_KERNELS: Final = next(metric for metric in queries.PRIMARIES if metric.signal is Signal.last_kernel)
 _PROCESS_SM: Final = next(metric for metric in queries.PRIMARIES if metric.signal is Signal.process_sm)
 
 
@@ -51,6 +56,10 @@ def _fields() -> dict[str, tuple[Field, ...]]:
 
 
 FIELDS: Final = _fields()
+# Series on one page for each GPU of its node: every signal for a board, its 7 instances, and the pods that share it.
+PER_GPU: Final = 16 * len(FIELDS)
+USUAL_GPUS: Final = 16  # of a node whose number is not known
+_PAGES: Final = 4  # as many pages of one exporter are remembered, with pods that came and went
 _ORDER: Final = {metric: index for index, metric in enumerate(FIELDS)}
 _NAMES: Final = tuple(FIELDS)
 
@@ -99,7 +108,10 @@ class Scraped:
         self._interval = interval
         self.table = buckets.Tracks(FIELDS, horizon)
         self.generation = 0  # grows when columns are no longer where they were
-        self._pages: dict[tuple[str, str], Instant] = {}  # by job and instance: its last good page
+        self.gpus_of_node: Mapping[str, int] = {}
+        self._pages: dict[Key, Instant] = {}  # its last good page
+        self._held: Counter[Key] = Counter()  # columns of each exporter
+        self._cleared: dict[Key, Instant] = {}
         self._open_books()
 
     def _open_books(self) -> None:
@@ -107,17 +119,21 @@ class Scraped:
         # As scraped, `pod` is the workload's: nothing has been renamed on the way, and nobody added the exporter's own.
         foreign = msgspec.structs.replace(labels.foreign(self._honor_labels), sure=True)
         serving = msgspec.structs.replace(labels.serving(self._honor_labels), sure=True)
-        dialects = (foreign, labels.OWN, serving)
-        self._foreign, self._own, self._serving = (labels.LabelBook(each, self.facts) for each in dialects)
+        kernels = msgspec.structs.replace(foreign, strict=True)
+        books = [labels.LabelBook(each, self.facts) for each in (foreign, labels.OWN, serving, kernels)]
+        self._foreign, self._own, self._serving, self._kernels = books
 
     def _book(self, metric: str) -> labels.LabelBook:
         if metric in _SERVING:
             return self._serving
+        if metric == _KERNELS.name:
+            return self._kernels
         return self._own if metric in _OURS else self._foreign
 
     def forget_all(self) -> None:
         self.table.empty()
         self._pages = {}
+        self._held.clear()
         self.generation += 1
         self._open_books()
 
@@ -130,7 +146,7 @@ class Scraped:
         refused: dict[str, str] = {}
         for known, page in taken:
             try:
-                located = known.locate(self, page)
+                located = self._locate(known, page, now)
             except buckets.Full as problem:
                 refused[known.target.url] = str(problem)
                 continue
@@ -142,6 +158,27 @@ class Scraped:
             tracks, columns, values, stamps = (np.concatenate(some) for some in zip(*parts, strict=True))
             self._fill(tracks, columns, values, stamps, now, counts)
         return refused
+
+    def _locate(self, known: "Exporter", page: exposition.Page, now: Instant) -> tuple[Columns, Columns]:
+        """Raises buckets.Full where it shows more than its node can have."""
+        key, most = known.target.key, PER_GPU * self._gpus_of(known.target.key)
+        if len(page.numbers) > most:
+            raise buckets.Full(f"{len(page.numbers)} series, where {self._gpus_of(key)} GPUs have at most {most}")
+        try:
+            return known.locate(self, page)
+        except buckets.Full:
+            if now - self._cleared.get(key, -math.inf) < HOUR:
+                raise
+            self._cleared[key] = now
+            last = self._pages.get(key, -math.inf)
+            self._keep(lambda track: (track.seen[: track.size] >= last) | ~self._is_of(track, key))
+            return known.locate(self, page)
+
+    def _gpus_of(self, key: Key) -> int:
+        return self.gpus_of_node.get(key[1]) or USUAL_GPUS
+
+    def _is_of(self, track: buckets.Track, key: Key) -> usage.Bools:
+        return np.array([(self.facts[one].job, self.facts[one].target) == key for one in track.series], np.bool_)
 
     def _fill(
         self, tracks: Columns, columns: Columns, values: usage.Floats, stamps: usage.Floats, now: Instant, counts: bool
@@ -167,7 +204,16 @@ class Scraped:
     def find_column_of(self, metric: str, key: bytes) -> int:
         """The same, of a series that is called so. Raises buckets.Full."""
         column = self.table.tracks[metric].column_of.get(key)
-        return self.table.add(metric, key, self._number(metric, key)) if column is None else column
+        return self._add(metric, key) if column is None else column
+
+    def _add(self, metric: str, key: bytes) -> int:
+        number = self._number(metric, key)
+        whose = (self.facts[number].job, self.facts[number].target)
+        most = _PAGES * PER_GPU * self._gpus_of(whose)
+        if self._held[whose] >= most:
+            raise buckets.Full(f"more than {most} series within a day")
+        self._held[whose] += 1
+        return self.table.add(metric, key, number)
 
     def _number(self, metric: str, key: bytes) -> int:
         """Series whose labels differ in nothing that is read have the same number, as after `max by (L)`."""
@@ -182,11 +228,18 @@ class Scraped:
         gone = sum(int((track.seen[: track.size] < gone_before).sum()) for track in self.table.tracks.values())
         if gone <= max(1000, len(self.table) // 4):
             return
+        self._keep(lambda track: track.seen[: track.size] >= gone_before)
+
+    def _keep(self, stays: Callable[[buckets.Track], usage.Bools]) -> None:
+        """Forget all other series."""
+        kept = {metric: np.flatnonzero(stays(track)) for metric, track in self.table.tracks.items()}
         self._open_books()
         self.generation += 1
+        self._held.clear()
         for metric, track in self.table.tracks.items():
-            stay = np.flatnonzero(track.seen[: track.size] >= gone_before)
-            track.keep(stay, np.array([self._number(metric, track.keys[column]) for column in stay], dtype=np.int64))
+            numbers = [self._number(metric, track.keys[column]) for column in kept[metric]]
+            track.keep(kept[metric], np.array(numbers, dtype=np.int64))
+            self._held.update((self.facts[number].job, self.facts[number].target) for number in numbers)
 
     # ---- out: a window ----
 

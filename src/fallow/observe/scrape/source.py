@@ -19,12 +19,14 @@ from typing import Any, Final, Self
 import msgspec
 import numpy as np
 
+from fallow import names
 from fallow.clients import errors, exporters, exposition
 from fallow.model import cluster, usage
+from fallow.model.seen import ABSENT, Input
 from fallow.model.units import DAY, HOUR, MINUTE, Instant, Seconds, clock_time, rfc3339
 from fallow.model.usage import Signal
 from fallow.observe.scrape import kept, samples, targets
-from fallow.observe.usage import columns, floors, labels, past, readings, rows
+from fallow.observe.usage import columns, floors, labels, past, readings, rows, trust
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +34,8 @@ MANY: Final = 200  # exporters, past which Prometheus does this better
 _DOWN_AFTER = 3
 _BACK_IN_TIME: Seconds = 2 * MINUTE  # a clock that is set back by more makes all instants wrong
 
-Key = tuple[str, str]
+Key = samples.Key
+_MOST_NAMED = 10
 
 
 class TargetHealth(msgspec.Struct):
@@ -63,6 +66,7 @@ class ScrapeSource:
         self._samples = samples.Scraped(honor_labels=honor_labels, interval=interval, horizon=lookback + HOUR)
         self._longest: Seconds = HOUR
         self._health: dict[str, TargetHealth] = {}
+        self._by_key: dict[Key, targets.ScrapeTarget] = {}
         self._round = asyncio.Lock()
         self._scraped_at: Instant = -math.inf
         self._is_open = False
@@ -72,6 +76,10 @@ class ScrapeSource:
         self._found_idle = past.IdleTimes()
         self._layouts = rows.Layouts()
         self._generation = 0  # of the samples when they were laid out last
+
+    @property
+    def clock(self) -> Input[Instant]:
+        return ABSENT
 
     async def __aenter__(self) -> Self:
         """Raises Misconfigured where the state directory cannot be used."""
@@ -126,6 +134,7 @@ class ScrapeSource:
             else TargetHealth(samples.Exporter(target))
             for target in found
         }
+        self._by_key = {target.key: target for target in found}
         if len(found) > MANY:
             self._say_once("many", logging.WARNING, (
                 f"{len(found)} exporters are scraped by one process: past {MANY} let Prometheus do that, and give its "
@@ -161,6 +170,26 @@ class ScrapeSource:
             return None
 
     async def evidence(self, held: rows.Holders, windows: frozenset[Seconds], now: Instant) -> usage.Evidence:
+        self._samples.gpus_of_node = _count_gpus(held.nodes.values())
+        found = await self._measure(held, windows, now)
+        return msgspec.structs.replace(found, ignored=(*found.ignored, *self._name_strangers()))
+
+    def _name_strangers(self) -> list[usage.Ignored]:
+        """Each is named, up to a number: who makes many pods must not fill the log with them."""
+        named = sorted(f"{one.namespace}/{one.pod}" for one in self._finder.strangers)[:_MOST_NAMED]
+        return [usage.Ignored(f"{names.UNTRUSTED_EXPORTER} {one}", NOT_BELIEVED) for one in named]
+
+    def _witness(self, facts: labels.Facts) -> trust.Witness:
+        """What was scraped by ourselves comes from whom we asked; each speaks of its own node only."""
+        if facts.job == targets.NAMED:
+            return trust.Witness(trust.Credit.trusted, called=facts.target)
+        known = self._by_key.get((facts.job, facts.target))
+        believed = self._finder.believes(facts.job.partition("/")[0])  # of one that is gone, by what was kept of it
+        credit = trust.Credit.trusted if believed else trust.Credit.untrusted
+        node, pod = (known.node, known.pod) if known else (facts.target, "")
+        return trust.Witness(credit, node, pod.lower(), f"{facts.job} on {facts.target}", binds=True)
+
+    async def _measure(self, held: rows.Holders, windows: frozenset[Seconds], now: Instant) -> usage.Evidence:
         self._reach_back(windows)
         if now - self._scraped_at >= 2 * self._interval:  # nobody scrapes for us, or not well
             await self.scrape(now)
@@ -175,7 +204,11 @@ class ScrapeSource:
             self._generation = self._samples.generation
             self._layouts.forget()
         series = {window: _series_of(found, facts, window) for window in windows}
-        layouts = {window: self._layouts.lay_out(window, held, facts, series[window]) for window in windows}
+        current = readings.current_of(found, len(facts))
+        layouts = {
+            window: self._layouts.lay_out(window, held, facts, series[window], current, self._witness)
+            for window in windows
+        }
         down = {one.known.target.key for one in self._health.values() if one.is_down}
         return self._compose(found, held, layouts, frozenset(down), now)
 
@@ -189,11 +222,15 @@ class ScrapeSource:
             problem = self._finder.problem
             if problem is not None:
                 return usage.SourceTrouble("SourceError", f"exporters cannot be looked for: {problem}")
-            return usage.SourceTrouble("NoData", NOT_FOUND)
+            return usage.SourceTrouble("NoData", NOT_FOUND + self._hint_at_strangers())
         if any(one.has_answered and not one.is_down for one in self._health.values()):
             return None
         first = next(iter(self._health.values()))
         return usage.SourceTrouble("SourceError", f"none of {len(self._health)} exporters answers; {first.problem}")
+
+    def _hint_at_strangers(self) -> str:
+        found = sorted({one.namespace for one in self._finder.strangers})[:_MOST_NAMED]
+        return f"; pods that call themselves so in {', '.join(found)} are {NOT_BELIEVED}" if found else ""
 
     def _find_gap(
         self, found: readings.Readings, windows: Collection[Seconds], now: Instant
@@ -234,7 +271,13 @@ class ScrapeSource:
         if trouble := self._find_trouble():
             return columns.no_evidence(now, trouble)
         found, facts = self._samples.readings(windows, now), self._samples.facts
-        layouts = {window: rows.RowLayout(held, facts, _series_of(found, facts, window)) for window in windows}
+        current = readings.current_of(found, len(facts))
+        layouts = {
+            window: rows.RowLayout(
+                held, facts, _series_of(found, facts, window), current=current, witnesses=self._witness
+            )
+            for window in windows
+        }
         silent = frozenset((one.job, one.target) for one in facts) - answered
         return self._compose(found, held, layouts, silent, now)
 
@@ -263,7 +306,8 @@ class ScrapeSource:
     ) -> None:
         """Last activity and start of the watch, into each of these rows; nan where no series was found."""
         lookback = max(self._lookback, result.window)
-        layout = rows.RowLayout(held, self._samples.facts, self._samples.has_past(lookback, now))
+        series = self._samples.has_past(lookback, now)
+        layout = rows.RowLayout(held, self._samples.facts, series, witnesses=self._witness)
         place = past.place_rows(result, layout)[at]
         last = since = past.read_kernels(result, speakers)[at]
         for metric, speaks in speakers.items():
@@ -279,11 +323,17 @@ class ScrapeSource:
         result.last_active[at], result.observed_since[at] = np.minimum(last, now - result.window), since
 
 
+NOT_BELIEVED: Final = "not read: their namespace is not one of --exporter-namespaces"
 NOT_FOUND: Final = (
     "no exporter was found: no running pod is labelled app.kubernetes.io/name=dcgm-exporter or gpu-idle-exporter, or "
     "app=nvidia-dcgm-exporter; name it with --scrape-selector NAMESPACE/SELECTOR or --scrape-target URL, or give "
     "--prometheus-url"
 )
+
+
+def _count_gpus(nodes: Iterable[cluster.Node]) -> dict[str, int]:
+    said = ((node.name, node.labels.get(names.GPU_COUNT, "")) for node in nodes)
+    return {name: int(count) for name, count in said if count.isdecimal() and len(count) < 4}
 
 
 def _note_answer(one: TargetHealth) -> None:

@@ -4,7 +4,7 @@ In: an Api, selectors, addresses. Out: `ScrapeTarget`s: where to ask, and what t
 A target's name is that of its node (and of the exporter's label and namespace), not of its pod: the next pod of the
 same DaemonSet goes on where the last one ended, and its series stay the same series.
 Invariant: a pod that does not run, is going, or has no address is no target; one that cannot be listed is a problem and
-not an absence.
+not an absence. A pod outside the namespaces of exporters is named and never asked.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -17,8 +17,10 @@ from fallow import names
 from fallow.clients import errors
 from fallow.clients.kubernetes import api as kube
 from fallow.observe.cluster import following, objects, pods
+from fallow.observe.usage import trust
 
 DCGM_PORT, OWN_PORT = 9400, 9835
+NAMED: Final = "scrape-target"  # the job of those that were given by address
 OWN_EXPORTER: Final = names.NODE_EXPORTER
 SELECTORS: Final = (
     f"{names.NAME_LABEL} in ({names.DCGM_EXPORTER}, {OWN_EXPORTER})",
@@ -89,17 +91,20 @@ def read_address(url: str) -> ScrapeTarget:
     """A target that was named. Without a path it is /metrics that is meant."""
     parsed = yarl.URL(url)
     url = str(parsed if parsed.path.strip("/") else parsed.with_path("/metrics"))
-    return ScrapeTarget(url, "scrape-target", parsed.authority)
+    return ScrapeTarget(url, NAMED, parsed.authority)
 
 
 class Finder:
     """Keeps looking for exporters (`follows`), or looks once. An async context manager: leaving it ends all watches."""
 
     def __init__(
-        self, api: kube.Api, *, selectors: Sequence[tuple[str, str]] = (), addresses: Sequence[str] = (),
-        namespaces: Collection[str] = (), follows: bool = False,
+        self, api: kube.Api, belief: trust.Belief, *, selectors: Sequence[tuple[str, str]] = (),
+        addresses: Sequence[str] = (), namespaces: Collection[str] = (), follows: bool = False,
     ) -> None:
-        """`selectors`: (namespace or "", label selector), instead of our own; `namespaces`: where we may list pods."""
+        """`selectors`: (namespace or "", label selector), instead of our own: a namespace that is named so is one to
+        believe; `namespaces`: where we may list pods."""
+        self._belief = belief
+        self._named_namespaces = frozenset(namespace for namespace, _ in selectors if namespace)
         own = [(namespace, selector) for namespace in sorted(namespaces) or [""] for selector in SELECTORS]
         self._named = tuple(map(read_address, addresses))
         self._starter = following.Starter()
@@ -124,10 +129,22 @@ class Finder:
 
     @property
     def targets(self) -> tuple[ScrapeTarget, ...]:
-        """Every exporter once, however many selectors find it."""
+        """Every exporter that is believed once, however many selectors find it."""
         self._starter.check()
-        found = [target for each in self._followings for target in each.store.values()]
+        found = [target for target in self._found if self.believes(target.namespace)]
         return tuple({target.url: target for target in (*found, *self._named)}.values())
+
+    @property
+    def strangers(self) -> tuple[ScrapeTarget, ...]:
+        """Those that call themselves exporters where none are looked for."""
+        return tuple({target.url: target for target in self._found if not self.believes(target.namespace)}.values())
+
+    @property
+    def _found(self) -> list[ScrapeTarget]:
+        return [target for each in self._followings for target in each.store.values()]
+
+    def believes(self, namespace: str) -> bool:
+        return namespace in self._named_namespaces or self._belief.holds_for(namespace)
 
     @property
     def problem(self) -> errors.ClientError | None:

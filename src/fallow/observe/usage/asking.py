@@ -8,7 +8,7 @@ nothing else, is raised); a failing optional question only removes itself.
 import asyncio
 import logging
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 import numpy as np
@@ -21,6 +21,8 @@ from fallow.observe.usage import labels, readings
 from fallow.observe.usage.readings import SeriesReading, Topic
 
 log = logging.getLogger(__name__)
+
+Settled: TypeAlias = SeriesReading | usage.LostSignal
 
 _AT_ONCE = 2  # they end as soon: a server has few cores for us, and counts the time that they wait for each other
 _MOST_REMARKS = 100
@@ -44,7 +46,7 @@ class NoEvidence(Exception):
 
 class Answers(NamedTuple):
     readings: dict[Topic, SeriesReading]
-    lost: tuple[str, ...]
+    lost: tuple[usage.LostSignal, ...]
 
 
 class Asker:
@@ -57,7 +59,7 @@ class Asker:
         """Raises NoEvidence."""
         slots = asyncio.Semaphore(_AT_ONCE)
         failed: NoEvidence | None = None
-        tasks: list[tuple[Question, asyncio.Task[SeriesReading | str]]] = []
+        tasks: list[tuple[Question, asyncio.Task[Settled]]] = []
         try:
             async with asyncio.timeout(self._budget), asyncio.TaskGroup() as group:
                 tasks = [(question, group.create_task(self._settle(question, at, slots))) for question in questions]
@@ -69,8 +71,8 @@ class Asker:
             raise failed
         return _collect((question, task.result()) for question, task in tasks)
 
-    async def _settle(self, question: Question, at: Instant, slots: asyncio.Semaphore) -> SeriesReading | str:
-        """The reading, or a sentence on why it is lost."""
+    async def _settle(self, question: Question, at: Instant, slots: asyncio.Semaphore) -> Settled:
+        """The reading, or why it is lost."""
         try:
             async with slots:
                 answer = await self._prometheus.query(question.promql, at, row=msgspec.Raw)
@@ -86,7 +88,7 @@ class Asker:
             failure = partial
         if question.required:
             raise failure
-        return f"{question.signal}: {failure}"
+        return usage.LostSignal(question.signal, str(failure))
 
     @property
     def _who(self) -> str:
@@ -110,11 +112,11 @@ class Asker:
                 log.info("%s remarks: %s", self._who, info)
 
 
-def _collect(settled: Iterable[tuple[Question, SeriesReading | str]]) -> Answers:
+def _collect(settled: Iterable[tuple[Question, Settled]]) -> Answers:
     parts: dict[Topic, list[SeriesReading]] = {}
-    lost: dict[str, None] = {}  # an ordered set: several questions about one signal often fail alike
+    lost: dict[usage.LostSignal, None] = {}  # an ordered set: several questions about one signal often fail alike
     for question, result in settled:
-        if isinstance(result, str):
+        if isinstance(result, usage.LostSignal):
             lost[result] = None
         else:
             parts.setdefault(question.key, []).append(result)

@@ -34,7 +34,8 @@ class Measured(msgspec.Struct, kw_only=True):
     intervals: Mapping[Seconds, Mapping[str, Seconds]]  # by window and job, learned from all series of it
     down: frozenset[tuple[str, str]]  # (job, instance) that cannot be scraped now
     floors: Mapping[str, float]  # lowest power per board
-    lost: tuple[str, ...] = ()
+    lost: tuple[usage.LostSignal, ...] = ()
+    unreadable: int = 0  # label sets that say nothing
 
 
 class _Sheet(NamedTuple):
@@ -63,7 +64,14 @@ def build_evidence(
     return usage.Evidence(
         at=now, usage={sheet.window: _build_usage(sheet, held) for sheet in sheets}, trouble=None,
         unallocated=shortest.unallocated, gpus_per_node=shortest.per_node, lost_signals=measured.lost,
+        ignored=(*shortest.ignored, *_name_unreadable(measured.unreadable)),
     )
+
+
+def _name_unreadable(count: int) -> tuple[usage.Ignored, ...]:
+    if not count:
+        return ()
+    return (usage.Ignored(f"{count} series", "their labels cannot be read, so nobody knows what they speak of"),)
 
 
 def _build_usage(sheet: _Sheet, held: rows.Holders) -> usage.Usage:

@@ -1,7 +1,7 @@
-"""The lowest power ever seen of each board: what it draws when it does nothing.
+"""The lowest power of a day of each board: what it draws when it does nothing.
 
 In: readings of a day of power. Out: watts by UUID. Invariant: a floor is learned only where most of a day was measured,
-and only ever goes down.
+and is forgotten a day after it was last found.
 """
 
 import math
@@ -16,11 +16,12 @@ _COVERAGE = 0.8  # of a day measured before the lowest power of that day says so
 
 
 class Floors:
-    """The lowest power ever seen of each board, looked up now and then: the canary needs it, whatever the rules say."""
+    """The lowest power of a day of each board, looked up now and then: the canary needs it, whatever the rules say."""
 
     def __init__(self) -> None:
         self.watts: dict[str, float] = {}
         self._learned_at: Instant = -math.inf
+        self._found_at: dict[str, Instant] = {}
 
     def are_due(self, now: Instant) -> bool:
         return now - self._learned_at >= _HOLD
@@ -31,7 +32,10 @@ class Floors:
         """What could not be asked is asked again in the next cycle."""
         lowest = find_floors(found, facts, interval)
         if lowest is not None:
-            self.watts |= {uuid: min(watts, self.watts.get(uuid, math.inf)) for uuid, watts in lowest.items()}
+            self._found_at |= dict.fromkeys(lowest, now)
+            self._found_at = {uuid: at for uuid, at in self._found_at.items() if now - at < DAY}
+            before = self.watts
+            self.watts = {uuid: lowest.get(uuid, before.get(uuid, math.nan)) for uuid in self._found_at}
             self._learned_at = now
 
 

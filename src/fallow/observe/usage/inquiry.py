@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from fallow.clients.prometheus import client
 from fallow.model.units import DAY, Seconds
+from fallow.model.usage import Signal
 from fallow.observe.usage import labels, queries
 from fallow.observe.usage.asking import Question
 from fallow.observe.usage.readings import Topic, What
@@ -33,6 +34,7 @@ class LabelBooks:
         self.facts: list[labels.Facts] = []  # of GPU series, in any dialect
         self.foreign = labels.LabelBook(labels.foreign(honor_labels), self.facts)
         self.own = labels.LabelBook(labels.OWN, self.facts)
+        self.kernels = labels.LabelBook(labels.kernels(honor_labels), self.facts)
         self.serving = labels.LabelBook(labels.serving(honor_labels), [])
         self.targets = labels.LabelBook(labels.TARGETS, [])
 
@@ -40,7 +42,14 @@ class LabelBooks:
         return len(self.facts) + len(self.serving.facts) + len(self.targets.facts)
 
     def of(self, metric: queries.GpuMetric) -> labels.LabelBook:
+        if metric.signal is Signal.last_kernel:
+            return self.kernels
         return self.own if metric.own else self.foreign
+
+    @property
+    def unreadable(self) -> int:
+        books = (self.foreign, self.own, self.kernels, self.serving, self.targets)
+        return sum(book.unreadable for book in books)
 
 
 class Inquiry:

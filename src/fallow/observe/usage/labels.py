@@ -3,11 +3,13 @@
 In: the label set as the server wrote it (raw JSON bytes; the same series is the same bytes in every query and cycle).
 Out: a small number for it, and its `Facts`. A cycle that meets only known series does one dictionary look-up per
 series, nothing else.
-Invariant: a label that is missing never drops a series; it only leaves a fact unknown ("").
+Invariant: a label that is missing never drops a series; it only leaves a fact unknown (""). A label set that cannot be
+read says nothing at all, and is counted (`unreadable`).
 """
 
 import sys
 from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -22,6 +24,7 @@ _MODEL_LABELS = ("modelName", "model")
 _GPU_LABELS = (
     *_NODE_LABELS, *_UUID_LABELS, *_INDEX_LABELS, *_INSTANCE_LABELS, "GPU_I_PROFILE", *_MODEL_LABELS, "job", "instance",
 )
+_TARGET_LABELS = ("pod", "namespace")  # what Prometheus calls the target itself, unless the exporter's own are honoured
 _SURE_POD_LABELS = frozenset({"workload_pod", "exported_pod"})  # plain `pod` may be the exporter itself
 
 
@@ -32,18 +35,27 @@ class Dialect(msgspec.Struct, frozen=True):
     namespace: tuple[str, ...]
     sure: bool
     of_gpus: bool = True
+    strict: bool = False  # counts only from an exporter that is known and believed (trust.py)
+    honored: bool = False  # plain `pod` and `namespace` are the exporter's words, not Prometheus's on the target
 
     @property
     def by(self) -> str:
         """The L of `max by (L)`: everything that is read here. Containers are left out: nothing is said of each."""
-        return ",".join([*self.pod, *self.namespace, *(_GPU_LABELS if self.of_gpus else ())])
+        of_target = _TARGET_LABELS if self.strict else ()
+        read = [*self.pod, *self.namespace, *of_target, *(_GPU_LABELS if self.of_gpus else ())]
+        return ",".join(dict.fromkeys(read))
 
 
 def foreign(honor_labels: bool) -> Dialect:
-    """DCGM's exporter, HAMi and others whose labels Prometheus may have renamed to `exported_*`."""
+    """DCGM's exporter and others whose labels Prometheus may have renamed to `exported_*`."""
     if honor_labels:
-        return Dialect(("pod",), ("namespace",), sure=True)
+        return Dialect(("pod",), ("namespace",), sure=True, honored=True)
     return Dialect(_POD_LABELS, _NAMESPACE_LABELS, sure=False)
+
+
+def kernels(honor_labels: bool) -> Dialect:
+    """HAMi's word on when a container last launched a kernel."""
+    return msgspec.structs.replace(foreign(honor_labels), strict=True)
 
 
 def serving(honor_labels: bool) -> Dialect:
@@ -51,7 +63,7 @@ def serving(honor_labels: bool) -> Dialect:
     return msgspec.structs.replace(foreign(honor_labels), of_gpus=False)
 
 
-OWN = Dialect(("workload_pod",), ("workload_namespace",), sure=True)  # gpu_idle_*: `pod` is the exporter's
+OWN = Dialect(("workload_pod",), ("workload_namespace",), sure=True, strict=True)  # gpu_idle_*: `pod` is the exporter's
 TARGETS = Dialect((), (), sure=True, of_gpus=False)  # `up`: only job and instance are read
 
 
@@ -70,6 +82,14 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     model: str
     job: str
     target: str
+    exporter: tuple[str, str] = ("", "")  # namespace and pod of the target, as far as Prometheus says so
+    strict: bool = False
+
+
+NOTHING_SAID: Final = Facts(
+    namespace="", pod="", sure=False, nodes=(), host="", uuid="", spot="", instance="", mig=False, model="", job="",
+    target="",
+)
 
 
 class LabelBook:
@@ -84,6 +104,7 @@ class LabelBook:
         self.facts = facts
         self.pod_labels: set[str] = set()  # the forms met so far
         self.uuid_labels: set[str] = set()
+        self.unreadable = 0  # label sets of which nothing could be read
         self._numbers: dict[bytes, int] = {}
 
     def number(self, metrics: Sequence[msgspec.Raw]) -> list[int]:
@@ -95,7 +116,11 @@ class LabelBook:
 
     def _add(self, raw: bytes) -> int:
         number = self._numbers[raw] = len(self.facts)
-        self.facts.append(self._read(_DECODER.decode(raw)))
+        try:
+            self.facts.append(self._read(_DECODER.decode(raw)))
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            self.facts.append(NOTHING_SAID)
+            self.unreadable += 1
         return number
 
     def _read(self, labels: dict[str, str]) -> Facts:
@@ -115,8 +140,14 @@ class LabelBook:
             spot=f"{node}/{index}" if node and index else "", instance=instance,
             mig=bool(instance or labels.get("GPU_I_PROFILE")) or uuid.startswith("MIG-"),
             model=sys.intern(_first(labels, _MODEL_LABELS)[1]), job=sys.intern(labels.get("job", "")),
-            target=sys.intern(target),
+            target=sys.intern(target), exporter=self._find_exporter(labels, pod_label), strict=self.dialect.strict,
         )
+
+    def _find_exporter(self, labels: dict[str, str], pod_label: str) -> tuple[str, str]:
+        """Plain `pod` and `namespace` are the target's where others name the workload, or nothing does."""
+        if self.dialect.honored or pod_label in ("pod", "pod_name"):
+            return "", ""
+        return sys.intern(labels.get("namespace", "")), sys.intern(labels.get("pod", ""))
 
 
 class Jobs:

@@ -18,6 +18,7 @@ import numpy as np
 
 from fallow.clients.prometheus import client
 from fallow.model import cluster, usage
+from fallow.model.seen import Input
 from fallow.model.units import DAY, HOUR, Instant, Seconds
 from fallow.model.usage import Signal
 from fallow.observe.usage import asking, columns, floors, inquiry, labels, past, queries, readings, rows, spans
@@ -57,6 +58,10 @@ class PrometheusSource:
         self._jobs = labels.Jobs()
         self._layouts.forget()
 
+    @property
+    def clock(self) -> Input[Instant]:
+        return self._prometheus.clock
+
     async def evidence(self, held: rows.Holders, windows: frozenset[Seconds], now: Instant) -> usage.Evidence:
         self._forget_gone()
         wants_floors = self._floors.are_due(now)
@@ -69,9 +74,11 @@ class PrometheusSource:
         if wants_floors:
             self._floors.learn(answers.readings, self._books.facts, None, now)
         layouts, found = {}, answers.readings
+        current = self._current_of(found)
         for window in windows:
             self._intervals[window] = columns.learn_intervals(found, self._jobs, window, self._paces)
-            layouts[window] = self._layouts.lay_out(window, held, self._books.facts, self._series_of(found, window))
+            series = self._series_of(found, window)
+            layouts[window] = self._layouts.lay_out(window, held, self._books.facts, series, current)
         return self._compose(answers, held, layouts, now)
 
     async def _ask(self, questions: Iterable[asking.Question], now: Instant) -> asking.Answers:
@@ -92,6 +99,9 @@ class PrometheusSource:
     def _series_of(self, found: readings.Readings, window: Seconds) -> tuple[int, ...]:
         return readings.series_of(found, len(self._books.facts), {window, INSTANT})
 
+    def _current_of(self, found: readings.Readings) -> tuple[int, ...]:
+        return readings.current_of(found, len(self._books.facts))
+
     def _compose(
         self, answers: asking.Answers, held: rows.Holders, layouts: Mapping[Seconds, rows.RowLayout], now: Instant
     ) -> usage.Evidence:
@@ -100,6 +110,7 @@ class PrometheusSource:
             readings=answers.readings, facts=self._books.facts, serving=self._books.serving.facts, jobs=self._jobs,
             expected_interval=self._expected_interval, intervals=self._intervals,
             down=frozenset((one.job, one.target) for one in down), floors=self._floors.watts, lost=answers.lost,
+            unreadable=self._books.unreadable,
         )
         return columns.build_evidence(measured, held, layouts, now)
 
@@ -117,7 +128,11 @@ class PrometheusSource:
                 before = self._intervals.setdefault(window, {})
                 before |= {job: min(seconds, before.get(job, math.inf)) for job, seconds in learned.items()}
             facts, found = self._books.facts, answers.readings
-            layouts = {window: rows.RowLayout(held, facts, self._series_of(found, window)) for window in windows}
+            current = self._current_of(found)
+            layouts = {
+                window: rows.RowLayout(held, facts, self._series_of(found, window), current=current)
+                for window in windows
+            }
             seen = self._compose(answers, held, layouts, now)
             mended = {one.window: await self._mend(one, held, layouts[one.window], now) for one in seen.usage.values()}
         except asking.NoEvidence as nothing:

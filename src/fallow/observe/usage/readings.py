@@ -76,6 +76,15 @@ def has_gpus(readings: Readings) -> bool:
     return any(len(reading.series) for key, reading in readings.items() if key.what in OF_GPUS)
 
 
+def current_of(readings: Readings, known: int) -> tuple[int, ...]:
+    """The numbers of series that have a value of now."""
+    seen = np.zeros(known, dtype=np.bool_)
+    for key, reading in readings.items():
+        if key.what in (What.newest, What.holds):
+            seen[reading.series[~np.isnan(reading.values)]] = True
+    return tuple(np.flatnonzero(seen).tolist())
+
+
 def series_of(readings: Readings, known: int, windows: Collection[Seconds] | None = None) -> tuple[int, ...]:
     """The numbers of all series that were read; with windows, of those that make rows there."""
     seen = np.zeros(known, dtype=np.bool_)

@@ -1,14 +1,16 @@
 """Which pod's hold on which GPU does a series speak of? The rows of a Usage, and the edges from series to rows.
 
-In: the facts of the series that were seen, the GPU pods and nodes of this cluster (Holders). Out: `RowLayout`.
+In: the facts of the series that were seen; GPU pods, nodes and exporters of this cluster (Holders). Out: `RowLayout`.
 Three kinds of edges, each containing the one before: `own` (the series names this pod and this GPU), `device` (it
 measures the GPU that the row holds: all series of a shared GPU, and those that name no pod), `board` (it measures the
 whole board above a MIG instance).
-Invariant: a series counts for a pod only if that pod exists here and no node label contradicts it.
+Invariant: a series counts for a pod only if that pod exists here, no node label contradicts it, and whoever said it is
+believed (trust.py). A GPU is shared only where that is declared. A pod that came back under its old name is not given
+the GPUs it had before: of more claims than fit, those that nobody makes any more are none.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -16,11 +18,15 @@ import numpy as np
 from fallow import names
 from fallow.model import cluster, usage
 from fallow.model.units import Seconds
-from fallow.observe.usage import labels
+from fallow.observe.usage import labels, trust
 from fallow.observe.usage.readings import Numbers
+from fallow.observe.usage.trust import Credit, Witness
 
 Join = Literal["own", "device", "board"]
 Pairs: TypeAlias = list[tuple[int, int]]
+Witnesses: TypeAlias = Callable[[labels.Facts], Witness]
+
+_ANYBODY = Witness(Credit.unknown)  # where it does not matter who says so
 
 
 class Edges(NamedTuple):
@@ -47,26 +53,46 @@ class Row(NamedTuple):
 
 
 class Holders:
-    """The pods and nodes of this cluster, found by what labels call them.
+    """The pods and nodes of this cluster, found by what labels call them. `nodes` are those that were seen.
 
     `version`: others with the same number have the same pods and nodes; None = not known.
     """
 
     def __init__(
-        self, pods: tuple[cluster.Pod, ...], nodes: Mapping[str, cluster.Node], version: int | None = None
+        self, pods: tuple[cluster.Pod, ...], nodes: Mapping[str, cluster.Node], version: int | None = None,
+        exporters: trust.KnownExporters = trust.NOBODY,
     ) -> None:
         self.pods = pods
         self.nodes = nodes
         self.version = version
+        self.exporters = exporters
         self._by_name = {(pod.namespace, pod.name): index for index, pod in enumerate(pods)}
         self._names = {node.name: _names_of(node) for node in nodes.values()}
         self._node_called = {alias: node for node, aliases in self._names.items() for alias in aliases}
         self._groups = _group_members(pods)
+        believed = exporters.is_believed
+        self._strangers = {
+            pod.ip: f"{pod.namespace}/{pod.name}" for pod in pods
+            if pod.ip and pod.ip not in self._node_called and not believed(pod.namespace)
+        }
 
-    def holders(self, facts: labels.Facts) -> tuple[int, ...]:
+    def witness(self, facts: labels.Facts) -> Witness:
+        """Who said it, by Prometheus's labels."""
+        found = self.exporters.find(facts)
+        if found.credit is not Credit.unknown:
+            return found
+        if stranger := self._strangers.get(facts.host):
+            return found._replace(credit=Credit.untrusted, called=stranger)
+        # A plain `pod` is the workload's, or else the target's own: then it says where the series comes from.
+        is_target = bool(facts.pod) and not facts.sure and (facts.namespace, facts.pod) not in self._by_name
+        if is_target and not self.exporters.is_believed(facts.namespace):
+            return found._replace(credit=Credit.untrusted, pod=facts.pod.lower(), called="")
+        return found._replace(pod=facts.pod.lower()) if is_target else found
+
+    def holders(self, facts: labels.Facts, witness: Witness = _ANYBODY) -> tuple[int, ...]:
         """The pods that a series speaks of: none, one, or those behind a reservation."""
         index = self._by_name.get((facts.namespace, facts.pod))
-        if index is None or not self._fits(facts, self.pods[index].node):
+        if index is None or not self._fits(facts, self.pods[index].node, witness):
             return ()
         if facts.namespace not in names.RESERVATION_NAMESPACES:
             return (index,)
@@ -84,12 +110,26 @@ class Holders:
         node = self.nodes.get(pod.node)
         return names.GPU_SHARED in pod.resources or (node is not None and node.shared)
 
-    def _fits(self, facts: labels.Facts, node: str) -> bool:
+    def reaches(self, facts: labels.Facts, witness: Witness, node: str) -> bool:
+        """Whether whoever said it may speak of that node."""
+        return not witness.node or witness.node == node or not (facts.strict or witness.binds)
+
+    def oversteps(self, facts: labels.Facts, witness: Witness) -> bool:
+        """Whether it names a pod of ours that is none of its business."""
+        index = self._by_name.get((facts.namespace, facts.pod))
+        return index is not None and not self.reaches(facts, witness, self.pods[index].node)
+
+    def _fits(self, facts: labels.Facts, node: str, witness: Witness) -> bool:
+        if not self.reaches(facts, witness, node):
+            return False
         called = self._names.get(node) or frozenset({node.lower()})
         if facts.host in called or not called.isdisjoint(facts.nodes):
             return True
+        # Without the host's network an exporter takes its own pod's name for that of its node.
+        exporters = self.exporters.names
+        said = [name for name in facts.nodes if name != witness.pod and name not in exporters]
         # The scrape target is mostly the exporter's own address: it speaks against a pod only as another node of ours.
-        return not facts.nodes and facts.host not in self._node_called
+        return not said and (witness.node == node or facts.host not in self._node_called)
 
     def _behind(self, reservation: cluster.Pod) -> tuple[int, ...]:
         members = {member for group in _groups_of(reservation) for member in self._groups.get(group, ())}
@@ -97,15 +137,23 @@ class Holders:
 
 
 class RowLayout:
-    """Rows and edges for one set of series. `series` are numbers of facts; `version` is that of Usage."""
+    """Rows and edges for one set of series. `series` are numbers of facts; `version` is that of Usage.
+
+    `current`: those of them that have a value of now; None = that does not matter. `witnesses`: who says what, if not
+    Prometheus's labels tell it.
+    """
 
     def __init__(
-        self, held: Holders, facts: Sequence[labels.Facts], series: Iterable[int], version: int | None = None
+        self, held: Holders, facts: Sequence[labels.Facts], series: Iterable[int], version: int | None = None, *,
+        current: tuple[int, ...] | None = None, witnesses: Witnesses | None = None,
     ) -> None:
         self.version = version
         self.held = held
+        self.current = current
         self._facts = facts
         self.series = tuple(series)
+        self._witness = [(witnesses or held.witness)(facts[number]) for number in self.series]
+        self._doubts = trust.Doubts(held.exporters.unseen)
         self._uuid_at = {facts[n].spot: facts[n].uuid for n in self.series if facts[n].uuid and facts[n].spot}
         self._numbers: dict[Row, int] = {}
         self._models: dict[str, str] = {}  # board -> what any of its series calls it
@@ -115,24 +163,42 @@ class RowLayout:
         self._measures: dict[str, list[int]] = defaultdict(list)  # GPU -> all series of it
         self._nameless: dict[str, list[int]] = defaultdict(list)  # GPU -> series that name no pod
         self._mig_gpus: set[str] = set()
+        self._speakers: dict[int, Witness] = {}  # of the series that are heard
         own = self._find_rows()
         self._find_shared()
+        own = self._drop_old(own)
         self._build(own)
         self.unallocated, self.per_node = self._count_gpus()
+        self.ignored = self._doubts.listed()
 
     def _find_rows(self) -> Pairs:
         own: Pairs = []
-        for number in self.series:
+        believed = self._has_believed()
+        for number, witness in zip(self.series, self._witness, strict=True):
             facts = self._facts[number]
+            if not _is_heard(facts, witness, believed):
+                self._doubts.add(witness)
+                continue
             gpu = self._identify(facts)
             if not gpu:
                 continue
+            self._speakers[number] = witness
             self._measures[gpu].append(number)
-            holders = self.held.holders(facts)
+            holders = self.held.holders(facts, witness)
             own += [(number, self._row(holder, gpu, facts, len(holders) > 1)) for holder in holders]
             if not holders and not (facts.pod and facts.sure):
                 self._nameless[gpu].append(number)
+            elif not holders and self.held.oversteps(facts, witness):
+                self._doubts.add(witness)
         return own
+
+    def _has_believed(self) -> bool:
+        """Whether any exporter that we were told of shows devices."""
+        believed = (Credit.trusted, Credit.unseen)
+        return any(
+            witness.credit in believed and not self._facts[number].strict
+            for number, witness in zip(self.series, self._witness, strict=True)
+        )
 
     def _identify(self, facts: labels.Facts) -> str:
         """UUID, else node/index; a MIG instance adds its id. A GPU has one name, whichever exporter speaks of it."""
@@ -160,15 +226,45 @@ class RowLayout:
         return number
 
     def _find_shared(self) -> None:
-        """A GPU in several hands is shared, whatever its node is labelled; and shared for one is shared for all."""
+        """Shared for one is shared for all. Several hands alone share nothing: somebody is wrong, says the brain."""
         self.rows_of_gpu: dict[str, list[int]] = defaultdict(list)
         for row, number in self._numbers.items():
             self.rows_of_gpu[row.gpu].append(number)
         for numbers in self.rows_of_gpu.values():
-            if len(numbers) > 1 or not self._shared_rows.isdisjoint(numbers):
+            if not self._shared_rows.isdisjoint(numbers):
                 self._shared_rows.update(numbers)
 
+    def _drop_old(self, own: Pairs) -> Pairs:
+        """Without claims that nobody makes any more, where those that are made leave no room for them."""
+        if self.current is None:
+            return own
+        now = frozenset(self.current)
+        is_made = {row for series, row in own if series in now}
+        too_many = [rows for rows in self._find_surplus() if not is_made.isdisjoint(rows)]
+        dropped = {row for rows in too_many for row in rows if row not in is_made}
+        if not dropped:
+            return own
+        kept = [(row, number) for row, number in self._numbers.items() if number not in dropped]
+        moved = {number: place for place, (_, number) in enumerate(kept)}
+        self._numbers = {row: moved[number] for row, number in kept}
+        self._shared_rows = {moved[number] for number in self._shared_rows if number in moved}
+        self._find_shared()
+        return [(series, moved[row]) for series, row in own if row in moved]
+
+    def _find_surplus(self) -> Iterator[list[int]]:
+        """The rows of pods with more GPUs than they asked for, and of unshared GPUs in several hands."""
+        rows_of_pod: dict[int, list[int]] = defaultdict(list)
+        for row, number in self._numbers.items():
+            rows_of_pod[row.pod].append(number)
+        for pod, numbers in rows_of_pod.items():
+            if 0 < (self.held.pods[pod].gpu_count or 0) < len(numbers):
+                yield numbers
+        for numbers in self.rows_of_gpu.values():
+            if len(numbers) > 1 and self._shared_rows.isdisjoint(numbers):
+                yield numbers
+
     def _build(self, own: Pairs) -> None:
+        self._nodes_of_rows = [self.held.pods[row.pod].node for row in self._numbers]
         lent = self._lent(own)
         above = self._above()
         self.own, self.device, self.board = Edges.of(own), Edges.of(own + lent), Edges.of(own + lent + above)
@@ -194,8 +290,18 @@ class RowLayout:
         pairs = []
         for gpu, rows in self.rows_of_gpu.items():
             series = self._measures[gpu] if rows[0] in self._shared_rows else self._nameless.get(gpu, ())
-            pairs += [(number, row) for number in series for row in rows if (number, row) not in has]
+            pairs += [
+                (number, row) for number in series for row in rows
+                if (number, row) not in has and self._may_lend(number, row)
+            ]
         return pairs
+
+    def _may_lend(self, number: int, row: int) -> bool:
+        witness = self._speakers[number]
+        if self.held.reaches(self._facts[number], witness, self._nodes_of_rows[row]):
+            return True
+        self._doubts.add(witness)
+        return False
 
     def _above(self) -> Pairs:
         """From series of the whole board to the MIG instances on it."""
@@ -205,6 +311,7 @@ class RowLayout:
             if (board := self._boards[gpu]) != gpu
             for number in self._measures.get(board, ())
             for row in rows
+            if self._may_lend(number, row)
         ]
 
     def borrowed_boards(self) -> Iterator[tuple[cluster.Pod, str]]:
@@ -236,14 +343,23 @@ class Layouts:
         self.current = {}
 
     def lay_out(
-        self, window: Seconds, held: Holders, facts: Sequence[labels.Facts], series: tuple[int, ...]
+        self, window: Seconds, held: Holders, facts: Sequence[labels.Facts], series: tuple[int, ...],
+        current: tuple[int, ...], witnesses: Witnesses | None = None,
     ) -> RowLayout:
         before = self.current.get(window)
         is_same = before is not None and held.version is not None and before.held.version == held.version
-        if before is None or not is_same or before.series != series:
+        if before is None or not is_same or (before.series, before.current) != (series, current):
             self._made += 1
-            before = self.current[window] = RowLayout(held, facts, series, self._made)
+            before = self.current[window] = RowLayout(
+                held, facts, series, self._made, current=current, witnesses=witnesses
+            )
         return before
+
+
+def _is_heard(facts: labels.Facts, witness: Witness, has_believed: bool) -> bool:
+    if facts.strict or witness.binds:
+        return witness.credit is Credit.trusted
+    return not has_believed or witness.credit is not Credit.untrusted
 
 
 def _names_of(node: cluster.Node) -> frozenset[str]:

@@ -8,11 +8,17 @@ Invariant: a source never raises for what the other side does.
 from typing import Protocol
 
 from fallow.model import usage
+from fallow.model.seen import Input
 from fallow.model.units import Instant, Seconds
 from fallow.observe.usage import rows
 
 
 class Source(Protocol):
+    @property
+    def clock(self) -> Input[Instant]:
+        """What time it is where the samples are dated; absent where we date them ourselves."""
+        ...
+
     async def evidence(self, held: rows.Holders, windows: frozenset[Seconds], now: Instant) -> usage.Evidence:
         """One Usage per window, or the reason why nothing can be said."""
         ...

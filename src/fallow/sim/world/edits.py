@@ -11,6 +11,7 @@ from fallow import names
 from fallow.act import marking
 from fallow.act.workloads import bodies
 from fallow.model import cluster, decision, kinds, pointers, record, units
+from fallow.model.seen import ABSENT
 from fallow.model.units import Instant
 from fallow.sim.world import shapes
 
@@ -22,15 +23,21 @@ class Refused(Exception):
 
 
 def see(thing: Object) -> cluster.Workload:
-    """As the eyes would see it, without its pods. The marks are on the object itself."""
+    """As the eyes would see it, without its pods. Marks that belong on a Deployment below it the world keeps here."""
     group, _, version = str(thing["apiVersion"]).rpartition("/")
     meta = thing["metadata"]
     ref = cluster.Ref(group, version, thing["kind"], meta["namespace"], meta["name"], meta["uid"])
-    row, said = kinds.find(group, thing["kind"]), meta.get("annotations") or {}
+    row, marks = kinds.find(group, thing["kind"]), meta.get("annotations") or {}
+    holder, said = ref, marks
+    if row and row.marks_on:
+        lower, kind = row.marks_on
+        holder = cluster.Ref(lower, "v1", kind, ref.namespace, f"{ref.name}-predictor", f"{ref.uid}-1")
+        said = {key: value for key, value in marks.items() if key not in (*names.ACK_KEYS, *names.PENDING_KEYS)}
     return cluster.Workload(
         ref=ref, resource_version=meta["resourceVersion"], labels=meta.get("labels") or {}, annotations=said,
         body=pointers.prune(thing, row.reads) if row else {}, pods=(), chain=(), chain_bodies=(), trouble=None,
-        trouble_because="", marks_ref=ref, marks=said, hpas=(), scaled_objects=(), kueue=(), budgets=(),
+        trouble_because="", marks_ref=holder, marks=marks, hpas=ABSENT, scaled_objects=ABSENT, kueue=ABSENT,
+        budgets=ABSENT,
     )
 
 
@@ -79,7 +86,7 @@ def _find_former(thing: Object) -> dict[str, Any] | None:
     found, row = record.read(workload.annotations.get(names.ORIGINAL_STATE)), _row(workload)
     if found is None:
         return None
-    return bodies.restored_fields(row, workload, kinds.record_target(row, workload), found)
+    return bodies.restored_fields(row, kinds.record_target(row, workload), found)
 
 
 def acknowledge(thing: Object, now: Instant, hours: float, by: str) -> Object:

@@ -12,6 +12,7 @@ from tests.unit.act.server import Server
 from fallow import names
 from fallow.act import hands as doing
 from fallow.act import marking
+from fallow.clients import errors
 from fallow.model import cluster, decision
 from fallow.model.decision import Status
 from fallow.model.policies import idle
@@ -41,6 +42,15 @@ async def test_a_delivered_notice_is_written_on_the_object(server: Server, make_
     assert annotations(server.now(thing)) == marks | alias
 
 
+async def test_the_grace_begins_with_the_delivery_however_long_the_cycle_took(
+    server: Server, hands: doing.Hands
+) -> None:
+    thing = server.add(identified(EXAMPLES["deployment"]))
+    outcome = await carry(hands, warn_of(workload_of(thing), EVENT), clock=lambda: NOW + 90)
+    assert outcome.status is Status.done
+    assert annotations(server.now(thing))[names.PENDING_SINCE] == "2026-11-14T23:48:10Z"
+
+
 @pytest.mark.parametrize("require_all", [True, False], ids=["all", "any"])
 @pytest.mark.parametrize("channels", [(), (EVENT,), (SLACK,), (EVENT, SLACK)], ids=["none", "event", "slack", "both"])
 async def test_a_notice_counts_only_if_it_was_delivered(
@@ -68,8 +78,13 @@ async def test_a_notice_and_an_ack_of_an_inference_service_touch_only_its_child(
 ) -> None:
     service = server.add(identified(EXAMPLES["isvc"]))
     child = server.add(identified(make("apps/v1", "Deployment", {"replicas": 2}, name="llm-predictor"), "u-2"))
-    workload = workload_of(service, marks_ref=examples.ref_of(child), marks={})
+    seen = {"marks_ref": examples.ref_of(child), "marks": {}}
+    workload = workload_of(service, **seen, marks_version=child["metadata"]["resourceVersion"])
     assert (await carry(hands, warn_of(workload, EVENT))).status is Status.done
+    overtaken = marking.ack_mark(workload, until=NOW + 3600, by="ada", reason="demo", now=NOW)
+    with pytest.raises(errors.Conflict):  # the child has changed since it was looked at
+        await hands.mark(overtaken, NOW)
+    workload = workload_of(service, **seen, marks_version=server.now(child)["metadata"]["resourceVersion"])
     ack = marking.ack_mark(workload, until=NOW + 3600, by="ada", reason="demo", now=NOW)
     assert (await hands.mark(ack, NOW)).status is Status.done
     assert server.now(service) == service

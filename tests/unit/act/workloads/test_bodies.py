@@ -38,7 +38,7 @@ def resumed(thing: Object) -> Object:
     target = kinds.pause_target(kind, workload)
     found = record.read(workload.annotations[names.ORIGINAL_STATE])
     assert found is not None
-    fields = bodies.raise_replicas(kind, workload, bodies.restored_fields(kind, workload, target, found))
+    fields = bodies.raise_replicas(kind, workload, bodies.restored_fields(kind, target, found))
     marks = bodies.resume_marks(kind, workload.annotations, NOW + 60, "ada", {})
     result: Object = merged(thing, bodies.resume_write(target, fields, marks).body)
     return result
@@ -123,8 +123,10 @@ def test_the_marks_of_a_pause_are_complete_and_the_episode_is_over() -> None:
     earlier = dict.fromkeys((*names.PENDING_KEYS, names.RESUMED_AT, names.RESUMED_BY), "2026-11-01T00:00:00Z")
     stopped, write = paused(identified(make("apps/v1", "Deployment", {"replicas": 3}, annotations=earlier)))
     assert stopped["metadata"]["annotations"] == {
-        names.ORIGINAL_STATE: '{"v":1,"fields":{"/spec/replicas":3}}', names.ORIGINAL_REPLICAS: "3",
-        names.PAUSED_GPUS: "12",
+        names.ORIGINAL_STATE: json.dumps(
+            {"v": 1, "fields": {"/spec/replicas": 3}, "marks": earlier}, separators=(",", ":")
+        ),
+        names.ORIGINAL_REPLICAS: "3", names.PAUSED_GPUS: "12",
         names.PAUSED_AT: "2026-11-14T23:46:40Z", names.PAUSED_BY: "fallow", names.PAUSED_REASON: "quiet",
     }
     assert write.shows == {"/spec/replicas": 0}
@@ -198,7 +200,8 @@ def test_our_entries_lose_the_pause_and_nothing_else() -> None:
 
 def test_a_list_that_we_wrote_is_given_up_as_a_whole() -> None:
     entries = [{"manager": names.FIELD_MANAGER, "fieldsV1": {"f:spec": {"f:roles": {}, "f:x": {}}}}]
-    operations = bodies.release_operations({"metadata": {"managedFields": entries}}, ["/spec/roles/0/spec/replicas"])
+    written = ["/spec/roles/name=a/spec/replicas"]
+    operations = bodies.release_operations({"metadata": {"managedFields": entries}}, written)
     assert operations[1]["value"] == {"manager": names.FIELD_MANAGER, "fieldsV1": {"f:spec": {"f:x": {}}}}
 
 

@@ -149,15 +149,64 @@ async def test_already_running_is_judged_before_the_scaled_object_is_touched(
     assert server.now(pair.target)["spec"] == {"replicas": 3}
 
 
+def held(pair: Pair, at: int | None) -> None:
+    """What KEDA says of itself: where it holds its target."""
+    pair.server.touch(pair.scaler, lambda found: found.update(status={"pausedReplicaCount": at}))
+
+
+@pytest.mark.accepts("idle", 62)
+async def test_a_write_of_kedas_that_wins_is_corrected_before_anybody_says_resumed(
+    server: Server, hands: doing.Hands
+) -> None:
+    pair = Pair(server, scaled_object())
+    await carry(hands, pause_of(pair.workload))
+    pair.keda_scales_to(0)
+    held(pair, 0)
+    workload, looks = pair.workload, iter(range(9))
+
+    def take_turn(seen: Seen) -> None:
+        if seen.method == "GET" and "/deployments" in seen.path and next(looks) == 3:  # after our first write there
+            pair.keda_scales_to(1)
+            held(pair, None)
+
+    server.seen = take_turn
+    outcome = await hands.resume(resume_of(workload), NOW + 60)
+    assert outcome.status is Status.done, outcome.detail
+    assert server.now(pair.target)["spec"]["replicas"] == 3
+    sizes = [seen.body["spec"]["replicas"] for seen in server.writes() if "replicas" in seen.body.get("spec", {})]
+    assert sizes == [3, 3, 3], "set, set again after KEDA's own write, and with the end of the pause"
+
+
+@pytest.mark.accepts("idle", 62)
+async def test_until_keda_has_taken_its_turn_the_record_stays(server: Server, hands: doing.Hands) -> None:
+    pair = Pair(server, scaled_object())
+    await carry(hands, pause_of(pair.workload))
+    pair.keda_scales_to(0)
+    held(pair, 0)
+    outcome = await carry(hands, resume_of(pair.workload))
+    assert outcome.status is Status.overtaken
+    assert "has not taken its turn yet" in outcome.because
+    assert server.now(pair.target)["spec"]["replicas"] == 3
+    assert names.ORIGINAL_STATE in annotations(server.now(pair.target))
+    assert server.events[1:] == [], "nobody says Resumed"
+    pair.keda_scales_to(1)  # late, and it won
+    outcome = await carry(hands, resume_of(pair.workload))  # the next cycle, or the command repeated
+    assert outcome.status is Status.done
+    assert server.now(pair.target)["spec"]["replicas"] == 3
+    assert set(annotations(server.now(pair.target))) == {names.RESUMED_AT, names.RESUMED_BY}
+    assert annotations(server.now(pair.scaler)) == {"team": "a"}
+
+
 async def test_an_interrupted_resume_is_finished_by_the_next(server: Server, hands: doing.Hands) -> None:
     pair = Pair(server, scaled_object())
     await carry(hands, pause_of(pair.workload))
     pair.keda_scales_to(0)
     server.fail("PATCH", "/deployments", 500)
     assert (await carry(hands, resume_of(pair.workload))).status is Status.failed
-    assert annotations(server.now(pair.scaler)) == {"team": "a"}
+    assert names.KEDA_PAUSED_REPLICAS not in annotations(server.now(pair.scaler))
     assert (await carry(hands, resume_of(pair.workload))).status is Status.done
     assert server.now(pair.target)["spec"]["replicas"] == 3
+    assert annotations(server.now(pair.scaler)) == {"team": "a"}
 
 
 async def test_a_scaled_object_that_is_gone_does_not_stop_a_resume(server: Server, hands: doing.Hands) -> None:

@@ -12,7 +12,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fallow.clients import errors
+from fallow.clients import errors, proxies
 from fallow.clients.kubernetes import config
 
 
@@ -236,7 +236,7 @@ def test_an_exec_plugin_is_not_told_when_it_does_not_ask(tmp_path: Path) -> None
     ],
 )
 def test_proxies_of_the_environment(server: str, environment: dict[str, str], expected: str) -> None:
-    assert config.find_proxy(server, environment) == expected
+    assert proxies.find_proxy(server, environment) == expected
 
 
 def test_the_files_proxy_wins_over_the_environments(tmp_path: Path) -> None:

@@ -360,12 +360,90 @@ async def test_annotating_does_not_prolong_a_dead_holders_lease(
     assert second.annotations == {"x": "1"}
 
 
-async def test_annotating_creates_a_lease_that_nobody_holds(client: api.Api, held: LeaseServer, clock: Clock) -> None:
-    first = candidate(client, clock, "a")
-    await first.annotate({"x": "1", "y": None})
-    assert (first.is_leader, held.spec, first.annotations) == (False, {}, {"x": "1"})
-    assert await once(first) == [True]
-    assert first.annotations == {"x": "1"}
+async def test_annotating_never_creates_a_lease(client: api.Api, held: LeaseServer, clock: Clock) -> None:
+    with pytest.raises(errors.NotFound):
+        await candidate(client, clock, "a").annotate({"x": "1"})
+    assert held.lease is None
+
+
+async def test_only_the_holder_notes_anything_by_one_request(
+    client: api.Api, held: LeaseServer, clock: Clock, server: wire.Server
+) -> None:
+    first, second = candidate(client, clock, "a"), candidate(client, clock, "b")
+    await once(first, second)
+    before = len(server.seen)
+    await first.note(lambda said: {"x": "1"})
+    assert [each.method for each in server.seen[before:]] == ["PUT"]
+    with pytest.raises(lease.NotHeld, match="held by a, not by us"):
+        await second.note(lambda said: {"x": "2"})
+    assert held.lease is not None
+    assert held.lease["metadata"]["annotations"] == first.annotations == {"x": "1"}
+
+
+async def test_who_lost_the_lease_unnoticed_notes_nothing(client: api.Api, held: LeaseServer, clock: Clock) -> None:
+    first, second = candidate(client, clock, "a"), candidate(client, clock, "b")
+    await once(first, second)
+    clock.now += 15.1
+    assert await once(second) == [True]
+    with pytest.raises(lease.NotHeld):
+        await first.note(lambda said: {"x": "1"})
+
+
+async def test_a_note_is_made_of_what_stands_there_now(client: api.Api, held: LeaseServer, clock: Clock) -> None:
+    first, second = candidate(client, clock, "a"), candidate(client, clock, "b")
+    await once(first)
+    await second.annotate({"x": "1"})
+    await first.note(lambda said: {"y": said.get("x", "") + "2"})
+    assert first.annotations == {"x": "1", "y": "12"}
+
+
+async def test_a_renewal_answers_what_it_reads_in_the_same_request(
+    client: api.Api, held: LeaseServer, clock: Clock, server: wire.Server
+) -> None:
+    first = candidate(client, clock, "a", answer=lambda said: {"seen": said["asked"]} if "asked" in said else {})
+    second = candidate(client, clock, "b")
+    await once(first, second)
+    await second.annotate({"asked": "yes"})
+    clock.now += 2
+    before = len(server.seen)
+    await once(first)
+    assert [each.method for each in server.seen[before:]] == ["PUT", "GET", "PUT"]
+    assert first.annotations == {"asked": "yes", "seen": "yes"}
+    assert await second.hear("seen", "yes", 15.0) is lease.Heard.answered
+
+
+async def test_who_renews_and_does_not_answer_is_silent(client: api.Api, held: LeaseServer, clock: Clock) -> None:
+    first, second = candidate(client, clock, "a"), candidate(client, clock, "b")
+    await once(first, second)
+    hearing = asyncio.create_task(second.hear("seen", "yes", 15.0))
+    await asyncio.sleep(0)  # it has begun
+    clock.now += 5
+    await once(first)
+    clock.now += 11
+    assert await hearing is lease.Heard.silent
+
+
+async def test_who_does_not_renew_cannot_answer(client: api.Api, held: LeaseServer, clock: Clock) -> None:
+    first, second = candidate(client, clock, "a"), candidate(client, clock, "b")
+    await once(first, second)
+    assert await second.hear("seen", "yes", 0.0) is lease.Heard.nobody
+    await first.release()
+    await second.read()
+    assert await second.hear("seen", "yes", 15.0) is lease.Heard.nobody
+
+
+async def test_the_term_counts_the_hands_it_went_through(client: api.Api, held: LeaseServer, clock: Clock) -> None:
+    first, second = candidate(client, clock, "a"), candidate(client, clock, "b")
+    await once(first)
+    terms = [first.term]
+    clock.now += 20  # it could not renew for long, and nobody was there
+    await once(first)
+    terms.append(first.term)
+    await first.release()
+    await once(second)
+    await second.release()
+    await once(first)
+    assert [*terms, first.term] == [0, 0, 2]
 
 
 async def test_annotating_meets_a_renewal_and_tries_again(

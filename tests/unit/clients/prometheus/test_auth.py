@@ -31,13 +31,22 @@ async def sent(login: auth.Login, url: str = "", times: int = 1) -> list[str | N
 ONE_AT_ANY_TIME = {"status": "success", "data": {"resultType": "vector", "result": []}}
 
 
-async def kubeconfig_token() -> str | None:
-    return "of-kubeconfig"
+class Kubeconfig:
+    """Has a token, and another one once that was refused."""
+
+    def __init__(self) -> None:
+        self.refused = 0
+
+    async def token(self) -> str | None:
+        return f"of-kubeconfig{self.refused or ''}"
+
+    def invalidate(self) -> None:
+        self.refused += 1
 
 
 async def test_none_sends_nothing(tmp_path: Path) -> None:
     everything = auth.Login(
-        method="none", token=Secret("t"), environment={"PROMETHEUS_TOKEN": "e"}, kubernetes_token=kubeconfig_token
+        method="none", token=Secret("t"), environment={"PROMETHEUS_TOKEN": "e"}, kubernetes=Kubeconfig()
     )
     assert await sent(everything) == [None]
 
@@ -135,7 +144,8 @@ def everything(tmp_path: Path) -> dict[str, Any]:
         "token": Secret("token"),
         "token_file": str(files["token_file"]),
         "environment": {"PROMETHEUS_TOKEN": "environment"},
-        "kubernetes_token": kubeconfig_token,
+        "username": "ada",
+        "kubernetes": Kubeconfig(),
         "service_account_token_file": str(files["account"]),
         "oc": str(files["oc"]),
     }
@@ -145,7 +155,8 @@ ABSENT: dict[str, Any] = {
     "token": None,
     "token_file": "",
     "environment": {},
-    "kubernetes_token": None,
+    "username": "",
+    "kubernetes": None,
     "service_account_token_file": "/nonexistent",
     "oc": "/nonexistent",
 }
@@ -153,7 +164,8 @@ ORDER = {
     "token": "token",
     "token_file": "token_file",
     "environment": "environment",
-    "kubernetes_token": "of-kubeconfig",
+    "username": "Basic YWRhOnBhc3M=",
+    "kubernetes": "of-kubeconfig",
     "service_account_token_file": "account",
     "oc": "oc",
 }
@@ -168,33 +180,96 @@ async def chosen(login: auth.Login, url: str) -> str | None:
     return headers.get("Authorization", "").removeprefix("Bearer ") or None
 
 
-@pytest.mark.parametrize("missing", range(7))
+@pytest.mark.parametrize("missing", range(8))
 async def test_auto_takes_the_first_that_is_there(missing: int, tmp_path: Path) -> None:
     given = {**everything(tmp_path), **{name: ABSENT[name] for name in list(ORDER)[:missing]}}
+    given["environment"] = {**given["environment"], "PROMETHEUS_PASSWORD": "pass"}
     expected = [*ORDER.values(), None][missing]
-    assert await chosen(auth.Login(**given), "https://prometheus.example.com") == expected
+    assert await chosen(auth.Login(**given), "https://prometheus.monitoring.svc") == expected
 
 
-@pytest.mark.parametrize(
-    ("url", "may"),
-    [
-        ("https://prometheus.example.com", True),
-        ("http://prometheus.monitoring.svc:9090", True),
-        ("http://prometheus.monitoring.svc.cluster.local:9090", True),
-        ("http://prometheus.example.com", False),
-        ("http://svc", False),
-        ("http://prometheus.monitoring.svc.evil.com", False),
-        ("http://127.0.0.1:9090", False),
-    ],
-)
-@pytest.mark.parametrize("source", ["kubernetes_token", "service_account_token_file", "oc"])
-async def test_the_clusters_own_token_goes_only_where_it_is_safe(
+async def test_a_header_given_by_hand_wins_over_everything(tmp_path: Path) -> None:
+    for login in (auth.Login(**everything(tmp_path)), auth.Login(method="bearer", token=Secret("token"))):
+        async with (
+            loopback.serve(says(ONE_AT_ANY_TIME)) as server,
+            client.Prometheus(server.url, login=login, headers=["authorization: Bearer by-hand"]) as prometheus,
+        ):
+            await prometheus.query("up", NOW, row=Row)
+        assert [asked.headers.get("Authorization") for asked in server.asked] == ["Bearer by-hand"]
+
+
+API = "https://api.c.example.com:6443"
+REACH = {
+    "https://thanos-querier.openshift-monitoring.svc:9091": True,
+    "https://prometheus.monitoring.svc.cluster.local": True,
+    "https://thanos.apps.c.example.com": True,
+    "https://THANOS.apps.c.example.com.": True,
+    "http://prometheus.monitoring.svc:9090": False,
+    "http://thanos.apps.c.example.com": False,
+    "https://prometheus.example.com": False,
+    "https://c.example.com": False,
+    "https://evil-c.example.com": False,
+    "https://prometheus.monitoring.svc.evil.com": False,
+    "https://svc": False,
+    "https://127.0.0.1:9090": False,
+}
+
+
+@pytest.mark.parametrize(("url", "may"), REACH.items())
+@pytest.mark.parametrize("source", ["kubernetes", "service_account_token_file", "oc"])
+async def test_the_clusters_own_token_goes_only_to_hosts_of_the_cluster(
     url: str, may: bool, source: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    login = auth.Login(**{**ABSENT, source: everything(tmp_path)[source]})
+    login = auth.Login(**{**ABSENT, source: everything(tmp_path)[source], "api_server": API})
     with caplog.at_level(logging.WARNING):
         assert await chosen(login, url) == (ORDER[source] if may else None)
     assert bool(caplog.records) != may
+    assert may or all(flag in caplog.text for flag in ("--prometheus-token-file", "--prometheus-auth kube"))
+
+
+@pytest.mark.parametrize(("api_server", "host"), [
+    ("https://10.0.0.1:6443", "x.0.0.1"), ("https://10.0.0.1:6443", "10.0.0.1"), ("https://[fd00::1]", "x.example"),
+    ("https://kubernetes", "x.kubernetes"), ("https://api.com", "x.com"), ("", "x.example.com"),
+    ("https://ABCD.gr7.eu-west-1.eks.amazonaws.com", "EF01.gr7.eu-west-1.eks.amazonaws.com"),
+    ("https://mine.hcp.westeurope.azmk8s.io", "theirs.hcp.westeurope.azmk8s.io"),
+])
+def test_an_api_server_without_a_domain_of_its_own_vouches_for_nobody(api_server: str, host: str) -> None:
+    assert not auth.is_of_the_cluster(yarl.URL(f"https://{host}"), auth.Login(api_server=api_server))
+
+
+async def test_where_the_certificate_is_not_verified_the_clusters_token_stays_here() -> None:
+    login = auth.Login(**{**ABSENT, "kubernetes": Kubeconfig(), "verifies": False})
+    assert await chosen(login, "https://prometheus.monitoring.svc") is None
+
+
+async def test_kube_sends_the_clusters_token_wherever_the_address_points() -> None:
+    login = {**ABSENT, "kubernetes": Kubeconfig(), "method": "kube", "verifies": False}
+    assert await chosen(auth.Login(**login), "http://prometheus.example.com") == "of-kubeconfig"
+    with pytest.raises(errors.Misconfigured, match="needs a Kubernetes token"):
+        await chosen(auth.Login(**{**login, "kubernetes": None}), "http://prometheus.example.com")
+
+
+async def test_a_kubernetes_token_that_was_refused_is_asked_for_again() -> None:
+    def answer(asked: loopback.Asked) -> web.Response:
+        is_new = asked.headers["Authorization"] == "Bearer of-kubeconfig1"
+        return web.json_response(ONE_AT_ANY_TIME) if is_new else web.Response(status=401)
+
+    login = auth.Login(**{**ABSENT, "method": "kube", "kubernetes": Kubeconfig()})
+    async with loopback.serve(answer) as server, client.Prometheus(server.url, login=login) as prometheus:
+        await prometheus.query("up", NOW, row=Row)
+
+
+async def test_a_redirect_carries_nothing_to_another_host() -> None:
+    async with loopback.serve(says(ONE_AT_ANY_TIME)) as other:
+
+        def send_on(asked: loopback.Asked) -> web.Response:
+            return web.Response(status=307, headers={"Location": f"{other.url}{asked.path}"})
+
+        login = auth.Login(method="bearer", token=Secret("s3cret"))
+        async with loopback.serve(send_on) as server, client.Prometheus(server.url, login=login) as prometheus:
+            with pytest.raises(errors.Rejected, match="answered 307"):
+                await prometheus.query("up", NOW, row=Row)
+    assert other.asked == []
 
 
 async def test_a_token_meant_for_prometheus_goes_anywhere(tmp_path: Path) -> None:

@@ -1,8 +1,10 @@
 """The Prometheus client's protocol: what is sent, what is believed, what is tried again."""
 
 import asyncio
+import gzip
 import ssl
 import time
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from tests.unit.clients import loopback
 
 from fallow.clients import errors, tls
 from fallow.clients.prometheus import auth, client
+from fallow.model.secret import Secret
 
 NOW = 1_800_000_000.0
 NO_LOGIN = auth.Login(method="none")
@@ -312,3 +315,61 @@ async def test_mutual_tls(authority: trustme.CA, tmp_path: Path) -> None:
 def test_a_certificate_that_cannot_be_read_is_named(files: tls.TlsFiles) -> None:
     with pytest.raises(errors.Misconfigured, match=r"gone\.pem"):
         client.Prometheus("https://p", login=NO_LOGIN, files=files)
+
+
+async def test_certificates_are_read_again_when_they_change(authority: trustme.CA, tmp_path: Path) -> None:
+    ca, stranger = tmp_path / "ca.pem", trustme.CA()
+    authority.cert_pem.write_to_path(str(ca))
+    how: dict[str, Any] = {"files": tls.TlsFiles(ca_file=str(ca)), "login": NO_LOGIN, "backoff": 0.001}
+    async with (
+        loopback.serve(says(ONE), server_tls(authority)) as server,
+        client.Prometheus(server.url, **how) as prometheus,
+    ):
+        await prometheus.query("up", NOW, row=Row)
+        ca.write_text("half a file")
+        await prometheus.query("up", NOW, row=Row)  # what was good a moment ago still is
+        stranger.cert_pem.write_to_path(str(ca))
+        with pytest.raises(errors.Unreachable, match="certificate"):
+            await prometheus.query("up", NOW, row=Row)
+        authority.cert_pem.write_to_path(str(ca))
+        await prometheus.query("up", NOW, row=Row)
+
+
+async def test_a_proxy_is_asked_instead_of_the_server() -> None:
+    async with loopback.serve(says(ONE)) as proxy:
+        address = "http://prometheus.example.com"
+        async with client.Prometheus(address, login=NO_LOGIN, proxy=Secret(proxy.url)) as prometheus:
+            await prometheus.query("up", NOW, row=Row)
+    assert [asked.headers["Host"] for asked in proxy.asked] == ["prometheus.example.com"]
+
+
+PACKED = {
+    "gzip": (gzip.compress(msgspec.json.encode(ONE)), None),
+    "deflate": (zlib.compress(msgspec.json.encode(ONE)), None),
+    "gzip-bomb": (gzip.compress(b" " * (client.MAX_BODY + 1)), "more than 64 MiB"),
+    "gzip-half": (gzip.compress(msgspec.json.encode(ONE))[:20], "not JSON"),
+    "gzip-not": (b"no gzip", "cannot be unpacked"),
+    "br": (b"x", "in the packing 'br'"),
+}
+
+
+@pytest.mark.parametrize("name", PACKED)
+async def test_what_a_proxy_packs_is_unpacked_within_bounds(name: str) -> None:
+    body, refusal = PACKED[name]
+    packing = {"Content-Encoding": name.partition("-")[0]}
+
+    def answer(_: loopback.Asked) -> web.Response:
+        return web.Response(body=body, headers=packing, content_type="application/json")
+
+    async with loopback.serve(answer) as server:
+        if refusal is None:
+            assert len((await ask(server.url)).rows) == 1
+        else:
+            with pytest.raises(errors.BadAnswer, match=refusal):
+                await ask(server.url)
+
+
+async def test_an_answer_beyond_bounds_is_refused() -> None:
+    async with loopback.serve(lambda _: web.Response(body=b" " * (client.MAX_BODY + 1))) as server:
+        with pytest.raises(errors.BadAnswer, match="more than 64 MiB"):
+            await ask(server.url)

@@ -13,10 +13,11 @@ from tests.builders import NOW, World, idle, paused_marks
 from fallow import names
 from fallow.decide.idle import brakes, plan
 from fallow.model import decision
-from fallow.model.decision import Alert, Freeze, Level, Memory, Outcome, Pause, Plan, Reason, Status, Warn
+from fallow.model.decision import Alert, Code, Freeze, Memory, Outcome, Pause, Plan, Reason, Status, Warn
+from fallow.model.long_memory import Level, LongMemory, PastPause
 from fallow.model.policies import idle as policy
 from fallow.model.policies.idle import Brakes
-from fallow.model.units import HOUR, MINUTE
+from fallow.model.units import DAY, HOUR, MINUTE
 
 WIDE = Brakes(confirm_cycles=1, max_actions_per_cycle=1000, max_actions_per_namespace=1000, max_percent_per_hour=100.0)
 
@@ -84,11 +85,144 @@ def test_only_a_share_of_all_gpus_is_paused_in_an_hour(
     world = World()
     for index in range(10):
         world.workload(f"ml/llm-{index}")
-    for index, (ago, gpus) in enumerate(before):
-        world.workload(
-            f"ml/old-{index}", pods=(), annotations=paused_marks(NOW - ago, gpus), body={"spec": {"replicas": 0}}
-        )
-    assert len(paused(make(world, brake(max_percent_per_hour=percent)))) == count
+    for index, (ago, _) in enumerate(before):
+        world.workload(f"ml/old-{index}", pods=(), annotations=paused_marks(NOW - ago), body={"spec": {"replicas": 0}})
+    known = [PastPause(f"uid-ml/old-{index}", NOW - ago, gpus, "flags") for index, (ago, gpus) in enumerate(before)]
+    memory = Memory(long=LongMemory(pauses=tuple(known)))
+    assert len(paused(make(world, brake(max_percent_per_hour=percent), memory))) == count
+
+
+@pytest.mark.accepts("idle", 49)
+@pytest.mark.parametrize("since", ["resumed", "gone", "stands"])
+def test_pauses_of_the_last_hour_count_whatever_became_of_them(since: str) -> None:
+    world = World()
+    for index in range(8):
+        world.workload(f"ml/llm-{index}")
+    if since != "gone":
+        pods, body = ((), {"spec": {"replicas": 0}}) if since == "stands" else (None, {"spec": {"replicas": 2}})
+        world.workload("ml/old", gpus=[builders.busy()] * 2, body=body, **({} if pods is None else {"pods": pods}))
+    on_lease = LongMemory(at=NOW - MINUTE, pauses=(PastPause("uid-ml/old", NOW - 10 * MINUTE, 2, "flags"),))
+    made = make(world, brake(max_percent_per_hour=20.0), long_memory=on_lease)
+    assert (len(paused(made)), made.memory.long.pauses) == (0, on_lease.pauses)
+    assert made.findings[0].skip is Reason.Capped
+
+
+@pytest.mark.parametrize("at", [NOW, NOW + 73 * 365 * DAY, NOW - MINUTE])
+def test_no_mark_of_a_tenant_uses_up_the_hour(at: float) -> None:
+    world = World()
+    for index in range(10):
+        world.workload(f"ml/llm-{index}")
+    world.workload("ml/evil", pods=(), annotations=paused_marks(at, 999_999), body={"spec": {"replicas": 0}})
+    assert len(paused(make(world, brake(max_percent_per_hour=20.0)))) == 2
+
+
+def test_what_was_summed_up_counts_for_every_rule_and_frees_nothing() -> None:
+    world = World()
+    for index in range(10):
+        world.workload(f"ml/llm-{index}")
+    world.policies = [policy.IdlePolicy(name="p", uid="u", generation=1, rule=builders.rule(max_percent_per_hour=30.0))]
+    many = Memory(long=LongMemory(pauses=(PastPause("", NOW - MINUTE, 2, ""),)))
+    assert len(paused(make(world, WIDE, many))) == 1
+
+
+def test_a_stamp_in_the_future_is_none() -> None:
+    world = World()
+    world.workload()
+    world.workload("ml/other")
+    late = LongMemory(
+        at=NOW + DAY, pauses=(PastPause("a", NOW + DAY, 9, "flags"),), levels=(Level(0, 9, NOW + DAY),) * 3
+    )
+    made = make(world, brake(max_percent_per_hour=50.0), long_memory=late)
+    assert (len(paused(made)), made.memory.long.pauses, len(made.memory.long.levels)) == (1, (), 1)
+
+
+def test_after_lost_memory_nothing_is_paused_for_an_hour() -> None:
+    world, seen = World(), []
+    world.workload(gpus=[idle(for_=9 * HOUR)])
+    memory, lost = Memory(), LongMemory(lost_at=NOW)
+    for after in (0, 59 * MINUTE, HOUR):
+        world.now = NOW + after
+        made = make(world, WIDE, memory, long_memory=lost if not after else LongMemory())
+        memory = made.memory
+        seen.append(made.findings[0].skip)
+    assert seen == [Reason.Capped, Reason.Capped, None]
+
+
+# ---- what is tried in vain -------------------------------------------------------------------------------------------
+
+
+def outcomes(made: Plan, status: Status, code: Code | None = None) -> list[Outcome]:
+    return [Outcome(each, status, made.at, "403 no", code=code) for each in made.decisions if isinstance(each, Pause)]
+
+
+def vain() -> World:
+    """Twelve that refuse, idle for longest, and six others."""
+    world = World()
+    for index in range(12):
+        world.workload(f"no-{index}/llm", gpus=[idle(for_=9 * HOUR)])
+    for index in range(6):
+        world.workload(f"yes-{index}/api", gpus=[idle(for_=HOUR)])
+    return world
+
+
+@pytest.mark.accepts("idle", 48)
+@pytest.mark.parametrize("interval", [10.0, 180.0, 1200.0])
+@pytest.mark.parametrize("status", [Status.failed, Status.refused, Status.overtaken])
+def test_ten_in_vain_do_not_hold_up_the_rest(status: Status, interval: float) -> None:
+    world, memory, done = vain(), Memory(), list[str]()
+    for cycle in range(3):
+        world.now = NOW + cycle * interval
+        made = make(world, brake(max_actions_per_cycle=10, max_percent_per_hour=60.0), memory)
+        every = [
+            Outcome(each, Status.done if each.finding.workload.ref.name == "api" else status, made.at, "403 no")
+            for each in made.decisions if isinstance(each, Pause)
+        ]
+        assert len(every) <= 10
+        done += [each.decision.finding.workload.ref.namespace for each in every if each.status is Status.done]
+        memory = plan.remember(made, every)
+    assert sorted(set(done)) == [f"yes-{index}" for index in range(6)]
+    assert len(memory.long.pauses) >= 6
+
+
+def test_a_workload_backs_off_longer_each_time_and_an_hour_at_most() -> None:
+    world, memory, waits = World(), Memory(), list[float]()
+    world.workload(gpus=[idle(for_=9 * HOUR)])
+    for _ in range(7):
+        made = make(world, WIDE, memory)
+        memory = plan.remember(made, outcomes(made, Status.failed))
+        (attempt,) = memory.long.attempts
+        waits.append((attempt.until - world.now) / MINUTE)
+        world.now = attempt.until - 1
+        held = make(world, WIDE, memory).findings[0]
+        assert (held.skip, held.next_at) == (Reason.BackingOff, attempt.until)
+        assert "403 no" in held.skip_because
+        world.now = attempt.until
+    assert waits == [2, 4, 8, 16, 32, 60, 60]
+    made = make(world, WIDE, memory)
+    assert plan.remember(made, outcomes(made, Status.done)).long.attempts == ()
+
+
+def test_who_acts_once_tries_again_at_once_and_after_the_others() -> None:
+    world = vain()
+    made = make(world, brake(max_actions_per_cycle=10, backs_off=False))
+    memory = plan.remember(made, outcomes(made, Status.failed))
+    again = paused(make(world, brake(max_actions_per_cycle=10, backs_off=False), memory))
+    assert again == ["llm"] * 2 + ["api"] * 6 + ["llm"] * 2
+
+
+def test_what_was_not_begun_is_no_attempt() -> None:
+    world = World()
+    world.workload()
+    made = make(world, WIDE)
+    assert plan.remember(made, outcomes(made, Status.overtaken, Code.NotBegun)).long.attempts == ()
+
+
+def test_what_is_expected_before_the_act_is_what_is_remembered_when_all_succeeds() -> None:
+    world = World()
+    world.workload()
+    made = make(world, WIDE)
+    assert plan.expect(made) == plan.remember(made, outcomes(made, Status.done)).long
+    assert [each.uid for each in plan.expect(made).pauses] == ["uid-ml/llm"]
 
 
 def test_a_dry_run_counts_what_it_would_have_paused() -> None:
@@ -152,11 +286,53 @@ def test_a_workload_must_be_found_idle_in_so_many_cycles_in_a_row() -> None:
     assert seen == [(Reason.Confirming, 0), (None, 0), (Reason.Confirming, 0), (None, 2)]
 
 
+STALE = {
+    "fresh": (360.0, 1, 1, None),
+    "old": (361.5, 1, 1, Reason.Confirming),
+    "another-led-since": (180.0, 3, 1, Reason.Confirming),
+    "another-leads-anew": (180.0, None, 1, Reason.Confirming),
+}
+
+
+@pytest.mark.parametrize(("age", "term", "before", "skip"), STALE.values(), ids=STALE.keys())
+def test_confirmations_go_stale_with_time_and_with_another_leader(
+    age: float, term: int | None, before: int, skip: Reason | None
+) -> None:
+    world = World()
+    world.workload()
+    memory = Memory(at=NOW - age, term=before, confirmed={"uid-ml/llm": 1})
+    made = make(world, brake(confirm_cycles=2, confirm_within=361.0), memory, lease_term=term)
+    assert (made.findings[0].skip, made.memory.at, made.memory.term) == (skip, NOW, term)
+
+
+def test_when_all_policies_are_gone_the_flags_wait_an_hour() -> None:
+    world, seen = World(), list[Any]()
+    world.workload(gpus=[idle(for_=9 * HOUR)])
+    world.policies = [policy.IdlePolicy(name="p", uid="u", generation=1, rule=builders.rule(name="p"))]
+    on_lease = make(world, WIDE).memory.long
+    world.policies = []
+    for after in (MINUTE, 59 * MINUTE, HOUR):
+        world.now = NOW + after
+        made = make(world, WIDE, long_memory=on_lease)
+        on_lease = made.memory.long
+        seen.append((made.findings[0].skip, len(paused(made))))
+    assert seen == [(Reason.Confirming, 0), (Reason.Confirming, 0), (None, 1)]
+    assert on_lease.policies == ("p",)
+
+
 # ---- freeze --------------------------------------------------------------------------------------------------------
 
 
-def levels(*idle_gpus: int, of: int = 100) -> tuple[Level, ...]:
-    return tuple(Level(each, of) for each in idle_gpus)
+def levels(*idle_gpus: int, of: int = 100, at: float = NOW - 3 * MINUTE) -> tuple[Level, ...]:
+    return tuple(Level(each, of, at) for each in idle_gpus)
+
+
+def recalling(*known: Level, **more: Any) -> Memory:
+    return Memory(long=LongMemory(levels=known, **more))
+
+
+def measured(idle_gpus: int, of: int = 100, at: float = NOW) -> Level:
+    return Level(idle_gpus, of, at)
 
 
 def watch(memory: Memory, level: Level | None, now: float = NOW, on_lease: Freeze | None = None) -> brakes.Braking:
@@ -175,20 +351,20 @@ FREEZES = {
 
 @pytest.mark.parametrize(("before", "now", "freezes"), FREEZES.values(), ids=FREEZES.keys())
 def test_a_jump_of_the_idle_share_freezes(before: tuple[int, ...], now: int, freezes: bool) -> None:
-    found = watch(Memory(levels=levels(*before)), Level(now, 100))
+    found = watch(recalling(*levels(*before)), measured(now))
     assert (found.is_new, found.freeze and found.freeze.until) == (freezes, NOW + 1800 if freezes else None)
 
 
 def test_a_few_gpus_more_do_not_freeze_a_small_cluster() -> None:
-    memory = Memory(levels=levels(0, 0, 0))
-    assert not watch(memory, Level(7, 10)).is_new
-    assert watch(memory, Level(8, 10)).is_new
+    memory = recalling(*levels(0, 0, 0))
+    assert not watch(memory, measured(7, 10)).is_new
+    assert watch(memory, measured(8, 10)).is_new
 
 
 def test_only_the_last_ten_cycles_are_remembered_and_unknown_ones_not() -> None:
-    memory = Memory(levels=levels(*range(10)))
-    assert watch(memory, Level(10, 100)).levels == levels(*range(1, 11))
-    assert watch(memory, None).levels == memory.levels
+    memory = recalling(*levels(*range(10)))
+    assert watch(memory, levels(10)[0]).levels == levels(*range(1, 11))
+    assert watch(memory, None).levels == memory.long.levels
 
 
 @pytest.mark.accepts("idle", 24)
@@ -196,7 +372,7 @@ def test_a_freeze_holds_on_then_the_new_level_is_the_baseline_and_work_goes_on()
     world, seen = World(), []
     for index in range(20):
         world.workload(f"ml/llm-{index}", gpus=[idle(for_=HOUR)] if index < 10 else [builders.busy()])
-    memory = Memory(levels=levels(1, 1, 1, 1, 1, of=20))
+    memory = recalling(*levels(1, 1, 1, 1, 1, of=20))
     said = Brakes(confirm_cycles=1, freeze_hold=10 * MINUTE)
     on_lease: float | None = None
     for after in (0, 3, 6, 9, 10, 13, 16, 19):
@@ -210,14 +386,55 @@ def test_a_freeze_holds_on_then_the_new_level_is_the_baseline_and_work_goes_on()
         acts = sum(isinstance(each, Warn | Pause) for each in made.decisions)
         seen.append((made.newly_frozen, made.findings[0].skip is Reason.Frozen, acts > 0))
     assert seen == [(True, True, False)] + [(False, True, False)] * 3 + [(False, False, True)] * 4
-    assert memory.levels[0].share == 0.5
+    assert memory.long.levels[0].share == 0.5
+
+
+@pytest.mark.accepts("idle", 49)
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_restart_between_a_busy_and_an_all_idle_cluster_freezes_all_the_same(restarts: bool) -> None:
+    world = World()
+    for index in range(10):
+        world.workload(f"ml/llm-{index}")
+    before = recalling(*levels(0, 0, 0, of=10), at=NOW - MINUTE)
+    memory, on_lease = (Memory(), before.long) if restarts else (before, LongMemory())
+    made = make(world, brake(baseline_cycles=3), memory, long_memory=on_lease)
+    assert (made.newly_frozen, paused(made)) == (True, [])
+    after = make(world, brake(baseline_cycles=3), long_memory=made.memory.long, frozen_until=NOW + HOUR)
+    assert (after.newly_frozen, after.memory.long.baseline_reset) == (False, True)
+
+
+def test_a_daemon_without_a_baseline_pauses_nothing_in_its_first_three_cycles() -> None:
+    world, memory, seen = World(), Memory(), list[Any]()
+    world.workload()
+    for cycle in range(4):
+        world.now = NOW + cycle
+        made = make(world, brake(baseline_cycles=3), memory)
+        memory = made.memory
+        seen.append((made.findings[0].skip, len(paused(made))))
+    assert seen == [(Reason.Confirming, 0)] * 3 + [(None, 1)]
+
+
+def test_a_baseline_counts_for_a_day() -> None:
+    world = World()
+    world.workload()
+    for age, count in ((DAY - MINUTE, 1), (DAY, 0)):
+        on_lease = LongMemory(at=1.0, levels=levels(1, 1, 1, at=NOW - age))
+        made = make(world, brake(baseline_cycles=3), long_memory=on_lease)
+        assert len(paused(made)) == count
+
+
+def test_after_a_freeze_an_unknown_cycle_does_not_lose_the_baseline() -> None:
+    memory = recalling(*levels(0, 0, 0), baseline_reset=True)
+    assert watch(memory, None).baseline_reset
+    known = watch(memory, measured(90))
+    assert (known.levels, known.baseline_reset) == ((measured(90),) * 3, False)
 
 
 def test_a_new_freeze_is_announced_about_ourselves() -> None:
     world = World()
     for index in range(10):
         world.workload(f"ml/llm-{index}")
-    made = make(world, brake(), Memory(levels=levels(0, 0, 0)))
+    made = make(world, brake(), recalling(*levels(0, 0, 0)))
     (alert,) = made.decisions
     assert isinstance(alert, Alert)
     assert (alert.workload, alert.event) == (None, names.Event.IDLE_SHARE_JUMP)
@@ -225,9 +442,9 @@ def test_a_new_freeze_is_announced_about_ourselves() -> None:
 
 
 def test_our_own_freeze_holds_although_the_lease_could_not_be_written_until_it_was_seen_there() -> None:
-    level = Level(90, 100)
-    first = watch(Memory(levels=levels(0, 0, 0)), level, NOW + 0.7)
-    memory = Memory(levels=first.levels, baseline_reset=True, freeze=first.unseen)
+    level = measured(90)
+    first = watch(recalling(*levels(0, 0, 0)), level, NOW + 0.7)
+    memory = Memory(long=LongMemory(levels=first.levels, baseline_reset=True), freeze=first.unseen)
     unseen = watch(memory, level, NOW + MINUTE)
     assert first.freeze is not None
     assert (unseen.freeze, unseen.unseen) == (Freeze(NOW + 1800.7, first.freeze.because), first.freeze)
@@ -235,7 +452,7 @@ def test_our_own_freeze_holds_although_the_lease_could_not_be_written_until_it_w
     seen = watch(memory, level, NOW + MINUTE, on_lease)
     assert (seen.freeze, seen.unseen) == (on_lease, None)
     lifted = watch(msgspec.structs.replace(memory, freeze=None), level, NOW + 2 * MINUTE)
-    assert (lifted.freeze, lifted.is_new, lifted.levels) == (None, False, (level,))
+    assert (lifted.freeze, lifted.is_new, lifted.levels) == (None, False, (level,) * 3)
 
 
 def test_a_freeze_by_hand_stops_notices_and_pauses_and_nothing_else() -> None:

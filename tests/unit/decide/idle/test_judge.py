@@ -13,6 +13,7 @@ from fallow.model import decision
 from fallow.model.cluster import Trouble
 from fallow.model.decision import Finding, Memory, Reason, Verdict
 from fallow.model.policies import idle as policy
+from fallow.model.seen import Register, Unseen
 from fallow.model.units import HOUR, MINUTE
 from fallow.model.usage import Signal, SourceTrouble
 
@@ -38,9 +39,17 @@ RUNGS = {
     "energy-frozen": (idle(frozen=True), Reason.FrozenSeries),
     "profiling-0-util-80-is-suspect": (idle(signals={Signal.gpu_util: 0.8}), Reason.ExporterSuspect),
     "profiling-0-power-over-floor-is-suspect": (
-        idle(signals={Signal.power: 130.0}, floor=100.0), Reason.ExporterSuspect
+        idle(signals={Signal.power: 251.0}, floor=100.0), Reason.ExporterSuspect
     ),
-    "profiling-0-power-near-floor": (idle(signals={Signal.power: 119.0}, floor=100.0), Reason.GoneIdle),
+    "profiling-0-power-near-floor": (idle(signals={Signal.power: 249.0}, floor=100.0), Reason.GoneIdle),
+    "profiling-0-power-of-an-open-context": (idle(signals={Signal.power: 100.0}, floor=34.0), Reason.GoneIdle),
+    "profiling-0-power-beyond-a-context": (idle(signals={Signal.power: 110.0}, floor=34.0), Reason.ExporterSuspect),
+    "profiling-0-half-of-rated-power": (
+        idle(signals={Signal.power: 176.0}, floor=170.0, model="NVIDIA H100 80GB HBM3"), Reason.ExporterSuspect
+    ),
+    "profiling-0-below-half-of-rated-power": (
+        idle(signals={Signal.power: 174.0}, floor=34.0, model="NVIDIA H100 80GB HBM3"), Reason.GoneIdle
+    ),
     "profiling-low-util-80-contradicts": (
         idle(signals={Signal.gr_engine: 0.002, Signal.gpu_util: 0.8}), Reason.SignalContradiction
     ),
@@ -93,9 +102,10 @@ def test_the_first_rung_that_holds_decides(gpu: Gpu, reason: Reason) -> None:
 
 
 SHARED = {
-    "own-process-quiet-device-busy": (busy(shared=True, signals={Signal.process_sm: 0.0}), Reason.GoneIdle),
+    "own-process-quiet-device-busy": (busy(shared=True, signals={Signal.process_sm: 0.0}), Reason.SharedDevice),
+    "own-process-quiet-device-quiet": (idle(shared=True, signals={Signal.process_sm: 0.0}), Reason.GoneIdle),
     "own-process-busy": (idle(shared=True, signals={Signal.process_sm: 0.5}), Reason.Busy),
-    "own-kernel-long-ago-device-busy": (busy(shared=True, signals={Signal.last_kernel: 2 * HOUR}), Reason.GoneIdle),
+    "own-kernel-long-ago-device-busy": (busy(shared=True, signals={Signal.last_kernel: 2 * HOUR}), Reason.SharedDevice),
     "nothing-of-its-own-device-busy": (busy(shared=True), Reason.SharedDevice),
     "nothing-of-its-own-device-quiet": (idle(shared=True), Reason.GoneIdle),
     "dcgm-util-alone-is-not-valid": (idle(shared=True, primaries=(Signal.gpu_util,)), Reason.NoSignal),
@@ -110,6 +120,88 @@ SHARED = {
 @pytest.mark.parametrize(("gpu", "reason"), SHARED.values(), ids=SHARED.keys())
 def test_on_a_shared_gpu_only_the_pods_own_signals_show_activity(gpu: Gpu, reason: Reason) -> None:
     assert judge_gpus(gpu).reason is reason
+
+
+QUIET, WORKS, LAUNCHES = {Signal.process_sm: 0.0}, {Signal.process_sm: 0.9}, {Signal.last_kernel: 5.0}
+ACQUITTALS: dict[str, tuple[dict[Signal, float], dict[Signal, float], str, Reason]] = {
+    "a neighbour's processes explain it": (QUIET, WORKS, "GPU-1", Reason.GoneIdle),
+    "a neighbour's kernels explain it": ({Signal.last_kernel: 2 * HOUR}, LAUNCHES, "GPU-1", Reason.GoneIdle),
+    "of two exporters neither": (QUIET, LAUNCHES, "GPU-1", Reason.SharedDevice),
+    "nobody's processes explain it": (QUIET, QUIET, "GPU-1", Reason.SharedDevice),
+    "a neighbour of another GPU": (QUIET, WORKS, "GPU-2", Reason.SharedDevice),
+    "requests explain nothing": (QUIET, {Signal.requests: 3.0}, "GPU-1", Reason.SharedDevice),
+}
+
+
+@pytest.mark.accepts("idle", 8, 47)
+@pytest.mark.parametrize("name", ACQUITTALS)
+def test_a_busy_shared_device_must_be_explained_before_a_quiet_pod_is_idle(name: str) -> None:
+    own, others, uuid, reason = ACQUITTALS[name]
+    world = World()
+    world.workload("ml/quiet", gpus=[busy(shared=True, signals=own, uuid="GPU-1")])
+    world.workload("ml/other", gpus=[busy(shared=True, signals=others, uuid=uuid)])
+    assert judge(world).reason is reason
+
+
+CUT = {
+    "the pod asks for an instance": ({"resources": {"nvidia.com/mig-1g.10gb": 1}}, {}, Reason.MigUtilOnly),
+    "the node's product": ({}, {"product": "NVIDIA-H100-80GB-HBM3-MIG-1g.10gb"}, Reason.MigUtilOnly),
+    "the node's strategy": (
+        {}, {"product": None, "labels": {"nvidia.com/mig.strategy": "single"}}, Reason.MigUtilOnly
+    ),
+    # NVIDIA's operator sets the strategy on every node; where GPUs are cut by it, their product says so, too.
+    "a strategy that cuts nothing": ({}, {"labels": {"nvidia.com/mig.strategy": "single"}}, Reason.GoneIdle),
+    "nobody": ({}, {}, Reason.GoneIdle),
+}
+
+
+@pytest.mark.accepts("idle", 44)
+@pytest.mark.parametrize("name", CUT)
+def test_a_gpu_is_cut_also_where_only_node_or_pod_say_so(name: str) -> None:
+    pod, node, reason = CUT[name]
+    world = World()
+    world.node("node-1", **node)
+    world.workload(gpus=[idle(primaries=(Signal.gpu_util,))], pod=pod)
+    assert judge(world).reason is reason
+
+
+@pytest.mark.parametrize("seen", [Signal.gpu_util, Signal.copy])
+def test_what_may_be_cut_excuses_no_activity(seen: Signal) -> None:
+    world = World()
+    world.workload(gpus=[idle(signals={seen: 80.0})], pod={"resources": {"nvidia.com/mig-1g.10gb": 1}})
+    assert judge(world).verdict is not Verdict.idle
+
+
+ONE, TWO = {"nvidia.com/gpu": 1}, {"nvidia.com/gpu": 2}
+CLAIMS: dict[str, tuple[list[tuple[dict[str, Any], list[Gpu]]], Reason]] = {
+    "two pods, one GPU": ([({}, [idle(uuid="GPU-1")]), ({}, [idle(uuid="GPU-1")])], Reason.SignalContradiction),
+    "declared shared": (
+        [({}, [idle(uuid="GPU-1", shared=True)]), ({}, [idle(uuid="GPU-1", shared=True)])], Reason.GoneIdle
+    ),
+    "one of them ends": ([({}, [idle(uuid="GPU-1")]), ({"terminating": True}, [idle(uuid="GPU-1")])], Reason.GoneIdle),
+    "more GPUs than asked for": ([({"resources": ONE}, [idle(), idle()])], Reason.SignalContradiction),
+    "as many as asked for": ([({"resources": TWO}, [idle(), idle()])], Reason.GoneIdle),
+    "nobody knows how many": ([({"claims": ("c",), "claimed": None}, [idle(), idle()])], Reason.MissingGpuSeries),
+    "a board and its instance": (
+        [({"resources": {"nvidia.com/mig-1g.10gb": 1}}, [idle(uuid="GPU-1/3", mig=True), idle(uuid="GPU-1")])],
+        Reason.GoneIdle,
+    ),
+    "instances without labels": (
+        [({"resources": {"nvidia.com/mig-1g.10gb": 1}}, [idle(uuid="GPU-1")])] * 2, Reason.GoneIdle
+    ),
+}
+
+
+@pytest.mark.accepts("idle", 47)
+@pytest.mark.parametrize("name", CLAIMS)
+def test_a_gpu_that_is_claimed_twice_is_a_contradiction_and_not_shared(name: str) -> None:
+    claims, reason = CLAIMS[name]
+    world = World()
+    for number, (pod, gpus) in enumerate(claims):
+        world.workload(f"ml/{number}", gpus=gpus, pod=pod)
+    finding = judge(world)
+    assert finding.reason is reason
+    assert reason is not Reason.SignalContradiction or "named for" in finding.because
 
 
 @pytest.mark.parametrize("how", ["node", "resource"])
@@ -243,8 +335,8 @@ def test_a_pod_must_be_up_and_old_enough_to_be_idle(said: dict[str, Any], reason
     world.node("node-1")
     world.node("node-down", ready=False)
     world.workload(gpus=[idle()], pod=said)
-    snapshot = world.snapshot()
-    snapshot.nodes.pop("node-gone", None)  # type: ignore[attr-defined]
+    known = {name: node for name, node in world.snapshot().nodes.known.items() if name != "node-gone"}
+    snapshot = world.snapshot(nodes=Register(known))
     assert plan.make_plan(snapshot, builders.mandate(), Memory(), NOW).findings[0].reason is reason
 
 
@@ -263,12 +355,44 @@ def test_pods_that_hold_nothing_are_ignored(said: dict[str, Any]) -> None:
     assert [judge(world, index).reason for index in range(2)] == [Reason.GoneIdle, Reason.NoGpuPods]
 
 
-def test_where_no_node_may_be_listed_the_pods_own_readiness_counts() -> None:
+def judge_unseen(*gpus: Gpu, **pod: Any) -> decision.Finding:
+    """On a node that cannot be seen."""
     world = World()
-    world.workload()
-    snapshot = world.snapshot()
-    snapshot.nodes.clear()  # type: ignore[attr-defined]
-    assert plan.make_plan(snapshot, builders.mandate(), Memory(), NOW).findings[0].verdict is Verdict.idle
+    world.workload(gpus=gpus, pod=pod)
+    unseen_nodes: Register[Any] = Register({}, Unseen("403: nodes may not be listed"))
+    return plan.make_plan(world.snapshot(nodes=unseen_nodes), builders.mandate(), Memory(), NOW).findings[0]
+
+
+@pytest.mark.accepts("idle", 43)
+@pytest.mark.parametrize(("gpu", "reason"), [
+    (idle(), Reason.NodeUnseen),
+    (idle(primaries=(Signal.gpu_util,)), Reason.NodeUnseen),
+    (busy(), Reason.NodeUnseen),  # it may be a neighbour's
+    (idle(primaries=(Signal.process_sm,)), Reason.GoneIdle),
+    (idle(primaries=(), signals={Signal.last_kernel: HOUR}), Reason.GoneIdle),
+    (idle(primaries=(Signal.process_sm, Signal.gr_engine)), Reason.GoneIdle),
+    (busy(primaries=(Signal.process_sm,)), Reason.Busy),
+], ids=["device", "utilisation", "busy-device", "process", "kernel", "process-and-device", "busy-process"])
+def test_on_a_node_that_cannot_be_seen_only_what_the_pod_says_of_itself_counts(gpu: Gpu, reason: Reason) -> None:
+    found = judge_unseen(gpu)
+    assert found.reason is reason
+    if reason is Reason.NodeUnseen:
+        assert "node-1 of its pod llm-0 cannot be seen" in found.because
+        assert "403: nodes may not be listed" in found.because
+
+
+@pytest.mark.accepts("idle", 43)
+def test_on_a_node_that_cannot_be_seen_a_pod_must_be_ready() -> None:
+    gpu, stuck = idle(primaries=(Signal.process_sm,)), {"ready": False, "ready_since": NOW - 3 * HOUR}
+    assert judge_unseen(gpu, **stuck).reason is Reason.NodeUnseen
+    assert judge_unseen(gpu).verdict is Verdict.idle
+
+
+def test_pods_that_may_be_its_own_make_it_unknown() -> None:
+    world = World()
+    world.workload(strays=Unseen("pod x may be part of it"))
+    found = judge(world)
+    assert (found.reason, found.because) == (Reason.OwnerLookupFailed, "pod x may be part of it")
 
 
 def test_an_owner_that_could_not_be_asked_makes_the_workload_unknown() -> None:
@@ -290,7 +414,7 @@ def test_trouble_with_the_source_makes_everything_unknown(word: str, reason: Rea
     found = made.findings[0]
     assert (found.verdict, found.reason, found.because) == (Verdict.unknown, reason, "the server said no")
     assert made.decisions == ()
-    assert made.memory.levels == ()
+    assert made.memory.long.levels == ()
     assert (made.totals.unknown_gpus, made.totals.idle_gpus) == (1, 0)
 
 

@@ -1,5 +1,6 @@
 """What becomes of a pause: asked back, without effect, undone, fought over."""
 
+import json
 from typing import Any
 
 import msgspec
@@ -8,10 +9,10 @@ from tests import builders
 from tests.builders import NOW, World, idle, paused_marks
 
 from fallow import names
-from fallow.decide.idle import plan
+from fallow.decide.idle import pauses, plan
 from fallow.model import cluster, usage
 from fallow.model import marks as reading
-from fallow.model.decision import Alert, Heading, Memory, Plan, Reason, Resume, Verdict
+from fallow.model.decision import Alert, Heading, Mark, Memory, Plan, Reason, Resume, Undo, Verdict
 from fallow.model.units import DAY, HOUR, MINUTE, rfc3339
 
 ZERO = {"spec": {"replicas": 0}}
@@ -127,6 +128,74 @@ def test_a_stopped_inference_service_without_pods_is_simply_paused() -> None:
     assert make(world).decisions == ()
 
 
+# ---- half taken, and half brought back -----------------------------------------------------------------------------
+
+HALVES = {
+    "a-webhook's-value": ({"spec": {"replicas": 1}}, True, Undo),
+    "put-back-already": ({"spec": {"replicas": 3}}, True, Undo),
+    "somebody-else's": ({"spec": {"replicas": 1}}, False, Mark),
+    "absent": ({"spec": {}}, True, Mark),
+}
+
+
+@pytest.mark.accepts("idle", 40)
+@pytest.mark.parametrize(("body", "is_ours", "what"), HALVES.values(), ids=HALVES)
+def test_half_a_pause_is_put_back_and_no_resume_of_others(body: dict[str, Any], is_ours: bool, what: type) -> None:
+    world = World()
+    world.workload(annotations=paused_marks(NOW - MINUTE), body=body, is_ours=is_ours)
+    (act,) = acts(make(world))
+    assert type(act) is what
+
+
+SCALER = cluster.Ref("keda.sh", "v1alpha1", "ScaledObject", "ml", "so", "uid-so")
+LAST_RESUME = {names.RESUMED_AT: rfc3339(NOW - 30 * MINUTE), names.RESUMED_BY: "ada"}
+
+
+def paused_by_keda(world: World, scaler: dict[str, str]) -> None:
+    companions = [{"apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject", "name": "so"}]
+    record = {"v": 1, "fields": {"/spec/replicas": 3}, "companions": companions, "marks": LAST_RESUME}
+    said = {**paused_marks(NOW - MINUTE), names.ORIGINAL_STATE: json.dumps(record)}
+    body = {"spec": {"scaleTargetRef": {"name": "llm"}}}
+    world.workload(annotations=said, scaled_objects=(cluster.Companion(SCALER, "9", {}, scaler, body),))
+
+
+@pytest.mark.accepts("idle", 62)
+def test_a_pause_that_was_begun_only_leaves_the_last_resume_as_it_was() -> None:
+    world = World()
+    paused_by_keda(world, {})
+    (mark,) = acts(make(world))
+    assert mark.changes == {**dict.fromkeys(paused_marks(NOW)), **LAST_RESUME}
+
+
+@pytest.mark.parametrize("record", [{"fields": {"/spec/x": 1}}, {"marks": {names.ACK_UNTIL: "2099-01-01T00:00:00Z"}}])
+def test_of_a_record_that_is_not_ours_nothing_is_put_back(record: dict[str, Any]) -> None:
+    world = World()
+    companions = [{"apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject", "name": "so"}]
+    said = {"v": 1, "fields": {"/spec/replicas": 3}, "companions": companions, "marks": LAST_RESUME} | record
+    world.workload(annotations={**paused_marks(NOW - MINUTE), names.ORIGINAL_STATE: json.dumps(said)})
+    (mark,) = acts(make(world))
+    assert mark.changes == dict.fromkeys(paused_marks(NOW))
+
+
+@pytest.mark.accepts("idle", 62)
+def test_a_resume_that_was_begun_is_finished() -> None:
+    world = World()
+    paused_by_keda(world, {names.ORIGINAL_STATE: '{"v":1,"fields":{}}', names.RESUME_REQUESTED: "ada"})
+    made = make(world)
+    (resume,) = acts(made)
+    assert isinstance(resume, Resume)
+    assert resume.by == "ada"
+    assert made.findings[0].skip is Reason.Immune
+
+
+def test_a_scale_that_was_begun_only_is_no_resume_of_others() -> None:
+    world = World()
+    world.workload(kind="Scalable", annotations=paused_marks(NOW - MINUTE), body={"spec": {"replicas": 3}})
+    (mark,) = pauses.tend(world.workloads[0], (), builders.rule(), NOW)
+    assert isinstance(mark, Mark)
+    assert mark.changes == dict.fromkeys(paused_marks(NOW))
+
+
 # ---- undone by others ----------------------------------------------------------------------------------------------
 
 
@@ -213,10 +282,3 @@ def test_under_kueue_the_record_is_on_the_kueue_workload() -> None:
     world.workload("ml/train", "Job", body={"spec": {}}, kueue=(companion(paused_marks(NOW - HOUR), True),))
     (mark,) = acts(make(world))
     assert (mark.on.kind, mark.resource_version) == ("Workload", "9")
-
-
-def test_the_hourly_share_knows_what_a_pause_freed() -> None:
-    world = World()
-    world.workload(pods=(), annotations=paused_marks(NOW, gpus=8), body=ZERO)
-    world.workload("ml/odd", pods=(), annotations={**paused_marks(NOW), names.PAUSED_GPUS: "many"}, body=ZERO)
-    assert [reading.paused_gpus(workload) for workload in world.workloads] == [8, None]

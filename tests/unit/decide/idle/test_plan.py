@@ -15,6 +15,7 @@ from fallow.decide.idle import plan
 from fallow.model import cluster
 from fallow.model.decision import Alert, Heading, Mark, Memory, Outcome, Pause, Plan, Reason, Status, Verdict, Warn
 from fallow.model.policies import idle as policy
+from fallow.model.seen import Known
 from fallow.model.units import HOUR, MINUTE, read_instant, rfc3339
 from fallow.model.usage import Signal, SourceTrouble
 
@@ -149,7 +150,7 @@ def test_each_rule_looks_back_for_its_own_activity() -> None:
     world.workload("hr/lax", gpus=[idle()])
     rule, only_hr = builders.rule(name="lax", activity=0.05), (builders.pattern("hr"),)
     lax = policy.IdlePolicy(name="lax", uid="lax", generation=1, rule=rule, namespaces=only_hr)
-    found = plan.candidate_rows(world.snapshot(policies=(lax,)), builders.mandate(), NOW)
+    found = plan.candidate_rows(world.snapshot(policies=Known((lax,))), builders.mandate(), NOW)
     assert {key: wanted.rows.tolist() for key, wanted in found.items()} == {
         (builders.WINDOW, 0.01): [0], (builders.WINDOW, 0.05): [1]
     }

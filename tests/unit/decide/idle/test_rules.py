@@ -11,6 +11,7 @@ from fallow.decide.idle import classify, plan, rules
 from fallow.model.decision import Finding, Memory, Reason, Verdict
 from fallow.model.policies import idle
 from fallow.model.policies.idle import IdlePolicy, Scope, Selector, Slot
+from fallow.model.seen import ABSENT, Known, Register, Unseen
 from fallow.model.units import HOUR, MINUTE, parse_instant
 
 
@@ -28,7 +29,8 @@ def test_the_highest_priority_wins_and_ties_go_by_name() -> None:
     world.policies = [idle_policy("b", 1), idle_policy("c", 2), idle_policy("a", 2)]
     assert find(world).rule.name == "a"
     assert find(world, builders.mandate(use_policies=False)).rule.name == "flags"
-    assert [rule.name for rule in plan.rules_in_force(builders.mandate(), world.policies)] == ["a", "c", "b", "flags"]
+    in_force = plan.rules_in_force(builders.mandate(), Known(tuple(world.policies)))
+    assert [rule.name for rule in in_force] == ["a", "c", "b", "flags"]
 
 
 MATCHES = {
@@ -65,10 +67,20 @@ def test_what_is_not_known_never_moves_a_workload_to_a_laxer_rule(what: str) -> 
     world.workload(gpus=[builders.idle(model="")])
     by_model, by_label = {"gpu_models": (pattern("NVIDIA H100"),)}, {"namespace_selector": Selector({"a": "b"})}
     world.policies = [idle_policy("special", **(by_model if what == "model" else by_label))]
-    snapshot = world.snapshot()
-    snapshot.namespaces.clear()  # type: ignore[attr-defined]
+    snapshot = world.snapshot(namespaces=Register({}, Unseen("403")))
     finding = plan.make_plan(snapshot, builders.mandate(), Memory(), NOW).findings[0]
     assert (finding.rule.name, finding.skip_label) == ("special", "ReportOnly:PolicyUnclear")
+
+
+def test_policies_or_a_namespace_that_cannot_be_seen_leave_nothing_ours_to_pause() -> None:
+    world = World()
+    world.workload()
+    hidden: list[dict[str, Any]] = [{"policies": Unseen("403")}, {"namespaces": Register({}, Unseen("403"))}]
+    for said in (*hidden, {"namespaces": Register({})}):
+        found = plan.make_plan(world.snapshot(**said), builders.mandate(), Memory(), NOW)
+        assert (found.findings[0].skip_label, found.decisions) == ("ReportOnly:Unseen", ())
+    found = plan.make_plan(world.snapshot(**hidden[0]), builders.mandate(use_policies=False), Memory(), NOW)
+    assert found.findings[0].skip is None
 
 
 def test_the_model_of_the_node_stands_in_for_one_that_was_not_measured() -> None:
@@ -199,11 +211,11 @@ def test_the_first_source_that_answers_gives_the_class(
 ) -> None:
     world = World()
     world.workload(kind=kind, **said)
-    assert classify.classify(world.workloads[0], world.pods, None) == expected
+    assert classify.classify(world.workloads[0], world.pods, ABSENT) == expected
 
 
 def test_the_namespace_speaks_last_of_those_who_speak() -> None:
     world = World()
     world.namespace("ml", labels={"gpuautoscaler.io/workload-type": "inference"})
     world.workload()
-    assert classify.classify(world.workloads[0], world.pods, world.namespaces["ml"]) == ("inference", "label")
+    assert classify.classify(world.workloads[0], world.pods, Known(world.namespaces["ml"])) == ("inference", "label")

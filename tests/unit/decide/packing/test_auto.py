@@ -32,14 +32,14 @@ def test_every_candidate_is_played_on_the_same_arrivals() -> None:
     result = play(dict.fromkeys(auto.CANDIDATES, 10))
     assert len(set(result.shares.values())) == 1
     assert list(result.shares) == ["Balanced", "SPP", "FGD", "FirstFit"]
-    assert result.because.startswith("SPP stays, nothing beats it by more than 0.1 points: Balanced ")
+    assert result.because.startswith("SPP stays, nothing beats it by more than 0.03 points: Balanced ")
 
 
 @pytest.mark.parametrize(
     ("shares", "in_force", "chosen"),
     [
         ({"SPP": 95.0, "FGD": 95.2, "FirstFit": 90.0}, "SPP", "FGD"),
-        ({"SPP": 95.0, "FGD": 95.09, "FirstFit": 90.0}, "SPP", "SPP"),
+        ({"SPP": 95.0, "FGD": 95.02, "FirstFit": 90.0}, "SPP", "SPP"),
         ({"SPP": 95.0, "FGD": 95.05, "FirstFit": 94.0}, "FirstFit", "FGD"),
         ({"FGD": 93.0, "FirstFit": 94.0}, "SPP", "FirstFit"),
     ],
@@ -52,7 +52,7 @@ def test_the_one_in_force_must_be_beaten_clearly(shares: dict[str, float], in_fo
 
 
 @pytest.mark.parametrize(
-    ("nodes", "is_small"), [(200, False), (10, True)], ids=["many-gpus", "so-few-that-it-may-be-luck"]
+    ("nodes", "is_small"), [(200, False), (5, True)], ids=["many-gpus", "so-few-that-it-may-be-luck"]
 )
 def test_who_is_clearly_behind_is_not_played_again(nodes: int, is_small: bool) -> None:
     stage = examples.cluster(*[examples.node(gpus=4, cpu=64_000)] * nodes)
@@ -65,15 +65,15 @@ def test_who_is_clearly_behind_is_not_played_again(nodes: int, is_small: bool) -
         return auto.rehearse(stage, SAMPLE, examples.in_row(stage), prepare, may_go_on=lambda: not plays.append(True))
 
     rehearsed("BestFit")
-    assert len(plays) == 8  # who is in force and leads is not played a third time
+    assert len(plays) == 16  # who is in force and leads is not played a fifth time
     shares = rehearsed("WorstFit").shares
     assert shares["Balanced"] - shares["FirstFit"] > auto.HOPELESS
-    assert len(plays) == (8 if is_small else 7)
+    assert len(plays) == (16 if is_small else 13)
 
 
 @pytest.mark.parametrize(
     ("nodes", "usual", "other", "chosen", "plays"),
-    [(200, "WorstFit", {"FGD": "BestFit"}, "FGD", 4), (10, "BestFit", {"Balanced": "WorstFit"}, "SPP", 12)],
+    [(200, "WorstFit", {"FGD": "BestFit"}, "FGD", 4), (5, "BestFit", {"Balanced": "WorstFit"}, "SPP", 20)],
     ids=["nobody-is-left-to-beat", "who-is-in-force-does-not-lead"],
 )
 def test_it_is_played_until_it_is_decided(
@@ -121,6 +121,15 @@ def test_arrivals_ask_for_all_gpus_of_the_cluster() -> None:
     arrivals = auto.draw_arrivals(NODES, SAMPLE, np.random.default_rng(1))
     assert sum(pod.gpu_milli for pod in arrivals) >= 1.01 * NODES.capacity
     assert set(arrivals) == set(SAMPLE)
+
+
+def test_every_round_of_arrivals_has_each_pod_once() -> None:
+    """Else two plays differ by the cores that happen to be asked for, and not by the candidates."""
+    sample = [examples.pod(milli=300, cpu=cores) for cores in range(1, 11)]
+    arrivals = auto.draw_arrivals(NODES, sample, np.random.default_rng(1))
+    rounds = [arrivals[first : first + 10] for first in range(0, len(arrivals) - 9, 10)]
+    assert all(set(each) == set(sample) for each in rounds)
+    assert len(rounds) > 10
 
 
 def test_a_large_cluster_is_played_small_with_the_same_groups() -> None:

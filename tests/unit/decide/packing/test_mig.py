@@ -102,7 +102,7 @@ def test_a_model_without_mig_has_no_layout() -> None:
 def test_starts_bind_where_sums_would_not() -> None:
     """A catalogue that a driver may tell us: three memory slices, but both profiles want to begin at 0."""
     first, other = gpus.Profile("1g.1gb", 1, 1, (0,), 2, None, None), gpus.Profile("1g.2gb", 1, 2, (0,), 1, None, None)
-    odd = gpus.Model("odd", 3, mig=gpus.Mig(3, 3, (), (first, other)))
+    odd = gpus.Model("odd", 3, 100, mig=gpus.Mig(3, 3, (), (first, other)))
     assert mig.judge(["1g.1gb"], odd) is None
     verdict = mig.judge(["1g.1gb", "1g.2gb"], odd)
     assert verdict is not None

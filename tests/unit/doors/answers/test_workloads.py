@@ -10,7 +10,7 @@ from tests.builders import HOUR, MINUTE, NOW, World
 
 from fallow.decide.idle import plan as brain
 from fallow.doors.answers import workloads as answers
-from fallow.model import decision
+from fallow.model import decision, usage
 
 MANDATE = builders.mandate()
 
@@ -91,6 +91,13 @@ def test_an_explanation_has_the_evidence_gpu_by_gpu():
 
 
 @pytest.mark.accepts("idle", 30)
+def test_an_explanation_names_the_signals_that_were_lost():
+    findings = judged(world_of("idle"))[1].findings
+    lost = (usage.LostSignal("tensor", "Prometheus answered 422"),)
+    answer = answers.explanation(findings[0], findings.evidence(0), None, NOW, lost)
+    assert answer["lostSignals"] == [{"signal": "tensor", "because": "Prometheus answered 422"}]
+
+
 def test_an_explanation_of_what_is_left_alone_names_the_skip():
     world = World()
     world.workload("ml/llm", annotations={"gpuautoscaler.io/idle": "ignore"})

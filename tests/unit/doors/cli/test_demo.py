@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
+import os
 import re
+import signal
 import socket
+import time
 from decimal import Decimal
 from pathlib import Path
 
@@ -124,3 +128,16 @@ def test_a_trace_that_is_not_there_or_is_none_is_a_clear_sentence(tmp_path: Path
 def test_every_fault_is_documented() -> None:
     page = (ROOT / "docs" / "demo.md").read_text()
     assert re.findall(r"^\| `([a-z-]+)` \|", page, re.MULTILINE) == [str(fault) for fault in world.Fault]
+
+
+async def test_sigterm_ends_a_slow_day_at_once() -> None:
+    past = demo.choose_past(1.0, 7, 1, None)
+    how = {"speed": 1.0, "hours": 1.0, "port": 0, "faults": [], "is_watched": False}
+    playing = asyncio.create_task(demo.play(past.make_world(), **how))  # type: ignore[arg-type]
+    async with asyncio.timeout(10):
+        while signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    began = time.monotonic()
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert await playing == 0
+    assert time.monotonic() - began < 20

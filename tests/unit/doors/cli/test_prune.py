@@ -1,9 +1,16 @@
 """What one cycle amounts to, for a shell."""
 
+import asyncio
+import json
+import os
+import signal
+import time
+
 import msgspec
 import pytest
 from tests import builders
 
+from fallow import settings
 from fallow.decide.idle import plan as brain
 from fallow.doors.cli import prune
 from fallow.model import decision
@@ -34,3 +41,28 @@ def cycle(*statuses: Status, frozen=None, failure="", planned=True) -> decision.
 )
 def test_exit_codes(ended, code):
     assert prune.exit_code(ended) == code
+
+
+async def listen(reader, writer):
+    """Somebody who never says anything."""
+    await reader.read()
+    writer.close()
+
+
+async def test_sigterm_ends_a_daemon_that_still_waits_for_its_api_server(tmp_path):
+    server = await asyncio.start_server(listen, "127.0.0.1", 0)
+    address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    (tmp_path / "config").write_text(json.dumps({
+        "clusters": [{"name": "c", "cluster": {"server": address}}], "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}], "users": [{"name": "u", "user": {}}],
+    }))
+    given = {"kubeconfig": str(tmp_path / "config"), "daemon_mode": True, "metrics_addr": "127.0.0.1:0"}
+    watching = asyncio.create_task(prune._watch(settings.read_flags(given, {"PROMETHEUS_URL": "http://127.0.0.1:9"})))
+    async with asyncio.timeout(10):
+        while signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    began = time.monotonic()
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert await watching == 0
+    assert time.monotonic() - began < 3
+    server.close()

@@ -42,6 +42,24 @@ def test_an_ack_of_no_sensible_length_is_refused_before_anything_is_asked(flags,
     assert says in sentence
 
 
+WORDS = ("pause", "resume", "unack", "ack --hours 1", "why", "explain")
+
+
+@pytest.mark.parametrize("verb", WORDS)
+@pytest.mark.parametrize("target", ["nonsense", "Deployment/", "/llm", "Deployment/LLM", "Deployment/a/b", "De ploy/a"])
+def test_what_is_no_workload_is_refused_before_anything_is_asked(verb, target):
+    done = type_in(*verb.split(), target, "-n", "ml", KUBECONFIG="/nonexistent/kubeconfig")
+    assert (done.exit_code, "KIND/NAME" in done.output) == (2, True)
+    assert "kubeconfig" not in done.output
+
+
+@pytest.mark.parametrize("verb", [*(f"{one} Deployment/llm" for one in WORDS), "acks", "paused", "freeze", "unfreeze"])
+@pytest.mark.parametrize("namespace", ["non sense", "../kube-system", "ML", "", "x" * 64])
+def test_what_is_no_namespace_is_refused_before_anything_is_asked(verb, namespace):
+    done = type_in(*verb.split(), "-n", namespace, KUBECONFIG="/nonexistent/kubeconfig")
+    assert (done.exit_code, "cannot be the name of a namespace" in done.output) == (2, True)
+
+
 def test_the_end_of_an_ack_is_hours_from_now_or_the_time_given():
     assert typed._read_end(8.0, None, NOW) == NOW + 8 * 3600
     assert typed._read_end(None, "2026-11-15T14:00:00+01:00", NOW) == NOW + 3600
@@ -162,6 +180,37 @@ async def test_no_acks_are_said_in_words_and_as_an_empty_list(server, ask):
     server.put_all(pretend.deployed("llm"))
     assert (await ask("acks")).output == "nothing is acknowledged here\n"
     assert json.loads((await ask("acks", "-o", "json")).output) == []
+
+
+PAUSED_MARKS = {
+    names.PAUSED_AT: "2026-11-15T10:00:00Z", names.PAUSED_BY: "fallow", names.PAUSED_REASON: "quiet", names.PAUSED_GPUS:
+    "4", names.ORIGINAL_STATE: '{"v":1,"fields":{"/spec/replicas":1}}',
+}
+
+
+async def test_what_is_paused_is_listed_of_whatever_kind(server, ask):
+    server.put_all(pretend.deployed("llm", pods=0, annotations=PAUSED_MARKS, spec={"replicas": 0}))
+    other = pretend.made(
+        "clones", kind="Deployment", version="example.com/v1", annotations=PAUSED_MARKS, spec={"size": 0}
+    )
+    server.put("deployments2", other)
+    server.forbidden.add(("list", "rollouts"))
+    done = await ask("paused")
+    rows = {" ".join(line.split()) for line in done.output.splitlines()}
+    assert rows >= {
+        "NAMESPACE WORKLOAD SINCE BY GPUS WHY", "ml Deployment/llm 2026-11-15T10:00:00Z fallow 4 quiet",
+        "ml Deployment.example.com/clones 2026-11-15T10:00:00Z fallow 4 quiet",
+    }
+    assert "not seen: rollouts.argoproj.io" in done.output
+
+
+async def test_nothing_paused_is_said(server, ask):
+    assert (await ask("paused")).output == "nothing is paused here by fallow\n"
+
+
+@pytest.mark.parametrize("words", ["", "Deployment/llm --all", "Deployment/llm -A", "--all --replicas 2"])
+def test_a_resume_is_of_one_or_of_all(words):
+    assert type_in("resume", *words.split(), KUBECONFIG="/nonexistent").exit_code == 2
 
 
 async def test_a_server_that_fails_is_one_sentence(server, ask):

@@ -13,8 +13,10 @@ from tests import ROOT
 from fallow.model import selectors, units, usage
 from fallow.model.policies import idle, idle_crd
 
-CRD_FILE = ROOT / "deploy" / "10-crd.yaml"
-EXAMPLES = sorted((ROOT / "examples" / "policies").glob("*.yaml"))
+CRD_FILE = ROOT / "deploy" / "base" / "10-crd.yaml"
+EXAMPLES = [
+    *sorted((ROOT / "examples" / "policies").glob("*.yaml")), ROOT / "deploy" / "acting" / "example-policy.yaml",
+]
 NOW = 1_800_000_000.0
 
 

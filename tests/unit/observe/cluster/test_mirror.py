@@ -12,6 +12,7 @@ from fallow import names
 from fallow.clients import errors
 from fallow.model import cluster
 from fallow.model.cluster import Trouble
+from fallow.model.seen import ABSENT, Unseen, sure
 from fallow.observe.cluster import mirror
 
 NOW = 1_794_735_600.0
@@ -102,7 +103,7 @@ async def test_a_job_paused_through_kueue_is_seen_through_its_kueue_workload(ser
     seen = await look(server)
     (workload,) = seen.workloads({})
     assert (workload.ref.short, workload.pods) == ("Job/train", ())
-    assert [companion.body for companion in workload.kueue] == [{"spec": {"active": False}}]
+    assert [companion.body for companion in sure(workload.kueue)] == [{"spec": {"active": False}}]
 
 
 async def test_kubectls_copy_of_an_object_is_not_kept(server: pretend.Server) -> None:
@@ -154,7 +155,7 @@ async def test_a_forbidden_kind_is_missing_in_the_servers_own_words(server: pret
     assert {each.what for each in seen.missing} == {"deployments.apps", "nodes"}
     assert 'User "eve" cannot list' in seen.missing[0].because
     assert len(seen.pods) == 1
-    assert seen.nodes == {}
+    assert isinstance(seen.nodes.find("n1"), Unseen)
 
 
 @pytest.mark.parametrize("verdict", ["forbidden", "failing"])
@@ -171,30 +172,38 @@ async def test_a_pod_that_cannot_be_read_hides_no_activity(server: pretend.Serve
         await look(server)
 
 
-async def test_where_keda_is_there_and_cannot_be_seen_nothing_is_scaled(server: pretend.Server) -> None:
+@pytest.mark.parametrize(
+    ("plural", "field"),
+    [
+        ("scaledobjects", "scaled_objects"), ("horizontalpodautoscalers", "hpas"), ("workloads", "kueue"),
+        ("poddisruptionbudgets", "budgets"),
+    ],
+)
+async def test_what_is_there_and_may_not_be_read_is_unseen(server: pretend.Server, plural: str, field: str) -> None:
     server.install(*pretend.KEDA)
-    server.forbidden.add(("list", "scaledobjects"))
-    server.put_all(pretend.deployed("llm"))
-    seen = await look(server)
-    (workload,) = seen.workloads({})
-    assert workload.trouble is Trouble.Unseen
-    assert "whether KEDA scales Deployment/llm cannot be seen" in workload.trouble_because
-
-
-@pytest.mark.parametrize("plural", ["idlepolicies", "namespaces"])
-async def test_where_policies_or_consent_cannot_be_seen_nothing_is_ours_to_pause(
-    server: pretend.Server, plural: str
-) -> None:
     server.forbidden.add(("list", plural))
     server.put_all(pretend.deployed("llm"))
-    assert troubles(await look(server)) == {"Deployment/llm": Trouble.Unseen}
+    (workload,) = (await look(server)).workloads({})
+    found = getattr(workload, field)
+    assert isinstance(found, Unseen)
+    assert plural in found.why
 
 
-async def test_where_kueue_cannot_be_seen_no_job_is_clear(server: pretend.Server) -> None:
-    server.forbidden.add(("list", "workloads"))
-    job = server.put("jobs", pretend.made("train", kind="Job", version="batch/v1"))
-    server.put("pods", pretend.pod("train-0", job))
-    assert troubles(await look(server)) == {"Job/train": Trouble.KueueWorkloadUnclear}
+async def test_where_policies_or_consent_cannot_be_seen_they_are_unseen(server: pretend.Server) -> None:
+    server.forbidden |= {("list", "idlepolicies"), ("list", "namespaces")}
+    server.put_all(pretend.deployed("llm"))
+    seen = await look(server)
+    assert isinstance(seen.policies, Unseen)
+    assert isinstance(seen.namespaces.find("ml"), Unseen)
+
+
+async def test_nodes_that_may_not_be_read_are_unseen_and_others_absent(server: pretend.Server) -> None:
+    server.put_all(pretend.deployed("llm"))
+    assert (await look(server)).nodes.find("no-such-node") == ABSENT
+    server.forbidden.add(("list", "nodes"))
+    seen = await look(server)
+    assert isinstance(seen.nodes.find("n1"), Unseen)
+    assert not seen.nodes.known
 
 
 # ---- kinds outside the table ----
@@ -271,7 +280,7 @@ async def test_given_namespaces_nothing_else_is_asked_for(server: pretend.Server
     server.put_all(pretend.deployed("other", namespace="hr"))
     seen = await look(server, watch_namespaces=["ml", "lab"])
     assert names_of(seen.workloads({})) == ["Deployment/llm"]
-    assert list(seen.namespaces) == ["ml"]
+    assert list(seen.namespaces.known) == ["ml"]
     assert server.asked("list", "pods") == 2
     assert {query.count("metadata.name") for verb, plural, query in server.requests if plural == "namespaces"} == {1}
 
@@ -281,7 +290,7 @@ async def test_a_namespace_that_may_only_be_read_is_read(server: pretend.Server)
     server.put_all(pretend.deployed("llm"))
     async with server.api() as api, mirror.Mirror(api, watch_namespaces=["ml"]) as seen:
         await seen.list_all(NOW)
-        assert (seen.namespaces["ml"].labels, seen.missing) == ({"team": "a"}, ())
+        assert (seen.namespaces.known["ml"].labels, seen.missing) == ({"team": "a"}, ())
         before = seen.namespaces
         await seen.refresh(NOW)
         assert seen.namespaces is before
@@ -289,10 +298,11 @@ async def test_a_namespace_that_may_only_be_read_is_read(server: pretend.Server)
             "namespaces", pretend.made("ml", namespace=None, kind="Namespace", annotations={names.OPT_OUT: "ignore"})
         )
         await seen.refresh(NOW)
-        assert seen.namespaces["ml"].annotations == {names.OPT_OUT: "ignore"}
+        assert seen.namespaces.known["ml"].annotations == {names.OPT_OUT: "ignore"}
         server.forbidden.add(("get", "namespaces"))
         await seen.refresh(NOW)
-        assert (seen.namespaces, [each.what for each in seen.missing]) == ({}, ["namespaces"])
+        assert isinstance(seen.namespaces.find("ml"), Unseen)
+        assert [each.what for each in seen.missing] == ["namespaces"]
 
 
 async def test_following_may_be_tried_again(server: pretend.Server) -> None:
@@ -311,7 +321,7 @@ async def test_following_may_be_tried_again(server: pretend.Server) -> None:
 
 async def test_policies_that_nobody_wants_are_not_asked_for(server: pretend.Server) -> None:
     seen = await look(server, use_policies=False)
-    assert (server.asked("list", "idlepolicies"), seen.policies) == (0, ())
+    assert (server.asked("list", "idlepolicies"), seen.policies) == (0, ABSENT)
 
 
 def claim(name: str, driver: str = names.DRA_DRIVER, devices: int = 2, **more: Any) -> pretend.Object:
@@ -344,7 +354,7 @@ async def test_policies_are_read(server: pretend.Server) -> None:
         "idlepolicies", pretend.made("b", namespace=None, kind="IdlePolicy", spec={"windows": {"goneIdle": "1h"}})
     )
     server.put("idlepolicies", pretend.made("a", namespace=None, kind="IdlePolicy", spec={"priority": "high"}))
-    first, second = (await look(server)).policies
+    first, second = sure((await look(server)).policies)
     assert (first.name, bool(first.invalid)) == ("a", True)
     assert (second.name, second.invalid, second.rule.gone_idle) == ("b", (), 3600.0)
 
@@ -403,7 +413,7 @@ async def test_a_kind_installed_later_is_found_by_its_definition(server: pretend
     await pretend.until(lambda: bool(seen._parts.served.definitions and seen._parts.served.definitions.store))
     await seen.refresh(NOW + 180)
     (workload,) = seen.workloads({})
-    assert [companion.ref.short for companion in workload.scaled_objects] == ["ScaledObject/llm"]
+    assert [companion.ref.short for companion in sure(workload.scaled_objects)] == ["ScaledObject/llm"]
 
 
 async def test_an_owner_that_could_not_be_read_is_tried_again_and_a_gone_one_is_not(

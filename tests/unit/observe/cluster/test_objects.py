@@ -46,6 +46,37 @@ def test_who_undid_a_pause_owns_its_field_now(entries: list[dict[str, Any]], wri
 
 
 @pytest.mark.parametrize(
+    ("entries", "is_ours"),
+    [
+        ([], False), ([wrote("fallow", PAUSED)], True), ([wrote("fallow-resume", LATER)], True),
+        ([wrote("fallow", PAUSED), wrote("kubectl", LATER)], False), ([wrote("fallow", PAUSED, LABELS)], False),
+        ([wrote("fallow", PAUSED), wrote("kubectl", LATER, LABELS)], True),
+    ],
+    ids=["nobody", "the-pause", "its-way-back", "others-too", "elsewhere", "others-elsewhere"],
+)
+def test_what_our_pause_wrote_is_ours_until_somebody_writes_it(entries: list[dict[str, Any]], is_ours: bool) -> None:
+    assert _see(_meta(entries, {names.PAUSED_AT: PAUSED})).is_ours is is_ours
+
+
+ROLES = ("/spec/roles/name=*/spec/replicas",)
+SIZE = {"f:spec": {"f:replicas": {}}}
+OWNED_ROLES = {
+    "its-size": ({'k:{"name":"prefill"}': SIZE}, True),
+    "its-name": ({'k:{"name":"prefill"}': {".": {}, "f:name": {}}}, False),
+    "as-a-whole": ({}, True),
+}
+
+
+@pytest.mark.parametrize(("owned", "is_ours"), OWNED_ROLES.values(), ids=OWNED_ROLES)
+def test_members_of_a_list_are_owned_one_by_one_or_as_a_whole(owned: dict[str, Any], is_ours: bool) -> None:
+    said = {names.ORIGINAL_STATE: json.dumps({"v": 1, "fields": {"/spec/roles/name=prefill/spec/replicas": 2}})}
+    creator = {"f:spec": {"f:roles": {'k:{"name":"prefill"}': {".": {}, "f:name": {}}}}}
+    entries = [wrote("kubectl", PAUSED, creator), wrote("fallow", LATER, {"f:spec": {"f:roles": owned}})]
+    seen = _see(_meta(entries, said), ROLES)
+    assert (seen.is_ours, seen.writer) == (is_ours, "")
+
+
+@pytest.mark.parametrize(
     ("recorded", "writer"),
     [({"/metadata/annotations/stop": None}, ""), ({"/spec/replicas": 3}, "kubectl"), ({"/spec": None}, "kubectl")],
     ids=["an-annotation", "the-count", "above-the-count"],

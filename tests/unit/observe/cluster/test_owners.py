@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from fallow import names
 from fallow.model import cluster, kinds
 from fallow.model.cluster import Trouble
+from fallow.model.seen import ABSENT, Known, Unseen, sure
 from fallow.observe.cluster import companions, objects, owners
 
 GROUPS = {
@@ -54,11 +55,11 @@ def view(*found: cluster.Pod | objects.Seen, **more: Any) -> owners.View:
             stores.setdefault((each.ref.group, each.ref.kind), {})[each.ref.uid] = each
     facts: dict[str, Any] = {
         "pods": tuple(each for each in found if isinstance(each, cluster.Pod)), "stores": stores, "pointers": {},
-        "lost": {}, "hpas": {}, "rows": {(row.group, row.kind): row for row in kinds.KINDS}, "scaled_objects": {},
-        "kueue": {}, "queued": (), "budgets": {}, "namespaces": ["ml"], "unseen_policies": "", "unseen_namespaces": "",
-        "unseen_scalers": "", "unseen_queues": "", "unseen_budgets": "",
+        "lost": {}, "queued": (), "rows": {(row.group, row.kind): row for row in kinds.KINDS},
     }
-    return owners.View(**{**facts, **more})
+    steering = ("hpas", "scaled_objects", "kueue", "budgets")
+    indexed = {name: given if isinstance(given := more.pop(name, {}), Unseen) else Known(given) for name in steering}
+    return owners.View(**{**facts, **indexed, **more})
 
 
 def resolve(seen: owners.View, look_past: frozenset[str] = frozenset()) -> dict[str, Trouble | None]:
@@ -245,23 +246,37 @@ def test_a_job_of_a_schedule_names_the_schedule() -> None:
     assert [(link.kind, link.name) for link in workload.chain] == [("Job", "a"), ("CronJob", "nightly")]
 
 
-def test_marks_of_an_inference_service_go_on_the_deployment_it_owns() -> None:
-    child = thing("Deployment/a", "InferenceService/a", annotations={"m": "1"})
-    workload = only(
-        view(pod("p", "ReplicaSet/a"), thing("ReplicaSet/a", "Deployment/a"), child, thing("InferenceService/a"))
-    )
-    assert (workload.ref.kind, workload.marks_ref, workload.marks) == (
-        "InferenceService", ref("Deployment", "a"), {"m": "1"}
-    )
-
-
+@pytest.mark.accepts("idle", 31, 60)
 @pytest.mark.parametrize(
-    "links", [["ReplicaSet/a", "Deployment/a", "Revision/a", "InferenceService/a"], ["ReplicaSet/a", "Deployment/a"]],
-    ids=["serverless", "deployment"],
+    "above", [["InferenceService/a"], ["Revision/a", "Configuration/a", "Service/a", "InferenceService/a"]],
+    ids=["standard", "knative"],
 )
-def test_marks_of_all_others_go_on_the_workload(links: list[str]) -> None:
-    workload = only(view(pod("p", links[0]), *chain(*links)))
-    assert workload.marks_ref == workload.ref
+def test_marks_of_an_inference_service_go_on_the_deployment_that_holds_the_gpus(above: list[str]) -> None:
+    child = thing("Deployment/a", above[0], annotations={"m": "1"})
+    workload = only(view(pod("p", "ReplicaSet/a"), thing("ReplicaSet/a", "Deployment/a"), child, *chain(*above)))
+    assert (workload.ref.kind, workload.marks_ref, workload.marks, workload.marks_version) == (
+        "InferenceService", ref("Deployment", "a"), {"m": "1"}, "7"
+    )
+
+
+def test_while_one_revision_follows_another_marks_stay_where_they_are() -> None:
+    told = {names.PENDING_SINCE: "2026-11-15T10:00:00Z"}
+    sets = [thing("ReplicaSet/a", "Deployment/a"), thing("ReplicaSet/b", "Deployment/b")]
+    children = [
+        thing("Deployment/a", "InferenceService/a"), thing("Deployment/b", "InferenceService/a", annotations=told)
+    ]
+    seen = view(pod("p", "ReplicaSet/a"), pod("q", "ReplicaSet/b"), *sets, *children, thing("InferenceService/a"))
+    assert only(seen).marks_ref == ref("Deployment", "b")
+
+
+def test_marks_of_all_others_go_on_the_workload() -> None:
+    workload = only(view(pod("p", "ReplicaSet/a"), *chain("ReplicaSet/a", "Deployment/a")))
+    assert (workload.marks_ref, workload.marks_version) == (workload.ref, None)
+
+
+def test_without_a_deployment_in_sight_an_inference_service_has_no_place_for_marks() -> None:
+    workload = only(view(pod("p", "StatefulSet/a"), *chain("StatefulSet/a", "InferenceService/a")))
+    assert (workload.marks_ref == workload.ref, kinds.is_markable(workload)) == (True, False)
 
 
 def test_marks_that_were_copied_down_can_be_told_from_a_persons_own() -> None:
@@ -289,8 +304,8 @@ def test_autoscalers_are_found_for_any_link_of_the_chain() -> None:
         scaled_objects=scalers,
     )
     workload = only(seen)
-    assert [each.ref.name for each in workload.hpas] == ["h"]
-    assert [each.ref.name for each in workload.scaled_objects] == ["s"], (
+    assert [each.ref.name for each in sure(workload.hpas)] == ["h"]
+    assert [each.ref.name for each in sure(workload.scaled_objects)] == ["s"], (
         "KEDA's default target is a Deployment of apps/v1"
     )
 
@@ -310,7 +325,7 @@ def test_disruption_budgets_are_found_by_the_pods_labels(selector: Any, fits: bo
     body = {"spec": {"selector": selector} if selector is not None else {}}
     budgets = companions.by_namespace([companion("PodDisruptionBudget", "b", body)])
     workload = only(view(pod("p", "StatefulSet/a", labels={"app": "a"}), thing("StatefulSet/a"), budgets=budgets))
-    assert bool(workload.budgets) is fits
+    assert bool(sure(workload.budgets)) is fits
 
 
 def test_kueue_workloads_are_found_by_the_jobs_uid() -> None:
@@ -318,27 +333,76 @@ def test_kueue_workloads_are_found_by_the_jobs_uid() -> None:
         [companion("Workload", "w", {}, labels={names.KUEUE_JOB_UID: "Job-a"}), companion("Workload", "v", {})]
     )
     workload = only(view(pod("p", "Job/a"), thing("Job/a"), kueue=kueue))
-    assert [each.ref.name for each in workload.kueue] == ["w"]
+    assert [each.ref.name for each in sure(workload.kueue)] == ["w"]
 
 
-@pytest.mark.parametrize(
-    ("unseen", "deployment", "job"),
-    [
-        ({"unseen_policies": "403"}, Trouble.Unseen, Trouble.Unseen),
-        ({"unseen_namespaces": "403", "namespaces": []}, Trouble.Unseen, Trouble.Unseen),
-        ({"unseen_namespaces": "403"}, None, None),
-        ({"unseen_scalers": "403"}, Trouble.Unseen, None),
-        ({"unseen_queues": "403"}, None, Trouble.KueueWorkloadUnclear),
-    ],
-    ids=["policies", "its-namespace", "another-namespace", "keda", "kueue"],
-)
-def test_what_has_a_say_and_cannot_be_seen_makes_it_report_only(
-    unseen: dict[str, Any], deployment: Trouble | None, job: Trouble | None
-) -> None:
-    seen = view(
-        pod("p", "ReplicaSet/a"), *chain("ReplicaSet/a", "Deployment/a"), pod("q", "Job/b"), thing("Job/b"), **unseen
-    )
-    assert resolve(seen) == {"Deployment/a": deployment, "Job/b": job}
+@pytest.mark.parametrize("which", ["hpas", "scaled_objects", "kueue", "budgets"])
+def test_what_steers_and_cannot_be_seen_is_unseen_on_every_workload(which: str) -> None:
+    why = Unseen("403")
+    workload = only(view(pod("p", "ReplicaSet/a"), *chain("ReplicaSet/a", "Deployment/a"), **{which: why}))
+    others = {"hpas", "scaled_objects", "kueue", "budgets"} - {which}
+    assert getattr(workload, which) is why  # shared: 20,000 workloads need one
+    assert all(getattr(workload, other) is ABSENT for other in others)
+
+
+# ---- a broken chain taints ----
+
+SELECTING = {"spec": {"selector": {"matchLabels": {"app": "a"}}}}
+
+
+def stray(**labels: str) -> cluster.Pod:
+    return pod("stray", "ReplicaSet/gone", labels=labels)
+
+
+def lose(trouble: Trouble) -> dict[cluster.Ref, owners.Lost]:
+    return {ref("ReplicaSet", "gone"): owners.Lost(trouble, "it could not be read")}
+
+
+def tainted(seen: owners.View) -> set[str]:
+    found = owners.resolve(seen, {})
+    return {workload.ref.short for workload in found if isinstance(workload.strays, Unseen)}
+
+
+BROKEN = [Trouble.OwnerLookupFailed, Trouble.OwnerForbidden, Trouble.OwnerMissing]
+
+
+@pytest.mark.parametrize("trouble", BROKEN)
+def test_a_pod_whose_chain_broke_taints_what_selects_it(trouble: Trouble) -> None:
+    deployment = thing("Deployment/a", body=SELECTING)
+    found = [pod("p", "ReplicaSet/a"), thing("ReplicaSet/a", "Deployment/a"), deployment]
+    assert tainted(view(*found, stray(app="a"), lost=lose(trouble))) == {"Deployment/a"}
+    assert tainted(view(*found, stray(app="b"), lost=lose(trouble))) == set()
+    assert tainted(view(*found)) == set()
+
+
+@pytest.mark.parametrize("trouble", BROKEN)
+def test_a_pod_whose_chain_broke_taints_what_may_own_other_kinds(trouble: Trouble) -> None:
+    above = [pod("p", "RayCluster/a"), *chain("RayCluster/a", "RayJob/a"), pod("q", "StatefulSet/b")]
+    seen = view(*above, thing("StatefulSet/b", body=SELECTING), stray(), lost=lose(trouble))
+    assert tainted(seen) == {"RayJob/a"}
+    (why,) = {each.strays.why for each in owners.resolve(seen, {}) if isinstance(each.strays, Unseen)}
+    assert why == "pod stray may be part of it, and whose it is could not be looked up: it could not be read"
+
+
+@pytest.mark.parametrize("more", [{"terminating": True}, {"node": ""}, {"namespace": "other"}], ids=repr)
+def test_a_pod_that_holds_nothing_or_lives_elsewhere_taints_nobody(more: dict[str, Any]) -> None:
+    above = [pod("p", "RayCluster/a"), *chain("RayCluster/a", "RayJob/a")]
+    held = lose(Trouble.OwnerLookupFailed)
+    lost = {**held, **{cluster.Ref("apps", "v1", "ReplicaSet", "other", "gone", "ReplicaSet-gone"): one
+                       for one in held.values()}}
+    assert tainted(view(*above, pod("stray", "ReplicaSet/gone", **more), lost=lost)) == set()
+
+
+def test_a_chain_that_ends_at_what_nothing_can_scale_taints_nobody() -> None:
+    above = [pod("p", "RayCluster/a"), *chain("RayCluster/a", "RayJob/a")]
+    others = [pod("d", "DaemonSet/a"), pod("bare"), pod("t", "Trainer/a"), thing("Trainer/a")]
+    assert tainted(view(*above, *others)) == set()
+
+
+def test_what_the_labels_name_is_no_stray() -> None:
+    labels = {names.LWS_NAME_LABEL: "l"}
+    above = [pod("p", "RayCluster/a"), *chain("RayCluster/a", "RayJob/a"), thing("LeaderWorkerSet/l")]
+    assert tainted(view(*above, stray(**labels), lost=lose(Trouble.OwnerLookupFailed))) == set()
 
 
 # ---- invariants ----

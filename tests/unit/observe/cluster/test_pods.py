@@ -55,9 +55,18 @@ def test_gpus_are_summed_over_what_lasts(containers: list[Any], init: list[Any],
     assert (found.gpu_count if found else None) == expected
 
 
-def test_a_count_that_cannot_be_read_is_not_known() -> None:
-    found = must_read(pretend.pod("p", spec={"containers": [container("a", {"nvidia.com/gpu": "1e3"})]}))
-    assert found.gpu_count is None
+@pytest.mark.accepts("idle", 45)
+@pytest.mark.parametrize("counts", [
+    ["1e3"], ["9223372036854775807"], ["9223372036854775807", "1"], ["6000", "6000"], ["99999k"], ["1E"], ["4Ki"],
+    ["-1"], ["0.5"], ["9" * 5000], ["1", "1e30"],
+], ids=lambda counts: "+".join(counts)[:30])
+def test_a_count_that_cannot_be_read_or_is_beyond_reason_is_not_known(counts: list[str]) -> None:
+    asking = [container(f"c{at}", {"nvidia.com/gpu": count}) for at, count in enumerate(counts)]
+    started = states(**{one["name"]: "2026-11-15T08:00:00Z" for one in asking})
+    thing = pretend.pod("p", spec={"containers": asking}, status={"containerStatuses": started})
+    found = must_read(thing)
+    assert (found.gpu_count, found.started_at is not None) == (None, True)
+    assert all(count <= pods.MOST_GPUS for count in found.resources.values())
 
 
 def states(**started: str | None) -> list[dict[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 from urllib import parse
@@ -17,6 +18,7 @@ from fallow.clients import errors
 from fallow.model import usage
 from fallow.model.cluster import Trouble
 from fallow.model.policies import idle
+from fallow.model.seen import ABSENT, Input, Known, Unseen, sure
 from fallow.model.units import HOUR, Instant, Seconds
 from fallow.observe.cluster import mirror, snapshot
 from fallow.observe.usage import rows
@@ -28,8 +30,9 @@ RULE = idle.Rule(gone_idle=1800.0, never_used=3600.0)
 class Notes:
     """A usage source that has measured nothing, and remembers the questions."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Input[Instant] = ABSENT) -> None:
         self.questions: list[tuple[Any, ...]] = []
+        self.clock = clock
 
     async def evidence(self, held: rows.Holders, windows: frozenset[Seconds], now: Instant) -> usage.Evidence:
         self.questions.append(("evidence", [pod.name for pod in held.pods], windows, now))
@@ -78,7 +81,7 @@ def lease() -> dict[str, str]:
 async def eyes(server: pretend.Server, notes: Notes, lease: dict[str, str]) -> AsyncIterator[snapshot.Eyes]:
     async with server.api() as api, mirror.Mirror(api) as seen:
         await seen.list_all(NOW)
-        yield snapshot.Eyes(seen, notes, lease_annotations=lambda: lease)
+        yield snapshot.Eyes(seen, notes, clock=time.time, lease_annotations=lambda: lease)
 
 
 async def test_a_snapshot_asks_for_every_window_of_the_rules(eyes: snapshot.Eyes, notes: Notes) -> None:
@@ -87,7 +90,7 @@ async def test_a_snapshot_asks_for_every_window_of_the_rules(eyes: snapshot.Eyes
     assert (taken.taken_at, len(taken.pods), [each.ref.short for each in taken.workloads]) == (
         NOW, 2, ["Deployment/llm"]
     )
-    assert set(taken.namespaces) == {"ml", "hr"}
+    assert set(taken.namespaces.known) == {"ml", "hr"}
 
 
 async def test_while_nothing_changes_the_same_objects_come_again(eyes: snapshot.Eyes) -> None:
@@ -112,7 +115,7 @@ async def test_whatever_differs_makes_another_version(
     server: pretend.Server, plural: str, thing: pretend.Object
 ) -> None:
     async with server.api() as api, mirror.Mirror(api) as seen:
-        eyes = snapshot.Eyes(seen, Notes())
+        eyes = snapshot.Eyes(seen, Notes(), clock=time.time)
         versions = []
         for cycle in range(4):
             await seen.list_all(NOW)
@@ -154,14 +157,40 @@ async def test_the_freeze_stands_on_the_lease(
     assert because in taken.frozen_because
 
 
+# ---- clocks ----
+
+
+@pytest.mark.accepts("idle", 53)
+@pytest.mark.parametrize("shift", [-600.0, 600.0], ids=["behind", "ahead"])
+async def test_clocks_that_are_apart_fail_the_look(server: pretend.Server, shift: float) -> None:
+    async with server.api() as api, mirror.Mirror(api) as seen:
+        await seen.list_all(NOW)
+        ours = snapshot.Eyes(seen, Notes(), clock=lambda: time.time() + shift)
+        with pytest.raises(errors.BadAnswer, match=r"of the API server says .*, ours says .*: nothing is decided"):
+            await ours.take_snapshot([RULE], NOW)
+        theirs = snapshot.Eyes(seen, Notes(Known(time.time() + shift)), clock=time.time)
+        with pytest.raises(errors.BadAnswer, match="the clock of Prometheus says"):
+            await theirs.take_snapshot([RULE], NOW)
+        with pytest.raises(errors.BadAnswer, match="the clock of Prometheus says"):
+            await theirs.look_again([], [RULE], NOW)
+
+
+async def test_a_clock_that_nobody_tells_is_not_seen_and_a_little_apart_is_nothing(server: pretend.Server) -> None:
+    async with server.api() as api, mirror.Mirror(api) as seen:
+        await seen.list_all(NOW)
+        silent = snapshot.Eyes(seen, Notes(Unseen("no Date")), clock=lambda: time.time() + 50)
+        found = (await silent.take_snapshot([RULE], NOW)).missing
+        assert [(each.what, each.because) for each in found] == [("the clock of Prometheus", "no Date")]
+
+
 # ---- looking past ----
 
 
 async def looked_at(server: pretend.Server, rules: list[idle.Rule]) -> dict[str, Trouble | None]:
     async with server.api() as api, mirror.Mirror(api) as seen:
         await seen.list_all(NOW)
-        eyes = snapshot.Eyes(seen, Notes())
-        taken = await eyes.take_snapshot([*rules, *(each.rule for each in eyes.policies)], NOW)
+        eyes = snapshot.Eyes(seen, Notes(), clock=time.time)
+        taken = await eyes.take_snapshot([*rules, *(each.rule for each in sure(eyes.policies))], NOW)
         return {str(each.ref): each.trouble for each in taken.workloads}
 
 
@@ -244,7 +273,7 @@ async def test_pods_that_its_pods_started_are_found_too(server: pretend.Server, 
     server.put("pods", pretend.pod("executor", driver))
     async with server.api() as api, mirror.Mirror(api) as seen:
         await seen.list_all(NOW)
-        eyes = snapshot.Eyes(seen, notes)
+        eyes = snapshot.Eyes(seen, notes, clock=time.time)
         before = next(each for each in (await eyes.take_snapshot([RULE], NOW)).workloads if each.ref.kind == "Job")
         server.requests.clear()
         fresh = await eyes.look_again([before], [RULE], NOW)
@@ -263,7 +292,7 @@ async def test_many_workloads_of_a_namespace_are_one_question(server: pretend.Se
         )
     async with server.api() as api, mirror.Mirror(api) as seen:
         await seen.list_all(NOW)
-        eyes = snapshot.Eyes(seen, notes)
+        eyes = snapshot.Eyes(seen, notes, clock=time.time)
         before = (await eyes.take_snapshot([RULE], NOW)).workloads
         server.requests.clear()
         fresh = await eyes.look_again(before, [RULE], NOW)
@@ -298,17 +327,17 @@ async def test_companions_are_read_anew(server: pretend.Server, notes: Notes) ->
     )
     async with server.api() as api, mirror.Mirror(api) as seen:
         await seen.list_all(NOW)
-        eyes = snapshot.Eyes(seen, notes)
+        eyes = snapshot.Eyes(seen, notes, clock=time.time)
         (before,) = (await eyes.take_snapshot([RULE], NOW)).workloads
-        assert (len(before.hpas), before.scaled_objects[0].annotations) == (1, {})
+        assert (len(sure(before.hpas)), sure(before.scaled_objects)[0].annotations) == (1, {})
         server.put(
             "scaledobjects",
             pretend.made("s", kind="ScaledObject", spec=target, annotations={names.KEDA_PAUSED_REPLICAS: "0"}),
         )
         server.remove("horizontalpodautoscalers", "HPA-h")
         (after,) = (await eyes.look_again([before], [RULE], NOW)).workloads
-    assert after.hpas == ()
-    assert after.scaled_objects[0].annotations == {names.KEDA_PAUSED_REPLICAS: "0"}
+    assert after.hpas == ABSENT
+    assert sure(after.scaled_objects)[0].annotations == {names.KEDA_PAUSED_REPLICAS: "0"}
 
 
 def _forbid(server: pretend.Server) -> None:
@@ -353,6 +382,31 @@ async def test_what_cannot_be_seen_a_second_time_is_left_out(
     assert (fresh.workloads, fresh.pods) == ((), ())
     assert [each.what for each in fresh.missing] == ["ml/llm (Deployment)"]
     assert because in fresh.missing[0].because
+
+
+async def test_the_namespace_is_read_anew(server: pretend.Server, eyes: snapshot.Eyes) -> None:
+    (before,) = (await eyes.take_snapshot([RULE], NOW)).workloads
+    opted = {names.OPT_OUT: "ignore"}
+    server.put("namespaces", pretend.made("ml", namespace=None, kind="Namespace", annotations=opted))
+    fresh = await eyes.look_again([before], [RULE], NOW)
+    assert fresh.namespaces.known["ml"].annotations == opted
+    server.forbidden.add(("get", "namespaces"))
+    found = (await eyes.look_again([before], [RULE], NOW)).namespaces.find("ml")
+    assert isinstance(found, Unseen)
+    assert "ml: " in found.why
+
+
+async def test_a_pod_with_its_labels_that_is_somebody_elses_stops_the_pause(
+    server: pretend.Server, eyes: snapshot.Eyes
+) -> None:
+    (before,) = (await eyes.take_snapshot([RULE], NOW)).workloads
+    selecting = {"replicas": 1, "selector": {"matchLabels": {"app": "llm"}}, "template": {"spec": {}}}
+    server.put("deployments", pretend.deployment("llm", spec=selecting))
+    job = server.put("jobs", pretend.made("other", kind="Job", version="batch/v1"))
+    server.put("pods", pretend.pod("borrowed", job, labels={"app": "llm"}))
+    fresh = await eyes.look_again([before], [RULE], NOW)
+    assert [each.because for each in fresh.missing] == ["pod borrowed bears its labels and is not its own"]
+    assert fresh.workloads == ()
 
 
 async def test_a_server_that_is_away_raises(server: pretend.Server) -> None:

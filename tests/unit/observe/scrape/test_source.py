@@ -15,12 +15,13 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+import re2
 from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.clients import loopback
 from tests.unit.observe.cluster import pretend
-from tests.unit.observe.usage.gpu_pods import held, node, nodes, pod
+from tests.unit.observe.usage.gpu_pods import BELIEF, held, node, nodes, pod
 from tests.unit.observe.usage.gpu_pods import wanted as candidates
 
 from fallow.clients import exporters
@@ -31,13 +32,15 @@ from fallow.model.units import DAY, HOUR, MINUTE
 from fallow.model.usage import Signal
 from fallow.observe.scrape import buckets, kept, samples, targets
 from fallow.observe.scrape import source as scrape
-from fallow.observe.usage import floors
+from fallow.observe.usage import floors, trust
 
 NOW = 1_800_000_000.0  # a full minute
 WINDOW = 30 * MINUTE
 ONLY = frozenset({WINDOW})
 STEP = 15.0
 GR, UTIL = "DCGM_FI_PROF_GR_ENGINE_ACTIVE", "DCGM_FI_DEV_GPU_UTIL"
+
+TWO = pod("llm", resources={"nvidia.com/gpu": 2})
 
 Page = str | Callable[[loopback.Asked], Any]
 
@@ -100,7 +103,7 @@ async def scene(
         running = {where: await stack.enter_async_context(loopback.serve(answer_of(where))) for where in pages}
         for where, exporter in running.items():
             server.put("pods", exporter_pod(f"dcgm-{where}", int(exporter.url.rpartition(":")[2]), where))
-        finder = targets.Finder(api, follows=True)
+        finder = targets.Finder(api, BELIEF, follows=True)
         source = scrape.ScrapeSource(finder, exporters.Exporters(timeout=timeout), keeper=keeper, **options)
         yield Scene(await stack.enter_async_context(source), finder, server, running, pages)
 
@@ -170,7 +173,7 @@ async def test_what_is_looked_for(options: dict[str, Any], asked: set[tuple[str,
         access = config.Access(server=server.url, context="test")
         async with (
             kube.Api(access) as api,
-            targets.Finder(api, addresses=["http://a:1", "http://b/m"], **options) as finder,
+            targets.Finder(api, BELIEF, addresses=["http://a:1", "http://b/m"], **options) as finder,
         ):
             await finder.begin()
             assert [(target.url, target.instance) for target in finder.targets] == [
@@ -181,7 +184,7 @@ async def test_what_is_looked_for(options: dict[str, Any], asked: set[tuple[str,
 
 
 async def test_new_exporters_are_found_and_old_ones_forgotten_while_following() -> None:
-    async with pretend.Server() as server, server.api() as api, targets.Finder(api, follows=True) as finder:
+    async with pretend.Server() as server, server.api() as api, targets.Finder(api, BELIEF, follows=True) as finder:
         await finder.begin()
         assert finder.targets == ()
         await pretend.until(lambda: len(server.kinds["pods"].watchers) == len(targets.SELECTORS))
@@ -263,6 +266,7 @@ async def test_missing_rounds_are_missing_coverage() -> None:
 @pytest.mark.parametrize("bad", ["NaN", "+Inf", "-1", "2147483632", "9.223372036854776e+18", "1.2"])
 async def test_what_is_no_reading_is_no_sample(bad: str) -> None:
     async with scene({"gpu-1": line(GR, bad) + line(GR, 1.03, 1)}) as stage:
+        stage.pods = (TWO,)
         await stage.scrape(-1800, 0, 60)
         seen = await stage.usage()
     assert seen.gpu == ("GPU-0", "GPU-1"), "the GPU is there, though nothing is known of it"
@@ -281,6 +285,7 @@ async def test_a_series_that_is_said_twice_is_counted_once_and_heeded_twice() ->
 
 async def test_a_series_that_is_gone_has_no_newest_sample() -> None:
     async with scene({"gpu-1": line(GR, 0) + line(GR, 0, 1)}) as stage:
+        stage.pods = (TWO,)
         await stage.scrape(-1800, -15)
         stage.pages["gpu-1"] = line(GR, 0)
         await stage.scrape(0, 0)
@@ -292,6 +297,7 @@ async def test_a_series_that_is_gone_has_no_newest_sample() -> None:
 async def test_a_sample_with_a_time_of_its_own_counts_once_and_then() -> None:
     old, ahead = f"0 {int((NOW - 600) * 1000)}", f"0 {int((NOW + 3600) * 1000)}"
     async with scene({"gpu-1": line(GR, old) + line(GR, ahead, 1) + line(GR, 0, 2)}) as stage:
+        stage.pods = (pod("llm", resources={"nvidia.com/gpu": 3}),)
         await stage.scrape(-1800, 0, 60)
         seen = await stage.usage()
     assert seen.newest[Signal.gr_engine][1] == NOW + 3600, "a clock that is wrong is the brain's to see"
@@ -512,9 +518,76 @@ async def test_more_than_fits_into_memory_is_refused_and_the_rest_unharmed(monke
     assert dict(zip(seen.gpu, seen.exporter_up.tolist(), strict=True)) == {"GPU-0": True, "GPU-9": False}
 
 
+# ---- whom to believe ----
+
+FORGED = line(GR, 0) + "".join(
+    f'{PROCESS}{{uuid="GPU-0",workload_pod="{name}",workload_namespace="ml",scope="process"}} {percent}\n'
+    for name, percent in (("llm", 0), ("mine", 90))
+)
+
+
+@pytest.mark.accepts("idle", 47)
+async def test_a_tenants_pod_that_calls_itself_an_exporter_is_named_and_not_read() -> None:
+    async with scene({"gpu-1": line(GR, 0.97), "gpu-2": FORGED}) as stage:
+        port = int(stage.exporters["gpu-2"].url.rpartition(":")[2])
+        evil = exporter_pod("dcgm-gpu-2", port, "gpu-1")
+        stage.server.put("pods", {**evil, "metadata": {**evil["metadata"], "namespace": "tenant"}})
+        await stage.scrape(-1800, 0, 60)
+        found = await stage.evidence()
+    assert found.usage[WINDOW].peak[Signal.gr_engine].tolist() == pytest.approx([0.97])
+    assert Signal.process_sm not in found.usage[WINDOW].peak
+    assert [one.who for one in found.ignored] == ["UntrustedExporter tenant/dcgm-gpu-2"]
+    assert stage.exporters["gpu-2"].asked == []
+
+
+@pytest.mark.accepts("idle", 47)
+async def test_an_exporter_speaks_only_of_its_own_node() -> None:
+    async with scene({"gpu-1": line(GR, 0.97), "gpu-2": FORGED + line(GR, 0, 9, "far")}) as stage:
+        stage.pods = (pod("llm"), pod("far", "gpu-2"))
+        await stage.scrape(-1800, 0, 60)
+        found = await stage.evidence()
+    seen = found.usage[WINDOW]
+    assert (seen.gpu, seen.peak[Signal.gr_engine].tolist()) == (("GPU-0", "GPU-9"), pytest.approx([0.97, 0.0]))
+    assert seen.count[Signal.gr_engine].tolist() == pytest.approx([30, 30], abs=1), "the other's zeros are no samples"
+    assert [one.who for one in found.ignored] == ["UntrustedExporter gpu/dcgm-exporter on gpu-2"]
+
+
+async def test_a_namespace_that_was_named_by_hand_is_believed() -> None:
+    nobody = trust.Belief(re2.compile("nobody"))
+    async with pretend.Server() as server, server.api() as api:
+        server.put("pods", exporter_pod("x", 1))
+        for namespace, is_read in (("", False), ("gpu", True)):
+            selectors = [(namespace, "app.kubernetes.io/name=dcgm-exporter")]
+            async with targets.Finder(api, nobody, selectors=selectors, follows=True) as finder:
+                await finder.begin()
+                assert (len(finder.targets), len(finder.strangers)) == ((1, 0) if is_read else (0, 1))
+
+
+@pytest.mark.parametrize("named", ["at once", "again and again"])
+async def test_no_page_crowds_out_the_others(named: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither by one page with more than its GPUs can mean, nor by other names on every page."""
+    monkeypatch.setattr(samples, "PER_GPU", 1)
+
+    def page_of(moment: int) -> str:
+        names = [f"far-{moment}"] * 15 if named == "again and again" else ["far"] * 1000
+        return "".join(line(GR, 0, 100 + number, name) for number, name in enumerate(names))
+
+    async with scene({"gpu-1": line(GR, 0), "gpu-2": line(GR, 0, 9, "far")}) as stage:
+        stage.pods = (pod("llm"), pod("far", "gpu-2"))
+        await stage.scrape(-1800, -900, 60)
+        for moment in range(-840, 1, 60):
+            stage.pages["gpu-2"] = line(GR, 0, 9, "far") + page_of(moment)
+            await stage.scrape(moment, moment)
+        seen = await stage.usage()
+        kept_in_all = len(stage.source._samples.table)
+    assert dict(zip(seen.gpu, seen.exporter_up.tolist(), strict=True)) == {"GPU-0": True, "GPU-9": False}
+    assert kept_in_all <= 1 + 4 * samples.USUAL_GPUS
+
+
 async def test_past_a_stated_size_it_recommends_prometheus_once(caplog: pytest.LogCaptureFixture) -> None:
     async with pretend.Server() as server, server.api() as api:
-        finder = targets.Finder(api, addresses=[f"http://127.0.0.1:1/{number}" for number in range(scrape.MANY + 1)])
+        many = [f"http://127.0.0.1:1/{number}" for number in range(scrape.MANY + 1)]
+        finder = targets.Finder(api, BELIEF, addresses=many)
         async with scrape.ScrapeSource(finder, exporters.Exporters(timeout=5.0)) as source:
             for at in (0.0, 15.0):
                 await source.scrape(NOW + at)

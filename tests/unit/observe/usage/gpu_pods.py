@@ -1,11 +1,15 @@
 """Pods and nodes that hold GPUs, in few words, for tests of what was measured."""
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
+import re2
 
 from fallow.model import cluster, usage
-from fallow.observe.usage import rows
+from fallow.observe.usage import rows, trust
+
+BELIEF = trust.Belief(re2.compile("gpu|gpu-operator|kube-system"))
 
 
 def pod(name: str, node: str = "gpu-1", namespace: str = "ml", **changes: object) -> cluster.Pod:
@@ -32,11 +36,19 @@ def nodes(*some: cluster.Node) -> dict[str, cluster.Node]:
     return {one.name: one for one in some or (node(),)}
 
 
+def exporters(*said: str, belief: trust.Belief = BELIEF, **more: Any) -> trust.KnownExporters:
+    """Pods of exporters' namespaces, each as `namespace/name node address`."""
+    found = [(*place.split("/"), *rest) for place, *rest in (one.split() for one in said)]
+    return trust.KnownExporters(belief, [trust.ExporterPod(*one) for one in found], **more)
+
+
 def held(
-    pods: tuple[cluster.Pod, ...], on: Mapping[str, cluster.Node] | None = None, version: int | None = None
+    pods: tuple[cluster.Pod, ...], on: Mapping[str, cluster.Node] | None = None, version: int | None = None,
+    known: trust.KnownExporters | None = None,
 ) -> rows.Holders:
-    """Who holds GPUs; without a version nothing is said to be as before."""
-    return rows.Holders(pods, nodes() if on is None else on, version)
+    """Who holds GPUs; without a version nothing is said to be as before. By default everybody is believed."""
+    everybody = exporters(belief=trust.Belief(BELIEF.namespaces, everything=True))
+    return rows.Holders(pods, nodes() if on is None else on, version, known or everybody)
 
 
 def wanted(rows_wanted: Iterable[int], warned: float = np.nan) -> usage.Candidates:

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.unit.observe.usage import gpu_pods
 from tests.unit.observe.usage.gpu_pods import node, nodes, pod
 
 from fallow.model import cluster
 from fallow.model.usage import Signal
-from fallow.observe.usage import labels, queries, rows
+from fallow.observe.usage import labels, queries, rows, trust
 
 FOREIGN = labels.foreign(honor_labels=False)
 HONORED = labels.foreign(honor_labels=True)
@@ -31,10 +32,12 @@ def read(dialect: labels.Dialect, **given: str) -> labels.Facts:
 
 def layout(
     *series: dict[str, str], pods: tuple[cluster.Pod, ...], on: dict[str, cluster.Node] | None = None,
-    dialect: labels.Dialect = FOREIGN,
+    dialect: labels.Dialect = FOREIGN, known: trust.KnownExporters | None = None,
+    current: tuple[int, ...] | None = None,
 ) -> rows.RowLayout:
+    """Without `known` whoever says anything is believed."""
     facts = [read(dialect, **one) for one in series]
-    return rows.RowLayout(rows.Holders(pods, nodes() if on is None else on), facts, range(len(facts)))
+    return rows.RowLayout(gpu_pods.held(pods, on, known=known), facts, range(len(facts)), current=current)
 
 
 def held(seen: rows.RowLayout) -> set[tuple[int, str]]:
@@ -214,10 +217,115 @@ def test_a_shared_gpu_is_measured_by_all_series_of_it(name: str) -> None:
     assert column(seen, seen.device, 0.1, 0.9, 0.5) == {0: 0.9}
 
 
-def test_a_gpu_in_two_hands_is_shared_whatever_its_node_says() -> None:
+def test_a_gpu_in_two_hands_is_not_shared_unless_somebody_says_so() -> None:
     seen = layout(LLM, {**LLM, "exported_pod": "other"}, pods=(pod("llm"), pod("other")))
-    assert seen.shared.tolist() == [True, True]
-    assert column(seen, seen.device, 0.1, 0.9) == {0: 0.9, 1: 0.9}
+    assert seen.shared.tolist() == [False, False]
+    assert column(seen, seen.device, 0.1, 0.9) == {0: 0.1, 1: 0.9}
+
+
+# ---- claims that nobody makes any more ----
+
+BACK = {**LLM, "UUID": "GPU-2"}  # where the pod of that name runs since it came back
+CLAIMS: dict[str, tuple[tuple[dict[str, str], ...], tuple[int, ...], set[tuple[int, str]]]] = {
+    "came back on another GPU": ((LLM, BACK), (1,), {(0, "GPU-2")}),
+    "both are said now": ((LLM, BACK), (0, 1), {(0, "GPU-1"), (0, "GPU-2")}),
+    "neither is said now": ((LLM, BACK), (), {(0, "GPU-1"), (0, "GPU-2")}),
+    "nothing is too much": ((LLM,), (), {(0, "GPU-1")}),
+    "its old GPU is another's now": ((LLM, {**LLM, "exported_pod": "other"}), (1,), {(1, "GPU-1")}),
+}
+
+
+@pytest.mark.parametrize("name", CLAIMS)
+def test_a_pod_that_came_back_is_not_given_the_gpus_it_had_before(name: str) -> None:
+    series, current, rows_left = CLAIMS[name]
+    seen = layout(*series, pods=(pod("llm"), pod("other")), current=current)
+    assert held(seen) == rows_left
+    assert set(seen.own.rows.tolist()) == set(range(len(seen.gpu)))
+
+
+# ---- whom to believe ----
+
+OWN_SERIES = {"workload_pod": "llm", "workload_namespace": "ml", "uuid": "GPU-1"}
+KNOWN = gpu_pods.exporters("gpu-operator/idle-x gpu-1 10.1.0.5", "gpu-operator/idle-y gpu-2 10.1.0.6")
+TARGETS = {
+    "by its labels": ({"namespace": "gpu-operator", "pod": "idle-x"}, True, ""),
+    "by its address": ({"instance": "10.1.0.5:9835"}, True, ""),
+    "a tenant's pod": ({"namespace": "evil", "pod": "forger", "instance": "10.1.0.99:1"}, False, "evil/forger"),
+    "a tenant's pod by another's address": ({"namespace": "evil", "instance": "10.1.0.5:1"}, False, "evil"),
+    "another node's exporter": ({"namespace": "gpu-operator", "pod": "idle-y"}, False, "gpu-operator/idle-y"),
+    "no such pod": ({"namespace": "gpu-operator", "pod": "idle-z"}, False, "gpu-operator/idle-z"),
+    "nobody can tell": ({"instance": "10.1.0.77:9835"}, False, "10.1.0.77:9835"),
+}
+
+
+@pytest.mark.accepts("idle", 47)
+@pytest.mark.parametrize("name", TARGETS)
+def test_what_could_acquit_counts_only_from_a_believed_exporter_of_the_node(name: str) -> None:
+    target, counts, named = TARGETS[name]
+    seen = layout({**OWN_SERIES, **target}, pods=(pod("llm"),), on=PLACE, known=KNOWN, dialect=labels.OWN)
+    assert held(seen) == ({(0, "GPU-1")} if counts else set())
+    assert [one.who for one in seen.ignored] == ([] if counts else [f"UntrustedExporter {named}"])
+
+
+def test_kernels_are_believed_like_processes() -> None:
+    said = {"pod": "llm", "namespace": "ml", "device_uuid": "GPU-1"}
+    for address, counts in (("10.1.0.5:9394", True), ("10.1.0.77:9394", False)):
+        seen = layout(
+            {**said, "instance": address}, pods=(pod("llm"),), on=PLACE, known=KNOWN, dialect=labels.kernels(False)
+        )
+        assert bool(held(seen)) is counts
+
+
+def test_why_an_exporter_cannot_be_seen_is_said() -> None:
+    known = gpu_pods.exporters(unseen="only pods in ml are seen")
+    said = {**OWN_SERIES, "namespace": "gpu-operator", "pod": "idle-x"}
+    seen = layout(said, pods=(pod("llm"),), known=known, dialect=labels.OWN)
+    assert "only pods in ml are seen" in seen.ignored[0].because
+
+
+def test_an_exporter_that_is_gone_was_one_while_it_was_there() -> None:
+    known = gpu_pods.exporters("gpu-operator/idle-new gpu-1 10.1.0.8", before=KNOWN.known)
+    said = {**OWN_SERIES, "namespace": "gpu-operator", "pod": "idle-x"}
+    assert held(layout(said, pods=(pod("llm"),), on=PLACE, known=known, dialect=labels.OWN)) == {(0, "GPU-1")}
+    by_address = {**OWN_SERIES, "instance": "10.1.0.5:9835"}
+    assert held(layout(by_address, pods=(pod("llm"),), on=PLACE, known=known, dialect=labels.OWN)) == set()
+
+
+REAL = {**LLM, "UUID": "GPU-2", "namespace": "gpu-operator", "pod": "dcgm-x"}
+
+
+@pytest.mark.accepts("idle", 47)
+@pytest.mark.parametrize("forged", [
+    {**LLM, "namespace": "evil", "pod": "forger"}, {**LLM, "instance": "10.1.9.9:1"},
+    {"UUID": "GPU-2", "pod": "forger", "namespace": "evil"},
+], ids=["its labels", "its address", "nameless"])
+def test_a_tenants_devices_count_only_where_nobody_else_shows_any(forged: dict[str, str]) -> None:
+    pods = (pod("llm", resources={"nvidia.com/gpu": 2}), pod("tenant", namespace="evil", ip="10.1.9.9"))
+    alone = layout(forged, pods=pods, on=PLACE, known=KNOWN)
+    beside = layout(forged, REAL, pods=pods, on=PLACE, known=KNOWN)
+    assert held(beside) == {(0, "GPU-2")}
+    assert not beside.borrows.any()
+    assert alone.ignored == ()
+
+
+def test_a_hostname_that_is_the_exporters_own_pod_hides_nothing() -> None:
+    """NVIDIA's plain manifest runs without the host's network."""
+    for target in (
+        {"namespace": "default", "pod": "dcgm-exporter-x"}, {"instance": "10.1.0.5:9400"},
+    ):
+        called = "dcgm-exporter-x" if "pod" in target else "idle-x"
+        seen = layout({**LLM, "Hostname": called, **target}, pods=(pod("llm"),), on=PLACE, known=KNOWN)
+        assert held(seen) == {(0, "GPU-1")}
+    other = layout({**LLM, "Hostname": "gpu-77", "namespace": "d", "pod": "dcgm"}, pods=(pod("llm"),), on=PLACE)
+    assert held(other) == set()
+
+
+def test_labels_that_cannot_be_read_say_nothing_and_are_counted() -> None:
+    book = labels.LabelBook(FOREIGN, [])
+    odd = [msgspec.Raw(text) for text in (b'{"UUID": 5}', b'["UUID"]', b'{"UUID": "\xff"}')]
+    book.number([raw(UUID="GPU-1"), *odd])
+    assert [facts.uuid for facts in book.facts] == ["GPU-1", "", "", ""]
+    assert book.unreadable == 3
 
 
 def test_an_unshared_gpu_is_not_measured_by_series_of_others() -> None:

@@ -99,6 +99,12 @@ async def test_a_list_that_is_overtaken_begins_anew(pretend: server.KubernetesSe
     assert pages == [(["a", "b"], False), (["a", "b"], True), (["c", "d"], False)]
 
 
+async def test_objects_without_a_namespace_come_page_by_page_too(client: api.Api) -> None:
+    pages = [page async for page in client.list_pages(api.NAMESPACES, item=Named, limit=3)]
+    found = [item.metadata.name for page in pages for item in page.items]
+    assert found == ["default", "kube-node-lease", "kube-public", "kube-system"]
+
+
 async def test_an_old_page_is_gone_when_many_lists_followed(pretend: server.KubernetesServer, client: api.Api) -> None:
     await make_maps(client, "a", "b")
 

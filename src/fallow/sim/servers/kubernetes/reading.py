@@ -135,7 +135,7 @@ def read_number(text: str) -> int:
 def _read_token(token: str) -> tuple[int, str]:
     try:
         body = json.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
-        return int(body["rv"]), str(body["start"]).lstrip("/").rstrip("\0")
+        return int(body["rv"]), str(body["start"]).removeprefix("/").rstrip("\0")
     except (ValueError, KeyError, TypeError, binascii.Error) as problem:
         raise refusals.bad(f"invalid continue token: continue key is not valid: {problem}") from problem
 

@@ -2,13 +2,15 @@
 
 In: a Store, a clock, and perhaps tokens (token -> user) and rules (user -> PolicyRules). Out: a kubeconfig.
 Faults are switched on by attributes and methods: `slow` seconds before every answer, `go_down` and `come_up`,
-`conflicts` (how many of the next writes are refused with 409), `expire` (every page and watch is too old).
+`conflicts` (how many of the next writes are refused with 409), `expire` (every page and watch is too old), `refused`
+(plurals that may not be read for now, answered with `refusal`), `cut_watches`.
 Invariant: a request is carried out in one stretch after its body was read; a request that is refused changed nothing.
 """
 
 import asyncio
 import base64
 import contextlib
+import email.utils
 import functools
 import ssl
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -37,6 +39,7 @@ class KubernetesServer:
         rules: Mapping[str, Sequence[Object]] | None = None,
     ) -> None:
         self.slow, self.conflicts, self.url = 0.0, 0, ""
+        self.refused, self.refusal = frozenset[str](), 500
         self._store, self._clock, self._tokens = store, clock, tokens
         self._is_down, self._authority = False, b""
         self._runner: web.AppRunner | None = None
@@ -56,6 +59,7 @@ class KubernetesServer:
         """Listen, and say where. With `tls`, `authority` is the PEM by which clients know the server."""
         app = web.Application(client_max_size=_LARGEST_BODY)
         app.router.add_route("*", "/{path:.*}", self._answer)
+        app.on_response_prepare.append(self._date)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
         await self._runner.setup()
         site = web.TCPSite(self._runner, host, port, ssl_context=tls)
@@ -66,7 +70,7 @@ class KubernetesServer:
         return self.url
 
     async def stop(self) -> None:
-        self._cut_watches()
+        self.cut_watches()
         if self._runner is not None:
             await self._runner.cleanup()
 
@@ -86,7 +90,7 @@ class KubernetesServer:
     def go_down(self) -> None:
         """From now on connections break without an answer, those of watches too."""
         self._is_down = True
-        self._cut_watches()
+        self.cut_watches()
 
     def come_up(self) -> None:
         self._is_down = False
@@ -96,9 +100,13 @@ class KubernetesServer:
         self._reader.expire()
         self._store.forget_history()
 
-    def _cut_watches(self) -> None:
+    def cut_watches(self) -> None:
         for watch in self._watches:
             watch.cancel()
+
+    async def _date(self, request: web.Request, response: web.StreamResponse) -> None:
+        """By the world's clock, not by that of the machine we run on."""
+        response.headers["Date"] = email.utils.formatdate(self._clock(), usegmt=True)
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         if self.slow:
@@ -127,6 +135,8 @@ class KubernetesServer:
             body=await request.read(), user=user,
         )
         self._doorkeeper.check(call)
+        if call.method == "GET" and path.plural in self.refused:
+            raise refusals.ApiRefusal(self.refusal, f"{path.plural} cannot be read now")
         if call.method == "GET" and not path.name and call.query.get("watch") in ("1", "true"):
             return await self._watch(request, call)
         return _respond(self._carry_out(call))

@@ -1,0 +1,188 @@
+"""The bounds of our own account in deploy/acting/: an admission policy made from the table of kinds.
+
+In: the rows of model/kinds, each with the pointers that its pause writes, and the default of --protected-namespaces.
+Out: a ValidatingAdmissionPolicy and its binding. The right to patch a workload is worth as much as the workload's own
+account, so the API server itself refuses whatever gpu-pruner would never write.
+Invariant: what no row writes is refused, for kinds of the table and for all others; an expression that cannot be
+evaluated refuses too.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import yaml
+
+from docs import roles
+from fallow import names, settings
+from fallow.model import kinds, pointers
+
+NAME = "gpu-pruner-bounds"
+USER = f"system:serviceaccount:{roles.HOME}:gpu-pruner"
+GROUP = "admissionregistration.k8s.io"
+ABOUT = """# Made from the code by `make docs`.
+# Bounds on gpu-pruner's own account. Whoever may patch a Deployment may run anything in it; this policy lets that one
+# account change only what a pause changes, and nothing at all in protected namespaces. No other account is touched.
+# For another account than the shipped one change the matchCondition; for other protected namespaces the expression
+# that lists them.
+"""
+
+_KEPT_BY_SERVER = ("annotations", "generation", "managedFields", "resourceVersion")
+_EVERY = "name=*"  # in a pointer: whichever member of a list
+_OURS = f"k.startsWith('{names.GROUP}/') || k.startsWith('{names.ALIAS_GROUP}/') || k in variables.stops"
+
+
+class Folded(str):
+    """Written as a block, so that quotes stay as they are."""
+
+
+class _Dumper(yaml.SafeDumper):
+    pass
+
+
+_Dumper.add_representer(Folded, lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", text, style=">"))
+
+
+def _words(words: Iterable[str]) -> str:
+    return f"[{', '.join(repr(word) for word in words)}]"
+
+
+def _same(new: str, old: str, is_free: str) -> str:
+    """The same members, but for those that are free; `k` is the member's name."""
+    kept = f"{new}.all(k, {is_free} || (k in {old} && {new}[k] == {old}[k]))"
+    return f"{kept} && {old}.all(k, {is_free} || k in {new})"
+
+
+def _same_but(new: str, old: str, free: Iterable[tuple[str, ...]]) -> str:
+    """The same tree, but for these paths. A branch that is absent counts as empty: a pause may have to make it."""
+    by_first: dict[str, list[tuple[str, ...]]] = {}
+    for first, *rest in free:
+        by_first.setdefault(first, []).append(tuple(rest))
+    parts = [_same(new, old, f"k in {_words(by_first)}")]
+    for first, below in by_first.items():
+        if all(path[:1] == (_EVERY,) for path in below):
+            parts.append(_same_members(*_branches(new, old, first, "[]"), [path[1:] for path in below]))
+        elif all(below):
+            parts.append(_same_but(*_branches(new, old, first, "{}"), below))
+    return " && ".join(parts)
+
+
+def _branches(new: str, old: str, name: str, empty: str) -> tuple[str, str]:
+    return f"{new}[?{name!r}].orValue({empty})", f"{old}[?{name!r}].orValue({empty})"
+
+
+def _same_members(new: str, old: str, free: Iterable[tuple[str, ...]]) -> str:
+    """The same members in the same order, known by their names, but for these paths of each."""
+    ordered = f"{new}.map(e, e.name) == {old}.map(e, e.name)"
+    return f"{ordered} && {new}.all(e, {old}.exists_one(o, o.name == e.name && {_same_but('e', 'o', free)}))"
+
+
+def _spec_rule(written: tuple[str, ...]) -> str:
+    return _same_but("variables.spec", "variables.oldSpec", [pointers.parts(pointer)[1:] for pointer in written])
+
+
+def _spoken(pointer: str) -> str:
+    return ".".join(pointers.parts(pointer)).replace(f".{_EVERY}", "[]")
+
+
+def _resource(row: kinds.Kind) -> str:
+    return f"{row.group}/{row.plural}"
+
+
+def _written(row: kinds.Kind) -> tuple[str, ...]:
+    """What a pause of it writes, and a resume puts back."""
+    sizes = {"/spec/roles": f"/spec/roles/{_EVERY}/spec/replicas"}  # the list goes as a whole, but only they change
+    kept = {kinds.SCALED_OBJECT.key: (pointers.annotation(names.KEDA_PAUSED),)}  # comes back too if it went meanwhile
+    return (*(sizes.get(each, each) for each in row.writes), *kept.get(row.key, ()))
+
+
+def _rows() -> tuple[kinds.Kind, ...]:
+    return (*kinds.KINDS, *roles.STEERING)
+
+
+def _stop_annotations(row: kinds.Kind) -> tuple[str, ...]:
+    """The annotations of others that a pause or a resume of this kind writes."""
+    own = pointers.annotation("")
+    return (*(pointers.parts(each)[-1] for each in _written(row) if each.startswith(own)), *row.touches)
+
+
+def _by_spec() -> dict[tuple[str, ...], list[kinds.Kind]]:
+    """The kinds, by what of their spec a pause writes."""
+    found: dict[tuple[str, ...], list[kinds.Kind]] = {}
+    for row in _rows():
+        found.setdefault(tuple(each for each in _written(row) if each.startswith("/spec/")), []).append(row)
+    return found
+
+
+def _variables() -> Mapping[str, str]:
+    stops = {_resource(row): _words(_stop_annotations(row)) for row in _rows() if _stop_annotations(row)}
+    listed = ", ".join(f"{resource!r}: {written}" for resource, written in stops.items())
+    own = [
+        "(variables.what == 'events.k8s.io/events' && request.operation in ['CREATE', 'UPDATE'])",
+        f"(variables.what == 'coordination.k8s.io/leases' && variables.place == '{roles.HOME}' && "
+        "request.operation in ['CREATE', 'UPDATE'])",
+        f"(variables.what == '{names.GROUP}/{names.POLICY_PLURAL}' && variables.part == 'status' && "
+        "request.operation == 'UPDATE')",
+        "(request.resource.group in ['authorization.k8s.io', 'authentication.k8s.io'] && variables.part == '')",
+    ]
+    return {
+        "what": "request.resource.group + '/' + request.resource.resource",
+        "part": "request.?subResource.orValue('')",
+        "place": "request.?namespace.orValue('')",
+        "own": " || ".join(own),
+        "change": "request.operation == 'UPDATE' && variables.part == '' && !variables.own",
+        "stops": f"{{{listed}}}[?variables.what].orValue([])",
+        "notes": "dyn(object).metadata[?'annotations'].orValue({})",
+        "oldNotes": "dyn(oldObject).metadata[?'annotations'].orValue({})",
+        "spec": "dyn(object)[?'spec'].orValue({})",
+        "oldSpec": "dyn(oldObject)[?'spec'].orValue({})",
+    }
+
+
+def _validations() -> list[tuple[str, str]]:
+    protected = next(flag.default for flag in settings.FLAGS if flag.name == "--protected-namespaces")
+    changes = [
+        ("metadata other than annotations is not its to change",
+         _same("dyn(object).metadata", "dyn(oldObject).metadata", f"k in {_words(_KEPT_BY_SERVER)}")),
+        ("annotations of others are not its to change", _same("variables.notes", "variables.oldNotes", _OURS)),
+        ("only metadata and spec are its to change",
+         _same("dyn(object)", "dyn(oldObject)", "k in ['metadata', 'spec']")),
+    ]
+    known = [_resource(row) for row in _rows()]
+    for written, rows in _by_spec().items():
+        may = f"nothing but {' and '.join(map(_spoken, written))}" if written else "nothing"
+        where = f"!(variables.what in {_words(_resource(row) for row in rows)})"
+        kind = ", ".join(row.kind for row in rows)
+        changes.append((f"in the spec of {kind} {may} is its to change", f"{where} || ({_spec_rule(written)})"))
+    # Of any other kind with /scale only its definition says where the count stands; it is a whole number in any case.
+    number = "type(variables.spec[?k].orValue(0)) == int && type(variables.oldSpec[?k].orValue(0)) == int"
+    changes.append((
+        "in the spec of a kind that it does not know nothing but whole numbers directly below it is its to change",
+        f"variables.what in {_words(known)} || ({_same('variables.spec', 'variables.oldSpec', f'({number})')})",
+    ))
+    return [
+        ("it creates and deletes nothing but its Events and its Lease, and writes no part of an object but scale",
+         "variables.own || (request.operation == 'UPDATE' && variables.part in ['', 'scale'])"),
+        ("nothing in a protected namespace is its to change",
+         f"variables.own || !variables.place.matches('^(?:{protected}|{roles.HOME}|)$')"),
+        *((why, f"!variables.change || ({rule})") for why, rule in changes),
+    ]
+
+
+def policy() -> str:
+    rule = {"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"], "resources": ["*/*"], "scope": "*"}
+    spec = {
+        "failurePolicy": "Fail",
+        "matchConstraints": {"matchPolicy": "Equivalent", "resourceRules": [rule]},
+        "matchConditions": [{"name": "by-gpu-pruner", "expression": Folded(f"request.userInfo.username == '{USER}'")}],
+        "variables": [{"name": name, "expression": Folded(text)} for name, text in _variables().items()],
+        "validations": [
+            {"message": f"gpu-pruner: {why}", "reason": "Forbidden", "expression": Folded(text)}
+            for why, text in _validations()
+        ],
+    }
+    head = {"apiVersion": f"{GROUP}/v1", "kind": "ValidatingAdmissionPolicy", "metadata": {"name": NAME}}
+    bound = {**head, "kind": "ValidatingAdmissionPolicyBinding"}
+    parts = [{**head, "spec": spec}, {**bound, "spec": {"policyName": NAME, "validationActions": ["Deny"]}}]
+    return ABOUT + "".join(f"---\n{yaml.dump(part, Dumper=_Dumper, sort_keys=False, width=130)}" for part in parts)
+
+
+FILES = {"deploy/acting/15-bounds.yaml": policy}

@@ -1,0 +1,113 @@
+"""A pause taken back: what it changed and did not get is restored, and only then its record goes.
+
+In: an object with our record on which something stands that is neither the record nor the pause (a webhook changed our
+request, or we were interrupted), as it was just seen. Out: the object as recorded, without marks of a pause and with
+those that the pause had cleared; or an error, and the record is still there for the next cycle.
+Invariant: the fields first, the marks after them, on the very version that shows the fields restored. What somebody
+else has written meanwhile is never overwritten.
+"""
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from fallow import names
+from fallow.act import sending
+from fallow.act.sending import PatchWriter
+from fallow.act.workloads import bodies, releasing, rereading
+from fallow.clients import errors
+from fallow.model import cluster, decision, kinds, pointers, record
+from fallow.model.decision import Code, Outcome, Status
+from fallow.model.units import Instant
+
+log = logging.getLogger(__name__)
+
+_TRIES = 6
+_MANAGER = names.RESUME_FIELD_MANAGER
+
+
+async def undo(writer: PatchWriter, undo: decision.Undo, now: Instant) -> Outcome:
+    """What an earlier cycle left half done."""
+    workload = undo.workload
+    kind = kinds.of(workload)
+    if kind is None:
+        return Outcome(undo, Status.refused, now, f"there is no way to pause {workload.ref.short}, or to undo one")
+    way, target, row = kinds.way(kind, workload), kinds.pause_target(kind, workload), kinds.target_row(kind, workload)
+    found = record.read(target.annotations.get(names.ORIGINAL_STATE))
+    if found is None or (fault := kinds.find_fault(row, found)):
+        because = f"its record names {fault}" if found else "it has no readable record of a pause by us"
+        return Outcome(undo, Status.refused, now, f"{target.ref.short}: {because}", code=Code.NoOriginalState)
+    if not writer.is_dry:
+        await put_back(writer, row, way, target, found)
+        if way is kinds.Way.keda:
+            await forget(writer, workload.ref, record.read(workload.annotations.get(names.ORIGINAL_STATE)))
+    was, stood = describe(found.fields), describe(values(target, found))
+    because = f"{undo.because}: it was {was}, stood at {stood}, and is as it was"
+    return Outcome(undo, writer.done, now, because, values(target, found), dict(found.fields))
+
+
+async def put_back(
+    writer: PatchWriter, row: kinds.Kind, way: kinds.Way, target: kinds.Target, found: record.Record
+) -> None:
+    """Every recorded field of this one object, then its marks; again where it changes under us, but not by our own."""
+    expected = [values(target, found)]
+    for _ in range(_TRIES):
+        try:
+            await _put_back_once(writer, row, way, target, found)
+            return
+        except errors.Conflict as problem:
+            last, expected = problem, [*expected, dict(found.fields)]
+        target = await see(writer, way, target.ref)
+        if values(target, found) not in expected:
+            raise last
+    raise last
+
+
+async def _put_back_once(
+    writer: PatchWriter, row: kinds.Kind, way: kinds.Way, target: kinds.Target, found: record.Record
+) -> None:
+    version, fields = target.resource_version, bodies.restored_fields(row, target, found)
+    if any(pointers.read(target.body, pointer) != value for pointer, value in fields.items()):
+        write = bodies.restore_write(target, fields)
+        if way is kinds.Way.scale:
+            write = bodies.scale_write(target.ref, version, fields["/spec/replicas"], _MANAGER)
+        version = (await writer.send(write))["metadata"]["resourceVersion"]
+    marks = bodies.undo_marks(found)
+    answer = await writer.send(sending.annotate(target.ref, marks, resource_version=version, manager=_MANAGER))
+    await releasing.release(writer, target.ref, answer, [*fields, *row.writes])
+
+
+async def forget(writer: PatchWriter, ref: cluster.Ref, found: record.Record | None) -> None:
+    """A record whose act did not follow. Without a version: whatever changed since, it is void."""
+    if writer.is_dry:
+        return
+    changes = bodies.undo_marks(found or record.Record(1, {}))
+    try:
+        await writer.send(sending.annotate(ref, changes))
+    except errors.ClientError as problem:
+        log.warning("the record of a pause that did not happen is still on %s: %s", ref, problem)
+
+
+def seen_in(ref: cluster.Ref, answer: Mapping[str, Any]) -> kinds.Target:
+    """The object as an answer shows it."""
+    said = rereading.annotations(answer)
+    return kinds.Target(ref, answer["metadata"]["resourceVersion"], said, kinds.view(answer, said))
+
+
+async def see(writer: PatchWriter, way: kinds.Way, ref: cluster.Ref) -> kinds.Target:
+    found = seen_in(ref, await writer.read(ref))
+    if way is not kinds.Way.scale:
+        return found
+    scale = await writer.read(ref, "scale")
+    return msgspec.structs.replace(found, body=kinds.view(scale, found.annotations))
+
+
+def values(target: kinds.Target, found: record.Record) -> dict[str, Any]:
+    return {pointer: pointers.read(target.body, pointer) for pointer in found.fields}
+
+
+def describe(fields: Mapping[str, Any]) -> str:
+    """`/spec/replicas 3`, for people."""
+    return ", ".join(f"{pointer} {'absent' if value is None else value}" for pointer, value in fields.items())

@@ -1,0 +1,233 @@
+"""A pause of which the server made something else: put back in the same cycle, or kept on record for the next."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.unit.act import examples
+from tests.unit.act.carrying import MakeHands, Object, annotations, carry, resume_of
+from tests.unit.act.examples import EXAMPLES, identified, make, pause_of, workload_of
+from tests.unit.act.server import Seen, Server
+
+from fallow import names
+from fallow.act import hands as doing
+from fallow.model import cluster, decision, kinds
+from fallow.model.decision import Status
+
+RESUMED = {names.RESUMED_AT: "2026-11-14T22:00:00Z", names.RESUMED_BY: "ada"}
+NOTICED = {names.IDLE_SINCE: "2026-11-14T22:30:00Z", names.PENDING_SINCE: "2026-11-14T22:40:00Z"}
+KEPT = {**RESUMED, **NOTICED}
+
+
+def clamp(server: Server, least: int = 1) -> None:
+    """As an admission webhook does: replicas are never less."""
+
+    def change(seen: Seen) -> None:
+        spec = seen.body.get("spec") if isinstance(seen.body, dict) else None
+        if isinstance(spec, dict) and isinstance(spec.get("replicas"), int):
+            spec["replicas"] = max(least, spec["replicas"])
+
+    server.before = change
+
+
+def deployment(**said: str) -> Object:
+    return identified(make("apps/v1", "Deployment", {"replicas": 3}, annotations=said))
+
+
+def half_paused(**fields: Any) -> Object:
+    """One of three, with the record of three."""
+    text = json.dumps({"v": 1, "fields": {"/spec/replicas": 3}, "marks": RESUMED})
+    said = {names.ORIGINAL_STATE: text, names.PAUSED_AT: "2026-11-14T23:00:00Z", names.ORIGINAL_REPLICAS: "3"}
+    return identified(make("apps/v1", "Deployment", {"replicas": 1, **fields}, annotations=said))
+
+
+def undo_of(thing: Object, **more: Any) -> decision.Undo:
+    return decision.Undo(workload_of(thing, is_ours=True, **more), "half taken")
+
+
+@pytest.mark.accepts("idle", 40)
+async def test_what_is_clamped_is_put_back_with_everything_the_pause_took(server: Server, hands: doing.Hands) -> None:
+    thing = server.add(deployment(**KEPT))
+    clamp(server)
+    outcome = await carry(hands, pause_of(workload_of(thing)))
+    assert outcome.status is Status.failed
+    assert "is 1 and not 0; it was put back to /spec/replicas 3" in outcome.because
+    assert server.now(thing)["spec"] == {"replicas": 3}
+    assert annotations(server.now(thing)) == KEPT
+    assert [event["reason"] for event in server.events] == [names.Event.PAUSE_FAILED]
+
+
+@pytest.mark.accepts("idle", 40)
+async def test_the_record_stays_until_the_object_equals_it(server: Server, hands: doing.Hands) -> None:
+    thing = server.add(deployment(**KEPT))
+    clamp(server, least=5)  # what it was is not allowed either
+    outcome = await carry(hands, pause_of(workload_of(thing)))
+    assert outcome.status is Status.failed
+    assert "is 5 and not 0, and what stood there (/spec/replicas 3) could not be put back" in outcome.because
+    assert server.now(thing)["spec"] == {"replicas": 5}
+    record = json.loads(annotations(server.now(thing))[names.ORIGINAL_STATE])
+    assert record == {"v": 1, "fields": {"/spec/replicas": 3}, "marks": KEPT}
+    still = await carry(hands, undo_of(server.now(thing)))
+    assert still.status is Status.failed
+    assert names.ORIGINAL_STATE in annotations(server.now(thing))
+    server.before = None
+    assert (await carry(hands, undo_of(server.now(thing)))).status is Status.done
+    assert (server.now(thing)["spec"], annotations(server.now(thing))) == ({"replicas": 3}, KEPT)
+    assert {event["reason"] for event in server.events} == {names.Event.PAUSE_FAILED}
+
+
+@pytest.mark.parametrize("times", [1, 5])
+async def test_status_that_changes_meanwhile_does_not_stop_it(server: Server, hands: doing.Hands, times: int) -> None:
+    thing = server.add(half_paused())
+    server.fail("PATCH", "/deployments", 409, times=times)
+    assert (await carry(hands, undo_of(thing))).status is Status.done
+    assert (server.now(thing)["spec"], annotations(server.now(thing))) == ({"replicas": 3}, RESUMED)
+
+
+@pytest.mark.parametrize("at", ["at-the-fields", "at-the-marks"])
+async def test_what_somebody_else_sets_meanwhile_is_not_overwritten(
+    server: Server, hands: doing.Hands, at: str
+) -> None:
+    thing = server.add(half_paused())
+    turns = iter([at == "at-the-fields", True])
+
+    def set_seven(_: Seen) -> None:
+        if next(turns, False):
+            server.touch(thing, lambda found: found["spec"].update(replicas=7))
+
+    server.before = set_seven
+    assert (await carry(hands, undo_of(thing))).status is Status.overtaken
+    assert server.now(thing)["spec"] == {"replicas": 7}
+    assert names.ORIGINAL_STATE in annotations(server.now(thing))
+
+
+async def test_what_equals_its_record_only_loses_the_marks(server: Server, hands: doing.Hands) -> None:
+    thing = server.add(half_paused(replicas=3))
+    assert (await carry(hands, undo_of(thing))).status is Status.done
+    assert [list(seen.body) for seen in server.writes()] == [["metadata"]]
+    assert annotations(server.now(thing)) == RESUMED
+
+
+async def test_a_dry_run_neither_puts_back_nor_leaves_anything(server: Server, make_hands: MakeHands) -> None:
+    thing = server.add(deployment())
+    clamp(server)
+    outcome = await carry(make_hands(dry_run="server"), pause_of(workload_of(thing)))
+    assert outcome.status is Status.refused
+    assert "is 1 and not 0" in outcome.because
+    assert server.writes() == []
+    assert (await carry(make_hands(dry_run="server"), undo_of(half_paused()))).status is Status.dry_run
+    assert server.writes() == []
+
+
+# ---- two writes ------------------------------------------------------------------------------------------------------
+
+
+async def test_a_scale_that_is_clamped_is_put_back(server: Server, hands: doing.Hands) -> None:
+    thing = server.add(identified(make("example.com/v1", "Scalable", {"size": 7}, annotations=dict(KEPT))))
+    clamp(server)
+    workload = workload_of(thing, replicas_pointer=None, body={"spec": {"replicas": 7}})
+    outcome = await carry(hands, pause_of(workload))
+    assert outcome.status is Status.failed
+    assert "put back to /spec/replicas 7" in outcome.because
+    assert (server.now(thing)["spec"], annotations(server.now(thing))) == ({"size": 7}, KEPT)
+
+
+def scaler() -> Object:
+    spec = {"scaleTargetRef": {"name": "llm"}, "minReplicaCount": 1}
+    return identified(make("keda.sh/v1alpha1", "ScaledObject", spec, name="so"), "u-so", "70")
+
+
+def with_scaler(server: Server, target: Object, found: Object) -> cluster.Workload:
+    companion = examples.companion_of(server.now(found), kinds.SCALED_OBJECT.reads)
+    return workload_of(server.now(target), scaled_objects=(companion,))
+
+
+def insist_on_two(seen: Seen) -> None:
+    """As a webhook does that lets nobody pause at 0."""
+    said = seen.body["metadata"].get("annotations", {}) if isinstance(seen.body, dict) else {}
+    if said.get(names.KEDA_PAUSED_REPLICAS) == "0":
+        said[names.KEDA_PAUSED_REPLICAS] = "2"
+
+
+SECOND: dict[str, Callable[[Server], None]] = {
+    "forbidden": lambda server: server.fail("PATCH", "/scaledobjects", 403),
+    "conflicts": lambda server: server.fail("PATCH", "/scaledobjects", 409, times=4),
+    "breaks-down": lambda server: server.fail("PATCH", "/scaledobjects", 500),
+    "is-cut": lambda server: server.drop("PATCH", "/scaledobjects", done=False),
+    "is-changed": lambda server: setattr(server, "before", insist_on_two),
+}
+
+
+@pytest.mark.accepts("idle", 62)
+@pytest.mark.parametrize("fault", SECOND.values(), ids=SECOND)
+async def test_a_second_write_that_fails_puts_back_all_of_the_first(
+    server: Server, hands: doing.Hands, fault: Callable[[Server], None]
+) -> None:
+    target, found = server.add(deployment(**KEPT)), server.add(scaler())
+    fault(server)
+    outcome = await carry(hands, pause_of(with_scaler(server, target, found)))
+    assert outcome.status in (Status.failed, Status.overtaken)
+    assert (server.now(target)["spec"], annotations(server.now(target))) == ({"replicas": 3}, KEPT)
+    assert annotations(server.now(found)) == {}
+
+
+@pytest.mark.accepts("idle", 38, 62)
+async def test_one_conflict_of_the_second_write_is_tried_again(server: Server, hands: doing.Hands) -> None:
+    target, found = server.add(deployment()), server.add(scaler())
+    workload = with_scaler(server, target, found)
+    server.touch(found)  # its status, just now
+    assert (await carry(hands, pause_of(workload))).status is Status.done
+    assert annotations(server.now(found))[names.KEDA_PAUSED_REPLICAS] == "0"
+    assert len([seen for seen in server.writes() if "/deployments" in seen.path]) == 1
+
+
+async def test_a_scaler_that_somebody_else_paused_meanwhile_is_looked_at_first(
+    server: Server, hands: doing.Hands
+) -> None:
+    target, found = server.add(deployment()), server.add(scaler())
+    workload = with_scaler(server, target, found)
+    server.touch(found, lambda one: one["metadata"].update(annotations={names.KEDA_PAUSED_REPLICAS: "0"}))
+    assert (await carry(hands, pause_of(workload))).status is Status.overtaken
+    assert annotations(server.now(target)) == {}
+    assert annotations(server.now(found)) == {names.KEDA_PAUSED_REPLICAS: "0"}
+
+
+# ---- roles -----------------------------------------------------------------------------------------------------------
+
+
+def role(name: str, replicas: int) -> Object:
+    return {"name": name, "spec": {"replicas": replicas}}
+
+
+CHANGED = {
+    "reordered": ([role("decode", 0), role("prefill", 0)], [role("decode", 4), role("prefill", 2)]),
+    "added": ([role("router", 1), role("prefill", 0), role("decode", 0)],
+              [role("router", 1), role("prefill", 2), role("decode", 4)]),
+    "removed": ([role("decode", 0)], [role("decode", 4)]),
+}
+
+
+@pytest.mark.parametrize(("meanwhile", "after"), CHANGED.values(), ids=CHANGED)
+async def test_roles_come_back_by_name(
+    server: Server, hands: doing.Hands, meanwhile: list[Object], after: list[Object]
+) -> None:
+    thing = server.add(identified(EXAMPLES["disaggregated"]))
+    assert (await carry(hands, pause_of(workload_of(thing)))).status is Status.done
+    server.touch(thing, lambda found: found["spec"].update(roles=meanwhile))
+    outcome = await carry(hands, resume_of(workload_of(server.now(thing))))
+    assert outcome.status is Status.done, outcome.detail
+    assert server.now(thing)["spec"]["roles"] == after
+    assert not set(annotations(server.now(thing))) & set(names.PAUSE_KEYS)
+
+
+@pytest.mark.parametrize("roles", [[role("a", 1), role("a", 2)], [{"spec": {"replicas": 1}}]], ids=["same", "nameless"])
+async def test_roles_that_no_name_tells_apart_are_left_alone(
+    server: Server, hands: doing.Hands, roles: list[Object]
+) -> None:
+    thing = server.add(identified(make("disaggregatedset.x-k8s.io/v1", "DisaggregatedSet", {"roles": roles})))
+    outcome = await carry(hands, pause_of(workload_of(thing)))
+    assert (outcome.status, outcome.code) == (Status.refused, decision.Detail.NoRoles)
+    assert server.writes() == []

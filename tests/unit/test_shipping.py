@@ -1,0 +1,169 @@
+"""What is shipped besides the code: images of pinned packages, the exporter's with only what it imports, and a security
+page and an installation page that name only what exists."""
+
+import importlib.metadata
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+from docs import pins
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from tests import ROOT
+
+from fallow import names, settings
+from fallow.model import kinds
+from fallow.settings import exporter as variables
+
+IMAGE = ROOT / "deploy" / "image"
+CONTAINERFILES = {"Containerfile": "controller.txt", "Containerfile.exporter": "exporter.txt"}
+CONSTRAINTS = {
+    canonicalize_name(line.partition("==")[0]): line.partition("==")[2]
+    for line in (ROOT / "constraints.txt").read_text().split()
+}
+
+
+def pinned(file):
+    """Name -> version and hashes."""
+    lines = re.sub(r"^#.*\n", "", (IMAGE / file).read_text()).replace("\\\n", "").splitlines()
+    found = {}
+    for line in lines:
+        what, *hashes = line.split()
+        name, version = what.split("==")
+        found[canonicalize_name(name)] = (version, hashes)
+    return found
+
+
+# ---- packages --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("file", ["controller.txt", "exporter.txt", "build.txt"])
+def test_an_image_has_the_versions_of_the_constraints_each_with_its_hashes(file):
+    for name, (version, hashes) in pinned(file).items():
+        assert CONSTRAINTS.get(name) == version, f"run `make pins`: {name}"
+        assert hashes
+        assert all(re.fullmatch(r"--hash=sha256:[0-9a-f]{64}", each) for each in hashes)
+
+
+@pytest.mark.parametrize("file", ["controller.txt", "exporter.txt"])
+def test_an_image_has_all_that_its_packages_need_and_nothing_else(file):
+    _, asked = pins.sets()[file]
+    assert set(pinned(file)) == closure(asked), f"run `make pins`: {file}"
+
+
+def closure(asked):
+    found, todo = set(), [Requirement(each) for each in asked]
+    while todo:
+        requirement = todo.pop()
+        name = canonicalize_name(requirement.name)
+        if name in found or (requirement.marker and not requirement.marker.evaluate({"extra": ""})):
+            continue
+        found.add(name)
+        todo += [Requirement(each) for each in importlib.metadata.requires(name) or []]
+    return found
+
+
+def test_the_exporter_is_asked_for_by_names_that_the_project_knows():
+    _, asked = pins.sets()["exporter.txt"]
+    assert {Requirement(each).name for each in asked} == set(pins.EXPORTER)
+
+
+ONLY = """
+import importlib, importlib.machinery, json, pkgutil, sys
+allowed = set(json.loads(sys.argv[1])) | set(sys.stdlib_module_names) | {"fallow"}
+class Only(importlib.machinery.PathFinder):
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        return super().find_spec(name, path, target) if name.partition(".")[0] in allowed else None
+sys.meta_path[:] = [Only if each is importlib.machinery.PathFinder else each for each in sys.meta_path]
+sys.path[:0] = [sys.argv[2]]
+for each in json.loads(sys.argv[3]):
+    package = importlib.import_module(each)
+    for found in pkgutil.walk_packages(getattr(package, "__path__", ()), f"{each}."):
+        importlib.import_module(found.name)
+sys.argv[1:] = ["--once"]
+from fallow.doors.cli.exporter import gpu_idle_exporter
+gpu_idle_exporter()
+"""
+
+
+def test_the_exporter_runs_with_the_packages_of_its_image_alone():
+    """Everything it may load, also for an API server or a web configuration; then it looks once and finds no driver."""
+    has = [
+        module for module, owners in importlib.metadata.packages_distributions().items()
+        if any(canonicalize_name(owner) in pinned("exporter.txt") for owner in owners)
+    ]
+    loads = [
+        "fallow.doors.exporter", "fallow.observe.node", "fallow.clients.nvml", "fallow.clients.kubelet",
+        "fallow.clients.kubernetes", "yaml", "bcrypt",
+    ]
+    command = [sys.executable, "-c", ONLY, json.dumps(has), str(ROOT / "src"), json.dumps(loads)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env={"ATTRIBUTION": "off"})
+    assert "Traceback" not in done.stderr, done.stderr[-800:]  # No module named ...
+    assert done.returncode in (0, 1)  # 1: no driver here
+
+
+# ---- images ----------------------------------------------------------------------------------------------------------
+
+
+def instructions(file):
+    text = re.sub(r"^#.*\n", "", (ROOT / "deploy" / file).read_text(), flags=re.MULTILINE).replace("\\\n", " ")
+    return [tuple(line.split(maxsplit=1)) for line in text.splitlines() if line]
+
+
+@pytest.mark.parametrize("file", CONTAINERFILES)
+def test_an_image_is_built_of_what_is_there_upon_a_base_with_a_digest(file):
+    steps = instructions(file)
+    assert steps[0] == ("ARG", "BASE"), "no default: the digest is given by whoever builds"
+    assert {words.split()[0] for step, words in steps if step == "FROM"} == {"${BASE}"}
+    assert any(step == "RUN" and "*@sha256:*" in words for step, words in steps)
+    for step, words in steps:
+        if step == "COPY" and not words.startswith("--from"):
+            for source in words.split()[:-1]:
+                assert (ROOT / source).exists(), source
+
+
+@pytest.mark.parametrize(("file", "packages"), CONTAINERFILES.items())
+def test_an_image_installs_only_what_is_pinned_and_runs_as_nobody(file, packages):
+    installs = [part for step, words in instructions(file) if step == "RUN" for part in words.split("&&")
+                if " install " in part or " wheel " in part]
+    assert all("--require-hashes" in each or "--no-deps" in each for each in installs)
+    assert any(f"--require-hashes -r deploy/image/{packages}" in each for each in installs)
+    assert ("USER", "65532:65532") in instructions(file)
+
+
+# ---- pages -----------------------------------------------------------------------------------------------------------
+
+PAGES = ("SECURITY.md", "docs/installation.md")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_names_only_flags_variables_annotations_and_files_that_exist(page):
+    text = (ROOT / page).read_text()
+    flags = {flag.name for flag in settings.FLAGS} | {"--for"}
+    typed = {"--build-arg", "--ignore-not-found"}  # of other programs
+    assert set(re.findall(r"(?<![\w-])(--[a-z][a-z-]+)", text)) <= flags | typed
+    written = {value for name, value in vars(names).items() if isinstance(value, str) and name.isupper()}
+    assert set(re.findall(r"gpuautoscaler\.io/([\w-]+)", text)) <= {each.partition("/")[2] for each in written}
+    for place in re.findall(r"\b((?:deploy|examples|docs)/[\w./*-]*\w)", text):
+        assert list(ROOT.glob(place)) or "LETTER" in place, place
+
+
+def test_the_security_page_says_what_binds_each():
+    text = (ROOT / "SECURITY.md").read_text()
+    headings = set(re.findall(r"^## (.+)$", text, re.MULTILINE))
+    assert headings >= {"A tenant", "A lying Prometheus", "A stolen token"}
+    assert "gpu-pruner-bounds" in (ROOT / "deploy" / "acting" / "15-bounds.yaml").read_text()
+    defaults = {flag.name: flag.default for flag in settings.FLAGS}
+    brakes = ("--max-actions-per-cycle", "--max-actions-per-namespace", "--max-percent-per-hour")
+    said = "{} workloads a cycle, {} a namespace, {} % of the GPUs an hour"
+    assert said.format(*(defaults[brake] for brake in brakes)) in text
+    assert "WEB_CONFIG_FILE" in {each.name for each in variables.VARIABLES}
+
+
+def test_the_bounds_know_every_kind():
+    text = (ROOT / "deploy" / "acting" / "15-bounds.yaml").read_text()
+    for row in (*kinds.KINDS, kinds.SCALED_OBJECT, kinds.KUEUE_WORKLOAD):
+        assert f"'{row.group}/{row.plural}'" in text, row.kind
