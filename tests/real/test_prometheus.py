@@ -365,6 +365,81 @@ async def test_a_look_back_that_fails_says_nothing(prometheus: history.Prometheu
         assert found.last_active.tolist() == [-math.inf]
 
 
+# ---- exporters that restart ------------------------------------------------------------------------------------------
+
+GR = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
+_OLD = {"instance": "10.0.0.1:9400", "pod": "dcgm-a"}
+RESTARTS = {  # what tells the two series apart
+    "another pod and address": (_OLD, {"instance": "10.0.0.7:9400", "pod": "dcgm-b"}),
+    "the same pod at another address": (_OLD, {**_OLD, "instance": "10.0.0.7:9400"}),
+    "a label that is not read": ({**_OLD, "uid": "1"}, {**_OLD, "uid": "2"}),
+}
+WHOLE, HALF = [0.0] * 30, [value for _ in range(31) for value in (0.0, None)]
+
+
+def one_gpu(prometheus: history.PrometheusWorld, told_apart: Mapping[str, str], values: list[float | None],
+            until: float = 0.0, gpu: int = 0) -> None:
+    labels = {"UUID": f"GPU-{gpu}", "exported_pod": f"p{gpu}", "exported_namespace": "ml", "job": "dcgm"}
+    prometheus.series(GR, {**labels, **told_apart}, values=values, until=prometheus.now - until)
+
+
+async def coverages(prometheus: history.PrometheusWorld, pods: tuple[cluster.Pod, ...]) -> list[dict[str, float]]:
+    """By GPU, after looking back, and at the second look."""
+    await prometheus.start()
+    async with source(prometheus.url) as asked:
+        seen = (await asked.evidence(held(pods), frozenset({HALF_HOUR}), prometheus.now)).usage[HALF_HOUR]
+        back = await asked.look_back(seen, candidates(range(seen.rows)), held(pods), prometheus.now, 0.01)
+        again = (await asked.again(held(pods), frozenset({HALF_HOUR}), prometheus.now)).usage[HALF_HOUR]
+    return [
+        dict(zip(use.gpu, (use.count[Signal.gr_engine] * use.interval / HALF_HOUR).tolist(), strict=True))
+        for use in (back, again)
+    ]
+
+
+@pytest.mark.accepts("idle", 55)
+@pytest.mark.parametrize("name", RESTARTS)
+async def test_an_exporter_that_restarted_without_a_gap_covers_the_window(
+    prometheus: history.PrometheusWorld, name: str
+) -> None:
+    old, new = RESTARTS[name]
+    one_gpu(prometheus, old, WHOLE * 3, until=930)
+    one_gpu(prometheus, new, [*WHOLE, 0.0])
+    for covered in await coverages(prometheus, (pod("p0"),)):
+        assert covered["GPU-0"] >= 0.95
+
+
+@pytest.mark.accepts("idle", 55)
+async def test_two_halves_that_overlap_are_no_whole(prometheus: history.PrometheusWorld) -> None:
+    one_gpu(prometheus, _OLD, [0.0] * 121)  # how often this job is scraped
+    one_gpu(prometheus, _OLD, HALF, gpu=1)
+    one_gpu(prometheus, RESTARTS["another pod and address"][1], [None, *HALF], gpu=1)
+    one_gpu(prometheus, _OLD, WHOLE, until=900, gpu=2)  # twice the same half, by two of them
+    one_gpu(prometheus, RESTARTS["another pod and address"][1], WHOLE, until=900, gpu=2)
+    for covered in await coverages(prometheus, (pod("p0"), pod("p1"), pod("p2"))):
+        assert covered["GPU-0"] >= 0.98
+        assert 0.4 < covered["GPU-1"] < 0.6
+        assert covered["GPU-2"] < 0.6
+
+
+async def test_an_idle_time_never_begins_before_the_end_of_a_gap(prometheus: history.PrometheusWorld) -> None:
+    """Ten missing scrapes in a row are a gap, and nine single ones are none."""
+    gap: list[float | None] = [0.0] * 1201
+    gap[-400:-388] = [None] * 12
+    single: list[float | None] = [0.0] * 1201
+    for step in range(300, 1000, 70):
+        single[step] = None
+    for number, values in enumerate((gap, single)):
+        one_gpu(prometheus, _OLD, values, gpu=number)
+    await prometheus.start()
+    pods = (pod("p0"), pod("p1"))
+    async with source(prometheus.url) as asked:
+        seen = (await asked.evidence(held(pods), frozenset({HALF_HOUR}), prometheus.now)).usage[HALF_HOUR]
+        found = await asked.look_back(seen, candidates([0, 1]), held(pods), prometheus.now, 0.01)
+    since = ((prometheus.now - found.observed_since) / 60).tolist()
+    assert 387 * 0.5 - 3 <= since[0] <= 388 * 0.5
+    assert since[1] == pytest.approx(600, abs=4)
+
+
 # ---- the second look -------------------------------------------------------------------------------------------------
 
 

@@ -84,6 +84,7 @@ class Search:
         self.active = np.full(size, np.nan)  # seconds since activity; nan = none met
         self.in_window = np.zeros(size)  # samples, best series of each stretch
         self._counted = np.zeros(size)
+        self._unsure = np.zeros(size)  # seconds at the far end of the last clean stretch that may have no sample
         self._limit = usage.longest_gap(wanted.interval)
         # No longer gap fits between samples of two neighbours of that length, and each surely has one.
         self._short = np.maximum(self._limit / 2, 2 * wanted.interval)
@@ -126,15 +127,23 @@ class Search:
         busy = answer.busy & ~answer.odd
         clean = ~busy & ~thin
         self._note_clean(stretch, at[clean], answer.samples[clean])
+        self._note_gap(at[thin & ~busy & (stretch.length <= self._short[at])])
         yield from self._go_on(at[clean], tuple(rest), stretch)
         yield from self._narrow(at[busy], stretch._replace(is_busy=True))
         yield from _some(at[thin & ~busy & (stretch.length > self._short[at])], (*stretch.halve(), *rest))
 
     def _note_clean(self, stretch: Stretch, at: Numbers, count: usage.Floats) -> None:
+        pace = self._paces(at)
+        missing = self._expect(stretch, at, pace) - count
+        self._unsure[at] = np.where(missing > 1, (missing + 1) * pace, 0.0)
         self.reach[at] = np.minimum(stretch.far, np.maximum(self.wanted.age[at], stretch.near))
         self._counted[at] += count
         if stretch.far <= self.wanted.window:
             self.in_window[at] += count
+
+    def _note_gap(self, at: Numbers) -> None:
+        """It may reach into the stretch before: as far as that one lacks samples."""
+        self.reach[at] = np.maximum(self.reach[at] - self._unsure[at], 0.0)
 
     def _go_on(self, at: Numbers, ahead: tuple[Stretch, ...], done: Stretch) -> Iterator[Cohort]:
         """To what is older, but not beyond the start of the pod."""
@@ -155,13 +164,18 @@ class Search:
     def _is_thin(self, stretch: Stretch, at: Numbers, count: usage.Floats) -> usage.Bools:
         """May there be a longer gap in it? Half of one could be in the stretch before, and half in the one after."""
         pace, age = self._paces(at), self.wanted.age[at]
-        since = np.minimum(stretch.far, age)
-        expected = np.maximum(np.where(age < stretch.far, since - usage.FIRST_SAMPLE, since) - stretch.near, 0.0) / pace
+        expected = self._expect(stretch, at, pace)
         is_short = stretch.length <= self._short[at]
         missing = np.where(is_short, (count < 1) & (expected >= 1), expected - count > self._spare(at, pace))
         # Samples from before the pod began (one of the same name) could stand in for those that are missing.
         is_older = (age < stretch.far) & (count > np.maximum(age - stretch.near, 0.0) / pace + 2)
         return np.asarray(missing | (is_older & ~is_short))
+
+    def _expect(self, stretch: Stretch, at: Numbers, pace: usage.Floats) -> usage.Floats:
+        """Samples of a pod that may have begun within the stretch."""
+        age = self.wanted.age[at]
+        since = np.where(age < stretch.far, age - usage.FIRST_SAMPLE, stretch.far)
+        return np.asarray(np.maximum(since - stretch.near, 0.0) / pace)
 
     def _spare(self, at: Numbers, pace: usage.Floats) -> usage.Floats:
         return np.maximum(self._limit[at] / pace / 2 - 1, 1.0)

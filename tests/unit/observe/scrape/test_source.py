@@ -30,9 +30,9 @@ from fallow.clients.kubernetes import config
 from fallow.model import cluster, usage
 from fallow.model.units import DAY, HOUR, MINUTE
 from fallow.model.usage import Signal
-from fallow.observe.scrape import buckets, kept, samples, targets
+from fallow.observe.scrape import buckets, by_row, kept, samples, targets
 from fallow.observe.scrape import source as scrape
-from fallow.observe.usage import floors, trust
+from fallow.observe.usage import floors, rows, trust
 
 NOW = 1_800_000_000.0  # a full minute
 WINDOW = 30 * MINUTE
@@ -813,3 +813,53 @@ def test_buckets_never_lose_activity_nor_invent_coverage(
     assert count >= sum(
         NOW + second >= now - window + 60 for second, value in dict(moments).items() if not math.isnan(value)
     )
+
+
+# ---- exporters that restart, and trickles ----
+
+
+async def coverage_of(stage: Scene) -> float:
+    seen = await stage.usage()
+    return float(seen.count[Signal.gr_engine][0] * seen.interval[0] / WINDOW)
+
+
+@pytest.mark.accepts("idle", 55)
+async def test_an_exporter_that_restarts_without_a_gap_goes_on_where_it_was() -> None:
+    async with scene({"gpu-1": line(GR, 0), "spare": line(GR, 0)}) as stage:
+        stage.server.remove("pods", "Pod-dcgm-spare")
+        await stage.scrape(-2400, -900)
+        port = int(stage.exporters["spare"].url.rpartition(":")[2])
+        stage.server.remove("pods", "Pod-dcgm-gpu-1")
+        stage.server.put("pods", exporter_pod("dcgm-new", port, "gpu-1"))
+        await pretend.until(lambda: [one.pod for one in stage.finder.targets] == ["dcgm-new"])
+        await stage.scrape(-885, 0)
+        assert await coverage_of(stage) >= 0.95
+        seen = await stage.usage()
+        found = await stage.source.look_back(seen, candidates([0]), held(stage.pods, stage.nodes), NOW, 0.01)
+    assert found.observed_since == pytest.approx([NOW - 2400], abs=61)
+
+
+async def test_in_each_minute_the_best_series_counts() -> None:
+    """Two that follow each other are a whole, two that overlap are not."""
+    table = buckets.Tracks({"m": ("high", "count", "sum")}, HOUR)
+    table.advance(NOW)
+    track = table.tracks["m"]
+    for name, offset, step, first, last in (("a", 0, 120, -3600, 0), ("b", 60, 120, -3600, 0), ("c", 0, 60, -1800, 0)):
+        column = np.array([table.add("m", name.encode(), ord(name))])
+        for moment in range(first + offset, last + 1, step):
+            track.take(column, np.array([0.0067]), np.array([NOW + moment]), NOW + moment, True)
+    span = table.ring.span(NOW - 1800, NOW)
+    edges = rows.Edges(np.array([97, 98, 99]), np.array([0, 0, 1]))
+    together = by_row.count_together(track, by_row.pair(track, edges), 2, span)
+    assert together[0] == pytest.approx(30, abs=2)
+    assert np.isnan(together[1]), "one series alone needs no help"
+    assert track.mean(span).tolist() == pytest.approx([0.0067] * 3)
+
+
+@pytest.mark.accepts("idle", 51)
+async def test_a_steady_trickle_has_a_mean() -> None:
+    async with scene({"gpu-1": line(GR, 0.0067)}) as stage:
+        await stage.scrape(-1800, 0)
+        seen = await stage.usage()
+    assert seen.mean[Signal.gr_engine].tolist() == pytest.approx([0.0067])
+    assert seen.peak[Signal.gr_engine].tolist() == pytest.approx([0.0067])
