@@ -65,12 +65,12 @@ class Eyes:
         return self._held
 
     async def look_back(
-        self, seen: cluster.Snapshot, rows: Mapping[tuple[Seconds, float], usage.Indices], now: Instant
+        self, seen: cluster.Snapshot, rows: Mapping[tuple[Seconds, float], usage.Candidates], now: Instant
     ) -> cluster.Snapshot:
         """The last snapshot with exact idle times in these rows, by window and by what counts as activity."""
         found = dict(seen.evidence.usage)
         for (window, threshold), wanted in rows.items():
-            found[window] = await self._source.look_back(found[window], wanted.tolist(), self._held, now, threshold)
+            found[window] = await self._source.look_back(found[window], wanted, self._held, now, threshold)
         return msgspec.structs.replace(seen, evidence=msgspec.structs.replace(seen.evidence, usage=found))
 
     async def look_again(
