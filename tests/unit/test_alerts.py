@@ -19,7 +19,7 @@ ALERTS = [
 # Of the process and of the clients, which telemetry.METRICS may not list: they are collected where they are counted.
 COLLECTED = {
     "fallow_watch_age_seconds": {"resource"}, "fallow_api_requests_total": {"code", "verb"},
-    "process_resident_memory_bytes": set(),
+    "process_resident_memory_bytes": set(), "fallow_idle_lost_signals": {"signal"},
 }
 EVERYWHERE = {"instance", "job"}  # put on by Prometheus
 
@@ -46,7 +46,7 @@ def test_an_alert_asks_for_metrics_and_labels_that_exist(alert):
     assert named
     assert named <= set(known)
     grouped = {label for group in re.findall(r"(?:by|on) \(([^)]*)\)", alert["expr"]) for label in group.split(", ")}
-    matched = set(re.findall(r"(\w+)!?=~?\"", alert["expr"]))
+    matched = set(re.findall(r"(\w+)(?:!?=|[!=]~)\"", alert["expr"]))
     said = set(re.findall(r"\$labels\.(\w+)", alert["annotations"]["summary"]))
     assert grouped | matched | said <= EVERYWHERE.union(*(known[name] for name in named))
     assert said <= grouped, "what is said must be left in the answer"

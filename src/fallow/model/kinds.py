@@ -173,8 +173,8 @@ KINDS: tuple[Kind, ...] = (
            objects=(stops.object_to_service,),
            ignores_stop=stops.ignores_stop, marks_on=("apps", "Deployment"), named_by=(names.KSERVE_ISVC_LABEL, {}),
            warns=("KServe deletes its Deployment, HPA, Service and Ingress and makes them anew; it comes back with "
-                  "minReplicas. Setting or removing annotations on it by hand restarts its pods: acknowledge by "
-                  "command or on the Namespace.",)),
+                  "minReplicas. Setting or removing annotations on it by hand restarts its pods or rolls a Revision: "
+                  "acknowledge by command or on the Namespace.",)),
     _stops("LLMInferenceService", "serving.kserve.io", "m", "v1alpha2", "v1alpha1", work="inference", may_own=True,
            reads=(_REPLICAS, "/spec/prefill/replicas", "/spec/scaling", "/spec/prefill/scaling", stops.CONDITIONS),
            pauses=stops.stop_llm, writes=(stops.STOP, _REPLICAS, "/spec/prefill/replicas"), holds=stops.is_stopped_llm,
