@@ -266,7 +266,7 @@ async def judge(source: Any, day: Day, mandate: Any) -> dict[str, decision.Findi
     seen = msgspec.structs.replace(seen, evidence=evidence)
     for (window, threshold), rows in brain.candidate_rows(seen, mandate, day.now).items():
         looked = await source.look_back(
-            evidence.usage[window], rows.tolist(), held(seen.pods, seen.nodes.known), day.now, threshold
+            evidence.usage[window], rows, held(seen.pods, seen.nodes.known), day.now, threshold
         )
         evidence.usage[window] = looked  # type: ignore[index]
     plan = brain.make_plan(seen, mandate, decision.Memory(), day.now)

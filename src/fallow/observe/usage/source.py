@@ -5,7 +5,6 @@ candidates.
 Invariant: a source never raises for what the other side does.
 """
 
-from collections.abc import Sequence
 from typing import Protocol
 
 from fallow.model import usage
@@ -29,7 +28,8 @@ class Source(Protocol):
         ...
 
     async def look_back(
-        self, seen: usage.Usage, wanted: Sequence[int], held: rows.Holders, now: Instant, threshold: float
+        self, seen: usage.Usage, wanted: usage.Candidates, held: rows.Holders, now: Instant, threshold: float
     ) -> usage.Usage:
-        """`seen` with last_active and observed_since of the wanted rows; nan where nothing is known."""
+        """`seen` with last_active and observed_since of the wanted rows (nan where nothing is known), and with all
+        samples of those that several series measured one after the other."""
         ...
