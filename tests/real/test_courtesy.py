@@ -430,12 +430,13 @@ async def _replica_set_says(stage: Scene, key: str) -> bool:
 @pytest.mark.accepts("idle", 23)
 async def test_whoever_undoes_us_three_times_in_a_day_is_left_alone(stage: Scene) -> None:
     await stage.stateful()
+    await stage.deployment("web", gpus=4, busy=0.9)  # or the pauses of one hour would be more than all there is
     await stage.begin()
     flags = ("--immunity", "0")
     for turn in range(3):
-        await stage.prune(*flags)
+        said = await stage.prune(*flags)
         paused = await see(stage, "StatefulSet")
-        assert paused["spec"]["replicas"] == 0, f"turn {turn}"
+        assert paused["spec"]["replicas"] == 0, f"turn {turn}: {said}"
         await stage.cluster.patch(paused, {"spec": {"replicas": 1}}, fieldManager="rival")
         await stage.cluster.wait_until(lambda: stage.cluster.ready_pods("app=llm", 1))
         await stage.cluster.age("app=llm", scene.MINUTES)

@@ -405,6 +405,7 @@ async def test_prometheus_takes_the_alerts_and_answers_each(prometheus, tmp_path
         ("fallow_idle_gpus", 6.0, {"state": "unknown", "model": "a"}),
         ("fallow_idle_gpus", 2.0, {"state": "idle", "model": "a"}),
         ("process_resident_memory_bytes", 5e8, {}), ("fallow_watch_age_seconds", 1000.0, {"resource": "pods"}),
+        ("fallow_idle_lost_signals", 1.0, {"signal": "dram"}),
     ):
         prometheus.series(name, {**ours, **labels}, constant=value)
     rising = [float(step // 20) for step in range(120)]

@@ -412,7 +412,7 @@ async def test_a_dry_run_without_rights_says_so(cluster: Cluster) -> None:
 async def test_notice_and_ack_of_an_inference_service_leave_it_and_its_pods_alone(cluster: Cluster) -> None:
     await cluster.gpu_node("gpu-1")
     service = await make(cluster, "isvc")
-    child = await cluster.deployment("llm-predictor", replicas=1)
+    child = await settled(cluster, await cluster.deployment("llm-predictor", replicas=1))
     pods = {pod["metadata"]["uid"] for pod in await cluster.pods("app=llm-predictor")}
     workload = workload_of(service, marks_ref=examples.ref_of(child), marks=annotations(child))
     channels = (idle.Channel("e", "event"),)

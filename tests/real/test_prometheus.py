@@ -301,7 +301,8 @@ async def test_two_windows_are_two_usages(prometheus: history.PrometheusWorld) -
     prometheus.dcgm_gpu("gpu-1", 1, pod="llm", namespace="ml", until=prometheus.now - 2400)
     await prometheus.start()
     async with source(prometheus.url) as asked:
-        found = await asked.evidence(held((pod("llm"),)), frozenset({HALF_HOUR, 3600.0}), prometheus.now)
+        pods = (pod("llm", resources={"nvidia.com/gpu": 2}),)
+        found = await asked.evidence(held(pods), frozenset({HALF_HOUR, 3600.0}), prometheus.now)
     assert found.usage[HALF_HOUR].peak[Signal.gr_engine].tolist() == [0.0]
     assert found.usage[3600.0].peak[Signal.gr_engine].tolist() == [0.9, 0.0]
 

@@ -149,7 +149,7 @@ async def test_on_a_shared_gpu_only_a_pods_own_activity_counts(
         if has_process_data:
             _measure_processes(stage, pod, percent)
     await stage.begin()
-    found = await stage.verdicts()
+    found = await stage.verdicts("--trust-metrics")  # only the scene's own namespace is watched
     assert [found["a"], found["b"]] == expected
 
 
@@ -194,7 +194,7 @@ def _measure_plainly(stage: Scene, pod: clusters.Object, busy: history.Values) -
     labels = {
         "pod": pod["metadata"]["name"], "namespace": stage.namespace, "container": "main",
         "hostname": stage.node.upper(), "gpu": "0", "uuid": f"GPU-plain-{pod['metadata']['name']}",
-        "modelName": "NVIDIA H100 80GB HBM3", "job": "dcgm", "instance": "10.0.0.9:9400",
+        "modelName": "NVIDIA H100 80GB HBM3", "job": "dcgm", "instance": "192.0.2.9:9400",
     }
     values = [busy] * (scene.MINUTES * 2 + 1) if isinstance(busy, int | float) else busy
     stage.prometheus.series("DCGM_FI_PROF_GR_ENGINE_ACTIVE", labels, values)

@@ -88,6 +88,7 @@ def make_plan(
     sight = _look(snapshot, mandate, now, cache)
     memory = brakes.recall(mandate.brakes, memory, snapshot.long_memory, snapshot.lease_term, now)
     gpus, tended = counts.count_gpus(sight), upkeep.tend(sight)
+    memory = msgspec.structs.replace(memory, long=_count_late(sight, memory.long, tended.paused))
     until, level = snapshot.frozen_until, None if snapshot.evidence.trouble else gpus.level(now)
     on_lease = None if until is None else decision.Freeze(until, snapshot.frozen_because)
     watched = brakes.watch(mandate.brakes, memory, on_lease, level, now)
@@ -186,6 +187,17 @@ def _carry_on_long(sight: judge.Sight, old: LongMemory, watched: brakes.Braking)
     )
 
 
+def _count_late(sight: judge.Sight, long: LongMemory, paused: Mapping[int, Instant | None]) -> LongMemory:
+    """An attempt whose answer was lost, and which stands paused by us after all, was a pause."""
+    index_of, rule_of = sight.arranged.index_of, sight.arranged.ruling
+    late = [each for each in long.attempts if paused.get(index_of.get(each.uid, -1)) is not None]
+    pauses = (
+        long_memory.PastPause(each.uid, sight.now, each.gpus, rule_of(index_of[each.uid]).rule.name) for each in late
+    )
+    attempts = tuple(each for each in long.attempts if each not in late)
+    return msgspec.structs.replace(long, pauses=(*long.pauses, *pauses), attempts=attempts) if late else long
+
+
 def expect(plan: Plan) -> LongMemory:
     """What is remembered if every pause succeeds: who writes it down before, forgets none by dying meanwhile."""
     pauses = (each for each in plan.decisions if isinstance(each, Pause))
@@ -227,7 +239,7 @@ def _remember_pauses(long: LongMemory, outcomes: Iterable[Outcome], now: Instant
             attempts = tuple(each for each in attempts if each.uid != uid)
         else:
             waits = outcome.status is not Status.overtaken
-            attempts = long_memory.note_attempt(attempts, uid, now, outcome.detail, waits=waits)
+            attempts = long_memory.note_attempt(attempts, uid, found.gpus, now, outcome.detail, waits=waits)
         if outcome.status is Status.done:
             pauses.append(long_memory.PastPause(uid, now, found.gpus, found.rule.name))
     return msgspec.structs.replace(long, pauses=tuple(pauses), attempts=attempts)

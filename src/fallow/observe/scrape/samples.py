@@ -119,7 +119,7 @@ class Scraped:
         # As scraped, `pod` is the workload's: nothing has been renamed on the way, and nobody added the exporter's own.
         foreign = msgspec.structs.replace(labels.foreign(self._honor_labels), sure=True)
         serving = msgspec.structs.replace(labels.serving(self._honor_labels), sure=True)
-        kernels = msgspec.structs.replace(foreign, strict=True)
+        kernels = msgspec.structs.replace(labels.kernels(self._honor_labels), sure=True)
         books = [labels.LabelBook(each, self.facts) for each in (foreign, labels.OWN, serving, kernels)]
         self._foreign, self._own, self._serving, self._kernels = books
 

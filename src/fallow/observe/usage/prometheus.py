@@ -4,7 +4,7 @@ In: who holds GPUs, the windows that the rules ask for, the instant. Out: one Us
 nothing can be said; exact idle times; the same anew for a few pods (source.Source).
 Invariant: never raises for what the server does. A primary signal that cannot be asked for ends the cycle
 (Evidence.trouble); any other is missing and named in lost_signals. Nothing that was measured is kept from one cycle to
-the next but what labels mean, how often jobs are scraped, the lowest power ever seen, and idle times while a GPU stays
+the next but what labels mean, how often jobs are scraped, the lowest power of a day, and idle times while a GPU stays
 idle.
 """
 

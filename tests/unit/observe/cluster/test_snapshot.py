@@ -279,7 +279,9 @@ async def test_pods_that_its_pods_started_are_found_too(server: pretend.Server, 
         before = next(each for each in (await eyes.take_snapshot([RULE], NOW)).workloads if each.ref.kind == "Job")
         server.requests.clear()
         fresh = await eyes.look_again([before], [RULE], NOW)
-    assert [pod.name for pod in fresh.pods] == ["driver", "executor"]
+    assert [fresh.pods[index].name for index in fresh.workloads[0].pods] == ["driver", "executor"]
+    others = [pod.name for index, pod in enumerate(fresh.pods) if index not in fresh.workloads[0].pods]
+    assert others == ["llm-0", "llm-1"], "who else is on the node may explain what its GPUs did"
     assert [
         query
         for verb, plural, query in server.requests

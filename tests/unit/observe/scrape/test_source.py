@@ -32,7 +32,7 @@ from fallow.model.units import DAY, HOUR, MINUTE
 from fallow.model.usage import Signal
 from fallow.observe.scrape import buckets, by_row, kept, samples, targets
 from fallow.observe.scrape import source as scrape
-from fallow.observe.usage import floors, rows, trust
+from fallow.observe.usage import floors, labels, queries, readings, rows, trust
 
 NOW = 1_800_000_000.0  # a full minute
 WINDOW = 30 * MINUTE
@@ -368,6 +368,25 @@ def test_the_power_floor_needs_a_day() -> None:
         if minute % 600 == 599:
             lowest.append(floors.find_floors(found.floors(NOW + minute * MINUTE), found.facts, 60.0))
     assert lowest == [{}, {"GPU-0": 61.0}]
+
+
+def test_a_floor_is_of_the_last_day_and_expires() -> None:
+    known = floors.Floors()
+
+    def learn(watts: float | None, at: float) -> dict[str, float]:
+        series = np.arange(0 if watts is None else 1)
+        day = {readings.What.lowest: np.full(len(series), watts), readings.What.samples: np.full(len(series), 1440.0)}
+        by_dcgm, by_us = (metric.name for metric in queries.POWER)
+        found = {readings.Topic(what, by_us, DAY): readings.NOTHING for what in day}
+        found |= {readings.Topic(what, by_dcgm, DAY): readings.SeriesReading(series, day[what]) for what in day}
+        facts = [msgspec.structs.replace(labels.NOTHING_SAID, uuid="GPU-0")]
+        known.learn(found, facts, 60.0, at)
+        return known.watts
+
+    assert learn(34.0, NOW) == {"GPU-0": 34.0}
+    assert learn(90.0, NOW + HOUR) == {"GPU-0": 90.0}, "it goes up again, once the low day is over"
+    assert learn(None, NOW + 5 * HOUR) == {"GPU-0": 90.0}
+    assert learn(None, NOW + 26 * HOUR) == {}
 
 
 # ---- warming up ----

@@ -9,7 +9,7 @@ import re2
 from fallow.model import cluster, usage
 from fallow.observe.usage import rows, trust
 
-BELIEF = trust.Belief(re2.compile("gpu|gpu-operator|kube-system"))
+BELIEF = trust.Belief(re2.compile("gpu|gpu-operator|gpu-system|kube-system"))
 
 
 def pod(name: str, node: str = "gpu-1", namespace: str = "ml", **changes: object) -> cluster.Pod:

@@ -309,6 +309,14 @@ async def test_a_value_that_is_no_number_is_a_bad_response(value: str) -> None:
     assert found.trouble.reason == "BadResponse"
 
 
+async def test_labels_that_do_not_decode_cost_their_series_and_not_the_cycle() -> None:
+    odd: Any = {"UUID": 7}
+    async with source(canned(measured(gpu(0), odd))) as (_, asked):
+        found = await asked.evidence(held((pod("llm"),)), ONLY, NOW)
+    assert (found.trouble, found.usage[WINDOW].gpu) == (None, ("GPU-0",))
+    assert [one.who for one in found.ignored] == ["1 series"]
+
+
 async def test_infos_are_logged_once_and_change_nothing(caplog: pytest.LogCaptureFixture) -> None:
     async with source(canned(measured(gpu(0)), infos=["PromQL info: look here"])) as (_, asked):
         with caplog.at_level(logging.INFO):
