@@ -169,7 +169,9 @@ class ScrapeSource:
             _note_failure(one, str(problem))
             return None
 
-    async def evidence(self, held: rows.Holders, windows: frozenset[Seconds], now: Instant) -> usage.Evidence:
+    async def evidence(
+        self, held: rows.Holders, windows: frozenset[Seconds], now: Instant, *, floors: bool = True
+    ) -> usage.Evidence:
         self._samples.gpus_of_node = _count_gpus(held.nodes.values())
         found = await self._measure(held, windows, now)
         return msgspec.structs.replace(found, ignored=(*found.ignored, *self._name_strangers()))

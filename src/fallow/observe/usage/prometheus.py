@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 
 from fallow.clients.prometheus import client
-from fallow.model import cluster, usage
+from fallow.model import cluster, gpus, usage
 from fallow.model.seen import Input
 from fallow.model.units import DAY, HOUR, Instant, Seconds
 from fallow.model.usage import Signal
@@ -62,24 +62,35 @@ class PrometheusSource:
     def clock(self) -> Input[Instant]:
         return self._prometheus.clock
 
-    async def evidence(self, held: rows.Holders, windows: frozenset[Seconds], now: Instant) -> usage.Evidence:
+    async def evidence(
+        self, held: rows.Holders, windows: frozenset[Seconds], now: Instant, *, floors: bool = True
+    ) -> usage.Evidence:
         self._forget_gone()
-        wants_floors = self._floors.are_due(now)
-        questions = [*self._inquiry.about(windows), *(self._inquiry.about_floors() if wants_floors else ())]
         try:
-            answers = await self._ask(questions, now)
+            answers = await self._ask(self._inquiry.about(windows), now)
             await self._learn_paces(now)
+            layouts = self._lay_out(answers.readings, held, windows)
+            if self._floors.are_due(now) and (floors or any(map(_has_unrated, layouts.values()))):
+                answers = await self._learn_floors(answers, now)
         except asking.NoEvidence as nothing:
             return columns.no_evidence(now, nothing.trouble)
-        if wants_floors:
-            self._floors.learn(answers.readings, self._books.facts, None, now)
-        layouts, found = {}, answers.readings
-        current = self._current_of(found)
+        return self._compose(answers, held, layouts, now)
+
+    def _lay_out(
+        self, found: readings.Readings, held: rows.Holders, windows: frozenset[Seconds]
+    ) -> dict[Seconds, rows.RowLayout]:
+        layouts, current = {}, self._current_of(found)
         for window in windows:
             self._intervals[window] = columns.learn_intervals(found, self._jobs, window, self._paces)
             series = self._series_of(found, window)
             layouts[window] = self._layouts.lay_out(window, held, self._books.facts, series, current)
-        return self._compose(answers, held, layouts, now)
+        return layouts
+
+    async def _learn_floors(self, answers: asking.Answers, now: Instant) -> asking.Answers:
+        """A day of power is a lot to read: only where a rule or a model without a rating needs it."""
+        learned = await self._asker.ask(self._inquiry.about_floors(), now)
+        self._floors.learn(learned.readings, self._books.facts, None, now)
+        return answers._replace(lost=(*answers.lost, *learned.lost))
 
     async def _ask(self, questions: Iterable[asking.Question], now: Instant) -> asking.Answers:
         answers = await self._asker.ask(questions, now)
@@ -236,6 +247,11 @@ class _Looker:
 
     def read(self, found: readings.Readings, number: int, at: Numbers, translator: past.Translator) -> spans.Answer:
         return past.read_answer(found, number, at, self.speakers, self.cover, self.threshold, translator)
+
+
+def _has_unrated(layout: rows.RowLayout) -> bool:
+    """Is there a GPU whose rated power is not known? What it draws at rest then tells when it works."""
+    return any(gpus.find(model) is None for model in set(layout.model))
 
 
 def _batches(items: Sequence[T]) -> Iterator[Sequence[T]]:

@@ -19,8 +19,10 @@ class Source(Protocol):
         """What time it is where the samples are dated; absent where we date them ourselves."""
         ...
 
-    async def evidence(self, held: rows.Holders, windows: frozenset[Seconds], now: Instant) -> usage.Evidence:
-        """One Usage per window, or the reason why nothing can be said."""
+    async def evidence(
+        self, held: rows.Holders, windows: frozenset[Seconds], now: Instant, *, floors: bool = True
+    ) -> usage.Evidence:
+        """One Usage per window, or the reason why nothing can be said. `floors`: a rule asks for the lowest power."""
         ...
 
     async def again(self, held: rows.Holders, windows: frozenset[Seconds], now: Instant) -> usage.Evidence:

@@ -34,7 +34,9 @@ class Notes:
         self.questions: list[tuple[Any, ...]] = []
         self.clock = clock
 
-    async def evidence(self, held: rows.Holders, windows: frozenset[Seconds], now: Instant) -> usage.Evidence:
+    async def evidence(
+        self, held: rows.Holders, windows: frozenset[Seconds], now: Instant, *, floors: bool = True
+    ) -> usage.Evidence:
         self.questions.append(("evidence", [pod.name for pod in held.pods], windows, now))
         return usage.Evidence(now, {window: _empty(window) for window in windows}, None, 0, {}, ())
 
