@@ -291,7 +291,8 @@ def _find_contested(use: usage.Usage, pods: PodColumns, device: Indices) -> Bool
     """A board above its instances is nobody's claim; where nobody knows how many were asked for, none are too many."""
     cut = {gpu.rpartition("/")[0] for gpu, is_cut in zip(use.gpu, use.mig.tolist(), strict=True) if is_cut}
     claims = pods.alive[use.pod] & ~_bools([gpu in cut for gpu in use.gpu])
-    whole = claims & ~(use.mig | pods.mig[use.pod]) & ~(use.shared | pods.shared[use.pod])
+    shared = use.shared | (pods.shared & ~pods.on_unseen_node)[use.pod]  # by what was declared, not by what may be
+    whole = claims & ~(use.mig | pods.mig[use.pod]) & ~shared
     hands = np.bincount(device[whole], minlength=len(use.gpu))
     claimed, asked = np.bincount(use.pod[claims], minlength=len(pods.gpus)), pods.gpus
     is_greedy = (asked > 0) & (claimed > asked)

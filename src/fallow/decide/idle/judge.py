@@ -162,7 +162,7 @@ def judge_rows(use: usage.Usage, terms: Terms, now: Instant) -> Codes:
         (Reason.ExporterSuspect, _is_suspect(use, terms)),
         (Reason.SignalContradiction, terms.contested | _contradicts_itself(use, terms)),
         (Reason.Busy, np.where(terms.shared, own, any_active)),
-        (Reason.NodeUnseen, terms.on_unseen_node & ~usage.speaks_for_itself(use)),
+        (Reason.NodeUnseen, terms.on_unseen_node & (~usage.speaks_for_itself(use) | _lacks_rating(use, terms))),
         (Reason.SharedDevice, terms.shared & any_active & ~_is_acquitted(use, terms, active)),
         (Reason.MigUtilOnly, ~_any(use, valid.values()) & terms.mig & ~np.isnan(utilisation(use))),
         (Reason.NoSignal, ~_any(use, valid.values())),
@@ -241,6 +241,12 @@ def _is_suspect(use: usage.Usage, terms: Terms) -> Bools:
     is_silent = np.bincount(terms.node[profiled > 0], minlength=nodes) == 0
     is_suspect = profiles & is_silent & (np.bincount(terms.node[works], minlength=nodes) > 0)
     return np.asarray(is_suspect[terms.node])
+
+
+def _lacks_rating(use: usage.Usage, terms: Terms) -> Bools:
+    """On whose node the canary cannot tell work by power, because only the node could name a model."""
+    unrated, nodes = ~np.isnan(_power(use)) & np.isnan(terms.watts), int(terms.node.max(initial=-1)) + 1
+    return np.asarray((np.bincount(terms.node[unrated], minlength=nodes) > 0)[terms.node])
 
 
 def _power(use: usage.Usage) -> Floats:
