@@ -57,7 +57,7 @@ async def test_a_steady_trickle_is_activity(stage: Scene) -> None:
     shown = await stage.explain("Deployment/llm")
     assert shown["gpus"][0]["signals"]["gr_engine"]["mean"] == pytest.approx(0.0067)
     assert "gr_engine averaged 0.67%" in shown["gpus"][0]["because"]
-    assert await stage.verdicts("--idle-threshold", "0.04") == {"llm": ("idle", "GoneIdle")}
+    assert await stage.verdicts("--idle-threshold", "0.04") == {"llm": ("idle", "NeverUsed")}
     await assert_left_alone(stage)
 
 

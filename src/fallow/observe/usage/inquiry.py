@@ -91,14 +91,16 @@ class Inquiry:
             yield Question(Topic(What.samples, metric.name, DAY), samples, book, "power_floor")
 
     def about_activity(
-        self, metric: queries.GpuMetric, focus: Focus, part: Stretch, threshold: float, number: int
+        self, metric: queries.GpuMetric, focus: Focus | None, part: Stretch, threshold: float, number: int
     ) -> Question:
         """`number`: of the stretch, to tell the answers of several apart."""
         book, selectors = self._books.of(metric), self._selectors(metric, focus)
         promql = queries.busy(metric, selectors, book.dialect.by, part.between, threshold)
         return Question(Topic(What.busy, metric.name, float(number)), promql, book, metric.signal.label, required=True)
 
-    def about_samples(self, metric: queries.GpuMetric, focus: Focus, part: Stretch, number: int) -> Question:
+    def about_samples(
+        self, metric: queries.GpuMetric, focus: Focus | None, part: Stretch, number: int
+    ) -> Question:
         book, selectors = self._books.of(metric), self._selectors(metric, focus)
         promql = queries.samples(selectors, book.dialect.by, part.between)
         return Question(Topic(What.past, metric.name, float(number)), promql, book, metric.signal.label, required=True)

@@ -27,6 +27,7 @@ from fallow.observe.usage.readings import INSTANT, NOTHING, Numbers, Topic, What
 log = logging.getLogger(__name__)
 
 _PODS_PER_QUERY = 500
+_NEARLY_ALL = 0.8
 _TOO_MANY_GONE = 10_000  # label sets of series that are no more, before all are read anew
 
 T = TypeVar("T")
@@ -229,7 +230,9 @@ class PrometheusSource:
             metric for metric, speaks in looker.speakers.items()
             if metric.signal is not Signal.last_kernel and stretch.far > looker.result.window and speaks[at].any()
         ]
-        for focus in self._focus(pods):
+        # Nearly all are asked for in one question, without their names: those cost more than the few others do.
+        is_nearly_all = len(pods) > max(_NEARLY_ALL * len(looker.held.pods), _PODS_PER_QUERY)
+        for focus in (None,) if is_nearly_all else self._focus(pods):
             for metric in by_cover:
                 yield self._inquiry.about_samples(metric, focus, stretch, number)
             for metric in speaking:

@@ -347,16 +347,19 @@ async def test_requests_alone_are_no_gpu_data() -> None:
 
 
 async def test_questions_about_few_pods_name_at_most_five_hundred() -> None:
-    pods = tuple(pod(f"p.{number}") for number in range(1100))
-    series = [gpu(number, name=f"p.{number}") for number in range(1100)]
+    pods = tuple(pod(f"p.{number}") for number in range(1400))
+    series = [gpu(number, name=f"p.{number}") for number in range(1400)]
     async with source(canned(measured(*series))) as (server, asked):
         seen = (await asked.evidence(held(pods), ONLY, NOW)).usage[WINDOW]
         server.asked.clear()
         await asked.look_back(seen, candidates(range(1100)), held(pods), NOW, 0.01)
         looked_back = [one.form["query"] for one in server.asked]
         server.asked.clear()
-        await asked.again(held(pods), ONLY, NOW)
+        await asked.again(held(pods[:1100]), ONLY, NOW)
         looked_again = [one.form["query"] for one in server.asked if "up{" not in one.form["query"]]
+        server.asked.clear()
+        await asked.look_back(seen, candidates(range(1400)), held(pods), NOW + 2 * WINDOW, 0.01)
+        all_of_them = [one.form["query"] for one in server.asked]
     for questions in (looked_back, looked_again):
         named = [set(re.findall(r"p\\\\\.\d+", question)) for question in questions]
         assert {len(names) for names in named} == {500, 100}
@@ -364,6 +367,7 @@ async def test_questions_about_few_pods_name_at_most_five_hundred() -> None:
         assert len(questions) % 3 == 0
     assert all(f"{GR}{{exported_pod=~" in question for question in looked_back)
     assert all("workload_pod" in question or "pod=~" in question for question in looked_again)
+    assert all(f"{GR}{{}}" in question for question in all_of_them), "nearly all need no names"
 
 
 async def test_a_past_that_nobody_answers_for_was_not_watched() -> None:
