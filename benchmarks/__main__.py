@@ -8,7 +8,9 @@ import platform
 import subprocess
 import sys
 
-BENCHMARKS = ("help_time", "listing", "plan", "cycle", "scrape", "backtest", "exporter", "packing", "departures")
+BENCHMARKS = (
+    "help_time", "listing", "plan", "cycle", "questions", "scrape", "backtest", "exporter", "packing", "departures",
+)
 
 
 def main() -> None:

@@ -82,14 +82,14 @@ def _labels_of(pod: Any) -> dict[str, str]:
 
 def _value(query: str, now: float) -> str | None:
     """What each GPU's answer is; None for series that nobody has."""
-    is_past = "[86400s:1m]" in query
     if "DCGM_FI_PROF_GR_ENGINE_ACTIVE" not in query or (
-        is_past and ">= " in query
-    ):  # the last minute of activity: there was none
+        "max_over_time" in query and ">= " in query
+    ):  # activity in a stretch of the past: there was none
         return None
     if "count_over_time" in query:
-        return "1440" if is_past else "4"
-    return str(now - (86400 if is_past else 2)) if "timestamp(" in query else "0"
+        stretch = re.search(r"\[(\d+)ms\]", query)
+        return str(int(stretch[1]) / 15000) if stretch else "4"
+    return str(now - 2) if "timestamp(" in query else "0"
 
 
 def cpu_of(pid: int) -> float:

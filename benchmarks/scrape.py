@@ -73,6 +73,7 @@ async def serve() -> None:
 @contextlib.asynccontextmanager
 async def _source(port: int, keeper: Any = None) -> AsyncIterator[Any]:
     from tests.unit.observe.cluster import pretend
+    from tests.unit.observe.usage import gpu_pods
 
     from fallow.clients import exporters
     from fallow.observe.scrape import source as scrape
@@ -80,7 +81,7 @@ async def _source(port: int, keeper: Any = None) -> AsyncIterator[Any]:
 
     addresses = [f"http://127.0.0.1:{port}/{node}" for node in range(EXPORTERS)]
     async with pretend.Server() as server, server.api() as api:
-        finder = targets.Finder(api, addresses=addresses)
+        finder = targets.Finder(api, gpu_pods.BELIEF, addresses=addresses)
         async with scrape.ScrapeSource(finder, exporters.Exporters(timeout=5.0), keeper=keeper) as source:
             yield source
 

@@ -26,7 +26,6 @@ ABOUT = """# Made from the code by `make docs`.
 """
 
 _KEPT_BY_SERVER = ("annotations", "generation", "managedFields", "resourceVersion")
-_EVERY = "name=*"  # in a pointer: whichever member of a list
 _OURS = f"k.startsWith('{names.GROUP}/') || k.startsWith('{names.ALIAS_GROUP}/') || k in variables.stops"
 
 
@@ -58,7 +57,7 @@ def _same_but(new: str, old: str, free: Iterable[tuple[str, ...]]) -> str:
         by_first.setdefault(first, []).append(tuple(rest))
     parts = [_same(new, old, f"k in {_words(by_first)}")]
     for first, below in by_first.items():
-        if all(path[:1] == (_EVERY,) for path in below):
+        if all(path[:1] == (pointers.EVERY,) for path in below):
             parts.append(_same_members(*_branches(new, old, first, "[]"), [path[1:] for path in below]))
         elif all(below):
             parts.append(_same_but(*_branches(new, old, first, "{}"), below))
@@ -80,7 +79,7 @@ def _spec_rule(written: tuple[str, ...]) -> str:
 
 
 def _spoken(pointer: str) -> str:
-    return ".".join(pointers.parts(pointer)).replace(f".{_EVERY}", "[]")
+    return ".".join(pointers.parts(pointer)).replace(f".{pointers.EVERY}", "[]")
 
 
 def _resource(row: kinds.Kind) -> str:
@@ -89,9 +88,7 @@ def _resource(row: kinds.Kind) -> str:
 
 def _written(row: kinds.Kind) -> tuple[str, ...]:
     """What a pause of it writes, and a resume puts back."""
-    sizes = {"/spec/roles": f"/spec/roles/{_EVERY}/spec/replicas"}  # the list goes as a whole, but only they change
-    kept = {kinds.SCALED_OBJECT.key: (pointers.annotation(names.KEDA_PAUSED),)}  # comes back too if it went meanwhile
-    return (*(sizes.get(each, each) for each in row.writes), *kept.get(row.key, ()))
+    return (*row.writes, *row.remembers)
 
 
 def _rows() -> tuple[kinds.Kind, ...]:

@@ -199,7 +199,7 @@ class World:
             window=window, pod=np.array([pod for pod, _ in self.gpus], np.int32),
             gpu=tuple(gpu.uuid or f"GPU-{row}" for row, gpu in enumerate(gpus)), model=tuple(gpu.model for gpu in gpus),
             mig=np.array([gpu.mig for gpu in gpus], np.bool_), shared=np.array([gpu.shared for gpu in gpus], np.bool_),
-            peak={signal: _column(each.get(signal) for each in peaks) for signal in signals},
+            peak={signal: _column(each.get(signal) for each in peaks) for signal in signals}, mean={},
             count={
                 signal: _column(
                     window / interval * gpu.coverage if signal in each else None

@@ -330,6 +330,36 @@ async def test_a_mark_from_an_earlier_idleness_is_no_notice(stage: Scene) -> Non
     assert "IdleNoticeSent" in await stage.reasons()
 
 
+@pytest.mark.accepts("idle", 42)
+async def test_a_notice_that_outlived_ten_hours_without_data_is_given_anew(stage: Scene) -> None:
+    """Told before the gap, quiet for an hour after it: nobody knows what was in between."""
+    (pod,) = await stage.run(clusters.replicated("apps/v1", "Deployment", "llm", 1, 1), minutes=12 * 60)
+    stage.measure(pod, [0.0] * 120 + [None] * 1200 + [0.0] * 120)
+    await stage.begin()
+    await stage.make_policy()
+    early = ago(11.5 * 60)
+    await annotate(stage, await see(stage, "Deployment"), pending_since=early, idle_since=early)
+    await stage.prune()
+    warned = await see(stage, "Deployment")
+    assert (warned["spec"]["replicas"], marks_of(warned)[names.PENDING_SINCE] > ago(5)) == (1, True)
+    assert marks_of(warned)[names.IDLE_SINCE] > ago(61), "not before the end of the gap"
+    assert "IdleNoticeSent" in await stage.reasons()
+    await annotate(stage, warned, pending_since=ago(6))  # six minutes later
+    await stage.prune()
+    assert (await see(stage, "Deployment"))["spec"]["replicas"] == 0
+
+
+async def test_a_notice_is_as_old_as_it_is_though_the_idle_time_is_known_to_a_tenth_only(stage: Scene) -> None:
+    """Busy until half an hour before the notice, eleven hours ago: that notice is a good one."""
+    (pod,) = await stage.run(clusters.replicated("apps/v1", "Deployment", "llm", 1, 1), minutes=14 * 60)
+    stage.measure(pod, [0.6] * 60 + [0.0] * 1380)
+    await stage.begin()
+    await stage.make_policy()
+    await annotate(stage, await see(stage, "Deployment"), pending_since=ago(11 * 60), idle_since=ago(11.5 * 60))
+    await stage.prune()
+    assert (await see(stage, "Deployment"))["spec"]["replicas"] == 0
+
+
 async def test_a_policy_that_needs_a_notice_and_has_no_way_to_send_it_never_pauses(stage: Scene) -> None:
     await stage.deployment()
     await stage.begin()
@@ -400,12 +430,13 @@ async def _replica_set_says(stage: Scene, key: str) -> bool:
 @pytest.mark.accepts("idle", 23)
 async def test_whoever_undoes_us_three_times_in_a_day_is_left_alone(stage: Scene) -> None:
     await stage.stateful()
+    await stage.deployment("web", gpus=4, busy=0.9)  # or the pauses of one hour would be more than all there is
     await stage.begin()
     flags = ("--immunity", "0")
     for turn in range(3):
-        await stage.prune(*flags)
+        said = await stage.prune(*flags)
         paused = await see(stage, "StatefulSet")
-        assert paused["spec"]["replicas"] == 0, f"turn {turn}"
+        assert paused["spec"]["replicas"] == 0, f"turn {turn}: {said}"
         await stage.cluster.patch(paused, {"spec": {"replicas": 1}}, fieldManager="rival")
         await stage.cluster.wait_until(lambda: stage.cluster.ready_pods("app=llm", 1))
         await stage.cluster.age("app=llm", scene.MINUTES)

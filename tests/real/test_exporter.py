@@ -143,6 +143,11 @@ class Sliced:
             self.node.host(self.pods[name], f"{UUID[0]}::{number}", pid=700 + number, **where)
         self.drive()
 
+    @property
+    def believing(self) -> tuple[str, str]:
+        """Its exporter runs where its tenants do."""
+        return "--exporter-namespaces", self.stage.namespace
+
     def drive(self) -> None:
         """As it is now."""
         processes = [fake.Process(700, 20 * GIB), fake.Process(701, 30 * GIB, sm=70)]
@@ -190,7 +195,7 @@ class Sliced:
 
     async def explain(self, pruner: product.Product, name: str, *flags: str) -> Any:
         scope = ("-n", self.stage.namespace, "--watch-namespaces", self.stage.namespace)
-        done = await pruner.fallow("explain", f"Deployment/{name}", *scope, "-o", "json", *flags)
+        done = await pruner.fallow("explain", f"Deployment/{name}", *scope, *self.believing, "-o", "json", *flags)
         assert done.code == 0, done.said
         return json.loads(done.out)
 
@@ -250,7 +255,8 @@ async def test_a_daemon_finds_the_example_daemonset_by_itself(sliced: Sliced, fo
     await sliced.exporter_pod(port)
     async with sliced.exporting(port), product.product_on(sliced.stage, folder) as pruner:
         daemon = await pruner.start(
-            *ACT, "--state-dir", str(folder / "state"), "--scrape-interval", "1", "--scrape-timeout", "1"
+            *ACT, *sliced.believing, "--state-dir", str(folder / "state"), "--scrape-interval", "1",
+            "--scrape-timeout", "1",
         )
         await daemon.until(lambda: sliced.stage.is_paused(sliced.tenants["quiet"]))
         await daemon.more_cycles(2)
@@ -304,7 +310,7 @@ async def test_by_prometheus_the_same_comes_out(
             # want more of the past.
             pace = ("--expected-scrape-interval", f"{test_exporter_eyes.EVERY:g}")
             await sliced.check(pruner, *pace)
-            done = await pruner.prune(*ACT, *pace)
+            done = await pruner.prune(*ACT, *pace, *sliced.believing)
             assert done.code == 0, done.said
             assert await sliced.stage.is_paused(sliced.tenants["quiet"]), done.said
             assert await sliced.is_left_alone(pruner)

@@ -414,13 +414,19 @@ async def test_notice_and_ack_of_an_inference_service_leave_it_and_its_pods_alon
     service = await make(cluster, "isvc")
     child = await cluster.deployment("llm-predictor", replicas=1)
     pods = {pod["metadata"]["uid"] for pod in await cluster.pods("app=llm-predictor")}
-    workload = workload_of(service, marks_ref=examples.ref_of(child), marks=annotations(child))
+
+    async def see() -> nouns.Workload:
+        holder = await settled(cluster, child)
+        version = holder["metadata"]["resourceVersion"]
+        marks = {"marks_ref": examples.ref_of(child), "marks": annotations(holder), "marks_version": version}
+        return workload_of(service, **marks)
+
     channels = (idle.Channel("e", "event"),)
-    warn = decision.Warn(examples.finding_of(workload), "abcdef123456", NOW - 60, NOW + 300, channels)
-    ack = marking.ack_mark(workload, until=NOW + 3600, by="ada", reason="demo", now=NOW)
+    warn = decision.Warn(examples.finding_of(await see()), "abcdef123456", NOW - 60, NOW + 300, channels)
     async with hands_on(cluster) as hands:
         assert (await hands.warn(warn, NOW, lambda: NOW)).status is Status.done
         assert names.PENDING_SINCE in annotations(await cluster.refresh(child))
+        ack = marking.ack_mark(await see(), until=NOW + 3600, by="ada", reason="demo", now=NOW)
         assert (await hands.mark(ack, NOW)).status is Status.done
     assert {names.ACK_UNTIL, names.ACK_BY} <= set(annotations(await cluster.refresh(child)))
     assert (await cluster.refresh(service))["metadata"]["resourceVersion"] == service["metadata"]["resourceVersion"]

@@ -143,7 +143,9 @@ async def test_what_somebody_else_set_meanwhile_is_not_half_a_pause(cluster: Clu
     async with dying(cluster, after=1) as hands:
         await test_hands.carry_in_the_end(cluster, hands, before)
     await cluster.patch(before, {"spec": {"replicas": 2}}, fieldManager="ada")
-    assert len(await next_cycle(cluster, "Deployment/llm")) == 1
+    await test_hands.settled(cluster, before)
+    (noted,) = await next_cycle(cluster, "Deployment/llm")
+    assert noted.status is Status.done, noted.detail
     back = await cluster.refresh(before)
     assert back["spec"]["replicas"] == 2
     assert marks_of(back)[names.RESUMED_BY] == "external:ada"

@@ -48,6 +48,19 @@ async def test_seven_idle_gpus_of_eight_do_not_condemn_the_pod(stage: Scene) -> 
     await assert_left_alone(stage)
 
 
+@pytest.mark.accepts("idle", 51)
+async def test_a_steady_trickle_is_activity(stage: Scene) -> None:
+    """200 ms of work in every 30 s: no sample reaches the threshold, and all of them tell of it."""
+    await stage.deployment(busy=0.0067)
+    await stage.begin()
+    assert await stage.verdicts() == {"llm": ("active", "Busy")}
+    shown = await stage.explain("Deployment/llm")
+    assert shown["gpus"][0]["signals"]["gr_engine"]["mean"] == pytest.approx(0.0067)
+    assert "gr_engine averaged 0.67%" in shown["gpus"][0]["because"]
+    assert await stage.verdicts("--idle-threshold", "0.04") == {"llm": ("idle", "NeverUsed")}
+    await assert_left_alone(stage)
+
+
 @pytest.mark.accepts("idle", 2)
 async def test_nine_idle_replicas_of_ten_do_not_condemn_the_deployment(stage: Scene) -> None:
     pods = await stage.run(clusters.replicated("apps/v1", "Deployment", "web", 10, 1), pods=10)
@@ -136,7 +149,7 @@ async def test_on_a_shared_gpu_only_a_pods_own_activity_counts(
         if has_process_data:
             _measure_processes(stage, pod, percent)
     await stage.begin()
-    found = await stage.verdicts()
+    found = await stage.verdicts("--trust-metrics")  # only the scene's own namespace is watched
     assert [found["a"], found["b"]] == expected
 
 
@@ -181,7 +194,7 @@ def _measure_plainly(stage: Scene, pod: clusters.Object, busy: history.Values) -
     labels = {
         "pod": pod["metadata"]["name"], "namespace": stage.namespace, "container": "main",
         "hostname": stage.node.upper(), "gpu": "0", "uuid": f"GPU-plain-{pod['metadata']['name']}",
-        "modelName": "NVIDIA H100 80GB HBM3", "job": "dcgm", "instance": "10.0.0.9:9400",
+        "modelName": "NVIDIA H100 80GB HBM3", "job": "dcgm", "instance": "192.0.2.9:9400",
     }
     values = [busy] * (scene.MINUTES * 2 + 1) if isinstance(busy, int | float) else busy
     stage.prometheus.series("DCGM_FI_PROF_GR_ENGINE_ACTIVE", labels, values)

@@ -8,6 +8,7 @@ from tests import ROOT
 
 from fallow import settings, telemetry
 from fallow.doors.cli import main
+from fallow.model import kinds
 
 
 @pytest.mark.parametrize("path", write.DOCUMENTS)
@@ -38,3 +39,12 @@ def test_no_name_stands_twice():
     assert len(set(shorts)) == len(shorts)
     assert len({metric.name for metric in telemetry.METRICS}) == len(telemetry.METRICS)
     assert not {flag.name for flag in settings.FLAGS} & set(settings.NOT_YET)
+
+
+def test_every_kind_stands_on_its_page():
+    page = (ROOT / "docs/kinds.md").read_text()
+    rows = [line for line in page.splitlines() if line.startswith("| `")]
+    missing = [
+        row.kind for row in kinds.KINDS if not any(f"`{row.letter}`" in line and row.kind in line for line in rows)
+    ]
+    assert missing == []

@@ -61,6 +61,9 @@ class Hands:
         outcome = await resuming.resume(self.writer, resume, now, replicas, turn=self._keda_turn)
         await self._forget_notice(outcome, resume.workload)
         await self._tell(outcome, resume.workload.ref, names.Event.RESUMED, now)
+        if outcome.status is Status.refused and not self.writer.is_dry:  # who asked by annotation reads it here only
+            note = f"Not resumed: {outcome.detail}"
+            await self.announcer.announce(resume.workload.ref, names.Event.RESUME_FAILED, note, now)
         return outcome
 
     async def undo(self, undo: decision.Undo, now: Instant) -> Outcome:

@@ -142,7 +142,7 @@ class GpuFinding(msgspec.Struct, frozen=True, kw_only=True):
     verdict: Verdict
     reason: Reason
     because: str
-    signals: Mapping[str, Mapping[str, float | None]]  # {"gr_engine": {"max": 0.0, "samples": 60, "newest": 1.7e9}}
+    signals: Mapping[str, Mapping[str, float | None]]  # {"gr_engine": {"max": 0.0, "mean": 0.0, ...}}
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):

@@ -173,8 +173,8 @@ KINDS: tuple[Kind, ...] = (
            objects=(stops.object_to_service,),
            ignores_stop=stops.ignores_stop, marks_on=("apps", "Deployment"), named_by=(names.KSERVE_ISVC_LABEL, {}),
            warns=("KServe deletes its Deployment, HPA, Service and Ingress and makes them anew; it comes back with "
-                  "minReplicas. Setting or removing annotations on it by hand restarts its pods: acknowledge by "
-                  "command or on the Namespace.",)),
+                  "minReplicas. Setting or removing annotations on it by hand restarts its pods or rolls a Revision: "
+                  "acknowledge by command or on the Namespace.",)),
     _stops("LLMInferenceService", "serving.kserve.io", "m", "v1alpha2", "v1alpha1", work="inference", may_own=True,
            reads=(_REPLICAS, "/spec/prefill/replicas", "/spec/scaling", "/spec/prefill/scaling", stops.CONDITIONS),
            pauses=stops.stop_llm, writes=(stops.STOP, _REPLICAS, "/spec/prefill/replicas"), holds=stops.is_stopped_llm,
@@ -375,6 +375,17 @@ def stands_paused(workload: cluster.Workload) -> bool:
 def holds_pause(kind: Kind, workload: cluster.Workload) -> bool:
     """Is the very value still set by which we paused it? Marks of a pause count only so long."""
     return target_row(kind, workload).holds(pause_target(kind, workload).body)
+
+
+def still_paused(kind: Kind, workload: cluster.Workload) -> frozenset[str]:
+    """Of a pause of several fields that others undid in part, those that still stand at its value."""
+    body = view(workload.body, workload.annotations)
+    recorded = record.read(workload.annotations.get(names.ORIGINAL_STATE))
+    if recorded is None or way(kind, workload) is not Way.own or kind.holds(body):
+        return frozenset()
+    wanted = kind.pauses(workload, idle.Rule(), 0.0)
+    standing = {pointer: value for pointer, value in wanted.items() if pointers.read(body, pointer) == value}
+    return frozenset(pointer for pointer in standing if recorded.fields.get(pointer) not in (None, standing[pointer]))
 
 
 def is_finished(kind: Kind, body: Mapping[str, Any]) -> bool:

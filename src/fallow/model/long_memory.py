@@ -16,6 +16,7 @@ from fallow.model.units import HOUR, MINUTE, Instant
 MOST_KINDS: Final = 64
 MOST_BYTES: Final = 16 * 1024
 MOST_ONES: Final = 128  # pauses, and attempts, that are written one by one
+_MOST_ATTEMPTS: Final = 4096  # that one process remembers
 _ERROR_TEXT: Final = 120  # characters of what a server said to an attempt
 _SKEW: Final = 5 * MINUTE  # by which the clock of the holder before us may be ahead; a later stamp is no stamp
 
@@ -51,6 +52,7 @@ class Attempt(msgspec.Struct, frozen=True, gc=False, array_like=True):
     count: Count
     until: Instant
     because: str
+    gpus: Count = 0
 
 
 class LongMemory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -77,13 +79,13 @@ def newer(own: LongMemory, on_lease: LongMemory) -> LongMemory:
 
 
 def note_attempt(
-    attempts: Iterable[Attempt], uid: str, now: Instant, because: str, *, waits: bool
+    attempts: Iterable[Attempt], uid: str, gpus: int, now: Instant, because: str, *, waits: bool
 ) -> tuple[Attempt, ...]:
     """One more in vain: 2, 4, 8 ... 60 minutes, unless it `waits` for nothing."""
     others, before = [each for each in attempts if each.uid != uid], [each for each in attempts if each.uid == uid]
     count = 1 + max((each.count for each in before), default=0)
     until = now + min(2.0 ** min(count, 6) * MINUTE, HOUR) if waits else now
-    return (*others, Attempt(uid, count, until, because[:_ERROR_TEXT]))[-MOST_ONES:]
+    return (*others, Attempt(uid, count, until, because[:_ERROR_TEXT], gpus))[-_MOST_ATTEMPTS:]
 
 
 # ---- on the Lease ----------------------------------------------------------------------------------------------------

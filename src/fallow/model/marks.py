@@ -69,11 +69,17 @@ def is_half_taken(workload: cluster.Workload) -> bool:
     pause itself on its way (a webhook), or we were interrupted while taking it back.
     """
     kind = kinds.of(workload)
-    if kind is None or kinds.holds_pause(kind, workload):
+    if kind is None or kinds.holds_pause(kind, workload) or is_stale(_record(kind, workload)):
         return False
     target = kinds.pause_target(kind, workload)
     values = (pointers.read(target.body, pointer) for pointer in record.fields_in(target.annotations))
     return target.is_ours and any(value is not None for value in values)
+
+
+def is_stale(said: Said) -> bool:
+    """Marks that were copied back by an undo: the pause they tell of ended already."""
+    paused, resumed = (units.read_instant(said.get(name)) for name in (names.PAUSED_AT, names.RESUMED_AT))
+    return paused is not None and resumed is not None and paused <= resumed
 
 
 def is_coming_back(workload: cluster.Workload) -> bool:

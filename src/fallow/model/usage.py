@@ -8,6 +8,7 @@ speak for a row is said here once, for the eyes that look back and for the brain
 
 from collections.abc import Mapping
 from enum import IntEnum
+from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -49,6 +50,13 @@ PRIMARIES = (
     Signal.gr_engine, Signal.sm_active, Signal.gpu_util, Signal.device_util, Signal.process_sm, Signal.last_kernel,
 )
 OPTIONAL = tuple(signal for signal in Signal if signal not in PRIMARIES)
+RATIOS = tuple(signal for signal in PRIMARIES if signal is not Signal.last_kernel)
+FIRST_SAMPLE: Final[Seconds] = 180.0  # a new pod's first sample comes a scrape, a mapping and a step of a search later
+
+
+def longest_gap(interval: Floats) -> Floats:
+    """Seconds between two samples past which nobody watched."""
+    return np.maximum(3.0 * interval, 300.0)
 
 
 class Usage(msgspec.Struct, kw_only=True):
@@ -61,14 +69,15 @@ class Usage(msgspec.Struct, kw_only=True):
     mig: Bools
     shared: Bools
     peak: Mapping[Signal, Floats]  # highest in the window (last_kernel: latest); a signal nobody exports has no entry
+    mean: Mapping[Signal, Floats]  # average over the window, primary ratios only
     count: Mapping[Signal, Floats]  # samples in the window, primaries only
     newest: Mapping[Signal, Floats]  # instant of the newest sample, primaries only
     interval: Floats  # seconds between samples of the row's job
     exporter_up: Bools  # False only where `up` is 0 now
     exporter_frozen: Bools  # energy did not move over the window
     power_floor: Floats  # lowest power of that UUID over 24 h, W; nan = not learned, or too long ago
-    last_active: Floats  # instant of the last active sample of the look-back; nan = not looked up; -inf = none found
-    observed_since: Floats  # how far back the look-back is covered for this row; nan = not looked up
+    last_active: Floats  # by then the last activity of the look-back was over; nan = not looked up; -inf = none found
+    observed_since: Floats  # since when it is watched without a longer gap than that; nan = not looked up
     # Of the rows, not of their numbers: an earlier Usage of the same source and window with the same version has the
     # same rows (pod, gpu, model). None = not known.
     version: int | None = None
@@ -101,6 +110,13 @@ def find_speakers(use: Usage, mig: Bools, shared: Bools) -> dict[Signal, Bools]:
     }
     measured = [signal for signal in PRIMARIES if signal in use.peak]
     return {signal: (use.peak[signal] >= 0) & allowed.get(signal, np.bool_(True)) for signal in measured}
+
+
+class Candidates(NamedTuple):
+    """Rows to look back at, and when the owner of each was warned; nan = not."""
+
+    rows: Indices
+    warned: Floats
 
 
 class SourceTrouble(msgspec.Struct, frozen=True):

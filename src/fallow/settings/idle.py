@@ -22,7 +22,8 @@ EXCLUDED_NAMESPACES = "bench-guide-.*|llm-d-nightly-.*"
 EXCLUDED_PODS = "dcgm-exporter-.*"
 PROTECTED_NAMESPACES = "kube-system|kube-public|kube-node-lease|gpu-operator"
 EXPORTER_NAMESPACES = (
-    "gpu-operator|nvidia-.*|dcgm-.*|monitoring|kube-system|gke-managed-.*|openshift-.*|gmp-system"
+    "gpu-operator|nvidia-.*|dcgm-.*|monitoring|kube-system|gke-managed-.*|openshift-.*|gmp-system|"
+    f"{names.NODE_EXPORTER}"
 )
 LEAST_BUDGET: Seconds = 60.0
 BASELINE_CYCLES = 3  # of a daemon that does not know how idle the cluster usually is

@@ -114,6 +114,7 @@ class Viewer:
         return usage.Usage(
             window=window, pod=rows.pod, gpu=rows.gpu, model=rows.model, mig=rows.mig, shared=rows.shared,
             peak={Signal.gr_engine: profiling, Signal.gpu_util: used},
+            mean={},
             count={Signal.gr_engine: count, Signal.gpu_util: np.where(rows.mig, np.nan, count)},
             newest={Signal.gr_engine: newest, Signal.gpu_util: np.where(rows.mig, np.nan, newest)},
             interval=np.full(len(count), world.span.step), exporter_up=np.ones(len(count), np.bool_),

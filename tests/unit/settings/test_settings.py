@@ -116,6 +116,17 @@ def test_our_own_namespace_is_always_protected():
     ] == [True, True, True, False, False]
 
 
+def test_exporters_are_believed_where_they_usually_run_and_beside_us():
+    usual = read({"POD_NAMESPACE": "mine"}).exporter_namespaces
+    where = ("gpu-operator", "nvidia-x", "dcgm-a", "monitoring", "kube-system", "gpu-idle-exporter", "mine", "tenant")
+    assert [bool(usual.fullmatch(name)) for name in where] == [True] * 7 + [False]
+    given = read({"POD_NAMESPACE": "mine"}, exporter_namespaces="gpus")
+    assert [bool(given.exporter_namespaces.fullmatch(name)) for name in ("gpus", "mine", "kube-system")] == [
+        True, True, False
+    ]
+    assert (given.trust_metrics, read(trust_metrics=True).trust_metrics) == (False, True)
+
+
 def test_a_dry_run_plans_the_same_pause():
     rule = read().mandate.rule
     assert rule == read(run_mode="scale-down").mandate.rule

@@ -246,12 +246,6 @@ def is_of(row: kinds.Kind, ref: cluster.Ref) -> bool:
     return (ref.group, ref.kind) == row.key and ref.version in row.versions
 
 
-def is_stale(annotations: Mapping[str, str]) -> bool:
-    """Marks that were copied back by an undo: the pause they tell of ended already."""
-    paused, resumed = (units.read_instant(annotations.get(name)) for name in (names.PAUSED_AT, names.RESUMED_AT))
-    return paused is not None and resumed is not None and paused <= resumed
-
-
 def release_operations(obj: Mapping[str, Any], written: Iterable[str]) -> list[dict[str, Any]]:
     """The JSON patch that takes the fields of a pause out of our managedFields entries; [] if nothing of ours is there.
 

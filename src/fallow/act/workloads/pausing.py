@@ -146,14 +146,16 @@ async def _take_back(
 
 
 async def _stands(writer: PatchWriter, row: kinds.Kind, act: Write) -> bool:
-    """Was a write done that ended in an error? When even that is not known, yes: the record must stay."""
+    """Was a write done that ended in an error, whole or in part? When even that is not known, yes: the record stays,
+    and the next cycle sees what to make of it."""
     try:
         found = await writer.read(act.ref, act.subresource)
     except errors.NotFound:
         return False
     except errors.ClientError:
         return True
-    return row.holds(kinds.view(found, rereading.annotations(found)))
+    said, sent = rereading.annotations(found), act.body["metadata"].get("annotations", {}).get(names.ORIGINAL_STATE)
+    return row.holds(kinds.view(found, said)) or (sent is not None and said.get(names.ORIGINAL_STATE) == sent)
 
 
 async def _pause_schedule(

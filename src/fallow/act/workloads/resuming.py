@@ -73,7 +73,9 @@ async def _resume_once(
         return Outcome(resume, Status.refused, now, because, code=Code.NoOriginalState)
     way = bodies.resume_way(kind, workload)
     target = bodies.resume_target(way, workload)
-    if not (_is_down(way, kind, workload) or marks.is_half_taken(resume.workload) or marks.is_coming_back(workload)):
+    partly = kinds.still_paused(kind, workload)
+    is_half = bool(partly) or marks.is_half_taken(resume.workload) or marks.is_coming_back(workload)
+    if not _is_down(way, kind, workload) and not is_half:
         because = f"{short} runs, so only our marks {'would be' if writer.is_dry else 'were'} cleared"
         if kinds.is_tender(workload):
             because = f"{short} runs; marks of ours on it count for nothing, and clearing them would restart its pods"
@@ -81,7 +83,7 @@ async def _resume_once(
             await _clear(writer, workload, target, now, resume.by)
         return Outcome(resume, Status.overtaken, now, because, code=Code.AlreadyRunning)
     row = kinds.KUEUE_WORKLOAD if way is kinds.Way.kueue else kind
-    found = None if bodies.is_stale(target.annotations) else record.read(target.annotations.get(names.ORIGINAL_STATE))
+    found = None if marks.is_stale(target.annotations) else record.read(target.annotations.get(names.ORIGINAL_STATE))
     fault = await _find_fault(writer, row, workload, found)
     if replicas is not None and kind.replica_path is not None:
         found, fault = _force(kind.replica_path, None if fault else found, replicas), None
@@ -89,6 +91,8 @@ async def _resume_once(
         lacking = f"{short} has no readable record of a pause by us"
         because = f"the record on {short} names {fault}; nothing was changed" if fault else lacking
         return Outcome(resume, Status.refused, now, because, code=Code.NoOriginalState)
+    if partly and replicas is None:  # what others brought back is theirs
+        found = msgspec.structs.replace(found, fields={pointer: found.fields[pointer] for pointer in partly})
     if writer.dry_run == "client":
         return Outcome(resume, Status.dry_run, now, f"would resume {short}", after=dict(found.fields))
     return await _bring_back(writer, resume, _Return(workload, row, way, target, found), now, turn)

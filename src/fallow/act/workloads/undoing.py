@@ -44,7 +44,8 @@ async def undo(writer: PatchWriter, undo: decision.Undo, now: Instant) -> Outcom
         if way is kinds.Way.keda:
             await forget(writer, workload.ref, record.read(workload.annotations.get(names.ORIGINAL_STATE)))
     was, stood = describe(found.fields), describe(values(target, found))
-    because = f"{undo.because}: it was {was}, stood at {stood}, and is as it was"
+    ends = "would be put back" if writer.is_dry else "is as it was again"
+    because = f"{undo.because}: it was {was}, stood at {stood}, and {ends}"
     return Outcome(undo, writer.done, now, because, values(target, found), dict(found.fields))
 
 

@@ -37,6 +37,7 @@ class Grounds(msgspec.Struct, frozen=True, gc=False):
 
     idle_since: Instant
     at_least: bool
+    looked_back: bool = True  # its idle time was looked up in this cycle, or is remembered
     pretended_notice: Instant | None = None  # dry run: when the notice would have been delivered
     pretended_pause: Instant | None = None  # dry run: when it would have been paused
     refused: str | None = None  # what the API server said to its pause: it knows no such field
@@ -206,12 +207,12 @@ def _take_step(case: Case, now: Instant) -> Standing:
 
 
 def _is_valid(case: Case, since: Instant, now: Instant) -> bool:
-    """Was it idle all the time since the notice? A mark in the future is nobody's notice.
+    """Was it idle, and watched, all the time since the notice? A mark in the future is nobody's notice.
 
-    Where the look-back does not reach so far, the notice stands while its grace runs (nothing happens yet) and is
-    given anew after.
+    An idle time never begins before the end of the last longer gap, so that it answers both. Where it could not be
+    looked up, the notice stands while its grace runs (nothing happens yet) and is given anew after.
     """
     if since > now + 1:
         return False
     grounds = case.grounds
-    return grounds.idle_since <= since or (grounds.at_least and now < since + case.rule.notice.grace)
+    return grounds.idle_since <= since or (not grounds.looked_back and now < since + case.rule.notice.grace)

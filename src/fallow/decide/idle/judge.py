@@ -47,7 +47,7 @@ CANARY_WATTS: Final = 75.0  # ... and so much above it
 FLOOR_WATTS: Final = 15.0
 MAX_SKEW: Final = 60.0  # a sample further in the future comes from a clock that is wrong
 UNREADY_COUNTS: Final = 2 * HOUR  # a pod that stays not ready for so long is judged by its start alone
-FIRST_SAMPLE: Final = 180.0  # a new pod's first sample comes a scrape, a mapping and a step of the look-back later
+TRICKLE: Final = 5.0  # a mean of this part of the threshold is work, though no single sample reaches it
 
 # What makes a signal active where its rule does not say: the unit of each is told in model/usage.py.
 LIMITS: Final = {
@@ -93,6 +93,7 @@ class Sight(msgspec.Struct, kw_only=True):
     window: Floats
     idle_since: Floats  # nan where it is not idle
     at_least: Bools
+    looked_back: Bools  # where its idle time was looked up: it is not longer than that
     never_used: Bools
     clock: Floats  # per pod: since when its quiet counts
     odd: Mapping[int, str] = {}  # workloads that could not be considered, and what went wrong
@@ -180,11 +181,18 @@ def is_active_by(use: usage.Usage, terms: Terms, signal: Signal) -> Bools:
         held = peak < use.window
     else:
         held = peak >= LIMITS.get(signal, terms.activity)
+    if signal in use.mean:
+        held |= trickles(use, terms, signal)
     if signal in NOT_ON_MIG:  # by the series themselves: what only might be an instance is not excused by that
         held &= ~use.mig
     if signal.name in terms.disabled:
         held &= ~terms.disabled[signal.name]
     return held
+
+
+def trickles(use: usage.Usage, terms: Terms, signal: Signal) -> Bools:
+    """A steady trickle: DCGM's values are averages themselves, so that a little work in each of them never shows."""
+    return np.asarray(use.mean[signal] >= terms.activity / TRICKLE)
 
 
 def _is_acquitted(use: usage.Usage, terms: Terms, active: Mapping[Signal, Bools]) -> Bools:
@@ -343,6 +351,7 @@ class _Lives(msgspec.Struct):
 
     since: Floats
     is_exact: Bools
+    looked_back: Bools
     was_used: Bools
     never_used: Bools
 
@@ -354,12 +363,13 @@ def _choose_windows(
     gone, never = arranged.terms.gone_idle[arranged.rule_of], arranged.terms.never_used[arranged.rule_of]
     shorter, window, count = np.minimum(gone, never), np.maximum(gone, never), len(arranged.uids)
     code, since = np.full(count, CODE[Reason.MissingGpuSeries], np.int8), np.full(count, np.nan)
-    is_exact, never_used = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
+    is_exact, looked_back, never_used = (np.zeros(count, np.bool_) for _ in range(3))
     for seconds, one in passes.items():
         here, lives = shorter == seconds, _read_lives(one, clock, now)
         chosen = np.where(lives.was_used, gone, np.where(lives.never_used, never, window))
         window, since = np.where(here, chosen, window), np.where(here, lives.since, since)
         is_exact = np.where(here, lives.is_exact, is_exact)
+        looked_back = np.where(here, lives.looked_back, looked_back)
         never_used = np.where(here, lives.never_used & ~lives.was_used, never_used)
     for seconds, one in passes.items():
         code = np.where(window == seconds, one.workloads, code)
@@ -367,7 +377,7 @@ def _choose_windows(
         code = np.where(shorter == seconds, np.minimum(code, one.workloads), code)
     return Sight(
         arranged=arranged, snapshot=snapshot, now=now, passes=passes, clock=clock, code=code, window=window,
-        idle_since=since, at_least=~is_exact, never_used=never_used,
+        idle_since=since, at_least=~is_exact, looked_back=looked_back, never_used=never_used,
     )
 
 
@@ -377,24 +387,28 @@ def _read_lives(one: Pass, clock: Floats, now: Instant) -> _Lives:
     since, is_exact = row_since(one.use, rows, clock, now)
     start, active, seen = clock[one.use.pod[rows]], one.use.last_active[rows], one.use.observed_since[rows]
     was_used = is_idle & np.isfinite(active) & (active >= start)
-    never_used = (active < start) & (seen <= start + FIRST_SAMPLE)
+    never_used = (active < start) & (seen <= start + usage.FIRST_SAMPLE)
     latest = groups.reduce(np.maximum, np.where(is_idle, since, -np.inf), np.full(count, -np.inf))
     decides = is_idle & is_exact & (since == groups.spread(latest))
     no, yes = np.zeros(count, np.bool_), np.ones(count, np.bool_)
     return _Lives(
         np.where(np.isfinite(latest), latest, np.nan),
         groups.reduce(np.logical_or, decides, no.copy()),
+        groups.reduce(np.logical_and, ~np.isnan(active) | ~is_idle, yes.copy()),
         groups.reduce(np.logical_or, was_used, no),
         groups.reduce(np.logical_and, never_used | ~is_idle, yes),
     )
 
 
 def row_since(use: usage.Usage, rows: arrange.Indices, clock: Floats, now: Instant) -> tuple[Floats, Bools]:
-    """Since when these rows are idle if they are, and whether that is exact or only as far back as was looked."""
+    """Since when these rows are idle if they are, and whether that is exact or only as far back as was watched.
+
+    Never before the end of the last longer gap: nobody knows what was in it.
+    """
     start, active, seen = clock[use.pod[rows]], use.last_active[rows], use.observed_since[rows]
     edge = np.maximum(now - use.window, start)  # so much the window itself shows
-    is_found = np.isfinite(active)
-    is_new = np.isneginf(active) & (seen <= start + FIRST_SAMPLE)
-    as_far = np.where(np.isneginf(active), np.fmin(np.maximum(seen, start), edge), edge)
-    found = np.minimum(np.maximum(active, start), edge)
-    return np.where(is_found, found, np.where(is_new, start, as_far)), is_found | is_new
+    begin = np.minimum(np.maximum(np.where(np.isfinite(active), active, -np.inf), start), edge)
+    soon = begin + usage.FIRST_SAMPLE
+    is_exact = np.where(np.isfinite(active), ~(seen > soon), np.isneginf(active) & (seen <= soon))
+    as_far = np.where(np.isnan(active) | np.isnan(seen), edge, np.maximum(seen, start))
+    return np.where(is_exact, begin, as_far), is_exact

@@ -130,15 +130,19 @@ def _note_reversal(kind: kinds.Kind, workload: cluster.Workload, now: Instant) -
     said = kinds.record_target(kind, workload).annotations
     times = [*marks.recent_reversals(workload, now), now]
     writer = kinds.pause_target(kind, workload).writer or "somebody"
+    noted = {names.PAUSE_REVERSALS: ",".join(units.rfc3339(time) for time in times)}
+    if len(times) >= FIGHT:
+        noted[names.FIGHT_HOLD_UNTIL] = units.rfc3339(now + DAY)
+    if kinds.still_paused(kind, workload):
+        because = "others brought a part of it back, and the rest would stay behind without a record"
+        return [Resume(workload, f"external:{writer}", because, noted)]
     changes: consent.Changes = {
         **({} if _lives_elsewhere(kind, workload) else consent.drop(said, (*names.PAUSE_KEYS, names.RESUME_REQUESTED))),
-        names.RESUMED_AT: units.rfc3339(now), names.RESUMED_BY: f"external:{writer}",
-        names.PAUSE_REVERSALS: ",".join(units.rfc3339(time) for time in times),
+        names.RESUMED_AT: units.rfc3339(now), names.RESUMED_BY: f"external:{writer}", **noted,
     }
     because = "it was paused by us and runs again, and the resume was not ours"
     if len(times) < FIGHT:
         return [_note(kind, workload, changes, None, because)]
-    changes[names.FIGHT_HOLD_UNTIL] = units.rfc3339(now + DAY)
     because = f"others undid our pauses {len(times)} times within a day, last {writer}: left alone for a day"
     return [_note(kind, workload, changes, names.Event.PAUSE_REVERTED, because)]
 

@@ -19,7 +19,7 @@ from fallow import names
 from fallow.decide.idle import arrange, brakes, choice, consent, counts, courtesy, judge, rules, standings, upkeep
 from fallow.decide.idle import words as sentences
 from fallow.decide.idle.courtesy import Standing
-from fallow.model import cluster, decision, long_memory, units
+from fallow.model import cluster, decision, long_memory, marks, units, usage
 from fallow.model.decision import Alert, Decision, Finding, Findings, Memory, Outcome, Pause, Plan, Status, Warn
 from fallow.model.long_memory import LongMemory
 from fallow.model.policies import idle
@@ -42,18 +42,32 @@ def rules_in_force(mandate: idle.Mandate, policies: rules.Policies) -> tuple[idl
 
 def candidate_rows(
     snapshot: cluster.Snapshot, mandate: idle.Mandate, now: Instant, cache: Cache | None = None
-) -> dict[tuple[Seconds, float], arrange.Indices]:
-    """Rows of workloads that look idle, by window and by what counts as activity: their idle time is worth a query."""
+) -> dict[tuple[Seconds, float], usage.Candidates]:
+    """Rows of workloads that look idle, or would if all of their window was measured, by window and by what counts as
+    activity: their idle time, and what else is known of their window, is worth a query."""
     sight = _look(snapshot, mandate, now, cache)
     terms, rule_of = sight.arranged.terms, sight.arranged.rule_of
-    shorter, activity = np.minimum(terms.gone_idle, terms.never_used)[rule_of], terms.activity[rule_of]
+    gone, never = terms.gone_idle[rule_of], terms.never_used[rule_of]
+    shorter, longer, activity = np.minimum(gone, never), np.maximum(gone, never), terms.activity[rule_of]
+    warned = _notices(sight)
     found = {}
     for window, one in sight.passes.items():
-        looks_idle = (shorter == window) & (one.workloads == judge.IDLE)
+        is_thin = one.workloads == judge.CODE[decision.Reason.LowCoverage]
+        looks_idle = (shorter == window) & ((one.workloads == judge.IDLE) | is_thin) | (longer == window) & is_thin
         for threshold in np.unique(activity[looks_idle]).tolist() if one.layout.rows.size else ():
-            wanted = looks_idle & (activity == threshold)
-            found[window, threshold] = np.sort(one.layout.rows[one.layout.workloads.spread(wanted)])
+            wanted = one.layout.workloads.spread(looks_idle & (activity == threshold))
+            order = np.argsort(one.layout.rows[wanted])
+            rows, at = one.layout.rows[wanted][order], one.layout.workloads.spread(warned)[wanted][order]
+            found[window, threshold] = usage.Candidates(rows, at)
     return found
+
+
+def _notices(sight: judge.Sight) -> usage.Floats:
+    """When each workload's owner was told, by its marks; nan = not."""
+    warned = np.full(len(sight.arranged.uids), np.nan)
+    for index in sight.arranged.noticed:
+        warned[index] = marks.notice_at(sight.snapshot.workloads[index]) or np.nan
+    return warned
 
 
 def find_exemption(
@@ -74,6 +88,7 @@ def make_plan(
     sight = _look(snapshot, mandate, now, cache)
     memory = brakes.recall(mandate.brakes, memory, snapshot.long_memory, snapshot.lease_term, now)
     gpus, tended = counts.count_gpus(sight), upkeep.tend(sight)
+    memory = msgspec.structs.replace(memory, long=_count_late(sight, memory.long, tended.paused))
     until, level = snapshot.frozen_until, None if snapshot.evidence.trouble else gpus.level(now)
     on_lease = None if until is None else decision.Freeze(until, snapshot.frozen_because)
     watched = brakes.watch(mandate.brakes, memory, on_lease, level, now)
@@ -172,6 +187,17 @@ def _carry_on_long(sight: judge.Sight, old: LongMemory, watched: brakes.Braking)
     )
 
 
+def _count_late(sight: judge.Sight, long: LongMemory, paused: Mapping[int, Instant | None]) -> LongMemory:
+    """An attempt whose answer was lost, and which stands paused by us after all, was a pause."""
+    index_of, rule_of = sight.arranged.index_of, sight.arranged.ruling
+    late = [each for each in long.attempts if paused.get(index_of.get(each.uid, -1)) is not None]
+    pauses = (
+        long_memory.PastPause(each.uid, sight.now, each.gpus, rule_of(index_of[each.uid]).rule.name) for each in late
+    )
+    attempts = tuple(each for each in long.attempts if each not in late)
+    return msgspec.structs.replace(long, pauses=(*long.pauses, *pauses), attempts=attempts) if late else long
+
+
 def expect(plan: Plan) -> LongMemory:
     """What is remembered if every pause succeeds: who writes it down before, forgets none by dying meanwhile."""
     pauses = (each for each in plan.decisions if isinstance(each, Pause))
@@ -213,7 +239,7 @@ def _remember_pauses(long: LongMemory, outcomes: Iterable[Outcome], now: Instant
             attempts = tuple(each for each in attempts if each.uid != uid)
         else:
             waits = outcome.status is not Status.overtaken
-            attempts = long_memory.note_attempt(attempts, uid, now, outcome.detail, waits=waits)
+            attempts = long_memory.note_attempt(attempts, uid, found.gpus, now, outcome.detail, waits=waits)
         if outcome.status is Status.done:
             pauses.append(long_memory.PastPause(uid, now, found.gpus, found.rule.name))
     return msgspec.structs.replace(long, pauses=tuple(pauses), attempts=attempts)
@@ -251,7 +277,7 @@ def _judge_again(sight: judge.Sight, index: int, pause: Pause) -> tuple[Finding 
     if sight.code[index] != judge.IDLE:
         return None, sentences.explain(sight, index)
     pretended = None if sight.mandate.acting else pause.notice_at
-    grounds = courtesy.Grounds(float(sight.idle_since[index]), bool(sight.at_least[index]), pretended)
+    grounds = msgspec.structs.replace(standings.find_times(sight, index), pretended_notice=pretended)
     standing = courtesy.consider(standings.make_case(sight, index, grounds), now)
     if not standing.pauses or standing.warns:
         return None, standing.because or "its owner has not been told yet"
@@ -261,9 +287,12 @@ def _judge_again(sight: judge.Sight, index: int, pause: Pause) -> tuple[Finding 
 def _carry_over(sight: judge.Sight, meant: Mapping[int, Pause]) -> judge.Sight:
     """The second look measures the window only. Where that reaches back to the plan, what the plan knew still holds."""
     idle_since, at_least, never_used = sight.idle_since.copy(), sight.at_least.copy(), sight.never_used.copy()
+    looked_back = sight.looked_back.copy()
     for index, pause in meant.items():
         finding, since, decided = pause.finding, pause.finding.idle_since, pause.finding.next_at
         if at_least[index] and since is not None and decided is not None and sight.now - sight.window[index] <= decided:
             idle_since[index] = min(since, idle_since[index])
-            at_least[index], never_used[index] = finding.at_least, finding.never_used
-    return msgspec.structs.replace(sight, idle_since=idle_since, at_least=at_least, never_used=never_used)
+            at_least[index], never_used[index], looked_back[index] = finding.at_least, finding.never_used, True
+    return msgspec.structs.replace(
+        sight, idle_since=idle_since, at_least=at_least, never_used=never_used, looked_back=looked_back
+    )

@@ -61,7 +61,7 @@ def _ask_all(sight: judge.Sight, memory: Memory) -> tuple[dict[int, Standing], d
     for index in np.flatnonzero(sight.code == judge.IDLE).tolist():
         known, grounds = answers.get(index), _find_grounds(sight, memory, index) if index in special else None
         if known is None or not known.at <= now < known.standing.until or known.grounds != grounds:
-            plain = grounds or courtesy.Grounds(float(sight.idle_since[index]), bool(sight.at_least[index]))
+            plain = grounds or find_times(sight, index)
             try:
                 standing = courtesy.consider(make_case(sight, index, plain), now)
             except Exception as problem:  # of one workload: the others go on
@@ -81,11 +81,15 @@ def _find_special(sight: judge.Sight, memory: Memory) -> set[int]:
 
 def _find_grounds(sight: judge.Sight, memory: Memory, index: int) -> courtesy.Grounds:
     uid, is_dry = sight.arranged.uids[index], not sight.mandate.acting
-    return courtesy.Grounds(
-        idle_since=float(sight.idle_since[index]), at_least=bool(sight.at_least[index]),
-        pretended_notice=memory.would_be_pending.get(uid) if is_dry else None,
+    return msgspec.structs.replace(
+        find_times(sight, index), pretended_notice=memory.would_be_pending.get(uid) if is_dry else None,
         pretended_pause=memory.would_be_paused.get(uid) if is_dry else None, refused=memory.refused.get(uid),
     )
+
+
+def find_times(sight: judge.Sight, index: int) -> courtesy.Grounds:
+    since, at_least = float(sight.idle_since[index]), bool(sight.at_least[index])
+    return courtesy.Grounds(since, at_least, bool(sight.looked_back[index]))
 
 
 def make_case(sight: judge.Sight, index: int, grounds: courtesy.Grounds) -> courtesy.Case:

@@ -179,7 +179,10 @@ def _name_activity(use: usage.Usage, terms: judge.Terms) -> str:
     """The first signal that was active, and how much."""
     for signal in Signal:
         if signal in use.peak and judge.is_active_by(use, terms, signal)[0]:
-            return f"{signal.label} {_say(signal, float(use.peak[signal][0]))}"
+            peak = float(use.peak[signal][0])
+            if signal in use.mean and peak < terms.activity[0]:
+                return f"{signal.label} averaged {use.mean[signal][0]:.2%}: a little, all the time"
+            return f"{signal.label} {_say(signal, peak)}"
     return "it is active"
 
 
@@ -222,7 +225,7 @@ def _list_signals(use: usage.Usage, row: int) -> dict[str, dict[str, float | Non
             continue
         label = signal.name if signal.label in found else signal.label  # DCGM's gpu_util beside the exporter's
         found[label] = {"max": float(use.peak[signal][row])}
-        for name, columns in (("samples", use.count), ("newest", use.newest)):
+        for name, columns in (("mean", use.mean), ("samples", use.count), ("newest", use.newest)):
             if signal in columns:
                 value = float(columns[signal][row])
                 found[label][name] = None if math.isnan(value) else value

@@ -68,7 +68,8 @@ def _gpu(gpu: decision.GpuFinding) -> dict[str, Any]:
 
 def _signal(values: Mapping[str, float | None]) -> dict[str, Any]:
     samples, newest = values.get("samples"), answers.instant(values.get("newest"))
-    return {"max": values.get("max"), "samples": None if samples is None else round(samples), "newest": newest}
+    mean = {"mean": values["mean"]} if "mean" in values else {}  # of primary ratios only
+    return {"max": values.get("max"), **mean, "samples": None if samples is None else round(samples), "newest": newest}
 
 
 def totals(numbers: decision.Totals) -> dict[str, Any]:

@@ -105,6 +105,8 @@ def _explain(target: str, namespace: str | None, output: str, **given: Any) -> N
         _tell(finding, gpus, look.plan.at)
         for one in lost:
             show.sentence(f"  not seen   signal {one.signal}: {one.because}")
+        for ignored in look.snapshot.evidence.ignored:
+            show.sentence(f"  not seen   {ignored.who}: {ignored.because}")
 
 
 def _tell(finding: decision.Finding, gpus: list[decision.GpuFinding], now: float) -> None:

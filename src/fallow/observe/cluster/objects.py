@@ -164,12 +164,13 @@ def _is_recorded(pointer: str, said: Mapping[str, str]) -> bool:
 
 
 def _owns(fields: Mapping[str, Any], path: tuple[str, ...]) -> bool:
+    """Of a list as a whole, or of its members by key."""
     if not path:
         return True
-    if path[0] == pointers.EVERY:  # of a list that is owned as a whole nothing more is said
-        members = [below for key, below in fields.items() if key.startswith("k:")]
-        return not fields or any(_owns(below, path[1:]) for below in members)
-    return f"f:{path[0]}" in fields and _owns(fields[f"f:{path[0]}"], path[1:])
+    if path[0] != pointers.EVERY:
+        return f"f:{path[0]}" in fields and _owns(fields[f"f:{path[0]}"], path[1:])
+    members = [owned for key, owned in fields.items() if key.startswith("k:")]
+    return not members or any(_owns(owned, path[1:]) for owned in members)
 
 
 def _read_body(item: Item, reads: Iterable[str]) -> dict[str, Any]:

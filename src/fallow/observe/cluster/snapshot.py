@@ -7,7 +7,7 @@ cannot be seen at all raises, and clocks that are apart. While no object changed
 none.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -52,7 +52,8 @@ class Eyes:
             "workloads": seen.workloads(look_past), "nodes": seen.nodes, "namespaces": seen.namespaces,
             "policies": seen.policies, "missing": seen.missing, "version": seen.version(look_past),
         }
-        evidence = await self._source.evidence(held, _windows(rules), now)
+        floors = any(rule.power_floor for rule in rules)
+        evidence = await self._source.evidence(held, _windows(rules), now, floors=floors)
         facts["missing"] += tuple(cluster.Missing(one.who, one.because) for one in evidence.ignored)
         facts["missing"] += self._compare_clocks(evidence)
         return self._compose(held, evidence, now, **facts)
@@ -65,12 +66,12 @@ class Eyes:
         return self._held
 
     async def look_back(
-        self, seen: cluster.Snapshot, rows: Mapping[tuple[Seconds, float], usage.Indices], now: Instant
+        self, seen: cluster.Snapshot, rows: Mapping[tuple[Seconds, float], usage.Candidates], now: Instant
     ) -> cluster.Snapshot:
         """The last snapshot with exact idle times in these rows, by window and by what counts as activity."""
         found = dict(seen.evidence.usage)
         for (window, threshold), wanted in rows.items():
-            found[window] = await self._source.look_back(found[window], wanted.tolist(), self._held, now, threshold)
+            found[window] = await self._source.look_back(found[window], wanted, self._held, now, threshold)
         return msgspec.structs.replace(seen, evidence=msgspec.structs.replace(seen.evidence, usage=found))
 
     async def look_again(
@@ -78,11 +79,13 @@ class Eyes:
     ) -> cluster.Snapshot:
         """The second look: these workloads only, each read anew with its companions and pods, and measured anew.
 
-        One that is gone, or could not be read, is not in it; `missing` says why.
+        One that is gone, or could not be read, is not in it; `missing` says why. Who else holds GPUs on their nodes is
+        measured anew, too, as nobody's: what a device or a node did must be explained.
         """
         fresh = await second_look.look(self._mirror, workloads, self._look_past(rules), now)
         nodes = self._mirror.nodes
-        held = usage_rows.Holders(fresh.pods, nodes.known, exporters=self._mirror.contents.exporters)
+        pods = (*fresh.pods, *_find_neighbours(fresh.pods, self._mirror.pods))
+        held = usage_rows.Holders(pods, nodes.known, exporters=self._mirror.contents.exporters)
         evidence = await self._source.again(held, _windows(rules), now)
         facts = {
             "nodes": nodes, "namespaces": fresh.namespaces, "policies": self._mirror.policies,
@@ -127,6 +130,11 @@ class Eyes:
             )
             for namespace in self._mirror.namespaces.known.values()
         }
+
+
+def _find_neighbours(some: tuple[cluster.Pod, ...], every: tuple[cluster.Pod, ...]) -> Iterator[cluster.Pod]:
+    nodes, known = {pod.node for pod in some if pod.node}, {(pod.namespace, pod.name) for pod in some}
+    return (pod for pod in every if pod.node in nodes and (pod.namespace, pod.name) not in known)
 
 
 def _reaches(by: idle.IdlePolicy | None, namespace: cluster.Namespace) -> bool:

@@ -1,8 +1,7 @@
 """What was scraped, in minutes: for each series a ring of 60 s buckets, in columns.
 
 In: samples (columns, values, instants). Out: for any window up to the horizon what Prometheus would say of it: the
-highest, the lowest, how many, how much a counter grew, the newest; and for the look-back the last active minute, the
-first and how many with data.
+highest, the lowest, the mean, how many, how much a counter grew, the newest. The past: by_row.py.
 A Track holds one metric; all Tracks turn with the same Ring. What a metric needs no column for has none.
 Invariant: nan where nothing believable was sampled. Values are stored in 32 bits, rounded away from quiet (the highest
 up, the lowest down), so that no activity is lost by storing it. A minute that is only partly in the window counts in
@@ -22,14 +21,14 @@ from fallow.model.units import MINUTE, Instant, Seconds
 Columns: TypeAlias = NDArray[np.int64]
 Small: TypeAlias = NDArray[np.float32]
 Cells: TypeAlias = NDArray[Any]  # float32; of counts uint8
-Field = Literal["high", "low", "count", "grown"]
+Field = Literal["high", "low", "count", "sum", "grown"]
 A = TypeVar("A", bound=np.generic)
 
 # Of all buckets, half of what the manifests give our pod; 800 GPUs with dcgm-exporter's defaults and a window of 30 min
 # take 70 MiB.
 MOST_BYTES: Final = 256 * 2**20
 _FIRST_COLUMNS = 16
-_BYTES: Final[Mapping[Field, int]] = {"high": 4, "low": 4, "count": 1, "grown": 4}
+_BYTES: Final[Mapping[Field, int]] = {"high": 4, "low": 4, "count": 1, "sum": 4, "grown": 4}
 
 
 class Full(Exception):
@@ -158,6 +157,9 @@ class Track:
         if "count" in self.fields and counts:
             cells = self.fields["count"]
             cells[rows, columns] = np.minimum(cells[rows, columns], 254) + 1
+        if "sum" in self.fields and counts:
+            cells = self.fields["sum"]
+            cells[rows, columns] = round_up(np.nan_to_num(cells[rows, columns]) + values)
         if "grown" in self.fields:
             before = self.latest[columns]
             rise = np.where(values >= before, values - before, values)  # a counter that fell began anew
@@ -181,29 +183,21 @@ class Track:
         found: usage.Floats = span.weights @ self.fields["count"][span.rows, : self.size]
         return found
 
+    def mean(self, span: Span) -> usage.Floats:
+        sums, counts = (self.fields[name][span.rows, : self.size] for name in ("sum", "count"))
+        known = np.where(np.isnan(sums), 0, counts).sum(axis=0, dtype=np.float64)
+        total = np.nansum(sums, axis=0, dtype=np.float64)
+        found: usage.Floats = np.divide(total, known, out=np.full(self.size, np.nan), where=known > 0)
+        return found
+
     def _fold(self, name: Field, span: Span, fold: np.ufunc) -> usage.Floats:
         cells = self.fields[name][span.rows, : self.size]
         found: usage.Floats = fold.reduce(cells, axis=0, initial=np.nan).astype(np.float64)
         return found
 
-    def last_minute(self, span: Span, least: float) -> usage.Floats:
-        """The end of the last minute with a sample of at least that much; nan = none."""
-        return self._ends(span, self.fields["high"][span.rows, : self.size] >= least, last=True)
-
-    def first_minute(self, span: Span) -> usage.Floats:
-        """The end of the first minute with data: before that nothing is vouched for."""
-        return self._ends(span, self.fields["count"][span.rows, : self.size] > 0, last=False)
-
-    def minutes(self, span: Span) -> usage.Floats:
-        found: usage.Floats = np.count_nonzero(self.fields["count"][span.rows, : self.size], axis=0).astype(np.float64)
-        return found
-
-    def _ends(self, span: Span, held: usage.Bools, last: bool) -> usage.Floats:
-        if not len(span.rows):
-            return np.full(self.size, np.nan)
-        ends = np.multiply(self._ring.minute_of_rows()[span.rows] + 1, MINUTE, dtype=np.float64)
-        row = len(held) - 1 - held[::-1].argmax(axis=0) if last else held.argmax(axis=0)
-        return np.where(held.any(axis=0), ends[row], np.nan)
+    def ends(self, span: Span) -> usage.Floats:
+        """When each minute of the span is over: before the end of the first with data nothing is vouched for."""
+        return np.multiply(self._ring.minute_of_rows()[span.rows] + 1, MINUTE, dtype=np.float64)
 
     # ---- tidying, and over a restart ----
 

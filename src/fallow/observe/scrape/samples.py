@@ -21,9 +21,9 @@ from fallow.model import usage
 from fallow.model.units import DAY, HOUR, MINUTE, Instant, Seconds
 from fallow.model.usage import Signal
 from fallow.names import NodeMetric
-from fallow.observe.scrape import buckets, targets
+from fallow.observe.scrape import buckets, by_row, targets
 from fallow.observe.scrape.buckets import Columns, Field
-from fallow.observe.usage import labels, queries
+from fallow.observe.usage import labels, queries, rows
 from fallow.observe.usage.readings import SeriesReading, Topic, What, join
 
 Key: TypeAlias = tuple[str, str]  # of an exporter: its job and instance
@@ -38,6 +38,7 @@ _OF_PROCESSES = ("process", "instance")  # scopes that speak of the pod itself
 _SERVING = frozenset((*queries.REQUEST_GAUGES, *queries.REQUEST_COUNTERS))
 _METRICS: Final = {metric.name: metric for metric in (*queries.PRIMARIES, *queries.OTHERS)}
 _OURS = frozenset((*_VOUCHES, queries.HOLDS, *(name for name, metric in _METRICS.items() if metric.own)))
+_RATIOS: Final = tuple(metric for metric in queries.PRIMARIES if metric.signal in usage.RATIOS)
 _KERNELS: Final = next(metric for metric in queries.PRIMARIES if metric.signal is Signal.last_kernel)
 _PROCESS_SM: Final = next(metric for metric in queries.PRIMARIES if metric.signal is Signal.process_sm)
 
@@ -46,6 +47,7 @@ def _fields() -> dict[str, tuple[Field, ...]]:
     """What is kept of each metric: only what is asked of it."""
     fields: dict[str, tuple[Field, ...]] = {metric.name: ("high",) for metric in queries.OTHERS}
     fields |= {metric.name: ("high", "count") for metric in queries.PRIMARIES}
+    fields |= {metric.name: ("high", "count", "sum") for metric in _RATIOS}
     fields |= {metric.name: ("high", "low", "count") for metric in queries.POWER}
     fields |= {metric.name: ("high", "low") for metric in queries.OTHERS if metric.signal is Signal.fb_growth}
     fields |= dict.fromkeys((*_VOUCHES, queries.HOLDS), ())
@@ -117,7 +119,7 @@ class Scraped:
         # As scraped, `pod` is the workload's: nothing has been renamed on the way, and nobody added the exporter's own.
         foreign = msgspec.structs.replace(labels.foreign(self._honor_labels), sure=True)
         serving = msgspec.structs.replace(labels.serving(self._honor_labels), sure=True)
-        kernels = msgspec.structs.replace(foreign, strict=True)
+        kernels = msgspec.structs.replace(labels.kernels(self._honor_labels), sure=True)
         books = [labels.LabelBook(each, self.facts) for each in (foreign, labels.OWN, serving, kernels)]
         self._foreign, self._own, self._serving, self._kernels = books
 
@@ -250,6 +252,8 @@ class Scraped:
                 found[Topic(What.peak, metric.name, window)] = self._peak(metric, span, now - window, now)
             for metric in queries.PRIMARIES:
                 found[Topic(What.count, metric.name, window)] = self._count(metric.name, span, window, now)
+            for metric in _RATIOS:
+                found[Topic(What.mean, metric.name, window)] = self._mean(metric.name, span)
             found[Topic(What.increase, queries.ENERGY, window)] = self._increase(queries.ENERGY, span, now - window)
             found[Topic(What.requests, "", window)] = join([
                 *(self._high(name, span, now - window) for name in queries.REQUEST_GAUGES),
@@ -286,6 +290,22 @@ class Scraped:
             counts = np.where(was_quiet, np.fmax(counts, np.clip(now - since, 0.0, window) / self._interval), counts)
         return _reading(track, counts > 0, counts)
 
+    def _mean(self, metric: str, span: buckets.Span) -> SeriesReading:
+        track = self.table.tracks[metric]
+        means = track.mean(span)
+        return _reading(track, ~np.isnan(means), means)
+
+    def count_rows(self, seen: usage.Usage, layout: rows.RowLayout, now: Instant) -> usage.Usage:
+        """With all samples of rows that several series measured, one after the other."""
+        span, count = self.table.ring.span(now - seen.window, now), dict(seen.count)
+        for metric in queries.PRIMARIES:
+            if metric.signal in count:
+                track, edges = self.table.tracks[metric.name], layout.edges(metric.join)
+                together = by_row.count_together(track, by_row.pair(track, edges), seen.rows, span)
+                is_known = ~np.isnan(count[metric.signal])
+                count[metric.signal] = np.where(is_known, np.fmax(count[metric.signal], together), np.nan)
+        return msgspec.structs.replace(seen, count=count)
+
     def _is_current(self, track: buckets.Track, now: Instant) -> usage.Bools:
         """Which columns have a value of now: not long ago, and still there on their exporter's last page."""
         last_page = np.array([self._pages.get((one.job, one.target), -math.inf) for one in self.facts], np.float64)
@@ -307,25 +327,29 @@ class Scraped:
 
     # ---- out: the past ----
 
-    def past(self, lookback: Seconds, threshold: float, now: Instant) -> dict[Topic, SeriesReading]:
-        found = {Topic(What.holds, queries.HOLDS, lookback): self._newest(queries.HOLDS, now)}
-        span = self.table.ring.span(now - lookback, now)
-        for metric in queries.PRIMARIES:
-            if metric.signal is Signal.last_kernel:
-                continue
-            track = self.table.tracks[metric.name]
-            active = track.last_minute(span, threshold / metric.scale)
-            first, minutes = track.first_minute(span), track.minutes(span)
-            if metric is _PROCESS_SM:
-                last, since = self._vouched(track, now)
-                active = np.fmax(active, last)
-                minutes = np.where(since < np.nan_to_num(first, nan=math.inf), (now - since) / MINUTE, minutes)
-                first = np.fmin(first, since)
-            folds = (What.active, active, np.fmax), (What.first, first, np.fmin), (What.minutes, minutes, np.fmax)
-            for what, values, fold in folds:
-                held = ~np.isnan(first) & ~np.isnan(values)
-                found[Topic(what, metric.name, lookback)] = _reading(track, held, values, fold)
-        return found
+    def has_past(self, lookback: Seconds, now: Instant) -> tuple[int, ...]:
+        """The numbers of all series that the look-back may speak of."""
+        met = [self._newest(queries.HOLDS, now).series]
+        met += [track.series[_since(track, now - lookback)] for track in map(self._track, queries.PRIMARIES)]
+        return tuple(np.unique(np.concatenate(met)).tolist())
+
+    def watch(
+        self, metric: queries.GpuMetric, layout: rows.RowLayout, lookback: Seconds, threshold: float, now: Instant
+    ) -> by_row.WatchedRows:
+        """When each row of the layout was last active, and since when it is watched without a longer gap."""
+        track, size, span = self._track(metric), len(layout.gpu), self.table.ring.span(now - lookback, now)
+        edges, gap = layout.edges(metric.join), float(usage.longest_gap(np.array([self._interval]))[0])
+        pairs, least = by_row.pair(track, edges), threshold / metric.scale
+        found = by_row.watch(track, pairs, size, span, track.ends(span), least, gap)
+        if metric is not _PROCESS_SM:
+            return found
+        last, since = np.full(size, np.nan), np.full(size, np.nan)
+        for column, said, fold in zip((last, since), self._vouched(track, now), (np.fmax, np.fmin), strict=True):
+            fold.at(column, pairs.rows, said[pairs.columns])
+        return by_row.WatchedRows(np.fmax(found.active, last), np.fmin(found.since, since))
+
+    def _track(self, metric: queries.GpuMetric) -> buckets.Track:
+        return self.table.tracks[metric.name]
 
     def floors(self, now: Instant) -> dict[Topic, SeriesReading]:
         """The lowest power of a day, and of how many samples."""

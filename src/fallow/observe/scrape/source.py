@@ -17,12 +17,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, Self
 
 import msgspec
+import numpy as np
 
 from fallow import names
 from fallow.clients import errors, exporters, exposition
 from fallow.model import cluster, usage
 from fallow.model.seen import ABSENT, Input
 from fallow.model.units import DAY, HOUR, MINUTE, Instant, Seconds, clock_time, rfc3339
+from fallow.model.usage import Signal
 from fallow.observe.scrape import kept, samples, targets
 from fallow.observe.usage import columns, floors, labels, past, readings, rows, trust
 
@@ -71,6 +73,7 @@ class ScrapeSource:
         self._is_warm = False
         self._said: set[str] = set()  # once, and needs no repeating
         self._floors = floors.Floors()
+        self._found_idle = past.IdleTimes()
         self._layouts = rows.Layouts()
         self._generation = 0  # of the samples when they were laid out last
 
@@ -166,7 +169,9 @@ class ScrapeSource:
             _note_failure(one, str(problem))
             return None
 
-    async def evidence(self, held: rows.Holders, windows: frozenset[Seconds], now: Instant) -> usage.Evidence:
+    async def evidence(
+        self, held: rows.Holders, windows: frozenset[Seconds], now: Instant, *, floors: bool = True
+    ) -> usage.Evidence:
         self._samples.gpus_of_node = _count_gpus(held.nodes.values())
         found = await self._measure(held, windows, now)
         return msgspec.structs.replace(found, ignored=(*found.ignored, *self._name_strangers()))
@@ -255,7 +260,9 @@ class ScrapeSource:
             readings=found, facts=facts, serving=facts, jobs=labels.Jobs(), expected_interval=self._interval,
             intervals={}, down=down, floors=self._floors.watts,
         )
-        return columns.build_evidence(measured, held, layouts, now)
+        seen = columns.build_evidence(measured, held, layouts, now)
+        counted = {window: self._samples.count_rows(use, layouts[window], now) for window, use in seen.usage.items()}
+        return msgspec.structs.replace(seen, usage=counted)
 
     async def again(self, held: rows.Holders, windows: frozenset[Seconds], now: Instant) -> usage.Evidence:
         """Of exporters scraped anew; what none of them said just now is as if its exporter were down."""
@@ -282,13 +289,40 @@ class ScrapeSource:
         return [one for one in self._health.values() if not one.known.target.node or one.known.target.node in wanted]
 
     async def look_back(
-        self, seen: usage.Usage, wanted: Sequence[int], held: rows.Holders, now: Instant, threshold: float
+        self, seen: usage.Usage, wanted: usage.Candidates, held: rows.Holders, now: Instant, threshold: float
     ) -> usage.Usage:
-        result = past.copy_of(seen)
-        found = self._samples.past(self._lookback, threshold, now)
-        answers = past.Past(held, self._samples.facts, found, self._lookback, now, self._witness)
-        answers.fill(result, list(map(int, wanted)), past.find_speakers(seen))
+        result, speakers = past.copy_of(seen), past.find_speakers(seen)
+        counted = past.count_window(seen, speakers)
+        known, unknown = self._found_idle.recall(seen, wanted.rows, held.pods, threshold, counted, now)
+        past.fill_known(result, known)
+        if unknown:
+            at = np.array(unknown, dtype=np.int64)
+            self._look_up(result, at, speakers, held, threshold, now)
+            self._found_idle.keep(result, at, held.pods, threshold, counted, now)
+        self._found_idle.forget_before(now - self._lookback)
         return result
+
+    def _look_up(
+        self, result: usage.Usage, at: readings.Numbers, speakers: past.Speakers, held: rows.Holders, threshold: float,
+        now: Instant,
+    ) -> None:
+        """Last activity and start of the watch, into each of these rows; nan where no series was found."""
+        lookback = max(self._lookback, result.window)
+        series = self._samples.has_past(lookback, now)
+        layout = rows.RowLayout(held, self._samples.facts, series, witnesses=self._witness)
+        place = past.place_rows(result, layout)[at]
+        last = since = past.read_kernels(result, speakers)[at]
+        for metric, speaks in speakers.items():
+            if metric.signal is not Signal.last_kernel:
+                active, watched = (
+                    np.append(column, np.nan)[place]
+                    for column in self._samples.watch(metric, layout, lookback, threshold, now)
+                )
+                never = np.where(np.isnan(watched), np.nan, -math.inf)
+                last = np.fmax(last, np.where(speaks[at], np.fmax(active, never), np.nan))
+                since = np.fmin(since, np.where(speaks[at], watched, np.nan))
+        # The window itself was silent; a minute that began before it may still have been counted as active.
+        result.last_active[at], result.observed_since[at] = np.minimum(last, now - result.window), since
 
 
 NOT_BELIEVED: Final = "not read: their namespace is not one of --exporter-namespaces"

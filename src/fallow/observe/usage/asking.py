@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 Settled: TypeAlias = SeriesReading | usage.LostSignal
 
-_AT_ONCE = 4
+_AT_ONCE = 2  # they end as soon: a server has few cores for us, and counts the time that they wait for each other
 _MOST_REMARKS = 100
 
 

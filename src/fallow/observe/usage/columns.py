@@ -6,7 +6,7 @@ a believable peak only.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -83,11 +83,12 @@ def _build_usage(sheet: _Sheet, held: rows.Holders) -> usage.Usage:
     requests = _count_requests(reading, sheet.measured.serving, held)
     if requests.size and not np.isnan(requests).all():
         peak[Signal.requests] = requests[layout.pod]
-    count = _read_primaries(sheet, What.count, sheet.window, peak)
+    count = _read_counts(sheet, peak)
     interval = _intervals_of_rows(sheet)
     return usage.Usage(
         window=sheet.window, pod=layout.pod, gpu=layout.gpu, model=layout.model, mig=layout.mig, shared=layout.shared,
-        peak=peak, count=count, newest=_read_primaries(sheet, What.newest, INSTANT, peak), interval=interval,
+        peak=peak, mean=_read_means(sheet, peak), count=count, interval=interval,
+        newest={metric.signal: one for metric, one in _read_primaries(sheet, What.newest, INSTANT, peak)},
         exporter_up=_find_up(sheet), exporter_frozen=_find_frozen(sheet, count, interval),
         power_floor=_read_floors(sheet), last_active=np.full(size, np.nan), observed_since=np.full(size, np.nan),
         version=layout.version,
@@ -105,7 +106,7 @@ def _count_requests(reading: SeriesReading, facts: Sequence[labels.Facts], held:
 
 
 def learn_intervals(
-    found: Readings, jobs: labels.Jobs, window: Seconds, targets: Sequence[labels.Facts] = ()
+    found: Readings, jobs: labels.Jobs, window: Seconds, paces: Mapping[str, Seconds]
 ) -> dict[str, Seconds]:
     """Seconds between samples of each job: its best series shows how often it is scraped, over the window and of late.
 
@@ -116,6 +117,12 @@ def learn_intervals(
     most = np.full(len(jobs.names), np.nan)
     np.fmax.at(most, jobs.of_series, counts)
     learned = {jobs.names[one]: interval_of(most[one : one + 1], window) for one in np.flatnonzero(most > 0)}
+    return learned | {job: min(learned[job], paces[job]) for job in learned.keys() & paces.keys()}
+
+
+def learn_paces(found: Readings, targets: Sequence[labels.Facts]) -> dict[str, Seconds]:
+    """Seconds between samples of late, by job."""
+    learned: dict[str, Seconds] = {}
     for metric in queries.PRIMARIES:
         paces = found.get(Topic(What.pace, metric.name, queries.PACE), NOTHING)
         for series, pace in zip(paces.series.tolist(), paces.values, strict=True):
@@ -150,14 +157,29 @@ def _add_peak(sheet: _Sheet, metric: queries.GpuMetric, peak: dict[Signal, usage
 
 def _read_primaries(
     sheet: _Sheet, what: What, window: Seconds, peak: Mapping[Signal, usage.Floats]
-) -> dict[Signal, usage.Floats]:
-    columns = {}
+) -> Iterator[tuple[queries.GpuMetric, usage.Floats]]:
     for metric in queries.PRIMARIES:
         values = sheet.read(Topic(what, metric.name, window))
         if values is not None and metric.signal in peak:
             column = sheet.layout.edges(metric.join).spread(values, len(sheet.layout.gpu))
-            columns[metric.signal] = np.where(np.isnan(peak[metric.signal]), np.nan, column)
-    return columns
+            yield metric, np.where(np.isnan(peak[metric.signal]), np.nan, column)
+
+
+def _read_counts(sheet: _Sheet, peak: Mapping[Signal, usage.Floats]) -> dict[Signal, usage.Floats]:
+    """A series with a sample that is none (its mean is no number of 0 or more) makes its row's count unknown."""
+    counts = {}
+    for metric, column in _read_primaries(sheet, What.count, sheet.window, peak):
+        means = sheet.measured.readings.get(Topic(What.mean, metric.name, sheet.window), NOTHING)
+        odd = np.full(len(sheet.measured.facts), np.nan)
+        odd[means.series[~(means.values >= 0.0)]] = 1.0
+        is_odd = sheet.layout.edges(metric.join).spread(odd, len(column)) > 0
+        counts[metric.signal] = np.where(is_odd, np.nan, column)
+    return counts
+
+
+def _read_means(sheet: _Sheet, peak: Mapping[Signal, usage.Floats]) -> dict[Signal, usage.Floats]:
+    found = _read_primaries(sheet, What.mean, sheet.window, peak)
+    return {metric.signal: queries.believe(one, metric) for metric, one in found if metric.signal in usage.RATIOS}
 
 
 def _intervals_of_rows(sheet: _Sheet) -> usage.Floats:

@@ -15,8 +15,9 @@ from fallow.model.usage import Signal
 from fallow.observe.usage import labels, queries
 from fallow.observe.usage.asking import Question
 from fallow.observe.usage.readings import Topic, What
+from fallow.observe.usage.spans import Stretch
 
-_any_of = functools.lru_cache(maxsize=16)(client.any_of)  # a second look asks many questions about the same few pods
+_any_of = functools.lru_cache(maxsize=32)(client.any_of)  # a second look asks many questions about the same few pods
 
 
 class Focus(NamedTuple):
@@ -63,16 +64,18 @@ class Inquiry:
             book, selectors = self._books.of(metric), self._selectors(metric, focus)
             newest = queries.newest(selectors, book.dialect.by)
             yield Question(Topic(What.newest, metric.name), newest, book, metric.signal.label, required=True)
-            if focus is None:
-                pace = queries.pace(self._prometheus.selector(metric.name, metric.matcher))
-                key, targets = Topic(What.pace, metric.name, queries.PACE), self._books.targets
-                yield Question(key, pace, targets, metric.signal.label, required=True)
         yield self.about_holders(focus)
         for window in windows:
             yield from self._about_signals(window, focus)
             yield self._about_energy(window, focus)
             yield self._about_requests(window, focus)
         yield Question(Topic(What.down), queries.down(self._prometheus.selector("up")), self._books.targets, "up")
+
+    def about_paces(self) -> Iterator[Question]:
+        for metric in queries.PRIMARIES:
+            pace = queries.pace(self._prometheus.selector(metric.name, metric.matcher))
+            key, targets = Topic(What.pace, metric.name, queries.PACE), self._books.targets
+            yield Question(key, pace, targets, metric.signal.label, required=True)
 
     def about_holders(self, focus: Focus | None) -> Question:
         book = self._books.own
@@ -87,17 +90,20 @@ class Inquiry:
             samples = queries.count(selectors, book.dialect.by, DAY)
             yield Question(Topic(What.samples, metric.name, DAY), samples, book, "power_floor")
 
-    def about_past(
-        self, metric: queries.GpuMetric, focus: Focus, lookback: Seconds, threshold: float
-    ) -> Iterator[Question]:
+    def about_activity(
+        self, metric: queries.GpuMetric, focus: Focus | None, part: Stretch, threshold: float, number: int
+    ) -> Question:
+        """`number`: of the stretch, to tell the answers of several apart."""
         book, selectors = self._books.of(metric), self._selectors(metric, focus)
-        by, name = book.dialect.by, metric.signal.label
-        for what, promql in (
-            (What.active, queries.last_active(metric, selectors, by, lookback, threshold)),
-            (What.first, queries.first_seen(selectors, by, lookback)),
-            (What.minutes, queries.minutes_seen(selectors, by, lookback)),
-        ):
-            yield Question(Topic(what, metric.name, lookback), promql, book, name, required=True)
+        promql = queries.busy(metric, selectors, book.dialect.by, part.between, threshold)
+        return Question(Topic(What.busy, metric.name, float(number)), promql, book, metric.signal.label, required=True)
+
+    def about_samples(
+        self, metric: queries.GpuMetric, focus: Focus | None, part: Stretch, number: int
+    ) -> Question:
+        book, selectors = self._books.of(metric), self._selectors(metric, focus)
+        promql = queries.samples(selectors, book.dialect.by, part.between)
+        return Question(Topic(What.past, metric.name, float(number)), promql, book, metric.signal.label, required=True)
 
     def _about_signals(self, window: Seconds, focus: Focus | None) -> Iterator[Question]:
         for metric in (*queries.PRIMARIES, *queries.OTHERS):
@@ -106,8 +112,9 @@ class Inquiry:
             peak = queries.peak(metric, selectors, by, window)
             yield Question(Topic(What.peak, metric.name, window), peak, book, name, required=is_primary)
             if is_primary:
-                count = queries.count(selectors, by, window)
-                yield Question(Topic(What.count, metric.name, window), count, book, name, required=True)
+                for what, write in ((What.count, queries.count), (What.mean, queries.mean)):
+                    promql = write(selectors, by, window)
+                    yield Question(Topic(what, metric.name, window), promql, book, name, required=True)
 
     def _about_energy(self, window: Seconds, focus: Focus | None) -> Question:
         book = self._books.foreign

@@ -36,6 +36,7 @@ class Dialect(msgspec.Struct, frozen=True):
     sure: bool
     of_gpus: bool = True
     strict: bool = False  # counts only from an exporter that is known and believed (trust.py)
+    split: bool = False  # who says it hands out parts of GPUs
     honored: bool = False  # plain `pod` and `namespace` are the exporter's words, not Prometheus's on the target
 
     @property
@@ -55,7 +56,7 @@ def foreign(honor_labels: bool) -> Dialect:
 
 def kernels(honor_labels: bool) -> Dialect:
     """HAMi's word on when a container last launched a kernel."""
-    return msgspec.structs.replace(foreign(honor_labels), strict=True)
+    return msgspec.structs.replace(foreign(honor_labels), strict=True, split=True)
 
 
 def serving(honor_labels: bool) -> Dialect:
@@ -84,6 +85,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     target: str
     exporter: tuple[str, str] = ("", "")  # namespace and pod of the target, as far as Prometheus says so
     strict: bool = False
+    split: bool = False
 
 
 NOTHING_SAID: Final = Facts(
@@ -141,6 +143,7 @@ class LabelBook:
             mig=bool(instance or labels.get("GPU_I_PROFILE")) or uuid.startswith("MIG-"),
             model=sys.intern(_first(labels, _MODEL_LABELS)[1]), job=sys.intern(labels.get("job", "")),
             target=sys.intern(target), exporter=self._find_exporter(labels, pod_label), strict=self.dialect.strict,
+            split=self.dialect.split,
         )
 
     def _find_exporter(self, labels: dict[str, str], pod_label: str) -> tuple[str, str]:

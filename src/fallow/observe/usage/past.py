@@ -1,33 +1,54 @@
-"""Since when exactly is a GPU idle? What was found in the look-back, and how long it stays true.
+"""Since when exactly is a GPU idle? What was found in the past, how long it stays true, and how answers become rows.
 
-In: readings of the last active minute, of the first sample, and of the minutes with data. Out: per candidate row the
-instant of the last activity (-inf = looked and found none) and since when the row was watched without a gap.
+In: a Usage, the rows that are wanted, answers about stretches of the past (spans.py). Out: per wanted row when
+the last activity was over (-inf = looked and found none), since when the row was watched without a longer gap,
+and the samples of its window where several series measured it one after the other.
 A finding is remembered while the row stays idle: a row found idle over its window now, and found idle less than a
-window ago, was idle all the time between. Invariant: what could not be asked stays nan, and is not remembered.
+window ago, was idle all the time between; and if there was no longer gap since, it was watched, too.
+Invariant: what could not be asked stays nan, and is not remembered.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 import msgspec
 import numpy as np
 
 from fallow.model import cluster, usage
-from fallow.model.units import HOUR, MINUTE, Instant, Seconds
+from fallow.model.units import HOUR, Instant
 from fallow.model.usage import Signal
-from fallow.observe.usage import labels, queries, rows
+from fallow.observe.usage import labels, queries, rows, spans
 from fallow.observe.usage.readings import NOTHING, Numbers, Readings, Topic, What, series_of
 
 Speakers: TypeAlias = dict[queries.GpuMetric, usage.Bools]  # by primary, of which rows it says when they were active
-
-_GAPLESS = 0.95  # of the minutes since the first sample have data: what is missing are single scrapes, not hours
 
 
 class Found(msgspec.Struct, gc=False):
     last_active: Instant
     observed_since: Instant
     confirmed_at: Instant
+    newest: Instant  # sample, when it was confirmed
+
+
+class Counted(msgspec.Struct):
+    """What the window shows of its own completeness, per row."""
+
+    count: usage.Floats  # of the primary with the most samples
+    newest: usage.Floats
+    thin: usage.Bools  # there may be a longer gap in it
+    limit: usage.Floats  # seconds that are a longer gap
+
+
+def count_window(seen: usage.Usage, speakers: Speakers) -> Counted:
+    count, newest = np.full(seen.rows, np.nan), np.full(seen.rows, np.nan)
+    for metric, speaks in speakers.items():
+        if metric.signal in seen.count:
+            count = np.fmax(count, np.where(speaks, seen.count[metric.signal], np.nan))
+        if metric.signal in seen.newest:
+            newest = np.fmax(newest, np.where(speaks, seen.newest[metric.signal], np.nan))
+    thin = spans.is_thin(count, seen.interval, seen.window)
+    return Counted(count, newest, thin, usage.longest_gap(seen.interval))
 
 
 class IdleTimes:
@@ -38,28 +59,33 @@ class IdleTimes:
         self._swept: Instant = -math.inf
 
     def recall(
-        self, seen: usage.Usage, wanted: Sequence[int], pods: Sequence[cluster.Pod], threshold: float, now: Instant
+        self, seen: usage.Usage, wanted: Numbers, pods: Sequence[cluster.Pod], threshold: float, counted: Counted,
+        now: Instant,
     ) -> tuple[dict[int, Found], list[int]]:
         """What is still true, by row; and the rows of which nothing is."""
         known, unknown = dict[int, Found](), list[int]()
         find, gpus, earliest = self._found.get, seen.gpu, now - seen.window
-        for row, pod in zip(wanted, seen.pod[wanted].tolist(), strict=True):
+        columns = (wanted, seen.pod[wanted], counted.newest[wanted], counted.thin[wanted], counted.limit[wanted])
+        for row, pod, newest, thin, limit in zip(*(column.tolist() for column in columns), strict=True):
             found = find((gpus[row], pods[pod].uid, threshold))
-            if found is None or not earliest <= found.confirmed_at <= now:
+            is_true = found is not None and earliest <= found.confirmed_at <= now
+            if found is None or not is_true or (thin and now - found.newest > limit):
                 unknown.append(row)
             else:
-                found.confirmed_at = now
+                found.confirmed_at, found.newest = now, newest
                 known[row] = found
         return known, unknown
 
     def keep(
-        self, seen: usage.Usage, wanted: Sequence[int], pods: Sequence[cluster.Pod], threshold: float, now: Instant
+        self, seen: usage.Usage, wanted: Numbers, pods: Sequence[cluster.Pod], threshold: float, counted: Counted,
+        now: Instant,
     ) -> None:
         """Remember what is known of these rows now."""
-        for row in wanted:
+        for row in wanted.tolist():
             last, since = float(seen.last_active[row]), float(seen.observed_since[row])
             if not math.isnan(last):
-                self._found[seen.gpu[row], pods[seen.pod[row]].uid, threshold] = Found(last, since, now)
+                found = Found(last, since, now, float(counted.newest[row]))
+                self._found[seen.gpu[row], pods[seen.pod[row]].uid, threshold] = found
 
     def forget_before(self, instant: Instant) -> None:
         """Now and then: what is too old is not recalled anyway."""
@@ -69,10 +95,17 @@ class IdleTimes:
         self._found = {key: found for key, found in self._found.items() if found.confirmed_at >= instant}
 
 
+def fill_known(result: usage.Usage, known: Mapping[int, Found]) -> None:
+    at = list(known)
+    result.last_active[at] = [found.last_active for found in known.values()]
+    result.observed_since[at] = [found.observed_since for found in known.values()]
+
+
 def copy_of(seen: usage.Usage) -> usage.Usage:
     """With columns of its own for what is looked up."""
+    count = {signal: column.copy() for signal, column in seen.count.items()}
     last_active, observed_since = seen.last_active.copy(), seen.observed_since.copy()
-    return msgspec.structs.replace(seen, last_active=last_active, observed_since=observed_since)
+    return msgspec.structs.replace(seen, last_active=last_active, observed_since=observed_since, count=count)
 
 
 def find_speakers(seen: usage.Usage) -> Speakers:
@@ -80,53 +113,102 @@ def find_speakers(seen: usage.Usage) -> Speakers:
     return {metric: speakers[metric.signal] for metric in queries.PRIMARIES if metric.signal in speakers}
 
 
-class Past:
-    """The answers about the past, to be read row by row."""
+def read_kernels(seen: usage.Usage, speakers: Speakers) -> usage.Floats:
+    """When the last kernel ran, per row: the exporter itself says that there was none since."""
+    nothing = np.full(seen.rows, np.nan)
+    for metric, speaks in speakers.items():
+        if metric.signal is Signal.last_kernel and metric.signal in seen.newest:
+            return np.where(speaks, seen.newest[metric.signal] - seen.peak[metric.signal], np.nan)
+    return nothing
+
+
+def want(
+    seen: usage.Usage, at: Numbers, warned: usage.Floats, counted: Counted, pods: Sequence[cluster.Pod], now: Instant
+) -> spans.Wanted:
+    started = [pods[pod].started_at for pod in seen.pod[at].tolist()]
+    age = np.array([math.inf if each is None else now - each for each in started], dtype=np.float64)
+    return spans.Wanted(
+        rows=at, window=seen.window, interval=seen.interval[at], count=counted.count[at], age=age, warned=now - warned
+    )
+
+
+def fill_found(result: usage.Usage, search: spans.Search, kernels: usage.Floats, now: Instant) -> None:
+    at = search.wanted.rows
+    last = np.where(np.isnan(search.active), -math.inf, now - search.active)
+    result.last_active[at] = np.fmax(last, kernels[at])
+    result.observed_since[at] = np.fmin(now - search.reach, kernels[at])
+
+
+def fill_counts(result: usage.Usage, search: spans.Search, cover: Numbers) -> None:
+    """`cover`: of each row, by which primary it was counted."""
+    at, better = search.wanted.rows, search.was_whole & (search.in_window > np.nan_to_num(search.wanted.count))
+    for number in np.unique(cover[at[better]]).tolist():
+        rows_of_it = better & (cover[at] == number)
+        result.count[queries.PRIMARIES[number].signal][at[rows_of_it]] = search.in_window[rows_of_it]
+
+
+def choose_cover(seen: usage.Usage, speakers: Speakers) -> Numbers:
+    """By which primary (its place in the table) each row is counted: the one with the most samples."""
+    best, chosen = np.full(seen.rows, -1.0), np.full(seen.rows, -1, dtype=np.int64)
+    for number, metric in enumerate(queries.PRIMARIES):
+        if metric.signal is not Signal.last_kernel and metric in speakers and metric.signal in seen.count:
+            samples = np.where(speakers[metric], np.nan_to_num(seen.count[metric.signal]), -1.0)
+            chosen, best = np.where(samples > best, number, chosen), np.maximum(best, samples)
+    return chosen
+
+
+def place_rows(seen: usage.Usage, layout: rows.RowLayout) -> Numbers:
+    """Where the layout has each row of the Usage; -1 = nowhere."""
+    index = {key: row for row, key in enumerate(zip(layout.pod.tolist(), layout.gpu, strict=True))}
+    wanted = zip(seen.pod.tolist(), seen.gpu, strict=True)
+    return np.array([index.get(key, -1) for key in wanted], dtype=np.int64)
+
+
+class Translator:
+    """From series to the rows of a Usage. The past may have series that the window does not."""
 
     def __init__(
-        self, held: rows.Holders, facts: Sequence[labels.Facts], readings: Readings, lookback: Seconds, now: Instant,
-        witnesses: rows.Witnesses | None = None,
+        self, seen: usage.Usage, held: rows.Holders, facts: Sequence[labels.Facts], layout: rows.RowLayout
     ) -> None:
-        self._layout = rows.RowLayout(held, facts, series_of(readings, len(facts)), witnesses=witnesses)
-        self._readings, self._series = readings, len(facts)
-        self._lookback, self._now = lookback, now
+        self._seen, self._held, self._facts = seen, held, facts
+        self._adopt(layout)
 
-    def fill(self, seen: usage.Usage, wanted: list[int], speakers: Speakers) -> None:
-        """Last activity and start of the watch, into each wanted row; nan where no series was found."""
-        index = {key: row for row, key in enumerate(zip(self._layout.pod.tolist(), self._layout.gpu, strict=True))}
-        at = np.array([index.get((int(seen.pod[row]), seen.gpu[row]), -1) for row in wanted], dtype=np.int64)
-        last, since = np.full(len(wanted), np.nan), np.full(len(wanted), np.nan)
-        for metric, speaks in speakers.items():
-            may_speak, is_kernels = speaks[wanted], metric.signal is Signal.last_kernel
-            active, watched = self._of_kernels(seen, wanted) if is_kernels else self._of(metric, at, seen.window)
-            last = np.fmax(last, np.where(may_speak & ~np.isnan(watched), or_never(active), np.nan))
-            since = np.fmin(since, np.where(may_speak, watched, np.nan))
-        # The window itself was silent; a minute that began before it may still have been counted as active.
-        seen.last_active[wanted], seen.observed_since[wanted] = np.minimum(last, self._now - seen.window), since
+    def _adopt(self, layout: rows.RowLayout) -> None:
+        self._layout, self._known = layout, frozenset(layout.series)
+        self._place: Numbers | None = None
+        if layout.gpu is not self._seen.gpu:
+            self._place = place_rows(self._seen, layout)
 
-    def _of_kernels(self, seen: usage.Usage, wanted: Sequence[int]) -> tuple[usage.Floats, usage.Floats]:
-        """The exporter itself says how long ago the last kernel was, and so that there was none since."""
-        nothing = np.full(seen.rows, np.nan)
-        last = (seen.newest.get(Signal.last_kernel, nothing) - seen.peak.get(Signal.last_kernel, nothing))[list(wanted)]
-        return last, last
+    def meet(self, readings: Readings) -> None:
+        """Whatever these speak of gets its place."""
+        met = series_of(readings, len(self._facts))
+        if not self._known.issuperset(met):
+            everything = sorted(self._known.union(met))
+            self._adopt(rows.RowLayout(self._held, self._facts, everything))
 
-    def _of(self, metric: queries.GpuMetric, at: Numbers, window: Seconds) -> tuple[usage.Floats, usage.Floats]:
-        active, first, minutes = (self._column(what, metric, at) for what in (What.active, What.first, What.minutes))
-        return active, watched_since(first, minutes, self._now, window)
-
-    def _column(self, what: What, metric: queries.GpuMetric, at: Numbers) -> usage.Floats:
-        """One value per wanted row; a row that the layout does not have (-1) takes the nan at the end."""
-        values = self._readings.get(Topic(what, metric.name, self._lookback), NOTHING).by_series(self._series)
-        fold = np.fmin if what is What.first else np.fmax
-        column = self._layout.edges(metric.join).spread(values, len(self._layout.gpu), fold)
-        return np.append(column, np.nan)[at]
+    def column(self, readings: Readings, topic: Topic, metric: queries.GpuMetric) -> usage.Floats:
+        """The highest of any series of each row of the Usage; nan = none."""
+        values = readings.get(topic, NOTHING).by_series(len(self._facts))
+        column = self._layout.edges(metric.join).spread(values, len(self._layout.gpu))
+        # A row that the layout does not have (-1) takes the nan at the end.
+        return column if self._place is None else np.append(column, np.nan)[self._place]
 
 
-def watched_since(first: usage.Floats, minutes: usage.Floats, now: Instant, window: Seconds) -> usage.Floats:
-    """The first sample, if there is hardly a gap since then; else only the window itself is vouched for."""
-    gapless = minutes * MINUTE >= _GAPLESS * (now - first) - MINUTE
-    return np.where(np.isnan(first), np.nan, np.where(gapless, first, now - window))
+def read_answer(
+    readings: Readings, number: int, at: Numbers, speakers: Speakers, cover: Numbers, threshold: float,
+    translator: Translator,
+) -> spans.Answer:
+    """What was answered of one stretch (by its number), for these rows."""
+    busy, odd, count = np.zeros(len(at), np.bool_), np.zeros(len(at), np.bool_), np.zeros(len(at))
+    for metric, speaks in speakers.items():
+        topic = Topic(What.busy, metric.name, float(number))
+        if topic in readings:
+            highest = np.where(speaks, translator.column(readings, topic, metric), np.nan)[at]
+            busy |= (highest >= threshold / metric.scale) & (highest <= metric.top)
+            odd |= highest > metric.top
+        topic = Topic(What.past, metric.name, float(number))
+        if topic in readings:
+            samples = np.nan_to_num(translator.column(readings, topic, metric)[at])
+            count = np.where(cover[at] == queries.PRIMARIES.index(metric), samples, count)
+    return spans.Answer(busy, odd, count)
 
-
-def or_never(last: usage.Floats) -> usage.Floats:
-    return np.where(np.isnan(last), -math.inf, last)

@@ -4,7 +4,7 @@ In: who holds GPUs, the windows that the rules ask for, the instant. Out: one Us
 nothing can be said; exact idle times; the same anew for a few pods (source.Source).
 Invariant: never raises for what the server does. A primary signal that cannot be asked for ends the cycle
 (Evidence.trouble); any other is missing and named in lost_signals. Nothing that was measured is kept from one cycle to
-the next but what labels mean, how often jobs are scraped, the lowest power ever seen, and idle times while a GPU stays
+the next but what labels mean, how often jobs are scraped, the lowest power of a day, and idle times while a GPU stays
 idle.
 """
 
@@ -13,17 +13,21 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
+import msgspec
+import numpy as np
+
 from fallow.clients.prometheus import client
-from fallow.model import cluster, usage
+from fallow.model import cluster, gpus, usage
 from fallow.model.seen import Input
-from fallow.model.units import DAY, Instant, Seconds
+from fallow.model.units import DAY, HOUR, Instant, Seconds
 from fallow.model.usage import Signal
-from fallow.observe.usage import asking, columns, floors, inquiry, labels, past, readings, rows
-from fallow.observe.usage.readings import INSTANT, NOTHING, Topic, What
+from fallow.observe.usage import asking, columns, floors, inquiry, labels, past, queries, readings, rows, spans
+from fallow.observe.usage.readings import INSTANT, NOTHING, Numbers, Topic, What
 
 log = logging.getLogger(__name__)
 
-_PODS_PER_QUERY = 100
+_PODS_PER_QUERY = 500
+_NEARLY_ALL = 0.8
 _TOO_MANY_GONE = 10_000  # label sets of series that are no more, before all are read anew
 
 T = TypeVar("T")
@@ -43,6 +47,8 @@ class PrometheusSource:
         self._lookback = lookback
         self._layouts = rows.Layouts()
         self._intervals: dict[Seconds, dict[str, Seconds]] = {}
+        self._paces: dict[str, Seconds] = {}  # by job, of late
+        self._paced: tuple[Instant, int] = (-math.inf, 0)  # when they were learned, of how many jobs
         self._floors = floors.Floors()
         self._found_idle = past.IdleTimes()
         self._open_books()
@@ -57,23 +63,35 @@ class PrometheusSource:
     def clock(self) -> Input[Instant]:
         return self._prometheus.clock
 
-    async def evidence(self, held: rows.Holders, windows: frozenset[Seconds], now: Instant) -> usage.Evidence:
+    async def evidence(
+        self, held: rows.Holders, windows: frozenset[Seconds], now: Instant, *, floors: bool = True
+    ) -> usage.Evidence:
         self._forget_gone()
-        wants_floors = self._floors.are_due(now)
-        questions = [*self._inquiry.about(windows), *(self._inquiry.about_floors() if wants_floors else ())]
         try:
-            answers = await self._ask(questions, now)
+            answers = await self._ask(self._inquiry.about(windows), now)
+            await self._learn_paces(now)
+            layouts = self._lay_out(answers.readings, held, windows)
+            if self._floors.are_due(now) and (floors or any(map(_has_unrated, layouts.values()))):
+                answers = await self._learn_floors(answers, now)
         except asking.NoEvidence as nothing:
             return columns.no_evidence(now, nothing.trouble)
-        if wants_floors:
-            self._floors.learn(answers.readings, self._books.facts, None, now)
-        layouts, found, targets = {}, answers.readings, self._books.targets.facts
-        current = self._current_of(found)
+        return self._compose(answers, held, layouts, now)
+
+    def _lay_out(
+        self, found: readings.Readings, held: rows.Holders, windows: frozenset[Seconds]
+    ) -> dict[Seconds, rows.RowLayout]:
+        layouts, current = {}, self._current_of(found)
         for window in windows:
-            self._intervals[window] = columns.learn_intervals(found, self._jobs, window, targets)
+            self._intervals[window] = columns.learn_intervals(found, self._jobs, window, self._paces)
             series = self._series_of(found, window)
             layouts[window] = self._layouts.lay_out(window, held, self._books.facts, series, current)
-        return self._compose(answers, held, layouts, now)
+        return layouts
+
+    async def _learn_floors(self, answers: asking.Answers, now: Instant) -> asking.Answers:
+        """A day of power is a lot to read: only where a rule or a model without a rating needs it."""
+        learned = await self._asker.ask(self._inquiry.about_floors(), now)
+        self._floors.learn(learned.readings, self._books.facts, None, now)
+        return answers._replace(lost=(*answers.lost, *learned.lost))
 
     async def _ask(self, questions: Iterable[asking.Question], now: Instant) -> asking.Answers:
         answers = await self._asker.ask(questions, now)
@@ -81,6 +99,14 @@ class PrometheusSource:
         if not readings.has_gpus(answers.readings):
             raise asking.NoEvidence("NoData", f"Prometheus at {self._prometheus.address} has no series of any GPU")
         return answers
+
+    async def _learn_paces(self, now: Instant) -> None:
+        """How often jobs are scraped of late: now and then, and as soon as there is a new one. Raises NoEvidence."""
+        learned_at, jobs = self._paced
+        if now - learned_at < HOUR and jobs == len(self._jobs.names):
+            return
+        found = (await self._asker.ask(self._inquiry.about_paces(), now)).readings
+        self._paces, self._paced = columns.learn_paces(found, self._books.targets.facts), (now, len(self._jobs.names))
 
     def _series_of(self, found: readings.Readings, window: Seconds) -> tuple[int, ...]:
         return readings.series_of(found, len(self._books.facts), {window, INSTANT})
@@ -109,18 +135,30 @@ class PrometheusSource:
         questions = [one for focus in self._focus(held.pods) for one in self._inquiry.about(windows, focus)]
         try:
             answers = await self._ask(questions, now)
+            for window in windows:  # these few may all be thin: how often their jobs are scraped is known from all
+                learned = columns.learn_intervals(answers.readings, self._jobs, window, self._paces)
+                before = self._intervals.setdefault(window, {})
+                before |= {job: min(seconds, before.get(job, math.inf)) for job, seconds in learned.items()}
+            facts, found = self._books.facts, answers.readings
+            current = self._current_of(found)
+            layouts = {
+                window: rows.RowLayout(held, facts, self._series_of(found, window), current=current)
+                for window in windows
+            }
+            seen = self._compose(answers, held, layouts, now)
+            mended = {one.window: await self._mend(one, held, layouts[one.window], now) for one in seen.usage.values()}
         except asking.NoEvidence as nothing:
             return columns.no_evidence(now, nothing.trouble)
-        for window in windows:  # these few may all be thin: how often their jobs are scraped is better known from all
-            learned = columns.learn_intervals(answers.readings, self._jobs, window)
-            before = self._intervals.setdefault(window, {})
-            before |= {job: min(seconds, before.get(job, math.inf)) for job, seconds in learned.items()}
-        facts, found = self._books.facts, answers.readings
-        current = self._current_of(found)
-        layouts = {
-            window: rows.RowLayout(held, facts, self._series_of(found, window), current=current) for window in windows
-        }
-        return self._compose(answers, held, layouts, now)
+        return msgspec.structs.replace(seen, usage=mended)
+
+    async def _mend(
+        self, seen: usage.Usage, held: rows.Holders, layout: rows.RowLayout, now: Instant
+    ) -> usage.Usage:
+        """With all samples of windows that several series measured one after the other. Raises NoEvidence."""
+        looker = _Looker(past.copy_of(seen), held, now, math.inf)
+        at = np.flatnonzero(looker.counted.thin & (looker.cover >= 0))
+        await self._search(looker, at, np.full(len(at), np.nan), seen.window, layout)
+        return looker.result
 
     def _focus(self, pods: Sequence[cluster.Pod]) -> Iterator[inquiry.Focus]:
         """Batches of pods, with the boards on which other names speak of their GPUs."""
@@ -133,44 +171,90 @@ class PrometheusSource:
             yield inquiry.Focus(tuple(sorted({pod.name for pod in some})), tuple(sorted(uuids)))
 
     async def look_back(
-        self, seen: usage.Usage, wanted: Sequence[int], held: rows.Holders, now: Instant, threshold: float
+        self, seen: usage.Usage, wanted: usage.Candidates, held: rows.Holders, now: Instant, threshold: float
     ) -> usage.Usage:
-        result = past.copy_of(seen)
-        known, others = self._found_idle.recall(seen, wanted, held.pods, threshold, now)
-        at = list(known)
-        result.last_active[at] = [found.last_active for found in known.values()]
-        result.observed_since[at] = [found.observed_since for found in known.values()]
-        unknown: dict[int, list[int]] = {}
-        for row in others:
-            unknown.setdefault(int(seen.pod[row]), []).append(row)
+        looker = _Looker(past.copy_of(seen), held, now, threshold)
+        known, unknown = self._found_idle.recall(seen, wanted.rows, held.pods, threshold, looker.counted, now)
+        past.fill_known(looker.result, known)
+        broken = {row for row, found in known.items() if found.observed_since > now - seen.window}
+        thin = [row for row in known if looker.counted.thin[row] and row not in broken]
+        layout = self._layouts.current.get(seen.window)
+        if layout is None:
+            return looker.result
         try:
-            speakers = past.find_speakers(seen)
-            for some in _batches(tuple(unknown)):
-                rows_of_some = [row for pod in some for row in unknown[pod]]
-                await self._look_up(result, rows_of_some, speakers, held, now, threshold)
+            await self._look_up(looker, wanted, np.array(unknown, dtype=np.int64), layout)
+            await self._search(looker, np.array(thin, dtype=np.int64), np.full(len(thin), np.nan), seen.window, layout)
         except asking.NoEvidence as nothing:
             log.warning("exact idle times could not be looked up: %s", nothing)
         self._found_idle.forget_before(now - self._lookback)
-        return result
+        return looker.result
 
     async def _look_up(
-        self, result: usage.Usage, wanted: list[int], speakers: past.Speakers, held: rows.Holders, now: Instant,
-        threshold: float,
+        self, looker: "_Looker", wanted: usage.Candidates, at: Numbers, layout: rows.RowLayout
     ) -> None:
-        speaking = [metric for metric, speaks in speakers.items() if speaks[wanted].any()]
-        asked = [metric for metric in speaking if metric.signal is not Signal.last_kernel]
-        some = list(self._focus([held.pods[pod] for pod in sorted({int(result.pod[row]) for row in wanted})]))
-        questions = [
-            question
-            for focus in some
-            for metric in asked
-            for question in self._inquiry.about_past(metric, focus, self._lookback, threshold)
+        """Of these rows, all that can be known. Raises NoEvidence."""
+        result, kernels = looker.result, past.read_kernels(looker.result, looker.speakers)
+        warned = np.full(result.rows, np.nan)
+        warned[wanted.rows] = wanted.warned
+        asked, others = at[looker.cover[at] >= 0], at[looker.cover[at] < 0]
+        result.last_active[others] = result.observed_since[others] = kernels[others]
+        if len(asked):
+            lookback = max(self._lookback, result.window)
+            search = await self._search(looker, asked, warned[asked], lookback, layout)
+            past.fill_found(result, search, kernels, looker.now)
+        self._found_idle.keep(result, at, looker.held.pods, looker.threshold, looker.counted, looker.now)
+
+    async def _search(
+        self, looker: "_Looker", at: Numbers, warned: usage.Floats, lookback: Seconds, layout: rows.RowLayout
+    ) -> spans.Search:
+        """Ask until nothing is left to ask; the samples of the window are then in the result. Raises NoEvidence."""
+        wanted = past.want(looker.result, at, warned, looker.counted, looker.held.pods, looker.now)
+        search = spans.Search(wanted, lookback)
+        translator = past.Translator(looker.result, looker.held, self._books.facts, layout)
+        while parts := search.questions():
+            numbered = [(number, stretch, at[places]) for number, (stretch, places) in enumerate(parts)]
+            questions = [one for part in numbered for one in self._about_stretch(looker, *part)]
+            found = (await self._asker.ask(questions, looker.now)).readings
+            translator.meet(found)
+            search.take([looker.read(found, number, some, translator) for number, _, some in numbered])
+        past.fill_counts(looker.result, search, looker.cover)
+        return search
+
+    def _about_stretch(
+        self, looker: "_Looker", number: int, stretch: spans.Stretch, at: Numbers
+    ) -> Iterator[asking.Question]:
+        """How many samples; and of what is older than the window also whether there was activity."""
+        pods = [looker.held.pods[pod] for pod in np.unique(looker.result.pod[at]).tolist()]
+        by_cover = {queries.PRIMARIES[cover] for cover in np.unique(looker.cover[at]).tolist()}
+        speaking = [
+            metric for metric, speaks in looker.speakers.items()
+            if metric.signal is not Signal.last_kernel and stretch.far > looker.result.window and speaks[at].any()
         ]
-        if any(metric.own for metric in asked):
-            questions += map(self._inquiry.about_holders, some)
-        answers = await self._asker.ask(questions, now)
-        past.Past(held, self._books.facts, answers.readings, self._lookback, now).fill(result, wanted, speakers)
-        self._found_idle.keep(result, wanted, held.pods, threshold, now)
+        # Nearly all are asked for in one question, without their names: those cost more than the few others do.
+        is_nearly_all = len(pods) > max(_NEARLY_ALL * len(looker.held.pods), _PODS_PER_QUERY)
+        for focus in (None,) if is_nearly_all else self._focus(pods):
+            for metric in by_cover:
+                yield self._inquiry.about_samples(metric, focus, stretch, number)
+            for metric in speaking:
+                yield self._inquiry.about_activity(metric, focus, stretch, looker.threshold, number)
+
+
+class _Looker:
+    """What one look at the past needs."""
+
+    def __init__(self, result: usage.Usage, held: rows.Holders, now: Instant, threshold: float) -> None:
+        self.result, self.held, self.now, self.threshold = result, held, now, threshold
+        self.speakers = past.find_speakers(result)
+        self.counted = past.count_window(result, self.speakers)
+        self.cover = past.choose_cover(result, self.speakers)
+
+    def read(self, found: readings.Readings, number: int, at: Numbers, translator: past.Translator) -> spans.Answer:
+        return past.read_answer(found, number, at, self.speakers, self.cover, self.threshold, translator)
+
+
+def _has_unrated(layout: rows.RowLayout) -> bool:
+    """Is there a GPU whose rated power is not known? What it draws at rest then tells when it works."""
+    return any(gpus.find(model) is None for model in set(layout.model))
 
 
 def _batches(items: Sequence[T]) -> Iterator[Sequence[T]]:

@@ -2,7 +2,8 @@
 
 In: metrics of the table, selectors made by the client, windows. Out: PromQL text, and readings made comparable.
 Invariant: what is not a believable reading (NaN, infinite, negative, a vendor's blank, out of range) becomes nan, never
-0. One such sample among good ones makes the window's count unknown, since nobody can say how many of them were good.
+0. One such sample among good ones makes the window's count unknown (by its mean or its peak, which are then no readings
+either), since nobody can say how many of them were good.
 """
 
 from collections.abc import Callable
@@ -29,6 +30,14 @@ class GpuMetric(msgspec.Struct, frozen=True, kw_only=True):
     join: Join = "device"
     own: bool = False  # our exporter's dialect
     matcher: str = ""
+
+
+class RequestMetrics(msgspec.Struct, frozen=True):
+    """What one kind of model server tells of its requests."""
+
+    server: str
+    in_flight: tuple[str, ...]  # running or waiting, now
+    served: tuple[str, ...] = ()  # counters
 
 
 def _metric(name: str, signal: Signal, top: float, **more: Any) -> GpuMetric:
@@ -75,11 +84,22 @@ ENERGY = "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"
 # Which pod holds which GPU, by our exporter. Where it cannot measure a pod, this joins the device's series to it.
 HOLDS = NodeMetric.POD_GPU
 
-REQUEST_GAUGES = (
-    "vllm:num_requests_running", "vllm:num_requests_waiting", "nv_inference_pending_request_count", "tgi_queue_size",
-    "tgi_batch_current_size",
+SERVERS = (
+    RequestMetrics(
+        "vLLM", ("vllm:num_requests_running", "vllm:num_requests_waiting"), ("vllm:request_success_total",)
+    ),
+    RequestMetrics("Triton", ("nv_inference_pending_request_count",), ("nv_inference_request_success",)),
+    RequestMetrics("TGI", ("tgi_queue_size", "tgi_batch_current_size"), ("tgi_request_count",)),
+    RequestMetrics("SGLang", ("sglang:num_running_reqs", "sglang:num_queue_reqs"), ("sglang:num_requests_total",)),
+    RequestMetrics("Ray Serve", ("ray_serve_num_ongoing_requests_at_replicas",)),
+    RequestMetrics("NIM", ("nim:num_requests_running", "nim:num_requests_waiting"), ("nim:request_success_total",)),
+    RequestMetrics(
+        "TensorRT-LLM", ("trtllm:num_requests_running", "trtllm:num_requests_waiting"),
+        ("trtllm:request_success_total",),
+    ),
 )
-REQUEST_COUNTERS = ("vllm:request_success_total", "nv_inference_request_success", "tgi_request_count")
+REQUEST_GAUGES = tuple(name for server in SERVERS for name in server.in_flight)
+REQUEST_COUNTERS = tuple(name for server in SERVERS for name in server.served)
 
 
 def believe(values: usage.Floats, metric: GpuMetric) -> usage.Floats:
@@ -102,10 +122,13 @@ def peak(metric: GpuMetric, selectors: list[str], by: str, window: Seconds) -> s
 
 
 def count(selectors: list[str], by: str, window: Seconds) -> str:
-    """Samples in the window, of series whose every sample is a number of 0 or more (a NaN makes the 0-quantile NaN)."""
-    w = span(window)
-    counts = _union(lambda s: f"(count_over_time({s}[{w}]) and quantile_over_time(0, {s}[{w}]) >= 0)", selectors)
-    return f"max by ({by})({counts})"
+    """Samples in the window, whatever they are: the mean tells whether there is a NaN among them."""
+    return f"max by ({by})({_union(lambda s: f'count_over_time({s}[{span(window)}])', selectors)})"
+
+
+def mean(selectors: list[str], by: str, window: Seconds) -> str:
+    """NaN if any sample is."""
+    return f"max by ({by})({_union(lambda s: f'avg_over_time({s}[{span(window)}])', selectors)})"
 
 
 def pace(selector: str) -> str:
@@ -141,20 +164,23 @@ def down(selector: str) -> str:
     return f"max by (job,instance)({selector}) == 0"
 
 
-def last_active(metric: GpuMetric, selectors: list[str], by: str, lookback: Seconds, threshold: float) -> str:
-    """The last minute with a sample at or above the threshold, by each minute's maximum: no burst is missed."""
-    bounds = f">= {threshold / metric.scale:.9g} <= {metric.top:.9g}"
-    steps = f"[{span(lookback)}:1m]"
-    found = _union(lambda s: f"max_over_time(timestamp(max_over_time({s}[1m]) {bounds}){steps})", selectors)
-    return f"max by ({by})({found})"
+def busy(metric: GpuMetric, selectors: list[str], by: str, between: tuple[Seconds, Seconds], threshold: float) -> str:
+    """The highest of a stretch of the past, of series that were active in it; quiet ones give no answer."""
+    least, part = f"{threshold / metric.scale:.9g}", _stretch(between)
+    return f"max by ({by})({_union(lambda s: f'(max_over_time({s}{part}) >= {least})', selectors)})"
 
 
-def first_seen(selectors: list[str], by: str, lookback: Seconds) -> str:
-    return f"min by ({by})({_union(lambda s: f'min_over_time(timestamp({s})[{span(lookback)}:1m])', selectors)})"
+def samples(selectors: list[str], by: str, between: tuple[Seconds, Seconds]) -> str:
+    """How many samples a stretch of the past has."""
+    part = _stretch(between)
+    return f"max by ({by})({_union(lambda s: f'count_over_time({s}{part})', selectors)})"
 
 
-def minutes_seen(selectors: list[str], by: str, lookback: Seconds) -> str:
-    return f"max by ({by})({_union(lambda s: f'count_over_time({s}[{span(lookback)}:1m])', selectors)})"
+def _stretch(between: tuple[Seconds, Seconds]) -> str:
+    """From so many seconds ago to so many. What lies on the border belongs to the older of two stretches only."""
+    far, near = between
+    offset = f" offset {span(near)}" if near else ""
+    return f"[{span(far - near - 0.001)}]{offset}"
 
 
 def span(seconds: Seconds) -> str:

@@ -26,6 +26,7 @@ class What(Enum):
 
     peak = auto()  # the highest; of last_kernel the latest
     count = auto()  # samples
+    mean = auto()
     newest = auto()  # instant of the newest sample, now
     pace = auto()  # samples of a job's best series of late
     holds = auto()  # which pod holds which GPU, now
@@ -34,12 +35,12 @@ class What(Enum):
     down = auto()  # targets that cannot be scraped, now
     lowest = auto()
     samples = auto()  # of power, for its floor
-    active = auto()  # the last active minute of the look-back
-    first = auto()  # the first minute with data of the look-back
-    minutes = auto()  # with data in the look-back
+    busy = auto()  # the highest of a stretch of the past, where that is activity
+    past = auto()  # samples in a stretch of the past
 
 
-OF_GPUS: Final = frozenset({What.peak, What.count, What.newest, What.increase, What.holds})  # what makes rows
+# What makes rows.
+OF_GPUS: Final = frozenset({What.peak, What.count, What.mean, What.newest, What.increase, What.holds})
 
 
 class Topic(NamedTuple):

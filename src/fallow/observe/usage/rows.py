@@ -79,10 +79,10 @@ class Holders:
     def witness(self, facts: labels.Facts) -> Witness:
         """Who said it, by Prometheus's labels."""
         found = self.exporters.find(facts)
+        if stranger := self._strangers.get(facts.host):  # whatever its labels say
+            return found._replace(credit=Credit.untrusted, called=stranger)
         if found.credit is not Credit.unknown:
             return found
-        if stranger := self._strangers.get(facts.host):
-            return found._replace(credit=Credit.untrusted, called=stranger)
         # A plain `pod` is the workload's, or else the target's own: then it says where the series comes from.
         is_target = bool(facts.pod) and not facts.sure and (facts.namespace, facts.pod) not in self._by_name
         if is_target and not self.exporters.is_believed(facts.namespace):
@@ -163,6 +163,7 @@ class RowLayout:
         self._measures: dict[str, list[int]] = defaultdict(list)  # GPU -> all series of it
         self._nameless: dict[str, list[int]] = defaultdict(list)  # GPU -> series that name no pod
         self._mig_gpus: set[str] = set()
+        self._split: set[str] = set()  # handed out in parts, as a believed exporter shows
         self._speakers: dict[int, Witness] = {}  # of the series that are heard
         own = self._find_rows()
         self._find_shared()
@@ -211,6 +212,8 @@ class RowLayout:
             self._node_of_gpu[gpu] = self.held.node_of(facts)
         if facts.mig:
             self._mig_gpus.add(gpu)
+        if facts.split:
+            self._split.add(gpu)
         if facts.model:
             self._models.setdefault(board, facts.model)
         return gpu
@@ -226,12 +229,12 @@ class RowLayout:
         return number
 
     def _find_shared(self) -> None:
-        """Shared for one is shared for all. Several hands alone share nothing: somebody is wrong, says the brain."""
+        """Shared for one is shared for all; so is what HAMi hands out in parts. Several hands alone share nothing."""
         self.rows_of_gpu: dict[str, list[int]] = defaultdict(list)
         for row, number in self._numbers.items():
             self.rows_of_gpu[row.gpu].append(number)
-        for numbers in self.rows_of_gpu.values():
-            if not self._shared_rows.isdisjoint(numbers):
+        for gpu, numbers in self.rows_of_gpu.items():
+            if not self._shared_rows.isdisjoint(numbers) or (len(numbers) > 1 and gpu in self._split):
                 self._shared_rows.update(numbers)
 
     def _drop_old(self, own: Pairs) -> Pairs:

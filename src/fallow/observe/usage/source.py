@@ -5,7 +5,6 @@ candidates.
 Invariant: a source never raises for what the other side does.
 """
 
-from collections.abc import Sequence
 from typing import Protocol
 
 from fallow.model import usage
@@ -20,8 +19,10 @@ class Source(Protocol):
         """What time it is where the samples are dated; absent where we date them ourselves."""
         ...
 
-    async def evidence(self, held: rows.Holders, windows: frozenset[Seconds], now: Instant) -> usage.Evidence:
-        """One Usage per window, or the reason why nothing can be said."""
+    async def evidence(
+        self, held: rows.Holders, windows: frozenset[Seconds], now: Instant, *, floors: bool = True
+    ) -> usage.Evidence:
+        """One Usage per window, or the reason why nothing can be said. `floors`: a rule asks for the lowest power."""
         ...
 
     async def again(self, held: rows.Holders, windows: frozenset[Seconds], now: Instant) -> usage.Evidence:
@@ -29,7 +30,8 @@ class Source(Protocol):
         ...
 
     async def look_back(
-        self, seen: usage.Usage, wanted: Sequence[int], held: rows.Holders, now: Instant, threshold: float
+        self, seen: usage.Usage, wanted: usage.Candidates, held: rows.Holders, now: Instant, threshold: float
     ) -> usage.Usage:
-        """`seen` with last_active and observed_since of the wanted rows; nan where nothing is known."""
+        """`seen` with last_active and observed_since of the wanted rows (nan where nothing is known), and with all
+        samples of those that several series measured one after the other."""
         ...

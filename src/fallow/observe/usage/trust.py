@@ -11,6 +11,7 @@ of a monitor that Prometheus does not override) can name any exporter; hostNetwo
 Invariant: what cannot be told is not believed where belief could acquit, and it is named.
 """
 
+import functools
 from collections.abc import Iterable, Mapping
 from enum import Enum, auto
 from typing import Final, NamedTuple
@@ -23,6 +24,7 @@ from fallow.model.patterns import Pattern
 from fallow.observe.usage import labels
 
 _MOST_NAMED = 10  # whoever makes many targets must not fill the log with them
+_MOST_KEPT = 20_000
 _BELIEVE = "--trust-metrics believes it"
 
 
@@ -76,8 +78,10 @@ class KnownExporters:
         self.known = {**(before or {}), **current}
         self._by_address = {pod.ip: pod for pod in current.values() if pod.ip}
         self.names = {pod.name.lower() for pod in self.known.values()}
+        self.is_believed = functools.lru_cache(_MOST_KEPT)(self._is_believed)  # each is asked for every series of it
+        self._find = functools.lru_cache(_MOST_KEPT)(self._look_up)
 
-    def is_believed(self, namespace: str) -> bool:
+    def _is_believed(self, namespace: str) -> bool:
         return self._belief is not None and self._belief.holds_for(namespace)
 
     @property
@@ -86,9 +90,11 @@ class KnownExporters:
 
     def find(self, facts: labels.Facts) -> Witness:
         """Who said it."""
-        namespace, name = facts.exporter
-        pod = self.known.get((namespace, name)) or self._by_address.get(facts.host)
-        called = f"{namespace}/{name}" if namespace and name else namespace or facts.target
+        return self._find(*facts.exporter, facts.host, facts.target)
+
+    def _look_up(self, namespace: str, name: str, host: str, target: str) -> Witness:
+        pod = self.known.get((namespace, name)) or self._by_address.get(host)
+        called = f"{namespace}/{name}" if namespace and name else namespace or target
         if namespace and not self.is_believed(namespace):
             return Witness(Credit.untrusted, pod=name.lower(), called=called)
         if pod is not None or self._all_count:

@@ -15,7 +15,7 @@ from tests.unit.act.server import merged
 from fallow import names
 from fallow.act import sending
 from fallow.act.workloads import bodies
-from fallow.model import cluster, kinds, pointers, record
+from fallow.model import cluster, kinds, marks, pointers, record
 
 Object = dict[str, Any]
 
@@ -132,6 +132,21 @@ def test_the_marks_of_a_pause_are_complete_and_the_episode_is_over() -> None:
     assert write.shows == {"/spec/replicas": 0}
 
 
+@pytest.mark.accepts("idle", 63)
+def test_what_others_undid_travels_with_the_pause_where_the_marks_would_be_lost() -> None:
+    """Of an InferenceService they stand on a Deployment, which goes with the stop."""
+    own, below = "2026-11-14T10:00:00Z", "2026-11-14T20:00:00Z"
+    old = "2026-11-13T10:00:00Z"  # more than a day ago
+    service = identified(make("serving.kserve.io/v1beta1", "InferenceService", {"predictor": {}}, annotations={
+        names.PAUSE_REVERSALS: f"{old},{own}"
+    }))
+    noted = {names.PAUSE_REVERSALS: f"{own},{below}", names.FIGHT_HOLD_UNTIL: "2026-11-15T20:00:00Z"}
+    workload = workload_of(service, marks=noted)
+    (write,) = bodies.pause_writes(workload, row_of(workload), pause_of(workload), NOW)
+    said = write.body["metadata"]["annotations"]
+    assert (said[names.PAUSE_REVERSALS], said[names.FIGHT_HOLD_UNTIL]) == (f"{own},{below}", "2026-11-15T20:00:00Z")
+
+
 def test_a_long_reason_is_cut() -> None:
     workload = workload_of(identified(EXAMPLES["deployment"]))
     (write,) = bodies.pause_writes(workload, row_of(workload), pause_of(workload, reason="x" * 999), NOW)
@@ -219,7 +234,7 @@ def test_nothing_is_sent_where_we_own_nothing() -> None:
 @pytest.mark.accepts("idle", 34)
 def test_marks_older_than_the_resume_are_stale(paused_at: str | None, resumed_at: str | None, stale: bool) -> None:
     found = {names.PAUSED_AT: paused_at, names.RESUMED_AT: resumed_at}
-    assert bodies.is_stale({name: value for name, value in found.items() if value}) is stale
+    assert marks.is_stale({name: value for name, value in found.items() if value}) is stale
 
 
 def test_pointers_of_the_record_survive_odd_annotation_names() -> None:

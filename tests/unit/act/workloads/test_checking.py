@@ -54,6 +54,9 @@ async def test_what_no_pause_of_this_kind_writes_is_refused_and_named(
     assert (outcome.status, outcome.code) == (Status.refused, Code.NoOriginalState)
     assert says in outcome.because
     assert server.writes() == []
+    (event,) = server.events
+    assert event["reason"] == names.Event.RESUME_FAILED
+    assert says in event["note"]
 
 
 ROWS = {

@@ -29,6 +29,16 @@ async def test_something_that_others_started_only_loses_our_marks(server: Server
     assert set(annotations(server.now(thing))) == {names.RESUMED_AT, names.RESUMED_BY}
 
 
+@pytest.mark.accepts("idle", 60)
+async def test_old_marks_on_a_service_that_runs_are_left_alone(server: Server, hands: doing.Hands) -> None:
+    said = {names.ORIGINAL_STATE: '{"v":1,"fields":{"/spec/x":1}}', names.PAUSED_AT: "2026-11-14T20:00:00Z"}
+    service = make("serving.kserve.io/v1beta1", "InferenceService", {"predictor": {}}, annotations=said)
+    thing = server.add(identified(service))
+    outcome = await hands.resume(resume_of(workload_of(thing)), NOW)
+    assert outcome.detail.startswith("AlreadyRunning")
+    assert server.now(thing) == thing, "clearing them would restart its pods"
+
+
 RECORDS = {
     "none": {},
     "corrupt": {names.ORIGINAL_STATE: "{"},

@@ -6,14 +6,16 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 from tests.unit.act import examples
 from tests.unit.act.carrying import MakeHands, Object, annotations, carry, resume_of
-from tests.unit.act.examples import EXAMPLES, identified, make, pause_of, workload_of
+from tests.unit.act.examples import EXAMPLES, NOW, identified, make, pause_of, workload_of
 from tests.unit.act.server import Seen, Server
 
 from fallow import names
 from fallow.act import hands as doing
+from fallow.decide.idle import pauses
 from fallow.model import cluster, decision, kinds
 from fallow.model.decision import Status
 
@@ -174,6 +176,22 @@ async def test_a_second_write_that_fails_puts_back_all_of_the_first(
     assert annotations(server.now(found)) == {}
 
 
+async def test_half_a_write_whose_answer_is_lost_stays_on_record_for_the_next_cycle(
+    server: Server, hands: doing.Hands
+) -> None:
+    target, found = server.add(deployment(**RESUMED)), server.add(scaler())
+    server.before = insist_on_two
+    server.drop("PATCH", "/scaledobjects", done=True)
+    assert (await carry(hands, pause_of(with_scaler(server, target, found)))).status is Status.failed
+    assert names.ORIGINAL_STATE in annotations(server.now(target))
+    companion = examples.companion_of(server.now(found), kinds.SCALED_OBJECT.reads)
+    half = workload_of(server.now(target), scaled_objects=(msgspec.structs.replace(companion, is_ours=True),))
+    (undo,) = pauses.tend(half, (), examples.RULE, NOW + 60)
+    assert (await carry(hands, undo)).status is Status.done
+    assert annotations(server.now(target)) == RESUMED
+    assert annotations(server.now(found)) == {}
+
+
 @pytest.mark.accepts("idle", 38, 62)
 async def test_one_conflict_of_the_second_write_is_tried_again(server: Server, hands: doing.Hands) -> None:
     target, found = server.add(deployment()), server.add(scaler())
@@ -221,6 +239,22 @@ async def test_roles_come_back_by_name(
     assert outcome.status is Status.done, outcome.detail
     assert server.now(thing)["spec"]["roles"] == after
     assert not set(annotations(server.now(thing))) & set(names.PAUSE_KEYS)
+
+
+async def test_what_others_brought_back_in_part_comes_back_whole_and_theirs_stays(
+    server: Server, hands: doing.Hands
+) -> None:
+    thing = server.add(identified(EXAMPLES["disaggregated"]))
+    assert (await carry(hands, pause_of(workload_of(thing)))).status is Status.done
+    server.touch(thing, lambda found: found["spec"].update(roles=[role("prefill", 0), role("decode", 1)]))
+    (resume,) = pauses.tend(workload_of(server.now(thing), writer="ada"), (), examples.RULE, NOW + 60)
+    outcome = await carry(hands, resume)
+    assert outcome.status is Status.done, outcome.detail
+    assert server.now(thing)["spec"]["roles"] == [role("prefill", 2), role("decode", 1)]
+    said = annotations(server.now(thing))
+    assert said[names.RESUMED_BY] == "external:ada"
+    assert said[names.PAUSE_REVERSALS]
+    assert not set(said) & set(names.PAUSE_KEYS)
 
 
 @pytest.mark.parametrize("roles", [[role("a", 1), role("a", 2)], [{"spec": {"replicas": 1}}]], ids=["same", "nameless"])

@@ -210,6 +210,18 @@ def test_who_acts_once_tries_again_at_once_and_after_the_others() -> None:
     assert again == ["llm"] * 2 + ["api"] * 6 + ["llm"] * 2
 
 
+def test_an_attempt_whose_answer_was_lost_counts_once_it_is_seen_paused() -> None:
+    world = World()
+    world.workload(gpus=[idle()] * 4)
+    made = make(world, WIDE)
+    memory = plan.remember(made, outcomes(made, Status.failed))
+    world.workloads.clear(), world.pods.clear(), world.gpus.clear()
+    world.workload(pods=(), annotations=paused_marks(NOW), body={"spec": {"replicas": 0}})
+    world.now = NOW + MINUTE
+    after = make(world, WIDE, memory).memory.long
+    assert (after.pauses, after.attempts) == ((PastPause("uid-ml/llm", NOW + MINUTE, 4, "flags"),), ())
+
+
 def test_what_was_not_begun_is_no_attempt() -> None:
     world = World()
     world.workload()

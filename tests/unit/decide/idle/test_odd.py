@@ -1,12 +1,19 @@
 """One object that is as nobody foresaw is unknown and named; everything else goes on."""
 
+from typing import Any
+
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests import builders
 from tests.builders import NOW, World, idle, paused_marks
 
+from fallow import names, telemetry
+from fallow.account import tally
 from fallow.decide.idle import plan
-from fallow.model.decision import Heading, Memory, Pause, Plan, Reason, Resume, Verdict
+from fallow.model import kinds, pointers
+from fallow.model.decision import Cycle, Heading, Memory, Pause, Plan, Reason, Resume, Verdict
 from fallow.model.policies.idle import IdlePolicy
 from fallow.model.seen import Known
 from fallow.model.selectors import Selector
@@ -76,3 +83,43 @@ def test_an_odd_one_counts_as_on_its_way_out_for_those_who_wait() -> None:
     world.pod("waiting", gpus=[idle(), idle()], node="", phase="Pending", unschedulable_since=NOW - HOUR)
     made = make(world, a_rule=builders.rule(pressure="only"))
     assert [each.finding.workload.ref.name for each in made.decisions if isinstance(each, Pause)] == ["llm"]
+
+
+KEYS = sorted({*names.ACK_KEYS, *names.PENDING_KEYS, *names.PAUSE_KEYS, names.RESUME_REQUESTED, names.OPT_OUT_UNTIL})
+TEXTS = st.sampled_from([
+    "", "x", "-1", "\x00", "9999-12-31T23:59:59Z", "0001-01-01T00:00:00+23:59", "2026-11-15T10:00:00Z", "9" * 40, "[]",
+    '{"v":1,"fields":{"/spec/replicas":"x"}}', '{"v":1,"fields":5}', "a,b,2026-11-15T10:00:00Z",
+]) | st.text(max_size=20)
+NAMES = st.sampled_from(["type", "status", "spec"])
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(NAMES, inner, max_size=2), max_leaves=4,
+)
+
+
+@st.composite
+def bodies(draw: st.DrawFn, row: kinds.Kind) -> dict[str, Any]:
+    """What a CRD without a schema lets through, at the places that the row of the kind reads."""
+    body: Any = {}
+    for pointer in row.reads:
+        path = pointers.parts(pointer)
+        deep = draw(st.integers(0, len(path)))
+        if deep and isinstance(pointers.read(body, pointers.join(path[: deep - 1])) if deep > 1 else body, dict):
+            body = pointers.replace(body, path[:deep], draw(VALUES))
+    return {key: value for key, value in body.items() if value is not None}
+
+
+@pytest.mark.accepts("idle", 45)
+@given(st.data())
+def test_whatever_stands_on_one_object_the_others_are_judged_and_counted(data: st.DataObject) -> None:
+    row = data.draw(st.sampled_from(kinds.KINDS))
+    said = data.draw(st.dictionaries(st.sampled_from(KEYS), TEXTS, max_size=6))
+    world = World()
+    world.workload("ml/llm", gpus=[idle(for_=HOUR)])
+    world.workload("ml/odd", row.kind, body=data.draw(bodies(row)), annotations=said, pod={"annotations": said})
+    ref = msgspec.structs.replace(world.workloads[1].ref, group=row.group)
+    world.workloads[1] = msgspec.structs.replace(world.workloads[1], ref=ref, marks_ref=ref)
+    made, seen = make(world), world.snapshot()
+    assert "llm" in [each.finding.workload.ref.name for each in made.decisions if isinstance(each, Pause)]
+    assert all(made.findings[index].because and made.findings.evidence(index) for index in range(2))
+    tally.Books(telemetry.Telemetry(), dry_run=False, source="").enter(Cycle(made, seen, (), "", 0.1), NOW)

@@ -210,6 +210,28 @@ def test_an_external_resume_is_noted_and_gives_immunity() -> None:
     assert (mark.event, mark.on, mark.resource_version) == (None, world.workloads[0].ref, "7")
 
 
+def test_under_keda_who_took_the_pause_off_its_scaled_object_is_named() -> None:
+    """And not KEDA, which then wrote on the target."""
+    world = World()
+    scaler = cluster.Companion(
+        cluster.Ref("keda.sh", "v1alpha1", "ScaledObject", "ml", "so", "uid-so"), "3", {},
+        {names.ORIGINAL_STATE: '{"v":1,"fields":{}}', names.KEDA_PAUSED_REPLICAS: "2"},
+        {"spec": {"scaleTargetRef": {"name": "llm"}}}, "ada",
+    )
+    world.workload(annotations=paused_marks(NOW - HOUR), scaled_objects=(scaler,), writer="keda-operator")
+    (mark,) = acts(make(world))
+    assert mark.changes[names.RESUMED_BY] == "external:ada"
+
+
+@pytest.mark.accepts("idle", 60)
+@pytest.mark.parametrize("place", [None, CHILD], ids=["nowhere", "on-its-deployment"])
+def test_an_ack_of_an_inference_service_is_stamped_only_beside_it(place: cluster.Ref | None) -> None:
+    world = World()
+    kept = {names.ACK_UNTIL: rfc3339(NOW + HOUR)}
+    world.workload(kind="InferenceService", annotations=kept, body={}, marks={} if place else kept, marks_on=place)
+    assert [each.on for each in acts(make(world))] == ([place] if place else [])
+
+
 @pytest.mark.accepts("idle", 23)
 @pytest.mark.parametrize(
     ("ago", "fight"), [((2 * HOUR, HOUR), True), ((25 * HOUR, HOUR), False), ((HOUR,), False)],

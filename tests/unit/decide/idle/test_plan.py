@@ -133,7 +133,7 @@ def test_only_rows_of_workloads_that_look_idle_are_worth_a_closer_look() -> None
     world.workload("ml/unknown", gpus=[idle(), idle(age=HOUR)])
     world.workload("ml/never", gpus=[never_used()])
     found = plan.candidate_rows(world.snapshot(), builders.mandate(), NOW)
-    assert {window: rows.tolist() for window, rows in found.items()} == {(builders.WINDOW, 0.01): [2, 3, 6]}
+    assert {window: wanted.rows.tolist() for window, wanted in found.items()} == {(builders.WINDOW, 0.01): [2, 3, 6]}
 
 
 def test_with_two_windows_the_shorter_one_is_looked_back_at() -> None:
@@ -141,7 +141,7 @@ def test_with_two_windows_the_shorter_one_is_looked_back_at() -> None:
     world.workload(gpus=[idle(for_=HOUR)])
     rule = builders.rule(gone_idle=2 * HOUR, never_used=30 * MINUTE)
     found = plan.candidate_rows(world.snapshot(2 * HOUR, 30 * MINUTE), builders.mandate(rule), NOW)
-    assert {window: rows.tolist() for window, rows in found.items()} == {(30 * MINUTE, 0.01): [0]}
+    assert {window: wanted.rows.tolist() for window, wanted in found.items()} == {(30 * MINUTE, 0.01): [0]}
 
 
 def test_each_rule_looks_back_for_its_own_activity() -> None:
@@ -151,7 +151,7 @@ def test_each_rule_looks_back_for_its_own_activity() -> None:
     rule, only_hr = builders.rule(name="lax", activity=0.05), (builders.pattern("hr"),)
     lax = policy.IdlePolicy(name="lax", uid="lax", generation=1, rule=rule, namespaces=only_hr)
     found = plan.candidate_rows(world.snapshot(policies=Known((lax,))), builders.mandate(), NOW)
-    assert {key: rows.tolist() for key, rows in found.items()} == {
+    assert {key: wanted.rows.tolist() for key, wanted in found.items()} == {
         (builders.WINDOW, 0.01): [0], (builders.WINDOW, 0.05): [1]
     }
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from tests.unit.observe.cluster import pretend
+from tests.unit.observe.usage.gpu_pods import BELIEF
 
 from fallow import names
 from fallow.clients import errors
@@ -14,6 +15,7 @@ from fallow.model import cluster
 from fallow.model.cluster import Trouble
 from fallow.model.seen import ABSENT, Unseen, sure
 from fallow.observe.cluster import mirror
+from fallow.observe.usage import trust
 
 NOW = 1_794_735_600.0
 
@@ -62,6 +64,34 @@ async def test_only_gpu_pods_and_what_owns_them_are_kept(server: pretend.Server)
     assert [owner.kind for owner in workload.chain] == ["ReplicaSet", "Deployment"]
     assert "Deployment-web" not in seen.contents.view().stores["apps", "Deployment"]
     assert seen.missing == ()
+
+
+def exporter(name: str, namespace: str = "gpu-operator") -> pretend.Object:
+    address = {"phase": "Running", "podIP": f"10.0.0.{len(name)}"}
+    return pretend.pod(name, gpus=0, node="n1", namespace=namespace, status=address, labels={"bulk": "x"})
+
+
+async def test_pods_of_exporters_namespaces_are_known_by_their_address(server: pretend.Server) -> None:
+    server.put_all(pretend.deployed("llm"))
+    server.put("pods", exporter("dcgm"))
+    server.put("pods", exporter("dcgm-evil", "tenant"))
+    async with server.api() as api, mirror.Mirror(api, belief=BELIEF) as seen:
+        await seen.follow(NOW)
+        before, version = seen.contents.exporters, seen.contents.version_of_hosts
+        assert list(before.known.values()) == [trust.ExporterPod("gpu-operator", "dcgm", "n1", "10.0.0.4")]
+        assert [pod.name for pod in seen.pods] == ["llm-0"], "they hold no GPUs"
+        assert (seen.contents.exporters, seen.contents.version_of_hosts) == (before, version)
+        server.remove("pods", exporter("dcgm")["metadata"]["uid"])
+        server.put("pods", exporter("dcgm-new"))
+        await pretend.until(lambda: len(seen.contents.exporters.known) == 2)  # the one that is gone was one, too
+        assert seen.contents.version_of_hosts > version
+    assert seen.contents.exporters.is_believed("gpu-operator")
+    assert not seen.contents.exporters.unseen
+
+
+async def test_where_only_some_namespaces_are_seen_exporters_elsewhere_are_unseen(server: pretend.Server) -> None:
+    seen = await look(server, watch_namespaces=["ml"], belief=BELIEF)
+    assert seen.contents.exporters.unseen == "only pods in ml are seen"
 
 
 async def test_a_thousand_pods_of_250_deployments_cost_at_most_40_requests(server: pretend.Server) -> None:

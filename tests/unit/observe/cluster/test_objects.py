@@ -8,6 +8,7 @@ import pytest
 
 from fallow import names
 from fallow.clients.kubernetes import api as kube
+from fallow.model import stops
 from fallow.observe.cluster import objects
 
 PAUSED = "2026-11-15T10:00:00Z"
@@ -86,6 +87,20 @@ def test_of_several_ways_to_pause_the_one_that_was_recorded_counts(recorded: dic
     said = {names.ORIGINAL_STATE: json.dumps({"v": 1, "fields": recorded})}
     seen = _see(_meta([wrote("kubectl", LATER)], said), ("/metadata/annotations/stop", "/spec/replicas"))
     assert seen.writer == writer
+
+
+@pytest.mark.parametrize(
+    ("roles", "writer"),
+    [
+        ({}, "kubectl"), ({'k:{"name":"decode"}': {"f:spec": {"f:replicas": {}}}}, "kubectl"),
+        ({'k:{"name":"decode"}': {"f:spec": {"f:template": {}}}}, ""),
+    ],
+    ids=["the-list-as-a-whole", "a-member-by-its-name", "something-else-of-it"],
+)
+def test_who_undid_the_pause_of_a_list_is_found_in_it(roles: dict[str, Any], writer: str) -> None:
+    said = {names.ORIGINAL_STATE: json.dumps({"v": 1, "fields": {"/spec/roles/name=decode/spec/replicas": 4}})}
+    meta = _meta([wrote("kubectl", LATER, {"f:spec": {"f:roles": roles}})], said)
+    assert _see(meta, (stops.ROLE_SIZES,)).writer == writer
 
 
 def test_what_is_paused_through_scale_alone_is_undone_through_scale() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from typing import Any
 from urllib import parse
 
@@ -34,7 +34,9 @@ class Notes:
         self.questions: list[tuple[Any, ...]] = []
         self.clock = clock
 
-    async def evidence(self, held: rows.Holders, windows: frozenset[Seconds], now: Instant) -> usage.Evidence:
+    async def evidence(
+        self, held: rows.Holders, windows: frozenset[Seconds], now: Instant, *, floors: bool = True
+    ) -> usage.Evidence:
         self.questions.append(("evidence", [pod.name for pod in held.pods], windows, now))
         return usage.Evidence(now, {window: _empty(window) for window in windows}, None, 0, {}, ())
 
@@ -43,9 +45,9 @@ class Notes:
         return usage.Evidence(now, {}, None, 0, {}, ())
 
     async def look_back(
-        self, seen: usage.Usage, wanted: Sequence[int], held: rows.Holders, now: Instant, threshold: float
+        self, seen: usage.Usage, wanted: usage.Candidates, held: rows.Holders, now: Instant, threshold: float
     ) -> usage.Usage:
-        self.questions.append(("look_back", seen.window, list(wanted), threshold))
+        self.questions.append(("look_back", seen.window, wanted.rows.tolist(), threshold))
         return msgspec.structs.replace(seen, last_active=np.array([now - 60.0]))
 
 
@@ -54,7 +56,7 @@ def _empty(window: Seconds) -> usage.Usage:
     pods = np.zeros(0, dtype=np.int32)
     return usage.Usage(
         window=window, pod=pods, gpu=(), model=(), mig=flags, shared=flags, peak={}, count={}, newest={}, interval=none,
-        exporter_up=flags, exporter_frozen=flags, power_floor=none, last_active=none, observed_since=none,
+        mean={}, exporter_up=flags, exporter_frozen=flags, power_floor=none, last_active=none, observed_since=none,
     )
 
 
@@ -133,7 +135,7 @@ async def test_a_second_look_has_no_version(eyes: snapshot.Eyes) -> None:
 
 async def test_idle_times_are_filled_in_where_asked(eyes: snapshot.Eyes, notes: Notes) -> None:
     taken = await eyes.take_snapshot([RULE], NOW)
-    deeper = await eyes.look_back(taken, {(1800.0, 0.01): np.array([0])}, NOW)
+    deeper = await eyes.look_back(taken, {(1800.0, 0.01): usage.Candidates(np.array([0]), np.array([np.nan]))}, NOW)
     assert notes.questions[1:] == [("look_back", 1800.0, [0], 0.01)]
     assert deeper.evidence.usage[1800.0].last_active.tolist() == [NOW - 60.0]
     assert deeper.pods is taken.pods
@@ -277,7 +279,9 @@ async def test_pods_that_its_pods_started_are_found_too(server: pretend.Server, 
         before = next(each for each in (await eyes.take_snapshot([RULE], NOW)).workloads if each.ref.kind == "Job")
         server.requests.clear()
         fresh = await eyes.look_again([before], [RULE], NOW)
-    assert [pod.name for pod in fresh.pods] == ["driver", "executor"]
+    assert [fresh.pods[index].name for index in fresh.workloads[0].pods] == ["driver", "executor"]
+    others = [pod.name for index, pod in enumerate(fresh.pods) if index not in fresh.workloads[0].pods]
+    assert others == ["llm-0", "llm-1"], "who else is on the node may explain what its GPUs did"
     assert [
         query
         for verb, plural, query in server.requests

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from tests.unit.clients import loopback
 from tests.unit.observe.cluster import pretend
 from tests.unit.observe.usage.gpu_pods import BELIEF, held, node, nodes, pod
+from tests.unit.observe.usage.gpu_pods import wanted as candidates
 
 from fallow.clients import exporters
 from fallow.clients.kubernetes import api as kube
@@ -29,9 +30,9 @@ from fallow.clients.kubernetes import config
 from fallow.model import cluster, usage
 from fallow.model.units import DAY, HOUR, MINUTE
 from fallow.model.usage import Signal
-from fallow.observe.scrape import buckets, kept, samples, targets
+from fallow.observe.scrape import buckets, by_row, kept, samples, targets
 from fallow.observe.scrape import source as scrape
-from fallow.observe.usage import floors, trust
+from fallow.observe.usage import floors, labels, queries, readings, rows, trust
 
 NOW = 1_800_000_000.0  # a full minute
 WINDOW = 30 * MINUTE
@@ -369,6 +370,25 @@ def test_the_power_floor_needs_a_day() -> None:
     assert lowest == [{}, {"GPU-0": 61.0}]
 
 
+def test_a_floor_is_of_the_last_day_and_expires() -> None:
+    known = floors.Floors()
+
+    def learn(watts: float | None, at: float) -> dict[str, float]:
+        series = np.arange(0 if watts is None else 1)
+        day = {readings.What.lowest: np.full(len(series), watts), readings.What.samples: np.full(len(series), 1440.0)}
+        by_dcgm, by_us = (metric.name for metric in queries.POWER)
+        found = {readings.Topic(what, by_us, DAY): readings.NOTHING for what in day}
+        found |= {readings.Topic(what, by_dcgm, DAY): readings.SeriesReading(series, day[what]) for what in day}
+        facts = [msgspec.structs.replace(labels.NOTHING_SAID, uuid="GPU-0")]
+        known.learn(found, facts, 60.0, at)
+        return known.watts
+
+    assert learn(34.0, NOW) == {"GPU-0": 34.0}
+    assert learn(90.0, NOW + HOUR) == {"GPU-0": 90.0}, "it goes up again, once the low day is over"
+    assert learn(None, NOW + 5 * HOUR) == {"GPU-0": 90.0}
+    assert learn(None, NOW + 26 * HOUR) == {}
+
+
 # ---- warming up ----
 
 
@@ -411,7 +431,7 @@ async def test_an_exporter_of_ours_remembers_for_us(since: float, last: float | 
     page = own(PROCESS, 0) + own(SINCE, NOW - since) + (own(LAST, NOW - last) if last else "")
     async with scene({"gpu-1": page + own(SINCE, 1.0, "device")}) as stage:
         seen = await stage.usage()
-        looked = await stage.source.look_back(seen, [0], held(stage.pods, stage.nodes), NOW, 0.01)
+        looked = await stage.source.look_back(seen, candidates([0]), held(stage.pods, stage.nodes), NOW, 0.01)
     assert seen.peak[Signal.process_sm].tolist() == [0.0]
     assert seen.count[Signal.process_sm][0] * seen.interval[0] / WINDOW == pytest.approx(covered, abs=0.04)
     if covered == 1.0:
@@ -427,7 +447,7 @@ async def test_who_holds_a_gpu_is_judged_by_the_device_where_it_cannot_be_measur
         for minutes in range(40, -1, -2):
             await stage.source.scrape(NOW - minutes * MINUTE)
         seen = await stage.usage()
-        looked = await stage.source.look_back(seen, [0], held(stage.pods, stage.nodes), NOW, 0.5)
+        looked = await stage.source.look_back(seen, candidates([0]), held(stage.pods, stage.nodes), NOW, 0.5)
     assert (seen.gpu, seen.pod.tolist(), seen.model) == (("GPU-0",), [0], ("A100",))
     assert seen.peak[Signal.device_util].tolist() == [0.3]
     assert Signal.process_sm not in seen.peak
@@ -619,8 +639,8 @@ async def test_exact_idle_times() -> None:
         stage.pages["gpu-1"] = quiet
         await stage.scrape(-2 * HOUR + 60, 0, 60)
         seen = await stage.usage()
-        found = await stage.source.look_back(seen, [0, 1], held(stage.pods, stage.nodes), NOW, 0.01)
-        higher = await stage.source.look_back(seen, [0], held(stage.pods, stage.nodes), NOW, 0.05)
+        found = await stage.source.look_back(seen, candidates([0, 1]), held(stage.pods, stage.nodes), NOW, 0.01)
+        higher = await stage.source.look_back(seen, candidates([0]), held(stage.pods, stage.nodes), NOW, 0.05)
     assert found.last_active.tolist() == [NOW - 2 * HOUR + 60, -math.inf]
     assert found.observed_since == pytest.approx([NOW - 6 * HOUR] * 2, abs=61)
     assert higher.last_active[0] == -math.inf
@@ -668,11 +688,11 @@ async def test_a_restart_loses_at_most_one_minute(tmp_path: pathlib.Path) -> Non
         stage.pages["gpu-1"] = page.replace("0.3", "0")
         await stage.scrape(-2985, 0)
         before = await stage.usage()
-        looked = await stage.source.look_back(before, [0, 1], held(stage.pods, stage.nodes), NOW, 0.01)
+        looked = await stage.source.look_back(before, candidates([0, 1]), held(stage.pods, stage.nodes), NOW, 0.01)
     async with scene({"gpu-1": page.replace("0.3", "0")}, keeper=kept.Keeper(str(tmp_path), writes=True)) as stage:
         await stage.scrape(30, 30)
         after = await stage.usage(30)
-        again = await stage.source.look_back(after, [0, 1], held(stage.pods, stage.nodes), NOW, 0.01)
+        again = await stage.source.look_back(after, candidates([0, 1]), held(stage.pods, stage.nodes), NOW, 0.01)
     assert after.gpu == before.gpu
     assert after.count[Signal.gr_engine] == pytest.approx(before.count[Signal.gr_engine] - 2, abs=2.5)
     assert again.last_active.tolist() == looked.last_active.tolist() == [NOW - 2940, -math.inf]
@@ -739,7 +759,7 @@ async def test_what_was_kept_of_a_forgotten_series_never_becomes_anothers(tmp_pa
     ) as stage:
         stage.pods = (pod("new"),)
         seen = await stage.usage(180)
-        found = await stage.source.look_back(seen, [0], held(stage.pods, stage.nodes), NOW + 180, 0.01)
+        found = await stage.source.look_back(seen, candidates([0]), held(stage.pods, stage.nodes), NOW + 180, 0.01)
     assert (seen.gpu, found.last_active.tolist()) == (("GPU-5000",), [-math.inf])
 
 
@@ -812,3 +832,53 @@ def test_buckets_never_lose_activity_nor_invent_coverage(
     assert count >= sum(
         NOW + second >= now - window + 60 for second, value in dict(moments).items() if not math.isnan(value)
     )
+
+
+# ---- exporters that restart, and trickles ----
+
+
+async def coverage_of(stage: Scene) -> float:
+    seen = await stage.usage()
+    return float(seen.count[Signal.gr_engine][0] * seen.interval[0] / WINDOW)
+
+
+@pytest.mark.accepts("idle", 55)
+async def test_an_exporter_that_restarts_without_a_gap_goes_on_where_it_was() -> None:
+    async with scene({"gpu-1": line(GR, 0), "spare": line(GR, 0)}) as stage:
+        stage.server.remove("pods", "Pod-dcgm-spare")
+        await stage.scrape(-2400, -900)
+        port = int(stage.exporters["spare"].url.rpartition(":")[2])
+        stage.server.remove("pods", "Pod-dcgm-gpu-1")
+        stage.server.put("pods", exporter_pod("dcgm-new", port, "gpu-1"))
+        await pretend.until(lambda: [one.pod for one in stage.finder.targets] == ["dcgm-new"])
+        await stage.scrape(-885, 0)
+        assert await coverage_of(stage) >= 0.95
+        seen = await stage.usage()
+        found = await stage.source.look_back(seen, candidates([0]), held(stage.pods, stage.nodes), NOW, 0.01)
+    assert found.observed_since == pytest.approx([NOW - 2400], abs=61)
+
+
+async def test_in_each_minute_the_best_series_counts() -> None:
+    """Two that follow each other are a whole, two that overlap are not."""
+    table = buckets.Tracks({"m": ("high", "count", "sum")}, HOUR)
+    table.advance(NOW)
+    track = table.tracks["m"]
+    for name, offset, step, first, last in (("a", 0, 120, -3600, 0), ("b", 60, 120, -3600, 0), ("c", 0, 60, -1800, 0)):
+        column = np.array([table.add("m", name.encode(), ord(name))])
+        for moment in range(first + offset, last + 1, step):
+            track.take(column, np.array([0.0067]), np.array([NOW + moment]), NOW + moment, True)
+    span = table.ring.span(NOW - 1800, NOW)
+    edges = rows.Edges(np.array([97, 98, 99]), np.array([0, 0, 1]))
+    together = by_row.count_together(track, by_row.pair(track, edges), 2, span)
+    assert together[0] == pytest.approx(30, abs=2)
+    assert np.isnan(together[1]), "one series alone needs no help"
+    assert track.mean(span).tolist() == pytest.approx([0.0067] * 3)
+
+
+@pytest.mark.accepts("idle", 51)
+async def test_a_steady_trickle_has_a_mean() -> None:
+    async with scene({"gpu-1": line(GR, 0.0067)}) as stage:
+        await stage.scrape(-1800, 0)
+        seen = await stage.usage()
+    assert seen.mean[Signal.gr_engine].tolist() == pytest.approx([0.0067])
+    assert seen.peak[Signal.gr_engine].tolist() == pytest.approx([0.0067])

@@ -1,14 +1,15 @@
 """Pods and nodes that hold GPUs, in few words, for tests of what was measured."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+import numpy as np
 import re2
 
-from fallow.model import cluster
+from fallow.model import cluster, usage
 from fallow.observe.usage import rows, trust
 
-BELIEF = trust.Belief(re2.compile("gpu|gpu-operator|kube-system"))
+BELIEF = trust.Belief(re2.compile("gpu|gpu-operator|gpu-system|kube-system"))
 
 
 def pod(name: str, node: str = "gpu-1", namespace: str = "ml", **changes: object) -> cluster.Pod:
@@ -48,3 +49,9 @@ def held(
     """Who holds GPUs; without a version nothing is said to be as before. By default everybody is believed."""
     everybody = exporters(belief=trust.Belief(BELIEF.namespaces, everything=True))
     return rows.Holders(pods, nodes() if on is None else on, version, known or everybody)
+
+
+def wanted(rows_wanted: Iterable[int], warned: float = np.nan) -> usage.Candidates:
+    """Rows to look back at; `warned`: when all their owners were."""
+    at = np.array(list(rows_wanted), dtype=np.int64)
+    return usage.Candidates(at, np.full(len(at), warned))

@@ -17,6 +17,7 @@ import pytest
 from aiohttp import web
 from tests.unit.clients import loopback
 from tests.unit.observe.usage.gpu_pods import held, node, nodes, pod
+from tests.unit.observe.usage.gpu_pods import wanted as candidates
 
 from fallow.clients.prometheus import auth, client
 from fallow.model.usage import Signal
@@ -33,7 +34,6 @@ Canned = Mapping[tuple[str, str], list[tuple[dict[str, str], float]]]
 
 def kind_of(promql: str) -> str:
     for word, what in (
-        ("[86400s:1m]", "past"),
         ("max by (job)(count_over_time", "pace"),
         ("count_over_time", "count"),
         ("timestamp", "newest"),
@@ -45,11 +45,34 @@ def kind_of(promql: str) -> str:
     return "peak"
 
 
+def stretch_of(promql: str) -> tuple[float, float] | None:
+    """From so many seconds ago to so many, if it asks about a stretch of the past."""
+    found = re.search(r"\[(\d+)ms\](?: offset (\d+)s)?", promql)
+    if not found:
+        return None
+    near = float(found[2] or 0)
+    return near + round(int(found[1]) / 1000), near
+
+
+def remembered(answers: Canned, name: str, promql: str) -> list[tuple[dict[str, str], float]]:
+    """("past", name) holds when each series was last active; it was measured all the time, as densely as of late."""
+    far, near = stretch_of(promql) or (0.0, 0.0)
+    if "count_over_time" not in promql:
+        value = 90.0 if "percent" in name else 0.9
+        return [(one, value) for one, at in answers.get(("past", name), []) if NOW - far < at <= NOW - near]
+    known = {str(one) for one, _ in answers.get(("past", name), [])}
+    counts = answers.get(("count", name), [])
+    return [(one, count * (far - near) / WINDOW) for one, count in counts if far <= WINDOW or str(one) in known]
+
+
 def canned(answers: Canned, **more: Any) -> loopback.Answer:
     def answer(asked: loopback.Asked) -> web.Response:
         promql, at = asked.form["query"], float(asked.form["time"])
-        names = re.findall(r"[a-zA-Z_:]+(?=\{)", promql)
-        samples = [sample for name in dict.fromkeys(names) for sample in answers.get((kind_of(promql), name), [])]
+        names = dict.fromkeys(re.findall(r"[a-zA-Z_:]+(?=\{)", promql))
+        if stretch_of(promql):
+            samples = [sample for name in names for sample in remembered(answers, name, promql)]
+        else:
+            samples = [sample for name in names for sample in answers.get((kind_of(promql), name), [])]
         result = [{"metric": metric, "value": [at, str(value)]} for metric, value in samples]
         return web.json_response({"status": "success", "data": {"resultType": "vector", "result": result}, **more})
 
@@ -133,7 +156,7 @@ async def test_who_holds_a_gpu_gets_what_its_device_says() -> None:
     async with source(canned(answers)) as (server, asked):
         seen = (await asked.evidence(held(pods), ONLY, NOW)).usage[WINDOW]
         again = (await asked.again(held(pods), ONLY, NOW)).usage[WINDOW]
-        looked = await asked.look_back(seen, [0], held(pods), NOW, 0.01)
+        looked = await asked.look_back(seen, candidates([0]), held(pods), NOW, 0.01)
     for each in (seen, again):
         assert (each.gpu, each.pod.tolist(), each.model) == (("GPU-0",), [0], ("A100",))
         assert each.peak[Signal.device_util].tolist() == [0.0]
@@ -286,6 +309,14 @@ async def test_a_value_that_is_no_number_is_a_bad_response(value: str) -> None:
     assert found.trouble.reason == "BadResponse"
 
 
+async def test_labels_that_do_not_decode_cost_their_series_and_not_the_cycle() -> None:
+    odd: Any = {"UUID": 7}
+    async with source(canned(measured(gpu(0), odd))) as (_, asked):
+        found = await asked.evidence(held((pod("llm"),)), ONLY, NOW)
+    assert (found.trouble, found.usage[WINDOW].gpu) == (None, ("GPU-0",))
+    assert [one.who for one in found.ignored] == ["1 series"]
+
+
 async def test_infos_are_logged_once_and_change_nothing(caplog: pytest.LogCaptureFixture) -> None:
     async with source(canned(measured(gpu(0)), infos=["PromQL info: look here"])) as (_, asked):
         with caplog.at_level(logging.INFO):
@@ -315,31 +346,35 @@ async def test_requests_alone_are_no_gpu_data() -> None:
 # ---- few pods ----
 
 
-async def test_questions_about_few_pods_name_at_most_a_hundred() -> None:
-    pods = tuple(pod(f"p.{number}") for number in range(250))
-    series = [gpu(number, name=f"p.{number}") for number in range(250)]
+async def test_questions_about_few_pods_name_at_most_five_hundred() -> None:
+    pods = tuple(pod(f"p.{number}") for number in range(1400))
+    series = [gpu(number, name=f"p.{number}") for number in range(1400)]
     async with source(canned(measured(*series))) as (server, asked):
         seen = (await asked.evidence(held(pods), ONLY, NOW)).usage[WINDOW]
         server.asked.clear()
-        await asked.look_back(seen, range(250), held(pods), NOW, 0.01)
+        await asked.look_back(seen, candidates(range(1100)), held(pods), NOW, 0.01)
         looked_back = [one.form["query"] for one in server.asked]
         server.asked.clear()
-        await asked.again(held(pods), ONLY, NOW)
+        await asked.again(held(pods[:1100]), ONLY, NOW)
         looked_again = [one.form["query"] for one in server.asked if "up{" not in one.form["query"]]
-    for questions, rounds in ((looked_back, 3), (looked_again, 3)):
+        server.asked.clear()
+        await asked.look_back(seen, candidates(range(1400)), held(pods), NOW + 2 * WINDOW, 0.01)
+        all_of_them = [one.form["query"] for one in server.asked]
+    for questions in (looked_back, looked_again):
         named = [set(re.findall(r"p\\\\\.\d+", question)) for question in questions]
-        assert {len(names) for names in named} == {100, 50}
-        assert len(set().union(*named)) == 250
-        assert len(questions) % rounds == 0
+        assert {len(names) for names in named} == {500, 100}
+        assert len(set().union(*named)) == 1100
+        assert len(questions) % 3 == 0
     assert all(f"{GR}{{exported_pod=~" in question for question in looked_back)
     assert all("workload_pod" in question or "pod=~" in question for question in looked_again)
+    assert all(f"{GR}{{}}" in question for question in all_of_them), "nearly all need no names"
 
 
-async def test_a_row_that_nobody_answers_for_stays_unknown() -> None:
+async def test_a_past_that_nobody_answers_for_was_not_watched() -> None:
     async with source(canned(measured(gpu(0)))) as (_, asked):
         seen = (await asked.evidence(held((pod("llm"),)), ONLY, NOW)).usage[WINDOW]
-        found = await asked.look_back(seen, [0], held((pod("llm"),)), NOW, 0.01)
-    assert math.isnan(found.last_active[0]), "no series came back: that is not the same as no activity"
+        found = await asked.look_back(seen, candidates([0]), held((pod("llm"),)), NOW, 0.01)
+    assert found.observed_since.tolist() == [NOW - WINDOW], "no series came back: nobody watched before the window"
 
 
 async def test_idle_times_of_kernels_need_no_question() -> None:
@@ -350,7 +385,7 @@ async def test_idle_times_of_kernels_need_no_question() -> None:
     async with source(canned(answers)) as (server, asked):
         seen = (await asked.evidence(held((pod("llm"),)), ONLY, NOW)).usage[WINDOW]
         server.asked.clear()
-        found = await asked.look_back(seen, [0], held((pod("llm"),)), NOW, 0.01)
+        found = await asked.look_back(seen, candidates([0]), held((pod("llm"),)), NOW, 0.01)
     assert server.asked == []
     assert found.last_active.tolist() == [NOW - 7200]
 
@@ -365,24 +400,17 @@ async def test_of_several_containers_the_last_kernel_counts() -> None:
     assert seen.peak[Signal.last_kernel].tolist() == [20.0]
 
 
-async def test_a_minute_that_reaches_into_the_window_does_not_shorten_it() -> None:
-    answers = measured(gpu(0)) | {("past", GR): [(gpu(0), NOW - WINDOW + 40)]}
-    async with source(canned(answers)) as (_, asked):
-        seen = (await asked.evidence(held((pod("llm"),)), ONLY, NOW)).usage[WINDOW]
-        found = await asked.look_back(seen, [0], held((pod("llm"),)), NOW, 0.01)
-    assert found.last_active.tolist() == [NOW - WINDOW]
-
-
 async def test_a_recreated_pod_is_asked_about_anew() -> None:
     pods = (pod("llm"),)
     answers = measured(gpu(0)) | {("past", GR): [(gpu(0), NOW - 7200)]}
     async with source(canned(answers)) as (server, asked):
         seen = (await asked.evidence(held(pods), ONLY, NOW)).usage[WINDOW]
-        assert (await asked.look_back(seen, [0], held(pods), NOW, 0.01)).last_active.tolist() == [NOW - 7200]
+        found = await asked.look_back(seen, candidates([0]), held(pods), NOW, 0.01)
+        assert found.last_active.tolist() == [NOW - 7200]
         server.asked.clear()
-        await asked.look_back(seen, [0], held(pods), NOW, 0.01)
+        await asked.look_back(seen, candidates([0]), held(pods), NOW, 0.01)
         assert server.asked == []
-        await asked.look_back(seen, [0], held((pod("llm", uid="another"),)), NOW, 0.01)
+        await asked.look_back(seen, candidates([0]), held((pod("llm", uid="another"),)), NOW, 0.01)
         assert server.asked
 
 
@@ -397,5 +425,5 @@ async def test_on_a_shared_gpu_the_pods_own_past_counts() -> None:
     async with source(canned(answers)) as (_, asked):
         pods, on = (pod("llm"),), nodes(node(shared=True))
         seen = (await asked.evidence(held(pods, on), ONLY, NOW)).usage[WINDOW]
-        found = await asked.look_back(seen, [0], held(pods, on), NOW, 0.01)
+        found = await asked.look_back(seen, candidates([0]), held(pods, on), NOW, 0.01)
     assert found.last_active.tolist() == [NOW - 7200]

@@ -252,6 +252,9 @@ TARGETS = {
     "by its address": ({"instance": "10.1.0.5:9835"}, True, ""),
     "a tenant's pod": ({"namespace": "evil", "pod": "forger", "instance": "10.1.0.99:1"}, False, "evil/forger"),
     "a tenant's pod by another's address": ({"namespace": "evil", "instance": "10.1.0.5:1"}, False, "evil"),
+    "a tenant's pod under another's labels": (
+        {"namespace": "gpu-operator", "pod": "idle-x", "instance": "10.1.9.9:1"}, False, "ml/llm"
+    ),
     "another node's exporter": ({"namespace": "gpu-operator", "pod": "idle-y"}, False, "gpu-operator/idle-y"),
     "no such pod": ({"namespace": "gpu-operator", "pod": "idle-z"}, False, "gpu-operator/idle-z"),
     "nobody can tell": ({"instance": "10.1.0.77:9835"}, False, "10.1.0.77:9835"),
@@ -262,7 +265,8 @@ TARGETS = {
 @pytest.mark.parametrize("name", TARGETS)
 def test_what_could_acquit_counts_only_from_a_believed_exporter_of_the_node(name: str) -> None:
     target, counts, named = TARGETS[name]
-    seen = layout({**OWN_SERIES, **target}, pods=(pod("llm"),), on=PLACE, known=KNOWN, dialect=labels.OWN)
+    pods = (pod("llm", ip="10.1.9.9"),)
+    seen = layout({**OWN_SERIES, **target}, pods=pods, on=PLACE, known=KNOWN, dialect=labels.OWN)
     assert held(seen) == ({(0, "GPU-1")} if counts else set())
     assert [one.who for one in seen.ignored] == ([] if counts else [f"UntrustedExporter {named}"])
 
@@ -274,6 +278,17 @@ def test_kernels_are_believed_like_processes() -> None:
             {**said, "instance": address}, pods=(pod("llm"),), on=PLACE, known=KNOWN, dialect=labels.kernels(False)
         )
         assert bool(held(seen)) is counts
+
+
+def test_what_hami_hands_out_in_parts_is_shared() -> None:
+    said = {"namespace": "ml", "device_uuid": "GPU-1"}
+    seen = layout(
+        {**said, "pod": "llm"}, {**said, "pod": "other"}, {**said, "pod": "llm", "device_uuid": "GPU-2"},
+        pods=(pod("llm"), pod("other")), dialect=labels.kernels(False),
+    )
+    assert dict(zip(zip(seen.pod.tolist(), seen.gpu, strict=True), seen.shared.tolist(), strict=True)) == {
+        (0, "GPU-1"): True, (1, "GPU-1"): True, (0, "GPU-2"): False
+    }
 
 
 def test_why_an_exporter_cannot_be_seen_is_said() -> None:
