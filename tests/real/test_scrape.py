@@ -98,7 +98,7 @@ def a_day(now: float) -> Day:
 def _plain(day: Day) -> None:
     for number, (name, values) in enumerate({
         "quiet": 0.0, "busy": 0.7, "stopped": until(45, 0.8, 0.0), "flicker": last([0.0] * 150 + [0.02] + [0.0] * 30),
-        "long-ago": last([0.0] * 20 + [0.5] + [0.0] * 160), "at-threshold": until(10, 0.01, 0.0), "below": 0.0099,
+        "long-ago": last([0.0] * 20 + [0.5] + [0.0] * 160), "at-threshold": until(10, 0.01, 0.0), "below": 0.0019,
         "cap": 1.04,
     }.items()):
         day.workload(name)
