@@ -97,6 +97,7 @@ class BadStage:
 
     async def restart(self) -> None:
         """Nothing in memory is left. The Lease is let go, for it runs out on the wall, where no time passes."""
+        self.stage.kubernetes.conflicts = 0
         await self.leave()
         await self.enter()
 
