@@ -251,7 +251,7 @@ async def unfreeze(on: OnLease) -> FreezeAnswer:
 async def _ask_holder(on: OnLease, until: str | None, because: str | None) -> FreezeAnswer:
     """Written on the Lease, which its holder reads every two seconds; who takes it later reads it before."""
     try:
-        await on.lease.annotate({names.FROZEN_UNTIL: until, names.FROZEN_BECAUSE: because})
+        await on.lease.annotate(lambda said: {names.FROZEN_UNTIL: until, names.FROZEN_BECAUSE: because})
     except errors.NotFound:
         none = f"no Lease {names.LEASE} is in namespace {on.namespace}: no daemon runs there"
         raise Declined(Why.unknown, none) from None
