@@ -5,8 +5,8 @@ they are at every renewal: what others wrote there is read, and may be answered,
 Lease can `note` anything there; `annotate` and `hear` are for people. The rules are client-go's: a holder's clock is
 never believed; what counts is how long *we* have seen the record unchanged.
 Invariants: `is_leader` is False from the renew deadline on, also while a renewal hangs; and the deadline, counted from
-before the renewal was sent, is shorter than the time after which others may take over: at most one leads. One request is
-under way at a time: an answer that comes late is never taken for newer than what was read or written after it.
+before the renewal was sent, is shorter than the time after which others may take over: at most one leads. One request
+is under way at a time: an answer that comes late is never taken for newer than what was read or written after it.
 """
 
 import asyncio
@@ -261,10 +261,11 @@ class Leadership:
         self._look(await self._api.replace(kube.LEASES, self._namespace, self._name, body))
 
     async def _create(self, began: float) -> None:
-        body = {
+        """With what stood on the one that was deleted, if we saw it: a freeze does not end because a Lease does."""
+        body = _with_annotations({
             "apiVersion": kube.LEASES.api_version, "kind": kube.LEASES.kind,
             "metadata": {"name": self._name, "namespace": self._namespace}, "spec": self._claim(self._identity, 0),
-        }
+        }, self.annotations)
         self._look(await self._api.create(kube.LEASES, self._namespace, body))
         self._led_until = began + self._deadline
 

@@ -366,6 +366,19 @@ async def test_annotating_never_creates_a_lease(client: api.Api, held: LeaseServ
     assert held.lease is None
 
 
+async def test_what_stood_on_a_deleted_lease_stands_on_the_next(
+    client: api.Api, held: LeaseServer, clock: Clock
+) -> None:
+    first, second = candidate(client, clock, "a"), candidate(client, clock, "b")
+    await once(first)
+    await second.annotate(lambda said: {"gpuautoscaler.io/frozen-until": "2026-05-04T14:00:00Z"})
+    await once(first)
+    held.lease = None
+    assert await once(first) == [True]
+    assert held.lease is not None
+    assert held.lease["metadata"]["annotations"] == {"gpuautoscaler.io/frozen-until": "2026-05-04T14:00:00Z"}
+
+
 async def test_only_the_holder_notes_anything_by_one_request(
     client: api.Api, held: LeaseServer, clock: Clock, server: wire.Server
 ) -> None:
