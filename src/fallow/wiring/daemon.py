@@ -59,7 +59,7 @@ async def assemble(
         leasing = await stack.enter_async_context(kube.Api(access, note=note))
         identity = options.pod_name or f"{names.FIELD_MANAGER}-{time.monotonic_ns():x}"  # that no other process has
         leadership = reach.lease_as(
-            identity, _own_namespace(options, access), leasing, clock, answer=lambda said: story.answer(said)
+            identity, _own_namespace(options, access), leasing, clock, answer=lambda said: story.answer(said, clock())
         )
         seen = await stack.enter_async_context(mirror.Mirror(
             api, watch_namespaces=options.mandate.scope.watch_namespaces, gpu_resources=options.gpu_resources,

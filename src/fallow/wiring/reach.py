@@ -54,7 +54,8 @@ async def open_lease(
         if not named:
             found, unseen = await _find_leases(api, own)
             named = verbs.pick_lease(found, unseen)
-        yield verbs.OnLease(lease_as(names.FIELD_MANAGER, named, api, time.time), named, await _who(api), unseen)
+        who, on = await _who(api), lease_as(names.FIELD_MANAGER, named, api, time.time)
+        yield verbs.OnLease(on, named, who, api.clock, unseen)
 
 
 async def _find_leases(api: kube.Api, own: str | None) -> tuple[list[str], str]:
