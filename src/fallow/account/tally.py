@@ -74,7 +74,7 @@ class Books:
 
     def _enter_outcome(self, outcome: Outcome) -> None:
         act = outcome.decision
-        workload, result = workload_of(act), str(outcome.status)
+        workload, result = decision.workload_of(act), str(outcome.status)
         kind = workload.ref.kind if workload else "fallow"
         self._metrics.add("fallow_idle_actions_total", 1, (type(act).__name__.lower(), kind, self._mode, result))
         if isinstance(act, decision.Warn):
@@ -102,10 +102,6 @@ def _count_idle(totals: decision.Totals, reason: Reason | None = None) -> int:
     """Idle workloads; only those left alone for this reason, where one is given."""
     idle = ((each, count) for each, count in totals.verdicts.items() if each.verdict is Verdict.idle)
     return sum(count for each, count in idle if reason in (None, each.reason))
-
-
-def workload_of(act: decision.Decision) -> cluster.Workload | None:
-    return act.finding.workload if isinstance(act, decision.Warn | decision.Pause) else act.workload
 
 
 def sentence(plan: decision.Plan, outcomes: Sequence[Outcome], failure: str) -> str:
@@ -150,7 +146,7 @@ def _name(paused: Sequence[decision.Finding], now: Instant) -> str:
 
 def audit_fields(outcome: Outcome) -> Mapping[str, Any]:
     """Everything about one act that somebody may ask for later."""
-    act, workload = outcome.decision, workload_of(outcome.decision)
+    act, workload = outcome.decision, decision.workload_of(outcome.decision)
     fields: dict[str, Any] = {
         "audit": type(act).__name__, "at": units.rfc3339(outcome.at), "actor": getattr(act, "by", names.FIELD_MANAGER),
         "result": str(outcome.status), "before": outcome.before, "after": outcome.after,

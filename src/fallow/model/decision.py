@@ -250,6 +250,10 @@ class Alert(msgspec.Struct, frozen=True):
 Decision: TypeAlias = Warn | Pause | Resume | Undo | Mark | Alert
 
 
+def workload_of(each: Decision) -> cluster.Workload | None:
+    return each.finding.workload if isinstance(each, Warn | Pause) else each.workload
+
+
 class Status(StrEnum):
     done = "done"
     dry_run = "dry_run"  # would have been done, and the API server agreed where it was asked
@@ -321,9 +325,24 @@ class Alerted(msgspec.Struct, frozen=True):
     episode: str
 
 
+class Tried(msgspec.Struct, frozen=True):
+    """What was done about a workload: the name of the decision."""
+
+    act: str
+    uid: str
+
+
+class Vain(msgspec.Struct, frozen=True):
+    """It failed, so often in a row, the last time on this version of the object; until then others go first."""
+
+    count: int
+    until: Instant
+    version: str
+
+
 class Memory(msgspec.Struct, frozen=True, kw_only=True):
-    """What the brain wants to be told again in the next cycle. Losing it only makes us slower to act; all but `long`,
-    which for that reason stands on the Lease too."""
+    """What the brain wants to be told again in the next cycle. Losing it only makes us slower to act, or try once more
+    what is refused; all but `long`, which for that reason stands on the Lease too."""
 
     at: Instant = 0.0  # of the cycle it is of
     term: int | None = None  # how often the Lease had changed hands
@@ -335,6 +354,7 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
     would_be_pending: Mapping[str, Instant] = {}  # dry run: UID -> when its notice would have been delivered
     freeze: Freeze | None = None  # a freeze of ours that was not yet seen on the Lease
     refused: Mapping[str, str] = {}  # UID -> what its API server said to the pause (Detail.UnsupportedField)
+    vain: Mapping[Tried, Vain] = {}  # all but pauses, which `long` has
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ from typing import Annotated, Final, TypeAlias
 import msgspec
 
 from fallow import names
-from fallow.model.units import HOUR, MINUTE, Instant
+from fallow.model.units import HOUR, MINUTE, Instant, Seconds
 
 MOST_KINDS: Final = 64
 MOST_BYTES: Final = 16 * 1024
@@ -84,8 +84,12 @@ def note_attempt(
     """One more in vain: 2, 4, 8 ... 60 minutes, unless it `waits` for nothing."""
     others, before = [each for each in attempts if each.uid != uid], [each for each in attempts if each.uid == uid]
     count = 1 + max((each.count for each in before), default=0)
-    until = now + min(2.0 ** min(count, 6) * MINUTE, HOUR) if waits else now
+    until = now + back_off(count, HOUR) if waits else now
     return (*others, Attempt(uid, count, until, because[:_ERROR_TEXT], gpus))[-_MOST_ATTEMPTS:]
+
+
+def back_off(count: int, most: Seconds) -> Seconds:
+    return min(2.0 ** min(count, 6) * MINUTE, most)
 
 
 # ---- on the Lease ----------------------------------------------------------------------------------------------------

@@ -240,6 +240,6 @@ def tell(cycle: decision.Cycle) -> None:
 
 def _headline(outcome: decision.Outcome) -> str:
     what = type(outcome.decision).__name__.lower()
-    workload = tally.workload_of(outcome.decision)
+    workload = decision.workload_of(outcome.decision)
     whom = f" {workload.ref.namespace}/{workload.ref.name}" if workload else ""
     return f"would {what}{whom}" if outcome.status is decision.Status.dry_run else f"{what}{whom} {outcome.status}"

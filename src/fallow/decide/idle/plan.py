@@ -16,7 +16,19 @@ import msgspec
 import numpy as np
 
 from fallow import names
-from fallow.decide.idle import arrange, brakes, choice, consent, counts, courtesy, judge, rules, standings, upkeep
+from fallow.decide.idle import (
+    arrange,
+    brakes,
+    choice,
+    consent,
+    counts,
+    courtesy,
+    fairness,
+    judge,
+    rules,
+    standings,
+    upkeep,
+)
 from fallow.decide.idle import words as sentences
 from fallow.decide.idle.courtesy import Standing
 from fallow.model import cluster, decision, long_memory, marks, units, usage
@@ -88,7 +100,9 @@ def make_plan(
     sight = _look(snapshot, mandate, now, cache)
     memory = brakes.recall(mandate.brakes, memory, snapshot.long_memory, snapshot.lease_term, now)
     gpus, tended = counts.count_gpus(sight), upkeep.tend(sight)
-    memory = msgspec.structs.replace(memory, long=_count_late(sight, memory.long, tended.paused))
+    memory = msgspec.structs.replace(
+        memory, long=_count_late(sight, memory.long, tended.paused), vain=fairness.recall(memory.vain, now)
+    )
     until, level = snapshot.frozen_until, None if snapshot.evidence.trouble else gpus.level(now)
     on_lease = None if until is None else decision.Freeze(until, snapshot.frozen_because)
     watched = brakes.watch(mandate.brakes, memory, on_lease, level, now)
@@ -103,7 +117,7 @@ def make_plan(
     return Plan(
         at=now, findings=findings, newly_frozen=watched.is_new, held=counts.count_held(sight),
         decisions=(
-            *tended.decisions(memory.alerted), *_tell(sight, watched, stands, findings),
+            *tended.decisions(memory, now), *_tell(sight, memory, watched, stands, findings),
             *(_pause(sight, memory, index, findings[index], final[index].warns) for index in choosing.chosen),
         ),
         frozen_until=watched.freeze.until if watched.freeze else None,
@@ -127,18 +141,24 @@ def _find(
 
 
 def _tell(
-    sight: judge.Sight, watched: brakes.Braking, stands: standings.Standings, findings: Findings
+    sight: judge.Sight, memory: Memory, watched: brakes.Braking, stands: standings.Standings, findings: Findings
 ) -> Iterator[Decision]:
     """Notices taken back, then what is news; the rest of it comes in the next cycles."""
     workloads = sight.snapshot.workloads
+
+    def choose(indices: list[int], act: type[Decision]) -> list[int]:
+        return fairness.choose(
+            indices, MOST_NEWS, lambda index: fairness.stand_back(memory.vain, act, workloads[index])
+        )
+
     if watched.is_new and watched.freeze is not None:
         yield Alert(None, names.Event.IDLE_SHARE_JUMP, watched.freeze.because, units.rfc3339(sight.now))
-    for index in stands.withdrawn:
+    for index in choose(stands.withdrawn, decision.Mark):
         yield upkeep.withdraw(workloads[index], "the notice no longer counts")
-    for index in stands.announced[:MOST_NEWS]:
+    for index in choose(stands.announced, Alert):
         episode, because = standings.episode_of(sight, index), sentences.explain(sight, index)
         yield Alert(workloads[index], names.Event.IDLE_DETECTED, because, episode)
-    for index in stands.warned[:MOST_NEWS]:
+    for index in choose(stands.warned, Warn):
         finding, since = findings[index], float(sight.idle_since[index])
         ends = sight.now + finding.rule.notice.grace
         pauses_at = ends if finding.rule.action.type is idle.ActionType.pause else None
@@ -175,6 +195,7 @@ def _carry_on(
         would_be_paused={uid: at for uid, at in old.would_be_paused.items() if uid in stays},
         would_be_pending={uid: at for uid, at in pending.items() if not final.get(index_of[uid], Standing()).is_void},
         refused={uid: why for uid, why in old.refused.items() if uid in index_of},
+        vain={tried: each for tried, each in old.vain.items() if tried.uid in index_of},
     )
 
 
@@ -224,7 +245,8 @@ def remember(plan: Plan, outcomes: Iterable[Outcome]) -> Memory:
                 refused[finding.workload.ref.uid] = because
     return msgspec.structs.replace(
         memory, announced=announced, alerted=frozenset(alerted), would_be_pending=pending, would_be_paused=paused,
-        refused=refused, long=_remember_pauses(memory.long, outcomes, plan.at),
+        refused=refused, vain=fairness.note(memory.vain, outcomes, plan.at),
+        long=_remember_pauses(memory.long, outcomes, plan.at),
     )
 
 

@@ -11,10 +11,15 @@ from typing import Final
 import msgspec
 
 from fallow import names
-from fallow.decide.idle import arrange, consent, judge, pauses, rules
+from fallow.decide.idle import arrange, consent, fairness, judge, pauses, rules
 from fallow.model import cluster, kinds, marks
-from fallow.model.decision import Alert, Alerted, Decision, Mark, Resume, Undo
+from fallow.model.decision import Alert, Alerted, Decision, Mark, Memory, Resume, Undo
 from fallow.model.units import Instant
+
+# Of one cycle, at 20 requests a second: what is left over comes in the next ones, and pauses still have their time.
+MOST_RESUMES: Final = 300
+MOST_MARKS: Final = 200
+MOST_ALERTS: Final = 100
 
 _UNSEEN: Final = frozenset({
     cluster.Trouble.OwnerLookupFailed, cluster.Trouble.OwnerMissing, cluster.Trouble.OwnerForbidden,
@@ -26,10 +31,17 @@ class Upkeep(msgspec.Struct, frozen=True):
     paused: Mapping[int, Instant | None]  # since when, if it was us
     odd: Mapping[int, str]  # those whose marks could not be considered, and what went wrong
 
-    def decisions(self, given: frozenset[Alerted]) -> Iterable[Decision]:
-        """Resumes first: somebody waits, or something stands as nobody asked for. No Alert is given twice."""
-        every = [each for found in self.by_workload.values() for each in found if not _was_given(each, given)]
-        return sorted(every, key=lambda each: not isinstance(each, Resume | Undo))
+    def decisions(self, memory: Memory, now: Instant) -> Iterable[Decision]:
+        """Resumes first: somebody waits, or something stands as nobody asked for. No Alert is given twice, and what
+        fails is tried less and less often: tenants can write what cannot be resumed, by the thousand."""
+        vain, every = memory.vain, [each for found in self.by_workload.values() for each in found]
+        backs = [each for each in every if isinstance(each, Resume | Undo) and not fairness.waits(vain, each, now)]
+        marked = [each for each in every if isinstance(each, Mark)]
+        alerts = [each for each in every if isinstance(each, Alert) and not _was_given(each, memory.alerted)]
+        return (
+            *fairness.choose_acts(backs, MOST_RESUMES, vain), *fairness.choose_acts(marked, MOST_MARKS, vain),
+            *fairness.choose_acts(alerts, MOST_ALERTS, vain),
+        )
 
     @property
     def written(self) -> frozenset[int]:
@@ -38,10 +50,8 @@ class Upkeep(msgspec.Struct, frozen=True):
         return frozenset(index for index, each in found if not all(isinstance(one, Alert) for one in each))
 
 
-def _was_given(each: Decision, given: frozenset[Alerted]) -> bool:
-    if not isinstance(each, Alert) or each.workload is None:
-        return False
-    return Alerted(each.workload.ref.uid, each.episode) in given
+def _was_given(each: Alert, given: frozenset[Alerted]) -> bool:
+    return each.workload is not None and Alerted(each.workload.ref.uid, each.episode) in given
 
 
 def tend(sight: judge.Sight) -> Upkeep:

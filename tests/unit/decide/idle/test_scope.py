@@ -92,7 +92,7 @@ def test_a_policy_is_reported_on_by_whose_namespaces_it_holds_in(asked: str | No
 def test_an_unreadable_ack_does_not_keep_the_notice_of_a_busy_workload() -> None:
     world = World()
     world.workload(gpus=[busy()], annotations={names.ACK_UNTIL: "tomorrow", **pending_marks(NOW - MINUTE)})
-    alert, mark = make(world).decisions
+    mark, alert = make(world).decisions
     assert isinstance(alert, Alert)
     assert alert.event == names.Event.INVALID_ACK
     assert (mark.because, set(mark.changes)) == ("it is active again", set(pending_marks(NOW)))
