@@ -400,9 +400,6 @@ def is_finished(kind: Kind, body: Mapping[str, Any]) -> bool:
     return isinstance(found, str) and found in words
 
 
-has_condition = stops.has_condition
-
-
 def warnings(kind: Kind, workload: cluster.Workload) -> list[str]:
     """What a pause of this kind brings with it, one sentence each."""
     lost = ["Suspending it loses the work since its last checkpoint."] if kind.loses_work else []
