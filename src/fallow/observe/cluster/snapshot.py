@@ -52,8 +52,8 @@ class Eyes:
             "workloads": seen.workloads(look_past), "nodes": seen.nodes, "namespaces": seen.namespaces,
             "policies": seen.policies, "missing": seen.missing, "version": seen.version(look_past),
         }
-        floors = any(rule.power_floor for rule in rules)
-        evidence = await self._source.evidence(held, _windows(rules), now, floors=floors)
+        with_floors = any(rule.power_floor for rule in rules)
+        evidence = await self._source.evidence(held, _windows(rules), now, with_floors=with_floors)
         facts["missing"] += tuple(cluster.Missing(one.who, one.because) for one in evidence.ignored)
         facts["missing"] += self._compare_clocks(evidence)
         return self._compose(held, evidence, now, **facts)

@@ -170,7 +170,7 @@ class ScrapeSource:
             return None
 
     async def evidence(
-        self, held: rows.Holders, windows: frozenset[Seconds], now: Instant, *, floors: bool = True
+        self, held: rows.Holders, windows: frozenset[Seconds], now: Instant, *, with_floors: bool = True
     ) -> usage.Evidence:
         self._samples.gpus_of_node = _count_gpus(held.nodes.values())
         found = await self._measure(held, windows, now)

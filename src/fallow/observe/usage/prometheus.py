@@ -64,14 +64,14 @@ class PrometheusSource:
         return self._prometheus.clock
 
     async def evidence(
-        self, held: rows.Holders, windows: frozenset[Seconds], now: Instant, *, floors: bool = True
+        self, held: rows.Holders, windows: frozenset[Seconds], now: Instant, *, with_floors: bool = True
     ) -> usage.Evidence:
         self._forget_gone()
         try:
             answers = await self._ask(self._inquiry.about(windows), now)
             await self._learn_paces(now)
             layouts = self._lay_out(answers.readings, held, windows)
-            if self._floors.are_due(now) and (floors or any(map(_has_unrated, layouts.values()))):
+            if self._floors.are_due(now) and (with_floors or any(map(_has_unrated, layouts.values()))):
                 answers = await self._learn_floors(answers, now)
         except asking.NoEvidence as nothing:
             return columns.no_evidence(now, nothing.trouble)
