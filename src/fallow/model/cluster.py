@@ -76,6 +76,10 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     needs: capacity.Needs = capacity.NOT_COUNTED
 
     @property
+    def has_ended(self) -> bool:
+        return self.phase in ("Succeeded", "Failed")
+
+    @property
     def gpu_count(self) -> int | None:
         """How many GPUs it asked for; None when a claim could not be seen."""
         if self.claimed is None:
@@ -103,7 +107,7 @@ class Namespace(msgspec.Struct, frozen=True, gc=False):
 
 
 class Trouble(StrEnum):
-    """Why the workload above a pod is not one we may act on. All but LookupFailed are report-only."""
+    """Why the workload above a pod is not one we may act on. All but OwnerLookupFailed are report-only."""
 
     OwnerMissing = "OwnerMissing"
     OwnerForbidden = "OwnerForbidden"

@@ -156,7 +156,7 @@ def _pause(sight: judge.Sight, memory: Memory, index: int, finding: Finding, war
 
 def _pod_uids(snapshot: cluster.Snapshot, index: int) -> frozenset[str]:
     pods = (snapshot.pods[pod] for pod in snapshot.workloads[index].pods)
-    return frozenset(pod.uid for pod in pods if pod.phase not in ("Succeeded", "Failed"))
+    return frozenset(pod.uid for pod in pods if not pod.has_ended)
 
 
 def _carry_on(
