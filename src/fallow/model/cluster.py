@@ -166,6 +166,11 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     writer: str = ""  # who else owns, since our pause, the field that paused it; "" = nobody
     is_ours: bool = False  # we alone own it: nobody wrote it since
 
+    @property
+    def has_marks_elsewhere(self) -> bool:
+        """Does another object carry its marks?"""
+        return self.marks_ref.uid != self.ref.uid
+
 
 class Missing(msgspec.Struct, frozen=True):
     """Something that could not be seen, and why, in a sentence for people."""

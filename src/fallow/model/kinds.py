@@ -415,7 +415,7 @@ def is_tender(workload: cluster.Workload) -> bool:
 
 def is_markable(workload: cluster.Workload) -> bool:
     """Is there an object that we may write a mark on without harm to its pods?"""
-    return not is_tender(workload) or workload.marks_ref.uid != workload.ref.uid
+    return not is_tender(workload) or workload.has_marks_elsewhere
 
 
 # ---- what speaks against a pause -------------------------------------------------------------------------------------

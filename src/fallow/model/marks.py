@@ -109,7 +109,7 @@ def recent_reversals(workload: cluster.Workload, now: Instant) -> list[Instant]:
 
 def fight(workload: cluster.Workload, now: Instant) -> dict[str, str]:
     """What a pause or a resume takes along to a workload whose marks stand on another object, which may go with it."""
-    if workload.marks_ref.uid == workload.ref.uid:
+    if not workload.has_marks_elsewhere:
         return {}
     times = ",".join(units.rfc3339(time) for time in recent_reversals(workload, now))
     holds = read_all(workload, names.FIGHT_HOLD_UNTIL)

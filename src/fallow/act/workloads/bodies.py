@@ -46,7 +46,7 @@ def pause_writes(
     marks = _pause_marks(kind, workload, pause, now, by)
     if way is kinds.Way.own or way is kinds.Way.kueue:
         # Where touching the object restarts its pods, the marks of a pause that others ended stay until the next.
-        is_left = workload.marks_ref.uid != workload.ref.uid and way is kinds.Way.own
+        is_left = workload.has_marks_elsewhere and way is kinds.Way.own
         along = (_name(schedule),) if schedule else ()
         marks[names.ORIGINAL_STATE] = _write_record(row, target, fields, along, is_void=is_left)
         return (_conditional(target, fields | _as_fields(marks), fields),)

@@ -108,7 +108,7 @@ def tend_acks(workload: cluster.Workload, terms: idle.Consent, now: Instant) -> 
 
 def _end_ack(workload: cluster.Workload, end: Instant) -> Decision:
     because = f"the acknowledgement ended at {units.rfc3339(end)}"
-    is_elsewhere = workload.marks_ref.uid != workload.ref.uid and any(key in workload.annotations for key in marks.ACKS)
+    is_elsewhere = workload.has_marks_elsewhere and any(key in workload.annotations for key in marks.ACKS)
     if is_elsewhere:  # made by hand where every change restarts the pods: it stays, and has ended all the same
         return Alert(workload, names.Event.ACK_EXPIRED, because, f"ack-expired:{units.rfc3339(end)}")
     # A notice from before the ack is void: the owner has since said to keep it, and is to be told again.
@@ -122,7 +122,7 @@ def drop(said: Said, keys: Iterable[str]) -> Changes:
 
 def mark(workload: cluster.Workload, changes: Changes, event: str | None, because: str) -> Mark:
     """A Mark where this workload's marks are, guarded against change."""
-    version = workload.resource_version if workload.marks_ref.uid == workload.ref.uid else workload.marks_version
+    version = workload.marks_version if workload.has_marks_elsewhere else workload.resource_version
     return Mark(workload, workload.marks_ref, version, changes, event, because)
 
 

@@ -156,8 +156,7 @@ def _refuse_request(workload: cluster.Workload) -> list[Decision]:
 
 
 def _lives_elsewhere(kind: kinds.Kind, workload: cluster.Workload) -> bool:
-    uid = workload.ref.uid
-    return workload.marks_ref.uid != uid and kinds.record_target(kind, workload).ref.uid == uid
+    return workload.has_marks_elsewhere and kinds.record_target(kind, workload).ref.uid == workload.ref.uid
 
 
 def _note(
