@@ -21,7 +21,6 @@ from fallow.model.units import Instant
 Marks: TypeAlias = Mapping[str, str | None]  # annotation -> value; None removes it
 
 RECORD_BYTES = 4096  # an object's annotations may hold 256 KiB together; ours is never a noticeable part of that
-REASON_CHARACTERS = 200
 
 
 class CannotWrite(Exception):
@@ -84,7 +83,7 @@ def scale_write(
 def _pause_marks(
     kind: kinds.Kind, workload: cluster.Workload, pause: decision.Pause, now: Instant, by: str
 ) -> dict[str, str | None]:
-    replicas, reason = current_replicas(kind, workload), pause.reason_text[:REASON_CHARACTERS]
+    replicas, reason = current_replicas(kind, workload), pause.reason_text[: decision.REASON_CHARACTERS]
     counted = {} if replicas is None else {names.ORIGINAL_REPLICAS: str(replicas)}
     return dict.fromkeys(names.CLEARED_BY_PAUSE) | reading.fight(workload, now) | counted | {
         names.PAUSED_AT: units.rfc3339(now), names.PAUSED_BY: by, names.PAUSED_REASON: reason,

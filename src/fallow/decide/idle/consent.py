@@ -23,7 +23,7 @@ from fallow.model.units import Instant
 Changes: TypeAlias = dict[str, str | None]  # of annotations; None = remove
 
 _MAX_SKEW: Final = 60.0  # an ack-at further in the future would stretch the longest ack for ever
-_FOREVER: Final = float("inf")
+FOREVER: Final = float("inf")
 _OPT_OUTS: Final = frozenset({
     names.OPT_OUT, names.OPT_OUT_UNTIL, names.DOWNSCALER_EXCLUDE, names.DOWNSCALER_EXCLUDE_UNTIL,
     names.KARPENTER_DO_NOT_DISRUPT,
@@ -149,15 +149,15 @@ def _sources(subject: rules.Subject, beyond_namespace: bool) -> Iterator[tuple[s
 
 def _read_opt_out(where: str, said: Said, now: Instant) -> Exemption | None:
     if said.get(names.OPT_OUT) == names.OPT_OUT_VALUE:
-        return Exemption(f"{where} says {names.OPT_OUT}: {names.OPT_OUT_VALUE}", _FOREVER)
+        return Exemption(f"{where} says {names.OPT_OUT}: {names.OPT_OUT_VALUE}", FOREVER)
     for key in (names.DOWNSCALER_EXCLUDE, names.KARPENTER_DO_NOT_DISRUPT):
         if said.get(key, "").lower() == "true":
-            return Exemption(f"{where} says {key}: true", _FOREVER)
+            return Exemption(f"{where} says {key}: true", FOREVER)
     for key in (names.OPT_OUT_UNTIL, names.DOWNSCALER_EXCLUDE_UNTIL):
         if text := said.get(key):
             until = units.read_instant(text)
             if until is None:
-                return Exemption(f"{where} says {key}, with a time that cannot be read: {text[:64]!r}", _FOREVER)
+                return Exemption(f"{where} says {key}, with a time that cannot be read: {text[:64]!r}", FOREVER)
             if now < until:
                 return Exemption(f"{where} says {key}: {units.rfc3339(until)}", until)
     return None

@@ -23,8 +23,6 @@ from fallow.model.policies.idle import ActionType
 from fallow.model.seen import Known, Unseen
 from fallow.model.units import Instant
 
-_FOREVER: Final = float("inf")
-
 # Skips after which an earlier notice no longer counts: whoever lifts them is to be told again before anything happens.
 # Not those by which it is not ours: the notice may be another instance's.
 _VOIDS_NOTICE: Final = frozenset({
@@ -61,7 +59,7 @@ class Standing(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     skip: Reason | None = None
     because: str = ""
     detail: Detail | None = None
-    until: Instant = _FOREVER
+    until: Instant = consent.FOREVER
     warns: bool = False
     pauses: bool = False
     is_void: bool = False  # its notice marks no longer count
@@ -126,7 +124,7 @@ def make_episode(uid: str, since: Instant) -> Episode:
 
 
 def _leave(
-    reason: Reason, because: str | None, until: Instant = _FOREVER, *, is_void: bool = False
+    reason: Reason, because: str | None, until: Instant = consent.FOREVER, *, is_void: bool = False
 ) -> Standing | None:
     if because is None:
         return None

@@ -29,7 +29,7 @@ def find_fight(workload: cluster.Workload, now: Instant) -> consent.Exemption | 
     """The hold after a fight; one that cannot be read holds, for we wrote it after losing three times."""
     texts = marks.read_all(workload, names.FIGHT_HOLD_UNTIL)
     if any(units.read_instant(text) is None for text in texts):
-        return consent.Exemption("others undid our pauses, and the end of the hold cannot be read", float("inf"))
+        return consent.Exemption("others undid our pauses, and the end of the hold cannot be read", consent.FOREVER)
     until = marks.latest(texts)
     if until is None or now >= until:
         return None
