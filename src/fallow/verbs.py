@@ -191,8 +191,8 @@ async def keep(reach: Reach, target: str, until: Instant, reason: str, now: Inst
     """The acknowledgement: not paused until then although idle."""
     check_ack(until, now)
     workload = await _find(reach, target, now)
-    mark, kind = marking.ack_mark(workload, until=until, by=reach.by, reason=reason, now=now), kinds.of(workload)
-    if kind is not None and kinds.is_paused(kind, workload):
+    mark = marking.ack_mark(workload, until=until, by=reach.by, reason=reason, now=now)
+    if kinds.stands_paused(workload):
         because = f"{workload.ref.short} is paused; resume it instead"
         return [Outcome(mark, Status.refused, now, because, code=Code.AlreadyPaused)]
     if not kinds.is_markable(workload):
