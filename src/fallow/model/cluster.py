@@ -162,6 +162,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     # Annotations of ours on the links between pods and workload. Controllers copy them down and never remove them: they
     # only tell a pod's copy from a person's own word on the pod.
     chain_annotations: tuple[Mapping[str, str], ...] = ()
+    passed: tuple[Owner, ...] = ()  # owners above it that some rule of its namespace looks past
     marks_version: str | None = None  # of the object that carries the marks, where that is not the workload itself
     writer: str = ""  # who else owns, since our pause, the field that paused it; "" = nobody
     is_ours: bool = False  # we alone own it: nobody wrote it since

@@ -9,7 +9,7 @@ Invariant: nothing here guesses. A field that is absent is absent; a kind, mode 
 objection, never a pause.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from enum import StrEnum
 from functools import lru_cache
 from typing import Any, Literal, TypeAlias
@@ -237,6 +237,12 @@ def is_called(key: Key, text: str) -> bool:
     """Does `text`, as people type it (any case, with or without group), mean this kind?"""
     group, kind = key
     return text.lower() in (kind.lower(), f"{kind}.{group}".lower())
+
+
+def is_listed(key: Key, listed: Collection[str]) -> bool:
+    """Does a policy list this kind, as `Kind` or as `Kind.group`?"""
+    group, kind = key
+    return kind in listed or f"{kind}.{group}" in listed
 
 
 def full_scale(scale: Mapping[str, Any]) -> dict[str, Any]:

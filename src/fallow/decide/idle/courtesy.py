@@ -153,6 +153,8 @@ def _is_report_only(case: Case) -> Standing | None:
         return _report(Detail(workload.trouble), workload.trouble_because or str(workload.trouble))
     if kind is None:
         return _report(Detail.ManagedByUnknownOwner, f"we know no way to pause a {workload.ref.kind}")
+    if because := rules.why_not_past(workload, rule):
+        return _report(Detail.ManagedByUnknownOwner, because)
     if case.ruling.detail:
         return _report(case.ruling.detail, case.ruling.because)
     if not isinstance(case.subject.namespace, Known):  # what stands in one is not there without it

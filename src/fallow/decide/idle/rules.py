@@ -121,8 +121,7 @@ def is_unlisted(workload: cluster.Workload, kind: kinds.Kind | None, rule: idle.
     """Why its policy is not for its kind; None where it is, or where the letters or its trouble say more."""
     if kind is None or workload.trouble is not None or rule.kinds is None:
         return None
-    is_listed = kind.kind in rule.kinds or f"{kind.kind}.{kind.group}" in rule.kinds
-    return None if is_listed else f"policy {rule.name} is not for {kind.kind}"
+    return None if kinds.is_listed(kind.key, rule.kinds) else f"policy {rule.name} is not for {kind.kind}"
 
 
 def is_disabled(workload: cluster.Workload, kind: kinds.Kind | None, rule: idle.Rule, scope: idle.Scope) -> str | None:
@@ -130,6 +129,14 @@ def is_disabled(workload: cluster.Workload, kind: kinds.Kind | None, rule: idle.
     if kind is None or workload.trouble is not None or rule.kinds is not None or kind.letter in scope.letters:
         return None
     return f"{kind.kind} (letter {kind.letter}) is not among the enabled kinds"
+
+
+def why_not_past(workload: cluster.Workload, rule: idle.Rule) -> str | None:
+    """Why it may not be paused below what another rule looks past: whoever stands above would bring it back."""
+    for owner in workload.passed:
+        if not kinds.is_listed((owner.group, owner.kind), rule.action.look_past):
+            return f"{owner.kind}/{owner.name} stands above it, and rule {rule.name} does not look past that kind"
+    return None
 
 
 def is_outside(subject: Subject, kind: kinds.Kind | None, rule: idle.Rule, scope: idle.Scope) -> bool:
