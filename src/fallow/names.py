@@ -128,6 +128,7 @@ GPU_SHARING: Final = "nvidia.com/gpu.sharing-strategy"
 HOSTNAME: Final = "kubernetes.io/hostname"
 RESERVATION_NAMESPACES: Final = frozenset({"kai-resource-reservation", "runai-reservation"})
 RESERVATION_GROUP_LABEL: Final = "runai-gpu-group"
+GPU_FRACTIONS: Final = ("gpu-fraction", "gpu-memory")  # annotations of a pod that asks KAI or Run:ai for a part of one
 MIRROR_POD: Final = "kubernetes.io/config.mirror"
 
 

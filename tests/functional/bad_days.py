@@ -97,6 +97,7 @@ class BadStage:
 
     async def restart(self) -> None:
         """Nothing in memory is left. The Lease is let go, for it runs out on the wall, where no time passes."""
+        self.stage.kubernetes.conflicts = 0
         await self.leave()
         await self.enter()
 
@@ -344,9 +345,11 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="the seed of the first day")
     asked = parser.parse_args()
     pranks, days = Counter[str](), list[Day]()
-    with concurrent.futures.ProcessPoolExecutor(2) as pool:
+    with concurrent.futures.ProcessPoolExecutor(2, max_tasks_per_child=10) as pool:
         for day in pool.map(run, range(asked.first, asked.first + asked.days)):
             days.append(day)
+            if len(days) % 20 == 0:
+                print(f"{len(days)} days", flush=True)
             pranks += day.pranks
             for broken in day.broken:
                 print(f"day {day.seed}: {broken}", flush=True)

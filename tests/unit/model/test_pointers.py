@@ -20,7 +20,7 @@ OBJECTS = some.dictionaries(KEYS, TREES, max_size=4)
         ("/spec/replicas", 3),
         ("/spec/roles/name=b/n", 2),
         ("/spec/roles/name=c/n", None),
-        ("/spec/roles/1/n", None),
+        ("/spec/roles/1/n", 2),
         ("/metadata/annotations/a.b~1c", "x"),
         ("/spec/none/deep", None),
     ],

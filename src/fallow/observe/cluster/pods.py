@@ -2,7 +2,8 @@
 
 In: `PodItem`s, which name only what is read. Out: cluster.Pod, or None for a pod that asks for no GPU: it is forgotten
 at once, and with it nine tenths of a cluster. A pod with ResourceClaims is kept until the claims tell whether they are
-about GPUs; one in a namespace of exporters is kept for its address.
+about GPUs; one in a namespace of exporters is kept for its address. A pod on a part of a GPU, which a reservation of
+KAI or Run:ai holds for it, asks for none by its limits, and is kept as one of the sharers of one GPU.
 Who counts capacity (capacity.py) decodes more and keeps every pod, in the same shape.
 Invariant: a count that cannot be read, or is beyond reason, is not known (`claimed` None), never 0 and never 1.
 """
@@ -123,9 +124,12 @@ class PodReader:
     def read(self, item: PodItem) -> cluster.Pod | None:
         asked = self._read_request(item.spec)
         if not asked.resources and asked.is_readable and not item.spec.resource_claims:
-            if not self._has_exporters(item.metadata.namespace) or not item.status.pod_ip:
+            if _is_fraction(item.metadata):
+                asked = _Asked({names.GPU_SHARED: 1}, {container.name for container in _lasting(item.spec)})
+            elif not self._has_exporters(item.metadata.namespace) or not item.status.pod_ip:
                 return None
-            item = _cut(item)
+            else:
+                item = _cut(item)
         return self._keep(item, asked, capacity.NOT_COUNTED)
 
     def read_counted(self, item: PodItem, needs: capacity.Needs) -> cluster.Pod:
@@ -196,6 +200,12 @@ def _cut(item: PodItem) -> PodItem:
         PodMeta(uid=meta.uid, name=meta.name, creation_timestamp=meta.creation_timestamp, namespace=meta.namespace),
         PodSpec(containers=(), node_name=item.spec.node_name), _PodStatus(phase=status.phase, pod_ip=status.pod_ip),
     )
+
+
+def _is_fraction(meta: PodMeta) -> bool:
+    if meta.annotations and any(name in meta.annotations for name in names.GPU_FRACTIONS):
+        return True
+    return bool(meta.labels) and any(label.startswith(names.RESERVATION_GROUP_LABEL) for label in meta.labels or ())
 
 
 def _lasting(spec: PodSpec) -> Sequence[PodContainer]:

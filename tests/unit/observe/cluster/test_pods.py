@@ -155,3 +155,15 @@ def test_claims_are_named(claim: dict[str, str], statuses: list[dict[str, str]],
 
 def test_a_mirror_pod_is_static() -> None:
     assert must_read(pretend.pod("p", annotations={names.MIRROR_POD: "x"})).static
+
+
+@pytest.mark.parametrize("more", [
+    {"annotations": {"gpu-fraction": "0.5"}}, {"annotations": {"gpu-memory": "4000"}},
+    {"labels": {names.RESERVATION_GROUP_LABEL: "g1"}}, {"labels": {f"{names.RESERVATION_GROUP_LABEL}/g1": "g1"}},
+], ids=["fraction", "memory", "group", "several-groups"])
+def test_a_pod_on_a_part_of_a_gpu_is_kept_as_one_of_its_sharers(more: dict[str, Any]) -> None:
+    found = must_read(pretend.pod("p", gpus=0, **more))
+    assert (dict(found.resources), found.gpu_count) == ({names.GPU_SHARED: 1}, 1)
+    assert found.started_at is not None, "its containers are those that run on it"
+    assert read(pretend.pod("p", gpus=0)) is None
+    assert must_read(pretend.pod("p", gpus=2, **more)).gpu_count == 2
