@@ -16,7 +16,7 @@ import msgspec
 
 from fallow import names
 from fallow.decide.idle import consent, pauses, rules
-from fallow.model import cluster, kinds, marks, units
+from fallow.model import cluster, kinds, marks, objections, units
 from fallow.model.decision import Detail, Reason, Step
 from fallow.model.policies import idle
 from fallow.model.policies.idle import ActionType
@@ -162,7 +162,7 @@ def _is_report_only(case: Case) -> Standing | None:
         return _report(Detail.Unseen, f"whether namespace {workload.ref.namespace} opted out cannot be seen: {why}")
     if case.grounds.refused is not None:
         return _report(Detail.UnsupportedField, case.grounds.refused)
-    if objection := kinds.objection(kind, workload, rule):
+    if objection := objections.find(kind, workload, rule):
         return _report(*objection)
     if rule.action.type is ActionType.report:
         return _report(Detail.Report, f"rule {rule.name} only reports")
