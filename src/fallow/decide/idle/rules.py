@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from fallow.decide.idle import classify
-from fallow.model import cluster, kinds, selectors
+from fallow.model import cluster, kinds
 from fallow.model.decision import Detail
 from fallow.model.patterns import Pattern
 from fallow.model.policies import idle
@@ -93,11 +93,7 @@ def _both(left: bool | None, right: bool | None) -> bool | None:
 
 
 def _fits_namespace(one: idle.IdlePolicy, name: str, namespace: Input[cluster.Namespace]) -> bool | None:
-    if one.namespaces and not any(pattern.fullmatch(name) for pattern in one.namespaces):
-        return False
-    if one.namespace_selector == selectors.Selector():
-        return True
-    return one.namespace_selector.matches(namespace.value.labels) if isinstance(namespace, Known) else None
+    return one.reaches(name, namespace.value.labels if isinstance(namespace, Known) else None)
 
 
 def _fits(one: idle.IdlePolicy, subject: Subject) -> bool | None:

@@ -138,11 +138,7 @@ def _find_neighbours(some: tuple[cluster.Pod, ...], every: tuple[cluster.Pod, ..
 
 
 def _reaches(by: idle.IdlePolicy | None, namespace: cluster.Namespace) -> bool:
-    if by is None:
-        return True
-    if by.invalid or not by.namespace_selector.matches(namespace.labels):
-        return False
-    return not by.namespaces or any(pattern.fullmatch(namespace.name) for pattern in by.namespaces)
+    return by is None or (not by.invalid and by.reaches(namespace.name, namespace.labels) is True)
 
 
 def _windows(rules: Collection[idle.Rule]) -> frozenset[Seconds]:
