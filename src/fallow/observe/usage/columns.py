@@ -5,7 +5,6 @@ Evidence whose look-back is not done yet. Invariant: nan where nothing believabl
 a believable peak only.
 """
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -96,10 +95,10 @@ def _build_usage(sheet: _Sheet, held: rows.Holders) -> usage.Usage:
 
 
 def _count_requests(reading: SeriesReading, facts: Sequence[labels.Facts], held: rows.Holders) -> usage.Floats:
-    """Per pod; nan for a pod whose server tells nothing."""
+    """Per pod; nan for a pod whose server tells nothing. Without bounds: who says too much must not hide the others."""
     by_pod = np.full(len(held.pods), np.nan)
     for number, value in zip(*reading, strict=True):
-        if 0.0 <= value < math.inf:
+        if value >= 0.0:
             for holder in held.holders(facts[number]):
                 by_pod[holder] = np.fmax(by_pod[holder], value)
     return by_pod

@@ -153,10 +153,16 @@ def lowest(selectors: list[str], by: str, window: Seconds) -> str:
 
 
 def requests(gauges: list[str], counters: list[str], by: str, window: Seconds) -> str:
-    """The most of anything in flight or served. A label of its own keeps each part apart until the maximum is taken."""
+    """The most of anything in flight or served. A label of its own keeps each part apart until the maximum is taken.
+
+    It is set on what is left of each part's labels: a page that has this label itself would else make two series one,
+    for which the server refuses the whole question.
+    """
     w = span(window)
     parts = [f"max_over_time({gauge}[{w}])" for gauge in gauges] + [f"increase({counter}[{w}])" for counter in counters]
-    kept_apart = (f'label_replace({part}, "fallow_part", "{number}", "", "")' for number, part in enumerate(parts))
+    kept_apart = (
+        f'label_replace(max by ({by})({part}), "fallow_part", "{number}", "", "")' for number, part in enumerate(parts)
+    )
     return f"max by ({by})({' or '.join(kept_apart)})"
 
 
