@@ -131,11 +131,6 @@ def mean(selectors: list[str], by: str, window: Seconds) -> str:
     return f"max by ({by})({_union(lambda s: f'avg_over_time({s}[{span(window)}])', selectors)})"
 
 
-def pace(selector: str) -> str:
-    """How often each job's best series was sampled of late."""
-    return f"max by (job)(count_over_time({selector}[{span(PACE)}]))"
-
-
 def holds(selectors: list[str], by: str) -> str:
     return f"max by ({by})({' or '.join(selectors)})"
 
