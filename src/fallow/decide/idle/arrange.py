@@ -124,6 +124,7 @@ class Arrangement(msgspec.Struct, kw_only=True):
     rule_of_pod: Indices  # nobody's pods get the first rule, and count nowhere
     terms: RuleColumns
     gpus: Indices  # per workload, over the pods that count
+    gpus_in_use: Indices  # of those what a kubelet granted: anybody may bind a pod to a node that is not there
     marked: tuple[int, ...]  # workloads that carry any mark of ours
     noticed: frozenset[int]  # those with a mark of a notice
     lookups_failed: Indices  # workloads of which it is not known what all belongs to them
@@ -178,7 +179,8 @@ def _make(snapshot: cluster.Snapshot, mandate: idle.Mandate) -> Arrangement:
     return Arrangement(
         snapshot=snapshot, mandate=mandate, pods=pods, layouts=layouts, rulings=rulings, rule_of=rule_of,
         rule_of_pod=np.append(rule_of, 0)[pods.workload], terms=_columns_of_rules(rulings),
-        gpus=_count_gpus(pods, len(workloads)), lookups_failed=np.array(failed, np.int64),
+        gpus=_count_gpus(pods, pods.counts, len(workloads)),
+        gpus_in_use=_count_gpus(pods, pods.counts & pods.running, len(workloads)), lookups_failed=np.array(failed, np.int64),
         marked=tuple(index for index, workload in enumerate(workloads) if _is_marked(workload)),
         noticed=frozenset(index for index, one in enumerate(workloads) if not NOTICE.isdisjoint(one.marks)),
         uids=tuple(workload.ref.uid for workload in workloads), models=tuple(models),
@@ -193,8 +195,8 @@ def _is_unclear(workload: cluster.Workload) -> bool:
     return workload.trouble is cluster.Trouble.OwnerLookupFailed or isinstance(workload.strays, Unseen)
 
 
-def _count_gpus(pods: PodColumns, workloads: int) -> Indices:
-    known = np.where(pods.counts & (pods.gpus > 0) & (pods.workload >= 0), pods.gpus, 0)
+def _count_gpus(pods: PodColumns, these: Bools, workloads: int) -> Indices:
+    known = np.where(these & (pods.gpus > 0) & (pods.workload >= 0), pods.gpus, 0)
     return np.bincount(np.maximum(pods.workload, 0), known, workloads).astype(np.int64)[:workloads]
 
 

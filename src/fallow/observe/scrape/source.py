@@ -187,6 +187,9 @@ class ScrapeSource:
         node, pod = (known.node, known.pod) if known else (facts.target, "")
         return trust.Witness(credit, node, pod.lower(), f"{facts.job} on {facts.target}", binds=True)
 
+    def _believes(self, facts: labels.Facts) -> bool:
+        return rows.counts(facts, self._witness(facts), has_believed=True)
+
     async def _measure(self, held: rows.Holders, windows: frozenset[Seconds], now: Instant) -> usage.Evidence:
         self._reach_back(windows)
         if now - self._scraped_at >= 2 * self._interval:  # nobody scrapes for us, or not well
@@ -197,7 +200,7 @@ class ScrapeSource:
         if trouble := self._find_gap(found, windows, now):
             return columns.no_evidence(now, trouble)
         if self._floors.are_due(now):
-            self._floors.learn(self._samples.floors(now), facts, self._interval, now)
+            self._floors.learn(self._samples.floors(now), facts, self._interval, now, self._believes)
         if self._generation != self._samples.generation:
             self._generation = self._samples.generation
             self._layouts.forget()
