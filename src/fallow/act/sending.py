@@ -2,7 +2,8 @@
 
 In: a Write, that is one merge patch on one very object. Out: the object as the server shows it then, or an error.
 With dry_run "server" patches are sent with dryRun=All; with "client" whoever would write must not come here.
-Invariant: every Write carries the uid of the object that was looked at; an answer without what was written is an error.
+Invariant: every Write carries the uid of the object that was looked at; an answer without what was written, or with
+what was removed, is an error: a webhook may strip our marks, or keep what we take away.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +22,11 @@ Lookup: TypeAlias = Callable[[str, str, str], kubernetes.Resource | None]  # gro
 
 
 class Write(msgspec.Struct, frozen=True):
-    """One merge patch on one object. `shows`: what the answer must have, or the patch did not do what it was for."""
+    """One merge patch on one object.
+
+    `shows`: what the answer must have (None: must lack), besides every annotation of the patch, or the patch did not
+    do what it was for.
+    """
 
     ref: cluster.Ref
     body: dict[str, Any]
@@ -61,7 +66,7 @@ class PatchWriter:
             field_manager=write.manager, dry_run=self.dry_run == "server", subresource=write.subresource,
         )
         answer = kinds.full_scale(answer) if write.subresource == "scale" else answer
-        for pointer, value in write.shows.items():
+        for pointer, value in _expect(write).items():
             if (shown := pointers.read(answer, pointer)) != value:
                 because = f"{write.ref} was patched, but its {pointer} is {shown!r} and not {value!r}"
                 raise NotShown(because, answer)
@@ -85,6 +90,11 @@ class PatchWriter:
         if resource is None:
             raise errors.NotFound(404, f"the API server does not know {ref.kind} in {ref.api_version}")
         return resource
+
+
+def _expect(write: Write) -> dict[str, Any]:
+    marks = write.body["metadata"].get("annotations") or {}
+    return {pointers.annotation(name): value for name, value in marks.items()} | dict(write.shows)
 
 
 def annotate(

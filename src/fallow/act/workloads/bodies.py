@@ -209,8 +209,7 @@ def resume_marks(
 
 def resume_write(target: kinds.Target, fields: Mapping[str, Any], marks: Marks) -> Write:
     """One patch with the recorded fields and the end of the pause."""
-    shows = {pointer: value for pointer, value in fields.items() if value is not None}
-    return _conditional(target, {**fields, **_as_fields(marks)}, shows, names.RESUME_FIELD_MANAGER)
+    return _conditional(target, {**fields, **_as_fields(marks)}, fields, names.RESUME_FIELD_MANAGER)
 
 
 def undo_marks(found: record.Record) -> dict[str, str | None]:

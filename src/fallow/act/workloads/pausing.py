@@ -88,6 +88,9 @@ async def _send(writer: PatchWriter, kind: kinds.Kind, workload: cluster.Workloa
     try:
         answer = await writer.send(first)
     except sending.NotShown as half:
+        if acts:  # nothing is written yet but marks, of which not all came about
+            await undoing.forget(writer, first.ref, _record_in(first))
+            raise
         raise await _take_back(writer, row, way, first, half) from None
     for act in acts:
         if act.subresource is not None:  # a Scale is guarded by the version that its object got from the first write
@@ -102,10 +105,9 @@ async def _follow(writer: PatchWriter, row: kinds.Kind, way: kinds.Way, first: W
     except sending.NotShown as half:
         raise await _take_back(writer, row, way, first, half, act) from None
     except errors.ClientError as problem:
-        is_refused = isinstance(problem, errors.Rejected) and problem.status < 500  # above, it may be done
-        if is_refused or not await _stands(writer, row, act):
+        if _is_undone(problem):
             await undoing.forget(writer, first.ref, _record_in(first))
-        raise
+        raise  # else it may be done, or will be in a moment: the record stays, and the next cycle sees which
 
 
 async def _send_twice(writer: PatchWriter, way: kinds.Way, first: Write, act: Write) -> None:
@@ -140,22 +142,18 @@ async def _take_back(
         if way is kinds.Way.keda:
             await undoing.forget(writer, first.ref, _record_in(first))
     except errors.ClientError as problem:
-        because = f"what stood there ({was}) could not be put back: {problem}; the record stays for the next cycle"
+        is_kept = names.ORIGINAL_STATE in target.annotations
+        then = "the record stays for the next cycle" if is_kept else "put it back by hand, for its record was stripped"
+        because = f"what stood there ({was}) could not be put back: {problem}; {then}"
         return sending.NotShown(f"{half}, and {because}", half.answer)
     return sending.NotShown(f"{half}; it was put back to {was}", half.answer)
 
 
-async def _stands(writer: PatchWriter, row: kinds.Kind, act: Write) -> bool:
-    """Was a write done that ended in an error, whole or in part? When even that is not known, yes: the record stays,
-    and the next cycle sees what to make of it."""
-    try:
-        found = await writer.read(act.ref, act.subresource)
-    except errors.NotFound:
-        return False
-    except errors.ClientError:
-        return True
-    said, sent = rereading.annotations(found), act.body["metadata"].get("annotations", {}).get(names.ORIGINAL_STATE)
-    return row.holds(kinds.view(found, said)) or (sent is not None and said.get(names.ORIGINAL_STATE) == sent)
+def _is_undone(problem: errors.ClientError) -> bool:
+    """Was it certainly not carried out, and never will be?"""
+    if isinstance(problem, errors.Unreachable):
+        return problem.is_undone
+    return isinstance(problem, errors.Rejected) and problem.status < 500
 
 
 async def _pause_schedule(
