@@ -281,6 +281,17 @@ async def test_a_crafted_record_makes_nobody_set_what_its_author_may_not(cluster
     assert (after["spec"], marks_of(after)) == (before["spec"], marks_of(before))
 
 
+async def test_an_ack_on_a_job_after_the_second_look_stops_the_pause_through_kueue(cluster: Cluster) -> None:
+    on = await play_kueue(cluster)
+    stale = await on.see()
+    ack = marking.ack_mark(await on.see(), until=NOW + 3600, by="ada", reason="training", now=NOW)
+    async with test_hands.hands_on(cluster) as hands:
+        assert (await hands.mark(ack, NOW)).status is Status.done
+        outcome = await test_hands.carry(hands, stale)
+    assert outcome.status is Status.overtaken
+    assert (await cluster.refresh(on.things[1]))["spec"]["active"] is True
+
+
 # ---- KEDA writes after us --------------------------------------------------------------------------------------------
 
 

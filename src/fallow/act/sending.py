@@ -25,7 +25,7 @@ class Write(msgspec.Struct, frozen=True):
     """One merge patch on one object.
 
     `shows`: what the answer must have (None: must lack), besides every annotation of the patch, or the patch did not
-    do what it was for.
+    do what it was for. `is_sent_once`: not again even after a 429, for by then another may be the one who acts.
     """
 
     ref: cluster.Ref
@@ -33,6 +33,7 @@ class Write(msgspec.Struct, frozen=True):
     shows: Mapping[str, Any] = {}
     subresource: str | None = None
     manager: str = names.FIELD_MANAGER
+    is_sent_once: bool = False
 
 
 class NotShown(errors.BadAnswer):
@@ -64,6 +65,7 @@ class PatchWriter:
         answer = await self._api.merge_patch(
             self._resource(write.ref), write.ref.namespace, write.ref.name, write.body,
             field_manager=write.manager, dry_run=self.dry_run == "server", subresource=write.subresource,
+            patience=kubernetes.ONCE if write.is_sent_once else kubernetes.PATIENCE,
         )
         answer = kinds.full_scale(answer) if write.subresource == "scale" else answer
         for pointer, value in _expect(write).items():

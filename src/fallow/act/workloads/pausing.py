@@ -7,6 +7,7 @@ was without one. Whatever interrupts us in between, what stands on the object te
 (model/marks.py).
 """
 
+import contextlib
 import logging
 from collections.abc import Callable, Sequence
 
@@ -46,6 +47,7 @@ async def pause(
     if not may_act():  # a hook may take a minute
         because = "not done: frozen, or no longer the one who may act"
         return Outcome(pause, Status.overtaken, now, because, code=Code.NotBegun)
+    await _expect_unchanged(writer, workload, steps[0].ref)
     before = record.read(steps[0].body["metadata"]["annotations"][names.ORIGINAL_STATE])
     note = text.pause_note(pause.finding, kind, bodies.current_replicas(kind, workload), now, is_dry=writer.is_dry)
     if writer.dry_run == "client":
@@ -80,6 +82,17 @@ async def _find_claims(
     whole = msgspec.structs.replace(workload, body=await writer.read(workload.ref))
     found = stops.makes_no_claims(whole, pause.finding.rule)
     return Outcome(pause, Status.refused, now, found[1], code=found[0]) if found else None
+
+
+async def _expect_unchanged(writer: PatchWriter, workload: cluster.Workload, written: cluster.Ref) -> None:
+    """Where people say that they keep it, if not on the object that is written, whose version guards the patch."""
+    elsewhere = {workload.ref: workload.resource_version}
+    if workload.marks_version is not None:
+        elsewhere[workload.marks_ref] = workload.marks_version
+    for ref, version in elsewhere.items():
+        with contextlib.suppress(errors.NotFound):  # what is gone says nothing
+            if ref.uid != written.uid and (await writer.read(ref))["metadata"]["resourceVersion"] != version:
+                raise errors.rejection(409, f"{ref} was changed since it was looked at")
 
 
 async def _send(writer: PatchWriter, kind: kinds.Kind, workload: cluster.Workload, steps: Sequence[Write]) -> None:
