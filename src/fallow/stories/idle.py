@@ -19,6 +19,7 @@ from fallow.act import execute
 from fallow.act import hands as doing
 from fallow.act.workloads import bodies
 from fallow.clients import errors
+from fallow.clients.kubernetes import lease
 from fallow.decide.idle import plan as brain
 from fallow.model import cluster, decision, kinds, long_memory, marks, units
 from fallow.model.units import Instant
@@ -28,7 +29,7 @@ from fallow.stories.turn import Turn
 log = logging.getLogger("fallow")
 
 Said = Mapping[str, str]  # the annotations of the Lease
-Note = Callable[[Callable[[Said], Mapping[str, str | None]]], Awaitable[None]]  # writes there; a successor finds it
+Note = Callable[[lease.MakeChanges], Awaitable[None]]  # writes there; a successor finds it
 
 
 class Look(msgspec.Struct, frozen=True):
@@ -129,7 +130,7 @@ class IdleStory:
             await self._hands.reports.write(seen, plan, turn.now)
         return outcomes, unwritten
 
-    def answer(self, said: Said, now: Instant) -> Mapping[str, str | None]:
+    def answer(self, said: Said, now: Instant) -> lease.Changes:
         """To whoever froze or unfroze us, with the next renewal of the Lease: from now on no pause begins, or may.
         A freeze that is over by our clock holds nothing back: that is not confirmed."""
         asked = said.get(names.FROZEN_UNTIL)
@@ -137,7 +138,7 @@ class IdleStory:
             return {}
         return {names.FROZEN_SEEN: asked} if asked is None or _why_frozen(said, now) else {}
 
-    async def _write_down(self, make: Callable[[Said], Mapping[str, str | None]]) -> str:
+    async def _write_down(self, make: lease.MakeChanges) -> str:
         """On the Lease, where a successor and people find it; why not, if that failed."""
         if self._note is None:
             return ""
