@@ -233,7 +233,8 @@ async def test_a_freeze_from_a_laptop_reaches_the_daemon_or_fails(
         assert refused.code == 1
         assert "leases may not be listed everywhere, so only gpu-pruner-system, fallow-system" in refused.said
         metadata = {"name": names.LEASE, "namespace": stage.namespace}
-        lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata}
+        held = {"holderIdentity": "another", "leaseDurationSeconds": 15}
+        lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": held}
         await stage.cluster.apply(lease)
         several = await type_freeze("unfreeze", kubeconfig=ada)
         assert (several.code, stage.system in several.said, stage.namespace in several.said) == (1, True, True)
