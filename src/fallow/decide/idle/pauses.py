@@ -41,7 +41,7 @@ def tend(workload: cluster.Workload, pods: tuple[cluster.Pod, ...], rule: idle.R
         return []
     target, began = kinds.record_target(kind, workload), marks.paused_at(workload)
     if began is not None:
-        alive = [pod for pod in pods if pod.phase not in ("Succeeded", "Failed")]
+        alive = [pod for pod in pods if not pod.has_ended]
         return _tend_standing(kind, workload, alive, rule, began, now)
     if names.PAUSED_AT in target.annotations:
         return _tend_void(kind, target, workload, now)
@@ -157,8 +157,7 @@ def _refuse_request(workload: cluster.Workload) -> list[Decision]:
 
 
 def _lives_elsewhere(kind: kinds.Kind, workload: cluster.Workload) -> bool:
-    uid = workload.ref.uid
-    return workload.marks_ref.uid != uid and kinds.record_target(kind, workload).ref.uid == uid
+    return workload.has_marks_elsewhere and kinds.record_target(kind, workload).ref.uid == workload.ref.uid
 
 
 def _note(
