@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from fallow import names
 from fallow.act import events, hooks, marking, reports, sending
 from fallow.act.notices import delivery
-from fallow.act.workloads import pausing, resuming, undoing
+from fallow.act.workloads import dropping, pausing, resuming, undoing
 from fallow.clients import errors
 from fallow.clients.kubernetes import api as kubernetes
 from fallow.model import cluster, decision, kinds
@@ -77,6 +77,9 @@ class Hands:
     async def mark(self, mark: decision.Mark, now: Instant) -> Outcome:
         if self.writer.is_dry:
             return Outcome(mark, Status.dry_run, now, mark.because)
+        is_last = mark.changes.get(names.ORIGINAL_STATE, "") is None  # the record goes, and with it the way back
+        if is_last and (kept := await dropping.prepare(self.writer, mark, now)):
+            return kept
         changes = marking.with_aliases(mark.changes, self._compat)
         await self.writer.send(sending.annotate(mark.on, changes, resource_version=mark.resource_version))
         outcome = Outcome(mark, Status.done, now, mark.because, after=changes)

@@ -313,6 +313,15 @@ def view(body: Mapping[str, Any], annotations: Mapping[str, str]) -> dict[str, A
 
 
 def way(kind: Kind, workload: cluster.Workload) -> Way:
+    """As the record tells it, where there is one: what steers the workload may have come or gone since the pause."""
+    if kind.is_queued and any(names.ORIGINAL_STATE in each.annotations for each in sure(workload.kueue)):
+        return Way.kueue
+    if found := record.read(workload.annotations.get(names.ORIGINAL_STATE)):
+        return Way.keda if recorded_scalers(found) else own_way(kind, workload)
+    return _steered_way(kind, workload)
+
+
+def _steered_way(kind: Kind, workload: cluster.Workload) -> Way:
     if kind.is_queued and len(sure(workload.kueue)) == 1:
         return Way.kueue
     if kind.replica_path and kind.verb == "scaled to 0" and len(scalers(workload)) == 1:
@@ -330,6 +339,18 @@ def scalers(workload: cluster.Workload) -> tuple[cluster.Companion, ...]:
     return tuple(scaler for scaler in sure(workload.scaled_objects) if scale_target(scaler.body) == own)
 
 
+def recorded_scalers(found: record.Record) -> frozenset[str]:
+    """The names of the ScaledObjects that were changed for a pause."""
+    ours = {(f"{SCALED_OBJECT.group}/{version}", SCALED_OBJECT.kind) for version in SCALED_OBJECT.versions}
+    return frozenset(each.name for each in found.companions if (each.api_version, each.kind) in ours)
+
+
+def pausing_scalers(workload: cluster.Workload) -> tuple[cluster.Companion, ...]:
+    """Of those that scale it, the ones by which we paused it; without a record every one may be that."""
+    found = record.read(workload.annotations.get(names.ORIGINAL_STATE))
+    return tuple(each for each in scalers(workload) if found is None or each.ref.name in recorded_scalers(found))
+
+
 def scale_target(body: Mapping[str, Any]) -> tuple[str, str, str]:
     """(group, kind, name) of an HPA's or a ScaledObject's scaleTargetRef; the defaults are KEDA's."""
     target = pointers.read(body, "/spec/scaleTargetRef") or {}
@@ -339,13 +360,21 @@ def scale_target(body: Mapping[str, Any]) -> tuple[str, str, str]:
 
 def pause_target(kind: Kind, workload: cluster.Workload) -> Target:
     """The object whose fields stop the workload."""
-    through = way(kind, workload)
-    return as_target(scalers(workload)[0]) if through is Way.keda else record_target(kind, workload)
+    scaler = _pausing_scaler(kind, workload)
+    return as_target(scaler) if scaler else record_target(kind, workload)
+
+
+def _pausing_scaler(kind: Kind, workload: cluster.Workload) -> cluster.Companion | None:
+    """None also where it was deleted since: KEDA leaves its target at 0 then."""
+    return next(iter(pausing_scalers(workload)), None) if way(kind, workload) is Way.keda else None
 
 
 def record_target(kind: Kind, workload: cluster.Workload) -> Target:
     """The object that carries original-state and paused-*."""
-    return as_target(sure(workload.kueue)[0] if way(kind, workload) is Way.kueue else workload)
+    if way(kind, workload) is not Way.kueue:
+        return as_target(workload)
+    queued = sure(workload.kueue)
+    return as_target(next((each for each in queued if names.ORIGINAL_STATE in each.annotations), queued[0]))
 
 
 def as_target(held: cluster.Workload | cluster.Companion) -> Target:
@@ -355,7 +384,9 @@ def as_target(held: cluster.Workload | cluster.Companion) -> Target:
 
 def target_row(kind: Kind, workload: cluster.Workload) -> Kind:
     """The row of the object that pause_target names."""
-    return {Way.kueue: KUEUE_WORKLOAD, Way.keda: SCALED_OBJECT}.get(way(kind, workload), kind)
+    if way(kind, workload) is Way.kueue:
+        return KUEUE_WORKLOAD
+    return SCALED_OBJECT if _pausing_scaler(kind, workload) else kind
 
 
 def find_fault(row: Kind, found: record.Record) -> str | None:
@@ -377,8 +408,13 @@ def stands_paused(workload: cluster.Workload) -> bool:
 
 
 def holds_pause(kind: Kind, workload: cluster.Workload) -> bool:
-    """Is the very value still set by which we paused it? Marks of a pause count only so long."""
-    return target_row(kind, workload).holds(pause_target(kind, workload).body)
+    """Is the very value still set by which we paused it? Marks of a pause count only so long.
+
+    Under KEDA its own 0 counts too: its ScaledObject may have been made anew, and its size is in our record only.
+    """
+    if target_row(kind, workload).holds(pause_target(kind, workload).body):
+        return True
+    return way(kind, workload) is Way.keda and kind.holds(view(workload.body, workload.annotations))
 
 
 def still_paused(kind: Kind, workload: cluster.Workload) -> frozenset[str]:

@@ -18,6 +18,7 @@ from fallow.model.units import Instant
 
 Said: TypeAlias = Mapping[str, str]
 
+_SKEW: Final = 5 * units.MINUTE  # by which the clock of the daemon before us may be ahead
 ACKS: Final = (names.ACK_UNTIL, names.ACK_UNTIL_ALIAS)
 
 
@@ -27,9 +28,9 @@ def read_all(workload: cluster.Workload, key: str) -> list[str]:
     return [said[key] for said in sources if key in said]
 
 
-def latest(texts: Iterable[str | None]) -> Instant | None:
-    """Of those that can be read."""
-    return max((found for found in map(units.read_instant, texts) if found is not None), default=None)
+def latest(texts: Iterable[str | None], by: Instant = math.inf) -> Instant | None:
+    """Of those that can be read and are not later than `by`."""
+    return max((found for found in map(units.read_instant, texts) if found is not None and found <= by), default=None)
 
 
 def read_count(text: str | None) -> int | None:
@@ -58,8 +59,18 @@ def paused_at(workload: cluster.Workload) -> Instant | None:
     kind = kinds.of(workload)
     if kind is None or not kinds.holds_pause(kind, workload):
         return None
-    began, ended = units.read_instant(_record(kind, workload).get(names.PAUSED_AT)), resumed_at(workload)
+    began, ended = units.read_instant(_record(kind, workload).get(names.PAUSED_AT)), ended_at(kind, workload)
     return began if began is not None and (ended is None or began > ended) else None
+
+
+def is_over(workload: cluster.Workload) -> bool:
+    """May its record go? Not while the pause stands: without the record there is no way back."""
+    kind = kinds.of(workload)
+    if kind is None:
+        return False
+    began, ended = units.read_instant(_record(kind, workload).get(names.PAUSED_AT)), ended_at(kind, workload)
+    is_older = began is not None and ended is not None and began <= ended
+    return is_older or not kinds.holds_pause(kind, workload)
 
 
 def is_half_taken(workload: cluster.Workload) -> bool:
@@ -95,9 +106,15 @@ def _record(kind: kinds.Kind, workload: cluster.Workload) -> Said:
     return kinds.record_target(kind, workload).annotations
 
 
-def resumed_at(workload: cluster.Workload) -> Instant | None:
-    """The last resume, wherever it was noted."""
-    return latest(read_all(workload, names.RESUMED_AT))
+def ended_at(kind: kinds.Kind, workload: cluster.Workload) -> Instant | None:
+    """The resume that may have ended its pause: noted with the record, or beside an object that may not be touched."""
+    beside = workload.marks if workload.marks_ref.uid != workload.ref.uid else {}
+    return latest(said.get(names.RESUMED_AT) for said in (_record(kind, workload), beside))
+
+
+def hold_until(workload: cluster.Workload, now: Instant) -> Instant | None:
+    """The end of the hold after a fight; one that lasts longer than ours do is not ours."""
+    return latest(read_all(workload, names.FIGHT_HOLD_UNTIL), by=now + units.DAY + _SKEW)
 
 
 def recent_reversals(workload: cluster.Workload, now: Instant) -> list[Instant]:
@@ -112,8 +129,8 @@ def fight(workload: cluster.Workload, now: Instant) -> dict[str, str]:
     if not workload.has_marks_elsewhere:
         return {}
     times = ",".join(units.rfc3339(time) for time in recent_reversals(workload, now))
-    holds = read_all(workload, names.FIGHT_HOLD_UNTIL)
-    hold = max(holds, key=lambda text: units.read_instant(text) or math.inf, default="")
+    until = hold_until(workload, now)
+    hold = "" if until is None else units.rfc3339(until)
     return {key: said for key, said in {names.PAUSE_REVERSALS: times, names.FIGHT_HOLD_UNTIL: hold}.items() if said}
 
 

@@ -136,27 +136,6 @@ def _conditional(
     return Write(target.ref, body, shows or {}, manager=manager, is_sent_once=manager == names.FIELD_MANAGER)
 
 
-def resume_way(kind: kinds.Kind, workload: cluster.Workload) -> kinds.Way:
-    """Through which object it was paused, as the record tells it: autoscalers may have come or gone since."""
-    if any(names.ORIGINAL_STATE in companion.annotations for companion in sure(workload.kueue)):
-        return kinds.Way.kueue
-    own = record.read(workload.annotations.get(names.ORIGINAL_STATE))
-    if own is None:
-        return kinds.way(kind, workload)
-    if companion_refs(own, workload.ref.namespace, kinds.SCALED_OBJECT):
-        return kinds.Way.keda
-    return kinds.own_way(kind, workload)
-
-
-def resume_target(way: kinds.Way, workload: cluster.Workload) -> kinds.Target:
-    """Where the record stands."""
-    queued = sure(workload.kueue)
-    if way is not kinds.Way.kueue or not queued:
-        return kinds.as_target(workload)
-    recorded = (each for each in queued if names.ORIGINAL_STATE in each.annotations)
-    return kinds.as_target(next(recorded, queued[0]))
-
-
 def restored_fields(row: kinds.Kind, target: kinds.Target, found: record.Record) -> dict[str, Any]:
     """What stood there before; a parent that was absent goes again only if nobody else has put anything into it."""
     fields: dict[str, Any] = {}

@@ -71,21 +71,25 @@ async def _resume_once(
     if kind is None:
         because = f"there is no way to resume {short}"
         return Outcome(resume, Status.refused, now, because, code=Code.NoOriginalState)
-    way = bodies.resume_way(kind, workload)
-    target = bodies.resume_target(way, workload)
+    way, target = kinds.way(kind, workload), kinds.record_target(kind, workload)
     partly = kinds.still_paused(kind, workload)
     is_half = bool(partly) or marks.is_half_taken(resume.workload) or marks.is_coming_back(workload)
-    if not _is_down(way, kind, workload) and not is_half:
+    if not kinds.holds_pause(kind, workload) and not is_half:
         because = f"{short} runs, so only our marks {'would be' if writer.is_dry else 'were'} cleared"
         if kinds.is_tender(workload):
             because = f"{short} runs; marks of ours on it count for nothing, and clearing them would restart its pods"
         else:
+            await resume_schedules(writer, workload, now, resume.by)
             await _clear(writer, workload, target, now, resume.by)
         return Outcome(resume, Status.overtaken, now, because, code=Code.AlreadyRunning)
-    row = kinds.KUEUE_WORKLOAD if way is kinds.Way.kueue else kind
+    row = _record_row(kind, workload)
     found = None if marks.is_stale(target.annotations) else record.read(target.annotations.get(names.ORIGINAL_STATE))
+    found = _find_count(kind, workload, found)
     fault = await _find_fault(writer, row, workload, found)
     if replicas is not None and kind.replica_path is not None:
+        if (found is None or fault) and (rest := _find_rest(kind, workload)):
+            because = f"{short} is held down by {', '.join(rest)} too, and no record tells what stood there"
+            return Outcome(resume, Status.refused, now, because, code=Code.NoOriginalState)
         found, fault = _force(kind.replica_path, None if fault else found, replicas), None
     if found is None or fault:
         lacking = f"{short} has no readable record of a pause by us"
@@ -108,17 +112,28 @@ async def _find_fault(
     return checking.find_fault(row, workload, found, await rereading.reread_companions(writer, named))
 
 
+def _find_count(kind: kinds.Kind, workload: cluster.Workload, found: record.Record | None) -> record.Record | None:
+    """Who paused a kind outside the table may have read its definition, while we may not, or the other way round: their
+    record names another place, and holds one count all the same."""
+    if kind.letter != "x" or kind.replica_path is None or found is None or len(found.fields) != 1:
+        return found
+    ((pointer, count),) = found.fields.items()
+    is_elsewhere = workload.replicas_pointer is None or pointer == "/spec/replicas"
+    if not is_elsewhere or not isinstance(count, int):
+        return found
+    return msgspec.structs.replace(found, fields={kind.replica_path: count})
+
+
+def _find_rest(kind: kinds.Kind, workload: cluster.Workload) -> list[str]:
+    """What besides its replicas stands at the value of a pause: a number alone does not bring it back."""
+    body = kinds.as_target(workload).body
+    others = [pointer for pointer in kind.writes if pointer != kind.replica_path]
+    return [pointer for pointer in others if str(pointers.read(body, pointer)).lower() in ("0", "true")]
+
+
 def _force(path: str, found: record.Record | None, replicas: int) -> record.Record:
     known = found or record.Record(1, {})
     return msgspec.structs.replace(known, fields=known.fields | {path: replicas})
-
-
-def _is_down(way: kinds.Way, kind: kinds.Kind, workload: cluster.Workload) -> bool:
-    """Does its pause value stand? Under KEDA its own 0 counts too: we may have been interrupted half-way."""
-    if way is kinds.Way.kueue:
-        return kinds.KUEUE_WORKLOAD.holds(bodies.resume_target(way, workload).body)
-    own, scalers = kind.holds(kinds.as_target(workload).body), kinds.scalers(workload) if way is kinds.Way.keda else ()
-    return own or any(kinds.SCALED_OBJECT.holds(kinds.as_target(scaler).body) for scaler in scalers)
 
 
 async def _clear(writer: PatchWriter, workload: cluster.Workload, target: kinds.Target, now: Instant, by: str) -> None:
@@ -150,7 +165,8 @@ async def _bring_back(
             answer = await _send_by_scale(writer, back, fields["/spec/replicas"], changes)
         case _:
             answer = await _send(writer, back.target, fields, changes)
-    await releasing.release(writer, back.target.ref, answer, [*fields, *row.writes])
+    written = (*fields, *row.writes, *record.fields_in(back.target.annotations))
+    await releasing.release(writer, back.target.ref, answer, written)
     if back.way is kinds.Way.kueue and names.RESUME_REQUESTED in workload.annotations:
         await writer.send(sending.annotate(workload.ref, {names.RESUME_REQUESTED: None}, manager=_MANAGER))
     because = _describe(resume, back, answer, is_dry=writer.is_dry)
@@ -188,6 +204,24 @@ async def _send_by_scale(writer: PatchWriter, back: _Return, replicas: Any, chan
     return await writer.send(sending.annotate(ref, changes, manager=_MANAGER))
 
 
+async def resume_schedules(writer: PatchWriter, job: cluster.Workload, now: Instant, by: str) -> None:
+    """Of a Job that others brought back: its CronJob would stay behind without anybody who knows of it."""
+    kind = kinds.of(job)
+    if kind is None or writer.is_dry:
+        return
+    said = kinds.record_target(kind, job).annotations
+    found = None if marks.is_stale(said) else record.read(said.get(names.ORIGINAL_STATE))
+    refs = bodies.companion_refs(found, job.ref.namespace, kinds.CRON_JOB)
+    if refs and not await _find_fault(writer, _record_row(kind, job), job, found):
+        changes = bodies.resume_marks(kinds.CRON_JOB, {}, now, by, {})
+        for ref in refs:
+            await _resume_schedule(writer, ref, job, changes)
+
+
+def _record_row(kind: kinds.Kind, workload: cluster.Workload) -> kinds.Kind:
+    return kinds.KUEUE_WORKLOAD if kinds.way(kind, workload) is kinds.Way.kueue else kind
+
+
 async def _resume_schedule(writer: PatchWriter, ref: cluster.Ref, job: cluster.Workload, changes: bodies.Marks) -> None:
     """Only if the record of our own pause is on it and the pause still stands."""
     for companion in await rereading.reread_companions(writer, [ref]):
@@ -206,7 +240,7 @@ async def _send_under_keda(
     writer: PatchWriter, back: _Return, fields: dict[str, Any], changes: bodies.Marks, by: str, turn: Seconds
 ) -> dict[str, Any]:
     """The ScaledObject first; then its target, which KEDA may be changing at the same time; the record last."""
-    scalers = kinds.scalers(back.workload)
+    scalers = kinds.pausing_scalers(back.workload)
     if marks.is_coming_back(back.workload):
         await _set_replicas(writer, back, fields, {})
     else:
@@ -228,9 +262,12 @@ async def _clear_scaler(writer: PatchWriter, scaler: cluster.Companion) -> None:
 
 async def _give_back(writer: PatchWriter, scaler: cluster.Companion, by: str) -> None:
     """As it was before the pause, with its record still on it, and a word that we are at it."""
-    target, found = kinds.as_target(scaler), record.read(scaler.annotations.get(names.ORIGINAL_STATE))
-    fields = found.fields if found else dict.fromkeys(kinds.SCALED_OBJECT.writes)
-    if found or kinds.SCALED_OBJECT.holds(target.body):
+    target, row = kinds.as_target(scaler), kinds.SCALED_OBJECT
+    found = record.read(scaler.annotations.get(names.ORIGINAL_STATE))
+    if found and kinds.find_fault(row, found):  # not ours: KEDA's hold is all that is lifted
+        found = None
+    fields = found.fields if found else dict.fromkeys(row.writes)
+    if found or row.holds(target.body):
         await writer.send(bodies.resume_write(target, fields, {names.RESUME_REQUESTED: by}))
 
 

@@ -178,8 +178,9 @@ def _exempt(reason: Reason, found: consent.Exemption | None) -> Standing | None:
 def _is_immune(case: Case, now: Instant) -> Standing | None:
     if marks.resume_request(case.workload) is not None:
         return _leave(Reason.Immune, f"{names.RESUME_REQUESTED} is set on it: a pause would be undone at once")
-    resumed = marks.resumed_at(case.workload)
-    until = resumed + case.rule.consent.immunity if resumed is not None else now
+    immunity = case.rule.consent.immunity  # whose clock is further ahead than that has not resumed it
+    resumed = marks.latest(marks.read_all(case.workload, names.RESUMED_AT), by=now + immunity)
+    until = resumed + immunity if resumed is not None else now
     if now >= until:
         return None
     because = f"it was resumed a short while ago and is left alone until {units.rfc3339(until)}"

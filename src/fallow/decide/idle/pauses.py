@@ -16,7 +16,7 @@ from fallow.decide.idle import consent
 from fallow.model import cluster, kinds, marks, record, units
 from fallow.model.decision import Decision, Mark, Resume, Undo
 from fallow.model.policies import idle
-from fallow.model.seen import Unseen, sure
+from fallow.model.seen import Unseen
 from fallow.model.units import DAY, MINUTE, Instant, Seconds
 
 EFFECT: Final = 10 * MINUTE  # after so long the pods of a paused workload should be gone
@@ -26,11 +26,8 @@ GRACE: Final = 30.0  # Kubernetes' own default of terminationGracePeriodSeconds
 
 
 def find_fight(workload: cluster.Workload, now: Instant) -> consent.Exemption | None:
-    """The hold after a fight; one that cannot be read holds, for we wrote it after losing three times."""
-    texts = marks.read_all(workload, names.FIGHT_HOLD_UNTIL)
-    if any(units.read_instant(text) is None for text in texts):
-        return consent.Exemption("others undid our pauses, and the end of the hold cannot be read", consent.FOREVER)
-    until = marks.latest(texts)
+    """The hold after a fight. One that cannot be read, or lasts longer than ours do, is not ours."""
+    until = marks.hold_until(workload, now)
     if until is None or now >= until:
         return None
     because = f"others undid our pauses {FIGHT} times in a day; left alone until {units.rfc3339(until)}"
@@ -84,9 +81,13 @@ def _is_noted(kind: kinds.Kind, workload: cluster.Workload) -> bool:
 
 
 def _tend_void(kind: kinds.Kind, target: kinds.Target, workload: cluster.Workload, now: Instant) -> list[Decision]:
-    began, ended = units.read_instant(target.annotations[names.PAUSED_AT]), marks.resumed_at(workload)
+    began, ended = units.read_instant(target.annotations[names.PAUSED_AT]), marks.ended_at(kind, workload)
+    if ended is not None and ended > now + DAY:
+        return []  # nobody resumed it then: whether the record is still needed cannot be told
     if isinstance(workload.scaled_objects, Unseen) or isinstance(workload.kueue, Unseen):
         return []  # it may stand paused by one that cannot be seen: the record may be the only way back
+    if kinds.way(kind, workload) is kinds.Way.scale and not workload.body:
+        return []  # its /scale could not be read: the same
     stands = kinds.holds_pause(kind, workload)
     if began is None and stands:
         return []  # paused, by marks that cannot be read: the record beside them may be the only way back
@@ -118,8 +119,8 @@ def _resumer(workload: cluster.Workload) -> str:
 def _was_begun_only(kind: kinds.Kind, target: kinds.Target, workload: cluster.Workload) -> bool:
     """We were interrupted between the record and the act, where these are two writes: nothing was changed yet."""
     found = record.read(target.annotations.get(names.ORIGINAL_STATE))
-    if found and found.companions:  # the one that was to pause it has no record of its own
-        return not any(names.ORIGINAL_STATE in each.annotations for each in sure(workload.scaled_objects))
+    if found and kinds.recorded_scalers(found):  # the one that was to pause it has no record of its own
+        return not any(names.ORIGINAL_STATE in each.annotations for each in kinds.pausing_scalers(workload))
     is_by_scale = found is not None and kinds.way(kind, workload) is kinds.Way.scale
     return is_by_scale and not target.writer and not target.is_ours
 

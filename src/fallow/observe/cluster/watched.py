@@ -69,16 +69,17 @@ class WatchedKind:
         return namespace if self.resource.namespaced else None
 
     async def read_scales(self, api: kube.Api) -> bool:
-        """Read the replicas of whatever changed since; whether anything had."""
+        """Read the replicas of whatever changed since, or could not be read; whether anything is known anew."""
         found = self.following.store.values()
         changed = [seen for seen in found if self._scales.get(seen.ref.uid, ("",))[0] != seen.resource_version]
-        for seen in changed:
-            self._scales[seen.ref.uid] = seen.resource_version, await self._read_scale(api, seen)
-        self._scales = {uid: scale for uid, scale in self._scales.items() if uid in self.following.store}
-        return bool(changed)
+        read = {seen.ref.uid: (seen.resource_version, await self._read_scale(api, seen)) for seen in changed}
+        known = {uid: scale for uid, scale in read.items() if scale[1]}  # the others are asked for again
+        kept = {uid: scale for uid, scale in self._scales.items() if uid in self.following.store}
+        self._scales = kept | known
+        return bool(known)
 
     async def _read_scale(self, api: kube.Api, seen: objects.Seen) -> dict[str, Any]:
-        """{} where it may not be read: the brain then finds that replicas are not known."""
+        """{} where it cannot be read: the brain then finds that replicas are not known."""
         try:
             scale = await api.read_scale(self.resource, self._within(seen.ref.namespace), seen.ref.name)
             return pointers.prune(scale, ("/spec/replicas",))

@@ -14,7 +14,7 @@ from fallow.model.cluster import Trouble
 from fallow.model.decision import Alert, Detail, Mark, Memory, Outcome, Pause, Plan, Reason, Status, Warn
 from fallow.model.policies import idle as policy
 from fallow.model.policies.idle import ActionType, Notice
-from fallow.model.units import HOUR, MINUTE, Instant, rfc3339
+from fallow.model.units import DAY, HOUR, MINUTE, Instant, rfc3339
 
 POLITE = builders.rule(notice=builders.notice(grace=5 * MINUTE))
 
@@ -42,7 +42,11 @@ SKIPS = {
         "ReportOnly:PvcDeletedOnScale"),
     "fight": ({"annotations": {names.FIGHT_HOLD_UNTIL: rfc3339(NOW + HOUR)}}, "FightHold"),
     "fight-over": ({"annotations": {names.FIGHT_HOLD_UNTIL: rfc3339(NOW - HOUR)}}, None),
-    "fight-unreadable": ({"annotations": {names.FIGHT_HOLD_UNTIL: "x"}}, "FightHold"),
+    "fight-unreadable": ({"annotations": {names.FIGHT_HOLD_UNTIL: "x"}}, None),
+    "fight-for-ever": ({"annotations": {names.FIGHT_HOLD_UNTIL: "2099-01-01T00:00:00Z"}}, None),
+    "fight-for-a-day": ({"annotations": {names.FIGHT_HOLD_UNTIL: rfc3339(NOW + DAY)}}, "FightHold"),
+    "resumed-in-2099": ({"annotations": {names.RESUMED_AT: "2099-01-01T00:00:00Z"}}, None),
+    "resumed-by-a-fast-clock": ({"annotations": {names.RESUMED_AT: rfc3339(NOW + 10 * MINUTE)}}, "Immune"),
     "just-resumed": ({"annotations": {names.RESUMED_AT: rfc3339(NOW - 59 * MINUTE)}}, "Immune"),
     "resumed-long-ago": ({"annotations": {names.RESUMED_AT: rfc3339(NOW - HOUR)}}, None),
     "nothing": ({}, None),

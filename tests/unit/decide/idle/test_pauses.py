@@ -148,6 +148,10 @@ def test_half_a_pause_is_put_back_and_no_resume_of_others(body: dict[str, Any], 
 
 
 SCALER = cluster.Ref("keda.sh", "v1alpha1", "ScaledObject", "ml", "so", "uid-so")
+KEDA_RECORD = (
+    '{"v":1,"fields":{"/spec/replicas":3},'
+    '"companions":[{"apiVersion":"keda.sh/v1alpha1","kind":"ScaledObject","name":"so"}]}'
+)
 LAST_RESUME = {names.RESUMED_AT: rfc3339(NOW - 30 * MINUTE), names.RESUMED_BY: "ada"}
 
 
@@ -218,7 +222,8 @@ def test_under_keda_who_took_the_pause_off_its_scaled_object_is_named() -> None:
         {names.ORIGINAL_STATE: '{"v":1,"fields":{}}', names.KEDA_PAUSED_REPLICAS: "2"},
         {"spec": {"scaleTargetRef": {"name": "llm"}}}, "ada",
     )
-    world.workload(annotations=paused_marks(NOW - HOUR), scaled_objects=(scaler,), writer="keda-operator")
+    said = {**paused_marks(NOW - HOUR), names.ORIGINAL_STATE: KEDA_RECORD}
+    world.workload(annotations=said, scaled_objects=(scaler,), writer="keda-operator")
     (mark,) = acts(make(world))
     assert mark.changes[names.RESUMED_BY] == "external:ada"
 
