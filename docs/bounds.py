@@ -2,18 +2,19 @@
 
 In: the rows of model/kinds, each with the pointers that its pause writes, and the default of --protected-namespaces.
 Out: a ValidatingAdmissionPolicy and its binding. The right to patch a workload is worth as much as the workload's own
-account, so the API server itself refuses whatever gpu-pruner would never write.
+account, so the API server itself refuses whatever gpu-pruner would never write: fields, counts beyond all reason, and a
+scaling down that deletes volumes.
 Invariant: what no row writes is refused, for kinds of the table and for all others; an expression that cannot be
 evaluated refuses too.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import yaml
 
 from docs import roles
 from fallow import names, settings
-from fallow.model import kinds, pointers
+from fallow.model import kinds, pointers, record, stops
 
 NAME = "gpu-pruner-bounds"
 USER = f"system:serviceaccount:{roles.HOME}:gpu-pruner"
@@ -75,7 +76,43 @@ def _same_members(new: str, old: str, free: Iterable[tuple[str, ...]]) -> str:
 
 
 def _spec_rule(written: tuple[str, ...]) -> str:
-    return _same_but("variables.spec", "variables.oldSpec", [pointers.parts(pointer)[1:] for pointer in written])
+    free = [pointers.parts(pointer)[1:] for pointer in written]
+    counts = [pointers.parts(pointer)[1:] for pointer in written if record.is_count(pointer)]
+    same = _same_but("variables.spec", "variables.oldSpec", free)
+    return " && ".join([same, *(_is_sane("variables.spec", path) for path in counts)])
+
+
+def _is_sane(body: str, path: tuple[str, ...]) -> str:
+    """No more replicas than a record may hold; of every member of a list on the way."""
+    if pointers.EVERY in path:
+        place = path.index(pointers.EVERY)
+        return f"{_below(body, path[:place])}.orValue([]).all(e, {_is_sane('e', path[place + 1:])})"
+    return f"{_below(body, path)}.orValue(0) <= {record.MOST_REPLICAS}"
+
+
+def _below(body: str, path: tuple[str, ...]) -> str:
+    return body + "".join(f"[?{part!r}]" for part in path)
+
+
+def _volume_rules() -> Iterator[tuple[str, str]]:
+    """As model/stops.py reads them: what would delete the volumes of its pods is never scaled down."""
+    for row in _rows():
+        if row.deletes_claims:
+            where, kept = f"variables.what != {_resource(row)!r}", "persistentVolumeClaimRetentionPolicy"
+            fewer = "variables.spec[?'replicas'].orValue(1) < variables.oldSpec[?'replicas'].orValue(1)"
+            made = "size(variables.claims[?'volumeClaimTemplates'].orValue([])) > 0"
+            lost = f"{_words(row.deletes_claims)}.exists(m, variables.claims[?{kept!r}][?m].orValue('') == 'Delete')"
+            yield f"a {row.kind} that would lose its volumes is not its to scale down", (
+                f"{where} || !({fewer} && {made} && {lost})"
+            )
+    made = f"{_below('variables.spec', pointers.parts(stops.CLAIM_TEMPLATES)[1:])}.orValue([])"
+    yield "a kind that it does not know and that makes volumes is not its to scale", (
+        f"{_is_known()} || size({made}) == 0 || variables.spec == variables.oldSpec"
+    )
+
+
+def _is_known() -> str:
+    return f"variables.what in {_words(_resource(row) for row in _rows())}"
 
 
 def _spoken(pointer: str) -> str:
@@ -131,6 +168,7 @@ def _variables() -> Mapping[str, str]:
         "oldNotes": "dyn(oldObject).metadata[?'annotations'].orValue({})",
         "spec": "dyn(object)[?'spec'].orValue({})",
         "oldSpec": "dyn(oldObject)[?'spec'].orValue({})",
+        "claims": "variables.oldSpec[?'leaderWorkerTemplate'].orValue(variables.oldSpec)",
     }
 
 
@@ -143,23 +181,30 @@ def _validations() -> list[tuple[str, str]]:
         ("only metadata and spec are its to change",
          _same("dyn(object)", "dyn(oldObject)", "k in ['metadata', 'spec']")),
     ]
-    known = [_resource(row) for row in _rows()]
     for written, rows in _by_spec().items():
         may = f"nothing but {' and '.join(map(_spoken, written))}" if written else "nothing"
         where = f"!(variables.what in {_words(_resource(row) for row in rows)})"
         kind = ", ".join(row.kind for row in rows)
         changes.append((f"in the spec of {kind} {may} is its to change", f"{where} || ({_spec_rule(written)})"))
     # Of any other kind with /scale only its definition says where the count stands; it is a whole number in any case.
-    number = "type(variables.spec[?k].orValue(0)) == int && type(variables.oldSpec[?k].orValue(0)) == int"
+    number = (
+        "type(variables.spec[?k].orValue(0)) == int && type(variables.oldSpec[?k].orValue(0)) == int && "
+        f"variables.spec[?k].orValue(0) <= {record.MOST_REPLICAS}"
+    )
     changes.append((
         "in the spec of a kind that it does not know nothing but whole numbers directly below it is its to change",
-        f"variables.what in {_words(known)} || ({_same('variables.spec', 'variables.oldSpec', f'({number})')})",
+        f"{_is_known()} || ({_same('variables.spec', 'variables.oldSpec', f'({number})')})",
     ))
+    changes.extend(_volume_rules())
     return [
         ("it creates and deletes nothing but its Events and its Lease, and writes no part of an object but scale",
          "variables.own || (request.operation == 'UPDATE' && variables.part in ['', 'scale'])"),
         ("nothing in a protected namespace is its to change",
          f"variables.own || !variables.place.matches('^(?:{protected}|{roles.HOME}|)$')"),
+        ("the scale of a kind that it knows is not its to write: there it writes the object, where its volumes show",
+         f"variables.part != 'scale' || !({_is_known()})"),
+        (f"more than {record.MOST_REPLICAS} replicas are not its to ask for",
+         f"variables.part != 'scale' || {_is_sane('dyn(object)', ('spec', 'replicas'))}"),
         *((why, f"!variables.change || ({rule})") for why, rule in changes),
     ]
 

@@ -21,10 +21,13 @@ import pytest
 import yaml
 
 from fallow import names
+from fallow.act import execute
 from fallow.model import kinds, pointers
+from fallow.model.decision import Status
 from tests.real import cluster as clusters
 from tests.real import crds, test_deploy, test_hands
-from tests.unit.act.examples import EXAMPLES
+from tests.real import test_transactions as transactions
+from tests.unit.act.examples import EXAMPLES, NOW, workload_of
 
 Object = dict[str, Any]
 BOUNDS = "acting/15-bounds.yaml"
@@ -249,7 +252,8 @@ def _other(schema: Object, now: Any) -> Any:
 async def test_by_the_parts_of_an_object_only_the_count_changes(bounded: clusters.Cluster) -> None:
     thing = await test_hands.make(bounded, "deployment")
     async with thief_on(bounded) as thief:
-        await thief.send(thing, {"spec": {"replicas": 1}}, part="scale")
+        said = await thief.is_refused(thing, {"spec": {"replicas": 1}}, part="scale")
+        assert "the scale of a kind that it knows" in said
         await thief.is_refused(thing, {"status": {"replicas": 9}}, part="status")
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x", "namespace": bounded.namespace}}
         spec = {"containers": [{"name": "main", "image": "evil.invalid/miner:1"}]}
@@ -262,7 +266,55 @@ async def test_by_the_parts_of_an_object_only_the_count_changes(bounded: cluster
             with pytest.raises(clusters.Refused, match="gpu-pruner-bounds"):
                 await thief.ask("POST", path, {"spec": {}})
     now = await bounded.refresh(thing)
-    assert (now["spec"]["replicas"], now["spec"]["template"]) == (1, thing["spec"]["template"])
+    assert now["spec"] == thing["spec"]
+
+
+CLAIMS = {
+    "volumeClaimTemplates": [{
+        "metadata": {"name": "data"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+    }],
+    "persistentVolumeClaimRetentionPolicy": {"whenScaled": "Delete", "whenDeleted": "Retain"},
+}
+
+
+@pytest.mark.accepts("idle", 56)
+async def test_a_stolen_token_deletes_no_volumes(bounded: clusters.Cluster) -> None:
+    manifest = clusters.replicated("apps/v1", "StatefulSet", "db", 2, 1)
+    manifest["spec"] |= CLAIMS
+    thing = await bounded.apply(manifest)
+    async with thief_on(bounded) as thief:
+        for fewer in (0, 1, None):
+            assert "lose its volumes" in await thief.is_refused(thing, {"spec": {"replicas": fewer}})
+        await thief.is_refused(thing, {"spec": {"replicas": 0}}, part="scale")
+        await thief.send(thing, {"spec": {"replicas": 3}})  # as a resume does
+        await bounded.patch(thing, {"spec": {"persistentVolumeClaimRetentionPolicy": {"whenScaled": "Retain"}}})
+        await thief.send(thing, {"spec": {"replicas": 0}})
+
+
+@pytest.mark.accepts("idle", 56)
+async def test_a_stolen_token_deletes_no_volumes_of_a_leader_worker_set(bounded: clusters.Cluster) -> None:
+    thing = await test_hands.make(bounded, "lws")
+    template = (thing["spec"].get("leaderWorkerTemplate") or {}) | CLAIMS
+    await bounded.patch(thing, {"spec": {"leaderWorkerTemplate": template}})
+    async with thief_on(bounded) as thief:
+        assert "lose its volumes" in await thief.is_refused(thing, {"spec": {"replicas": 0}})
+
+
+@pytest.mark.accepts("idle", 56)
+@pytest.mark.parametrize("name", ["deployment", "disaggregated", "isvc", "llm-prefill", "generic"])
+async def test_a_stolen_token_asks_for_no_endless_replicas(bounded: clusters.Cluster, name: str) -> None:
+    thing, many = await test_hands.make(bounded, name), 2_000_000_000
+    roles = [{**role, "spec": {**role["spec"], "replicas": many}} for role in thing["spec"].get("roles", ())]
+    bodies: dict[str, Object] = {
+        "deployment": {"replicas": many}, "disaggregated": {"roles": roles}, "generic": {"size": many},
+        "isvc": {"predictor": {"minReplicas": many}}, "llm-prefill": {"prefill": {"replicas": many}},
+    }
+    async with thief_on(bounded) as thief:
+        assert "in the spec of" in await thief.is_refused(thing, {"spec": bodies[name]})
+        if name == "generic":
+            assert "more than" in await thief.is_refused(thing, {"spec": {"replicas": many}}, part="scale")
+            await thief.send(thing, {"spec": {"replicas": 1}}, part="scale")
 
 
 @pytest.mark.accepts("idle", 56)
@@ -282,3 +334,26 @@ async def test_nobody_else_is_bound(bounded: clusters.Cluster) -> None:
     thing = await test_hands.make(bounded, "deployment")
     await bounded.patch(thing, {"spec": {"template": {"spec": {"hostPID": True}}}})
     assert (await bounded.refresh(thing))["spec"]["template"]["spec"]["hostPID"] is True
+
+
+async def test_a_resume_that_a_webhook_changes_is_refused_and_the_event_says_who_can_do_it(
+    bounded: clusters.Cluster
+) -> None:
+    thing = await test_hands.make(bounded, "deployment")
+    async with test_hands.hands_on(bounded) as hands:
+        assert (await test_hands.carry_in_the_end(bounded, hands, thing)).status is Status.done
+        label = '[JSONPatch{op: "add", path: "/metadata/labels", value: {"cost": "x"}}]'
+        await transactions.clamp(bounded, "apps", "deployments", "!has(object.metadata.labels)", label)
+        await bounded.wait_until(functools.partial(_is_labelled, bounded, thing))
+        resume = test_hands.resume_of(workload_of(await bounded.refresh(thing)))
+        (outcome,) = await execute.carry_out([resume], hands, transactions.no_look, NOW + 60)
+    assert outcome.status is Status.failed
+    (event,) = await bounded.events(names.Event.RESUME_FAILED)
+    assert "gpu-pruner-bounds" in event["note"]
+    assert f"fallow resume Deployment/llm -n {bounded.namespace}" in event["note"]
+    assert names.ORIGINAL_STATE in (await bounded.refresh(thing))["metadata"]["annotations"]
+
+
+async def _is_labelled(cluster: clusters.Cluster, thing: Object) -> bool:
+    tried = await cluster.patch(thing, {"metadata": {"annotations": {"a": "b"}}}, dryRun="All")
+    return "labels" in tried["metadata"]

@@ -16,6 +16,7 @@ import msgspec
 from fallow import names
 from fallow.act import hands as doing
 from fallow.act import hooks
+from fallow.act.notices import text
 from fallow.clients import errors
 from fallow.model import cluster, decision
 from fallow.model.decision import Code, Detail, Outcome, Status
@@ -177,6 +178,9 @@ async def _guard(each: decision.Decision, hands: doing.Hands, act: Awaitable[Out
 def explain(each: decision.Decision, problem: errors.ClientError, now: Instant, *, is_dry: bool) -> Outcome:
     """What an error of the wire means for this decision."""
     said = f"{problem.status} {problem}" if isinstance(problem, errors.Rejected) else str(problem)
+    if isinstance(problem, errors.Forbidden) and isinstance(each, decision.Resume):
+        ref = each.workload.ref
+        said += f"; an account that may patch it brings it back: fallow resume {text.typed(ref)} -n {ref.namespace}"
     if isinstance(problem, errors.Conflict):
         return Outcome(each, Status.overtaken, now, f"it changed meanwhile: {said}")
     if isinstance(problem, errors.NotFound):

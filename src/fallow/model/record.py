@@ -66,9 +66,15 @@ def _may_hold(pointer: str, value: Any) -> bool:
     path = pointers.parts(pointer)
     if value is None or "annotations" in path[:-1]:
         return value is None or isinstance(value, str)
-    if path[-1] in _SWITCHES:
+    if not is_count(pointer):
         return isinstance(value, bool)
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_REPLICAS
+
+
+def is_count(pointer: str) -> bool:
+    """Of what we write, is it a number of replicas, and neither a text nor a switch?"""
+    *above, last = pointers.parts(pointer)
+    return "annotations" not in above and last not in _SWITCHES
 
 
 def fields_in(annotations: Mapping[str, str]) -> frozenset[str]:

@@ -129,6 +129,16 @@ async def test_a_refused_resume_tells(server: Server, hands: doing.Hands) -> Non
     assert [event["reason"] for event in server.events] == [names.Event.RESUME_FAILED]
 
 
+async def test_a_forbidden_resume_says_who_can_do_it(server: Server, hands: doing.Hands) -> None:
+    thing = server.add(paused("Deployment"))
+    server.fail("PATCH", "/deployments", 403)
+    outcome = await carry(hands, resume_of(workload_of(thing)))
+    (event,) = server.events
+    assert outcome.status is Status.failed
+    assert event["note"].startswith("Not resumed: 403 no; an account that may patch it")
+    assert event["note"].endswith("fallow resume Deployment/llm -n team-a")
+
+
 async def test_a_dry_resume_changes_nothing(server: Server, make_hands: MakeHands) -> None:
     marks = {names.ORIGINAL_STATE: '{"v":1,"fields":{"/spec/replicas":3}}', names.PAUSED_AT: "2026-11-14T20:00:00Z"}
     thing = server.add(identified(make("apps/v1", "Deployment", {"replicas": 0}, annotations=marks)))
