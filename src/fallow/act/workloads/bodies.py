@@ -21,7 +21,6 @@ from fallow.model.units import Instant
 Marks: TypeAlias = Mapping[str, str | None]  # annotation -> value; None removes it
 
 RECORD_BYTES = 4096  # an object's annotations may hold 256 KiB together; ours is never a noticeable part of that
-REASON_CHARACTERS = 200
 
 
 class CannotWrite(Exception):
@@ -46,7 +45,7 @@ def pause_writes(
     marks = _pause_marks(kind, workload, pause, now, by)
     if way is kinds.Way.own or way is kinds.Way.kueue:
         # Where touching the object restarts its pods, the marks of a pause that others ended stay until the next.
-        is_left = workload.marks_ref.uid != workload.ref.uid and way is kinds.Way.own
+        is_left = workload.has_marks_elsewhere and way is kinds.Way.own
         along = (_name(schedule),) if schedule else ()
         marks[names.ORIGINAL_STATE] = _write_record(row, target, fields, along, is_void=is_left)
         return (_conditional(target, fields | _as_fields(marks), fields),)
@@ -84,7 +83,7 @@ def scale_write(
 def _pause_marks(
     kind: kinds.Kind, workload: cluster.Workload, pause: decision.Pause, now: Instant, by: str
 ) -> dict[str, str | None]:
-    replicas, reason = current_replicas(kind, workload), pause.reason_text[:REASON_CHARACTERS]
+    replicas, reason = current_replicas(kind, workload), pause.reason_text[: decision.REASON_CHARACTERS]
     counted = {} if replicas is None else {names.ORIGINAL_REPLICAS: str(replicas)}
     return dict.fromkeys(names.CLEARED_BY_PAUSE) | reading.fight(workload, now) | counted | {
         names.PAUSED_AT: units.rfc3339(now), names.PAUSED_BY: by, names.PAUSED_REASON: reason,

@@ -18,7 +18,7 @@ from fallow.act.notices import text
 from fallow.act.sending import PatchWriter, Write
 from fallow.act.workloads import bodies, rereading, undoing
 from fallow.clients import errors
-from fallow.model import cluster, decision, kinds, record, stops
+from fallow.model import cluster, decision, kinds, objections, record, stops
 from fallow.model.decision import Code, Detail, Outcome, Status
 from fallow.model.units import Instant
 
@@ -66,7 +66,7 @@ def _find_obstacle(pause: decision.Pause, kind: kinds.Kind, workload: cluster.Wo
         return Outcome(pause, Status.overtaken, now, f"{short} does not run any more", code=Code.AlreadyPaused)
     if kinds.is_finished(kind, workload.body):
         return Outcome(pause, Status.overtaken, now, f"{short} has finished")
-    if found := kinds.objection(kind, workload, pause.finding.rule):
+    if found := objections.find(kind, workload, pause.finding.rule):
         return Outcome(pause, Status.refused, now, found[1], code=found[0])
     return None
 

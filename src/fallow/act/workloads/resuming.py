@@ -22,7 +22,7 @@ from fallow.act import sending
 from fallow.act.sending import PatchWriter
 from fallow.act.workloads import bodies, checking, releasing, rereading
 from fallow.clients import errors
-from fallow.model import cluster, decision, kinds, marks, pointers, record, units
+from fallow.model import cluster, decision, kinds, marks, pointers, record, stops, units
 from fallow.model.decision import Code, Outcome, Status
 from fallow.model.seen import sure
 from fallow.model.units import Instant, Seconds
@@ -269,7 +269,7 @@ def _describe(resume: decision.Resume, back: _Return, answer: Mapping[str, Any],
     workload, ref = back.workload, back.workload.ref
     which = f"{ref.kind} {ref.namespace}/{ref.name}"
     sentences = [f"Would resume {which}." if is_dry else f"Resumed {which} by {resume.by}."]
-    if back.way is kinds.Way.kueue and not kinds.has_condition(answer, "Admitted", "True"):
+    if back.way is kinds.Way.kueue and not stops.has_condition(answer, "Admitted", "True"):
         sentences.append("Queued: it starts when Kueue has quota for it.")
     floors = [pointers.read(each.body, "/spec/minReplicaCount") for each in kinds.scalers(workload)]
     if back.way is kinds.Way.keda and not all(floors):

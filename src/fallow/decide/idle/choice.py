@@ -26,7 +26,7 @@ class Choice(msgspec.Struct, frozen=True):
 
 
 def choose(sight: judge.Sight, memory: Memory, pausable: list[int]) -> Choice:
-    if pausable and (found := brakes.why_none(sight.mandate.brakes, memory.long, sight.now)):
+    if pausable and (found := brakes.why_none(sight.mandate.brakes, memory.long)):
         return Choice([], dict.fromkeys(pausable, _wait(*found)))
     attempts = {each.uid: each for each in memory.long.attempts}
     waits = attempts and sight.mandate.brakes.backs_off

@@ -142,8 +142,10 @@ def _show_answer(act: Callable[[verbs.OnLease], Awaitable[verbs.FreezeAnswer]], 
     on, answer = _with(reach.open_lease(given["kubeconfig"], given["context"], given["namespace"]), ask)
     frozen = f"frozen until {answer.until}: nothing is paused until then; resuming works"
     which = frozen if answer.until else "no longer frozen"
+    kept = "that is longer than asked for: it was frozen already, and only `fallow unfreeze` ends a freeze early"
     if not show.data(answers.freeze(answer, on.namespace), given["output"]):
-        show.sentence(which, *(_explain(answer, on.namespace), on.unseen)[: 2 if on.unseen else 1])
+        notes = (kept if answer.is_longer else "", _explain(answer, on.namespace), on.unseen)
+        show.sentence(which, *filter(None, notes))
     if answer.heard is lease.Heard.silent:
         raise SystemExit(flags.EXIT_NO_DECISION)
 

@@ -23,7 +23,8 @@ Counts: TypeAlias = Callable[[labels.Facts], bool]  # whether a series does: not
 
 
 class Floors:
-    """The lowest power of a day of each board, looked up now and then: the canary needs it, whatever the rules say."""
+    """The lowest power of a day of each board, learned now and then: for rules that ask for it, and for the canary of
+    models whose rated power nobody knows."""
 
     def __init__(self) -> None:
         self.watts: dict[str, float] = {}

@@ -64,7 +64,7 @@ class PrometheusSource:
         return self._prometheus.clock
 
     async def evidence(
-        self, held: rows.Holders, windows: frozenset[Seconds], now: Instant, *, floors: bool = True
+        self, held: rows.Holders, windows: frozenset[Seconds], now: Instant, *, with_floors: bool = True
     ) -> usage.Evidence:
         self._forget_gone()
         try:
@@ -72,7 +72,7 @@ class PrometheusSource:
             layouts = self._lay_out(answers.readings, held, windows)
             await self._learn_paces(layouts, now)
             self._learn_intervals(answers.readings, layouts)
-            if self._floors.are_due(now) and (floors or any(map(_has_unrated, layouts.values()))):
+            if self._floors.are_due(now) and (with_floors or any(map(_has_unrated, layouts.values()))):
                 answers = await self._learn_floors(answers, held, now)
         except asking.NoEvidence as nothing:
             return columns.no_evidence(now, nothing.trouble)

@@ -118,11 +118,7 @@ class Doubts:
             self._found.setdefault(witness.called, witness.credit)
 
     def listed(self) -> tuple[usage.Ignored, ...]:
-        named = sorted(self._found.items())[:_MOST_NAMED]
-        found = [usage.Ignored(f"{names.UNTRUSTED_EXPORTER} {who}", self._explain(credit)) for who, credit in named]
-        if more := len(self._found) - len(named):
-            found.append(usage.Ignored(f"{names.UNTRUSTED_EXPORTER} and {more} more", "ignored for the like reasons"))
-        return tuple(found)
+        return name_untrusted({who: self._explain(credit) for who, credit in self._found.items()})
 
     def _explain(self, credit: Credit) -> str:
         if credit is Credit.untrusted:
@@ -134,3 +130,12 @@ class Doubts:
             why = self._unseen or "no pod of --exporter-namespaces has that address, and no label names one"
             return f"its series are ignored, but where DCGM's show activity: {why}; {_BELIEVE}"
         return "its series about pods and GPUs of other nodes are ignored"
+
+
+def name_untrusted(found: Mapping[str, str]) -> tuple[usage.Ignored, ...]:
+    """Who they are and why they do not count, up to a number; how many more there are is said."""
+    named = sorted(found.items())[:_MOST_NAMED]
+    listed = [usage.Ignored(f"{names.UNTRUSTED_EXPORTER} {who}", because) for who, because in named]
+    if more := len(found) - len(named):
+        listed.append(usage.Ignored(f"{names.UNTRUSTED_EXPORTER} and {more} more", "ignored for the like reasons"))
+    return tuple(listed)
