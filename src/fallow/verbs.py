@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from fallow import names
+from fallow import names, settings
 from fallow.act import execute, marking
 from fallow.act import hands as doing
 from fallow.clients import errors
@@ -137,10 +137,12 @@ async def _find(reach: Reach, target: str, now: Instant) -> cluster.Workload:
 
 
 async def pause(reach: Reach, target: str, reason: str, now: Instant, *, force: bool = False) -> list[Outcome]:
-    """Now, whether idle or not. An ack or opt-out is heeded unless `force`."""
+    """Now, whether idle or not. An ack, an opt-out and a protected namespace are heeded unless `force`."""
     workload = await _find(reach, target, now)
     pods = tuple(reach.mirror.pods[index] for index in workload.pods)
     namespace = reach.mirror.namespaces.find(reach.namespace)
+    if not force and re.fullmatch(settings.PROTECTED_NAMESPACES, workload.ref.namespace):
+        raise Declined(Why.held, f"namespace {workload.ref.namespace} is protected; --force pauses there all the same")
     if not force and isinstance(namespace, Unseen):
         because = f"whether namespace {reach.namespace} opted out cannot be seen: {namespace.why}"
         raise Declined(Why.held, because)

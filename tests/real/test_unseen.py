@@ -110,6 +110,39 @@ async def test_a_child_of_a_kind_that_may_not_be_read_keeps_its_job_set(scene: S
         await cluster.wait_until(is_suspended)
 
 
+@pytest.mark.accepts("idle", 41)
+async def test_pods_of_another_tenant_take_no_child_out_of_a_workload(scene: Scene) -> None:
+    """They name the ReplicaSet of the busy worker, by its uid, as a DaemonSet and as their own."""
+    cluster, evil = scene.cluster, f"a-{scene.namespace}"  # listed before the victim
+    await cluster.apply_crds(crds.KINDS["InferenceService"])
+    top = await cluster.create({
+        "apiVersion": "serving.kserve.io/v1beta1", "kind": "InferenceService",
+        "metadata": {"name": "bert", "annotations": {"serving.kserve.io/deploymentMode": "RawDeployment"}},
+        "spec": {"predictor": {"minReplicas": 1}},
+    })
+    await scene.quiet(owned(clusters.replicated("apps/v1", "Deployment", "head", 1, 1), top))
+    (worker,) = await scene.quiet(owned(clusters.replicated("apps/v1", "Deployment", "worker", 1, 1), top), busy=0.97)
+    await scene.begin()
+    await cluster.make_namespace(evil)
+    named = worker["metadata"]["ownerReferences"][0]
+    for name, says in (("e1", {"kind": "DaemonSet", "name": "zzz"}), ("e2", {"kind": "DaemonSet"}), ("e3", {})):
+        fake = bare_pod(name)
+        fake["metadata"] |= {
+            "namespace": evil, "finalizers": ["example.com/stay"],  # lest the garbage collector finds them out
+            "ownerReferences": [{**named, "blockOwnerDeletion": False, **says}],
+        }
+        await cluster.create(fake)
+    try:
+        async with looping(scene, watch_namespaces=f"{evil},{scene.namespace}", enabled_resources="drsin") as story:
+            found = (await findings(story))["bert"]
+            assert (found.verdict, len(found.workload.pods)) == (decision.Verdict.active, 2)
+            await tick(story)
+            assert names.PAUSED_AT not in (await cluster.refresh(top))["metadata"]["annotations"]
+    finally:
+        for pod in await cluster.pods("", evil):
+            await cluster.patch(pod, {"metadata": {"finalizers": None}})
+
+
 async def _is_gone(cluster: clusters.Cluster, name: str) -> bool:
     return await cluster.find("v1", "Pod", name) is None
 

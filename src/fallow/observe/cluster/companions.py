@@ -80,7 +80,7 @@ class Companions:
         is_silent = is_wanted and self._served.found.is_unavailable(key[0])
         return Unseen(f"the server of {key[0]} does not answer") if is_silent else ABSENT
 
-    def find_queued(self) -> tuple[tuple[str, cluster.Owner], ...]:
+    def find_queued(self) -> tuple[owners.Named, ...]:
         """Namespace and job of each Kueue Workload that carries our record."""
         paused = [seen for seen in self.store(KUEUE).values() if names.PAUSED_AT in seen.annotations]
         return tuple((seen.ref.namespace, seen.owner) for seen in paused if seen.owner is not None)
@@ -97,9 +97,10 @@ def by_target(found: Iterable[objects.Seen]) -> dict[owners.Steered, tuple[clust
     return _index(((seen.ref.namespace, *kinds.scale_target(seen.body)), _as_companion(seen)) for seen in found)
 
 
-def by_job(found: Iterable[objects.Seen]) -> dict[str, tuple[cluster.Companion, ...]]:
+def by_job(found: Iterable[objects.Seen]) -> dict[tuple[str, str], tuple[cluster.Companion, ...]]:
+    """By namespace, too: anybody may write another's uid into a label, in a namespace of his own."""
     named = ((seen.labels.get(names.KUEUE_JOB_UID), seen) for seen in found)
-    return _index((uid, _as_companion(seen)) for uid, seen in named if uid)
+    return _index(((seen.ref.namespace, uid), _as_companion(seen)) for uid, seen in named if uid)
 
 
 def by_namespace(found: Iterable[objects.Seen]) -> dict[str, tuple[tuple[selectors.Selector, cluster.Companion], ...]]:

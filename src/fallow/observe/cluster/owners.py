@@ -4,9 +4,10 @@ In: a `View`: pods, the objects that were seen by kind and uid, what could not b
 what they steer.
 Out: `find_gaps` says which objects are named but were not seen (the mirror gets them), `resolve` the workloads.
 Pure: the same view gives the same workloads.
-Invariant: an owner is followed only if group, kind, name and uid all fit, and whatever stops a chain early is trouble
-on its workload, never a smaller workload that its operator would restore; and of whatever may stand above the break it
-is not known what all belongs to it (`strays`).
+Invariant: an owner is followed only if namespace, group, kind, name and uid all fit: who may create a pod may write
+anything into its owner references, and what one names leads no other astray. Whatever stops a chain early is trouble on
+its workload, never a smaller workload that its operator would restore; and of whatever may stand above the break it is
+not known what all belongs to it (`strays`).
 """
 
 import math
@@ -24,11 +25,14 @@ from fallow.observe.cluster import objects, pods
 
 Key: TypeAlias = kinds.Key
 Steered: TypeAlias = tuple[str, str, str, str]  # namespace, group, kind, name
+Named: TypeAlias = tuple[str, cluster.Owner]  # an owner reference, and the namespace of what carries it
 
 # Deeper than any operator we know; what is deeper is a loop.
 MOST_OWNERS = 10
 
 POD: Key = ("", "Pod")
+# More different sets of labels than these on strays of one namespace, and all that select pods there are in doubt.
+_MOST_LOOKS = 200
 _NON_SCALABLE = {("apps", "DaemonSet"), ("", "Node")}
 
 
@@ -50,10 +54,10 @@ class View(msgspec.Struct, kw_only=True, eq=False):
     lost: Mapping[cluster.Ref, Lost]
     hpas: Input[Mapping[Steered, tuple[cluster.Companion, ...]]]
     scaled_objects: Input[Mapping[Steered, tuple[cluster.Companion, ...]]]
-    kueue: Input[Mapping[str, tuple[cluster.Companion, ...]]]  # by the uid of the job
-    queued: tuple[tuple[str, cluster.Owner], ...]  # namespace and job of each Kueue Workload that carries our record
+    kueue: Input[Mapping[tuple[str, str], tuple[cluster.Companion, ...]]]  # by namespace and uid of the job
+    queued: tuple[Named, ...]  # namespace and job of each Kueue Workload that carries our record
     budgets: Input[Mapping[str, tuple[tuple[selectors.Selector, cluster.Companion], ...]]]  # by namespace
-    climbed: "dict[str, _Climb]" = {}  # filled while climbing: finding gaps and resolving climb the same chains
+    climbed: "dict[Named, _Climb]" = {}  # filled while climbing: finding gaps and resolving climb the same chains
 
 
 class Gaps(msgspec.Struct):
@@ -102,21 +106,21 @@ class _Climber:
         self._by_name: dict[Key, dict[tuple[str, str], objects.Seen]] = {}
 
     def climb(self, namespace: str, owner: cluster.Owner) -> _Climb:
-        found = self._climbed.get(owner.uid)
+        found = self._climbed.get((namespace, owner))
         if found is None:
-            found = self._climbed[owner.uid] = self._climb(namespace, owner)
+            found = self._climbed[namespace, owner] = self._climb(namespace, owner)
         return found
 
     def _climb(self, namespace: str, start: cluster.Owner) -> _Climb:
         links: list[objects.Seen] = []
         owner: cluster.Owner | None = start
         while owner is not None:
-            seen = self._look_up(owner)
+            seen = self._look_up(namespace, owner)
             if seen is None or len(links) == MOST_OWNERS or (owner.group, owner.kind) in _NON_SCALABLE:
                 ref = cluster.Ref(owner.group, owner.version, owner.kind, namespace, owner.name, owner.uid)
                 return _Climb(tuple(links), ref, self._why_stopped(ref, is_seen=seen is not None))
             links.append(seen)
-            owner = seen.owner
+            namespace, owner = seen.ref.namespace, seen.owner
         return _Climb(tuple(links))
 
     def _why_stopped(self, ref: cluster.Ref, *, is_seen: bool) -> Lost | None:
@@ -126,11 +130,13 @@ class _Climber:
             return Lost(Trouble.OwnerLookupFailed, f"more than {MOST_OWNERS} owners are above each other")
         return self._view.lost.get(ref)
 
-    def _look_up(self, owner: cluster.Owner) -> objects.Seen | None:
+    def _look_up(self, namespace: str, owner: cluster.Owner) -> objects.Seen | None:
+        """An owner stands in the namespace of what it owns, or in none."""
         seen = self._view.stores.get((owner.group, owner.kind), {}).get(owner.uid)
         if seen is None and (owner.group, owner.kind) == POD and owner.uid in self._pods:
             seen = pods.as_link(self._pods[owner.uid])
-        return seen if seen is not None and seen.ref.name == owner.name else None
+        fits = seen is not None and seen.ref.name == owner.name and seen.ref.namespace in (namespace, "")
+        return seen if fits else None
 
     def climb_from(self, seen: objects.Seen) -> _Climb:
         """From an object itself, rather than from its owner."""
@@ -157,9 +163,11 @@ def _is_broken(climb: _Climb) -> bool:
 def find_gaps(view: View) -> Gaps:
     climber = _Climber(view)
     gaps = Gaps(set(), set(), set(), set())
+    noted: set[Named] = set()
     for namespace, owner, pod in _starts(view):
         climb = climber.climb(namespace, owner)
-        if owner.uid not in gaps.uids:
+        if (namespace, owner) not in noted:
+            noted.add((namespace, owner))
             _note_climb(gaps, owner, climb)
         if pod is not None and climb.why is not None and _is_broken(climb):
             _note_names(view, climber, pod, gaps)
@@ -210,7 +218,7 @@ class _Group(msgspec.Struct, gc=False):
 
     route: _Route
     pods: list[int]
-    routes: dict[str, _Route]
+    routes: dict[cluster.Owner | None, _Route]
 
 
 def resolve(view: View, look_past: Mapping[str, frozenset[str]]) -> tuple[cluster.Workload, ...]:
@@ -220,46 +228,67 @@ def resolve(view: View, look_past: Mapping[str, frozenset[str]]) -> tuple[cluste
     below may be paused.
     """
     router = _Router(view, look_past)
-    groups: dict[str, _Group] = {}
-    strays: dict[str, list[_Stray]] = {}
-    for index, pod in enumerate(view.pods):
-        route = router.route(pod)
+    routes, paused = [router.route(pod) for pod in view.pods], list(router.route_paused())
+    whose = {route.ref.uid: route.ref for route in (*paused, *routes) if route.top is not None}
+    groups: dict[cluster.Ref, _Group] = {}
+    strays: dict[str, _Strays] = {}
+    for index, (pod, route) in enumerate(zip(view.pods, routes, strict=True)):
+        if whose.setdefault(route.ref.uid, route.ref) != route.ref:
+            route = _route_liar(pod, route.ref)
         if route.is_broken and pod.node and not pod.terminating:
-            strays.setdefault(pod.namespace, []).append(_Stray(pod, route.ref.uid, route.because))
-        group = groups.get(route.ref.uid)
+            strays.setdefault(pod.namespace, _Strays()).add(_Stray(pod, route.ref, route.because))
+        group = groups.get(route.ref)
         if group is None:
-            group = groups[route.ref.uid] = _Group(route, [], {})
+            group = groups[route.ref] = _Group(route, [], {})
         group.pods.append(index)
-        group.routes.setdefault(pod.owner.uid if pod.owner else "", route)
-    for route in router.route_paused():
-        groups.setdefault(route.ref.uid, _Group(route, [], {"": route}))
+        group.routes.setdefault(pod.owner, route)
+    for route in paused:
+        groups.setdefault(route.ref, _Group(route, [], {None: route}))
     built = (_build(view, group) for group in groups.values())
-    return tuple(_taint(one, strays.get(one.ref.namespace, ())) for one in built) if strays else tuple(built)
+    return tuple(_taint(one, strays.get(one.ref.namespace)) for one in built) if strays else tuple(built)
 
 
 class _Stray(msgspec.Struct, frozen=True):
-    """A pod on a GPU whose owners could not be followed to the top, by where that stopped (`at`, a uid) and why."""
+    """A pod on a GPU whose owners could not be followed to the top, by where that stopped and why."""
 
     pod: cluster.Pod
-    at: str
+    at: cluster.Ref
     because: str
 
 
-def _taint(workload: cluster.Workload, strays: Sequence[_Stray]) -> cluster.Workload:
+class _Strays:
+    """Those of one namespace, by their labels: of those that look alike, two that stopped elsewhere say it all."""
+
+    def __init__(self) -> None:
+        self._alike: dict[frozenset[tuple[str, str]], list[_Stray]] = {}
+        self._any: list[_Stray] = []
+
+    def add(self, stray: _Stray) -> None:
+        alike = self._alike.setdefault(frozenset(stray.pod.labels.items()), [])
+        for known in (alike, self._any):
+            if len(known) < 2 and all(each.at != stray.at for each in known):
+                known.append(stray)
+
+    def find(self, workload: cluster.Workload) -> _Stray | None:
+        """One that may be the workload's. Where so many differ that looking would take long, any may."""
+        row, selector = kinds.of(workload), selectors.read(pointers.read(workload.body, kinds.SELECTOR))
+        if (row is not None and row.may_own) or (selector is not None and len(self._alike) > _MOST_LOOKS):
+            return next((stray for stray in self._any if stray.at != workload.ref), None)
+        fitting = (alike for alike in self._alike.values() if selector is not None and _fits(selector, alike))
+        return next((stray for alike in fitting for stray in alike if stray.at != workload.ref), None)
+
+
+def _fits(selector: selectors.Selector, alike: Sequence[_Stray]) -> bool:
+    return selector.matches(alike[0].pod.labels)
+
+
+def _taint(workload: cluster.Workload, strays: _Strays | None) -> cluster.Workload:
     """Such a pod may belong to whatever stands above the break: what selects it, or may own what owns it."""
-    others = [stray for stray in strays if stray.at != workload.ref.uid] if workload.pods else []
-    if not others:
-        return workload
-    row, selector = kinds.of(workload), selectors.read(pointers.read(workload.body, kinds.SELECTOR))
-    found = next((each for each in others if _may_own(row, selector, each.pod)), None)
+    found = strays.find(workload) if strays is not None and workload.pods else None
     if found is None:
         return workload
     why = f"pod {found.pod.name} may be part of it, and whose it is could not be looked up: {found.because}"
     return msgspec.structs.replace(workload, strays=Unseen(why))
-
-
-def _may_own(row: kinds.Kind | None, selector: selectors.Selector | None, pod: cluster.Pod) -> bool:
-    return (row is not None and row.may_own) or (selector is not None and selector.matches(pod.labels))
 
 
 class _Router:
@@ -267,17 +296,17 @@ class _Router:
         self._view = view
         self._look_past = look_past
         self._climber = _Climber(view)
-        self._routes: dict[str, _Route] = {}
+        self._routes: dict[Named, _Route] = {}
 
     def route(self, pod: cluster.Pod) -> _Route:
         if pod.owner is None or pod.static:
             return _route_alone(pod)
-        found = self._routes.get(pod.owner.uid)
+        found = self._routes.get((pod.namespace, pod.owner))
         if found is None:
             climb = self._climber.climb(pod.namespace, pod.owner)
             if _is_broken(climb):
                 return self._route_by_labels(pod) or self._choose(climb)  # depends on the pod: not remembered
-            found = self._routes[pod.owner.uid] = self._choose(climb)
+            found = self._routes[pod.namespace, pod.owner] = self._choose(climb)
         return found
 
     def _route_by_labels(self, pod: cluster.Pod) -> _Route | None:
@@ -329,6 +358,12 @@ def _route_alone(pod: cluster.Pod) -> _Route:
     return _Route(link.ref, (link,), None, Trouble.BarePod, "the pod has no owner that could bring it back")
 
 
+def _route_liar(pod: cluster.Pod, named: cluster.Ref) -> _Route:
+    """It names an owner that nobody has seen by the uid of another object: it must not pass for that one."""
+    link, because = pods.as_link(pod), f"it names {named.short} as its owner by the uid of another object"
+    return _Route(link.ref, (link,), None, Trouble.OwnerMissing, because, is_broken=True)
+
+
 def _is_passed(upper: objects.Seen, lower: objects.Seen, wanted: frozenset[str]) -> bool:
     row = kinds.find(*key_of(upper.ref))
     if row is not None and _yields(row, lower):
@@ -364,7 +399,7 @@ def _build(view: View, group: _Group) -> cluster.Workload:
         body=top.body, pods=tuple(group.pods), chain=chain, chain_bodies=bodies, trouble=route.trouble,
         trouble_because=route.because, marks_ref=marks.ref, marks=marks.annotations,
         marks_version=None if marks is top else marks.resource_version, hpas=_steering(view.hpas, steered),
-        scaled_objects=_steering(view.scaled_objects, steered), kueue=_find_queued(view, route.ref.uid),
+        scaled_objects=_steering(view.scaled_objects, steered), kueue=_find_queued(view, route.ref),
         budgets=_find_budgets(view, group), replicas_pointer=view.pointers.get(key_of(route.ref)),
         chain_annotations=tuple(
             link.annotations for link in links if link is not top and objects.has_our_marks(link.annotations)
@@ -421,8 +456,9 @@ def _steering(
     return several(tuple(companion for companions in found for companion in companions))
 
 
-def _find_queued(view: View, uid: str) -> cluster.Steering:
-    return several(view.kueue.value.get(uid, ())) if isinstance(view.kueue, Known) else view.kueue
+def _find_queued(view: View, job: cluster.Ref) -> cluster.Steering:
+    found = view.kueue
+    return several(found.value.get((job.namespace, job.uid), ())) if isinstance(found, Known) else found
 
 
 def _find_budgets(view: View, group: _Group) -> cluster.Steering:

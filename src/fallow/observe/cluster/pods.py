@@ -119,7 +119,8 @@ class PodReader:
         self._names = gpu_resources | {names.GPU, names.GPU_SHARED}
         self._has_exporters = functools.lru_cache(objects.MOST_SHARED)(has_exporters)
         self._pool = objects.Pool()
-        self._owners: dict[str, cluster.Owner] = {}  # by uid: the pods of a ReplicaSet share theirs
+        # The pods of a ReplicaSet share theirs. By all that is said of it: anybody may name any uid.
+        self._owners: dict[tuple[str, str, str, str], cluster.Owner] = {}
 
     def read(self, item: PodItem) -> cluster.Pod | None:
         asked = self._read_request(item.spec)
@@ -141,16 +142,17 @@ class PodReader:
         ready = _find(status.conditions, "Ready")
         waits = not spec.node_name
         claims = _name_claims(spec, status) if asked.is_readable else (_UNKNOWN_CLAIM,)
+        owner = self._find_owner(meta.owner_references)
         return cluster.Pod(
             namespace=sys.intern(meta.namespace), name=meta.name, uid=meta.uid, node=sys.intern(spec.node_name),
             phase=sys.intern(status.phase), terminating=meta.deletion_timestamp is not None,
-            owner=self._find_owner(meta.owner_references), labels=self._pool.share(meta.labels),
+            owner=owner, labels=self._pool.share(meta.labels),
             annotations=self._pool.share(_heeded(meta.annotations) if meta.annotations else None),
             resources=self._pool.share(asked.resources), claims=claims, claimed=None if claims else 0,
             created_at=meta.creation_timestamp.timestamp(), started_at=_read_start(status, asked.containers),
             ready=ready is not None and ready.status == "True",
             ready_since=_instant(ready.last_transition_time) if ready else None, ip=status.pod_ip,
-            static=names.MIRROR_POD in (meta.annotations or {}),
+            static=names.MIRROR_POD in (meta.annotations or {}) and _may_be_static(owner),
             node_selector=self._pool.share(spec.node_selector) if waits else {},
             affinity=_required_terms(spec.affinity) if waits else None,
             unschedulable_since=_read_unschedulable(status.conditions) if waits else None, needs=needs,
@@ -159,11 +161,12 @@ class PodReader:
     def _find_owner(self, references: list[objects.Reference] | None) -> cluster.Owner | None:
         for reference in references or ():
             if reference.controller:
-                known = self._owners.get(reference.uid)
-                if known is None or known.name != reference.name:
+                said = reference.api_version, reference.kind, reference.name, reference.uid
+                known = self._owners.get(said)
+                if known is None:
                     if len(self._owners) > objects.MOST_SHARED:
                         self._owners.clear()
-                    known = self._owners[reference.uid] = objects.owner_of(reference)
+                    known = self._owners[said] = objects.owner_of(reference)
                 return known
         return None
 
@@ -200,6 +203,11 @@ def _cut(item: PodItem) -> PodItem:
         PodMeta(uid=meta.uid, name=meta.name, creation_timestamp=meta.creation_timestamp, namespace=meta.namespace),
         PodSpec(containers=(), node_name=item.spec.node_name), _PodStatus(phase=status.phase, pod_ip=status.pod_ip),
     )
+
+
+def _may_be_static(owner: cluster.Owner | None) -> bool:
+    """What a controller made is no mirror pod, even if its template bears the kubelet's annotation."""
+    return owner is None or (owner.group, owner.kind) == ("", kube.NODES.kind)
 
 
 def _is_fraction(meta: PodMeta) -> bool:

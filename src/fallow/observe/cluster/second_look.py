@@ -194,12 +194,12 @@ def _choose(
     alive: tuple[cluster.Pod, ...], resolved: Iterable[cluster.Workload],
 ) -> FreshLook:
     """Only the workloads that were asked for, and only their pods."""
-    by_uid = {workload.ref.uid: workload for workload in resolved}
+    by_ref = {workload.ref: workload for workload in resolved}
     kept: list[cluster.Pod] = []
     workloads: list[cluster.Workload] = []
     missing: list[cluster.Missing] = []
     for workload in wanted:
-        found = by_uid.get(workload.ref.uid)
+        found = by_ref.get(workload.ref)
         if workload.ref.uid in faults:
             missing.append(cluster.Missing(str(workload.ref), faults[workload.ref.uid]))
         elif found is None:

@@ -56,9 +56,9 @@ class WatchedKind:
 
     def has(self, ref: cluster.Ref) -> bool:
         if ref.uid:
-            return ref.uid in self.following.store
-        known = (seen.ref for seen in self.following.store.values())
-        return any((one.namespace, one.name) == (ref.namespace, ref.name) for one in known)
+            found = self.following.store.get(ref.uid)
+            return found is not None and _is_at(found.ref, ref)
+        return any(_is_at(seen.ref, ref) for seen in self.following.store.values())
 
     async def read(self, api: kube.Api, namespace: str, name: str) -> objects.Seen:
         """The object as it is now."""
@@ -84,6 +84,11 @@ class WatchedKind:
             return pointers.prune(scale, ("/spec/replicas",))
         except errors.ClientError:
             return {}
+
+
+def _is_at(found: cluster.Ref, ref: cluster.Ref) -> bool:
+    """Where an owner of something in that namespace may stand, by that name."""
+    return found.name == ref.name and found.namespace in (ref.namespace, "")
 
 
 # A pod that owns others and holds no GPU itself. Pods are not followed for this: their owners never change.

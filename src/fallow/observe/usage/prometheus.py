@@ -94,7 +94,7 @@ class PrometheusSource:
     async def _learn_floors(self, answers: asking.Answers, held: rows.Holders, now: Instant) -> asking.Answers:
         """A day of power is a lot to read: only where a rule or a model without a rating needs it."""
         learned = await self._asker.ask(self._inquiry.about_floors(), now)
-        self._jobs.catch_up(self._books.facts)
+        self._jobs.catch_up(self._books.facts)  # a day has series that the window has not
         has_believed = self._has_believed
         self._floors.learn(
             learned.readings, self._books.facts, None, now,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import strategies as st
 
 from fallow import names
-from fallow.model import cluster, kinds
+from fallow.model import cluster, kinds, selectors
 from fallow.model.cluster import Trouble
 from fallow.model.seen import ABSENT, Known, Unseen, sure
 from fallow.observe.cluster import companions, objects, owners
@@ -115,6 +115,51 @@ def test_an_owner_must_fit_by_group_kind_name_and_uid(other: str) -> None:
     seen = view(pod("p", owner=named), thing("StatefulSet/a"))
     assert list(resolve(seen).values()) == [Trouble.OwnerLookupFailed], "not followed"
     assert len(owners.find_gaps(seen).missing) == 1, "but to be looked up"
+
+
+def forged(name: str, kind: str, says: str, **more: Any) -> cluster.Pod:
+    """A pod of another tenant that names the uid of ReplicaSet/a as its owner's."""
+    return pod(name, owner=owner(kind, says, "ReplicaSet-a"), **{"namespace": "evil", **more})
+
+
+@pytest.mark.parametrize("says", [("DaemonSet", "zzz"), ("DaemonSet", "a"), ("ReplicaSet", "zzz"), ("ReplicaSet", "a")])
+@pytest.mark.parametrize("namespace", ["evil", "ml"])
+def test_what_one_pod_says_of_its_owner_leads_no_other_astray(says: tuple[str, str], namespace: str) -> None:
+    links = chain("ReplicaSet/a", "Deployment/a", "InferenceService/a")
+    fake = forged("e", *says, namespace=namespace)
+    named = cluster.Ref("apps", "v1", says[0], namespace, says[1], "ReplicaSet-a")
+    lost = {named: owners.Lost(Trouble.OwnerMissing, "there is none")}
+    seen = view(fake, pod("p", "ReplicaSet/a"), *links, lost=lost)
+    assert not owners.find_gaps(seen).missing
+    if (namespace, says) == ("ml", ("ReplicaSet", "a")):  # which is the truth
+        assert only(seen).pods == (0, 1)
+        return
+    found = {workload.ref.short: workload for workload in owners.resolve(seen, {})}
+    assert (found["InferenceService/a"].pods, found["InferenceService/a"].trouble) == ((1,), None)
+    assert [one.trouble for one in found.values() if one.pods == (0,)] != [None]
+
+
+def test_a_chain_is_looked_up_whoever_else_names_its_uids() -> None:
+    seen = view(forged("e", "DaemonSet", "zzz"), pod("p", "ReplicaSet/a"), thing("ReplicaSet/a", "Deployment/a"))
+    assert {each.short for each in owners.find_gaps(seen).missing} == {"Deployment/a"}
+
+
+@pytest.mark.parametrize("is_paused", [False, True])
+def test_nobody_passes_for_a_workload_by_its_uid(is_paused: bool) -> None:
+    """Whatever is remembered of a workload is remembered by its uid."""
+    liar = pod("e", owner=owner("DaemonSet", "zzz", "StatefulSet-a"), namespace="evil")
+    top = thing("StatefulSet/a", annotations={names.PAUSED_AT: "2026-01-01T00:00:00Z"} if is_paused else {})
+    found = owners.resolve(view(liar, top, *(() if is_paused else (pod("p", "StatefulSet/a"),))), {})
+    assert {each.ref.short: (each.ref.uid, each.trouble) for each in found} == {
+        "Pod/e": ("Pod-e", Trouble.OwnerMissing), "StatefulSet/a": ("StatefulSet-a", None),
+    }
+
+
+def test_a_cluster_wide_owner_stands_above_any_namespace() -> None:
+    top = objects.Seen(ref=cluster.Ref("acme.io", "v1", "Trainer", "", "a", "Trainer-a"), owner=None)
+    assert resolve(view(pod("p", "StatefulSet/a"), thing("StatefulSet/a", "Trainer/a"), top)) == {
+        "Trainer/a": Trouble.ManagedByUnknownOwner
+    }
 
 
 def test_a_loop_of_owners_ends() -> None:
@@ -352,6 +397,16 @@ def test_kueue_workloads_are_found_by_the_jobs_uid() -> None:
     assert [each.ref.name for each in sure(workload.kueue)] == ["w"]
 
 
+def test_a_kueue_workload_of_another_namespace_is_nobodys() -> None:
+    foreign = objects.Seen(
+        ref=cluster.Ref("kueue.x-k8s.io", "v1", "Workload", "evil", "w", "w"), owner=None,
+        labels={names.KUEUE_JOB_UID: "Job-a"}, annotations={names.PAUSED_AT: "2026-01-01T00:00:00Z"},
+    )
+    queued = (("evil", owner("Job", "a")),)
+    workload = only(view(pod("p", "Job/a"), thing("Job/a"), kueue=companions.by_job([foreign]), queued=queued))
+    assert (workload.kueue, workload.pods) == (ABSENT, (0,))
+
+
 @pytest.mark.parametrize("which", ["hpas", "scaled_objects", "kueue", "budgets"])
 def test_what_steers_and_cannot_be_seen_is_unseen_on_every_workload(which: str) -> None:
     why = Unseen("403")
@@ -419,6 +474,25 @@ def test_what_the_labels_name_is_no_stray() -> None:
     labels = {names.LWS_NAME_LABEL: "l"}
     above = [pod("p", "RayCluster/a"), *chain("RayCluster/a", "RayJob/a"), thing("LeaderWorkerSet/l")]
     assert tainted(view(*above, stray(**labels), lost=lose(Trouble.OwnerLookupFailed))) == set()
+
+
+def test_strays_that_look_alike_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    count, looks = 500, []
+    matches = selectors.Selector.matches
+    monkeypatch.setattr(selectors.Selector, "matches", lambda self, labels: looks.append(1) or matches(self, labels))
+    sets = [one for n in range(count) for one in (pod(f"p{n}", f"StatefulSet/s{n}"), thing(f"StatefulSet/s{n}",
+            body=SELECTING))]
+    strays = [pod(f"q{n}", f"ReplicaSet/r{n}", labels={"app": "b"}) for n in range(count)]
+    lost = {ref("ReplicaSet", f"r{n}"): owners.Lost(Trouble.OwnerMissing, "gone") for n in range(count)}
+    assert tainted(view(*sets, *strays, lost=lost)) == set()
+    assert len(looks) == count
+
+
+def test_where_strays_differ_too_much_to_look_all_that_selects_is_in_doubt() -> None:
+    found = [pod("p", "StatefulSet/s"), thing("StatefulSet/s", body=SELECTING)]
+    strays = [pod(f"q{n}", f"ReplicaSet/r{n}", labels={"app": f"b{n}"}) for n in range(300)]
+    lost = {ref("ReplicaSet", f"r{n}"): owners.Lost(Trouble.OwnerMissing, "gone") for n in range(300)}
+    assert tainted(view(*found, *strays, lost=lost)) == {"StatefulSet/s"}
 
 
 # ---- invariants ----

@@ -157,6 +157,30 @@ def test_a_mirror_pod_is_static() -> None:
     assert must_read(pretend.pod("p", annotations={names.MIRROR_POD: "x"})).static
 
 
+@pytest.mark.parametrize(("kind", "is_static"), [("v1/Node", True), ("apps/v1/ReplicaSet", False)])
+def test_what_a_controller_made_is_not_static_whatever_its_template_says(kind: str, is_static: bool) -> None:
+    thing = pretend.pod("p", annotations={names.MIRROR_POD: "x"})
+    version, _, name = kind.rpartition("/")
+    thing["metadata"]["ownerReferences"] = [
+        {"apiVersion": version, "kind": name, "name": "a", "uid": "u", "controller": True}
+    ]
+    assert must_read(thing).static is is_static
+
+
+def test_each_pod_has_the_owner_that_itself_names() -> None:
+    reader = pods.PodReader()
+    said = [("apps/v1", "DaemonSet", "a"), ("apps/v1", "ReplicaSet", "a"), ("apps/v1", "ReplicaSet", "b")]
+    for version, kind, name in said:
+        thing = pretend.pod("p")
+        thing["metadata"]["ownerReferences"] = [
+            {"apiVersion": version, "kind": kind, "name": name, "uid": "same", "controller": True}
+        ]
+        found = reader.read(msgspec.convert(thing, pods.PodItem))
+        assert found is not None
+        assert found.owner is not None
+        assert (found.owner.kind, found.owner.name) == (kind, name)
+
+
 @pytest.mark.parametrize("more", [
     {"annotations": {"gpu-fraction": "0.5"}}, {"annotations": {"gpu-memory": "4000"}},
     {"labels": {names.RESERVATION_GROUP_LABEL: "g1"}}, {"labels": {f"{names.RESERVATION_GROUP_LABEL}/g1": "g1"}},

@@ -481,3 +481,14 @@ async def test_on_a_shared_gpu_the_pods_own_past_counts() -> None:
         seen = (await asked.evidence(held(pods, on), ONLY, NOW)).usage[WINDOW]
         found = await asked.look_back(seen, candidates([0]), held(pods, on), NOW, 0.01)
     assert found.last_active.tolist() == [NOW - 7200]
+
+
+async def test_a_day_of_power_may_speak_of_gpus_that_the_window_does_not() -> None:
+    """Of a model without a rating the floor is learned; a pod that ended, or a label that changed, is in it too."""
+    old = gpu(7, name="ended", modelName="NVIDIA Unheard-of")
+    unrated = [gpu(number, modelName="NVIDIA Unheard-of") for number in (1, 2)]
+    answers = measured(*unrated) | {("lowest", "DCGM_FI_DEV_POWER_USAGE"): [(old, 40.0)]}
+    async with source(canned(answers)) as (_, prometheus):
+        found = await prometheus.evidence(held((pod("llm"),)), ONLY, NOW)
+    assert found.trouble is None
+    assert found.usage[WINDOW].gpu == ("GPU-1", "GPU-2")
