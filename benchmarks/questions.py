@@ -109,7 +109,7 @@ def ask_as_the_original(url: str, now: float) -> float:
 async def ask(source: eyes.PrometheusSource, held: rows.Holders, url: str, now: float) -> float:
     """One cycle in which all are idle."""
     before = worked(url)
-    seen = (await source.evidence(held, frozenset({WINDOW}), now, floors=False)).usage[WINDOW]
+    seen = (await source.evidence(held, frozenset({WINDOW}), now, with_floors=False)).usage[WINDOW]
     everyone = usage.Candidates(np.arange(seen.rows), np.full(seen.rows, np.nan))
     found = await source.look_back(seen, everyone, held, now, 0.01)
     assert (found.last_active == -np.inf).all(), "none was ever active"

@@ -305,7 +305,7 @@ class Loop:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FIRST_LEASE):
                 while not self._leads() and not self._leadership.holder and not self._leadership.problem:
-                    await _nap(self._stopping, 0.05)
+                    await nap(self._stopping, 0.05)
                     if self._stopping.is_set():
                         break
         return self._leads()
@@ -317,7 +317,7 @@ class Loop:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(wait):
                 while not course.woken.is_set() and not self._became_leader():
-                    await _nap(course.woken, wait if self.health.leading else 1.0)
+                    await nap(course.woken, wait if self.health.leading else 1.0)
         if not self._stopping.is_set():
             course.woken.clear()
 
@@ -325,6 +325,7 @@ class Loop:
         return not self.health.leading and self._leads()
 
 
-async def _nap(until: asyncio.Event, seconds: Seconds) -> None:
+async def nap(until: asyncio.Event, seconds: Seconds) -> None:
+    """For so long, or until the event."""
     with contextlib.suppress(TimeoutError):
         await asyncio.wait_for(until.wait(), seconds)

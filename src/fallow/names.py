@@ -14,7 +14,7 @@ ALIAS_GROUP: Final = "gpu-pruner.io"
 FIELD_MANAGER: Final = "fallow"
 RESUME_FIELD_MANAGER: Final = "fallow-resume"
 LEASE: Final = "gpu-pruner"
-SYSTEM_NAMESPACES: Final = ("gpu-pruner-system", "fallow-system")  # where our manifests put us
+SYSTEM_NAMESPACES: Final = ("gpu-pruner-system", "fallow-system")  # where we are installed; by our manifests, the first
 REPORTING_CONTROLLER: Final = "gpu-pruner"
 EVENT_PREFIX: Final = "gpuscaler-"
 

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from fallow import names
+from fallow import names, settings
 from fallow.act import execute, marking
 from fallow.act import hands as doing
 from fallow.clients import errors
@@ -23,7 +23,7 @@ from fallow.model import cluster, decision, kinds, units
 from fallow.model import marks as reading
 from fallow.model.decision import Code, Outcome, Status
 from fallow.model.policies import idle
-from fallow.model.seen import Unseen
+from fallow.model.seen import Input, Known, Unseen
 from fallow.model.units import Instant, Seconds
 from fallow.observe.cluster import mirror
 
@@ -73,21 +73,24 @@ class Ack(msgspec.Struct, frozen=True):
 
 
 class OnLease(msgspec.Struct, frozen=True):
-    """What freezes a daemon: its Lease, where that stands, in whose name; and what of others could not be seen."""
+    """What freezes a daemon: its Lease, where that stands, in whose name, what time the API server says it is; and what
+    of others could not be seen."""
 
     lease: lease.Leadership
     namespace: str
     by: str
+    time: Input[Instant]
     unseen: str = ""
 
 
 class FreezeAnswer(msgspec.Struct, frozen=True):
     """What the daemon made of a freeze, or of its end."""
 
-    until: str | None
+    until: str | None  # as it stands on the Lease
     heard: lease.Heard
     holder: str
     renewed: str  # when it last did, by its own clock
+    is_longer: bool = False  # than was asked for: a longer freeze stood there, and was kept
 
 
 def read_target(text: str) -> tuple[str, str]:
@@ -134,10 +137,12 @@ async def _find(reach: Reach, target: str, now: Instant) -> cluster.Workload:
 
 
 async def pause(reach: Reach, target: str, reason: str, now: Instant, *, force: bool = False) -> list[Outcome]:
-    """Now, whether idle or not. An ack or opt-out is heeded unless `force`."""
+    """Now, whether idle or not. An ack, an opt-out and a protected namespace are heeded unless `force`."""
     workload = await _find(reach, target, now)
     pods = tuple(reach.mirror.pods[index] for index in workload.pods)
     namespace = reach.mirror.namespaces.find(reach.namespace)
+    if not force and re.fullmatch(settings.PROTECTED_NAMESPACES, workload.ref.namespace):
+        raise Declined(Why.held, f"namespace {workload.ref.namespace} is protected; --force pauses there all the same")
     if not force and isinstance(namespace, Unseen):
         because = f"whether namespace {reach.namespace} opted out cannot be seen: {namespace.why}"
         raise Declined(Why.held, because)
@@ -191,8 +196,8 @@ async def keep(reach: Reach, target: str, until: Instant, reason: str, now: Inst
     """The acknowledgement: not paused until then although idle."""
     check_ack(until, now)
     workload = await _find(reach, target, now)
-    mark, kind = marking.ack_mark(workload, until=until, by=reach.by, reason=reason, now=now), kinds.of(workload)
-    if kind is not None and kinds.is_paused(kind, workload):
+    mark = marking.ack_mark(workload, until=until, by=reach.by, reason=reason, now=now)
+    if kinds.stands_paused(workload):
         because = f"{workload.ref.short} is paused; resume it instead"
         return [Outcome(mark, Status.refused, now, because, code=Code.AlreadyPaused)]
     if not kinds.is_markable(workload):
@@ -238,23 +243,35 @@ def pick_lease(found: Sequence[str], unseen: str) -> str:
 
 
 async def freeze(on: OnLease, seconds: Seconds, reason: str, now: Instant) -> FreezeAnswer:
-    """Nothing is paused anywhere until then; resuming works. Once this returns `answered` or `nobody`, none begins."""
+    """Nothing is paused anywhere until then; resuming works. Once this returns `answered` or `nobody`, none begins.
+
+    A freeze that lasts longer is kept: only `unfreeze` ends one early. `now` counts where the server tells no time:
+    the daemon's clock agrees with the server's, and who asks may be an hour behind."""
     check_freeze(seconds)
-    until = units.rfc3339(now + seconds)
-    return await _ask_holder(on, until, reason and f"{reason} ({on.by})")
+    until = units.rfc3339((on.time.value if isinstance(on.time, Known) else now) + seconds)
+    changes = {names.FROZEN_UNTIL: until, names.FROZEN_BECAUSE: reason and f"{reason} ({on.by})"}
+    answer = await _ask_holder(on, lambda said: {} if _lasts_longer(said.get(names.FROZEN_UNTIL), until) else changes)
+    return msgspec.structs.replace(answer, is_longer=answer.until != until)
 
 
 async def unfreeze(on: OnLease) -> FreezeAnswer:
-    return await _ask_holder(on, None, None)
+    return await _ask_holder(on, lambda said: {names.FROZEN_UNTIL: None, names.FROZEN_BECAUSE: None})
 
 
-async def _ask_holder(on: OnLease, until: str | None, because: str | None) -> FreezeAnswer:
+def _lasts_longer(standing: str | None, until: str) -> bool:
+    """One that cannot be read lasts until somebody takes it off."""
+    ends = units.read_instant(standing)
+    return bool(standing) and (ends is None or ends > units.parse_instant(until))
+
+
+async def _ask_holder(on: OnLease, make: lease.MakeChanges) -> FreezeAnswer:
     """Written on the Lease, which its holder reads every two seconds; who takes it later reads it before."""
     try:
-        await on.lease.annotate({names.FROZEN_UNTIL: until, names.FROZEN_BECAUSE: because})
+        await on.lease.annotate(make)
     except errors.NotFound:
         none = f"no Lease {names.LEASE} is in namespace {on.namespace}: no daemon runs there"
         raise Declined(Why.unknown, none) from None
+    until = on.lease.annotations.get(names.FROZEN_UNTIL)
     heard = await on.lease.hear(names.FROZEN_SEEN, until, ANSWER_PATIENCE)
     return FreezeAnswer(until, heard, on.lease.holder or "", on.lease.renewed or "never")
 

@@ -415,7 +415,7 @@ async def test_two_candidates_for_one_lease(api_server: ApiServer, client: api.A
     first, second = candidate("a"), candidate("b")
     assert await first.acquire(5.0)
     assert not await second.acquire(0.3)
-    await second.annotate({"example.org/frozen": "yes"})
+    await second.annotate(lambda said: {"example.org/frozen": "yes"})
     assert await first.acquire(1.0)
     assert first.annotations == {"example.org/frozen": "yes"}
     await first.release()

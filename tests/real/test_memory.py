@@ -7,13 +7,16 @@ import asyncio
 import contextlib
 import json
 import pathlib
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
-from fallow import names
-from fallow.model import long_memory
+from fallow import names, verbs
+from fallow.clients.kubernetes.lease import Heard
+from fallow.model import long_memory, units
+from fallow.wiring import reach
 from tests.real import cluster as clusters
 from tests.real import faults, history, product, world
 
@@ -270,6 +273,93 @@ async def test_a_freeze_waits_for_the_pause_in_flight_and_no_other_begins(
         await daemon.more_cycles(2)
         assert ended == [True]
         assert [await stage.is_paused(each) for each in quiet].count(True) == 1
+
+
+@pytest.mark.accepts("idle", 58)
+async def test_a_late_answer_to_the_holder_itself_opens_no_gate(stage: product.Stage, folder: pathlib.Path) -> None:
+    quiet = [await stage.workload(name) for name in ("one", "two", "three")]
+    uids = [each["metadata"]["uid"] for each in quiet]
+    await stage.prometheus.start()
+    ada = await stage.cluster.user("ada", [READ, LEASES])
+    begun = asyncio.Event()
+    async with (
+        product.proxy_to_api_server(stage.cluster.plane) as proxy,
+        product.product_on(stage, folder, through=proxy.url) as pruner,
+    ):
+
+        async def dawdle(exchange: faults.Exchange) -> faults.web.StreamResponse:
+            """What is about to be paused was written down; that arrives late."""
+            is_note = "/leases/" in exchange.text and any(uid in exchange.text for uid in uids)
+            if exchange.request.method != "PUT" or begun.is_set() or not is_note:
+                return await exchange.forward()
+            answer = await exchange.fetch()
+            begun.set()
+            await asyncio.sleep(4.5)
+            return faults.web.json_response(answer)
+
+        proxy.fault = dawdle
+        daemon = await pruner.start(*ACT)
+        await asyncio.wait_for(begun.wait(), 60)
+        frozen = await type_freeze("freeze", "-n", stage.system, kubeconfig=ada)
+        assert (frozen.code, "has confirmed it" in frozen.said) == (0, True), frozen.said
+        before = await which_are_paused(stage, dict(zip(uids, quiet, strict=True)))
+        await daemon.more_cycles(3)
+        assert await which_are_paused(stage, dict(zip(uids, quiet, strict=True))) == before
+
+
+@pytest.mark.accepts("idle", 58)
+async def test_only_a_freeze_that_is_in_force_is_confirmed(stage: product.Stage, folder: pathlib.Path) -> None:
+    quiet = await stage.workload("quiet")
+    await stage.cluster.patch(quiet, {"metadata": {"annotations": {names.OPT_OUT: names.OPT_OUT_VALUE}}})
+    await stage.prometheus.start()
+    ada, behind = await stage.cluster.user("ada", [READ, LEASES]), time.time() - units.HOUR
+    async with product.product_on(stage, folder) as pruner:
+        daemon = await pruner.start(*ACT)
+        await daemon.more_cycles(4)
+        over = {names.FROZEN_UNTIL: units.rfc3339(behind)}
+        await stage.cluster.patch(await must_have_lease(stage), {"metadata": {"annotations": over}})
+        await daemon.more_cycles(4)
+        assert names.FROZEN_SEEN not in await annotations(stage)
+        async with reach.open_lease(str(ada), None, stage.system) as on:
+            frozen = await verbs.freeze(on, 30 * units.MINUTE, "maintenance", behind)
+            again = await verbs.freeze(on, 5 * units.MINUTE, "lunch", time.time())
+        assert (frozen.heard, frozen.is_longer) == (Heard.answered, False)
+        assert time.time() + 20 * units.MINUTE < (units.read_instant(frozen.until) or 0.0)
+        assert (again.until, again.heard, again.is_longer) == (frozen.until, Heard.answered, True)
+        await stage.cluster.patch(quiet, {"metadata": {"annotations": {names.OPT_OUT: None}}})
+        await daemon.more_cycles(3)
+        assert pruner.pauses("quiet") == []
+
+
+async def test_a_freeze_outlives_the_lease_it_stands_on(stage: product.Stage, folder: pathlib.Path) -> None:
+    quiet = await stage.workload("quiet")
+    await stage.cluster.patch(quiet, {"metadata": {"annotations": {names.OPT_OUT: names.OPT_OUT_VALUE}}})
+    await stage.prometheus.start()
+    ada = await stage.cluster.user("ada", [READ, LEASES])
+    async with product.product_on(stage, folder) as pruner:
+        daemon = await pruner.start(*ACT)
+        await daemon.more_cycles(4)
+        assert (await type_freeze("freeze", "-n", stage.system, kubeconfig=ada)).code == 0
+        before = await annotations(stage)
+        await stage.cluster.patch(quiet, {"metadata": {"annotations": {names.OPT_OUT: None}}})
+        await stage.cluster.delete(await must_have_lease(stage))
+
+        async def is_back() -> bool:
+            return await stage.lease() is not None
+
+        await stage.cluster.wait_until(is_back)
+        after = await annotations(stage)
+        assert {key: after[key] for key in before if key != names.MEMORY} == {
+            key: text for key, text in before.items() if key != names.MEMORY
+        }
+        await daemon.more_cycles(3)
+        assert pruner.pauses("quiet") == []
+
+
+async def must_have_lease(stage: product.Stage) -> product.Object:
+    found = await stage.lease()
+    assert found is not None
+    return found
 
 
 @pytest.mark.accepts("idle", 58)

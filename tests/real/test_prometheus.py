@@ -12,6 +12,7 @@ from fallow.clients.prometheus import auth, client
 from fallow.model import cluster, usage
 from fallow.model.usage import Signal
 from fallow.observe.usage import prometheus as eyes
+from fallow.observe.usage import queries
 from tests.real import faults, history
 from tests.unit.observe.usage.gpu_pods import held, node, nodes, pod
 from tests.unit.observe.usage.gpu_pods import wanted as candidates
@@ -524,6 +525,33 @@ async def test_another_signal_that_fails_is_only_lost(prometheus: history.Promet
     assert [lost.signal for lost in found.lost_signals] == ["tensor"]
     assert Signal.tensor not in found.usage[HALF_HOUR].peak
     assert found.usage[HALF_HOUR].peak[Signal.dram].tolist() == [0.2]
+
+
+SHOWN = (
+    *(metric.name for metric in (*queries.PRIMARIES, *queries.OTHERS)), queries.ENERGY, queries.HOLDS,
+    *queries.REQUEST_GAUGES, *queries.REQUEST_COUNTERS, "up",
+)
+
+
+async def test_no_page_of_a_tenant_can_make_a_question_fail(prometheus: history.PrometheusWorld) -> None:
+    prometheus.dcgm_gpu("gpu-1", 0, pod="llm", namespace="ml", power=60.0)
+    prometheus.series("vllm:num_requests_running", {"pod": "llm", "namespace": "ml", "job": "pods"}, constant=3.0)
+    forged = {
+        "job": "pods", "instance": "10.6.6.6:8000", "namespace": "evil", "pod": "evil-0", "exported_pod": "llm",
+        "exported_namespace": "nowhere", "workload_pod": "llm", "UUID": "GPU-gpu-1-0", "scope": "process",
+    }
+    for name in SHOWN:
+        for label in ("fallow_part", "le", "quantile", "container"):
+            for odd in "01xy":
+                prometheus.series(name, {**forged, label: odd}, constant=0.0)
+    endless = {"pod": "llm", "namespace": "ml", "job": "pods", "instance": "10.6.6.6:8000"}
+    prometheus.series("vllm:num_requests_running", endless, constant=math.inf)
+    await prometheus.start()
+    async with source(prometheus.url) as asked:
+        for look in (asked.evidence, asked.again):
+            found = await look(held((pod("llm"),)), frozenset({HALF_HOUR}), prometheus.now)
+            assert (found.trouble, found.lost_signals) == (None, ())
+            assert (found.usage[HALF_HOUR].peak[Signal.requests] >= 3.0).all()
 
 
 async def test_matchers_choose_one_cluster_of_several(prometheus: history.PrometheusWorld) -> None:

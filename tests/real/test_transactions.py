@@ -17,11 +17,11 @@ import pytest
 from aiohttp import web
 
 from fallow import names
-from fallow.act import execute
+from fallow.act import execute, marking
 from fallow.act import hands as doing
 from fallow.decide.idle import pauses
 from fallow.model import cluster as nouns
-from fallow.model import decision
+from fallow.model import decision, pointers
 from fallow.model.decision import Outcome, Status
 from fallow.model.policies import idle
 from tests.real import cluster as clusters
@@ -180,6 +180,93 @@ async def test_a_resume_that_is_clamped_keeps_its_record(cluster: Cluster) -> No
     assert names.RESUMED_AT not in marks_of(half)
 
 
+async def strip(cluster: Cluster, thing: Object, group: str, plural: str, name: str) -> None:
+    """From now on an annotation of ours reaches nobody, as under a webhook that lets only known ones through."""
+    has = f"'{name}' in object.metadata.?annotations.orValue({{}})"
+    path = pointers.annotation(name)
+    await clamp(cluster, group, plural, has, f'[JSONPatch{{op: "remove", path: "{path}"}}]')
+    await cluster.wait_until(lambda: _is_set(cluster, thing, {name: "x"}, name, False))
+
+
+async def _is_set(cluster: Cluster, thing: Object, marks: Object, name: str, expected: bool) -> bool:
+    try:
+        tried = await cluster.patch(thing, {"metadata": {"annotations": marks}}, dryRun="All")
+    except clusters.Refused:
+        return False
+    return (name in marks_of(tried)) is expected
+
+
+@pytest.mark.accepts("idle", 40)
+@pytest.mark.parametrize("name", [names.ORIGINAL_STATE, names.PAUSED_AT])
+async def test_a_pause_whose_marks_are_stripped_ends_as_it_began(cluster: Cluster, name: str) -> None:
+    before = await test_hands.make(cluster, "deployment")
+    await strip(cluster, before, "apps", "deployments", name)
+    async with test_hands.hands_on(cluster) as hands:
+        outcome = await test_hands.carry_in_the_end(cluster, hands, before)
+    assert outcome.status is Status.failed
+    back = await cluster.refresh(before)
+    assert (back["spec"]["replicas"], pause_marks(back)) == (3, set())
+
+
+@pytest.mark.accepts("idle", 40)
+async def test_under_keda_a_stripped_record_pauses_nothing(cluster: Cluster) -> None:
+    target, scaler = await pair(cluster)
+    await strip(cluster, target, "apps", "deployments", names.ORIGINAL_STATE)
+    async with test_hands.hands_on(cluster) as hands:
+        outcome = await test_hands.carry_seen(hands, lambda: test_hands.with_scaler(cluster, target, scaler))
+    assert outcome.status is Status.failed
+    assert pause_marks(await cluster.refresh(target)) == set()
+    assert marks_of(await cluster.refresh(scaler)) == marks_of(scaler)
+
+
+async def test_a_stripped_ack_is_not_reported_as_given(cluster: Cluster) -> None:
+    before = await test_hands.make(cluster, "deployment")
+    await strip(cluster, before, "apps", "deployments", names.ACK_UNTIL)
+    workload = examples.workload_of(await cluster.refresh(before))
+    ack = marking.ack_mark(workload, until=NOW + 3600, by="ada", reason="r", now=NOW)
+    async with test_hands.hands_on(cluster) as hands:
+        (outcome,) = await execute.carry_out([ack], hands, no_look, NOW)
+    assert outcome.status is Status.failed
+
+
+async def test_a_stop_that_a_webhook_keeps_keeps_its_record(cluster: Cluster) -> None:
+    before, key = await test_hands.make(cluster, "notebook"), "kubeflow-resource-stopped"
+    async with test_hands.hands_on(cluster) as hands:
+        assert (await test_hands.carry_in_the_end(cluster, hands, before)).status is Status.done
+        gone = f"'{key}' in oldObject.metadata.?annotations.orValue({{}}) && !('{key}' in object.metadata.annotations)"
+        keep = f'[JSONPatch{{op: "add", path: "/metadata/annotations/{key}", value: "kept"}}]'
+        await clamp(cluster, "kubeflow.org", "notebooks", gone, keep)
+        await cluster.wait_until(lambda: _is_set(cluster, before, {key: None}, key, True))
+        workload = examples.workload_of(await cluster.refresh(before))
+        (outcome,) = await execute.carry_out([test_hands.resume_of(workload)], hands, no_look, NOW + 60)
+    assert outcome.status is Status.failed
+    said = marks_of(await cluster.refresh(before))
+    assert {key, names.ORIGINAL_STATE, names.PAUSED_AT} <= set(said)
+    assert names.RESUMED_AT not in said
+
+
+async def test_a_clamped_resume_that_is_killed_keeps_its_record(cluster: Cluster) -> None:
+    before = await test_hands.make(cluster, "deployment")
+    async with test_hands.hands_on(cluster) as hands:
+        assert (await test_hands.carry_in_the_end(cluster, hands, before)).status is Status.done
+    one = '[JSONPatch{op: "replace", path: "/spec/replicas", value: 1}]'
+    await clamp(cluster, "apps", "deployments", "object.spec.replicas > 1", one)
+    await cluster.wait_until(lambda: _is_at_most(cluster, before, 1))
+    workload = (await test_eyes.look(cluster))["Deployment/llm"]
+    async with dying(cluster, after=1) as hands:
+        (outcome,) = await execute.carry_out([test_hands.resume_of(workload)], hands, no_look, NOW + 60)
+    assert outcome.status is Status.failed
+    await next_cycle(cluster, "Deployment/llm")
+    half = await cluster.refresh(before)
+    assert half["spec"]["replicas"] == 1
+    assert json.loads(marks_of(half)[names.ORIGINAL_STATE])["fields"] == {"/spec/replicas": 3}
+
+
+async def _is_at_most(cluster: Cluster, thing: Object, most: int) -> bool:
+    tried = await cluster.patch(thing, {"spec": {"replicas": most + 2}}, dryRun="All")
+    return int(tried["spec"]["replicas"]) <= most
+
+
 @pytest.mark.accepts("idle", 52)
 async def test_a_crafted_record_makes_nobody_set_what_its_author_may_not(cluster: Cluster) -> None:
     thing = await cluster.apply(clusters.replicated("apps/v1", "Deployment", "llm", 0, 1))
@@ -192,6 +279,17 @@ async def test_a_crafted_record_makes_nobody_set_what_its_author_may_not(cluster
     assert "/spec/template/spec/hostPID" in outcome.because
     after = await cluster.refresh(thing)
     assert (after["spec"], marks_of(after)) == (before["spec"], marks_of(before))
+
+
+async def test_an_ack_on_a_job_after_the_second_look_stops_the_pause_through_kueue(cluster: Cluster) -> None:
+    on = await play_kueue(cluster)
+    stale = await on.see()
+    ack = marking.ack_mark(await on.see(), until=NOW + 3600, by="ada", reason="training", now=NOW)
+    async with test_hands.hands_on(cluster) as hands:
+        assert (await hands.mark(ack, NOW)).status is Status.done
+        outcome = await test_hands.carry(hands, stale)
+    assert outcome.status is Status.overtaken
+    assert (await cluster.refresh(on.things[1]))["spec"]["active"] is True
 
 
 # ---- KEDA writes after us --------------------------------------------------------------------------------------------
@@ -275,6 +373,26 @@ async def test_the_immunity_of_the_last_resume_outlives_a_keda_pause_that_failed
     assert outcome.detail.startswith("403 ")
     said = marks_of(await cluster.refresh(target))
     assert {name: value for name, value in said.items() if name.startswith(names.GROUP)} == resumed
+
+
+@pytest.mark.accepts("idle", 40, 62)
+async def test_a_keda_pause_that_lands_after_its_error_has_its_record(cluster: Cluster) -> None:
+    target, scaler = await pair(cluster)
+    late: list[faults.Exchange] = []
+
+    async def time_out(exchange: faults.Exchange) -> web.StreamResponse:
+        if exchange.text.startswith("PATCH") and "/scaledobjects/" in exchange.text and not late:
+            late.append(exchange)
+            return web.Response(status=504, text="upstream timed out")
+        return await exchange.forward()
+
+    async with through_proxy(cluster, time_out) as hands:
+        outcome = await test_hands.carry(hands, await test_hands.with_scaler(cluster, target, scaler))
+        assert outcome.status is Status.failed
+        await late[0].fetch()
+    assert await next_cycle(cluster, "Deployment/llm") == []
+    assert marks_of(await cluster.refresh(scaler))[names.KEDA_PAUSED_REPLICAS] == "0"
+    assert names.ORIGINAL_STATE in marks_of(await cluster.refresh(target))
 
 
 # ---- a process that dies between two requests ------------------------------------------------------------------------

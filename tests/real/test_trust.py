@@ -194,6 +194,58 @@ async def test_a_tenants_pod_that_calls_itself_an_exporter_is_not_read(
     assert (beside["victim"].verdict, beside["forger"].verdict) == (decision.Verdict.active, decision.Verdict.idle)
 
 
+STAND_INS = {
+    "scraped by the operator": (
+        {"namespace": "evil", "pod": "evil-0"}, ("exported_namespace", "exported_pod"), decision.Reason.MissingGpuSeries
+    ),
+    "scraped by annotations": (
+        {"kubernetes_namespace": "evil", "kubernetes_pod_name": "evil-0"}, ("namespace", "pod"),
+        decision.Reason.MissingGpuSeries,
+    ),
+    "nobody can tell": ({}, ("namespace", "pod"), decision.Reason.Stale),
+}
+
+
+@pytest.mark.accepts("idle", 47)
+@pytest.mark.parametrize("name", STAND_INS)
+async def test_a_tenants_page_does_not_stand_in_for_an_exporter_that_died(
+    cluster: Cluster, prometheus: history.PrometheusWorld, name: str
+) -> None:
+    target, (its_namespace, its_pod), reason = STAND_INS[name]
+    stage = await prepare(cluster, prometheus, gpus=4)
+    await stage.deployment("other", busy=0.9)
+    (victim,) = await stage.run(clusters.replicated("apps/v1", "Deployment", "victim", 1, 1))
+    says = {
+        "UUID": "GPU-v", "gpu": "3", "Hostname": stage.node, "modelName": "NVIDIA H100 80GB HBM3", "job": "pods",
+        "instance": "10.6.6.6:9400", its_namespace: stage.namespace, its_pod: victim["metadata"]["name"], **target,
+    }
+    for metric in ("DCGM_FI_PROF_GR_ENGINE_ACTIVE", "DCGM_FI_DEV_GPU_UTIL"):
+        prometheus.series(metric, says, constant=0.0, minutes=scene.MINUTES)
+    await stage.begin()
+    findings, _ = await stage.look(prometheus_url=prometheus.url)
+    assert (findings["victim"].verdict, findings["victim"].reason) == (decision.Verdict.unknown, reason)
+    assert findings["other"].verdict is decision.Verdict.active
+
+
+def forge(prometheus: history.PrometheusWorld, metric: str, minutes: float) -> None:
+    """A tenant's page under the exporters' own job, scraped every five seconds, about a GPU that does not exist."""
+    says = {
+        "job": "nvidia-dcgm-exporter", "instance": "10.6.6.6:8000", "namespace": "evil", "pod": "evil-0",
+        "exported_pod": "x", "exported_namespace": "y", "UUID": "GPU-none", "gpu": "0",
+    }
+    prometheus.series(metric, says, constant=0.0, minutes=minutes, every=5)
+
+
+@pytest.mark.accepts("idle", 47)
+async def test_a_tenants_fast_page_makes_no_window_thin(cluster: Cluster, prometheus: history.PrometheusWorld) -> None:
+    stage = await prepare(cluster, prometheus, gpus=4)
+    await stage.deployment("llm")
+    forge(prometheus, "DCGM_FI_DEV_GPU_UTIL", scene.MINUTES)
+    await stage.begin()
+    findings, _ = await stage.look(prometheus_url=prometheus.url)
+    assert findings["llm"].verdict is decision.Verdict.idle, findings["llm"].because
+
+
 # ---- power -----------------------------------------------------------------------------------------------------------
 
 CONTEXTS = {
@@ -202,6 +254,21 @@ CONTEXTS = {
     "a known model that works": ("NVIDIA H100 80GB HBM3", 400.0, decision.Verdict.unknown),
     "an unknown model that works": ("NVIDIA Odd 9000", 200.0, decision.Verdict.unknown),
 }
+
+
+@pytest.mark.accepts("idle", 46)
+async def test_a_tenants_fast_page_hides_no_power_at_rest(
+    cluster: Cluster, prometheus: history.PrometheusWorld
+) -> None:
+    stage = await prepare(cluster, prometheus, gpus=1)
+    (pod,) = await stage.run(clusters.replicated("apps/v1", "Deployment", "llm", 1, 1))
+    day = 25 * 60
+    power = [60.0] * (day - 60) + [400.0] * 61
+    stage.measure(pod, 0.0, power=power, model="NVIDIA Odd 9000", gpu_util=None, minutes=day, every=60)
+    forge(prometheus, "DCGM_FI_DEV_POWER_USAGE", day)
+    await stage.begin()
+    findings, _ = await stage.look(prometheus_url=prometheus.url)
+    assert findings["llm"].reason is decision.Reason.ExporterSuspect
 
 
 @pytest.mark.accepts("idle", 46)

@@ -3,7 +3,7 @@
 In: the plan's decisions, the Hands, a way to look again, whether we may still act (the lease), the gate that a freeze
 shuts. Out: an Outcome each.
 A pause is looked at once more just before: anything but idle then, and nothing is done. An object that changes even
-after that look gets one more look and one more try, never a blind one.
+after that look gets one more look and one more try, never a blind one. A look that has grown old is made anew.
 Invariant: one failure stops only itself, and every error path does less than was asked, never more.
 """
 
@@ -19,10 +19,11 @@ from fallow.act import hooks
 from fallow.clients import errors
 from fallow.model import cluster, decision
 from fallow.model.decision import Code, Detail, Outcome, Status
-from fallow.model.units import Instant
+from fallow.model.units import Instant, Seconds
 
 log = logging.getLogger(__name__)
 
+LOOK_HOLDS: Seconds = 10.0  # for so long; a slow API server makes every pause of a cycle wait for those before it
 _MAY_NOT = "not done: we are no longer the one who may act"
 
 
@@ -68,6 +69,7 @@ async def carry_out(
     """
     outcomes: list[Outcome] = []
     looks: Looks | None = None
+    looked, clock = now, clock or (lambda: now)
     gate = gate or FreezeGate()
     for index, each in enumerate(decisions):
         if not may_act():
@@ -77,9 +79,10 @@ async def carry_out(
             outcomes.append(Outcome(each, Status.overtaken, now, f"not done: {shut}", code=Code.NotBegun))
             continue
         if not isinstance(each, decision.Pause):
-            outcomes.append(await _guard(each, hands, _do(each, hands, now, clock or (lambda: now)), now))
+            outcomes.append(await _guard(each, hands, _do(each, hands, now, clock), now))
             continue
-        if looks is None:
+        if looks is None or clock() - looked > LOOK_HOLDS:
+            looked = clock()
             looks = await _look(look_again, [other for other in decisions[index:] if isinstance(other, decision.Pause)])
         look = looks.get(each.finding.workload.ref.uid, SecondLook(None, None, "it could not be looked at again"))
         outcomes.append(await _guard(each, hands, _pause(each, look, hands, look_again, now, may_act, gate), now))

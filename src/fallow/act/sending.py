@@ -2,7 +2,8 @@
 
 In: a Write, that is one merge patch on one very object. Out: the object as the server shows it then, or an error.
 With dry_run "server" patches are sent with dryRun=All; with "client" whoever would write must not come here.
-Invariant: every Write carries the uid of the object that was looked at; an answer without what was written is an error.
+Invariant: every Write carries the uid of the object that was looked at; an answer without what was written, or with
+what was removed, is an error: a webhook may strip our marks, or keep what we take away.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,13 +22,18 @@ Lookup: TypeAlias = Callable[[str, str, str], kubernetes.Resource | None]  # gro
 
 
 class Write(msgspec.Struct, frozen=True):
-    """One merge patch on one object. `shows`: what the answer must have, or the patch did not do what it was for."""
+    """One merge patch on one object.
+
+    `shows`: what the answer must have (None: must lack), besides every annotation of the patch, or the patch did not
+    do what it was for. `is_sent_once`: not again even after a 429, for by then another may be the one who acts.
+    """
 
     ref: cluster.Ref
     body: dict[str, Any]
     shows: Mapping[str, Any] = {}
     subresource: str | None = None
     manager: str = names.FIELD_MANAGER
+    is_sent_once: bool = False
 
 
 class NotShown(errors.BadAnswer):
@@ -59,9 +65,10 @@ class PatchWriter:
         answer = await self._api.merge_patch(
             self._resource(write.ref), write.ref.namespace, write.ref.name, write.body,
             field_manager=write.manager, dry_run=self.dry_run == "server", subresource=write.subresource,
+            patience=kubernetes.ONCE if write.is_sent_once else kubernetes.PATIENCE,
         )
         answer = kinds.full_scale(answer) if write.subresource == "scale" else answer
-        for pointer, value in write.shows.items():
+        for pointer, value in _expect(write).items():
             if (shown := pointers.read(answer, pointer)) != value:
                 because = f"{write.ref} was patched, but its {pointer} is {shown!r} and not {value!r}"
                 raise NotShown(because, answer)
@@ -85,6 +92,11 @@ class PatchWriter:
         if resource is None:
             raise errors.NotFound(404, f"the API server does not know {ref.kind} in {ref.api_version}")
         return resource
+
+
+def _expect(write: Write) -> dict[str, Any]:
+    marks = write.body["metadata"].get("annotations") or {}
+    return {pointers.annotation(name): value for name, value in marks.items()} | dict(write.shows)
 
 
 def annotate(

@@ -76,6 +76,10 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     needs: capacity.Needs = capacity.NOT_COUNTED
 
     @property
+    def has_ended(self) -> bool:
+        return self.phase in ("Succeeded", "Failed")
+
+    @property
     def gpu_count(self) -> int | None:
         """How many GPUs it asked for; None when a claim could not be seen."""
         if self.claimed is None:
@@ -103,7 +107,7 @@ class Namespace(msgspec.Struct, frozen=True, gc=False):
 
 
 class Trouble(StrEnum):
-    """Why the workload above a pod is not one we may act on. All but LookupFailed are report-only."""
+    """Why the workload above a pod is not one we may act on. All but OwnerLookupFailed are report-only."""
 
     OwnerMissing = "OwnerMissing"
     OwnerForbidden = "OwnerForbidden"
@@ -158,9 +162,15 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     # Annotations of ours on the links between pods and workload. Controllers copy them down and never remove them: they
     # only tell a pod's copy from a person's own word on the pod.
     chain_annotations: tuple[Mapping[str, str], ...] = ()
+    passed: tuple[Owner, ...] = ()  # owners above it that some rule of its namespace looks past
     marks_version: str | None = None  # of the object that carries the marks, where that is not the workload itself
     writer: str = ""  # who else owns, since our pause, the field that paused it; "" = nobody
     is_ours: bool = False  # we alone own it: nobody wrote it since
+
+    @property
+    def has_marks_elsewhere(self) -> bool:
+        """Does another object carry its marks?"""
+        return self.marks_ref.uid != self.ref.uid
 
 
 class Missing(msgspec.Struct, frozen=True):

@@ -6,7 +6,7 @@ Only the verdict `idle` may lead to a notice or a pause; `unknown` never does.
 
 from collections.abc import Callable, Mapping
 from enum import StrEnum
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -202,11 +202,14 @@ class Warn(msgspec.Struct, frozen=True):
     channels: tuple[idle.Channel, ...]
 
 
+REASON_CHARACTERS: Final = 200  # of paused-reason, at most
+
+
 class Pause(msgspec.Struct, frozen=True):
     """Stop it, with the way back in the same patch. A second look comes before."""
 
     finding: Finding
-    reason_text: str  # <= 200 characters, goes into paused-reason
+    reason_text: str  # goes into paused-reason, cut to REASON_CHARACTERS
     pods: frozenset[str] = frozenset()  # UIDs of the pods it was decided on: the second look must find the very same
     notice_at: Instant | None = None  # dry run only: when the notice it rests on would have been delivered
 

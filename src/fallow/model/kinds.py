@@ -2,14 +2,13 @@
 table, and no other module spells a kind: adding a kind is adding a row. What needs a function is in stops.py.
 
 In: a Workload as the eyes saw it (its body pruned to what its row `reads`) and the rule that applies. Out: which fields
-of which object to write, whether it stands paused or is finished, and every objection that its own fields raise against
-a pause. What is written, where (`pause_target`) and where the record of the way back stands (`record_target`) differ
-only under KEDA and Kueue.
-Invariant: nothing here guesses. A field that is absent is absent; a kind, mode or companion that is unclear is an
-objection, never a pause.
+of which object to write, and whether it stands paused or is finished; what speaks against a pause is in objections.py.
+What is written, where (`pause_target`) and where the record of the way back stands (`record_target`) differ only under
+KEDA and Kueue.
+Invariant: nothing here guesses. A field that is absent is absent.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from enum import StrEnum
 from functools import lru_cache
 from typing import Any, Literal, TypeAlias
@@ -18,9 +17,8 @@ import msgspec
 
 from fallow import names
 from fallow.model import cluster, pointers, record, stops
-from fallow.model.decision import Detail
 from fallow.model.policies import idle
-from fallow.model.seen import ABSENT, Known, Unseen, sure
+from fallow.model.seen import sure
 from fallow.model.stops import Fields, Objection
 from fallow.model.units import Instant
 
@@ -239,6 +237,12 @@ def is_called(key: Key, text: str) -> bool:
     return text.lower() in (kind.lower(), f"{kind}.{group}".lower())
 
 
+def is_listed(key: Key, listed: Collection[str]) -> bool:
+    """Does a policy list this kind, as `Kind` or as `Kind.group`?"""
+    group, kind = key
+    return kind in listed or f"{kind}.{group}" in listed
+
+
 def full_scale(scale: Mapping[str, Any]) -> dict[str, Any]:
     """A Scale with its count: the API server leaves a 0 out of it, but never the spec."""
     return {**scale, "spec": {"replicas": 0} | (scale.get("spec") or {})}
@@ -400,9 +404,6 @@ def is_finished(kind: Kind, body: Mapping[str, Any]) -> bool:
     return isinstance(found, str) and found in words
 
 
-has_condition = stops.has_condition
-
-
 def warnings(kind: Kind, workload: cluster.Workload) -> list[str]:
     """What a pause of this kind brings with it, one sentence each."""
     lost = ["Suspending it loses the work since its last checkpoint."] if kind.loses_work else []
@@ -418,90 +419,7 @@ def is_tender(workload: cluster.Workload) -> bool:
 
 def is_markable(workload: cluster.Workload) -> bool:
     """Is there an object that we may write a mark on without harm to its pods?"""
-    return not is_tender(workload) or workload.marks_ref.uid != workload.ref.uid
-
-
-# ---- what speaks against a pause -------------------------------------------------------------------------------------
-
-
-def objection(kind: Kind, workload: cluster.Workload, rule: idle.Rule) -> Objection | None:
-    """The first thing on the object itself, or on its companions, that speaks against pausing it under this rule."""
-    for own in kind.objects:
-        if found := own(workload, rule):
-            return found
-    return (
-        _can_be_marked(kind, workload) or _keeps_volumes(kind, workload) or _is_managed_here(kind, workload)
-        or _is_clear_to_kueue(kind, workload) or _is_clear_to_autoscalers(kind, workload)
-        or _is_left_by_rule(workload, rule)
-    )
-
-
-def _can_be_marked(kind: Kind, workload: cluster.Workload) -> Objection | None:
-    if is_markable(workload):
-        return None
-    lower = kind.marks_on[1] if kind.marks_on else "object"
-    because = f"no {lower} of {workload.ref.short} is in sight that could carry a mark"
-    return Detail.NoPlaceForMarks, f"{because}; one on itself would restart its pods"
-
-
-def _keeps_volumes(kind: Kind, workload: cluster.Workload) -> Objection | None:
-    """Its own and those below it: there, being deleted is as likely as being scaled."""
-    if kind.deletes_claims and stops.would_delete_claims(workload.body, kind.deletes_claims):
-        return Detail.PvcDeletedOnScale, f"scaling {workload.ref.short} to 0 would delete the volumes of its pods"
-    if not workload.chain_bodies:  # nearly all
-        return None
-    links = [link for link in workload.chain if (link.group, link.kind) in WITH_CLAIMS]
-    for link, body in zip(links, workload.chain_bodies, strict=False):
-        if link.uid != workload.ref.uid and stops.would_delete_claims(body, ("whenScaled", "whenDeleted")):
-            lost = f"the volumes of {link.kind}/{link.name} below it"
-            return Detail.PvcDeletedOnScale, f"pausing {workload.ref.short} would delete {lost}"
-    return None
-
-
-def _is_managed_here(kind: Kind, workload: cluster.Workload) -> Objection | None:
-    if kind.manager is None:
-        return None
-    where, own = kind.manager
-    manager = pointers.read(workload.body, where)
-    if manager in (None, "", kind.managers.get(workload.ref.version, own)):
-        return None
-    return Detail.ManagedByOther, f"{workload.ref.short} is managed by {manager}, not by its kind's own controller"
-
-
-def _is_clear_to_kueue(kind: Kind, workload: cluster.Workload) -> Objection | None:
-    if kind.is_queued and isinstance(workload.kueue, Unseen):
-        because = f"whether Kueue manages {workload.ref.short} cannot be seen: {workload.kueue.why}"
-        return Detail.KueueWorkloadUnclear, because
-    count = len(sure(workload.kueue))
-    if not kind.is_queued or count == 1 or (count == 0 and names.KUEUE_QUEUE not in workload.labels):
-        return None
-    because = f"Kueue queues {workload.ref.short}, but has {count} Workloads for it instead of one"
-    return Detail.KueueWorkloadUnclear, because
-
-
-def _is_clear_to_autoscalers(kind: Kind, workload: cluster.Workload) -> Objection | None:
-    if kind.verb != "scaled to 0":
-        return None
-    for found, who in ((workload.scaled_objects, "KEDA"), (workload.hpas, "an HPA")):
-        if isinstance(found, Unseen):
-            return Detail.Unseen, f"whether {who} scales {workload.ref.short} cannot be seen: {found.why}"
-    if len(scalers(workload)) > 1:
-        return Detail.ScaledObjectUnclear, f"several ScaledObjects scale {workload.ref.short}"
-    if any(pointers.read(hpa.body, "/spec/minReplicas") == 0 for hpa in sure(workload.hpas)):
-        return Detail.HpaScaleToZero, f"an HPA with minReplicas 0 scales {workload.ref.short} and would wake it at once"
-    return None
-
-
-def _is_left_by_rule(workload: cluster.Workload, rule: idle.Rule) -> Objection | None:
-    budgets = workload.budgets if rule.action.respect_pdb else ABSENT
-    if isinstance(budgets, Known):
-        because = f"({budgets.value[0].ref.name}) protects its pods, and the rule respects that"
-        return Detail.PdbProtected, f"a PodDisruptionBudget {because}"
-    if isinstance(budgets, Unseen):
-        return Detail.PdbProtected, f"whether a PodDisruptionBudget protects its pods cannot be seen: {budgets.why}"
-    if rule.action.gitops == "report" and (tool := gitops_tool(workload)):
-        return Detail.GitOpsManaged, f"{workload.ref.short} is managed by {tool}, and the rule only reports those"
-    return None
+    return not is_tender(workload) or workload.has_marks_elsewhere
 
 
 def gitops_tool(workload: cluster.Workload) -> str | None:

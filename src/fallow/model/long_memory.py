@@ -1,8 +1,8 @@
 """What we must remember although the process ends: it stands on our own Lease, where no tenant can write.
 
 In: the annotations of the Lease. Out: what they say, and what is to be written there.
-Invariants: what is written is bounded (`MOST_BYTES`, `MOST_KINDS`), and what has to be left out is counted against us,
-never forgotten. What cannot be read is lost memory, which is remembered too: nothing is paused for an hour after it.
+Invariants: what is written is bounded (`MOST_BYTES`, `MOST_KINDS`), and pauses that do not fit one by one are summed up
+and still count. What cannot be read is lost memory, which is remembered too: nothing is paused for an hour after it.
 """
 
 from collections.abc import Iterable, Mapping

@@ -91,12 +91,6 @@ def _is_given_back(scaler: cluster.Companion) -> bool:
     return names.RESUME_REQUESTED in scaler.annotations and not kinds.SCALED_OBJECT.holds(kinds.as_target(scaler).body)
 
 
-def paused_gpus(workload: cluster.Workload) -> int | None:
-    """How many GPUs the pause freed, for people; None where that was not written down."""
-    kind = kinds.of(workload)
-    return read_count(_record(kind, workload).get(names.PAUSED_GPUS)) if kind else None
-
-
 def _record(kind: kinds.Kind, workload: cluster.Workload) -> Said:
     return kinds.record_target(kind, workload).annotations
 
@@ -115,7 +109,7 @@ def recent_reversals(workload: cluster.Workload, now: Instant) -> list[Instant]:
 
 def fight(workload: cluster.Workload, now: Instant) -> dict[str, str]:
     """What a pause or a resume takes along to a workload whose marks stand on another object, which may go with it."""
-    if workload.marks_ref.uid == workload.ref.uid:
+    if not workload.has_marks_elsewhere:
         return {}
     times = ",".join(units.rfc3339(time) for time in recent_reversals(workload, now))
     holds = read_all(workload, names.FIGHT_HOLD_UNTIL)

@@ -3,14 +3,15 @@
 In: objects as plain dicts and lists, pointers such as `/spec/replicas` or `/metadata/annotations/a.b~1c`.
 Out: new objects; nothing is changed in place. Kubernetes drops nulls, so a null and an absent member are the same thing
 here: None. A pointer that is kept crosses a list by the name of a member, `/spec/roles/name=prefill/spec/replicas`: an
-index, which can only be read, would mean another one as soon as somebody adds or moves one. A merge patch can only replace a list as a whole, so
-`merge_patch` takes the rest of the list from the object as it is now.
+index, which can only be read, would mean another one as soon as somebody adds or moves one. A merge patch can only
+replace a list as a whole, so `merge_patch` takes the rest of the list from the object as it is now.
 """
 
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
+_DIGITS: Final = 6  # of an index
 EVERY: Final = "name=*"  # in a pattern: whichever member of a list
 
 
@@ -45,7 +46,7 @@ def _step(value: Any, part: str) -> Any:
     if isinstance(value, dict | Mapping):  # a dict is found at once, and nearly all are
         return value.get(part)
     if isinstance(value, list):
-        if part.isdigit():
+        if part.isdecimal() and len(part) <= _DIGITS:  # a record may hold any text: a book of digits, too
             return value[int(part)] if int(part) < len(value) else None
         return next((item for item in value if _is_called(item, part)), None)
     return None

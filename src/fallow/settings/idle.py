@@ -108,7 +108,7 @@ FLAGS: tuple[Flag, ...] = (
              switch=True),
         Flag("--scrape-selector", "NS/SELECTOR",
              "Pods to scrape as NAMESPACE/SELECTOR (repeatable); default: the labels of dcgm-exporter and "
-             "gpu-idle-exporter in all namespaces.",
+             "gpu-idle-exporter in --exporter-namespaces.",
              read.scrape_selector, repeat=True),
         Flag("--scrape-target", "URL", "Further exporter to scrape (repeatable).", read.scrape_target, repeat=True),
         Flag("--scrape-interval", "SECONDS", "Seconds between two scrapes of an exporter, at most 60.",

@@ -19,6 +19,7 @@ from fallow.act import execute
 from fallow.act import hands as doing
 from fallow.act.workloads import bodies
 from fallow.clients import errors
+from fallow.clients.kubernetes import lease
 from fallow.decide.idle import plan as brain
 from fallow.model import cluster, decision, kinds, long_memory, marks, units
 from fallow.model.units import Instant
@@ -28,7 +29,7 @@ from fallow.stories.turn import Turn, stumbling
 log = logging.getLogger("fallow")
 
 Said = Mapping[str, str]  # the annotations of the Lease
-Note = Callable[[Callable[[Said], Mapping[str, str | None]]], Awaitable[None]]  # writes there; a successor finds it
+Note = Callable[[lease.MakeChanges], Awaitable[None]]  # writes there; a successor finds it
 
 
 class Look(msgspec.Struct, frozen=True):
@@ -116,7 +117,8 @@ class IdleStory:
         unwritten = await self._write_down(lambda said: {
             **_remembered(expected, said, turn.now), **_frozen(plan, said, turn.now), **self._new_kinds(plan, said)
         })
-        self._gate.why_shut = lambda: unwritten or self._why_frozen(turn.clock())
+        # By the Lease as it was last read, which is seconds ago while we lead.
+        self._gate.why_shut = lambda: unwritten or _why_frozen(self._eyes.lease_annotations(), turn.clock())
 
         async def look_again(pauses: Sequence[decision.Pause]) -> Mapping[str, execute.SecondLook]:
             return await self._look_again(turn, pauses)
@@ -131,19 +133,15 @@ class IdleStory:
             await self._hands.reports.write(seen, plan, turn.now)
         return outcomes, unwritten
 
-    def answer(self, said: Said) -> Mapping[str, str | None]:
-        """To whoever froze or unfroze us, with the next renewal of the Lease: from now on no pause begins, or may."""
+    def answer(self, said: Said, now: Instant) -> lease.Changes:
+        """To whoever froze or unfroze us, with the next renewal of the Lease: from now on no pause begins, or may.
+        A freeze that is over by our clock holds nothing back: that is not confirmed."""
         asked = said.get(names.FROZEN_UNTIL)
         if asked == said.get(names.FROZEN_SEEN) or self._gate.in_flight:
             return {}
-        return {names.FROZEN_SEEN: asked}
+        return {names.FROZEN_SEEN: asked} if asked is None or _why_frozen(said, now) else {}
 
-    def _why_frozen(self, now: Instant) -> str | None:
-        """By the Lease as it was last read, which is seconds ago while we lead."""
-        until, because = snapshot.read_freeze(self._eyes.lease_annotations(), now)
-        return None if until is None or now >= until else f"frozen until {units.rfc3339(until)}: {because}"
-
-    async def _write_down(self, make: Callable[[Said], Mapping[str, str | None]]) -> str:
+    async def _write_down(self, make: lease.MakeChanges) -> str:
         """On the Lease, where a successor and people find it; why not, if that failed."""
         if self._note is None:
             return ""
@@ -217,6 +215,11 @@ def _remembered(memory: long_memory.LongMemory, said: Said, now: Instant) -> dic
     known, lost = long_memory.read(said, now)
     is_known = not lost and msgspec.structs.replace(known, at=memory.at) == memory
     return {} if is_known else long_memory.write(memory)
+
+
+def _why_frozen(said: Said, now: Instant) -> str | None:
+    until, because = snapshot.read_freeze(said, now)
+    return None if until is None or now >= until else f"frozen until {units.rfc3339(until)}: {because}"
 
 
 def _frozen(plan: decision.Plan, said: Said, now: Instant) -> dict[str, str]:

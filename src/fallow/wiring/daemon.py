@@ -1,4 +1,5 @@
-"""For the daemon and for one look: everything wired, and nothing asked of anybody yet.
+"""For the daemon and for one look: everything wired, and nothing asked of anybody yet; but who looks once asks
+where the daemon's Lease is.
 
 In: the options, two clocks. Out: a Loop with its stories, as an async context manager that closes whatever it opened.
 """
@@ -58,8 +59,11 @@ async def assemble(
         api = await stack.enter_async_context(kube.Api(access, monotonic=monotonic, note=note))
         leasing = await stack.enter_async_context(kube.Api(access, note=note))
         identity = options.pod_name or f"{names.FIELD_MANAGER}-{time.monotonic_ns():x}"  # that no other process has
+        home = options.own_namespace or access.namespace or "default"
+        if not (options.own_namespace or pace.daemon):
+            home = await reach.find_home(leasing, access.namespace, acting=options.mandate.acting)
         leadership = reach.lease_as(
-            identity, _own_namespace(options, access), leasing, clock, answer=lambda said: story.answer(said)
+            identity, home, leasing, clock, answer=lambda said: story.answer(said, clock())
         )
         seen = await stack.enter_async_context(mirror.Mirror(
             api, watch_namespaces=options.mandate.scope.watch_namespaces, gpu_resources=options.gpu_resources,
@@ -75,7 +79,7 @@ async def assemble(
                 seen, usage, clock=clock, lease_annotations=lambda: leadership.annotations,
                 lease_term=lambda: leadership.term,
             ),
-            hands=_make_hands(options, access, api, seen), books=tally.Books(
+            hands=_make_hands(options, home, api, seen), books=tally.Books(
                 metrics, dry_run=not options.mandate.acting, source="scrape" if scraping else "prometheus"
             ),
             note=leadership.note if needs_lease else None,
@@ -107,12 +111,8 @@ async def look(options: settings.Settings) -> tuple[idle.Look, str]:
         return found, made.namespace
 
 
-def _own_namespace(options: settings.Settings, access: config.Access) -> str:
-    return options.own_namespace or access.namespace or "default"
-
-
-def _make_hands(options: settings.Settings, access: config.Access, api: kube.Api, seen: mirror.Mirror) -> doing.Hands:
-    mandate, pod, namespace = options.mandate, options.pod_name, _own_namespace(options, access)
+def _make_hands(options: settings.Settings, namespace: str, api: kube.Api, seen: mirror.Mirror) -> doing.Hands:
+    mandate, pod = options.mandate, options.pod_name
     return doing.Hands(
         api, seen.find_resource, reporting_instance=pod or names.REPORTING_CONTROLLER,
         compat_annotations=mandate.compat_annotations, dry_run=None if mandate.acting else options.dry_run_scope,

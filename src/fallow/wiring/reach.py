@@ -54,20 +54,34 @@ async def open_lease(
         if not named:
             found, unseen = await _find_leases(api, own)
             named = verbs.pick_lease(found, unseen)
-        yield verbs.OnLease(lease_as(names.FIELD_MANAGER, named, api, time.time), named, await _who(api), unseen)
+        who, on = await _who(api), lease_as(names.FIELD_MANAGER, named, api, time.time)
+        yield verbs.OnLease(on, named, who, api.clock, unseen)
 
 
 async def _find_leases(api: kube.Api, own: str | None) -> tuple[list[str], str]:
-    """The namespaces in which one stands, and what could not be seen."""
+    """The namespaces in which somebody holds one (where nobody does: in which one stands), and what was not seen."""
     try:
         pages = api.list_pages(kube.LEASES, item=dict, field_selector=f"metadata.name={names.LEASE}")
-        return [each["metadata"]["namespace"] async for page in pages for each in page.items], ""
+        found = [each async for page in pages for each in page.items]
+        # Whoever ran once has let go of the one it made.
+        held = [each for each in found if (each.get("spec") or {}).get("holderIdentity")]
+        return [each["metadata"]["namespace"] for each in held or found], ""
     except errors.Forbidden:
         places = dict.fromkeys((*names.SYSTEM_NAMESPACES, *filter(None, [own])))
         looked = {place: await _has_lease(api, place) for place in places}
         hidden = "; ".join(f"{place}: may not be read" for place, has in looked.items() if has is None)
         unseen = f"leases may not be listed everywhere, so only {', '.join(places)} were looked at"
         return [place for place, has in looked.items() if has], f"{unseen} ({hidden})" if hidden else unseen
+
+
+async def find_home(api: kube.Api, own: str | None, *, acting: bool) -> str:
+    """For who runs once, outside of any pod: the namespace of the daemon's Lease, so that its freeze, its caps and its
+    turn hold for us too; the context's own where there is none. Who acts does not choose between several."""
+    found, _ = await _find_leases(api, own)
+    if len(found) > 1 and acting and own not in found:
+        several = f"{names.LEASE} is led in several namespaces ({', '.join(sorted(found))})"
+        raise errors.BadAnswer(f"{several}: say by POD_NAMESPACE to which this run belongs")
+    return found[0] if len(found) == 1 else own or "default"
 
 
 async def _has_lease(api: kube.Api, namespace: str) -> bool | None:

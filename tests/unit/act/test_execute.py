@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 from tests.unit.act.carrying import MakeHands, Object, carry
-from tests.unit.act.examples import EXAMPLES, NOW, identified, make, pause_of, workload_of
-from tests.unit.act.server import Server
+from tests.unit.act.examples import EXAMPLES, NOW, companion_of, identified, make, pause_of, workload_of
+from tests.unit.act.server import Seen, Server
 
 from fallow import names
 from fallow.act import execute
 from fallow.act import hands as doing
 from fallow.clients import errors
-from fallow.model import cluster, decision
+from fallow.model import cluster, decision, kinds
 from fallow.model.decision import Status
 from fallow.model.policies import idle
 
@@ -72,6 +72,55 @@ async def test_a_gate_that_shuts_stops_a_pause_before_it_is_sent(
     assert (outcome.status is Status.done, len(server.writes()) > 0) == ((when == "never"),) * 2
     assert outcome.code is (None if when == "never" else decision.Code.NotBegun)
     assert not gate.in_flight
+
+
+async def test_a_look_that_has_grown_old_is_made_anew(server: Server, hands: doing.Hands) -> None:
+    things = [server.add(identified(EXAMPLES[name], f"u-{name}")) for name in ("statefulset", "deployment", "notebook")]
+    time, looked = [NOW], list[tuple[float, int]]()
+
+    def take_six_seconds(seen: Seen) -> None:
+        time[0] += 6.0 if isinstance(seen.body, dict) and names.PAUSED_AT in str(seen.body) else 0.0
+
+    async def look_again(pauses: Any) -> dict[str, execute.SecondLook]:
+        looked.append((time[0], len(pauses)))
+        found = [pause.finding for pause in pauses]
+        return {each.workload.ref.uid: execute.SecondLook(each.workload, each) for each in found}
+
+    server.before = take_six_seconds
+    pauses = [pause_of(workload_of(thing)) for thing in things]
+    outcomes = await execute.carry_out(pauses, hands, look_again, NOW, clock=lambda: time[0])
+    assert [outcome.status for outcome in outcomes] == [Status.done] * 3
+    assert looked == [(NOW, 3), (NOW + 12, 1)]
+
+
+async def test_a_pause_that_the_server_puts_off_is_not_sent_again(server: Server, hands: doing.Hands) -> None:
+    """By then another may be the one who acts."""
+    thing = server.add(identified(EXAMPLES["deployment"]))
+    server.fail("PATCH", "/deployments", 429)
+    outcome = await carry(hands, pause_of(workload_of(thing)))
+    assert (outcome.status, len(server.writes())) == (Status.failed, 1)
+    assert server.now(thing)["spec"]["replicas"] == 3
+
+
+ELSEWHERE = {"isvc": "its marks", "kueue": "the job"}
+
+
+@pytest.mark.parametrize("name", ELSEWHERE, ids=ELSEWHERE.values())
+async def test_an_ack_after_the_second_look_counts_on_whatever_object_it_stands(
+    server: Server, hands: doing.Hands, name: str
+) -> None:
+    thing = server.add(identified(EXAMPLES["isvc" if name == "isvc" else "job"]))
+    if name == "isvc":
+        below = make("apps/v1", "Deployment", {"replicas": 1}, name="llm-predictor")
+        workload, kept = workload_of(thing), server.add(identified(below, "u-child", "3"))
+    else:
+        held = make("kueue.x-k8s.io/v1beta2", "Workload", {"active": True}, name="job-llm")
+        companion = companion_of(server.add(identified(held, "u-held", "9")), kinds.KUEUE_WORKLOAD.reads)
+        workload, kept = workload_of(thing, kueue=(companion,)), thing
+    server.touch(kept)  # somebody keeps it
+    outcome = await carry(hands, pause_of(workload))
+    assert (outcome.status, server.writes()) == (Status.overtaken, [])
+    assert "was changed since it was looked at" in outcome.because
 
 
 UNKNOWN = [{"reason": "FieldValueInvalid", "field": "patch", "message": 'Invalid value: unknown field "spec.suspend"'}]

@@ -72,3 +72,15 @@ async def test_a_mark_with_a_version_gives_way(server: Server, hands: doing.Hand
     mark = decision.Mark(workload, workload.ref, version, changes, names.Event.ACK_EXPIRED, "over")
     assert (await carry(hands, mark)).status is Status.overtaken
     assert server.events == []
+
+
+@pytest.mark.parametrize("kept", [names.ACK_UNTIL, names.PENDING_SINCE], ids=["ack", "notice"])
+async def test_a_mark_that_a_webhook_strips_was_not_made(server: Server, hands: doing.Hands, kept: str) -> None:
+    thing = server.add(identified(EXAMPLES["deployment"]))
+    server.before = lambda seen: seen.body["metadata"].get("annotations", {}).pop(kept, None)
+    workload = workload_of(thing)
+    mark = decision.Mark(workload, workload.ref, None, {kept: "2026-11-15T09:30:00Z"}, names.Event.ACKNOWLEDGED, "kept")
+    outcome = await carry(hands, mark)
+    assert outcome.status is Status.failed
+    assert kept.rpartition("/")[2] in outcome.because
+    assert server.events == []

@@ -13,7 +13,7 @@ from tests.unit.act import examples
 from tests.unit.act.examples import EXAMPLES, NOW, RULE, identified, make, workload_of
 
 from fallow import names
-from fallow.model import cluster, kinds, pointers, record
+from fallow.model import cluster, kinds, objections, pointers, record
 from fallow.model.policies import idle
 from fallow.model.seen import Known, Unseen
 
@@ -123,7 +123,7 @@ def test_a_pause_writes_exactly_the_fields_of_its_kind(name: str) -> None:
     assert kind is not None
     assert kinds.target_row(kind, workload).pauses(workload, RULE, NOW) == WRITES[name]
     assert not kinds.is_paused(kind, workload)
-    assert kinds.objection(kind, workload, RULE) is None
+    assert objections.find(kind, workload, RULE) is None
 
 
 @pytest.mark.parametrize("name", [name for name in EXAMPLES if not name.startswith("knative")])
@@ -221,7 +221,7 @@ def word(thing: dict[str, Any], rule: idle.Rule = RULE, **more: Any) -> str | No
     workload = workload_of(identified(thing), **more)
     kind = kinds.of(workload)
     assert kind is not None
-    found = kinds.objection(kind, workload, rule)
+    found = objections.find(kind, workload, rule)
     return found[0] if found else None
 
 
@@ -353,7 +353,7 @@ def test_kserve_is_stopped_in_the_way_that_works(method: Any, ignores_stop: bool
     kind = kinds.of(workload)
     assert kind is not None
     fields = kinds.target_row(kind, workload).pauses(workload, rule, NOW)
-    objection = kinds.objection(kind, workload, rule)
+    objection = objections.find(kind, workload, rule)
     by_replicas = method == "min-replicas" or (method == "auto" and ignores_stop)
     assert fields == ({"/spec/predictor/minReplicas": 0} if by_replicas else {STOP: "true"})
     works = not by_replicas or mode in ("Serverless", "Knative")
@@ -510,7 +510,7 @@ def test_a_generic_kind_whose_replicas_nobody_may_read_is_left_alone() -> None:
     kind = kinds.of(seen)
     assert kind is not None
     assert kinds.way(kind, seen) is kinds.Way.scale
-    assert kinds.objection(kind, seen, RULE) is None
+    assert objections.find(kind, seen, RULE) is None
 
 
 @pytest.mark.parametrize(

@@ -21,10 +21,15 @@ OBJECTS = some.dictionaries(KEYS, TREES, max_size=4)
         ("/spec/roles/name=b/n", 2),
         ("/spec/roles/name=c/n", None),
         ("/spec/roles/1/n", 2),
+        ("/spec/roles/2/n", None),
+        ("/spec/roles/\u00b2/n", None),
+        (f"/spec/roles/{'9' * 5000}/n", None),
         ("/metadata/annotations/a.b~1c", "x"),
         ("/spec/none/deep", None),
     ],
-    ids=["field", "in-list", "not-in-list", "by-index", "escaped", "absent"],
+    ids=[
+        "field", "in-list", "not-in-list", "by-index", "past-the-end", "squared", "book-of-digits", "escaped", "absent",
+    ],
 )
 def test_a_pointer_reads_what_it_names(pointer: str, value: object) -> None:
     roles = [{"name": "a", "n": 1}, {"name": "b", "n": 2}]

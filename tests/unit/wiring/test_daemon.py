@@ -21,9 +21,13 @@ LABELS = 'gpu="0",UUID="GPU-1",modelName="NVIDIA A10G",Hostname="n1",pod="llm-0"
 PAGE = f"DCGM_FI_PROF_GR_ENGINE_ACTIVE{{{LABELS}}} 0\n"
 
 
+def _page(_: web.Request) -> web.Response:
+    return web.Response(text=PAGE)
+
+
 @contextlib.asynccontextmanager
 async def story_of(tmp_path: Path, **given: Any) -> AsyncIterator[tuple[loop.Loop, loopback.Loopback]]:
-    async with pretend.Server() as server, loopback.serve(lambda _: web.Response(text=PAGE)) as exporter:
+    async with pretend.Server("coordination.k8s.io/v1 leases Lease") as server, loopback.serve(_page) as exporter:
         server.put_all(pretend.deployed("llm"))
         ready = {"conditions": [{"type": "Ready", "status": "True"}]}
         server.put("nodes", pretend.made("n1", namespace=None, kind="Node", status=ready))

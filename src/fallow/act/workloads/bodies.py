@@ -4,7 +4,8 @@ In: a workload as it was just read, its row of model/kinds.py, the record of the
 Out: Writes, in the order in which they are to be sent, with what the server's answer must show; and the JSON patch by
 which we give up the fields of a pause when it is over.
 Invariant: the way back is in the first Write of a pause, never later than the act; a record that counts is never
-overwritten; every Write carries the uid of the object that was looked at, and every Write of a pause its version.
+overwritten; every Write carries the uid of the object that was looked at, and every Write of a pause its version; the
+Writes of a pause are sent once.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,7 +22,6 @@ from fallow.model.units import Instant
 Marks: TypeAlias = Mapping[str, str | None]  # annotation -> value; None removes it
 
 RECORD_BYTES = 4096  # an object's annotations may hold 256 KiB together; ours is never a noticeable part of that
-REASON_CHARACTERS = 200
 
 
 class CannotWrite(Exception):
@@ -46,7 +46,7 @@ def pause_writes(
     marks = _pause_marks(kind, workload, pause, now, by)
     if way is kinds.Way.own or way is kinds.Way.kueue:
         # Where touching the object restarts its pods, the marks of a pause that others ended stay until the next.
-        is_left = workload.marks_ref.uid != workload.ref.uid and way is kinds.Way.own
+        is_left = workload.has_marks_elsewhere and way is kinds.Way.own
         along = (_name(schedule),) if schedule else ()
         marks[names.ORIGINAL_STATE] = _write_record(row, target, fields, along, is_void=is_left)
         return (_conditional(target, fields | _as_fields(marks), fields),)
@@ -78,13 +78,13 @@ def scale_write(
     ref: cluster.Ref, resource_version: str, replicas: int, manager: str = names.FIELD_MANAGER
 ) -> Write:
     body = {"metadata": {"uid": ref.uid, "resourceVersion": resource_version}, "spec": {"replicas": replicas}}
-    return Write(ref, body, {"/spec/replicas": replicas}, "scale", manager)
+    return Write(ref, body, {"/spec/replicas": replicas}, "scale", manager, manager == names.FIELD_MANAGER)
 
 
 def _pause_marks(
     kind: kinds.Kind, workload: cluster.Workload, pause: decision.Pause, now: Instant, by: str
 ) -> dict[str, str | None]:
-    replicas, reason = current_replicas(kind, workload), pause.reason_text[:REASON_CHARACTERS]
+    replicas, reason = current_replicas(kind, workload), pause.reason_text[: decision.REASON_CHARACTERS]
     counted = {} if replicas is None else {names.ORIGINAL_REPLICAS: str(replicas)}
     return dict.fromkeys(names.CLEARED_BY_PAUSE) | reading.fight(workload, now) | counted | {
         names.PAUSED_AT: units.rfc3339(now), names.PAUSED_BY: by, names.PAUSED_REASON: reason,
@@ -133,7 +133,7 @@ def _conditional(
     """A merge patch that only fits the very object, in the very version, that was looked at."""
     body = pointers.merge_patch(target.body, fields)
     body.setdefault("metadata", {}).update(uid=target.ref.uid, resourceVersion=target.resource_version)
-    return Write(target.ref, body, shows or {}, manager=manager)
+    return Write(target.ref, body, shows or {}, manager=manager, is_sent_once=manager == names.FIELD_MANAGER)
 
 
 def resume_way(kind: kinds.Kind, workload: cluster.Workload) -> kinds.Way:
@@ -209,8 +209,7 @@ def resume_marks(
 
 def resume_write(target: kinds.Target, fields: Mapping[str, Any], marks: Marks) -> Write:
     """One patch with the recorded fields and the end of the pause."""
-    shows = {pointer: value for pointer, value in fields.items() if value is not None}
-    return _conditional(target, {**fields, **_as_fields(marks)}, shows, names.RESUME_FIELD_MANAGER)
+    return _conditional(target, {**fields, **_as_fields(marks)}, fields, names.RESUME_FIELD_MANAGER)
 
 
 def undo_marks(found: record.Record) -> dict[str, str | None]:

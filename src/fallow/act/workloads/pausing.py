@@ -7,6 +7,7 @@ was without one. Whatever interrupts us in between, what stands on the object te
 (model/marks.py).
 """
 
+import contextlib
 import logging
 from collections.abc import Callable, Sequence
 
@@ -18,7 +19,7 @@ from fallow.act.notices import text
 from fallow.act.sending import PatchWriter, Write
 from fallow.act.workloads import bodies, rereading, undoing
 from fallow.clients import errors
-from fallow.model import cluster, decision, kinds, record, stops
+from fallow.model import cluster, decision, kinds, objections, record, stops
 from fallow.model.decision import Code, Detail, Outcome, Status
 from fallow.model.units import Instant
 
@@ -46,6 +47,7 @@ async def pause(
     if not may_act():  # a hook may take a minute
         because = "not done: frozen, or no longer the one who may act"
         return Outcome(pause, Status.overtaken, now, because, code=Code.NotBegun)
+    await _expect_unchanged(writer, workload, steps[0].ref)
     before = record.read(steps[0].body["metadata"]["annotations"][names.ORIGINAL_STATE])
     note = text.pause_note(pause.finding, kind, bodies.current_replicas(kind, workload), now, is_dry=writer.is_dry)
     if writer.dry_run == "client":
@@ -66,7 +68,7 @@ def _find_obstacle(pause: decision.Pause, kind: kinds.Kind, workload: cluster.Wo
         return Outcome(pause, Status.overtaken, now, f"{short} does not run any more", code=Code.AlreadyPaused)
     if kinds.is_finished(kind, workload.body):
         return Outcome(pause, Status.overtaken, now, f"{short} has finished")
-    if found := kinds.objection(kind, workload, pause.finding.rule):
+    if found := objections.find(kind, workload, pause.finding.rule):
         return Outcome(pause, Status.refused, now, found[1], code=found[0])
     return None
 
@@ -82,12 +84,26 @@ async def _find_claims(
     return Outcome(pause, Status.refused, now, found[1], code=found[0]) if found else None
 
 
+async def _expect_unchanged(writer: PatchWriter, workload: cluster.Workload, written: cluster.Ref) -> None:
+    """Where people say that they keep it, if not on the object that is written, whose version guards the patch."""
+    elsewhere = {workload.ref: workload.resource_version}
+    if workload.marks_version is not None:
+        elsewhere[workload.marks_ref] = workload.marks_version
+    for ref, version in elsewhere.items():
+        with contextlib.suppress(errors.NotFound):  # what is gone says nothing
+            if ref.uid != written.uid and (await writer.read(ref))["metadata"]["resourceVersion"] != version:
+                raise errors.rejection(409, f"{ref} was changed since it was looked at")
+
+
 async def _send(writer: PatchWriter, kind: kinds.Kind, workload: cluster.Workload, steps: Sequence[Write]) -> None:
     first, *acts = steps
     row, way = kinds.target_row(kind, workload), kinds.way(kind, workload)
     try:
         answer = await writer.send(first)
     except sending.NotShown as half:
+        if acts:  # nothing is written yet but marks, of which not all came about
+            await undoing.forget(writer, first.ref, _record_in(first))
+            raise
         raise await _take_back(writer, row, way, first, half) from None
     for act in acts:
         if act.subresource is not None:  # a Scale is guarded by the version that its object got from the first write
@@ -102,10 +118,9 @@ async def _follow(writer: PatchWriter, row: kinds.Kind, way: kinds.Way, first: W
     except sending.NotShown as half:
         raise await _take_back(writer, row, way, first, half, act) from None
     except errors.ClientError as problem:
-        is_refused = isinstance(problem, errors.Rejected) and problem.status < 500  # above, it may be done
-        if is_refused or not await _stands(writer, row, act):
+        if _is_undone(problem):
             await undoing.forget(writer, first.ref, _record_in(first))
-        raise
+        raise  # else it may be done, or will be in a moment: the record stays, and the next cycle sees which
 
 
 async def _send_twice(writer: PatchWriter, way: kinds.Way, first: Write, act: Write) -> None:
@@ -140,22 +155,18 @@ async def _take_back(
         if way is kinds.Way.keda:
             await undoing.forget(writer, first.ref, _record_in(first))
     except errors.ClientError as problem:
-        because = f"what stood there ({was}) could not be put back: {problem}; the record stays for the next cycle"
+        is_kept = names.ORIGINAL_STATE in target.annotations
+        then = "the record stays for the next cycle" if is_kept else "put it back by hand, for its record was stripped"
+        because = f"what stood there ({was}) could not be put back: {problem}; {then}"
         return sending.NotShown(f"{half}, and {because}", half.answer)
     return sending.NotShown(f"{half}; it was put back to {was}", half.answer)
 
 
-async def _stands(writer: PatchWriter, row: kinds.Kind, act: Write) -> bool:
-    """Was a write done that ended in an error, whole or in part? When even that is not known, yes: the record stays,
-    and the next cycle sees what to make of it."""
-    try:
-        found = await writer.read(act.ref, act.subresource)
-    except errors.NotFound:
-        return False
-    except errors.ClientError:
-        return True
-    said, sent = rereading.annotations(found), act.body["metadata"].get("annotations", {}).get(names.ORIGINAL_STATE)
-    return row.holds(kinds.view(found, said)) or (sent is not None and said.get(names.ORIGINAL_STATE) == sent)
+def _is_undone(problem: errors.ClientError) -> bool:
+    """Was it certainly not carried out, and never will be?"""
+    if isinstance(problem, errors.Unreachable):
+        return problem.is_undone
+    return isinstance(problem, errors.Rejected) and problem.status < 500
 
 
 async def _pause_schedule(

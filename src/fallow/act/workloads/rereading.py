@@ -25,10 +25,10 @@ async def reread(writer: PatchWriter, workload: cluster.Workload) -> cluster.Wor
     """The workload and the objects that pause it."""
     found = await writer.read(workload.ref)
     row, said = kinds.of(workload), annotations(found)
-    is_scale = row is not None and row.letter == "x" and workload.replicas_pointer is None
+    is_scale = row is not None and kinds.own_way(row, workload) is kinds.Way.scale
     return msgspec.structs.replace(
         workload, resource_version=found["metadata"]["resourceVersion"], labels=found["metadata"].get("labels") or {},
-        annotations=said, marks=said if workload.marks_ref == workload.ref else workload.marks,
+        annotations=said, marks=workload.marks if workload.has_marks_elsewhere else said,
         body=await writer.read(workload.ref, "scale") if is_scale else found,
         kueue=await _reread_all(writer, workload.kueue, [each.ref for each in sure(workload.kueue)]),
         scaled_objects=await _reread_all(writer, workload.scaled_objects, _scaler_refs(workload, said)),

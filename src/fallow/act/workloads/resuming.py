@@ -22,7 +22,7 @@ from fallow.act import sending
 from fallow.act.sending import PatchWriter
 from fallow.act.workloads import bodies, checking, releasing, rereading
 from fallow.clients import errors
-from fallow.model import cluster, decision, kinds, marks, pointers, record, units
+from fallow.model import cluster, decision, kinds, marks, pointers, record, stops, units
 from fallow.model.decision import Code, Outcome, Status
 from fallow.model.seen import sure
 from fallow.model.units import Instant, Seconds
@@ -160,7 +160,11 @@ async def _bring_back(
 async def _send(
     writer: PatchWriter, target: kinds.Target, fields: Mapping[str, Any], changes: bodies.Marks
 ) -> dict[str, Any]:
-    """Fields and marks in one patch; where something else came of the fields, the marks are written again."""
+    """A count first, and the marks when the answer shows it: at another one (a quota) the record must not go even for a
+    moment. All else in one patch, which is kept or not; where it is not, the marks are written again."""
+    if not writer.is_dry and changes and _has_count(target.ref, fields):
+        await writer.send(bodies.restore_write(target, fields))
+        return await writer.send(sending.annotate(target.ref, changes, manager=_MANAGER))
     try:
         return await writer.send(bodies.resume_write(target, fields, changes))
     except sending.NotShown:
@@ -168,6 +172,13 @@ async def _send(
             before = {name: target.annotations.get(name) for name in changes}
             await writer.send(sending.annotate(target.ref, before, manager=_MANAGER))
         raise
+
+
+def _has_count(ref: cluster.Ref, fields: Mapping[str, Any]) -> bool:
+    """Where every write restarts its pods, two would do so twice."""
+    row = kinds.find(ref.group, ref.kind)
+    is_tender = row is not None and row.marks_on is not None
+    return not is_tender and any(type(value) is int for value in fields.values())
 
 
 async def _send_by_scale(writer: PatchWriter, back: _Return, replicas: Any, changes: bodies.Marks) -> dict[str, Any]:
@@ -269,7 +280,7 @@ def _describe(resume: decision.Resume, back: _Return, answer: Mapping[str, Any],
     workload, ref = back.workload, back.workload.ref
     which = f"{ref.kind} {ref.namespace}/{ref.name}"
     sentences = [f"Would resume {which}." if is_dry else f"Resumed {which} by {resume.by}."]
-    if back.way is kinds.Way.kueue and not kinds.has_condition(answer, "Admitted", "True"):
+    if back.way is kinds.Way.kueue and not stops.has_condition(answer, "Admitted", "True"):
         sentences.append("Queued: it starts when Kueue has quota for it.")
     floors = [pointers.read(each.body, "/spec/minReplicaCount") for each in kinds.scalers(workload)]
     if back.way is kinds.Way.keda and not all(floors):

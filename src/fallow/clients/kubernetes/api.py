@@ -1,7 +1,7 @@
 """Requests to the Kubernetes API: read, list by pages, create, replace, patch, and open a watch.
 
 In: a `Resource` and names. Out: decoded objects, or one error of the clients' tree with the server's own message.
-What fails is tried three times, by the rule of clients/retry.py.
+What fails is tried three times, by the rule of clients/retry.py, unless the caller wants it sent once.
 Invariant: never more than `in_flight` requests at once and `qps` a second (watches count when they are opened), and no
 write is sent again that may have been done.
 """
@@ -24,6 +24,7 @@ from fallow.model.units import Instant
 T = TypeVar("T")
 
 PATIENCE = retry.Patience(tries=3, first_wait=0.25)
+ONCE = retry.Patience(tries=1, first_wait=0.0)
 # A continue token lives five minutes (etcd compaction); a list that is overtaken this often is not going to finish.
 _MOST_RESTARTS = 3
 # A watch is silent for a minute at most (bookmarks); twice that means the connection is dead and nobody said so.
@@ -146,13 +147,13 @@ class Api:
 
     async def request(
         self, method: str, path: str, *, params: Mapping[str, str] | None = None, body: bytes | None = None,
-        content_type: str = "application/json", accept: str = "application/json",
+        content_type: str = "application/json", accept: str = "application/json", patience: retry.Patience = PATIENCE,
     ) -> bytes:
         request = transport.Request(
             method=method, path=path, params=params or {}, body=body, content_type=content_type, accept=accept,
             timeout=self._timeout,
         )
-        return await self._persist(method, functools.partial(self._wire.fetch, request))
+        return await self._persist(method, functools.partial(self._wire.fetch, request), patience)
 
     @overload
     async def get(self, resource: Resource, namespace: str | None, name: str) -> dict[str, Any]: ...
@@ -189,12 +190,12 @@ class Api:
 
     async def merge_patch(
         self, resource: Resource, namespace: str | None, name: str, body: Mapping[str, Any], *,
-        field_manager: str, dry_run: bool = False, subresource: str | None = None,
+        field_manager: str, dry_run: bool = False, subresource: str | None = None, patience: retry.Patience = PATIENCE,
     ) -> dict[str, Any]:
         """RFC 7396. A field the server does not know is an error and not silently dropped."""
         params = {"fieldManager": field_manager, "fieldValidation": "Strict"} | ({"dryRun": "All"} if dry_run else {})
         path = resource.path(namespace, name, subresource)
-        return await self._write("PATCH", path, body, params, "application/merge-patch+json")
+        return await self._write("PATCH", path, body, params, "application/merge-patch+json", patience)
 
     async def json_patch(
         self, resource: Resource, namespace: str | None, name: str, operations: Sequence[Mapping[str, Any]], *,
@@ -261,19 +262,24 @@ class Api:
             response.close()
 
     async def _write(
-        self, method: str, path: str, body: object, params: Mapping[str, str], content_type: str = "application/json"
+        self, method: str, path: str, body: object, params: Mapping[str, str], content_type: str = "application/json",
+        patience: retry.Patience = PATIENCE,
     ) -> dict[str, Any]:
         encoded = msgspec.json.encode(body)
-        answer = await self.request(method, path, params=params, body=encoded, content_type=content_type)
+        answer = await self.request(
+            method, path, params=params, body=encoded, content_type=content_type, patience=patience
+        )
         return _decode(answer, dict[str, Any], path)
 
-    async def _persist(self, method: str, attempt: Callable[[], Awaitable[T]]) -> T:
+    async def _persist(
+        self, method: str, attempt: Callable[[], Awaitable[T]], patience: retry.Patience = PATIENCE
+    ) -> T:
         async def paced() -> T:
             async with self._slots:
                 await self._pace.wait()
                 return await attempt()
 
-        return await retry.persist(paced, PATIENCE, is_read=method == "GET")
+        return await retry.persist(paced, patience, is_read=method == "GET")
 
 
 def _select(label_selector: str | None, field_selector: str | None) -> dict[str, str]:

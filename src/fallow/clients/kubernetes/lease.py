@@ -4,8 +4,9 @@ In: a Lease's name and our identity. Out: `is_leader`, to be looked at before ev
 they are at every renewal: what others wrote there is read, and may be answered, before we lead on. Only who holds the
 Lease can `note` anything there; `annotate` and `hear` are for people. The rules are client-go's: a holder's clock is
 never believed; what counts is how long *we* have seen the record unchanged.
-Invariant: `is_leader` is False from the renew deadline on, also while a renewal hangs; and the deadline, counted from
-before the renewal was sent, is shorter than the time after which others may take over: at most one leads.
+Invariants: `is_leader` is False from the renew deadline on, also while a renewal hangs; and the deadline, counted from
+before the renewal was sent, is shorter than the time after which others may take over: at most one leads. One request
+is under way at a time: an answer that comes late is never taken for newer than what was read or written after it.
 """
 
 import asyncio
@@ -89,6 +90,7 @@ class Leadership:
         self._record: _LeaseSpec | None = None
         self._record_since = 0.0
         self._led_until: float | None = None
+        self._turn = asyncio.Lock()  # whoever has it is bounded, so that a renewal is sent in time after it
 
     @property
     def is_leader(self) -> bool:
@@ -117,10 +119,11 @@ class Leadership:
         if not self.is_leader or self._seen is None:
             return
         self._led_until = None
-        try:
-            await self._bounded(self._let_go())
-        except errors.ClientError as problem:
-            self.problem = problem
+        async with self._turn:
+            try:
+                await self._bounded(self._let_go())
+            except errors.ClientError as problem:
+                self.problem = problem
 
     async def _let_go(self) -> None:
         """A renewal that was cut off may have arrived, or may yet: then the Lease is other than we saw, and ours."""
@@ -129,12 +132,16 @@ class Leadership:
             try:
                 await self._replace({**self._claim("", transitions), "leaseDurationSeconds": 1})
             except errors.Conflict:
-                await self.read()
+                await self._read()
             if self.holder != self._identity:
                 return
 
     async def read(self) -> None:
         """Only look: who holds it, and what is written on it. A Lease that is not there says nothing."""
+        async with self._turn:
+            await self._read()
+
+    async def _read(self) -> None:
         with contextlib.suppress(errors.NotFound):
             self._look(await self._api.get(kube.LEASES, self._namespace, self._name))
 
@@ -148,13 +155,16 @@ class Leadership:
         """When, by the holder's own clock."""
         return self._record.renew_time if self._record else None
 
-    async def annotate(self, changes: Changes) -> None:
-        """Set annotations on the Lease, or remove them; who holds it does not change. It is never created for this."""
-        await self._annotate(lambda said: changes)
+    async def annotate(self, make: MakeChanges) -> None:
+        """Set annotations on the Lease, or remove them; who holds it does not change. It is never created for this.
+        `make`: of what stands there now."""
+        async with self._turn:
+            await self._annotate(make)
 
     async def note(self, make: MakeChanges) -> None:
-        """The same, as its holder and in time: a memory that two write is none. `make`: of what stands there now."""
-        await self._bounded(self._annotate(make, as_holder=True))
+        """The same, as its holder and in time: a memory that two write is none."""
+        async with self._turn:
+            await self._bounded(self._annotate(make, as_holder=True))
 
     async def hear(self, key: str, value: str | None, patience: float) -> Heard:
         """Wait until the holder has written this annotation (None: has removed it)."""
@@ -176,14 +186,15 @@ class Leadership:
 
     async def _try(self, end: float | None) -> None:
         """Acquire or renew once; never raises what the wire does wrong."""
-        try:
-            await self._bounded(self._acquire_or_renew(), None if end is None else end - self._monotonic())
-            self.problem = None
-        except errors.Conflict:
-            self.problem = None  # somebody was quicker: the next look shows who
-            self._seen = None
-        except errors.ClientError as problem:
-            self.problem = problem
+        async with self._turn:
+            try:
+                await self._bounded(self._acquire_or_renew(), None if end is None else end - self._monotonic())
+                self.problem = None
+            except errors.Conflict:
+                self.problem = None  # somebody was quicker: the next look shows who
+                self._seen = None
+            except errors.ClientError as problem:
+                self.problem = problem
 
     async def _bounded(self, work: Awaitable[T], most: float | None = None) -> T:
         """Half the renew deadline for a try, so that a hung one leaves time for another."""
@@ -250,10 +261,11 @@ class Leadership:
         self._look(await self._api.replace(kube.LEASES, self._namespace, self._name, body))
 
     async def _create(self, began: float) -> None:
-        body = {
+        """With what stood on the one that was deleted, if we saw it: a freeze does not end because a Lease does."""
+        body = _with_annotations({
             "apiVersion": kube.LEASES.api_version, "kind": kube.LEASES.kind,
             "metadata": {"name": self._name, "namespace": self._namespace}, "spec": self._claim(self._identity, 0),
-        }
+        }, self.annotations)
         self._look(await self._api.create(kube.LEASES, self._namespace, body))
         self._led_until = began + self._deadline
 

@@ -194,7 +194,7 @@ class ClusterToken:
         self._lock = asyncio.Lock()
 
     async def find(self, now: Instant) -> str:
-        async with self._lock:  # plugins and programs are not run four times at once
+        async with self._lock:  # questions go out together: plugins and programs are run for the first of them only
             return await self._from_kubeconfig() or await self._from_pod(now) or await self._from_oc()
 
     def forget(self) -> None:

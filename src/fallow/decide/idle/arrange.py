@@ -66,7 +66,7 @@ class PodColumns(msgspec.Struct, kw_only=True):
     """One entry per pod of the snapshot."""
 
     workload: Indices  # -1 = nobody's
-    counts: Bools  # scheduled, not ended, not ending
+    counts: Bools  # alive, and of a workload
     gpus: Indices  # -1 = not known
     on_ready_node: Bools
     on_unseen_node: Bools
@@ -77,7 +77,7 @@ class PodColumns(msgspec.Struct, kw_only=True):
     turned: Floats  # since when it is ready, or is not
     shared: Bools
     mig: Bools  # asks for instances, or its node is cut into some
-    alive: Bools  # scheduled, not ended, not ending, whoever owns it
+    alive: Bools  # scheduled, not ended, not ending
     node: Indices
     model: Indices  # of its node, as an index into Arrangement.models
     by_workload: Indices  # pods that count, in the order of their workloads
@@ -124,6 +124,7 @@ class Arrangement(msgspec.Struct, kw_only=True):
     rule_of_pod: Indices  # nobody's pods get the first rule, and count nowhere
     terms: RuleColumns
     gpus: Indices  # per workload, over the pods that count
+    gpus_in_use: Indices  # of those what a kubelet granted: anybody may bind a pod to a node that is not there
     marked: tuple[int, ...]  # workloads that carry any mark of ours
     noticed: frozenset[int]  # those with a mark of a notice
     lookups_failed: Indices  # workloads of which it is not known what all belongs to them
@@ -178,7 +179,8 @@ def _make(snapshot: cluster.Snapshot, mandate: idle.Mandate) -> Arrangement:
     return Arrangement(
         snapshot=snapshot, mandate=mandate, pods=pods, layouts=layouts, rulings=rulings, rule_of=rule_of,
         rule_of_pod=np.append(rule_of, 0)[pods.workload], terms=_columns_of_rules(rulings),
-        gpus=_count_gpus(pods, len(workloads)), lookups_failed=np.array(failed, np.int64),
+        gpus=_count_gpus(pods, pods.counts, len(workloads)),
+        gpus_in_use=_count_gpus(pods, pods.counts & pods.running, len(workloads)), lookups_failed=np.array(failed, np.int64),
         marked=tuple(index for index, workload in enumerate(workloads) if _is_marked(workload)),
         noticed=frozenset(index for index, one in enumerate(workloads) if not NOTICE.isdisjoint(one.marks)),
         uids=tuple(workload.ref.uid for workload in workloads), models=tuple(models),
@@ -193,8 +195,8 @@ def _is_unclear(workload: cluster.Workload) -> bool:
     return workload.trouble is cluster.Trouble.OwnerLookupFailed or isinstance(workload.strays, Unseen)
 
 
-def _count_gpus(pods: PodColumns, workloads: int) -> Indices:
-    known = np.where(pods.counts & (pods.gpus > 0) & (pods.workload >= 0), pods.gpus, 0)
+def _count_gpus(pods: PodColumns, these: Bools, workloads: int) -> Indices:
+    known = np.where(these & (pods.gpus > 0) & (pods.workload >= 0), pods.gpus, 0)
     return np.bincount(np.maximum(pods.workload, 0), known, workloads).astype(np.int64)[:workloads]
 
 
@@ -218,7 +220,7 @@ def _columns_of(snapshot: cluster.Snapshot, products: list[str], models: dict[st
     are_unseen = isinstance(snapshot.nodes.rest, Unseen)  # those that are not known
     unseen = _bools([are_unseen and node is None for node in nodes])
     workload = _owners(snapshot)
-    alive = _bools([_counts(pod) for pod in pods])
+    alive = _bools([_is_alive(pod) for pod in pods])
     counts = alive & (workload >= 0)
     by_workload = np.flatnonzero(counts)
     by_workload = by_workload[np.argsort(workload[by_workload], kind="stable")]
@@ -251,8 +253,8 @@ def _owners(snapshot: cluster.Snapshot) -> Indices:
     return owners
 
 
-def _counts(pod: cluster.Pod) -> bool:
-    return bool(pod.node) and not pod.terminating and pod.phase not in ("Succeeded", "Failed")
+def _is_alive(pod: cluster.Pod) -> bool:
+    return bool(pod.node) and not pod.terminating and not pod.has_ended
 
 
 def _is_mig(pod: cluster.Pod, node: cluster.Node | None) -> bool:

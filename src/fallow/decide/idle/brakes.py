@@ -38,7 +38,7 @@ def recall(brakes: idle.Brakes, memory: Memory, on_lease: LongMemory, term: int 
     )
 
 
-def why_none(brakes: idle.Brakes, long: LongMemory, now: Instant) -> tuple[Reason, str] | None:
+def why_none(brakes: idle.Brakes, long: LongMemory) -> tuple[Reason, str] | None:
     """Why nothing at all is paused in this cycle."""
     if long.lost_at is not None:
         until = units.rfc3339(long.lost_at + HOUR)

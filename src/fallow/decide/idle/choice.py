@@ -26,7 +26,7 @@ class Choice(msgspec.Struct, frozen=True):
 
 
 def choose(sight: judge.Sight, memory: Memory, pausable: list[int]) -> Choice:
-    if pausable and (found := brakes.why_none(sight.mandate.brakes, memory.long, sight.now)):
+    if pausable and (found := brakes.why_none(sight.mandate.brakes, memory.long)):
         return Choice([], dict.fromkeys(pausable, _wait(*found)))
     attempts = {each.uid: each for each in memory.long.attempts}
     waits = attempts and sight.mandate.brakes.backs_off
@@ -109,7 +109,7 @@ def _find_pretended(sight: judge.Sight, memory: Memory) -> dict[int, Instant]:
 def _count_spent(
     sight: judge.Sight, pauses: Collection[PastPause], pretended: Mapping[int, Instant]
 ) -> brakes.Spent:
-    """What this hour took; and what it is a share of: what is held now, and what this hour's pauses freed."""
+    """What this hour took; and what it is a share of: what is in use now, and what this hour's pauses freed."""
     arranged, rules = sight.arranged, [ruling.rule.name for ruling in sight.arranged.rulings]
     taken = [(past.rule, past.gpus) for past in pauses]
     taken += [  # a dry run's are still held
@@ -119,7 +119,7 @@ def _count_spent(
     spent, allocated = Counter[str](), _count_freed(sight, pauses)
     for rule, gpus in taken:
         spent.update(dict.fromkeys((rule,) if rule else set(rules), gpus))
-    held = np.bincount(arranged.rule_of, arranged.gpus, len(rules)).astype(int).tolist()
+    held = np.bincount(arranged.rule_of, arranged.gpus_in_use, len(rules)).astype(int).tolist()
     for rule, gpus in zip(rules, held, strict=True):
         allocated[rule] += gpus
     return brakes.Spent(sum(gpus for _, gpus in taken), spent, allocated.total(), allocated)

@@ -23,7 +23,7 @@ from fallow.model.units import Instant
 Changes: TypeAlias = dict[str, str | None]  # of annotations; None = remove
 
 _MAX_SKEW: Final = 60.0  # an ack-at further in the future would stretch the longest ack for ever
-_FOREVER: Final = float("inf")
+FOREVER: Final = float("inf")
 _OPT_OUTS: Final = frozenset({
     names.OPT_OUT, names.OPT_OUT_UNTIL, names.DOWNSCALER_EXCLUDE, names.DOWNSCALER_EXCLUDE_UNTIL,
     names.KARPENTER_DO_NOT_DISRUPT,
@@ -108,7 +108,7 @@ def tend_acks(workload: cluster.Workload, terms: idle.Consent, now: Instant) -> 
 
 def _end_ack(workload: cluster.Workload, end: Instant) -> Decision:
     because = f"the acknowledgement ended at {units.rfc3339(end)}"
-    is_elsewhere = workload.marks_ref.uid != workload.ref.uid and any(key in workload.annotations for key in marks.ACKS)
+    is_elsewhere = workload.has_marks_elsewhere and any(key in workload.annotations for key in marks.ACKS)
     if is_elsewhere:  # made by hand where every change restarts the pods: it stays, and has ended all the same
         return Alert(workload, names.Event.ACK_EXPIRED, because, f"ack-expired:{units.rfc3339(end)}")
     # A notice from before the ack is void: the owner has since said to keep it, and is to be told again.
@@ -122,7 +122,7 @@ def drop(said: Said, keys: Iterable[str]) -> Changes:
 
 def mark(workload: cluster.Workload, changes: Changes, event: str | None, because: str) -> Mark:
     """A Mark where this workload's marks are, guarded against change."""
-    version = workload.resource_version if workload.marks_ref.uid == workload.ref.uid else workload.marks_version
+    version = workload.marks_version if workload.has_marks_elsewhere else workload.resource_version
     return Mark(workload, workload.marks_ref, version, changes, event, because)
 
 
@@ -149,15 +149,15 @@ def _sources(subject: rules.Subject, beyond_namespace: bool) -> Iterator[tuple[s
 
 def _read_opt_out(where: str, said: Said, now: Instant) -> Exemption | None:
     if said.get(names.OPT_OUT) == names.OPT_OUT_VALUE:
-        return Exemption(f"{where} says {names.OPT_OUT}: {names.OPT_OUT_VALUE}", _FOREVER)
+        return Exemption(f"{where} says {names.OPT_OUT}: {names.OPT_OUT_VALUE}", FOREVER)
     for key in (names.DOWNSCALER_EXCLUDE, names.KARPENTER_DO_NOT_DISRUPT):
         if said.get(key, "").lower() == "true":
-            return Exemption(f"{where} says {key}: true", _FOREVER)
+            return Exemption(f"{where} says {key}: true", FOREVER)
     for key in (names.OPT_OUT_UNTIL, names.DOWNSCALER_EXCLUDE_UNTIL):
         if text := said.get(key):
             until = units.read_instant(text)
             if until is None:
-                return Exemption(f"{where} says {key}, with a time that cannot be read: {text[:64]!r}", _FOREVER)
+                return Exemption(f"{where} says {key}, with a time that cannot be read: {text[:64]!r}", FOREVER)
             if now < until:
                 return Exemption(f"{where} says {key}: {units.rfc3339(until)}", until)
     return None

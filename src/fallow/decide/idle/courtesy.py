@@ -16,14 +16,12 @@ import msgspec
 
 from fallow import names
 from fallow.decide.idle import consent, pauses, rules
-from fallow.model import cluster, kinds, marks, units
+from fallow.model import cluster, kinds, marks, objections, units
 from fallow.model.decision import Detail, Reason, Step
 from fallow.model.policies import idle
 from fallow.model.policies.idle import ActionType
 from fallow.model.seen import Known, Unseen
 from fallow.model.units import Instant
-
-_FOREVER: Final = float("inf")
 
 # Skips after which an earlier notice no longer counts: whoever lifts them is to be told again before anything happens.
 # Not those by which it is not ours: the notice may be another instance's.
@@ -61,7 +59,7 @@ class Standing(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     skip: Reason | None = None
     because: str = ""
     detail: Detail | None = None
-    until: Instant = _FOREVER
+    until: Instant = consent.FOREVER
     warns: bool = False
     pauses: bool = False
     is_void: bool = False  # its notice marks no longer count
@@ -126,7 +124,7 @@ def make_episode(uid: str, since: Instant) -> Episode:
 
 
 def _leave(
-    reason: Reason, because: str | None, until: Instant = _FOREVER, *, is_void: bool = False
+    reason: Reason, because: str | None, until: Instant = consent.FOREVER, *, is_void: bool = False
 ) -> Standing | None:
     if because is None:
         return None
@@ -155,6 +153,8 @@ def _is_report_only(case: Case) -> Standing | None:
         return _report(Detail(workload.trouble), workload.trouble_because or str(workload.trouble))
     if kind is None:
         return _report(Detail.ManagedByUnknownOwner, f"we know no way to pause a {workload.ref.kind}")
+    if because := rules.why_not_past(workload, rule):
+        return _report(Detail.ManagedByUnknownOwner, because)
     if case.ruling.detail:
         return _report(case.ruling.detail, case.ruling.because)
     if not isinstance(case.subject.namespace, Known):  # what stands in one is not there without it
@@ -162,7 +162,7 @@ def _is_report_only(case: Case) -> Standing | None:
         return _report(Detail.Unseen, f"whether namespace {workload.ref.namespace} opted out cannot be seen: {why}")
     if case.grounds.refused is not None:
         return _report(Detail.UnsupportedField, case.grounds.refused)
-    if objection := kinds.objection(kind, workload, rule):
+    if objection := objections.find(kind, workload, rule):
         return _report(*objection)
     if rule.action.type is ActionType.report:
         return _report(Detail.Report, f"rule {rule.name} only reports")

@@ -29,7 +29,7 @@ def find_fight(workload: cluster.Workload, now: Instant) -> consent.Exemption | 
     """The hold after a fight; one that cannot be read holds, for we wrote it after losing three times."""
     texts = marks.read_all(workload, names.FIGHT_HOLD_UNTIL)
     if any(units.read_instant(text) is None for text in texts):
-        return consent.Exemption("others undid our pauses, and the end of the hold cannot be read", float("inf"))
+        return consent.Exemption("others undid our pauses, and the end of the hold cannot be read", consent.FOREVER)
     until = marks.latest(texts)
     if until is None or now >= until:
         return None
@@ -44,7 +44,7 @@ def tend(workload: cluster.Workload, pods: tuple[cluster.Pod, ...], rule: idle.R
         return []
     target, began = kinds.record_target(kind, workload), marks.paused_at(workload)
     if began is not None:
-        alive = [pod for pod in pods if pod.phase not in ("Succeeded", "Failed")]
+        alive = [pod for pod in pods if not pod.has_ended]
         return _tend_standing(kind, workload, alive, rule, began, now)
     if names.PAUSED_AT in target.annotations:
         return _tend_void(kind, target, workload, now)
@@ -156,8 +156,7 @@ def _refuse_request(workload: cluster.Workload) -> list[Decision]:
 
 
 def _lives_elsewhere(kind: kinds.Kind, workload: cluster.Workload) -> bool:
-    uid = workload.ref.uid
-    return workload.marks_ref.uid != uid and kinds.record_target(kind, workload).ref.uid == uid
+    return workload.has_marks_elsewhere and kinds.record_target(kind, workload).ref.uid == workload.ref.uid
 
 
 def _note(

@@ -27,7 +27,6 @@ from fallow.model.seen import Input, sure
 from fallow.model.units import Instant, Seconds
 
 MOST_NEWS: Final = 100  # Events, or notices, of one cycle: at 20 requests a second they must end well within it
-_REASON_TEXT: Final = 200  # characters, the longest paused-reason
 _MOST_NAMED: Final = 5
 _GIVEN: Final = (Status.done, Status.dry_run)
 _NO_ATTEMPT: Final = (decision.Code.AlreadyPaused, decision.Code.NotBegun)
@@ -151,12 +150,12 @@ def _pause(sight: judge.Sight, memory: Memory, index: int, finding: Finding, war
         notice_at = memory.would_be_pending.get(sight.arranged.uids[index], sight.now if warns else None)
     idle_for = units.humane(sight.now - float(sight.idle_since[index]))
     text = f"{sentences.count_gpus(finding.gpus)} idle for {idle_for} ({finding.rule.name})"
-    return Pause(finding, text[:_REASON_TEXT], _pod_uids(sight.snapshot, index), notice_at)
+    return Pause(finding, text[: decision.REASON_CHARACTERS], _pod_uids(sight.snapshot, index), notice_at)
 
 
 def _pod_uids(snapshot: cluster.Snapshot, index: int) -> frozenset[str]:
     pods = (snapshot.pods[pod] for pod in snapshot.workloads[index].pods)
-    return frozenset(pod.uid for pod in pods if pod.phase not in ("Succeeded", "Failed"))
+    return frozenset(pod.uid for pod in pods if not pod.has_ended)
 
 
 def _carry_on(

@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from fallow.decide.idle import classify
-from fallow.model import cluster, kinds, selectors
+from fallow.model import cluster, kinds
 from fallow.model.decision import Detail
 from fallow.model.patterns import Pattern
 from fallow.model.policies import idle
@@ -93,11 +93,7 @@ def _both(left: bool | None, right: bool | None) -> bool | None:
 
 
 def _fits_namespace(one: idle.IdlePolicy, name: str, namespace: Input[cluster.Namespace]) -> bool | None:
-    if one.namespaces and not any(pattern.fullmatch(name) for pattern in one.namespaces):
-        return False
-    if one.namespace_selector == selectors.Selector():
-        return True
-    return one.namespace_selector.matches(namespace.value.labels) if isinstance(namespace, Known) else None
+    return one.reaches(name, namespace.value.labels if isinstance(namespace, Known) else None)
 
 
 def _fits(one: idle.IdlePolicy, subject: Subject) -> bool | None:
@@ -121,8 +117,7 @@ def is_unlisted(workload: cluster.Workload, kind: kinds.Kind | None, rule: idle.
     """Why its policy is not for its kind; None where it is, or where the letters or its trouble say more."""
     if kind is None or workload.trouble is not None or rule.kinds is None:
         return None
-    is_listed = kind.kind in rule.kinds or f"{kind.kind}.{kind.group}" in rule.kinds
-    return None if is_listed else f"policy {rule.name} is not for {kind.kind}"
+    return None if kinds.is_listed(kind.key, rule.kinds) else f"policy {rule.name} is not for {kind.kind}"
 
 
 def is_disabled(workload: cluster.Workload, kind: kinds.Kind | None, rule: idle.Rule, scope: idle.Scope) -> str | None:
@@ -130,6 +125,14 @@ def is_disabled(workload: cluster.Workload, kind: kinds.Kind | None, rule: idle.
     if kind is None or workload.trouble is not None or rule.kinds is not None or kind.letter in scope.letters:
         return None
     return f"{kind.kind} (letter {kind.letter}) is not among the enabled kinds"
+
+
+def why_not_past(workload: cluster.Workload, rule: idle.Rule) -> str | None:
+    """Why it may not be paused below what another rule looks past: whoever stands above would bring it back."""
+    for owner in workload.passed:
+        if not kinds.is_listed((owner.group, owner.kind), rule.action.look_past):
+            return f"{owner.kind}/{owner.name} stands above it, and rule {rule.name} does not look past that kind"
+    return None
 
 
 def is_outside(subject: Subject, kind: kinds.Kind | None, rule: idle.Rule, scope: idle.Scope) -> bool:

@@ -6,7 +6,6 @@ exporters are ours, on loopback.
 """
 
 import asyncio
-import contextlib
 import functools
 import logging
 import resource
@@ -21,7 +20,7 @@ from typing import Any
 
 import click
 
-from fallow import names
+from fallow import loop, names
 from fallow.doors.cli import demo_view as view
 from fallow.doors.cli import main, pasts, show
 from fallow.model import decision, marks, units
@@ -61,7 +60,7 @@ class Director:
         self._learn(await self.on.tick(), world.now)
         self.took.append(time.monotonic() - ticked)
         if self.speed:
-            await nap(self.stop, max(0.0, self.on.interval / self.speed - (time.monotonic() - began)))
+            await loop.nap(self.stop, max(0.0, self.on.interval / self.speed - (time.monotonic() - began)))
 
     def _learn(self, cycle: decision.Cycle, now: Instant) -> None:
         self.failed += bool(cycle.failure)
@@ -243,13 +242,7 @@ async def _stay(director: Director, stop: asyncio.Event, kubeconfig: Path) -> No
         if director.on.world.now >= next_cycle:
             next_cycle += director.on.interval
             await director.on.tick()
-        await nap(stop, 1.0)
-
-
-async def nap(stop: asyncio.Event, seconds: float) -> None:
-    """Until then, or until we are asked to stop."""
-    with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(stop.wait(), seconds)
+        await loop.nap(stop, 1.0)
 
 
 def read_faults(text: str) -> list[worlds.Fault]:

@@ -40,6 +40,10 @@ def _with(reach: AbstractAsyncContextManager[R], act: Callable[[R], Awaitable[T]
         return asyncio.run(run())
 
 
+def _name_place(reach: verbs.Reach) -> str:
+    return f"namespace {reach.namespace}" if reach.namespace else "any namespace"
+
+
 def _do(act: Callable[[verbs.Reach], Awaitable[list[decision.Outcome]]], given: Given) -> None:
     """Runs `act`, shows its outcomes, and ends with 1 if what was asked for is not so."""
     outcomes = _ask(act, given)
@@ -60,23 +64,33 @@ def _resume(target: str | None, replicas: int | None, everything: bool, everywhe
     if (everywhere and not everything) or (replicas is not None and everything):
         raise click.UsageError("--all-namespaces goes with --all, --replicas with KIND/NAME")
     if target is None:
-        _do(lambda reach: verbs.resume_all(reach, time.time()), {**given, "everywhere": everywhere})
+        _resume_all({**given, "everywhere": everywhere})
     else:
         _do(lambda reach: verbs.resume(reach, target, time.time(), replicas=replicas), given)
 
 
-def _paused(**given: Any) -> None:
-    async def read(reach: verbs.Reach) -> tuple[list[cluster.Workload], tuple[cluster.Missing, ...]]:
-        return await verbs.paused(reach, time.time()), reach.mirror.missing
+def _resume_all(given: Given) -> None:
+    async def act(reach: verbs.Reach) -> list[decision.Outcome]:
+        outcomes = await verbs.resume_all(reach, time.time())
+        if not outcomes and given["output"] == "table":
+            show.sentence(f"nothing is paused by fallow in {_name_place(reach)}")
+        return outcomes
 
-    found, missing = _ask(read, given)
+    _do(act, given)
+
+
+def _paused(**given: Any) -> None:
+    async def read(reach: verbs.Reach) -> tuple[list[cluster.Workload], tuple[cluster.Missing, ...], str]:
+        return await verbs.paused(reach, time.time()), reach.mirror.missing, _name_place(reach)
+
+    found, missing, place = _ask(read, given)
     for unseen in missing:  # something of that kind may stand paused too
         click.echo(show.plain(f"not seen: {unseen.what}: {unseen.because}"), err=True)
     rows = [answers.paused(each) for each in found]
     if show.data(rows, given["output"]):
         return
     if not rows:
-        show.sentence("nothing is paused here by fallow")
+        show.sentence(f"nothing is paused by fallow in {place}")
     else:
         columns = ["NAMESPACE", "WORKLOAD", "SINCE", "BY", "GPUS", "WHY"]
         show.table(columns, [["" if cell is None else cell for cell in row.values()] for row in rows])
@@ -142,8 +156,10 @@ def _show_answer(act: Callable[[verbs.OnLease], Awaitable[verbs.FreezeAnswer]], 
     on, answer = _with(reach.open_lease(given["kubeconfig"], given["context"], given["namespace"]), ask)
     frozen = f"frozen until {answer.until}: nothing is paused until then; resuming works"
     which = frozen if answer.until else "no longer frozen"
+    kept = "that is longer than asked for: it was frozen already, and only `fallow unfreeze` ends a freeze early"
     if not show.data(answers.freeze(answer, on.namespace), given["output"]):
-        show.sentence(which, *(_explain(answer, on.namespace), on.unseen)[: 2 if on.unseen else 1])
+        notes = (kept if answer.is_longer else "", _explain(answer, on.namespace), on.unseen)
+        show.sentence(which, *filter(None, notes))
     if answer.heard is lease.Heard.silent:
         raise SystemExit(flags.EXIT_NO_DECISION)
 

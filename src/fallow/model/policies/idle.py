@@ -5,6 +5,7 @@ it is for. Reading IdlePolicy objects from the cluster, and the CRD itself: idle
 here.
 """
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Literal
 
@@ -110,6 +111,14 @@ class IdlePolicy(msgspec.Struct, frozen=True, kw_only=True):
     gpu_models: tuple[Pattern, ...] = ()
     classes: frozenset[str] = frozenset()
     invalid: tuple[str, ...] = ()
+
+    def reaches(self, namespace: str, labels: Mapping[str, str] | None) -> bool | None:
+        """Is it for workloads of that namespace? None: that rests on its labels, and they are not known (None)."""
+        if self.namespaces and not any(pattern.fullmatch(namespace) for pattern in self.namespaces):
+            return False
+        if self.namespace_selector == Selector():
+            return True
+        return None if labels is None else self.namespace_selector.matches(labels)
 
 
 class NextAction(msgspec.Struct, frozen=True):

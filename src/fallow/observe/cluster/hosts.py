@@ -8,6 +8,7 @@ node has room.
 
 import asyncio
 import contextlib
+from typing import Any
 
 from fallow.clients import errors
 from fallow.clients.kubernetes import api as kube
@@ -46,7 +47,7 @@ class Hosts:
                         await follower.changed.wait()
 
     def require_pods(self) -> None:
-        for problem in (*self.pods.problems, *filter(None, (self.pods.why_blind(),))):
+        for problem in _find_problems(self.pods):
             raise problem
         if unread := self.pods.unreadable:  # one of them may be the busy pod of a workload that looks idle
             raise errors.BadAnswer(f"{unread} pods could not be read, so nothing can be said about any workload")
@@ -56,7 +57,7 @@ class Hosts:
         """Raises where nodes or pods may not be read: half of them would make full nodes look free."""
         if not self._counts:
             raise ValueError("what pods need and nodes have was not counted")
-        for problem in (*self.nodes.problems, *self.pods.problems):
+        for problem in (*_find_problems(self.nodes), *_find_problems(self.pods)):
             raise problem
         if unread := self.pods.unreadable:
             raise errors.BadAnswer(f"{unread} pods cannot be read, so what is free on their nodes cannot be told")
@@ -64,6 +65,11 @@ class Hosts:
         found = (node.machine for node in self.nodes.store.values() if node.machine)
         machines = sorted(found, key=lambda machine: machine.name)
         return cluster.Capacity(tuple(machines), tuple(came), self._cluster, self.nodes.unreadable)
+
+
+def _find_problems(followed: following.Following[Any]) -> list[errors.ClientError]:
+    """Also while it is listed anew: until then its store is empty, and says nothing."""
+    return [*followed.problems, *filter(None, (followed.why_blind(),))]
 
 
 async def look(api: kube.Api) -> cluster.Capacity:

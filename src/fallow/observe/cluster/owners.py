@@ -86,6 +86,7 @@ class _Route(msgspec.Struct, frozen=True, gc=False):
     trouble: Trouble | None = None
     because: str = ""
     is_broken: bool = False  # it stopped where somebody should stand
+    passed: tuple[cluster.Owner, ...] = ()  # what admins want looked past
 
     @property
     def top(self) -> objects.Seen | None:
@@ -330,13 +331,16 @@ class _Router:
         """The topmost object, unless it is one to look past."""
         links, above = list(climb.links), None
         wanted = self._look_past.get(climb.links[0].ref.namespace if links else "", frozenset())
-        if climb.stopped_at is not None and not (links and _is_listed(climb.stopped_at, wanted)):
+        if climb.stopped_at is not None and not (links and kinds.is_listed(key_of(climb.stopped_at), wanted)):
             why = climb.why or Lost(Trouble.OwnerLookupFailed, f"{climb.stopped_at.short} has not been looked up yet")
             return _Route(climb.stopped_at, climb.links, None, why.trouble, why.because, _is_broken(climb))
+        listed = [climb.stopped_at] if climb.stopped_at is not None else []
         while len(links) > 1 and _is_passed(links[-1], links[-2], wanted):
-            passed = links.pop().ref
-            above = _as_owner(passed) if key_of(passed) == kinds.CRON_JOB.key else None
-        return _Route(links[-1].ref, tuple(links), above, *self._doubt(links[-1]))
+            passed = links.pop()
+            listed += [] if _yields(kinds.find(*key_of(passed.ref)), links[-1]) else [passed.ref]
+            above = _as_owner(passed.ref) if key_of(passed.ref) == kinds.CRON_JOB.key else None
+        trouble, because = self._doubt(links[-1])
+        return _Route(links[-1].ref, tuple(links), above, trouble, because, passed=tuple(map(_as_owner, listed)))
 
     def _doubt(self, top: objects.Seen) -> tuple[Trouble | None, str]:
         """What is wrong with an object at the top of its chain."""
@@ -362,15 +366,14 @@ def _route_liar(pod: cluster.Pod, named: cluster.Ref) -> _Route:
 
 def _is_passed(upper: objects.Seen, lower: objects.Seen, wanted: frozenset[str]) -> bool:
     row = kinds.find(*key_of(upper.ref))
-    if row is not None and row.is_schedule:
-        return True
-    if row is not None and row.outlived_by == lower.ref.kind:
-        return kinds.is_finished(row, upper.body)
-    return _is_listed(upper.ref, wanted)
+    if row is not None and _yields(row, lower):
+        return row.is_schedule or kinds.is_finished(row, upper.body)
+    return kinds.is_listed(key_of(upper.ref), wanted)
 
 
-def _is_listed(ref: cluster.Ref, wanted: frozenset[str]) -> bool:
-    return ref.kind in wanted or f"{ref.kind}.{ref.group}" in wanted
+def _yields(row: kinds.Kind | None, lower: objects.Seen) -> bool:
+    """Is the kind's own row what passes it, and nobody's list: a schedule, or what its cluster outlives?"""
+    return row is not None and (row.is_schedule or row.outlived_by == lower.ref.kind)
 
 
 def key_of(ref: cluster.Ref) -> Key:
@@ -401,7 +404,7 @@ def _build(view: View, group: _Group) -> cluster.Workload:
         chain_annotations=tuple(
             link.annotations for link in links if link is not top and objects.has_our_marks(link.annotations)
         ),
-        writer=top.writer, is_ours=top.is_ours,
+        writer=top.writer, is_ours=top.is_ours, passed=route.passed,
     )
 
 

@@ -52,8 +52,8 @@ class Eyes:
             "workloads": seen.workloads(look_past), "nodes": seen.nodes, "namespaces": seen.namespaces,
             "policies": seen.policies, "missing": seen.missing, "version": seen.version(look_past),
         }
-        floors = any(rule.power_floor for rule in rules)
-        evidence = await self._source.evidence(held, _windows(rules), now, floors=floors)
+        with_floors = any(rule.power_floor for rule in rules)
+        evidence = await self._source.evidence(held, _windows(rules), now, with_floors=with_floors)
         facts["missing"] += tuple(cluster.Missing(one.who, one.because) for one in evidence.ignored)
         facts["missing"] += self._compare_clocks(evidence)
         return self._compose(held, evidence, now, **facts)
@@ -138,11 +138,7 @@ def _find_neighbours(some: tuple[cluster.Pod, ...], every: tuple[cluster.Pod, ..
 
 
 def _reaches(by: idle.IdlePolicy | None, namespace: cluster.Namespace) -> bool:
-    if by is None:
-        return True
-    if by.invalid or not by.namespace_selector.matches(namespace.labels):
-        return False
-    return not by.namespaces or any(pattern.fullmatch(namespace.name) for pattern in by.namespaces)
+    return by is None or (not by.invalid and by.reaches(namespace.name, namespace.labels) is True)
 
 
 def _windows(rules: Collection[idle.Rule]) -> frozenset[Seconds]:

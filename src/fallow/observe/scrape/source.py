@@ -170,16 +170,12 @@ class ScrapeSource:
             return None
 
     async def evidence(
-        self, held: rows.Holders, windows: frozenset[Seconds], now: Instant, *, floors: bool = True
+        self, held: rows.Holders, windows: frozenset[Seconds], now: Instant, *, with_floors: bool = True
     ) -> usage.Evidence:
         self._samples.gpus_of_node = _count_gpus(held.nodes.values())
         found = await self._measure(held, windows, now)
-        return msgspec.structs.replace(found, ignored=(*found.ignored, *self._name_strangers()))
-
-    def _name_strangers(self) -> list[usage.Ignored]:
-        """Each is named, up to a number: who makes many pods must not fill the log with them."""
-        named = sorted(f"{one.namespace}/{one.pod}" for one in self._finder.strangers)[:_MOST_NAMED]
-        return [usage.Ignored(f"{names.UNTRUSTED_EXPORTER} {one}", NOT_BELIEVED) for one in named]
+        strangers = {f"{one.namespace}/{one.pod}": NOT_BELIEVED for one in self._finder.strangers}
+        return msgspec.structs.replace(found, ignored=(*found.ignored, *trust.name_untrusted(strangers)))
 
     def _witness(self, facts: labels.Facts) -> trust.Witness:
         """What was scraped by ourselves comes from whom we asked; each speaks of its own node only."""
@@ -191,6 +187,9 @@ class ScrapeSource:
         node, pod = (known.node, known.pod) if known else (facts.target, "")
         return trust.Witness(credit, node, pod.lower(), f"{facts.job} on {facts.target}", binds=True)
 
+    def _believes(self, facts: labels.Facts) -> bool:
+        return rows.counts(facts, self._witness(facts), has_believed=True)
+
     async def _measure(self, held: rows.Holders, windows: frozenset[Seconds], now: Instant) -> usage.Evidence:
         self._reach_back(windows)
         if now - self._scraped_at >= 2 * self._interval:  # nobody scrapes for us, or not well
@@ -201,7 +200,7 @@ class ScrapeSource:
         if trouble := self._find_gap(found, windows, now):
             return columns.no_evidence(now, trouble)
         if self._floors.are_due(now):
-            self._floors.learn(self._samples.floors(now), facts, self._interval, now)
+            self._floors.learn(self._samples.floors(now), facts, self._interval, now, self._believes)
         if self._generation != self._samples.generation:
             self._generation = self._samples.generation
             self._layouts.forget()

@@ -5,7 +5,6 @@ Evidence whose look-back is not done yet. Invariant: nan where nothing believabl
 a believable peak only.
 """
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -96,41 +95,40 @@ def _build_usage(sheet: _Sheet, held: rows.Holders) -> usage.Usage:
 
 
 def _count_requests(reading: SeriesReading, facts: Sequence[labels.Facts], held: rows.Holders) -> usage.Floats:
-    """Per pod; nan for a pod whose server tells nothing."""
+    """Per pod; nan for a pod whose server tells nothing. Without bounds: who says too much must not hide the others."""
     by_pod = np.full(len(held.pods), np.nan)
     for number, value in zip(*reading, strict=True):
-        if 0.0 <= value < math.inf:
+        if value >= 0.0:
             for holder in held.holders(facts[number]):
                 by_pod[holder] = np.fmax(by_pod[holder], value)
     return by_pod
 
 
 def learn_intervals(
-    found: Readings, jobs: labels.Jobs, window: Seconds, paces: Mapping[str, Seconds]
+    found: Readings, jobs: labels.Jobs, layout: rows.RowLayout, window: Seconds, paces: Mapping[str, Seconds]
 ) -> dict[str, Seconds]:
     """Seconds between samples of each job: its best series shows how often it is scraped, over the window and of late.
 
     The shorter of both counts. Over the window alone, a job that began three minutes ago would look like one that is
     scraped rarely, and its three minutes like a whole window.
     """
-    counts = _highest_counts(found, len(jobs.of_series), window)
+    counts = layout.vouched(_highest_counts(found, len(jobs.of_series), window))
     most = np.full(len(jobs.names), np.nan)
     np.fmax.at(most, jobs.of_series, counts)
     learned = {jobs.names[one]: interval_of(most[one : one + 1], window) for one in np.flatnonzero(most > 0)}
     return learned | {job: min(learned[job], paces[job]) for job in learned.keys() & paces.keys()}
 
 
-def learn_paces(found: Readings, targets: Sequence[labels.Facts]) -> dict[str, Seconds]:
+def learn_paces(found: Readings, jobs: labels.Jobs, layout: rows.RowLayout) -> dict[str, Seconds]:
     """Seconds between samples of late, by job."""
-    learned: dict[str, Seconds] = {}
+    most, counts = np.full(len(jobs.names), np.nan), np.full(len(jobs.of_series), np.nan)
     for metric in queries.PRIMARIES:
-        paces = found.get(Topic(What.pace, metric.name, queries.PACE), NOTHING)
-        for series, pace in zip(paces.series.tolist(), paces.values, strict=True):
-            job = targets[series].job
-            # n samples are n - 1 intervals apart: never shorter than it is, or a job scraped rarely would never cover a
-            # window.
-            learned[job] = min(learned.get(job, _LONGEST_INTERVAL), interval_of(np.array([pace - 1.0]), queries.PACE))
-    return learned
+        np.fmax.at(counts, *found.get(Topic(What.pace, metric.name, queries.PACE), NOTHING))
+    np.fmax.at(most, jobs.of_series, layout.vouched(counts))
+    # n samples are n - 1 intervals apart: never shorter than it is, or a job scraped rarely would never cover a window.
+    return {
+        jobs.names[one]: interval_of(most[one : one + 1] - 1.0, queries.PACE) for one in np.flatnonzero(most > 0)
+    }
 
 
 def interval_of(counts: usage.Floats, window: Seconds) -> Seconds:
@@ -161,6 +159,7 @@ def _read_primaries(
     for metric in queries.PRIMARIES:
         values = sheet.read(Topic(what, metric.name, window))
         if values is not None and metric.signal in peak:
+            values = values if what is What.mean else sheet.layout.vouched(values)
             column = sheet.layout.edges(metric.join).spread(values, len(sheet.layout.gpu))
             yield metric, np.where(np.isnan(peak[metric.signal]), np.nan, column)
 
@@ -187,7 +186,7 @@ def _intervals_of_rows(sheet: _Sheet) -> usage.Floats:
     measured, size = sheet.measured, len(sheet.layout.gpu)
     if measured.expected_interval is not None:
         return np.full(size, measured.expected_interval)
-    counts = _highest_counts(measured.readings, len(measured.facts), sheet.window)
+    counts = sheet.layout.vouched(_highest_counts(measured.readings, len(measured.facts), sheet.window))
     learned = measured.intervals[sheet.window]
     by_job = np.array([learned.get(name, np.nan) for name in measured.jobs.names])
     by_series = np.where(counts > 0, by_job[measured.jobs.of_series], np.nan)
@@ -210,7 +209,8 @@ def _find_frozen(sheet: _Sheet, count: Mapping[Signal, usage.Floats], interval: 
         return measured
     for samples in count.values():
         measured |= samples * interval >= _ENOUGH_TO_BE_FROZEN * sheet.window
-    frozen: usage.Bools = measured & (sheet.layout.board.spread(grown, len(measured)) == 0.0)
+    by_all, by_vouched = (sheet.layout.board.spread(one, len(measured)) for one in (grown, sheet.layout.vouched(grown)))
+    frozen: usage.Bools = measured & ((by_all == 0.0) | (by_vouched == 0.0))
     return frozen
 
 

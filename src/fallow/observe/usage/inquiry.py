@@ -73,9 +73,9 @@ class Inquiry:
 
     def about_paces(self) -> Iterator[Question]:
         for metric in queries.PRIMARIES:
-            pace = queries.pace(self._prometheus.selector(metric.name, metric.matcher))
-            key, targets = Topic(What.pace, metric.name, queries.PACE), self._books.targets
-            yield Question(key, pace, targets, metric.signal.label, required=True)
+            book, key = self._books.of(metric), Topic(What.pace, metric.name, queries.PACE)
+            promql = queries.count(self._selectors(metric, None), book.dialect.by, queries.PACE)
+            yield Question(key, promql, book, metric.signal.label, required=True)
 
     def about_holders(self, focus: Focus | None) -> Question:
         book = self._books.own

@@ -21,8 +21,11 @@ _UUID_LABELS = ("UUID", "uuid", "device_uuid")  # the last is HAMi's
 _INDEX_LABELS = ("gpu", "device")
 _INSTANCE_LABELS = ("GPU_I_ID", "gi", "dra_mig_device_uuid")
 _MODEL_LABELS = ("modelName", "model")
+# What older scrape configurations call the target, beside whatever a page says of `pod` and `namespace`.
+_SCRAPED_LABELS = ("kubernetes_namespace", "kubernetes_pod_name")
 _GPU_LABELS = (
     *_NODE_LABELS, *_UUID_LABELS, *_INDEX_LABELS, *_INSTANCE_LABELS, "GPU_I_PROFILE", *_MODEL_LABELS, "job", "instance",
+    *_SCRAPED_LABELS,
 )
 _TARGET_LABELS = ("pod", "namespace")  # what Prometheus calls the target itself, unless the exporter's own are honoured
 _SURE_POD_LABELS = frozenset({"workload_pod", "exported_pod"})  # plain `pod` may be the exporter itself
@@ -84,6 +87,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     job: str
     target: str
     exporter: tuple[str, str] = ("", "")  # namespace and pod of the target, as far as Prometheus says so
+    scraped: tuple[str, str] = ("", "")  # the same by other labels: they can discredit, as a page may hold them as well
     strict: bool = False
     split: bool = False
 
@@ -143,7 +147,7 @@ class LabelBook:
             mig=bool(instance or labels.get("GPU_I_PROFILE")) or uuid.startswith("MIG-"),
             model=sys.intern(_first(labels, _MODEL_LABELS)[1]), job=sys.intern(labels.get("job", "")),
             target=sys.intern(target), exporter=self._find_exporter(labels, pod_label), strict=self.dialect.strict,
-            split=self.dialect.split,
+            split=self.dialect.split, scraped=_scraped_from(labels),
         )
 
     def _find_exporter(self, labels: dict[str, str], pod_label: str) -> tuple[str, str]:
@@ -181,6 +185,11 @@ def _first(labels: dict[str, str], names: Sequence[str]) -> tuple[str, str]:
         if value := labels.get(name):
             return name, value
     return "", ""
+
+
+def _scraped_from(labels: dict[str, str]) -> tuple[str, str]:
+    namespace, pod = (sys.intern(labels.get(name, "")) for name in _SCRAPED_LABELS)
+    return namespace, pod
 
 
 def _without_port(target: str) -> str:

@@ -184,11 +184,14 @@ class Translator:
         met = series_of(readings, len(self._facts))
         if not self._known.issuperset(met):
             everything = sorted(self._known.union(met))
-            self._adopt(rows.RowLayout(self._held, self._facts, everything))
+            self._adopt(
+                rows.RowLayout(self._held, self._facts, everything, has_believed=self._layout.has_believed)
+            )
 
     def column(self, readings: Readings, topic: Topic, metric: queries.GpuMetric) -> usage.Floats:
         """The highest of any series of each row of the Usage; nan = none."""
         values = readings.get(topic, NOTHING).by_series(len(self._facts))
+        values = self._layout.vouched(values) if topic.what is What.past else values
         column = self._layout.edges(metric.join).spread(values, len(self._layout.gpu))
         # A row that the layout does not have (-1) takes the nan at the end.
         return column if self._place is None else np.append(column, np.nan)[self._place]

@@ -64,15 +64,16 @@ class PrometheusSource:
         return self._prometheus.clock
 
     async def evidence(
-        self, held: rows.Holders, windows: frozenset[Seconds], now: Instant, *, floors: bool = True
+        self, held: rows.Holders, windows: frozenset[Seconds], now: Instant, *, with_floors: bool = True
     ) -> usage.Evidence:
         self._forget_gone()
         try:
             answers = await self._ask(self._inquiry.about(windows), now)
-            await self._learn_paces(now)
             layouts = self._lay_out(answers.readings, held, windows)
-            if self._floors.are_due(now) and (floors or any(map(_has_unrated, layouts.values()))):
-                answers = await self._learn_floors(answers, now)
+            await self._learn_paces(layouts, now)
+            self._learn_intervals(answers.readings, layouts)
+            if self._floors.are_due(now) and (with_floors or any(map(_has_unrated, layouts.values()))):
+                answers = await self._learn_floors(answers, held, now)
         except asking.NoEvidence as nothing:
             return columns.no_evidence(now, nothing.trouble)
         return self._compose(answers, held, layouts, now)
@@ -82,15 +83,23 @@ class PrometheusSource:
     ) -> dict[Seconds, rows.RowLayout]:
         layouts, current = {}, self._current_of(found)
         for window in windows:
-            self._intervals[window] = columns.learn_intervals(found, self._jobs, window, self._paces)
             series = self._series_of(found, window)
             layouts[window] = self._layouts.lay_out(window, held, self._books.facts, series, current)
         return layouts
 
-    async def _learn_floors(self, answers: asking.Answers, now: Instant) -> asking.Answers:
+    def _learn_intervals(self, found: readings.Readings, layouts: Mapping[Seconds, rows.RowLayout]) -> None:
+        for window, layout in layouts.items():
+            self._intervals[window] = columns.learn_intervals(found, self._jobs, layout, window, self._paces)
+
+    async def _learn_floors(self, answers: asking.Answers, held: rows.Holders, now: Instant) -> asking.Answers:
         """A day of power is a lot to read: only where a rule or a model without a rating needs it."""
         learned = await self._asker.ask(self._inquiry.about_floors(), now)
-        self._floors.learn(learned.readings, self._books.facts, None, now)
+        self._jobs.catch_up(self._books.facts)  # a day has series that the window has not
+        has_believed = self._has_believed
+        self._floors.learn(
+            learned.readings, self._books.facts, None, now,
+            lambda facts: rows.counts(facts, held.witness(facts), has_believed),
+        )
         return answers._replace(lost=(*answers.lost, *learned.lost))
 
     async def _ask(self, questions: Iterable[asking.Question], now: Instant) -> asking.Answers:
@@ -100,13 +109,19 @@ class PrometheusSource:
             raise asking.NoEvidence("NoData", f"Prometheus at {self._prometheus.address} has no series of any GPU")
         return answers
 
-    async def _learn_paces(self, now: Instant) -> None:
+    @property
+    def _has_believed(self) -> bool:
+        return any(layout.has_believed for layout in self._layouts.current.values())
+
+    async def _learn_paces(self, layouts: Mapping[Seconds, rows.RowLayout], now: Instant) -> None:
         """How often jobs are scraped of late: now and then, and as soon as there is a new one. Raises NoEvidence."""
         learned_at, jobs = self._paced
-        if now - learned_at < HOUR and jobs == len(self._jobs.names):
+        if not layouts or (now - learned_at < HOUR and jobs == len(self._jobs.names)):
             return
         found = (await self._asker.ask(self._inquiry.about_paces(), now)).readings
-        self._paces, self._paced = columns.learn_paces(found, self._books.targets.facts), (now, len(self._jobs.names))
+        self._jobs.catch_up(self._books.facts)
+        longest = layouts[max(layouts)]
+        self._paces, self._paced = columns.learn_paces(found, self._jobs, longest), (now, len(self._jobs.names))
 
     def _series_of(self, found: readings.Readings, window: Seconds) -> tuple[int, ...]:
         return readings.series_of(found, len(self._books.facts), {window, INSTANT})
@@ -135,16 +150,18 @@ class PrometheusSource:
         questions = [one for focus in self._focus(held.pods) for one in self._inquiry.about(windows, focus)]
         try:
             answers = await self._ask(questions, now)
-            for window in windows:  # these few may all be thin: how often their jobs are scraped is known from all
-                learned = columns.learn_intervals(answers.readings, self._jobs, window, self._paces)
-                before = self._intervals.setdefault(window, {})
-                before |= {job: min(seconds, before.get(job, math.inf)) for job, seconds in learned.items()}
             facts, found = self._books.facts, answers.readings
-            current = self._current_of(found)
+            current, has_believed = self._current_of(found), self._has_believed
             layouts = {
-                window: rows.RowLayout(held, facts, self._series_of(found, window), current=current)
+                window: rows.RowLayout(
+                    held, facts, self._series_of(found, window), current=current, has_believed=has_believed
+                )
                 for window in windows
             }
+            for window, layout in layouts.items():  # these few may all be thin: how often jobs are scraped all show
+                learned = columns.learn_intervals(found, self._jobs, layout, window, self._paces)
+                before = self._intervals.setdefault(window, {})
+                before |= {job: min(seconds, before.get(job, math.inf)) for job, seconds in learned.items()}
             seen = self._compose(answers, held, layouts, now)
             mended = {one.window: await self._mend(one, held, layouts[one.window], now) for one in seen.usage.values()}
         except asking.NoEvidence as nothing:

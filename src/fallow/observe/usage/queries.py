@@ -131,11 +131,6 @@ def mean(selectors: list[str], by: str, window: Seconds) -> str:
     return f"max by ({by})({_union(lambda s: f'avg_over_time({s}[{span(window)}])', selectors)})"
 
 
-def pace(selector: str) -> str:
-    """How often each job's best series was sampled of late."""
-    return f"max by (job)(count_over_time({selector}[{span(PACE)}]))"
-
-
 def holds(selectors: list[str], by: str) -> str:
     return f"max by ({by})({' or '.join(selectors)})"
 
@@ -153,10 +148,16 @@ def lowest(selectors: list[str], by: str, window: Seconds) -> str:
 
 
 def requests(gauges: list[str], counters: list[str], by: str, window: Seconds) -> str:
-    """The most of anything in flight or served. A label of its own keeps each part apart until the maximum is taken."""
+    """The most of anything in flight or served. A label of its own keeps each part apart until the maximum is taken.
+
+    It is set on what is left of each part's labels: a page that has this label itself would else make two series one,
+    for which the server refuses the whole question.
+    """
     w = span(window)
     parts = [f"max_over_time({gauge}[{w}])" for gauge in gauges] + [f"increase({counter}[{w}])" for counter in counters]
-    kept_apart = (f'label_replace({part}, "fallow_part", "{number}", "", "")' for number, part in enumerate(parts))
+    kept_apart = (
+        f'label_replace(max by ({by})({part}), "fallow_part", "{number}", "", "")' for number, part in enumerate(parts)
+    )
     return f"max by ({by})({' or '.join(kept_apart)})"
 
 

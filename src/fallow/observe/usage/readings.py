@@ -28,7 +28,7 @@ class What(Enum):
     count = auto()  # samples
     mean = auto()
     newest = auto()  # instant of the newest sample, now
-    pace = auto()  # samples of a job's best series of late
+    pace = auto()  # samples of late
     holds = auto()  # which pod holds which GPU, now
     increase = auto()  # of a counter
     requests = auto()  # the most that was in flight or served

@@ -81,6 +81,9 @@ class Holders:
         found = self.exporters.find(facts)
         if stranger := self._strangers.get(facts.host):  # whatever its labels say
             return found._replace(credit=Credit.untrusted, called=stranger)
+        namespace, name = facts.scraped
+        if namespace and not self.exporters.is_believed(namespace):
+            return found._replace(credit=Credit.untrusted, called=f"{namespace}/{name}")
         if found.credit is not Credit.unknown:
             return found
         # A plain `pod` is the workload's, or else the target's own: then it says where the series comes from.
@@ -140,12 +143,12 @@ class RowLayout:
     """Rows and edges for one set of series. `series` are numbers of facts; `version` is that of Usage.
 
     `current`: those of them that have a value of now; None = that does not matter. `witnesses`: who says what, if not
-    Prometheus's labels tell it.
+    Prometheus's labels tell it. `has_believed`: a believed exporter shows devices, if not among these.
     """
 
     def __init__(
         self, held: Holders, facts: Sequence[labels.Facts], series: Iterable[int], version: int | None = None, *,
-        current: tuple[int, ...] | None = None, witnesses: Witnesses | None = None,
+        current: tuple[int, ...] | None = None, witnesses: Witnesses | None = None, has_believed: bool = False,
     ) -> None:
         self.version = version
         self.held = held
@@ -153,6 +156,7 @@ class RowLayout:
         self._facts = facts
         self.series = tuple(series)
         self._witness = [(witnesses or held.witness)(facts[number]) for number in self.series]
+        self.has_believed = has_believed or self._find_believed()
         self._doubts = trust.Doubts(held.exporters.unseen)
         self._uuid_at = {facts[n].spot: facts[n].uuid for n in self.series if facts[n].uuid and facts[n].spot}
         self._numbers: dict[Row, int] = {}
@@ -166,6 +170,7 @@ class RowLayout:
         self._split: set[str] = set()  # handed out in parts, as a believed exporter shows
         self._speakers: dict[int, Witness] = {}  # of the series that are heard
         own = self._find_rows()
+        self._vouched = self._find_vouched()
         self._find_shared()
         own = self._drop_old(own)
         self._build(own)
@@ -174,10 +179,9 @@ class RowLayout:
 
     def _find_rows(self) -> Pairs:
         own: Pairs = []
-        believed = self._has_believed()
         for number, witness in zip(self.series, self._witness, strict=True):
             facts = self._facts[number]
-            if not _is_heard(facts, witness, believed):
+            if not _is_heard(facts, witness, self.has_believed):
                 self._doubts.add(witness)
                 continue
             gpu = self._identify(facts)
@@ -193,7 +197,17 @@ class RowLayout:
                 self._doubts.add(witness)
         return own
 
-    def _has_believed(self) -> bool:
+    def _find_vouched(self) -> Numbers:
+        """The series that show that a GPU was watched."""
+        vouched = []
+        for number, witness in self._speakers.items():
+            if counts(self._facts[number], witness, self.has_believed):
+                vouched.append(number)
+            else:
+                self._doubts.add(witness)
+        return np.array(vouched, dtype=np.int64)
+
+    def _find_believed(self) -> bool:
         """Whether any exporter that we were told of shows devices."""
         believed = (Credit.trusted, Credit.unseen)
         return any(
@@ -284,6 +298,12 @@ class RowLayout:
         self.borrows: usage.Bools = np.zeros(len(rows), dtype=np.bool_)
         self.borrows[[row for _, row in lent + above]] = True
 
+    def vouched(self, values: usage.Floats) -> usage.Floats:
+        """Of these by number of series, those of series that show that a GPU was watched; nan for all others."""
+        kept = np.full(len(values), np.nan)
+        kept[self._vouched] = values[self._vouched]
+        return kept
+
     def edges(self, join: Join) -> Edges:
         return {"own": self.own, "device": self.device, "board": self.board}[join]
 
@@ -363,6 +383,13 @@ def _is_heard(facts: labels.Facts, witness: Witness, has_believed: bool) -> bool
     if facts.strict or witness.binds:
         return witness.credit is Credit.trusted
     return not has_believed or witness.credit is not Credit.untrusted
+
+
+def counts(facts: labels.Facts, witness: Witness, has_believed: bool) -> bool:
+    """Whether its samples show that a GPU was watched, and how often. Who cannot be told, where others can, may show
+    activity; but their silence must not stand in for that of an exporter which died."""
+    is_told = witness.credit is not Credit.unknown or not has_believed
+    return is_told and _is_heard(facts, witness, has_believed)
 
 
 def _names_of(node: cluster.Node) -> frozenset[str]:

@@ -20,9 +20,9 @@ class Source(Protocol):
         ...
 
     async def evidence(
-        self, held: rows.Holders, windows: frozenset[Seconds], now: Instant, *, floors: bool = True
+        self, held: rows.Holders, windows: frozenset[Seconds], now: Instant, *, with_floors: bool = True
     ) -> usage.Evidence:
-        """One Usage per window, or the reason why nothing can be said. `floors`: a rule asks for the lowest power."""
+        """One Usage per window, or the reason why nothing can be said. `with_floors`: a rule asks for them."""
         ...
 
     async def again(self, held: rows.Holders, windows: frozenset[Seconds], now: Instant) -> usage.Evidence:

@@ -5,7 +5,8 @@ the series stands with us, and on which node it runs.
 A tenant may have Prometheus scrape a pod of theirs (a PodMonitor is enough), and that page may name any pod and GPU. So
 gpu_idle_* and hami_* series, which can acquit a tenant of a busy device, count only from a pod of these namespaces on
 the GPU's own node. DCGM's series fold by maximum, so a forged 0 lowers nothing; from a target of another namespace they
-count only in a cluster where no believed exporter speaks at all, lest they stand in for one that died.
+count only in a cluster where no believed exporter speaks at all, lest they stand in for one that died. Where nothing
+tells which pod it is, they show activity beside believed exporters, and never that a GPU was watched.
 What remains: the labels of a target are Prometheus's word. Who may give a target other labels (honorLabels, relabelings
 of a monitor that Prometheus does not override) can name any exporter; hostNetwork pods share the address of their node.
 Invariant: what cannot be told is not believed where belief could acquit, and it is named.
@@ -117,11 +118,7 @@ class Doubts:
             self._found.setdefault(witness.called, witness.credit)
 
     def listed(self) -> tuple[usage.Ignored, ...]:
-        named = sorted(self._found.items())[:_MOST_NAMED]
-        found = [usage.Ignored(f"{names.UNTRUSTED_EXPORTER} {who}", self._explain(credit)) for who, credit in named]
-        if more := len(self._found) - len(named):
-            found.append(usage.Ignored(f"{names.UNTRUSTED_EXPORTER} and {more} more", "ignored for the like reasons"))
-        return tuple(found)
+        return name_untrusted({who: self._explain(credit) for who, credit in self._found.items()})
 
     def _explain(self, credit: Credit) -> str:
         if credit is Credit.untrusted:
@@ -131,5 +128,14 @@ class Doubts:
             return f"its gpu_idle_* and hami_* series are ignored: its pod cannot be seen ({why}); {_BELIEVE}"
         if credit is Credit.unknown:
             why = self._unseen or "no pod of --exporter-namespaces has that address, and no label names one"
-            return f"its gpu_idle_* and hami_* series are ignored: {why}; {_BELIEVE}"
+            return f"its series are ignored, but where DCGM's show activity: {why}; {_BELIEVE}"
         return "its series about pods and GPUs of other nodes are ignored"
+
+
+def name_untrusted(found: Mapping[str, str]) -> tuple[usage.Ignored, ...]:
+    """Who they are and why they do not count, up to a number; how many more there are is said."""
+    named = sorted(found.items())[:_MOST_NAMED]
+    listed = [usage.Ignored(f"{names.UNTRUSTED_EXPORTER} {who}", because) for who, because in named]
+    if more := len(found) - len(named):
+        listed.append(usage.Ignored(f"{names.UNTRUSTED_EXPORTER} and {more} more", "ignored for the like reasons"))
+    return tuple(listed)

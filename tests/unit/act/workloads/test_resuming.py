@@ -7,7 +7,7 @@ import json
 import pytest
 from tests.unit.act.carrying import MakeHands, Object, annotations, carry, resume_of
 from tests.unit.act.examples import NOW, identified, make, workload_of
-from tests.unit.act.server import Server
+from tests.unit.act.server import Seen, Server
 
 from fallow import names
 from fallow.act import hands as doing
@@ -136,3 +136,41 @@ async def test_a_dry_resume_changes_nothing(server: Server, make_hands: MakeHand
     outcome = await make_hands(dry_run="server").resume(resume_of(workload_of(thing)), NOW)
     assert outcome.status is Status.dry_run
     assert json.dumps(server.objects, sort_keys=True) == before
+
+
+def paused(kind: str, replicas: int = 3) -> Object:
+    """Of a Deployment its count, of a Notebook its stop."""
+    stop = {"kubeflow-resource-stopped": "2026-11-14T23:00:00Z"} if kind == "Notebook" else {}
+    pointer = "/metadata/annotations/kubeflow-resource-stopped" if stop else "/spec/replicas"
+    record = json.dumps({"v": 1, "fields": {pointer: None if stop else replicas}})
+    said = {names.ORIGINAL_STATE: record, names.PAUSED_AT: "2026-11-14T23:00:00Z", **stop}
+    api = "kubeflow.org/v1" if stop else "apps/v1"
+    return identified(make(api, kind, {} if stop else {"replicas": 0}, annotations=said))
+
+
+async def test_a_stop_that_a_webhook_keeps_keeps_its_record(server: Server, hands: doing.Hands) -> None:
+    thing = server.add(paused("Notebook"))
+    before = annotations(server.now(thing))
+    server.before = lambda seen: seen.body["metadata"].get("annotations", {}).pop("kubeflow-resource-stopped", None)
+    outcome = await carry(hands, resume_of(workload_of(thing)))
+    assert outcome.status is Status.failed
+    assert "and not None" in outcome.because
+    assert annotations(server.now(thing)) == before
+
+
+async def test_a_clamped_resume_that_dies_keeps_its_record(server: Server, hands: doing.Hands) -> None:
+    thing = server.add(paused("Deployment"))
+
+    def allow_one(seen: Seen) -> None:
+        if "spec" in seen.body:
+            seen.body["spec"]["replicas"] = min(1, seen.body["spec"]["replicas"])
+
+    server.before = allow_one
+    server.seen = lambda seen: server.fail("PATCH", "/deployments", 500) if len(server.writes()) == 2 else None
+    outcome = await carry(hands, resume_of(workload_of(thing)))
+    assert outcome.status is Status.failed
+    assert "is 1 and not 3" in outcome.because
+    found = server.now(thing)
+    assert found["spec"]["replicas"] == 1
+    assert json.loads(annotations(found)[names.ORIGINAL_STATE])["fields"] == {"/spec/replicas": 3}
+    assert names.RESUMED_AT not in annotations(found)

@@ -157,8 +157,6 @@ def insist_on_two(seen: Seen) -> None:
 SECOND: dict[str, Callable[[Server], None]] = {
     "forbidden": lambda server: server.fail("PATCH", "/scaledobjects", 403),
     "conflicts": lambda server: server.fail("PATCH", "/scaledobjects", 409, times=4),
-    "breaks-down": lambda server: server.fail("PATCH", "/scaledobjects", 500),
-    "is-cut": lambda server: server.drop("PATCH", "/scaledobjects", done=False),
     "is-changed": lambda server: setattr(server, "before", insist_on_two),
 }
 
@@ -174,6 +172,79 @@ async def test_a_second_write_that_fails_puts_back_all_of_the_first(
     assert outcome.status in (Status.failed, Status.overtaken)
     assert (server.now(target)["spec"], annotations(server.now(target))) == ({"replicas": 3}, KEPT)
     assert annotations(server.now(found)) == {}
+
+
+UNKNOWN: dict[str, Callable[[Server], None]] = {
+    "breaks-down": lambda server: server.fail("PATCH", "/scaledobjects", 504),
+    "is-cut": lambda server: server.drop("PATCH", "/scaledobjects", done=False),
+}
+
+
+@pytest.mark.accepts("idle", 40, 62)
+@pytest.mark.parametrize("fault", UNKNOWN.values(), ids=UNKNOWN)
+@pytest.mark.parametrize("is_late", [True, False], ids=["lands-late", "never-lands"])
+async def test_a_second_write_of_unknown_end_keeps_the_record_until_the_next_cycle(
+    server: Server, hands: doing.Hands, fault: Callable[[Server], None], is_late: bool
+) -> None:
+    target, found = server.add(deployment(**KEPT)), server.add(scaler())
+    fault(server)
+    assert (await carry(hands, pause_of(with_scaler(server, target, found)))).status is Status.failed
+    assert names.ORIGINAL_STATE in annotations(server.now(target))
+    (sent,) = (seen for seen in server.writes() if "/scaledobjects" in seen.path)
+    if is_late:
+        said = dict(sent.body["metadata"]["annotations"])
+        server.touch(found, lambda held: held["metadata"].update(annotations=said))
+    decisions = pauses.tend(with_scaler(server, target, found), (), examples.RULE, NOW + 60)
+    for each in decisions:
+        assert (await carry(hands, each)).status is Status.done
+    assert (decisions == []) is is_late, "it stands paused, with its record"
+    assert (names.ORIGINAL_STATE in annotations(server.now(target))) is is_late
+    if not is_late:
+        assert KEPT.items() <= annotations(server.now(target)).items(), "the immunity goes on"
+
+
+def strip(*stripped: str) -> Callable[[Seen], None]:
+    """As a webhook does that lets annotations of ours through to nobody."""
+
+    def change(seen: Seen) -> None:
+        said = seen.body["metadata"].get("annotations", {}) if isinstance(seen.body, dict) else {}
+        for name in stripped:
+            said.pop(name, None)
+
+    return change
+
+
+@pytest.mark.accepts("idle", 40)
+@pytest.mark.parametrize("name", [names.ORIGINAL_STATE, names.PAUSED_AT])
+async def test_a_pause_whose_marks_are_stripped_is_put_back(server: Server, hands: doing.Hands, name: str) -> None:
+    thing = server.add(deployment(**KEPT))
+    server.before = strip(name)
+    outcome = await carry(hands, pause_of(workload_of(thing)))
+    assert outcome.status is Status.failed
+    assert "is None and not '" in outcome.because
+    assert outcome.because.endswith("it was put back to /spec/replicas 3")
+    assert (server.now(thing)["spec"], annotations(server.now(thing))) == ({"replicas": 3}, KEPT)
+
+
+@pytest.mark.accepts("idle", 40)
+async def test_a_stripped_record_that_cannot_be_put_back_is_told_whole(server: Server, hands: doing.Hands) -> None:
+    thing = server.add(deployment())
+    server.before = strip(names.ORIGINAL_STATE)
+    server.seen = lambda seen: server.fail("PATCH", "/deployments", 500) if len(server.writes()) == 2 else None
+    outcome = await carry(hands, pause_of(workload_of(thing)))
+    assert outcome.status is Status.failed
+    assert "(/spec/replicas 3) could not be put back" in outcome.because
+    assert outcome.because.endswith("put it back by hand, for its record was stripped")
+
+
+@pytest.mark.accepts("idle", 40)
+async def test_under_keda_a_stripped_record_pauses_nothing(server: Server, hands: doing.Hands) -> None:
+    target, found = server.add(deployment(**KEPT)), server.add(scaler())
+    server.before = strip(names.ORIGINAL_STATE)
+    assert (await carry(hands, pause_of(with_scaler(server, target, found)))).status is Status.failed
+    assert (server.now(target)["spec"], annotations(server.now(target))) == ({"replicas": 3}, KEPT)
+    assert annotations(server.now(found)) == {}
+    assert not any("/scaledobjects" in seen.path for seen in server.writes())
 
 
 async def test_half_a_write_whose_answer_is_lost_stays_on_record_for_the_next_cycle(

@@ -338,8 +338,8 @@ async def test_annotations_are_seen_and_written_without_touching_the_record(
     await once(first, second)
     before = dict(held.spec)
     clock.now += 1
-    await second.annotate({"gpuautoscaler.io/frozen-until": "2026-05-04T14:00:00Z", "x": "1"})
-    await second.annotate({"x": None, "never-there": None})
+    await second.annotate(lambda said: {"gpuautoscaler.io/frozen-until": "2026-05-04T14:00:00Z", "x": "1"})
+    await second.annotate(lambda said: {"x": None, "never-there": None})
     assert held.spec == before
     assert await once(first) == [True]  # its renewal meets the change, looks, and keeps it
     expected = {"gpuautoscaler.io/frozen-until": "2026-05-04T14:00:00Z"}
@@ -353,7 +353,7 @@ async def test_annotating_does_not_prolong_a_dead_holders_lease(
     first, second = candidate(client, clock, "a"), candidate(client, clock, "b")
     await once(first, second)
     clock.now += 10
-    await second.annotate({"x": "1"})
+    await second.annotate(lambda said: {"x": "1"})
     assert await once(second) == [False]
     clock.now += 5.1
     assert await once(second) == [True]
@@ -362,8 +362,21 @@ async def test_annotating_does_not_prolong_a_dead_holders_lease(
 
 async def test_annotating_never_creates_a_lease(client: api.Api, held: LeaseServer, clock: Clock) -> None:
     with pytest.raises(errors.NotFound):
-        await candidate(client, clock, "a").annotate({"x": "1"})
+        await candidate(client, clock, "a").annotate(lambda said: {"x": "1"})
     assert held.lease is None
+
+
+async def test_what_stood_on_a_deleted_lease_stands_on_the_next(
+    client: api.Api, held: LeaseServer, clock: Clock
+) -> None:
+    first, second = candidate(client, clock, "a"), candidate(client, clock, "b")
+    await once(first)
+    await second.annotate(lambda said: {"gpuautoscaler.io/frozen-until": "2026-05-04T14:00:00Z"})
+    await once(first)
+    held.lease = None
+    assert await once(first) == [True]
+    assert held.lease is not None
+    assert held.lease["metadata"]["annotations"] == {"gpuautoscaler.io/frozen-until": "2026-05-04T14:00:00Z"}
 
 
 async def test_only_the_holder_notes_anything_by_one_request(
@@ -392,7 +405,7 @@ async def test_who_lost_the_lease_unnoticed_notes_nothing(client: api.Api, held:
 async def test_a_note_is_made_of_what_stands_there_now(client: api.Api, held: LeaseServer, clock: Clock) -> None:
     first, second = candidate(client, clock, "a"), candidate(client, clock, "b")
     await once(first)
-    await second.annotate({"x": "1"})
+    await second.annotate(lambda said: {"x": "1"})
     await first.note(lambda said: {"y": said.get("x", "") + "2"})
     assert first.annotations == {"x": "1", "y": "12"}
 
@@ -403,13 +416,38 @@ async def test_a_renewal_answers_what_it_reads_in_the_same_request(
     first = candidate(client, clock, "a", answer=lambda said: {"seen": said["asked"]} if "asked" in said else {})
     second = candidate(client, clock, "b")
     await once(first, second)
-    await second.annotate({"asked": "yes"})
+    await second.annotate(lambda said: {"asked": "yes"})
     clock.now += 2
     before = len(server.seen)
     await once(first)
     assert [each.method for each in server.seen[before:]] == ["PUT", "GET", "PUT"]
     assert first.annotations == {"asked": "yes", "seen": "yes"}
     assert await second.hear("seen", "yes", 15.0) is lease.Heard.answered
+
+
+async def test_a_late_answer_never_takes_back_what_was_read_after_it(
+    client: api.Api, held: LeaseServer, clock: Clock, server: wire.Server
+) -> None:
+    first, second = candidate(client, clock, "a"), candidate(client, clock, "b")
+    await once(first)
+    carried_out, deliver = asyncio.Event(), asyncio.Event()
+
+    async def dawdle(request: web.Request) -> web.StreamResponse:
+        answer = await held.put(request)
+        carried_out.set()
+        await deliver.wait()
+        return answer
+
+    server.on("PUT", LEASE, dawdle, held.put)
+    noting = asyncio.create_task(first.note(lambda said: {"memory": "1"}))
+    await carried_out.wait()
+    await second.annotate(lambda said: {"asked": "yes"})
+    renewing = asyncio.create_task(once(first))
+    await asyncio.wait({renewing}, timeout=0.2)  # it would have overtaken the note by now
+    deliver.set()
+    await noting
+    assert await renewing == [True]
+    assert first.annotations == {"memory": "1", "asked": "yes"}
 
 
 async def test_who_renews_and_does_not_answer_is_silent(client: api.Api, held: LeaseServer, clock: Clock) -> None:
@@ -452,11 +490,11 @@ async def test_annotating_meets_a_renewal_and_tries_again(
     first = candidate(client, clock, "a")
     await once(first)
     server.on("PUT", LEASE, wire.status(409, "Conflict"), held.put)
-    await first.annotate({"x": "1"})
+    await first.annotate(lambda said: {"x": "1"})
     assert first.annotations == {"x": "1"}
     server.on("PUT", LEASE, wire.status(409, "Conflict"))
     with pytest.raises(errors.Conflict):
-        await first.annotate({"x": "2"})
+        await first.annotate(lambda said: {"x": "2"})
 
 
 async def test_other_peoples_fields_survive(client: api.Api, held: LeaseServer, clock: Clock) -> None:

@@ -17,6 +17,7 @@ from fallow.model.decision import Alert, Code, Freeze, Memory, Outcome, Pause, P
 from fallow.model.long_memory import Level, LongMemory, PastPause
 from fallow.model.policies import idle as policy
 from fallow.model.policies.idle import Brakes
+from fallow.model.seen import Register
 from fallow.model.units import DAY, HOUR, MINUTE
 
 WIDE = Brakes(confirm_cycles=1, max_actions_per_cycle=1000, max_actions_per_namespace=1000, max_percent_per_hour=100.0)
@@ -90,6 +91,18 @@ def test_only_a_share_of_all_gpus_is_paused_in_an_hour(
     known = [PastPause(f"uid-ml/old-{index}", NOW - ago, gpus, "flags") for index, (ago, gpus) in enumerate(before)]
     memory = Memory(long=LongMemory(pauses=tuple(known)))
     assert len(paused(make(world, brake(max_percent_per_hour=percent), memory))) == count
+
+
+@pytest.mark.parametrize("bound_to", ["nowhere", "node-1"])
+def test_gpus_that_no_kubelet_granted_are_no_part_of_all(bound_to: str) -> None:
+    """Whoever may create pods may name their node, and ask for anything."""
+    world = World()
+    for index in range(5):
+        world.workload(f"ml/llm-{index}")
+    asks = {"node": bound_to, "phase": "Pending", "started_at": None, "resources": {names.GPU: 9999}}
+    world.workload("evil/phantom", gpus=(), pod=asks)
+    nodes = {name: node for name, node in world.snapshot().nodes.known.items() if name != "nowhere"}
+    assert len(paused(make(world, brake(max_percent_per_hour=20.0), nodes=Register(nodes)))) == 1
 
 
 @pytest.mark.accepts("idle", 49)

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 from tests import builders
 from tests.builders import NOW, World, busy, idle, pending_marks
@@ -275,6 +276,19 @@ def test_what_the_api_server_will_not_take_is_not_tried_again() -> None:
     memory = plan.remember(made, refusals)
     finding = plan.make_plan(world.snapshot(), mandate, memory, NOW).findings[0]
     assert (finding.skip_label, finding.skip_because) == ("ReportOnly:UnsupportedField", "unknown field spec.suspend")
+
+
+@pytest.mark.parametrize(
+    ("listed", "label"),
+    [(["Trainer"], None), (["Trainer.acme.io"], None), ([], "ReportOnly:ManagedByUnknownOwner")],
+    ids=["kind", "with-group", "another-rule"],
+)
+def test_only_the_deciding_rule_looks_past_an_owner(listed: list[str], label: str | None) -> None:
+    world, rule = World(), builders.rule()
+    world.workload(passed=(cluster.Owner("acme.io", "v1", "Trainer", "t", "u-t"),))
+    action = msgspec.structs.replace(rule.action, look_past=frozenset(listed))
+    made = make(world, msgspec.structs.replace(rule, action=action))
+    assert (words(made), made.findings[0].skip_label) == (["Pause"] if label is None else [], label)
 
 
 def test_the_reason_of_a_pause_is_short_and_says_how_long() -> None:

@@ -205,7 +205,8 @@ async def test_what_is_paused_is_listed_of_whatever_kind(server, ask):
 
 
 async def test_nothing_paused_is_said(server, ask):
-    assert (await ask("paused")).output == "nothing is paused here by fallow\n"
+    assert (await ask("paused")).output == "nothing is paused by fallow in namespace ml\n"
+    assert (await ask("resume", "--all")).output == "nothing is paused by fallow in namespace ml\n"
 
 
 @pytest.mark.parametrize("words", ["", "Deployment/llm --all", "Deployment/llm -A", "--all --replicas 2"])

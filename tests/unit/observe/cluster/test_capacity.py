@@ -207,6 +207,12 @@ async def test_a_followed_mirror_counts_pods_that_come_and_go_by_the_one_watch_i
         assert server.asked("watch", "pods") == 1
 
 
+async def test_what_was_not_listed_yet_is_no_empty_cluster() -> None:
+    async with pretend.Server() as server, server.api() as api, mirror.Mirror(api, counts_capacity=True) as seen:
+        with pytest.raises(errors.Unreachable, match="nodes are being listed anew"):
+            _ = seen.capacity
+
+
 async def test_who_does_not_count_has_no_capacity_to_show() -> None:
     async with pretend.Server() as server, server.api() as api, mirror.Mirror(api) as seen:
         server.put("pods", pretend.pod("web", gpus=0))

@@ -193,7 +193,23 @@ def test_what_is_looked_past_need_not_be_readable() -> None:
         pod("p", "ReplicaSet/a"), thing("ReplicaSet/a", "Deployment/a"), thing("Deployment/a", "Trainer/a"), lost=lost
     )
     assert resolve(seen, frozenset({"Trainer"})) == {"Deployment/a": None}
+    (workload,) = owners.resolve(seen, {"ml": frozenset({"Trainer"})})
+    assert [owner.kind for owner in workload.passed] == ["Trainer"]
     assert resolve(seen) == {"Trainer/a": Trouble.OwnerForbidden}
+
+
+@pytest.mark.parametrize(
+    ("links", "passed"),
+    [
+        (("ReplicaSet/a", "Deployment/a", "Trainer/a"), ["Trainer"]),
+        (("Job/a", "CronJob/a"), []),
+        (("ReplicaSet/a", "Deployment/a"), []),
+    ],
+    ids=["listed", "schedule", "nobody"],
+)
+def test_what_was_looked_past_is_told_but_not_a_schedule(links: tuple[str, ...], passed: list[str]) -> None:
+    (workload,) = owners.resolve(view(pod("p", links[0]), *chain(*links)), {"ml": frozenset({"Trainer", "CronJob"})})
+    assert [owner.kind for owner in workload.passed] == passed
 
 
 def test_looking_past_holds_in_its_namespace_only() -> None:

@@ -35,7 +35,7 @@ class Notes:
         self.clock = clock
 
     async def evidence(
-        self, held: rows.Holders, windows: frozenset[Seconds], now: Instant, *, floors: bool = True
+        self, held: rows.Holders, windows: frozenset[Seconds], now: Instant, *, with_floors: bool = True
     ) -> usage.Evidence:
         self.questions.append(("evidence", [pod.name for pod in held.pods], windows, now))
         return usage.Evidence(now, {window: _empty(window) for window in windows}, None, 0, {}, ())

@@ -366,7 +366,7 @@ def test_the_power_floor_needs_a_day() -> None:
         reading.feed(line("DCGM_FI_DEV_POWER_USAGE", 61 if minute == 0 else 90).encode())
         found.take([samples.Taken(exporter, reading.end())], NOW + minute * MINUTE, counts=True)
         if minute % 600 == 599:
-            lowest.append(floors.find_floors(found.floors(NOW + minute * MINUTE), found.facts, 60.0))
+            lowest.append(floors.find_floors(found.floors(NOW + minute * MINUTE), found.facts, 60.0, lambda _: True))
     assert lowest == [{}, {"GPU-0": 61.0}]
 
 
@@ -380,7 +380,7 @@ def test_a_floor_is_of_the_last_day_and_expires() -> None:
         found = {readings.Topic(what, by_us, DAY): readings.NOTHING for what in day}
         found |= {readings.Topic(what, by_dcgm, DAY): readings.SeriesReading(series, day[what]) for what in day}
         facts = [msgspec.structs.replace(labels.NOTHING_SAID, uuid="GPU-0")]
-        known.learn(found, facts, 60.0, at)
+        known.learn(found, facts, 60.0, at, lambda _: True)
         return known.watts
 
     assert learn(34.0, NOW) == {"GPU-0": 34.0}

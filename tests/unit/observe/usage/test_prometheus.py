@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from aiohttp import web
 from tests.unit.clients import loopback
-from tests.unit.observe.usage.gpu_pods import held, node, nodes, pod
+from tests.unit.observe.usage.gpu_pods import exporters, held, node, nodes, pod
 from tests.unit.observe.usage.gpu_pods import wanted as candidates
 
 from fallow.clients.prometheus import auth, client
@@ -34,7 +34,7 @@ Canned = Mapping[tuple[str, str], list[tuple[dict[str, str], float]]]
 
 def kind_of(promql: str) -> str:
     for word, what in (
-        ("max by (job)(count_over_time", "pace"),
+        ("[300s]", "pace"),
         ("count_over_time", "count"),
         ("timestamp", "newest"),
         ("increase", "increase"),
@@ -182,10 +182,64 @@ async def test_the_interval_is_that_of_the_jobs_best_series(name: str) -> None:
 
 
 async def test_a_job_that_began_a_moment_ago_is_not_one_that_is_scraped_rarely() -> None:
-    answers = measured(gpu(0), count=12.0) | {("pace", GR): [({"job": "dcgm"}, 12.0)]}
+    answers = measured(gpu(0), count=12.0) | {("pace", GR): [(gpu(0), 12.0)]}
     async with source(canned(answers)) as (_, asked):
         seen = (await asked.evidence(held((pod("llm"),)), ONLY, NOW)).usage[WINDOW]
     assert seen.interval == pytest.approx([300.0 / 11])  # not 120: twelve samples in five minutes, not in a window
+
+
+EXPORTER = {"namespace": "gpu-operator", "pod": "dcgm-x"}
+STRANGER = {"namespace": "evil", "pod": "evil-0", "instance": "10.6.6.6:8000"}
+
+
+async def test_a_stranger_under_the_exporters_job_hurries_nobody() -> None:
+    real, forged = gpu(0, **EXPORTER), gpu(9, name="nobody", **STRANGER)
+    answers = measured(real, forged) | {("pace", GR): [(real, 11.0), (forged, 60.0)]}
+    answers["count", GR] = [(real, 60.0), (forged, 360.0)]
+    believed = exporters("gpu-operator/dcgm-x gpu-1 10.1.0.5")
+    async with source(canned(answers)) as (_, asked):
+        for look in (asked.evidence, asked.again):
+            seen = (await look(held((pod("llm"),), known=believed), ONLY, NOW)).usage[WINDOW]
+            assert seen.interval.tolist() == [30.0]
+
+
+@pytest.mark.parametrize("job", ["dcgm", "evil"])
+async def test_a_stranger_makes_no_floor_and_hides_none(job: str) -> None:
+    real, forged = gpu(0, **EXPORTER), gpu(9, name="nobody", job=job, **STRANGER)
+    power = "DCGM_FI_DEV_POWER_USAGE"
+    answers = measured(real, forged) | {
+        ("lowest", power): [(real, 60.0), (forged, 1.0)], ("count", power): [(real, 2880.0), (forged, 17280.0)],
+    }
+    believed = exporters("gpu-operator/dcgm-x gpu-1 10.1.0.5")
+    async with source(canned(answers)) as (_, asked):
+        seen = (await asked.evidence(held((pod("llm"),), known=believed), ONLY, NOW)).usage[WINDOW]
+    assert seen.power_floor.tolist() == [60.0]
+
+
+async def test_of_two_believed_jobs_each_has_its_own_day() -> None:
+    slow, fast = gpu(0), gpu(1, job="fast")
+    power = "DCGM_FI_DEV_POWER_USAGE"
+    answers = measured(slow, fast) | {
+        ("lowest", power): [(slow, 60.0), (fast, 70.0)], ("count", power): [(slow, 2880.0), (fast, 17280.0)],
+    }
+    async with source(canned(answers)) as (_, asked):
+        seen = (await asked.evidence(held((pod("llm"),)), ONLY, NOW)).usage[WINDOW]
+    assert seen.power_floor.tolist() == [60.0, 70.0]
+
+
+async def test_who_cannot_be_told_shows_activity_but_never_that_a_gpu_was_watched() -> None:
+    believed = exporters("gpu-operator/dcgm-x gpu-1 10.1.0.5")
+    elsewhere, unknown = gpu(1, name="other", **EXPORTER), gpu(0, instance="10.6.6.6:8000")
+    pods = held((pod("llm"), pod("other")), known=believed)
+    async with source(canned(measured(elsewhere, unknown, peak=0.4))) as (server, asked):
+        for look in (asked.evidence, asked.again):
+            seen = (await look(pods, ONLY, NOW)).usage[WINDOW]
+            (row,) = (seen.pod == 0).nonzero()[0]
+            assert seen.peak[Signal.gr_engine][row] == 0.4
+            assert np.isnan([seen.count[Signal.gr_engine][row], seen.newest[Signal.gr_engine][row]]).all()
+        server.answer = canned(measured(unknown))
+        seen = (await asked.again(held((pod("llm"),), known=believed), ONLY, NOW)).usage[WINDOW]
+        assert np.isnan(seen.count[Signal.gr_engine]).all(), "a second look at few still knows that exporters speak"
 
 
 async def test_an_expected_interval_overrules() -> None:
@@ -427,3 +481,14 @@ async def test_on_a_shared_gpu_the_pods_own_past_counts() -> None:
         seen = (await asked.evidence(held(pods, on), ONLY, NOW)).usage[WINDOW]
         found = await asked.look_back(seen, candidates([0]), held(pods, on), NOW, 0.01)
     assert found.last_active.tolist() == [NOW - 7200]
+
+
+async def test_a_day_of_power_may_speak_of_gpus_that_the_window_does_not() -> None:
+    """Of a model without a rating the floor is learned; a pod that ended, or a label that changed, is in it too."""
+    old = gpu(7, name="ended", modelName="NVIDIA Unheard-of")
+    unrated = [gpu(number, modelName="NVIDIA Unheard-of") for number in (1, 2)]
+    answers = measured(*unrated) | {("lowest", "DCGM_FI_DEV_POWER_USAGE"): [(old, 40.0)]}
+    async with source(canned(answers)) as (_, prometheus):
+        found = await prometheus.evidence(held((pod("llm"),)), ONLY, NOW)
+    assert found.trouble is None
+    assert found.usage[WINDOW].gpu == ("GPU-1", "GPU-2")

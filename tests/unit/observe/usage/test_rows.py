@@ -257,6 +257,10 @@ TARGETS = {
     ),
     "another node's exporter": ({"namespace": "gpu-operator", "pod": "idle-y"}, False, "gpu-operator/idle-y"),
     "no such pod": ({"namespace": "gpu-operator", "pod": "idle-z"}, False, "gpu-operator/idle-z"),
+    "a tenant's pod by older labels": (
+        {"namespace": "gpu-operator", "pod": "idle-x", "kubernetes_namespace": "evil", "kubernetes_pod_name": "forger"},
+        False, "evil/forger",
+    ),
     "nobody can tell": ({"instance": "10.1.0.77:9835"}, False, "10.1.0.77:9835"),
 }
 
@@ -313,7 +317,8 @@ REAL = {**LLM, "UUID": "GPU-2", "namespace": "gpu-operator", "pod": "dcgm-x"}
 @pytest.mark.parametrize("forged", [
     {**LLM, "namespace": "evil", "pod": "forger"}, {**LLM, "instance": "10.1.9.9:1"},
     {"UUID": "GPU-2", "pod": "forger", "namespace": "evil"},
-], ids=["its labels", "its address", "nameless"])
+    {"UUID": "GPU-1", "pod": "llm", "namespace": "ml", "kubernetes_namespace": "evil", "kubernetes_pod_name": "forger"},
+], ids=["its labels", "its address", "nameless", "older labels"])
 def test_a_tenants_devices_count_only_where_nobody_else_shows_any(forged: dict[str, str]) -> None:
     pods = (pod("llm", resources={"nvidia.com/gpu": 2}), pod("tenant", namespace="evil", ip="10.1.9.9"))
     alone = layout(forged, pods=pods, on=PLACE, known=KNOWN)
@@ -321,6 +326,14 @@ def test_a_tenants_devices_count_only_where_nobody_else_shows_any(forged: dict[s
     assert held(beside) == {(0, "GPU-2")}
     assert not beside.borrows.any()
     assert alone.ignored == ()
+
+
+def test_older_labels_make_nobody_believed() -> None:
+    """A page may hold them where Prometheus does not set them."""
+    said = {"kubernetes_namespace": "gpu-operator", "kubernetes_pod_name": "idle-x", "instance": "10.1.0.77:1"}
+    assert held(layout({**OWN_SERIES, **said}, pods=(pod("llm"),), on=PLACE, known=KNOWN, dialect=labels.OWN)) == set()
+    seen = layout({**LLM, **said}, REAL, pods=(pod("llm"),), on=PLACE, known=KNOWN)
+    assert np.isnan(seen.vouched(np.zeros(2))).tolist() == [True, False]
 
 
 def test_a_hostname_that_is_the_exporters_own_pod_hides_nothing() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fallow import names
-from fallow.model import kinds, pointers
+from fallow.model import kinds, objections, pointers
 from fallow.model.policies import idle
 from fallow.sim.world import edits, shapes
 
@@ -37,7 +37,7 @@ def test_nothing_about_it_speaks_against_a_pause(kind: str) -> None:
     workload = edits.see(thing)
     row = kinds.of(workload)
     assert row is not None
-    assert kinds.objection(row, workload, idle.Rule()) is None
+    assert objections.find(row, workload, idle.Rule()) is None
     assert not kinds.is_finished(row, workload.body)
 
 
