@@ -22,6 +22,7 @@ DEPLOYMENTS = api.Resource("apps", "v1", "deployments", "Deployment", True, scal
 class Meta(msgspec.Struct, frozen=True):
     uid: str
     name: str
+    namespace: str = ""
 
 
 class Named(msgspec.Struct, frozen=True):

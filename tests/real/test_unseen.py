@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 
 from fallow import loop, names, settings
+from fallow.clients.kubernetes import api as kube
+from fallow.clients.kubernetes import config
 from fallow.model import decision
 from fallow.model.decision import Reason
 from fallow.wiring import daemon
@@ -76,6 +78,42 @@ async def findings(story: loop.Loop) -> dict[str, decision.Finding]:
 async def replicas(scene: Scene, name: str = "llm") -> int:
     found = await scene.cluster.get("apps/v1", "Deployment", name)
     return int(found["spec"]["replicas"])
+
+
+# ---- one object that cannot be read ----
+
+DEEP = "[" * 4000 + "]" * 4000
+
+
+@pytest.mark.accepts("idle", 45)
+async def test_objects_that_are_nested_too_deep_stop_nobody_else(scene: Scene) -> None:
+    cluster = scene.cluster
+    await scene.deployment()
+    await scene.begin()
+    marked = clusters.replicated("apps/v1", "Deployment", "evil", 0, 0)
+    marked["metadata"]["annotations"] = {names.ORIGINAL_STATE: f'{{"v":1,"fields":{{"/spec/replicas":{DEEP}}}}}'}
+    await cluster.create(marked)
+    claim = (
+        '{"apiVersion":"resource.k8s.io/v1","kind":"ResourceClaim","metadata":{"name":"deep"},"spec":{"devices":'
+        '{"requests":[{"name":"gpu","exactly":{"deviceClassName":"x.example.com"}}],"config":[{"opaque":'
+        f'{{"driver":"x.example.com","parameters":{{"a":{DEEP}}}}}}}]}}}}}}'
+    )
+    access = config.load_access(kubeconfig=str(scene.kubeconfig), context=None, environment={})
+    async with kube.Api(access) as api:
+        path = f"/apis/resource.k8s.io/v1/namespaces/{scene.namespace}/resourceclaims"
+        await api.request("POST", path, body=claim.encode())
+    async with looping(scene) as story:
+        cycle = await tick(story)
+        assert cycle.plan is not None, cycle.failure
+        assert cycle.snapshot is not None
+        (why,) = [each.because for each in cycle.snapshot.missing if each.what == "resourceclaims.resource.k8s.io"]
+        assert why == f"1 of them could not be read, such as {scene.namespace}/deep"
+
+        async def is_paused() -> bool:
+            await tick(story)
+            return await replicas(scene) == 0
+
+        await cluster.wait_until(is_paused)
 
 
 # ---- owners ----

@@ -13,7 +13,8 @@ from tests.unit.clients import loopback
 from tests.unit.observe.cluster import pretend
 
 from fallow import loop, settings, telemetry
-from fallow.observe.cluster import mirror
+from fallow.decide.idle import plan as brain
+from fallow.observe.cluster import mirror, owners
 from fallow.stories.turn import Turn
 from fallow.wiring import daemon
 
@@ -94,6 +95,27 @@ async def test_it_runs_until_it_is_stopped_and_tells_that_it_is_well(tmp_path):
         story.stop()
         assert await running
         assert sample(story, "gpu_pruner_pods_checked") == 1
+
+
+@pytest.mark.parametrize("where", ["owners.resolve", "brain.make_plan"])
+async def test_what_nobody_foresaw_fails_the_cycle_and_not_the_daemon(tmp_path, caplog, monkeypatch, where):
+    module, name = {"owners.resolve": (owners, "resolve"), "brain.make_plan": (brain, "make_plan")}[where]
+    usual = getattr(module, name)
+
+    def stumble(*given):
+        raise RecursionError("nobody foresaw this")
+
+    async with story_of(tmp_path, busy) as (story, _):
+        monkeypatch.setattr(module, name, stumble)
+        running = asyncio.create_task(story.run())
+        await until(lambda: pulse(story).failures)
+        assert any("unexpected RecursionError" in why for why in story.health.why_not_ready(time.monotonic()))
+        assert sample(story, "gpu_pruner_query_failures_total") >= 1
+        assert any(record.exc_info for record in caplog.records)
+        monkeypatch.setattr(module, name, usual)
+        await until(lambda: sample(story, "gpu_pruner_query_successes_total") >= 1)
+        story.stop()
+        assert await running
 
 
 async def test_what_cannot_be_seen_is_told_once(tmp_path, caplog):

@@ -102,7 +102,7 @@ def read(annotations: Mapping[str, str], now: Instant) -> tuple[LongMemory, str]
         return LongMemory(), ""
     try:
         return msgspec.json.decode(text, type=LongMemory), ""
-    except (msgspec.DecodeError, UnicodeError) as problem:
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as problem:
         return LongMemory(lost_at=now), f"{names.MEMORY} on the Lease cannot be read: {problem}"
 
 

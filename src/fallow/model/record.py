@@ -37,7 +37,7 @@ def read(text: str | None) -> Record | None:
     """None where there is none, or one that cannot be trusted."""
     try:
         record = msgspec.json.decode(text, type=Record) if text else None
-    except (msgspec.DecodeError, UnicodeError):
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
         return None
     return record if record and all(pointer.startswith("/") for pointer in record.fields) else None
 
@@ -49,7 +49,7 @@ def find_fault(found: Record, writes: Iterable[str]) -> str | None:
         if not any(_may_name(pointer, value, pattern) for pattern in patterns):
             return f"{pointer}, which no pause of this kind writes"
         if not _may_hold(pointer, value):
-            return f"{value!r:.40} for {pointer}, which that cannot have been"
+            return f"{_spell(value)} for {pointer}, which that cannot have been"
     strange = found.marks.keys() - set(names.CLEARED_BY_PAUSE)
     return f"{min(strange)}, which no pause clears" if strange else None
 
@@ -75,6 +75,11 @@ def is_count(pointer: str) -> bool:
     """Of what we write, is it a number of replicas, and neither a text nor a switch?"""
     *above, last = pointers.parts(pointer)
     return "annotations" not in above and last not in _SWITCHES
+
+
+def _spell(value: Any) -> str:
+    """Briefly; what is nested may be so deep that nobody can spell it."""
+    return f"a {type(value).__name__}" if isinstance(value, dict | list) else f"{value!r:.40}"
 
 
 def fields_in(annotations: Mapping[str, str]) -> frozenset[str]:

@@ -24,7 +24,7 @@ from fallow.decide.idle import plan as brain
 from fallow.model import cluster, decision, kinds, long_memory, marks, units
 from fallow.model.units import Instant
 from fallow.observe.cluster import snapshot
-from fallow.stories.turn import Turn
+from fallow.stories.turn import Turn, stumbling
 
 log = logging.getLogger("fallow")
 
@@ -78,7 +78,8 @@ class IdleStory:
         # 1. Look: what is true at this instant, what is in flight, what is not seen; then closer at what looks idle.
         seen = await self._look(turn)
         # 2. Plan: a finding for every workload; the noes too.
-        plan = brain.make_plan(seen, self._mandate, self._memory, turn.now, self._cache)
+        with stumbling():
+            plan = brain.make_plan(seen, self._mandate, self._memory, turn.now, self._cache)
         # 3. Act: each decision alone, looked at once more just before; a dry run goes the same way and changes nothing.
         outcomes, unwritten = await self._act(turn, seen, plan)
         cycle = decision.Cycle(plan, seen, outcomes, self._failure_of(seen) or unwritten, turn.took)
@@ -99,11 +100,13 @@ class IdleStory:
         return cycle
 
     async def _look(self, turn: Turn) -> cluster.Snapshot:
-        in_force = brain.rules_in_force(self._mandate, self._eyes.policies)
+        with stumbling():
+            in_force = brain.rules_in_force(self._mandate, self._eyes.policies)
         # 1a. What everything needs: the objects, and the measurements over the windows of the rules.
         seen = await turn.in_time(self._eyes.take_snapshot(in_force, turn.now))
         # 1b. Closer, at what looks idle: since when exactly.
-        candidates = brain.candidate_rows(seen, self._mandate, turn.now, self._cache)
+        with stumbling():
+            candidates = brain.candidate_rows(seen, self._mandate, turn.now, self._cache)
         return await turn.in_time(self._eyes.look_back(seen, candidates, turn.now))
 
     async def _act(

@@ -3,16 +3,20 @@
 In: two clocks, a budget, whether we are to stop, whether we lead. Out: `now`, `took`, `may_act`, and `in_time` for
 whatever only looks.
 Invariant: a look ends with its budget or when we are to stop; what writes is never cut short, and nothing is begun
-after either.
+after either. What nobody foresaw fails the look that came upon it, loudly: it never ends the process.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+import contextlib
+import logging
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, TypeVar
 
 from fallow.clients import errors
 from fallow.model import units
 from fallow.model.units import Instant, Seconds
+
+log = logging.getLogger("fallow")
 
 Clock = Callable[[], Instant]
 T = TypeVar("T")
@@ -20,6 +24,22 @@ T = TypeVar("T")
 
 class GivenUp(errors.ClientError):
     """A look that was cut short: its time was over, or we were asked to stop."""
+
+
+class Stumbled(errors.ClientError):
+    """A look that came upon what nobody foresaw: a bug, mostly, that something in the cluster has woken."""
+
+
+@contextlib.contextmanager
+def stumbling() -> Iterator[None]:
+    """While nothing is written: whatever goes wrong in here is a Stumbled, with its traceback in the log."""
+    try:
+        yield
+    except errors.ClientError:
+        raise
+    except Exception as problem:
+        log.exception("looking at the cluster failed in a way that nobody foresaw")
+        raise Stumbled(f"unexpected {type(problem).__name__} ({problem}); the log has more") from problem
 
 
 class Turn:
@@ -47,7 +67,8 @@ class Turn:
             left = self._budget - self.took
             await asyncio.wait({looking, stopping}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
             if looking.done():
-                return looking.result()
+                with stumbling():
+                    return looking.result()
         finally:
             looking.cancel()
             stopping.cancel()

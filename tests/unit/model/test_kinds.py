@@ -536,6 +536,14 @@ def test_a_record_that_cannot_be_trusted_is_none(text: str | None) -> None:
     assert record.read(text) is None
 
 
+def test_a_record_that_is_nested_too_deep_is_none_or_is_refused() -> None:
+    nested = [f'{{"v":1,"fields":{{"/spec/replicas":{"[" * deep}{"]" * deep}}}}}' for deep in (3000, 500)]
+    assert record.read(nested[0]) is None
+    found = record.read(nested[1])
+    assert found is not None
+    assert record.find_fault(found, ["/spec/replicas"]) == "a list for /spec/replicas, which that cannot have been"
+
+
 def test_a_record_reads_back_as_it_was_written() -> None:
     known = record.Record(
         1, {"/spec/replicas": 3, "/spec/x": None}, (record.CompanionName("keda.sh/v1alpha1", "ScaledObject", "so"),)

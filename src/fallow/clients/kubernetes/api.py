@@ -17,7 +17,7 @@ from urllib import parse
 import msgspec
 
 from fallow.clients import errors, retry
-from fallow.clients.kubernetes import config, pace, transport
+from fallow.clients.kubernetes import config, nesting, pace, transport
 from fallow.model.seen import Input
 from fallow.model.units import Instant
 
@@ -71,12 +71,12 @@ EVENTS = Resource("events.k8s.io", "v1", "events", "Event", True)
 
 
 class ListPage(msgspec.Struct, Generic[T], frozen=True):
-    """Some of a list. `restarted`: it began anew, drop all earlier pages. `unreadable`: uids of objects left out."""
+    """Some of a list. `restarted`: it began anew, drop all earlier pages. `unreadable`: the objects left out."""
 
     items: list[T]
     resource_version: str
     restarted: bool = False
-    unreadable: tuple[str, ...] = ()
+    unreadable: "tuple[ObjectMeta, ...]" = ()
 
 
 class _ListMeta(msgspec.Struct, frozen=True, rename="camel"):
@@ -90,19 +90,23 @@ class _List(msgspec.Struct, Generic[T]):
 
 
 class ObjectMeta(msgspec.Struct, frozen=True, rename="camel"):
-    """The two things every object has."""
+    """What every object has."""
 
     uid: str = ""
     resource_version: str = ""
+    name: str = ""
+    namespace: str = ""
 
 
 class BareObject(msgspec.Struct, frozen=True):
-    """Any object, of which only the metadata's two things are read."""
+    """Any object, of which only what every one has is read."""
 
     metadata: ObjectMeta = ObjectMeta()
 
 
 _BARE = msgspec.json.Decoder(BareObject)
+# By what content a decoder may be beaten: it is no JSON, not of that type, not UTF-8, or nested too deep.
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 @functools.cache
@@ -286,14 +290,14 @@ def _select(label_selector: str | None, field_selector: str | None) -> dict[str,
 def _decode(body: bytes | memoryview, kind: type[T], path: str) -> T:
     try:
         return cast(T, _decoder(cast(Any, kind)).decode(body))
-    except (msgspec.DecodeError, UnicodeDecodeError) as problem:
+    except UNREADABLE as problem:
         raise errors.BadAnswer(f"{path}: the server's answer cannot be read: {problem}") from problem
 
 
 def _read_page(body: memoryview, item: Any, path: str, restarted: bool) -> tuple[ListPage[Any], str | None]:
     try:
         whole: _List[Any] = _decoder(_List[item]).decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNREADABLE:
         return _read_one_by_one(body, item, path, restarted)
     meta = whole.metadata
     return ListPage(whole.items or [], meta.resource_version, restarted), meta.continue_token
@@ -301,21 +305,36 @@ def _read_page(body: memoryview, item: Any, path: str, restarted: bool) -> tuple
 
 def _read_one_by_one(body: memoryview, item: Any, path: str, restarted: bool) -> tuple[ListPage[Any], str | None]:
     """An object that does not fit must not hide the others."""
-    rough: _List[msgspec.Raw] = _decode(body, _List[msgspec.Raw], path)
+    rough = _read_roughly(body, path)
     good: list[Any] = []
-    bad: list[str] = []
+    bad: list[ObjectMeta] = []
     decoder = _decoder(item)
     for raw in rough.items or ():
         try:
-            good.append(decoder.decode(raw))
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            bad.append(read_meta(raw).uid)
+            found = None if nesting.is_cut(raw) else decoder.decode(raw)
+        except UNREADABLE:
+            found = None
+        if found is None:
+            bad.append(read_meta(raw))
+        else:
+            good.append(found)
     return ListPage(good, rough.metadata.resource_version, restarted, tuple(bad)), rough.metadata.continue_token
 
 
-def read_meta(raw: bytes | msgspec.Raw) -> ObjectMeta:
-    """uid and resourceVersion of any object, empty where even these cannot be read."""
+def _read_roughly(body: memoryview, path: str) -> _List[msgspec.Raw]:
+    """Even what is skipped must not be nested too deep."""
     try:
+        return cast(_List[msgspec.Raw], _decoder(_List[msgspec.Raw]).decode(body))
+    except RecursionError:
+        return _decode(nesting.cut(body), _List[msgspec.Raw], path)
+    except UNREADABLE as problem:
+        raise errors.BadAnswer(f"{path}: the server's answer cannot be read: {problem}") from problem
+
+
+def read_meta(raw: bytes | msgspec.Raw) -> ObjectMeta:
+    """What every object has, empty where even that cannot be read."""
+    with contextlib.suppress(*UNREADABLE):
         return _BARE.decode(raw).metadata
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return ObjectMeta()
+    with contextlib.suppress(*UNREADABLE):
+        return _BARE.decode(nesting.cut(bytes(raw))).metadata
+    return ObjectMeta()

@@ -2,15 +2,16 @@
 
 In: a resource, a slim Struct to decode its objects into, and `keep`, which says what to remember of each (None:
 nothing). Out: `store`, uid -> what is kept; `generation`, which grows whenever it changes; `problem`, why it is not
-being followed right now. The Struct needs one thing only: `.metadata.uid`. Fields it does not name are skipped by the
-decoder, which is what makes this cheap. Invariant: after a gap (410, an ERROR event, a broken line) the store is
-replaced by a complete list, so no delete is ever missed; a resource version is moved on only past lines that were taken
-in.
+being followed right now. The Struct needs `.metadata` with uid and names, nothing else. Fields it does not name are
+skipped by the decoder, which is what makes this cheap. Invariant: after a gap (410, an ERROR event, a broken line) the
+store is replaced by a complete list, so no delete is ever missed; a resource version is moved on only past lines that
+were taken in.
 """
 
 import asyncio
 import contextlib
 import gc
+import logging
 import random
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -20,7 +21,9 @@ import msgspec
 
 from fallow.clients import errors
 from fallow.clients.kubernetes import api as kube
-from fallow.clients.kubernetes import transport
+from fallow.clients.kubernetes import nesting, transport
+
+log = logging.getLogger(__name__)
 
 # client-go's own: long enough to be cheap, random so that followers do not come back all at once.
 _WATCH_SECONDS = (240, 480)
@@ -29,6 +32,8 @@ _LONGEST_RETRY_SECONDS = 30.0
 _PASSING = (errors.Unreachable, errors.ServerFault, errors.Throttled, errors.Misconfigured, errors.Unauthorized)
 # A watch that fails this often in a row may never work (a proxy that holds it back, say), while lists do.
 _FAILURES_UNTIL_LIST = 5
+# What content of one object can make of whoever looks at it.
+ODD = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError)
 # An object is at most about 3 MB in etcd; a line that outgrows this is no event.
 _LONGEST_LINE_BYTES = 32 * 1024 * 1024
 
@@ -36,6 +41,10 @@ _LONGEST_LINE_BYTES = 32 * 1024 * 1024
 class HasUid(Protocol):
     @property
     def uid(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def namespace(self) -> str: ...
 
 
 class FollowedItem(Protocol):
@@ -86,7 +95,7 @@ class Follower(Generic[T, K]):
         }
         kind: Any = item
         self._decoder = msgspec.json.Decoder(_Event[kind])
-        self._unreadable: set[str] = set()
+        self._unreadable: dict[str, str] = {}  # by uid, what people call it
         self._version = ""
         self._failures = 0
         self._retry_seconds = retry_seconds
@@ -96,6 +105,11 @@ class Follower(Generic[T, K]):
     def unreadable(self) -> int:
         """How many objects are on the server whose content we cannot read; they are not in the store."""
         return len(self._unreadable)
+
+    @property
+    def unreadable_names(self) -> tuple[str, ...]:
+        """What people call those, where that could be read: `namespace/name`."""
+        return tuple(sorted(filter(None, self._unreadable.values())))
 
     async def list_once(self) -> None:
         """Fill the store by one list."""
@@ -120,31 +134,35 @@ class Follower(Generic[T, K]):
                 await asyncio.sleep(max(0.0, began + self._retry_seconds - time.monotonic()))
             except errors.ClientError as problem:
                 await self._recover(problem)
+            except Exception as problem:  # a bug, or content that nobody foresaw: blind for this kind, not for others
+                log.exception("%s cannot be followed", self._resource.plural)
+                self.synced = False
+                await self._recover(errors.BadAnswer(f"unexpected {type(problem).__name__} ({problem})"))
 
-    async def _list(self) -> tuple[dict[str, K], set[str]]:
+    async def _list(self) -> tuple[dict[str, K], dict[str, str]]:
         store: dict[str, K] = {}
-        unreadable: set[str] = set()
+        unreadable: dict[str, str] = {}
         async for page in self._api.list_pages(self._resource, item=self._item, **self._scope):
             if page.restarted:
-                store, unreadable = {}, set()
-            for number, uid in enumerate(page.unreadable):
-                unreadable.add(uid or f"nameless {len(unreadable)}.{number}")
+                store, unreadable = {}, {}
+            for number, meta in enumerate(page.unreadable):
+                unreadable[meta.uid or f"nameless {len(unreadable)}.{number}"] = _call(meta)
             for item in page.items:
                 self._take(item, store, unreadable)
             self._version = page.resource_version
         return store, unreadable
 
-    def _take(self, item: T, store: dict[str, K], unreadable: set[str]) -> None:
+    def _take(self, item: T, store: dict[str, K], unreadable: dict[str, str]) -> None:
         """Remember one object, or forget it."""
         uid = item.metadata.uid
         if not uid:
-            unreadable.add("nameless")
+            unreadable["nameless"] = _call(item.metadata)
             return
-        unreadable.discard(uid)
+        unreadable.pop(uid, None)
         try:
             kept = self._keep(item)
-        except (ValueError, TypeError, LookupError, ArithmeticError):  # odd content of one must not stop the others
-            unreadable.add(uid)
+        except ODD:  # content of one must not stop the others
+            unreadable[uid] = _call(item.metadata)
             kept = None
         if kept is None:
             store.pop(uid, None)
@@ -198,7 +216,7 @@ class Follower(Generic[T, K]):
         try:
             event = self._decoder.decode(line)
             is_plain = event.type in ("ADDED", "MODIFIED", "DELETED") and bool(event.object.metadata.uid)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except kube.UNREADABLE:
             is_plain = False
         if is_plain:
             self._take_event(event.type, event.object)
@@ -218,40 +236,52 @@ class Follower(Generic[T, K]):
 
     def _forget(self, uid: str) -> None:
         self.store.pop(uid, None)
-        self._unreadable.discard(uid)
+        self._unreadable.pop(uid, None)
 
     def _take_odd_line(self, line: bytes) -> None:
         """A bookmark, an error, an object that does not fit our type, or no event at all."""
         try:
-            event = _ROUGH_EVENT.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError) as problem:
+            event = _read_roughly(line)
+        except kube.UNREADABLE as problem:
             raise errors.BadAnswer(f"watch of {self._resource.plural}: a line is no event: {problem}") from problem
         if event.type == "BOOKMARK":
             return
         if event.type == "ERROR":
             self.synced = False  # whatever it says, nothing after it can be relied on
             raise _error_of(event.object)
-        uid = kube.read_meta(event.object).uid
-        if not uid:
+        meta = kube.read_meta(event.object)
+        if not meta.uid:
             raise errors.BadAnswer(f"watch of {self._resource.plural}: an object has no uid")
-        self._forget(uid)  # what we knew of it is no longer true
+        self._forget(meta.uid)  # what we knew of it is no longer true
         if event.type != "DELETED":
-            self._unreadable.add(uid)
+            self._unreadable[meta.uid] = _call(meta)
         self._announce()
+
+
+def _call(meta: HasUid) -> str:
+    return f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name
+
+
+def _read_roughly(line: bytes) -> _Event[msgspec.Raw]:
+    """Even what is skipped must not be nested too deep."""
+    try:
+        return _ROUGH_EVENT.decode(line)
+    except RecursionError:
+        return _ROUGH_EVENT.decode(nesting.cut(line))
 
 
 def _error_of(raw: msgspec.Raw) -> errors.ClientError:
     try:
         status = transport.STATUS.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError) as problem:
+    except kube.UNREADABLE as problem:
         return errors.BadAnswer(f"the watch ended with an error that cannot be read: {problem}")
     return status.to_error(status.code or 500)
 
 
 def _version_of(line: bytes) -> str:
     try:
-        return kube.read_meta(_ROUGH_EVENT.decode(line).object).resource_version
-    except (msgspec.DecodeError, UnicodeDecodeError):
+        return kube.read_meta(_read_roughly(line).object).resource_version
+    except kube.UNREADABLE:
         return ""
 
 

@@ -251,7 +251,7 @@ class Wire:
         wait = retry.read_header(response.headers.get("Retry-After"))
         try:
             answer = STATUS.decode(body)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             answer = KubernetesStatus()
         if answer.kind == "Status":
             return answer.to_error(response.status, wait)

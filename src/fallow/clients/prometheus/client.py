@@ -36,6 +36,7 @@ _CONNECT_TIMEOUT: Seconds = 10.0
 _TRIES = 4
 _CLOCK_TOLERANCE: Seconds = 1.0  # an answer for another instant than that was not computed for us
 MAX_BODY = 64 * 2**20  # unpacked
+_UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)  # the last: nested too deep
 _ANY_PACKING = zlib.MAX_WBITS | 32  # gzip or deflate, as it says itself
 
 _MATCHER = r'[a-zA-Z_][a-zA-Z0-9_]*\s*(?:=~|!~|!=|=)\s*"(?:[^"\\\n]|\\.)*"'
@@ -209,7 +210,7 @@ class Prometheus:
     def _read(self, body: bytes, wanted: str, decoder: "msgspec.json.Decoder[_Reply[R]]") -> QueryAnswer[R]:
         try:
             reply = decoder.decode(body)
-        except msgspec.MsgspecError:
+        except _UNREADABLE:
             raise self._unreadable(body, wanted) from None
         if reply.status != "success":
             raise errors.Rejected(200, f"Prometheus at {self.address} answered {reply.status!r}{_excuse(body)}")
@@ -226,7 +227,7 @@ class Prometheus:
             return errors.BadAnswer(f"Prometheus at {self.address} answered with a web page; is that a login page?")
         try:
             reply = msgspec.json.decode(body, type=dict[str, Any])
-        except msgspec.MsgspecError:
+        except _UNREADABLE:
             return errors.BadAnswer(f"Prometheus at {self.address} answered something that is not JSON")
         if "status" in reply and reply["status"] != "success":
             status = _short(str(reply["status"]))
@@ -290,7 +291,7 @@ def _excuse(body: bytes) -> str:
     """What the server says about its refusal, if it says it as Prometheus does; never a page of HTML."""
     try:
         said = msgspec.json.decode(body, type=dict[str, Any])
-    except msgspec.MsgspecError:
+    except _UNREADABLE:
         return ""
     words = said.get("error") or said.get("message")
     return f": {_short(words)}" if isinstance(words, str) and words else ""

@@ -23,6 +23,7 @@ from fallow.observe.usage import trust
 V = TypeVar("V")
 
 _MOST_PAST = 4  # times as many exporters that are no more may be remembered as there are
+_MOST_NAMED = 3  # in one sentence
 LookPast = Mapping[str, frozenset[str]]  # by namespace, see owners.resolve
 
 
@@ -181,12 +182,17 @@ class Contents:
         known = [each for each in self._parts.followings() if each is not spaces.following or not spaces.are_all_read]
         found = [cluster.Missing(_name(each.resource), str(problem)) for each in known for problem in each.problems]
         odd = [each for each in known if each.unreadable]
-        found += [cluster.Missing(_name(each.resource), f"{each.unreadable} of them could not be read") for each in odd]
+        found += [cluster.Missing(_name(each.resource), _count_unreadable(each)) for each in odd]
         return (*found, *(cluster.Missing(group, why) for group, why in self._parts.served.found.unavailable.items()))
 
 
 def _nowhere(_: str) -> bool:
     return False
+
+
+def _count_unreadable(found: following.Following[Any]) -> str:
+    shown = found.unreadable_names[:_MOST_NAMED]
+    return f"{found.unreadable} of them could not be read" + (f", such as {', '.join(shown)}" if shown else "")
 
 
 def _name(resource: kube.Resource) -> str:

@@ -66,6 +66,11 @@ class Following(Generic[K]):
     def unreadable(self) -> int:
         return sum(each.unreadable for each in self.followers.values())
 
+    @property
+    def unreadable_names(self) -> list[str]:
+        """Of those that could not be read, where that could."""
+        return [name for each in self.followers.values() for name in each.unreadable_names]
+
     def blind_namespaces(self) -> list[str]:
         return [namespace for namespace, each in self.followers.items() if _is_blind(each)]
 

@@ -21,6 +21,7 @@ from fallow.model.policies import idle, idle_crd
 OURS = (f"{names.GROUP}/", f"{names.ALIAS_GROUP}/")  # how our annotations begin
 MOST_SHARED = 20_000
 
+_MOST_DEEP = 50  # a Kueue Workload holds whole templates of pods, and those are 20 deep
 _NOTHING = msgspec.Raw(b"null")
 _EMPTY: Mapping[str, str] = {}
 _US = (names.FIELD_MANAGER, names.RESUME_FIELD_MANAGER)
@@ -175,7 +176,16 @@ def _owns(fields: Mapping[str, Any], path: tuple[str, ...]) -> bool:
 
 def _read_body(item: Item, reads: Iterable[str]) -> dict[str, Any]:
     wanted = tuple(reads)
-    return pointers.prune(_parts(item), wanted) if wanted else {}
+    body = pointers.prune(_parts(item), wanted) if wanted else {}
+    if _is_deeper(body, _MOST_DEEP):
+        raise ValueError(f"it is nested more than {_MOST_DEEP} deep")
+    return body
+
+
+def _is_deeper(value: Any, most: int) -> bool:
+    """What is kept is compared and copied by functions that call themselves."""
+    members = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return most < 0 or any(_is_deeper(member, most - 1) for member in members)
 
 
 def _parts(item: Item) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import msgspec
 
 from fallow.clients import errors
 from fallow.clients.kubernetes import api as kube
-from fallow.clients.kubernetes import discovery
+from fallow.clients.kubernetes import discovery, follow
 from fallow.model import cluster, kinds, pointers
 from fallow.observe.cluster import following, objects, owners, served
 
@@ -62,8 +62,15 @@ class WatchedKind:
 
     async def read(self, api: kube.Api, namespace: str, name: str) -> objects.Seen:
         """The object as it is now."""
-        seen = self.see(await api.get(self.resource, self._within(namespace), name, kind=objects.Item))
+        seen = self._see_one(await api.get(self.resource, self._within(namespace), name, kind=objects.Item))
         return msgspec.structs.replace(seen, body=await self._read_scale(api, seen)) if self.is_read_by_scale else seen
+
+    def _see_one(self, item: objects.Item) -> objects.Seen:
+        try:
+            return self.see(item)
+        except follow.ODD as problem:
+            because = f"it cannot be understood: {type(problem).__name__} ({problem})"
+            raise errors.BadAnswer(f"{self.resource.kind}/{item.metadata.name}: {because}") from problem
 
     def _within(self, namespace: str) -> str | None:
         return namespace if self.resource.namespaced else None

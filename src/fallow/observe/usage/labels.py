@@ -124,7 +124,7 @@ class LabelBook:
         number = self._numbers[raw] = len(self.facts)
         try:
             self.facts.append(self._read(_DECODER.decode(raw)))
-        except (msgspec.MsgspecError, UnicodeDecodeError):
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             self.facts.append(NOTHING_SAID)
             self.unreadable += 1
         return number

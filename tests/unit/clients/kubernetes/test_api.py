@@ -402,11 +402,29 @@ async def test_a_list_that_goes_in_circles_ends(server: wire.Server, client: api
         await read_all(client)
 
 
+DEEP = b"[" * 5000 + b"]" * 5000
+
+
+async def test_one_object_that_is_nested_too_deep_hides_no_other(server: wire.Server, client: api.Api) -> None:
+    deep = b'{"metadata":{"uid":"b","namespace":"ml","name":"evil"},"spec":{"a \\"[":' + DEEP + b"}}"
+    body = b'{"items":[{"metadata":{"uid":"a"}},' + deep + b',{"metadata":{"uid":"c"}}]}'
+    server.on("GET", "/api/v1/pods", wire.give(body))
+    (page,) = [each async for each in client.list_pages(api.PODS, item=Slim)]
+    assert [item.metadata.uid for item in page.items] == ["a", "c"]
+    assert [(meta.uid, meta.namespace, meta.name) for meta in page.unreadable] == [("b", "ml", "evil")]
+
+
+async def test_an_answer_that_is_nested_too_deep_is_a_bad_one(server: wire.Server, client: api.Api) -> None:
+    server.on("GET", "/api/v1/namespaces/ml/pods/p", wire.give(b'{"spec":' + DEEP + b"}"))
+    with pytest.raises(errors.BadAnswer):
+        await client.get(api.PODS, "ml", "p")
+
+
 async def test_one_object_that_does_not_fit_hides_no_other(server: wire.Server, client: api.Api) -> None:
     server.on("GET", "/api/v1/pods", page("abc", b={"size": "huge"}, c={"size": 3}, following="x"), page("d"))
     pages = [each async for each in client.list_pages(api.PODS, item=Slim)]
     assert [[item.metadata.uid for item in each.items] for each in pages] == [["a", "c"], ["d"]]
-    assert [each.unreadable for each in pages] == [("b",), ()]
+    assert [[meta.uid for meta in each.unreadable] for each in pages] == [["b"], []]
     assert pages[0].resource_version == "7"
 
 

@@ -20,6 +20,7 @@ from fallow.clients.kubernetes import api, follow
 class Meta(msgspec.Struct, frozen=True):
     uid: str
     name: str = ""
+    namespace: str = ""
 
 
 class Pod(msgspec.Struct, frozen=True):
@@ -244,6 +245,29 @@ async def test_an_object_that_does_not_fit_is_left_out_and_counted_until_it_fits
     cluster.delete("b")
     await wire.eventually(holds(pods, a=1))
     assert pods.unreadable == 0
+
+
+async def test_an_object_that_is_nested_too_deep_is_left_out_and_named(pods: Pods, cluster: Cluster) -> None:
+    meta = b'{"metadata":{"uid":"a","namespace":"ml","name":"evil","resourceVersion":"9"},"spec":'
+    cluster.send(b'{"type":"MODIFIED","object":' + meta + b"[" * 5000 + b"]" * 5000 + b"}}\n")
+    await wire.eventually(holds(pods, b=2))
+    assert (pods.unreadable, pods.unreadable_names, cluster.lists, pods.problem) == (1, ("ml/evil",), 1, None)
+
+
+async def test_what_nobody_foresaw_blinds_a_follower_and_is_tried_again(client: api.Api, cluster: Cluster) -> None:
+    fails = [True]
+
+    def keep(pod: Pod) -> tuple[str, int] | None:
+        if fails:
+            raise RuntimeError("nobody foresaw this")
+        return keep_gpu_pods(pod)
+
+    follower = follow.Follower(client, api.PODS, item=Pod, keep=keep, retry_seconds=0.01)
+    async with running(follower):
+        await wire.eventually(lambda: follower.problem is not None)
+        assert not follower.synced
+        fails.clear()
+        await wire.eventually(holds(follower, a=1, b=2))
 
 
 async def test_a_deleted_object_that_does_not_fit_is_gone(pods: Pods, cluster: Cluster) -> None:

@@ -161,6 +161,15 @@ UNBELIEVABLE = {
         errors.Rejected,
         "took too long",
     ),
+    "nested too deep": (
+        words('{"status":"success","x":' + "[" * 5000 + "]" * 5000 + "}"), errors.BadAnswer, "not JSON",
+    ),
+    "no UTF-8": (
+        lambda _: web.Response(body=b'{"status":"success","warnings":["\xff"]}'), errors.BadAnswer, "not JSON",
+    ),
+    "a refusal nested too deep": (
+        words('{"error":' + "[" * 5000 + "]" * 5000 + "}", status=400), errors.Rejected, "answered 400",
+    ),
     "another time": (says(vector(({}, "1"), at=NOW - 2)), errors.BadAnswer, "another time"),
 }
 

@@ -120,3 +120,11 @@ def _meta(entries: list[dict[str, Any]], said: dict[str, str]) -> dict[str, Any]
 def _see(meta: dict[str, Any], writes: tuple[str, ...] = ("/spec/replicas",)) -> objects.Seen:
     item = msgspec.json.decode(json.dumps({"metadata": meta, "spec": {"replicas": 1}}), type=objects.Item)
     return objects.see(item, DEPLOYMENTS, ("/spec/replicas",), writes)
+
+
+def test_what_is_nested_too_deep_to_be_kept_cannot_be_read() -> None:
+    content = {"metadata": {"uid": "u", "name": "evil"}, "spec": {"selector": json.loads("[" * 200 + "]" * 200)}}
+    item = msgspec.json.decode(json.dumps(content), type=objects.Item)
+    with pytest.raises(ValueError, match="deep"):
+        objects.see(item, DEPLOYMENTS, ["/spec/selector"])
+    assert objects.see(item, DEPLOYMENTS, ["/spec/replicas"]).body == {"spec": {}}
