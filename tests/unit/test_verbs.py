@@ -97,3 +97,14 @@ def test_what_was_so_already_counts_as_done(status, code):
     already = status is Status.overtaken and code in (Code.AlreadyPaused, Code.AlreadyRunning)
     outcome = decision.Outcome(None, status, NOW, "", code=code)
     assert verbs.is_so(outcome) is (status in (Status.done, Status.dry_run) or already)
+
+
+async def test_a_protected_namespace_is_left_alone_unless_forced():
+    async with pretend.Server() as server, server.api() as api, mirror.Mirror(api) as seen:
+        server.put_all(pretend.deployed("llm", namespace="kube-system"))
+        await seen.list_all(NOW)
+        hands = doing.Hands(api, seen.find_resource, reporting_instance="t")
+        there = verbs.Reach(seen, hands, "kube-system", "user:ada")
+        with pytest.raises(verbs.Declined, match="kube-system is protected; --force") as declined:
+            await verbs.pause(there, "Deployment/llm", "x", NOW)
+    assert declined.value.why is verbs.Why.held

@@ -59,13 +59,10 @@ async def open_lease(
 
 
 async def _find_leases(api: kube.Api, own: str | None) -> tuple[list[str], str]:
-    """The namespaces in which somebody holds one (where nobody does: in which one stands), and what was not seen."""
+    """The namespaces in which one stands, held or not (a restarting daemon holds none), and what was not seen."""
     try:
         pages = api.list_pages(kube.LEASES, item=dict, field_selector=f"metadata.name={names.LEASE}")
-        found = [each async for page in pages for each in page.items]
-        # Whoever ran once has let go of the one it made.
-        held = [each for each in found if (each.get("spec") or {}).get("holderIdentity")]
-        return [each["metadata"]["namespace"] for each in held or found], ""
+        return [each["metadata"]["namespace"] async for page in pages for each in page.items], ""
     except errors.Forbidden:
         places = dict.fromkeys((*names.SYSTEM_NAMESPACES, *filter(None, [own])))
         looked = {place: await _has_lease(api, place) for place in places}
@@ -76,11 +73,13 @@ async def _find_leases(api: kube.Api, own: str | None) -> tuple[list[str], str]:
 
 async def find_home(api: kube.Api, own: str | None, *, acting: bool) -> str:
     """For who runs once, outside of any pod: the namespace of the daemon's Lease, so that its freeze, its caps and its
-    turn hold for us too; the context's own where there is none. Who acts does not choose between several."""
-    found, _ = await _find_leases(api, own)
-    if len(found) > 1 and acting and own not in found:
-        several = f"{names.LEASE} is led in several namespaces ({', '.join(sorted(found))})"
-        raise errors.BadAnswer(f"{several}: say by POD_NAMESPACE to which this run belongs")
+    turn hold for us too; the context's own where there is none. Who acts neither chooses between several nor takes a
+    Lease that cannot be seen for one that is not there."""
+    found, unseen = await _find_leases(api, own)
+    if acting and (len(found) > 1 or (unseen and not found)):
+        several = f"stands in several namespaces ({', '.join(sorted(found))})"
+        which = several if found else f"may stand anywhere: {unseen}"
+        raise errors.BadAnswer(f"the Lease {names.LEASE} {which}; say by POD_NAMESPACE to which one this run belongs")
     return found[0] if len(found) == 1 else own or "default"
 
 
