@@ -61,7 +61,7 @@ bench: setup world ## Print the figures, side by side with what they are compare
 acceptance: setup ## Print every acceptance line with the tests that prove it and their last result
 	$(BIN)/python -m tests.acceptance
 
-docs: setup ## Write docs/flags.md, docs/metrics.md, the CRD, the roles and their bounds in deploy/ anew from the code
+docs: setup ## Write flags, metrics, reasons and alerts in docs/operators, the CRD, the roles and their bounds in deploy/ anew from the code
 	$(BIN)/python -m docs.write
 
 pins: setup ## Write the packages of the images with their hashes anew (asks the package index)

@@ -1,16 +1,18 @@
-"""Writes what is made from the code: flags, metrics, the CRD, the roles and their bounds. A test fails when one is not
-up to date."""
+"""Writes what is made from the code: flags, metrics, reasons, alerts, the CRD, the roles and their bounds. A test fails
+when one is not up to date."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import yaml
 
 from docs import bounds, roles
 from fallow import settings, telemetry
+from fallow.model import reasons
 from fallow.model.policies import idle_crd
 
 ROOT = Path(__file__).parent.parent
+RULES = ROOT / "deploy" / "monitoring" / "20-rules.yaml"
 
 
 def flags() -> str:
@@ -21,8 +23,7 @@ def flags() -> str:
             spelled = ", ".join(f"`{name}`" for name in (flag.short, flag.name) if name)
             default = "off" if flag.switch else f"`{flag.default}`" if flag.default else ""
             variable = f" Variable `{flag.variable}`." if flag.variable else ""
-            cells = [spelled, default, flag.help + variable]
-            lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+            lines.append(_row(spelled, default, flag.help + variable))
         lines.append("")
     lines += ["## Not in this version yet", "", "Using one of these is a usage error.", ""]
     lines += [f"- `{name}`: {what}" for name, what in settings.NOT_YET.items()]
@@ -40,12 +41,53 @@ def metrics() -> str:
     return "\n".join(lines) + "\n"
 
 
+def _row(*cells: str) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def reason_page() -> str:
+    lines = [
+        "# Reasons", "",
+        "Every workload has a verdict (idle, active, unknown) and a reason. Every idle one that is left alone has a",
+        "reason for that too. `fallow status` counts them; `fallow why KIND/NAME -n NAMESPACE` says what was measured.",
+        "Here is what each word means and what helps. Made from the code by `make docs`.", "",
+    ]
+    for title, rows in reasons.GROUPS.items():
+        lines += [f"## {title}", "", *_meanings("reason", rows), ""]
+    lines += ["## ReportOnly", "", "It is idle and only reported. `ReportOnly:BarePod` and the like say why.", ""]
+    return "\n".join([*lines, *_meanings("word", reasons.DETAILS)]) + "\n"
+
+
+def _meanings(head: str, rows: Mapping[str, reasons.Meaning]) -> list[str]:
+    cells = (_row(f"`{word}`", said.means, said.who, said.helps) for word, said in rows.items())
+    return [f"| {head} | what it means | who can do something | what helps |", "|---|---|---|---|", *cells]
+
+
+def alerts() -> str:
+    found = [
+        rule for part in yaml.safe_load_all(RULES.read_text()) if part
+        for group in part["spec"]["groups"] for rule in group["rules"]
+    ]
+    lines = [
+        "# Alerts", "",
+        "`kubectl apply -k deploy/monitoring` brings them, for the Prometheus operator. Each has a page on what to do.",
+        "Made from `deploy/monitoring/20-rules.yaml` by `make docs`.", "",
+        "| alert | severity | after | what it means |", "|---|---|---|---|",
+    ]
+    for rule in found:
+        name, severity, after = rule["alert"], rule["labels"]["severity"], str(rule.get("for", "at once"))
+        _, meaning, *_ = (ROOT / "docs" / "runbooks" / f"{name}.md").read_text().split("\n\n")
+        lines.append(_row(f"[{name}](../runbooks/{name}.md)", severity, after, meaning))
+    return "\n".join(lines) + "\n"
+
+
 def crd() -> str:
     return "# Made from the code by `make docs`.\n" + yaml.safe_dump(idle_crd.define(), sort_keys=False, width=140)
 
 
 DOCUMENTS: dict[str, Callable[[], str]] = {
-    "docs/flags.md": flags, "docs/metrics.md": metrics, "deploy/base/10-crd.yaml": crd, **roles.FILES, **bounds.FILES,
+    "docs/operators/flags.md": flags, "docs/operators/metrics.md": metrics, "docs/operators/reasons.md": reason_page,
+    "docs/operators/alerts.md": alerts, "deploy/base/10-crd.yaml": crd, **roles.FILES, **bounds.FILES,
 }
 
 

@@ -1,7 +1,8 @@
 """Every metric about ourselves, in one table.
 
-The table METRICS is the only place that spells a metric's name; docs/metrics.md is checked against it. Telemetry holds
-the values; series with workload names in them are bounded: past the bound they are counted under `_other`.
+The table METRICS is the only place that spells a metric's name; docs/operators/metrics.md is checked against it.
+Telemetry holds the values; series with workload names in them are bounded: past the bound they are counted under
+`_other`.
 """
 
 from collections.abc import Callable, Mapping

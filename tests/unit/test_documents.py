@@ -42,7 +42,7 @@ def test_no_name_stands_twice():
 
 
 def test_every_kind_stands_on_its_page():
-    page = (ROOT / "docs/kinds.md").read_text()
+    page = (ROOT / "docs/operators/kinds.md").read_text()
     rows = [line for line in page.splitlines() if line.startswith("| `")]
     missing = [
         row.kind for row in kinds.KINDS if not any(f"`{row.letter}`" in line and row.kind in line for line in rows)

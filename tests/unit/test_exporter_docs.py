@@ -1,4 +1,5 @@
-"""docs/exporter.md says what the code does: variables, metrics, endpoints, the web configuration, commands, queries."""
+"""docs/operators/exporter.md says what the code does: variables, metrics, endpoints, the web configuration, commands,
+queries."""
 
 import re
 
@@ -11,7 +12,7 @@ from fallow.doors.exporter import access, expose, run
 from fallow.observe.node import attribution
 from fallow.settings import exporter as options
 
-TEXT = (ROOT / "docs" / "exporter.md").read_text()
+TEXT = (ROOT / "docs" / "operators" / "exporter.md").read_text()
 
 
 def rows(title):

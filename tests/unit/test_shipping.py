@@ -136,7 +136,7 @@ def test_an_image_installs_only_what_is_pinned_and_runs_as_nobody(file, packages
 
 # ---- pages -----------------------------------------------------------------------------------------------------------
 
-PAGES = ("SECURITY.md", "docs/installation.md")
+PAGES = ("SECURITY.md", "docs/operators/install.md")
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -2,8 +2,8 @@
 
 In: an environment. Out: Options, valid in full, and the warnings to be said once. An empty variable counts as not set.
 POLL_INTERVAL forgives (a warning and the default, as people rely on it); whatever else cannot be read raises
-UsageError, one sentence that names the variable. A field is named as its variable, in lower case; docs/exporter.md is
-checked against the table.
+UsageError, one sentence that names the variable. A field is named as its variable, in lower case;
+docs/operators/exporter.md is checked against the table.
 """
 
 from collections.abc import Mapping

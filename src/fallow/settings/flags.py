@@ -1,4 +1,5 @@
-"""What a flag is: one row of a capability's table. The CLI, --help and docs/flags.md are made from such tables.
+"""What a flag is: one row of a capability's table. The CLI, --help and docs/operators/flags.md come from
+such tables.
 
 In: a table, flag texts as the CLI door collected them, the environment. Out: values by Flag.key. Whatever is wrong
 raises UsageError, one sentence that names the flag or the variable.

@@ -1,8 +1,9 @@
 """IdlePolicy as people write it: every field, its default and what may stand in it; what it means; what is answered.
 
 In: an object as the API server gives it. Out: the policy, with a sentence in `invalid` for each thing that is wrong
-with it; the definition for the API server; the status. The schema and the table in docs/policies.md are made from, or
-checked against, the fields below (crd.py reads and describes them), so none of them can drift.
+with it; the definition for the API server; the status. The schema and the table in
+docs/operators/policies.md are made from, or checked against, the fields below (crd.py reads and describes them), so
+none of them can drift.
 Invariant: `parse` never raises, and what cannot be read never makes a policy do more: a selector that cannot be read
 selects all, a priority that cannot be read is the highest, and the action of an invalid policy is `report`. So a broken
 policy shields its workloads from the policies below it instead of leaving them to those.

@@ -377,9 +377,10 @@ def test_what_has_no_fixed_default_gets_none_from_the_api_server():
 
 
 def _documented() -> dict[str, str]:
-    """Rows of the tables in docs/policies.md whose first cell is a field: name -> default, both as written between
-    backquotes."""
-    rows = re.findall(r"^\| `([\w.\[\]]+)` \| (.+?) \|", (ROOT / "docs" / "policies.md").read_text(), re.M)
+    """Rows of the tables in docs/operators/policies.md whose first cell is a field: name -> default, both as written
+    between backquotes."""
+    page = (ROOT / "docs" / "operators" / "policies.md").read_text()
+    rows = re.findall(r"^\| `([\w.\[\]]+)` \| (.+?) \|", page, re.M)
     return {name: default.strip().strip("`") for name, default in rows if not name.startswith("status.")}
 
 
