@@ -1,13 +1,12 @@
-"""Documents that are made from the code are up to date, and what the README shows exists."""
+"""Documents that are made from the code are up to date; links and commands in all of them lead somewhere."""
 
 import re
 
 import pytest
 from docs import write
-from tests import ROOT
+from tests import ROOT, documents
 
 from fallow import settings, telemetry
-from fallow.doors.cli import main
 from fallow.model import kinds
 
 
@@ -16,21 +15,94 @@ def test_a_made_document_is_up_to_date(path):
     assert (ROOT / path).read_text() == write.DOCUMENTS[path](), f"run `make docs`: {path} is not what the code says"
 
 
-def test_the_commands_of_the_readme_exist():
-    text = (ROOT / "README.md").read_text()
-    verbs = set(re.findall(r"^fallow (\w+)", text, re.MULTILINE))
-    assert verbs
-    assert verbs <= set(main.VERBS)
-    targets = set(re.findall(r"`?make ([a-z]+)", text))
-    made = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    assert targets <= made
-    assert {"demo", "test"} <= targets
+# ---- links -----------------------------------------------------------------------------------------------------------
+
+PAGES = documents.pages()
+LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s#]*)(?:#([^)\s]*))?\)")
 
 
-def test_links_between_documents_lead_somewhere():
-    for document in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]:
-        for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", document.read_text()):
-            assert (document.parent / link).exists(), f"{document.name} links to {link}"
+def anchors(page):
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=documents.name_of)
+def test_links_lead_somewhere_and_so_do_their_anchors(page):
+    for link, anchor in LINK.findall(page.read_text()):
+        if link.startswith(("http://", "https://")):
+            continue
+        there = page.parent / link if link else page
+        assert there.exists(), f"{documents.name_of(page)} links to {link}"
+        assert not anchor or anchor in anchors(there), f"{documents.name_of(page)} links to {link}#{anchor}"
+
+
+def test_every_page_is_found_from_the_map():
+    """By links, from docs/README.md on; what stands in a folder is found where the folder is."""
+    seen, new = set(), [ROOT / "docs" / "README.md"]
+    while new:
+        page = new.pop()
+        if page in seen:
+            continue
+        seen.add(page)
+        links = [(page.parent / link).resolve() for link, _ in LINK.findall(page.read_text()) if "://" not in link]
+        new += [each for each in links if each.suffix == ".md"]
+        new += [each for link in links if link.is_dir() for each in link.glob("*.md")]
+    assert [documents.name_of(page) for page in PAGES if page not in seen] == []
+
+
+# ---- commands --------------------------------------------------------------------------------------------------------
+
+BLOCKS = [block for page in PAGES for block in documents.blocks(page)]
+
+
+@pytest.fixture(autouse=True)
+def _where_the_reader_is(monkeypatch):
+    monkeypatch.chdir(ROOT)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=documents.name_of)
+def test_every_fence_says_its_language(page):
+    assert set(documents.languages(page)) <= set(documents.LANGUAGES)
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=str)
+def test_the_commands_of_a_block_exist(block):
+    assert block.commands
+    for command in block.commands:
+        documents.check(command)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if documents.mentions(page)], ids=documents.name_of)
+def test_the_commands_in_running_text_exist(page):
+    for command in documents.mentions(page):
+        documents.check(command, is_mention=True)
+
+
+@pytest.mark.parametrize("block", [block for block in BLOCKS if block.why], ids=str)
+def test_a_block_that_is_not_run_needs_what_no_test_has(block):
+    """Their list is in the names of these tests: what has no outside program or thing in it must be run."""
+    outside = ("needs ", "installs ", "is run by ")
+    assert block.why.startswith(outside), block.why
+
+
+@pytest.mark.parametrize("wrong", [
+    "fallow idel", "fallow status --no-such-flag", "fallow why", "fallow why Deployment", "gpu-pruner -t x",
+    "fallow pack simulat", "make cofee", "kubectl apply -k deploy/nowhere", "kubectl frobnicate",
+    "kubectl annotate deployment/llm gpuautoscaler.io/acknowledge=1", "export FOO=1", "rm -rf /",
+    "kubectl -n gpu-pruner-system logs deployment/pruner", "kubectl get events --field-selector reason=Nothing",
+])
+def test_a_wrong_command_is_found(wrong):
+    command = documents.Command("x.md", 1, tuple(wrong.split()))
+    with pytest.raises(documents.Wrong, match=r"^x\.md:1: "):
+        documents.check(command)
+
+
+def test_the_readme_begins_with_two_commands():
+    first, *_ = documents.blocks(ROOT / "README.md")
+    assert [command.words for command in first.commands] == [("make", "demo"), ("make", "test")]
+
+
+# ---- tables ----------------------------------------------------------------------------------------------------------
 
 
 def test_no_name_stands_twice():
