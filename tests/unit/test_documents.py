@@ -6,7 +6,10 @@ import pytest
 from docs import write
 from tests import ROOT, documents
 
-from fallow import settings, telemetry
+from fallow import settings, telemetry, verbs
+from fallow.clients.kubernetes import lease
+from fallow.doors.cli import flags
+from fallow.doors.cli import verbs as typed
 from fallow.model import kinds
 
 
@@ -111,6 +114,18 @@ def test_no_name_stands_twice():
     assert len(set(shorts)) == len(shorts)
     assert len({metric.name for metric in telemetry.METRICS}) == len(telemetry.METRICS)
     assert not {flag.name for flag in settings.FLAGS} & set(settings.NOT_YET)
+
+
+def test_what_freeze_answers_stands_on_the_page_of_brakes():
+    page = (ROOT / "docs" / "operators" / "brakes.md").read_text()
+    rows = re.findall(r"^\| (`[^|]+`) \| ([01]) \|", page, re.MULTILINE)
+    said = [(text.split("..."), int(code)) for cell, code in rows for text in re.findall(r"`([^`]+)`", cell)]
+    answers = [("answered", "a"), ("nobody", ""), ("nobody", "a"), ("silent", "a")]
+    for (parts, code), (heard, holder) in zip(said, answers, strict=True):
+        answer = verbs.FreezeAnswer("2026-11-20T18:00:00Z", lease.Heard(heard), holder, "never")
+        sentence = typed._explain(answer, "x")
+        assert all(part.strip() in sentence for part in parts), sentence
+        assert code == (flags.EXIT_NO_DECISION if answer.heard is lease.Heard.silent else 0)
 
 
 def test_every_kind_stands_on_its_page():

@@ -1,5 +1,5 @@
-"""What is shipped besides the code: images of pinned packages, the exporter's with only what it imports, and a security
-page and an installation page that name only what exists."""
+"""What is shipped besides the code: images of pinned packages, the exporter's with only what it imports, and
+pages on security, installing and owning that name only what exists."""
 
 import importlib.metadata
 import json
@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 
+import click
 import pytest
 from docs import pins
 from packaging.requirements import Requirement
@@ -14,6 +15,7 @@ from packaging.utils import canonicalize_name
 from tests import ROOT
 
 from fallow import names, settings
+from fallow.doors.cli import main
 from fallow.model import kinds
 from fallow.settings import exporter as variables
 
@@ -136,14 +138,18 @@ def test_an_image_installs_only_what_is_pinned_and_runs_as_nobody(file, packages
 
 # ---- pages -----------------------------------------------------------------------------------------------------------
 
-PAGES = ("SECURITY.md", "docs/operators/install.md")
+PAGES = (
+    "SECURITY.md", "docs/owners.md", "docs/concepts.md",
+    *(f"docs/operators/{page}.md" for page in ("install", "switch-on", "upgrade", "troubleshoot")),
+)
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_a_page_names_only_flags_variables_annotations_and_files_that_exist(page):
     text = (ROOT / page).read_text()
-    flags = {flag.name for flag in settings.FLAGS} | {"--all", "--for", "--replicas"}  # these of verbs
-    typed = {"--build-arg", "--ignore-not-found"}  # of other programs
+    commands = [main.fallow.get_command(click.Context(main.fallow), verb) for verb in main.VERBS]
+    flags = {name for command in commands for option in command.params for name in option.opts}
+    typed = {"--build-arg", "--ignore-not-found", "--field-selector"}  # of other programs
     assert set(re.findall(r"(?<![\w-])(--[a-z][a-z-]+)", text)) <= flags | typed
     written = {value for name, value in vars(names).items() if isinstance(value, str) and name.isupper()}
     assert set(re.findall(r"gpuautoscaler\.io/([\w-]+)", text)) <= {each.partition("/")[2] for each in written}
