@@ -100,9 +100,13 @@ def test_a_wrong_command_is_found(wrong):
         documents.check(command)
 
 
-def test_the_readme_begins_with_two_commands():
+def test_the_readme_begins_with_a_picture_and_two_commands():
+    text = (ROOT / "README.md").read_text()
+    assert re.match(r"# fallow\n\n!\[[^\]]+\]\(docs/pictures/demo\.svg\)\n", text)
     first, *_ = documents.blocks(ROOT / "README.md")
-    assert [command.words for command in first.commands] == [("make", "demo"), ("make", "test")]
+    assert [command.words[:2] for command in first.commands] == [
+        ("make", "demo"), ("pip", "install"), ("fallow", "status")
+    ]
 
 
 # ---- tables ----------------------------------------------------------------------------------------------------------
