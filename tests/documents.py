@@ -190,6 +190,9 @@ def _check_export(words: Sequence[str]) -> None:
 
 def _check_kubectl(words: Sequence[str]) -> None:
     _check_files(words)
+    for option, folder in itertools.pairwise(words):
+        if option in ("-k", "kustomize") and not (ROOT / folder / "kustomization.yaml").exists():
+            raise Wrong(f"{folder} is no Kustomize folder")
     plain = _without_values(words)
     if not plain or plain[0] not in _KUBECTL:
         raise Wrong(f"kubectl {plain[:1]}")

@@ -1,9 +1,10 @@
 """Every command in our documents, typed as it stands there, page by page from top to bottom, on a pretend cluster with
 a real Prometheus.
 
-The cluster has what the pages speak of: an idle Deployment llm in namespace ml among busy ones, a policy, the Lease of
-a daemon that does not run. A page's commands act on one another: what it pauses it can bring back. What stands in for
-the reader's own things: the address of Prometheus, the folder of traces, and where a picture is written.
+The cluster has what the pages speak of: an idle Deployment llm in namespace ml among busy ones, one that stands paused,
+a policy, the Lease of a daemon that does not run. A page's commands act on one another: what it pauses it can bring
+back. What stands in for the reader's own things: the address of Prometheus, the folder of traces, and where a picture
+is written.
 Blocks that say why they are not run are left out here (tests/unit/test_documents.py has their list); those below
 examples/ are typed on a real API server, in tests/real/test_exporter_examples.py.
 """
@@ -37,7 +38,7 @@ from tests.unit.doors.cli.test_pack import root as openb  # noqa: F401 - a fixtu
 
 HOURS = 3
 PARTS = (
-    world.Part("ml", "llm", gpus=1), world.Part("ml", "chat", replicas=6, gpus=2), world.Part("search", "rank", gpus=1),
+    world.Part("ml", "llm", gpus=1), world.Part("ml", "chat", replicas=6, gpus=2), world.Part("ml", "old", gpus=1),
 )
 IDLE = PARTS[0]
 README = ROOT / "README.md"
@@ -79,6 +80,7 @@ class Reader:
         kubeconfig = self._folder / "kubeconfig"
         kubeconfig.write_text(yaml.safe_dump(self.server.kubeconfig()))
         self._env |= {"KUBECONFIG": str(kubeconfig), "PROMETHEUS_URL": self.prometheus.url}
+        await self.type(documents.Command("before", 0, ("fallow", "pause", "Deployment/old", "-n", "ml")))
 
     def _measure(self) -> None:
         for workload in self.world.workloads:
@@ -169,7 +171,7 @@ async def test_the_readme_does_what_it_says(reader: Reader) -> None:
     assert "Deployment/llm" in said["fallow", "idle"]
     assert "chat" not in said["fallow", "idle"]
     assert "did nothing" in said["fallow", "why", "Deployment/llm", "-n", "ml"]
-    assert "Deployment/llm" in said["fallow", "paused", "-A"]
+    assert {"Deployment/llm", "Deployment/old"} <= set(said["fallow", "paused", "-A"].split())
     thing = reader.store.get(stores.Key("apps", "Deployment", "ml", "llm")).object
     assert thing["spec"]["replicas"] == 1
     assert names.ACK_UNTIL in thing["metadata"]["annotations"]

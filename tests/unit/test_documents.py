@@ -91,6 +91,7 @@ def test_a_block_that_is_not_run_needs_what_no_test_has(block):
 @pytest.mark.parametrize("wrong", [
     "fallow idel", "fallow status --no-such-flag", "fallow why", "fallow why Deployment", "gpu-pruner -t x",
     "fallow pack simulat", "make cofee", "kubectl apply -k deploy/nowhere", "kubectl frobnicate",
+    "kubectl apply -k deploy/letters",
     "kubectl annotate deployment/llm gpuautoscaler.io/acknowledge=1", "export FOO=1", "rm -rf /",
     "kubectl -n gpu-pruner-system logs deployment/pruner", "kubectl get events --field-selector reason=Nothing",
 ])
