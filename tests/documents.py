@@ -22,6 +22,7 @@ from fallow.doors.cli import exporter, flags, main
 from tests import ROOT
 
 LANGUAGES = ("sh", "yaml", "text", "promql")
+INSTALLING = tuple(f"docs/operators/{page}.md" for page in ("install", "switch-on", "upgrade"))  # in this order
 OURS = ("fallow", "gpu-pruner", "gpu-idle-exporter")
 _FENCE = re.compile(r"^(?:<!-- not run: (?P<why>[^\n]+) -->\n)?```(?P<language>\w*)\n(?P<body>.*?)^```$", re.M | re.S)
 _MENTION = re.compile(r"`((?:fallow|gpu-pruner|gpu-idle-exporter|kubectl|make|podman) [^`\n]+)`")
@@ -51,12 +52,18 @@ class Command(msgspec.Struct, frozen=True):
 
 
 class Block(msgspec.Struct, frozen=True):
-    """The commands of one fence; `why` it is not run, if it is not."""
+    """The commands of one fence, and its lines as a shell reads them; `why` it is not run, if it is not."""
 
     page: str
     line: int
     commands: tuple[Command, ...]
+    text: str
     why: str
+
+    @property
+    def is_foreign(self) -> bool:
+        """Is there no command of ours in it?"""
+        return not {command.words[0] for command in self.commands} & set(OURS)
 
     def __str__(self) -> str:
         return f"{self.page}:{self.line}" + (f" ({self.why})" if self.why else "")
@@ -86,7 +93,7 @@ def _read_block(page: str, text: str, found: re.Match[str]) -> Block:
     commands = [
         Command(page, first + number, words) for number, line in enumerate(lines) for words in _split(line)
     ]
-    return Block(page, first - 1, tuple(commands), found["why"] or "")
+    return Block(page, first - 1, tuple(commands), found["body"], found["why"] or "")
 
 
 def _split(line: str) -> Iterator[tuple[str, ...]]:

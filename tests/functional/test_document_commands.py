@@ -5,8 +5,9 @@ The cluster has what the pages speak of: an idle Deployment llm in namespace ml 
 a policy, the Lease of a daemon that does not run. A page's commands act on one another: what it pauses it can bring
 back. What stands in for the reader's own things: the address of Prometheus, the folder of traces, and where a picture
 is written.
-Blocks that say why they are not run are left out here (tests/unit/test_documents.py has their list); those below
-examples/ are typed on a real API server, in tests/real/test_exporter_examples.py.
+Blocks that say why they are not run are left out here (tests/unit/test_documents.py has their list). Those that install
+something are typed on a real control plane: tests/real/test_document_commands.py, and for what is below examples/
+tests/real/test_exporter_examples.py.
 """
 
 from __future__ import annotations
@@ -42,10 +43,17 @@ PARTS = (
 )
 IDLE = PARTS[0]
 README = ROOT / "README.md"
-PAGES = [
-    page for page in documents.pages()
-    if page != README and "examples" not in page.parts and any(not block.why for block in documents.blocks(page))
-]
+
+
+def find_blocks(page: pathlib.Path) -> list[documents.Block]:
+    """Those that are typed here."""
+    if "examples" in page.parts:
+        return []
+    installs = documents.name_of(page) in documents.INSTALLING
+    return [block for block in documents.blocks(page) if not block.why and not (installs and block.is_foreign)]
+
+
+PAGES = [page for page in documents.pages() if page != README and find_blocks(page)]
 # So that it ends, and soon; of an option that is given twice the last one counts.
 SHORTER = {
     ("fallow", "demo"): ("--hours", "0.5", "--nodes", "2", "--port", "0"), ("fallow", "exporter"): ("--once",),
@@ -155,8 +163,8 @@ async def reader(tmp_path: pathlib.Path, traces: pathlib.Path) -> AsyncIterator[
 @pytest.mark.real
 @pytest.mark.parametrize("page", PAGES, ids=documents.name_of)
 async def test_every_command_of_a_page_works(reader: Reader, page: pathlib.Path) -> None:
-    for block in documents.blocks(page):
-        for command in () if block.why else block.commands:
+    for block in find_blocks(page):
+        for command in block.commands:
             await reader.type(command)
 
 
@@ -165,7 +173,7 @@ async def test_the_readme_does_what_it_says(reader: Reader) -> None:
     """All its commands work; its workload is idle, is paused, comes back, and is kept."""
     said = {
         command.words: await reader.type(command)
-        for block in documents.blocks(README) if not block.why for command in block.commands
+        for block in find_blocks(README) for command in block.commands
     }
     assert "1 idle" in said["fallow", "status"]
     assert "Deployment/llm" in said["fallow", "idle"]
