@@ -126,7 +126,7 @@ class Run:
                 laws.check_way_back(before, after, now)
             case decision.Warn():
                 self.notices += 1
-                after = edits.annotate(before, marking.notice_changes(each, now))
+                after = edits.annotate(before, marking.notice_changes(each, "its owner", now))
             case decision.Resume() | decision.Undo():
                 after = edits.resume(before, now, each.by if isinstance(each, decision.Resume) else names.FIELD_MANAGER)
             case decision.Mark():

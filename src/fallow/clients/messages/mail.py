@@ -11,47 +11,14 @@ from collections.abc import Sequence
 from email import policy
 from email.message import EmailMessage
 from email.utils import make_msgid
-from typing import Self
-from urllib import parse
 
 import aiosmtplib
 import msgspec
 
 from fallow.clients import errors, retry
 from fallow.clients.messages import post
-from fallow.model.secret import Secret
+from fallow.model.mailing import MailServer
 from fallow.model.units import Seconds
-
-_PORTS = {"smtp": 587, "smtps": 465}
-
-
-class MailServer(msgspec.Struct, frozen=True, kw_only=True):
-    """Where mail is handed in, and whose it is. `tls`: whom we trust; None: the system's authorities."""
-
-    host: str
-    port: int
-    is_tls: bool  # from the first byte; else STARTTLS where it is offered
-    username: str | None = None
-    password: Secret[str] | None = None
-    sender: str
-
-    @classmethod
-    def parse(cls, address: Secret[str], sender: str) -> Self:
-        """Raises ValueError, which shows nothing of the address."""
-        parts = parse.urlsplit(address.reveal().strip())
-        try:
-            port = parts.port or _PORTS.get(parts.scheme, 0)
-        except ValueError:
-            raise ValueError("its port is no number between 1 and 65535") from None
-        if parts.scheme not in _PORTS or not parts.hostname:
-            raise ValueError("it must be smtp://[USER:PASSWORD@]HOST[:PORT] or smtps://...")
-        named = {name: parse.unquote(text) for name, text in (("u", parts.username), ("p", parts.password)) if text}
-        if len(named) == 1:
-            raise ValueError("it has a user or a password, and not both")
-        return cls(
-            host=parts.hostname, port=port, is_tls=parts.scheme == "smtps", username=named.get("u"),
-            password=Secret(named["p"]) if named else None, sender=sender,
-        )
 
 
 class Letter(msgspec.Struct, frozen=True, kw_only=True):

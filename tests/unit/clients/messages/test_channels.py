@@ -17,6 +17,7 @@ from tests.unit.clients import loopback
 
 from fallow.clients import errors, retry
 from fallow.clients.messages import mail, pager, post, slack, teams, webhook
+from fallow.model import mailing
 from fallow.model.secret import Secret
 
 HASTY = retry.Patience(tries=3, first_wait=0.001)
@@ -95,7 +96,7 @@ async def test_an_answer_to_a_button_reaches_slack() -> None:
 
 async def test_an_incident_is_opened_and_closed_under_one_key() -> None:
     async with loopback.serve(say('{"status":"success"}', 202)) as server, poster() as wire:
-        address = f"{server.url}/v2/enqueue"
+        address = Secret(f"{server.url}/v2/enqueue")
         about: dict[str, Any] = {"summary": "llm is idle", "source": "ml-west", "details": {"gpus": 4}}
         await pager.trigger(wire, KEY, "fallow/c/u/e", **about, link="https://f/w", address=address)
         await pager.resolve(wire, KEY, "fallow/c/u/e", address=address)
@@ -109,7 +110,7 @@ async def test_an_incident_is_opened_and_closed_under_one_key() -> None:
 async def test_only_202_opens_an_incident() -> None:
     async with loopback.serve(say("{}", 200)) as server, poster() as wire:
         with pytest.raises(errors.BadAnswer, match="200 and not 202"):
-            await pager.resolve(wire, KEY, "k", address=server.url)
+            await pager.resolve(wire, KEY, "k", address=Secret(server.url))
 
 
 async def test_whoever_has_the_key_can_tell_that_a_webhook_is_ours_and_new() -> None:
@@ -202,8 +203,8 @@ async def smtp(inbox: Inbox, tls: ssl.SSLContext | None = None, **more: Any) -> 
         yield server.sockets[0].getsockname()[1]
 
 
-def server_at(port: int, login: str = "", scheme: str = "smtp") -> mail.MailServer:
-    return mail.MailServer.parse(Secret(f"{scheme}://{login}127.0.0.1:{port}"), "fallow <fallow@example.com>")
+def server_at(port: int, login: str = "", scheme: str = "smtp") -> mailing.MailServer:
+    return mailing.MailServer.parse(Secret(f"{scheme}://{login}127.0.0.1:{port}"), "fallow <fallow@example.com>")
 
 
 async def test_a_letter_is_handed_in_as_text_and_html_and_forges_no_header() -> None:
@@ -282,4 +283,4 @@ async def test_a_server_that_is_not_there_is_said() -> None:
 @pytest.mark.parametrize("address", ["http://h", "smtp://", "h:25", "smtp://u@h", "smtp://h:0x1", "smtp://:p@h"])
 def test_an_address_that_is_none_is_refused_and_not_shown(address: str) -> None:
     with pytest.raises(ValueError, match=r"smtp://|user or a password|port is no number"):
-        mail.MailServer.parse(Secret(address), "f@example.com")
+        mailing.MailServer.parse(Secret(address), "f@example.com")
