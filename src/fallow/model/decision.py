@@ -391,6 +391,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     held: Held
     policies: Mapping[str, idle.Tally]  # by name, of the policies that are there
     memory: Memory
+    noticed: frozenset[int] = frozenset()  # workloads with a mark of a notice
     odd: Mapping[cluster.Ref, str] = {}  # workloads that could not be considered, and what went wrong
 
 

@@ -131,6 +131,7 @@ class IdleStory:
             log.warning("%s; it says more than was done until the next cycle", late)
         if self._options.loop.daemon and turn.may_act():
             await self._hands.reports.write(seen, plan, turn.now)
+            await self._hands.messenger.settle(plan.findings[index] for index in sorted(plan.noticed))
         return outcomes, unwritten
 
     def answer(self, said: Said, now: Instant) -> lease.Changes:
