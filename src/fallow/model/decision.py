@@ -320,6 +320,7 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
     active_gpus: int
     idle_gpus: int
     unknown_gpus: int
+    kept_gpus: int  # of the idle ones: those of acknowledged workloads
     waiting_gpus: int  # that pods wait for, for long enough to count
     gpus_by_model: Mapping[tuple[Verdict, str], int]  # model "" = not known
     verdicts: Mapping[Heading, int]  # workloads

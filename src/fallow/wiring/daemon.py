@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from fallow import loop, names, settings, telemetry
-from fallow.account import tally
+from fallow.account import audit, tally
 from fallow.act import hands as doing
 from fallow.act.notices import delivery, facts, senders
 from fallow.clients import exporters, proxies, signing, tls
@@ -76,6 +76,7 @@ async def assemble(
         scraping = usage if isinstance(usage, source.ScrapeSource) else None
         metrics.before_scrape(lambda: _write_ages(metrics, seen))
         needs_lease = pace.leader_elect or options.mandate.acting
+        kept_audit = await _open_audit(options, stack) if pace.daemon else None
         story = idle.IdleStory(
             options=options, eyes=snapshot.Eyes(
                 seen, usage, clock=clock, lease_annotations=lambda: leadership.annotations,
@@ -84,7 +85,7 @@ async def assemble(
             hands=await _make_hands(options, home, api, seen, stack), books=tally.Books(
                 metrics, dry_run=not options.mandate.acting, source="scrape" if scraping else "prometheus"
             ),
-            note=leadership.note if needs_lease else None,
+            note=leadership.note if needs_lease else None, kept=kept_audit,
         )
 
         def background() -> list[Coroutine[Any, Any, None]]:
@@ -127,6 +128,13 @@ async def _make_hands(
         wires=senders.Senders(poster, senders.SecretReader(api, namespace), telling.mail),
         address=delivery.Address(head=head, mentions=telling.mentions),
     )
+
+
+async def _open_audit(options: settings.Settings, stack: contextlib.AsyncExitStack) -> audit.Audit:
+    made = audit.Audit(options.state_dir)
+    await made.open()
+    stack.push_async_callback(made.close)
+    return made
 
 
 async def _open_source(
