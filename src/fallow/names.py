@@ -58,6 +58,10 @@ ACK_AT: Final = f"{GROUP}/ack-at"
 OPT_OUT: Final = f"{GROUP}/idle"
 OPT_OUT_VALUE: Final = "ignore"
 OPT_OUT_UNTIL: Final = f"{GROUP}/idle-ignore-until"
+NOTIFY: Final = f"{GROUP}/notify"  # whom its owners want told, on a workload or a Namespace
+SLACK_MENTIONS: Final = f"{ALIAS_GROUP}/slack-mentions"
+OWNER: Final = f"{GROUP}/owner"  # an e-mail address
+TOLD: Final = f"{GROUP}/told"  # who was told by the notice that runs, for people
 PRE_PAUSE_HOOK: Final = f"{GROUP}/pre-pause"
 FROZEN_UNTIL: Final = f"{GROUP}/frozen-until"  # on the Lease
 FROZEN_BECAUSE: Final = f"{GROUP}/frozen-because"  # on the Lease
@@ -68,7 +72,7 @@ WORKLOAD_TYPE: Final = f"{GROUP}/workload-type"
 WORKLOAD_TYPE_ALIAS: Final = "gpu-autoscaler.io/workload-type"
 
 ACK_KEYS: Final = (ACK_UNTIL, ACK_UNTIL_ALIAS, ACK_BY, ACK_BY_ALIAS, ACK_REASON, ACK_AT)
-PENDING_KEYS: Final = (IDLE_SINCE, IDLE_EPISODE, PENDING_SINCE, PENDING_SINCE_ALIAS)
+PENDING_KEYS: Final = (IDLE_SINCE, IDLE_EPISODE, PENDING_SINCE, PENDING_SINCE_ALIAS, TOLD)
 PAUSE_KEYS: Final = (
     ORIGINAL_STATE, ORIGINAL_REPLICAS, PAUSED_AT, PAUSED_BY, PAUSED_REASON, PAUSED_GPUS, PAUSE_INEFFECTIVE_AT,
 )

@@ -10,10 +10,10 @@ import pytest
 
 from fallow import names
 from fallow.decide.idle import plan
-from fallow.model import decision, gpus, units
+from fallow.model import decision, units
 from fallow.model.policies import idle
 from fallow.model.units import HOUR, MINUTE
-from fallow.sim import backtest, cast, prices, snapshots, tuning
+from fallow.sim import backtest, cast, snapshots, tuning
 from fallow.sim.traces import published
 from fallow.sim.world import edits, laws
 from fallow.sim.world.lives import LifeSpan
@@ -80,16 +80,6 @@ def test_a_model_without_a_price_makes_no_money_and_says_so() -> None:
     total = backtest.run(world, mandate(brakes=QUIET)).total
     assert (total.money, total.unpriced_gpu_hours) == (0, total.reclaimed_gpu_hours)
     assert total.unpriced_gpu_hours > 5
-
-
-@pytest.mark.parametrize(
-    ("model", "name"),
-    [("NVIDIA-A100-SXM4-80GB", "A100-80GB"), ("NVIDIA A100-SXM4-80GB", "A100-80GB"),
-     ("NVIDIA-A100-SXM4-80GB-MIG-1g.10gb", "A100-80GB"), ("Tesla-T4-SHARED", "T4"), ("NVIDIA-Foo-9000", "FOO-9000")],
-)
-def test_models_are_priced_by_what_they_are(model: str, name: str) -> None:
-    assert gpus.normalise(model) == name
-    assert prices.find(model) == prices.DEFAULT.get(name)
 
 
 def test_policies_side_by_side_each_have_a_world_of_their_own() -> None:

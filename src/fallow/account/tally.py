@@ -77,7 +77,8 @@ class Books:
         workload, result = decision.workload_of(act), str(outcome.status)
         kind = workload.ref.kind if workload else "fallow"
         self._metrics.add("fallow_idle_actions_total", 1, (type(act).__name__.lower(), kind, self._mode, result))
-        if isinstance(act, decision.Warn):
+        self._enter_deliveries(outcome)
+        if isinstance(act, decision.Warn) and outcome.status is Status.dry_run:
             for channel in act.channels:
                 self._metrics.add("fallow_idle_notices_total", 1, (channel.type, result))
         elif isinstance(act, decision.Resume) and outcome.status is Status.done:
@@ -88,6 +89,14 @@ class Books:
             self._metrics.add("fallow_idle_resumes_total", 1, (kind, "external"))
         elif isinstance(act, decision.Pause) and self._mode == "scale-down":
             self._enter_pause(act.finding.workload.ref, outcome.status)
+
+    def _enter_deliveries(self, outcome: Outcome) -> None:
+        for each in outcome.deliveries:
+            if isinstance(outcome.decision, decision.Warn):
+                self._metrics.add("fallow_idle_notices_total", 1, (each.type, "failed" if each.failure else "done"))
+            if each.type == "slack":
+                what = "notification_failures" if each.failure else "notifications_sent"
+                self._metrics.add(f"gpu_pruner_slack_{what}_total")
 
     def _enter_pause(self, ref: cluster.Ref, status: Status) -> None:
         if status is Status.done:

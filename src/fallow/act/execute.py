@@ -70,6 +70,7 @@ async def carry_out(
     """
     outcomes: list[Outcome] = []
     looks: Looks | None = None
+    told: dict[int, Outcome] | None = None
     looked, clock = now, clock or (lambda: now)
     gate = gate or FreezeGate()
     for index, each in enumerate(decisions):
@@ -79,8 +80,13 @@ async def carry_out(
         if isinstance(each, decision.Warn | decision.Pause) and (shut := gate.why_shut()):
             outcomes.append(Outcome(each, Status.overtaken, now, f"not done: {shut}", code=Code.NotBegun))
             continue
+        if isinstance(each, decision.Warn):
+            if told is None:
+                told = await _warn(decisions[index:], hands, now, clock, lambda: may_act() and gate.why_shut() is None)
+            outcomes.append(told[id(each)])
+            continue
         if not isinstance(each, decision.Pause):
-            outcomes.append(await _guard(each, hands, _do(each, hands, now, clock), now))
+            outcomes.append(await _guard(each, hands, _do(each, hands, now), now))
             continue
         if looks is None or clock() - looked > LOOK_HOLDS:
             looked = clock()
@@ -104,13 +110,24 @@ async def _look(look_again: LookAgain, pauses: Sequence[decision.Pause]) -> Look
     return {pause.finding.workload.ref.uid: nothing for pause in pauses}
 
 
+async def _warn(
+    decisions: Sequence[decision.Decision], hands: doing.Hands, now: Instant, clock: Clock, may: MayAct
+) -> dict[int, Outcome]:
+    """All notices together: what goes the same way may become one message. By the identity of the decision."""
+    warns = [each for each in decisions if isinstance(each, decision.Warn)]
+    try:
+        outcomes = await hands.warn(warns, now, clock, may)
+    except Exception as problem:  # a bug: nobody was told for certain, and nothing is written down
+        log.exception("the notices failed")
+        because = f"unexpected {type(problem).__name__}: {problem}"
+        outcomes = [Outcome(each, Status.failed, now, because) for each in warns]
+    return {id(each): outcome for each, outcome in zip(warns, outcomes, strict=True)}
+
+
 async def _do(
-    each: decision.Warn | decision.Resume | decision.Undo | decision.Mark | decision.Alert, hands: doing.Hands,
-    now: Instant, clock: Clock,
+    each: decision.Resume | decision.Undo | decision.Mark | decision.Alert, hands: doing.Hands, now: Instant
 ) -> Outcome:
     match each:
-        case decision.Warn():
-            return await hands.warn(each, now, clock)
         case decision.Resume():
             return await hands.resume(each, now)
         case decision.Undo():

@@ -9,9 +9,11 @@ Invariant: an Event follows what it tells of; nothing but Events is ever created
 import logging
 from collections.abc import Callable, Sequence
 
+import msgspec
+
 from fallow import names
 from fallow.act import events, hooks, marking, reports, sending
-from fallow.act.notices import delivery
+from fallow.act.notices import delivery, senders
 from fallow.act.workloads import dropping, pausing, resuming, undoing
 from fallow.clients import errors
 from fallow.clients.kubernetes import api as kubernetes
@@ -31,13 +33,17 @@ class Hands:
     def __init__(
         self, api: kubernetes.Api, lookup: sending.Lookup, *, reporting_instance: str, compat_annotations: bool = True,
         dry_run: sending.DryRun = None, own_pod: cluster.Ref | None = None, suspend_schedules: bool = False,
-        keda_turn: Seconds = KEDA_TURN,
+        keda_turn: Seconds = KEDA_TURN, wires: senders.Senders | None = None, address: delivery.Address | None = None,
     ) -> None:
         """`suspend_schedules`: with a Job its CronJob is suspended too (letter `c`). `keda_turn`: how long KEDA is
-        given, after it got its ScaledObject back, before we look at what it made of it."""
+        given, after it got its ScaledObject back, before we look at what it made of it. `wires`, `address`: by which
+        and as whom owners are told."""
         self.writer = sending.PatchWriter(api, lookup, dry_run)
         self.announcer = events.Announcer(api, reporting_instance=reporting_instance)
         self.reports = reports.PolicyReports(api, lookup)
+        self.messenger = delivery.Messenger(
+            self.writer, self.announcer, wires=wires, address=address, compat=compat_annotations
+        )
         self._hooks = hooks.Hooks()
         self._compat = compat_annotations
         self._own_pod = own_pod
@@ -55,6 +61,9 @@ class Hands:
         await self._forget_notice(outcome, workload)
         kind = kinds.of(workload)
         await self._tell(outcome, workload.ref, kind.event if kind else None, now, next(iter(pods), None))
+        if outcome.status is Status.done and pause.finding.rule.notice.channels:
+            told = await self.messenger.tell_paused(pause.finding, outcome.because, now)
+            outcome = msgspec.structs.replace(outcome, deliveries=told)
         return outcome
 
     async def resume(self, resume: decision.Resume, now: Instant, *, replicas: int | None = None) -> Outcome:
@@ -71,8 +80,10 @@ class Hands:
         await self._tell(outcome, undo.workload.ref, names.Event.PAUSE_FAILED, now)
         return outcome
 
-    async def warn(self, warn: decision.Warn, now: Instant, clock: Callable[[], Instant]) -> Outcome:
-        return await delivery.warn(self.writer, self.announcer, warn, now, clock=clock, compat=self._compat)
+    async def warn(
+        self, warns: Sequence[decision.Warn], now: Instant, clock: Callable[[], Instant], may: Callable[[], bool]
+    ) -> list[Outcome]:
+        return await self.messenger.warn(warns, now, clock, may)
 
     async def mark(self, mark: decision.Mark, now: Instant) -> Outcome:
         if self.writer.is_dry:

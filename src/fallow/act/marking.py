@@ -22,11 +22,11 @@ def with_aliases(changes: Mapping[str, str | None], compat: bool) -> dict[str, s
     return {_ALIASES[name]: value for name, value in known.items()} | dict(changes)
 
 
-def notice_changes(warn: decision.Warn, now: Instant) -> dict[str, str | None]:
+def notice_changes(warn: decision.Warn, whom: str, now: Instant) -> dict[str, str | None]:
     """What a delivered notice leaves on the object."""
     return {
         names.IDLE_SINCE: units.rfc3339(warn.idle_since), names.IDLE_EPISODE: warn.episode,
-        names.PENDING_SINCE: units.rfc3339(now),
+        names.PENDING_SINCE: units.rfc3339(now), names.TOLD: whom,
     }
 
 

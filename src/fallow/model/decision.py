@@ -145,6 +145,14 @@ class GpuFinding(msgspec.Struct, frozen=True, kw_only=True):
     signals: Mapping[str, Mapping[str, float | None]]  # {"gr_engine": {"max": 0.0, "mean": 0.0, ...}}
 
 
+class Wishes(msgspec.Struct, frozen=True):
+    """Whom owners want told, as they wrote it on the workload or, for lack of that, on its Namespace."""
+
+    notify: str = ""
+    mentions: str = ""
+    owner: str = ""
+
+
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """What we think of one workload in this cycle. `skip` and `detail` say why an idle one is left alone."""
 
@@ -166,6 +174,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     skip_because: str = ""
     next_action: Step | None = None
     next_at: Instant | None = None
+    wishes: Wishes = Wishes()
 
     @property
     def skip_label(self) -> str | None:
@@ -274,6 +283,14 @@ class Code(StrEnum):
     NotBegun = "NotBegun"  # we were frozen, stopped or no longer the leader before it could begin
 
 
+class Delivery(msgspec.Struct, frozen=True):
+    """What became of a message on one channel."""
+
+    channel: str
+    type: str
+    failure: str = ""  # why it is not known to have been delivered; "" = it was
+
+
 class Outcome(msgspec.Struct, frozen=True):
     """What became of one decision."""
 
@@ -284,6 +301,7 @@ class Outcome(msgspec.Struct, frozen=True):
     before: Any = None
     after: Any = None
     code: Code | Detail | None = None
+    deliveries: tuple[Delivery, ...] = ()  # of a notice
 
     @property
     def detail(self) -> str:
@@ -302,6 +320,7 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
     active_gpus: int
     idle_gpus: int
     unknown_gpus: int
+    kept_gpus: int  # of the idle ones: those of acknowledged workloads
     waiting_gpus: int  # that pods wait for, for long enough to count
     gpus_by_model: Mapping[tuple[Verdict, str], int]  # model "" = not known
     verdicts: Mapping[Heading, int]  # workloads
@@ -373,6 +392,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     held: Held
     policies: Mapping[str, idle.Tally]  # by name, of the policies that are there
     memory: Memory
+    noticed: frozenset[int] = frozenset()  # workloads with a mark of a notice
     odd: Mapping[cluster.Ref, str] = {}  # workloads that could not be considered, and what went wrong
 
 

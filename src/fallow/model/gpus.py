@@ -130,7 +130,7 @@ MODELS: Final = (
     Model("L40S", 48, 350),
 )
 
-# A product name made short (normalise) -> the model, where that is not its own name.
+# A product name made short -> the model, where that is not its own name.
 _ALIASES: Final = {
     "A30": "A30-24GB", "H100": "H100-80GB", "H100-80GB-HBM3": "H100-80GB", "H100-80GB-HBM2E": "H100-80GB",
     "H100-NVL": "H100-94GB", "H100-94GB-HBM3": "H100-94GB", "H100-96GB-HBM3": "H100-96GB", "GH200-480GB": "H100-96GB",
@@ -145,17 +145,18 @@ _BY_NAME: Final = {model.name: model for model in MODELS}
 
 @functools.lru_cache(1024)
 def normalise(product: str) -> str:
-    """Without its maker, its form and its sharing: `NVIDIA A100-SXM4-80GB-MIG-1g.10gb` -> `A100-80GB`."""
+    """The one name of a model: `NVIDIA A100-SXM4-80GB-MIG-1g.10gb` -> `A100-80GB`, `NVIDIA-H100-NVL` -> `H100-94GB`. Of
+    what is not in the book: its product name without maker, form and sharing."""
     text = _MAKER.sub("", product.strip().replace(" ", "-").upper())
     while _SHARED.search(text):
         text = _SHARED.sub("", text)
-    return _FORM.sub("", text)
+    text = _FORM.sub("", text)
+    return _ALIASES.get(text, text)
 
 
 def find(product: str) -> Model | None:
     """`NVIDIA A100-SXM4-80GB`, `NVIDIA-A100-80GB-PCIe-MIG-1g.10gb`, `Tesla-T4-SHARED`: the model that it is."""
-    name = normalise(product)
-    return _BY_NAME.get(_ALIASES.get(name, name))
+    return _BY_NAME.get(normalise(product))
 
 
 def shorten(product: str) -> str:

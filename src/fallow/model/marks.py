@@ -54,6 +54,16 @@ def has_notice(workload: cluster.Workload) -> bool:
     return bool(workload.marks) and any(key in workload.marks for key in names.PENDING_KEYS)
 
 
+def wishes(workload: cluster.Workload, namespace: Said) -> tuple[str, str, str]:
+    """Whom to tell (notify), whom to mention in Slack, and the owner's e-mail address; "" where nobody said."""
+    own, carried = workload.annotations, workload.marks
+
+    def find(key: str) -> str:
+        return own.get(key) or carried.get(key) or namespace.get(key) or ""
+
+    return find(names.NOTIFY), find(names.SLACK_MENTIONS), own.get(names.OWNER) or carried.get(names.OWNER) or ""
+
+
 def paused_at(workload: cluster.Workload) -> Instant | None:
     """When we paused it, if that pause still stands."""
     kind = kinds.of(workload)

@@ -77,6 +77,16 @@ def clock_time(instant: Instant) -> str:
     return datetime.fromtimestamp(instant, UTC).strftime("%H:%M")
 
 
+def spoken(seconds: Seconds) -> str:
+    """In messages and on pages: `9 s`, `25 min`, `2 h 14 min`, `3 d 4 h`; never more than two units."""
+    whole = max(0, round(seconds))
+    if whole < 60:
+        return f"{whole} s"
+    days, hours, minutes = whole // 86400, whole // 3600 % 24, whole // 60 % 60
+    parts = ((days, "d"), (hours, "h"), (minutes if not days else 0, "min"))
+    return " ".join(f"{number} {unit}" for number, unit in parts if number)
+
+
 def humane(seconds: Seconds) -> str:
     """How a person says it: `45s`, `47m`, `4h40m`, `3d2h`. Never more than two units."""
     whole = max(0, round(seconds))

@@ -20,7 +20,7 @@ UsageError = readers.UsageError
 LETTERS = readers.LETTERS
 PROTECTED_NAMESPACES = idle.PROTECTED_NAMESPACES
 FLAGS, NOT_YET, read_flags, log_level = idle.FLAGS, idle.NOT_YET, idle.read_flags, idle.log_level
-LOOK, RULES, ACT, BRAKES, SOURCE, RUNNING = idle.GROUPS
+LOOK, RULES, ACT, TELL, BRAKES, SOURCE, RUNNING = idle.GROUPS
 
 
 def environment() -> Mapping[str, str]:

@@ -14,7 +14,7 @@ from fallow.model.policies import idle
 from fallow.model.secret import Secret
 from fallow.model.units import HOUR, MINUTE, Seconds
 from fallow.settings import readers as read
-from fallow.settings import tree
+from fallow.settings import telling, tree
 from fallow.settings.flags import Flag, group, read_values
 from fallow.settings.readers import UsageError
 
@@ -29,8 +29,9 @@ LEAST_BUDGET: Seconds = 60.0
 BASELINE_CYCLES = 3  # of a daemon that does not know how idle the cluster usually is
 SERVICE_ACCOUNT_NAMESPACE = Path(names.SERVICE_ACCOUNT_DIR, "namespace")
 
-LOOK, RULES, ACT, BRAKES, SOURCE, RUNNING = GROUPS = (
-    "What to look at", "When something is idle", "What is done", "Brakes", "Where measurements come from", "Running",
+LOOK, RULES, ACT, TELL, BRAKES, SOURCE, RUNNING = GROUPS = (
+    "What to look at", "When something is idle", "What is done", telling.TELL, "Brakes",
+    "Where measurements come from", "Running",
 )
 
 FLAGS: tuple[Flag, ...] = (
@@ -86,6 +87,7 @@ FLAGS: tuple[Flag, ...] = (
              read.one_of("auto", "stop", "min-replicas"), "auto"),
         Flag("--compat-annotations", "BOOL", "Write the gpu-pruner.io/* annotations too.", read.truth, "true"),
     ),
+    *telling.FLAGS,
     *group(BRAKES,
         Flag("--confirm-cycles", "N", "Cycles in a row a workload must be idle; default: 2, one-shot 1.",
              read.whole_number(1)),
@@ -167,24 +169,16 @@ FLAGS: tuple[Flag, ...] = (
 # notice or a page that never comes.
 NOT_YET: Mapping[str, str] = {
     **dict.fromkeys(
-        ("--dashboard-port", "--dashboard-addr", "--dashboard-auth", "--dashboard-public-url", "--cluster",
-         "--honor-labels-clusters"), "the dashboard",
+        ("--dashboard-port", "--dashboard-addr", "--dashboard-auth", "--cluster", "--honor-labels-clusters"),
+        "the dashboard",
     ),
-    **dict.fromkeys(
-        ("--slack-webhook-url", "--slack-channel", "--slack-namespace-mentions", "--slack-interaction-addr",
-         "--slack-interaction-port"), "notices by Slack",
-    ),
-    **dict.fromkeys(("--smtp-url", "--email-from"), "notices by e-mail"),
+    **dict.fromkeys(("--slack-interaction-addr", "--slack-interaction-port"), "buttons in Slack"),
     **dict.fromkeys(("--digest-schedule", "--digest-timezone", "--digest-top"), "the digest"),
 }
-NOT_YET_VARIABLES: Mapping[str, str] = {"SLACK_WEBHOOK_URL": "notices by Slack"}
 
 
 def read_flags(given: Mapping[str, Any], environ: Mapping[str, str]) -> tree.Settings:
     """Raises UsageError at the first flag that is wrong."""
-    for variable, what in NOT_YET_VARIABLES.items():
-        if environ.get(variable):
-            raise UsageError(f"{variable} is set and belongs to {what}, which this version does not have yet: unset it")
     values = read_values(FLAGS, given, environ)
     own_namespace = environ.get("POD_NAMESPACE") or _service_account_namespace()
     return tree.Settings(
@@ -192,7 +186,7 @@ def read_flags(given: Mapping[str, Any], environ: Mapping[str, str]) -> tree.Set
         prometheus=_prometheus(values, environ), scrape=_scrape(values), state_dir=values["state_dir"],
         exporter_namespaces=_with_our_own(values["exporter_namespaces"], own_namespace),
         trust_metrics=values["trust_metrics"], mandate=_mandate(values, own_namespace), loop=_loop(values),
-        dry_run_scope=values["dry_run_scope"],
+        dry_run_scope=values["dry_run_scope"], telling=telling.read_telling(values),
         gpu_resources=frozenset(values["gpu_resource"]), own_namespace=own_namespace,
         log_format=values["log_format"], log_level=log_level(environ),
         pod_name=environ.get("POD_NAME") or None, pod_uid=environ.get("POD_UID", ""), environment=environ,
@@ -253,7 +247,9 @@ def _mandate(values: Mapping[str, Any], own_namespace: str | None) -> idle.Manda
             gone_idle=window, never_used=window if never_used is None else never_used * MINUTE,
             grace=float(values["grace_period"]), activity=values["idle_threshold"], coverage=values["coverage"],
             max_sample_age=float(values["max_sample_age"]), power_watts=values["power_threshold"],
-            notice=idle.Notice(required=False, grace=float(values["ack_grace_period"])),
+            notice=idle.Notice(
+                required=False, grace=float(values["ack_grace_period"]), channels=telling.read_channels(values)
+            ),
             consent=idle.Consent(max_ack=values["max_ack_hours"] * HOUR, immunity=float(values["immunity"])),
             # A dry run plans the very same pause; whether it is carried out is the mandate's `acting`.
             action=idle.Action(

@@ -148,6 +148,16 @@ def scrape_selector(text: str) -> tuple[str, str]:
     return "" if namespace == "*" else namespace, selector.strip()
 
 
+def text_map(text: str) -> dict[str, str]:
+    """A JSON object of texts."""
+    import msgspec  # here and not above: --help does without it
+
+    try:
+        return msgspec.json.decode(text, type=dict[str, str])
+    except msgspec.MsgspecError:
+        raise ValueError('it is not a JSON object of texts such as {"team-ml-": "<!subteam^S1>"}') from None
+
+
 def header(text: str) -> tuple[str, Secret[str]]:
     name, colon, value = text.partition(":")
     is_plain = not set(name.strip()) & set(" \t\r\n") and not set(value) & set("\r\n")

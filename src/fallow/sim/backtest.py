@@ -18,12 +18,12 @@ from fallow import names
 from fallow.act import marking
 from fallow.act.workloads import bodies
 from fallow.decide.idle import plan as brain
-from fallow.model import decision
+from fallow.model import decision, prices
 from fallow.model.decision import Memory, Outcome, Status
 from fallow.model.policies import idle
 from fallow.model.seen import several
 from fallow.model.units import HOUR, Instant, Seconds
-from fallow.sim import prices, snapshots
+from fallow.sim import snapshots
 from fallow.sim.world import edits, laws
 from fallow.sim.world.world import Fault, World
 
@@ -126,7 +126,7 @@ class Run:
                 laws.check_way_back(before, after, now)
             case decision.Warn():
                 self.notices += 1
-                after = edits.annotate(before, marking.notice_changes(each, now))
+                after = edits.annotate(before, marking.notice_changes(each, "its owner", now))
             case decision.Resume() | decision.Undo():
                 after = edits.resume(before, now, each.by if isinstance(each, decision.Resume) else names.FIELD_MANAGER)
             case decision.Mark():

@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 
 from fallow.decide import packing
+from fallow.model import gpus
 from fallow.model.units import HOUR, MINUTE, Instant, parse_instant
 from fallow.sim.traces import openb, published
 from fallow.sim.world import lives, shapes
@@ -21,7 +22,6 @@ from fallow.sim.world.world import PARTS, Mode, Part, SimNode, World
 MONDAY: Final[Instant] = parse_instant("2026-11-16T00:00:00Z")
 MODELS: Final = ("NVIDIA-A100-SXM4-80GB", "NVIDIA-A100-SXM4-40GB", "Tesla-V100-SXM2-16GB", "Tesla-T4")
 _MODES: Final[tuple[Mode, ...]] = ("whole",) * 7 + ("mig", "time-sliced", "whole")
-_OPENB_MODELS: Final = {"V100M16": "V100-16GB", "V100M32": "V100-32GB"}  # G2 and G3 are nowhere explained
 REAL: Final = frozenset({"inference", "notebook"})  # lives that a trace of duty cycles can stand for
 _TEAMS: Final = ("vision", "speech", "search", "ads", "robotics", "bio", "maps", "chat")
 
@@ -147,7 +147,7 @@ def make_openb_world(
     that ask for a share of a GPU live on time-sliced nodes, of which there are as many as they need."""
     span, rng = _begin(hours), np.random.default_rng([seed, 2])
     parts = [_make_openb_part(pod) for pod in pods if pod.pod.gpus]
-    machines = [SimNode(node.name, _OPENB_MODELS.get(node.model, node.model), node.gpus) for node in nodes if node.gpus]
+    machines = [SimNode(node.name, gpus.normalise(node.model), node.gpus) for node in nodes if node.gpus]
     sliced = _slice(machines, sum(part.mode == "time-sliced" for part in parts))
     return World(sliced, parts, draw_lives(parts, span, rng), span, seed=seed)
 
@@ -159,7 +159,7 @@ def _make_openb_part(asking: openb.AskingPod) -> Part:
     model = pod.models[0] if len(pod.models) == 1 and not is_share else ""
     return Part(
         namespace=f"openb-{qos}", name=pod.name, kind="Deployment" if is_serving else "Job", class_=life, life=life,
-        gpus=pod.gpus, mode="time-sliced" if is_share else "whole", model=_OPENB_MODELS.get(model, model),
+        gpus=pod.gpus, mode="time-sliced" if is_share else "whole", model=gpus.normalise(model),
         owner="machine" if is_serving else "attentive",
     )
 

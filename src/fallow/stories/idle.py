@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from fallow import names, settings
-from fallow.account import tally
+from fallow.account import audit, chronicle, tally
 from fallow.act import execute
 from fallow.act import hands as doing
 from fallow.act.workloads import bodies
@@ -60,15 +60,17 @@ class Look(msgspec.Struct, frozen=True):
 
 
 class IdleStory:
-    """One cluster, one source of measurements, one pair of hands. `note`: writes on the Lease; None: there is none."""
+    """One cluster, one source of measurements, one pair of hands. `note`: writes on the Lease; None: there is none.
+    `kept`: where what happened is kept."""
 
     def __init__(
         self, *, options: settings.Settings, eyes: snapshot.Eyes, hands: doing.Hands, books: tally.Books,
-        note: Note | None,
+        note: Note | None, kept: audit.Audit | None = None,
     ) -> None:
         self._options, self._mandate = options, options.mandate
         self._eyes, self._hands, self._books, self._note = eyes, hands, books, note
         self._memory, self._cache = decision.Memory(), brain.Cache()
+        self._audit, self._chronicle = kept, chronicle.Chronicle()
         self._gate = execute.FreezeGate()
         self._missing: frozenset[cluster.Missing] = frozenset()  # as last told
         self._odd: Mapping[cluster.Ref, str] = {}  # as last told
@@ -85,6 +87,8 @@ class IdleStory:
         cycle = decision.Cycle(plan, seen, outcomes, self._failure_of(seen) or unwritten, turn.took)
         # 4. and 5. Account and tell.
         self._enter(cycle, turn)
+        if self._audit is not None:
+            await self._audit.flush(turn.now)
         return cycle
 
     async def look(self, turn: Turn) -> Look:
@@ -131,6 +135,7 @@ class IdleStory:
             log.warning("%s; it says more than was done until the next cycle", late)
         if self._options.loop.daemon and turn.may_act():
             await self._hands.reports.write(seen, plan, turn.now)
+            await self._hands.messenger.settle(plan.findings[index] for index in sorted(plan.noticed))
         return outcomes, unwritten
 
     def answer(self, said: Said, now: Instant) -> lease.Changes:
@@ -186,6 +191,8 @@ class IdleStory:
     def _enter(self, cycle: decision.Cycle, turn: Turn) -> None:
         # 4. Account: the numbers of this cycle.
         self._books.enter(cycle, turn.now)
+        if self._audit is not None:
+            self._audit.put(self._chronicle.add(cycle, turn.now))
         # 5. Tell: a line per act, a sentence about the cycle, and what could not be seen.
         tell(cycle)
         if cycle.snapshot is not None:

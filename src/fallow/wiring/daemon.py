@@ -12,14 +12,16 @@ from typing import Any
 import msgspec
 
 from fallow import loop, names, settings, telemetry
-from fallow.account import tally
+from fallow.account import audit, tally
 from fallow.act import hands as doing
+from fallow.act.notices import delivery, facts, senders
 from fallow.clients import exporters, proxies, signing, tls
 from fallow.clients.clouds.aws import credentials as aws
 from fallow.clients.clouds.azure import credentials as azure
 from fallow.clients.clouds.gcp import credentials as gcp
 from fallow.clients.kubernetes import api as kube
 from fallow.clients.kubernetes import config, credentials
+from fallow.clients.messages import post
 from fallow.clients.prometheus import auth
 from fallow.clients.prometheus import client as prometheus
 from fallow.model import cluster, kinds, long_memory
@@ -74,15 +76,16 @@ async def assemble(
         scraping = usage if isinstance(usage, source.ScrapeSource) else None
         metrics.before_scrape(lambda: _write_ages(metrics, seen))
         needs_lease = pace.leader_elect or options.mandate.acting
+        kept_audit = await _open_audit(options, stack) if pace.daemon else None
         story = idle.IdleStory(
             options=options, eyes=snapshot.Eyes(
                 seen, usage, clock=clock, lease_annotations=lambda: leadership.annotations,
                 lease_term=lambda: leadership.term,
             ),
-            hands=_make_hands(options, home, api, seen), books=tally.Books(
+            hands=await _make_hands(options, home, api, seen, stack), books=tally.Books(
                 metrics, dry_run=not options.mandate.acting, source="scrape" if scraping else "prometheus"
             ),
-            note=leadership.note if needs_lease else None,
+            note=leadership.note if needs_lease else None, kept=kept_audit,
         )
 
         def background() -> list[Coroutine[Any, Any, None]]:
@@ -111,14 +114,27 @@ async def look(options: settings.Settings) -> tuple[idle.Look, str]:
         return found, made.namespace
 
 
-def _make_hands(options: settings.Settings, namespace: str, api: kube.Api, seen: mirror.Mirror) -> doing.Hands:
-    mandate, pod = options.mandate, options.pod_name
+async def _make_hands(
+    options: settings.Settings, namespace: str, api: kube.Api, seen: mirror.Mirror, stack: contextlib.AsyncExitStack
+) -> doing.Hands:
+    mandate, pod, telling = options.mandate, options.pod_name, options.telling
+    poster = await stack.enter_async_context(post.Poster(options.environment))
+    head = facts.Letterhead(cluster_name=telling.cluster_name, public_url=telling.public_url)
     return doing.Hands(
         api, seen.find_resource, reporting_instance=pod or names.REPORTING_CONTROLLER,
         compat_annotations=mandate.compat_annotations, dry_run=None if mandate.acting else options.dry_run_scope,
         own_pod=cluster.Ref("", "v1", "Pod", namespace, pod, options.pod_uid) if pod else None,
         suspend_schedules=kinds.CRON_JOB.letter in mandate.scope.letters,
+        wires=senders.Senders(poster, senders.SecretReader(api, namespace), telling.mail),
+        address=delivery.Address(head=head, mentions=telling.mentions),
     )
+
+
+async def _open_audit(options: settings.Settings, stack: contextlib.AsyncExitStack) -> audit.Audit:
+    made = audit.Audit(options.state_dir)
+    await made.open()
+    stack.push_async_callback(made.close)
+    return made
 
 
 async def _open_source(

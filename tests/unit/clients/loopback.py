@@ -16,6 +16,7 @@ class Asked(NamedTuple):
     query: dict[str, str]
     form: dict[str, str]
     headers: dict[str, str]
+    body: bytes = b""
 
 
 class Loopback:
@@ -25,8 +26,9 @@ class Loopback:
         self.url = ""
 
     async def _handle(self, request: web.Request) -> web.Response:
+        body = await request.read()
         form = {key: str(value) for key, value in (await request.post()).items()}
-        asked = Asked(request.method, request.path, dict(request.query), form, dict(request.headers))
+        asked = Asked(request.method, request.path, dict(request.query), form, dict(request.headers), body)
         self.asked.append(asked)
         answer = self.answer(asked)
         return answer if isinstance(answer, web.Response) else await answer

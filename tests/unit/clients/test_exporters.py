@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.unit.clients import loopback
 
 from fallow.clients import errors, exporters, exposition
-from fallow.clients.database import sqlite
+from fallow.clients.database import pages as kept_pages
 
 GR, UTIL = "DCGM_FI_PROF_GR_ENGINE_ACTIVE", "DCGM_FI_DEV_GPU_UTIL"
 WANTED = (GR, UTIL, "vllm:num_requests_running")
@@ -297,8 +297,8 @@ async def test_a_page_without_end_is_cut_off() -> None:
 # ---- kept in a file -------------------------------------------------------------------------------
 
 
-async def keep(path: pathlib.Path, version: int = 1, *, writes: bool = True) -> sqlite.Pages:
-    pages = sqlite.Pages(path, version, writes=writes)
+async def keep(path: pathlib.Path, version: int = 1, *, writes: bool = True) -> kept_pages.Pages:
+    pages = kept_pages.Pages(path, version, writes=writes)
     await pages.open()
     return pages
 

@@ -103,9 +103,27 @@ def test_secrets_do_not_print():
     assert not any(secret in shown for secret in ("hunter2", "s3cret", "k3y"))
 
 
-def test_a_slack_address_in_the_environment_is_not_ignored_silently():
-    with pytest.raises(settings.UsageError, match="SLACK_WEBHOOK_URL"):
-        read({"SLACK_WEBHOOK_URL": "https://hooks.slack.example/x"})
+def test_owners_are_told_by_what_the_flags_name_and_no_secret_is_shown():
+    environ = {"SLACK_WEBHOOK_URL": "https://hooks.slack.example/p4ss", "SMTP_URL": "smtps://ada:p4ss@mail:4465"}
+    options = read(environ, slack_channel="#gpu", email_from="f@example.com", slack_namespace_mentions='{"a-":"<@U1>"}')
+    slack, email = options.mandate.rule.notice.channels
+    assert (slack.type, slack.text("channel"), email.type) == ("slack", "#gpu", "email")
+    assert (options.telling.mail.host, options.telling.mail.port, options.telling.mail.is_tls) == ("mail", 4465, True)
+    assert options.telling.mentions == {"a-": "<@U1>"}
+    assert "p4ss" not in repr(options.mandate) + repr(options.telling)
+
+
+@pytest.mark.parametrize(("given", "says"), [
+    ({"smtp_url": "smtp://h"}, "--smtp-url and --email-from go together"),
+    ({"smtp_url": "http://h", "email_from": "f@x.org"}, "--smtp-url: it must be smtp://"),
+    ({"slack_namespace_mentions": "[]"}, "--slack-namespace-mentions: it is not a JSON object"),
+    ({"slack_namespace_mentions": '{"a":1}'}, "--slack-namespace-mentions: it is not a JSON object"),
+    ({"dashboard_public_url": "example.com"}, "--dashboard-public-url: 'example.com' is not an address"),
+])
+def test_what_cannot_be_told_by_is_refused(given, says):
+    with pytest.raises(settings.UsageError) as problem:
+        read(**given)
+    assert says in str(problem.value)
 
 
 def test_our_own_namespace_is_always_protected():

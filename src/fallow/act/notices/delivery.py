@@ -1,49 +1,208 @@
-"""Telling an owner, through the channels of the rule; what was delivered, and only that, is then written on the object.
+"""Telling owners, in four steps: route, gather, deliver, remember.
 
-In: a decision to warn. Out: an Outcome that names every channel that failed. So far Events are the one channel.
-Invariant: a notice that was not delivered leaves no mark, so that no grace begins that nobody was told of.
+In: the notices of one cycle. Out: an Outcome for each, with what became of it on every channel. Waiting and trying
+again is the wire's matter (clients/messages/post.py), written once for all channels.
+Invariant: a notice that was not delivered leaves no mark, so that no grace begins that nobody was told of; the grace of
+one that was begins with the delivery, however long the cycle took.
 """
 
-from collections.abc import Callable
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeAlias
+
+import msgspec
 
 from fallow import names
 from fallow.act import events, marking, sending
-from fallow.act.notices import text
+from fallow.act.notices import facts as wording
+from fallow.act.notices import route, senders, text
 from fallow.clients import errors
-from fallow.model import decision, kinds
-from fallow.model.decision import Outcome, Status
+from fallow.model import decision
+from fallow.model.decision import Delivery, Outcome, Status
 from fallow.model.policies import idle
 from fallow.model.units import Instant
 
+log = logging.getLogger(__name__)
 
-async def warn(
-    writer: sending.PatchWriter, announcer: events.Announcer, warn: decision.Warn, now: Instant, *,
-    clock: Callable[[], Instant], compat: bool,
-) -> Outcome:
-    """`now`: of the cycle. The grace begins when the notice was delivered, which may be minutes later: `clock`."""
-    workload = warn.finding.workload
-    if writer.is_dry:
-        return Outcome(warn, Status.dry_run, now, f"would tell the owner of {workload.ref}")
-    note = text.notice_note(warn, kinds.of(workload), now)
-    tried = [await _deliver(announcer, warn, channel, note, now) for channel in warn.channels]
-    failures = [failure for failure in tried if failure]
-    if len(failures) == len(warn.channels) or (failures and warn.finding.rule.notice.require_all):
-        because = "the notice was not delivered: " + ("; ".join(failures) or "no channel is configured")
-        await announcer.announce(workload.ref, names.Event.NOTICE_FAILED, because, now)
-        return Outcome(warn, Status.failed, now, because)
-    changes = marking.with_aliases(marking.notice_changes(warn, clock()), compat)
-    await writer.send(sending.annotate(workload.marks_ref, changes, resource_version=workload.marks_version))
-    return Outcome(warn, Status.done, now, "; ".join([note, *failures]), after=changes)
+MOST_SINGLE = 20  # notices in a cycle and channel; more become one message
+_AT_ONCE = 8
+_TOLD_CHARACTERS = 200
+
+Price: TypeAlias = Callable[[decision.Finding], float | None]  # of all its GPUs, an hour; None: not known
 
 
-async def _deliver(
-    announcer: events.Announcer, warn: decision.Warn, channel: idle.Channel, note: str, now: Instant
-) -> str | None:
-    """None, or why not."""
-    if channel.type != "event":
-        return f"channel type {channel.type} is not available yet"
-    try:
-        await announcer.publish(warn.finding.workload.ref, names.Event.NOTICE_SENT, note, now)
-    except errors.ClientError as problem:
-        return f"channel {channel.name}: {problem}"
-    return None
+class Address(msgspec.Struct, frozen=True):
+    """What the operator said of all messages: who we are, whom to mention, what a GPU costs."""
+
+    head: wording.Letterhead = wording.Letterhead()
+    mentions: route.Mentions = {}
+    price: Price = lambda finding: None
+
+
+class _Notice(msgspec.Struct, frozen=True):
+    warn: decision.Warn
+    routing: route.Routing
+    facts: wording.Facts
+
+
+class Messenger:
+    """Tells owners. `wires` None: there are no channels but Events."""
+
+    def __init__(
+        self, writer: sending.PatchWriter, announcer: events.Announcer, *, wires: senders.Senders | None = None,
+        address: Address | None = None, compat: bool = True,
+    ) -> None:
+        self._writer, self._announcer, self._wires = writer, announcer, wires
+        self._address, self._compat = address or Address(), compat
+        # Who was paged, for which idle time: (uid, episode).
+        self._incidents: dict[tuple[str, str], tuple[idle.Channel, ...]] = {}
+
+    async def warn(
+        self, warns: Sequence[decision.Warn], now: Instant, clock: Callable[[], Instant],
+        may: Callable[[], bool] = lambda: True,
+    ) -> list[Outcome]:
+        """`now`: of the cycle; `may`: whether we may still act."""
+        if self._writer.is_dry:
+            return [Outcome(each, Status.dry_run, now, _would_tell(each)) for each in warns]
+        notices = [self._route(each, now) for each in warns]
+        envelopes = _gather(notices)
+        deliveries = await self._deliver(envelopes, may)
+        return [await self._remember(notice, deliveries, now, clock, may) for notice in notices]
+
+    # ---- 1. Route: by which channels, to whom.
+
+    def _route(self, warn: decision.Warn, now: Instant) -> _Notice:
+        return _Notice(
+            warn, route.find(warn.finding, warn.channels, self._address.mentions),
+            self._gather_facts(warn.finding, now, warn.pauses_at),
+        )
+
+    def _gather_facts(self, finding: decision.Finding, now: Instant, pauses_at: Instant | None) -> wording.Facts:
+        price = self._address.price(finding)
+        return wording.gather(finding, now, head=self._address.head, pauses_at=pauses_at, per_hour=price)
+
+    # ---- 3. Deliver: each message by its wire, some at a time; one that fails stops only itself.
+
+    async def _deliver(
+        self, envelopes: Mapping[route.Route, Sequence[senders.Envelope]], may: Callable[[], bool]
+    ) -> dict[tuple[route.Route, str], str]:
+        """By route and uid: "" = delivered, else why not."""
+        turn, found = asyncio.Semaphore(_AT_ONCE), dict[tuple[route.Route, str], str]()
+
+        async def send(envelope: senders.Envelope) -> None:
+            async with turn:
+                failure = await self._send(envelope) if may() else "we are no longer the one who may act"
+            found.update({(envelope.route, facts.ref.uid): failure for facts in envelope.facts})
+
+        await asyncio.gather(*(send(envelope) for some in envelopes.values() for envelope in some))
+        return found
+
+    async def _send(self, envelope: senders.Envelope) -> str:
+        """"" or why not."""
+        channel = envelope.route.channel
+        try:
+            if channel.type == "event":
+                [facts] = envelope.facts
+                note = text.notice_note(facts.finding, facts.pauses_at, facts.now)
+                await self._announcer.publish(facts.ref, names.Event.NOTICE_SENT, note, facts.now)
+            elif self._wires is None:
+                return f"channel {channel.name}: {channel.type} is not set up here"
+            else:
+                await self._wires.send(envelope)
+        except errors.ClientError as problem:
+            return f"channel {channel.name}: {problem}"
+        except Exception as problem:  # a bug in one message: the others go out
+            log.exception("a message by channel %s failed", channel.name)
+            return f"channel {channel.name}: unexpected {type(problem).__name__}"
+        return ""
+
+    # ---- 4. Remember: on the object, and only what was delivered.
+
+    async def _remember(
+        self, notice: _Notice, found: Mapping[tuple[route.Route, str], str], now: Instant,
+        clock: Callable[[], Instant], may: Callable[[], bool],
+    ) -> Outcome:
+        warn, workload = notice.warn, notice.warn.finding.workload
+        tried = [(each, found[each, workload.ref.uid]) for each in notice.routing.routes]
+        deliveries = tuple(Delivery(each.channel.name, each.channel.type, failure) for each, failure in tried)
+        failures = [failure for _, failure in tried if failure]
+        if len(failures) == len(tried) or (failures and warn.finding.rule.notice.require_all):
+            because = "the notice was not delivered: " + ("; ".join(failures) or "there is nobody to tell")
+            await self._announcer.announce(workload.ref, names.Event.NOTICE_FAILED, because, now)
+            return Outcome(warn, Status.failed, now, because, deliveries=deliveries)
+        if not may():
+            return Outcome(warn, Status.overtaken, now, "told, and not written down: we may no longer act",
+                           code=decision.Code.NotBegun, deliveries=deliveries)
+        whom = ", ".join(dict.fromkeys(each.whom for each, failure in tried if not failure))[:_TOLD_CHARACTERS]
+        changes = marking.with_aliases(marking.notice_changes(warn, whom, clock()), self._compat)
+        try:
+            version = workload.marks_version
+            await self._writer.send(sending.annotate(workload.marks_ref, changes, resource_version=version))
+        except errors.ClientError as problem:
+            because = f"told {whom}, but that could not be written down, so that the notice does not count: {problem}"
+            return Outcome(warn, Status.failed, now, because, deliveries=deliveries)
+        said = f"told {whom}: {notice.facts.headline} {notice.facts.upcoming}"
+        return Outcome(warn, Status.done, now, "; ".join([said, *failures]), after=changes, deliveries=deliveries)
+
+    # ---- After the notice.
+
+    async def tell_paused(self, finding: decision.Finding, what: str, now: Instant) -> tuple[Delivery, ...]:
+        """Whoever was told before is told that it rests now, and how it comes back. It counts for nothing else."""
+        routing = route.find(finding, finding.rule.notice.channels, self._address.mentions)
+        facts, ref = self._gather_facts(finding, now, None), finding.workload.ref
+        episode = finding.workload.marks.get(names.IDLE_EPISODE, "")
+        spoken = [each for each in routing.routes if each.channel.type not in ("event",)]
+        envelopes = {each: [senders.Envelope(
+            route=each, facts=(facts,), what=what, dedup_key=self._dedup_key(ref.uid, episode)
+        )] for each in spoken}
+        found = await self._deliver(envelopes, lambda: True)
+        for (each, _), failure in found.items():
+            if failure:
+                log.warning("%s is paused, and %s was not told: %s", ref, each.whom, failure)
+        return tuple(Delivery(each.channel.name, each.channel.type, failure) for (each, _), failure in found.items())
+
+    async def settle(self, findings: Iterable[decision.Finding]) -> None:
+        """Of a cycle: who was paged for an idle time that is over is told so. `findings`: those with a notice."""
+        running = {
+            (each.workload.ref.uid, each.workload.marks.get(names.IDLE_EPISODE, "")): tuple(
+                channel for channel in each.rule.notice.channels if channel.type == "pagerduty"
+            ) for each in findings
+        }
+        ended = {key: channels for key, channels in self._incidents.items() if key not in running}
+        self._incidents = {key: channels for key, channels in running.items() if channels}
+        for (uid, episode), channels in ended.items():
+            for channel in channels:
+                try:
+                    if self._wires is not None:
+                        await self._wires.resolve(channel, self._dedup_key(uid, episode))
+                except errors.ClientError as problem:
+                    log.warning("an incident of channel %s is still open: %s", channel.name, problem)
+
+    def _dedup_key(self, uid: str, episode: str) -> str:
+        return f"{names.FIELD_MANAGER}/{self._address.head.cluster_name}/{uid}/{episode}"
+
+
+# ---- 2. Gather: what goes the same way in one cycle, and is too much to be read one by one, becomes one message.
+
+
+def _gather(notices: Sequence[_Notice]) -> dict[route.Route, list[senders.Envelope]]:
+    by_route: dict[route.Route, list[_Notice]] = {}
+    for notice in notices:
+        for each in notice.routing.routes:
+            by_route.setdefault(each, []).append(notice)
+    return {each: list(_fill(each, some)) for each, some in by_route.items()}
+
+
+def _fill(each: route.Route, notices: Sequence[_Notice]) -> Iterable[senders.Envelope]:
+    if len(notices) > MOST_SINGLE and each.channel.type not in ("event", "pagerduty"):
+        mentions = tuple(dict.fromkeys(whom for notice in notices for whom in notice.routing.mentions))
+        yield senders.Envelope(route=each, facts=tuple(notice.facts for notice in notices), mentions=mentions)
+        return
+    for notice in notices:
+        key = f"{names.FIELD_MANAGER}/{notice.facts.head.cluster_name}/{notice.facts.ref.uid}/{notice.warn.episode}"
+        yield senders.Envelope(route=each, facts=(notice.facts,), mentions=notice.routing.mentions, dedup_key=key)
+
+
+def _would_tell(warn: decision.Warn) -> str:
+    return f"would tell the owner of {warn.finding.workload.ref}"

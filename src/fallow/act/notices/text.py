@@ -42,12 +42,12 @@ def pause_note(
     return note if is_dry else f"{note} Resume: fallow resume {typed(ref)} -n {ref.namespace}"
 
 
-def notice_note(warn: decision.Warn, kind: kinds.Kind | None, now: Instant) -> str:
+def notice_note(finding: decision.Finding, pauses_at: Instant | None, now: Instant) -> str:
     """What will happen, when, how to keep it, and what its owner should know before that."""
-    finding, ref = warn.finding, warn.finding.workload.ref
+    ref, kind = finding.workload.ref, kinds.of(finding.workload)
     parts = [f"{ref.kind} {ref.namespace}/{ref.name}: {idle_sentence(finding, now)}."]
-    if warn.pauses_at is not None and kind is not None:
-        parts.append(f"It will be {kind.verb} at {units.clock_time(warn.pauses_at)} UTC.")
+    if pauses_at is not None and kind is not None:
+        parts.append(f"It will be {kind.verb} at {units.clock_time(pauses_at)} UTC.")
     parts.append(f"Keep it: fallow ack {typed(ref)} -n {ref.namespace}")
     if kind is not None:
         parts += (f"| {warning}" for warning in warnings(finding.workload, kind, finding.rule))

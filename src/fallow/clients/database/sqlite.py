@@ -1,18 +1,19 @@
-"""Pages kept over a restart, in one SQLite file.
+"""One SQLite file, or one in memory: opened with care, used by one thread at a time.
 
-In: names (each gets a number once) and pages (bytes of one instant). Out: all of them again, after a restart. The file
-is opened in WAL mode, so that a command may read while a daemon writes; every call runs in a thread, one at a time.
-Invariant: a page is there whole or not at all, and with it every name it may speak of. A file of another layout is
-never guessed at: who writes empties it, who only reads finds nothing; one that is no database is set aside, one of
-another program refused.
+In: where it is, which layout is wanted and how to come to it. Out: `run`, which gives work the connection within one
+transaction. The file is opened in WAL mode, so that a command may read while a daemon writes.
+Invariant: a transaction is there whole or not at all. A file that is no database is set aside, one of another program
+refused, and one of a layout that is not ours is never guessed at: who only reads it finds nothing.
 """
 
 import asyncio
 import contextlib
 import pathlib
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+import msgspec
 
 from fallow.clients import errors
 
@@ -20,48 +21,39 @@ T = TypeVar("T")
 
 _APPLICATION = 0x66616C6C  # "fall": says that the file is ours
 _PATIENCE_SECONDS = 5.0
-_TABLES = """
-CREATE TABLE names (number INTEGER PRIMARY KEY, name BLOB NOT NULL);
-CREATE TABLE pages (at INTEGER PRIMARY KEY, content BLOB NOT NULL);
-"""
+_MEMORY = ":memory:"
 
 
-class KeptPages(NamedTuple):
-    names: dict[int, bytes]
-    pages: list[tuple[int, bytes]]  # the oldest first
+class Layout(msgspec.Struct, frozen=True):
+    """`version`: what we speak. `come_to`: makes it of a file that has another one (0: a new file), or raises
+    errors.Misconfigured where that cannot be."""
+
+    version: int
+    come_to: Callable[[sqlite3.Connection, int], None]
 
 
-class Pages:
-    """One file of pages. `version` is the layout of what is in them."""
+class Database:
+    """`path` None: in memory, and gone with us."""
 
-    def __init__(self, path: pathlib.Path, version: int, *, writes: bool) -> None:
-        self._path = path
-        self._version = version
-        self._writes = writes
+    def __init__(self, path: pathlib.Path | None, layout: Layout, *, writes: bool) -> None:
+        self._path, self._layout, self._writes = path, layout, writes
         self._turn = asyncio.Lock()
-        self._database: sqlite3.Connection | None = None
+        self._connection: sqlite3.Connection | None = None
 
     async def open(self) -> None:
         """Raises Misconfigured where the directory cannot be used."""
-        await self._run(self._open)
+        await self._in_thread(self._open)
 
-    async def read(self, since: int) -> KeptPages:
-        return await self._run(lambda: self._read(since))
-
-    async def add(
-        self, names: Mapping[int, bytes], at: int, content: bytes, forget_before: int,
-        keep: Iterable[int] | None = None,
-    ) -> None:
-        """New names and one page, in one transaction; older pages go, and with `keep` all names but those."""
-        kept = None if keep is None else set(keep)
-        await self._run(lambda: self._add(names, at, content, forget_before, kept))
+    async def run(self, work: Callable[[sqlite3.Connection], T], otherwise: T) -> T:
+        """Within one transaction; `otherwise` where there is nothing to read."""
+        return await self._in_thread(lambda: self._run(work, otherwise))
 
     async def close(self) -> None:
-        if self._database is not None:
-            await self._run(lambda: self._database.close() if self._database else None)
-            self._database = None
+        if self._connection is not None:
+            await self._in_thread(self._connection.close)
+            self._connection = None
 
-    async def _run(self, work: Callable[[], T]) -> T:
+    async def _in_thread(self, work: Callable[[], T]) -> T:
         async with self._turn:
             working = asyncio.ensure_future(asyncio.to_thread(work))
             try:
@@ -70,85 +62,74 @@ class Pages:
                 await asyncio.wait({working})
                 raise
             except sqlite3.Error as problem:
-                raise errors.Unreachable(f"{self._path} cannot be used: {problem}") from problem
+                raise errors.Unreachable(f"{self._path or _MEMORY} cannot be used: {problem}") from problem
+
+    def _run(self, work: Callable[[sqlite3.Connection], T], otherwise: T) -> T:
+        if self._connection is None:
+            return otherwise
+        with _transaction(self._connection, "IMMEDIATE" if self._writes else "DEFERRED"):
+            return work(self._connection)
 
     def _open(self) -> None:
+        path = self._path
+        if path is None:
+            self._connect(_MEMORY)
+            return
         try:
             if self._writes:
-                self._path.parent.mkdir(parents=True, exist_ok=True)
-            if self._writes or self._path.exists():
-                self._connect()
+                path.parent.mkdir(parents=True, exist_ok=True)
+            if self._writes or path.exists():
+                self._connect(path)
         except sqlite3.OperationalError as problem:  # no right to write, no room: the file itself may be sound
-            raise errors.Misconfigured(f"{self._path} cannot be used: {problem}") from problem
+            raise errors.Misconfigured(f"{path} cannot be used: {problem}") from problem
         except sqlite3.DatabaseError:
             if self._writes:
-                self._set_aside()
-                self._connect()
+                _set_aside(path)
+                self._connect(path)
         except OSError as problem:
             why = problem.strerror or problem
-            raise errors.Misconfigured(f"{self._path.parent} cannot be used: {why}") from problem
+            raise errors.Misconfigured(f"{path.parent} cannot be used: {why}") from problem
 
-    def _connect(self) -> None:
-        database = sqlite3.connect(self._path, timeout=_PATIENCE_SECONDS, isolation_level=None, check_same_thread=False)
+    def _connect(self, path: pathlib.Path | str) -> None:
+        made = sqlite3.connect(path, timeout=_PATIENCE_SECONDS, isolation_level=None, check_same_thread=False)
         try:
-            is_ours = self._check(database)
+            is_ours = self._find_version(made) == self._layout.version
             if self._writes:
-                self._prepare(database, is_ours)
+                self._prepare(made)
                 is_ours = True
         except BaseException:
-            database.close()
+            made.close()
             raise
         if is_ours:
-            self._database = database
+            self._connection = made
         else:
-            database.close()
+            made.close()
 
-    def _check(self, database: sqlite3.Connection) -> bool:
-        """Whether it has our layout, of this version."""
+    def _find_version(self, database: sqlite3.Connection) -> int:
+        """Of our layout; 0: there is nothing yet."""
         (application,) = database.execute("PRAGMA application_id").fetchone()
         (version,) = database.execute("PRAGMA user_version").fetchone()
         (tables,) = database.execute("SELECT count(*) FROM sqlite_master").fetchone()
         if tables and application != _APPLICATION:
             raise errors.Misconfigured(f"{self._path} is the database of another program; give a directory of our own")
-        return bool(tables) and version == self._version
+        return int(version) if tables else 0
 
-    def _prepare(self, database: sqlite3.Connection, is_ours: bool) -> None:
+    def _prepare(self, database: sqlite3.Connection) -> None:
         database.execute("PRAGMA journal_mode=WAL")
-        database.execute("PRAGMA synchronous=NORMAL")  # a power cut may lose the last page, never the file
-        if not is_ours:
-            database.executescript("DROP TABLE IF EXISTS names; DROP TABLE IF EXISTS pages;")
-            database.executescript(_TABLES)
-            database.execute(f"PRAGMA application_id={_APPLICATION}")
-            database.execute(f"PRAGMA user_version={self._version}")
-
-    def _set_aside(self) -> None:
-        """A file that is no database: it may be a broken one of ours, or somebody's. It is kept under another name."""
-        self._path.replace(self._path.with_name(f"{self._path.name}.unreadable"))
-        for rest in ("-wal", "-shm"):
-            self._path.with_name(self._path.name + rest).unlink(missing_ok=True)
-
-    def _read(self, since: int) -> KeptPages:
-        if self._database is None:
-            return KeptPages({}, [])
-        with _transaction(self._database, "DEFERRED"):
-            names = dict(self._database.execute("SELECT number, name FROM names"))
-            wanted = "SELECT at, content FROM pages WHERE at >= ? ORDER BY at"
-            pages = self._database.execute(wanted, (since,)).fetchall()
-        return KeptPages(names, pages)
-
-    def _add(
-        self, names: Mapping[int, bytes], at: int, content: bytes, forget_before: int, keep: set[int] | None
-    ) -> None:
-        database = self._database
-        if database is None:
-            return
+        database.execute("PRAGMA synchronous=NORMAL")  # a power cut may lose the last transaction, never the file
         with _transaction(database, "IMMEDIATE"):
-            database.executemany("INSERT OR REPLACE INTO names VALUES (?, ?)", names.items())
-            database.execute("INSERT OR REPLACE INTO pages VALUES (?, ?)", (at, content))
-            database.execute("DELETE FROM pages WHERE at < ?", (forget_before,))
-            if keep is not None:
-                known = database.execute("SELECT number FROM names").fetchall()
-                database.executemany("DELETE FROM names WHERE number = ?", [one for one in known if one[0] not in keep])
+            version = self._find_version(database)
+            if version != self._layout.version:
+                self._layout.come_to(database, version)
+                database.execute(f"PRAGMA application_id={_APPLICATION}")
+                database.execute(f"PRAGMA user_version={self._layout.version}")
+
+
+def _set_aside(path: pathlib.Path) -> None:
+    """A file that is no database: it may be a broken one of ours, or somebody's. It is kept under another name."""
+    path.replace(path.with_name(f"{path.name}.unreadable"))
+    for rest in ("-wal", "-shm"):
+        path.with_name(path.name + rest).unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

@@ -65,6 +65,7 @@ def _quote(part: str) -> str:
 
 PODS = Resource("", "v1", "pods", "Pod", True)
 NODES = Resource("", "v1", "nodes", "Node", False)
+SECRETS = Resource("", "v1", "secrets", "Secret", True)
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace", False)
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease", True)
 EVENTS = Resource("events.k8s.io", "v1", "events", "Event", True)

@@ -74,6 +74,8 @@ def total(sight: judge.Sight, standings: Mapping[int, Standing], paused: Collect
         workloads=len(sight.arranged.uids), pods=int(sight.arranged.pods.counts.sum()),
         gpus=sum(gpus.by_model.values()), gpus_by_model=gpus.by_model, active_gpus=gpus.count(Verdict.active),
         idle_gpus=gpus.count(Verdict.idle), unknown_gpus=gpus.count(Verdict.unknown),
+        kept_gpus=sum(int(sight.arranged.gpus[index]) for index, one in standings.items()
+                      if one.skip is Reason.Acknowledged),
         waiting_gpus=pressure.count_waiting(sight.arranged.waiting, sight.now),
         verdicts=_count_verdicts(sight, standings, paused),
     )

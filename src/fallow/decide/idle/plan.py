@@ -123,7 +123,7 @@ def make_plan(
         frozen_because=watched.freeze.because if watched.freeze else "",
         totals=counts.total(sight, final, tended.paused, gpus),
         policies=counts.tally_policies(sight, final, tended.paused, choosing.chosen),
-        memory=_carry_on(sight, memory, watched, stands, final),
+        memory=_carry_on(sight, memory, watched, stands, final), noticed=sight.arranged.noticed,
         odd={snapshot.workloads[index].ref: why for index, why in sight.odd.items()},
     )
 

@@ -10,8 +10,8 @@ import msgspec
 import numpy as np
 
 from fallow.decide.idle import courtesy, judge
-from fallow.model import units, usage
-from fallow.model.decision import Finding, GpuFinding, Reason, Verdict
+from fallow.model import marks, units, usage
+from fallow.model.decision import Finding, GpuFinding, Reason, Verdict, Wishes
 from fallow.model.seen import Unseen
 from fallow.model.units import Instant
 from fallow.model.usage import Signal
@@ -65,8 +65,14 @@ def describe(sight: judge.Sight, index: int, standing: courtesy.Standing) -> Fin
         at_least=is_idle and bool(sight.at_least[index]), never_used=is_idle and bool(sight.never_used[index]),
         coverage=_lowest_coverage(one, rows), skip=standing.skip, detail=standing.detail,
         skip_because=standing.because, next_action=standing.next_action,
-        next_at=sight.now if is_now else standing.next_at,
+        next_at=sight.now if is_now else standing.next_at, wishes=_wishes(sight, index),
     )
+
+
+def _wishes(sight: judge.Sight, index: int) -> Wishes:
+    workload = sight.snapshot.workloads[index]
+    namespace = sight.snapshot.namespaces.known.get(workload.ref.namespace)
+    return Wishes(*marks.wishes(workload, namespace.annotations if namespace else {}))
 
 
 def _lowest_coverage(one: judge.Pass | None, rows: list[int]) -> float | None:

@@ -15,11 +15,10 @@ import msgspec
 
 from fallow import names
 from fallow.doors.cli import main, pasts, show
-from fallow.model import gpus, kinds, units
+from fallow.model import gpus, kinds, prices, units
 from fallow.model.policies import idle, idle_crd
 from fallow.model.units import MINUTE, Seconds
 from fallow.sim import backtest as running
-from fallow.sim import prices
 
 WINDOW: Seconds = 30 * MINUTE  # as --duration of the controller
 ALL_LETTERS = frozenset(names.LETTERS) - {kinds.CRON_JOB.letter}

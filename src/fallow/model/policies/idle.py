@@ -13,6 +13,7 @@ import msgspec
 
 from fallow import names
 from fallow.model.patterns import Pattern
+from fallow.model.secret import Secret
 from fallow.model.selectors import Selector
 from fallow.model.units import HOUR, MINUTE, Instant, Seconds
 
@@ -23,11 +24,27 @@ class ActionType(StrEnum):
     pause = "pause"
 
 
+class SecretKey(msgspec.Struct, frozen=True):
+    """A key of a Secret in our own namespace: it is read when it is needed, and nowhere kept."""
+
+    name: str
+    key: str
+
+
 class Channel(msgspec.Struct, frozen=True):
-    """Where a notice goes. `event` needs no configuration; the others come with their senders."""
+    """Where a notice goes. A setting that nobody may see is there by reference; from a flag, as the Secret itself."""
 
     name: str
     type: str
+    settings: tuple[tuple[str, str | SecretKey | Secret[str]], ...] = ()
+
+    def find(self, key: str) -> str | SecretKey | Secret[str] | None:
+        return dict(self.settings).get(key)
+
+    def text(self, key: str, default: str = "") -> str:
+        """A setting that is no secret."""
+        found = self.find(key)
+        return found if isinstance(found, str) else default
 
 
 class Notice(msgspec.Struct, frozen=True):
@@ -41,6 +58,9 @@ class Consent(msgspec.Struct, frozen=True):
     max_ack: Seconds = 168 * HOUR
     allow_opt_out: bool = True
     immunity: Seconds = HOUR
+    buttons: tuple[int, ...] = (4, 8, 24)  # hours
+    slack_users: frozenset[str] = frozenset()  # who may press; empty, like the groups: anyone in the channel
+    slack_groups: frozenset[str] = frozenset()
 
 
 class Hook(msgspec.Struct, frozen=True):

@@ -10,7 +10,7 @@ policy shields its workloads from the policies below it instead of leaving them 
 """
 
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar, TypeAlias
 
 import msgspec
@@ -19,26 +19,37 @@ from fallow import names
 from fallow.model import selectors, units, usage
 from fallow.model.policies import crd, idle
 from fallow.model.policies.crd import Count, Duration, Flag, Moment, Ratio, Share, Text, Timeout, Window, one_of
+from fallow.model.secret import Secret
 from fallow.model.units import Instant
 
 HIGHEST_PRIORITY = 1_000_000  # that can be written; a policy whose priority cannot be read stands above
 MOST_NEXT_ACTIONS = 20
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 
-NO_BUTTONS = crd.NotYet("this version has no buttons yet; leave it out")
 NO_REGRET = crd.NotYet("this version does not learn from pauses that were undone yet; leave it out")
-ONLY_EVENTS = crd.NotYet("this version sends notices only as event", works=("event",))
+
+# What a channel of each type may be told, and of that, what it needs one of.
+SETTINGS_OF: Mapping[str, tuple[frozenset[str], frozenset[str]]] = {
+    "slack": (
+        frozenset({"webhook_url", "bot_token", "channel", "api_url"}), frozenset({"webhook_url", "bot_token"})
+    ),
+    "email": (frozenset({"to"}), frozenset()),
+    "pagerduty": (frozenset({"routing_key", "url"}), frozenset({"routing_key"})),
+    "webhook": (frozenset({"url", "auth_header", "hmac_key"}), frozenset({"url"})),
+    "teams": (frozenset({"url"}), frozenset({"url"})),
+}
+_SHOWN = frozenset({"to", "channel", "api_url"})  # settings that are no secret, whoever writes them where
 
 Priority = Annotated[int, crd.integer(-HIGHEST_PRIORITY, HIGHEST_PRIORITY)]
 Watts = Annotated[int, crd.integer(1, 5000)]
 PowerFloor = Annotated[str, one_of("off", "auto")]
 Actions = Annotated[int, crd.integer(1, 10_000)]
 Percent = Annotated[int, crd.integer(1, 100)]
-Buttons = Annotated[tuple[Annotated[int, crd.integer(1, 168)], ...], {"maxItems": 5}, NO_BUTTONS]
-Users = Annotated[tuple[Text, ...], {"maxItems": 256}, NO_BUTTONS]
-Groups = Annotated[tuple[Text, ...], {"maxItems": 64}, NO_BUTTONS]
+Buttons = Annotated[tuple[Annotated[int, crd.integer(1, 168)], ...], {"maxItems": 5}]
+Users = Annotated[tuple[Text, ...], {"maxItems": 256}]
+Groups = Annotated[tuple[Text, ...], {"maxItems": 64}]
 SecretRefs: TypeAlias = Mapping[str, crd.SecretRef]
-Sender = Annotated[str, one_of("event", "slack", "email", "pagerduty", "webhook"), ONLY_EVENTS]
+Sender = Annotated[str, one_of("event", *SETTINGS_OF)]
 Regexes = Annotated[tuple[crd.Regex, ...], {"maxItems": 64}]
 Signals = Annotated[tuple[Annotated[str, one_of(*(one.label for one in usage.OPTIONAL))], ...], {"maxItems": 16}]
 Classes = Annotated[tuple[Annotated[str, one_of("training", "inference", "notebook", "batch")], ...], {"maxItems": 4}]
@@ -72,7 +83,7 @@ class SignalsSpec(msgspec.Struct, frozen=True):
 
 class ChannelSpec(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     name: Annotated[crd.Name, "Name of the channel, unique in the policy."]
-    type: Annotated[Sender, "How the notice is sent; this version knows only event."]
+    type: Annotated[Sender, "How the notice is sent."]
     config: Annotated[Mapping[str, Text], "Settings of the channel that are no secret."] = {}
     config_secret_refs: Annotated[SecretRefs, "Settings of the channel that are read from Secrets."] = {}
 
@@ -236,17 +247,29 @@ def parse(obj: Mapping[str, Any]) -> idle.IdlePolicy:
     """Never raises. What is wrong is said in `.invalid`, one sentence per field."""
     written = crd.read(IdlePolicySpec, obj)
     spec, rule = written.spec, _make_rule(written.name, written.spec)
-    is_priority_known = not any(fault.path in ("spec", "spec.priority") for fault in written.faults)
+    faults = (*written.faults, *_channel_faults(spec.notice.channels))
+    is_priority_known = not any(fault.path in ("spec", "spec.priority") for fault in faults)
     return idle.IdlePolicy(
         name=written.name, uid=written.uid, generation=written.generation,
-        rule=msgspec.structs.replace(rule, action=idle.Action()) if written.faults else rule,
+        rule=msgspec.structs.replace(rule, action=idle.Action()) if faults else rule,
         priority=spec.priority if is_priority_known else HIGHEST_PRIORITY + 1,
         namespace_selector=_make_selector(spec.namespace_selector),
         workload_selector=_make_selector(spec.workload_selector), pod_selector=_make_selector(spec.pod_selector),
         namespaces=tuple(crd.compile_regex(text) for text in spec.namespaces),
         gpu_models=tuple(crd.compile_regex(text) for text in spec.gpu_models), classes=frozenset(spec.classes),
-        invalid=tuple(map(str, written.faults)),
+        invalid=tuple(map(str, faults)),
     )
+
+
+def _channel_faults(channels: tuple[ChannelSpec, ...]) -> Iterator[crd.FieldFault]:
+    """What a channel is told that it does not know, or is not told that it cannot do without."""
+    for index, channel in enumerate(channels):
+        known, needed = SETTINGS_OF.get(channel.type, (frozenset(), frozenset()))
+        path, given = f"spec.notice.channels[{index}]", {*channel.config, *channel.config_secret_refs}
+        if odd := sorted(given - known):
+            yield crd.FieldFault(path, f"{channel.type} knows no {odd[0]}; it knows {', '.join(sorted(known))}")
+        if needed and not given & needed:
+            yield crd.FieldFault(path, f"{channel.type} needs {' or '.join(sorted(needed))}")
 
 
 def _make_rule(name: str, spec: IdlePolicySpec) -> idle.Rule:
@@ -266,13 +289,23 @@ def _make_rule(name: str, spec: IdlePolicySpec) -> idle.Rule:
 
 
 def _make_notice(notice: NoticeSpec) -> idle.Notice:
-    channels = tuple(idle.Channel(name=channel.name, type=channel.type) for channel in notice.channels)
+    channels = tuple(map(_make_channel, notice.channels))
     return idle.Notice(notice.required, units.parse_duration(notice.grace), notice.require_all, channels)
+
+
+def _make_channel(channel: ChannelSpec) -> idle.Channel:
+    """What should have been a reference is at least never shown."""
+    secrets = ((key, idle.SecretKey(ref.name, ref.key)) for key, ref in channel.config_secret_refs.items())
+    plain = ((key, text if key in _SHOWN else Secret(text)) for key, text in channel.config.items())
+    return idle.Channel(channel.name, channel.type, (*plain, *secrets))
 
 
 def _make_consent(consent: ConsentSpec) -> idle.Consent:
     max_ack, immunity = units.parse_duration(consent.max_ack), units.parse_duration(consent.immunity)
-    return idle.Consent(max_ack=max_ack, allow_opt_out=consent.allow_opt_out, immunity=immunity)
+    return idle.Consent(
+        max_ack=max_ack, allow_opt_out=consent.allow_opt_out, immunity=immunity, buttons=consent.buttons,
+        slack_users=frozenset(consent.slack_users), slack_groups=frozenset(consent.slack_groups),
+    )
 
 
 def _make_action(action: ActionSpec) -> idle.Action:

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from fallow.clients import errors
-from fallow.clients.database import sqlite
+from fallow.clients.database import pages
 from fallow.model.units import MINUTE, Instant
 from fallow.observe.scrape import buckets, samples
 
@@ -35,7 +35,7 @@ class Keeper:
     """The file in the state directory. `writes` = a daemon; a single look only reads."""
 
     def __init__(self, directory: str, *, writes: bool) -> None:
-        self._pages = sqlite.Pages(pathlib.Path(directory) / FILE, _LAYOUT, writes=writes)
+        self._pages = pages.Pages(pathlib.Path(directory) / FILE, _LAYOUT, writes=writes)
         self._writes = writes
         self._names: dict[bytes, int] = {}
         self._next = 1

@@ -36,7 +36,7 @@ async def test_a_delivered_notice_is_written_on_the_object(server: Server, make_
     assert "It will be scaled to 0 at 23:51 UTC. Keep it: fallow ack Deployment/llm -n team-a" in event["note"]
     marks = {
         names.IDLE_SINCE: "2026-11-14T22:59:40Z", names.IDLE_EPISODE: "abcdef123456",
-        names.PENDING_SINCE: "2026-11-14T23:46:40Z",
+        names.PENDING_SINCE: "2026-11-14T23:46:40Z", names.TOLD: "an Event on it",
     }
     alias = {names.PENDING_SINCE_ALIAS: "2026-11-14T23:46:40Z"} if compat else {}
     assert annotations(server.now(thing)) == marks | alias
@@ -61,7 +61,7 @@ async def test_a_notice_counts_only_if_it_was_delivered(
     delivered = EVENT in channels and not (require_all and SLACK in channels)
     assert outcome.status is (Status.done if delivered else Status.failed)
     assert (names.PENDING_SINCE in annotations(server.now(thing))) is delivered
-    assert ("slack is not available yet" in outcome.detail) is (SLACK in channels)
+    assert ("slack is not set up here" in outcome.detail) is (SLACK in channels)
 
 
 async def test_a_notice_whose_event_fails_writes_nothing(server: Server, hands: doing.Hands) -> None:

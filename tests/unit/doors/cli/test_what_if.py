@@ -14,6 +14,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from fallow.doors.cli import backtest, main, plot
+from fallow.model import prices
 
 SMALL = ["--nodes", "3", "--hours", "6"]
 POLICY = """
@@ -65,7 +66,7 @@ def test_a_file_that_holds_no_policy_is_refused(tmp_path: Path, text: str, why: 
 
 
 def test_prices_are_told_or_refused() -> None:
-    assert backtest.read_prices(("H100-80GB-HBM3=2.5",))["H100-80GB-HBM3"] == Decimal("2.5")
+    assert prices.find("NVIDIA H100 PCIe", backtest.read_prices(("H100-80GB-HBM3=2.5",))) == Decimal("2.5")
     for text in ("H100", "H100=", "=3", "H100=-1", "H100=NaN", "H100=much"):
         with pytest.raises(click.UsageError, match="is not MODEL=DOLLARS"):
             backtest.read_prices((text,))

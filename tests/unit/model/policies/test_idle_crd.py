@@ -201,14 +201,13 @@ BAD = {
         "spec.consent.slackUsers[0]: is not a string of at most 4096 characters"
     ),
     "too-many": ({"consent": {"buttons": [1, 2, 3, 4, 5, 6]}}, "spec.consent.buttons: has 6 entries, not 0 to 5"),
-    "slack-not-yet": ({"notice": {"channels": [{"name": "a", "type": "slack", "config": {"channel": "#ml"}}]}},
-                      "spec.notice.channels[0].type: this version sends notices only as event"),
-    "buttons-not-yet": (
-        {"consent": {"buttons": [1]}}, "spec.consent.buttons: this version has no buttons yet; leave it out"
+    "slack-without-an-address": (
+        {"notice": {"channels": [{"name": "a", "type": "slack", "config": {"channel": "#ml"}}]}},
+        "spec.notice.channels[0]: slack needs bot_token or webhook_url",
     ),
-    "users-not-yet": ({"consent": {"slackUsers": ["U1"]}}, "spec.consent.slackUsers: this version has no buttons yet"),
-    "groups-not-yet": (
-        {"consent": {"slackGroups": ["S1"]}}, "spec.consent.slackGroups: this version has no buttons yet"
+    "a-setting-of-another-type": (
+        {"notice": {"channels": [{"name": "a", "type": "email", "config": {"url": "x"}}]}},
+        "spec.notice.channels[0]: email knows no url; it knows to",
     ),
     "widening-not-yet": (
         {"regret": {"autoWiden": True}}, "spec.regret.autoWiden: this version does not learn from pauses"
@@ -257,8 +256,12 @@ def test_secrets_are_not_repeated():
         {"name": "a", "type": "slack", "config": {"bot_token": [secret]}, "configSecretRefs": {"webhook_url": secret}}
     ]
     read = parse(notice={"channels": channels})
-    assert len(read.invalid) == 3
+    assert len(read.invalid) == 2
+    assert not any(secret in said for said in read.invalid)
     assert secret not in repr(read)
+    assert secret not in repr(parse(notice={"channels": [
+        {"name": "a", "type": "slack", "config": {"bot_token": secret, "channel": "#ml"}},
+    ]}))
 
 
 JSON = st.recursive(

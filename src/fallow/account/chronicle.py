@@ -1,0 +1,209 @@
+"""What one cycle is worth remembering: entries for what was done and refused, for what people did meanwhile.
+
+In: cycles, one after the other. Out: Entries, Turns of conditions, Levels. What people did (an ack, a resume by
+command) is read from the marks it left, so that it is known whichever way it went.
+Invariant: nothing is told twice: what stands already when we first look was told by whoever was here then.
+"""
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+import numpy as np
+
+from fallow import names
+from fallow.model import cluster, decision, history, marks, units
+from fallow.model.decision import Outcome, Status
+from fallow.model.history import Condition, Entry, Happened, Levels, Source, Turned
+from fallow.model.units import Instant
+from fallow.model.usage import Indices
+
+_BUSY, _IDLE, _UNKNOWN, _PAUSED = range(4)
+_CONDITIONS = (Condition.busy, Condition.idle, Condition.unknown, Condition.paused)
+_FAILED = {Status.failed: Happened.failed, Status.refused: Happened.refused}
+_SOURCES = {"user:": Source.cli, "slack:": Source.slack, "unverified:": Source.api, "api:": Source.api}
+
+
+class Chapter(msgspec.Struct, frozen=True):
+    """What one cycle adds."""
+
+    entries: tuple[Entry, ...] = ()
+    turns: tuple[Turned, ...] = ()
+    levels: Levels | None = None
+
+
+class Chronicle:
+    def __init__(self) -> None:
+        self._failing = False
+        self._frozen: Instant | None = None
+        self._workloads: tuple[cluster.Workload, ...] | None = None
+        self._conditions: Indices = np.zeros(0, np.int64)
+        self._said: dict[str, tuple[str | None, str | None]] | None = None  # uid -> ack-until, resumed-at
+        self._paused: dict[str, Instant] = {}  # uid -> since when, at the last look
+
+    def add(self, cycle: decision.Cycle, now: Instant, *, total: float | None = None) -> Chapter:
+        """`total`: GPUs of the cluster; None: not known."""
+        entries = [*self._failures(cycle, now), *filter(None, map(entry_of, cycle.outcomes))]
+        plan, seen = cycle.plan, cycle.snapshot
+        if plan is None or seen is None or cycle.failure:
+            return Chapter(tuple(entries))
+        entries += self._freezes(plan, now)
+        codes = _find_conditions(plan, seen.workloads, self._conditions if self._workloads is seen.workloads else None)
+        if seen.workloads is not self._workloads:
+            entries += self._news(seen.workloads)
+        entries += [each for entry in entries if (each := self._regret(entry)) is not None]
+        if seen.workloads is not self._workloads:
+            paused = ((each.ref.uid, marks.paused_at(each)) for each in seen.workloads)
+            self._paused = {uid: at for uid, at in paused if at is not None}
+        turns = tuple(self._turns(seen.workloads, codes, now))
+        self._workloads, self._conditions = seen.workloads, codes
+        return Chapter(tuple(entries), turns, _count(plan, total))
+
+    def _regret(self, entry: Entry) -> Entry | None:
+        """Of what came back too soon. Its own marks no longer say when it was paused."""
+        if entry.type not in (Happened.resumed, Happened.brought_back) or entry.ref is None:
+            return None
+        began = self._paused.get(entry.ref.uid)
+        if began is None or entry.at - began > history.REGRET_WITHIN:
+            return None
+        sentence = f"{entry.sentence}, {units.spoken(entry.at - began)} after its pause"
+        return msgspec.structs.replace(entry, type=Happened.regretted, sentence=sentence)
+
+    def _failures(self, cycle: decision.Cycle, now: Instant) -> Iterator[Entry]:
+        """The first of several in a row."""
+        if cycle.failure and not self._failing:
+            yield Entry(
+                at=now, type=Happened.no_decision, sentence=f"{cycle.failure}; nothing was sent or paused",
+                actor=names.FIELD_MANAGER, source=Source.cycle,
+            )
+        self._failing = bool(cycle.failure)
+
+    def _freezes(self, plan: decision.Plan, now: Instant) -> Iterator[Entry]:
+        before, self._frozen = self._frozen, plan.frozen_until
+        if plan.frozen_until is not None and before is None:
+            until = units.rfc3339(plan.frozen_until)
+            sentence = f"frozen until {until}: {plan.frozen_because}"
+            yield Entry(
+                at=now, type=Happened.frozen, sentence=sentence, actor=names.FIELD_MANAGER, source=Source.cycle
+            )
+        elif plan.frozen_until is None and before is not None:
+            yield Entry(
+                at=now, type=Happened.unfrozen, sentence="notices and pauses are allowed again",
+                actor=names.FIELD_MANAGER, source=Source.cycle,
+            )
+
+    def _news(self, workloads: Iterable[cluster.Workload]) -> Iterator[Entry]:
+        """What people did since the last look, by the marks it left."""
+        known, self._said = self._said, {}
+        for workload in workloads:
+            if not workload.marks and not workload.annotations:
+                continue
+            said = marks.ack_until(workload.marks) or marks.ack_until(workload.annotations), _resumed(workload)
+            if said == (None, None):
+                continue
+            self._said[workload.ref.uid] = said
+            if known is not None:
+                yield from _compare(workload, known.get(workload.ref.uid, (None, None)), said)
+
+    def _turns(self, workloads: tuple[cluster.Workload, ...], codes: Indices, now: Instant) -> Iterator[Turned]:
+        if self._workloads is workloads:
+            for index in np.flatnonzero(codes != self._conditions).tolist():
+                yield Turned(workloads[index].ref.uid, now, _CONDITIONS[codes[index]])
+            return
+        uids = (each.ref.uid for each in self._workloads or ())
+        before = dict(zip(uids, self._conditions.tolist(), strict=True))
+        for workload, code in zip(workloads, codes.tolist(), strict=True):
+            if before.pop(workload.ref.uid, None) != code:
+                yield Turned(workload.ref.uid, now, _CONDITIONS[code])
+        yield from (Turned(uid, now, None) for uid in before)
+
+
+def _find_conditions(
+    plan: decision.Plan, workloads: tuple[cluster.Workload, ...], before: Indices | None
+) -> Indices:
+    """As codes, by workload. Who is paused is found out when the objects changed, and holds no GPU."""
+    held_idle, held_active = plan.held.idle > 0, plan.held.active > 0
+    if before is not None:
+        at_rest = before == _PAUSED
+    else:
+        at_rest = np.array([marks.paused_at(each) is not None for each in workloads], np.bool_)
+    found = np.where(held_active, _BUSY, np.where(held_idle, _IDLE, np.where(at_rest, _PAUSED, _UNKNOWN)))
+    return np.asarray(found, np.int64)
+
+
+def _count(plan: decision.Plan, total: float | None) -> Levels:
+    totals = plan.totals
+    free = None if total is None else max(0.0, total - totals.gpus)
+    return Levels(
+        at=plan.at, total=total, busy=totals.active_gpus, idle=totals.idle_gpus - totals.kept_gpus,
+        kept=totals.kept_gpus, unknown=totals.unknown_gpus, free=free,
+    )
+
+
+def _resumed(workload: cluster.Workload) -> str | None:
+    return max(marks.read_all(workload, names.RESUMED_AT), default=None)
+
+
+def _compare(
+    workload: cluster.Workload, before: tuple[str | None, str | None], now: tuple[str | None, str | None]
+) -> Iterator[Entry]:
+    (ack_before, resumed_before), (ack, resumed) = before, now
+    said = {**workload.annotations, **workload.marks}
+    if ack is not None and ack != ack_before:
+        by, why = said.get(names.ACK_BY) or said.get(names.ACK_BY_ALIAS) or "somebody", said.get(names.ACK_REASON, "")
+        at = units.read_instant(said.get(names.ACK_AT))
+        sentence = f"kept until {ack}" + (f": {why}" if why else "")
+        if at is not None:
+            yield _entry(workload, Happened.kept, at, sentence, by)
+    if resumed is not None and resumed != resumed_before and (at := units.read_instant(resumed)) is not None:
+        by = max(marks.read_all(workload, names.RESUMED_BY), default="somebody")
+        yield _entry(workload, Happened.resumed, at, f"resumed by {by}", by)
+
+
+def _entry(workload: cluster.Workload, type_of: Happened, at: Instant, sentence: str, by: str) -> Entry:
+    source = next((source for start, source in _SOURCES.items() if by.startswith(start)), Source.annotation)
+    return Entry(at=at, type=type_of, sentence=sentence, actor=by, source=source, ref=workload.ref)
+
+
+def entry_of(outcome: Outcome) -> Entry | None:
+    """What one act is worth telling."""
+    act, workload = outcome.decision, decision.workload_of(outcome.decision)
+    found: decision.Finding | None = act.finding if isinstance(act, decision.Warn | decision.Pause) else None
+    type_of = _type_of(outcome)
+    if type_of is None:
+        return None
+    return Entry(
+        at=outcome.at, type=type_of, sentence=outcome.because, source=Source.cycle,
+        actor=getattr(act, "by", names.FIELD_MANAGER), ref=workload.ref if workload else None,
+        gpus=found.gpus if found else None, reason=str(found.reason) if found else "",
+        policy=found.rule.name if found else "", code=str(outcome.code or ""),
+    )
+
+
+def _type_of(outcome: Outcome) -> Happened | None:
+    act, status = outcome.decision, outcome.status
+    if status in _FAILED:
+        return None if isinstance(act, decision.Alert | decision.Mark) else _FAILED[status]
+    match act:
+        case decision.Warn() if status is Status.done:
+            return Happened.told
+        case decision.Pause() if status is Status.done:
+            return Happened.paused
+        case decision.Pause() if status is Status.dry_run:
+            return Happened.would_pause
+        case decision.Pause() if status is Status.overtaken and outcome.code is not decision.Code.NotBegun:
+            return Happened.not_paused
+        case decision.Resume() if status is Status.done:
+            return Happened.resumed
+        case decision.Mark() if status is Status.done:
+            return _type_of_mark(act)
+        case _:
+            return None
+
+
+def _type_of_mark(mark: decision.Mark) -> Happened | None:
+    if mark.changes.get(names.FIGHT_HOLD_UNTIL):
+        return Happened.left
+    if names.PAUSE_REVERSALS in mark.changes:
+        return Happened.brought_back
+    return Happened.keep_ended if mark.event == names.Event.ACK_EXPIRED else None
+

@@ -1,0 +1,124 @@
+"""Messages as mail: plain text and HTML with the same words. Tables and text only, nothing fetched from anywhere.
+
+In: Facts. Out: subject, text, HTML. Links open the page with a time chosen; the press there is the act, for scanners of
+mail follow every link.
+"""
+
+from collections.abc import Sequence
+from html import escape
+
+import msgspec
+
+from fallow.act.notices.facts import Facts
+from fallow.model import units
+
+_INK, _FAINT, _RULE, _STRAW, _GREEN = "#20241C", "#626859", "#DDD9CA", "#F7E8C1", "#1F4D37"
+_FONT = "font-family:Helvetica,Arial,sans-serif;font-size:14px;line-height:20px"
+
+
+class Draft(msgspec.Struct, frozen=True):
+    subject: str
+    text: str
+    html: str
+
+
+def notice(facts: Facts) -> Draft:
+    when = f", pause at {units.clock_time(facts.pauses_at)} UTC" if facts.pauses_at is not None else ""
+    span = "idle" if facts.idle_for is None else f"no work for {units.spoken(facts.idle_for)}"
+    subject = f"{facts.ref.name}: {span}{when}"
+    return Draft(subject, _plain(facts), _wrap(facts, _lead(facts) + _buttons(facts) + _rows(facts) + _foot(facts)))
+
+
+def paused(facts: Facts, what: str) -> Draft:
+    subject = f"{facts.ref.name} is paused"
+    back = f"Bring it back: {facts.resume_command}"
+    link = f'<p><a href="{escape(facts.page)}">Bring it back</a></p>' if facts.page else ""
+    body = f'<p style="margin:0 0 16px">{escape(what)}</p>{link}{_code(facts.resume_command)}'
+    return Draft(subject, f"{what}\n\n  {back}\n", _wrap(facts, body))
+
+
+def digest(several: Sequence[Facts]) -> Draft:
+    gpus = sum(facts.finding.gpus for facts in several)
+    subject = f"{len(several)} workloads are idle, {gpus} GPUs"
+    lines = [f"  {facts.ref.namespace}/{facts.ref.name}: {facts.headline} {facts.upcoming}" for facts in several]
+    rows = "".join(
+        _row(f"{facts.ref.namespace}/{facts.ref.name}", f"{facts.headline} {facts.upcoming}") for facts in several
+    )
+    keep = f"\nKeep one: {several[0].keep_command}\n"
+    return Draft(subject, "\n".join([f"{subject}.", "", *lines, keep]), _wrap(several[0], _table(rows)))
+
+
+def _facts_of(facts: Facts) -> list[tuple[str, str]]:
+    ref = facts.ref
+    where = f"{ref.kind} {ref.name} in {ref.namespace}"
+    price = "" if facts.per_hour is None else f", {facts.money(facts.per_hour)} an hour"
+    return [
+        ("Where", where + (f", cluster {facts.head.cluster_name}" if facts.head.cluster_name else "")),
+        ("Holds", f"{facts.holds}{price}"), ("Measured", facts.measured), ("A pause", facts.pause),
+        *(("Note", note) for note in facts.notes),
+    ]
+
+
+def _plain(facts: Facts) -> str:
+    keep = [f"{facts.page}?keep={facts.offers[0].hours}h"] if facts.page and facts.offers else []
+    ways = [("Keep it", way) for way in (*keep, facts.keep_command)]
+    back = [("Let it be", "nothing to do"), ("Back", facts.resume_command)]
+    lines = [facts.headline, facts.upcoming, ""]
+    lines += (f"  {label:<10} {said}" for label, said in (*ways, *back))
+    return "\n".join([*lines, "", *(f"  {label:<10} {said}" for label, said in _facts_of(facts)), ""])
+
+
+def _lead(facts: Facts) -> str:
+    headline = f'<span style="background:{_STRAW}">{escape(facts.headline)}</span> {escape(facts.upcoming)}'
+    return f'<p style="margin:0 0 16px;font:22px/30px Georgia,serif;color:{_INK}">{headline}</p>'
+
+
+def _buttons(facts: Facts) -> str:
+    if not facts.page:
+        return _code(facts.keep_command)
+    cells = "".join(_button(facts, index) for index in range(len(facts.offers)))
+    note = "Opens the page and asks once more. Doing nothing lets it rest."
+    return f'<table role="presentation" cellpadding="0" cellspacing="0"><tr>{cells}</tr></table>' \
+           f'<p style="color:{_FAINT};font-size:13px;margin:8px 0 16px">{note} ' \
+           f'<a href="{escape(facts.page)}" style="color:{_GREEN}">See the evidence</a></p>{_code(facts.keep_command)}'
+
+
+def _button(facts: Facts, index: int) -> str:
+    offer = facts.offers[index]
+    cost = facts.money(offer.cost)
+    look = f"background:{_GREEN};color:#FDFCF8" if index == 0 else f"color:{_INK};border:1px solid {_GREEN}"
+    small = f'<br><span style="font-size:12px">{escape(cost)} if idle</span>' if cost else ""
+    link = escape(f"{facts.page}?keep={offer.hours}h")
+    style = f"display:block;padding:10px 18px;border-radius:5px;text-decoration:none;{look}"
+    return f'<td style="padding-right:8px"><a href="{link}" style="{style}"><b>Keep {offer.hours} h</b>{small}</a></td>'
+
+
+def _rows(facts: Facts) -> str:
+    return _table("".join(_row(label, said) for label, said in _facts_of(facts)))
+
+
+def _table(rows: str) -> str:
+    return f'<table cellpadding="0" cellspacing="0" style="border-top:1px solid {_RULE};margin-top:16px">{rows}</table>'
+
+
+def _row(label: str, said: str) -> str:
+    return f'<tr><td style="padding:5px 16px 5px 0;color:{_FAINT};vertical-align:top">{escape(label)}</td>' \
+           f'<td style="padding:5px 0">{escape(said)}</td></tr>'
+
+
+def _code(command: str) -> str:
+    return f'<pre style="background:#F6F4EC;padding:8px 12px;margin:0;font-size:13px">{escape(command)}</pre>'
+
+
+def _foot(facts: Facts) -> str:
+    said = "One mail per idle time, never two. Who is told is said by the annotation gpuautoscaler.io/notify."
+    return f'<p style="color:{_FAINT};font-size:12px;margin:16px 0 0">{said}</p>'
+
+
+def _wrap(facts: Facts, body: str) -> str:
+    name = f"fallow{f' · {escape(facts.head.cluster_name)}' if facts.head.cluster_name else ''}"
+    head = f'<p style="color:{_FAINT};margin:0 0 12px">{name}</p>'
+    return f'<!doctype html><html lang="en"><body style="margin:0;background:#ECE9DD;padding:24px 0">' \
+           f'<table role="presentation" width="600" align="center" cellpadding="0" cellspacing="0" ' \
+           f'style="background:#FFFFFF;{_FONT};color:{_INK}"><tr><td style="padding:28px">{head}{body}</td></tr>' \
+           "</table></body></html>"

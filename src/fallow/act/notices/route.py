@@ -1,0 +1,84 @@
+"""Whom a notice goes to: which channels, and there which room, which people, which addresses.
+
+In: a finding with what its owners wish, the channels of its rule, the operator's map of mentions. Out: a Route for
+each channel that has somebody to tell. Who owns a workload may name people and rooms; which channels there are is the
+operator's to say: no tenant can open one, or page somebody by another team's key.
+Invariant: what tenants wrote goes through only where it has the form of a room, a mention or an address.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+
+import msgspec
+
+from fallow.model import decision
+from fallow.model.policies import idle
+
+Mentions = Mapping[str, str]  # namespace, or a prefix of some that ends in `-`, -> whom Slack is to mention
+
+_MENTION = re.compile(r"<@[UW][A-Z0-9]{1,20}>|<!subteam\^S[A-Z0-9]{1,20}>|<!here>|<!channel>")
+_ROOM = re.compile(r"#[a-z0-9][a-z0-9._-]{0,79}|[CG][A-Z0-9]{5,20}")
+_ADDRESS = re.compile(r"[A-Za-z0-9._%+-]{1,64}@(?:[A-Za-z0-9-]{1,63}\.)+[A-Za-z]{2,63}")
+_MOST_ADDRESSES = 10  # of one notice: nobody makes us write to a crowd
+
+
+class Route(msgspec.Struct, frozen=True):
+    """One way to some people. Notices of one cycle with equal routes may become one message."""
+
+    channel: idle.Channel
+    room: str = ""  # of Slack; "" = the channel's own
+    addresses: tuple[str, ...] = ()  # of e-mail
+
+    @property
+    def whom(self) -> str:
+        """For people: whom it reaches."""
+        by_event = "an Event on it" if self.channel.type == "event" else ""
+        return by_event or self.room or ", ".join(self.addresses) or self.channel.name
+
+
+class Routing(msgspec.Struct, frozen=True):
+    routes: tuple[Route, ...]
+    mentions: tuple[str, ...] = ()  # in Slack
+
+
+def find(finding: decision.Finding, channels: Iterable[idle.Channel], mentions: Mentions) -> Routing:
+    wishes = finding.wishes
+    asked = list(_read_wishes(wishes.notify))
+    people = [text for kind, text in asked if kind == "slack" and _MENTION.fullmatch(text)]
+    people = people or _MENTION.findall(wishes.mentions) or _mapped(finding.workload.ref.namespace, mentions)
+    rooms = [text for kind, text in asked if kind == "slack" and _ROOM.fullmatch(text)]
+    addresses = [text for kind, text in asked if kind == "email"] + [wishes.owner.strip()]
+    routes = (route for channel in channels for route in _routes(channel, rooms, addresses))
+    return Routing(tuple(dict.fromkeys(routes)), tuple(dict.fromkeys(people)))
+
+
+def _read_wishes(notify: str) -> Iterator[tuple[str, str]]:
+    """`slack:#ml, email:a@b.c` as pairs; what has no such form is nobody's wish."""
+    for word in notify.split(","):
+        kind, _, text = word.strip().partition(":")
+        yield kind.strip(), text.strip()
+
+
+def _routes(channel: idle.Channel, rooms: list[str], addresses: list[str]) -> Iterator[Route]:
+    match channel.type:
+        case "slack":
+            yield from (Route(channel, room) for room in rooms or [channel.text("channel")])
+        case "email":
+            known = dict.fromkeys([*_split(channel.text("to")), *addresses])
+            if usable := tuple(each for each in known if _ADDRESS.fullmatch(each))[:_MOST_ADDRESSES]:
+                yield Route(channel, addresses=usable)
+        case _:
+            yield Route(channel)
+
+
+def _split(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",")]
+
+
+def _mapped(namespace: str, mentions: Mentions) -> list[str]:
+    """By the namespace itself, else by the longest prefix that fits."""
+    fitting = [key for key in mentions if key == namespace or (key.endswith("-") and namespace.startswith(key))]
+    if not fitting:
+        return []
+    key = namespace if namespace in mentions else max(fitting, key=len)
+    return _MENTION.findall(mentions[key])

@@ -1,0 +1,111 @@
+"""Messages as Slack shows them: the old form with its buttons as gpu-pruner's documents print it, and blocks beside it.
+
+In: Facts. Out: Slack's JSON. Whatever comes from the cluster is escaped, so that nobody's name mentions a channel.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from fallow.act.notices.facts import Facts
+from fallow.model import units
+
+CALLBACK = "ack_idle_gpu"
+FOOTER = "gpu-pruner"
+Message = dict[str, Any]
+
+
+def escape(text: str) -> str:
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def notice(facts: Facts, mentions: Sequence[str]) -> Message:
+    ref, reason = facts.ref, _idle_minutes(facts)
+    fields = [
+        _field("Resource", f"`{ref.kind}: {escape(ref.name)}`"), _field("Namespace", escape(ref.namespace)),
+        _field("Reason", reason), _field("Action", _deadline(facts)), _field("GPUs", escape(facts.holds)),
+        *([_field("Cost per day", facts.per_day)] if facts.per_day else []),
+        _field("Details", _details(facts), short=False),
+    ]
+    actions = [
+        _button("ack", f"Keep {offer.hours}h", f"{ref.kind}:{ref.namespace}:{ref.name}:{offer.hours}")
+        for offer in facts.offers
+    ]
+    return _message(facts, mentions, "Idle GPU Detected", "warning", fields, actions, fallback=facts.headline)
+
+
+def paused(facts: Facts, what: str, mentions: Sequence[str]) -> Message:
+    ref = facts.ref
+    actions = [_button("resume", "Resume", f"{ref.kind}:{ref.namespace}:{ref.name}:resume")]
+    fields = [_field("Details", escape(what), short=False)]
+    return _message(facts, mentions, "Paused", "#9DB3D2", fields, actions, fallback=what)
+
+
+def kept(said: str, *, by: str) -> Message:
+    """In place of the notice, once a button was pressed."""
+    attachment = {"color": "good", "title": escape(said), "text": f"by {escape(by)}", "footer": FOOTER}
+    return {"replace_original": True, "text": "", "attachments": [attachment]}
+
+
+def digest(several: Sequence[Facts], mentions: Sequence[str]) -> Message:
+    """One message instead of many."""
+    first, gpus = several[0], sum(facts.finding.gpus for facts in several)
+    by_space: dict[str, list[Facts]] = {}
+    for facts in several:
+        by_space.setdefault(facts.ref.namespace, []).append(facts)
+    rows = sorted(by_space.items(), key=lambda item: (-len(item[1]), item[0]))
+    fields = [_field(escape(space), _count(found)) for space, found in rows[:9]]
+    if rows[9:]:
+        fields.append(_field(f"{len(rows) - 9} more", _count([each for _, found in rows[9:] for each in found])))
+    begins = min((facts.pauses_at for facts in several if facts.pauses_at is not None), default=None)
+    when = "" if begins is None else f" Pauses begin at {units.clock_time(begins)} UTC."
+    link = f" <{first.head.public_url.rstrip('/')}/workloads|All {len(several)}>" if first.head.public_url else ""
+    text = f"{gpus} GPUs.{when}{link}"
+    headline = f"{len(several)} workloads are idle"
+    made = _message(first, mentions, headline, "#777777", fields, [], fallback=headline)
+    made["attachments"][0]["text"] = text
+    return made
+
+
+def _count(found: Sequence[Facts]) -> str:
+    gpus = sum(facts.finding.gpus for facts in found)
+    return f"{len(found)} workload{'' if len(found) == 1 else 's'}, {gpus} GPU{'' if gpus == 1 else 's'}"
+
+
+def _idle_minutes(facts: Facts) -> str:
+    if facts.idle_for is None:
+        return escape(facts.finding.because)
+    minutes = round(facts.idle_for / units.MINUTE)
+    return f"GPU idle for {'at least ' if facts.finding.at_least else ''}{minutes} minute{'' if minutes == 1 else 's'}"
+
+
+def _deadline(facts: Facts) -> str:
+    if facts.pauses_at is None:
+        return facts.upcoming
+    left = max(0.0, facts.pauses_at - facts.now)
+    amount = f"{left:.0f} seconds" if left < units.MINUTE else f"{left / units.MINUTE:.0f} minutes"
+    return f"You have {amount} to acknowledge before scale-down"
+
+
+def _details(facts: Facts) -> str:
+    link = f" <{facts.page}|Evidence>" if facts.page else ""
+    notes = "".join(f"\n{escape(note)}" for note in facts.notes)
+    return f"{escape(facts.headline)} A pause {facts.pause}.{link}\n`{escape(facts.keep_command)}`{notes}"
+
+
+def _field(title: str, value: str, *, short: bool = True) -> Message:
+    return {"title": title, "value": value, "short": short}
+
+
+def _button(name: str, text: str, value: str) -> Message:
+    return {"type": "button", "name": name, "text": text, "value": value}
+
+
+def _message(
+    facts: Facts, mentions: Sequence[str], title: str, color: str, fields: list[Message], actions: list[Message], *,
+    fallback: str,
+) -> Message:
+    attachment = {
+        "callback_id": CALLBACK, "color": color, "title": title, "fallback": escape(fallback), "fields": fields,
+        "actions": actions, "footer": FOOTER, "ts": int(facts.now),
+    }
+    return {"text": " ".join(mentions), "attachments": [attachment]}

@@ -1,0 +1,89 @@
+"""What happened, as it is kept: what was decided and done, by whom; and in which state every workload was, since when.
+
+An Entry says one thing that people may ask for later; entries of the same workload, type and instant are one.
+"""
+
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from fallow.model import cluster
+from fallow.model.units import DAY, MINUTE, Instant, Seconds
+
+REGRET_WITHIN: Final[Seconds] = 15 * MINUTE  # a pause that is undone sooner was a mistake
+KEPT_FOR: Final[Seconds] = 180 * DAY
+
+
+class Happened(StrEnum):
+    told = "told"
+    paused = "paused"
+    would_pause = "wouldPause"
+    resumed = "resumed"
+    kept = "kept"
+    released = "released"
+    keep_ended = "keepEnded"
+    brought_back = "broughtBack"  # by others than us
+    regretted = "regretted"  # a pause undone within REGRET_WITHIN
+    left = "left"  # held after a fight
+    not_paused = "notPaused"  # the second look said no
+    refused = "refused"
+    failed = "failed"
+    frozen = "frozen"
+    unfrozen = "unfrozen"
+    no_decision = "noDecision"
+
+
+class Source(StrEnum):
+    """By which door it came."""
+
+    cycle = "cycle"
+    cli = "cli"
+    api = "api"
+    slack = "slack"
+    annotation = "annotation"
+    outside = "outside"
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    at: Instant
+    type: Happened
+    sentence: str
+    actor: str
+    source: Source
+    ref: cluster.Ref | None = None  # None: about all
+    gpus: int | None = None
+    detail: str = ""
+    reason: str = ""
+    policy: str = ""
+    code: str = ""
+    number: int = 0  # given when it is kept
+
+
+class Condition(StrEnum):
+    """In which state a workload is, as a letter."""
+
+    busy = "b"
+    idle = "i"
+    unknown = "u"
+    paused = "p"
+
+
+class Turned(msgspec.Struct, frozen=True):
+    """From then on a workload is in that condition; None: it is gone."""
+
+    uid: str
+    at: Instant
+    condition: Condition | None
+
+
+class Levels(msgspec.Struct, frozen=True, kw_only=True):
+    """GPUs by state at one instant. None = not known."""
+
+    at: Instant
+    total: float | None
+    busy: float
+    idle: float
+    kept: float
+    unknown: float
+    free: float | None

@@ -1,0 +1,42 @@
+"""Where mail is handed in: `smtp://` or `smtps://`, with a name and password where the server wants them.
+
+In: an address as people write it. Out: a MailServer; ValueError, which shows nothing of the address, if it is none.
+"""
+
+from typing import Final, Self
+from urllib import parse
+
+import msgspec
+
+from fallow.model.secret import Secret
+
+_PORTS: Final = {"smtp": 587, "smtps": 465}
+
+
+class MailServer(msgspec.Struct, frozen=True, kw_only=True):
+    """A server, and as whom we write."""
+
+    host: str
+    port: int
+    is_tls: bool  # from the first byte; else STARTTLS where it is offered
+    username: str | None = None
+    password: Secret[str] | None = None
+    sender: str
+
+    @classmethod
+    def parse(cls, address: Secret[str], sender: str) -> Self:
+        """Raises ValueError, which shows nothing of the address."""
+        parts = parse.urlsplit(address.reveal().strip())
+        try:
+            port = parts.port or _PORTS.get(parts.scheme, 0)
+        except ValueError:
+            raise ValueError("its port is no number between 1 and 65535") from None
+        if parts.scheme not in _PORTS or not parts.hostname:
+            raise ValueError("it must be smtp://[USER:PASSWORD@]HOST[:PORT] or smtps://...")
+        named = {name: parse.unquote(text) for name, text in (("u", parts.username), ("p", parts.password)) if text}
+        if len(named) == 1:
+            raise ValueError("it has a user or a password, and not both")
+        return cls(
+            host=parts.hostname, port=port, is_tls=parts.scheme == "smtps", username=named.get("u"),
+            password=Secret(named["p"]) if named else None, sender=sender,
+        )

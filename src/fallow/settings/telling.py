@@ -1,0 +1,70 @@
+"""The flags about telling owners: Slack, mail, and what every message says of us.
+
+In: flag texts, the environment. Out: TellingSettings, and the channels of the rule that the flags make.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from fallow.model import mailing
+from fallow.model.policies import idle
+from fallow.model.secret import Secret
+from fallow.settings import readers as read
+from fallow.settings.flags import Flag, group
+from fallow.settings.readers import UsageError
+
+TELL = "Whom to tell"
+
+FLAGS: tuple[Flag, ...] = group(
+    TELL,
+    Flag("--slack-webhook-url", "URL", "Incoming webhook of Slack by which owners are told; better in the variable.",
+         Secret, variable="SLACK_WEBHOOK_URL"),
+    Flag("--slack-channel", "CHANNEL", "Slack channel, where it is not the webhook's own.", variable="SLACK_CHANNEL"),
+    Flag("--slack-namespace-mentions", "JSON",
+         "Whom to mention, by namespace or by its beginning: '{\"team-ml-\":\"<!subteam^S1>\"}'.",
+         read.text_map, variable="SLACK_NAMESPACE_MENTIONS"),
+    Flag("--smtp-url", "URL", "Mail server: smtp[s]://[USER:PASSWORD@]HOST[:PORT]; better in the variable.",
+         Secret, variable="SMTP_URL"),
+    Flag("--email-from", "ADDRESS", "Whose name letters carry."),
+    Flag("--cluster-name", "NAME", "What messages and pages call this cluster.", variable="CLUSTER_NAME"),
+    Flag("--dashboard-public-url", "URL", "Where people reach the dashboard: messages link to it.", read.http_url,
+         variable="DASHBOARD_PUBLIC_URL"),
+)
+
+
+class TellingSettings(msgspec.Struct, frozen=True, kw_only=True):
+    mail: mailing.MailServer | None = None
+    mentions: Mapping[str, str] = {}
+    cluster_name: str = ""
+    public_url: str = ""
+
+
+def read_telling(values: Mapping[str, Any]) -> TellingSettings:
+    return TellingSettings(
+        mail=_mail(values), mentions=values["slack_namespace_mentions"] or {},
+        cluster_name=values["cluster_name"] or "", public_url=values["dashboard_public_url"] or "",
+    )
+
+
+def _mail(values: Mapping[str, Any]) -> mailing.MailServer | None:
+    if (values["smtp_url"] is None) != (values["email_from"] is None):
+        raise UsageError("--smtp-url and --email-from go together: one of them is missing")
+    if values["smtp_url"] is None:
+        return None
+    try:
+        return mailing.MailServer.parse(values["smtp_url"], values["email_from"])
+    except ValueError as problem:
+        raise UsageError(f"--smtp-url: {problem}") from None
+
+
+def read_channels(values: Mapping[str, Any]) -> tuple[idle.Channel, ...]:
+    """Of the rule of the flags. Mail has no receivers but those that owners name."""
+    found = []
+    if values["slack_webhook_url"] is not None:
+        room = (("channel", values["slack_channel"]),) if values["slack_channel"] else ()
+        found.append(idle.Channel("slack", "slack", (("webhook_url", values["slack_webhook_url"]), *room)))
+    if values["smtp_url"] is not None:
+        found.append(idle.Channel("email", "email"))
+    return tuple(found)
