@@ -19,7 +19,7 @@ from fallow.account import chronicle
 from fallow.clients import errors
 from fallow.clients.database import sqlite
 from fallow.model import cluster, history
-from fallow.model.history import Condition, Entry, Happened, Levels, Source
+from fallow.model.history import AuditEntry, Condition, Door, Happened, Levels
 from fallow.model.units import DAY, MINUTE, Instant, Seconds
 
 log = logging.getLogger(__name__)
@@ -60,7 +60,7 @@ def _come_to(on: sqlite3.Connection, version: int) -> None:
 Past: TypeAlias = list[tuple[Instant, Condition | None]]  # since when in which condition, the oldest first
 Rows: TypeAlias = list[tuple[Any, ...]]
 
-LAYOUT: Final = sqlite.Layout(1, _come_to)
+LAYOUT: Final = sqlite.TableLayout(1, _come_to)
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,12 +110,12 @@ class Audit:
             self._waiting.popleft()
         self.trouble, self._pruned_at = "", now if forgets else self._pruned_at
 
-    async def enter(self, entry: Entry) -> None:
+    async def enter(self, entry: AuditEntry) -> None:
         """For a door: what somebody just did."""
         self.put(chronicle.Chapter((entry,)))
         await self.flush(entry.at)
 
-    async def read(self, asked: Asked) -> list[Entry]:
+    async def read(self, asked: Asked) -> list[AuditEntry]:
         """The newest first."""
         return await self._database.run(lambda on: _read(on, asked), [])
 
@@ -195,7 +195,7 @@ def _forget(on: sqlite3.Connection, now: Instant) -> None:
     )
 
 
-def _row(entry: Entry) -> tuple[Any, ...]:
+def _row(entry: AuditEntry) -> tuple[Any, ...]:
     ref = entry.ref
     named = (ref.group, ref.version, ref.kind, ref.namespace, ref.name, ref.uid) if ref else (None,) * 5 + ("",)
     said = (entry.sentence, entry.detail, entry.actor, entry.source, entry.reason, entry.policy, entry.code)
@@ -209,7 +209,7 @@ def _level_row(levels: Levels) -> tuple[Any, ...]:
     )
 
 
-def _read(on: sqlite3.Connection, asked: Asked) -> list[Entry]:
+def _read(on: sqlite3.Connection, asked: Asked) -> list[AuditEntry]:
     where, terms = ["at >= ?", "at < ?"], list[Any]([asked.since, _finite(asked.until)])
     for field, value in (("namespace", asked.namespace), ("kind", asked.kind), ("name", asked.name)):
         if value:
@@ -225,11 +225,11 @@ def _read(on: sqlite3.Connection, asked: Asked) -> list[Entry]:
     return [_read_entry(row) for row in on.execute(query, (*terms, asked.limit))]
 
 
-def _read_entry(row: tuple[Any, ...]) -> Entry:
+def _read_entry(row: tuple[Any, ...]) -> AuditEntry:
     found = dict(zip(_FIELDS, row, strict=True))
     named = [found.pop(key) for key in ("grp", "version", "kind", "namespace", "name", "uid")]
-    type_of, source = Happened(found.pop("type")), Source(found.pop("source"))
-    return Entry(**found, type=type_of, source=source, ref=cluster.Ref(*named) if named[-1] else None)
+    type_of, source = Happened(found.pop("type")), Door(found.pop("source"))
+    return AuditEntry(**found, type=type_of, source=source, ref=cluster.Ref(*named) if named[-1] else None)
 
 
 def _read_conditions(

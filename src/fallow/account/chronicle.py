@@ -13,20 +13,20 @@ import numpy as np
 from fallow import names
 from fallow.model import cluster, decision, history, marks, units
 from fallow.model.decision import Outcome, Status
-from fallow.model.history import Condition, Entry, Happened, Levels, Source, Turned
+from fallow.model.history import AuditEntry, Condition, Door, Happened, Levels, Turned
 from fallow.model.units import Instant
 from fallow.model.usage import Indices
 
 _BUSY, _IDLE, _UNKNOWN, _PAUSED = range(4)
 _CONDITIONS = (Condition.busy, Condition.idle, Condition.unknown, Condition.paused)
 _FAILED = {Status.failed: Happened.failed, Status.refused: Happened.refused}
-_SOURCES = {"user:": Source.cli, "slack:": Source.slack, "unverified:": Source.api, "api:": Source.api}
+_SOURCES = {"user:": Door.cli, "slack:": Door.slack, "unverified:": Door.api, "api:": Door.api}
 
 
 class Chapter(msgspec.Struct, frozen=True):
     """What one cycle adds."""
 
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[AuditEntry, ...] = ()
     turns: tuple[Turned, ...] = ()
     levels: Levels | None = None
 
@@ -58,7 +58,7 @@ class Chronicle:
         self._workloads, self._conditions = seen.workloads, codes
         return Chapter(tuple(entries), turns, _count(plan, total))
 
-    def _regret(self, entry: Entry) -> Entry | None:
+    def _regret(self, entry: AuditEntry) -> AuditEntry | None:
         """Of what came back too soon. Its own marks no longer say when it was paused."""
         if entry.type not in (Happened.resumed, Happened.brought_back) or entry.ref is None:
             return None
@@ -68,30 +68,30 @@ class Chronicle:
         sentence = f"{entry.sentence}, {units.spoken(entry.at - began)} after its pause"
         return msgspec.structs.replace(entry, type=Happened.regretted, sentence=sentence)
 
-    def _failures(self, cycle: decision.Cycle, now: Instant) -> Iterator[Entry]:
+    def _failures(self, cycle: decision.Cycle, now: Instant) -> Iterator[AuditEntry]:
         """The first of several in a row."""
         if cycle.failure and not self._failing:
-            yield Entry(
+            yield AuditEntry(
                 at=now, type=Happened.no_decision, sentence=f"{cycle.failure}; nothing was sent or paused",
-                actor=names.FIELD_MANAGER, source=Source.cycle,
+                actor=names.FIELD_MANAGER, source=Door.cycle,
             )
         self._failing = bool(cycle.failure)
 
-    def _freezes(self, plan: decision.Plan, now: Instant) -> Iterator[Entry]:
+    def _freezes(self, plan: decision.Plan, now: Instant) -> Iterator[AuditEntry]:
         before, self._frozen = self._frozen, plan.frozen_until
         if plan.frozen_until is not None and before is None:
             until = units.rfc3339(plan.frozen_until)
             sentence = f"frozen until {until}: {plan.frozen_because}"
-            yield Entry(
-                at=now, type=Happened.frozen, sentence=sentence, actor=names.FIELD_MANAGER, source=Source.cycle
+            yield AuditEntry(
+                at=now, type=Happened.frozen, sentence=sentence, actor=names.FIELD_MANAGER, source=Door.cycle
             )
         elif plan.frozen_until is None and before is not None:
-            yield Entry(
+            yield AuditEntry(
                 at=now, type=Happened.unfrozen, sentence="notices and pauses are allowed again",
-                actor=names.FIELD_MANAGER, source=Source.cycle,
+                actor=names.FIELD_MANAGER, source=Door.cycle,
             )
 
-    def _news(self, workloads: Iterable[cluster.Workload]) -> Iterator[Entry]:
+    def _news(self, workloads: Iterable[cluster.Workload]) -> Iterator[AuditEntry]:
         """What people did since the last look, by the marks it left."""
         known, self._said = self._said, {}
         for workload in workloads:
@@ -145,7 +145,7 @@ def _resumed(workload: cluster.Workload) -> str | None:
 
 def _compare(
     workload: cluster.Workload, before: tuple[str | None, str | None], now: tuple[str | None, str | None]
-) -> Iterator[Entry]:
+) -> Iterator[AuditEntry]:
     (ack_before, resumed_before), (ack, resumed) = before, now
     said = {**workload.annotations, **workload.marks}
     if ack is not None and ack != ack_before:
@@ -159,20 +159,20 @@ def _compare(
         yield _entry(workload, Happened.resumed, at, f"resumed by {by}", by)
 
 
-def _entry(workload: cluster.Workload, type_of: Happened, at: Instant, sentence: str, by: str) -> Entry:
-    source = next((source for start, source in _SOURCES.items() if by.startswith(start)), Source.annotation)
-    return Entry(at=at, type=type_of, sentence=sentence, actor=by, source=source, ref=workload.ref)
+def _entry(workload: cluster.Workload, type_of: Happened, at: Instant, sentence: str, by: str) -> AuditEntry:
+    source = next((source for start, source in _SOURCES.items() if by.startswith(start)), Door.annotation)
+    return AuditEntry(at=at, type=type_of, sentence=sentence, actor=by, source=source, ref=workload.ref)
 
 
-def entry_of(outcome: Outcome) -> Entry | None:
+def entry_of(outcome: Outcome) -> AuditEntry | None:
     """What one act is worth telling."""
     act, workload = outcome.decision, decision.workload_of(outcome.decision)
     found: decision.Finding | None = act.finding if isinstance(act, decision.Warn | decision.Pause) else None
     type_of = _type_of(outcome)
     if type_of is None:
         return None
-    return Entry(
-        at=outcome.at, type=type_of, sentence=outcome.because, source=Source.cycle,
+    return AuditEntry(
+        at=outcome.at, type=type_of, sentence=outcome.because, source=Door.cycle,
         actor=getattr(act, "by", names.FIELD_MANAGER), ref=workload.ref if workload else None,
         gpus=found.gpus if found else None, reason=str(found.reason) if found else "",
         policy=found.rule.name if found else "", code=str(outcome.code or ""),
@@ -185,7 +185,7 @@ def _type_of(outcome: Outcome) -> Happened | None:
         return None if isinstance(act, decision.Alert | decision.Mark) else _FAILED[status]
     match act:
         case decision.Warn() if status is Status.done:
-            return Happened.told
+            return Happened.notified
         case decision.Pause() if status is Status.done:
             return Happened.paused
         case decision.Pause() if status is Status.dry_run:

@@ -70,7 +70,7 @@ async def carry_out(
     """
     outcomes: list[Outcome] = []
     looks: Looks | None = None
-    told: dict[int, Outcome] | None = None
+    warned: dict[int, Outcome] | None = None
     looked, clock = now, clock or (lambda: now)
     gate = gate or FreezeGate()
     for index, each in enumerate(decisions):
@@ -81,9 +81,9 @@ async def carry_out(
             outcomes.append(Outcome(each, Status.overtaken, now, f"not done: {shut}", code=Code.NotBegun))
             continue
         if isinstance(each, decision.Warn):
-            if told is None:
-                told = await _warn(decisions[index:], hands, now, clock, lambda: may_act() and gate.why_shut() is None)
-            outcomes.append(told[id(each)])
+            if warned is None:
+                warned = await _warn(decisions[index:], hands, now, clock, lambda: may_act() and gate.why_shut() is None)
+            outcomes.append(warned[id(each)])
             continue
         if not isinstance(each, decision.Pause):
             outcomes.append(await _guard(each, hands, _do(each, hands, now), now))
@@ -117,7 +117,7 @@ async def _warn(
     warns = [each for each in decisions if isinstance(each, decision.Warn)]
     try:
         outcomes = await hands.warn(warns, now, clock, may)
-    except Exception as problem:  # a bug: nobody was told for certain, and nothing is written down
+    except Exception as problem:  # a bug: nobody was warned for certain, and nothing is written down
         log.exception("the notices failed")
         because = f"unexpected {type(problem).__name__}: {problem}"
         outcomes = [Outcome(each, Status.failed, now, because) for each in warns]

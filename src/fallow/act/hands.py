@@ -37,7 +37,7 @@ class Hands:
     ) -> None:
         """`suspend_schedules`: with a Job its CronJob is suspended too (letter `c`). `keda_turn`: how long KEDA is
         given, after it got its ScaledObject back, before we look at what it made of it. `wires`, `address`: by which
-        and as whom owners are told."""
+        and as whom owners are deliveries_made."""
         self.writer = sending.PatchWriter(api, lookup, dry_run)
         self.announcer = events.Announcer(api, reporting_instance=reporting_instance)
         self.reports = reports.PolicyReports(api, lookup)
@@ -62,8 +62,8 @@ class Hands:
         kind = kinds.of(workload)
         await self._tell(outcome, workload.ref, kind.event if kind else None, now, next(iter(pods), None))
         if outcome.status is Status.done and pause.finding.rule.notice.channels:
-            told = await self.messenger.tell_paused(pause.finding, outcome.because, now)
-            outcome = msgspec.structs.replace(outcome, deliveries=told)
+            deliveries = await self.messenger.tell_paused(pause.finding, outcome.because, now)
+            outcome = msgspec.structs.replace(outcome, deliveries=deliveries)
         return outcome
 
     async def resume(self, resume: decision.Resume, now: Instant, *, replicas: int | None = None) -> Outcome:

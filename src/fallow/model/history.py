@@ -1,6 +1,6 @@
 """What happened, as it is kept: what was decided and done, by whom; and in which state every workload was, since when.
 
-An Entry says one thing that people may ask for later; entries of the same workload, type and instant are one.
+An AuditEntry says one thing that people may ask for later; entries of the same workload, type and instant are one.
 """
 
 from enum import StrEnum
@@ -16,7 +16,7 @@ KEPT_FOR: Final[Seconds] = 180 * DAY
 
 
 class Happened(StrEnum):
-    told = "told"
+    notified = "told"
     paused = "paused"
     would_pause = "wouldPause"
     resumed = "resumed"
@@ -34,7 +34,7 @@ class Happened(StrEnum):
     no_decision = "noDecision"
 
 
-class Source(StrEnum):
+class Door(StrEnum):
     """By which door it came."""
 
     cycle = "cycle"
@@ -45,12 +45,12 @@ class Source(StrEnum):
     outside = "outside"
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
+class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
     at: Instant
     type: Happened
     sentence: str
     actor: str
-    source: Source
+    source: Door
     ref: cluster.Ref | None = None  # None: about all
     gpus: int | None = None
     detail: str = ""

@@ -14,14 +14,14 @@ from fallow.clients import errors
 from fallow.decide.idle import plan as brain
 from fallow.model import cluster, decision, history
 from fallow.model.decision import Outcome, Status
-from fallow.model.history import Condition, Entry, Happened, Source, Turned
+from fallow.model.history import AuditEntry, Condition, Door, Happened, Turned
 from fallow.model.units import DAY, rfc3339
 
 REF = cluster.Ref("apps", "v1", "Deployment", "ml", "llm", "u-1")
 
 
-def entry(at: float = NOW, type_of: Happened = Happened.paused, ref: cluster.Ref | None = REF, **more: str) -> Entry:
-    return Entry(at=at, type=type_of, sentence="paused", actor="fallow", source=Source.cycle, ref=ref, **more)
+def entry(at: float = NOW, type_of: Happened = Happened.paused, ref: cluster.Ref | None = REF, **more: str) -> AuditEntry:
+    return AuditEntry(at=at, type=type_of, sentence="paused", actor="fallow", source=Door.cycle, ref=ref, **more)
 
 
 async def opened(directory: pathlib.Path | None) -> audit.Audit:
@@ -105,8 +105,8 @@ async def test_counts_by_time_and_policy(kept):
         await kept.enter(each)
     assert await kept.count(NOW) == {Happened.paused: 2, Happened.regretted: 1}
     assert (await kept.count_by_policy(NOW))["a", Happened.regretted] == 1
-    paces = await kept.pace([Happened.paused, Happened.told], NOW, 3600.0, NOW + 7200)
-    assert (list(paces[Happened.paused]), list(paces[Happened.told])) == ([1, 1, 0], [0, 0, 0])
+    paces = await kept.pace([Happened.paused, Happened.notified], NOW, 3600.0, NOW + 7200)
+    assert (list(paces[Happened.paused]), list(paces[Happened.notified])) == ([1, 1, 0], [0, 0, 0])
 
 
 # ---- what a cycle is worth -------------------------------------------------------------------------------------------
@@ -160,7 +160,7 @@ def test_what_people_did_meanwhile_is_read_from_its_marks():
     assert told.add(cycle(world_of(builders.idle(), annotations=standing)), NOW).entries == ()
     longer = {**standing, names.ACK_UNTIL: rfc3339(NOW + 3600), names.ACK_AT: rfc3339(NOW + 30)}
     [found] = told.add(cycle(world_of(builders.idle(), annotations=longer)), NOW + 60).entries
-    assert (found.type, found.actor, found.source, found.at) == (Happened.kept, "user:ada", Source.cli, NOW + 30)
+    assert (found.type, found.actor, found.source, found.at) == (Happened.kept, "user:ada", Door.cli, NOW + 30)
 
 
 @pytest.mark.parametrize(("after", "types"), [

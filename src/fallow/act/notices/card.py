@@ -1,4 +1,4 @@
-"""Messages as Teams shows them: the body and actions of an adaptive card. In: Facts. Out: elements of the card.
+"""Messages as Teams shows them: the body and actions of an adaptive card. In: NoticeFacts. Out: elements of the card.
 
 Plain text blocks: Teams reads a little Markdown in them, so what comes from the cluster loses what would mark it up.
 """
@@ -6,12 +6,12 @@ Plain text blocks: Teams reads a little Markdown in them, so what comes from the
 from collections.abc import Sequence
 from typing import Any
 
-from fallow.act.notices.facts import Facts
+from fallow.act.notices.facts import NoticeFacts
 
 Element = dict[str, Any]
 
 
-def notice(facts: Facts) -> tuple[list[Element], list[Element]]:
+def notice(facts: NoticeFacts) -> tuple[list[Element], list[Element]]:
     ref, where = facts.ref, f" in cluster {facts.head.cluster_name}" if facts.head.cluster_name else ""
     rows = [("Where", f"{ref.kind} {ref.name} in {ref.namespace}{where}"), ("Holds", facts.holds)]
     rows += [("Cost per day", facts.per_day)] if facts.per_day else []
@@ -20,12 +20,12 @@ def notice(facts: Facts) -> tuple[list[Element], list[Element]]:
     return body + [_text(note, isSubtle=True) for note in facts.notes], _links(facts)
 
 
-def paused(facts: Facts, what: str) -> tuple[list[Element], list[Element]]:
+def paused(facts: NoticeFacts, what: str) -> tuple[list[Element], list[Element]]:
     page = [_open("Bring it back", facts.page)] if facts.page else []
     return [_text(what, weight="Bolder"), _table([("Bring it back", facts.resume_command)])], page
 
 
-def digest(several: Sequence[Facts]) -> tuple[list[Element], list[Element]]:
+def digest(several: Sequence[NoticeFacts]) -> tuple[list[Element], list[Element]]:
     rows = [(f"{facts.ref.namespace}/{facts.ref.name}", facts.upcoming) for facts in several]
     return [_text(f"{len(several)} workloads are idle", weight="Bolder"), _table(rows)], []
 
@@ -34,7 +34,7 @@ def plain(text: str) -> str:
     return "".join(f"\\{char}" if char in "*_[]`~#" else char for char in text)
 
 
-def _links(facts: Facts) -> list[Element]:
+def _links(facts: NoticeFacts) -> list[Element]:
     if not facts.page:
         return []
     return [*(_open(f"Keep {offer.hours} h", f"{facts.page}?keep={offer.hours}h") for offer in facts.offers),

@@ -43,7 +43,7 @@ class Address(msgspec.Struct, frozen=True):
 class _Notice(msgspec.Struct, frozen=True):
     warn: decision.Warn
     routing: route.Routing
-    facts: wording.Facts
+    facts: wording.NoticeFacts
 
 
 class Messenger:
@@ -70,7 +70,7 @@ class Messenger:
         deliveries = await self._deliver(envelopes, may)
         return [await self._remember(notice, deliveries, now, clock, may) for notice in notices]
 
-    # ---- 1. Route: by which channels, to whom.
+    # ---- 1. NoticeRoute: by which channels, to whom.
 
     def _route(self, warn: decision.Warn, now: Instant) -> _Notice:
         return _Notice(
@@ -78,17 +78,17 @@ class Messenger:
             self._gather_facts(warn.finding, now, warn.pauses_at),
         )
 
-    def _gather_facts(self, finding: decision.Finding, now: Instant, pauses_at: Instant | None) -> wording.Facts:
+    def _gather_facts(self, finding: decision.Finding, now: Instant, pauses_at: Instant | None) -> wording.NoticeFacts:
         price = self._address.price(finding)
         return wording.gather(finding, now, head=self._address.head, pauses_at=pauses_at, per_hour=price)
 
     # ---- 3. Deliver: each message by its wire, some at a time; one that fails stops only itself.
 
     async def _deliver(
-        self, envelopes: Mapping[route.Route, Sequence[senders.Envelope]], may: Callable[[], bool]
-    ) -> dict[tuple[route.Route, str], str]:
+        self, envelopes: Mapping[route.NoticeRoute, Sequence[senders.Envelope]], may: Callable[[], bool]
+    ) -> dict[tuple[route.NoticeRoute, str], str]:
         """By route and uid: "" = delivered, else why not."""
-        turn, found = asyncio.Semaphore(_AT_ONCE), dict[tuple[route.Route, str], str]()
+        turn, found = asyncio.Semaphore(_AT_ONCE), dict[tuple[route.NoticeRoute, str], str]()
 
         async def send(envelope: senders.Envelope) -> None:
             async with turn:
@@ -120,7 +120,7 @@ class Messenger:
     # ---- 4. Remember: on the object, and only what was delivered.
 
     async def _remember(
-        self, notice: _Notice, found: Mapping[tuple[route.Route, str], str], now: Instant,
+        self, notice: _Notice, found: Mapping[tuple[route.NoticeRoute, str], str], now: Instant,
         clock: Callable[[], Instant], may: Callable[[], bool],
     ) -> Outcome:
         warn, workload = notice.warn, notice.warn.finding.workload
@@ -186,15 +186,15 @@ class Messenger:
 # ---- 2. Gather: what goes the same way in one cycle, and is too much to be read one by one, becomes one message.
 
 
-def _gather(notices: Sequence[_Notice]) -> dict[route.Route, list[senders.Envelope]]:
-    by_route: dict[route.Route, list[_Notice]] = {}
+def _gather(notices: Sequence[_Notice]) -> dict[route.NoticeRoute, list[senders.Envelope]]:
+    by_route: dict[route.NoticeRoute, list[_Notice]] = {}
     for notice in notices:
         for each in notice.routing.routes:
             by_route.setdefault(each, []).append(notice)
     return {each: list(_fill(each, some)) for each, some in by_route.items()}
 
 
-def _fill(each: route.Route, notices: Sequence[_Notice]) -> Iterable[senders.Envelope]:
+def _fill(each: route.NoticeRoute, notices: Sequence[_Notice]) -> Iterable[senders.Envelope]:
     if len(notices) > MOST_SINGLE and each.channel.type not in ("event", "pagerduty"):
         mentions = tuple(dict.fromkeys(whom for notice in notices for whom in notice.routing.mentions))
         yield senders.Envelope(route=each, facts=tuple(notice.facts for notice in notices), mentions=mentions)

@@ -1,6 +1,6 @@
 """What a message about one workload says, worded once: the same sentences in mail, Slack, Teams and on the page.
 
-In: a finding and the instant. Out: Facts, plain text without any markup; each channel lays them out and escapes them.
+In: a finding and the instant. Out: NoticeFacts, plain text without any markup; each channel lays them out and escapes them.
 Invariant: what was measured comes first, then what happens, then how to stop it or bring it back. Money only where a
 price is known.
 """
@@ -37,7 +37,7 @@ class KeepOffer(msgspec.Struct, frozen=True):
     cost: float | None
 
 
-class Facts(msgspec.Struct, frozen=True, kw_only=True):
+class NoticeFacts(msgspec.Struct, frozen=True, kw_only=True):
     finding: decision.Finding
     head: Letterhead
     now: Instant
@@ -73,11 +73,11 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 def gather(
     finding: decision.Finding, now: Instant, *, head: Letterhead, pauses_at: Instant | None = None,
     per_hour: float | None = None,
-) -> Facts:
+) -> NoticeFacts:
     ref, kind = finding.workload.ref, kinds.of(finding.workload)
     idle_for = None if finding.idle_since is None else now - finding.idle_since
     typed = f"{text.typed(ref)} -n {ref.namespace}"
-    return Facts(
+    return NoticeFacts(
         finding=finding, head=head, now=now, idle_for=idle_for, headline=_headline(finding, idle_for),
         upcoming=_upcoming(pauses_at, kind, now), pauses_at=pauses_at, holds=_holds(finding), per_hour=per_hour,
         offers=tuple(_offer(hours, now, per_hour) for hours in offered_hours(finding.rule.consent)),

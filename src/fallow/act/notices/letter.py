@@ -1,6 +1,6 @@
 """Messages as mail: plain text and HTML with the same words. Tables and text only, nothing fetched from anywhere.
 
-In: Facts. Out: subject, text, HTML. Links open the page with a time chosen; the press there is the act, for scanners of
+In: NoticeFacts. Out: subject, text, HTML. Links open the page with a time chosen; the press there is the act, for scanners of
 mail follow every link.
 """
 
@@ -9,7 +9,7 @@ from html import escape
 
 import msgspec
 
-from fallow.act.notices.facts import Facts
+from fallow.act.notices.facts import NoticeFacts
 from fallow.model import units
 
 _INK, _FAINT, _RULE, _STRAW, _GREEN = "#20241C", "#626859", "#DDD9CA", "#F7E8C1", "#1F4D37"
@@ -22,14 +22,14 @@ class Draft(msgspec.Struct, frozen=True):
     html: str
 
 
-def notice(facts: Facts) -> Draft:
+def notice(facts: NoticeFacts) -> Draft:
     when = f", pause at {units.clock_time(facts.pauses_at)} UTC" if facts.pauses_at is not None else ""
     span = "idle" if facts.idle_for is None else f"no work for {units.spoken(facts.idle_for)}"
     subject = f"{facts.ref.name}: {span}{when}"
     return Draft(subject, _plain(facts), _wrap(facts, _lead(facts) + _buttons(facts) + _rows(facts) + _foot(facts)))
 
 
-def paused(facts: Facts, what: str) -> Draft:
+def paused(facts: NoticeFacts, what: str) -> Draft:
     subject = f"{facts.ref.name} is paused"
     back = f"Bring it back: {facts.resume_command}"
     link = f'<p><a href="{escape(facts.page)}">Bring it back</a></p>' if facts.page else ""
@@ -37,7 +37,7 @@ def paused(facts: Facts, what: str) -> Draft:
     return Draft(subject, f"{what}\n\n  {back}\n", _wrap(facts, body))
 
 
-def digest(several: Sequence[Facts]) -> Draft:
+def digest(several: Sequence[NoticeFacts]) -> Draft:
     gpus = sum(facts.finding.gpus for facts in several)
     subject = f"{len(several)} workloads are idle, {gpus} GPUs"
     lines = [f"  {facts.ref.namespace}/{facts.ref.name}: {facts.headline} {facts.upcoming}" for facts in several]
@@ -48,7 +48,7 @@ def digest(several: Sequence[Facts]) -> Draft:
     return Draft(subject, "\n".join([f"{subject}.", "", *lines, keep]), _wrap(several[0], _table(rows)))
 
 
-def _facts_of(facts: Facts) -> list[tuple[str, str]]:
+def _facts_of(facts: NoticeFacts) -> list[tuple[str, str]]:
     ref = facts.ref
     where = f"{ref.kind} {ref.name} in {ref.namespace}"
     price = "" if facts.per_hour is None else f", {facts.money(facts.per_hour)} an hour"
@@ -59,7 +59,7 @@ def _facts_of(facts: Facts) -> list[tuple[str, str]]:
     ]
 
 
-def _plain(facts: Facts) -> str:
+def _plain(facts: NoticeFacts) -> str:
     keep = [f"{facts.page}?keep={facts.offers[0].hours}h"] if facts.page and facts.offers else []
     ways = [("Keep it", way) for way in (*keep, facts.keep_command)]
     back = [("Let it be", "nothing to do"), ("Back", facts.resume_command)]
@@ -68,12 +68,12 @@ def _plain(facts: Facts) -> str:
     return "\n".join([*lines, "", *(f"  {label:<10} {said}" for label, said in _facts_of(facts)), ""])
 
 
-def _lead(facts: Facts) -> str:
+def _lead(facts: NoticeFacts) -> str:
     headline = f'<span style="background:{_STRAW}">{escape(facts.headline)}</span> {escape(facts.upcoming)}'
     return f'<p style="margin:0 0 16px;font:22px/30px Georgia,serif;color:{_INK}">{headline}</p>'
 
 
-def _buttons(facts: Facts) -> str:
+def _buttons(facts: NoticeFacts) -> str:
     if not facts.page:
         return _code(facts.keep_command)
     cells = "".join(_button(facts, index) for index in range(len(facts.offers)))
@@ -83,7 +83,7 @@ def _buttons(facts: Facts) -> str:
            f'<a href="{escape(facts.page)}" style="color:{_GREEN}">See the evidence</a></p>{_code(facts.keep_command)}'
 
 
-def _button(facts: Facts, index: int) -> str:
+def _button(facts: NoticeFacts, index: int) -> str:
     offer = facts.offers[index]
     cost = facts.money(offer.cost)
     look = f"background:{_GREEN};color:#FDFCF8" if index == 0 else f"color:{_INK};border:1px solid {_GREEN}"
@@ -93,7 +93,7 @@ def _button(facts: Facts, index: int) -> str:
     return f'<td style="padding-right:8px"><a href="{link}" style="{style}"><b>Keep {offer.hours} h</b>{small}</a></td>'
 
 
-def _rows(facts: Facts) -> str:
+def _rows(facts: NoticeFacts) -> str:
     return _table("".join(_row(label, said) for label, said in _facts_of(facts)))
 
 
@@ -110,12 +110,12 @@ def _code(command: str) -> str:
     return f'<pre style="background:#F6F4EC;padding:8px 12px;margin:0;font-size:13px">{escape(command)}</pre>'
 
 
-def _foot(facts: Facts) -> str:
+def _foot(facts: NoticeFacts) -> str:
     said = "One mail per idle time, never two. Who is told is said by the annotation gpuautoscaler.io/notify."
     return f'<p style="color:{_FAINT};font-size:12px;margin:16px 0 0">{said}</p>'
 
 
-def _wrap(facts: Facts, body: str) -> str:
+def _wrap(facts: NoticeFacts, body: str) -> str:
     name = f"fallow{f' · {escape(facts.head.cluster_name)}' if facts.head.cluster_name else ''}"
     head = f'<p style="color:{_FAINT};margin:0 0 12px">{name}</p>'
     return f'<!doctype html><html lang="en"><body style="margin:0;background:#ECE9DD;padding:24px 0">' \

@@ -1,6 +1,6 @@
 """Whom a notice goes to: which channels, and there which room, which people, which addresses.
 
-In: a finding with what its owners wish, the channels of its rule, the operator's map of mentions. Out: a Route for
+In: a finding with what its owners wish, the channels of its rule, the operator's map of mentions. Out: a NoticeRoute for
 each channel that has somebody to tell. Who owns a workload may name people and rooms; which channels there are is the
 operator's to say: no tenant can open one, or page somebody by another team's key.
 Invariant: what tenants wrote goes through only where it has the form of a room, a mention or an address.
@@ -22,7 +22,7 @@ _ADDRESS = re.compile(r"[A-Za-z0-9._%+-]{1,64}@(?:[A-Za-z0-9-]{1,63}\.)+[A-Za-z]
 _MOST_ADDRESSES = 10  # of one notice: nobody makes us write to a crowd
 
 
-class Route(msgspec.Struct, frozen=True):
+class NoticeRoute(msgspec.Struct, frozen=True):
     """One way to some people. Notices of one cycle with equal routes may become one message."""
 
     channel: idle.Channel
@@ -37,7 +37,7 @@ class Route(msgspec.Struct, frozen=True):
 
 
 class Routing(msgspec.Struct, frozen=True):
-    routes: tuple[Route, ...]
+    routes: tuple[NoticeRoute, ...]
     mentions: tuple[str, ...] = ()  # in Slack
 
 
@@ -59,16 +59,16 @@ def _read_wishes(notify: str) -> Iterator[tuple[str, str]]:
         yield kind.strip(), text.strip()
 
 
-def _routes(channel: idle.Channel, rooms: list[str], addresses: list[str]) -> Iterator[Route]:
+def _routes(channel: idle.Channel, rooms: list[str], addresses: list[str]) -> Iterator[NoticeRoute]:
     match channel.type:
         case "slack":
-            yield from (Route(channel, room) for room in rooms or [channel.text("channel")])
+            yield from (NoticeRoute(channel, room) for room in rooms or [channel.text("channel")])
         case "email":
             known = dict.fromkeys([*_split(channel.text("to")), *addresses])
             if usable := tuple(each for each in known if _ADDRESS.fullmatch(each))[:_MOST_ADDRESSES]:
-                yield Route(channel, addresses=usable)
+                yield NoticeRoute(channel, addresses=usable)
         case _:
-            yield Route(channel)
+            yield NoticeRoute(channel)
 
 
 def _split(text: str) -> list[str]:

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from fallow.act.notices import card, letter, route, slack
-from fallow.act.notices.facts import Facts
+from fallow.act.notices.facts import NoticeFacts
 from fallow.clients import errors
 from fallow.clients.kubernetes import api as kubernetes
 from fallow.clients.messages import mail, pager, post, teams, webhook
@@ -29,8 +29,8 @@ _REMEMBERED: Seconds = 60.0  # a Secret: for so long
 class Envelope(msgspec.Struct, frozen=True, kw_only=True):
     """One message: about one workload, or several at once. `what`: the pause it tells of; "" = it is a notice."""
 
-    route: route.Route
-    facts: tuple[Facts, ...]
+    route: route.NoticeRoute
+    facts: tuple[NoticeFacts, ...]
     mentions: tuple[str, ...] = ()
     what: str = ""
     dedup_key: str = ""  # of an incident
@@ -168,7 +168,7 @@ def _write_plain(envelope: Envelope) -> dict[str, Any]:
     return {"type": "paused" if envelope.what else "notice", "what": envelope.what or None, "workloads": written}
 
 
-def _plain(facts: Facts) -> dict[str, Any]:
+def _plain(facts: NoticeFacts) -> dict[str, Any]:
     found, ref = facts.finding, facts.ref
     return {
         "workload": {

@@ -1,12 +1,12 @@
 """Messages as Slack shows them: the old form with its buttons as gpu-pruner's documents print it, and blocks beside it.
 
-In: Facts. Out: Slack's JSON. Whatever comes from the cluster is escaped, so that nobody's name mentions a channel.
+In: NoticeFacts. Out: Slack's JSON. Whatever comes from the cluster is escaped, so that nobody's name mentions a channel.
 """
 
 from collections.abc import Sequence
 from typing import Any
 
-from fallow.act.notices.facts import Facts
+from fallow.act.notices.facts import NoticeFacts
 from fallow.model import units
 
 CALLBACK = "ack_idle_gpu"
@@ -18,7 +18,7 @@ def escape(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-def notice(facts: Facts, mentions: Sequence[str]) -> Message:
+def notice(facts: NoticeFacts, mentions: Sequence[str]) -> Message:
     ref, reason = facts.ref, _idle_minutes(facts)
     fields = [
         _field("Resource", f"`{ref.kind}: {escape(ref.name)}`"), _field("Namespace", escape(ref.namespace)),
@@ -33,7 +33,7 @@ def notice(facts: Facts, mentions: Sequence[str]) -> Message:
     return _message(facts, mentions, "Idle GPU Detected", "warning", fields, actions, fallback=facts.headline)
 
 
-def paused(facts: Facts, what: str, mentions: Sequence[str]) -> Message:
+def paused(facts: NoticeFacts, what: str, mentions: Sequence[str]) -> Message:
     ref = facts.ref
     actions = [_button("resume", "Resume", f"{ref.kind}:{ref.namespace}:{ref.name}:resume")]
     fields = [_field("Details", escape(what), short=False)]
@@ -46,10 +46,10 @@ def kept(said: str, *, by: str) -> Message:
     return {"replace_original": True, "text": "", "attachments": [attachment]}
 
 
-def digest(several: Sequence[Facts], mentions: Sequence[str]) -> Message:
+def digest(several: Sequence[NoticeFacts], mentions: Sequence[str]) -> Message:
     """One message instead of many."""
     first, gpus = several[0], sum(facts.finding.gpus for facts in several)
-    by_space: dict[str, list[Facts]] = {}
+    by_space: dict[str, list[NoticeFacts]] = {}
     for facts in several:
         by_space.setdefault(facts.ref.namespace, []).append(facts)
     rows = sorted(by_space.items(), key=lambda item: (-len(item[1]), item[0]))
@@ -66,19 +66,19 @@ def digest(several: Sequence[Facts], mentions: Sequence[str]) -> Message:
     return made
 
 
-def _count(found: Sequence[Facts]) -> str:
+def _count(found: Sequence[NoticeFacts]) -> str:
     gpus = sum(facts.finding.gpus for facts in found)
     return f"{len(found)} workload{'' if len(found) == 1 else 's'}, {gpus} GPU{'' if gpus == 1 else 's'}"
 
 
-def _idle_minutes(facts: Facts) -> str:
+def _idle_minutes(facts: NoticeFacts) -> str:
     if facts.idle_for is None:
         return escape(facts.finding.because)
     minutes = round(facts.idle_for / units.MINUTE)
     return f"GPU idle for {'at least ' if facts.finding.at_least else ''}{minutes} minute{'' if minutes == 1 else 's'}"
 
 
-def _deadline(facts: Facts) -> str:
+def _deadline(facts: NoticeFacts) -> str:
     if facts.pauses_at is None:
         return facts.upcoming
     left = max(0.0, facts.pauses_at - facts.now)
@@ -86,7 +86,7 @@ def _deadline(facts: Facts) -> str:
     return f"You have {amount} to acknowledge before scale-down"
 
 
-def _details(facts: Facts) -> str:
+def _details(facts: NoticeFacts) -> str:
     link = f" <{facts.page}|Evidence>" if facts.page else ""
     notes = "".join(f"\n{escape(note)}" for note in facts.notes)
     return f"{escape(facts.headline)} A pause {facts.pause}.{link}\n`{escape(facts.keep_command)}`{notes}"
@@ -101,7 +101,7 @@ def _button(name: str, text: str, value: str) -> Message:
 
 
 def _message(
-    facts: Facts, mentions: Sequence[str], title: str, color: str, fields: list[Message], actions: list[Message], *,
+    facts: NoticeFacts, mentions: Sequence[str], title: str, color: str, fields: list[Message], actions: list[Message], *,
     fallback: str,
 ) -> Message:
     attachment = {

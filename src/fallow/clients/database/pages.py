@@ -27,7 +27,7 @@ class Pages:
     """One file of pages. `version` is the layout of what is in them."""
 
     def __init__(self, path: pathlib.Path, version: int, *, writes: bool) -> None:
-        self._database = sqlite.Database(path, sqlite.Layout(version, _begin_anew), writes=writes)
+        self._database = sqlite.Database(path, sqlite.TableLayout(version, _begin_anew), writes=writes)
 
     async def open(self) -> None:
         """Raises Misconfigured where the directory cannot be used."""

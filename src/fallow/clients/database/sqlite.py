@@ -24,7 +24,7 @@ _PATIENCE_SECONDS = 5.0
 _MEMORY = ":memory:"
 
 
-class Layout(msgspec.Struct, frozen=True):
+class TableLayout(msgspec.Struct, frozen=True):
     """`version`: what we speak. `come_to`: makes it of a file that has another one (0: a new file), or raises
     errors.Misconfigured where that cannot be."""
 
@@ -35,7 +35,7 @@ class Layout(msgspec.Struct, frozen=True):
 class Database:
     """`path` None: in memory, and gone with us."""
 
-    def __init__(self, path: pathlib.Path | None, layout: Layout, *, writes: bool) -> None:
+    def __init__(self, path: pathlib.Path | None, layout: TableLayout, *, writes: bool) -> None:
         self._path, self._layout, self._writes = path, layout, writes
         self._turn = asyncio.Lock()
         self._connection: sqlite3.Connection | None = None

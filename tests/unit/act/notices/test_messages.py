@@ -146,7 +146,7 @@ async def test_an_incident_is_closed_when_its_idle_time_is_over(
 # ---- what they say ---------------------------------------------------------------------------------------------------
 
 
-def facts_of(name: str = "llm", **more: Any) -> facts.Facts:
+def facts_of(name: str = "llm", **more: Any) -> facts.NoticeFacts:
     thing = identified(EXAMPLES["deployment"])
     thing["metadata"]["name"] = name
     finding = warn_of(thing, **more).finding
