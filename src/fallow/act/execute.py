@@ -82,7 +82,8 @@ async def carry_out(
             continue
         if isinstance(each, decision.Warn):
             if warned is None:
-                warned = await _warn(decisions[index:], hands, now, clock, lambda: may_act() and gate.why_shut() is None)
+                still = decisions[index:]
+                warned = await _warn(still, hands, now, clock, lambda: may_act() and gate.why_shut() is None)
             outcomes.append(warned[id(each)])
             continue
         if not isinstance(each, decision.Pause):

@@ -20,7 +20,9 @@ from fallow.model.units import DAY, rfc3339
 REF = cluster.Ref("apps", "v1", "Deployment", "ml", "llm", "u-1")
 
 
-def entry(at: float = NOW, type_of: Happened = Happened.paused, ref: cluster.Ref | None = REF, **more: str) -> AuditEntry:
+def entry(
+    at: float = NOW, type_of: Happened = Happened.paused, ref: cluster.Ref | None = REF, **more: str
+) -> AuditEntry:
     return AuditEntry(at=at, type=type_of, sentence="paused", actor="fallow", source=Door.cycle, ref=ref, **more)
 
 

@@ -1,6 +1,6 @@
 """What a message about one workload says, worded once: the same sentences in mail, Slack, Teams and on the page.
 
-In: a finding and the instant. Out: NoticeFacts, plain text without any markup; each channel lays them out and escapes them.
+In: a finding and the instant. Out: NoticeFacts, plain text without markup; each channel lays it out and escapes it.
 Invariant: what was measured comes first, then what happens, then how to stop it or bring it back. Money only where a
 price is known.
 """

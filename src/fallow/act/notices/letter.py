@@ -1,7 +1,7 @@
 """Messages as mail: plain text and HTML with the same words. Tables and text only, nothing fetched from anywhere.
 
-In: NoticeFacts. Out: subject, text, HTML. Links open the page with a time chosen; the press there is the act, for scanners of
-mail follow every link.
+In: NoticeFacts. Out: subject, text, HTML. Links open the page with a time chosen; the press there is the act, for
+scanners of mail follow every link.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
 """Messages as Slack shows them: the old form with its buttons as gpu-pruner's documents print it, and blocks beside it.
 
-In: NoticeFacts. Out: Slack's JSON. Whatever comes from the cluster is escaped, so that nobody's name mentions a channel.
+In: NoticeFacts. Out: Slack's JSON. What comes from the cluster is escaped, so that nobody's name mentions a channel.
 """
 
 from collections.abc import Sequence
@@ -101,8 +101,8 @@ def _button(name: str, text: str, value: str) -> Message:
 
 
 def _message(
-    facts: NoticeFacts, mentions: Sequence[str], title: str, color: str, fields: list[Message], actions: list[Message], *,
-    fallback: str,
+    facts: NoticeFacts, mentions: Sequence[str], title: str, color: str, fields: list[Message],
+    actions: list[Message], *, fallback: str,
 ) -> Message:
     attachment = {
         "callback_id": CALLBACK, "color": color, "title": title, "fallback": escape(fallback), "fields": fields,
