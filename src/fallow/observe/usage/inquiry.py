@@ -76,6 +76,7 @@ class Inquiry:
             book, key = self._books.of(metric), Topic(What.pace, metric.name, queries.PACE)
             promql = queries.count(self._selectors(metric, None), book.dialect.by, queries.PACE)
             yield Question(key, promql, book, metric.signal.label, required=True)
+        yield Question(Topic(What.scrapes), queries.scrapes(self._prometheus.selector("up")), self._books.targets, "up")
 
     def about_holders(self, focus: Focus | None) -> Question:
         book = self._books.own

@@ -121,7 +121,8 @@ class PrometheusSource:
         found = (await self._asker.ask(self._inquiry.about_paces(), now)).readings
         self._jobs.catch_up(self._books.facts)
         longest = layouts[max(layouts)]
-        self._paces, self._paced = columns.learn_paces(found, self._jobs, longest), (now, len(self._jobs.names))
+        self._paces = columns.learn_paces(found, self._jobs, longest, self._books.targets.facts)
+        self._paced = now, len(self._jobs.names)
 
     def _series_of(self, found: readings.Readings, window: Seconds) -> tuple[int, ...]:
         return readings.series_of(found, len(self._books.facts), {window, INSTANT})

@@ -161,6 +161,11 @@ def requests(gauges: list[str], counters: list[str], by: str, window: Seconds) -
     return f"max by ({by})({' or '.join(kept_apart)})"
 
 
+def scrapes(selector: str) -> str:
+    """How often each target was scraped of late: the server itself writes `up` once for each time, failed or not."""
+    return f"max by (job,instance)(count_over_time({selector}[{span(PACE)}]))"
+
+
 def down(selector: str) -> str:
     return f"max by (job,instance)({selector}) == 0"
 

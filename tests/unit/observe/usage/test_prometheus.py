@@ -167,7 +167,8 @@ async def test_who_holds_a_gpu_gets_what_its_device_says() -> None:
 # ---- intervals ----
 
 INTERVALS = {
-    "best series of the job": (60.0, 30.0), "faster than believed": (1800.0, 5.0), "slower than believed": (1.0, 120.0)
+    "best series of the job": (60.0, 30.0), "faster than believed": (1800.0, 5.0),
+    "slower than is believed unseen": (1.0, 60.0),
 }
 
 
@@ -186,6 +187,31 @@ async def test_a_job_that_began_a_moment_ago_is_not_one_that_is_scraped_rarely()
     async with source(canned(answers)) as (_, asked):
         seen = (await asked.evidence(held((pod("llm"),)), ONLY, NOW)).usage[WINDOW]
     assert seen.interval == pytest.approx([300.0 / 11])  # not 120: twelve samples in five minutes, not in a window
+
+
+def scraped(count: float, **more: str) -> tuple[dict[str, str], float]:
+    return {"job": "dcgm", "instance": "172.16.0.1:9400", **more}, count
+
+
+SPARSE = {  # samples in the window; how often targets were scraped in the last 5 min; the interval
+    "scraped every 30 s, and mostly not there": (17.0, [scraped(11.0)], 30.0),
+    "really scraped every 2 min": (15.0, [scraped(3.0)], 120.0),
+    "slower than is believed": (3.0, [scraped(1.0)], 120.0),
+    "nobody knows how often it is scraped": (17.0, [], 60.0),
+    "its densest target": (17.0, [scraped(3.0), scraped(11.0, instance="172.16.0.2:9400")], 30.0),
+    "a target of which no series is believed": (15.0, [scraped(3.0), scraped(61.0, instance="10.6.6.6:1")], 120.0),
+    "another job": (15.0, [scraped(3.0), scraped(61.0, job="other")], 120.0),
+}
+
+
+@pytest.mark.parametrize("name", SPARSE)
+async def test_a_series_with_holes_is_not_a_slow_one_that_is_complete(name: str) -> None:
+    count, up, interval = SPARSE[name]
+    answers = measured(gpu(0), gpu(1, instance="172.16.0.2:9400"), count=count) | {("pace", "up"): up}
+    async with source(canned(answers)) as (_, asked):
+        for look in (asked.evidence, asked.again):
+            seen = (await look(held((pod("llm"),)), ONLY, NOW)).usage[WINDOW]
+            assert seen.interval.tolist() == [interval, interval]
 
 
 EXPORTER = {"namespace": "gpu-operator", "pod": "dcgm-x"}
