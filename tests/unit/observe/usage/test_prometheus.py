@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from aiohttp import web
@@ -290,6 +291,40 @@ async def test_the_second_look_does_not_take_thin_series_for_a_slow_job() -> Non
         server.answer = canned(measured(thin, count=20.0))
         seen = (await asked.again(held((pod("thin"),)), ONLY, NOW)).usage[WINDOW]
     assert (seen.count[Signal.gr_engine].tolist(), seen.interval.tolist()) == ([20.0], [30.0])
+
+
+# ---- what is no number ----
+
+
+def as_histograms(name: str, answer: loopback.Answer) -> loopback.Answer:
+    """Native histograms instead of the values of this pod's series; their samples are counted as any other's."""
+
+    def spoil(asked: loopback.Asked) -> web.Response:
+        told = msgspec.json.decode(answer(asked).body)
+        for one in told["data"]["result"]:
+            is_asked_for_values = kind_of(asked.form["query"]) not in ("count", "newest", "pace")
+            if one["metric"].get("exported_pod") == name and is_asked_for_values:
+                at, _ = one.pop("value")
+                one["histogram"] = [at, {"count": "3", "sum": "0", "buckets": [[3, "-0.001", "0.001", "3"]]}]
+        return web.json_response(told)
+
+    return spoil
+
+
+async def test_a_native_histogram_is_no_reading_and_is_said() -> None:
+    answers = measured(gpu(0, name="odd"), gpu(1, name="llm"), gpu(2, name="llm"))
+    async with source(as_histograms("odd", canned(answers))) as (_, asked):
+        for look in (asked.evidence, asked.again):
+            found = await look(held((pod("odd"), pod("llm"))), ONLY, NOW)
+            seen = found.usage[WINDOW]
+            is_odd = seen.pod == 0
+            assert np.isnan(seen.peak[Signal.gr_engine][is_odd]).all()
+            assert np.isnan(seen.count[Signal.gr_engine][is_odd]).all()
+            assert np.isnan(seen.newest[Signal.gr_engine][is_odd]).all()
+            assert seen.peak[Signal.gr_engine][~is_odd].tolist() == [0.0, 0.0]
+            assert [(one.signal, "native histograms" in one.because) for one in found.lost_signals] == [
+                (Signal.gr_engine.label, True)
+            ]
 
 
 # ---- health ----
