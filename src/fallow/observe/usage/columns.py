@@ -122,33 +122,30 @@ def learn_intervals(
 
 
 def learn_paces(
-    found: Readings, jobs: labels.Jobs, layout: rows.RowLayout, targets: Sequence[labels.Facts]
+    found: Readings, jobs: labels.Jobs, layout: rows.RowLayout, scrapes: Mapping[str, float]
 ) -> dict[str, Seconds]:
     """Seconds between samples of late, by job: of its best series, and of the scrapes of its best target."""
     most, counts = np.full(len(jobs.names), np.nan), np.full(len(jobs.of_series), np.nan)
     for metric in queries.PRIMARIES:
         np.fmax.at(counts, *found.get(Topic(What.pace, metric.name, queries.PACE), NOTHING))
     np.fmax.at(most, jobs.of_series, layout.vouched(counts))
-    scrapes = _count_scrapes(found, jobs, layout, targets)
-    longest = np.where(scrapes > 0, _LONGEST_INTERVAL, _LONGEST_UNSEEN)
-    most = np.fmax(most, scrapes)
+    longest = [_LONGEST_INTERVAL if name in scrapes else _LONGEST_UNSEEN for name in jobs.names]
+    most = np.fmax(most, [scrapes.get(name, np.nan) for name in jobs.names])
     # n samples are n - 1 intervals apart: never shorter than it is, or a job scraped rarely would never cover a window.
     return {
-        jobs.names[one]: min(interval_of(most[one : one + 1] - 1.0, queries.PACE), float(longest[one]))
+        jobs.names[one]: min(interval_of(most[one : one + 1] - 1.0, queries.PACE), longest[one])
         for one in np.flatnonzero(most > 0)
     }
 
 
-def _count_scrapes(
-    found: Readings, jobs: labels.Jobs, layout: rows.RowLayout, targets: Sequence[labels.Facts]
-) -> usage.Floats:
-    """Of the best target of each job, among those that are believed; nan = unseen."""
+def count_scrapes(found: Readings, layout: rows.RowLayout, targets: Sequence[labels.Facts]) -> dict[str, float]:
+    """By job, of its best target among those that are believed."""
     best, believed = dict[str, float](), layout.vouched_targets()
     for number, count in zip(*found.get(Topic(What.scrapes), NOTHING), strict=True):
         one = targets[number]
         if (one.job, one.target) in believed:
             best[one.job] = max(count, best.get(one.job, 0.0))
-    return np.array([best.get(name, np.nan) for name in jobs.names], dtype=np.float64)
+    return best
 
 
 def interval_of(counts: usage.Floats, window: Seconds) -> Seconds:
@@ -179,7 +176,7 @@ def _read_primaries(
     for metric in queries.PRIMARIES:
         values = sheet.read(Topic(what, metric.name, window))
         if values is not None and metric.signal in peak:
-            values = values if what is What.mean else sheet.layout.vouched(values)
+            values = sheet.layout.vouched(values)
             column = sheet.layout.edges(metric.join).spread(values, len(sheet.layout.gpu))
             yield metric, np.where(np.isnan(peak[metric.signal]), np.nan, column)
 
@@ -197,8 +194,16 @@ def _read_counts(sheet: _Sheet, peak: Mapping[Signal, usage.Floats]) -> dict[Sig
 
 
 def _read_means(sheet: _Sheet, peak: Mapping[Signal, usage.Floats]) -> dict[Signal, usage.Floats]:
-    found = _read_primaries(sheet, What.mean, sheet.window, peak)
-    return {metric.signal: queries.believe(one, metric) for metric, one in found if metric.signal in usage.RATIOS}
+    """Who was read, and has no mean, did nothing at all: of those nothing is answered."""
+    means: dict[Signal, usage.Floats] = {}
+    for metric in queries.PRIMARIES:
+        found = sheet.measured.readings.get(Topic(What.mean, metric.name, sheet.window))
+        if found is not None and metric.signal in peak and metric.signal in usage.RATIOS:
+            values = np.zeros(len(sheet.measured.facts))
+            values[found.series] = found.values
+            column = sheet.layout.edges(metric.join).spread(values, len(sheet.layout.gpu))
+            means[metric.signal] = queries.believe(np.where(np.isnan(peak[metric.signal]), np.nan, column), metric)
+    return means
 
 
 def _intervals_of_rows(sheet: _Sheet) -> usage.Floats:

@@ -293,6 +293,20 @@ async def test_the_second_look_does_not_take_thin_series_for_a_slow_job() -> Non
     assert (seen.count[Signal.gr_engine].tolist(), seen.interval.tolist()) == ([20.0], [30.0])
 
 
+@pytest.mark.parametrize("warned", [math.nan, NOW - 72_000.0], ids=["nobody was warned", "warned 20 h ago"])
+async def test_where_thousands_turn_idle_at_once_it_is_looked_back_less_far_but_to_every_notice(warned: float) -> None:
+    series = [gpu(number, name=f"app-{number}") for number in range(6000)]
+    pods = tuple(pod(f"app-{number}") for number in range(6000))
+    answers = measured(*series) | {("past", GR): [(one, 0.0) for one in series]}
+    async with source(canned(answers)) as (_, asked):
+        seen = (await asked.evidence(held(pods), ONLY, NOW)).usage[WINDOW]
+        found = await asked.look_back(seen, candidates(range(6000), warned), held(pods), NOW, 0.01)
+    watched = set((NOW - found.observed_since).tolist())
+    assert (found.last_active == -math.inf).all()
+    # 6,000 rows at a sample every 30 s, once for activity and once to count: 15 million of them are 37,500 s.
+    assert watched == {37_500.0 if math.isnan(warned) else 72_000.0}
+
+
 # ---- what is no number ----
 
 
