@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import pathlib
 
+import numpy as np
 import pytest
 
 from fallow.sim import cast, shelf, stage
 from fallow.sim.traces import published
 from fallow.sim.world import world
+from fallow.sim.world.lives import NONE, LifeSpan
 from tests.unit.sim import folder
 
 HOURS = 4
+SPAN = LifeSpan(1_800_000_000.0, 57.0, 158)
 
 
 def make_day(kind: str) -> world.World:
@@ -37,3 +40,20 @@ async def test_no_law_is_broken_on_any_tick_of_a_day_of_a_trace(
             told += len(cycle.outcomes)
         assert on.broken == []
     assert told > 0 or kind == "helios"  # whose made-up jobs may all be busy for so long
+
+
+@pytest.mark.accepts("idle", 4)
+async def test_a_gpu_of_which_half_is_not_known_is_not_paused_and_its_idle_neighbour_is(tmp_path: pathlib.Path) -> None:
+    wanted = np.zeros((2, SPAN.columns), np.uint8)
+    wanted[0, np.random.default_rng(1).random(SPAN.columns) < 0.5] = NONE
+    parts = [world.Part("ml", name, class_="inference") for name in ("sparse", "idle")]
+    made = world.World([world.SimNode("node-1", gpus=2)], parts, wanted, SPAN)
+    reasons = set[str]()
+    async with stage.open_stage(made, tmp_path) as on:
+        for _ in range(int(SPAN.columns * SPAN.step / on.interval) - 1):
+            cycle = await on.step()
+            assert cycle.plan is not None
+            reasons |= {each.reason.name for each in cycle.plan.findings if each.workload.ref.name == "sparse"}
+        assert on.broken == []
+    assert [one.part.name for one in made.workloads if one.state is world.SimState.paused] == ["idle"]
+    assert "LowCoverage" in reasons

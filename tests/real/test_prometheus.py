@@ -87,6 +87,23 @@ async def test_a_busy_and_a_quiet_gpu(prometheus: history.PrometheusWorld) -> No
 
 
 @pytest.mark.accepts("idle", 4)
+async def test_a_lone_series_with_holes_is_not_a_slow_one_that_is_complete(
+    prometheus: history.PrometheusWorld,
+) -> None:
+    prometheus.exporter_up("gpu-1", 1.0, every=30)
+    prometheus.dcgm_gpu("gpu-1", 0, pod="llm", namespace="ml", every=90)
+    seen = await Case(prometheus, (pod("llm"),)).usage()
+    assert (seen.count[Signal.gr_engine] * seen.interval / HALF_HOUR)[0] == pytest.approx(1 / 3, abs=0.05)
+
+
+@pytest.mark.accepts("idle", 4)
+async def test_a_job_that_is_scraped_every_two_minutes_is_complete(prometheus: history.PrometheusWorld) -> None:
+    prometheus.dcgm_gpu("gpu-1", 0, pod="llm", namespace="ml", every=120)
+    seen = await Case(prometheus, (pod("llm"),)).usage()
+    assert (seen.count[Signal.gr_engine] * seen.interval / HALF_HOUR)[0] > 0.9
+
+
+@pytest.mark.accepts("idle", 4)
 async def test_one_sample_in_the_window_is_counted_as_one(prometheus: history.PrometheusWorld) -> None:
     prometheus.dcgm_gpu("gpu-1", 0, pod="full", namespace="ml")
     prometheus.dcgm_gpu("gpu-1", 1, pod="thin", namespace="ml", gr_engine=[0.0], gpu_util=None)

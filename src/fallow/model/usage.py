@@ -127,7 +127,7 @@ class SourceTrouble(msgspec.Struct, frozen=True):
 
 
 class LostSignal(msgspec.Struct, frozen=True):
-    """A secondary signal that could not be asked for, and why: activity that only it would show goes unseen."""
+    """A signal that could not be asked for, or not read of some series, and why: what only it shows goes unseen."""
 
     signal: str
     because: str

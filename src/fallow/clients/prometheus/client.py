@@ -9,6 +9,7 @@ that can help.
 """
 
 import functools
+import math
 import re
 import time
 import urllib.parse
@@ -45,19 +46,24 @@ _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _REGEX_SPECIAL = re.compile(r"([\\.+*?()|\[\]{}^$])")
 
 
-class TextSample(msgspec.Struct, array_like=True, gc=False):
+class TextSample(msgspec.Struct, array_like=True, frozen=True, gc=False):
     at: Instant
     value: str  # Prometheus writes numbers as strings: "NaN" and "+Inf" are no JSON numbers
 
 
+_NO_NUMBER = TextSample(math.nan, "NaN")
+
+
 class InstantSeries(msgspec.Struct, Generic[L], gc=False):
+    """What is no number (a native histogram comes without a value) reads NaN, whatever is in it."""
+
     metric: L
-    value: TextSample
+    value: TextSample = _NO_NUMBER
 
 
 class RangeSeries(msgspec.Struct, Generic[L], gc=False):
     metric: L
-    values: list[TextSample]
+    values: list[TextSample] = []  # without native histograms
 
 
 class QueryAnswer(msgspec.Struct, Generic[R]):
@@ -65,6 +71,7 @@ class QueryAnswer(msgspec.Struct, Generic[R]):
     warnings: tuple[str, ...]
     infos: tuple[str, ...]
     partial: bool  # warnings were given, or the server said so itself: rows may be missing
+    histograms: int = 0  # rows of an instant that are no numbers
 
 
 class _Data(msgspec.Struct, Generic[R], rename="camel"):
@@ -137,6 +144,7 @@ class Prometheus:
         answer: QueryAnswer[InstantSeries[L]] = self._read(body, "vector", _decoder(InstantSeries, cast(Any, row)))
         if any(abs(instant - at) > _CLOCK_TOLERANCE for instant in {series.value.at for series in answer.rows}):
             raise errors.BadAnswer(f"Prometheus at {self.address} answered for another time than the one asked for")
+        answer.histograms = sum(series.value is _NO_NUMBER for series in answer.rows)
         return answer
 
     async def query_range(

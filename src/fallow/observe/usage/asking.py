@@ -8,7 +8,7 @@ nothing else, is raised); a failing optional question only removes itself.
 import asyncio
 import logging
 from collections.abc import Iterable
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -22,8 +22,6 @@ from fallow.observe.usage.readings import SeriesReading, Topic
 
 log = logging.getLogger(__name__)
 
-Settled: TypeAlias = SeriesReading | usage.LostSignal
-
 _AT_ONCE = 2  # they end as soon: a server has few cores for us, and counts the time that they wait for each other
 _MOST_REMARKS = 100
 
@@ -34,6 +32,13 @@ class Question(NamedTuple):
     book: labels.LabelBook
     signal: str  # what is lost without an answer
     required: bool = False
+
+
+class Settled(NamedTuple):
+    """What was read, and what was not and why; both, where some series could be read and others not."""
+
+    reading: SeriesReading | None
+    lost: usage.LostSignal | None = None
 
 
 class NoEvidence(Exception):
@@ -72,7 +77,6 @@ class Asker:
         return _collect((question, task.result()) for question, task in tasks)
 
     async def _settle(self, question: Question, at: Instant, slots: asyncio.Semaphore) -> Settled:
-        """The reading, or why it is lost."""
         try:
             async with slots:
                 answer = await self._prometheus.query(question.promql, at, row=msgspec.Raw)
@@ -80,7 +84,7 @@ class Asker:
                 if answer.partial:
                     because = "; ".join(answer.warnings) or "it says so itself"
                     raise NoEvidence("PartialResponse", f"{self._who} answered only in part: {because}")
-                return self._read(answer, question.book)
+                return Settled(self._read(answer, question.book), _name_histograms(question, answer.histograms))
         except errors.ClientError as error:
             reason = "BadResponse" if isinstance(error, errors.BadAnswer) else "SourceError"
             failure = NoEvidence(reason, str(error))
@@ -88,7 +92,7 @@ class Asker:
             failure = partial
         if question.required:
             raise failure
-        return usage.LostSignal(question.signal, str(failure))
+        return Settled(None, usage.LostSignal(question.signal, str(failure)))
 
     @property
     def _who(self) -> str:
@@ -112,12 +116,17 @@ class Asker:
                 log.info("%s remarks: %s", self._who, info)
 
 
+def _name_histograms(question: Question, count: int) -> usage.LostSignal | None:
+    because = f"{count} series of it are native histograms, which are no numbers"
+    return usage.LostSignal(question.signal, because) if count else None
+
+
 def _collect(settled: Iterable[tuple[Question, Settled]]) -> Answers:
     parts: dict[Topic, list[SeriesReading]] = {}
     lost: dict[usage.LostSignal, None] = {}  # an ordered set: several questions about one signal often fail alike
     for question, result in settled:
-        if isinstance(result, usage.LostSignal):
-            lost[result] = None
-        else:
-            parts.setdefault(question.key, []).append(result)
+        if result.lost is not None:
+            lost[result.lost] = None
+        if result.reading is not None:
+            parts.setdefault(question.key, []).append(result.reading)
     return Answers({key: readings.join(some) for key, some in parts.items()}, tuple(lost))

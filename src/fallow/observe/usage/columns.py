@@ -19,6 +19,7 @@ from fallow.observe.usage.readings import INSTANT, NOTHING, Readings, SeriesRead
 
 _SHORTEST_INTERVAL: Seconds = 5.0
 _LONGEST_INTERVAL: Seconds = 120.0
+_LONGEST_UNSEEN: Seconds = 60.0  # Prometheus's own default; that a job is scraped less often has to be seen by its `up`
 _ENOUGH_TO_BE_FROZEN = 0.5  # of the window measured, before energy that does not move says anything
 
 
@@ -110,25 +111,41 @@ def learn_intervals(
     """Seconds between samples of each job: its best series shows how often it is scraped, over the window and of late.
 
     The shorter of both counts. Over the window alone, a job that began three minutes ago would look like one that is
-    scraped rarely, and its three minutes like a whole window.
+    scraped rarely, and its three minutes like a whole window. And a lone series with holes in it would look like a
+    slow one that is complete; so no job is slower than its targets are scraped, and than is usual where that is unseen.
     """
     counts = layout.vouched(_highest_counts(found, len(jobs.of_series), window))
     most = np.full(len(jobs.names), np.nan)
     np.fmax.at(most, jobs.of_series, counts)
     learned = {jobs.names[one]: interval_of(most[one : one + 1], window) for one in np.flatnonzero(most > 0)}
-    return learned | {job: min(learned[job], paces[job]) for job in learned.keys() & paces.keys()}
+    return {job: min(interval, paces.get(job, _LONGEST_UNSEEN)) for job, interval in learned.items()}
 
 
-def learn_paces(found: Readings, jobs: labels.Jobs, layout: rows.RowLayout) -> dict[str, Seconds]:
-    """Seconds between samples of late, by job."""
+def learn_paces(
+    found: Readings, jobs: labels.Jobs, layout: rows.RowLayout, scrapes: Mapping[str, float]
+) -> dict[str, Seconds]:
+    """Seconds between samples of late, by job: of its best series, and of the scrapes of its best target."""
     most, counts = np.full(len(jobs.names), np.nan), np.full(len(jobs.of_series), np.nan)
     for metric in queries.PRIMARIES:
         np.fmax.at(counts, *found.get(Topic(What.pace, metric.name, queries.PACE), NOTHING))
     np.fmax.at(most, jobs.of_series, layout.vouched(counts))
+    longest = [_LONGEST_INTERVAL if name in scrapes else _LONGEST_UNSEEN for name in jobs.names]
+    most = np.fmax(most, [scrapes.get(name, np.nan) for name in jobs.names])
     # n samples are n - 1 intervals apart: never shorter than it is, or a job scraped rarely would never cover a window.
     return {
-        jobs.names[one]: interval_of(most[one : one + 1] - 1.0, queries.PACE) for one in np.flatnonzero(most > 0)
+        jobs.names[one]: min(interval_of(most[one : one + 1] - 1.0, queries.PACE), longest[one])
+        for one in np.flatnonzero(most > 0)
     }
+
+
+def count_scrapes(found: Readings, layout: rows.RowLayout, targets: Sequence[labels.Facts]) -> dict[str, float]:
+    """By job, of its best target among those that are believed."""
+    best, believed = dict[str, float](), layout.vouched_targets()
+    for number, count in zip(*found.get(Topic(What.scrapes), NOTHING), strict=True):
+        one = targets[number]
+        if (one.job, one.target) in believed:
+            best[one.job] = max(count, best.get(one.job, 0.0))
+    return best
 
 
 def interval_of(counts: usage.Floats, window: Seconds) -> Seconds:
@@ -159,7 +176,7 @@ def _read_primaries(
     for metric in queries.PRIMARIES:
         values = sheet.read(Topic(what, metric.name, window))
         if values is not None and metric.signal in peak:
-            values = values if what is What.mean else sheet.layout.vouched(values)
+            values = sheet.layout.vouched(values)
             column = sheet.layout.edges(metric.join).spread(values, len(sheet.layout.gpu))
             yield metric, np.where(np.isnan(peak[metric.signal]), np.nan, column)
 
@@ -177,8 +194,16 @@ def _read_counts(sheet: _Sheet, peak: Mapping[Signal, usage.Floats]) -> dict[Sig
 
 
 def _read_means(sheet: _Sheet, peak: Mapping[Signal, usage.Floats]) -> dict[Signal, usage.Floats]:
-    found = _read_primaries(sheet, What.mean, sheet.window, peak)
-    return {metric.signal: queries.believe(one, metric) for metric, one in found if metric.signal in usage.RATIOS}
+    """Who was read, and has no mean, did nothing at all: of those nothing is answered."""
+    means: dict[Signal, usage.Floats] = {}
+    for metric in queries.PRIMARIES:
+        found = sheet.measured.readings.get(Topic(What.mean, metric.name, sheet.window))
+        if found is not None and metric.signal in peak and metric.signal in usage.RATIOS:
+            values = np.zeros(len(sheet.measured.facts))
+            values[found.series] = found.values
+            column = sheet.layout.edges(metric.join).spread(values, len(sheet.layout.gpu))
+            means[metric.signal] = queries.believe(np.where(np.isnan(peak[metric.signal]), np.nan, column), metric)
+    return means
 
 
 def _intervals_of_rows(sheet: _Sheet) -> usage.Floats:

@@ -62,7 +62,7 @@ class Inquiry:
     def about(self, windows: Iterable[Seconds], focus: Focus | None = None) -> Iterator[Question]:
         for metric in queries.PRIMARIES:
             book, selectors = self._books.of(metric), self._selectors(metric, focus)
-            newest = queries.newest(selectors, book.dialect.by)
+            newest = queries.newest(selectors)
             yield Question(Topic(What.newest, metric.name), newest, book, metric.signal.label, required=True)
         yield self.about_holders(focus)
         for window in windows:
@@ -74,8 +74,12 @@ class Inquiry:
     def about_paces(self) -> Iterator[Question]:
         for metric in queries.PRIMARIES:
             book, key = self._books.of(metric), Topic(What.pace, metric.name, queries.PACE)
-            promql = queries.count(self._selectors(metric, None), book.dialect.by, queries.PACE)
+            promql = queries.count(self._selectors(metric, None), queries.PACE)
             yield Question(key, promql, book, metric.signal.label, required=True)
+
+    def about_scrapes(self) -> Question:
+        promql = queries.scrapes(self._prometheus.selector("up"))
+        return Question(Topic(What.scrapes), promql, self._books.targets, "up")
 
     def about_holders(self, focus: Focus | None) -> Question:
         book = self._books.own
@@ -85,9 +89,9 @@ class Inquiry:
     def about_floors(self) -> Iterator[Question]:
         for metric in queries.POWER:
             book, selectors = self._books.of(metric), self._selectors(metric, None)
-            lowest = queries.lowest(selectors, book.dialect.by, DAY)
+            lowest = queries.lowest(selectors, DAY)
             yield Question(Topic(What.lowest, metric.name, DAY), lowest, book, "power_floor")
-            samples = queries.count(selectors, book.dialect.by, DAY)
+            samples = queries.count(selectors, DAY)
             yield Question(Topic(What.samples, metric.name, DAY), samples, book, "power_floor")
 
     def about_activity(
@@ -95,30 +99,30 @@ class Inquiry:
     ) -> Question:
         """`number`: of the stretch, to tell the answers of several apart."""
         book, selectors = self._books.of(metric), self._selectors(metric, focus)
-        promql = queries.busy(metric, selectors, book.dialect.by, part.between, threshold)
+        promql = queries.busy(metric, selectors, part.between, threshold)
         return Question(Topic(What.busy, metric.name, float(number)), promql, book, metric.signal.label, required=True)
 
     def about_samples(
         self, metric: queries.GpuMetric, focus: Focus | None, part: Stretch, number: int
     ) -> Question:
         book, selectors = self._books.of(metric), self._selectors(metric, focus)
-        promql = queries.samples(selectors, book.dialect.by, part.between)
+        promql = queries.samples(selectors, part.between)
         return Question(Topic(What.past, metric.name, float(number)), promql, book, metric.signal.label, required=True)
 
     def _about_signals(self, window: Seconds, focus: Focus | None) -> Iterator[Question]:
         for metric in (*queries.PRIMARIES, *queries.OTHERS):
             book, selectors = self._books.of(metric), self._selectors(metric, focus)
-            by, name, is_primary = book.dialect.by, metric.signal.label, metric in queries.PRIMARIES
-            peak = queries.peak(metric, selectors, by, window)
+            name, is_primary = metric.signal.label, metric in queries.PRIMARIES
+            peak = queries.peak(metric, selectors, book.dialect.by, window)
             yield Question(Topic(What.peak, metric.name, window), peak, book, name, required=is_primary)
             if is_primary:
                 for what, write in ((What.count, queries.count), (What.mean, queries.mean)):
-                    promql = write(selectors, by, window)
+                    promql = write(selectors, window)
                     yield Question(Topic(what, metric.name, window), promql, book, name, required=True)
 
     def _about_energy(self, window: Seconds, focus: Focus | None) -> Question:
         book = self._books.foreign
-        increase = queries.increase(self._narrow(queries.ENERGY, "", book, focus), book.dialect.by, window)
+        increase = queries.increase(self._narrow(queries.ENERGY, "", book, focus), window)
         return Question(Topic(What.increase, queries.ENERGY, window), increase, book, "energy")
 
     def _about_requests(self, window: Seconds, focus: Focus | None) -> Question:

@@ -16,10 +16,12 @@ import msgspec
 import numpy as np
 
 from fallow.model import cluster, usage
-from fallow.model.units import HOUR, Instant
+from fallow.model.units import HOUR, Instant, Seconds
 from fallow.model.usage import Signal
 from fallow.observe.usage import labels, queries, rows, spans
 from fallow.observe.usage.readings import NOTHING, Numbers, Readings, Topic, What, series_of
+
+_MOST_SAMPLES = 15e6  # of one look-back: about a second of Prometheus's time
 
 Speakers: TypeAlias = dict[queries.GpuMetric, usage.Bools]  # by primary, of which rows it says when they were active
 
@@ -134,9 +136,9 @@ def want(
 
 def fill_found(result: usage.Usage, search: spans.Search, kernels: usage.Floats, now: Instant) -> None:
     at = search.wanted.rows
-    last = np.where(np.isnan(search.active), -math.inf, now - search.active)
+    last = np.where(np.isnan(search.active_ago), -math.inf, now - search.active_ago)
     result.last_active[at] = np.fmax(last, kernels[at])
-    result.observed_since[at] = np.fmin(now - search.reach, kernels[at])
+    result.observed_since[at] = np.fmin(now - search.quiet_for, kernels[at])
 
 
 def fill_counts(result: usage.Usage, search: spans.Search, cover: Numbers) -> None:
@@ -162,6 +164,17 @@ def place_rows(seen: usage.Usage, layout: rows.RowLayout) -> Numbers:
     index = {key: row for row, key in enumerate(zip(layout.pod.tolist(), layout.gpu, strict=True))}
     wanted = zip(seen.pod.tolist(), seen.gpu, strict=True)
     return np.array([index.get(key, -1) for key in wanted], dtype=np.int64)
+
+
+def afford(seen: usage.Usage, at: Numbers, speakers: Speakers, lookback: Seconds) -> Seconds:
+    """How far back so many rows are looked at: a server reads each sample once for each primary, and once to count.
+
+    Where thousands turn idle at once, they are "at least" so long idle; whoever was warned before that is looked at as
+    far as the notice all the same (spans.py).
+    """
+    passes = np.ones(len(at)) + sum(speaks[at] for speaks in speakers.values())
+    per_second = float(np.nansum(passes / seen.interval[at]))
+    return min(lookback, _MOST_SAMPLES / per_second) if per_second > 0 else lookback
 
 
 class Translator:

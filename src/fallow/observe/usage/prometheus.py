@@ -118,10 +118,14 @@ class PrometheusSource:
         learned_at, jobs = self._paced
         if not layouts or (now - learned_at < HOUR and jobs == len(self._jobs.names)):
             return
-        found = (await self._asker.ask(self._inquiry.about_paces(), now)).readings
-        self._jobs.catch_up(self._books.facts)
         longest = layouts[max(layouts)]
-        self._paces, self._paced = columns.learn_paces(found, self._jobs, longest), (now, len(self._jobs.names))
+        found = (await self._asker.ask([self._inquiry.about_scrapes()], now)).readings
+        scrapes = columns.count_scrapes(found, longest, self._books.targets.facts)
+        if not scrapes.keys() >= {job for job, _ in longest.vouched_targets()}:  # of some only their series tell it
+            found = (await self._asker.ask(self._inquiry.about_paces(), now)).readings
+            self._jobs.catch_up(self._books.facts)
+        self._paces = columns.learn_paces(found, self._jobs, longest, scrapes)
+        self._paced = now, len(self._jobs.names)
 
     def _series_of(self, found: readings.Readings, window: Seconds) -> tuple[int, ...]:
         return readings.series_of(found, len(self._books.facts), {window, INSTANT})
@@ -216,7 +220,7 @@ class PrometheusSource:
         asked, others = at[looker.cover[at] >= 0], at[looker.cover[at] < 0]
         result.last_active[others] = result.observed_since[others] = kernels[others]
         if len(asked):
-            lookback = max(self._lookback, result.window)
+            lookback = max(past.afford(result, asked, looker.speakers, self._lookback), result.window)
             search = await self._search(looker, asked, warned[asked], lookback, layout)
             past.fill_found(result, search, kernels, looker.now)
         self._found_idle.keep(result, at, looker.held.pods, looker.threshold, looker.counted, looker.now)

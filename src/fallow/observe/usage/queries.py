@@ -110,6 +110,8 @@ def believe(values: usage.Floats, metric: GpuMetric) -> usage.Floats:
 
 
 # ---- PromQL. `selectors` is mostly one; several are alternatives whose union is meant. ----
+# The series themselves are asked for, with all their labels: to group thousands of them costs the server as much as to
+# read them, and whatever speaks of one row is folded here anyway.
 
 
 def peak(metric: GpuMetric, selectors: list[str], by: str, window: Seconds) -> str:
@@ -117,34 +119,34 @@ def peak(metric: GpuMetric, selectors: list[str], by: str, window: Seconds) -> s
     if metric.signal is Signal.last_kernel:  # the latest word; of several containers the one that was active last
         return f"min by ({by})({' or '.join(selectors)})"
     if metric.signal is Signal.fb_growth:
-        return f"max by ({by})({_union(lambda s: f'(max_over_time({s}[{w}]) - min_over_time({s}[{w}]))', selectors)})"
-    return f"max by ({by})({_union(lambda s: f'max_over_time({s}[{w}])', selectors)})"
+        return _union(lambda s: f"(max_over_time({s}[{w}]) - min_over_time({s}[{w}]))", selectors)
+    return _union(lambda s: f"max_over_time({s}[{w}])", selectors)
 
 
-def count(selectors: list[str], by: str, window: Seconds) -> str:
+def count(selectors: list[str], window: Seconds) -> str:
     """Samples in the window, whatever they are: the mean tells whether there is a NaN among them."""
-    return f"max by ({by})({_union(lambda s: f'count_over_time({s}[{span(window)}])', selectors)})"
+    return _union(lambda s: f"count_over_time({s}[{span(window)}])", selectors)
 
 
-def mean(selectors: list[str], by: str, window: Seconds) -> str:
-    """NaN if any sample is."""
-    return f"max by ({by})({_union(lambda s: f'avg_over_time({s}[{span(window)}])', selectors)})"
+def mean(selectors: list[str], window: Seconds) -> str:
+    """NaN if any sample is. Without an answer it is 0: those who do nothing are many."""
+    return _union(lambda s: f"(avg_over_time({s}[{span(window)}]) != 0)", selectors)
 
 
 def holds(selectors: list[str], by: str) -> str:
     return f"max by ({by})({' or '.join(selectors)})"
 
 
-def newest(selectors: list[str], by: str) -> str:
-    return f"max by ({by})({_union(lambda s: f'timestamp({s})', selectors)})"
+def newest(selectors: list[str]) -> str:
+    return _union(lambda s: f"timestamp({s})", selectors)
 
 
-def increase(selectors: list[str], by: str, window: Seconds) -> str:
-    return f"max by ({by})({_union(lambda s: f'increase({s}[{span(window)}])', selectors)})"
+def increase(selectors: list[str], window: Seconds) -> str:
+    return _union(lambda s: f"increase({s}[{span(window)}])", selectors)
 
 
-def lowest(selectors: list[str], by: str, window: Seconds) -> str:
-    return f"min by ({by})({_union(lambda s: f'min_over_time({s}[{span(window)}])', selectors)})"
+def lowest(selectors: list[str], window: Seconds) -> str:
+    return _union(lambda s: f"min_over_time({s}[{span(window)}])", selectors)
 
 
 def requests(gauges: list[str], counters: list[str], by: str, window: Seconds) -> str:
@@ -161,20 +163,25 @@ def requests(gauges: list[str], counters: list[str], by: str, window: Seconds) -
     return f"max by ({by})({' or '.join(kept_apart)})"
 
 
+def scrapes(selector: str) -> str:
+    """How often each target was scraped of late: the server itself writes `up` once for each time, failed or not."""
+    return f"max by (job,instance)(count_over_time({selector}[{span(PACE)}]))"
+
+
 def down(selector: str) -> str:
     return f"max by (job,instance)({selector}) == 0"
 
 
-def busy(metric: GpuMetric, selectors: list[str], by: str, between: tuple[Seconds, Seconds], threshold: float) -> str:
+def busy(metric: GpuMetric, selectors: list[str], between: tuple[Seconds, Seconds], threshold: float) -> str:
     """The highest of a stretch of the past, of series that were active in it; quiet ones give no answer."""
     least, part = f"{threshold / metric.scale:.9g}", _stretch(between)
-    return f"max by ({by})({_union(lambda s: f'(max_over_time({s}{part}) >= {least})', selectors)})"
+    return _union(lambda s: f"(max_over_time({s}{part}) >= {least})", selectors)
 
 
-def samples(selectors: list[str], by: str, between: tuple[Seconds, Seconds]) -> str:
+def samples(selectors: list[str], between: tuple[Seconds, Seconds]) -> str:
     """How many samples a stretch of the past has."""
     part = _stretch(between)
-    return f"max by ({by})({_union(lambda s: f'count_over_time({s}{part})', selectors)})"
+    return _union(lambda s: f"count_over_time({s}{part})", selectors)
 
 
 def _stretch(between: tuple[Seconds, Seconds]) -> str:

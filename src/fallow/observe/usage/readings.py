@@ -29,6 +29,7 @@ class What(Enum):
     mean = auto()
     newest = auto()  # instant of the newest sample, now
     pace = auto()  # samples of late
+    scrapes = auto()  # of a target of late, whatever they found
     holds = auto()  # which pod holds which GPU, now
     increase = auto()  # of a counter
     requests = auto()  # the most that was in flight or served

@@ -304,6 +304,10 @@ class RowLayout:
         kept[self._vouched] = values[self._vouched]
         return kept
 
+    def vouched_targets(self) -> set[tuple[str, str]]:
+        """Job and instance of the exporters behind them."""
+        return {(self._facts[number].job, self._facts[number].target) for number in self._vouched.tolist()}
+
     def edges(self, join: Join) -> Edges:
         return {"own": self.own, "device": self.device, "board": self.board}[join]
 

@@ -3,9 +3,11 @@
 In: a World. Out: pages as dcgm.py writes them, of what the GPUs did since the same node was last asked. A node whose
 exporter is silent, or that is lost, answers 503; one that zero-fills tells 0 in its profiling counters, the truth
 elsewhere.
-Invariant: what a GPU did between two reads is in the later one; a page is of one instant, the `now`.
+Invariant: what a GPU did between two reads is in the later one; a page is of one instant, the `now`. Of a GPU of which
+a trace does not know what it did, there is no line: a gap in what was measured is a gap here, and never a 0.
 """
 
+import math
 import socket
 from collections.abc import Sequence
 
@@ -68,22 +70,23 @@ class ExporterServer:
     def read(self, node: SimNode) -> bytes:
         """The page of a node, and from here on the time since."""
         last, activity = self._last[node.name], self._activity(node)
-        by_gpu = activity.reshape(node.gpus, -1).max(axis=1)  # of a shared GPU nobody can tell who did it
-        watts = (IDLE_WATTS + (BUSY_WATTS - IDLE_WATTS) * by_gpu).tolist()
+        by_gpu = np.fmax.reduce(activity.reshape(node.gpus, -1), axis=1)  # of a shared GPU nobody can tell who did it
+        watts = (IDLE_WATTS + (BUSY_WATTS - IDLE_WATTS) * np.nan_to_num(by_gpu)).tolist()
         seconds = self._world.now - last.at
         joules = [before + power * seconds for before, power in zip(last.joules, watts, strict=True)]
         self._last[node.name] = _LastRead(self._world.taken, self._world.now, joules)
         visible = by_gpu if node.mode == "time-sliced" else activity
-        parts, holds = len(visible) // node.gpus, self._holds(node)
-        acts = [float(visible[hold.gpu * parts + int(hold.instance or 0)]) for hold in holds]
-        readings = [
-            dcgm.HoldReading(act, HELD_MIB if hold.pod else 0.0, watts[hold.gpu], joules[hold.gpu])
-            for act, hold in zip(acts, holds, strict=True)
-        ]
-        return self._pages[node.name].render(holds, readings, self._world.strikes(Fault.exporter_zero, node.name))
+        parts = len(visible) // node.gpus
+        acts = {hold: float(visible[hold.gpu * parts + int(hold.instance or 0)]) for hold in self._holds(node)}
+        readings = {
+            hold: dcgm.HoldReading(act, HELD_MIB if hold.pod else 0.0, watts[hold.gpu], joules[hold.gpu])
+            for hold, act in acts.items() if not math.isnan(act)
+        }
+        lies = self._world.strikes(Fault.exporter_zero, node.name)
+        return self._pages[node.name].render(list(readings), list(readings.values()), lies)
 
     def _activity(self, node: SimNode) -> Floats:
-        """The most that each slot did since the last read, 0-1."""
+        """The most that each slot did since the last read, 0-1; nan = its pod runs, and nobody knows what it did."""
         world, since = self._world, self._last[node.name].column
         first = max(min(since, world.taken - 1), world.taken - world.span.columns, 0)
         columns = np.arange(first, world.taken) % world.span.columns
@@ -91,8 +94,10 @@ class ExporterServer:
         if not columns.size:
             return np.zeros(node.slots)
         done = world.done[np.ix_(np.maximum(seats, 0), columns)]
-        most = np.where(done == lives.NONE, 0, done).max(axis=1)
-        return np.where(seats >= 0, most, 0) / 100.0
+        is_known, is_used = done != lives.NONE, (seats >= 0) & world.running[np.maximum(seats, 0)]
+        most = np.where(is_known, done, 0).max(axis=1) / 100.0
+        is_told = is_known.all(axis=1) | (most > 0)  # of a silence with a hole in it nobody says that it was one
+        return np.where(seats >= 0, np.where(is_used & ~is_told, np.nan, most), 0.0)
 
     def _holds(self, node: SimNode) -> Sequence[dcgm.Hold]:
         """Who has what; the same again while no pod of the world changed."""

@@ -209,6 +209,27 @@ async def test_numbers_come_as_they_were_written() -> None:
     assert [row.value.value for row in answer.rows] == written
 
 
+HISTOGRAM = [NOW, {"count": "3", "sum": "0", "buckets": [[3, "-0.001", "0.001", "3"]]}]
+
+
+async def test_a_native_histogram_is_no_number_and_is_counted() -> None:
+    odd = vector(({"pod": "a"}, "0.5"))
+    odd["data"]["result"].append({"metric": {"pod": "b"}, "histogram": HISTOGRAM})
+    async with loopback.serve(says(odd)) as server:
+        answer = await ask(server.url)
+    assert [(row.metric.pod, row.value.value) for row in answer.rows] == [("a", "0.5"), ("b", "NaN")]
+    assert (answer.histograms, answer.partial) == (1, False)
+
+
+async def test_of_a_range_native_histograms_are_left_out() -> None:
+    mixed = {"metric": {"pod": "a"}, "values": [[NOW, "1"]], "histograms": [HISTOGRAM]}
+    whole = {"metric": {"pod": "b"}, "histograms": [HISTOGRAM]}
+    document = {"status": "success", "data": {"resultType": "matrix", "result": [mixed, whole]}}
+    async with loopback.serve(says(document)) as server, client.Prometheus(server.url, login=NO_LOGIN) as prometheus:
+        answer = await prometheus.query_range("up", NOW - 60, NOW, 60, row=Row, now=NOW)
+    assert [(row.metric.pod, [one.value for one in row.values]) for row in answer.rows] == [("a", ["1"]), ("b", [])]
+
+
 # ---- PromQL text ----------------------------------------------------------------------------------
 
 

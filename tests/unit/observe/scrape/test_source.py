@@ -263,6 +263,17 @@ async def test_missing_rounds_are_missing_coverage() -> None:
     assert share == pytest.approx(1200 / 1800, abs=0.03)
 
 
+@pytest.mark.accepts("idle", 4)
+async def test_a_lone_series_that_is_on_every_third_page_is_no_slow_one_that_is_complete() -> None:
+    async with scene({"gpu-1": ""}) as stage:
+        for at in range(-1800, 1, 15):
+            stage.pages["gpu-1"] = line(GR, 0) if at % 45 == 0 else ""
+            await stage.scrape(at, at)
+        seen = await stage.usage()
+    share = seen.count[Signal.gr_engine][0] * seen.interval[0] / WINDOW
+    assert share == pytest.approx(1 / 3, abs=0.03)
+
+
 @pytest.mark.parametrize("bad", ["NaN", "+Inf", "-1", "2147483632", "9.223372036854776e+18", "1.2"])
 async def test_what_is_no_reading_is_no_sample(bad: str) -> None:
     async with scene({"gpu-1": line(GR, bad) + line(GR, 1.03, 1)}) as stage:

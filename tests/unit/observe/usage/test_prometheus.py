@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from aiohttp import web
@@ -167,7 +168,8 @@ async def test_who_holds_a_gpu_gets_what_its_device_says() -> None:
 # ---- intervals ----
 
 INTERVALS = {
-    "best series of the job": (60.0, 30.0), "faster than believed": (1800.0, 5.0), "slower than believed": (1.0, 120.0)
+    "best series of the job": (60.0, 30.0), "faster than believed": (1800.0, 5.0),
+    "slower than is believed unseen": (1.0, 60.0),
 }
 
 
@@ -186,6 +188,31 @@ async def test_a_job_that_began_a_moment_ago_is_not_one_that_is_scraped_rarely()
     async with source(canned(answers)) as (_, asked):
         seen = (await asked.evidence(held((pod("llm"),)), ONLY, NOW)).usage[WINDOW]
     assert seen.interval == pytest.approx([300.0 / 11])  # not 120: twelve samples in five minutes, not in a window
+
+
+def scraped(count: float, **more: str) -> tuple[dict[str, str], float]:
+    return {"job": "dcgm", "instance": "172.16.0.1:9400", **more}, count
+
+
+SPARSE = {  # samples in the window; how often targets were scraped in the last 5 min; the interval
+    "scraped every 30 s, and mostly not there": (17.0, [scraped(11.0)], 30.0),
+    "really scraped every 2 min": (15.0, [scraped(3.0)], 120.0),
+    "slower than is believed": (3.0, [scraped(1.0)], 120.0),
+    "nobody knows how often it is scraped": (17.0, [], 60.0),
+    "its densest target": (17.0, [scraped(3.0), scraped(11.0, instance="172.16.0.2:9400")], 30.0),
+    "a target of which no series is believed": (15.0, [scraped(3.0), scraped(61.0, instance="10.6.6.6:1")], 120.0),
+    "another job": (15.0, [scraped(3.0), scraped(61.0, job="other")], 120.0),
+}
+
+
+@pytest.mark.parametrize("name", SPARSE)
+async def test_a_series_with_holes_is_not_a_slow_one_that_is_complete(name: str) -> None:
+    count, up, interval = SPARSE[name]
+    answers = measured(gpu(0), gpu(1, instance="172.16.0.2:9400"), count=count) | {("pace", "up"): up}
+    async with source(canned(answers)) as (_, asked):
+        for look in (asked.evidence, asked.again):
+            seen = (await look(held((pod("llm"),)), ONLY, NOW)).usage[WINDOW]
+            assert seen.interval.tolist() == [interval, interval]
 
 
 EXPORTER = {"namespace": "gpu-operator", "pod": "dcgm-x"}
@@ -264,6 +291,54 @@ async def test_the_second_look_does_not_take_thin_series_for_a_slow_job() -> Non
         server.answer = canned(measured(thin, count=20.0))
         seen = (await asked.again(held((pod("thin"),)), ONLY, NOW)).usage[WINDOW]
     assert (seen.count[Signal.gr_engine].tolist(), seen.interval.tolist()) == ([20.0], [30.0])
+
+
+@pytest.mark.parametrize("warned", [math.nan, NOW - 72_000.0], ids=["nobody was warned", "warned 20 h ago"])
+async def test_where_thousands_turn_idle_at_once_it_is_looked_back_less_far_but_to_every_notice(warned: float) -> None:
+    series = [gpu(number, name=f"app-{number}") for number in range(6000)]
+    pods = tuple(pod(f"app-{number}") for number in range(6000))
+    answers = measured(*series) | {("past", GR): [(one, 0.0) for one in series]}
+    async with source(canned(answers)) as (_, asked):
+        seen = (await asked.evidence(held(pods), ONLY, NOW)).usage[WINDOW]
+        found = await asked.look_back(seen, candidates(range(6000), warned), held(pods), NOW, 0.01)
+    watched = set((NOW - found.observed_since).tolist())
+    assert (found.last_active == -math.inf).all()
+    # 6,000 rows at a sample every 30 s, once for activity and once to count: 15 million of them are 37,500 s.
+    assert watched == {37_500.0 if math.isnan(warned) else 72_000.0}
+
+
+# ---- what is no number ----
+
+
+def as_histograms(name: str, answer: loopback.Answer) -> loopback.Answer:
+    """Native histograms instead of the values of this pod's series; their samples are counted as any other's."""
+
+    def spoil(asked: loopback.Asked) -> web.Response:
+        told = msgspec.json.decode(answer(asked).body)
+        for one in told["data"]["result"]:
+            is_asked_for_values = kind_of(asked.form["query"]) not in ("count", "newest", "pace")
+            if one["metric"].get("exported_pod") == name and is_asked_for_values:
+                at, _ = one.pop("value")
+                one["histogram"] = [at, {"count": "3", "sum": "0", "buckets": [[3, "-0.001", "0.001", "3"]]}]
+        return web.json_response(told)
+
+    return spoil
+
+
+async def test_a_native_histogram_is_no_reading_and_is_said() -> None:
+    answers = measured(gpu(0, name="odd"), gpu(1, name="llm"), gpu(2, name="llm"))
+    async with source(as_histograms("odd", canned(answers))) as (_, asked):
+        for look in (asked.evidence, asked.again):
+            found = await look(held((pod("odd"), pod("llm"))), ONLY, NOW)
+            seen = found.usage[WINDOW]
+            is_odd = seen.pod == 0
+            assert np.isnan(seen.peak[Signal.gr_engine][is_odd]).all()
+            assert np.isnan(seen.count[Signal.gr_engine][is_odd]).all()
+            assert np.isnan(seen.newest[Signal.gr_engine][is_odd]).all()
+            assert seen.peak[Signal.gr_engine][~is_odd].tolist() == [0.0, 0.0]
+            assert [(one.signal, "native histograms" in one.because) for one in found.lost_signals] == [
+                (Signal.gr_engine.label, True)
+            ]
 
 
 # ---- health ----

@@ -45,12 +45,12 @@ NOTHING = np.zeros(0)
 
 def test_a_quiet_day_takes_one_question_for_each_stretch() -> None:
     found = search([every(DAY + 100)], NOTHING)
-    assert (found.reach.tolist(), np.isnan(found.active).all()) == ([DAY], True)
+    assert (found.quiet_for.tolist(), np.isnan(found.active_ago).all()) == ([DAY], True)
 
 
 def test_a_pod_is_not_looked_at_before_its_start() -> None:
     found = search([every(5000.0)], NOTHING, age=5060.0)
-    assert found.reach.tolist() == [5060.0]
+    assert found.quiet_for.tolist() == [5060.0]
 
 
 @pytest.mark.accepts("idle", 55)
@@ -76,7 +76,7 @@ def test_no_gap_and_no_activity_is_ever_within_what_is_called_quiet_and_covered(
     samples = np.delete(samples, [place for place in lost if place < len(samples)])
     busy = np.array(data.draw(st.lists(st.sampled_from(samples[samples >= WINDOW].tolist() or [DAY]), max_size=3)))
     found = search([samples], busy)
-    reach, active = float(found.reach[0]), float(found.active[0])
+    reach, active = float(found.quiet_for[0]), float(found.active_ago[0])
     assert longest_gap(samples, reach) <= LIMIT + 2 * EVERY
     assert not (busy < min(reach, DAY)).any()
     if not np.isnan(active):
@@ -88,4 +88,4 @@ def test_what_was_found_is_on_the_right_side_of_the_notice(last: float, warned: 
     """A notice given while it was idle, a window after the last activity, is found good."""
     warned = min(warned, last - WINDOW)
     found = search([every(DAY)], np.array([last]), warned=max(warned, 1.0))
-    assert found.active[0] >= warned - LIMIT
+    assert found.active_ago[0] >= warned - LIMIT

@@ -12,7 +12,7 @@ import pytest_asyncio
 from fallow.clients import exposition
 from fallow.model.units import MINUTE
 from fallow.sim.servers import dcgm, exporter
-from fallow.sim.world import world
+from fallow.sim.world import lives, world
 from fallow.sim.world.lives import LifeSpan
 
 SPAN = LifeSpan(0.0, MINUTE, 120)
@@ -53,6 +53,19 @@ def test_what_happened_between_two_reads_is_in_the_later_one_and_only_there() ->
     assert {value for _, value in second["DCGM_FI_PROF_GR_ENGINE_ACTIVE"]} == {0.0}
     energy = [[value for _, value in page["DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"]] for page in (first, second)]
     assert all(later > earlier for earlier, later in zip(*energy, strict=True))
+
+
+def test_what_a_trace_does_not_know_is_no_line_and_no_zero() -> None:
+    here = make_world()
+    here.wanted[:, 3] = lives.NONE
+    server, told = exporter.ExporterServer(here), list[list[float]]()
+    for _ in range(5):
+        here.advance(60.0)
+        page = read(server.read(here.nodes["gpu-1"]))
+        told.append([value for labels, value in page["DCGM_FI_PROF_GR_ENGINE_ACTIVE"] if "pod" in labels])
+        free = [labels for labels, _ in page["DCGM_FI_PROF_GR_ENGINE_ACTIVE"] if "pod" not in labels]
+        assert len(free) == 1, "the GPU that nobody holds is not concerned"
+    assert told == [[0.8], [0.0], [], [0.0], [0.0]]
 
 
 def test_labels_are_those_of_dcgm_exporter() -> None:
