@@ -124,7 +124,7 @@ def test_the_picture_is_written(root: Path, tmp_path: Path) -> None:
 
 
 def test_without_a_solver_fgd_decides_and_it_is_said(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "highspy", None)  # as where the extra is not installed
+    monkeypatch.setitem(sys.modules, "highspy", None)  # as where it cannot be loaded
     done = run(root, "simulate", "--policy", "SPP")
     assert done.exit_code == 0, done.output
     assert "SPP could not be prepared (NoSolver): FGD decided instead" in done.output
