@@ -92,8 +92,8 @@ async def test_prometheus_and_a_trace_of_the_same_data_give_the_same_figures(
 
 def figures(answer: Any) -> list[Any]:
     """All that does not hang on the names of classes and namespaces, of which a trace knows less; none of it empty."""
-    if "curve" in answer:
-        assert {point["window"]: point["interruptions"] for point in answer["curve"]}[2700.0] > 0
-        return [answer["curve"], answer["today"], answer["advice"]["all"]]
+    if "windows" in answer:
+        assert {one["window"]: one["resumes"] for one in answer["windows"]}[2700.0] > 0
+        return [answer["windows"], answer["today"], answer["asked"]["all"], answer["noneBecause"]]
     assert [result["total"]["pauses"] > 0 for result in answer["results"]] == [True, True, False]
     return [[result[key] for key in ("start", "end", "ticks", "total")] for result in answer["results"]]

@@ -5,11 +5,9 @@ curves in the terminal and as SVG, or everything for machines (answers/packing.p
 are answers, not acts.
 """
 
-import contextlib
 import csv
 import io
 import shutil
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -67,14 +65,6 @@ def _describe(scene: packs.Setup) -> dict[str, Any]:
     return {"scene": scene.summary, "notes": scene.notes}
 
 
-@contextlib.contextmanager
-def progress(label: str, length: int, every: int = 1) -> Iterator[Callable[[object], None]]:
-    """A bar on the terminal's standard error, drawn again every so many steps; nothing where that is none."""
-    to, hidden = sys.stderr, not sys.stderr.isatty()
-    with click.progressbar(length=length, label=label, file=to, hidden=hidden, update_min_steps=every) as bar:
-        yield lambda what: bar.update(1)
-
-
 def look(asked: Mapping[str, Any], now: Instant) -> tuple[packs.Setup, packing.LiveCluster]:
     found = pack_scenes.look(dict(asked), now)
     return packs.of_live(found, asked["seed"]), found
@@ -125,7 +115,7 @@ def _simulate(policy: Sequence[str], svg: str | None, output: str, **asked: Any)
 
 
 def _play(scene: packs.Setup, policy: str, seed: int, bounds: dict[int, float | None]) -> packs.PackResult:
-    with progress(policy, len(scene.arrivals), every=_STEP) as tell:
+    with show.progress(policy, len(scene.arrivals), every=_STEP) as tell:
         return packs.play(scene, policy, seed, cpu=time.process_time, bounds=bounds, tell=tell)
 
 
@@ -252,7 +242,7 @@ def _compare(trace: Sequence[str], policy: Sequence[str], seed: Sequence[int], o
     for name in names or ["default"]:
         if name not in there:
             pack_scenes.read_trace(name)  # says what is missing
-    with progress("playing", len(names) * (len({*wanted, packs.REFERENCE}) + 1)) as tell:
+    with show.progress("playing", len(names) * (len({*wanted, packs.REFERENCE}) + 1)) as tell:
         try:
             seeds = list(dict.fromkeys(seed))
             found = packs.compare(folder, names, wanted, seeds, cpu=time.process_time, tell=tell)

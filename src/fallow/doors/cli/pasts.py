@@ -15,7 +15,7 @@ import click
 from fallow import logs, settings
 from fallow.doors.cli import flags, show
 from fallow.model import units
-from fallow.model.units import HOUR, MINUTE, Instant, Seconds
+from fallow.model.units import DAY, HOUR, MINUTE, Instant, Seconds
 from fallow.sim import cast, shelf
 from fallow.sim.traces import history, openb, published
 from fallow.wiring import daemon
@@ -38,13 +38,20 @@ class Duration(click.ParamType[Seconds]):
 
     name = "duration"
 
+    def __init__(self, least: Seconds = MINUTE, most: Seconds = 31 * DAY) -> None:
+        self._least, self._most = least, most
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Seconds:
         if isinstance(value, float):
             return value
         try:
-            return units.parse_duration(str(value))
+            seconds = units.parse_duration(str(value))
         except ValueError as problem:
             self.fail(str(problem), param, ctx)
+        if not self._least <= seconds <= self._most:
+            bounds = f"{units.humane(self._least)} and {units.humane(self._most)}"
+            self.fail(f"{show.plain(value)!r} is not between {bounds}", param, ctx)
+        return seconds
 
 
 def list_options() -> list[click.Parameter]:

@@ -5,16 +5,21 @@ from __future__ import annotations
 import json
 import math
 import xml.etree.ElementTree as ET
+from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import click
+import msgspec
 import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from fallow.doors.cli import backtest, main, plot
+from fallow.doors.cli import backtest, main, plot, tune
 from fallow.model import prices
+from fallow.model.policies import idle_crd
+from fallow.sim import tuning
 
 SMALL = ["--nodes", "3", "--hours", "6"]
 POLICY = """
@@ -38,10 +43,10 @@ def test_windows_and_policies_stand_side_by_side(tmp_path: Path) -> None:
     done = run("backtest", *SMALL, "-w", "30m", "-w", "1h", "--policy", str(file), "-o", "json")
     assert done.exit_code == 0, done.output
     results = json.loads(done.output)["results"]
-    assert [result["name"] for result in results] == ["idle for 30m", "idle for 1h", "polite"]
-    assert results[0]["total"]["reclaimed_gpu_hours"] >= results[1]["total"]["reclaimed_gpu_hours"] > 0
+    assert [result["name"] for result in results] == ["30m", "1h", "polite"]
+    assert results[0]["total"]["reclaimedGpuHours"] >= results[1]["total"]["reclaimedGpuHours"] > 0
     assert [result["notices"] > 0 for result in results] == [False, False, True]
-    assert set(results[0]["by_class"]) <= {"inference", "notebook", "training", "batch"}
+    assert set(results[0]["byClass"]) <= {"inference", "notebook", "training", "batch"}
 
 
 def test_one_policy_alone_is_told_by_class_and_namespace() -> None:
@@ -72,17 +77,76 @@ def test_prices_are_told_or_refused() -> None:
             backtest.read_prices((text,))
 
 
-@pytest.mark.parametrize("words", [["-w", "soon"], ["-w", "30"], ["--nodes", "0"], ["--trace", __file__]], ids=" ".join)
+@pytest.mark.parametrize("verb", ["backtest", "tune"])
+def test_a_price_that_nobody_pays_is_refused_or_said(verb: str) -> None:
+    has = "this past has A100-40GB, A100-80GB, V100-16GB"
+    done = run(verb, *SMALL, "--price", "FOO=3")
+    assert done.exit_code == 2
+    assert f"--price: no GPU model is known as FOO; {has}" in done.output
+    told = run(verb, *SMALL, "--price", "NVIDIA-H100-NVL=3", "-o", "json")
+    assert told.exit_code == 0, told.output
+    assert f"the price of H100-94GB is not used: {has}" in json.loads(told.output)["notes"]
+
+
+def test_a_given_price_is_what_it_costs() -> None:
+    sums = [
+        json.loads(run("backtest", *SMALL, "-o", "json", *words).output)["results"][0]["total"]
+        for words in ([], ["--price", f"NVIDIA-A100-SXM4-40GB={2 * prices.DEFAULT['A100-40GB']}"])
+    ]
+    assert sums[0]["reclaimedGpuHours"] == sums[1]["reclaimedGpuHours"]
+    assert Decimal(sums[1]["money"]) > Decimal(sums[0]["money"]) > 0
+
+
+@pytest.mark.parametrize("words", [
+    ["-w", "soon"], ["-w", "30"], ["-w", "0m"], ["-w", "-5m"], ["-w", "90d"], ["--nodes", "0"], ["--trace", __file__],
+    ["--interval", "0"], ["--interval", "0s"], ["--interval", "1ns"], ["--interval", "9d"],
+], ids=" ".join)
 def test_bad_words_are_usage_errors(words: list[str]) -> None:
-    assert run("backtest", *words).exit_code == 2
+    done = run("backtest", *words)
+    assert done.exit_code == 2
+    assert "Traceback" not in done.output
+    assert "Error: " in done.output
+
+
+# ---- tune ------------------------------------------------------------------------------------------------------------
+
+SOME = ["--nodes", "8", "--hours", "12"]
+
+
+@pytest.fixture(scope="module")
+def tuned() -> Any:
+    done = run("tune", *SOME, "-o", "json")
+    assert done.exit_code == 0, done.output
+    return json.loads(done.output)
+
+
+def test_a_window_has_the_same_figures_in_tune_and_in_backtest(tuned: Any) -> None:
+    windows = [each for each in tuned["windows"] if each["window"] in (1800.0, 5400.0)]
+    results = json.loads(run("backtest", *SOME, "-w", "30m", "-w", "90m", "-o", "json").output)["results"]
+    for window, result in zip(windows, results, strict=True):
+        same = set(window) & set(result["total"])
+        assert same >= {"reclaimedGpuHours", "idleGpuHours", "money", "pauses", "regrets", "resumes", "waited"}
+        assert {key: window[key] for key in same} == {key: result["total"][key] for key in same}
+        assert window["costGpuHours"] == result["total"]["idleGpuHours"] + result["total"]["resumes"] / 2
+
+
+def test_regrets_bound_what_is_recommended(tuned: Any) -> None:
+    best, accepted = tuned["recommended"], tuned["acceptedRegrets"]
+    assert (accepted, best["regrets"] / best["pauses"] <= accepted) == (0.1, True)
+    cheaper = [one for one in tuned["windows"] if tuned["asked"]["all"]["window"] <= one["window"] < best["window"]]
+    assert all(one["regrets"] / one["pauses"] > accepted for one in cheaper)
+    loose = json.loads(run("tune", *SOME, "--accept-regrets", "100", "-o", "json").output)["recommended"]
+    assert loose["window"] <= best["window"]
 
 
 def test_tune_marks_today_and_recommends(tmp_path: Path) -> None:
     picture = tmp_path / "curve.svg"
-    done = run("tune", *SMALL, "--today", "20m", "--svg", str(picture))
+    done = run("tune", *SOME, "--today", "25m", "--svg", str(picture))
     assert done.exit_code == 0, done.output
-    recommended = "Recommended for a resume that costs 30 GPU-minutes"
-    for text in ("GPU-hours saved a day", "T  today, 20m", "R  recommended, ", recommended):
+    for text in (
+        "GPU-hours reclaimed", "T  today, 25m: ", "R  recommended, ", "Recommended: ", "10% are accepted",
+        "All figures are over 12h, each window as `fallow backtest -w` plays it.", "too many",
+    ):
         assert text in done.output
     assert f"written: {picture}" in done.output
     drawn = picture.read_text()
@@ -90,13 +154,68 @@ def test_tune_marks_today_and_recommends(tmp_path: Path) -> None:
     assert all(colour in drawn for colour in ("white", "#2563eb", "#dc2626"))  # paper, curve, marks
 
 
+def test_too_little_history_recommends_nothing_and_says_what_is_needed() -> None:
+    words = ["--nodes", "1", "--hours", "1"]
+    done = run("tune", *words)
+    assert done.exit_code == 0, done.output
+    assert "No window is recommended: there are " in done.output
+    assert "R  recommended" not in done.output
+    refused = run("tune", *words, "-o", "policy")
+    assert refused.exit_code == 1
+    assert refused.stdout == ""
+    assert "no window is recommended, so there is no policy: there are " in refused.stderr
+
+
+def test_what_is_always_regretted_is_not_recommended(tmp_path: Path) -> None:
+    """For every window pods whose breaks end twelve minutes after it."""
+    lines = ["pod,timestamp,duty_percent"]
+    for pod, window in enumerate(4 * tuning.WINDOWS):
+        rest = round(window / 60) + 12
+        lines += [f"p{pod},{60 * step},{40 if step % (rest + 20) < 20 else 0}" for step in range(1440)]
+    (tmp_path / "breaks.csv").write_text("\n".join(lines))
+    done = run("tune", "--trace", str(tmp_path / "breaks.csv"), "--accept-regrets", "0")
+    assert done.exit_code == 0, done.output
+    assert "No window is recommended: none that was played has 0% of its pauses regretted or fewer; " in done.output
+
+
+def test_the_recommendation_is_policies_that_a_backtest_takes(tmp_path: Path, tuned: Any) -> None:
+    done = run("tune", *SOME, "-o", "policy")
+    assert done.exit_code == 0, done.output
+    policies = [idle_crd.parse(each) for each in yaml.safe_load_all(done.stdout)]
+    assert [policy.invalid for policy in policies] == [()] * len(policies)
+    assert (policies[0].name, policies[0].rule.gone_idle) == ("tuned", tuned["recommended"]["window"])
+    others = {name for name, one in tuned["byClass"].items() if not one or one["window"] != policies[0].rule.gone_idle}
+    assert {name for policy in policies[1:] for name in policy.classes} == others
+    assert all(policy.priority > policies[0].priority for policy in policies[1:])
+    file = tmp_path / "tuned.yaml"
+    file.write_text(done.stdout)
+    played = run("backtest", *SOME, "--policy", str(file), "-o", "json")
+    assert played.exit_code == 0, played.output
+    (result,) = json.loads(played.output)["results"]
+    assert result["notices"] > 0
+
+
+def test_a_class_that_no_window_suits_is_only_reported(tuned: Any) -> None:
+    found = msgspec.convert(tuned, tune.Tuned, strict=False)
+    refused = msgspec.structs.replace(found, by_class={"batch": None})
+    general, batch = (idle_crd.parse(each) for each in tune.make_policies(refused))
+    assert (general.rule.action.type, batch.rule.action.type) == ("pause", "report")
+    assert (batch.classes, batch.invalid) == ({"batch"}, ())
+
+
 def test_tune_speaks_to_machines() -> None:
     done = run("tune", *SMALL, "--resume-cost", "60", "-o", "yaml")
     data = yaml.safe_load(done.output)
-    assert data["resumeCostSeconds"] == 3600.0
-    assert data["advice"]["all"]["window"] >= 300
-    costs = {point["window"]: point["cost_gpu_hours"] for point in data["curve"]}
-    assert data["advice"]["all"]["point"]["cost_gpu_hours"] <= 1.2 * min(costs.values())
+    assert data["resumeCost"] == 3600.0
+    assert [each["window"] for each in data["windows"]] == list(tuning.WINDOWS)
+    assert not [key for key in _keys(data) if "_" in key]
+
+
+def _keys(data: Any) -> Iterator[str]:
+    if isinstance(data, dict):
+        yield from (key for key in data if "/" not in key)
+    for each in data.values() if isinstance(data, dict) else data if isinstance(data, list) else ():
+        yield from _keys(each)
 
 
 @pytest.mark.parametrize("verb", ["backtest", "tune"])
@@ -119,7 +238,7 @@ def test_a_trace_is_found_by_its_name_and_says_what_was_left_out(tmp_path: Path,
     rows = (f"p{pod},{60 * step},{step // 90 % 2 * 40}" for pod in "ab" for step in range(720))
     lines = ["pod,timestamp,duty_percent", *rows, "p,x,1"]
     (tmp_path / "duty.csv").write_text("\n".join(lines))
-    for verb, sentence in (("backtest", "idle for 30m"), ("tune", "Recommended for a resume")):
+    for verb, sentence in (("backtest", "30m"), ("tune", "ecommended: ")):
         done = run(verb, "--trace", name, FALLOW_TRACES=str(tmp_path))
         assert done.exit_code == 0, done.output
         assert "2 pods over 12h from duty.csv: 1441 rows; 1 timestamp is no whole number" in done.output
@@ -129,10 +248,16 @@ def test_a_trace_is_found_by_its_name_and_says_what_was_left_out(tmp_path: Path,
     assert notes[0].startswith("real: who was there")
 
 
-def test_a_picture_that_cannot_be_written_is_said() -> None:
-    done = run("tune", *SMALL, "--svg", "no/such/folder/curve.svg")
+@pytest.mark.parametrize(("where", "why"), [
+    ("no/such/folder/curve.svg", "No such file or directory"), ("/dev/full", "No space left on device"),
+    (".", "Is a directory"), ("a\0b", "embedded null byte"),
+])
+def test_a_picture_that_cannot_be_written_is_said_and_nothing_else_is_lost(where: str, why: str) -> None:
+    done = run("tune", "--nodes", "1", "--hours", "1", "--svg", where)
     assert done.exit_code == 2
+    assert why in done.output
     assert "cannot be written" in done.output
+    assert "WINDOW" in done.stdout
 
 
 # ---- pictures -------------------------------------------------------------------------------------------------------
