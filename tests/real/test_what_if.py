@@ -15,7 +15,10 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+import yaml
 
+from fallow.model.policies import idle_crd
+from tests.real import cluster as clusters
 from tests.real import history, product
 
 MINUTE, HOURS, SPARE = 60, 6, 15  # minutes before and after, so that it does not matter when the product looks
@@ -88,6 +91,26 @@ async def test_prometheus_and_a_trace_of_the_same_data_give_the_same_figures(
     told = await ask(tmp_path, *words, "--trace", write_trace(tmp_path / "same.csv", minute - HOURS * 60))
     assert told["past"].startswith("3 pods over 6h from same.csv: ")
     assert figures(live) == figures(told)
+
+
+async def test_the_tuned_policy_is_one_that_the_api_server_takes(
+    cluster: clusters.Cluster, tmp_path: pathlib.Path
+) -> None:
+    """Applied as it is printed; strict validation refuses a field that the definition does not know."""
+    await cluster.apply_crds(idle_crd.define())
+    told = await product.run(
+        "fallow", "tune", "--nodes", "5", "--hours", "10", "-o", "policy",
+        env={"PATH": os.environ["PATH"], "HOME": str(tmp_path)},
+    )
+    assert told.code == 0, told.said
+    made = list(yaml.safe_load_all(told.out))
+    assert made[0]["spec"]["action"] == {"type": "pause"}
+    for policy in made:
+        policy["metadata"]["name"] += f"-{cluster.namespace}"
+        policy["spec"]["namespaces"] = [cluster.namespace]  # the control plane is shared with other tests
+        applied = await cluster.apply(policy)
+        assert applied["spec"]["windows"]["goneIdle"] == policy["spec"]["windows"]["goneIdle"]
+        assert idle_crd.parse(applied).invalid == ()
 
 
 def figures(answer: Any) -> list[Any]:

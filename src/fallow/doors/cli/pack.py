@@ -19,9 +19,8 @@ from fallow.decide import packing
 from fallow.doors.answers import packing as answers
 from fallow.doors.cli import main, pack_scenes, pasts, plot, show
 from fallow.model.units import Instant
-from fallow.sim import packs
+from fallow.sim import packs, shelf
 from fallow.sim.traces import openb
-from fallow.sim.traces import published as traces
 
 COLUMNS: Final = ("POLICY", "ARRIVED%", "ALLOC%", "FRAG%", "IDLE_GPUS", "LP_BOUND%", "PODS/S")
 MOVES: Final = ("MOVE", "FROM", "TO", "THEN", "GETS", "GAIN_GPUS")
@@ -89,7 +88,7 @@ def _simulate(policy: Sequence[str], svg: str | None, output: str, **asked: Any)
     scene = open_scene(asked)
     bounds, unbounded = packs.find_bounds(scene, packs.POINTS)
     results = [_play(scene, name, asked["seed"], bounds) for name in dict.fromkeys(policy)]
-    published = {} if asked["cluster"] else _read_published(scene.name, asked["seed"])
+    published = {} if asked["cluster"] else _read_published(asked["trace"], asked["seed"])
     chart = make_chart(scene, results, bounds, published)
     plot.save(chart, svg)
     rows = [row for result in results for row in _rows(result)]
@@ -119,12 +118,11 @@ def _play(scene: packs.Setup, policy: str, seed: int, bounds: dict[int, float | 
         return packs.play(scene, policy, seed, cpu=time.process_time, bounds=bounds, tell=tell)
 
 
-def _read_published(trace: str, seed: int) -> Curves:
-    try:
-        curves, _ = openb.read_published(pasts.traces_folder())
-    except traces.TraceError as problem:
-        raise click.UsageError(show.plain(problem)) from None
-    return {policy: curve for (name, policy, number), curve in curves.items() if (name, number) == (trace, seed)}
+def _read_published(trace: str | None, seed: int) -> Curves:
+    files, folder = pack_scenes.find_trace(trace), pasts.traces_folder()
+    with pasts.refusals():
+        curves, _ = openb.read_published(folder)
+    return {policy: curve for (mix, policy, number), curve in curves.items() if (mix, number) == (files.mix, seed)}
 
 
 def _rows(result: packs.PackResult) -> Iterator[list[Cell]]:
@@ -236,18 +234,10 @@ def _defrag(policy: str, budget: int, output: str, **asked: Any) -> None:
 
 
 def _compare(trace: Sequence[str], policy: Sequence[str], seed: Sequence[int], output: str) -> None:
-    folder = pasts.traces_folder()
-    there = openb.find_names(folder)
-    names, wanted = list(dict.fromkeys(trace)) or there, list(dict.fromkeys(policy))
-    for name in names or ["default"]:
-        if name not in there:
-            pack_scenes.read_trace(name)  # says what is missing
-    with show.progress("playing", len(names) * (len({*wanted, packs.REFERENCE}) + 1)) as tell:
-        try:
-            seeds = list(dict.fromkeys(seed))
-            found = packs.compare(folder, names, wanted, seeds, cpu=time.process_time, tell=tell)
-        except traces.TraceError as problem:
-            raise click.UsageError(show.plain(problem)) from None
+    names, wanted = list(dict.fromkeys(trace)) or _list_openb(), list(dict.fromkeys(policy))
+    files = [pack_scenes.find_trace(name) for name in names]
+    with show.progress("playing", len(names) * (len({*wanted, packs.REFERENCE}) + 1)) as tell, pasts.refusals():
+        found = packs.compare(files, wanted, list(dict.fromkeys(seed)), cpu=time.process_time, tell=tell)
     rows = [_line(row) for row in found]
     if answer(output, {"seeds": list(seed), "rows": found}, COMPARISON, rows):
         return
@@ -255,6 +245,12 @@ def _compare(trace: Sequence[str], policy: Sequence[str], seed: Sequence[int], o
     where = "where 100 % of the GPUs had been asked for; gains in GPUs, distances in points"
     show.sentence(f"{which}, seeds {', '.join(map(str, seed))}, {where}")
     _show_table(COMPARISON, rows)
+
+
+def _list_openb() -> list[str]:
+    """All of the folder, or what is shipped."""
+    there = [each.name for each in shelf.list_traces(pasts.traces_folder()).values() if each.kind == shelf.OPENB]
+    return [name for name in there if name != "sample-pods"] or there
 
 
 def _line(row: packs.PackRow) -> list[Cell]:
@@ -309,8 +305,7 @@ pack = click.Group("pack", context_settings=main.CONTEXT, commands=[
     ),
     _command(
         "compare", _compare, [
-            click.Option(["--trace"], metavar="NAME", multiple=True,
-                         help="Trace of openb (repeatable).  [default: all]"),
+            pasts.trace_option(multiple=True),
             policy_option(*COMPARED, multiple=True),
             click.Option(["--seed"], type=click.IntRange(0), multiple=True, default=(42,),
                          help="Which order (repeatable).  [default: 42]"),
@@ -318,5 +313,5 @@ pack = click.Group("pack", context_settings=main.CONTEXT, commands=[
         "Play several policies on several traces, on all cores, and print one table: GPUs gained against FGD, distance "
         "to the bound.",
     ),
-], help="Which node and which GPU each pod should take, so that the fewest GPUs are stranded.\n\nTraces are read from "
-"the folder FALLOW_TRACES; nothing is changed anywhere.")
+], help="Which node and which GPU each pod should take, so that the fewest GPUs are stranded.\n\nNothing is changed "
+"anywhere. Without --trace: openb where the folder FALLOW_TRACES holds it, else the small one that comes with fallow.")

@@ -49,7 +49,7 @@ def tune_past(
     ))
     played = tuple(tuning.weigh(window, results[window].total, cost) for window in windows)
     found = tuning.settle(asked.all.window, played, accepted)
-    why = tuning.find_lack(silences, length) or _find_refusal(found, played, accepted)
+    why = tuning.find_lack(silences, length) or find_refusal(found, played, accepted)
     by_class = {
         name: tuning.settle(advice.window if advice.rests_on == "class" or not found else found.window, [
             tuning.weigh(window, results[window].by_class[name], cost) for window in windows
@@ -62,7 +62,7 @@ def tune_past(
     )
 
 
-def _find_refusal(found: PlayedWindow | None, played: Sequence[PlayedWindow], accepted: float) -> str:
+def find_refusal(found: PlayedWindow | None, played: Sequence[PlayedWindow], accepted: float) -> str:
     """Why what was played allows no recommendation; "": it does."""
     acting = [one for one in played if one.pauses]
     if not acting:
