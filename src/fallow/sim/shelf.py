@@ -37,6 +37,7 @@ _SHIPPED: Final = (
     ("sample", GENTD26, samples.DUTY, "what 30 GPUs did in a day, made up; comes with fallow"),
     ("sample-pods", OPENB, samples.PODS, "48 nodes, and 300 pods that ask for GPUs, made up; comes with fallow"),
 )
+_MADE_UP: Final = "all of it is made up: it shows how the commands work, and proves nothing"
 _NODES: Final = "openb_node_list_gpu_node.csv"
 _PATTERNS: Final = ("*.csv", "*.csv.gz", "openb/*.csv", "openb/*.csv.gz")
 
@@ -131,6 +132,13 @@ def _recognise(header: list[str]) -> str | None:
 def open_past(path: Path, folder: Path | None, *, seed: int, hours: float, nodes: int | None) -> PastWorld:
     """The past that this file tells of. `nodes`: so much of its cluster (None = all), `hours`: so much of its time;
     what GPUs did in GenTD26 is never cut. Raises TraceError where it tells of none."""
+    if path.parent == samples.FOLDER:
+        past = _open_past(path, folder, seed=seed, hours=hours, nodes=nodes)
+        return msgspec.structs.replace(past, notes=(_MADE_UP, *past.notes[1:]))
+    return _open_past(path, folder, seed=seed, hours=hours, nodes=nodes)
+
+
+def _open_past(path: Path, folder: Path | None, *, seed: int, hours: float, nodes: int | None) -> PastWorld:
     match _recognise(published.read_header(path)):
         case "gentd26":
             return of_trace(published.read_gentd26(path), seed=seed, source=path.name)

@@ -75,6 +75,7 @@ def test_what_is_shipped_is_there_without_a_folder() -> None:
     assert list(shelf.list_traces(None)) == ["sample", "sample-pods"]
     past = open_past("sample", None)
     assert past.summary.startswith("30 pods over 1d from sample.csv.gz: ")
+    assert past.notes == ("all of it is made up: it shows how the commands work, and proves nothing",)
     assert {one.part.class_ for one in past.make_world().workloads} == {"inference", "notebook", "training", "batch"}
     assert shelf.find_pods("sample-pods", None).nodes.is_file()
 

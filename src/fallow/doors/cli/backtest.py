@@ -107,7 +107,7 @@ def regretted(line: Any) -> str:
 def tell_unpriced(hours: float) -> None:
     """What has no price is no 0: it is said."""
     if hours >= 0.05:
-        show.sentence(f"MONEY leaves out up to {hours:,.1f} GPU-hours of models without a price: --price MODEL=DOLLARS")
+        show.prose(f"MONEY leaves out up to {hours:,.1f} GPU-hours of models without a price: --price MODEL=DOLLARS")
 
 
 # ---- tables ---------------------------------------------------------------------------------------------------------
@@ -165,7 +165,7 @@ def _backtest(
     data = msgspec.to_builtins(results, enc_hook=str)
     if show.data({"past": past.summary, "notes": notes, "results": data}, output):
         return
-    show.sentence(f"{past.summary}; looked at every {units.humane(interval)}", *notes)
+    show.prose(f"{past.summary}; looked at every {units.humane(interval)}", *notes)
     click.echo()
     _show(["TRIED", *COLUMNS], WIDE_COLUMNS, [_cells(result) for result in results], output)
     if len(results) == 1:

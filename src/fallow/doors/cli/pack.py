@@ -98,19 +98,19 @@ def _simulate(policy: Sequence[str], svg: str | None, output: str, **asked: Any)
     data = {"boundUnknown": unbounded or None, "published": published, "results": played}
     if answer(output, {**_describe(scene), **data}, COLUMNS, rows):
         return
-    show.sentence(scene.summary, *scene.notes)
+    show.prose(scene.summary, *scene.notes)
     for result in results:
         _tell_result(result)
     if unbounded:
-        show.sentence(f"the bound is not known: {unbounded}")
+        show.prose(f"the bound is not known: {unbounded}")
     if not rows:
-        show.sentence("what arrived never asked for about 80 to 130 % of the GPUs: there is nothing to compare")
+        show.prose("what arrived never asked for about 80 to 130 % of the GPUs: there is nothing to compare")
         return
     click.echo()
     click.echo(plot.draw_text(chart, columns=max(40, min(110, shutil.get_terminal_size().columns - 12)), rows=22))
     _show_table(COLUMNS, rows)
     if svg is not None:
-        show.sentence(f"written: {svg}")
+        show.prose(f"written: {svg}")
 
 
 def _play(scene: packs.Setup, policy: str, seed: int, bounds: dict[int, float | None]) -> packs.PackResult:
@@ -134,9 +134,9 @@ def _rows(result: packs.PackResult) -> Iterator[list[Cell]]:
 def _tell_result(result: packs.PackResult) -> None:
     curve = result.curve
     if result.fallback:
-        show.sentence(f"{result.asked} could not be prepared ({result.fallback}): {curve.policy} decided instead")
+        show.prose(f"{result.asked} could not be prepared ({result.fallback}): {curve.policy} decided instead")
     if others := [f"{count} {why}" for why, count in curve.refused.items() if why is not packing.Refusal.NoRoom]:
-        show.sentence(f"{result.label}: never to be placed: {', '.join(others)}")
+        show.prose(f"{result.label}: never to be placed: {', '.join(others)}")
 
 
 def make_chart(
@@ -182,8 +182,8 @@ def _plan(output: str, **asked: Any) -> None:
         data |= answers.standing(packing.stand(live, packs.prepare(scene, found.chosen, asked["seed"])))
     if answer(output, data, columns, rows):
         return
-    show.sentence(scene.summary, *scene.notes)
-    show.sentence(f"Auto, as of {data['asOf']}: {found.because}")
+    show.prose(scene.summary, *scene.notes)
+    show.prose(f"Auto, as of {data['asOf']}: {found.because}")
     if rows:
         _show_table(columns, rows)
     if live:
@@ -193,10 +193,10 @@ def _plan(output: str, **asked: Any) -> None:
 def _tell_standing(data: Mapping[str, Any]) -> None:
     useless = f"of what is free {say(data['fragmentedPercentOfFree'])} % is of no use to what usually comes"
     click.echo()
-    show.sentence(f"{data['allocatedGpus']:,.1f} of {data['gpus']} GPUs are allocated; {useless}")
+    show.prose(f"{data['allocatedGpus']:,.1f} of {data['gpus']} GPUs are allocated; {useless}")
     known = data["boundPercent"] is not None
     bound = f"is {data['boundPercent']:.2f} %" if known else f"is not known: {data['boundUnknown']}"
-    show.sentence(f"what no packer could exceed with these pods {bound}")
+    show.prose(f"what no packer could exceed with these pods {bound}")
     if causes := [[cause, say(gpus)] for cause, gpus in data["freeGpusByCause"].items() if gpus]:
         show.table(["CAUSE", "FREE GPUS"], causes)
     if data["waiting"]:
@@ -219,13 +219,13 @@ def _defrag(policy: str, budget: int, output: str, **asked: Any) -> None:
     rows = [list(move.values()) for move in data["moves"]]
     if answer(output, data, MOVES, rows):
         return
-    show.sentence(scene.summary, *scene.notes)
-    show.sentence(
+    show.prose(scene.summary, *scene.notes)
+    show.prose(
         f"{len(found.moves)} moves (budget {budget}) and {len(found.direct)} places without one: "
         f"{say(data['allocatedBefore'])} % of GPUs allocated before, {say(data['allocatedAfter'])} % after"
     )
     for why, count in data["left"].items():
-        show.sentence(f"  {count} pods still wait: {why}")
+        show.prose(f"  {count} pods still wait: {why}")
     if rows:
         _show_table(MOVES, rows)
 
@@ -243,7 +243,7 @@ def _compare(trace: Sequence[str], policy: Sequence[str], seed: Sequence[int], o
         return
     which = f"trace {names[0]}" if len(names) == 1 else f"{len(names)} traces"
     where = "where 100 % of the GPUs had been asked for; gains in GPUs, distances in points"
-    show.sentence(f"{which}, seeds {', '.join(map(str, seed))}, {where}")
+    show.prose(f"{which}, seeds {', '.join(map(str, seed))}, {where}")
     _show_table(COMPARISON, rows)
 
 

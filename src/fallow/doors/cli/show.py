@@ -86,6 +86,16 @@ def sentence(text: str, *notes: str) -> None:
     click.echo("\n".join(map(plain, (text, *(f"  {note}" for note in notes)))))
 
 
+def prose(text: str, *notes: str) -> None:
+    """Sentences that nobody copies: folded between words on a terminal, a line each elsewhere."""
+    import shutil
+    import textwrap
+
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else UNFOLDED
+    for line, indent in ((text, ""), *((note, "  ") for note in notes)):
+        click.echo(textwrap.fill(plain(line), width, initial_indent=indent, subsequent_indent=indent))
+
+
 def checked(check: Callable[[str], object]) -> Callable[[click.Context, click.Parameter, str | None], str | None]:
     """For an option or argument: what is malformed ends with 2 before anything is asked of the cluster."""
 

@@ -163,23 +163,23 @@ def _explain(found: Tuned) -> Iterator[str]:
 
 
 def _tell(past: shelf.PastWorld, notes: Sequence[str], found: Tuned, chart: plot.Chart, output: str) -> None:
-    show.sentence(past.summary, *notes)
+    show.prose(past.summary, *notes)
     click.echo()
     click.echo(plot.draw_text(chart, columns=max(40, min(100, shutil.get_terminal_size().columns - 12)), rows=12))
     click.echo()
     _show_windows(found, output)
     click.echo()
-    show.sentence(f"All figures are over {humane(found.length)}, each window as `fallow backtest -w` plays it.")
-    show.sentence(f"COST: what idled all the same, and {found.resume_cost / MINUTE:g} GPU-minutes for each resume.")
+    show.prose(f"All figures are over {humane(found.length)}, each window as `fallow backtest -w` plays it.")
+    show.prose(f"COST: what idled all the same, and {found.resume_cost / MINUTE:g} GPU-minutes for each resume.")
     for line in _explain(found):
-        show.sentence(line)
+        show.prose(line)
     if found.recommended is None:
         return
     click.echo()
     _show_classes(found)
     own = sum(advice.rests_on == "workload" for advice in found.asked.by_workload.values())
     if own:
-        show.sentence(f"{own} workloads would do better with a window of their own: -o json lists them.")
+        show.prose(f"{own} workloads would do better with a window of their own: -o json lists them.")
     show.sentence("To apply it: the same command with -o policy.")
 
 
