@@ -15,7 +15,10 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+import yaml
 
+from fallow.model.policies import idle_crd
+from tests.real import cluster as clusters
 from tests.real import history, product
 
 MINUTE, HOURS, SPARE = 60, 6, 15  # minutes before and after, so that it does not matter when the product looks
@@ -90,10 +93,30 @@ async def test_prometheus_and_a_trace_of_the_same_data_give_the_same_figures(
     assert figures(live) == figures(told)
 
 
+async def test_the_tuned_policy_is_one_that_the_api_server_takes(
+    cluster: clusters.Cluster, tmp_path: pathlib.Path
+) -> None:
+    """Applied as it is printed; strict validation refuses a field that the definition does not know."""
+    await cluster.apply_crds(idle_crd.define())
+    told = await product.run(
+        "fallow", "tune", "--nodes", "5", "--hours", "10", "-o", "policy",
+        env={"PATH": os.environ["PATH"], "HOME": str(tmp_path)},
+    )
+    assert told.code == 0, told.said
+    made = list(yaml.safe_load_all(told.out))
+    assert made[0]["spec"]["action"] == {"type": "pause"}
+    for policy in made:
+        policy["metadata"]["name"] += f"-{cluster.namespace}"
+        policy["spec"]["namespaces"] = [cluster.namespace]  # the control plane is shared with other tests
+        applied = await cluster.apply(policy)
+        assert applied["spec"]["windows"]["goneIdle"] == policy["spec"]["windows"]["goneIdle"]
+        assert idle_crd.parse(applied).invalid == ()
+
+
 def figures(answer: Any) -> list[Any]:
     """All that does not hang on the names of classes and namespaces, of which a trace knows less; none of it empty."""
-    if "curve" in answer:
-        assert {point["window"]: point["interruptions"] for point in answer["curve"]}[2700.0] > 0
-        return [answer["curve"], answer["today"], answer["advice"]["all"]]
+    if "windows" in answer:
+        assert {one["window"]: one["resumes"] for one in answer["windows"]}[2700.0] > 0
+        return [answer["windows"], answer["today"], answer["asked"]["all"], answer["noneBecause"]]
     assert [result["total"]["pauses"] > 0 for result in answer["results"]] == [True, True, False]
     return [[result[key] for key in ("start", "end", "ticks", "total")] for result in answer["results"]]

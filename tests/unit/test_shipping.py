@@ -67,6 +67,12 @@ def closure(asked):
     return found
 
 
+def test_the_solver_is_installed_with_the_product_and_not_on_gpu_nodes():
+    asked = {Requirement(each).name for each in pins.sets()["controller.txt"][1]}
+    assert "highspy" in asked & set(pinned("controller.txt"))
+    assert "highspy" not in pinned("exporter.txt")
+
+
 def test_the_exporter_is_asked_for_by_names_that_the_project_knows():
     _, asked = pins.sets()["exporter.txt"]
     assert {Requirement(each).name for each in asked} == set(pins.EXPORTER)

@@ -10,7 +10,6 @@ import multiprocessing
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent import futures
-from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -149,7 +148,7 @@ def plan_moves(setup: Setup, curve: packing.Curve, percent: int, budget: int) ->
     return packing.plan_moves(find_room(setup, curve, percent), running, waiting, setup.order, budget)
 
 
-class PackRow(msgspec.Struct, frozen=True, kw_only=True):
+class PackRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One policy on one trace, the mean over the seeds where 100 % arrived; gains in GPUs, distances in points."""
 
     trace: str
@@ -173,20 +172,20 @@ class _PackPart(msgspec.Struct, frozen=True):
 
 
 def compare(
-    folder: Path | None, names: Sequence[str], wanted: Sequence[str], seeds: Sequence[int], *, cpu: Clock,
+    traces: Sequence[openb.OpenbFiles], wanted: Sequence[str], seeds: Sequence[int], *, cpu: Clock,
     tell: Callable[[str], None] = lambda what: None, workers: int | None = None,
 ) -> list[PackRow]:
     """Every policy on every trace. `tell` hears what was done; `workers`: processes, by default one per processor."""
     asked = [*dict.fromkeys([*wanted, REFERENCE])]
-    jobs = [(folder, name, policy, tuple(seeds), cpu) for name in names for policy in ("", *asked)]
+    jobs = [(trace, policy, tuple(seeds), cpu) for trace in traces for policy in ("", *asked)]
     parts: dict[tuple[str, str], _PackPart] = {}
     for part in _spread(jobs, min(workers or os.cpu_count() or 1, len(jobs))):
         parts[part.trace, part.policy] = part
         tell(f"{part.trace} {part.policy or 'bound'}")
-    return [_line_up(parts, name, policy) for name in names for policy in wanted]
+    return [_line_up(parts, trace.name, policy) for trace in traces for policy in wanted]
 
 
-def _spread(jobs: Sequence[tuple[Path | None, str, str, tuple[int, ...], Clock]], workers: int) -> Iterator[_PackPart]:
+def _spread(jobs: Sequence[tuple[openb.OpenbFiles, str, tuple[int, ...], Clock]], workers: int) -> Iterator[_PackPart]:
     if workers < 2:
         yield from (_run(*job) for job in jobs)
         return
@@ -195,9 +194,9 @@ def _spread(jobs: Sequence[tuple[Path | None, str, str, tuple[int, ...], Clock]]
             yield done.result()
 
 
-def _run(folder: Path | None, name: str, policy: str, seeds: tuple[int, ...], cpu: Clock) -> _PackPart:
+def _run(files: openb.OpenbFiles, policy: str, seeds: tuple[int, ...], cpu: Clock) -> _PackPart:
     """Prices come from the whole pod list, so they serve for all seeds; what Auto chooses and Random draws does not."""
-    trace = openb.read(folder, name)
+    trace = openb.read_files(files)
     shares, decided, pods, took = list[float | None](), list[str](), 0, 0.0
     prepared: packing.PackingPolicy | None = None
     for seed in seeds:
@@ -212,7 +211,8 @@ def _run(folder: Path | None, name: str, policy: str, seeds: tuple[int, ...], cp
         took, pods = took + cpu() - began, pods + len(arrivals)
         decided.append(prepared.name)
     gpus = sum(node.gpus for node in trace.nodes.values())
-    return _PackPart(name, policy, "/".join(dict.fromkeys(decided)), tuple(shares), gpus, pods / took if took else None)
+    speed = pods / took if took else None
+    return _PackPart(files.name, policy, "/".join(dict.fromkeys(decided)), tuple(shares), gpus, speed)
 
 
 def _line_up(parts: dict[tuple[str, str], _PackPart], trace: str, policy: str) -> PackRow:

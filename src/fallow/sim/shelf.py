@@ -1,13 +1,15 @@
 """Traces by their name: where they lie, what kind they are, and the world that each becomes.
 
-In: a file, or a name and the folder of the traces; how many nodes and hours of it are wanted. Out: a PastWorld: a World
-as often as one is needed, and in words what of it is from the trace, what is made up, and which rows were left out.
+In: a file, or a name and the folder of the traces, if there is one; how many nodes and hours of it are wanted. Out: a
+PastWorld: a World as often as one is needed, and in words what of it is from the trace, what is made up, and which rows
+were left out.
 Kinds: GenTD26 (what GPUs did), Helios (how many GPUs were asked for), openb (nodes, and pods that ask for GPUs).
-Invariant: the kind is known by the first line of a file, not by its name; the same file and numbers give the same past.
+Invariant: the kind is known by the first line of a file (openb's pods by their name too); the same file and numbers
+give the same past.
 """
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -16,7 +18,7 @@ import msgspec
 from fallow.model import units
 from fallow.model.units import HOUR, MINUTE
 from fallow.sim import cast
-from fallow.sim.traces import openb, published
+from fallow.sim.traces import openb, published, samples
 from fallow.sim.traces.openb import NoTrace
 from fallow.sim.traces.published import TraceError, TraceReport
 from fallow.sim.world.world import World
@@ -27,6 +29,15 @@ KINDS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 # Of several of one kind.
 _USUAL: Final = {GENTD26: "gentd26_gpu_a", HELIOS: "helios_earth_a", OPENB: "openb_pod_list_default"}
+_ABOUT: Final = {
+    GENTD26: "what each GPU did", HELIOS: "how many GPUs were asked for, minute by minute",
+    OPENB: "nodes, and pods that ask for GPUs",
+}
+_SHIPPED: Final = (
+    ("sample", GENTD26, samples.DUTY, "what 30 GPUs did in a day, made up; comes with fallow"),
+    ("sample-pods", OPENB, samples.PODS, "48 nodes, and 300 pods that ask for GPUs, made up; comes with fallow"),
+)
+_MADE_UP: Final = "all of it is made up: it shows how the commands work, and proves nothing"
 _NODES: Final = "openb_node_list_gpu_node.csv"
 _PATTERNS: Final = ("*.csv", "*.csv.gz", "openb/*.csv", "openb/*.csv.gz")
 
@@ -39,36 +50,75 @@ class PastWorld(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()
 
 
+class ShelvedTrace(msgspec.Struct, frozen=True):
+    """A trace that is there, under the one name that every command knows it by."""
+
+    name: str
+    kind: str
+    path: Path
+    about: str
+
+
+def list_traces(folder: Path | None) -> dict[str, ShelvedTrace]:
+    """By name: those that are shipped, then those of the folder, if there is one."""
+    shipped = {name: ShelvedTrace(name, kind, samples.FOLDER / file, about) for name, kind, file, about in _SHIPPED}
+    known = [(path, kind) for path in _look(folder) if (kind := _kind_of(path))]
+    usual = {kind: _find_usual([path for path, other in known if other == kind], kind) for _, kind in known}
+    found = (_shelve(path, kind, is_usual=usual[kind] == path) for path, kind in known)
+    return shipped | {each.name: each for each in found}
+
+
+def _find_usual(paths: Sequence[Path], kind: str) -> Path:
+    """The one that the name of the kind stands for."""
+    return next((path for path in paths if path.name.partition(".")[0] == _USUAL[kind]), paths[0])
+
+
+def _shelve(path: Path, kind: str, *, is_usual: bool) -> ShelvedTrace:
+    stem = path.name.partition(".")[0]
+    name = kind if is_usual else stem.replace(openb.PODS_PREFIX, "openb-", 1)
+    return ShelvedTrace(name, kind, path, f"{_ABOUT[kind]} ({path.name})")
+
+
 def find(name: str, folder: Path | None) -> Path:
-    """A file, else a kind or the stem of a file in the folder, if there is one. Raises NoTrace with what is there."""
+    """A file, else the trace of that name. Raises NoTrace with what is there."""
     if Path(name).is_file():
         return Path(name)
-    there = _look(folder)
-    found = there.get(name) or (find_kind(name, folder) if name in KINDS else None)
-    if found is not None:
-        return found
-    if folder is None or not folder.is_dir():
-        lacks = f", and there is no folder {folder}" if folder else ""
-        raise NoTrace(f"no trace {name}: it is no file{lacks}; {openb.SET_FOLDER}")
-    stems = [stem for stem, path in there.items() if _kind_of(path)]
-    holds = ", ".join([*(kind for kind in KINDS if find_kind(kind, folder)), *stems]) or "no trace"
-    raise NoTrace(f"no trace {name}: it is no file, and {folder} (FALLOW_TRACES) holds {holds}")
+    there = list_traces(folder)
+    if name in there:
+        return there[name].path
+    lacks = f"; there is no folder {folder} (FALLOW_TRACES)" if folder and not folder.is_dir() else ""
+    more = "" if folder else "; set FALLOW_TRACES to a folder with more (docs/traces.md)"
+    raise NoTrace(f"no trace {name}: it is no file, and the names are {', '.join(there)}{lacks}{more}")
+
+
+def find_pods(name: str, folder: Path | None) -> openb.OpenbFiles:
+    """The same for who needs what pods asked for. Raises TraceError where it tells of something else."""
+    path = find(name, folder)
+    if path.name.startswith(openb.PODS_PREFIX) or _recognise(published.read_header(path)) == OPENB:
+        shown = path.name.partition(".")[0] if Path(name).is_file() else name
+        return openb.OpenbFiles(shown, path, _find_nodes(path, folder))
+    suiting = ", ".join(each.name for each in list_traces(folder).values() if each.kind == OPENB)
+    columns = f"its first line must name {', '.join(openb.PODS_COLUMNS)}"
+    raise TraceError(f"the trace {name} tells of no pods that ask for GPUs ({columns}); those that do: {suiting}")
 
 
 def find_kind(kind: str, folder: Path | None) -> Path | None:
     """The usual file of that kind, else the first."""
-    found = {stem: path for stem, path in _look(folder).items() if _kind_of(path) == kind}
-    return found.get(_USUAL[kind]) or next(iter(found.values()), None)
+    found = list_traces(folder).get(kind)
+    return found.path if found else None
 
 
-def _look(folder: Path | None) -> dict[str, Path]:
-    """Files by their stem, in order."""
+def _look(folder: Path | None) -> list[Path]:
+    """Files in order, of each stem one."""
     found = [path for pattern in _PATTERNS for path in folder.glob(pattern)] if folder else []
-    return {path.name.partition(".")[0]: path for path in sorted(found) if path.is_file()}
+    return list({path.name.partition(".")[0]: path for path in sorted(found) if path.is_file()}.values())
 
 
 def _kind_of(path: Path) -> str | None:
-    """None: it is of no kind that is known, or cannot be read."""
+    """None: it is of no kind that is known, or cannot be read. A list of pods keeps its name when a column is gone:
+    another must not be taken for it."""
+    if path.name.startswith(openb.PODS_PREFIX):
+        return OPENB
     try:
         return _recognise(published.read_header(path))
     except TraceError:
@@ -82,6 +132,13 @@ def _recognise(header: list[str]) -> str | None:
 def open_past(path: Path, folder: Path | None, *, seed: int, hours: float, nodes: int | None) -> PastWorld:
     """The past that this file tells of. `nodes`: so much of its cluster (None = all), `hours`: so much of its time;
     what GPUs did in GenTD26 is never cut. Raises TraceError where it tells of none."""
+    if path.parent == samples.FOLDER:
+        past = _open_past(path, folder, seed=seed, hours=hours, nodes=nodes)
+        return msgspec.structs.replace(past, notes=(_MADE_UP, *past.notes[1:]))
+    return _open_past(path, folder, seed=seed, hours=hours, nodes=nodes)
+
+
+def _open_past(path: Path, folder: Path | None, *, seed: int, hours: float, nodes: int | None) -> PastWorld:
     match _recognise(published.read_header(path)):
         case "gentd26":
             return of_trace(published.read_gentd26(path), seed=seed, source=path.name)

@@ -1,7 +1,10 @@
-"""How long should a GPU be quiet before it is paused? Savings against interruptions, and the window to recommend.
+"""How long should a GPU be quiet before it is paused? What each window would have done, and the one to recommend.
 
-In: silences, each the time a workload was quiet, and whether activity ended it, from a trace or a world; what one
-resume costs, in GPU-seconds. Out: a curve, and a recommended window with what it rests on.
+In: windows as backtest.py played them; silences, each the time a workload was quiet, and whether activity ended it;
+what one resume costs, in GPU-seconds; the share of pauses that may be regretted. Out: figures, all of them as played,
+and a recommended window with what it rests on; or in words why there is none.
+Silences choose, the play decides: of the windows that were played it is the first that is as long as the one the
+silences ask for and whose pauses are regretted no more often than people accept.
 The cost of a window is the idle GPU time burned while waiting for it, plus the price of every resume it causes. Its
 smallest value over a history rests on a few silences that happened to end just after it, so the curve is first averaged
 over windows that are nearly the same: what is recommended is the middle of a good stretch, not a lucky point. A few
@@ -10,13 +13,15 @@ or a workload gets a window of its own only where that one also wins on the half
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
 from typing import Any, Final
 
 import msgspec
 import numpy as np
 
-from fallow.model.units import DAY, HOUR, MINUTE, Seconds
+from fallow.model.units import DAY, HOUR, MINUTE, Seconds, humane
 from fallow.model.usage import Bools, Floats, Indices
+from fallow.sim import backtest
 from fallow.sim.world.lives import ACTIVE, NONE, Percents
 from fallow.sim.world.world import REGRET, Part, World
 
@@ -24,13 +29,39 @@ _MINUTES: Final = (10, 15, 20, 30, 45, 60, 75, 90, 120, 180, 240, 360)
 WINDOWS: Final[tuple[Seconds, ...]] = tuple(minutes * MINUTE for minutes in _MINUTES)
 _HOLE: Final = 180.0  # a stretch of the unknown that is longer cuts a silence
 _GRID: Final[Floats] = np.geomspace(MINUTE, DAY, 240)  # windows that are tried
-_LEAST, _MOST = 5 * MINUTE, DAY  # windows that are recommended
+_LEAST, _MOST = 10 * MINUTE, DAY  # windows that are recommended
 _ALIKE: Final = 0.25  # windows whose logarithms differ by less tell nearly the same
 _UNSEEN: Final = 5.0  # silences of any length, from a minute to a day, that every history is taken to lack
 _WEIGHTS: Final[Floats] = np.exp(-0.5 * (np.subtract.outer(np.log(_GRID), np.log(_GRID)) / _ALIKE) ** 2)
-_ENOUGH: Final = 40  # silences under which nobody gets a window of its own
+_ENOUGH: Final = 40  # silences under which nothing is recommended, and nobody gets a window of its own
 _CROWD: Final = 6  # workloads under which a class does not
 _WINS: Final = 0.97  # of the cost of the more general window, on history it was not chosen from
+
+
+class PlayedWindow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What a window did to a past, as the controller's brain played it: the very figures of `fallow backtest`."""
+
+    window: Seconds
+    reclaimed_gpu_hours: float
+    idle_gpu_hours: float  # held without activity all the same
+    money: Decimal
+    unpriced_gpu_hours: float
+    pauses: int
+    regrets: int
+    resumes: int
+    waited: Seconds
+    cost_gpu_hours: float  # what idled all the same, and the price of the resumes
+
+    @property
+    def regretted(self) -> float:
+        """Share of its pauses."""
+        return self.regrets / self.pauses if self.pauses else 0.0
+
+
+def weigh(window: Seconds, sums: backtest.BacktestSums, resume_cost: Seconds) -> PlayedWindow:
+    copied = {name: getattr(sums, name) for name in PlayedWindow.__struct_fields__ if hasattr(sums, name)}
+    cost = sums.idle_gpu_hours + sums.resumes * resume_cost / HOUR
+    return PlayedWindow(window=window, cost_gpu_hours=cost, **copied)
 
 
 class Silences(msgspec.Struct):
@@ -45,8 +76,8 @@ class Silences(msgspec.Struct):
         return Silences(self.seconds[which], self.ended[which], self.gpus[which], self.whose[which])
 
 
-class Point(msgspec.Struct, frozen=True, kw_only=True):
-    """One window over the whole history."""
+class Point(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One window over the silences, were every pause allowed and at once. To choose by, never to be shown."""
 
     window: Seconds
     burned_gpu_hours: float  # idle before the pause
@@ -57,8 +88,8 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
     cost_gpu_hours: float  # burned, and the price of the interruptions
 
 
-class Advice(msgspec.Struct, frozen=True):
-    """A recommended window, and what it rests on: all, class, or workload."""
+class Advice(msgspec.Struct, frozen=True, rename="camel"):
+    """The window that silences ask for, and what it rests on: all, class, or workload."""
 
     window: Seconds
     rests_on: str
@@ -66,7 +97,7 @@ class Advice(msgspec.Struct, frozen=True):
     point: Point
 
 
-class Recommendation(msgspec.Struct, frozen=True):
+class Recommendation(msgspec.Struct, frozen=True, rename="camel"):
     all: Advice
     by_class: Mapping[str, Advice]
     by_workload: Mapping[str, Advice]  # `namespace/name`
@@ -106,10 +137,6 @@ def _runs(active: Bools, quiet: Bools, most_unknown: int) -> Iterable[tuple[int,
         stop = next_busy[at] if ended else spots[at] + 1
         yield int(stop - spots[begin]), ended
         begin = at + 1
-
-
-def draw_curve(silences: Silences, resume_cost: Seconds) -> list[Point]:
-    return [measure(silences, window, resume_cost) for window in WINDOWS]
 
 
 def measure(silences: Silences, window: Seconds, resume_cost: Seconds) -> Point:
@@ -191,3 +218,22 @@ def _cost(silences: Silences, window: Seconds, resume_cost: Seconds) -> float:
 
 def _advise(silences: Silences, window: Seconds, rests_on: str, resume_cost: Seconds) -> Advice:
     return Advice(window, rests_on, len(silences.seconds), measure(silences, window, resume_cost))
+
+
+# ---- what may be recommended -----------------------------------------------------------------------------------------
+
+
+def find_lack(silences: Silences, length: Seconds) -> str:
+    """What a history of this length lacks for a recommendation, and how much more of it is needed; "": nothing."""
+    count = int((silences.seconds >= _LEAST).sum())
+    if count >= _ENOUGH:
+        return ""
+    there = f"{count} silences of {humane(_LEAST)} or more in {humane(length)}"
+    more = f"about {humane(length * _ENOUGH / count)} of such a history" if count else "a history in which GPUs rest"
+    return f"there are {there}, and {_ENOUGH} are needed: {more}"
+
+
+def settle(window: Seconds, played: Sequence[PlayedWindow], accepted: float) -> PlayedWindow | None:
+    """The first that is no shorter than this, and whose pauses are regretted no more often than accepted."""
+    by_length = sorted(played, key=lambda one: one.window)
+    return next((one for one in by_length if one.window >= window and one.regretted <= accepted), None)

@@ -54,17 +54,38 @@ def there(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def open_past(name: str, where: Path, nodes: int | None = None, seed: int = 3, hours: float = 4.0) -> shelf.PastWorld:
+def open_past(
+    name: str, where: Path | None, nodes: int | None = None, seed: int = 3, hours: float = 4.0
+) -> shelf.PastWorld:
     return shelf.open_past(shelf.find(name, where), where, seed=seed, hours=hours, nodes=nodes)
 
 
 @pytest.mark.parametrize(("name", "file"), [
     ("gentd26", "duty_x.csv.gz"), ("helios", "demand_y.csv"), ("openb", "openb/openb_pod_list_default.csv.gz"),
-    ("duty_x", "duty_x.csv.gz"),
-    ("openb_pod_list_cpu0", "openb/openb_pod_list_cpu0.csv.gz"),
+    ("openb-cpu0", "openb/openb_pod_list_cpu0.csv.gz"),
 ])
-def test_a_kind_or_a_stem_names_a_file(there: Path, name: str, file: str) -> None:
+def test_a_trace_has_one_name(there: Path, name: str, file: str) -> None:
     assert shelf.find(name, there) == there / file
+    known = shelf.list_traces(there)
+    assert [each.name for each in known.values() if each.path == there / file] == [name]
+    assert known[name].about.endswith(f"({Path(file).name})")
+
+
+def test_what_is_shipped_is_there_without_a_folder() -> None:
+    assert list(shelf.list_traces(None)) == ["sample", "sample-pods"]
+    past = open_past("sample", None)
+    assert past.summary.startswith("30 pods over 1d from sample.csv.gz: ")
+    assert past.notes == ("all of it is made up: it shows how the commands work, and proves nothing",)
+    assert {one.part.class_ for one in past.make_world().workloads} == {"inference", "notebook", "training", "batch"}
+    assert shelf.find_pods("sample-pods", None).nodes.is_file()
+
+
+def test_packing_takes_what_tells_of_pods_and_says_which_do(there: Path) -> None:
+    files = shelf.find_pods("openb-cpu0", there)
+    assert (files.name, files.mix) == ("openb-cpu0", "cpu0")
+    assert shelf.find_pods(str(files.pods), None).name == "openb_pod_list_cpu0"
+    with pytest.raises(published.TraceError, match="gentd26 tells of no pods that ask for GPUs"):
+        shelf.find_pods("gentd26", there)
 
 
 def test_a_file_is_itself_and_the_usual_one_of_a_kind_goes_first(there: Path) -> None:
@@ -73,12 +94,13 @@ def test_a_file_is_itself_and_the_usual_one_of_a_kind_goes_first(there: Path) ->
     assert shelf.find("gentd26", there) == there / "duty_x.csv.gz"
     usual = write(there / "gentd26_gpu_a.csv", DUTY)
     assert shelf.find("gentd26", there) == usual
+    assert shelf.find("duty_x", there) == there / "duty_x.csv.gz"
 
 
 @pytest.mark.parametrize(("name", "sentence"), [
     (
         "nothing",
-        r"no trace nothing: it is no file, and .* holds gentd26, helios, openb, demand_y, duty_x, openb_pod_list_cpu0",
+        r"no trace nothing: it is no file, and the names are sample, sample-pods, helios, gentd26, openb-cpu0, openb$",
     ),
     ("duty", "no trace duty"), ("../duty_x", "no trace"), ("", "no trace"),
 ])
@@ -88,14 +110,14 @@ def test_what_is_not_there_says_what_is(there: Path, name: str, sentence: str) -
 
 
 def test_a_folder_that_is_not_there_or_empty_is_said(tmp_path: Path) -> None:
-    with pytest.raises(shelf.NoTrace, match=r"there is no folder .*set FALLOW_TRACES"):
+    with pytest.raises(shelf.NoTrace, match=r"sample-pods; there is no folder .*none \(FALLOW_TRACES\)$"):
         shelf.find("gentd26", tmp_path / "none")
-    with pytest.raises(shelf.NoTrace, match="holds no trace"):
+    with pytest.raises(shelf.NoTrace, match=r"the names are sample, sample-pods$"):
         shelf.find("gentd26", tmp_path)
 
 
 def test_without_a_folder_there_are_files_and_what_is_made_up(there: Path) -> None:
-    with pytest.raises(shelf.NoTrace, match=r"^no trace gentd26: it is no file; set FALLOW_TRACES to the folder"):
+    with pytest.raises(shelf.NoTrace, match="sample-pods; set FALLOW_TRACES to a folder with more"):
         shelf.find("gentd26", None)
     duty, pods = there / "duty_x.csv.gz", there / "openb" / "openb_pod_list_cpu0.csv.gz"
     assert shelf.find(str(duty), None) == duty

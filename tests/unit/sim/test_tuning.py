@@ -2,6 +2,7 @@
 from."""
 
 import itertools
+from decimal import Decimal
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fallow.model.units import HOUR, MINUTE
-from fallow.sim import cast, tuning
+from fallow.sim import backtest, cast, tuning
 from fallow.sim.world.lives import NONE
 from fallow.sim.world.world import Part
 
@@ -90,7 +91,7 @@ def test_a_point_adds_up() -> None:
 
 @given(minutes=st.lists(st.floats(1, 2000), min_size=1, max_size=50), cost=st.floats(0, 300))
 def test_a_longer_window_burns_more_and_interrupts_less(minutes: list[float], cost: float) -> None:
-    curve = tuning.draw_curve(silences(*minutes), cost * MINUTE)
+    curve = [tuning.measure(silences(*minutes), window, cost * MINUTE) for window in tuning.WINDOWS]
     for shorter, longer in itertools.pairwise(curve):
         assert longer.burned_gpu_hours >= shorter.burned_gpu_hours
         assert longer.interruptions <= shorter.interruptions
@@ -104,7 +105,7 @@ def test_a_longer_window_burns_more_and_interrupts_less(minutes: list[float], co
 @given(minutes=st.lists(st.floats(1, 3000), max_size=80), cost=st.floats(1, 500))
 def test_a_recommended_window_is_one_that_can_be_set(minutes: list[float], cost: float) -> None:
     window = tuning.choose(silences(*minutes), cost * MINUTE)
-    assert 5 * MINUTE <= window <= 24 * HOUR
+    assert 10 * MINUTE <= window <= 24 * HOUR
     assert window % MINUTE == 0 or not minutes
 
 
@@ -187,3 +188,40 @@ def test_a_world_can_be_tuned_too() -> None:
     found = tuning.recommend(tuning.of_world(world), [one.part for one in world.workloads], 30 * MINUTE)
     assert set(found.by_class) == {"inference", "notebook", "training", "batch"}
     assert found.all.point.saved_gpu_hours > 0
+
+
+# ---- what may be recommended -----------------------------------------------------------------------------------------
+
+
+def played(minutes: int, regrets: int, pauses: int = 100) -> tuning.PlayedWindow:
+    sums = backtest.BacktestSums(pauses=pauses, regrets=regrets, resumes=12, idle_gpu_hours=7.0)
+    return tuning.weigh(minutes * MINUTE, sums, 30 * MINUTE)
+
+
+def test_a_played_window_has_the_figures_of_its_backtest_and_the_price_of_its_resumes() -> None:
+    sums = backtest.BacktestSums(
+        reclaimed_gpu_hours=3.5, idle_gpu_hours=7.0, money=Decimal(9), pauses=4, regrets=1, resumes=2, waited=60.0
+    )
+    one = tuning.weigh(HOUR, sums, 30 * MINUTE)
+    for name in ("reclaimed_gpu_hours", "idle_gpu_hours", "money", "pauses", "regrets", "resumes", "waited"):
+        assert getattr(one, name) == getattr(sums, name)
+    assert (one.regretted, one.cost_gpu_hours) == (0.25, 8.0)
+
+
+@pytest.mark.parametrize(
+    ("asked", "accepted", "found"), [(8, 0.1, 60), (8, 0.4, 10), (8, 0.0, None), (45, 0.4, 60), (90, 1.0, 120)]
+)
+def test_the_first_window_that_people_accept_is_taken(asked: int, accepted: float, found: int | None) -> None:
+    curve = [played(120, 12), played(10, 35), played(30, 20), played(60, 5)]
+    settled = tuning.settle(asked * MINUTE, curve, accepted)
+    assert (settled.window / MINUTE if settled else None) == found
+
+
+@pytest.mark.parametrize(("minutes", "lack"), [
+    ([30.0] * 40, ""),
+    ([30.0] * 2 + [9.0] * 500, "there are 2 silences of 10m or more in 6h, and 40 are needed: about 5d of such"),
+    ([], "there are 0 silences of 10m or more in 6h, and 40 are needed: a history in which GPUs rest"),
+])
+def test_too_little_history_says_how_much_more_is_needed(minutes: list[float], lack: str) -> None:
+    assert tuning.find_lack(silences(*minutes), 6 * HOUR).startswith(lack)
+    assert bool(tuning.find_lack(silences(*minutes), 6 * HOUR)) is bool(lack)

@@ -263,7 +263,7 @@ def read_faults(text: str) -> list[worlds.Fault]:
 @click.option("--seed", type=int, default=7, show_default=True, help="The same seed gives the same day.")
 @click.option("--faults", default="", metavar="A,B", help="Faults to switch on during the day, or all: "
               f"{', '.join(map(str, worlds.Fault))}.")
-@click.option("--trace", metavar="NAME|FILE", help=pasts.TRACE_HELP)
+@click.option("--trace", metavar="NAME|FILE", help=pasts.TRACE_HELP, callback=pasts.list_and_leave)
 @click.option("--port", type=click.IntRange(0, 65535), default=None,
               help=f"Port of the pretend API server.  [default: {PORT}]")
 def demo(**asked: Any) -> None:

@@ -5,11 +5,9 @@ curves in the terminal and as SVG, or everything for machines (answers/packing.p
 are answers, not acts.
 """
 
-import contextlib
 import csv
 import io
 import shutil
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -21,9 +19,8 @@ from fallow.decide import packing
 from fallow.doors.answers import packing as answers
 from fallow.doors.cli import main, pack_scenes, pasts, plot, show
 from fallow.model.units import Instant
-from fallow.sim import packs
+from fallow.sim import packs, shelf
 from fallow.sim.traces import openb
-from fallow.sim.traces import published as traces
 
 COLUMNS: Final = ("POLICY", "ARRIVED%", "ALLOC%", "FRAG%", "IDLE_GPUS", "LP_BOUND%", "PODS/S")
 MOVES: Final = ("MOVE", "FROM", "TO", "THEN", "GETS", "GAIN_GPUS")
@@ -67,14 +64,6 @@ def _describe(scene: packs.Setup) -> dict[str, Any]:
     return {"scene": scene.summary, "notes": scene.notes}
 
 
-@contextlib.contextmanager
-def progress(label: str, length: int, every: int = 1) -> Iterator[Callable[[object], None]]:
-    """A bar on the terminal's standard error, drawn again every so many steps; nothing where that is none."""
-    to, hidden = sys.stderr, not sys.stderr.isatty()
-    with click.progressbar(length=length, label=label, file=to, hidden=hidden, update_min_steps=every) as bar:
-        yield lambda what: bar.update(1)
-
-
 def look(asked: Mapping[str, Any], now: Instant) -> tuple[packs.Setup, packing.LiveCluster]:
     found = pack_scenes.look(dict(asked), now)
     return packs.of_live(found, asked["seed"]), found
@@ -99,7 +88,7 @@ def _simulate(policy: Sequence[str], svg: str | None, output: str, **asked: Any)
     scene = open_scene(asked)
     bounds, unbounded = packs.find_bounds(scene, packs.POINTS)
     results = [_play(scene, name, asked["seed"], bounds) for name in dict.fromkeys(policy)]
-    published = {} if asked["cluster"] else _read_published(scene.name, asked["seed"])
+    published = {} if asked["cluster"] else _read_published(asked["trace"], asked["seed"])
     chart = make_chart(scene, results, bounds, published)
     plot.save(chart, svg)
     rows = [row for result in results for row in _rows(result)]
@@ -109,32 +98,31 @@ def _simulate(policy: Sequence[str], svg: str | None, output: str, **asked: Any)
     data = {"boundUnknown": unbounded or None, "published": published, "results": played}
     if answer(output, {**_describe(scene), **data}, COLUMNS, rows):
         return
-    show.sentence(scene.summary, *scene.notes)
+    show.prose(scene.summary, *scene.notes)
     for result in results:
         _tell_result(result)
     if unbounded:
-        show.sentence(f"the bound is not known: {unbounded}")
+        show.prose(f"the bound is not known: {unbounded}")
     if not rows:
-        show.sentence("what arrived never asked for about 80 to 130 % of the GPUs: there is nothing to compare")
+        show.prose("what arrived never asked for about 80 to 130 % of the GPUs: there is nothing to compare")
         return
     click.echo()
     click.echo(plot.draw_text(chart, columns=max(40, min(110, shutil.get_terminal_size().columns - 12)), rows=22))
     _show_table(COLUMNS, rows)
     if svg is not None:
-        show.sentence(f"written: {svg}")
+        show.prose(f"written: {svg}")
 
 
 def _play(scene: packs.Setup, policy: str, seed: int, bounds: dict[int, float | None]) -> packs.PackResult:
-    with progress(policy, len(scene.arrivals), every=_STEP) as tell:
+    with show.progress(policy, len(scene.arrivals), every=_STEP) as tell:
         return packs.play(scene, policy, seed, cpu=time.process_time, bounds=bounds, tell=tell)
 
 
-def _read_published(trace: str, seed: int) -> Curves:
-    try:
-        curves, _ = openb.read_published(pasts.traces_folder())
-    except traces.TraceError as problem:
-        raise click.UsageError(show.plain(problem)) from None
-    return {policy: curve for (name, policy, number), curve in curves.items() if (name, number) == (trace, seed)}
+def _read_published(trace: str | None, seed: int) -> Curves:
+    files, folder = pack_scenes.find_trace(trace), pasts.traces_folder()
+    with pasts.refusals():
+        curves, _ = openb.read_published(folder)
+    return {policy: curve for (mix, policy, number), curve in curves.items() if (mix, number) == (files.mix, seed)}
 
 
 def _rows(result: packs.PackResult) -> Iterator[list[Cell]]:
@@ -146,9 +134,9 @@ def _rows(result: packs.PackResult) -> Iterator[list[Cell]]:
 def _tell_result(result: packs.PackResult) -> None:
     curve = result.curve
     if result.fallback:
-        show.sentence(f"{result.asked} could not be prepared ({result.fallback}): {curve.policy} decided instead")
+        show.prose(f"{result.asked} could not be prepared ({result.fallback}): {curve.policy} decided instead")
     if others := [f"{count} {why}" for why, count in curve.refused.items() if why is not packing.Refusal.NoRoom]:
-        show.sentence(f"{result.label}: never to be placed: {', '.join(others)}")
+        show.prose(f"{result.label}: never to be placed: {', '.join(others)}")
 
 
 def make_chart(
@@ -194,8 +182,8 @@ def _plan(output: str, **asked: Any) -> None:
         data |= answers.standing(packing.stand(live, packs.prepare(scene, found.chosen, asked["seed"])))
     if answer(output, data, columns, rows):
         return
-    show.sentence(scene.summary, *scene.notes)
-    show.sentence(f"Auto, as of {data['asOf']}: {found.because}")
+    show.prose(scene.summary, *scene.notes)
+    show.prose(f"Auto, as of {data['asOf']}: {found.because}")
     if rows:
         _show_table(columns, rows)
     if live:
@@ -205,10 +193,10 @@ def _plan(output: str, **asked: Any) -> None:
 def _tell_standing(data: Mapping[str, Any]) -> None:
     useless = f"of what is free {say(data['fragmentedPercentOfFree'])} % is of no use to what usually comes"
     click.echo()
-    show.sentence(f"{data['allocatedGpus']:,.1f} of {data['gpus']} GPUs are allocated; {useless}")
+    show.prose(f"{data['allocatedGpus']:,.1f} of {data['gpus']} GPUs are allocated; {useless}")
     known = data["boundPercent"] is not None
     bound = f"is {data['boundPercent']:.2f} %" if known else f"is not known: {data['boundUnknown']}"
-    show.sentence(f"what no packer could exceed with these pods {bound}")
+    show.prose(f"what no packer could exceed with these pods {bound}")
     if causes := [[cause, say(gpus)] for cause, gpus in data["freeGpusByCause"].items() if gpus]:
         show.table(["CAUSE", "FREE GPUS"], causes)
     if data["waiting"]:
@@ -231,13 +219,13 @@ def _defrag(policy: str, budget: int, output: str, **asked: Any) -> None:
     rows = [list(move.values()) for move in data["moves"]]
     if answer(output, data, MOVES, rows):
         return
-    show.sentence(scene.summary, *scene.notes)
-    show.sentence(
+    show.prose(scene.summary, *scene.notes)
+    show.prose(
         f"{len(found.moves)} moves (budget {budget}) and {len(found.direct)} places without one: "
         f"{say(data['allocatedBefore'])} % of GPUs allocated before, {say(data['allocatedAfter'])} % after"
     )
     for why, count in data["left"].items():
-        show.sentence(f"  {count} pods still wait: {why}")
+        show.prose(f"  {count} pods still wait: {why}")
     if rows:
         _show_table(MOVES, rows)
 
@@ -246,25 +234,23 @@ def _defrag(policy: str, budget: int, output: str, **asked: Any) -> None:
 
 
 def _compare(trace: Sequence[str], policy: Sequence[str], seed: Sequence[int], output: str) -> None:
-    folder = pasts.traces_folder()
-    there = openb.find_names(folder)
-    names, wanted = list(dict.fromkeys(trace)) or there, list(dict.fromkeys(policy))
-    for name in names or ["default"]:
-        if name not in there:
-            pack_scenes.read_trace(name)  # says what is missing
-    with progress("playing", len(names) * (len({*wanted, packs.REFERENCE}) + 1)) as tell:
-        try:
-            seeds = list(dict.fromkeys(seed))
-            found = packs.compare(folder, names, wanted, seeds, cpu=time.process_time, tell=tell)
-        except traces.TraceError as problem:
-            raise click.UsageError(show.plain(problem)) from None
+    names, wanted = list(dict.fromkeys(trace)) or _list_openb(), list(dict.fromkeys(policy))
+    files = [pack_scenes.find_trace(name) for name in names]
+    with show.progress("playing", len(names) * (len({*wanted, packs.REFERENCE}) + 1)) as tell, pasts.refusals():
+        found = packs.compare(files, wanted, list(dict.fromkeys(seed)), cpu=time.process_time, tell=tell)
     rows = [_line(row) for row in found]
     if answer(output, {"seeds": list(seed), "rows": found}, COMPARISON, rows):
         return
     which = f"trace {names[0]}" if len(names) == 1 else f"{len(names)} traces"
     where = "where 100 % of the GPUs had been asked for; gains in GPUs, distances in points"
-    show.sentence(f"{which}, seeds {', '.join(map(str, seed))}, {where}")
+    show.prose(f"{which}, seeds {', '.join(map(str, seed))}, {where}")
     _show_table(COMPARISON, rows)
+
+
+def _list_openb() -> list[str]:
+    """All of the folder, or what is shipped."""
+    there = [each.name for each in shelf.list_traces(pasts.traces_folder()).values() if each.kind == shelf.OPENB]
+    return [name for name in there if name != "sample-pods"] or there
 
 
 def _line(row: packs.PackRow) -> list[Cell]:
@@ -319,8 +305,7 @@ pack = click.Group("pack", context_settings=main.CONTEXT, commands=[
     ),
     _command(
         "compare", _compare, [
-            click.Option(["--trace"], metavar="NAME", multiple=True,
-                         help="Trace of openb (repeatable).  [default: all]"),
+            pasts.trace_option(multiple=True),
             policy_option(*COMPARED, multiple=True),
             click.Option(["--seed"], type=click.IntRange(0), multiple=True, default=(42,),
                          help="Which order (repeatable).  [default: 42]"),
@@ -328,5 +313,5 @@ pack = click.Group("pack", context_settings=main.CONTEXT, commands=[
         "Play several policies on several traces, on all cores, and print one table: GPUs gained against FGD, distance "
         "to the bound.",
     ),
-], help="Which node and which GPU each pod should take, so that the fewest GPUs are stranded.\n\nTraces are read from "
-"the folder FALLOW_TRACES; nothing is changed anywhere.")
+], help="Which node and which GPU each pod should take, so that the fewest GPUs are stranded.\n\nNothing is changed "
+"anywhere. Without --trace: openb where the folder FALLOW_TRACES holds it, else the small one that comes with fallow.")

@@ -1,6 +1,7 @@
 """What `fallow pack` looks at: a trace by its name, or the live cluster, turned into the packing engine's nouns.
 
-In: `--trace`, or `--cluster` with the usual kubeconfig. Out: a trace (sim/openb.py), or who runs where and who waits.
+In: `--trace`, or `--cluster` with the usual kubeconfig. Out: a trace (sim/traces/openb.py), or who runs where and who
+waits.
 The cluster is only read, by one list of nodes and one of pods; no Prometheus is asked.
 """
 
@@ -15,14 +16,14 @@ from fallow.doors.cli import pasts, show
 from fallow.model import cluster
 from fallow.model.units import Instant
 from fallow.observe.cluster import hosts
-from fallow.sim.traces import openb, published
+from fallow.sim import shelf
+from fallow.sim.traces import openb
 from fallow.wiring import reach
 
 
 def options() -> list[click.Parameter]:
     return [
-        click.Option(["--trace"], metavar="NAME",
-                     help="A trace of openb in the folder FALLOW_TRACES.  [default: default]"),
+        pasts.trace_option(),
         click.Option(["--cluster"], is_flag=True, help="The live cluster instead of a trace. It is only read."),
         click.Option(["--kubeconfig"], default=None, metavar="FILE", help="Kubeconfig file, for --cluster."),
         click.Option(["--context"], default=None, metavar="NAME", help="Context of the kubeconfig, for --cluster."),
@@ -39,14 +40,17 @@ def check(asked: dict[str, Any]) -> None:
         raise click.UsageError("--kubeconfig and --context are for --cluster")
 
 
+def find_trace(name: str | None) -> openb.OpenbFiles:
+    """Without a name: openb, where it is at hand, else what is shipped."""
+    folder = pasts.traces_folder()
+    with pasts.refusals():
+        return shelf.find_pods(name or (shelf.OPENB if shelf.find_kind(shelf.OPENB, folder) else "sample-pods"), folder)
+
+
 def read_trace(name: str | None) -> openb.OpenbTrace:
-    """What is not there ends with exit code 3, what is no trace with 2."""
-    try:
-        return openb.read(pasts.traces_folder(), name or "default")
-    except openb.NoTrace as problem:
-        raise pasts.NotThere(show.plain(problem)) from None
-    except published.TraceError as problem:
-        raise click.UsageError(f"--trace: {show.plain(problem)}") from None
+    files = find_trace(name)
+    with pasts.refusals():
+        return openb.read_files(files)
 
 
 def look(asked: dict[str, Any], now: Instant) -> packing.LiveCluster:

@@ -5,8 +5,10 @@ compared, and what it is. Prometheus is only asked for what it measured; nothing
 """
 
 import asyncio
+import contextlib
 import functools
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +17,32 @@ import click
 from fallow import logs, settings
 from fallow.doors.cli import flags, show
 from fallow.model import units
-from fallow.model.units import HOUR, MINUTE, Instant, Seconds
+from fallow.model.units import DAY, HOUR, MINUTE, Instant, Seconds
 from fallow.sim import cast, shelf
 from fallow.sim.traces import history, openb, published
 from fallow.wiring import daemon
 
 NODES = 40  # of a past that is made up
-TRACE_HELP = (
-    f"A published trace: {', '.join(shelf.KINDS)}, the name of a file in the folder FALLOW_TRACES without its "
-    "ending, or a file."
-)
+TRACE_HELP = "A trace by its name, or a file; `--trace help` lists the names."
+
+
+def list_and_leave(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
+    """`--trace help`: every name with a line on it."""
+    if "help" in (value if isinstance(value, tuple) else (value,)):
+        tell_traces()
+        ctx.exit()
+    return value
+
+
+def tell_traces() -> None:
+    found = shelf.list_traces(traces_folder()).values()
+    show.table(["TRACE", "WHAT IT TELLS"], [[each.name, each.about] for each in found])
+    show.sentence("A file is a trace too. The folder FALLOW_TRACES may hold more: docs/traces.md.")
+
+
+def trace_option(**more: Any) -> click.Option:
+    """The same in every command."""
+    return click.Option(["--trace"], metavar="NAME|FILE", help=TRACE_HELP, callback=list_and_leave, **more)
 
 
 class NotThere(click.ClickException):
@@ -38,19 +56,26 @@ class Duration(click.ParamType[Seconds]):
 
     name = "duration"
 
+    def __init__(self, least: Seconds = MINUTE, most: Seconds = 31 * DAY) -> None:
+        self._least, self._most = least, most
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Seconds:
         if isinstance(value, float):
             return value
         try:
-            return units.parse_duration(str(value))
+            seconds = units.parse_duration(str(value))
         except ValueError as problem:
             self.fail(str(problem), param, ctx)
+        if not self._least <= seconds <= self._most:
+            bounds = f"{units.humane(self._least)} and {units.humane(self._most)}"
+            self.fail(f"{show.plain(value)!r} is not between {bounds}", param, ctx)
+        return seconds
 
 
 def list_options() -> list[click.Parameter]:
     source = ("--prometheus-", "--aws-", "--honor-")
     return [
-        click.Option(["--trace"], metavar="NAME|FILE", help=TRACE_HELP),
+        trace_option(),
         click.Option(["--hours"], type=click.FloatRange(1, 24 * 31), default=24.0, show_default=True,
                      help="Length of the past; that of GenTD26 is its own."),
         click.Option(["--nodes"], type=click.IntRange(1, 5000), default=None,
@@ -69,11 +94,17 @@ def traces_folder() -> Path | None:
 def read_trace(name: str, *, seed: int, hours: float, nodes: int | None) -> shelf.PastWorld:
     """The past of a trace by its name or file. What is not there ends with exit code 3, what is no trace with 2."""
     folder = traces_folder()
-    try:
+    with refusals():
         return shelf.open_past(shelf.find(name, folder), folder, seed=seed, hours=hours, nodes=nodes)
+
+
+@contextlib.contextmanager
+def refusals() -> Iterator[None]:
+    try:
+        yield
     except openb.NoTrace as problem:
         raise NotThere(f"--trace: {show.plain(problem)}") from None
-    except (published.TraceError, OSError) as problem:
+    except (published.TraceError, OSError, ValueError) as problem:  # a name with a NUL is a ValueError
         raise click.UsageError(f"--trace: {show.plain(problem)}") from None
 
 

@@ -155,13 +155,15 @@ def _legend(chart: Chart) -> Iterator[str]:
 
 
 def save(chart: Chart, svg: str | None) -> None:
-    """Writes the picture, if a file for it was named."""
-    if svg is not None:
-        drawn = draw_svg(chart).encode()
-        try:
-            Path(svg).write_bytes(drawn)
-        except OSError as problem:
-            raise CannotDraw(show.plain(f"{svg} cannot be written: {problem.strerror}")) from None
+    """Writes the picture, if a file for it was named; comes last, so that nothing else is lost where it cannot."""
+    if svg is None:
+        return
+    try:
+        Path(svg).write_bytes(draw_svg(chart).encode())
+    except (OSError, ValueError) as problem:  # a name with a NUL is a ValueError
+        why = getattr(problem, "strerror", None) or problem
+        raise CannotDraw(show.plain(f"--svg: {svg} cannot be written: {why}")) from None
+    click.echo(show.plain(f"written: {svg}"), err=True)
 
 
 def draw_svg(chart: Chart) -> str:

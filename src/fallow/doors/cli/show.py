@@ -5,6 +5,7 @@ What a command may not need (rich, yaml, the verbs) is imported only when it doe
 """
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
@@ -13,9 +14,15 @@ import msgspec
 
 UNFOLDED = 10_000  # columns; rich fills a line only as far as its cells need
 SENTENCE = 30  # columns that a sentence gets at least, be the terminal ever so narrow
-NUMBERS = frozenset({"GPUS", "WORKLOADS"})
+NUMBERS = frozenset({
+    "GPUS", "WORKLOADS", "HELD", "IDLE", "RECLAIMED", "OF HELD", "MONEY", "PAUSES", "REGRETTED", "RESUMES", "WAITED",
+    "NOTICES", "FROZEN", "COST", "SILENCES",
+})
 SENTENCES = frozenset({"WHY", "REASON GIVEN"})  # only these are folded: half a name cannot be copied
-STYLES = {"idle": "yellow", "active": "green", "unknown": "cyan", "paused": "magenta"}
+STYLES = {
+    "idle": "yellow", "active": "green", "unknown": "cyan", "paused": "magenta",
+    "recommended": "bold green", "today": "cyan", "too many": "red",
+}
 
 output_option = click.Option(
     ["-o", "--output"], type=click.Choice(["table", "wide", "json", "yaml"]), default="table", show_default=True,
@@ -67,8 +74,26 @@ def _need(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> int:
     return sum(least) + 2 * len(columns)
 
 
+@contextlib.contextmanager
+def progress(label: str, length: int, every: int = 1) -> Iterator[Callable[[object], None]]:
+    """A bar on the terminal's standard error, drawn again every so many steps; nothing where that is none."""
+    to, hidden = sys.stderr, not sys.stderr.isatty()
+    with click.progressbar(length=length, label=label, file=to, hidden=hidden, update_min_steps=every) as bar:
+        yield lambda what: bar.update(1)
+
+
 def sentence(text: str, *notes: str) -> None:
     click.echo("\n".join(map(plain, (text, *(f"  {note}" for note in notes)))))
+
+
+def prose(text: str, *notes: str) -> None:
+    """Sentences that nobody copies: folded between words on a terminal, a line each elsewhere."""
+    import shutil
+    import textwrap
+
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else UNFOLDED
+    for line, indent in ((text, ""), *((note, "  ") for note in notes)):
+        click.echo(textwrap.fill(plain(line), width, initial_indent=indent, subsequent_indent=indent))
 
 
 def checked(check: Callable[[str], object]) -> Callable[[click.Context, click.Parameter, str | None], str | None]:

@@ -23,8 +23,8 @@ from fallow.sim.traces.published import TraceError, TraceReport
 FULL: Final = 1.3  # the published runs let pods arrive until they asked for 130 % of the cluster's GPUs
 _NODES: Final = "openb/openb_node_list_gpu_node.csv"
 _PODS: Final = "openb/openb_pod_list_{}.csv.gz"
-_ORDERS: Final = "openb/orders/{}.csv.gz"
 _CURVES: Final = "openb/published_allocation_curves.csv.gz"
+PODS_PREFIX: Final = "openb_pod_list_"
 PODS_COLUMNS: Final = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli")
 SET_FOLDER: Final = "set FALLOW_TRACES to the folder of the traces"
 _NO_NUMBER: Final = "CPU, memory or GPUs are no whole number"
@@ -54,6 +54,19 @@ class Arrivals(msgspec.Struct, frozen=True, eq=False):
     pods: tuple[packing.PackingPod, ...]
     order: packing.Ints
     origin: str
+
+
+class OpenbFiles(msgspec.Struct, frozen=True):
+    """Where a trace lies. `name`: what people call it."""
+
+    name: str
+    pods: Path
+    nodes: Path
+
+    @property
+    def mix(self) -> str:
+        """By which orders and curves know it: `default` of openb_pod_list_default.csv.gz."""
+        return self.pods.name.partition(".")[0].removeprefix(PODS_PREFIX)
 
 
 class OpenbTrace(msgspec.Struct, frozen=True):
@@ -107,10 +120,16 @@ def read(folder: Path | None, name: str) -> OpenbTrace:
         there = ", ".join(find_names(folder))
         hint = f"; there are {there}" if there else f": {SET_FOLDER}"
         raise NoTrace(f"no trace {name} in {folder}{hint}")
-    nodes, of_nodes = read_nodes(folder / _NODES)
-    pods, of_pods = read_pods(path)
-    orders, of_orders = read_orders(folder / _ORDERS.format(name), of_nodes.rows, of_pods.rows)
-    return OpenbTrace(name, nodes, pods, orders, {"nodes": of_nodes, "pods": of_pods, "orders": of_orders})
+    return read_files(OpenbFiles(name, path, folder / _NODES))
+
+
+def read_files(where: OpenbFiles) -> OpenbTrace:
+    """Orders lie in a folder beside the pods."""
+    nodes, of_nodes = read_nodes(where.nodes)
+    pods, of_pods = read_pods(where.pods)
+    orders = where.pods.parent / "orders" / f"{where.mix}.csv.gz"
+    known, of_orders = read_orders(orders, of_nodes.rows, of_pods.rows)
+    return OpenbTrace(where.name, nodes, pods, known, {"nodes": of_nodes, "pods": of_pods, "orders": of_orders})
 
 
 def read_nodes(path: Path) -> tuple[dict[int, packing.PackingNode], TraceReport]:
@@ -197,7 +216,7 @@ def read_published(folder: Path | None) -> tuple[Curves, TraceReport]:
         if name is None:
             report.leave_out("a policy that is not known", line)
         elif seed is not None:
-            curves[workload.removeprefix("openb_pod_list_"), name, seed] = tuple(
+            curves[workload.removeprefix(PODS_PREFIX), name, seed] = tuple(
                 published.read_as(_percentage, cell, "allocated is no percentage", line, report) if cell else None
                 for cell in cells
             )

@@ -9,6 +9,7 @@ import csv
 import datetime
 import gzip
 import math
+import zlib
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -28,6 +29,8 @@ Sample: TypeAlias = tuple[int, int, int]  # timestamp, percent, line
 GENTD26: Final = "gentd26_gpu_a.csv.gz"
 HELIOS: Final = "helios_earth_a.csv.gz"
 GENTD26_COLUMNS: Final = ("pod", "timestamp", "duty_percent")
+_ABOUT_POD: Final = ("namespace", "class", "model")  # columns that may be there too
+_CLASSES: Final = ("training", "inference", "notebook", "batch")
 HELIOS_COLUMNS: Final = ("vc", "time", "total_gpu", "running_gpu", "pending_gpu")
 _MODEL: Final = "NVIDIA-A100-SXM4-80GB"  # where a trace does not say
 _MOST_EXAMPLES: Final = 10
@@ -83,12 +86,14 @@ def read_lines(path: Path, report: TraceReport) -> Iterator[tuple[int, list[str]
     """Every line, cut at commas, with its number; the report counts them."""
     opened = gzip.open if path.suffix == ".gz" else open
     try:
-        with opened(path, "rt", encoding="utf-8", errors="replace", newline="") as file:
+        with opened(path, "rt", encoding="utf-8-sig", newline="") as file:
             lines = csv.reader(file)
             for line in lines:
                 report.rows += 1
                 yield lines.line_num, line
-    except (OSError, EOFError, csv.Error) as problem:
+    except UnicodeDecodeError as problem:
+        raise TraceError(f"the trace {path.name} is no UTF-8 text") from problem
+    except (OSError, EOFError, zlib.error, csv.Error) as problem:
         why = getattr(problem, "strerror", None) or problem
         raise TraceError(f"the trace {path.name} cannot be read: {why}") from problem
 
@@ -133,21 +138,22 @@ def _percent(text: str) -> int:
 
 
 def read_gentd26(path: Path) -> Trace:
-    """One GPU per pod of one image-generation service; each pod stands as a service of its own."""
+    """One GPU per pod; each pod stands for itself. Without a column that says so it is a service (GenTD26 is one)."""
     report = TraceReport()
-    samples = _read_samples(path, report)
+    samples, about = _read_samples(path, report)
     times = [at for each in samples.values() for at, _, _ in each]
     if not times:
         raise TraceError(f"the trace {path.name} holds no sample that can be used")
     middle = median(times)
     samples = {pod: [each for each in found if _is_near(each, middle, report)] for pod, found in samples.items()}
-    return _arrange({pod: found for pod, found in samples.items() if found}, report)
+    return _arrange({pod: found for pod, found in samples.items() if found}, about, report)
 
 
-def _read_samples(path: Path, report: TraceReport) -> dict[str, list[Sample]]:
-    """NONE where the row says that it was not measured."""
+def _read_samples(path: Path, report: TraceReport) -> tuple[dict[str, list[Sample]], dict[str, tuple[str, ...]]]:
+    """Samples by pod, NONE where the row says that it was not measured; and what else its first row says of it."""
     samples: dict[str, list[Sample]] = {}
-    for line, (pod, timestamp, duty) in read_rows(path, GENTD26_COLUMNS, report):
+    about: dict[str, tuple[str, ...]] = {}
+    for line, (pod, timestamp, duty, *more) in read_rows(path, GENTD26_COLUMNS, report, _ABOUT_POD):
         at = read_as(int, timestamp, "timestamp is no whole number", line, report)
         if not pod:
             report.leave_out("no pod", line)
@@ -156,7 +162,8 @@ def _read_samples(path: Path, report: TraceReport) -> dict[str, list[Sample]]:
             report.left_out["without a duty: not known"] += not duty
             if percent is not None:
                 samples.setdefault(pod, []).append((at, percent, line))
-    return samples
+                about.setdefault(pod, tuple(more))
+    return samples, about
 
 
 def _is_near(sample: Sample, middle: float, report: TraceReport) -> bool:
@@ -166,7 +173,9 @@ def _is_near(sample: Sample, middle: float, report: TraceReport) -> bool:
     return False
 
 
-def _arrange(samples: Mapping[str, list[Sample]], report: TraceReport) -> Trace:
+def _arrange(
+    samples: Mapping[str, list[Sample]], about: Mapping[str, tuple[str, ...]], report: TraceReport
+) -> Trace:
     """Samples in columns, as far apart as most of them are."""
     step, times = _find_step(samples), [at for found in samples.values() for at, _, _ in found]
     start, columns = min(times), (max(times) - min(times)) // step + 1
@@ -177,7 +186,9 @@ def _arrange(samples: Mapping[str, list[Sample]], report: TraceReport) -> Trace:
     percents, parts = np.full((len(samples), columns), NONE, np.uint8), []
     for row, (pod, found) in enumerate(samples.items()):
         first, last = _fill(percents[row], found, start, step, report)
-        parts.append(lone_pod(span, first, last, "gentd26", pod, class_="inference"))
+        namespace, class_, model = about[pod]
+        class_ = class_ if class_ in _CLASSES else "inference"
+        parts.append(lone_pod(span, first, last, namespace or "gentd26", pod, class_=class_, model=model))
     return Trace(span, tuple(parts), percents, report)
 
 

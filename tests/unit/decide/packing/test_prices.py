@@ -184,7 +184,7 @@ def test_balanced_takes_a_small_difference_of_cost_for_noise_where_few_pods_were
 
 @pytest.mark.accepts("packing", 17)
 def test_without_a_solver_fgd_decides_and_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "highspy", None)  # what an interpreter without the extra does: ImportError
+    monkeypatch.setitem(sys.modules, "highspy", None)  # where it cannot be loaded: ImportError
     nodes = examples.cluster(examples.node(), examples.node(model="A100"))
     policy = packing.prepare("SPP", nodes, MIX)
     assert (policy.name, policy.fallback) == ("FGD", "NoSolver")

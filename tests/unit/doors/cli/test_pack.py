@@ -19,7 +19,7 @@ from tests.unit.observe.cluster import pretend
 
 from fallow.decide import packing
 from fallow.doors.cli import main, pack
-from fallow.sim import packs
+from fallow.sim import packs, shelf
 from fallow.sim.traces import openb
 
 NODES = [
@@ -75,7 +75,7 @@ def read_csv(done: Result) -> list[dict[str, str]]:
 def test_simulate_shows_the_curve_the_bound_and_the_published_one(root: Path) -> None:
     done = run(root, "simulate", "--policy", "FGD", "--policy", "spp")
     assert done.exit_code == 0, done.output
-    assert "trace default, seed 42, the published order: 48 nodes, 144 GPUs" in done.output
+    assert "trace openb, seed 42, the published order: 48 nodes, 144 GPUs" in done.output
     published, bound = "C  FGD (published): 90.00 at 100", "D  what no packer could exceed: "
     for text in ("% of the cluster's GPUs asked for so far", "A  FGD: ", "B  SPP: ", published, bound):
         assert text in done.output
@@ -124,7 +124,7 @@ def test_the_picture_is_written(root: Path, tmp_path: Path) -> None:
 
 
 def test_without_a_solver_fgd_decides_and_it_is_said(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "highspy", None)  # as where the extra is not installed
+    monkeypatch.setitem(sys.modules, "highspy", None)  # as where it cannot be loaded
     done = run(root, "simulate", "--policy", "SPP")
     assert done.exit_code == 0, done.output
     assert "SPP could not be prepared (NoSolver): FGD decided instead" in done.output
@@ -140,19 +140,19 @@ def test_without_a_solver_fgd_decides_and_it_is_said(root: Path, monkeypatch: py
 
 @pytest.mark.parametrize("verb", ["simulate", "plan", "defrag", "compare"])
 def test_traces_that_are_missing_are_a_sentence_and_exit_3(tmp_path: Path, root: Path, verb: str) -> None:
-    for where, words in ((tmp_path / "nowhere", []), (root, ["--trace", "no-such"])):
+    for where, words in ((tmp_path / "nowhere", ["--trace", "openb"]), (root, ["--trace", "no-such"])):
         done = run(where, verb, *words)
         assert done.exit_code == 3, done.output
         (sentence,) = done.output.splitlines()
-        assert sentence.startswith("Error: no trace ")
-    assert "there are default, other" in sentence
+        assert sentence.startswith("Error: --trace: no trace ")
+    assert "the names are sample, sample-pods, openb, openb-other" in sentence
 
 
 @pytest.mark.parametrize(
     ("words", "says"),
     [
         (["simulate", "--policy", "best"], "'best' is not one of"),
-        (["simulate", "--trace", "default", "--cluster"], "exclude each other"),
+        (["simulate", "--trace", "openb", "--cluster"], "exclude each other"),
         (["plan", "--kubeconfig", "x"], "are for --cluster"), (["simulate", "--seed", "-1"], "--seed"),
         (["defrag", "--budget", "-1"], "--budget"), (["simulate", "-o", "wide"], "'wide' is not one of"),
         (["sort"], "No such command 'sort'"),
@@ -170,7 +170,7 @@ def test_odd_rows_are_named_and_counted_and_the_rest_is_played(root: Path) -> No
         "alien,1,1,1,1000,Z9,LS,,0,,",
     ]
     write(root / "openb/openb_pod_list_odd.csv.gz", *PODS, *odd)
-    done = run(root, "simulate", "--trace", "odd", "--policy", "FGD")
+    done = run(root, "simulate", "--trace", "openb-odd", "--policy", "FGD")
     assert done.exit_code == 0, done.output
     assert "pods: 244 rows; 1 CPU, memory or GPUs are no whole number, 1 asks for what no machine has" in done.output
     assert "pods: line 242: pod x1 asks for -1 GPUs of 1000 milli each; a GPU has 1000" in done.output
@@ -186,12 +186,12 @@ def test_a_cluster_without_gpus_is_said(root: Path, nodes: list[str], verb: str)
     write(root / "openb/openb_node_list_gpu_node.csv", *nodes)
     done = run(root, verb)
     assert done.exit_code == 1
-    assert done.output.startswith("Error: there is no GPU to pack: trace default, ")
+    assert done.output.startswith("Error: there is no GPU to pack: trace openb, ")
 
 
 def test_pods_that_want_no_gpu_make_no_curve_and_that_is_said(root: Path) -> None:
     write(root / "openb/openb_pod_list_plain.csv.gz", HEADER, "p,1,1,0,0,,LS,,0,,")
-    done = run(root, "simulate", "--trace", "plain")
+    done = run(root, "simulate", "--trace", "openb-plain")
     assert done.exit_code == 0, done.output
     assert "what arrived never asked for about 80 to 130 % of the GPUs: there is nothing to compare" in done.output
     assert "Auto could not be prepared (NothingToPrice): FGD decided instead" in done.output
@@ -239,7 +239,7 @@ def test_compare_tells_gains_against_fgd_and_the_distance_to_the_bound(root: Pat
         run(root, "compare", "--policy", "SPP", "--policy", "BestFit", "--seed", "42", "--seed", "43", "-o", "csv")
     )
     assert [(row["TRACE"], row["POLICY"]) for row in rows] == [
-        (t, p) for t in ("default", "other") for p in ("SPP", "BestFit")
+        (t, p) for t in ("openb", "openb-other") for p in ("SPP", "BestFit")
     ]
     trace = openb.read(root, "default")
     for row, policy in zip(rows[:2], ("SPP", "BestFit"), strict=True):
@@ -248,9 +248,9 @@ def test_compare_tells_gains_against_fgd_and_the_distance_to_the_bound(root: Pat
         assert float(row["ALLOC%"]) == pytest.approx(ours, abs=0.006)
         assert float(row["GAIN_VS_FGD"]) == pytest.approx((ours - fgd) * 1.44, abs=0.06)
         assert float(row["TO_BOUND"]) == pytest.approx(float(row["LP_BOUND%"]) - float(row["ALLOC%"]), abs=0.011)
-    data = json.loads(run(root, "compare", "--trace", "other", "-o", "json").stdout)
+    data = json.loads(run(root, "compare", "--trace", "openb-other", "-o", "json").stdout)
     assert [row["policy"] for row in data["rows"]] == list(pack.COMPARED)
-    assert data["rows"][0]["gain_gpus"] == 0
+    assert data["rows"][0]["gainGpus"] == 0
 
 
 def stand_still() -> float:
@@ -264,8 +264,9 @@ def _play(trace: openb.OpenbTrace, policy: str, seed: int) -> float:
 
 
 def test_one_core_and_several_tell_the_same(root: Path) -> None:
+    files = shelf.find_pods("openb", root)
     one, two = (
-        packs.compare(root, ["default"], ["FGD", "SPP"], [42], cpu=stand_still, workers=workers) for workers in (1, 2)
+        packs.compare([files], ["FGD", "SPP"], [42], cpu=stand_still, workers=workers) for workers in (1, 2)
     )
     assert one == two
 

@@ -67,3 +67,16 @@ def test_colours_are_for_terminals_that_want_them(monkeypatch, environment, colo
 def test_no_line_ends_in_blanks(monkeypatch):
     shown = draw(monkeypatch, io.StringIO(), [LONG, ("x", 1, "active", "")])
     assert all(line == line.rstrip() for line in shown.splitlines())
+
+
+def test_prose_is_folded_between_words_on_a_terminal_only(monkeypatch):
+    words = "one word after another " * 5
+    for out, width in ((io.StringIO(), 10_000), (Terminal(), 40)):
+        monkeypatch.setenv("COLUMNS", "40")
+        monkeypatch.setattr("sys.stdout", out)
+        show.prose(words, f"{words}\x1b[31m")
+        lines = out.getvalue().splitlines()
+        assert max(map(len, lines)) <= width
+        assert " ".join(out.getvalue().split()) == f"{words}{words}\N{REPLACEMENT CHARACTER}[31m"
+        assert (len(lines) == 2) is (width > 40)
+        assert lines[-1].startswith("  ")

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import math
 import xml.etree.ElementTree as ET
+from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import click
+import msgspec
 import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from fallow.doors.cli import backtest, main, plot
+from fallow.doors.cli import backtest, main, plot, tune
 from fallow.model import prices
+from fallow.model.policies import idle_crd
+from fallow.sim import backtest as running
+from fallow.sim import tuning
 
 SMALL = ["--nodes", "3", "--hours", "6"]
 POLICY = """
@@ -38,10 +45,10 @@ def test_windows_and_policies_stand_side_by_side(tmp_path: Path) -> None:
     done = run("backtest", *SMALL, "-w", "30m", "-w", "1h", "--policy", str(file), "-o", "json")
     assert done.exit_code == 0, done.output
     results = json.loads(done.output)["results"]
-    assert [result["name"] for result in results] == ["idle for 30m", "idle for 1h", "polite"]
-    assert results[0]["total"]["reclaimed_gpu_hours"] >= results[1]["total"]["reclaimed_gpu_hours"] > 0
+    assert [result["name"] for result in results] == ["30m", "1h", "polite"]
+    assert results[0]["total"]["reclaimedGpuHours"] >= results[1]["total"]["reclaimedGpuHours"] > 0
     assert [result["notices"] > 0 for result in results] == [False, False, True]
-    assert set(results[0]["by_class"]) <= {"inference", "notebook", "training", "batch"}
+    assert set(results[0]["byClass"]) <= {"inference", "notebook", "training", "batch"}
 
 
 def test_one_policy_alone_is_told_by_class_and_namespace() -> None:
@@ -72,17 +79,74 @@ def test_prices_are_told_or_refused() -> None:
             backtest.read_prices((text,))
 
 
-@pytest.mark.parametrize("words", [["-w", "soon"], ["-w", "30"], ["--nodes", "0"], ["--trace", __file__]], ids=" ".join)
+@pytest.mark.parametrize("verb", ["backtest", "tune"])
+def test_a_price_that_nobody_pays_is_refused_or_said(verb: str) -> None:
+    has = "this past has A100-40GB, A100-80GB, V100-16GB"
+    done = run(verb, *SMALL, "--price", "FOO=3")
+    assert done.exit_code == 2
+    assert f"--price: no GPU model is known as FOO; {has}" in done.output
+    told = run("backtest", *SMALL, "--price", "NVIDIA-H100-NVL=3", "-o", "json")
+    assert told.exit_code == 0, told.output
+    assert f"the price of H100-94GB is not used: {has}" in json.loads(told.output)["notes"]
+
+
+def test_a_given_price_is_what_it_costs() -> None:
+    sums = [
+        json.loads(run("backtest", *SMALL, "-o", "json", *words).output)["results"][0]["total"]
+        for words in ([], ["--price", f"NVIDIA-A100-SXM4-40GB={2 * prices.DEFAULT['A100-40GB']}"])
+    ]
+    assert sums[0]["reclaimedGpuHours"] == sums[1]["reclaimedGpuHours"]
+    assert Decimal(sums[1]["money"]) > Decimal(sums[0]["money"]) > 0
+
+
+@pytest.mark.parametrize("words", [
+    ["-w", "soon"], ["-w", "30"], ["-w", "0m"], ["-w", "-5m"], ["-w", "90d"], ["--nodes", "0"], ["--trace", __file__],
+    ["--interval", "0"], ["--interval", "0s"], ["--interval", "1ns"], ["--interval", "9d"],
+], ids=" ".join)
 def test_bad_words_are_usage_errors(words: list[str]) -> None:
-    assert run("backtest", *words).exit_code == 2
+    done = run("backtest", *words)
+    assert done.exit_code == 2
+    assert "Traceback" not in done.output
+    assert "Error: " in done.output
+
+
+# ---- tune ------------------------------------------------------------------------------------------------------------
+
+SOME = ["--nodes", "5", "--hours", "10"]
+
+
+@pytest.fixture(scope="module")
+def tuned() -> Any:
+    done = run("tune", *SOME, "-o", "json")
+    assert done.exit_code == 0, done.output
+    return json.loads(done.output)
+
+
+def test_a_window_has_the_same_figures_in_tune_and_in_backtest(tuned: Any) -> None:
+    windows = [each for each in tuned["windows"] if each["window"] in (1800.0, 5400.0)]
+    results = json.loads(run("backtest", *SOME, "-w", "30m", "-w", "90m", "-o", "json").output)["results"]
+    for window, result in zip(windows, results, strict=True):
+        same = set(window) & set(result["total"])
+        assert same >= {"reclaimedGpuHours", "idleGpuHours", "money", "pauses", "regrets", "resumes", "waited"}
+        assert {key: window[key] for key in same} == {key: result["total"][key] for key in same}
+        assert window["costGpuHours"] == result["total"]["idleGpuHours"] + result["total"]["resumes"] / 2
+
+
+def test_regrets_bound_what_is_recommended(tuned: Any) -> None:
+    best, accepted = tuned["recommended"], tuned["acceptedRegrets"]
+    assert (accepted, best["regrets"] / best["pauses"] <= accepted) == (0.1, True)
+    cheaper = [one for one in tuned["windows"] if tuned["asked"]["all"]["window"] <= one["window"] < best["window"]]
+    assert all(one["regrets"] / one["pauses"] > accepted for one in cheaper)
 
 
 def test_tune_marks_today_and_recommends(tmp_path: Path) -> None:
     picture = tmp_path / "curve.svg"
-    done = run("tune", *SMALL, "--today", "20m", "--svg", str(picture))
+    done = run("tune", *SOME, "--today", "25m", "--svg", str(picture))
     assert done.exit_code == 0, done.output
-    recommended = "Recommended for a resume that costs 30 GPU-minutes"
-    for text in ("GPU-hours saved a day", "T  today, 20m", "R  recommended, ", recommended):
+    for text in (
+        "GPU-hours reclaimed", "T  today, 25m: ", "R  recommended, ", "Recommended: ", "10% are accepted",
+        "All figures are over 10h, each window as `fallow backtest -w` plays it.", "too many",
+    ):
         assert text in done.output
     assert f"written: {picture}" in done.output
     drawn = picture.read_text()
@@ -90,36 +154,131 @@ def test_tune_marks_today_and_recommends(tmp_path: Path) -> None:
     assert all(colour in drawn for colour in ("white", "#2563eb", "#dc2626"))  # paper, curve, marks
 
 
+def test_too_little_history_recommends_nothing_and_says_what_is_needed() -> None:
+    words = ["--nodes", "1", "--hours", "1"]
+    done = run("tune", *words)
+    assert done.exit_code == 0, done.output
+    assert "No window is recommended: there are " in done.output
+    assert "R  recommended" not in done.output
+    refused = run("tune", *words, "-o", "policy")
+    assert refused.exit_code == 1
+    assert refused.stdout == ""
+    assert "no window is recommended, so there is no policy: there are " in refused.stderr
+
+
+@pytest.mark.parametrize(("counts", "why"), [
+    ([(10, 4), (5, 1)], "none that was played has 10% of its pauses regretted or fewer; the fewest are 20%, at 1h"),
+    ([(0, 0), (0, 0)], "no window that was played pauses anything"), ([(10, 4), (10, 1)], ""),
+])
+def test_what_is_always_regretted_is_not_recommended(counts: list[tuple[int, int]], why: str) -> None:
+    played = [
+        tuning.weigh(1800.0 * (1 + number), running.BacktestSums(pauses=pauses, regrets=regrets), 0.0)
+        for number, (pauses, regrets) in enumerate(counts)
+    ]
+    found = tune.find_refusal(tuning.settle(1800.0, played, 0.1), played, 0.1)
+    assert found.startswith(why)
+    assert bool(found) is bool(why)
+
+
+def test_the_recommendation_is_policies_that_a_backtest_takes(tmp_path: Path, tuned: Any) -> None:
+    done = run("tune", *SOME, "-o", "policy")
+    assert done.exit_code == 0, done.output
+    policies = [idle_crd.parse(each) for each in yaml.safe_load_all(done.stdout)]
+    assert [policy.invalid for policy in policies] == [()] * len(policies)
+    assert (policies[0].name, policies[0].rule.gone_idle) == ("tuned", tuned["recommended"]["window"])
+    others = {name for name, one in tuned["byClass"].items() if not one or one["window"] != policies[0].rule.gone_idle}
+    assert {name for policy in policies[1:] for name in policy.classes} == others
+    assert all(policy.priority > policies[0].priority for policy in policies[1:])
+    file = tmp_path / "tuned.yaml"
+    file.write_text(done.stdout)
+    played = run("backtest", *SOME, "--policy", str(file), "-o", "json")
+    assert played.exit_code == 0, played.output
+    (result,) = json.loads(played.output)["results"]
+    assert result["notices"] > 0
+
+
+def test_a_class_that_no_window_suits_is_only_reported(tuned: Any) -> None:
+    found = msgspec.convert(tuned, tune.Tuned, strict=False)
+    refused = msgspec.structs.replace(found, by_class={"batch": None})
+    general, batch = (idle_crd.parse(each) for each in tune.make_policies(refused))
+    assert (general.rule.action.type, batch.rule.action.type) == ("pause", "report")
+    assert (batch.classes, batch.invalid) == ({"batch"}, ())
+
+
 def test_tune_speaks_to_machines() -> None:
     done = run("tune", *SMALL, "--resume-cost", "60", "-o", "yaml")
     data = yaml.safe_load(done.output)
-    assert data["resumeCostSeconds"] == 3600.0
-    assert data["advice"]["all"]["window"] >= 300
-    costs = {point["window"]: point["cost_gpu_hours"] for point in data["curve"]}
-    assert data["advice"]["all"]["point"]["cost_gpu_hours"] <= 1.2 * min(costs.values())
+    assert data["resumeCost"] == 3600.0
+    assert [each["window"] for each in data["windows"]] == list(tuning.WINDOWS)
+    assert not [key for key in _keys(data) if "_" in key]
+
+
+def _keys(data: Any) -> Iterator[str]:
+    if isinstance(data, dict):
+        yield from (key for key in data if "/" not in key)
+    for each in data.values() if isinstance(data, dict) else data if isinstance(data, list) else ():
+        yield from _keys(each)
 
 
 @pytest.mark.parametrize("verb", ["backtest", "tune"])
-@pytest.mark.parametrize("text", ["no-such-file.csv", "gentd26", "openb_pod_list_cpu100"])
+@pytest.mark.parametrize("text", ["no-such-file.csv", "gentd26", "openb-cpu100", "."])
 def test_a_trace_that_is_not_there_has_an_exit_code_of_its_own(tmp_path: Path, verb: str, text: str) -> None:
     done = run(verb, "--trace", text, FALLOW_TRACES=str(tmp_path / "none"))
     assert done.exit_code == 3
-    assert f"--trace: no trace {text}: it is no file, and there is no folder" in done.output
+    assert f"--trace: no trace {text}: it is no file, and the names are sample, sample-pods; " in done.output
+    assert "there is no folder" in done.output
 
 
 @pytest.mark.parametrize("verb", ["backtest", "tune"])
 def test_a_trace_without_a_folder_says_what_to_set(verb: str) -> None:
     done = run(verb, "--trace", "gentd26", FALLOW_TRACES="")
     assert done.exit_code == 3
-    assert "--trace: no trace gentd26: it is no file; set FALLOW_TRACES to the folder of the traces" in done.output
+    assert "the names are sample, sample-pods; set FALLOW_TRACES to a folder with more (docs/traces.md)" in done.output
 
 
-@pytest.mark.parametrize("name", ["duty", "gentd26"])
-def test_a_trace_is_found_by_its_name_and_says_what_was_left_out(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("words", [
+    ["backtest"], ["tune"], ["demo"], ["pack", "simulate"], ["pack", "plan"], ["pack", "defrag"], ["pack", "compare"],
+], ids=" ".join)
+def test_every_command_lists_the_same_traces(words: list[str]) -> None:
+    done = run(*words, "--trace", "help", FALLOW_TRACES="")
+    assert (done.exit_code, done.output) == (0, run("trace", "list", FALLOW_TRACES="").output)
+    assert "sample       what 30 GPUs did in a day, made up; comes with fallow" in done.output
+
+
+@pytest.mark.parametrize(("content", "why"), [
+    (gzip.compress(b"pod,timestamp,duty_percent\n" + b"a,1,1\n" * 4000)[:60], "cannot be read: Compressed file"),
+    (b"no gzip at all", "cannot be read: Not a gzipped file"),
+    (gzip.compress(b"pod,timestamp\na,1\n"), "is of no kind that is known: its first line must name pod, timestamp"),
+    (gzip.compress("pod,timestamp,duty_percent\nä,1,1\n".encode("latin-1")), "is no UTF-8 text"),
+    (gzip.compress("pod,timestamp,duty_percent\na,1,1\n".encode("utf-16")), "is no UTF-8 text"),
+    (b"", "is of no kind that is known"),
+], ids=["cut", "no gzip", "no column", "latin-1", "utf-16", "empty"])
+@pytest.mark.parametrize("verb", ["backtest", "tune", "pack"])
+def test_a_file_that_is_no_trace_is_one_sentence(tmp_path: Path, content: bytes, why: str, verb: str) -> None:
+    file = tmp_path / "odd.csv.gz"
+    file.write_bytes(content)
+    done = run(verb, *(["simulate"] if verb == "pack" else []), "--trace", str(file))
+    assert done.exit_code == 2
+    assert "Traceback" not in done.output
+    assert "Error: --trace: the trace " in done.output
+    assert why in done.output or (verb == "pack" and "tells of no pods that ask for GPUs" in done.output)
+
+
+def test_damage_within_a_gzipped_file_is_said(tmp_path: Path) -> None:
+    whole = bytearray(gzip.compress(("pod,timestamp,duty_percent\n" + "a,1,1\n" * 200_000).encode(), 1))
+    whole[200:260] = b"\xff" * 60
+    (tmp_path / "hurt.csv.gz").write_bytes(whole)
+    done = run("backtest", "--trace", str(tmp_path / "hurt.csv.gz"))
+    assert done.exit_code == 2
+    assert "the trace hurt.csv.gz cannot be read: " in done.output
+
+
+def test_a_trace_is_found_by_its_name_and_says_what_was_left_out(tmp_path: Path) -> None:
+    name = "gentd26"
     rows = (f"p{pod},{60 * step},{step // 90 % 2 * 40}" for pod in "ab" for step in range(720))
     lines = ["pod,timestamp,duty_percent", *rows, "p,x,1"]
     (tmp_path / "duty.csv").write_text("\n".join(lines))
-    for verb, sentence in (("backtest", "idle for 30m"), ("tune", "Recommended for a resume")):
+    for verb, sentence in (("backtest", "30m"), ("tune", "ecommended: ")):
         done = run(verb, "--trace", name, FALLOW_TRACES=str(tmp_path))
         assert done.exit_code == 0, done.output
         assert "2 pods over 12h from duty.csv: 1441 rows; 1 timestamp is no whole number" in done.output
@@ -129,10 +288,16 @@ def test_a_trace_is_found_by_its_name_and_says_what_was_left_out(tmp_path: Path,
     assert notes[0].startswith("real: who was there")
 
 
-def test_a_picture_that_cannot_be_written_is_said() -> None:
-    done = run("tune", *SMALL, "--svg", "no/such/folder/curve.svg")
+@pytest.mark.parametrize(("where", "why"), [
+    ("no/such/folder/curve.svg", "No such file or directory"), ("/dev/full", "No space left on device"),
+    (".", "Is a directory"), ("a\0b", "embedded null byte"),
+])
+def test_a_picture_that_cannot_be_written_is_said_and_nothing_else_is_lost(where: str, why: str) -> None:
+    done = run("tune", "--nodes", "1", "--hours", "1", "--svg", where)
     assert done.exit_code == 2
+    assert why in done.output
     assert "cannot be written" in done.output
+    assert "WINDOW" in done.stdout
 
 
 # ---- pictures -------------------------------------------------------------------------------------------------------
