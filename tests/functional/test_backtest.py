@@ -10,10 +10,10 @@ import pytest
 
 from fallow import names
 from fallow.decide.idle import plan
-from fallow.model import decision, gpus, units
+from fallow.model import decision, gpus, prices, units
 from fallow.model.policies import idle
 from fallow.model.units import HOUR, MINUTE
-from fallow.sim import backtest, cast, prices, snapshots, tuning
+from fallow.sim import backtest, cast, snapshots, tuning
 from fallow.sim.traces import published
 from fallow.sim.world import edits, laws
 from fallow.sim.world.lives import LifeSpan

@@ -18,19 +18,19 @@ from fallow import names
 from fallow.act import marking
 from fallow.act.workloads import bodies
 from fallow.decide.idle import plan as brain
-from fallow.model import decision
+from fallow.model import decision, prices
 from fallow.model.decision import Memory, Outcome, Status
 from fallow.model.policies import idle
 from fallow.model.seen import several
 from fallow.model.units import HOUR, Instant, Seconds
-from fallow.sim import prices, snapshots
+from fallow.sim import snapshots
 from fallow.sim.world import edits, laws
 from fallow.sim.world.world import Fault, World
 
 INTERVAL: Final[Seconds] = 180.0  # between two looks, as the product's own default
 
 
-class BacktestSums(msgspec.Struct, kw_only=True):
+class BacktestSums(msgspec.Struct, kw_only=True, rename="camel"):
     """Sums over some workloads. A slice of a GPU counts as its share; `money` is of what has a price."""
 
     workloads: int = 0
@@ -51,7 +51,7 @@ class BacktestSums(msgspec.Struct, kw_only=True):
             setattr(self, field, getattr(self, field) + getattr(other, field))
 
 
-class BacktestResult(msgspec.Struct, kw_only=True):
+class BacktestResult(msgspec.Struct, kw_only=True, rename="camel"):
     """What a policy would have done."""
 
     name: str

@@ -45,7 +45,7 @@ class Silences(msgspec.Struct):
         return Silences(self.seconds[which], self.ended[which], self.gpus[which], self.whose[which])
 
 
-class Point(msgspec.Struct, frozen=True, kw_only=True):
+class Point(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One window over the whole history."""
 
     window: Seconds
@@ -57,7 +57,7 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
     cost_gpu_hours: float  # burned, and the price of the interruptions
 
 
-class Advice(msgspec.Struct, frozen=True):
+class Advice(msgspec.Struct, frozen=True, rename="camel"):
     """A recommended window, and what it rests on: all, class, or workload."""
 
     window: Seconds
@@ -66,7 +66,7 @@ class Advice(msgspec.Struct, frozen=True):
     point: Point
 
 
-class Recommendation(msgspec.Struct, frozen=True):
+class Recommendation(msgspec.Struct, frozen=True, rename="camel"):
     all: Advice
     by_class: Mapping[str, Advice]
     by_workload: Mapping[str, Advice]  # `namespace/name`

@@ -6,7 +6,6 @@ changed anywhere.
 """
 
 from collections.abc import Iterator, Mapping
-from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +14,10 @@ import msgspec
 
 from fallow import names
 from fallow.doors.cli import main, pasts, show
-from fallow.model import gpus, kinds, units
+from fallow.model import kinds, prices, units
 from fallow.model.policies import idle, idle_crd
 from fallow.model.units import MINUTE, Seconds
 from fallow.sim import backtest as running
-from fallow.sim import prices
 
 WINDOW: Seconds = 30 * MINUTE  # as --duration of the controller
 ALL_LETTERS = frozenset(names.LETTERS) - {kinds.CRON_JOB.letter}
@@ -65,16 +63,10 @@ def _refuse(path: Path, why: str) -> click.UsageError:
 
 def read_prices(texts: tuple[str, ...]) -> prices.Book:
     """The usual prices, and those that were given."""
-    given = {}
-    for text in texts:
-        model, _, amount = text.partition("=")
-        try:
-            given[gpus.normalise(model)] = cost = Decimal(amount)
-        except InvalidOperation:
-            cost = Decimal("NaN")
-        if not model.strip() or not (cost.is_finite() and cost >= 0):
-            raise click.UsageError(f"--price: {show.plain(text)!r} is not MODEL=DOLLARS such as H100-80GB-HBM3=2.99")
-    return {**prices.DEFAULT, **given}
+    try:
+        return prices.read_book(texts)
+    except ValueError as problem:
+        raise click.UsageError(f"--price: {show.plain(problem)}") from None
 
 
 def _cells(result: running.BacktestResult) -> list[Any]:

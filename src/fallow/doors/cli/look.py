@@ -1,16 +1,24 @@
-"""The verbs that only look: `status`, `idle`, `explain`. They run one cycle up to the plan and change nothing."""
+"""The verbs that only look: `status`, `idle`, `explain`. They run one cycle up to the plan and change nothing.
+
+In: flags, of which -n and -m say what is shown and counted, and all others by which rules it is judged. Out: a page, or
+the same as JSON or YAML. Without measurements it ends with 1, whichever verb was asked.
+"""
 
 import asyncio
-import sys
 from typing import Any
 
 import click
+import msgspec
 
 from fallow import logs, settings, verbs
-from fallow.act.notices import text
+from fallow.doors.answers import status as statuses
 from fallow.doors.answers import workloads as answers
-from fallow.doors.cli import flags, show
-from fallow.model import decision, gpus, marks, units
+from fallow.doors.cli import flags, pages, show, watch
+from fallow.model import prices
+from fallow.model.patterns import Pattern
+from fallow.model.policies import idle as policies
+from fallow.model.seen import Unseen
+from fallow.model.units import Seconds
 from fallow.stories import idle as stories
 from fallow.wiring import daemon
 
@@ -20,148 +28,200 @@ RUNNING = [
 ]
 
 
-def _options(*without: str) -> list[click.Parameter]:
-    return flags.flag_options(*RUNNING, "--run-mode", *without)
+class Asked(msgspec.Struct, frozen=True):
+    """What is to be shown and counted; all else is as if it were not there."""
+
+    namespace: Pattern | None = None
+    model: Pattern | None = None
+
+    def __str__(self) -> str:
+        """In words, behind what is counted."""
+        where = f" in namespaces that match {self.namespace.pattern}" if self.namespace else ""
+        return where + (f" on GPUs that match {self.model.pattern}" if self.model else "")
 
 
-def _look(given: dict[str, Any]) -> tuple[stories.Look, str]:
-    """What is there, and the namespace of the context."""
+def _sight(given: dict[str, Any]) -> tuple[daemon.Sighting, Asked]:
+    """One look at everything, judged by the flags; and what of it is asked for."""
     options = flags.read_settings(given)
+    scope = options.mandate.scope
+    wide = msgspec.structs.replace(scope, namespace=None, model=None)
     logs.set_up("default", "error")
     with show.refusals():
-        return asyncio.run(daemon.look(options))
+        found = asyncio.run(daemon.look(_within(options, wide), tell=_tell))
+    return found, Asked(scope.namespace, scope.model)
+
+
+def _within(options: settings.Settings, scope: policies.Scope) -> settings.Settings:
+    mandate = msgspec.structs.replace(options.mandate, scope=scope)
+    return msgspec.structs.replace(options, mandate=mandate)
+
+
+def _tell(sentence: str) -> None:
+    click.echo(show.plain(sentence), err=True)
 
 
 def _failure(message: str) -> click.ClickException:
     return click.ClickException(show.plain(message))  # exit code 1
 
 
-def _refuse_without_evidence(look: stories.Look) -> None:
-    if look.snapshot.evidence.trouble is not None:
-        raise _failure(f"no decision possible: {look.snapshot.evidence.trouble.because}")
+def _why_none(look: stories.Look) -> str:
+    """Why there is no evidence, and what helps; "" where there is."""
+    trouble = look.snapshot.evidence.trouble
+    if trouble is None:
+        return ""
+    return f"no decision possible: {trouble.because}. What helps: {statuses.help_source(look)}"
 
 
-def _status(output: str, **given: Any) -> None:
-    look, _ = _look(given)
-    numbers, trouble = look.plan.totals, look.snapshot.evidence.trouble
-    if show.data(answers.status(look.plan, look.snapshot, look.paused), output):
-        sys.exit(0 if trouble is None else flags.EXIT_NO_DECISION)
-    show.sentence(
-        f"{_many(numbers.gpus, 'GPU')} held by {_many(numbers.pods, 'pod')} of {_many(numbers.workloads, 'workload')}: "
-        f"{numbers.active_gpus} active, {numbers.idle_gpus} idle, {numbers.unknown_gpus} cannot tell; "
-        f"{_many(len(look.paused), 'workload')} paused by us"
-    )
-    if look.plan.frozen_until:
-        show.sentence(f"frozen until {units.rfc3339(look.plan.frozen_until)}: {look.plan.frozen_because}")
-    for missing in look.snapshot.missing:
-        show.sentence(f"not seen: {missing.what}: {missing.because}")
-    if numbers.verdicts:
-        show.table(["VERDICT", "REASON", "WORKLOADS"], answers.counted(numbers), styled="VERDICT")
-    _refuse_without_evidence(look)
+def _view(look: stories.Look, asked: Asked) -> answers.View:
+    """Refuses a namespace that is not there: an answer of nothing would be taken for one of no idleness."""
+    view, places = answers.view(look.plan, asked.namespace, asked.model), look.snapshot.namespaces
+    if view.workloads:
+        return view
+    known = places.known if not isinstance(places.rest, Unseen) else None
+    if asked.namespace is not None and known is not None and not any(map(asked.namespace.fullmatch, known)):
+        raise _failure(f"there is no namespace {asked.namespace.pattern}, and none that it matches as an expression")
+    if asked.model is not None and look.snapshot.evidence.trouble is None:
+        every = {model for one in answers.view(look.plan).workloads for model in one.finding.models}
+        there = f"there are: {', '.join(sorted(every)) or 'none that is known'}"
+        raise _failure(f"no workload{Asked(asked.namespace)} has only GPUs that match {asked.model.pattern}; {there}")
+    return view
 
 
-def _many(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+def _read_scope(everywhere: bool, given: dict[str, Any]) -> None:
+    if everywhere and given.get("namespace") is not None:
+        raise click.UsageError("say either -n or -A")
 
 
-def _idle(output: str, everything: bool, **given: Any) -> None:
-    look, _ = _look(given)
-    _refuse_without_evidence(look)
-    shown, numbers = answers.listed(look.plan, everything=everything), look.plan.totals
-    if show.data([answers.row(finding, look.plan.at) for finding in shown], output):
-        return
-    if not shown:
-        show.sentence(f"nothing is idle: {numbers.active_gpus} GPUs active, {numbers.unknown_gpus} cannot tell")
-        return
-    columns = ["NAMESPACE", "WORKLOAD", "GPUS", "MODEL", "VERDICT", "IDLE FOR", "NEXT"]
-    if output == "wide":
-        columns += ["POLICY", "WHY"]
-    show.table(columns, [_cells(finding, look.plan.at)[: len(columns)] for finding in shown], styled="VERDICT")
+def _read_prices(texts: tuple[str, ...]) -> prices.Book:
+    try:
+        return prices.read_book(texts)
+    except ValueError as problem:
+        raise click.UsageError(f"--price: {show.plain(problem)}") from None
 
 
-def _cells(finding: decision.Finding, now: float) -> tuple[Any, ...]:
-    quiet = "" if finding.idle_since is None else units.humane(now - finding.idle_since)
-    models = ", ".join(map(gpus.shorten, finding.models))
-    return (
-        finding.workload.ref.namespace, finding.workload.ref.short, finding.gpus, models, answers.verdict(finding),
-        f"{quiet} or more" if finding.at_least and quiet else quiet, answers.next_step(finding), finding.rule.name,
-        finding.skip_because or finding.because,
-    )
+def _status(output: str, watch_every: Seconds | None, everywhere: bool, price: tuple[str, ...], **given: Any) -> None:
+    _read_scope(everywhere, given)
+    book = _read_prices(price)
+
+    def make() -> show.Page:
+        found, asked = _sight(given)
+        view, why = _view(found.look, asked), _why_none(found.look)
+        page = statuses.status(found.look, view, found.daemon, book)
+        if output in ("json", "yaml"):
+            return show.Page(show.encode(page, output), why)
+        return show.Page(pages.draw_status(page, str(asked), view.at), why)
+
+    watch.present(make, watch_every)
 
 
-def _explain(target: str, namespace: str | None, output: str, **given: Any) -> None:
+def _idle(output: str, everything: bool, watch_every: Seconds | None, everywhere: bool, **given: Any) -> None:
+    _read_scope(everywhere, given)
+
+    def make() -> show.Page:
+        found, asked = _sight(given)
+        if why := _why_none(found.look):
+            return show.Page("", why)
+        view, seen = _view(found.look, asked), found.look.snapshot
+        listed = answers.listed(view, everything=everything)
+        rows = [answers.row(one, view.at, statuses.find_cost(one, seen, prices.DEFAULT)) for one in listed]
+        if output in ("json", "yaml"):
+            return show.Page(show.encode(rows, output))
+        rules, shown = statuses.tell_rules(found.look, found.daemon), list(zip(listed, rows, strict=True))
+        return show.Page(pages.draw_idle(rules.sentence, view, shown, str(asked), wide=output == "wide"))
+
+    watch.present(make, watch_every)
+
+
+def _explain(
+    target: str, namespace: str | None, output: str, watch_every: Seconds | None, **given: Any
+) -> None:
+    def make() -> show.Page:
+        found, _ = _sight({**given, "namespace": None})
+        look = found.look
+        index = _find(look, target, namespace or found.namespace)
+        told = _explain_one(look, index, with_patch=output in ("json", "yaml"))
+        why = _why_none(look)
+        if output in ("json", "yaml"):
+            return show.Page(show.encode(told, output), why)
+        rules, lost = statuses.tell_rules(look, found.daemon).sentence, look.snapshot.evidence.lost_signals
+        unseen = [
+            *((f"signal {one.signal}", one.because) for one in lost),
+            *((one.who, one.because) for one in look.snapshot.evidence.ignored),
+        ]
+        finding, wide = look.plan.findings[index], output == "wide"
+        return show.Page(pages.draw_why(rules, finding, told, unseen, look.plan.at, wide=wide), why)
+
+    watch.present(make, watch_every)
+
+
+def _find(look: stories.Look, target: str, namespace: str) -> int:
     kind, name = verbs.read_target(target)
-    look, own = _look({**given, "namespace": None})
-    namespace = namespace or own
     with show.refusals():
         index = verbs.pick(look.snapshot.workloads, target, namespace)
     if index is None:
         seen = "that holds GPUs or is paused by us: see `fallow idle --all`"
         raise _failure(f"no {kind} {name} in namespace {namespace} {seen}")
-    (finding, gpus), lost = look.explain(index), look.snapshot.evidence.lost_signals
-    if output in ("json", "yaml"):  # only then is it of interest what a pause would send
-        show.data(answers.explanation(finding, gpus, look.patch_of(finding), look.plan.at, lost), output)
-    else:
-        _tell(finding, gpus, look.plan.at)
-        for one in lost:
-            show.sentence(f"  not seen   signal {one.signal}: {one.because}")
-        for ignored in look.snapshot.evidence.ignored:
-            show.sentence(f"  not seen   {ignored.who}: {ignored.because}")
+    return index
 
 
-def _tell(finding: decision.Finding, gpus: list[decision.GpuFinding], now: float) -> None:
-    ref, paused = finding.workload.ref, marks.paused_at(finding.workload)
-    show.sentence(f"{ref.short} in {ref.namespace}: {answers.verdict(finding)} ({finding.reason})")
-    show.sentence(f"  because    {finding.because}")
-    if finding.idle_since is not None:
-        quiet = f"{'at least ' if finding.at_least else ''}{units.humane(now - finding.idle_since)}"
-        show.sentence(f"  idle       {quiet}, since {units.rfc3339(finding.idle_since)}")
-    if paused is not None:
-        back = f"fallow resume {text.typed(ref)} -n {ref.namespace}"
-        show.sentence(f"  paused     since {units.rfc3339(paused)}; back with: {back}")
-    rule, window = finding.rule, units.humane(finding.window)
-    show.sentence(f"  policy     {rule.name}: quiet for {window}, then {rule.action.type}")
-    if finding.skip is not None:
-        show.sentence(f"  left alone {finding.skip_label}: {finding.skip_because}")
-    elif finding.next_action:
-        at = f" at {units.rfc3339(finding.next_at)}" if finding.next_at else ""
-        show.sentence(f"  next       {finding.next_action}{at}")
-    chain = " <- ".join(f"{link.kind}/{link.name}" for link in finding.workload.chain)
-    show.sentence(f"  owners     Pod <- {chain}" if chain else "  owners     none")
-    rows = [(gpu.pod, gpu.gpu, gpu.node, gpu.verdict, gpu.reason, _signals(gpu), gpu.because) for gpu in gpus]
-    if rows:
-        show.table(["POD", "GPU", "NODE", "VERDICT", "REASON", "SIGNALS", "WHY"], rows, styled="VERDICT")
+def _explain_one(look: stories.Look, index: int, *, with_patch: bool) -> answers.Explanation:
+    """`with_patch`: what a pause would send is of interest for machines."""
+    (finding, evidence), seen = look.explain(index), look.snapshot
+    patch = look.patch_of(finding) if with_patch else None
+    one = answers.count(look.plan, index)
+    cost = statuses.find_cost(one, seen, prices.DEFAULT, of_all=True)
+    return answers.explanation(finding, evidence, patch, look.plan.at, seen.evidence.lost_signals, cost)
 
 
-def _signals(gpu: decision.GpuFinding) -> str:
-    peaks = {name: values.get("max") for name, values in gpu.signals.items()}
-    return " ".join(f"{name}={peak:.3g}" for name, peak in peaks.items() if peak is not None)
-
-
-status = flags.FlagCommand(
-    "status", callback=_status, params=[*_options(), show.output_option], context_settings=flags.CONTEXT,
-    help="The cluster in numbers: how many GPUs are active, idle, or cannot be told; what is paused; what could not be "
-    "seen.",
+_price_option = click.Option(
+    ["--price"], metavar="MODEL=DOLLARS", multiple=True, help="What an hour of a GPU costs (repeatable)."
 )
-idle = flags.FlagCommand(
+_everywhere_option = click.Option(
+    ["-A", "--all-namespaces", "everywhere"], is_flag=True, help="All namespaces, which is the default."
+)
+_HELP = {
+    "--namespace": "Only this namespace, or those that match it as an RE2 expression as a whole; nothing else is shown "
+    "or counted. Default: all.",
+    "--model-name": "Only workloads all of whose GPUs are known to match, e.g. 'NVIDIA A10G'; nothing else is shown or "
+    "counted.",
+}
+
+
+def _options(*without: str) -> list[click.Parameter]:
+    """The flags by which workloads are judged; -n and -m say here what is shown."""
+    return [
+        flags.flag_option(msgspec.structs.replace(flag, help=_HELP.get(flag.name, flag.help)))
+        for flag in settings.FLAGS if flag.name not in (*RUNNING, "--run-mode", *without)
+    ]
+
+
+status = watch.WatchFlagCommand(
+    "status", callback=_status, context_settings=flags.CONTEXT,
+    params=[*_options(), _everywhere_option, _price_option, watch.option, show.output_option],
+    help="The cluster on one page: how many GPUs there are, are busy, idle or cannot be told, what idleness costs, who "
+    "is idle most, what comes next, and what is wrong with the data. By default of all namespaces.",
+)
+idle = watch.WatchFlagCommand(
     "idle", callback=_idle, context_settings=flags.CONTEXT,
     params=[
-        *_options(), click.Option(["-A", "--all", "everything"], is_flag=True, help="Also those not idle."),
-        show.output_option,
+        *_options(), _everywhere_option,
+        click.Option(["--all", "everything"], is_flag=True, help="Also those of whose GPUs none is idle."),
+        watch.option, show.output_option,
     ],
-    help="List idle workloads that hold GPUs: since when, and what comes next, or why they are left alone.",
+    help="List workloads with idle GPUs: since when, and what comes next, or why they are left alone. Those that are "
+    "idle in part are reported too, and left alone. By default of all namespaces.",
 )
-explain = flags.FlagCommand(
+explain = watch.WatchFlagCommand(
     "explain", callback=_explain, context_settings=flags.CONTEXT,
     params=[
         click.Argument(["target"], metavar="KIND/NAME", callback=show.checked(verbs.read_target)),
         click.Option(
-            ["-n", "--namespace"], default=None, help="Namespace of the workload; default: the context's.",
+            ["-n", "--namespace"], default=None, help="Namespace of the workload, by its name; default: the context's.",
             callback=show.checked(verbs.check_namespace),
         ),
-        *_options("--namespace"), show.output_option,
+        *_options("--namespace", "--model-name"), watch.option, show.output_option,
     ],
     help="Say why a workload is, or is not, idle: the verdict, the evidence GPU by GPU, the policy, the next action or "
-    "why there is none."
+    "why there is none. Of a paused one: why, by which rule, and what it returns to. -o wide adds every signal."
     "\n\nKIND is Deployment, or Rollout.argoproj.io where the name alone is not clear.",
 )
