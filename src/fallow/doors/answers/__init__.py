@@ -6,15 +6,13 @@ Names are camelCase on the wire; instants are RFC 3339; None is "not known". One
 them need stands here.
 """
 
-from typing import Any
-
 import msgspec
 
 from fallow.model import units
 from fallow.model.units import Instant
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class Shape(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """What every answer is: fields only, by name."""
 
 
@@ -25,8 +23,3 @@ def instant(value: Instant | None) -> str | None:
 def many(count: int, noun: str) -> str:
     """`1 GPU`, `2 GPUs`."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
-
-
-def plain(value: Any) -> Any:
-    """Dictionaries and lists, as they are encoded."""
-    return msgspec.to_builtins(value)

@@ -12,7 +12,7 @@ from fallow.doors import answers
 from fallow.model import cluster, decision, prices
 
 
-class Cost(answers.Answer, frozen=True, kw_only=True):
+class Cost(answers.Shape, frozen=True, kw_only=True):
     per_hour: float
     currency: str
 

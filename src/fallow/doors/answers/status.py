@@ -1,8 +1,8 @@
 """The cluster on one page: whose rules these are, how many GPUs there are and what they do, what idleness costs, who is
 idle most, what comes next, what is wrong with the data, and how namespaces share.
 
-In: one look, the workloads that were asked for (a View), prices, what is known of a daemon. Out: a StatusPage.
-Invariant: everything that is counted is counted of the same View, so that `fallow idle` and `fallow status` agree.
+In: one look, the workloads that were asked for (a Selection), prices, what is known of a daemon. Out: a StatusPage.
+Invariant: everything that is counted is counted of the same Selection, so that `fallow idle` and `fallow status` agree.
 """
 
 from collections import Counter
@@ -27,7 +27,7 @@ _ALIVE: Final[Seconds] = 60.0  # after which a Lease that is renewed every two s
 _NAMED: Final = 3
 
 
-class DaemonTold(answers.Answer, frozen=True, kw_only=True):
+class DaemonTold(answers.Shape, frozen=True, kw_only=True):
     """`running`: None where that cannot be seen."""
 
     namespace: str
@@ -36,7 +36,7 @@ class DaemonTold(answers.Answer, frozen=True, kw_only=True):
     because: str
 
 
-class RulesTold(answers.Answer, frozen=True, kw_only=True):
+class RulesTold(answers.Shape, frozen=True, kw_only=True):
     """Whose rules an answer is by: the flags of the command, and the policies of the cluster (None: not seen)."""
 
     policies: int | None
@@ -44,7 +44,7 @@ class RulesTold(answers.Answer, frozen=True, kw_only=True):
     sentence: str
 
 
-class ClusterGpus(answers.Answer, frozen=True, kw_only=True):
+class ClusterGpus(answers.Shape, frozen=True, kw_only=True):
     """Of the whole cluster, whatever was asked for; None where not all of it is seen."""
 
     nodes: int | None
@@ -53,14 +53,14 @@ class ClusterGpus(answers.Answer, frozen=True, kw_only=True):
     waited_for: int
 
 
-class VerdictCount(answers.Answer, frozen=True, kw_only=True):
+class VerdictCount(answers.Shape, frozen=True, kw_only=True):
     verdict: str
     reason: str
     workloads: int
     gpus: int
 
 
-class IdleCost(answers.Answer, frozen=True, kw_only=True):
+class IdleCost(answers.Shape, frozen=True, kw_only=True):
     """`per_hour` of the idle GPUs whose price is known; None where that is none of them."""
 
     per_hour: float | None
@@ -68,7 +68,7 @@ class IdleCost(answers.Answer, frozen=True, kw_only=True):
     unpriced_gpus: int
 
 
-class NextStep(answers.Answer, frozen=True, kw_only=True):
+class NextStep(answers.Shape, frozen=True, kw_only=True):
     """What comes next by these rules. `what`: notice, pause, ackEnds or freezeEnds; no `workload`: it is about all."""
 
     what: str
@@ -78,7 +78,7 @@ class NextStep(answers.Answer, frozen=True, kw_only=True):
     because: str
 
 
-class DataProblem(answers.Answer, frozen=True, kw_only=True):
+class DataProblem(answers.Shape, frozen=True, kw_only=True):
     """What is wrong with what we see, and what helps."""
 
     what: str
@@ -86,7 +86,7 @@ class DataProblem(answers.Answer, frozen=True, kw_only=True):
     helps: str
 
 
-class NamespaceShare(answers.Answer, frozen=True, kw_only=True):
+class NamespaceShare(answers.Shape, frozen=True, kw_only=True):
     namespace: str
     gpus: int
     active_gpus: int
@@ -94,12 +94,12 @@ class NamespaceShare(answers.Answer, frozen=True, kw_only=True):
     unknown_gpus: int
 
 
-class SourceState(answers.Answer, frozen=True, kw_only=True):
+class SourceState(answers.Shape, frozen=True, kw_only=True):
     reason: str
     because: str
 
 
-class StatusPage(answers.Answer, frozen=True, kw_only=True):
+class StatusPage(answers.Shape, frozen=True, kw_only=True):
     rules: RulesTold
     cluster: ClusterGpus
     workloads: int
@@ -122,7 +122,7 @@ class StatusPage(answers.Answer, frozen=True, kw_only=True):
 
 
 def status(
-    look: stories.Look, view: rows.View, found: daemon.DaemonSeen, book: prices.Book = prices.DEFAULT
+    look: stories.Look, view: rows.Selection, found: daemon.DaemonSeen, book: prices.Book = prices.DEFAULT
 ) -> StatusPage:
     plan, seen, trouble = look.plan, look.snapshot, look.snapshot.evidence.trouble
     mine = {one.finding.workload.ref.uid for one in view.workloads}
@@ -145,7 +145,7 @@ def status(
 
 
 def tell_rules(look: stories.Look, found: daemon.DaemonSeen) -> RulesTold:
-    mandate, told = look.options.mandate, _tell_daemon(found, look.plan.at)
+    mandate, running = look.options.mandate, _tell_daemon(found, look.plan.at)
     count: int | None
     match look.snapshot.policies:
         case _ if not mandate.use_policies:
@@ -156,7 +156,7 @@ def tell_rules(look: stories.Look, found: daemon.DaemonSeen) -> RulesTold:
             count, which = 0, "By the flags given (there is no IdlePolicy)"
         case Unseen(why=why):
             count, which = None, f"By the flags given; IdlePolicies cannot be seen: {why}"
-    return RulesTold(policies=count, daemon=told, sentence=f"{which}; {told.because}")
+    return RulesTold(policies=count, daemon=running, sentence=f"{which}; {running.because}")
 
 
 def _name_policies(count: int) -> str:
@@ -199,7 +199,7 @@ def _count_cluster(look: stories.Look) -> ClusterGpus:
     return ClusterGpus(nodes=len(offering), gpus=gpus, free=free if is_whole else None, waited_for=waited_for)
 
 
-def _add_up(view: rows.View, seen: cluster.Snapshot, book: prices.Book) -> IdleCost:
+def _add_up(view: rows.Selection, seen: cluster.Snapshot, book: prices.Book) -> IdleCost:
     priced = [(one.idle, money.find_price(one.finding, seen, book)) for one in view.workloads if one.idle]
     known = [price * idle for idle, price in priced if price is not None]
     return IdleCost(
@@ -208,7 +208,7 @@ def _add_up(view: rows.View, seen: cluster.Snapshot, book: prices.Book) -> IdleC
     )
 
 
-def _count_verdicts(view: rows.View) -> Iterator[VerdictCount]:
+def _count_verdicts(view: rows.Selection) -> Iterator[VerdictCount]:
     """What wants attention first, the many before the few."""
     counts, gpus = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
     for one in view.workloads:
@@ -221,14 +221,14 @@ def _count_verdicts(view: rows.View) -> Iterator[VerdictCount]:
 
 
 def find_cost(
-    one: rows.Counted, seen: cluster.Snapshot, book: prices.Book, *, of_all: bool = False
+    one: rows.WorkloadCount, seen: cluster.Snapshot, book: prices.Book, *, of_all: bool = False
 ) -> money.Cost | None:
     """Of its idle GPUs, or of all that it holds; None: not known, or there are none."""
     price, count = money.find_price(one.finding, seen, book), one.gpus if of_all else one.idle
     return None if price is None or not count else money.cost(price * count)
 
 
-def _find_top(view: rows.View, seen: cluster.Snapshot, book: prices.Book) -> list[rows.WorkloadRow]:
+def _find_top(view: rows.Selection, seen: cluster.Snapshot, book: prices.Book) -> list[rows.WorkloadRow]:
     """Those with the most idle GPU-hours so far."""
     lost = [
         ((view.at - one.finding.idle_since) * one.idle, one)
@@ -238,7 +238,7 @@ def _find_top(view: rows.View, seen: cluster.Snapshot, book: prices.Book) -> lis
     return [rows.row(one, view.at, find_cost(one, seen, book)) for _, one in lost[:TOP]]
 
 
-def _share(view: rows.View) -> list[NamespaceShare]:
+def _share(view: rows.Selection) -> list[NamespaceShare]:
     """By namespace, who has most idle GPUs first."""
     sums: dict[str, Counter[str]] = {}
     for one in view.workloads:
@@ -254,7 +254,7 @@ _STATES: Final = ("gpus", "active_gpus", "idle_gpus", "unknown_gpus")
 # ---- what comes next -------------------------------------------------------------------------------------------------
 
 
-def _find_next(plan: decision.Plan, view: rows.View) -> list[NextStep]:
+def _find_next(plan: decision.Plan, view: rows.Selection) -> list[NextStep]:
     """Pauses, notices and what ends by itself, the first to come first; those without a time last."""
     found = [(at, step) for one in view.workloads for at, step in _steps(one, view.at)]
     if plan.frozen_until is not None:
@@ -263,7 +263,7 @@ def _find_next(plan: decision.Plan, view: rows.View) -> list[NextStep]:
     return [step for _, step in found]
 
 
-def _steps(one: rows.Counted, now: Instant) -> Iterator[tuple[Instant, NextStep]]:
+def _steps(one: rows.WorkloadCount, now: Instant) -> Iterator[tuple[Instant, NextStep]]:
     finding, workload = one.finding, one.finding.workload
     if finding.verdict is decision.Verdict.idle and finding.next_action is not None and finding.next_at is not None:
         because = finding.skip_because or finding.because
@@ -273,7 +273,7 @@ def _steps(one: rows.Counted, now: Instant) -> Iterator[tuple[Instant, NextStep]
         yield until, _step("ackEnds", until, one, finding.skip_because or "it is acknowledged")
 
 
-def _step(what: str, at: Instant, one: rows.Counted | None = None, because: str = "") -> NextStep:
+def _step(what: str, at: Instant, one: rows.WorkloadCount | None = None, because: str = "") -> NextStep:
     name = None if one is None else rows.reference(one.finding.workload.ref)
     return NextStep(what=what, at=answers.instant(at), workload=name, gpus=one.gpus if one else 0, because=because)
 
@@ -281,7 +281,7 @@ def _step(what: str, at: Instant, one: rows.Counted | None = None, because: str 
 # ---- what is wrong with the data -------------------------------------------------------------------------------------
 
 
-def _find_problems(look: stories.Look, view: rows.View) -> Iterator[DataProblem]:
+def _find_problems(look: stories.Look, view: rows.Selection) -> Iterator[DataProblem]:
     seen, evidence = look.snapshot, look.snapshot.evidence
     if evidence.trouble is not None:
         helps = help_source(look)
@@ -333,9 +333,9 @@ def _find_unmeasured(seen: cluster.Snapshot) -> Iterator[DataProblem]:
         )
 
 
-def _find_untold(view: rows.View) -> Iterator[DataProblem]:
+def _find_untold(view: rows.Selection) -> Iterator[DataProblem]:
     """By reason, the many before the few."""
-    groups: dict[str, list[rows.Counted]] = {}
+    groups: dict[str, list[rows.WorkloadCount]] = {}
     for one in view.workloads:
         if one.unknown and one.finding.verdict is decision.Verdict.unknown:
             groups.setdefault(str(one.finding.reason), []).append(one)

@@ -1,7 +1,7 @@
 """Workloads as answers: what we think of them, why, what comes next, what was done; and in which order people want it.
 
 In: findings, plans, outcomes, acknowledgements. Out: structs and words; layout is the door's matter.
-Which workloads are of interest is a View: whatever is counted or listed is counted or listed of the same ones.
+Which workloads are of interest is a Selection: whatever is counted or listed is counted or listed of the same ones.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,7 +21,7 @@ ORDER = (decision.Verdict.idle, decision.Verdict.unknown, decision.Verdict.activ
 PAUSED = "paused"
 
 
-class WorkloadName(answers.Answer, frozen=True, kw_only=True):
+class WorkloadName(answers.Shape, frozen=True, kw_only=True):
     """One object in the cluster, by everything that identifies it."""
 
     api_version: str
@@ -31,7 +31,7 @@ class WorkloadName(answers.Answer, frozen=True, kw_only=True):
     uid: str
 
 
-class Upcoming(answers.Answer, frozen=True, kw_only=True):
+class Upcoming(answers.Shape, frozen=True, kw_only=True):
     type: str  # notice or pause
     at: str | None
 
@@ -58,24 +58,24 @@ class WorkloadRow(WorkloadName, frozen=True, kw_only=True):
     cost: money.Cost | None
 
 
-class ReasonGiven(answers.Answer, frozen=True, kw_only=True):
+class ReasonGiven(answers.Shape, frozen=True, kw_only=True):
     reason: str
     because: str
 
 
-class SkipGiven(answers.Answer, frozen=True, kw_only=True):
+class SkipGiven(answers.Shape, frozen=True, kw_only=True):
     skip: str | None
     because: str
 
 
-class SignalSeen(answers.Answer, frozen=True, kw_only=True):
+class SignalSeen(answers.Shape, frozen=True, kw_only=True):
     max: float | None
     mean: float | msgspec.UnsetType | None = msgspec.UNSET  # of primary ratios only
     samples: int | None
     newest: str | None
 
 
-class GpuEvidence(answers.Answer, frozen=True, kw_only=True):
+class GpuEvidence(answers.Shape, frozen=True, kw_only=True):
     uuid: str
     index: str | None
     node: str
@@ -87,18 +87,18 @@ class GpuEvidence(answers.Answer, frozen=True, kw_only=True):
     signals: dict[str, SignalSeen]
 
 
-class SignalMissed(answers.Answer, frozen=True, kw_only=True):
+class SignalMissed(answers.Shape, frozen=True, kw_only=True):
     signal: str
     because: str
 
 
-class OwnerLink(answers.Answer, frozen=True, kw_only=True):
+class OwnerLink(answers.Shape, frozen=True, kw_only=True):
     kind: str
     name: str
     uid: str
 
 
-class PauseTold(answers.Answer, frozen=True, kw_only=True):
+class PauseTold(answers.Shape, frozen=True, kw_only=True):
     """A pause of ours that stands, as its marks tell it. `returns_to`: what a resume restores, by JSON pointer."""
 
     at: str | None
@@ -110,7 +110,7 @@ class PauseTold(answers.Answer, frozen=True, kw_only=True):
     returns_to: dict[str, Any]
 
 
-class Explanation(answers.Answer, frozen=True, kw_only=True):
+class Explanation(answers.Shape, frozen=True, kw_only=True):
     """The full answer to "why", with the evidence GPU by GPU, and what was lost. `patch`: what a pause would send."""
 
     workload: WorkloadName
@@ -134,7 +134,7 @@ class Explanation(answers.Answer, frozen=True, kw_only=True):
     as_of: str | None
 
 
-class OutcomeTold(answers.Answer, frozen=True, kw_only=True):
+class OutcomeTold(answers.Shape, frozen=True, kw_only=True):
     status: str
     at: str | None
     detail: str
@@ -160,7 +160,7 @@ class AckRow(WorkloadName, frozen=True, kw_only=True):
     reason: str | None
 
 
-class FreezeTold(answers.Answer, frozen=True, kw_only=True):
+class FreezeTold(answers.Shape, frozen=True, kw_only=True):
     frozen: bool
     until: str | None
     namespace: str
@@ -171,7 +171,7 @@ class FreezeTold(answers.Answer, frozen=True, kw_only=True):
 # ---- which ones: the same for everything that is counted or listed ---------------------------------------------------
 
 
-class Counted(msgspec.Struct, frozen=True):
+class WorkloadCount(msgspec.Struct, frozen=True):
     """One workload, and how many of its GPUs are what."""
 
     finding: decision.Finding
@@ -188,10 +188,10 @@ class Counted(msgspec.Struct, frozen=True):
         return self.idle > 0 and self.finding.verdict is not decision.Verdict.idle
 
 
-class View(msgspec.Struct, frozen=True):
+class Selection(msgspec.Struct, frozen=True):
     """The workloads that were asked for, in the order of the snapshot."""
 
-    workloads: tuple[Counted, ...]
+    workloads: tuple[WorkloadCount, ...]
     at: Instant
 
     @property
@@ -207,15 +207,15 @@ class View(msgspec.Struct, frozen=True):
         return sum(one.unknown for one in self.workloads)
 
 
-def view(plan: decision.Plan, namespace: Pattern | None = None, model: Pattern | None = None) -> View:
+def view(plan: decision.Plan, namespace: Pattern | None = None, model: Pattern | None = None) -> Selection:
     """`model`: all of its GPUs are known to match; what holds none has no model that could."""
     every = (count(plan, index) for index in range(len(plan.findings)))
-    return View(tuple(one for one in every if _is_asked_for(one.finding, namespace, model)), plan.at)
+    return Selection(tuple(one for one in every if _is_asked_for(one.finding, namespace, model)), plan.at)
 
 
-def count(plan: decision.Plan, index: int) -> Counted:
-    held = plan.held
-    return Counted(plan.findings[index], *(int(column[index]) for column in (held.idle, held.active, held.unknown)))
+def count(plan: decision.Plan, index: int) -> WorkloadCount:
+    columns = (plan.held.idle, plan.held.active, plan.held.unknown)
+    return WorkloadCount(plan.findings[index], *(int(column[index]) for column in columns))
 
 
 def _is_asked_for(finding: decision.Finding, namespace: Pattern | None, model: Pattern | None) -> bool:
@@ -226,13 +226,13 @@ def _is_asked_for(finding: decision.Finding, namespace: Pattern | None, model: P
     return bool(finding.models) and all(model.fullmatch(each) for each in finding.models)
 
 
-def listed(seen: View, *, everything: bool) -> list[Counted]:
+def listed(seen: Selection, *, everything: bool) -> list[WorkloadCount]:
     """Those that are idle, then those of whose GPUs some are, or all; the longest idle before the others."""
     shown = [one for one in seen.workloads if everything or one.idle or one.finding.verdict is decision.Verdict.idle]
     return sorted(shown, key=lambda one: _rank(one, seen.at))
 
 
-def _rank(one: Counted, now: Instant) -> tuple[Any, ...]:
+def _rank(one: WorkloadCount, now: Instant) -> tuple[Any, ...]:
     finding = one.finding
     is_idle = finding.verdict is decision.Verdict.idle
     return not is_idle, not one.idle, ORDER.index(finding.verdict), finding.idle_since or now, str(finding.workload.ref)
@@ -250,7 +250,7 @@ def reference(ref: cluster.Ref) -> WorkloadName:
     return WorkloadName(**identify(ref))
 
 
-def row(one: Counted, now: Instant, cost: money.Cost | None = None) -> WorkloadRow:
+def row(one: WorkloadCount, now: Instant, cost: money.Cost | None = None) -> WorkloadRow:
     finding = one.finding
     return WorkloadRow(
         **identify(finding.workload.ref), gpus=one.gpus, idle_gpus=one.idle, active_gpus=one.active,
@@ -363,18 +363,18 @@ def next_step(row: WorkloadRow) -> str:
     if row.gpus == 0 and row.paused_at is not None:
         return row.skip or ""
     if row.verdict != decision.Verdict.idle:
-        return f"reported only: {row.reason}" if row.idle_gpus else row.reason
+        return "reported only" if row.idle_gpus else row.reason
     at = units.read_instant(row.next_action.at) if row.next_action else None
     if row.skip is not None:
         return f"{row.skip} until {units.clock_time(at)} UTC" if at is not None else row.skip
     return row.next_action.type if row.next_action else ""
 
 
-def return_size(told: PauseTold) -> str:
+def return_size(pause: PauseTold) -> str:
     """`3 replicas`, or the fields that are put back where it is not counted so."""
-    if told.replicas is not None:
-        return answers.many(told.replicas, "replica")
-    spelled = (f"{_spell(pointer)} {_value(value)}" for pointer, value in sorted(told.returns_to.items()))
+    if pause.replicas is not None:
+        return answers.many(pause.replicas, "replica")
+    spelled = (f"{_spell(pointer)} {_value(value)}" for pointer, value in sorted(pause.returns_to.items()))
     return ", ".join(spelled) or "not known: its record cannot be read; say so with `fallow resume --replicas N`"
 
 

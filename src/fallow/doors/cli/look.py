@@ -72,7 +72,7 @@ def _why_none(look: stories.Look) -> str:
     return f"no decision possible: {trouble.because}. What helps: {statuses.help_source(look)}"
 
 
-def _view(look: stories.Look, asked: Asked) -> answers.View:
+def _view(look: stories.Look, asked: Asked) -> answers.Selection:
     """Refuses a namespace that is not there: an answer of nothing would be taken for one of no idleness."""
     view, places = answers.view(look.plan, asked.namespace, asked.model), look.snapshot.namespaces
     if view.workloads:
@@ -103,13 +103,13 @@ def _status(output: str, watch_every: Seconds | None, everywhere: bool, price: t
     _read_scope(everywhere, given)
     book = _read_prices(price)
 
-    def make() -> show.Page:
+    def make() -> show.Shown:
         found, asked = _sight(given)
         view, why = _view(found.look, asked), _why_none(found.look)
         page = statuses.status(found.look, view, found.daemon, book)
         if output in ("json", "yaml"):
-            return show.Page(show.encode(page, output), why)
-        return show.Page(pages.draw_status(page, str(asked), view.at), why)
+            return show.Shown(show.encode(page, output), why)
+        return show.Shown(pages.draw_status(page, str(asked), view.at), why)
 
     watch.present(make, watch_every)
 
@@ -117,17 +117,17 @@ def _status(output: str, watch_every: Seconds | None, everywhere: bool, price: t
 def _idle(output: str, everything: bool, watch_every: Seconds | None, everywhere: bool, **given: Any) -> None:
     _read_scope(everywhere, given)
 
-    def make() -> show.Page:
+    def make() -> show.Shown:
         found, asked = _sight(given)
         if why := _why_none(found.look):
-            return show.Page("", why)
+            return show.Shown("", why)
         view, seen = _view(found.look, asked), found.look.snapshot
         listed = answers.listed(view, everything=everything)
         rows = [answers.row(one, view.at, statuses.find_cost(one, seen, prices.DEFAULT)) for one in listed]
         if output in ("json", "yaml"):
-            return show.Page(show.encode(rows, output))
+            return show.Shown(show.encode(rows, output))
         rules, shown = statuses.tell_rules(found.look, found.daemon), list(zip(listed, rows, strict=True))
-        return show.Page(pages.draw_idle(rules.sentence, view, shown, str(asked), wide=output == "wide"))
+        return show.Shown(pages.draw_idle(rules.sentence, view, shown, str(asked), wide=output == "wide"))
 
     watch.present(make, watch_every)
 
@@ -135,21 +135,21 @@ def _idle(output: str, everything: bool, watch_every: Seconds | None, everywhere
 def _explain(
     target: str, namespace: str | None, output: str, watch_every: Seconds | None, **given: Any
 ) -> None:
-    def make() -> show.Page:
+    def make() -> show.Shown:
         found, _ = _sight({**given, "namespace": None})
         look = found.look
         index = _find(look, target, namespace or found.namespace)
-        told = _explain_one(look, index, with_patch=output in ("json", "yaml"))
+        answer = _explain_one(look, index, with_patch=output in ("json", "yaml"))
         why = _why_none(look)
         if output in ("json", "yaml"):
-            return show.Page(show.encode(told, output), why)
+            return show.Shown(show.encode(answer, output), why)
         rules, lost = statuses.tell_rules(look, found.daemon).sentence, look.snapshot.evidence.lost_signals
         unseen = [
             *((f"signal {one.signal}", one.because) for one in lost),
             *((one.who, one.because) for one in look.snapshot.evidence.ignored),
         ]
         finding, wide = look.plan.findings[index], output == "wide"
-        return show.Page(pages.draw_why(rules, finding, told, unseen, look.plan.at, wide=wide), why)
+        return show.Shown(pages.draw_why(rules, finding, answer, unseen, look.plan.at, wide=wide), why)
 
     watch.present(make, watch_every)
 

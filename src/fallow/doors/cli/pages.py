@@ -22,7 +22,7 @@ _UUID: Final = re.compile(r"((?:GPU|MIG)-[0-9a-f]{8})(?:-[0-9a-f]{4}){3}-[0-9a-f
 _KEPT: Final = frozenset({Reason.Acknowledged, Reason.OptedOut, Reason.AlreadyPaused})
 _STEPS: Final = {"notice": "notice", "pause": "pause", "ackEnds": "ack ends", "freezeEnds": "freeze ends"}
 
-Listed: TypeAlias = tuple[answers.Counted, answers.WorkloadRow]
+Listed: TypeAlias = tuple[answers.WorkloadCount, answers.WorkloadRow]
 
 
 def join(*sections: str) -> str:
@@ -128,11 +128,11 @@ def _whom(step: statuses.NextStep) -> str:
 
 def _draw_problems(page: statuses.StatusPage) -> str:
     """What is wrong with the source as a whole ends the command with a sentence of its own."""
-    told = [each for each in page.problems if each.what != statuses.MEASUREMENTS]
-    lines = (show.fold(f"  {each.what}: {each.because}", 4) for each in told)
-    helps = (show.fold(f"    what helps: {each.helps}", 4) for each in told)
+    shown = [each for each in page.problems if each.what != statuses.MEASUREMENTS]
+    lines = (show.fold(f"  {each.what}: {each.because}", 4) for each in shown)
+    helps = (show.fold(f"    what helps: {each.helps}", 4) for each in shown)
     body = "\n".join(f"{line}\n{helped}" for line, helped in zip(lines, helps, strict=True))
-    return f"{show.heading('DATA')}  what cannot be told or seen\n{body}" if told else ""
+    return f"{show.heading('DATA')}  what cannot be told or seen\n{body}" if shown else ""
 
 
 def _draw_shares(page: statuses.StatusPage) -> str:
@@ -149,7 +149,7 @@ def _draw_shares(page: statuses.StatusPage) -> str:
 # ---- idle ------------------------------------------------------------------------------------------------------------
 
 
-def draw_idle(rules: str, view: answers.View, shown: Sequence[Listed], asked: str, *, wide: bool) -> str:
+def draw_idle(rules: str, view: answers.Selection, shown: Sequence[Listed], asked: str, *, wide: bool) -> str:
     """`asked`: what -n and -m leave of it, in words."""
     partly = sum(one.is_partly_idle for one, _ in shown)
     also = f", {many(partly, 'workload')} only in part" if partly else ""
@@ -164,7 +164,7 @@ def draw_idle(rules: str, view: answers.View, shown: Sequence[Listed], asked: st
     return join(show.fold(rules), laid, show.fold(f"of {held} held{asked}: {sums}"))
 
 
-def _idle_cells(one: answers.Counted, row: answers.WorkloadRow) -> tuple[Any, ...]:
+def _idle_cells(one: answers.WorkloadCount, row: answers.WorkloadRow) -> tuple[Any, ...]:
     held = f"{one.idle} of {one.gpus}" if one.is_partly_idle else str(one.gpus)
     return (
         row.namespace, f"{row.kind}/{row.name}", held, _name_models(row.models), answers.verdict(one.finding),
@@ -176,16 +176,16 @@ def _idle_cells(one: answers.Counted, row: answers.WorkloadRow) -> tuple[Any, ..
 
 
 def draw_why(
-    rules: str, finding: decision.Finding, told: answers.Explanation, unseen: Iterable[tuple[str, str]], now: Instant,
+    rules: str, finding: decision.Finding, answer: answers.Explanation, unseen: Iterable[tuple[str, str]], now: Instant,
     *, wide: bool,
 ) -> str:
     """`unseen`: what could not be seen, and why."""
-    ref, pause = finding.workload.ref, told.pause
+    ref, pause = finding.workload.ref, answer.pause
     state = answers.verdict(finding)
     head = f"{ref.short} in {ref.namespace}: {state}" + ("" if state == answers.PAUSED else f" ({finding.reason})")
-    lines = [*(_tell_pause(ref, pause, now) if pause else ()), *_tell_finding(finding, told, now)]
+    lines = [*(_tell_pause(ref, pause, now) if pause else ()), *_tell_finding(finding, answer, now)]
     lines += [("not seen", f"{what}: {because}") for what, because in unseen]
-    evidence = _draw_evidence(told.gpus, wide=wide)
+    evidence = _draw_evidence(answer.gpus, wide=wide)
     return join(show.fold(rules), f"{show.heading(head)}\n{show.fields(lines)}", evidence)
 
 
@@ -201,7 +201,7 @@ def _tell_pause(ref: cluster.Ref, pause: answers.PauseTold, now: Instant) -> Ite
     yield "back with", f"fallow resume {text.typed(ref)} -n {ref.namespace}"
 
 
-def _tell_finding(finding: decision.Finding, told: answers.Explanation, now: Instant) -> Iterator[tuple[str, str]]:
+def _tell_finding(finding: decision.Finding, answer: answers.Explanation, now: Instant) -> Iterator[tuple[str, str]]:
     ref, rule = finding.workload.ref, finding.rule
     is_paused = answers.verdict(finding) == answers.PAUSED
     if not is_paused:
@@ -209,8 +209,8 @@ def _tell_finding(finding: decision.Finding, told: answers.Explanation, now: Ins
     if finding.idle_since is not None:
         quiet = f"{'at least ' if finding.at_least else ''}{units.humane(now - finding.idle_since)}"
         yield "idle", f"{quiet}, since {units.rfc3339(finding.idle_since)}"
-    if told.cost is not None:
-        yield "costs", f"${told.cost.per_hour:,.2f} an hour at list price"
+    if answer.cost is not None:
+        yield "costs", f"${answer.cost.per_hour:,.2f} an hour at list price"
     holds = "would hold for it when it runs: " if is_paused else ""
     yield "policy", f"{rule.name}: {holds}quiet for {units.humane(finding.window)}, then {rule.action.type}"
     if finding.skip is not None and not is_paused:

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 UNFOLDED = 10_000  # columns; rich fills a line only as far as its cells need
-SENTENCE = 30  # columns that a sentence gets at least, be the terminal ever so narrow
 NUMBERS = frozenset({"GPUS", "WORKLOADS", "IDLE", "$/H"})
-SENTENCES = frozenset({"WHY", "REASON GIVEN"})  # only these are folded: half a name cannot be copied
+# Only these are folded (half a name cannot be copied), to so many columns at least, be the terminal ever so narrow.
+SENTENCES = {"WHY": 30, "REASON GIVEN": 30, "NEXT": 13}
 # Of the 256 colours those that can be read on white and on black alike (contrast of 3.9 at least).
 STYLES = {"idle": "color(166)", "active": "color(28)", "unknown": "color(31)", "paused": "color(133)"}
 _BLOCKS = {"active": "\N{FULL BLOCK}", "idle": "\N{LIGHT SHADE}", "unknown": "?"}
@@ -34,7 +34,7 @@ output_option = click.Option(
 )
 
 
-class Page(msgspec.Struct, frozen=True):
+class Shown(msgspec.Struct, frozen=True):
     """What a command shows. `failure`: why it is not what was asked for; it then ends with 1."""
 
     text: str
@@ -131,7 +131,7 @@ def _without(row: Sequence[Any], at: int) -> list[Any]:
 def _need(columns: Sequence[str], cells: Sequence[Sequence["Text"]]) -> int:
     """How wide it is when only sentences are folded; where a terminal has less, lines run over, and nothing is lost."""
     widest = {column: max(map(len, [column, *texts])) for column, *texts in zip(columns, *cells, strict=True)}
-    least = (min(width, SENTENCE) if column in SENTENCES else width for column, width in widest.items())
+    least = (min(width, SENTENCES.get(column, width)) for column, width in widest.items())
     return sum(least) + 2 * len(columns) - 2
 
 
@@ -149,7 +149,7 @@ def _field(label: str, text: Any, indent: str) -> str:
 
 def fold(text: Any, indent: int = 0) -> str:
     """On a terminal, lines of its width, all but the first indented; half a word cannot be copied."""
-    room = max(SENTENCE, shutil.get_terminal_size().columns - indent - 1)
+    room = max(SENTENCES["WHY"], shutil.get_terminal_size().columns - indent - 1)
     if not sys.stdout.isatty():
         return plain(text)
     lines = textwrap.wrap(plain(text), room, break_long_words=False, break_on_hyphens=False)

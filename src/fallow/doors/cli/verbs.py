@@ -84,7 +84,7 @@ def _paused(watch_every: Seconds | None, **given: Any) -> None:
     watch.present(lambda: _draw_paused(given), watch_every)
 
 
-def _draw_paused(given: Given) -> show.Page:
+def _draw_paused(given: Given) -> show.Shown:
     async def read(reach: verbs.Reach) -> tuple[list[cluster.Workload], tuple[cluster.Missing, ...], str]:
         return await verbs.paused(reach, time.time()), reach.mirror.missing, _name_place(reach)
 
@@ -93,16 +93,16 @@ def _draw_paused(given: Given) -> show.Page:
         click.echo(show.plain(f"not seen: {unseen.what}: {unseen.because}"), err=True)
     rows = [answers.paused(each) for each in found]
     if given["output"] in ("json", "yaml"):
-        return show.Page(show.encode(rows, given["output"]))
+        return show.Shown(show.encode(rows, given["output"]))
     if not rows:
-        return show.Page(f"nothing is paused by fallow in {place}\n")
+        return show.Shown(f"nothing is paused by fallow in {place}\n")
     more = ["POLICY", "REPLICAS"] if given["output"] == "wide" else []
     shown = [
         _blank((*said, *(row.policy, row.replicas)[:len(more)], row.reason))
         for row in rows for said in [(row.namespace, row.workload, row.since, row.by, row.gpus)]
     ]
     columns = ["NAMESPACE", "WORKLOAD", "SINCE", "BY", "GPUS", *more, "WHY"]
-    return show.Page(show.grid(columns, shown, spare=("BY", "SINCE")) + "\n")
+    return show.Shown(show.grid(columns, shown, spare=("BY", "SINCE")) + "\n")
 
 
 def _blank(cells: Iterable[Any]) -> list[Any]:
@@ -137,18 +137,18 @@ def _acks(watch_every: Seconds | None, **given: Any) -> None:
     watch.present(lambda: _draw_acks(given), watch_every)
 
 
-def _draw_acks(given: Given) -> show.Page:
+def _draw_acks(given: Given) -> show.Shown:
     async def read(reach: verbs.Reach) -> list[verbs.Ack]:
         return verbs.acks(reach)
 
     rows = answers.acks(_ask(read, given))
     if given["output"] in ("json", "yaml"):
-        return show.Page(show.encode(rows, given["output"]))
+        return show.Shown(show.encode(rows, given["output"]))
     if not rows:
-        return show.Page("nothing is acknowledged here\n")
+        return show.Shown("nothing is acknowledged here\n")
     columns = ["NAMESPACE", "WORKLOAD", "UNTIL", "BY", "REASON GIVEN"]
     shown = [_blank((row.namespace, row.workload, row.until, row.by, row.reason)) for row in rows]
-    return show.Page(show.grid(columns, shown, spare=("BY",)) + "\n")
+    return show.Shown(show.grid(columns, shown, spare=("BY",)) + "\n")
 
 
 def _freeze(duration: str, reason: str, **given: Any) -> None:

@@ -45,12 +45,12 @@ class WatchFlagCommand(WatchCommand, flags.FlagCommand):
 
 def _fill_in(args: Sequence[str]) -> Iterator[str]:
     """`--watch` without a number behind it is `--watch=10`."""
-    for word, following in zip(args, [*args[1:], ""], strict=True):
+    for word, following in zip(args, [*args[1:], ""], strict=False):
         is_bare = word == "--watch" and not following.replace(".", "", 1).isdigit()
         yield f"{word}={EVERY:g}" if is_bare else word
 
 
-def present(make: Callable[[], show.Page], every: Seconds | None) -> None:
+def present(make: Callable[[], show.Shown], every: Seconds | None) -> None:
     if every is not None:
         _repeat(make, every)
     page = make()
@@ -59,7 +59,7 @@ def present(make: Callable[[], show.Page], every: Seconds | None) -> None:
         raise click.ClickException(show.plain(page.failure))  # exit code 1
 
 
-def _repeat(make: Callable[[], show.Page], every: Seconds) -> None:
+def _repeat(make: Callable[[], show.Shown], every: Seconds) -> None:
     """Until Ctrl-C."""
     on_terminal = sys.stdout.isatty()
     try:
@@ -73,7 +73,7 @@ def _repeat(make: Callable[[], show.Page], every: Seconds) -> None:
         sys.exit(EXIT_INTERRUPTED)
 
 
-def _make_safely(make: Callable[[], show.Page]) -> str:
+def _make_safely(make: Callable[[], show.Shown]) -> str:
     try:
         page = make()
     except click.UsageError:

@@ -38,9 +38,9 @@ def test_windows_and_policies_stand_side_by_side(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     results = json.loads(done.output)["results"]
     assert [result["name"] for result in results] == ["idle for 30m", "idle for 1h", "polite"]
-    assert results[0]["total"]["reclaimed_gpu_hours"] >= results[1]["total"]["reclaimed_gpu_hours"] > 0
+    assert results[0]["total"]["reclaimedGpuHours"] >= results[1]["total"]["reclaimedGpuHours"] > 0
     assert [result["notices"] > 0 for result in results] == [False, False, True]
-    assert set(results[0]["by_class"]) <= {"inference", "notebook", "training", "batch"}
+    assert set(results[0]["byClass"]) <= {"inference", "notebook", "training", "batch"}
 
 
 def test_one_policy_alone_is_told_by_class_and_namespace() -> None:
@@ -94,8 +94,8 @@ def test_tune_speaks_to_machines() -> None:
     data = yaml.safe_load(done.output)
     assert data["resumeCostSeconds"] == 3600.0
     assert data["advice"]["all"]["window"] >= 300
-    costs = {point["window"]: point["cost_gpu_hours"] for point in data["curve"]}
-    assert data["advice"]["all"]["point"]["cost_gpu_hours"] <= 1.2 * min(costs.values())
+    costs = {point["window"]: point["costGpuHours"] for point in data["curve"]}
+    assert data["advice"]["all"]["point"]["costGpuHours"] <= 1.2 * min(costs.values())
 
 
 @pytest.mark.parametrize("verb", ["backtest", "tune"])
