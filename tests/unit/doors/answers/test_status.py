@@ -1,4 +1,4 @@
-"""The cluster on one page, as data: numbers that agree, prices that are known or not, what comes next, what is wrong."""
+"""The cluster on one page, as data: numbers that agree, prices that are known or not, what comes next."""
 
 from decimal import Decimal
 
@@ -153,7 +153,8 @@ def test_what_is_wrong_with_the_data_is_named_with_what_helps():
     ("url", "reason", "says"),
     [
         (None, "WarmingUp", "say where Prometheus is (--prometheus-url or PROMETHEUS_URL)"),
-        ("http://p", "SourceError", "kubectl -n monitoring port-forward"), ("http://p", "NoData", "scrape dcgm-exporter"),
+        ("http://p", "SourceError", "kubectl -n monitoring port-forward"),
+        ("http://p", "NoData", "scrape dcgm-exporter"),
     ],
     ids=["no-prometheus", "unreachable", "empty"],
 )
