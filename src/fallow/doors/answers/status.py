@@ -304,7 +304,7 @@ def help_source(look: stories.Look) -> str:
     if look.options.prometheus is not None:
         return (
             "check --prometheus-url (PROMETHEUS_URL); from outside of the cluster: kubectl -n monitoring port-forward "
-            "svc/prometheus 9090, then --prometheus-url http://localhost:9090"
+            "svc/prometheus-k8s 9090, then --prometheus-url http://localhost:9090"
         )
     return (
         "a single look has no past of its own: say where Prometheus is (--prometheus-url or PROMETHEUS_URL), name the "
