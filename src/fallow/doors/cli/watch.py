@@ -24,7 +24,7 @@ EVERY: Seconds = 10.0
 EXIT_INTERRUPTED = 130
 _ENTER = "\x1b[?1049h\x1b[?25l\x1b[?7l"  # a screen of its own, no cursor, lines that are too long are cut
 _LEAVE = "\x1b[?7h\x1b[?25h\x1b[?1049l"
-_HOME, _REST_OF_LINE, _REST_OF_SCREEN = "\x1b[H", "\x1b[K", "\x1b[J"
+_HOME, _EMPTY_LINE, _REST_OF_SCREEN = "\x1b[H", "\x1b[2K", "\x1b[J"
 
 option = click.Option(
     ["--watch", "watch_every"], type=click.FloatRange(1, 3600), default=None, metavar="[SECONDS]",
@@ -102,13 +102,13 @@ def _end(number: int, _: Any) -> None:
 
 
 def _draw(text: str, every: Seconds) -> None:
-    """In place: no line flickers that stays as it was."""
+    """In place. A line is emptied before it is written: behind one that is full, that would take its last character."""
     rows = shutil.get_terminal_size().lines
     lines = text.splitlines()
     if len(lines) > rows - 1:
         more = len(lines) - (rows - 2)
         lines = [*lines[:rows - 2], f"... {more} more lines: a higher terminal shows them"]
     foot = f"{units.rfc3339(time.time())}, again every {units.humane(every)}; Ctrl-C ends"
-    drawn = "".join(f"{line}{_REST_OF_LINE}\r\n" for line in lines)
-    sys.stdout.write(f"{_HOME}{drawn}{foot}{_REST_OF_LINE}{_REST_OF_SCREEN}")
+    drawn = "".join(f"{_EMPTY_LINE}{line}\r\n" for line in lines)
+    sys.stdout.write(f"{_HOME}{drawn}{_REST_OF_SCREEN}{foot}")
     sys.stdout.flush()
