@@ -182,6 +182,11 @@ def sentence(text: str, *notes: str) -> None:
     click.echo("\n".join(map(plain, (text, *(f"  {note}" for note in notes)))))
 
 
+def tell(text: str) -> None:
+    """To whoever waits for an answer, which goes elsewhere."""
+    click.echo(plain(text), err=True)
+
+
 def checked(check: Callable[[str], object]) -> Callable[[click.Context, click.Parameter, str | None], str | None]:
     """For an option or argument: what is malformed ends with 2 before anything is asked of the cluster."""
 

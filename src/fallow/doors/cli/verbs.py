@@ -90,19 +90,21 @@ def _draw_paused(given: Given) -> show.Shown:
 
     found, missing, place = _ask(read, given)
     for unseen in missing:  # something of that kind may stand paused too
-        click.echo(show.plain(f"not seen: {unseen.what}: {unseen.because}"), err=True)
+        show.tell(f"not seen: {unseen.what}: {unseen.because}")
     rows = [answers.paused(each) for each in found]
     if given["output"] in ("json", "yaml"):
         return show.Shown(show.encode(rows, given["output"]))
     if not rows:
         return show.Shown(f"nothing is paused by fallow in {place}\n")
-    more = ["POLICY", "REPLICAS"] if given["output"] == "wide" else []
-    shown = [
-        _blank((*said, *(row.policy, row.replicas)[:len(more)], row.reason))
-        for row in rows for said in [(row.namespace, row.workload, row.since, row.by, row.gpus)]
-    ]
-    columns = ["NAMESPACE", "WORKLOAD", "SINCE", "BY", "GPUS", *more, "WHY"]
+    wide = given["output"] == "wide"
+    columns = ["NAMESPACE", "WORKLOAD", "SINCE", "BY", "GPUS", *(["POLICY", "REPLICAS"] if wide else []), "WHY"]
+    shown = [_paused_cells(row, wide=wide) for row in rows]
     return show.Shown(show.grid(columns, shown, spare=("BY", "SINCE")) + "\n")
+
+
+def _paused_cells(row: answers.PausedRow, *, wide: bool) -> list[Any]:
+    more = (row.policy, row.replicas) if wide else ()
+    return _blank((row.namespace, row.workload, row.since, row.by, row.gpus, *more, row.reason))
 
 
 def _blank(cells: Iterable[Any]) -> list[Any]:

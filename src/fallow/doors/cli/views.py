@@ -42,17 +42,13 @@ def _sight(given: dict[str, Any]) -> tuple[daemon.Sighting, Asked]:
     wide = msgspec.structs.replace(scope, namespace=None, model=None)
     logs.set_up("default", "error")
     with show.refusals():
-        found = asyncio.run(daemon.look(_within(options, wide), tell=_tell))
+        found = asyncio.run(daemon.look(_within(options, wide), tell=show.tell))
     return found, Asked(scope.namespace, scope.model)
 
 
 def _within(options: settings.Settings, scope: policies.Scope) -> settings.Settings:
     mandate = msgspec.structs.replace(options.mandate, scope=scope)
     return msgspec.structs.replace(options, mandate=mandate)
-
-
-def _tell(sentence: str) -> None:
-    click.echo(show.plain(sentence), err=True)
 
 
 def _failure(message: str) -> click.ClickException:
