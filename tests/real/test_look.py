@@ -72,7 +72,7 @@ async def test_the_first_line_says_whose_rules_these_are(stage: Scene) -> None:
     ]
     assert len(set(said)) == 1
     assert "IdlePolic" in said[0]
-    assert said[0].endswith("; no daemon runs")
+    assert said[0].endswith("; no daemon is seen")
     page = await look(stage, "status", "-n", stage.namespace)
     assert [(step["what"], step["workload"]["name"]) for step in page["next"]] == [("notice", "quiet")]
 

@@ -174,7 +174,7 @@ def _tell_daemon(found: daemon.DaemonSeen, now: Instant) -> DaemonTold:
     elif found.holder and found.renewed is not None:
         because = f"the daemon in {found.namespace} was last heard of at {units.rfc3339(found.renewed)}"
     else:
-        because = "no daemon runs"
+        because = "no daemon is seen"
     return DaemonTold(
         namespace=found.namespace, running=running, renewed=answers.instant(found.renewed), because=because
     )

@@ -194,7 +194,7 @@ def test_what_was_not_asked_for_is_not_counted():
 @pytest.mark.parametrize(
     ("found", "running", "says"),
     [
-        (NOBODY, False, "no daemon runs"),
+        (NOBODY, False, "no daemon is seen"),
         (daemon.DaemonSeen("sys", "pod-1", NOW - 2), True, "a daemon runs in sys, whose own flags are not known here"),
         (daemon.DaemonSeen("sys", "pod-1", NOW - HOUR), False, "was last heard of at 2026-11-15T11:00:00Z"),
         (daemon.DaemonSeen("sys", leases=("a", "b")), None, "daemons may run in a, b"),
