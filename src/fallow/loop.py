@@ -212,8 +212,10 @@ class Loop:
     async def _fill(self) -> None:
         """Who holds the Lease knows what is on it; who only looks reads it, and who may not is not told of a freeze."""
         if not self._needs_lease:
-            with contextlib.suppress(errors.ClientError):
+            try:
                 await self._leadership.read()
+            except errors.ClientError as problem:
+                self._leadership.problem = problem
         await self._mirror.list_all(self._clock())
 
     def background(self) -> list[Coroutine[Any, Any, None]]:

@@ -34,6 +34,7 @@ PAUSED_AT: Final = f"{GROUP}/paused-at"
 PAUSED_BY: Final = f"{GROUP}/paused-by"
 PAUSED_REASON: Final = f"{GROUP}/paused-reason"
 PAUSED_GPUS: Final = f"{GROUP}/paused-gpus"  # how many GPUs the pause freed, for people
+PAUSED_POLICY: Final = f"{GROUP}/paused-policy"  # the rule that did it, for people: another may hold meanwhile
 RESUMED_AT: Final = f"{GROUP}/resumed-at"
 RESUMED_BY: Final = f"{GROUP}/resumed-by"
 RESUME_REQUESTED: Final = f"{GROUP}/resume-requested"
@@ -74,7 +75,8 @@ WORKLOAD_TYPE_ALIAS: Final = "gpu-autoscaler.io/workload-type"
 ACK_KEYS: Final = (ACK_UNTIL, ACK_UNTIL_ALIAS, ACK_BY, ACK_BY_ALIAS, ACK_REASON, ACK_AT)
 PENDING_KEYS: Final = (IDLE_SINCE, IDLE_EPISODE, PENDING_SINCE, PENDING_SINCE_ALIAS, TOLD)
 PAUSE_KEYS: Final = (
-    ORIGINAL_STATE, ORIGINAL_REPLICAS, PAUSED_AT, PAUSED_BY, PAUSED_REASON, PAUSED_GPUS, PAUSE_INEFFECTIVE_AT,
+    ORIGINAL_STATE, ORIGINAL_REPLICAS, PAUSED_AT, PAUSED_BY, PAUSED_REASON, PAUSED_GPUS, PAUSED_POLICY,
+    PAUSE_INEFFECTIVE_AT,
 )
 CLEARED_BY_PAUSE: Final = (*PENDING_KEYS, RESUMED_AT, RESUMED_BY)  # and put back where the pause is taken back
 

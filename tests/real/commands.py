@@ -20,7 +20,9 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-_MODULES: Final = ["fallow.wiring.daemon", *(f"fallow.doors.cli.{name}" for name in ("verbs", "look", "prune"))]
+_MODULES: Final = [
+    "fallow.wiring.daemon", *(f"fallow.doors.cli.{name}" for name in ("verbs", "look", "views", "prune"))
+]
 _server = multiprocessing.get_context("forkserver")
 _server.set_forkserver_preload(_MODULES)
 

@@ -55,7 +55,7 @@ class Trusting(scene.Scene):
         """What is found of each workload, and what was not seen."""
         spaces = ",".join((self.namespace, self.exporters))
         asked = {"kubeconfig": str(self.kubeconfig), "watch_namespaces": spaces, **given}
-        found, _ = await daemon.look(settings.read_flags(asked, {"POD_NAMESPACE": f"{self.namespace}-own"}))
+        found = (await daemon.look(settings.read_flags(asked, {"POD_NAMESPACE": f"{self.namespace}-own"}))).look
         plan = found.plan
         findings = [plan.findings[index] for index in range(len(plan.findings))]
         missing = {one.what: one.because for one in found.snapshot.missing}

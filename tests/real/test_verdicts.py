@@ -285,9 +285,11 @@ async def _explain_in_words(stage: Scene) -> None:
         "why", "deployment/quiet", "--watch-namespaces", stage.namespace, "--max-percent-per-hour", "100"
     )
     for word in (
-        "idle (NeverUsed)", "policy", "flags", "next", "pause", "Pod <- ReplicaSet/", f"GPU-{stage.node}-0",
-        "gr_engine=0",
+        "idle (NeverUsed)", "policy", "flags", "next", "pause", "Pod <- ReplicaSet/", f"0 GPU-{stage.node}-0",
+        f"keep it    fallow ack Deployment/quiet -n {stage.namespace}", "By the flags given",
     ):
         assert word in said, f"{word!r} is not in:\n{said}"
+    wide = await stage.fallow("why", "deployment/quiet", "-o", "wide", "--watch-namespaces", stage.namespace)
+    assert "gr_engine=0" in wide
     gone = await stage.fallow("why", "Deployment/nobody", "--watch-namespaces", stage.namespace, code=1)
     assert "no Deployment nobody in namespace" in gone

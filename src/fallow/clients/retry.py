@@ -48,7 +48,11 @@ class Patience(msgspec.Struct, frozen=True):
         return max(asked, back_off) + random.uniform(0, back_off / 2)
 
 
-async def persist(attempt: Callable[[], Awaitable[T]], patience: Patience, *, is_read: bool = True) -> T:
+async def persist(
+    attempt: Callable[[], Awaitable[T]], patience: Patience, *, is_read: bool = True,
+    tell: Callable[[errors.ClientError], None] = lambda problem: None,
+) -> T:
+    """`tell`: called with what went wrong before each further try."""
     for turn in itertools.count(1):
         try:
             return await attempt()
@@ -57,6 +61,7 @@ async def persist(attempt: Callable[[], Awaitable[T]], patience: Patience, *, is
             if wait is None:
                 raise
             log.debug("%s; asking again", problem)
+            tell(problem)
         await asyncio.sleep(wait)
     raise AssertionError("the last try either returns or raises")
 

@@ -97,6 +97,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     gpu_product: str | None
     shared: bool  # gpu.replicas > 1, or a sharing strategy other than none
     labels: Mapping[str, str]
+    gpus: int | None = None  # that it offers, a MIG instance or a shared one's replica as one each; None = not known
     machine: capacity.Machine | None = None  # None = its room is not counted
 
 

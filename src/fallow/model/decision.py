@@ -136,6 +136,7 @@ class GpuFinding(msgspec.Struct, frozen=True, kw_only=True):
     """What we think of one GPU in a pod's hands, with the evidence."""
 
     gpu: str
+    index: str  # on its node, as the driver counts; "" = not known
     node: str
     pod: str
     model: str
@@ -327,10 +328,11 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Held(msgspec.Struct, frozen=True):
-    """GPUs in the hands of each workload of the snapshot, at this instant. What is not known is in neither column."""
+    """GPUs in the hands of each workload of the snapshot, at this instant."""
 
     idle: usage.Indices
     active: usage.Indices
+    unknown: usage.Indices  # those that it asked for and nobody measures, too
 
 
 class Freeze(msgspec.Struct, frozen=True):

@@ -81,6 +81,7 @@ class Usage(msgspec.Struct, kw_only=True):
     # Of the rows, not of their numbers: an earlier Usage of the same source and window with the same version has the
     # same rows (pod, gpu, model). None = not known.
     version: int | None = None
+    index: tuple[str, ...] = ()  # of each row's board on its node, "" = not known; () = of none, for people only
 
     @property
     def rows(self) -> int:

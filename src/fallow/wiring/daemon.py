@@ -6,7 +6,7 @@ In: the options, two clocks. Out: a Loop with its stories, as an async context m
 
 import contextlib
 import time
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
 import msgspec
@@ -20,12 +20,13 @@ from fallow.clients.clouds.aws import credentials as aws
 from fallow.clients.clouds.azure import credentials as azure
 from fallow.clients.clouds.gcp import credentials as gcp
 from fallow.clients.kubernetes import api as kube
-from fallow.clients.kubernetes import config, credentials
+from fallow.clients.kubernetes import config, credentials, lease
 from fallow.clients.messages import post
 from fallow.clients.prometheus import auth
 from fallow.clients.prometheus import client as prometheus
-from fallow.model import cluster, kinds, long_memory
+from fallow.model import cluster, kinds, long_memory, units
 from fallow.model.secret import Secret
+from fallow.model.units import Instant
 from fallow.observe.cluster import mirror, snapshot
 from fallow.observe.scrape import kept, source, targets
 from fallow.observe.usage import prometheus as measured
@@ -35,6 +36,7 @@ from fallow.stories.turn import Clock
 from fallow.wiring import reach
 
 IDLE = "idle"  # the name of the story
+Tell = Callable[[str], None]  # a sentence for whoever waits
 
 
 class Assembly(msgspec.Struct, frozen=True):
@@ -43,11 +45,31 @@ class Assembly(msgspec.Struct, frozen=True):
     loop: loop.Loop
     namespace: str
     scraping: source.ScrapeSource | None
+    leadership: lease.Leadership
+    home: reach.Home
+
+
+class DaemonSeen(msgspec.Struct, frozen=True):
+    """The Lease that says whether a daemon runs; one that stands where nobody holds it was left behind."""
+
+    namespace: str
+    holder: str = ""
+    renewed: Instant | None = None  # by the holder's own clock
+    leases: tuple[str, ...] = ()  # all namespaces in which one was found
+    unseen: str = ""  # why there may be others, or this one could not be read
+
+
+class Sighting(msgspec.Struct, frozen=True):
+    """One look, the context's namespace, and what is known of a daemon."""
+
+    look: idle.Look
+    namespace: str
+    daemon: DaemonSeen
 
 
 @contextlib.asynccontextmanager
 async def assemble(
-    options: settings.Settings, clock: Clock, monotonic: Clock = time.monotonic
+    options: settings.Settings, clock: Clock, monotonic: Clock = time.monotonic, tell: Tell | None = None
 ) -> AsyncIterator[Assembly]:
     """Everything wired: eyes on the cluster and on the measurements, hands, books, the Lease, the stories."""
     access = config.load_access(kubeconfig=options.kubeconfig, context=options.context, environment=options.environment)
@@ -61,18 +83,18 @@ async def assemble(
         api = await stack.enter_async_context(kube.Api(access, monotonic=monotonic, note=note))
         leasing = await stack.enter_async_context(kube.Api(access, note=note))
         identity = options.pod_name or f"{names.FIELD_MANAGER}-{time.monotonic_ns():x}"  # that no other process has
-        home = options.own_namespace or access.namespace or "default"
+        home = reach.Home(options.own_namespace or access.namespace or "default")
         if not (options.own_namespace or pace.daemon):
             home = await reach.find_home(leasing, access.namespace, acting=options.mandate.acting)
         leadership = reach.lease_as(
-            identity, home, leasing, clock, answer=lambda said: story.answer(said, clock())
+            identity, home.namespace, leasing, clock, answer=lambda said: story.answer(said, clock())
         )
         seen = await stack.enter_async_context(mirror.Mirror(
             api, watch_namespaces=options.mandate.scope.watch_namespaces, gpu_resources=options.gpu_resources,
             use_policies=options.mandate.use_policies, belief=belief,
             kept_kinds=lambda: [(group, kind) for group, _, kind in long_memory.read_kinds(leadership.annotations)],
         ))
-        usage = await _open_source(options, access, api, belief, stack, monotonic)
+        usage = await _open_source(options, access, api, belief, stack, monotonic, tell)
         scraping = usage if isinstance(usage, source.ScrapeSource) else None
         metrics.before_scrape(lambda: _write_ages(metrics, seen))
         needs_lease = pace.leader_elect or options.mandate.acting
@@ -82,7 +104,7 @@ async def assemble(
                 seen, usage, clock=clock, lease_annotations=lambda: leadership.annotations,
                 lease_term=lambda: leadership.term,
             ),
-            hands=await _make_hands(options, home, api, seen, stack), books=tally.Books(
+            hands=await _make_hands(options, home.namespace, api, seen, stack), books=tally.Books(
                 metrics, dry_run=not options.mandate.acting, source="scrape" if scraping else "prometheus"
             ),
             note=leadership.note if needs_lease else None, kept=kept_audit,
@@ -98,7 +120,7 @@ async def assemble(
             seen=seen, leadership=leadership, needs_lease=needs_lease, metrics=metrics, clock=clock,
             monotonic=monotonic, most_failures=pace.max_consecutive_failures, background=background,
         )
-        yield Assembly(looping, access.namespace or "default", scraping)
+        yield Assembly(looping, access.namespace or "default", scraping, leadership, home)
 
 
 def _write_ages(metrics: telemetry.Telemetry, seen: mirror.Mirror) -> None:
@@ -106,12 +128,19 @@ def _write_ages(metrics: telemetry.Telemetry, seen: mirror.Mirror) -> None:
     metrics.replace("fallow_watch_age_seconds", {(resource,): age for resource, age in ages.items()})
 
 
-async def look(options: settings.Settings) -> tuple[idle.Look, str]:
-    """One cycle up to the plan, and the context's namespace. The Lease is only read: a freeze is part of the truth."""
-    async with assemble(options, time.time) as made:
+async def look(options: settings.Settings, tell: Tell | None = None) -> Sighting:
+    """One cycle up to the plan. The Lease is only read: a freeze is part of the truth. `tell`: for a person who waits,
+    why it takes long."""
+    async with assemble(options, time.time, tell=tell) as made:
         found = await made.loop.look(IDLE)
         assert isinstance(found, idle.Look)
-        return found, made.namespace
+        return Sighting(found, made.namespace, _see_daemon(made))
+
+
+def _see_daemon(made: Assembly) -> DaemonSeen:
+    led, home = made.leadership, made.home
+    unseen = home.unseen if led.problem is None else f"its Lease cannot be read: {led.problem}"
+    return DaemonSeen(home.namespace, led.holder or "", units.read_instant(led.renewed), home.leases, unseen)
 
 
 async def _make_hands(
@@ -139,11 +168,11 @@ async def _open_audit(options: settings.Settings, stack: contextlib.AsyncExitSta
 
 async def _open_source(
     options: settings.Settings, access: config.Access, api: kube.Api, belief: trust.Belief,
-    stack: contextlib.AsyncExitStack, monotonic: Clock,
+    stack: contextlib.AsyncExitStack, monotonic: Clock, tell: Tell | None,
 ) -> measured.PrometheusSource | source.ScrapeSource:
     """Prometheus if we know where it is, else the exporters themselves."""
     if options.prometheus is not None:
-        asked = await stack.enter_async_context(make_prometheus(options, options.prometheus, access, monotonic))
+        asked = await stack.enter_async_context(make_prometheus(options, options.prometheus, access, monotonic, tell))
         return measured.PrometheusSource(
             asked, honor_labels=options.prometheus.honor_labels, expected_interval=options.prometheus.expected_interval,
             budget=options.loop.budget,
@@ -163,7 +192,7 @@ async def _open_source(
 
 def make_prometheus(
     options: settings.Settings, asked: settings.PrometheusSettings, access: config.Access | None = None,
-    monotonic: Clock = time.monotonic,
+    monotonic: Clock = time.monotonic, tell: Tell | None = None,
 ) -> prometheus.Prometheus:
     """The client, not yet open. `access`: to the cluster whose token it may be shown."""
     login: auth.Login | None = None
@@ -190,4 +219,5 @@ def make_prometheus(
     return prometheus.Prometheus(
         asked.url, login=login, signer=signer, headers=[f"{name}: {value.reveal()}" for name, value in asked.headers],
         files=files, matchers=",".join(asked.matchers), proxy=Secret(proxy) if proxy else None, monotonic=monotonic,
+        tell=tell,
     )

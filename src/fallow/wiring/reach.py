@@ -11,6 +11,8 @@ import time
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 
+import msgspec
+
 from fallow import names, settings, verbs
 from fallow.act import hands as doing
 from fallow.clients import errors
@@ -71,7 +73,16 @@ async def _find_leases(api: kube.Api, own: str | None) -> tuple[list[str], str]:
         return [place for place, has in looked.items() if has], f"{unseen} ({hidden})" if hidden else unseen
 
 
-async def find_home(api: kube.Api, own: str | None, *, acting: bool) -> str:
+class Home(msgspec.Struct, frozen=True):
+    """Where we belong: the namespace of the Lease we heed, all namespaces in which one stands, and what of others could
+    not be seen."""
+
+    namespace: str
+    leases: tuple[str, ...] = ()
+    unseen: str = ""
+
+
+async def find_home(api: kube.Api, own: str | None, *, acting: bool) -> Home:
     """For who runs once, outside of any pod: the namespace of the daemon's Lease, so that its freeze, its caps and its
     turn hold for us too; the context's own where there is none. Who acts neither chooses between several nor takes a
     Lease that cannot be seen for one that is not there."""
@@ -80,7 +91,7 @@ async def find_home(api: kube.Api, own: str | None, *, acting: bool) -> str:
         several = f"stands in several namespaces ({', '.join(sorted(found))})"
         which = several if found else f"may stand anywhere: {unseen}"
         raise errors.BadAnswer(f"the Lease {names.LEASE} {which}; say by POD_NAMESPACE to which one this run belongs")
-    return found[0] if len(found) == 1 else own or "default"
+    return Home(found[0] if len(found) == 1 else own or "default", tuple(sorted(found)), unseen)
 
 
 async def _has_lease(api: kube.Api, namespace: str) -> bool | None:

@@ -1,8 +1,8 @@
 """Whom a notice goes to: which channels, and there which room, which people, which addresses.
 
 In: a finding with what its owners wish, the channels of its rule, the operator's map of mentions. Out: a NoticeRoute
-for each channel that has somebody to tell. Who owns a workload may name people and rooms; which channels there are is the
-operator's to say: no tenant can open one, or page somebody by another team's key.
+for each channel that has somebody to tell. Who owns a workload may name people and rooms; which channels there are is
+the operator's to say: no tenant can open one, or page somebody by another team's key.
 Invariant: what tenants wrote goes through only where it has the form of a room, a mention or an address.
 """
 

@@ -88,7 +88,7 @@ def _pause_marks(
     counted = {} if replicas is None else {names.ORIGINAL_REPLICAS: str(replicas)}
     return dict.fromkeys(names.CLEARED_BY_PAUSE) | reading.fight(workload, now) | counted | {
         names.PAUSED_AT: units.rfc3339(now), names.PAUSED_BY: by, names.PAUSED_REASON: reason,
-        names.PAUSED_GPUS: str(pause.finding.gpus),
+        names.PAUSED_GPUS: str(pause.finding.gpus), names.PAUSED_POLICY: pause.finding.rule.name,
     }
 
 

@@ -11,6 +11,7 @@ import asyncio
 import base64
 import dataclasses
 import functools
+import ipaddress
 import logging
 import pathlib
 from collections.abc import Callable, Mapping
@@ -141,7 +142,8 @@ class Auto:
         self._may_see_cluster_token = is_of_the_cluster(url, login)
         self._token_file = secret.SecretFile(login.token_file) if login.token_file else None
         self._cluster = ClusterToken(login)
-        self._warned = False
+        # Through a port-forward there is nobody on the way who could be shown a token, and mostly none is wanted.
+        self._warned = url.scheme == "http" and _is_loopback(url.host or "")
 
     async def headers(self, outgoing: signing.Outgoing) -> Mapping[str, str]:
         return signing.bearer(await self._explicit(outgoing.now) or await self._implicit(outgoing.now))
@@ -165,6 +167,13 @@ class Auto:
             self._warned = True
             log.warning(_NO_TOKEN, self._host)
         return ""
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.rstrip(".").lower() == "localhost"
 
 
 def is_of_the_cluster(url: yarl.URL, login: Login) -> bool:

@@ -8,6 +8,7 @@ The caller bounds the whole with asyncio.timeout; one request takes at most `tim
 that can help.
 """
 
+import errno
 import functools
 import math
 import re
@@ -43,6 +44,10 @@ _ANY_PACKING = zlib.MAX_WBITS | 32  # gzip or deflate, as it says itself
 _MATCHER = r'[a-zA-Z_][a-zA-Z0-9_]*\s*(?:=~|!~|!=|=)\s*"(?:[^"\\\n]|\\.)*"'
 _MATCHERS = re.compile(rf"\s*{_MATCHER}\s*(?:,\s*{_MATCHER}\s*)*")
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_REFUSED = {
+    errno.ECONNREFUSED: "connection refused", errno.EHOSTUNREACH: "no route to host",
+    errno.ENETUNREACH: "network unreachable", errno.ECONNRESET: "connection reset",
+}
 _REGEX_SPECIAL = re.compile(r"([\\.+*?()|\[\]{}^$])")
 
 
@@ -94,11 +99,11 @@ class Prometheus:
         self, url: str, *, login: auth.Login | None = None, signer: signing.Signer | None = None,
         headers: Iterable[str] = (), files: tls.TlsFiles | None = None, matchers: str = "", backoff: Seconds = 1.0,
         timeout: Seconds = _REQUEST_TIMEOUT, proxy: Secret[str] | None = None,
-        monotonic: Callable[[], float] = time.monotonic,
+        monotonic: Callable[[], float] = time.monotonic, tell: Callable[[str], None] | None = None,
     ) -> None:
         """`signer`: instead of a login, for servers of a cloud; `backoff`: the first wait before trying again.
 
-        `monotonic`: by which clock the server's is carried on.
+        `monotonic`: by which clock the server's is carried on. `tell`: for a person who waits, once, why it takes long.
         """
         given = _parse_url(url)
         self._base = given.with_user(None).with_query(None).with_fragment(None)
@@ -109,6 +114,7 @@ class Prometheus:
         self._proxy = proxy
         self._matchers = _check_matchers(matchers)
         self._patience = retry.Patience(_TRIES, backoff)
+        self._tell = tell
         self._timeout = aiohttp.ClientTimeout(total=timeout, sock_connect=min(timeout, _CONNECT_TIMEOUT))
         self._method = "POST"
         self._clock = dates.OtherClock(monotonic)
@@ -157,7 +163,13 @@ class Prometheus:
     async def _ask(self, verb: str, form: Mapping[str, str], now: Instant) -> bytes:
         endpoint = self._base.with_path(f"{self._base.path.rstrip('/')}/api/v1/{verb}")
         whole = {**form, "timeout": _SERVER_TIMEOUT, "dedup": "true", "partial_response": "false"}
-        return await retry.persist(functools.partial(self._ask_once, whole, now, endpoint), self._patience)
+        ask = functools.partial(self._ask_once, whole, now, endpoint)
+        return await retry.persist(ask, self._patience, tell=self._tell_once)
+
+    def _tell_once(self, problem: errors.ClientError) -> None:
+        if self._tell is not None:
+            self._tell(f"{problem}; trying again ...")
+            self._tell = None
 
     async def _ask_once(self, form: Mapping[str, str], now: Instant, endpoint: yarl.URL) -> bytes:
         status, body = await self._send(self._method, form, now, endpoint)
@@ -199,7 +211,8 @@ class Prometheus:
         except zlib.error:
             raise errors.BadAnswer(f"Prometheus at {self.address} answered with what cannot be unpacked") from None
         except aiohttp.ClientError as error:
-            raise errors.Unreachable(f"Prometheus at {self.address} cannot be reached: {_short(str(error))}") from error
+            why = _name_problem(error)
+            raise errors.Unreachable(f"Prometheus at {self.address} cannot be reached: {why}") from error
 
     async def _read_body(self, response: aiohttp.ClientResponse) -> bytes:
         """Unpacked, where a proxy on the way packs what was asked for plain; never more than MAX_BODY of it."""
@@ -303,6 +316,20 @@ def _excuse(body: bytes) -> str:
         return ""
     words = said.get("error") or said.get("message")
     return f": {_short(words)}" if isinstance(words, str) and words else ""
+
+
+def _name_problem(error: aiohttp.ClientError) -> str:
+    """In words that people know; the library's own where there are none."""
+    match error:
+        case aiohttp.ClientConnectorDNSError():
+            return "its host name is not known here"
+        case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientConnectorSSLError():
+            return f"TLS failed: {_short(str(error.__cause__ or error))}"
+        case aiohttp.ClientConnectorError(os_error=OSError(errno=int() as code)) if code in _REFUSED:
+            return _REFUSED[code]
+        case aiohttp.ServerDisconnectedError():
+            return "it closed the connection without an answer"
+    return _short(str(error))
 
 
 def _short(text: str) -> str:

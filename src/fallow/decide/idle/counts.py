@@ -50,14 +50,18 @@ def count_gpus(sight: judge.Sight) -> Gpus:
 
 
 def count_held(sight: judge.Sight) -> Held:
-    """Per workload, how many of its GPUs are idle and how many active."""
-    count = len(sight.code)
-    held = Held(np.zeros(count, np.int64), np.zeros(count, np.int64))
+    """Per workload, how many of its GPUs are idle, active, or cannot be told."""
+    count, pods = len(sight.code), sight.arranged.pods
+    held, seen = Held(*np.zeros((3, count), np.int64)), np.zeros(len(pods.counts), np.int64)
     for one, rows in _judged_rows(sight):
-        owner = sight.arranged.pods.workload[one.use.pod[rows]]
-        for column, code in ((held.idle, judge.IDLE), (held.active, judge.BUSY)):
-            column += np.bincount(owner[one.rows[rows] == code], minlength=count)
-    return held
+        owner, code = pods.workload[one.use.pod[rows]], one.rows[rows]
+        is_idle, is_active = code == judge.IDLE, code == judge.BUSY
+        for column, these in ((held.idle, is_idle), (held.active, is_active), (held.unknown, ~(is_idle | is_active))):
+            column += np.bincount(owner[these], minlength=count)
+        seen += np.bincount(one.use.pod[rows], minlength=len(seen))
+    missing, owned = np.maximum(pods.gpus - seen, 0), pods.counts & (pods.workload >= 0)
+    unmeasured = np.bincount(pods.workload[owned], missing[owned], count).astype(np.int64)
+    return Held(held.idle, held.active, held.unknown + unmeasured)
 
 
 def _judged_rows(sight: judge.Sight) -> list[tuple[judge.Pass, arrange.Indices]]:

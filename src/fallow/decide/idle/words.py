@@ -218,7 +218,8 @@ def _describe_row(sight: judge.Sight, one: judge.Pass, row: int) -> GpuFinding:
     use, pod, code = one.use, sight.snapshot.pods[int(one.use.pod[row])], int(one.rows[row])
     node = sight.snapshot.nodes.known.get(pod.node)
     return GpuFinding(
-        gpu=use.gpu[row], node=pod.node, pod=pod.name, verdict=verdict_of(code), reason=judge.CODES[code],
+        gpu=use.gpu[row], index=use.index[row] if use.index else "", node=pod.node, pod=pod.name,
+        verdict=verdict_of(code), reason=judge.CODES[code],
         model=use.model[row] or (node.gpu_product if node else None) or "", because=explain_row(sight, one, row),
         signals=_list_signals(use, row),
     )

@@ -1,121 +1,355 @@
-"""Workloads as data: what we think of them, why, what comes next, what was done; and in which order people want it.
+"""Workloads as answers: what we think of them, why, what comes next, what was done; and in which order people want it.
 
-In: findings, plans, outcomes, acknowledgements. Out: dictionaries and words; layout is the door's matter.
+In: findings, plans, outcomes, acknowledgements. Out: structs and words; layout is the door's matter.
+Which workloads are of interest is a Selection: whatever is counted or listed is counted or listed of the same ones.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from fallow import names, verbs
 from fallow.act.notices import text
 from fallow.doors import answers
-from fallow.model import cluster, decision, kinds, marks, units, usage
+from fallow.doors.answers import money
+from fallow.model import cluster, decision, kinds, marks, pointers, record, units, usage
+from fallow.model.patterns import Pattern
 from fallow.model.units import Instant
 
 ORDER = (decision.Verdict.idle, decision.Verdict.unknown, decision.Verdict.active)  # what wants attention first
 PAUSED = "paused"
 
 
-def reference(ref: cluster.Ref) -> dict[str, Any]:
-    named = {"namespace": ref.namespace, "name": ref.name, "uid": ref.uid}
-    return {"apiVersion": ref.api_version, "kind": ref.kind, **named}
+class WorkloadName(answers.Shape, frozen=True, kw_only=True):
+    """One object in the cluster, by everything that identifies it."""
+
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+    uid: str
 
 
-def row(finding: decision.Finding, now: Instant) -> dict[str, Any]:
+class Upcoming(answers.Shape, frozen=True, kw_only=True):
+    type: str  # notice or pause
+    at: str | None
+
+
+class WorkloadRow(WorkloadName, frozen=True, kw_only=True):
     """One line of `fallow idle`."""
-    return {
-        **reference(finding.workload.ref),
-        "gpus": finding.gpus, "idleGpus": finding.idle_gpus, "models": list(finding.models),
-        "verdict": str(finding.verdict), "reason": str(finding.reason), "because": finding.because,
-        "idleSince": answers.instant(finding.idle_since), "atLeast": finding.at_least,
-        "idleSeconds": None if finding.idle_since is None else round(now - finding.idle_since),
-        "pausedAt": answers.instant(marks.paused_at(finding.workload)), "policy": finding.rule.name,
-        "skip": finding.skip_label, "skipBecause": finding.skip_because or None, "nextAction": _next_action(finding),
-    }
+
+    gpus: int
+    idle_gpus: int
+    active_gpus: int
+    unknown_gpus: int
+    models: tuple[str, ...]
+    verdict: str
+    reason: str
+    because: str
+    idle_since: str | None
+    at_least: bool
+    idle_seconds: int | None
+    paused_at: str | None
+    policy: str
+    skip: str | None
+    skip_because: str | None
+    next_action: Upcoming | None
+    cost: money.Cost | None
 
 
-def _next_action(finding: decision.Finding) -> dict[str, Any] | None:
-    upcoming = finding.next_action
-    return None if upcoming is None else {"type": str(upcoming), "at": answers.instant(finding.next_at)}
+class ReasonGiven(answers.Shape, frozen=True, kw_only=True):
+    reason: str
+    because: str
+
+
+class SkipGiven(answers.Shape, frozen=True, kw_only=True):
+    skip: str | None
+    because: str
+
+
+class SignalSeen(answers.Shape, frozen=True, kw_only=True):
+    max: float | None
+    mean: float | msgspec.UnsetType | None = msgspec.UNSET  # of primary ratios only
+    samples: int | None
+    newest: str | None
+
+
+class GpuEvidence(answers.Shape, frozen=True, kw_only=True):
+    uuid: str
+    index: str | None
+    node: str
+    pod: str
+    model: str
+    verdict: str
+    reason: str
+    because: str
+    signals: dict[str, SignalSeen]
+
+
+class SignalMissed(answers.Shape, frozen=True, kw_only=True):
+    signal: str
+    because: str
+
+
+class OwnerLink(answers.Shape, frozen=True, kw_only=True):
+    kind: str
+    name: str
+    uid: str
+
+
+class PauseTold(answers.Shape, frozen=True, kw_only=True):
+    """A pause of ours that stands, as its marks tell it. `returns_to`: what a resume restores, by JSON pointer."""
+
+    at: str | None
+    by: str | None
+    policy: str | None
+    reason: str | None
+    gpus: int | None
+    replicas: int | None
+    returns_to: dict[str, Any]
+
+
+class Explanation(answers.Shape, frozen=True, kw_only=True):
+    """The full answer to "why", with the evidence GPU by GPU, and what was lost. `patch`: what a pause would send."""
+
+    workload: WorkloadName
+    verdict: str
+    reasons: tuple[ReasonGiven, ...]
+    skips: tuple[SkipGiven, ...]
+    policy: str
+    idle_since: str | None
+    at_least: bool
+    never_used: bool
+    paused_at: str | None
+    pause: PauseTold | None
+    window_seconds: int
+    coverage: float | None
+    gpus: tuple[GpuEvidence, ...]
+    lost_signals: tuple[SignalMissed, ...]
+    owner: tuple[OwnerLink, ...]
+    next_action: Upcoming | None
+    patch: Mapping[str, Any] | None
+    cost: money.Cost | None
+    as_of: str | None
+
+
+class OutcomeTold(answers.Shape, frozen=True, kw_only=True):
+    status: str
+    at: str | None
+    detail: str
+    after: Any
+
+
+class PausedRow(WorkloadName, frozen=True, kw_only=True):
+    """What stands paused by us, as its marks tell it. `workload`: as it is typed to bring it back."""
+
+    workload: str
+    since: str | None
+    by: str | None
+    policy: str | None
+    gpus: int | None
+    reason: str | None
+    replicas: int | None
+
+
+class AckRow(WorkloadName, frozen=True, kw_only=True):
+    workload: str
+    until: str
+    by: str | None
+    reason: str | None
+
+
+class FreezeTold(answers.Shape, frozen=True, kw_only=True):
+    frozen: bool
+    until: str | None
+    namespace: str
+    holder: str | None
+    answer: str
+
+
+# ---- which ones: the same for everything that is counted or listed ---------------------------------------------------
+
+
+class WorkloadCount(msgspec.Struct, frozen=True):
+    """One workload, and how many of its GPUs are what."""
+
+    finding: decision.Finding
+    idle: int
+    active: int
+    unknown: int
+
+    @property
+    def gpus(self) -> int:
+        return self.idle + self.active + self.unknown
+
+    @property
+    def is_partly_idle(self) -> bool:
+        return self.idle > 0 and self.finding.verdict is not decision.Verdict.idle
+
+
+class Selection(msgspec.Struct, frozen=True):
+    """The workloads that were asked for, in the order of the snapshot."""
+
+    workloads: tuple[WorkloadCount, ...]
+    at: Instant
+
+    @property
+    def active(self) -> int:
+        return sum(one.active for one in self.workloads)
+
+    @property
+    def idle(self) -> int:
+        return sum(one.idle for one in self.workloads)
+
+    @property
+    def unknown(self) -> int:
+        return sum(one.unknown for one in self.workloads)
+
+
+def view(plan: decision.Plan, namespace: Pattern | None = None, model: Pattern | None = None) -> Selection:
+    """`model`: all of its GPUs are known to match; what holds none has no model that could."""
+    every = (count(plan, index) for index in range(len(plan.findings)))
+    return Selection(tuple(one for one in every if _is_asked_for(one.finding, namespace, model)), plan.at)
+
+
+def count(plan: decision.Plan, index: int) -> WorkloadCount:
+    columns = (plan.held.idle, plan.held.active, plan.held.unknown)
+    return WorkloadCount(plan.findings[index], *(int(column[index]) for column in columns))
+
+
+def _is_asked_for(finding: decision.Finding, namespace: Pattern | None, model: Pattern | None) -> bool:
+    if namespace is not None and not namespace.fullmatch(finding.workload.ref.namespace):
+        return False
+    if model is None:
+        return True
+    return bool(finding.models) and all(model.fullmatch(each) for each in finding.models)
+
+
+def listed(seen: Selection, *, everything: bool) -> list[WorkloadCount]:
+    """Those that are idle, then those of whose GPUs some are, or all; the longest idle before the others."""
+    shown = [one for one in seen.workloads if everything or one.idle or one.finding.verdict is decision.Verdict.idle]
+    return sorted(shown, key=lambda one: _rank(one, seen.at))
+
+
+def _rank(one: WorkloadCount, now: Instant) -> tuple[Any, ...]:
+    finding = one.finding
+    is_idle = finding.verdict is decision.Verdict.idle
+    return not is_idle, not one.idle, ORDER.index(finding.verdict), finding.idle_since or now, str(finding.workload.ref)
+
+
+# ---- answers, made of our nouns --------------------------------------------------------------------------------------
+
+
+def identify(ref: cluster.Ref) -> dict[str, str]:
+    named = {"namespace": ref.namespace, "name": ref.name, "uid": ref.uid}
+    return {"api_version": ref.api_version, "kind": ref.kind, **named}
+
+
+def reference(ref: cluster.Ref) -> WorkloadName:
+    return WorkloadName(**identify(ref))
+
+
+def row(one: WorkloadCount, now: Instant, cost: money.Cost | None = None) -> WorkloadRow:
+    finding = one.finding
+    return WorkloadRow(
+        **identify(finding.workload.ref), gpus=one.gpus, idle_gpus=one.idle, active_gpus=one.active,
+        unknown_gpus=one.unknown, models=finding.models, verdict=str(finding.verdict), reason=str(finding.reason),
+        because=finding.because, idle_since=answers.instant(finding.idle_since), at_least=finding.at_least,
+        idle_seconds=None if finding.idle_since is None else round(now - finding.idle_since),
+        paused_at=answers.instant(marks.paused_at(finding.workload)), policy=finding.rule.name,
+        skip=finding.skip_label, skip_because=finding.skip_because or None, next_action=_find_upcoming(finding),
+        cost=cost,
+    )
+
+
+def _find_upcoming(finding: decision.Finding) -> Upcoming | None:
+    step = finding.next_action
+    return None if step is None else Upcoming(type=str(step), at=answers.instant(finding.next_at))
 
 
 def explanation(
     finding: decision.Finding, gpus: Sequence[decision.GpuFinding], patch: Mapping[str, Any] | None, now: Instant,
-    lost: Sequence[usage.LostSignal] = (),
-) -> dict[str, Any]:
-    """The full answer to "why", with the evidence GPU by GPU, and what was `lost`. `patch`: what a pause sends."""
-    skip = [] if finding.skip is None else [{"skip": finding.skip_label, "because": finding.skip_because}]
-    return {
-        "workload": reference(finding.workload.ref), "verdict": str(finding.verdict),
-        "reasons": [{"reason": str(finding.reason), "because": finding.because}], "skips": skip,
-        "policy": finding.rule.name,
-        "idleSince": answers.instant(finding.idle_since), "atLeast": finding.at_least, "neverUsed": finding.never_used,
-        "pausedAt": answers.instant(marks.paused_at(finding.workload)), "windowSeconds": round(finding.window),
-        "coverage": finding.coverage, "gpus": [_gpu(gpu) for gpu in gpus],
-        "lostSignals": [{"signal": each.signal, "because": each.because} for each in lost],
-        "owner": [{"kind": link.kind, "name": link.name, "uid": link.uid} for link in finding.workload.chain],
-        "nextAction": _next_action(finding), "patch": patch, "cost": None, "asOf": answers.instant(now),
-    }
+    lost: Sequence[usage.LostSignal] = (), cost: money.Cost | None = None,
+) -> Explanation:
+    workload = finding.workload
+    skip = () if finding.skip is None else (SkipGiven(skip=finding.skip_label, because=finding.skip_because),)
+    return Explanation(
+        workload=reference(workload.ref), verdict=str(finding.verdict), skips=skip, policy=finding.rule.name,
+        reasons=(ReasonGiven(reason=str(finding.reason), because=finding.because),),
+        idle_since=answers.instant(finding.idle_since), at_least=finding.at_least, never_used=finding.never_used,
+        paused_at=answers.instant(marks.paused_at(workload)), pause=tell_pause(workload),
+        window_seconds=round(finding.window), coverage=finding.coverage, gpus=tuple(map(_gpu, gpus)),
+        lost_signals=tuple(SignalMissed(signal=each.signal, because=each.because) for each in lost),
+        owner=tuple(OwnerLink(kind=link.kind, name=link.name, uid=link.uid) for link in workload.chain),
+        next_action=_find_upcoming(finding), patch=patch, cost=cost, as_of=answers.instant(now),
+    )
 
 
-def _gpu(gpu: decision.GpuFinding) -> dict[str, Any]:
-    return {
-        "uuid": gpu.gpu, "node": gpu.node, "pod": gpu.pod, "model": gpu.model,
-        "verdict": str(gpu.verdict), "reason": str(gpu.reason), "because": gpu.because,
-        "signals": {name: _signal(values) for name, values in gpu.signals.items()},
-    }
+def _gpu(gpu: decision.GpuFinding) -> GpuEvidence:
+    return GpuEvidence(
+        uuid=gpu.gpu, index=gpu.index or None, node=gpu.node, pod=gpu.pod, model=gpu.model, verdict=str(gpu.verdict),
+        reason=str(gpu.reason), because=gpu.because,
+        signals={name: _signal(values) for name, values in gpu.signals.items()},
+    )
 
 
-def _signal(values: Mapping[str, float | None]) -> dict[str, Any]:
-    samples, newest = values.get("samples"), answers.instant(values.get("newest"))
-    mean = {"mean": values["mean"]} if "mean" in values else {}  # of primary ratios only
-    return {"max": values.get("max"), **mean, "samples": None if samples is None else round(samples), "newest": newest}
+def _signal(values: Mapping[str, float | None]) -> SignalSeen:
+    samples = values.get("samples")
+    return SignalSeen(
+        max=values.get("max"), mean=values.get("mean", msgspec.UNSET),
+        samples=None if samples is None else round(samples), newest=answers.instant(values.get("newest")),
+    )
 
 
-def totals(numbers: decision.Totals) -> dict[str, Any]:
-    counts = sorted(numbers.verdicts.items(), key=lambda item: -item[1])
-    return {
-        "workloads": numbers.workloads, "pods": numbers.pods, "gpus": numbers.gpus,
-        "activeGpus": numbers.active_gpus, "idleGpus": numbers.idle_gpus, "unknownGpus": numbers.unknown_gpus,
-        "verdicts": [{"verdict": str(on.verdict), "reason": on.label, "workloads": count} for on, count in counts],
-    }
+def tell_pause(workload: cluster.Workload) -> PauseTold | None:
+    """None where no pause of ours stands."""
+    if marks.paused_at(workload) is None:
+        return None
+    said = _read_marks(workload)
+    found = record.read(said.get(names.ORIGINAL_STATE))
+    return PauseTold(
+        at=said.get(names.PAUSED_AT), by=said.get(names.PAUSED_BY), policy=said.get(names.PAUSED_POLICY),
+        reason=said.get(names.PAUSED_REASON), gpus=marks.read_count(said.get(names.PAUSED_GPUS)),
+        replicas=marks.read_count(said.get(names.ORIGINAL_REPLICAS)), returns_to=found.fields if found else {},
+    )
 
 
-def status(plan: decision.Plan, seen: cluster.Snapshot, paused: Iterable[cluster.Workload]) -> dict[str, Any]:
-    """The cluster in numbers, what stands paused by us, and what could not be seen."""
-    trouble = seen.evidence.trouble
-    return {
-        **totals(plan.totals), "paused": [reference(workload.ref) for workload in paused],
-        "frozenUntil": answers.instant(plan.frozen_until),
-        "source": None if trouble is None else {"reason": trouble.reason, "because": trouble.because},
-        "missing": [{"what": missing.what, "because": missing.because} for missing in seen.missing],
-        "asOf": answers.instant(plan.at),
-    }
+def _read_marks(workload: cluster.Workload) -> Mapping[str, str]:
+    kind = kinds.of(workload)
+    return kinds.record_target(kind, workload).annotations if kind else {}
 
 
-def outcome(done: decision.Outcome) -> dict[str, Any]:
-    return {"status": str(done.status), "at": answers.instant(done.at), "detail": done.detail, "after": done.after}
+def outcome(done: decision.Outcome) -> OutcomeTold:
+    return OutcomeTold(status=str(done.status), at=answers.instant(done.at), detail=done.detail, after=done.after)
 
 
-def paused(workload: cluster.Workload) -> dict[str, Any]:
-    """What stands paused by us: since when, by whom, why, how many GPUs it gave back, and how to bring it back."""
-    kind, ref = kinds.of(workload), workload.ref
-    said = kinds.record_target(kind, workload).annotations if kind else {}
-    return {
-        "namespace": ref.namespace, "workload": text.typed(ref), "since": said.get(names.PAUSED_AT),
-        "by": said.get(names.PAUSED_BY), "gpus": marks.read_count(said.get(names.PAUSED_GPUS)),
-        "reason": said.get(names.PAUSED_REASON),
-    }
+def paused(workload: cluster.Workload) -> PausedRow:
+    said, ref = _read_marks(workload), workload.ref
+    return PausedRow(
+        **identify(ref), workload=text.typed(ref), since=said.get(names.PAUSED_AT), by=said.get(names.PAUSED_BY),
+        policy=said.get(names.PAUSED_POLICY), gpus=marks.read_count(said.get(names.PAUSED_GPUS)),
+        reason=said.get(names.PAUSED_REASON), replicas=marks.read_count(said.get(names.ORIGINAL_REPLICAS)),
+    )
 
 
-def ack(found: verbs.Ack) -> dict[str, str | None]:
-    named = {"namespace": found.ref.namespace, "workload": found.ref.short}
-    return {**named, "until": found.until, "by": found.by, "reason": found.reason}
+def acks(found: Iterable[verbs.Ack]) -> list[AckRow]:
+    """Those that end first before the others."""
+    rows = [
+        AckRow(**identify(each.ref), workload=text.typed(each.ref), until=each.until, by=each.by, reason=each.reason)
+        for each in found
+    ]
+    return sorted(rows, key=lambda row: (row.until, row.namespace, row.workload))
 
 
-def freeze(answer: verbs.FreezeAnswer, namespace: str) -> dict[str, str | bool | None]:
-    frozen = {"frozen": answer.until is not None, "until": answer.until}
-    return {**frozen, "namespace": namespace, "holder": answer.holder or None, "answer": str(answer.heard)}
+def freeze(answer: verbs.FreezeAnswer, namespace: str) -> FreezeTold:
+    return FreezeTold(
+        frozen=answer.until is not None, until=answer.until, namespace=namespace, holder=answer.holder or None,
+        answer=str(answer.heard),
+    )
+
+
+# ---- words for people ------------------------------------------------------------------------------------------------
 
 
 def verdict(finding: decision.Finding) -> str:
@@ -124,28 +358,31 @@ def verdict(finding: decision.Finding) -> str:
     return PAUSED if is_paused else str(finding.verdict)
 
 
-def next_step(finding: decision.Finding) -> str:
+def next_step(row: WorkloadRow) -> str:
     """What comes next, or why nothing does."""
-    if verdict(finding) == PAUSED:
-        return finding.skip_label or ""
-    if finding.verdict is not decision.Verdict.idle:
-        return str(finding.reason)
-    if finding.skip is not None:
-        until = f" until {units.clock_time(finding.next_at)} UTC" if finding.next_at else ""
-        return f"{finding.skip_label}{until}"
-    return str(finding.next_action or "")
+    if row.gpus == 0 and row.paused_at is not None:
+        return row.skip or ""
+    if row.verdict != decision.Verdict.idle:
+        return "reported only" if row.idle_gpus else row.reason
+    at = units.read_instant(row.next_action.at) if row.next_action else None
+    if row.skip is not None:
+        return f"{row.skip} until {units.clock_time(at)} UTC" if at is not None else row.skip
+    return row.next_action.type if row.next_action else ""
 
 
-def listed(plan: decision.Plan, *, everything: bool) -> list[decision.Finding]:
-    """Those that are idle, or all; what wants attention first, the longest idle before the others."""
-    findings = [plan.findings[index] for index in range(len(plan.findings))]
-    shown = [each for each in findings if everything or each.verdict is decision.Verdict.idle]
-    shown.sort(key=lambda each: (ORDER.index(each.verdict), each.idle_since or plan.at, str(each.workload.ref)))
-    return shown
+def return_size(pause: PauseTold) -> str:
+    """`3 replicas`, or the fields that are put back where it is not counted so."""
+    if pause.replicas is not None:
+        return answers.many(pause.replicas, "replica")
+    spelled = (f"{_spell(pointer)} {_value(value)}" for pointer, value in sorted(pause.returns_to.items()))
+    return ", ".join(spelled) or "not known: its record cannot be read; say so with `fallow resume --replicas N`"
 
 
-def counted(numbers: decision.Totals) -> list[tuple[str, str, int]]:
-    """(verdict, reason, workloads): what wants attention first, the many before the few."""
-    rows = sorted(numbers.verdicts.items(), key=lambda row: (ORDER.index(row[0].verdict), -row[1], row[0].label))
-    at_rest = decision.Reason.AlreadyPaused
-    return [(PAUSED if on.reason is at_rest else str(on.verdict), on.label, count) for on, count in rows]
+def _spell(pointer: str) -> str:
+    """`/spec/replicas` -> `spec.replicas`; of an annotation its name."""
+    path = pointers.parts(pointer)
+    return path[-1] if "annotations" in path[:-1] else ".".join(path)
+
+
+def _value(value: Any) -> str:
+    return "not set" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

@@ -6,7 +6,6 @@ changed anywhere.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
 
@@ -73,16 +72,10 @@ def _refuse(path: Path, why: str) -> click.UsageError:
 
 def read_prices(texts: Sequence[str]) -> prices.Book:
     """Those that were given, by the one name of each model."""
-    given = {}
-    for text in texts:
-        model, _, amount = text.partition("=")
-        try:
-            given[gpus.normalise(model)] = cost = Decimal(amount)
-        except InvalidOperation:
-            cost = Decimal("NaN")
-        if not model.strip() or not (cost.is_finite() and cost >= 0):
-            raise click.UsageError(f"--price: {show.plain(text)!r} is not MODEL=DOLLARS such as H100-80GB-HBM3=2.99")
-    return given
+    try:
+        return prices.read_prices(texts)
+    except ValueError as problem:
+        raise click.UsageError(f"--price: {show.plain(problem)}") from None
 
 
 def find_unused(given: prices.Book, past: shelf.PastWorld) -> Iterator[str]:

@@ -126,7 +126,7 @@ def read(asked: dict[str, Any]) -> shelf.PastWorld:
 def _ask_prometheus(options: settings.Settings, where: settings.PrometheusSettings, hours: float) -> published.Trace:
     async def ask(now: Instant) -> published.Trace:
         end, honor = now // MINUTE * MINUTE, where.honor_labels
-        async with daemon.make_prometheus(options, where) as prometheus:
+        async with daemon.make_prometheus(options, where, tell=show.tell) as prometheus:
             return await history.read_history(prometheus, end - hours * HOUR, end, now=now, honor_labels=honor)
 
     logs.set_up("default", "error")

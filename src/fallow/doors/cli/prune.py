@@ -36,7 +36,7 @@ def start(options: settings.Settings) -> int:
 
 async def _look_once(options: settings.Settings) -> int:
     gc.disable()  # the process ends before there is garbage worth looking for
-    async with daemon.assemble(options, time.time) as made:
+    async with daemon.assemble(options, time.time, tell=lambda why: log.warning("%s", why)) as made:
         return exit_code(await made.loop.run_once(daemon.IDLE, acting=options.mandate.acting))
 
 

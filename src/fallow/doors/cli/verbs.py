@@ -7,7 +7,7 @@ API server decides what they may do. What a verb checks and does is in fallow/ve
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager
 from typing import Any, TypeAlias, TypeVar
 
@@ -16,8 +16,9 @@ import click
 from fallow import logs, verbs
 from fallow.clients.kubernetes import lease
 from fallow.doors.answers import workloads as answers
-from fallow.doors.cli import flags, show
+from fallow.doors.cli import flags, show, watch
 from fallow.model import cluster, decision, units
+from fallow.model.units import Seconds
 from fallow.wiring import reach
 
 Given: TypeAlias = dict[str, Any]
@@ -79,21 +80,36 @@ def _resume_all(given: Given) -> None:
     _do(act, given)
 
 
-def _paused(**given: Any) -> None:
+def _paused(watch_every: Seconds | None, **given: Any) -> None:
+    watch.present(lambda: _draw_paused(given), watch_every)
+
+
+def _draw_paused(given: Given) -> show.Shown:
     async def read(reach: verbs.Reach) -> tuple[list[cluster.Workload], tuple[cluster.Missing, ...], str]:
         return await verbs.paused(reach, time.time()), reach.mirror.missing, _name_place(reach)
 
     found, missing, place = _ask(read, given)
     for unseen in missing:  # something of that kind may stand paused too
-        click.echo(show.plain(f"not seen: {unseen.what}: {unseen.because}"), err=True)
+        show.tell(f"not seen: {unseen.what}: {unseen.because}")
     rows = [answers.paused(each) for each in found]
-    if show.data(rows, given["output"]):
-        return
+    if given["output"] in ("json", "yaml"):
+        return show.Shown(show.encode(rows, given["output"]))
     if not rows:
-        show.sentence(f"nothing is paused by fallow in {place}")
-    else:
-        columns = ["NAMESPACE", "WORKLOAD", "SINCE", "BY", "GPUS", "WHY"]
-        show.table(columns, [["" if cell is None else cell for cell in row.values()] for row in rows])
+        return show.Shown(f"nothing is paused by fallow in {place}\n")
+    wide = given["output"] == "wide"
+    columns = ["NAMESPACE", "WORKLOAD", "SINCE", "BY", "GPUS", *(["POLICY", "REPLICAS"] if wide else []), "WHY"]
+    shown = [_paused_cells(row, wide=wide) for row in rows]
+    return show.Shown(show.grid(columns, shown, spare=("BY", "SINCE")) + "\n")
+
+
+def _paused_cells(row: answers.PausedRow, *, wide: bool) -> list[Any]:
+    more = (row.policy, row.replicas) if wide else ()
+    return _blank((row.namespace, row.workload, row.since, row.by, row.gpus, *more, row.reason))
+
+
+def _blank(cells: Iterable[Any]) -> list[Any]:
+    """What is not known is left empty."""
+    return ["" if cell is None else cell for cell in cells]
 
 
 def _ack(target: str, hours: float | None, until: str | None, reason: str, **given: Any) -> None:
@@ -119,18 +135,22 @@ def _unack(target: str, **given: Any) -> None:
     _do(lambda reach: verbs.release(reach, target, time.time()), given)
 
 
-def _acks(**given: Any) -> None:
+def _acks(watch_every: Seconds | None, **given: Any) -> None:
+    watch.present(lambda: _draw_acks(given), watch_every)
+
+
+def _draw_acks(given: Given) -> show.Shown:
     async def read(reach: verbs.Reach) -> list[verbs.Ack]:
         return verbs.acks(reach)
 
-    rows = [answers.ack(ack) for ack in _ask(read, given)]
-    if show.data(rows, given["output"]):
-        return
+    rows = answers.acks(_ask(read, given))
+    if given["output"] in ("json", "yaml"):
+        return show.Shown(show.encode(rows, given["output"]))
     if not rows:
-        show.sentence("nothing is acknowledged here")
-    else:
-        columns = ["NAMESPACE", "WORKLOAD", "UNTIL", "BY", "REASON GIVEN"]
-        show.table(columns, [[cell or "" for cell in row.values()] for row in rows])
+        return show.Shown("nothing is acknowledged here\n")
+    columns = ["NAMESPACE", "WORKLOAD", "UNTIL", "BY", "REASON GIVEN"]
+    shown = [_blank((row.namespace, row.workload, row.until, row.by, row.reason)) for row in rows]
+    return show.Shown(show.grid(columns, shown, spare=("BY",)) + "\n")
 
 
 def _freeze(duration: str, reason: str, **given: Any) -> None:
@@ -186,7 +206,8 @@ def _namespace_option(help_text: str) -> click.Option:
 
 def _command(
     name: str, callback: Callable[..., None], help_text: str, *more: click.Parameter, target: bool = True,
-    dry_run: bool = False, or_all: bool = False, where: str = "Namespace; default: the context's.",
+    dry_run: bool = False, or_all: bool = False, where: str = "Namespace, by its name; default: the context's.",
+    watched: bool = False,
 ) -> click.Command:
     argument = click.Argument(
         ["target"], metavar="[KIND/NAME]" if or_all else "KIND/NAME", required=not or_all,
@@ -199,9 +220,12 @@ def _command(
         click.Option(["--context"], default=None, metavar="NAME", help="Context of the kubeconfig."),
         show.output_option,
     ]
+    if watched:
+        params.append(watch.option)
     if dry_run:
         params.append(click.Option(["--dry-run"], is_flag=True, help="Let the API server check it; change nothing."))
-    return click.Command(name, callback=callback, params=params, help=help_text, context_settings=flags.CONTEXT)
+    kind = watch.WatchCommand if watched else click.Command
+    return kind(name, callback=callback, params=params, help=help_text, context_settings=flags.CONTEXT)
 
 
 everywhere_option = click.Option(["-A", "--all-namespaces", "everywhere"], is_flag=True, help="In all namespaces.")
@@ -225,7 +249,7 @@ resume = _command(
 )
 paused = _command(
     "paused", _paused, "List what stands paused by fallow, of every kind. Needs a kubeconfig and nothing else.",
-    everywhere_option, target=False,
+    everywhere_option, target=False, watched=True,
 )
 _HOURS = click.FloatRange(0, verbs.MAX_ACK_HOURS, min_open=True)
 ack = _command(
@@ -235,7 +259,7 @@ ack = _command(
     reason_option,
 )
 unack = _command("unack", _unack, "End an acknowledgement. If the workload is idle, its owner is told again first.")
-acks = _command("acks", _acks, "List acknowledgements in a namespace.", target=False)
+acks = _command("acks", _acks, "List acknowledgements.", everywhere_option, target=False, watched=True)
 _WHERE = "Namespace of the daemon's Lease; default: wherever it is."
 freeze = _command(
     "freeze", _freeze,

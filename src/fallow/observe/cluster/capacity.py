@@ -63,13 +63,8 @@ class _NodeSpec(msgspec.Struct):
     taints: list[_Taint] | None = None
 
 
-class _CountedStatus(objects.NodeStatus):
-    allocatable: dict[str, str] | None = None
-
-
 class CountedNodeItem(objects.NodeItem):
     spec: _NodeSpec = msgspec.field(default_factory=_NodeSpec)
-    status: _CountedStatus = msgspec.field(default_factory=_CountedStatus)
 
 
 def see_node(item: CountedNodeItem) -> cluster.Node:

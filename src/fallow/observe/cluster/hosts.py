@@ -8,6 +8,7 @@ node has room.
 
 import asyncio
 import contextlib
+import functools
 from typing import Any
 
 from fallow.clients import errors
@@ -28,7 +29,8 @@ class Hosts:
             self.nodes = area.follow(kube.NODES, capacity.CountedNodeItem, capacity.see_node)
         else:
             self.pods = area.follow(kube.PODS, pods.PodItem, reader.read, field_selector=pods.ALIVE)
-            self.nodes = area.follow(kube.NODES, objects.NodeItem, objects.see_node)
+            see_node = functools.partial(objects.see_node, is_gpu=reader.is_gpu)
+            self.nodes = area.follow(kube.NODES, objects.NodeItem, see_node)
 
     async def identify(self) -> None:
         """Which cluster it is, by the uid of kube-system: packing decides ties by it."""

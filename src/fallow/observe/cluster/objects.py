@@ -7,7 +7,7 @@ Invariant: nothing here keeps the bytes it was decoded from, and strings that re
 
 import math
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -218,6 +218,7 @@ class _Address(msgspec.Struct):
 class NodeStatus(msgspec.Struct):
     conditions: list[ObjectCondition] | None = None
     addresses: list[_Address] | None = None
+    allocatable: dict[str, str] | None = None
 
 
 class NodeItem(msgspec.Struct):
@@ -225,14 +226,22 @@ class NodeItem(msgspec.Struct):
     status: NodeStatus = msgspec.field(default_factory=NodeStatus)
 
 
-def see_node(item: NodeItem) -> cluster.Node:
+def see_node(item: NodeItem, is_gpu: Callable[[str], bool] = lambda name: name == names.GPU) -> cluster.Node:
+    """`is_gpu`: is a resource of that name one?"""
     labels = {sys.intern(key): sys.intern(value) for key, value in (item.metadata.labels or {}).items()}
     return cluster.Node(
         name=sys.intern(item.metadata.name), hostname=labels.get(names.HOSTNAME, item.metadata.name),
         addresses=tuple(address.address for address in item.status.addresses or () if address.type == "InternalIP"),
         ready=is_ready(item.status), gpu_product=labels.get(names.GPU_PRODUCT), shared=_is_shared(labels),
-        labels=labels,
+        labels=labels, gpus=_count_gpus(item.status.allocatable, is_gpu),
     )
+
+
+def _count_gpus(allocatable: Mapping[str, str] | None, is_gpu: Callable[[str], bool]) -> int | None:
+    try:
+        return None if allocatable is None else sum(int(text) for name, text in allocatable.items() if is_gpu(name))
+    except ValueError:
+        return None
 
 
 def is_ready(status: NodeStatus) -> bool:

@@ -122,6 +122,9 @@ class PodReader:
         # The pods of a ReplicaSet share theirs. By all that is said of it: anybody may name any uid.
         self._owners: dict[tuple[str, str, str, str], cluster.Owner] = {}
 
+    def is_gpu(self, resource: str) -> bool:
+        return resource in self._names or resource.startswith(_MIG)
+
     def read(self, item: PodItem) -> cluster.Pod | None:
         asked = self._read_request(item.spec)
         if not asked.resources and asked.is_readable and not item.spec.resource_claims:
@@ -181,7 +184,7 @@ class PodReader:
             if resources.limits is None:
                 continue
             for name, text in resources.limits.items():
-                if name in self._names or name.startswith(_MIG):
+                if self.is_gpu(name):
                     self._add(asked, container.name, name, text)
         return asked
 

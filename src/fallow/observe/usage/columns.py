@@ -91,7 +91,7 @@ def _build_usage(sheet: _Sheet, held: rows.Holders) -> usage.Usage:
         newest={metric.signal: one for metric, one in _read_primaries(sheet, What.newest, INSTANT, peak)},
         exporter_up=_find_up(sheet), exporter_frozen=_find_frozen(sheet, count, interval),
         power_floor=_read_floors(sheet), last_active=np.full(size, np.nan), observed_since=np.full(size, np.nan),
-        version=layout.version,
+        version=layout.version, index=layout.index,
     )
 
 

@@ -289,6 +289,8 @@ class RowLayout:
         self.pod: usage.Ints = np.array([row.pod for row in rows], dtype=np.int32)
         self.gpu = tuple(row.gpu for row in rows)
         self.boards = tuple(self._boards[gpu] for gpu in self.gpu)
+        spots = {uuid: spot for spot, uuid in self._uuid_at.items()}
+        self.index = tuple(spots.get(board, board).partition("/")[2] for board in self.boards)
         # A series that names a pod may not say the model, while another one of that board does.
         self.model = tuple(self._models.get(self._boards[row.gpu]) or self.held.product_of(row.pod) for row in rows)
         self.mig: usage.Bools = np.array([gpu in self._mig_gpus for gpu in self.gpu], dtype=np.bool_)

@@ -126,7 +126,7 @@ def test_the_marks_of_a_pause_are_complete_and_the_episode_is_over() -> None:
         names.ORIGINAL_STATE: json.dumps(
             {"v": 1, "fields": {"/spec/replicas": 3}, "marks": earlier}, separators=(",", ":")
         ),
-        names.ORIGINAL_REPLICAS: "3", names.PAUSED_GPUS: "12",
+        names.ORIGINAL_REPLICAS: "3", names.PAUSED_GPUS: "12", names.PAUSED_POLICY: "default",
         names.PAUSED_AT: "2026-11-14T23:46:40Z", names.PAUSED_BY: "fallow", names.PAUSED_REASON: "quiet",
     }
     assert write.shows == {"/spec/replicas": 0}

@@ -277,9 +277,19 @@ async def test_a_token_meant_for_prometheus_goes_anywhere(tmp_path: Path) -> Non
 
 
 async def test_the_warning_comes_once(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING):
-        assert await sent(auth.Login(**ABSENT), times=3) == [None] * 3
+    signer = auth.choose(auth.Login(**ABSENT), yarl.URL("http://prometheus.example.com"))
+    async with aiohttp.ClientSession() as session:
+        asked = signing.Outgoing(session, "POST", yarl.URL("http://prometheus.example.com"), b"", NOW)
+        with caplog.at_level(logging.WARNING):
+            assert [await signer.headers(asked) for _ in range(3)] == [{}] * 3
     assert len(caplog.records) == 1
+
+
+async def test_a_port_forward_is_asked_without_a_token_and_without_a_word(caplog: pytest.LogCaptureFixture) -> None:
+    """`kubectl port-forward`, as the README has it: the kubeconfig's token does not go there, and nothing is amiss."""
+    with caplog.at_level(logging.WARNING):
+        assert await sent(auth.Login(**{**ABSENT, "kubernetes": Kubeconfig()}), times=3) == [None] * 3
+    assert caplog.records == []
 
 
 OC = {"fails": "exit 1", "hangs": "exec sleep 60", "noise on failure": "echo token; exit 1"}

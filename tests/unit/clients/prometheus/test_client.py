@@ -118,8 +118,25 @@ async def test_waits_grow_and_the_callers_deadline_holds() -> None:
 async def test_nobody_there() -> None:
     async with loopback.serve(words("")) as server:
         url = server.url
-    with pytest.raises(errors.Unreachable, match="cannot be reached"):
+    with pytest.raises(errors.Unreachable, match=r"cannot be reached: connection refused$"):
         await ask(url)
+
+
+async def test_a_host_that_nobody_knows_is_named_so() -> None:
+    with pytest.raises(errors.Unreachable, match=r"cannot be reached: its host name is not known here$"):
+        await ask("http://prometheus.invalid:9090")
+
+
+async def test_whoever_waits_is_told_once_and_at_once() -> None:
+    said: list[str] = []
+    async with loopback.serve(words("")) as server:
+        url = server.url
+    with pytest.raises(errors.Unreachable):
+        await ask(url, tell=said.append)
+    assert said == [f"Prometheus at {url} cannot be reached: connection refused; trying again ..."]
+    async with loopback.serve(says(ONE)) as server:
+        await ask(server.url, tell=said.append)
+    assert len(said) == 1, "who is answered is told nothing"
 
 
 async def test_a_silent_server_is_unreachable() -> None:

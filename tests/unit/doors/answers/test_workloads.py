@@ -10,6 +10,7 @@ from tests.builders import HOUR, MINUTE, NOW, World
 
 from fallow.decide.idle import plan as brain
 from fallow.doors.answers import workloads as answers
+from fallow.doors.cli import show
 from fallow.model import decision, usage
 
 MANDATE = builders.mandate()
@@ -20,13 +21,18 @@ def judged(world):
     return snapshot, brain.make_plan(snapshot, MANDATE, decision.Memory(), world.now)
 
 
+def plain(answer):
+    """As it is on the wire."""
+    return json.loads(msgspec.json.encode(answer))
+
+
 def first_row(world):
-    return answers.row(judged(world)[1].findings[0], NOW)
+    return plain(answers.row(answers.count(judged(world)[1], 0), NOW))
 
 
 def first_explanation(world):
     findings = judged(world)[1].findings
-    return answers.explanation(findings[0], findings.evidence(0), None, NOW)
+    return plain(answers.explanation(findings[0], findings.evidence(0), None, NOW))
 
 
 WORLDS = {
@@ -46,12 +52,26 @@ def world_of(name):
 @pytest.mark.parametrize("name", WORLDS)
 def test_every_answer_can_be_written_in_every_form(name):
     """Plain strings, numbers, booleans and null: nothing of the brain's own columns slips through."""
-    for answer in (
-        first_row(world_of(name)), first_explanation(world_of(name)), answers.totals(judged(world_of(name))[1].totals)
-    ):
-        as_json = json.loads(msgspec.json.encode(answer))
-        assert as_json == json.loads(json.dumps(answer))  # json knows no numpy
-        assert yaml.safe_load(yaml.safe_dump(answer)) == as_json
+    plan = judged(world_of(name))[1]
+    one, evidence = answers.count(plan, 0), plan.findings.evidence(0)
+    for answer in (answers.row(one, NOW), answers.explanation(one.finding, evidence, None, NOW)):
+        assert plain(answer) == json.loads(json.dumps(msgspec.to_builtins(answer)))  # json knows no numpy
+        assert yaml.safe_load(show.encode(answer, "yaml")) == json.loads(show.encode(answer, "json")) == plain(answer)
+
+
+def keys_of(value):
+    """Every name of a field, but those of maps: signals have their own names, and pointers are no names."""
+    if isinstance(value, list):
+        return {key for each in value for key in keys_of(each)}
+    if not isinstance(value, dict):
+        return set()
+    rest = {key: each for key, each in value.items() if key not in ("signals", "patch", "returnsTo")}
+    return set(rest) | keys_of(list(rest.values()))
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_names_are_camel_case(name):
+    assert [key for key in keys_of([first_row(world_of(name)), first_explanation(world_of(name))]) if "_" in key] == []
 
 
 def test_an_idle_row_says_since_when_and_what_comes_next():
@@ -94,7 +114,7 @@ def test_an_explanation_has_the_evidence_gpu_by_gpu():
 def test_an_explanation_names_the_signals_that_were_lost():
     findings = judged(world_of("idle"))[1].findings
     lost = (usage.LostSignal("tensor", "Prometheus answered 422"),)
-    answer = answers.explanation(findings[0], findings.evidence(0), None, NOW, lost)
+    answer = plain(answers.explanation(findings[0], findings.evidence(0), None, NOW, lost))
     assert answer["lostSignals"] == [{"signal": "tensor", "because": "Prometheus answered 422"}]
 
 
@@ -116,15 +136,84 @@ def test_what_stands_paused_is_shown_as_that_and_since_when():
     world.workload("ml/llm", pods=[], body={"spec": {"replicas": 0}}, annotations=builders.paused_marks(NOW - HOUR))
     world.workload("ml/web", pods=[], body={"spec": {"replicas": 0}})  # by somebody else
     ours, others = (judged(world)[1].findings[index] for index in range(2))
-    assert (answers.row(ours, NOW)["pausedAt"], answers.row(others, NOW)["pausedAt"]) == ("2026-11-15T11:00:00Z", None)
+    rows = [answers.row(answers.count(judged(world)[1], index), NOW) for index in range(2)]
+    assert [row.paused_at for row in rows] == ["2026-11-15T11:00:00Z", None]
     assert (answers.verdict(ours), answers.verdict(others)) == ("paused", "unknown")
     assert first_explanation(world)["pausedAt"] == "2026-11-15T11:00:00Z"
 
 
-def test_totals_count_gpus_and_workloads():
+def test_a_paused_one_tells_what_paused_it_and_what_it_returns_to():
+    world = World()
+    said = {"paused_reason": "2 GPUs idle for 1h (policy nightly)", "paused_policy": "nightly"}
+    marks = builders.paused_marks(NOW - HOUR, gpus=2, **said)
+    world.workload("ml/llm", pods=[], body={"spec": {"replicas": 0}}, annotations=marks)
+    pause = first_explanation(world)["pause"]
+    assert pause == {
+        "at": "2026-11-15T11:00:00Z", "by": "fallow", "policy": "nightly", "gpus": 2, "replicas": 3,
+        "reason": "2 GPUs idle for 1h (policy nightly)", "returnsTo": {"/spec/replicas": 3},
+    }
+    assert first_explanation(world_of("idle"))["pause"] is None
+
+
+@pytest.mark.parametrize(
+    ("replicas", "fields", "said"),
+    [
+        (3, {"/spec/replicas": 3}, "3 replicas"), (1, {}, "1 replica"),
+        (None, {"/spec/suspend": None}, "spec.suspend not set"), (None, {"/spec/suspend": False}, "spec.suspend false"),
+        (None, {"/metadata/annotations/serving.kserve.io~1stop": "false"}, "serving.kserve.io/stop false"),
+        (None, {}, "not known: its record cannot be read; say so with `fallow resume --replicas N`"),
+    ],
+    ids=str,
+)
+def test_the_size_to_return_to_is_said_in_words(replicas, fields, said):
+    nothing = dict.fromkeys(("at", "by", "policy", "reason", "gpus"))
+    pause = answers.PauseTold(**nothing, replicas=replicas, returns_to=fields)
+    assert answers.return_size(pause) == said
+
+
+def many_workloads():
     world = World()
     for number, gpus in enumerate(WORLDS.values()):
-        world.workload(f"ml/w{number}", gpus=gpus)
-    totals = answers.totals(judged(world)[1].totals)
-    assert totals["workloads"] == sum(each["workloads"] for each in totals["verdicts"]) == len(WORLDS)
-    assert totals["gpus"] == totals["activeGpus"] + totals["idleGpus"] + totals["unknownGpus"] == 8
+        world.workload(f"{'ml' if number % 2 else 'web'}/w{number}", gpus=gpus)
+    return world
+
+
+def test_what_is_counted_is_what_the_cycle_counts():
+    plan = judged(many_workloads())[1]
+    view, totals = answers.view(plan), plan.totals
+    assert (view.active, view.idle, view.unknown) == (totals.active_gpus, totals.idle_gpus, totals.unknown_gpus)
+    assert sum(one.gpus for one in view.workloads) == totals.gpus == 8
+
+
+def test_without_measurements_every_gpu_is_one_that_cannot_be_told():
+    world = many_workloads()
+    world.trouble = usage.SourceTrouble("SourceError", "gone")
+    view = answers.view(judged(world)[1])
+    assert (view.active, view.idle, view.unknown) == (0, 0, 8)
+
+
+def test_partly_idle_ones_are_listed_after_the_idle_ones_and_the_sums_agree():
+    """"Five idle replicas of ten are reported"."""
+    world = many_workloads()
+    view = answers.view(judged(world)[1])
+    shown = answers.listed(view, everything=False)
+    assert sum(one.idle for one in shown) == view.idle
+    assert [one.is_partly_idle for one in shown] == [False, False, False, True]
+    assert [answers.next_step(answers.row(one, NOW)) for one in shown][-1] == "reported only"
+    assert len(answers.listed(view, everything=True)) == len(WORLDS)
+
+
+def test_only_what_was_asked_for_is_there():
+    world = many_workloads()
+    world.workload("ml/h100", gpus=[builders.idle(model="NVIDIA H100")])
+    world.workload("ml/both", gpus=[builders.idle(model="NVIDIA H100"), builders.idle()])
+    plan = judged(world)[1]
+
+    def names(*patterns):
+        asked = (None if each is None else builders.pattern(each) for each in patterns)
+        return {str(one.finding.workload.ref.name) for one in answers.view(plan, *asked).workloads}
+
+    assert names("ml") == {"w1", "w3", "w5", "h100", "both"}
+    assert names("ml|web") == names() == {f"w{number}" for number in range(len(WORLDS))} | {"h100", "both"}
+    assert names(None, "NVIDIA H100") == {"h100"}
+    assert names("m") == set()

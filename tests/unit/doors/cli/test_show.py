@@ -23,7 +23,7 @@ class Terminal(io.StringIO):
 def draw(monkeypatch, out, rows, columns=80, **environment):
     for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "TERM", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
         monkeypatch.delenv(name, raising=False)
-    for name, value in {"TERM": "xterm", "COLUMNS": str(columns), "LINES": "25", **environment}.items():
+    for name, value in {"TERM": "xterm-256color", "COLUMNS": str(columns), "LINES": "25", **environment}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr("sys.stdout", out)
     show.table(["WORKLOAD", "GPUS", "VERDICT", "WHY"], rows, styled="VERDICT")
@@ -61,7 +61,7 @@ def test_a_pipe_gets_each_row_on_one_line(monkeypatch):
     ids=["plain", "NO_COLOR", "dumb"],
 )
 def test_colours_are_for_terminals_that_want_them(monkeypatch, environment, coloured):
-    assert ("\x1b[33m" in draw(monkeypatch, Terminal(), [LONG], **environment)) is coloured
+    assert ("\x1b[38;5;166m" in draw(monkeypatch, Terminal(), [LONG], **environment)) is coloured
 
 
 def test_no_line_ends_in_blanks(monkeypatch):

@@ -170,7 +170,8 @@ async def test_acks_are_listed(server, ask, output):
         ]
         return
     expected = {
-        "namespace": "ml", "workload": "Deployment/llm", "until": "2026-11-20T18:00:00Z", "by": "user:ada",
+        "apiVersion": "apps/v1", "kind": "Deployment", "namespace": "ml", "name": "llm", "uid": "Deployment-llm",
+        "workload": "Deployment/llm", "until": "2026-11-20T18:00:00Z", "by": "user:ada",
         "reason": "demo",
     }
     assert (json.loads if output == "json" else yaml.safe_load)(done.output) == [expected]

@@ -51,6 +51,24 @@ def troubles(seen: mirror.Mirror) -> dict[str, Trouble | None]:
 # ---- one-shot ----
 
 
+@pytest.mark.parametrize(
+    ("offers", "gpus"),
+    [
+        ({"nvidia.com/gpu": "8", "cpu": "64", "memory": "1Ti"}, 8), ({"cpu": "4500m"}, 0), (None, None),
+        ({"nvidia.com/mig-1g.5gb": "7", "nvidia.com/gpu": "0"}, 7), ({"nvidia.com/gpu": "many"}, None),
+        ({"example.com/gpu": "4", "other.com/gpu": "4"}, 4),
+    ],
+    ids=str,
+)
+async def test_a_node_offers_what_it_says_it_can_give(
+    server: pretend.Server, offers: dict[str, str] | None, gpus: int | None
+) -> None:
+    said = {} if offers is None else {"allocatable": offers}
+    server.put("nodes", pretend.made("n2", namespace=None, kind="Node", status=said))
+    seen = await look(server, gpu_resources=["example.com/gpu"])
+    assert seen.nodes.known["n2"].gpus == gpus
+
+
 async def test_only_gpu_pods_and_what_owns_them_are_kept(server: pretend.Server) -> None:
     server.put_all(pretend.deployed("llm", pods=3))
     web = pretend.deployment("web")

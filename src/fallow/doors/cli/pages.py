@@ -1,0 +1,247 @@
+"""The pages of `status`, `idle` and `why`, as text: what a person reads first stands first.
+
+In: answers (doors/answers), and the findings they were made of. Out: text for the terminal or pipe it goes to.
+Nothing is looked up or decided here.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final, TypeAlias
+
+from fallow.act.notices import text
+from fallow.doors.answers import many, money
+from fallow.doors.answers import status as statuses
+from fallow.doors.answers import workloads as answers
+from fallow.doors.cli import show
+from fallow.model import cluster, decision, gpus, units
+from fallow.model.decision import Reason
+from fallow.model.units import Instant
+
+_MOST_NEXT: Final = 8
+_UUID: Final = re.compile(r"((?:GPU|MIG)-[0-9a-f]{8})(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(.*)")
+_KEPT: Final = frozenset({Reason.Acknowledged, Reason.OptedOut, Reason.AlreadyPaused})
+_STEPS: Final = {"notice": "notice", "pause": "pause", "ackEnds": "ack ends", "freezeEnds": "freeze ends"}
+
+Listed: TypeAlias = tuple[answers.WorkloadCount, answers.WorkloadRow]
+
+
+def join(*sections: str) -> str:
+    """With an empty line between two that say anything."""
+    return "\n\n".join(filter(None, sections)) + "\n"
+
+
+# ---- status ----------------------------------------------------------------------------------------------------------
+
+
+def draw_status(page: statuses.StatusPage, asked: str, now: Instant) -> str:
+    """`asked`: what -n and -m leave of it, in words."""
+    return join(
+        show.fold(page.rules.sentence), show.fields(list(_summarise(page, asked)), indent=""), _draw_top(page),
+        _draw_next(page, now), _draw_problems(page), _draw_shares(page),
+    )
+
+
+def _summarise(page: statuses.StatusPage, asked: str) -> Iterator[tuple[str, Any]]:
+    of = page.cluster
+    offered = "how many the nodes have cannot be seen" if of.gpus is None else f"{of.gpus:,} on {_nodes(of.nodes)}"
+    free = "how many are free cannot be seen" if of.free is None else f"{of.free:,} free"
+    waits = f"; pods wait for {of.waited_for:,}" if of.waited_for else ""
+    yield "GPUS", f"{offered}, {free}{waits}"
+    who = f"{many(page.pods, 'pod')} of {many(page.workloads, 'workload')}"
+    states = f"{page.active_gpus:,} busy, {page.idle_gpus:,} idle, {page.unknown_gpus:,} cannot tell"
+    yield "HELD", f"{page.gpus:,} by {who}{asked}: {states}"
+    if page.gpus:
+        yield "", show.Bar(page.active_gpus, page.idle_gpus, page.unknown_gpus, page.gpus, columns=60)
+    if page.idle_gpus:
+        yield "MONEY", _tell_money(page.idle_cost)
+    if page.paused:
+        back = many(sum(each.gpus or 0 for each in page.paused), "GPU")
+        yield "PAUSED", f"{many(len(page.paused), 'workload')} by fallow, {back} given back: fallow paused -A"
+    if page.frozen_until:
+        yield "FROZEN", f"until {page.frozen_until}: {page.frozen_because or 'no reason is given'}"
+
+
+def _nodes(count: int | None) -> str:
+    return "nodes" if count is None else many(count, "node")
+
+
+def _tell_money(cost: statuses.IdleCost) -> str:
+    unpriced = many(cost.unpriced_gpus, "idle GPU")
+    if cost.per_hour is None:
+        return f"what an hour of {unpriced} costs is not known; --price MODEL=DOLLARS says it"
+    also = f"; the price of {unpriced} is not known (--price MODEL=DOLLARS)" if cost.unpriced_gpus else ""
+    return f"idle GPUs cost ${cost.per_hour:,.2f} an hour at list price{also}"
+
+
+def _draw_top(page: statuses.StatusPage) -> str:
+    if not page.top:
+        return ""
+    columns = ["NAMESPACE", "WORKLOAD", "GPUS", "MODEL", "IDLE FOR", "$/H", "NEXT"]
+    laid = show.grid(columns, [_top_cells(row) for row in page.top], spare=("MODEL", "$/H"))
+    return f"{show.heading('MOST IDLE GPU-HOURS')}  all: fallow idle\n{laid}"
+
+
+def _top_cells(row: answers.WorkloadRow) -> tuple[Any, ...]:
+    named = (row.namespace, f"{row.kind}/{row.name}", row.idle_gpus, _name_models(row.models))
+    return (*named, _quiet(row), _dollars(row.cost), row.skip or (row.next_action.type if row.next_action else ""))
+
+
+def _name_models(models: Iterable[str]) -> str:
+    return ", ".join(map(gpus.shorten, models))
+
+
+def _quiet(row: answers.WorkloadRow) -> str:
+    quiet = "" if row.idle_seconds is None else units.humane(row.idle_seconds)
+    return f"{quiet} or more" if row.at_least and quiet else quiet
+
+
+def _dollars(cost: money.Cost | None) -> str:
+    return "not known" if cost is None else f"{cost.per_hour:,.2f}"
+
+
+def _draw_next(page: statuses.StatusPage, now: Instant) -> str:
+    if not page.next:
+        return ""
+    rows = [_next_cells(step, now) for step in page.next[:_MOST_NEXT]]
+    more = len(page.next) - _MOST_NEXT
+    laid = show.grid(["WHEN", "WHAT", "WHOM", "HOLDS"], rows)
+    rest = f"\n... and {more} more: fallow idle" if more > 0 else ""
+    return f"{show.heading('NEXT')}  by these rules; this command does none of it\n{laid}{rest}"
+
+
+def _next_cells(step: statuses.NextStep, now: Instant) -> tuple[str, ...]:
+    held = many(step.gpus, "GPU") if step.gpus else ""
+    return _when(step.at, now), _STEPS.get(step.what, step.what), _whom(step), held
+
+
+def _when(at: str | None, now: Instant) -> str:
+    instant = units.read_instant(at)
+    if instant is None:
+        return "not known"
+    return "now" if instant <= now else f"in {units.humane(instant - now)}"
+
+
+def _whom(step: statuses.NextStep) -> str:
+    named = step.workload
+    return f"{named.namespace}/{named.name} ({named.kind})" if named else step.because
+
+
+def _draw_problems(page: statuses.StatusPage) -> str:
+    """What is wrong with the source as a whole ends the command with a sentence of its own."""
+    shown = [each for each in page.problems if each.what != statuses.MEASUREMENTS]
+    lines = (show.fold(f"  {each.what}: {each.because}", 4) for each in shown)
+    helps = (show.fold(f"    what helps: {each.helps}", 4) for each in shown)
+    body = "\n".join(f"{line}\n{helped}" for line, helped in zip(lines, helps, strict=True))
+    return f"{show.heading('DATA')}  what cannot be told or seen\n{body}" if shown else ""
+
+
+def _draw_shares(page: statuses.StatusPage) -> str:
+    if not page.namespaces:
+        return ""
+    most = max(each.gpus for each in page.namespaces)
+    rows = [
+        (each.namespace, each.gpus, each.idle_gpus, show.Bar(each.active_gpus, each.idle_gpus, each.unknown_gpus, most))
+        for each in page.namespaces
+    ]
+    return f"{show.heading('NAMESPACES')}  {show.legend()}\n{show.grid(['NAMESPACE', 'GPUS', 'IDLE', ''], rows)}"
+
+
+# ---- idle ------------------------------------------------------------------------------------------------------------
+
+
+def draw_idle(rules: str, view: answers.Selection, shown: Sequence[Listed], asked: str, *, wide: bool) -> str:
+    """`asked`: what -n and -m leave of it, in words."""
+    partly = sum(one.is_partly_idle for one, _ in shown)
+    also = f", {many(partly, 'workload')} only in part" if partly else ""
+    sums = f"{view.idle:,} idle{also}, {view.active:,} busy, {view.unknown:,} cannot tell"
+    if not shown:
+        return join(show.fold(rules), show.fold(f"nothing is idle{asked}: {sums}"))
+    columns = ["NAMESPACE", "WORKLOAD", "GPUS", "MODEL", "VERDICT", "IDLE FOR", "NEXT"]
+    rows = [_idle_cells(one, row)[: len(columns) + 2 * wide] for one, row in shown]
+    columns += ["POLICY", "WHY"] if wide else []
+    laid = show.grid(columns, rows, styled="VERDICT", spare=("MODEL", "VERDICT"))
+    held = many(view.active + view.idle + view.unknown, "GPU")
+    return join(show.fold(rules), laid, show.fold(f"of {held} held{asked}: {sums}"))
+
+
+def _idle_cells(one: answers.WorkloadCount, row: answers.WorkloadRow) -> tuple[Any, ...]:
+    held = f"{one.idle} of {one.gpus}" if one.is_partly_idle else str(one.gpus)
+    return (
+        row.namespace, f"{row.kind}/{row.name}", held, _name_models(row.models), answers.verdict(one.finding),
+        _quiet(row), answers.next_step(row), row.policy, row.skip_because or row.because,
+    )
+
+
+# ---- why -------------------------------------------------------------------------------------------------------------
+
+
+def draw_why(
+    rules: str, finding: decision.Finding, answer: answers.Explanation, unseen: Iterable[tuple[str, str]], now: Instant,
+    *, wide: bool,
+) -> str:
+    """`unseen`: what could not be seen, and why."""
+    ref, pause = finding.workload.ref, answer.pause
+    state = answers.verdict(finding)
+    head = f"{ref.short} in {ref.namespace}: {state}" + ("" if state == answers.PAUSED else f" ({finding.reason})")
+    lines = [*(_tell_pause(ref, pause, now) if pause else ()), *_tell_finding(finding, answer, now)]
+    lines += [("not seen", f"{what}: {because}") for what, because in unseen]
+    evidence = _draw_evidence(answer.gpus, wide=wide)
+    return join(show.fold(rules), f"{show.heading(head)}\n{show.fields(lines)}", evidence)
+
+
+def _tell_pause(ref: cluster.Ref, pause: answers.PauseTold, now: Instant) -> Iterator[tuple[str, str]]:
+    """What its marks say: why, by which rule, how many GPUs, when, by whom, and the way back."""
+    at = units.read_instant(pause.at)
+    ago = "" if at is None else f" ({units.humane(now - at)} ago)"
+    rule = f", rule {pause.policy}" if pause.policy else ""
+    yield "paused", f"at {pause.at or 'a time that cannot be read'}{ago} by {pause.by or 'somebody'}{rule}"
+    yield "because", pause.reason or "no reason was written down"
+    yield "gave back", "not known" if pause.gpus is None else many(pause.gpus, "GPU")
+    yield "returns to", answers.return_size(pause)
+    yield "back with", f"fallow resume {text.typed(ref)} -n {ref.namespace}"
+
+
+def _tell_finding(finding: decision.Finding, answer: answers.Explanation, now: Instant) -> Iterator[tuple[str, str]]:
+    ref, rule = finding.workload.ref, finding.rule
+    is_paused = answers.verdict(finding) == answers.PAUSED
+    if not is_paused:
+        yield "because", finding.because
+    if finding.idle_since is not None:
+        quiet = f"{'at least ' if finding.at_least else ''}{units.humane(now - finding.idle_since)}"
+        yield "idle", f"{quiet}, since {units.rfc3339(finding.idle_since)}"
+    if answer.cost is not None:
+        yield "costs", f"${answer.cost.per_hour:,.2f} an hour at list price"
+    holds = "would hold for it when it runs: " if is_paused else ""
+    yield "policy", f"{rule.name}: {holds}quiet for {units.humane(finding.window)}, then {rule.action.type}"
+    if finding.skip is not None and not is_paused:
+        yield "left alone", f"{finding.skip_label}: {finding.skip_because}"
+    elif finding.next_action:
+        yield "next", f"{finding.next_action}" + (f" at {units.rfc3339(finding.next_at)}" if finding.next_at else "")
+    if finding.verdict is decision.Verdict.idle and finding.skip not in _KEPT:
+        yield "keep it", f"fallow ack {text.typed(ref)} -n {ref.namespace}"
+    chain = " <- ".join(f"{link.kind}/{link.name}" for link in finding.workload.chain)
+    yield "owners", f"Pod <- {chain}" if chain else "none"
+
+
+def _draw_evidence(evidence: Sequence[answers.GpuEvidence], *, wide: bool) -> str:
+    if not evidence:
+        return ""
+    if not wide:
+        rows = [(gpu.pod, _name_gpu(gpu), gpu.node, gpu.verdict, gpu.because) for gpu in evidence]
+        return show.grid(["POD", "GPU", "NODE", "VERDICT", "WHY"], rows, styled="VERDICT", spare=("NODE",))
+    columns = ["POD", "INDEX", "GPU", "MODEL", "NODE", "VERDICT", "REASON", "WHY", "SIGNALS"]
+    rows_wide = [
+        (gpu.pod, gpu.index or "", gpu.uuid, gpus.shorten(gpu.model), gpu.node, gpu.verdict, gpu.reason, gpu.because,
+         _name_signals(gpu)) for gpu in evidence
+    ]
+    return show.grid(columns, rows_wide, styled="VERDICT")
+
+
+def _name_gpu(gpu: answers.GpuEvidence) -> str:
+    """`3 GPU-1a2b3c4d`: its index on the node, and what is enough of its UUID to tell it from its neighbours."""
+    match = _UUID.fullmatch(gpu.uuid)
+    return " ".join(filter(None, (gpu.index, f"{match[1]}{match[2]}" if match else gpu.uuid)))
+
+
+def _name_signals(gpu: answers.GpuEvidence) -> str:
+    return " ".join(f"{name}={seen.max:.3g}" for name, seen in gpu.signals.items() if seen.max is not None)

@@ -1,0 +1,103 @@
+"""`fallow status`, `idle` and `why` on a real cluster with a real Prometheus: what is asked for is what is shown and
+counted, both pages agree, a paused workload tells its own story, and a Prometheus that is away is one sentence."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from fallow import names
+from tests.real import cluster as clusters
+from tests.real import history, scene
+
+Scene = scene.Scene
+
+
+@pytest.fixture
+async def stage(cluster: clusters.Cluster, prometheus: history.PrometheusWorld) -> Scene:
+    return await Scene(cluster, prometheus).prepare()
+
+
+async def look(stage: Scene, *words: str, code: int = 0) -> Any:
+    return json.loads((await stage.type("fallow", *words, "-o", "json", code=code)).out)
+
+
+async def test_what_is_asked_for_is_what_is_shown_and_counted(stage: Scene) -> None:
+    """Without --watch-namespaces: the whole cluster is looked at, with whatever other tests left in it."""
+    await stage.deployment("quiet", gpus=2)
+    await stage.deployment("busy", busy=0.5)
+    pods = await stage.run(clusters.replicated("apps/v1", "Deployment", "half", 2, 1), pods=2)
+    for pod, busy in zip(pods, (0.0, 0.9), strict=True):
+        stage.measure(pod, busy)
+    await stage.begin()
+    here = ("-n", stage.namespace)
+    page, rows = await look(stage, "status", *here), await look(stage, "idle", *here)
+    assert {(row["name"], row["idleGpus"], row["gpus"]) for row in rows} == {("quiet", 2, 2), ("half", 1, 2)}
+    assert (page["workloads"], page["pods"], page["gpus"]) == (3, 4, 5)
+    assert (page["activeGpus"], page["idleGpus"], page["unknownGpus"]) == (2, 3, 0)
+    assert page["idleGpus"] == sum(row["idleGpus"] for row in rows)
+    assert [of["namespace"] for of in page["namespaces"]] == [stage.namespace]
+    assert page["cluster"]["gpus"] >= 16
+    assert page["cluster"]["free"] >= 11
+    assert {row["namespace"] for row in await look(stage, "idle", "--all", *here)} == {stage.namespace}
+    by_expression = await look(stage, "idle", "-n", f"{stage.namespace[:-1]}.")
+    assert [row["name"] for row in by_expression] == [row["name"] for row in rows]
+    assert {row["name"] for row in await look(stage, "idle", "-A")} >= {"quiet", "half"}
+    await _refuse_what_is_not_there(stage)
+
+
+async def _refuse_what_is_not_there(stage: Scene) -> None:
+    nowhere = await stage.type("fallow", "status", "-n", "no-such-place", code=1)
+    assert "there is no namespace no-such-place" in nowhere.err
+    other = await stage.type("fallow", "idle", "-n", stage.namespace, "-m", "NVIDIA A10G", code=1)
+    assert "there are: " in other.err
+    assert "NVIDIA H100 80GB HBM3" in other.err
+    same = await look(stage, "idle", "-n", stage.namespace, "-m", "NVIDIA H100.*")
+    assert {row["name"] for row in same} == {"quiet", "half"}
+    priced = await stage.type("fallow", "status", "-n", stage.namespace, "--price", "H100-80GB-HBM3=2.00")
+    assert "idle GPUs cost $6.00 an hour" in priced.out
+    assert "is not known" in (await stage.type("fallow", "status", "-n", stage.namespace)).out
+
+
+async def test_the_first_line_says_whose_rules_these_are(stage: Scene) -> None:
+    await stage.deployment("quiet")
+    await stage.make_policy()
+    await stage.begin()
+    said = [
+        (await stage.type("fallow", *words.split(), "-n", stage.namespace)).out.splitlines()[0]
+        for words in ("status", "idle", "why Deployment/quiet")
+    ]
+    assert len(set(said)) == 1
+    assert "IdlePolic" in said[0]
+    assert said[0].endswith("; no daemon is seen")
+    page = await look(stage, "status", "-n", stage.namespace)
+    assert [(step["what"], step["workload"]["name"]) for step in page["next"]] == [("notice", "quiet")]
+
+
+async def test_a_paused_workload_tells_its_own_story_and_prometheus_away_is_one_sentence(stage: Scene) -> None:
+    await stage.deployment("quiet", replicas=2, gpus=2)
+    await stage.begin()
+    await stage.prune()
+    told = await stage.explain("Deployment/quiet")
+    found = await stage.cluster.get("apps/v1", "Deployment", "quiet")
+    assert scene.marks_of(found)[names.PAUSED_POLICY] == told["pause"]["policy"] == "flags"
+    assert (told["pause"]["gpus"], told["pause"]["replicas"], told["pause"]["by"]) == (4, 2, "fallow")
+    assert told["pause"]["returnsTo"] == {"/spec/replicas": 2}
+    (row,) = await look(stage, "paused", "-n", stage.namespace)
+    assert (row["name"], row["policy"], row["gpus"], row["replicas"]) == ("quiet", "flags", 4, 2)
+    await stage.prometheus.kill()
+    words = ("status", "idle", "why Deployment/quiet")
+    ends = await asyncio.gather(
+        *(stage.type("fallow", *each.split(), "-n", stage.namespace, code=1) for each in words)
+    )
+    for end in ends:
+        first, *_, last = end.err.splitlines()
+        assert first.endswith("cannot be reached: connection refused; trying again ...")
+        assert last.startswith("Error: no decision possible: Prometheus at ")
+        assert "What helps: check --prometheus-url" in last
+    assert "PAUSED     1 workload by fallow, 4 GPUs given back" in ends[0].out
+    for line in ("by fallow, rule flags", "gave back  4 GPUs", "returns to 2 replicas", "back with  fallow resume"):
+        assert line in ends[2].out
