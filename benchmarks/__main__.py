@@ -9,7 +9,8 @@ import subprocess
 import sys
 
 BENCHMARKS = (
-    "help_time", "listing", "plan", "cycle", "questions", "scrape", "backtest", "exporter", "packing", "departures",
+    "help_time", "commands", "listing", "plan", "cycle", "questions", "scrape", "backtest", "exporter", "packing",
+    "departures",
 )
 
 

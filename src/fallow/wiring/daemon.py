@@ -20,6 +20,7 @@ from fallow.clients.clouds.azure import credentials as azure
 from fallow.clients.clouds.gcp import credentials as gcp
 from fallow.clients.kubernetes import api as kube
 from fallow.clients.kubernetes import config, credentials
+from fallow.clients.kubernetes import pace as pacing
 from fallow.clients.prometheus import auth
 from fallow.clients.prometheus import client as prometheus
 from fallow.model import cluster, kinds, long_memory
@@ -56,7 +57,8 @@ async def assemble(
         metrics.add("fallow_api_requests_total", 1, (verb, code))
 
     async with contextlib.AsyncExitStack() as stack:
-        api = await stack.enter_async_context(kube.Api(access, monotonic=monotonic, note=note))
+        burst = 0 if pace.daemon else pacing.BURST_OF_A_LOOK
+        api = await stack.enter_async_context(kube.Api(access, burst=burst, monotonic=monotonic, note=note))
         leasing = await stack.enter_async_context(kube.Api(access, note=note))
         identity = options.pod_name or f"{names.FIELD_MANAGER}-{time.monotonic_ns():x}"  # that no other process has
         home = options.own_namespace or access.namespace or "default"
@@ -105,6 +107,11 @@ def _write_ages(metrics: telemetry.Telemetry, seen: mirror.Mirror) -> None:
 
 async def look(options: settings.Settings) -> tuple[idle.Look, str]:
     """One cycle up to the plan, and the context's namespace. The Lease is only read: a freeze is part of the truth."""
+    with reach.say_what_to_do():
+        return await _look(options)
+
+
+async def _look(options: settings.Settings) -> tuple[idle.Look, str]:
     async with assemble(options, time.time) as made:
         found = await made.loop.look(IDLE)
         assert isinstance(found, idle.Look)
