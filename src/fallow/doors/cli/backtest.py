@@ -5,6 +5,8 @@ pauses, regrets and waiting, for each; with one of them also by class and namesp
 changed anywhere.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping
 from decimal import Decimal, InvalidOperation
 from pathlib import Path

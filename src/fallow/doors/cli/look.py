@@ -1,5 +1,7 @@
 """The verbs that only look: `status`, `idle`, `explain`. They run one cycle up to the plan and change nothing."""
 
+from __future__ import annotations
+
 import asyncio
 import sys
 from typing import Any
@@ -9,7 +11,8 @@ import click
 from fallow import logs, settings, verbs
 from fallow.act.notices import text
 from fallow.doors.answers import workloads as answers
-from fallow.doors.cli import flags, show
+from fallow.doors.cli import completing, flags, show
+from fallow.doors.cli import verbs as acting
 from fallow.model import decision, gpus, marks, units
 from fallow.stories import idle as stories
 from fallow.wiring import daemon
@@ -90,14 +93,16 @@ def _cells(finding: decision.Finding, now: float) -> tuple[Any, ...]:
 
 
 def _explain(target: str, namespace: str | None, output: str, **given: Any) -> None:
-    kind, name = verbs.read_target(target)
     look, own = _look({**given, "namespace": None})
     namespace = namespace or own
     with show.refusals():
         index = verbs.pick(look.snapshot.workloads, target, namespace)
-    if index is None:
-        seen = "that holds GPUs or is paused by us: see `fallow idle --all`"
-        raise _failure(f"no {kind} {name} in namespace {namespace} {seen}")
+    if index is None:  # the name of a pod, or a kind that only the server knows by that name; or one sentence why not
+        meant = acting.find(target, {**given, "namespace": namespace}).ref
+        acting.tell_meant(target, meant)
+        found = (index for index, each in enumerate(look.snapshot.workloads) if each.ref == meant)
+        if (index := next(found, None)) is None:
+            raise _failure(f"{meant.short} changed at this very moment; repeat the command")
     (finding, gpus), lost = look.explain(index), look.snapshot.evidence.lost_signals
     if output in ("json", "yaml"):  # only then is it of interest what a pause would send
         show.data(answers.explanation(finding, gpus, look.patch_of(finding), look.plan.at, lost), output)
@@ -154,10 +159,10 @@ idle = flags.FlagCommand(
 explain = flags.FlagCommand(
     "explain", callback=_explain, context_settings=flags.CONTEXT,
     params=[
-        click.Argument(["target"], metavar="KIND/NAME", callback=show.checked(verbs.read_target)),
+        acting.target_argument(),
         click.Option(
             ["-n", "--namespace"], default=None, help="Namespace of the workload; default: the context's.",
-            callback=show.checked(verbs.check_namespace),
+            callback=show.checked(lambda text: verbs.check_namespace(text)), shell_complete=completing.namespaces,
         ),
         *_options("--namespace"), show.output_option,
     ],

@@ -4,6 +4,8 @@ In: `--trace`, or `--cluster` with the usual kubeconfig. Out: a trace (sim/openb
 The cluster is only read, by one list of nodes and one of pods; no Prometheus is asked.
 """
 
+from __future__ import annotations
+
 import asyncio
 from typing import Any
 

@@ -5,6 +5,8 @@ interruptions, with today and the recommendation marked, in the terminal and as 
 workloads that deserve one of their own.
 """
 
+from __future__ import annotations
+
 import shutil
 from typing import Any
 
