@@ -9,8 +9,8 @@ import subprocess
 import sys
 
 BENCHMARKS = (
-    "help_time", "listing", "plan", "cycle", "questions", "one_shot", "scrape", "backtest", "exporter", "packing",
-    "departures",
+    "help_time", "commands", "listing", "plan", "cycle", "questions", "one_shot", "scrape", "backtest", "exporter",
+    "packing", "departures",
 )
 
 

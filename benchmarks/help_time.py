@@ -1,4 +1,5 @@
-"""How long `--help` takes, against the bare interpreter: the best of 15, wall clock, in turn."""
+"""How long `--help` takes, of every command: against the bare interpreter for the two that people start, and by the
+clock for all verbs. The best of 15 (5 for verbs), wall clock, in turn."""
 
 import pathlib
 import subprocess
@@ -6,6 +7,7 @@ import sys
 import time
 
 from benchmarks import figures
+from fallow.doors.cli import main as cli
 
 BIN = pathlib.Path(sys.executable).parent
 COMMANDS = {
@@ -13,7 +15,7 @@ COMMANDS = {
     "gpu-pruner --help": [str(BIN / "gpu-pruner"), "--help"],
     "fallow --help": [str(BIN / "fallow"), "--help"],
 }
-ROUNDS = 15
+ROUNDS, VERB_ROUNDS, VERB_BAR = 15, 5, 0.25
 
 
 def _seconds(command: list[str]) -> float:
@@ -35,3 +37,6 @@ def main() -> None:
             name, f"{seconds * 1000:.0f} ms, {ratio:.1f} times `python -c pass` ({bare * 1000:.0f} ms)", "8 times",
             ratio <= 8,
         )
+    for verb in cli.VERBS:
+        seconds = min(_seconds([str(BIN / "fallow"), verb, "--help"]) for _ in range(VERB_ROUNDS))
+        figures.show(f"fallow {verb} --help", f"{seconds:.2f} s", f"{VERB_BAR} s", seconds <= VERB_BAR)

@@ -7,7 +7,7 @@ decides, or the door.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from enum import StrEnum
 from typing import Final
 
@@ -25,7 +25,7 @@ from fallow.model.decision import Code, Outcome, Status
 from fallow.model.policies import idle
 from fallow.model.seen import Input, Known, Unseen
 from fallow.model.units import Instant, Seconds
-from fallow.observe.cluster import mirror
+from fallow.observe.cluster import absence, mirror
 
 MAX_ACK_HOURS = 168
 ANSWER_PATIENCE: Seconds = 15.0  # as long as a Lease lasts: who does not renew in that time leads no more
@@ -34,6 +34,7 @@ MAX_FREEZE = 366 * units.DAY  # longer is a slip of the finger: whoever wants th
 
 _NAMESPACE: Final = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
 _TARGET: Final = re.compile(r"[A-Za-z][-A-Za-z0-9.]*/[a-z0-9](?:[-a-z0-9.]*[a-z0-9])?")
+_POD: Final = ("", "Pod")
 
 
 class Why(StrEnum):
@@ -94,10 +95,10 @@ class FreezeAnswer(msgspec.Struct, frozen=True):
 
 
 def read_target(text: str) -> tuple[str, str]:
-    """`Deployment/llm` or `Rollout.argoproj.io/llm`."""
+    """`Deployment/llm`, `deploy/llm` or `Rollout.argoproj.io/llm`: which kind is meant, the cluster knows."""
     kind, _, name = text.partition("/")
     if not _TARGET.fullmatch(text):
-        form = "is not of the form KIND/NAME, such as Deployment/llm or Rollout.argoproj.io/llm"
+        form = "is not of the form KIND/NAME, such as Deployment/llm, deploy/llm or Rollout.argoproj.io/llm"
         raise Declined(Why.malformed, f"{text!r} {form}")
     return kind, name
 
@@ -107,38 +108,58 @@ def check_namespace(text: str) -> None:
         raise Declined(Why.malformed, f"{text!r} cannot be the name of a namespace")
 
 
-def is_called(ref: cluster.Ref, kind: str, name: str, namespace: str) -> bool:
-    """Does `kind` (any case, with or without group) and `name` mean this object?"""
-    return ref.namespace == namespace and ref.name == name and kinds.is_called((ref.group, ref.kind), kind)
+def is_called(
+    ref: cluster.Ref, kind: str, name: str, namespace: str, meant: Collection[kinds.Key] = ()
+) -> bool:
+    """Does `kind`, as people type it, and `name` mean this object? `meant`: kinds that the server calls so."""
+    key = ref.group, ref.kind
+    return ref.namespace == namespace and ref.name == name and (key in meant or kinds.is_called(key, kind))
 
 
-def pick(workloads: Iterable[cluster.Workload], target: str, namespace: str) -> int | None:
+def pick(
+    workloads: Iterable[cluster.Workload], target: str, namespace: str, meant: Collection[kinds.Key] = ()
+) -> int | None:
     """The index of the one that `target` means; None where there is none."""
     kind, name = read_target(target)
-    found = {index: each.ref for index, each in enumerate(workloads) if is_called(each.ref, kind, name, namespace)}
+    refs = enumerate(each.ref for each in workloads)
+    found = {index: ref for index, ref in refs if is_called(ref, kind, name, namespace, meant)}
     if len(found) > 1:
         which = ", ".join(f"{ref.kind}.{ref.group}/{ref.name}" for ref in found.values())
         raise Declined(Why.unclear, f"{target} is not clear, say which: {which}")
     return next(iter(found), None)
 
 
-async def _find(reach: Reach, target: str, now: Instant) -> cluster.Workload:
-    kind, name = read_target(target)
-    if pick(reach.mirror.workloads({}), target, reach.namespace) is None:
-        await reach.mirror.look_for(kind, now)  # paused, and the last of its kind
-    workloads = reach.mirror.workloads({})
-    index = pick(workloads, target, reach.namespace)
+async def find(reach: Reach, target: str, now: Instant) -> cluster.Workload:
+    """The workload that is meant: by its own name, or by that of one of its pods."""
+    (kind, name), seen = read_target(target), reach.mirror
+    meant = seen.find_kinds(kind)
+    if pick(seen.workloads({}), target, reach.namespace, meant) is None:
+        await seen.look_for(kind, now)  # paused, and the last of its kind
+    workloads = seen.workloads({})
+    index = pick(workloads, target, reach.namespace, meant)
     if index is not None:
         return workloads[index]
-    which = f"{kind} {name}"
-    unseen = "".join(f"; not seen: {missing.what}: {missing.because}" for missing in reach.mirror.missing)
-    because = f"no {which} in namespace {reach.namespace} that holds GPUs or is paused by fallow{unseen}"
-    raise Declined(Why.unknown, because)
+    if _POD in meant and (above := _find_above(reach, name)):
+        return above
+    raise Declined(Why.unknown, await absence.explain(seen, kind, name, reach.namespace))
+
+
+def _find_above(reach: Reach, pod: str) -> cluster.Workload | None:
+    """The workload to which a pod of that name belongs."""
+    called = (reach.namespace, pod)
+    there = {index for index, each in enumerate(reach.mirror.pods) if (each.namespace, each.name) == called}
+    return next((each for each in reach.mirror.workloads({}) if not there.isdisjoint(each.pods)), None)
+
+
+async def check_place(reach: Reach) -> None:
+    """A namespace that is not there is no empty one."""
+    if reach.namespace and (because := await absence.explain_namespace(reach.mirror, reach.namespace)):
+        raise Declined(Why.unknown, because)
 
 
 async def pause(reach: Reach, target: str, reason: str, now: Instant, *, force: bool = False) -> list[Outcome]:
     """Now, whether idle or not. An ack, an opt-out and a protected namespace are heeded unless `force`."""
-    workload = await _find(reach, target, now)
+    workload = await find(reach, target, now)
     pods = tuple(reach.mirror.pods[index] for index in workload.pods)
     namespace = reach.mirror.namespaces.find(reach.namespace)
     if not force and re.fullmatch(settings.PROTECTED_NAMESPACES, workload.ref.namespace):
@@ -162,7 +183,7 @@ async def pause(reach: Reach, target: str, reason: str, now: Instant, *, force: 
 
 async def resume(reach: Reach, target: str, now: Instant, *, replicas: int | None = None) -> list[Outcome]:
     """As it was, or with `replicas` where the record of the size is lost."""
-    asked = decision.Resume(await _find(reach, target, now), reach.by, "asked for by hand")
+    asked = decision.Resume(await find(reach, target, now), reach.by, "asked for by hand")
     return [await reach.hands.resume(asked, now, replicas=replicas)]
 
 
@@ -192,11 +213,17 @@ def check_ack(until: Instant, now: Instant) -> None:
         raise Declined(Why.malformed, because)
 
 
-async def keep(reach: Reach, target: str, until: Instant, reason: str, now: Instant) -> list[Outcome]:
-    """The acknowledgement: not paused until then although idle."""
-    check_ack(until, now)
-    workload = await _find(reach, target, now)
-    mark = marking.ack_mark(workload, until=until, by=reach.by, reason=reason, now=now)
+async def keep(reach: Reach, target: str, until: Instant | None, reason: str, now: Instant) -> list[Outcome]:
+    """The acknowledgement: not paused until then although idle; without an end, for as long as is usual."""
+    if until is not None:
+        check_ack(until, now)
+    workload = await find(reach, target, now)
+    longest = _longest_ack(reach, workload)
+    if until is not None and until > now + longest:
+        held = f"the policy that holds for {workload.ref.short} heeds an acknowledgement for {units.humane(longest)}"
+        raise Declined(Why.malformed, f"{held} at most; say --hours {units.hours(longest)} or less")
+    end = now + min(idle.USUAL_ACK, longest) if until is None else until
+    mark = marking.ack_mark(workload, until=end, by=reach.by, reason=reason, now=now)
     if kinds.stands_paused(workload):
         because = f"{workload.ref.short} is paused; resume it instead"
         return [Outcome(mark, Status.refused, now, because, code=Code.AlreadyPaused)]
@@ -206,9 +233,18 @@ async def keep(reach: Reach, target: str, until: Instant, reason: str, now: Inst
     return [await reach.hands.mark(mark, now)]
 
 
+def _longest_ack(reach: Reach, workload: cluster.Workload) -> Seconds:
+    """As policies say; what the flags of a daemon say is not known here."""
+    if not isinstance(reach.mirror.policies, Known):
+        return MAX_ACK_HOURS * units.HOUR
+    pods, namespaces = reach.mirror.pods, reach.mirror.namespaces
+    own = tuple(pods[index] for index in workload.pods)
+    return brain.find_consent(workload, own, namespaces.find(reach.namespace), reach.mirror.policies).max_ack
+
+
 async def release(reach: Reach, target: str, now: Instant) -> list[Outcome]:
     """The acknowledgement ended, on every object on which it stands."""
-    workload = await _find(reach, target, now)
+    workload = await find(reach, target, now)
     marks = marking.unack_marks(workload, by=reach.by)
     if not marks:
         raise Declined(Why.unknown, f"{workload.ref.short} is not acknowledged")

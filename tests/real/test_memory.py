@@ -177,25 +177,6 @@ async def test_what_cannot_be_remembered_is_not_done(stage: product.Stage, folde
         assert not await stage.is_paused(idle)
 
 
-async def test_who_acts_without_leader_election_says_for_whom_it_waits(
-    stage: product.Stage, folder: pathlib.Path
-) -> None:
-    await stage.prometheus.start()
-    spec = {"holderIdentity": "somebody", "leaseDurationSeconds": 600}
-    metadata = {"name": names.LEASE, "namespace": stage.system}
-    await stage.cluster.apply(
-        {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
-    )
-    async with product.product_on(stage, folder) as pruner:
-        daemon = await pruner.start(*ACT, "--leader-elect", "false")
-        await daemon.until(lambda: has_said(daemon, "somebody holds the Lease gpu-pruner: nothing is looked at here"))
-        assert "--leader-elect false is for dry runs: who acts holds the Lease gpu-pruner" in daemon.log
-
-
-async def has_said(daemon: product.Daemon, words: str) -> bool:
-    return words in daemon.log
-
-
 # ---- the freeze ------------------------------------------------------------------------------------------------------
 
 

@@ -28,6 +28,12 @@ def test_a_workload_is_named_by_kind_and_name(kind, name, namespace, meant):
     assert verbs.is_called(LLM, kind, name, namespace) is meant
 
 
+@pytest.mark.parametrize("kind", ["deploy", "deployments", "Deployments.apps", "DEPLOY.apps"])
+def test_a_kind_may_be_short_or_many(kind):
+    assert verbs.is_called(LLM, kind, "llm", "ml")
+    assert not verbs.is_called(LLM, kind.replace("apps", "batch") if "." in kind else f"{kind}x", "llm", "ml")
+
+
 @pytest.mark.parametrize("text", ["llm", "/llm", "Deployment/", "", "/"])
 def test_what_is_not_kind_and_name_is_said(text):
     with pytest.raises(verbs.Declined, match="not of the form KIND/NAME") as declined:
@@ -84,6 +90,25 @@ async def test_an_ack_of_something_paused_is_refused(reach):
     (outcome,) = await verbs.keep(reach, "Deployment/off", NOW + HOUR, "", NOW)
     assert outcome.status is Status.refused
     assert outcome.detail.startswith("AlreadyPaused")
+
+
+async def test_an_ack_without_an_end_holds_for_eight_hours(reach):
+    (outcome,) = await verbs.keep(reach, "Deployment/off", None, "", NOW)  # refused: nothing can be written here
+    assert outcome.decision.changes[names.ACK_UNTIL] == units.rfc3339(NOW + 8 * HOUR)
+
+
+async def test_no_ack_is_longer_than_its_policy_heeds():
+    async with pretend.Server(*pretend.POLICIES) as server, server.api() as api, mirror.Mirror(api) as seen:
+        spec = {"consent": {"maxAck": "4h"}}
+        server.put("idlepolicies", pretend.made("short", namespace=None, kind="IdlePolicy", spec=spec))
+        marked = {names.PAUSED_AT: units.rfc3339(NOW), names.ORIGINAL_STATE: '{"v":1,"fields":{"/spec/replicas":1}}'}
+        server.put_all(pretend.deployed("off", pods=0, annotations=marked, spec={"replicas": 0}))
+        await seen.list_all(NOW)
+        reached = verbs.Reach(seen, doing.Hands(api, seen.find_resource, reporting_instance="t"), "ml", "user:ada")
+        (outcome,) = await verbs.keep(reached, "Deployment/off", None, "", NOW)
+        assert outcome.decision.changes[names.ACK_UNTIL] == units.rfc3339(NOW + 4 * HOUR)
+        with pytest.raises(verbs.Declined, match="for 4h at most; say --hours 4 or less"):
+            await verbs.keep(reached, "Deployment/off", NOW + 5 * HOUR, "", NOW)
 
 
 async def test_acks_are_read_from_the_objects(reach):

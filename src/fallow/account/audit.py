@@ -63,7 +63,7 @@ Rows: TypeAlias = list[tuple[Any, ...]]
 LAYOUT: Final = sqlite.TableLayout(1, _come_to)
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
+class AuditQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Which entries: all that are given must fit. `before`: a number; older ones follow."""
 
     since: Instant = 0.0
@@ -115,7 +115,7 @@ class Audit:
         self.put(chronicle.Chapter((entry,)))
         await self.flush(entry.at)
 
-    async def read(self, asked: Asked) -> list[AuditEntry]:
+    async def read(self, asked: AuditQuery) -> list[AuditEntry]:
         """The newest first."""
         return await self._database.run(lambda on: _read(on, asked), [])
 
@@ -209,7 +209,7 @@ def _level_row(levels: Levels) -> tuple[Any, ...]:
     )
 
 
-def _read(on: sqlite3.Connection, asked: Asked) -> list[AuditEntry]:
+def _read(on: sqlite3.Connection, asked: AuditQuery) -> list[AuditEntry]:
     where, terms = ["at >= ?", "at < ?"], list[Any]([asked.since, _finite(asked.until)])
     for field, value in (("namespace", asked.namespace), ("kind", asked.kind), ("name", asked.name)):
         if value:

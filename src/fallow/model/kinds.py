@@ -36,6 +36,7 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     versions: tuple[str, ...]  # acceptable, best first; () = whatever discovery prefers
     letter: str  # of --enabled-resources; "" = no workload of its own: a companion
     needs_group: bool = False  # typed with its group, because another API has a kind of that name
+    shorts: tuple[str, ...] = ()  # what kubectl calls it for short, in every cluster that has it
     work: str | None = None  # the class of work its pods do, where the kind tells
 
     reads: tuple[str, ...]  # JSON pointers kept in Workload.body; annotations and labels are kept beside it
@@ -146,26 +147,27 @@ def _stops_at(kind: str, group: str, letter: str, *versions: str, at: str, value
 _KUBERAY = (_MANAGED_BY, "ray.io/kuberay-operator")
 
 KINDS: tuple[Kind, ...] = (
-    _replicas("Deployment", "apps", "d", "v1", reads=(SELECTOR,)),
-    _replicas("ReplicaSet", "apps", "r", "v1", reads=(SELECTOR,), relays=True),
-    _replicas("StatefulSet", "apps", "s", "v1", in_order=True, deletes_claims=("whenScaled",),
+    _replicas("Deployment", "apps", "d", "v1", reads=(SELECTOR,), shorts=("deploy",)),
+    _replicas("ReplicaSet", "apps", "r", "v1", reads=(SELECTOR,), relays=True, shorts=("rs",)),
+    _replicas("StatefulSet", "apps", "s", "v1", shorts=("sts",), in_order=True, deletes_claims=("whenScaled",),
               reads=(SELECTOR, *(f"/spec/{name}" for name in _RETENTION),
                      "/spec/podManagementPolicy", "/spec/template/spec/terminationGracePeriodSeconds")),
-    _replicas("LeaderWorkerSet", "leaderworkerset.x-k8s.io", "l", "v1",
+    _replicas("LeaderWorkerSet", "leaderworkerset.x-k8s.io", "l", "v1", shorts=("lws",),
               reads=tuple(f"/spec/leaderWorkerTemplate/{name}" for name in _RETENTION),
               deletes_claims=("whenScaled", "whenDeleted"), named_by=(names.LWS_NAME_LABEL, {})),
     _stops("DisaggregatedSet", "disaggregatedset.x-k8s.io", "l", "v1", "v1alpha1", reads=(stops.ROLES,),
            verb="scaled to 0", pauses=stops.empty_roles, writes=(stops.ROLE_SIZES,), holds=stops.has_empty_roles,
            may_own=True, objects=(stops.has_roles,)),
-    _replicas("Rollout", "argoproj.io", "o", "v1alpha1", objects=(stops.is_calm_rollout,),
+    _replicas("Rollout", "argoproj.io", "o", "v1alpha1", shorts=("ro",), objects=(stops.is_calm_rollout,),
               reads=(SELECTOR, "/spec/paused", "/spec/strategy/blueGreen/previewReplicaCount", "/status/blueGreen")),
-    _stops("Notebook", "kubeflow.org", "n", "v1", "v1beta1", work="notebook", reads=("/status/readyReplicas",),
+    _stops("Notebook", "kubeflow.org", "n", "v1", "v1beta1", shorts=("nb",), work="notebook",
+           reads=("/status/readyReplicas",),
            pauses=stops.stop_notebook, writes=(pointers.annotation(names.NOTEBOOK_STOPPED),),
            holds=lambda body: names.NOTEBOOK_STOPPED in body["metadata"]["annotations"],
            touches=(names.NOTEBOOK_LAST_ACTIVITY, names.NOTEBOOK_LAST_CHECK)),  # for cullers that do not renew them
     _stops_at("Workspace", "kubeflow.org", "w", "v1beta1", work="notebook", reads=("/spec/paused", "/status/state"),
               at="/spec/paused", value=True),
-    _stops("InferenceService", "serving.kserve.io", "i", "v1beta1", work="inference", may_own=True,
+    _stops("InferenceService", "serving.kserve.io", "i", "v1beta1", shorts=("isvc",), work="inference", may_own=True,
            reads=(stops.MIN_REPLICAS, "/status/deploymentMode", stops.CONDITIONS),
            pauses=stops.stop_service, writes=(stops.STOP, stops.MIN_REPLICAS), holds=stops.is_stopped_service,
            objects=(stops.object_to_service,),
@@ -173,18 +175,21 @@ KINDS: tuple[Kind, ...] = (
            warns=("KServe deletes its Deployment, HPA, Service and Ingress and makes them anew; it comes back with "
                   "minReplicas. Setting or removing annotations on it by hand restarts its pods or rolls a Revision: "
                   "acknowledge by command or on the Namespace.",)),
-    _stops("LLMInferenceService", "serving.kserve.io", "m", "v1alpha2", "v1alpha1", work="inference", may_own=True,
+    _stops("LLMInferenceService", "serving.kserve.io", "m", "v1alpha2", "v1alpha1", shorts=("llmisvc",),
+           work="inference", may_own=True,
            reads=(_REPLICAS, "/spec/prefill/replicas", "/spec/scaling", "/spec/prefill/scaling", stops.CONDITIONS),
            pauses=stops.stop_llm, writes=(stops.STOP, _REPLICAS, "/spec/prefill/replicas"), holds=stops.is_stopped_llm,
            objects=(stops.object_to_llm,),
            ignores_stop=stops.ignores_stop, replica_path=_REPLICAS,
            named_by=(names.NAME_LABEL, {names.PART_OF_LABEL: names.LLM_PART_OF})),
-    _stops_at("Service", "serving.knative.dev", "k", "v1", needs_group=True, work="inference", may_own=True,
+    _stops_at("Service", "serving.knative.dev", "k", "v1", needs_group=True, shorts=("ksvc", "kservice"),
+              work="inference", may_own=True,
               reads=(stops.MIN_SCALE,), at=stops.MIN_SCALE, value="0", holds=stops.is_stopped_knative,
               objects=(stops.may_roll_knative,), between=("Configuration", "Revision")),
     _job("Job", "batch", "v1", reads=(SELECTOR,), manager=(_MANAGED_BY, "kubernetes.io/job-controller")),
-    _suspends("CronJob", "batch", "c", "v1", reads=("/spec/concurrencyPolicy",), is_schedule=True, warns_below=
-              "Where its CronJob has concurrencyPolicy Forbid, no later run starts while this one is suspended."),
+    _suspends("CronJob", "batch", "c", "v1", shorts=("cj",), reads=("/spec/concurrencyPolicy",), is_schedule=True,
+              warns_below="Where its CronJob has concurrencyPolicy Forbid, no later run starts while this one is "
+                          "suspended."),
     _job("JobSet", "jobset.x-k8s.io", "v1alpha2", work="training", is_lasting=False, may_own=True,
          manager=(_MANAGED_BY, "jobset.sigs.k8s.io/jobset-controller")),
     _job("TrainJob", "trainer.kubeflow.org", "v1alpha1", work="training", may_own=True,
@@ -232,9 +237,16 @@ def find(group: str, kind: str) -> Kind | None:
 
 
 def is_called(key: Key, text: str) -> bool:
-    """Does `text`, as people type it (any case, with or without group), mean this kind?"""
+    """Does `text`, as people type it (any case, one or several, for short, with or without group), mean this kind?"""
     group, kind = key
-    return text.lower() in (kind.lower(), f"{kind}.{group}".lower())
+    word, _, within = text.lower().partition(".")
+    return within in ("", group) and word in words(group, kind)
+
+
+def words(group: str, kind: str) -> tuple[str, ...]:
+    """What people call a kind, the way they see it written first."""
+    row = find(group, kind)
+    return kind.lower(), f"{kind.lower()}s", *(row.shorts if row else ())
 
 
 def is_listed(key: Key, listed: Collection[str]) -> bool:

@@ -98,3 +98,8 @@ def humane(seconds: Seconds) -> str:
     if hours:
         return f"{hours}h{minutes}m" if minutes else f"{hours}h"
     return f"{minutes}m"
+
+
+def hours(seconds: Seconds) -> str:
+    """As it is typed after `--hours`, and never more than that."""
+    return f"{math.floor(seconds / HOUR * 100) / 100:g}"

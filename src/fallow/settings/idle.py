@@ -153,7 +153,8 @@ FLAGS: tuple[Flag, ...] = (
              read.whole_number(0), "0"),
         Flag(
             "--leader-elect", "BOOL",
-            "Look only while holding the Lease; default: true in daemon mode. Who acts always holds it.", read.truth,
+            "Look only while holding the Lease; default: true in daemon mode. Who acts always holds it: false is for "
+            "dry runs.", read.truth,
         ),
         Flag("--metrics-addr", "IP:PORT",
              "Where /metrics, /healthz and /readyz are served in daemon mode; empty: nowhere.",
@@ -180,6 +181,9 @@ NOT_YET: Mapping[str, str] = {
 def read_flags(given: Mapping[str, Any], environ: Mapping[str, str]) -> tree.Settings:
     """Raises UsageError at the first flag that is wrong."""
     values = read_values(FLAGS, given, environ)
+    if values["leader_elect"] is False and values["run_mode"] == "scale-down":
+        because = "who acts holds the Lease, so that no two ever act at once"
+        raise UsageError(f"--leader-elect false goes with --run-mode dry-run only: {because}")
     own_namespace = environ.get("POD_NAMESPACE") or _service_account_namespace()
     return tree.Settings(
         kubeconfig=values["kubeconfig"], context=values["context"],

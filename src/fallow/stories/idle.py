@@ -40,6 +40,11 @@ class Look(msgspec.Struct, frozen=True):
     options: settings.Settings
     failure: str = ""
 
+    def __repr__(self) -> str:
+        """Short, for Python writes out what `asyncio.run` returned when it takes its signal handler back: with all that
+        stands in here, that took most of the time of a command."""
+        return f"Look({len(self.snapshot.workloads)} workloads)"
+
     @property
     def paused(self) -> list[cluster.Workload]:
         """By us, and still standing."""

@@ -21,6 +21,7 @@ from fallow.clients.clouds.azure import credentials as azure
 from fallow.clients.clouds.gcp import credentials as gcp
 from fallow.clients.kubernetes import api as kube
 from fallow.clients.kubernetes import config, credentials, lease
+from fallow.clients.kubernetes import pace as pacing
 from fallow.clients.messages import post
 from fallow.clients.prometheus import auth
 from fallow.clients.prometheus import client as prometheus
@@ -80,7 +81,8 @@ async def assemble(
         metrics.add("fallow_api_requests_total", 1, (verb, code))
 
     async with contextlib.AsyncExitStack() as stack:
-        api = await stack.enter_async_context(kube.Api(access, monotonic=monotonic, note=note))
+        burst = 0 if pace.daemon else pacing.BURST_OF_A_LOOK
+        api = await stack.enter_async_context(kube.Api(access, burst=burst, monotonic=monotonic, note=note))
         leasing = await stack.enter_async_context(kube.Api(access, note=note))
         identity = options.pod_name or f"{names.FIELD_MANAGER}-{time.monotonic_ns():x}"  # that no other process has
         home = reach.Home(options.own_namespace or access.namespace or "default")
@@ -131,6 +133,11 @@ def _write_ages(metrics: telemetry.Telemetry, seen: mirror.Mirror) -> None:
 async def look(options: settings.Settings, tell: Tell | None = None) -> Sighting:
     """One cycle up to the plan. The Lease is only read: a freeze is part of the truth. `tell`: for a person who waits,
     why it takes long."""
+    with reach.say_what_to_do():
+        return await _look(options, tell)
+
+
+async def _look(options: settings.Settings, tell: Tell | None) -> Sighting:
     async with assemble(options, time.time, tell=tell) as made:
         found = await made.loop.look(IDLE)
         assert isinstance(found, idle.Look)

@@ -6,9 +6,10 @@ In: what a kubeconfig says, and a namespace. Out: async context managers that cl
 measurements and no story is loaded for this: a command must answer before one notices.
 """
 
+import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime
 
 import msgspec
@@ -17,33 +18,53 @@ from fallow import names, settings, verbs
 from fallow.act import hands as doing
 from fallow.clients import errors
 from fallow.clients.kubernetes import api as kube
-from fallow.clients.kubernetes import config, lease
+from fallow.clients.kubernetes import config, lease, pace
 from fallow.observe.cluster import mirror
 from fallow.stories.turn import Clock
 
 
 @contextlib.asynccontextmanager
 async def open_api(kubeconfig: str | None, context: str | None) -> AsyncIterator[tuple[kube.Api, str | None]]:
-    """The API server of a kubeconfig, and the namespace of its context: all that a command of a person needs."""
+    """The API server of a kubeconfig, and the namespace of its context: all that a command of a person needs.
+
+    Who looks once and ends may ask for all of it in one burst: only who stays is spread out."""
     access = config.load_access(kubeconfig=kubeconfig, context=context, environment=settings.environment())
-    async with kube.Api(access) as api:
-        yield api, access.namespace
+    async with kube.Api(access, burst=pace.BURST_OF_A_LOOK) as api:
+        with say_what_to_do():
+            yield api, access.namespace
+
+
+@contextlib.contextmanager
+def say_what_to_do() -> Iterator[None]:
+    """To somebody at a keyboard, where the API server does not answer or does not know us."""
+    try:
+        yield
+    except errors.Unreachable as problem:
+        next_step = "is the cluster up, and is it the one you mean (--context, --kubeconfig)?"
+        raise errors.Unreachable(f"{problem}; {next_step}", retry_after=problem.retry_after) from None
+    except errors.Unauthorized as problem:
+        next_step = "log in again, or renew the token or certificate in the kubeconfig"
+        raise errors.Unauthorized(problem.status, f"the API server does not know us ({problem}): {next_step}") from None
 
 
 @contextlib.asynccontextmanager
 async def open_reach(
-    kubeconfig: str | None, context: str | None, namespace: str | None, *, dry_run: bool, everywhere: bool = False
+    kubeconfig: str | None, context: str | None, namespace: str | None, *, dry_run: bool = False,
+    everywhere: bool = False, kind: str = "",
 ) -> AsyncIterator[verbs.Reach]:
     """The objects of a namespace (or of all) as they are, hands on them, in the name of whoever the API server says we
-    are."""
+    are. `kind`: as it is called; what is not of it, and runs nothing, is not looked at."""
     async with open_api(kubeconfig, context) as (api, own):
         namespace = "" if everywhere else namespace or own or "default"
-        async with mirror.Mirror(api, watch_namespaces=[namespace] if namespace else ()) as seen:
-            await seen.list_all(time.time())
+        around = [namespace] if namespace else []
+        async with mirror.Mirror(api, watch_namespaces=around, sees_nodes=False) as seen:
+            _, who = await asyncio.gather(seen.list_all(time.time(), kind), _who(api))
             hands = doing.Hands(
                 api, seen.find_resource, reporting_instance=names.FIELD_MANAGER, dry_run="server" if dry_run else None
             )
-            yield verbs.Reach(seen, hands, namespace, await _who(api))
+            reached = verbs.Reach(seen, hands, namespace, who)
+            await verbs.check_place(reached)
+            yield reached
 
 
 @contextlib.asynccontextmanager

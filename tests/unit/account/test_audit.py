@@ -43,7 +43,7 @@ async def test_what_is_written_comes_back_the_newest_first(kept):
     first, second = entry(), entry(NOW + 60, Happened.resumed, policy="night", reason="GoneIdle")
     for each in (first, second, second):
         await kept.enter(each)
-    found = await kept.read(audit.Asked())
+    found = await kept.read(audit.AuditQuery())
     assert [msgspec.structs.replace(each, number=0) for each in found] == [second, first]
 
 
@@ -56,7 +56,7 @@ async def test_entries_are_found_by_what_is_asked(kept, asked, numbers):
     other = msgspec.structs.replace(REF, namespace="b", name="x", uid="u-2")
     for each in (entry(), entry(NOW + 50, ref=other), entry(NOW + 60, Happened.kept)):
         await kept.enter(each)
-    assert [each.number for each in await kept.read(audit.Asked(**asked))] == numbers
+    assert [each.number for each in await kept.read(audit.AuditQuery(**asked))] == numbers
 
 
 async def test_a_restart_loses_nothing(tmp_path):
@@ -64,7 +64,7 @@ async def test_a_restart_loses_nothing(tmp_path):
     await kept.enter(entry())
     await kept.close()
     again = await opened(tmp_path)
-    assert len(await again.read(audit.Asked())) == 1
+    assert len(await again.read(audit.AuditQuery())) == 1
     await again.close()
 
 
@@ -73,7 +73,7 @@ async def test_what_is_too_old_goes_and_the_last_condition_stays(kept):
     turns = [Turned("u-1", old, Condition.idle), Turned("u-1", old + 60, Condition.busy), Turned("u-2", old, None)]
     kept.put(chronicle.Chapter((entry(old), entry(NOW)), tuple(turns)))
     await kept.flush(NOW)
-    assert [each.at for each in await kept.read(audit.Asked())] == [NOW]
+    assert [each.at for each in await kept.read(audit.AuditQuery())] == [NOW]
     assert await kept.conditions(["u-1", "u-2"], NOW - DAY) == {"u-1": [(old + 60, Condition.busy)]}
 
 
@@ -87,7 +87,7 @@ async def test_while_the_database_cannot_be_written_what_happens_waits(tmp_path)
     other.execute("ROLLBACK")
     await kept.enter(entry(NOW + 1))
     assert kept.trouble == ""
-    assert len(await kept.read(audit.Asked())) == 2
+    assert len(await kept.read(audit.AuditQuery())) == 2
     other.close()
     await kept.close()
 

@@ -56,6 +56,10 @@ def test_a_daemon_confirms_twice_and_elects_a_leader(daemon, cycles, elects):
         ({"prometheus_username": "ada"}, "--prometheus-username needs a password"),
         ({"source": "nvml"}, "--source: 'nvml' is none of auto, prometheus, scrape"),
         ({"scrape_interval": "90"}, "--scrape-interval: '90' is not between 1 and 60"),
+        (
+            {"leader_elect": "false", "run_mode": "scale-down"},
+            "--leader-elect false goes with --run-mode dry-run only: who acts holds the Lease",
+        ),
         ({"scrape_timeout": "20"}, "--scrape-timeout must not be longer than --scrape-interval"),
         (
             {"scrape_selector": ["app.kubernetes.io/name=x"]},

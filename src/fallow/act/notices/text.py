@@ -48,10 +48,17 @@ def notice_note(finding: decision.Finding, pauses_at: Instant | None, now: Insta
     parts = [f"{ref.kind} {ref.namespace}/{ref.name}: {idle_sentence(finding, now)}."]
     if pauses_at is not None and kind is not None:
         parts.append(f"It will be {kind.verb} at {units.clock_time(pauses_at)} UTC.")
-    parts.append(f"Keep it: fallow ack {typed(ref)} -n {ref.namespace}")
+    parts.append(keep_sentence(ref, finding.rule))
     if kind is not None:
         parts += (f"| {warning}" for warning in warnings(finding.workload, kind, finding.rule))
     return " ".join(parts)
+
+
+def keep_sentence(ref: cluster.Ref, rule: idle.Rule) -> str:
+    """How its owner keeps it, for how long: the line as it is typed."""
+    held = min(idle.USUAL_ACK, rule.consent.max_ack)
+    hours = "" if held == idle.USUAL_ACK else f" --hours {units.hours(held)}"
+    return f"Keep it for {units.humane(held)}: fallow ack {typed(ref)} -n {ref.namespace}{hours}"
 
 
 def warnings(workload: cluster.Workload, kind: kinds.Kind, rule: idle.Rule) -> list[str]:

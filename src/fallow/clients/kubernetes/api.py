@@ -2,8 +2,8 @@
 
 In: a `Resource` and names. Out: decoded objects, or one error of the clients' tree with the server's own message.
 What fails is tried three times, by the rule of clients/retry.py, unless the caller wants it sent once.
-Invariant: never more than `in_flight` requests at once and `qps` a second (watches count when they are opened), and no
-write is sent again that may have been done.
+Invariant: never more than `in_flight` requests at once, and `qps` a second after a `burst` (watches count when they are
+opened), and no write is sent again that may have been done.
 """
 
 import asyncio
@@ -42,10 +42,16 @@ class Resource(msgspec.Struct, frozen=True):
     kind: str
     namespaced: bool
     scalable: bool = False  # serves /scale
+    also: tuple[str, ...] = ()  # what else people call it: in the singular, and for short
 
     @property
     def api_version(self) -> str:
         return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """All that people call it, in small letters."""
+        return self.kind.lower(), self.plural, *self.also
 
     def path(self, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
         """The collection's path, or one object's; without a namespace, all namespaces'."""
@@ -120,13 +126,14 @@ class Api:
     """The API server, as an async context manager."""
 
     def __init__(
-        self, access: config.Access, *, qps: float = 20, in_flight: int = 10, timeout: float = 30.0,
-        monotonic: Callable[[], float] = time.monotonic, note: transport.Note = lambda verb, code: None,
+        self, access: config.Access, *, qps: float = 20, burst: int = 0, in_flight: int = 10,
+        timeout: float = 30.0, monotonic: Callable[[], float] = time.monotonic,
+        note: transport.Note = lambda verb, code: None,
     ) -> None:
-        """`monotonic`: by which clock we pace ourselves, and carry on the server's. `note` hears verb and code of every
-        request."""
+        """`burst`: how many may go before `qps` counts; at least as many as `in_flight`. `monotonic`: by which clock we
+        pace ourselves, and carry on the server's. `note` hears verb and code of every request."""
         self._wire = transport.Wire(access, note, monotonic)
-        self._pace = pace.Pace(qps, in_flight, monotonic=monotonic)
+        self._pace = pace.Pace(qps, max(burst, in_flight), monotonic=monotonic)
         self._slots = asyncio.Semaphore(in_flight)
         self._timeout = timeout
 

@@ -96,6 +96,11 @@ def load_access(
     return _from_service_account(service_account_dir, environment)
 
 
+def list_contexts(kubeconfig: str | None, environment: Mapping[str, str]) -> list[str]:
+    """Those there are to choose from."""
+    return list(files.read_merged(_choose_files(kubeconfig, environment)).contexts)
+
+
 def _choose_files(kubeconfig: str | None, environment: Mapping[str, str]) -> list[Path]:
     if kubeconfig is not None:
         named = _split(kubeconfig)
@@ -122,6 +127,8 @@ def _from_files(merged: files.Merged, context: str | None, environment: Mapping[
     where = f"kubeconfig {', '.join(map(str, merged.files))}"
     offer = f" (there are: {', '.join(merged.contexts)})" if merged.contexts else ""
     name = context or merged.current_context
+    if not name and not merged.contexts:
+        raise errors.Misconfigured(f"{where} has no context in it; name another file with --kubeconfig")
     if not name:
         raise errors.Misconfigured(f"{where} has no current-context; choose one with --context{offer}")
     chosen = merged.contexts.get(name)

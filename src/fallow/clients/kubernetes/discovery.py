@@ -39,6 +39,12 @@ class Discovery(msgspec.Struct, frozen=True):
         there = (each for each in self.resources if (each.group, each.kind) == (group, kind))
         return max(there, key=rank, default=None)
 
+    def find_called(self, text: str) -> frozenset[tuple[str, str]]:
+        """Group and kind of whatever people call so: as kubectl, one or several, for short, with or without group."""
+        word, _, group = text.lower().partition(".")
+        there = (each for each in self.resources if group in ("", each.group, f"{each.version}.{each.group}"))
+        return frozenset((each.group, each.kind) for each in there if word in each.words)
+
     def find_version(self, group: str, version: str, kind: str) -> kube.Resource | None:
         wanted = (group, version, kind)
         return next((each for each in self.resources if (each.group, each.version, each.kind) == wanted), None)
@@ -68,6 +74,8 @@ class _AggregatedResource(msgspec.Struct, frozen=True, rename="camel"):
     resource: str
     response_kind: _Kind | None = None
     scope: str = "Namespaced"
+    singular_resource: str = ""
+    short_names: list[str] | None = None
     subresources: list[_Subresource] | None = None
 
 
@@ -105,10 +113,12 @@ class _Root(msgspec.Struct, frozen=True):
     groups: list[_ClassicGroup] | None = None  # APIGroupList
 
 
-class _ClassicResource(msgspec.Struct, frozen=True):
+class _ClassicResource(msgspec.Struct, frozen=True, rename="camel"):
     name: str
     kind: str = ""
     namespaced: bool = False
+    singular_name: str = ""
+    short_names: list[str] | None = None
 
 
 class _ClassicList(msgspec.Struct, frozen=True):
@@ -150,6 +160,7 @@ def _read_aggregated(groups: Sequence[_AggregatedGroup]) -> Discovery:
                 kube.Resource(
                     name, version.version, each.resource, each.response_kind.kind, each.scope == "Namespaced",
                     _Subresource("scale") in (each.subresources or ()),
+                    _names(each.singular_resource, each.short_names),
                 )
                 for each in version.resources or () if each.response_kind
             ]
@@ -182,6 +193,13 @@ async def _ask_version(api: kube.Api, group: str, version: str) -> list[kube.Res
         return errors.BadAnswer(f"{path}: the list of kinds cannot be read: {problem}")
     scalable = {each.name.removesuffix("/scale") for each in listed if each.name.endswith("/scale")}
     return [
-        kube.Resource(group, version, each.name, each.kind, each.namespaced, each.name in scalable)
+        kube.Resource(
+            group, version, each.name, each.kind, each.namespaced, each.name in scalable,
+            _names(each.singular_name, each.short_names),
+        )
         for each in listed if "/" not in each.name
     ]
+
+
+def _names(singular: str, short: Sequence[str] | None) -> tuple[str, ...]:
+    return (*filter(None, [singular]), *(short or ()))

@@ -8,6 +8,8 @@ import asyncio
 import time
 from collections.abc import Callable
 
+BURST_OF_A_LOOK = 100  # for who asks once, while somebody waits, and then no more: about all that one look asks for
+
 
 class Pace:
     def __init__(self, qps: float, burst: int, *, monotonic: Callable[[], float] = time.monotonic) -> None:

@@ -7,6 +7,7 @@ credentials.
 """
 
 import math
+import os
 import ssl
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -264,11 +265,11 @@ class Wire:
         match problem:
             case aiohttp.ClientSSLError():  # a certificate does not become good by asking again
                 why = getattr(problem, "certificate_error", None) or getattr(problem, "os_error", None) or "refused"
-                said, retry_after = f"TLS failed: {why}", math.inf
+                said, retry_after = f"TLS failed: {getattr(why, 'verify_message', '') or why}", math.inf
             case aiohttp.ClientHttpProxyError():
                 said = f"the proxy answered {problem.status}"
             case aiohttp.ClientConnectorError():
-                said = f"no connection: {problem.os_error.strerror or type(problem.os_error).__name__}"
+                said = f"no connection: {_name_fault(problem.os_error)}"
             case aiohttp.ConnectionTimeoutError():
                 said = "no connection in time"
             case TimeoutError():
@@ -277,3 +278,9 @@ class Wire:
                 said, is_undone = f"the connection broke ({type(problem).__name__})", False
         what = f"{request.describe()} at {self._access.server}"
         return errors.Unreachable(f"{what}: {said}", is_undone=is_undone, retry_after=retry_after)
+
+
+def _name_fault(problem: OSError) -> str:
+    """In the system's words: the library's own repeat the address."""
+    number = problem.errno or 0  # below 0 where a name was not found: that is said as it should be
+    return (os.strerror(number) if number > 0 else problem.strerror) or type(problem).__name__

@@ -5,6 +5,8 @@ pauses, regrets and waiting, for each; with one of them also by class and namesp
 changed anywhere.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any

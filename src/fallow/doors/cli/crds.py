@@ -1,5 +1,7 @@
 """`fallow crds`: the CustomResourceDefinitions, made from the model, ready for `kubectl apply -f -`."""
 
+from __future__ import annotations
+
 import click
 
 from fallow.doors.cli import flags, show

@@ -5,6 +5,8 @@ Ctrl-C; elsewhere it is a line per hour and the report. Nothing outside this pro
 exporters are ours, on loopback.
 """
 
+from __future__ import annotations
+
 import asyncio
 import functools
 import logging

@@ -30,7 +30,7 @@ HELP = (
 )
 
 
-class VariableCommand(click.Command):
+class VariableCommand(main.Door):
     """A command whose --help shows the environment variables."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -16,7 +16,7 @@ EXIT_ACTION_FAILED = 3
 EXIT_FROZEN = 4
 
 
-class FlagCommand(click.Command):
+class FlagCommand(main.Door):
     """A command whose options come from settings.FLAGS; --help shows them by group."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

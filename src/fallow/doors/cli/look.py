@@ -3,13 +3,16 @@
 Only what `--help` needs is imported here: the rest is loaded when a verb is called.
 """
 
+from __future__ import annotations
+
 from typing import Any
 
 import click
 import msgspec
 
-from fallow import settings
-from fallow.doors.cli import flags, main, show, watch
+from fallow import settings, verbs
+from fallow.doors.cli import completing, flags, main, show, watch
+from fallow.doors.cli import verbs as acting
 
 RUNNING = [
     flag.name for flag in settings.FLAGS
@@ -27,18 +30,6 @@ def _idle(**given: Any) -> None:
 
 def _explain(**given: Any) -> None:
     main.load("views").explain(**given)
-
-
-def _check_target(text: str) -> None:
-    from fallow import verbs
-
-    verbs.read_target(text)
-
-
-def _check_namespace(text: str) -> None:
-    from fallow import verbs
-
-    verbs.check_namespace(text)
 
 
 _price_option = click.Option(
@@ -82,10 +73,10 @@ idle = watch.WatchFlagCommand(
 explain = watch.WatchFlagCommand(
     "explain", callback=_explain, context_settings=flags.CONTEXT,
     params=[
-        click.Argument(["target"], metavar="KIND/NAME", callback=show.checked(_check_target)),
+        acting.target_argument(),
         click.Option(
             ["-n", "--namespace"], default=None, help="Namespace of the workload, by its name; default: the context's.",
-            callback=show.checked(_check_namespace),
+            callback=show.checked(lambda text: verbs.check_namespace(text)), shell_complete=completing.namespaces,
         ),
         watch.option, show.output_option, *_options("--namespace", "--model-name"),
     ],

@@ -1,16 +1,21 @@
-"""The entry point `fallow`: a group whose verbs are imported when they are called.
+"""The entry point `fallow`: a group whose verbs are imported when they are called; and how every command of ours ends.
 
 Nothing but click is imported here: `--help` must answer before one notices.
+Invariant: whatever becomes of what we print, and whenever somebody has enough, there is no traceback.
 """
 
-import gc
-import importlib
+import errno
+import os
 import sys
+from collections.abc import Sequence
+from pathlib import Path
 from types import ModuleType
+from typing import Any, NoReturn
 
 import click
 
 from fallow import __version__
+from fallow.doors.cli import later
 
 # verb -> (module, attribute, one line of help): the module is imported only when the verb is called.
 VERBS: dict[str, tuple[str, str, str]] = {
@@ -36,26 +41,60 @@ VERBS: dict[str, tuple[str, str, str]] = {
     "pack": ("pack", "pack",
              "Which node and GPU each pod should take, so that the fewest GPUs are stranded; traces replayed."),
     "crds": ("crds", "crds", "Print the CustomResourceDefinitions."),
+    "completion": ("completing", "completion", "Print what teaches bash, zsh or fish to complete what you type."),
 }
+PLUGIN, COMPLETE = "kubectl fallow", "_FALLOW_COMPLETE"
+INTERRUPTED = 130
+_UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
 
 def load(name: str) -> ModuleType:
-    """The module of a command, with all that it needs. What imports make stays for good: a collector that looks at it
-    again and again takes a sixth of the time."""
-    name = f"fallow.doors.cli.{name}"
-    if name in sys.modules:
-        return sys.modules[name]
-    gc.disable()
-    try:
-        return importlib.import_module(name)
-    finally:
-        gc.freeze()
-        gc.enable()
+    """The module of a command, and of what it needs as much as its description does: the rest comes when it is used."""
+    return later.load(f"fallow.doors.cli.{name}")
 
 
-class LazyGroup(click.Group):
+class Door(click.Command):
+    """A command that somebody starts. It ends with a code and one sentence at most, by Ctrl-C with 130, and quietly
+    when nobody reads on."""
+
+    def main(
+        self, args: Sequence[str] | None = None, prog_name: str | None = None, complete_var: str | None = None,
+        standalone_mode: bool = True, **extra: Any,
+    ) -> Any:
+        if not standalone_mode:
+            return super().main(args, prog_name, complete_var, standalone_mode, **extra)
+        try:
+            code = super().main(args, prog_name or _own_name(), complete_var, standalone_mode=False, **extra)
+            sys.exit(code if isinstance(code, int) else 0)
+        except click.ClickException as problem:
+            problem.show()
+            sys.exit(problem.exit_code)
+        except click.Abort:
+            sys.exit(INTERRUPTED)
+        except UnicodeEncodeError as problem:
+            letter = ascii(problem.object[problem.start])
+            _end(f"this output cannot be written in {problem.encoding}: it has {letter}; set PYTHONIOENCODING=utf-8")
+        except OSError as problem:
+            if problem.errno not in _UNWRITABLE:
+                raise
+            _end(f"the output cannot be written: {problem.strerror}")
+
+
+def _own_name() -> str:
+    """As it is typed."""
+    name = Path(sys.argv[0]).name
+    return PLUGIN if name == PLUGIN.replace(" ", "-") else name
+
+
+def _end(because: str) -> NoReturn:
+    sys.stdout = open(os.devnull, "w")  # noqa: SIM115  what is still to be written would fail again at the very end
+    click.echo(f"Error: {because}", err=True)
+    sys.exit(1)
+
+
+class LazyGroup(Door, click.Group):
     """A group that knows its verbs by name and imports one only when it is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -67,6 +106,16 @@ class LazyGroup(click.Group):
         module, attribute, _ = VERBS[cmd_name]
         command: click.Command = getattr(load(module), attribute)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in VERBS and not args[0].startswith("-") and not ctx.resilient_parsing:
+            from fallow.model import spelling
+
+            meant = spelling.suggest(args[0], {verb: f"`{ctx.info_name} {verb}`" for verb in VERBS})
+            ctx.fail(f"there is no command {args[0]!r}{meant or '; --help lists all'}")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

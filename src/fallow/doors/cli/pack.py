@@ -5,6 +5,8 @@ curves in the terminal and as SVG, or everything for machines (answers/packing.p
 are answers, not acts.
 """
 
+from __future__ import annotations
+
 import csv
 import io
 import shutil

@@ -5,6 +5,8 @@ waits.
 The cluster is only read, by one list of nodes and one of pods; no Prometheus is asked.
 """
 
+from __future__ import annotations
+
 import asyncio
 from typing import Any
 

@@ -4,6 +4,8 @@ In: the options below. Out: a PastWorld (sim/shelf.py), of which a World can be 
 compared, and what it is. Prometheus is only asked for what it measured; nothing is changed anywhere.
 """
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import functools

@@ -1,5 +1,7 @@
 """`gpu-pruner`, `fallow prune` and `fallow run`: one look, or the daemon with listener, Lease and signals."""
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import gc
@@ -9,7 +11,7 @@ import sys
 import time
 from typing import Any
 
-from fallow import logs, loop, names, settings
+from fallow import logs, loop, settings
 from fallow.clients import errors
 from fallow.doors.cli import flags
 from fallow.model import decision, units
@@ -75,8 +77,6 @@ async def _watch(options: settings.Settings) -> int:
                 watching = [tasks.create_task(task) for task in story.background()]
                 mode, pace = "acting" if options.mandate.acting else "in dry-run", units.humane(options.loop.interval)
                 log.info("watching, %s, every %s", mode, pace)
-                if options.mandate.acting and not options.loop.leader_elect:
-                    log.warning("--leader-elect false is for dry runs: who acts holds the Lease %s", names.LEASE)
                 is_well = await story.run()
                 server.stop()
                 for task in watching:

@@ -6,6 +6,8 @@ the recommended one marked; windows for classes that deserve their own; or all o
 Invariant: a figure that is shown was played, and is over the whole past. Without a recommendation it says why.
 """
 
+from __future__ import annotations
+
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

@@ -5,6 +5,8 @@ They need only a kubeconfig: nothing here needs Prometheus or the daemon. Who ac
 API server decides what they may do. What a verb checks and does is in fallow/verbs.py.
 """
 
+from __future__ import annotations
+
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable
@@ -16,7 +18,7 @@ import click
 from fallow import logs, verbs
 from fallow.clients.kubernetes import lease
 from fallow.doors.answers import workloads as answers
-from fallow.doors.cli import flags, show, watch
+from fallow.doors.cli import completing, flags, show, watch
 from fallow.model import cluster, decision, units
 from fallow.model.units import Seconds
 from fallow.wiring import reach
@@ -26,9 +28,11 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-def _ask(act: Callable[[verbs.Reach], Awaitable[T]], given: Given) -> T:
-    where, everywhere = (given["kubeconfig"], given["context"], given["namespace"]), given.get("everywhere", False)
-    return _with(reach.open_reach(*where, dry_run=given.get("dry_run", False), everywhere=everywhere), act)
+def _ask(act: Callable[[verbs.Reach], Awaitable[T]], given: Given, target: str | None = None) -> T:
+    """`target`: for whom only that is to be seen."""
+    where, kind = (given["kubeconfig"], given["context"], given["namespace"]), (target or "").partition("/")[0]
+    how = {name: given.get(name, False) for name in ("dry_run", "everywhere")}
+    return _with(reach.open_reach(*where, **how, kind=kind), act)
 
 
 def _with(reach: AbstractAsyncContextManager[R], act: Callable[[R], Awaitable[T]]) -> T:
@@ -45,9 +49,24 @@ def _name_place(reach: verbs.Reach) -> str:
     return f"namespace {reach.namespace}" if reach.namespace else "any namespace"
 
 
-def _do(act: Callable[[verbs.Reach], Awaitable[list[decision.Outcome]]], given: Given) -> None:
+def find(target: str, given: Given) -> cluster.Workload:
+    """The workload that is meant, by whatever name, or one sentence why there is none."""
+    return _ask(lambda reach: verbs.find(reach, target, time.time()), given, target)
+
+
+def tell_meant(target: str, ref: cluster.Ref) -> None:
+    """Of who named a pod: the workload above it."""
+    if verbs.read_target(target)[1] != ref.name:
+        click.echo(show.plain(f"{target} belongs to {ref.short}, which is meant"), err=True)
+
+
+def _do(
+    act: Callable[[verbs.Reach], Awaitable[list[decision.Outcome]]], given: Given, target: str | None = None
+) -> None:
     """Runs `act`, shows its outcomes, and ends with 1 if what was asked for is not so."""
-    outcomes = _ask(act, given)
+    outcomes = _ask(act, given, target)
+    if target and (meant := decision.workload_of(outcomes[0].decision)):
+        tell_meant(target, meant.ref)
     if not show.data([answers.outcome(outcome) for outcome in outcomes], given["output"]):
         for outcome in outcomes:
             show.sentence(outcome.detail)
@@ -56,7 +75,7 @@ def _do(act: Callable[[verbs.Reach], Awaitable[list[decision.Outcome]]], given: 
 
 
 def _pause(target: str, reason: str, force: bool, **given: Any) -> None:
-    _do(lambda reach: verbs.pause(reach, target, reason, time.time(), force=force), given)
+    _do(lambda reach: verbs.pause(reach, target, reason, time.time(), force=force), given, target)
 
 
 def _resume(target: str | None, replicas: int | None, everything: bool, everywhere: bool, **given: Any) -> None:
@@ -67,7 +86,7 @@ def _resume(target: str | None, replicas: int | None, everything: bool, everywhe
     if target is None:
         _resume_all({**given, "everywhere": everywhere})
     else:
-        _do(lambda reach: verbs.resume(reach, target, time.time(), replicas=replicas), given)
+        _do(lambda reach: verbs.resume(reach, target, time.time(), replicas=replicas), given, target)
 
 
 def _resume_all(given: Given) -> None:
@@ -115,12 +134,14 @@ def _blank(cells: Iterable[Any]) -> list[Any]:
 def _ack(target: str, hours: float | None, until: str | None, reason: str, **given: Any) -> None:
     now = time.time()
     end = _read_end(hours, until, now)
-    _do(lambda reach: verbs.keep(reach, target, end, reason, now), given)
+    _do(lambda reach: verbs.keep(reach, target, end, reason, now), given, target)
 
 
-def _read_end(hours: float | None, until: str | None, now: float) -> float:
-    """Refused before anything is asked of the cluster."""
-    if (hours is None) == (until is None):
+def _read_end(hours: float | None, until: str | None, now: float) -> float | None:
+    """What is no end of one is refused before anything is asked of the cluster; None: nobody said."""
+    if hours is None and until is None:
+        return None
+    if hours is not None and until is not None:
         raise click.UsageError("say either --hours or --until")
     try:
         end = now + hours * units.HOUR if hours is not None else units.parse_instant(until or "")
@@ -132,7 +153,7 @@ def _read_end(hours: float | None, until: str | None, now: float) -> float:
 
 
 def _unack(target: str, **given: Any) -> None:
-    _do(lambda reach: verbs.release(reach, target, time.time()), given)
+    _do(lambda reach: verbs.release(reach, target, time.time()), given, target)
 
 
 def _acks(watch_every: Seconds | None, **given: Any) -> None:
@@ -200,8 +221,28 @@ def _explain(answer: verbs.FreezeAnswer, namespace: str) -> str:
 
 def _namespace_option(help_text: str) -> click.Option:
     return click.Option(
-        ["-n", "--namespace"], default=None, help=help_text, callback=show.checked(verbs.check_namespace)
+        ["-n", "--namespace"], default=None, help=help_text, shell_complete=completing.namespaces,
+        callback=show.checked(lambda text: verbs.check_namespace(text)),
     )
+
+
+def target_argument(*, or_all: bool = False) -> click.Argument:
+    """A workload, in one word (KIND/NAME) or, as kubectl takes it, in two."""
+    return click.Argument(
+        ["target"], metavar="[KIND/NAME]" if or_all else "KIND/NAME", required=not or_all, nargs=-1,
+        callback=_read_words, shell_complete=completing.targets,
+    )
+
+
+def _read_words(
+    ctx: click.Context, parameter: click.Parameter, words: tuple[str, ...]
+) -> str | tuple[str, ...] | None:
+    if ctx.resilient_parsing:  # half typed
+        return words
+    if len(words) > 2 or (len(words) == 2 and "/" in "".join(words)):
+        raise click.UsageError(f"one workload at a time: {' '.join(words)!r} is more than a KIND/NAME", ctx)
+    check = show.checked(lambda text: verbs.read_target(text))
+    return check(ctx, parameter, "/".join(words)) if words else None
 
 
 def _command(
@@ -209,15 +250,14 @@ def _command(
     dry_run: bool = False, or_all: bool = False, where: str = "Namespace, by its name; default: the context's.",
     watched: bool = False,
 ) -> click.Command:
-    argument = click.Argument(
-        ["target"], metavar="[KIND/NAME]" if or_all else "KIND/NAME", required=not or_all,
-        callback=show.checked(verbs.read_target),
-    )
-    params: list[click.Parameter] = [argument] if target else []
+    params: list[click.Parameter] = [target_argument(or_all=or_all)] if target else []
     params += [
         *more, _namespace_option(where),
         click.Option(["--kubeconfig"], default=None, metavar="FILE", help="Kubeconfig file."),
-        click.Option(["--context"], default=None, metavar="NAME", help="Context of the kubeconfig."),
+        click.Option(
+            ["--context"], default=None, metavar="NAME", help="Context of the kubeconfig.",
+            shell_complete=completing.contexts,
+        ),
         show.output_option,
     ]
     if watched:
@@ -251,10 +291,12 @@ paused = _command(
     "paused", _paused, "List what stands paused by fallow, of every kind. Needs a kubeconfig and nothing else.",
     everywhere_option, target=False, watched=True,
 )
-_HOURS = click.FloatRange(0, verbs.MAX_ACK_HOURS, min_open=True)
 ack = _command(
     "ack", _ack, "Keep a workload although it is idle: it is not paused until the acknowledgement ends.",
-    click.Option(["--hours"], type=_HOURS, default=None, help="Keep it for so many hours."),
+    click.Option(
+        ["--hours"], type=float, default=None,
+        help="Keep it for so many hours: 168 at most, or what its policy heeds. [default: 8, or that]",
+    ),
     click.Option(["--until"], default=None, metavar="TIME", help="Keep it until then, e.g. 2026-11-20T18:00:00Z."),
     reason_option,
 )

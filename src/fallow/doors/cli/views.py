@@ -14,6 +14,7 @@ from fallow import logs, settings, verbs
 from fallow.doors.answers import status as statuses
 from fallow.doors.answers import workloads as answers
 from fallow.doors.cli import flags, pages, show, watch
+from fallow.doors.cli import verbs as acting
 from fallow.model import prices
 from fallow.model.patterns import Pattern
 from fallow.model.policies import idle as policies
@@ -129,7 +130,7 @@ def explain(
     def make() -> show.Shown:
         found, _ = _sight({**given, "namespace": None})
         look = found.look
-        index = _find(look, target, namespace or found.namespace)
+        index = _find(look, target, {**given, "namespace": namespace or found.namespace})
         answer = _explain_one(look, index, with_patch=output in ("json", "yaml"))
         why = _why_none(look)
         if output in ("json", "yaml"):
@@ -145,13 +146,15 @@ def explain(
     watch.present(make, watch_every)
 
 
-def _find(look: stories.Look, target: str, namespace: str) -> int:
-    kind, name = verbs.read_target(target)
+def _find(look: stories.Look, target: str, given: dict[str, Any]) -> int:
     with show.refusals():
-        index = verbs.pick(look.snapshot.workloads, target, namespace)
+        index = verbs.pick(look.snapshot.workloads, target, given["namespace"])
+    if index is None:  # the name of a pod, or a kind that only the server knows by that name; or one sentence why not
+        meant = acting.find(target, given).ref
+        acting.tell_meant(target, meant)
+        index = next((index for index, each in enumerate(look.snapshot.workloads) if each.ref == meant), None)
     if index is None:
-        seen = "that holds GPUs or is paused by us: see `fallow idle --all`"
-        raise _failure(f"no {kind} {name} in namespace {namespace} {seen}")
+        raise _failure("it changed at this very moment; repeat the command")
     return index
 
 

@@ -7,7 +7,7 @@ here.
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -52,6 +52,9 @@ class Notice(msgspec.Struct, frozen=True):
     grace: Seconds = 5 * MINUTE
     require_all: bool = False
     channels: tuple[Channel, ...] = ()
+
+
+USUAL_ACK: Final[Seconds] = 8 * HOUR  # how long an acknowledgement holds where nobody says
 
 
 class Consent(msgspec.Struct, frozen=True):

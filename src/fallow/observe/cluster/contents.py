@@ -40,7 +40,7 @@ class Parts(msgspec.Struct, frozen=True):
     def followings(self) -> list[following.Following[Any]]:
         """All that what is handed out is made of."""
         return [
-            self.hosts.pods, self.hosts.nodes, self.namespaces.following, *self.companions.followings.values(),
+            *self.hosts.followings, self.namespaces.following, *self.companions.followings.values(),
             *(kind.following for kind in self.kinds.watched.values()),
         ]
 

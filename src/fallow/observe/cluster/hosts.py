@@ -19,10 +19,13 @@ from fallow.observe.cluster import capacity, following, objects, pods
 
 
 class Hosts:
-    def __init__(self, area: following.Area, reader: pods.PodReader, *, counts: bool = False) -> None:
+    def __init__(
+        self, area: following.Area, reader: pods.PodReader, *, counts: bool = False, sees_nodes: bool = True
+    ) -> None:
         self.pods: following.Following[cluster.Pod]
         self.nodes: following.Following[cluster.Node]
         self._api, self._counts, self._cluster = area.api, counts, ""
+        self._sees_nodes = sees_nodes
         if counts:
             keep = capacity.keeper(reader)
             self.pods = area.follow(kube.PODS, capacity.CountedPodItem, keep, field_selector=pods.ALIVE)
@@ -31,6 +34,10 @@ class Hosts:
             self.pods = area.follow(kube.PODS, pods.PodItem, reader.read, field_selector=pods.ALIVE)
             see_node = functools.partial(objects.see_node, is_gpu=reader.is_gpu)
             self.nodes = area.follow(kube.NODES, objects.NodeItem, see_node)
+
+    @property
+    def followings(self) -> list[following.Following[Any]]:
+        return [self.pods, *([self.nodes] if self._sees_nodes else [])]
 
     async def identify(self) -> None:
         """Which cluster it is, by the uid of kube-system: packing decides ties by it."""

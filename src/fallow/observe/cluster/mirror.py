@@ -16,6 +16,7 @@ from typing import Any, Self
 
 from fallow.clients import errors
 from fallow.clients.kubernetes import api as kube
+from fallow.clients.kubernetes import discovery
 from fallow.model import cluster
 from fallow.model.policies import idle
 from fallow.model.seen import Input, Register
@@ -34,12 +35,12 @@ class Mirror:
 
     def __init__(
         self, api: kube.Api, *, watch_namespaces: Collection[str] = (), gpu_resources: Collection[str] = (),
-        use_policies: bool = True, counts_capacity: bool = False, belief: trust.Belief | None = None,
-        kept_kinds: Callable[[], Collection[owners.Key]] = tuple,
+        use_policies: bool = True, sees_nodes: bool = True, counts_capacity: bool = False,
+        belief: trust.Belief | None = None, kept_kinds: Callable[[], Collection[owners.Key]] = tuple,
     ) -> None:
-        """`gpu_resources`: names of further resources that are GPUs. `counts_capacity`: keep pods without GPUs, too.
-        `belief`: whose metrics count; None = none are looked at. `kept_kinds`: outside the table, of which we may have
-        paused something."""
+        """`gpu_resources`: names of further resources that are GPUs. `sees_nodes`: whoever measures nothing needs none.
+        `counts_capacity`: keep pods without GPUs, too. `belief`: whose metrics count; None = none are looked at.
+        `kept_kinds`: outside the table, of which we may have paused something."""
         self.api, self._kept_kinds = api, kept_kinds
         has_exporters = belief.may_be_in if belief else lambda _: False
         self.reader = pods.PodReader(frozenset(gpu_resources), has_exporters)
@@ -48,8 +49,9 @@ class Mirror:
         served = serving.Served(area)
         kinds = watching.OwnerKinds(area, self._starter, served)
         self._parts = contents.Parts(
-            served=served, kinds=kinds, hosts=hosts.Hosts(area, self.reader, counts=counts_capacity),
-            namespaces=namespaces.Namespaces(area), lookup=lookup.Lookup(api, kinds, served),
+            served=served, kinds=kinds, namespaces=namespaces.Namespaces(area),
+            hosts=hosts.Hosts(area, self.reader, counts=counts_capacity, sees_nodes=sees_nodes),
+            lookup=lookup.Lookup(api, kinds, served),
             companions=companions.Companions(area, served, use_policies=use_policies),
         )
         self.contents = contents.Contents(self._parts, belief)
@@ -61,8 +63,11 @@ class Mirror:
     async def __aexit__(self, *why: Any) -> None:
         await self._starter.__aexit__(*why)
 
-    async def list_all(self, now: Instant) -> None:
-        """Everything once, by lists; again, anew. Raises if the server cannot be asked, or gives no pods."""
+    async def list_all(self, now: Instant, called: str = "") -> None:
+        """Everything once, by lists; again, anew. Raises if the server cannot be asked, or gives no pods.
+
+        `called`: of the kinds that no pod names, only those that people call so; whoever asks for one thing needs no
+        other."""
         await self._parts.served.ask(now)
         self._follow_new()
         definitions = self._parts.served.definitions
@@ -72,7 +77,7 @@ class Mirror:
         await self._parts.hosts.identify()
         await self._parts.namespaces.read_singly()
         await self._close_gaps(now)
-        await self._parts.kinds.follow_table()
+        await self._parts.kinds.follow_table(called)
         await self._parts.kinds.follow_all(self._kept_kinds())
         await self._close_gaps(now)
 
@@ -148,6 +153,15 @@ class Mirror:
         if kind is None:
             raise errors.BadAnswer(f"{ref.short} is of a kind that is not followed")
         return await kind.read(self.api, ref.namespace, ref.name)
+
+    def find_kinds(self, called: str) -> frozenset[owners.Key]:
+        """The server's kinds that people call so."""
+        return self._parts.served.find_called(called)
+
+    @property
+    def served(self) -> discovery.Discovery:
+        """All that the server has."""
+        return self._parts.served.found
 
     def find_resource(self, group: str, version: str, kind: str) -> kube.Resource | None:
         """Where the server serves a kind, if it does."""

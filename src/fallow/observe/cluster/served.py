@@ -60,6 +60,11 @@ class Served:
         found = (self.found.find_version(key[0], version, key[1]) for version in versions)
         return next((resource for resource in found if resource is not None), None)
 
+    def find_called(self, text: str) -> frozenset[owners.Key]:
+        """The server's kinds that people call so: by its own words for them, or by those of our table."""
+        ours = {row.key for row in kinds.KINDS if kinds.is_called(row.key, text) and self.found.find(*row.key)}
+        return self.found.find_called(text) | ours
+
     def is_gone(self, key: owners.Key, version: str) -> bool:
         """Does the server, of which we know all it has in that group, have the kind in that version no longer?"""
         is_known = self.version > 0 and not self.found.is_unavailable(key[0])

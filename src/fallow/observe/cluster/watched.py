@@ -143,9 +143,10 @@ class OwnerKinds:
         """From now on keep what the chains name."""
         self._wanted = gaps
 
-    async def follow_table(self) -> None:
-        """Kinds that no pod named: they may hold what we paused."""
-        await self.follow_all(row.key for row in kinds.KINDS if self._served.find_row(row.key))
+    async def follow_table(self, called: str = "") -> None:
+        """Kinds that no pod named, those called so ("": all): they may hold what we paused."""
+        rows = (row.key for row in kinds.KINDS if self._served.find_row(row.key))
+        await self.follow_all(key for key in rows if not called or key in self._served.find_called(called))
 
     async def follow_all(self, keys: Iterable[owners.Key]) -> None:
         """Those that are not followed yet, as far as the server has them."""
@@ -155,7 +156,8 @@ class OwnerKinds:
         """Kinds outside the table that serve /scale and are called so, with or without their group; "": all."""
         served = (each for each in self._served.found.resources if each.scalable and each.namespaced)
         keys = {(each.group, each.kind) for each in served}
-        return {key for key in keys if kinds.find(*key) is None and (not called or kinds.is_called(key, called))}
+        meant = self._served.find_called(called) if called else keys
+        return {key for key in keys & meant if kinds.find(*key) is None}
 
     def drop_gone(self) -> list[following.Following[Any]]:
         """Kinds that the server has no longer; still to be ended."""

@@ -290,7 +290,7 @@ def test_what_cannot_work_is_said_in_one_sentence(
         ("users:\n- name: a\n  user: {token: hunter2", "not valid YAML (line "),
         ("- just\n- a list", "is not a kubeconfig"),
         ("users: [{name: a, user: {token: [hunter2]}}]", "Expected `str`"),
-        ("", "has no current-context"),
+        ("", "has no context in it; name another file"),
         ("current-context: x", "has no context 'x'"),
         ("{current-context: x, contexts: [{name: x, context: {cluster: c}}]}", "names cluster 'c', which is not there"),
         (

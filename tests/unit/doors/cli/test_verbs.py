@@ -31,9 +31,9 @@ def type_in(*words, **env):
         (["--until", "tomorrow"], "2026-11-15T09:30:00Z"), (["--until", "2026-11-20T18:00"], "no time zone"),
         (["--until", "2020-01-01T00:00:00Z"], "in the future"),
         (["--until", "9999-12-31T23:59:59Z"], "at most 168 hours"),
-        ([], "--hours or --until"), (["--hours", "1", "--until", "2026-11-20T18:00:00Z"], "--hours or --until"),
+        (["--hours", "1", "--until", "2026-11-20T18:00:00Z"], "--hours or --until"),
     ],
-    ids=lambda value: " ".join(value) or "neither" if isinstance(value, list) else None,
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )
 def test_an_ack_of_no_sensible_length_is_refused_before_anything_is_asked(flags, says):
     done = type_in("ack", "Deployment/llm", "-n", "ml", *flags, KUBECONFIG="/nonexistent/kubeconfig")
@@ -64,6 +64,7 @@ def test_the_end_of_an_ack_is_hours_from_now_or_the_time_given():
     assert typed._read_end(8.0, None, NOW) == NOW + 8 * 3600
     assert typed._read_end(None, "2026-11-15T14:00:00+01:00", NOW) == NOW + 3600
     assert typed._read_end(168.0, None, NOW) == NOW + 168 * 3600
+    assert typed._read_end(None, None, NOW) is None
 
 
 @pytest.mark.parametrize("length", ["0", "-2h", "2", "forever", "9999999d", "400d"])
@@ -89,6 +90,8 @@ async def server():
     async with pretend.Server(
         "argoproj.io/v1alpha1 rollouts Rollout", "example.com/v1 deployments2 Deployment + scale"
     ) as running:
+        for name in ("ml", "other"):
+            running.put("namespaces", pretend.made(name, namespace=None, kind="Namespace"))
         yield running
 
 
@@ -108,18 +111,70 @@ def ask(server, tmp_path):
     return ask
 
 
-async def test_a_workload_that_is_not_there_is_one_sentence(server, ask):
-    server.put_all(pretend.deployed("llm"))
-    done = await ask("resume", "Deployment/other")
+SENTENCES = {
+    "wrong-name": ("Deployment/lmm", "there is no Deployment lmm in namespace ml; did you mean Deployment/llm?"),
+    "nothing-like-it": ("Deployment/q", "there is no Deployment q in namespace ml"),
+    "other-kind": ("sts/llm", "there is no StatefulSet llm in namespace ml; did you mean Deployment/llm?"),
+    "elsewhere": (
+        "deploy/far", "there is no Deployment far in namespace ml; did you mean the one in namespace other?"
+    ),
+    "wrong-kind": ("deploymint/llm", "this cluster has no kind deploymint; did you mean deployment?"),
+    "kind-not-installed": ("isvc/llm", "this cluster has no kind InferenceService (serving.kserve.io)"),
+    "no-gpu": ("Deployment/web", "Deployment/web in namespace ml holds no GPU and is not paused by fallow"),
+    "pod-without-gpu": ("pod/web-0", "Pod/web-0 in namespace ml asks for no GPU"),
+    "no-workload": ("node/n1", "a Node is no workload"),
+    "link": ("rs/llm-rs", "ReplicaSet/llm-rs belongs to Deployment/llm; name that instead"),
+}
+
+
+@pytest.mark.parametrize(("target", "says"), SENTENCES.values(), ids=SENTENCES)
+async def test_why_there_is_no_such_workload_is_one_sentence_that_helps(server, ask, target, says):
+    server.put_all([*pretend.deployed("llm"), *pretend.deployed("far", namespace="other")])
+    web = server.put("deployments", pretend.deployment("web"))
+    server.put("pods", pretend.pod("web-0", web, gpus=0))
+    done = await ask("resume", target)
     assert done.exit_code == 1
-    assert done.output == "Error: no Deployment other in namespace ml that holds GPUs or is paused by fallow\n"
+    assert done.output.startswith(f"Error: {says}")
+    assert done.output.count("\n") == 1
+
+
+@pytest.mark.parametrize("words", ["paused", "acks", "resume --all", "ack deploy/llm"])
+async def test_a_namespace_that_is_not_there_is_no_empty_one(ask, words):
+    done = await ask(*words.split(), "-n", "othr")
+    assert (done.exit_code, done.output) == (1, "Error: there is no namespace othr; did you mean other?\n")
+
+
+async def test_a_namespace_that_may_not_be_read_is_said(server, ask):
+    server.forbidden.add(("list", "pods"))
+    done = await ask("ack", "deploy/llm", "-n", "ml")
+    assert done.exit_code == 1
+    assert "pods is forbidden" in done.output
 
 
 async def test_what_could_not_be_seen_is_said_with_it(server, ask):
+    server.put("rollouts", pretend.made("llm", kind="Rollout", version="argoproj.io/v1alpha1", spec={"replicas": 0}))
     server.forbidden.add(("list", "rollouts"))
     done = await ask("resume", "Rollout/llm")
     assert done.exit_code == 1
     assert "cannot list resource" in done.output
+
+
+@pytest.mark.parametrize(
+    "words", ["deploy/llm", "deploy llm", "Deployments/llm", "DEPLOYMENT.apps/llm", "po/llm-0", "pods llm-0"]
+)
+async def test_a_workload_is_meant_by_any_name_that_kubectl_takes(server, ask, words):
+    server.put_all(pretend.deployed("llm"))
+    done = await ask("unack", *words.split())
+    assert (done.exit_code, done.stderr.splitlines()[-1]) == (1, "Error: Deployment/llm is not acknowledged")
+
+
+async def test_only_what_one_verb_needs_is_asked_for(server, ask):
+    """Each kind that is listed for nothing makes somebody wait."""
+    server.put_all(pretend.deployed("llm"))
+    await ask("unack", "deploy/llm")
+    listed = {plural for verb, plural, _ in server.requests if verb == "list"}
+    assert listed.isdisjoint({"nodes", "rollouts", "statefulsets", "jobs", "cronjobs", "deployments2"})
+    assert len(server.requests) <= 12
 
 
 async def test_two_kinds_of_one_name_must_be_told_apart(server, ask):

@@ -20,7 +20,7 @@ from fallow.clients.kubernetes import config
 Object = dict[str, Any]
 
 BUILT_IN = (
-    "v1 pods Pod", "v1 nodes Node -", "v1 namespaces Namespace -",
+    "v1 pods Pod =po", "v1 nodes Node -", "v1 namespaces Namespace -",
     "v1 replicationcontrollers ReplicationController + scale", "apps/v1 deployments Deployment + scale",
     "apps/v1 replicasets ReplicaSet + scale", "apps/v1 statefulsets StatefulSet + scale",
     "apps/v1 daemonsets DaemonSet", "batch/v1 jobs Job", "batch/v1 cronjobs CronJob",
@@ -39,13 +39,15 @@ POLICIES = ("gpuautoscaler.io/v1alpha1 idlepolicies IdlePolicy -",)
 
 
 class Served:
-    """A kind the server has: `apps/v1 deployments Deployment + scale`, with `-` for a cluster-scoped one."""
+    """A kind the server has: `apps/v1 deployments Deployment + scale`, with `-` for a cluster-scoped one, and `=deploy`
+    for what it is called for short."""
 
     def __init__(self, text: str) -> None:
         version, self.plural, self.kind, *rest = text.split()
         self.group, _, self.version = version.rpartition("/")
         self.namespaced = "-" not in rest
         self.scalable = "scale" in rest
+        self.short = [word.removeprefix("=") for word in rest if word.startswith("=")]
         self.objects: dict[str, Object] = {}
         self.watchers: list[tuple[str, asyncio.Queue[Object | None]]] = []
 
@@ -192,7 +194,7 @@ def _describe(served: Served) -> Object:
     return {
         "resource": served.plural, "responseKind": {"kind": served.kind},
         "scope": "Namespaced" if served.namespaced else "Cluster", "verbs": ["get", "list", "watch"],
-        "subresources": subresources,
+        "subresources": subresources, "singularResource": served.kind.lower(), "shortNames": served.short,
     }
 
 

@@ -1,0 +1,130 @@
+"""How a command ends when its output goes nowhere or somebody has enough; what it is called; what a shell completes.
+
+Each is started as a program of its own, as people do.
+"""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from fallow.doors.cli import main
+
+BIN = Path(sys.executable).parent
+CLEAN = {key: value for key, value in os.environ.items() if key not in ("KUBECONFIG", "PROMETHEUS_URL")}
+HEAVY = {"aiohttp", "yaml", "rich", "fallow.wiring.daemon", "fallow.observe.cluster.mirror", "fallow.decide.idle.plan"}
+
+
+def run(*words: str, program: str = "fallow", **options: object) -> subprocess.CompletedProcess[str]:
+    given = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "env": CLEAN, **options}
+    return subprocess.run([BIN / program, *words], text=True, timeout=60, check=False, **given)
+
+
+def write_kubeconfig(folder: Path, port: int) -> str:
+    path = folder / "kubeconfig"
+    path.write_text(yaml.safe_dump({
+        "apiVersion": "v1", "kind": "Config", "current-context": "here", "users": [],
+        "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{port}"}}],
+        "contexts": [{"name": "here", "context": {"cluster": "c"}}, {"name": "there", "context": {"cluster": "c"}}],
+    }))
+    return str(path)
+
+
+@pytest.mark.parametrize(("program", "words"), [("fallow", ["crds"]), ("fallow", ["--help"]), ("gpu-pruner", ["-h"])])
+def test_a_full_disk_is_one_sentence(program, words):
+    with open("/dev/full", "w") as full:
+        done = run(*words, program=program, stdout=full)
+    assert (done.returncode, done.stderr) == (1, "Error: the output cannot be written: No space left on device\n")
+
+
+def test_output_that_cannot_be_encoded_is_one_sentence():
+    code = "import click; from fallow.doors.cli import main; main.Door('x', callback=lambda: click.echo('日'))()"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**CLEAN, "PYTHONIOENCODING": "latin-1"}, capture_output=True, text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("Error: this output cannot be written in latin-1: it has '\\u65e5'; set ")
+
+
+def test_who_reads_no_further_hears_no_complaint():
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "w") as gone:
+        done = run("crds", stdout=gone)
+    assert (done.returncode, done.stderr) == (1, "")
+
+
+@pytest.mark.parametrize("words", ["paused", "ack deploy/llm", "status", "freeze"])
+def test_ctrl_c_is_130_and_no_traceback(tmp_path, words):
+    """While it waits for a server that takes the connection and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        kubeconfig = write_kubeconfig(tmp_path, silent.getsockname()[1])
+        given = {**CLEAN, "KUBECONFIG": kubeconfig, "PROMETHEUS_URL": "http://127.0.0.1:1"}
+        running = subprocess.Popen([BIN / "fallow", *words.split()], env=given, stderr=subprocess.PIPE, text=True)
+        silent.settimeout(60)
+        connection, _ = silent.accept()
+        with contextlib.closing(connection):
+            running.send_signal(signal.SIGINT)
+            _, said = running.communicate(timeout=60)
+    assert (running.returncode, said.strip()) == (main.INTERRUPTED, "")
+
+
+@pytest.mark.parametrize("program", ["fallow", "kubectl-fallow"])
+def test_help_shows_the_name_it_was_called_by(program):
+    assert run("idle", "-h", program=program).stdout.startswith(f"Usage: {program.replace('-f', ' f')} idle [OPTIONS]")
+
+
+def test_a_verb_that_is_nearly_right_is_suggested():
+    done = run("idel")
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1] == "Error: there is no command 'idel'; did you mean `fallow idle`?"
+
+
+@pytest.mark.parametrize("verb", main.VERBS)
+def test_to_describe_a_verb_nothing_it_works_with_is_loaded(verb):
+    code = (
+        "import sys\nfrom fallow.doors.cli import later, main\n"
+        f"main.fallow.main([{verb!r}, '--help'], standalone_mode=False)\n"
+        "loaded = {name for name, module in sys.modules.items() if type(module) is not later._Later}\n"
+        f"print(sorted({HEAVY - ({'rich'} if verb == 'demo' else set())!r} & loaded))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=CLEAN)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_script_for_a_shell_asks_fallow(shell):
+    script = run("completion", shell).stdout
+    assert f"{main.COMPLETE}={shell}_complete" in script
+
+
+def complete(*words: str, **env: str) -> list[str]:
+    """As bash asks."""
+    typed = {"COMP_WORDS": " ".join(("fallow", *words)), "COMP_CWORD": str(len(words)), main.COMPLETE: "bash_complete"}
+    done = run(env={**CLEAN, **typed, **env})
+    return [line.partition(",")[2] for line in done.stdout.splitlines() if line]
+
+
+def test_verbs_options_kinds_and_contexts_are_completed(tmp_path):
+    kubeconfig = write_kubeconfig(tmp_path, 1)
+    assert complete("una") == ["unack"]
+    assert complete("ack", "--ho") == ["--hours"]
+    assert complete("ack", "statef") == ["statefulset"]
+    assert complete("ack", "--context", "th", KUBECONFIG=kubeconfig) == ["there"]
+
+
+@pytest.mark.parametrize("words", [("ack", "deploy/"), ("ack", "deploy", ""), ("ack", "-n", "")])
+def test_a_server_that_is_not_there_completes_nothing(tmp_path, words):
+    assert complete(*words, KUBECONFIG=write_kubeconfig(tmp_path, 1)) == []
+
+
+def test_kubectl_is_told_what_to_complete():
+    done = run("una", program="kubectl_complete-fallow")
+    assert done.stdout.splitlines() == ["unack", ":4"]
