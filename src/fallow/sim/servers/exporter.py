@@ -1,9 +1,10 @@
 """The exporters of a pretend cluster: one HTTP server that answers for every dcgm-exporter, each at its own port.
 
-In: a World. Out: pages as dcgm.py writes them, of what the GPUs did since the same node was last asked. A node whose
-exporter is silent, or that is lost, answers 503; one that zero-fills tells 0 in its profiling counters, the truth
-elsewhere.
-Invariant: what a GPU did between two reads is in the later one; a page is of one instant, the `now`.
+In: a World. Out: pages as dcgm.py writes them, of what the GPUs did since the instant at which the same node was last
+asked. A node whose exporter is silent, or that is lost, answers 503; one that zero-fills tells 0 in its profiling
+counters, the truth elsewhere.
+Invariant: what a GPU did between two reads is in the later one; a page is of one instant, the `now`, and whoever asks
+at the same instant is shown the same.
 """
 
 import socket
@@ -40,6 +41,7 @@ class ExporterServer:
         self._last = {name: _LastRead(world.taken, world.now, [1e6] * node.gpus) for name, node in world.nodes.items()}
         self._nodes: dict[int, str] = {}  # by port
         self._held: dict[str, tuple[int, tuple[dcgm.Hold, ...]]] = {}
+        self._shown: dict[str, tuple[tuple[float, ...], dcgm.PageValues]] = {}  # by node: of which moment, and what
         self._runner: web.AppRunner | None = None
 
     async def start(self, host: str = "127.0.0.1") -> dict[str, int]:
@@ -60,13 +62,24 @@ class ExporterServer:
 
     async def _answer(self, request: web.Request) -> web.Response:
         listening = request.transport.get_extra_info("sockname") if request.transport else ("", 0)
-        name = self._nodes[listening[1]]
-        if any(self._world.strikes(fault, name) for fault in (Fault.exporter_silent, Fault.node_lost)):
+        node = self._world.nodes[self._nodes[listening[1]]]
+        shown = self.measure(node)
+        if shown is None:
             return web.Response(status=503, text="the exporter does not answer")
-        return web.Response(body=self.read(self._world.nodes[name]), content_type="text/plain", charset="utf-8")
+        page = self._pages[node.name].render(shown)
+        return web.Response(body=page, content_type="text/plain", charset="utf-8")
 
-    def read(self, node: SimNode) -> bytes:
-        """The page of a node, and from here on the time since."""
+    def measure(self, node: SimNode) -> dcgm.PageValues | None:
+        """What the page of a node shows, and from here on the time since; None while it shows nothing."""
+        if any(self._world.strikes(fault, node.name) for fault in (Fault.exporter_silent, Fault.node_lost)):
+            return None
+        world, lies = self._world, self._world.strikes(Fault.exporter_zero, node.name)
+        moment = world.now, world.taken, world.pods_version, lies
+        if node.name not in self._shown or self._shown[node.name][0] != moment:
+            self._shown[node.name] = moment, dcgm.make_values(*self._read(node), lies=lies)
+        return self._shown[node.name][1]
+
+    def _read(self, node: SimNode) -> tuple[Sequence[dcgm.Hold], list[dcgm.HoldReading]]:
         last, activity = self._last[node.name], self._activity(node)
         by_gpu = activity.reshape(node.gpus, -1).max(axis=1)  # of a shared GPU nobody can tell who did it
         watts = (IDLE_WATTS + (BUSY_WATTS - IDLE_WATTS) * by_gpu).tolist()
@@ -80,7 +93,7 @@ class ExporterServer:
             dcgm.HoldReading(act, HELD_MIB if hold.pod else 0.0, watts[hold.gpu], joules[hold.gpu])
             for act, hold in zip(acts, holds, strict=True)
         ]
-        return self._pages[node.name].render(holds, readings, self._world.strikes(Fault.exporter_zero, node.name))
+        return holds, readings
 
     def _activity(self, node: SimNode) -> Floats:
         """The most that each slot did since the last read, 0-1."""
