@@ -33,7 +33,7 @@ async def played(
     for fault, (begins, ends) in AT.items():
         made.at(made.now + begins * MINUTE, lambda fault=fault: made.switch_on(fault, ["gpu-0001", "gpu-0002"]))
         made.at(made.now + ends * MINUTE, lambda fault=fault: made.switch_off(fault))
-    async with stage.open_stage(made, tmp_path, outside=lambda: made.now) as on:
+    async with stage.open_stage(made, tmp_path, outside=stage.Outside(lambda: made.now)) as on:
         for _ in range(round(HOURS * HOUR / MINUTE)):
             await on.pass_time(MINUTE)
         made.advance(time.time() - made.now)

@@ -60,6 +60,14 @@ POLICIES = (
 )
 
 
+class Outside(msgspec.Struct, frozen=True):
+    """Those who look in: their clock, and at which ports they find the API server and Prometheus (0: any)."""
+
+    clock: Callable[[], Instant]
+    port: int = 0
+    prometheus_port: int = 0
+
+
 class Addresses(msgspec.Struct, frozen=True):
     """Where those who look in from outside find the cluster."""
 
@@ -175,17 +183,16 @@ def plan_faults(world: worlds.World, faults: Sequence[Fault]) -> None:
 @contextlib.asynccontextmanager
 async def open_stage(
     world: worlds.World, folder: Path, *, flags: Mapping[str, Any] | None = None,
-    policies: Sequence[Object] = POLICIES, port: int = 0, outside: Callable[[], Instant] | None = None,
+    policies: Sequence[Object] = POLICIES, outside: Outside | None = None,
 ) -> AsyncIterator[Stage]:
-    """Everything is up and the product is in; leaving ends it all. `outside`: the clock of those who look in, and then
-    `port` is that of their door. Raises OSError when the port is taken."""
+    """Everything is up and the product is in; leaving ends it all. Raises OSError when a port is taken."""
     kubeconfig = folder / "product.kubeconfig"
     options = settings.read_flags({**FLAGS, "kubeconfig": str(kubeconfig), **(flags or {})}, {})
     store = stores.Store(lambda: world.now)
     kubernetes, exporters = server.KubernetesServer(store, lambda: world.now), exporter.ExporterServer(world)
     stage = Stage(world, store, kubernetes, options, [idle_crd.parse(each) for each in policies])
     async with contextlib.AsyncExitStack() as stack:
-        await kubernetes.start(port=0 if outside else port)
+        await kubernetes.start()
         stack.push_async_callback(kubernetes.stop)
         stack.push_async_callback(exporters.stop)
         ports = await exporters.start()
@@ -194,10 +201,12 @@ async def open_stage(
             store.create(each)
         await asyncio.to_thread(kubeconfig.write_bytes, msgspec.json.encode(kubernetes.kubeconfig()))  # JSON is YAML
         if outside is not None:
-            stage.prometheus = prometheus.PrometheusServer(world, exporters, ports, outside)
+            stage.prometheus = prometheus.PrometheusServer(world, exporters, ports, outside.clock)
             stack.push_async_callback(stage.prometheus.stop)
-            stage.addresses = Addresses(folder / "kubeconfig", await stage.prometheus.start())
-            door = kubernetes.kubeconfig(await kubernetes.open_door(outside, port=port))
+            stage.addresses = Addresses(
+                folder / "kubeconfig", await stage.prometheus.start(port=outside.prometheus_port)
+            )
+            door = kubernetes.kubeconfig(await kubernetes.open_door(outside.clock, port=outside.port))
             await asyncio.to_thread(stage.addresses.kubeconfig.write_bytes, msgspec.json.encode(door))
         made = await stack.enter_async_context(daemon.assemble(options, lambda: world.clock, stage.monotonic))
         await stage.enter(made)

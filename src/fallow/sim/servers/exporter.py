@@ -14,13 +14,15 @@ import msgspec
 import numpy as np
 from aiohttp import web
 
+from fallow.model import gpus
 from fallow.model.units import Instant
 from fallow.model.usage import Floats
 from fallow.sim.servers import dcgm
 from fallow.sim.world import lives
 from fallow.sim.world.world import MIG_PROFILE, Fault, SimNode, World
 
-IDLE_WATTS, BUSY_WATTS = 62.0, 520.0  # of an accelerator that holds a context and does nothing, and at full load
+IDLE_SHARE = 0.2  # of its rated power that a board draws which holds a context and does nothing
+UNRATED_WATTS = 300.0  # of a model that nobody knows
 HELD_MIB = 30_000.0  # frameworks take most of the memory at their start and keep it
 
 
@@ -30,6 +32,12 @@ class _LastRead(msgspec.Struct):
     column: int  # first that was not shown yet
     at: Instant
     joules: list[float]  # per GPU
+
+
+def rate(model: str) -> float:
+    """The power at full load, in watts."""
+    known = gpus.find(model)
+    return float(known.watts) if known else UNRATED_WATTS
 
 
 class ExporterServer:
@@ -82,7 +90,7 @@ class ExporterServer:
     def _read(self, node: SimNode) -> tuple[Sequence[dcgm.Hold], list[dcgm.HoldReading]]:
         last, activity = self._last[node.name], self._activity(node)
         by_gpu = activity.reshape(node.gpus, -1).max(axis=1)  # of a shared GPU nobody can tell who did it
-        watts = (IDLE_WATTS + (BUSY_WATTS - IDLE_WATTS) * by_gpu).tolist()
+        watts = (rate(node.model) * (IDLE_SHARE + (1.0 - IDLE_SHARE) * by_gpu)).tolist()
         seconds = self._world.now - last.at
         joules = [before + power * seconds for before, power in zip(last.joules, watts, strict=True)]
         self._last[node.name] = _LastRead(self._world.taken, self._world.now, joules)
