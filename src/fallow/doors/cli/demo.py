@@ -41,7 +41,7 @@ class Playing(msgspec.Struct, frozen=True, kw_only=True):
     """How the day is played."""
 
     hours: float
-    port: int
+    port: int  # 0: any, and any for Prometheus
     speed: float = 0.0
     faults: tuple[worlds.Fault, ...] = ()
     is_watched: bool = False
@@ -101,7 +101,7 @@ async def play(past: worlds.World, how: Playing) -> int:
     """The day, the report, and what comes after; the exit code."""
     ending, (world, length) = Ending(), end_now(past, how.hours, time.time())
     stage.plan_faults(world, how.faults)
-    outside = stage.Outside(time.time, how.port, find_port(None, PROMETHEUS_PORT))
+    outside = stage.Outside(time.time, how.port, find_port(None, PROMETHEUS_PORT) if how.port else 0)
     with tempfile.TemporaryDirectory(prefix="fallow-demo-") as folder:
         async with stage.open_stage(world, Path(folder), outside=outside) as on:
             assert on.addresses is not None
@@ -196,8 +196,9 @@ async def _go_on(director: demo_director.Director) -> list[view.Happening]:
     world = director.on.world
     await loop.nap(director.stop, 1.0)
     await director.on.pass_time(max(0.0, time.time() - world.now))
-    is_due = world.now - director.ticked_at >= LIVE_INTERVAL
-    return await director.tick() if is_due and not director.stop.is_set() else []
+    if world.now - director.ticked_at < LIVE_INTERVAL or director.stop.is_set():
+        return director.hear()
+    return await director.tick()
 
 
 # ---- the command -----------------------------------------------------------------------------------------------------

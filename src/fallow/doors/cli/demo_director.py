@@ -75,17 +75,23 @@ class Director:
             found = (cycle.plan.findings[index] for index in range(len(cycle.snapshot.workloads)))
             by_ref = ((each.workload.ref, each) for each in found)
             self._findings = {(ref.kind, ref.namespace, ref.name): each for ref, each in by_ref}
+        new = self.hear()
+        done = [*filter(None, (self._tell(outcome, now) for outcome in cycle.outcomes))]
+        done += [view.Happening(now, "fault", cycle.failure)] if cycle.failure else []
+        self.feed = [*self.feed, *done][-_KEPT:]
+        self._past = [*(each for each in self._past if each[0] > now - DAY), (now, self._count())]
+        return [*new, *done]
+
+    def hear(self) -> list[view.Happening]:
+        """What people and the cluster did since this was last asked."""
         new = list(self._hear())
-        new += filter(None, (self._tell(outcome, now) for outcome in cycle.outcomes))
-        new += [view.Happening(now, "fault", cycle.failure)] if cycle.failure else []
         self.feed = [*self.feed, *new][-_KEPT:]
-        self._past = [*(each for each in self._past if each[0] > now - DAY), (now, dict(self._count()))]
         return new
 
     # ---- what happened ----------------------------------------------------------------------------------------------
 
     def _hear(self) -> Iterator[view.Happening]:
-        """What people and the cluster did, by the log of the world."""
+        """By the log of the world."""
         changes = self.on.world.changes_since(self._seen)
         self._seen += len(changes)
         for before, change in zip((None, *changes), changes, strict=False):

@@ -130,7 +130,7 @@ def _headline(moment: Moment, width: int) -> RenderableType:
     grid.add_column(justify="right", no_wrap=True)
     title = Text.assemble((" fallow demo ", "bold reverse"), f" {units.rfc3339(moment.now)[:16].replace('T', ' ')} UTC")
     if moment.is_live:
-        grid.add_row(title, _line(("the day is over, the cluster goes on", GREEN)), "a second a second, Ctrl-C ends it")
+        grid.add_row(title, _line(("the day is over: live, until Ctrl-C", GREEN)), "")
         return grid
     total, spent = max(1.0, moment.ends - moment.began), moment.now - moment.began
     speed = f"  {moment.speed:,.0f}x" if moment.speed else ""
@@ -165,11 +165,11 @@ def _sums(moment: Moment) -> list[Text]:
 
 
 def _commands(moment: Moment, height: int) -> list[Text]:
-    """In a small terminal they come when the day is over."""
+    """As many as have room; in a small terminal they come when the day is over."""
     if not moment.commands or not (moment.is_live or height >= _ROOMY):
         return []
-    head = _line((" In another terminal:", "bold"))
-    return [head, *(_line("   ", show.plain(command)) for command in moment.commands)]
+    lines = [_line(("In another terminal:", "bold")), *(_line("  ", show.plain(each)) for each in moment.commands)]
+    return [_line(" ").append_text(line) for line in lines[: max(4, height // 4)]]
 
 
 def say_money(total: backtest.BacktestSums) -> str:
@@ -183,7 +183,7 @@ def say_money(total: backtest.BacktestSums) -> str:
 def _body(moment: Moment, width: int, rows: int) -> RenderableType:
     """Map, chart and feed: below one another, or in a wide terminal the feed beside the others."""
     if width < _SIDE_BY_SIDE:
-        return Group(*_stack(moment, width, rows, feed=max(_LEAST_FEED, rows // 3)))
+        return Group(*_stack(moment, width, rows, feed=max(_LEAST_FEED, rows // 3) if rows >= 2 * _LEAST_FEED else 0))
     grid, left = Table.grid(padding=0), max(60, width * 2 // 5)
     grid.add_column(width=left)
     grid.add_column(width=width - left)
@@ -222,9 +222,9 @@ def _map(moment: Moment, width: int, rows: int) -> list[Text]:
         columns = max(1, (width + 2) // each)
         if -(-len(moment.nodes) // columns) <= room * 0.6:
             break
-    most = room * columns
-    if len(moment.nodes) > most:
-        entries = [*entries[: most - 1], Text(f"and {len(moment.nodes) - most + 1} more nodes", style=GREY)]
+    if len(moment.nodes) > room * columns:
+        entries = entries[: max(1, room - 1) * columns]
+        words = [_line((f"and {len(moment.nodes) - len(entries)} more nodes", GREY)), *words]
     return [*_in_columns(entries, columns, (width + 2) // columns), *words]
 
 
