@@ -232,13 +232,13 @@ class Director:
                 found = self._find(one)
                 because = f"{found.reason}: {found.because}" if found else "not looked at yet"
                 of.setdefault(found.reason if found else "", []).append((one, because))
-        told = []
-        for some in of.values():
-            nodes = list(dict.fromkeys(pod.node for one, _ in some for pod in one.pods))
-            more = f" and {len(nodes) - 2} more" if len(nodes) > 2 else ""
-            count = len(self._devices(slot for one, _ in some for pod in one.pods for slot in pod.slots))
-            told.append(view.Unknown(count, f"{', '.join(nodes[:2])}{more}", some[0][1]))
-        return tuple(sorted(told, key=lambda one: -one.gpus))
+        return tuple(sorted((self._explain(some) for some in of.values()), key=lambda one: -one.gpus))
+
+    def _explain(self, some: Sequence[tuple[worlds.SimWorkload, str]]) -> view.Unknown:
+        nodes = list(dict.fromkeys(pod.node for one, _ in some for pod in one.pods))
+        more = f" and {len(nodes) - 2} more" if len(nodes) > 2 else ""
+        count = len(self._devices(slot for one, _ in some for pod in one.pods for slot in pod.slots))
+        return view.Unknown(count, f"{', '.join(nodes[:2])}{more}", some[0][1])
 
     def _say_waiting(self) -> str:
         waiting = [one for one in self.on.world.workloads if one.state is SimState.waiting]

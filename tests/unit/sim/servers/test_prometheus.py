@@ -41,7 +41,7 @@ class Scene:
             self.server.scrape()
 
     def ask(self, text: str) -> promql.Vector:
-        return promql.read(text)(promql.Moment(self.world.now, self.server.kept))
+        return promql.read(text)(promql.Asked(self.world.now, self.server.kept))
 
 
 @pytest.fixture
@@ -71,9 +71,9 @@ def test_what_our_source_may_ask_is_computed(scene: Scene, question: str, values
 
 
 def test_a_rise_is_carried_on_to_the_borders_and_resets_are_counted() -> None:
-    part = promql.Stretch(samples.array("d", [60, 120, 180]), samples.array("d", [100, 160, 20]), 30.0, 200.0)
+    part = promql.RangePart(samples.array("d", [60, 120, 180]), samples.array("d", [100, 160, 20]), 30.0, 200.0)
     assert promql._increase(part) == pytest.approx((20 - 100 + 160) * (120 + 30 + 20) / 120)
-    one = promql.Stretch(samples.array("d", [60]), samples.array("d", [100]), 30.0, 200.0)
+    one = promql.RangePart(samples.array("d", [60]), samples.array("d", [100]), 30.0, 200.0)
     assert promql._increase(one) is None
 
 

@@ -42,20 +42,20 @@ class Element(NamedTuple):
     value: float
 
 
-class Moment(NamedTuple):
+class Asked(NamedTuple):
     """When is asked, of what. `behind`: how far the samples' clock is behind that of whoever asks."""
 
     at: Instant
-    kept: samples.Samples
+    kept: samples.KeptSamples
     behind: Seconds = 0.0
 
 
 Vector: TypeAlias = list[Element]
-Question: TypeAlias = Callable[[Moment], Vector]
-OverTime: TypeAlias = Callable[["Stretch"], float | None]
+Question: TypeAlias = Callable[[Asked], Vector]
+OverTime: TypeAlias = Callable[["RangePart"], float | None]
 
 
-class Stretch(NamedTuple):
+class RangePart(NamedTuple):
     """The samples of one series in a range; at least one."""
 
     times: "array[float]"
@@ -64,11 +64,11 @@ class Stretch(NamedTuple):
     until: Instant
 
 
-class Selector(msgspec.Struct, frozen=True):
+class SeriesSelector(msgspec.Struct, frozen=True):
     metric: str
     matchers: tuple[tuple[str, Callable[[str], bool]], ...]
 
-    def choose(self, kept: samples.Samples) -> Iterator[samples.Series]:
+    def choose(self, kept: samples.KeptSamples) -> Iterator[samples.KeptSeries]:
         for series in kept.of(self.metric):
             if all(fits(series.labels.get(label, "")) for label, fits in self.matchers):
                 yield series
@@ -77,7 +77,7 @@ class Selector(msgspec.Struct, frozen=True):
 # ---- what is computed ------------------------------------------------------------------------------------------------
 
 
-def _increase(part: Stretch) -> float | None:
+def _increase(part: RangePart) -> float | None:
     """Resets counted, and carried on to the borders as far as the samples let one guess, as the real engine does."""
     times, values = part.times, part.values
     if len(values) < 2:
@@ -104,8 +104,8 @@ _COMPARISONS: Final[Mapping[str, Callable[[float, float], bool]]] = {
 }
 
 
-def _select(selector: Selector, *, wants_time: bool = False) -> Question:
-    def ask(moment: Moment) -> Vector:
+def _select(selector: SeriesSelector, *, wants_time: bool = False) -> Question:
+    def ask(moment: Asked) -> Vector:
         found = ((series, series.newest(moment.at)) for series in selector.choose(moment.kept))
         if wants_time:
             return [Element(series.labels, newest[0] + moment.behind) for series, newest in found if newest]
@@ -114,10 +114,10 @@ def _select(selector: Selector, *, wants_time: bool = False) -> Question:
     return ask
 
 
-def _over_time(compute: OverTime, selector: Selector, length: Seconds, offset: Seconds) -> Question:
-    def ask(moment: Moment) -> Vector:
+def _over_time(compute: OverTime, selector: SeriesSelector, length: Seconds, offset: Seconds) -> Question:
+    def ask(moment: Asked) -> Vector:
         until = moment.at - offset
-        parts = ((one, Stretch(*one.within(until - length, until), until - length, until))
+        parts = ((one, RangePart(*one.within(until - length, until), until - length, until))
                  for one in selector.choose(moment.kept))
         computed = ((one, compute(part)) for one, part in parts if part.values)
         return [Element(one.labels, value) for one, value in computed if value is not None]
@@ -126,7 +126,7 @@ def _over_time(compute: OverTime, selector: Selector, length: Seconds, offset: S
 
 
 def _aggregate(compute: Callable[[Iterable[float]], float], by: tuple[str, ...], question: Question) -> Question:
-    def ask(moment: Moment) -> Vector:
+    def ask(moment: Asked) -> Vector:
         groups: dict[tuple[str, ...], list[float]] = {}
         for labels, value in question(moment):
             groups.setdefault(tuple([labels.get(name, "") for name in by]), []).append(value)
@@ -139,7 +139,7 @@ def _aggregate(compute: Callable[[Iterable[float]], float], by: tuple[str, ...],
 
 
 def _unite(left: Question, right: Question) -> Question:
-    def ask(moment: Moment) -> Vector:
+    def ask(moment: Asked) -> Vector:
         found = left(moment)
         known = {_identify(labels) for labels, _ in found}
         return found + [each for each in right(moment) if _identify(each.labels) not in known]
@@ -148,7 +148,7 @@ def _unite(left: Question, right: Question) -> Question:
 
 
 def _subtract(left: Question, right: Question) -> Question:
-    def ask(moment: Moment) -> Vector:
+    def ask(moment: Asked) -> Vector:
         others = {_identify(labels): value for labels, value in right(moment)}
         found = ((labels, value, others.get(_identify(labels))) for labels, value in left(moment))
         return [Element(_unnamed(labels), value - other) for labels, value, other in found if other is not None]
@@ -282,7 +282,7 @@ class _QuestionReader:
         to, text, source, pattern = words
         return _relabel(question, to, text, source, _compile(pattern))
 
-    def _read_matchers(self, metric: str) -> Selector:
+    def _read_matchers(self, metric: str) -> SeriesSelector:
         self.expect("sign", "{")
         matchers = []
         while self._sort == "word":
@@ -291,7 +291,7 @@ class _QuestionReader:
             if not self._takes(","):
                 break
         self.expect("sign", "}")
-        return Selector(metric, tuple(matchers))
+        return SeriesSelector(metric, tuple(matchers))
 
 
 def _split(text: str) -> Iterator[tuple[str, str, str]]:

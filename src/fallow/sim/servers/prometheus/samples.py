@@ -23,19 +23,19 @@ LOOKBACK: Final[Seconds] = 5 * MINUTE  # how old a sample may be that still tell
 _RENAMED: Final = ("container", "namespace", "pod")  # labels that both the target and the page have
 
 
-class Target(msgspec.Struct):
+class KeptTarget(msgspec.Struct):
     """An exporter, and when it was asked."""
 
     labels: dict[str, str]
     asked: "array[float]"
 
 
-class Series(msgspec.Struct):
+class KeptSeries(msgspec.Struct):
     """One series. Those of one line of a page are shown together, and share their times."""
 
     metric: str
     labels: dict[str, str]
-    target: Target
+    target: KeptTarget
     times: "array[float]"
     values: "array[float]"
 
@@ -54,20 +54,20 @@ class Series(msgspec.Struct):
         return None if is_stale else (self.times[last], self.values[last])
 
 
-class Samples:
+class KeptSamples:
     """`ports`: of each node's exporter."""
 
     def __init__(self, ports: Mapping[str, int]) -> None:
-        self._targets = {node: Target(_label_target(node, port), array("d")) for node, port in ports.items()}
-        self._by_metric: dict[str, list[Series]] = {}
+        self._targets = {node: KeptTarget(_label_target(node, port), array("d")) for node, port in ports.items()}
+        self._by_metric: dict[str, list[KeptSeries]] = {}
         self._up = {node: self._begin("up", one.labels, one, one.asked) for node, one in self._targets.items()}
-        self._held: dict[tuple[str, dcgm.Hold], list[Series]] = {}
+        self._held: dict[tuple[str, dcgm.Hold], list[KeptSeries]] = {}
         self._swept: Instant = 0.0
 
-    def of(self, metric: str) -> Sequence[Series]:
+    def of(self, metric: str) -> Sequence[KeptSeries]:
         return self._by_metric.get(metric, ())
 
-    def all(self) -> Iterator[Series]:
+    def all(self) -> Iterator[KeptSeries]:
         return (one for some in self._by_metric.values() for one in some)
 
     def note(self, node: str, page: dcgm.PageValues | None, at: Instant) -> None:
@@ -80,15 +80,15 @@ class Samples:
             for series, value in zip(held, dcgm.pick_shown(hold, values), strict=True):
                 series.values.append(value)
 
-    def _open(self, node: str, hold: dcgm.Hold) -> list[Series]:
+    def _open(self, node: str, hold: dcgm.Hold) -> list[KeptSeries]:
         target, times = self._targets[node], array("d")
         labels = {**_rename(dcgm.labels_of(node, hold)), **target.labels}
         held = [self._begin(metric, labels, target, times) for metric in dcgm.pick_shown(hold, dcgm.METRICS)]
         self._held[node, hold] = held
         return held
 
-    def _begin(self, metric: str, labels: dict[str, str], target: Target, times: "array[float]") -> Series:
-        series = Series(metric, labels, target, times, array("d"))
+    def _begin(self, metric: str, labels: dict[str, str], target: KeptTarget, times: "array[float]") -> KeptSeries:
+        series = KeptSeries(metric, labels, target, times, array("d"))
         self._by_metric.setdefault(metric, []).append(series)
         return series
 

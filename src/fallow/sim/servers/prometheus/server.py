@@ -30,7 +30,7 @@ class PrometheusServer:
         self, world: World, exporters: exporter.ExporterServer, ports: Mapping[str, int], clock: Callable[[], Instant]
     ) -> None:
         """`ports`: of the exporters; `clock`: of those who ask."""
-        self.kept, self.url = samples.Samples(ports), ""
+        self.kept, self.url = samples.KeptSamples(ports), ""
         self._world, self._exporters, self._clock = world, exporters, clock
         self._behind: OrderedDict[Instant, Seconds] = OrderedDict()
         self._runner: web.AppRunner | None = None
@@ -69,7 +69,7 @@ class PrometheusServer:
 
     def _ask(self, text: str, at: Instant) -> web.Response:
         behind = self._find_behind(at)
-        vector = promql.read(text)(promql.Moment(at - behind, self.kept, behind))
+        vector = promql.read(text)(promql.Asked(at - behind, self.kept, behind))
         result = [{"metric": labels, "value": (at, write_number(value))} for labels, value in vector]
         return _respond(200, {"status": "success", "data": {"resultType": "vector", "result": result}})
 
