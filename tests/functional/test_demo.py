@@ -1,39 +1,57 @@
-"""`fallow demo` as a process of its own: short days from start to report, well and with every fault."""
+"""`fallow demo` as a process of its own: short days from start to report, well and with every fault; and what our own
+commands say of it while it goes on."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from fallow.sim.world import world
 
+PROGRAM = [sys.executable, "-c", "from fallow.doors.cli.main import fallow; fallow()"]
+
+
+def start(folder: Path, *words: str) -> subprocess.Popen[str]:
+    """A day in a process of its own; `folder` is where the traces are."""
+    environment = {**os.environ, "FALLOW_TRACES": str(folder)}
+    return subprocess.Popen(
+        [*PROGRAM, "demo", "--nodes", "2", "--port", "0", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True, env=environment,
+    )
+
 
 def play(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """A day in a process of its own; `folder` is where the traces are."""
-    command = [
-        sys.executable, "-c", "from fallow.doors.cli.main import fallow; fallow()", "demo", "--nodes", "2", "--port",
-        "0", *words,
-    ]
-    environment = {**os.environ, "FALLOW_TRACES": str(folder)}
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
+    playing = start(folder, *words)
+    out, err = playing.communicate(timeout=120)
+    return subprocess.CompletedProcess(playing.args, playing.returncode, out, err)
+
+
+def hours_of(out: str) -> list[str]:
+    """The lines of the hours without the clock, which is that of the day on which they are played."""
+    return [line[7:] for line in out.splitlines() if re.match(r"\d\d:\d\d  \d+ busy", line)]
 
 
 def test_a_short_day_ends_by_itself_with_its_report(tmp_path: Path) -> None:
+    began = time.time()
     done = play(tmp_path, "--hours", "3")
     assert done.returncode == 0, done.stderr
     why = f"there is no GenTD26 trace in {tmp_path} (FALLOW_TRACES)"
     assert done.stdout.startswith(f"a made-up day (seed 7); all lives are made up: {why}\n")
-    assert [
-        line[:5] for line in done.stdout.splitlines() if re.match(r"\d\d:\d\d  ", line)
-    ] == ["01:00", "02:00", "03:00"]
-    for text in (
-        "The day of 2026-11-16", "GPU-hours asked for", "pauses regretted", "every pause was checked against the truth"
-    ):
+    assert len(hours_of(done.stdout)) == 3
+    ends = re.search(r"The day until (\S+)", done.stdout)
+    assert ends is not None
+    told = time.mktime(time.strptime(ends[1], "%Y-%m-%dT%H:%M:%SZ")) - time.timezone
+    assert began - 60 <= told <= time.time(), "it ended when it began to be played, to the minute"
+    for text in ("GPU-hours asked for", "pauses regretted", "every pause of the controller was checked"):
         assert text in done.stdout
     assert done.stderr == ""
 
@@ -49,15 +67,103 @@ def test_with_real_duty_cycles_the_day_says_so_and_is_the_same_again(tmp_path: P
     assert first.stdout.startswith(
         "a made-up day (seed 7) in which services and notebooks do what real GPUs did: 3 pods of duty.csv, 4320 rows\n"
     )
-    hours = [[line for line in done.stdout.splitlines() if re.match(r"\d\d:\d\d  ", line)] for done in (first, second)]
-    assert hours[0] == hours[1] != []
+    assert hours_of(first.stdout) == hours_of(second.stdout) != []
 
 
 @pytest.mark.parametrize("fault", world.Fault, ids=str)
 def test_each_fault_comes_in_the_day_and_harms_nobody(tmp_path: Path, fault: world.Fault) -> None:
     done = play(tmp_path, "--hours", "5", "--faults", str(fault))
     assert done.returncode == 0, done.stdout + done.stderr
-    struck = [line[:5] for line in done.stdout.splitlines() if line.endswith(f"; fault {fault}")]
-    assert struck == ["01:00"]  # from a fifth of the day on, for a twentieth of it
+    struck = [line.endswith(f"; fault {fault}") for line in hours_of(done.stdout)]
+    assert struck == [True, False, False, False, False]  # from a fifth of the day on, for a twentieth of it
     assert ("without a decision" in done.stdout) == (fault is world.Fault.clock_jump)
     assert "quiet, measured, announced, and the way back exact" in done.stdout
+
+
+# ---- looking in ------------------------------------------------------------------------------------------------------
+
+
+class LookingIn:
+    """Somebody in another terminal, who types what the demo told them to."""
+
+    def __init__(self, playing: subprocess.Popen[str], heading: str) -> None:
+        self.playing = playing
+        assert playing.stdout is not None
+        self.heard: list[str] = []
+        for line in playing.stdout:
+            self.heard.append(line)
+            if line.startswith("  fallow status") and any(heading in each for each in self.heard):
+                break
+        exports = re.findall(r"export (KUBECONFIG|PROMETHEUS_URL)=(\S+)", "".join(self.heard))
+        self.environment = {**os.environ, **dict(exports)}
+
+    def type(self, *words: str, code: int = 0) -> str:
+        done = subprocess.run(
+            [*PROGRAM, *words], env=self.environment, capture_output=True, text=True, timeout=60, check=False
+        )
+        assert done.returncode == code, done.stdout + done.stderr
+        return done.stdout
+
+    def find(self, verdict: str) -> tuple[str, str]:
+        """KIND/NAME and namespace of a workload of which that is said."""
+        found = json.loads(self.type("idle", "--all", "-o", "json"))
+        one = next(each for each in found if each["verdict"] == verdict)
+        return f"{one['kind']}/{one['name']}", one["namespace"]
+
+    def end(self, number: int) -> tuple[int, str]:
+        self.playing.send_signal(number)
+        out, err = self.playing.communicate(timeout=60)
+        assert err == ""
+        return self.playing.returncode, "".join(self.heard) + out
+
+
+@pytest.fixture
+def staying(tmp_path: Path) -> Iterator[LookingIn]:
+    playing = start(tmp_path, "--hours", "2", "--stay")
+    yield LookingIn(playing, "The cluster goes on in real time")
+    playing.kill()
+    playing.communicate()
+
+
+def test_our_own_commands_work_on_the_cluster_that_stays_until_sigterm(staying: LookingIn) -> None:
+    told = staying.type("status")
+    assert re.search(r"\d+ GPUs? held by \d+ pods?", told)
+    target, namespace = staying.find("idle")
+    assert target.split("/")[1] in staying.type("why", target, "-n", namespace)
+    staying.type("ack", target, "-n", namespace, "--hours", "1", "--reason", "a test")
+    assert "Acknowledged" in staying.type("why", target, "-n", namespace)
+    assert "has confirmed it" in staying.type("freeze", "--for", "10m", "--reason", "a test")
+    assert "frozen until" in staying.type("status")
+    assert "has confirmed it" in staying.type("unfreeze")
+    code, out = staying.end(signal.SIGTERM)
+    assert code == 0, out
+
+
+def test_a_pause_by_hand_is_nobodys_broken_promise(staying: LookingIn) -> None:
+    target, namespace = staying.find("active")
+    staying.type("pause", target, "-n", namespace, "--force", "--reason", "a test")
+    assert staying.playing.stdout is not None
+    name = f"{namespace}/{target.split('/')[1]}"
+    line = next(line for line in staying.playing.stdout if name in line)
+    assert f"{name} is stopped by hand, by user:" in line
+    assert "not by the controller" in line
+    code, out = staying.end(signal.SIGINT)
+    assert code == 130, out
+    assert out.endswith("ended by Ctrl-C: the pretend cluster is gone, and nothing else was touched\n")
+    assert "broken" not in out
+
+
+def test_a_look_works_while_the_day_plays(tmp_path: Path) -> None:
+    """The day is behind the clock of who looks, and goes faster."""
+    playing = start(tmp_path, "--hours", "12", "--speed", "400")
+    try:
+        looking = LookingIn(playing, "while it plays")
+        assert playing.stdout is not None
+        next(line for line in playing.stdout if re.match(r"\d\d:\d\d  \d+ busy", line))
+        assert re.search(r"\d+ GPUs? held by \d+ pods?", looking.type("status"))
+        assert json.loads(looking.type("idle", "--all", "-o", "json"))
+        code, out = looking.end(signal.SIGTERM)
+        assert code == 0, out
+    finally:
+        playing.kill()
+        playing.communicate()

@@ -210,7 +210,7 @@ async def test_kubectl_works_against_the_demo(story: Story, tmp_path: pathlib.Pa
     story.workload("Notebook", "ml/pad", busy="06:00-20:00")
     on = await story.begin()
     await on.step()
-    config = tmp_path / "kubeconfig"
+    config = tmp_path / "product.kubeconfig"
     assert "llm" in await kubectl(config, "get", "deployments", "-A")
     assert "everything" in await kubectl(config, "get", "idlepolicies")
     assert "pad" in await kubectl(config, "get", "notebooks", "-n", "ml")

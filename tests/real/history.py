@@ -59,6 +59,10 @@ class PrometheusWorld:
         samples = [(first + every * step, value) for step, value in enumerate(row) if value is not None]
         self._series[name, tuple(sorted(labels.items()))] = samples
 
+    def remember(self, name: str, labels: Mapping[str, str], samples: Sequence[tuple[float, float]]) -> None:
+        """One series as another server has it: instants and values."""
+        self._series[name, tuple(sorted(labels.items()))] = list(samples)
+
     def dcgm_gpu(
         self,
         node: str,

@@ -2,15 +2,17 @@
 
 In: a World, the flags the product is started with, IdlePolicies, a folder for the kubeconfig. Out: `Stage.step`: the
 world goes on by one interval, exporters are read once a minute, then the product has one cycle. The product's clocks
-are the world's, so a day takes as long as the work in it, and not a day.
-Invariant: world/laws.py is asked about every pause at the moment it is written; `broken` is what it said.
+are the world's, so a day takes as long as the work in it, and not a day. Those who look in from outside (people with
+kubectl and our own commands) have a door of the API server and a Prometheus, both by their clock.
+Invariant: world/laws.py is asked about every pause of the controller at the moment it is written; `broken` is what it
+said. What a person paused is nobody's promise.
 """
 
 import asyncio
 import contextlib
 import functools
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -19,10 +21,11 @@ import msgspec
 from fallow import names, settings
 from fallow.model import decision
 from fallow.model.policies import idle, idle_crd
-from fallow.model.units import HOUR, MINUTE, Seconds
+from fallow.model.units import HOUR, MINUTE, Instant, Seconds
 from fallow.sim.servers import exporter, objects
 from fallow.sim.servers import store as stores
 from fallow.sim.servers.kubernetes import server
+from fallow.sim.servers.prometheus import server as prometheus
 from fallow.sim.world import edits, laws
 from fallow.sim.world import world as worlds
 from fallow.sim.world.world import Fault
@@ -57,6 +60,21 @@ POLICIES = (
 )
 
 
+class Outside(msgspec.Struct, frozen=True):
+    """Those who look in: their clock, and at which ports they find the API server and Prometheus (0: any)."""
+
+    clock: Callable[[], Instant]
+    port: int = 0
+    prometheus_port: int = 0
+
+
+class Addresses(msgspec.Struct, frozen=True):
+    """Where those who look in from outside find the cluster."""
+
+    kubeconfig: Path
+    prometheus: str
+
+
 class Stage:
     """Made by `open_stage`."""
 
@@ -67,6 +85,8 @@ class Stage:
         self.world, self.store, self.kubernetes, self.options = world, store, kubernetes, options
         self.objects = objects.Objects(world, store, self._watch_pause)
         self.broken: list[str] = []
+        self.addresses: Addresses | None = None
+        self.prometheus: prometheus.PrometheusServer | None = None
         self.cycle: decision.Cycle | None = None  # the last one
         self._policies = policies
         self._made: daemon.Assembly | None = None
@@ -90,9 +110,11 @@ class Stage:
         await self._measure()
 
     async def _measure(self) -> None:
-        """One round of scrapes."""
+        """One round of scrapes, by the product and by Prometheus."""
         if self._made is not None and self._made.scraping is not None:
             await self._made.scraping.scrape(self.world.clock)
+        if self.prometheus is not None:
+            self.prometheus.scrape()
 
     async def step(self) -> decision.Cycle:
         """One interval of the world, then one cycle of the product."""
@@ -125,6 +147,8 @@ class Stage:
         """The product wrote on a workload: if that stops it, may it?"""
         before = workload.object
         if edits.has_stopped(before) or not edits.has_stopped(after):
+            return
+        if after["metadata"]["annotations"].get(names.PAUSED_BY, "").startswith(names.BY_USER):
             return
         try:
             laws.check_pause(self.world, workload, self._as_pause(workload))
@@ -159,22 +183,31 @@ def plan_faults(world: worlds.World, faults: Sequence[Fault]) -> None:
 @contextlib.asynccontextmanager
 async def open_stage(
     world: worlds.World, folder: Path, *, flags: Mapping[str, Any] | None = None,
-    policies: Sequence[Object] = POLICIES, port: int = 0,
+    policies: Sequence[Object] = POLICIES, outside: Outside | None = None,
 ) -> AsyncIterator[Stage]:
-    """Everything is up and the product is in; leaving ends it all. Raises OSError when the port is taken."""
-    kubeconfig = folder / "kubeconfig"
+    """Everything is up and the product is in; leaving ends it all. Raises OSError when a port is taken."""
+    kubeconfig = folder / "product.kubeconfig"
     options = settings.read_flags({**FLAGS, "kubeconfig": str(kubeconfig), **(flags or {})}, {})
     store = stores.Store(lambda: world.now)
     kubernetes, exporters = server.KubernetesServer(store, lambda: world.now), exporter.ExporterServer(world)
     stage = Stage(world, store, kubernetes, options, [idle_crd.parse(each) for each in policies])
     async with contextlib.AsyncExitStack() as stack:
-        await kubernetes.start(port=port)
+        await kubernetes.start()
         stack.push_async_callback(kubernetes.stop)
         stack.push_async_callback(exporters.stop)
-        stage.objects.show_exporters(await exporters.start())
+        ports = await exporters.start()
+        stage.objects.show_exporters(ports)
         for each in policies:
             store.create(each)
         await asyncio.to_thread(kubeconfig.write_bytes, msgspec.json.encode(kubernetes.kubeconfig()))  # JSON is YAML
+        if outside is not None:
+            stage.prometheus = prometheus.PrometheusServer(world, exporters, ports, outside.clock)
+            stack.push_async_callback(stage.prometheus.stop)
+            stage.addresses = Addresses(
+                folder / "kubeconfig", await stage.prometheus.start(port=outside.prometheus_port)
+            )
+            door = kubernetes.kubeconfig(await kubernetes.open_door(outside.clock, port=outside.port))
+            await asyncio.to_thread(stage.addresses.kubeconfig.write_bytes, msgspec.json.encode(door))
         made = await stack.enter_async_context(daemon.assemble(options, lambda: world.clock, stage.monotonic))
         await stage.enter(made)
         background = [asyncio.create_task(task) for task in made.loop.background()]

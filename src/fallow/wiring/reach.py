@@ -127,7 +127,7 @@ async def _has_lease(api: kube.Api, namespace: str) -> bool | None:
 
 
 async def _who(api: kube.Api) -> str:
-    return f"user:{await api.who_am_i() or 'unknown'}"
+    return f"{names.BY_USER}{await api.who_am_i() or 'unknown'}"
 
 
 def lease_as(

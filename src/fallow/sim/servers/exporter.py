@@ -1,10 +1,11 @@
 """The exporters of a pretend cluster: one HTTP server that answers for every dcgm-exporter, each at its own port.
 
-In: a World. Out: pages as dcgm.py writes them, of what the GPUs did since the same node was last asked. A node whose
-exporter is silent, or that is lost, answers 503; one that zero-fills tells 0 in its profiling counters, the truth
-elsewhere.
-Invariant: what a GPU did between two reads is in the later one; a page is of one instant, the `now`. Of a GPU of which
-a trace does not know what it did, there is no line: a gap in what was measured is a gap here, and never a 0.
+In: a World. Out: pages as dcgm.py writes them, of what the GPUs did since the instant at which the same node was last
+asked. A node whose exporter is silent, or that is lost, answers 503; one that zero-fills tells 0 in its profiling
+counters, the truth elsewhere.
+Invariant: what a GPU did between two reads is in the later one; a page is of one instant, the `now`, and whoever asks
+at the same instant is shown the same. Of a GPU of which a trace does not know what it did there is no line: a gap in
+what was measured is a gap here, and never a 0.
 """
 
 import math
@@ -15,13 +16,15 @@ import msgspec
 import numpy as np
 from aiohttp import web
 
+from fallow.model import gpus
 from fallow.model.units import Instant
 from fallow.model.usage import Floats
 from fallow.sim.servers import dcgm
 from fallow.sim.world import lives
 from fallow.sim.world.world import MIG_PROFILE, Fault, SimNode, World
 
-IDLE_WATTS, BUSY_WATTS = 62.0, 520.0  # of an accelerator that holds a context and does nothing, and at full load
+IDLE_SHARE = 0.2  # of its rated power that a board draws which holds a context and does nothing
+UNRATED_WATTS = 300.0  # of a model that nobody knows
 HELD_MIB = 30_000.0  # frameworks take most of the memory at their start and keep it
 
 
@@ -33,6 +36,12 @@ class _LastRead(msgspec.Struct):
     joules: list[float]  # per GPU
 
 
+def rate(model: str) -> float:
+    """The power at full load, in watts."""
+    known = gpus.find(model)
+    return float(known.watts) if known else UNRATED_WATTS
+
+
 class ExporterServer:
     """One port per node: an exporter is known by its address."""
 
@@ -42,6 +51,7 @@ class ExporterServer:
         self._last = {name: _LastRead(world.taken, world.now, [1e6] * node.gpus) for name, node in world.nodes.items()}
         self._nodes: dict[int, str] = {}  # by port
         self._held: dict[str, tuple[int, tuple[dcgm.Hold, ...]]] = {}
+        self._shown: dict[str, tuple[tuple[float, ...], dcgm.PageValues]] = {}  # by node: of which moment, and what
         self._runner: web.AppRunner | None = None
 
     async def start(self, host: str = "127.0.0.1") -> dict[str, int]:
@@ -62,16 +72,27 @@ class ExporterServer:
 
     async def _answer(self, request: web.Request) -> web.Response:
         listening = request.transport.get_extra_info("sockname") if request.transport else ("", 0)
-        name = self._nodes[listening[1]]
-        if any(self._world.strikes(fault, name) for fault in (Fault.exporter_silent, Fault.node_lost)):
+        node = self._world.nodes[self._nodes[listening[1]]]
+        shown = self.measure(node)
+        if shown is None:
             return web.Response(status=503, text="the exporter does not answer")
-        return web.Response(body=self.read(self._world.nodes[name]), content_type="text/plain", charset="utf-8")
+        page = self._pages[node.name].render(shown)
+        return web.Response(body=page, content_type="text/plain", charset="utf-8")
 
-    def read(self, node: SimNode) -> bytes:
-        """The page of a node, and from here on the time since."""
+    def measure(self, node: SimNode) -> dcgm.PageValues | None:
+        """What the page of a node shows, and from here on the time since; None while it shows nothing."""
+        if any(self._world.strikes(fault, node.name) for fault in (Fault.exporter_silent, Fault.node_lost)):
+            return None
+        world, lies = self._world, self._world.strikes(Fault.exporter_zero, node.name)
+        moment = world.now, world.taken, world.pods_version, lies
+        if node.name not in self._shown or self._shown[node.name][0] != moment:
+            self._shown[node.name] = moment, dcgm.make_values(*self._read(node), lies=lies)
+        return self._shown[node.name][1]
+
+    def _read(self, node: SimNode) -> tuple[Sequence[dcgm.Hold], list[dcgm.HoldReading]]:
         last, activity = self._last[node.name], self._activity(node)
         by_gpu = np.fmax.reduce(activity.reshape(node.gpus, -1), axis=1)  # of a shared GPU nobody can tell who did it
-        watts = (IDLE_WATTS + (BUSY_WATTS - IDLE_WATTS) * np.nan_to_num(by_gpu)).tolist()
+        watts = (rate(node.model) * (IDLE_SHARE + (1.0 - IDLE_SHARE) * np.nan_to_num(by_gpu))).tolist()
         seconds = self._world.now - last.at
         joules = [before + power * seconds for before, power in zip(last.joules, watts, strict=True)]
         self._last[node.name] = _LastRead(self._world.taken, self._world.now, joules)
@@ -82,8 +103,7 @@ class ExporterServer:
             hold: dcgm.HoldReading(act, HELD_MIB if hold.pod else 0.0, watts[hold.gpu], joules[hold.gpu])
             for hold, act in acts.items() if not math.isnan(act)
         }
-        lies = self._world.strikes(Fault.exporter_zero, node.name)
-        return self._pages[node.name].render(list(readings), list(readings.values()), lies)
+        return list(readings), list(readings.values())
 
     def _activity(self, node: SimNode) -> Floats:
         """The most that each slot did since the last read, 0-1; nan = its pod runs, and nobody knows what it did."""

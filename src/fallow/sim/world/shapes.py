@@ -194,6 +194,10 @@ def running_status(started_at: Instant, ip: str) -> Object:
     return {"phase": "Running", "startTime": at, "podIP": ip, "conditions": conditions, "containerStatuses": statuses}
 
 
+def name_exporter(node: str) -> str:
+    return f"dcgm-exporter-{node}"
+
+
 def make_exporter(node: str, port: int) -> Object:
     """The pod of a node's dcgm-exporter, on the network of its host, which is this machine."""
     labels = {names.NAME_LABEL: names.DCGM_EXPORTER, "app": names.DCGM_APP}
@@ -201,7 +205,7 @@ def make_exporter(node: str, port: int) -> Object:
     container = {"name": "main", "image": "registry.example.com/dcgm-exporter:4", "ports": ports}
     return {
         "apiVersion": "v1", "kind": "Pod",
-        "metadata": {"name": f"dcgm-exporter-{node}", "namespace": EXPORTERS, "labels": labels},
+        "metadata": {"name": name_exporter(node), "namespace": EXPORTERS, "labels": labels},
         "spec": {"containers": [container], "nodeName": node, "hostNetwork": True},
         "status": running_status(0.0, "127.0.0.1"),
     }

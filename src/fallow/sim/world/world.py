@@ -169,7 +169,7 @@ class World:
         self, nodes: Sequence[SimNode], parts: Sequence[Part], wanted: Percents, span: LifeSpan, *, seed: int = 0,
         start_seconds: Seconds = 120.0,
     ) -> None:
-        self.span, self.now, self.start_seconds = span, span.start, start_seconds
+        self.span, self.now, self.seed, self.start_seconds = span, span.start, seed, start_seconds
         self.nodes, self.wanted = {node.name: node for node in nodes}, wanted
         self.taken = 0  # columns that were sampled
         self.pods_version = self.objects_version = 0  # how often pods and objects changed
@@ -184,6 +184,14 @@ class World:
         self._by_uid = {workload.uid: workload for workload in self.workloads}
         self._lay_seats()
         self._invite()
+
+    def moved(self, start: Instant) -> "World":
+        """The same world from its begin, at another date: its midnight is when it begins, whatever the hour then is."""
+        by = start - self.span.start
+        parts = [_move(workload.part, by) for workload in self.workloads]
+        nodes = [msgspec.structs.replace(node, ready=True) for node in self._nodes]
+        span = msgspec.structs.replace(self.span, start=start)
+        return World(nodes, parts, self.wanted, span, seed=self.seed, start_seconds=self.start_seconds)
 
     # ---- where everything is ----------------------------------------------------------------------------------------
 
@@ -465,6 +473,11 @@ class World:
                 self._note("complained", workload.uid, "person")
                 thing = edits.undo(thing)
         self.notice(thing, "person")
+
+
+def _move(part: Part, by: Seconds) -> Part:
+    arrives, ends = (None if at is None else at + by for at in (part.arrives_at, part.ends_at))
+    return msgspec.structs.replace(part, arrives_at=arrives, ends_at=ends)
 
 
 def _make_uid(of: str) -> str:

@@ -8,21 +8,29 @@ import os
 import re
 import signal
 import socket
+import subprocess
 import time
 from decimal import Decimal
 from pathlib import Path
 
 import click
+import msgspec
+import numpy as np
 import pytest
+import rich.color
 from click.testing import CliRunner
+from docs import pictures
 from rich.console import Console
+from rich.style import Style
 from tests import ROOT
 
-from fallow.doors.cli import demo, main
+from fallow.doors.cli import demo, demo_director, demo_report, main
 from fallow.doors.cli import demo_view as view
-from fallow.model.units import HOUR, parse_instant
-from fallow.sim import backtest
+from fallow.model.units import HOUR, MINUTE, parse_instant
+from fallow.sim import backtest, cast, stage
+from fallow.sim.servers import store as stores
 from fallow.sim.world import world
+from fallow.sim.world.lives import LifeSpan
 
 NOW = parse_instant("2026-11-16T08:35:00Z")
 
@@ -48,8 +56,69 @@ def make_moment(**said: object) -> view.Moment:
 def draw(moment: view.Moment, width: int = 220, height: int = 40) -> str:
     console = Console(width=width, height=height, file=io.StringIO())
     with console.capture() as captured:
-        console.print(view.Picture(moment))
+        console.print(view.Picture(moment), end="")
     return captured.get()
+
+
+SIZES = [(80, 24), (100, 30), (120, 35), (160, 45), (220, 60)]
+
+
+@pytest.mark.parametrize(("width", "height"), SIZES)
+@pytest.mark.parametrize("is_live", [False, True], ids=["day", "after it"])
+def test_the_picture_fills_the_room_it_has_and_no_more(width: int, height: int, is_live: bool) -> None:
+    moment = msgspec.structs.replace(pictures.load(), is_live=is_live)
+    lines = draw(moment, width, height).splitlines()
+    assert len(lines) == height
+    assert max(map(len, lines)) <= width
+    assert sum(not line.strip("│ ") for line in lines) <= height // 4, "most of it is used"
+
+
+@pytest.mark.parametrize(("width", "height"), SIZES)
+def test_every_state_is_in_the_legend_and_every_sum_in_the_footer_at_any_size(width: int, height: int) -> None:
+    moment = pictures.load()
+    shown, counted = draw(moment, width, height), moment.count()
+    for state, (words, _, letter) in view.CELLS.items():
+        assert f"{letter} {counted[state]} {words}" in shown
+    for words in ("GPU-hours", "notices", "kept by their owners", "pauses", "taken by others", "resumes", "regretted"):
+        assert words in shown
+    for node in moment.nodes:
+        assert node.name in shown
+
+
+def test_what_nobody_can_tell_is_explained_and_who_waits_is_named() -> None:
+    unknowns = (view.Unknown(8, "gpu-2", "SharedDevice: others share this GPU"),)
+    shown = draw(make_moment(unknowns=unknowns, waiting="2 workloads for 12 GPUs"), 80, 24)
+    assert "? 8 on gpu-2: SharedDevice: others share this GPU" in shown
+    assert "waiting 2 workloads for 12 GPUs" in shown
+
+
+def luminance(color: rich.color.Color) -> float:
+    """Of sRGB, as the rules for legible pages define it."""
+    parts = [part / 255 for part in color.get_truecolor()]
+    red, green, blue = (part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+@pytest.mark.parametrize("style", sorted({style for _, style, _ in view.CELLS.values()} | set(view.STYLES.values())))
+def test_every_colour_can_be_read_on_black_and_on_white(style: str) -> None:
+    color = Style.parse(style).color
+    assert color is not None
+    light = luminance(color)
+    assert (1.0 + 0.05) / (light + 0.05) >= 3
+    assert (light + 0.05) / 0.05 >= 3
+
+
+def test_every_state_has_a_letter_of_its_own() -> None:
+    assert len({letter for _, _, letter in view.CELLS.values()}) == len(view.CELLS)
+
+
+@pytest.mark.parametrize("name", pictures.SIZES)
+def test_the_pictures_in_the_documents_are_of_this_layout(name: str) -> None:
+    kept = (pictures.FOLDER / name).read_text()
+    assert kept == pictures.draw(pictures.load(), *pictures.SIZES[name]), "run `python -m docs.pictures`"
+    assert len(kept) < 200_000
+    assert re.findall(r"https?://[^\s\"'<]+", kept.replace("http://127.0.0.1:6441", "")) == ["http://www.w3.org/2000/svg"]
+    assert "@font-face" not in kept
 
 
 def test_every_gpu_is_counted_once_and_the_picture_says_what_happens() -> None:
@@ -79,7 +148,7 @@ def test_money_without_a_price_is_told_beside_the_sum() -> None:
 
 
 def test_where_nobody_watches_an_hour_is_a_line() -> None:
-    line = view.hour_line(make_moment(frozen="a jump", faults=("api-slow",)))
+    line = demo_report.hour_line(make_moment(frozen="a jump", faults=("api-slow",)))
     assert "\n" not in line
     assert line.startswith("08:35  1 busy, 2 idle, 1 cannot tell, 1 free; 3 notices, 2 pauses (1 stand)")
     assert line.endswith("frozen; fault api-slow")
@@ -90,7 +159,7 @@ def test_where_nobody_watches_an_hour_is_a_line() -> None:
     ("api-slow, clock-jump", [world.Fault.api_slow, world.Fault.clock_jump]),
 ], ids=["none", "one", "all", "two"])
 def test_faults_are_named(text: str, faults: list[world.Fault]) -> None:
-    assert demo.read_faults(text) == faults
+    assert list(demo.read_faults(text)) == faults
 
 
 def test_an_unknown_fault_names_the_known_ones() -> None:
@@ -130,14 +199,84 @@ def test_every_fault_is_documented() -> None:
     assert re.findall(r"^\| `([a-z-]+)` \|", page, re.MULTILINE) == [str(fault) for fault in world.Fault]
 
 
-async def test_sigterm_ends_a_slow_day_at_once() -> None:
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)], ids=["SIGTERM", "Ctrl-C"])
+async def test_a_signal_ends_a_slow_day_at_once(
+    number: signal.Signals, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
     past = demo.choose_past(1.0, 7, 1, None)
-    how = {"speed": 1.0, "hours": 1.0, "port": 0, "faults": [], "is_watched": False}
-    playing = asyncio.create_task(demo.play(past.make_world(), **how))  # type: ignore[arg-type]
+    playing = asyncio.create_task(demo.play(past.make_world(), demo.Playing(speed=1.0, hours=1.0, port=0)))
     async with asyncio.timeout(10):
         while signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     began = time.monotonic()
-    os.kill(os.getpid(), signal.SIGTERM)
-    assert await playing == 0
+    os.kill(os.getpid(), number)
+    assert await playing == code
     assert time.monotonic() - began < 20
+    assert ("ended by Ctrl-C" in capsys.readouterr().out) is (number is signal.SIGINT)
+
+
+def test_ctrl_c_before_the_day_begins_is_a_sentence_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(demo, "choose_past", interrupt)
+    done = CliRunner().invoke(main.fallow, ["demo", "--port", "0"])
+    assert (done.exit_code, done.output) == (130, f"{demo._ENDED}\n")
+
+
+def test_the_day_ends_now_and_is_the_same_whenever_it_is_played() -> None:
+    past = cast.make_world(seed=7, nodes=2, hours=6)
+    days = [demo.end_now(past, 6.0, now)[0] for now in (NOW + 7, NOW + 5 * HOUR)]
+    assert [day.span.start + 6 * HOUR for day in days] == [NOW, NOW + 5 * HOUR]
+    for day in days:
+        day.advance(6 * HOUR)
+    logs = [[(one.at - day.span.start, one.what, one.uid) for one in day.changes_since(0)] for day in days]
+    assert logs[0] == logs[1] != []
+    assert (days[0].done == days[1].done).all()
+
+
+def test_the_demo_needs_no_tools_of_developers(tmp_path: Path) -> None:
+    """On a machine where nothing is installed yet."""
+    command = ["make", "--dry-run", f"VENV={tmp_path}/venv"]
+    plans = [
+        subprocess.run([*command, target], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+        for target in ("demo", "setup")
+    ]
+    assert ["--group dev" in plan for plan in plans] == [False, True]
+    assert all("--editable ." in plan for plan in plans)
+
+
+# ---- what is told ----------------------------------------------------------------------------------------------------
+
+
+async def test_who_takes_what_a_pause_freed_and_who_was_stopped_by_hand_is_told(tmp_path: Path) -> None:
+    """Two GPUs, and a third workload that waits for one of them until somebody pauses the first by hand."""
+    span = LifeSpan(NOW, MINUTE, 120)
+    parts = [world.Part("ml", name) for name in ("first", "second", "third")]
+    made = world.World([world.SimNode("gpu-1", gpus=2)], parts, np.full((3, 120), 50, np.uint8), span)
+    async with stage.open_stage(made, tmp_path) as on:
+        director = demo_director.Director(on, speed=0.0, length=2 * HOUR, stop=asyncio.Event())
+        await director.step()
+        waiting = director.look()
+        assert waiting.waiting == "1 workloads for 1 GPUs; the longest, ml/third for 1, for 5m"
+        key = stores.Key("apps", "Deployment", "ml", "first")
+        on.store.patch(key, {"spec": {"replicas": 0}}, stores.Writer(manager="kubectl-scale"))
+        await director.step()
+        assert on.broken == []
+    told = [(one.kind, one.text) for one in director.look().feed]
+    assert ("person", "ml/first is stopped by hand, by somebody, not by the controller") in told
+    assert ("taken", "ml/third waited 5m and takes one GPU that a pause freed") in told
+    assert (director.taken, director.by_hand) == (1, ["ml/first"])
+
+
+async def test_a_notice_that_lapses_is_told(tmp_path: Path) -> None:
+    """Quiet until its owner is told, then at work again."""
+    span, wanted = LifeSpan(NOW, MINUTE, 120), np.zeros((2, 120), np.uint8)
+    wanted[0, 45:], wanted[1] = 50, 50
+    made = world.World([world.SimNode("gpu-1")], [world.Part("ml", "llm"), world.Part("ml", "busy")], wanted, span)
+    async with stage.open_stage(made, tmp_path, flags={"freeze_jump": "100"}) as on:
+        director = demo_director.Director(on, speed=0.0, length=2 * HOUR, stop=asyncio.Event())
+        while made.now < NOW + HOUR:
+            await director.step()
+    kinds = [(one.kind, one.text.partition(":")[0]) for one in director.look().feed]
+    assert kinds.index(("notice", "ml/llm")) < kinds.index(("lapse", "ml/llm"))

@@ -41,13 +41,19 @@ def read(page: bytes) -> dict[str, list[tuple[dict[str, str], float]]]:
     return found
 
 
+def show(server: exporter.ExporterServer, here: world.World) -> dict[str, list[tuple[dict[str, str], float]]]:
+    shown = server.measure(here.nodes["gpu-1"])
+    assert shown is not None
+    return read(dcgm.DcgmPage("gpu-1").render(shown))
+
+
 def test_what_happened_between_two_reads_is_in_the_later_one_and_only_there() -> None:
     here = make_world()
     server = exporter.ExporterServer(here)
     here.advance(180.0)
-    first = read(server.read(here.nodes["gpu-1"]))
+    first = show(server, here)
     here.advance(60.0)
-    second = read(server.read(here.nodes["gpu-1"]))
+    second = show(server, here)
     held = [(labels["pod"], value) for labels, value in first["DCGM_FI_PROF_GR_ENGINE_ACTIVE"] if "pod" in labels]
     assert held == [("llm-0", 0.8)]
     assert {value for _, value in second["DCGM_FI_PROF_GR_ENGINE_ACTIVE"]} == {0.0}
@@ -61,17 +67,24 @@ def test_what_a_trace_does_not_know_is_no_line_and_no_zero() -> None:
     server, told = exporter.ExporterServer(here), list[list[float]]()
     for _ in range(5):
         here.advance(60.0)
-        page = read(server.read(here.nodes["gpu-1"]))
+        page = show(server, here)
         told.append([value for labels, value in page["DCGM_FI_PROF_GR_ENGINE_ACTIVE"] if "pod" in labels])
         free = [labels for labels, _ in page["DCGM_FI_PROF_GR_ENGINE_ACTIVE"] if "pod" not in labels]
         assert len(free) == 1, "the GPU that nobody holds is not concerned"
     assert told == [[0.8], [0.0], [], [0.0], [0.0]]
 
 
+def test_whoever_asks_at_the_same_instant_is_shown_the_same() -> None:
+    here = make_world()
+    server = exporter.ExporterServer(here)
+    here.advance(180.0)
+    assert show(server, here) == show(server, here)
+
+
 def test_labels_are_those_of_dcgm_exporter() -> None:
     here = make_world()
     here.advance(60.0)
-    (labels, _), (free, _) = read(exporter.ExporterServer(here).read(here.nodes["gpu-1"]))["DCGM_FI_DEV_GPU_UTIL"]
+    (labels, _), (free, _) = show(exporter.ExporterServer(here), here)["DCGM_FI_DEV_GPU_UTIL"]
     assert {"gpu", "UUID", "device", "modelName", "Hostname", "namespace", "pod", "container"} <= set(labels)
     assert (labels["Hostname"], labels["namespace"], labels["pod"]) == ("gpu-1", "ml", "llm-0")
     assert "pod" not in free
@@ -80,7 +93,7 @@ def test_labels_are_those_of_dcgm_exporter() -> None:
 def test_a_mig_instance_has_its_own_lines_and_no_utilisation() -> None:
     here = make_world("mig", pods=2)
     here.advance(60.0)
-    page = read(exporter.ExporterServer(here).read(here.nodes["gpu-1"]))
+    page = show(exporter.ExporterServer(here), here)
     assert page["DCGM_FI_DEV_GPU_UTIL"] == []
     held = [labels for labels, _ in page["DCGM_FI_PROF_GR_ENGINE_ACTIVE"] if "pod" in labels]
     assert {labels["GPU_I_PROFILE"] for labels in held} == {world.MIG_PROFILE}
@@ -92,7 +105,7 @@ def test_pods_that_share_a_gpu_show_the_same_activity() -> None:
     here.wanted[1] = 0  # only the first of them works
     server = exporter.ExporterServer(here)
     here.advance(180.0)
-    page = read(server.read(here.nodes["gpu-1"]))
+    page = show(server, here)
     told = {labels["pod"]: value for labels, value in page["DCGM_FI_PROF_GR_ENGINE_ACTIVE"] if "pod" in labels}
     assert told == {"llm-0": 0.8, "llm-1": 0.8}
 
@@ -102,15 +115,16 @@ def test_counters_that_lie_leave_utilisation_and_power_true() -> None:
     server = exporter.ExporterServer(here)
     here.switch_on(world.Fault.exporter_zero, ["gpu-1"])
     here.advance(180.0)
-    page = read(server.read(here.nodes["gpu-1"]))
+    page = show(server, here)
     assert {value for _, value in page["DCGM_FI_PROF_GR_ENGINE_ACTIVE"]} == {0.0}
     assert max(value for _, value in page["DCGM_FI_DEV_GPU_UTIL"]) == 80.0
-    assert max(value for _, value in page["DCGM_FI_DEV_POWER_USAGE"]) > 2 * exporter.IDLE_WATTS
+    assert max(value for _, value in page["DCGM_FI_DEV_POWER_USAGE"]) > 0.5 * exporter.rate("NVIDIA-A100-SXM4-80GB")
 
 
 def test_labels_are_escaped() -> None:
     page = dcgm.DcgmPage('no"de\\')
-    told = page.render([dcgm.Hold(0, "GPU-1", "a\nb", "ml", "p")], [dcgm.HoldReading(0.5, 1.0, 60.0, 1.0)])
+    shown = dcgm.make_values([dcgm.Hold(0, "GPU-1", "a\nb", "ml", "p")], [dcgm.HoldReading(0.5, 1.0, 60.0, 1.0)])
+    told = page.render(shown)
     ((labels, value),) = read(told)["DCGM_FI_PROF_GR_ENGINE_ACTIVE"]
     assert (labels["Hostname"], labels["modelName"], value) == ('no"de\\', "a\nb", 0.5)
 

@@ -44,6 +44,7 @@ class KubernetesServer:
         self._is_down, self._authority = False, b""
         self._runner: web.AppRunner | None = None
         self._watches: set[asyncio.Task[Any]] = set()
+        self._clocks: dict[int, Callable[[], float]] = {}  # by port, of doors with another clock
         self._doorkeeper = reviews.Doorkeeper(tokens, rules or {})
         self._catalogue = catalogue.Catalogue(store)
         self._reader = reading.ObjectReader(store)
@@ -69,14 +70,23 @@ class KubernetesServer:
         self.url = f"{'https' if tls else 'http'}://{host}:{bound}"
         return self.url
 
+    async def open_door(self, clock: Callable[[], float], host: str = "127.0.0.1", port: int = 0) -> str:
+        """Another address of the same server, for those who live by another clock: its answers are dated by that."""
+        assert self._runner is not None, "it is not started"
+        before = set(self._runner.addresses)
+        await web.TCPSite(self._runner, host, port).start()
+        (bound,) = set(self._runner.addresses) - before
+        self._clocks[bound[1]] = clock
+        return f"http://{host}:{bound[1]}"
+
     async def stop(self) -> None:
         self.cut_watches()
         if self._runner is not None:
             await self._runner.cleanup()
 
-    def kubeconfig(self) -> Object:
-        """For kubectl and the product; with tokens, the first of them is the user's."""
-        cluster: Object = {"server": self.url}
+    def kubeconfig(self, url: str = "") -> Object:
+        """For kubectl and the product; with tokens, the first of them is the user's. `url`: of another door."""
+        cluster: Object = {"server": url or self.url}
         if self._authority:
             cluster["certificate-authority-data"] = base64.b64encode(self._authority).decode()
         user = {"token": next(iter(self._tokens))} if self._tokens else {}
@@ -105,8 +115,10 @@ class KubernetesServer:
             watch.cancel()
 
     async def _date(self, request: web.Request, response: web.StreamResponse) -> None:
-        """By the world's clock, not by that of the machine we run on."""
-        response.headers["Date"] = email.utils.formatdate(self._clock(), usegmt=True)
+        """By the world's clock, not by that of the machine we run on, unless the door has one of its own."""
+        listening = request.transport.get_extra_info("sockname") if request.transport else ("", 0)
+        clock = self._clocks.get(listening[1], self._clock)
+        response.headers["Date"] = email.utils.formatdate(clock(), usegmt=True)
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         if self.slow:

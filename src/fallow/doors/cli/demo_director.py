@@ -1,0 +1,286 @@
+"""Drives the pretend day, and knows what to tell of it.
+
+In: a Stage, cycle by cycle. Out: Moments for the picture, and the sums for the report.
+Invariant: what is told happened: what the controller did is taken from its outcomes, what people and the cluster did
+from the log of the world.
+"""
+
+import asyncio
+import resource
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+
+from fallow import loop, names
+from fallow.act.notices import text
+from fallow.doors.cli import demo_report
+from fallow.doors.cli import demo_view as view
+from fallow.model import cluster, decision, gpus, marks, units
+from fallow.model.units import DAY, Instant, Seconds
+from fallow.sim import backtest, stage
+from fallow.sim.world import world as worlds
+from fallow.sim.world.world import SimState
+
+_KEPT = 100  # happenings remembered for the picture
+_PERSON = {
+    "acknowledged": ("ack", "keeps it"), "complained": ("person", "scales it up by hand, without a word"),
+    "regretted": ("person", "needs it less than 15m after its pause: a regret"),
+    "missed": ("person", "needs it and finds it paused"),
+}
+_MODES = {"whole": "", "mig": " MIG", "time-sliced": " shared"}
+_LIVELIEST = (view.BUSY, view.UNKNOWN, view.STARTING, view.NOTICE, view.IDLE)
+_RSS_UNIT = 1024.0 * 1024 if sys.platform == "darwin" else 1024.0
+
+
+class Director:
+    """`commands`: to be typed in another terminal, whatever happens."""
+
+    def __init__(
+        self, on: stage.Stage, *, speed: float, length: Seconds, stop: asyncio.Event, commands: Sequence[str] = ()
+    ) -> None:
+        self.on, self.speed, self.stop = on, speed, stop
+        self.began, self.ends = on.world.now, on.world.now + length
+        self.is_live = False  # the day is over
+        self.feed: list[view.Happening] = []
+        self.by_hand: list[str] = []  # who was paused by somebody who looked in
+        self.notices = self.frozen = self.failed = self.taken = 0
+        self.took: list[float] = []  # seconds of each cycle
+        self.ticked_at = on.world.now
+        self._commands, self._started = tuple(commands), time.monotonic()
+        self._past: list[tuple[Instant, dict[str, int]]] = []
+        self._seen = 0  # changes of the world
+        self._findings: dict[tuple[str, str, str], decision.Finding] = {}
+        self._held: dict[str, tuple[int, ...]] = {}  # slots by the uid of who had them a cycle ago
+        self._freed: dict[int, str] = {}  # slots that a pause freed and nobody took: whose they were
+
+    # ---- time -------------------------------------------------------------------------------------------------------
+
+    async def step(self) -> None:
+        """One interval, in no less time than the speed asks for."""
+        began = time.monotonic()
+        await self.on.pass_time(self.on.interval)
+        await self.tick()
+        if self.speed:
+            await loop.nap(self.stop, max(0.0, self.on.interval / self.speed - (time.monotonic() - began)))
+
+    async def tick(self) -> list[view.Happening]:
+        """One cycle of the controller, and what there is to tell since the last."""
+        ticked = time.monotonic()
+        cycle, now = await self.on.tick(), self.on.world.now
+        self.took.append(time.monotonic() - ticked)
+        self.ticked_at = now
+        self.failed += bool(cycle.failure)
+        self.frozen += cycle.plan is not None and cycle.plan.frozen_until is not None
+        if cycle.plan is not None and cycle.snapshot is not None:
+            found = (cycle.plan.findings[index] for index in range(len(cycle.snapshot.workloads)))
+            by_ref = ((each.workload.ref, each) for each in found)
+            self._findings = {(ref.kind, ref.namespace, ref.name): each for ref, each in by_ref}
+        new = self.hear()
+        done = [*filter(None, (self._tell(outcome, now) for outcome in cycle.outcomes))]
+        done += [view.Happening(now, "fault", cycle.failure)] if cycle.failure else []
+        self.feed = [*self.feed, *done][-_KEPT:]
+        self._past = [*(each for each in self._past if each[0] > now - DAY), (now, self._count())]
+        return [*new, *done]
+
+    def hear(self) -> list[view.Happening]:
+        """What people and the cluster did since this was last asked."""
+        new = list(self._hear())
+        self.feed = [*self.feed, *new][-_KEPT:]
+        return new
+
+    # ---- what happened ----------------------------------------------------------------------------------------------
+
+    def _hear(self) -> Iterator[view.Happening]:
+        """By the log of the world."""
+        changes = self.on.world.changes_since(self._seen)
+        self._seen += len(changes)
+        for before, change in zip((None, *changes), changes, strict=False):
+            workload, after = self.on.world.find(change.uid), (before.what, before.by) if before else ("", "")
+            if change.what.endswith((" begins", " over")):
+                yield view.Happening(change.at, "fault", f"{change.what} {change.uid}")
+            elif workload is not None and (change.what, after[0]) != ("missed", "regretted"):  # that was told
+                yield from self._hear_of(workload, change, is_by_hand=after == ("edited", "person"))
+        self._held = {
+            one.uid: tuple(slot for pod in one.pods for slot in pod.slots)
+            for one in self.on.world.workloads if one.pods
+        }
+
+    def _hear_of(
+        self, workload: worlds.SimWorkload, change: worlds.SimChange, *, is_by_hand: bool
+    ) -> Iterator[view.Happening]:
+        name = f"{workload.part.namespace}/{workload.part.name}"
+        if change.what in _PERSON:
+            kind, words = _PERSON[change.what]
+            yield view.Happening(change.at, kind, f"{name}: its owner {words}")
+        elif change.what == SimState.paused:
+            self._freed |= dict.fromkeys(self._held.get(change.uid, ()), change.uid)
+            by = workload.object["metadata"].get("annotations", {}).get(names.PAUSED_BY, "")
+            if is_by_hand or by.startswith(names.BY_USER):
+                self.by_hand.append(name)
+                who = by if by.startswith(names.BY_USER) else "somebody"
+                yield view.Happening(change.at, "person", f"{name} is stopped by hand, by {who}, not by the controller")
+        elif change.what == SimState.starting:
+            yield from self._hear_taken(workload, change, name)
+
+    def _hear_taken(
+        self, workload: worlds.SimWorkload, change: worlds.SimChange, name: str
+    ) -> Iterator[view.Happening]:
+        """Whoever comes back has no claim any more on what it left; whoever else takes of that profits from a pause."""
+        self._freed = {slot: whose for slot, whose in self._freed.items() if whose != workload.uid}
+        every = [slot for pod in workload.pods for slot in pod.slots]
+        freed = self._devices(slot for slot in every if self._freed.pop(slot, None) is not None)
+        if freed:
+            self.taken += len(freed)
+            waited = change.at - workload.pods[0].created_at
+            how = f"waited {units.humane(waited)} and takes" if waited >= 1 else "takes"
+            count = "one GPU" if len(freed) == 1 else f"{len(freed)} GPUs"
+            yield view.Happening(change.at, "taken", f"{name} {how} {count} that a pause freed")
+
+    def _tell(self, outcome: decision.Outcome, now: Instant) -> view.Happening | None:
+        """What the controller did."""
+        is_done = outcome.status is decision.Status.done
+        match outcome.decision:
+            case decision.Warn(finding=finding, pauses_at=at) if is_done:
+                self.notices += 1
+                idle = units.humane(now - finding.idle_since) if finding.idle_since is not None else "?"
+                until = f", pauses at {units.clock_time(at)}" if at is not None else ""
+                return view.Happening(now, "notice", f"{_name(finding.workload)}: idle for {idle}{until}")
+            case decision.Pause(finding=finding):
+                freed = f"frees {finding.gpus} GPU{'' if finding.gpus == 1 else 's'}; back: {_say_resume(finding)}"
+                what = freed if is_done else f"{outcome.status}: {outcome.detail}"
+                return view.Happening(now, "pause", f"{_name(finding.workload)}: {what}")
+            case decision.Resume(workload=resumed, by=by) if is_done:
+                return view.Happening(now, "resume", f"{_name(resumed)}: asked for by {by}")
+            case decision.Mark(workload=marked, changes=changes, because=because) if is_done:
+                if changes.get(names.PENDING_SINCE, "") is None and names.PAUSED_AT not in changes:
+                    return view.Happening(now, "lapse", f"{_name(marked)}: its notice is withdrawn, {because}")
+        return None
+
+    # ---- what is ----------------------------------------------------------------------------------------------------
+
+    def look(self) -> view.Moment:
+        world, plan = self.on.world, self.on.cycle.plan if self.on.cycle else None
+        spent = time.monotonic() - self._started
+        return view.Moment(
+            began=self.began, now=world.now, ends=self.ends, nodes=tuple(self._nodes()), sums=self.add_up(),
+            feed=tuple(self.feed), paused=sum(one.state is SimState.paused for one in world.workloads),
+            past=tuple(self._past), unknowns=self._find_unknowns(), waiting=self._say_waiting(), taken=self.taken,
+            commands=self.commands(), is_live=self.is_live,
+            frozen=plan.frozen_because if plan is not None and plan.frozen_until is not None else "",
+            faults=tuple(map(str, world.faults)), speed=(world.now - self.began) / spent if spent else 0.0,
+        )
+
+    def commands(self) -> tuple[str, ...]:
+        """Those that always work, and when the day is over some with names of this moment."""
+        if not self.is_live:
+            return self._commands
+        found = self._findings.values()
+        idle = next((each for each in found if each.verdict is decision.Verdict.idle), None)
+        paused = next((each for each in found if marks.paused_at(each.workload) is not None), None)
+        return (
+            *self._commands,
+            *([f"fallow why {_typed(idle)}", f"fallow ack {_typed(idle)} --hours 1"] if idle else []),
+            *([_say_resume(paused)] if paused else []), "fallow freeze --for 10m; fallow unfreeze",
+        )
+
+    def _count(self) -> dict[str, int]:
+        counted: dict[str, int] = {}
+        for cell in (cell for node in self._nodes() for cell in node.cells):
+            counted[cell] = counted.get(cell, 0) + 1
+        return counted
+
+    def _nodes(self) -> Iterator[view.NodeCells]:
+        """Of a GPU that is cut or shared, the liveliest state."""
+        world = self.on.world
+        states: dict[tuple[str, int], set[str]] = {}
+        for workload in world.workloads:
+            for slot in (slot for pod in workload.pods for slot in pod.slots):
+                node, gpu, _ = world.device_of(slot)
+                states.setdefault((node.name, gpu), set()).add(self._state(workload))
+        freed = self._devices(self._freed)
+        for node in world.nodes.values():
+            every = [(node.name, gpu) for gpu in range(node.gpus)]
+            cells = [
+                next((state for state in _LIVELIEST if state in states.get(each, ())), None)
+                or (view.FREED if each in freed else view.FREE) for each in every
+            ]
+            note = f"{gpus.shorten(node.model.replace('-', ' '))}{_MODES[node.mode]}"
+            yield view.NodeCells(node.name, tuple(cells), node.ready, note)
+
+    def _devices(self, slots: Iterable[int]) -> set[tuple[str, int]]:
+        """The GPUs of these slots, by node and index."""
+        return {(node.name, gpu) for node, gpu, _ in map(self.on.world.device_of, slots)}
+
+    def _find(self, workload: worlds.SimWorkload) -> decision.Finding | None:
+        return self._findings.get((workload.part.kind, workload.part.namespace, workload.part.name))
+
+    def _state(self, workload: worlds.SimWorkload) -> str:
+        found = self._find(workload)
+        if workload.state is SimState.starting:
+            return view.STARTING
+        if found is None or found.verdict is decision.Verdict.unknown:
+            return view.UNKNOWN
+        if found.verdict is decision.Verdict.active:
+            return view.BUSY
+        return view.NOTICE if marks.notice_at(found.workload) is not None else view.IDLE
+
+    def _find_unknowns(self) -> tuple[view.Unknown, ...]:
+        """By reason, that of the most GPUs first."""
+        of: dict[str, list[tuple[worlds.SimWorkload, str]]] = {}
+        for one in self.on.world.workloads:
+            if one.state is SimState.running and self._state(one) == view.UNKNOWN:
+                found = self._find(one)
+                because = f"{found.reason}: {found.because}" if found else "not looked at yet"
+                of.setdefault(found.reason if found else "", []).append((one, because))
+        return tuple(sorted((self._explain(some) for some in of.values()), key=lambda one: -one.gpus))
+
+    def _explain(self, some: Sequence[tuple[worlds.SimWorkload, str]]) -> view.Unknown:
+        nodes = list(dict.fromkeys(pod.node for one, _ in some for pod in one.pods))
+        more = f" and {len(nodes) - 2} more" if len(nodes) > 2 else ""
+        count = len(self._devices(slot for one, _ in some for pod in one.pods for slot in pod.slots))
+        return view.Unknown(count, f"{', '.join(nodes[:2])}{more}", some[0][1])
+
+    def _say_waiting(self) -> str:
+        waiting = [one for one in self.on.world.workloads if one.state is SimState.waiting]
+        if not waiting:
+            return ""
+        first = min(waiting, key=lambda one: one.since)
+        wanted, longest = sum(one.part.seats for one in waiting), units.humane(self.on.world.now - first.since)
+        name = f"{first.part.namespace}/{first.part.name} for {first.part.seats}"
+        return f"{len(waiting)} workloads for {wanted} GPUs; the longest, {name}, for {longest}"
+
+    # ---- at the end -------------------------------------------------------------------------------------------------
+
+    def add_up(self) -> backtest.BacktestResult:
+        sums = backtest.add_up(self.on.world, "demo")
+        sums.notices, sums.frozen_ticks, sums.lost_ticks = self.notices, self.frozen, self.failed
+        return sums
+
+    def report(self) -> None:
+        world = self.on.world
+        day, spent = world.now - self.began, time.monotonic() - self._started
+        every, mean = sum(node.gpus for node in world.nodes.values()), sum(self.took) / max(1, len(self.took))
+        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / _RSS_UNIT
+        broken = f"{len(self.on.broken)} broke a promise" if self.on.broken else ""
+        by_hand = f"stopped by hand while it played, which is nobody's promise: {', '.join(self.by_hand)}"
+        demo_report.tell(f"The day until {units.rfc3339(world.now)}", self.add_up(), (
+            f"{units.humane(day)} of {every} GPUs on {len(world.nodes)} nodes with {len(world.workloads)} workloads in "
+            f"{spent:.1f} s ({day / max(spent, 1e-9):,.0f} times as fast as life)",
+            f"{len(self.took)} cycles of the controller over sockets, {1000 * mean:.0f} ms each, the longest "
+            f"{max(self.took, default=0.0):.2f} s; {memory:.0f} MB of memory at most",
+            "every pause of the controller was checked against the truth of the world: "
+            + (broken or "quiet, measured, announced, and the way back exact"),
+            *([by_hand] if self.by_hand else []),
+        ))
+
+
+def _name(workload: cluster.Workload) -> str:
+    return f"{workload.ref.namespace}/{workload.ref.name}"
+
+
+def _typed(finding: decision.Finding) -> str:
+    return f"{text.typed(finding.workload.ref)} -n {finding.workload.ref.namespace}"
+
+
+def _say_resume(finding: decision.Finding) -> str:
+    return f"fallow resume {_typed(finding)}"
