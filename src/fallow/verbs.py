@@ -154,9 +154,11 @@ async def pause(reach: Reach, target: str, reason: str, now: Instant, *, force: 
         gpus=sum(pod.gpu_count or 0 for pod in pods), idle_gpus=0, models=(), window=0.0,
     )
     try:
-        return [await reach.hands.pause(decision.Pause(finding, reason), workload, pods, now, by=reach.by)]
+        heeded = namespace.value if isinstance(namespace, Known) and not force else None
+        asked = decision.Pause(finding, reason)
+        return [await reach.hands.pause(asked, workload, pods, now, by=reach.by, namespace=heeded)]
     except errors.Conflict:
-        because = f"{workload.ref.short} changed at this very moment; look again and repeat the command"
+        because = f"{workload.ref.short} or its Namespace changed at this very moment; look again, repeat the command"
         raise Declined(Why.changed, because) from None
 
 

@@ -47,10 +47,12 @@ class Hands:
     async def pause(
         self, pause: decision.Pause, workload: cluster.Workload, pods: Sequence[cluster.Pod], now: Instant, *,
         by: str = names.FIELD_MANAGER, may_act: Callable[[], bool] = lambda: True,
+        namespace: cluster.Namespace | None = None,
     ) -> Outcome:
+        """`namespace`: as it was when its consent was looked at; None: whatever it says, it is paused."""
         outcome = await pausing.pause(
             self.writer, self._hooks, pause, workload, pods, now, by=by, may_act=may_act,
-            with_schedule=self._suspend_schedules,
+            with_schedule=self._suspend_schedules, namespace=namespace,
         )
         await self._forget_notice(outcome, workload)
         kind = kinds.of(workload)

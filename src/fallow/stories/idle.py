@@ -173,7 +173,8 @@ class IdleStory:
         for index, (finding, because) in judged.items():
             workload = fresh.workloads[index]
             pods = tuple(fresh.pods[pod] for pod in workload.pods)
-            looks[workload.ref.uid] = execute.SecondLook(workload, finding, because, pods)
+            space = fresh.namespaces.known.get(workload.ref.namespace)
+            looks[workload.ref.uid] = execute.SecondLook(workload, finding, because, pods, space)
         return looks
 
     def _failure_of(self, seen: cluster.Snapshot) -> str:

@@ -20,7 +20,7 @@ import msgspec
 from fallow import names
 from fallow.act import sending
 from fallow.act.sending import PatchWriter
-from fallow.act.workloads import bodies, checking, releasing, rereading
+from fallow.act.workloads import bodies, checking, releasing, rereading, restoring
 from fallow.clients import errors
 from fallow.model import cluster, decision, kinds, marks, pointers, record, stops, units
 from fallow.model.decision import Code, Outcome, Status
@@ -54,6 +54,9 @@ async def resume(
     for _ in range(RETRIES + 1):
         try:
             return await _resume_once(writer, resume, now, replicas, turn)
+        except restoring.Remade as problem:
+            because = str(problem)
+            break
         except errors.Conflict as problem:
             because = f"{resume.workload.ref} kept changing while it was being resumed: {problem}"
         except _NotYet:
@@ -161,10 +164,8 @@ async def _bring_back(
     match back.way:
         case kinds.Way.keda:
             answer = await _send_under_keda(writer, back, fields, changes, resume.by, turn)
-        case kinds.Way.scale:
-            answer = await _send_by_scale(writer, back, fields["/spec/replicas"], changes)
         case _:
-            answer = await _send(writer, back.target, fields, changes)
+            answer = await _send(writer, back.way, back.target, fields, changes)
     written = (*fields, *row.writes, *record.fields_in(back.target.annotations))
     await releasing.release(writer, back.target.ref, answer, written)
     if back.way is kinds.Way.kueue and names.RESUME_REQUESTED in workload.annotations:
@@ -174,34 +175,24 @@ async def _bring_back(
 
 
 async def _send(
-    writer: PatchWriter, target: kinds.Target, fields: Mapping[str, Any], changes: bodies.Marks
+    writer: PatchWriter, way: kinds.Way, target: kinds.Target, fields: Mapping[str, Any], changes: bodies.Marks
 ) -> dict[str, Any]:
-    """A count first, and the marks when the answer shows it: at another one (a quota) the record must not go even for a
-    moment. All else in one patch, which is kept or not; where it is not, the marks are written again."""
-    if not writer.is_dry and changes and _has_count(target.ref, fields):
-        await writer.send(bodies.restore_write(target, fields))
-        return await writer.send(sending.annotate(target.ref, changes, manager=_MANAGER))
+    """The fields, and with the answer that shows them the marks. Where every write restarts its pods, all in one that
+    was rehearsed, for two would do so twice."""
+    if not changes:
+        return await writer.send(bodies.restore_write(target, fields))
+    row = kinds.find(target.ref.group, target.ref.kind)
+    if row is None or row.marks_on is None:
+        return await restoring.restore(writer, way, target, fields, changes)
+    write = bodies.resume_write(target, fields, changes)
+    await writer.rehearse(write)
     try:
-        return await writer.send(bodies.resume_write(target, fields, changes))
+        return await writer.send(write)
     except sending.NotShown:
-        if changes and not writer.is_dry:
+        if not writer.is_dry:
             before = {name: target.annotations.get(name) for name in changes}
             await writer.send(sending.annotate(target.ref, before, manager=_MANAGER))
         raise
-
-
-def _has_count(ref: cluster.Ref, fields: Mapping[str, Any]) -> bool:
-    """Where every write restarts its pods, two would do so twice."""
-    row = kinds.find(ref.group, ref.kind)
-    is_tender = row is not None and row.marks_on is not None
-    return not is_tender and any(type(value) is int for value in fields.values())
-
-
-async def _send_by_scale(writer: PatchWriter, back: _Return, replicas: Any, changes: bodies.Marks) -> dict[str, Any]:
-    """First the act, then the marks: an interruption between them leaves marks that the next resume clears."""
-    ref = back.target.ref
-    await writer.send(bodies.scale_write(ref, back.target.resource_version, replicas, _MANAGER))
-    return await writer.send(sending.annotate(ref, changes, manager=_MANAGER))
 
 
 async def resume_schedules(writer: PatchWriter, job: cluster.Workload, now: Instant, by: str) -> None:
@@ -230,7 +221,7 @@ async def _resume_schedule(writer: PatchWriter, ref: cluster.Ref, job: cluster.W
         if found is not None and kinds.is_paused(kinds.CRON_JOB, cron):
             target = kinds.as_target(cron)
             fields = bodies.restored_fields(kinds.CRON_JOB, target, found)
-            await releasing.release(writer, ref, await _send(writer, target, fields, changes), fields)
+            await releasing.release(writer, ref, await _send(writer, kinds.Way.own, target, fields, changes), fields)
 
 
 # ---- under KEDA ------------------------------------------------------------------------------------------------------
@@ -277,7 +268,7 @@ async def _look_again(writer: PatchWriter, back: _Return, fields: dict[str, Any]
         await _set_replicas(writer, back, fields, {})
         await asyncio.sleep(turn)
         seen = await rereading.reread(writer, back.workload)
-        if _has_turned(seen) and _is_at(seen, _want(back, seen, fields)):
+        if _has_turned(seen) and rereading.is_at(seen.body, _want(back, seen, fields)):
             return True
     return False
 
@@ -293,10 +284,6 @@ def _want(back: _Return, seen: cluster.Workload, fields: dict[str, Any]) -> dict
     return bodies.raise_replicas(back.row, seen, fields, current, *floors)
 
 
-def _is_at(seen: cluster.Workload, fields: Mapping[str, Any]) -> bool:
-    return all(pointers.read(seen.body, pointer) == value for pointer, value in fields.items())
-
-
 async def _set_replicas(
     writer: PatchWriter, back: _Return, fields: dict[str, Any], changes: bodies.Marks
 ) -> dict[str, Any]:
@@ -304,10 +291,10 @@ async def _set_replicas(
     for _ in range(RETRIES + 1):
         seen = await rereading.reread(writer, back.workload)
         wanted = _want(back, seen, fields)
-        if not changes and _is_at(seen, wanted):
+        if not changes and rereading.is_at(seen.body, wanted):
             return dict(seen.body)
         try:
-            return await _send(writer, kinds.as_target(seen), wanted, changes)
+            return await _send(writer, kinds.Way.own, kinds.as_target(seen), wanted, changes)
         except errors.Conflict:
             continue
     raise errors.ServerFault(500, f"{back.target.ref} kept changing while its replicas were being restored")
