@@ -343,9 +343,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--days", type=int, default=200)
     parser.add_argument("--first", type=int, default=0, help="the seed of the first day")
+    parser.add_argument("--jobs", type=int, default=2, help="days that are lived at the same time")
     asked = parser.parse_args()
     pranks, days = Counter[str](), list[Day]()
-    with concurrent.futures.ProcessPoolExecutor(2, max_tasks_per_child=10) as pool:
+    with concurrent.futures.ProcessPoolExecutor(asked.jobs, max_tasks_per_child=10) as pool:
         for day in pool.map(run, range(asked.first, asked.first + asked.days)):
             days.append(day)
             if len(days) % 20 == 0:
