@@ -59,8 +59,12 @@ class Hands:
         await self._tell(outcome, workload.ref, kind.event if kind else None, now, next(iter(pods), None))
         return outcome
 
-    async def resume(self, resume: decision.Resume, now: Instant, *, replicas: int | None = None) -> Outcome:
-        outcome = await resuming.resume(self.writer, resume, now, replicas, turn=self._keda_turn)
+    async def resume(
+        self, resume: decision.Resume, now: Instant, *, replicas: int | None = None, is_forced: bool = False
+    ) -> Outcome:
+        """`replicas`: where the record is lost; with `is_forced` also against one that is intact."""
+        size = None if replicas is None else resuming.Size(replicas, is_forced)
+        outcome = await resuming.resume(self.writer, resume, now, size, turn=self._keda_turn)
         await self._forget_notice(outcome, resume.workload)
         await self._tell(outcome, resume.workload.ref, names.Event.RESUMED, now)
         if outcome.status is Status.refused and not self.writer.is_dry:  # who asked by annotation reads it here only

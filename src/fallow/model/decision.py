@@ -271,6 +271,7 @@ class Code(StrEnum):
     AlreadyPaused = "AlreadyPaused"
     AlreadyRunning = "AlreadyRunning"
     NoOriginalState = "NoOriginalState"
+    RecordIntact = "RecordIntact"  # another size was asked for than the one that is recorded
     NotBegun = "NotBegun"  # we were frozen, stopped or no longer the leader before it could begin
 
 

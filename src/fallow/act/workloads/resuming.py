@@ -33,6 +33,13 @@ _HELD_AT = "/status/pausedReplicaCount"  # of a ScaledObject: set while KEDA hol
 _MANAGER = names.RESUME_FIELD_MANAGER
 
 
+class Size(msgspec.Struct, frozen=True):
+    """How many replicas somebody wants back. `is_forced`: also where the record is intact and says otherwise."""
+
+    replicas: int
+    is_forced: bool = False
+
+
 class _Return(msgspec.Struct, frozen=True):
     """What a resume has found: the workload, how it was paused, and where the way back stands."""
 
@@ -48,12 +55,12 @@ class _NotYet(Exception):
 
 
 async def resume(
-    writer: PatchWriter, resume: decision.Resume, now: Instant, replicas: int | None = None, *, turn: Seconds
+    writer: PatchWriter, resume: decision.Resume, now: Instant, size: Size | None = None, *, turn: Seconds
 ) -> Outcome:
-    """Brings it back to what was recorded, or to `replicas`. `turn`: between two looks at what KEDA does."""
+    """Brings it back to what was recorded, or to `size`. `turn`: between two looks at what KEDA does."""
     for _ in range(RETRIES + 1):
         try:
-            return await _resume_once(writer, resume, now, replicas, turn)
+            return await _resume_once(writer, resume, now, size, turn)
         except restoring.Remade as problem:
             because = str(problem)
             break
@@ -67,7 +74,7 @@ async def resume(
 
 
 async def _resume_once(
-    writer: PatchWriter, resume: decision.Resume, now: Instant, replicas: int | None, turn: Seconds
+    writer: PatchWriter, resume: decision.Resume, now: Instant, size: Size | None, turn: Seconds
 ) -> Outcome:
     workload = await rereading.reread(writer, resume.workload)
     kind, short = kinds.of(workload), workload.ref.short
@@ -89,16 +96,16 @@ async def _resume_once(
     found = None if marks.is_stale(target.annotations) else record.read(target.annotations.get(names.ORIGINAL_STATE))
     found = _find_count(kind, workload, found)
     fault = await _find_fault(writer, row, workload, found)
-    if replicas is not None and kind.replica_path is not None:
-        if (found is None or fault) and (rest := _find_rest(kind, workload)):
-            because = f"{short} is held down by {', '.join(rest)} too, and no record tells what stood there"
-            return Outcome(resume, Status.refused, now, because, code=Code.NoOriginalState)
-        found, fault = _force(kind.replica_path, None if fault else found, replicas), None
+    if size is not None:
+        intact = None if fault else found
+        if objection := _object_to_size(kind, workload, intact, size):
+            return Outcome(resume, Status.refused, now, objection[1], code=objection[0])
+        found, fault = _force(kind.replica_path or "", intact, size.replicas), None
     if found is None or fault:
         lacking = f"{short} has no readable record of a pause by us"
         because = f"the record on {short} names {fault}; nothing was changed" if fault else lacking
         return Outcome(resume, Status.refused, now, because, code=Code.NoOriginalState)
-    if partly and replicas is None:  # what others brought back is theirs
+    if partly and size is None:  # what others brought back is theirs
         found = msgspec.structs.replace(found, fields={pointer: found.fields[pointer] for pointer in partly})
     if writer.dry_run == "client":
         return Outcome(resume, Status.dry_run, now, f"would resume {short}", after=dict(found.fields))
@@ -125,6 +132,23 @@ def _find_count(kind: kinds.Kind, workload: cluster.Workload, found: record.Reco
     if not is_elsewhere or not isinstance(count, int):
         return found
     return msgspec.structs.replace(found, fields={kind.replica_path: count})
+
+
+def _object_to_size(
+    kind: kinds.Kind, workload: cluster.Workload, intact: record.Record | None, size: Size
+) -> tuple[Code | None, str] | None:
+    """Why a size given by hand is not taken: a record that can be read knows better, unless it is overruled."""
+    short = workload.ref.short
+    if kind.replica_path is None:
+        return None, f"{short} has no number of replicas that could be given"
+    if intact is None:
+        rest = ", ".join(_find_rest(kind, workload))
+        because = f"{short} is held down by {rest} too, and no record tells what stood there"
+        return (Code.NoOriginalState, because) if rest else None
+    if size.is_forced or intact.fields.get(kind.replica_path) == size.replicas:
+        return None
+    holds = f"the record on {short} is intact and holds {bodies.describe(intact.fields)}"
+    return Code.RecordIntact, f"{holds}: leave out --replicas to bring that back, or add --force to overrule it"
 
 
 def _find_rest(kind: kinds.Kind, workload: cluster.Workload) -> list[str]:

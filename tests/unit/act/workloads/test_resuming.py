@@ -61,6 +61,29 @@ async def test_without_a_record_nothing_is_guessed_and_a_number_forces(
     assert server.now(thing)["spec"]["replicas"] == 2
 
 
+@pytest.mark.parametrize(("replicas", "forced", "after"), [(2, False, 0), (2, True, 2), (3, False, 3)])
+async def test_a_number_overrules_an_intact_record_only_by_force(
+    server: Server, hands: doing.Hands, replicas: int, forced: bool, after: int
+) -> None:
+    thing = server.add(identified(make("apps/v1", "Deployment", {"replicas": 0}, annotations=PAUSED)))
+    outcome = await hands.resume(resume_of(workload_of(thing)), NOW, replicas=replicas, is_forced=forced)
+    assert server.now(thing)["spec"]["replicas"] == after
+    assert (outcome.status is Status.done) is bool(after)
+    if not after:
+        assert outcome.detail == (
+            "RecordIntact: the record on Deployment/llm is intact and holds /spec/replicas 3: "
+            "leave out --replicas to bring that back, or add --force to overrule it"
+        )
+        assert server.writes() == []
+
+
+async def test_a_number_for_what_is_not_counted_is_refused(server: Server, hands: doing.Hands) -> None:
+    thing = server.add(paused("Notebook"))
+    outcome = await hands.resume(resume_of(workload_of(thing)), NOW, replicas=2)
+    assert (outcome.status, server.writes()) == (Status.refused, [])
+    assert outcome.because == "Notebook/llm has no number of replicas that could be given"
+
+
 async def test_a_resume_reads_again_when_it_is_overtaken(server: Server, hands: doing.Hands) -> None:
     thing = server.add(identified(make("apps/v1", "Deployment", {"replicas": 0}, annotations=PAUSED)))
     server.fail("PATCH", "/deployments", 409, times=3)
