@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from fallow.model import cluster, usage
-from fallow.model.long_memory import LongMemory
+from fallow.model.long_memory import Freeze, LongMemory
 from fallow.model.policies import idle
 from fallow.model.units import Instant
 
@@ -315,13 +315,6 @@ class Held(msgspec.Struct, frozen=True):
     active: usage.Indices
 
 
-class Freeze(msgspec.Struct, frozen=True):
-    """No notices and no pauses until then."""
-
-    until: Instant
-    because: str
-
-
 class Alerted(msgspec.Struct, frozen=True):
     """An Alert about marks that was given: it is not given twice."""
 
@@ -367,8 +360,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     at: Instant
     findings: Findings
     decisions: tuple[Decision, ...]
-    frozen_until: Instant | None
-    frozen_because: str
+    freeze: Freeze | None  # the one that holds
     newly_frozen: bool
     totals: Totals
     held: Held

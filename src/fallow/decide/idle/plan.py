@@ -102,9 +102,8 @@ def make_plan(
     memory = msgspec.structs.replace(
         memory, long=_count_late(sight, memory.long, tended.paused), vain=fairness.recall(memory.vain, now)
     )
-    until, level = snapshot.frozen_until, None if snapshot.evidence.trouble else gpus.level(now)
-    on_lease = None if until is None else decision.Freeze(until, snapshot.frozen_because)
-    watched = brakes.watch(mandate.brakes, memory, on_lease, level, now)
+    level = None if snapshot.evidence.trouble else gpus.level(now)
+    watched = brakes.watch(mandate.brakes, memory, snapshot.freeze, level, now)
     stands = standings.find(judge.set_aside(sight, tended.odd), memory, watched.freeze, tended.written)
     sight = judge.set_aside(sight, {**tended.odd, **stands.odd})
     choosing = choice.choose(sight, memory, stands.pausable)
@@ -119,9 +118,7 @@ def make_plan(
             *tended.decisions(memory, now), *_tell(sight, memory, watched, stands, findings),
             *(_pause(sight, memory, index, findings[index], final[index].warns) for index in choosing.chosen),
         ),
-        frozen_until=watched.freeze.until if watched.freeze else None,
-        frozen_because=watched.freeze.because if watched.freeze else "",
-        totals=counts.total(sight, final, tended.paused, gpus),
+        freeze=watched.freeze, totals=counts.total(sight, final, tended.paused, gpus),
         policies=counts.tally_policies(sight, final, tended.paused, choosing.chosen),
         memory=_carry_on(sight, memory, watched, stands, final),
         odd={snapshot.workloads[index].ref: why for index, why in sight.odd.items()},
@@ -291,8 +288,8 @@ def _judge_again(sight: judge.Sight, index: int, pause: Pause) -> tuple[Finding 
     fresh, now = sight.snapshot, sight.now
     if fresh.workloads[index].ref.uid != pause.finding.workload.ref.uid:
         return None, "another object of the same name has taken its place"
-    if fresh.frozen_until is not None and now < fresh.frozen_until:
-        return None, f"frozen until {units.rfc3339(fresh.frozen_until)}: {fresh.frozen_because}"
+    if fresh.freeze is not None and fresh.freeze.holds(now):
+        return None, str(fresh.freeze)
     if _pod_uids(fresh, index) != pause.pods:
         return None, "its pods are not the ones it was judged by"
     if sight.code[index] != judge.IDLE:

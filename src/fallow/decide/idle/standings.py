@@ -13,8 +13,9 @@ import numpy as np
 
 from fallow.decide.idle import arrange, brakes, courtesy, judge
 from fallow.decide.idle.courtesy import Standing
-from fallow.model import kinds, units
-from fallow.model.decision import Freeze, Memory, Reason, Step
+from fallow.model import kinds
+from fallow.model.decision import Memory, Reason, Step
+from fallow.model.long_memory import Freeze
 from fallow.model.seen import Absent
 
 
@@ -101,8 +102,7 @@ def make_case(sight: judge.Sight, index: int, grounds: courtesy.Grounds) -> cour
 
 
 def _freeze_all(steps: Mapping[int, Standing], freeze: Freeze) -> dict[int, Standing]:
-    because = f"frozen until {units.rfc3339(freeze.until)}: {freeze.because}"
-    return dict.fromkeys(steps, Standing(skip=Reason.Frozen, because=because))
+    return dict.fromkeys(steps, Standing(skip=Reason.Frozen, because=str(freeze)))
 
 
 def _hold_back(steps: Mapping[int, Standing], reasons: Mapping[int, str]) -> dict[int, Standing]:

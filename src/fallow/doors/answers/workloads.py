@@ -86,7 +86,7 @@ def status(plan: decision.Plan, seen: cluster.Snapshot, paused: Iterable[cluster
     trouble = seen.evidence.trouble
     return {
         **totals(plan.totals), "paused": [reference(workload.ref) for workload in paused],
-        "frozenUntil": answers.instant(plan.frozen_until),
+        "frozenUntil": answers.instant(plan.freeze.until if plan.freeze else None),
         "source": None if trouble is None else {"reason": trouble.reason, "because": trouble.because},
         "missing": [{"what": missing.what, "because": missing.because} for missing in seen.missing],
         "asOf": answers.instant(plan.at),

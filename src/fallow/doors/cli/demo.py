@@ -64,7 +64,7 @@ class Director:
 
     def _learn(self, cycle: decision.Cycle, now: Instant) -> None:
         self.failed += bool(cycle.failure)
-        self.frozen += cycle.plan is not None and cycle.plan.frozen_until is not None
+        self.frozen += cycle.plan is not None and cycle.plan.freeze is not None
         if cycle.plan is not None and cycle.snapshot is not None:
             found = (cycle.plan.findings[index] for index in range(len(cycle.snapshot.workloads)))
             by_ref = ((each.workload.ref, each) for each in found)
@@ -108,7 +108,7 @@ class Director:
             began=self.began, now=world.now, ends=self.ends, nodes=tuple(self._nodes()),
             sums=self.add_up(), feed=tuple(self.feed),
             paused=sum(one.state is worlds.SimState.paused for one in world.workloads),
-            frozen=plan.frozen_because if plan is not None and plan.frozen_until is not None else "",
+            frozen=plan.freeze.because if plan is not None and plan.freeze is not None else "",
             faults=tuple(map(str, world.faults)), speed=(world.now - self.began) / spent if spent else 0.0,
         )
 

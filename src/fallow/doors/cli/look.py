@@ -51,8 +51,8 @@ def _status(output: str, **given: Any) -> None:
         f"{numbers.active_gpus} active, {numbers.idle_gpus} idle, {numbers.unknown_gpus} cannot tell; "
         f"{_many(len(look.paused), 'workload')} paused by us"
     )
-    if look.plan.frozen_until:
-        show.sentence(f"frozen until {units.rfc3339(look.plan.frozen_until)}: {look.plan.frozen_because}")
+    if look.plan.freeze:
+        show.sentence(str(look.plan.freeze))
     for missing in look.snapshot.missing:
         show.sentence(f"not seen: {missing.what}: {missing.because}")
     if numbers.verdicts:

@@ -13,6 +13,7 @@ from fallow.decide.idle import pauses, plan
 from fallow.model import cluster, usage
 from fallow.model import marks as reading
 from fallow.model.decision import Alert, Heading, Mark, Memory, Plan, Reason, Resume, Undo, Verdict
+from fallow.model.long_memory import Freeze
 from fallow.model.units import DAY, HOUR, MINUTE, rfc3339
 
 ZERO = {"spec": {"replicas": 0}}
@@ -44,7 +45,7 @@ def test_who_asks_for_it_gets_it_back_whatever_else_is_wrong(state: str, value: 
     world.workload(pods=(), annotations={**paused_marks(NOW - HOUR), names.RESUME_REQUESTED: value}, body=ZERO)
     if state == "source-down":
         world.trouble = usage.SourceTrouble("SourceError", "no answer")
-    (resume,) = make(world, frozen_until=NOW + HOUR if state == "frozen" else None).decisions
+    (resume,) = make(world, freeze=Freeze(NOW + HOUR, "by hand") if state == "frozen" else None).decisions
     assert isinstance(resume, Resume)
     assert (resume.by, resume.remember) == (by, {})
 
