@@ -82,15 +82,9 @@ def _is_noted(kind: kinds.Kind, workload: cluster.Workload) -> bool:
 
 def _tend_void(kind: kinds.Kind, target: kinds.Target, workload: cluster.Workload, now: Instant) -> list[Decision]:
     began, ended = units.read_instant(target.annotations[names.PAUSED_AT]), marks.ended_at(kind, workload)
-    if ended is not None and ended > now + DAY:
-        return []  # nobody resumed it then: whether the record is still needed cannot be told
-    if isinstance(workload.scaled_objects, Unseen) or isinstance(workload.kueue, Unseen):
-        return []  # it may stand paused by one that cannot be seen: the record may be the only way back
-    if kinds.way(kind, workload) is kinds.Way.scale and not workload.body:
-        return []  # its /scale could not be read: the same
     stands = kinds.holds_pause(kind, workload)
-    if began is None and stands:
-        return []  # paused, by marks that cannot be read: the record beside them may be the only way back
+    if _may_be_needed(kind, workload, began, ended, now):
+        return []
     because = "its marks of a pause are older than its last resume"
     put_back: consent.Changes = {}
     if began is not None and (ended is None or began > ended) and not stands:
@@ -104,6 +98,19 @@ def _tend_void(kind: kinds.Kind, target: kinds.Target, workload: cluster.Workloa
     if _lives_elsewhere(kind, workload):
         return []  # clearing them would restart its pods, and they count for nothing
     return [_note(kind, workload, consent.drop(target.annotations, names.PAUSE_KEYS) | put_back, None, because)]
+
+
+def _may_be_needed(
+    kind: kinds.Kind, workload: cluster.Workload, began: Instant | None, ended: Instant | None, now: Instant
+) -> bool:
+    """Can it not be told that the pause is over? Then its record may be the only way back."""
+    if ended is not None and ended > now + DAY:
+        return True  # nobody resumed it then
+    if isinstance(workload.scaled_objects, Unseen) or isinstance(workload.kueue, Unseen):
+        return True  # by one that cannot be seen it may stand paused
+    if kinds.way(kind, workload) is kinds.Way.scale and not workload.body:
+        return True  # its /scale could not be read
+    return began is None and kinds.holds_pause(kind, workload)  # paused, by marks that cannot be read
 
 
 def _find_cleared(kind: kinds.Kind, target: kinds.Target) -> consent.Changes:

@@ -274,14 +274,11 @@ def judge_again(
 ) -> dict[int, tuple[Finding | None, str]]:
     """Just before pauses: the same judges on what is true now, by workload. (None, why) = it must not be paused."""
     sight = _carry_over(_look(fresh, mandate, now), meant)
-    return {index: _judge_safely(sight, index, pause) for index, pause in meant.items()}
-
-
-def _judge_safely(sight: judge.Sight, index: int, pause: Pause) -> tuple[Finding | None, str]:
-    try:
-        return _judge_again(sight, index, pause)
-    except Exception as problem:  # of one workload: the others go on
-        return None, f"it could not be considered: {arrange.name_problem(problem)}"
+    found, odd = dict[int, tuple[Finding | None, str]](), dict[int, str]()
+    for index, pause in meant.items():
+        with arrange.SetAside(odd, index):
+            found[index] = _judge_again(sight, index, pause)
+    return found | {index: (None, f"it could not be considered: {why}") for index, why in odd.items()}
 
 
 def _judge_again(sight: judge.Sight, index: int, pause: Pause) -> tuple[Finding | None, str]:

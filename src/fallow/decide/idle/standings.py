@@ -62,14 +62,12 @@ def _ask_all(sight: judge.Sight, memory: Memory) -> tuple[dict[int, Standing], d
     for index in np.flatnonzero(sight.code == judge.IDLE).tolist():
         known, grounds = answers.get(index), _find_grounds(sight, memory, index) if index in special else None
         if known is None or not known.at <= now < known.standing.until or known.grounds != grounds:
-            plain = grounds or find_times(sight, index)
-            try:
+            plain, known = grounds or find_times(sight, index), None
+            with arrange.SetAside(odd, index):
                 standing = courtesy.consider(make_case(sight, index, plain), now)
-            except Exception as problem:  # of one workload: the others go on
-                odd[index] = arrange.name_problem(problem)
-                continue
-            known = answers[index] = courtesy.Answered(standing, now, grounds)
-        found[index] = known.standing
+                known = answers[index] = courtesy.Answered(standing, now, grounds)
+        if known is not None:
+            found[index] = known.standing
     return found, odd
 
 
