@@ -346,7 +346,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2, help="days that are lived at the same time")
     asked = parser.parse_args()
     pranks, days = Counter[str](), list[Day]()
-    # Not an executor of concurrent.futures: before Python 3.12.3 one whose workers come to their end stands still.
+    # Not an executor of concurrent.futures: with Python 3.11 one stood still when its worker had lived its ten days.
     with multiprocessing.get_context("spawn").Pool(asked.jobs, maxtasksperchild=10) as pool:
         for day in pool.imap(run, range(asked.first, asked.first + asked.days)):
             days.append(day)
