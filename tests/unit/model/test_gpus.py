@@ -65,7 +65,10 @@ def test_a_product_name_leads_to_its_model(product: str, model: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "product", ["", "NVIDIA", "NVIDIA-A100", "NVIDIA-V100", "G2", "NVIDIA-H21", "NVIDIA-H20-3e", "Quadro RTX 6000", "A100-80GB-2", "gfx942"]
+    "product", [
+        "", "NVIDIA", "NVIDIA-A100", "NVIDIA-V100", "G2", "NVIDIA-H21", "NVIDIA-H20-3e", "Quadro RTX 6000",
+        "A100-80GB-2", "gfx942",
+    ]
 )
 def test_what_is_not_in_the_book_is_not_known_and_never_a_neighbour(product: str) -> None:
     assert gpus.find(product) is None

@@ -45,9 +45,9 @@ async def pause(
         steps = bodies.pause_writes(workload, kind, pause, now, by=by, schedule=schedule)
     except bodies.CannotWrite as refusal:
         return Outcome(pause, Status.refused, now, refusal.because, code=refusal.code)
+    await _rehearse(writer, steps)
     if not writer.is_dry and (complaint := await asking.ask(workload.ref, pods, pause.finding.rule.action.hook, now)):
         return Outcome(pause, Status.refused, now, complaint[0], code=complaint[1])
-    await _rehearse(writer, steps)
     if not may_act():  # a hook may take a minute
         because = "not done: frozen, or no longer the one who may act"
         return Outcome(pause, Status.overtaken, now, because, code=Code.NotBegun)

@@ -12,6 +12,7 @@ server's answer does not show keeps its record.
 """
 
 import asyncio
+import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -26,6 +27,8 @@ from fallow.model import cluster, decision, kinds, marks, pointers, record, stop
 from fallow.model.decision import Code, Outcome, Status
 from fallow.model.seen import sure
 from fallow.model.units import Instant, Seconds
+
+log = logging.getLogger(__name__)
 
 RETRIES = 5
 _LOOKS = 12  # at what KEDA does after its ScaledObject is its own again
@@ -193,9 +196,18 @@ async def _bring_back(
     written = (*fields, *row.writes, *record.fields_in(back.target.annotations))
     await releasing.release(writer, back.target.ref, answer, written)
     if back.way is kinds.Way.kueue and names.RESUME_REQUESTED in workload.annotations:
-        await writer.send(sending.annotate(workload.ref, {names.RESUME_REQUESTED: None}, manager=_MANAGER))
+        await _take_request(writer, workload.ref)
     because = _describe(resume, back, answer, is_dry=writer.is_dry)
     return Outcome(resume, writer.done, now, because, dict(back.found.fields), fields)
+
+
+async def _take_request(writer: PatchWriter, ref: cluster.Ref) -> None:
+    """Off the job, whose Kueue Workload runs again by now: what goes wrong here is not the resume's failure, and the
+    next cycle takes off a request that nothing is left to do about."""
+    try:
+        await writer.send(sending.annotate(ref, {names.RESUME_REQUESTED: None}, manager=_MANAGER))
+    except errors.ClientError as problem:
+        log.warning("%s is still on %s: %s", names.RESUME_REQUESTED, ref, problem)
 
 
 async def _send(

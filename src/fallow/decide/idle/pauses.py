@@ -14,7 +14,7 @@ from typing import Final
 from fallow import names
 from fallow.decide.idle import consent
 from fallow.model import cluster, kinds, marks, record, units
-from fallow.model.decision import Decision, Mark, Resume, Undo
+from fallow.model.decision import Alert, Decision, Mark, Resume, Undo
 from fallow.model.policies import idle
 from fallow.model.seen import Unseen
 from fallow.model.units import DAY, MINUTE, Instant, Seconds
@@ -54,6 +54,9 @@ def _tend_standing(
 ) -> list[Decision]:
     if marks.resume_request(workload) is not None:
         return [Resume(workload, _resumer(workload), f"{names.RESUME_REQUESTED} was set on it")]
+    said = kinds.record_target(kind, workload).annotations
+    if record.read(said.get(names.ORIGINAL_STATE)) is None:
+        return [Alert(workload, names.Event.RESUME_FAILED, _describe_lost(kind, workload, said), units.rfc3339(began))]
     ignores_stop = kind.ignores_stop if rule.action.kserve_method == "auto" else None
     if alive and now >= began + KSERVE_EFFECT and ignores_stop and ignores_stop(workload):
         because = f"KServe did not heed {names.KSERVE_STOP} within {units.humane(KSERVE_EFFECT)}"
@@ -63,6 +66,15 @@ def _tend_standing(
         changes: consent.Changes = {names.PAUSE_INEFFECTIVE_AT: units.rfc3339(now)}
         return [_note(kind, workload, changes, names.Event.PAUSE_INEFFECTIVE, because)]
     return []
+
+
+def _describe_lost(kind: kinds.Kind, workload: cluster.Workload, said: marks.Said) -> str:
+    """Whoever took its record away, a webhook or a person, may not know what it was for."""
+    ref, was = workload.ref, marks.read_count(said.get(names.ORIGINAL_REPLICAS))
+    by_hand = f"set {', '.join(kind.writes)} by hand to what it was"
+    if kind.replica_path is not None:
+        by_hand = f"fallow resume {ref.short} -n {ref.namespace} --replicas {'N' if was is None else was}"
+    return f"It stands paused by us, and its record is gone or cannot be read. To bring it back: {by_hand}"
 
 
 def _ordered_stop(kind: kinds.Kind, workload: cluster.Workload) -> Seconds:

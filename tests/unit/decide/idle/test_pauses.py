@@ -37,6 +37,18 @@ def test_a_paused_workload_is_left_alone() -> None:
     assert made.totals.verdicts == {Heading(Verdict.unknown, Reason.AlreadyPaused): 1}
 
 
+@pytest.mark.accepts("idle", 40)
+@pytest.mark.parametrize("text", [None, "{half a rec"], ids=["gone", "unreadable"])
+def test_a_pause_without_its_record_is_told_with_the_way_back(text: str | None) -> None:
+    world, said = World(), {**paused_marks(NOW - HOUR), names.ORIGINAL_REPLICAS: "3"}
+    said = {key: value for key, value in said.items() if key != names.ORIGINAL_STATE}
+    world.workload(pods=(), annotations=said | ({} if text is None else {names.ORIGINAL_STATE: text}), body=ZERO)
+    (alert,) = make(world).decisions
+    assert isinstance(alert, Alert)
+    assert alert.event == names.Event.RESUME_FAILED
+    assert alert.because.endswith("To bring it back: fallow resume Deployment/llm -n ml --replicas 3")
+
+
 @pytest.mark.accepts("idle", 15)
 @pytest.mark.parametrize("state", ["calm", "frozen", "source-down"])
 @pytest.mark.parametrize(("value", "by"), [("ada", "ada"), ("", "annotation")])
