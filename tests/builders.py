@@ -181,7 +181,7 @@ class World:
         measured = {window: self.usage(window, version) for window in windows or (WINDOW,)}
         evidence = usage.Evidence(self.now, {} if self.trouble else measured, self.trouble, 0, {}, ())
         facts: dict[str, Any] = {
-            "frozen_until": None, "frozen_because": "", "missing": (), "policies": several(tuple(self.policies)),
+            "freeze": None, "missing": (), "policies": several(tuple(self.policies)),
             "nodes": Register(self.nodes), "namespaces": Register(self.namespaces),
         }
         return cluster.Snapshot(

@@ -175,16 +175,20 @@ async def pause(reach: Reach, target: str, reason: str, now: Instant, *, force: 
         gpus=sum(pod.gpu_count or 0 for pod in pods), idle_gpus=0, models=(), window=0.0,
     )
     try:
-        return [await reach.hands.pause(decision.Pause(finding, reason), workload, pods, now, by=reach.by)]
+        heeded = namespace.value if isinstance(namespace, Known) and not force else None
+        asked = decision.Pause(finding, reason)
+        return [await reach.hands.pause(asked, workload, pods, now, by=reach.by, namespace=heeded)]
     except errors.Conflict:
-        because = f"{workload.ref.short} changed at this very moment; look again and repeat the command"
+        because = f"{workload.ref.short} or its Namespace changed at this very moment; look again, repeat the command"
         raise Declined(Why.changed, because) from None
 
 
-async def resume(reach: Reach, target: str, now: Instant, *, replicas: int | None = None) -> list[Outcome]:
-    """As it was, or with `replicas` where the record of the size is lost."""
+async def resume(
+    reach: Reach, target: str, now: Instant, *, replicas: int | None = None, force: bool = False
+) -> list[Outcome]:
+    """As it was, or with `replicas` where the record of the size is lost. An intact one is heeded unless `force`."""
     asked = decision.Resume(await find(reach, target, now), reach.by, "asked for by hand")
-    return [await reach.hands.resume(asked, now, replicas=replicas)]
+    return [await reach.hands.resume(asked, now, replicas=replicas, is_forced=force)]
 
 
 async def paused(reach: Reach, now: Instant) -> list[cluster.Workload]:
@@ -269,9 +273,12 @@ def pick_lease(found: Sequence[str], unseen: str) -> str:
     """The namespace of the only Lease there is."""
     if len(found) == 1:
         return found[0]
-    more = f"; {unseen}" if unseen else ""
+    if unseen and not found:
+        where = f"say with -n where its Lease {names.LEASE} stands"
+        raise Declined(Why.unknown, f"whether a daemon runs could not be seen, {where}: {unseen}")
     if not found:
-        raise Declined(Why.unknown, f"no Lease {names.LEASE} is there: no daemon runs that this could reach{more}")
+        raise Declined(Why.unknown, f"no Lease {names.LEASE} is there: no daemon runs that this could reach")
+    more = f"; {unseen}" if unseen else ""
     first = [each for each in names.SYSTEM_NAMESPACES if each in found]
     which = ", ".join((*first, *sorted(set(found) - set(first))))
     several = f"the Lease {names.LEASE} stands in several namespaces, say which with -n: {which}{more}"

@@ -132,12 +132,12 @@ class Scene:
     # --- after ---
 
     def writes(self, contains: str = "") -> list[world.Request]:
-        """What our commands wrote in the scene's namespace so far, Events included."""
+        """What our commands wrote in the scene's namespace so far, Events included; a rehearsal writes nothing."""
         place, verbs = f"/namespaces/{self.namespace}/", ("create", "update", "patch", "delete")
         return [
             asked
             for asked in self.cluster.requests(verbs=verbs, agent="fallow/", contains=place)
-            if contains in asked.uri
+            if contains in asked.uri and "dryRun=All" not in asked.uri
         ]
 
     async def reasons(self) -> list[str]:

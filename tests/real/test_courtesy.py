@@ -169,6 +169,16 @@ async def test_a_lost_record_is_said_and_the_size_can_be_given(stage: Scene) -> 
     assert (await see(stage, "Deployment"))["spec"]["replicas"] == 5
 
 
+async def test_a_size_given_beside_an_intact_record_needs_force(stage: Scene) -> None:
+    await stage.deployment(replicas=2)
+    await stage.fallow("pause", "Deployment/llm")
+    said = await stage.fallow("resume", "Deployment/llm", "--replicas", "5", code=1)
+    assert "is intact and holds /spec/replicas 2: leave out --replicas to bring that back" in " ".join(said.split())
+    assert (await see(stage, "Deployment"))["spec"]["replicas"] == 0
+    await stage.fallow("resume", "Deployment/llm", "--replicas", "5", "--force")
+    assert (await see(stage, "Deployment"))["spec"]["replicas"] == 5
+
+
 async def test_an_annotation_asks_for_it_back(stage: Scene) -> None:
     """For whoever may annotate and has no command at hand."""
     await stage.deployment()

@@ -512,8 +512,7 @@ async def test_the_status_is_taken_and_its_numbers_are_columns(defined):
         next_actions=(soon,),
     )
     body = idle_crd.status(
-        idle_crd.parse(stored), tally, previous={}, trouble=None, frozen_until=None, frozen_because="",
-        now=1_800_000_000.0,
+        idle_crd.parse(stored), tally, previous={}, trouble=None, freeze=None, now=1_800_000_000.0,
     )
     body["status"]["savedGPUHours"] = 1.5  # a number that the books will fill
     path = f"{POLICIES}/told/status"

@@ -48,7 +48,8 @@ class Killer:
         self.has_struck = False
 
     async def __call__(self, exchange: faults.Exchange) -> faults.web.StreamResponse:
-        if exchange.request.method == "GET" or self.words not in exchange.text or self.has_struck:
+        is_write = exchange.request.method != "GET" and "dryRun" not in exchange.request.query
+        if not is_write or self.words not in exchange.text or self.has_struck:
             return await exchange.forward()
         await exchange.fetch()
         assert self.victim is not None
@@ -130,7 +131,7 @@ def _acts(pruner: product.Product, scene: Scene, plural: str) -> list[Object]:
     asked = [
         one.body
         for one in pruner.writes(f"{scene.namespace}/{plural}/quiet")
-        if one.verb == "patch" and one.code == 200
+        if one.verb == "patch" and one.code == 200 and "dryRun" not in one.uri
     ]
     return [
         body for body in asked if '"0"' in json.dumps(_marks(body)) or (body.get("spec") or {}).get("replicas") == 0

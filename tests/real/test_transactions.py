@@ -38,14 +38,23 @@ EVERYTHING = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]
 # ---- somebody changes our own requests -------------------------------------------------------------------------------
 
 
-async def clamp(cluster: Cluster, group: str, plural: str, too_little: str, patch: str) -> None:
+# What alters a pause and not its rehearsal: it came in between, or makes a difference between the two.
+UNREHEARSED = f"!(request.dryRun && '{names.PAUSED_BY}' in object.metadata.?annotations.orValue({{}}))"
+ALWAYS = "true"
+
+
+async def clamp(
+    cluster: Cluster, group: str, plural: str, too_little: str, patch: str, when: str = ALWAYS
+) -> None:
     """From now on the API server itself mends what is too little in the test's namespace, as a webhook would."""
     name = f"{plural}.{cluster.namespace}"
     rule = {"apiGroups": [group], "apiVersions": ["*"], "operations": ["UPDATE"], "resources": [plural]}
     here = {"matchLabels": {"kubernetes.io/metadata.name": cluster.namespace}}
     spec = {
         "matchConstraints": {"resourceRules": [rule], "namespaceSelector": here}, "failurePolicy": "Fail",
-        "reinvocationPolicy": "Never", "matchConditions": [{"name": "too-little", "expression": too_little}],
+        "reinvocationPolicy": "Never", "matchConditions": [
+            {"name": "when", "expression": when}, {"name": "too-little", "expression": too_little},
+        ],
         "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": patch}}],
     }
     policy = {"apiVersion": f"{ADMISSION}/v1", "kind": "MutatingAdmissionPolicy", "metadata": {"name": name}}
@@ -54,9 +63,9 @@ async def clamp(cluster: Cluster, group: str, plural: str, too_little: str, patc
     await cluster.apply({**binding, "spec": {"policyName": name}})
 
 
-async def clamp_deployments(cluster: Cluster, thing: Object, least: int = 1) -> None:
+async def clamp_deployments(cluster: Cluster, thing: Object, least: int = 1, when: str = UNREHEARSED) -> None:
     set_least = f'[JSONPatch{{op: "replace", path: "/spec/replicas", value: {least}}}]'
-    await clamp(cluster, "apps", "deployments", f"object.spec.replicas < {least}", set_least)
+    await clamp(cluster, "apps", "deployments", f"object.spec.replicas < {least}", set_least, when)
     await cluster.wait_until(lambda: is_clamped(cluster, thing, {"spec": {"replicas": 0}}, least))
 
 
@@ -103,7 +112,7 @@ async def test_one_clamped_role_of_several_brings_all_of_them_back(cluster: Clus
     before = await test_hands.make(cluster, "disaggregated")
     patch = '[JSONPatch{op: "replace", path: "/spec/roles/1/spec/replicas", value: 1}]'
     too_little = "object.spec.roles[1].spec.replicas < 1"
-    await clamp(cluster, "disaggregatedset.x-k8s.io", "disaggregatedsets", too_little, patch)
+    await clamp(cluster, "disaggregatedset.x-k8s.io", "disaggregatedsets", too_little, patch, UNREHEARSED)
     roles = [{**role, "spec": {**role["spec"], "replicas": 0}} for role in before["spec"]["roles"]]
     await cluster.wait_until(lambda: is_clamped(cluster, before, {"spec": {"roles": roles}}, 1))
     async with test_hands.hands_on(cluster) as hands:
@@ -170,7 +179,7 @@ async def test_a_resume_that_is_clamped_keeps_its_record(cluster: Cluster) -> No
     before = await test_hands.make(cluster, "deployment")
     async with test_hands.hands_on(cluster) as hands:
         assert (await test_hands.carry_in_the_end(cluster, hands, before)).status is Status.done
-        await clamp_deployments(cluster, before, least=5)
+        await clamp_deployments(cluster, before, least=5, when=ALWAYS)
         workload = (await test_eyes.look(cluster))["Deployment/llm"]
         with pytest.raises(doing.sending.NotShown):
             await hands.resume(test_hands.resume_of(workload), NOW + 60)
@@ -180,11 +189,13 @@ async def test_a_resume_that_is_clamped_keeps_its_record(cluster: Cluster) -> No
     assert names.RESUMED_AT not in marks_of(half)
 
 
-async def strip(cluster: Cluster, thing: Object, group: str, plural: str, name: str) -> None:
+async def strip(
+    cluster: Cluster, thing: Object, group: str, plural: str, name: str, when: str = UNREHEARSED
+) -> None:
     """From now on an annotation of ours reaches nobody, as under a webhook that lets only known ones through."""
     has = f"'{name}' in object.metadata.?annotations.orValue({{}})"
     path = pointers.annotation(name)
-    await clamp(cluster, group, plural, has, f'[JSONPatch{{op: "remove", path: "{path}"}}]')
+    await clamp(cluster, group, plural, has, f'[JSONPatch{{op: "remove", path: "{path}"}}]', when)
     await cluster.wait_until(lambda: _is_set(cluster, thing, {name: "x"}, name, False))
 
 
@@ -194,6 +205,26 @@ async def _is_set(cluster: Cluster, thing: Object, marks: Object, name: str, exp
     except clusters.Refused:
         return False
     return (name in marks_of(tried)) is expected
+
+
+@pytest.mark.accepts("idle", 40)
+@pytest.mark.parametrize("writes", range(3))
+@pytest.mark.parametrize("alters", ["strips-the-record", "clamps"])
+async def test_whoever_alters_our_pauses_is_met_by_the_rehearsal_and_nothing_is_touched(
+    cluster: Cluster, alters: str, writes: int
+) -> None:
+    """Killed after any of our requests, or not at all, no pod goes and no way back is lost."""
+    before = await test_hands.make(cluster, "deployment")
+    if alters == "clamps":
+        await clamp_deployments(cluster, before, when=ALWAYS)
+    else:
+        await strip(cluster, before, "apps", "deployments", names.ORIGINAL_STATE, when=ALWAYS)
+    before = await test_hands.settled(cluster, before)
+    async with dying(cluster, after=writes) as hands:
+        assert (await test_hands.carry_in_the_end(cluster, hands, before)).status is Status.failed
+    after = await cluster.refresh(before)
+    assert (after["spec"], after["metadata"]["generation"]) == (before["spec"], before["metadata"]["generation"])
+    assert marks_of(after) == marks_of(before)
 
 
 @pytest.mark.accepts("idle", 40)
@@ -245,6 +276,43 @@ async def test_a_stop_that_a_webhook_keeps_keeps_its_record(cluster: Cluster) ->
     assert names.RESUMED_AT not in said
 
 
+SUSPENDED = {
+    "job": ("batch", "jobs", "Job/llm"), "rayjob": ("ray.io", "rayjobs", "RayJob/llm"),
+}
+
+
+@pytest.mark.accepts("idle", 40)
+@pytest.mark.parametrize("writes", range(1, 4))
+@pytest.mark.parametrize("name", SUSPENDED)
+async def test_a_switch_that_a_webhook_keeps_keeps_its_record_also_when_we_are_killed(
+    cluster: Cluster, name: str, writes: int
+) -> None:
+    group, plural, short = SUSPENDED[name]
+    before = await test_hands.make(cluster, name)
+    async with test_hands.hands_on(cluster) as hands:
+        assert (await test_hands.carry_in_the_end(cluster, hands, before)).status is Status.done
+    keep = '[JSONPatch{op: "add", path: "/spec/suspend", value: true}]'
+    await clamp(cluster, group, plural, "!object.spec.?suspend.orValue(false)", keep)
+    await cluster.wait_until(lambda: _is_suspended(cluster, before))
+    async with dying(cluster, after=writes) as hands:
+        resume = test_hands.resume_of(examples.workload_of(await cluster.refresh(before)))
+        (outcome,) = await execute.carry_out([resume], hands, no_look, NOW + 60)
+    assert outcome.status is Status.failed
+    await next_cycle(cluster, short)
+    still = await cluster.refresh(before)
+    assert still["spec"]["suspend"] is True
+    assert {names.ORIGINAL_STATE, names.PAUSED_AT} <= set(marks_of(still))
+    assert names.RESUMED_AT not in marks_of(still)
+
+
+async def _is_suspended(cluster: Cluster, thing: Object) -> bool:
+    try:
+        tried = await cluster.patch(thing, {"spec": {"suspend": False}}, dryRun="All")
+    except clusters.Refused:  # of a new kind the server learns in a while
+        return False
+    return bool(tried["spec"].get("suspend"))
+
+
 async def test_a_clamped_resume_that_is_killed_keeps_its_record(cluster: Cluster) -> None:
     before = await test_hands.make(cluster, "deployment")
     async with test_hands.hands_on(cluster) as hands:
@@ -279,6 +347,25 @@ async def test_a_crafted_record_makes_nobody_set_what_its_author_may_not(cluster
     assert "/spec/template/spec/hostPID" in outcome.because
     after = await cluster.refresh(thing)
     assert (after["spec"], marks_of(after)) == (before["spec"], marks_of(before))
+
+
+async def test_an_ack_on_the_namespace_after_the_second_look_stops_the_pause(cluster: Cluster) -> None:
+    before = await test_hands.make(cluster, "deployment")
+    space = await cluster.get("v1", "Namespace", cluster.namespace)
+    looked_at = nouns.Namespace(cluster.namespace, space["metadata"]["labels"], marks_of(space))
+    workload = await _see(cluster, before)
+    finding, looks = pause_of(workload).finding, [looked_at]
+
+    async def look_again(_: Any) -> dict[str, execute.SecondLook]:
+        if not looks:
+            return {workload.ref.uid: execute.SecondLook(workload, None, "kept")}
+        await cluster.patch(space, {"metadata": {"annotations": {names.ACK_UNTIL: "2026-11-16T00:00:00Z"}}})
+        return {workload.ref.uid: execute.SecondLook(workload, finding, "", (), looks.pop())}
+
+    async with test_hands.hands_on(cluster) as hands:
+        (outcome,) = await execute.carry_out([decision.Pause(finding, "idle")], hands, look_again, NOW)
+    assert (outcome.status, outcome.because) == (Status.overtaken, "the second look found: kept")
+    assert (await cluster.refresh(before))["spec"]["replicas"] == 3
 
 
 async def test_an_ack_on_a_job_after_the_second_look_stops_the_pause_through_kueue(cluster: Cluster) -> None:
@@ -381,7 +468,8 @@ async def test_a_keda_pause_that_lands_after_its_error_has_its_record(cluster: C
     late: list[faults.Exchange] = []
 
     async def time_out(exchange: faults.Exchange) -> web.StreamResponse:
-        if exchange.text.startswith("PATCH") and "/scaledobjects/" in exchange.text and not late:
+        is_dry = "dryRun" in exchange.request.query
+        if exchange.text.startswith("PATCH") and "/scaledobjects/" in exchange.text and not is_dry and not late:
             late.append(exchange)
             return web.Response(status=504, text="upstream timed out")
         return await exchange.forward()
@@ -406,7 +494,7 @@ async def dying(cluster: Cluster, after: int) -> AsyncIterator[doing.Hands]:
     async def die(exchange: faults.Exchange) -> web.StreamResponse:
         if left[0] <= 0:
             return await _hang_up(exchange)
-        if exchange.request.method == "PATCH":
+        if exchange.request.method == "PATCH" and "dryRun" not in exchange.request.query:
             left[0] -= 1
         return await exchange.forward()
 

@@ -19,7 +19,7 @@ from fallow.account import chronicle
 from fallow.clients import errors
 from fallow.clients.database import sqlite
 from fallow.model import cluster, history
-from fallow.model.history import AuditEntry, Condition, Door, Happened, Levels
+from fallow.model.history import AuditEntry, CameBy, Condition, Happened, Levels
 from fallow.model.units import DAY, MINUTE, Instant, Seconds
 
 log = logging.getLogger(__name__)
@@ -228,7 +228,7 @@ def _read(on: sqlite3.Connection, asked: AuditQuery) -> list[AuditEntry]:
 def _read_entry(row: tuple[Any, ...]) -> AuditEntry:
     found = dict(zip(_FIELDS, row, strict=True))
     named = [found.pop(key) for key in ("grp", "version", "kind", "namespace", "name", "uid")]
-    type_of, source = Happened(found.pop("type")), Door(found.pop("source"))
+    type_of, source = Happened(found.pop("type")), CameBy(found.pop("source"))
     return AuditEntry(**found, type=type_of, source=source, ref=cluster.Ref(*named) if named[-1] else None)
 
 

@@ -13,14 +13,14 @@ import numpy as np
 from fallow import names
 from fallow.model import cluster, decision, history, marks, units
 from fallow.model.decision import Outcome, Status
-from fallow.model.history import AuditEntry, Condition, Door, Happened, Levels, Turned
+from fallow.model.history import AuditEntry, CameBy, Condition, Happened, Levels, Turned
 from fallow.model.units import Instant
 from fallow.model.usage import Indices
 
 _BUSY, _IDLE, _UNKNOWN, _PAUSED = range(4)
 _CONDITIONS = (Condition.busy, Condition.idle, Condition.unknown, Condition.paused)
 _FAILED = {Status.failed: Happened.failed, Status.refused: Happened.refused}
-_SOURCES = {"user:": Door.cli, "slack:": Door.slack, "unverified:": Door.api, "api:": Door.api}
+_SOURCES = {"user:": CameBy.cli, "slack:": CameBy.slack, "unverified:": CameBy.api, "api:": CameBy.api}
 
 
 class Chapter(msgspec.Struct, frozen=True):
@@ -34,7 +34,7 @@ class Chapter(msgspec.Struct, frozen=True):
 class Chronicle:
     def __init__(self) -> None:
         self._failing = False
-        self._frozen: Instant | None = None
+        self._is_frozen = False
         self._workloads: tuple[cluster.Workload, ...] | None = None
         self._conditions: Indices = np.zeros(0, np.int64)
         self._said: dict[str, tuple[str | None, str | None]] | None = None  # uid -> ack-until, resumed-at
@@ -73,22 +73,21 @@ class Chronicle:
         if cycle.failure and not self._failing:
             yield AuditEntry(
                 at=now, type=Happened.no_decision, sentence=f"{cycle.failure}; nothing was sent or paused",
-                actor=names.FIELD_MANAGER, source=Door.cycle,
+                actor=names.FIELD_MANAGER, source=CameBy.cycle,
             )
         self._failing = bool(cycle.failure)
 
     def _freezes(self, plan: decision.Plan, now: Instant) -> Iterator[AuditEntry]:
-        before, self._frozen = self._frozen, plan.frozen_until
-        if plan.frozen_until is not None and before is None:
-            until = units.rfc3339(plan.frozen_until)
-            sentence = f"frozen until {until}: {plan.frozen_because}"
+        was_frozen, self._is_frozen = self._is_frozen, plan.freeze is not None
+        if plan.freeze is not None and not was_frozen:
+            sentence = str(plan.freeze)
             yield AuditEntry(
-                at=now, type=Happened.frozen, sentence=sentence, actor=names.FIELD_MANAGER, source=Door.cycle
+                at=now, type=Happened.frozen, sentence=sentence, actor=names.FIELD_MANAGER, source=CameBy.cycle
             )
-        elif plan.frozen_until is None and before is not None:
+        elif plan.freeze is None and was_frozen:
             yield AuditEntry(
                 at=now, type=Happened.unfrozen, sentence="notices and pauses are allowed again",
-                actor=names.FIELD_MANAGER, source=Door.cycle,
+                actor=names.FIELD_MANAGER, source=CameBy.cycle,
             )
 
     def _news(self, workloads: Iterable[cluster.Workload]) -> Iterator[AuditEntry]:
@@ -160,7 +159,7 @@ def _compare(
 
 
 def _entry(workload: cluster.Workload, type_of: Happened, at: Instant, sentence: str, by: str) -> AuditEntry:
-    source = next((source for start, source in _SOURCES.items() if by.startswith(start)), Door.annotation)
+    source = next((source for start, source in _SOURCES.items() if by.startswith(start)), CameBy.annotation)
     return AuditEntry(at=at, type=type_of, sentence=sentence, actor=by, source=source, ref=workload.ref)
 
 
@@ -172,7 +171,7 @@ def entry_of(outcome: Outcome) -> AuditEntry | None:
     if type_of is None:
         return None
     return AuditEntry(
-        at=outcome.at, type=type_of, sentence=outcome.because, source=Door.cycle,
+        at=outcome.at, type=type_of, sentence=outcome.because, source=CameBy.cycle,
         actor=getattr(act, "by", names.FIELD_MANAGER), ref=workload.ref if workload else None,
         gpus=found.gpus if found else None, reason=str(found.reason) if found else "",
         policy=found.rule.name if found else "", code=str(outcome.code or ""),

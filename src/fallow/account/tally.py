@@ -51,7 +51,7 @@ class Books:
     def _enter_look(self, plan: decision.Plan, seen: cluster.Snapshot) -> None:
         """What is true also of a look that learned nothing of the GPUs."""
         self._metrics.set("fallow_idle_source_up", seen.evidence.trouble is None, (self._source,))
-        self._metrics.set("fallow_idle_frozen", plan.frozen_until is not None)
+        self._metrics.set("fallow_idle_frozen", plan.freeze is not None)
         self._metrics.replace("fallow_idle_lost_signals", {(lost.signal,): 1 for lost in seen.evidence.lost_signals})
         verdicts = {(str(each.verdict), each.label): count for each, count in plan.totals.verdicts.items()}
         self._metrics.replace("fallow_idle_workloads", verdicts)
@@ -122,8 +122,8 @@ def sentence(plan: decision.Plan, outcomes: Sequence[Outcome], failure: str) -> 
     ]
     if failure:
         parts.append(f"no decision: {failure}")
-    if plan.frozen_until is not None:
-        parts.append(f"frozen until {units.rfc3339(plan.frozen_until)} ({plan.frozen_because})")
+    if plan.freeze is not None:
+        parts.append(str(plan.freeze))
     for status, verb in ((Status.done, "paused"), (Status.dry_run, "would pause"), (Status.failed, "failed to pause")):
         acts = (outcome.decision for outcome in outcomes if outcome.status is status)
         if paused := [act.finding for act in acts if isinstance(act, decision.Pause)]:

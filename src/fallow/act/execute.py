@@ -35,6 +35,7 @@ class SecondLook(msgspec.Struct, frozen=True):
     finding: decision.Finding | None
     because: str = ""
     pods: tuple[cluster.Pod, ...] = ()  # its GPU pods
+    namespace: cluster.Namespace | None = None  # its own, by which its consent was judged
 
 
 Looks: TypeAlias = Mapping[str, SecondLook]  # by the workload's uid
@@ -167,7 +168,8 @@ async def _pause_once(
     judged = msgspec.structs.replace(pause, finding=look.finding)
     try:
         return await hands.pause(
-            judged, look.workload, look.pods, now, may_act=lambda: may_act() and gate.let_through()
+            judged, look.workload, look.pods, now, may_act=lambda: may_act() and gate.let_through(),
+            namespace=look.namespace,
         )
     finally:
         gate.in_flight = False

@@ -53,10 +53,12 @@ class Hands:
     async def pause(
         self, pause: decision.Pause, workload: cluster.Workload, pods: Sequence[cluster.Pod], now: Instant, *,
         by: str = names.FIELD_MANAGER, may_act: Callable[[], bool] = lambda: True,
+        namespace: cluster.Namespace | None = None,
     ) -> Outcome:
+        """`namespace`: as it was when its consent was looked at; None: whatever it says, it is paused."""
         outcome = await pausing.pause(
             self.writer, self._hooks, pause, workload, pods, now, by=by, may_act=may_act,
-            with_schedule=self._suspend_schedules,
+            with_schedule=self._suspend_schedules, namespace=namespace,
         )
         await self._forget_notice(outcome, workload)
         kind = kinds.of(workload)
@@ -66,8 +68,12 @@ class Hands:
             outcome = msgspec.structs.replace(outcome, deliveries=deliveries)
         return outcome
 
-    async def resume(self, resume: decision.Resume, now: Instant, *, replicas: int | None = None) -> Outcome:
-        outcome = await resuming.resume(self.writer, resume, now, replicas, turn=self._keda_turn)
+    async def resume(
+        self, resume: decision.Resume, now: Instant, *, replicas: int | None = None, is_forced: bool = False
+    ) -> Outcome:
+        """`replicas`: where the record is lost; with `is_forced` also against one that is intact."""
+        size = None if replicas is None else resuming.Size(replicas, is_forced)
+        outcome = await resuming.resume(self.writer, resume, now, size, turn=self._keda_turn)
         await self._forget_notice(outcome, resume.workload)
         await self._tell(outcome, resume.workload.ref, names.Event.RESUMED, now)
         if outcome.status is Status.refused and not self.writer.is_dry:  # who asked by annotation reads it here only

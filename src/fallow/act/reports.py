@@ -49,7 +49,7 @@ class PolicyReports:
             self._standing[one.uid] = (await self._api.get(of, None, one.name)).get("status") or {}
         body = idle_crd.status(
             one, plan.policies[one.rule.name], previous=self._standing[one.uid], trouble=seen.evidence.trouble,
-            frozen_until=plan.frozen_until, frozen_because=plan.frozen_because, now=now,
+            freeze=plan.freeze, now=now,
         ) | {"metadata": {"uid": one.uid}}
         manager = names.FIELD_MANAGER
         written = await self._api.merge_patch(of, None, one.name, body, field_manager=manager, subresource="status")

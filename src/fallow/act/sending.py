@@ -37,7 +37,7 @@ class Write(msgspec.Struct, frozen=True):
 
 
 class NotShown(errors.BadAnswer):
-    """The server took the patch, and its answer lacks what was written: something else stands there now."""
+    """The server took the patch, and its answer lacks what was written: something else stands there now, or would."""
 
     def __init__(self, message: str, answer: Mapping[str, Any]) -> None:
         super().__init__(message)
@@ -62,17 +62,28 @@ class PatchWriter:
         return Status.dry_run if self.is_dry else Status.done
 
     async def send(self, write: Write) -> dict[str, Any]:
+        answer = await self._patch(write, dry_run=self.dry_run == "server")
+        if missed := _find_missed(write, answer):
+            raise NotShown(f"{write.ref} was patched, but its {missed}", answer)
+        return answer
+
+    async def rehearse(self, write: Write) -> None:
+        """The same request as a dry run: whoever would make something else of it is found before anything is hurt.
+        Of whatever version: that the object is unchanged is asked of the write itself."""
+        metadata = {key: value for key, value in write.body["metadata"].items() if key != "resourceVersion"}
+        body = {**write.body, "metadata": metadata}
+        answer = await self._patch(msgspec.structs.replace(write, body=body), dry_run=True)
+        if missed := _find_missed(write, answer):
+            because = f"nothing was changed, for something would alter our patch: of {write.ref} {missed}"
+            raise NotShown(because, answer)
+
+    async def _patch(self, write: Write, *, dry_run: bool) -> dict[str, Any]:
         answer = await self._api.merge_patch(
             self._resource(write.ref), write.ref.namespace, write.ref.name, write.body,
-            field_manager=write.manager, dry_run=self.dry_run == "server", subresource=write.subresource,
+            field_manager=write.manager, dry_run=dry_run, subresource=write.subresource,
             patience=kubernetes.ONCE if write.is_sent_once else kubernetes.PATIENCE,
         )
-        answer = kinds.full_scale(answer) if write.subresource == "scale" else answer
-        for pointer, value in _expect(write).items():
-            if (shown := pointers.read(answer, pointer)) != value:
-                because = f"{write.ref} was patched, but its {pointer} is {shown!r} and not {value!r}"
-                raise NotShown(because, answer)
-        return answer
+        return kinds.full_scale(answer) if write.subresource == "scale" else answer
 
     async def operate(self, ref: cluster.Ref, operations: Sequence[Mapping[str, Any]], manager: str) -> None:
         """A JSON patch, for what no merge patch can do."""
@@ -87,6 +98,12 @@ class PatchWriter:
             raise errors.NotFound(404, f"{ref} is gone; another object has its name now")
         return found
 
+    async def read_namespace(self, name: str) -> cluster.Namespace:
+        """With what people say there, and without kubectl's copy of it."""
+        metadata = (await self._api.get(kubernetes.NAMESPACES, None, name))["metadata"]
+        said = {key: value for key, value in (metadata.get("annotations") or {}).items() if key != names.LAST_APPLIED}
+        return cluster.Namespace(metadata["name"], metadata.get("labels") or {}, said)
+
     def _resource(self, ref: cluster.Ref) -> kubernetes.Resource:
         resource = self._lookup(ref.group, ref.version, ref.kind)
         if resource is None:
@@ -94,9 +111,14 @@ class PatchWriter:
         return resource
 
 
-def _expect(write: Write) -> dict[str, Any]:
+def _find_missed(write: Write, answer: Mapping[str, Any]) -> str | None:
+    """What the answer should show and does not, in a phrase."""
     marks = write.body["metadata"].get("annotations") or {}
-    return {pointers.annotation(name): value for name, value in marks.items()} | dict(write.shows)
+    expected = {pointers.annotation(name): value for name, value in marks.items()} | dict(write.shows)
+    for pointer, value in expected.items():
+        if (shown := pointers.read(answer, pointer)) != value:
+            return f"{pointer} is {shown!r} and not {value!r}"
+    return None
 
 
 def annotate(

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from fallow.model import capacity, seen, usage
-from fallow.model.long_memory import LongMemory
+from fallow.model.long_memory import Freeze, LongMemory
 from fallow.model.policies import idle
 from fallow.model.units import Instant
 
@@ -191,8 +191,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     workloads: tuple[Workload, ...]
     evidence: usage.Evidence
     policies: seen.Input[tuple[idle.IdlePolicy, ...]]
-    frozen_until: Instant | None  # from the Lease: by hand, or by our own freeze before a restart
-    frozen_because: str
+    freeze: Freeze | None  # from the Lease
     missing: tuple[Missing, ...]
     long_memory: LongMemory = LongMemory()  # from the Lease
     lease_term: int | None = None  # how often the Lease has changed hands; None: nobody holds one

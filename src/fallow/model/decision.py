@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from fallow.model import cluster, usage
-from fallow.model.long_memory import LongMemory
+from fallow.model.long_memory import Freeze, LongMemory
 from fallow.model.policies import idle
 from fallow.model.units import Instant
 
@@ -281,6 +281,7 @@ class Code(StrEnum):
     AlreadyPaused = "AlreadyPaused"
     AlreadyRunning = "AlreadyRunning"
     NoOriginalState = "NoOriginalState"
+    RecordIntact = "RecordIntact"  # another size was asked for than the one that is recorded
     NotBegun = "NotBegun"  # we were frozen, stopped or no longer the leader before it could begin
 
 
@@ -335,13 +336,6 @@ class Held(msgspec.Struct, frozen=True):
     unknown: usage.Indices  # those that it asked for and nobody measures, too
 
 
-class Freeze(msgspec.Struct, frozen=True):
-    """No notices and no pauses until then."""
-
-    until: Instant
-    because: str
-
-
 class Alerted(msgspec.Struct, frozen=True):
     """An Alert about marks that was given: it is not given twice."""
 
@@ -387,8 +381,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     at: Instant
     findings: Findings
     decisions: tuple[Decision, ...]
-    frozen_until: Instant | None
-    frozen_because: str
+    freeze: Freeze | None  # the one that holds
     newly_frozen: bool
     totals: Totals
     held: Held

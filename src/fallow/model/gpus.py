@@ -2,9 +2,10 @@
 
 In: a product name as nodes, exporters and drivers spell it. Out: a Model, or None: what is not in the book is not
 known, and never taken for a neighbour.
-Sources: NVIDIA's MIG user guide (profiles, placements, instances), its data sheets (memory, rated board power). MIG
-occupies memory slices: a start is a memory slice. What the guide does not say (memory or SMs of some profiles) is None.
-Labels of a node and its driver know better than this book.
+Sources: NVIDIA's MIG user guide (profiles, placements, instances), its data sheets and product briefs (memory, rated
+board power); of the A10G, which is sold to one cloud only, the power limit that its driver shows. MIG occupies memory
+slices: a start is a memory slice. What the guide does not say (memory or SMs of some profiles) is None. Labels of a
+node and its driver know better than this book.
 """
 
 import functools
@@ -45,7 +46,8 @@ class Mig(msgspec.Struct, frozen=True):
 
 class Model(msgspec.Struct, frozen=True):
     """`memory_gib`: as sold; drivers keep some of it for themselves. `watts`: rated board power; of several forms (SXM,
-    PCIe) or settings the lowest, so that none of them works unnoticed below half of it."""
+    PCIe) and of settings that are far apart the lowest, so that none of them works unnoticed below half of it. `mig`:
+    None also where it may be cut and the catalogue does not say how."""
 
     name: str
     memory_gib: int
@@ -125,9 +127,14 @@ MODELS: Final = (
         ("1g.6gb", 5.7, 14), ("1g.6gb+me", 5.7, 14), ("2g.12gb", 11.4, 28), ("2g.12gb+me", 11.4, 28),
         ("4g.24gb", 22.8, 56),
     )),
-    Model("P100-16GB", 16, 250), Model("V100-16GB", 16, 250), Model("V100-32GB", 32, 250), Model("T4", 16, 70),
-    Model("A10", 24, 150), Model("A10G", 24, 150), Model("A40", 48, 300), Model("L4", 24, 72), Model("L40", 48, 300),
-    Model("L40S", 48, 350),
+    Model("H20", 96, 400),
+    Model("P4", 8, 75), Model("P40", 24, 250), Model("P100-12GB", 12, 250), Model("P100-16GB", 16, 250),
+    Model("V100-16GB", 16, 250), Model("V100-32GB", 32, 250), Model("V100S-32GB", 32, 250),
+    Model("V100-FHHL-16GB", 16, 150), Model("T4", 16, 70),
+    Model("A2", 16, 60), Model("A10", 24, 150), Model("A10G", 24, 300), Model("A40", 48, 300),
+    Model("L4", 24, 72), Model("L40", 48, 300), Model("L40S", 48, 350),
+    Model("RTX-A6000", 48, 300), Model("RTX-6000-ADA", 48, 300),
+    Model("RTX-PRO-6000-BLACKWELL", 96, 600), Model("RTX-PRO-6000-BLACKWELL-MAX-Q", 96, 300),
 )
 
 # A product name made short -> the model, where that is not its own name.
@@ -135,6 +142,10 @@ _ALIASES: Final = {
     "A30": "A30-24GB", "H100": "H100-80GB", "H100-80GB-HBM3": "H100-80GB", "H100-80GB-HBM2E": "H100-80GB",
     "H100-NVL": "H100-94GB", "H100-94GB-HBM3": "H100-94GB", "H100-96GB-HBM3": "H100-96GB", "GH200-480GB": "H100-96GB",
     "H200": "H200-141GB", "H200-NVL": "H200-141GB", "B200": "B200-180GB", "GB200": "GB200-186GB", "P100": "P100-16GB",
+    "RTX-6000-ADA-GENERATION": "RTX-6000-ADA",
+    "RTX-PRO-6000-BLACKWELL-SERVER-EDITION": "RTX-PRO-6000-BLACKWELL",
+    "RTX-PRO-6000-BLACKWELL-WORKSTATION-EDITION": "RTX-PRO-6000-BLACKWELL",
+    "RTX-PRO-6000-BLACKWELL-MAX-Q-WORKSTATION-EDITION": "RTX-PRO-6000-BLACKWELL-MAX-Q",
     "V100-DGXS-16GB": "V100-16GB", "V100-DGXS-32GB": "V100-32GB", "V100M16": "V100-16GB", "V100M32": "V100-32GB",
 }
 _MAKER: Final = re.compile(r"^(NVIDIA-|TESLA-|GRACE-HOPPER-)+")

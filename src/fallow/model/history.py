@@ -34,7 +34,7 @@ class Happened(StrEnum):
     no_decision = "noDecision"
 
 
-class Door(StrEnum):
+class CameBy(StrEnum):
     """By which door it came."""
 
     cycle = "cycle"
@@ -50,7 +50,7 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
     type: Happened
     sentence: str
     actor: str
-    source: Door
+    source: CameBy
     ref: cluster.Ref | None = None  # None: about all
     gpus: int | None = None
     detail: str = ""

@@ -11,6 +11,7 @@ from typing import Annotated, Final, TypeAlias
 import msgspec
 
 from fallow import names
+from fallow.model import units
 from fallow.model.units import HOUR, MINUTE, Instant, Seconds
 
 MOST_KINDS: Final = 64
@@ -53,6 +54,19 @@ class Attempt(msgspec.Struct, frozen=True, gc=False, array_like=True):
     until: Instant
     because: str
     gpus: Count = 0
+
+
+class Freeze(msgspec.Struct, frozen=True):
+    """No notices and no pauses until then."""
+
+    until: Instant
+    because: str
+
+    def __str__(self) -> str:
+        return f"frozen until {units.rfc3339(self.until)}: {self.because}"
+
+    def holds(self, now: Instant) -> bool:
+        return now < self.until
 
 
 class LongMemory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -104,6 +118,22 @@ def read(annotations: Mapping[str, str], now: Instant) -> tuple[LongMemory, str]
         return msgspec.json.decode(text, type=LongMemory), ""
     except (msgspec.DecodeError, UnicodeError, RecursionError) as problem:
         return LongMemory(lost_at=now), f"{names.MEMORY} on the Lease cannot be read: {problem}"
+
+
+def read_freeze(annotations: Mapping[str, str], now: Instant) -> Freeze | None:
+    """By hand, or our own before a restart. One that cannot be read freezes too: somebody wanted us to stand still."""
+    text = annotations.get(names.FROZEN_UNTIL)
+    if not text:
+        return None
+    until = units.read_instant(text)
+    if until is None:
+        odd = f"{names.FROZEN_UNTIL} on the Lease is {text!r}, which is no time"
+        return Freeze(now + HOUR, f"{odd}; frozen until it is mended or removed")
+    return Freeze(until, annotations.get(names.FROZEN_BECAUSE, ""))
+
+
+def write_freeze(freeze: Freeze) -> dict[str, str]:
+    return {names.FROZEN_UNTIL: units.rfc3339(freeze.until), names.FROZEN_BECAUSE: freeze.because}
 
 
 def write(memory: LongMemory) -> dict[str, str]:

@@ -102,7 +102,7 @@ class Run:
             return None
         snapshot = self._viewer.look(self._windows, self._policies)
         made = brain.make_plan(snapshot, self.mandate, self.memory, snapshot.taken_at, self._cache)
-        self.frozen_ticks += made.frozen_until is not None
+        self.frozen_ticks += made.freeze is not None
         outcomes = [self._carry_out(each, made.at) for each in made.decisions]
         self.memory = brain.remember(made, outcomes)
         return made

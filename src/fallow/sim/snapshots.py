@@ -78,8 +78,8 @@ class Viewer:
         evidence = usage.Evidence(world.clock, {window: self._measure(window) for window in windows}, None, 0, {}, ())
         return cluster.Snapshot(
             taken_at=world.clock, pods=self._pods, nodes=Register(self._nodes), namespaces=Register(self._namespaces),
-            workloads=self._workloads, evidence=evidence, policies=several(policies), frozen_until=None,
-            frozen_because="", missing=(), version=self._version,
+            workloads=self._workloads, evidence=evidence, policies=several(policies), freeze=None,
+            missing=(), version=self._version,
         )
 
     def longest_quiet(self) -> Seconds:

@@ -21,7 +21,7 @@ from fallow.act.workloads import bodies
 from fallow.clients import errors
 from fallow.clients.kubernetes import lease
 from fallow.decide.idle import plan as brain
-from fallow.model import cluster, decision, kinds, long_memory, marks, units
+from fallow.model import cluster, decision, kinds, long_memory, marks
 from fallow.model.units import Instant
 from fallow.observe.cluster import snapshot
 from fallow.stories.turn import Turn, stumbling
@@ -183,7 +183,8 @@ class IdleStory:
         for index, (finding, because) in judged.items():
             workload = fresh.workloads[index]
             pods = tuple(fresh.pods[pod] for pod in workload.pods)
-            looks[workload.ref.uid] = execute.SecondLook(workload, finding, because, pods)
+            space = fresh.namespaces.known.get(workload.ref.namespace)
+            looks[workload.ref.uid] = execute.SecondLook(workload, finding, because, pods, space)
         return looks
 
     def _failure_of(self, seen: cluster.Snapshot) -> str:
@@ -230,16 +231,16 @@ def _remembered(memory: long_memory.LongMemory, said: Said, now: Instant) -> dic
 
 
 def _why_frozen(said: Said, now: Instant) -> str | None:
-    until, because = snapshot.read_freeze(said, now)
-    return None if until is None or now >= until else f"frozen until {units.rfc3339(until)}: {because}"
+    freeze = long_memory.read_freeze(said, now)
+    return str(freeze) if freeze and freeze.holds(now) else None
 
 
 def _frozen(plan: decision.Plan, said: Said, now: Instant) -> dict[str, str]:
     """A freeze of our own, unless somebody asked for a longer one meanwhile."""
-    until = plan.frozen_until if plan.newly_frozen else None
-    if until is None or (snapshot.read_freeze(said, now)[0] or 0.0) >= until:
+    standing = long_memory.read_freeze(said, now)
+    if plan.freeze is None or not plan.newly_frozen or (standing and standing.until >= plan.freeze.until):
         return {}
-    return {names.FROZEN_UNTIL: units.rfc3339(until), names.FROZEN_BECAUSE: plan.frozen_because}
+    return long_memory.write_freeze(plan.freeze)
 
 
 def tell(cycle: decision.Cycle) -> None:

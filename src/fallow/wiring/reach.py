@@ -9,7 +9,7 @@ measurements and no story is loaded for this: a command must answer before one n
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from datetime import UTC, datetime
 
 import msgspec
@@ -89,9 +89,14 @@ async def _find_leases(api: kube.Api, own: str | None) -> tuple[list[str], str]:
     except errors.Forbidden:
         places = dict.fromkeys((*names.SYSTEM_NAMESPACES, *filter(None, [own])))
         looked = {place: await _has_lease(api, place) for place in places}
-        hidden = "; ".join(f"{place}: may not be read" for place, has in looked.items() if has is None)
-        unseen = f"leases may not be listed everywhere, so only {', '.join(places)} were looked at"
-        return [place for place, has in looked.items() if has], f"{unseen} ({hidden})" if hidden else unseen
+        return [place for place, has in looked.items() if has], _describe_unseen(looked)
+
+
+def _describe_unseen(looked: Mapping[str, bool | None]) -> str:
+    seen = ", ".join(place for place, has in looked.items() if has is not None) or "none"
+    hidden = ", ".join(place for place, has in looked.items() if has is None)
+    unseen = f"leases may not be listed everywhere; of single namespaces, {seen} could be looked at"
+    return f"{unseen}, and {hidden} may not be read" if hidden else unseen
 
 
 class Home(msgspec.Struct, frozen=True):

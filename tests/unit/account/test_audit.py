@@ -14,7 +14,7 @@ from fallow.clients import errors
 from fallow.decide.idle import plan as brain
 from fallow.model import cluster, decision, history
 from fallow.model.decision import Outcome, Status
-from fallow.model.history import AuditEntry, Condition, Door, Happened, Turned
+from fallow.model.history import AuditEntry, CameBy, Condition, Happened, Turned
 from fallow.model.units import DAY, rfc3339
 
 REF = cluster.Ref("apps", "v1", "Deployment", "ml", "llm", "u-1")
@@ -23,7 +23,7 @@ REF = cluster.Ref("apps", "v1", "Deployment", "ml", "llm", "u-1")
 def entry(
     at: float = NOW, type_of: Happened = Happened.paused, ref: cluster.Ref | None = REF, **more: str
 ) -> AuditEntry:
-    return AuditEntry(at=at, type=type_of, sentence="paused", actor="fallow", source=Door.cycle, ref=ref, **more)
+    return AuditEntry(at=at, type=type_of, sentence="paused", actor="fallow", source=CameBy.cycle, ref=ref, **more)
 
 
 async def opened(directory: pathlib.Path | None) -> audit.Audit:
@@ -162,7 +162,7 @@ def test_what_people_did_meanwhile_is_read_from_its_marks():
     assert told.add(cycle(world_of(builders.idle(), annotations=standing)), NOW).entries == ()
     longer = {**standing, names.ACK_UNTIL: rfc3339(NOW + 3600), names.ACK_AT: rfc3339(NOW + 30)}
     [found] = told.add(cycle(world_of(builders.idle(), annotations=longer)), NOW + 60).entries
-    assert (found.type, found.actor, found.source, found.at) == (Happened.kept, "user:ada", Door.cli, NOW + 30)
+    assert (found.type, found.actor, found.source, found.at) == (Happened.kept, "user:ada", CameBy.cli, NOW + 30)
 
 
 @pytest.mark.parametrize(("after", "types"), [

@@ -2,7 +2,8 @@
 
 It answers on 127.0.0.1 as kube-apiserver does where the hands depend on it: another uid is 422 with the cause
 metadata.uid, an old resourceVersion is 409, a JSON patch whose test fails is 422. Tests script faults with `fail`, and
-see every request in `requests`.
+see every request in `requests`. Faults, and what others do meanwhile, come after the rehearsal of a pause and meet only
+what is really written, unless a test `meets_dry` runs too.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ class Server:
         self.requests: list[Seen] = []
         self.before: Callable[[Seen], None] | None = None  # what somebody else does in the meantime, before a write
         self.seen: Callable[[Seen], None] | None = None  # the same, before any request
+        self.meets_dry = False
         self._faults: list[tuple[str, str, int, Object]] = []
         self._version = 100
         self._drops: list[tuple[str, str, bool]] = []
@@ -96,6 +98,9 @@ class Server:
         text = await request.text()
         seen = Seen(request.method, request.path, dict(request.query), json.loads(text) if text else None)
         self.requests.append(seen)
+        if "dryRun" in seen.query and not self.meets_dry:
+            status, body = self._serve(seen, request.content_type)
+            return web.json_response(body, status=status)
         if self.seen:
             self.seen(seen)
         for fault in self._faults:

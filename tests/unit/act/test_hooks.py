@@ -75,7 +75,7 @@ async def test_the_hooks_of_a_namespace_share_one_budget_in_a_cycle() -> None:
 
     app = web.Application()
     app.router.add_post("/save", hang)
-    asking, hook = hooks.Hooks(budget=0.08), idle.Hook(timeout=0.05)
+    asking, hook = hooks.Hooks(budget=0.8), idle.Hook(timeout=0.5)
     greedy, other = (cluster.Ref("apps", "v1", "Deployment", place, "llm", place) for place in ("greedy", "other"))
     async with TestServer(app, host="127.0.0.1") as listening:
         pods = [pod("a", hook=f":{listening.port}/save")]
@@ -85,4 +85,4 @@ async def test_the_hooks_of_a_namespace_share_one_budget_in_a_cycle() -> None:
     used_up = "not paused in this cycle: the hooks of namespace greedy have used up their time"
     assert [one is not None and one[0] == used_up for one in said] == [False, False, True, False, False]
     assert said[2] == (used_up, None)
-    assert said[3] == ("not paused in this cycle: the hook of pod a did not answer within 0.05 s", None)
+    assert said[3] == ("not paused in this cycle: the hook of pod a did not answer within 0.5 s", None)

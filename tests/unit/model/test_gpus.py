@@ -50,7 +50,12 @@ def test_every_model_makes_sense(model: gpus.Model) -> None:
         ("Tesla-V100-SXM2-16GB", "V100-16GB"), ("Tesla-V100-SXM2-32GB", "V100-32GB"), ("V100M32", "V100-32GB"),
         ("Tesla-P100-PCIE-16GB", "P100-16GB"), ("P100", "P100-16GB"), ("NVIDIA-A10G", "A10G"), ("NVIDIA-L40S", "L40S"),
         ("NVIDIA-A100-SXM4-40GB-MIG-1g.5gb", "A100-40GB"), ("NVIDIA-A100-SXM4-80GB-MIG-1g.10gb-SHARED", "A100-80GB"),
-        ("  nvidia-l4 ", "L4"),
+        ("  nvidia-l4 ", "L4"), ("NVIDIA H20", "H20"), ("NVIDIA A2", "A2"), ("Tesla V100S-PCIE-32GB", "V100S-32GB"),
+        ("Tesla V100-FHHL-16GB", "V100-FHHL-16GB"), ("Tesla P100-PCIE-12GB", "P100-12GB"), ("Tesla P4", "P4"),
+        ("NVIDIA RTX A6000", "RTX-A6000"), ("NVIDIA RTX 6000 Ada Generation", "RTX-6000-ADA"),
+        ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "RTX-PRO-6000-BLACKWELL"),
+        ("NVIDIA-RTX-PRO-6000-Blackwell-Workstation-Edition", "RTX-PRO-6000-BLACKWELL"),
+        ("NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition", "RTX-PRO-6000-BLACKWELL-MAX-Q"),
     ],
 )
 def test_a_product_name_leads_to_its_model(product: str, model: str) -> None:
@@ -60,7 +65,10 @@ def test_a_product_name_leads_to_its_model(product: str, model: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "product", ["", "NVIDIA", "NVIDIA-A100", "NVIDIA-V100", "G2", "NVIDIA-H20", "A100-80GB-2", "gfx942"]
+    "product", [
+        "", "NVIDIA", "NVIDIA-A100", "NVIDIA-V100", "G2", "NVIDIA-H21", "NVIDIA-H20-3e", "Quadro RTX 6000",
+        "A100-80GB-2", "gfx942",
+    ]
 )
 def test_what_is_not_in_the_book_is_not_known_and_never_a_neighbour(product: str) -> None:
     assert gpus.find(product) is None

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from fallow import names
+from fallow import names, verbs
 from fallow.clients import errors
 from fallow.clients.kubernetes import api as kube
 from fallow.clients.kubernetes import config
@@ -53,6 +53,22 @@ async def test_who_acts_does_not_choose_between_several(store: stores.Store, api
     with pytest.raises(errors.BadAnswer, match=r"several namespaces \(gpu-pruner-system, mine\); say by POD_NAMESPACE"):
         await reach.find_home(api, "mine", acting=True)
     assert (await reach.find_home(api, "mine", acting=False)).namespace == "mine"
+
+
+async def test_a_freeze_without_rights_does_not_say_that_no_daemon_runs(
+    pretend: server.KubernetesServer, api: kube.Api
+) -> None:
+    pretend.refused, pretend.refusal = frozenset({"leases"}), 403
+    found, unseen = await reach._find_leases(api, "mine")
+    with pytest.raises(verbs.Declined) as declined:
+        verbs.pick_lease(found, unseen)
+    assert str(declined.value) == (
+        "whether a daemon runs could not be seen, say with -n where its Lease gpu-pruner stands: leases may not be "
+        "listed everywhere; of single namespaces, none could be looked at, and "
+        f"{', '.join((*names.SYSTEM_NAMESPACES, 'mine'))} may not be read"
+    )
+    with pytest.raises(verbs.Declined, match=r"no daemon runs that this could reach$"):
+        verbs.pick_lease([], "")
 
 
 async def test_leases_that_may_not_be_read_are_not_taken_for_none(

@@ -191,6 +191,11 @@ def resume_write(target: kinds.Target, fields: Mapping[str, Any], marks: Marks) 
     return _conditional(target, {**fields, **_as_fields(marks)}, fields, names.RESUME_FIELD_MANAGER)
 
 
+def describe(fields: Mapping[str, Any]) -> str:
+    """`/spec/replicas 3`, for people."""
+    return ", ".join(f"{pointer} {'absent' if value is None else value}" for pointer, value in fields.items())
+
+
 def undo_marks(found: record.Record) -> dict[str, str | None]:
     """The pause forgotten, as if it had never been asked for."""
     return {**dict.fromkeys(names.PAUSE_KEYS), **found.marks}

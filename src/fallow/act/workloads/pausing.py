@@ -1,4 +1,5 @@
-"""The pause of one workload, a transaction: record and act, verified by the answer, taken back where it half took.
+"""The pause of one workload, a transaction: rehearsed, then record and act, verified by the answer, taken back where it
+half took.
 
 In: a decision to pause and the workload as it was just read. Out: an Outcome, or one of the clients' errors for
 act/execute.py to judge; errors.Conflict: it changed even since then, and must be looked at before another try.
@@ -29,8 +30,10 @@ log = logging.getLogger(__name__)
 async def pause(
     writer: PatchWriter, asking: hooks.Hooks, pause: decision.Pause, workload: cluster.Workload,
     pods: Sequence[cluster.Pod], now: Instant, *, by: str, may_act: Callable[[], bool], with_schedule: bool,
+    namespace: cluster.Namespace | None,
 ) -> Outcome:
-    """`with_schedule`: of a Job its CronJob is suspended too."""
+    """`with_schedule`: of a Job its CronJob is suspended too. `namespace`: as it was when its consent was looked at;
+    None: it was not asked."""
     kind = kinds.of(workload)
     if kind is None:
         because = f"there is no way to pause {workload.ref.short}"
@@ -42,17 +45,20 @@ async def pause(
         steps = bodies.pause_writes(workload, kind, pause, now, by=by, schedule=schedule)
     except bodies.CannotWrite as refusal:
         return Outcome(pause, Status.refused, now, refusal.because, code=refusal.code)
+    await _rehearse(writer, steps)
     if not writer.is_dry and (complaint := await asking.ask(workload.ref, pods, pause.finding.rule.action.hook, now)):
         return Outcome(pause, Status.refused, now, complaint[0], code=complaint[1])
     if not may_act():  # a hook may take a minute
         because = "not done: frozen, or no longer the one who may act"
         return Outcome(pause, Status.overtaken, now, because, code=Code.NotBegun)
     await _expect_unchanged(writer, workload, steps[0].ref)
+    await _expect_consent(writer, namespace)
     before = record.read(steps[0].body["metadata"]["annotations"][names.ORIGINAL_STATE])
     note = text.pause_note(pause.finding, kind, bodies.current_replicas(kind, workload), now, is_dry=writer.is_dry)
     if writer.dry_run == "client":
         note += " (not checked)"
     else:
+        log.info("pausing %s, which was %s", workload.ref, bodies.describe(before.fields) if before else "")
         await _send(writer, kind, workload, steps)
         note += await _pause_schedule(writer, schedule, workload, pause, now, by) if schedule else ""
     return Outcome(pause, writer.done, now, note, before.fields if before else {}, dict(steps[-1].shows))
@@ -95,6 +101,22 @@ async def _expect_unchanged(writer: PatchWriter, workload: cluster.Workload, wri
                 raise errors.rejection(409, f"{ref} was changed since it was looked at")
 
 
+async def _expect_consent(writer: PatchWriter, looked_at: cluster.Namespace | None) -> None:
+    """No version of the workload guards what its Namespace says. So that is read last: between the server's answer to
+    this and its taking the patch an ack there comes too late, and nothing in Kubernetes can close that."""
+    if looked_at is not None and await writer.read_namespace(looked_at.name) != looked_at:
+        raise errors.rejection(409, f"Namespace {looked_at.name} was changed since it was looked at")
+
+
+async def _rehearse(writer: PatchWriter, steps: Sequence[Write]) -> None:
+    """Something that clamps our values or strips our record is met by a dry run, which kills no pod and loses no way
+    back. Every hour a pause is tried again, and every half of one would cost pods."""
+    if writer.is_dry:
+        return
+    for step in steps:
+        await writer.rehearse(step)
+
+
 async def _send(writer: PatchWriter, kind: kinds.Kind, workload: cluster.Workload, steps: Sequence[Write]) -> None:
     first, *acts = steps
     row, way = kinds.target_row(kind, workload), kinds.way(kind, workload)
@@ -128,9 +150,9 @@ async def _send_twice(writer: PatchWriter, way: kinds.Way, first: Write, act: Wr
     try:
         await writer.send(act)
     except errors.Conflict:
-        found, is_scale = await undoing.see(writer, way, act.ref), way is kinds.Way.scale
+        found, is_scale = await rereading.see(writer, way, act.ref), way is kinds.Way.scale
         kept = _record_in(first if is_scale else act)
-        if kept is None or undoing.values(found, kept) != kept.fields:
+        if kept is None or rereading.values(found, kept) != kept.fields:
             raise
         version = found.resource_version
         await writer.send(bodies.scale_write(act.ref, version, 0) if is_scale else bodies.pause_scaler(found))
@@ -148,8 +170,8 @@ async def _take_back(
     found = _record_in(first if last.subresource else last)
     if writer.is_dry or found is None:
         return half
-    was = undoing.describe(found.fields)
-    target = undoing.seen_in(last.ref, half.answer)
+    was = bodies.describe(found.fields)
+    target = rereading.seen_in(last.ref, half.answer)
     try:
         await undoing.put_back(writer, row, way, target, found)
         if way is kinds.Way.keda:
@@ -178,6 +200,7 @@ async def _pause_schedule(
         if not kinds.is_paused(kinds.CRON_JOB, cron):
             without = msgspec.structs.replace(pause, finding=msgspec.structs.replace(pause.finding, gpus=0))
             steps = bodies.pause_writes(cron, kinds.CRON_JOB, without, now, by=by)
+            await _rehearse(writer, steps)
             await _send(writer, kinds.CRON_JOB, cron, steps)
     except (errors.ClientError, bodies.CannotWrite) as problem:
         log.warning("the schedule of %s goes on: %s", job.ref, problem)

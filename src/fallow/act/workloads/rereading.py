@@ -1,6 +1,7 @@
 """Objects as they are at this moment, whole: others may have added to them what no row reads.
 
-In: a workload, or references to what steers it. Out: the same, read afresh. What is gone steers nothing any more.
+In: a workload, or references to it and to what steers it. Out: the same, read afresh, and what stands in its fields.
+What is gone steers nothing any more.
 """
 
 import contextlib
@@ -13,12 +14,35 @@ from fallow import names
 from fallow.act.sending import PatchWriter
 from fallow.act.workloads import bodies
 from fallow.clients import errors
-from fallow.model import cluster, kinds, record
+from fallow.model import cluster, kinds, pointers, record
 from fallow.model.seen import ABSENT, Unseen, several, sure
 
 
 def annotations(found: Mapping[str, Any]) -> dict[str, str]:
     return found["metadata"].get("annotations") or {}
+
+
+def seen_in(ref: cluster.Ref, answer: Mapping[str, Any]) -> kinds.Target:
+    """The object as an answer shows it."""
+    said = annotations(answer)
+    return kinds.Target(ref, answer["metadata"]["resourceVersion"], said, kinds.view(answer, said))
+
+
+async def see(writer: PatchWriter, way: kinds.Way, ref: cluster.Ref) -> kinds.Target:
+    found = seen_in(ref, await writer.read(ref))
+    if way is not kinds.Way.scale:
+        return found
+    scale = await writer.read(ref, "scale")
+    return msgspec.structs.replace(found, body=kinds.view(scale, found.annotations))
+
+
+def values(target: kinds.Target, found: record.Record) -> dict[str, Any]:
+    """What stands now in the fields that were recorded."""
+    return {pointer: pointers.read(target.body, pointer) for pointer in found.fields}
+
+
+def is_at(body: Mapping[str, Any], fields: Mapping[str, Any]) -> bool:
+    return all(pointers.read(body, pointer) == value for pointer, value in fields.items())
 
 
 async def reread(writer: PatchWriter, workload: cluster.Workload) -> cluster.Workload:

@@ -12,6 +12,7 @@ server's answer does not show keeps its record.
 """
 
 import asyncio
+import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,17 +21,26 @@ import msgspec
 from fallow import names
 from fallow.act import sending
 from fallow.act.sending import PatchWriter
-from fallow.act.workloads import bodies, checking, releasing, rereading
+from fallow.act.workloads import bodies, checking, releasing, rereading, restoring
 from fallow.clients import errors
 from fallow.model import cluster, decision, kinds, marks, pointers, record, stops, units
 from fallow.model.decision import Code, Outcome, Status
 from fallow.model.seen import sure
 from fallow.model.units import Instant, Seconds
 
+log = logging.getLogger(__name__)
+
 RETRIES = 5
 _LOOKS = 12  # at what KEDA does after its ScaledObject is its own again
 _HELD_AT = "/status/pausedReplicaCount"  # of a ScaledObject: set while KEDA holds its target, gone with its first turn
 _MANAGER = names.RESUME_FIELD_MANAGER
+
+
+class Size(msgspec.Struct, frozen=True):
+    """How many replicas somebody wants back. `is_forced`: also where the record is intact and says otherwise."""
+
+    replicas: int
+    is_forced: bool = False
 
 
 class _Return(msgspec.Struct, frozen=True):
@@ -48,12 +58,15 @@ class _NotYet(Exception):
 
 
 async def resume(
-    writer: PatchWriter, resume: decision.Resume, now: Instant, replicas: int | None = None, *, turn: Seconds
+    writer: PatchWriter, resume: decision.Resume, now: Instant, size: Size | None = None, *, turn: Seconds
 ) -> Outcome:
-    """Brings it back to what was recorded, or to `replicas`. `turn`: between two looks at what KEDA does."""
+    """Brings it back to what was recorded, or to `size`. `turn`: between two looks at what KEDA does."""
     for _ in range(RETRIES + 1):
         try:
-            return await _resume_once(writer, resume, now, replicas, turn)
+            return await _resume_once(writer, resume, now, size, turn)
+        except restoring.Remade as problem:
+            because = str(problem)
+            break
         except errors.Conflict as problem:
             because = f"{resume.workload.ref} kept changing while it was being resumed: {problem}"
         except _NotYet:
@@ -64,7 +77,7 @@ async def resume(
 
 
 async def _resume_once(
-    writer: PatchWriter, resume: decision.Resume, now: Instant, replicas: int | None, turn: Seconds
+    writer: PatchWriter, resume: decision.Resume, now: Instant, size: Size | None, turn: Seconds
 ) -> Outcome:
     workload = await rereading.reread(writer, resume.workload)
     kind, short = kinds.of(workload), workload.ref.short
@@ -86,16 +99,16 @@ async def _resume_once(
     found = None if marks.is_stale(target.annotations) else record.read(target.annotations.get(names.ORIGINAL_STATE))
     found = _find_count(kind, workload, found)
     fault = await _find_fault(writer, row, workload, found)
-    if replicas is not None and kind.replica_path is not None:
-        if (found is None or fault) and (rest := _find_rest(kind, workload)):
-            because = f"{short} is held down by {', '.join(rest)} too, and no record tells what stood there"
-            return Outcome(resume, Status.refused, now, because, code=Code.NoOriginalState)
-        found, fault = _force(kind.replica_path, None if fault else found, replicas), None
+    if size is not None:
+        intact = None if fault else found
+        if objection := _object_to_size(kind, workload, intact, size):
+            return Outcome(resume, Status.refused, now, objection[1], code=objection[0])
+        found, fault = _force(kind.replica_path or "", intact, size.replicas), None
     if found is None or fault:
         lacking = f"{short} has no readable record of a pause by us"
         because = f"the record on {short} names {fault}; nothing was changed" if fault else lacking
         return Outcome(resume, Status.refused, now, because, code=Code.NoOriginalState)
-    if partly and replicas is None:  # what others brought back is theirs
+    if partly and size is None:  # what others brought back is theirs
         found = msgspec.structs.replace(found, fields={pointer: found.fields[pointer] for pointer in partly})
     if writer.dry_run == "client":
         return Outcome(resume, Status.dry_run, now, f"would resume {short}", after=dict(found.fields))
@@ -122,6 +135,23 @@ def _find_count(kind: kinds.Kind, workload: cluster.Workload, found: record.Reco
     if not is_elsewhere or not isinstance(count, int):
         return found
     return msgspec.structs.replace(found, fields={kind.replica_path: count})
+
+
+def _object_to_size(
+    kind: kinds.Kind, workload: cluster.Workload, intact: record.Record | None, size: Size
+) -> tuple[Code | None, str] | None:
+    """Why a size given by hand is not taken: a record that can be read knows better, unless it is overruled."""
+    short = workload.ref.short
+    if kind.replica_path is None:
+        return None, f"{short} has no number of replicas that could be given"
+    if intact is None:
+        rest = ", ".join(_find_rest(kind, workload))
+        because = f"{short} is held down by {rest} too, and no record tells what stood there"
+        return (Code.NoOriginalState, because) if rest else None
+    if size.is_forced or intact.fields.get(kind.replica_path) == size.replicas:
+        return None
+    holds = f"the record on {short} is intact and holds {bodies.describe(intact.fields)}"
+    return Code.RecordIntact, f"{holds}: leave out --replicas to bring that back, or add --force to overrule it"
 
 
 def _find_rest(kind: kinds.Kind, workload: cluster.Workload) -> list[str]:
@@ -161,47 +191,44 @@ async def _bring_back(
     match back.way:
         case kinds.Way.keda:
             answer = await _send_under_keda(writer, back, fields, changes, resume.by, turn)
-        case kinds.Way.scale:
-            answer = await _send_by_scale(writer, back, fields["/spec/replicas"], changes)
         case _:
-            answer = await _send(writer, back.target, fields, changes)
+            answer = await _send(writer, back.way, back.target, fields, changes)
     written = (*fields, *row.writes, *record.fields_in(back.target.annotations))
     await releasing.release(writer, back.target.ref, answer, written)
     if back.way is kinds.Way.kueue and names.RESUME_REQUESTED in workload.annotations:
-        await writer.send(sending.annotate(workload.ref, {names.RESUME_REQUESTED: None}, manager=_MANAGER))
+        await _take_request(writer, workload.ref)
     because = _describe(resume, back, answer, is_dry=writer.is_dry)
     return Outcome(resume, writer.done, now, because, dict(back.found.fields), fields)
 
 
-async def _send(
-    writer: PatchWriter, target: kinds.Target, fields: Mapping[str, Any], changes: bodies.Marks
-) -> dict[str, Any]:
-    """A count first, and the marks when the answer shows it: at another one (a quota) the record must not go even for a
-    moment. All else in one patch, which is kept or not; where it is not, the marks are written again."""
-    if not writer.is_dry and changes and _has_count(target.ref, fields):
-        await writer.send(bodies.restore_write(target, fields))
-        return await writer.send(sending.annotate(target.ref, changes, manager=_MANAGER))
+async def _take_request(writer: PatchWriter, ref: cluster.Ref) -> None:
+    """Off the job, whose Kueue Workload runs again by now: what goes wrong here is not the resume's failure, and the
+    next cycle takes off a request that nothing is left to do about."""
     try:
-        return await writer.send(bodies.resume_write(target, fields, changes))
+        await writer.send(sending.annotate(ref, {names.RESUME_REQUESTED: None}, manager=_MANAGER))
+    except errors.ClientError as problem:
+        log.warning("%s is still on %s: %s", names.RESUME_REQUESTED, ref, problem)
+
+
+async def _send(
+    writer: PatchWriter, way: kinds.Way, target: kinds.Target, fields: Mapping[str, Any], changes: bodies.Marks
+) -> dict[str, Any]:
+    """The fields, and with the answer that shows them the marks. Where every write restarts its pods, all in one that
+    was rehearsed, for two would do so twice."""
+    if not changes:
+        return await writer.send(bodies.restore_write(target, fields))
+    row = kinds.find(target.ref.group, target.ref.kind)
+    if row is None or row.marks_on is None:
+        return await restoring.restore(writer, way, target, fields, changes)
+    write = bodies.resume_write(target, fields, changes)
+    await writer.rehearse(write)
+    try:
+        return await writer.send(write)
     except sending.NotShown:
-        if changes and not writer.is_dry:
+        if not writer.is_dry:
             before = {name: target.annotations.get(name) for name in changes}
             await writer.send(sending.annotate(target.ref, before, manager=_MANAGER))
         raise
-
-
-def _has_count(ref: cluster.Ref, fields: Mapping[str, Any]) -> bool:
-    """Where every write restarts its pods, two would do so twice."""
-    row = kinds.find(ref.group, ref.kind)
-    is_tender = row is not None and row.marks_on is not None
-    return not is_tender and any(type(value) is int for value in fields.values())
-
-
-async def _send_by_scale(writer: PatchWriter, back: _Return, replicas: Any, changes: bodies.Marks) -> dict[str, Any]:
-    """First the act, then the marks: an interruption between them leaves marks that the next resume clears."""
-    ref = back.target.ref
-    await writer.send(bodies.scale_write(ref, back.target.resource_version, replicas, _MANAGER))
-    return await writer.send(sending.annotate(ref, changes, manager=_MANAGER))
 
 
 async def resume_schedules(writer: PatchWriter, job: cluster.Workload, now: Instant, by: str) -> None:
@@ -230,7 +257,7 @@ async def _resume_schedule(writer: PatchWriter, ref: cluster.Ref, job: cluster.W
         if found is not None and kinds.is_paused(kinds.CRON_JOB, cron):
             target = kinds.as_target(cron)
             fields = bodies.restored_fields(kinds.CRON_JOB, target, found)
-            await releasing.release(writer, ref, await _send(writer, target, fields, changes), fields)
+            await releasing.release(writer, ref, await _send(writer, kinds.Way.own, target, fields, changes), fields)
 
 
 # ---- under KEDA ------------------------------------------------------------------------------------------------------
@@ -277,7 +304,7 @@ async def _look_again(writer: PatchWriter, back: _Return, fields: dict[str, Any]
         await _set_replicas(writer, back, fields, {})
         await asyncio.sleep(turn)
         seen = await rereading.reread(writer, back.workload)
-        if _has_turned(seen) and _is_at(seen, _want(back, seen, fields)):
+        if _has_turned(seen) and rereading.is_at(seen.body, _want(back, seen, fields)):
             return True
     return False
 
@@ -293,10 +320,6 @@ def _want(back: _Return, seen: cluster.Workload, fields: dict[str, Any]) -> dict
     return bodies.raise_replicas(back.row, seen, fields, current, *floors)
 
 
-def _is_at(seen: cluster.Workload, fields: Mapping[str, Any]) -> bool:
-    return all(pointers.read(seen.body, pointer) == value for pointer, value in fields.items())
-
-
 async def _set_replicas(
     writer: PatchWriter, back: _Return, fields: dict[str, Any], changes: bodies.Marks
 ) -> dict[str, Any]:
@@ -304,10 +327,10 @@ async def _set_replicas(
     for _ in range(RETRIES + 1):
         seen = await rereading.reread(writer, back.workload)
         wanted = _want(back, seen, fields)
-        if not changes and _is_at(seen, wanted):
+        if not changes and rereading.is_at(seen.body, wanted):
             return dict(seen.body)
         try:
-            return await _send(writer, kinds.as_target(seen), wanted, changes)
+            return await _send(writer, kinds.Way.own, kinds.as_target(seen), wanted, changes)
         except errors.Conflict:
             continue
     raise errors.ServerFault(500, f"{back.target.ref} kept changing while its replicas were being restored")

@@ -3,29 +3,23 @@
 In: an object with our record on which something stands that is neither the record nor the pause (a webhook changed our
 request, or we were interrupted), as it was just seen. Out: the object as recorded, without marks of a pause and with
 those that the pause had cleared; or an error, and the record is still there for the next cycle.
-Invariant: the fields first, the marks after them, on the very version that shows the fields restored. What somebody
-else has written meanwhile is never overwritten.
+Invariant: what somebody else has written meanwhile is never overwritten; the order is restoring.py's.
 """
 
 import logging
-from collections.abc import Mapping
-from typing import Any
-
-import msgspec
 
 from fallow import names
 from fallow.act import sending
 from fallow.act.sending import PatchWriter
-from fallow.act.workloads import bodies, releasing, rereading
+from fallow.act.workloads import bodies, releasing, rereading, restoring
 from fallow.clients import errors
-from fallow.model import cluster, decision, kinds, pointers, record
+from fallow.model import cluster, decision, kinds, record
 from fallow.model.decision import Code, Outcome, Status
 from fallow.model.units import Instant
 
 log = logging.getLogger(__name__)
 
 _TRIES = 6
-_MANAGER = names.RESUME_FIELD_MANAGER
 
 
 async def undo(writer: PatchWriter, undo: decision.Undo, now: Instant) -> Outcome:
@@ -43,41 +37,29 @@ async def undo(writer: PatchWriter, undo: decision.Undo, now: Instant) -> Outcom
         await put_back(writer, row, way, target, found)
         if way is kinds.Way.keda:
             await forget(writer, workload.ref, record.read(workload.annotations.get(names.ORIGINAL_STATE)))
-    was, stood = describe(found.fields), describe(values(target, found))
+    was, stood = bodies.describe(found.fields), bodies.describe(rereading.values(target, found))
     ends = "would be put back" if writer.is_dry else "is as it was again"
     because = f"{undo.because}: it was {was}, stood at {stood}, and {ends}"
-    return Outcome(undo, writer.done, now, because, values(target, found), dict(found.fields))
+    return Outcome(undo, writer.done, now, because, rereading.values(target, found), dict(found.fields))
 
 
 async def put_back(
     writer: PatchWriter, row: kinds.Kind, way: kinds.Way, target: kinds.Target, found: record.Record
 ) -> None:
     """Every recorded field of this one object, then its marks; again where it changes under us, but not by our own."""
-    expected = [values(target, found)]
+    expected = [rereading.values(target, found), dict(found.fields)]
     for _ in range(_TRIES):
+        fields = bodies.restored_fields(row, target, found)
         try:
-            await _put_back_once(writer, row, way, target, found)
+            answer = await restoring.restore(writer, way, target, fields, bodies.undo_marks(found))
+            await releasing.release(writer, target.ref, answer, [*fields, *row.writes])
             return
         except errors.Conflict as problem:
-            last, expected = problem, [*expected, dict(found.fields)]
-        target = await see(writer, way, target.ref)
-        if values(target, found) not in expected:
+            last = problem
+        target = await rereading.see(writer, way, target.ref)
+        if rereading.values(target, found) not in expected:
             raise last
     raise last
-
-
-async def _put_back_once(
-    writer: PatchWriter, row: kinds.Kind, way: kinds.Way, target: kinds.Target, found: record.Record
-) -> None:
-    version, fields = target.resource_version, bodies.restored_fields(row, target, found)
-    if any(pointers.read(target.body, pointer) != value for pointer, value in fields.items()):
-        write = bodies.restore_write(target, fields)
-        if way is kinds.Way.scale:
-            write = bodies.scale_write(target.ref, version, fields["/spec/replicas"], _MANAGER)
-        version = (await writer.send(write))["metadata"]["resourceVersion"]
-    marks = bodies.undo_marks(found)
-    answer = await writer.send(sending.annotate(target.ref, marks, resource_version=version, manager=_MANAGER))
-    await releasing.release(writer, target.ref, answer, [*fields, *row.writes])
 
 
 async def forget(writer: PatchWriter, ref: cluster.Ref, found: record.Record | None) -> None:
@@ -89,26 +71,3 @@ async def forget(writer: PatchWriter, ref: cluster.Ref, found: record.Record | N
         await writer.send(sending.annotate(ref, changes))
     except errors.ClientError as problem:
         log.warning("the record of a pause that did not happen is still on %s: %s", ref, problem)
-
-
-def seen_in(ref: cluster.Ref, answer: Mapping[str, Any]) -> kinds.Target:
-    """The object as an answer shows it."""
-    said = rereading.annotations(answer)
-    return kinds.Target(ref, answer["metadata"]["resourceVersion"], said, kinds.view(answer, said))
-
-
-async def see(writer: PatchWriter, way: kinds.Way, ref: cluster.Ref) -> kinds.Target:
-    found = seen_in(ref, await writer.read(ref))
-    if way is not kinds.Way.scale:
-        return found
-    scale = await writer.read(ref, "scale")
-    return msgspec.structs.replace(found, body=kinds.view(scale, found.annotations))
-
-
-def values(target: kinds.Target, found: record.Record) -> dict[str, Any]:
-    return {pointer: pointers.read(target.body, pointer) for pointer in found.fields}
-
-
-def describe(fields: Mapping[str, Any]) -> str:
-    """`/spec/replicas 3`, for people."""
-    return ", ".join(f"{pointer} {'absent' if value is None else value}" for pointer, value in fields.items())

@@ -319,11 +319,9 @@ def _rule(
         return (book.last,), np.zeros(len(snapshot.workloads), np.int64), odd
 
     def find(index: int) -> rules.Ruling:
-        try:
+        with SetAside(odd, index):
             return book.find(_subject(snapshot, layouts, pods, index))
-        except Exception as problem:  # of one workload, which is then unknown
-            odd[index] = name_problem(problem)
-            return book.last
+        return book.last
 
     found = [find(index) for index in range(len(snapshot.workloads))]
     distinct = {id(ruling): ruling for ruling in found}  # the book hands out the same one to all whom it holds for
@@ -331,9 +329,21 @@ def _rule(
     return tuple(distinct.values()) or (book.last,), np.array([codes[id(ruling)] for ruling in found], np.int64), odd
 
 
-def name_problem(problem: Exception) -> str:
-    """What went wrong with one object, for people: a defect of ours, or an object as nobody foresaw it."""
-    return f"{type(problem).__name__}: {problem}"[:200]
+class SetAside:
+    """Around what is thought about one workload. Whatever goes wrong in it, a defect of ours or an object as nobody
+    foresaw it, makes that one odd, which is unknown and named; the others go on."""
+
+    def __init__(self, odd: dict[int, str], index: int) -> None:
+        self._odd, self._index = odd, index
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, problem: BaseException | None, trace: object) -> bool:
+        if not isinstance(problem, Exception):
+            return False
+        self._odd[self._index] = f"{type(problem).__name__}: {problem}"[:200]
+        return True
 
 
 def _subject(

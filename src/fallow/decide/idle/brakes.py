@@ -15,8 +15,8 @@ from typing import Final
 import msgspec
 
 from fallow.model import long_memory, units
-from fallow.model.decision import Freeze, Memory, Reason
-from fallow.model.long_memory import Level, LongMemory
+from fallow.model.decision import Memory, Reason
+from fallow.model.long_memory import Freeze, Level, LongMemory
 from fallow.model.policies import idle
 from fallow.model.units import DAY, HOUR, Instant
 
@@ -126,7 +126,7 @@ class Braking(msgspec.Struct, frozen=True):
 def watch(brakes: idle.Brakes, memory: Memory, on_lease: Freeze | None, level: Level | None, now: Instant) -> Braking:
     """`level`: of this cycle, None where nothing is known. `on_lease`: the freeze that stands on the Lease."""
     unseen = _find_unseen(memory.freeze, on_lease, now)
-    standing = [freeze for freeze in (on_lease, unseen) if freeze is not None and now < freeze.until]
+    standing = [freeze for freeze in (on_lease, unseen) if freeze is not None and freeze.holds(now)]
     freeze = max(standing, key=lambda each: (each.until, each.because), default=None)
     levels, is_reset = memory.long.levels, memory.long.baseline_reset
     if level is None or not level.observed or (freeze is not None and is_reset):
@@ -145,7 +145,7 @@ def remember_level(levels: tuple[Level, ...], level: Level) -> tuple[Level, ...]
 
 def _find_unseen(own: Freeze | None, on_lease: Freeze | None, now: Instant) -> Freeze | None:
     """Our own freeze while it is not on the Lease: once it is, who takes it off there ends it."""
-    if own is None or now >= own.until:
+    if own is None or not own.holds(now):
         return None
     is_seen = on_lease is not None and on_lease.until >= math.floor(own.until)  # the Lease has whole seconds
     return None if is_seen else own

@@ -14,7 +14,7 @@ from typing import Final
 from fallow import names
 from fallow.decide.idle import consent
 from fallow.model import cluster, kinds, marks, record, units
-from fallow.model.decision import Decision, Mark, Resume, Undo
+from fallow.model.decision import Alert, Decision, Mark, Resume, Undo
 from fallow.model.policies import idle
 from fallow.model.seen import Unseen
 from fallow.model.units import DAY, MINUTE, Instant, Seconds
@@ -54,6 +54,9 @@ def _tend_standing(
 ) -> list[Decision]:
     if marks.resume_request(workload) is not None:
         return [Resume(workload, _resumer(workload), f"{names.RESUME_REQUESTED} was set on it")]
+    said = kinds.record_target(kind, workload).annotations
+    if record.read(said.get(names.ORIGINAL_STATE)) is None:
+        return [Alert(workload, names.Event.RESUME_FAILED, _describe_lost(kind, workload, said), units.rfc3339(began))]
     ignores_stop = kind.ignores_stop if rule.action.kserve_method == "auto" else None
     if alive and now >= began + KSERVE_EFFECT and ignores_stop and ignores_stop(workload):
         because = f"KServe did not heed {names.KSERVE_STOP} within {units.humane(KSERVE_EFFECT)}"
@@ -63,6 +66,15 @@ def _tend_standing(
         changes: consent.Changes = {names.PAUSE_INEFFECTIVE_AT: units.rfc3339(now)}
         return [_note(kind, workload, changes, names.Event.PAUSE_INEFFECTIVE, because)]
     return []
+
+
+def _describe_lost(kind: kinds.Kind, workload: cluster.Workload, said: marks.Said) -> str:
+    """Whoever took its record away, a webhook or a person, may not know what it was for."""
+    ref, was = workload.ref, marks.read_count(said.get(names.ORIGINAL_REPLICAS))
+    by_hand = f"set {', '.join(kind.writes)} by hand to what it was"
+    if kind.replica_path is not None:
+        by_hand = f"fallow resume {ref.short} -n {ref.namespace} --replicas {'N' if was is None else was}"
+    return f"It stands paused by us, and its record is gone or cannot be read. To bring it back: {by_hand}"
 
 
 def _ordered_stop(kind: kinds.Kind, workload: cluster.Workload) -> Seconds:
@@ -82,15 +94,9 @@ def _is_noted(kind: kinds.Kind, workload: cluster.Workload) -> bool:
 
 def _tend_void(kind: kinds.Kind, target: kinds.Target, workload: cluster.Workload, now: Instant) -> list[Decision]:
     began, ended = units.read_instant(target.annotations[names.PAUSED_AT]), marks.ended_at(kind, workload)
-    if ended is not None and ended > now + DAY:
-        return []  # nobody resumed it then: whether the record is still needed cannot be told
-    if isinstance(workload.scaled_objects, Unseen) or isinstance(workload.kueue, Unseen):
-        return []  # it may stand paused by one that cannot be seen: the record may be the only way back
-    if kinds.way(kind, workload) is kinds.Way.scale and not workload.body:
-        return []  # its /scale could not be read: the same
     stands = kinds.holds_pause(kind, workload)
-    if began is None and stands:
-        return []  # paused, by marks that cannot be read: the record beside them may be the only way back
+    if _may_be_needed(kind, workload, began, ended, now):
+        return []
     because = "its marks of a pause are older than its last resume"
     put_back: consent.Changes = {}
     if began is not None and (ended is None or began > ended) and not stands:
@@ -104,6 +110,19 @@ def _tend_void(kind: kinds.Kind, target: kinds.Target, workload: cluster.Workloa
     if _lives_elsewhere(kind, workload):
         return []  # clearing them would restart its pods, and they count for nothing
     return [_note(kind, workload, consent.drop(target.annotations, names.PAUSE_KEYS) | put_back, None, because)]
+
+
+def _may_be_needed(
+    kind: kinds.Kind, workload: cluster.Workload, began: Instant | None, ended: Instant | None, now: Instant
+) -> bool:
+    """Can it not be told that the pause is over? Then its record may be the only way back."""
+    if ended is not None and ended > now + DAY:
+        return True  # nobody resumed it then
+    if isinstance(workload.scaled_objects, Unseen) or isinstance(workload.kueue, Unseen):
+        return True  # by one that cannot be seen it may stand paused
+    if kinds.way(kind, workload) is kinds.Way.scale and not workload.body:
+        return True  # its /scale could not be read
+    return began is None and kinds.holds_pause(kind, workload)  # paused, by marks that cannot be read
 
 
 def _find_cleared(kind: kinds.Kind, target: kinds.Target) -> consent.Changes:

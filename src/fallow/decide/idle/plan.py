@@ -111,9 +111,8 @@ def make_plan(
     memory = msgspec.structs.replace(
         memory, long=_count_late(sight, memory.long, tended.paused), vain=fairness.recall(memory.vain, now)
     )
-    until, level = snapshot.frozen_until, None if snapshot.evidence.trouble else gpus.level(now)
-    on_lease = None if until is None else decision.Freeze(until, snapshot.frozen_because)
-    watched = brakes.watch(mandate.brakes, memory, on_lease, level, now)
+    level = None if snapshot.evidence.trouble else gpus.level(now)
+    watched = brakes.watch(mandate.brakes, memory, snapshot.freeze, level, now)
     stands = standings.find(judge.set_aside(sight, tended.odd), memory, watched.freeze, tended.written)
     sight = judge.set_aside(sight, {**tended.odd, **stands.odd})
     choosing = choice.choose(sight, memory, stands.pausable)
@@ -128,9 +127,7 @@ def make_plan(
             *tended.decisions(memory, now), *_tell(sight, memory, watched, stands, findings),
             *(_pause(sight, memory, index, findings[index], final[index].warns) for index in choosing.chosen),
         ),
-        frozen_until=watched.freeze.until if watched.freeze else None,
-        frozen_because=watched.freeze.because if watched.freeze else "",
-        totals=counts.total(sight, final, tended.paused, gpus),
+        freeze=watched.freeze, totals=counts.total(sight, final, tended.paused, gpus),
         policies=counts.tally_policies(sight, final, tended.paused, choosing.chosen),
         memory=_carry_on(sight, memory, watched, stands, final), noticed=sight.arranged.noticed,
         odd={snapshot.workloads[index].ref: why for index, why in sight.odd.items()},
@@ -286,22 +283,19 @@ def judge_again(
 ) -> dict[int, tuple[Finding | None, str]]:
     """Just before pauses: the same judges on what is true now, by workload. (None, why) = it must not be paused."""
     sight = _carry_over(_look(fresh, mandate, now), meant)
-    return {index: _judge_safely(sight, index, pause) for index, pause in meant.items()}
-
-
-def _judge_safely(sight: judge.Sight, index: int, pause: Pause) -> tuple[Finding | None, str]:
-    try:
-        return _judge_again(sight, index, pause)
-    except Exception as problem:  # of one workload: the others go on
-        return None, f"it could not be considered: {arrange.name_problem(problem)}"
+    found, odd = dict[int, tuple[Finding | None, str]](), dict[int, str]()
+    for index, pause in meant.items():
+        with arrange.SetAside(odd, index):
+            found[index] = _judge_again(sight, index, pause)
+    return found | {index: (None, f"it could not be considered: {why}") for index, why in odd.items()}
 
 
 def _judge_again(sight: judge.Sight, index: int, pause: Pause) -> tuple[Finding | None, str]:
     fresh, now = sight.snapshot, sight.now
     if fresh.workloads[index].ref.uid != pause.finding.workload.ref.uid:
         return None, "another object of the same name has taken its place"
-    if fresh.frozen_until is not None and now < fresh.frozen_until:
-        return None, f"frozen until {units.rfc3339(fresh.frozen_until)}: {fresh.frozen_because}"
+    if fresh.freeze is not None and fresh.freeze.holds(now):
+        return None, str(fresh.freeze)
     if _pod_uids(fresh, index) != pause.pods:
         return None, "its pods are not the ones it was judged by"
     if sight.code[index] != judge.IDLE:

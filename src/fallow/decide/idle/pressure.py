@@ -5,6 +5,7 @@ off the queue, so that no more is freed than is waited for. What is already on i
 Only what surely helps counts: the same resource, on a node that the waiting pod's selector and affinity accept.
 """
 
+import contextlib
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
@@ -61,10 +62,9 @@ class Queue:
 
 def _may_be_paused(workload: cluster.Workload) -> bool:
     """One that is as nobody foresaw counts as on its way out: so less is freed, not more."""
-    try:
+    with contextlib.suppress(Exception):
         return kinds.stands_paused(workload)
-    except Exception:
-        return True
+    return True
 
 
 def waits(pod: cluster.Pod, now: Instant) -> bool:

@@ -13,8 +13,9 @@ import numpy as np
 
 from fallow.decide.idle import arrange, brakes, courtesy, judge
 from fallow.decide.idle.courtesy import Standing
-from fallow.model import kinds, units
-from fallow.model.decision import Freeze, Memory, Reason, Step
+from fallow.model import kinds
+from fallow.model.decision import Memory, Reason, Step
+from fallow.model.long_memory import Freeze
 from fallow.model.seen import Absent
 
 
@@ -61,14 +62,12 @@ def _ask_all(sight: judge.Sight, memory: Memory) -> tuple[dict[int, Standing], d
     for index in np.flatnonzero(sight.code == judge.IDLE).tolist():
         known, grounds = answers.get(index), _find_grounds(sight, memory, index) if index in special else None
         if known is None or not known.at <= now < known.standing.until or known.grounds != grounds:
-            plain = grounds or find_times(sight, index)
-            try:
+            plain, known = grounds or find_times(sight, index), None
+            with arrange.SetAside(odd, index):
                 standing = courtesy.consider(make_case(sight, index, plain), now)
-            except Exception as problem:  # of one workload: the others go on
-                odd[index] = arrange.name_problem(problem)
-                continue
-            known = answers[index] = courtesy.Answered(standing, now, grounds)
-        found[index] = known.standing
+                known = answers[index] = courtesy.Answered(standing, now, grounds)
+        if known is not None:
+            found[index] = known.standing
     return found, odd
 
 
@@ -101,8 +100,7 @@ def make_case(sight: judge.Sight, index: int, grounds: courtesy.Grounds) -> cour
 
 
 def _freeze_all(steps: Mapping[int, Standing], freeze: Freeze) -> dict[int, Standing]:
-    because = f"frozen until {units.rfc3339(freeze.until)}: {freeze.because}"
-    return dict.fromkeys(steps, Standing(skip=Reason.Frozen, because=because))
+    return dict.fromkeys(steps, Standing(skip=Reason.Frozen, because=str(freeze)))
 
 
 def _hold_back(steps: Mapping[int, Standing], reasons: Mapping[int, str]) -> dict[int, Standing]:

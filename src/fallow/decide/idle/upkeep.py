@@ -60,13 +60,11 @@ def tend(sight: judge.Sight) -> Upkeep:
     marked = [index for index in sight.arranged.marked if workloads[index].trouble not in _UNSEEN]
     found, paused, odd = dict[int, list[Decision]](), dict[int, Instant | None](), dict[int, str]()
     for index in marked:
-        try:
+        with arrange.SetAside(odd, index):
             if decisions := [] if _is_outside(sight, index) else _tend_one(sight, index, workloads[index]):
                 found[index] = decisions
             if kinds.stands_paused(workloads[index]):
                 paused[index] = marks.paused_at(workloads[index])
-        except Exception as problem:  # of one workload: the others go on
-            odd[index] = arrange.name_problem(problem)
     return Upkeep({index: decisions for index, decisions in found.items() if index not in odd}, paused, odd)
 
 

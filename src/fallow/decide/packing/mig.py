@@ -62,7 +62,7 @@ def judge(layout: Sequence[str], model: Model) -> IllegalLayout | None:
     """None if the layout (one name per instance, of one GPU) is legal. The empty one is: nothing stands there."""
     shown = f"[{','.join(layout)}]"
     if model.mig is None:
-        return IllegalLayout(f"{shown} cannot be laid out: {model.name} has no MIG")
+        return IllegalLayout(f"{shown} cannot be laid out: no MIG profiles of {model.name} are known")
     found = {name: model.mig.find(name) for name in layout}
     unknown = [name for name, profile in found.items() if profile is None]
     if unknown:

@@ -135,7 +135,8 @@ def status(
         top=tuple(_find_top(view, seen, book)), next=tuple(_find_next(plan, view)),
         problems=tuple(_find_problems(look, view)), namespaces=tuple(_share(view)),
         paused=tuple(rows.paused(each) for each in look.paused if each.ref.uid in mine),
-        frozen_until=answers.instant(plan.frozen_until), frozen_because=plan.frozen_because or None,
+        frozen_until=answers.instant(plan.freeze.until if plan.freeze else None),
+        frozen_because=plan.freeze.because or None if plan.freeze else None,
         source=None if trouble is None else SourceState(reason=trouble.reason, because=trouble.because),
         as_of=answers.instant(plan.at),
     )
@@ -257,8 +258,9 @@ _STATES: Final = ("gpus", "active_gpus", "idle_gpus", "unknown_gpus")
 def _find_next(plan: decision.Plan, view: rows.Selection) -> list[NextStep]:
     """Pauses, notices and what ends by itself, the first to come first; those without a time last."""
     found = [(at, step) for one in view.workloads for at, step in _steps(one, view.at)]
-    if plan.frozen_until is not None:
-        found.append((plan.frozen_until, _step("freezeEnds", plan.frozen_until, because=plan.frozen_because)))
+    if plan.freeze is not None:
+        until = plan.freeze.until
+        found.append((until, _step("freezeEnds", until, because=plan.freeze.because)))
     found.sort(key=lambda each: (each[0], each[1].what, str(each[1].workload)))
     return [step for _, step in found]
 

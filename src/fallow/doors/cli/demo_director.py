@@ -70,7 +70,7 @@ class Director:
         self.took.append(time.monotonic() - ticked)
         self.ticked_at = now
         self.failed += bool(cycle.failure)
-        self.frozen += cycle.plan is not None and cycle.plan.frozen_until is not None
+        self.frozen += cycle.plan is not None and cycle.plan.freeze is not None
         if cycle.plan is not None and cycle.snapshot is not None:
             found = (cycle.plan.findings[index] for index in range(len(cycle.snapshot.workloads)))
             by_ref = ((each.workload.ref, each) for each in found)
@@ -166,7 +166,7 @@ class Director:
             feed=tuple(self.feed), paused=sum(one.state is SimState.paused for one in world.workloads),
             past=tuple(self._past), unknowns=self._find_unknowns(), waiting=self._say_waiting(), taken=self.taken,
             commands=self.commands(), is_live=self.is_live,
-            frozen=plan.frozen_because if plan is not None and plan.frozen_until is not None else "",
+            frozen=plan.freeze.because if plan is not None and plan.freeze is not None else "",
             faults=tuple(map(str, world.faults)), speed=(world.now - self.began) / spent if spent else 0.0,
         )
 

@@ -48,7 +48,7 @@ def exit_code(cycle: loop.Ended | None) -> int:
         return flags.EXIT_NO_DECISION
     if any(outcome.status is decision.Status.failed for outcome in cycle.outcomes):
         return flags.EXIT_ACTION_FAILED
-    return flags.EXIT_FROZEN if cycle.plan.frozen_until is not None else 0
+    return flags.EXIT_FROZEN if cycle.plan.freeze is not None else 0
 
 
 def calm_collector() -> None:

@@ -78,15 +78,19 @@ def _pause(target: str, reason: str, force: bool, **given: Any) -> None:
     _do(lambda reach: verbs.pause(reach, target, reason, time.time(), force=force), given, target)
 
 
-def _resume(target: str | None, replicas: int | None, everything: bool, everywhere: bool, **given: Any) -> None:
+def _resume(
+    target: str | None, replicas: int | None, force: bool, everything: bool, everywhere: bool, **given: Any
+) -> None:
     if (target is None) is not everything:
         raise click.UsageError("say either KIND/NAME or --all")
     if (everywhere and not everything) or (replicas is not None and everything):
         raise click.UsageError("--all-namespaces goes with --all, --replicas with KIND/NAME")
+    if force and replicas is None:
+        raise click.UsageError("--force goes with --replicas")
     if target is None:
         _resume_all({**given, "everywhere": everywhere})
     else:
-        _do(lambda reach: verbs.resume(reach, target, time.time(), replicas=replicas), given, target)
+        _do(lambda reach: verbs.resume(reach, target, time.time(), replicas=replicas, force=force), given, target)
 
 
 def _resume_all(given: Given) -> None:
@@ -284,6 +288,7 @@ resume = _command(
         ["--replicas"], type=click.IntRange(1), default=None,
         help="Bring back so many, where the record of the size is lost.",
     ),
+    click.Option(["--force"], is_flag=True, help="With --replicas: although the record is intact and says otherwise."),
     click.Option(["--all", "everything"], is_flag=True, help="Everything that stands paused by fallow, of every kind."),
     everywhere_option, dry_run=True, or_all=True,
 )

@@ -24,7 +24,7 @@ from fallow.stories import idle as stories
 from fallow.wiring import daemon
 
 
-class Asked(msgspec.Struct, frozen=True):
+class ViewFilter(msgspec.Struct, frozen=True):
     """What is to be shown and counted; all else is as if it were not there."""
 
     namespace: Pattern | None = None
@@ -36,7 +36,7 @@ class Asked(msgspec.Struct, frozen=True):
         return where + (f" on GPUs that match {self.model.pattern}" if self.model else "")
 
 
-def _sight(given: dict[str, Any]) -> tuple[daemon.Sighting, Asked]:
+def _sight(given: dict[str, Any]) -> tuple[daemon.Sighting, ViewFilter]:
     """One look at everything, judged by the flags; and what of it is asked for."""
     options = flags.read_settings(given)
     scope = options.mandate.scope
@@ -44,7 +44,7 @@ def _sight(given: dict[str, Any]) -> tuple[daemon.Sighting, Asked]:
     logs.set_up("default", "error")
     with show.refusals():
         found = asyncio.run(daemon.look(_within(options, wide), tell=show.tell))
-    return found, Asked(scope.namespace, scope.model)
+    return found, ViewFilter(scope.namespace, scope.model)
 
 
 def _within(options: settings.Settings, scope: policies.Scope) -> settings.Settings:
@@ -64,7 +64,7 @@ def _why_none(look: stories.Look) -> str:
     return f"no decision possible: {trouble.because}. What helps: {statuses.help_source(look)}"
 
 
-def _view(look: stories.Look, asked: Asked) -> answers.Selection:
+def _view(look: stories.Look, asked: ViewFilter) -> answers.Selection:
     """Refuses a namespace that is not there: an answer of nothing would be taken for one of no idleness."""
     view, places = answers.view(look.plan, asked.namespace, asked.model), look.snapshot.namespaces
     if view.workloads:
@@ -75,7 +75,7 @@ def _view(look: stories.Look, asked: Asked) -> answers.Selection:
     if asked.model is not None and look.snapshot.evidence.trouble is None:
         every = {model for one in answers.view(look.plan).workloads for model in one.finding.models}
         there = f"there are: {', '.join(sorted(every)) or 'none that is known'}"
-        raise _failure(f"no workload{Asked(asked.namespace)} has only GPUs that match {asked.model.pattern}; {there}")
+        raise _failure(f"no workload{ViewFilter(asked.namespace)} has only GPUs that match {asked.model.pattern}; {there}")
     return view
 
 

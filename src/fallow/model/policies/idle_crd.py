@@ -17,6 +17,7 @@ import msgspec
 
 from fallow import names
 from fallow.model import selectors, units, usage
+from fallow.model.long_memory import Freeze
 from fallow.model.policies import crd, idle
 from fallow.model.policies.crd import Count, Duration, Flag, Moment, Ratio, Share, Text, Timeout, Window, one_of
 from fallow.model.secret import Secret
@@ -329,7 +330,7 @@ def _make_selector(selector: crd.SelectorSpec) -> selectors.Selector:
 
 def status(
     of: idle.IdlePolicy, tally: idle.Tally, *, previous: Mapping[str, Any], trouble: usage.SourceTrouble | None,
-    frozen_until: Instant | None, frozen_because: str, now: Instant,
+    freeze: Freeze | None, now: Instant,
 ) -> dict[str, Any]:
     """The merge patch for the status subresource. `previous` is the status as it stands."""
     said = {
@@ -341,9 +342,9 @@ def status(
         said["Ready"] = "False", "Invalid", "; ".join(of.invalid)
     if trouble is not None:
         said["DataHealthy"] = "False", trouble.reason, trouble.because
-    if frozen_until is not None and frozen_until > now:
-        until = units.rfc3339(frozen_until)
-        said["Frozen"] = "True", "Frozen", f"no notice or pause until {until}: {frozen_because}"
+    if freeze is not None and freeze.holds(now):
+        until = units.rfc3339(freeze.until)
+        said["Frozen"] = "True", "Frozen", f"no notice or pause until {until}: {freeze.because}"
     soonest = sorted(tally.next_actions, key=lambda action: action.at)[:MOST_NEXT_ACTIONS]
     upcoming = (NextActionStatus(one.kind, one.namespace, one.name, units.rfc3339(one.at)) for one in soonest)
     counted = {key: value for key, value in msgspec.structs.asdict(tally).items() if key != "next_actions"}

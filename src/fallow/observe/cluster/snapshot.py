@@ -12,7 +12,6 @@ from typing import Any
 
 import msgspec
 
-from fallow import names
 from fallow.clients import errors
 from fallow.model import cluster, long_memory, units, usage
 from fallow.model.policies import idle
@@ -109,13 +108,12 @@ class Eyes:
     def _compose(
         self, held: usage_rows.Holders, evidence: usage.Evidence, now: Instant, **facts: Any
     ) -> cluster.Snapshot:
-        frozen_until, frozen_because = read_freeze(self.lease_annotations(), now)
         remembered, lost = long_memory.read(self.lease_annotations(), now)
         if lost:
             facts["missing"] = (*facts["missing"], cluster.Missing("our memory", lost))
         return cluster.Snapshot(
-            taken_at=now, pods=held.pods, evidence=evidence, frozen_until=frozen_until, frozen_because=frozen_because,
-            long_memory=remembered, lease_term=self._lease_term(), **facts,
+            taken_at=now, pods=held.pods, evidence=evidence, long_memory=remembered,
+            freeze=long_memory.read_freeze(self.lease_annotations(), now), lease_term=self._lease_term(), **facts,
         )
 
     def _look_past(self, rules: Collection[idle.Rule]) -> dict[str, frozenset[str]]:
@@ -143,15 +141,3 @@ def _reaches(by: idle.IdlePolicy | None, namespace: cluster.Namespace) -> bool:
 
 def _windows(rules: Collection[idle.Rule]) -> frozenset[Seconds]:
     return frozenset(window for rule in rules for window in rule.windows)
-
-
-def read_freeze(annotations: Mapping[str, str], now: Instant) -> tuple[Instant | None, str]:
-    """Until when, and why. A mark that cannot be read freezes too: somebody wanted us to stand still."""
-    text = annotations.get(names.FROZEN_UNTIL)
-    if not text:
-        return None, ""
-    until = units.read_instant(text)
-    if until is None:
-        odd = f"{names.FROZEN_UNTIL} on the Lease is {text!r}, which is no time"
-        return now + units.HOUR, f"{odd}; frozen until it is mended or removed"
-    return until, annotations.get(names.FROZEN_BECAUSE, "")

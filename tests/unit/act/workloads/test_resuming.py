@@ -61,6 +61,29 @@ async def test_without_a_record_nothing_is_guessed_and_a_number_forces(
     assert server.now(thing)["spec"]["replicas"] == 2
 
 
+@pytest.mark.parametrize(("replicas", "forced", "after"), [(2, False, 0), (2, True, 2), (3, False, 3)])
+async def test_a_number_overrules_an_intact_record_only_by_force(
+    server: Server, hands: doing.Hands, replicas: int, forced: bool, after: int
+) -> None:
+    thing = server.add(identified(make("apps/v1", "Deployment", {"replicas": 0}, annotations=PAUSED)))
+    outcome = await hands.resume(resume_of(workload_of(thing)), NOW, replicas=replicas, is_forced=forced)
+    assert server.now(thing)["spec"]["replicas"] == after
+    assert (outcome.status is Status.done) is bool(after)
+    if not after:
+        assert outcome.detail == (
+            "RecordIntact: the record on Deployment/llm is intact and holds /spec/replicas 3: "
+            "leave out --replicas to bring that back, or add --force to overrule it"
+        )
+        assert server.writes() == []
+
+
+async def test_a_number_for_what_is_not_counted_is_refused(server: Server, hands: doing.Hands) -> None:
+    thing = server.add(paused("Notebook"))
+    outcome = await hands.resume(resume_of(workload_of(thing)), NOW, replicas=2)
+    assert (outcome.status, server.writes()) == (Status.refused, [])
+    assert outcome.because == "Notebook/llm has no number of replicas that could be given"
+
+
 async def test_a_resume_reads_again_when_it_is_overtaken(server: Server, hands: doing.Hands) -> None:
     thing = server.add(identified(make("apps/v1", "Deployment", {"replicas": 0}, annotations=PAUSED)))
     server.fail("PATCH", "/deployments", 409, times=3)
@@ -184,3 +207,36 @@ async def test_a_clamped_resume_that_dies_keeps_its_record(server: Server, hands
     assert found["spec"]["replicas"] == 1
     assert json.loads(annotations(found)[names.ORIGINAL_STATE])["fields"] == {"/spec/replicas": 3}
     assert names.RESUMED_AT not in annotations(found)
+
+
+async def test_a_clamped_switch_that_dies_keeps_its_record(server: Server, hands: doing.Hands) -> None:
+    thing = server.add(paused("Notebook"))
+    before = annotations(server.now(thing))
+    server.before = lambda seen: seen.body["metadata"].get("annotations", {}).pop("kubeflow-resource-stopped", None)
+    server.seen = lambda seen: server.fail("PATCH", "/notebooks", 500) if len(server.writes()) == 2 else None
+    assert (await carry(hands, resume_of(workload_of(thing)))).status is Status.failed
+    assert annotations(server.now(thing)) == before
+
+
+async def test_what_an_operator_makes_of_it_at_once_keeps_its_record(server: Server, hands: doing.Hands) -> None:
+    thing, turns = server.add(paused("Deployment")), iter([False, True])
+
+    def set_one(_: Seen) -> None:
+        if next(turns, False):
+            server.touch(thing, lambda found: found["spec"].update(replicas=1))
+
+    server.before = set_one
+    outcome = await carry(hands, resume_of(workload_of(thing)))
+    assert outcome.status is Status.overtaken
+    assert "at once somebody made it /spec/replicas 1: its record stays" in outcome.because
+    assert json.loads(annotations(server.now(thing))[names.ORIGINAL_STATE])["fields"] == {"/spec/replicas": 3}
+
+
+async def test_a_service_whose_resume_would_be_altered_is_not_touched(server: Server, hands: doing.Hands) -> None:
+    record = json.dumps({"v": 1, "fields": {"/metadata/annotations/serving.kserve.io~1stop": None}})
+    said = {names.ORIGINAL_STATE: record, names.KSERVE_STOP: "true", names.PAUSED_AT: "2026-11-14T23:00:00Z"}
+    thing = server.add(identified(make("serving.kserve.io/v1beta1", "InferenceService", annotations=said)))
+    server.meets_dry = True
+    server.before = lambda seen: seen.body["metadata"].get("annotations", {}).pop(names.KSERVE_STOP, None)
+    assert (await carry(hands, resume_of(workload_of(thing)))).status is Status.failed
+    assert (server.writes(), server.now(thing)) == ([], thing)

@@ -1,4 +1,5 @@
-"""A pause of which the server made something else: put back in the same cycle, or kept on record for the next."""
+"""A pause of which the server makes something else: found by its rehearsal; where that did not show it, put back in the
+same cycle, or kept on record for the next."""
 
 from __future__ import annotations
 
@@ -114,7 +115,7 @@ async def test_what_equals_its_record_only_loses_the_marks(server: Server, hands
 
 
 async def test_a_dry_run_neither_puts_back_nor_leaves_anything(server: Server, make_hands: MakeHands) -> None:
-    thing = server.add(deployment())
+    thing, server.meets_dry = server.add(deployment()), True
     clamp(server)
     outcome = await carry(make_hands(dry_run="server"), pause_of(workload_of(thing)))
     assert outcome.status is Status.refused
@@ -282,6 +283,37 @@ async def test_a_scaler_that_somebody_else_paused_meanwhile_is_looked_at_first(
     assert (await carry(hands, pause_of(workload))).status is Status.overtaken
     assert annotations(server.now(target)) == {}
     assert annotations(server.now(found)) == {names.KEDA_PAUSED_REPLICAS: "0"}
+
+
+# ---- rehearsed -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.accepts("idle", 40)
+@pytest.mark.parametrize("altered", [clamp, lambda server: setattr(server, "before", strip(names.ORIGINAL_STATE))])
+async def test_what_a_dry_run_shows_altered_is_never_written(
+    server: Server, hands: doing.Hands, altered: Callable[[Server], None]
+) -> None:
+    thing, server.meets_dry = server.add(deployment(**KEPT)), True
+    altered(server)
+    outcome = await carry(hands, pause_of(workload_of(thing)))
+    assert outcome.status is Status.failed
+    assert outcome.because.startswith("nothing was changed, for something would alter our patch")
+    assert (server.writes(), server.now(thing)) == ([], thing)
+
+
+async def test_of_two_writes_both_are_rehearsed_before_the_first(server: Server, hands: doing.Hands) -> None:
+    target, found = server.add(deployment(**KEPT)), server.add(scaler())
+    server.meets_dry, server.before = True, insist_on_two
+    assert (await carry(hands, pause_of(with_scaler(server, target, found)))).status is Status.failed
+    assert (server.writes(), server.now(target)) == ([], target)
+
+
+async def test_a_server_that_knows_no_dry_run_has_nothing_paused(server: Server, hands: doing.Hands) -> None:
+    thing, server.meets_dry = server.add(deployment()), True
+    server.fail("PATCH", "/deployments", 400, message="admission webhook does not support dry run")
+    outcome = await carry(hands, pause_of(workload_of(thing)))
+    assert (outcome.status, server.writes()) == (Status.refused, [])
+    assert "does not support dry run" in outcome.because
 
 
 # ---- roles -----------------------------------------------------------------------------------------------------------

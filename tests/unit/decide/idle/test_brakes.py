@@ -13,8 +13,8 @@ from tests.builders import NOW, World, idle, paused_marks
 from fallow import names
 from fallow.decide.idle import brakes, plan
 from fallow.model import decision
-from fallow.model.decision import Alert, Code, Freeze, Memory, Outcome, Pause, Plan, Reason, Status, Warn
-from fallow.model.long_memory import Level, LongMemory, PastPause
+from fallow.model.decision import Alert, Code, Memory, Outcome, Pause, Plan, Reason, Status, Warn
+from fallow.model.long_memory import Freeze, Level, LongMemory, PastPause
 from fallow.model.policies import idle as policy
 from fallow.model.policies.idle import Brakes
 from fallow.model.seen import Register
@@ -399,15 +399,16 @@ def test_a_freeze_holds_on_then_the_new_level_is_the_baseline_and_work_goes_on()
         world.workload(f"ml/llm-{index}", gpus=[idle(for_=HOUR)] if index < 10 else [builders.busy()])
     memory = recalling(*levels(1, 1, 1, 1, 1, of=20))
     said = Brakes(confirm_cycles=1, freeze_hold=10 * MINUTE)
-    on_lease: float | None = None
+    on_lease: Freeze | None = None
     for after in (0, 3, 6, 9, 10, 13, 16, 19):
         world.now = NOW + after * MINUTE
         world.gpus = [
             (pod, msgspec.structs.replace(gpu, last_busy=world.now) if pod >= 10 else gpu) for pod, gpu in world.gpus
         ]
-        made = make(world, said, memory, frozen_until=on_lease, frozen_because="jump")
+        made = make(world, said, memory, freeze=on_lease)
         memory = made.memory
-        on_lease = math.floor(made.frozen_until) if made.newly_frozen and made.frozen_until else on_lease
+        if made.newly_frozen and made.freeze:
+            on_lease = Freeze(math.floor(made.freeze.until), made.freeze.because)
         acts = sum(isinstance(each, Warn | Pause) for each in made.decisions)
         seen.append((made.newly_frozen, made.findings[0].skip is Reason.Frozen, acts > 0))
     assert seen == [(True, True, False)] + [(False, True, False)] * 3 + [(False, False, True)] * 4
@@ -424,7 +425,7 @@ def test_a_restart_between_a_busy_and_an_all_idle_cluster_freezes_all_the_same(r
     memory, on_lease = (Memory(), before.long) if restarts else (before, LongMemory())
     made = make(world, brake(baseline_cycles=3), memory, long_memory=on_lease)
     assert (made.newly_frozen, paused(made)) == (True, [])
-    after = make(world, brake(baseline_cycles=3), long_memory=made.memory.long, frozen_until=NOW + HOUR)
+    after = make(world, brake(baseline_cycles=3), long_memory=made.memory.long, freeze=Freeze(NOW + HOUR, "jump"))
     assert (after.newly_frozen, after.memory.long.baseline_reset) == (False, True)
 
 
@@ -484,11 +485,10 @@ def test_a_freeze_by_hand_stops_notices_and_pauses_and_nothing_else() -> None:
     world = World()
     world.workload("ml/idle", annotations=builders.pending_marks(NOW - 7 * 24 * HOUR))
     world.workload("ml/busy", gpus=[builders.busy()], annotations=builders.pending_marks(NOW - HOUR))
-    made = make(
-        world, WIDE, rule=builders.rule(notice=builders.notice()), frozen_until=NOW + HOUR, frozen_because="maintenance"
-    )
+    by_hand = Freeze(NOW + HOUR, "maintenance")
+    made = make(world, WIDE, rule=builders.rule(notice=builders.notice()), freeze=by_hand)
     assert [type(each).__name__ for each in made.decisions] == ["Mark", "Mark"]
-    assert (made.frozen_until, made.newly_frozen) == (NOW + HOUR, False)
+    assert (made.freeze, made.newly_frozen) == (by_hand, False)
     assert "maintenance" in made.findings[0].skip_because
 
 

@@ -12,9 +12,10 @@ from fallow.decide.idle import plan
 from fallow.model import cluster
 from fallow.model.cluster import Trouble
 from fallow.model.decision import Alert, Detail, Mark, Memory, Outcome, Pause, Plan, Reason, Status, Warn
+from fallow.model.long_memory import Freeze
 from fallow.model.policies import idle as policy
 from fallow.model.policies.idle import ActionType, Notice
-from fallow.model.units import DAY, HOUR, MINUTE, Instant, rfc3339
+from fallow.model.units import DAY, HOUR, MINUTE, rfc3339
 
 POLITE = builders.rule(notice=builders.notice(grace=5 * MINUTE))
 
@@ -75,7 +76,7 @@ def test_the_first_reason_in_the_order_of_the_ladder_is_given() -> None:
     scope = {"letters": frozenset("s"), "protected_namespaces": here, "exclude_namespaces": here}
     seen = []
 
-    def look(rule: policy.Rule, frozen: Instant | None = None, confirm: int = 2) -> None:
+    def look(rule: policy.Rule, frozen: Freeze | None = None, confirm: int = 2) -> None:
         world.workloads.clear()
         world.pods.clear()
         world.gpus.clear()
@@ -83,7 +84,7 @@ def test_the_first_reason_in_the_order_of_the_ladder_is_given() -> None:
         mandate = builders.mandate(
             rule, scope=policy.Scope(**scope), brakes=policy.Brakes(confirm_cycles=confirm, max_actions_per_cycle=0)
         )
-        seen.append(plan.make_plan(world.snapshot(frozen_until=frozen), mandate, Memory(), NOW).findings[0].skip)
+        seen.append(plan.make_plan(world.snapshot(freeze=frozen), mandate, Memory(), NOW).findings[0].skip)
 
     replicas = 0
     report = builders.rule(action=ActionType.report, active_slots=slots)
@@ -106,7 +107,7 @@ def test_the_first_reason_in_the_order_of_the_ladder_is_given() -> None:
     look(pausing)
     del annotations[names.RESUMED_AT]
     look(pausing)
-    look(builders.rule(), frozen=NOW + HOUR)
+    look(builders.rule(), frozen=Freeze(NOW + HOUR, "by hand"))
     look(builders.rule())
     look(builders.rule(), confirm=1)
     assert seen == [

@@ -13,6 +13,7 @@ from fallow.decide.idle import pauses, plan
 from fallow.model import cluster, usage
 from fallow.model import marks as reading
 from fallow.model.decision import Alert, Heading, Mark, Memory, Plan, Reason, Resume, Undo, Verdict
+from fallow.model.long_memory import Freeze
 from fallow.model.units import DAY, HOUR, MINUTE, rfc3339
 
 ZERO = {"spec": {"replicas": 0}}
@@ -36,6 +37,18 @@ def test_a_paused_workload_is_left_alone() -> None:
     assert made.totals.verdicts == {Heading(Verdict.unknown, Reason.AlreadyPaused): 1}
 
 
+@pytest.mark.accepts("idle", 40)
+@pytest.mark.parametrize("text", [None, "{half a rec"], ids=["gone", "unreadable"])
+def test_a_pause_without_its_record_is_told_with_the_way_back(text: str | None) -> None:
+    world, said = World(), {**paused_marks(NOW - HOUR), names.ORIGINAL_REPLICAS: "3"}
+    said = {key: value for key, value in said.items() if key != names.ORIGINAL_STATE}
+    world.workload(pods=(), annotations=said | ({} if text is None else {names.ORIGINAL_STATE: text}), body=ZERO)
+    (alert,) = make(world).decisions
+    assert isinstance(alert, Alert)
+    assert alert.event == names.Event.RESUME_FAILED
+    assert alert.because.endswith("To bring it back: fallow resume Deployment/llm -n ml --replicas 3")
+
+
 @pytest.mark.accepts("idle", 15)
 @pytest.mark.parametrize("state", ["calm", "frozen", "source-down"])
 @pytest.mark.parametrize(("value", "by"), [("ada", "ada"), ("", "annotation")])
@@ -44,7 +57,7 @@ def test_who_asks_for_it_gets_it_back_whatever_else_is_wrong(state: str, value: 
     world.workload(pods=(), annotations={**paused_marks(NOW - HOUR), names.RESUME_REQUESTED: value}, body=ZERO)
     if state == "source-down":
         world.trouble = usage.SourceTrouble("SourceError", "no answer")
-    (resume,) = make(world, frozen_until=NOW + HOUR if state == "frozen" else None).decisions
+    (resume,) = make(world, freeze=Freeze(NOW + HOUR, "by hand") if state == "frozen" else None).decisions
     assert isinstance(resume, Resume)
     assert (resume.by, resume.remember) == (by, {})
 

@@ -14,6 +14,7 @@ from fallow import names
 from fallow.decide.idle import plan
 from fallow.model import cluster
 from fallow.model.decision import Alert, Heading, Mark, Memory, Outcome, Pause, Plan, Reason, Status, Verdict, Warn
+from fallow.model.long_memory import Freeze
 from fallow.model.policies import idle as policy
 from fallow.model.seen import Known
 from fallow.model.units import HOUR, MINUTE, read_instant, rfc3339
@@ -85,7 +86,8 @@ def test_the_second_look_stops_everything_that_is_not_as_it_was(happen: Any, bec
 def test_the_second_look_heeds_a_freeze() -> None:
     mandate, world = builders.mandate(POLITE), idle_world()
     pause = pause_of(world, mandate)
-    assert plan.judge_again(world.snapshot(frozen_until=NOW + HOUR), {0: pause}, mandate, NOW)[0][0] is None
+    frozen = world.snapshot(freeze=Freeze(NOW + HOUR, "by hand"))
+    assert plan.judge_again(frozen, {0: pause}, mandate, NOW)[0][0] is None
 
 
 def test_the_second_look_carries_over_what_its_shorter_span_cannot_show() -> None:
@@ -261,7 +263,7 @@ def test_a_pause_is_always_earned(content: list[Any], rule: policy.Rule, acting:
         world.trouble = SourceTrouble("NoData", "nothing came")
     snapshot = snapshot_of(world)
     if state == "frozen":
-        snapshot = msgspec.structs.replace(snapshot, frozen_until=NOW + HOUR)
+        snapshot = msgspec.structs.replace(snapshot, freeze=Freeze(NOW + HOUR, "by hand"))
     made = plan.make_plan(snapshot, builders.mandate(rule, acting=acting), Memory(), NOW)
     steps = [each for each in made.decisions if isinstance(each, Pause | Warn)]
     assert state == "calm" or not steps

@@ -96,7 +96,7 @@ def test_a_legal_layout_is_accepted_in_any_order(layout: list[str]) -> None:
 def test_a_model_without_mig_has_no_layout() -> None:
     verdict = mig.judge(["1g.5gb"], T4)
     assert verdict is not None
-    assert verdict.because == "[1g.5gb] cannot be laid out: T4 has no MIG"
+    assert verdict.because == "[1g.5gb] cannot be laid out: no MIG profiles of T4 are known"
 
 
 def test_starts_bind_where_sums_would_not() -> None:

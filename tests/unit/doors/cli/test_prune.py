@@ -15,13 +15,14 @@ from fallow.decide.idle import plan as brain
 from fallow.doors.cli import prune
 from fallow.model import decision
 from fallow.model.decision import Outcome, Status
+from fallow.model.long_memory import Freeze
 
 
 def cycle(*statuses: Status, frozen=None, failure="", planned=True) -> decision.Cycle:
     world = builders.World()
     world.workload()
     made = brain.make_plan(world.snapshot(), builders.mandate(), decision.Memory(), world.now)
-    made = msgspec.structs.replace(made, frozen_until=frozen)
+    made = msgspec.structs.replace(made, freeze=None if frozen is None else Freeze(frozen, "by hand"))
     outcomes = tuple(Outcome(made.decisions[-1], status, 0.0, "") for status in statuses)
     return decision.Cycle(made if planned else None, None, outcomes, failure, 0.0)
 

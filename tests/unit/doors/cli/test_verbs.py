@@ -265,7 +265,10 @@ async def test_nothing_paused_is_said(server, ask):
     assert (await ask("resume", "--all")).output == "nothing is paused by fallow in namespace ml\n"
 
 
-@pytest.mark.parametrize("words", ["", "Deployment/llm --all", "Deployment/llm -A", "--all --replicas 2"])
+NEITHER = ["", "Deployment/llm --all", "Deployment/llm -A", "--all --replicas 2", "Deployment/llm --force"]
+
+
+@pytest.mark.parametrize("words", NEITHER)
 def test_a_resume_is_of_one_or_of_all(words):
     assert type_in("resume", *words.split(), KUBECONFIG="/nonexistent").exit_code == 2
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests import ROOT
 
 from fallow.model import selectors, units, usage
+from fallow.model.long_memory import Freeze
 from fallow.model.policies import idle, idle_crd
 
 CRD_FILE = ROOT / "deploy" / "base" / "10-crd.yaml"
@@ -417,7 +418,7 @@ def _status(of: idle.IdlePolicy, previous: dict[str, Any] | None = None, **chang
         matched_workloads=4, idle_workloads=None, idle_gpus=8, paused_workloads=1, acknowledged_workloads=0
     )
     tally = msgspec.structs.replace(tally, **changes.pop("tally", {}))
-    around = {"trouble": None, "frozen_until": None, "frozen_because": "", "now": NOW} | changes
+    around = {"trouble": None, "freeze": None, "now": NOW} | changes
     return idle_crd.status(of, tally, previous=previous or {}, **around)["status"]
 
 
@@ -448,7 +449,8 @@ def test_the_status_of_a_broken_policy_names_the_fault():
     ("until", "holds"), [(NOW + 60, "True"), (NOW - 60, "False"), (None, "False")], ids=["held", "over", "never"]
 )
 def test_the_status_tells_a_freeze_while_it_lasts(until, holds):
-    assert _conditions(_status(parse(), frozen_until=until, frozen_because="a jump"))["Frozen"][0] == holds
+    freeze = None if until is None else Freeze(until, "a jump")
+    assert _conditions(_status(parse(), freeze=freeze))["Frozen"][0] == holds
 
 
 def test_the_status_tells_that_the_source_is_down():
