@@ -75,7 +75,8 @@ def _view(look: stories.Look, asked: ViewFilter) -> answers.Selection:
     if asked.model is not None and look.snapshot.evidence.trouble is None:
         every = {model for one in answers.view(look.plan).workloads for model in one.finding.models}
         there = f"there are: {', '.join(sorted(every)) or 'none that is known'}"
-        raise _failure(f"no workload{ViewFilter(asked.namespace)} has only GPUs that match {asked.model.pattern}; {there}")
+        where = ViewFilter(asked.namespace)
+        raise _failure(f"no workload{where} has only GPUs that match {asked.model.pattern}; {there}")
     return view
 
 

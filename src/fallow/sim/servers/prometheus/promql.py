@@ -3,7 +3,7 @@
 In: the text of a question, an instant, the samples. Out: an instant vector as the real engine computes it, or NotAsked
 for whatever is not known here: no question that is not understood gets an answer.
 Known are selectors; max_, min_, avg_ and count_over_time and increase of a range, with an offset; timestamp and
-label_replace; the difference of two vectors; == and >= a number; or; max and min by labels.
+label_replace; the difference of two vectors; ==, != and >= a number; or; max and min by labels.
 """
 
 import itertools
@@ -100,7 +100,8 @@ _OVER_TIME: Final[Mapping[str, OverTime]] = {
 }
 _AGGREGATIONS: Final[Mapping[str, Callable[[Iterable[float]], float]]] = {"max": max, "min": min}
 _COMPARISONS: Final[Mapping[str, Callable[[float, float], bool]]] = {
-    "==": lambda left, right: left == right, ">=": lambda left, right: left >= right,
+    "==": lambda left, right: left == right, "!=": lambda left, right: left != right,
+    ">=": lambda left, right: left >= right,
 }
 
 
