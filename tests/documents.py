@@ -31,8 +31,8 @@ _PLACEHOLDERS = {
 }
 _PAST = ("CHANGELOG.md", "docs/spec", "docs/contributors/decisions")  # what was, or is asked for
 _KUBECTL = {
-    "annotate", "apply", "delete", "describe", "get", "kustomize", "label", "logs", "patch", "port-forward", "rollout",
-    "scale",
+    "annotate", "apply", "create", "delete", "fallow", "describe", "get", "kustomize", "label", "logs", "patch",
+    "port-forward", "rollout", "scale",
 }
 _WITH_VALUE = ("-n", "-f", "-k", "-o", "-l", "--field-selector", "--patch-file")  # of kubectl
 _SHORT = {"deployment": "Deployment", "lease": "Lease", "serviceaccount": "ServiceAccount", "svc": "Service"}
@@ -98,11 +98,13 @@ def _read_block(page: str, text: str, found: re.Match[str]) -> Block:
 
 def _split(line: str) -> Iterator[tuple[str, ...]]:
     """The commands of one line: comments are dropped, pipes and semicolons part them."""
-    lexer = shlex.shlex(line, posix=True, punctuation_chars="|;&")
+    lexer = shlex.shlex(line, posix=True, punctuation_chars="|;&>")
     lexer.whitespace_split = True
     words: list[str] = []
     for word in lexer:
-        if set(word) <= set("|;&"):
+        if set(word) <= {">"}:  # where to is nobody's flag
+            next(lexer)
+        elif set(word) <= set("|;&"):
             yield tuple(words)
             words = []
         else:

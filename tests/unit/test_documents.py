@@ -125,6 +125,11 @@ def test_what_freeze_answers_stands_on_the_page_of_brakes():
     page = (ROOT / "docs" / "operators" / "brakes.md").read_text()
     rows = re.findall(r"^\| (`[^|]+`) \| ([01]) \|", page, re.MULTILINE)
     said = [(text.split("..."), int(code)) for cell, code in rows for text in re.findall(r"`([^`]+)`", cell)]
+    [(unseen, code)] = [each for each in said if each[0][0].startswith("whether")]
+    with pytest.raises(verbs.Declined, match=unseen[0].strip()):
+        verbs.pick_lease([], "leases may not be listed")
+    assert code == flags.EXIT_NO_DECISION
+    said.remove((unseen, code))
     answers = [("answered", "a"), ("nobody", ""), ("nobody", "a"), ("silent", "a")]
     for (parts, code), (heard, holder) in zip(said, answers, strict=True):
         answer = verbs.FreezeAnswer("2026-11-20T18:00:00Z", lease.Heard(heard), holder, "never")

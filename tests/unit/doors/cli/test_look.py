@@ -113,7 +113,9 @@ async def test_acks_are_listed_of_all_namespaces_in_the_order_in_which_they_end(
     assert [row["name"] for row in listed] == ["early", "late"]
 
 
-async def _watch(kubeconfig, out):
+async def _watch(server, kubeconfig, out):
+    server.put("namespaces", pretend.made("ml", namespace=None, kind="Namespace", version="v1"))
+    server.put_all(pretend.deployed("asleep", pods=0, annotations=MARKS, spec={"replicas": 0}))
     words = ("from fallow.doors.cli import main; main.fallow()", "paused", "--watch", "1")
     env = {"PATH": os.environ["PATH"], "KUBECONFIG": str(kubeconfig), "TERM": "xterm-256color"}
     return await asyncio.create_subprocess_exec(sys.executable, "-c", *words, stdout=out, stderr=out, env=env)
@@ -129,9 +131,8 @@ async def _read_until(read, word, times):
 
 
 async def test_watched_on_a_terminal_it_redraws_in_place_and_leaves_it_as_it_was(server, ask, kubeconfig):
-    server.put_all(pretend.deployed("asleep", pods=0, annotations=MARKS, spec={"replicas": 0}))
     leader, follower = pty.openpty()
-    process = await _watch(kubeconfig, follower)
+    process = await _watch(server, kubeconfig, follower)
     os.close(follower)
     read = lambda: asyncio.to_thread(os.read, leader, 65536)  # noqa: E731
     said = await _read_until(read, b"Deployment/asleep", 2)
@@ -146,8 +147,7 @@ async def test_watched_on_a_terminal_it_redraws_in_place_and_leaves_it_as_it_was
 
 
 async def test_watched_on_a_pipe_it_shows_one_page_after_another(server, ask, kubeconfig):
-    server.put_all(pretend.deployed("asleep", pods=0, annotations=MARKS, spec={"replicas": 0}))
-    process = await _watch(kubeconfig, asyncio.subprocess.PIPE)
+    process = await _watch(server, kubeconfig, asyncio.subprocess.PIPE)
     assert process.stdout is not None
     said = await _read_until(lambda: process.stdout.read(65536), b"Deployment/asleep", 2)
     process.send_signal(signal.SIGINT)
