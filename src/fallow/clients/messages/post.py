@@ -47,11 +47,16 @@ class Poster:
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
-        connector = aiohttp.TCPConnector(limit=20, ssl=tls.from_files(self._trusted, "channels of notices"))
-        self._session = aiohttp.ClientSession(
-            connector=connector, cookie_jar=aiohttp.DummyCookieJar(), timeout=aiohttp.ClientTimeout(self._timeout)
-        )
         return self
+
+    def _open(self) -> aiohttp.ClientSession:
+        """With the first message: most who have a Poster send none, and to read the system's authorities takes 33 ms."""
+        if self._session is None:
+            connector = aiohttp.TCPConnector(limit=20, ssl=tls.from_files(self._trusted, "channels of notices"))
+            self._session = aiohttp.ClientSession(
+                connector=connector, cookie_jar=aiohttp.DummyCookieJar(), timeout=aiohttp.ClientTimeout(self._timeout)
+            )
+        return self._session
 
     async def __aexit__(self, *why: object) -> None:
         if self._session is not None:
@@ -71,10 +76,10 @@ class Poster:
         return await retry.persist(lambda: self._post_once(url, body, sent), self._patience, is_read=True)
 
     async def _post_once(self, url: yarl.URL, body: bytes, headers: Mapping[str, str]) -> PostAnswer:
-        assert self._session is not None, "a Poster is used with `async with`"
+        session = self._open()
         proxy = proxies.find_proxy(str(url.origin()), self._environment) or None
         try:
-            async with self._session.post(url, data=body, headers=headers, proxy=proxy, allow_redirects=False) as got:
+            async with session.post(url, data=body, headers=headers, proxy=proxy, allow_redirects=False) as got:
                 text = (await got.content.read(_LONGEST_ANSWER)).decode(errors="replace")
                 wait = retry.read_header(got.headers.get("Retry-After"))
         except TimeoutError:
