@@ -50,7 +50,7 @@ class Poster:
         return self
 
     def _open(self) -> aiohttp.ClientSession:
-        """With the first message: most who have a Poster send none, and to read the system's authorities takes 33 ms."""
+        """With the first message: most send none, and to read the system's authorities takes 33 ms."""
         if self._session is None:
             connector = aiohttp.TCPConnector(limit=20, ssl=tls.from_files(self._trusted, "channels of notices"))
             self._session = aiohttp.ClientSession(
