@@ -32,6 +32,7 @@ ORIGINAL_STATE: Final = f"{GROUP}/original-state"
 ORIGINAL_REPLICAS: Final = f"{GROUP}/original-replicas"
 PAUSED_AT: Final = f"{GROUP}/paused-at"
 PAUSED_BY: Final = f"{GROUP}/paused-by"
+BY_OTHERS: Final = "external:"  # how resumed-by begins where somebody brought it back past us
 BY_USER: Final = "user:"  # how a person's name begins there, and in resumed-by and ack-by
 PAUSED_REASON: Final = f"{GROUP}/paused-reason"
 PAUSED_GPUS: Final = f"{GROUP}/paused-gpus"  # how many GPUs the pause freed, for people

@@ -45,8 +45,8 @@ METRICS: tuple[Metric, ...] = (
     _counter("gpu_pruner_pods_checked_total", "GPU pods looked at, summed over cycles."),
     _counter("gpu_pruner_acknowledgments_total", "Acknowledgements first seen."),
     _counter("gpu_pruner_scaledowns_prevented_total", "Pauses prevented, once per acknowledgement and idle episode."),
-    _counter("gpu_pruner_slack_notifications_sent_total", "Messages that Slack confirmed."),
-    _counter("gpu_pruner_slack_notification_failures_total", "Messages that Slack did not confirm."),
+    _counter("gpu_pruner_slack_notifications_sent_total", "Workloads of which Slack confirmed a message."),
+    _counter("gpu_pruner_slack_notification_failures_total", "Workloads of which Slack did not confirm a message."),
     # Our own.
     _gauge("fallow_build_info", "1, with the version.", ("version",)),
     _gauge("fallow_idle_workloads", "Workloads at the last check, by verdict and reason.", ("verdict", "reason")),

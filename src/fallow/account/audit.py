@@ -6,6 +6,7 @@ Invariant: an entry stands once, however often it is written; every table is bou
 loses nothing that fits into the queue, and reading goes on from what is there.
 """
 
+import asyncio
 import logging
 import sqlite3
 from collections import deque
@@ -83,6 +84,7 @@ class Audit:
         path = Path(directory) / FILE if directory else None
         self._database = sqlite.Database(path, LAYOUT, writes=writes)
         self._waiting: deque[chronicle.Chapter] = deque(maxlen=_MOST_WAITING)
+        self._writing = asyncio.Lock()
         self.trouble = ""  # why it could not be written last
         self._pruned_at: Instant = 0.0
 
@@ -98,17 +100,18 @@ class Audit:
 
     async def flush(self, now: Instant) -> None:
         """Never raises for what the database does: what could not be written waits, and is said."""
-        chapters, forgets = tuple(self._waiting), now - self._pruned_at > DAY
-        try:
-            await self._database.run(lambda on: _write(on, chapters, now if forgets else None), None)
-        except errors.ClientError as problem:
-            if not self.trouble:
-                log.warning("what happens cannot be written down, and waits: %s", problem)
-            self.trouble = str(problem)
-            return
-        for _ in chapters:
-            self._waiting.popleft()
-        self.trouble, self._pruned_at = "", now if forgets else self._pruned_at
+        async with self._writing:
+            chapters, forgets = tuple(self._waiting), now - self._pruned_at > DAY
+            self._waiting.clear()
+            try:
+                await self._database.run(lambda on: _write(on, chapters, now if forgets else None), None)
+            except errors.ClientError as problem:
+                if not self.trouble:
+                    log.warning("what happens cannot be written down, and waits: %s", problem)
+                self.trouble = str(problem)
+                self._waiting.extendleft(reversed(chapters))
+                return
+            self.trouble, self._pruned_at = "", now if forgets else self._pruned_at
 
     async def enter(self, entry: AuditEntry) -> None:
         """For a door: what somebody just did."""

@@ -2,9 +2,11 @@
 
 In: cycles, one after the other. Out: Entries, Turns of conditions, Levels. What people did (an ack, a resume by
 command) is read from the marks it left, so that it is known whichever way it went.
-Invariant: nothing is told twice: what stands already when we first look was told by whoever was here then.
+Invariant: nothing is told twice: what stands already when we first look was told by whoever was here then, and what we
+did ourselves is told by the whole second, as the mark says it that it leaves.
 """
 
+import math
 from collections.abc import Iterable, Iterator
 
 import msgspec
@@ -20,7 +22,7 @@ from fallow.model.usage import Indices
 _BUSY, _IDLE, _UNKNOWN, _PAUSED = range(4)
 _CONDITIONS = (Condition.busy, Condition.idle, Condition.unknown, Condition.paused)
 _FAILED = {Status.failed: Happened.failed, Status.refused: Happened.refused}
-_SOURCES = {"user:": CameBy.cli, "slack:": CameBy.slack, "unverified:": CameBy.api, "api:": CameBy.api}
+_SOURCES = {names.BY_USER: CameBy.cli, "slack:": CameBy.slack, "unverified:": CameBy.api, "api:": CameBy.api}
 
 
 class Chapter(msgspec.Struct, frozen=True):
@@ -34,11 +36,11 @@ class Chapter(msgspec.Struct, frozen=True):
 class Chronicle:
     def __init__(self) -> None:
         self._failing = False
-        self._is_frozen = False
+        self._is_frozen: bool | None = None  # None: nobody has looked yet, and what stands was told before us
         self._workloads: tuple[cluster.Workload, ...] | None = None
         self._conditions: Indices = np.zeros(0, np.int64)
         self._said: dict[str, tuple[str | None, str | None]] | None = None  # uid -> ack-until, resumed-at
-        self._paused: dict[str, Instant] = {}  # uid -> since when, at the last look
+        self._paused: dict[str, tuple[Instant, str]] = {}  # uid -> since when, by which rule, at the last look
 
     def add(self, cycle: decision.Cycle, now: Instant, *, total: float | None = None) -> Chapter:
         """`total`: GPUs of the cluster; None: not known."""
@@ -52,8 +54,8 @@ class Chronicle:
             entries += self._news(seen.workloads)
         entries += [each for entry in entries if (each := self._regret(entry)) is not None]
         if seen.workloads is not self._workloads:
-            paused = ((each.ref.uid, marks.paused_at(each)) for each in seen.workloads)
-            self._paused = {uid: at for uid, at in paused if at is not None}
+            paused = ((each, marks.paused_at(each)) for each in seen.workloads)
+            self._paused = {each.ref.uid: (at, _rule_of(each)) for each, at in paused if at is not None}
         turns = tuple(self._turns(seen.workloads, codes, now))
         self._workloads, self._conditions = seen.workloads, codes
         return Chapter(tuple(entries), turns, _count(plan, total))
@@ -62,11 +64,11 @@ class Chronicle:
         """Of what came back too soon. Its own marks no longer say when it was paused."""
         if entry.type not in (Happened.resumed, Happened.brought_back) or entry.ref is None:
             return None
-        began = self._paused.get(entry.ref.uid)
-        if began is None or entry.at - began > history.REGRET_WITHIN:
+        began, rule = self._paused.get(entry.ref.uid, (-math.inf, ""))
+        if entry.at - began > history.REGRET_WITHIN:
             return None
         sentence = f"{entry.sentence}, {units.spoken(entry.at - began)} after its pause"
-        return msgspec.structs.replace(entry, type=Happened.regretted, sentence=sentence)
+        return msgspec.structs.replace(entry, type=Happened.regretted, sentence=sentence, policy=rule)
 
     def _failures(self, cycle: decision.Cycle, now: Instant) -> Iterator[AuditEntry]:
         """The first of several in a row."""
@@ -79,7 +81,7 @@ class Chronicle:
 
     def _freezes(self, plan: decision.Plan, now: Instant) -> Iterator[AuditEntry]:
         was_frozen, self._is_frozen = self._is_frozen, plan.freeze is not None
-        if plan.freeze is not None and not was_frozen:
+        if plan.freeze is not None and (was_frozen is False or plan.newly_frozen):
             sentence = str(plan.freeze)
             yield AuditEntry(
                 at=now, type=Happened.frozen, sentence=sentence, actor=names.FIELD_MANAGER, source=CameBy.cycle
@@ -139,7 +141,13 @@ def _count(plan: decision.Plan, total: float | None) -> Levels:
 
 
 def _resumed(workload: cluster.Workload) -> str | None:
-    return max(marks.read_all(workload, names.RESUMED_AT), default=None)
+    """When somebody resumed it. What came back past us is told where that is found out."""
+    by = max(marks.read_all(workload, names.RESUMED_BY), default="")
+    return None if by.startswith(names.BY_OTHERS) else max(marks.read_all(workload, names.RESUMED_AT), default=None)
+
+
+def _rule_of(workload: cluster.Workload) -> str:
+    return max(marks.read_all(workload, names.PAUSED_POLICY), default="")
 
 
 def _compare(
@@ -171,7 +179,7 @@ def entry_of(outcome: Outcome) -> AuditEntry | None:
     if type_of is None:
         return None
     return AuditEntry(
-        at=outcome.at, type=type_of, sentence=outcome.because, source=CameBy.cycle,
+        at=math.floor(outcome.at), type=type_of, sentence=outcome.because, source=CameBy.cycle,
         actor=getattr(act, "by", names.FIELD_MANAGER), ref=workload.ref if workload else None,
         gpus=found.gpus if found else None, reason=str(found.reason) if found else "",
         policy=found.rule.name if found else "", code=str(outcome.code or ""),

@@ -37,7 +37,7 @@ class Hands:
     ) -> None:
         """`suspend_schedules`: with a Job its CronJob is suspended too (letter `c`). `keda_turn`: how long KEDA is
         given, after it got its ScaledObject back, before we look at what it made of it. `wires`, `address`: by which
-        and as whom owners are deliveries_made."""
+        and as whom owners are told."""
         self.writer = sending.PatchWriter(api, lookup, dry_run)
         self.announcer = events.Announcer(api, reporting_instance=reporting_instance)
         self.reports = reports.PolicyReports(api, lookup)

@@ -1,5 +1,6 @@
 """What happened is kept: once, bounded, over a restart, and whatever the database does."""
 
+import asyncio
 import pathlib
 import sqlite3
 
@@ -12,7 +13,7 @@ from fallow import names
 from fallow.account import audit, chronicle
 from fallow.clients import errors
 from fallow.decide.idle import plan as brain
-from fallow.model import cluster, decision, history
+from fallow.model import cluster, decision, history, long_memory
 from fallow.model.decision import Outcome, Status
 from fallow.model.history import AuditEntry, CameBy, Condition, Happened, Turned
 from fallow.model.units import DAY, rfc3339
@@ -187,3 +188,35 @@ def test_every_end_of_a_pause_is_told(status, type_of):
     [pause] = [each for each in plan.decisions if isinstance(each, decision.Pause)]
     found = chronicle.entry_of(Outcome(pause, status, NOW, "so it went"))
     assert (found.type, found.sentence, found.gpus, found.policy) == (type_of, "so it went", 1, "flags")
+
+
+async def test_what_is_written_at_the_same_time_is_written_once(kept):
+    await asyncio.gather(*(kept.enter(entry(NOW + number)) for number in range(20)))
+    assert len(await kept.read(audit.AuditQuery())) == 20
+
+
+def test_a_resume_of_ours_is_told_once_though_its_mark_is_read_later():
+    told, now = chronicle.Chronicle(), NOW + 300.25
+    rests = builders.World()
+    marks = {**builders.paused_marks(NOW), names.PAUSED_POLICY: "nightly"}
+    rests.workload("ml/w0", gpus=[], pods=[], annotations=marks, body={"spec": {"replicas": 0}})
+    seen = rests.snapshot()
+    told.add(cycle(seen), NOW + 60)
+    resume = Outcome(decision.Resume(seen.workloads[0], "user:ada", "asked"), Status.done, now, "resumed")
+    first = told.add(cycle(seen, resume), now).entries
+    back = {names.RESUMED_AT: rfc3339(now), names.RESUMED_BY: "user:ada"}
+    later = told.add(cycle(world_of(builders.busy(), annotations=back)), now + 60).entries
+    keys = [(each.ref.uid, each.type, each.at) for each in (*first, *later)]
+    assert len(set(keys)) == 2, "resumed, and regretted"
+    assert {each.policy for each in first if each.type is Happened.regretted} == {"nightly"}
+
+
+def test_a_freeze_that_stood_before_us_is_not_told_again():
+    frozen = {"freeze": long_memory.Freeze(NOW + 3600, "by hand")}
+    told = chronicle.Chronicle()
+    seen = world_of(builders.busy())
+    assert told.add(cycle(msgspec.structs.replace(seen, **frozen)), NOW).entries == ()
+    assert [each.type for each in told.add(cycle(seen), NOW + 60).entries] == [Happened.unfrozen]
+    assert [each.type for each in told.add(cycle(msgspec.structs.replace(seen, **frozen)), NOW + 120).entries] == [
+        Happened.frozen
+    ]

@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 
 MOST_SINGLE = 20  # notices in a cycle and channel; more become one message
 _AT_ONCE = 8
+_MOST_CLOSED = 20  # incidents in one cycle: a pager that is down must not take all its time
 _TOLD_CHARACTERS = 200
 
 Price: TypeAlias = Callable[[decision.Finding], float | None]  # of all its GPUs, an hour; None: not known
@@ -70,7 +71,7 @@ class Messenger:
         deliveries = await self._deliver(envelopes, may)
         return [await self._remember(notice, deliveries, now, clock, may) for notice in notices]
 
-    # ---- 1. NoticeRoute: by which channels, to whom.
+    # ---- 1. Route: by which channels, to whom.
 
     def _route(self, warn: decision.Warn, now: Instant) -> _Notice:
         return _Notice(
@@ -152,9 +153,9 @@ class Messenger:
         routing = route.find(finding, finding.rule.notice.channels, self._address.mentions)
         facts, ref = self._gather_facts(finding, now, None), finding.workload.ref
         episode = finding.workload.marks.get(names.IDLE_EPISODE, "")
-        spoken = [each for each in routing.routes if each.channel.type not in ("event",)]
+        spoken = [each for each in routing.routes if each.channel.type != "event"]
         envelopes = {each: [senders.Envelope(
-            route=each, facts=(facts,), what=what, dedup_key=self._dedup_key(ref.uid, episode)
+            route=each, facts=(facts,), what=what, dedup_key=_dedup_key(self._address.head, ref.uid, episode)
         )] for each in spoken}
         found = await self._deliver(envelopes, lambda: True)
         for (each, _), failure in found.items():
@@ -171,16 +172,20 @@ class Messenger:
         }
         ended = {key: channels for key, channels in self._incidents.items() if key not in running}
         self._incidents = {key: channels for key, channels in running.items() if channels}
-        for (uid, episode), channels in ended.items():
-            for channel in channels:
-                try:
-                    if self._wires is not None:
-                        await self._wires.resolve(channel, self._dedup_key(uid, episode))
-                except errors.ClientError as problem:
-                    log.warning("an incident of channel %s is still open: %s", channel.name, problem)
+        self._incidents |= dict(list(ended.items())[_MOST_CLOSED:])
+        for (uid, episode), channels in list(ended.items())[:_MOST_CLOSED]:
+            key = _dedup_key(self._address.head, uid, episode)
+            if left := tuple([channel for channel in channels if not await self._close(channel, key)]):
+                self._incidents[uid, episode] = left  # tried again in the next cycle
 
-    def _dedup_key(self, uid: str, episode: str) -> str:
-        return f"{names.FIELD_MANAGER}/{self._address.head.cluster_name}/{uid}/{episode}"
+    async def _close(self, channel: idle.Channel, key: str) -> bool:
+        try:
+            if self._wires is not None:
+                await self._wires.resolve(channel, key)
+        except errors.ClientError as problem:
+            log.warning("an incident of channel %s is still open: %s", channel.name, problem)
+            return False
+        return True
 
 
 # ---- 2. Gather: what goes the same way in one cycle, and is too much to be read one by one, becomes one message.
@@ -200,8 +205,13 @@ def _fill(each: route.NoticeRoute, notices: Sequence[_Notice]) -> Iterable[sende
         yield senders.Envelope(route=each, facts=tuple(notice.facts for notice in notices), mentions=mentions)
         return
     for notice in notices:
-        key = f"{names.FIELD_MANAGER}/{notice.facts.head.cluster_name}/{notice.facts.ref.uid}/{notice.warn.episode}"
+        key = _dedup_key(notice.facts.head, notice.facts.ref.uid, notice.warn.episode)
         yield senders.Envelope(route=each, facts=(notice.facts,), mentions=notice.routing.mentions, dedup_key=key)
+
+
+def _dedup_key(head: wording.Letterhead, uid: str, episode: str) -> str:
+    """What makes several messages one incident."""
+    return f"{names.FIELD_MANAGER}/{head.cluster_name}/{uid}/{episode}"
 
 
 def _would_tell(warn: decision.Warn) -> str:

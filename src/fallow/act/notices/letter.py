@@ -9,6 +9,7 @@ from html import escape
 
 import msgspec
 
+from fallow import names
 from fallow.act.notices.facts import NoticeFacts
 from fallow.model import units
 
@@ -26,7 +27,7 @@ def notice(facts: NoticeFacts) -> Draft:
     when = f", pause at {units.clock_time(facts.pauses_at)} UTC" if facts.pauses_at is not None else ""
     span = "idle" if facts.idle_for is None else f"no work for {units.spoken(facts.idle_for)}"
     subject = f"{facts.ref.name}: {span}{when}"
-    return Draft(subject, _plain(facts), _wrap(facts, _lead(facts) + _buttons(facts) + _rows(facts) + _foot(facts)))
+    return Draft(subject, _plain(facts), _wrap(facts, _lead(facts) + _buttons(facts) + _rows(facts) + _foot()))
 
 
 def paused(facts: NoticeFacts, what: str) -> Draft:
@@ -110,8 +111,8 @@ def _code(command: str) -> str:
     return f'<pre style="background:#F6F4EC;padding:8px 12px;margin:0;font-size:13px">{escape(command)}</pre>'
 
 
-def _foot(facts: NoticeFacts) -> str:
-    said = "One mail per idle time, never two. Who is told is said by the annotation gpuautoscaler.io/notify."
+def _foot() -> str:
+    said = f"One mail per idle time, and one more if it is paused. The annotation {names.NOTIFY} says who is told."
     return f'<p style="color:{_FAINT};font-size:12px;margin:16px 0 0">{said}</p>'
 
 

@@ -18,7 +18,7 @@ from fallow.clients import errors
 from fallow.clients.kubernetes import api as kubernetes
 from fallow.clients.messages import mail, pager, post, teams, webhook
 from fallow.clients.messages import slack as slack_wire
-from fallow.model import mailing
+from fallow.model import mailing, units
 from fallow.model.policies import idle
 from fallow.model.secret import Secret
 from fallow.model.units import Seconds
@@ -178,5 +178,6 @@ def _plain(facts: NoticeFacts) -> dict[str, Any]:
         "cluster": facts.head.cluster_name or None, "verdict": str(found.verdict), "reason": str(found.reason),
         "because": found.because, "gpus": found.gpus, "models": list(found.models), "policy": found.rule.name,
         "idleSeconds": None if facts.idle_for is None else round(facts.idle_for), "perHour": facts.per_hour,
-        "pausesAt": facts.pauses_at, "page": facts.page, "keep": facts.keep_command, "resume": facts.resume_command,
+        "pausesAt": None if facts.pauses_at is None else units.rfc3339(facts.pauses_at),
+        "page": facts.page, "keep": facts.keep_command, "resume": facts.resume_command,
     }

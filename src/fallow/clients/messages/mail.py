@@ -11,14 +11,17 @@ from collections.abc import Sequence
 from email import policy
 from email.message import EmailMessage
 from email.utils import make_msgid
+from typing import TYPE_CHECKING
 
-import aiosmtplib
 import msgspec
 
 from fallow.clients import errors, retry
 from fallow.clients.messages import post
 from fallow.model.mailing import MailServer
 from fallow.model.units import Seconds
+
+if TYPE_CHECKING:
+    import aiosmtplib
 
 
 class Letter(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,6 +53,8 @@ def _write(server: MailServer, letter: Letter) -> EmailMessage:
 async def _send_once(
     server: MailServer, message: EmailMessage, to: Sequence[str], timeout: Seconds, tls: ssl.SSLContext | None
 ) -> None:
+    import aiosmtplib  # who sends no letter does without it
+
     client = aiosmtplib.SMTP(
         hostname=server.host, port=server.port, use_tls=server.is_tls, start_tls=None if server.password is None else
         not server.is_tls, timeout=timeout, tls_context=tls,
@@ -73,5 +78,5 @@ async def _send_once(
         raise errors.Rejected(550, f"{server.host} does not take mail for {', '.join(sorted(refused))}")
 
 
-def _named(refused: Sequence[aiosmtplib.SMTPRecipientRefused]) -> str:
+def _named(refused: "Sequence[aiosmtplib.SMTPRecipientRefused]") -> str:
     return ", ".join(sorted(each.recipient for each in refused))

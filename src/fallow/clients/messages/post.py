@@ -70,7 +70,7 @@ class Poster:
     async def post(
         self, address: Secret[str], body: bytes, headers: Mapping[str, str] | None = None
     ) -> PostAnswer:
-        """An answer below 400. A message that came twice is better than one that never came: hence it is a read."""
+        """An answer below 300. A message that came twice is better than one that never came: hence it is a read."""
         url = _read_address(address)
         sent = {"Content-Type": "application/json", **(headers or {})}
         return await retry.persist(lambda: self._post_once(url, body, sent), self._patience, is_read=True)

@@ -155,10 +155,10 @@ def _note_reversal(kind: kinds.Kind, workload: cluster.Workload, now: Instant) -
         noted[names.FIGHT_HOLD_UNTIL] = units.rfc3339(now + DAY)
     if kinds.still_paused(kind, workload):
         because = "others brought a part of it back, and the rest would stay behind without a record"
-        return [Resume(workload, f"external:{writer}", because, noted)]
+        return [Resume(workload, f"{names.BY_OTHERS}{writer}", because, noted)]
     changes: consent.Changes = {
         **({} if _lives_elsewhere(kind, workload) else consent.drop(said, (*names.PAUSE_KEYS, names.RESUME_REQUESTED))),
-        names.RESUMED_AT: units.rfc3339(now), names.RESUMED_BY: f"external:{writer}", **noted,
+        names.RESUMED_AT: units.rfc3339(now), names.RESUMED_BY: f"{names.BY_OTHERS}{writer}", **noted,
     }
     because = "it was paused by us and runs again, and the resume was not ours"
     if len(times) < FIGHT:
