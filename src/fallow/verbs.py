@@ -256,7 +256,12 @@ async def release(reach: Reach, target: str, now: Instant) -> list[Outcome]:
 
 
 def acks(reach: Reach) -> list[Ack]:
-    found = ((workload.ref, {**workload.annotations, **workload.marks}) for workload in reach.mirror.workloads({}))
+    """On workloads, and on Namespaces, where they hold for everything in them."""
+    found: list[tuple[cluster.Ref, reading.Said]] = [
+        (workload.ref, {**workload.annotations, **workload.marks}) for workload in reach.mirror.workloads({})
+    ]
+    spaces = (each for each in reach.mirror.namespaces.known.values() if reach.namespace in ("", each.name))
+    found += ((cluster.Ref("", "v1", "Namespace", each.name, each.name, ""), each.annotations) for each in spaces)
     return [
         Ack(ref, until, said.get(names.ACK_BY) or said.get(names.ACK_BY_ALIAS), said.get(names.ACK_REASON))
         for ref, said in found if (until := reading.ack_until(said)) is not None

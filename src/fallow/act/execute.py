@@ -16,9 +16,8 @@ import msgspec
 from fallow import names
 from fallow.act import hands as doing
 from fallow.act import hooks
-from fallow.act.notices import text
 from fallow.clients import errors
-from fallow.model import cluster, decision
+from fallow.model import cluster, decision, kinds
 from fallow.model.decision import Code, Detail, Outcome, Status
 from fallow.model.units import Instant, Seconds
 
@@ -200,7 +199,7 @@ def explain(each: decision.Decision, problem: errors.ClientError, now: Instant, 
     said = f"{problem.status} {problem}" if isinstance(problem, errors.Rejected) else str(problem)
     if isinstance(problem, errors.Forbidden) and isinstance(each, decision.Resume):
         ref = each.workload.ref
-        said += f"; an account that may patch it brings it back: fallow resume {text.typed(ref)} -n {ref.namespace}"
+        said += f"; an account that may patch it brings it back: fallow resume {kinds.typed(ref)} -n {ref.namespace}"
     if isinstance(problem, errors.Conflict):
         return Outcome(each, Status.overtaken, now, f"it changed meanwhile: {said}")
     if isinstance(problem, errors.NotFound):

@@ -275,6 +275,12 @@ def generic(group: str, version: str, kind: str, replicas_pointer: str | None) -
     return row if replicas_pointer else msgspec.structs.replace(row, holds=_is_empty_scale)
 
 
+def typed(ref: cluster.Ref) -> str:
+    """The object as it is typed on the command line; with its group where the bare kind could mean another."""
+    row = find(ref.group, ref.kind)
+    return f"{ref.kind}/{ref.name}" if row and not row.needs_group else f"{ref.kind}.{ref.group}/{ref.name}"
+
+
 def of(workload: cluster.Workload) -> Kind | None:
     """The row of this workload; None where we have no way to pause it."""
     ref = workload.ref

@@ -76,7 +76,7 @@ def gather(
 ) -> NoticeFacts:
     ref, kind = finding.workload.ref, kinds.of(finding.workload)
     idle_for = None if finding.idle_since is None else now - finding.idle_since
-    typed = f"{text.typed(ref)} -n {ref.namespace}"
+    typed = f"{kinds.typed(ref)} -n {ref.namespace}"
     return NoticeFacts(
         finding=finding, head=head, now=now, idle_for=idle_for, headline=_headline(finding, idle_for),
         upcoming=_upcoming(pauses_at, kind, now), pauses_at=pauses_at, holds=_holds(finding), per_hour=per_hour,

@@ -14,12 +14,6 @@ _VERBS = {
 }
 
 
-def typed(ref: cluster.Ref) -> str:
-    """The object as it is typed on the command line; with its group where the bare kind could mean another."""
-    row = kinds.find(ref.group, ref.kind)
-    return f"{ref.kind}/{ref.name}" if row and not row.needs_group else f"{ref.kind}.{ref.group}/{ref.name}"
-
-
 def idle_sentence(finding: decision.Finding, now: Instant) -> str:
     """`12 GPUs idle for 47m (policy default)`."""
     gpus = f"{finding.gpus} GPU{'' if finding.gpus == 1 else 's'}"
@@ -39,7 +33,7 @@ def pause_note(
     size = "" if kind.verb != "scaled to 0" else " to 0" if replicas is None else f" from {replicas} to 0"
     why = idle_sentence(finding, now) if finding.verdict is decision.Verdict.idle else finding.because
     note = f"{would if is_dry else done} {ref.kind} {ref.namespace}/{ref.name}{size}: {why}."
-    return note if is_dry else f"{note} Resume: fallow resume {typed(ref)} -n {ref.namespace}"
+    return note if is_dry else f"{note} Resume: fallow resume {kinds.typed(ref)} -n {ref.namespace}"
 
 
 def notice_note(finding: decision.Finding, pauses_at: Instant | None, now: Instant) -> str:
@@ -58,7 +52,7 @@ def keep_sentence(ref: cluster.Ref, rule: idle.Rule) -> str:
     """How its owner keeps it, for how long: the line as it is typed."""
     held = min(idle.USUAL_ACK, rule.consent.max_ack)
     hours = "" if held == idle.USUAL_ACK else f" --hours {units.hours(held)}"
-    return f"Keep it for {units.humane(held)}: fallow ack {typed(ref)} -n {ref.namespace}{hours}"
+    return f"Keep it for {units.humane(held)}: fallow ack {kinds.typed(ref)} -n {ref.namespace}{hours}"
 
 
 def warnings(workload: cluster.Workload, kind: kinds.Kind, rule: idle.Rule) -> list[str]:

@@ -73,7 +73,7 @@ def _describe_lost(kind: kinds.Kind, workload: cluster.Workload, said: marks.Sai
     ref, was = workload.ref, marks.read_count(said.get(names.ORIGINAL_REPLICAS))
     by_hand = f"set {', '.join(kind.writes)} by hand to what it was"
     if kind.replica_path is not None:
-        by_hand = f"fallow resume {ref.short} -n {ref.namespace} --replicas {'N' if was is None else was}"
+        by_hand = f"fallow resume {kinds.typed(ref)} -n {ref.namespace} --replicas {'N' if was is None else was}"
     return f"It stands paused by us, and its record is gone or cannot be read. To bring it back: {by_hand}"
 
 

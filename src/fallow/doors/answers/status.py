@@ -11,11 +11,10 @@ from decimal import Decimal
 from typing import Final
 
 from fallow import names
-from fallow.act.notices import text
 from fallow.doors import answers
 from fallow.doors.answers import money
 from fallow.doors.answers import workloads as rows
-from fallow.model import cluster, decision, marks, prices, units
+from fallow.model import cluster, decision, kinds, marks, prices, units
 from fallow.model.seen import Absent, Known, Unseen
 from fallow.model.units import Instant, Seconds
 from fallow.stories import idle as stories
@@ -347,7 +346,7 @@ def _find_untold(view: rows.Selection) -> Iterator[DataProblem]:
         count = f"{answers.many(gpus, 'GPU')} of {answers.many(len(some), 'workload')}"
         yield DataProblem(
             what=reason, because=f"{count} cannot be told, such as {ref.namespace}/{ref.name}: {first.because}",
-            helps=f"fallow why {text.typed(ref)} -n {ref.namespace}",
+            helps=f"fallow why {kinds.typed(ref)} -n {ref.namespace}",
         )
 
 

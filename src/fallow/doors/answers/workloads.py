@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 
 from fallow import names, verbs
-from fallow.act.notices import text
 from fallow.doors import answers
 from fallow.doors.answers import money
 from fallow.model import cluster, decision, kinds, marks, pointers, record, units, usage
@@ -327,7 +326,7 @@ def outcome(done: decision.Outcome) -> OutcomeTold:
 def paused(workload: cluster.Workload) -> PausedRow:
     said, ref = _read_marks(workload), workload.ref
     return PausedRow(
-        **identify(ref), workload=text.typed(ref), since=said.get(names.PAUSED_AT), by=said.get(names.PAUSED_BY),
+        **identify(ref), workload=kinds.typed(ref), since=said.get(names.PAUSED_AT), by=said.get(names.PAUSED_BY),
         policy=said.get(names.PAUSED_POLICY), gpus=marks.read_count(said.get(names.PAUSED_GPUS)),
         reason=said.get(names.PAUSED_REASON), replicas=marks.read_count(said.get(names.ORIGINAL_REPLICAS)),
     )
@@ -336,7 +335,7 @@ def paused(workload: cluster.Workload) -> PausedRow:
 def acks(found: Iterable[verbs.Ack]) -> list[AckRow]:
     """Those that end first before the others."""
     rows = [
-        AckRow(**identify(each.ref), workload=text.typed(each.ref), until=each.until, by=each.by, reason=each.reason)
+        AckRow(**identify(each.ref), workload=kinds.typed(each.ref), until=each.until, by=each.by, reason=each.reason)
         for each in found
     ]
     return sorted(rows, key=lambda row: (row.until, row.namespace, row.workload))

@@ -12,10 +12,9 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 
 from fallow import loop, names
-from fallow.act.notices import text
 from fallow.doors.cli import demo_report
 from fallow.doors.cli import demo_view as view
-from fallow.model import cluster, decision, gpus, marks, units
+from fallow.model import cluster, decision, gpus, kinds, marks, units
 from fallow.model.units import DAY, Instant, Seconds
 from fallow.sim import backtest, stage
 from fallow.sim.world import world as worlds
@@ -279,7 +278,7 @@ def _name(workload: cluster.Workload) -> str:
 
 
 def _typed(finding: decision.Finding) -> str:
-    return f"{text.typed(finding.workload.ref)} -n {finding.workload.ref.namespace}"
+    return f"{kinds.typed(finding.workload.ref)} -n {finding.workload.ref.namespace}"
 
 
 def _say_resume(finding: decision.Finding) -> str:

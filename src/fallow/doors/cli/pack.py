@@ -92,14 +92,19 @@ def _simulate(policy: Sequence[str], svg: str | None, output: str, **asked: Any)
     results = [_play(scene, name, asked["seed"], bounds) for name in dict.fromkeys(policy)]
     published = {} if asked["cluster"] else _read_published(asked["trace"], asked["seed"])
     chart = make_chart(scene, results, bounds, published)
-    plot.save(chart, svg)
     rows = [row for result in results for row in _rows(result)]
     played = [
         answers.replayed(each.asked, each.curve, each.fallback, each.points, each.pods_per_second) for each in results
     ]
     data = {"boundUnknown": unbounded or None, "published": published, "results": played}
-    if answer(output, {**_describe(scene), **data}, COLUMNS, rows):
-        return
+    if not answer(output, {**_describe(scene), **data}, COLUMNS, rows):
+        _show_simulated(scene, results, chart, rows, unbounded)
+    plot.save(chart, svg)
+
+
+def _show_simulated(
+    scene: packs.Setup, results: Sequence[packs.PackResult], chart: plot.Chart, rows: Sequence[Any], unbounded: str
+) -> None:
     show.prose(scene.summary, *scene.notes)
     for result in results:
         _tell_result(result)
@@ -111,8 +116,6 @@ def _simulate(policy: Sequence[str], svg: str | None, output: str, **asked: Any)
     click.echo()
     click.echo(plot.draw_text(chart, columns=max(40, min(110, shutil.get_terminal_size().columns - 12)), rows=22))
     _show_table(COLUMNS, rows)
-    if svg is not None:
-        show.prose(f"written: {svg}")
 
 
 def _play(scene: packs.Setup, policy: str, seed: int, bounds: dict[int, float | None]) -> packs.PackResult:

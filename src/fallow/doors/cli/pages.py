@@ -8,12 +8,11 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, TypeAlias
 
-from fallow.act.notices import text
 from fallow.doors.answers import many, money
 from fallow.doors.answers import status as statuses
 from fallow.doors.answers import workloads as answers
 from fallow.doors.cli import show
-from fallow.model import cluster, decision, gpus, units
+from fallow.model import cluster, decision, gpus, kinds, units
 from fallow.model.decision import Reason
 from fallow.model.units import Instant
 
@@ -198,7 +197,7 @@ def _tell_pause(ref: cluster.Ref, pause: answers.PauseTold, now: Instant) -> Ite
     yield "because", pause.reason or "no reason was written down"
     yield "gave back", "not known" if pause.gpus is None else many(pause.gpus, "GPU")
     yield "returns to", answers.return_size(pause)
-    yield "back with", f"fallow resume {text.typed(ref)} -n {ref.namespace}"
+    yield "back with", f"fallow resume {kinds.typed(ref)} -n {ref.namespace}"
 
 
 def _tell_finding(finding: decision.Finding, answer: answers.Explanation, now: Instant) -> Iterator[tuple[str, str]]:
@@ -218,7 +217,7 @@ def _tell_finding(finding: decision.Finding, answer: answers.Explanation, now: I
     elif finding.next_action:
         yield "next", f"{finding.next_action}" + (f" at {units.rfc3339(finding.next_at)}" if finding.next_at else "")
     if finding.verdict is decision.Verdict.idle and finding.skip not in _KEPT:
-        yield "keep it", f"fallow ack {text.typed(ref)} -n {ref.namespace}"
+        yield "keep it", f"fallow ack {kinds.typed(ref)} -n {ref.namespace}"
     chain = " <- ".join(f"{link.kind}/{link.name}" for link in finding.workload.chain)
     yield "owners", f"Pod <- {chain}" if chain else "none"
 

@@ -106,6 +106,15 @@ def _print_policies(past: shelf.PastWorld, found: Tuned) -> None:
     click.echo(yaml.safe_dump_all(make_policies(found), sort_keys=False, explicit_start=True), nl=False)
 
 
+def _write_out(found: Tuned) -> dict[str, Any]:
+    """For machines. Of what the silences ask for only the windows: their figures were not played."""
+    data: dict[str, Any] = msgspec.to_builtins(found, enc_hook=str)
+    asked = data["asked"]
+    for advice in (asked["all"], *asked["byClass"].values(), *asked["byWorkload"].values()):
+        del advice["point"]
+    return data
+
+
 # ---- for people -----------------------------------------------------------------------------------------------------
 
 
@@ -196,7 +205,7 @@ def _tune(
     chart = make_chart(found)
     if output == "policy":
         _print_policies(past, found)
-    elif not show.data({"past": past.summary, "notes": notes, **msgspec.to_builtins(found, enc_hook=str)}, output):
+    elif not show.data({"past": past.summary, "notes": notes, **_write_out(found)}, output):
         _tell(past, notes, found, chart, output)
         backtest.tell_unpriced(max(one.unpriced_gpu_hours for one in found.windows))
     plot.save(chart, svg)

@@ -112,17 +112,27 @@ def _draw_paused(given: Given) -> show.Shown:
         return await verbs.paused(reach, time.time()), reach.mirror.missing, _name_place(reach)
 
     found, missing, place = _ask(read, given)
-    for unseen in missing:  # something of that kind may stand paused too
-        show.tell(f"not seen: {unseen.what}: {unseen.because}")
     rows = [answers.paused(each) for each in found]
     if given["output"] in ("json", "yaml"):
+        _tell_unseen(missing)
         return show.Shown(show.encode(rows, given["output"]))
     if not rows:
-        return show.Shown(f"nothing is paused by fallow in {place}\n")
+        return show.Shown(f"nothing is paused by fallow in {place}\n{_name_unseen(missing)}")
     wide = given["output"] == "wide"
     columns = ["NAMESPACE", "WORKLOAD", "SINCE", "BY", "GPUS", *(["POLICY", "REPLICAS"] if wide else []), "WHY"]
     shown = [_paused_cells(row, wide=wide) for row in rows]
-    return show.Shown(show.grid(columns, shown, spare=("BY", "SINCE")) + "\n")
+    return show.Shown(show.grid(columns, shown, spare=("BY", "SINCE")) + "\n" + _name_unseen(missing))
+
+
+def _name_unseen(missing: Iterable[cluster.Missing]) -> str:
+    """Below a list: something of what is asked for may be there too."""
+    return "".join(f"{show.plain(f'not seen: {each.what}: {each.because}')}\n" for each in missing)
+
+
+def _tell_unseen(missing: Iterable[cluster.Missing]) -> None:
+    """Beside an answer for machines."""
+    for each in missing:
+        show.tell(f"not seen: {each.what}: {each.because}")
 
 
 def _paused_cells(row: answers.PausedRow, *, wide: bool) -> list[Any]:
@@ -165,17 +175,19 @@ def _acks(watch_every: Seconds | None, **given: Any) -> None:
 
 
 def _draw_acks(given: Given) -> show.Shown:
-    async def read(reach: verbs.Reach) -> list[verbs.Ack]:
-        return verbs.acks(reach)
+    async def read(reach: verbs.Reach) -> tuple[list[verbs.Ack], tuple[cluster.Missing, ...], str]:
+        return verbs.acks(reach), reach.mirror.missing, _name_place(reach)
 
-    rows = answers.acks(_ask(read, given))
+    found, missing, place = _ask(read, given)
+    rows = answers.acks(found)
     if given["output"] in ("json", "yaml"):
+        _tell_unseen(missing)
         return show.Shown(show.encode(rows, given["output"]))
     if not rows:
-        return show.Shown("nothing is acknowledged here\n")
+        return show.Shown(f"nothing is acknowledged in {place}\n{_name_unseen(missing)}")
     columns = ["NAMESPACE", "WORKLOAD", "UNTIL", "BY", "REASON GIVEN"]
     shown = [_blank((row.namespace, row.workload, row.until, row.by, row.reason)) for row in rows]
-    return show.Shown(show.grid(columns, shown, spare=("BY",)) + "\n")
+    return show.Shown(show.grid(columns, shown, spare=("BY",)) + "\n" + _name_unseen(missing))
 
 
 def _freeze(duration: str, reason: str, **given: Any) -> None:

@@ -44,7 +44,7 @@ def test_a_pause_says_what_was_done(name: str, says: str) -> None:
     ids=["deployment", "rollout", "knative", "generic"],
 )
 def test_a_kind_that_could_be_mistaken_is_typed_with_its_group(thing: dict[str, Any], command: str) -> None:
-    assert text.typed(examples.ref_of(identified(thing))) == command
+    assert kinds.typed(examples.ref_of(identified(thing))) == command
 
 
 @pytest.mark.parametrize(

@@ -234,7 +234,7 @@ async def test_acks_are_listed(server, ask, output):
 
 async def test_no_acks_are_said_in_words_and_as_an_empty_list(server, ask):
     server.put_all(pretend.deployed("llm"))
-    assert (await ask("acks")).output == "nothing is acknowledged here\n"
+    assert (await ask("acks")).output == "nothing is acknowledged in namespace ml\n"
     assert json.loads((await ask("acks", "-o", "json")).output) == []
 
 
