@@ -21,15 +21,16 @@ from fallow.clients import errors
 from fallow.clients.database import sqlite
 from fallow.model import cluster, history
 from fallow.model.history import AuditEntry, CameBy, Condition, Happened, Levels
-from fallow.model.units import DAY, MINUTE, Instant, Seconds
+from fallow.model.units import DAY, HOUR, MINUTE, Instant, Seconds
 
 log = logging.getLogger(__name__)
 
 FILE: Final = "audit.sqlite"
 LEVELS_EVERY: Final[Seconds] = 5 * MINUTE
 _TURNS_KEPT: Final[Seconds] = 31 * DAY
-_MOST_ENTRIES: Final = 500_000  # some 150 MB; at 180 days one every half minute
-_MOST_TURNS: Final = 1_000_000
+# Entries and turns: an entry takes some 300 bytes, 2 KB at most. In memory there is less room than on a disk.
+_MOST_ON_DISK: Final = (500_000, 1_000_000)
+_MOST_IN_MEMORY: Final = (20_000, 100_000)
 _MOST_WAITING: Final = 5_000  # chapters' rows, while the database cannot be written
 _TABLES: Final = (
     "CREATE TABLE entries (number INTEGER PRIMARY KEY, at REAL NOT NULL, type TEXT NOT NULL, grp TEXT, version TEXT,"
@@ -83,6 +84,7 @@ class Audit:
     def __init__(self, directory: str | None, *, writes: bool = True) -> None:
         path = Path(directory) / FILE if directory else None
         self._database = sqlite.Database(path, LAYOUT, writes=writes)
+        self._most = _MOST_ON_DISK if path else _MOST_IN_MEMORY
         self._waiting: deque[chronicle.Chapter] = deque(maxlen=_MOST_WAITING)
         self._writing = asyncio.Lock()
         self.trouble = ""  # why it could not be written last
@@ -101,10 +103,10 @@ class Audit:
     async def flush(self, now: Instant) -> None:
         """Never raises for what the database does: what could not be written waits, and is said."""
         async with self._writing:
-            chapters, forgets = tuple(self._waiting), now - self._pruned_at > DAY
+            chapters, forgets = tuple(self._waiting), now - self._pruned_at > HOUR
             self._waiting.clear()
             try:
-                await self._database.run(lambda on: _write(on, chapters, now if forgets else None), None)
+                await self._database.run(lambda on: _write(on, chapters, (now, *self._most) if forgets else None), None)
             except errors.ClientError as problem:
                 if not self.trouble:
                     log.warning("what happens cannot be written down, and waits: %s", problem)
@@ -169,8 +171,10 @@ def _finite(until: Instant) -> Instant:
     return min(until, 1e18)
 
 
-def _write(on: sqlite3.Connection, chapters: Sequence[chronicle.Chapter], now: Instant | None) -> None:
-    """`now`: also forget what is too old."""
+def _write(
+    on: sqlite3.Connection, chapters: Sequence[chronicle.Chapter], bounds: tuple[Instant, int, int] | None
+) -> None:
+    """`bounds`: also forget what is too old by then, and what is more than so many entries and turns."""
     marks = ", ".join("?" * (len(_FIELDS) - 1))
     entries = [_row(each) for chapter in chapters for each in chapter.entries]
     on.executemany(f"INSERT OR IGNORE INTO entries ({', '.join(_FIELDS[1:])}) VALUES ({marks})", entries)
@@ -178,23 +182,23 @@ def _write(on: sqlite3.Connection, chapters: Sequence[chronicle.Chapter], now: I
     on.executemany("INSERT OR REPLACE INTO turns VALUES (?, ?, ?)", turns)
     levels = [_level_row(chapter.levels) for chapter in chapters if chapter.levels is not None]
     on.executemany("INSERT OR REPLACE INTO levels VALUES (?, ?, ?, ?, ?, ?, ?, ?)", levels)
-    if now is not None:
-        _forget(on, now)
+    if bounds is not None:
+        _forget(on, *bounds)
 
 
-def _forget(on: sqlite3.Connection, now: Instant) -> None:
+def _forget(on: sqlite3.Connection, now: Instant, most_entries: int, most_turns: int) -> None:
     """What is too old, and what is too much. Of turns the last one of each workload stays: it still holds."""
     on.execute("DELETE FROM entries WHERE at < ?", (now - history.KEPT_FOR,))
     on.execute(
         "DELETE FROM entries WHERE number <= (SELECT number FROM entries ORDER BY number DESC LIMIT 1 OFFSET ?)",
-        (_MOST_ENTRIES,),
+        (most_entries,),
     )
     on.execute("DELETE FROM levels WHERE at < ?", (now - history.KEPT_FOR,))
     later = "SELECT 1 FROM turns AS later WHERE later.uid = turns.uid AND later.at > turns.at AND later.at < ?"
     old = now - _TURNS_KEPT
     on.execute(f"DELETE FROM turns WHERE at < ? AND (condition IS NULL OR EXISTS ({later}))", (old, old))
     on.execute(
-        "DELETE FROM turns WHERE at <= (SELECT at FROM turns ORDER BY at DESC LIMIT 1 OFFSET ?)", (_MOST_TURNS,)
+        "DELETE FROM turns WHERE at <= (SELECT at FROM turns ORDER BY at DESC LIMIT 1 OFFSET ?)", (most_turns,)
     )
 
 

@@ -22,7 +22,7 @@ from fallow.model.usage import Indices
 _BUSY, _IDLE, _UNKNOWN, _PAUSED = range(4)
 _CONDITIONS = (Condition.busy, Condition.idle, Condition.unknown, Condition.paused)
 _FAILED = {Status.failed: Happened.failed, Status.refused: Happened.refused}
-_SOURCES = {names.BY_USER: CameBy.cli, "slack:": CameBy.slack, "unverified:": CameBy.api, "api:": CameBy.api}
+_TEXT = 256  # characters of what people and servers say
 
 
 class Chapter(msgspec.Struct, frozen=True):
@@ -51,7 +51,7 @@ class Chronicle:
         entries += self._freezes(plan, now)
         codes = _find_conditions(plan, seen.workloads, self._conditions if self._workloads is seen.workloads else None)
         if seen.workloads is not self._workloads:
-            entries += self._news(seen.workloads)
+            entries += self._news(seen.workloads, now)
         entries += [each for entry in entries if (each := self._regret(entry)) is not None]
         if seen.workloads is not self._workloads:
             paused = ((each, marks.paused_at(each)) for each in seen.workloads)
@@ -92,7 +92,7 @@ class Chronicle:
                 actor=names.FIELD_MANAGER, source=CameBy.cycle,
             )
 
-    def _news(self, workloads: Iterable[cluster.Workload]) -> Iterator[AuditEntry]:
+    def _news(self, workloads: Iterable[cluster.Workload], now: Instant) -> Iterator[AuditEntry]:
         """What people did since the last look, by the marks it left."""
         known, self._said = self._said, {}
         for workload in workloads:
@@ -103,7 +103,7 @@ class Chronicle:
                 continue
             self._said[workload.ref.uid] = said
             if known is not None:
-                yield from _compare(workload, known.get(workload.ref.uid, (None, None)), said)
+                yield from _compare(workload, known.get(workload.ref.uid, (None, None)), said, now)
 
     def _turns(self, workloads: tuple[cluster.Workload, ...], codes: Indices, now: Instant) -> Iterator[Turned]:
         if self._workloads is workloads:
@@ -151,24 +151,27 @@ def _rule_of(workload: cluster.Workload) -> str:
 
 
 def _compare(
-    workload: cluster.Workload, before: tuple[str | None, str | None], now: tuple[str | None, str | None]
+    workload: cluster.Workload, before: tuple[str | None, str | None], after: tuple[str | None, str | None],
+    now: Instant,
 ) -> Iterator[AuditEntry]:
-    (ack_before, resumed_before), (ack, resumed) = before, now
+    (ack_before, resumed_before), (ack, resumed) = before, after
     said = {**workload.annotations, **workload.marks}
     if ack is not None and ack != ack_before:
         by, why = said.get(names.ACK_BY) or said.get(names.ACK_BY_ALIAS) or "somebody", said.get(names.ACK_REASON, "")
         at = units.read_instant(said.get(names.ACK_AT))
         sentence = f"kept until {ack}" + (f": {why}" if why else "")
         if at is not None:
-            yield _entry(workload, Happened.kept, at, sentence, by)
+            yield _entry(workload, Happened.kept, min(at, now), sentence, by)
     if resumed is not None and resumed != resumed_before and (at := units.read_instant(resumed)) is not None:
         by = max(marks.read_all(workload, names.RESUMED_BY), default="somebody")
-        yield _entry(workload, Happened.resumed, at, f"resumed by {by}", by)
+        yield _entry(workload, Happened.resumed, min(at, now), f"resumed by {by}", by)
 
 
 def _entry(workload: cluster.Workload, type_of: Happened, at: Instant, sentence: str, by: str) -> AuditEntry:
-    source = next((source for start, source in _SOURCES.items() if by.startswith(start)), CameBy.annotation)
-    return AuditEntry(at=at, type=type_of, sentence=sentence, actor=by, source=source, ref=workload.ref)
+    """By a mark, which whoever may write on the object can forge: it is said as that."""
+    return AuditEntry(
+        at=at, type=type_of, sentence=sentence[:_TEXT], actor=by[:_TEXT], source=CameBy.annotation, ref=workload.ref
+    )
 
 
 def entry_of(outcome: Outcome) -> AuditEntry | None:
@@ -179,8 +182,8 @@ def entry_of(outcome: Outcome) -> AuditEntry | None:
     if type_of is None:
         return None
     return AuditEntry(
-        at=math.floor(outcome.at), type=type_of, sentence=outcome.because, source=CameBy.cycle,
-        actor=getattr(act, "by", names.FIELD_MANAGER), ref=workload.ref if workload else None,
+        at=math.floor(outcome.at), type=type_of, sentence=outcome.because[:4 * _TEXT], source=CameBy.cycle,
+        actor=str(getattr(act, "by", names.FIELD_MANAGER))[:_TEXT], ref=workload.ref if workload else None,
         gpus=found.gpus if found else None, reason=str(found.reason) if found else "",
         policy=found.rule.name if found else "", code=str(outcome.code or ""),
     )

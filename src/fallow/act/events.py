@@ -68,13 +68,15 @@ class Announcer:
             log.warning("no Event %s for %s: %s", reason, ref, problem)
 
     async def publish(
-        self, ref: cluster.Ref, reason: str, note: str, now: Instant, related: cluster.Pod | None = None
+        self, ref: cluster.Ref, reason: str, note: str, now: Instant, related: cluster.Pod | None = None, *,
+        is_news: bool = False,
     ) -> None:
-        """Tells; raises when the Event was neither created nor continued."""
+        """Tells; raises when the Event was neither created nor continued. `is_news`: its words are not those of the
+        last one, so that it must be one of its own."""
         self._sent = {key: sent for key, sent in self._sent.items() if now - sent.at < HOUR}
         key = (ref.uid, reason)
         before = self._sent.get(key)
-        if before is None or not await self._continue(before, now):
+        if is_news or before is None or not await self._continue(before, now):
             body = event_body(ref, reason, note, now, instance=self._instance, related=related)
             await self._create(body)
             self._sent[key] = _SentEvent(body["metadata"]["namespace"], body["metadata"]["name"], now)

@@ -3,6 +3,7 @@
 In: an address as people write it. Out: a MailServer; ValueError, which shows nothing of the address, if it is none.
 """
 
+import re
 from typing import Final, Self
 from urllib import parse
 
@@ -10,6 +11,7 @@ import msgspec
 
 from fallow.model.secret import Secret
 
+_SENDER: Final = re.compile(r"(?:[^<>\r\n]* <)?[^\s<>@]+@[^\s<>@]+>?")
 _PORTS: Final = {"smtp": 587, "smtps": 465}
 
 
@@ -26,17 +28,24 @@ class MailServer(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def parse(cls, address: Secret[str], sender: str) -> Self:
         """Raises ValueError, which shows nothing of the address."""
-        parts = parse.urlsplit(address.reveal().strip())
         try:
+            parts = parse.urlsplit(address.reveal().strip())
             port = parts.port or _PORTS.get(parts.scheme, 0)
         except ValueError:
-            raise ValueError("its port is no number between 1 and 65535") from None
+            raise ValueError("its port is no number between 1 and 65535, or its host is none") from None
         if parts.scheme not in _PORTS or not parts.hostname:
             raise ValueError("it must be smtp://[USER:PASSWORD@]HOST[:PORT] or smtps://...")
         named = {name: parse.unquote(text) for name, text in (("u", parts.username), ("p", parts.password)) if text}
+        if not _SENDER.fullmatch(sender):
+            raise ValueError("whose name letters carry is no address such as fallow@example.com or Name <a@b.c>")
         if len(named) == 1:
             raise ValueError("it has a user or a password, and not both")
         return cls(
             host=parts.hostname, port=port, is_tls=parts.scheme == "smtps", username=named.get("u"),
             password=Secret(named["p"]) if named else None, sender=sender,
         )
+
+    @property
+    def domain(self) -> str:
+        """Of the sender."""
+        return self.sender.rpartition("@")[2].strip("> ").lower()

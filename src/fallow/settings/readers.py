@@ -129,6 +129,20 @@ def http_url(text: str) -> str:
     return text.rstrip("/")
 
 
+def secret_url(text: str) -> Secret[str]:
+    """An address that nobody may see: what is wrong with it is said without it."""
+    from urllib import parse  # here and not above: --help does without it
+
+    try:
+        parts = parse.urlsplit(text.strip())
+        is_usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_usable = False
+    if not is_usable:
+        raise ValueError("it is no address such as https://hooks.slack.com/services/...")
+    return Secret(text.strip())
+
+
 def scrape_target(text: str) -> str:
     scheme, _, rest = text.partition("://")
     host = rest.partition("/")[0]

@@ -20,7 +20,7 @@ TELL = "Whom to tell"
 FLAGS: tuple[Flag, ...] = group(
     TELL,
     Flag("--slack-webhook-url", "URL", "Incoming webhook of Slack by which owners are told; better in the variable.",
-         Secret, variable="SLACK_WEBHOOK_URL"),
+         read.secret_url, variable="SLACK_WEBHOOK_URL"),
     Flag("--slack-channel", "CHANNEL", "Slack channel, where it is not the webhook's own.", variable="SLACK_CHANNEL"),
     Flag("--slack-namespace-mentions", "JSON",
          "Whom to mention, by namespace or by its beginning: '{\"team-ml-\":\"<!subteam^S1>\"}'.",
@@ -28,6 +28,8 @@ FLAGS: tuple[Flag, ...] = group(
     Flag("--smtp-url", "URL", "Mail server: smtp[s]://[USER:PASSWORD@]HOST[:PORT]; better in the variable.",
          Secret, variable="SMTP_URL"),
     Flag("--email-from", "ADDRESS", "Whose name letters carry."),
+    Flag("--email-domains", "A,B",
+         "Domains of the addresses that owners may name; default: that of --email-from.", read.name_list, ""),
     Flag("--cluster-name", "NAME", "What messages and pages call this cluster.", variable="CLUSTER_NAME"),
     Flag("--dashboard-public-url", "URL", "Where people reach the dashboard: messages link to it.", read.http_url,
          variable="DASHBOARD_PUBLIC_URL"),
@@ -36,14 +38,18 @@ FLAGS: tuple[Flag, ...] = group(
 
 class TellingSettings(msgspec.Struct, frozen=True, kw_only=True):
     mail: mailing.MailServer | None = None
+    email_domains: frozenset[str] = frozenset()  # whose addresses owners may name
     mentions: Mapping[str, str] = {}
     cluster_name: str = ""
     public_url: str = ""
 
 
 def read_telling(values: Mapping[str, Any]) -> TellingSettings:
+    mail = _mail(values)
+    domains = frozenset(each.lower().removeprefix("@") for each in values["email_domains"])
     return TellingSettings(
-        mail=_mail(values), mentions=values["slack_namespace_mentions"] or {},
+        mail=mail, email_domains=domains or frozenset({mail.domain} if mail else ()),
+        mentions=values["slack_namespace_mentions"] or {},
         cluster_name=values["cluster_name"] or "", public_url=values["dashboard_public_url"] or "",
     )
 

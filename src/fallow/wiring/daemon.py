@@ -162,7 +162,7 @@ async def _make_hands(
         own_pod=cluster.Ref("", "v1", "Pod", namespace, pod, options.pod_uid) if pod else None,
         suspend_schedules=kinds.CRON_JOB.letter in mandate.scope.letters,
         wires=senders.Senders(poster, senders.SecretReader(api, namespace), telling.mail),
-        address=delivery.Address(head=head, mentions=telling.mentions),
+        address=delivery.Address(head=head, mentions=telling.mentions, domains=telling.email_domains),
     )
 
 

@@ -163,7 +163,7 @@ def test_what_people_did_meanwhile_is_read_from_its_marks():
     assert told.add(cycle(world_of(builders.idle(), annotations=standing)), NOW).entries == ()
     longer = {**standing, names.ACK_UNTIL: rfc3339(NOW + 3600), names.ACK_AT: rfc3339(NOW + 30)}
     [found] = told.add(cycle(world_of(builders.idle(), annotations=longer)), NOW + 60).entries
-    assert (found.type, found.actor, found.source, found.at) == (Happened.kept, "user:ada", CameBy.cli, NOW + 30)
+    assert (found.type, found.actor, found.source, found.at) == (Happened.kept, "user:ada", CameBy.annotation, NOW + 30)
 
 
 @pytest.mark.parametrize(("after", "types"), [
@@ -220,3 +220,24 @@ def test_a_freeze_that_stood_before_us_is_not_told_again():
     assert [each.type for each in told.add(cycle(msgspec.structs.replace(seen, **frozen)), NOW + 120).entries] == [
         Happened.frozen
     ]
+
+
+def test_what_tenants_write_into_marks_is_cut_and_dated_by_us():
+    told = chronicle.Chronicle()
+    told.add(cycle(world_of(builders.idle())), NOW)
+    forged = {
+        names.ACK_UNTIL: rfc3339(NOW + 60), names.ACK_AT: "9999-12-30T00:00:00Z", names.ACK_BY: "x" * 100_000,
+        names.ACK_REASON: "y" * 100_000,
+    }
+    [found] = told.add(cycle(world_of(builders.idle(), annotations=forged)), NOW + 60).entries
+    assert (found.at, len(found.actor), len(found.sentence)) == (NOW + 60, 256, 256)
+
+
+async def test_in_memory_only_so_many_are_kept(monkeypatch):
+    monkeypatch.setattr(audit, "_MOST_IN_MEMORY", (10, 10))
+    kept = await opened(None)
+    kept.put(chronicle.Chapter(tuple(entry(NOW + number) for number in range(50))))
+    await kept.flush(NOW)
+    await kept.enter(entry(NOW + 4000))
+    assert len(await kept.read(audit.AuditQuery(limit=100))) == 10
+    await kept.close()

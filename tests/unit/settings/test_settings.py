@@ -120,6 +120,9 @@ def test_owners_are_told_by_what_the_flags_name_and_no_secret_is_shown():
 @pytest.mark.parametrize(("given", "says"), [
     ({"smtp_url": "smtp://h"}, "--smtp-url and --email-from go together"),
     ({"smtp_url": "http://h", "email_from": "f@x.org"}, "--smtp-url: it must be smtp://"),
+    ({"smtp_url": "smtp://h", "email_from": "a@b.c\nX: y"}, "--smtp-url: whose name letters carry"),
+    ({"slack_webhook_url": "htp://hooks/p4ss"}, "--slack-webhook-url: it is no address"),
+    ({"slack_webhook_url": "https://[hooks/p4ss"}, "--slack-webhook-url: it is no address"),
     ({"slack_namespace_mentions": "[]"}, "--slack-namespace-mentions: it is not a JSON object"),
     ({"slack_namespace_mentions": '{"a":1}'}, "--slack-namespace-mentions: it is not a JSON object"),
     ({"dashboard_public_url": "example.com"}, "--dashboard-public-url: 'example.com' is not an address"),
@@ -128,6 +131,7 @@ def test_what_cannot_be_told_by_is_refused(given, says):
     with pytest.raises(settings.UsageError) as problem:
         read(**given)
     assert says in str(problem.value)
+    assert "p4ss" not in str(problem.value)
 
 
 def test_our_own_namespace_is_always_protected():

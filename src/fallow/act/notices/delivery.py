@@ -21,11 +21,13 @@ from fallow.clients import errors
 from fallow.model import decision
 from fallow.model.decision import Delivery, Outcome, Status
 from fallow.model.policies import idle
-from fallow.model.units import Instant
+from fallow.model.units import HOUR, Instant, Seconds
 
 log = logging.getLogger(__name__)
 
-MOST_SINGLE = 20  # notices in a cycle and channel; more become one message
+MOST_SINGLE = 20  # notices in a cycle and channel; more become one message, or a few
+_MOST_IN_ONE = 40  # workloads that one message names: all of them must be read
+BUDGET: Seconds = 60.0  # for all messages of a cycle; what is not sent by then was not delivered
 _AT_ONCE = 8
 _MOST_CLOSED = 20  # incidents in one cycle: a pager that is down must not take all its time
 _TOLD_CHARACTERS = 200
@@ -38,6 +40,7 @@ class Address(msgspec.Struct, frozen=True):
 
     head: wording.Letterhead = wording.Letterhead()
     mentions: route.Mentions = {}
+    domains: frozenset[str] = frozenset()  # whose addresses owners may name
     price: Price = lambda finding: None
 
 
@@ -58,6 +61,8 @@ class Messenger:
         self._address, self._compat = address or Address(), compat
         # Who was paged, for which idle time: (uid, episode).
         self._incidents: dict[tuple[str, str], tuple[idle.Channel, ...]] = {}
+        # Who has it already, though another channel that must confirm it did not: nobody is told in every cycle.
+        self._confirmed: dict[tuple[route.NoticeRoute, str, str], Instant] = {}
 
     async def warn(
         self, warns: Sequence[decision.Warn], now: Instant, clock: Callable[[], Instant],
@@ -67,17 +72,25 @@ class Messenger:
         if self._writer.is_dry:
             return [Outcome(each, Status.dry_run, now, _would_tell(each)) for each in warns]
         notices = [self._route(each, now) for each in warns]
-        envelopes = _gather(notices)
+        self._confirmed = {key: at for key, at in self._confirmed.items() if now - at < HOUR}
+        envelopes = _gather(notices, lambda each, notice: (each, *_episode(notice)) in self._confirmed)
         deliveries = await self._deliver(envelopes, may)
+        self._confirmed |= {
+            (each, *_episode(notice)): now for notice in notices for each in notice.routing.routes
+            if deliveries.get((each, notice.facts.ref.uid)) == ""
+        }
         return [await self._remember(notice, deliveries, now, clock, may) for notice in notices]
 
     # ---- 1. Route: by which channels, to whom.
 
     def _route(self, warn: decision.Warn, now: Instant) -> _Notice:
         return _Notice(
-            warn, route.find(warn.finding, warn.channels, self._address.mentions),
+            warn, self._find_routes(warn.finding, warn.channels),
             self._gather_facts(warn.finding, now, warn.pauses_at),
         )
+
+    def _find_routes(self, finding: decision.Finding, channels: Iterable[idle.Channel]) -> route.Routing:
+        return route.find(finding, channels, self._address.mentions, self._address.domains)
 
     def _gather_facts(self, finding: decision.Finding, now: Instant, pauses_at: Instant | None) -> wording.NoticeFacts:
         price = self._address.price(finding)
@@ -90,23 +103,34 @@ class Messenger:
     ) -> dict[tuple[route.NoticeRoute, str], str]:
         """By route and uid: "" = delivered, else why not."""
         turn, found = asyncio.Semaphore(_AT_ONCE), dict[tuple[route.NoticeRoute, str], str]()
+        clock = asyncio.get_running_loop().time
+        ends = clock() + BUDGET
 
         async def send(envelope: senders.Envelope) -> None:
             async with turn:
-                failure = await self._send(envelope) if may() else "we are no longer the one who may act"
+                late = f"channel {envelope.route.channel.name}: the time for messages of this cycle was over"
+                failure = "we are no longer the one who may act" if not may() else late if clock() > ends else ""
+                failure = failure or await self._send(envelope)
             found.update({(envelope.route, facts.ref.uid): failure for facts in envelope.facts})
 
         await asyncio.gather(*(send(envelope) for some in envelopes.values() for envelope in some))
         return found
 
     async def _send(self, envelope: senders.Envelope) -> str:
-        """"" or why not."""
+        """"" or why not. A room that an owner wished for and that is not there costs the operator no notice."""
+        failure = await self._send_once(envelope)
+        if failure and envelope.route.is_wish:
+            own = msgspec.structs.replace(envelope, route=envelope.route.own)
+            failure = await self._send_once(own) and failure
+        return failure
+
+    async def _send_once(self, envelope: senders.Envelope) -> str:
         channel = envelope.route.channel
         try:
             if channel.type == "event":
                 [facts] = envelope.facts
                 note = text.notice_note(facts.finding, facts.pauses_at, facts.now)
-                await self._announcer.publish(facts.ref, names.Event.NOTICE_SENT, note, facts.now)
+                await self._announcer.publish(facts.ref, names.Event.NOTICE_SENT, note, facts.now, is_news=True)
             elif self._wires is None:
                 return f"channel {channel.name}: {channel.type} is not set up here"
             else:
@@ -125,7 +149,7 @@ class Messenger:
         clock: Callable[[], Instant], may: Callable[[], bool],
     ) -> Outcome:
         warn, workload = notice.warn, notice.warn.finding.workload
-        tried = [(each, found[each, workload.ref.uid]) for each in notice.routing.routes]
+        tried = [(each, found.get((each, workload.ref.uid), "")) for each in notice.routing.routes]  # "": it has it
         deliveries = tuple(Delivery(each.channel.name, each.channel.type, failure) for each, failure in tried)
         failures = [failure for _, failure in tried if failure]
         if len(failures) == len(tried) or (failures and warn.finding.rule.notice.require_all):
@@ -150,7 +174,7 @@ class Messenger:
 
     async def tell_paused(self, finding: decision.Finding, what: str, now: Instant) -> tuple[Delivery, ...]:
         """Whoever was told before is told that it rests now, and how it comes back. It counts for nothing else."""
-        routing = route.find(finding, finding.rule.notice.channels, self._address.mentions)
+        routing = self._find_routes(finding, finding.rule.notice.channels)
         facts, ref = self._gather_facts(finding, now, None), finding.workload.ref
         episode = finding.workload.marks.get(names.IDLE_EPISODE, "")
         spoken = [each for each in routing.routes if each.channel.type != "event"]
@@ -182,31 +206,45 @@ class Messenger:
         try:
             if self._wires is not None:
                 await self._wires.resolve(channel, key)
+        except errors.Misconfigured as problem:  # never opened, and never to be closed
+            log.warning("channel %s cannot be used: %s", channel.name, problem)
         except errors.ClientError as problem:
             log.warning("an incident of channel %s is still open: %s", channel.name, problem)
             return False
+        except Exception:  # a bug: of this message only
+            log.exception("an incident of channel %s was not closed", channel.name)
         return True
 
 
 # ---- 2. Gather: what goes the same way in one cycle, and is too much to be read one by one, becomes one message.
 
 
-def _gather(notices: Sequence[_Notice]) -> dict[route.NoticeRoute, list[senders.Envelope]]:
+def _gather(
+    notices: Sequence[_Notice], has: Callable[[route.NoticeRoute, _Notice], bool]
+) -> dict[route.NoticeRoute, list[senders.Envelope]]:
+    """`has`: who was told of that idle time already."""
     by_route: dict[route.NoticeRoute, list[_Notice]] = {}
     for notice in notices:
         for each in notice.routing.routes:
-            by_route.setdefault(each, []).append(notice)
+            if not has(each, notice):
+                by_route.setdefault(each, []).append(notice)
     return {each: list(_fill(each, some)) for each, some in by_route.items()}
 
 
 def _fill(each: route.NoticeRoute, notices: Sequence[_Notice]) -> Iterable[senders.Envelope]:
     if len(notices) > MOST_SINGLE and each.channel.type not in ("event", "pagerduty"):
-        mentions = tuple(dict.fromkeys(whom for notice in notices for whom in notice.routing.mentions))
-        yield senders.Envelope(route=each, facts=tuple(notice.facts for notice in notices), mentions=mentions)
+        for start in range(0, len(notices), _MOST_IN_ONE):
+            some = notices[start : start + _MOST_IN_ONE]
+            mentions = tuple(dict.fromkeys(whom for notice in some for whom in notice.routing.mentions))
+            yield senders.Envelope(route=each, facts=tuple(notice.facts for notice in some), mentions=mentions)
         return
     for notice in notices:
         key = _dedup_key(notice.facts.head, notice.facts.ref.uid, notice.warn.episode)
         yield senders.Envelope(route=each, facts=(notice.facts,), mentions=notice.routing.mentions, dedup_key=key)
+
+
+def _episode(notice: _Notice) -> tuple[str, str]:
+    return notice.facts.ref.uid, notice.warn.episode
 
 
 def _dedup_key(head: wording.Letterhead, uid: str, episode: str) -> str:

@@ -6,6 +6,7 @@ Secrets stand in Secrets of our own namespace and are read when they are needed,
 
 import base64
 import binascii
+import logging
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -22,6 +23,8 @@ from fallow.model import mailing, units
 from fallow.model.policies import idle
 from fallow.model.secret import Secret
 from fallow.model.units import Seconds
+
+log = logging.getLogger(__name__)
 
 _REMEMBERED: Seconds = 60.0  # a Secret: for so long
 
@@ -96,9 +99,11 @@ class Senders:
         if self._server is None:
             raise errors.Misconfigured("no mail server is configured: --smtp-url and --email-from")
         draft = _write_letter(envelope)
-        await mail.send(self._server, mail.Letter(
+        refused = await mail.send(self._server, mail.Letter(
             to=envelope.route.addresses, subject=draft.subject, text=draft.text, html=draft.html
         ))
+        if refused:
+            log.warning("%s takes no mail for %s", self._server.host, ", ".join(refused))
 
     async def _page(self, envelope: Envelope) -> None:
         channel, facts = envelope.route.channel, envelope.facts[0]

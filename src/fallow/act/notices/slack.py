@@ -47,28 +47,20 @@ def kept(said: str, *, by: str) -> Message:
 
 
 def digest(several: Sequence[NoticeFacts], mentions: Sequence[str]) -> Message:
-    """One message instead of many."""
+    """One message instead of many. Every workload is named: who is not named was not told."""
     first, gpus = several[0], sum(facts.finding.gpus for facts in several)
-    by_space: dict[str, list[NoticeFacts]] = {}
-    for facts in several:
-        by_space.setdefault(facts.ref.namespace, []).append(facts)
-    rows = sorted(by_space.items(), key=lambda item: (-len(item[1]), item[0]))
-    fields = [_field(escape(space), _count(found)) for space, found in rows[:9]]
-    if rows[9:]:
-        fields.append(_field(f"{len(rows) - 9} more", _count([each for _, found in rows[9:] for each in found])))
-    begins = min((facts.pauses_at for facts in several if facts.pauses_at is not None), default=None)
-    when = "" if begins is None else f" Pauses begin at {units.clock_time(begins)} UTC."
-    link = f" <{first.head.public_url.rstrip('/')}/workloads|All {len(several)}>" if first.head.public_url else ""
-    text = f"{gpus} GPUs.{when}{link}"
+    rows = sorted(several, key=lambda facts: (facts.ref.namespace, facts.ref.name))
+    link = f" <{first.head.public_url.rstrip('/')}/workloads|All of them>" if first.head.public_url else ""
     headline = f"{len(several)} workloads are idle"
-    made = _message(first, mentions, headline, "#777777", fields, [], fallback=headline)
-    made["attachments"][0]["text"] = text
+    made = _message(first, mentions, headline, "#777777", [], [], fallback=headline)
+    keep = f"Keep one: `{escape(first.keep_command)}`"
+    made["attachments"][0]["text"] = "\n".join([f"{gpus} GPUs.{link}", *map(_line, rows), keep])
     return made
 
 
-def _count(found: Sequence[NoticeFacts]) -> str:
-    gpus = sum(facts.finding.gpus for facts in found)
-    return f"{len(found)} workload{'' if len(found) == 1 else 's'}, {gpus} GPU{'' if gpus == 1 else 's'}"
+def _line(facts: NoticeFacts) -> str:
+    when = "" if facts.pauses_at is None else f", pause at {units.clock_time(facts.pauses_at)} UTC"
+    return escape(f"• {facts.ref.namespace}: {facts.ref.kind}/{facts.ref.name}, {facts.holds}{when}")
 
 
 def _idle_minutes(facts: NoticeFacts) -> str:

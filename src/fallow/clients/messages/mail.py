@@ -34,16 +34,17 @@ class Letter(msgspec.Struct, frozen=True, kw_only=True):
 async def send(
     server: MailServer, letter: Letter, *, timeout: Seconds = post.TIMEOUT, patience: retry.Patience = post.PATIENCE,
     tls: ssl.SSLContext | None = None,
-) -> None:
+) -> tuple[str, ...]:
+    """Who was refused, where others have it; Rejected where nobody has."""
     message = _write(server, letter)
-    await retry.persist(lambda: _send_once(server, message, letter.to, timeout, tls), patience, is_read=True)
+    return await retry.persist(lambda: _send_once(server, message, letter.to, timeout, tls), patience, is_read=True)
 
 
 def _write(server: MailServer, letter: Letter) -> EmailMessage:
     message = EmailMessage(policy=policy.SMTP)
     message["From"], message["To"] = server.sender, ", ".join(letter.to)
     message["Subject"] = " ".join(letter.subject.split())
-    message["Message-ID"] = make_msgid(domain=server.sender.rpartition("@")[2].strip("> ") or "localhost")
+    message["Message-ID"] = make_msgid(domain=server.domain)
     message["Auto-Submitted"] = "auto-generated"  # no answers by holiday robots
     message.set_content(letter.text)
     message.add_alternative(letter.html, subtype="html")
@@ -52,7 +53,7 @@ def _write(server: MailServer, letter: Letter) -> EmailMessage:
 
 async def _send_once(
     server: MailServer, message: EmailMessage, to: Sequence[str], timeout: Seconds, tls: ssl.SSLContext | None
-) -> None:
+) -> tuple[str, ...]:
     import aiosmtplib  # who sends no letter does without it
 
     client = aiosmtplib.SMTP(
@@ -74,8 +75,7 @@ async def _send_once(
         raise kind(problem.code, f"{server.host} answered {problem.code}: {problem.message[:200]}") from None
     except (aiosmtplib.SMTPException, OSError, TimeoutError) as problem:
         raise errors.Unreachable(f"{server.host} cannot be reached by SMTP: {type(problem).__name__}") from None
-    if refused:
-        raise errors.Rejected(550, f"{server.host} does not take mail for {', '.join(sorted(refused))}")
+    return tuple(sorted(refused))
 
 
 def _named(refused: "Sequence[aiosmtplib.SMTPRecipientRefused]") -> str:

@@ -87,20 +87,30 @@ class Poster:
         except (aiohttp.ClientError, OSError) as problem:
             raise errors.Unreachable(f"{url.host} cannot be reached: {_name(problem)}") from None
         if got.status >= 300:
-            raise errors.rejection(got.status, f"{url.host} answered {got.status}: {_shorten(text)}", retry_after=wait)
+            said = _shorten(_hide(url, text))
+            raise errors.rejection(got.status, f"{url.host} answered {got.status}: {said}", retry_after=wait)
         return PostAnswer(got.status, text)
 
 
 def _read_address(address: Secret[str]) -> yarl.URL:
     """Raises Misconfigured without showing it."""
-    parts = parse.urlsplit(address.reveal().strip())
     try:
+        parts = parse.urlsplit(address.reveal().strip())
         is_usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
+        url = yarl.URL(parts.geturl())
+    except ValueError:  # of ports, brackets, characters that no host has
         is_usable = False
     if not is_usable:
         raise errors.Misconfigured("the address of the channel is no http or https URL")
-    return yarl.URL(parts.geturl())
+    return url
+
+
+def _hide(url: yarl.URL, text: str) -> str:
+    """What is secret of an address, taken out of what the other side says: many repeat what they were asked."""
+    secrets = (*url.parts, url.path, url.query_string, *url.query.values(), url.user or "", url.password or "")
+    for part in sorted({each for each in secrets if len(each) > 3}, key=len, reverse=True):
+        text = text.replace(part, "***")
+    return text
 
 
 def _name(problem: Exception) -> str:

@@ -1,8 +1,10 @@
-"""Microsoft Teams: an adaptive card to the webhook of a workflow. Confirmed by 200 or 202."""
+"""Microsoft Teams: an adaptive card to the webhook of a workflow. Confirmed by 202, or by 200 without a complaint: the
+older kind of webhook says in the text of a 200 that it failed."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fallow.clients import errors
 from fallow.clients.messages import post
 from fallow.model.secret import Secret
 
@@ -19,4 +21,6 @@ async def post_card(
         "body": list(body), "actions": list(actions),
     }
     attached = {"contentType": _CARD, "contentUrl": None, "content": card}
-    await poster.post_json(address, {"type": "message", "attachments": [attached]})
+    answer = await poster.post_json(address, {"type": "message", "attachments": [attached]})
+    if answer.status != 202 and answer.text.strip() not in ("", "1"):
+        raise errors.BadAnswer("Teams did not confirm the message")

@@ -88,7 +88,9 @@ async def test_more_than_twenty_notices_of_a_cycle_become_one_message(
     assert len(inbox.asked) == messages
     assert all(names.PENDING_SINCE in annotations(server.now(thing)) for thing in things)
     if messages == 1 and count > 1:
-        assert "21 workloads are idle" in inbox.asked[0].body.decode()
+        said = inbox.asked[0].body.decode()
+        assert "21 workloads are idle" in said
+        assert all(f"Deployment/llm-{number}," in said for number in range(count)), "who is not named was not told"
 
 
 async def test_a_channel_that_fails_stops_only_itself(server: Server, api: Any, make_hands: MakeHands) -> None:
@@ -111,6 +113,60 @@ async def test_nobody_is_told_once_we_may_no_longer_act(server: Server, api: Any
     assert outcome.status is not Status.done
     assert inbox.asked == []
     assert names.PENDING_SINCE not in annotations(server.now(thing))
+
+
+async def test_a_room_that_is_not_there_costs_the_operator_no_notice(
+    server: Server, api: Any, make_hands: MakeHands
+) -> None:
+    """Else whoever wishes for such a room is never told, and so never paused."""
+    [thing] = several(server, 1)
+    rooms = list[Any]()
+
+    def answer(asked: loopback.Asked) -> web.Response:
+        rooms.append(msgspec.json.decode(asked.body).get("channel"))
+        is_there = rooms[-1] != "#nowhere"
+        return web.Response(text="ok") if is_there else web.Response(text="channel_not_found", status=404)
+
+    async with loopback.serve(answer) as inbox, wires(api) as out:
+        warn = warn_of(thing, slack_at(inbox.url), wishes=decision.Wishes(notify="slack:#nowhere"))
+        [outcome] = await carry_out(make_hands(wires=out), [warn])
+    assert (outcome.status, rooms) == (Status.done, ["#nowhere", None])
+
+
+async def test_who_has_it_is_not_told_in_every_cycle_while_another_channel_fails(
+    server: Server, api: Any, make_hands: MakeHands
+) -> None:
+    [thing] = several(server, 1)
+    async with loopback.serve(lambda asked: web.Response(text="ok")) as inbox, wires(api) as out:
+        broken = idle.Channel("broken", "slack", (("webhook_url", Secret("http://127.0.0.1:9/x")),))
+        warn = warn_of(thing, slack_at(inbox.url), broken)
+        notice = msgspec.structs.replace(warn.finding.rule.notice, require_all=True)
+        rule = msgspec.structs.replace(warn.finding.rule, notice=notice)
+        warn = msgspec.structs.replace(warn, finding=msgspec.structs.replace(warn.finding, rule=rule))
+        hands = make_hands(wires=out)
+        outcomes = [(await carry_out(hands, [warn]))[0] for _ in range(3)]
+    assert [outcome.status for outcome in outcomes] == [Status.failed] * 3
+    assert len(inbox.asked) == 1
+
+
+async def test_a_pager_whose_address_is_none_ends_nothing(server: Server, api: Any, make_hands: MakeHands) -> None:
+    [thing] = several(server, 1)
+    thing["metadata"]["annotations"] = {names.IDLE_EPISODE: "abc"}
+    async with wires(api) as out:
+        messenger = make_hands(wires=out).messenger
+        for url in ("https://events..pagerduty.com/x", "https://[x", "nowhere"):
+            channel = idle.Channel("pager", "pagerduty", (("routing_key", Secret("k")), ("url", Secret(url))))
+            await messenger.settle([warn_of(thing, channel).finding])
+            await messenger.settle([])
+
+
+async def test_every_notice_by_event_is_an_event_of_its_own(server: Server, make_hands: MakeHands) -> None:
+    [thing] = several(server, 1)
+    hands, event = make_hands(), idle.Channel("here", "event")
+    await carry_out(hands, [warn_of(thing, event)])
+    later = msgspec.structs.replace(warn_of(thing, event), episode="other", pauses_at=NOW + 7200)
+    await carry_out(hands, [later])
+    assert len({each["note"] for each in server.events if each["reason"] == names.Event.NOTICE_SENT}) == 2
 
 
 async def test_whoever_was_told_is_told_that_it_rests_and_how_it_comes_back(

@@ -10,6 +10,7 @@ from fallow.model.policies import idle
 
 SLACK = idle.Channel("team", "slack", (("channel", "#gpu"),))
 MAIL = idle.Channel("post", "email", (("to", "ops@example.com, nobody"),))
+DOMAINS = frozenset({"example.com", "b.com"})
 PAGER = idle.Channel("pager", "pagerduty")
 
 
@@ -19,7 +20,8 @@ def find(
     thing = examples.identified(examples.make("apps/v1", "Deployment", {"replicas": 3}))
     thing["metadata"]["namespace"] = namespace
     finding = examples.finding_of(examples.workload_of(thing))
-    return route.find(msgspec.structs.replace(finding, wishes=decision.Wishes(**wishes)), channels, by_map or {})
+    finding = msgspec.structs.replace(finding, wishes=decision.Wishes(**wishes))
+    return route.find(finding, channels, by_map or {}, DOMAINS)
 
 
 def test_without_a_wish_the_channels_say_where():
@@ -30,7 +32,7 @@ def test_without_a_wish_the_channels_say_where():
 
 def test_owners_name_rooms_people_and_addresses():
     found = find(SLACK, MAIL, notify="slack:#ml, slack:<@U1>, email:ana@example.com", owner="ben@example.com")
-    assert [each.room for each in found.routes if each.channel is SLACK] == ["#ml"]
+    assert [(each.room, each.is_wish) for each in found.routes if each.channel is SLACK] == [("#ml", True)]
     [letter] = [each for each in found.routes if each.channel is MAIL]
     assert letter.addresses == ("ops@example.com", "ana@example.com", "ben@example.com")
     assert found.mentions == ("<@U1>",)
@@ -69,3 +71,14 @@ def test_a_crowd_is_not_written_to():
     many = ",".join(f"email:a{number}@example.com" for number in range(40))
     [letter] = find(MAIL, notify=many).routes
     assert len(letter.addresses) == 10
+
+
+@pytest.mark.parametrize("address", ["victim@elsewhere.example", "a@notexample.com", "a@example.com.evil.org"])
+def test_nobody_makes_us_write_to_strangers(address: str):
+    [letter] = find(MAIL, notify=f"email:{address}", owner=address).routes
+    assert letter.addresses == ("ops@example.com",)
+
+
+def test_nobody_makes_us_speak_in_every_room():
+    rooms = ",".join(f"slack:#room-{number}" for number in range(3000))
+    assert len(find(SLACK, notify=rooms).routes) == 5

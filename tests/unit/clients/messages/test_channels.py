@@ -1,6 +1,7 @@
 """What each channel sends, what counts as confirmed, and what is never shown: on receivers that check what they get."""
 
 import asyncio
+import contextlib
 import hashlib
 import hmac
 import ssl
@@ -139,6 +140,15 @@ async def test_teams_gets_an_adaptive_card() -> None:
     assert message["attachments"][0]["contentType"] == "application/vnd.microsoft.card.adaptive"
 
 
+@pytest.mark.parametrize(("status", "text", "is_taken"), [
+    (202, "", True), (200, "1", True), (200, "", True), (200, "Webhook message delivery failed with error", False),
+])
+async def test_teams_may_complain_in_a_200(status: int, text: str, is_taken: bool) -> None:
+    async with loopback.serve(say(text, status)) as server, poster() as wire:
+        with contextlib.nullcontext() if is_taken else pytest.raises(errors.BadAnswer):
+            await teams.post_card(wire, Secret(server.url), [])
+
+
 async def test_a_redirect_is_not_followed_because_a_secret_would_go_along() -> None:
     def move(asked: loopback.Asked) -> web.Response:
         return web.Response(status=307, headers={"Location": "/elsewhere"})
@@ -149,7 +159,7 @@ async def test_a_redirect_is_not_followed_because_a_secret_would_go_along() -> N
     assert [asked.path for asked in server.asked] == ["/"]
 
 
-@pytest.mark.parametrize("break_it", ["refused", "slow", "cut", "no-url", "bad-port"])
+@pytest.mark.parametrize("break_it", ["refused", "slow", "cut", "no-url", "bad-port", "bad-host", "repeats"])
 async def test_no_error_shows_the_address_of_a_webhook(break_it: str) -> None:
     async def never(asked: loopback.Asked) -> web.Response:
         await asyncio.sleep(30)
@@ -158,10 +168,15 @@ async def test_no_error_shows_the_address_of_a_webhook(break_it: str) -> None:
     def cut(asked: loopback.Asked) -> web.Response:
         raise ConnectionResetError
 
-    async with loopback.serve(never if break_it == "slow" else cut) as server, poster(timeout=0.2) as wire:
+    def repeat(asked: loopback.Asked) -> web.Response:
+        return web.Response(text=f"<pre>Cannot POST {asked.path}</pre>", status=404)
+
+    answer = {"slow": never, "repeats": repeat}.get(break_it, cut)
+    async with loopback.serve(answer) as server, poster(timeout=0.2) as wire:
         secret = "/services/T0/B0/p4ssw0rd"
         address = {
             "refused": f"http://127.0.0.1:9{secret}", "no-url": f"hooks{secret}", "bad-port": f"http://h:99999{secret}",
+            "bad-host": "https://ada:p4ssw0rd：x@hooks.example/a",
         }.get(break_it, f"{server.url}{secret}")
         with pytest.raises(errors.ClientError) as problem:
             await slack.post_webhook(wire, Secret(address), {})
@@ -280,7 +295,29 @@ async def test_a_server_that_is_not_there_is_said() -> None:
         await mail.send(server_at(9), LETTER, patience=retry.Patience(tries=1, first_wait=0.0), timeout=1.0)
 
 
-@pytest.mark.parametrize("address", ["http://h", "smtp://", "h:25", "smtp://u@h", "smtp://h:0x1", "smtp://:p@h"])
+async def test_a_letter_that_somebody_got_was_delivered() -> None:
+    class Picky(Inbox):
+        async def handle_RCPT(self, server: SMTP, session: Session, envelope: Envelope, to: str, _: Any) -> str:  # noqa: N802
+            if to.startswith("nobody"):
+                return "550 unknown"
+            envelope.rcpt_tos.append(to)
+            return "250 OK"
+
+    inbox, letter = Picky(), mail.Letter(to=("a@b.com", "nobody@b.com"), subject="s", text="t", html="h")
+    async with smtp(inbox) as port:
+        assert await mail.send(server_at(port), letter, patience=HASTY) == ("nobody@b.com",)
+    assert len(inbox.letters) == 1
+
+
+@pytest.mark.parametrize("sender", ["f@x.org\r\nBcc: a@b.c", "nobody", "<>", ""])
+def test_a_sender_that_is_none_is_refused(sender: str) -> None:
+    with pytest.raises(ValueError, match="whose name letters carry"):
+        mailing.MailServer.parse(Secret("smtp://h"), sender)
+
+
+@pytest.mark.parametrize("address", [
+    "smtp://ada:p4ss：x@mail.example", "http://h", "smtp://", "h:25", "smtp://u@h", "smtp://h:0x1", "smtp://:p@h",
+])
 def test_an_address_that_is_none_is_refused_and_not_shown(address: str) -> None:
     with pytest.raises(ValueError, match=r"smtp://|user or a password|port is no number"):
         mailing.MailServer.parse(Secret(address), "f@example.com")

@@ -12,7 +12,7 @@ from fallow.decide.idle import plan as brain
 from fallow.doors.answers import money
 from fallow.doors.answers import status as statuses
 from fallow.doors.answers import workloads as rows
-from fallow.model import cluster, decision, prices, usage
+from fallow.model import cluster, decision, long_memory, prices, usage
 from fallow.model.seen import Register, Unseen
 from fallow.stories import idle as stories
 from fallow.wiring import daemon
@@ -120,12 +120,12 @@ def test_what_comes_next_is_told_in_its_order():
     world.workload("ml/fresh")
     world.workload("ml/kept", annotations={"gpuautoscaler.io/ack-until": "2026-11-15T20:00:00Z"})
     mandate = builders.mandate(polite, acting=False)
-    page = page_of(world, mandate=mandate, frozen_until=None)
+    page = page_of(world, mandate=mandate, freeze=None)
     assert [(step.what, step.at, step.workload.name) for step in page.next] == [
         ("notice", "2026-11-15T12:00:00Z", "fresh"), ("pause", "2026-11-15T12:08:00Z", "noticed"),
         ("ackEnds", "2026-11-15T20:00:00Z", "kept"),
     ]
-    frozen = page_of(world, mandate=mandate, frozen_until=NOW + HOUR, frozen_because="demo day")
+    frozen = page_of(world, mandate=mandate, freeze=long_memory.Freeze(NOW + HOUR, "demo day"))
     assert [(step.at, step.because) for step in frozen.next if step.what == "freezeEnds"] == [
         ("2026-11-15T13:00:00Z", "demo day")
     ]
