@@ -1,6 +1,7 @@
 // The dashboard begins here: theme, live wire, keys, and the page that the address names.
 import { render } from "preact";
 import { useEffect } from "preact/hooks";
+import "uplot/dist/uPlot.min.css";
 import "./styles/tokens.css";
 import "./styles/base.css";
 import "./styles/parts.css";

@@ -127,7 +127,7 @@ function SharedGpu({ gpu, node }: { gpu: FieldNode["gpus"][number]; node: FieldN
     <div class="mr">
       <span class="q n">{gpu.index}</span>
       <div ref={ref} class="mw">
-        <svg width={width} height="26" role="img" aria-label={`GPU ${gpu.index}: ${gpu.slots.map((s) => s.label).join("; ")}`}>
+        {width > 0 && <svg width={width} height="26" role="group" aria-label={`GPU ${gpu.index}`}>
           {gpu.slots.map((slot) => {
             const size = mig ? (slot.size ?? slot.share * 7) : 1;
             const x = at * unit, w = size * unit - 2;
@@ -139,10 +139,10 @@ function SharedGpu({ gpu, node }: { gpu: FieldNode["gpus"][number]; node: FieldN
             const shape = free
               ? <><rect x={x + 0.5} y=".5" width={Math.max(1, w - 1)} height="25" rx="3" fill="none" stroke="var(--edge)" stroke-opacity=".6" /><text x={x + 6} y="14" class="ax">{fits}</text>{slot.state === "freed" && <circle cx={x + w - 10} cy="13" r="4" fill="var(--rest)" stroke="var(--rest-text)" />}</>
               : <><rect x={x} width={w} height="26" rx="3" fill={WASH[slot.state]} /><rect x={x} y="20" width={w} height="6" rx="1.5" fill={fillOf(slot.state, slot.activity)} /><text x={x + 6} y="14" class="ax k">{fits}</text></>;
-            return slot.holder ? <a href={workloadPath(slot.holder)} aria-label={slot.label}>{shape}</a> : <g>{shape}</g>;
+            return slot.holder ? <a href={workloadPath(slot.holder)} aria-label={`${fits}, ${slot.label}`}>{shape}</a> : <g>{shape}</g>;
           })}
           {used < all && <rect x={used * unit + 0.5} y=".5" width={(all - used) * unit - 1} height="25" rx="3" fill="none" stroke="var(--edge)" stroke-opacity=".5" stroke-dasharray="2 3" />}
-        </svg>
+        </svg>}
       </div>
     </div>
   );

@@ -58,7 +58,7 @@ function EvidencePart({ path, row, now }: { path: string; row: Row; now: number 
   const answer = useAnswer<Timeline>(`${path}/timeline?window=${window}`);
   return (
     <section class="o2">
-      <Head title="Evidence, GPU by GPU" sub="engine activity, highest value each minute"><Segments label="Window" hideLabel choices={WINDOWS} value={window} choose={(v) => set({ window: v === "3h" ? null : v })} /></Head>
+      <Head title="Evidence, GPU by GPU" wide sub="engine activity, highest value each minute"><Segments label="Window" hideLabel choices={WINDOWS} value={window} choose={(v) => set({ window: v === "3h" ? null : v })} /></Head>
       <Answered of={answer} rows={6}>{(timeline) => <Evidence timeline={timeline} row={row} now={now} />}</Answered>
     </section>
   );

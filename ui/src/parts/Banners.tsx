@@ -44,7 +44,7 @@ export function Banners({ overview, path }: { overview: Overview | null; path: s
   const all: (Shown | null)[] = [lostBanner(wire, overview, now)];
   if (overview) {
     if (!all[0]) all.push(staleBanner(overview, now));
-    const told = overview.banners.filter((b) => !(b.kind === "data" && path !== "/" && path !== "/nodes"));
+    const told = overview.banners.filter((b) => !(b.kind === "data" && path !== "/"));
     all.push(...told.map((b) => ({ ...b, end: endOf(b, overview, now) })));
   }
   const shown = all.filter((b): b is Shown => b !== null).slice(0, 2);

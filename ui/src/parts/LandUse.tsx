@@ -37,7 +37,7 @@ export function LandUse({ overview }: { overview: Overview }) {
   const { paused, givenBackToday: given } = overview;
   return (
     <div ref={ref}>
-      <svg class="bar" width={width} height="26" role="img" aria-label={`${all.map((p) => `${p.label} ${tenth(p.value)}`).join(", ")} of ${overview.gpus.total} GPUs`}>
+      {width > 0 && <svg class="bar" width={width} height="26" role="img" aria-label={`${all.map((p) => `${p.label} ${tenth(p.value)}`).join(", ")} of ${overview.gpus.total} GPUs`}>
         {shown.map((p) => {
           const w = (room * p.value) / total;
           const at = x;
@@ -45,7 +45,7 @@ export function LandUse({ overview }: { overview: Overview }) {
           const free = p.only === "free";
           return <rect class={only && only !== p.only ? "faded press" : "press"} x={at + (free ? 0.5 : 0)} y={free ? 0.5 : 0} width={Math.max(1, w - (free ? 1 : 0))} height={free ? 25 : 26} rx="3" fill={p.fill} stroke={free ? "var(--edge)" : undefined} stroke-opacity=".6" onClick={() => toggle(p)} />;
         })}
-      </svg>
+      </svg>}
       <div class="lus">
         {all.map((p) => (
           <button type="button" class="lu" aria-pressed={only === p.only} onClick={() => toggle(p)} title="Show only these in the field">

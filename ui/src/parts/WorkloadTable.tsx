@@ -91,7 +91,8 @@ function Act({ row }: { row: Row }) {
 
 function Since({ row, now }: { row: Row; now: number }) {
   const from = row.rest?.at ?? row.idleSince;
-  if (from) return <><b>{row.atLeast && !row.rest && <span class="q">≥ </span>}{span((now - at(from)) / 1000)}</b><div class="q xs" title={utc(at(from))}>since {time(at(from), now)}</div></>;
+  const atLeast = row.atLeast && !row.rest; // the lookback ended there
+  if (from) return <><b>{span((now - at(from)) / 1000)}</b><div class="q xs" title={`${atLeast ? "at least, since " : ""}${utc(at(from))}`}>{atLeast ? "before" : "since"} {time(at(from), now)}</div></>;
   return row.verdict === "unknown" && !row.rest ? <span class="q">{CANNOT_TELL}</span> : null;
 }
 
@@ -109,7 +110,7 @@ function WorkloadRow({ row, index, selected, current, changed, gone, now, curren
       <td class="c-strip"><Strip strip={row.strip} /></td>
       <td class="c-cost r n">{row.rest ? "" : row.perHour === null ? <span class="q">no price</span> : money(row.perHour * 24, currency)}</td>
       <td class="c-next n"><NextStep row={row} now={now} /></td>
-      <td class="c-pol q clip">{row.policy}</td>
+      <td class="c-pol q"><span class="clip">{row.policy}</span></td>
       <td class="c-act r">{!gone && <Act row={row} />}</td>
     </tr>
   );

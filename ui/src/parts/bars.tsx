@@ -30,7 +30,7 @@ export function GivenBack({ savings }: { savings: Savings }) {
         <span><svg width="10" height="10" aria-hidden="true"><rect width="10" height="10" rx="2" fill="url(#p-freed)" /></svg>freed, nobody took it</span>
         <span><svg width="10" height="10" aria-hidden="true"><path d={triangle(5, 1)} fill="var(--bad)" /></svg>regretted pause</span>
       </p>
-      <svg width={width} height="188" role="img" aria-label={`GPU-hours given back a day, ${count(Math.round(total))} in ${plural(days.length, "day")}.`}>
+      {width > 0 && <svg width={width} height="188" role="img" aria-label={`GPU-hours given back a day, ${count(Math.round(total))} in ${plural(days.length, "day")}.`}>
         {[0, 0.25, 0.5, 0.75, 1].map((f) => <><path class="grid" d={`M${left} ${y(f * most)}H${width}`} /><text class="ax" x={left - 8} y={y(f * most) + 4} text-anchor="end">{count(f * most)}</text></>)}
         {days.map((d, i) => {
           const x = left + i * step + (step - bar) / 2;
@@ -47,7 +47,7 @@ export function GivenBack({ savings }: { savings: Savings }) {
             </>
           );
         })}
-      </svg>
+      </svg>}
       <AsTable caption="GPU-hours given back a day" head={["Day", "given back", "used by others", "regrets"]} rows={days.map((d) => [d.day, d.gpuHours.toFixed(1), d.takenGpuHours?.toFixed(1) ?? "cannot tell", d.regrets])} />
     </div>
   );
@@ -60,8 +60,8 @@ export function PaceBars({ pace, now }: { pace: Pace; now: number }) {
   const from = at(pace.from), step = pace.stepSeconds * 1000;
   const end = Math.max(at(pace.to), from + pace.paused.length * step);
   const hourly = end - from <= 1.1 * DAY;
-  const last = hourly ? end : startOfDay(end) + (end - from > 10 * DAY ? DAY : 16 * 3_600_000);
-  const x = (t: number) => 22 + ((t - from) / (Math.max(last, end) - from)) * (width - 28);
+  const last = end + (end - from) * 0.06; // room for the word "now"
+  const x = (t: number) => 22 + ((t - from) / (last - from)) * (width - 28);
   const up = Math.max(5, ...pace.paused), down = Math.max(3, ...pace.resumed);
   const unit = Math.min(7, 56 / up, 32 / down);
   const w = Math.max(1, x(from + step) - x(from) - (hourly ? 6 : 2));
@@ -72,7 +72,7 @@ export function PaceBars({ pace, now }: { pace: Pace; now: number }) {
   const bars = pace.paused.map((n, i) => ({ i, x: x(from + i * step) + 1, n, back: pace.resumed[i] ?? 0, regrets: pace.regretted[i] ?? 0 })).filter((b) => b.n || b.back || b.regrets);
   return (
     <div ref={ref} class="chart">
-      <svg width={width} height="132" role="img" aria-label={`${plural(all(pace.paused), "pause")}, ${plural(all(pace.resumed), "resume")}, ${plural(all(pace.regretted), "regret")}.`}>
+      {width > 0 && <svg width={width} height="132" role="img" aria-label={`${plural(all(pace.paused), "pause")}, ${plural(all(pace.resumed), "resume")}, ${plural(all(pace.regretted), "regret")}.`}>
         {[[72 - up * unit, up], [72 + down * unit, down]].map(([y, n]) => <><path class="grid" d={`M22 ${y}H${width - 6}`} /><text class="ax" x="14" y={y! + 4} text-anchor="end">{n}</text></>)}
         <path d={`M22 72.5H${width - 6}`} stroke="var(--edge)" shape-rendering="crispEdges" />
         {pace.freezes.filter((f) => at(f.to) > from).map((f) => <><rect x={x(Math.max(from, at(f.from)))} y="12" width={Math.max(2, x(at(f.to)) - x(Math.max(from, at(f.from))))} height="100" fill="var(--rest-wash)" /><text class="ax frozen" x={x(at(f.from)) - 6} y="21" text-anchor="end">frozen {span((at(f.to) - at(f.from)) / 1000).replace("1\u00a0h", "60\u00a0min")}</text></>)}
@@ -85,7 +85,7 @@ export function PaceBars({ pace, now }: { pace: Pace; now: number }) {
           </>
         ))}
         <path class="now" d={`M${x(now)} 12V112`} /><text class="ax d" x={x(now) + 5} y="21">now</text>
-      </svg>
+      </svg>}
       <AsTable caption="Pauses and resumes" head={["From", "paused", "resumed", "regretted"]} rows={bars.map((b) => [time(from + b.i * step, now), b.n, b.back, b.regrets])} />
     </div>
   );

@@ -39,11 +39,12 @@ export function Figure({ n }: { n: number }) {
   return <>{text}{!text.includes(".") && <span class="ghost" aria-hidden="true">.00</span>}</>;
 }
 
-export function Head({ title, sub, children }: { title: string; sub?: ComponentChildren; children?: ComponentChildren }) {
+/** The heading of a section; `wide`: what stands beside it is for wide windows only. */
+export function Head({ title, sub, wide = false, children }: { title: string; sub?: ComponentChildren; wide?: boolean; children?: ComponentChildren }) {
   return (
     <div class="hd">
       <h2>{title}</h2>
-      {sub && <span class="q dsk">{sub}</span>}
+      {sub && <span class={wide ? "q dsk" : "q"}>{sub}</span>}
       <span class="sp" />
       {children}
     </div>

@@ -70,7 +70,7 @@ export function SignalTable({ explanation }: { explanation: Explanation }) {
   const to = asOf ? at(asOf) : null;
   return (
     <section class="o6">
-      <Head title="Every signal in the window" sub={<>highest of {plural(gpus.length, "GPU")}{to && `, ${clock(to - windowSeconds * 1000)} to ${clock(to)}`}</>} />
+      <Head title="Every signal in the window" wide sub={<>highest of {plural(gpus.length, "GPU")}{to && `, ${clock(to - windowSeconds * 1000)} to ${clock(to)}`}</>} />
       <table class="mini">
         <thead><tr><th scope="col">Signal</th><th class="dsk"><span class="sr">Code</span></th><th scope="col" class="r">measured</th><th scope="col" class="r">busy from</th><th><span class="sr">Part it plays</span></th></tr></thead>
         <tbody>
@@ -101,7 +101,7 @@ export function Writes({ explanation }: { explanation: Explanation }) {
   const text = writes.map((w) => `${w.method} ${w.path}\n${JSON.stringify(w.body, null, 2)}`).join("\n\n");
   return (
     <section class="o8">
-      <Head title="What a pause writes" sub={writes.length === 1 ? "one request; the way back is inside it" : `${writes.length} requests; the way back is inside the first`}><Copy text={text} /></Head>
+      <Head title="What a pause writes" wide sub={writes.length === 1 ? "one request; the way back is inside it" : `${writes.length} requests; the way back is inside the first`}><Copy text={text} /></Head>
       {writes.map((w) => (
         <pre class="patch" tabindex={0} role="region" aria-label={`${w.method} ${w.path}`}>
           <span class="q">{w.method} {w.path}</span>{"\n"}
