@@ -6,7 +6,7 @@ export default defineConfig({
     outDir: "../src/fallow/doors/api/static",
     emptyOutDir: true,
     assetsInlineLimit: 0,
-    modulePreload: { polyfill: false },
+    modulePreload: false,
     target: "es2022",
     reportCompressedSize: false,
   },

@@ -105,7 +105,7 @@ function write(method, path, body, world, dev, request) {
     return [204, null];
   }
   if (what === "freeze") {
-    world.frozen = body.off ? null : { until: body.until ?? iso(now() + body.forSeconds * 1000), because: body.reason || "Frozen by hand.", by: "ana@example.com" };
+    world.frozen = world.byHand = body.off ? null : { until: body.until ?? iso(now() + body.forSeconds * 1000), because: body.reason || "Frozen by hand.", by: "ana@example.com" };
     tell(world, "freeze", { frozen: world.frozen });
     return [200, { frozen: !!world.frozen, until: world.frozen?.until ?? null, reason: body.reason ?? null, answer: world.frozen ? "Frozen." : "Unfrozen." }];
   }
@@ -152,7 +152,7 @@ async function api(request, res, url) {
   const dev = devOf(request);
   if (dev.has("offline")) return request.socket.destroy();
   const world = dev.has("empty") ? emptyWorld : worldOf(dev);
-  world.frozen = dev.has("frozen") ? (world.frozen ?? { until: iso(NOW + 65 * MINUTE), because: "Idle share rose from 24 % to 61 % in one cycle; more likely the measurements than the cluster.", by: null }) : world.frozen;
+  world.frozen = world.byHand ?? (!dev.has("frozen") ? null : { until: iso(NOW + 65 * MINUTE), because: "Idle share rose from 24 % to 61 % in one cycle; more likely the measurements than the cluster.", by: null });
   try {
     if (url.pathname === "/api/v1/events") return events(request, res, world);
     if (request.method === "GET") return json(res, 200, read(url.pathname, url.searchParams, world, dev), request);

@@ -67,7 +67,7 @@ function PauseNow({ explanation }: { explanation: Explanation }) {
   const pods = new Set(explanation.gpus.map((g) => g.pod)).size;
   const size = plural(pods, "pod");
   return (
-    <div class="rest">
+    <div class="pausenow">
       <button type="button" class="btn" disabled={!may.pause.allowed} onClick={() => dialog.put({ type: "pause", rows: [row], size })}><Icon name="pause" />Pause now</button>
       {may.pause.allowed ? <span class="q xs">{size} to 0. Nothing is deleted; one click brings {pods === 1 ? "it" : pods === 2 ? "both" : "them"} back.</span> : <Denied may={may.pause} verb="pause" />}
     </div>

@@ -3,29 +3,13 @@
 import { useState } from "preact/hooks";
 import type { Row, Timeline } from "../api";
 import { at } from "../clock";
+import { level, runs } from "../evidence";
 import { useNarrow } from "../hooks";
-import { clock, covered, percent, plural, span, time } from "../words";
+import { clock, covered, percent, span, time } from "../words";
 import { AsTable } from "./small";
 
 const HEIGHT = 46;
-const EVEN = 0.01;
-const TOP = Math.asinh(1 / EVEN);
-/** 0..1 on the asinh scale. */
-export const level = (ratio: number) => Math.asinh(Math.max(0, Math.min(1, ratio)) / EVEN) / TOP;
-
 type Scale = { x: (t: number) => number; from: number; to: number; end: number };
-
-/** Runs of samples that are alike: at work, below the threshold, not measured. */
-export function runs(values: (number | null)[], threshold: number): { kind: "work" | "low" | "gap"; from: number; to: number }[] {
-  const kind = (v: number | null) => (v === null ? "gap" : v >= threshold ? "work" : "low") as "work" | "low" | "gap";
-  const all: { kind: "work" | "low" | "gap"; from: number; to: number }[] = [];
-  values.forEach((v, i) => {
-    const last = all[all.length - 1];
-    if (last?.kind === kind(v)) last.to = i + 1;
-    else all.push({ kind: kind(v), from: i, to: i + 1 });
-  });
-  return all;
-}
 
 const r = (n: number) => Math.round(n * 10) / 10;
 
@@ -95,6 +79,7 @@ export function Evidence({ timeline, row, now }: { timeline: Timeline; row: Row;
   const index = hover === null ? null : Math.min(Math.floor((hover - from) / (timeline.stepSeconds * 1000)), (timeline.gpus[0]?.values.length ?? 1) - 1);
   const windowWide = scale.x(to) - scale.x(windowFrom) > 100;
   const lastWork = timeline.lastWork ? at(timeline.lastWork) : null;
+  if (!timeline.gpus.length) return <p class="q">No GPU of it was measured in this window.</p>;
   const lowCover = (c: number | null) => c !== null && c < 0.995;
   return (
     <div class="evidence">
@@ -138,7 +123,6 @@ export function Evidence({ timeline, row, now }: { timeline: Timeline; row: Row;
         <span class="dsk">Scale: even up to 1&nbsp;%, logarithmic above, so that a single small kernel is seen.</span>
       </p>
       <AsTable caption="Evidence by GPU" head={["GPU", "highest in window", "covered", "newest sample"]} rows={timeline.gpus.map((g) => [`${g.node}${g.index === null ? "" : ` GPU ${g.index}`}`, percent(g.max), covered(g.coverage), g.newestSeconds === null ? "none" : `${span(g.newestSeconds)} old`])} />
-      {timeline.gpus.length === 0 && <p class="q">No GPU of it was measured in this window ({plural(Math.round((to - from) / 3.6e6), "hour")}).</p>}
     </div>
   );
 }

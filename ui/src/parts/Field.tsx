@@ -25,13 +25,13 @@ export function wedge(ratio: number, r: number): string {
 
 const line = { stroke: "var(--ink)", "stroke-width": 1.5, "stroke-linecap": "round", fill: "none" } as const;
 const MARKS = {
-  idle: <circle r="4.2" {...line} stroke-width={1.6} stroke-dasharray="2.4 2" />,
+  idle: <circle r="3" {...line} stroke-linecap="butt" stroke-width={1.3} stroke-dasharray="1.8 1.4" />,
   kept: <><path d="M-2.4-4.6v9.2" {...line} stroke-width={1.4} /><path d="M-1.8-4h5.4l-1.6 2.1 1.6 2.1h-5.4z" fill="var(--ink)" /></>,
   left: <path d="M-4 0h8" {...line} />,
   unknown: <><path d="M-2.1-1.9a2.1 2.1 0 1 1 3 1.9C.2.4 0 .8 0 1.5" {...line} /><circle cy="4" r=".95" fill="var(--ink)" /></>,
 };
 export function Badge({ state, gone = 0.15 }: { state: Slot["state"]; gone?: number }) {
-  const mark = state === "told" ? <><circle r={WEDGE} {...line} stroke-width={1.2} /><path d={wedge(gone, WEDGE)} fill="var(--ink)" /></> : MARKS[state as keyof typeof MARKS];
+  const mark = state === "told" ? <><circle r={WEDGE} {...line} stroke-width={1} /><path d={wedge(gone, WEDGE)} fill="var(--ink)" /></> : MARKS[state as keyof typeof MARKS];
   return mark ? <><circle r="8" fill="var(--paper)" stroke="var(--ink)" stroke-opacity=".25" stroke-width=".8" />{mark}</> : null;
 }
 

@@ -109,7 +109,7 @@ function WorkloadRow({ row, index, selected, current, changed, gone, now, curren
       <td class="c-idle r n"><Since row={row} now={now} /></td>
       <td class="c-strip"><Strip strip={row.strip} /></td>
       <td class="c-cost r n">{row.rest ? "" : row.perHour === null ? <span class="q">no price</span> : money(row.perHour * 24, currency)}</td>
-      <td class="c-next n"><NextStep row={row} now={now} /></td>
+      <td class="c-next nw"><NextStep row={row} now={now} /></td>
       <td class="c-pol q"><span class="clip">{row.policy}</span></td>
       <td class="c-act r">{!gone && <Act row={row} />}</td>
     </tr>
@@ -142,7 +142,7 @@ type Props = {
 export function WorkloadTable(props: Props) {
   const { list, sort, density, currency, now, selected, current } = props;
   const narrow = useNarrow();
-  const height = narrow ? 84 : density === "roomy" ? 44 : 32;
+  const height = narrow ? 92 : density === "roomy" ? 44 : 32;
   const { items, tops } = useMemo(() => sequence(list, sort === "next", height), [list, sort, height]);
   const { ref, from, to } = useInSight(tops);
   const total = tops[tops.length - 1]!;

@@ -84,7 +84,7 @@ export function NextStep({ row, now }: { row: Row; now: number }) {
 export const KeepRow = ({ rows, reason = "", small = true }: { rows: Row[]; reason?: string; small?: boolean }) => (
   <span class={small ? "seg sm" : "seg"} role="group" aria-label={`Keep ${rows.length === 1 ? rows[0]!.name : `${rows.length} workloads`}`}>
     <span class="lab" aria-hidden="true">Keep</span>
-    {KEEP_HOURS.map((h) => <button type="button" aria-label={`Keep ${h} hours`} onClick={() => void keep(rows, { hours: h }, reason)}>{h}&nbsp;h</button>)}
+    {KEEP_HOURS.map((h) => <button type="button" onClick={() => void keep(rows, { hours: h }, reason)}>{h}&nbsp;h</button>)}
     <button type="button" aria-label="Keep for another time" onClick={() => dialog.put({ type: "keep", rows, maxHours: 168, extraPause: false })}>{small ? "…" : "Other…"}</button>
   </span>
 );

@@ -1,7 +1,7 @@
 // The sections of a workload's page below the evidence: why, this episode, every signal, what a pause writes, owner chain, what was before.
 import type { Check, Episode, Explanation } from "../api";
 import { at } from "../clock";
-import { clock, exactSpan, fullTime, localised, money, percent, plural, shortModel, span, time, utc, weekday } from "../words";
+import { clock, exactSpan, fullTime, localised, money, percent, plural, sameDay, shortModel, span, time, utc, weekday } from "../words";
 import { Glyph, Icon, type GlyphName } from "./Glyph";
 import { Copy, Head } from "./small";
 
@@ -46,10 +46,11 @@ const EPISODE: Record<Episode["kind"], GlyphName | null> = { work: "busy", gap: 
 
 export function EpisodeStory({ explanation, now }: { explanation: Explanation; now: number }) {
   if (!explanation.episode.length) return null;
+  const long = explanation.episode.some((e) => !sameDay(at(e.at), now));
   return (
     <section class="o4">
       <Head title="This episode" />
-      <ol class="story">
+      <ol class={long ? "story long" : "story"}>
         {explanation.episode.map((e) => (
           <li class={at(e.at) > now + 30_000 ? "fut" : undefined}>
             <span class="t n" title={utc(at(e.at))}>{time(at(e.at), now)}</span>
