@@ -8,13 +8,13 @@ import { EMPTY, heard, type List, settled, type Wanted } from "./rows";
 
 const PAGE = 500;
 export type Loaded = {
-  list: List; counts: Counts | null; loading: boolean; error: Refused | null; wantedTotal: number; settle: () => void; seen: (uids: Iterable<string>) => void; reload: () => void;
+  list: List; counts: Counts | null; loading: boolean; error: Refused | null; settle: () => void; seen: (uids: Iterable<string>) => void; reload: () => void;
 };
 
 export function useList(wanted: Wanted): Loaded {
   const [list, put] = useState<List>(EMPTY);
   const [counts, setCounts] = useState<Counts | null>(null);
-  const [state, setState] = useState<{ loading: boolean; error: Refused | null; total: number }>({ loading: true, error: null, total: 0 });
+  const [state, setState] = useState<{ loading: boolean; error: Refused | null }>({ loading: true, error: null });
   const [round, setRound] = useState(0);
   const wire = useWire();
   const wasLost = useRef(false);
@@ -50,7 +50,7 @@ export function useList(wanted: Wanted): Loaded {
         cursor = data.next;
         setCounts(data.counts);
         if (round === 0 || !cursor) put((old) => arrived(old, fresh, want.current, round === 0 || old.all.size === 0, !cursor));
-        setState({ loading: cursor !== null, error: null, total: data.total });
+        setState({ loading: cursor !== null, error: null });
       } while (cursor);
     };
     run().catch((error: unknown) => {
@@ -63,15 +63,15 @@ export function useList(wanted: Wanted): Loaded {
     return () => void (stopped = true);
   }
 
-  return useMemo(
+  const acts = useMemo(
     () => ({
-      list, counts, loading: state.loading, error: state.error, wantedTotal: state.total,
       settle: () => put((old) => settled(old.all, want.current)),
-      seen: (uids) => put((old) => ({ ...old, changed: without(old.changed, uids) })),
+      seen: (uids: Iterable<string>) => put((old) => ({ ...old, changed: without(old.changed, uids) })),
       reload: () => setRound((n) => n + 1),
     }),
-    [list, counts, state],
+    [],
   );
+  return { list, counts, loading: state.loading, error: state.error, ...acts };
 }
 
 function without(set: ReadonlySet<string>, gone: Iterable<string>): ReadonlySet<string> {

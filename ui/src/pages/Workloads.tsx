@@ -1,5 +1,6 @@
 // The list of workloads by view, grouped by what comes next. All choices are in the address. Live without rows that jump.
-import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import type { ComponentChildren } from "preact";
+import { useCallback, useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Overview, Row, View } from "../api";
 import { keep, KEEP_HOURS, resume } from "../acts";
 import { useAnswer } from "../ask";
@@ -34,7 +35,7 @@ function wantedOf(query: URLSearchParams, user: string | null): Wanted {
   };
 }
 
-function Headline({ view, rows }: { view: View; rows: Row[] }) {
+function headline(view: View, rows: Row[]): ComponentChildren {
   const idle = rows.filter((r) => r.verdict === "idle" && r.state !== "kept");
   const kept = rows.filter((r) => r.state === "kept");
   const held = gpus(sums(rows).gpus);
@@ -51,13 +52,15 @@ function Headline({ view, rows }: { view: View; rows: Row[] }) {
   }
 }
 
+const distinct = (values: string[]) => [...new Set(values)].sort();
 const TOKEN = /^(ns|kind|policy|model):(\S+)$/;
 
 /** The filter: words stay in the box, `ns:team-*` and its like become tokens. */
 function Filter({ query }: { query: URLSearchParams }) {
   const [text, put] = useState(query.get("q") ?? "");
   const timer = useRef(0);
-  useEffect(() => put(query.get("q") ?? ""), [query.get("q")]);
+  const asked = query.get("q") ?? "";
+  useEffect(() => put((old) => (old.trim() === asked ? old : asked)), [asked]); // the address changed by other means
   const tokens = ["ns"].filter((key) => query.get(key));
   const take = (value: string, done: boolean) => {
     const words = value.split(/\s+/);
@@ -89,7 +92,7 @@ function Choose({ label, name, query, values }: { label: string; name: string; q
   return (
     <label class="sel">
       <span class="q">{label}</span>
-      <select value={value} onChange={(e) => set({ [name]: e.currentTarget.value })}><option value="">any</option>{[...new Set([...values, ...(value ? [value] : [])])].sort().map((v) => <option value={v}>{v}</option>)}</select>
+      <select value={value} onChange={(e) => set({ [name]: e.currentTarget.value })}><option value="">any</option>{(!value || values.includes(value) ? values : [...values, value]).map((v) => <option value={v}>{v}</option>)}</select>
       <Icon name="down" />
     </label>
   );
@@ -133,10 +136,13 @@ export function Workloads() {
   const currency = overview?.currency ?? "USD";
   const counts = overview?.counts ?? loaded.counts;
   const all = useMemo(() => [...list.all.values()], [list.all]);
+  const title = useMemo(() => headline(wanted.view, all), [wanted.view, all]);
+  const offered = useMemo(() => ({ kind: distinct(all.map((r) => r.kind)), model: distinct(all.flatMap((r) => r.models)), policy: distinct(all.map((r) => r.policy)) }), [all]);
   const chosen = [...selected].filter((uid) => list.all.has(uid)).map((uid) => list.all.get(uid)!);
   useEffect(() => setSelected(new Set()), [wanted.view]);
 
-  const select = (row: Row, on: boolean) => setSelected((old) => { const next = new Set(old); on ? next.add(row.uid) : next.delete(row.uid); return next; });
+  const select = useCallback((row: Row, on: boolean) => setSelected((old) => { const next = new Set(old); on ? next.add(row.uid) : next.delete(row.uid); return next; }), []);
+  const seen = useCallback((uid: string) => loaded.seen([uid]), [loaded.seen]);
   const clear = () => setSelected(new Set());
   const step = (by: number) => { const i = current ? list.shown.indexOf(current) : -1; setCurrent(list.shown[Math.min(list.shown.length - 1, Math.max(0, i + by))] ?? null); };
   const target = () => (chosen.length ? chosen : current && list.all.has(current) ? [rowOf(list, current)] : []);
@@ -157,15 +163,15 @@ export function Workloads() {
   const filtered = wanted.namespace || wanted.kind || wanted.policy || wanted.model || wanted.words || wanted.mine;
   return (
     <>
-      <section class="wh"><h1 class="say sm">{loaded.loading && !all.length ? "\u00a0" : <Headline view={wanted.view} rows={all} />}</h1></section>
+      <section class="wh"><h1 class="say sm">{loaded.loading && !all.length ? "\u00a0" : title}</h1></section>
       <nav class="tabs" aria-label="Views">
         {VIEWS.map(({ view, label, glyph }) => <a href={`/workloads?view=${view}`} aria-current={view === wanted.view ? "page" : undefined}>{glyph && <Glyph name={glyph} />}{label} <b class="n">{counts ? count(counts[view]) : ""}</b></a>)}
       </nav>
       <div class="filt">
         <Filter query={query} />
-        <Choose label="Kind" name="kind" query={query} values={all.map((r) => r.kind)} />
-        <Choose label="Model" name="model" query={query} values={all.flatMap((r) => r.models)} />
-        <Choose label="Policy" name="policy" query={query} values={all.map((r) => r.policy)} />
+        <Choose label="Kind" name="kind" query={query} values={offered.kind} />
+        <Choose label="Model" name="model" query={query} values={offered.model} />
+        <Choose label="Policy" name="policy" query={query} values={offered.policy} />
         {overview?.user && <label class="sel"><input type="checkbox" class="cb" checked={!!query.get("mine")} onChange={(e) => set({ mine: e.currentTarget.checked ? "1" : null })} /> Only mine</label>}
         <span class="sp" />
         <span role="status">{list.waiting > 0 && <button type="button" class="pill" onClick={loaded.settle}><Icon name="undo" />{plural(list.waiting, "change")} {list.waiting === 1 ? "waits" : "wait"} <Key>R</Key></button>}</span>
@@ -177,7 +183,7 @@ export function Workloads() {
       {!loaded.loading && !loaded.error && !list.shown.length && <NoRows filtered={!!filtered} view={wanted.view} overview={overview} wanted={wanted} />}
       {list.shown.length > 0 && (
         <WorkloadTable list={list} sort={wanted.sort} descending={wanted.descending} sortBy={sortBy} density={density} currency={currency} now={now} selected={selected} select={select}
-          selectAll={(on) => setSelected(on ? new Set(list.shown) : new Set())} current={current} seen={(uid) => loaded.seen([uid])} restingView={wanted.view === "paused"} unpriced={0} />
+          selectAll={(on) => setSelected(on ? new Set(list.shown) : new Set())} current={current} seen={seen} restingView={wanted.view === "paused"} />
       )}
       {chosen.length > 0 && <Bulk rows={chosen} currency={currency} clear={clear} />}
     </>

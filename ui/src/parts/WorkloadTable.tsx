@@ -59,8 +59,8 @@ function useInSight(tops: Float64Array): { ref: { current: HTMLTableSectionEleme
   const [range, put] = useState({ from: 0, to: 40 });
   const measure = () => {
     const top = -(ref.current?.getBoundingClientRect().top ?? 0);
-    const from = Math.max(0, indexAt(tops, top) - BEYOND);
-    const to = Math.min(tops.length - 1, indexAt(tops, top + innerHeight) + 1 + BEYOND);
+    const from = Math.max(0, Math.floor(indexAt(tops, top) / BEYOND - 1) * BEYOND); // by tens: most frames of a scroll change nothing
+    const to = Math.min(tops.length - 1, Math.ceil(indexAt(tops, top + innerHeight) / BEYOND + 1) * BEYOND);
     put((old) => (old.from === from && old.to === to ? old : { from, to }));
   };
   useLayoutEffect(measure, [tops]);
@@ -98,6 +98,9 @@ function Since({ row, now }: { row: Row; now: number }) {
 
 type RowProps = { row: Row; index: number; selected: boolean; current: boolean; changed: boolean; gone: boolean; now: number; currency: string; select: (row: Row, on: boolean) => void; seen: (uid: string) => void };
 function WorkloadRow({ row, index, selected, current, changed, gone, now, currency, select, seen }: RowProps) {
+  // the same element again is not looked at again: most rows stay as they are when one changes
+  return useMemo(() => line(), [row, index, selected, current, changed, gone, now, currency, select, seen]);
+  function line() {
   const classes = ["wr", selected && "on", current && "cur", changed && "chg", gone && "gone"].filter(Boolean).join(" ");
   return (
     <tr class={classes} aria-rowindex={index + 2} aria-selected={selected} data-uid={row.uid} onPointerLeave={() => changed && seen(row.uid)}>
@@ -114,6 +117,7 @@ function WorkloadRow({ row, index, selected, current, changed, gone, now, curren
       <td class="c-act r">{!gone && <Act row={row} />}</td>
     </tr>
   );
+  }
 }
 
 function GroupRow({ group, rows, index, currency }: { group: Group; rows: Row[]; index: number; currency: string }) {
@@ -136,7 +140,7 @@ const HEAD: { key: string; label: string; sort?: Sort; right?: boolean }[] = [
 
 type Props = {
   list: List; sort: Sort; descending: boolean; sortBy: (sort: Sort) => void; density: Density; currency: string; now: number; selected: ReadonlySet<string>;
-  select: (row: Row, on: boolean) => void; selectAll: (on: boolean) => void; current: string | null; seen: (uid: string) => void; restingView: boolean; unpriced: number;
+  select: (row: Row, on: boolean) => void; selectAll: (on: boolean) => void; current: string | null; seen: (uid: string) => void; restingView: boolean;
 };
 
 export function WorkloadTable(props: Props) {
@@ -155,9 +159,8 @@ export function WorkloadTable(props: Props) {
     if (y < 90 || y > innerHeight - 140) scrollBy(0, y - innerHeight / 2);
     requestAnimationFrame(() => requestAnimationFrame(() => document.querySelector<HTMLElement>(`tr[data-uid="${CSS.escape(current)}"] a`)?.focus({ preventScroll: true })));
   }, [current]);
-  const all = list.shown.map((uid) => rowOf(list, uid));
-  const sum = useMemo(() => sums(all), [list]);
-  const everything = all.length > 0 && all.every((row) => selected.has(row.uid));
+  const sum = useMemo(() => sums(list.shown.map((uid) => rowOf(list, uid))), [list]);
+  const everything = selected.size > 0 && list.shown.every((uid) => selected.has(uid));
   return (
     <table class={`wl ${density}`} aria-rowcount={items.length + 1} aria-label="Workloads">
       <colgroup><col class="k-sel" />{HEAD.map((h) => <col class={`k-${h.key}`} />)}</colgroup>
