@@ -7,5 +7,10 @@ export function chance(seed) {
     t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t;
     return ((t ^ (t >>> 14)) >>> 0) / 4294967296;
   };
-  return { next, between: (a, b) => a + (b - a) * next(), whole: (a, b) => Math.floor(a + (b - a + 1) * next()), pick: (list) => list[Math.floor(next() * list.length)] };
+  return {
+    next,
+    between: (a, b) => a + (b - a) * next(),
+    whole: (a, b) => Math.floor(a + (b - a + 1) * next()),
+    pick: (list) => list[Math.floor(next() * list.length)],
+  };
 }

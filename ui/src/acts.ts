@@ -34,13 +34,19 @@ async function identity(): Promise<{ email?: string } | null> {
   return given ? { email: given } : null;
 }
 
-const names = (workloads: Ref[]) => (workloads.length < 3 ? words.list(workloads.map((w) => w.name)) : words.plural(workloads.length, "workload"));
+const names = (workloads: Ref[]) =>
+  workloads.length < 3 ? words.list(workloads.map((w) => w.name)) : words.plural(workloads.length, "workload");
 const pathOf = ({ namespace, kind, name }: Ref) => ({ namespace, kind, name });
 
 function refused(headline: string, error: unknown, again: Toastable = null): void {
   if (!(error instanceof Refused)) throw error;
   const missing = error.missing ? ` Missing: ${error.missing}.` : "";
-  toast({ tone: "bad", headline, text: `${sentence(error.message)}${error.message.includes(error.missing ?? "\0") ? "" : missing}`, action: again });
+  toast({
+    tone: "bad",
+    headline,
+    text: `${sentence(error.message)}${error.message.includes(error.missing ?? "\0") ? "" : missing}`,
+    action: again,
+  });
 }
 type Toastable = { label: string; act: () => void; counts: boolean } | null;
 const sentence = (text: string) => text.charAt(0).toUpperCase() + text.slice(1) + (/[.!?]$/.test(text) ? "" : ".");
@@ -53,14 +59,20 @@ export async function keep(workloads: (Ref & { keep?: Keep | null })[], time: Ke
   if (!who) return false;
   const kept: Keep[] = [];
   try {
-    for (const w of workloads) kept.push((await send<Keep>("POST", "/api/v1/acks", { ...pathOf(w), ...time, reason: reason || null, ...who }))!);
+    for (const w of workloads)
+      kept.push((await send<Keep>("POST", "/api/v1/acks", { ...pathOf(w), ...time, reason: reason || null, ...who }))!);
   } catch (error) {
     refused(kept.length ? `Only ${kept.length} of ${workloads.length} kept.` : "Not kept.", error);
     refreshAll();
     return false;
   }
   const last = kept[kept.length - 1]!;
-  toast({ tone: "good", headline: `Kept until ${words.time(at(last.until), now())}.`, text: names(workloads), action: { label: "Undo", counts: true, act: () => void undoKeep(workloads) } });
+  toast({
+    tone: "good",
+    headline: `Kept until ${words.time(at(last.until), now())}.`,
+    text: names(workloads),
+    action: { label: "Undo", counts: true, act: () => void undoKeep(workloads) },
+  });
   refreshAll();
   return true;
 }
@@ -103,7 +115,12 @@ export async function pause(workloads: Ref[], reason: string): Promise<void> {
       await send<Outcome>("POST", `${workloadApi(w)}/pause`, { reason: reason || null, force: false });
       done.push(w);
     }
-    toast({ tone: "rest", headline: "Paused.", text: names(workloads), action: { label: "Bring back", counts: false, act: () => void resume(workloads) } });
+    toast({
+      tone: "rest",
+      headline: "Paused.",
+      text: names(workloads),
+      action: { label: "Bring back", counts: false, act: () => void resume(workloads) },
+    });
   } catch (error) {
     refused(done.length ? `Only ${done.length} of ${workloads.length} paused.` : "Not paused.", error);
   }
@@ -114,7 +131,12 @@ export async function resume(workloads: Ref[]): Promise<void> {
   try {
     let last: Outcome | null = null;
     for (const w of workloads) last = await send<Outcome>("POST", `${workloadApi(w)}/resume`, {});
-    toast({ tone: "good", headline: "Coming back.", text: workloads.length === 1 ? (last?.sentence ?? names(workloads)) : names(workloads), action: null });
+    toast({
+      tone: "good",
+      headline: "Coming back.",
+      text: workloads.length === 1 ? (last?.sentence ?? names(workloads)) : names(workloads),
+      action: null,
+    });
   } catch (error) {
     refused("Not brought back.", error);
   }

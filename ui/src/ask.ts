@@ -5,7 +5,13 @@ import type { Failed, Me } from "./api";
 import { learn } from "./clock";
 
 export class Refused extends Error {
-  constructor(readonly status: number, readonly code: string, message: string, readonly missing: string | null, readonly call: string) {
+  constructor(
+    readonly status: number,
+    readonly code: string,
+    message: string,
+    readonly missing: string | null,
+    readonly call: string,
+  ) {
     super(message);
   }
 }
@@ -51,7 +57,10 @@ function settle(entry: Entry, answer: Answer<unknown>): void {
 async function load(entry: Entry): Promise<void> {
   clearTimeout(entry.timer);
   try {
-    const { data, etag } = await fetchJson<unknown>(entry.path, entry.etag && entry.data ? { headers: { "If-None-Match": entry.etag } } : {});
+    const { data, etag } = await fetchJson<unknown>(
+      entry.path,
+      entry.etag && entry.data ? { headers: { "If-None-Match": entry.etag } } : {},
+    );
     entry.etag = etag;
     if (data !== null || entry.error) settle(entry, { data: data ?? entry.data, error: null, tries: 0, nextTry: null });
   } catch (error) {

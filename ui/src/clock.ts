@@ -3,25 +3,34 @@
 import { useEffect, useState } from "preact/hooks";
 
 let ahead = 0; // milliseconds that the server's clock is ahead of ours
-let known = false;
+
+const listeners = new Set<() => void>();
 
 export function learn(header: string | null, sentAt: number): void {
   const theirs = header ? Date.parse(header) : NaN;
   if (Number.isNaN(theirs)) return;
   const difference = theirs + 500 - (sentAt + Date.now()) / 2; // the header is cut to seconds
-  if (!known || Math.abs(difference - ahead) > 1500) ahead = Math.abs(difference) < 1500 ? 0 : difference;
-  known = true;
+  const next = Math.abs(difference) < 1500 ? 0 : difference;
+  if (Math.abs(next - ahead) <= 1500) return;
+  ahead = next;
+  listeners.forEach((f) => f());
 }
 
 export const now = () => Date.now() + ahead;
 export const at = (instant: string) => Date.parse(instant);
 
-/** Now, again every `seconds`. */
+/** Now, again every `seconds` (and when the server's clock turns out to be another); the same instant in between. */
 export function useNow(seconds = 10): number {
-  const [, tick] = useState(0);
+  const [instant, put] = useState(now);
   useEffect(() => {
-    const id = setInterval(() => tick((n) => n + 1), seconds * 1000);
-    return () => clearInterval(id);
+    const tick = () => put(now());
+    tick();
+    const id = setInterval(tick, seconds * 1000);
+    listeners.add(tick);
+    return () => {
+      clearInterval(id);
+      listeners.delete(tick);
+    };
   }, [seconds]);
-  return now();
+  return instant;
 }

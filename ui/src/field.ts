@@ -8,11 +8,23 @@ export type Plot = Box & { node: FieldNode; strips: Strip[]; blocks: Block[] };
 export type Parcel = Box & { pool: Pool; plots: Plot[] };
 /** Cells of one workload on one node that touch each other. */
 export type Block = { strips: Strip[]; slot: Slot; badge: { x: number; y: number } | null };
-export type Scale = { cell: number; gap: number; badges: boolean; canvas: boolean; perNode: boolean; labels: boolean; pad: number; between: number };
+export type Scale = {
+  cell: number;
+  gap: number;
+  badges: boolean;
+  canvas: boolean;
+  perNode: boolean;
+  labels: boolean;
+  pad: number;
+  between: number;
+};
 export type Laid = { parcels: Parcel[]; width: number; height: number; legend: Box | null; scale: Scale };
 
 const SCALES: { most: number; cell: number; gap: number }[] = [
-  { most: 160, cell: 32, gap: 2 }, { most: 400, cell: 24, gap: 2 }, { most: 1000, cell: 16, gap: 2 }, { most: 5000, cell: 8, gap: 1 },
+  { most: 160, cell: 32, gap: 2 },
+  { most: 400, cell: 24, gap: 2 },
+  { most: 1000, cell: 16, gap: 2 },
+  { most: 5000, cell: 8, gap: 1 },
 ];
 
 export function scaleFor(gpus: number, narrow: boolean): Scale {
@@ -20,8 +32,14 @@ export function scaleFor(gpus: number, narrow: boolean): Scale {
   const { cell, gap } = found ?? { cell: 12, gap: 1 };
   const size = narrow ? Math.min(18, cell) : cell;
   return {
-    cell: size, gap, badges: cell >= 24, canvas: cell <= 12, perNode: !found, labels: cell >= 16,
-    pad: narrow ? 10 : 12, between: narrow ? 8 : cell >= 24 ? 14 : 8,
+    cell: size,
+    gap,
+    badges: cell >= 24,
+    canvas: cell <= 12,
+    perNode: !found,
+    labels: cell >= 16,
+    pad: narrow ? 10 : 12,
+    between: narrow ? 8 : cell >= 24 ? 14 : 8,
   };
 }
 
@@ -50,7 +68,10 @@ function stripsOf(gpu: Gpu, node: FieldNode, cell: Box, column: number, row: num
 
 function migStrips(gpu: Gpu, cell: Box, base: { node: string; gpu: number; column: number; row: number }): Strip[] {
   const sizes = gpu.slots.map((slot) => slot.size ?? slot.share * 7);
-  const all = Math.max(7, sizes.reduce((a, b) => a + b, 0));
+  const all = Math.max(
+    7,
+    sizes.reduce((a, b) => a + b, 0),
+  );
   const room = cell.w - (gpu.slots.length - 1);
   let x = cell.x;
   return gpu.slots.map((slot, i) => {
@@ -102,7 +123,15 @@ function plotAt(node: FieldNode, x: number, y: number, scale: Scale): Plot {
     const at = { x: x + column * (cell + gap), y: y + row * (cell + gap), w: cell, h: cell };
     return stripsOf(gpu, node, at, column, row);
   });
-  return { x, y, w: plotWidth(node, scale), h: plotHeight(node, scale), node, strips, blocks: scale.canvas ? [] : blocksOf(strips, scale.badges) };
+  return {
+    x,
+    y,
+    w: plotWidth(node, scale),
+    h: plotHeight(node, scale),
+    node,
+    strips,
+    blocks: scale.canvas ? [] : blocksOf(strips, scale.badges),
+  };
 }
 
 const headOf = (scale: Scale, narrow: boolean) => (narrow ? 26 : 32) + (scale.labels ? 18 : 0);
@@ -113,7 +142,10 @@ function parcelAt(pool: Pool, x: number, y: number, width: number, scale: Scale,
   const head = headOf(scale, narrow);
   const room = (stretch ?? width) - 2 * pad;
   const natural = pool.nodes.reduce((sum, node) => sum + plotWidth(node, scale) + between, -between);
-  const spread = stretch !== null && natural <= room && pool.nodes.length > 1 ? between + Math.min(10, (room - natural) / (pool.nodes.length - 1)) : between;
+  const spread =
+    stretch !== null && natural <= room && pool.nodes.length > 1
+      ? between + Math.min(10, (room - natural) / (pool.nodes.length - 1))
+      : between;
   const plots: Plot[] = [];
   let px = x + pad;
   let py = y + head;
@@ -151,7 +183,8 @@ export function laid(pools: Pool[], width: number, narrow: boolean): Laid {
     const h = Math.max(...line.map((p) => p.h), 0);
     const alone = line[line.length - 1]!;
     const rest = width - (alone.x + alone.w);
-    if (narrow || (rest > 0 && (rest < 60 || !last))) line[line.length - 1] = parcelAt(alone.pool, alone.x, alone.y, alone.w + rest, scale, narrow, alone.w + rest);
+    if (narrow || (rest > 0 && (rest < 60 || !last)))
+      line[line.length - 1] = parcelAt(alone.pool, alone.x, alone.y, alone.w + rest, scale, narrow, alone.w + rest);
     parcels.push(...line.map((p) => ({ ...p, h: Math.max(h, p.h) })));
     y += h + gap;
     x = 0;
@@ -188,7 +221,14 @@ function byState(node: FieldNode): Slot[] {
   const shares = new Map<Slot["state"], number>();
   for (const gpu of node.gpus) for (const slot of gpu.slots) shares.set(slot.state, (shares.get(slot.state) ?? 0) + slot.share);
   return [...shares].map(([state, share]) => ({
-    share, start: null, size: null, profile: null, state, holder: null, activity: node.activity, freedBy: null,
+    share,
+    start: null,
+    size: null,
+    profile: null,
+    state,
+    holder: null,
+    activity: node.activity,
+    freedBy: null,
     label: `${node.name}, ${share.toFixed(1)} GPUs ${state}`,
   }));
 }
@@ -233,10 +273,14 @@ export function joined(strips: Strip[], gap: number, grow: number): string {
   const has = (s: Strip, dx: number, dy: number) => at.has(`${s.column + dx},${s.row + dy}`);
   const parts: string[] = [];
   for (const s of strips) {
-    const x = s.x - grow, y = s.y - grow, w = s.w + 2 * grow, h = s.h + 2 * grow;
+    const x = s.x - grow,
+      y = s.y - grow,
+      w = s.w + 2 * grow,
+      h = s.h + 2 * grow;
     parts.push(rounded(x, y, w, h, Math.min(3 + grow / 2, w / 2, h / 2)));
     const reach = gap - 2 * grow + 8;
-    const right = s.whole && has(s, 1, 0), down = s.whole && has(s, 0, 1);
+    const right = s.whole && has(s, 1, 0),
+      down = s.whole && has(s, 0, 1);
     if (right) parts.push(square(x + w - 4, y, reach, h));
     if (down) parts.push(square(x, y + h - 4, w, reach));
     if (right && down && has(s, 1, 1)) parts.push(square(x + w - 4, y + h - 4, reach, reach));

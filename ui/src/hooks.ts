@@ -42,7 +42,8 @@ type Keys = Record<string, (event: KeyboardEvent) => void>;
 const layers: { current: Keys }[] = [];
 let after = ""; // the key before, where it was `g`
 
-const isTyping = (target: EventTarget | null) => target instanceof HTMLElement && (target.matches("input:not([type=checkbox]), textarea, select") || target.isContentEditable);
+const isTyping = (target: EventTarget | null) =>
+  target instanceof HTMLElement && (target.matches("input:not([type=checkbox]), textarea, select") || target.isContentEditable);
 
 export function listenForKeys(): void {
   document.addEventListener("keydown", (event) => {

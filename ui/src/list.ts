@@ -8,7 +8,13 @@ import { EMPTY, heard, type List, settled, type Wanted } from "./rows";
 
 const PAGE = 500;
 export type Loaded = {
-  list: List; counts: Counts | null; loading: boolean; error: Refused | null; settle: () => void; seen: (uids: Iterable<string>) => void; reload: () => void;
+  list: List;
+  counts: Counts | null;
+  loading: boolean;
+  error: Refused | null;
+  settle: () => void;
+  seen: (uids: Iterable<string>) => void;
+  reload: () => void;
 };
 
 export function useList(wanted: Wanted): Loaded {

@@ -21,7 +21,11 @@ import { Toasts } from "./parts/Toasts";
 import { catchLinks, go, useAddress } from "./route";
 import { startTheme } from "./theme";
 
-const MOVED: Record<string, string> = { "/paused": "/workloads?view=paused", "/acks": "/workloads?view=kept", "/acknowledgements": "/workloads?view=kept" };
+const MOVED: Record<string, string> = {
+  "/paused": "/workloads?view=paused",
+  "/acks": "/workloads?view=kept",
+  "/acknowledgements": "/workloads?view=kept",
+};
 
 function Page() {
   const { path } = useAddress();
@@ -29,22 +33,56 @@ function Page() {
   useEffect(() => {
     if (moved) go(moved, true);
   }, [moved]);
-  const parts = path.split("/").slice(1).map((part) => { try { return decodeURIComponent(part); } catch { return part; } });
+  const parts = path
+    .split("/")
+    .slice(1)
+    .map((part) => {
+      try {
+        return decodeURIComponent(part);
+      } catch {
+        return part;
+      }
+    });
   switch (parts[0]) {
-    case "": return <Overview />;
-    case "workloads": return <Workloads />;
-    case "w": return parts.length === 4 ? <Workload key={path} namespace={parts[1]!} kind={parts[2]!} name={parts[3]!} /> : <Lost />;
-    case "activity": return <Activity />;
-    case "nodes": return <Nodes />;
-    case "policies": return <Policies />;
-    default: return moved ? null : <Lost />;
+    case "":
+      return <Overview />;
+    case "workloads":
+      return <Workloads />;
+    case "w":
+      return parts.length === 4 ? <Workload key={path} namespace={parts[1]!} kind={parts[2]!} name={parts[3]!} /> : <Lost />;
+    case "activity":
+      return <Activity />;
+    case "nodes":
+      return <Nodes />;
+    case "policies":
+      return <Policies />;
+    default:
+      return moved ? null : <Lost />;
   }
 }
 
-const Lost = () => <section class="wh"><h1 class="say sm">There is nothing at this address.</h1><p class="after"><a class="l" href="/">Overview</a></p></section>;
+const Lost = () => (
+  <section class="wh">
+    <h1 class="say sm">There is nothing at this address.</h1>
+    <p class="after">
+      <a class="l" href="/">
+        Overview
+      </a>
+    </p>
+  </section>
+);
 
 startTheme();
 catchLinks();
 listenForKeys();
 start();
-render(<><Shell><Page /></Shell><Dialogs /><Toasts /></>, document.getElementById("app")!);
+render(
+  <>
+    <Shell>
+      <Page />
+    </Shell>
+    <Dialogs />
+    <Toasts />
+  </>,
+  document.getElementById("app")!,
+);

@@ -5,11 +5,23 @@ import type { Group, Row, RowNews, View } from "./api";
 
 export type Sort = "next" | "gpus" | "idle" | "cost" | "name" | "namespace";
 export type Wanted = {
-  view: View; namespace: string; kind: string; policy: string; model: string; words: string; mine: string; sort: Sort; descending: boolean;
+  view: View;
+  namespace: string;
+  kind: string;
+  policy: string;
+  model: string;
+  words: string;
+  mine: string;
+  sort: Sort;
+  descending: boolean;
 };
 export type List = {
-  all: ReadonlyMap<string, Row>; gone: ReadonlyMap<string, Row>; shown: readonly string[]; groups: ReadonlyMap<string, Group>;
-  changed: ReadonlySet<string>; waiting: number;
+  all: ReadonlyMap<string, Row>;
+  gone: ReadonlyMap<string, Row>;
+  shown: readonly string[];
+  groups: ReadonlyMap<string, Group>;
+  changed: ReadonlySet<string>;
+  waiting: number;
 };
 
 export const GROUPS: Group[] = ["willPause", "onTheWay", "leftAlone", "kept", "unknown", "busy", "paused"];
@@ -32,7 +44,10 @@ const globs = new Map<string, RegExp>();
 export function glob(pattern: string): RegExp {
   let test = globs.get(pattern);
   if (!test) {
-    const source = pattern.split("*").map((part) => part.replace(/[.+?^${}()|[\]\\]/g, "\\$&")).join(".*");
+    const source = pattern
+      .split("*")
+      .map((part) => part.replace(/[.+?^${}()|[\]\\]/g, "\\$&"))
+      .join(".*");
     globs.set(pattern, (test = new RegExp(`^${source}$`, "i")));
   }
   return test;
@@ -40,17 +55,25 @@ export function glob(pattern: string): RegExp {
 
 const COMPARISON = /^gpus(>=|<=|>|<|=)(\d+(?:\.\d+)?)$/;
 const COMPARE: Record<string, (a: number, b: number) => boolean> = {
-  ">": (a, b) => a > b, "<": (a, b) => a < b, ">=": (a, b) => a >= b, "<=": (a, b) => a <= b, "=": (a, b) => Math.abs(a - b) < 0.005,
+  ">": (a, b) => a > b,
+  "<": (a, b) => a < b,
+  ">=": (a, b) => a >= b,
+  "<=": (a, b) => a <= b,
+  "=": (a, b) => Math.abs(a - b) < 0.005,
 };
 
 /** One test for the words of the filter: names, namespaces, kinds (in part, or as a glob) and `gpus>2`. */
 export function wordTest(words: string): (row: Row) => boolean {
-  const tests = words.trim().split(/\s+/).filter(Boolean).map((word) => {
-    const size = COMPARISON.exec(word);
-    if (size) return (row: Row) => COMPARE[size[1]!]!(row.gpus, Number(size[2]));
-    const test = glob(word.includes("*") ? word : `*${word}*`);
-    return (row: Row) => test.test(row.name) || test.test(row.namespace) || test.test(row.kind);
-  });
+  const tests = words
+    .trim()
+    .split(/\s+/)
+    .filter(Boolean)
+    .map((word) => {
+      const size = COMPARISON.exec(word);
+      if (size) return (row: Row) => COMPARE[size[1]!]!(row.gpus, Number(size[2]));
+      const test = glob(word.includes("*") ? word : `*${word}*`);
+      return (row: Row) => test.test(row.name) || test.test(row.namespace) || test.test(row.kind);
+    });
   return (row) => tests.every((test) => test(row));
 }
 
@@ -89,7 +112,13 @@ export function arranged(all: Iterable<Row>, wanted: Wanted): Row[] {
   for (const row of all) {
     if (test(row)) keyed.push({ row, key: key(row), group: wanted.sort === "next" ? GROUPS.indexOf(row.group) : 0 });
   }
-  keyed.sort((a, b) => a.group - b.group || (a.key < b.key ? -sign : a.key > b.key ? sign : 0) || b.row.gpus - a.row.gpus || (a.row.name < b.row.name ? -1 : 1));
+  keyed.sort(
+    (a, b) =>
+      a.group - b.group ||
+      (a.key < b.key ? -sign : a.key > b.key ? sign : 0) ||
+      b.row.gpus - a.row.gpus ||
+      (a.row.name < b.row.name ? -1 : 1),
+  );
   return keyed.map(({ row }) => row);
 }
 

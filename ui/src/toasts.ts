@@ -2,7 +2,11 @@
 import { store } from "./store";
 
 export type Toast = {
-  id: number; tone: "good" | "rest" | "bad"; headline: string; text: string; action: { label: string; act: () => void; counts: boolean } | null;
+  id: number;
+  tone: "good" | "rest" | "bad";
+  headline: string;
+  text: string;
+  action: { label: string; act: () => void; counts: boolean } | null;
 };
 const SECONDS = 10;
 export const MOST = 4;

@@ -82,11 +82,12 @@ const minus = (text: string) => text.replace("-", MINUS);
 /** GPUs in a sentence: whole, or one decimal. */
 export function gpus(n: number | null): string {
   if (n === null) return CANNOT_TELL;
-  return minus(Math.abs(n - Math.round(n)) < 0.05 ? String(Math.round(n)) : n.toFixed(1));
+  return Math.abs(n - Math.round(n)) < 0.05 ? count(Math.round(n)) : tenth(n);
 }
 
 /** GPUs in a headline, always with one decimal where the parts have one. */
-export const tenth = (n: number | null) => (n === null ? CANNOT_TELL : minus(n.toFixed(1)));
+export const tenth = (n: number | null) =>
+  n === null ? CANNOT_TELL : minus(n.toLocaleString("en-US", { minimumFractionDigits: 1, maximumFractionDigits: 1 }));
 
 /** GPUs in a table: whole, or two decimals. */
 export const hundredth = (n: number) => (Math.abs(n - Math.round(n)) < 0.005 ? String(Math.round(n)) : n.toFixed(2));
@@ -100,7 +101,7 @@ export function plural(n: number, word: string, withNumber = true): string {
   const words = n === 1 ? word : `${word}s`;
   return withNumber ? `${count(n)}${NBSP}${words}` : words;
 }
-export const count = (n: number) => n.toLocaleString("en-US");
+export const count = (n: number) => minus(n.toLocaleString("en-US"));
 
 /** `twelve` reads badly in a headline that has figures; small numbers in running text are spelled. */
 const SPELLED = ["no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"];
@@ -112,13 +113,19 @@ export const list = (words: string[]) => (words.length < 2 ? words.join("") : `$
 export function money(amount: number, currency: string, sentence = false): string {
   const digits = sentence && Math.abs(amount) >= 10000 ? 0 : 2;
   try {
-    const format = new Intl.NumberFormat("en-US", { style: "currency", currency, minimumFractionDigits: digits, maximumFractionDigits: digits });
+    const format = new Intl.NumberFormat("en-US", {
+      style: "currency",
+      currency,
+      minimumFractionDigits: digits,
+      maximumFractionDigits: digits,
+    });
     return minus(format.format(amount));
   } catch {
     return minus(`${amount.toFixed(digits)}${NBSP}${currency}`); // a currency that Intl does not know, such as credits
   }
 }
-export const moneyOr = (amount: number | null, currency: string, otherwise = "no price") => (amount === null ? otherwise : money(amount, currency));
+export const moneyOr = (amount: number | null, currency: string, otherwise = "no price") =>
+  amount === null ? otherwise : money(amount, currency);
 
 /** Parts to one decimal that add up to the printed whole (largest remainder). */
 export function addUp(parts: number[], decimals = 1): number[] {
@@ -135,7 +142,10 @@ export function addUp(parts: number[], decimals = 1): number[] {
 export const shortModel = (model: string | null) => model?.replace(/^NVIDIA[ -]/, "").split(/[- ]/)[0] ?? null;
 
 /** The viewer's zone by name. */
-export const zone = () => Intl.DateTimeFormat().resolvedOptions().timeZone.replace(/^Etc\//, "");
+export const zone = () =>
+  Intl.DateTimeFormat()
+    .resolvedOptions()
+    .timeZone.replace(/^Etc\//, "");
 
 /** `8h`, `24h`, `2d` of an address, in hours; null when it is not a time. */
 export function hoursOf(text: string | null): number | null {

@@ -6,8 +6,19 @@ const at = (text: string) => Date.parse(text);
 const plain = (text: string) => text.replaceAll(words.NBSP, " ");
 
 describe("spans", () => {
-  it.each([[9, "9 s"], [59.4, "59 s"], [60, "1 min"], [1500, "25 min"], [3600, "1 h"], [8040, "2 h 14 min"], [7560, "2 h 06 min"], [150_300, "41 h 45 min"], [273_600, "3 d 4 h"], [604_800, "7 d"], [-5, "0 s"]])(
-    "%s seconds", (seconds, text) => expect(plain(words.span(seconds))).toBe(text));
+  it.each([
+    [9, "9 s"],
+    [59.4, "59 s"],
+    [60, "1 min"],
+    [1500, "25 min"],
+    [3600, "1 h"],
+    [8040, "2 h 14 min"],
+    [7560, "2 h 06 min"],
+    [150_300, "41 h 45 min"],
+    [273_600, "3 d 4 h"],
+    [604_800, "7 d"],
+    [-5, "0 s"],
+  ])("%s seconds", (seconds, text) => expect(plain(words.span(seconds))).toBe(text));
   it("has no breaking space", () => expect(words.span(8040)).not.toContain(" "));
   it("is short where there is no room", () => expect(plain(words.span(4380, true))).toBe("1 h 13"));
   it("is exact to the second where asked", () => expect(plain(words.exactSpan(98))).toBe("1 min 38 s"));
@@ -30,7 +41,14 @@ describe("times", () => {
 
 describe("numbers", () => {
   it("has one decimal below ten percent, and says so when it cannot tell", () => {
-    expect([0, 0.002, 0.08, 0.92, 0.0996, null].map((p) => plain(words.percent(p)))).toEqual(["0 %", "0.2 %", "8 %", "92 %", "10 %", "cannot tell"]);
+    expect([0, 0.002, 0.08, 0.92, 0.0996, null].map((p) => plain(words.percent(p)))).toEqual([
+      "0 %",
+      "0.2 %",
+      "8 %",
+      "92 %",
+      "10 %",
+      "cannot tell",
+    ]);
     expect(plain(words.percent(0.04, true))).toBe("4.0 %");
   });
   it("writes GPUs whole or with one decimal in sentences, two in tables", () => {

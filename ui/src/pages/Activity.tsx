@@ -1,27 +1,56 @@
 // What was decided and by whom, day by day; how often a pause was regretted; what did not happen. Filters are in the address.
 import { useEffect, useState } from "preact/hooks";
-import type { Decided, DecidedType, Decisions, Gaming, Pace, Regrets } from "../api";
+import type { Decided, DecidedType, Decisions, Pace, Regrets } from "../api";
 import { fetchJson, Refused, useAnswer } from "../ask";
 import { at, useNow } from "../clock";
 import { download } from "../csv";
 import { useTitle } from "../hooks";
 import { PaceBars } from "../parts/bars";
+import { Heartbeats, RegretSide } from "../parts/regrets";
 import { Glyph, type GlyphName, Icon } from "../parts/Glyph";
 import { Answered, FailedPart, Head, Loading, Segments } from "../parts/small";
 import { set, useAddress, workloadPath } from "../route";
-import { clock, count, dayName, gpus, localised, percent, plural, sameDay, span, startOfDay, utc } from "../words";
+import { clock, count, dayName, gpus, localised, plural, sameDay, span, startOfDay, utc } from "../words";
 
 const KIND: Record<DecidedType, [string, GlyphName]> = {
-  told: ["Told", "told"], paused: ["Paused", "rest"], resumed: ["Resumed", "busy"], kept: ["Kept", "kept"], keepEnded: ["Keep ended", "kept"], refused: ["Refused", "kept"], failed: ["Failed", "bad"],
-  notPaused: ["Not paused", "busy"], broughtBack: ["Brought back", "busy"], left: ["Left alone", "idle"], frozen: ["Frozen", "frost"], unfrozen: ["Unfrozen", "frost"], noDecision: ["No decision", "unknown"],
-  wouldPause: ["Would pause", "rest"], regretted: ["Regretted", "bad"], released: ["Released", "rest"],
+  told: ["Told", "told"],
+  paused: ["Paused", "rest"],
+  resumed: ["Resumed", "busy"],
+  kept: ["Kept", "kept"],
+  keepEnded: ["Keep ended", "kept"],
+  refused: ["Refused", "kept"],
+  failed: ["Failed", "bad"],
+  notPaused: ["Not paused", "busy"],
+  broughtBack: ["Brought back", "busy"],
+  left: ["Left alone", "idle"],
+  frozen: ["Frozen", "frost"],
+  unfrozen: ["Unfrozen", "frost"],
+  noDecision: ["No decision", "unknown"],
+  wouldPause: ["Would pause", "rest"],
+  regretted: ["Regretted", "bad"],
+  released: ["Released", "rest"],
 };
 type Filter = "all" | "pauses" | "notices" | "keeps" | "resumes" | "refused" | "failures" | "people";
 const TYPES: Record<Filter, DecidedType[] | null> = {
-  all: null, pauses: ["paused", "notPaused", "wouldPause", "released"], notices: ["told"], keeps: ["kept", "keepEnded"], resumes: ["resumed", "broughtBack", "regretted"], refused: ["refused"], failures: ["failed", "noDecision"],
+  all: null,
+  pauses: ["paused", "notPaused", "wouldPause", "released"],
+  notices: ["told"],
+  keeps: ["kept", "keepEnded"],
+  resumes: ["resumed", "broughtBack", "regretted"],
+  refused: ["refused"],
+  failures: ["failed", "noDecision"],
   people: ["kept", "resumed", "refused", "regretted", "broughtBack", "frozen", "unfrozen", "paused"],
 };
-const LABEL: [Filter, string][] = [["all", "All"], ["pauses", "Pauses"], ["notices", "Notices"], ["keeps", "Keeps"], ["resumes", "Resumes"], ["refused", "Refused"], ["failures", "Failures"], ["people", "By people"]];
+const LABEL: [Filter, string][] = [
+  ["all", "All"],
+  ["pauses", "Pauses"],
+  ["notices", "Notices"],
+  ["keeps", "Keeps"],
+  ["resumes", "Resumes"],
+  ["refused", "Refused"],
+  ["failures", "Failures"],
+  ["people", "By people"],
+];
 const PAGE = 100;
 const byPeople = (d: Decided) => d.source !== "cycle";
 
@@ -31,10 +60,23 @@ function useLog(filter: Filter, since: string | null, until: string | null): Log
   const [log, put] = useState<Log>({ items: [], next: null, error: null, loading: true });
   const [round, setRound] = useState(0);
   const types = TYPES[filter];
-  const query = [types && `type=${types.join(",")}`, since && `since=${encodeURIComponent(since)}`, until && `until=${encodeURIComponent(until)}`, `limit=${PAGE}`].filter(Boolean).join("&");
+  const query = [
+    types && `type=${types.join(",")}`,
+    since && `since=${encodeURIComponent(since)}`,
+    until && `until=${encodeURIComponent(until)}`,
+    `limit=${PAGE}`,
+  ]
+    .filter(Boolean)
+    .join("&");
   const head = useAnswer<Decisions>(`/api/v1/decisions?${query}`); // asked anew with every cycle
   useEffect(() => {
-    if (head.data) put((old) => ({ items: joined(head.data!.items, old.items, old.next === null && old.items.length === 0), next: old.items.length > head.data!.items.length ? old.next : head.data!.next, error: null, loading: false }));
+    if (head.data)
+      put((old) => ({
+        items: joined(head.data!.items, old.items, old.next === null && old.items.length === 0),
+        next: old.items.length > head.data!.items.length ? old.next : head.data!.next,
+        error: null,
+        loading: false,
+      }));
     else if (head.error) put((old) => ({ ...old, error: head.error, loading: false }));
   }, [head.data, head.error, round]);
   useEffect(() => put({ items: [], next: null, error: null, loading: true }), [query]);
@@ -44,7 +86,14 @@ function useLog(filter: Filter, since: string | null, until: string | null): Log
       .then(({ data }) => data && put((old) => ({ ...old, items: [...old.items, ...data.items], next: data.next })))
       .catch((error: unknown) => error instanceof Refused && put((old) => ({ ...old, error })));
   };
-  return { ...log, older, reload: () => { head.retry(); setRound((n) => n + 1); } };
+  return {
+    ...log,
+    older,
+    reload: () => {
+      head.retry();
+      setRound((n) => n + 1);
+    },
+  };
 }
 
 /** New entries on top of those we have; nothing twice. */
@@ -68,24 +117,83 @@ function Entry({ entry, now }: { entry: Decided; now: number }) {
   return (
     <>
       <tr class={classes}>
-        <td class="n t" title={utc(at(entry.at))}>{clock(at(entry.at))}</td>
-        <td class="gl"><Glyph name={glyph} /></td>
+        <td class="n t" title={utc(at(entry.at))}>
+          {clock(at(entry.at))}
+        </td>
+        <td class="gl">
+          <Glyph name={glyph} />
+        </td>
         <td class="vb">{verb}</td>
-        <td class="wd">{entry.workload && <><a class="b" href={workloadPath(entry.workload)}>{entry.workload.name}</a> </>}<span class="m">{localised(entry.sentence, now)}</span>{hint && <div class="fix xs">{localised(entry.detail!, now)}</div>}</td>
-        <td class="m who">{entry.actor}{source && `, ${source}`}</td>
+        <td class="wd">
+          {entry.workload && (
+            <>
+              <a class="b" href={workloadPath(entry.workload)}>
+                {entry.workload.name}
+              </a>{" "}
+            </>
+          )}
+          <span class="m">{localised(entry.sentence, now)}</span>
+          {hint && <div class="fix xs">{localised(entry.detail!, now)}</div>}
+        </td>
+        <td class="m who">
+          {entry.actor}
+          {source && `, ${source}`}
+        </td>
         <td class="r n">{entry.gpus === null ? "" : gpus(entry.gpus)}</td>
-        <td class="r ch">{more && <button type="button" class="plain" aria-expanded={open} aria-label={`Details of ${verb.toLowerCase()} ${entry.workload?.name ?? ""} at ${clock(at(entry.at))}`} onClick={() => put(!open)}><Icon name={open ? "down" : "right"} /></button>}</td>
+        <td class="r ch">
+          {more && (
+            <button
+              type="button"
+              class="plain"
+              aria-expanded={open}
+              aria-label={`Details of ${verb.toLowerCase()} ${entry.workload?.name ?? ""} at ${clock(at(entry.at))}`}
+              onClick={() => put(!open)}
+            >
+              <Icon name={open ? "down" : "right"} />
+            </button>
+          )}
+        </td>
       </tr>
       {open && (
         <tr class="det">
           <td colSpan={2} />
           <td colSpan={5}>
             <dl>
-              {lines.map((line) => { const [, key, rest] = /^([A-Z][\w ]{1,18}): (.*)$/.exec(line) ?? [null, "Detail", line]; return <><dt>{key}</dt><dd>{localised(rest!, now)}</dd></>; })}
-              {entry.reason && <><dt>Reason</dt><dd>“{entry.reason}”</dd></>}
-              {entry.policy && <><dt>Policy</dt><dd><a class="l" href={`/policies/${encodeURIComponent(entry.policy)}`}>{entry.policy}</a></dd></>}
-              {entry.code && <><dt>Code</dt><dd><code>{entry.code}</code></dd></>}
-              <dt>At</dt><dd class="n">{utc(at(entry.at))}</dd>
+              {lines.map((line) => {
+                const [, key, rest] = /^([A-Z][\w ]{1,18}): (.*)$/.exec(line) ?? [null, "Detail", line];
+                return (
+                  <>
+                    <dt>{key}</dt>
+                    <dd>{localised(rest!, now)}</dd>
+                  </>
+                );
+              })}
+              {entry.reason && (
+                <>
+                  <dt>Reason</dt>
+                  <dd>“{entry.reason}”</dd>
+                </>
+              )}
+              {entry.policy && (
+                <>
+                  <dt>Policy</dt>
+                  <dd>
+                    <a class="l" href={`/policies/${encodeURIComponent(entry.policy)}`}>
+                      {entry.policy}
+                    </a>
+                  </dd>
+                </>
+              )}
+              {entry.code && (
+                <>
+                  <dt>Code</dt>
+                  <dd>
+                    <code>{entry.code}</code>
+                  </dd>
+                </>
+              )}
+              <dt>At</dt>
+              <dd class="n">{utc(at(entry.at))}</dd>
             </dl>
           </td>
         </tr>
@@ -98,10 +206,17 @@ const counted = (items: Decided[], ...types: DecidedType[]) => items.filter((d) 
 
 function daySums(items: Decided[]): string {
   const parts: [number, string, string][] = [
-    [counted(items, "told"), "notice", "notices"], [counted(items, "paused"), "pause", "pauses"], [counted(items, "resumed", "broughtBack"), "came back", "came back"], [counted(items, "kept"), "keep", "keeps"],
-    [counted(items, "regretted"), "regret", "regrets"], [counted(items, "frozen"), "freeze", "freezes"],
+    [counted(items, "told"), "notice", "notices"],
+    [counted(items, "paused"), "pause", "pauses"],
+    [counted(items, "resumed", "broughtBack"), "came back", "came back"],
+    [counted(items, "kept"), "keep", "keeps"],
+    [counted(items, "regretted"), "regret", "regrets"],
+    [counted(items, "frozen"), "freeze", "freezes"],
   ];
-  return parts.filter(([n]) => n > 0).map(([n, one, many]) => `${n} ${n === 1 ? one : many}`).join(", ");
+  return parts
+    .filter(([n]) => n > 0)
+    .map(([n, one, many]) => `${n} ${n === 1 ? one : many}`)
+    .join(", ");
 }
 
 function Days({ items, now }: { items: Decided[]; now: number }) {
@@ -116,8 +231,15 @@ function Days({ items, now }: { items: Decided[]; now: number }) {
       <caption class="sr">What was decided, newest first</caption>
       {[...days].map(([day, list]) => (
         <tbody>
-          <tr class="day"><th scope="rowgroup" colSpan={7}>{word(day)}{dayName(day)} <span class="q">{daySums(list)}</span></th></tr>
-          {list.map((d) => <Entry key={d.id} entry={d} now={now} />)}
+          <tr class="day">
+            <th scope="rowgroup" colSpan={7}>
+              {word(day)}
+              {dayName(day)} <span class="q">{daySums(list)}</span>
+            </th>
+          </tr>
+          {list.map((d) => (
+            <Entry key={d.id} entry={d} now={now} />
+          ))}
         </tbody>
       ))}
     </table>
@@ -132,38 +254,106 @@ function LogPart({ now }: { now: number }) {
   const name = query.get("q");
   const items = log.items.filter((d) => (filter !== "people" || byPeople(d)) && (!name || d.workload?.name.includes(name)));
   const failures = log.items.filter((d) => d.type === "failed" && sameDay(at(d.at), now)).length;
-  const choices = LABEL.map(([value, label]) => ({ value, label: value === "failures" && failures ? <>{label} <b class="cnt">{failures}</b></> : label }));
+  const choices = LABEL.map(([value, label]) => ({
+    value,
+    label:
+      value === "failures" && failures ? (
+        <>
+          {label} <b class="cnt">{failures}</b>
+        </>
+      ) : (
+        label
+      ),
+  }));
   return (
     <section>
       <Head title="What was decided">
         <Segments label="Show" hideLabel choices={choices} value={filter} choose={(v) => set({ type: v === "all" ? null : v })} />
-        <button type="button" class="btn sm quiet dsk" onClick={() => download("fallow-decisions.json", "application/json", JSON.stringify(items, null, 2))}><Icon name="save" />JSON</button>
+        <button
+          type="button"
+          class="btn sm quiet dsk"
+          onClick={() => download("fallow-decisions.json", "application/json", JSON.stringify(items, null, 2))}
+        >
+          <Icon name="save" />
+          JSON
+        </button>
       </Head>
-      {name && <p class="m"><span class="tok">name:<b>{name}</b><button type="button" aria-label="Remove this filter" onClick={() => set({ q: null })}><Icon name="no" /></button></span></p>}
+      {name && (
+        <p class="m">
+          <span class="tok">
+            name:<b>{name}</b>
+            <button type="button" aria-label="Remove this filter" onClick={() => set({ q: null })}>
+              <Icon name="no" />
+            </button>
+          </span>
+        </p>
+      )}
       {log.error && !items.length && <FailedPart answer={{ data: null, error: log.error, tries: 1, nextTry: null }} retry={log.reload} />}
       {log.loading && <Loading rows={8} />}
-      {!log.loading && !log.error && !items.length && <div class="panel"><p class="voice">Nothing was decided{filter === "all" ? " yet" : " of this kind"}.</p>{(filter !== "all" || name) && <a class="btn sm" href="/activity">Show everything</a>}</div>}
+      {!log.loading && !log.error && !items.length && (
+        <div class="panel">
+          <p class="voice">Nothing was decided{filter === "all" ? " yet" : " of this kind"}.</p>
+          {(filter !== "all" || name) && (
+            <a class="btn sm" href="/activity">
+              Show everything
+            </a>
+          )}
+        </div>
+      )}
       <Days items={items} now={now} />
-      {items.length > 0 && <p class="q s after">{count(items.length)} shown. {log.next ? <button type="button" class="plain l" onClick={log.older}>Older</button> : "That is all."}</p>}
+      {items.length > 0 && (
+        <p class="q s after">
+          {count(items.length)} shown.{" "}
+          {log.next ? (
+            <button type="button" class="plain l" onClick={log.older}>
+              Older
+            </button>
+          ) : (
+            "That is all."
+          )}
+        </p>
+      )}
     </section>
   );
 }
 
-const WINDOWS = [{ value: "24h", label: "24 h" }, { value: "7d", label: "7 d" }, { value: "30d", label: "30 d" }];
+const WINDOWS = [
+  { value: "24h", label: "24 h" },
+  { value: "7d", label: "7 d" },
+  { value: "30d", label: "30 d" },
+];
 const TITLE: Record<string, string> = { "24h": "One day", "7d": "Seven days", "30d": "Thirty days" };
 
 function PacePart({ now }: { now: number }) {
   const { query } = useAddress();
   const window = query.get("window") ?? "7d";
   const answer = useAnswer<Pace>(`/api/v1/pace?window=${window}`);
-  const square = (fill: string) => <svg width="10" height="10" aria-hidden="true"><rect width="10" height="10" rx="2" fill={fill} /></svg>;
+  const square = (fill: string) => (
+    <svg width="10" height="10" aria-hidden="true">
+      <rect width="10" height="10" rx="2" fill={fill} />
+    </svg>
+  );
   return (
     <section class="pace">
-      <Head title={TITLE[window] ?? "Seven days"} sub={answer.data && answer.data.stepSeconds !== 3600 ? `workloads every ${span(answer.data.stepSeconds)}` : "workloads an hour"}>
-        <span class="key q xs"><span>{square("var(--rest)")}paused</span><span>{square("var(--busy)")}resumed</span><span><svg width="10" height="10" aria-hidden="true"><path d="M5 1l4.4 7.6H.6z" fill="var(--bad)" /></svg>regretted</span></span>
+      <Head
+        title={TITLE[window] ?? "Seven days"}
+        sub={answer.data && answer.data.stepSeconds !== 3600 ? `workloads every ${span(answer.data.stepSeconds)}` : "workloads an hour"}
+      >
+        <span class="key q xs">
+          <span>{square("var(--rest)")}paused</span>
+          <span>{square("var(--busy)")}resumed</span>
+          <span>
+            <svg width="10" height="10" aria-hidden="true">
+              <path d="M5 1l4.4 7.6H.6z" fill="var(--bad)" />
+            </svg>
+            regretted
+          </span>
+        </span>
         <Segments label="Window" hideLabel choices={WINDOWS} value={window} choose={(v) => set({ window: v === "7d" ? null : v })} />
       </Head>
-      <Answered of={answer} rows={4}>{(pace) => <PaceBars pace={pace} now={now} />}</Answered>
+      <Answered of={answer} rows={4}>
+        {(pace) => <PaceBars pace={pace} now={now} />}
+      </Answered>
     </section>
   );
 }
@@ -171,77 +361,30 @@ function PacePart({ now }: { now: number }) {
 function Headline({ regrets, decisions, now }: { regrets: Regrets | null; decisions: Decided[] | null; now: number }) {
   if (!decisions) return <>{"\u00a0"}</>;
   const today = decisions.filter((d) => sameDay(at(d.at), now));
-  const pauses = counted(today, "paused"), back = counted(today, "resumed", "broughtBack"), sorry = counted(today, "regretted");
-  const all = regrets?.byPolicy.reduce((s, p) => ({ pauses: s.pauses + p.pauses, regrets: s.regrets + p.regrets }), { pauses: 0, regrets: 0 });
+  const pauses = counted(today, "paused"),
+    back = counted(today, "resumed", "broughtBack"),
+    sorry = counted(today, "regretted");
+  const all = regrets?.byPolicy.reduce((s, p) => ({ pauses: s.pauses + p.pauses, regrets: s.regrets + p.regrets }), {
+    pauses: 0,
+    regrets: 0,
+  });
   return (
     <>
-      {pauses === 0 ? "No pause today" : `${plural(pauses, "pause")} today`}, {back === 0 ? "nothing came back" : `${plural(back, "workload")} came back`}, {sorry === 0 ? "none was regretted" : `${sorry} ${sorry === 1 ? "was" : "were"} regretted`}.
-      {all && all.pauses > 0 && <> In 30&nbsp;days <mark>{all.regrets === 0 ? `none of ${count(all.pauses)} was regretted.` : `${all.regrets} of ${count(all.pauses)} ${all.regrets === 1 ? "was" : "were"} regretted.`}</mark></>}
-    </>
-  );
-}
-
-function RegretTable({ regrets }: { regrets: Regrets }) {
-  const rows = regrets.byPolicy;
-  const pauses = rows.reduce((n, r) => n + r.pauses, 0), sorry = rows.reduce((n, r) => n + r.regrets, 0);
-  const widens = rows[0]?.threshold ?? 0.2;
-  const WIDE = 92, FULL = 0.25;
-  const x = (rate: number) => Math.min(WIDE, (rate / FULL) * WIDE);
-  return (
-    <>
-      <table class="mini">
-        <thead><tr><th scope="col">Policy</th><th scope="col" class="r">pauses</th><th scope="col" class="r">regrets</th><th scope="col">line: widens at {percent(widens)}</th><th scope="col" class="r">rate</th><th scope="col" class="r">window</th></tr></thead>
-        <tbody>
-          {rows.map((r) => {
-            const rate = r.pauses ? r.regrets / r.pauses : 0;
-            return <tr><td>{r.policy}</td><td class="r n">{r.pauses}</td><td class="r n">{r.regrets}</td><td><svg width={WIDE} height="12" aria-hidden="true"><rect y="3" width={WIDE} height="6" rx="3" fill="var(--sunken)" />{rate > 0 && <rect y="3" width={Math.max(3, x(rate))} height="6" rx="3" fill="var(--bad)" />}<path d={`M${x(r.threshold)} 0v12`} stroke="var(--ink)" /></svg></td><td class="r n">{r.pauses ? percent(rate, true) : "no pause"}</td><td class="r n q">{Math.round(r.windowSeconds / 60)}&nbsp;min</td></tr>;
-          })}
-        </tbody>
-        <tfoot><tr><td>All</td><td class="r n">{pauses}</td><td class="r n">{sorry}</td><td /><td class="r n">{pauses ? percent(sorry / pauses, true) : ""}</td><td /></tr></tfoot>
-      </table>
-      <p class="q xs after">A regret is a resume within 15&nbsp;min of the pause.</p>
-    </>
-  );
-}
-
-function RegretSide({ now }: { now: number }) {
-  const answer = useAnswer<Regrets>("/api/v1/regrets");
-  const not = answer.data?.notHappened ?? [];
-  return (
-    <>
-      <section><Head title="Regrets by policy" sub="30 days" /><Answered of={answer}>{(regrets) => (regrets.byPolicy.length ? <RegretTable regrets={regrets} /> : <p class="q">Nothing was paused in 30 days.</p>)}</Answered></section>
-      {answer.data && answer.data.items.length > 0 && (
-        <section>
-          <Head title="What was regretted"><a class="l s" href="/activity?type=resumes">All {answer.data.byPolicy.reduce((n, p) => n + p.regrets, 0)}</a></Head>
-          <ul class="rl">
-            {answer.data.items.slice(0, 5).map((d) => <li><Glyph name="bad" /><div>{d.workload && <><a class="b" href={workloadPath(d.workload)}>{d.workload.name}</a> <span class="q">{d.workload.namespace}</span></>}<div class="m">{localised(d.sentence, now)}</div>{d.detail && <div class="q xs">{localised(d.detail, now)}</div>}</div></li>)}
-          </ul>
-        </section>
-      )}
-      {not.length > 0 && (
-        <section>
-          <Head title="Pauses that did not happen" sub="30 days" />
-          <table class="mini"><tbody>{not.map((n) => <tr><td>{n.label}<div class="q xs">{n.sentence}</div></td><td class="r n">{n.count}</td></tr>)}</tbody><tfoot><tr><td>All</td><td class="r n">{not.reduce((s, n) => s + n.count, 0)}</td></tr></tfoot></table>
-        </section>
+      {pauses === 0 ? "No pause today" : `${plural(pauses, "pause")} today`},{" "}
+      {back === 0 ? "nothing came back" : `${plural(back, "workload")} came back`},{" "}
+      {sorry === 0 ? "none was regretted" : `${sorry} ${sorry === 1 ? "was" : "were"} regretted`}.
+      {all && all.pauses > 0 && (
+        <>
+          {" "}
+          In 30&nbsp;days{" "}
+          <mark>
+            {all.regrets === 0
+              ? `none of ${count(all.pauses)} was regretted.`
+              : `${all.regrets} of ${count(all.pauses)} ${all.regrets === 1 ? "was" : "were"} regretted.`}
+          </mark>
+        </>
       )}
     </>
-  );
-}
-
-function Heartbeats() {
-  const { data } = useAnswer<Gaming>("/api/v1/gaming");
-  if (!data?.items.length) return null;
-  return (
-    <section>
-      <Head title="Looks like a heartbeat" sub="6 h" />
-      {data.items.map((g) => (
-        <div class="gm">
-          <div><a class="b" href={workloadPath(g.workload)}>{g.workload.name}</a> <span class="q">{g.workload.kind} in {g.workload.namespace}, {plural(g.gpus, "GPU")}</span><div class="m s">{g.sentence}</div></div>
-          <svg width="182" height="24" role="img" aria-label={`a burst every ${span(g.everySeconds)}`}><path d="M0 20.5H182" stroke="var(--edge)" /><path d="M0 17H182" stroke="var(--ink)" stroke-opacity=".6" stroke-dasharray="3 3" />{Array.from({ length: 26 }, (_, i) => <rect x={i * 7} y="4" width="1.6" height="16" fill="var(--busy)" />)}</svg>
-        </div>
-      ))}
-      <p class="q xs after">Shown with its evidence. fallow never acts on this; ask the owner.</p>
-    </section>
   );
 }
 
@@ -249,12 +392,24 @@ export function Activity() {
   useTitle("Activity");
   const now = useNow(30);
   const { data: regrets } = useAnswer<Regrets>("/api/v1/regrets");
-  const { data: today } = useAnswer<Decisions>(`/api/v1/decisions?since=${encodeURIComponent(new Date(startOfDay(now)).toISOString())}&limit=500`);
+  const { data: today } = useAnswer<Decisions>(
+    `/api/v1/decisions?since=${encodeURIComponent(new Date(startOfDay(now)).toISOString())}&limit=500`,
+  );
   return (
     <>
-      <section class="wh"><h1 class="say sm"><Headline regrets={regrets} decisions={today?.items ?? null} now={now} /></h1></section>
+      <section class="wh">
+        <h1 class="say sm">
+          <Headline regrets={regrets} decisions={today?.items ?? null} now={now} />
+        </h1>
+      </section>
       <PacePart now={now} />
-      <div class="two act"><LogPart now={now} /><div class="side"><RegretSide now={now} /><Heartbeats /></div></div>
+      <div class="two act">
+        <LogPart now={now} />
+        <div class="side">
+          <RegretSide now={now} />
+          <Heartbeats />
+        </div>
+      </div>
     </>
   );
 }

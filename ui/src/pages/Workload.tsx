@@ -11,7 +11,17 @@ import { useRowNews } from "../live";
 import { ActionBar } from "../parts/ActionBar";
 import { Evidence } from "../parts/Evidence";
 import { Answered, Chip, FailedPart, Head, Loading, Segments } from "../parts/small";
-import { CostPart, EpisodeStory, holdsWords, KeptBefore, OwnerChain, PausedBefore, ReasonTree, SignalTable, Writes } from "../parts/workloadparts";
+import {
+  CostPart,
+  EpisodeStory,
+  holdsWords,
+  KeptBefore,
+  OwnerChain,
+  PausedBefore,
+  ReasonTree,
+  SignalTable,
+  Writes,
+} from "../parts/workloadparts";
 import { set, useAddress, workloadApi } from "../route";
 import { hoursOf, localised, plural, span, time, until } from "../words";
 
@@ -24,8 +34,15 @@ function Sentence({ explanation, now }: { explanation: Explanation; now: number 
   const when = at(row.next.at);
   return (
     <>
-      <mark>{row.neverUsed ? `Never used in ${idle}` : `No work for ${row.atLeast ? "at least " : ""}${idle}`}</mark> on {n === 1 ? "its GPU" : `any of its ${n} GPUs`}.{" "}
-      {when > now ? <>It will be paused at {time(when, now)}, {until(when, now)}, unless you keep it.</> : "Its time is over; fallow looks once more before it pauses it."}
+      <mark>{row.neverUsed ? `Never used in ${idle}` : `No work for ${row.atLeast ? "at least " : ""}${idle}`}</mark> on{" "}
+      {n === 1 ? "its GPU" : `any of its ${n} GPUs`}.{" "}
+      {when > now ? (
+        <>
+          It will be paused at {time(when, now)}, {until(when, now)}, unless you keep it.
+        </>
+      ) : (
+        "Its time is over; fallow looks once more before it pauses it."
+      )}
     </>
   );
 }
@@ -33,7 +50,14 @@ function Sentence({ explanation, now }: { explanation: Explanation; now: number 
 /** The first clause of a sentence about idleness is underlined. */
 function Marked({ text }: { text: string }) {
   const match = /^((?:No work for|Never used in) .*?)(?= on |[.,;])/.exec(text);
-  return match ? <><mark>{match[1]}</mark>{text.slice(match[1]!.length)}</> : <>{text}</>;
+  return match ? (
+    <>
+      <mark>{match[1]}</mark>
+      {text.slice(match[1]!.length)}
+    </>
+  ) : (
+    <>{text}</>
+  );
 }
 
 /** Said once at five minutes and once at one, for those who cannot see the ring. */
@@ -47,10 +71,18 @@ function Announce({ row, now }: { row: Row; now: number }) {
     done.current.add(mark);
     say(`${row.name} will be paused in ${plural(mark, "minute")}.`);
   });
-  return <span class="sr" role="status">{said}</span>;
+  return (
+    <span class="sr" role="status">
+      {said}
+    </span>
+  );
 }
 
-const WINDOWS = [{ value: "3h", label: "3 h" }, { value: "24h", label: "24 h" }, { value: "7d", label: "7 d" }];
+const WINDOWS = [
+  { value: "3h", label: "3 h" },
+  { value: "24h", label: "24 h" },
+  { value: "7d", label: "7 d" },
+];
 
 function EvidencePart({ path, row, now }: { path: string; row: Row; now: number }) {
   const { query } = useAddress();
@@ -58,8 +90,12 @@ function EvidencePart({ path, row, now }: { path: string; row: Row; now: number 
   const answer = useAnswer<Timeline>(`${path}/timeline?window=${window}`);
   return (
     <section class="o2">
-      <Head title="Evidence, GPU by GPU" wide sub="engine activity, highest value each minute"><Segments label="Window" hideLabel choices={WINDOWS} value={window} choose={(v) => set({ window: v === "3h" ? null : v })} /></Head>
-      <Answered of={answer} rows={6}>{(timeline) => <Evidence timeline={timeline} row={row} now={now} />}</Answered>
+      <Head title="Evidence, GPU by GPU" wide sub="engine activity, highest value each minute">
+        <Segments label="Window" hideLabel choices={WINDOWS} value={window} choose={(v) => set({ window: v === "3h" ? null : v })} />
+      </Head>
+      <Answered of={answer} rows={6}>
+        {(timeline) => <Evidence timeline={timeline} row={row} now={now} />}
+      </Answered>
     </section>
   );
 }
@@ -67,10 +103,21 @@ function EvidencePart({ path, row, now }: { path: string; row: Row; now: number 
 function Missing({ namespace, kind, name }: { namespace: string; kind: string; name: string }) {
   return (
     <section class="whead">
-      <p class="crumb q s"><a class="l" href="/workloads">Workloads</a> / {namespace} / {kind}</p>
+      <p class="crumb q s">
+        <a class="l" href="/workloads">
+          Workloads
+        </a>{" "}
+        / {namespace} / {kind}
+      </p>
       <h1 class="say">{name} holds no GPU and does not rest.</h1>
-      <p class="m after">There is no {kind} {name} in {namespace} that fallow knows of: it may be gone, or it never held a GPU.</p>
-      <p class="after"><a class="l" href={`/workloads?view=all&q=${encodeURIComponent(name)}`}>Find something like it</a></p>
+      <p class="m after">
+        There is no {kind} {name} in {namespace} that fallow knows of: it may be gone, or it never held a GPU.
+      </p>
+      <p class="after">
+        <a class="l" href={`/workloads?view=all&q=${encodeURIComponent(name)}`}>
+          Find something like it
+        </a>
+      </p>
     </section>
   );
 }
@@ -92,20 +139,41 @@ export function Workload({ namespace, kind, name }: { namespace: string; kind: s
   const mayKeep = row && (row.state === "told" || row.state === "idle") && explanation?.may.keep.allowed;
   const keepKey = (hours: number) => () => mayKeep && void keep([row], { hours }, "");
   useKeys({
-    4: keepKey(4), 8: keepKey(8), 2: keepKey(24),
+    4: keepKey(4),
+    8: keepKey(8),
+    2: keepKey(24),
     p: () => row && explanation?.may.pause.allowed && !row.rest && dialog.put({ type: "pause", rows: [row], size: null }),
     r: () => row?.state === "paused" && explanation?.may.resume.allowed && void resume([row]),
   });
   if (!explanation || !row) {
     if (answer.error?.status === 404) return <Missing namespace={namespace} kind={kind} name={name} />;
-    return <section class="whead"><h1 class="sr">{name}</h1>{answer.error ? <FailedPart answer={answer} retry={answer.retry} /> : <Loading rows={6} />}</section>;
+    return (
+      <section class="whead">
+        <h1 class="sr">{name}</h1>
+        {answer.error ? <FailedPart answer={answer} retry={answer.retry} /> : <Loading rows={6} />}
+      </section>
+    );
   }
   return (
     <div class={mayKeep || row.state === "told" ? "workload hassticky" : "workload"}>
       <section class="whead">
-        <p class="crumb q s"><a class="l" href="/workloads">Workloads</a> / {namespace} / {kind}</p>
-        <div class="wt"><b class="wn">{name}</b><Chip row={row} /><span class="m">{kind} in {namespace}</span><span class="q">{holdsWords(explanation)}</span></div>
-        <h1 class="say"><Sentence explanation={explanation} now={now} /></h1>
+        <p class="crumb q s">
+          <a class="l" href="/workloads">
+            Workloads
+          </a>{" "}
+          / {namespace} / {kind}
+        </p>
+        <div class="wt">
+          <b class="wn">{name}</b>
+          <Chip row={row} />
+          <span class="m">
+            {kind} in {namespace}
+          </span>
+          <span class="q">{holdsWords(explanation)}</span>
+        </div>
+        <h1 class="say">
+          <Sentence explanation={explanation} now={now} />
+        </h1>
       </section>
       <ActionBar explanation={explanation} chosen={hoursOf(query.get("keep"))} now={now} />
       <Announce row={row} now={now} />

@@ -18,7 +18,7 @@ function hatch(ctx: CanvasRenderingContext2D): CanvasPattern | string {
   t.fillRect(0, 0, 4, 4);
   t.strokeStyle = colour("--unk-row");
   t.beginPath();
-  for (const d of [-4, 0, 4]) t.moveTo(d, 4), t.lineTo(d + 4, 0);
+  for (const d of [-4, 0, 4]) (t.moveTo(d, 4), t.lineTo(d + 4, 0));
   t.stroke();
   return ctx.createPattern(tile, "repeat") ?? colour("--unk");
 }
@@ -31,7 +31,9 @@ function paint(canvas: HTMLCanvasElement, map: Laid, only: Only): void {
   ctx.scale(ratio, ratio);
   const fills: Record<string, string | CanvasPattern> = Object.fromEntries(Object.entries(TOKEN).map(([k, token]) => [k, colour(token)]));
   fills["unknown"] = hatch(ctx);
-  const soil = colour("--soil"), ink = colour("--ink"), rest = colour("--rest");
+  const soil = colour("--soil"),
+    ink = colour("--ink"),
+    rest = colour("--rest");
   ctx.font = "600 12px Inter";
   for (const parcel of map.parcels) {
     ctx.globalAlpha = 1;
@@ -75,7 +77,19 @@ export function FieldCanvas({ map, label, only, pick, open }: Props) {
   };
   const cells = map.parcels.reduce((n, p) => n + p.plots.reduce((m, q) => m + q.strips.length, 0), 0);
   return (
-    <canvas ref={ref} role="img" aria-label={`${label} ${count(cells)} cells; the list of workloads has the same facts.`} style={{ width: `${map.width}px`, height: `${map.height}px` }}
-      onPointerMove={(e) => { const s = at(e); if (s?.slot.holder) pick(s.slot, s.node); }} onClick={(e) => { const s = at(e); if (s?.slot.holder) open(s.slot.holder); }} />
+    <canvas
+      ref={ref}
+      role="img"
+      aria-label={`${label} ${count(cells)} cells; the list of workloads has the same facts.`}
+      style={{ width: `${map.width}px`, height: `${map.height}px` }}
+      onPointerMove={(e) => {
+        const s = at(e);
+        if (s?.slot.holder) pick(s.slot, s.node);
+      }}
+      onClick={(e) => {
+        const s = at(e);
+        if (s?.slot.holder) open(s.slot.holder);
+      }}
+    />
   );
 }

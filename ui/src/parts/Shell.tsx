@@ -15,18 +15,34 @@ import { Glyph, glyphOf, Icon, Signs } from "./Glyph";
 import { Key } from "./small";
 
 const PAGES: [string, string, string][] = [
-  ["/", "Overview", "o"], ["/workloads", "Workloads", "w"], ["/activity", "Activity", "a"], ["/nodes", "Nodes", "n"], ["/policies", "Policies", "p"],
+  ["/", "Overview", "o"],
+  ["/workloads", "Workloads", "w"],
+  ["/activity", "Activity", "a"],
+  ["/nodes", "Nodes", "n"],
+  ["/policies", "Policies", "p"],
 ];
-const isCurrent = (path: string, page: string) => (page === "/" ? path === "/" : path.startsWith(page) || (page === "/workloads" && path.startsWith("/w/")));
+const isCurrent = (path: string, page: string) =>
+  page === "/" ? path === "/" : path.startsWith(page) || (page === "/workloads" && path.startsWith("/w/"));
 
 /** How old the measurements are; grey and in words when the wire is lost. */
 function Age({ overview }: { overview: Overview | null }) {
   const now = useNow(1);
   const wire = useWire();
-  if (!overview?.asOf) return <span class="age"><span class="pulse off" />{overview ? "Not measured yet" : "Connecting"}</span>;
+  if (!overview?.asOf)
+    return (
+      <span class="age">
+        <span class="pulse off" />
+        {overview ? "Not measured yet" : "Connecting"}
+      </span>
+    );
   const seconds = (now - at(overview.asOf)) / 1000;
   const old = wire.state === "lost" || seconds > 3 * overview.intervalSeconds;
-  return <span class="age" title={utc(at(overview.asOf))}><span class={old ? "pulse off" : "pulse"} /><span class="n">Measured {span(seconds)} ago</span></span>;
+  return (
+    <span class="age" title={utc(at(overview.asOf))}>
+      <span class={old ? "pulse off" : "pulse"} />
+      <span class="n">Measured {span(seconds)} ago</span>
+    </span>
+  );
 }
 
 function Find() {
@@ -58,14 +74,37 @@ function Find() {
   return (
     <div class="find">
       <Icon name="find" />
-      <input ref={input} type="text" placeholder="Find a workload" aria-label="Find a workload" role="combobox" aria-expanded={hits.length > 0}
-        aria-controls="found" aria-activedescendant={chosen ? `found-${chosen}` : undefined} autocomplete="off" spellcheck={false} value={text}
-        onInput={(e) => { put(e.currentTarget.value); choose(0); }} onKeyDown={onKey} onFocus={() => setOpen(true)} onBlur={() => setTimeout(() => setOpen(false), 150)} />
+      <input
+        ref={input}
+        type="text"
+        placeholder="Find a workload"
+        aria-label="Find a workload"
+        role="combobox"
+        aria-expanded={hits.length > 0}
+        aria-controls="found"
+        aria-activedescendant={chosen ? `found-${chosen}` : undefined}
+        autocomplete="off"
+        spellcheck={false}
+        value={text}
+        onInput={(e) => {
+          put(e.currentTarget.value);
+          choose(0);
+        }}
+        onKeyDown={onKey}
+        onFocus={() => setOpen(true)}
+        onBlur={() => setTimeout(() => setOpen(false), 150)}
+      />
       <Key>/</Key>
       <ul id="found" class="found" role="listbox" aria-label="Workloads found" hidden={!hits.length}>
         {hits.map((row, i) => (
           <li id={`found-${i + 1}`} role="option" aria-selected={chosen === i + 1} onMouseDown={() => leave(workloadPath(row))}>
-            <Glyph name={glyphOf(row.state)} /><span><b>{row.name}</b> <span class="q">{row.kind} in {row.namespace}</span></span>
+            <Glyph name={glyphOf(row.state)} />
+            <span>
+              <b>{row.name}</b>{" "}
+              <span class="q">
+                {row.kind} in {row.namespace}
+              </span>
+            </span>
           </li>
         ))}
       </ul>
@@ -77,11 +116,24 @@ function Mode({ overview }: { overview: Overview | null }) {
   if (!overview) return null;
   return (
     <details class="pop acting">
-      <summary class="sel"><span class="q">{overview.cluster}</span> {overview.mode === "acting" ? "Acting" : "Dry run"} <Icon name="down" /></summary>
+      <summary class="sel">
+        <span class="q">{overview.cluster}</span> {overview.mode === "acting" ? "Acting" : "Dry run"} <Icon name="down" />
+      </summary>
       <div class="popped">
-        <p><b>{overview.mode === "acting" ? "Acting." : "Dry run."}</b> {overview.mode === "acting" ? "Owners are told, idle workloads are paused." : "Nobody is told, nothing is paused."}</p>
+        <p>
+          <b>{overview.mode === "acting" ? "Acting." : "Dry run."}</b>{" "}
+          {overview.mode === "acting" ? "Owners are told, idle workloads are paused." : "Nobody is told, nothing is paused."}
+        </p>
         <p class="q">{overview.isLeader ? "This is the leader." : "This is a follower; it shows what the leader decides."}</p>
-        <p class="q">{overview.user ? <>You are <b>{overview.user}</b>.</> : "You are not signed in."}</p>
+        <p class="q">
+          {overview.user ? (
+            <>
+              You are <b>{overview.user}</b>.
+            </>
+          ) : (
+            "You are not signed in."
+          )}
+        </p>
       </div>
     </details>
   );
@@ -94,10 +146,19 @@ function Menu({ path }: { path: string }) {
   }, [path]);
   return (
     <details class="pop menu" ref={ref}>
-      <summary class="btn ico quiet" aria-label="Menu"><Icon name="menu" /></summary>
+      <summary class="btn ico quiet" aria-label="Menu">
+        <Icon name="menu" />
+      </summary>
       <nav class="popped" aria-label="Main menu">
-        {PAGES.map(([to, label]) => <a href={to} aria-current={isCurrent(path, to) ? "page" : undefined}>{label}</a>)}
-        <button type="button" class="btn" onClick={() => dialog.put({ type: "freeze" })}><Icon name="frost" />Freeze</button>
+        {PAGES.map(([to, label]) => (
+          <a href={to} aria-current={isCurrent(path, to) ? "page" : undefined}>
+            {label}
+          </a>
+        ))}
+        <button type="button" class="btn" onClick={() => dialog.put({ type: "freeze" })}>
+          <Icon name="frost" />
+          Freeze
+        </button>
       </nav>
     </details>
   );
@@ -108,11 +169,20 @@ function Footer({ overview }: { overview: Overview | null }) {
   return (
     <footer class="foot">
       <span>Times are {zone()}</span>
-      {overview && <span>Cycle every {exactSpan(overview.intervalSeconds).replace("1\u00a0min", "60\u00a0s")}{overview.tookSeconds !== null && <>, last took {overview.tookSeconds.toFixed(1)}&nbsp;s</>}</span>}
+      {overview && (
+        <span>
+          Cycle every {exactSpan(overview.intervalSeconds).replace("1\u00a0min", "60\u00a0s")}
+          {overview.tookSeconds !== null && <>, last took {overview.tookSeconds.toFixed(1)}&nbsp;s</>}
+        </span>
+      )}
       <span class="sp" />
-      <button type="button" class="plain dsk" onClick={() => dialog.put({ type: "keys" })}>Keys: <Key>?</Key></button>
+      <button type="button" class="plain dsk" onClick={() => dialog.put({ type: "keys" })}>
+        Keys: <Key>?</Key>
+      </button>
       {overview && <span>fallow {overview.version}</span>}
-      <span class="printed">{location.href}, {time(now, now)}</span>
+      <span class="printed">
+        {location.href}, {time(now, now)}
+      </span>
     </footer>
   );
 }
@@ -126,18 +196,41 @@ export function Shell({ children }: { children: ComponentChildren }) {
   return (
     <>
       <Signs />
-      <a class="skip" href="#main" onClick={(e) => { e.preventDefault(); document.getElementById("main")?.focus(); }}>Skip to the page</a>
+      <a
+        class="skip"
+        href="#main"
+        onClick={(e) => {
+          e.preventDefault();
+          document.getElementById("main")?.focus();
+        }}
+      >
+        Skip to the page
+      </a>
       <header class="top">
-        <a class="brand" href="/"><svg aria-hidden="true"><use href="#logo" /></svg>fallow</a>
+        <a class="brand" href="/">
+          <svg aria-hidden="true">
+            <use href="#logo" />
+          </svg>
+          fallow
+        </a>
         <nav class="nav" aria-label="Main">
-          {PAGES.map(([to, label]) => <a href={to} aria-current={isCurrent(path, to) ? "page" : undefined}>{label}</a>)}
+          {PAGES.map(([to, label]) => (
+            <a href={to} aria-current={isCurrent(path, to) ? "page" : undefined}>
+              {label}
+            </a>
+          ))}
         </nav>
         <span class="sp" />
         <Find />
         <Age overview={overview} />
         <Mode overview={overview} />
-        <button type="button" class="btn frz" onClick={() => dialog.put({ type: frozen ? "unfreeze" : "freeze" })}><Icon name="frost" />{frozen ? "Frozen" : "Freeze"}</button>
-        <button type="button" class="btn ico quiet" aria-label="Switch between light and dark" onClick={switchTheme}><Icon name="moon" /></button>
+        <button type="button" class="btn frz" onClick={() => dialog.put({ type: frozen ? "unfreeze" : "freeze" })}>
+          <Icon name="frost" />
+          {frozen ? "Frozen" : "Freeze"}
+        </button>
+        <button type="button" class="btn ico quiet" aria-label="Switch between light and dark" onClick={switchTheme}>
+          <Icon name="moon" />
+        </button>
         <Menu path={path} />
       </header>
       <main class="wrap" id="main" tabindex={-1}>

@@ -9,16 +9,39 @@ export function Toasts() {
   return (
     <div class="toasts" role="status">
       {all.map((t) => (
-        <div class={`toast ${t.tone}`} key={t.id} onPointerEnter={() => hold(t.id, true)} onPointerLeave={() => hold(t.id, false)}
-          onFocusIn={() => hold(t.id, true)} onFocusOut={() => hold(t.id, false)}>
+        <div
+          class={`toast ${t.tone}`}
+          key={t.id}
+          onPointerEnter={() => hold(t.id, true)}
+          onPointerLeave={() => hold(t.id, false)}
+          onFocusIn={() => hold(t.id, true)}
+          onFocusOut={() => hold(t.id, false)}
+        >
           {SIGN[t.tone]}
-          <span><b>{t.headline}</b> {t.text}</span>
+          <span>
+            <b>{t.headline}</b> {t.text}
+          </span>
           {t.action && (
-            <button type="button" class="btn sm" onClick={() => { dismiss(t.id); t.action!.act(); }}>
-              <Icon name="undo" />{t.action.label}{t.action.counts && <span class="q n" aria-hidden="true">{t.left}</span>}
+            <button
+              type="button"
+              class="btn sm"
+              onClick={() => {
+                dismiss(t.id);
+                t.action!.act();
+              }}
+            >
+              <Icon name="undo" />
+              {t.action.label}
+              {t.action.counts && (
+                <span class="q n" aria-hidden="true">
+                  {t.left}
+                </span>
+              )}
             </button>
           )}
-          <button type="button" class="btn sm ico quiet" aria-label="Dismiss" onClick={() => dismiss(t.id)}><Icon name="no" /></button>
+          <button type="button" class="btn sm ico quiet" aria-label="Dismiss" onClick={() => dismiss(t.id)}>
+            <Icon name="no" />
+          </button>
         </div>
       ))}
     </div>

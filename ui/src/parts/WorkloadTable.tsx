@@ -17,10 +17,16 @@ type Item = { group: Group; rows: Row[] } | Row;
 const isRow = (item: Item): item is Row => "uid" in item;
 const GROUP_HEIGHT = 40;
 const BEYOND = 10;
+const STEP = 8; // rows come and go by eights, so that most frames of a scroll change nothing
 
 const TITLES: Record<Group, [string, string]> = {
-  willPause: ["Will be paused", "owner told; second look before each"], onTheWay: ["On the way", "idle, no notice yet"], leftAlone: ["Left alone", "idle, but fallow will not touch it"],
-  kept: ["Kept", "idle, and its owner wants it"], unknown: ["Cannot tell", "never counted as idle, never paused"], busy: ["Busy", "at work"], paused: ["Paused", "resting; one press brings them back"],
+  willPause: ["Will be paused", "owner told; second look before each"],
+  onTheWay: ["On the way", "idle, no notice yet"],
+  leftAlone: ["Left alone", "idle, but fallow will not touch it"],
+  kept: ["Kept", "idle, and its owner wants it"],
+  unknown: ["Cannot tell", "never counted as idle, never paused"],
+  busy: ["Busy", "at work"],
+  paused: ["Paused", "resting; one press brings them back"],
 };
 
 /** Headings and rows in one sequence, with where each begins. */
@@ -45,7 +51,8 @@ export function sequence(list: List, grouped: boolean, rowHeight: number): { ite
 
 /** The last index whose top is at or above `y`. */
 export function indexAt(tops: Float64Array, y: number): number {
-  let low = 0, high = tops.length - 1;
+  let low = 0,
+    high = tops.length - 1;
   while (low < high) {
     const middle = (low + high + 1) >> 1;
     if (tops[middle]! <= y) low = middle;
@@ -59,65 +66,153 @@ function useInSight(tops: Float64Array): { ref: { current: HTMLTableSectionEleme
   const [range, put] = useState({ from: 0, to: 40 });
   const measure = () => {
     const top = -(ref.current?.getBoundingClientRect().top ?? 0);
-    const from = Math.max(0, Math.floor(indexAt(tops, top) / BEYOND - 1) * BEYOND); // by tens: most frames of a scroll change nothing
-    const to = Math.min(tops.length - 1, Math.ceil(indexAt(tops, top + innerHeight) / BEYOND + 1) * BEYOND);
+    const from = Math.max(0, Math.floor((indexAt(tops, top) - BEYOND) / STEP) * STEP);
+    const to = Math.min(tops.length - 1, Math.ceil((indexAt(tops, top + innerHeight) + BEYOND) / STEP) * STEP);
     put((old) => (old.from === from && old.to === to ? old : { from, to }));
   };
   useLayoutEffect(measure, [tops]);
   useEffect(() => {
     let frame = 0;
-    const soon = () => { frame ||= requestAnimationFrame(() => { frame = 0; measure(); }); };
+    const soon = () => {
+      frame ||= requestAnimationFrame(() => {
+        frame = 0;
+        measure();
+      });
+    };
     addEventListener("scroll", soon, { passive: true });
     addEventListener("resize", soon);
     addEventListener("beforeprint", printAll);
-    function printAll() { put({ from: 0, to: Math.min(tops.length - 1, 2000) }); }
-    return () => { removeEventListener("scroll", soon); removeEventListener("resize", soon); removeEventListener("beforeprint", printAll); cancelAnimationFrame(frame); };
+    function printAll() {
+      put({ from: 0, to: Math.min(tops.length - 1, 2000) });
+    }
+    return () => {
+      removeEventListener("scroll", soon);
+      removeEventListener("resize", soon);
+      removeEventListener("beforeprint", printAll);
+      cancelAnimationFrame(frame);
+    };
   }, [tops]);
   return { ref, from: Math.min(range.from, tops.length - 1), to: Math.min(range.to, tops.length - 1) };
 }
 
 function Act({ row }: { row: Row }) {
-  if (row.rest) return row.state === "resuming" ? <span class="q">Resuming</span> : <button type="button" class="btn sm" onClick={() => void resume([row])}>Resume</button>;
+  if (row.rest)
+    return row.state === "resuming" ? (
+      <span class="q">Resuming</span>
+    ) : (
+      <button type="button" class="btn sm" onClick={() => void resume([row])}>
+        Resume
+      </button>
+    );
   if (row.keep) {
     return (
       <>
-        <button type="button" class="btn sm quiet" onClick={() => dialog.put({ type: "keep", rows: [row], maxHours: 168, extraPause: false })}>Extend</button>
-        <button type="button" class="btn sm quiet" onClick={() => void endKeep(row)}>End</button>
+        <button
+          type="button"
+          class="btn sm quiet"
+          onClick={() => dialog.put({ type: "keep", rows: [row], maxHours: 168, extraPause: false })}
+        >
+          Extend
+        </button>
+        <button type="button" class="btn sm quiet" onClick={() => void endKeep(row)}>
+          End
+        </button>
       </>
     );
   }
-  return canKeep(row) ? <KeepRow rows={[row]} /> : <a class="btn sm quiet" href={workloadPath(row)} aria-label={`Open ${row.name}`}>Open</a>;
+  return canKeep(row) ? (
+    <KeepRow rows={[row]} />
+  ) : (
+    <a class="btn sm quiet" href={workloadPath(row)} aria-label={`Open ${row.name}`}>
+      Open
+    </a>
+  );
 }
 
 function Since({ row, now }: { row: Row; now: number }) {
   const from = row.rest?.at ?? row.idleSince;
   const atLeast = row.atLeast && !row.rest; // the lookback ended there
-  if (from) return <><b>{span((now - at(from)) / 1000)}</b><div class="q xs" title={`${atLeast ? "at least, since " : ""}${utc(at(from))}`}>{atLeast ? "before" : "since"} {time(at(from), now)}</div></>;
+  if (from)
+    return (
+      <>
+        <b>{span((now - at(from)) / 1000)}</b>
+        <div class="q xs" title={`${atLeast ? "at least, since " : ""}${utc(at(from))}`}>
+          {atLeast ? "before" : "since"} {time(at(from), now)}
+        </div>
+      </>
+    );
   return row.verdict === "unknown" && !row.rest ? <span class="q">{CANNOT_TELL}</span> : null;
 }
 
-type RowProps = { row: Row; index: number; selected: boolean; current: boolean; changed: boolean; gone: boolean; now: number; currency: string; select: (row: Row, on: boolean) => void; seen: (uid: string) => void };
-function WorkloadRow({ row, index, selected, current, changed, gone, now, currency, select, seen }: RowProps) {
-  // the same element again is not looked at again: most rows stay as they are when one changes
-  return useMemo(() => line(), [row, index, selected, current, changed, gone, now, currency, select, seen]);
-  function line() {
+type RowProps = {
+  row: Row;
+  index: number;
+  selected: boolean;
+  current: boolean;
+  changed: boolean;
+  gone: boolean;
+  now: number;
+  currency: string;
+  select: (row: Row, on: boolean) => void;
+  seen: (uid: string) => void;
+};
+/** The same element again is not looked at again: most rows stay as they are when one changes. */
+function WorkloadRow(props: RowProps) {
+  return useMemo(() => drawn(props), Object.values(props));
+}
+
+function drawn({ row, index, selected, current, changed, gone, now, currency, select, seen }: RowProps) {
   const classes = ["wr", selected && "on", current && "cur", changed && "chg", gone && "gone"].filter(Boolean).join(" ");
   return (
-    <tr class={classes} aria-rowindex={index + 2} aria-selected={selected} data-uid={row.uid} onPointerLeave={() => changed && seen(row.uid)}>
-      <td class="c-sel"><input type="checkbox" class="cb" aria-label={`Select ${row.name}`} checked={selected} onChange={(e) => select(row, e.currentTarget.checked)} /></td>
-      <td class="c-name"><a class="b clip" href={workloadPath(row)}>{row.name}</a><div class="q xs clip">{row.kind} · {row.namespace}</div></td>
-      <td class="c-holds"><Cells row={row} /></td>
-      <td class="c-gpus r n"><Figure n={row.rest?.gpus ?? row.gpus} /></td>
+    <tr
+      class={classes}
+      aria-rowindex={index + 2}
+      aria-selected={selected}
+      data-uid={row.uid}
+      onPointerLeave={() => changed && seen(row.uid)}
+    >
+      <td class="c-sel">
+        <input
+          type="checkbox"
+          class="cb"
+          aria-label={`Select ${row.name}`}
+          checked={selected}
+          onChange={(e) => select(row, e.currentTarget.checked)}
+        />
+      </td>
+      <td class="c-name">
+        <a class="b clip" href={workloadPath(row)}>
+          {row.name}
+        </a>
+        <div class="q xs clip">
+          {row.kind} · {row.namespace}
+        </div>
+      </td>
+      <td class="c-holds">
+        <Cells row={row} />
+      </td>
+      <td class="c-gpus r n">
+        <Figure n={row.rest?.gpus ?? row.gpus} />
+      </td>
       <td class="c-verdict">{gone ? <span class="chip free">Gone</span> : <Chip row={row} inGroup />}</td>
-      <td class="c-idle r n"><Since row={row} now={now} /></td>
-      <td class="c-strip"><Strip strip={row.strip} /></td>
-      <td class="c-cost r n">{row.rest ? "" : row.perHour === null ? <span class="q">no price</span> : money(row.perHour * 24, currency)}</td>
-      <td class="c-next nw"><NextStep row={row} now={now} /></td>
-      <td class="c-pol q"><span class="clip">{row.policy}</span></td>
+      <td class="c-idle r n">
+        <Since row={row} now={now} />
+      </td>
+      <td class="c-strip">
+        <Strip strip={row.strip} />
+      </td>
+      <td class="c-cost r n">
+        {row.rest ? "" : row.perHour === null ? <span class="q">no price</span> : money(row.perHour * 24, currency)}
+      </td>
+      <td class="c-next nw">
+        <NextStep row={row} now={now} />
+      </td>
+      <td class="c-pol q">
+        <span class="clip">{row.policy}</span>
+      </td>
       <td class="c-act r">{!gone && <Act row={row} />}</td>
     </tr>
   );
-  }
 }
 
 function GroupRow({ group, rows, index, currency }: { group: Group; rows: Row[]; index: number; currency: string }) {
@@ -125,22 +220,47 @@ function GroupRow({ group, rows, index, currency }: { group: Group; rows: Row[];
   const { gpus, perHour } = sums(rows);
   return (
     <tr class="gr" aria-rowindex={index + 2}>
-      <th scope="rowgroup" colSpan={3}><b>{title}</b> <span class="q">{rows.length}, {words}</span></th>
-      <td class="r n q">{group !== "paused" && <Figure n={gpus} />}</td><td colSpan={3} />
-      <td class="r n q c-cost">{group !== "paused" && money(perHour * 24, currency)}</td><td colSpan={3} />
+      <th scope="rowgroup" colSpan={3}>
+        <b>{title}</b>{" "}
+        <span class="q">
+          {rows.length}, {words}
+        </span>
+      </th>
+      <td class="r n q">{group !== "paused" && <Figure n={gpus} />}</td>
+      <td colSpan={3} />
+      <td class="r n q c-cost">{group !== "paused" && money(perHour * 24, currency)}</td>
+      <td colSpan={3} />
     </tr>
   );
 }
 
 const HEAD: { key: string; label: string; sort?: Sort; right?: boolean }[] = [
-  { key: "name", label: "Workload", sort: "name" }, { key: "holds", label: "Holds" }, { key: "gpus", label: "GPUs", sort: "gpus", right: true }, { key: "verdict", label: "Verdict" },
-  { key: "idle", label: "Idle for", sort: "idle", right: true }, { key: "strip", label: "Last 24 h" }, { key: "cost", label: "Cost a day", sort: "cost", right: true },
-  { key: "next", label: "Next", sort: "next" }, { key: "pol", label: "Policy" }, { key: "act", label: "" },
+  { key: "name", label: "Workload", sort: "name" },
+  { key: "holds", label: "Holds" },
+  { key: "gpus", label: "GPUs", sort: "gpus", right: true },
+  { key: "verdict", label: "Verdict" },
+  { key: "idle", label: "Idle for", sort: "idle", right: true },
+  { key: "strip", label: "Last 24 h" },
+  { key: "cost", label: "Cost a day", sort: "cost", right: true },
+  { key: "next", label: "Next", sort: "next" },
+  { key: "pol", label: "Policy" },
+  { key: "act", label: "" },
 ];
 
 type Props = {
-  list: List; sort: Sort; descending: boolean; sortBy: (sort: Sort) => void; density: Density; currency: string; now: number; selected: ReadonlySet<string>;
-  select: (row: Row, on: boolean) => void; selectAll: (on: boolean) => void; current: string | null; seen: (uid: string) => void; restingView: boolean;
+  list: List;
+  sort: Sort;
+  descending: boolean;
+  sortBy: (sort: Sort) => void;
+  density: Density;
+  currency: string;
+  now: number;
+  selected: ReadonlySet<string>;
+  select: (row: Row, on: boolean) => void;
+  selectAll: (on: boolean) => void;
+  current: string | null;
+  seen: (uid: string) => void;
+  restingView: boolean;
 };
 
 export function WorkloadTable(props: Props) {
@@ -157,36 +277,94 @@ export function WorkloadTable(props: Props) {
     if (i < 0 || !box) return;
     const y = box.getBoundingClientRect().top + tops[i]!;
     if (y < 90 || y > innerHeight - 140) scrollBy(0, y - innerHeight / 2);
-    requestAnimationFrame(() => requestAnimationFrame(() => document.querySelector<HTMLElement>(`tr[data-uid="${CSS.escape(current)}"] a`)?.focus({ preventScroll: true })));
+    requestAnimationFrame(() =>
+      requestAnimationFrame(() =>
+        document.querySelector<HTMLElement>(`tr[data-uid="${CSS.escape(current)}"] a`)?.focus({ preventScroll: true }),
+      ),
+    );
   }, [current]);
   const sum = useMemo(() => sums(list.shown.map((uid) => rowOf(list, uid))), [list]);
   const everything = selected.size > 0 && list.shown.every((uid) => selected.has(uid));
   return (
     <table class={`wl ${density}`} aria-rowcount={items.length + 1} aria-label="Workloads">
-      <colgroup><col class="k-sel" />{HEAD.map((h) => <col class={`k-${h.key}`} />)}</colgroup>
+      <colgroup>
+        <col class="k-sel" />
+        {HEAD.map((h) => (
+          <col class={`k-${h.key}`} />
+        ))}
+      </colgroup>
       <thead>
         <tr aria-rowindex={1}>
-          <th class="c-sel"><input type="checkbox" class="cb" aria-label="Select all" checked={everything} onChange={(e) => props.selectAll(e.currentTarget.checked)} /></th>
+          <th class="c-sel">
+            <input
+              type="checkbox"
+              class="cb"
+              aria-label="Select all"
+              checked={everything}
+              onChange={(e) => props.selectAll(e.currentTarget.checked)}
+            />
+          </th>
           {HEAD.map((h) => (
-            <th scope="col" class={`c-${h.key}${h.right ? " r" : ""}`} aria-sort={h.sort === sort ? (props.descending ? "descending" : "ascending") : undefined}>
-              {h.sort ? <button type="button" class={h.sort === sort ? "srt on" : "srt"} onClick={() => props.sortBy(h.sort!)}>{h.key === "idle" && props.restingView ? "Rests for" : h.label}{h.sort === sort && (props.descending ? " ↓" : " ↑")}</button> : h.label || <span class="sr">Actions</span>}
+            <th
+              scope="col"
+              class={`c-${h.key}${h.right ? " r" : ""}`}
+              aria-sort={h.sort === sort ? (props.descending ? "descending" : "ascending") : undefined}
+            >
+              {h.sort ? (
+                <button type="button" class={h.sort === sort ? "srt on" : "srt"} onClick={() => props.sortBy(h.sort!)}>
+                  {h.key === "idle" && props.restingView ? "Rests for" : h.label}
+                  {h.sort === sort && (props.descending ? " ↓" : " ↑")}
+                </button>
+              ) : (
+                h.label || <span class="sr">Actions</span>
+              )}
             </th>
           ))}
         </tr>
       </thead>
       <tbody ref={ref}>
-        {from > 0 && <tr aria-hidden="true" class="space"><td colSpan={11} style={{ height: `${tops[from]}px` }} /></tr>}
-        {items.slice(from, to).map((item, i) =>
-          isRow(item)
-            ? <WorkloadRow key={item.uid} row={item} index={from + i} selected={selected.has(item.uid)} current={item.uid === current} changed={list.changed.has(item.uid)} gone={!list.all.has(item.uid)} now={now} currency={currency} select={props.select} seen={props.seen} />
-            : <GroupRow key={item.group} {...item} index={from + i} currency={currency} />)}
-        {to < items.length && <tr aria-hidden="true" class="space"><td colSpan={11} style={{ height: `${total - tops[to]!}px` }} /></tr>}
+        {from > 0 && (
+          <tr aria-hidden="true" class="space">
+            <td colSpan={11} style={{ height: `${tops[from]}px` }} />
+          </tr>
+        )}
+        {items
+          .slice(from, to)
+          .map((item, i) =>
+            isRow(item) ? (
+              <WorkloadRow
+                key={item.uid}
+                row={item}
+                index={from + i}
+                selected={selected.has(item.uid)}
+                current={item.uid === current}
+                changed={list.changed.has(item.uid)}
+                gone={!list.all.has(item.uid)}
+                now={now}
+                currency={currency}
+                select={props.select}
+                seen={props.seen}
+              />
+            ) : (
+              <GroupRow key={item.group} {...item} index={from + i} currency={currency} />
+            ),
+          )}
+        {to < items.length && (
+          <tr aria-hidden="true" class="space">
+            <td colSpan={11} style={{ height: `${total - tops[to]!}px` }} />
+          </tr>
+        )}
       </tbody>
       <tfoot>
         <tr>
-          <td class="c-sel" /><td colSpan={2}>{sum.workloads === 1 ? "1 workload" : `${sum.workloads.toLocaleString("en-US")} workloads`}</td>
-          <td class="r n c-gpus">{!props.restingView && <Figure n={sum.gpus} />}</td><td colSpan={3} />
-          <td class="r n c-cost">{!props.restingView && moneyOr(sum.perHour * 24, currency)}</td><td colSpan={3} class="q">{sum.unpriced > 0 && `${sum.unpriced.toFixed(1)} GPUs have no price`}</td>
+          <td class="c-sel" />
+          <td colSpan={2}>{sum.workloads === 1 ? "1 workload" : `${sum.workloads.toLocaleString("en-US")} workloads`}</td>
+          <td class="r n c-gpus">{!props.restingView && <Figure n={sum.gpus} />}</td>
+          <td colSpan={3} />
+          <td class="r n c-cost">{!props.restingView && moneyOr(sum.perHour * 24, currency)}</td>
+          <td colSpan={3} class="q">
+            {sum.unpriced > 0 && `${sum.unpriced.toFixed(1)} GPUs have no price`}
+          </td>
         </tr>
       </tfoot>
     </table>

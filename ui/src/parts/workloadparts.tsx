@@ -5,7 +5,11 @@ import { clock, exactSpan, fullTime, localised, money, percent, plural, sameDay,
 import { Glyph, Icon, type GlyphName } from "./Glyph";
 import { Copy, Head } from "./small";
 
-const GROUPS: [Check["group"], string, GlyphName][] = [["idle", "Idle, because", "idle"], ["pausable", "May be paused, because", "rest"], ["waiting", "Waiting for", "told"]];
+const GROUPS: [Check["group"], string, GlyphName][] = [
+  ["idle", "Idle, because", "idle"],
+  ["pausable", "May be paused, because", "rest"],
+  ["waiting", "Waiting for", "told"],
+];
 
 function title(group: Check["group"], words: string, checks: Check[], e: Explanation): string {
   if (!checks.some((c) => c.state === "failed")) return words;
@@ -16,20 +20,34 @@ function title(group: Check["group"], words: string, checks: Check[], e: Explana
 export function ReasonTree({ explanation, now }: { explanation: Explanation; now: number }) {
   return (
     <section class="o3" id="why">
-      <Head title="Why"><a class="l s" href={`/policies/${encodeURIComponent(explanation.policy)}`}>policy {explanation.policy}</a></Head>
+      <Head title="Why">
+        <a class="l s" href={`/policies/${encodeURIComponent(explanation.policy)}`}>
+          policy {explanation.policy}
+        </a>
+      </Head>
       <div class="tree">
         {GROUPS.map(([group, words, glyph]) => {
-          const checks = explanation.checks.filter((c) => c.group === group).sort((a, b) => Number(b.state === "failed") - Number(a.state === "failed"));
+          const checks = explanation.checks
+            .filter((c) => c.group === group)
+            .sort((a, b) => Number(b.state === "failed") - Number(a.state === "failed"));
           if (!checks.length) return null;
           const failed = checks.some((c) => c.state === "failed");
           return (
             <>
-              <h3><Glyph name={failed && group === "idle" ? (explanation.verdict === "unknown" ? "unknown" : "busy") : glyph} /> {title(group, words, checks, explanation)}</h3>
+              <h3>
+                <Glyph name={failed && group === "idle" ? (explanation.verdict === "unknown" ? "unknown" : "busy") : glyph} />{" "}
+                {title(group, words, checks, explanation)}
+              </h3>
               <ul>
                 {checks.map((c) => (
                   <li class={c.state}>
                     <Icon name={c.state === "ok" ? "ok" : c.state === "failed" ? "no" : "clock"} />
-                    <span><span class="sr">{c.state === "failed" ? "Not so: " : ""}</span>{localised(c.sentence, now)}{c.reason && <code class="q"> {c.reason}</code>}{c.helps && <span class="helps q xs">What helps: {c.helps}</span>}</span>
+                    <span>
+                      <span class="sr">{c.state === "failed" ? "Not so: " : ""}</span>
+                      {localised(c.sentence, now)}
+                      {c.reason && <code class="q"> {c.reason}</code>}
+                      {c.helps && <span class="helps q xs">What helps: {c.helps}</span>}
+                    </span>
                     {c.limit && <em class="n">{localised(c.limit, now)}</em>}
                   </li>
                 ))}
@@ -42,7 +60,17 @@ export function ReasonTree({ explanation, now }: { explanation: Explanation; now
   );
 }
 
-const EPISODE: Record<Episode["kind"], GlyphName | null> = { work: "busy", gap: "unknown", idle: "idle", told: "told", kept: "kept", now: null, pause: "rest", paused: "rest", resumed: "busy" };
+const EPISODE: Record<Episode["kind"], GlyphName | null> = {
+  work: "busy",
+  gap: "unknown",
+  idle: "idle",
+  told: "told",
+  kept: "kept",
+  now: null,
+  pause: "rest",
+  paused: "rest",
+  resumed: "busy",
+};
 
 export function EpisodeStory({ explanation, now }: { explanation: Explanation; now: number }) {
   if (!explanation.episode.length) return null;
@@ -53,9 +81,13 @@ export function EpisodeStory({ explanation, now }: { explanation: Explanation; n
       <ol class={long ? "story long" : "story"}>
         {explanation.episode.map((e) => (
           <li class={at(e.at) > now + 30_000 ? "fut" : undefined}>
-            <span class="t n" title={utc(at(e.at))}>{time(at(e.at), now)}</span>
+            <span class="t n" title={utc(at(e.at))}>
+              {time(at(e.at), now)}
+            </span>
             <span class="dot">{EPISODE[e.kind] ? <Glyph name={EPISODE[e.kind]!} /> : <span class="nowdot" />}</span>
-            <div><b>{localised(e.headline, now)}</b> <span class="m">{localised(e.sentence, now)}</span></div>
+            <div>
+              <b>{localised(e.headline, now)}</b> <span class="m">{localised(e.sentence, now)}</span>
+            </div>
           </li>
         ))}
       </ol>
@@ -63,7 +95,8 @@ export function EpisodeStory({ explanation, now }: { explanation: Explanation; n
   );
 }
 
-const measure = (value: number | null, unit: string) => (value === null ? "cannot tell" : unit === "ratio" ? percent(value) : `${Number(value.toFixed(2))}${unit && `\u00a0${unit}`}`);
+const measure = (value: number | null, unit: string) =>
+  value === null ? "cannot tell" : unit === "ratio" ? percent(value) : `${Number(value.toFixed(2))}${unit && `\u00a0${unit}`}`;
 
 export function SignalTable({ explanation }: { explanation: Explanation }) {
   const { signals, gpus, windowSeconds, asOf } = explanation;
@@ -71,14 +104,51 @@ export function SignalTable({ explanation }: { explanation: Explanation }) {
   const to = asOf ? at(asOf) : null;
   return (
     <section class="o6">
-      <Head title="Every signal in the window" wide sub={<>highest of {plural(gpus.length, "GPU")}{to && `, ${clock(to - windowSeconds * 1000)} to ${clock(to)}`}</>} />
+      <Head
+        title="Every signal in the window"
+        wide
+        sub={
+          <>
+            highest of {plural(gpus.length, "GPU")}
+            {to && `, ${clock(to - windowSeconds * 1000)} to ${clock(to)}`}
+          </>
+        }
+      />
       <table class="mini">
-        <thead><tr><th scope="col">Signal</th><th class="dsk"><span class="sr">Code</span></th><th scope="col" class="r">measured</th><th scope="col" class="r">busy from</th><th><span class="sr">Part it plays</span></th></tr></thead>
+        <thead>
+          <tr>
+            <th scope="col">Signal</th>
+            <th class="dsk">
+              <span class="sr">Code</span>
+            </th>
+            <th scope="col" class="r">
+              measured
+            </th>
+            <th scope="col" class="r">
+              busy from
+            </th>
+            <th>
+              <span class="sr">Part it plays</span>
+            </th>
+          </tr>
+        </thead>
         <tbody>
-          {signals.map((s) => <tr><td>{s.name}</td><td class="q mono dsk">{s.signal}</td><td class="r n">{measure(s.measured, s.unit)}</td><td class="r n q">{s.limit === null ? "" : s.limit === 0 ? `above 0` : measure(s.limit, s.unit)}</td><td class="q xs">{s.primary ? "primary" : s.limit === null ? "no vote" : ""}</td></tr>)}
+          {signals.map((s) => (
+            <tr>
+              <td>{s.name}</td>
+              <td class="q mono dsk">{s.signal}</td>
+              <td class="r n">{measure(s.measured, s.unit)}</td>
+              <td class="r n q">{s.limit === null ? "" : s.limit === 0 ? `above 0` : measure(s.limit, s.unit)}</td>
+              <td class="q xs">{s.primary ? "primary" : s.limit === null ? "no vote" : ""}</td>
+            </tr>
+          ))}
         </tbody>
       </table>
-      {explanation.lostSignals.map((l) => <p class="q xs after">{l.signal}: {l.because}</p>)}
+      {explanation.lostSignals.map((l) => (
+        <p class="q xs after">
+          {l.signal}: {l.because}
+        </p>
+      ))}
     </section>
   );
 }
@@ -90,7 +160,9 @@ function bodyLines(body: object, was: string | null): { text: string; change: bo
   entries.forEach(([key, value], i) => {
     const comma = i < entries.length - 1 ? "," : "";
     const change = key !== "metadata";
-    const text = change ? JSON.stringify(value).replaceAll(":", ": ").replaceAll(",", ", ").replace(/^\{/, "{ ").replace(/\}$/, " }") : JSON.stringify(value, null, 2).replaceAll("\n", "\n  ");
+    const text = change
+      ? JSON.stringify(value).replaceAll(":", ": ").replaceAll(",", ", ").replace(/^\{/, "{ ").replace(/\}$/, " }")
+      : JSON.stringify(value, null, 2).replaceAll("\n", "\n  ");
     lines.push({ text: `  ${JSON.stringify(key)}: ${text}${comma}`, change, note: change ? was : null });
   });
   return [...lines, { text: "}", change: false, note: null }];
@@ -102,15 +174,45 @@ export function Writes({ explanation }: { explanation: Explanation }) {
   const text = writes.map((w) => `${w.method} ${w.path}\n${JSON.stringify(w.body, null, 2)}`).join("\n\n");
   return (
     <section class="o8">
-      <Head title="What a pause writes" wide sub={writes.length === 1 ? "one request; the way back is inside it" : `${writes.length} requests; the way back is inside the first`}><Copy text={text} /></Head>
+      <Head
+        title="What a pause writes"
+        wide
+        sub={writes.length === 1 ? "one request; the way back is inside it" : `${writes.length} requests; the way back is inside the first`}
+      >
+        <Copy text={text} />
+      </Head>
       {writes.map((w) => (
         <pre class="patch" tabindex={0} role="region" aria-label={`${w.method} ${w.path}`}>
-          <span class="q">{w.method} {w.path}</span>{"\n"}
-          {bodyLines(w.body, was).map((l, i) => <>{i > 0 && "\n"}{l.change ? <span class="add">{l.text}</span> : l.text}{l.note && <span class="q">{"      "}{l.note}</span>}</>)}
+          <span class="q">
+            {w.method} {w.path}
+          </span>
+          {"\n"}
+          {bodyLines(w.body, was).map((l, i) => (
+            <>
+              {i > 0 && "\n"}
+              {l.change ? <span class="add">{l.text}</span> : l.text}
+              {l.note && (
+                <span class="q">
+                  {"      "}
+                  {l.note}
+                </span>
+              )}
+            </>
+          ))}
         </pre>
       ))}
-      {notes.map((n) => <p class="q xs after">{n}</p>)}
-      {gitops && <details class="gitops"><summary class="l xs">The lines to add so that GitOps does not undo it</summary><pre class="patch" tabindex={0}>{gitops}</pre><Copy text={gitops} /></details>}
+      {notes.map((n) => (
+        <p class="q xs after">{n}</p>
+      ))}
+      {gitops && (
+        <details class="gitops">
+          <summary class="l xs">The lines to add so that GitOps does not undo it</summary>
+          <pre class="patch" tabindex={0}>
+            {gitops}
+          </pre>
+          <Copy text={gitops} />
+        </details>
+      )}
     </section>
   );
 }
@@ -124,10 +226,28 @@ export function CostPart({ explanation, now }: { explanation: Explanation; now: 
   const idle = row.idleSince ? (now - at(row.idleSince)) / 1000 : spent.idleSeconds;
   return (
     <section class="o5">
-      <Head title="Cost" sub={model && gpus.length > 0 && each !== null ? `${row.profile ?? `${Number(row.gpus.toFixed(2))} × ${model}`} at ${money(each, currency)}` : undefined} />
-      {perHour === null
-        ? <p class="q">{row.gpus > 0 ? `${Number(row.gpus.toFixed(2))} GPUs have no price.` : "It holds no GPU now."}</p>
-        : <dl class="kv"><dt>Per hour</dt><dd class="n">{money(perHour, currency)}</dd>{idle !== null && spent.idle !== null && <><dt>This idle time, {span(idle)}</dt><dd class="n">{money(spent.idle, currency)}</dd></>}</dl>}
+      <Head
+        title="Cost"
+        sub={
+          model && gpus.length > 0 && each !== null
+            ? `${row.profile ?? `${Number(row.gpus.toFixed(2))} × ${model}`} at ${money(each, currency)}`
+            : undefined
+        }
+      />
+      {perHour === null ? (
+        <p class="q">{row.gpus > 0 ? `${Number(row.gpus.toFixed(2))} GPUs have no price.` : "It holds no GPU now."}</p>
+      ) : (
+        <dl class="kv">
+          <dt>Per hour</dt>
+          <dd class="n">{money(perHour, currency)}</dd>
+          {idle !== null && spent.idle !== null && (
+            <>
+              <dt>This idle time, {span(idle)}</dt>
+              <dd class="n">{money(spent.idle, currency)}</dd>
+            </>
+          )}
+        </dl>
+      )}
     </section>
   );
 }
@@ -143,10 +263,39 @@ export function OwnerChain({ explanation }: { explanation: Explanation }) {
     <section class="o7">
       <Head title="Owner chain" />
       <ul class="chain">
-        {owner.map((o) => <li><span class="q">{o.kind}</span> {o.uid === row.uid ? <b>{o.name}</b> : o.name}{o.uid === row.uid && explanation.writes.length > 0 && <> <span class="pin">paused here</span></>}</li>)}
-        {pods.length > 0 && <li><span class="q">{pods.length === 1 ? "Pod" : "Pods"}</span> {pods.slice(0, 4).map(([pod, node]) => `${tail(pod, last)} on ${node}`).join(", ")}{pods.length > 4 && ` and ${pods.length - 4} more`}</li>}
+        {owner.map((o) => (
+          <li>
+            <span class="q">{o.kind}</span> {o.uid === row.uid ? <b>{o.name}</b> : o.name}
+            {o.uid === row.uid && explanation.writes.length > 0 && (
+              <>
+                {" "}
+                <span class="pin">paused here</span>
+              </>
+            )}
+          </li>
+        ))}
+        {pods.length > 0 && (
+          <li>
+            <span class="q">{pods.length === 1 ? "Pod" : "Pods"}</span>{" "}
+            {pods
+              .slice(0, 4)
+              .map(([pod, node]) => `${tail(pod, last)} on ${node}`)
+              .join(", ")}
+            {pods.length > 4 && ` and ${pods.length - 4} more`}
+          </li>
+        )}
       </ul>
-      {row.toldTo.length > 0 && <p class="s m after">Told: {row.toldTo.map((to, i) => <>{i > 0 && ", "}<b>{to}</b></>)}</p>}
+      {row.toldTo.length > 0 && (
+        <p class="s m after">
+          Told:{" "}
+          {row.toldTo.map((to, i) => (
+            <>
+              {i > 0 && ", "}
+              <b>{to}</b>
+            </>
+          ))}
+        </p>
+      )}
     </section>
   );
 }
@@ -159,17 +308,42 @@ export function KeptBefore({ explanation }: { explanation: Explanation }) {
   const known = keeps.every((k) => k.cost !== null);
   return (
     <section class="o9">
-      <Head title="Kept before"><span class="q">idle cost under it</span></Head>
+      <Head title="Kept before">
+        <span class="q">idle cost under it</span>
+      </Head>
       <table class="mini">
         <tbody>
           {keeps.map((k) => (
             <tr>
-              <td><b>{k.at ? span((at(k.until) - at(k.at)) / 1000) : `until ${fullTime(at(k.until))}`}</b> by {k.by}<div class="q xs">{k.at && fullTime(at(k.at))}{k.reason && `, “${k.reason}”`}</div></td>
-              <td class="r n nw">{k.idleSeconds === null ? "cannot tell" : span(k.idleSeconds)}<div class="q xs">idle</div></td><td class="r n">{k.cost === null ? "no price" : money(k.cost, currency)}</td>
+              <td>
+                <b>{k.at ? span((at(k.until) - at(k.at)) / 1000) : `until ${fullTime(at(k.until))}`}</b> by {k.by}
+                <div class="q xs">
+                  {k.at && fullTime(at(k.at))}
+                  {k.reason && `, “${k.reason}”`}
+                </div>
+              </td>
+              <td class="r n nw">
+                {k.idleSeconds === null ? "cannot tell" : span(k.idleSeconds)}
+                <div class="q xs">idle</div>
+              </td>
+              <td class="r n">{k.cost === null ? "no price" : money(k.cost, currency)}</td>
             </tr>
           ))}
         </tbody>
-        <tfoot><tr><td>30 days</td><td class="r n">{span(idle)}</td><td class="r n">{known ? money(keeps.reduce((n, k) => n + k.cost!, 0), currency) : ""}</td></tr></tfoot>
+        <tfoot>
+          <tr>
+            <td>30 days</td>
+            <td class="r n">{span(idle)}</td>
+            <td class="r n">
+              {known
+                ? money(
+                    keeps.reduce((n, k) => n + k.cost!, 0),
+                    currency,
+                  )
+                : ""}
+            </td>
+          </tr>
+        </tfoot>
       </table>
     </section>
   );
@@ -179,12 +353,31 @@ export function PausedBefore({ explanation, now }: { explanation: Explanation; n
   const pauses = explanation.pausedBefore;
   if (!pauses.length) return null;
   const { name } = explanation.row;
-  const back = (p: { until: string | null; at: string }) => (p.until === null ? "rests" : `back ${at(p.until) - at(p.at) < 6.5 * 86_400_000 ? `${weekday(at(p.until))}\u00a0${clock(at(p.until))}` : time(at(p.until), now)}`);
+  const back = (p: { until: string | null; at: string }) =>
+    p.until === null
+      ? "rests"
+      : `back ${at(p.until) - at(p.at) < 6.5 * 86_400_000 ? `${weekday(at(p.until))}\u00a0${clock(at(p.until))}` : time(at(p.until), now)}`;
   return (
     <section class="o10">
-      <Head title="Paused before"><a class="l s" href={`/activity?q=${encodeURIComponent(name)}`}>All events</a></Head>
+      <Head title="Paused before">
+        <a class="l s" href={`/activity?q=${encodeURIComponent(name)}`}>
+          All events
+        </a>
+      </Head>
       <table class="mini">
-        <tbody>{pauses.map((p) => <tr><td class="n">{fullTime(at(p.at))}</td><td class="m">{back(p)}{p.by && ` by ${p.by}`}{p.regretted && <b class="bt"> regretted</b>}</td><td class="r n">{p.readyAfterSeconds === null ? "" : exactSpan(p.readyAfterSeconds)}</td></tr>)}</tbody>
+        <tbody>
+          {pauses.map((p) => (
+            <tr>
+              <td class="n">{fullTime(at(p.at))}</td>
+              <td class="m">
+                {back(p)}
+                {p.by && ` by ${p.by}`}
+                {p.regretted && <b class="bt"> regretted</b>}
+              </td>
+              <td class="r n">{p.readyAfterSeconds === null ? "" : exactSpan(p.readyAfterSeconds)}</td>
+            </tr>
+          ))}
+        </tbody>
       </table>
       <p class="q xs after">Right: from click to all pods ready.</p>
     </section>
@@ -194,6 +387,10 @@ export function PausedBefore({ explanation, now }: { explanation: Explanation; n
 export const holdsWords = (e: Explanation) => {
   const pods = new Set(e.gpus.map((g) => g.pod)).size;
   const model = e.row.models[0] ?? null;
-  const n = e.row.profile ? `${e.row.instances} × ${e.row.profile}` : e.row.gpus > 0 ? `${Number(e.row.gpus.toFixed(2))} × ${model ?? shortModel(model) ?? "GPU"}` : "";
+  const n = e.row.profile
+    ? `${e.row.instances} × ${e.row.profile}`
+    : e.row.gpus > 0
+      ? `${Number(e.row.gpus.toFixed(2))} × ${model ?? shortModel(model) ?? "GPU"}`
+      : "";
   return [pods > 0 && plural(pods, "pod"), n].filter(Boolean).join(", ");
 };
