@@ -17,6 +17,7 @@ type Item = { group: Group; rows: Row[] } | Row;
 const isRow = (item: Item): item is Row => "uid" in item;
 const GROUP_HEIGHT = 40;
 const BEYOND = 10;
+const MOST_PRINTED = 2000;
 const STEP = 8; // rows come and go by eights, so that most frames of a scroll change nothing
 
 const TITLES: Record<Group, [string, string]> = {
@@ -63,32 +64,38 @@ export function indexAt(tops: Float64Array, y: number): number {
 
 function useInSight(tops: Float64Array): { ref: { current: HTMLTableSectionElement | null }; from: number; to: number } {
   const ref = useRef<HTMLTableSectionElement | null>(null);
+  const top = useRef<number | null>(null); // how far the list is scrolled; read only when it moves, because reading makes the browser lay out
   const [range, put] = useState({ from: 0, to: 40 });
-  const measure = () => {
-    const top = -(ref.current?.getBoundingClientRect().top ?? 0);
-    const from = Math.max(0, Math.floor((indexAt(tops, top) - BEYOND) / STEP) * STEP);
-    const to = Math.min(tops.length - 1, Math.ceil((indexAt(tops, top + innerHeight) + BEYOND) / STEP) * STEP);
+  const look = () => {
+    top.current = -(ref.current?.getBoundingClientRect().top ?? 0);
+  };
+  const choose = () => {
+    const from = Math.max(0, Math.floor((indexAt(tops, top.current ?? 0) - BEYOND) / STEP) * STEP);
+    const to = Math.min(tops.length - 1, Math.ceil((indexAt(tops, (top.current ?? 0) + innerHeight) + BEYOND) / STEP) * STEP);
     put((old) => (old.from === from && old.to === to ? old : { from, to }));
   };
-  useLayoutEffect(measure, [tops]);
+  useLayoutEffect(() => {
+    if (top.current === null) look();
+    choose();
+  }, [tops]);
   useEffect(() => {
     let frame = 0;
-    const soon = () => {
-      frame ||= requestAnimationFrame(() => {
-        frame = 0;
-        measure();
-      });
+    const moved = () => {
+      frame = 0;
+      look();
+      choose();
     };
+    const soon = () => {
+      frame ||= requestAnimationFrame(moved);
+    };
+    const all = () => put({ from: 0, to: Math.min(tops.length - 1, MOST_PRINTED) });
     addEventListener("scroll", soon, { passive: true });
     addEventListener("resize", soon);
-    addEventListener("beforeprint", printAll);
-    function printAll() {
-      put({ from: 0, to: Math.min(tops.length - 1, 2000) });
-    }
+    addEventListener("beforeprint", all);
     return () => {
       removeEventListener("scroll", soon);
       removeEventListener("resize", soon);
-      removeEventListener("beforeprint", printAll);
+      removeEventListener("beforeprint", all);
       cancelAnimationFrame(frame);
     };
   }, [tops]);
