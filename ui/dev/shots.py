@@ -3,7 +3,7 @@
     python dev/shots.py OUT [page ...]
 
 Needs playwright (PyPI) and /usr/bin/chromium, and starts `node dev/server.mjs --still` itself. The pictures are taken
-under the CSP of the product; axe is injected into a second page without it. Ends with 1 where axe finds something serious.
+under the CSP of the product; axe is injected into a second page without it. Ends with 1 if axe finds something serious.
 """
 import subprocess
 import sys
