@@ -9,7 +9,7 @@ export FALLOW_TRACES ?= $(abspath $(wildcard ../shared/data))
 unexport PYTHONDONTWRITEBYTECODE # or every worker and every command that a test starts compiles everything anew
 
 .DEFAULT_GOAL := help
-.PHONY: help setup world check lint types contracts unit test fuzz soak real demo bench acceptance docs pins clean
+.PHONY: help setup ui world check lint types contracts unit test fuzz soak real demo bench acceptance docs pins clean
 
 help: ## Show what can be made
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -27,6 +27,10 @@ $(VENV)/.ready: $(VENV)/.runs
 	$(BIN)/pip install --quiet --upgrade pip
 	$(BIN)/pip install --quiet --constraint constraints.txt --group dev
 	@touch $@
+
+ui: ## Build the dashboard into the package (where npm is present)
+	@if command -v npm >/dev/null; then cd ui && npm ci --no-audit --no-fund --silent && npm run --silent check && npm run --silent build; \
+	else echo "npm is not here: the dashboard is not built; the server says so on its page. Install Node.js 20.19 or newer and run: make ui"; fi
 
 world: setup ## Build the real control plane and Prometheus once, into the cache
 	$(BIN)/python -m tests.real.build
