@@ -291,7 +291,9 @@ async def test_the_client_finds_kinds_in_both_ways(
     await api_server.define("Scalable", "JobSet")
     new = await discovery.discover(client)
     for known in (api.PODS, api.NODES, api.NAMESPACES, api.LEASES, api.EVENTS):
-        assert new.find(known.group, known.kind) == known
+        seen = new.find(known.group, known.kind)
+        assert seen is not None
+        assert msgspec.structs.replace(seen, also=()) == known
     found = new.find("apps", "Deployment")
     assert found is not None
     assert found.scalable

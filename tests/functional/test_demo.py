@@ -127,7 +127,7 @@ def staying(tmp_path: Path) -> Iterator[LookingIn]:
 
 def test_our_own_commands_work_on_the_cluster_that_stays_until_sigterm(staying: LookingIn) -> None:
     told = staying.type("status")
-    assert re.search(r"\d+ GPUs? held by \d+ pods?", told)
+    assert re.search(r"HELD +\d+ by \d+ pods?", told)
     target, namespace = staying.find("idle")
     assert target.split("/")[1] in staying.type("why", target, "-n", namespace)
     staying.type("ack", target, "-n", namespace, "--hours", "1", "--reason", "a test")
@@ -160,7 +160,7 @@ def test_a_look_works_while_the_day_plays(tmp_path: Path) -> None:
         looking = LookingIn(playing, "while it plays")
         assert playing.stdout is not None
         next(line for line in playing.stdout if re.match(r"\d\d:\d\d  \d+ busy", line))
-        assert re.search(r"\d+ GPUs? held by \d+ pods?", looking.type("status"))
+        assert re.search(r"HELD +\d+ by \d+ pods?", looking.type("status"))
         assert json.loads(looking.type("idle", "--all", "-o", "json"))
         code, out = looking.end(signal.SIGTERM)
         assert code == 0, out

@@ -442,7 +442,8 @@ def test_openshift_gets_its_binding():
 
 # Only our reader can know these; the policy is then stored and shown as not Ready.
 BEYOND_A_SCHEMA = {
-    "window-too-short", "for-ever", "no-gpu-need-be-idle", "open-bracket", "look-ahead", "folder-for-zone"
+    "window-too-short", "for-ever", "no-gpu-need-be-idle", "open-bracket", "look-ahead", "folder-for-zone",
+    "slack-without-an-address", "a-setting-of-another-type",
 } | {
     case for case in test_idle_crd.BAD if case.endswith("-not-yet")
 }

@@ -424,7 +424,8 @@ async def test_notice_and_ack_of_an_inference_service_leave_it_and_its_pods_alon
     channels = (idle.Channel("e", "event"),)
     warn = decision.Warn(examples.finding_of(await see()), "abcdef123456", NOW - 60, NOW + 300, channels)
     async with hands_on(cluster) as hands:
-        assert (await hands.warn(warn, NOW, lambda: NOW)).status is Status.done
+        [told] = await hands.warn([warn], NOW, lambda: NOW, lambda: True)
+        assert told.status is Status.done
         assert names.PENDING_SINCE in annotations(await cluster.refresh(child))
         ack = marking.ack_mark(await see(), until=NOW + 3600, by="ada", reason="demo", now=NOW)
         assert (await hands.mark(ack, NOW)).status is Status.done

@@ -41,7 +41,7 @@ async def test_what_is_asked_for_is_what_is_shown_and_counted(stage: Scene) -> N
     assert page["idleGpus"] == sum(row["idleGpus"] for row in rows)
     assert [of["namespace"] for of in page["namespaces"]] == [stage.namespace]
     assert page["cluster"]["gpus"] >= 16
-    assert page["cluster"]["free"] >= 11
+    assert 0 <= page["cluster"]["free"] <= page["cluster"]["gpus"] - 5
     assert {row["namespace"] for row in await look(stage, "idle", "--all", *here)} == {stage.namespace}
     by_expression = await look(stage, "idle", "-n", f"{stage.namespace[:-1]}.")
     assert [row["name"] for row in by_expression] == [row["name"] for row in rows]
