@@ -187,4 +187,4 @@ def test_who_has_no_cluster_rights_is_told_to_have_the_namespace_first():
     assert not [file for file in files if "kind: Namespace\n" in file.read_text()]
     page = (ROOT / "docs" / "operators" / "install.md").read_text()
     commands = page.partition("## In one namespace")[2].split("```")[1].strip().splitlines()
-    assert commands[0] == f"kubectl create namespace {names.SYSTEM_NAMESPACES[0]}"
+    assert commands[1] == f"kubectl create namespace {names.SYSTEM_NAMESPACES[0]}"
