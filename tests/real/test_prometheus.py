@@ -123,6 +123,44 @@ async def test_three_minutes_are_no_window_though_the_job_is_new(prometheus: his
     assert (seen.count[Signal.gr_engine] * seen.interval / HALF_HOUR)[0] < 0.25
 
 
+async def coverage_at(asked: eyes.PrometheusSource, at: float) -> float:
+    """The higher of both looks'; 0 where there is no evidence."""
+    pods, best = held((pod("llm"),)), 0.0
+    for look in (asked.evidence, asked.again):
+        found = await look(pods, frozenset({HALF_HOUR}), at)
+        if found.trouble is None:
+            seen = found.usage[HALF_HOUR]
+            best = max(best, *(seen.count[Signal.gr_engine] * seen.interval / HALF_HOUR).tolist())
+    return best
+
+
+LOOKS = (20.0, 50.0, 80.0, 170.0, 290.0)  # seconds of data, when we look first; then every 3 min
+
+
+@pytest.mark.accepts("idle", 4)
+@pytest.mark.parametrize("before", [0, 200], ids=["newly installed", "after an outage of 35 min"])
+@pytest.mark.parametrize("every", [5.0, 15.0])
+async def test_minutes_of_data_are_no_window_however_early_we_looked(
+    prometheus: history.PrometheusWorld, before: int, every: float
+) -> None:
+    age = 840.0
+    row = [0.9] * before + [None] * int(2100 / every) * bool(before) + [0.0] * int(age / every)
+    percent = [None if value is None else value * 100 for value in row]
+    prometheus.exporter_up("gpu-1", [None if value is None else 1.0 for value in row], every=every)
+    prometheus.dcgm_gpu(
+        "gpu-1", 0, pod="llm", namespace="ml", gr_engine=row, gpu_util=percent, power=None, memory_used=None,
+        every=every,
+    )
+    await prometheus.start()
+    began = prometheus.now - age
+    for first in LOOKS:
+        async with source(prometheus.url) as asked:
+            await coverage_at(asked, began - 60)  # while there is nothing
+            for late in np.arange(first, age, 180.0).tolist():
+                share, measured = await coverage_at(asked, began + late), late / HALF_HOUR
+                assert share < measured + 0.1, f"first look after {first} s: {late} s of data cover {share:.0%}"
+
+
 @pytest.mark.accepts("idle", 3)
 async def test_a_gpu_without_series_has_no_row(prometheus: history.PrometheusWorld) -> None:
     for gpu in range(3):

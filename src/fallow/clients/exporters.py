@@ -13,7 +13,7 @@ from typing import Self
 import aiohttp
 import yarl
 
-from fallow.clients import errors, exposition
+from fallow.clients import errors, exposition, faults
 from fallow.model.units import Seconds
 
 MAX_BODY = 32 * 2**20
@@ -57,13 +57,15 @@ class Exporters:
             within = f"{self._timeout.total:g}s"
             raise errors.Unreachable(f"the exporter at {called} did not answer within {within}") from None
         except (aiohttp.ClientError, ValueError) as error:
-            because = str(error)[:200].replace(url, called) or type(error).__name__
-            raise errors.Unreachable(f"the exporter at {called} cannot be reached: {because}") from error
+            why = faults.name_fault(error)
+            raise errors.Unreachable(f"the exporter at {called} cannot be reached: {why}") from None
 
 
 def name_of(url: str) -> str:
-    """The address for messages: what comes after the question mark may be a secret."""
-    return url.partition("?")[0]
+    """The address for messages: what comes before an @ and after the question mark may be a secret."""
+    scheme, separator, rest = url.partition("?")[0].rpartition("://")
+    host, slash, path = rest.partition("/")
+    return f"{scheme}{separator}{host.rpartition('@')[2]}{slash}{path}"
 
 
 async def _read(called: str, response: aiohttp.ClientResponse, reader: exposition.Reader) -> exposition.Page:

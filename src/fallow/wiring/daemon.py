@@ -189,7 +189,7 @@ async def _open_source(
         api, belief, selectors=wanted.selectors, addresses=wanted.targets,
         namespaces=options.mandate.scope.watch_namespaces, follows=daemon,
     )
-    keeper = kept.Keeper(options.state_dir, writes=daemon) if options.state_dir else None
+    keeper = kept.Keeper(options.state_dir, interval=wanted.interval, writes=daemon) if options.state_dir else None
     scraped = source.ScrapeSource(
         finder, exporters.Exporters(timeout=wanted.timeout), interval=wanted.interval, honor_labels=wanted.honor_labels,
         keeper=keeper,

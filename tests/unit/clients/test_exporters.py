@@ -5,6 +5,7 @@ import math
 import pathlib
 import sqlite3
 import time
+import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -269,6 +270,16 @@ async def test_a_closed_port_is_unreachable() -> None:
     async with exporters.Exporters(timeout=2.0) as client:
         with pytest.raises(errors.Unreachable, match="cannot be reached"):
             await client.scrape(url, exposition.Reader(WANTED))
+
+
+@pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 500 Oops\r\nContent-Length: 0\r\n\r\n", b"\x00\x01\r\n\r\n"])
+async def test_no_error_tells_what_is_secret_in_an_address(answer: bytes) -> None:
+    server, url = await _raw(answer)
+    secret = url.replace("http://", "http://bob:S3CR3T@") + "?token=S3CR3T%2fS3CR3T"
+    async with server, exporters.Exporters(timeout=2.0) as client:
+        with pytest.raises(errors.ClientError, match=f"the exporter at {url} ") as refused:
+            await client.scrape(secret, exposition.Reader(WANTED))
+    assert "S3CR3T" not in "".join(traceback.format_exception(refused.value))
 
 
 async def test_a_page_without_end_is_cut_off() -> None:

@@ -14,7 +14,7 @@ import aiohttp
 import msgspec
 import yarl
 
-from fallow.clients import errors, proxies, retry, tls
+from fallow.clients import errors, faults, proxies, retry, tls
 from fallow.model.secret import Secret
 from fallow.model.units import Seconds
 
@@ -117,9 +117,7 @@ def _name(problem: Exception) -> str:
     """The kind of trouble; the library's sentence may hold the whole address."""
     if isinstance(problem, aiohttp.ClientConnectorCertificateError | aiohttp.ClientConnectorSSLError):
         return "its certificate is not accepted"
-    if isinstance(problem, OSError) and problem.strerror:
-        return problem.strerror
-    return "the connection was closed"
+    return faults.name_fault(problem)
 
 
 def _shorten(text: str) -> str:

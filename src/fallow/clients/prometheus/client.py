@@ -8,7 +8,6 @@ The caller bounds the whole with asyncio.timeout; one request takes at most `tim
 that can help.
 """
 
-import errno
 import functools
 import math
 import re
@@ -23,7 +22,7 @@ import msgspec
 import multidict
 import yarl
 
-from fallow.clients import dates, errors, retry, signing, tls
+from fallow.clients import dates, errors, faults, retry, signing, tls
 from fallow.clients.prometheus import auth
 from fallow.model.secret import Secret
 from fallow.model.seen import Input
@@ -44,10 +43,6 @@ _ANY_PACKING = zlib.MAX_WBITS | 32  # gzip or deflate, as it says itself
 _MATCHER = r'[a-zA-Z_][a-zA-Z0-9_]*\s*(?:=~|!~|!=|=)\s*"(?:[^"\\\n]|\\.)*"'
 _MATCHERS = re.compile(rf"\s*{_MATCHER}\s*(?:,\s*{_MATCHER}\s*)*")
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_REFUSED = {
-    errno.ECONNREFUSED: "connection refused", errno.EHOSTUNREACH: "no route to host",
-    errno.ENETUNREACH: "network unreachable", errno.ECONNRESET: "connection reset",
-}
 _REGEX_SPECIAL = re.compile(r"([\\.+*?()|\[\]{}^$])")
 
 
@@ -211,8 +206,8 @@ class Prometheus:
         except zlib.error:
             raise errors.BadAnswer(f"Prometheus at {self.address} answered with what cannot be unpacked") from None
         except aiohttp.ClientError as error:
-            why = _name_problem(error)
-            raise errors.Unreachable(f"Prometheus at {self.address} cannot be reached: {why}") from error
+            why = faults.name_fault(error)
+            raise errors.Unreachable(f"Prometheus at {self.address} cannot be reached: {why}") from None
 
     async def _read_body(self, response: aiohttp.ClientResponse) -> bytes:
         """Unpacked, where a proxy on the way packs what was asked for plain; never more than MAX_BODY of it."""
@@ -316,20 +311,6 @@ def _excuse(body: bytes) -> str:
         return ""
     words = said.get("error") or said.get("message")
     return f": {_short(words)}" if isinstance(words, str) and words else ""
-
-
-def _name_problem(error: aiohttp.ClientError) -> str:
-    """In words that people know; the library's own where there are none."""
-    match error:
-        case aiohttp.ClientConnectorDNSError():
-            return "its host name is not known here"
-        case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientConnectorSSLError():
-            return f"TLS failed: {_short(str(error.__cause__ or error))}"
-        case aiohttp.ClientConnectorError(os_error=OSError(errno=int() as code)) if code in _REFUSED:
-            return _REFUSED[code]
-        case aiohttp.ServerDisconnectedError():
-            return "it closed the connection without an answer"
-    return _short(str(error))
 
 
 def _short(text: str) -> str:

@@ -309,13 +309,16 @@ def _judge_again(sight: judge.Sight, index: int, pause: Pause) -> tuple[Finding 
 
 
 def _carry_over(sight: judge.Sight, meant: Mapping[int, Pause]) -> judge.Sight:
-    """The second look measures the window only. Where that reaches back to the plan, what the plan knew still holds."""
+    """The second look measures the window only. Where that reaches back to the plan, what the plan knew still holds.
+
+    That is so when the plan's idle time is the shorter one, too: it began after a hole in what was measured.
+    """
     idle_since, at_least, never_used = sight.idle_since.copy(), sight.at_least.copy(), sight.never_used.copy()
     looked_back = sight.looked_back.copy()
     for index, pause in meant.items():
         finding, since, decided = pause.finding, pause.finding.idle_since, pause.finding.next_at
         if at_least[index] and since is not None and decided is not None and sight.now - sight.window[index] <= decided:
-            idle_since[index] = min(since, idle_since[index])
+            idle_since[index] = since
             at_least[index], never_used[index], looked_back[index] = finding.at_least, finding.never_used, True
     return msgspec.structs.replace(
         sight, idle_since=idle_since, at_least=at_least, never_used=never_used, looked_back=looked_back

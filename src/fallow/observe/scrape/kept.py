@@ -15,7 +15,7 @@ import numpy as np
 
 from fallow.clients import errors
 from fallow.clients.database import pages
-from fallow.model.units import MINUTE, Instant
+from fallow.model.units import MINUTE, Instant, Seconds
 from fallow.observe.scrape import buckets, samples
 
 log = logging.getLogger(__name__)
@@ -34,8 +34,10 @@ class _Part(msgspec.Struct, array_like=True, frozen=True):
 class Keeper:
     """The file in the state directory. `writes` = a daemon; a single look only reads."""
 
-    def __init__(self, directory: str, *, writes: bool) -> None:
-        self._pages = pages.Pages(pathlib.Path(directory) / FILE, _LAYOUT, writes=writes)
+    def __init__(self, directory: str, *, interval: Seconds, writes: bool) -> None:
+        """`interval`: of the scrapes. Counts that were made at another one would cover more than was measured."""
+        layout = _LAYOUT * 1_000_000 + round(interval * 1000)
+        self._pages = pages.Pages(pathlib.Path(directory) / FILE, layout, writes=writes)
         self._writes = writes
         self._names: dict[bytes, int] = {}
         self._next = 1

@@ -14,12 +14,9 @@ import numpy as np
 from fallow.model import usage
 from fallow.model.units import Instant, Seconds
 from fallow.model.usage import Signal
-from fallow.observe.usage import labels, queries, rows
+from fallow.observe.usage import labels, paces, queries, rows
 from fallow.observe.usage.readings import INSTANT, NOTHING, Readings, SeriesReading, Topic, What
 
-_SHORTEST_INTERVAL: Seconds = 5.0
-_LONGEST_INTERVAL: Seconds = 120.0
-_LONGEST_UNSEEN: Seconds = 60.0  # Prometheus's own default; that a job is scraped less often has to be seen by its `up`
 _ENOUGH_TO_BE_FROZEN = 0.5  # of the window measured, before energy that does not move says anything
 
 
@@ -71,7 +68,8 @@ def build_evidence(
 def _name_unreadable(count: int) -> tuple[usage.Ignored, ...]:
     if not count:
         return ()
-    return (usage.Ignored(f"{count} series", "their labels cannot be read, so nobody knows what they speak of"),)
+    why = "their labels cannot be read or are too long, so nobody knows what they speak of"
+    return (usage.Ignored(f"{count} series", why),)
 
 
 def _build_usage(sheet: _Sheet, held: rows.Holders) -> usage.Usage:
@@ -106,52 +104,20 @@ def _count_requests(reading: SeriesReading, facts: Sequence[labels.Facts], held:
 
 
 def learn_intervals(
-    found: Readings, jobs: labels.Jobs, layout: rows.RowLayout, window: Seconds, paces: Mapping[str, Seconds]
+    found: Readings, jobs: labels.Jobs, layout: rows.RowLayout, window: Seconds, pace_of: Mapping[str, Seconds]
 ) -> dict[str, Seconds]:
     """Seconds between samples of each job: its best series shows how often it is scraped, over the window and of late.
 
     The shorter of both counts. Over the window alone, a job that began three minutes ago would look like one that is
     scraped rarely, and its three minutes like a whole window. And a lone series with holes in it would look like a
-    slow one that is complete; so no job is slower than its targets are scraped, and than is usual where that is unseen.
+    slow one that is complete; so no job is slower than its targets are scraped. Where nobody knows how often that is,
+    nothing is learned, and what it sampled covers no window.
     """
     counts = layout.vouched(_highest_counts(found, len(jobs.of_series), window))
     most = np.full(len(jobs.names), np.nan)
     np.fmax.at(most, jobs.of_series, counts)
-    learned = {jobs.names[one]: interval_of(most[one : one + 1], window) for one in np.flatnonzero(most > 0)}
-    return {job: min(interval, paces.get(job, _LONGEST_UNSEEN)) for job, interval in learned.items()}
-
-
-def learn_paces(
-    found: Readings, jobs: labels.Jobs, layout: rows.RowLayout, scrapes: Mapping[str, float]
-) -> dict[str, Seconds]:
-    """Seconds between samples of late, by job: of its best series, and of the scrapes of its best target."""
-    most, counts = np.full(len(jobs.names), np.nan), np.full(len(jobs.of_series), np.nan)
-    for metric in queries.PRIMARIES:
-        np.fmax.at(counts, *found.get(Topic(What.pace, metric.name, queries.PACE), NOTHING))
-    np.fmax.at(most, jobs.of_series, layout.vouched(counts))
-    longest = [_LONGEST_INTERVAL if name in scrapes else _LONGEST_UNSEEN for name in jobs.names]
-    most = np.fmax(most, [scrapes.get(name, np.nan) for name in jobs.names])
-    # n samples are n - 1 intervals apart: never shorter than it is, or a job scraped rarely would never cover a window.
-    return {
-        jobs.names[one]: min(interval_of(most[one : one + 1] - 1.0, queries.PACE), longest[one])
-        for one in np.flatnonzero(most > 0)
-    }
-
-
-def count_scrapes(found: Readings, layout: rows.RowLayout, targets: Sequence[labels.Facts]) -> dict[str, float]:
-    """By job, of its best target among those that are believed."""
-    best, believed = dict[str, float](), layout.vouched_targets()
-    for number, count in zip(*found.get(Topic(What.scrapes), NOTHING), strict=True):
-        one = targets[number]
-        if (one.job, one.target) in believed:
-            best[one.job] = max(count, best.get(one.job, 0.0))
-    return best
-
-
-def interval_of(counts: usage.Floats, window: Seconds) -> Seconds:
-    """Seconds between samples where these counts were met in a window; the longest that is believed where none were."""
-    most = float(np.fmax.reduce(counts, initial=0.0))
-    return min(max(window / most, _SHORTEST_INTERVAL), _LONGEST_INTERVAL) if most > 0.0 else _LONGEST_INTERVAL
+    learned = {jobs.names[one]: paces.interval_of(float(most[one]), window) for one in np.flatnonzero(most > 0)}
+    return {job: min(interval, pace_of[job]) for job, interval in learned.items() if job in pace_of}
 
 
 def _highest_counts(found: Readings, known: int, window: Seconds) -> usage.Floats:
@@ -177,12 +143,18 @@ def _read_primaries(
         values = sheet.read(Topic(what, metric.name, window))
         if values is not None and metric.signal in peak:
             values = sheet.layout.vouched(values)
+            if what is What.count:
+                values = np.where(np.isnan(_intervals_of_series(sheet)), 0.0 * values, values)
             column = sheet.layout.edges(metric.join).spread(values, len(sheet.layout.gpu))
             yield metric, np.where(np.isnan(peak[metric.signal]), np.nan, column)
 
 
 def _read_counts(sheet: _Sheet, peak: Mapping[Signal, usage.Floats]) -> dict[Signal, usage.Floats]:
-    """A series with a sample that is none (its mean is no number of 0 or more) makes its row's count unknown."""
+    """A series with a sample that is none (its mean is no number of 0 or more) makes its row's count unknown.
+
+    Samples of a job of which nobody knows how often it is scraped do not count: by another's interval they would cover
+    more than they do.
+    """
     counts = {}
     for metric, column in _read_primaries(sheet, What.count, sheet.window, peak):
         means = sheet.measured.readings.get(Topic(What.mean, metric.name, sheet.window), NOTHING)
@@ -206,16 +178,26 @@ def _read_means(sheet: _Sheet, peak: Mapping[Signal, usage.Floats]) -> dict[Sign
     return means
 
 
+def _intervals_of_series(sheet: _Sheet) -> usage.Floats:
+    """As it is told, or learned of their jobs; nan where nobody knows it."""
+    measured = sheet.measured
+    if measured.expected_interval is not None:
+        return np.full(len(measured.facts), measured.expected_interval)
+    learned = measured.intervals[sheet.window]
+    by_job = np.array([learned.get(name, np.nan) for name in measured.jobs.names])
+    return by_job[measured.jobs.of_series]
+
+
 def _intervals_of_rows(sheet: _Sheet) -> usage.Floats:
     """Of several jobs that measure a row the most frequent counts: it asks for the most samples."""
     measured, size = sheet.measured, len(sheet.layout.gpu)
     if measured.expected_interval is not None:
         return np.full(size, measured.expected_interval)
     counts = sheet.layout.vouched(_highest_counts(measured.readings, len(measured.facts), sheet.window))
-    learned = measured.intervals[sheet.window]
-    by_job = np.array([learned.get(name, np.nan) for name in measured.jobs.names])
-    by_series = np.where(counts > 0, by_job[measured.jobs.of_series], np.nan)
-    return sheet.layout.device.spread(by_series, size, np.fmin)
+    by_series = np.where(counts > 0, _intervals_of_series(sheet), np.nan)
+    is_counted = sheet.layout.device.spread(counts, size) > 0
+    found = sheet.layout.device.spread(by_series, size, np.fmin)
+    return np.where(is_counted & np.isnan(found), paces.SHORTEST, found)
 
 
 def _find_up(sheet: _Sheet) -> usage.Bools:

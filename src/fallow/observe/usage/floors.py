@@ -9,10 +9,8 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-import numpy as np
-
 from fallow.model.units import DAY, HOUR, Instant, Seconds
-from fallow.observe.usage import columns, labels, queries, readings
+from fallow.observe.usage import labels, paces, queries, readings
 from fallow.observe.usage.readings import Topic, What
 
 _HOLD: Seconds = HOUR
@@ -74,6 +72,6 @@ def _find_watched(
     for number, count in heard:
         of_job[facts[number].job].append(count)
     enough = {
-        job: _COVERAGE * DAY / (interval or columns.interval_of(np.array(some), DAY)) for job, some in of_job.items()
+        job: _COVERAGE * DAY / (interval or paces.interval_of(max(some), DAY)) for job, some in of_job.items()
     }
     return {number for number, count in heard if count >= enough[facts[number].job]}

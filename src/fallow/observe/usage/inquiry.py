@@ -6,8 +6,8 @@ them.
 """
 
 import functools
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Collection, Iterable, Iterator
+from typing import Final, NamedTuple
 
 from fallow.clients.prometheus import client
 from fallow.model.units import DAY, Seconds
@@ -17,6 +17,11 @@ from fallow.observe.usage.asking import Question
 from fallow.observe.usage.readings import Topic, What
 from fallow.observe.usage.spans import Stretch
 
+_MOST_NAMED = 50  # jobs in a question
+_HALVES: Final = {
+    What.pace: ((What.pace, 0.0), (What.pace_before, queries.PACE / 2)),
+    What.scrapes: ((What.scrapes, 0.0), (What.scrapes_before, queries.PACE / 2)),
+}
 _any_of = functools.lru_cache(maxsize=32)(client.any_of)  # a second look asks many questions about the same few pods
 
 
@@ -31,12 +36,13 @@ class LabelBooks:
     """All label sets met so far."""
 
     def __init__(self, honor_labels: bool) -> None:
+        self.room = labels.Room()
         self.facts: list[labels.Facts] = []  # of GPU series, in any dialect
-        self.foreign = labels.LabelBook(labels.foreign(honor_labels), self.facts)
-        self.own = labels.LabelBook(labels.OWN, self.facts)
-        self.kernels = labels.LabelBook(labels.kernels(honor_labels), self.facts)
-        self.serving = labels.LabelBook(labels.serving(honor_labels), [])
-        self.targets = labels.LabelBook(labels.TARGETS, [])
+        self.foreign = labels.LabelBook(labels.foreign(honor_labels), self.facts, self.room)
+        self.own = labels.LabelBook(labels.OWN, self.facts, self.room)
+        self.kernels = labels.LabelBook(labels.kernels(honor_labels), self.facts, self.room)
+        self.serving = labels.LabelBook(labels.serving(honor_labels), [], self.room)
+        self.targets = labels.LabelBook(labels.TARGETS, [], self.room)
 
     def __len__(self) -> int:
         return len(self.facts) + len(self.serving.facts) + len(self.targets.facts)
@@ -71,15 +77,20 @@ class Inquiry:
             yield self._about_requests(window, focus)
         yield Question(Topic(What.down), queries.down(self._prometheus.selector("up")), self._books.targets, "up")
 
-    def about_paces(self) -> Iterator[Question]:
+    def about_paces(self, is_due: bool) -> Iterator[Question]:
+        """How often series are written; with its older half apart where that is to be learned."""
         for metric in queries.PRIMARIES:
-            book, key = self._books.of(metric), Topic(What.pace, metric.name, queries.PACE)
-            promql = queries.count(self._selectors(metric, None), queries.PACE)
-            yield Question(key, promql, book, metric.signal.label, required=True)
+            book, selectors = self._books.of(metric), self._selectors(metric, None)
+            for what, offset in _HALVES[What.pace][: 1 + is_due]:
+                key, promql = Topic(what, metric.name, queries.PACE), queries.pace(selectors, offset)
+                yield Question(key, promql, book, metric.signal.label, required=True)
 
-    def about_scrapes(self) -> Question:
-        promql = queries.scrapes(self._prometheus.selector("up"))
-        return Question(Topic(What.scrapes), promql, self._books.targets, "up")
+    def about_scrapes(self, jobs: Collection[str], is_due: bool) -> Iterator[Question]:
+        """The same of the targets of these jobs: most of what a server scrapes has no GPU."""
+        only = _any_of("job", tuple(sorted(jobs))) if len(jobs) <= _MOST_NAMED else ""
+        for what, offset in _HALVES[What.scrapes][: 1 + is_due]:
+            promql = queries.scrapes(self._prometheus.selector("up", only), offset)
+            yield Question(Topic(what), promql, self._books.targets, "up")
 
     def about_holders(self, focus: Focus | None) -> Question:
         book = self._books.own

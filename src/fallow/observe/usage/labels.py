@@ -4,9 +4,11 @@ In: the label set as the server wrote it (raw JSON bytes; the same series is the
 Out: a small number for it, and its `Facts`. A cycle that meets only known series does one dictionary look-up per
 series, nothing else.
 Invariant: a label that is missing never drops a series; it only leaves a fact unknown (""). A label set that cannot be
-read says nothing at all, and is counted (`unreadable`).
+read says nothing at all, and is counted (`unreadable`); so is one for which there is no Room: what tenants write into
+their labels is kept up to a bound in bytes.
 """
 
+import hashlib
 import sys
 from collections.abc import Sequence
 from typing import Final
@@ -27,6 +29,8 @@ _GPU_LABELS = (
     *_NODE_LABELS, *_UUID_LABELS, *_INDEX_LABELS, *_INSTANCE_LABELS, "GPU_I_PROFILE", *_MODEL_LABELS, "job", "instance",
     *_SCRAPED_LABELS,
 )
+_LONGEST_KEY = 1024  # bytes of a label set that is kept as it is; most are shorter, and a digest costs time
+_LONGEST_READ = 16 * 2**10
 _TARGET_LABELS = ("pod", "namespace")  # what Prometheus calls the target itself, unless the exporter's own are honoured
 _SURE_POD_LABELS = frozenset({"workload_pod", "exported_pod"})  # plain `pod` may be the exporter itself
 
@@ -98,6 +102,24 @@ NOTHING_SAID: Final = Facts(
 )
 
 
+class Room:
+    """How many bytes of labels are kept, by all books that share it."""
+
+    def __init__(self, size: int = 64 * 2**20) -> None:
+        self._left = size
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there is none left for a label set as long as is read."""
+        return self._left < _LONGEST_READ
+
+    def take(self, raw: bytes) -> bool:
+        if len(raw) > min(_LONGEST_READ, self._left):
+            return False
+        self._left -= len(raw)
+        return True
+
+
 class LabelBook:
     """Numbers for series of one dialect: the same label set always has the same number; `facts[number]` is what it
     says.
@@ -105,28 +127,32 @@ class LabelBook:
     Books that write into the same list of facts never give the same number to two series.
     """
 
-    def __init__(self, dialect: Dialect, facts: list[Facts]) -> None:
+    def __init__(self, dialect: Dialect, facts: list[Facts], room: Room) -> None:
+        self._room = room
         self.dialect = dialect
         self.facts = facts
         self.pod_labels: set[str] = set()  # the forms met so far
         self.uuid_labels: set[str] = set()
         self.unreadable = 0  # label sets of which nothing could be read
-        self._numbers: dict[bytes, int] = {}
+        self._numbers: dict[bytes, int] = {}  # by the label set itself, or by its digest if it is long
 
     def number(self, metrics: Sequence[msgspec.Raw]) -> list[int]:
-        keys = list(map(bytes, metrics))
+        sets = list(map(bytes, metrics))
+        keys = [raw if len(raw) <= _LONGEST_KEY else hashlib.blake2b(raw, digest_size=32).digest() for raw in sets]
         try:
             return list(map(self._numbers.__getitem__, keys))
         except KeyError:  # seldom: series that were never seen
-            return [self._numbers[key] if key in self._numbers else self._add(key) for key in keys]
+            pairs = zip(keys, sets, strict=True)
+            return [self._numbers[key] if key in self._numbers else self._add(key, raw) for key, raw in pairs]
 
-    def _add(self, raw: bytes) -> int:
-        number = self._numbers[raw] = len(self.facts)
+    def _add(self, key: bytes, raw: bytes) -> int:
         try:
-            self.facts.append(self._read(_DECODER.decode(raw)))
+            facts = self._read(_DECODER.decode(raw)) if self._room.take(raw) else NOTHING_SAID
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            self.facts.append(NOTHING_SAID)
-            self.unreadable += 1
+            facts = NOTHING_SAID
+        self.unreadable += facts is NOTHING_SAID
+        number = self._numbers[key] = len(self.facts)
+        self.facts.append(facts)
         return number
 
     def _read(self, labels: dict[str, str]) -> Facts:

@@ -19,9 +19,9 @@ import numpy as np
 from fallow.clients.prometheus import client
 from fallow.model import cluster, gpus, usage
 from fallow.model.seen import Input
-from fallow.model.units import DAY, HOUR, Instant, Seconds
+from fallow.model.units import DAY, Instant, Seconds
 from fallow.model.usage import Signal
-from fallow.observe.usage import asking, columns, floors, inquiry, labels, past, queries, readings, rows, spans
+from fallow.observe.usage import asking, columns, floors, inquiry, labels, paces, past, queries, readings, rows, spans
 from fallow.observe.usage.readings import INSTANT, NOTHING, Numbers, Topic, What
 
 log = logging.getLogger(__name__)
@@ -47,8 +47,7 @@ class PrometheusSource:
         self._lookback = lookback
         self._layouts = rows.Layouts()
         self._intervals: dict[Seconds, dict[str, Seconds]] = {}
-        self._paces: dict[str, Seconds] = {}  # by job, of late
-        self._paced: tuple[Instant, int] = (-math.inf, 0)  # when they were learned, of how many jobs
+        self._paces = paces.Paces()
         self._floors = floors.Floors()
         self._found_idle = past.IdleTimes()
         self._open_books()
@@ -89,7 +88,9 @@ class PrometheusSource:
 
     def _learn_intervals(self, found: readings.Readings, layouts: Mapping[Seconds, rows.RowLayout]) -> None:
         for window, layout in layouts.items():
-            self._intervals[window] = columns.learn_intervals(found, self._jobs, layout, window, self._paces)
+            learned = columns.learn_intervals(found, self._jobs, layout, window, self._paces.by_job)
+            self._intervals[window] = learned
+            self._paces.meet(learned, window)
 
     async def _learn_floors(self, answers: asking.Answers, held: rows.Holders, now: Instant) -> asking.Answers:
         """A day of power is a lot to read: only where a rule or a model without a rating needs it."""
@@ -114,18 +115,18 @@ class PrometheusSource:
         return any(layout.has_believed for layout in self._layouts.current.values())
 
     async def _learn_paces(self, layouts: Mapping[Seconds, rows.RowLayout], now: Instant) -> None:
-        """How often jobs are scraped of late: now and then, and as soon as there is a new one. Raises NoEvidence."""
-        learned_at, jobs = self._paced
-        if not layouts or (now - learned_at < HOUR and jobs == len(self._jobs.names)):
+        """How often jobs are scraped of late; in every cycle, lest one be judged by what it was. Raises NoEvidence."""
+        if not layouts or self._expected_interval is not None:
             return
         longest = layouts[max(layouts)]
-        found = (await self._asker.ask([self._inquiry.about_scrapes()], now)).readings
-        scrapes = columns.count_scrapes(found, longest, self._books.targets.facts)
-        if not scrapes.keys() >= {job for job, _ in longest.vouched_targets()}:  # of some only their series tell it
-            found = (await self._asker.ask(self._inquiry.about_paces(), now)).readings
+        is_due = self._paces.are_due(longest.vouched_jobs, now)
+        found = (await self._asker.ask(self._inquiry.about_scrapes(longest.vouched_jobs, is_due), now)).readings
+        late = paces.by_targets(found, longest, self._books.targets.facts)
+        if not late.keys() >= longest.vouched_jobs:  # of some only their series tell it
+            found = (await self._asker.ask(self._inquiry.about_paces(is_due), now)).readings
             self._jobs.catch_up(self._books.facts)
-        self._paces = columns.learn_paces(found, self._jobs, longest, scrapes)
-        self._paced = now, len(self._jobs.names)
+            late = paces.by_series(found, longest, self._books.facts) | late
+        self._paces.learn(late, now)
 
     def _series_of(self, found: readings.Readings, window: Seconds) -> tuple[int, ...]:
         return readings.series_of(found, len(self._books.facts), {window, INSTANT})
@@ -147,7 +148,8 @@ class PrometheusSource:
 
     def _forget_gone(self) -> None:
         seen = max((len(layout.series) for layout in self._layouts.current.values()), default=0)
-        if self._layouts.current and len(self._books) > 2 * seen + _TOO_MANY_GONE:
+        too_many = len(self._books) > 2 * seen + _TOO_MANY_GONE
+        if self._layouts.current and (too_many or self._books.room.is_full):
             self._open_books()
 
     async def again(self, held: rows.Holders, windows: frozenset[Seconds], now: Instant) -> usage.Evidence:
@@ -163,7 +165,7 @@ class PrometheusSource:
                 for window in windows
             }
             for window, layout in layouts.items():  # these few may all be thin: how often jobs are scraped all show
-                learned = columns.learn_intervals(found, self._jobs, layout, window, self._paces)
+                learned = columns.learn_intervals(found, self._jobs, layout, window, self._paces.by_job)
                 before = self._intervals.setdefault(window, {})
                 before |= {job: min(seconds, before.get(job, math.inf)) for job, seconds in learned.items()}
             seen = self._compose(answers, held, layouts, now)

@@ -163,9 +163,18 @@ def requests(gauges: list[str], counters: list[str], by: str, window: Seconds) -
     return f"max by ({by})({' or '.join(kept_apart)})"
 
 
-def scrapes(selector: str) -> str:
+def pace(selectors: list[str], offset: Seconds = 0.0) -> str:
+    """Samples of late, or of that only what is older than the offset."""
+    return _union(lambda s: f"count_over_time({s}{_late(offset)})", selectors)
+
+
+def scrapes(selector: str, offset: Seconds = 0.0) -> str:
     """How often each target was scraped of late: the server itself writes `up` once for each time, failed or not."""
-    return f"max by (job,instance)(count_over_time({selector}[{span(PACE)}]))"
+    return f"max by (job,instance)(count_over_time({selector}{_late(offset)}))"
+
+
+def _late(offset: Seconds) -> str:
+    return f"[{span(PACE - offset)}]" + (f" offset {span(offset)}" if offset else "")
 
 
 def down(selector: str) -> str:

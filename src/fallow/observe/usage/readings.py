@@ -29,7 +29,9 @@ class What(Enum):
     mean = auto()
     newest = auto()  # instant of the newest sample, now
     pace = auto()  # samples of late
+    pace_before = auto()  # ... in the older half of that time
     scrapes = auto()  # of a target of late, whatever they found
+    scrapes_before = auto()  # ... in the older half of that time
     holds = auto()  # which pod holds which GPU, now
     increase = auto()  # of a counter
     requests = auto()  # the most that was in flight or served

@@ -9,6 +9,7 @@ believed (trust.py). A GPU is shared only where that is declared. A pod that cam
 the GPUs it had before: of more claims than fit, those that nobody makes any more are none.
 """
 
+import functools
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple, TypeAlias
@@ -306,9 +307,15 @@ class RowLayout:
         kept[self._vouched] = values[self._vouched]
         return kept
 
-    def vouched_targets(self) -> set[tuple[str, str]]:
+    @functools.cached_property
+    def vouched_targets(self) -> frozenset[tuple[str, str]]:
         """Job and instance of the exporters behind them."""
-        return {(self._facts[number].job, self._facts[number].target) for number in self._vouched.tolist()}
+        behind = (self._facts[number] for number in self._vouched.tolist())
+        return frozenset((one.job, one.target) for one in behind)
+
+    @functools.cached_property
+    def vouched_jobs(self) -> frozenset[str]:
+        return frozenset(job for job, _ in self.vouched_targets)
 
     def edges(self, join: Join) -> Edges:
         return {"own": self.own, "device": self.device, "board": self.board}[join]

@@ -54,9 +54,9 @@ class _RowsByPod:
     """Rows by pod and GPU, filled page by page."""
 
     def __init__(self, span: LifeSpan, honor_labels: bool) -> None:
-        facts: list[labels.Facts] = []
-        self._foreign = labels.LabelBook(labels.foreign(honor_labels), facts)
-        self._own = labels.LabelBook(labels.OWN, facts)
+        facts, room = list[labels.Facts](), labels.Room()
+        self._foreign = labels.LabelBook(labels.foreign(honor_labels), facts, room)
+        self._own = labels.LabelBook(labels.OWN, facts, room)
         self._span, self._report = span, TraceReport()
         self._rows: dict[tuple[str, str], dict[str, Percents]] = {}
         self._models: dict[tuple[str, str], str] = {}

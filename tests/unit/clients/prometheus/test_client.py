@@ -4,6 +4,7 @@ import asyncio
 import gzip
 import ssl
 import time
+import traceback
 import zlib
 from pathlib import Path
 from typing import Any
@@ -125,6 +126,22 @@ async def test_nobody_there() -> None:
 async def test_a_host_that_nobody_knows_is_named_so() -> None:
     with pytest.raises(errors.Unreachable, match=r"cannot be reached: its host name is not known here$"):
         await ask("http://prometheus.invalid:9090")
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+@pytest.mark.parametrize("answers", [True, False])
+async def test_no_error_tells_the_password_of_the_proxy(scheme: str, answers: bool) -> None:
+    async with loopback.serve(words("", status=407)) as server:
+        proxy = Secret(server.url.replace("http://", "http://bob:S3CR3T@"))
+        if answers:
+            with pytest.raises(errors.ClientError, match=r"answered 40[47]$") as refused:
+                await ask(f"{scheme}://prometheus.example.com", proxy=proxy)
+    if not answers:
+        with pytest.raises(errors.Unreachable, match=r"the proxy cannot be reached: connection refused$") as refused:
+            await ask(f"{scheme}://prometheus.example.com", proxy=proxy)
+    told = "".join(traceback.format_exception(refused.value))
+    assert "S3CR3T" not in told
+    assert "bob" not in told
 
 
 async def test_whoever_waits_is_told_once_and_at_once() -> None:

@@ -102,6 +102,21 @@ def test_the_second_look_carries_over_what_its_shorter_span_cannot_show() -> Non
     assert plan.judge_again(world.snapshot(MINUTE), {0: pause}, mandate, world.now)[0][0] is None
 
 
+def test_the_second_look_tells_the_idle_time_that_the_plan_measured() -> None:
+    """After a hole in what was measured the plan's idle time is shorter than the window, and is not made longer."""
+    mandate, world = builders.mandate(POLITE), idle_world()
+    pause = pause_of(world, mandate)
+    since = NOW - 7 * MINUTE
+    finding = msgspec.structs.replace(pause.finding, idle_since=since, at_least=True, never_used=False)
+    meant = {0: msgspec.structs.replace(pause, finding=finding)}
+    world.gpus = [(pod, msgspec.structs.replace(gpu, looked_back=False)) for pod, gpu in world.gpus]
+    found, _ = plan.judge_again(world.snapshot(), meant, mandate, NOW)[0]
+    assert found is not None
+    assert (found.idle_since, found.at_least) == (since, True)
+    after_the_notice = msgspec.structs.replace(pause, finding=msgspec.structs.replace(finding, idle_since=NOW - MINUTE))
+    assert plan.judge_again(world.snapshot(), {0: after_the_notice}, mandate, NOW)[0][0] is None
+
+
 def test_with_a_grace_of_0_only_a_notice_that_was_delivered_leads_to_the_pause() -> None:
     mandate, world = builders.mandate(builders.rule(notice=builders.notice(grace=0.0))), World()
     world.workload(gpus=[idle(for_=HOUR)])

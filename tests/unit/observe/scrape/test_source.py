@@ -692,15 +692,30 @@ async def test_an_exporter_that_is_gone_answers_no_second_look() -> None:
 # ---- over a restart ----
 
 
+def keep_in(folder: pathlib.Path, *, interval: float = 15.0, writes: bool = True) -> kept.Keeper:
+    return kept.Keeper(str(folder), interval=interval, writes=writes)
+
+
+async def test_what_was_counted_at_another_interval_is_not_read(tmp_path: pathlib.Path) -> None:
+    """Ten minutes of samples every 5 s would pass for a whole window of samples every 15 s."""
+    async with scene({"gpu-1": line(GR, 0)}, keeper=keep_in(tmp_path, interval=5.0), interval=5.0) as stage:
+        await stage.scrape(-660, 0, 5)
+    async with scene({"gpu-1": line(GR, 0)}, keeper=keep_in(tmp_path)) as stage:
+        await stage.scrape(15, 15)
+        found = await stage.evidence(15)
+    assert found.trouble is not None
+    assert found.trouble.reason == "WarmingUp"
+
+
 async def test_a_restart_loses_at_most_one_minute(tmp_path: pathlib.Path) -> None:
     page = line(GR, 0.3) + line("DCGM_FI_DEV_FB_USED", 1000) + line(ENERGY, 5e9) + line(GR, 0, 1)
-    async with scene({"gpu-1": page}, keeper=kept.Keeper(str(tmp_path), writes=True)) as stage:
+    async with scene({"gpu-1": page}, keeper=keep_in(tmp_path)) as stage:
         await stage.scrape(-3600, -3000)
         stage.pages["gpu-1"] = page.replace("0.3", "0")
         await stage.scrape(-2985, 0)
         before = await stage.usage()
         looked = await stage.source.look_back(before, candidates([0, 1]), held(stage.pods, stage.nodes), NOW, 0.01)
-    async with scene({"gpu-1": page.replace("0.3", "0")}, keeper=kept.Keeper(str(tmp_path), writes=True)) as stage:
+    async with scene({"gpu-1": page.replace("0.3", "0")}, keeper=keep_in(tmp_path)) as stage:
         await stage.scrape(30, 30)
         after = await stage.usage(30)
         again = await stage.source.look_back(after, candidates([0, 1]), held(stage.pods, stage.nodes), NOW, 0.01)
@@ -711,9 +726,9 @@ async def test_a_restart_loses_at_most_one_minute(tmp_path: pathlib.Path) -> Non
 
 
 async def test_one_look_reads_what_a_daemon_keeps(tmp_path: pathlib.Path) -> None:
-    async with scene({"gpu-1": line(GR, 0)}, keeper=kept.Keeper(str(tmp_path), writes=True)) as daemon:
+    async with scene({"gpu-1": line(GR, 0)}, keeper=keep_in(tmp_path)) as daemon:
         await daemon.scrape(-1860, 0)
-        async with scene({"gpu-1": line(GR, 0)}, keeper=kept.Keeper(str(tmp_path), writes=False)) as stage:
+        async with scene({"gpu-1": line(GR, 0)}, keeper=keep_in(tmp_path, writes=False)) as stage:
             seen = await stage.usage(20)
             assert len(stage.exporters["gpu-1"].asked) == 1
     assert seen.count[Signal.gr_engine][0] * STEP / WINDOW > 0.95
@@ -724,7 +739,7 @@ async def test_one_look_reads_what_a_daemon_keeps(tmp_path: pathlib.Path) -> Non
 async def test_what_was_kept_and_cannot_be_used_is_not_guessed_at(
     tmp_path: pathlib.Path, fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with scene({"gpu-1": line(GR, 0)}, keeper=kept.Keeper(str(tmp_path), writes=True)) as stage:
+    async with scene({"gpu-1": line(GR, 0)}, keeper=keep_in(tmp_path)) as stage:
         await stage.scrape(-1860, 0, 60)
     if fault == "another layout":
         monkeypatch.setattr(kept, "_LAYOUT", 99)
@@ -733,7 +748,7 @@ async def test_what_was_kept_and_cannot_be_used_is_not_guessed_at(
             database.execute("UPDATE pages SET content = x'00ff'")
         database.close()
     later = 3600.0 if fault == "long ago" else 60.0
-    async with scene({"gpu-1": line(GR, 0)}, keeper=kept.Keeper(str(tmp_path), writes=True)) as stage:
+    async with scene({"gpu-1": line(GR, 0)}, keeper=keep_in(tmp_path)) as stage:
         found = await stage.evidence(later)
     assert found.trouble is not None
     assert found.trouble.reason == "WarmingUp"
@@ -742,7 +757,7 @@ async def test_what_was_kept_and_cannot_be_used_is_not_guessed_at(
 async def test_a_file_that_cannot_be_written_any_more_stops_nothing(
     tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with scene({"gpu-1": line(GR, 0)}, keeper=kept.Keeper(str(tmp_path), writes=True)) as stage:
+    async with scene({"gpu-1": line(GR, 0)}, keeper=keep_in(tmp_path)) as stage:
         await stage.scrape(-1860, -1000, 60)
         with sqlite3.connect(tmp_path / kept.FILE) as database:
             database.execute("DROP TABLE pages")
@@ -756,17 +771,17 @@ async def test_a_file_that_cannot_be_written_any_more_stops_nothing(
 
 async def test_what_was_kept_of_a_forgotten_series_never_becomes_anothers(tmp_path: pathlib.Path) -> None:
     quiet, gone = line(GR, 0), "".join(line(GR, 0.9, number, f"gone-{number}") for number in range(1, 1200))
-    async with scene({"gpu-1": quiet + gone}, keeper=kept.Keeper(str(tmp_path), writes=True)) as stage:
+    async with scene({"gpu-1": quiet + gone}, keeper=keep_in(tmp_path)) as stage:
         await stage.scrape(-6000, -5880, 60)
         stage.pages["gpu-1"] = quiet
         await stage.scrape(-5820, -120, 60)
         assert len(stage.source._samples.table) == 1
     async with scene(
-        {"gpu-1": quiet + line(GR, 0, 5000, "new")}, keeper=kept.Keeper(str(tmp_path), writes=True)
+        {"gpu-1": quiet + line(GR, 0, 5000, "new")}, keeper=keep_in(tmp_path)
     ) as stage:
         await stage.scrape(-60, 120, 60)
     async with scene(
-        {"gpu-1": quiet + line(GR, 0, 5000, "new")}, keeper=kept.Keeper(str(tmp_path), writes=True)
+        {"gpu-1": quiet + line(GR, 0, 5000, "new")}, keeper=keep_in(tmp_path)
     ) as stage:
         stage.pods = (pod("new"),)
         seen = await stage.usage(180)
@@ -775,10 +790,10 @@ async def test_what_was_kept_of_a_forgotten_series_never_becomes_anothers(tmp_pa
 
 
 async def test_after_a_clock_was_set_back_what_follows_is_kept(tmp_path: pathlib.Path) -> None:
-    async with scene({"gpu-1": line(GR, 0)}, keeper=kept.Keeper(str(tmp_path), writes=True)) as stage:
+    async with scene({"gpu-1": line(GR, 0)}, keeper=keep_in(tmp_path)) as stage:
         await stage.scrape(7200, 7320, 60)
         await stage.scrape(-1860, 0, 60)
-    async with scene({"gpu-1": line(GR, 0)}, keeper=kept.Keeper(str(tmp_path), writes=True), interval=60.0) as stage:
+    async with scene({"gpu-1": line(GR, 0)}, keeper=keep_in(tmp_path), interval=60.0) as stage:
         seen = await stage.usage(30)
     assert seen.count[Signal.gr_engine] == pytest.approx([30], abs=1.1)
 

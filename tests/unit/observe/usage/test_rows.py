@@ -25,7 +25,7 @@ def raw(**given: str) -> msgspec.Raw:
 
 
 def read(dialect: labels.Dialect, **given: str) -> labels.Facts:
-    book = labels.LabelBook(dialect, [])
+    book = labels.LabelBook(dialect, [], labels.Room())
     (number,) = book.number([raw(**given)])
     return book.facts[number]
 
@@ -104,8 +104,8 @@ def test_the_port_of_a_target_is_no_part_of_its_name(target: str, host: str) -> 
 
 
 def test_the_same_labels_have_the_same_number_and_forms_are_noticed() -> None:
-    facts: list[labels.Facts] = []
-    foreign, own = labels.LabelBook(FOREIGN, facts), labels.LabelBook(labels.OWN, facts)
+    facts, room = list[labels.Facts](), labels.Room()
+    foreign, own = labels.LabelBook(FOREIGN, facts, room), labels.LabelBook(labels.OWN, facts, room)
     first = foreign.number([raw(pod="a", UUID="1"), raw(exported_pod="b", uuid="2")])
     assert foreign.number([raw(exported_pod="b", uuid="2"), raw(pod="a", UUID="1")]) == first[::-1]
     assert own.number([raw(pod="a", UUID="1")])[0] not in first
@@ -349,11 +349,23 @@ def test_a_hostname_that_is_the_exporters_own_pod_hides_nothing() -> None:
 
 
 def test_labels_that_cannot_be_read_say_nothing_and_are_counted() -> None:
-    book = labels.LabelBook(FOREIGN, [])
+    book = labels.LabelBook(FOREIGN, [], labels.Room())
     odd = [msgspec.Raw(text) for text in (b'{"UUID": 5}', b'["UUID"]', b'{"UUID": "\xff"}')]
     book.number([raw(UUID="GPU-1"), *odd])
     assert [facts.uuid for facts in book.facts] == ["GPU-1", "", "", ""]
     assert book.unreadable == 3
+
+
+def test_labels_are_kept_up_to_a_bound_in_bytes() -> None:
+    """Whatever a tenant writes into labels: what is beyond is not read, and counted."""
+    room = labels.Room(40_000)
+    book = labels.LabelBook(FOREIGN, [], room)
+    long = [raw(UUID=f"GPU-{number}", junk="j" * 9_000) for number in range(5)]
+    numbers = book.number([raw(UUID="GPU-x", junk="j" * 17_000), *long])
+    assert [facts.uuid for facts in book.facts] == ["", "GPU-0", "GPU-1", "GPU-2", "GPU-3", ""]
+    assert (book.unreadable, room.is_full) == (2, True)
+    assert book.number([*long, raw(UUID="GPU-x", junk="j" * 17_000)]) == [*numbers[1:], numbers[0]]
+    assert sum(map(len, book._numbers)) == 6 * 32, "long label sets are known by their digest"
 
 
 def test_an_unshared_gpu_is_not_measured_by_series_of_others() -> None:

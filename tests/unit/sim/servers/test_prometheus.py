@@ -81,6 +81,10 @@ def test_a_rise_is_carried_on_to_the_borders_and_resets_are_counted() -> None:
     "", "up", "rate(up{}[5m])", "sum by (job)(up{})", "up{} and up{}", "up{} + up{}", "up{", "up{job=}", 'up{job="a}',
     "max(up{})", "up{}[5m]", "max_over_time(up{}[5m:1m])", "up{} offset 5m", "up{} up{}", "§", 'up{job=~"("}',
     'label_replace(up{}, "a", "$1", "job", "(.*)")', "count_over_time(up{}[5m]) > 1", "topk(3, up{})",
+    pytest.param("(" * 3000 + "up{}" + ")" * 3000, id="3000 brackets"),
+    pytest.param("max by (job)(" * 5000 + "up{}" + ")" * 5000, id="5000 aggregations"),
+    pytest.param(" or ".join(["up{}"] * 20_000), id="20000 parts"),
+    pytest.param(" - ".join(["up{}"] * 20_000), id="20000 differences"),
 ])
 async def test_a_question_that_is_not_known_is_an_error_and_never_an_empty_success(
     served: tuple[Scene, str], question: str
@@ -168,7 +172,8 @@ async def test_every_question_of_our_own_source_is_known(scene: Scene) -> None:
     few = inquiry.Focus(("llm-0", "a.b"), ("GPU-1",))
     metric, stretch = inquiry.queries.PRIMARIES[0], spans.Stretch(3600.0, 1800.0)
     questions = [
-        *asked.about([1800.0, 5400.0]), *asked.about([1800.0], few), *asked.about_paces(), *asked.about_floors(),
+        *asked.about([1800.0, 5400.0]), *asked.about([1800.0], few), *asked.about_paces(True), *asked.about_floors(),
+        *asked.about_scrapes({"dcgm", "own"}, True),
         asked.about_activity(metric, few, stretch, 0.01, 0), asked.about_samples(metric, None, stretch, 0),
     ]
     assert len(questions) > 80

@@ -11,6 +11,7 @@ import math
 import re
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
@@ -29,6 +30,8 @@ _TOKEN = re.compile(
 _LENGTHS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0, "y": 31536000.0}
 _LENGTH = re.compile(r"(\d+)(ms|[smhdwy])")
 _ESCAPED = re.compile(r"\\(.)")
+_DEEPEST = 50  # questions within questions; ours are 4 deep
+_MOST_PARTS = 200  # in a row: each is computed within the next
 
 
 class NotAsked(Exception):
@@ -192,6 +195,7 @@ class _QuestionReader:
 
     def __init__(self, text: str) -> None:
         self._tokens = _split(text)
+        self._depth = 0
         self._next()
 
     def _next(self) -> str:
@@ -217,10 +221,27 @@ class _QuestionReader:
         return is_ahead
 
     def read_union(self) -> Question:
-        question = self._read_comparison()
-        while self._takes("or"):
-            question = _unite(question, self._read_comparison())
-        return question
+        with self._one_deeper():
+            question = self._read_comparison()
+            for _ in self._while_takes("or"):
+                question = _unite(question, self._read_comparison())
+            return question
+
+    @contextmanager
+    def _one_deeper(self) -> Iterator[None]:
+        self._depth += 1
+        if self._depth > _DEEPEST:
+            raise NotAsked(f"{self._at}: parse error: nested deeper than {_DEEPEST}")
+        yield
+        self._depth -= 1
+
+    def _while_takes(self, text: str) -> Iterator[int]:
+        for number in itertools.count(1):
+            if not self._takes(text):
+                return
+            if number > _MOST_PARTS:
+                raise NotAsked(f"{self._at}: parse error: more than {_MOST_PARTS} parts in a row")
+            yield number
 
     def _read_comparison(self) -> Question:
         question = self._read_difference()
@@ -231,7 +252,7 @@ class _QuestionReader:
 
     def _read_difference(self) -> Question:
         question = self._read_part()
-        while self._takes("-"):
+        for _ in self._while_takes("-"):
             question = _subtract(question, self._read_part())
         return question
 
