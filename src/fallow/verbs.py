@@ -19,7 +19,7 @@ from fallow.act import hands as doing
 from fallow.clients import errors
 from fallow.clients.kubernetes import lease
 from fallow.decide.idle import plan as brain
-from fallow.model import cluster, decision, kinds, units
+from fallow.model import cluster, decision, kinds, record, units
 from fallow.model import marks as reading
 from fallow.model.decision import Code, Outcome, Status
 from fallow.model.policies import idle
@@ -35,6 +35,11 @@ MAX_FREEZE = 366 * units.DAY  # longer is a slip of the finger: whoever wants th
 _NAMESPACE: Final = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
 _TARGET: Final = re.compile(r"[A-Za-z][-A-Za-z0-9.]*/[a-z0-9](?:[-a-z0-9.]*[a-z0-9])?")
 _POD: Final = ("", "Pod")
+# What carries no pause: where one of these cannot be seen, nothing that stands paused is overlooked.
+_PAUSE_NOTHING: Final = frozenset({
+    "pods", "nodes", "namespaces", "horizontalpodautoscalers.autoscaling", "poddisruptionbudgets.policy",
+    "resourceclaims.resource.k8s.io", f"{names.POLICY_PLURAL}.{names.GROUP}",
+})
 
 
 class Why(StrEnum):
@@ -65,10 +70,12 @@ class Reach(msgspec.Struct, frozen=True):
 
 
 class Ack(msgspec.Struct, frozen=True):
-    """An acknowledgement as it is written on a workload."""
+    """An acknowledgement as it is written on a workload. `void`: why it does not hold; "" for one that does, and then
+    `until` is when it ends, which its policy may have before what is written."""
 
     ref: cluster.Ref
     until: str
+    void: str
     by: str | None
     reason: str | None
 
@@ -160,7 +167,7 @@ async def check_place(reach: Reach) -> None:
 async def pause(reach: Reach, target: str, reason: str, now: Instant, *, force: bool = False) -> list[Outcome]:
     """Now, whether idle or not. An ack, an opt-out and a protected namespace are heeded unless `force`."""
     workload = await find(reach, target, now)
-    pods = tuple(reach.mirror.pods[index] for index in workload.pods)
+    pods = _pods_of(reach, workload)
     namespace = reach.mirror.namespaces.find(reach.namespace)
     if not force and re.fullmatch(settings.PROTECTED_NAMESPACES, workload.ref.namespace):
         raise Declined(Why.held, f"namespace {workload.ref.namespace} is protected; --force pauses there all the same")
@@ -187,6 +194,8 @@ async def resume(
     reach: Reach, target: str, now: Instant, *, replicas: int | None = None, force: bool = False
 ) -> list[Outcome]:
     """As it was, or with `replicas` where the record of the size is lost. An intact one is heeded unless `force`."""
+    if replicas is not None and not 0 < replicas <= record.MOST_REPLICAS:
+        raise Declined(Why.malformed, f"{replicas} is no number of replicas: 1 to {record.MOST_REPLICAS}")
     asked = decision.Resume(await find(reach, target, now), reach.by, "asked for by hand")
     return [await reach.hands.resume(asked, now, replicas=replicas, is_forced=force)]
 
@@ -196,6 +205,11 @@ async def paused(reach: Reach, now: Instant) -> list[cluster.Workload]:
     await reach.mirror.look_for("", now)
     began = [(marked, each) for each in reach.mirror.workloads({}) if (marked := reading.paused_at(each)) is not None]
     return [each for _, each in sorted(began, key=lambda one: (one[0], str(one[1].ref)))]
+
+
+def find_hidden(reach: Reach) -> tuple[cluster.Missing, ...]:
+    """What could not be seen although something of it may stand paused."""
+    return tuple(each for each in reach.mirror.missing if each.what not in _PAUSE_NOTHING)
 
 
 async def resume_all(reach: Reach, now: Instant) -> list[Outcome]:
@@ -212,8 +226,8 @@ async def _resume_one(reach: Reach, workload: cluster.Workload, now: Instant) ->
 
 
 def check_ack(until: Instant, now: Instant) -> None:
-    if not now < until <= now + MAX_ACK_HOURS * units.HOUR:
-        because = f"an acknowledgement ends in the future, and at most {MAX_ACK_HOURS} hours ahead"
+    if not now + units.MINUTE <= until <= now + MAX_ACK_HOURS * units.HOUR:
+        because = f"an acknowledgement ends in the future, a minute at least and at most {MAX_ACK_HOURS} hours ahead"
         raise Declined(Why.malformed, because)
 
 
@@ -241,31 +255,68 @@ def _longest_ack(reach: Reach, workload: cluster.Workload) -> Seconds:
     """As policies say; what the flags of a daemon say is not known here."""
     if not isinstance(reach.mirror.policies, Known):
         return MAX_ACK_HOURS * units.HOUR
-    pods, namespaces = reach.mirror.pods, reach.mirror.namespaces
-    own = tuple(pods[index] for index in workload.pods)
-    return brain.find_consent(workload, own, namespaces.find(reach.namespace), reach.mirror.policies).max_ack
+    namespace = reach.mirror.namespaces.find(workload.ref.namespace)
+    return brain.find_consent(workload, _pods_of(reach, workload), namespace, reach.mirror.policies).max_ack
+
+
+def _pods_of(reach: Reach, workload: cluster.Workload) -> tuple[cluster.Pod, ...]:
+    return tuple(reach.mirror.pods[index] for index in workload.pods)
 
 
 async def release(reach: Reach, target: str, now: Instant) -> list[Outcome]:
-    """The acknowledgement ended, on every object on which it stands."""
+    """The acknowledgement ended, on every object of its own on which it stands."""
     workload = await find(reach, target, now)
-    marks = marking.unack_marks(workload, by=reach.by)
+    marks, around = marking.unack_marks(workload, by=reach.by), _find_around(reach, workload, now)
+    short = workload.ref.short
     if not marks:
-        raise Declined(Why.unknown, f"{workload.ref.short} is not acknowledged")
-    return [await reach.hands.mark(mark, now) for mark in marks]
+        raise Declined(Why.unknown, f"{short} is {f'kept by {around}' if around else 'not acknowledged'}")
+    done = [await reach.hands.mark(mark, now) for mark in marks]
+    if around:
+        done[-1] = msgspec.structs.replace(done[-1], because=f"{done[-1].because}; it is still kept by {around}")
+    return done
 
 
-def acks(reach: Reach) -> list[Ack]:
-    """On workloads, and on Namespaces, where they hold for everything in them."""
-    found: list[tuple[cluster.Ref, reading.Said]] = [
-        (workload.ref, {**workload.annotations, **workload.marks}) for workload in reach.mirror.workloads({})
+def _find_around(reach: Reach, workload: cluster.Workload, now: Instant) -> str:
+    """Who else keeps it: its Namespace or one of its pods, and the command that ends that; "": nobody."""
+    terms = idle.Consent(max_ack=_longest_ack(reach, workload))
+    namespace = workload.ref.namespace
+    space = reach.mirror.namespaces.known.get(namespace)
+    gone = " ".join(f"{key}-" for key in names.ACK_KEYS)
+    if space is not None and brain.find_given_ack((space.annotations,), terms, now):
+        return f"its Namespace, for all that is in it: kubectl annotate namespace {namespace} {gone} ends that"
+    for pod in _pods_of(reach, workload):
+        if brain.find_pod_ack(pod, workload, terms, now):
+            return f"its pod: kubectl annotate pod {pod.name} -n {namespace} {gone} ends that"
+    return ""
+
+
+def acks(reach: Reach, now: Instant) -> list[Ack]:
+    """On workloads, and on Namespaces, where they hold for everything in them, as long as its policy heeds one."""
+    found = [
+        _read_ack(each.ref, (each.annotations, each.marks), _longest_ack(reach, each), now)
+        for each in reach.mirror.workloads({})
     ]
     spaces = (each for each in reach.mirror.namespaces.known.values() if reach.namespace in ("", each.name))
-    found += ((cluster.Ref("", "v1", "Namespace", each.name, each.name, ""), each.annotations) for each in spaces)
-    return [
-        Ack(ref, until, said.get(names.ACK_BY) or said.get(names.ACK_BY_ALIAS), said.get(names.ACK_REASON))
-        for ref, said in found if (until := reading.ack_until(said)) is not None
+    longest = idle.Consent().max_ack
+    found += [
+        _read_ack(cluster.Ref("", "v1", "Namespace", each.name, each.name, ""), (each.annotations,), longest, now)
+        for each in spaces
     ]
+    return [ack for ack in found if ack is not None]
+
+
+def _read_ack(ref: cluster.Ref, sources: Sequence[reading.Said], longest: Seconds, now: Instant) -> Ack | None:
+    """None where nobody said anything."""
+    said = {key: value for each in sources for key, value in each.items()}
+    written = reading.ack_until(said)
+    if written is None:
+        return None
+    holds = brain.find_given_ack(sources, idle.Consent(max_ack=longest), now)
+    by, reason = said.get(names.ACK_BY) or said.get(names.ACK_BY_ALIAS), said.get(names.ACK_REASON)
+    if holds is not None:
+        return Ack(ref, units.rfc3339(holds.until), "", by, reason)
+    is_time = units.read_instant(written) is not None
+    return Ack(ref, written, "it is over" if is_time else "that is no time", by, reason)
 
 
 def check_freeze(seconds: Seconds) -> None:

@@ -14,6 +14,7 @@ import pytest_asyncio
 from fallow import names
 from fallow.model import decision
 from fallow.sim import cast, stage
+from fallow.sim.servers import store
 from fallow.sim.world import shapes, world
 from tests.functional import story as stories
 from tests.functional.story import Story
@@ -50,6 +51,34 @@ def specs_of(story: Story) -> dict[str, Any]:
             story, f"{one.part.namespace}/{one.part.name}", one.part.kind
         ) for one in story.stage.world.workloads
     }
+
+
+RESUMED = {names.RESUMED_AT: "2026-11-16T08:31:00Z", names.RESUMED_BY: "user:ada"}
+STOPPED = "kubeflow-resource-stopped"
+HALF_BACK = {
+    "replicas": ("Deployment", {"spec": {"replicas": 2}, "metadata": {"annotations": RESUMED}}),
+    "switch": ("Notebook", {"metadata": {"annotations": {**RESUMED, STOPPED: None}}}),
+    "fields-alone": ("Deployment", {"spec": {"replicas": 2}}),  # as through a /scale, which carries no marks
+}
+
+
+@pytest.mark.accepts("idle", 15)
+@pytest.mark.parametrize(("kind", "first"), HALF_BACK.values(), ids=HALF_BACK)
+async def test_a_resume_whose_second_request_never_came_is_finished_and_immune(
+    story: Story, kind: str, first: dict[str, Any]
+) -> None:
+    story.policies = ({**stories.QUIET, "spec": {**stories.QUIET["spec"], "consent": {"immunity": "8h"}}},)
+    story.workload(kind, "ml/llm", gpus=1, replicas=2 if kind == "Deployment" else 1, busy="06:00-07:00")
+    await story.at("08:30").sees("llm")
+    assert names.PAUSED_AT in story.object("ml/llm", kind)["metadata"]["annotations"]
+    by_hand = store.Writer(manager=names.RESUME_FIELD_MANAGER)
+    story.stage.store.patch(story.key(kind, "ml/llm"), first, by_hand)
+    await story.go_on(stories.clock("08:45"))
+    said = story.object("ml/llm", kind)["metadata"]["annotations"]
+    assert not {*names.PAUSE_KEYS, names.PENDING_SINCE, names.PAUSE_REVERSALS} & set(said)
+    assert said[names.RESUMED_AT] >= RESUMED[names.RESUMED_AT]
+    assert not any("PauseFailed" in line for line in story.happened())
+    await story.until("16:00").sees_nothing()
 
 
 async def test_an_idle_workload_is_announced_then_paused_then_comes_back_as_it_was(story: Story) -> None:

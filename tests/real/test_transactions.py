@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import copy
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
@@ -572,6 +571,17 @@ async def play_roles(cluster: Cluster) -> Play:
     return Play(cluster, "DisaggregatedSet/llm", [thing], lambda: _see(cluster, thing))
 
 
+async def play_switch(cluster: Cluster) -> Play:
+    thing = await test_hands.make(cluster, "notebook")
+    return Play(cluster, "Notebook/llm", [thing], lambda: _see(cluster, thing))
+
+
+async def play_service(cluster: Cluster) -> Play:
+    """Every write restarts its pods, so that its resume is one."""
+    thing = await test_hands.make(cluster, "isvc")
+    return Play(cluster, "InferenceService/llm", [thing], lambda: _see(cluster, thing))
+
+
 async def play_keda(cluster: Cluster) -> Play:
     target, scaler = await pair(cluster)
     return Play(
@@ -596,8 +606,11 @@ async def play_kueue(cluster: Cluster) -> Play:
     return Play(cluster, "Job/llm", [job, held], see)
 
 
-PLAYS = {"deployment": play_deployment, "roles": play_roles, "keda": play_keda, "kueue": play_kueue}
-MOST_WRITES = 6  # of any pause or resume
+PLAYS = {
+    "deployment": play_deployment, "roles": play_roles, "switch": play_switch, "service": play_service,
+    "keda": play_keda, "kueue": play_kueue,
+}
+MOST_WRITES = 8  # of any pause or resume
 
 
 @pytest.mark.accepts("idle", 39, 40, 62)
@@ -629,6 +642,7 @@ async def test_killed_between_any_two_requests_of_a_resume_it_ends_well(
     on = await play(cluster)
     for writes in range(MOST_WRITES):
         async with test_hands.hands_on(cluster) as hands:
+            await cluster.patch(on.things[0], {"metadata": {"annotations": {names.PENDING_SINCE: "x"}}})
             assert (await on.pause(hands)).status is Status.done
         if len(on.things) > 1 and on.short.startswith("Deployment"):
             await Keda(cluster, *on.things).hold()
@@ -639,7 +653,11 @@ async def test_killed_between_any_two_requests_of_a_resume_it_ends_well(
         if not await on.is_as_before():
             async with test_hands.hands_on(cluster) as hands:  # still paused: with a complete record
                 assert (await on.resume(hands)).status is Status.done, writes
-        assert await on.is_as_before(), (writes, [copy.deepcopy(marks_of(each)) for each in await on.now()])
+        now = [marks_of(each) for each in await on.now()]
+        assert await on.is_as_before(), (writes, now)
+        assert any(names.RESUMED_AT in said for said in now), "whoever resumed it is not told of a pause that failed"
+        assert not any(names.PAUSE_REVERSALS in said or names.PENDING_SINCE in said for said in now), (writes, now)
+        assert await cluster.events(names.Event.PAUSE_FAILED) == []
         if outcome.status is Status.done:
             return
     raise AssertionError("no resume came to its end")

@@ -112,8 +112,9 @@ async def test_no_ack_is_longer_than_its_policy_heeds():
 
 
 async def test_acks_are_read_from_the_objects(reach):
-    (ack,) = verbs.acks(reach)
+    (ack,) = verbs.acks(reach, NOW)
     assert (ack.ref.name, ack.until, ack.by, ack.reason) == ("kept", units.rfc3339(NOW + HOUR), "ada", None)
+    assert ack.void == ""
 
 
 @pytest.mark.parametrize("status", Status)

@@ -97,6 +97,7 @@ class ServerFault(Rejected):
     """5xx."""
 
 
+_MOST_SAID = 400  # characters of what the other side says
 _BY_STATUS: dict[int, type[Rejected]] = {
     400: Invalid, 401: Unauthorized, 403: Forbidden, 404: NotFound, 409: Conflict, 410: Gone, 422: Invalid,
     429: Throttled,
@@ -106,8 +107,10 @@ _BY_STATUS: dict[int, type[Rejected]] = {
 def rejection(
     status: int, message: str, *, causes: Sequence[tuple[str, str]] = (), retry_after: Seconds | None = None
 ) -> Rejected:
-    """The error for an HTTP status, so that every client names the same thing the same way."""
+    """The error for an HTTP status, so that every client names the same thing the same way; of a long message, such as
+    one that quotes a whole object, the beginning."""
     kind = _BY_STATUS.get(status, ServerFault if status >= 500 else Rejected)
     if status == 422 and any(field == "metadata.uid" for field, _ in causes):
         kind = Conflict
-    return kind(status, message, causes=causes, retry_after=retry_after)
+    said = message if len(message) <= _MOST_SAID else f"{message[:_MOST_SAID]} ..."
+    return kind(status, said, causes=causes, retry_after=retry_after)

@@ -97,6 +97,17 @@ def is_half_taken(workload: cluster.Workload) -> bool:
     return target.is_ours and any(value is not None for value in values)
 
 
+def is_half_back(workload: cluster.Workload) -> bool:
+    """Half taken, and as recorded: our way back was interrupted before its marks went. Whoever began it wanted it to
+    run, so it counts as resumed."""
+    kind = kinds.of(workload)
+    if kind is None or not is_half_taken(workload):
+        return False
+    target = kinds.pause_target(kind, workload)
+    found = record.read(target.annotations.get(names.ORIGINAL_STATE))
+    return found is not None and all(pointers.read(target.body, at) == was for at, was in found.fields.items())
+
+
 def is_stale(said: Said) -> bool:
     """Marks that were copied back by an undo: the pause they tell of ended already."""
     paused, resumed = (units.read_instant(said.get(name)) for name in (names.PAUSED_AT, names.RESUMED_AT))

@@ -96,7 +96,8 @@ async def _resume_once(
             await _clear(writer, workload, target, now, resume.by)
         return Outcome(resume, Status.overtaken, now, because, code=Code.AlreadyRunning)
     row = _record_row(kind, workload)
-    found = None if marks.is_stale(target.annotations) else record.read(target.annotations.get(names.ORIGINAL_STATE))
+    is_void = marks.is_stale(target.annotations) and not marks.is_coming_back(workload)
+    found = None if is_void else record.read(target.annotations.get(names.ORIGINAL_STATE))
     found = _find_count(kind, workload, found)
     fault = await _find_fault(writer, row, workload, found)
     if size is not None:
@@ -213,13 +214,13 @@ async def _take_request(writer: PatchWriter, ref: cluster.Ref) -> None:
 async def _send(
     writer: PatchWriter, way: kinds.Way, target: kinds.Target, fields: Mapping[str, Any], changes: bodies.Marks
 ) -> dict[str, Any]:
-    """The fields, and with the answer that shows them the marks. Where every write restarts its pods, all in one that
-    was rehearsed, for two would do so twice."""
+    """The fields and that it was resumed; with the answer that shows them, the record goes. Where every write restarts
+    its pods, all in one that was rehearsed, for two would do so twice."""
     if not changes:
         return await writer.send(bodies.restore_write(target, fields))
     row = kinds.find(target.ref.group, target.ref.kind)
     if row is None or row.marks_on is None:
-        return await restoring.restore(writer, way, target, fields, changes)
+        return await restoring.restore(writer, way, target, fields, changes, along=_find_set(changes))
     write = bodies.resume_write(target, fields, changes)
     await writer.rehearse(write)
     try:
@@ -229,6 +230,11 @@ async def _send(
             before = {name: target.annotations.get(name) for name in changes}
             await writer.send(sending.annotate(target.ref, before, manager=_MANAGER))
         raise
+
+
+def _find_set(changes: bodies.Marks) -> dict[str, str | None]:
+    """Of the marks of a resume, those that say so; the others take its pause away."""
+    return {name: value for name, value in changes.items() if value is not None}
 
 
 async def resume_schedules(writer: PatchWriter, job: cluster.Workload, now: Instant, by: str) -> None:
@@ -266,7 +272,8 @@ async def _resume_schedule(writer: PatchWriter, ref: cluster.Ref, job: cluster.W
 async def _send_under_keda(
     writer: PatchWriter, back: _Return, fields: dict[str, Any], changes: bodies.Marks, by: str, turn: Seconds
 ) -> dict[str, Any]:
-    """The ScaledObject first; then its target, which KEDA may be changing at the same time; the record last."""
+    """The ScaledObject first; then its target, which KEDA may be changing at the same time; the record last. That it
+    was resumed stands on the target before the ScaledObject forgets it."""
     scalers = kinds.pausing_scalers(back.workload)
     if marks.is_coming_back(back.workload):
         await _set_replicas(writer, back, fields, {})
@@ -275,6 +282,7 @@ async def _send_under_keda(
             await _give_back(writer, scaler, by)
         if scalers and not writer.is_dry and not await _look_again(writer, back, fields, turn):
             raise _NotYet
+    await writer.send(sending.annotate(back.target.ref, _find_set(changes), manager=_MANAGER))
     for scaler in await rereading.reread_companions(writer, [each.ref for each in scalers]):
         await _clear_scaler(writer, scaler)
     return await _set_replicas(writer, back, fields, changes)

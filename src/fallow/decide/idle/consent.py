@@ -56,8 +56,18 @@ def find_ack(subject: rules.Subject, terms: idle.Consent, now: Instant) -> Exemp
     """The ack in force; of several the one that ends last."""
     own = (subject.workload.annotations, subject.workload.marks)
     sources = [own, *((said,) for said in _said_around(subject))]
-    acks = [ack for each in sources if (ack := _merge_acks(each, terms, now)) is not None and now < ack.until]
+    acks = [ack for each in sources if (ack := find_given_ack(each, terms, now)) is not None]
     return max(acks, key=lambda ack: (ack.until, ack.by), default=None)
+
+
+def find_given_ack(sources: Sequence[Said], terms: idle.Consent, now: Instant) -> Exemption | None:
+    """The ack that one object gives, by what is said on it, if it is in force."""
+    ack = _merge_acks(sources, terms, now)
+    return ack if ack is not None and now < ack.until else None
+
+
+def find_pod_ack(pod: cluster.Pod, workload: cluster.Workload, terms: idle.Consent, now: Instant) -> Exemption | None:
+    return find_given_ack((_not_copied(pod, workload),), terms, now)
 
 
 def _merge_acks(sources: Sequence[Said], terms: idle.Consent, now: Instant) -> Exemption | None:

@@ -4,7 +4,7 @@ In: a workload that carries marks of a pause or a request to resume, its pods, t
 Marks; whether it is held after a fight.
 The state is on the object (model/marks.py says when a pause stands). Marks of a pause that does not stand are
 - half a pause: nobody else wrote the field since, so that something changed our own request: it is put back;
-- a resume of ours that was interrupted between two objects: it is finished;
+- a way back of ours that was interrupted between two writes: it is finished, and counts as a resume;
 - an external resume (we never resumed it, and it runs): counted, and after the third in a day we let go;
 - old ones that came back, as `kubectl rollout undo` does: those are cleared without a word.
 """
@@ -97,11 +97,13 @@ def _tend_void(kind: kinds.Kind, target: kinds.Target, workload: cluster.Workloa
     stands = kinds.holds_pause(kind, workload)
     if _may_be_needed(kind, workload, began, ended, now):
         return []
+    if marks.is_coming_back(workload):
+        return [Resume(workload, _resumer(workload), "its resume was begun, and is finished now")]
     because = "its marks of a pause are older than its last resume"
     put_back: consent.Changes = {}
     if began is not None and (ended is None or began > ended) and not stands:
-        if marks.is_coming_back(workload):
-            return [Resume(workload, _resumer(workload), "its resume was begun, and is finished now")]
+        if marks.is_half_back(workload):
+            return [Resume(workload, names.FIELD_MANAGER, "its way back was begun, and is finished now")]
         if marks.is_half_taken(workload):
             return [Undo(workload, "its pause was half taken: the value that stands is nobody's, and not the pause")]
         if not _was_begun_only(kind, target, workload):

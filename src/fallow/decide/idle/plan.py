@@ -2,7 +2,7 @@
 
 In: a snapshot, the mandate, what was remembered of the last cycle, now. Out: a Plan; the noes too. `judge_again` is
 the second look by the same judges; `remember` takes in what became of a plan; `rules_in_force` and `candidate_rows`
-tell the eyes what to look at more closely; `find_exemption` and `find_consent` are for who acts by hand.
+tell the eyes what to look at more closely; `find_exemption`, `find_consent` and the acks are for who acts by hand.
 The order: judge (judge.py), put marks in order (upkeep.py), find the step courtesy allows the idle ones and what
 freeze and confirmation leave of it (standings.py), choose who is paused now (choice.py), count (counts.py).
 Invariant: a notice or a pause only for an idle workload, and none when the source is in trouble or we are frozen.
@@ -87,6 +87,9 @@ def find_exemption(
     """The ack or opt-out that a pause by hand heeds, whatever the rules say."""
     subject, terms = rules.Subject(workload, pods, namespace, frozenset), idle.Consent()
     return consent.find_ack(subject, terms, now) or consent.find_opt_out(subject, terms, now)
+
+
+find_given_ack, find_pod_ack = consent.find_given_ack, consent.find_pod_ack
 
 
 def find_consent(

@@ -153,8 +153,12 @@ class PausedRow(WorkloadName, frozen=True, kw_only=True):
 
 
 class AckRow(WorkloadName, frozen=True, kw_only=True):
+    """`void`: why it does not hold; None for one that does."""
+
     workload: str
     until: str
+    holds: bool
+    void: str | None
     by: str | None
     reason: str | None
 
@@ -335,7 +339,10 @@ def paused(workload: cluster.Workload) -> PausedRow:
 def acks(found: Iterable[verbs.Ack]) -> list[AckRow]:
     """Those that end first before the others."""
     rows = [
-        AckRow(**identify(each.ref), workload=kinds.typed(each.ref), until=each.until, by=each.by, reason=each.reason)
+        AckRow(
+            **identify(each.ref), workload=kinds.typed(each.ref), until=each.until, holds=not each.void,
+            void=each.void or None, by=each.by, reason=each.reason,
+        )
         for each in found
     ]
     return sorted(rows, key=lambda row: (row.until, row.namespace, row.workload))

@@ -15,7 +15,7 @@ from click.shell_completion import CompletionItem, ShellComplete, get_completion
 
 from fallow.clients.kubernetes import api as kube
 from fallow.clients.kubernetes import config, discovery
-from fallow.doors.cli import main
+from fallow.doors.cli import interrupts, main
 from fallow.model import kinds
 from fallow.wiring import reach
 
@@ -67,7 +67,7 @@ def _ask(ctx: click.Context, question: Callable[[kube.Api, str | None], Awaitabl
             return await asyncio.wait_for(question(api, own), _PATIENCE)
 
     with contextlib.suppress(errors.ClientError, TimeoutError):
-        return asyncio.run(ask())
+        return interrupts.run(ask())
     return []
 
 

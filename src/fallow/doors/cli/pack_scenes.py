@@ -7,14 +7,13 @@ The cluster is only read, by one list of nodes and one of pods; no Prometheus is
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import click
 
 from fallow import logs
 from fallow.decide import packing
-from fallow.doors.cli import pasts, show
+from fallow.doors.cli import interrupts, pasts, show
 from fallow.model import cluster
 from fallow.model.units import Instant
 from fallow.observe.cluster import hosts
@@ -62,4 +61,4 @@ def look(asked: dict[str, Any], now: Instant) -> packing.LiveCluster:
 
     logs.set_up("default", "error")
     with show.refusals():
-        return packing.settle(asyncio.run(read()), now)
+        return packing.settle(interrupts.run(read()), now)

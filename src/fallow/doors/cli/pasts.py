@@ -6,7 +6,6 @@ compared, and what it is. Prometheus is only asked for what it measured; nothing
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import functools
 import time
@@ -17,7 +16,7 @@ from typing import Any
 import click
 
 from fallow import logs, settings
-from fallow.doors.cli import flags, show
+from fallow.doors.cli import flags, interrupts, show
 from fallow.model import units
 from fallow.model.units import DAY, HOUR, MINUTE, Instant, Seconds
 from fallow.sim import cast, shelf
@@ -134,6 +133,6 @@ def _ask_prometheus(options: settings.Settings, where: settings.PrometheusSettin
     logs.set_up("default", "error")
     try:
         with show.refusals():
-            return asyncio.run(ask(time.time()))
+            return interrupts.run(ask(time.time()))
     except published.TraceError as problem:
         raise click.ClickException(show.plain(problem)) from None

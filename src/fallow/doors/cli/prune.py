@@ -13,7 +13,7 @@ from typing import Any
 
 from fallow import logs, loop, settings
 from fallow.clients import errors
-from fallow.doors.cli import flags
+from fallow.doors.cli import flags, interrupts
 from fallow.model import decision, units
 from fallow.wiring import daemon
 
@@ -24,7 +24,7 @@ def start(options: settings.Settings) -> int:
     """Runs what was asked for; the exit code."""
     logs.set_up(options.log_format, options.log_level)
     try:
-        return asyncio.run(_watch(options) if options.loop.daemon else _look_once(options))
+        return interrupts.run(_watch(options) if options.loop.daemon else _look_once(options))
     except (settings.UsageError, errors.Misconfigured) as problem:
         log.error("%s", problem)
         return flags.EXIT_USAGE

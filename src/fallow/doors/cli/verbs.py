@@ -7,7 +7,6 @@ API server decides what they may do. What a verb checks and does is in fallow/ve
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager
@@ -18,8 +17,8 @@ import click
 from fallow import logs, verbs
 from fallow.clients.kubernetes import lease
 from fallow.doors.answers import workloads as answers
-from fallow.doors.cli import completing, flags, show, watch
-from fallow.model import cluster, decision, units
+from fallow.doors.cli import completing, flags, interrupts, show, watch
+from fallow.model import cluster, decision, record, units
 from fallow.model.units import Seconds
 from fallow.wiring import reach
 
@@ -42,7 +41,7 @@ def _with(reach: AbstractAsyncContextManager[R], act: Callable[[R], Awaitable[T]
 
     logs.set_up("default", "warning")
     with show.refusals():
-        return asyncio.run(run())
+        return interrupts.run(run())
 
 
 def _name_place(reach: verbs.Reach) -> str:
@@ -94,13 +93,21 @@ def _resume(
 
 
 def _resume_all(given: Given) -> None:
+    """Ends with 1 also where something may stand paused that could not be seen."""
+    unseen: list[cluster.Missing] = []
+
     async def act(reach: verbs.Reach) -> list[decision.Outcome]:
         outcomes = await verbs.resume_all(reach, time.time())
-        if not outcomes and given["output"] == "table":
-            show.sentence(f"nothing is paused by fallow in {_name_place(reach)}")
+        unseen.extend(verbs.find_hidden(reach))
+        if not outcomes and given["output"] not in ("json", "yaml"):
+            which = "nothing that can be seen" if unseen else "nothing"
+            show.sentence(f"{which} is paused by fallow in {_name_place(reach)}")
+        _tell_unseen(unseen)
         return outcomes
 
     _do(act, given)
+    if unseen:
+        raise SystemExit(flags.EXIT_NO_DECISION)
 
 
 def _paused(watch_every: Seconds | None, **given: Any) -> None:
@@ -176,7 +183,7 @@ def _acks(watch_every: Seconds | None, **given: Any) -> None:
 
 def _draw_acks(given: Given) -> show.Shown:
     async def read(reach: verbs.Reach) -> tuple[list[verbs.Ack], tuple[cluster.Missing, ...], str]:
-        return verbs.acks(reach), reach.mirror.missing, _name_place(reach)
+        return verbs.acks(reach, time.time()), reach.mirror.missing, _name_place(reach)
 
     found, missing, place = _ask(read, given)
     rows = answers.acks(found)
@@ -185,9 +192,14 @@ def _draw_acks(given: Given) -> show.Shown:
         return show.Shown(show.encode(rows, given["output"]))
     if not rows:
         return show.Shown(f"nothing is acknowledged in {place}\n{_name_unseen(missing)}")
-    columns = ["NAMESPACE", "WORKLOAD", "UNTIL", "BY", "REASON GIVEN"]
-    shown = [_blank((row.namespace, row.workload, row.until, row.by, row.reason)) for row in rows]
+    columns = ["NAMESPACE", "WORKLOAD", "UNTIL", "HOLDS", "BY", "REASON GIVEN"]
+    shown = [_ack_cells(row) for row in rows]
     return show.Shown(show.grid(columns, shown, spare=("BY",)) + "\n" + _name_unseen(missing))
+
+
+def _ack_cells(row: answers.AckRow) -> list[Any]:
+    holds = f"no: {row.void}" if row.void else "yes"
+    return _blank((row.namespace, row.workload, row.until, holds, row.by, row.reason))
 
 
 def _freeze(duration: str, reason: str, **given: Any) -> None:
@@ -297,7 +309,7 @@ pause = _command(
 resume = _command(
     "resume", _resume, "Bring a paused workload back as it was. Needs a kubeconfig and nothing else.",
     click.Option(
-        ["--replicas"], type=click.IntRange(1), default=None,
+        ["--replicas"], type=click.IntRange(1, record.MOST_REPLICAS), default=None,
         help="Bring back so many, where the record of the size is lost.",
     ),
     click.Option(["--force"], is_flag=True, help="With --replicas: although the record is intact and says otherwise."),

@@ -4,7 +4,6 @@ In: flags, of which -n and -m say what is shown and counted, and all others by w
 the same as JSON or YAML. Without measurements it ends with 1, whichever verb was asked.
 """
 
-import asyncio
 from typing import Any
 
 import click
@@ -13,7 +12,7 @@ import msgspec
 from fallow import logs, settings, verbs
 from fallow.doors.answers import status as statuses
 from fallow.doors.answers import workloads as answers
-from fallow.doors.cli import flags, pages, show, watch
+from fallow.doors.cli import flags, interrupts, pages, show, watch
 from fallow.doors.cli import verbs as acting
 from fallow.model import prices
 from fallow.model.patterns import Pattern
@@ -43,7 +42,7 @@ def _sight(given: dict[str, Any]) -> tuple[daemon.Sighting, ViewFilter]:
     wide = msgspec.structs.replace(scope, namespace=None, model=None)
     logs.set_up("default", "error")
     with show.refusals():
-        found = asyncio.run(daemon.look(_within(options, wide), tell=show.tell))
+        found = interrupts.run(daemon.look(_within(options, wide), tell=show.tell))
     return found, ViewFilter(scope.namespace, scope.model)
 
 

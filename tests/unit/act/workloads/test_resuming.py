@@ -12,8 +12,10 @@ from tests.unit.act.server import Seen, Server
 from fallow import names
 from fallow.act import hands as doing
 from fallow.act.workloads import resuming
-from fallow.model import decision
+from fallow.decide.idle import pauses
+from fallow.model import decision, kinds
 from fallow.model.decision import Status
+from fallow.model.policies import idle
 
 WAS_THREE = '{"v":1,"fields":{"/spec/replicas":3}}'
 PAUSED = {names.ORIGINAL_STATE: WAS_THREE, names.PAUSED_AT: "2026-11-14T20:00:00Z", names.ORIGINAL_REPLICAS: "3"}
@@ -198,7 +200,7 @@ async def test_a_clamped_resume_that_dies_keeps_its_record(server: Server, hands
         if "spec" in seen.body:
             seen.body["spec"]["replicas"] = min(1, seen.body["spec"]["replicas"])
 
-    server.before = allow_one
+    server.before, server.meets_dry = allow_one, True
     server.seen = lambda seen: server.fail("PATCH", "/deployments", 500) if len(server.writes()) == 2 else None
     outcome = await carry(hands, resume_of(workload_of(thing)))
     assert outcome.status is Status.failed
@@ -211,11 +213,29 @@ async def test_a_clamped_resume_that_dies_keeps_its_record(server: Server, hands
 
 async def test_a_clamped_switch_that_dies_keeps_its_record(server: Server, hands: doing.Hands) -> None:
     thing = server.add(paused("Notebook"))
-    before = annotations(server.now(thing))
+    before, server.meets_dry = annotations(server.now(thing)), True
     server.before = lambda seen: seen.body["metadata"].get("annotations", {}).pop("kubeflow-resource-stopped", None)
     server.seen = lambda seen: server.fail("PATCH", "/notebooks", 500) if len(server.writes()) == 2 else None
     assert (await carry(hands, resume_of(workload_of(thing)))).status is Status.failed
     assert annotations(server.now(thing)) == before
+
+
+@pytest.mark.accepts("idle", 15)
+@pytest.mark.parametrize("kind", ["Deployment", "Notebook"])
+async def test_what_was_brought_back_says_so_in_the_same_request(
+    server: Server, hands: doing.Hands, kind: str
+) -> None:
+    """Killed before the second, nobody takes it for half a pause, and its immunity holds."""
+    thing = server.add(paused(kind))
+    path = f"/{kind.lower()}s"
+    server.seen = lambda seen: server.fail("PATCH", path, 500, times=9) if len(server.writes()) == 2 else None
+    assert (await carry(hands, resume_of(workload_of(thing)))).status is Status.failed
+    found = server.now(thing)
+    assert not kinds.stands_paused(workload_of(found))
+    assert {names.RESUMED_AT, names.RESUMED_BY, names.ORIGINAL_STATE} <= set(annotations(found))
+    (mark,) = pauses.tend(workload_of(found, is_ours=True), (), idle.Rule(), NOW + 60)
+    assert isinstance(mark, decision.Mark)
+    assert set(mark.changes) == {names.ORIGINAL_STATE, names.PAUSED_AT}, "what says that it was resumed stays"
 
 
 async def test_what_an_operator_makes_of_it_at_once_keeps_its_record(server: Server, hands: doing.Hands) -> None:

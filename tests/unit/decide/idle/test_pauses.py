@@ -145,7 +145,7 @@ def test_a_stopped_inference_service_without_pods_is_simply_paused() -> None:
 
 HALVES = {
     "a-webhook's-value": ({"spec": {"replicas": 1}}, True, Undo),
-    "put-back-already": ({"spec": {"replicas": 3}}, True, Undo),
+    "brought-back-already": ({"spec": {"replicas": 3}}, True, Resume),  # and whoever did was interrupted
     "somebody-else's": ({"spec": {"replicas": 1}}, False, Mark),
     "absent": ({"spec": {}}, True, Mark),
 }

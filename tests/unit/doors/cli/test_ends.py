@@ -76,6 +76,37 @@ def test_ctrl_c_is_130_and_no_traceback(tmp_path, words):
     assert (running.returncode, said.strip()) == (main.INTERRUPTED, "")
 
 
+MID_CALLBACK = """
+import asyncio, signal
+from fallow.doors.cli import interrupts
+async def wait():
+    timer = asyncio.get_running_loop().create_future()
+    def ring():
+        assert not timer.cancelled()
+        signal.raise_signal(signal.SIGINT)
+        timer.set_result(None)
+    asyncio.get_running_loop().call_soon(ring)
+    await timer
+    await asyncio.sleep(60)
+try:
+    interrupts.run(wait())
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def test_ctrl_c_in_the_middle_of_a_callback_is_quiet_too():
+    """A timer that has just seen that nobody cancelled it."""
+    done = subprocess.run([sys.executable, "-c", MID_CALLBACK], env=CLEAN, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("interrupted\n", "")
+
+
+def test_what_a_callback_gets_wrong_is_still_said():
+    wrong = MID_CALLBACK.replace("signal.raise_signal(signal.SIGINT)", "timer.cancel()").replace("(60)", "(0)")
+    done = subprocess.run([sys.executable, "-c", wrong], env=CLEAN, capture_output=True, text=True, check=False)
+    assert "InvalidStateError" in done.stderr
+
+
 @pytest.mark.parametrize("program", ["fallow", "kubectl-fallow"])
 def test_help_shows_the_name_it_was_called_by(program):
     assert run("idle", "-h", program=program).stdout.startswith(f"Usage: {program.replace('-f', ' f')} idle [OPTIONS]")

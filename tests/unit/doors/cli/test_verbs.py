@@ -5,6 +5,7 @@ The other end is a small API server that only reads; a verb that tried to write 
 
 import asyncio
 import json
+import time
 
 import pytest
 import yaml
@@ -15,6 +16,7 @@ from tests.unit.observe.cluster import pretend
 from fallow import names
 from fallow.doors.cli import main
 from fallow.doors.cli import verbs as typed
+from fallow.model import units
 
 
 def type_in(*words, **env):
@@ -26,7 +28,7 @@ def type_in(*words, **env):
     ("flags", "says"),
     [
         (["--hours", "400"], "168"), (["--hours", "0"], "hours"), (["--hours", "-1"], "hours"),
-        (["--hours", "nan"], "168 hours"),
+        (["--hours", "nan"], "168 hours"), (["--hours", "0.0000001"], "a minute at least"),
         (["--hours", "soon"], "hours"),
         (["--until", "tomorrow"], "2026-11-15T09:30:00Z"), (["--until", "2026-11-20T18:00"], "no time zone"),
         (["--until", "2020-01-01T00:00:00Z"], "in the future"),
@@ -213,23 +215,64 @@ async def test_a_pause_by_hand_heeds_what_others_said(server, ask, said):
 
 @pytest.mark.parametrize("output", ["table", "json", "yaml"])
 async def test_acks_are_listed(server, ask, output):
-    said = {names.ACK_UNTIL: "2026-11-20T18:00:00Z", names.ACK_BY: "user:ada", names.ACK_REASON: "demo"}
+    until = units.rfc3339(time.time() + 3600)
+    said = {names.ACK_UNTIL: until, names.ACK_BY: "user:ada", names.ACK_REASON: "demo"}
     server.put_all([*pretend.deployed("llm", annotations=said), *pretend.deployed("web")])
     server.put_all(pretend.deployed("far", namespace="other", annotations=said))
     done = await ask("acks", "-o", output)
     assert done.exit_code == 0
     if output == "table":
         assert [line.split() for line in done.output.splitlines()] == [
-            ["NAMESPACE", "WORKLOAD", "UNTIL", "BY", "REASON", "GIVEN"],
-            ["ml", "Deployment/llm", "2026-11-20T18:00:00Z", "user:ada", "demo"],
+            ["NAMESPACE", "WORKLOAD", "UNTIL", "HOLDS", "BY", "REASON", "GIVEN"],
+            ["ml", "Deployment/llm", until, "yes", "user:ada", "demo"],
         ]
         return
     expected = {
         "apiVersion": "apps/v1", "kind": "Deployment", "namespace": "ml", "name": "llm", "uid": "Deployment-llm",
-        "workload": "Deployment/llm", "until": "2026-11-20T18:00:00Z", "by": "user:ada",
-        "reason": "demo",
+        "workload": "Deployment/llm", "until": until, "holds": True, "void": None, "by": "user:ada", "reason": "demo",
     }
     assert (json.loads if output == "json" else yaml.safe_load)(done.output) == [expected]
+
+
+FAR, PAST = "9998-01-01T00:00:00Z", "2026-01-01T00:00:00Z"
+VOID = {
+    "unreadable": ({names.ACK_UNTIL: "for ever"}, "no: that is no time"),
+    "over": ({names.ACK_UNTIL: PAST}, "no: it is over"),
+    "over-by-its-policy": ({names.ACK_UNTIL: FAR, names.ACK_AT: PAST}, "no: it is over"),
+}
+
+
+@pytest.mark.accepts("idle", 20)
+@pytest.mark.parametrize(("said", "holds"), VOID.values(), ids=VOID)
+async def test_an_ack_that_does_not_hold_is_listed_as_what_it_is(server, ask, said, holds):
+    server.put_all(pretend.deployed("llm", annotations=said))
+    assert holds in (await ask("acks")).output
+    (row,) = json.loads((await ask("acks", "-o", "json")).output)
+    assert (row["holds"], f"no: {row['void']}", row["until"]) == (False, holds, said[names.ACK_UNTIL])
+
+
+async def test_of_an_ack_that_its_policy_shortens_the_end_is_shown(server, ask):
+    given = time.time() - 3600
+    said = {names.ACK_UNTIL: FAR, names.ACK_AT: units.rfc3339(given)}
+    server.put_all(pretend.deployed("llm", annotations=said))
+    (row,) = json.loads((await ask("acks", "-o", "json")).output)
+    assert units.parse_instant(row["until"]) == pytest.approx(given + 168 * 3600, abs=1)
+
+
+@pytest.mark.parametrize("on", ["namespace", "pod"])
+async def test_an_unack_of_what_others_keep_says_who_does_and_how_that_ends(server, ask, on):
+    said = {names.ACK_UNTIL: units.rfc3339(time.time() + 3600)}
+    made = pretend.deployed("llm")
+    if on == "pod":
+        made[-1][1]["metadata"]["annotations"] = said
+    else:
+        server.put("namespaces", pretend.made("ml", namespace=None, kind="Namespace", annotations=said))
+    server.put_all(made)
+    done = await ask("unack", "Deployment/llm")
+    assert done.exit_code == 1
+    which = "namespace ml" if on == "namespace" else "pod llm-0 -n ml"
+    assert done.output.startswith("Error: Deployment/llm is kept by its ")
+    assert f"kubectl annotate {which} {names.ACK_UNTIL}-" in done.output
 
 
 async def test_no_acks_are_said_in_words_and_as_an_empty_list(server, ask):
@@ -263,6 +306,36 @@ async def test_what_is_paused_is_listed_of_whatever_kind(server, ask):
 async def test_nothing_paused_is_said(server, ask):
     assert (await ask("paused")).output == "nothing is paused by fallow in namespace ml\n"
     assert (await ask("resume", "--all")).output == "nothing is paused by fallow in namespace ml\n"
+
+
+@pytest.mark.parametrize("output", ["table", "json"])
+async def test_what_may_stand_paused_unseen_is_not_nothing(server, ask, output):
+    server.put("statefulsets", pretend.made("db", kind="StatefulSet", annotations=PAUSED_MARKS, spec={"replicas": 0}))
+    server.forbidden.add(("list", "statefulsets"))
+    done = await ask("resume", "--all", "-o", output)
+    assert done.exit_code == 1
+    assert "not seen: statefulsets.apps" in done.stderr
+    nothing = "nothing that can be seen is paused by fallow in namespace ml\n"
+    assert done.stdout == ("[]\n" if output == "json" else nothing)
+
+
+async def test_what_carries_no_pause_hides_none(server, ask):
+    server.forbidden.add(("list", "horizontalpodautoscalers"))
+    assert (await ask("resume", "--all")).exit_code == 0
+
+
+def test_more_replicas_than_anybody_runs_are_refused_before_anything_is_asked():
+    done = type_in("resume", "Deployment/llm", "--replicas", "3000000000", KUBECONFIG="/nonexistent/kubeconfig")
+    assert done.exit_code == 2
+    assert "1<=x<=1000000" in done.output
+
+
+async def test_what_a_server_says_at_length_is_cut(server, ask):
+    server.failing.add(("list", "pods"))
+    server.complaint += ": " + "x" * 50_000
+    done = await ask("acks")
+    assert "etcd is on holiday: xxx" in done.output
+    assert len(done.output) < 600
 
 
 NEITHER = ["", "Deployment/llm --all", "Deployment/llm -A", "--all --replicas 2", "Deployment/llm --force"]
