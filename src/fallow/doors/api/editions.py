@@ -9,7 +9,7 @@ told, with its age, and why there is none.
 import asyncio
 import functools
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
 import msgspec
 
@@ -19,13 +19,16 @@ from fallow.clients import errors
 from fallow.doors.answers import field as fields
 from fallow.doors.answers import overview
 from fallow.doors.answers import rows as telling
-from fallow.model import cluster, decision, kinds, marks, prices, shares, units
+from fallow.model import cluster, decision, kinds, marks, prices, shares, units, usage
 from fallow.model.units import DAY, Instant
 from fallow.stories import idle as stories
 from fallow.stories.turn import Clock
 from fallow.wiring import daemon
 
 Strips = Mapping[str, str]
+Draw = Callable[
+    [Sequence[cluster.Pod], Collection[str], usage.DrawnSpan, Instant], Awaitable[Mapping[str, usage.Floats]]
+]
 Freed = Mapping[str, Sequence[tuple[float, str]]]  # by node: how much, and the uid of whose pause gave it back
 
 
@@ -108,8 +111,10 @@ class Editions:
 
     def __init__(
         self, story: loop.Loop, options: settings.Settings, clock: Clock, *, kept: audit.Audit | None = None,
-        book: prices.Book = prices.DEFAULT,
+        book: prices.Book = prices.DEFAULT, draw: Draw | None = None,
     ) -> None:
+        """`draw`: what GPUs did over time; None: nobody knows."""
+        self.draw = draw
         self.story, self.options, self.clock, self.kept, self.book = story, options, clock, kept, book
         self.revision = int(clock())  # rises over restarts, too
         self.failure: overview.FailureTold | None = None

@@ -6,6 +6,7 @@ are made of the table, so that neither can have what the other lacks.
 Invariant: nothing here writes. A parameter that is wrong, or that there is none of that name, is a sentence and 400.
 """
 
+import math
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
@@ -15,17 +16,18 @@ from starlette.requests import Request
 
 from fallow import __version__
 from fallow.account import audit
+from fallow.clients import errors
 from fallow.doors.answers import explaining, field, overview, past, policies, seed
 from fallow.doors.answers import rows as telling
 from fallow.doors.answers import status as statuses
 from fallow.doors.answers import workloads as naming
 from fallow.doors.api.answering import ApiProblem, user_of
 from fallow.doors.api.editions import Edition, Editions
-from fallow.model import cluster, prices, units
+from fallow.model import cluster, prices, units, usage
 from fallow.model.history import AuditEntry, Happened
 from fallow.model.policies import idle
 from fallow.model.seen import sure
-from fallow.model.units import DAY, HOUR, Instant
+from fallow.model.units import DAY, HOUR, MINUTE, Instant
 from fallow.stories import idle as stories
 
 May: TypeAlias = Callable[[Request, cluster.Workload], Awaitable[explaining.MayDo]]
@@ -283,6 +285,64 @@ async def show_history(ask: ReadAsk) -> past.HistoryPage:
     return past.HistoryPage(items=tuple(map(past.tell, await ask.kept.read(asked))))
 
 
+_LINES: Final = 16
+_TIMELINES: Final = {"3h": (3 * HOUR, MINUTE), "24h": (DAY, 5 * MINUTE), "7d": (7 * DAY, 30 * MINUTE)}
+
+
+async def show_timeline(ask: ReadAsk) -> past.TimelinePage:
+    index, _ = _find(ask)
+    edition, (length, step) = ask.edition, _TIMELINES[ask.given["window"]]
+    finding, end = edition.plan.findings[index], ask.now // step * step
+    measured, span = edition.maker.measured, usage.DrawnSpan(end - length, step, round(length / step) + 1)
+    held = [(pod, row) for pod in finding.workload.pods for row in measured.of(pod)]
+    gpus = {measured.use.gpu[row] for _, row in held} if measured.use else set()
+    drawn = await _draw(ask, finding.workload, gpus, span)
+    lines = [_draw_line(edition, pod, row, drawn, span) for pod, row in held]
+    shown, rest = lines[:_LINES], [line.max for line in lines[_LINES:] if line.max is not None]
+    worked = None if finding.never_used else finding.idle_since
+    return past.TimelinePage(
+        from_=units.rfc3339(span.start), to=units.rfc3339(span.end), step_seconds=step, gpus=tuple(shown),
+        threshold=finding.rule.activity, window_from=units.rfc3339(edition.plan.at - finding.window),
+        last_work=None if worked is None else units.rfc3339(worked), more=len(lines) - len(shown),
+        more_max=max(rest, default=None),
+    )
+
+
+async def _draw(
+    ask: ReadAsk, workload: cluster.Workload, gpus: set[str], span: usage.DrawnSpan
+) -> Mapping[str, usage.Floats]:
+    if ask.editions.draw is None:
+        raise ApiProblem(503, "NoHistory", "what GPUs did over time is not known here")
+    pods = [ask.edition.seen.pods[pod] for pod in workload.pods]
+    try:
+        return await ask.editions.draw(pods, gpus, span, ask.now) if gpus else {}
+    except errors.ClientError as problem:
+        raise ApiProblem(502, "SourceError", str(problem)) from None
+
+
+def _draw_line(
+    edition: Edition, pod: int, row: int, drawn: Mapping[str, usage.Floats], span: usage.DrawnSpan
+) -> past.GpuLine:
+    measured, found = edition.maker.measured, edition.seen.pods[pod]
+    assert measured.use is not None
+    use, board = measured.use, measured.board(row)
+    values = drawn[use.gpu[row]].tolist() if use.gpu[row] in drawn else [math.nan] * span.points
+    peaks = [float(use.peak[signal][row]) for signal in usage.RATIOS if signal in use.peak]
+    counted = [float(column[row] * use.interval[row] / use.window) for column in use.count.values()]
+    newest = [edition.plan.at - float(column[row]) for column in use.newest.values()]
+    return past.GpuLine(
+        node=found.node, index=measured.index(row), uuid=board if board.startswith(("GPU-", "MIG-")) else None,
+        pod=found.name, values=tuple(None if math.isnan(value) else round(value, 4) for value in values),
+        max=_known(peaks, max), coverage=_known([min(1.0, value) for value in counted], max),
+        newest_seconds=_known(newest, min),
+    )
+
+
+def _known(values: Sequence[float], choose: Callable[[Sequence[float]], float]) -> float | None:
+    some = [value for value in values if math.isfinite(value)]
+    return round(choose(some), 4) if some else None
+
+
 # ---- what happened ---------------------------------------------------------------------------------------------------
 
 
@@ -441,6 +501,8 @@ ENDPOINTS: Final = (
     Endpoint(path=_WORKLOAD, summary="One workload", returns=telling.ApiRow, answer=show_workload, parameters=_ONE),
     Endpoint(path=f"{_WORKLOAD}/explain", summary="Why, with all the evidence", returns=explaining.FullExplanation,
              answer=explain_workload, parameters=_ONE),
+    Endpoint(path=f"{_WORKLOAD}/timeline", summary="What its GPUs did over time", returns=past.TimelinePage,
+             answer=show_timeline, parameters=(*_ONE, _window("3h", "24h", "7d", default="3h")), is_timed=True),
     Endpoint(path=f"{_WORKLOAD}/history", summary="What happened to it", returns=past.HistoryPage, answer=show_history,
              parameters=(*_ONE, _limit(100, 1000))),
     Endpoint(

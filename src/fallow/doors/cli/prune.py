@@ -73,7 +73,8 @@ async def _watch(options: settings.Settings) -> int:
             for number in (signal.SIGTERM, signal.SIGINT):
                 asyncio.get_running_loop().add_signal_handler(number, story.stop)
             reads = app.Reads(
-                editions=editions.Editions(story, options, time.time, kept=made.audit), guard=app.only_from_here
+                editions=editions.Editions(story, options, time.time, kept=made.audit, draw=made.eyes.draw),
+                guard=app.only_from_here,
             )
             async with asyncio.TaskGroup() as tasks:
                 servers = []

@@ -52,14 +52,21 @@ class Client:
         return body
 
 
+async def nothing(*asked: Any) -> dict[str, Any]:
+    """A source that measured nothing."""
+    return {}
+
+
 @contextlib.asynccontextmanager
-async def serving(world: Any, mandate: Any, *, guard: Any = None, files: Any = None, **said: Any) -> AsyncIterator[Client]:
+async def serving(
+    world: Any, mandate: Any, *, guard: Any = None, files: Any = None, draw: Any = None, **said: Any
+) -> AsyncIterator[Client]:
     standing, kept = StandingLoop(world.now), audit.Audit(None)
     await kept.open()
     options = msgspec.structs.replace(settings.read_flags({"daemon_mode": True}, {}), mandate=mandate)
     if world.workloads:
         standing.look_at(world, mandate, **said)
-    told = editions.Editions(standing, options, lambda: world.now, kept=kept)  # type: ignore[arg-type]
+    told = editions.Editions(standing, options, lambda: world.now, kept=kept, draw=draw or nothing)  # type: ignore[arg-type]
     reads = app.Reads(editions=told, guard=guard or app.only_from_here)
     served = app.make_app(standing.health, telemetry.Telemetry(), lambda: world.now, reads=reads, files=files or {})
     listener, server = app.open_listener(("127.0.0.1", 0)), app.Server(served)

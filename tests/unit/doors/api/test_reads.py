@@ -3,11 +3,13 @@
 import re
 
 import msgspec
+import numpy as np
 import pytest
 from tests import builders
 from tests.builders import HOUR, MINUTE, NOW, World
 from tests.unit.doors.api.serving import serving
 
+from fallow.clients import errors
 from fallow.doors.api import answering, endpoints, openapi, pages
 from fallow.model import cluster
 from fallow.model.history import AuditEntry, CameBy, Happened
@@ -281,6 +283,33 @@ async def test_who_cannot_be_told_is_told_what_helps(world):
     assert failed["helps"]
     assert why["writes"] == []
     assert why["sentence"].startswith("Cannot tell whether it works:")
+
+
+async def test_a_timeline_has_the_source_s_points_and_gaps_are_null(world):
+    async def draw(pods, gpus, span, now):
+        assert {pod.name for pod in pods} == {"quiet-0"}
+        values = np.full(span.points, np.nan)
+        values[0], values[-1] = 0.25, 0.0
+        return {sorted(gpus)[0]: values}
+
+    async with serving(world, MANDATE, draw=draw) as client:
+        line = await client.get("/api/v1/workloads/ml/Deployment/quiet/timeline?window=24h")
+    first, second = line["gpus"]
+    assert (line["stepSeconds"], line["from"], line["to"]) == (300.0, "2026-11-14T12:00:00Z", "2026-11-15T12:00:00Z")
+    assert (len(first["values"]), first["values"][0], first["values"][1], first["values"][-1]) == (289, 0.25, None, 0.0)
+    assert set(second["values"]) == {None}
+    assert (first["coverage"], first["newestSeconds"], first["max"]) == (1.0, 15.0, 0.0)
+    assert (line["lastWork"], line["more"], line["threshold"]) == ("2026-11-15T10:00:00Z", 0, 0.01)
+
+
+async def test_a_source_that_fails_is_said_and_nothing_is_drawn(world):
+    async def draw(*asked):
+        raise errors.Unreachable("Prometheus at http://p cannot be reached")
+
+    async with serving(world, MANDATE, draw=draw) as client:
+        status, body, _ = await client.ask("/api/v1/workloads/ml/Deployment/quiet/timeline")
+    assert (status, body["error"]["code"]) == (502, "SourceError")
+    assert "cannot be reached" in body["error"]["message"]
 
 
 # ---- what happened ---------------------------------------------------------------------------------------------------
