@@ -122,5 +122,12 @@ def _units_of(workload: cluster.Workload, seen: cluster.Snapshot) -> Iterable[Ph
         yield from held_by(pod, seen.nodes.known.get(pod.node))
 
 
+def count_cluster(seen: cluster.Snapshot) -> float | None:
+    """Physical GPUs of all nodes; None where not all of them are seen."""
+    if not is_capacity_known(seen):
+        return None
+    return float(sum(count_physical(node) or 0 for node in seen.nodes.known.values()))
+
+
 def is_capacity_known(seen: cluster.Snapshot) -> bool:
     return not isinstance(seen.nodes.rest, Unseen) and all(node.gpus is not None for node in seen.nodes.known.values())

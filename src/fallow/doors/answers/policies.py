@@ -1,6 +1,6 @@
 """Policies as answers: what each asks for and matches now; acknowledgements and the freeze that stand.
 
-In: the policies of a snapshot, what a plan counted for each, rows. Out: PoliciesPage, AcksPage, FreezeState.
+In: the policies of a snapshot, rows. Out: PoliciesPage, AcksPage, FreezeState.
 Invariant: nothing secret is told: of a channel only its name and type.
 """
 
@@ -20,7 +20,7 @@ FLAGS: Final = "flags"
 
 
 class PolicyTold(answers.Shape, frozen=True, kw_only=True):
-    """`workloads`: what it matches now, at most MOST_NAMED of them. Counts that are not known are None."""
+    """`workloads`: what it matches now, at most MOST_NAMED of them."""
 
     name: str
     priority: int
@@ -28,10 +28,10 @@ class PolicyTold(answers.Shape, frozen=True, kw_only=True):
     is_valid: bool
     trouble: str | None
     matched: int
-    idle: int | None
-    idle_gpus: float | None
+    idle: int
+    idle_gpus: float
     paused: int
-    acknowledged: int | None
+    acknowledged: int
     gone_idle_seconds: float
     never_used_seconds: float
     grace_seconds: float
@@ -47,7 +47,7 @@ class PoliciesPage(answers.Shape, frozen=True, kw_only=True):
 
 
 def show_policies(
-    seen: cluster.Snapshot, plan: decision.Plan, rows: Sequence[telling.ApiRow], mandate: idle.Mandate
+    seen: cluster.Snapshot, rows: Sequence[telling.ApiRow], mandate: idle.Mandate
 ) -> PoliciesPage:
     """Those of the cluster by priority, then what the flags say for all others."""
     matched: dict[str, list[telling.ApiRow]] = {}
@@ -55,18 +55,18 @@ def show_policies(
         matched.setdefault(row.policy, []).append(row)
     policies = sure(seen.policies) if mandate.use_policies else ()
     listed = sorted(policies, key=lambda each: (-each.priority, each.name))
-    items = [_tell(each, matched.get(each.name, []), plan.policies.get(each.name)) for each in listed]
+    items = [_tell(each, matched.get(each.name, [])) for each in listed]
     by_flags = idle.IdlePolicy(name=FLAGS, uid="", generation=0, rule=mandate.rule)
-    return PoliciesPage(items=(*items, _tell(by_flags, matched.get(FLAGS, []), None)))
+    return PoliciesPage(items=(*items, _tell(by_flags, matched.get(FLAGS, []))))
 
 
-def _tell(policy: idle.IdlePolicy, rows: Sequence[telling.ApiRow], tally: idle.Tally | None) -> PolicyTold:
+def _tell(policy: idle.IdlePolicy, rows: Sequence[telling.ApiRow]) -> PolicyTold:
     rule, quiet = policy.rule, [row for row in rows if row.verdict == "idle"]
     return PolicyTold(
         name=policy.name, priority=policy.priority, action=str(rule.action.type),  # type: ignore[arg-type]
         is_valid=not policy.invalid, trouble="; ".join(policy.invalid) or None, matched=len(rows), idle=len(quiet),
         idle_gpus=round(sum(row.idle_gpus for row in quiet), 3), paused=sum(row.rest is not None for row in rows),
-        acknowledged=sum(row.keep is not None for row in rows) if tally is None else tally.acknowledged_workloads,
+        acknowledged=sum(row.keep is not None for row in rows),
         gone_idle_seconds=rule.gone_idle, never_used_seconds=rule.never_used, grace_seconds=rule.notice.grace,
         classes=tuple(sorted(policy.classes)), kinds=tuple(sorted(rule.kinds or ())), namespaces=_reach(policy),
         spec=_spec(policy), workloads=tuple(map(overview.name_of, rows[:MOST_NAMED])),

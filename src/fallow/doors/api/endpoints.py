@@ -399,7 +399,7 @@ def _rules(ask: ReadAsk) -> Mapping[str, idle.Rule]:
 
 async def show_policies(ask: ReadAsk) -> policies.PoliciesPage:
     edition = ask.edition
-    return policies.show_policies(edition.seen, edition.plan, edition.rows, ask.editions.options.mandate)
+    return policies.show_policies(edition.seen, edition.rows, ask.editions.options.mandate)
 
 
 async def show_acks(ask: ReadAsk) -> policies.AcksPage:
