@@ -257,14 +257,15 @@ class RowSums(answers.Shape, frozen=True, kw_only=True):
 
 
 def add_up(rows: Iterable[ApiRow]) -> RowSums:
-    gpus, unpriced, known = 0.0, 0.0, list[float]()
+    gpus, unpriced, priced, is_known = 0.0, 0.0, 0.0, False
     for row in rows:
-        gpus += row.gpus
-        if row.per_hour is not None:
-            known.append(row.per_hour)
+        held, per_hour = row.gpus, row.per_hour
+        gpus += held
+        if per_hour is None:
+            unpriced += held
         else:
-            unpriced += row.gpus
-    per_hour = round(sum(known), 2) if known or not unpriced else None
+            priced, is_known = priced + per_hour, True
+    per_hour = round(priced, 2) if is_known or not unpriced else None
     return RowSums(gpus=round(gpus, 3), per_hour=per_hour, unpriced_gpus=round(unpriced, 3))
 
 

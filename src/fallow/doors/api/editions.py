@@ -10,6 +10,7 @@ import asyncio
 import functools
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -42,6 +43,7 @@ class Edition:
         self.revision, self.seen, self.plan, self.cycle = revision, seen, plan, cycle
         self.options, self.book = options, book
         self._strips, self._freed = strips, freed
+        self._orders: dict[tuple[str, bool], list[telling.ApiRow]] = {}
 
     @functools.cached_property
     def indices(self) -> list[int]:
@@ -63,6 +65,18 @@ class Edition:
         """Every row as it goes over the wire, by uid: a list is put together of these."""
         encode = msgspec.json.Encoder().encode
         return {row.uid: msgspec.Raw(encode(row)) for row in self.rows}
+
+    @functools.cached_property
+    def words(self) -> dict[str, str]:
+        """What each row is searched by, in lower case, a line each: name, namespace and kind."""
+        return {row.uid: f"{row.name}\n{row.namespace}\n{row.kind}".lower() for row in self.rows}
+
+    def order(self, by: str, key: Callable[[telling.ApiRow], Any], *, down: bool) -> list[telling.ApiRow]:
+        """All rows, sorted once; those that are alike by their names."""
+        if (by, down) not in self._orders:
+            named = sorted(self.rows, key=lambda row: (row.namespace, row.name, row.uid))
+            self._orders[by, down] = sorted(named, key=key, reverse=down)
+        return self._orders[by, down]
 
     @functools.cached_property
     def by_uid(self) -> dict[str, telling.ApiRow]:

@@ -8,7 +8,7 @@ Invariant: nothing here writes. A parameter that is wrong, or that there is none
 
 import math
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -197,9 +197,9 @@ _VERDICTS: Final = {"idle": "idle", "active": "busy", "unknown": "unknown"}
 
 async def list_workloads(ask: ReadAsk) -> telling.RawWorkloads:
     edition, given = ask.edition, ask.given
-    found = [row for row in edition.rows if _fits(row, given)]
-    found.sort(key=lambda row: (row.namespace, row.name, row.uid))
-    found.sort(key=_SORTS[given["sort"]], reverse=given["order"] == "desc")
+    found = edition.order(given["sort"], _SORTS[given["sort"]], down=given["order"] == "desc")
+    for fits in _tests(given, edition.words):
+        found = [row for row in found if fits(row)]
     start = _find_start(found, given["cursor"])
     page, rest = found[start : start + given["limit"]], len(found) - start - given["limit"]
     return telling.RawWorkloads(
@@ -209,29 +209,37 @@ async def list_workloads(ask: ReadAsk) -> telling.RawWorkloads:
     )
 
 
-def _fits(row: telling.ApiRow, given: Mapping[str, Any]) -> bool:
-    """`gpus` of a partly idle one are shown under its verdict: what was asked for must all fit."""
-    if row.group not in telling.VIEWS[given["view"]] or (given["verdict"] and row.verdict != given["verdict"]):
-        return False
-    if (given["kind"] and row.kind != given["kind"]) or (given["policy"] and row.policy != given["policy"]):
-        return False
-    if given["model"] and given["model"] not in row.models:
-        return False
-    if given["namespace"] and not given["namespace"](row.namespace):
-        return False
-    return given["q"] is None or any(map(given["q"], (row.name, row.namespace, row.kind)))
+def _tests(given: Mapping[str, Any], words: Mapping[str, str]) -> Iterator[Callable[[telling.ApiRow], bool]]:
+    """All of what was asked for must fit."""
+    verdict, kind, policy, model = (given[name] for name in ("verdict", "kind", "policy", "model"))
+    namespace, search, groups = given["namespace"], given["q"], telling.VIEWS[given["view"]]
+    if given["view"] != "all":
+        yield lambda row: row.group in groups
+    if verdict:
+        yield lambda row: row.verdict == verdict
+    if kind:
+        yield lambda row: row.kind == kind
+    if policy:
+        yield lambda row: row.policy == policy
+    if model:
+        yield lambda row: model in row.models
+    if namespace:
+        yield lambda row: namespace(row.namespace.lower())
+    if search:
+        yield lambda row: search(words[row.uid])
 
 
 def _glob(text: str) -> Callable[[str], bool]:
-    """`team-*` as a test of a whole name, whatever its case; nothing but the star is special."""
-    if len(text) > 253:
-        raise ValueError("more than 253 characters")
-    pattern = re.compile(".*".join(map(re.escape, text.lower().split("*"))))
-    return lambda name: pattern.fullmatch(name.lower()) is not None
+    """`team-*` as a test of a whole line in lower case; nothing but the star is special."""
+    if len(text) > 253 or "\n" in text:
+        raise ValueError("more than 253 characters, or more than a line")
+    pattern = re.compile(f"(?m)^{'.*'.join(map(re.escape, text.lower().split('*')))}$")
+    return lambda line: pattern.search(line) is not None
 
 
 def _words(text: str) -> Callable[[str], bool]:
-    return _glob(text if "*" in text else f"*{text}*")
+    word = text.lower()
+    return _glob(text) if "*" in text else lambda lines: word in lines
 
 
 def _find_start(rows: Sequence[telling.ApiRow], cursor: str | None) -> int:
