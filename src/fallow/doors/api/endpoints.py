@@ -198,8 +198,10 @@ _VERDICTS: Final = {"idle": "idle", "active": "busy", "unknown": "unknown"}
 async def list_workloads(ask: ReadAsk) -> telling.RawWorkloads:
     edition, given = ask.edition, ask.given
     found = edition.order(given["sort"], _SORTS[given["sort"]], down=given["order"] == "desc")
-    for fits in _tests(given, edition.words):
+    for fits in _tests(given):
         found = [row for row in found if fits(row)]
+    if given["q"]:
+        found = _search(found, edition.words, given["q"])
     start = _find_start(found, given["cursor"])
     page, rest = found[start : start + given["limit"]], len(found) - start - given["limit"]
     return telling.RawWorkloads(
@@ -209,10 +211,10 @@ async def list_workloads(ask: ReadAsk) -> telling.RawWorkloads:
     )
 
 
-def _tests(given: Mapping[str, Any], words: Mapping[str, str]) -> Iterator[Callable[[telling.ApiRow], bool]]:
+def _tests(given: Mapping[str, Any]) -> Iterator[Callable[[telling.ApiRow], bool]]:
     """All of what was asked for must fit."""
     verdict, kind, policy, model = (given[name] for name in ("verdict", "kind", "policy", "model"))
-    namespace, search, groups = given["namespace"], given["q"], telling.VIEWS[given["view"]]
+    groups = telling.VIEWS[given["view"]]
     if given["view"] != "all":
         yield lambda row: row.group in groups
     if verdict:
@@ -223,23 +225,30 @@ def _tests(given: Mapping[str, Any], words: Mapping[str, str]) -> Iterator[Calla
         yield lambda row: row.policy == policy
     if model:
         yield lambda row: model in row.models
-    if namespace:
-        yield lambda row: namespace(row.namespace.lower())
-    if search:
-        yield lambda row: search(words[row.uid])
+    if given["namespace"]:
+        find = _pattern(given["namespace"]).search
+        yield lambda row: find(row.namespace.lower()) is not None
 
 
-def _glob(text: str) -> Callable[[str], bool]:
-    """`team-*` as a test of a whole line in lower case; nothing but the star is special."""
+def _search(
+    rows: Sequence[telling.ApiRow], words: Mapping[str, str], asked: str
+) -> list[telling.ApiRow]:
+    """Those that have it in their name, namespace or kind."""
+    if "*" not in asked:
+        return [row for row in rows if asked in words[row.uid]]
+    find = _pattern(asked).search
+    return [row for row in rows if find(words[row.uid])]
+
+
+def _pattern(glob: str) -> re.Pattern[str]:
+    """`team-*` as a test of a whole line; nothing but the star is special."""
+    return re.compile(f"(?m)^{'.*'.join(map(re.escape, glob.split('*')))}$")
+
+
+def _word(text: str) -> str:
     if len(text) > 253 or "\n" in text:
         raise ValueError("more than 253 characters, or more than a line")
-    pattern = re.compile(f"(?m)^{'.*'.join(map(re.escape, text.lower().split('*')))}$")
-    return lambda line: pattern.search(line) is not None
-
-
-def _words(text: str) -> Callable[[str], bool]:
-    word = text.lower()
-    return _glob(text) if "*" in text else lambda lines: word in lines
+    return text.lower()
 
 
 def _find_start(rows: Sequence[telling.ApiRow], cursor: str | None) -> int:
@@ -497,10 +506,10 @@ ENDPOINTS: Final = (
         answer=list_workloads, parameters=(
             Parameter(name="view", help="Which of them.", choices=tuple(telling.VIEWS), default="all"),
             Parameter(name="verdict", help="Only those with this verdict.", choices=tuple(_VERDICTS)),
-            Parameter(name="namespace", help="Only of this namespace; team-* fits several.", read=_glob),
+            Parameter(name="namespace", help="Only of this namespace; team-* fits several.", read=_word),
             Parameter(name="kind", help="Only of this kind."), Parameter(name="policy", help="Only by this policy."),
             Parameter(name="model", help="Only with GPUs of this model."),
-            Parameter(name="q", help="Only with this in name, namespace or kind; * stands for anything.", read=_words),
+            Parameter(name="q", help="Only with this in name, namespace or kind; * stands for anything.", read=_word),
             Parameter(name="sort", help="In which order.", choices=tuple(_SORTS), default="next"),
             Parameter(name="order", help="Up or down.", choices=("asc", "desc"), default="asc"),
             _limit(USUAL_ROWS, MOST_ROWS), Parameter(name="cursor", help="`next` of the answer before."),
