@@ -114,8 +114,9 @@ def is_coming_back(finding: decision.Finding, now: Instant) -> bool:
     return marks.is_coming_back(finding.workload) or is_recent
 
 
-def find_state(finding: decision.Finding, now: Instant) -> tuple[WorkloadState, RowGroup]:
-    if marks.paused_at(finding.workload) is not None:
+def find_state(finding: decision.Finding, now: Instant, *, rests: bool) -> tuple[WorkloadState, RowGroup]:
+    """`rests`: a pause of ours stands."""
+    if rests:
         return "paused", "paused"
     if finding.verdict is Verdict.active:
         return "busy", "busy"
@@ -135,7 +136,8 @@ def make_row(
     finding: decision.Finding, seen: cluster.Snapshot, now: Instant, *, revision: int, book: prices.Book,
     strip: str | None = None,
 ) -> ApiRow:
-    held, (state, group) = shares.of_workload(finding.workload, seen), find_state(finding, now)
+    held, rest = shares.of_workload(finding.workload, seen), read_rest(finding.workload)
+    state, group = find_state(finding, now, rests=rest is not None)
     per_hour = find_cost(finding, held.gpus, seen, book)
     keep = read_keep(finding, seen, now, per_hour)
     part = finding.idle_gpus / finding.gpus if finding.gpus else 0.0
@@ -148,7 +150,7 @@ def make_row(
         idle_seconds=None if finding.idle_since is None else round(now - finding.idle_since),
         next=find_next(finding, keep, group), skip=finding.skip_label, skip_because=finding.skip_because or None,
         told_at=answers.instant(marks.notice_at(finding.workload)), told_to=told_to(finding),
-        policy=finding.rule.name, keep=keep, rest=read_rest(finding.workload), revision=revision,
+        policy=finding.rule.name, keep=keep, rest=rest, revision=revision,
     )
 
 
