@@ -25,7 +25,7 @@ from typing import Any, Final
 import click
 import msgspec
 
-from fallow import loop
+from fallow import loop, settings
 from fallow.doors.cli import demo_director, demo_report, main, pasts, show
 from fallow.doors.cli import demo_view as view
 from fallow.model import units
@@ -128,7 +128,11 @@ async def _dashboard(on: stage.Stage, port: int) -> AsyncIterator[str]:
     )
     reads = app.Reads(editions=latest, guard=app.only_from_here)
     server = app.Server(app.make_app(made.loop.health, made.loop.metrics, time.monotonic, reads=reads))
-    with contextlib.closing(app.open_listener(("127.0.0.1", port), "--dashboard-port")) as listener:
+    try:
+        opened = app.open_listener(("127.0.0.1", port))
+    except settings.UsageError:  # taken since we looked
+        opened = app.open_listener(("127.0.0.1", 0))
+    with contextlib.closing(opened) as listener:
         serving = asyncio.create_task(server.serve([listener]))
         try:
             yield f"http://localhost:{listener.getsockname()[1]}/"

@@ -94,6 +94,27 @@ async def test_a_capacity_that_is_not_seen_is_null_and_its_node_says_so(world):
     assert all(one["gpus"] == [] and "may not be listed" in one["trouble"] for one in shown)
 
 
+async def test_what_a_pause_gave_back_is_shown_until_somebody_takes_it(world):
+    async with serving(world, MANDATE) as client:
+        before = (await client.get("/api/v1/overview"))["gpus"]
+        paused = {**builders.paused_marks(NOW, gpus=2), "gpuautoscaler.io/paused-reason": "idle"}
+        at = next(index for index, one in enumerate(world.workloads) if one.ref.name == "quiet")
+        resting = msgspec.structs.replace(
+            world.workloads[at], pods=(), annotations=paused, marks=paused, body={"spec": {"replicas": 0}})
+        world.workloads[at] = resting
+        client.loop.look_at(world, MANDATE)
+        after = (await client.get("/api/v1/overview"))["gpus"]
+        field = await client.get("/api/v1/gpus")
+        world.workload("ml/new", gpus=[builders.busy(model=T4)] * 4)
+        client.loop.look_at(world, MANDATE)
+        last = (await client.get("/api/v1/overview"))["gpus"]
+    assert (before["freed"], after["freed"], after["free"]) == (0.0, 2.0, before["free"])
+    assert after["total"] == before["total"] == last["total"]
+    slots = [slot for pool in field["pools"] for one in pool["nodes"] for gpu in one["gpus"] for slot in gpu["slots"]]
+    assert {slot["freedBy"]["name"] for slot in slots if slot["state"] == "freed"} == {"quiet"}
+    assert last["free"] + last["freed"] == pytest.approx(after["free"] + after["freed"] - 4)
+
+
 async def test_every_state_has_its_view_and_the_counts_agree_with_the_lists(world):
     async with serving(world, MANDATE) as client:
         every = await client.get("/api/v1/workloads")
