@@ -90,7 +90,8 @@ async def measure() -> None:
     server = make(build(WORKLOADS))
     began = time.process_time()
     size = await ask(server, "view=all")
-    figures.show("first answer after a cycle", f"{time.process_time() - began:.3f} s of CPU", "1 s", True)
+    first = time.process_time() - began
+    figures.show("first answer after a cycle", f"{first:.3f} s of CPU", "1 s", first <= 1.0)
     for order in ("idle", "gpus"):
         await ask(server, f"view=all&sort={order}")
     uncached = await rate(server, [f"view=all&sort=idle&q=job-{number}" for number in range(300)])
