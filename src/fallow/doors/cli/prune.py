@@ -59,26 +59,36 @@ def calm_collector() -> None:
 async def _watch(options: settings.Settings) -> int:
     """The daemon. Whatever task ends unexpectedly ends the process: half a daemon would look alive and do nothing."""
     calm_collector()
-    from fallow.doors.api import app  # a web server: a tenth of a second that one look can do without
+    from fallow.doors.api import app, editions  # a web server: a tenth of a second that one look can do without
 
-    address = options.loop.metrics_address
-    listener = app.open_listener(address) if address else None
+    pace = options.loop
     with contextlib.ExitStack() as stack:
-        if listener is not None:
-            stack.enter_context(contextlib.closing(listener))
+        flags_of = {pace.dashboard_address: "--dashboard-addr", pace.metrics_address: "--metrics-addr"}
+        listeners = {
+            address: stack.enter_context(contextlib.closing(app.open_listener(address, flag)))
+            for address, flag in flags_of.items() if address is not None
+        }
         async with daemon.assemble(options, time.time) as made:
             story = made.loop
             for number in (signal.SIGTERM, signal.SIGINT):
                 asyncio.get_running_loop().add_signal_handler(number, story.stop)
+            reads = app.Reads(
+                editions=editions.Editions(story, options, time.time, kept=made.audit, draw=made.eyes.draw),
+                guard=app.only_from_here,
+            )
             async with asyncio.TaskGroup() as tasks:
-                server = app.Server(app.make_app(story.health, story.metrics, time.monotonic))
-                if listener is not None:
+                servers = []
+                for address, listener in listeners.items():
+                    shown = reads if address == pace.dashboard_address else None
+                    server = app.Server(app.make_app(story.health, story.metrics, time.monotonic, reads=shown))
                     tasks.create_task(server.serve([listener]))
+                    servers.append(server)
                 watching = [tasks.create_task(task) for task in story.background()]
-                mode, pace = "acting" if options.mandate.acting else "in dry-run", units.humane(options.loop.interval)
-                log.info("watching, %s, every %s", mode, pace)
+                mode = "acting" if options.mandate.acting else "in dry-run"
+                log.info("watching, %s, every %s", mode, units.humane(pace.interval))
                 is_well = await story.run()
-                server.stop()
+                for server in servers:
+                    server.stop()
                 for task in watching:
                     task.cancel()
             await story.release()
@@ -97,7 +107,8 @@ run = flags.FlagCommand(
     "run", callback=_run, context_settings=flags.CONTEXT,
     params=[*flags.flag_options("--daemon-mode"), *flags.later_options()],
     help="Keep watching a cluster: look every --check-interval seconds, say what is idle, and with --run-mode "
-    "scale-down pause it.\n\nServes /metrics, /healthz and /readyz at --metrics-addr. Several replicas may run; the "
+    "scale-down pause it.\n\nServes /metrics, /healthz and /readyz at --metrics-addr, with --dashboard-port also the "
+    "dashboard and its API. Several replicas may run; the "
     "holder of the Lease acts.",
 )
 prune = flags.FlagCommand(

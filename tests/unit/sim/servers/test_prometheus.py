@@ -53,6 +53,7 @@ def scene() -> Scene:
     (GR + '{exported_pod="llm-0"}', [0.0]),
     ("max_over_time(" + GR + '{exported_pod="llm-0"}[1h])', [0.8]),
     ("max_over_time(" + GR + '{exported_pod="llm-0"}[10m])', [0.0]),
+    ("max_over_time(" + GR + '{exported_pod="llm-0"}[1h]) * 0.01', [0.008]),
     ("max_over_time(" + GR + '{exported_pod=~"llm-.*"}[10m] offset 15m)', [0.8]),
     ("count_over_time(" + GR + '{exported_pod!="llm-0"}[10m])', [10.0]),
     ("avg_over_time(" + GR + '{exported_pod="llm-0"}[25m])', [0.032]),
@@ -179,3 +180,21 @@ async def test_every_question_of_our_own_source_is_known(scene: Scene) -> None:
     assert len(questions) > 80
     for question in questions:
         scene.ask(question.promql)
+
+
+async def test_a_range_is_the_same_question_at_every_step_and_gaps_stay_gaps(served: tuple[Scene, str]) -> None:
+    scene, url = served
+    scene.play(30)
+    end = scene.world.now + AHEAD
+    async with client.Prometheus(url, login=auth.Login(method="none")) as prometheus:
+        asked = inquiry.Inquiry(prometheus, inquiry.LabelBooks(False))
+        promql_text = asked.about_activity_of(inquiry.Focus(("llm-0",), ()), MINUTE)
+        answer = await prometheus.query_range(promql_text, end - HOUR, end, MINUTE, row=dict[str, str], now=end)
+    [series] = answer.rows
+    assert len(series.values) == 30  # half of the hour is before the first sample
+    found = {round((sample.at - end) / MINUTE): float(sample.value) for sample in series.values}
+    assert {minute for minute, value in found.items() if value} == {-20}
+    assert found[-20] == 0.8
+    much = {"query": "up{}", "start": "0", "end": "1e9", "step": "1"}
+    async with aiohttp.ClientSession() as http, http.post(f"{url}/api/v1/query_range", data=much) as refused:
+        assert (refused.status, (await refused.json())["errorType"]) == (400, "bad_data")

@@ -3,7 +3,8 @@
 In: the text of a question, an instant, the samples. Out: an instant vector as the real engine computes it, or NotAsked
 for whatever is not known here: no question that is not understood gets an answer.
 Known are selectors; max_, min_, avg_ and count_over_time and increase of a range, with an offset; timestamp and
-label_replace; the difference of two vectors; ==, != and >= a number; or; max and min by labels.
+label_replace; the difference of two vectors; a vector times a number; ==, != and >= a number; or; max and min by
+labels.
 """
 
 import itertools
@@ -25,7 +26,7 @@ NAME: Final = "__name__"
 
 _TOKEN = re.compile(
     r"""\s*(?:(?P<word>[a-zA-Z_:][a-zA-Z0-9_:]*)|(?P<length>(?:\d+(?:ms|[smhdwy]))+)|(?P<number>\d+(?:\.\d+)?(?:e[+-]?\d+)?)
-    |(?P<text>"(?:[^"\\\n]|\\.)*")|(?P<sign>=~|!~|!=|==|>=|[=(){}\[\],-]))""", re.VERBOSE,
+    |(?P<text>"(?:[^"\\\n]|\\.)*")|(?P<sign>=~|!~|!=|==|>=|[=(){}\[\],*-]))""", re.VERBOSE,
 )
 _LENGTHS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0, "y": 31536000.0}
 _LENGTH = re.compile(r"(\d+)(ms|[smhdwy])")
@@ -160,6 +161,10 @@ def _subtract(left: Question, right: Question) -> Question:
     return ask
 
 
+def _multiply(question: Question, number: float) -> Question:
+    return lambda moment: [Element(_unnamed(labels), value * number) for labels, value in question(moment)]
+
+
 def _compare(question: Question, holds: Callable[[float, float], bool], number: float) -> Question:
     return lambda moment: [each for each in question(moment) if holds(each.value, number)]
 
@@ -251,9 +256,15 @@ class _QuestionReader:
         return question
 
     def _read_difference(self) -> Question:
-        question = self._read_part()
+        question = self._read_product()
         for _ in self._while_takes("-"):
-            question = _subtract(question, self._read_part())
+            question = _subtract(question, self._read_product())
+        return question
+
+    def _read_product(self) -> Question:
+        question = self._read_part()
+        for _ in self._while_takes("*"):
+            question = _multiply(question, float(self.expect("number")))
         return question
 
     def _read_part(self) -> Question:
