@@ -122,7 +122,7 @@ async def _write_day(port: int, folder: str) -> tuple[float, float]:
     """A state directory with a day in it; the instant after its last minute, and its size in MB."""
     from fallow.observe.scrape import kept
 
-    async with _source(port, kept.Keeper(folder, writes=True)) as source:
+    async with _source(port, kept.Keeper(folder, interval=15.0, writes=True)) as source:
         for minute in range(SCRAPED_MINUTES + 1):
             await source.scrape(NOW + 60 * minute)
     copy = "INSERT OR IGNORE INTO pages SELECT at - ?, content FROM pages ORDER BY at DESC LIMIT ?"
@@ -141,14 +141,15 @@ async def _restart(port: int) -> dict[str, float]:
     held = _cluster()
     with tempfile.TemporaryDirectory() as folder:
         now, megabytes = await _write_day(port, folder)
-        keeper, began, wall = kept.Keeper(folder, writes=True), figures.usage_now()["cpu"], time.perf_counter()
+        keeper = kept.Keeper(folder, interval=15.0, writes=True)
+        began, wall = figures.usage_now()["cpu"], time.perf_counter()
         await keeper.open()
         await keeper.restore(samples.Scraped(honor_labels=False, interval=15.0, horizon=DAY + HOUR), now)
         used, took, peak = (
             figures.usage_now()["cpu"] - began, time.perf_counter() - wall, figures.usage_now()["peak_mb"]
         )
         await keeper.close()
-        async with _source(port, kept.Keeper(folder, writes=True)) as source:
+        async with _source(port, kept.Keeper(folder, interval=15.0, writes=True)) as source:
             await source.scrape(now)
             found = await source.evidence(held, frozenset({DAY}), now)
         assert found.trouble is None, found.trouble

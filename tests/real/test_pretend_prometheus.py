@@ -50,7 +50,8 @@ def ask_all(to: client.Prometheus) -> Iterator[asking.Question]:
     few = inquiry.Focus(("notebook-00003-0", "inference-00001-0"), ("GPU-none",))
     yield from asked.about([30 * MINUTE, 90 * MINUTE])
     yield from asked.about([30 * MINUTE], few)
-    yield from asked.about_paces()
+    yield from asked.about_paces(True)
+    yield from asked.about_scrapes({"nvidia-dcgm-exporter"}, True)
     yield from asked.about_floors()
     for stretch in (spans.Stretch(HOUR, HOUR / 2), spans.Stretch(HOUR / 2, 0.0)):
         for metric in queries.PRIMARIES:
