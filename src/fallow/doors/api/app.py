@@ -60,10 +60,13 @@ def open_listener(address: tuple[str, int]) -> socket.socket:
 class Server(uvicorn.Server):
     """uvicorn, with signals left to the loop: SIGTERM must finish the patch in flight, not just the requests."""
 
-    def __init__(self, app: Starlette) -> None:
+    def __init__(
+        self, app: Starlette, protocol: type[bounds.BoundedProtocol] = bounds.BoundedProtocol
+    ) -> None:
+        """Headers about who is behind a proxy are left to doors/api/auth.py: uvicorn would believe all of loopback."""
         super().__init__(uvicorn.Config(
-            app, http=bounds.BoundedProtocol, ws="none", log_config=None, lifespan="off", access_log=False,
-            date_header=False, timeout_graceful_shutdown=_LAST_WORDS,
+            app, http=protocol, ws="none", log_config=None, lifespan="off", access_log=False, date_header=False,
+            proxy_headers=False, timeout_graceful_shutdown=_LAST_WORDS,
         ))
         self._ended = asyncio.Event()
 
