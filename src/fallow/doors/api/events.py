@@ -92,6 +92,8 @@ class Changes:
         self._remember(encoded)
         for listener in self._listeners:
             listener.put(encoded)
+        # One that is cut off cannot say so itself: it hangs in what it is being sent. The listener ends its connection.
+        self._listeners = {each for each in self._listeners if not each.is_cut_off}
         return self.revision
 
     def _remember(self, encoded: bytes) -> None:
