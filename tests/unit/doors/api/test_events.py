@@ -117,9 +117,8 @@ async def test_there_are_at_most_so_many_and_who_leaves_makes_room(monkeypatch: 
     monkeypatch.setattr(events, "MOST_LISTENERS", 1)
     changes = events.Changes()
     async with live(changes) as url:
-        async with page(url):
-            async with aiohttp.ClientSession() as session, session.get(url) as refused:
-                assert (refused.status, (await refused.json())["error"]["code"]) == (503, "TooManyListeners")
+        async with page(url), aiohttp.ClientSession() as session, session.get(url) as refused:
+            assert (refused.status, (await refused.json())["error"]["code"]) == (503, "TooManyListeners")
         async with asyncio.timeout(5):
             while changes.listeners:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
