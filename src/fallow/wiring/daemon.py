@@ -48,6 +48,10 @@ class Assembly(msgspec.Struct, frozen=True):
     scraping: source.ScrapeSource | None
     leadership: lease.Leadership
     home: reach.Home
+    audit: audit.Audit | None  # where what happened is kept; a daemon's
+    seen: mirror.Mirror
+    hands: doing.Hands
+    access: config.Access
 
 
 class DaemonSeen(msgspec.Struct, frozen=True):
@@ -101,12 +105,13 @@ async def assemble(
         metrics.before_scrape(lambda: _write_ages(metrics, seen))
         needs_lease = pace.leader_elect or options.mandate.acting
         kept_audit = await _open_audit(options, stack) if pace.daemon else None
+        hands = await _make_hands(options, home.namespace, api, seen, stack)
         story = idle.IdleStory(
             options=options, eyes=snapshot.Eyes(
                 seen, usage, clock=clock, lease_annotations=lambda: leadership.annotations,
                 lease_term=lambda: leadership.term,
             ),
-            hands=await _make_hands(options, home.namespace, api, seen, stack), books=tally.Books(
+            hands=hands, books=tally.Books(
                 metrics, dry_run=not options.mandate.acting, source="scrape" if scraping else "prometheus"
             ),
             note=leadership.note if needs_lease else None, kept=kept_audit,
@@ -122,7 +127,9 @@ async def assemble(
             seen=seen, leadership=leadership, needs_lease=needs_lease, metrics=metrics, clock=clock,
             monotonic=monotonic, most_failures=pace.max_consecutive_failures, background=background,
         )
-        yield Assembly(looping, access.namespace or "default", scraping, leadership, home)
+        yield Assembly(
+            looping, access.namespace or "default", scraping, leadership, home, kept_audit, seen, hands, access
+        )
 
 
 def _write_ages(metrics: telemetry.Telemetry, seen: mirror.Mirror) -> None:

@@ -7,14 +7,14 @@
 import asyncio
 import contextlib
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route
 
 from fallow import loop, settings, telemetry
 from fallow.doors.api import bounds
@@ -44,7 +44,7 @@ def _verdict(reasons: list[str]) -> Response:
     return Response(msgspec.json.encode({"reasons": reasons}), status_code=503, media_type="application/json")
 
 
-def open_listener(address: tuple[str, int]) -> socket.socket:
+def open_listener(address: tuple[str, int], flag: str = "--metrics-addr") -> socket.socket:
     """The socket, bound before anything else starts: a port that is taken is a usage error, not a crash later."""
     host, port = address
     listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
@@ -53,7 +53,7 @@ def open_listener(address: tuple[str, int]) -> socket.socket:
         listener.bind((host, port))
     except OSError as problem:
         listener.close()
-        raise settings.UsageError(f"--metrics-addr: cannot listen on {host}:{port}: {problem.strerror}") from None
+        raise settings.UsageError(f"{flag}: cannot listen on {host}:{port}: {problem.strerror}") from None
     return listener
 
 
@@ -82,3 +82,8 @@ class Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+
+def make_buttons(routes: Sequence[BaseRoute]) -> Server:
+    """For the listener that Slack calls."""
+    return Server(Starlette(routes=routes), bounds.PageProtocol)

@@ -158,7 +158,7 @@ class Gate:
         visit = request.cookies.get(sessions.VISIT, "")
         if not self.seals.is_csrf(request.headers.get(_CSRF_HEADER, ""), visit, person.name or ""):
             where = f"the header {_CSRF_HEADER} must carry the token of /api/v1/me"
-            raise Refused(403, "BadCsrfToken", f"this page is out of date, or not ours: {where}")
+            raise Refused(403, "CSRF", f"this page is out of date, or not ours: {where}")
 
     def check_origin(self, request: Request) -> None:
         origin = request.headers.get("Origin", "")

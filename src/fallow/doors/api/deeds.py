@@ -8,7 +8,7 @@ be written down, nothing is done that takes GPUs away.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
@@ -31,6 +31,7 @@ from fallow.stories.turn import Clock
 
 T = TypeVar("T")
 MakeLease: TypeAlias = Callable[[str], verbs.OnLease]  # in whose name
+MakeRow: TypeAlias = Callable[[cluster.Ref], Any]  # None: not known
 
 _DRY = "it runs in dry-run here: nothing was written, and nothing is going to be paused"
 _DECLINED = {
@@ -48,15 +49,16 @@ class Doer(msgspec.Struct, frozen=True):
 
 
 class Deeds:
-    """`on_lease`: the daemon's Lease, in somebody's name; `changes`: for live pages."""
+    """`on_lease`: the daemon's Lease, in somebody's name; `changes`: for live pages; `row`: of a workload, as they show
+    it, where it is known."""
 
     def __init__(
         self, *, seen: mirror.Mirror, hands: doing.Hands, mandate: idle.Mandate, kept: audit.Audit,
-        changes: events.Changes, on_lease: MakeLease, clock: Clock,
+        changes: events.Changes, on_lease: MakeLease, clock: Clock, row: MakeRow = lambda ref: None,
     ) -> None:
         self.mandate, self.clock = mandate, clock
         self._seen, self._hands, self._kept = seen, hands, kept
-        self._changes, self._on_lease = changes, on_lease
+        self._changes, self._on_lease, self._row = changes, on_lease, row
 
     def reach(self, doer: Doer, namespace: str) -> verbs.Reach:
         return verbs.Reach(self._seen, self._hands, namespace, doer.by, self.mandate)
@@ -114,6 +116,7 @@ class Deeds:
     async def _finish(
         self, doer: Doer, type_of: Happened, done: Outcome, workload: cluster.Workload, reason: str
     ) -> Outcome:
+        self._changes.publish(self._row_event(workload.ref))
         gpus = done.decision.finding.gpus if isinstance(done.decision, decision.Pause) else None
         await self._enter(
             doer, type_of, done.because, done.at, ref=workload.ref, reason=reason, gpus=gpus,
@@ -125,14 +128,20 @@ class Deeds:
         self, doer: Doer, on: verbs.OnLease, answer: verbs.FreezeAnswer, type_of: Happened, reason: str
     ) -> answers.FreezeStanding:
         standing = answers.freeze(on.lease.annotations, self.clock(), str(answer.heard))
-        self._changes.publish([("freeze", {"frozen": standing if standing.frozen else None})])
+        told = {"until": standing.until, "because": standing.reason or "", "by": doer.by}
+        self._changes.publish([("freeze", {"frozen": told if standing.frozen else None})])
         until = f"until {answer.until}" if answer.until else "no longer"
         await self._enter(doer, type_of, f"frozen {until}", self.clock(), reason=reason,
                           detail=f"now: frozen {until}, {answer.heard} by {answer.holder or 'nobody'}")
         return standing
 
     def _tell_ack(self, ref: cluster.Ref, keep: answers.KeepTold | None) -> None:
-        self._changes.publish([("ack", answers.AckTold(workload=workload_answers.reference(ref), keep=keep))])
+        told = answers.AckTold(workload=workload_answers.reference(ref), keep=keep)
+        self._changes.publish([*self._row_event(ref), ("ack", told)])
+
+    def _row_event(self, ref: cluster.Ref) -> list[events.Event]:
+        row = self._row(ref)
+        return [] if row is None else [("workload", row)]
 
     async def _demand_audit(self) -> None:
         """Before anything that may take GPUs away."""

@@ -73,20 +73,22 @@ class Listener:
 class Changes:
     """The hub. `revision`: of the last batch; answers of reads carry it too."""
 
-    def __init__(self, first: int = 0) -> None:
-        """`first`: where to go on counting, so that a restart does not look like the past to open pages."""
-        self.revision = first
+    def __init__(self, first: int = 0, count: Callable[[], int] | None = None) -> None:
+        """`first`: where to go on counting, so that a restart does not look like the past to open pages. `count`: who
+        counts, where others have a share in it."""
+        self.revision, self._count = first, count
         self._listeners: set[Listener] = set()
         self._past: deque[tuple[int, bytes]] = deque()
         self._past_size = 0
         self._forgotten = first  # of all up to this one nothing is known
         self._cycle: Any = None
 
-    def publish(self, batch: Sequence[Event]) -> int:
-        """To everybody, as one; the new revision. Call it only with what changed."""
+    def publish(self, batch: Sequence[Event], revision: int | None = None) -> int:
+        """To everybody, as one; the new revision, which is counted here where none is given. Only what changed."""
         if not batch:
             return self.revision
-        self.revision += 1
+        counted = revision or (self._count() if self._count else 0)
+        self.revision = max(self.revision + 1, counted)
         self._cycle = next((data for name, data in reversed(batch) if name == "cycle"), self._cycle)
         encoded = _encode(batch, self.revision)
         self._remember(encoded)
@@ -129,7 +131,9 @@ class Changes:
             return b""
         if self._forgotten <= last_seen < self.revision:
             return b"".join(encoded for revision, encoded in self._past if revision > last_seen)
-        latest = msgspec.to_builtins(self._cycle) if self._cycle is not None else {}
+        if self._cycle is None:  # there is nothing that could have been missed
+            return b""
+        latest = msgspec.to_builtins(self._cycle)
         return _encode([("cycle", {**latest, "revision": self.revision, "missed": True})], self.revision)
 
 

@@ -1,4 +1,4 @@
-"""What is refused, in the one shape that errors of the API have: `{"error": {"code", "message", "missing"?}}`.
+"""What is refused, in the one shape that errors of the API have: `{"error": {"code", "message"}, "missing"?}`.
 
 In: Refused, raised wherever a request turns out not to be one we carry out. Out: the answer.
 Invariant: a message says what is wrong and what would be right, and never repeats a credential.
@@ -26,11 +26,10 @@ class Refused(HTTPException):
 
 
 def show(refused: Refused) -> Response:
-    error = {"code": refused.code, "message": refused.detail}
+    said: dict[str, object] = {"error": {"code": refused.code, "message": refused.detail}}
     if refused.missing is not None:
-        error["missing"] = refused.missing
-    body = msgspec.json.encode({"error": error})
-    return Response(body, refused.status_code, refused.headers, JSON)
+        said["missing"] = refused.missing
+    return Response(msgspec.json.encode(said), refused.status_code, refused.headers, JSON)
 
 
 async def answer(request: Request, problem: Exception) -> Response:

@@ -51,6 +51,7 @@ class Rights:
         if self._gate.mode == "email":
             return
         person = await self._gate.identify(request)
+        request.state.user = person.name
         named = _ONE_WORKLOAD.fullmatch(request.url.path)
         wishes = self.wishes("get", *named.groups()) if named else [SEE_ALL]
         await self._demand(person, wishes, to="see this", is_new=False)
@@ -64,6 +65,9 @@ class Rights:
 
     async def demand_freeze(self, person: auth.Person) -> None:
         await self._demand(person, [FREEZE], to="freeze")
+
+    async def may(self, request: Request, workload: cluster.Workload) -> MayAct:
+        return await self.may_act(await self._gate.look(request), workload)
 
     async def may_act(self, person: auth.Person, workload: cluster.Workload) -> MayAct:
         """One question to the API server, for all three need the same right."""

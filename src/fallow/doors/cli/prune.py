@@ -59,14 +59,19 @@ def calm_collector() -> None:
 async def _watch(options: settings.Settings) -> int:
     """The daemon. Whatever task ends unexpectedly ends the process: half a daemon would look alive and do nothing."""
     calm_collector()
-    from fallow.doors.api import app  # a web server: a tenth of a second that one look can do without
+    from fallow.doors.api import app, events, people  # a web server: a tenth of a second that one look can do without
 
-    address = options.loop.metrics_address
-    listener = app.open_listener(address) if address else None
+    address, slack_address = options.loop.metrics_address, options.serving.slack_address
     with contextlib.ExitStack() as stack:
-        if listener is not None:
-            stack.enter_context(contextlib.closing(listener))
-        async with daemon.assemble(options, time.time) as made:
+        listener = stack.enter_context(contextlib.closing(app.open_listener(address))) if address else None
+        pressing = None
+        if slack_address:
+            pressing = app.open_listener(slack_address, "--slack-interaction-addr")
+            stack.enter_context(contextlib.closing(pressing))
+        changes = events.Changes(int(time.time()))
+        async with (
+            daemon.assemble(options, time.time) as made, people.open_people(options, made, changes, time.time) as who
+        ):
             story = made.loop
             for number in (signal.SIGTERM, signal.SIGINT):
                 asyncio.get_running_loop().add_signal_handler(number, story.stop)
@@ -74,11 +79,15 @@ async def _watch(options: settings.Settings) -> int:
                 server = app.Server(app.make_app(story.health, story.metrics, time.monotonic))
                 if listener is not None:
                     tasks.create_task(server.serve([listener]))
+                buttons = app.make_buttons(who.buttons)
+                if pressing is not None:
+                    tasks.create_task(buttons.serve([pressing]))
                 watching = [tasks.create_task(task) for task in story.background()]
                 mode, pace = "acting" if options.mandate.acting else "in dry-run", units.humane(options.loop.interval)
                 log.info("watching, %s, every %s", mode, pace)
                 is_well = await story.run()
                 server.stop()
+                buttons.stop()
                 for task in watching:
                     task.cancel()
             await story.release()
@@ -86,11 +95,16 @@ async def _watch(options: settings.Settings) -> int:
 
 
 def _run(**given: Any) -> None:
-    sys.exit(start(flags.read_settings({**given, "daemon_mode": True})))
+    sys.exit(start(flags.read_settings({**_with_login(given), "daemon_mode": True})))
 
 
 def _prune(**given: Any) -> None:
-    sys.exit(start(flags.read_settings(given)))
+    sys.exit(start(flags.read_settings(_with_login(given))))
+
+
+def _with_login(given: dict[str, Any]) -> dict[str, Any]:
+    """By our own name people are asked who they are, unless somebody says otherwise."""
+    return {**given, "dashboard_auth": given.get("dashboard_auth") or "kube"}
 
 
 run = flags.FlagCommand(

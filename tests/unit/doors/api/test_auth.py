@@ -50,7 +50,7 @@ async def test_who_is_not_known_is_told_so(scene: Scene, token: str) -> None:
 async def test_who_may_not_is_told_which_right_lacks(scene: Scene, who: str) -> None:
     answer = await scene.ask("POST", ACKS, LLM, token=f"of-{who}")
     assert (answer.status, answer.code) == (403, "Forbidden")
-    assert answer.body["error"]["missing"] == "patch on deployments in ml"
+    assert answer.body["missing"] == "patch on deployments in ml"
     assert names.ACK_UNTIL not in scene.marks("llm")
     (entry,) = await scene.audited()
     assert (entry.actor, entry.code) == (f"api:{who}", "Forbidden")
@@ -58,12 +58,12 @@ async def test_who_may_not_is_told_which_right_lacks(scene: Scene, who: str) -> 
 
 async def test_who_may_not_does_not_learn_what_is_there(scene: Scene) -> None:
     there, not_there = [await scene.ask("POST", ACKS, {**LLM, "name": name}, token="of-eve") for name in ("llm", "x")]
-    assert (there.status, there.body["error"]["missing"]) == (not_there.status, not_there.body["error"]["missing"])
+    assert (there.status, there.body["missing"]) == (not_there.status, not_there.body["missing"])
 
 
 async def test_to_freeze_needs_its_own_right(scene: Scene) -> None:
     answer = await scene.ask("POST", "/api/v1/freeze", {"forSeconds": 60}, token="of-bob")
-    assert (answer.status, answer.body["error"]["missing"]) == (403, "update on idlepolicies")
+    assert (answer.status, answer.body["missing"]) == (403, "update on idlepolicies")
 
 
 READS = {
@@ -176,7 +176,7 @@ def test_a_forged_session_is_none(forge: Any) -> None:
 # ---- their own doing -------------------------------------------------------------------------------------------------
 
 FOREIGN = {
-    "no-token": ({"X-Fallow-CSRF": ""}, "BadCsrfToken"), "wrong-token": ({"X-Fallow-CSRF": "0" * 64}, "BadCsrfToken"),
+    "no-token": ({"X-Fallow-CSRF": ""}, "CSRF"), "wrong-token": ({"X-Fallow-CSRF": "0" * 64}, "CSRF"),
     "foreign-origin": ({"Origin": "https://evil.example"}, "BadOrigin"), "no-origin": ({"Origin": ""}, "BadOrigin"),
     "null-origin": ({"Origin": "null"}, "BadOrigin"),
 }
@@ -199,7 +199,7 @@ async def test_a_token_of_one_browser_is_none_in_another(scene: Scene) -> None:
     scene.browser.cookie_jar.clear()
     await log_in(scene)
     own = {"Origin": scene.origin, "X-Fallow-CSRF": csrf}
-    assert (await scene.ask("POST", ACKS, LLM, headers=own)).code == "BadCsrfToken"
+    assert (await scene.ask("POST", ACKS, LLM, headers=own)).code == "CSRF"
 
 
 async def test_the_public_address_is_an_origin_of_ours() -> None:

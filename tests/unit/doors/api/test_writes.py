@@ -207,7 +207,7 @@ REST = {
 async def test_an_address_may_do_nothing_else_on_loopback_either(open_door: Scene, path: str, body: Any) -> None:
     answer = await open_door.press("POST", path, body)
     assert (answer.status, answer.code) == (403, "Forbidden")
-    assert "--dashboard-auth email" in answer.body["error"]["missing"]
+    assert "--dashboard-auth email" in answer.body["missing"]
     assert open_door.thing("off")["spec"]["replicas"] == 0
     assert open_door.thing("llm")["spec"]["replicas"] == 1
 
