@@ -55,6 +55,8 @@ class _AccessStatus(msgspec.Struct, frozen=True):
 
 async def review_token(api: kube.Api, token: str) -> Identity | None:
     """Whose it is; None: nobody's, or no longer."""
+    if not token:  # to ask about none is an error there
+        return None
     body = {"apiVersion": _TOKENS.api_version, "kind": _TOKENS.kind, "spec": {"token": token}}
     status = _read(await api.create(_TOKENS, None, body), _TokenStatus)
     known = status.authenticated and bool(status.user.username)
