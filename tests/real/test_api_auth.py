@@ -14,7 +14,7 @@ from starlette.requests import Request
 from fallow.clients.kubernetes import api as kube
 from fallow.clients.kubernetes import config, reviews
 from fallow.doors.api import auth, rights, sessions
-from fallow.doors.api.refusals import Refused
+from fallow.doors.api.refusals import Denied
 from fallow.observe.cluster import mirror
 from tests import ROOT
 from tests.real import cluster as clusters
@@ -58,6 +58,11 @@ def asking(token: str, path: str = "/api/v1/me") -> Request:
     })
 
 
+def gate_on(api: kube.Api) -> auth.FrontGate:
+    seals = sessions.Seals(sessions.make_key())
+    return auth.FrontGate("kube", api, seals, clock=time.time, monotonic=time.monotonic)
+
+
 async def test_a_token_is_somebodys_or_nobodys(cluster: clusters.Cluster, ours: kube.Api) -> None:
     ada = token_of(await cluster.service_account("ada"))
     who = await reviews.review_token(ours, ada)
@@ -73,7 +78,7 @@ async def test_who_may_and_who_may_not(cluster: clusters.Cluster, ours: kube.Api
         name: token_of(await cluster.service_account(name, rules))
         for name, rules in (("ada", EDITS), ("bob", SEES), ("eve", None))
     }
-    gate = auth.Gate("kube", ours, sessions.Seals(sessions.make_key()), clock=time.time, monotonic=time.monotonic)
+    gate = gate_on(ours)
     async with mirror.Mirror(ours, watch_namespaces=[cluster.namespace]) as seen:
         await seen.list_all(time.time())
         may = rights.Rights(gate, ours, seen, time.monotonic)
@@ -82,15 +87,15 @@ async def test_who_may_and_who_may_not(cluster: clusters.Cluster, ours: kube.Api
         await may.demand_freeze(people["ada"])
         missing = f"patch on deployments in {cluster.namespace}"
         for name in ("bob", "eve"):
-            with pytest.raises(Refused) as refused:
+            with pytest.raises(Denied) as refused:
                 await may.demand_patch(people[name], cluster.namespace, "Deployment", "llm")
             assert (refused.value.status_code, refused.value.missing) == (403, missing)
-            with pytest.raises(Refused):
+            with pytest.raises(Denied):
                 await may.demand_freeze(people[name])
         one = f"/api/v1/workloads/{cluster.namespace}/Deployment/llm/explain"
         await may.guard(asking(tokens["bob"], one))
         for name, path in (("eve", one), ("bob", "/api/v1/overview")):
-            with pytest.raises(Refused):
+            with pytest.raises(Denied):
                 await may.guard(asking(tokens[name], path))
 
 
@@ -99,7 +104,7 @@ async def test_without_its_role_nobody_is_let_in(cluster: clusters.Cluster) -> N
     ada = token_of(await cluster.service_account("ada", EDITS))
     rules = role_rules("base/20-reader.yaml")
     async with kube.Api(access_to(await cluster.service_account("gpu-pruner", rules))) as bare:
-        gate = auth.Gate("kube", bare, sessions.Seals(sessions.make_key()), clock=time.time, monotonic=time.monotonic)
-        with pytest.raises(Refused) as refused:
+        gate = gate_on(bare)
+        with pytest.raises(Denied) as refused:
             await gate.identify(asking(ada))
     assert (refused.value.status_code, refused.value.code) == (503, "AuthUnavailable")

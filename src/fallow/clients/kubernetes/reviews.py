@@ -24,7 +24,7 @@ class Identity(msgspec.Struct, frozen=True):
     groups: tuple[str, ...] = ()
 
 
-class Wish(msgspec.Struct, frozen=True):
+class AccessWish(msgspec.Struct, frozen=True):
     """What somebody wants to do, to what. Without a namespace: in all of them; without a name: to any."""
 
     verb: str
@@ -63,7 +63,7 @@ async def review_token(api: kube.Api, token: str) -> Identity | None:
     return Identity(status.user.username, status.user.groups) if known else None
 
 
-async def review_access(api: kube.Api, who: Identity, wish: Wish) -> bool:
+async def review_access(api: kube.Api, who: Identity, wish: AccessWish) -> bool:
     attributes = {
         "verb": wish.verb, "group": wish.group, "resource": wish.resource, "namespace": wish.namespace,
         "name": wish.name,

@@ -9,7 +9,7 @@ from fallow.model import decision, units
 from fallow.model.units import Instant
 
 
-class KeepTold(answers.Shape, frozen=True, kw_only=True):
+class KeepWritten(answers.Shape, frozen=True, kw_only=True):
     """An acknowledgement. What it costs, and how long it was idle meanwhile, the next cycle knows."""
 
     until: str
@@ -20,11 +20,11 @@ class KeepTold(answers.Shape, frozen=True, kw_only=True):
     cost: float | None = None
 
 
-class AckTold(answers.Shape, frozen=True, kw_only=True):
+class AckChanged(answers.Shape, frozen=True, kw_only=True):
     """For live pages; no keep: it was taken back."""
 
     workload: WorkloadName
-    keep: KeepTold | None
+    keep: KeepWritten | None
 
 
 class DeedTold(answers.Shape, frozen=True, kw_only=True):
@@ -42,9 +42,9 @@ class FreezeStanding(answers.Shape, frozen=True, kw_only=True):
     answer: str | None = None
 
 
-def kept(changes: Mapping[str, str | None]) -> KeepTold:
+def kept(changes: Mapping[str, str | None]) -> KeepWritten:
     """As it was just written."""
-    return KeepTold(
+    return KeepWritten(
         until=changes.get(names.ACK_UNTIL) or "", by=changes.get(names.ACK_BY) or "",
         reason=changes.get(names.ACK_REASON), at=changes.get(names.ACK_AT),
     )

@@ -5,7 +5,7 @@
     proxy  headers that a trusted proxy set; from any other address they are not looked at
     oidc   not in this version
 
-In: a request. Out: a Person, or Refused (401). What a person may do, rights.py finds out.
+In: a request. Out: a Person, or Denied (401). What a person may do, rights.py finds out.
 Invariant: loopback is an address like any other. What a browser sends by itself (a cookie, an address behind a proxy)
 is believed for a write only with our CSRF token and from our own origin.
 """
@@ -26,7 +26,7 @@ from fallow.clients import errors
 from fallow.clients.kubernetes import api as kube
 from fallow.clients.kubernetes import reviews
 from fallow.doors.api import limits, sessions
-from fallow.doors.api.refusals import Refused
+from fallow.doors.api.refusals import Denied
 from fallow.model.units import MINUTE
 from fallow.stories.turn import Clock
 
@@ -60,7 +60,7 @@ class Person(msgspec.Struct, frozen=True):
         return reviews.Identity(self.name or "", self.groups)
 
 
-class Gate:
+class FrontGate:
     """Tells who stands before it. `api`: with its own pace, so that no cycle waits behind strangers' tokens."""
 
     def __init__(
@@ -74,11 +74,11 @@ class Gate:
         self._tries = limits.Limiter(MOST_TRIES)
 
     async def identify(self, request: Request) -> Person:
-        """Raises Refused (401) where somebody must be known and is not."""
+        """Raises Denied (401) where somebody must be known and is not."""
         person = await self._look(request)
         if person is None:
             ways = {"kube": "log in, or send a bearer token", "proxy": "come through the proxy that logs people in"}
-            raise Refused(401, "Unauthorized", f"nobody is known here by that: {ways[self.mode]}")
+            raise Denied(401, "Unauthorized", f"nobody is known here by that: {ways[self.mode]}")
         return person
 
     async def look(self, request: Request) -> Person:
@@ -116,12 +116,12 @@ class Gate:
             return known
         where = limits.neighbourhood(self.address(request))
         if not self._tries.take(where, now):
-            raise Refused(429, "TooManyTries", "too many tokens from this address; wait a minute", retry_after=60)
+            raise Denied(429, "TooManyTries", "too many tokens from this address; wait a minute", retry_after=60)
         try:
             found = await reviews.review_token(self._api, token)
         except errors.ClientError as problem:
             log.warning("no token can be reviewed: %s", problem)
-            raise Refused(503, "AuthUnavailable", "the API server cannot say now whose token this is") from None
+            raise Denied(503, "AuthUnavailable", "the API server cannot say now whose token this is") from None
         if found is not None:
             self._known.put(key, found, now)
         return found
@@ -158,14 +158,14 @@ class Gate:
         visit = request.cookies.get(sessions.VISIT, "")
         if not self.seals.is_csrf(request.headers.get(_CSRF_HEADER, ""), visit, person.name or ""):
             where = f"the header {_CSRF_HEADER} must carry the token of /api/v1/me"
-            raise Refused(403, "CSRF", f"this page is out of date, or not ours: {where}")
+            raise Denied(403, "CSRF", f"this page is out of date, or not ours: {where}")
 
     def check_origin(self, request: Request) -> None:
         origin = request.headers.get("Origin", "")
         host = parse.urlsplit(origin).netloc if origin else ""
         ours = {request.headers.get("Host", ""), parse.urlsplit(self._public).netloc} - {""}
         if not host or host not in ours:
-            raise Refused(403, "BadOrigin", "a write from a browser must come from a page of this very address")
+            raise Denied(403, "BadOrigin", "a write from a browser must come from a page of this very address")
 
     def set_cookie(self, request: Request, response: Response, name: str, value: str, lasts: int | None) -> None:
         secure = self.is_secure(request)

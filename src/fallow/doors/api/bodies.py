@@ -1,6 +1,6 @@
 """The body of a write, read strictly: JSON of a few fields, bounded, nothing unknown in it.
 
-In: a request, the shape that is wanted. Out: the shape, or Refused with what is wrong and where.
+In: a request, the shape that is wanted. Out: the shape, or Denied with what is wrong and where.
 """
 
 from typing import TypeVar
@@ -8,23 +8,23 @@ from typing import TypeVar
 import msgspec
 from starlette.requests import Request
 
-from fallow.doors.api.refusals import JSON, Refused
+from fallow.doors.api.refusals import JSON, Denied
 
 MOST_BYTES = 64 * 1024
-T = TypeVar("T", bound="Asked")
+T = TypeVar("T", bound="BodyShape")
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+class BodyShape(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """What a body asks for; a field that nobody knows is a slip that would else go unnoticed."""
 
 
 async def read_bytes(request: Request, most: int = MOST_BYTES) -> bytes:
-    """All of it, or Refused (413) as soon as it is more than that."""
+    """All of it, or Denied (413) as soon as it is more than that."""
     read = bytearray()
     async for chunk in request.stream():
         read += chunk
         if len(read) > most:
-            raise Refused(413, "TooLarge", f"a body has at most {most // 1024} KiB here")
+            raise Denied(413, "TooLarge", f"a body has at most {most // 1024} KiB here")
     return bytes(read)
 
 
@@ -34,8 +34,8 @@ async def read(request: Request, kind: type[T], *, may_be_empty: bool = False) -
     if not body and may_be_empty:
         body = b"{}"
     elif request.headers.get("Content-Type", "").partition(";")[0].strip().lower() != JSON:
-        raise Refused(415, "NotJson", f"the body must be JSON, and its Content-Type {JSON}")
+        raise Denied(415, "NotJson", f"the body must be JSON, and its Content-Type {JSON}")
     try:
         return msgspec.json.decode(body, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
-        raise Refused(400, "BadRequest", f"the body cannot be read: {problem}") from None
+        raise Denied(400, "BadRequest", f"the body cannot be read: {problem}") from None

@@ -1,6 +1,6 @@
-"""What somebody outside may have done here, by whichever door: through fallow/verbs.py, told to live pages, audited.
+"""What somebody outside may have done here, by whichever door: through fallow/verbs.py, shown on live pages, audited.
 
-In: who (by name and door), a workload as people call it. Out: an Outcome that is done, or Refused.
+In: who (by name and door), a workload as people call it. Out: an Outcome that is done, or Denied.
 Any replica does this by itself: marks, pauses and resumes by hand are guarded by UID and version of the object, and a
 freeze is written on the Lease, which its holder reads; none of it needs us to lead.
 Invariant: whatever was done is written down with who, when, why, what it was before and what it is now. Where it cannot
@@ -19,7 +19,7 @@ from fallow.clients import errors
 from fallow.doors.answers import deeds as answers
 from fallow.doors.answers import workloads as workload_answers
 from fallow.doors.api import events
-from fallow.doors.api.refusals import Refused
+from fallow.doors.api.refusals import Denied
 from fallow.model import cluster, decision, units
 from fallow.model import marks as reading
 from fallow.model.decision import Outcome, Status
@@ -68,7 +68,7 @@ class Deeds:
 
     async def keep(
         self, doer: Doer, workload: cluster.Workload, until: Instant | None, reason: str
-    ) -> answers.KeepTold:
+    ) -> answers.KeepWritten:
         reach, now = self.reach(doer, workload.ref.namespace), self.clock()
         done = _settle(await _carry(verbs.keep(reach, _name(workload), until, reason, now)))
         keep = answers.kept(done.after or {})
@@ -109,7 +109,7 @@ class Deeds:
         on = self._on_lease(doer.by)
         return await self._told_freeze(doer, on, await _carry(verbs.unfreeze(on)), Happened.unfrozen, "")
 
-    async def note_refusal(self, doer: Doer, refused: Refused, ref: cluster.Ref | None = None) -> None:
+    async def note_refusal(self, doer: Doer, refused: Denied, ref: cluster.Ref | None = None) -> None:
         sentence = f"refused: {refused.detail}"
         await self._enter(doer, Happened.refused, sentence, self.clock(), ref=ref, code=refused.code)
 
@@ -128,16 +128,16 @@ class Deeds:
         self, doer: Doer, on: verbs.OnLease, answer: verbs.FreezeAnswer, type_of: Happened, reason: str
     ) -> answers.FreezeStanding:
         standing = answers.freeze(on.lease.annotations, self.clock(), str(answer.heard))
-        told = {"until": standing.until, "because": standing.reason or "", "by": doer.by}
-        self._changes.publish([("freeze", {"frozen": told if standing.frozen else None})])
+        news = {"until": standing.until, "because": standing.reason or "", "by": doer.by}
+        self._changes.publish([("freeze", {"frozen": news if standing.frozen else None})])
         until = f"until {answer.until}" if answer.until else "no longer"
         await self._enter(doer, type_of, f"frozen {until}", self.clock(), reason=reason,
                           detail=f"now: frozen {until}, {answer.heard} by {answer.holder or 'nobody'}")
         return standing
 
-    def _tell_ack(self, ref: cluster.Ref, keep: answers.KeepTold | None) -> None:
-        told = answers.AckTold(workload=workload_answers.reference(ref), keep=keep)
-        self._changes.publish([*self._row_event(ref), ("ack", told)])
+    def _tell_ack(self, ref: cluster.Ref, keep: answers.KeepWritten | None) -> None:
+        news = answers.AckChanged(workload=workload_answers.reference(ref), keep=keep)
+        self._changes.publish([*self._row_event(ref), ("ack", news)])
 
     def _row_event(self, ref: cluster.Ref) -> list[events.Event]:
         row = self._row(ref)
@@ -149,7 +149,7 @@ class Deeds:
             await self._kept.flush(self.clock())
         if self._kept.trouble:
             because = f"it could not be written down who did it ({self._kept.trouble}): nothing was done"
-            raise Refused(503, "AuditUnavailable", because)
+            raise Denied(503, "AuditUnavailable", because)
 
     async def _enter(
         self, doer: Doer, type_of: Happened, sentence: str, at: Instant, *, ref: cluster.Ref | None = None,
@@ -169,13 +169,13 @@ async def _carry(asked: Awaitable[T]) -> T:
         return await asked
     except verbs.Declined as problem:
         status, code = _DECLINED[problem.why]
-        raise Refused(status, code, str(problem)) from None
+        raise Denied(status, code, str(problem)) from None
     except errors.Conflict as problem:
-        raise Refused(409, "Changed", f"it changed at this very moment; look again: {problem}") from None
+        raise Denied(409, "Changed", f"it changed at this very moment; look again: {problem}") from None
     except errors.Rejected as problem:
-        raise Refused(502, "ClusterRefused", f"the API server did not take it: {problem}") from None
+        raise Denied(502, "ClusterRefused", f"the API server did not take it: {problem}") from None
     except errors.ClientError as problem:
-        raise Refused(503, "ClusterUnavailable", f"the cluster could not be asked: {problem}") from None
+        raise Denied(503, "ClusterUnavailable", f"the cluster could not be asked: {problem}") from None
 
 
 def _settle(outcomes: Sequence[Outcome]) -> Outcome:
@@ -185,11 +185,11 @@ def _settle(outcomes: Sequence[Outcome]) -> Outcome:
         case Status.done:
             return outcome
         case Status.dry_run:
-            raise Refused(409, "DryRun", _DRY)
+            raise Denied(409, "DryRun", _DRY)
         case Status.failed:
-            raise Refused(502, str(outcome.code or "Failed"), outcome.because)
+            raise Denied(502, str(outcome.code or "Failed"), outcome.because)
         case status:
-            raise Refused(409, str(outcome.code or status.capitalize()), outcome.because)
+            raise Denied(409, str(outcome.code or status.capitalize()), outcome.because)
 
 
 def _name(workload: cluster.Workload) -> str:
@@ -216,8 +216,9 @@ def standing_acks(workload: cluster.Workload, now: Instant) -> list[StandingAck]
 
 
 def _describe_acks(workload: cluster.Workload, now: Instant) -> str:
-    told = {f"kept until {units.rfc3339(each.until or now)} by {each.by}" for each in standing_acks(workload, now)}
-    return ", ".join(sorted(told)) or "not kept"
+    standing = standing_acks(workload, now)
+    found = {f"kept until {units.rfc3339(each.until or now)} by {each.by or 'somebody'}" for each in standing}
+    return ", ".join(sorted(found)) or "not kept"
 
 
 def _tell(state: object) -> str:

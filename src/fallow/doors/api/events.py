@@ -19,7 +19,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from fallow.doors.api import refusals
-from fallow.doors.api.refusals import Refused
+from fallow.doors.api.refusals import Denied
 from fallow.model.units import Seconds
 
 Event: TypeAlias = tuple[str, Any]  # its name, and what can be encoded as JSON
@@ -106,9 +106,9 @@ class Changes:
             self._past_size -= len(gone)
 
     def listen(self, last_seen: int | None) -> Listener:
-        """Raises Refused where too many do already."""
+        """Raises Denied where too many do already."""
         if len(self._listeners) >= MOST_LISTENERS:
-            raise Refused(503, "TooManyListeners", f"{MOST_LISTENERS} pages are open already", retry_after=30)
+            raise Denied(503, "TooManyListeners", f"{MOST_LISTENERS} pages are open already", retry_after=30)
         listener = Listener()
         listener.put(_HELLO + self._catch_up(last_seen))
         self._listeners.add(listener)
@@ -156,7 +156,7 @@ def make_route(changes: Changes, guard: Guard, keep_alive: Seconds = KEEP_ALIVE)
         try:
             await guard(request)
             listener = changes.listen(_read_last(request.headers.get("Last-Event-ID")))
-        except Refused as refused:
+        except Denied as refused:
             return refusals.show(refused)
         return StreamingResponse(_tell(changes, listener, keep_alive), headers=_HEADERS, media_type="text/event-stream")
 

@@ -47,7 +47,7 @@ async def open_people(
             held = reach.lease_as(names.FIELD_MANAGER, made.home.namespace, api, clock)
             return verbs.OnLease(held, made.home.namespace, by, api.clock)
 
-        gate = auth.Gate(
+        gate = auth.FrontGate(
             wanted.auth, api, sessions.Seals(wanted.session_key or sessions.make_key()), clock=clock,
             monotonic=time.monotonic, trusted=[ipaddress.ip_network(each) for each in wanted.trusted_proxies],
             public_url=options.telling.public_url,

@@ -1,6 +1,6 @@
 """What is refused, in the one shape that errors of the API have: `{"error": {"code", "message"}, "missing"?}`.
 
-In: Refused, raised wherever a request turns out not to be one we carry out. Out: the answer.
+In: Denied, raised wherever a request turns out not to be one we carry out. Out: the answer.
 Invariant: a message says what is wrong and what would be right, and never repeats a credential.
 """
 
@@ -12,7 +12,7 @@ from starlette.responses import Response
 JSON = "application/json"
 
 
-class Refused(HTTPException):
+class Denied(HTTPException):
     """One word for programs, one sentence for people; `missing`: the right that lacks."""
 
     def __init__(
@@ -25,7 +25,7 @@ class Refused(HTTPException):
         self.code, self.missing = code, missing
 
 
-def show(refused: Refused) -> Response:
+def show(refused: Denied) -> Response:
     said: dict[str, object] = {"error": {"code": refused.code, "message": refused.detail}}
     if refused.missing is not None:
         said["missing"] = refused.missing
@@ -34,5 +34,5 @@ def show(refused: Refused) -> Response:
 
 async def answer(request: Request, problem: Exception) -> Response:
     """For an application's exception handlers."""
-    assert isinstance(problem, Refused)
+    assert isinstance(problem, Denied)
     return show(problem)

@@ -4,7 +4,7 @@ To read a workload: `get` on it; to see all of them at once (lists, figures, liv
 keep, pause or resume: `patch` on it. To freeze: `update` on idlepolicies. In mode `email` everybody reads, and nobody
 does more than keep.
 
-In: a Person and a workload as people call it, or as we found it. Out: nothing, or Refused (403) that names the right
+In: a Person and a workload as people call it, or as we found it. Out: nothing, or Denied (403) that names the right
 that lacks; May, for a page that shows beforehand what can be done (each answer holds for half a minute).
 Invariant: what is written was asked for anew; what cannot be asked is not allowed.
 """
@@ -21,10 +21,10 @@ from fallow.act.notices import text
 from fallow.clients import errors
 from fallow.clients.kubernetes import api as kube
 from fallow.clients.kubernetes import reviews
-from fallow.clients.kubernetes.reviews import Wish
+from fallow.clients.kubernetes.reviews import AccessWish
 from fallow.doors.answers.rights import May, MayAct
 from fallow.doors.api import auth, limits
-from fallow.doors.api.refusals import Refused
+from fallow.doors.api.refusals import Denied
 from fallow.model import cluster
 from fallow.model.units import Seconds
 from fallow.observe.cluster import mirror
@@ -33,21 +33,21 @@ from fallow.stories.turn import Clock
 log = logging.getLogger(__name__)
 
 _REMEMBERED: Final[Seconds] = 30.0
-SEE_ALL: Final = Wish("get", names.GROUP, names.POLICY_PLURAL)
-FREEZE: Final = Wish("update", names.GROUP, names.POLICY_PLURAL)
+SEE_ALL: Final = AccessWish("get", names.GROUP, names.POLICY_PLURAL)
+FREEZE: Final = AccessWish("update", names.GROUP, names.POLICY_PLURAL)
 VERIFIED: Final = "a login: this dashboard runs with --dashboard-auth email, which knows nobody"
 _ONE_WORKLOAD = re.compile(r"/api/v1/workloads/([^/]+)/([^/]+)/([^/]+)(?:/.*)?")
 
 
 class Rights:
-    """`api`: as of the Gate."""
+    """`api`: as of the FrontGate."""
 
-    def __init__(self, gate: auth.Gate, api: kube.Api, seen: mirror.Mirror, monotonic: Clock) -> None:
+    def __init__(self, gate: auth.FrontGate, api: kube.Api, seen: mirror.Mirror, monotonic: Clock) -> None:
         self._gate, self._api, self._seen, self._monotonic = gate, api, seen, monotonic
-        self._known: limits.Remembered[tuple[reviews.Identity, Wish], bool] = limits.Remembered(_REMEMBERED)
+        self._known: limits.Remembered[tuple[reviews.Identity, AccessWish], bool] = limits.Remembered(_REMEMBERED)
 
     async def guard(self, request: Request) -> None:
-        """Raises Refused for who may not read what this request asks for."""
+        """Raises Denied for who may not read what this request asks for."""
         if self._gate.mode == "email":
             return
         person = await self._gate.identify(request)
@@ -87,32 +87,32 @@ class Rights:
         lacks = VERIFIED if self._gate.mode == "email" else str(FREEZE)
         return May(allowed=has, missing=None if has else lacks, command="fallow freeze --for 2h")
 
-    def wishes(self, verb: str, namespace: str, kind: str, name: str) -> list[Wish]:
+    def wishes(self, verb: str, namespace: str, kind: str, name: str) -> list[AccessWish]:
         """One for each kind that people call so: who may not do it to all of them would have to say which is meant."""
         try:
             verbs.read_target(f"{kind}/{name}")
             verbs.check_namespace(namespace)
         except verbs.Declined as problem:
-            raise Refused(400, "BadName", str(problem)) from None
+            raise Denied(400, "BadName", str(problem)) from None
         found = [self._seen.served.find(*key) for key in sorted(self._seen.find_kinds(kind))]
-        wanted = [Wish(verb, each.group, each.plural, namespace, name) for each in found if each is not None]
+        wanted = [AccessWish(verb, each.group, each.plural, namespace, name) for each in found if each is not None]
         if not wanted:
-            raise Refused(404, "NotFound", f"the cluster has no kind that is called {kind}")
+            raise Denied(404, "NotFound", f"the cluster has no kind that is called {kind}")
         return wanted
 
-    def _wish(self, verb: str, ref: cluster.Ref) -> Wish:
+    def _wish(self, verb: str, ref: cluster.Ref) -> AccessWish:
         found = self._seen.served.find(ref.group, ref.kind)
         plural = found.plural if found else f"{ref.kind.lower()}s"
-        return Wish(verb, ref.group, plural, ref.namespace, ref.name)
+        return AccessWish(verb, ref.group, plural, ref.namespace, ref.name)
 
-    async def _demand(self, person: auth.Person, wishes: Iterable[Wish], *, to: str, is_new: bool = True) -> None:
+    async def _demand(self, person: auth.Person, wishes: Iterable[AccessWish], *, to: str, is_new: bool = True) -> None:
         if not person.is_verified:
-            raise Refused(403, "Forbidden", f"to {to} one must be logged in", missing=VERIFIED)
+            raise Denied(403, "Forbidden", f"to {to} one must be logged in", missing=VERIFIED)
         for wish in wishes:
             if not await self._has(person, wish, is_new=is_new):
-                raise Refused(403, "Forbidden", f"{person.name} may not {to}: {wish} is missing", missing=str(wish))
+                raise Denied(403, "Forbidden", f"{person.name} may not {to}: {wish} is missing", missing=str(wish))
 
-    async def _has(self, person: auth.Person, wish: Wish, *, is_new: bool = False) -> bool:
+    async def _has(self, person: auth.Person, wish: AccessWish, *, is_new: bool = False) -> bool:
         if not person.is_verified:
             return False
         key, now = (person.identity, wish), self._monotonic()
@@ -123,6 +123,6 @@ class Rights:
         except errors.ClientError as problem:
             log.warning("no right can be reviewed: %s", problem)
             because = "the API server cannot say now what you may do"
-            raise Refused(503, "AuthUnavailable", because) from None
+            raise Denied(503, "AuthUnavailable", because) from None
         self._known.put(key, allowed, now)
         return allowed

@@ -26,7 +26,7 @@ from fallow.clients.messages import post
 from fallow.clients.messages import slack as wire
 from fallow.doors.api import bodies, limits, refusals
 from fallow.doors.api.deeds import Deeds, Doer
-from fallow.doors.api.refusals import Refused
+from fallow.doors.api.refusals import Denied
 from fallow.model import cluster, kinds, units
 from fallow.model.history import CameBy
 from fallow.model.secret import Secret
@@ -101,7 +101,7 @@ class Buttons:
         try:
             body = await bodies.read_bytes(request)
             signature = self._check_signature(request, body)
-        except Refused as refused:
+        except Denied as refused:
             if self._strangers.take("", self._monotonic()):
                 await self._deeds.note_refusal(_FORGED, refused)
             return refusals.show(refused)
@@ -117,9 +117,9 @@ class Buttons:
         base = b"v0:" + stamp.encode("latin-1") + b":" + body
         right = "v0=" + hmac.new(self._secret.reveal().encode(), base, hashlib.sha256).hexdigest()
         if not hmac.compare_digest(given.encode("latin-1"), right.encode()):
-            raise Refused(401, "BadSignature", "this is not signed by Slack with our secret")
+            raise Denied(401, "BadSignature", "this is not signed by Slack with our secret")
         if not (stamp.isascii() and stamp.isdigit() and len(stamp) < 12 and abs(self._clock() - int(stamp)) <= _SKEW):
-            raise Refused(401, "BadTime", "this was signed more than five minutes ago, or our clocks differ")
+            raise Denied(401, "BadTime", "this was signed more than five minutes ago, or our clocks differ")
         return given
 
     async def _answer(self, body: bytes) -> Response:
@@ -133,14 +133,14 @@ class Buttons:
                 return PlainTextResponse(payload.challenge)
             press = _read_press(payload)
             doer = _read_doer(payload.user)
-        except Refused as refused:
+        except Denied as refused:
             return await self._refuse(refused, payload, Doer(_name_user(payload.user), CameBy.slack))
         return await self._act_in_time(press, doer, payload)
 
     async def _act_in_time(self, press: Press, doer: Doer, payload: _Payload) -> Response:
         """Slack's patience ends before a slow cluster's: then the answer follows."""
         if len(self._under_way) >= _MOST_UNDER_WAY:
-            busy = Refused(503, "Busy", "too much is under way; press again in a moment")
+            busy = Denied(503, "Busy", "too much is under way; press again in a moment")
             return await self._refuse(busy, payload, doer)
         task: asyncio.Task[Response] = self._begin(self._act(press, doer, payload))
         done, _ = await asyncio.wait([task], timeout=self._patience)
@@ -166,7 +166,7 @@ class Buttons:
             self._check_kind(workload)
             self._check_presser(reach, workload, payload.user)
             said = await self._do(press, doer, reach, workload)
-        except Refused as refused:
+        except Denied as refused:
             return await self._refuse(refused, payload, doer, ref)
         self._respond(payload, messages.kept(said, by=doer.by))
         return PlainTextResponse("Acknowledged" if press.hours is not None else "Resumed")
@@ -176,14 +176,14 @@ class Buttons:
             return f"{workload.ref.short}: {(await self._deeds.resume(doer, workload)).because}"
         longest = verbs.find_consent(reach, workload).max_ack
         if press.hours * HOUR > min(longest, verbs.MAX_ACK_HOURS * HOUR):
-            raise Refused(400, "AckTooLong", f"it is kept for at most {units.hours(longest)} hours at a time")
+            raise Denied(400, "AckTooLong", f"it is kept for at most {units.hours(longest)} hours at a time")
         keep = await self._deeds.keep(doer, workload, self._clock() + press.hours * HOUR, "")
         return f"{workload.ref.short} is kept until {keep.until}"
 
     def _check_kind(self, workload: cluster.Workload) -> None:
         row = kinds.of(workload)
         if row is None or row.letter not in self._deeds.mandate.scope.letters:
-            raise Refused(400, "KindDisabled", f"{workload.ref.kind} is not switched on here (--enabled-resources)")
+            raise Denied(400, "KindDisabled", f"{workload.ref.kind} is not switched on here (--enabled-resources)")
 
     def _check_presser(self, reach: verbs.Reach, workload: cluster.Workload, user: _User) -> None:
         """Who is in a group, Slack tells only a bot; where groups are named, those named one by one may press."""
@@ -191,10 +191,10 @@ class Buttons:
         if not consent.slack_users and not consent.slack_groups:
             return
         if user.id not in consent.slack_users:
-            raise Refused(403, "Forbidden", "the policy of this workload names who may press, and not you")
+            raise Denied(403, "Forbidden", "the policy of this workload names who may press, and not you")
 
     async def _refuse(
-        self, refused: Refused, payload: _Payload, doer: Doer, ref: cluster.Ref | None = None
+        self, refused: Denied, payload: _Payload, doer: Doer, ref: cluster.Ref | None = None
     ) -> Response:
         """Whispered to who pressed: in the answer where Slack shows that (200), else at the address it gave."""
         await self._deeds.note_refusal(doer, refused, ref)
@@ -229,20 +229,20 @@ def _read_payload(body: bytes) -> _Payload | None:
         try:
             fields = parse.parse_qs(body.decode(), keep_blank_values=True, max_num_fields=20)
         except ValueError:
-            raise Refused(400, "BadPayload", "the form cannot be read") from None
+            raise Denied(400, "BadPayload", "the form cannot be read") from None
         text = fields.get("payload", [""])[0].encode()
     if not text.strip():
         return None
     try:
         return msgspec.json.decode(text, type=_Payload)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise Refused(400, "BadPayload", "the payload is no JSON as Slack sends it") from None
+        raise Denied(400, "BadPayload", "the payload is no JSON as Slack sends it") from None
 
 
 def _read_press(payload: _Payload) -> Press:
     action = payload.actions[0] if payload.actions else _Action()
     parts = action.value.split(":")
-    bad = Refused(400, "BadValue", "the value of the button is not KIND:NAMESPACE:NAME:HOURS")
+    bad = Denied(400, "BadValue", "the value of the button is not KIND:NAMESPACE:NAME:HOURS")
     if len(parts) != 4 or action.name not in (_ACK, _RESUME):
         raise bad
     kind, namespace, name, last = parts
@@ -256,13 +256,13 @@ def _read_press(payload: _Payload) -> Press:
             raise bad
         return Press(kind, namespace, name, None)
     if not (last.isascii() and last.isdigit() and 1 <= int(last[:6]) <= verbs.MAX_ACK_HOURS):
-        raise Refused(400, "BadHours", f"{last[:20]!r} is not between 1 and {verbs.MAX_ACK_HOURS} hours")
+        raise Denied(400, "BadHours", f"{last[:20]!r} is not between 1 and {verbs.MAX_ACK_HOURS} hours")
     return Press(kind, namespace, name, int(last))
 
 
 def _read_doer(user: _User) -> Doer:
     if not user.id or len(user.id) > 64 or not (user.id.isascii() and user.id.isalnum()):
-        raise Refused(400, "BadPayload", "the payload does not say who pressed")
+        raise Denied(400, "BadPayload", "the payload does not say who pressed")
     return Doer(_name_user(user), CameBy.slack)
 
 

@@ -1,6 +1,6 @@
 """What people change by the API: acknowledgements, pauses, resumes, freezes; and who they are, login and logout.
 
-In: requests, a Gate that knows who asks, Rights, Deeds. Out: routes; codes as docs/spec/idle.md section 13 has them.
+In: requests, a FrontGate that knows who asks, Rights, Deeds. Out: routes, with the codes of docs/spec/idle.md, 13.
 Each write goes through the same gates in this order: how often, who, their own doing, what exactly, whether they may.
 Invariant: every write and every refusal is audited; those of strangers only as many as nobody can flood it with.
 """
@@ -20,7 +20,7 @@ from fallow.doors.answers import deeds as answers
 from fallow.doors.answers.rights import MeTold
 from fallow.doors.api import auth, bodies, limits, refusals, sessions
 from fallow.doors.api.deeds import Deeds, Doer, standing_acks
-from fallow.doors.api.refusals import Refused
+from fallow.doors.api.refusals import Denied
 from fallow.doors.api.rights import VERIFIED, Rights
 from fallow.model import cluster, units
 from fallow.model.units import HOUR, Instant, Seconds
@@ -35,7 +35,7 @@ _EMAIL = re.compile(r"[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@[A-Za-z0-9](?:[A-Za-
 _ONE = "/api/v1/workloads/{namespace}/{kind}/{name}"
 
 
-class AckAsked(bodies.Asked, frozen=True, kw_only=True):
+class AckAsked(bodies.BodyShape, frozen=True, kw_only=True):
     namespace: str
     kind: str
     name: str
@@ -45,27 +45,27 @@ class AckAsked(bodies.Asked, frozen=True, kw_only=True):
     email: str | None = None
 
 
-class UnackAsked(bodies.Asked, frozen=True, kw_only=True):
+class UnackAsked(bodies.BodyShape, frozen=True, kw_only=True):
     email: str | None = None
 
 
-class PauseAsked(bodies.Asked, frozen=True, kw_only=True):
+class PauseAsked(bodies.BodyShape, frozen=True, kw_only=True):
     reason: str = "by hand"
     force: bool = False
 
 
-class ResumeAsked(bodies.Asked, frozen=True, kw_only=True):
+class ResumeAsked(bodies.BodyShape, frozen=True, kw_only=True):
     """Nothing to say."""
 
 
-class FreezeAsked(bodies.Asked, frozen=True, kw_only=True):
+class FreezeAsked(bodies.BodyShape, frozen=True, kw_only=True):
     for_seconds: float | None = None
     until: str | None = None
     reason: str = ""
     off: bool = False
 
 
-class LoginAsked(bodies.Asked, frozen=True, kw_only=True):
+class LoginAsked(bodies.BodyShape, frozen=True, kw_only=True):
     token: str
 
 
@@ -73,8 +73,8 @@ class Writes:
     """`standing`: the annotations of the daemon's Lease, as last seen."""
 
     def __init__(
-        self, gate: auth.Gate, rights: Rights, deeds: Deeds, *, standing: Callable[[], Mapping[str, str]], clock: Clock,
-        monotonic: Clock,
+        self, gate: auth.FrontGate, rights: Rights, deeds: Deeds, *, standing: Callable[[], Mapping[str, str]],
+        clock: Clock, monotonic: Clock,
     ) -> None:
         self._gate, self._rights, self._deeds = gate, rights, deeds
         self._standing, self._clock, self._monotonic = standing, clock, monotonic
@@ -98,7 +98,7 @@ class Writes:
         async def endpoint(request: Request) -> Response:
             try:
                 return await act(request)
-            except Refused as refused:
+            except Denied as refused:
                 if self._refusals.take(limits.neighbourhood(self._gate.address(request)), self._monotonic()):
                     doer = getattr(request.state, "doer", Doer(f"{names.BY_EMAIL}somebody"))
                     await self._deeds.note_refusal(doer, refused, getattr(request.state, "ref", None))
@@ -122,17 +122,17 @@ class Writes:
     async def _log_in(self, request: Request) -> Response:
         """A session for a browser, begun with a token that the API server knows."""
         if self._gate.mode != "kube":
-            raise Refused(404, "NotFound", f"nobody logs in here: the mode is {self._gate.mode}")
+            raise Denied(404, "NotFound", f"nobody logs in here: the mode is {self._gate.mode}")
         self._gate.check_origin(request)
         token = (await bodies.read(request, LoginAsked)).token.strip()
         who = await self._gate.review(request, token) if token.isascii() and token else None
         if who is None:
-            raise Refused(401, "Unauthorized", "the API server does not know this token, or no longer")
+            raise Denied(401, "Unauthorized", "the API server does not know this token, or no longer")
         session = sessions.Session(who.name, who.groups, self._clock() + sessions.LASTS)
         cookie = self._gate.seals.write(session)
         if len(cookie) > sessions.LONGEST:
             because = "you are in too many groups for a cookie; send the token with each request instead"
-            raise Refused(400, "TooManyGroups", because)
+            raise Denied(400, "TooManyGroups", because)
         response = _json({"user": who.name})
         self._gate.set_cookie(request, response, sessions.SESSION, cookie, int(sessions.LASTS))
         return response
@@ -147,11 +147,11 @@ class Writes:
         """Who asks for a write, if it is their own doing. `email`: this may also be asked for by address alone."""
         if self._gate.mode == "email":
             if not email:
-                raise Refused(403, "Forbidden", "only acknowledgements are written here", missing=VERIFIED)
+                raise Denied(403, "Forbidden", "only acknowledgements are written here", missing=VERIFIED)
             where = limits.neighbourhood(self._gate.address(request))
             if not self._by_email.take(where, self._monotonic()):
                 many = f"more than {MOST_BY_EMAIL} a minute came from this address"
-                raise Refused(429, "TooManyRequests", f"{many}; wait a moment", retry_after=60)
+                raise Denied(429, "TooManyRequests", f"{many}; wait a moment", retry_after=60)
         person = await self._gate.identify(request)
         if person.is_verified:
             request.state.doer = Doer(person.by)
@@ -163,7 +163,7 @@ class Writes:
         if person.is_verified:
             return Doer(person.by)
         if email is None or not _EMAIL.fullmatch(email):
-            raise Refused(400, "BadEmail", "an e-mail address is needed, such as ada@example.com")
+            raise Denied(400, "BadEmail", "an e-mail address is needed, such as ada@example.com")
         request.state.doer = doer = Doer(f"{names.BY_EMAIL}{email}")
         return doer
 
@@ -204,7 +204,7 @@ class Writes:
         standing = standing_acks(workload, self._clock())
         if not person.is_verified and any(each.by != doer.by for each in standing):
             theirs = "only who acknowledged it may take that back without a login"
-            raise Refused(403, "Forbidden", theirs, missing=VERIFIED)
+            raise Denied(403, "Forbidden", theirs, missing=VERIFIED)
         await self._deeds.release(doer, workload)
         return Response(status_code=204)
 
@@ -235,26 +235,26 @@ class Writes:
         doer = Doer(person.by)
         if asked.off:
             if asked.for_seconds is not None or asked.until is not None:
-                raise Refused(400, "BadDuration", "off takes no duration")
+                raise Denied(400, "BadDuration", "off takes no duration")
             return _json(await self._deeds.unfreeze(doer))
         seconds = _read_end(asked.for_seconds, asked.until, now, 1.0) - now
         try:
             verbs.check_freeze(seconds)
         except verbs.Declined as problem:
-            raise Refused(400, "BadDuration", str(problem)) from None
+            raise Denied(400, "BadDuration", str(problem)) from None
         return _json(await self._deeds.freeze(doer, seconds, asked.reason))
 
 
 def _read_end(amount: float | None, until: str | None, now: Instant, unit: Seconds) -> Instant:
     """Of a keep or of a freeze: so much from now on, or until then."""
     if (amount is None) is (until is None):
-        raise Refused(400, "BadDuration", "say either for how long, or until when")
+        raise Denied(400, "BadDuration", "say either for how long, or until when")
     try:
         end = now + amount * unit if amount is not None else units.parse_instant(until or "")
     except (ValueError, OverflowError) as problem:
-        raise Refused(400, "BadDuration", f"until: {problem}") from None
+        raise Denied(400, "BadDuration", f"until: {problem}") from None
     if not math.isfinite(end) and not end > now:
-        raise Refused(400, "BadDuration", "that is no duration")
+        raise Denied(400, "BadDuration", "that is no duration")
     return end
 
 
@@ -263,10 +263,10 @@ def _check_end(until: Instant, now: Instant, longest: Seconds | None) -> None:
         verbs.check_ack(until, now)
     except verbs.Declined as problem:
         code = "AckTooLong" if problem.why is verbs.Why.too_long else "BadDuration"
-        raise Refused(400, code, str(problem)) from None
+        raise Denied(400, code, str(problem)) from None
     if longest is not None and until > now + longest:
         most = f"without a login it can be kept for {units.hours(longest)} hours at most"
-        raise Refused(400, "AckTooLong", f"{most}, and again after that")
+        raise Denied(400, "AckTooLong", f"{most}, and again after that")
 
 
 def _check_others(workload: cluster.Workload, doer: Doer, until: Instant, now: Instant) -> None:
@@ -275,14 +275,14 @@ def _check_others(workload: cluster.Workload, doer: Doer, until: Instant, now: I
         is_strangers = each.by.startswith(names.BY_EMAIL)
         if each.by != doer.by and not (is_strangers and each.until is not None and each.until <= until):
             end = "somebody" if each.until is None else f"{each.by or 'somebody'} until {units.rfc3339(each.until)}"
-            raise Refused(409, "AlreadyKept", f"{workload.ref.short} is kept by {end}, and that stays")
+            raise Denied(409, "AlreadyKept", f"{workload.ref.short} is kept by {end}, and that stays")
 
 
 def _check_words(reason: str) -> None:
     try:
         verbs.check_words(reason, "the reason")
     except verbs.Declined as problem:
-        raise Refused(400, "BadReason", str(problem)) from None
+        raise Denied(400, "BadReason", str(problem)) from None
 
 
 def _read_path(request: Request) -> tuple[str, str, str]:
@@ -296,7 +296,7 @@ def _shown(act: Act) -> Act:
     async def endpoint(request: Request) -> Response:
         try:
             return await act(request)
-        except Refused as refused:
+        except Denied as refused:
             return refusals.show(refused)
 
     return endpoint

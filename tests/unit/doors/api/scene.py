@@ -77,7 +77,7 @@ class Scene:
         self.kubernetes: server.KubernetesServer
         self.seen: mirror.Mirror
         self.browser: aiohttp.ClientSession
-        self.gate: auth.Gate
+        self.gate: auth.FrontGate
         self.rights: rights.Rights
         self.deeds: deeds.Deeds
 
@@ -178,7 +178,7 @@ async def open_scene(
             return verbs.OnLease(held, "ml", by, Absent())
 
         networks = [ipaddress.ip_network(each) for each in trusted]
-        scene.gate = auth.Gate(
+        scene.gate = auth.FrontGate(
             mode, api, sessions.Seals(KEY), clock=lambda: scene.now, monotonic=lambda: scene.ticks, trusted=networks,
             public_url=public_url,
         )

@@ -80,7 +80,7 @@ async def test_who_may_read_what(scene: Scene, token: str, path: str, status: in
     if status == 200:
         await scene.rights.guard(reading(scene, path, token))
         return
-    with pytest.raises(auth.Refused) as refused:
+    with pytest.raises(auth.Denied) as refused:
         await scene.rights.guard(reading(scene, path, token))
     assert refused.value.status_code == status
 

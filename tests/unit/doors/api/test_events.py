@@ -15,7 +15,7 @@ from starlette.requests import Request
 from tests.unit.doors.api.scene import open_scene, serve
 
 from fallow.doors.api import events
-from fallow.doors.api.refusals import Refused
+from fallow.doors.api.refusals import Denied
 
 
 async def anybody(request: Request) -> None:
@@ -146,6 +146,6 @@ async def test_a_keep_is_seen_on_open_pages() -> None:
 
 def test_too_many_is_a_refusal_that_says_when_to_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(events, "MOST_LISTENERS", 0)
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(Denied) as refused:
         events.Changes().listen(None)
     assert refused.value.headers == {"Retry-After": "30"}
