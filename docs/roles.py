@@ -146,8 +146,8 @@ FILES: dict[str, Callable[[], str]] = {
         "own namespace.", one_namespace=True,
     ),
     "deploy/dashboard/10-role.yaml": partial(
-        dashboard, "What gpu-pruner needs besides deploy/base/20-reader.yaml so that people can log in to its dashboard "
-        "and API\n# (--dashboard-auth kube or proxy), and so that policies can name the Secrets of channels.",
+        dashboard, "What gpu-pruner needs besides deploy/base/20-reader.yaml so that people can log in to its "
+        "dashboard and API\n# (--dashboard-auth kube or proxy), and so that policies can name the Secrets of channels.",
     ),
     **{f"deploy/letters/{one}.yaml": partial(letter, one) for one in names.LETTERS if one not in names.DEFAULT_LETTERS},
 }
