@@ -11,11 +11,11 @@ import msgspec
 import numpy as np
 
 from fallow import names
-from fallow.model import cluster, decision, history, marks, units
+from fallow.model import cluster, decision, history, marks, shares, units
 from fallow.model.decision import Outcome, Status
 from fallow.model.history import AuditEntry, CameBy, Condition, Happened, Levels, Turned
 from fallow.model.units import Instant
-from fallow.model.usage import Indices
+from fallow.model.usage import Floats, Indices
 
 _BUSY, _IDLE, _UNKNOWN, _PAUSED = range(4)
 _CONDITIONS = (Condition.busy, Condition.idle, Condition.unknown, Condition.paused)
@@ -39,9 +39,11 @@ class Chronicle:
         self._conditions: Indices = np.zeros(0, np.int64)
         self._said: dict[str, tuple[str | None, str | None]] | None = None  # uid -> ack-until, resumed-at
         self._paused: dict[str, Instant] = {}  # uid -> since when, at the last look
+        self._version: int | None = None  # of the snapshot that these two are of
+        self._share: Floats = np.zeros(0)
+        self._total: float | None = None
 
-    def add(self, cycle: decision.Cycle, now: Instant, *, total: float | None = None) -> Chapter:
-        """`total`: GPUs of the cluster; None: not known."""
+    def add(self, cycle: decision.Cycle, now: Instant) -> Chapter:
         entries = [*self._failures(cycle, now), *filter(None, map(entry_of, cycle.outcomes))]
         plan, seen = cycle.plan, cycle.snapshot
         if plan is None or seen is None or cycle.failure:
@@ -55,8 +57,17 @@ class Chronicle:
             paused = ((each.ref.uid, marks.paused_at(each)) for each in seen.workloads)
             self._paused = {uid: at for uid, at in paused if at is not None}
         turns = tuple(self._turns(seen.workloads, codes, now))
+        self._measure(seen)
         self._workloads, self._conditions = seen.workloads, codes
-        return Chapter(tuple(entries), turns, _count(plan, total))
+        return Chapter(tuple(entries), turns, _count(plan, self._share, self._total))
+
+    def _measure(self, seen: cluster.Snapshot) -> None:
+        """What of a physical GPU each GPU of a workload is, and how many there are: anew when an object changed."""
+        if self._version is None or self._version != seen.version:
+            held = (shares.of_workload(each, seen) for each in seen.workloads)
+            self._share = np.array([one.gpus / one.instances if one.instances else 1.0 for one in held], np.float64)
+            self._total = shares.count_cluster(seen)
+            self._version = seen.version
 
     def _regret(self, entry: AuditEntry) -> AuditEntry | None:
         """Of what came back too soon. Its own marks no longer say when it was paused."""
@@ -129,13 +140,14 @@ def _find_conditions(
     return np.asarray(found, np.int64)
 
 
-def _count(plan: decision.Plan, total: float | None) -> Levels:
-    totals = plan.totals
-    free = None if total is None else max(0.0, total - totals.gpus)
-    return Levels(
-        at=plan.at, total=total, busy=totals.active_gpus, idle=totals.idle_gpus - totals.kept_gpus,
-        kept=totals.kept_gpus, unknown=totals.unknown_gpus, free=free,
-    )
+def _count(plan: decision.Plan, share: Floats, total: float | None) -> Levels:
+    """In physical GPUs, so that they add up. Of the idle ones as many are kept as are in pieces."""
+    busy, idle, unknown = (float(held @ share) for held in (plan.held.active, plan.held.idle, plan.held.unknown))
+    kept = idle * plan.totals.kept_gpus / plan.totals.idle_gpus if plan.totals.idle_gpus else 0.0
+    whole = None if total is None else max(total, busy + idle + unknown)
+    free = None if whole is None else whole - busy - idle - unknown
+    levels = {"total": whole, "busy": busy, "idle": idle - kept, "kept": kept, "unknown": unknown, "free": free}
+    return Levels(at=plan.at, **{name: None if one is None else round(one, 3) for name, one in levels.items()})  # type: ignore[arg-type]
 
 
 def _resumed(workload: cluster.Workload) -> str | None:

@@ -99,6 +99,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     labels: Mapping[str, str]
     gpus: int | None = None  # that it offers, a MIG instance or a shared one's replica as one each; None = not known
     machine: capacity.Machine | None = None  # None = its room is not counted
+    offers: Mapping[str, int] = {}  # the same by resource, where it is known
 
 
 class Namespace(msgspec.Struct, frozen=True, gc=False):

@@ -113,6 +113,18 @@ def find_speakers(use: Usage, mig: Bools, shared: Bools) -> dict[Signal, Bools]:
     return {signal: (use.peak[signal] >= 0) & allowed.get(signal, np.bool_(True)) for signal in measured}
 
 
+class DrawnSpan(NamedTuple):
+    """Points in time, `step` seconds apart; each stands for the step that ends with it."""
+
+    start: Instant
+    step: Seconds
+    points: int
+
+    @property
+    def end(self) -> Instant:
+        return self.start + (self.points - 1) * self.step
+
+
 class Candidates(NamedTuple):
     """Rows to look back at, and when the owner of each was warned; nan = not."""
 

@@ -160,6 +160,10 @@ FLAGS: tuple[Flag, ...] = (
         Flag("--metrics-addr", "IP:PORT",
              "Where /metrics, /healthz and /readyz are served in daemon mode; empty: nowhere.",
              read.listen_address, "0.0.0.0:8080"),
+        Flag("--dashboard-port", "PORT",
+             "Serve the dashboard and the API at 127.0.0.1:PORT in daemon mode; the port of --metrics-addr shares its "
+             "listener. Without logging in they answer this machine only.", read.port),
+        Flag("--dashboard-addr", "IP:PORT", "The same, listening at this address.", read.listen_address),
         Flag("--log-format", "FORMAT", "json, default or pretty; the level is in FALLOW_LOG or RUST_LOG.",
              read.one_of("json", "default", "pretty"), "default", "-l"),
         Flag("--kubeconfig", "FILE", "Kubeconfig file; default: KUBECONFIG, ~/.kube/config, or the pod's own account."),
@@ -171,8 +175,7 @@ FLAGS: tuple[Flag, ...] = (
 # notice or a page that never comes.
 NOT_YET: Mapping[str, str] = {
     **dict.fromkeys(
-        ("--dashboard-port", "--dashboard-addr", "--cluster", "--honor-labels-clusters"),
-        "the dashboard",
+        ("--cluster", "--honor-labels-clusters"), "further clusters",
     ),
     **dict.fromkeys(("--digest-schedule", "--digest-timezone", "--digest-top"), "the digest"),
 }
@@ -242,7 +245,19 @@ def _loop(values: Mapping[str, Any]) -> tree.LoopSettings:
         max_consecutive_failures=values["max_consecutive_failures"],
         leader_elect=daemon if values["leader_elect"] is None else values["leader_elect"],
         metrics_address=values["metrics_addr"] if daemon else None,
+        dashboard_address=_find_dashboard(values) if daemon else None,
     )
+
+
+def _find_dashboard(values: Mapping[str, Any]) -> tuple[str, int] | None:
+    port: int | None = values["dashboard_port"]
+    address: tuple[str, int] | None = values["dashboard_addr"]
+    metrics: tuple[str, int] | None = values["metrics_addr"]
+    if address is not None and port is not None and address[1] != port:
+        raise UsageError("--dashboard-port and --dashboard-addr say two different ports: give one of them")
+    if address is not None or port is None:
+        return address
+    return metrics if metrics is not None and metrics[1] == port else ("127.0.0.1", port)
 
 
 def _mandate(values: Mapping[str, Any], own_namespace: str | None) -> idle.Mandate:

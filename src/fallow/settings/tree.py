@@ -54,6 +54,7 @@ class LoopSettings(msgspec.Struct, frozen=True):
     max_consecutive_failures: int = 0  # 0 = never give up
     leader_elect: bool = False
     metrics_address: tuple[str, int] | None = None
+    dashboard_address: tuple[str, int] | None = None  # None = there is none
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):

@@ -93,6 +93,12 @@ class Stage:
         self._moved_at, self._latest = time.monotonic(), world.now
         self._measured_at = world.now
 
+    @property
+    def product(self) -> daemon.Assembly:
+        if self._made is None:
+            raise RuntimeError("nobody is on stage")
+        return self._made
+
     def monotonic(self) -> float:
         """The product's clock that nobody sets: the world's time, and within one instant of it, time that passes."""
         self._latest = max(self._latest, self.world.now + time.monotonic() - self._moved_at)
@@ -123,9 +129,7 @@ class Stage:
 
     async def tick(self) -> decision.Cycle:
         """One cycle of the product, at this instant of the world."""
-        if self._made is None:
-            raise RuntimeError("nobody is on stage")
-        cycle = await self._made.loop.tick(daemon.IDLE)
+        cycle = await self.product.loop.tick(daemon.IDLE)
         assert isinstance(cycle, decision.Cycle), "it was stopped"
         self.cycle = cycle
         self.objects.step()

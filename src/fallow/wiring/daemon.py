@@ -48,6 +48,7 @@ class Assembly(msgspec.Struct, frozen=True):
     scraping: source.ScrapeSource | None
     leadership: lease.Leadership
     home: reach.Home
+    eyes: snapshot.Eyes
     audit: audit.Audit | None  # where what happened is kept; a daemon's
     seen: mirror.Mirror
     hands: doing.Hands
@@ -105,13 +106,14 @@ async def assemble(
         metrics.before_scrape(lambda: _write_ages(metrics, seen))
         needs_lease = pace.leader_elect or options.mandate.acting
         kept_audit = await _open_audit(options, stack) if pace.daemon else None
+        eyes = snapshot.Eyes(
+            seen, usage, clock=clock, lease_annotations=lambda: leadership.annotations,
+            lease_term=lambda: leadership.term,
+        )
         hands = await _make_hands(options, home.namespace, api, seen, stack)
         story = idle.IdleStory(
-            options=options, eyes=snapshot.Eyes(
-                seen, usage, clock=clock, lease_annotations=lambda: leadership.annotations,
-                lease_term=lambda: leadership.term,
-            ),
-            hands=hands, books=tally.Books(
+            options=options, eyes=eyes, hands=hands,
+            books=tally.Books(
                 metrics, dry_run=not options.mandate.acting, source="scrape" if scraping else "prometheus"
             ),
             note=leadership.note if needs_lease else None, kept=kept_audit,
@@ -128,7 +130,7 @@ async def assemble(
             monotonic=monotonic, most_failures=pace.max_consecutive_failures, background=background,
         )
         yield Assembly(
-            looping, access.namespace or "default", scraping, leadership, home, kept_audit, seen, hands, access
+            looping, access.namespace or "default", scraping, leadership, home, eyes, kept_audit, seen, hands, access
         )
 
 

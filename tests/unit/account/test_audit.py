@@ -152,8 +152,12 @@ def test_levels_add_up():
     for where, gpus, marks in (("ml/a", [builders.busy()] * 2, {}), ("ml/b", [builders.idle()] * 3, {}),
                                ("ml/c", [builders.idle()], kept), ("ml/d", [builders.unseen()], {})):
         world.workload(where, gpus=gpus, annotations=marks)
-    levels = chronicle.Chronicle().add(cycle(world.snapshot()), NOW, total=16.0).levels
+    unseen = chronicle.Chronicle().add(cycle(world.snapshot()), NOW).levels
+    assert (unseen.busy, unseen.total, unseen.free) == (2, None, None)
+    world.nodes["node-1"] = msgspec.structs.replace(world.nodes["node-1"], gpus=16)
+    levels = chronicle.Chronicle().add(cycle(world.snapshot()), NOW).levels
     assert (levels.busy, levels.idle, levels.kept, levels.unknown, levels.free) == (2, 3, 1, 1, 9)
+    assert levels.total == 16
 
 
 def test_what_people_did_meanwhile_is_read_from_its_marks():

@@ -43,6 +43,7 @@ _MOST_NAMED: Final = 5
 _GIVEN: Final = (Status.done, Status.dry_run)
 _NO_ATTEMPT: Final = (decision.Code.AlreadyPaused, decision.Code.NotBegun)
 
+LIMITS: Final = judge.LIMITS  # from which a signal is activity, where the rule does not say
 Cache = arrange.Cache  # may be kept from cycle to cycle; without one the plan is the same, and later
 
 

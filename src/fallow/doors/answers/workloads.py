@@ -77,10 +77,11 @@ class SignalSeen(answers.Shape, frozen=True, kw_only=True):
 
 class GpuEvidence(answers.Shape, frozen=True, kw_only=True):
     uuid: str
-    index: str | None
+    index: int | None
     node: str
     pod: str
     model: str
+    share: float
     verdict: str
     reason: str
     because: str
@@ -270,8 +271,9 @@ def _find_upcoming(finding: decision.Finding) -> Upcoming | None:
 
 def explanation(
     finding: decision.Finding, gpus: Sequence[decision.GpuFinding], patch: Mapping[str, Any] | None, now: Instant,
-    lost: Sequence[usage.LostSignal] = (), cost: money.Cost | None = None,
+    lost: Sequence[usage.LostSignal] = (), cost: money.Cost | None = None, share: float = 1.0,
 ) -> Explanation:
+    """`share`: of a physical GPU, that each of its GPUs is."""
     workload = finding.workload
     skip = () if finding.skip is None else (SkipGiven(skip=finding.skip_label, because=finding.skip_because),)
     return Explanation(
@@ -279,17 +281,19 @@ def explanation(
         reasons=(ReasonGiven(reason=str(finding.reason), because=finding.because),),
         idle_since=answers.instant(finding.idle_since), at_least=finding.at_least, never_used=finding.never_used,
         paused_at=answers.instant(marks.paused_at(workload)), pause=tell_pause(workload),
-        window_seconds=round(finding.window), coverage=finding.coverage, gpus=tuple(map(_gpu, gpus)),
+        window_seconds=round(finding.window), coverage=finding.coverage,
+        gpus=tuple(_gpu(gpu, share) for gpu in gpus),
         lost_signals=tuple(SignalMissed(signal=each.signal, because=each.because) for each in lost),
         owner=tuple(OwnerLink(kind=link.kind, name=link.name, uid=link.uid) for link in workload.chain),
         next_action=_find_upcoming(finding), patch=patch, cost=cost, as_of=answers.instant(now),
     )
 
 
-def _gpu(gpu: decision.GpuFinding) -> GpuEvidence:
+def _gpu(gpu: decision.GpuFinding, share: float) -> GpuEvidence:
     return GpuEvidence(
-        uuid=gpu.gpu, index=gpu.index or None, node=gpu.node, pod=gpu.pod, model=gpu.model, verdict=str(gpu.verdict),
-        reason=str(gpu.reason), because=gpu.because,
+        uuid=gpu.gpu, index=int(gpu.index) if gpu.index.isdecimal() and len(gpu.index) < 4 else None, node=gpu.node,
+        pod=gpu.pod, model=gpu.model, share=share, verdict=str(gpu.verdict), reason=str(gpu.reason),
+        because=gpu.because,
         signals={name: _signal(values) for name, values in gpu.signals.items()},
     )
 

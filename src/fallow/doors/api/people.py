@@ -17,7 +17,7 @@ from fallow import names, settings, verbs
 from fallow.account import audit
 from fallow.clients.kubernetes import api as kube
 from fallow.clients.messages import post
-from fallow.doors.api import auth, deeds, events, rights, sessions, slack, writes
+from fallow.doors.api import app, auth, deeds, editions, events, live, rights, sessions, slack, writes
 from fallow.stories.turn import Clock
 from fallow.wiring import daemon, reach
 
@@ -30,15 +30,16 @@ class People(msgspec.Struct, frozen=True, kw_only=True):
     deeds: deeds.Deeds
     routes: Sequence[Route]
     buttons: Sequence[Route]
+    reads: app.Reads
+    live: live.LiveTeller
 
 
 @contextlib.asynccontextmanager
 async def open_people(
-    options: settings.Settings, made: daemon.Assembly, changes: events.Changes, clock: Clock, *,
-    row: deeds.MakeRow = lambda ref: None,
+    options: settings.Settings, made: daemon.Assembly, latest: editions.Editions, clock: Clock
 ) -> AsyncIterator[People]:
-    """`row`: of a workload, for live pages. Strangers' questions have an API client of their own: no cycle waits."""
-    wanted = options.serving
+    """Strangers' questions have an API client of their own: no cycle waits."""
+    wanted, changes = options.serving, events.Changes(latest.revision, latest.touch)
     async with contextlib.AsyncExitStack() as stack:
         api = await stack.enter_async_context(kube.Api(made.access, qps=50, in_flight=20))
         kept = made.audit or await _open_audit(stack)
@@ -55,7 +56,7 @@ async def open_people(
         may = rights.Rights(gate, api, made.seen, time.monotonic)
         doing = deeds.Deeds(
             seen=made.seen, hands=made.hands, mandate=options.mandate, kept=kept, changes=changes, on_lease=on_lease,
-            clock=clock, row=row,
+            clock=clock,
         )
         door = writes.Writes(
             gate, may, doing, standing=lambda: made.leadership.annotations, clock=clock, monotonic=time.monotonic
@@ -68,7 +69,8 @@ async def open_people(
             buttons = pressed.routes()
         stack.callback(changes.close)
         yield People(
-            rights=may, changes=changes, deeds=doing, buttons=buttons,
+            rights=may, changes=changes, deeds=doing, buttons=buttons, live=live.LiveTeller(latest, changes),
+            reads=app.Reads(editions=latest, guard=may.guard, may=may.may, auth=wanted.auth),
             routes=[*door.routes(), events.make_route(changes, may.guard)],
         )
 

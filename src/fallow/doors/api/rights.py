@@ -22,7 +22,7 @@ from fallow.clients import errors
 from fallow.clients.kubernetes import api as kube
 from fallow.clients.kubernetes import reviews
 from fallow.clients.kubernetes.reviews import AccessWish
-from fallow.doors.answers.rights import May, MayAct
+from fallow.doors.answers.explaining import MayDo, MayTold
 from fallow.doors.api import auth, limits
 from fallow.doors.api.refusals import Denied
 from fallow.model import cluster
@@ -66,26 +66,26 @@ class Rights:
     async def demand_freeze(self, person: auth.Person) -> None:
         await self._demand(person, [FREEZE], to="freeze")
 
-    async def may(self, request: Request, workload: cluster.Workload) -> MayAct:
+    async def may(self, request: Request, workload: cluster.Workload) -> MayDo:
         return await self.may_act(await self._gate.look(request), workload)
 
-    async def may_act(self, person: auth.Person, workload: cluster.Workload) -> MayAct:
+    async def may_act(self, person: auth.Person, workload: cluster.Workload) -> MayDo:
         """One question to the API server, for all three need the same right."""
         ref = workload.ref
         wish, typed = self._wish("patch", ref), f"{text.typed(ref)} -n {ref.namespace}"
         missing = None if await self._has(person, wish) else str(wish)
         other = VERIFIED if self._gate.mode == "email" else missing
         own = None if self._gate.mode == "email" else missing
-        return MayAct(
-            keep=May(allowed=own is None, missing=own, command=f"fallow ack {typed} --hours 4"),
-            pause=May(allowed=other is None, missing=other, command=f"fallow pause {typed}"),
-            resume=May(allowed=other is None, missing=other, command=f"fallow resume {typed}"),
+        return MayDo(
+            keep=MayTold(allowed=own is None, missing=own, command=f"fallow ack {typed} --hours 4"),
+            pause=MayTold(allowed=other is None, missing=other, command=f"fallow pause {typed}"),
+            resume=MayTold(allowed=other is None, missing=other, command=f"fallow resume {typed}"),
         )
 
-    async def may_freeze(self, person: auth.Person) -> May:
+    async def may_freeze(self, person: auth.Person) -> MayTold:
         has = await self._has(person, FREEZE)
         lacks = VERIFIED if self._gate.mode == "email" else str(FREEZE)
-        return May(allowed=has, missing=None if has else lacks, command="fallow freeze --for 2h")
+        return MayTold(allowed=has, missing=None if has else lacks, command="fallow freeze --for 2h")
 
     def wishes(self, verb: str, namespace: str, kind: str, name: str) -> list[AccessWish]:
         """One for each kind that people call so: who may not do it to all of them would have to say which is meant."""

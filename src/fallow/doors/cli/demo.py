@@ -18,7 +18,7 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,7 +33,7 @@ from fallow.model.units import HOUR, MINUTE, Instant, Seconds
 from fallow.sim import cast, shelf, stage
 from fallow.sim.world import world as worlds
 
-PORT, PROMETHEUS_PORT = 6440, 6441
+PORT, PROMETHEUS_PORT, DASHBOARD_PORT = 6440, 6441, 8080
 INTERRUPTED: Final = 130  # as a shell says of who was ended by SIGINT
 LIVE_INTERVAL: Final[Seconds] = 30.0  # between two cycles once the day is over: somebody watches what they asked for
 _ENDED = "ended by Ctrl-C: the pretend cluster is gone, and nothing else was touched"
@@ -48,6 +48,7 @@ class Playing(msgspec.Struct, frozen=True, kw_only=True):
     faults: tuple[worlds.Fault, ...] = ()
     is_watched: bool = False
     stays: bool = False
+    dashboard_port: int = 0
 
 
 class Ending:
@@ -67,7 +68,7 @@ class Ending:
         return signal.SIGINT in self.signals
 
 
-def find_port(asked: int | None, usual: int = PORT) -> int:
+def find_port(asked: int | None, usual: int = PORT, flag: str = "--port") -> int:
     """The port asked for, or the usual, or any; one that was asked for and is taken is an error that names a free
     one."""
     wanted = usual if asked is None else asked
@@ -78,7 +79,7 @@ def find_port(asked: int | None, usual: int = PORT) -> int:
         with socket.create_server(("127.0.0.1", 0)) as listener:
             other: int = listener.getsockname()[1]
     if asked is not None:
-        raise click.UsageError(f"--port: {asked} is taken by another program; {other} is free: --port {other}")
+        raise click.UsageError(f"{flag}: {asked} is taken by another program; {other} is free: {flag} {other}")
     show.sentence(f"port {wanted} is taken by another program: {other} is used instead")
     return other
 
@@ -107,11 +108,33 @@ async def play(past: worlds.World, how: Playing) -> int:
     with tempfile.TemporaryDirectory(prefix="fallow-demo-") as folder:
         async with stage.open_stage(world, Path(folder), outside=outside) as on:
             assert on.addresses is not None
-            director = demo_director.Director(
-                on, speed=how.speed, length=length, stop=ending.asked, commands=list(say_commands(on.addresses))
-            )
-            await _play_day(director, how, ending)
-            return _conclude(on, ending)
+            async with _dashboard(on, how.dashboard_port) as link:
+                commands = [*say_commands(on.addresses), f"# in a browser: {link}"]
+                director = demo_director.Director(
+                    on, speed=how.speed, length=length, stop=ending.asked, commands=commands
+                )
+                await _play_day(director, how, ending)
+                return _conclude(on, ending)
+
+
+@contextlib.asynccontextmanager
+async def _dashboard(on: stage.Stage, port: int) -> AsyncIterator[str]:
+    """The daemon's own API and pages, over the pretend cluster and by its clock; where they are."""
+    from fallow.doors.api import app, editions  # a web server: who asks for help does without
+
+    made = on.product
+    latest = editions.Editions(
+        made.loop, on.options, lambda: on.world.clock, kept=made.audit, draw=made.eyes.draw
+    )
+    reads = app.Reads(editions=latest, guard=app.only_from_here)
+    server = app.Server(app.make_app(made.loop.health, made.loop.metrics, time.monotonic, reads=reads))
+    with contextlib.closing(app.open_listener(("127.0.0.1", port), "--dashboard-port")) as listener:
+        serving = asyncio.create_task(server.serve([listener]))
+        try:
+            yield f"http://localhost:{listener.getsockname()[1]}/"
+        finally:
+            server.stop()
+            await serving
 
 
 async def _play_day(director: demo_director.Director, how: Playing, ending: Ending) -> None:
@@ -229,6 +252,8 @@ def read_faults(text: str) -> tuple[worlds.Fault, ...]:
               "Ctrl-C or SIGTERM.  [default: on a terminal]")
 @click.option("--port", type=click.IntRange(0, 65535), default=None,
               help=f"Port of the pretend API server.  [default: {PORT}]")
+@click.option("--dashboard-port", type=click.IntRange(0, 65535), default=None,
+              help=f"Port of the dashboard and the API.  [default: {DASHBOARD_PORT}]")
 def demo(**asked: Any) -> None:
     """Watch a pretend GPU cluster through a day, with the real controller at work in it.
 
@@ -247,6 +272,7 @@ def _run(asked: dict[str, Any]) -> int:
     how = Playing(
         hours=asked["hours"], port=find_port(asked["port"]), speed=asked["speed"], faults=read_faults(asked["faults"]),
         is_watched=is_watched, stays=is_watched if stays is None else stays,
+        dashboard_port=find_port(asked["dashboard_port"], DASHBOARD_PORT, "--dashboard-port"),
     )
     past = choose_past(how.hours, asked["seed"], asked["nodes"], asked["trace"])
     show.sentence(past.summary, *past.notes)

@@ -231,16 +231,20 @@ def _draw_evidence(evidence: Sequence[answers.GpuEvidence], *, wide: bool) -> st
         return show.grid(["POD", "GPU", "NODE", "VERDICT", "WHY"], rows, styled="VERDICT", spare=("NODE",))
     columns = ["POD", "INDEX", "GPU", "MODEL", "NODE", "VERDICT", "REASON", "WHY", "SIGNALS"]
     rows_wide = [
-        (gpu.pod, gpu.index or "", gpu.uuid, gpus.shorten(gpu.model), gpu.node, gpu.verdict, gpu.reason, gpu.because,
+        (gpu.pod, _name_index(gpu), gpu.uuid, gpus.shorten(gpu.model), gpu.node, gpu.verdict, gpu.reason, gpu.because,
          _name_signals(gpu)) for gpu in evidence
     ]
     return show.grid(columns, rows_wide, styled="VERDICT")
 
 
+def _name_index(gpu: answers.GpuEvidence) -> str:
+    return "" if gpu.index is None else str(gpu.index)
+
+
 def _name_gpu(gpu: answers.GpuEvidence) -> str:
     """`3 GPU-1a2b3c4d`: its index on the node, and what is enough of its UUID to tell it from its neighbours."""
     match = _UUID.fullmatch(gpu.uuid)
-    return " ".join(filter(None, (gpu.index, f"{match[1]}{match[2]}" if match else gpu.uuid)))
+    return " ".join(filter(None, (_name_index(gpu), f"{match[1]}{match[2]}" if match else gpu.uuid)))
 
 
 def _name_signals(gpu: answers.GpuEvidence) -> str:

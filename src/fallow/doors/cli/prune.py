@@ -59,35 +59,42 @@ def calm_collector() -> None:
 async def _watch(options: settings.Settings) -> int:
     """The daemon. Whatever task ends unexpectedly ends the process: half a daemon would look alive and do nothing."""
     calm_collector()
-    from fallow.doors.api import app, events, people  # a web server: a tenth of a second that one look can do without
+    from fallow.doors.api import app, editions, people  # a web server: a tenth of a second that one look can do without
 
-    address, slack_address = options.loop.metrics_address, options.serving.slack_address
+    pace, slack_address = options.loop, options.serving.slack_address
     with contextlib.ExitStack() as stack:
-        listener = stack.enter_context(contextlib.closing(app.open_listener(address))) if address else None
-        pressing = None
-        if slack_address:
-            pressing = app.open_listener(slack_address, "--slack-interaction-addr")
-            stack.enter_context(contextlib.closing(pressing))
-        changes = events.Changes(int(time.time()))
-        async with (
-            daemon.assemble(options, time.time) as made, people.open_people(options, made, changes, time.time) as who
-        ):
+        flags_of = {
+            slack_address: "--slack-interaction-addr", pace.dashboard_address: "--dashboard-addr",
+            pace.metrics_address: "--metrics-addr",
+        }
+        listeners = {
+            address: stack.enter_context(contextlib.closing(app.open_listener(address, flag)))
+            for address, flag in flags_of.items() if address is not None
+        }
+        async with contextlib.AsyncExitStack() as opened:
+            made = await opened.enter_async_context(daemon.assemble(options, time.time))
             story = made.loop
             for number in (signal.SIGTERM, signal.SIGINT):
                 asyncio.get_running_loop().add_signal_handler(number, story.stop)
+            latest = editions.Editions(story, options, time.time, kept=made.audit, draw=made.eyes.draw)
+            who = await opened.enter_async_context(people.open_people(options, made, latest, time.time))
             async with asyncio.TaskGroup() as tasks:
-                server = app.Server(app.make_app(story.health, story.metrics, time.monotonic))
-                if listener is not None:
+                servers = []
+                for address, listener in listeners.items():
+                    is_page, is_slack = address == pace.dashboard_address, address == slack_address
+                    server = app.make_server(
+                        story.health, story.metrics, who.reads if is_page else None,
+                        [*(who.routes if is_page else []), *(who.buttons if is_slack else [])],
+                    )
                     tasks.create_task(server.serve([listener]))
-                buttons = app.make_buttons(who.buttons)
-                if pressing is not None:
-                    tasks.create_task(buttons.serve([pressing]))
-                watching = [tasks.create_task(task) for task in story.background()]
-                mode, pace = "acting" if options.mandate.acting else "in dry-run", units.humane(options.loop.interval)
-                log.info("watching, %s, every %s", mode, pace)
+                    servers.append(server)
+                watching = [tasks.create_task(task) for task in [*story.background(), who.live.run()]]
+                mode = "acting" if options.mandate.acting else "in dry-run"
+                log.info("watching, %s, every %s", mode, units.humane(pace.interval))
                 is_well = await story.run()
-                server.stop()
-                buttons.stop()
+                who.changes.close()
+                for server in servers:
+                    server.stop()
                 for task in watching:
                     task.cancel()
             await story.release()
@@ -111,7 +118,8 @@ run = flags.FlagCommand(
     "run", callback=_run, context_settings=flags.CONTEXT,
     params=[*flags.flag_options("--daemon-mode"), *flags.later_options()],
     help="Keep watching a cluster: look every --check-interval seconds, say what is idle, and with --run-mode "
-    "scale-down pause it.\n\nServes /metrics, /healthz and /readyz at --metrics-addr. Several replicas may run; the "
+    "scale-down pause it.\n\nServes /metrics, /healthz and /readyz at --metrics-addr, with --dashboard-port also the "
+    "dashboard and its API. Several replicas may run; the "
     "holder of the Lease acts.",
 )
 prune = flags.FlagCommand(

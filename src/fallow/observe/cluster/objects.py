@@ -229,19 +229,25 @@ class NodeItem(msgspec.Struct):
 def see_node(item: NodeItem, is_gpu: Callable[[str], bool] = lambda name: name == names.GPU) -> cluster.Node:
     """`is_gpu`: is a resource of that name one?"""
     labels = {sys.intern(key): sys.intern(value) for key, value in (item.metadata.labels or {}).items()}
+    offers = _read_offers(item.status.allocatable, is_gpu)
     return cluster.Node(
         name=sys.intern(item.metadata.name), hostname=labels.get(names.HOSTNAME, item.metadata.name),
         addresses=tuple(address.address for address in item.status.addresses or () if address.type == "InternalIP"),
         ready=is_ready(item.status), gpu_product=labels.get(names.GPU_PRODUCT), shared=_is_shared(labels),
-        labels=labels, gpus=_count_gpus(item.status.allocatable, is_gpu),
+        labels=labels, gpus=None if offers is None else sum(offers.values()), offers=offers or _NO_GPUS,
     )
 
 
-def _count_gpus(allocatable: Mapping[str, str] | None, is_gpu: Callable[[str], bool]) -> int | None:
+_NO_GPUS: Mapping[str, int] = {}
+
+
+def _read_offers(allocatable: Mapping[str, str] | None, is_gpu: Callable[[str], bool]) -> Mapping[str, int] | None:
+    """GPUs by resource; None where that cannot be read."""
     try:
-        return None if allocatable is None else sum(int(text) for name, text in allocatable.items() if is_gpu(name))
+        offered = {sys.intern(name): int(text) for name, text in (allocatable or {}).items() if is_gpu(name)}
     except ValueError:
         return None
+    return None if allocatable is None else offered or _NO_GPUS
 
 
 def is_ready(status: NodeStatus) -> bool:

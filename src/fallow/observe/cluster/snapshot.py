@@ -7,7 +7,7 @@ cannot be seen at all raises, and clocks that are apart. While no object changed
 none.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -91,6 +91,12 @@ class Eyes:
             "missing": (*fresh.missing, *self._compare_clocks(evidence)),
         }
         return self._compose(held, evidence, now, workloads=fresh.workloads, **facts)
+
+    async def draw(
+        self, pods: Sequence[cluster.Pod], gpus: Collection[str], span: usage.DrawnSpan, now: Instant
+    ) -> Mapping[str, usage.Floats]:
+        """What these GPUs of these pods did over time, for people. Raises what the source's other side does."""
+        return await self._source.draw(self._held, pods, gpus, span, now)
 
     def _compare_clocks(self, evidence: usage.Evidence) -> tuple[cluster.Missing, ...]:
         """Raises where ours and another are apart: every age would be wrong, and nobody can tell which clock is.

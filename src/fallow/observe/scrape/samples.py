@@ -10,7 +10,7 @@ has room for what the GPUs of its node can mean and no more, so that no page cro
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
@@ -347,6 +347,37 @@ class Scraped:
         for column, said, fold in zip((last, since), self._vouched(track, now), (np.fmax, np.fmin), strict=True):
             fold.at(column, pairs.rows, said[pairs.columns])
         return by_row.WatchedRows(np.fmax(found.active, last), np.fmin(found.since, since))
+
+    def draw(
+        self, gpus: Collection[str], span: usage.DrawnSpan, believes: Callable[[labels.Facts], bool]
+    ) -> dict[str, usage.Floats]:
+        """The highest of every step, as a ratio, by the best signal that each GPU has at the time."""
+        ring, drawn = self.table.ring, dict[str, usage.Floats]()
+        found = ring.span(span.start - span.step, span.end + MINUTE)
+        ends = (ring.minute_of_rows()[found.rows] + 1) * MINUTE
+        places = np.ceil((ends - span.start) / span.step - 1e-9).astype(np.int64)
+        is_in = (places >= 0) & (places < span.points)
+        for metric in _RATIOS:
+            track = self._track(metric)
+            for gpu, columns in self._columns_of(track, gpus, believes).items():
+                cells = np.fmax.reduce(track.fields["high"][np.ix_(found.rows[is_in], columns)], axis=1, initial=np.nan)
+                values = np.full(span.points, np.nan)
+                np.fmax.at(values, places[is_in], queries.believe(cells.astype(np.float64), metric))
+                known = drawn.setdefault(gpu, values)
+                drawn[gpu] = np.where(np.isnan(known), values, known)
+        return drawn
+
+    def _columns_of(
+        self, track: buckets.Track, gpus: Collection[str], believes: Callable[[labels.Facts], bool]
+    ) -> dict[str, list[int]]:
+        columns: dict[str, list[int]] = {}
+        for column, number in enumerate(track.series.tolist()):
+            facts = self.facts[number]
+            board = facts.uuid or facts.spot
+            gpu = f"{board}/{facts.instance}" if facts.instance else board
+            if gpu in gpus and believes(facts):
+                columns.setdefault(gpu, []).append(column)
+        return columns
 
     def _track(self, metric: queries.GpuMetric) -> buckets.Track:
         return self.table.tracks[metric.name]

@@ -177,6 +177,12 @@ class ScrapeSource:
         strangers = {f"{one.namespace}/{one.pod}": NOT_BELIEVED for one in self._finder.strangers}
         return msgspec.structs.replace(found, ignored=(*found.ignored, *trust.name_untrusted(strangers)))
 
+    async def draw(
+        self, held: rows.Holders, pods: Sequence[cluster.Pod], gpus: Collection[str], span: usage.DrawnSpan,
+        now: Instant,
+    ) -> Mapping[str, usage.Floats]:
+        return self._samples.draw(gpus, span, self._believes)
+
     def _witness(self, facts: labels.Facts) -> trust.Witness:
         """What was scraped by ourselves comes from whom we asked; each speaks of its own node only."""
         if facts.job == targets.NAMED:

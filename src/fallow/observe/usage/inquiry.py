@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from fallow.clients.prometheus import client
+from fallow.model import usage
 from fallow.model.units import DAY, Seconds
 from fallow.model.usage import Signal
 from fallow.observe.usage import labels, queries
@@ -108,6 +109,11 @@ class Inquiry:
         book, selectors = self._books.of(metric), self._selectors(metric, focus)
         promql = queries.samples(selectors, part.between)
         return Question(Topic(What.past, metric.name, float(number)), promql, book, metric.signal.label, required=True)
+
+    def about_activity_of(self, focus: Focus, step: Seconds) -> str:
+        """The highest of every step, as a ratio, by the best signal that each GPU has: one question for all of it."""
+        ratios = [metric for metric in queries.PRIMARIES if metric.signal in usage.RATIOS]
+        return " or ".join(queries.highest(metric, self._selectors(metric, focus), step) for metric in ratios)
 
     def _about_signals(self, window: Seconds, focus: Focus | None) -> Iterator[Question]:
         for metric in (*queries.PRIMARIES, *queries.OTHERS):

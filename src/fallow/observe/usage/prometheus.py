@@ -10,7 +10,7 @@ idle.
 
 import logging
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 
 _PODS_PER_QUERY = 500
 _NEARLY_ALL = 0.8
+_PODS_DRAWN = 32
+_HIGHEST_RATIO = 1.05
 _TOO_MANY_GONE = 10_000  # label sets of series that are no more, before all are read anew
 
 T = TypeVar("T")
@@ -210,6 +212,25 @@ class PrometheusSource:
         self._found_idle.forget_before(now - self._lookback)
         return looker.result
 
+    async def draw(
+        self, held: rows.Holders, pods: Sequence[cluster.Pod], gpus: Collection[str], span: usage.DrawnSpan,
+        now: Instant,
+    ) -> Mapping[str, usage.Floats]:
+        book, drawn = labels.LabelBook(labels.foreign(self._honor_labels), []), dict[str, usage.Floats]()
+        focus = next(self._focus(pods[:_PODS_DRAWN]), inquiry.Focus((), ()))
+        promql = self._inquiry.about_activity_of(focus, span.step)
+        asked = self._prometheus.query_range(promql, span.start, span.end, span.step, row=msgspec.Raw, now=now)
+        answer = await asked
+        numbers = book.number([series.metric for series in answer.rows])
+        for number, series in zip(numbers, answer.rows, strict=True):
+            facts = book.facts[number]
+            board = facts.uuid or facts.spot
+            gpu = f"{board}/{facts.instance}" if facts.instance else board
+            if gpu in gpus and rows.counts(facts, held.witness(facts), self._has_believed):
+                values = _place_points(series.values, span)
+                drawn[gpu] = np.fmax(drawn[gpu], values) if gpu in drawn else values
+        return drawn
+
     async def _look_up(
         self, looker: "_Looker", wanted: usage.Candidates, at: Numbers, layout: rows.RowLayout
     ) -> None:
@@ -281,3 +302,20 @@ def _has_unrated(layout: rows.RowLayout) -> bool:
 def _batches(items: Sequence[T]) -> Iterator[Sequence[T]]:
     for start in range(0, len(items), _PODS_PER_QUERY):
         yield items[start : start + _PODS_PER_QUERY]
+
+
+def _place_points(samples: Iterable[client.TextSample], span: usage.DrawnSpan) -> usage.Floats:
+    """At their places; what is no believable ratio is none."""
+    values = np.full(span.points, np.nan)
+    for sample in samples:
+        place, value = round((sample.at - span.start) / span.step), _read_ratio(sample.value)
+        if 0 <= place < span.points and 0.0 <= value <= _HIGHEST_RATIO:
+            values[place] = min(value, 1.0)
+    return values
+
+
+def _read_ratio(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan

@@ -123,6 +123,11 @@ def peak(metric: GpuMetric, selectors: list[str], by: str, window: Seconds) -> s
     return _union(lambda s: f"max_over_time({s}[{w}])", selectors)
 
 
+def highest(metric: GpuMetric, selectors: list[str], step: Seconds) -> str:
+    """As a ratio: series of several signals are told apart no more."""
+    return _union(lambda s: f"max_over_time({s}[{span(step)}]) * {metric.scale:g}", selectors)
+
+
 def count(selectors: list[str], window: Seconds) -> str:
     """Samples in the window, whatever they are: the mean tells whether there is a NaN among them."""
     return _union(lambda s: f"count_over_time({s}[{span(window)}])", selectors)

@@ -5,9 +5,10 @@ candidates.
 Invariant: a source never raises for what the other side does.
 """
 
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
-from fallow.model import usage
+from fallow.model import cluster, usage
 from fallow.model.seen import Input
 from fallow.model.units import Instant, Seconds
 from fallow.observe.usage import rows
@@ -34,4 +35,12 @@ class Source(Protocol):
     ) -> usage.Usage:
         """`seen` with last_active and observed_since of the wanted rows (nan where nothing is known), and with all
         samples of those that several series measured one after the other."""
+        ...
+
+    async def draw(
+        self, held: rows.Holders, pods: Sequence[cluster.Pod], gpus: Collection[str], span: usage.DrawnSpan,
+        now: Instant,
+    ) -> Mapping[str, usage.Floats]:
+        """The highest activity (a ratio) of each of these GPUs of these pods, point by point; nan where nothing was
+        measured. The one call that raises for what the other side does: nothing is decided by it."""
         ...

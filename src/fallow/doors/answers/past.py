@@ -1,0 +1,310 @@
+"""What happened, as answers: entries, GPUs by state over time, how many pauses an hour, what was given back, regrets.
+
+In: entries and levels of the audit. Out: pages of them.
+Invariant: a stretch that nobody saw is a gap (None), never a line between its ends; only what was written down counts.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final, Literal
+
+import msgspec
+
+from fallow.doors import answers
+from fallow.doors.answers import workloads as naming
+from fallow.model import units
+from fallow.model.history import AuditEntry, Happened, Levels
+from fallow.model.policies import idle
+from fallow.model.units import DAY, HOUR, MINUTE, Instant, Seconds
+
+WINDOWS: Final[Mapping[str, tuple[Seconds, Seconds]]] = {
+    "24h": (DAY, 5 * MINUTE), "7d": (7 * DAY, 30 * MINUTE), "30d": (30 * DAY, 2 * HOUR),
+}
+PACES: Final[Mapping[str, tuple[Seconds, Seconds]]] = {
+    "24h": (DAY, HOUR), "7d": (7 * DAY, HOUR), "30d": (30 * DAY, 4 * HOUR),
+}
+REGRET_THRESHOLD: Final = 0.2
+PAUSES_AND_ENDS: Final = frozenset({Happened.paused, Happened.resumed, Happened.brought_back, Happened.regretted})
+NOT_HAPPENED: Final[Mapping[Happened, tuple[str, str]]] = {
+    Happened.not_paused: ("The second look said no", "it was at work again, or had changed, just before its pause"),
+    Happened.refused: ("Refused", "the API server, a hook or a webhook said no"),
+    Happened.failed: ("Failed", "the request did not get through"),
+}
+
+
+class Decided(answers.Shape, frozen=True, kw_only=True):
+    id: int
+    at: str
+    type: Literal[
+        "told", "paused", "resumed", "kept", "keepEnded", "refused", "failed", "notPaused", "broughtBack", "left",
+        "frozen", "unfrozen", "noDecision", "wouldPause", "regretted", "released",
+    ]
+    workload: naming.WorkloadName | None
+    gpus: float | None
+    sentence: str
+    detail: str | None
+    actor: str
+    source: Literal["cycle", "cli", "api", "slack", "annotation", "outside"]
+    reason: str | None
+    policy: str | None
+    code: str | None
+
+
+class DecisionsPage(answers.Shape, frozen=True, kw_only=True):
+    items: tuple[Decided, ...]
+    next: str | None
+    revision: int
+
+
+class HistoryPage(answers.Shape, frozen=True, kw_only=True):
+    items: tuple[Decided, ...]
+
+
+def tell(entry: AuditEntry) -> Decided:
+    return Decided(
+        id=entry.number, at=units.rfc3339(entry.at), type=str(entry.type), gpus=entry.gpus,  # type: ignore[arg-type]
+        workload=naming.reference(entry.ref) if entry.ref else None, sentence=entry.sentence,
+        detail=entry.detail or None, actor=entry.actor, source=str(entry.source),  # type: ignore[arg-type]
+        reason=entry.reason or None, policy=entry.policy or None, code=entry.code or None,
+    )
+
+
+# ---- GPUs by state ---------------------------------------------------------------------------------------------------
+
+
+class GapTold(answers.Shape, frozen=True, kw_only=True, rename={"from_": "from"}):
+    from_: str
+    to: str
+    because: str
+
+
+class StatesPage(answers.Shape, frozen=True, kw_only=True, rename={"from_": "from", "step_seconds": "stepSeconds"}):
+    from_: str
+    to: str
+    step_seconds: float
+    total: tuple[float | None, ...]
+    busy: tuple[float | None, ...]
+    idle: tuple[float | None, ...]
+    kept: tuple[float | None, ...]
+    unknown: tuple[float | None, ...]
+    free: tuple[float | None, ...]
+    gaps: tuple[GapTold, ...]
+
+
+def show_states(levels: Iterable[Levels], window: str, now: Instant) -> StatesPage:
+    span, step = WINDOWS[window]
+    begin = (now - span) // step * step
+    places: list[Levels | None] = [None] * (int((now - begin) // step) + 1)
+    for each in levels:
+        if begin <= each.at <= now:
+            places[int((each.at - begin) // step)] = each
+    columns = {
+        name: tuple(None if each is None else getattr(each, name) for each in places)
+        for name in ("total", "busy", "idle", "kept", "unknown", "free")
+    }
+    return StatesPage(
+        from_=units.rfc3339(begin), to=units.rfc3339(now), step_seconds=step,
+        gaps=tuple(_find_gaps(places, begin, step)), **columns,
+    )
+
+
+def _find_gaps(places: Sequence[Levels | None], begin: Instant, step: Seconds) -> Iterator[GapTold]:
+    start: int | None = None
+    for place, each in enumerate([*places, Levels(at=0.0, total=None, busy=0, idle=0, kept=0, unknown=0, free=None)]):
+        if each is None and start is None:
+            start = place
+        elif each is not None and start is not None:
+            yield GapTold(
+                from_=units.rfc3339(begin + start * step), to=units.rfc3339(begin + place * step),
+                because="nothing was measured, or nobody was here",
+            )
+            start = None
+
+
+# ---- how many --------------------------------------------------------------------------------------------------------
+
+
+class SpanTold(answers.Shape, frozen=True, kw_only=True, rename={"from_": "from"}):
+    from_: str
+    to: str
+
+
+class PacePage(answers.Shape, frozen=True, kw_only=True, rename={"from_": "from", "step_seconds": "stepSeconds"}):
+    from_: str
+    to: str
+    step_seconds: float
+    paused: tuple[int, ...]
+    resumed: tuple[int, ...]
+    regretted: tuple[int, ...]
+    freezes: tuple[SpanTold, ...]
+
+
+def show_pace(
+    counted: Mapping[Happened, Sequence[int]], freezes: Sequence[AuditEntry], *, begin: Instant, step: Seconds,
+    now: Instant,
+) -> PacePage:
+    resumed, back = counted[Happened.resumed], counted[Happened.brought_back]
+    return PacePage(
+        from_=units.rfc3339(begin), to=units.rfc3339(now), step_seconds=step,
+        paused=tuple(counted[Happened.paused]), regretted=tuple(counted[Happened.regretted]),
+        resumed=tuple(one + other for one, other in zip(resumed, back, strict=True)),
+        freezes=tuple(_find_freezes(freezes, now)),
+    )
+
+
+def _find_freezes(entries: Sequence[AuditEntry], now: Instant) -> Iterator[SpanTold]:
+    """`entries`: frozen and unfrozen, the newest first. One that stands lasts until now."""
+    end = now
+    for entry in entries:
+        if entry.type is Happened.unfrozen:
+            end = entry.at
+        elif entry.type is Happened.frozen:
+            yield SpanTold(from_=units.rfc3339(entry.at), to=units.rfc3339(end))
+            end = entry.at
+
+
+# ---- given back ------------------------------------------------------------------------------------------------------
+
+
+class SavedDay(answers.Shape, frozen=True, kw_only=True):
+    day: str
+    gpu_hours: float
+    taken_gpu_hours: float | None
+    regrets: int
+
+
+class SavingsPage(answers.Shape, frozen=True, kw_only=True):
+    days: tuple[SavedDay, ...]
+    gpu_hours: float
+    mode: Literal["acting", "dry-run"]
+
+
+class PauseSpan(msgspec.Struct, frozen=True):
+    """One pause from its beginning to its end, or until now."""
+
+    uid: str
+    gpus: float
+    begins: Instant
+    ends: Instant
+    policy: str
+
+
+def find_spans(entries: Sequence[AuditEntry], standing: Iterable[str], now: Instant) -> list[PauseSpan]:
+    """`entries`: pauses and what ended them, the newest first. `standing`: uids of what rests now: a pause whose end
+    nobody saw, and that does not stand, counts for nothing."""
+    found, ends, stands = list[PauseSpan](), dict[str, Instant](), set(standing)
+    for entry in entries:
+        uid = entry.ref.uid if entry.ref else ""
+        if entry.type in (Happened.resumed, Happened.brought_back):
+            ends[uid] = entry.at
+        elif entry.type is Happened.paused:
+            end = ends.pop(uid, now if uid in stands else entry.at)
+            stands.discard(uid)
+            found.append(PauseSpan(uid, float(entry.gpus or 0), entry.at, end, entry.policy))
+    return found
+
+
+def hours_between(spans: Iterable[PauseSpan], begin: Instant, end: Instant) -> float:
+    return round(sum(
+        one.gpus * max(0.0, min(one.ends, end) - max(one.begins, begin)) / HOUR for one in spans
+    ), 2)
+
+
+def show_savings(
+    entries: Sequence[AuditEntry], standing: Iterable[str], *, days: int, now: Instant, is_dry: bool
+) -> SavingsPage:
+    spans, today = find_spans(entries, standing, now), now // DAY * DAY
+    regrets = Counter(entry.at // DAY * DAY for entry in entries if entry.type is Happened.regretted)
+    starts = [today - back * DAY for back in range(days - 1, -1, -1)]
+    shown = tuple(
+        SavedDay(
+            day=units.rfc3339(start)[:10], gpu_hours=hours_between(spans, start, min(start + DAY, now)),
+            taken_gpu_hours=None, regrets=regrets[start],
+        )
+        for start in starts
+    )
+    total = round(sum(day.gpu_hours for day in shown), 2)
+    return SavingsPage(days=shown, gpu_hours=total, mode="dry-run" if is_dry else "acting")
+
+
+# ---- regrets ---------------------------------------------------------------------------------------------------------
+
+
+class PolicyRegrets(answers.Shape, frozen=True, kw_only=True):
+    policy: str
+    pauses: int
+    regrets: int
+    threshold: float
+    window_seconds: float
+
+
+class NotHappened(answers.Shape, frozen=True, kw_only=True):
+    label: str
+    sentence: str
+    count: int
+
+
+class RegretsPage(answers.Shape, frozen=True, kw_only=True):
+    by_policy: tuple[PolicyRegrets, ...]
+    items: tuple[Decided, ...]
+    not_happened: tuple[NotHappened, ...]
+
+
+def show_regrets(
+    entries: Sequence[AuditEntry], counted: Mapping[Happened, int], rules: Mapping[str, idle.Rule]
+) -> RegretsPage:
+    """Of the policies that are there. `entries`: pauses and regrets, the newest first: a regret is of the policy that
+    paused it last."""
+    pauses, regrets, waiting = Counter[str](), Counter[str](), defaultdict[str, int](int)
+    for entry in entries:
+        uid = entry.ref.uid if entry.ref else ""
+        if entry.type is Happened.regretted:
+            waiting[uid] += 1
+        elif entry.type is Happened.paused:
+            pauses[entry.policy] += 1
+            regrets[entry.policy] += waiting.pop(uid, 0)
+    return RegretsPage(
+        by_policy=tuple(
+            PolicyRegrets(
+                policy=name, pauses=count, regrets=regrets[name], threshold=REGRET_THRESHOLD,
+                window_seconds=rules[name].gone_idle,
+            )
+            for name, count in sorted(pauses.items()) if name in rules
+        ),
+        items=tuple(tell(entry) for entry in entries if entry.type is Happened.regretted),
+        not_happened=tuple(
+            NotHappened(label=label, sentence=sentence, count=counted[kind])
+            for kind, (label, sentence) in NOT_HAPPENED.items() if counted.get(kind)
+        ),
+    )
+
+
+# ---- GPU by GPU ------------------------------------------------------------------------------------------------------
+
+
+class GpuLine(answers.Shape, frozen=True, kw_only=True):
+    node: str
+    index: int | None
+    uuid: str | None
+    pod: str
+    values: tuple[float | None, ...]
+    max: float | None
+    coverage: float | None
+    newest_seconds: float | None
+
+
+class TimelinePage(answers.Shape, frozen=True, kw_only=True, rename={
+    "from_": "from", "step_seconds": "stepSeconds", "window_from": "windowFrom", "last_work": "lastWork",
+    "more_max": "moreMax",
+}):
+    """`gpus`: the first so many; `more`: how many others, `more_max`: the highest of those."""
+
+    from_: str
+    to: str
+    step_seconds: float
+    threshold: float
+    window_from: str
+    last_work: str | None
+    gpus: tuple[GpuLine, ...]
+    more: int
+    more_max: float | None

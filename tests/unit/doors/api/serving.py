@@ -1,0 +1,83 @@
+"""The real server on loopback over a World of the tests, and a plain HTTP client."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+import aiohttp
+import msgspec
+
+from fallow import loop, settings, telemetry
+from fallow.account import audit
+from fallow.decide.idle import plan as brain
+from fallow.doors.api import app, editions
+from fallow.model import decision
+
+
+class StandingLoop:
+    """What the API needs of a loop: the latest cycle, and health."""
+
+    def __init__(self, now: float) -> None:
+        self.ended: decision.Cycle | None = None
+        self.health = loop.Health([loop.Pulse(60.0, 60.0, now)])
+        self.health.synced = True
+
+    async def read(self, name: str) -> decision.Cycle | None:
+        assert name == "idle"
+        return self.ended
+
+    def look_at(self, world: Any, mandate: Any, memory: decision.Memory | None = None, **said: Any) -> decision.Cycle:
+        seen = world.snapshot(**said)
+        plan = brain.make_plan(seen, mandate, memory or decision.Memory(), world.now)
+        self.ended = decision.Cycle(plan, seen, (), "", 0.1)
+        return self.ended
+
+
+class Client:
+    def __init__(self, session: aiohttp.ClientSession, url: str, standing: StandingLoop, kept: audit.Audit) -> None:
+        self.session, self.url, self.loop, self.kept = session, url, standing, kept
+
+    async def ask(
+        self, path: str, method: str = "GET", headers: Mapping[str, str] | None = None
+    ) -> tuple[int, Any, Mapping[str, str]]:
+        async with self.session.request(method, self.url + path, headers=headers) as response:
+            body = await response.read()
+            is_json = response.content_type == "application/json" and body
+            return response.status, msgspec.json.decode(body) if is_json else body, response.headers
+
+    async def get(self, path: str) -> Any:
+        status, body, _ = await self.ask(path)
+        assert status == 200, (path, body)
+        return body
+
+
+async def nothing(*asked: Any) -> dict[str, Any]:
+    """A source that measured nothing."""
+    return {}
+
+
+@contextlib.asynccontextmanager
+async def serving(
+    world: Any, mandate: Any, *, guard: Any = None, files: Any = None, draw: Any = None, **said: Any
+) -> AsyncIterator[Client]:
+    standing, kept = StandingLoop(world.now), audit.Audit(None)
+    await kept.open()
+    options = msgspec.structs.replace(settings.read_flags({"daemon_mode": True}, {}), mandate=mandate)
+    if world.workloads:
+        standing.look_at(world, mandate, **said)
+    told = editions.Editions(standing, options, lambda: world.now, kept=kept, draw=draw or nothing)  # type: ignore[arg-type]
+    reads = app.Reads(editions=told, guard=guard or app.only_from_here)
+    served = app.make_app(standing.health, telemetry.Telemetry(), lambda: world.now, reads=reads, files=files or {})
+    listener, server = app.open_listener(("127.0.0.1", 0)), app.Server(served)
+    task = asyncio.create_task(server.serve([listener]))
+    while not server.started:  # noqa: ASYNC110
+        await asyncio.sleep(0.005)
+    try:
+        async with aiohttp.ClientSession() as session:
+            yield Client(session, f"http://127.0.0.1:{listener.getsockname()[1]}", standing, kept)
+    finally:
+        server.stop()
+        await asyncio.wait_for(task, 5)
+        listener.close()
+        await kept.close()
