@@ -10,7 +10,7 @@ import sys
 
 BENCHMARKS = (
     "help_time", "commands", "listing", "plan", "cycle", "questions", "one_shot", "scrape", "backtest", "exporter",
-    "packing", "departures", "api",
+    "packing", "departures", "api", "live",
 )
 
 

@@ -13,6 +13,7 @@ from fallow.model import kinds
 
 HOME, TEAM = "gpu-pruner-system", "my-team"  # where it runs; the one namespace it looks into, as an example
 READ, PATCH = ("get", "list", "watch"), ("patch",)
+SECRETS = ("gpu-pruner-slack-webhook", "gpu-pruner-config")
 STEERING = (kinds.SCALED_OBJECT, kinds.KUEUE_WORKLOAD)
 EVENTS = ("events.k8s.io", ["events"], ("create", "patch"))
 FURTHER = {
@@ -114,6 +115,16 @@ def letter(one: str) -> str:
     return _file(about, _grant(f"gpu-pruner-act-{one}", rules))
 
 
+def dashboard(about: str) -> str:
+    """Whose token is it, may they: questions about others, which change nothing and tell who asks nothing secret."""
+    reviews = [
+        _rule("authentication.k8s.io", ["tokenreviews"], ["create"], why="Whose token is it?"),
+        _rule("authorization.k8s.io", ["subjectaccessreviews"], ["create"], why="May they?"),
+    ]
+    secrets = [_rule("", ["secrets"], ["get"], only=SECRETS, why="Channels of policies name these; add yours.")]
+    return _file(about, [*_grant("gpu-pruner-dashboard", reviews), *_grant("gpu-pruner-secrets", secrets, HOME)])
+
+
 FILES: dict[str, Callable[[], str]] = {
     "deploy/base/20-reader.yaml": partial(
         reader, "What gpu-pruner may read, and the little it may write about itself. With this role alone nothing in "
@@ -133,6 +144,10 @@ FILES: dict[str, Callable[[], str]] = {
     "deploy/one-namespace/acting/10-role.yaml": partial(
         acting, f"As deploy/acting/10-role.yaml, for {TEAM} only; Events about gpu-pruner itself are written in its "
         "own namespace.", one_namespace=True,
+    ),
+    "deploy/dashboard/10-role.yaml": partial(
+        dashboard, "What gpu-pruner needs besides deploy/base/20-reader.yaml so that people can log in to its "
+        "dashboard and API\n# (--dashboard-auth kube or proxy), and so that policies can name the Secrets of channels.",
     ),
     **{f"deploy/letters/{one}.yaml": partial(letter, one) for one in names.LETTERS if one not in names.DEFAULT_LETTERS},
 }

@@ -40,12 +40,16 @@ _PAUSE_NOTHING: Final = frozenset({
     "pods", "nodes", "namespaces", "horizontalpodautoscalers.autoscaling", "poddisruptionbudgets.policy",
     "resourceclaims.resource.k8s.io", f"{names.POLICY_PLURAL}.{names.GROUP}",
 })
+# What a terminal or a page would obey, or could be misled by, instead of showing it.
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_MARKUP: Final = re.compile(r"<[A-Za-z/!?]")
 
 
 class Why(StrEnum):
     """What programs may tell apart in what was declined."""
 
     malformed = "malformed"
+    too_long = "tooLong"  # longer than anybody may ask for
     unknown = "unknown"  # no such workload, no such ack
     unclear = "unclear"  # several of that name
     held = "held"  # acknowledged or opted out
@@ -61,12 +65,14 @@ class Declined(Exception):
 
 
 class Reach(msgspec.Struct, frozen=True):
-    """What a verb works with: the objects of one namespace ("": of all), hands, and in whose name."""
+    """What a verb works with: the objects of one namespace ("": of all), hands, and in whose name. `mandate`: what the
+    flags of the daemon say, where it is the daemon who acts."""
 
     mirror: mirror.Mirror
     hands: doing.Hands
     namespace: str
     by: str
+    mandate: idle.Mandate | None = None
 
 
 class Ack(msgspec.Struct, frozen=True):
@@ -113,6 +119,16 @@ def read_target(text: str) -> tuple[str, str]:
 def check_namespace(text: str) -> None:
     if not _NAMESPACE.fullmatch(text):
         raise Declined(Why.malformed, f"{text!r} cannot be the name of a namespace")
+
+
+def check_words(text: str, what: str, longest: int = marking.ACK_REASON_CHARACTERS) -> None:
+    """Words that somebody else will read: plain ones. Whoever shows them escapes them all the same."""
+    if len(text) > longest:
+        raise Declined(Why.malformed, f"{what} is longer than {longest} characters")
+    if _CONTROL.search(text):
+        raise Declined(Why.malformed, f"{what} holds control characters; plain words in one line, please")
+    if _MARKUP.search(text):
+        raise Declined(Why.malformed, f"{what} holds markup; plain words, please")
 
 
 def is_called(
@@ -169,7 +185,7 @@ async def pause(reach: Reach, target: str, reason: str, now: Instant, *, force: 
     workload = await find(reach, target, now)
     pods = _pods_of(reach, workload)
     namespace = reach.mirror.namespaces.find(reach.namespace)
-    if not force and re.fullmatch(settings.PROTECTED_NAMESPACES, workload.ref.namespace):
+    if not force and _is_protected(reach, workload.ref.namespace):
         raise Declined(Why.held, f"namespace {workload.ref.namespace} is protected; --force pauses there all the same")
     if not force and isinstance(namespace, Unseen):
         because = f"whether namespace {reach.namespace} opted out cannot be seen: {namespace.why}"
@@ -188,6 +204,11 @@ async def pause(reach: Reach, target: str, reason: str, now: Instant, *, force: 
     except errors.Conflict:
         because = f"{workload.ref.short} or its Namespace changed at this very moment; look again, repeat the command"
         raise Declined(Why.changed, because) from None
+
+
+def _is_protected(reach: Reach, namespace: str) -> bool:
+    own = reach.mandate.scope.protected_namespaces if reach.mandate else None
+    return bool(own.fullmatch(namespace) if own else re.fullmatch(settings.PROTECTED_NAMESPACES, namespace))
 
 
 async def resume(
@@ -226,9 +247,11 @@ async def _resume_one(reach: Reach, workload: cluster.Workload, now: Instant) ->
 
 
 def check_ack(until: Instant, now: Instant) -> None:
-    if not now + units.MINUTE <= until <= now + MAX_ACK_HOURS * units.HOUR:
-        because = f"an acknowledgement ends in the future, a minute at least and at most {MAX_ACK_HOURS} hours ahead"
+    because = f"an acknowledgement ends in the future, a minute at least and at most {MAX_ACK_HOURS} hours ahead"
+    if not now + units.MINUTE <= until:  # also what is no number
         raise Declined(Why.malformed, because)
+    if until > now + MAX_ACK_HOURS * units.HOUR:
+        raise Declined(Why.too_long, because)
 
 
 async def keep(reach: Reach, target: str, until: Instant | None, reason: str, now: Instant) -> list[Outcome]:
@@ -239,7 +262,7 @@ async def keep(reach: Reach, target: str, until: Instant | None, reason: str, no
     longest = _longest_ack(reach, workload)
     if until is not None and until > now + longest:
         held = f"the policy that holds for {workload.ref.short} heeds an acknowledgement for {units.humane(longest)}"
-        raise Declined(Why.malformed, f"{held} at most; say --hours {units.hours(longest)} or less")
+        raise Declined(Why.too_long, f"{held} at most; say --hours {units.hours(longest)} or less")
     end = now + min(idle.USUAL_ACK, longest) if until is None else until
     mark = marking.ack_mark(workload, until=end, by=reach.by, reason=reason, now=now)
     if kinds.stands_paused(workload):
@@ -252,11 +275,16 @@ async def keep(reach: Reach, target: str, until: Instant | None, reason: str, no
 
 
 def _longest_ack(reach: Reach, workload: cluster.Workload) -> Seconds:
-    """As policies say; what the flags of a daemon say is not known here."""
+    return min(find_consent(reach, workload).max_ack, MAX_ACK_HOURS * units.HOUR)
+
+
+def find_consent(reach: Reach, workload: cluster.Workload) -> idle.Consent:
+    """As policies say, else the flags, where it is the daemon who acts; where neither is known, as by default."""
+    mandate = reach.mandate or idle.Mandate()
     if not isinstance(reach.mirror.policies, Known):
-        return MAX_ACK_HOURS * units.HOUR
+        return mandate.rule.consent
     namespace = reach.mirror.namespaces.find(workload.ref.namespace)
-    return brain.find_consent(workload, _pods_of(reach, workload), namespace, reach.mirror.policies).max_ack
+    return brain.find_consent(workload, _pods_of(reach, workload), namespace, reach.mirror.policies, mandate)
 
 
 def _pods_of(reach: Reach, workload: cluster.Workload) -> tuple[cluster.Pod, ...]:

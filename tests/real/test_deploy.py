@@ -113,6 +113,12 @@ def acting(letters: str) -> Rights:
     return rights
 
 
+DASHBOARD: Rights = {
+    ("authentication.k8s.io", "tokenreviews"): frozenset({"create"}),
+    ("authorization.k8s.io", "subjectaccessreviews"): frozenset({"create"}),
+}
+
+
 def together(*rights: Rights) -> Rights:
     return {one: frozenset().union(*(each.get(one, frozenset()) for each in rights)) for one in EVERYTHING}
 
@@ -181,6 +187,16 @@ async def test_in_its_own_namespace_it_may_hold_its_lease_and_nothing_else(clust
     assert await allowed("", "secrets", "gpu-pruner-slack-webhook") == set()
     assert await allowed("", "configmaps", "gpu-pruner-acting") == set()
     assert not await may(cluster, "create", "coordination.k8s.io", "leases", namespace="default")
+
+
+async def test_a_dashboard_adds_reviews_and_the_secrets_that_are_named(cluster):
+    await install(cluster, "base/20-reader.yaml", "dashboard/10-role.yaml")
+    expected, home = together(READER, DASHBOARD), cluster.namespace
+    await cluster.wait_until(lambda: _agrees(cluster, expected))
+    assert await rights(cluster, EVERYTHING) == expected
+    for name, allowed in (("gpu-pruner-slack-webhook", True), ("gpu-pruner-config", True), ("another", False)):
+        assert await may(cluster, "get", "", "secrets", namespace=home, name=name) is allowed
+    assert not await may(cluster, "list", "", "secrets", namespace=home)
 
 
 async def test_one_namespace_needs_no_right_outside_it(cluster):

@@ -58,7 +58,7 @@ DECLINED = {
     "no-such-workload": (lambda reach: verbs.resume(reach, "Deployment/other", NOW), verbs.Why.unknown),
     "no-name": (lambda reach: verbs.resume(reach, "llm", NOW), verbs.Why.malformed),
     "kept": (lambda reach: verbs.pause(reach, "Deployment/kept", "x", NOW), verbs.Why.held),
-    "ack-too-long": (lambda reach: verbs.keep(reach, "Deployment/llm", NOW + 169 * HOUR, "", NOW), verbs.Why.malformed),
+    "ack-too-long": (lambda reach: verbs.keep(reach, "Deployment/llm", NOW + 169 * HOUR, "", NOW), verbs.Why.too_long),
     "ack-in-the-past": (lambda reach: verbs.keep(reach, "Deployment/llm", NOW - 1, "x", NOW), verbs.Why.malformed),
     "not-acknowledged": (lambda reach: verbs.release(reach, "Deployment/llm", NOW), verbs.Why.unknown),
     "freeze-too-long": (lambda reach: verbs.freeze(None, 367 * units.DAY, "x", NOW), verbs.Why.malformed),

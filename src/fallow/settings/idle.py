@@ -14,7 +14,7 @@ from fallow.model.policies import idle
 from fallow.model.secret import Secret
 from fallow.model.units import HOUR, MINUTE, Seconds
 from fallow.settings import readers as read
-from fallow.settings import telling, tree
+from fallow.settings import serving, telling, tree
 from fallow.settings.flags import Flag, group, read_values
 from fallow.settings.readers import UsageError
 
@@ -29,8 +29,8 @@ LEAST_BUDGET: Seconds = 60.0
 BASELINE_CYCLES = 3  # of a daemon that does not know how idle the cluster usually is
 SERVICE_ACCOUNT_NAMESPACE = Path(names.SERVICE_ACCOUNT_DIR, "namespace")
 
-LOOK, RULES, ACT, TELL, BRAKES, SOURCE, RUNNING = GROUPS = (
-    "What to look at", "When something is idle", "What is done", telling.TELL, "Brakes",
+LOOK, RULES, ACT, TELL, SERVE, BRAKES, SOURCE, RUNNING = GROUPS = (
+    "What to look at", "When something is idle", "What is done", telling.TELL, serving.SERVE, "Brakes",
     "Where measurements come from", "Running",
 )
 
@@ -88,6 +88,7 @@ FLAGS: tuple[Flag, ...] = (
         Flag("--compat-annotations", "BOOL", "Write the gpu-pruner.io/* annotations too.", read.truth, "true"),
     ),
     *telling.FLAGS,
+    *serving.FLAGS,
     *group(BRAKES,
         Flag("--confirm-cycles", "N", "Cycles in a row a workload must be idle; default: 2, one-shot 1.",
              read.whole_number(1)),
@@ -174,9 +175,8 @@ FLAGS: tuple[Flag, ...] = (
 # notice or a page that never comes.
 NOT_YET: Mapping[str, str] = {
     **dict.fromkeys(
-        ("--dashboard-auth", "--cluster", "--honor-labels-clusters"), "logging in, and further clusters",
+        ("--cluster", "--honor-labels-clusters"), "further clusters",
     ),
-    **dict.fromkeys(("--slack-interaction-addr", "--slack-interaction-port"), "buttons in Slack"),
     **dict.fromkeys(("--digest-schedule", "--digest-timezone", "--digest-top"), "the digest"),
 }
 
@@ -194,6 +194,7 @@ def read_flags(given: Mapping[str, Any], environ: Mapping[str, str]) -> tree.Set
         exporter_namespaces=_with_our_own(values["exporter_namespaces"], own_namespace),
         trust_metrics=values["trust_metrics"], mandate=_mandate(values, own_namespace), loop=_loop(values),
         dry_run_scope=values["dry_run_scope"], telling=telling.read_telling(values),
+        serving=serving.read_serving(values, environ),
         gpu_resources=frozenset(values["gpu_resource"]), own_namespace=own_namespace,
         log_format=values["log_format"], log_level=log_level(environ),
         pod_name=environ.get("POD_NAME") or None, pod_uid=environ.get("POD_UID", ""), environment=environ,

@@ -107,6 +107,21 @@ def port(text: str) -> int:
     return int(text)
 
 
+def network(text: str) -> str:
+    import ipaddress  # here and not above: --help does without it
+
+    try:
+        return str(ipaddress.ip_network(text))
+    except ValueError:
+        raise ValueError(f"{text!r} is not a network such as 10.0.0.0/8 or 10.1.2.3/32") from None
+
+
+def auth_mode(text: str) -> str:
+    if text == "oidc":
+        raise ValueError("'oidc' is not in this version yet; a proxy that logs people in does the same (proxy)")
+    return str(one_of("email", "kube", "proxy")(text))
+
+
 def listen_address(text: str) -> tuple[str, int] | None:
     """IP:PORT, or nothing for off."""
     if not text:

@@ -9,6 +9,7 @@ from fallow.model.patterns import Pattern
 from fallow.model.policies import idle
 from fallow.model.secret import Secret
 from fallow.model.units import Seconds
+from fallow.settings.serving import ServingSettings
 from fallow.settings.telling import TellingSettings
 
 AuthMethod: TypeAlias = Literal["auto", "kube", "none", "bearer", "basic", "sigv4", "gcp", "azure"]
@@ -67,6 +68,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     mandate: idle.Mandate
     loop: LoopSettings
     telling: TellingSettings
+    serving: ServingSettings = ServingSettings()
     dry_run_scope: Literal["server", "client"]
     gpu_resources: frozenset[str]
     log_format: str

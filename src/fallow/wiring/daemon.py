@@ -50,6 +50,9 @@ class Assembly(msgspec.Struct, frozen=True):
     home: reach.Home
     eyes: snapshot.Eyes
     audit: audit.Audit | None  # where what happened is kept; a daemon's
+    seen: mirror.Mirror
+    hands: doing.Hands
+    access: config.Access
 
 
 class DaemonSeen(msgspec.Struct, frozen=True):
@@ -107,8 +110,9 @@ async def assemble(
             seen, usage, clock=clock, lease_annotations=lambda: leadership.annotations,
             lease_term=lambda: leadership.term,
         )
+        hands = await _make_hands(options, home.namespace, api, seen, stack)
         story = idle.IdleStory(
-            options=options, eyes=eyes, hands=await _make_hands(options, home.namespace, api, seen, stack),
+            options=options, eyes=eyes, hands=hands,
             books=tally.Books(
                 metrics, dry_run=not options.mandate.acting, source="scrape" if scraping else "prometheus"
             ),
@@ -125,7 +129,9 @@ async def assemble(
             seen=seen, leadership=leadership, needs_lease=needs_lease, metrics=metrics, clock=clock,
             monotonic=monotonic, most_failures=pace.max_consecutive_failures, background=background,
         )
-        yield Assembly(looping, access.namespace or "default", scraping, leadership, home, eyes, kept_audit)
+        yield Assembly(
+            looping, access.namespace or "default", scraping, leadership, home, eyes, kept_audit, seen, hands, access
+        )
 
 
 def _write_ages(metrics: telemetry.Telemetry, seen: mirror.Mirror) -> None:

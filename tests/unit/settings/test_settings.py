@@ -54,6 +54,14 @@ def test_a_daemon_confirms_twice_and_elects_a_leader(daemon, cycles, elects):
         ({"prometheus_auth": "basic"}, "--prometheus-auth basic needs"),
         ({"prometheus_auth": "bearer"}, "--prometheus-auth bearer needs"),
         ({"prometheus_username": "ada"}, "--prometheus-username needs a password"),
+        ({"slack_interaction_addr": "127.0.0.1:3002"}, "--slack-interaction-addr needs SLACK_SIGNING_SECRET"),
+        ({"slack_interaction_port": "3002"}, "--slack-interaction-addr needs SLACK_SIGNING_SECRET"),
+        ({"slack_interaction_port": "0"}, "--slack-interaction-port: '0' is not a port"),
+        ({"dashboard_auth": "none"}, "--dashboard-auth: 'none' is none of email, kube, proxy"),
+        ({"dashboard_auth": "oidc"}, "--dashboard-auth: 'oidc' is not in this version yet"),
+        ({"dashboard_auth": "proxy"}, "--dashboard-auth proxy needs --trusted-proxy"),
+        ({"trusted_proxy": ["10.0.0.1/8"]}, "--trusted-proxy: '10.0.0.1/8' is not a network"),
+        ({"session_key_file": "/nowhere/key"}, "--session-key-file: /nowhere/key cannot be read"),
         ({"source": "nvml"}, "--source: 'nvml' is none of auto, prometheus, scrape"),
         ({"scrape_interval": "90"}, "--scrape-interval: '90' is not between 1 and 60"),
         (
@@ -168,3 +176,29 @@ def test_a_dry_run_plans_the_same_pause():
 )
 def test_the_log_level(environ, level):
     assert settings.log_level(environ) == level
+
+
+def test_people_are_asked_who_they_are_only_where_somebody_says_so():
+    assert read().serving.auth == "email"
+    assert read(dashboard_auth="kube").serving.auth == "kube"
+
+
+def test_the_two_ways_to_say_where_slack_calls(tmp_path):
+    environ = {"SLACK_SIGNING_SECRET": "s3cret"}
+    both = read(environ, daemon_mode=True, slack_interaction_port="3002").serving
+    assert both.slack_address == ("0.0.0.0", 3002)
+    assert "s3cret" not in repr(both)
+    with pytest.raises(settings.UsageError, match="two different ports"):
+        read(environ, slack_interaction_port="3002", slack_interaction_addr="127.0.0.1:3003")
+    assert read(environ, slack_interaction_port="3002").serving.slack_address is None  # one look hears nobody
+
+
+def test_a_key_for_sessions_is_long_and_not_shown(tmp_path):
+    path = tmp_path / "key"
+    path.write_bytes(b"short")
+    with pytest.raises(settings.UsageError, match="less than 32 bytes"):
+        read(session_key_file=str(path))
+    path.write_bytes(b"k" * 32 + b"\n")
+    key = read(session_key_file=str(path)).serving.session_key
+    assert key.reveal() == b"k" * 32
+    assert "k" * 8 not in repr(key)

@@ -95,11 +95,11 @@ find_given_ack, find_pod_ack = consent.find_given_ack, consent.find_pod_ack
 
 def find_consent(
     workload: cluster.Workload, pods: tuple[cluster.Pod, ...], namespace: Input[cluster.Namespace],
-    policies: rules.Policies,
+    policies: rules.Policies, mandate: idle.Mandate,
 ) -> idle.Consent:
-    """What the policy that holds for a workload lets its owner say; where none does, what we let owners by default."""
+    """What the policy that holds for a workload lets its owner say; where none does, what the mandate lets owners."""
     subject = rules.Subject(workload, pods, namespace, frozenset)
-    return rules.Rulebook(idle.Mandate(), policies).find(subject).rule.consent
+    return rules.Rulebook(mandate, policies).find(subject).rule.consent
 
 
 def _look(snapshot: cluster.Snapshot, mandate: idle.Mandate, now: Instant, cache: Cache | None = None) -> judge.Sight:

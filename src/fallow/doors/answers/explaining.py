@@ -123,7 +123,7 @@ class FullExplanation(naming.Explanation, frozen=True, kw_only=True):
 
 def nobody_may(ref: cluster.Ref, missing: str | None = None) -> MayDo:
     """Before anybody was asked: no. The commands say how it is done at a keyboard."""
-    typed = f"{text.typed(ref)} -n {ref.namespace}"
+    typed = f"{kinds.typed(ref)} -n {ref.namespace}"
     return MayDo(**{
         verb: MayTold(allowed=False, missing=missing, command=f"fallow {command} {typed}")
         for verb, command in (("keep", "ack"), ("pause", "pause"), ("resume", "resume"))

@@ -10,11 +10,10 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 
 from fallow import names
-from fallow.act.notices import text
 from fallow.doors import answers
 from fallow.doors.answers import money
 from fallow.doors.answers import workloads as naming
-from fallow.model import cluster, decision, marks, prices, shares, units
+from fallow.model import cluster, decision, kinds, marks, prices, shares, units
 from fallow.model.decision import Reason, Verdict
 from fallow.model.history import Condition
 from fallow.model.units import DAY, HOUR, MINUTE, Instant
@@ -209,7 +208,7 @@ def read_rest(workload: cluster.Workload) -> RestTold | None:
     return RestTold(
         at=pause.at or "", by=pause.by or names.FIELD_MANAGER, reason=pause.reason or "", gpus=pause.gpus,
         policy=pause.policy, size=naming.return_size(pause),
-        resume_command=f"fallow resume {text.typed(ref)} -n {ref.namespace}",
+        resume_command=f"fallow resume {kinds.typed(ref)} -n {ref.namespace}",
     )
 
 

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import ipaddress
 import socket
+import time
 from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
@@ -23,8 +24,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fallow import loop, settings, telemetry
 from fallow.doors.answers import overview
-from fallow.doors.api import answering, bounds, editions, endpoints, openapi, pages
+from fallow.doors.api import answering, bounds, editions, endpoints, openapi, pages, refusals
 from fallow.doors.api.answering import ApiProblem
+from fallow.doors.api.refusals import Denied
 from fallow.stories.turn import Clock
 
 _LAST_WORDS = 1  # seconds in which answers under way may end when we stop
@@ -58,7 +60,7 @@ def make_app(
         served += [*_read_routes(reads), Route("/api/{rest:path}", _find_nothing)]
         served.append(Route("/{path:path}", pages.BuiltPages(pages.read_files() if files is None else files).show))
     app = Starlette(routes=served, exception_handlers={
-        ApiProblem: _show_problem, HTTPException: _show_http_problem, 500: _show_defect
+        ApiProblem: _show_problem, Denied: refusals.answer, HTTPException: _show_http_problem, 500: _show_defect
     })
     app.add_middleware(SecureHeaders)
     return app
@@ -183,10 +185,13 @@ def open_listener(address: tuple[str, int], flag: str = "--metrics-addr") -> soc
 class Server(uvicorn.Server):
     """uvicorn, with signals left to the loop: SIGTERM must finish the patch in flight, not just the requests."""
 
-    def __init__(self, app: Starlette) -> None:
+    def __init__(
+        self, app: Starlette, protocol: type[bounds.BoundedProtocol] = bounds.BoundedProtocol
+    ) -> None:
+        """Headers about who is behind a proxy are left to doors/api/auth.py: uvicorn would believe all of loopback."""
         super().__init__(uvicorn.Config(
-            app, http=bounds.BoundedProtocol, ws="none", log_config=None, lifespan="off", access_log=False,
-            date_header=False, timeout_graceful_shutdown=_LAST_WORDS,
+            app, http=protocol, ws="none", log_config=None, lifespan="off", access_log=False, date_header=False,
+            proxy_headers=False, timeout_graceful_shutdown=_LAST_WORDS,
         ))
         self._ended = asyncio.Event()
 
@@ -202,3 +207,11 @@ class Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+
+def make_server(
+    health: loop.Health, metrics: telemetry.Telemetry, reads: Reads | None, routes: Sequence[BaseRoute]
+) -> Server:
+    """What a daemon serves at one address: health always; pages and writes where they are asked for."""
+    protocol = bounds.PageProtocol if reads is not None or routes else bounds.BoundedProtocol
+    return Server(make_app(health, metrics, time.monotonic, reads=reads, routes=routes), protocol)

@@ -16,7 +16,7 @@ from fallow.doors.cli import verbs as acting
 
 RUNNING = [
     flag.name for flag in settings.FLAGS
-    if flag.group == settings.RUNNING and flag.name not in ("--kubeconfig", "--context")
+    if flag.group in (settings.RUNNING, settings.SERVE) and flag.name not in ("--kubeconfig", "--context")
 ]
 
 

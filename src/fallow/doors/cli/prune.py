@@ -59,34 +59,40 @@ def calm_collector() -> None:
 async def _watch(options: settings.Settings) -> int:
     """The daemon. Whatever task ends unexpectedly ends the process: half a daemon would look alive and do nothing."""
     calm_collector()
-    from fallow.doors.api import app, editions  # a web server: a tenth of a second that one look can do without
+    from fallow.doors.api import app, editions, people  # a web server: a tenth of a second that one look can do without
 
-    pace = options.loop
+    pace, slack_address = options.loop, options.serving.slack_address
     with contextlib.ExitStack() as stack:
-        flags_of = {pace.dashboard_address: "--dashboard-addr", pace.metrics_address: "--metrics-addr"}
+        flags_of = {
+            slack_address: "--slack-interaction-addr", pace.dashboard_address: "--dashboard-addr",
+            pace.metrics_address: "--metrics-addr",
+        }
         listeners = {
             address: stack.enter_context(contextlib.closing(app.open_listener(address, flag)))
             for address, flag in flags_of.items() if address is not None
         }
-        async with daemon.assemble(options, time.time) as made:
+        async with contextlib.AsyncExitStack() as opened:
+            made = await opened.enter_async_context(daemon.assemble(options, time.time))
             story = made.loop
             for number in (signal.SIGTERM, signal.SIGINT):
                 asyncio.get_running_loop().add_signal_handler(number, story.stop)
-            reads = app.Reads(
-                editions=editions.Editions(story, options, time.time, kept=made.audit, draw=made.eyes.draw),
-                guard=app.only_from_here,
-            )
+            latest = editions.Editions(story, options, time.time, kept=made.audit, draw=made.eyes.draw)
+            who = await opened.enter_async_context(people.open_people(options, made, latest, time.time))
             async with asyncio.TaskGroup() as tasks:
                 servers = []
                 for address, listener in listeners.items():
-                    shown = reads if address == pace.dashboard_address else None
-                    server = app.Server(app.make_app(story.health, story.metrics, time.monotonic, reads=shown))
+                    is_page, is_slack = address == pace.dashboard_address, address == slack_address
+                    server = app.make_server(
+                        story.health, story.metrics, who.reads if is_page else None,
+                        [*(who.routes if is_page else []), *(who.buttons if is_slack else [])],
+                    )
                     tasks.create_task(server.serve([listener]))
                     servers.append(server)
-                watching = [tasks.create_task(task) for task in story.background()]
+                watching = [tasks.create_task(task) for task in [*story.background(), who.live.run()]]
                 mode = "acting" if options.mandate.acting else "in dry-run"
                 log.info("watching, %s, every %s", mode, units.humane(pace.interval))
                 is_well = await story.run()
+                who.changes.close()
                 for server in servers:
                     server.stop()
                 for task in watching:
@@ -96,11 +102,16 @@ async def _watch(options: settings.Settings) -> int:
 
 
 def _run(**given: Any) -> None:
-    sys.exit(start(flags.read_settings({**given, "daemon_mode": True})))
+    sys.exit(start(flags.read_settings({**_with_login(given), "daemon_mode": True})))
 
 
 def _prune(**given: Any) -> None:
-    sys.exit(start(flags.read_settings(given)))
+    sys.exit(start(flags.read_settings(_with_login(given))))
+
+
+def _with_login(given: dict[str, Any]) -> dict[str, Any]:
+    """By our own name people are asked who they are, unless somebody says otherwise."""
+    return {**given, "dashboard_auth": given.get("dashboard_auth") or "kube"}
 
 
 run = flags.FlagCommand(

@@ -228,7 +228,7 @@ def refusals() -> Iterator[None]:
     try:
         yield
     except verbs.Declined as problem:
-        raises = click.UsageError if problem.why is verbs.Why.malformed else click.ClickException
+        raises = click.UsageError if problem.why in (verbs.Why.malformed, verbs.Why.too_long) else click.ClickException
         way_out = "; --force pauses it all the same" if problem.why is verbs.Why.held else ""
         raise raises(plain(f"{problem}{way_out}")) from None
     except errors.Misconfigured as problem:

@@ -6,6 +6,10 @@ import socket
 from collections.abc import AsyncIterator
 
 import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
 
 from fallow import loop, telemetry
 from fallow.doors.api import app, bounds
@@ -151,3 +155,82 @@ async def test_who_holds_a_request_open_does_not_hold_up_the_end() -> None:
         writer.write(b"GET /healthz HTTP/1.1\r\n")
         await writer.drain()
     writer.close()
+
+
+# ---- pages -----------------------------------------------------------------------------------------------------------
+
+
+@contextlib.asynccontextmanager
+async def page_serving(endless: bytes = b"") -> AsyncIterator[tuple[int, app.Server]]:
+    """Answers a POST with the size of its body, and a GET for ever with `endless`, a moment apart."""
+
+    async def count(request: Request) -> Response:
+        return PlainTextResponse(str(len(await request.body())))
+
+    async def stream(request: Request) -> Response:
+        async def parts() -> AsyncIterator[bytes]:
+            while True:
+                yield endless
+                await asyncio.sleep(0.01)
+
+        return StreamingResponse(parts())
+
+    listener = app.open_listener(("127.0.0.1", 0))
+    routes = [Route("/count", count, methods=["POST"]), Route("/stream", stream)]
+    server = app.Server(Starlette(routes=routes), bounds.PageProtocol)
+    task = asyncio.create_task(server.serve([listener]))
+    while not server.started:  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+    try:
+        yield listener.getsockname()[1], server
+    finally:
+        server.stop()
+        await asyncio.wait_for(task, 5)
+        listener.close()
+
+
+async def test_a_page_may_send_a_small_body() -> None:
+    head = b"POST /count HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+    async with page_serving() as (port, _):
+        assert (await say(port, head + b"Content-Length: 5\r\n\r\nhello")).endswith(b"5")
+        assert (await say(port, head + b"Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n")).endswith(b"5")
+        most = b"x" * bounds.MOST_PAGE_BODY
+        full = head + f"Content-Length: {len(most)}\r\n\r\n".encode() + most
+        assert (await say(port, full)).endswith(str(len(most)).encode())
+
+
+@pytest.mark.parametrize("length", [b"65537", b"9" * 30, b"-1", b"x"])
+async def test_a_page_may_not_announce_a_large_one(length: bytes) -> None:
+    async with page_serving() as (port, _):
+        answer = await say(port, b"POST /count HTTP/1.1\r\nHost: x\r\nContent-Length: " + length + b"\r\n\r\n")
+        assert answer == b"" or answer.startswith((b"HTTP/1.1 413", b"HTTP/1.1 400"))
+
+
+async def test_a_body_in_chunks_ends_where_it_is_too_much() -> None:
+    chunk = b"1000\r\n" + b"x" * 4096 + b"\r\n"
+    head = b"POST /count HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+    async with page_serving() as (port, _):
+        answer = await say(port, head, *[chunk] * 64)
+        assert answer == b"" or b" 413 " in answer
+
+
+async def test_a_page_that_takes_its_answer_stays_and_one_that_does_not_is_cut_off(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(bounds, "ANSWER", 0.1)
+    ask = b"GET /stream HTTP/1.1\r\nHost: x\r\n\r\n"
+    async with page_serving(b"x") as (port, _):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(ask)
+        async with asyncio.timeout(10):
+            for _ in range(60):  # six times as long as an answer may hang
+                assert await reader.readuntil(b"x\r\n")
+        writer.close()
+    async with page_serving(b"x" * 1_000_000) as (port, server):
+        slow = socket.create_connection(("127.0.0.1", port))
+        slow.send(ask)
+        async with asyncio.timeout(30):
+            for is_there in (False, True):
+                while bool(server.server_state.connections) is is_there:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+        slow.close()

@@ -1,0 +1,187 @@
+"""Who asks, by one of four ways, and whether the request is their own doing.
+
+    email  nobody shows who they are: reading is open, and only an acknowledgement may be written, by a given address
+    kube   a bearer token that the API server knows (TokenReview), or a session that was begun with one
+    proxy  headers that a trusted proxy set; from any other address they are not looked at
+    oidc   not in this version
+
+In: a request. Out: a Person, or Denied (401). What a person may do, rights.py finds out.
+Invariant: loopback is an address like any other. What a browser sends by itself (a cookie, an address behind a proxy)
+is believed for a write only with our CSRF token and from our own origin.
+"""
+
+import hashlib
+import ipaddress
+import logging
+from collections.abc import Sequence
+from typing import Literal, TypeAlias
+from urllib import parse
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from fallow import names
+from fallow.clients import errors
+from fallow.clients.kubernetes import api as kube
+from fallow.clients.kubernetes import reviews
+from fallow.doors.api import limits, sessions
+from fallow.doors.api.refusals import Denied
+from fallow.model.units import MINUTE
+from fallow.stories.turn import Clock
+
+log = logging.getLogger(__name__)
+
+Mode: TypeAlias = Literal["email", "kube", "proxy"]
+Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+MOST_TRIES = 30  # a minute and address: of tokens that we do not know yet
+_RESERVED = "system:"  # names that Kubernetes keeps to itself: no proxy may speak for those
+_EVERYBODY = "system:authenticated"
+_CSRF_HEADER = "X-Fallow-CSRF"
+_LONGEST_TOKEN = 16_384
+
+
+class Person(msgspec.Struct, frozen=True):
+    """Somebody who asks. `is_ambient`: a browser showed it by itself, so it may not know what it does."""
+
+    name: str | None = None  # None: nobody in particular
+    groups: tuple[str, ...] = ()
+    is_verified: bool = False
+    is_ambient: bool = True
+
+    @property
+    def by(self) -> str:
+        """As it stands in marks and in the audit."""
+        return f"{names.BY_API}{self.name}" if self.is_verified else f"{names.BY_EMAIL}{self.name or 'somebody'}"
+
+    @property
+    def identity(self) -> reviews.Identity:
+        return reviews.Identity(self.name or "", self.groups)
+
+
+class FrontGate:
+    """Tells who stands before it. `api`: with its own pace, so that no cycle waits behind strangers' tokens."""
+
+    def __init__(
+        self, mode: Mode, api: kube.Api, seals: sessions.Seals, *, clock: Clock, monotonic: Clock,
+        trusted: Sequence[Network] = (), public_url: str = "",
+    ) -> None:
+        self.mode, self.seals = mode, seals
+        self._api, self._clock, self._monotonic = api, clock, monotonic
+        self._trusted, self._public = tuple(trusted), public_url
+        self._known: limits.Remembered[bytes, reviews.Identity] = limits.Remembered(MINUTE, most=1_000)
+        self._tries = limits.Limiter(MOST_TRIES)
+
+    async def identify(self, request: Request) -> Person:
+        """Raises Denied (401) where somebody must be known and is not."""
+        person = await self._look(request)
+        if person is None:
+            ways = {"kube": "log in, or send a bearer token", "proxy": "come through the proxy that logs people in"}
+            raise Denied(401, "Unauthorized", f"nobody is known here by that: {ways[self.mode]}")
+        return person
+
+    async def look(self, request: Request) -> Person:
+        """The same, where strangers may ask too."""
+        return await self._look(request) or Person()
+
+    async def _look(self, request: Request) -> Person | None:
+        match self.mode:
+            case "email":
+                return Person()
+            case "proxy":
+                return self._read_proxy(request)
+            case "kube":
+                if (token := _read_bearer(request)) is not None:
+                    who = await self.review(request, token)
+                    return None if who is None else Person(who.name, who.groups, is_verified=True, is_ambient=False)
+                return self._read_session(request)
+
+    def _read_session(self, request: Request) -> Person | None:
+        session = self.seals.read(request.cookies.get(sessions.SESSION, ""), self._clock())
+        return None if session is None else Person(session.name, session.groups, is_verified=True)
+
+    def _read_proxy(self, request: Request) -> Person | None:
+        users = request.headers.getlist("X-Forwarded-User")
+        if not self._is_trusted(peer(request)) or len(users) != 1 or not _is_name(users[0].strip()):
+            return None
+        given = ",".join(request.headers.getlist("X-Forwarded-Groups")).split(",")
+        groups = tuple(group for each in given if _is_name(group := each.strip()))
+        return Person(users[0].strip(), (*groups, _EVERYBODY), is_verified=True)
+
+    async def review(self, request: Request, token: str) -> reviews.Identity | None:
+        """Whose token it is, asked of the API server at most once a minute."""
+        key, now = hashlib.sha256(token.encode()).digest(), self._monotonic()
+        if (known := self._known.get(key, now)) is not None:
+            return known
+        where = limits.neighbourhood(self.address(request))
+        if not self._tries.take(where, now):
+            raise Denied(429, "TooManyTries", "too many tokens from this address; wait a minute", retry_after=60)
+        try:
+            found = await reviews.review_token(self._api, token)
+        except errors.ClientError as problem:
+            log.warning("no token can be reviewed: %s", problem)
+            raise Denied(503, "AuthUnavailable", "the API server cannot say now whose token this is") from None
+        if found is not None:
+            self._known.put(key, found, now)
+        return found
+
+    # ---- where from ----
+
+    def _is_trusted(self, address: str) -> bool:
+        try:
+            found = ipaddress.ip_address(address)
+        except ValueError:
+            return False
+        mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
+        return any((mapped or found) in network for network in self._trusted)
+
+    def address(self, request: Request) -> str:
+        """Of who asks; behind a trusted proxy, the one that this proxy saw."""
+        direct = peer(request)
+        if not self._is_trusted(direct):
+            return direct
+        seen = ",".join(request.headers.getlist("X-Forwarded-For")).rpartition(",")[2].strip()
+        return seen or direct
+
+    def is_secure(self, request: Request) -> bool:
+        by_proxy = self._is_trusted(peer(request)) and request.headers.get("X-Forwarded-Proto") == "https"
+        return by_proxy or request.url.scheme == "https" or self._public.startswith("https://")
+
+    # ---- is it their own doing? ----
+
+    def check_own_doing(self, request: Request, person: Person) -> None:
+        """Of a write. Another's page can make a browser send one, but not read our token, nor lie about its origin."""
+        if not person.is_ambient:
+            return
+        self.check_origin(request)
+        visit = request.cookies.get(sessions.VISIT, "")
+        if not self.seals.is_csrf(request.headers.get(_CSRF_HEADER, ""), visit, person.name or ""):
+            where = f"the header {_CSRF_HEADER} must carry the token of /api/v1/me"
+            raise Denied(403, "CSRF", f"this page is out of date, or not ours: {where}")
+
+    def check_origin(self, request: Request) -> None:
+        origin = request.headers.get("Origin", "")
+        host = parse.urlsplit(origin).netloc if origin else ""
+        ours = {request.headers.get("Host", ""), parse.urlsplit(self._public).netloc} - {""}
+        if not host or host not in ours:
+            raise Denied(403, "BadOrigin", "a write from a browser must come from a page of this very address")
+
+    def set_cookie(self, request: Request, response: Response, name: str, value: str, lasts: int | None) -> None:
+        secure = self.is_secure(request)
+        response.set_cookie(name, value, max_age=lasts, httponly=True, samesite="strict", secure=secure, path="/")
+
+
+def peer(request: Request) -> str:
+    """The other end of the wire, whatever headers say."""
+    return request.client.host if request.client else ""
+
+
+def _read_bearer(request: Request) -> str | None:
+    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+    token = token.strip()
+    return token if scheme.lower() == "bearer" and token.isascii() and len(token) <= _LONGEST_TOKEN else None
+
+
+def _is_name(text: str) -> bool:
+    return 0 < len(text) <= 256 and text.isprintable() and not text.startswith(_RESERVED)
