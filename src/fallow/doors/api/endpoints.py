@@ -36,6 +36,7 @@ Read: TypeAlias = Callable[[str], Any]  # raises ValueError, one sentence
 MOST_ROWS: Final = 1000
 USUAL_ROWS: Final = 100
 _SPANS: Final = ("24h", "7d", "30d")
+_SAVED_DAYS: Final = {"24h": 1, "7d": 7, "14d": 14, "30d": 30}
 _SEED_WINDOWS: Final = {"1h": HOUR, "7d": 7 * DAY, "30d": 30 * DAY}
 _MOST_ENTRIES: Final = 10_000
 
@@ -398,7 +399,7 @@ async def show_pace(ask: ReadAsk) -> past.PacePage:
 
 
 async def show_savings(ask: ReadAsk) -> past.SavingsPage:
-    days = {"24h": 1, "7d": 7, "30d": 30}[ask.given["window"]]
+    days = _SAVED_DAYS[ask.given["window"]]
     entries = await _read_pauses(ask, 30 + days)
     is_dry = not ask.editions.options.mandate.acting
     return past.show_savings(entries, _resting(ask), days=days, now=ask.now, is_dry=is_dry)
@@ -536,7 +537,7 @@ ENDPOINTS: Final = (
     Endpoint(path="/api/v1/pace", summary="Pauses, resumes and regrets over time", returns=past.PacePage,
              answer=show_pace, parameters=(_window(*_SPANS, default="7d"),), is_timed=True),
     Endpoint(path="/api/v1/savings", summary="GPU-hours given back", returns=past.SavingsPage, answer=show_savings,
-             parameters=(_window(*_SPANS, default="7d"),), is_timed=True),
+             parameters=(_window(*_SAVED_DAYS, default="7d"),), is_timed=True),
     Endpoint(path="/api/v1/regrets", summary="Pauses that were undone at once, and pauses that did not happen",
              returns=past.RegretsPage, answer=show_regrets, is_timed=True),
     Endpoint(path="/api/v1/policies", summary="Policies, and what each matches now", returns=policies.PoliciesPage,

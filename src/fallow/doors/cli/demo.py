@@ -120,25 +120,25 @@ async def play(past: worlds.World, how: Playing) -> int:
 @contextlib.asynccontextmanager
 async def _dashboard(on: stage.Stage, port: int) -> AsyncIterator[str]:
     """The daemon's own API and pages, over the pretend cluster and by its clock; where they are."""
-    from fallow.doors.api import app, editions  # a web server: who asks for help does without
+    from fallow.doors.api import app, editions, people  # a web server: who asks for help does without
 
-    made = on.product
-    latest = editions.Editions(
-        made.loop, on.options, lambda: on.world.clock, kept=made.audit, draw=made.eyes.draw
-    )
-    reads = app.Reads(editions=latest, guard=app.only_from_here)
-    server = app.Server(app.make_app(made.loop.health, made.loop.metrics, time.monotonic, reads=reads))
+    made, clock = on.product, lambda: on.world.clock
+    latest = editions.Editions(made.loop, on.options, clock, kept=made.audit, draw=made.eyes.draw)
     try:
         opened = app.open_listener(("127.0.0.1", port))
     except settings.UsageError:  # taken since we looked
         opened = app.open_listener(("127.0.0.1", 0))
     with contextlib.closing(opened) as listener:
-        serving = asyncio.create_task(server.serve([listener]))
-        try:
-            yield f"http://localhost:{listener.getsockname()[1]}/"
-        finally:
-            server.stop()
-            await serving
+        async with people.open_people(on.options, made, latest, clock) as who:
+            server = app.make_server(made.loop.health, made.loop.metrics, who.reads, who.routes)
+            serving, telling = (asyncio.create_task(each) for each in (server.serve([listener]), who.live.run()))
+            try:
+                yield f"http://localhost:{listener.getsockname()[1]}/"
+            finally:
+                who.changes.close()
+                server.stop()
+                telling.cancel()
+                await asyncio.gather(serving, telling, return_exceptions=True)
 
 
 async def _play_day(director: demo_director.Director, how: Playing, ending: Ending) -> None:
