@@ -7,7 +7,6 @@ Invariant: everything that is counted is counted of the same Selection, so that 
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from decimal import Decimal
 from typing import Final
 
 from fallow import names
@@ -44,9 +43,11 @@ class RulesTold(answers.Shape, frozen=True, kw_only=True):
 
 
 class ClusterGpus(answers.Shape, frozen=True, kw_only=True):
-    """Of the whole cluster, whatever was asked for; None where not all of it is seen."""
+    """Of the whole cluster, whatever was asked for; None where not all of it is seen. `gpus` as nodes offer them, a MIG
+    instance or a time slice as one each; `physical`: the boards, None where labels do not tell."""
 
     nodes: int | None
+    physical: int | None
     gpus: int | None
     free: int | None
     waited_for: int
@@ -60,11 +61,12 @@ class VerdictCount(answers.Shape, frozen=True, kw_only=True):
 
 
 class IdleCost(answers.Shape, frozen=True, kw_only=True):
-    """`per_hour` of the idle GPUs whose price is known; None where that is none of them."""
+    """`per_hour` of the idle GPUs whose price is known; None where that is none of them. `unpriced`: most first."""
 
     per_hour: float | None
     currency: str
     unpriced_gpus: int
+    unpriced: tuple[money.Unpriced, ...]
 
 
 class NextStep(answers.Shape, frozen=True, kw_only=True):
@@ -187,7 +189,7 @@ def _count_cluster(look: stories.Look) -> ClusterGpus:
     """Where only some namespaces are watched, who else holds GPUs is not seen, and so not what is free."""
     seen, waited_for = look.snapshot, look.plan.totals.waiting_gpus
     if isinstance(seen.nodes.rest, Unseen):
-        return ClusterGpus(nodes=None, gpus=None, free=None, waited_for=waited_for)
+        return ClusterGpus(nodes=None, physical=None, gpus=None, free=None, waited_for=waited_for)
     offering = [node for node in seen.nodes.known.values() if node.gpus]
     taken = Counter[str]()
     for pod in seen.pods:
@@ -196,16 +198,41 @@ def _count_cluster(look: stories.Look) -> ClusterGpus:
     free = sum(max(0, (node.gpus or 0) - taken[node.name]) for node in offering if node.ready)
     is_whole = not look.options.mandate.scope.watch_namespaces
     gpus = sum(node.gpus or 0 for node in offering)
-    return ClusterGpus(nodes=len(offering), gpus=gpus, free=free if is_whole else None, waited_for=waited_for)
+    boards = [_count_boards(node) for node in offering]
+    physical = None if None in boards else sum(count or 0 for count in boards)
+    return ClusterGpus(
+        nodes=len(offering), physical=physical, gpus=gpus, free=free if is_whole else None, waited_for=waited_for
+    )
+
+
+def _count_boards(node: cluster.Node) -> int | None:
+    """Where all are cut by MIG (strategy single), gpu.count counts instances: how many boards there are is not told."""
+    offered = node.gpus or 0
+    if "-MIG-" in (node.gpu_product or ""):
+        return None
+    count, replicas = (_read_count(node.labels.get(name)) for name in (names.GPU_COUNT, names.GPU_REPLICAS))
+    if count:
+        return min(count, offered)  # one that is broken is not offered
+    return offered if not node.shared else offered // replicas if replicas else None
+
+
+def _read_count(label: str | None) -> int | None:
+    return int(label) if label and label.isdecimal() and len(label) < 5 else None
 
 
 def _add_up(view: rows.Selection, seen: cluster.Snapshot, book: prices.Book) -> IdleCost:
-    priced = [(one.idle, money.find_price(one.finding, seen, book)) for one in view.workloads if one.idle]
-    known = [price * idle for idle, price in priced if price is not None]
+    bill = money.add_up(_bill(one, seen, book) for one in view.workloads if one.idle)
     return IdleCost(
-        per_hour=money.cost(sum(known, Decimal(0))).per_hour if known or not priced else None,
-        currency=prices.CURRENCY, unpriced_gpus=sum(idle for idle, price in priced if price is None),
+        per_hour=money.cost(bill.amount).per_hour if bill.priced or not bill.unpriced else None,
+        currency=prices.CURRENCY, unpriced_gpus=sum(each.gpus for each in bill.unpriced), unpriced=bill.unpriced,
     )
+
+
+def _bill(
+    one: rows.WorkloadCount, seen: cluster.Snapshot, book: prices.Book, *, of_all: bool = False
+) -> money.Bill:
+    whole = money.holds_whole(one.finding.workload, seen)
+    return money.make_bill(one.count_models(of_all=of_all), book, whole=whole)
 
 
 def _count_verdicts(view: rows.Selection) -> Iterator[VerdictCount]:
@@ -224,8 +251,7 @@ def find_cost(
     one: rows.WorkloadCount, seen: cluster.Snapshot, book: prices.Book, *, of_all: bool = False
 ) -> money.Cost | None:
     """Of its idle GPUs, or of all that it holds; None: not known, or there are none."""
-    price, count = money.find_price(one.finding, seen, book), one.gpus if of_all else one.idle
-    return None if price is None or not count else money.cost(price * count)
+    return money.find_cost(_bill(one, seen, book, of_all=of_all))
 
 
 def _find_top(view: rows.Selection, seen: cluster.Snapshot, book: prices.Book) -> list[rows.WorkloadRow]:

@@ -4,6 +4,7 @@ In: findings, plans, outcomes, acknowledgements. Out: structs and words; layout 
 Which workloads are of interest is a Selection: whatever is counted or listed is counted or listed of the same ones.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -177,10 +178,19 @@ class WorkloadCount(msgspec.Struct, frozen=True):
     idle: int
     active: int
     unknown: int
+    each: tuple[decision.GpuFinding, ...] = ()  # GPU by GPU, only where they are of several models
 
     @property
     def gpus(self) -> int:
         return self.idle + self.active + self.unknown
+
+    def count_models(self, *, of_all: bool) -> Mapping[str, int]:
+        """Its idle GPUs, or all, by model; "" where it is not known."""
+        count, models = self.gpus if of_all else self.idle, self.finding.models
+        if len(models) <= 1:
+            return {"".join(models): count}
+        found = Counter(gpu.model for gpu in self.each if of_all or gpu.verdict is decision.Verdict.idle)
+        return found if found.total() == count else {"": count}
 
     @property
     def is_partly_idle(self) -> bool:
@@ -213,8 +223,9 @@ def view(plan: decision.Plan, namespace: Pattern | None = None, model: Pattern |
 
 
 def count(plan: decision.Plan, index: int) -> WorkloadCount:
-    columns = (plan.held.idle, plan.held.active, plan.held.unknown)
-    return WorkloadCount(plan.findings[index], *(int(column[index]) for column in columns))
+    finding, columns = plan.findings[index], (plan.held.idle, plan.held.active, plan.held.unknown)
+    each = tuple(plan.findings.evidence(index)) if len(finding.models) > 1 else ()
+    return WorkloadCount(finding, *(int(column[index]) for column in columns), each)
 
 
 def _is_asked_for(finding: decision.Finding, namespace: Pattern | None, model: Pattern | None) -> bool:

@@ -53,6 +53,14 @@ def test_a_price_that_is_none_is_refused(price):
     assert (done.exit_code, "MODEL=DOLLARS" in done.output) == (2, True)
 
 
+async def test_the_price_of_a_model_that_nobody_knows_is_refused(server, ask):
+    server.put_all(pretend.deployed("llm"))
+    done = await ask("status", "--price", "FOO=3")
+    assert done.exit_code == 2
+    assert "--price: no GPU model is known as FOO; this cluster has " in done.output.splitlines()[-1]
+    assert (await ask("status", "--price", "H100-80GB-HBM3=3")).exit_code == 1  # without measurements, as ever
+
+
 @pytest.mark.parametrize(
     ("typed", "read"),
     [

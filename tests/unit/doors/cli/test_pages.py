@@ -130,6 +130,31 @@ def test_the_status_page_has_what_a_first_page_needs(draw):
         assert said in page, page
 
 
+@pytest.mark.parametrize(
+    ("labels", "product", "says"),
+    [
+        ({}, "NVIDIA-A100-SXM4-80GB", "GPUS       16 on 1 node, 15 free"),
+        ({"nvidia.com/gpu.count": "8"}, "NVIDIA-A100-SXM4-80GB",
+         "GPUS       8 on 1 node, offered as 16 (MIG, time slices), 15 free"),
+        ({}, "NVIDIA-A100-SXM4-80GB-MIG-1g.10gb", "GPUS       16 instances and slices on 1 node"),
+    ],
+)
+def test_gpus_are_boards_and_what_they_are_offered_as_stands_beside(draw, labels, product, says):
+    world = builders.World()
+    examples.node(world, "node-1", 16, product=product, labels=labels)
+    world.workload("ml/llm", gpus=[builders.idle()])
+    text = draw(lambda: pages.draw_status(examples.page_of(world), "", NOW))
+    assert says in text
+    assert ("HELD       1, each instance or slice as one, by 1 pod" in text) == ("8 on" in text or "slices on" in text)
+
+
+def test_the_models_without_a_price_are_named(draw):
+    world = builders.World()
+    world.workload("ml/llm", gpus=[builders.idle(model="NVIDIA H100 80GB HBM3")] * 4)
+    text = draw(lambda: pages.draw_status(examples.page_of(world), "", NOW))
+    assert "without a price: 4 of H100-80GB (--price H100-80GB=DOLLARS says it)" in text
+
+
 def test_idle_counts_as_status_does(draw):
     page = " ".join(draw(idle_page).split())
     assert "of 12 GPUs held: 10 idle, 1 workload only in part, 1 busy, 1 cannot tell" in page
