@@ -13,7 +13,7 @@ from fallow import names
 from fallow.doors import answers
 from fallow.doors.answers import money
 from fallow.doors.answers import workloads as rows
-from fallow.model import cluster, decision, kinds, marks, prices, units
+from fallow.model import cluster, decision, kinds, marks, prices, units, usage
 from fallow.model.seen import Absent, Known, Unseen
 from fallow.model.units import Instant, Seconds
 from fallow.stories import idle as stories
@@ -311,7 +311,7 @@ def _step(what: str, at: Instant, one: rows.WorkloadCount | None = None, because
 def _find_problems(look: stories.Look, view: rows.Selection) -> Iterator[DataProblem]:
     seen, evidence = look.snapshot, look.snapshot.evidence
     if evidence.trouble is not None:
-        helps = help_source(look)
+        helps = help_source(evidence.trouble, asks_prometheus=look.options.prometheus is not None)
         yield DataProblem(what=MEASUREMENTS, because=evidence.trouble.because, helps=helps)
     else:
         yield from _find_unmeasured(seen)
@@ -323,16 +323,18 @@ def _find_problems(look: stories.Look, view: rows.Selection) -> Iterator[DataPro
         yield DataProblem(what=f"not seen: {missing.what}", because=missing.because, helps=_help_missing(missing))
 
 
-def help_source(look: stories.Look) -> str:
+REACH_PROMETHEUS: Final = (
+    "check --prometheus-url (PROMETHEUS_URL); from outside of the cluster: kubectl -n monitoring port-forward "
+    "svc/prometheus-k8s 9090, then --prometheus-url http://localhost:9090"
+)
+
+
+def help_source(trouble: usage.SourceTrouble, *, asks_prometheus: bool) -> str:
     """What to do where nothing is measured: by how we were told to look, and by what went wrong."""
-    trouble = look.snapshot.evidence.trouble
-    if look.options.prometheus is not None and trouble is not None and trouble.reason == "NoData":
+    if asks_prometheus and trouble.reason == "NoData":
         return "does this Prometheus scrape dcgm-exporter or gpu-idle-exporter? --prometheus-matchers may be too narrow"
-    if look.options.prometheus is not None:
-        return (
-            "check --prometheus-url (PROMETHEUS_URL); from outside of the cluster: kubectl -n monitoring port-forward "
-            "svc/prometheus-k8s 9090, then --prometheus-url http://localhost:9090"
-        )
+    if asks_prometheus:
+        return REACH_PROMETHEUS
     return (
         "a single look has no past of its own: say where Prometheus is (--prometheus-url or PROMETHEUS_URL), name the "
         "daemon's --state-dir, or let the daemon measure (fallow run) and read its log and its metrics"
@@ -372,7 +374,7 @@ def _find_untold(view: rows.Selection) -> Iterator[DataProblem]:
         count = f"{answers.many(gpus, 'GPU')} of {answers.many(len(some), 'workload')}"
         yield DataProblem(
             what=reason, because=f"{count} cannot be told, such as {ref.namespace}/{ref.name}: {first.because}",
-            helps=f"fallow why {kinds.typed(ref)} -n {ref.namespace}",
+            helps=f"{rows.find_help(first)} More: fallow why {kinds.typed(ref)} -n {ref.namespace}",
         )
 
 

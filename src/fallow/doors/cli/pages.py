@@ -228,6 +228,8 @@ def _tell_finding(finding: decision.Finding, answer: answers.Explanation, now: I
         yield "left alone", f"{finding.skip_label}: {finding.skip_because}"
     elif finding.next_action:
         yield "next", f"{finding.next_action}" + (f" at {units.rfc3339(finding.next_at)}" if finding.next_at else "")
+    if not is_paused and (helps := answers.find_help(finding)):
+        yield "what helps", helps
     if finding.verdict is decision.Verdict.idle and finding.skip not in _KEPT:
         yield "keep it", f"fallow ack {kinds.typed(ref)} -n {ref.namespace}"
     chain = " <- ".join(f"{link.kind}/{link.name}" for link in finding.workload.chain)

@@ -61,7 +61,8 @@ def _why_none(look: stories.Look) -> str:
     trouble = look.snapshot.evidence.trouble
     if trouble is None:
         return ""
-    return f"no decision possible: {trouble.because}. What helps: {statuses.help_source(look)}"
+    helps = statuses.help_source(trouble, asks_prometheus=look.options.prometheus is not None)
+    return f"no decision possible: {trouble.because}. What helps: {helps}"
 
 
 def _view(look: stories.Look, asked: ViewFilter) -> answers.Selection:

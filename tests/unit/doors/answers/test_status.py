@@ -185,7 +185,10 @@ def test_what_is_wrong_with_the_data_is_named_with_what_helps():
     ]
     helps = [problem.helps for problem in page.problems]
     assert "spec.nodeName=silent" in helps[0]
-    assert helps[1] == "fallow why Deployment/stale -n ml"
+    assert helps[1] == (
+        "See whether Prometheus still scrapes the exporter, and whether remote write lags. "
+        "More: fallow why Deployment/stale -n ml"
+    )
     assert "--exporter-namespaces" in helps[3]
 
 
