@@ -14,6 +14,7 @@ from fallow import logs, settings, verbs
 from fallow.doors.answers import status as statuses
 from fallow.doors.answers import workloads as answers
 from fallow.doors.cli import flags, pages, show, watch
+from fallow.doors.cli import look as looks
 from fallow.doors.cli import verbs as acting
 from fallow.model import gpus, prices
 from fallow.model.patterns import Pattern
@@ -38,7 +39,7 @@ class ViewFilter(msgspec.Struct, frozen=True):
 
 def _sight(given: dict[str, Any]) -> tuple[daemon.Sighting, ViewFilter]:
     """One look at everything, judged by the flags; and what of it is asked for."""
-    options = flags.read_settings(given)
+    options = flags.read_settings(given, looks.UNUSED_VARIABLES)
     scope = options.mandate.scope
     wide = msgspec.structs.replace(scope, namespace=None, model=None)
     logs.set_up("default", "error")
