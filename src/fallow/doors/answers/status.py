@@ -198,11 +198,16 @@ def _count_cluster(look: stories.Look) -> ClusterGpus:
     free = sum(max(0, (node.gpus or 0) - taken[node.name]) for node in offering if node.ready)
     is_whole = not look.options.mandate.scope.watch_namespaces
     gpus = sum(node.gpus or 0 for node in offering)
-    boards = [_count_boards(node) for node in offering]
-    physical = None if None in boards else sum(count or 0 for count in boards)
     return ClusterGpus(
-        nodes=len(offering), physical=physical, gpus=gpus, free=free if is_whole else None, waited_for=waited_for
+        nodes=len(offering), physical=_add_boards(offering), gpus=gpus, free=free if is_whole else None,
+        waited_for=waited_for,
     )
+
+
+def _add_boards(nodes: Sequence[cluster.Node]) -> int | None:
+    """None where labels do not tell of all of them."""
+    boards = [_count_boards(node) for node in nodes]
+    return None if None in boards else sum(count or 0 for count in boards)
 
 
 def _count_boards(node: cluster.Node) -> int | None:
@@ -349,15 +354,15 @@ def _help_missing(missing: cluster.Missing) -> str:
 
 def _find_unmeasured(seen: cluster.Snapshot) -> Iterator[DataProblem]:
     measured = seen.evidence.gpus_per_node
-    silent = sorted(
-        (node.name, node.gpus) for node in seen.nodes.known.values() if node.gpus and not measured.get(node.name)
-    )
+    silent = [node for node in seen.nodes.known.values() if node.gpus and not measured.get(node.name)]
     if silent:
-        gpus = answers.many(sum(count for _, count in silent), "GPU")
-        pods = f"kubectl get pods -A -o wide --field-selector spec.nodeName={silent[0][0]}"
+        boards, on = _add_boards(silent), sorted(node.name for node in silent)
+        offered = f"{sum(node.gpus or 0 for node in silent):,} instances and slices"
+        gpus = offered if boards is None else answers.many(boards, "GPU")
+        pods = f"kubectl get pods -A -o wide --field-selector spec.nodeName={on[0]}"
         yield DataProblem(
             what=f"{answers.many(len(silent), 'node')} without measurements",
-            because=f"{gpus} on {_name_some([name for name, _ in silent])}",
+            because=f"{gpus} on {_name_some(on)}",
             helps=f"does an exporter run there? {pods}",
         )
 

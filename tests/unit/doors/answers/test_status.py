@@ -73,6 +73,15 @@ def test_boards_are_counted_beside_what_they_are_offered_as(of_node, physical):
     assert (found.physical, found.gpus) == (physical, 16)
 
 
+@pytest.mark.parametrize(("product", "says"), [
+    ("NVIDIA-A100-SXM4-80GB", "8 GPUs on node-1"), ("NVIDIA-A100-SXM4-80GB-MIG-1g.10gb", "16 instances and slices on "),
+])
+def test_a_node_without_measurements_is_counted_in_boards_where_they_are_known(product, says):
+    world = World()
+    node(world, "node-1", 16, product=product, labels={"nvidia.com/gpu.count": "8"})
+    assert page_of(world, measured={}).problems[0].because.startswith(says)
+
+
 def test_what_is_not_seen_is_not_counted_as_free():
     world = World()
     node(world, "node-1", 8)
