@@ -61,8 +61,9 @@ def test_help_has_the_own_options_first_and_none_that_cannot_matter(verb):
     first = "\n".join(lines[lines.index("Options:"):lines.index(titles[1])])
     for option in ("-n, --namespace", "--watch", "-o, --output", "--prometheus-url", "--kubeconfig", "-h, --help"):
         assert option in first
-    for option in ("--smtp-url", "--slack-channel", "--run-mode", "--freeze-jump", "--max-percent-per-hour"):
+    for option in ("--smtp-url", "--slack-channel", "--run-mode", "--freeze-jump", "--metrics-addr"):
         assert option not in "\n".join(lines)
+    assert "The brakes of `fallow run`" in "\n".join(lines)
 
 
 async def test_a_mail_server_in_the_environment_does_not_keep_anybody_from_looking(server, ask, monkeypatch):
