@@ -422,9 +422,11 @@ export type Pool = {
   perGpuHour: number | null;
   nodes: FieldNode[];
 };
+/** `helps`: what to do about it, "" where nobody needs to. */
 export type ReasonGiven = {
   reason: string;
   because: string;
+  helps: string;
 };
 export type Regrets = {
   byPolicy: PolicyRegrets[];
@@ -520,6 +522,7 @@ export type SignalTold = {
 export type SkipGiven = {
   skip: string | null;
   because: string;
+  helps: string;
 };
 /** A part of a GPU. `start`, `size`: of a MIG instance, in compute slices. `label`: for who cannot see it. */
 export type Slot = {

@@ -28,13 +28,8 @@ def find(model: str, book: Book = DEFAULT) -> Decimal | None:
     return book.get(gpus.normalise(model))
 
 
-def read_book(texts: Iterable[str]) -> Book:
-    """The usual prices, and those that were given as MODEL=DOLLARS; ValueError names the first that is none."""
-    return {**DEFAULT, **read_prices(texts)}
-
-
 def read_prices(texts: Iterable[str]) -> Book:
-    """Only those that were given."""
+    """Those that were given as MODEL=DOLLARS; ValueError names the first that is none."""
     return dict(map(_read_price, texts))
 
 

@@ -36,7 +36,7 @@ class Setup(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     notes: tuple[str, ...] = ()
 
 
-class PackPoint(msgspec.Struct, frozen=True):
+class PackPoint(msgspec.Struct, frozen=True, rename="camel"):
     """In % of the cluster's GPUs; `fragmented` in % of what is free."""
 
     arrived: int

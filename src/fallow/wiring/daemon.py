@@ -201,7 +201,7 @@ async def _open_source(
     keeper = kept.Keeper(options.state_dir, interval=wanted.interval, writes=daemon) if options.state_dir else None
     scraped = source.ScrapeSource(
         finder, exporters.Exporters(timeout=wanted.timeout), interval=wanted.interval, honor_labels=wanted.honor_labels,
-        keeper=keeper,
+        keeper=keeper, stays=daemon,
     )
     return await stack.enter_async_context(scraped)
 

@@ -51,7 +51,7 @@ async def test_one_look_without_a_past_decides_nothing(tmp_path: Path, caplog: p
         assert cycle is not None
         assert cycle.failure
     assert len(exporter.asked) == 1
-    assert "no decision: measuring since" in caplog.text
+    assert "no decision: exporters answer, but there are no measurements of the 30m before this look" in caplog.text
 
 
 async def test_a_daemon_that_is_warming_up_is_well_and_keeps_scraping(tmp_path: Path) -> None:

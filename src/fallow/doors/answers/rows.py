@@ -157,7 +157,10 @@ def find_cost(
     finding: decision.Finding, gpus: float, seen: cluster.Snapshot, book: prices.Book
 ) -> float | None:
     """An hour of all that it holds; None: not known, or nothing."""
-    price = money.find_price(finding, seen, book) if gpus else None
+    found = {prices.find(model, book) for model in finding.models} if gpus else set()
+    if len(found) != 1 or not money.holds_whole(finding.workload, seen):
+        return None
+    price = found.pop()
     return None if price is None else round(float(price) * gpus, 4)
 
 

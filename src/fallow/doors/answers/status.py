@@ -7,14 +7,13 @@ Invariant: everything that is counted is counted of the same Selection, so that 
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from decimal import Decimal
 from typing import Final
 
 from fallow import names
 from fallow.doors import answers
 from fallow.doors.answers import money
 from fallow.doors.answers import workloads as rows
-from fallow.model import cluster, decision, kinds, marks, prices, units
+from fallow.model import cluster, decision, kinds, marks, prices, units, usage
 from fallow.model.seen import Absent, Known, Unseen
 from fallow.model.units import Instant, Seconds
 from fallow.stories import idle as stories
@@ -44,9 +43,11 @@ class RulesTold(answers.Shape, frozen=True, kw_only=True):
 
 
 class ClusterGpus(answers.Shape, frozen=True, kw_only=True):
-    """Of the whole cluster, whatever was asked for; None where not all of it is seen."""
+    """Of the whole cluster, whatever was asked for; None where not all of it is seen. `gpus` as nodes offer them, a MIG
+    instance or a time slice as one each; `physical`: the boards, None where labels do not tell."""
 
     nodes: int | None
+    physical: int | None
     gpus: int | None
     free: int | None
     waited_for: int
@@ -60,11 +61,12 @@ class VerdictCount(answers.Shape, frozen=True, kw_only=True):
 
 
 class IdleCost(answers.Shape, frozen=True, kw_only=True):
-    """`per_hour` of the idle GPUs whose price is known; None where that is none of them."""
+    """`per_hour` of the idle GPUs whose price is known; None where that is none of them. `unpriced`: most first."""
 
     per_hour: float | None
     currency: str
     unpriced_gpus: int
+    unpriced: tuple[money.Unpriced, ...]
 
 
 class NextStep(answers.Shape, frozen=True, kw_only=True):
@@ -187,7 +189,7 @@ def _count_cluster(look: stories.Look) -> ClusterGpus:
     """Where only some namespaces are watched, who else holds GPUs is not seen, and so not what is free."""
     seen, waited_for = look.snapshot, look.plan.totals.waiting_gpus
     if isinstance(seen.nodes.rest, Unseen):
-        return ClusterGpus(nodes=None, gpus=None, free=None, waited_for=waited_for)
+        return ClusterGpus(nodes=None, physical=None, gpus=None, free=None, waited_for=waited_for)
     offering = [node for node in seen.nodes.known.values() if node.gpus]
     taken = Counter[str]()
     for pod in seen.pods:
@@ -196,16 +198,46 @@ def _count_cluster(look: stories.Look) -> ClusterGpus:
     free = sum(max(0, (node.gpus or 0) - taken[node.name]) for node in offering if node.ready)
     is_whole = not look.options.mandate.scope.watch_namespaces
     gpus = sum(node.gpus or 0 for node in offering)
-    return ClusterGpus(nodes=len(offering), gpus=gpus, free=free if is_whole else None, waited_for=waited_for)
+    return ClusterGpus(
+        nodes=len(offering), physical=_add_boards(offering), gpus=gpus, free=free if is_whole else None,
+        waited_for=waited_for,
+    )
+
+
+def _add_boards(nodes: Sequence[cluster.Node]) -> int | None:
+    """None where labels do not tell of all of them."""
+    boards = [_count_boards(node) for node in nodes]
+    return None if None in boards else sum(count or 0 for count in boards)
+
+
+def _count_boards(node: cluster.Node) -> int | None:
+    """Where all are cut by MIG (strategy single), gpu.count counts instances: how many boards there are is not told."""
+    offered = node.gpus or 0
+    if "-MIG-" in (node.gpu_product or ""):
+        return None
+    count, replicas = (_read_count(node.labels.get(name)) for name in (names.GPU_COUNT, names.GPU_REPLICAS))
+    if count:
+        return min(count, offered)  # one that is broken is not offered
+    return offered if not node.shared else offered // replicas if replicas else None
+
+
+def _read_count(label: str | None) -> int | None:
+    return int(label) if label and label.isdecimal() and len(label) < 5 else None
 
 
 def _add_up(view: rows.Selection, seen: cluster.Snapshot, book: prices.Book) -> IdleCost:
-    priced = [(one.idle, money.find_price(one.finding, seen, book)) for one in view.workloads if one.idle]
-    known = [price * idle for idle, price in priced if price is not None]
+    bill = money.add_up(_bill(one, seen, book) for one in view.workloads if one.idle)
     return IdleCost(
-        per_hour=money.cost(sum(known, Decimal(0))).per_hour if known or not priced else None,
-        currency=prices.CURRENCY, unpriced_gpus=sum(idle for idle, price in priced if price is None),
+        per_hour=money.cost(bill.amount).per_hour if bill.priced or not bill.unpriced else None,
+        currency=prices.CURRENCY, unpriced_gpus=sum(each.gpus for each in bill.unpriced), unpriced=bill.unpriced,
     )
+
+
+def _bill(
+    one: rows.WorkloadCount, seen: cluster.Snapshot, book: prices.Book, *, of_all: bool = False
+) -> money.Bill:
+    whole = money.holds_whole(one.finding.workload, seen)
+    return money.make_bill(one.count_models(of_all=of_all), book, whole=whole)
 
 
 def _count_verdicts(view: rows.Selection) -> Iterator[VerdictCount]:
@@ -224,8 +256,7 @@ def find_cost(
     one: rows.WorkloadCount, seen: cluster.Snapshot, book: prices.Book, *, of_all: bool = False
 ) -> money.Cost | None:
     """Of its idle GPUs, or of all that it holds; None: not known, or there are none."""
-    price, count = money.find_price(one.finding, seen, book), one.gpus if of_all else one.idle
-    return None if price is None or not count else money.cost(price * count)
+    return money.find_cost(_bill(one, seen, book, of_all=of_all))
 
 
 def _find_top(view: rows.Selection, seen: cluster.Snapshot, book: prices.Book) -> list[rows.WorkloadRow]:
@@ -285,7 +316,7 @@ def _step(what: str, at: Instant, one: rows.WorkloadCount | None = None, because
 def _find_problems(look: stories.Look, view: rows.Selection) -> Iterator[DataProblem]:
     seen, evidence = look.snapshot, look.snapshot.evidence
     if evidence.trouble is not None:
-        helps = help_source(look)
+        helps = help_source(evidence.trouble, asks_prometheus=look.options.prometheus is not None)
         yield DataProblem(what=MEASUREMENTS, because=evidence.trouble.because, helps=helps)
     else:
         yield from _find_unmeasured(seen)
@@ -297,16 +328,18 @@ def _find_problems(look: stories.Look, view: rows.Selection) -> Iterator[DataPro
         yield DataProblem(what=f"not seen: {missing.what}", because=missing.because, helps=_help_missing(missing))
 
 
-def help_source(look: stories.Look) -> str:
+REACH_PROMETHEUS: Final = (
+    "check --prometheus-url (PROMETHEUS_URL); from outside of the cluster: kubectl -n monitoring port-forward "
+    "svc/prometheus-k8s 9090, then --prometheus-url http://localhost:9090"
+)
+
+
+def help_source(trouble: usage.SourceTrouble, *, asks_prometheus: bool) -> str:
     """What to do where nothing is measured: by how we were told to look, and by what went wrong."""
-    trouble = look.snapshot.evidence.trouble
-    if look.options.prometheus is not None and trouble is not None and trouble.reason == "NoData":
+    if asks_prometheus and trouble.reason == "NoData":
         return "does this Prometheus scrape dcgm-exporter or gpu-idle-exporter? --prometheus-matchers may be too narrow"
-    if look.options.prometheus is not None:
-        return (
-            "check --prometheus-url (PROMETHEUS_URL); from outside of the cluster: kubectl -n monitoring port-forward "
-            "svc/prometheus-k8s 9090, then --prometheus-url http://localhost:9090"
-        )
+    if asks_prometheus:
+        return REACH_PROMETHEUS
     return (
         "a single look has no past of its own: say where Prometheus is (--prometheus-url or PROMETHEUS_URL), name the "
         "daemon's --state-dir, or let the daemon measure (fallow run) and read its log and its metrics"
@@ -321,15 +354,15 @@ def _help_missing(missing: cluster.Missing) -> str:
 
 def _find_unmeasured(seen: cluster.Snapshot) -> Iterator[DataProblem]:
     measured = seen.evidence.gpus_per_node
-    silent = sorted(
-        (node.name, node.gpus) for node in seen.nodes.known.values() if node.gpus and not measured.get(node.name)
-    )
+    silent = [node for node in seen.nodes.known.values() if node.gpus and not measured.get(node.name)]
     if silent:
-        gpus = answers.many(sum(count for _, count in silent), "GPU")
-        pods = f"kubectl get pods -A -o wide --field-selector spec.nodeName={silent[0][0]}"
+        boards, on = _add_boards(silent), sorted(node.name for node in silent)
+        offered = f"{sum(node.gpus or 0 for node in silent):,} instances and slices"
+        gpus = offered if boards is None else answers.many(boards, "GPU")
+        pods = f"kubectl get pods -A -o wide --field-selector spec.nodeName={on[0]}"
         yield DataProblem(
             what=f"{answers.many(len(silent), 'node')} without measurements",
-            because=f"{gpus} on {_name_some([name for name, _ in silent])}",
+            because=f"{gpus} on {_name_some(on)}",
             helps=f"does an exporter run there? {pods}",
         )
 
@@ -346,7 +379,7 @@ def _find_untold(view: rows.Selection) -> Iterator[DataProblem]:
         count = f"{answers.many(gpus, 'GPU')} of {answers.many(len(some), 'workload')}"
         yield DataProblem(
             what=reason, because=f"{count} cannot be told, such as {ref.namespace}/{ref.name}: {first.because}",
-            helps=f"fallow why {kinds.typed(ref)} -n {ref.namespace}",
+            helps=f"{rows.find_help(first)} More: fallow why {kinds.typed(ref)} -n {ref.namespace}",
         )
 
 

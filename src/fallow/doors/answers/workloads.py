@@ -4,6 +4,7 @@ In: findings, plans, outcomes, acknowledgements. Out: structs and words; layout 
 Which workloads are of interest is a Selection: whatever is counted or listed is counted or listed of the same ones.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ import msgspec
 from fallow import names, verbs
 from fallow.doors import answers
 from fallow.doors.answers import money
-from fallow.model import cluster, decision, kinds, marks, pointers, record, units, usage
+from fallow.model import cluster, decision, kinds, marks, pointers, reasons, record, units, usage
 from fallow.model.patterns import Pattern
 from fallow.model.units import Instant
 
@@ -58,13 +59,17 @@ class WorkloadRow(WorkloadName, frozen=True, kw_only=True):
 
 
 class ReasonGiven(answers.Shape, frozen=True, kw_only=True):
+    """`helps`: what to do about it, "" where nobody needs to."""
+
     reason: str
     because: str
+    helps: str
 
 
 class SkipGiven(answers.Shape, frozen=True, kw_only=True):
     skip: str | None
     because: str
+    helps: str
 
 
 class SignalSeen(answers.Shape, frozen=True, kw_only=True):
@@ -182,10 +187,19 @@ class WorkloadCount(msgspec.Struct, frozen=True):
     idle: int
     active: int
     unknown: int
+    each: tuple[decision.GpuFinding, ...] = ()  # GPU by GPU, only where they are of several models
 
     @property
     def gpus(self) -> int:
         return self.idle + self.active + self.unknown
+
+    def count_models(self, *, of_all: bool) -> Mapping[str, int]:
+        """Its idle GPUs, or all, by model; "" where it is not known."""
+        count, models = self.gpus if of_all else self.idle, self.finding.models
+        if len(models) <= 1:
+            return {"".join(models): count}
+        found = Counter(gpu.model for gpu in self.each if of_all or gpu.verdict is decision.Verdict.idle)
+        return found if found.total() == count else {"": count}
 
     @property
     def is_partly_idle(self) -> bool:
@@ -218,8 +232,10 @@ def view(plan: decision.Plan, namespace: Pattern | None = None, model: Pattern |
 
 
 def count(plan: decision.Plan, index: int) -> WorkloadCount:
-    columns = (plan.held.idle, plan.held.active, plan.held.unknown)
-    return WorkloadCount(plan.findings[index], *(int(column[index]) for column in columns))
+    finding, columns = plan.findings[index], (plan.held.idle, plan.held.active, plan.held.unknown)
+    idle, active, unknown = (int(column[index]) for column in columns)
+    each = tuple(plan.findings.evidence(index)) if len(finding.models) > 1 else ()
+    return WorkloadCount(finding, idle, active, unknown, each)
 
 
 def _is_asked_for(finding: decision.Finding, namespace: Pattern | None, model: Pattern | None) -> bool:
@@ -278,10 +294,13 @@ def explanation(
 ) -> Explanation:
     """`share`: of a physical GPU, that each of its GPUs is."""
     workload = finding.workload
-    skip = () if finding.skip is None else (SkipGiven(skip=finding.skip_label, because=finding.skip_because),)
+    own = decision.Heading(finding.verdict, finding.reason)
+    skip = () if finding.skip is None else (
+        SkipGiven(skip=finding.skip_label, because=finding.skip_because, helps=find_help(finding)),
+    )
     return Explanation(
         workload=reference(workload.ref), verdict=str(finding.verdict), skips=skip, policy=finding.rule.name,
-        reasons=(ReasonGiven(reason=str(finding.reason), because=finding.because),),
+        reasons=(ReasonGiven(reason=str(finding.reason), because=finding.because, helps=_name_help(own)),),
         idle_since=answers.instant(finding.idle_since), at_least=finding.at_least, never_used=finding.never_used,
         paused_at=answers.instant(marks.paused_at(workload)), pause=tell_pause(workload),
         window_seconds=round(finding.window), coverage=finding.coverage,
@@ -290,6 +309,16 @@ def explanation(
         owner=tuple(OwnerLink(kind=link.kind, name=link.name, uid=link.uid) for link in workload.chain),
         next_action=_find_upcoming(finding), patch=patch, cost=cost, as_of=answers.instant(now),
     )
+
+
+def find_help(finding: decision.Finding) -> str:
+    """What helps, by the reason for leaving it alone or, for lack of one, for its verdict; "" where nobody needs to."""
+    return _name_help(decision.Heading(finding.verdict, finding.skip or finding.reason, finding.detail))
+
+
+def _name_help(heading: decision.Heading) -> str:
+    meaning = reasons.of(heading)
+    return "" if meaning.who is reasons.Who.nobody else meaning.helps
 
 
 def _gpu(gpu: decision.GpuFinding, share: float) -> GpuEvidence:

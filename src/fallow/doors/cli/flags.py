@@ -1,7 +1,7 @@
 """Commands whose options come from the table of flags in settings, and what all share: exit codes, help, settings."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any
 
 import click
@@ -14,19 +14,23 @@ EXIT_NO_DECISION = 1
 EXIT_USAGE = 2
 EXIT_ACTION_FAILED = 3
 EXIT_FROZEN = 4
+_OWN = "Options"
 
 
 class FlagCommand(main.Door):
-    """A command whose options come from settings.FLAGS; --help shows them by group."""
+    """A command whose options come from settings.FLAGS; --help shows its own first, and then those flags by group.
+    `own`: flags that are as much its own as those that no other command has."""
+
+    own: frozenset[str] = frozenset()
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        groups: dict[str, list[tuple[str, str]]] = {}
-        by_key = {flag.key: flag.group for flag in settings.FLAGS}
+        groups: dict[str, list[tuple[str, str]]] = {_OWN: []}
+        by_key = {flag.key: flag.group for flag in settings.FLAGS if flag.name not in self.own}
         for option in self.get_params(ctx):
             record = option.get_help_record(ctx)
             if record is not None:
-                groups.setdefault(by_key.get(option.name or "", "Options"), []).append(record)
-        for title, records in groups.items():
+                groups.setdefault(by_key.get(option.name or "", _OWN), []).append(record)
+        for title, records in groups.items():  # the version and --help are always there
             with formatter.section(title):
                 formatter.write_dl(records)
 
@@ -62,9 +66,11 @@ def later_options() -> list[click.Parameter]:
     ]
 
 
-def read_settings(given: dict[str, Any]) -> settings.Settings:
+def read_settings(given: dict[str, Any], ignoring: Container[str] = ()) -> settings.Settings:
+    """`ignoring`: variables of flags that the command does not take."""
+    environ = {name: value for name, value in settings.environment().items() if name not in ignoring}
     try:
-        return settings.read_flags(given, settings.environment())
+        return settings.read_flags(given, environ)
     except settings.UsageError as problem:
         raise click.UsageError(str(problem)) from None
 

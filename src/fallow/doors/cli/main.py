@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import click
 
 from fallow import __version__
-from fallow.doors.cli import later
+from fallow.doors.cli import enter, later
 
 # verb -> (module, attribute, one line of help): the module is imported only when the verb is called.
 VERBS: dict[str, tuple[str, str, str]] = {
@@ -44,7 +44,7 @@ VERBS: dict[str, tuple[str, str, str]] = {
     "completion": ("completing", "completion", "Print what teaches bash, zsh or fish to complete what you type."),
 }
 PLUGIN, COMPLETE = "kubectl fallow", "_FALLOW_COMPLETE"
-INTERRUPTED = 130
+INTERRUPTED = enter.INTERRUPTED
 _UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}

@@ -24,10 +24,10 @@ from fallow.model.units import Instant
 from fallow.sim import packs, shelf
 from fallow.sim.traces import openb
 
-COLUMNS: Final = ("POLICY", "ARRIVED%", "ALLOC%", "FRAG%", "IDLE_GPUS", "LP_BOUND%", "PODS/S")
-MOVES: Final = ("MOVE", "FROM", "TO", "THEN", "GETS", "GAIN_GPUS")
+COLUMNS: Final = ("POLICY", "ARRIVED %", "ALLOCATED %", "FRAGMENTED %", "IDLE GPUS", "BOUND %", "PODS/S")
+MOVES: Final = ("MOVE", "FROM", "TO", "THEN", "GETS", "GPUS GAINED")
 COMPARISON: Final = (
-    "TRACE", "POLICY", "DECIDED", "ALLOC%", "IDLE_GPUS", "GAIN_VS_FGD", "LP_BOUND%", "TO_BOUND", "PODS/S",
+    "TRACE", "POLICY", "DECIDED", "ALLOCATED %", "IDLE GPUS", "GAIN ON FGD", "BOUND %", "TO BOUND", "PODS/S",
 )
 COMPARED: Final = ("FGD", "SPP", "Auto")
 DRAWN: Final = ("FGD", "BestFit", "Random")  # of the published curves: the best, one in the middle, the worst
@@ -180,7 +180,7 @@ def _plan(output: str, **asked: Any) -> None:
         scene.nodes, scene.sample, scene.order, seed=asked["seed"],
         may_go_on=lambda: time.process_time() - began < REHEARSAL_SECONDS,
     )
-    columns, margins = ("POLICY", "ALLOC%", "MARGIN"), found.margins
+    columns, margins = ("POLICY", "ALLOCATED %", "MARGIN"), found.margins
     rows = [[name, round(found.shares[name], 2), margin and round(margin, 2)] for name, margin in margins.items()]
     data = {**_describe(scene), **answers.rehearsal(found, now)}
     if live:

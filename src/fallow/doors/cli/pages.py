@@ -42,13 +42,13 @@ def draw_status(page: statuses.StatusPage, asked: str, now: Instant) -> str:
 
 def _summarise(page: statuses.StatusPage, asked: str) -> Iterator[tuple[str, Any]]:
     of = page.cluster
-    offered = "how many the nodes have cannot be seen" if of.gpus is None else f"{of.gpus:,} on {_nodes(of.nodes)}"
     free = "how many are free cannot be seen" if of.free is None else f"{of.free:,} free"
     waits = f"; pods wait for {of.waited_for:,}" if of.waited_for else ""
-    yield "GPUS", f"{offered}, {free}{waits}"
+    yield "GPUS", f"{_tell_offered(of)}, {free}{waits}"
     who = f"{many(page.pods, 'pod')} of {many(page.workloads, 'workload')}"
     states = f"{page.active_gpus:,} busy, {page.idle_gpus:,} idle, {page.unknown_gpus:,} cannot tell"
-    yield "HELD", f"{page.gpus:,} by {who}{asked}: {states}"
+    parts = "" if of.gpus == of.physical else ", each instance or slice as one,"
+    yield "HELD", f"{page.gpus:,}{parts} by {who}{asked}: {states}"
     if page.gpus:
         yield "", show.Bar(page.active_gpus, page.idle_gpus, page.unknown_gpus, page.gpus, columns=60)
     if page.idle_gpus:
@@ -60,16 +60,28 @@ def _summarise(page: statuses.StatusPage, asked: str) -> Iterator[tuple[str, Any
         yield "FROZEN", f"until {page.frozen_until}: {page.frozen_because or 'no reason is given'}"
 
 
-def _nodes(count: int | None) -> str:
-    return "nodes" if count is None else many(count, "node")
+def _tell_offered(of: statuses.ClusterGpus) -> str:
+    """Boards, and as how many they are offered where some are cut or shared."""
+    if of.gpus is None:
+        return "how many the nodes have cannot be seen"
+    where = f"on {many(of.nodes or 0, 'node')}"
+    if of.physical is None:
+        return f"{of.gpus:,} instances and slices {where} (MIG, time slices; how many GPUs that are is not labelled)"
+    offered = f", offered as {of.gpus:,} (MIG, time slices)" if of.gpus > of.physical else ""
+    return f"{of.physical:,} {where}{offered}"
 
 
 def _tell_money(cost: statuses.IdleCost) -> str:
-    unpriced = many(cost.unpriced_gpus, "idle GPU")
+    unpriced = ", ".join(map(_tell_unpriced, cost.unpriced))
     if cost.per_hour is None:
-        return f"what an hour of {unpriced} costs is not known; --price MODEL=DOLLARS says it"
-    also = f"; the price of {unpriced} is not known (--price MODEL=DOLLARS)" if cost.unpriced_gpus else ""
+        return f"what idle GPUs cost is not known; without a price: {unpriced}"
+    also = f"; without a price: {unpriced}" if unpriced else ""
     return f"idle GPUs cost ${cost.per_hour:,.2f} an hour at list price{also}"
+
+
+def _tell_unpriced(part: money.Unpriced) -> str:
+    says = f" (--price {part.model}=DOLLARS says it)" if part.model else ""
+    return f"{part.gpus:,} {part.because}{says}"
 
 
 def _draw_top(page: statuses.StatusPage) -> str:
@@ -216,6 +228,8 @@ def _tell_finding(finding: decision.Finding, answer: answers.Explanation, now: I
         yield "left alone", f"{finding.skip_label}: {finding.skip_because}"
     elif finding.next_action:
         yield "next", f"{finding.next_action}" + (f" at {units.rfc3339(finding.next_at)}" if finding.next_at else "")
+    if not is_paused and (helps := answers.find_help(finding)):
+        yield "what helps", helps
     if finding.verdict is decision.Verdict.idle and finding.skip not in _KEPT:
         yield "keep it", f"fallow ack {kinds.typed(ref)} -n {ref.namespace}"
     chain = " <- ".join(f"{link.kind}/{link.name}" for link in finding.workload.chain)

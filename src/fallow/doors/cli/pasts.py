@@ -16,6 +16,7 @@ from typing import Any
 import click
 
 from fallow import logs, settings
+from fallow.doors.answers import status as statuses
 from fallow.doors.cli import flags, interrupts, show
 from fallow.model import units
 from fallow.model.units import DAY, HOUR, MINUTE, Instant, Seconds
@@ -132,7 +133,7 @@ def _ask_prometheus(options: settings.Settings, where: settings.PrometheusSettin
 
     logs.set_up("default", "error")
     try:
-        with show.refusals():
+        with show.refusals(helps=statuses.REACH_PROMETHEUS):
             return interrupts.run(ask(time.time()))
     except published.TraceError as problem:
         raise click.ClickException(show.plain(problem)) from None

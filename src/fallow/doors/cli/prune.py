@@ -13,6 +13,7 @@ from typing import Any
 
 from fallow import logs, loop, settings
 from fallow.clients import errors
+from fallow.doors.answers import status as statuses
 from fallow.doors.cli import flags, interrupts
 from fallow.model import decision, units
 from fallow.wiring import daemon
@@ -39,7 +40,17 @@ def start(options: settings.Settings) -> int:
 async def _look_once(options: settings.Settings) -> int:
     gc.disable()  # the process ends before there is garbage worth looking for
     async with daemon.assemble(options, time.time, tell=lambda why: log.warning("%s", why)) as made:
-        return exit_code(await made.loop.run_once(daemon.IDLE, acting=options.mandate.acting))
+        cycle = await made.loop.run_once(daemon.IDLE, acting=options.mandate.acting)
+    _tell_help(cycle, options)
+    return exit_code(cycle)
+
+
+def _tell_help(cycle: loop.Ended | None, options: settings.Settings) -> None:
+    """Behind "no decision": what to do about it."""
+    seen = cycle.snapshot if isinstance(cycle, decision.Cycle) else None
+    if seen is not None and (trouble := seen.evidence.trouble) is not None:
+        helps = statuses.help_source(trouble, asks_prometheus=options.prometheus is not None)
+        log.error("what helps: %s", helps)
 
 
 def exit_code(cycle: loop.Ended | None) -> int:

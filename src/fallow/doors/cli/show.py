@@ -6,6 +6,7 @@ What a command may not need (rich, yaml, the verbs) is imported only when it doe
 """
 
 import contextlib
+import re
 import shutil
 import sys
 import textwrap
@@ -24,7 +25,7 @@ NUMBERS = frozenset({
     "NOTICES", "FROZEN", "COST", "SILENCES", "$/H",
 })
 # Only these are folded (half a name cannot be copied), to so many columns at least, be the terminal ever so narrow.
-SENTENCES = {"WHY": 30, "REASON GIVEN": 30, "NEXT": 13}
+SENTENCES = {"WHY": 30, "REASON GIVEN": 30, "NEXT": 8, "IDLE FOR": 8}
 # Of the 256 colours those that can be read on white and on black alike (contrast of 3.9 at least).
 STYLES = {
     "idle": "color(166)", "active": "color(28)", "unknown": "color(31)", "paused": "color(133)",
@@ -32,6 +33,7 @@ STYLES = {
 }
 _BLOCKS = {"active": "\N{FULL BLOCK}", "idle": "\N{LIGHT SHADE}", "unknown": "?"}
 _LETTERS = {"active": "#", "idle": "-", "unknown": "?"}  # where the output knows no blocks
+_PADDING = re.compile(r" +((?:\x1b\[[0-9;]*m)*)$")  # at the end of a line, where styles may end behind it
 _LABEL = 10  # columns of a label in front of its sentence
 
 output_option = click.Option(
@@ -119,7 +121,7 @@ def grid(
         laid.add_row(*row)
     with console.capture() as captured:
         console.print(laid)
-    return "\n".join(line.rstrip() for line in captured.get().splitlines())
+    return "\n".join(_PADDING.sub(r"\1", line) for line in captured.get().splitlines())
 
 
 def _cell(cell: Any, is_styled: bool) -> "Text":
@@ -220,8 +222,9 @@ def checked(check: Callable[[str], object]) -> Callable[[click.Context, click.Pa
 
 
 @contextlib.contextmanager
-def refusals() -> Iterator[None]:
-    """What is declined, or cannot be had from outside: 2 where it was typed or configured wrongly, else 1."""
+def refusals(helps: str = "") -> Iterator[None]:
+    """What is declined, or cannot be had from outside: 2 where it was typed or configured wrongly, else 1.
+    `helps`: what to do where somebody does not answer."""
     from fallow import verbs
     from fallow.clients import errors
 
@@ -234,4 +237,4 @@ def refusals() -> Iterator[None]:
     except errors.Misconfigured as problem:
         raise click.UsageError(plain(problem)) from None
     except errors.ClientError as problem:
-        raise click.ClickException(plain(problem)) from None
+        raise click.ClickException(plain(f"{problem}. What helps: {helps}" if helps else problem)) from None

@@ -124,11 +124,15 @@ def _draw_paused(given: Given) -> show.Shown:
         _tell_unseen(missing)
         return show.Shown(show.encode(rows, given["output"]))
     if not rows:
-        return show.Shown(f"nothing is paused by fallow in {place}\n{_name_unseen(missing)}")
+        return show.Shown(f"nothing is paused by fallow in {place}{_hint(given)}\n{_name_unseen(missing)}")
     wide = given["output"] == "wide"
     columns = ["NAMESPACE", "WORKLOAD", "SINCE", "BY", "GPUS", *(["POLICY", "REPLICAS"] if wide else []), "WHY"]
     shown = [_paused_cells(row, wide=wide) for row in rows]
     return show.Shown(show.grid(columns, shown, spare=("BY", "SINCE")) + "\n" + _name_unseen(missing))
+
+
+def _hint(given: Given) -> str:
+    return "" if given["everywhere"] else "; -A shows all namespaces"
 
 
 def _name_unseen(missing: Iterable[cluster.Missing]) -> str:
@@ -191,7 +195,7 @@ def _draw_acks(given: Given) -> show.Shown:
         _tell_unseen(missing)
         return show.Shown(show.encode(rows, given["output"]))
     if not rows:
-        return show.Shown(f"nothing is acknowledged in {place}\n{_name_unseen(missing)}")
+        return show.Shown(f"nothing is acknowledged in {place}{_hint(given)}\n{_name_unseen(missing)}")
     columns = ["NAMESPACE", "WORKLOAD", "UNTIL", "HOLDS", "BY", "REASON GIVEN"]
     shown = [_ack_cells(row) for row in rows]
     return show.Shown(show.grid(columns, shown, spare=("BY",)) + "\n" + _name_unseen(missing))

@@ -13,8 +13,9 @@ from fallow import logs, settings, verbs
 from fallow.doors.answers import status as statuses
 from fallow.doors.answers import workloads as answers
 from fallow.doors.cli import flags, interrupts, pages, show, watch
+from fallow.doors.cli import look as looks
 from fallow.doors.cli import verbs as acting
-from fallow.model import prices
+from fallow.model import gpus, prices
 from fallow.model.patterns import Pattern
 from fallow.model.policies import idle as policies
 from fallow.model.seen import Unseen
@@ -37,7 +38,7 @@ class ViewFilter(msgspec.Struct, frozen=True):
 
 def _sight(given: dict[str, Any]) -> tuple[daemon.Sighting, ViewFilter]:
     """One look at everything, judged by the flags; and what of it is asked for."""
-    options = flags.read_settings(given)
+    options = flags.read_settings(given, looks.UNUSED_VARIABLES)
     scope = options.mandate.scope
     wide = msgspec.structs.replace(scope, namespace=None, model=None)
     logs.set_up("default", "error")
@@ -60,7 +61,8 @@ def _why_none(look: stories.Look) -> str:
     trouble = look.snapshot.evidence.trouble
     if trouble is None:
         return ""
-    return f"no decision possible: {trouble.because}. What helps: {statuses.help_source(look)}"
+    helps = statuses.help_source(trouble, asks_prometheus=look.options.prometheus is not None)
+    return f"no decision possible: {trouble.because}. What helps: {helps}"
 
 
 def _view(look: stories.Look, asked: ViewFilter) -> answers.Selection:
@@ -85,20 +87,36 @@ def _read_scope(everywhere: bool, given: dict[str, Any]) -> None:
 
 
 def _read_prices(texts: tuple[str, ...]) -> prices.Book:
+    """Those that were given."""
     try:
-        return prices.read_book(texts)
+        return prices.read_prices(texts)
     except ValueError as problem:
         raise click.UsageError(f"--price: {show.plain(problem)}") from None
 
 
+def _check_prices(given: prices.Book, look: stories.Look) -> None:
+    """Refuses the price of a model that neither the cluster nor anybody knows: it would change nothing, in silence."""
+    strange = [model for model in given if gpus.find(model) is None]
+    if not strange:
+        return
+    products = {node.gpu_product for node in look.snapshot.nodes.known.values() if node.gpu_product}
+    measured = {model for one in answers.view(look.plan).workloads for model in one.finding.models}
+    there = {gpus.normalise(name) for name in products | measured}
+    for model in strange:
+        if model not in there:
+            has = f"this cluster has {', '.join(sorted(there)) or 'none that is known'}"
+            raise click.UsageError(show.plain(f"--price: no GPU model is known as {model}; {has}"))
+
+
 def status(output: str, watch_every: Seconds | None, everywhere: bool, price: tuple[str, ...], **given: Any) -> None:
     _read_scope(everywhere, given)
-    book = _read_prices(price)
+    prices_given = _read_prices(price)
 
     def make() -> show.Shown:
         found, asked = _sight(given)
+        _check_prices(prices_given, found.look)
         view, why = _view(found.look, asked), _why_none(found.look)
-        page = statuses.status(found.look, view, found.daemon, book)
+        page = statuses.status(found.look, view, found.daemon, {**prices.DEFAULT, **prices_given})
         if output in ("json", "yaml"):
             return show.Shown(show.encode(page, output), why)
         return show.Shown(pages.draw_status(page, str(asked), view.at), why)

@@ -23,7 +23,7 @@ from fallow import names
 from fallow.clients import errors, exporters, exposition
 from fallow.model import cluster, usage
 from fallow.model.seen import ABSENT, Input
-from fallow.model.units import DAY, HOUR, MINUTE, Instant, Seconds, clock_time, rfc3339
+from fallow.model.units import DAY, HOUR, MINUTE, Instant, Seconds, clock_time, humane, rfc3339
 from fallow.model.usage import Signal
 from fallow.observe.scrape import kept, samples, targets
 from fallow.observe.usage import columns, floors, labels, past, readings, rows, trust
@@ -56,13 +56,15 @@ class ScrapeSource:
 
     def __init__(
         self, finder: targets.Finder, client: exporters.Exporters, *, interval: Seconds = 15.0, lookback: Seconds = DAY,
-        honor_labels: bool = False, keeper: kept.Keeper | None = None,
+        honor_labels: bool = False, keeper: kept.Keeper | None = None, stays: bool = True,
     ) -> None:
+        """`stays`: it goes on measuring, and may say from when on it can judge."""
         self._finder = finder
         self._client = client
         self._interval = interval
         self._lookback = lookback
         self._keeper = keeper
+        self._stays = stays
         self._samples = samples.Scraped(honor_labels=honor_labels, interval=interval, horizon=lookback + HOUR)
         self._longest: Seconds = HOUR
         self._health: dict[str, TargetHealth] = {}
@@ -253,6 +255,8 @@ class ScrapeSource:
             return None
         start = now if since is None else since
         because = f"measuring since {rfc3339(start)}, can judge from {clock_time(start + needed)} UTC on"
+        if not self._stays:
+            because = f"exporters answer, but there are no measurements of the {humane(needed)} before this look"
         self._say_once("warming up", logging.INFO, because)
         return usage.SourceTrouble("WarmingUp", because)
 

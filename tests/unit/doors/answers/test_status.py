@@ -1,7 +1,5 @@
 """The cluster on one page, as data: numbers that agree, prices that are known or not, what comes next."""
 
-from decimal import Decimal
-
 import msgspec
 import pytest
 from tests import builders
@@ -9,7 +7,6 @@ from tests.builders import HOUR, MINUTE, NOW, World
 
 from fallow import settings
 from fallow.decide.idle import plan as brain
-from fallow.doors.answers import money
 from fallow.doors.answers import status as statuses
 from fallow.doors.answers import workloads as rows
 from fallow.model import cluster, decision, long_memory, prices, usage
@@ -37,6 +34,12 @@ def page_of(world, *asked, book=prices.DEFAULT, found=NOBODY, **more):
     return statuses.status(look, rows.view(look.plan, *asked), found, book)
 
 
+def cost_of(world, index, **more):
+    look = look_at(world)
+    found = statuses.find_cost(rows.count(look.plan, index), look.snapshot, prices.DEFAULT, **more)
+    return found and found.per_hour
+
+
 def node(world, name, gpus, **said):
     world.node(name, **said)
     world.nodes[name] = msgspec.structs.replace(world.nodes[name], gpus=gpus)
@@ -51,6 +54,32 @@ def test_capacity_is_what_nodes_offer_and_free_is_what_nobody_took_on_ready_ones
     page = page_of(world)
     assert (page.cluster.nodes, page.cluster.gpus, page.cluster.free) == (2, 12, 6)
     assert (page.gpus, page.active_gpus, page.idle_gpus, page.unknown_gpus) == (2, 1, 1, 0)
+
+
+@pytest.mark.parametrize(
+    ("of_node", "physical"),
+    [
+        ({}, 16), ({"labels": {"nvidia.com/gpu.count": "8"}}, 8), ({"labels": {"nvidia.com/gpu.count": "17"}}, 16),
+        ({"shared": True, "labels": {"nvidia.com/gpu.replicas": "4"}}, 4), ({"shared": True}, None),
+        ({"shared": True, "labels": {"nvidia.com/gpu.count": "\u00b2"}}, None),
+        ({"product": "NVIDIA-A100-SXM4-80GB-MIG-1g.10gb", "labels": {"nvidia.com/gpu.count": "16"}}, None),
+    ],
+    ids=["whole", "cut", "one is broken", "sliced", "sliced by nobody knows", "odd label", "all are cut"],
+)
+def test_boards_are_counted_beside_what_they_are_offered_as(of_node, physical):
+    world = World()
+    node(world, "node-1", 16, **of_node)
+    found = page_of(world).cluster
+    assert (found.physical, found.gpus) == (physical, 16)
+
+
+@pytest.mark.parametrize(("product", "says"), [
+    ("NVIDIA-A100-SXM4-80GB", "8 GPUs on node-1"), ("NVIDIA-A100-SXM4-80GB-MIG-1g.10gb", "16 instances and slices on "),
+])
+def test_a_node_without_measurements_is_counted_in_boards_where_they_are_known(product, says):
+    world = World()
+    node(world, "node-1", 16, product=product, labels={"nvidia.com/gpu.count": "8"})
+    assert page_of(world, measured={}).problems[0].because.startswith(says)
 
 
 def test_what_is_not_seen_is_not_counted_as_free():
@@ -71,7 +100,7 @@ def test_money_is_of_idle_gpus_whose_price_is_known():
     world.workload("ml/busy", gpus=[builders.busy(model=T4)])
     cost = page_of(world).idle_cost
     assert (cost.per_hour, cost.currency, cost.unpriced_gpus) == (1.05, "USD", 1)
-    given = page_of(world, book=prices.read_book(["H100-80GB-HBM3=2.00"])).idle_cost
+    given = page_of(world, book={**prices.DEFAULT, **prices.read_prices(["H100-80GB-HBM3=2.00"])}).idle_cost
     assert (given.per_hour, given.unpriced_gpus) == (3.05, 0)
 
 
@@ -95,15 +124,35 @@ def test_a_part_of_a_gpu_has_no_price_of_its_own(pod, of_node):
     world = World()
     node(world, "node-1", 8, **of_node)
     index = world.workload("ml/llm", gpus=[builders.idle(model="NVIDIA A100-SXM4-80GB")], pod=pod)
-    look = look_at(world)
-    assert money.find_price(look.plan.findings[index], look.snapshot, prices.DEFAULT) is None
+    assert cost_of(world, index) is None
+    (unpriced,) = page_of(world).idle_cost.unpriced
+    assert (unpriced.model, unpriced.because, unpriced.gpus) == (None, "parts of GPUs (MIG, shared, claimed)", 1)
 
 
 def test_a_whole_gpu_has_the_price_of_its_model():
     world = World()
     index = world.workload("ml/llm", gpus=[builders.idle(model="NVIDIA A100-SXM4-80GB")])
-    look = look_at(world)
-    assert money.find_price(look.plan.findings[index], look.snapshot, prices.DEFAULT) == Decimal("5.12")
+    assert cost_of(world, index) == 5.12
+
+
+def test_gpus_of_several_models_cost_what_each_of_them_costs():
+    world = World()
+    index = world.workload("ml/mixed", gpus=[
+        builders.idle(model="NVIDIA A100-SXM4-80GB"), builders.idle(model=T4), builders.busy(model=T4),
+    ])
+    assert cost_of(world, index) == 5.65  # 5.12 and 0.526
+    assert cost_of(world, index, of_all=True) == 6.17
+
+
+def test_the_models_without_a_price_are_named_the_most_first():
+    world = World()
+    a100, h100, odd = "NVIDIA A100-SXM4-80GB", "NVIDIA H100 80GB HBM3", "NVIDIA X1"
+    index = world.workload("ml/mixed", gpus=[builders.idle(model=model) for model in (a100, h100, h100, odd)])
+    world.workload("ml/other", gpus=[builders.idle(model=odd)] * 3)
+    found = page_of(world).idle_cost
+    assert (found.per_hour, found.unpriced_gpus) == (5.12, 6)
+    assert [(each.model, each.gpus) for each in found.unpriced] == [("X1", 4), ("H100-80GB", 2)]
+    assert cost_of(world, index) is None  # not of all of them
 
 
 def test_the_top_have_the_most_idle_gpu_hours():
@@ -145,7 +194,10 @@ def test_what_is_wrong_with_the_data_is_named_with_what_helps():
     ]
     helps = [problem.helps for problem in page.problems]
     assert "spec.nodeName=silent" in helps[0]
-    assert helps[1] == "fallow why Deployment/stale -n ml"
+    assert helps[1] == (
+        "See whether Prometheus still scrapes the exporter, and whether remote write lags. "
+        "More: fallow why Deployment/stale -n ml"
+    )
     assert "--exporter-namespaces" in helps[3]
 
 

@@ -107,6 +107,19 @@ def test_what_a_callback_gets_wrong_is_still_said():
     assert "InvalidStateError" in done.stderr
 
 
+@pytest.mark.parametrize("program", ["fallow", "kubectl-fallow", "gpu-pruner", "gpu-idle-exporter"])
+@pytest.mark.parametrize("is_ignored", [False, True])
+def test_ctrl_c_while_it_is_still_being_loaded_is_130_and_no_traceback(tmp_path, program, is_ignored):
+    """In the middle of an import, the first of the heavy ones; who started it with Ctrl-C ignored is not disturbed."""
+    (tmp_path / "click.py").write_text(
+        "import os, signal, sys\nos.kill(os.getpid(), signal.SIGINT)\nprint('went on')\nsys.exit(7)"
+    )
+    ignore = (lambda: signal.signal(signal.SIGINT, signal.SIG_IGN)) if is_ignored else None
+    done = run("--help", program=program, env={**CLEAN, "PYTHONPATH": str(tmp_path)}, preexec_fn=ignore)
+    expected = (7, "went on\n", "") if is_ignored else (main.INTERRUPTED, "", "")
+    assert (done.returncode, done.stdout, done.stderr) == expected
+
+
 @pytest.mark.parametrize("program", ["fallow", "kubectl-fallow"])
 def test_help_shows_the_name_it_was_called_by(program):
     assert run("idle", "-h", program=program).stdout.startswith(f"Usage: {program.replace('-f', ' f')} idle [OPTIONS]")

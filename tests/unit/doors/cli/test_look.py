@@ -53,6 +53,33 @@ def test_a_price_that_is_none_is_refused(price):
     assert (done.exit_code, "MODEL=DOLLARS" in done.output) == (2, True)
 
 
+@pytest.mark.parametrize("verb", ["status", "idle", "why"])
+def test_help_has_the_own_options_first_and_none_that_cannot_matter(verb):
+    lines = type_in(verb, "--help").output.splitlines()
+    titles = [line for line in lines if line.endswith(":") and not line.startswith(" ")]
+    assert titles[0] == "Options:"
+    first = "\n".join(lines[lines.index("Options:"):lines.index(titles[1])])
+    for option in ("-n, --namespace", "--watch", "-o, --output", "--prometheus-url", "--kubeconfig", "-h, --help"):
+        assert option in first
+    for option in ("--smtp-url", "--slack-channel", "--run-mode", "--freeze-jump", "--metrics-addr"):
+        assert option not in "\n".join(lines)
+    assert "The brakes of `fallow run`" in "\n".join(lines)
+
+
+async def test_a_mail_server_in_the_environment_does_not_keep_anybody_from_looking(server, ask, monkeypatch):
+    server.put_all(pretend.deployed("llm"))
+    monkeypatch.setenv("SMTP_URL", "smtp://mail.example.com")
+    assert (await ask("status")).exit_code == 1  # without measurements, as ever
+
+
+async def test_the_price_of_a_model_that_nobody_knows_is_refused(server, ask):
+    server.put_all(pretend.deployed("llm"))
+    done = await ask("status", "--price", "FOO=3")
+    assert done.exit_code == 2
+    assert "--price: no GPU model is known as FOO; this cluster has " in done.output.splitlines()[-1]
+    assert (await ask("status", "--price", "H100-80GB-HBM3=3")).exit_code == 1  # without measurements, as ever
+
+
 @pytest.mark.parametrize(
     ("typed", "read"),
     [

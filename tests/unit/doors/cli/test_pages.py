@@ -124,16 +124,64 @@ def test_the_status_page_has_what_a_first_page_needs(draw):
         "MONEY idle GPUs cost $51.20 an hour at list price", "PAUSED 1 workload by fallow, 8 GPUs given back",
         "research StatefulSet/llama-finetune-70b 8 A100-SXM4-80GB 2h 40.96 notice",
         "in 8m pause vision/segmenter (Deployment) 1 GPU",
-        "MissingGpuSeries: 1 GPU of 1 workload cannot be told", "what helps: fallow why Deployment/lost -n vision",
+        "MissingGpuSeries: 1 GPU of 1 workload cannot be told",
+            "what helps: See which GPU of the node", "More: fallow why Deployment/lost -n vision",
         "not seen: rollouts.argoproj.io: the API server answered 403",
     ):
         assert said in page, page
+
+
+@pytest.mark.parametrize(
+    ("labels", "product", "says"),
+    [
+        ({}, "NVIDIA-A100-SXM4-80GB", "GPUS       16 on 1 node, 15 free"),
+        ({"nvidia.com/gpu.count": "8"}, "NVIDIA-A100-SXM4-80GB",
+         "GPUS       8 on 1 node, offered as 16 (MIG, time slices), 15 free"),
+        ({}, "NVIDIA-A100-SXM4-80GB-MIG-1g.10gb", "GPUS       16 instances and slices on 1 node"),
+    ],
+)
+def test_gpus_are_boards_and_what_they_are_offered_as_stands_beside(draw, labels, product, says):
+    world = builders.World()
+    examples.node(world, "node-1", 16, product=product, labels=labels)
+    world.workload("ml/llm", gpus=[builders.idle()])
+    text = draw(lambda: pages.draw_status(examples.page_of(world), "", NOW))
+    assert says in text
+    assert ("HELD       1, each instance or slice as one, by 1 pod" in text) == ("8 on" in text or "slices on" in text)
+
+
+def test_the_models_without_a_price_are_named(draw):
+    world = builders.World()
+    world.workload("ml/llm", gpus=[builders.idle(model="NVIDIA H100 80GB HBM3")] * 4)
+    text = draw(lambda: pages.draw_status(examples.page_of(world), "", NOW))
+    assert "without a price: 4 of H100-80GB (--price H100-80GB=DOLLARS says it)" in text
+
+
+def test_idle_fits_80_columns_with_names_as_people_have_them(draw):
+    world = builders.World()
+    gpus = [builders.idle(for_=90 * MINUTE)] * 8
+    world.workload("team-research/whisper-large-v3-finetune", "StatefulSet", gpus=[*gpus, builders.busy()])
+    look = examples.look_at(world)
+    view = answers.view(look.plan)
+    listed = [(one, answers.row(one, NOW)) for one in answers.listed(view, everything=False)]
+    text = draw(lambda: pages.draw_idle("By the flags given", view, listed, "", wide=False), 80, NO_COLOR="")
+    lines = [click.unstyle(line) for line in text.splitlines()]
+    assert max(map(len, lines)) <= 80, text
+    assert "team-research  StatefulSet/whisper-large-v3-finetune  8 of 9" in "\n".join(lines)
+    assert all(word in text.split() for word in ("reported", "only")), text
 
 
 def test_idle_counts_as_status_does(draw):
     page = " ".join(draw(idle_page).split())
     assert "of 12 GPUs held: 10 idle, 1 workload only in part, 1 busy, 1 cannot tell" in page
     assert "inference Deployment/chat 1 of 2 A100-SXM4-80GB active reported only" in page
+
+
+def test_why_says_what_helps_by_the_reason_that_counts(draw):
+    """Of one that cannot be told, of one that is left alone, and not of one that stands paused."""
+    said = [draw(lambda n=n: why_page(n)) for n in range(5)]
+    assert "what helps See which GPU of the node the exporter leaves out" in said[3]
+    assert "what helps Keep it with `fallow ack`" in said[2]
+    assert "what helps" not in said[4]
 
 
 def test_why_offers_its_owner_the_command_that_keeps_it(draw):

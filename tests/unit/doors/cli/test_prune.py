@@ -13,7 +13,7 @@ from tests import builders
 from fallow import settings
 from fallow.decide.idle import plan as brain
 from fallow.doors.cli import prune
-from fallow.model import decision
+from fallow.model import decision, usage
 from fallow.model.decision import Outcome, Status
 from fallow.model.long_memory import Freeze
 
@@ -42,6 +42,14 @@ def cycle(*statuses: Status, frozen=None, failure="", planned=True) -> decision.
 )
 def test_exit_codes(ended, code):
     assert prune.exit_code(ended) == code
+
+
+def test_who_looks_once_and_has_no_measurements_hears_what_helps(caplog):
+    world = builders.World()
+    world.trouble = usage.SourceTrouble("SourceError", "no Prometheus")
+    ended = msgspec.structs.replace(cycle(failure="no Prometheus"), snapshot=world.snapshot())
+    prune._tell_help(ended, settings.read_flags({"prometheus_url": "http://prometheus"}, {}))
+    assert "what helps: check --prometheus-url (PROMETHEUS_URL)" in caplog.text
 
 
 async def listen(reader, writer):

@@ -277,7 +277,7 @@ async def test_an_unack_of_what_others_keep_says_who_does_and_how_that_ends(serv
 
 async def test_no_acks_are_said_in_words_and_as_an_empty_list(server, ask):
     server.put_all(pretend.deployed("llm"))
-    assert (await ask("acks")).output == "nothing is acknowledged in namespace ml\n"
+    assert (await ask("acks")).output == "nothing is acknowledged in namespace ml; -A shows all namespaces\n"
     assert json.loads((await ask("acks", "-o", "json")).output) == []
 
 
@@ -304,7 +304,7 @@ async def test_what_is_paused_is_listed_of_whatever_kind(server, ask):
 
 
 async def test_nothing_paused_is_said(server, ask):
-    assert (await ask("paused")).output == "nothing is paused by fallow in namespace ml\n"
+    assert (await ask("paused")).output == "nothing is paused by fallow in namespace ml; -A shows all namespaces\n"
     assert (await ask("resume", "--all")).output == "nothing is paused by fallow in namespace ml\n"
 
 

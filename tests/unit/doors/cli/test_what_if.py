@@ -72,6 +72,13 @@ def test_a_file_that_holds_no_policy_is_refused(tmp_path: Path, text: str, why: 
     assert why in done.output
 
 
+@pytest.mark.parametrize("verb", ["backtest", "tune"])
+def test_a_prometheus_that_does_not_answer_is_said_with_what_helps(verb: str) -> None:
+    done = run(verb, "--prometheus-url", "http://127.0.0.1:1")
+    assert done.exit_code == 1
+    assert "What helps: check --prometheus-url (PROMETHEUS_URL); from outside of the cluster: " in done.output
+
+
 def test_prices_are_told_or_refused() -> None:
     assert prices.find("NVIDIA H100 PCIe", backtest.read_prices(("H100-80GB-HBM3=2.5",))) == Decimal("2.5")
     for text in ("H100", "H100=", "=3", "H100=-1", "H100=NaN", "H100=much"):

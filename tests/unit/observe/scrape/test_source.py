@@ -414,6 +414,15 @@ async def test_it_says_since_when_it_measures_and_when_it_can_judge() -> None:
         assert (await stage.evidence(60)).trouble is None
 
 
+async def test_who_looks_once_promises_no_time() -> None:
+    async with scene({"gpu-1": line(GR, 0)}, stays=False) as stage:
+        await stage.scrape(-1740, 0, 60)
+        trouble = (await stage.evidence(0)).trouble
+        assert trouble is not None
+        said = "exporters answer, but there are no measurements of the 30m before this look"
+        assert (trouble.reason, trouble.because) == ("WarmingUp", said)
+
+
 async def test_a_look_without_a_past_scrapes_once_and_cannot_judge() -> None:
     async with scene({"gpu-1": line(GR, 0)}) as stage:
         found = await stage.evidence()

@@ -1,0 +1,45 @@
+"""Where our programs begin: Ctrl-C is taken before anything else is imported, for that is when people press it.
+
+In: the name of a program. Out: it runs. Ctrl-C ends it with 130 and without a word, from the first line here on.
+Invariant: nothing but what Python has loaded by itself is imported at the top.
+"""
+
+import os
+import signal
+import sys
+
+INTERRUPTED = 130
+
+
+def fallow() -> None:
+    """`fallow` and `kubectl fallow`."""
+    _enter("main", "fallow")
+
+
+def gpu_pruner() -> None:
+    _enter("flags", "gpu_pruner")
+
+
+def gpu_idle_exporter() -> None:
+    _enter("exporter", "gpu_idle_exporter")
+
+
+def _enter(module: str, program: str) -> None:
+    """Whoever had us started with Ctrl-C ignored (nohup, a script's background) keeps it ignored."""
+    heeds = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if heeds:
+        signal.signal(signal.SIGINT, _leave)
+    import importlib
+
+    door = getattr(importlib.import_module(f"fallow.doors.cli.{module}"), program)
+    try:
+        if heeds:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        door()
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+
+
+def _leave(*_: object) -> None:
+    """At once: an exception in the middle of an import could be swallowed, or told about."""
+    os._exit(INTERRUPTED)
