@@ -110,6 +110,11 @@ class LookingIn:
         one = next(each for each in found if each["verdict"] == verdict)
         return f"{one['kind']}/{one['name']}", one["namespace"]
 
+    def hear(self, *words: str) -> None:
+        """Waits for a line with these words."""
+        assert self.playing.stdout is not None
+        next(line for line in self.playing.stdout if all(word in line for word in words))
+
     def end(self, number: int) -> tuple[int, str]:
         self.playing.send_signal(number)
         out, err = self.playing.communicate(timeout=60)
@@ -131,22 +136,35 @@ def test_our_own_commands_work_on_the_cluster_that_stays_until_sigterm(staying: 
     target, namespace = staying.find("idle")
     assert target.split("/")[1] in staying.type("why", target, "-n", namespace)
     staying.type("ack", target, "-n", namespace, "--hours", "1", "--reason", "a test")
+    staying.hear(f"{namespace}/{target.split('/')[1]}: user:", "keeps it until")
     assert "Acknowledged" in staying.type("why", target, "-n", namespace)
+    assert "from Prometheus" in staying.type("backtest", "--hours", "168")
     assert "has confirmed it" in staying.type("freeze", "--for", "10m", "--reason", "a test")
-    assert "frozen until" in staying.type("status")
+    assert re.search(r"FROZEN +until", staying.type("status"))
     assert "has confirmed it" in staying.type("unfreeze")
     code, out = staying.end(signal.SIGTERM)
     assert code == 0, out
+    assert "\N{REPLACEMENT CHARACTER}" not in out
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)], ids=["SIGTERM", "Ctrl-C"])
+def test_a_signal_ends_it_while_a_large_cluster_is_made(tmp_path: Path, number: int, code: int) -> None:
+    playing = start(tmp_path, "--nodes", "500", "--stay")
+    try:
+        assert playing.stdout is not None
+        assert playing.stdout.readline().startswith("a made-up day")
+        playing.send_signal(number)
+        out, err = playing.communicate(timeout=60)
+    finally:
+        playing.kill()
+    assert (playing.returncode, err) == (code, "")
+    assert "while it plays" not in out
 
 
 def test_a_pause_by_hand_is_nobodys_broken_promise(staying: LookingIn) -> None:
     target, namespace = staying.find("active")
     staying.type("pause", target, "-n", namespace, "--force", "--reason", "a test")
-    assert staying.playing.stdout is not None
-    name = f"{namespace}/{target.split('/')[1]}"
-    line = next(line for line in staying.playing.stdout if name in line)
-    assert f"{name} is stopped by hand, by user:" in line
-    assert "not by the controller" in line
+    staying.hear(f"{namespace}/{target.split('/')[1]} is stopped by hand, by user:", "not by the controller")
     code, out = staying.end(signal.SIGINT)
     assert code == 130, out
     assert out.endswith("ended by Ctrl-C: the pretend cluster is gone, and nothing else was touched\n")

@@ -15,6 +15,7 @@ from fallow.model import decision
 from fallow.model.units import HOUR, MINUTE, Instant
 from fallow.observe.usage import asking, inquiry, queries, spans
 from fallow.sim import cast, stage
+from fallow.sim.traces import history as traces
 from fallow.sim.world.world import Fault
 from fallow.stories import idle as stories
 from fallow.wiring import daemon
@@ -79,6 +80,24 @@ async def test_every_question_has_the_same_answer(
             assert await answer(ours, question, on.world.now) == pytest.approx(expected, rel=1e-6), question.promql
             answered += bool(expected)
     assert answered > 30
+
+
+async def test_the_history_of_the_day_is_the_same_by_either(
+    played: tuple[stage.Stage, history.PrometheusWorld],
+) -> None:
+    """As `fallow backtest` and `tune` read it, further back than anything was measured."""
+    on, real = played
+    assert on.addresses is not None
+    end, login = on.world.now // MINUTE * MINUTE - MINUTE / 2, auth.Login(method="none")
+    found = []  # between two scrapes: whether a window holds its first instant is not the same in every version
+    for url in (on.addresses.prometheus, real.url):
+        async with client.Prometheus(url, login=login) as asked:
+            found.append(await traces.read_history(asked, end - (HOURS + 7) * HOUR, end, now=on.world.now))
+    (names, rows), theirs = (
+        (sorted(part.name for part in each.parts), sorted(row.tobytes() for row in each.percents)) for each in found
+    )
+    assert (names, rows) == theirs
+    assert len(names) > 10
 
 
 def told(finding: decision.Finding) -> tuple[object, ...]:

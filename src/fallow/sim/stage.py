@@ -26,7 +26,7 @@ from fallow.sim.servers import exporter, objects
 from fallow.sim.servers import store as stores
 from fallow.sim.servers.kubernetes import server
 from fallow.sim.servers.prometheus import server as prometheus
-from fallow.sim.world import edits, laws
+from fallow.sim.world import edits, laws, shapes
 from fallow.sim.world import world as worlds
 from fallow.sim.world.world import Fault
 from fallow.wiring import daemon
@@ -40,23 +40,25 @@ FLAGS: Mapping[str, Any] = {
 
 
 def make_policy(
-    name: str, window: str, *, grace: str = "15m", priority: int = 0, classes: Sequence[str] = ()
+    name: str, window: str, *, grace: str = "15m", priority: int = 0, classes: Sequence[str] = (),
+    kinds: Sequence[str] = (),
 ) -> Object:
-    """An IdlePolicy that tells owners by an Event first, and then pauses."""
+    """An IdlePolicy that tells owners by an Event first, and then pauses. `kinds`: none are those of the flags."""
     notice = {"required": True, "grace": grace, "channels": [{"name": "event", "type": "event"}]}
     return {
         "apiVersion": f"{names.GROUP}/{names.POLICY_VERSION}", "kind": names.POLICY_KIND, "metadata": {"name": name},
         "spec": {
-            "priority": priority, "classes": list(classes), "windows": {"goneIdle": window}, "notice": notice,
-            "action": {"type": "pause"},
+            "priority": priority, "classes": list(classes), "kinds": list(kinds), "windows": {"goneIdle": window},
+            "notice": notice, "action": {"type": "pause"},
         },
     }
 
 
+KINDS = tuple(shapes.SHAPES)  # every kind that lives here: whoever looks in has other flags, and judges alike
 POLICIES = (
-    make_policy("everything", "30m"),
-    make_policy("notebooks", "1h", priority=10, classes=["notebook"], grace="30m"),
-    make_policy("training", "1h30m", priority=10, classes=["training"], grace="30m"),  # stopping it loses work
+    make_policy("everything", "30m", kinds=KINDS),
+    make_policy("notebooks", "1h", priority=10, classes=["notebook"], grace="30m", kinds=KINDS),
+    make_policy("training", "1h30m", priority=10, classes=["training"], grace="30m", kinds=KINDS),  # it loses work
 )
 
 

@@ -20,7 +20,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import click
 import msgspec
@@ -35,6 +35,7 @@ from fallow.sim.world import world as worlds
 
 PORT, PROMETHEUS_PORT, DASHBOARD_PORT = 6440, 6441, 8080
 INTERRUPTED: Final = 130  # as a shell says of who was ended by SIGINT
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 LIVE_INTERVAL: Final[Seconds] = 30.0  # between two cycles once the day is over: somebody watches what they asked for
 _ENDED = "ended by Ctrl-C: the pretend cluster is gone, and nothing else was touched"
 
@@ -51,12 +52,27 @@ class Playing(msgspec.Struct, frozen=True, kw_only=True):
     dashboard_port: int = 0
 
 
+@contextlib.contextmanager
+def leaving_at_once() -> Iterator[None]:
+    """Until the day begins, a signal ends it where it stands: there is a cluster to be made, and nothing to tell."""
+    before = {number: signal.signal(number, _leave) for number in _SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _leave(number: int, _: object) -> NoReturn:
+    raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(0)
+
+
 class Ending:
-    """Whether to end, and by which signal."""
+    """Whether to end, and by which signal, once the day has begun."""
 
     def __init__(self) -> None:
         self.asked, self.signals = asyncio.Event(), set[int]()
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in _SIGNALS:
             asyncio.get_running_loop().add_signal_handler(number, self._hear, number)
 
     def _hear(self, number: int) -> None:
@@ -102,12 +118,13 @@ def end_now(world: worlds.World, hours: float, now: Instant) -> tuple[worlds.Wor
 
 async def play(past: worlds.World, how: Playing) -> int:
     """The day, the report, and what comes after; the exit code."""
-    ending, (world, length) = Ending(), end_now(past, how.hours, time.time())
+    world, length = end_now(past, how.hours, time.time())
     stage.plan_faults(world, how.faults)
     outside = stage.Outside(time.time, how.port, find_port(None, PROMETHEUS_PORT) if how.port else 0)
     with tempfile.TemporaryDirectory(prefix="fallow-demo-") as folder:
         async with stage.open_stage(world, Path(folder), outside=outside) as on:
             assert on.addresses is not None
+            ending = Ending()
             async with _dashboard(on, how.dashboard_port) as link:
                 commands = [*say_commands(on.addresses), f"# in a browser: {link}"]
                 director = demo_director.Director(
@@ -214,7 +231,8 @@ async def _watch_on(director: demo_director.Director) -> None:
 
 async def _recite_on(director: demo_director.Director) -> None:
     """A line for whatever happens."""
-    show.sentence("\nThe cluster goes on in real time, and fallow with it, until SIGTERM:", *director.commands())
+    click.echo()
+    show.sentence("The cluster goes on in real time, and fallow with it, until SIGTERM:", *director.commands())
     while not director.stop.is_set():
         for one in await _go_on(director):
             show.sentence(f"{units.clock_time(one.at)}  {one.kind:<7} {one.text}")
@@ -265,7 +283,8 @@ def demo(**asked: Any) -> None:
     `fallow status`, `idle`, `why`, `ack`, `freeze` and the like; on a terminal the cluster stays up afterwards.
     """
     try:
-        sys.exit(_run(asked))
+        with leaving_at_once():
+            sys.exit(_run(asked))
     except KeyboardInterrupt:  # before the day began, or after it
         show.sentence(_ENDED)
         sys.exit(INTERRUPTED)

@@ -2,7 +2,7 @@
 
 In: a Stage, cycle by cycle. Out: Moments for the picture, and the sums for the report.
 Invariant: what is told happened: what the controller did is taken from its outcomes, what people and the cluster did
-from the log of the world.
+from the log of the world and from what stands on the workloads.
 """
 
 import asyncio
@@ -10,6 +10,7 @@ import resource
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from fallow import loop, names
 from fallow.doors.cli import demo_report
@@ -28,7 +29,18 @@ _PERSON = {
 }
 _MODES = {"whole": "", "mig": " MIG", "time-sliced": " shared"}
 _LIVELIEST = (view.BUSY, view.UNKNOWN, view.STARTING, view.NOTICE, view.IDLE)
+_KEPT_ALREADY = (decision.Reason.Acknowledged, decision.Reason.OptedOut)
 _RSS_UNIT = 1024.0 * 1024 if sys.platform == "darwin" else 1024.0
+
+
+class Said(NamedTuple):
+    """What stands on a workload that people read."""
+
+    kept_until: str = ""
+    kept_by: str = ""
+    resumed_at: str = ""
+    resumed_by: str = ""
+    notice: str = ""
 
 
 class Director:
@@ -50,6 +62,7 @@ class Director:
         self._seen = 0  # changes of the world
         self._findings: dict[tuple[str, str, str], decision.Finding] = {}
         self._held: dict[str, tuple[int, ...]] = {}  # slots by the uid of who had them a cycle ago
+        self._said: dict[str, Said] = {}  # by uid, what was told of
         self._freed: dict[int, str] = {}  # slots that a pause freed and nobody took: whose they were
 
     # ---- time -------------------------------------------------------------------------------------------------------
@@ -94,29 +107,29 @@ class Director:
         changes = self.on.world.changes_since(self._seen)
         self._seen += len(changes)
         for before, change in zip((None, *changes), changes, strict=False):
-            workload, after = self.on.world.find(change.uid), (before.what, before.by) if before else ("", "")
+            workload, after = self.on.world.find(change.uid), before.what if before else ""
             if change.what.endswith((" begins", " over")):
                 yield view.Happening(change.at, "fault", f"{change.what} {change.uid}")
-            elif workload is not None and (change.what, after[0]) != ("missed", "regretted"):  # that was told
-                yield from self._hear_of(workload, change, is_by_hand=after == ("edited", "person"))
+            elif workload is not None and (change.what, after) != ("missed", "regretted"):  # that was told
+                yield from self._hear_of(workload, change)
         self._held = {
             one.uid: tuple(slot for pod in one.pods for slot in pod.slots)
             for one in self.on.world.workloads if one.pods
         }
 
-    def _hear_of(
-        self, workload: worlds.SimWorkload, change: worlds.SimChange, *, is_by_hand: bool
-    ) -> Iterator[view.Happening]:
+    def _hear_of(self, workload: worlds.SimWorkload, change: worlds.SimChange) -> Iterator[view.Happening]:
         name = f"{workload.part.namespace}/{workload.part.name}"
         if change.what in _PERSON:
             kind, words = _PERSON[change.what]
             yield view.Happening(change.at, kind, f"{name}: its owner {words}")
+        if change.what in ("acknowledged", "edited"):
+            before, self._said[change.uid] = self._said.get(change.uid, Said()), _read_said(workload)
+            for kind, words in _compare(before, self._said[change.uid]) if change.what == "edited" else ():
+                yield view.Happening(change.at, kind, f"{name}: {words}")
         elif change.what == SimState.paused:
             self._freed |= dict.fromkeys(self._held.get(change.uid, ()), change.uid)
-            by = workload.object["metadata"].get("annotations", {}).get(names.PAUSED_BY, "")
-            if is_by_hand or by.startswith(names.BY_USER):
+            if who := workload.by_hand:
                 self.by_hand.append(name)
-                who = by if by.startswith(names.BY_USER) else "somebody"
                 yield view.Happening(change.at, "person", f"{name} is stopped by hand, by {who}, not by the controller")
         elif change.what == SimState.starting:
             yield from self._hear_taken(workload, change, name)
@@ -148,8 +161,6 @@ class Director:
                 freed = f"frees {finding.gpus} GPU{'' if finding.gpus == 1 else 's'}; back: {_say_resume(finding)}"
                 what = freed if is_done else f"{outcome.status}: {outcome.detail}"
                 return view.Happening(now, "pause", f"{_name(finding.workload)}: {what}")
-            case decision.Resume(workload=resumed, by=by) if is_done:
-                return view.Happening(now, "resume", f"{_name(resumed)}: asked for by {by}")
             case decision.Mark(workload=marked, changes=changes, because=because) if is_done:
                 if changes.get(names.PENDING_SINCE, "") is None and names.PAUSED_AT not in changes:
                     return view.Happening(now, "lapse", f"{_name(marked)}: its notice is withdrawn, {because}")
@@ -162,7 +173,8 @@ class Director:
         spent = time.monotonic() - self._started
         return view.Moment(
             began=self.began, now=world.now, ends=self.ends, nodes=tuple(self._nodes()), sums=self.add_up(),
-            feed=tuple(self.feed), paused=sum(one.state is SimState.paused for one in world.workloads),
+            feed=tuple(self.feed),
+            paused=sum(one.state is SimState.paused and not one.by_hand for one in world.workloads),
             past=tuple(self._past), unknowns=self._find_unknowns(), waiting=self._say_waiting(), taken=self.taken,
             commands=self.commands(), is_live=self.is_live,
             frozen=plan.freeze.because if plan is not None and plan.freeze is not None else "",
@@ -174,7 +186,8 @@ class Director:
         if not self.is_live:
             return self._commands
         found = self._findings.values()
-        idle = next((each for each in found if each.verdict is decision.Verdict.idle), None)
+        left = [each for each in found if each.verdict is decision.Verdict.idle and each.skip not in _KEPT_ALREADY]
+        idle = min(left, key=lambda each: each.skip is not decision.Reason.InNotice, default=None)
         paused = next((each for each in found if marks.paused_at(each.workload) is not None), None)
         return (
             *self._commands,
@@ -215,7 +228,7 @@ class Director:
 
     def _state(self, workload: worlds.SimWorkload) -> str:
         found = self._find(workload)
-        if workload.state is SimState.starting:
+        if workload.state is SimState.starting or (found and found.reason is decision.Reason.PodStarting):
             return view.STARTING
         if found is None or found.verdict is decision.Verdict.unknown:
             return view.UNKNOWN
@@ -261,7 +274,8 @@ class Director:
         every, mean = sum(node.gpus for node in world.nodes.values()), sum(self.took) / max(1, len(self.took))
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / _RSS_UNIT
         broken = f"{len(self.on.broken)} broke a promise" if self.on.broken else ""
-        by_hand = f"stopped by hand while it played, which is nobody's promise: {', '.join(self.by_hand)}"
+        hands = ", ".join(self.by_hand)
+        by_hand = f"stopped by hand while it played, and counted neither as a pause nor as a regret: {hands}"
         demo_report.tell(f"The day until {units.rfc3339(world.now)}", self.add_up(), (
             f"{units.humane(day)} of {every} GPUs on {len(world.nodes)} nodes with {len(world.workloads)} workloads in "
             f"{spent:.1f} s ({day / max(spent, 1e-9):,.0f} times as fast as life)",
@@ -271,6 +285,28 @@ class Director:
             + (broken or "quiet, measured, announced, and the way back exact"),
             *([by_hand] if self.by_hand else []),
         ))
+
+
+def _read_said(workload: worlds.SimWorkload) -> Said:
+    said = workload.view.marks
+    return Said(
+        said.get(names.ACK_UNTIL) or said.get(names.ACK_UNTIL_ALIAS) or "",
+        said.get(names.ACK_BY) or said.get(names.ACK_BY_ALIAS) or "somebody",
+        said.get(names.RESUMED_AT, ""), said.get(names.RESUMED_BY, "somebody"), said.get(names.PENDING_SINCE, ""),
+    )
+
+
+def _compare(before: Said, after: Said) -> Iterator[tuple[str, str]]:
+    """What people did to it meanwhile: kind and words."""
+    if after.kept_until and after.kept_until != before.kept_until:
+        until = units.read_instant(after.kept_until)
+        withdrawn = "; its notice is withdrawn" if before.notice and not after.notice else ""
+        yield "ack", f"{after.kept_by} keeps it until {units.clock_time(until) if until else '?'}{withdrawn}"
+    elif before.kept_until and not after.kept_until:
+        yield "ack", "it is kept no longer"
+    if after.resumed_at and after.resumed_at != before.resumed_at:
+        past_us = ", past fallow" if after.resumed_by.startswith(names.BY_OTHERS) else ""
+        yield "resume", f"brought back by {after.resumed_by}{past_us}"
 
 
 def _name(workload: cluster.Workload) -> str:

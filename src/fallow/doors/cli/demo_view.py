@@ -7,6 +7,7 @@ colour can be read on black and on white.
 """
 
 import itertools
+import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
@@ -214,7 +215,7 @@ def _panel(lines: Iterable[Text], title: str, rows: int) -> Panel:
 
 def _map(moment: Moment, width: int, rows: int) -> list[Text]:
     """Every node if there is room, with as much about each as fits in half of it; and what explains the picture."""
-    words = _explain(moment)[: max(0, min(4, rows // 3))]
+    words = _explain(moment, width, max(0, min(4, rows // 3)))
     room = max(1, rows - len(words))
     for with_notes, gap in itertools.product((True, False), (" ", "")):
         entries = list(_nodes(moment.nodes[:_MOST_NODES], with_notes, gap))
@@ -253,14 +254,24 @@ def _nodes(nodes: Sequence[NodeCells], with_notes: bool, gap: str) -> Iterator[T
         yield line
 
 
-def _explain(moment: Moment) -> list[Text]:
-    """Who waits, and why nothing can be told of some."""
-    waiting = [_line(("waiting ", BLUE), show.plain(moment.waiting))] if moment.waiting else []
+def _explain(moment: Moment, width: int, rows: int) -> list[Text]:
+    """Who waits, and why nothing can be told of some, folded into so many rows."""
     _, style, letter = CELLS[UNKNOWN]
-    return waiting + [
-        _line((f"{letter} ", style), f"{one.gpus} on {show.plain(one.where)}: {show.plain(one.because)}")
-        for one in moment.unknowns
-    ]
+    said = [("waiting ", BLUE, moment.waiting)] if moment.waiting else []
+    said += [(f"{letter} ", style, f"{one.gpus} on {one.where}: {one.because}") for one in moment.unknowns]
+    lines, said = list[Text](), said[:rows]
+    for number, (begins, colour, words) in enumerate(said, 1):
+        room = rows - len(lines) - (len(said) - number)  # each has a line at least
+        lines += _hang((begins, colour), words, width, room)
+    return lines
+
+
+def _hang(begins: tuple[str, str], words: str, width: int, rows: int) -> Iterator[Text]:
+    """A sentence, its further lines below its own words; what has no room is cut."""
+    at = len(begins[0])
+    folded = textwrap.wrap(show.plain(words), max(10, width - at), max_lines=rows, placeholder=" …")
+    for number, line in enumerate(folded):
+        yield _line(" " * at if number else begins, line)
 
 
 def _chart(moment: Moment, width: int, rows: int) -> Iterator[Text]:

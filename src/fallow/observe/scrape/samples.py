@@ -120,7 +120,7 @@ class Scraped:
         foreign = msgspec.structs.replace(labels.foreign(self._honor_labels), sure=True)
         serving = msgspec.structs.replace(labels.serving(self._honor_labels), sure=True)
         kernels = msgspec.structs.replace(labels.kernels(self._honor_labels), sure=True)
-        room = labels.Room()
+        room = labels.LabelRoom()
         books = [labels.LabelBook(each, self.facts, room) for each in (foreign, labels.OWN, serving, kernels)]
         self._foreign, self._own, self._serving, self._kernels = books
 

@@ -37,7 +37,7 @@ class LabelBooks:
     """All label sets met so far."""
 
     def __init__(self, honor_labels: bool) -> None:
-        self.room = labels.Room()
+        self.room = labels.LabelRoom()
         self.facts: list[labels.Facts] = []  # of GPU series, in any dialect
         self.foreign = labels.LabelBook(labels.foreign(honor_labels), self.facts, self.room)
         self.own = labels.LabelBook(labels.OWN, self.facts, self.room)

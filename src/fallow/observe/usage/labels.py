@@ -4,7 +4,7 @@ In: the label set as the server wrote it (raw JSON bytes; the same series is the
 Out: a small number for it, and its `Facts`. A cycle that meets only known series does one dictionary look-up per
 series, nothing else.
 Invariant: a label that is missing never drops a series; it only leaves a fact unknown (""). A label set that cannot be
-read says nothing at all, and is counted (`unreadable`); so is one for which there is no Room: what tenants write into
+read says nothing at all, and is counted (`unreadable`); so is one for which there is no room: what tenants write into
 their labels is kept up to a bound in bytes.
 """
 
@@ -102,7 +102,7 @@ NOTHING_SAID: Final = Facts(
 )
 
 
-class Room:
+class LabelRoom:
     """How many bytes of labels are kept, by all books that share it."""
 
     def __init__(self, size: int = 64 * 2**20) -> None:
@@ -127,7 +127,7 @@ class LabelBook:
     Books that write into the same list of facts never give the same number to two series.
     """
 
-    def __init__(self, dialect: Dialect, facts: list[Facts], room: Room) -> None:
+    def __init__(self, dialect: Dialect, facts: list[Facts], room: LabelRoom) -> None:
         self._room = room
         self.dialect = dialect
         self.facts = facts

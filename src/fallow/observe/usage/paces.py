@@ -32,7 +32,7 @@ class Late(NamedTuple):
     longest: Seconds  # what is believed of it
 
 
-class Pace(NamedTuple):
+class JobPace(NamedTuple):
     seconds: Seconds
     learned_at: Instant
 
@@ -41,7 +41,7 @@ class Paces:
     """By job. What is not in `by_job` is not known."""
 
     def __init__(self) -> None:
-        self._known: dict[str, Pace] = {}
+        self._known: dict[str, JobPace] = {}
 
     @property
     def by_job(self) -> dict[str, Seconds]:
@@ -53,7 +53,7 @@ class Paces:
     def learn(self, found: Mapping[str, Late], now: Instant) -> None:
         for job, late in found.items():
             if late.steady and self.are_due((job,), now):
-                self._known[job] = Pace(_pace_of(late.steady, late.longest), now)
+                self._known[job] = JobPace(_pace_of(late.steady, late.longest), now)
         self._shorten({job: _pace_of(late.most, late.longest) for job, late in found.items()})
         self._known = {job: pace for job, pace in self._known.items() if now - pace.learned_at < DAY}
 

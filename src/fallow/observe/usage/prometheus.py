@@ -218,7 +218,8 @@ class PrometheusSource:
         self, held: rows.Holders, pods: Sequence[cluster.Pod], gpus: Collection[str], span: usage.DrawnSpan,
         now: Instant,
     ) -> Mapping[str, usage.Floats]:
-        book, drawn = labels.LabelBook(labels.foreign(self._honor_labels), [], labels.Room()), dict[str, usage.Floats]()
+        drawn = dict[str, usage.Floats]()
+        book = labels.LabelBook(labels.foreign(self._honor_labels), [], labels.LabelRoom())
         focus = next(self._focus(pods[:_PODS_DRAWN]), inquiry.Focus((), ()))
         promql = self._inquiry.about_activity_of(focus, span.step)
         asked = self._prometheus.query_range(promql, span.start, span.end, span.step, row=msgspec.Raw, now=now)

@@ -54,7 +54,7 @@ class _RowsByPod:
     """Rows by pod and GPU, filled page by page."""
 
     def __init__(self, span: LifeSpan, honor_labels: bool) -> None:
-        facts, room = list[labels.Facts](), labels.Room()
+        facts, room = list[labels.Facts](), labels.LabelRoom()
         self._foreign = labels.LabelBook(labels.foreign(honor_labels), facts, room)
         self._own = labels.LabelBook(labels.OWN, facts, room)
         self._span, self._report = span, TraceReport()

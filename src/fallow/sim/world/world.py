@@ -124,6 +124,7 @@ class SimWorkload(msgspec.Struct, kw_only=True):
     noticed: str = ""  # the notice its owner has read
     pending: str = ""  # the mark of a notice that stands on it
     noticed_at: Instant | None = None  # since when it stands there, by the world's own time
+    by_hand: str = ""  # who stopped it past the controller; counted neither as a pause nor as a regret
     pauses: int = 0
     regrets: int = 0
     resumes: int = 0
@@ -420,10 +421,11 @@ class World:
         self._note("edited", workload.uid, by)
         is_stopped = edits.has_stopped(thing)
         if is_stopped and workload.state in (SimState.waiting, SimState.starting, SimState.running):
-            workload.pauses += 1
+            workload.by_hand = _find_hand(workload.view, by)
+            workload.pauses += not workload.by_hand
             self._leave(workload, SimState.paused)
         elif not is_stopped and workload.state is SimState.paused:
-            workload.resumes += 1
+            workload.resumes += not workload.by_hand
             self._wait(workload)
         self._read_notice(workload)
 
@@ -453,7 +455,7 @@ class World:
         if workload.missed_since is not None:
             return
         workload.missed_since = self.now
-        if self.now - workload.since <= REGRET:
+        if self.now - workload.since <= REGRET and not workload.by_hand:
             workload.regrets += 1
             self._note("regretted", workload.uid, "person")
         self._note("missed", workload.uid, "person")
@@ -478,6 +480,12 @@ class World:
 def _move(part: Part, by: Seconds) -> Part:
     arrives, ends = (None if at is None else at + by for at in (part.arrives_at, part.ends_at))
     return msgspec.structs.replace(part, arrives_at=arrives, ends_at=ends)
+
+
+def _find_hand(stopped: cluster.Workload, by: str) -> str:
+    """Which person stopped it, with our command or without a word; empty: the controller."""
+    named = stopped.annotations.get(names.PAUSED_BY, "")
+    return named if named.startswith(names.BY_USER) else "somebody" if by == "person" else ""
 
 
 def _make_uid(of: str) -> str:

@@ -35,7 +35,7 @@ def test_version():
         (["-e", "dq"], "--enabled-resources"), (["-t", "0"], "--duration"), (["-n", "("], "--namespace"),
         (["--no-such-flag"], "--no-such-flag"),
         (["--slack-interaction-addr", "127.0.0.1:3002"], "--slack-interaction-addr"),
-        (["--dashboard-port", "8080"], "--dashboard-port"),
+        (["--dashboard-port", "0"], "--dashboard-port"), (["--cluster", "a=http://b"], "--cluster"),
         (["--digest-schedule", "0 17 * * 5"], "--digest-schedule"), (["--scrape-target", "n1:9400"], "--scrape-target"),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else None,

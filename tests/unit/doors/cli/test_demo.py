@@ -24,9 +24,10 @@ from rich.console import Console
 from rich.style import Style
 from tests import ROOT
 
+from fallow import names
 from fallow.doors.cli import demo, demo_director, demo_report, main
 from fallow.doors.cli import demo_view as view
-from fallow.model.units import HOUR, MINUTE, parse_instant
+from fallow.model.units import HOUR, MINUTE, parse_instant, rfc3339
 from fallow.sim import backtest, cast, stage
 from fallow.sim.servers import store as stores
 from fallow.sim.world import world
@@ -90,6 +91,14 @@ def test_what_nobody_can_tell_is_explained_and_who_waits_is_named() -> None:
     shown = draw(make_moment(unknowns=unknowns, waiting="2 workloads for 12 GPUs"), 80, 24)
     assert "? 8 on gpu-2: SharedDevice: others share this GPU" in shown
     assert "waiting 2 workloads for 12 GPUs" in shown
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_why_nothing_can_be_told_is_folded_and_not_cut(width: int) -> None:
+    because = "SharedDevice: others share this GPU and nothing tells whose the activity is; the end of it."
+    nodes = tuple(view.NodeCells(f"gpu-{number}", (view.UNKNOWN,) * 8) for number in range(16))
+    shown = draw(make_moment(nodes=nodes, unknowns=(view.Unknown(8, "gpu-2", because),)), width, 40)
+    assert because in " ".join(re.sub("[│╭╮╰╯]", " ", shown).split())
 
 
 def luminance(color: rich.color.Color) -> float:
@@ -267,6 +276,34 @@ async def test_who_takes_what_a_pause_freed_and_who_was_stopped_by_hand_is_told(
     assert ("person", "ml/first is stopped by hand, by somebody, not by the controller") in told
     assert ("taken", "ml/third waited 5m and takes one GPU that a pause freed") in told
     assert (director.taken, director.by_hand) == (1, ["ml/first"])
+    moment = director.look()
+    assert (moment.paused, moment.sums.total.pauses, moment.sums.total.regrets) == (0, 0, 0), "of the controller"
+
+
+async def test_what_people_do_by_hand_is_told_and_the_hints_name_who_is_in_notice(tmp_path: Path) -> None:
+    span, wanted = LifeSpan(NOW, MINUTE, 120), np.zeros((3, 120), np.uint8)
+    wanted[2] = 50
+    parts = [world.Part("ml", name, owner="absent") for name in ("first", "second", "busy")]
+    made = world.World([world.SimNode("gpu-1")], parts, wanted, span)
+    first, second = (stores.Key("apps", "Deployment", "ml", name) for name in ("first", "second"))
+    async with stage.open_stage(made, tmp_path, flags={"freeze_jump": "100"}) as on:
+        director = demo_director.Director(on, speed=0.0, length=2 * HOUR, stop=asyncio.Event())
+        while director.notices < 2:
+            await director.step()
+        director.is_live = True
+        await director.tick()
+        assert "fallow ack Deployment/first -n ml --hours 1" in director.commands()
+        ack = {names.ACK_UNTIL: rfc3339(NOW + HOUR), names.ACK_BY: "user:ada"} | dict.fromkeys(names.PENDING_KEYS)
+        on.store.patch(first, {"metadata": {"annotations": ack}}, stores.Writer(manager=names.FIELD_MANAGER))
+        resumed = {names.RESUMED_AT: rfc3339(NOW), names.RESUMED_BY: "user:bob"}
+        on.store.patch(second, {"metadata": {"annotations": resumed}}, stores.Writer(manager="kubectl"))
+        assert [(one.kind, one.text) for one in director.hear()] == [
+            ("ack", "ml/first: user:ada keeps it until 09:35; its notice is withdrawn"),
+            ("resume", "ml/second: brought back by user:bob"),
+        ]
+        assert director.hear() == []
+        await director.tick()
+        assert not any("Deployment/first" in each for each in director.commands())
 
 
 async def test_a_notice_that_lapses_is_told(tmp_path: Path) -> None:

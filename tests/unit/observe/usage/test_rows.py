@@ -25,7 +25,7 @@ def raw(**given: str) -> msgspec.Raw:
 
 
 def read(dialect: labels.Dialect, **given: str) -> labels.Facts:
-    book = labels.LabelBook(dialect, [], labels.Room())
+    book = labels.LabelBook(dialect, [], labels.LabelRoom())
     (number,) = book.number([raw(**given)])
     return book.facts[number]
 
@@ -104,7 +104,7 @@ def test_the_port_of_a_target_is_no_part_of_its_name(target: str, host: str) -> 
 
 
 def test_the_same_labels_have_the_same_number_and_forms_are_noticed() -> None:
-    facts, room = list[labels.Facts](), labels.Room()
+    facts, room = list[labels.Facts](), labels.LabelRoom()
     foreign, own = labels.LabelBook(FOREIGN, facts, room), labels.LabelBook(labels.OWN, facts, room)
     first = foreign.number([raw(pod="a", UUID="1"), raw(exported_pod="b", uuid="2")])
     assert foreign.number([raw(exported_pod="b", uuid="2"), raw(pod="a", UUID="1")]) == first[::-1]
@@ -349,7 +349,7 @@ def test_a_hostname_that_is_the_exporters_own_pod_hides_nothing() -> None:
 
 
 def test_labels_that_cannot_be_read_say_nothing_and_are_counted() -> None:
-    book = labels.LabelBook(FOREIGN, [], labels.Room())
+    book = labels.LabelBook(FOREIGN, [], labels.LabelRoom())
     odd = [msgspec.Raw(text) for text in (b'{"UUID": 5}', b'["UUID"]', b'{"UUID": "\xff"}')]
     book.number([raw(UUID="GPU-1"), *odd])
     assert [facts.uuid for facts in book.facts] == ["GPU-1", "", "", ""]
@@ -358,7 +358,7 @@ def test_labels_that_cannot_be_read_say_nothing_and_are_counted() -> None:
 
 def test_labels_are_kept_up_to_a_bound_in_bytes() -> None:
     """Whatever a tenant writes into labels: what is beyond is not read, and counted."""
-    room = labels.Room(40_000)
+    room = labels.LabelRoom(40_000)
     book = labels.LabelBook(FOREIGN, [], room)
     long = [raw(UUID=f"GPU-{number}", junk="j" * 9_000) for number in range(5)]
     numbers = book.number([raw(UUID="GPU-x", junk="j" * 17_000), *long])

@@ -127,8 +127,8 @@ def test_what_is_older_than_any_question_is_forgotten(scene: Scene) -> None:
 # ---- on the wire -----------------------------------------------------------------------------------------------------
 
 
-async def post(url: str, **form: str) -> tuple[int, dict[str, Any]]:
-    async with aiohttp.ClientSession() as http, http.post(f"{url}/api/v1/query", data=form) as answer:
+async def post(url: str, verb: str = "query", **form: str) -> tuple[int, dict[str, Any]]:
+    async with aiohttp.ClientSession() as http, http.post(f"{url}/api/v1/{verb}", data=form) as answer:
         return answer.status, await answer.json()
 
 
@@ -164,6 +164,33 @@ async def test_a_time_that_is_none_is_refused_and_other_paths_are_not_there(serv
             assert (await asked.json())["status"] == "success"
         async with http.get(f"{url}/-/ready") as ready:
             assert ready.status == 200
+
+
+async def test_a_range_is_answered_step_by_step_in_the_time_of_who_asks(served: tuple[Scene, str]) -> None:
+    scene, url = served
+    scene.play(30)
+    end, text = scene.world.now + AHEAD, "max_over_time(" + GR + '{exported_pod="llm-0"}[1m])'
+    asked = {"query": text, "start": f"{end - 8 * DAY:.3f}", "end": f"{end:.3f}", "step": "120"}
+    code, body = await post(url, "query_range", **asked)
+    assert (code, body["data"]["resultType"]) == (200, "matrix")
+    (row,) = body["data"]["result"]
+    assert row["metric"]["exported_pod"] == "llm-0"
+    assert [at for at, _ in row["values"]] == [end - 120 * step for step in range(14, -1, -1)]
+    _, now = await post(url, query=text, time=f"{end:.3f}")
+    assert row["values"][-1] == now["data"]["result"][0]["value"]
+    assert {value for _, value in row["values"]} == {"0", "0.8"}
+
+
+@pytest.mark.parametrize("wrong", [
+    {"start": "soon"}, {"end": ""}, {"step": "0"}, {"step": "-1"}, {"end": "0"}, {"step": "0.001"}, {"query": "up"},
+], ids=str)
+async def test_a_range_that_is_none_is_refused(served: tuple[Scene, str], wrong: dict[str, str]) -> None:
+    scene, url = served
+    scene.play(1)
+    asked = {"query": "up{}", "start": "1000", "end": "2000", "step": "60", **wrong}
+    code, body = await post(url, "query_range", **asked)
+    assert (code, body["errorType"]) == (400, "bad_data")
+    assert body["error"].startswith(f'invalid parameter "{next(iter(wrong))}": ')
 
 
 async def test_every_question_of_our_own_source_is_known(scene: Scene) -> None:

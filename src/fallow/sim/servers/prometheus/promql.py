@@ -123,7 +123,7 @@ def _over_time(compute: OverTime, selector: SeriesSelector, length: Seconds, off
     def ask(moment: Asked) -> Vector:
         until = moment.at - offset
         parts = ((one, RangePart(*one.within(until - length, until), until - length, until))
-                 for one in selector.choose(moment.kept))
+                 for one in selector.choose(moment.kept) if one.overlaps(until - length, until))
         computed = ((one, compute(part)) for one, part in parts if part.values)
         return [Element(one.labels, value) for one, value in computed if value is not None]
 

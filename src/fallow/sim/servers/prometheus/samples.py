@@ -6,6 +6,7 @@ Invariant: a series that the latest scrape of its target did not show is stale f
 one; what is older than a day and a bit is forgotten.
 """
 
+import math
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
@@ -44,6 +45,10 @@ class KeptSeries(msgspec.Struct):
         first, last = bisect_right(self.times, after), bisect_right(self.times, until)
         return self.times[first:last], self.values[first:last]
 
+    def overlaps(self, after: Instant, until: Instant) -> bool:
+        """May there be samples in (after, until]? Most series of a day are over, or have not begun."""
+        return bool(self.times) and self.times[-1] > after and self.times[0] <= until
+
     def newest(self, at: Instant) -> tuple[Instant, float] | None:
         """The sample that tells of this instant; None: it is too old, or its target has shown a page without it."""
         last = bisect_right(self.times, at) - 1
@@ -69,6 +74,10 @@ class KeptSamples:
 
     def all(self) -> Iterator[KeptSeries]:
         return (one for some in self._by_metric.values() for one in some)
+
+    def oldest(self) -> Instant:
+        """The first scrape that is remembered: of what was before, nothing is known. inf: there was none."""
+        return min((one.asked[0] for one in self._targets.values() if one.asked), default=math.inf)
 
     def note(self, node: str, page: dcgm.PageValues | None, at: Instant) -> None:
         """One scrape; None: it failed."""
