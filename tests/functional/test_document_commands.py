@@ -127,7 +127,8 @@ class Reader:
         """The reader's own, in the place of what the page has for an example."""
         if before == "--svg":
             return str(self._folder / word)
-        return str(ROOT / word) if word.startswith(HERE) else word.replace("http://localhost:9090", self.prometheus.url)
+        is_file = word.startswith(HERE) and (ROOT / word).exists()  # `deploy/llm` is a Deployment
+        return str(ROOT / word) if is_file else word.replace("http://localhost:9090", self.prometheus.url)
 
     async def _kubectl(self, words: Sequence[str]) -> tuple[int | None, str]:
         process = await asyncio.create_subprocess_exec(

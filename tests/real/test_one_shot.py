@@ -160,7 +160,7 @@ async def test_a_usage_error_contacts_nobody(stage: product.Stage, folder: pathl
     async with product.product_on(stage, folder) as pruner, faults.FaultyProxy(stage.prometheus.url) as proxy:
         mark = len(stage.cluster.requests(agent="fallow"))
         wrong = {"--enabled-resources": ["-e", "dq"], "--duration": ["-t", "0"], "--namespace": ["-n", "("]}
-        wrong["--slack-interaction-port"] = ["--slack-interaction-port", "3002"]
+        wrong["SLACK_SIGNING_SECRET"] = ["-d", "--slack-interaction-port", "3002"]
         for flag, given in wrong.items():
             end = await pruner.prune(*given, env={"PROMETHEUS_URL": proxy.url})
             assert (end.code, flag in end.err) == (2, True), end.said

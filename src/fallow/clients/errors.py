@@ -108,9 +108,10 @@ def rejection(
     status: int, message: str, *, causes: Sequence[tuple[str, str]] = (), retry_after: Seconds | None = None
 ) -> Rejected:
     """The error for an HTTP status, so that every client names the same thing the same way; of a long message, such as
-    one that quotes a whole object, the beginning."""
+    one that quotes a whole object, its two ends: what is wrong stands behind the object."""
     kind = _BY_STATUS.get(status, ServerFault if status >= 500 else Rejected)
     if status == 422 and any(field == "metadata.uid" for field, _ in causes):
         kind = Conflict
-    said = message if len(message) <= _MOST_SAID else f"{message[:_MOST_SAID]} ..."
+    half = _MOST_SAID // 2
+    said = message if len(message) <= _MOST_SAID else f"{message[:half]} ... {message[-half:]}"
     return kind(status, said, causes=causes, retry_after=retry_after)
