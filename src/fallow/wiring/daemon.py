@@ -164,7 +164,10 @@ async def _make_hands(
 ) -> doing.Hands:
     mandate, pod, telling = options.mandate, options.pod_name, options.telling
     poster = await stack.enter_async_context(post.Poster(options.environment))
-    head = facts.Letterhead(cluster_name=telling.cluster_name, public_url=telling.public_url)
+    head = facts.Letterhead(
+        cluster_name=telling.cluster_name, public_url=telling.public_url,
+        has_buttons=options.serving.slack_secret is not None,
+    )
     return doing.Hands(
         api, seen.find_resource, reporting_instance=pod or names.REPORTING_CONTROLLER,
         compat_annotations=mandate.compat_annotations, dry_run=None if mandate.acting else options.dry_run_scope,

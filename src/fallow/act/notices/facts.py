@@ -21,6 +21,7 @@ class Letterhead(msgspec.Struct, frozen=True):
     cluster_name: str = ""
     public_url: str = ""
     currency: str = "USD"
+    has_buttons: bool = False  # somebody listens when one is pressed in Slack
 
     def page_of(self, ref: cluster.Ref) -> str | None:
         if not self.public_url:

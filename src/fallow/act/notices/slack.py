@@ -28,14 +28,16 @@ def notice(facts: NoticeFacts, mentions: Sequence[str]) -> Message:
     ]
     actions = [
         _button("ack", f"Keep {offer.hours}h", f"{ref.kind}:{ref.namespace}:{ref.name}:{offer.hours}")
-        for offer in facts.offers
+        for offer in (facts.offers if facts.head.has_buttons else ())
     ]
     return _message(facts, mentions, "Idle GPU Detected", "warning", fields, actions, fallback=facts.headline)
 
 
 def paused(facts: NoticeFacts, what: str, mentions: Sequence[str]) -> Message:
     ref = facts.ref
-    actions = [_button("resume", "Resume", f"{ref.kind}:{ref.namespace}:{ref.name}:resume")]
+    resume = _button("resume", "Resume", f"{ref.kind}:{ref.namespace}:{ref.name}:resume")
+    actions = [resume] if facts.head.has_buttons else []
+    what = f"{what} `{facts.resume_command}`" if facts.resume_command not in what else what
     fields = [_field("Details", escape(what), short=False)]
     return _message(facts, mentions, "Paused", "#9DB3D2", fields, actions, fallback=what)
 

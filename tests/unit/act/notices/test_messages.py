@@ -25,7 +25,7 @@ from fallow.model.decision import Status
 from fallow.model.policies import idle
 from fallow.model.secret import Secret
 
-HEAD = facts.Letterhead(cluster_name="ml-west", public_url="https://fallow.example.com/")
+HEAD = facts.Letterhead(cluster_name="ml-west", public_url="https://fallow.example.com/", has_buttons=True)
 EVIL = "<img src=x onerror=alert(1)>&*_[x](http://e)"
 
 
@@ -233,6 +233,15 @@ def test_slack_is_told_as_the_contract_says() -> None:
     assert [(each["text"], each["value"]) for each in attachment["actions"]] == [
         (f"Keep {hours}h", f"Deployment:team-a:llm:{hours}") for hours in (4, 8, 24)
     ]
+
+
+def test_where_nobody_listens_there_are_no_buttons() -> None:
+    """Who pressed one would believe that it is kept."""
+    found = facts_of()
+    found = msgspec.structs.replace(found, head=msgspec.structs.replace(HEAD, has_buttons=False))
+    assert slack.notice(found, ())["attachments"][0]["actions"] == []
+    assert slack.paused(found, "It rests.", ())["attachments"][0]["actions"] == []
+    assert "fallow resume Deployment/llm -n team-a" in str(slack.paused(found, "It rests.", ()))
 
 
 def test_seconds_are_said_below_a_minute() -> None:
