@@ -177,8 +177,9 @@ async def test_the_readme_does_what_it_says(reader: Reader) -> None:
         for block in find_blocks(README) for command in block.commands
     }
     assert "1 idle" in said["fallow", "status"]
-    assert "Deployment/llm" in said["fallow", "idle"]
-    assert "chat" not in said["fallow", "idle"]
+    listed = said["fallow", "idle", "-n", "ml"]
+    assert "Deployment/llm" in listed
+    assert "chat" not in listed
     assert "did nothing" in said["fallow", "why", "Deployment/llm", "-n", "ml"]
     assert {"Deployment/llm", "Deployment/old"} <= set(said["fallow", "paused", "-A"].split())
     thing = reader.store.get(stores.Key("apps", "Deployment", "ml", "llm")).object
