@@ -79,7 +79,11 @@ class Messenger:
             (each, *_episode(notice)): now for notice in notices for each in notice.routing.routes
             if deliveries.get((each, notice.facts.ref.uid)) == ""
         }
-        return [await self._remember(notice, deliveries, now, clock, may) for notice in notices]
+        outcomes = [await self._remember(notice, deliveries, now, clock, may) for notice in notices]
+        given = {_episode(each) for each, became in zip(notices, outcomes, strict=True) if became.status is Status.done}
+        # One that was given is over: should the same idle time be told again, that is a new one.
+        self._confirmed = {key: at for key, at in self._confirmed.items() if key[1:] not in given}
+        return outcomes
 
     # ---- 1. Route: by which channels, to whom.
 
@@ -149,7 +153,7 @@ class Messenger:
         clock: Callable[[], Instant], may: Callable[[], bool],
     ) -> Outcome:
         warn, workload = notice.warn, notice.warn.finding.workload
-        tried = [(each, found.get((each, workload.ref.uid), "")) for each in notice.routing.routes]  # "": it has it
+        tried = [(each, self._failure_of(each, notice, found)) for each in notice.routing.routes]
         deliveries = tuple(Delivery(each.channel.name, each.channel.type, failure) for each, failure in tried)
         failures = [failure for _, failure in tried if failure]
         if len(failures) == len(tried) or (failures and warn.finding.rule.notice.require_all):
@@ -169,6 +173,14 @@ class Messenger:
             return Outcome(warn, Status.failed, now, because, deliveries=deliveries)
         said = f"told {whom}: {notice.facts.headline} {notice.facts.upcoming}"
         return Outcome(warn, Status.done, now, "; ".join([said, *failures]), after=changes, deliveries=deliveries)
+
+    def _failure_of(
+        self, each: route.NoticeRoute, notice: _Notice, found: Mapping[tuple[route.NoticeRoute, str], str]
+    ) -> str:
+        """"" only where it was confirmed, now or in a cycle before."""
+        if (each, *_episode(notice)) in self._confirmed:
+            return ""
+        return found.get((each, notice.facts.ref.uid)) or f"channel {each.channel.name}: nothing was sent"
 
     # ---- After the notice.
 

@@ -149,6 +149,17 @@ async def test_who_has_it_is_not_told_in_every_cycle_while_another_channel_fails
     assert len(inbox.asked) == 1
 
 
+async def test_a_notice_of_the_same_idle_time_that_is_given_anew_is_sent_anew(
+    server: Server, api: Any, make_hands: MakeHands
+) -> None:
+    """Kept, and then kept no longer: nobody would know that the clock runs again."""
+    [thing] = several(server, 1)
+    async with loopback.serve(lambda asked: web.Response(text="ok")) as inbox, wires(api) as out:
+        hands, warn = make_hands(wires=out), warn_of(thing, slack_at(inbox.url))
+        assert [(await carry_out(hands, [warn]))[0].status for _ in range(2)] == [Status.done] * 2
+    assert len(inbox.asked) == 2
+
+
 async def test_a_pager_whose_address_is_none_ends_nothing(server: Server, api: Any, make_hands: MakeHands) -> None:
     [thing] = several(server, 1)
     thing["metadata"]["annotations"] = {names.IDLE_EPISODE: "abc"}
