@@ -48,7 +48,7 @@ async def test_while_slack_is_down_no_clock_starts_and_when_it_is_back_the_notic
         assert len(inbox.asked) == 4
         made = await stage.cluster.get("apps/v1", "Deployment", "llm")
         assert made["spec"]["replicas"] == 2
-        paused = await stage.prune("--ack-grace-period", "1", **slack)
+        paused = await stage.prune("--ack-grace-period", "0", **slack)  # its time is over
         assert "pause" in paused
     notice, rests = (json.loads(asked.body)["attachments"][0] for asked in inbox.asked[-2:])
     assert notice["title"] == "Idle GPU Detected"
