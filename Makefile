@@ -4,17 +4,19 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= 4
+PAGES := src/fallow/doors/api/static/index.html
+UI := ui/index.html ui/package-lock.json ui/vite.config.ts $(shell find ui/src ui/public ui/tools -type f -not -path "ui/src/fonts/*")
 # The folder of real traces, if there is one; empty: the built-in day.
 export FALLOW_TRACES ?= $(abspath $(wildcard ../shared/data))
 unexport PYTHONDONTWRITEBYTECODE # or every worker and every command that a test starts compiles everything anew
 
 .DEFAULT_GOAL := help
-.PHONY: help setup ui world check lint types contracts unit test fuzz soak real demo bench acceptance docs pins clean
+.PHONY: help setup ui shots world check lint types contracts unit test fuzz soak real demo bench acceptance docs pins clean
 
 help: ## Show what can be made
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
 
-setup: $(VENV)/.ready ## Make the virtual environment with the pinned packages
+setup: $(VENV)/.ready $(PAGES) ## Make the virtual environment with the pinned packages, and the dashboard (where npm is present)
 
 # What fallow itself needs: all that the demo waits for. Compiled is what is imported, when it is.
 $(VENV)/.runs: pyproject.toml constraints.txt
@@ -28,9 +30,17 @@ $(VENV)/.ready: $(VENV)/.runs
 	$(BIN)/pip install --quiet --constraint constraints.txt --group dev
 	@touch $@
 
-ui: ## Build the dashboard into the package (where npm is present)
-	@if command -v npm >/dev/null; then cd ui && npm ci --no-audit --no-fund --silent && npm run --silent check && npm run --silent build; \
-	else echo "npm is not here: the dashboard is not built; the server says so on its page. Install Node.js 20.19 or newer and run: make ui"; fi
+# The dashboard, when its sources are newer. Who has no npm, or cannot reach its packages, goes on without: the server says so on its page.
+$(PAGES): $(UI)
+	@if ! command -v npm >/dev/null; then echo "npm is not here: the dashboard is not built. Install Node.js 20.19 or newer and run: make ui"; \
+	elif ! (cd ui && { cmp -s package-lock.json node_modules/.built-with || npm ci --no-audit --no-fund --silent; } \
+		&& npm run --silent build && cp package-lock.json node_modules/.built-with); then echo "the dashboard could not be built; to see why: make ui"; fi
+
+ui: ## Build the dashboard into the package, with its types checked
+	cd ui && npm ci --no-audit --no-fund --silent && npm run --silent check && npm run --silent build
+
+shots: setup ## Pictures of every page over the demo, in light, dark and phone width, into build/shots
+	$(BIN)/python -m tests.browser.shots build/shots
 
 world: setup ## Build the real control plane and Prometheus once, into the cache
 	$(BIN)/python -m tests.real.build
@@ -61,7 +71,8 @@ soak: setup ## Two hundred pretend days with every fault and a hostile tenant (a
 real: setup world ## Only the tests on real parts
 	$(BIN)/pytest tests/real -n $(WORKERS) --dist worksteal -q
 
-demo: $(VENV)/.runs ## Watch the real controller work a pretend GPU cluster through a day
+demo: ## Watch the real controller work a pretend GPU cluster through a day
+	@$(MAKE) --no-print-directory -j2 $(VENV)/.runs $(PAGES)
 	$(BIN)/fallow demo
 
 bench: setup world ## Print the figures, side by side with what they are compared to

@@ -10,7 +10,7 @@ import sys
 
 BENCHMARKS = (
     "help_time", "commands", "listing", "plan", "cycle", "questions", "one_shot", "scrape", "backtest", "exporter",
-    "packing", "departures", "api", "live",
+    "packing", "departures", "api", "live", "pages", "books", "cost", "ledger", "webhook", "extender", "extender_live",
 )
 
 
@@ -19,6 +19,7 @@ def main() -> None:
     unknown = [name for name in wanted if name not in BENCHMARKS]
     if unknown:
         sys.exit(f"no benchmark {', '.join(unknown)}; there are {', '.join(BENCHMARKS)}")
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # or every program that is measured compiles all of itself anew
     load = ", ".join(f"{value:.2f}" for value in os.getloadavg())
     print(f"Python {platform.python_version()}, {os.cpu_count()} cores, load {load}")
     for name in wanted:

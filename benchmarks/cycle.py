@@ -87,8 +87,9 @@ def _value(query: str, now: float) -> str | None:
     ):  # activity in a stretch of the past: there was none
         return None
     if "count_over_time" in query:
-        stretch = re.search(r"\[(\d+)ms\]", query)
-        return str(int(stretch[1]) / 15000) if stretch else "4"
+        stretch = re.search(r"\[(\d+)(m?s)\]", query)
+        assert stretch, "everything that is counted is counted over a stretch"
+        return str(round(int(stretch[1]) / {"s": 15, "ms": 15_000}[stretch[2]]))
     return str(now - 2) if "timestamp(" in query else "0"
 
 

@@ -38,6 +38,7 @@ ORIGINAL = (
     "sum by (Hostname, exported_container, exported_pod, exported_namespace, gpu, modelName)"
     '(max_over_time(DCGM_FI_PROF_GR_ENGINE_ACTIVE{exported_pod!="", exported_namespace!=""}[30m])) == 0'
 )
+STRICTEST = usage.Strictest(quiet=0.01, busy=0.01, coverage=0.8, max_sample_age=180.0)  # as the flags have it
 BARS = {"first": 2.0, "later": 0.3}  # seconds at 5,000 pods
 CYCLES = {"first": "one-shot, and a daemon's first cycle", "later": "a daemon's later cycle"}
 ROUNDS = 3
@@ -154,7 +155,8 @@ def count_samples(url: str, asked: Iterable[tuple[str, float]]) -> int:
 async def ask(source: eyes.PrometheusSource, held: rows.Holders, url: str, now: float) -> float:
     """One cycle in which all are idle."""
     before = worked(url)
-    seen = (await source.evidence(held, frozenset({WINDOW}), now, with_floors=False)).usage[WINDOW]
+    asked = source.evidence(held, frozenset({WINDOW}), now, with_floors=False, strictest=STRICTEST)
+    seen = (await asked).usage[WINDOW]
     everyone = usage.Candidates(np.arange(seen.rows), np.full(seen.rows, np.nan))
     found = await source.look_back(seen, everyone, held, now, 0.01)
     assert (found.last_active == -np.inf).all(), "none was ever active"

@@ -8,7 +8,7 @@ Invariant: no field is written by hand: what the server does not say does not ex
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, get_args, get_type_hints
 
 from fallow.doors.answers import field, overview, past
 from fallow.doors.answers import rows as telling
@@ -25,20 +25,19 @@ NAMES = {
     "CheckTold": "Check", "EpisodeStep": "Episode", "FullExplanation": "Explanation", "TimelinePage": "Timeline",
     "DecisionsPage": "Decisions", "StatesPage": "States", "PacePage": "Pace", "SavingsPage": "Savings",
     "RegretsPage": "Regrets", "PolicyTold": "Policy", "PoliciesPage": "Policies", "ErrorAnswer": "Failed",
-    "HistoryPage": "History", "AcksPage": "Acks",
+    "HistoryPage": "History", "AcksPage": "Acks", "GamingPage": "Gaming", "WidenedTold": "Widened",
 }
 # Sets of words that the pages have a name for.
 WORDS = {
     "State": telling.WorkloadState, "SlotState": field.SlotState, "Step": telling.StepName, "View": telling.RowView,
     "Group": telling.RowGroup, "Layout": field.NodeLayout, "AuthMode": overview.AuthMode,
-    "DecidedType": past.Decided.__annotations__["type"],
+    "DecidedType": get_type_hints(past.Decided)["type"],
 }
 # What the doors that write and tell answer with; they are no part of what is read.
 BESIDE = """\
 export type Series = (number | null)[];
 export type Outcome = { status: string; sentence: string; code: string | null };
 export type Me = { user: string | null; mode: AuthMode; mayFreeze: May; csrf: string };
-export type Gaming = { items: { workload: Ref; gpus: number; sentence: string; everySeconds: number; mean: number }[] };
 /** What a `cycle` event carries. */
 export type CycleNews = {
   revision: number; asOf: string | null; counts: Counts; gpus: Gpus; frozen: Frozen | null; failure: Failure | null;

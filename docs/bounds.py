@@ -26,6 +26,8 @@ ABOUT = """# Made from the code by `make docs`.
 # that lists them.
 """
 
+_HOOKS = tuple(f"{GROUP}/{kind}webhookconfigurations" for kind in ("validating", "mutating"))
+_POD = "/pods"
 _KEPT_BY_SERVER = ("annotations", "generation", "managedFields", "resourceVersion")
 _OURS = f"k.startsWith('{names.GROUP}/') || k.startsWith('{names.ALIAS_GROUP}/') || k in variables.stops"
 
@@ -111,6 +113,13 @@ def _volume_rules() -> Iterator[tuple[str, str]]:
     )
 
 
+def _hook_rule() -> str:
+    new, old = "dyn(object).webhooks", "dyn(oldObject).webhooks"
+    rest = _same("dyn(object)", "dyn(oldObject)", "k in ['metadata', 'webhooks']")
+    same = f"{_same_members(new, old, [('clientConfig', 'caBundle')])} && {rest}"
+    return f"!(variables.what in {_words(_HOOKS)}) || ({same})"
+
+
 def _is_known() -> str:
     return f"variables.what in {_words(_resource(row) for row in _rows())}"
 
@@ -153,8 +162,11 @@ def _variables() -> Mapping[str, str]:
         "(variables.what == 'events.k8s.io/events' && request.operation in ['CREATE', 'UPDATE'])",
         f"(variables.what == 'coordination.k8s.io/leases' && variables.place == '{roles.HOME}' && "
         "request.operation in ['CREATE', 'UPDATE'])",
-        f"(variables.what == '{names.GROUP}/{names.POLICY_PLURAL}' && variables.part == 'status' && "
+        f"(variables.what in {_words(f'{names.GROUP}/{each}' for each in roles.OURS)} && variables.part == 'status' && "
         "request.operation == 'UPDATE')",
+        f"(variables.what == '/secrets' && variables.place == '{roles.HOME}' && dyn(object).metadata.name == "
+        f"'{names.WEBHOOK_CERTIFICATE}' && request.operation in ['CREATE', 'UPDATE'])",
+        f"(variables.what in {_words(_HOOKS)} && request.name == '{names.WEBHOOK}' && request.operation == 'UPDATE')",
         "(request.resource.group in ['authorization.k8s.io', 'authentication.k8s.io'] && variables.part == '')",
     ]
     return {
@@ -186,6 +198,13 @@ def _validations() -> list[tuple[str, str]]:
         where = f"!(variables.what in {_words(_resource(row) for row in rows)})"
         kind = ", ".join(row.kind for row in rows)
         changes.append((f"in the spec of {kind} {may} is its to change", f"{where} || ({_spec_rule(written)})"))
+    gates = _same_but("variables.spec", "variables.oldSpec", [("schedulingGates",)])
+    fewer = "variables.oldSpec[?'schedulingGates'].orValue([])"
+    left = f"variables.spec[?'schedulingGates'].orValue([]) == {fewer}.filter(g, g.name != '{names.BUDGET_GATE}')"
+    changes.append((
+        f"in the spec of Pod nothing but the gate {names.BUDGET_GATE} is its to take away",
+        f"variables.what != '{_POD}' || variables.spec == variables.oldSpec || ({gates} && {left})",
+    ))
     # Of any other kind with /scale only its definition says where the count stands; it is a whole number in any case.
     number = (
         "type(variables.spec[?k].orValue(0)) == int && type(variables.oldSpec[?k].orValue(0)) == int && "
@@ -193,11 +212,13 @@ def _validations() -> list[tuple[str, str]]:
     )
     changes.append((
         "in the spec of a kind that it does not know nothing but whole numbers directly below it is its to change",
-        f"{_is_known()} || ({_same('variables.spec', 'variables.oldSpec', f'({number})')})",
+        f"{_is_known()} || variables.what == '{_POD}' || "
+        f"({_same('variables.spec', 'variables.oldSpec', f'({number})')})",
     ))
     changes.extend(_volume_rules())
     return [
-        ("it creates and deletes nothing but its Events and its Lease, and writes no part of an object but scale",
+        ("it creates and deletes nothing but its Events, its Lease and its certificate, and writes no part of an "
+         "object but scale",
          "variables.own || (request.operation == 'UPDATE' && variables.part in ['', 'scale'])"),
         ("nothing in a protected namespace is its to change",
          f"variables.own || !variables.place.matches('^(?:{protected}|{roles.HOME}|)$')"),
@@ -205,6 +226,7 @@ def _validations() -> list[tuple[str, str]]:
          f"variables.part != 'scale' || !({_is_known()})"),
         (f"more than {record.MOST_REPLICAS} replicas are not its to ask for",
          f"variables.part != 'scale' || {_is_sane('dyn(object)', ('spec', 'replicas'))}"),
+        ("of its webhook's configurations nothing but the caBundle is its to change", _hook_rule()),
         *((why, f"!variables.change || ({rule})") for why, rule in changes),
     ]
 

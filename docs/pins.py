@@ -25,8 +25,9 @@ def sets() -> dict[str, tuple[str, tuple[str, ...]]]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     asked = tuple(project["project"]["dependencies"])
     exporter = tuple(each for each in asked if each.startswith(EXPORTER))
+    extras = tuple(project["project"]["optional-dependencies"]["postgres"])  # a ledger may be there: no other image
     return {
-        "controller.txt": ("the packages of the image", asked),
+        "controller.txt": ("the packages of the image", asked + extras),
         "exporter.txt": ("the packages of the exporter's image", exporter),
         "build.txt": ("the packages that make the wheel of fallow itself", tuple(project["build-system"]["requires"])),
     }

@@ -14,6 +14,7 @@ from fallow.model import kinds
 HOME, TEAM = "gpu-pruner-system", "my-team"  # where it runs; the one namespace it looks into, as an example
 READ, PATCH = ("get", "list", "watch"), ("patch",)
 SECRETS = ("gpu-pruner-slack-webhook", "gpu-pruner-config")
+OURS = (names.POLICY_PLURAL, names.BUDGET_PLURAL, names.ATTRIBUTION_PLURAL)
 STEERING = (kinds.SCALED_OBJECT, kinds.KUEUE_WORKLOAD)
 EVENTS = ("events.k8s.io", ["events"], ("create", "patch"))
 FURTHER = {
@@ -47,19 +48,21 @@ def _rules(rows: Iterable[kinds.Kind], verbs: Iterable[str], why: str = "") -> l
     """One for each group, in the order of the table. Who reads follows the chains from pods through what is between."""
     by_group: dict[str, list[str]] = {}
     for row in rows:
-        between = [f"{kind.lower()}s" for kind in row.between] if verbs == READ else []
+        between = [f"{kind.lower()}s" for kind in row.between] if "get" in verbs else []
         by_group.setdefault(row.group, []).extend([row.plural, *between])
     whys = [why] + [""] * len(by_group)
     return [_rule(group, plurals, verbs, why=whys[at]) for at, (group, plurals) in enumerate(by_group.items())]
 
 
-def _grant(name: str, rules: Iterable[str], namespace: str | None = None) -> list[str]:
-    """A role and its binding to gpu-pruner's account; without a namespace for the whole cluster."""
+def _grant(
+    name: str, rules: Iterable[str], namespace: str | None = None, account: str = "gpu-pruner"
+) -> list[str]:
+    """A role and its binding to an account of ours; without a namespace for the whole cluster."""
     scope, role, binding = ("", name, name) if namespace else ("Cluster", f"{name}-cr", f"{name}-crb")
     inside = f"\n  namespace: {namespace}" if namespace else ""
     head = "apiVersion: rbac.authorization.k8s.io/v1\nkind: {}\nmetadata:\n  name: {}" + inside
     refers = f"roleRef:\n  apiGroup: rbac.authorization.k8s.io\n  kind: {scope}Role\n  name: {role}"
-    subject = f"subjects:\n  - kind: ServiceAccount\n    name: gpu-pruner\n    namespace: {HOME}"
+    subject = f"subjects:\n  - kind: ServiceAccount\n    name: {account}\n    namespace: {HOME}"
     return [
         "\n".join([head.format(f"{scope}Role", role), "rules:", *rules]),
         "\n".join([head.format(f"{scope}RoleBinding", binding), refers, subject]),
@@ -81,8 +84,7 @@ def _reading(*, one_namespace: bool) -> list[str]:
     rules += [_rule("resource.k8s.io", ["resourceclaims"], READ)]
     if not one_namespace:
         rules += [_rule("apiextensions.k8s.io", ["customresourcedefinitions"], READ)]
-        rules += [_rule(names.GROUP, [names.POLICY_PLURAL], READ)]
-        rules += [_rule(names.GROUP, [f"{names.POLICY_PLURAL}/status"], PATCH)]
+        rules += [_rule(names.GROUP, OURS, READ), _rule(names.GROUP, [f"{each}/status" for each in OURS], PATCH)]
     return rules
 
 
@@ -90,6 +92,7 @@ def _at_home() -> list[str]:
     rules = [
         _rule("coordination.k8s.io", ["leases"], ["create"], why="`create` cannot be limited to a name."),
         _rule("coordination.k8s.io", ["leases"], ["get", "update"], only=[names.LEASE]),
+        _rule("", ["configmaps"], ["get"], only=[names.PRICES], why="What GPUs cost, if you say so (--cost)."),
     ]
     return _grant("gpu-pruner", rules, HOME)
 
@@ -125,6 +128,55 @@ def dashboard(about: str) -> str:
     return _file(about, [*_grant("gpu-pruner-dashboard", reviews), *_grant("gpu-pruner-secrets", secrets, HOME)])
 
 
+def books(about: str) -> str:
+    """Events of objects without a namespace are kept in `default`; those about itself where it runs."""
+    rule = _rule(EVENTS[0], EVENTS[1], ["create"])
+    return _file(about, [part for where in ("default", HOME) for part in _grant("gpu-pruner-cost", [rule], where)])
+
+
+def enforcing(about: str) -> str:
+    """Of the controller: taking gates away, and the webhook's certificate."""
+    hooks = ["validatingwebhookconfigurations", "mutatingwebhookconfigurations"]
+    rules = [
+        _rule("", ["pods"], PATCH, why="Gates go when a budget has room again, or is lifted."),
+        _rule("admissionregistration.k8s.io", hooks, ["get", "patch"], only=[names.WEBHOOK], why="Their caBundle."),
+    ]
+    papers = [
+        _rule("", ["secrets"], ["create"], why="The webhook's certificate; `create` cannot be limited to a name."),
+        _rule("", ["secrets"], ["get", "update"], only=[names.WEBHOOK_CERTIFICATE]),
+    ]
+    return _file(about, [
+        *_grant("gpu-pruner-enforce", rules), *_grant("gpu-pruner-certificate", papers, HOME),
+    ])
+
+
+def webhook(about: str) -> str:
+    account = f"apiVersion: v1\nkind: ServiceAccount\nmetadata:\n  name: {names.WEBHOOK}\n  namespace: {HOME}"
+    rules = [
+        _rule(names.GROUP, [names.BUDGET_PLURAL, names.SHARING_POLICY_PLURAL], READ),
+        _rule("", ["namespaces", "nodes"], READ),
+        *_rules(kinds.KINDS, READ[:1], "Whose pod is it? By the labels of its topmost owner."),
+        _rule("authorization.k8s.io", ["subjectaccessreviews"], ["create"], why="May they override?"),
+    ]
+    return _file(about, [account, *_grant(names.WEBHOOK, rules, account=names.WEBHOOK)])
+
+
+def sharing(about: str) -> str:
+    """Of the controller: nodes are cordoned and labelled, and NVIDIA's programs told what to do."""
+    rules = [
+        _rule(names.GROUP, [names.NODE_CONFIG_PLURAL], [*READ, "patch"]),
+        _rule(names.GROUP, [f"{names.NODE_CONFIG_PLURAL}/status"], PATCH),
+        _rule("", ["nodes"], [*READ, "patch"], why="Cordons, labels and the record of a change."),
+        _rule("", ["pods/eviction"], ["create"], why="Where a GPUNodeConfig says disruption: evict."),
+        _rule("events.k8s.io", ["events"], ["create", "patch"]),
+    ]
+    maps = [
+        _rule("", ["configmaps"], ["create"], why="`create` cannot be limited to a name."),
+        _rule("", ["configmaps"], ["get", "patch"], only=["device-plugin-config", "fallow-mig-parted-config"]),
+    ]
+    return _file(about, [*_grant("gpu-pruner-sharing", rules), *_grant("gpu-pruner-sharing", maps, "gpu-operator")])
+
+
 FILES: dict[str, Callable[[], str]] = {
     "deploy/base/20-reader.yaml": partial(
         reader, "What gpu-pruner may read, and the little it may write about itself. With this role alone nothing in "
@@ -147,7 +199,24 @@ FILES: dict[str, Callable[[], str]] = {
     ),
     "deploy/dashboard/10-role.yaml": partial(
         dashboard, "What gpu-pruner needs besides deploy/base/20-reader.yaml so that people can log in to its "
-        "dashboard and API\n# (--dashboard-auth kube or proxy), and so that policies can name the Secrets of channels.",
+        "dashboard and API\n# (--dashboard-auth kube, oidc or proxy), and so that policies can name the Secrets of "
+        "channels.",
+    ),
+    **dict.fromkeys(("deploy/cost/15-role.yaml", "deploy/cost/postgres/15-role.yaml"), partial(
+        books, "What gpu-pruner needs besides deploy/base/20-reader.yaml to say in Events what became of CostBudgets "
+        "and of prices.",
+    )),
+    "deploy/enforcement/10-role.yaml": partial(
+        enforcing, "What gpu-pruner needs besides deploy/base/20-reader.yaml so that budgets that are exceeded can "
+        "throttle or block\n# new GPU pods (--cost-enforcement true).",
+    ),
+    "deploy/enforcement/20-webhook-role.yaml": partial(
+        webhook, "What the admission webhook of budgets and sharing may: read, and ask whether somebody may override "
+        "a budget.",
+    ),
+    "deploy/sharing/10-role.yaml": partial(
+        sharing, "What gpu-pruner needs besides deploy/base/20-reader.yaml so that GPUNodeConfigs can cut or share the "
+        "GPUs of nodes.",
     ),
     **{f"deploy/letters/{one}.yaml": partial(letter, one) for one in names.LETTERS if one not in names.DEFAULT_LETTERS},
 }

@@ -9,7 +9,7 @@ import yaml
 from docs import bounds, roles
 from fallow import settings, telemetry
 from fallow.model import reasons
-from fallow.model.policies import idle_crd
+from fallow.model.policies import attribution_crd, budget_crd, idle_crd, nodeconfig_crd, sharing_crd
 
 ROOT = Path(__file__).parent.parent
 RULES = ROOT / "deploy" / "monitoring" / "20-rules.yaml"
@@ -25,9 +25,7 @@ def flags() -> str:
             variable = f" Variable `{flag.variable}`." if flag.variable else ""
             lines.append(_row(spelled, default, flag.help + variable))
         lines.append("")
-    lines += ["## Not in this version yet", "", "Using one of these is a usage error.", ""]
-    lines += [f"- `{name}`: {what}" for name, what in settings.NOT_YET.items()]
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines)
 
 
 def metrics() -> str:
@@ -85,9 +83,21 @@ def crd() -> str:
     return "# Made from the code by `make docs`.\n" + yaml.safe_dump(idle_crd.define(), sort_keys=False, width=140)
 
 
+def cost_crds() -> str:
+    made = yaml.safe_dump_all((budget_crd.define(), attribution_crd.define()), sort_keys=False, width=140)
+    return f"# Made from the code by `make docs`.\n{made}"
+
+
+def sharing_crds() -> str:
+    made = yaml.safe_dump_all((sharing_crd.define(), nodeconfig_crd.define()), sort_keys=False, width=140)
+    return f"# Made from the code by `make docs`.\n{made}"
+
+
 DOCUMENTS: dict[str, Callable[[], str]] = {
     "docs/operators/flags.md": flags, "docs/operators/metrics.md": metrics, "docs/operators/reasons.md": reason_page,
-    "docs/operators/alerts.md": alerts, "deploy/base/10-crd.yaml": crd, **roles.FILES, **bounds.FILES,
+    "docs/operators/alerts.md": alerts, "deploy/base/10-crd.yaml": crd, "deploy/base/11-cost-crds.yaml": cost_crds,
+    "deploy/base/12-sharing-crds.yaml": sharing_crds,
+    **roles.FILES, **bounds.FILES,
 }
 
 

@@ -57,6 +57,7 @@ class Gpu(msgspec.Struct, frozen=True):
     uuid: str = ""
     model: str = "NVIDIA A100"
     measured: bool = True  # False: no series at all
+    blank: tuple[Signal, ...] = ()  # some samples of these are none
 
 
 def idle(for_: Seconds = 2 * HOUR, **said: Any) -> Gpu:
@@ -217,6 +218,10 @@ class World:
             exporter_frozen=np.array([gpu.frozen for gpu in gpus], np.bool_),
             power_floor=_column(gpu.floor for gpu in gpus), last_active=_column(_last_active(gpu) for gpu in gpus),
             observed_since=_column(gpu.seen_since if gpu.looked_back else None for gpu in gpus), version=version,
+            blank={
+                signal: np.array([signal in gpu.blank for gpu in gpus], np.bool_)
+                for signal in sorted({signal for gpu in gpus for signal in gpu.blank})
+            },
         )
 
     def _peaks(self, gpu: Gpu, window: Seconds) -> dict[Signal, float]:

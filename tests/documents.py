@@ -18,14 +18,14 @@ import msgspec
 import yaml
 
 from fallow import names, settings
-from fallow.doors.cli import exporter, flags, main
+from fallow.doors.cli import exporter, flags, main, pruner
 from tests import ROOT
 
 LANGUAGES = ("sh", "yaml", "text", "promql")
 INSTALLING = tuple(f"docs/operators/{page}.md" for page in ("install", "switch-on", "upgrade"))  # in this order
-OURS = ("fallow", "gpu-pruner", "gpu-idle-exporter")
+OURS = ("fallow", "gpu-pruner", "gpu-idle-exporter", "gpu-autoscaler")
 _FENCE = re.compile(r"^(?:<!-- not run: (?P<why>[^\n]+) -->\n)?```(?P<language>\w*)\n(?P<body>.*?)^```$", re.M | re.S)
-_MENTION = re.compile(r"`((?:fallow|gpu-pruner|gpu-idle-exporter|kubectl|make|podman) [^`\n]+)`")
+_MENTION = re.compile(r"`((?:fallow|gpu-pruner|gpu-idle-exporter|gpu-autoscaler|kubectl|make|podman) [^`\n]+)`")
 _PLACEHOLDERS = {
     "KIND/NAME": "Deployment/llm", "NAMESPACE": "ml", "NAME": "llm", "N": "1", "TIME": "2027-01-01T00:00:00Z",
 }
@@ -158,7 +158,8 @@ def check(command: Command, *, is_mention: bool = False) -> None:
 def parse(program: str, words: Sequence[str]) -> None:
     """As the program itself would, up to the moment it would begin."""
     found: click.Command = {
-        "fallow": main.fallow, "gpu-pruner": flags.gpu_pruner, "gpu-idle-exporter": exporter.gpu_idle_exporter,
+        "fallow": main.fallow, "gpu-pruner": pruner.gpu_pruner, "gpu-idle-exporter": exporter.gpu_idle_exporter,
+        "gpu-autoscaler": main.gpu_autoscaler,
     }[program]
     rest, name = list(words), program
     while isinstance(found, click.Group) and rest and not rest[0].startswith("-"):

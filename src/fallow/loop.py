@@ -12,7 +12,7 @@ import contextlib
 import logging
 import math
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -41,7 +41,8 @@ class Ended(Protocol):
 
 
 class Story(msgspec.Struct, frozen=True, kw_only=True):
-    """What one capability does in its turn, how often. `look`: `tick` up to the plan; `fail`: it could not begin."""
+    """What one capability does in its turn, how often. `look`: `tick` up to the plan; `fail`: it could not begin.
+    `is_vital`: we are ready only while it is well; others say themselves what ails them."""
 
     name: str
     interval: Seconds
@@ -49,6 +50,7 @@ class Story(msgspec.Struct, frozen=True, kw_only=True):
     tick: Callable[[Turn], Awaitable[Ended]]
     look: Callable[[Turn], Awaitable[Ended]]
     fail: Callable[[str, Turn], Ended]
+    is_vital: bool = True
 
 
 class Pulse:
@@ -91,23 +93,24 @@ class Pulse:
 class Health:
     """What the loop knows of itself, for /healthz and /readyz; every answer is a list of reasons, empty = well."""
 
-    def __init__(self, pulses: Sequence[Pulse]) -> None:
+    def __init__(self, pulses: Mapping[str, Pulse]) -> None:
+        """`pulses`: by the name of the story, which every reason of its begins with."""
         self.pulses = pulses
         self.synced = False
         self.leading = True
 
     def why_stuck(self, now: float) -> list[str]:
-        return [reason for pulse in self.pulses for reason in pulse.why_stuck(now)]
+        return [f"{name}: {why}" for name, pulse in self.pulses.items() for why in pulse.why_stuck(now)]
 
     def why_not_ready(self, now: float) -> list[str]:
         reasons = self.why_stuck(now)
         if not self.synced:
             reasons.append("the cluster has not been seen yet")
-        for pulse in self.pulses:
-            failing = pulse.why_failing()
-            reasons += failing
-            if self.leading and self.synced and not failing:
-                reasons += pulse.why_late(now)
+        for name, pulse in self.pulses.items():
+            found = pulse.why_failing()
+            if self.leading and self.synced and not found:
+                found = pulse.why_late(now)
+            reasons += [f"{name}: {why}" for why in found]
         return reasons
 
 
@@ -119,7 +122,7 @@ class _Course:
         self.woken = asyncio.Event()
         self.clocks: tuple[Instant, float] | None = None  # wall and monotonic at the last cycle
         self.latest: Ended | None = None
-        self.looked: tuple[float, Ended] | None = None  # when a follower last looked, and at what
+        self.looked: tuple[float, Ended | errors.ClientError] | None = None  # when a follower last did, and at what
 
 
 class Loop:
@@ -132,7 +135,8 @@ class Loop:
     ) -> None:
         """`most_failures`: in a row, after which a daemon gives up; 0 = never. `background`: what else goes on."""
         self._courses = {story.name: _Course(story, monotonic()) for story in stories}
-        self.health = Health([course.pulse for course in self._courses.values()])
+        vital = {name: course.pulse for name, course in self._courses.items() if course.story.is_vital}
+        self.health = Health(vital)
         self.metrics = metrics
         self._mirror, self._leadership, self._needs_lease = seen, leadership, needs_lease
         self._clock, self._monotonic, self._most_failures = clock, monotonic, most_failures
@@ -177,15 +181,34 @@ class Loop:
         way = "ahead" if jumped > 0 else "back"
         return f"the clock jumped by {units.humane(abs(jumped))} {way}: nothing is decided in this cycle"
 
+    @property
+    def names(self) -> frozenset[str]:
+        """Of its stories."""
+        return frozenset(self._courses)
+
+    def latest(self, name: str) -> Ended | None:
+        """The latest cycle of a story here; None before the first."""
+        return self._courses[name].latest
+
     async def read(self, name: str) -> Ended | None:
-        """The latest cycle of a story; None before the first. A follower looks itself, once an interval at most."""
+        """The latest cycle of a story; None before the first. A follower looks itself, once an interval at most: what
+        stopped that look is raised until the next, for an open page asks every second."""
         course = self._courses[name]
         if self._leads():
             return course.latest
         now = self._monotonic()
         if self.health.synced and (course.looked is None or now - course.looked[0] >= course.story.interval):
-            course.looked = now, await course.story.look(self._turn_of(course.story))
-        return course.looked[1] if course.looked else None
+            course.looked = now, await self._try_to_look(course.story)
+        found = course.looked[1] if course.looked else None
+        if isinstance(found, errors.ClientError):
+            raise found.with_traceback(None)
+        return found
+
+    async def _try_to_look(self, story: Story) -> Ended | errors.ClientError:
+        try:
+            return await story.look(self._turn_of(story))
+        except errors.ClientError as problem:
+            return problem
 
     async def run_once(self, name: str, *, acting: bool) -> Ended | None:
         """One cycle. To act it must hold the Lease, so that it never works against a daemon; None: there was none."""
@@ -250,7 +273,7 @@ class Loop:
         while not self._stopping.is_set():
             began = self._monotonic()
             await self._turn(course)
-            if self._most_failures and course.pulse.failures >= self._most_failures:
+            if course.story.is_vital and 0 < self._most_failures <= course.pulse.failures:
                 because = course.pulse.failed_because
                 log.error("giving up after %d failed cycles in a row: %s", self._most_failures, because)
                 self.stop()

@@ -13,8 +13,12 @@ ALIAS_GROUP: Final = "gpu-pruner.io"
 # ignore later edits in Git.
 FIELD_MANAGER: Final = "fallow"
 RESUME_FIELD_MANAGER: Final = "fallow-resume"
+DEFAULT_CLUSTER: Final = "default"  # what the API calls a cluster that was given no name
 LEASE: Final = "gpu-pruner"
 SYSTEM_NAMESPACES: Final = ("gpu-pruner-system", "fallow-system")  # where we are installed; by our manifests, the first
+DAEMON_SERVICE: Final = "gpu-pruner-dashboard"  # through which a daemon answers
+DAEMON_PORT: Final = 8080
+RELAYED_AUTHORIZATION: Final = "X-Fallow-Authorization"  # for us behind a proxy that keeps Authorization to itself
 REPORTING_CONTROLLER: Final = "gpu-pruner"
 EVENT_PREFIX: Final = "gpuscaler-"
 
@@ -39,6 +43,7 @@ BY_EMAIL: Final = "unverified:"  # of whom only the e-mail address is known that
 BY_SLACK: Final = "slack:"
 PAUSED_REASON: Final = f"{GROUP}/paused-reason"
 PAUSED_GPUS: Final = f"{GROUP}/paused-gpus"  # how many GPUs the pause freed, for people
+PAUSED_NODES: Final = f"{GROUP}/paused-nodes"  # on which nodes it held what, for people (JSON)
 PAUSED_POLICY: Final = f"{GROUP}/paused-policy"  # the rule that did it, for people: another may hold meanwhile
 RESUMED_AT: Final = f"{GROUP}/resumed-at"
 RESUMED_BY: Final = f"{GROUP}/resumed-by"
@@ -73,14 +78,20 @@ FROZEN_UNTIL: Final = f"{GROUP}/frozen-until"  # on the Lease
 FROZEN_BECAUSE: Final = f"{GROUP}/frozen-because"  # on the Lease
 FROZEN_SEEN: Final = f"{GROUP}/frozen-seen"  # on the Lease: the frozen-until that its holder heeds
 MEMORY: Final = f"{GROUP}/memory"  # on the Lease: what we must remember although the process ends (JSON)
+DIGEST: Final = f"{GROUP}/digest"  # on the Lease: the last digest, and who has it (JSON)
 PAUSED_KINDS: Final = f"{GROUP}/paused-kinds"  # on the Lease: the kinds outside the table that we ever paused
 WORKLOAD_TYPE: Final = f"{GROUP}/workload-type"
 WORKLOAD_TYPE_ALIAS: Final = "gpu-autoscaler.io/workload-type"
+SEED_GROUP: Final = "gpu-autoscaler.io"  # under which the keys of sharing are read as well, and never written
+PRICE_PER_HOUR: Final = f"{GROUP}/price-per-hour"  # on a node: what all of it costs
+PRICES: Final = "gpu-autoscaler-prices"  # the ConfigMap in our own namespace that says what GPUs cost
+COMMITMENTS_KEY: Final = "commitments.csv"  # beside it
+PRICES_KEY: Final = "prices.csv"
 
 ACK_KEYS: Final = (ACK_UNTIL, ACK_UNTIL_ALIAS, ACK_BY, ACK_BY_ALIAS, ACK_REASON, ACK_AT)
 PENDING_KEYS: Final = (IDLE_SINCE, IDLE_EPISODE, PENDING_SINCE, PENDING_SINCE_ALIAS, TOLD)
 PAUSE_KEYS: Final = (
-    ORIGINAL_STATE, ORIGINAL_REPLICAS, PAUSED_AT, PAUSED_BY, PAUSED_REASON, PAUSED_GPUS, PAUSED_POLICY,
+    ORIGINAL_STATE, ORIGINAL_REPLICAS, PAUSED_AT, PAUSED_BY, PAUSED_REASON, PAUSED_GPUS, PAUSED_NODES, PAUSED_POLICY,
     PAUSE_INEFFECTIVE_AT,
 )
 CLEARED_BY_PAUSE: Final = (*PENDING_KEYS, RESUMED_AT, RESUMED_BY)  # and put back where the pause is taken back
@@ -136,11 +147,34 @@ GPU_COUNT: Final = "nvidia.com/gpu.count"
 GPU_REPLICAS: Final = "nvidia.com/gpu.replicas"
 MIG_STRATEGY: Final = "nvidia.com/mig.strategy"
 GPU_SHARING: Final = "nvidia.com/gpu.sharing-strategy"
+GPU_MEMORY: Final = "nvidia.com/gpu.memory"  # of one, in MiB
 HOSTNAME: Final = "kubernetes.io/hostname"
 RESERVATION_NAMESPACES: Final = frozenset({"kai-resource-reservation", "runai-reservation"})
 RESERVATION_GROUP_LABEL: Final = "runai-gpu-group"
 GPU_FRACTIONS: Final = ("gpu-fraction", "gpu-memory")  # annotations of a pod that asks KAI or Run:ai for a part of one
+GPU_MEMORY_NEED: Final = f"{GROUP}/gpu-memory"  # a quantity; a bare number is MiB
+GPU_FRACTION_DEVICES: Final = "gpu-fraction-num-devices"  # ... on each of how many
+HAMI_REGISTER: Final = "hami.io/node-nvidia-register"  # on a node: its GPUs
+HAMI_ALLOCATED: Final = "hami.io/vgpu-devices-allocated"  # on a pod: which of them
+HAMI_MEMORY: Final = "nvidia.com/gpumem"  # MiB of each GPU
+HAMI_MEMORY_PERCENT: Final = "nvidia.com/gpumem-percentage"
+HAMI_CORES: Final = "nvidia.com/gpucores"  # percent
+HAMI_PARTS: Final = (HAMI_MEMORY, HAMI_MEMORY_PERCENT, HAMI_CORES)
 MIRROR_POD: Final = "kubernetes.io/config.mirror"
+
+# What nodes are to who bills them. Of several labels the first that is there counts.
+INSTANCE_TYPE: Final = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
+REGION: Final = ("topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/region")
+ZONE: Final = ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone")
+GKE_ACCELERATOR: Final = "cloud.google.com/gke-accelerator"
+GKE_SPOT: Final = ("cloud.google.com/gke-spot", "cloud.google.com/gke-preemptible")
+GKE_PROVISIONING: Final = "cloud.google.com/gke-provisioning"
+OWN_CAPACITY: Final = f"{GROUP}/capacity-type"  # where no cloud says it
+KARPENTER_CAPACITY: Final = "karpenter.sh/capacity-type"
+KARPENTER_GPU_COUNT: Final = ("karpenter.k8s.aws/instance-gpu-count", "karpenter.azure.com/sku-gpu-count")
+EKS_CAPACITY: Final = "eks.amazonaws.com/capacityType"
+AKS_PRIORITY: Final = "kubernetes.azure.com/scalesetpriority"
+NODE_LIFECYCLE: Final = ("node.kubernetes.io/lifecycle", "node-lifecycle", "lifecycle", "spotinst.io/node-lifecycle")
 
 
 class NodeMetric:
@@ -178,6 +212,77 @@ class NvmlCode:
 POLICY_KIND: Final = "IdlePolicy"
 POLICY_VERSION: Final = "v1alpha1"
 POLICY_PLURAL: Final = "idlepolicies"
+BUDGET_KIND: Final = "CostBudget"
+BUDGET_PLURAL: Final = "costbudgets"
+ATTRIBUTION_KIND: Final = "CostAttribution"
+ATTRIBUTION_PLURAL: Final = "costattributions"
+
+# Budgets: what people write on a CostBudget, and what the admission webhook writes on a pod.
+ALERT_ACK: Final = f"{GROUP}/alert-ack"  # names of alerts, by commas: somebody has seen them
+OVERRIDE_UNTIL: Final = f"{GROUP}/override-until"
+OVERRIDE_BY: Final = f"{GROUP}/override-by"
+OVERRIDE_REASON: Final = f"{GROUP}/override-reason"
+OVERRIDE_KEYS: Final = (OVERRIDE_UNTIL, OVERRIDE_BY, OVERRIDE_REASON)
+OVERRIDE_VERB: Final = "override"  # on costbudgets: who may admit a single pod in spite of one
+BUDGET_OVERRIDE: Final = f"{GROUP}/budget-override"  # on a pod: why it shall run all the same
+BUDGET_GATE: Final = f"{GROUP}/budget"  # a scheduling gate
+GATED_BY: Final = f"{GROUP}/gated-by"  # on a pod with that gate: the budgets
+SPOT_OK: Final = f"{GROUP}/spot-ok"  # on a pod: "false": not on spot nodes
+TEAM_LABEL: Final = "team"
+EXPERIMENT_LABEL: Final = "experiment-id"
+
+# By which labels nodes say that they cost less than on demand, as their makers call it: spot, then reserved.
+CHEAP_NODES: Final = (
+    (OWN_CAPACITY, ("spot", "reserved")), (KARPENTER_CAPACITY, ("spot", "reserved")),
+    (EKS_CAPACITY, ("SPOT", "CAPACITY_BLOCK")), (GKE_SPOT[0], ("true",)), (GKE_SPOT[1], ("true",)),
+    (AKS_PRIORITY, ("spot",)),
+)
+
+# A node that is emptied, so that its GPUs are whole again. The label finds it, the annotation says how far that is.
+CONSOLIDATION: Final = f"{GROUP}/consolidation"  # label: emptying, or done
+EMPTYING: Final = f"{GROUP}/emptying"  # JSON, as model/emptying.py reads it
+EMPTYING_RESULT: Final = f"{GROUP}/emptying-result"  # how the last one ended, for people
+
+# The admission webhook.
+WEBHOOK: Final = "gpu-autoscaler-webhook"  # its Deployment, its Service and both of its configurations
+WEBHOOK_CERTIFICATE: Final = "gpu-autoscaler-webhook-cert"
+WEBHOOK_DISABLED: Final = (f"{GROUP}/webhook", "disabled")  # a label of namespaces that it leaves alone
+VALIDATE_PATH: Final = "/validate-v1-pod-budget"
+MUTATE_PATH: Final = "/mutate-v1-pod-budget"
+
+# Sharing: what people write on a pod, its top owner or its namespace, under our group or SEED_GROUP.
+OPTIMIZE: Final = f"{GROUP}/optimize"  # "false": leave it alone
+SHARING: Final = f"{GROUP}/sharing"  # disabled, enabled
+SHARING_MODE: Final = f"{GROUP}/sharing-mode"
+SHARING_PROFILE: Final = f"{GROUP}/mig-profile"
+GPU_COMPUTE_NEED: Final = f"{GROUP}/gpu-compute"  # percent
+MPS_ENABLED: Final = f"{GROUP}/mps-enabled"
+TIMESLICING: Final = (f"{GROUP}/timeslicing", f"{GROUP}/time-slicing-enabled")
+MPS_CLIENTS: Final = f"{GROUP}/mps-clients"
+TIMESLICE_REPLICAS: Final = f"{GROUP}/timeslice-replicas"
+BACKOFF_UNTIL: Final = f"{GROUP}/sharing-backoff-until"  # ours, on a top owner whom sharing hurt
+
+# ... and what the sharing webhook leaves on a pod that it changed.
+OPTIMIZED: Final = f"{GROUP}/optimized"
+ORIGINAL_GPU_REQUEST: Final = f"{GROUP}/original-gpu-request"
+OPTIMIZATION_STRATEGY: Final = f"{GROUP}/optimization-strategy"
+OPTIMIZATION_TIMESTAMP: Final = f"{GROUP}/optimization-timestamp"
+OPTIMIZATION_POLICY: Final = f"{GROUP}/policy"
+SHARE_PATH: Final = "/mutate-v1-pod"
+VISIBLE_DEVICES: Final = "NVIDIA_VISIBLE_DEVICES"
+
+SHARING_POLICY_KIND: Final = "GPUSharingPolicy"
+SHARING_POLICY_PLURAL: Final = "gpusharingpolicies"
+NODE_CONFIG_KIND: Final = "GPUNodeConfig"
+NODE_CONFIG_PLURAL: Final = "gpunodeconfigs"
+REPARTITION: Final = f"{GROUP}/repartition"  # on a node: the change that runs there (JSON); on its config: a finalizer
+
+# What NVIDIA's MIG manager and device plugin read and write on nodes.
+MIG_CONFIG: Final = "nvidia.com/mig.config"
+MIG_CONFIG_STATE: Final = "nvidia.com/mig.config.state"
+PLUGIN_CONFIG: Final = "nvidia.com/device-plugin.config"
+MPS_CAPABLE: Final = "nvidia.com/mps.capable"
+MIG_DISABLED: Final = "all-disabled"  # the MIG manager's name of no MIG
 
 
 class Event:
@@ -198,9 +303,23 @@ class Event:
     PAUSE_INEFFECTIVE: Final = "PauseIneffective"
     PAUSE_REVERTED: Final = "PauseReverted"
     IDLE_SHARE_JUMP: Final = "IdleShareJump"
+    PRICE_SUSPICIOUS: Final = "PriceSuspicious"
+    BUDGET_EXCEEDED: Final = "BudgetExceeded"
+    BUDGET_ENFORCED: Final = "BudgetEnforced"
+    BUDGET_LIFTED: Final = "BudgetLifted"
+    BUDGET_OVERRIDDEN: Final = "BudgetOverridden"
+    UNKNOWN_WORKLOAD_TYPE: Final = "UnknownWorkloadType"
+    CONFLICTING_ANNOTATION: Final = "ConflictingAnnotation"
+    INVALID_SHARING_MODE: Final = "InvalidSharingMode"
+    REPARTITION_FAILED: Final = "RepartitionFailed"
+    EMPTYING: Final = "NodeEmptying"
+    EMPTIED: Final = "NodeEmptied"
+    EMPTYING_STOPPED: Final = "NodeEmptyingStopped"
 
 
 WARNINGS: Final = frozenset({
     Event.NOTICE_FAILED, Event.RESUME_FAILED, Event.INVALID_ACK, Event.PAUSE_FAILED, Event.PAUSE_INEFFECTIVE,
-    Event.PAUSE_REVERTED, Event.IDLE_SHARE_JUMP,
+    Event.PAUSE_REVERTED, Event.IDLE_SHARE_JUMP, Event.PRICE_SUSPICIOUS, Event.BUDGET_EXCEEDED, Event.BUDGET_ENFORCED,
+    Event.BUDGET_OVERRIDDEN, Event.UNKNOWN_WORKLOAD_TYPE, Event.CONFLICTING_ANNOTATION, Event.INVALID_SHARING_MODE,
+    Event.REPARTITION_FAILED, Event.EMPTYING_STOPPED,
 })

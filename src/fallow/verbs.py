@@ -1,4 +1,4 @@
-"""What a person may ask for, with its checks: pause, resume, keep, release, freeze. Every door calls these.
+"""What a person may ask for, with its checks: pause, resume, keep, release, freeze, override. Every door calls these.
 
 In: what the verb reaches (the cluster as it is seen, hands on it, who asks), a workload as KIND/NAME, values already
 parsed. Out: Outcomes; or Declined, a sentence of which the door makes an exit code or a status.
@@ -6,8 +6,10 @@ Invariant: a workload is named without doubt before anything is done to it. Whet
 decides, or the door.
 """
 
+from __future__ import annotations
+
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Final
 
@@ -16,7 +18,9 @@ import msgspec
 from fallow import names, settings
 from fallow.act import execute, marking
 from fallow.act import hands as doing
+from fallow.act.budgets import gates
 from fallow.clients import errors
+from fallow.clients.kubernetes import api as kube
 from fallow.clients.kubernetes import lease
 from fallow.decide.idle import plan as brain
 from fallow.model import cluster, decision, kinds, record, units
@@ -224,13 +228,20 @@ async def resume(
 async def paused(reach: Reach, now: Instant) -> list[cluster.Workload]:
     """All that stands paused by us, of whatever kind, the longest first."""
     await reach.mirror.look_for("", now)
+    return list_paused(reach)
+
+
+def list_paused(reach: Reach) -> list[cluster.Workload]:
+    """The same, of the kinds that are followed already."""
     began = [(marked, each) for each in reach.mirror.workloads({}) if (marked := reading.paused_at(each)) is not None]
     return [each for _, each in sorted(began, key=lambda one: (one[0], str(one[1].ref)))]
 
 
-def find_hidden(reach: Reach) -> tuple[cluster.Missing, ...]:
-    """What could not be seen although something of it may stand paused."""
-    return tuple(each for each in reach.mirror.missing if each.what not in _PAUSE_NOTHING)
+def find_hidden(reach: Reach, *, or_kept: bool = False) -> tuple[cluster.Missing, ...]:
+    """What could not be seen although something of it may stand paused. `or_kept`: or be acknowledged, which a
+    Namespace can be too."""
+    harmless = _PAUSE_NOTHING - {"namespaces"} if or_kept else _PAUSE_NOTHING
+    return tuple(each for each in reach.mirror.missing if each.what not in harmless)
 
 
 async def resume_all(reach: Reach, now: Instant) -> list[Outcome]:
@@ -408,3 +419,43 @@ def is_so(outcome: Outcome) -> bool:
     if outcome.status is Status.overtaken:
         return outcome.code in (Code.AlreadyPaused, Code.AlreadyRunning)
     return outcome.status in (Status.done, Status.dry_run)
+
+
+# ---- budgets ---------------------------------------------------------------------------------------------------------
+
+MAX_OVERRIDE = 72 * units.HOUR  # as a daemon heeds it unless it was told otherwise
+
+
+def check_override(seconds: Seconds, reason: str) -> None:
+    if not 0 < seconds <= MAX_OVERRIDE:
+        raise Declined(Why.too_long, f"an override lasts more than 0 and at most {units.humane(MAX_OVERRIDE)}")
+    if not reason.strip() or _CONTROL.search(reason):
+        raise Declined(Why.malformed, "say why, on one line: others read it")
+
+
+async def override(api: kube.Api, name: str, seconds: Seconds, reason: str, now: Instant) -> str:
+    """Let a budget be exceeded for a while; until when. Who may update that budget may do this."""
+    check_override(seconds, reason)
+    until, who = units.rfc3339(now + seconds), await api.who_am_i() or "unknown"
+    said = dict(zip(names.OVERRIDE_KEYS, (until, f"{names.BY_USER}{who}", reason.strip()), strict=True))
+    await _annotate_budget(api, name, said)
+    return until
+
+
+async def end_override(api: kube.Api, name: str) -> None:
+    await _annotate_budget(api, name, dict.fromkeys(names.OVERRIDE_KEYS))
+
+
+async def _annotate_budget(api: kube.Api, name: str, said: Mapping[str, str | None]) -> None:
+    try:
+        found = await api.get(kube.COST_BUDGETS, None, name)
+        body = {"metadata": {"uid": found["metadata"]["uid"], "annotations": said}}
+        await api.merge_patch(kube.COST_BUDGETS, None, name, body, field_manager=names.FIELD_MANAGER)
+    except errors.NotFound:
+        raise Declined(Why.unknown, f"there is no CostBudget {name}") from None
+
+
+async def lift(api: kube.Api, name: str) -> tuple[int, int]:
+    """Let the pods go on that wait for this budget: how many do, of how many. What else they wait for stays."""
+    waiting = [pod for pod in await gates.find(api, lambda resource: False) if name in pod.budgets]
+    return await gates.remove(api, waiting), len(waiting)

@@ -7,6 +7,7 @@ Invariant: the real control plane is one for this folder, and is gone when the f
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import pathlib
 import secrets
@@ -26,6 +27,7 @@ from fallow.sim.servers import store as stores
 from fallow.sim.servers.kubernetes import server as pretend
 from tests.real import build, crds, world
 from tests.real import conftest as real
+from tests.unit.account.conftest import FilePlace
 
 Object = dict[str, Any]
 TYPES = {
@@ -127,3 +129,10 @@ async def api_server(request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> 
     async with ApiServer(server.url, None, kubeconfig) as handle:
         yield handle
     await server.stop()
+
+
+@pytest.fixture
+def new_place(tmp_path: pathlib.Path) -> Callable[[], FilePlace]:
+    """For a ledger; in tests/real the same tests are given servers."""
+    numbers = itertools.count(1)
+    return lambda: FilePlace(tmp_path / f"ledger-{next(numbers)}.sqlite")

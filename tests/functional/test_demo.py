@@ -51,7 +51,7 @@ def test_a_short_day_ends_by_itself_with_its_report(tmp_path: Path) -> None:
     assert ends is not None
     told = time.mktime(time.strptime(ends[1], "%Y-%m-%dT%H:%M:%SZ")) - time.timezone
     assert began - 60 <= told <= time.time(), "it ended when it began to be played, to the minute"
-    for text in ("GPU-hours asked for", "pauses regretted", "every pause of the controller was checked"):
+    for text in ("GPU-hours for $", "regretted, which is taken back", "every pause of the controller was checked"):
         assert text in done.stdout
     assert done.stderr == ""
 
@@ -133,6 +133,8 @@ def staying(tmp_path: Path) -> Iterator[LookingIn]:
 def test_our_own_commands_work_on_the_cluster_that_stays_until_sigterm(staying: LookingIn) -> None:
     told = staying.type("status")
     assert re.search(r"HELD +\d+ by \d+ pods?", told)
+    (link,) = set(re.findall(r"export FALLOW_DAEMON_URL=(\S+)", "".join(staying.heard)))
+    assert "it looks every 30s" in staying.type("status", "--daemon-url", link)
     target, namespace = staying.find("idle")
     assert target.split("/")[1] in staying.type("why", target, "-n", namespace)
     staying.type("ack", target, "-n", namespace, "--hours", "1", "--reason", "a test")

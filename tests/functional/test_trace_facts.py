@@ -104,7 +104,7 @@ def test_the_cluster_of_openb_stands() -> None:
     world = cast.make_openb_world(trace.nodes.values(), trace.pods.values(), hours=1)
     assert len(world.workloads) == 7064
     assert sum(one.state is SimState.running for one in world.workloads) > 6000
-    models = {"A10", "G2", "G3", "P100-16GB", "T4", "V100-16GB", "V100-32GB"}
+    models = {"A10", "G2", "G3", "P100", "T4", "V100-16GB", "V100-32GB"}
     assert {node.model for node in world.nodes.values()} == models
 
 

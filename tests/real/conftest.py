@@ -2,7 +2,7 @@
 
 `control_plane` is one cluster for the whole session (of an xdist worker); `cluster` is a fresh namespace on it for one
 test; `start_control_plane` makes another cluster with other options for one test; `prometheus` is a PrometheusWorld to
-fill and start.
+fill and start; `postgres_server` and `timescale_server` are one database server each for the session.
 Invariant: a program that cannot be had skips the test by name with the reason, and under CI=true fails it.
 """
 
@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
 import pytest
 
-from tests.real import build, history, world
+from tests.real import build, databases, history, product, world
 from tests.real import cluster as clusters
 
 
@@ -29,6 +29,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def need(*programs: str) -> None:
     """Skip the test, or under CI fail it, unless all these programs are there."""
     missing = [program for program in programs if build.find(program) is None]
+    for program in missing:
+        if why_not := build.expected(program):
+            pytest.skip(f"{program} not there: {why_not}")
     if missing:
         reason = f"{', '.join(missing)} not there: run `python -m tests.real.build`"
         (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(reason)
@@ -70,3 +73,32 @@ async def prometheus(tmp_path: pathlib.Path) -> AsyncIterator[history.Prometheus
     server = history.PrometheusWorld(folder)
     yield server
     await server.kill()
+
+
+@pytest.fixture
+async def stage(cluster: clusters.Cluster, prometheus: history.PrometheusWorld) -> product.Stage:
+    """A cluster with a node of GPUs, and its measurements; a file that needs another one has its own."""
+    made = product.Stage(cluster, prometheus)
+    await made.build()
+    return made
+
+
+@pytest.fixture
+def folder(tmp_path: pathlib.Path) -> pathlib.Path:
+    made = tmp_path / "product"
+    made.mkdir()
+    return made
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[databases.Server]:
+    need("postgresql-server")
+    with databases.postgres() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def timescale_server() -> Iterator[databases.Server]:
+    need("timescaledb-root")
+    with databases.timescale() as server:
+        yield server

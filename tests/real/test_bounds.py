@@ -7,6 +7,7 @@ thief would: by merge patch, JSON patch, server-side apply, PUT, on the object a
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import copy
 import dataclasses
@@ -24,6 +25,7 @@ from fallow import names
 from fallow.act import execute
 from fallow.model import kinds, pointers
 from fallow.model.decision import Status
+from fallow.model.policies import budget_crd
 from tests.real import cluster as clusters
 from tests.real import crds, test_deploy, test_hands
 from tests.real import test_transactions as transactions
@@ -134,6 +136,53 @@ async def test_the_lease_and_the_status_of_policies_are_its_own(bounded: cluster
         await thief.send(made, made, "put")
         with pytest.raises(clusters.Refused, match="gpu-pruner-bounds"):
             await thief.ask("POST", leases.replace(system, bounded.namespace), lease)
+
+
+@contextlib.asynccontextmanager
+async def hooked(bounded: clusters.Cluster) -> AsyncIterator[list[Object]]:
+    """Both configurations of the webhook, which ask nobody about anything."""
+    made = []
+    for thing in test_deploy.manifests("enforcement/40-configurations.yaml"):
+        thing["webhooks"][0]["namespaceSelector"]["matchLabels"] = {"test": bounded.namespace}
+        made.append(await bounded.apply(thing))
+    yield made
+
+
+async def test_what_budgets_write_is_its_own_and_no_more(bounded: clusters.Cluster) -> None:
+    system = f"{bounded.namespace}-own"
+    await bounded.apply_crds(budget_crd.define())
+    gates = [{"name": "other.example/gate"}, {"name": names.BUDGET_GATE}]
+    template = clusters.pod_template("gated", 1, schedulingGates=gates)
+    metadata = {**template["metadata"], "name": "gated"}
+    pod = await bounded.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]})
+    secrets = f"/api/v1/namespaces/{system}/secrets"
+    async with thief_on(bounded) as thief, hooked(bounded) as hooks:
+        for place in (0, 1):
+            patch = [{"op": "remove", "path": f"/spec/schedulingGates/{place}"}]
+            if place == 0:
+                assert "Pod" in await thief.is_refused(pod, patch, "json")
+            else:
+                await thief.send(pod, patch, "json")
+        image = [{"op": "replace", "path": "/spec/containers/0/image", "value": "evil.invalid/miner:1"}]
+        assert "Pod" in await thief.is_refused(pod, image, "json")
+        secret = {"metadata": {"name": names.WEBHOOK_CERTIFICATE}, "data": {"a": "YQ=="}}
+        await thief.ask("POST", secrets, secret)
+        with pytest.raises(clusters.Refused, match="gpu-pruner-bounds"):
+            await thief.ask("POST", secrets, {"metadata": {"name": "another"}})
+        for hook in hooks:
+            bundle = base64.b64encode(bounded.plane.ca.read_bytes()).decode()
+            await thief.send(hook, [
+                {"op": "add", "path": "/webhooks/0/clientConfig/caBundle", "value": bundle},
+            ], "json")
+            assert "caBundle" in await thief.is_refused(hook, [
+                {"op": "replace", "path": "/webhooks/0/failurePolicy", "value": "Fail"},
+            ], "json")
+        named = {"metadata": {"name": bounded.namespace}}
+        body = {"apiVersion": "gpuautoscaler.io/v1alpha1", "kind": "CostBudget", **named}
+        spec = {"scope": {"type": "cluster"}, "budget": {"amount": 1}}
+        budget = await bounded.apply({**body, "spec": spec})
+        await thief.send(budget, {"status": {"enforcementActive": False}}, part="status")
+        assert await thief.is_refused(budget, {"spec": {"budget": {"amount": 5}}})
 
 
 # ---- what a thief would do does not ----------------------------------------------------------------------------------

@@ -6,6 +6,8 @@ Where a test needs no fixed names, `gpu-pruner-system` becomes the test's own na
 
 import asyncio
 import functools
+import os
+import pathlib
 import re
 import subprocess
 from collections.abc import Iterable
@@ -17,7 +19,7 @@ import yaml
 
 import fallow
 from fallow import settings
-from fallow.doors.cli import flags
+from fallow.doors.cli import pruner
 from fallow.model import kinds
 from fallow.model.policies import idle, idle_crd
 from tests import ROOT
@@ -174,7 +176,7 @@ def test_every_letter_beyond_the_default_has_its_file():
     assert files == {kind.letter for kind in kinds.KINDS if kind.letter} - set("drsin") | {"x"}
 
 
-async def test_in_its_own_namespace_it_may_hold_its_lease_and_nothing_else(cluster):
+async def test_in_its_own_namespace_it_may_hold_its_lease_read_its_prices_and_nothing_else(cluster):
     await install(cluster, "base/20-reader.yaml")
     home = cluster.namespace
     await has_settled(cluster, "create", "coordination.k8s.io", "leases", home)
@@ -186,6 +188,7 @@ async def test_in_its_own_namespace_it_may_hold_its_lease_and_nothing_else(clust
     assert await allowed("coordination.k8s.io", "leases", "somebody-else") == {"create"}
     assert await allowed("", "secrets", "gpu-pruner-slack-webhook") == set()
     assert await allowed("", "configmaps", "gpu-pruner-acting") == set()
+    assert await allowed("", "configmaps", "gpu-autoscaler-prices") == {"get"}
     assert not await may(cluster, "create", "coordination.k8s.io", "leases", namespace="default")
 
 
@@ -314,11 +317,12 @@ def _the(kind: str, place: str) -> dict[str, Any]:
 
 PLACES = ["base", "acting", "one-namespace/base", "one-namespace/acting"]
 ONE = [f"--watch-namespaces={NAMESPACE}-team", "--policies=false"]
+TELLS = "--cost-enforcement=false"
 MODES = {
-    "base": ["--run-mode=dry-run", "--dry-run-scope=client", "--require-policy=false"],
-    "acting": ["--run-mode=scale-down", "--dry-run-scope=client", "--require-policy=true"],
-    "one-namespace/base": ["--run-mode=dry-run", "--dry-run-scope=client", "--require-policy=false", *ONE],
-    "one-namespace/acting": ["--run-mode=scale-down", "--dry-run-scope=client", "--require-policy=false", *ONE],
+    "base": ["--run-mode=dry-run", "--dry-run-scope=client", "--require-policy=false", TELLS],
+    "acting": ["--run-mode=scale-down", "--dry-run-scope=client", "--require-policy=true", TELLS],
+    "one-namespace/base": ["--run-mode=dry-run", "--dry-run-scope=client", "--require-policy=false", TELLS, *ONE],
+    "one-namespace/acting": ["--run-mode=scale-down", "--dry-run-scope=client", "--require-policy=false", TELLS, *ONE],
 }
 
 
@@ -327,11 +331,11 @@ def test_each_overlay_starts_it_as_it_should(place):
     by_name = {thing["metadata"]["name"]: thing for thing in rendered(place) if thing["kind"] == "ConfigMap"}
     container = _container(_the("Deployment", place))
     named = [one["configMapRef"]["name"] for one in container["envFrom"]]
-    assert named == ["gpu-pruner", "gpu-pruner-acting"]
+    assert named == ["gpu-pruner", "gpu-pruner-acting", "gpu-pruner-enforcement"]
     given = expand(container, [by_name[name] for name in named if name in by_name])
     assert given == ["-d", "--log-format=json", *MODES[place]]
     environ = {"PROMETHEUS_URL": by_name["gpu-pruner"]["data"]["PROMETHEUS_URL"], "POD_NAMESPACE": NAMESPACE}
-    read = settings.read_flags(flags.gpu_pruner.make_context("gpu-pruner", given).params, environ)
+    read = settings.read_flags(pruner.gpu_pruner.make_context("gpu-pruner", given).params, environ)
     assert (read.dry_run_scope, read.log_format, read.own_namespace) == ("client", "json", NAMESPACE)
     assert read.mandate.require_policy is (place == "acting")
 
@@ -376,13 +380,14 @@ def test_nothing_is_offered_to_the_outside(place):
     assert (service["metadata"]["name"], service["spec"]["type"]) == ("gpu-pruner-dashboard", "ClusterIP")
     assert [port["port"] for port in service["spec"]["ports"]] == [8080]
     assert [port["containerPort"] for port in container["ports"]] == [8080]
-    (ingress,) = network["spec"]["ingress"]
-    assert [port["port"] for port in ingress["ports"]] == [8080]
+    scrapers, replicas = network["spec"]["ingress"]
+    assert [port["port"] for rule in (scrapers, replicas) for port in rule["ports"]] == [8080, 8080]
+    assert replicas["from"] == [{"podSelector": network["spec"]["podSelector"]}], "nobody but ourselves"
     assert network["spec"]["policyTypes"] == ["Ingress", "Egress"]
     assert all(rule["ports"] for rule in network["spec"]["egress"]), "never any port"
 
 
-@pytest.mark.parametrize("place", [*PLACES, "monitoring"])
+@pytest.mark.parametrize("place", [*PLACES, "monitoring", "enforcement"])
 async def test_the_server_takes_every_object_of_every_overlay(cluster, place):
     """As they stand, with unknown fields refused; nothing is kept."""
     await cluster.apply_crds(SERVICE_MONITOR, PROMETHEUS_RULE)
@@ -391,6 +396,42 @@ async def test_the_server_takes_every_object_of_every_overlay(cluster, place):
         path = await cluster._path_of(await cluster._placed(thing))
         query = {"dryRun": "All", "fieldManager": "test", "fieldValidation": "Strict", "force": "true"}
         await cluster.request("PATCH", path, thing, "application/apply-patch+yaml", **query)
+
+
+BOOKS = {
+    "cost": (1, "/var/lib/fallow/costs.sqlite", "/var/lib/fallow/costs.spool"),
+    "cost/postgres": (2, None, "/var/lib/fallow/costs.spool"),
+}
+
+
+def write_overlay(folder, place, component):
+    named = {"resources": place, "components": component}
+    lines = [f"{what}: [{os.path.relpath(DEPLOY / which, folder)}]" for what, which in named.items()]
+    (folder / "kustomization.yaml").write_text("\n".join(lines))
+
+
+@pytest.mark.parametrize("component", BOOKS)
+@pytest.mark.parametrize("place", ["base", "acting"])
+async def test_a_component_switches_the_books_on(cluster, tmp_path, component, place):
+    """The server takes it, every flag is known, and the books have a place that outlives the process."""
+    write_overlay(tmp_path, place, component)
+    things = rendered(str(tmp_path), cluster.namespace)
+    for thing in things:
+        path = await cluster._path_of(await cluster._placed(thing))
+        query = {"dryRun": "All", "fieldManager": "test", "fieldValidation": "Strict", "force": "true"}
+        await cluster.request("PATCH", path, thing, "application/apply-patch+yaml", **query)
+    (deployment,) = (thing for thing in things if thing["kind"] == "Deployment")
+    by_name = {thing["metadata"]["name"]: thing for thing in things if thing["kind"] == "ConfigMap"}
+    maps = [by_name[one] for one in ("gpu-pruner", "gpu-pruner-acting") if one in by_name]
+    (tmp_path / "dsn").write_text("postgresql://somewhere")
+    dsn = ("/etc/fallow/cost/dsn", str(tmp_path / "dsn"))
+    given = [arg.replace(*dsn) for arg in expand(_container(deployment), maps)]
+    read = settings.read_flags(pruner.gpu_pruner.make_context("gpu-pruner", given).params, {})
+    replicas, file, spool = BOOKS[component]
+    assert (read.cost.enabled, read.cost_store.path, read.cost_store.spool) == (True, file, spool)
+    assert (read.cost_store.dsn is None, deployment["spec"]["replicas"]) == (file is not None, replicas)
+    mounted = {one["mountPath"] for one in _container(deployment)["volumeMounts"]}
+    assert str(pathlib.PurePosixPath(spool).parent) in mounted
 
 
 _OPERATOR = functools.partial(crds.crd, "monitoring.coreos.com")

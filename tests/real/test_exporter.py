@@ -225,13 +225,6 @@ async def sliced(
         yield made
 
 
-@pytest.fixture
-def folder(tmp_path: pathlib.Path) -> pathlib.Path:
-    made = tmp_path / "product"
-    made.mkdir()
-    return made
-
-
 @pytest.mark.accepts("idle", 8)
 @pytest.mark.accepts("exporter", 20)
 async def test_one_look_at_a_named_exporter_pauses_the_idle_tenant_and_leaves_its_neighbour(

@@ -16,24 +16,10 @@ import pytest
 
 from fallow import names
 from tests.real import cluster as clusters
-from tests.real import crds, faults, history, product
+from tests.real import crds, faults, product
 
 ACT = ("-r", "scale-down")
 Object = dict[str, Any]
-
-
-@pytest.fixture
-async def stage(cluster: clusters.Cluster, prometheus: history.PrometheusWorld) -> product.Stage:
-    made = product.Stage(cluster, prometheus)
-    await made.build()
-    return made
-
-
-@pytest.fixture
-def folder(tmp_path: pathlib.Path) -> pathlib.Path:
-    made = tmp_path / "product"
-    made.mkdir()
-    return made
 
 
 # ---- kill -9 ---------------------------------------------------------------------------------------------------------

@@ -67,12 +67,14 @@ async def test_the_first_line_says_whose_rules_these_are(stage: Scene) -> None:
     await stage.make_policy()
     await stage.begin()
     said = [
-        (await stage.type("fallow", *words.split(), "-n", stage.namespace)).out.splitlines()[0]
+        (await stage.type("fallow", *words.split(), "-n", stage.namespace)).out.splitlines()[:2]
         for words in ("status", "idle", "why Deployment/quiet")
     ]
-    assert len(set(said)) == 1
-    assert "IdlePolic" in said[0]
-    assert said[0].endswith("; no daemon is seen")
+    assert said[0] == said[1] == said[2]
+    source, rules = said[0]
+    assert source.startswith("A look of its own: no daemon answers: ")
+    assert "IdlePolic" in rules
+    assert rules.endswith("; no daemon is seen")
     page = await look(stage, "status", "-n", stage.namespace)
     assert [(step["what"], step["workload"]["name"]) for step in page["next"]] == [("notice", "quiet")]
 

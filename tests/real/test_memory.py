@@ -35,13 +35,6 @@ async def stage(cluster: clusters.Cluster, prometheus: history.PrometheusWorld) 
     return made
 
 
-@pytest.fixture
-def folder(tmp_path: pathlib.Path) -> pathlib.Path:
-    made = tmp_path / "product"
-    made.mkdir()
-    return made
-
-
 async def workloads(stage: product.Stage, *given: str, **said: Any) -> dict[str, product.Object]:
     return {name: await stage.workload(name, **said) for name in given}
 

@@ -11,25 +11,10 @@ import pathlib
 import pytest
 
 from fallow import names
-from tests.real import cluster as clusters
-from tests.real import faults, history, product, test_deploy, world
+from tests.real import faults, product, test_deploy, world
 
 SECRET = "s3cr3t-t0k3n"
 ACT = ("-r", "scale-down")
-
-
-@pytest.fixture
-async def stage(cluster: clusters.Cluster, prometheus: history.PrometheusWorld) -> product.Stage:
-    made = product.Stage(cluster, prometheus)
-    await made.build()
-    return made
-
-
-@pytest.fixture
-def folder(tmp_path: pathlib.Path) -> pathlib.Path:
-    made = tmp_path / "product"
-    made.mkdir()
-    return made
 
 
 # ---- exit codes ------------------------------------------------------------------------------------------------------

@@ -31,8 +31,9 @@ async def played(
 ) -> AsyncIterator[tuple[stage.Stage, history.PrometheusWorld]]:
     """Ten nodes (one of MIG, one time-sliced) over three hours that end now; no controller acts in them."""
     made = cast.make_world(seed=4, nodes=10, hours=HOURS).moved(time.time() // MINUTE * MINUTE - HOURS * HOUR)
+    struck = list(made.nodes)[1:3]
     for fault, (begins, ends) in AT.items():
-        made.at(made.now + begins * MINUTE, lambda fault=fault: made.switch_on(fault, ["gpu-0001", "gpu-0002"]))
+        made.at(made.now + begins * MINUTE, lambda fault=fault: made.switch_on(fault, struck))
         made.at(made.now + ends * MINUTE, lambda fault=fault: made.switch_off(fault))
     async with stage.open_stage(made, tmp_path, outside=stage.Outside(lambda: made.now)) as on:
         for _ in range(round(HOURS * HOUR / MINUTE)):
@@ -48,7 +49,7 @@ async def played(
 def ask_all(to: client.Prometheus) -> Iterator[asking.Question]:
     """Every form of question there is."""
     asked = inquiry.Inquiry(to, inquiry.LabelBooks(False))
-    few = inquiry.Focus(("notebook-00003-0", "inference-00001-0"), ("GPU-none",))
+    few = inquiry.Focus(("nb-ocr-0", "llm-chat-0"), ("GPU-none",))
     yield from asked.about([30 * MINUTE, 90 * MINUTE])
     yield from asked.about([30 * MINUTE], few)
     yield from asked.about_paces(True)

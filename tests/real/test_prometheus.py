@@ -187,6 +187,27 @@ async def test_what_is_no_reading_never_makes_a_covered_quiet_window(
     assert seen.peak[Signal.gr_engine][1] == 1.0
 
 
+@pytest.mark.accepts("idle", 51)
+async def test_blanks_among_readings_are_told_from_blanks_alone(prometheus: history.PrometheusWorld) -> None:
+    int64, trickle = 9223372036854775794.0, [0.006] * 61
+    odd = {
+        "some": [*trickle[:40], int64, *trickle[41:]], "infinite": [math.inf, *trickle[1:]], "all": [int64] * 61,
+        "minus": [*trickle[:40], -0.3, *trickle[41:]], "fine": trickle,
+    }
+    for number, (name, values) in enumerate(odd.items()):
+        prometheus.dcgm_gpu("gpu-1", number, pod=name, namespace="ml", gr_engine=values)
+    await prometheus.start()
+    pods = held(tuple(map(pod, odd)))
+    async with source(prometheus.url) as asked:
+        for look in (asked.evidence, asked.again):
+            seen = (await look(pods, frozenset({HALF_HOUR}), prometheus.now)).usage[HALF_HOUR]
+            of = {list(odd)[index]: row for row, index in enumerate(seen.pod.tolist())}
+            blank = {name for name, row in of.items() if seen.blank[Signal.gr_engine][row]}
+            assert blank == {"some", "infinite"}
+            assert [seen.mean[Signal.gr_engine][of[name]] for name in ("minus", "fine")] == pytest.approx([0.006] * 2)
+            assert np.isnan(seen.peak[Signal.gr_engine][of["all"]])
+
+
 @pytest.mark.accepts("idle", 7)
 async def test_mig_instances_are_rows_of_their_own(prometheus: history.PrometheusWorld) -> None:
     prometheus.dcgm_gpu(

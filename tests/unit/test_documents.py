@@ -118,7 +118,6 @@ def test_no_name_stands_twice():
     shorts = [flag.short for flag in settings.FLAGS if flag.short]
     assert len(set(shorts)) == len(shorts)
     assert len({metric.name for metric in telemetry.METRICS}) == len(telemetry.METRICS)
-    assert not {flag.name for flag in settings.FLAGS} & set(settings.NOT_YET)
 
 
 def test_what_freeze_answers_stands_on_the_page_of_brakes():

@@ -13,6 +13,7 @@ from tests.unit.clients import loopback
 from tests.unit.observe.cluster import pretend
 
 from fallow import loop, settings, telemetry
+from fallow.clients import errors
 from fallow.decide.idle import plan as brain
 from fallow.observe.cluster import mirror, owners
 from fallow.stories.turn import Turn
@@ -78,7 +79,7 @@ def sample(story: loop.Loop, name: str) -> float:
 
 
 def pulse(story: loop.Loop) -> loop.Pulse:
-    return story.health.pulses[0]
+    return story.health.pulses["idle"]
 
 
 async def until(holds) -> None:
@@ -238,8 +239,8 @@ async def test_an_api_server_that_is_away_at_the_start_is_waited_for(tmp_path):
         await until(lambda: pulse(story).failures >= 1)
         assert sample(story, 'fallow_api_requests_total{code="error",verb="get"}') > 0
         reasons = story.health.why_not_ready(time.monotonic())
-        assert reasons[0] == "the cluster has not been seen yet"
-        assert "the cluster cannot be seen" in reasons[1]
+        assert "the cluster has not been seen yet" in reasons
+        assert any("the cluster cannot be seen" in each for each in reasons)
         story.stop()
         assert await running
 
@@ -306,7 +307,7 @@ async def test_a_source_that_comes_up_late_is_found_long_before_the_next_interva
 def health(**said) -> loop.Health:
     """At 1000, a cycle every 10 s with a budget of 60 s; well unless said otherwise."""
     own = loop.Pulse(10.0, 60.0, 1000.0)
-    made = loop.Health([own])
+    made = loop.Health({"idle": own})
     made.synced, own.succeeded_at = True, 1000.0
     for name, value in said.items():
         setattr(made if hasattr(made, name) else own, name, value)
@@ -318,15 +319,18 @@ def health(**said) -> loop.Health:
     [
         ({}, 0, False, ""),
         ({}, 90, False, ""),
-        ({}, 91, True, "no cycle began for 1m"),
-        ({"began_at": 1091.0}, 91, False, "the last good cycle ended 1m ago"),
+        ({}, 91, True, "idle: no cycle began for 1m"),
+        ({"began_at": 1091.0}, 91, False, "idle: the last good cycle ended 1m ago"),
         ({"synced": False}, 0, False, "the cluster has not been seen yet"),
-        ({"succeeded_at": None}, 0, False, "no cycle has ended yet"),
+        ({"succeeded_at": None}, 0, False, "idle: no cycle has ended yet"),
         ({"succeeded_at": None, "leading": False}, 0, False, ""),
-        ({"failures": 1, "failed_because": "no Prometheus"}, 0, False, "1 failed cycle(s) in a row: no Prometheus"),
+        (
+            {"failures": 1, "failed_because": "no Prometheus"}, 0, False,
+            "idle: 1 failed cycle(s) in a row: no Prometheus",
+        ),
         (
             {"failures": 9, "failed_because": "no Prometheus", "began_at": 1500.0}, 500, False,
-            "9 failed cycle(s) in a row: no Prometheus",
+            "idle: 9 failed cycle(s) in a row: no Prometheus",
         ),
     ],
     ids=[
@@ -355,6 +359,7 @@ class Counting:
 
     def __init__(self, *failures: str) -> None:
         self.cycles, self.looks, self._failures = 0, 0, list(failures)
+        self.problem: errors.ClientError | None = None  # of a look
 
     async def tick(self, turn: Turn) -> Ended:
         self.cycles += 1
@@ -364,6 +369,8 @@ class Counting:
     async def look(self, turn: Turn) -> Ended:
         self.looks += 1
         assert not turn.may_act()
+        if self.problem is not None:
+            raise self.problem
         return Ended(self.looks, is_look=True)
 
     def fail(self, because: str, turn: Turn) -> Ended:
@@ -406,8 +413,20 @@ async def test_one_story_that_keeps_failing_ends_them_all_and_health_names_only_
     well, ill = Counting(), Counting("no prices", "no prices", "no prices")
     async with loop_of(well.under("well", 3600.0), ill.under("ill", 0.02), most_failures=3) as (made, _):
         assert not await made.run()
-        assert made.health.why_not_ready(time.monotonic()) == ["3 failed cycle(s) in a row: no prices"]
+        assert made.health.why_not_ready(time.monotonic()) == ["ill: 3 failed cycle(s) in a row: no prices"]
         assert well.cycles == 1
+
+
+async def test_a_story_that_is_not_vital_may_fail_for_ever():
+    well, books = Counting(), Counting(*["the database is away"] * 5)
+    beside = msgspec.structs.replace(books.under("books", 0.02), is_vital=False)
+    async with loop_of(well.under("well", 3600.0), beside, most_failures=3) as (made, _):
+        running = asyncio.create_task(made.run())
+        await until(lambda: books.cycles >= 5 and well.cycles)
+        assert made.latest("books").failure == "the database is away"
+        assert made.health.why_not_ready(time.monotonic()) == []
+        made.stop()
+        assert await running
 
 
 async def test_a_follower_answers_reads_and_does_nothing_else():
@@ -424,3 +443,16 @@ async def test_a_follower_answers_reads_and_does_nothing_else():
         assert not (await made.read("idle")).is_look
         made.stop()
         assert await running
+
+
+async def test_a_follower_whose_look_fails_says_so_and_does_not_look_again_before_its_time():
+    story, now = Counting(), [1000.0]
+    story.problem = errors.Unreachable("Prometheus is away")
+    async with loop_of(story.under("idle", 60.0), leads=False, monotonic=lambda: now[0]) as (made, _):
+        made.health.synced = True
+        for _ in range(3):
+            with pytest.raises(errors.Unreachable, match="Prometheus is away"):
+                await made.read("idle")
+        assert story.looks == 1
+        story.problem, now[0] = None, now[0] + 60.0
+        assert (await made.read("idle")).number == 2

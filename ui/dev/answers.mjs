@@ -435,13 +435,22 @@ export function gaming(world) {
       ? [
           {
             workload: refOf(row),
-            gpus: 1,
-            sentence: "One burst every 60 s, engine 0.7 % on average, tensor and memory at 0.",
-            everySeconds: 60,
+            gpus: ["GPU-7"],
+            since: iso(NOW - 6 * HOUR),
+            until: iso(NOW),
             mean: 0.007,
+            tensorMax: 0,
+            dramMax: 0.002,
+            bursts: 359,
+            everySeconds: 60,
+            variation: 0.02,
+            sentence: "",
           },
         ]
       : [],
+    asOf: iso(NOW - 4 * 60_000),
+    asked: 3,
+    because: null,
   };
 }
 
@@ -470,6 +479,19 @@ export function policies(world) {
         goneIdleSeconds: idle * 60,
         neverUsedSeconds: never * 60,
         graceSeconds: grace * 60,
+        widened:
+          name === "serving"
+            ? {
+                times: 1.5,
+                fromSeconds: 40 * 60,
+                because: "4 of 12 pauses were undone within 15 min, more than 20%",
+                since: iso(NOW - 2 * DAY),
+                backAt: iso(NOW + 5 * DAY),
+                calmBelow: 0.1,
+                pauses: 8,
+                regrets: 0,
+              }
+            : null,
         classes,
         kinds: [...new Set(rows.map((r) => r.kind))].slice(0, 5),
         namespaces: "team-*",

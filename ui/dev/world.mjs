@@ -183,6 +183,8 @@ function rowOf(name, w, held, random, revision) {
     skipBecause: w.state === "left" || w.skip ? w.because : null,
     toldAt: w.told !== undefined ? iso(NOW - w.told * MINUTE) : null,
     toldTo: w.to ?? [],
+    keepHours: [4, 8, 24],
+    maxKeepHours: 168,
     policy: w.policy,
     keep: w.keep
       ? {

@@ -37,6 +37,8 @@ async function identity(): Promise<{ email?: string } | null> {
 const names = (workloads: Ref[]) =>
   workloads.length < 3 ? words.list(workloads.map((w) => w.name)) : words.plural(workloads.length, "workload");
 const pathOf = ({ namespace, kind, name }: Ref) => ({ namespace, kind, name });
+/** A reason that nobody gave is left out: the server reads strictly, and has a word of its own for none. */
+const why = (reason: string | null) => (reason ? { reason } : {});
 
 function refused(headline: string, error: unknown, again: Toastable = null): void {
   if (!(error instanceof Refused)) throw error;
@@ -60,7 +62,7 @@ export async function keep(workloads: (Ref & { keep?: Keep | null })[], time: Ke
   const kept: Keep[] = [];
   try {
     for (const w of workloads)
-      kept.push((await send<Keep>("POST", "/api/v1/acks", { ...pathOf(w), ...time, reason: reason || null, ...who }))!);
+      kept.push((await send<Keep>("POST", "/api/v1/acks", { ...pathOf(w), ...time, ...why(reason), ...who }))!);
   } catch (error) {
     refused(kept.length ? `Only ${kept.length} of ${workloads.length} kept.` : "Not kept.", error);
     refreshAll();
@@ -86,7 +88,7 @@ async function undoKeep(workloads: (Ref & { keep?: Keep | null })[]): Promise<vo
 
 async function keepQuietly(w: Ref, before: Keep): Promise<void> {
   try {
-    await send("POST", "/api/v1/acks", { ...pathOf(w), until: before.until, reason: before.reason, ...(await identity()) });
+    await send("POST", "/api/v1/acks", { ...pathOf(w), until: before.until, ...why(before.reason), ...(await identity()) });
     toast({ tone: "good", headline: `Kept until ${words.time(at(before.until), now())} as before.`, text: w.name, action: null });
   } catch (error) {
     refused("Not put back.", error);
@@ -112,7 +114,7 @@ export async function pause(workloads: Ref[], reason: string): Promise<void> {
   const done: Ref[] = [];
   try {
     for (const w of workloads) {
-      await send<Outcome>("POST", `${workloadApi(w)}/pause`, { reason: reason || null, force: false });
+      await send<Outcome>("POST", `${workloadApi(w)}/pause`, { ...why(reason), force: false });
       done.push(w);
     }
     toast({
@@ -146,7 +148,7 @@ export async function resume(workloads: Ref[]): Promise<void> {
 export async function freeze(time: { forSeconds: number } | { until: string } | { off: true }, reason: string): Promise<void> {
   const off = "off" in time;
   try {
-    const answer = await send<{ until: string | null }>("POST", "/api/v1/freeze", off ? time : { ...time, reason: reason || null });
+    const answer = await send<{ until: string | null }>("POST", "/api/v1/freeze", off ? time : { ...time, ...why(reason) });
     const headline = off ? "No longer frozen." : `Frozen until ${answer?.until ? words.time(at(answer.until), now()) : "further notice"}.`;
     const back = off ? null : { label: "Undo", counts: true, act: () => void freeze({ off: true }, "") };
     toast({ tone: "good", headline, text: off ? "Notices and pauses go on." : "No notice, no pause.", action: back });

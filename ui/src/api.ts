@@ -10,6 +10,39 @@ export type Layout = "whole" | "mig" | "slices" | "mps";
 export type AuthMode = "email" | "kube" | "oidc" | "proxy";
 export type DecidedType = "told" | "paused" | "resumed" | "kept" | "keepEnded" | "refused" | "failed" | "notPaused" | "broughtBack" | "left" | "frozen" | "unfrozen" | "noDecision" | "wouldPause" | "regretted" | "released";
 
+/** `void`: why it does not hold; None for one that does. */
+export type AckRow = {
+  apiVersion: string;
+  kind: string;
+  namespace: string;
+  name: string;
+  uid: string;
+  workload: string;
+  until: string;
+  holds: boolean;
+  void: string | null;
+  by: string | null;
+  reason: string | null;
+};
+/** What was booked while somebody kept an idle workload. `is_open`: it is being kept still. */
+export type AckSpend = {
+  ackId: string;
+  namespace: string;
+  kind: string;
+  name: string;
+  cost: number;
+  gpuHours: number;
+  unpricedGpuHours: number;
+  since: string;
+  isOpen: boolean;
+  sentence: string;
+};
+export type AckSpendPage = {
+  asOf: string;
+  currency: string;
+  items: AckSpend[];
+  total: number;
+};
 export type AckTold = {
   until: string;
   by: string;
@@ -23,6 +56,55 @@ export type AckTold = {
 export type Acks = {
   items: AckTold[];
 };
+/** `threshold`: percent of the limit. `is_seen`: somebody has acknowledged it. */
+export type AlertFired = {
+  alert: string;
+  at: string;
+  threshold: number;
+  isSeen: boolean;
+};
+export type Allocation = {
+  name: string;
+  properties: AllocationProperties;
+  window: AllocationWindow;
+  start: string;
+  end: string;
+  minutes: number;
+  gpuCount: number;
+  gpuHours: number;
+  gpuCost: number;
+  gpuCostAdjustment: number;
+  gpuCostIdle: number;
+  gpuRequestAverage: number;
+  gpuUsageAverage: number | null;
+  gpuEfficiency: number | null;
+  cpuCost: number;
+  ramCost: number;
+  sharedCost: number;
+  externalCost: number;
+  totalCost: number;
+  totalEfficiency: number | null;
+};
+export type AllocationProperties = {
+  cluster?: string;
+  node?: string;
+  namespace?: string;
+  controllerKind?: string;
+  controller?: string;
+  pod?: string;
+  container?: string;
+  providerID?: string;
+  labels?: Record<string, string>;
+};
+export type AllocationWindow = {
+  start: string;
+  end: string;
+};
+export type AllocationsPage = {
+  code: number;
+  data: Record<string, Allocation>[];
+};
+/** `gpus`: physical ones; in how many pieces it holds them, and what each is, the instances say. `per_hour`: of all that it holds; `idle_per_hour`: of what is idle of it; `is_list`: by list prices, because nobody keeps books. */
 export type Row = {
   apiVersion: string;
   kind: string;
@@ -36,6 +118,9 @@ export type Row = {
   group: Group;
   gpus: number;
   instances: number;
+  idleInstances: number;
+  activeInstances: number;
+  unknownInstances: number;
   idleGpus: number;
   models: string[];
   profile: string | null;
@@ -45,15 +130,42 @@ export type Row = {
   neverUsed: boolean;
   strip: string | null;
   perHour: number | null;
+  idlePerHour: number | null;
+  currency: string;
+  isList: boolean;
   next: Next | null;
   skip: string | null;
   skipBecause: string | null;
   toldAt: string | null;
   toldTo: string[];
   policy: string;
+  keepHours: number[];
+  maxKeepHours: number;
   keep: Keep | null;
   rest: Rest | null;
   revision: number;
+};
+export type AttributedGroup = {
+  key: string;
+  cost: number;
+  useCost: number;
+  idleCost: number;
+  gpuHours: number;
+};
+/** `problem`: why it is not told. */
+export type AttributionTold = {
+  name: string;
+  by: string[];
+  periodSeconds: number;
+  totalCost: number;
+  gpuHours: number;
+  groups: AttributedGroup[];
+  problem: string | null;
+};
+export type AttributionsPage = {
+  asOf: string;
+  currency: string;
+  items: AttributionTold[];
 };
 export type Banner = {
   kind: "data" | "dryRun" | "frozen" | "stale";
@@ -66,6 +178,33 @@ export type BrakesTold = {
   gpusThisHour: number;
   mostGpusThisHour: number | null;
 };
+/** As it was read last. `projected`: what its period will come to, None where it is too early to tell. `mode`: what happens when it is spent; `why`: it does, or does not now. `burn`: from the begin of its period until somebody looked last. */
+export type BudgetTold = {
+  budget: string;
+  at: string | null;
+  namespace: string;
+  team: string;
+  scope: string | null;
+  limit: number | null;
+  spend: number | null;
+  percentageUsed: number | null;
+  status: string | null;
+  period: WindowTold | null;
+  projected: number | null;
+  mode: string | null;
+  isEnforced: boolean;
+  why: string;
+  alerts: AlertFired[];
+  override: OverrideTold | null;
+  unpricedGpuHours: number | null;
+  problems: string[];
+  burn: SpentUntil[];
+};
+export type BudgetsPage = {
+  asOf: string;
+  currency: string;
+  items: BudgetTold[];
+};
 export type Check = {
   group: "idle" | "pausable" | "waiting";
   state: "failed" | "ok" | "waiting";
@@ -73,6 +212,14 @@ export type Check = {
   limit?: string | null;
   reason?: string | null;
   helps?: string | null;
+};
+/** Of the whole cluster, whatever was asked for; None where not all of it is seen. `gpus` as nodes offer them, a MIG instance or a time slice as one each; `physical`: the boards, None where nodes are not seen. */
+export type ClusterGpus = {
+  nodes: number | null;
+  physical: number | null;
+  gpus: number | null;
+  free: number | null;
+  waitedFor: number;
 };
 export type Coming = {
   step: Step;
@@ -84,14 +231,102 @@ export type Coming = {
   because: string;
   cost: number | null;
 };
+/** `is_list`: by list prices, because nobody keeps books; else by what the nodes cost. */
 export type Cost = {
   perHour: number;
   currency: string;
+  isList?: boolean;
 };
-/** Of the window of the rules; `gaps` as far as they are known. */
+/** `rest`: of the total, what no row and not the platform pays: by use, what was held and not used. `held`: all rows in one. `before`: the total of the window before, where it was asked for. `is_energy_in_cost`: what energy cost is in every cost here. */
+export type CostReportPage = {
+  window: WindowTold;
+  asOf: string;
+  currency: string;
+  basis: "allocation" | "use";
+  by: string[];
+  rows: SpendRow[];
+  held: SpendRow;
+  platform: PlatformTold;
+  rest: number;
+  total: number;
+  gpuHours: number;
+  unpricedGpuHours: number;
+  stalePrices: StalePrice[];
+  before: number | null;
+  isEnergyInCost: boolean;
+};
+/** `saved`: realised, in money. `freed_gpu_hours`: given back and used by nobody. `dry_run_gpu_hours`: what a dry run would have given back, and is in no sum. */
+export type CostSavingsPage = {
+  window: WindowTold;
+  asOf: string;
+  currency: string;
+  lines: SavingLine[];
+  baseline: number;
+  actual: number;
+  saved: number;
+  freedGpuHours: number;
+  dryRunGpuHours: number;
+  dryRunWorth: number;
+  roi: RoiTold;
+};
+/** `starts`: of the pieces; the last one ends with the window. What is left of the pieces is the platform's. */
+export type CostSeriesPage = {
+  window: WindowTold;
+  asOf: string;
+  currency: string;
+  by: string[];
+  step: "day" | "hour" | "month" | "week";
+  starts: string[];
+  series: SpendSeries[];
+  platform: number[];
+  used: number[];
+  allocatedUnused: number[];
+  heldIdle: number[];
+  useUnknown: number[];
+  total: number[];
+};
+/** Money on one page. `per_hour`: of what runs now; `projected`: the month, if it goes on as its days so far, None in its first six hours. `lag_seconds`: how far the books are behind. */
+export type CostSummaryPage = {
+  asOf: string;
+  lagSeconds: number;
+  currency: string;
+  perHour: number;
+  unpricedGpus: number;
+  today: number;
+  monthToDate: number;
+  projected: number | null;
+  week: WeekTold;
+  savedThisMonth: number;
+  freedGpuHoursThisMonth: number;
+  openAcks: number;
+  openAcksCost: number;
+  stalePrices: number;
+  trouble: string | null;
+};
+/** Of the last day: `ratio` of as much of it as is known, `gaps` in all of it, also the time before anybody was here. Where nothing of it is known: of the window of the rules. */
 export type CoverageTold = {
   ratio: number | null;
   gaps: [string, string][];
+};
+/** `running`: None where that cannot be seen. */
+export type DaemonTold = {
+  namespace: string;
+  running: boolean | null;
+  renewed: string | null;
+  because: string;
+};
+/** How much of the window was seen, and how much of what was seen could be told. */
+export type DataHealth = {
+  seenShare: number;
+  knownShare: number | null;
+  noDecision: number;
+  trouble: string | null;
+};
+/** What is wrong with what we see, and what helps. */
+export type DataProblem = {
+  what: string;
+  because: string;
+  helps: string;
 };
 export type Decided = {
   id: number;
@@ -111,6 +346,48 @@ export type Decisions = {
   items: Decided[];
   next: string | null;
   revision: number;
+};
+export type Digest = {
+  cluster: string;
+  since: string;
+  until: string;
+  currency: string;
+  counts: DigestCounts;
+  idle: IdlePlace;
+  namespaces: IdlePlace[];
+  workloads: IdlePlace[];
+  acks: DigestAck[] | null;
+  savings: DigestSavings;
+  health: DataHealth;
+};
+/** An acknowledgement that stands, and what its workload held idle under one in the window. */
+export type DigestAck = {
+  namespace: string;
+  kind: string;
+  name: string;
+  by: string;
+  until: string;
+  reason: string | null;
+  gpuHours: number;
+  cost: number | null;
+};
+export type DigestCounts = {
+  notices: number;
+  paused: number;
+  wouldPause: number;
+  resumed: number;
+  regretted: number;
+  kept: number;
+  failed: number;
+};
+/** What pauses of ours gave back. Of a dry run: what they would have, and how many of them would have been wrong. */
+export type DigestSavings = {
+  mode: "acting" | "dry-run";
+  gpuHours: number | null;
+  cost: number | null;
+  unpricedGpuHours: number | null;
+  pauses: number;
+  wrong: number | null;
 };
 export type Episode = {
   at: string;
@@ -141,13 +418,6 @@ export type Field = {
   revision: number;
   pools: Pool[];
 };
-/** `answer`: what the daemon made of it; of what stands in its own plan, that it is heeded. */
-export type FreezeState = {
-  frozen: boolean;
-  until: string | null;
-  reason: string | null;
-  answer: string | null;
-};
 export type Frozen = {
   until: string;
   because: string;
@@ -160,6 +430,8 @@ export type Explanation = {
   reasons: ReasonGiven[];
   skips: SkipGiven[];
   policy: string;
+  action: string;
+  held: number;
   idleSince: string | null;
   atLeast: boolean;
   neverUsed: boolean;
@@ -169,11 +441,14 @@ export type Explanation = {
   coverage: number | null;
   gpus: GpuEvidence[];
   lostSignals: SignalMissed[];
+  ignored: SourceIgnored[];
   owner: OwnerLink[];
   nextAction: Upcoming | null;
   patch: object | null;
   cost: Cost | null;
   asOf: string | null;
+  widened?: number;
+  suspect?: string | null;
   revision: number;
   row: Row;
   sentence: string;
@@ -194,13 +469,20 @@ export type Explanation = {
   pausedBefore: PauseBefore[];
   spent: SpentTold;
 };
+/** `because`: why nothing is known; None where it is. `asked`: GPUs that were looked at closely. */
+export type Gaming = {
+  items: SuspectTold[];
+  asOf: string | null;
+  asked: number;
+  because: string | null;
+};
 export type GapTold = {
   from: string;
   to: string;
   because: string;
 };
 export type GivenBack = {
-  gpuHours: number;
+  gpuHours: number | null;
   takenGpuHours: number | null;
 };
 export type GpuEvidence = {
@@ -245,10 +527,63 @@ export type Gpus = {
 export type History = {
   items: Decided[];
 };
+/** One state of one key in one hour (or the part of it that the window has). */
+export type HourRow = {
+  bucket: string;
+  bucketEnd: string;
+  cluster: string;
+  namespace: string;
+  ownerKind: string;
+  ownerName: string;
+  node: string;
+  instanceType: string;
+  region: string;
+  gpuModel: string;
+  capacityType: string;
+  sharingMode: string;
+  workloadType: string;
+  team: string;
+  project: string;
+  experimentId: string;
+  costCenter: string;
+  user: string;
+  labels: Record<string, string>;
+  state: string;
+  cost: string;
+  useCost: string;
+  gpuHours: string;
+  unpricedGpuHours: string;
+  energyKwh: string;
+  energyCost: string | null;
+  energyCo2Kg: string | null;
+  currency: string;
+};
 export type HourlyMoney = {
   busy: number | null;
   idle: number | null;
   kept: number | null;
+};
+export type HoursPage = {
+  currency: string;
+  asOf: string;
+  items: HourRow[];
+};
+/** `per_hour` of the idle GPUs whose price is known; None where that is none of them. `unpriced`: most first. */
+export type IdleCost = {
+  perHour: number | null;
+  currency: string;
+  isList?: boolean;
+  unpricedGpus: number;
+  unpriced: Unpriced[];
+};
+/** A namespace, or a workload in it (`kind` and `name`), by what it held idle. `cost` None: no price is known. */
+export type IdlePlace = {
+  namespace: string;
+  kind: string | null;
+  name: string | null;
+  gpuHours: number;
+  keptGpuHours: number;
+  cost: number | null;
 };
 export type KeepOffered = {
   hours: number;
@@ -291,6 +626,21 @@ export type NamespaceHeld = {
   idle: number;
   kept: number;
 };
+export type NamespaceShare = {
+  namespace: string;
+  gpus: number;
+  activeGpus: number;
+  idleGpus: number;
+  unknownGpus: number;
+};
+/** What comes next by these rules. `what`: notice, pause, ackEnds or freezeEnds; no `workload`: it is about all. */
+export type NextStep = {
+  what: string;
+  at: string | null;
+  workload: Ref | null;
+  gpus: number;
+  because: string;
+};
 export type NodeRow = {
   name: string;
   pool: string;
@@ -324,14 +674,28 @@ export type NotHappened = {
   sentence: string;
   count: number;
 };
+/** Something of what is asked for may be there too. */
+export type NotSeen = {
+  what: string;
+  because: string;
+};
+export type OverrideTold = {
+  until: string;
+  by: string;
+  reason: string;
+  cost: number | null;
+};
+/** `watches`: the namespaces that are looked at; none: all. `now`: by the daemon's own clock, as all of it is. */
 export type Overview = {
   revision: number;
+  now: string;
   cluster: string;
   mode: "acting" | "dry-run";
   version: string;
   asOf: string | null;
   intervalSeconds: number;
   tookSeconds: number | null;
+  watches: string[];
   isLeader: boolean;
   currency: string;
   auth: AuthMode;
@@ -381,9 +745,44 @@ export type PauseTold = {
   replicas: number | null;
   returnsTo: object;
 };
+/** What stands paused by us, as its marks tell it. `workload`: as it is typed to bring it back. */
+export type PausedRow = {
+  apiVersion: string;
+  kind: string;
+  namespace: string;
+  name: string;
+  uid: string;
+  workload: string;
+  since: string | null;
+  by: string | null;
+  policy: string | null;
+  gpus: number | null;
+  reason: string | null;
+  replicas: number | null;
+};
 export type PausedSums = {
   workloads: number;
   gpus: number;
+};
+/** `key`: `__unallocated__` or `__unused_commitment__`. */
+export type PlatformPart = {
+  key: string;
+  gpuHours: number;
+  cost: number;
+  share: number | null;
+  kwh: number;
+  energyCost: number | null;
+  co2Kg: number | null;
+  unpricedGpuHours: number;
+};
+/** What nobody held: the platform's to pay. */
+export type PlatformTold = {
+  cost: number;
+  gpuHours: number;
+  kwh: number;
+  energyCost: number | null;
+  co2Kg: number | null;
+  parts: PlatformPart[];
 };
 export type Policies = {
   items: Policy[];
@@ -410,6 +809,7 @@ export type Policy = {
   goneIdleSeconds: number;
   neverUsedSeconds: number;
   graceSeconds: number;
+  widened: Widened | null;
   classes: string[];
   kinds: string[];
   namespaces: string;
@@ -421,6 +821,32 @@ export type Pool = {
   model: string | null;
   perGpuHour: number | null;
   nodes: FieldNode[];
+};
+/** A row of the price book that the ledger names. `is_used`: by what runs now. `age_days` None: nobody knows. */
+export type PriceTold = {
+  priceId: string;
+  provider: string;
+  region: string;
+  zone: string;
+  instanceType: string;
+  gpuModel: string;
+  gpus: number | null;
+  capacityType: string;
+  unit: "gpu_hour" | "node_hour";
+  pricePerHour: string;
+  currency: string;
+  source: string;
+  retrievedAt: string | null;
+  ageDays: number | null;
+  isStale: boolean;
+  isUsed: boolean;
+};
+export type PricesPage = {
+  asOf: string;
+  currency: string;
+  maxAgeDays: number;
+  items: PriceTold[];
+  unpriced: UnpricedNow[];
 };
 /** `helps`: what to do about it, "" where nobody needs to. */
 export type ReasonGiven = {
@@ -443,17 +869,51 @@ export type Rest = {
   size: string;
   resumeCommand: string;
 };
+/** `ratio`: (saved - own cost) / own cost; None where we cost nothing. */
+export type RoiTold = {
+  ownCost: number;
+  ofItPods: number;
+  ofItInvestment: number;
+  saved: number;
+  ratio: number | null;
+};
 /** `per_hour` of those whose price is known; None where that is none of them. */
 export type RowSums = {
   gpus: number;
   perHour: number | null;
   unpricedGpus: number;
 };
+/** What whoever asks may do with all workloads of one kind in one namespace. `missing`: the right that lacks; who has it for some of them by name is told so on the page of each. */
+export type RowsMay = {
+  namespace: string;
+  apiVersion: string;
+  kind: string;
+  keep: boolean;
+  pause: boolean;
+  resume: boolean;
+  missing: string | null;
+};
+/** Whose rules an answer is by: the flags of the command, and the policies of the cluster (None: not seen). */
+export type RulesTold = {
+  policies: number | null;
+  daemon: DaemonTold;
+  sentence: string;
+};
 export type SavedDay = {
   day: string;
   gpuHours: number;
   takenGpuHours: number | null;
   regrets: number;
+};
+/** One way to save. `realised_gpu_hours`: of `gpu_hours`, those that somebody else had or whose node was gone; only they are money. */
+export type SavingLine = {
+  type: "autoscaling" | "sharing" | "spot" | "waste";
+  baseline: number;
+  actual: number;
+  saved: number;
+  gpuHours: number;
+  realisedGpuHours: number;
+  method: string;
 };
 export type Savings = {
   days: SavedDay[];
@@ -536,6 +996,15 @@ export type Slot = {
   freedBy: Ref | null;
   label: string;
 };
+/** An exporter that is not believed. */
+export type SourceIgnored = {
+  who: string;
+  because: string;
+};
+export type SourceState = {
+  reason: string;
+  because: string;
+};
 export type Source = {
   name: string;
   state: "ok" | "partial" | "trouble" | "unseen";
@@ -547,9 +1016,53 @@ export type SpanTold = {
   from: string;
   to: string;
 };
+/** One group. `cost` is what it pays by the basis asked for; the four parts are always those of what it held. `energy_cost`, `co2_kg`: of its `kwh`; None where nobody said what a kWh is worth. */
+export type SpendRow = {
+  key: string;
+  keys: string[];
+  gpuHours: number;
+  cost: number;
+  used: number;
+  allocatedUnused: number;
+  heldIdle: number;
+  useUnknown: number;
+  share: number | null;
+  use: number | null;
+  perGpuHour: number | null;
+  kwh: number;
+  energyCost: number | null;
+  co2Kg: number | null;
+  unpricedGpuHours: number;
+  change: number | null;
+};
+/** `costs`: one for each piece. */
+export type SpendSeries = {
+  key: string;
+  costs: number[];
+  total: number;
+};
 export type SpentTold = {
   idle: number | null;
   idleSeconds: number | null;
+};
+/** Since the period began. */
+export type SpentUntil = {
+  at: string;
+  spend: number;
+};
+/** A price that is older than prices may be. `age_days` None: nobody knows how old. */
+export type StalePrice = {
+  priceId: string;
+  instanceType: string;
+  gpuModel: string;
+  capacityType: string;
+  source: string;
+  ageDays: number | null;
+};
+export type StandingPage = {
+  paused: PausedRow[];
+  acks: AckRow[];
+  notSeen: NotSeen[];
 };
 export type States = {
   from: string;
@@ -563,11 +1076,48 @@ export type States = {
   free: (number | null)[];
   gaps: GapTold[];
 };
+export type StatusPage = {
+  rules: RulesTold;
+  cluster: ClusterGpus;
+  workloads: number;
+  pods: number;
+  gpus: number;
+  activeGpus: number;
+  idleGpus: number;
+  unknownGpus: number;
+  idleCost: IdleCost;
+  verdicts: VerdictCount[];
+  top: WorkloadRow[];
+  next: NextStep[];
+  problems: DataProblem[];
+  namespaces: NamespaceShare[];
+  paused: PausedRow[];
+  frozenUntil: string | null;
+  frozenBecause: string | null;
+  source: SourceState | null;
+  asOf: string | null;
+  widened?: WaitsLonger[];
+  suspects?: SuspectTold[] | null;
+};
 /** What comes next; `at` None: in the next cycle. */
 export type Next = {
   type: Step;
   at: string | null;
   because: string;
+};
+/** Ratios are 0 to 1, the highest of its GPUs; `every_seconds`: between the begins of two bursts. */
+export type SuspectTold = {
+  workload: Ref;
+  gpus: string[];
+  since: string;
+  until: string;
+  mean: number;
+  tensorMax: number;
+  dramMax: number;
+  bursts: number;
+  everySeconds: number;
+  variation: number;
+  sentence: string;
 };
 /** `gpus`: the first so many; `more`: how many others, `more_max`: the highest of those. */
 export type Timeline = {
@@ -589,9 +1139,30 @@ export type UnknownTold = {
   gpus: number;
   nodes: string[];
 };
+/** GPUs without a price, and why. `model`: as --price takes it; None where a price would not help. */
+export type Unpriced = {
+  model: string | null;
+  because: string;
+  gpus: number;
+};
+/** GPUs that run now and have no price. */
+export type UnpricedNow = {
+  instanceType: string;
+  gpuModel: string;
+  region: string;
+  capacityType: string;
+  gpus: number;
+  nodes: number;
+};
 export type Upcoming = {
   type: string;
   at: string | null;
+};
+export type VerdictCount = {
+  verdict: string;
+  reason: string;
+  workloads: number;
+  gpus: number;
 };
 export type Counts = {
   idle: number;
@@ -601,6 +1172,40 @@ export type Counts = {
   kept: number;
   all: number;
 };
+/** A policy that waits longer than it says, because too many of its pauses were undone at once. */
+export type WaitsLonger = {
+  policy: string;
+  times: number;
+  goneIdleSeconds: number;
+};
+/** The last seven days, by what they were. `change`: against the seven before. */
+export type WeekTold = {
+  total: number;
+  used: number;
+  allocatedUnused: number;
+  heldIdle: number;
+  useUnknown: number;
+  unallocated: number;
+  unpricedGpuHours: number;
+  change: number | null;
+  days: number[];
+};
+/** Its window grew. `back_at`: a step back, at the earliest; `calm_below`: the ratio of its pauses that may be undone until then. `pauses`, `regrets`: since it grew last; `since`, `back_at` None: no longer remembered. */
+export type Widened = {
+  times: number;
+  fromSeconds: number;
+  because: string;
+  since: string | null;
+  backAt: string | null;
+  calmBelow: number;
+  pauses: number;
+  regrets: number;
+};
+/** [start, end). */
+export type WindowTold = {
+  start: string;
+  end: string;
+};
 /** One object in the cluster, by everything that identifies it. */
 export type Ref = {
   apiVersion: string;
@@ -609,7 +1214,32 @@ export type Ref = {
   name: string;
   uid: string;
 };
-/** `next`: the cursor of what follows. `total`, `sums`: of all that were asked for, on this page or not. */
+/** One line of `fallow idle`. */
+export type WorkloadRow = {
+  apiVersion: string;
+  kind: string;
+  namespace: string;
+  name: string;
+  uid: string;
+  gpus: number;
+  idleGpus: number;
+  activeGpus: number;
+  unknownGpus: number;
+  models: string[];
+  verdict: string;
+  reason: string;
+  because: string;
+  idleSince: string | null;
+  atLeast: boolean;
+  idleSeconds: number | null;
+  pausedAt: string | null;
+  policy: string;
+  skip: string | null;
+  skipBecause: string | null;
+  nextAction: Upcoming | null;
+  cost: Cost | null;
+};
+/** `next`: the cursor of what follows. `total`, `sums`: of all that were asked for, on this page or not. `may`: of the rows on this page, a kind and namespace each, where it was asked for; of what is not in it nothing is known. */
 export type Workloads = {
   revision: number;
   items: Row[];
@@ -617,6 +1247,7 @@ export type Workloads = {
   total: number;
   counts: Counts;
   sums: RowSums;
+  may?: RowsMay[];
 };
 export type WriteTold = {
   method: string;
@@ -626,7 +1257,6 @@ export type WriteTold = {
 export type Series = (number | null)[];
 export type Outcome = { status: string; sentence: string; code: string | null };
 export type Me = { user: string | null; mode: AuthMode; mayFreeze: May; csrf: string };
-export type Gaming = { items: { workload: Ref; gpus: number; sentence: string; everySeconds: number; mean: number }[] };
 /** What a `cycle` event carries. */
 export type CycleNews = {
   revision: number; asOf: string | null; counts: Counts; gpus: Gpus; frozen: Frozen | null; failure: Failure | null;

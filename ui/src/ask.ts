@@ -3,6 +3,10 @@
 import { useEffect, useState } from "preact/hooks";
 import type { Failed, Me } from "./api";
 import { learn } from "./clock";
+import { store } from "./store";
+
+/** Whether this is the demo: its server says so with every answer. */
+export const demo = store(false);
 
 export class Refused extends Error {
   constructor(
@@ -38,7 +42,9 @@ export async function fetchJson<T>(path: string, init: RequestInit = {}): Promis
     throw new Refused(0, "Unreachable", navigator.onLine ? "the server did not answer" : "this browser is offline", null, call);
   }
   learn(response.headers.get("date"), sentAt);
+  if (response.headers.has("x-fallow-demo") && !demo.get()) demo.put(true);
   if (response.status === 304 || response.status === 204) return { data: null, etag: response.headers.get("etag") };
+  if (response.status === 401) location.assign(`/login?then=${encodeURIComponent(location.pathname + location.search)}`);
   if (!response.ok) throw await refusal(response, call);
   return { data: (await response.json()) as T, etag: response.headers.get("etag") };
 }

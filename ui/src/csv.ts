@@ -1,7 +1,8 @@
 // Rows as CSV, in UTC and plain numbers. A cell that a spreadsheet would take for a formula is quoted with an apostrophe.
 import type { Row } from "./api";
 
-const COLUMNS: [string, (row: Row) => string | number | null][] = [
+type Columns<T> = [string, (row: T) => string | number | null][];
+const COLUMNS: Columns<Row> = [
   ["namespace", (r) => r.namespace],
   ["kind", (r) => r.kind],
   ["name", (r) => r.name],
@@ -27,8 +28,10 @@ function cell(value: string | number | null): string {
   return /[",\n\r]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
 }
 
-export const csv = (rows: Row[]) =>
-  [COLUMNS.map(([name]) => name).join(","), ...rows.map((row) => COLUMNS.map(([, of]) => cell(of(row))).join(","))].join("\r\n") + "\r\n";
+export const lines = <T>(columns: Columns<T>, rows: T[]) =>
+  [columns.map(([name]) => cell(name)).join(","), ...rows.map((row) => columns.map(([, of]) => cell(of(row))).join(","))].join("\r\n") +
+  "\r\n";
+export const csv = (rows: Row[]) => lines(COLUMNS, rows);
 
 export function download(name: string, type: string, text: string): void {
   const link = document.createElement("a");

@@ -100,6 +100,11 @@ function lost(): void {
 export function start(): void {
   open();
   addEventListener("online", () => wire.state === "lost" && open());
+  addEventListener("offline", () => {
+    source?.close();
+    clearTimeout(retry);
+    lost();
+  });
 }
 
 export function useWire(): Wire {

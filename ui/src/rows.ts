@@ -71,8 +71,10 @@ export function wordTest(words: string): (row: Row) => boolean {
     .map((word) => {
       const size = COMPARISON.exec(word);
       if (size) return (row: Row) => COMPARE[size[1]!]!(row.gpus, Number(size[2]));
-      const test = glob(word.includes("*") ? word : `*${word}*`);
-      return (row: Row) => test.test(row.name) || test.test(row.namespace) || test.test(row.kind);
+      const part = word.toLowerCase();
+      const whole = word.includes("*") ? glob(word) : null;
+      const has = (text: string) => (whole ? whole.test(text) : text.toLowerCase().includes(part));
+      return (row: Row) => has(row.name) || has(row.namespace) || has(row.kind);
     });
   return (row) => tests.every((test) => test(row));
 }
@@ -103,28 +105,30 @@ const KEYS: Record<Sort, (row: Row) => number | string> = {
   namespace: (row) => row.namespace,
 };
 
-/** Filtered and sorted; by what comes next it is grouped too. Rows that are alike keep the order of their names. */
-export function arranged(all: Iterable<Row>, wanted: Wanted): Row[] {
+const usual = new WeakMap<ReadonlyMap<string, Row>, Row[]>();
+/** All rows in the order of those that are otherwise alike: most GPUs first, then by name. Sorted once for every change of the rows. */
+function inUsualOrder(all: ReadonlyMap<string, Row>): Row[] {
+  let rows = usual.get(all);
+  if (!rows) usual.set(all, (rows = [...all.values()].sort((a, b) => b.gpus - a.gpus || (a.name < b.name ? -1 : 1))));
+  return rows;
+}
+
+/** Filtered and sorted; by what comes next it is grouped too. */
+export function arranged(all: ReadonlyMap<string, Row>, wanted: Wanted): Row[] {
   const test = matches(wanted);
   const key = KEYS[wanted.sort];
   const sign = wanted.descending ? -1 : 1;
   const keyed: { row: Row; key: number | string; group: number }[] = [];
-  for (const row of all) {
+  for (const row of inUsualOrder(all)) {
     if (test(row)) keyed.push({ row, key: key(row), group: wanted.sort === "next" ? GROUPS.indexOf(row.group) : 0 });
   }
-  keyed.sort(
-    (a, b) =>
-      a.group - b.group ||
-      (a.key < b.key ? -sign : a.key > b.key ? sign : 0) ||
-      b.row.gpus - a.row.gpus ||
-      (a.row.name < b.row.name ? -1 : 1),
-  );
+  keyed.sort((a, b) => a.group - b.group || (a.key < b.key ? -sign : a.key > b.key ? sign : 0));
   return keyed.map(({ row }) => row);
 }
 
 /** The list as it should be now: nothing waits. */
 export function settled(all: ReadonlyMap<string, Row>, wanted: Wanted): List {
-  const rows = arranged(all.values(), wanted);
+  const rows = arranged(all, wanted);
   const groups = new Map(rows.map((row) => [row.uid, row.group]));
   return { all, gone: new Map(), shown: rows.map((row) => row.uid), groups, changed: new Set(), waiting: 0 };
 }
@@ -146,7 +150,7 @@ export function heard(list: List, news: Map<string, RowNews>, wanted: Wanted): L
     else all.set(row.uid, row);
     if ("gone" in row || !old || looksDifferent(old, row)) changed.add(row.uid);
   }
-  return { ...list, all, gone, changed, waiting: moves(list, arranged(all.values(), wanted)) };
+  return { ...list, all, gone, changed, waiting: moves(list, arranged(all, wanted)) };
 }
 
 const looksDifferent = (a: Row, b: Row) =>

@@ -24,6 +24,9 @@ export function span(seconds: number, short = false): string {
   return `${Math.floor(s / DAY)}${NBSP}d${hours ? `${NBSP}${hours}${NBSP}h` : ""}`;
 }
 
+/** A window of a policy: in minutes up to two hours. */
+export const minutes = (seconds: number) => (seconds <= 2 * HOUR ? `${Math.round(seconds / MINUTE)}${NBSP}min` : span(seconds));
+
 /** A short span to the second: `1 min 38 s`. */
 export function exactSpan(seconds: number): string {
   const s = Math.round(seconds);
@@ -94,7 +97,8 @@ export const hundredth = (n: number) => (Math.abs(n - Math.round(n)) < 0.005 ? S
 
 const FRACTIONS: Record<number, string> = { 0.25: "¼", 0.5: "½", 0.75: "¾" };
 /** `4 A100`, `¼ L4`, `0.4 GPUs`. */
-export const held = (n: number, model: string | null) => `${(model && FRACTIONS[n]) || gpus(n)}${NBSP}${model ?? plural(n, "GPU", false)}`;
+export const held = (n: number, model: string | null) =>
+  `${(model && FRACTIONS[n]) || gpus(n)}${NBSP}${model ? modelName(model) : plural(n, "GPU", false)}`;
 
 /** `1 workload`, `3 workloads`. */
 export function plural(n: number, word: string, withNumber = true): string {
@@ -110,8 +114,7 @@ export const spelled = (n: number) => SPELLED[n] ?? count(n);
 export const list = (words: string[]) => (words.length < 2 ? words.join("") : `${words.slice(0, -1).join(", ")} and ${words.at(-1)}`);
 
 /** `$20.48`; whole in sentences above 10,000. Null is never written as 0: callers say what has no price. */
-export function money(amount: number, currency: string, sentence = false): string {
-  const digits = sentence && Math.abs(amount) >= 10000 ? 0 : 2;
+export function money(amount: number, currency: string, sentence = false, digits = sentence && Math.abs(amount) >= 10000 ? 0 : 2): string {
   try {
     const format = new Intl.NumberFormat("en-US", {
       style: "currency",
@@ -138,6 +141,16 @@ export function addUp(parts: number[], decimals = 1): number[] {
   return floors.map((p) => p / unit);
 }
 
+/** `A100-80GB` for `NVIDIA A100-SXM4-80GB`: without maker and form. */
+export const modelName = (model: string) =>
+  model
+    .replace(/^(NVIDIA|Tesla)[ -]/i, "")
+    .replace(/[ -](SXM\d?|PCIe|HBM\w*|NVL)(?=[ -]|$)/gi, "")
+    .replaceAll(" ", "-");
+
+/** What comes back of a rest, in a word: `2 replicas`, or that it runs. */
+export const restSize = (size: string) => (/^(\d|not known)/.test(size) ? size : "running");
+
 /** `A100` for `A100-80GB`, `NVIDIA A100-SXM4-80GB` and such. */
 export const shortModel = (model: string | null) => model?.replace(/^NVIDIA[ -]/, "").split(/[- ]/)[0] ?? null;
 
@@ -154,5 +167,6 @@ export function hoursOf(text: string | null): number | null {
 }
 
 const INSTANT = /\d{4}-\d\d-\d\dT\d\d:\d\d(?::\d\d)?(?:\.\d+)?Z/g;
-/** A sentence of the server: instants in it are written in the viewer's zone. */
-export const localised = (text: string, now: number) => text.replace(INSTANT, (instant) => time(Date.parse(instant), now));
+/** A sentence of the server: instants in it are written in the viewer's zone; what it quotes as code stands plain. */
+export const localised = (text: string, now: number) =>
+  text.replaceAll("`", "").replace(INSTANT, (instant) => time(Date.parse(instant), now));

@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import type { FieldNode, Pool, Slot } from "../src/api";
 import { arrangedBy, blocksOf, countGpus, joined, laid, scaleFor } from "../src/field";
-import { level, runs } from "../src/evidence";
+import { level, runs } from "../src/pages/one/evidence";
 
 const slot = (name: string | null, more: Partial<Slot> = {}): Slot => ({
   share: 1,

@@ -28,6 +28,10 @@ function row(name: string, more: Partial<Row> = {}): Row {
     group: "willPause",
     gpus: 1,
     instances: 1,
+    idleInstances: 1,
+    activeInstances: 0,
+    unknownInstances: 0,
+    idlePerHour: 5,
     idleGpus: 1,
     models: ["A100"],
     profile: null,
@@ -37,19 +41,24 @@ function row(name: string, more: Partial<Row> = {}): Row {
     neverUsed: false,
     strip: null,
     perHour: 5,
+    currency: "USD",
+    isList: true,
     next: { type: "pause", at: "2026-11-17T15:00:00Z", because: "" },
     skip: null,
     skipBecause: null,
     toldAt: null,
     toldTo: [],
     policy: "serving",
+    keepHours: [4, 8, 24],
+    maxKeepHours: 168,
     keep: null,
     rest: null,
     revision: 1,
     ...more,
   };
 }
-const listOf = (...rows: Row[]) => settled(new Map(rows.map((r) => [r.uid, r])), wanted);
+const mapOf = (...rows: Row[]) => new Map(rows.map((r) => [r.uid, r]));
+const listOf = (...rows: Row[]) => settled(mapOf(...rows), wanted);
 const news = (...rows: RowNews[]) => new Map(rows.map((r) => [r.uid, r]));
 const next = (at: string) => ({ type: "pause" as const, at, because: "" });
 
@@ -103,7 +112,7 @@ describe("filters and order", () => {
   });
   it("matches globs as a whole and words in part, without regular expressions from outside", () => {
     const names = (w: Partial<Wanted>) =>
-      arranged([row("a", { namespace: "team-chat" }), row("b", { namespace: "other" })], { ...wanted, ...w }).map((r) => r.name);
+      arranged(mapOf(row("a", { namespace: "team-chat" }), row("b", { namespace: "other" })), { ...wanted, ...w }).map((r) => r.name);
     expect(names({ namespace: "team-*" })).toEqual(["a"]);
     expect(names({ namespace: "team" })).toEqual([]);
     expect(names({ words: "chat" })).toEqual(["a"]);
@@ -116,8 +125,8 @@ describe("filters and order", () => {
       row("dear", { group: "leftAlone", perHour: 9 }),
       row("none", { perHour: null }),
     ];
-    expect(arranged(rows, wanted).map((r) => r.name)).toEqual(["cheap", "none", "dear"]);
-    expect(arranged(rows, { ...wanted, sort: "cost", descending: true }).map((r) => r.name)).toEqual(["dear", "cheap", "none"]);
+    expect(arranged(mapOf(...rows), wanted).map((r) => r.name)).toEqual(["cheap", "none", "dear"]);
+    expect(arranged(mapOf(...rows), { ...wanted, sort: "cost", descending: true }).map((r) => r.name)).toEqual(["dear", "cheap", "none"]);
   });
   it("counts what has no price beside the sum, never as 0", () =>
     expect(sums([row("a"), row("b", { perHour: null, gpus: 2 })])).toEqual({ workloads: 2, gpus: 3, perHour: 5, unpriced: 2 }));

@@ -1,7 +1,7 @@
 """The audit: what happened, kept for 180 days in one SQLite file, or in memory where there is no state directory.
 
-In: chapters of the chronicle, entries for what people did through a door. Out: entries, counts, conditions and levels
-of the past. The only SQL of it.
+In: chapters of the chronicle, entries for what people did through a door. Out: entries, counts, conditions, levels
+and hours held idle of the past. The only SQL of it.
 Invariant: an entry stands once, however often it is written; every table is bounded; a database that cannot be written
 loses nothing that fits into the queue, and reading goes on from what is there.
 """
@@ -20,13 +20,14 @@ from fallow.account import chronicle
 from fallow.clients import errors
 from fallow.clients.database import sqlite
 from fallow.model import cluster, history
-from fallow.model.history import AuditEntry, CameBy, Condition, Happened, Levels
+from fallow.model.history import AuditEntry, CameBy, Condition, Happened, HeldIdle, Levels
 from fallow.model.units import DAY, HOUR, MINUTE, Instant, Seconds
 
 log = logging.getLogger(__name__)
 
 FILE: Final = "audit.sqlite"
 LEVELS_EVERY: Final[Seconds] = 5 * MINUTE
+HOURS_EVERY: Final[Seconds] = 6 * HOUR  # what was held idle is kept in stretches of this length
 _TURNS_KEPT: Final[Seconds] = 31 * DAY
 # Entries and turns: an entry takes some 300 bytes, 2 KB at most. In memory there is less room than on a disk.
 _MOST_ON_DISK: Final = (500_000, 1_000_000)
@@ -44,25 +45,34 @@ _TABLES: Final = (
     "CREATE TABLE levels (bucket INTEGER PRIMARY KEY, at REAL NOT NULL, total REAL, busy REAL NOT NULL,"
     " idle REAL NOT NULL, kept REAL NOT NULL, unknown REAL NOT NULL, free REAL)",
 )
+_SECOND: Final = (  # what the second layout has more
+    "ALTER TABLE entries ADD COLUMN per_hour REAL",
+    "CREATE TABLE held (bucket INTEGER NOT NULL, namespace TEXT NOT NULL, kind TEXT NOT NULL, name TEXT NOT NULL,"
+    " model TEXT NOT NULL, idle REAL NOT NULL, kept REAL NOT NULL,"
+    " PRIMARY KEY (bucket, namespace, kind, name, model)) WITHOUT ROWID",
+)
+_THIRD: Final = ("ALTER TABLE entries ADD COLUMN shares REAL",)
+_CHANGES: Final = (_TABLES, _SECOND, _THIRD)  # from an empty file on, layout by layout
 _FIELDS: Final = (
     "number", "at", "type", "grp", "version", "kind", "namespace", "name", "uid", "gpus", "sentence", "detail", "actor",
-    "source", "reason", "policy", "code",
+    "source", "reason", "policy", "code", "per_hour",
+    "shares",
 )
 
 
 def _come_to(on: sqlite3.Connection, version: int) -> None:
-    """There is one layout so far. A file of a later one is not ours to change."""
-    if version != 0:
+    """A file of a later layout is not ours to change."""
+    if version > len(_CHANGES):
         newer = f"the audit was written by a newer version ({version})"
         raise errors.Misconfigured(f"{newer}; use that, or another directory")
-    for table in _TABLES:
-        on.execute(table)
+    for change in (change for some in _CHANGES[version:] for change in some):
+        on.execute(change)
 
 
 Past: TypeAlias = list[tuple[Instant, Condition | None]]  # since when in which condition, the oldest first
 Rows: TypeAlias = list[tuple[Any, ...]]
 
-LAYOUT: Final = sqlite.TableLayout(1, _come_to)
+LAYOUT: Final = sqlite.TableLayout(len(_CHANGES), _come_to)
 
 
 class AuditQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,22 +132,15 @@ class Audit:
 
     async def read(self, asked: AuditQuery) -> list[AuditEntry]:
         """The newest first."""
-        return await self._database.run(lambda on: _read(on, asked), [])
+        return await self._database.read(lambda on: _read(on, asked), [])
 
     async def _rows(self, ask: Callable[[sqlite3.Connection], Rows]) -> Rows:
-        return await self._database.run(ask, [])
+        return await self._database.read(ask, [])
 
     async def count(self, since: Instant, until: Instant = float("inf")) -> dict[Happened, int]:
         query = "SELECT type, count(*) FROM entries WHERE at >= ? AND at < ? GROUP BY type"
         found = await self._rows(lambda on: on.execute(query, (since, _finite(until))).fetchall())
         return {Happened(type_of): number for type_of, number in found}
-
-    async def count_by_policy(self, since: Instant) -> dict[tuple[str, Happened], int]:
-        """Pauses and regrets."""
-        query = "SELECT policy, type, count(*) FROM entries WHERE at >= ? AND type IN (?, ?) GROUP BY policy, type"
-        wanted = (since, Happened.paused, Happened.regretted)
-        found = await self._rows(lambda on: on.execute(query, wanted).fetchall())
-        return {(policy, Happened(type_of)): number for policy, type_of, number in found}
 
     async def pace(
         self, types: Iterable[Happened], since: Instant, step: Seconds, until: Instant
@@ -158,13 +161,30 @@ class Audit:
     async def conditions(self, uids: Iterable[str], since: Instant) -> dict[str, Past]:
         """What each was in since then, the oldest first; the first one may have begun before."""
         wanted = list(uids)
-        return await self._database.run(lambda on: _read_conditions(on, wanted, since), {})
+        return await self._database.read(lambda on: _read_conditions(on, wanted, since), {})
+
+    async def held(self, since: Instant, until: Instant = float("inf")) -> list[HeldIdle]:
+        """Summed up by workload and model, of the stretches that began in that time."""
+        query = (
+            "SELECT namespace, kind, name, model, sum(idle), sum(kept), min(bucket) FROM held"
+            " WHERE bucket >= ? AND bucket < ? GROUP BY namespace, kind, name, model"
+        )
+        given = (_bucket(since), _finite(until) / HOURS_EVERY)
+        fields = ("namespace", "kind", "name", "model", "idle", "kept")
+        return [
+            HeldIdle(**dict(zip(fields, row[:-1], strict=True)), at=row[-1] * HOURS_EVERY)
+            for row in await self._rows(lambda on: on.execute(query, given).fetchall())
+        ]
 
     async def levels(self, since: Instant, until: Instant = float("inf")) -> list[Levels]:
         query = "SELECT at, total, busy, idle, kept, unknown, free FROM levels WHERE at >= ? AND at < ? ORDER BY bucket"
         rows = await self._rows(lambda on: on.execute(query, (since, _finite(until))).fetchall())
         fields = ("at", "total", "busy", "idle", "kept", "unknown", "free")
         return [Levels(**dict(zip(fields, row, strict=True))) for row in rows]
+
+
+def _bucket(at: Instant) -> int:
+    return int(at // HOURS_EVERY)
 
 
 def _finite(until: Instant) -> Instant:
@@ -182,6 +202,11 @@ def _write(
     on.executemany("INSERT OR REPLACE INTO turns VALUES (?, ?, ?)", turns)
     levels = [_level_row(chapter.levels) for chapter in chapters if chapter.levels is not None]
     on.executemany("INSERT OR REPLACE INTO levels VALUES (?, ?, ?, ?, ?, ?, ?, ?)", levels)
+    on.executemany(
+        "INSERT INTO held VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE"
+        " SET idle = idle + excluded.idle, kept = kept + excluded.kept",
+        [_held_row(each) for chapter in chapters for each in chapter.held],
+    )
     if bounds is not None:
         _forget(on, *bounds)
 
@@ -200,13 +225,22 @@ def _forget(on: sqlite3.Connection, now: Instant, most_entries: int, most_turns:
     on.execute(
         "DELETE FROM turns WHERE at <= (SELECT at FROM turns ORDER BY at DESC LIMIT 1 OFFSET ?)", (most_turns,)
     )
+    on.execute("DELETE FROM held WHERE bucket < ?", (_bucket(old),))
+    on.execute(
+        "DELETE FROM held WHERE bucket <= (SELECT bucket FROM held ORDER BY bucket DESC LIMIT 1 OFFSET ?)",
+        (most_turns,),
+    )
 
 
 def _row(entry: AuditEntry) -> tuple[Any, ...]:
     ref = entry.ref
     named = (ref.group, ref.version, ref.kind, ref.namespace, ref.name, ref.uid) if ref else (None,) * 5 + ("",)
     said = (entry.sentence, entry.detail, entry.actor, entry.source, entry.reason, entry.policy, entry.code)
-    return entry.at, entry.type, *named, entry.gpus, *said
+    return entry.at, entry.type, *named, entry.gpus, *said, entry.per_hour, entry.shares
+
+
+def _held_row(held: HeldIdle) -> tuple[Any, ...]:
+    return _bucket(held.at), held.namespace, held.kind, held.name, held.model, held.idle, held.kept
 
 
 def _level_row(levels: Levels) -> tuple[Any, ...]:

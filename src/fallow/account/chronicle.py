@@ -1,7 +1,7 @@
 """What one cycle is worth remembering: entries for what was done and refused, for what people did meanwhile.
 
-In: cycles, one after the other. Out: Entries, Turns of conditions, Levels. What people did (an ack, a resume by
-command) is read from the marks it left, so that it is known whichever way it went.
+In: cycles, one after the other. Out: Entries, Turns of conditions, Levels, what was held idle. What people did (an
+ack, a resume by command) is read from the marks it left, so that it is known whichever way it went.
 Invariant: nothing is told twice: what stands already when we first look was told by whoever was here then, and what we
 did ourselves is told by the whole second, as the mark says it that it leaves.
 """
@@ -13,9 +13,10 @@ import msgspec
 import numpy as np
 
 from fallow import names
-from fallow.model import cluster, decision, history, marks, shares, units
+from fallow.account import idle_hours, node_hours
+from fallow.model import bills, cluster, decision, history, marks, price_book, shares, units
 from fallow.model.decision import Outcome, Status
-from fallow.model.history import AuditEntry, CameBy, Condition, Happened, Levels, Turned
+from fallow.model.history import AuditEntry, CameBy, Condition, Happened, HeldIdle, Levels, Turned
 from fallow.model.units import Instant
 from fallow.model.usage import Floats, Indices
 
@@ -31,10 +32,12 @@ class Chapter(msgspec.Struct, frozen=True):
     entries: tuple[AuditEntry, ...] = ()
     turns: tuple[Turned, ...] = ()
     levels: Levels | None = None
+    held: tuple[HeldIdle, ...] = ()
 
 
 class Chronicle:
-    def __init__(self) -> None:
+    def __init__(self, book: price_book.ModelPrices = price_book.LIST) -> None:
+        self._book, self._idle, self._nodes = book, idle_hours.IdleHours(), node_hours.NodeHours()
         self._failing = False
         self._is_frozen: bool | None = None  # None: nobody has looked yet, and what stands was told before us
         self._workloads: tuple[cluster.Workload, ...] | None = None
@@ -46,10 +49,12 @@ class Chronicle:
         self._total: float | None = None
 
     def add(self, cycle: decision.Cycle, now: Instant) -> Chapter:
-        entries = [*self._failures(cycle, now), *filter(None, map(entry_of, cycle.outcomes))]
+        acts = (entry_of(each, self._price(each)) for each in cycle.outcomes)
+        entries = [*self._failures(cycle, now), *filter(None, acts)]
         plan, seen = cycle.plan, cycle.snapshot
         if plan is None or seen is None or cycle.failure:
-            return Chapter(tuple(entries))
+            self._idle.forget()
+            return Chapter(tuple(entries), self._nodes.forget(now))
         entries += self._freezes(plan, now)
         codes = _find_conditions(plan, seen.workloads, self._conditions if self._workloads is seen.workloads else None)
         if seen.workloads is not self._workloads:
@@ -57,11 +62,17 @@ class Chronicle:
         entries += [each for entry in entries if (each := self._regret(entry)) is not None]
         if seen.workloads is not self._workloads:
             paused = ((each, marks.paused_at(each)) for each in seen.workloads)
-            self._paused = {each.ref.uid: (at, _rule_of(each)) for each, at in paused if at is not None}
-        turns = tuple(self._turns(seen.workloads, codes, now))
+            self._paused = {each.ref.uid: (at, _rule_of(each)) for each, at in paused if at and _is_ours(each)}
+        turns = (*self._turns(seen.workloads, codes, now), *self._nodes.enter(seen, now))
         self._measure(seen)
         self._workloads, self._conditions = seen.workloads, codes
-        return Chapter(tuple(entries), turns, _count(plan, self._share, self._total))
+        self._idle.enter(plan, seen, self._share)
+        return Chapter(tuple(entries), turns, _count(plan, self._share, self._total), self._idle.take(now))
+
+    def _price(self, outcome: Outcome) -> float | None:
+        if not isinstance(outcome.decision, decision.Pause):
+            return None
+        return bills.make(outcome.decision.finding.holdings, self._book).per_hour
 
     def _measure(self, seen: cluster.Snapshot) -> None:
         """What of a physical GPU each GPU of a workload is, and how many there are: anew when an object changed."""
@@ -158,6 +169,11 @@ def _resumed(workload: cluster.Workload) -> str | None:
     return None if by.startswith(names.BY_OTHERS) else max(marks.read_all(workload, names.RESUMED_AT), default=None)
 
 
+def _is_ours(workload: cluster.Workload) -> bool:
+    """A pause that a person made and undoes is nobody's mistake."""
+    return names.FIELD_MANAGER in marks.read_all(workload, names.PAUSED_BY)
+
+
 def _rule_of(workload: cluster.Workload) -> str:
     return max(marks.read_all(workload, names.PAUSED_POLICY), default="")
 
@@ -186,8 +202,8 @@ def _entry(workload: cluster.Workload, type_of: Happened, at: Instant, sentence:
     )
 
 
-def entry_of(outcome: Outcome) -> AuditEntry | None:
-    """What one act is worth telling."""
+def entry_of(outcome: Outcome, per_hour: float | None = None) -> AuditEntry | None:
+    """What one act is worth telling. `per_hour`: what its GPUs cost."""
     act, workload = outcome.decision, decision.workload_of(outcome.decision)
     found: decision.Finding | None = act.finding if isinstance(act, decision.Warn | decision.Pause) else None
     type_of = _type_of(outcome)
@@ -197,7 +213,8 @@ def entry_of(outcome: Outcome) -> AuditEntry | None:
         at=math.floor(outcome.at), type=type_of, sentence=outcome.because[:4 * _TEXT], source=CameBy.cycle,
         actor=str(getattr(act, "by", names.FIELD_MANAGER))[:_TEXT], ref=workload.ref if workload else None,
         gpus=found.gpus if found else None, reason=str(found.reason) if found else "",
-        policy=found.rule.name if found else "", code=str(outcome.code or ""),
+        policy=found.rule.name if found else "", code=str(outcome.code or ""), per_hour=per_hour,
+        shares=round(sum(each.gpus for each in found.holdings), 4) if found and found.holdings else None,
     )
 
 

@@ -5,13 +5,15 @@ is counted once per episode, and only what was really done counts as done. A cyc
 the numbers of the last one that did.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fallow import names, telemetry
-from fallow.account import acks, gauges, hours
+from fallow.account import acks, gauges, hours, saved
 from fallow.model import cluster, decision, units
 from fallow.model.decision import Outcome, Reason, Status, Verdict
+from fallow.model.history import AuditEntry, Happened
+from fallow.model.policies.idle import ChannelType
 from fallow.model.units import Instant
 
 _MOST_NAMED = 3  # workloads named in the log's sentence
@@ -30,6 +32,7 @@ class Books:
         self._mode = "dry-run" if dry_run else "scale-down"
         self._hours = hours.Hours(metrics)
         self._acks = acks.Acks(metrics)
+        self._saved = saved.Saved(metrics, mode=self._mode)
         self._gauges = gauges.Gauges(metrics)
 
     def enter(self, cycle: decision.Cycle, now: Instant) -> None:
@@ -38,6 +41,8 @@ class Books:
         if cycle.failure:
             self._metrics.add("gpu_pruner_query_failures_total")
             self._hours.forget()
+            self._acks.forget()
+            self._saved.forget()
         else:
             self._metrics.add("gpu_pruner_query_successes_total")
             self._metrics.set("fallow_idle_last_success_timestamp_seconds", now)
@@ -47,6 +52,12 @@ class Books:
                 self._enter_plan(cycle.plan, cycle.snapshot)
         for outcome in cycle.outcomes:
             self._enter_outcome(outcome)
+
+    def enter_regrets(self, entries: Iterable[AuditEntry]) -> None:
+        """Of the audit: nobody else knows which pause a resume undid."""
+        for entry in entries:
+            if entry.type is Happened.regretted:
+                self._metrics.add("fallow_idle_regrets_total", 1, (entry.policy,))
 
     def _enter_look(self, plan: decision.Plan, seen: cluster.Snapshot) -> None:
         """What is true also of a look that learned nothing of the GPUs."""
@@ -64,6 +75,7 @@ class Books:
         metrics.add("gpu_pruner_query_candidates_total", totals.idle_gpus)
         pauses = sum(isinstance(each, decision.Pause) for each in plan.decisions)
         metrics.add("gpu_pruner_query_shutdown_events_total", pauses)
+        metrics.set("fallow_idle_planned_pauses", pauses)
         metrics.set("gpu_pruner_idle_gpus", totals.idle_gpus)
         metrics.set("gpu_pruner_idle_workloads", _count_idle(totals))
         metrics.set("gpu_pruner_acknowledged_workloads", _count_idle(totals, Reason.Acknowledged))
@@ -71,6 +83,7 @@ class Books:
         metrics.add("gpu_pruner_pods_checked_total", totals.pods)
         self._hours.enter(plan, seen.workloads)
         self._acks.enter(plan, seen)
+        self._saved.enter(plan, seen)
 
     def _enter_outcome(self, outcome: Outcome) -> None:
         act = outcome.decision
@@ -94,7 +107,7 @@ class Books:
         for each in outcome.deliveries:
             if isinstance(outcome.decision, decision.Warn):
                 self._metrics.add("fallow_idle_notices_total", 1, (each.type, "failed" if each.failure else "done"))
-            if each.type == "slack":
+            if each.type == ChannelType.slack:
                 what = "notification_failures" if each.failure else "notifications_sent"
                 self._metrics.add(f"gpu_pruner_slack_{what}_total")
 

@@ -64,7 +64,8 @@ async def carry_out(
     decisions: Sequence[decision.Decision], hands: doing.Hands, look_again: LookAgain, now: Instant,
     may_act: MayAct = lambda: True, clock: Clock | None = None, gate: FreezeGate | None = None,
 ) -> list[Outcome]:
-    """All of them, one after the other. The pauses are looked at again together, just before the first of them.
+    """All of them, one after the other. The pauses are looked at again together, just before the first of them; they
+    wait for no channel but those of a workload whose owner must be told in this very cycle.
 
     `clock`: for what is true of the moment rather than of the cycle; without one time stands still meanwhile.
     """
@@ -73,6 +74,7 @@ async def carry_out(
     warned: dict[int, Outcome] | None = None
     looked, clock = now, clock or (lambda: now)
     gate = gate or FreezeGate()
+    decisions = _in_order(decisions)
     for index, each in enumerate(decisions):
         if not may_act():
             outcomes.append(Outcome(each, Status.overtaken, now, _MAY_NOT, code=Code.NotBegun))
@@ -84,6 +86,7 @@ async def carry_out(
             if warned is None:
                 still = decisions[index:]
                 warned = await _warn(still, hands, now, clock, lambda: may_act() and gate.why_shut() is None)
+                looks = None  # what was looked at before the notices does not know of them
             outcomes.append(warned[id(each)])
             continue
         if not isinstance(each, decision.Pause):
@@ -97,6 +100,18 @@ async def carry_out(
         if hooks.wanted(look.pods):  # a hook may take a minute, after which the others' look is old
             looks = None
     return outcomes
+
+
+def _in_order(decisions: Sequence[decision.Decision]) -> list[decision.Decision]:
+    """Notices last, for a channel may hang; behind them only the pauses that rest on one of them (no grace)."""
+    warned = {each.finding.workload.ref.uid for each in decisions if isinstance(each, decision.Warn)}
+
+    def rank(each: decision.Decision) -> int:
+        if isinstance(each, decision.Warn):
+            return 1
+        return 2 if isinstance(each, decision.Pause) and each.finding.workload.ref.uid in warned else 0
+
+    return sorted(decisions, key=rank)
 
 
 async def _look(look_again: LookAgain, pauses: Sequence[decision.Pause]) -> Looks:

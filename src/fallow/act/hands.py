@@ -7,18 +7,16 @@ Invariant: an Event follows what it tells of; nothing but Events is ever created
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
-import msgspec
-
-from fallow import names
+from fallow import names, tracing
 from fallow.act import events, hooks, marking, reports, sending
-from fallow.act.notices import delivery, senders
+from fallow.act.notices import afterwards, courier, delivery, senders
 from fallow.act.workloads import dropping, pausing, resuming, undoing
 from fallow.clients import errors
 from fallow.clients.kubernetes import api as kubernetes
-from fallow.model import cluster, decision, kinds
-from fallow.model.decision import Outcome, Status
+from fallow.model import cluster, decision, kinds, marks
+from fallow.model.decision import Delivery, Outcome, Status
 from fallow.model.seen import sure
 from fallow.model.units import Instant, Seconds
 
@@ -34,16 +32,18 @@ class Hands:
         self, api: kubernetes.Api, lookup: sending.Lookup, *, reporting_instance: str, compat_annotations: bool = True,
         dry_run: sending.DryRun = None, own_pod: cluster.Ref | None = None, suspend_schedules: bool = False,
         keda_turn: Seconds = KEDA_TURN, wires: senders.Senders | None = None, address: delivery.Address | None = None,
+        traces: tracing.Traces | None = None, note: Callable[[Delivery], None] = lambda each: None,
     ) -> None:
         """`suspend_schedules`: with a Job its CronJob is suspended too (letter `c`). `keda_turn`: how long KEDA is
         given, after it got its ScaledObject back, before we look at what it made of it. `wires`, `address`: by which
-        and as whom owners are told."""
+        and as whom owners are told; `note`: is handed what became of messages that no Outcome waits for."""
+        self._traces = traces or tracing.Traces()
         self.writer = sending.PatchWriter(api, lookup, dry_run)
         self.announcer = events.Announcer(api, reporting_instance=reporting_instance)
         self.reports = reports.PolicyReports(api, lookup)
-        self.messenger = delivery.Messenger(
-            self.writer, self.announcer, wires=wires, address=address, compat=compat_annotations
-        )
+        address, out = address or delivery.Address(), courier.Courier(self.announcer, wires)
+        self.messenger = delivery.Messenger(self.writer, self.announcer, out, address, compat=compat_annotations)
+        self.afterwards = afterwards.Afterwards(out, address, note)
         self._hooks = hooks.Hooks()
         self._compat = compat_annotations
         self._own_pod = own_pod
@@ -56,16 +56,17 @@ class Hands:
         namespace: cluster.Namespace | None = None,
     ) -> Outcome:
         """`namespace`: as it was when its consent was looked at; None: whatever it says, it is paused."""
-        outcome = await pausing.pause(
-            self.writer, self._hooks, pause, workload, pods, now, by=by, may_act=may_act,
-            with_schedule=self._suspend_schedules, namespace=namespace,
-        )
-        await self._forget_notice(outcome, workload)
         kind = kinds.of(workload)
+        name = tracing.PAUSES.get(kind.letter if kind else "", tracing.PAUSE)
+        with self._traces.span(name, kind=workload.ref.kind, workload=f"{workload.ref.namespace}/{workload.ref.name}"):
+            outcome = await pausing.pause(
+                self.writer, self._hooks, pause, workload, pods, now, by=by, may_act=may_act,
+                with_schedule=self._suspend_schedules, namespace=namespace,
+            )
+        await self._forget_notice(outcome, workload)
         await self._tell(outcome, workload.ref, kind.event if kind else None, now, next(iter(pods), None))
-        if outcome.status is Status.done and pause.finding.rule.notice.channels:
-            deliveries = await self.messenger.tell_paused(pause.finding, outcome.because, now)
-            outcome = msgspec.structs.replace(outcome, deliveries=deliveries)
+        if outcome.status is Status.done:
+            self.afterwards.owe(pause.finding, outcome.because, now)
         return outcome
 
     async def resume(
@@ -90,6 +91,14 @@ class Hands:
         self, warns: Sequence[decision.Warn], now: Instant, clock: Callable[[], Instant], may: Callable[[], bool]
     ) -> list[Outcome]:
         return await self.messenger.warn(warns, now, clock, may)
+
+    def tell_afterwards(
+        self, workloads: Iterable[cluster.Workload], noticed: Iterable[decision.Finding], now: Instant
+    ) -> None:
+        """The acts of a cycle are over. `workloads`: as they were before; `noticed`: those with a notice."""
+        if not self.writer.is_dry:
+            resting = (each.ref.uid for each in workloads if marks.paused_at(each) is not None)
+            self.afterwards.begin(now, resting, noticed)
 
     async def mark(self, mark: decision.Mark, now: Instant) -> Outcome:
         if self.writer.is_dry:
@@ -125,4 +134,5 @@ class Hands:
     ) -> None:
         """What was done, and nothing else."""
         if outcome.status is Status.done and event:
-            await self.announcer.announce(ref, event, outcome.because, now, related)
+            with self._traces.span(tracing.EVENT, reason=event):
+                await self.announcer.announce(ref, event, outcome.because, now, related)

@@ -1,7 +1,8 @@
 """What can go wrong on the wire: the one exception tree of all clients.
 
     ClientError                 something outside did not do what was asked
-    ├── Misconfigured           our own files or settings cannot work; nothing was sent
+    ├── Misconfigured           our own files or settings cannot work; nothing was sent; below it:
+    │                           NoCluster, nobody said which one
     ├── Unreachable             no connection, no answer in time, TLS refused
     ├── BadAnswer               an answer came, and it cannot be read or believed
     ├── DriverDown              the GPU driver does not work at all (carries the driver's code)
@@ -23,6 +24,10 @@ class ClientError(Exception):
 
 class Misconfigured(ClientError):
     """Our own files or settings cannot work; nothing was sent."""
+
+
+class NoCluster(Misconfigured):
+    """Nobody said which cluster is meant, and we run in none."""
 
 
 class Unreachable(ClientError):
@@ -53,8 +58,11 @@ class Rejected(ClientError):
     """The other side said no.
 
     `causes` are (field, message) pairs where the other side gives them (Kubernetes `details.causes`); `retry_after` is
-    how long it asked us to wait, None if it did not.
+    how long it asked us to wait, None if it did not. `is_behind`: it was not the server that was asked, but one to whom
+    that one passed the question on.
     """
+
+    is_behind = False
 
     def __init__(
         self, status: int, message: str, *, causes: Sequence[tuple[str, str]] = (), retry_after: Seconds | None = None

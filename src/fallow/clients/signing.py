@@ -14,13 +14,15 @@ from fallow.model.units import Instant
 
 
 class Outgoing(NamedTuple):
-    """A request about to be sent, and the session to ask others by."""
+    """A request about to be sent, and the session to ask others by. `headers`: those of it that are to be signed too,
+    by their names in small letters; a body without any is a form."""
 
     session: aiohttp.ClientSession
     method: str
     url: yarl.URL
     body: bytes
     now: Instant
+    headers: Mapping[str, str] = {}
 
 
 class Signer(Protocol):

@@ -9,6 +9,8 @@ from typing import Final
 
 import msgspec
 
+from fallow.model.units import Instant
+
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
     """`replicas`: how many pods share each of its GPUs."""
@@ -20,6 +22,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     gpus: int
     pods: int
     replicas: int = 1
+    gpu_memory: int | None = None  # MiB of each of its GPUs; None: not known
     left_out: str = ""  # why nothing is to be placed there
 
 
@@ -34,6 +37,16 @@ class Needs(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     unknown: str = ""  # why it cannot be said what it takes
     unclear: str = ""  # why it cannot be said where it fits
     fixed: str = ""  # why it must not be moved
+
+
+class Tenant(msgspec.Struct, frozen=True, gc=False):
+    """A pod as whoever chooses places knows it: no more, for there may be a hundred thousand."""
+
+    uid: str
+    node: str  # "" while unscheduled
+    needs: Needs
+    created_at: Instant
+    gpu_memory: int | None = None  # MiB that it said it needs; None: it said nothing
 
 
 NOT_COUNTED: Final = Needs(unknown="what it asks for was not counted")

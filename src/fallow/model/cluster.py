@@ -4,13 +4,15 @@ The eyes build these from the API server's words; the brain only reads them. Wha
 Whether anything changed since an earlier Snapshot is told by its `version`, never by comparing objects.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
-from fallow.model import capacity, seen, usage
+from fallow.model import capacity, cost, seen, usage
 from fallow.model.long_memory import Freeze, LongMemory
 from fallow.model.policies import idle
 from fallow.model.units import Instant
@@ -49,6 +51,22 @@ class Ref(msgspec.Struct, frozen=True, gc=False):
         return f"{self.namespace}/{self.name} ({self.kind})"
 
 
+class ClaimedGpu(msgspec.Struct, frozen=True, gc=False):
+    """A device that a ResourceClaim was given. `memory`: what of it, in MiB, where it is given in parts; None = all."""
+
+    pool: str
+    name: str
+    memory: int | None = None
+
+
+class PodId(NamedTuple):
+    """A pod, by all that tells it from others."""
+
+    namespace: str
+    name: str
+    uid: str
+
+
 class Pod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A pod that holds, or asks for, GPUs; where capacity is counted, any pod. All else about it is forgotten."""
 
@@ -74,6 +92,14 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     affinity: Any  # required node affinity terms of a pod that waits; None otherwise
     unschedulable_since: Instant | None
     needs: capacity.Needs = capacity.NOT_COUNTED
+    bound_at: Instant | None = None  # when a node was chosen for it; None = not yet, or not known
+    ended_at: Instant | None = None  # when its last container ended for good; None = it runs, or nobody knows
+    part: Mapping[str, int] = {}  # of each GPU, as HAMi reads it: resource -> MiB or percent; {} = all of it
+    devices: tuple[ClaimedGpu, ...] = ()  # that its claims were given, as far as those are seen
+
+    @property
+    def id(self) -> PodId:
+        return PodId(self.namespace, self.name, self.uid)
 
     @property
     def has_ended(self) -> bool:
@@ -85,6 +111,32 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         if self.claimed is None:
             return None
         return sum(self.resources.values()) + self.claimed
+
+
+class Waiting(msgspec.Struct, frozen=True, kw_only=True):
+    """Pods that are still to be made, and wait in a queue until there is room for them."""
+
+    resources: Mapping[str, int]  # of all of them
+    each: Mapping[str, int]  # of one of them
+    node_selector: Mapping[str, str]
+    affinity: Any  # as of a Pod
+    since: Instant
+
+
+class Departure(msgspec.Struct, frozen=True, gc=False):
+    """A pod that is no longer there, as it was last. `ended_at`: when its last container ended; `gone_at`: when we
+    heard that it went. Both None: it was found missing, and nobody knows since when."""
+
+    pod: Pod
+    ended_at: Instant | None = None
+    gone_at: Instant | None = None
+
+
+class RegisteredGpu(msgspec.Struct, frozen=True, gc=False):
+    """A physical GPU of a node, by who hands out parts of it."""
+
+    uuid: str
+    memory: int  # MiB
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -100,6 +152,12 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     gpus: int | None = None  # that it offers, a MIG instance or a shared one's replica as one each; None = not known
     machine: capacity.Machine | None = None  # None = its room is not counted
     offers: Mapping[str, int] = {}  # the same by resource, where it is known
+    provider_id: str = ""  # by which its cloud knows it
+    price_per_hour: str | None = None  # that its owner wrote on it, as it stands there
+    cpu: int | None = None  # milli-cores of the machine; None = not known
+    memory: int | None = None  # MiB
+    created_at: Instant | None = None
+    boards: tuple[RegisteredGpu, ...] = ()  # as HAMi registers them; () = it does not
 
 
 class Namespace(msgspec.Struct, frozen=True, gc=False):
@@ -175,11 +233,24 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
         return self.marks_ref.uid != self.ref.uid
 
 
+class Inventory(msgspec.Struct, frozen=True, kw_only=True):
+    """Who holds GPUs at this instant, and who did and went since it was asked for last. `sees_all`: pods of all
+    namespaces are seen."""
+
+    pods: tuple[Pod, ...]
+    nodes: seen.Register[Node]
+    namespaces: seen.Register[Namespace]
+    workloads: tuple[Workload, ...]
+    departures: tuple[Departure, ...]
+    sees_all: bool
+
+
 class Missing(msgspec.Struct, frozen=True):
     """Something that could not be seen, and why, in a sentence for people."""
 
     what: str
     because: str
+    is_untrusted: bool = False  # it was there, and whose it is was not believed
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -195,6 +266,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     freeze: Freeze | None  # from the Lease
     missing: tuple[Missing, ...]
     long_memory: LongMemory = LongMemory()  # from the Lease
+    queued: seen.Input[tuple[Waiting, ...]] = seen.ABSENT  # who waits in Kueue
+    rates: seen.Input[cost.NodeRates] = seen.ABSENT  # what its nodes cost; absent: nobody keeps books
     lease_term: int | None = None  # how often the Lease has changed hands; None: nobody holds one
     # Of pods, nodes, namespaces, workloads and policies: an earlier snapshot of the same source with the same number
     # has the same ones. None = not known: nothing that was made of another snapshot holds for this one.

@@ -4,13 +4,15 @@ Every answer has a `reason` (one CamelCase word of a closed set) and a `because`
 Only the verdict `idle` may lead to a notice or a pause; `unknown` never does.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from fallow.model import cluster, usage
+from fallow.model import bills, cluster, usage
 from fallow.model.long_memory import Freeze, LongMemory
 from fallow.model.policies import idle
 from fallow.model.units import Instant
@@ -35,6 +37,7 @@ class Reason(StrEnum):
     ExporterSuspect = "ExporterSuspect"
     SignalContradiction = "SignalContradiction"
     SharedDevice = "SharedDevice"
+    BlankSamples = "BlankSamples"
     NoSignal = "NoSignal"
     MigUtilOnly = "MigUtilOnly"
     Stale = "Stale"
@@ -176,6 +179,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     next_action: Step | None = None
     next_at: Instant | None = None
     wishes: Wishes = Wishes()
+    holdings: tuple[bills.ModelHolding, ...] = ()  # what these GPUs are, by which they have a price
 
     @property
     def skip_label(self) -> str | None:
@@ -289,7 +293,7 @@ class Delivery(msgspec.Struct, frozen=True):
     """What became of a message on one channel."""
 
     channel: str
-    type: str
+    type: idle.ChannelType
     failure: str = ""  # why it is not known to have been delivered; "" = it was
 
 
@@ -334,6 +338,17 @@ class Held(msgspec.Struct, frozen=True):
     idle: usage.Indices
     active: usage.Indices
     unknown: usage.Indices  # those that it asked for and nobody measures, too
+
+
+class HeldRows(msgspec.Struct, frozen=True, kw_only=True):
+    """Each pod's hold on a GPU that was judged, row by row, for the books."""
+
+    pod: usage.Ints  # index into Snapshot.pods
+    gpu: tuple[str, ...]
+    mig: usage.Bools
+    shared: usage.Bools
+    idle_since: usage.Floats  # nan: it is not idle, or its workload is not
+    use: usage.Floats  # mean of the window; nan: not measured, or not so that anything may be said
 
 
 class Alerted(msgspec.Struct, frozen=True):
@@ -389,6 +404,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     memory: Memory
     noticed: frozenset[int] = frozenset()  # workloads with a mark of a notice
     odd: Mapping[cluster.Ref, str] = {}  # workloads that could not be considered, and what went wrong
+    rows: HeldRows | None = None
 
 
 class Cycle(msgspec.Struct, frozen=True):

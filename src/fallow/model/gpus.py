@@ -1,7 +1,8 @@
 """What each GPU model is: its memory, and how MIG may cut it.
 
-In: a product name as nodes, exporters and drivers spell it. Out: a Model, or None: what is not in the book is not
-known, and never taken for a neighbour.
+In: a product name as nodes, exporters, drivers and clouds spell it, and the memory of the GPU where the name does not
+tell. Out: the one name of the model in the whole product, and a Model, or None: what is not in the book is not known,
+and never taken for a neighbour.
 Sources: NVIDIA's MIG user guide (profiles, placements, instances), its data sheets and product briefs (memory, rated
 board power); of the A10G, which is sold to one cloud only, the power limit that its driver shows. MIG occupies memory
 slices: a start is a memory slice. What the guide does not say (memory or SMs of some profiles) is None. Labels of a
@@ -122,13 +123,13 @@ MODELS: Final = (
         ("1g.23gb", 22.0, 18), ("1g.23gb+me", 22.0, 18), ("1g.47gb", 45.5, 32), ("2g.47gb", 45.5, 38),
         ("3g.93gb", None, None), ("4g.93gb", None, None), ("7g.186gb", None, None),
     )),
-    Model("A30-24GB", 24, 165, mig=_cut(
+    Model("A30", 24, 165, mig=_cut(
         _IN_FOUR, ("0x20B710DE",),
         ("1g.6gb", 5.7, 14), ("1g.6gb+me", 5.7, 14), ("2g.12gb", 11.4, 28), ("2g.12gb+me", 11.4, 28),
         ("4g.24gb", 22.8, 56),
     )),
     Model("H20", 96, 400),
-    Model("P4", 8, 75), Model("P40", 24, 250), Model("P100-12GB", 12, 250), Model("P100-16GB", 16, 250),
+    Model("P4", 8, 75), Model("P40", 24, 250), Model("P100-12GB", 12, 250), Model("P100", 16, 250),
     Model("V100-16GB", 16, 250), Model("V100-32GB", 32, 250), Model("V100S-32GB", 32, 250),
     Model("V100-FHHL-16GB", 16, 150), Model("T4", 16, 70),
     Model("A2", 16, 60), Model("A10", 24, 150), Model("A10G", 24, 300), Model("A40", 48, 300),
@@ -139,30 +140,44 @@ MODELS: Final = (
 
 # A product name made short -> the model, where that is not its own name.
 _ALIASES: Final = {
-    "A30": "A30-24GB", "H100": "H100-80GB", "H100-80GB-HBM3": "H100-80GB", "H100-80GB-HBM2E": "H100-80GB",
-    "H100-NVL": "H100-94GB", "H100-94GB-HBM3": "H100-94GB", "H100-96GB-HBM3": "H100-96GB", "GH200-480GB": "H100-96GB",
-    "H200": "H200-141GB", "H200-NVL": "H200-141GB", "B200": "B200-180GB", "GB200": "GB200-186GB", "P100": "P100-16GB",
+    "A30-24GB": "A30", "H100": "H100-80GB", "H100-MEGA-80GB": "H100-80GB", "H100-NVL": "H100-94GB",
+    "H100-NVL-94GB": "H100-94GB", "GH200-480GB": "H100-96GB", "H200": "H200-141GB", "H200-NVL": "H200-141GB",
+    "B200": "B200-180GB", "GB200": "GB200-186GB", "P100-16GB": "P100", "T4-16GB": "T4", "L4-24GB": "L4",
     "RTX-6000-ADA-GENERATION": "RTX-6000-ADA",
     "RTX-PRO-6000-BLACKWELL-SERVER-EDITION": "RTX-PRO-6000-BLACKWELL",
     "RTX-PRO-6000-BLACKWELL-WORKSTATION-EDITION": "RTX-PRO-6000-BLACKWELL",
     "RTX-PRO-6000-BLACKWELL-MAX-Q-WORKSTATION-EDITION": "RTX-PRO-6000-BLACKWELL-MAX-Q",
     "V100-DGXS-16GB": "V100-16GB", "V100-DGXS-32GB": "V100-32GB", "V100M16": "V100-16GB", "V100M32": "V100-32GB",
 }
+# What GKE calls an accelerator whose name tells no size, by its own list of accelerators.
+_GKE: Final = {"nvidia-tesla-a100": "A100-40GB", "nvidia-tesla-v100": "V100-16GB", "nvidia-tesla-p100": "P100"}
+_SIZES: Final = {"A100": (40, 80), "V100": (16, 32), "P100": (12, 16), "H100": (80, 94, 96)}  # GiB, as sold
+_NEAR: Final = 0.1  # drivers keep up to a twentieth for themselves; an instance of MIG has half of it, and less
 _MAKER: Final = re.compile(r"^(NVIDIA-|TESLA-|GRACE-HOPPER-)+")
 _SHARED: Final = re.compile(r"-(SHARED|MIG-\S+)$")
-_FORM: Final = re.compile(r"-(SXM\d?|SMX\d?|PCIE)(?=-|$)")
+_FORM: Final = re.compile(r"-(SXM\d?|SMX\d?|PCIE|HBM\dE?)(?=-|$)")
 _BY_NAME: Final = {model.name: model for model in MODELS}
 
 
 @functools.lru_cache(1024)
-def normalise(product: str) -> str:
+def normalise(product: str, memory_mib: int | None = None) -> str:
     """The one name of a model: `NVIDIA A100-SXM4-80GB-MIG-1g.10gb` -> `A100-80GB`, `NVIDIA-H100-NVL` -> `H100-94GB`. Of
-    what is not in the book: its product name without maker, form and sharing."""
+    what is not in the book: its product name without maker, form and sharing. `memory_mib`: of one whole GPU, as its
+    node tells; it is heeded where the name leaves the size open."""
     text = _MAKER.sub("", product.strip().replace(" ", "-").upper())
     while _SHARED.search(text):
         text = _SHARED.sub("", text)
     text = _FORM.sub("", text)
+    if memory_mib is not None and text in _SIZES:
+        gib = memory_mib / 1024
+        near = min(_SIZES[text], key=lambda size: abs(size - gib))
+        text = f"{text}-{near}GB" if abs(near - gib) <= near * _NEAR else text
     return _ALIASES.get(text, text)
+
+
+def normalise_gke(accelerator: str, memory_mib: int | None = None) -> str:
+    """Of the label cloud.google.com/gke-accelerator: `nvidia-tesla-t4` -> `T4`, `nvidia-h100-80gb` -> `H100-80GB`."""
+    return _GKE.get(accelerator) or normalise(accelerator, memory_mib)
 
 
 def find(product: str) -> Model | None:

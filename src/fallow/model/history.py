@@ -57,6 +57,8 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     policy: str = ""
     code: str = ""
+    per_hour: float | None = None  # what its GPUs cost, where that is known
+    shares: float | None = None  # how many physical GPUs `gpus` are, where that is known
     number: int = 0  # given when it is kept
 
 
@@ -75,6 +77,19 @@ class Turned(msgspec.Struct, frozen=True):
     uid: str
     at: Instant
     condition: Condition | None
+
+
+class HeldIdle(msgspec.Struct, frozen=True, kw_only=True):
+    """GPU-seconds, of physical GPUs, that a workload held idle from `at` on. `kept`: of these, under an
+    acknowledgement; `model`: by which they have a price."""
+
+    at: Instant
+    namespace: str
+    kind: str
+    name: str
+    model: str
+    idle: float
+    kept: float
 
 
 class Levels(msgspec.Struct, frozen=True, kw_only=True):

@@ -44,6 +44,29 @@ class PastPause(msgspec.Struct, frozen=True, gc=False, array_like=True):
     at: Instant
     gpus: Count
     rule: str
+    is_regretted: bool = False  # it was undone at once, and that is counted
+
+
+class RegretCount(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """From then on, until the next one: pauses, and of these, undone at once."""
+
+    at: Instant
+    pauses: Count = 0
+    regrets: Count = 0
+
+
+class RuleWeek(msgspec.Struct, frozen=True, array_like=True):
+    """How the pauses of one rule fared in a week, and by how much its window is widened, since when."""
+
+    rule: str
+    widened: Annotated[float, msgspec.Meta(ge=1.0, le=4.0)] = 1.0
+    changed_at: Instant = 0.0
+    counts: tuple[RegretCount, ...] = ()
+
+    def sum_up(self, since: Instant = 0.0) -> tuple[int, int]:
+        """Pauses and regrets, from then on."""
+        counts = [each for each in self.counts if each.at >= since]
+        return sum(each.pauses for each in counts), sum(each.regrets for each in counts)
 
 
 class Attempt(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -79,6 +102,7 @@ class LongMemory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     attempts: tuple[Attempt, ...] = ()
     policies: tuple[str, ...] = ()  # some names of those that were last seen
     policies_at: Instant | None = None
+    weeks: tuple[RuleWeek, ...] = ()
     lost_at: Instant | None = None  # what was remembered before could not be read
 
 

@@ -7,14 +7,18 @@ is decided in decide; what is written is made in act.
 Invariant: marks of a pause count only while its pause value still stands and paused-at is later than resumed-at.
 """
 
+import collections
+import contextlib
 import math
-from collections.abc import Iterable, Mapping
-from typing import Final, TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Final, TypeAlias
+
+import msgspec
 
 from fallow import names
 from fallow.model import cluster, kinds, pointers, record, units
 from fallow.model.seen import sure
-from fallow.model.units import Instant
+from fallow.model.units import Instant, Seconds
 
 Said: TypeAlias = Mapping[str, str]
 
@@ -37,9 +41,76 @@ def read_count(text: str | None) -> int | None:
     return int(text) if text and text.isdecimal() and len(text) < 7 else None
 
 
+Nodes: TypeAlias = Mapping[str, Mapping[str, int]]  # by node: how many of which GPU resource
+_NODES_CHARACTERS: Final = 4096  # of paused-nodes: what does not fit is not told
+
+
+def write_nodes(pods: Iterable[cluster.Pod]) -> str:
+    """Where they hold which GPUs, as paused-nodes tells it after they are gone; "" where they hold none."""
+    held: dict[str, collections.Counter[str]] = {}
+    for pod in pods:
+        if pod.node and pod.resources and not pod.has_ended:
+            held.setdefault(pod.node, collections.Counter()).update(pod.resources)
+    while (text := msgspec.json.encode(held, order="sorted").decode()) and len(text) > _NODES_CHARACTERS:
+        held.popitem()
+    return text if held else ""
+
+
+def read_nodes(workload: cluster.Workload) -> Nodes:
+    """What a pause of ours that stands gave back, by node; empty where that was not told, or in words not ours (as
+    what is longer than we write: the numbers in it could be of any length)."""
+    noted = read_all(workload, names.PAUSED_NODES) if paused_at(workload) is not None else ()
+    for text in (each for each in noted if len(each) <= _NODES_CHARACTERS):
+        with contextlib.suppress(msgspec.MsgspecError):
+            return msgspec.json.decode(text, type=dict[str, dict[str, Annotated[int, msgspec.Meta(ge=1, le=10**6)]]])
+    return {}
+
+
 def ack_until(said: Said) -> str | None:
     """As it was written: nobody has looked yet whether it can be read, and holds."""
     return said.get(names.ACK_UNTIL) or said.get(names.ACK_UNTIL_ALIAS)
+
+
+MAX_SKEW: Final = 60.0  # an ack-at further in the future would stretch the longest ack for ever
+
+
+class OpenAck(msgspec.Struct, frozen=True):
+    """An acknowledgement. `until`: as long as its rule lets one last, whatever is written; `by`: "" = not signed."""
+
+    until: Instant
+    by: str
+    reason: str | None
+    at: Instant | None
+
+
+def read_ack(sources: Sequence[Said], longest: Seconds, now: Instant) -> OpenAck | None:
+    """What is said of one object, wherever it stands, over or not: the latest end of any that can be read."""
+    until = latest(said.get(key) for said in sources for key in ACKS)
+    if until is None:
+        return None
+    stamp = latest(said.get(names.ACK_AT) for said in sources)
+    at = stamp if stamp is not None and stamp <= now + MAX_SKEW else None
+    by, reason = _first_said(sources, names.ACK_BY, names.ACK_BY_ALIAS), _first_said(sources, names.ACK_REASON)
+    return OpenAck(min(until, (now if at is None else at) + longest), by, reason or None, at)
+
+
+def choose_ack(acks: Iterable[OpenAck | None], now: Instant) -> OpenAck | None:
+    """Of those that are not over, the one that ends last."""
+    return max((ack for ack in acks if ack and now < ack.until), key=lambda ack: (ack.until, ack.by), default=None)
+
+
+def find_ack(
+    workload: cluster.Workload, namespace: cluster.Namespace | None, longest: Seconds, now: Instant
+) -> OpenAck | None:
+    """The one in force, on the workload and what carries its marks, or on its namespace; signed by "somebody" at least.
+    (One on a pod holds as well, and is the brain's to find: it may be a copy.)"""
+    said = ((workload.annotations, workload.marks), (namespace.annotations,) if namespace else ())
+    found = choose_ack((read_ack(each, longest, now) for each in said), now)
+    return found and msgspec.structs.replace(found, by=found.by or "somebody")
+
+
+def _first_said(sources: Sequence[Said], *keys: str) -> str:
+    return next((text for said in sources for key in keys if (text := said.get(key))), "")
 
 
 def notice_at(workload: cluster.Workload) -> Instant | None:
@@ -139,10 +210,12 @@ def hold_until(workload: cluster.Workload, now: Instant) -> Instant | None:
 
 
 def recent_reversals(workload: cluster.Workload, now: Instant) -> list[Instant]:
-    """When others undid our pauses within the last day, wherever that was noted."""
-    texts = {text for said in read_all(workload, names.PAUSE_REVERSALS) for text in said.split(",")}
-    times = (units.read_instant(text) for text in texts)
-    return sorted(time for time in times if time is not None and now - units.DAY < time <= now)
+    """When others undid our pauses within the last day, wherever that was noted; two may bear the same second."""
+    times: collections.Counter[Instant] = collections.Counter()
+    for said in read_all(workload, names.PAUSE_REVERSALS):
+        noted = (units.read_instant(text) for text in said.split(","))
+        times |= collections.Counter(time for time in noted if time is not None and now - units.DAY < time <= now)
+    return sorted(times.elements())
 
 
 def fight(workload: cluster.Workload, now: Instant) -> dict[str, str]:

@@ -4,6 +4,7 @@ In: the text of a request, a limit or what a node has. Out: an exact Fraction. W
 with one sentence; nothing unreadable ever becomes 0.
 """
 
+import functools
 import math
 import re
 from fractions import Fraction
@@ -19,6 +20,7 @@ _FACTORS: Final = {
 MEBI: Final = 1024 * 1024
 
 
+@functools.lru_cache(4096)  # pods of one cluster ask for the same few amounts, again and again
 def parse(text: str) -> Fraction:
     found = _SHAPE.fullmatch(text)
     if not found:

@@ -38,6 +38,18 @@ def of(heading: Heading) -> Meaning:
     return REASONS[heading.reason] if heading.detail is None else DETAILS[heading.detail]
 
 
+def of_label(label: str) -> Meaning:
+    """The same, of a heading as it is written: `BarePod` of `ReportOnly:BarePod`."""
+    word, _, detail = label.partition(":")
+    return DETAILS[Detail(detail)] if detail else REASONS[Reason(word)]
+
+
+def what_helps(heading: Heading) -> str:
+    """"" where nobody needs to do anything."""
+    meaning = of(heading)
+    return "" if meaning.who is Who.nobody else meaning.helps
+
+
 _AT_WORK: Final = {
     Reason.Busy: Meaning(
         "At least one of its GPUs worked within the window, or requests were served.", Who.nobody,
@@ -72,6 +84,12 @@ _CANNOT_TELL: Final = {
     Reason.SharedDevice: Meaning(
         "Several pods share the GPU and nothing tells which of them worked.", Who.operator,
         "Run gpu-idle-exporter on the node: it measures each pod's own processes.",
+    ),
+    Reason.BlankSamples: Meaning(
+        "Some samples of a signal are no measurement (a blank of the driver), and hide what the others show.",
+        Who.operator,
+        "`fallow why` names the signal. See why the exporter passes on what the driver could not read; a newer one "
+        "leaves it out. It is judged again a window after the last blank.",
     ),
     Reason.NoSignal: Meaning(
         "There is no utilisation series for this GPU.", Who.operator,
@@ -171,7 +189,8 @@ _LEFT_ALONE: Final = {
         "not know the cluster yet.", Who.time, "Wait for the next cycles.",
     ),
     Reason.NoPressure: Meaning(
-        "It is idle, but nobody waits for such a GPU, and the rule pauses only then.", Who.operator,
+        "It is idle, but no pod and no Workload in Kueue's queues waits for such a GPU, or that cannot be seen, and "
+        "the rule pauses only then.", Who.operator,
         "`action.pressure: 'off'` in the policy, or `--pressure off`, pauses it all the same.",
     ),
     Reason.OutsideSchedule: Meaning(

@@ -5,10 +5,11 @@ Invariant: an absent selector is None and chooses nothing, an empty one chooses 
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
+_MOST_DIGITS: Final = 19  # of a number that the scheduler reads
 
 class Selector(msgspec.Struct, frozen=True):
     """A LabelSelector; empty selects all."""
@@ -45,6 +46,26 @@ def holds(labels: Mapping[str, str], key: str, operator: object, values: Sequenc
             return value is not None
         case "DoesNotExist":
             return value is None
-        case "Gt" | "Lt" if value is not None and len(values) == 1 and value.isdecimal() and str(values[0]).isdecimal():
-            return int(value) > int(values[0]) if operator == "Gt" else int(value) < int(values[0])
+        case "Gt" | "Lt" if value is not None and len(values) == 1:
+            asked = str(values[0])
+            if all(text.isdecimal() and len(text) <= _MOST_DIGITS for text in (value, asked)):
+                return int(value) > int(asked) if operator == "Gt" else int(value) < int(asked)
     return False
+
+
+def accepts(terms: Any, name: str, labels: Mapping[str, str]) -> bool:
+    """Is that node one of a required node affinity? None requires nothing; an empty term accepts nothing."""
+    if terms is None:
+        return True
+    return isinstance(terms, list) and any(_term_holds(term, name, labels) for term in terms)
+
+
+def _term_holds(term: Any, name: str, labels: Mapping[str, str]) -> bool:
+    if not isinstance(term, Mapping):
+        return False
+    asked = [(labels, one) for one in term.get("matchExpressions") or []]
+    asked += [({"metadata.name": name}, one) for one in term.get("matchFields") or []]
+    return bool(asked) and all(
+        isinstance(one, Mapping) and holds(of, one.get("key", ""), one.get("operator"), one.get("values") or [])
+        for of, one in asked
+    )

@@ -16,6 +16,7 @@ Seconds: TypeAlias = float
 MINUTE = 60.0
 HOUR = 3600.0
 DAY = 86400.0
+WEEK = 7 * DAY
 _LAST = 253402300799.0  # the end of the year 9999
 
 _DURATION_UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": MINUTE, "h": HOUR, "d": DAY}
@@ -78,26 +79,28 @@ def clock_time(instant: Instant) -> str:
 
 
 def spoken(seconds: Seconds) -> str:
-    """In messages and on pages: `9 s`, `25 min`, `2 h 14 min`, `3 d 4 h`; never more than two units."""
-    whole = max(0, round(seconds))
-    if whole < 60:
-        return f"{whole} s"
-    days, hours, minutes = whole // 86400, whole // 3600 % 24, whole // 60 % 60
-    parts = ((days, "d"), (hours, "h"), (minutes if not days else 0, "min"))
-    return " ".join(f"{number} {unit}" for number, unit in parts if number)
+    """As one says it, in messages and on pages: `9 s`, `25 min`, `2 h 14 min`, `3 d 4 h`."""
+    return " ".join(f"{number} {'min' if unit == 'm' else unit}" for number, unit in _split(seconds))
 
 
 def humane(seconds: Seconds) -> str:
-    """How a person says it: `45s`, `47m`, `4h40m`, `3d2h`. Never more than two units."""
+    """As one types it, on a terminal and in a log: `45s`, `47m`, `4h40m`, `3d2h`."""
+    return "".join(f"{number}{unit}" for number, unit in _split(seconds))
+
+
+def _split(seconds: Seconds) -> list[tuple[int, str]]:
+    """Never more than two units."""
     whole = max(0, round(seconds))
     if whole < 60:
-        return f"{whole}s"
+        return [(whole, "s")]
     days, hours, minutes = whole // 86400, whole // 3600 % 24, whole // 60 % 60
-    if days:
-        return f"{days}d{hours}h" if hours else f"{days}d"
-    if hours:
-        return f"{hours}h{minutes}m" if minutes else f"{hours}h"
-    return f"{minutes}m"
+    parts = ((days, "d"), (hours, "h"), (0 if days else minutes, "m"))
+    return [(number, unit) for number, unit in parts if number]
+
+
+def many(count: int, noun: str) -> str:
+    """`1 GPU`, `2 GPUs`, `1,200 GPUs`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def hours(seconds: Seconds) -> str:

@@ -51,6 +51,7 @@ PRIMARIES = (
 )
 OPTIONAL = tuple(signal for signal in Signal if signal not in PRIMARIES)
 RATIOS = tuple(signal for signal in PRIMARIES if signal is not Signal.last_kernel)
+TRICKLE: Final = 5.0  # a mean of this part of the threshold is work, though no single sample reaches it
 FIRST_SAMPLE: Final[Seconds] = 180.0  # a new pod's first sample comes a scrape, a mapping and a step of a search later
 
 
@@ -82,6 +83,7 @@ class Usage(msgspec.Struct, kw_only=True):
     # same rows (pod, gpu, model). None = not known.
     version: int | None = None
     index: tuple[str, ...] = ()  # of each row's board on its node, "" = not known; () = of none, for people only
+    blank: Mapping[Signal, Bools] = {}  # some of its samples are none, and hide what the others say
 
     @property
     def rows(self) -> int:
@@ -113,6 +115,20 @@ def find_speakers(use: Usage, mig: Bools, shared: Bools) -> dict[Signal, Bools]:
     return {signal: (use.peak[signal] >= 0) & allowed.get(signal, np.bool_(True)) for signal in measured}
 
 
+def mean_use(use: Usage, mig: Bools, shared: Bools) -> Floats:
+    """How busy each row was over the window, 0-1, by the first ratio that speaks of it alone; nan = not measured.
+
+    What a shared device did is nobody's use: there only the pod's own processes count.
+    """
+    found = np.full(use.rows, np.nan)
+    for signal in RATIOS:
+        if signal in use.mean:
+            is_own = np.ones(use.rows, np.bool_) if signal is Signal.process_sm else ~shared
+            may = is_own & ~mig if signal in (Signal.gpu_util, Signal.device_util) else is_own
+            found = np.where(np.isnan(found) & may, use.mean[signal], found)
+    return found
+
+
 class DrawnSpan(NamedTuple):
     """Points in time, `step` seconds apart; each stands for the step that ends with it."""
 
@@ -123,6 +139,35 @@ class DrawnSpan(NamedTuple):
     @property
     def end(self) -> Instant:
         return self.start + (self.points - 1) * self.step
+
+
+class Strictest(NamedTuple):
+    """What the rules that can come to hold ask of a GPU, of each the strictest word of any of them."""
+
+    quiet: float  # below it nothing is activity
+    busy: float  # from it on everything is
+    coverage: float
+    max_sample_age: Seconds
+
+
+class HourReading(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What was measured of one GPU in one pod's hands over an hour of the clock. `pod` "": in nobody's, as far as the
+    exporter knows. `use`: of the device or instance, `own_use`: of the pod's own processes, of all of the device."""
+
+    node: str
+    namespace: str
+    pod: str
+    gpu: str  # as in Usage
+    use: float | None = None
+    own_use: float | None = None
+    energy_mj: float | None = None
+    watts: float | None = None  # mean
+
+    @property
+    def board(self) -> str:
+        """The GPU without its instance."""
+        head, slash, _ = self.gpu.rpartition("/")
+        return head if slash and self.gpu.startswith(("GPU-", "MIG-")) else self.gpu
 
 
 class Candidates(NamedTuple):
@@ -151,6 +196,7 @@ class Ignored(msgspec.Struct, frozen=True):
 
     who: str
     because: str
+    is_untrusted: bool = False  # for who says so, not for what it says
 
 
 class Evidence(msgspec.Struct):

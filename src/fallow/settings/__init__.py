@@ -5,7 +5,7 @@ full; for the node exporter, settings.exporter.Options. Whatever is wrong raises
 flag, before anything is contacted. This is the only package that reads the environment. Secrets print as `***`.
 
     readers  texts into values    flags     what a flag is                    tree   the settings, frozen
-    idle     gpu-pruner's flags   exporter  variables of the node exporter    telling, serving   tables of their own
+    idle     gpu-pruner's flags   exporter  variables of the node exporter    cost, serving, telling   tables of theirs
 """
 
 import os
@@ -19,8 +19,8 @@ PrometheusSettings = tree.PrometheusSettings
 UsageError = readers.UsageError
 LETTERS = readers.LETTERS
 PROTECTED_NAMESPACES = idle.PROTECTED_NAMESPACES
-FLAGS, NOT_YET, read_flags, log_level = idle.FLAGS, idle.NOT_YET, idle.read_flags, idle.log_level
-LOOK, RULES, ACT, TELL, SERVE, BRAKES, SOURCE, RUNNING = idle.GROUPS
+FLAGS, read_flags, log_level = idle.FLAGS, idle.read_flags, idle.log_level
+LOOK, RULES, ACT, TELL, SERVE, BRAKES, SOURCE, COST, COST_STORE, COST_DOORS, BUDGETS, RUNNING = idle.GROUPS
 
 
 def environment() -> Mapping[str, str]:

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from fallow import names
+from fallow.model import loopback
 from fallow.model.patterns import Pattern
 from fallow.model.policies import idle
 from fallow.model.secret import Secret
 from fallow.model.units import HOUR, MINUTE, Seconds
+from fallow.settings import cost, cost_doors, cost_enforcement, cost_store, serving, telling, tree
 from fallow.settings import readers as read
-from fallow.settings import serving, telling, tree
 from fallow.settings.flags import Flag, group, read_values
 from fallow.settings.readers import UsageError
 
@@ -29,9 +30,10 @@ LEAST_BUDGET: Seconds = 60.0
 BASELINE_CYCLES = 3  # of a daemon that does not know how idle the cluster usually is
 SERVICE_ACCOUNT_NAMESPACE = Path(names.SERVICE_ACCOUNT_DIR, "namespace")
 
-LOOK, RULES, ACT, TELL, SERVE, BRAKES, SOURCE, RUNNING = GROUPS = (
+LOOK, RULES, ACT, TELL, SERVE, BRAKES, SOURCE, COST, COST_STORE, COST_DOORS, BUDGETS, RUNNING = GROUPS = (
     "What to look at", "When something is idle", "What is done", telling.TELL, serving.SERVE, "Brakes",
-    "Where measurements come from", "Running",
+    "Where measurements come from", cost.COST, cost_store.COST_STORE, cost_doors.COST_DOORS,
+    cost_enforcement.BUDGETS, "Running",
 )
 
 FLAGS: tuple[Flag, ...] = (
@@ -145,7 +147,16 @@ FLAGS: tuple[Flag, ...] = (
         Flag("--honor-labels", "",
              "Series carry pod, namespace, container as scraped (honorLabels); default: both forms are found out.",
              switch=True),
+        Flag("--cluster", "NAME=URL",
+             "Prometheus of a further cluster, by name, which is only looked at: the API lists it and relays questions "
+             "to it, without a login (repeatable).",
+             read.named_url, repeat=True),
+        Flag("--honor-labels-clusters", "A,B", "Those of them whose series carry labels as scraped.",
+             read.name_list, ""),
     ),
+    *cost.FLAGS,
+    *cost_store.FLAGS,
+    *cost_doors.FLAGS,
     *group(RUNNING,
         Flag("--daemon-mode", "", "Keep looking; default: look once and exit.", switch=True, short="-d"),
         Flag("--check-interval", "SECONDS", "Seconds between the starts of two cycles in daemon mode.",
@@ -161,24 +172,16 @@ FLAGS: tuple[Flag, ...] = (
              "Where /metrics, /healthz and /readyz are served in daemon mode; empty: nowhere.",
              read.listen_address, "0.0.0.0:8080"),
         Flag("--dashboard-port", "PORT",
-             "Serve the dashboard and the API at 127.0.0.1:PORT in daemon mode; the port of --metrics-addr shares its "
-             "listener. Without logging in they answer this machine only.", read.port),
+             "Serve the dashboard and the API in daemon mode: at 0.0.0.0:PORT, or 127.0.0.1:PORT where nobody logs in "
+             "(--dashboard-auth email). The port of --metrics-addr shares its listener.", read.port),
         Flag("--dashboard-addr", "IP:PORT", "The same, listening at this address.", read.listen_address),
         Flag("--log-format", "FORMAT", "json, default or pretty; the level is in FALLOW_LOG or RUST_LOG.",
              read.one_of("json", "default", "pretty"), "default", "-l"),
         Flag("--kubeconfig", "FILE", "Kubeconfig file; default: KUBECONFIG, ~/.kube/config, or the pod's own account."),
         Flag("--context", "NAME", "Context of the kubeconfig."),
     ),
+    *cost_enforcement.FLAGS,
 )
-
-# Flags and variables of the seed whose capability is not in this version. Accepting them silently would promise a
-# notice or a page that never comes.
-NOT_YET: Mapping[str, str] = {
-    **dict.fromkeys(
-        ("--cluster", "--honor-labels-clusters"), "further clusters",
-    ),
-    **dict.fromkeys(("--digest-schedule", "--digest-timezone", "--digest-top"), "the digest"),
-}
 
 
 def read_flags(given: Mapping[str, Any], environ: Mapping[str, str]) -> tree.Settings:
@@ -194,7 +197,9 @@ def read_flags(given: Mapping[str, Any], environ: Mapping[str, str]) -> tree.Set
         exporter_namespaces=_with_our_own(values["exporter_namespaces"], own_namespace),
         trust_metrics=values["trust_metrics"], mandate=_mandate(values, own_namespace), loop=_loop(values),
         dry_run_scope=values["dry_run_scope"], telling=telling.read_telling(values),
-        serving=serving.read_serving(values, environ),
+        serving=serving.read_serving(values, environ), cost=cost.read_cost(values),
+        cost_store=cost_store.read_cost_store(values, environ), cost_doors=cost_doors.read_cost_doors(values),
+        enforcement=cost_enforcement.read_enforcement(values), clusters=_clusters(values),
         gpu_resources=frozenset(values["gpu_resource"]), own_namespace=own_namespace,
         log_format=values["log_format"], log_level=log_level(environ),
         pod_name=environ.get("POD_NAME") or None, pod_uid=environ.get("POD_UID", ""), environment=environ,
@@ -229,6 +234,16 @@ def _prometheus(values: Mapping[str, Any], environ: Mapping[str, str]) -> tree.P
     )
 
 
+def _clusters(values: Mapping[str, Any]) -> tuple[tree.ViewCluster, ...]:
+    given, honored = values["cluster"], set(values["honor_labels_clusters"])
+    listed = [values["cluster_name"] or names.DEFAULT_CLUSTER, *(name for name, _ in given)]  # the first is our own
+    if twice := sorted({name for name in listed if listed.count(name) > 1}):
+        raise UsageError(f"--cluster: {twice[0]} is named twice")
+    if strange := sorted(honored - set(listed[1:])):
+        raise UsageError(f"--honor-labels-clusters: there is no --cluster {strange[0]}")
+    return tuple(tree.ViewCluster(name=name, url=url, honor_labels=name in honored) for name, url in given)
+
+
 def _scrape(values: Mapping[str, Any]) -> tree.ScrapeSettings:
     if values["scrape_timeout"] > values["scrape_interval"]:
         raise UsageError("--scrape-timeout must not be longer than --scrape-interval")
@@ -250,14 +265,21 @@ def _loop(values: Mapping[str, Any]) -> tree.LoopSettings:
 
 
 def _find_dashboard(values: Mapping[str, Any]) -> tuple[str, int] | None:
+    """Beyond this machine only where people log in; on the metrics' own listener, the API sees to that itself."""
     port: int | None = values["dashboard_port"]
     address: tuple[str, int] | None = values["dashboard_addr"]
     metrics: tuple[str, int] | None = values["metrics_addr"]
     if address is not None and port is not None and address[1] != port:
         raise UsageError("--dashboard-port and --dashboard-addr say two different ports: give one of them")
-    if address is not None or port is None:
+    is_open = values["dashboard_auth"] in (None, "email")
+    if address is not None:
+        if is_open and not loopback.is_here(address[0]) and address != metrics:
+            ways = "listen at 127.0.0.1, or let people log in (--dashboard-auth kube, oidc or proxy)"
+            raise UsageError(f"--dashboard-addr: without logging in it answers this machine only: {ways}")
         return address
-    return metrics if metrics is not None and metrics[1] == port else ("127.0.0.1", port)
+    if port is None:
+        return None
+    return metrics if metrics is not None and metrics[1] == port else ("127.0.0.1" if is_open else "0.0.0.0", port)
 
 
 def _mandate(values: Mapping[str, Any], own_namespace: str | None) -> idle.Mandate:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fallow import names
-from fallow.model import patterns, units
+from fallow.model import loopback, patterns, units
 from fallow.model.secret import Secret
 from fallow.model.units import Seconds
 
@@ -116,10 +116,17 @@ def network(text: str) -> str:
         raise ValueError(f"{text!r} is not a network such as 10.0.0.0/8 or 10.1.2.3/32") from None
 
 
-def auth_mode(text: str) -> str:
-    if text == "oidc":
-        raise ValueError("'oidc' is not in this version yet; a proxy that logs people in does the same (proxy)")
-    return str(one_of("email", "kube", "proxy")(text))
+def issuer(text: str) -> str:
+    """To the letter: it is compared with what tokens say."""
+    from urllib import parse  # here and not above: --help does without it
+
+    parts = parse.urlsplit(text)
+    is_safe = parts.scheme == "https" or (parts.scheme == "http" and loopback.is_here(parts.hostname or ""))
+    if "@" in parts.netloc:
+        raise ValueError("an address with a user name or a password in it is not taken")
+    if not is_safe or not parts.hostname or parts.query or parts.fragment:
+        raise ValueError(f"{text!r} is not an address such as https://login.example.com/realms/main")
+    return text
 
 
 def listen_address(text: str) -> tuple[str, int] | None:
@@ -185,6 +192,14 @@ def text_map(text: str) -> dict[str, str]:
         return msgspec.json.decode(text, type=dict[str, str])
     except msgspec.MsgspecError:
         raise ValueError('it is not a JSON object of texts such as {"team-ml-": "<!subteam^S1>"}') from None
+
+
+def named_url(text: str) -> tuple[str, str]:
+    """`NAME=URL`; the name as it stands in a path."""
+    name, _, url = text.partition("=")
+    if not re.fullmatch(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?", name):
+        raise ValueError(f"{text!r} is not NAME=URL with a name of small letters, digits, dots and hyphens")
+    return name, http_url(url)
 
 
 def header(text: str) -> tuple[str, Secret[str]]:

@@ -9,6 +9,10 @@ from fallow.model.patterns import Pattern
 from fallow.model.policies import idle
 from fallow.model.secret import Secret
 from fallow.model.units import Seconds
+from fallow.settings.cost import CostSettings
+from fallow.settings.cost_doors import CostDoorSettings
+from fallow.settings.cost_enforcement import EnforcementSettings
+from fallow.settings.cost_store import CostStoreSettings
 from fallow.settings.serving import ServingSettings
 from fallow.settings.telling import TellingSettings
 
@@ -57,6 +61,14 @@ class LoopSettings(msgspec.Struct, frozen=True):
     dashboard_address: tuple[str, int] | None = None  # None = there is none
 
 
+class ViewCluster(msgspec.Struct, frozen=True, kw_only=True):
+    """A further Prometheus that is only looked at: nothing of it is judged, and nothing there is changed."""
+
+    name: str
+    url: str
+    honor_labels: bool = False
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     kubeconfig: str | None
     context: str | None
@@ -69,6 +81,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     loop: LoopSettings
     telling: TellingSettings
     serving: ServingSettings = ServingSettings()
+    cost: CostSettings = CostSettings()
+    cost_store: CostStoreSettings = CostStoreSettings()
+    cost_doors: CostDoorSettings = CostDoorSettings()
+    enforcement: EnforcementSettings = EnforcementSettings()
+    clusters: tuple[ViewCluster, ...] = ()
     dry_run_scope: Literal["server", "client"]
     gpu_resources: frozenset[str]
     log_format: str

@@ -21,7 +21,7 @@ from fallow import names
 from fallow.act import marking
 from fallow.act.workloads import bodies
 from fallow.decide.idle import plan as brain
-from fallow.model import decision, prices
+from fallow.model import decision, price_book
 from fallow.model.decision import Memory, Outcome, Status
 from fallow.model.policies import idle
 from fallow.model.seen import several
@@ -75,7 +75,7 @@ class BacktestResult(msgspec.Struct, kw_only=True, rename="camel"):
 
 
 class Run:
-    """One policy over one world."""
+    """One policy over one world; find_obstacle says whether it can be."""
 
     def __init__(
         self, world: World, mandate: idle.Mandate, *, policies: tuple[idle.IdlePolicy, ...] = (),
@@ -87,7 +87,7 @@ class Run:
         self._policies = policies
         rules = brain.rules_in_force(self.mandate, several(policies))
         self._windows = frozenset(window for rule in rules for window in rule.windows)
-        self._viewer = snapshots.Viewer(world, min(_whole_percent(rule) for rule in rules))
+        self._viewer = snapshots.Viewer(world, min(round(rule.activity * 100) for rule in rules))
 
     def tick(self) -> decision.Plan | None:
         """The world goes on by one interval, then one look. None: there was nothing to plan."""
@@ -143,7 +143,7 @@ class Run:
                 return
         world.notice(after)
 
-    def account(self, name: str, book: prices.Book = prices.DEFAULT) -> BacktestResult:
+    def account(self, name: str, book: price_book.ModelPrices = price_book.LIST) -> BacktestResult:
         """The sums so far."""
         made = add_up(self.world, name, book)
         return msgspec.structs.replace(
@@ -153,7 +153,7 @@ class Run:
 
 def run(
     world: World, mandate: idle.Mandate, *, name: str = "", policies: tuple[idle.IdlePolicy, ...] = (),
-    interval: Seconds = INTERVAL, book: prices.Book = prices.DEFAULT,
+    interval: Seconds = INTERVAL, book: price_book.ModelPrices = price_book.LIST,
 ) -> BacktestResult:
     """From now to the end of the lives."""
     going = Run(world, mandate, policies=policies, interval=interval)
@@ -175,7 +175,7 @@ class _Game(msgspec.Struct, frozen=True):
     make_world: Callable[[], World]
     trials: Sequence[Trial]
     interval: Seconds
-    book: prices.Book
+    book: price_book.ModelPrices
 
     def play(self, number: int) -> BacktestResult:
         trial = self.trials[number]
@@ -187,7 +187,8 @@ class _Game(msgspec.Struct, frozen=True):
 
 def play(
     make_world: Callable[[], World], trials: Sequence[Trial], *, interval: Seconds = INTERVAL,
-    book: prices.Book = prices.DEFAULT, tell: Callable[[str], None] = lambda name: None, workers: int | None = None,
+    book: price_book.ModelPrices = price_book.LIST, tell: Callable[[str], None] = lambda name: None,
+    workers: int | None = None,
 ) -> list[BacktestResult]:
     """Each on a world of its own, in the order given. `tell` hears who is done; `workers`: processes, by default one
     per processor. They are forked, so that neither the past nor a policy need be written down for them."""
@@ -223,15 +224,17 @@ def with_window(mandate: idle.Mandate, window: Seconds) -> idle.Mandate:
     return msgspec.structs.replace(mandate, rule=rule)
 
 
-def _whole_percent(rule: idle.Rule) -> int:
-    percent = round(rule.activity * 100, 6)
-    if percent != round(percent) or percent < 1:
-        known = "a backtest knows whole percents only, from 1 on"
-        raise ValueError(f"rule {rule.name} counts activity from {percent:g} %: {known}")
-    return round(percent)
+def find_obstacle(trial: Trial) -> str:
+    """Why this cannot be tried; "": it can."""
+    for rule in brain.rules_in_force(trial.mandate, several(trial.policies)):
+        percent = round(rule.activity * 100, 6)
+        if percent != round(percent) or percent < 1:
+            known = "a backtest knows whole percents only, from 1 on"
+            return f"rule {rule.name} counts activity from {percent:g} %: {known}"
+    return ""
 
 
-def add_up(world: World, name: str, book: prices.Book = prices.DEFAULT) -> BacktestResult:
+def add_up(world: World, name: str, book: price_book.ModelPrices = price_book.LIST) -> BacktestResult:
     """What became of a world so far, whoever acted in it; how often they looked is theirs to say."""
     made = BacktestResult(
         name=name, start=world.span.start, end=world.now, total=BacktestSums(), by_namespace={}, by_class={}
@@ -243,10 +246,10 @@ def add_up(world: World, name: str, book: prices.Book = prices.DEFAULT) -> Backt
     return made
 
 
-def _count(world: World, book: prices.Book) -> Iterable[BacktestSums]:
+def _count(world: World, book: price_book.ModelPrices) -> Iterable[BacktestSums]:
     nodes = list(world.nodes.values())
     shares = np.array([*(node.share for node in nodes), 0.0])[world.last_node]  # -1: it never ran
-    costs, hours = [prices.find(node.model, book) for node in nodes], world.span.step / HOUR
+    costs, hours = [price_book.find_by_model(node.model, book) for node in nodes], world.span.step / HOUR
     for one in world.workloads:
         share, seats = shares[one.seats], one.seats
         reclaimed = world.paused_steps[seats] * share * hours

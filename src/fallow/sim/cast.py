@@ -5,7 +5,8 @@ The mix follows what is seen in shared clusters: services and notebooks are many
 some of everything is held and never used.
 """
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 import msgspec
@@ -14,6 +15,7 @@ import numpy as np
 from fallow.decide import packing
 from fallow.model import gpus
 from fallow.model.units import HOUR, MINUTE, Instant, parse_instant
+from fallow.sim import calling
 from fallow.sim.traces import openb, published
 from fallow.sim.world import lives, shapes
 from fallow.sim.world.lives import LifeSpan, Percents
@@ -58,26 +60,43 @@ CAST: Final = (
 
 def make_nodes(count: int) -> list[SimNode]:
     """Seven of ten are whole, one is cut by MIG, one is time-sliced."""
-    models = [MODELS[0] if _MODES[number % 10] == "mig" else MODELS[number % len(MODELS)] for number in range(count)]
-    return [SimNode(f"gpu-{number:04}", models[number], 8, _MODES[number % 10]) for number in range(count)]
+    named = Counter[str]()
+    made = []
+    for number in range(count):
+        mode = _MODES[number % 10]
+        model = MODELS[0] if mode == "mig" else MODELS[number % len(MODELS)]
+        pool = calling.pool(model, mode)
+        named[family := calling.family(pool)] += 1
+        made.append(SimNode(f"{family}-{named[family]:02}", model, 8, mode, pool=pool))
+    return made
 
 
 def make_parts(count: int, span: LifeSpan, rng: np.random.Generator) -> list[Part]:
     shares = np.array([role.share for role in CAST], float)
     roles = rng.choice(len(CAST), count, p=shares / shares.sum())
-    return [_make_part(CAST[int(role)], number, span, rng) for number, role in enumerate(roles)]
+    called = _call(CAST[int(role)].life for role in roles)
+    cast = zip((CAST[int(role)] for role in roles), called, strict=True)
+    return [_make_part(role, number, name, span, rng) for number, (role, name) in enumerate(cast)]
 
 
-def _make_part(role: Role, number: int, span: LifeSpan, rng: np.random.Generator) -> Part:
+def _call(lives_: Iterable[str]) -> Iterator[str]:
+    before = Counter[str]()
+    for life in lives_:
+        yield calling.workload(life, before[life])
+        before[life] += 1
+
+
+def _make_part(role: Role, number: int, name: str, span: LifeSpan, rng: np.random.Generator) -> Part:
     kind, team = str(rng.choice(role.kinds)), _TEAMS[int(rng.integers(len(_TEAMS)))]
     gpus, draw = int(rng.choice(role.gpus)), rng.random()
     mode: Mode = "whole" if gpus > 1 or draw < 0.8 else "mig" if draw < 0.9 else "time-sliced"
     arrives = span.start + float(rng.uniform(0, span.columns * span.step)) if rng.random() < 0.2 else None
     ends = (arrives or span.start) + float(rng.lognormal(np.log(5 * HOUR), 0.8)) if role.ends else None
     return Part(
-        namespace=f"team-{team}", name=f"{role.life}-{number:05}", kind=kind, class_=role.class_, life=role.life,
+        namespace=f"team-{team}", name=name, kind=kind, class_=role.class_, life=role.life,
         replicas=int(rng.choice(role.replicas)), gpus=gpus, group_size=role.group_size, mode=mode,
         owner=str(rng.choice(role.owners)), arrives_at=arrives, ends_at=ends,
+        person=calling.person(number), room=f"#team-{team}" if role.class_ != "notebook" else "",
     )
 
 

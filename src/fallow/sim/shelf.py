@@ -28,17 +28,16 @@ KINDS: Final[Mapping[str, tuple[str, ...]]] = {
     GENTD26: published.GENTD26_COLUMNS, HELIOS: published.HELIOS_COLUMNS, OPENB: openb.PODS_COLUMNS,
 }
 # Of several of one kind.
-_USUAL: Final = {GENTD26: "gentd26_gpu_a", HELIOS: "helios_earth_a", OPENB: "openb_pod_list_default"}
+_USUAL: Final = {GENTD26: "gentd26_gpu_a", HELIOS: "helios_earth_a", OPENB: f"{openb.PODS_PREFIX}default"}
 _ABOUT: Final = {
     GENTD26: "what each GPU did", HELIOS: "how many GPUs were asked for, minute by minute",
     OPENB: "nodes, and pods that ask for GPUs",
 }
 _SHIPPED: Final = (
-    ("sample", GENTD26, samples.DUTY, "what 30 GPUs did in a day, made up; comes with fallow"),
-    ("sample-pods", OPENB, samples.PODS, "48 nodes, and 300 pods that ask for GPUs, made up; comes with fallow"),
+    (samples.SAMPLE, GENTD26, samples.DUTY, "what 30 GPUs did in a day, made up; comes with fallow"),
+    (samples.SAMPLE_PODS, OPENB, samples.PODS, "48 nodes, and 300 pods that ask for GPUs, made up; comes with fallow"),
 )
 _MADE_UP: Final = "all of it is made up: it shows how the commands work, and proves nothing"
-_NODES: Final = "openb_node_list_gpu_node.csv"
 _PATTERNS: Final = ("*.csv", "*.csv.gz", "openb/*.csv", "openb/*.csv.gz")
 
 
@@ -203,10 +202,10 @@ def _of_openb(path: Path, folder: Path | None, *, seed: int, hours: float, nodes
 def _find_nodes(path: Path, folder: Path | None) -> Path:
     """The list of nodes beside the list of pods, else that of the folder."""
     homes = [path.parent, *([folder / "openb"] if folder else [])]
-    if found := next((home / _NODES for home in homes if (home / _NODES).is_file()), None):
+    if found := next((home / openb.NODES_FILE for home in homes if (home / openb.NODES_FILE).is_file()), None):
         return found
     where = f"neither beside it nor in {homes[1]}" if folder else "not beside it"
-    raise NoTrace(f"{path.name} is a list of pods, and its list of nodes, {_NODES}, is {where}")
+    raise NoTrace(f"{path.name} is a list of pods, and its list of nodes, {openb.NODES_FILE}, is {where}")
 
 
 def _examples(report: TraceReport, of: str = "") -> Iterator[str]:

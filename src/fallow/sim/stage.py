@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import functools
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -30,6 +30,9 @@ from fallow.sim.world import edits, laws, shapes
 from fallow.sim.world import world as worlds
 from fallow.sim.world.world import Fault
 from fallow.wiring import daemon
+from fallow.wiring.books import BOOKS, COMMITMENTS, SAVINGS
+from fallow.wiring.budgets import BUDGETS
+from fallow.wiring.pricing import PRICES
 
 Object: TypeAlias = dict[str, Any]
 
@@ -37,14 +40,19 @@ FLAGS: Mapping[str, Any] = {
     "daemon_mode": True, "run_mode": "scale-down", "source": "scrape", "scrape_interval": "60",
     "enabled_resources": settings.LETTERS, "metrics_addr": "", "check_interval": "300",
 }
+# While a day is played in a minute the stories of money have fewer turns. What they write is exact to the second all
+# the same: the books see who came and went, and when.
+HURRIED: Mapping[str, Seconds] = {
+    PRICES: HOUR, BOOKS: 10 * MINUTE, BUDGETS: HOUR, SAVINGS: 4 * HOUR, COMMITMENTS: 4 * HOUR,
+}
 
 
 def make_policy(
     name: str, window: str, *, grace: str = "15m", priority: int = 0, classes: Sequence[str] = (),
-    kinds: Sequence[str] = (),
+    kinds: Sequence[str] = (), channels: Sequence[Object] = ({"name": "event", "type": "event"},),
 ) -> Object:
-    """An IdlePolicy that tells owners by an Event first, and then pauses. `kinds`: none are those of the flags."""
-    notice = {"required": True, "grace": grace, "channels": [{"name": "event", "type": "event"}]}
+    """An IdlePolicy that tells owners first, and then pauses. `kinds`: none are those of the flags."""
+    notice = {"required": True, "grace": grace, "channels": list(channels)}
     return {
         "apiVersion": f"{names.GROUP}/{names.POLICY_VERSION}", "kind": names.POLICY_KIND, "metadata": {"name": name},
         "spec": {
@@ -55,11 +63,24 @@ def make_policy(
 
 
 KINDS = tuple(shapes.SHAPES)  # every kind that lives here: whoever looks in has other flags, and judges alike
-POLICIES = (
-    make_policy("everything", "30m", kinds=KINDS),
-    make_policy("notebooks", "1h", priority=10, classes=["notebook"], grace="30m", kinds=KINDS),
-    make_policy("training", "1h30m", priority=10, classes=["training"], grace="30m", kinds=KINDS),  # it loses work
-)
+
+
+def _by_event(*_: str) -> list[Object]:
+    return [{"name": "event", "type": "event"}]
+
+
+def make_policies(channels: Callable[..., Iterable[Object]] = _by_event) -> tuple[Object, ...]:
+    """Of the pretend cluster. `channels`: those to tell by, for the types that suit its owners."""
+    rooms, letters = list(channels("slack")), list(channels("email"))
+    patient = functools.partial(make_policy, priority=10, grace="30m", kinds=KINDS)
+    return (
+        make_policy("everything", "30m", kinds=KINDS, channels=rooms),
+        patient("notebooks", "1h", classes=["notebook"], channels=letters),
+        patient("training", "1h30m", classes=["training"], channels=rooms),  # it loses work
+    )
+
+
+POLICIES = make_policies()
 
 
 class Outside(msgspec.Struct, frozen=True):
@@ -94,6 +115,8 @@ class Stage:
         self._made: daemon.Assembly | None = None
         self._moved_at, self._latest = time.monotonic(), world.now
         self._measured_at = world.now
+        self.hurries = True  # a day passes in a minute; False: a second takes a second
+        self._booked_at: dict[str, Instant] = {}  # by the name of a story
 
     @property
     def product(self) -> daemon.Assembly:
@@ -116,6 +139,7 @@ class Stage:
         if not await made.loop.begin():
             raise RuntimeError(f"the Lease {names.LEASE} of the pretend cluster could not be had")
         await self._measure()
+        await self.keep_books()
 
     async def _measure(self) -> None:
         """One round of scrapes, by the product and by Prometheus."""
@@ -135,7 +159,18 @@ class Stage:
         assert isinstance(cycle, decision.Cycle), "it was stopped"
         self.cycle = cycle
         self.objects.step()
+        await self.keep_books()
         return cycle
+
+    async def keep_books(self, *, closes: bool = False) -> None:
+        """Where the product keeps any: its stories of money, each when it is due. `closes`: all of them, so that what
+        is asked now is all there is."""
+        for story in self.product.books.stories if self.product.books is not None else ():
+            before = self._booked_at.get(story.name, float("-inf"))
+            every = HURRIED[story.name] if self.hurries else min(story.interval, 5 * MINUTE)
+            if closes or self.world.now - before >= every:
+                await self.product.loop.tick(story.name)
+                self._booked_at[story.name] = self.world.now
 
     async def pass_time(self, seconds: Seconds) -> None:
         """The world goes on, and is measured once a minute."""
@@ -189,9 +224,10 @@ def plan_faults(world: worlds.World, faults: Sequence[Fault]) -> None:
 @contextlib.asynccontextmanager
 async def open_stage(
     world: worlds.World, folder: Path, *, flags: Mapping[str, Any] | None = None,
-    policies: Sequence[Object] = POLICIES, outside: Outside | None = None,
+    policies: Sequence[Object] = POLICIES, others: Sequence[Object] = (), outside: Outside | None = None,
 ) -> AsyncIterator[Stage]:
-    """Everything is up and the product is in; leaving ends it all. Raises OSError when a port is taken."""
+    """Everything is up and the product is in; leaving ends it all. `others`: objects that are there beside policies.
+    Raises OSError when a port is taken."""
     kubeconfig = folder / "product.kubeconfig"
     options = settings.read_flags({**FLAGS, "kubeconfig": str(kubeconfig), **(flags or {})}, {})
     store = stores.Store(lambda: world.now)
@@ -203,7 +239,7 @@ async def open_stage(
         stack.push_async_callback(exporters.stop)
         ports = await exporters.start()
         stage.objects.show_exporters(ports)
-        for each in policies:
+        for each in (*policies, *others):
             store.create(each)
         await asyncio.to_thread(kubeconfig.write_bytes, msgspec.json.encode(kubernetes.kubeconfig()))  # JSON is YAML
         if outside is not None:

@@ -13,9 +13,9 @@ from typing import Any
 
 import msgspec
 
-from fallow import names, settings
+from fallow import names, settings, tracing
 from fallow.account import audit, chronicle, tally
-from fallow.act import execute
+from fallow.act import execute, sending
 from fallow.act import hands as doing
 from fallow.act.workloads import bodies
 from fallow.clients import errors
@@ -53,15 +53,20 @@ class Look(msgspec.Struct, frozen=True):
     def explain(self, index: int) -> tuple[decision.Finding, list[decision.GpuFinding]]:
         return self.plan.findings[index], self.plan.findings.evidence(index)
 
-    def patch_of(self, finding: decision.Finding) -> dict[str, Any] | None:
-        """What a pause would send, for people who want to know before."""
+    def writes_of(self, finding: decision.Finding) -> tuple[sending.Write, ...]:
+        """What a pause would send, for people who want to know before; nothing where there is none to come."""
         kind = kinds.of(finding.workload)
         if kind is None or finding.verdict is not decision.Verdict.idle:
-            return None
+            return ()
+        pods = [self.snapshot.pods[index] for index in finding.workload.pods]
+        pause = decision.Pause(finding, finding.because)
         with contextlib.suppress(bodies.CannotWrite):
-            writes = bodies.pause_writes(finding.workload, kind, decision.Pause(finding, finding.because), self.plan.at)
-            return {str(write.ref): write.body for write in writes}
-        return None
+            return bodies.pause_writes(finding.workload, kind, pause, self.plan.at, pods=pods)
+        return ()
+
+    def patch_of(self, finding: decision.Finding) -> dict[str, Any] | None:
+        """The same by object; None: nothing."""
+        return {str(write.ref): write.body for write in self.writes_of(finding)} or None
 
 
 class IdleStory:
@@ -70,8 +75,9 @@ class IdleStory:
 
     def __init__(
         self, *, options: settings.Settings, eyes: snapshot.Eyes, hands: doing.Hands, books: tally.Books,
-        note: Note | None, kept: audit.Audit | None = None,
+        note: Note | None, kept: audit.Audit | None = None, traces: tracing.Traces | None = None,
     ) -> None:
+        self._traces = traces or tracing.Traces()
         self._options, self._mandate = options, options.mandate
         self._eyes, self._hands, self._books, self._note = eyes, hands, books, note
         self._memory, self._cache = decision.Memory(), brain.Cache()
@@ -79,16 +85,23 @@ class IdleStory:
         self._gate = execute.FreezeGate()
         self._missing: frozenset[cluster.Missing] = frozenset()  # as last told
         self._odd: Mapping[cluster.Ref, str] = {}  # as last told
+        self._widened: Mapping[str, float] = {}  # as last told
 
     async def tick(self, turn: Turn) -> decision.Cycle:
         """One cycle. Raises what the outside does to a look; whatever happens to an act is an Outcome."""
+        with self._traces.span(tracing.CYCLE):
+            return await self._tick(turn)
+
+    async def _tick(self, turn: Turn) -> decision.Cycle:
         # 1. Look: what is true at this instant, what is in flight, what is not seen; then closer at what looks idle.
-        seen = await self._look(turn)
+        with self._traces.span(tracing.LOOK):
+            seen = await self._look(turn)
         # 2. Plan: a finding for every workload; the noes too.
-        with stumbling():
+        with self._traces.span(tracing.PLAN), stumbling():
             plan = brain.make_plan(seen, self._mandate, self._memory, turn.now, self._cache)
         # 3. Act: each decision alone, looked at once more just before; a dry run goes the same way and changes nothing.
-        outcomes, unwritten = await self._act(turn, seen, plan)
+        with self._traces.span(tracing.ACT, decisions=len(plan.decisions)):
+            outcomes, unwritten = await self._act(turn, seen, plan)
         cycle = decision.Cycle(plan, seen, outcomes, self._failure_of(seen) or unwritten, turn.took)
         # 4. and 5. Account and tell.
         self._enter(cycle, turn)
@@ -99,7 +112,8 @@ class IdleStory:
     async def look(self, turn: Turn) -> Look:
         """The first two steps, for those who only ask: nothing is remembered of it."""
         seen = await self._look(turn)
-        plan = brain.make_plan(seen, self._mandate, decision.Memory(), turn.now, self._cache)
+        with stumbling():
+            plan = brain.make_plan(seen, self._mandate, decision.Memory(), turn.now, self._cache)
         return Look(seen, plan, self._options, self._failure_of(seen))
 
     def fail(self, because: str, turn: Turn) -> decision.Cycle:
@@ -140,7 +154,8 @@ class IdleStory:
             log.warning("%s; it says more than was done until the next cycle", late)
         if self._options.loop.daemon and turn.may_act():
             await self._hands.reports.write(seen, plan, turn.now)
-            await self._hands.messenger.settle(plan.findings[index] for index in sorted(plan.noticed))
+        noticed = [plan.findings[index] for index in sorted(plan.noticed)]
+        self._hands.tell_afterwards(seen.workloads, noticed, turn.now)
         return outcomes, unwritten
 
     def answer(self, said: Said, now: Instant) -> lease.Changes:
@@ -198,7 +213,9 @@ class IdleStory:
         # 4. Account: the numbers of this cycle.
         self._books.enter(cycle, turn.now)
         if self._audit is not None:
-            self._audit.put(self._chronicle.add(cycle, turn.now))
+            chapter = self._chronicle.add(cycle, turn.now)
+            self._books.enter_regrets(chapter.entries)
+            self._audit.put(chapter)
         # 5. Tell: a line per act, a sentence about the cycle, and what could not be seen.
         tell(cycle)
         if cycle.snapshot is not None:
@@ -207,6 +224,7 @@ class IdleStory:
             self._tell_missing((*cycle.snapshot.missing, *unasked))
         if cycle.plan is not None:
             self._tell_odd(cycle.plan.odd)
+            self._tell_widened({week.rule: week.widened for week in cycle.plan.memory.long.weeks})
 
     def _tell_missing(self, missing: Sequence[cluster.Missing]) -> None:
         """Once, not in every cycle: what may not be seen today may mostly not be seen tomorrow."""
@@ -214,6 +232,13 @@ class IdleStory:
             if one not in self._missing:
                 log.warning("not seen: %s: %s", one.what, one.because)
         self._missing = frozenset(missing)
+
+    def _tell_widened(self, widened: Mapping[str, float]) -> None:
+        for rule, by in widened.items():
+            if by != self._widened.get(rule, 1.0):
+                why = "too many of its pauses were undone at once" if by > self._widened.get(rule, 1.0) else "few were"
+                log.info("policy %s waits %.4g times as long as it says: %s", rule, by, why)
+        self._widened = widened
 
     def _tell_odd(self, odd: Mapping[cluster.Ref, str]) -> None:
         """Once: whoever made it is not going to mend it within the minute."""

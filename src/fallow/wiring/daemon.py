@@ -4,17 +4,20 @@ where the daemon's Lease is.
 In: the options, two clocks. Out: a Loop with its stories, as an async context manager that closes whatever it opened.
 """
 
+from __future__ import annotations
+
 import contextlib
+import functools
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from fallow import loop, names, settings, telemetry
-from fallow.account import audit, tally
+from fallow import loop, names, settings, telemetry, tracing
+from fallow.account import audit
 from fallow.act import hands as doing
-from fallow.act.notices import delivery, facts, senders
+from fallow.act.notices import afterwards, courier, delivery, facts, senders
 from fallow.clients import exporters, proxies, signing, tls
 from fallow.clients.clouds.aws import credentials as aws
 from fallow.clients.clouds.azure import credentials as azure
@@ -25,8 +28,10 @@ from fallow.clients.kubernetes import pace as pacing
 from fallow.clients.messages import post
 from fallow.clients.prometheus import auth
 from fallow.clients.prometheus import client as prometheus
-from fallow.model import cluster, kinds, long_memory, units
+from fallow.model import cluster, decision, kinds, long_memory, price_book, units
+from fallow.model.policies.idle import ChannelType
 from fallow.model.secret import Secret
+from fallow.model.seen import ABSENT
 from fallow.model.units import Instant
 from fallow.observe.cluster import mirror, snapshot
 from fallow.observe.scrape import kept, source, targets
@@ -34,9 +39,16 @@ from fallow.observe.usage import prometheus as measured
 from fallow.observe.usage import trust
 from fallow.stories import idle
 from fallow.stories.turn import Clock
-from fallow.wiring import reach
+from fallow.wiring import digest as digesting
+from fallow.wiring import gaming, helping, reach
+from fallow.wiring import ground as grounds
+from fallow.wiring import idle as idling
+from fallow.wiring.ground import Groundwork
 
-IDLE = "idle"  # the name of the story
+if TYPE_CHECKING:
+    from fallow.wiring.books import BookParts
+
+IDLE = grounds.IDLE  # by which name whoever assembled it asks for it
 Tell = Callable[[str], None]  # a sentence for whoever waits
 
 
@@ -53,6 +65,7 @@ class Assembly(msgspec.Struct, frozen=True):
     seen: mirror.Mirror
     hands: doing.Hands
     access: config.Access
+    books: BookParts | None  # where costs are kept
 
 
 class DaemonSeen(msgspec.Struct, frozen=True):
@@ -77,61 +90,141 @@ class Sighting(msgspec.Struct, frozen=True):
 async def assemble(
     options: settings.Settings, clock: Clock, monotonic: Clock = time.monotonic, tell: Tell | None = None
 ) -> AsyncIterator[Assembly]:
-    """Everything wired: eyes on the cluster and on the measurements, hands, books, the Lease, the stories."""
-    access = config.load_access(kubeconfig=options.kubeconfig, context=options.context, environment=options.environment)
-    belief = trust.Belief(options.exporter_namespaces, options.trust_metrics)
-    metrics, pace = telemetry.Telemetry(), options.loop
-
-    def note(verb: str, code: str) -> None:
-        metrics.add("fallow_api_requests_total", 1, (verb, code))
-
+    """Everything wired: what the stories stand on, the stories, the loop that gives them their turns."""
     async with contextlib.AsyncExitStack() as stack:
-        burst = 0 if pace.daemon else pacing.BURST_OF_A_LOOK
-        api = await stack.enter_async_context(kube.Api(access, burst=burst, monotonic=monotonic, note=note))
-        leasing = await stack.enter_async_context(kube.Api(access, note=note))
-        identity = options.pod_name or f"{names.FIELD_MANAGER}-{time.monotonic_ns():x}"  # that no other process has
-        home = reach.Home(options.own_namespace or access.namespace or "default")
-        if not (options.own_namespace or pace.daemon):
-            home = await reach.find_home(leasing, access.namespace, acting=options.mandate.acting)
-        leadership = reach.lease_as(
-            identity, home.namespace, leasing, clock, answer=lambda said: story.answer(said, clock())
-        )
-        seen = await stack.enter_async_context(mirror.Mirror(
-            api, watch_namespaces=options.mandate.scope.watch_namespaces, gpu_resources=options.gpu_resources,
-            use_policies=options.mandate.use_policies, belief=belief,
-            kept_kinds=lambda: [(group, kind) for group, _, kind in long_memory.read_kinds(leadership.annotations)],
-        ))
-        usage = await _open_source(options, access, api, belief, stack, monotonic, tell)
-        scraping = usage if isinstance(usage, source.ScrapeSource) else None
-        metrics.before_scrape(lambda: _write_ages(metrics, seen))
-        needs_lease = pace.leader_elect or options.mandate.acting
-        kept_audit = await _open_audit(options, stack) if pace.daemon else None
-        eyes = snapshot.Eyes(
-            seen, usage, clock=clock, lease_annotations=lambda: leadership.annotations,
-            lease_term=lambda: leadership.term,
-        )
-        hands = await _make_hands(options, home.namespace, api, seen, stack)
-        story = idle.IdleStory(
-            options=options, eyes=eyes, hands=hands,
-            books=tally.Books(
-                metrics, dry_run=not options.mandate.acting, source="scrape" if scraping else "prometheus"
-            ),
-            note=leadership.note if needs_lease else None, kept=kept_audit,
-        )
-
-        def background() -> list[Coroutine[Any, Any, None]]:
-            return [scraping.run(clock)] if scraping is not None and pace.daemon else []
-
-        looping = loop.Loop(
-            [loop.Story(
-                name=IDLE, interval=pace.interval, budget=pace.budget, tick=story.tick, look=story.look, fail=story.fail
-            )],
-            seen=seen, leadership=leadership, needs_lease=needs_lease, metrics=metrics, clock=clock,
-            monotonic=monotonic, most_failures=pace.max_consecutive_failures, background=background,
+        later = grounds.Later()
+        ground = await _lay_ground(options, later, stack, clock, monotonic, tell)
+        later.looping = loop.Loop(
+            await _make_stories(ground, later, stack), seen=ground.seen, leadership=ground.leadership,
+            needs_lease=ground.needs_lease, metrics=ground.metrics, clock=clock, monotonic=monotonic,
+            most_failures=options.loop.max_consecutive_failures, background=lambda: _find_background(ground, later),
         )
         yield Assembly(
-            looping, access.namespace or "default", scraping, leadership, home, eyes, kept_audit, seen, hands, access
+            later.looping, ground.access.namespace or "default", ground.scraping, ground.leadership, ground.home,
+            ground.eyes, ground.kept, ground.seen, ground.hands, ground.access, later.books,
         )
+
+
+# ---- the stories: a line for each, its parts in a file of its own beside this one ------------------------------------
+
+
+async def _make_stories(
+    ground: Groundwork, later: grounds.Later, stack: contextlib.AsyncExitStack
+) -> list[loop.Story]:
+    later.story = idling.make(ground)
+    stories = [idling.as_told(later.story, ground)]
+    if ground.kept is not None:  # a daemon's
+        stories += digesting.make_stories(ground, ground.kept)
+        stories.append(gaming.make_story(ground))
+        later.books = await _open_books(ground, ground.kept, stack)
+    return [*stories, *(later.books.stories if later.books else ())]
+
+
+async def _open_books(
+    ground: Groundwork, kept: audit.Audit, stack: contextlib.AsyncExitStack
+) -> BookParts | None:
+    """None where nobody asks for costs."""
+    if not ground.options.cost.enabled:
+        return None
+    from fallow.wiring import books  # a database, and all that bills: others do without
+
+    return await books.make_parts(ground, kept, stack)
+
+
+def _find_background(ground: Groundwork, later: grounds.Later) -> list[Coroutine[Any, Any, None]]:
+    """What goes on beside the stories."""
+    scraping = [ground.scraping.run(ground.clock)] if ground.scraping and ground.options.loop.daemon else []
+    return [*scraping, *(run() for run in (later.books.background if later.books else ()))]
+
+
+# ---- what they stand on ----------------------------------------------------------------------------------------------
+
+
+async def _lay_ground(
+    options: settings.Settings, later: grounds.Later, stack: contextlib.AsyncExitStack, clock: Clock,
+    monotonic: Clock, tell: Tell | None,
+) -> Groundwork:
+    access = config.load_access(kubeconfig=options.kubeconfig, context=options.context, environment=options.environment)
+    belief = trust.Belief(options.exporter_namespaces, options.trust_metrics)
+    metrics = _make_metrics(options)
+    api, leasing = await _open_apis(options, access, metrics, stack, monotonic)
+    home = await _find_home(options, access, leasing)
+    leadership = reach.lease_as(
+        options.pod_name or f"{names.FIELD_MANAGER}-{time.monotonic_ns():x}",  # that no other process has
+        home.namespace, leasing, clock, answer=lambda said: later.story.answer(said, clock()),
+    )
+    seen = await stack.enter_async_context(_make_mirror(options, api, belief, leadership, clock))
+    metrics.before_scrape(lambda: _write_ages(metrics, seen))
+    usage = await _open_source(options, access, api, belief, stack, monotonic, tell)
+    poster = await stack.enter_async_context(post.Poster(options.environment))
+    head, wires = _make_wires(options, home.namespace, api, poster)
+    traces = await stack.enter_async_context(tracing.opened(options.environment, metrics))
+    hands = _make_hands(options, home.namespace, api, seen, wires, head, traces, metrics, later)
+    patience = afterwards.LAST_WORDS if options.loop.daemon else courier.BUDGET
+    stack.push_async_callback(hands.afterwards.finish, patience)
+    return Groundwork(
+        options=options, access=access, api=api, home=home, leadership=leadership, seen=seen, usage=usage,
+        eyes=_make_eyes(seen, usage, leadership, later, clock), hands=hands, poster=poster, wires=wires, head=head,
+        kept=await open_audit(options.state_dir, stack) if options.loop.daemon else None, metrics=metrics,
+        traces=traces, clock=clock, latest=later.cycle,
+        paid=functools.partial(later.read_paid, options.cost.currency),
+    )
+
+
+def _make_metrics(options: settings.Settings) -> telemetry.Telemetry:
+    is_read = options.loop.daemon or tracing.find_wanted(options.environment)[1]
+    return telemetry.Telemetry() if is_read else telemetry.Unread()
+
+
+async def _open_apis(
+    options: settings.Settings, access: config.Access, metrics: telemetry.Telemetry,
+    stack: contextlib.AsyncExitStack, monotonic: Clock,
+) -> tuple[kube.Api, kube.Api]:
+    """One for all, and one for the Lease, which waits behind nothing."""
+    note = functools.partial(_note_request, metrics)
+    burst = 0 if options.loop.daemon else pacing.BURST_OF_A_LOOK
+    api = await stack.enter_async_context(kube.Api(access, burst=burst, monotonic=monotonic, note=note))
+    return api, await stack.enter_async_context(kube.Api(access, note=note))
+
+
+def _make_eyes(
+    seen: mirror.Mirror, usage: grounds.Usage, leadership: lease.Leadership, later: grounds.Later, clock: Clock
+) -> snapshot.Eyes:
+    return snapshot.Eyes(
+        seen, usage, clock=clock, lease_annotations=lambda: leadership.annotations,
+        lease_term=lambda: leadership.term,
+        rates=lambda: later.books.billing.rates if later.books is not None else ABSENT,
+    )
+
+
+async def _find_home(options: settings.Settings, access: config.Access, leasing: kube.Api) -> reach.Home:
+    """A daemon is told where it lives; who looks once asks where one does."""
+    if options.own_namespace or options.loop.daemon:
+        return reach.Home(options.own_namespace or access.namespace or "default")
+    return await reach.find_home(leasing, access.namespace, acting=options.mandate.acting)
+
+
+def _make_mirror(
+    options: settings.Settings, api: kube.Api, belief: trust.Belief, leadership: lease.Leadership, clock: Clock
+) -> mirror.Mirror:
+    """Who goes is remembered where there are books."""
+    return mirror.Mirror(
+        api, watch_namespaces=options.mandate.scope.watch_namespaces, gpu_resources=options.gpu_resources,
+        use_policies=options.mandate.use_policies, belief=belief,
+        kept_kinds=lambda: [(group, kind) for group, _, kind in long_memory.read_kinds(leadership.annotations)],
+        clock=clock if options.cost.enabled else None,
+    )
+
+
+def _note_request(metrics: telemetry.Telemetry, verb: str, code: str) -> None:
+    metrics.add("fallow_api_requests_total", 1, (verb, code))
+
+
+def _note_delivery(metrics: telemetry.Telemetry, each: decision.Delivery) -> None:
+    """Of a message that went out after its cycle was counted."""
+    if each.type == ChannelType.slack:
+        what = "notification_failures" if each.failure else "notifications_sent"
+        metrics.add(f"gpu_pruner_slack_{what}_total")
 
 
 def _write_ages(metrics: telemetry.Telemetry, seen: mirror.Mirror) -> None:
@@ -142,7 +235,7 @@ def _write_ages(metrics: telemetry.Telemetry, seen: mirror.Mirror) -> None:
 async def look(options: settings.Settings, tell: Tell | None = None) -> Sighting:
     """One cycle up to the plan. The Lease is only read: a freeze is part of the truth. `tell`: for a person who waits,
     why it takes long."""
-    with reach.say_what_to_do():
+    with helping.say_what_to_do():
         return await _look(options, tell)
 
 
@@ -159,27 +252,38 @@ def _see_daemon(made: Assembly) -> DaemonSeen:
     return DaemonSeen(home.namespace, led.holder or "", units.read_instant(led.renewed), home.leases, unseen)
 
 
-async def _make_hands(
-    options: settings.Settings, namespace: str, api: kube.Api, seen: mirror.Mirror, stack: contextlib.AsyncExitStack
-) -> doing.Hands:
-    mandate, pod, telling = options.mandate, options.pod_name, options.telling
-    poster = await stack.enter_async_context(post.Poster(options.environment))
+def _make_wires(
+    options: settings.Settings, namespace: str, api: kube.Api, poster: post.Poster
+) -> tuple[facts.Letterhead, senders.Senders]:
+    telling = options.telling
     head = facts.Letterhead(
         cluster_name=telling.cluster_name, public_url=telling.public_url,
         has_buttons=options.serving.slack_secret is not None,
+        currency=options.cost.currency if options.cost.enabled else price_book.LIST_CURRENCY,
     )
+    return head, senders.Senders(poster, senders.SecretReader(api, namespace), telling.mail)
+
+
+def _make_hands(
+    options: settings.Settings, namespace: str, api: kube.Api, seen: mirror.Mirror, wires: senders.Senders,
+    head: facts.Letterhead, traces: tracing.Traces, metrics: telemetry.Telemetry, later: grounds.Later,
+) -> doing.Hands:
+    mandate, pod, telling = options.mandate, options.pod_name, options.telling
     return doing.Hands(
         api, seen.find_resource, reporting_instance=pod or names.REPORTING_CONTROLLER,
         compat_annotations=mandate.compat_annotations, dry_run=None if mandate.acting else options.dry_run_scope,
         own_pod=cluster.Ref("", "v1", "Pod", namespace, pod, options.pod_uid) if pod else None,
-        suspend_schedules=kinds.CRON_JOB.letter in mandate.scope.letters,
-        wires=senders.Senders(poster, senders.SecretReader(api, namespace), telling.mail),
-        address=delivery.Address(head=head, mentions=telling.mentions, domains=telling.email_domains),
+        suspend_schedules=kinds.CRON_JOB.letter in mandate.scope.letters, wires=wires, traces=traces,
+        note=functools.partial(_note_delivery, metrics),
+        address=delivery.Address(
+            head=head, mentions=telling.mentions, domains=telling.email_domains, kept_for=later.find_kept_for,
+        ),
     )
 
 
-async def _open_audit(options: settings.Settings, stack: contextlib.AsyncExitStack) -> audit.Audit:
-    made = audit.Audit(options.state_dir)
+async def open_audit(folder: str | None, stack: contextlib.AsyncExitStack) -> audit.Audit:
+    """None: in memory."""
+    made = audit.Audit(folder)
     await made.open()
     stack.push_async_callback(made.close)
     return made

@@ -9,7 +9,7 @@ measurements and no story is loaded for this: a command must answer before one n
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, datetime
 
 import msgspec
@@ -21,6 +21,7 @@ from fallow.clients.kubernetes import api as kube
 from fallow.clients.kubernetes import config, lease, pace
 from fallow.observe.cluster import mirror
 from fallow.stories.turn import Clock
+from fallow.wiring import helping
 
 
 @contextlib.asynccontextmanager
@@ -30,21 +31,8 @@ async def open_api(kubeconfig: str | None, context: str | None) -> AsyncIterator
     Who looks once and ends may ask for all of it in one burst: only who stays is spread out."""
     access = config.load_access(kubeconfig=kubeconfig, context=context, environment=settings.environment())
     async with kube.Api(access, burst=pace.BURST_OF_A_LOOK) as api:
-        with say_what_to_do():
+        with helping.say_what_to_do():
             yield api, access.namespace
-
-
-@contextlib.contextmanager
-def say_what_to_do() -> Iterator[None]:
-    """To somebody at a keyboard, where the API server does not answer or does not know us."""
-    try:
-        yield
-    except errors.Unreachable as problem:
-        next_step = "is the cluster up, and is it the one you mean (--context, --kubeconfig)?"
-        raise errors.Unreachable(f"{problem}; {next_step}", retry_after=problem.retry_after) from None
-    except errors.Unauthorized as problem:
-        next_step = "log in again, or renew the token or certificate in the kubeconfig"
-        raise errors.Unauthorized(problem.status, f"the API server does not know us ({problem}): {next_step}") from None
 
 
 @contextlib.asynccontextmanager

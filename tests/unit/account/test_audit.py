@@ -3,6 +3,7 @@
 import asyncio
 import pathlib
 import sqlite3
+from typing import Any
 
 import msgspec
 import pytest
@@ -22,7 +23,7 @@ REF = cluster.Ref("apps", "v1", "Deployment", "ml", "llm", "u-1")
 
 
 def entry(
-    at: float = NOW, type_of: Happened = Happened.paused, ref: cluster.Ref | None = REF, **more: str
+    at: float = NOW, type_of: Happened = Happened.paused, ref: cluster.Ref | None = REF, **more: Any
 ) -> AuditEntry:
     return AuditEntry(at=at, type=type_of, sentence="paused", actor="fallow", source=CameBy.cycle, ref=ref, **more)
 
@@ -103,11 +104,23 @@ async def test_a_file_of_a_newer_version_is_not_touched(tmp_path):
         await opened(tmp_path)
 
 
-async def test_counts_by_time_and_policy(kept):
-    for each in (entry(policy="a"), entry(NOW + 10, Happened.regretted, policy="a"), entry(NOW + 3700, policy="b")):
+async def test_a_file_of_an_earlier_layout_is_read_and_written_on(tmp_path):
+    kept = await opened(tmp_path)
+    await kept.enter(entry())
+    await kept.close()
+    with sqlite3.connect(tmp_path / audit.FILE) as other:  # as the layout before had it
+        other.execute("ALTER TABLE entries DROP COLUMN shares")
+        other.execute("PRAGMA user_version=2")
+    kept = await opened(tmp_path)
+    await kept.enter(entry(NOW + 60, shares=0.5))
+    assert [each.shares for each in await kept.read(audit.AuditQuery())] == [0.5, None]
+    await kept.close()
+
+
+async def test_counts_by_time(kept):
+    for each in (entry(), entry(NOW + 10, Happened.regretted), entry(NOW + 3700)):
         await kept.enter(each)
     assert await kept.count(NOW) == {Happened.paused: 2, Happened.regretted: 1}
-    assert (await kept.count_by_policy(NOW))["a", Happened.regretted] == 1
     paces = await kept.pace([Happened.paused, Happened.notified], NOW, 3600.0, NOW + 7200)
     assert (list(paces[Happened.paused]), list(paces[Happened.notified])) == ([1, 1, 0], [0, 0, 0])
 
@@ -138,7 +151,7 @@ def test_conditions_are_told_when_they_change_and_when_somebody_goes():
     told = chronicle.Chronicle()
     first = told.add(cycle(world_of(builders.busy(), builders.idle())), NOW)
     assert [(each.uid, each.condition) for each in first.turns] == [
-        ("uid-ml/w0", Condition.busy), ("uid-ml/w1", Condition.idle),
+        ("uid-ml/w0", Condition.busy), ("uid-ml/w1", Condition.idle), ("node/node-1", Condition.busy),
     ]
     assert told.add(cycle(world_of(builders.busy(), builders.idle())), NOW + 60).turns == ()
     last = told.add(cycle(world_of(builders.unseen())), NOW + 120)

@@ -271,3 +271,66 @@ def test_an_audit_line_says_who_did_what_to_whom_and_why():
     who = [fields[name] for name in ("audit", "actor", "result", "policy")]
     assert who == ["Pause", "fallow", "failed", "flags"]
     assert (fields["verdict"], fields["before"]) == ("idle", {"/spec/replicas": 1})
+
+
+# ---- what was given back, and what was kept --------------------------------------------------------------------------
+
+
+def test_what_rests_by_a_pause_of_ours_gives_back_its_gpus_while_it_is_seen():
+    entries, world = Entries(), builders.World()
+    for name, by, gpus, at in (
+        ("ours", "fallow", 4, NOW - HOUR), ("hers", "user:ana", 8, NOW - HOUR),
+        ("old", "fallow", 2, NOW - 31 * 24 * HOUR),
+    ):
+        marks = builders.paused_marks(at, gpus=gpus) | {names.PAUSED_BY: by}
+        world.workload(f"ml/{name}", gpus=[], pods=[], annotations=marks, body={"spec": {"replicas": 0}})
+    seen = world.snapshot(version=1)
+    entries.enter(seen)
+    entries.enter(later(seen, 60))
+    entries.enter(later(seen, 120), failure="Prometheus does not answer")
+    entries.enter(later(seen, 600))
+    entries.enter(later(seen, 660))
+    assert entries.read("fallow_idle_saved_gpu_seconds_total") == {("scale-down",): 4 * 120.0}
+
+
+NODES = {
+    "slices": ('{"node-1":{"nvidia.com/mig-3g.40gb":2}}', 2, 1.0), "whole": ('{"node-1":{"nvidia.com/gpu":2}}', 2, 2.0),
+    "some-of-them": ('{"node-1":{"nvidia.com/mig-3g.40gb":2}}', 3, 2.0), "not-told": ("", 3, 3.0),
+}
+
+
+@pytest.mark.parametrize(("nodes", "pieces", "gpus"), NODES.values(), ids=NODES)
+def test_what_is_given_back_is_physical_gpus_and_not_pieces_of_them(nodes: str, pieces: int, gpus: float):
+    entries, world = Entries(), builders.World()
+    world.node("node-1", product="NVIDIA-A100-SXM4-80GB")
+    marks = builders.paused_marks(NOW - HOUR, gpus=pieces) | {names.PAUSED_BY: "fallow", names.PAUSED_NODES: nodes}
+    world.workload("ml/llm", gpus=[], pods=[], annotations=marks, body={"spec": {"replicas": 0}})
+    seen = world.snapshot(version=1)
+    entries.enter(seen)
+    entries.enter(later(seen, 60))
+    assert entries.read("fallow_idle_saved_gpu_seconds_total") == {("scale-down",): pytest.approx(gpus * 60.0, rel=0.2)}
+
+
+def test_prevented_pauses_are_remembered_of_workloads_that_are_there_and_once_each():
+    entries = Entries()
+    for number in range(50):  # an ack that is given anew, and workloads that come and go
+        world = builders.World()
+        world.workload("ml/llm", gpus=[builders.idle()], annotations=acked(NOW + HOUR + number))
+        world.workload(f"ml/gone-{number}", gpus=[builders.idle()], annotations=acked())
+        entries.enter(world.snapshot(version=number))
+    assert entries.number("gpu_pruner_scaledowns_prevented_total") == 100
+    assert len(entries.books._acks._prevented) == 2
+
+
+def test_gpu_seconds_under_an_acknowledgement_are_counted_while_it_is_seen():
+    entries, world = Entries(), builders.World()
+    ack = {names.ACK_UNTIL: rfc3339(NOW + HOUR), names.ACK_AT: rfc3339(NOW - HOUR)}
+    world.workload("ml/kept", gpus=[builders.idle()] * 3, annotations=ack)
+    world.workload("ml/quiet", gpus=[builders.idle()])
+    seen = world.snapshot(version=1)
+    entries.enter(seen)
+    entries.enter(later(seen, 60))
+    entries.enter(later(seen, 120), failure="Prometheus does not answer")
+    entries.enter(later(seen, 600))
+    assert entries.number("fallow_idle_acked_gpu_seconds_total") == 180.0
+

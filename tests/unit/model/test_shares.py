@@ -21,9 +21,18 @@ def held(resources, on, **said):
     return sum(unit.share for unit in shares.held_by(world.pods[0], on))
 
 
+BALANCED = {"nvidia.com/mig-1g.10gb": 16, "nvidia.com/mig-2g.20gb": 8, "nvidia.com/mig-3g.40gb": 8}  # of 8 GPUs
+
+
 @pytest.mark.parametrize(("resources", "on", "share"), [
     ({"nvidia.com/gpu": 3}, node({"nvidia.com/gpu": 8}), 3.0),
-    ({"nvidia.com/mig-3g.40gb": 1}, node({"nvidia.com/mig-3g.40gb": 2}), 3 / 7),
+    ({"nvidia.com/mig-3g.40gb": 1}, node({"nvidia.com/mig-3g.40gb": 2}), 0.5),  # half of the memory
+    ({"nvidia.com/mig-1g.20gb": 1}, node({"nvidia.com/mig-1g.20gb": 4}), 0.25),
+    ({"nvidia.com/mig-4g.40gb": 1}, node({"nvidia.com/mig-4g.40gb": 1}), 4 / 7),
+    ({"nvidia.com/mig-4g.40gb": 1}, node({"nvidia.com/mig-4g.40gb": 1, "nvidia.com/mig-3g.40gb": 1}), 8 / 15),
+    ({"nvidia.com/mig-3g.40gb": 1}, node({"nvidia.com/mig-4g.40gb": 1, "nvidia.com/mig-3g.40gb": 1}), 7 / 15),
+    ({"nvidia.com/mig-3g.40gb": 1}, node(BALANCED, gpu_count="8"), 7 / 15),
+    ({"nvidia.com/mig-3g.40gb": 1}, node({"nvidia.com/mig-3g.40gb": 1, "nvidia.com/gpu": 1}), 0.5),
     ({"nvidia.com/mig-1g.10gb.me": 2}, node({"nvidia.com/mig-1g.10gb.me": 2}), 2 / 7),
     ({"nvidia.com/mig-2g.12gb": 1}, node({"nvidia.com/mig-2g.12gb": 2}, product="NVIDIA-A30"), 0.5),
     ({"nvidia.com/gpu": 1}, node({"nvidia.com/gpu": 7}, product="NVIDIA-A100-SXM4-80GB-MIG-1g.10gb"), 1 / 7),
@@ -50,10 +59,20 @@ def test_parts_that_another_scheduler_hands_out_claims_and_what_holds_nothing():
     (node({"nvidia.com/gpu": 8}), 8), (node({}), 0), (node(None), None),
     (node({"nvidia.com/gpu": 32}, shared=True, gpu_replicas="4"), 8),
     (node({"nvidia.com/mig-3g.40gb": 4}), 2),  # of the seventh slices that are left over nobody hears
+    (node({"nvidia.com/mig-1g.20gb": 5}), 2), (node(BALANCED), 8), (node(BALANCED, gpu_count="9"), 9),
+    (node({"nvidia.com/mig-3g.40gb": 1, "nvidia.com/gpu": 3}), 4),
     (node({"nvidia.com/mig-1g.20gb": 4}, gpu_count="2"), 2),
 ])
 def test_how_many_are_in_a_node(on, count):
     assert shares.count_physical(on) == count
+
+
+@pytest.mark.parametrize("offers", [
+    BALANCED, {"nvidia.com/mig-4g.40gb": 1, "nvidia.com/mig-3g.40gb": 1}, {"nvidia.com/mig-1g.10gb": 7},
+    {"nvidia.com/mig-3g.40gb": 1, "nvidia.com/mig-1g.10gb": 4, "nvidia.com/gpu": 2},
+])
+def test_all_that_a_full_node_offers_is_as_much_as_it_has(offers):
+    assert held(offers, node(offers)) == pytest.approx(shares.count_physical(node(offers)))
 
 
 def test_a_cluster_with_a_node_that_is_not_seen_has_no_number():

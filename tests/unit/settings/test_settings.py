@@ -57,8 +57,12 @@ def test_a_daemon_confirms_twice_and_elects_a_leader(daemon, cycles, elects):
         ({"slack_interaction_addr": "127.0.0.1:3002"}, "--slack-interaction-addr needs SLACK_SIGNING_SECRET"),
         ({"slack_interaction_port": "3002"}, "--slack-interaction-addr needs SLACK_SIGNING_SECRET"),
         ({"slack_interaction_port": "0"}, "--slack-interaction-port: '0' is not a port"),
-        ({"dashboard_auth": "none"}, "--dashboard-auth: 'none' is none of email, kube, proxy"),
-        ({"dashboard_auth": "oidc"}, "--dashboard-auth: 'oidc' is not in this version yet"),
+        ({"dashboard_auth": "none"}, "--dashboard-auth: 'none' is none of email, kube, oidc, proxy"),
+        ({"dashboard_auth": "oidc"}, "--dashboard-auth oidc needs --dashboard-public-url"),
+        ({"dashboard_auth": "oidc", "dashboard_public_url": "https://x"}, "--dashboard-auth oidc needs --oidc-issuer"),
+        ({"oidc_issuer_url": "http://login.example.com"}, "--oidc-issuer-url: 'http://login.example.com' is not"),
+        ({"oidc_issuer_url": "https://login.example.com/#x"}, "--oidc-issuer-url: "),
+        ({"oidc_issuer_url": "https://ada:pw@login.example.com"}, "--oidc-issuer-url: an address with a user name"),
         ({"dashboard_auth": "proxy"}, "--dashboard-auth proxy needs --trusted-proxy"),
         ({"trusted_proxy": ["10.0.0.1/8"]}, "--trusted-proxy: '10.0.0.1/8' is not a network"),
         ({"session_key_file": "/nowhere/key"}, "--session-key-file: /nowhere/key cannot be read"),
@@ -202,3 +206,14 @@ def test_a_key_for_sessions_is_long_and_not_shown(tmp_path):
     key = read(session_key_file=str(path)).serving.session_key
     assert key.reveal() == b"k" * 32
     assert "k" * 8 not in repr(key)
+
+
+def test_further_clusters_are_listed_by_name_and_only_looked_at():
+    found = settings.read_flags(
+        {"cluster": ("a=http://p.a:9090/", "b.c=https://p.b/x"), "honor_labels_clusters": "b.c"}, {}
+    ).clusters
+    assert [(each.name, each.url, each.honor_labels) for each in found] == [
+        ("a", "http://p.a:9090", False), ("b.c", "https://p.b/x", True),
+    ]
+    with pytest.raises(settings.UsageError, match="default is named twice"):
+        settings.read_flags({"cluster": ("default=http://p",)}, {})

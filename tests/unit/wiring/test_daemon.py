@@ -60,7 +60,7 @@ async def test_a_daemon_that_is_warming_up_is_well_and_keeps_scraping(tmp_path: 
         background = [asyncio.create_task(task) for task in story.background()]
         running = asyncio.create_task(story.run())
         deadline = time.monotonic() + 20
-        while len(exporter.asked) < 3 or story.health.pulses[0].succeeded_at is None:
+        while len(exporter.asked) < 3 or story.health.pulses["idle"].succeeded_at is None:
             assert time.monotonic() < deadline
             await asyncio.sleep(0.01)
         assert story.health.why_not_ready(time.monotonic()) == []

@@ -32,6 +32,12 @@ function endOf(banner: Banner, overview: Overview, now: number): ComponentChildr
       );
     case "stale":
       return overview.failure && <span class="n m">since {time(at(overview.failure.since), now)}</span>;
+    case "dryRun":
+      return (
+        <span class="m">
+          It acts with <code>--run-mode=scale-down</code>
+        </span>
+      );
     default:
       return null;
   }

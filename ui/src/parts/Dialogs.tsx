@@ -8,14 +8,35 @@ import { at, now } from "../clock";
 import { dialog } from "../dialogs";
 import { OVERVIEW } from "../live";
 import { sums } from "../rows";
-import { gpus, held, money, plural, shortModel, span, startOfDay, time, weekday } from "../words";
-import { Icon } from "./Glyph";
-import { Copy, Key } from "./small";
+import { clock, gpus, held, money, plural, shortModel, span, startOfDay, time, weekday } from "../words";
+import { Icon, type IconName } from "./Glyph";
+import { Copy, Key, Reason } from "./small";
+import { Table } from "./Table";
 
-const close = () => dialog.put(null);
+/** After the press has run its course: a form that is gone by then cannot be submitted, and the browser complains. */
+const close = () => void setTimeout(() => dialog.put(null));
 const HOUR = 3_600_000;
 
-function Modal({ title, onClose = close, children }: { title: string; onClose?: () => void; children: ComponentChildren }) {
+/** What is asked, and the press that answers it. `left`: what else can be done instead. */
+function Ask({
+  title,
+  verb,
+  icon,
+  off = false,
+  act,
+  quit = close,
+  left,
+  children,
+}: {
+  title: string;
+  verb: ComponentChildren;
+  icon?: IconName;
+  off?: boolean;
+  act?: () => void;
+  quit?: () => void;
+  left?: ComponentChildren;
+  children: ComponentChildren;
+}) {
   const ref = useRef<HTMLDialogElement>(null);
   useEffect(() => {
     const before = document.activeElement;
@@ -23,23 +44,45 @@ function Modal({ title, onClose = close, children }: { title: string; onClose?: 
     return () => before instanceof HTMLElement && before.focus();
   }, []);
   return (
-    <dialog ref={ref} class="dlg" aria-labelledby="dlg-title" onClose={onClose} onClick={(e) => e.target === ref.current && onClose()}>
+    <dialog ref={ref} class="dlg" aria-labelledby="dlg-title" onClose={quit} onClick={(e) => e.target === ref.current && quit()}>
       <form method="dialog" onSubmit={(e) => e.preventDefault()}>
         <h2 id="dlg-title" class="h3">
           {title}
         </h2>
         {children}
+        <div class="ar">
+          {left}
+          {act && (
+            <button type="button" class="btn quiet" onClick={quit}>
+              Cancel
+            </button>
+          )}
+          <button
+            type="submit"
+            class={act ? "btn pri" : "btn"}
+            disabled={off}
+            onClick={() => {
+              close();
+              act?.();
+            }}
+          >
+            {icon && <Icon name={icon} />}
+            {verb}
+          </button>
+        </div>
       </form>
     </dialog>
   );
 }
 
-const Buttons = ({ children }: { children: ComponentChildren }) => (
-  <div class="ar">
-    <button type="button" class="btn quiet" onClick={close}>
-      Cancel
-    </button>
-    {children}
+/** One of several, by a press. */
+const Choices = ({ label, of, chosen, choose }: { label: string; of: string[]; chosen: number; choose: (i: number) => void }) => (
+  <div class="opts" role="group" aria-label={label}>
+    {of.map((words, i) => (
+      <button type="button" aria-pressed={i === chosen} onClick={() => choose(i)}>
+        {words}
+      </button>
+    ))}
   </div>
 );
 
@@ -64,10 +107,6 @@ const dateOf = (t: number) => {
   const d = new Date(t);
   return `${d.getFullYear()}-${two(d.getMonth() + 1)}-${two(d.getDate())}`;
 };
-const clockOf = (t: number) => {
-  const d = new Date(t);
-  return `${two(d.getHours())}:${two(d.getMinutes())}`;
-};
 
 function KeepDialog({ rows, maxHours, extraPause }: { rows: Row[]; maxHours: number; extraPause: boolean }) {
   const { data: overview } = useAnswer<Overview>(OVERVIEW);
@@ -85,33 +124,34 @@ function KeepDialog({ rows, maxHours, extraPause }: { rows: Row[]; maxHours: num
         : null;
   const set = (date: string, clock: string) => put(new Date(`${date}T${clock}`).getTime());
   return (
-    <Modal title={`Keep ${rows.length === 1 ? rows[0]!.name : plural(rows.length, "workload")} until`}>
-      <div class="opts" role="group" aria-label="Usual times">
-        {usual.map((t) => (
-          <button type="button" aria-pressed={t.until === until} onClick={() => put(t.until)}>
-            {t.label}
-          </button>
-        ))}
-      </div>
-      <div class="two2">
-        <input class="inp" type="date" aria-label="Day" value={dateOf(until)} onInput={(e) => set(e.currentTarget.value, clockOf(until))} />
-        <input
-          class="inp"
-          type="time"
-          aria-label="Time"
-          value={clockOf(until)}
-          onInput={(e) => set(dateOf(until), e.currentTarget.value)}
-        />
-      </div>
-      <input
-        class="inp"
-        type="text"
-        maxlength={500}
-        placeholder="Reason, for your team"
-        aria-label="Reason, for your team"
-        value={reason}
-        onInput={(e) => setReason(e.currentTarget.value)}
+    <Ask
+      title={`Keep ${rows.length === 1 ? rows[0]!.name : plural(rows.length, "workload")} until`}
+      verb={`Keep until ${wrong ? "…" : time(until, now())}`}
+      off={!!wrong}
+      act={() => void keep(rows, { until: new Date(until).toISOString() }, reason)}
+      left={
+        extraPause && (
+          <>
+            <button type="button" class="btn" onClick={() => dialog.put({ type: "pause", rows, size: null })}>
+              <Icon name="pause" />
+              Pause now…
+            </button>
+            <span class="sp" />
+          </>
+        )
+      }
+    >
+      <Choices
+        label="Usual times"
+        of={usual.map((t) => t.label)}
+        chosen={usual.findIndex((t) => t.until === until)}
+        choose={(i) => put(usual[i]!.until)}
       />
+      <div class="two2">
+        <input class="inp" type="date" aria-label="Day" value={dateOf(until)} onInput={(e) => set(e.currentTarget.value, clock(until))} />
+        <input class="inp" type="time" aria-label="Time" value={clock(until)} onInput={(e) => set(dateOf(until), e.currentTarget.value)} />
+      </div>
+      <Reason words="Reason, for your team" value={reason} put={setReason} />
       <p class="q xs" role="status">
         {wrong ? (
           <b class="bt">{wrong}</b>
@@ -127,30 +167,7 @@ function KeepDialog({ rows, maxHours, extraPause }: { rows: Row[]; maxHours: num
           </>
         )}
       </p>
-      <div class="ar">
-        {extraPause && (
-          <button type="button" class="btn" onClick={() => dialog.put({ type: "pause", rows, size: null })}>
-            <Icon name="pause" />
-            Pause now…
-          </button>
-        )}
-        <span class="sp" />
-        <button type="button" class="btn quiet" onClick={close}>
-          Cancel
-        </button>
-        <button
-          type="submit"
-          class="btn pri"
-          disabled={!!wrong}
-          onClick={() => {
-            close();
-            void keep(rows, { until: new Date(until).toISOString() }, reason);
-          }}
-        >
-          Keep until {wrong ? "…" : time(until, now())}
-        </button>
-      </div>
-    </Modal>
+    </Ask>
   );
 }
 
@@ -161,7 +178,12 @@ function PauseDialog({ rows, size }: { rows: Row[]; size: string | null }) {
   const busy = rows.filter((r) => r.verdict === "active").length;
   const told = [...new Set(rows.flatMap((r) => r.toldTo))];
   return (
-    <Modal title={row ? `Pause ${row.name} now?` : `Pause ${rows.length} workloads now?`}>
+    <Ask
+      title={row ? `Pause ${row.name} now?` : `Pause ${rows.length} workloads now?`}
+      verb={row ? (size ? `Pause ${size}` : "Pause it") : `Pause ${rows.length}`}
+      icon="pause"
+      act={() => void pause(rows, reason)}
+    >
       <p>
         {size && <>{size} to 0, </>}
         {row ? held(all, shortModel(row.models[0] ?? null)) : plural(Math.round(all * 10) / 10, "GPU")} {all === 1 ? "becomes" : "become"}{" "}
@@ -173,34 +195,13 @@ function PauseDialog({ rows, size }: { rows: Row[]; size: string | null }) {
           </>
         )}
       </p>
-      <input
-        class="inp"
-        type="text"
-        maxlength={500}
-        placeholder="Reason, told to the owner"
-        aria-label="Reason, told to the owner"
-        value={reason}
-        onInput={(e) => setReason(e.currentTarget.value)}
-      />
+      <Reason words="Reason, told to the owner" value={reason} put={setReason} />
       <p class="q xs">
         {told.length
           ? `${told.slice(0, 3).join(" and ")}${told.length > 3 ? ` and ${told.length - 3} more` : ""} will be told who did it.`
           : "Who did it is written on the object."}
       </p>
-      <Buttons>
-        <button
-          type="submit"
-          class="btn pri"
-          onClick={() => {
-            close();
-            void pause(rows, reason);
-          }}
-        >
-          <Icon name="pause" />
-          {row ? (size ? `Pause ${size}` : "Pause it") : `Pause ${rows.length}`}
-        </button>
-      </Buttons>
-    </Modal>
+    </Ask>
   );
 }
 
@@ -220,43 +221,21 @@ function FreezeDialog() {
     0;
   const chosen = choices[choice]!;
   return (
-    <Modal title={`Freeze ${overview?.cluster ?? ""}`}>
+    <Ask
+      title={`Freeze ${overview?.cluster ?? ""}`}
+      verb={`Freeze ${choice < 2 ? `for ${chosen.label}` : chosen.label.replace("Until", "until")}`}
+      icon="frost"
+      off={me ? !me.mayFreeze.allowed : false}
+      act={() => void freeze(chosen.time, reason)}
+    >
       <p>
         No notice and no pause{overview?.gpus.total ? `, on all ${gpus(overview.gpus.total)} GPUs` : ""}. Resume works.
         {wait > 0 && <> {plural(wait, "pause")} of the next 30&nbsp;min will wait.</>}
       </p>
-      <div class="opts" role="group" aria-label="For how long">
-        {choices.map((c, i) => (
-          <button type="button" aria-pressed={i === choice} onClick={() => choose(i)}>
-            {c.label}
-          </button>
-        ))}
-      </div>
-      <input
-        class="inp"
-        type="text"
-        maxlength={500}
-        placeholder="Reason, shown in the banner"
-        aria-label="Reason, shown in the banner"
-        value={reason}
-        onInput={(e) => setReason(e.currentTarget.value)}
-      />
+      <Choices label="For how long" of={choices.map((c) => c.label)} chosen={choice} choose={choose} />
+      <Reason words="Reason, shown in the banner" value={reason} put={setReason} />
       <NotAllowed me={me} />
-      <Buttons>
-        <button
-          type="submit"
-          class="btn pri"
-          disabled={me ? !me.mayFreeze.allowed : false}
-          onClick={() => {
-            close();
-            void freeze(chosen.time, reason);
-          }}
-        >
-          <Icon name="frost" />
-          Freeze {choice < 2 ? `for ${chosen.label}` : chosen.label.toLowerCase().replace(weekday(morning).toLowerCase(), weekday(morning))}
-        </button>
-      </Buttons>
-    </Modal>
+    </Ask>
   );
 }
 
@@ -274,7 +253,12 @@ function UnfreezeDialog() {
   const { data: overview } = useAnswer<Overview>(OVERVIEW);
   const { data: me } = useAnswer<Me>(ME);
   return (
-    <Modal title={`Unfreeze ${overview?.cluster ?? ""}?`}>
+    <Ask
+      title={`Unfreeze ${overview?.cluster ?? ""}?`}
+      verb="Unfreeze"
+      off={me ? !me.mayFreeze.allowed : false}
+      act={() => void freeze({ off: true }, "")}
+    >
       <p>Notices and pauses go on with the next cycle. Who was told before the freeze keeps the whole time to answer.</p>
       {overview?.frozen && (
         <p class="q xs">
@@ -283,20 +267,7 @@ function UnfreezeDialog() {
         </p>
       )}
       <NotAllowed me={me} />
-      <Buttons>
-        <button
-          type="submit"
-          class="btn pri"
-          disabled={me ? !me.mayFreeze.allowed : false}
-          onClick={() => {
-            close();
-            void freeze({ off: true }, "");
-          }}
-        >
-          Unfreeze
-        </button>
-      </Buttons>
-    </Modal>
+    </Ask>
   );
 }
 
@@ -308,7 +279,16 @@ function AddressDialog({ done }: { done: (email: string | null) => void }) {
     done(value);
   };
   return (
-    <Modal title="Keep it as" onClose={() => finish(null)}>
+    <Ask
+      title="Keep it as"
+      verb="Go on"
+      off={!right}
+      quit={() => finish(null)}
+      act={() => {
+        rememberEmail(email);
+        done(email);
+      }}
+    >
       <input
         class="inp"
         type="email"
@@ -319,29 +299,13 @@ function AddressDialog({ done }: { done: (email: string | null) => void }) {
         onInput={(e) => put(e.currentTarget.value.trim())}
       />
       <p class="q xs">Stored as unverified, 24&nbsp;h at most. This browser remembers it.</p>
-      <div class="ar">
-        <button type="button" class="btn quiet" onClick={() => finish(null)}>
-          Cancel
-        </button>
-        <button
-          type="submit"
-          class="btn pri"
-          disabled={!right}
-          onClick={() => {
-            rememberEmail(email);
-            finish(email);
-          }}
-        >
-          Go on
-        </button>
-      </div>
-    </Modal>
+    </Ask>
   );
 }
 
 const KEYS: [string[], string][] = [
   [["/"], "find"],
-  [["g", "o", "w", "a", "n", "p"], "then: Overview, Workloads, Activity, Nodes, Policies"],
+  [["g", "o", "w", "a", "c", "n", "p"], "then: Overview, Workloads, Activity, Cost, Nodes, Policies"],
   [["j", "k"], "next, previous row"],
   [["x"], "select row"],
   [["↵"], "open"],
@@ -352,29 +316,13 @@ const KEYS: [string[], string][] = [
   [["?"], "this list"],
 ];
 const KeysDialog = () => (
-  <Modal title="Keys">
-    <table class="keys">
-      <tbody>
-        {KEYS.map(([keys, words]) => (
-          <tr>
-            <th scope="row">
-              {keys.map((k) => (
-                <>
-                  <Key>{k}</Key>{" "}
-                </>
-              ))}
-            </th>
-            <td>{words}</td>
-          </tr>
-        ))}
-      </tbody>
-    </table>
-    <div class="ar">
-      <button type="submit" class="btn" onClick={close}>
-        Close
-      </button>
-    </div>
-  </Modal>
+  <Ask title="Keys" verb="Close">
+    <Table
+      class="keys"
+      rows={KEYS}
+      columns={[{ cell: ([keys]) => keys.map((k) => <Key>{k}</Key>) }, { class: "m", cell: ([, words]) => words }]}
+    />
+  </Ask>
 );
 
 export function Dialogs() {

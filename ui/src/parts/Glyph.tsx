@@ -32,6 +32,10 @@ const patterns = (
     <pattern id="p-free" width="8" height="8" patternUnits="userSpaceOnUse">
       <circle cx="4" cy="4" r=".9" fill="var(--edge)" opacity=".55" />
     </pattern>
+    <pattern id="p-slack" width="5" height="5" patternUnits="userSpaceOnUse">
+      <rect width="5" height="5" fill="var(--busy-wash)" />
+      <circle cx="2.5" cy="2.5" r=".95" fill="var(--busy)" />
+    </pattern>
     <pattern id="p-freed" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">
       <rect width="6" height="6" fill="var(--rest-wash)" />
       <rect width="1.4" height="6" fill="var(--rest)" />
@@ -223,3 +227,9 @@ export const fillOf = (state: State | SlotState, activity: number | null = null)
   state === "busy" && activity !== null && activity < LOW ? "url(#p-busylo)" : FILL[state];
 export const strokeOf = (state: SlotState) =>
   state === "unknown" ? "var(--unk-row)" : state === "busy" || state === "free" || state === "freed" ? null : "var(--idle-row)";
+
+/** The part of a disc that has gone, from above to the right. */
+export function wedge(ratio: number, r: number): string {
+  const angle = Math.min(0.999, Math.max(0.001, ratio)) * 2 * Math.PI;
+  return `M0 0V${-r}A${r} ${r} 0 ${angle > Math.PI ? 1 : 0} 1 ${(r * Math.sin(angle)).toFixed(2)} ${(-r * Math.cos(angle)).toFixed(2)}z`;
+}

@@ -2,7 +2,7 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { Overview, Row, Workloads } from "../api";
-import { useAnswer } from "../ask";
+import { demo, useAnswer } from "../ask";
 import { at, useNow } from "../clock";
 import { dialog } from "../dialogs";
 import { useKeys } from "../hooks";
@@ -18,9 +18,11 @@ const PAGES: [string, string, string][] = [
   ["/", "Overview", "o"],
   ["/workloads", "Workloads", "w"],
   ["/activity", "Activity", "a"],
+  ["/cost", "Cost", "c"],
   ["/nodes", "Nodes", "n"],
   ["/policies", "Policies", "p"],
 ];
+const TALK: [string, string, string] = ["/inbox", "Conversation", "i"];
 const isCurrent = (path: string, page: string) =>
   page === "/" ? path === "/" : path.startsWith(page) || (page === "/workloads" && path.startsWith("/w/"));
 
@@ -139,7 +141,7 @@ function Mode({ overview }: { overview: Overview | null }) {
   );
 }
 
-function Menu({ path }: { path: string }) {
+function Menu({ path, pages }: { path: string; pages: typeof PAGES }) {
   const ref = useRef<HTMLDetailsElement>(null);
   useEffect(() => {
     if (ref.current) ref.current.open = false;
@@ -150,7 +152,7 @@ function Menu({ path }: { path: string }) {
         <Icon name="menu" />
       </summary>
       <nav class="popped" aria-label="Main menu">
-        {PAGES.map(([to, label]) => (
+        {pages.map(([to, label]) => (
           <a href={to} aria-current={isCurrent(path, to) ? "page" : undefined}>
             {label}
           </a>
@@ -191,7 +193,8 @@ export function Shell({ children }: { children: ComponentChildren }) {
   const { path } = useAddress();
   const { data: overview } = useAnswer<Overview>(OVERVIEW);
   const frozen = !!overview?.frozen;
-  const chords = Object.fromEntries(PAGES.map(([to, , key]) => [`g ${key}`, () => go(to)]));
+  const pages = demo.use() ? [...PAGES, TALK] : PAGES;
+  const chords = Object.fromEntries(pages.map(([to, , key]) => [`g ${key}`, () => go(to)]));
   useKeys({ ...chords, "?": () => dialog.put({ type: "keys" }) });
   return (
     <>
@@ -214,7 +217,7 @@ export function Shell({ children }: { children: ComponentChildren }) {
           fallow
         </a>
         <nav class="nav" aria-label="Main">
-          {PAGES.map(([to, label]) => (
+          {pages.map(([to, label]) => (
             <a href={to} aria-current={isCurrent(path, to) ? "page" : undefined}>
               {label}
             </a>
@@ -231,7 +234,7 @@ export function Shell({ children }: { children: ComponentChildren }) {
         <button type="button" class="btn ico quiet" aria-label="Switch between light and dark" onClick={switchTheme}>
           <Icon name="moon" />
         </button>
-        <Menu path={path} />
+        <Menu path={path} pages={pages} />
       </header>
       <main class="wrap" id="main" tabindex={-1}>
         <Banners overview={overview} path={path} />

@@ -1,11 +1,10 @@
 // What a row shows of a workload: the cells it holds, its last day as a strip, the time until the next step, the keep buttons.
 import type { Row, State } from "../api";
-import { keep, KEEP_HOURS } from "../acts";
+import { keep } from "../acts";
 import { at } from "../clock";
 import { dialog } from "../dialogs";
-import { localised, time, until, utc } from "../words";
-import { fillOf } from "./Glyph";
-import { wedge } from "./Field";
+import { localised, modelName, restSize, shortModel, time, until, utc } from "../words";
+import { fillOf, wedge } from "./Glyph";
 
 const MOST = 6;
 const FRACTION: Record<number, string> = { 0.25: "¼", 0.5: "½", 0.75: "¾" };
@@ -17,12 +16,14 @@ export function Cells({ row }: { row: Row }) {
   const fill = fillOf(state);
   const whole = !row.profile && held >= 0.99;
   const n = Math.min(MOST, whole ? Math.round(held) : Math.max(1, row.instances));
-  const model = row.models.map((m) => m.replace(/^NVIDIA[ -]/, "")).join(", ");
+  const model = [...new Set(row.models.map(modelName))].join(", ");
   const words = row.profile
     ? `${row.instances > 1 ? `${row.instances} × ` : ""}${row.profile}`
-    : whole
+    : whole || !held
       ? model
-      : `${model}, ${FRACTION[Math.round(held * 100) / 100] ?? held.toFixed(2)} slice`;
+      : [shortModel(row.models[0] ?? null), `${FRACTION[Math.round(held * 100) / 100] ?? held.toFixed(2)} slice`]
+          .filter(Boolean)
+          .join(", ");
   return (
     <>
       <svg width={n * 13} height="12" aria-hidden="true">
@@ -39,7 +40,7 @@ export function Cells({ row }: { row: Row }) {
           ),
         )}
       </svg>
-      <div class="q xs">{words || "model not known"}</div>
+      <div class="q xs clip">{words || (row.rest ? "" : "model not known")}</div>
     </>
   );
 }
@@ -110,7 +111,7 @@ export function NextStep({ row, now }: { row: Row; now: number }) {
           </>
         )}
         <div class="q xs clip">
-          by {row.rest.by}, {row.rest.size}
+          by {row.rest.by}, {restSize(row.rest.size)}
         </div>
       </>
     );
@@ -162,13 +163,15 @@ export function NextStep({ row, now }: { row: Row; now: number }) {
   );
 }
 
-/** Keep 4 h, 8 h, 24 h, or another time. */
+const shared = (rows: Row[]) => rows.map((r) => r.keepHours).reduce((a, b) => a.filter((h) => b.includes(h)));
+
+/** Keep for one of the times that all their policies offer, or for another. */
 export const KeepRow = ({ rows, reason = "", small = true }: { rows: Row[]; reason?: string; small?: boolean }) => (
   <span class={small ? "seg sm" : "seg"} role="group" aria-label={`Keep ${rows.length === 1 ? rows[0]!.name : `${rows.length} workloads`}`}>
     <span class="lab" aria-hidden="true">
       Keep
     </span>
-    {KEEP_HOURS.map((h) => (
+    {shared(rows).map((h) => (
       <button type="button" onClick={() => void keep(rows, { hours: h }, reason)}>
         {h}&nbsp;h
       </button>
@@ -176,7 +179,7 @@ export const KeepRow = ({ rows, reason = "", small = true }: { rows: Row[]; reas
     <button
       type="button"
       aria-label={small ? "Keep for another time" : undefined}
-      onClick={() => dialog.put({ type: "keep", rows, maxHours: 168, extraPause: false })}
+      onClick={() => dialog.put({ type: "keep", rows, maxHours: Math.min(...rows.map((r) => r.maxKeepHours)), extraPause: false })}
     >
       {small ? "…" : "Other…"}
     </button>

@@ -4,6 +4,7 @@ import type { Answer } from "../ask";
 import type { Row, State } from "../api";
 import { useAfter } from "../hooks";
 import { useNow } from "../clock";
+import { set, useAddress } from "../route";
 import { hundredth, span } from "../words";
 import { Glyph, glyphOf, Icon } from "./Glyph";
 
@@ -37,37 +38,53 @@ export function Chip({ row, inGroup = false }: { row: Row; inGroup?: boolean }) 
   );
 }
 
-type Choice<T extends string> = { value: T; label: ComponentChildren };
-export function Segments<T extends string>({
+type Choosing<T extends string> = { label: string; named?: boolean; small?: boolean; of: [T, ComponentChildren][] };
+/** One of a few, side by side. `named`: its label is written before it. */
+export const Segments = <T extends string>({
   label,
-  hideLabel,
-  choices,
+  named,
+  small = true,
+  of,
   value,
   choose,
-  small = true,
-}: {
-  label: string;
-  hideLabel?: boolean;
-  choices: Choice<T>[];
-  value: T;
-  choose: (value: T) => void;
-  small?: boolean;
-}) {
-  return (
-    <span class={small ? "seg sm" : "seg"} role="group" aria-label={label}>
-      {!hideLabel && (
-        <span class="lab" aria-hidden="true">
-          {label}
-        </span>
-      )}
-      {choices.map((c) => (
-        <button type="button" aria-pressed={c.value === value} onClick={() => choose(c.value)}>
-          {c.label}
-        </button>
-      ))}
-    </span>
-  );
-}
+}: Choosing<T> & { value: T; choose: (value: T) => void }) => (
+  <span class={small ? "seg sm" : "seg"} role="group" aria-label={label}>
+    {named && (
+      <span class="lab" aria-hidden="true">
+        {label}
+      </span>
+    )}
+    {of.map(([each, words]) => (
+      <button type="button" aria-pressed={each === value} onClick={() => choose(each)}>
+        {words}
+      </button>
+    ))}
+  </span>
+);
+
+/** The same, kept in the address under a name; what is usual is not written there. */
+export const Choice = <T extends string>({ name, usual, ...rest }: Choosing<T> & { name: string; usual: T }) => (
+  <Segments {...rest} value={(useAddress().query.get(name) as T) ?? usual} choose={(v: T) => set({ [name]: v === usual ? null : v })} />
+);
+/** How far back. */
+export const WINDOWS: [string, string][] = [
+  ["24h", "24\u00a0h"],
+  ["7d", "7\u00a0d"],
+  ["30d", "30\u00a0d"],
+];
+
+/** A line for a reason, or whatever is said in words. */
+export const Reason = ({ words, value, put }: { words: string; value: string; put: (text: string) => void }) => (
+  <input
+    class="inp"
+    type="text"
+    maxlength={500}
+    placeholder={words}
+    aria-label={words}
+    value={value}
+    onInput={(e) => put(e.currentTarget.value)}
+  />
+);
 
 export const Key = ({ children }: { children: string }) => <kbd>{children}</kbd>;
 
@@ -133,7 +150,7 @@ export function FailedPart({ answer, retry }: { answer: Answer<unknown>; retry: 
         {error.call}: {error.status || "no answer"}, {error.message}.
       </p>
       <p class="q xs">
-        The rest of the page is right. Tried {tries === 1 ? "once" : `${tries} times`}
+        {error.status > 0 && "The rest of the page is right. "}Tried {tries === 1 ? "once" : `${tries} times`}
         {wait !== null && (
           <>
             , next in <span class="n">{span(wait)}</span>
@@ -168,35 +185,3 @@ export const Copy = ({ text, label = "Copy" }: { text: string; label?: string })
     {label}
   </button>
 );
-
-/** The same facts as a chart, for those who cannot see it. */
-export function AsTable({ caption, head, rows }: { caption: string; head: string[]; rows: (string | number)[][] }) {
-  return (
-    <details class="astable">
-      <summary>as table</summary>
-      <div class="scroll" tabindex={0} role="region" aria-label={caption}>
-        <table>
-          <caption class="sr">{caption}</caption>
-          <thead>
-            <tr>
-              {head.map((h, i) => (
-                <th scope="col" class={i ? "r" : ""}>
-                  {h}
-                </th>
-              ))}
-            </tr>
-          </thead>
-          <tbody>
-            {rows.map((row) => (
-              <tr>
-                {row.map((cell, i) => (
-                  <td class={i ? "r n" : "n"}>{cell}</td>
-                ))}
-              </tr>
-            ))}
-          </tbody>
-        </table>
-      </div>
-    </details>
-  );
-}

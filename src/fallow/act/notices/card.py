@@ -25,7 +25,7 @@ def paused(facts: NoticeFacts, what: str) -> tuple[list[Element], list[Element]]
     return [_text(what, weight="Bolder"), _table([("Bring it back", facts.resume_command)])], page
 
 
-def digest(several: Sequence[NoticeFacts]) -> tuple[list[Element], list[Element]]:
+def bundle(several: Sequence[NoticeFacts]) -> tuple[list[Element], list[Element]]:
     rows = [(f"{facts.ref.namespace}/{facts.ref.name}", facts.upcoming) for facts in several]
     return [_text(f"{len(several)} workloads are idle", weight="Bolder"), _table(rows)], []
 

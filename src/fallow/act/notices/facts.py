@@ -23,6 +23,10 @@ class Letterhead(msgspec.Struct, frozen=True):
     currency: str = "USD"
     has_buttons: bool = False  # somebody listens when one is pressed in Slack
 
+    def money(self, amount: float) -> str:
+        sign = "$" if self.currency == "USD" else ""
+        return f"{sign}{amount:,.2f}{'' if sign else f' {self.currency}'}"
+
     def page_of(self, ref: cluster.Ref) -> str | None:
         if not self.public_url:
             return None
@@ -61,10 +65,7 @@ class NoticeFacts(msgspec.Struct, frozen=True, kw_only=True):
         return self.finding.workload.ref
 
     def money(self, amount: float | None) -> str | None:
-        if amount is None:
-            return None
-        sign = "$" if self.head.currency == "USD" else ""
-        return f"{sign}{amount:,.2f}{'' if sign else f' {self.head.currency}'}"
+        return None if amount is None else self.head.money(amount)
 
     @property
     def per_day(self) -> str | None:
@@ -73,8 +74,9 @@ class NoticeFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 def gather(
     finding: decision.Finding, now: Instant, *, head: Letterhead, pauses_at: Instant | None = None,
-    per_hour: float | None = None,
+    per_hour: float | None = None, kept_for: float | None = None,
 ) -> NoticeFacts:
+    """`kept_for`: what its last acknowledgement has cost."""
     ref, kind = finding.workload.ref, kinds.of(finding.workload)
     idle_for = None if finding.idle_since is None else now - finding.idle_since
     typed = f"{kinds.typed(ref)} -n {ref.namespace}"
@@ -84,7 +86,10 @@ def gather(
         offers=tuple(_offer(hours, now, per_hour) for hours in offered_hours(finding.rule.consent)),
         measured=_measured(finding), pause=_pause(kind), keep_command=f"fallow ack {typed}",
         resume_command=f"fallow resume {typed}", page=head.page_of(ref),
-        notes=tuple(text.warnings(finding.workload, kind, finding.rule)) if kind else (),
+        notes=(
+            *(text.warnings(finding.workload, kind, finding.rule) if kind else ()),
+            *([] if kept_for is None else [f"Its last acknowledgement has cost {head.money(kept_for)}."]),
+        ),
     )
 
 
@@ -112,7 +117,7 @@ def _upcoming(pauses_at: Instant | None, kind: kinds.Kind | None, now: Instant) 
     if pauses_at is None or kind is None:
         return "Nothing will be done to it."
     wait = f", in {units.spoken(pauses_at - now)}," if pauses_at > now else ""
-    return f"It will be {kind.verb} at {units.clock_time(pauses_at)} UTC{wait} unless you keep it."
+    return f"It will be {kind.verb} at {units.clock_time(pauses_at)} UTC at the earliest{wait} unless you keep it."
 
 
 def _holds(finding: decision.Finding) -> str:

@@ -10,7 +10,7 @@ from html import escape
 import msgspec
 
 from fallow import names
-from fallow.act.notices.facts import NoticeFacts
+from fallow.act.notices.facts import Letterhead, NoticeFacts
 from fallow.model import units
 
 _INK, _FAINT, _RULE, _STRAW, _GREEN = "#20241C", "#626859", "#DDD9CA", "#F7E8C1", "#1F4D37"
@@ -27,7 +27,7 @@ def notice(facts: NoticeFacts) -> Draft:
     when = f", pause at {units.clock_time(facts.pauses_at)} UTC" if facts.pauses_at is not None else ""
     span = "idle" if facts.idle_for is None else f"no work for {units.spoken(facts.idle_for)}"
     subject = f"{facts.ref.name}: {span}{when}"
-    return Draft(subject, _plain(facts), _wrap(facts, _lead(facts) + _buttons(facts) + _rows(facts) + _foot()))
+    return Draft(subject, _plain(facts), wrap(facts.head, _lead(facts) + _buttons(facts) + _rows(facts) + _foot()))
 
 
 def paused(facts: NoticeFacts, what: str) -> Draft:
@@ -35,10 +35,10 @@ def paused(facts: NoticeFacts, what: str) -> Draft:
     back = f"Bring it back: {facts.resume_command}"
     link = f'<p><a href="{escape(facts.page)}">Bring it back</a></p>' if facts.page else ""
     body = f'<p style="margin:0 0 16px">{escape(what)}</p>{link}{_code(facts.resume_command)}'
-    return Draft(subject, f"{what}\n\n  {back}\n", _wrap(facts, body))
+    return Draft(subject, f"{what}\n\n  {back}\n", wrap(facts.head, body))
 
 
-def digest(several: Sequence[NoticeFacts]) -> Draft:
+def bundle(several: Sequence[NoticeFacts]) -> Draft:
     gpus = sum(facts.finding.gpus for facts in several)
     subject = f"{len(several)} workloads are idle, {gpus} GPUs"
     lines = [f"  {facts.ref.namespace}/{facts.ref.name}: {facts.headline} {facts.upcoming}" for facts in several]
@@ -46,7 +46,7 @@ def digest(several: Sequence[NoticeFacts]) -> Draft:
         _row(f"{facts.ref.namespace}/{facts.ref.name}", f"{facts.headline} {facts.upcoming}") for facts in several
     )
     keep = f"\nKeep one: {several[0].keep_command}\n"
-    return Draft(subject, "\n".join([f"{subject}.", "", *lines, keep]), _wrap(several[0], _table(rows)))
+    return Draft(subject, "\n".join([f"{subject}.", "", *lines, keep]), wrap(several[0].head, _table(rows)))
 
 
 def _facts_of(facts: NoticeFacts) -> list[tuple[str, str]]:
@@ -95,7 +95,7 @@ def _button(facts: NoticeFacts, index: int) -> str:
 
 
 def _rows(facts: NoticeFacts) -> str:
-    return _table("".join(_row(label, said) for label, said in _facts_of(facts)))
+    return table(_facts_of(facts))
 
 
 def _table(rows: str) -> str:
@@ -107,6 +107,10 @@ def _row(label: str, said: str) -> str:
            f'<td style="padding:5px 0">{escape(said)}</td></tr>'
 
 
+def table(rows: Sequence[tuple[str, str]]) -> str:
+    return _table("".join(_row(label, said) for label, said in rows))
+
+
 def _code(command: str) -> str:
     return f'<pre style="background:#F6F4EC;padding:8px 12px;margin:0;font-size:13px">{escape(command)}</pre>'
 
@@ -116,10 +120,10 @@ def _foot() -> str:
     return f'<p style="color:{_FAINT};font-size:12px;margin:16px 0 0">{said}</p>'
 
 
-def _wrap(facts: NoticeFacts, body: str) -> str:
-    name = f"fallow{f' · {escape(facts.head.cluster_name)}' if facts.head.cluster_name else ''}"
-    head = f'<p style="color:{_FAINT};margin:0 0 12px">{name}</p>'
+def wrap(head: Letterhead, body: str) -> str:
+    name = f"fallow{f' · {escape(head.cluster_name)}' if head.cluster_name else ''}"
+    top = f'<p style="color:{_FAINT};margin:0 0 12px">{name}</p>'
     return f'<!doctype html><html lang="en"><body style="margin:0;background:#ECE9DD;padding:24px 0">' \
            f'<table role="presentation" width="600" align="center" cellpadding="0" cellspacing="0" ' \
-           f'style="background:#FFFFFF;{_FONT};color:{_INK}"><tr><td style="padding:28px">{head}{body}</td></tr>' \
+           f'style="background:#FFFFFF;{_FONT};color:{_INK}"><tr><td style="padding:28px">{top}{body}</td></tr>' \
            "</table></body></html>"

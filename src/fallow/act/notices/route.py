@@ -14,6 +14,7 @@ import msgspec
 
 from fallow.model import decision
 from fallow.model.policies import idle
+from fallow.model.policies.idle import ChannelType
 
 Mentions = Mapping[str, str]  # namespace, or a prefix of some that ends in `-`, -> whom Slack is to mention
 
@@ -39,7 +40,7 @@ class NoticeRoute(msgspec.Struct, frozen=True):
     @property
     def whom(self) -> str:
         """For people: whom it reaches."""
-        by_event = "an Event on it" if self.channel.type == "event" else ""
+        by_event = "an Event on it" if self.channel.type == ChannelType.event else ""
         return by_event or self.room or ", ".join(self.addresses) or self.channel.name
 
 
@@ -54,10 +55,10 @@ def find(
     """`domains`: whose addresses owners may name, those below them too."""
     wishes = finding.wishes
     asked = list(_read_wishes(wishes.notify))
-    people = [text for kind, text in asked if kind == "slack" and _MENTION.fullmatch(text)]
+    people = [text for kind, text in asked if kind == ChannelType.slack and _MENTION.fullmatch(text)]
     people = people or _MENTION.findall(wishes.mentions) or _mapped(finding.workload.ref.namespace, mentions)
-    rooms = [text for kind, text in asked if kind == "slack" and _ROOM.fullmatch(text)]
-    named = [text for kind, text in asked if kind == "email"] + [wishes.owner.strip()]
+    rooms = [text for kind, text in asked if kind == ChannelType.slack and _ROOM.fullmatch(text)]
+    named = [text for kind, text in asked if kind == ChannelType.email] + [wishes.owner.strip()]
     addresses = [each for each in named if _is_within(each, domains)]
     routes = (route for channel in channels for route in _routes(channel, rooms, addresses))
     return Routing(tuple(dict.fromkeys(routes)), tuple(dict.fromkeys(people)))
@@ -72,11 +73,11 @@ def _read_wishes(notify: str) -> Iterator[tuple[str, str]]:
 
 def _routes(channel: idle.Channel, rooms: list[str], addresses: list[str]) -> Iterator[NoticeRoute]:
     match channel.type:
-        case "slack":
+        case ChannelType.slack:
             yield from (NoticeRoute(channel, room, is_wish=True) for room in rooms[:_MOST_ROOMS])
             if not rooms:
                 yield NoticeRoute(channel).own
-        case "email":
+        case ChannelType.email:
             known = dict.fromkeys([*_split(channel.text("to")), *addresses])
             if usable := tuple(each for each in known if _ADDRESS.fullmatch(each))[:_MOST_ADDRESSES]:
                 yield NoticeRoute(channel, addresses=usable)

@@ -9,18 +9,20 @@ import binascii
 import logging
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
-from fallow.act.notices import card, letter, route, slack
-from fallow.act.notices.facts import NoticeFacts
+from fallow.act.notices import card, digesting, letter, route, slack
+from fallow.act.notices.facts import Letterhead, NoticeFacts
 from fallow.clients import errors
 from fallow.clients.kubernetes import api as kubernetes
 from fallow.clients.messages import mail, pager, post, teams, webhook
 from fallow.clients.messages import slack as slack_wire
 from fallow.model import mailing, units
+from fallow.model.digest import Digest
 from fallow.model.policies import idle
+from fallow.model.policies.idle import ChannelType
 from fallow.model.secret import Secret
 from fallow.model.units import Seconds
 
@@ -63,44 +65,63 @@ class SecretReader:
         return known[1]
 
 
+class ReadsSecrets(Protocol):
+    async def read(self, ref: idle.SecretKey) -> Secret[str]: ...
+
+
 class Senders:
     """All wires but that of Events. `server`: by which mail is sent; None: there is none."""
 
-    def __init__(self, poster: post.Poster, secrets: SecretReader, server: mailing.MailServer | None) -> None:
+    def __init__(self, poster: post.Poster, secrets: ReadsSecrets, server: mailing.MailServer | None) -> None:
         self._poster, self._secrets, self._server = poster, secrets, server
 
     async def send(self, envelope: Envelope) -> None:
         match envelope.route.channel.type:
-            case "slack":
+            case ChannelType.slack:
                 await self._send_slack(envelope)
-            case "email":
+            case ChannelType.email:
                 await self._send_letter(envelope)
-            case "pagerduty":
+            case ChannelType.pagerduty:
                 await self._page(envelope)
-            case "webhook":
+            case ChannelType.webhook:
                 await self._call(envelope)
-            case "teams":
+            case ChannelType.teams:
                 await self._send_card(envelope)
             case other:
                 raise errors.Misconfigured(f"no channel is of type {other}")
 
+    async def send_digest(self, channel: idle.Channel, made: Digest, head: Letterhead) -> None:
+        """To whom the operator said: no owner is asked."""
+        match channel.type:
+            case ChannelType.slack:
+                await self.post_slack(channel, channel.text("channel"), digesting.write_slack(made, head))
+            case ChannelType.email:
+                addresses = tuple(part.strip() for part in channel.text("to").split(",") if part.strip())
+                await self.post_letter(addresses, digesting.write_letter(made, head))
+            case other:
+                raise errors.Misconfigured(f"a digest does not go by {other}")
+
     async def _send_slack(self, envelope: Envelope) -> None:
-        channel, message = envelope.route.channel, _write_slack(envelope)
-        if token := await self._find(channel, "bot_token"):
-            if not envelope.route.room:
+        await self.post_slack(envelope.route.channel, envelope.route.room, _write_slack(envelope))
+
+    async def post_slack(self, channel: idle.Channel, room: str, message: slack.Message) -> None:
+        if token := await self.find(channel, "bot_token"):
+            if not room:
                 raise errors.Misconfigured(f"channel {channel.name}: a bot must be told in which channel to speak")
             api = channel.text("api_url", slack_wire.API)
-            await slack_wire.post_message(self._poster, token, envelope.route.room, message, api=api)
+            await slack_wire.post_message(self._poster, token, room, message, api=api)
             return
-        room = {"channel": envelope.route.room} if envelope.route.room else {}
-        await slack_wire.post_webhook(self._poster, await self._need(channel, "webhook_url"), message | room)
+        named = {"channel": room} if room else {}
+        await slack_wire.post_webhook(self._poster, await self.need(channel, "webhook_url"), message | named)
 
     async def _send_letter(self, envelope: Envelope) -> None:
+        await self.post_letter(envelope.route.addresses, _write_letter(envelope))
+
+    async def post_letter(self, to: tuple[str, ...], draft: letter.Draft) -> None:
         if self._server is None:
             raise errors.Misconfigured("no mail server is configured: --smtp-url and --email-from")
-        draft = _write_letter(envelope)
         refused = await mail.send(self._server, mail.Letter(
-            to=envelope.route.addresses, subject=draft.subject, text=draft.text, html=draft.html
+            to=to, subject=draft.subject, text=draft.text, html=draft.html
         ))
         if refused:
             log.warning("%s takes no mail for %s", self._server.host, ", ".join(refused))
@@ -110,7 +131,7 @@ class Senders:
         if envelope.what:
             await self.resolve(channel, envelope.dedup_key)
             return
-        key, address = await self._need(channel, "routing_key"), await self._find(channel, "url")
+        key, address = await self.need(channel, "routing_key"), await self.find(channel, "url")
         details = {"holds": facts.holds, "measured": facts.measured, "keep": facts.keep_command}
         await pager.trigger(
             self._poster, key, envelope.dedup_key, summary=f"{facts.headline} {facts.upcoming}", details=details,
@@ -119,28 +140,28 @@ class Senders:
 
     async def resolve(self, channel: idle.Channel, dedup_key: str) -> None:
         """An incident whose reason has gone."""
-        key, address = await self._need(channel, "routing_key"), await self._find(channel, "url")
+        key, address = await self.need(channel, "routing_key"), await self.find(channel, "url")
         await pager.resolve(self._poster, key, dedup_key, address=address or pager.EVENTS)
 
     async def _call(self, envelope: Envelope) -> None:
         channel = envelope.route.channel
         await webhook.send(
-            self._poster, await self._need(channel, "url"), _write_plain(envelope), envelope.facts[0].now,
-            auth_header=await self._find(channel, "auth_header"), hmac_key=await self._find(channel, "hmac_key"),
+            self._poster, await self.need(channel, "url"), _write_plain(envelope), envelope.facts[0].now,
+            auth_header=await self.find(channel, "auth_header"), hmac_key=await self.find(channel, "hmac_key"),
         )
 
     async def _send_card(self, envelope: Envelope) -> None:
         body, actions = _write_card(envelope)
-        await teams.post_card(self._poster, await self._need(envelope.route.channel, "url"), body, actions)
+        await teams.post_card(self._poster, await self.need(envelope.route.channel, "url"), body, actions)
 
-    async def _find(self, channel: idle.Channel, key: str) -> Secret[str] | None:
+    async def find(self, channel: idle.Channel, key: str) -> Secret[str] | None:
         found = channel.find(key)
         if isinstance(found, idle.SecretKey):
             return await self._secrets.read(found)
         return Secret(found) if isinstance(found, str) else found
 
-    async def _need(self, channel: idle.Channel, key: str) -> Secret[str]:
-        found = await self._find(channel, key)
+    async def need(self, channel: idle.Channel, key: str) -> Secret[str]:
+        found = await self.find(channel, key)
         if found is None or not found.reveal():
             raise errors.Misconfigured(f"channel {channel.name} of type {channel.type} has no {key}")
         return found
@@ -148,21 +169,21 @@ class Senders:
 
 def _write_slack(envelope: Envelope) -> dict[str, Any]:
     if len(envelope.facts) > 1:
-        return slack.digest(envelope.facts, envelope.mentions)
+        return slack.bundle(envelope.facts, envelope.mentions)
     [facts] = envelope.facts
     return slack.paused(facts, envelope.what, ()) if envelope.what else slack.notice(facts, envelope.mentions)
 
 
 def _write_letter(envelope: Envelope) -> letter.Draft:
     if len(envelope.facts) > 1:
-        return letter.digest(envelope.facts)
+        return letter.bundle(envelope.facts)
     [facts] = envelope.facts
     return letter.paused(facts, envelope.what) if envelope.what else letter.notice(facts)
 
 
 def _write_card(envelope: Envelope) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     if len(envelope.facts) > 1:
-        return card.digest(envelope.facts)
+        return card.bundle(envelope.facts)
     [facts] = envelope.facts
     return card.paused(facts, envelope.what) if envelope.what else card.notice(facts)
 

@@ -48,7 +48,7 @@ def kept(said: str, *, by: str) -> Message:
     return {"replace_original": True, "text": "", "attachments": [attachment]}
 
 
-def digest(several: Sequence[NoticeFacts], mentions: Sequence[str]) -> Message:
+def bundle(several: Sequence[NoticeFacts], mentions: Sequence[str]) -> Message:
     """One message instead of many. Every workload is named: who is not named was not told."""
     first, gpus = several[0], sum(facts.finding.gpus for facts in several)
     rows = sorted(several, key=lambda facts: (facts.ref.namespace, facts.ref.name))
@@ -61,15 +61,15 @@ def digest(several: Sequence[NoticeFacts], mentions: Sequence[str]) -> Message:
 
 
 def _line(facts: NoticeFacts) -> str:
-    when = "" if facts.pauses_at is None else f", pause at {units.clock_time(facts.pauses_at)} UTC"
+    when = "" if facts.pauses_at is None else f", pause at {units.clock_time(facts.pauses_at)} UTC at the earliest"
     return escape(f"• {facts.ref.namespace}: {facts.ref.kind}/{facts.ref.name}, {facts.holds}{when}")
 
 
 def _idle_minutes(facts: NoticeFacts) -> str:
     if facts.idle_for is None:
         return escape(facts.finding.because)
-    minutes = round(facts.idle_for / units.MINUTE)
-    return f"GPU idle for {'at least ' if facts.finding.at_least else ''}{minutes} minute{'' if minutes == 1 else 's'}"
+    minutes = int(facts.idle_for // units.MINUTE)  # whole ones, as the headline counts them
+    return f"GPU idle for {'at least ' if facts.finding.at_least else ''}{units.many(minutes, 'minute')}"
 
 
 def _deadline(facts: NoticeFacts) -> str:

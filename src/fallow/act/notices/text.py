@@ -16,7 +16,7 @@ _VERBS = {
 
 def idle_sentence(finding: decision.Finding, now: Instant) -> str:
     """`12 GPUs idle for 47m (policy default)`."""
-    gpus = f"{finding.gpus} GPU{'' if finding.gpus == 1 else 's'}"
+    gpus = units.many(finding.gpus, "GPU")
     rule = "flags" if finding.rule.name == "flags" else f"policy {finding.rule.name}"
     if finding.idle_since is None:
         return f"{gpus} idle ({rule})"
@@ -41,7 +41,7 @@ def notice_note(finding: decision.Finding, pauses_at: Instant | None, now: Insta
     ref, kind = finding.workload.ref, kinds.of(finding.workload)
     parts = [f"{ref.kind} {ref.namespace}/{ref.name}: {idle_sentence(finding, now)}."]
     if pauses_at is not None and kind is not None:
-        parts.append(f"It will be {kind.verb} at {units.clock_time(pauses_at)} UTC.")
+        parts.append(f"It will be {kind.verb} at {units.clock_time(pauses_at)} UTC at the earliest.")
     parts.append(keep_sentence(ref, finding.rule))
     if kind is not None:
         parts += (f"| {warning}" for warning in warnings(finding.workload, kind, finding.rule))

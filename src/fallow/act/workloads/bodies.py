@@ -34,16 +34,16 @@ class CannotWrite(Exception):
 
 def pause_writes(
     workload: cluster.Workload, kind: kinds.Kind, pause: decision.Pause, now: Instant, *, by: str = names.FIELD_MANAGER,
-    schedule: cluster.Ref | None = None,
+    schedule: cluster.Ref | None = None, pods: Iterable[cluster.Pod] = (),
 ) -> tuple[Write, ...]:
     """The pause and its way back: one Write, or record first and act second where two objects must change.
 
-    `schedule`: the CronJob that is to be paused and resumed along with its Job.
+    `schedule`: the CronJob that is to be paused and resumed along with its Job. `pods`: those that hold its GPUs.
     """
     way, target = kinds.way(kind, workload), kinds.pause_target(kind, workload)
     row = kinds.target_row(kind, workload)
     fields = row.pauses(workload, pause.finding.rule, now)
-    marks = _pause_marks(kind, workload, pause, now, by)
+    marks = _pause_marks(kind, workload, pause, now, by) | _place_marks(pods)
     if way is kinds.Way.own or way is kinds.Way.kueue:
         # Where touching the object restarts its pods, the marks of a pause that others ended stay until the next.
         is_left = workload.has_marks_elsewhere and way is kinds.Way.own
@@ -90,6 +90,12 @@ def _pause_marks(
         names.PAUSED_AT: units.rfc3339(now), names.PAUSED_BY: by, names.PAUSED_REASON: reason,
         names.PAUSED_GPUS: str(pause.finding.gpus), names.PAUSED_POLICY: pause.finding.rule.name,
     }
+
+
+def _place_marks(pods: Iterable[cluster.Pod]) -> dict[str, str | None]:
+    """Where it was: once its pods are gone nobody else knows what the pause gave back."""
+    text = reading.write_nodes(pods)
+    return {names.PAUSED_NODES: text} if text else {}
 
 
 def current_replicas(kind: kinds.Kind, workload: cluster.Workload) -> int | None:

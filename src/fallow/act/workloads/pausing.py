@@ -42,7 +42,7 @@ async def pause(
         return obstacle
     schedule = bodies.schedule_of(workload) if with_schedule else None
     try:
-        steps = bodies.pause_writes(workload, kind, pause, now, by=by, schedule=schedule)
+        steps = bodies.pause_writes(workload, kind, pause, now, by=by, schedule=schedule, pods=pods)
     except bodies.CannotWrite as refusal:
         return Outcome(pause, Status.refused, now, refusal.because, code=refusal.code)
     await _rehearse(writer, steps)

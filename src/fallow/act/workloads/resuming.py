@@ -94,6 +94,9 @@ async def _resume_once(
         else:
             await resume_schedules(writer, workload, now, resume.by)
             await _clear(writer, workload, target, now, resume.by)
+        if marks.read_all(workload, names.PENDING_SINCE):
+            keep = f"fallow ack {kinds.typed(workload.ref)} -n {workload.ref.namespace}"
+            because = f"{short} runs; its owner was told that it will be paused, and that stands: to keep it, {keep}"
         return Outcome(resume, Status.overtaken, now, because, code=Code.AlreadyRunning)
     row = _record_row(kind, workload)
     is_void = marks.is_stale(target.annotations) and not marks.is_coming_back(workload)

@@ -3,19 +3,22 @@
 In: where it is, which layout is wanted and how to come to it. Out: `run`, which gives work the connection within one
 transaction. The file is opened in WAL mode, so that a command may read while a daemon writes.
 Invariant: a transaction is there whole or not at all. A file that is no database is set aside, one of another program
-refused, and one of a layout that is not ours is never guessed at: who only reads it finds nothing.
+refused, and one of a layout that is not ours is never guessed at: who only reads it finds nothing. Books are stricter:
+what was committed outlives a power cut, and a file that cannot be read is refused, for nobody's money begins anew.
 """
 
 import asyncio
 import contextlib
+import json
 import pathlib
 import sqlite3
-from collections.abc import Callable, Iterator
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 
 from fallow.clients import errors
+from fallow.clients.database.session import SqlRow
 
 T = TypeVar("T")
 
@@ -26,10 +29,11 @@ _MEMORY = ":memory:"
 
 class TableLayout(msgspec.Struct, frozen=True):
     """`version`: what we speak. `come_to`: makes it of a file that has another one (0: a new file), or raises
-    errors.Misconfigured where that cannot be."""
+    errors.Misconfigured where that cannot be. `is_strict`: these are books."""
 
     version: int
     come_to: Callable[[sqlite3.Connection, int], None]
+    is_strict: bool = False
 
 
 class Database:
@@ -46,7 +50,15 @@ class Database:
 
     async def run(self, work: Callable[[sqlite3.Connection], T], otherwise: T) -> T:
         """Within one transaction; `otherwise` where there is nothing to read."""
-        return await self._in_thread(lambda: self._run(work, otherwise))
+        return await self._in_thread(lambda: self._run(work, otherwise, "IMMEDIATE" if self._writes else "DEFERRED"))
+
+    async def read(self, work: Callable[[sqlite3.Connection], T], otherwise: T) -> T:
+        """The same for what only reads: it waits for no writer."""
+        return await self._in_thread(lambda: self._run(work, otherwise, "DEFERRED"))
+
+    @property
+    def is_busy(self) -> bool:
+        return self._turn.locked()
 
     async def close(self) -> None:
         if self._connection is not None:
@@ -64,10 +76,10 @@ class Database:
             except sqlite3.Error as problem:
                 raise errors.Unreachable(f"{self._path or _MEMORY} cannot be used: {problem}") from problem
 
-    def _run(self, work: Callable[[sqlite3.Connection], T], otherwise: T) -> T:
+    def _run(self, work: Callable[[sqlite3.Connection], T], otherwise: T, kind: str) -> T:
         if self._connection is None:
             return otherwise
-        with _transaction(self._connection, "IMMEDIATE" if self._writes else "DEFERRED"):
+        with _transaction(self._connection, kind):
             return work(self._connection)
 
     def _open(self) -> None:
@@ -82,7 +94,9 @@ class Database:
                 self._connect(path)
         except sqlite3.OperationalError as problem:  # no right to write, no room: the file itself may be sound
             raise errors.Misconfigured(f"{path} cannot be used: {problem}") from problem
-        except sqlite3.DatabaseError:
+        except sqlite3.DatabaseError as problem:
+            if self._layout.is_strict:
+                raise errors.Misconfigured(f"{path} cannot be read as a database: {problem}") from problem
             if self._writes:
                 _set_aside(path)
                 self._connect(path)
@@ -93,7 +107,10 @@ class Database:
     def _connect(self, path: pathlib.Path | str) -> None:
         made = sqlite3.connect(path, timeout=_PATIENCE_SECONDS, isolation_level=None, check_same_thread=False)
         try:
-            is_ours = self._find_version(made) == self._layout.version
+            version = self._find_version(made)
+            is_ours = version == self._layout.version
+            if version > self._layout.version and self._layout.is_strict:
+                raise errors.Misconfigured(f"{path} was written by a newer version of fallow ({version}); use that one")
             if self._writes:
                 self._prepare(made)
                 is_ours = True
@@ -116,13 +133,46 @@ class Database:
 
     def _prepare(self, database: sqlite3.Connection) -> None:
         database.execute("PRAGMA journal_mode=WAL")
-        database.execute("PRAGMA synchronous=NORMAL")  # a power cut may lose the last transaction, never the file
+        # NORMAL: a power cut may lose the last transaction, never the file.
+        database.execute(f"PRAGMA synchronous={'FULL' if self._layout.is_strict else 'NORMAL'}")
         with _transaction(database, "IMMEDIATE"):
             version = self._find_version(database)
             if version != self._layout.version:
                 self._layout.come_to(database, version)
                 database.execute(f"PRAGMA application_id={_APPLICATION}")
                 database.execute(f"PRAGMA user_version={self._layout.version}")
+
+
+class SqliteSession:
+    """A connection within its transaction, as SqlSession has it."""
+
+    among = "IN (SELECT value FROM json_each(?))"
+
+    def __init__(self, on: sqlite3.Connection) -> None:
+        self._on = on
+
+    def listed(self, values: Sequence[int] | Sequence[str]) -> str:
+        return json.dumps(list(values))
+
+    def rows(self, sql: str, values: Sequence[Any] = ()) -> list[SqlRow]:
+        return self._on.execute(sql, values).fetchall()
+
+    def run(self, sql: str, values: Sequence[Any] = ()) -> int:
+        return self._on.execute(sql, values).rowcount
+
+    def add(self, table: str, columns: Sequence[str], rows: Iterable[SqlRow]) -> None:
+        marks = ", ".join("?" * len(columns))
+        self._on.executemany(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})", rows)
+
+    def replace(
+        self, table: str, columns: Sequence[str], rows: Sequence[SqlRow], *, key: int, there: Sequence[SqlRow],
+        gone: Sequence[SqlRow],
+    ) -> None:
+        same = " AND ".join(f"{one} = ?" for one in columns[:key])
+        self._on.executemany(f"DELETE FROM {table} WHERE {same}", gone)
+        marks = ", ".join("?" * len(columns))
+        into = f"INSERT OR REPLACE INTO {table} ({', '.join(columns)}) VALUES ({marks})"
+        self._on.executemany(into, map(tuple, rows))  # a named one takes half as long again
 
 
 def _set_aside(path: pathlib.Path) -> None:
@@ -137,7 +187,8 @@ def _transaction(database: sqlite3.Connection, kind: str) -> Iterator[None]:
     database.execute(f"BEGIN {kind}")
     try:
         yield
-    except BaseException:
-        database.execute("ROLLBACK")
+        database.execute("COMMIT")
+    except BaseException:  # a commit may fail, too; and SQLite itself rolls back where there is no room
+        if database.in_transaction:
+            database.execute("ROLLBACK")
         raise
-    database.execute("COMMIT")

@@ -16,6 +16,7 @@ from urllib import parse
 
 import msgspec
 
+from fallow import names
 from fallow.clients import errors, retry
 from fallow.clients.kubernetes import config, nesting, pace, transport
 from fallow.model.seen import Input
@@ -72,9 +73,18 @@ def _quote(part: str) -> str:
 PODS = Resource("", "v1", "pods", "Pod", True)
 NODES = Resource("", "v1", "nodes", "Node", False)
 SECRETS = Resource("", "v1", "secrets", "Secret", True)
+CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap", True)
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace", False)
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease", True)
 EVENTS = Resource("events.k8s.io", "v1", "events", "Event", True)
+COST_BUDGETS = Resource(names.GROUP, names.POLICY_VERSION, names.BUDGET_PLURAL, names.BUDGET_KIND, False)
+COST_ATTRIBUTIONS = Resource(
+    names.GROUP, names.POLICY_VERSION, names.ATTRIBUTION_PLURAL, names.ATTRIBUTION_KIND, False
+)
+SHARING_POLICIES = Resource(
+    names.GROUP, names.POLICY_VERSION, names.SHARING_POLICY_PLURAL, names.SHARING_POLICY_KIND, False
+)
+NODE_CONFIGS = Resource(names.GROUP, names.POLICY_VERSION, names.NODE_CONFIG_PLURAL, names.NODE_CONFIG_KIND, False)
 
 
 class ListPage(msgspec.Struct, Generic[T], frozen=True):
@@ -163,6 +173,13 @@ class Api:
         )
         return await self._persist(method, functools.partial(self._wire.fetch, request), patience)
 
+    async def relay(self, path: str, params: Mapping[str, str], headers: Mapping[str, str]) -> bytes:
+        """Asked once of somebody behind the server, such as a Service; or of another server than Kubernetes' own."""
+        request = transport.Request(
+            method="GET", path=path, params=params, headers=headers, timeout=self._timeout, is_relayed=True
+        )
+        return await self._persist("GET", functools.partial(self._wire.fetch, request), ONCE)
+
     @overload
     async def get(self, resource: Resource, namespace: str | None, name: str) -> dict[str, Any]: ...
     @overload
@@ -204,6 +221,17 @@ class Api:
         params = {"fieldManager": field_manager, "fieldValidation": "Strict"} | ({"dryRun": "All"} if dry_run else {})
         path = resource.path(namespace, name, subresource)
         return await self._write("PATCH", path, body, params, "application/merge-patch+json", patience)
+
+    async def apply(
+        self, resource: Resource, namespace: str | None, name: str, body: Mapping[str, Any], *, field_manager: str,
+        force: bool = False, dry_run: bool = False, subresource: str | None = None,
+    ) -> dict[str, Any]:
+        """Server-side: what we applied before and is not in the body goes. `force`: take over what others own. A field
+        the server does not know is an error."""
+        params = {"fieldManager": field_manager, "force": str(force).lower(), "fieldValidation": "Strict"}
+        params |= {"dryRun": "All"} if dry_run else {}
+        path = resource.path(namespace, name, subresource)
+        return await self._write("PATCH", path, body, params, "application/apply-patch+yaml")
 
     async def json_patch(
         self, resource: Resource, namespace: str | None, name: str, operations: Sequence[Mapping[str, Any]], *,

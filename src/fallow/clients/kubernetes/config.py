@@ -302,7 +302,7 @@ def _from_service_account(folder: Path, environment: Mapping[str, str]) -> Acces
     token = folder / "token"
     if not host or not token.exists():
         ways = "name a kubeconfig with --kubeconfig, or run in a pod with a service account"
-        raise errors.Misconfigured(f"no cluster found: {ways}")
+        raise errors.NoCluster(f"no cluster found: {ways}")
     address = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
     server = check_address(address, "KUBERNETES_SERVICE_HOST:KUBERNETES_SERVICE_PORT", ("https",))
     ca = Pem("the service account's CA", path=folder / "ca.crt")

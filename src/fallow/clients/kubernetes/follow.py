@@ -2,10 +2,10 @@
 
 In: a resource, a slim Struct to decode its objects into, and `keep`, which says what to remember of each (None:
 nothing). Out: `store`, uid -> what is kept; `generation`, which grows whenever it changes; `problem`, why it is not
-being followed right now. The Struct needs `.metadata` with uid and names, nothing else. Fields it does not name are
-skipped by the decoder, which is what makes this cheap. Invariant: after a gap (410, an ERROR event, a broken line) the
-store is replaced by a complete list, so no delete is ever missed; a resource version is moved on only past lines that
-were taken in.
+being followed right now; whoever wants to know is told of each that goes (`parted`). The Struct needs `.metadata` with
+uid and names, nothing else. Fields it does not name are skipped by the decoder, which is what makes this cheap.
+Invariant: after a gap (410, an ERROR event, a broken line) the store is replaced by a complete list, so no delete is
+ever missed; a resource version is moved on only past lines that were taken in.
 """
 
 import asyncio
@@ -74,10 +74,13 @@ class Follower(Generic[T, K]):
         namespace: str | None = None, label_selector: str | None = None, field_selector: str | None = None,
         metadata_only: bool = False, changed: asyncio.Event | None = None,
         retry_seconds: float = 1.0, slow_retry_seconds: float = 60.0,
+        parted: Callable[[K, T | None], None] | None = None, watch_seconds: tuple[int, int] = _WATCH_SECONDS,
     ) -> None:
         """`changed` is set on every change, and may be shared.
 
-        `slow_retry_seconds` is for what only people can mend (401, 403, 404).
+        `slow_retry_seconds` is for what only people can mend (401, 403, 404). `parted` is given what was kept of one
+        that is gone, and the object as it was at its end: None if it was only found missing. `watch_seconds`: between
+        which a watch ends and is opened anew; who must know that it is not cut off opens it often.
         """
         self.store: dict[str, K] = {}
         self.generation = 0
@@ -88,7 +91,7 @@ class Follower(Generic[T, K]):
         self._api = api
         self._resource = resource
         self._item = item
-        self._keep = keep
+        self._keep, self._parted = keep, parted
         self._scope: dict[str, Any] = {
             "namespace": namespace, "label_selector": label_selector, "field_selector": field_selector,
             "metadata_only": metadata_only,
@@ -99,6 +102,7 @@ class Follower(Generic[T, K]):
         self._version = ""
         self._failures = 0
         self._retry_seconds = retry_seconds
+        self._watch_seconds = watch_seconds
         self._slow_retry_seconds = slow_retry_seconds
 
     @property
@@ -116,6 +120,8 @@ class Follower(Generic[T, K]):
         with collector_at_rest():
             store, unreadable = await self._list()
             is_change = store != self.store or unreadable != self._unreadable or not self.synced
+            for uid in self.store.keys() - store.keys() if self._parted else ():
+                self._part(uid, None)
             self.store, self._unreadable = store, unreadable
             self.synced, self.synced_at = True, time.monotonic()
             if is_change:
@@ -195,7 +201,7 @@ class Follower(Generic[T, K]):
 
     async def _watch(self) -> None:
         """One watch, to its end. Returning means: go on from where we are."""
-        last_line, began, seconds = b"", time.monotonic(), random.randint(*_WATCH_SECONDS)
+        last_line, began, seconds = b"", time.monotonic(), random.randint(*self._watch_seconds)
         watch = self._api.watch(self._resource, resource_version=self._version, seconds=seconds, **self._scope)
         try:
             async with watch as chunks:
@@ -228,11 +234,17 @@ class Follower(Generic[T, K]):
         uid = item.metadata.uid
         before = (self.store.get(uid), uid in self._unreadable)
         if type_ == "DELETED":
+            self._part(uid, item)
             self._forget(uid)
         else:
             self._take(item, self.store, self._unreadable)
         if (self.store.get(uid), uid in self._unreadable) != before:
             self._announce()
+
+    def _part(self, uid: str, last: T | None) -> None:
+        kept = self.store.get(uid)
+        if self._parted is not None and kept is not None:
+            self._parted(kept, last)
 
     def _forget(self, uid: str) -> None:
         self.store.pop(uid, None)
@@ -252,6 +264,8 @@ class Follower(Generic[T, K]):
         meta = kube.read_meta(event.object)
         if not meta.uid:
             raise errors.BadAnswer(f"watch of {self._resource.plural}: an object has no uid")
+        if event.type == "DELETED":
+            self._part(meta.uid, None)
         self._forget(meta.uid)  # what we knew of it is no longer true
         if event.type != "DELETED":
             self._unreadable[meta.uid] = _call(meta)

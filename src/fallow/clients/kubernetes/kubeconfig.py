@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import msgspec
-import yaml
 
 from fallow.clients import errors, secret
 from fallow.model.secret import Secret
@@ -127,6 +126,8 @@ def read_merged(paths: Sequence[Path]) -> Merged:
 
 
 def _read(path: Path) -> _File:
+    import yaml  # within a cluster there is no such file
+
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as problem:

@@ -32,6 +32,7 @@ class AccessWish(msgspec.Struct, frozen=True):
     resource: str
     namespace: str = ""
     name: str = ""
+    subresource: str = ""
 
     def __str__(self) -> str:
         """`patch on deployments in team-chat`, as a right is called that lacks."""
@@ -66,7 +67,7 @@ async def review_token(api: kube.Api, token: str) -> Identity | None:
 async def review_access(api: kube.Api, who: Identity, wish: AccessWish) -> bool:
     attributes = {
         "verb": wish.verb, "group": wish.group, "resource": wish.resource, "namespace": wish.namespace,
-        "name": wish.name,
+        "name": wish.name, **({"subresource": wish.subresource} if wish.subresource else {}),
     }
     spec = {"user": who.name, "groups": list(who.groups), "resourceAttributes": attributes}
     body = {"apiVersion": _ACCESS.api_version, "kind": _ACCESS.kind, "spec": spec}

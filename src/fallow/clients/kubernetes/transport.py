@@ -41,6 +41,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     accept: str = "application/json"
     timeout: float  # for the whole exchange
     silence: float | None = None  # for one stretch without a byte
+    is_relayed: bool = False  # somebody behind the server answers, who does not know us as it does
+    headers: Mapping[str, str] = {}  # further ones
 
     def describe(self) -> str:
         return f"{self.method} {self.path}"
@@ -80,6 +82,19 @@ class KubernetesStatus(msgspec.Struct, frozen=True):
 
 
 STATUS = msgspec.json.Decoder(KubernetesStatus)
+
+
+class _Said(msgspec.Struct, frozen=True):
+    message: str
+
+
+class _OwnRefusal(msgspec.Struct, frozen=True):
+    """As our own API refuses."""
+
+    error: _Said
+
+
+_REFUSAL = msgspec.json.Decoder(_OwnRefusal)
 
 
 class BodyMemory:
@@ -170,7 +185,7 @@ class Wire:
         """A good answer whose body is still to come: read it with `chunks`, and close it."""
         try:
             response, used = await self._start(request)
-            if response.status == 401 and self._credentials.invalidate(used):
+            if response.status == 401 and not request.is_relayed and self._credentials.invalidate(used):
                 response.release()
                 response, _ = await self._start(request)
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as problem:
@@ -208,6 +223,7 @@ class Wire:
         headers = multidict.CIMultiDict(self._access.impersonation)
         headers["User-Agent"] = f"fallow/{fallow.__version__}"
         headers["Accept"] = request.accept
+        headers.update(request.headers)
         headers["Accept-Encoding"] = "identity"  # inside a cluster, unpacking costs more than the bytes it saves
         if request.body is not None:
             headers["Content-Type"] = request.content_type
@@ -257,7 +273,9 @@ class Wire:
         if answer.kind == "Status":
             return answer.to_error(response.status, wait)
         said = f"{request.describe()} was answered with HTTP {response.status} and no explanation"
-        return errors.rejection(response.status, said, retry_after=wait)
+        refused = errors.rejection(response.status, _read_refusal(body) or said, retry_after=wait)
+        refused.is_behind = request.is_relayed
+        return refused
 
     def _translate(self, problem: Exception, request: Request) -> errors.Unreachable:
         """What happened, and whether the request may have been carried out all the same."""
@@ -278,6 +296,14 @@ class Wire:
                 said, is_undone = f"the connection broke ({type(problem).__name__})", False
         what = f"{request.describe()} at {self._access.server}"
         return errors.Unreachable(f"{what}: {said}", is_undone=is_undone, retry_after=retry_after)
+
+
+def _read_refusal(body: bytes) -> str:
+    """The words of a daemon of ours; "" where it is somebody else's."""
+    try:
+        return _REFUSAL.decode(body).error.message
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return ""
 
 
 def _name_fault(problem: OSError) -> str:

@@ -16,9 +16,9 @@ _LONGEST_SUMMARY = 1024  # characters, by their documentation
 
 async def trigger(
     poster: post.Poster, routing_key: Secret[str], dedup_key: str, *, summary: str, source: str,
-    details: Mapping[str, object], link: str | None = None, address: Secret[str] = EVENTS,
+    details: Mapping[str, object], link: str | None = None, address: Secret[str] = EVENTS, severity: str = "warning",
 ) -> None:
-    about = {"summary": summary[:_LONGEST_SUMMARY], "source": source, "severity": "warning", "custom_details": details}
+    about = {"summary": summary[:_LONGEST_SUMMARY], "source": source, "severity": severity, "custom_details": details}
     links = {"links": [{"href": link, "text": "Evidence"}]} if link else {}
     await _enqueue(poster, routing_key, "trigger", {"dedup_key": dedup_key, "payload": about, **links}, address)
 

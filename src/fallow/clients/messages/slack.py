@@ -33,6 +33,21 @@ async def post_message(
         raise errors.BadAnswer(f"Slack did not take the message for {channel}: {why or 'its answer is no JSON object'}")
 
 
+async def list_members(
+    poster: post.Poster, token: Secret[str], group: str, *, api: str = API
+) -> frozenset[str]:
+    """The ids of who is in a user group; a bot needs the scope usergroups:read for it."""
+    headers = {
+        "Authorization": f"Bearer {token.reveal()}", "Content-Type": "application/x-www-form-urlencoded",
+    }
+    body = parse.urlencode({"usergroup": group}).encode()
+    said = (await poster.post(Secret(f"{api}/usergroups.users.list"), body, headers)).decode()
+    found = said.get("users") if isinstance(said, dict) and said.get("ok") is True else None
+    if not isinstance(found, list):
+        raise errors.BadAnswer(f"Slack does not tell who is in the group {group}")
+    return frozenset(each for each in found if isinstance(each, str))
+
+
 def may_respond_to(address: str, hosts: tuple[str, ...] = RESPONSE_HOSTS) -> bool:
     """Whoever can forge where an answer goes could make us call anybody."""
     try:

@@ -11,7 +11,6 @@ import asyncio
 import base64
 import dataclasses
 import functools
-import ipaddress
 import logging
 import pathlib
 from collections.abc import Callable, Mapping
@@ -21,6 +20,7 @@ import yarl
 
 from fallow import names
 from fallow.clients import errors, secret, signing
+from fallow.model import loopback
 from fallow.model.secret import Secret
 from fallow.model.units import Instant, Seconds
 
@@ -143,7 +143,7 @@ class Auto:
         self._token_file = secret.SecretFile(login.token_file) if login.token_file else None
         self._cluster = ClusterToken(login)
         # Through a port-forward there is nobody on the way who could be shown a token, and mostly none is wanted.
-        self._warned = url.scheme == "http" and _is_loopback(url.host or "")
+        self._warned = url.scheme == "http" and loopback.is_here(url.host or "")
 
     async def headers(self, outgoing: signing.Outgoing) -> Mapping[str, str]:
         return signing.bearer(await self._explicit(outgoing.now) or await self._implicit(outgoing.now))
@@ -167,13 +167,6 @@ class Auto:
             self._warned = True
             log.warning(_NO_TOKEN, self._host)
         return ""
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host.rstrip(".").lower() == "localhost"
 
 
 def is_of_the_cluster(url: yarl.URL, login: Login) -> bool:

@@ -155,10 +155,17 @@ class Prometheus:
         form = {"query": promql, "start": f"{start:.3f}", "end": f"{end:.3f}", "step": f"{step:.3f}"}
         return self._read(await self._ask("query_range", form, now), "matrix", _decoder(RangeSeries, cast(Any, row)))
 
+    async def relay(self, promql: str, at: Instant, now: Instant, *, most: int) -> bytes:
+        """Somebody's own question, asked once; the answer as it is, of at most so many bytes."""
+        form = {"query": promql, "time": f"{at:.3f}", "timeout": _SERVER_TIMEOUT}
+        return await self._ask_once(form, now, self._endpoint("query"), most)
+
+    def _endpoint(self, verb: str) -> yarl.URL:
+        return self._base.with_path(f"{self._base.path.rstrip('/')}/api/v1/{verb}")
+
     async def _ask(self, verb: str, form: Mapping[str, str], now: Instant) -> bytes:
-        endpoint = self._base.with_path(f"{self._base.path.rstrip('/')}/api/v1/{verb}")
         whole = {**form, "timeout": _SERVER_TIMEOUT, "dedup": "true", "partial_response": "false"}
-        ask = functools.partial(self._ask_once, whole, now, endpoint)
+        ask = functools.partial(self._ask_once, whole, now, self._endpoint(verb), MAX_BODY)
         return await retry.persist(ask, self._patience, tell=self._tell_once)
 
     def _tell_once(self, problem: errors.ClientError) -> None:
@@ -166,20 +173,22 @@ class Prometheus:
             self._tell(f"{problem}; trying again ...")
             self._tell = None
 
-    async def _ask_once(self, form: Mapping[str, str], now: Instant, endpoint: yarl.URL) -> bytes:
-        status, body = await self._send(self._method, form, now, endpoint)
+    async def _ask_once(self, form: Mapping[str, str], now: Instant, endpoint: yarl.URL, most: int) -> bytes:
+        status, body = await self._send(self._method, form, now, endpoint, most)
         if status == 401:  # the token may have been rotated since it was read
             self._signer.forget()
-            status, body = await self._send(self._method, form, now, endpoint)
+            status, body = await self._send(self._method, form, now, endpoint, most)
         if status in (403, 405) and self._method == "POST":  # proxies that let only GET through
-            status, body = await self._send("GET", form, now, endpoint)
+            status, body = await self._send("GET", form, now, endpoint, most)
             if status == 200:
                 self._method = "GET"
         if status != 200:
             raise errors.rejection(status, f"Prometheus at {self.address} answered {status}{_excuse(body)}")
         return body
 
-    async def _send(self, method: str, form: Mapping[str, str], now: Instant, endpoint: yarl.URL) -> tuple[int, bytes]:
+    async def _send(
+        self, method: str, form: Mapping[str, str], now: Instant, endpoint: yarl.URL, most: int
+    ) -> tuple[int, bytes]:
         if self._session is None:
             raise errors.Misconfigured(f"{self!r} is used before it is opened")
         url, body = endpoint, b""
@@ -200,7 +209,7 @@ class Prometheus:
             ) as response:
                 if response.status == 200:
                     self._clock.note(response.headers)
-                return response.status, await self._read_body(response)
+                return response.status, await self._read_body(response, most)
         except TimeoutError:
             raise errors.Unreachable(f"Prometheus at {self.address} did not answer in time") from None
         except zlib.error:
@@ -209,18 +218,18 @@ class Prometheus:
             why = faults.name_fault(error)
             raise errors.Unreachable(f"Prometheus at {self.address} cannot be reached: {why}") from None
 
-    async def _read_body(self, response: aiohttp.ClientResponse) -> bytes:
-        """Unpacked, where a proxy on the way packs what was asked for plain; never more than MAX_BODY of it."""
+    async def _read_body(self, response: aiohttp.ClientResponse, most: int) -> bytes:
+        """Unpacked, where a proxy on the way packs what was asked for plain; never more than `most` of it."""
         packing = response.headers.get("Content-Encoding", "identity").lower()
         if packing not in ("identity", "gzip", "deflate"):
             raise errors.BadAnswer(f"Prometheus at {self.address} answered in the packing {_short(packing)!r}")
         unpacker = None if packing == "identity" else zlib.decompressobj(_ANY_PACKING)
         chunks, size = [], 0
         async for chunk in response.content.iter_any():
-            chunks.append(unpacker.decompress(chunk, MAX_BODY - size + 1) if unpacker else chunk)
+            chunks.append(unpacker.decompress(chunk, most - size + 1) if unpacker else chunk)
             size += len(chunks[-1])
-            if size > MAX_BODY:
-                raise errors.BadAnswer(f"Prometheus at {self.address} answered with more than {MAX_BODY // 2**20} MiB")
+            if size > most:
+                raise errors.BadAnswer(f"Prometheus at {self.address} answered with more than {most // 2**20} MiB")
         return b"".join(chunks)
 
     def _read(self, body: bytes, wanted: str, decoder: "msgspec.json.Decoder[_Reply[R]]") -> QueryAnswer[R]:

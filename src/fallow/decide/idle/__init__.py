@@ -3,7 +3,6 @@
     arrange.py    columns of numbers over pods, rows and workloads, kept while those are the same
     judge.py      is a GPU, a pod, a workload idle?             words.py      the same, in sentences
     rules.py      which rule is for whom, and what it leaves alone
-    classify.py   training, inference, notebook or batch
     consent.py    acks and opt-outs                             courtesy.py   leave alone, tell, wait, or pause
     pauses.py     what becomes of a pause                       upkeep.py     marks put in order, whatever the verdict
     standings.py  courtesy's answer for each idle one, and what freeze and confirmation leave of it

@@ -161,6 +161,9 @@ def _is_same(last: Arrangement, snapshot: cluster.Snapshot, mandate: idle.Mandat
     return (
         snapshot.version is not None and snapshot.version == last.snapshot.version and mandate == last.mandate
         and last.layouts.keys() == snapshot.evidence.usage.keys()
+        # What widens a rule stands on the Lease and makes no object another one.
+        and [each.rule.widened for each in sure(last.snapshot.policies)]
+        == [each.rule.widened for each in sure(snapshot.policies)]
         and all(_has_same_rows(last.layouts[window].use, use) for window, use in snapshot.evidence.usage.items())
     )
 

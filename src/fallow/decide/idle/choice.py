@@ -84,7 +84,7 @@ def _ask(sight: judge.Sight, index: int, caps: brakes.Caps, queue: pressure.Queu
     needed = queue if rule.action.pressure == "only" else None
     reason, because = Reason.Capped, caps.why_not(workload.ref.namespace, rule, gpus)
     if needed is not None and (not needed.gpus or (because is None and not needed.serve(workload))):
-        reason, because = Reason.NoPressure, pressure.why_not(workload)
+        reason, because = Reason.NoPressure, pressure.why_not(workload, sight.snapshot)
     if because is not None:
         return _wait(reason, because)
     caps.take(workload.ref.namespace, rule, gpus)

@@ -22,7 +22,6 @@ from fallow.model.units import Instant
 
 Changes: TypeAlias = dict[str, str | None]  # of annotations; None = remove
 
-_MAX_SKEW: Final = 60.0  # an ack-at further in the future would stretch the longest ack for ever
 FOREVER: Final = float("inf")
 _OPT_OUTS: Final = frozenset({
     names.OPT_OUT, names.OPT_OUT_UNTIL, names.DOWNSCALER_EXCLUDE, names.DOWNSCALER_EXCLUDE_UNTIL,
@@ -56,32 +55,24 @@ def find_ack(subject: rules.Subject, terms: idle.Consent, now: Instant) -> Exemp
     """The ack in force; of several the one that ends last."""
     own = (subject.workload.annotations, subject.workload.marks)
     sources = [own, *((said,) for said in _said_around(subject))]
-    acks = [ack for each in sources if (ack := find_given_ack(each, terms, now)) is not None]
-    return max(acks, key=lambda ack: (ack.until, ack.by), default=None)
+    return _exempt(marks.choose_ack((marks.read_ack(each, terms.max_ack, now) for each in sources), now))
 
 
 def find_given_ack(sources: Sequence[Said], terms: idle.Consent, now: Instant) -> Exemption | None:
     """The ack that one object gives, by what is said on it, if it is in force."""
-    ack = _merge_acks(sources, terms, now)
-    return ack if ack is not None and now < ack.until else None
+    return _exempt(marks.choose_ack([marks.read_ack(sources, terms.max_ack, now)], now))
 
 
 def find_pod_ack(pod: cluster.Pod, workload: cluster.Workload, terms: idle.Consent, now: Instant) -> Exemption | None:
     return find_given_ack((_not_copied(pod, workload),), terms, now)
 
 
-def _merge_acks(sources: Sequence[Said], terms: idle.Consent, now: Instant) -> Exemption | None:
-    until = marks.latest(said[key] for said in sources for key in marks.ACKS if key in said)
-    if until is None:
-        return None
-    by = next((by for said in sources if (by := said.get(names.ACK_BY) or said.get(names.ACK_BY_ALIAS))), "")
-    until = min(until, (_given_at(sources, now) or now) + terms.max_ack)
-    return Exemption(f"acknowledged{f' by {by}' if by else ''} until {units.rfc3339(until)}", until, by)
+def _exempt(ack: marks.OpenAck | None) -> Exemption | None:
+    return None if ack is None else Exemption(_say_ack(ack), ack.until, ack.by)
 
 
-def _given_at(sources: Sequence[Said], now: Instant) -> Instant | None:
-    given = marks.latest(said.get(names.ACK_AT) for said in sources)
-    return given if given is not None and given <= now + _MAX_SKEW else None
+def _say_ack(ack: marks.OpenAck) -> str:
+    return f"acknowledged{f' by {ack.by}' if ack.by else ''} until {units.rfc3339(ack.until)}"
 
 
 def _said_around(subject: rules.Subject) -> Iterator[Said]:
@@ -107,12 +98,12 @@ def tend_acks(workload: cluster.Workload, terms: idle.Consent, now: Instant) -> 
     decisions: list[Decision] = [
         Alert(workload, names.Event.INVALID_ACK, because.format(value), f"invalid-ack:{value}") for value in refused
     ]
-    ack = _merge_acks(sources, terms, now)
+    ack = marks.read_ack(sources, terms.max_ack, now)
     if ack is not None and now >= ack.until:
         decisions.append(_end_ack(workload, ack.until))
-    elif ack is not None and _given_at(sources, now) is None:
+    elif ack is not None and ack.at is None:
         changes = {names.ACK_AT: units.rfc3339(now), **drop(workload.marks, names.PENDING_KEYS)}
-        decisions.append(mark(workload, changes, names.Event.ACKNOWLEDGED, ack.because))
+        decisions.append(mark(workload, changes, names.Event.ACKNOWLEDGED, _say_ack(ack)))
     return decisions
 
 

@@ -5,7 +5,8 @@ GPUs are counted over the window their workload was judged by; what was asked fo
 """
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from itertools import chain
 from typing import Final
 
 import msgspec
@@ -13,13 +14,16 @@ import numpy as np
 
 from fallow.decide.idle import arrange, judge, pressure, words
 from fallow.decide.idle.courtesy import Standing
-from fallow.model.decision import Heading, Held, Reason, Step, Totals, Verdict
-from fallow.model.long_memory import Level
+from fallow.model.decision import Heading, Held, HeldRows, Reason, Step, Totals, Verdict
+from fallow.model.long_memory import Level, RuleWeek
 from fallow.model.policies import idle
 from fallow.model.seen import sure
 from fallow.model.units import Instant
+from fallow.model.usage import Bools, Floats, Ints, mean_use
 
 _STATES: Final = (Verdict.active, Verdict.idle, Verdict.unknown)
+# What leaves no doubt about how busy a row was; one that is young or not ready cannot be idle, and is measured.
+_MEASURED: Final = [judge.BUSY, judge.IDLE, judge.CODE[Reason.TooYoung], judge.CODE[Reason.NotReady]]
 
 
 class Gpus(msgspec.Struct, frozen=True):
@@ -64,6 +68,40 @@ def count_held(sight: judge.Sight) -> Held:
     return Held(held.idle, held.active, held.unknown + unmeasured)
 
 
+def list_rows(sight: judge.Sight) -> HeldRows | None:
+    """Every row that was judged, over the window of its workload. None where the source had trouble.
+
+    A row is idle here while the verdict on its workload is: a quiet GPU of one that works is held and not used, which
+    its mean says. What is not measured well enough to say anything has no mean.
+    """
+    if sight.evidence.trouble is not None:
+        return None
+    parts = [_rows_of(sight, one, rows) for one, rows in _judged_rows(sight)]
+    if not parts:
+        return None
+    pod, gpu, mig, shared, since, use = zip(*parts, strict=True)
+    return HeldRows(
+        pod=np.concatenate(pod), gpu=tuple(chain.from_iterable(gpu)), mig=np.concatenate(mig),
+        shared=np.concatenate(shared), idle_since=np.concatenate(since), use=np.concatenate(use),
+    )
+
+
+def _rows_of(
+    sight: judge.Sight, one: judge.Pass, rows: arrange.Indices
+) -> tuple[Ints, tuple[str, ...], Bools, Bools, Floats, Floats]:
+    use, terms, owner = one.use, one.terms, sight.arranged.pods.workload[one.use.pod[rows]]
+    newest = np.full(use.rows, np.nan)
+    for column in use.newest.values():
+        newest = np.fmax(newest, column)
+    is_heard = use.exporter_up & ~use.exporter_frozen & (newest >= sight.now - terms.max_sample_age)
+    is_sound = is_heard & np.isin(one.rows, _MEASURED)
+    mean = np.where(is_sound, mean_use(use, terms.mig, terms.shared), np.nan)
+    is_idle = (one.rows[rows] == judge.IDLE) & (sight.code[owner] == judge.IDLE)
+    since = np.where(is_idle, sight.idle_since[owner], np.nan)
+    gpu = tuple(use.gpu[row] for row in rows.tolist())
+    return use.pod[rows], gpu, use.mig[rows], terms.shared[rows], since, mean[rows]
+
+
 def _judged_rows(sight: judge.Sight) -> list[tuple[judge.Pass, arrange.Indices]]:
     """Of each window the rows of the workloads that were judged by it."""
     layouts = ((window, one, one.layout) for window, one in sight.passes.items())
@@ -80,7 +118,7 @@ def total(sight: judge.Sight, standings: Mapping[int, Standing], paused: Collect
         idle_gpus=gpus.count(Verdict.idle), unknown_gpus=gpus.count(Verdict.unknown),
         kept_gpus=sum(int(sight.arranged.gpus[index]) for index, one in standings.items()
                       if one.skip is Reason.Acknowledged),
-        waiting_gpus=pressure.count_waiting(sight.arranged.waiting, sight.now),
+        waiting_gpus=pressure.count_waiting(sight.snapshot, sight.arranged.waiting, sight.now),
         verdicts=_count_verdicts(sight, standings, paused),
     )
 
@@ -110,7 +148,8 @@ def _heading(code: int) -> Heading:
 
 
 def tally_policies(
-    sight: judge.Sight, standings: Mapping[int, Standing], paused: Collection[int], chosen: Collection[int]
+    sight: judge.Sight, standings: Mapping[int, Standing], paused: Collection[int], chosen: Collection[int],
+    weeks: Iterable[RuleWeek] = (),
 ) -> dict[str, idle.Tally]:
     """What this cycle found for each policy. Where nothing was measured, nothing is said of idleness.
 
@@ -129,11 +168,15 @@ def tally_policies(
     quiet, kept = _count(policy_of[is_idle], size), _count(policy_of[acknowledged], size)
     gpus = _count(policy_of[is_idle], size, sight.arranged.gpus[is_idle])
     foreign = _find_foreign(sight, policy_of, matched)
+    fared = {week.rule: week.sum_up() for week in weeks}
+    rules = {one.rule.name: one.rule for one in sure(sight.snapshot.policies)}
     return {
         name: idle.Tally(
             matched_workloads=matched[at], paused_workloads=asleep[at], next_actions=tuple(upcoming.get(at, ())),
             idle_workloads=quiet[at] if known else None, idle_gpus=gpus[at] if known else None,
             acknowledged_workloads=kept[at] if known else None,
+            pauses_7d=fared.get(name, (0, 0))[0], regrets_7d=fared.get(name, (0, 0))[1],
+            effective_gone_idle=rules[name].gone_idle if rules[name].auto_widen else None,
         )
         for name, at in rank.items() if at not in foreign
     }

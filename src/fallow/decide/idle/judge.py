@@ -30,7 +30,7 @@ CODES: Final = (
     Reason.SourceDown, Reason.WarmingUp, Reason.OwnerLookupFailed, Reason.Odd, Reason.NoGpuPods,
     Reason.NodeNotReady, Reason.PodStarting, Reason.ReservationOpaque,
     Reason.ExporterDown, Reason.FrozenSeries, Reason.ExporterSuspect, Reason.SignalContradiction,
-    Reason.NodeUnseen, Reason.SharedDevice,
+    Reason.NodeUnseen, Reason.SharedDevice, Reason.BlankSamples,
     Reason.MigUtilOnly, Reason.NoSignal, Reason.FutureSamples, Reason.Stale, Reason.LowCoverage,
     Reason.MissingGpuSeries, Reason.NotReady, Reason.TooYoung,
     Reason.GoneIdle,
@@ -47,7 +47,6 @@ CANARY_WATTS: Final = 75.0  # ... and so much above it
 FLOOR_WATTS: Final = 15.0
 MAX_SKEW: Final = 60.0  # a sample further in the future comes from a clock that is wrong
 UNREADY_COUNTS: Final = 2 * HOUR  # a pod that stays not ready for so long is judged by its start alone
-TRICKLE: Final = 5.0  # a mean of this part of the threshold is work, though no single sample reaches it
 
 # What makes a signal active where its rule does not say: the unit of each is told in model/usage.py.
 LIMITS: Final = {
@@ -164,6 +163,7 @@ def judge_rows(use: usage.Usage, terms: Terms, now: Instant) -> Codes:
         (Reason.Busy, np.where(terms.shared, own, any_active)),
         (Reason.NodeUnseen, terms.on_unseen_node & (~usage.speaks_for_itself(use) | _lacks_rating(use, terms))),
         (Reason.SharedDevice, terms.shared & any_active & ~_is_acquitted(use, terms, active)),
+        (Reason.BlankSamples, _any(use, (has_blanks(use, terms, signal) for signal in use.blank))),
         (Reason.MigUtilOnly, ~_any(use, valid.values()) & terms.mig & ~np.isnan(utilisation(use))),
         (Reason.NoSignal, ~_any(use, valid.values())),
         (Reason.FutureSamples, _any(use, (on & (newest(use, one) > now + MAX_SKEW) for one, on in valid.items()))),
@@ -183,16 +183,29 @@ def is_active_by(use: usage.Usage, terms: Terms, signal: Signal) -> Bools:
         held = peak >= LIMITS.get(signal, terms.activity)
     if signal in use.mean:
         held |= trickles(use, terms, signal)
+    return held & _heeds(use, terms, signal)
+
+
+def has_blanks(use: usage.Usage, terms: Terms, signal: Signal) -> Bools:
+    """Where this signal might have shown activity, and some of its samples say nothing: no silence to believe."""
+    return use.blank[signal] & _heeds(use, terms, signal)
+
+
+def _heeds(use: usage.Usage, terms: Terms, signal: Signal) -> Bools:
+    """Where activity by this signal counts."""
+    heeded = np.ones(use.rows, np.bool_)
     if signal in NOT_ON_MIG:  # by the series themselves: what only might be an instance is not excused by that
-        held &= ~use.mig
+        heeded &= ~use.mig
     if signal.name in terms.disabled:
-        held &= ~terms.disabled[signal.name]
-    return held
+        heeded &= ~terms.disabled[signal.name]
+    if signal is Signal.power:
+        heeded &= terms.power_floor | ~np.isnan(terms.power_watts)
+    return heeded
 
 
 def trickles(use: usage.Usage, terms: Terms, signal: Signal) -> Bools:
     """A steady trickle: DCGM's values are averages themselves, so that a little work in each of them never shows."""
-    return np.asarray(use.mean[signal] >= terms.activity / TRICKLE)
+    return np.asarray(use.mean[signal] >= terms.activity / usage.TRICKLE)
 
 
 def _is_acquitted(use: usage.Usage, terms: Terms, active: Mapping[Signal, Bools]) -> Bools:

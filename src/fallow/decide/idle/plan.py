@@ -25,6 +25,7 @@ from fallow.decide.idle import (
     courtesy,
     fairness,
     judge,
+    regrets,
     rules,
     standings,
     upkeep,
@@ -66,7 +67,7 @@ def candidate_rows(
     for window, one in sight.passes.items():
         is_thin = one.workloads == judge.CODE[decision.Reason.LowCoverage]
         looks_idle = (shorter == window) & ((one.workloads == judge.IDLE) | is_thin) | (longer == window) & is_thin
-        for threshold in np.unique(activity[looks_idle]).tolist() if one.layout.rows.size else ():
+        for threshold in sorted(set(activity[looks_idle].tolist())) if one.layout.rows.size else ():
             wanted = one.layout.workloads.spread(looks_idle & (activity == threshold))
             order = np.argsort(one.layout.rows[wanted])
             rows, at = one.layout.rows[wanted][order], one.layout.workloads.spread(warned)[wanted][order]
@@ -112,8 +113,11 @@ def make_plan(
     sight = _look(snapshot, mandate, now, cache)
     memory = brakes.recall(mandate.brakes, memory, snapshot.long_memory, snapshot.lease_term, now)
     gpus, tended = counts.count_gpus(sight), upkeep.tend(sight)
+    long = regrets.learn(
+        _count_late(sight, memory.long, tended.paused), sure(snapshot.policies), _find_paused(sight, memory.long), now
+    )
     memory = msgspec.structs.replace(
-        memory, long=_count_late(sight, memory.long, tended.paused), vain=fairness.recall(memory.vain, now)
+        memory, long=long, vain=fairness.recall(memory.vain, now)
     )
     level = None if snapshot.evidence.trouble else gpus.level(now)
     watched = brakes.watch(mandate.brakes, memory, snapshot.freeze, level, now)
@@ -132,9 +136,9 @@ def make_plan(
             *(_pause(sight, memory, index, findings[index], final[index].warns) for index in choosing.chosen),
         ),
         freeze=watched.freeze, totals=counts.total(sight, final, tended.paused, gpus),
-        policies=counts.tally_policies(sight, final, tended.paused, choosing.chosen),
+        policies=counts.tally_policies(sight, final, tended.paused, choosing.chosen, memory.long.weeks),
         memory=_carry_on(sight, memory, watched, stands, final), noticed=sight.arranged.noticed,
-        odd={snapshot.workloads[index].ref: why for index, why in sight.odd.items()},
+        odd={snapshot.workloads[index].ref: why for index, why in sight.odd.items()}, rows=counts.list_rows(sight),
     )
 
 
@@ -217,6 +221,12 @@ def _carry_on_long(sight: judge.Sight, old: LongMemory, watched: brakes.Braking)
     )
 
 
+def _find_paused(sight: judge.Sight, long: LongMemory) -> dict[str, cluster.Workload]:
+    """Those that were paused in the last hour and are still there, by uid."""
+    index_of, workloads = sight.arranged.index_of, sight.snapshot.workloads
+    return {past.uid: workloads[index_of[past.uid]] for past in long.pauses if past.uid in index_of}
+
+
 def _count_late(sight: judge.Sight, long: LongMemory, paused: Mapping[int, Instant | None]) -> LongMemory:
     """An attempt whose answer was lost, and which stands paused by us after all, was a pause."""
     index_of, rule_of = sight.arranged.index_of, sight.arranged.ruling
@@ -224,8 +234,10 @@ def _count_late(sight: judge.Sight, long: LongMemory, paused: Mapping[int, Insta
     pauses = (
         long_memory.PastPause(each.uid, sight.now, each.gpus, rule_of(index_of[each.uid]).rule.name) for each in late
     )
-    attempts = tuple(each for each in long.attempts if each not in late)
-    return msgspec.structs.replace(long, pauses=(*long.pauses, *pauses), attempts=attempts) if late else long
+    attempts, added, weeks = tuple(each for each in long.attempts if each not in late), tuple(pauses), long.weeks
+    for past in added:
+        weeks = regrets.note_pause(weeks, past.rule, past.at)
+    return msgspec.structs.replace(long, pauses=(*long.pauses, *added), attempts=attempts, weeks=weeks)
 
 
 def expect(plan: Plan) -> LongMemory:
@@ -261,7 +273,7 @@ def remember(plan: Plan, outcomes: Iterable[Outcome]) -> Memory:
 
 def _remember_pauses(long: LongMemory, outcomes: Iterable[Outcome], now: Instant) -> LongMemory:
     """What was paused counts for an hour; what was tried in vain counts for nothing, and is tried later."""
-    pauses, attempts = list(long.pauses), long.attempts
+    pauses, attempts, weeks = list(long.pauses), long.attempts, long.weeks
     for outcome in outcomes:
         if not isinstance(outcome.decision, Pause) or outcome.code in _NO_ATTEMPT:
             continue
@@ -273,7 +285,8 @@ def _remember_pauses(long: LongMemory, outcomes: Iterable[Outcome], now: Instant
             attempts = long_memory.note_attempt(attempts, uid, found.gpus, now, outcome.detail, waits=waits)
         if outcome.status is Status.done:
             pauses.append(long_memory.PastPause(uid, now, found.gpus, found.rule.name))
-    return msgspec.structs.replace(long, pauses=tuple(pauses), attempts=attempts)
+            weeks = regrets.note_pause(weeks, found.rule.name, now)
+    return msgspec.structs.replace(long, pauses=tuple(pauses), attempts=attempts, weeks=weeks)
 
 
 def remember_rest(memory: Memory, now: Instant) -> Memory:

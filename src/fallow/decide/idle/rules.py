@@ -13,8 +13,7 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-from fallow.decide.idle import classify
-from fallow.model import cluster, kinds
+from fallow.model import cluster, kinds, work
 from fallow.model.decision import Detail
 from fallow.model.patterns import Pattern
 from fallow.model.policies import idle
@@ -101,7 +100,7 @@ def _fits(one: idle.IdlePolicy, subject: Subject) -> bool | None:
         return False
     if not all(one.pod_selector.matches(pod.labels) for pod in subject.pods):
         return False
-    if one.classes and classify.classify(subject.workload, subject.pods, subject.namespace)[0] not in one.classes:
+    if one.classes and work.classify(subject.workload, subject.pods, subject.namespace)[0] not in one.classes:
         return False
     return _fits_models(one.gpu_models, subject.find_models()) if one.gpu_models else True
 

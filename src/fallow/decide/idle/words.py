@@ -5,12 +5,14 @@ workload with its standing, and its evidence GPU by GPU.
 """
 
 import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 
 import msgspec
 import numpy as np
 
 from fallow.decide.idle import courtesy, judge
-from fallow.model import marks, units, usage
+from fallow.model import bills, marks, units, usage
 from fallow.model.decision import Finding, GpuFinding, Reason, Verdict, Wishes
 from fallow.model.seen import Unseen
 from fallow.model.units import Instant
@@ -34,6 +36,7 @@ _OF_GPUS = {
     Reason.SignalContradiction:
         "profiling shows {profiling:.0%} at most, gpu_util {used:.0%}: one of them is wrong",
     Reason.SharedDevice: "others share this GPU and nothing tells whose the activity is ({active})",
+    Reason.BlankSamples: "cannot tell: some samples of {blank} in the last {window} are blank, and hide what it did",
     Reason.MigUtilOnly: "gpu_util says nothing about a MIG instance, and no other signal is there",
     Reason.NoSignal: "no utilisation series for this GPU",
 }
@@ -47,7 +50,7 @@ def verdict_of(code: int) -> Verdict:
 
 
 def count_gpus(gpus: int) -> str:
-    return f"{gpus} GPU{'' if gpus == 1 else 's'}"
+    return units.many(gpus, "GPU")
 
 
 def describe(sight: judge.Sight, index: int, standing: courtesy.Standing) -> Finding:
@@ -66,6 +69,7 @@ def describe(sight: judge.Sight, index: int, standing: courtesy.Standing) -> Fin
         coverage=_lowest_coverage(one, rows), skip=standing.skip, detail=standing.detail,
         skip_because=standing.because, next_action=standing.next_action,
         next_at=sight.now if is_now else standing.next_at, wishes=_wishes(sight, index),
+        holdings=bills.hold(sight.snapshot.workloads[index], sight.snapshot, _find_measured(one, rows)),
     )
 
 
@@ -73,6 +77,15 @@ def _wishes(sight: judge.Sight, index: int) -> Wishes:
     workload = sight.snapshot.workloads[index]
     namespace = sight.snapshot.namespaces.known.get(workload.ref.namespace)
     return Wishes(*marks.wishes(workload, namespace.annotations if namespace else {}))
+
+
+def _find_measured(one: judge.Pass | None, rows: Sequence[int]) -> Mapping[int, Sequence[str]]:
+    """By pod, the models of its GPUs as they were measured."""
+    found: dict[int, list[str]] = defaultdict(list)
+    if one is not None:
+        for row in rows:
+            found[int(one.use.pod[row])].append(one.use.model[row])
+    return found
 
 
 def _lowest_coverage(one: judge.Pass | None, rows: list[int]) -> float | None:
@@ -102,12 +115,13 @@ def explain(sight: judge.Sight, index: int) -> str:
 
 
 def _explain_idle(sight: judge.Sight, index: int) -> str:
-    rule, gpus = sight.arranged.ruling(index).rule, count_gpus(int(sight.arranged.gpus[index]))
+    rule, gpus = sight.arranged.ruling(index).rule, int(sight.arranged.gpus[index])
     for_long = units.humane(sight.now - float(sight.idle_since[index]))
-    of_all = "all" if rule.idle_gpu_fraction >= 1 else f"at least {rule.idle_gpu_fraction:.0%}"
+    part = "all" if rule.idle_gpu_fraction >= 1 else f"at least {rule.idle_gpu_fraction:.0%}"
+    whose = "its GPU" if gpus == 1 else f"{part} of its {count_gpus(gpus)}"
     since = " since it started" if sight.never_used[index] else ""
     least = "at least " if sight.at_least[index] else ""
-    return f"{of_all} of its {gpus} did nothing above {rule.activity:.0%} for {least}{for_long}{since}"
+    return f"{whose} did nothing above {rule.activity:.0%} for {least}{for_long}{since}"
 
 
 def _explain_first(sight: judge.Sight, index: int, reason: Reason) -> str:
@@ -155,8 +169,10 @@ def explain_row(sight: judge.Sight, one: judge.Pass, row: int) -> str:
         return _CONTESTED
     if reason in _OF_GPUS:
         window, profiling, used = units.humane(use.window), judge.profiling(use)[0], judge.utilisation(use)[0]
-        node, active = sight.snapshot.pods[pod].node, _name_activity(use, terms)
-        return _OF_GPUS[reason].format(node=node, window=window, profiling=profiling, used=used, active=active)
+        node, active, blank = sight.snapshot.pods[pod].node, _name_activity(use, terms), _name_blanks(use, terms)
+        return _OF_GPUS[reason].format(
+            node=node, window=window, profiling=profiling, used=used, active=active, blank=blank
+        )
     return _explain_samples(use, terms, reason, sight.now)
 
 
@@ -190,6 +206,10 @@ def _name_activity(use: usage.Usage, terms: judge.Terms) -> str:
                 return f"{signal.label} averaged {use.mean[signal][0]:.2%}: a little, all the time"
             return f"{signal.label} {_say(signal, peak)}"
     return "it is active"
+
+
+def _name_blanks(use: usage.Usage, terms: judge.Terms) -> str:
+    return " and ".join(signal.label for signal in use.blank if judge.has_blanks(use, terms, signal)[0])
 
 
 def _say(signal: Signal, peak: float) -> str:

@@ -2,27 +2,39 @@
 
 Read in this order: `room` (what is free), `packer` (the one choice everybody shares), `policies` (what makes a node
 good: a page each), `fragments` (FGD), `prices`, `lp` and `shadow` (SPP), `auto` (the mix rehearsed), `curve` (a trace
-from beginning to end), `defrag` (one move back), `live` and `standing` (a cluster as it is), `reserve` (promises);
-`mig` stands by itself: layouts of one GPU.
+from beginning to end), `defrag` (one move back), `consolidate` (a node emptied), `live` and `standing` (a
+cluster as it is), `tracking` (one
+kept up to date, beside a scheduler), `reserve` (promises); `mig` stands by itself: layouts of one GPU.
 Pure: no clock, no files, no logging. Whole numbers wherever a choice hangs on them, so that two machines decide alike.
 """
 
 from fallow.decide.packing.auto import CANDIDATES, Rehearsal
+from fallow.decide.packing.consolidate import EVICT_TIMEOUT, THRESHOLD, ConsolidationPlan, may_begin, why_fixed
+from fallow.decide.packing.consolidate import advance as advance_emptying
+from fallow.decide.packing.consolidate import begin as begin_emptying
+from fallow.decide.packing.consolidate import plan as plan_consolidation
 from fallow.decide.packing.curve import Curve, add_up, cut_at, find_near, replay
 from fallow.decide.packing.defrag import BUDGET, Move, MovePlan, Running, plan_moves
 from fallow.decide.packing.fragments import make_tables
 from fallow.decide.packing.live import LiveCluster, settle
 from fallow.decide.packing.lp import Unsolved
+from fallow.decide.packing.mig import IllegalLayout
+from fallow.decide.packing.mig import judge as judge_layout
 from fallow.decide.packing.packer import Packer, PackingPolicy, Refusal, order_nodes, place
 from fallow.decide.packing.policies import POLICIES, prepare, rehearse, spell
 from fallow.decide.packing.prices import Prices, find_bound
 from fallow.decide.packing.prices import solve as solve_prices
 from fallow.decide.packing.room import GPU, Ints, Nodes, PackingNode, PackingPod, Placement, Room
 from fallow.decide.packing.standing import ClusterStanding, stand
+from fallow.decide.packing.tracking import LiveRoom, NoOpinion, Offered, PackingGround, Ranking, draw_sample, lay_out
 
 __all__ = [
-    "BUDGET", "CANDIDATES", "GPU", "POLICIES", "ClusterStanding", "Curve", "Ints", "LiveCluster", "Move",
-    "MovePlan", "Nodes", "Packer", "PackingNode", "PackingPod", "PackingPolicy", "Placement", "Prices", "Refusal",
-    "Rehearsal", "Room", "Running", "Unsolved", "add_up", "cut_at", "find_bound", "find_near", "make_tables",
-    "order_nodes", "place", "plan_moves", "prepare", "rehearse", "replay", "settle", "solve_prices", "spell", "stand",
+    "BUDGET", "CANDIDATES", "EVICT_TIMEOUT", "GPU", "POLICIES", "THRESHOLD", "ClusterStanding", "ConsolidationPlan",
+    "Curve", "Ground", "IllegalLayout", "Ints", "LiveCluster", "LiveRoom", "Move", "MovePlan", "NoOpinion", "Nodes",
+    "Offered", "Packer", "PackingGround", "PackingNode", "PackingPod", "PackingPolicy", "Placement", "Prices",
+    "Ranking", "Refusal", "Rehearsal", "Room", "Running", "Unsolved", "add_up", "advance_emptying", "begin_emptying",
+    "cut_at", "draw_sample", "find_bound", "find_near", "judge_layout", "lay_out", "make_tables", "may_begin",
+    "order_nodes", "place",
+    "plan_consolidation", "plan_moves", "prepare", "rehearse", "replay", "settle", "solve_prices", "spell", "stand",
+    "why_fixed",
 ]

@@ -37,7 +37,7 @@ class LiveCluster(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 def settle(seen: cluster.Capacity, now: Instant) -> LiveCluster:
     machines, notes = _choose(seen)
     requests = _Requests(seen.machines, machines)
-    room = Room(Nodes([_node(machine) for machine in machines]))
+    room = Room(Nodes([make_node(machine) for machine in machines]))
     rows = {machine.name: row for row, machine in enumerate(machines)}
     running, waiting, unclear = list[defrag.Running](), list[PackingPod](), list[tuple[str, str]]()
     for tenant in seen.pods:
@@ -92,7 +92,7 @@ def _choose(seen: cluster.Capacity) -> tuple[list[Machine], list[str]]:
 def _why_left_out(machine: Machine, tenants: Sequence[cluster.Pod]) -> str:
     if machine.left_out:
         return machine.left_out
-    if _node(machine).find_fault():
+    if make_node(machine).find_fault():
         return "has what no machine has"
     if any(tenant.needs.unknown for tenant in tenants):
         return "runs a pod of which it cannot be said what it takes"
@@ -109,7 +109,7 @@ def _count(tenant: cluster.Pod) -> int:
     return tenant.needs.gpus + tenant.needs.shared
 
 
-def _node(machine: Machine) -> PackingNode:
+def make_node(machine: Machine) -> PackingNode:
     model = (machine.product or UNKNOWN_MODEL) if machine.gpus else ""
     return PackingNode(machine.name, model, machine.cpu, machine.memory, machine.gpus, machine.pods)
 
@@ -125,8 +125,8 @@ class _Requests:
         self._replicas: Mapping[str, int] = {machine.name: machine.replicas for machine in everywhere}
         with_gpus = [machine for machine in usable if machine.gpus]
         self._shares = {machine.replicas for machine in with_gpus if machine.replicas > 1}
-        self._shared = {_node(machine).model for machine in with_gpus if machine.replicas > 1}
-        self._whole = {_node(machine).model for machine in with_gpus if machine.replicas == 1}
+        self._shared = {make_node(machine).model for machine in with_gpus if machine.replicas > 1}
+        self._whole = {make_node(machine).model for machine in with_gpus if machine.replicas == 1}
 
     def read(self, tenant: cluster.Pod) -> PackingPod:
         name, shares = _name(tenant), self._count_shares(tenant)

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from fallow.decide.packing.room import GPU, Ints, Nodes, PackingPod, Placement, Room
 
 NO_ROOM: Final = np.iinfo(np.int64).min
+MOST_KEPT: Final = 4096  # classes of pods whose scores are kept
 
 
 class Refusal(StrEnum):
@@ -160,10 +161,11 @@ def _draw(room: Room, pod: PackingPod, draw: np.random.Generator, key: Ints) -> 
 class Packer:
     """Places a stream of pods; who goes again is removed from its `room`."""
 
-    def __init__(self, nodes: Nodes, policy: PackingPolicy, order: Ints) -> None:
+    def __init__(self, nodes: Nodes, policy: PackingPolicy, order: Ints, *, most_kept: int = MOST_KEPT) -> None:
+        """`most_kept`: each class costs memory, and anybody may ask for a new one."""
         if sorted(order.tolist()) != list(range(len(nodes))):
             raise ValueError(f"the tie order must rank each of the {len(nodes)} nodes once")
-        self.nodes, self.policy, self.order = nodes, policy, order
+        self.nodes, self.policy, self.order, self._most_kept = nodes, policy, order, most_kept
         self.room = Room(nodes)
         self.refused: Counter[Refusal] = Counter()
         self.fallbacks: Counter[str] = Counter()  # decisions of a policy that stood in for another one, by reason
@@ -185,16 +187,33 @@ class Packer:
 
     def find(self, pod: PackingPod) -> Placement | None:
         """Where `arrive` would put it."""
+        kept = self._rank(pod)
+        return None if kept is None else _choose(self.room, pod, self.policy, kept)
+
+    def rank(self, pod: PackingPod, among: Ints, most: int) -> list[Placement]:
+        """The best of these nodes, best first: the first is where `arrive` would put it if there were no others."""
+        kept = self._rank(pod)
+        if kept is None:
+            return []
+        key = np.where(self.room.memory.take(among) >= pod.memory, kept.key.take(among), NO_ROOM)
+        best = np.argpartition(key, len(key) - most)[-most:] if len(key) > most else np.arange(len(key))
+        best = best[np.argsort(key[best])[::-1]]  # keys are never alike, but where there is no room
+        rows = among[best[key[best] > NO_ROOM]].tolist()
+        return [Placement(row, _take(self.room, pod, row, kept.gpu.item(row)), pod.milli) for row in rows]
+
+    def _rank(self, pod: PackingPod) -> KeptScores | None:
         asked = (pod.cpu, pod.gpus, pod.milli, pod.models)
-        kept = self._kept.get(asked) or _begin(self.nodes, pod)
+        kept = self._kept.pop(asked, None) or _begin(self.nodes, pod)
         if kept is None:
             return None
-        self._kept[asked] = kept
+        self._kept[asked] = kept  # the last of them: who was not asked for longest goes first
+        if len(self._kept) > self._most_kept:
+            del self._kept[next(iter(self._kept))]
         rows = self._find_old(kept)
         if rows.size:
             kept.rank(self.room, rows, self.policy, self.order)
         kept.seen = self.room.clock
-        return _choose(self.room, pod, self.policy, kept)
+        return kept
 
     def _find_old(self, kept: KeptScores) -> Ints:
         """The nodes whose score may have changed since this class came last."""

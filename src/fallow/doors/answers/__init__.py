@@ -16,10 +16,25 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """What every answer is: fields only, by name."""
 
 
+class FailureTold(Shape, frozen=True, kw_only=True):
+    """The last cycles gave no decision."""
+
+    because: str
+    since: str
+    cycles: int
+
+
 def instant(value: Instant | None) -> str | None:
     return None if value is None else units.rfc3339(value)
 
 
-def many(count: int, noun: str) -> str:
-    """`1 GPU`, `2 GPUs`."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+def amount(gpus: float) -> str:
+    """GPUs in a sentence: whole, or with one decimal."""
+    return f"{round(gpus):,}" if abs(gpus - round(gpus)) < 0.05 else f"{gpus:,.1f}"
+
+
+def capital(sentence: str) -> str:
+    return sentence[:1].upper() + sentence[1:]
+
+
+many = units.many

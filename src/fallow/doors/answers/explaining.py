@@ -8,13 +8,12 @@ Invariant: sentences are made of values; none is read. Nothing here decides: che
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Literal
 
-import yaml
-
-from fallow import names
 from fallow.act.notices import facts, text
+from fallow.act.sending import Write
 from fallow.act.workloads import bodies
 from fallow.decide.idle import plan as brain
 from fallow.doors import answers
+from fallow.doors.answers import gitops
 from fallow.doors.answers import rows as telling
 from fallow.doors.answers import workloads as naming
 from fallow.model import cluster, decision, kinds, reasons, units, usage
@@ -132,11 +131,11 @@ def nobody_may(ref: cluster.Ref, missing: str | None = None) -> MayDo:
 
 def explain(
     base: naming.Explanation, finding: decision.Finding, row: telling.ApiRow, *, now: Instant, may: MayDo,
-    past: Sequence[AuditEntry], frozen: str | None,
+    past: Sequence[AuditEntry], writes: Sequence[Write], frozen: str | None,
 ) -> FullExplanation:
     fields = {name: getattr(base, name) for name in base.__struct_fields__}
     workload, rule = finding.workload, finding.rule
-    kind, writes = kinds.of(workload), tuple(tell_writes(finding, now))
+    kind = kinds.of(workload)
     hours = facts.offered_hours(rule.consent)
     seconds = row.idle_seconds
     return FullExplanation(
@@ -144,7 +143,7 @@ def explain(
         grace_seconds=rule.notice.grace, keep_hours=hours, max_keep_hours=rule.consent.max_ack / HOUR,
         keep_cost=tuple(_offer(each, now, row.per_hour) for each in hours), may=may,
         checks=tuple(find_checks(finding, base, row, frozen)), signals=tuple(tell_signals(base, finding)),
-        episode=tuple(tell_episode(finding, row, now)), writes=writes,
+        episode=tuple(tell_episode(finding, row, now)), writes=tuple(map(_tell_write, writes)),
         was=_tell_was(kind, workload) if writes else None,
         notes=tuple(text.warnings(workload, kind, rule)) if kind else (), gitops=_gitops(workload),
         kept_before=tuple(find_keeps(past)), paused_before=tuple(find_pauses(past)),
@@ -184,7 +183,8 @@ def tell_sentence(row: telling.ApiRow, finding: decision.Finding, now: Instant) 
     if row.next.type == "notice":
         return f"{idle} Its owner will be told {when}."
     wait = f" {row.skip_because}." if row.skip_because and row.state == "idle" else ""
-    return f"{idle} It will be paused {when}, unless you keep it.{wait}"
+    earliest = "" if row.next.at is None else " at the earliest"
+    return f"{idle} It will be paused {when}{earliest}, unless you keep it.{wait}"
 
 
 def _tell_idle(row: telling.ApiRow) -> str:
@@ -204,8 +204,10 @@ def _tell_idle(row: telling.ApiRow) -> str:
 def find_checks(
     finding: decision.Finding, base: naming.Explanation, row: telling.ApiRow, frozen: str | None
 ) -> Iterator[CheckTold]:
-    yield from _check_idle(finding, base)
-    if row.rest is None:
+    if row.rest is not None:
+        yield CheckTold(group="idle", state="ok", sentence=answers.capital(row.rest.reason))
+    else:
+        yield from _check_idle(finding, base)
         yield from _check_pausable(finding, row, frozen)
         yield from _check_waiting(finding, row)
 
@@ -213,31 +215,43 @@ def find_checks(
 def _check_idle(finding: decision.Finding, base: naming.Explanation) -> Iterator[CheckTold]:
     rule = finding.rule
     if finding.verdict is Verdict.unknown:
-        meaning = reasons.REASONS[finding.reason]
         yield CheckTold(
-            group="idle", state="failed", sentence=_capital(finding.because), reason=str(finding.reason),
-            helps=meaning.helps,
+            group="idle", state="failed", sentence=answers.capital(finding.because), reason=str(finding.reason),
+            helps=reasons.of(decision.Heading(finding.verdict, finding.reason)).helps,
         )
     measured, pods = len(base.gpus), len({gpu.pod for gpu in base.gpus})
     if measured:
         yield CheckTold(
             group="idle", state="ok" if measured >= finding.gpus else "failed",
-            sentence=f"{answers.many(measured, 'GPU')} of {answers.many(pods, 'pod')} measured",
-            limit=f"{measured} of {finding.gpus}",
+            sentence=_tell_measured(measured, finding.gpus, pods), limit=f"{measured} of {finding.gpus}",
         )
     if finding.coverage is not None:
         yield CheckTold(
             group="idle", state="ok" if finding.coverage >= rule.coverage else "failed",
-            sentence=f"{finding.coverage:.0%} of the window is covered", limit=f"needs {rule.coverage:.0%}",
+            sentence=f"{_percent(finding.coverage)} of the window is covered", limit=f"needs {_percent(rule.coverage)}",
         )
     highest = _highest(base)
     if highest is not None:
         is_quiet = highest < rule.activity
         yield CheckTold(
-            group="idle", state="ok" if is_quiet else "failed", limit=f"busy from {rule.activity:.2g}",
-            sentence=f"Highest activity in {units.spoken(finding.window)} was {highest:.2g}",
+            group="idle", state="ok" if is_quiet else "failed", limit=f"busy from {_percent(rule.activity)}",
+            sentence=f"Highest activity in {units.spoken(finding.window)} was {_percent(highest)}",
             reason=None if is_quiet else str(finding.reason),
         )
+
+
+def _tell_measured(measured: int, held: int, pods: int) -> str:
+    if measured < held:
+        return f"{answers.many(measured, 'GPU')} of {answers.many(pods, 'pod')} measured"
+    if measured == 1:
+        return "Its GPU is measured"
+    return f"All {measured} GPUs of {answers.many(pods, 'pod')} are measured"
+
+
+def _percent(ratio: float) -> str:
+    """One decimal below ten percent, where it has one."""
+    shown = round(100 * ratio, 1)
+    return f"{shown:g}\N{NO-BREAK SPACE}%" if shown < 10 else f"{100 * ratio:.0f}\N{NO-BREAK SPACE}%"
 
 
 def _highest(base: naming.Explanation) -> float | None:
@@ -253,7 +267,7 @@ def _check_pausable(finding: decision.Finding, row: telling.ApiRow, frozen: str 
     if is_left:
         heading = decision.Heading(finding.verdict, finding.skip or finding.reason, finding.detail)
         yield CheckTold(
-            group="pausable", state="failed", sentence=_capital(finding.skip_because), reason=heading.label,
+            group="pausable", state="failed", sentence=answers.capital(finding.skip_because), reason=heading.label,
             helps=reasons.of(heading).helps,
         )
     elif row.keep is not None:
@@ -272,16 +286,12 @@ def _check_waiting(finding: decision.Finding, row: telling.ApiRow) -> Iterator[C
     if row.group not in ("willPause", "onTheWay"):
         return
     if finding.skip is not None:
-        limit = None if finding.next_at is None else f"until {units.clock_time(finding.next_at)} UTC"
+        limit = None if finding.next_at is None else f"until {units.rfc3339(finding.next_at)}"
         yield CheckTold(
-            group="waiting", state="waiting", sentence=_capital(finding.skip_because), limit=limit,
+            group="waiting", state="waiting", sentence=answers.capital(finding.skip_because), limit=limit,
             reason=finding.skip_label,
         )
     yield CheckTold(group="waiting", state="waiting", sentence="A second look just before the pause")
-
-
-def _capital(sentence: str) -> str:
-    return sentence[:1].upper() + sentence[1:]
 
 
 # ---- measured --------------------------------------------------------------------------------------------------------
@@ -332,16 +342,8 @@ def tell_episode(finding: decision.Finding, row: telling.ApiRow, now: Instant) -
 # ---- what a pause writes ---------------------------------------------------------------------------------------------
 
 
-def tell_writes(finding: decision.Finding, now: Instant) -> Iterator[WriteTold]:
-    kind = kinds.of(finding.workload)
-    if kind is None or finding.verdict is not Verdict.idle:
-        return
-    try:
-        writes = bodies.pause_writes(finding.workload, kind, decision.Pause(finding, finding.because), now)
-    except bodies.CannotWrite:
-        return
-    for write in writes:
-        yield WriteTold(method="PATCH", path=_path_of(write.ref, write.subresource), body=write.body)
+def _tell_write(write: Write) -> WriteTold:
+    return WriteTold(method="PATCH", path=_path_of(write.ref, write.subresource), body=write.body)
 
 
 def _path_of(ref: cluster.Ref, subresource: str | None) -> str:
@@ -359,13 +361,7 @@ def _tell_was(kind: kinds.Kind | None, workload: cluster.Workload) -> str | None
 
 def _gitops(workload: cluster.Workload) -> str | None:
     """What an Argo CD Application must have, lest it undo the pause."""
-    if kinds.gitops_tool(workload) != "Argo CD":
-        return None
-    ref = workload.ref
-    ignored: dict[str, Any] = {"group": ref.group} if ref.group else {}
-    ignored |= {"kind": ref.kind, "name": ref.name, "managedFieldsManagers": [names.FIELD_MANAGER]}
-    spec = {"ignoreDifferences": [ignored], "syncPolicy": {"syncOptions": ["RespectIgnoreDifferences=true"]}}
-    return str(yaml.safe_dump({"spec": spec}, sort_keys=False))
+    return gitops.make_snippet(workload.ref, "argocd") if kinds.gitops_tool(workload) == "Argo CD" else None
 
 
 # ---- before ----------------------------------------------------------------------------------------------------------

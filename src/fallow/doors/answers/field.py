@@ -17,9 +17,10 @@ import numpy as np
 from fallow.doors import answers
 from fallow.doors.answers import rows as telling
 from fallow.doors.answers import workloads as naming
-from fallow.model import cluster, gpus, prices, shares, units, usage
-from fallow.model.seen import Unseen
-from fallow.model.units import Instant
+from fallow.model import cluster, gpus, marks, price_book, shares, units, usage
+from fallow.model.history import Condition
+from fallow.model.seen import Known, Unseen
+from fallow.model.units import DAY, Instant
 
 SlotState: TypeAlias = Literal["busy", "idle", "told", "kept", "left", "unknown", "free", "freed"]
 NodeLayout: TypeAlias = Literal["whole", "mig", "slices", "mps"]
@@ -98,10 +99,25 @@ class _Board(msgspec.Struct):
     uuid: str | None = None
     holds: list[_Hold] = []
     room: float = 1.0
+    left: tuple[float, float] = (1.0, 1.0)  # of compute and of memory, where it is cut
+
+    def fits(self, unit: shares.PhysicalUnit) -> bool:
+        """Instances by what they take, of both; anything else by its share."""
+        if unit.takes is None:
+            return self.room >= unit.share - _NEARLY
+        return all(left >= takes - _NEARLY for left, takes in zip(self.left, unit.takes, strict=True))
 
     def take(self, hold: _Hold) -> None:
+        compute, memory = hold.unit.takes or (hold.unit.share, hold.unit.share)
         self.holds.append(hold)
         self.room -= hold.unit.share
+        self.left = self.left[0] - compute, self.left[1] - memory
+
+    @property
+    def worth(self) -> float:
+        """What it is all of. Nothing is left to others where all compute, or all memory, is taken."""
+        held = sum(hold.unit.share for hold in self.holds)
+        return held if held > 1.0 or min(self.left) <= _NEARLY else 1.0
 
 
 class UsageRows:
@@ -144,14 +160,12 @@ def _find_activity(use: usage.Usage) -> Sequence[float]:
 
 
 class FieldMaker:
-    """Made once for an edition. `freed`: whose pause freed how much on which node."""
+    """Made once for an edition."""
 
     def __init__(
-        self, seen: cluster.Snapshot, rows: Mapping[str, telling.ApiRow], *,
-        freed: Mapping[str, Sequence[tuple[float, telling.ApiRow]]], book: prices.Book,
+        self, seen: cluster.Snapshot, rows: Mapping[str, telling.ApiRow], *, book: price_book.ModelPrices
     ) -> None:
-        self._seen, self._book = seen, book
-        self._freed = {node: [_Freed(share, row) for share, row in some] for node, some in freed.items()}
+        self._seen, self._book, self._freed = seen, book, _find_freed(seen, rows)
         self.measured = UsageRows(seen.evidence)
         self._pods: dict[str, list[_Hold]] = defaultdict(list)
         for workload in seen.workloads:
@@ -177,9 +191,18 @@ class FieldMaker:
         for name in sorted(self._pods.keys() - self._seen.nodes.known.keys()):
             pools["unseen nodes", ""].append(_show_unseen(name, self._seen))
         return FieldPage(revision=revision, pools=tuple(
-            PoolShown(name=name, model=model or None, per_gpu_hour=price_of(model, self._book), nodes=tuple(nodes))
+            PoolShown(name=name, model=model or None, per_gpu_hour=self._find_price(nodes), nodes=tuple(nodes))
             for (name, model), nodes in sorted(pools.items())
         ))
+
+    def _find_price(self, nodes: Sequence[NodeShown]) -> float | None:
+        """What a GPU of the pool costs on average; None where it is not known of one of its nodes."""
+        found = [(find_price(self._seen, node.name, self._book), len(node.gpus)) for node in nodes]
+        known = [(price, count) for price, count in found if price is not None]
+        held = sum(count for _, count in known)
+        if len(known) < len(found) or not known:
+            return None
+        return sum(price * count for price, count in known) / held if held else known[0][0]
 
     def _show(self, node: cluster.Node) -> NodeShown:
         holds, count = self._pods.get(node.name, []), shares.count_physical(node)
@@ -200,32 +223,32 @@ class FieldMaker:
         pieces = sorted((shares.unit_on(node, name) for name in left), key=lambda unit: -unit.share)
         for board in boards:
             for unit in pieces:
-                while left[unit.resource] > 0 and board.room >= unit.share - _NEARLY:
+                while left[unit.resource] > 0 and board.fits(unit):
                     left[unit.resource] -= 1
                     board.take(_Hold(unit, None, "", None, None))
-            if board.room > _NEARLY:
+            if board.room > _NEARLY and min(board.left) > _NEARLY:
                 board.take(_Hold(shares.PhysicalUnit("", board.room), None, "", None, None))
         return boards
 
     def _show_gpu(self, node: cluster.Node, index: int, board: _Board) -> GpuShown:
-        start, slots = 0, []
+        start, slots, worth = 0, [], board.worth
         is_cut = shares.layout_of(node) == "mig"
         for hold in board.holds:
             of = hold.unit.of
             size = (hold.unit.size or round(hold.unit.share * of)) if is_cut else None
-            slots.append(self._show_slot(node, index, hold, start if is_cut else None, size))
+            slots.append(self._show_slot(node, index, hold, hold.unit.share / worth, start if is_cut else None, size))
             start += size or 0
         return GpuShown(index=index, uuid=board.uuid, slots=tuple(slots))
 
     def _show_slot(
-        self, node: cluster.Node, index: int, hold: _Hold, start: int | None, size: int | None
+        self, node: cluster.Node, index: int, hold: _Hold, share: float, start: int | None, size: int | None
     ) -> SlotShown:
         row, freed_by = hold.row, None if hold.row else self._take_freed(node.name, hold.unit.share)
         state: SlotState = HELD[row.state] if row else "freed" if freed_by else "unknown" if hold.board else "free"
         who = f"{row.namespace}/{row.name}" if row else f"given back by {freed_by.name}" if freed_by else ""
         place = f"GPU {index} on {node.name}{f', {hold.unit.profile}' if hold.unit.profile else ''}"
         return SlotShown(
-            share=round(hold.unit.share, 6), start=start, size=size, profile=hold.unit.profile, state=state,
+            share=round(share, 6), start=start, size=size, profile=hold.unit.profile, state=state,
             holder=_name(row) if row else None, activity=hold.activity, freed_by=_name(freed_by) if freed_by else None,
             label=", ".join(filter(None, (place, who, state))),
         )
@@ -237,6 +260,27 @@ class FieldMaker:
                 left.gpus -= share
                 return left.row
         return None
+
+
+def _find_freed(seen: cluster.Snapshot, rows: Mapping[str, telling.ApiRow]) -> Mapping[str, list[_Freed]]:
+    """By node, as the marks of each pause that stands tell it, less what its last pods still hold there."""
+    found: dict[str, list[_Freed]] = defaultdict(list)
+    for workload in (each for each in seen.workloads if each.ref.uid in rows):
+        for name, count in _count_freed(workload, seen).items():
+            found[name].append(_Freed(count, rows[workload.ref.uid]))
+    return found
+
+
+def _count_freed(workload: cluster.Workload, seen: cluster.Snapshot) -> Mapping[str, float]:
+    """Physical GPUs by node. Of a node that is not seen nobody knows what that is worth."""
+    known, said = seen.nodes.known, marks.read_nodes(workload)
+    freed = {
+        name: sum(shares.unit_on(known[name], resource).share * count for resource, count in some.items())
+        for name, some in said.items() if name in known
+    }
+    for pod in (seen.pods[index] for index in workload.pods if seen.pods[index].node in freed):
+        freed[pod.node] -= sum(unit.share for unit in shares.held_by(pod, known[pod.node]))
+    return freed
 
 
 def _fill(holds: Iterable[_Hold], count: int) -> list[_Board]:
@@ -253,12 +297,12 @@ def _fill(holds: Iterable[_Hold], count: int) -> list[_Board]:
     unplaced = []
     for hold in holds:
         place = places.get(hold.board)
-        if place is not None and place.room >= hold.unit.share - _NEARLY:
+        if place is not None and place.fits(hold.unit):
             place.take(hold)
         else:
             unplaced.append(hold)
     for hold in sorted(unplaced, key=lambda each: (each.row.namespace, each.row.name) if each.row else ("", "")):
-        place = next((board for board in boards if board.room >= hold.unit.share - _NEARLY), None)
+        place = next((board for board in boards if board.fits(hold.unit)), None)
         if place is None:
             place = _Board(holds=[])
             boards.append(place)
@@ -289,8 +333,17 @@ def pool_of(node: cluster.Node) -> str:
     return found or gpus.normalise(node.gpu_product or "") or "GPU nodes"
 
 
-def price_of(model: str, book: prices.Book) -> float | None:
-    price = prices.find(model, book) if model else None
+def find_price(seen: cluster.Snapshot, name: str, book: price_book.ModelPrices) -> float | None:
+    """Of a GPU of this node, an hour: by the price book; the list price of its model only where nobody keeps books."""
+    match seen.rates:
+        case Known(rates):
+            price = rates.by_node.get(name)
+        case Unseen():
+            price = None
+        case _:
+            node = seen.nodes.known.get(name)
+            model = gpus.normalise(node.gpu_product or "") if node is not None else ""
+            price = price_book.find_by_model(model, book) if model else None
     return None if price is None else float(price)
 
 
@@ -349,7 +402,8 @@ class ExporterTold(answers.Shape, frozen=True, kw_only=True):
 
 
 class CoverageTold(answers.Shape, frozen=True, kw_only=True):
-    """Of the window of the rules; `gaps` as far as they are known."""
+    """Of the last day: `ratio` of as much of it as is known, `gaps` in all of it, also the time before anybody was
+    here. Where nothing of it is known: of the window of the rules."""
 
     ratio: float | None
     gaps: tuple[tuple[str, str], ...]
@@ -425,12 +479,51 @@ def _known(value: float) -> float | None:
     return round(max(0.0, value), 3) if math.isfinite(value) else None
 
 
-def show_nodes(page: FieldPage, seen: cluster.Snapshot, measured: UsageRows, now: Instant) -> tuple[NodeRow, ...]:
+Stretch: TypeAlias = tuple[Instant, Instant]  # from, until
+
+
+def cover_day(past: Sequence[tuple[Instant, Condition | None]], away: Iterable[Stretch], now: Instant) -> CoverageTold:
+    """`past`: since when a node is measured, or not, the oldest first; `away`: when nobody was here to see."""
+    began, ends = now - DAY, [at for at, _ in past[1:]] + [now]
+    known = max(began, past[0][0])
+    silent = [(at, end) for (at, condition), end in zip(past, ends, strict=True) if condition is not Condition.busy]
+    gaps = _unite([(began, known), *((max(begin, known), end) for begin, end in (*silent, *away))])
+    missed = sum(end - max(begin, known) for begin, end in gaps if end > known)
+    return CoverageTold(
+        ratio=round(1 - missed / (now - known), 4) if now > known else None,
+        gaps=tuple((units.rfc3339(begin), units.rfc3339(end)) for begin, end in gaps),
+    )
+
+
+def _unite(stretches: Iterable[Stretch]) -> list[Stretch]:
+    """In their order, those that touch as one, and none that has no length."""
+    found: list[Stretch] = []
+    for begin, end in sorted(each for each in stretches if each[1] > each[0]):
+        if found and begin <= found[-1][1]:
+            found[-1] = found[-1][0], max(end, found[-1][1])
+        else:
+            found.append((begin, end))
+    return found
+
+
+def show_nodes(
+    page: FieldPage, seen: cluster.Snapshot, measured: UsageRows, now: Instant, day: Mapping[str, CoverageTold], *,
+    book: price_book.ModelPrices,
+) -> tuple[NodeRow, ...]:
+    """`day`: how well each was measured in the last day, where that is known."""
     columns = measure_nodes(seen, measured, now)
-    return tuple(_show_row(pool, node, seen, columns.get(node.name)) for pool in page.pools for node in pool.nodes)
+    return tuple(
+        _show_row(
+            pool, node, seen, columns.get(node.name), day.get(node.name), find_price(seen, node.name, book)
+        )
+        for pool in page.pools for node in pool.nodes
+    )
 
 
-def _show_row(pool: PoolShown, node: NodeShown, seen: cluster.Snapshot, said: NodeColumns | None) -> NodeRow:
+def _show_row(
+    pool: PoolShown, node: NodeShown, seen: cluster.Snapshot, said: NodeColumns | None, day: CoverageTold | None,
+    price: float | None,
+) -> NodeRow:
     held = sum(slot.share for gpu in node.gpus for slot in gpu.slots if slot.holder is not None)
     known = seen.nodes.known.get(node.name)
     layout = node.layout if known is None or node.layout != "slices" else f"time-slicing × {shares.replicas_of(known)}"
@@ -438,8 +531,8 @@ def _show_row(pool: PoolShown, node: NodeShown, seen: cluster.Snapshot, said: No
         name=node.name, pool=pool.name, model=pool.model, layout="MIG" if layout == "mig" else layout,
         gpus=float(len(node.gpus)), held=round(held, 3), activity=node.activity, ready=node.ready,
         exporter=_tell_exporter(node, seen, said, is_held=held > 0), newest_seconds=said.newest if said else None,
-        coverage=CoverageTold(ratio=said.coverage if said else None, gaps=()),
-        per_hour=None if pool.per_gpu_hour is None else round(pool.per_gpu_hour * len(node.gpus), 2), plan=None,
+        coverage=day or CoverageTold(ratio=said.coverage if said else None, gaps=()),
+        per_hour=None if price is None else round(price * len(node.gpus), 2), plan=None,
     )
 
 
@@ -449,7 +542,7 @@ def _tell_exporter(
     if seen.evidence.trouble is not None:
         return ExporterTold(state="unseen", words="Not asked: the source gave nothing")
     if said is None and seen.evidence.gpus_per_node.get(node.name):
-        return ExporterTold(state="up", words="Up; nobody holds a GPU" if not is_held else "Up; names no pod of ours")
+        return ExporterTold(state="up", words="Up" if not is_held else "Up; names no pod of ours")
     if said is None:
         return ExporterTold(state="none", words="No series")
     if said.is_down or (said.newest is not None and said.newest > _SILENT_AFTER):

@@ -1,23 +1,29 @@
-"""What GPUs cost an hour, as an answer; None where nobody knows.
+"""What GPUs cost an hour, as an answer; None where nobody knows. Counted in model/bills.py.
 
-In: GPUs by their model, whether they are whole, a book of prices. Out: a Bill, and a Cost of it.
-Invariant: a price is that of a whole GPU of one known model. What is cut by MIG, shared, claimed by name, or of a model
-that is not in the book has none; it is never guessed.
+In: Bills. Out: a Cost; and what has no price, added up.
 """
 
-from collections.abc import Iterable, Mapping
-from decimal import Decimal
+from collections import Counter
+from collections.abc import Iterable
 
-import msgspec
-
-from fallow import names
 from fallow.doors import answers
-from fallow.model import cluster, gpus, prices
+from fallow.model import bills
 
 
 class Cost(answers.Shape, frozen=True, kw_only=True):
+    """`is_list`: by list prices, because nobody keeps books; else by what the nodes cost."""
+
     per_hour: float
     currency: str
+    is_list: bool = True
+
+    def __str__(self) -> str:
+        return say_hourly(self.per_hour, self.currency, is_list=self.is_list)
+
+
+def say_hourly(amount: float, currency: str, *, is_list: bool) -> str:
+    said = f"${amount:,.2f}" if currency == "USD" else f"{amount:,.2f} {currency}"
+    return f"{said} an hour{' at list price' if is_list else ''}"
 
 
 class Unpriced(answers.Shape, frozen=True, kw_only=True):
@@ -28,60 +34,18 @@ class Unpriced(answers.Shape, frozen=True, kw_only=True):
     gpus: int
 
 
-class Bill(msgspec.Struct, frozen=True):
-    """What an hour of some GPUs costs, as far as that is known, and of which it is not. `priced`: how many it counts"""
-
-    amount: Decimal = Decimal(0)
-    priced: int = 0
-    unpriced: tuple[Unpriced, ...] = ()
-
-
-def cost(amount: Decimal) -> Cost:
-    return Cost(per_hour=float(round(amount, 2)), currency=prices.CURRENCY)
-
-
-def find_cost(bill: Bill) -> Cost | None:
+def find_cost(bill: bills.Bill) -> Cost | None:
     """None: it is not known of all of them, or there are none."""
-    return None if bill.unpriced or not bill.priced else cost(bill.amount)
+    return None if bill.per_hour is None else Cost(per_hour=bill.per_hour, currency=bill.currency, is_list=bill.is_list)
 
 
-def make_bill(counts: Mapping[str, int], book: prices.Book, *, whole: bool) -> Bill:
-    """`counts`: GPUs by model, those of no known one under ""."""
-    found = {model: prices.find(model, book) if whole and model else None for model in counts}
-    known = {model: price for model, price in found.items() if price is not None}
-    return Bill(
-        sum((price * counts[model] for model, price in known.items()), Decimal(0)),
-        sum(counts[model] for model in known),
-        tuple(_miss(model, count, whole) for model, count in counts.items() if count and model not in known),
-    )
-
-
-def _miss(model: str, count: int, whole: bool) -> Unpriced:
-    if not whole:
-        return Unpriced(model=None, because="parts of GPUs (MIG, shared, claimed)", gpus=count)
-    if not model:
-        return Unpriced(model=None, because="of a model that is not known", gpus=count)
-    named = gpus.normalise(model)
-    return Unpriced(model=named, because=f"of {named}", gpus=count)
-
-
-def add_up(bills: Iterable[Bill]) -> Bill:
-    every = list(bills)
-    counts = dict[tuple[str | None, str], int]()
+def list_unpriced(every: Iterable[bills.Bill]) -> tuple[Unpriced, ...]:
+    """The most first."""
+    counts = Counter[str]()
     for one in (one for bill in every for one in bill.unpriced):
-        counts[one.model, one.because] = counts.get((one.model, one.because), 0) + one.gpus
-    most_first = sorted(counts.items(), key=lambda each: (-each[1], each[0][1]))
-    return Bill(
-        sum((bill.amount for bill in every), Decimal(0)), sum(bill.priced for bill in every),
-        tuple(Unpriced(model=model, because=because, gpus=count) for (model, because), count in most_first),
+        counts[one.model] += one.pieces
+    most_first = sorted(counts.items(), key=lambda each: (-each[1], each[0]))
+    return tuple(
+        Unpriced(model=model or None, because=f"of {model or 'a model that is not known'}", gpus=count)
+        for model, count in most_first
     )
-
-
-def holds_whole(workload: cluster.Workload, seen: cluster.Snapshot) -> bool:
-    return all(_is_whole(seen.pods[index], seen) for index in workload.pods)
-
-
-def _is_whole(pod: cluster.Pod, seen: cluster.Snapshot) -> bool:
-    node = seen.nodes.known.get(pod.node)
-    is_cut = node is None or node.shared or "-MIG-" in (node.gpu_product or "")
-    return not is_cut and pod.resources.keys() <= {names.GPU} and pod.claimed == 0

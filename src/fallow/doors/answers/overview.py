@@ -7,7 +7,7 @@ Invariant: every sum is of the same rows that the lists show; the gravest banner
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal
 
 from fallow.doors import answers
 from fallow.doors.answers import field
@@ -16,24 +16,22 @@ from fallow.doors.answers import workloads as naming
 from fallow.model import decision, reasons, units
 from fallow.model.policies import idle
 from fallow.model.units import Instant, Seconds
+from fallow.settings.serving import AuthMode
 
-AuthMode: TypeAlias = Literal["email", "kube", "oidc", "proxy"]
 SOONEST: Final = 8
 _STALE_AFTER: Final = 3  # intervals
+# Of who is idle and held up by nothing, by the next step; "": there is none.
+_DUE: Final = {
+    "notice": "Nothing speaks against it: its owner is told next.",
+    "pause": "Nothing speaks against it: it is paused next, after a second look.",
+    "": "Nothing is done about it.",
+}
 
 
 class FrozenTold(answers.Shape, frozen=True, kw_only=True):
     until: str
     because: str
     by: str | None
-
-
-class FailureTold(answers.Shape, frozen=True, kw_only=True):
-    """The last cycles gave no decision."""
-
-    because: str
-    since: str
-    cycles: int
 
 
 class HourlyMoney(answers.Shape, frozen=True, kw_only=True):
@@ -53,7 +51,7 @@ class PausedSums(answers.Shape, frozen=True, kw_only=True):
 
 
 class GivenBack(answers.Shape, frozen=True, kw_only=True):
-    gpu_hours: float
+    gpu_hours: float | None  # None: what happened cannot be read
     taken_gpu_hours: float | None
 
 
@@ -105,19 +103,23 @@ class Banner(answers.Shape, frozen=True, kw_only=True):
 
 
 class OverviewPage(answers.Shape, frozen=True, kw_only=True):
+    """`watches`: the namespaces that are looked at; none: all. `now`: by the daemon's own clock, as all of it is."""
+
     revision: int
+    now: str
     cluster: str
     mode: Literal["acting", "dry-run"]
     version: str
     as_of: str | None
     interval_seconds: float
     took_seconds: float | None
+    watches: tuple[str, ...]
     is_leader: bool
     currency: str
     auth: AuthMode
     user: str | None
     frozen: FrozenTold | None
-    failure: FailureTold | None
+    failure: answers.FailureTold | None
     gpus: field.GpuSums
     money: MoneyTold
     counts: telling.ViewCounts
@@ -210,18 +212,24 @@ def share_namespaces(rows: Iterable[telling.ApiRow]) -> tuple[NamespaceHeld, ...
 
 
 def group_left(rows: Iterable[telling.ApiRow]) -> tuple[LeftAlone, ...]:
+    """All that are idle and not paused, by what they wait for: a reason, or their next step where nothing speaks
+    against it."""
     groups: dict[str, list[telling.ApiRow]] = defaultdict(list)
     for row in rows:
-        if row.skip is not None and row.verdict == "idle" and row.group != "paused":
-            groups[row.skip].append(row)
+        if row.verdict == "idle" and row.group != "paused":
+            groups[row.skip or _name_due(row)].append(row)
     found = [
         LeftAlone(
-            label=label, sentence=_meaning_of(label).means, workloads=len(some),
+            label=label, sentence=_DUE[label] if label in _DUE else reasons.of_label(label).means, workloads=len(some),
             gpus=round(sum(row.gpus for row in some), 3),
         )
         for label, some in groups.items()
     ]
     return tuple(sorted(found, key=lambda each: (-each.gpus, each.label)))
+
+
+def _name_due(row: telling.ApiRow) -> str:
+    return row.next.type if row.next is not None and row.next.type in _DUE else ""
 
 
 def group_unknown(
@@ -233,7 +241,8 @@ def group_unknown(
             groups[row.reason].append(row)
     found = [
         UnknownTold(
-            label=label, sentence=some[0].because, helps=_meaning_of(label).helps, workloads=len(some),
+            label=label, sentence=_tell_unknown(some), workloads=len(some),
+            helps=reasons.of_label(label).helps,
             gpus=round(sum(row.gpus for row in some), 3),
             nodes=tuple(sorted({node for row in some for node in nodes_of.get(row.uid, ())}))[:SOONEST],
         )
@@ -242,16 +251,26 @@ def group_unknown(
     return tuple(sorted(found, key=lambda each: (-each.gpus, each.label)))
 
 
-def _meaning_of(label: str) -> reasons.Meaning:
-    """Of a reason, or of the detail after `ReportOnly:`."""
-    word, _, detail = label.partition(":")
-    return reasons.DETAILS[decision.Detail(detail)] if detail else reasons.REASONS[decision.Reason(word)]
+def _tell_unknown(some: Sequence[telling.ApiRow]) -> str:
+    """Of what holds for all of them, that; else of the first, by its name."""
+    first, more = some[0], len(some) - 1
+    if more and all(row.because == first.because for row in some):
+        return answers.capital(first.because)
+    others = f" (and {answers.many(more, 'workload')} more like it)" if more else ""
+    return f"{first.kind}/{first.name} in {first.namespace}: {first.because}{others}"
+
+
+def find_undelivered(outcomes: Iterable[decision.Outcome]) -> list[str]:
+    """Why notices of a cycle did not arrive, one by one."""
+    failed = (each for each in outcomes if each.status is decision.Status.failed)
+    return [each.because for each in failed if isinstance(each.decision, decision.Warn)]
 
 
 def find_banners(
-    *, failure: FailureTold | None, frozen: FrozenTold | None, unknown: Sequence[UnknownTold], as_of: Instant | None,
-    interval: Seconds, now: Instant, is_dry: bool,
+    *, failure: answers.FailureTold | None, frozen: FrozenTold | None, unknown: Sequence[UnknownTold],
+    as_of: Instant | None, interval: Seconds, now: Instant, is_dry: bool, undelivered: Sequence[str] = (),
 ) -> Iterator[Banner]:
+    """`undelivered`: of notices of the last cycle, why they did not arrive."""
     is_old = as_of is not None and now - as_of > _STALE_AFTER * interval
     if failure is not None or is_old or as_of is None:
         age = "Nothing was measured yet." if as_of is None else f"Last measured {units.spoken(now - as_of)} ago."
@@ -265,12 +284,16 @@ def find_banners(
             kind="frozen", headline=f"Frozen until {units.clock_time(until)} UTC.",
             sentence=f"{frozen.because}. No notice, no pause. Resume works.",
         )
+    gpus, heads, sentences = sum(each.gpus for each in unknown), list[str](), list[str]()
+    if undelivered:
+        heads.append(f"{answers.many(len(undelivered), 'owner')} could not be told.")
+        sentences.append(f"{undelivered[0]}. It is tried again; nothing is paused that nobody was told of.")
     if unknown and as_of is not None:
-        gpus = sum(each.gpus for each in unknown)
-        yield Banner(
-            kind="data", headline=f"{gpus:g} GPUs cannot be told.",
-            sentence=f"{unknown[0].sentence}. They count as “cannot tell”; nothing of it will be paused.",
-        )
+        which = "GPU works" if answers.amount(gpus) == "1" else "GPUs work"
+        heads.append(f"Whether {answers.amount(gpus)} {which} cannot be told.")
+        sentences.append(f"{unknown[0].sentence}. What cannot be told is never paused.")
+    if heads:
+        yield Banner(kind="data", headline=" ".join(heads), sentence=" ".join(sentences))
     if is_dry:
         words = "Everything below is what would happen. Nothing is told, nothing is paused."
         yield Banner(kind="dryRun", headline="Dry run.", sentence=words)

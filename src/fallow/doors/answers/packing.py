@@ -37,6 +37,17 @@ def standing(found: packing.ClusterStanding) -> dict[str, Any]:
     }
 
 
+def consolidation(found: packing.ConsolidationPlan) -> dict[str, Any]:
+    """Which node could be emptied and where its pods would fit; why the others stay."""
+    chosen = found.chosen
+    return {"consolidation": {
+        "node": chosen.node if chosen else None, "because": chosen.because if chosen else None,
+        "moves": [{"pod": pod, "node": node} for pod, node in chosen.moves] if chosen else [],
+        "staying": Counter(str(each.reason) for each in found.staying),
+        "nodes": [{"node": each.node, "reason": each.reason, "because": each.because} for each in found.staying],
+    }}
+
+
 def moves(found: packing.MovePlan, budget: int) -> dict[str, Any]:
     nodes = found.room.nodes
     before, after = (

@@ -4,12 +4,14 @@ In: entries and levels of the audit. Out: pages of them.
 Invariant: a stretch that nobody saw is a gap (None), never a line between its ends; only what was written down counts.
 """
 
+from __future__ import annotations
+
+import itertools
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, Literal
 
-import msgspec
-
+from fallow.account import audit, savings
 from fallow.doors import answers
 from fallow.doors.answers import workloads as naming
 from fallow.model import units
@@ -23,7 +25,7 @@ WINDOWS: Final[Mapping[str, tuple[Seconds, Seconds]]] = {
 PACES: Final[Mapping[str, tuple[Seconds, Seconds]]] = {
     "24h": (DAY, HOUR), "7d": (7 * DAY, HOUR), "30d": (30 * DAY, 4 * HOUR),
 }
-REGRET_THRESHOLD: Final = 0.2
+_LONGEST_LEVEL: Final[Seconds] = 15 * MINUTE  # for longer than this nobody knows what the free ones were
 PAUSES_AND_ENDS: Final = frozenset({Happened.paused, Happened.resumed, Happened.brought_back, Happened.regretted})
 NOT_HAPPENED: Final[Mapping[Happened, tuple[str, str]]] = {
     Happened.not_paused: ("The second look said no", "it was at work again, or had changed, just before its pause"),
@@ -108,6 +110,14 @@ def show_states(levels: Iterable[Levels], window: str, now: Instant) -> StatesPa
     )
 
 
+def find_away(
+    levels: Sequence[Levels], begin: Instant, now: Instant, interval: Seconds
+) -> list[tuple[Instant, Instant]]:
+    """When nobody was here: no level stands for longer than two cycles and two steps together."""
+    longest, seen = 2 * (interval + audit.LEVELS_EVERY), [begin, *(each.at for each in levels), now]
+    return [(one, other) for one, other in itertools.pairwise(seen) if other - one > longest]
+
+
 def _find_gaps(places: Sequence[Levels | None], begin: Instant, step: Seconds) -> Iterator[GapTold]:
     start: int | None = None
     for place, each in enumerate([*places, Levels(at=0.0, total=None, busy=0, idle=0, kept=0, unknown=0, free=None)]):
@@ -179,47 +189,33 @@ class SavingsPage(answers.Shape, frozen=True, kw_only=True):
     mode: Literal["acting", "dry-run"]
 
 
-class PauseSpan(msgspec.Struct, frozen=True):
-    """One pause from its beginning to its end, or until now."""
-
-    uid: str
-    gpus: float
-    begins: Instant
-    ends: Instant
-    policy: str
-
-
-def find_spans(entries: Sequence[AuditEntry], standing: Iterable[str], now: Instant) -> list[PauseSpan]:
-    """`entries`: pauses and what ended them, the newest first. `standing`: uids of what rests now: a pause whose end
-    nobody saw, and that does not stand, counts for nothing."""
-    found, ends, stands = list[PauseSpan](), dict[str, Instant](), set(standing)
-    for entry in entries:
-        uid = entry.ref.uid if entry.ref else ""
-        if entry.type in (Happened.resumed, Happened.brought_back):
-            ends[uid] = entry.at
-        elif entry.type is Happened.paused:
-            end = ends.pop(uid, now if uid in stands else entry.at)
-            stands.discard(uid)
-            found.append(PauseSpan(uid, float(entry.gpus or 0), entry.at, end, entry.policy))
-    return found
-
-
-def hours_between(spans: Iterable[PauseSpan], begin: Instant, end: Instant) -> float:
-    return round(sum(
-        one.gpus * max(0.0, min(one.ends, end) - max(one.begins, begin)) / HOUR for one in spans
-    ), 2)
+def taken_between(
+    spans: Sequence[savings.PauseSpan], levels: Sequence[Levels], begin: Instant, end: Instant
+) -> float | None:
+    """Of what rests gave back, the GPU-hours that were surely used again, or whose node went: what is given back at an
+    instant and cannot be among the free ones. None: nobody counted the free ones."""
+    known = [each for each in levels if begin <= each.at < end and each.free is not None]
+    if not known:
+        return None
+    taken = 0.0
+    for each, following in zip(known, [*known[1:], None], strict=True):
+        lasts = min((following.at if following else end) - each.at, _LONGEST_LEVEL)
+        resting = sum(one.gpus for one in spans if one.begins <= each.at < one.ends)
+        taken += max(0.0, resting - (each.free or 0.0)) * lasts / HOUR
+    return round(taken, 2)
 
 
 def show_savings(
-    entries: Sequence[AuditEntry], standing: Iterable[str], *, days: int, now: Instant, is_dry: bool
+    spans: Sequence[savings.PauseSpan], regretted: Iterable[Instant], levels: Sequence[Levels], *, days: int,
+    now: Instant, is_dry: bool,
 ) -> SavingsPage:
-    spans, today = find_spans(entries, standing, now), now // DAY * DAY
-    regrets = Counter(entry.at // DAY * DAY for entry in entries if entry.type is Happened.regretted)
+    """`regretted`: when a pause was undone at once; of a dry run, when one would have been."""
+    today, regrets = now // DAY * DAY, Counter(at // DAY * DAY for at in regretted)
     starts = [today - back * DAY for back in range(days - 1, -1, -1)]
     shown = tuple(
         SavedDay(
-            day=units.rfc3339(start)[:10], gpu_hours=hours_between(spans, start, min(start + DAY, now)),
-            taken_gpu_hours=None, regrets=regrets[start],
+            day=units.rfc3339(start)[:10], gpu_hours=savings.hours_between(spans, start, min(start + DAY, now)),
+            taken_gpu_hours=taken_between(spans, levels, start, min(start + DAY, now)), regrets=regrets[start],
         )
         for start in starts
     )
@@ -266,7 +262,7 @@ def show_regrets(
     return RegretsPage(
         by_policy=tuple(
             PolicyRegrets(
-                policy=name, pauses=count, regrets=regrets[name], threshold=REGRET_THRESHOLD,
+                policy=name, pauses=count, regrets=regrets[name], threshold=rules[name].regret_threshold,
                 window_seconds=rules[name].gone_idle,
             )
             for name, count in sorted(pauses.items()) if name in rules

@@ -1,22 +1,38 @@
 """Policies as answers: what each asks for and matches now; acknowledgements and the freeze that stand.
 
-In: the policies of a snapshot, rows. Out: PoliciesPage, AcksPage, FreezeState.
-Invariant: nothing secret is told: of a channel only its name and type.
+In: the policies of a snapshot, rows. Out: PoliciesPage, AcksPage.
+Invariant: nothing secret is told: of a channel only its name and type. The spec is as it was asked for, the windows
+beside it are as they are now.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Literal
 
 from fallow.doors import answers
 from fallow.doors.answers import overview
 from fallow.doors.answers import rows as telling
 from fallow.doors.answers import workloads as naming
-from fallow.model import cluster, decision, units
+from fallow.model import cluster, units
+from fallow.model.long_memory import RuleWeek
 from fallow.model.policies import idle
 from fallow.model.seen import sure
 
 MOST_NAMED: Final = 50
 FLAGS: Final = "flags"
+
+
+class WidenedTold(answers.Shape, frozen=True, kw_only=True):
+    """Its window grew. `back_at`: a step back, at the earliest; `calm_below`: the ratio of its pauses that may be
+    undone until then. `pauses`, `regrets`: since it grew last; `since`, `back_at` None: no longer remembered."""
+
+    times: float
+    from_seconds: float
+    because: str
+    since: str | None
+    back_at: str | None
+    calm_below: float
+    pauses: int
+    regrets: int
 
 
 class PolicyTold(answers.Shape, frozen=True, kw_only=True):
@@ -35,6 +51,7 @@ class PolicyTold(answers.Shape, frozen=True, kw_only=True):
     gone_idle_seconds: float
     never_used_seconds: float
     grace_seconds: float
+    widened: WidenedTold | None
     classes: tuple[str, ...]
     kinds: tuple[str, ...]
     namespaces: str
@@ -47,7 +64,7 @@ class PoliciesPage(answers.Shape, frozen=True, kw_only=True):
 
 
 def show_policies(
-    seen: cluster.Snapshot, rows: Sequence[telling.ApiRow], mandate: idle.Mandate
+    seen: cluster.Snapshot, rows: Sequence[telling.ApiRow], mandate: idle.Mandate, weeks: Iterable[RuleWeek]
 ) -> PoliciesPage:
     """Those of the cluster by priority, then what the flags say for all others."""
     matched: dict[str, list[telling.ApiRow]] = {}
@@ -55,12 +72,16 @@ def show_policies(
         matched.setdefault(row.policy, []).append(row)
     policies = sure(seen.policies) if mandate.use_policies else ()
     listed = sorted(policies, key=lambda each: (-each.priority, each.name))
-    items = [_tell(each, matched.get(each.name, [])) for each in listed]
     by_flags = idle.IdlePolicy(name=FLAGS, uid="", generation=0, rule=mandate.rule)
-    return PoliciesPage(items=(*items, _tell(by_flags, matched.get(FLAGS, []))))
+    known = {week.rule: week for week in weeks}
+    return PoliciesPage(
+        items=tuple(_tell(each, matched.get(each.name, []), known) for each in (*listed, by_flags))
+    )
 
 
-def _tell(policy: idle.IdlePolicy, rows: Sequence[telling.ApiRow]) -> PolicyTold:
+def _tell(
+    policy: idle.IdlePolicy, rows: Sequence[telling.ApiRow], weeks: Mapping[str, RuleWeek]
+) -> PolicyTold:
     rule, quiet = policy.rule, [row for row in rows if row.verdict == "idle"]
     return PolicyTold(
         name=policy.name, priority=policy.priority, action=str(rule.action.type),  # type: ignore[arg-type]
@@ -68,8 +89,27 @@ def _tell(policy: idle.IdlePolicy, rows: Sequence[telling.ApiRow]) -> PolicyTold
         idle_gpus=round(sum(row.idle_gpus for row in quiet), 3), paused=sum(row.rest is not None for row in rows),
         acknowledged=sum(row.keep is not None for row in rows),
         gone_idle_seconds=rule.gone_idle, never_used_seconds=rule.never_used, grace_seconds=rule.notice.grace,
-        classes=tuple(sorted(policy.classes)), kinds=tuple(sorted(rule.kinds or ())), namespaces=_reach(policy),
-        spec=_spec(policy), workloads=tuple(map(overview.name_of, rows[:MOST_NAMED])),
+        widened=_widened(rule, weeks.get(rule.name)), classes=tuple(sorted(policy.classes)),
+        kinds=tuple(sorted(rule.kinds or ())), namespaces=_reach(policy), spec=_spec(policy),
+        workloads=tuple(map(overview.name_of, rows[:MOST_NAMED])),
+    )
+
+
+def _widened(rule: idle.Rule, week: RuleWeek | None) -> WidenedTold | None:
+    if rule.asked_windows is None:
+        return None
+    seen = week or RuleWeek(rule.name)
+    (pauses, undone), (pauses_in_all, undone_in_all) = seen.sum_up(seen.changed_at), seen.sum_up()
+    pauses_before, undone_before = pauses_in_all - pauses, undone_in_all - undone
+    because = (
+        f"{undone_before} of {pauses_before} pauses were undone within 15 min, more than {rule.regret_threshold:.0%}"
+        if undone_before else "its status says so; the pauses that led to it are no longer remembered"
+    )
+    return WidenedTold(
+        times=rule.widened, from_seconds=rule.asked_windows[0], because=because,
+        since=answers.instant(week.changed_at) if week else None,
+        back_at=answers.instant(week.changed_at + units.WEEK) if week else None,
+        calm_below=rule.regret_threshold / 2, pauses=pauses, regrets=undone,
     )
 
 
@@ -83,9 +123,10 @@ def _reach(policy: idle.IdlePolicy) -> str:
 def _spec(policy: idle.IdlePolicy) -> dict[str, Any]:
     """What it asks for, in the words of the CRD; without what is secret."""
     rule = policy.rule
+    gone_idle, never_used = rule.asked_windows or (rule.gone_idle, rule.never_used)
     return {
         "priority": policy.priority, "classes": sorted(policy.classes),
-        "windows": {"goneIdle": units.humane(rule.gone_idle), "neverUsed": units.humane(rule.never_used)},
+        "windows": {"goneIdle": units.humane(gone_idle), "neverUsed": units.humane(never_used)},
         "thresholds": {"activity": rule.activity, "coverage": rule.coverage, "powerWatts": rule.power_watts},
         "notice": {
             "required": rule.notice.required, "grace": units.humane(rule.notice.grace),
@@ -96,6 +137,7 @@ def _spec(policy: idle.IdlePolicy) -> dict[str, Any]:
             "immunity": units.humane(rule.consent.immunity),
         },
         "action": {"type": str(rule.action.type), "pressure": rule.action.pressure, "gitops": rule.action.gitops},
+        "regret": {"autoWiden": rule.auto_widen, "threshold": rule.regret_threshold},
     }
 
 
@@ -118,20 +160,3 @@ def show_acks(rows: Iterable[telling.ApiRow]) -> AcksPage:
         for row in rows if row.keep is not None
     ]
     return AcksPage(items=tuple(sorted(found, key=lambda ack: (ack.until, ack.workload.namespace, ack.workload.name))))
-
-
-class FreezeState(answers.Shape, frozen=True, kw_only=True):
-    """`answer`: what the daemon made of it; of what stands in its own plan, that it is heeded."""
-
-    frozen: bool
-    until: str | None
-    reason: str | None
-    answer: str | None
-
-
-def show_freeze(plan: decision.Plan) -> FreezeState:
-    freeze = plan.freeze
-    return FreezeState(
-        frozen=freeze is not None, until=answers.instant(freeze.until) if freeze else None,
-        reason=freeze.because if freeze else None, answer="heeded" if freeze else None,
-    )

@@ -1,19 +1,24 @@
-"""One workload as the pages and the API tell it: its state, what it holds, since when it is idle, what comes next.
+"""One workload as the terminal, the pages and the API tell it: its state, what it holds, since when it is idle, what
+comes next.
 
-In: a finding, the snapshot it is of, prices. Out: ApiRow, the same in lists, on its own page and in live updates.
+In: a finding, the snapshot it is of, prices. Out: ApiRow, the same in lists, on its own page and in live updates; what
+`fallow idle` prints for machines is made of it.
 Invariant: a state is told by verdict, skip and marks alone; no sentence is read. What is not known is None.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, Literal, TypeAlias
 
 import msgspec
 
 from fallow import names
+from fallow.act.notices import facts
 from fallow.doors import answers
 from fallow.doors.answers import money
 from fallow.doors.answers import workloads as naming
-from fallow.model import cluster, decision, kinds, marks, prices, shares, units
+from fallow.model import bills, cluster, decision, kinds, marks, price_book, shares, units
 from fallow.model.decision import Reason, Verdict
 from fallow.model.history import Condition
 from fallow.model.units import DAY, HOUR, MINUTE, Instant
@@ -71,6 +76,9 @@ class RestTold(answers.Shape, frozen=True, kw_only=True):
 
 
 class ApiRow(naming.WorkloadName, frozen=True, kw_only=True):
+    """`gpus`: physical ones; in how many pieces it holds them, and what each is, the instances say. `per_hour`: of all
+    that it holds; `idle_per_hour`: of what is idle of it; `is_list`: by list prices, because nobody keeps books."""
+
     state: WorkloadState
     verdict: Literal["idle", "active", "unknown"]
     reason: str
@@ -78,6 +86,9 @@ class ApiRow(naming.WorkloadName, frozen=True, kw_only=True):
     group: RowGroup
     gpus: float
     instances: int
+    idle_instances: int
+    active_instances: int
+    unknown_instances: int
     idle_gpus: float
     models: tuple[str, ...]
     profile: str | None
@@ -87,15 +98,29 @@ class ApiRow(naming.WorkloadName, frozen=True, kw_only=True):
     never_used: bool
     strip: str | None
     per_hour: float | None
+    idle_per_hour: float | None
+    currency: str
+    is_list: bool
     next: StepTold | None
     skip: str | None
     skip_because: str | None
     told_at: str | None
     told_to: tuple[str, ...]
     policy: str
+    keep_hours: tuple[int, ...]
+    max_keep_hours: float
     keep: KeepTold | None
     rest: RestTold | None
     revision: int
+
+    @property
+    def is_partly_idle(self) -> bool:
+        return self.idle_instances > 0 and self.verdict != "idle"
+
+    @property
+    def held(self) -> int:
+        """In how many pieces, those too that nobody measures."""
+        return self.idle_instances + self.active_instances + self.unknown_instances
 
 
 def is_shown(finding: decision.Finding, now: Instant) -> bool:
@@ -132,36 +157,37 @@ def find_state(finding: decision.Finding, now: Instant, *, rests: bool) -> tuple
 
 
 def make_row(
-    finding: decision.Finding, seen: cluster.Snapshot, now: Instant, *, revision: int, book: prices.Book,
-    strip: str | None = None,
+    one: naming.WorkloadCount, seen: cluster.Snapshot, now: Instant, *, revision: int = 0,
+    book: price_book.ModelPrices = price_book.LIST, strip: str | None = None, spent: float | None = None,
 ) -> ApiRow:
+    """`spent`: what its acknowledgement has cost by the books; None: nobody keeps any."""
+    finding = one.finding
     held, rest = shares.of_workload(finding.workload, seen), read_rest(finding.workload)
     state, group = find_state(finding, now, rests=rest is not None)
-    per_hour = find_cost(finding, held.gpus, seen, book)
-    keep = read_keep(finding, seen, now, per_hour)
+    bill = make_bill(one, book, of_all=True)
+    keep = read_keep(finding, seen, now, bill.per_hour, spent)
     part = finding.idle_gpus / finding.gpus if finding.gpus else 0.0
     return ApiRow(
         **naming.identify(finding.workload.ref), state=state, verdict=str(finding.verdict),  # type: ignore[arg-type]
         reason=str(finding.reason), because=finding.because, group=group, gpus=held.gpus, instances=held.instances,
+        idle_instances=one.idle, active_instances=one.active, unknown_instances=one.unknown,
+        idle_per_hour=make_bill(one, book).per_hour,
         idle_gpus=held.gpus if finding.verdict is Verdict.idle and part == 1 else round(held.gpus * part, 4),
         models=finding.models, profile=held.profile, idle_since=answers.instant(finding.idle_since),
-        at_least=finding.at_least, never_used=finding.never_used, strip=strip, per_hour=per_hour,
+        at_least=finding.at_least, never_used=finding.never_used, strip=strip, per_hour=bill.per_hour,
+        currency=bill.currency, is_list=bill.is_list,
         idle_seconds=None if finding.idle_since is None else round(now - finding.idle_since),
         next=find_next(finding, keep, group), skip=finding.skip_label, skip_because=finding.skip_because or None,
-        told_at=answers.instant(marks.notice_at(finding.workload)), told_to=told_to(finding),
+        told_at=answers.instant(marks.notice_at(finding.workload)), told_to=told_to(finding.workload),
         policy=finding.rule.name, keep=keep, rest=rest, revision=revision,
+        keep_hours=facts.offered_hours(finding.rule.consent), max_keep_hours=finding.rule.consent.max_ack / HOUR,
     )
 
 
-def find_cost(
-    finding: decision.Finding, gpus: float, seen: cluster.Snapshot, book: prices.Book
-) -> float | None:
-    """An hour of all that it holds; None: not known, or nothing."""
-    found = {prices.find(model, book) for model in finding.models} if gpus else set()
-    if len(found) != 1 or not money.holds_whole(finding.workload, seen):
-        return None
-    price = found.pop()
-    return None if price is None else round(float(price) * gpus, 4)
+def make_bill(one: naming.WorkloadCount, book: price_book.ModelPrices, *, of_all: bool = False) -> bills.Bill:
+    """Of its idle GPUs, or of all that it holds."""
+    held = one.finding.holdings
+    return bills.make(held if of_all else bills.take_part(held, one.count_idle()), book)
 
 
 def find_next(finding: decision.Finding, keep: KeepTold | None, group: RowGroup) -> StepTold | None:
@@ -174,33 +200,30 @@ def find_next(finding: decision.Finding, keep: KeepTold | None, group: RowGroup)
     return StepTold(type=str(step), at=answers.instant(finding.next_at), because=because)  # type: ignore[arg-type]
 
 
-def told_to(finding: decision.Finding) -> tuple[str, ...]:
-    """The channels that were told, by the mark of the notice and the rule: none before one was given."""
-    if marks.notice_at(finding.workload) is None:
+def told_to(workload: cluster.Workload) -> tuple[str, ...]:
+    """Whom the notice that runs has reached, as it was noted with it; none before one was given."""
+    if marks.notice_at(workload) is None:
         return ()
-    wished = [word.strip() for word in finding.wishes.notify.split(",") if word.strip()]
-    named = [channel.text("channel") or channel.name for channel in finding.rule.notice.channels]
-    return tuple(dict.fromkeys([*wished, *named, *filter(None, [finding.wishes.owner])]))
+    return tuple(filter(None, (whom.strip() for whom in workload.marks.get(names.TOLD, "").split(","))))
 
 
 def read_keep(
-    finding: decision.Finding, seen: cluster.Snapshot, now: Instant, per_hour: float | None
+    finding: decision.Finding, seen: cluster.Snapshot, now: Instant, per_hour: float | None,
+    spent: float | None = None,
 ) -> KeepTold | None:
-    """The acknowledgement that stands on the workload, on what carries its marks, or on its namespace."""
-    workload = finding.workload
-    space = seen.namespaces.known.get(workload.ref.namespace)
-    sources = (workload.marks, workload.annotations, space.annotations if space else {})
-    said = next((each for each in sources if marks.ack_until(each)), {})
-    until = units.read_instant(marks.ack_until(said))
-    if until is None or until <= now:
+    """The acknowledgement that stands on the workload, on what carries its marks, or on its namespace. What it has cost
+    is what was booked; without books, what its GPUs cost for as long as they were idle."""
+    space = seen.namespaces.known.get(finding.workload.ref.namespace)
+    ack = marks.find_ack(finding.workload, space, finding.rule.consent.max_ack, now)
+    if ack is None:
         return None
-    at = units.read_instant(said.get(names.ACK_AT))
-    quiet = None if finding.idle_since is None else max(0.0, now - max(finding.idle_since, at or finding.idle_since))
+    since = finding.idle_since
+    quiet = None if since is None else max(0.0, now - max(since, ack.at or since))
     return KeepTold(
-        until=units.rfc3339(until), by=said.get(names.ACK_BY) or said.get(names.ACK_BY_ALIAS) or "somebody",
-        reason=said.get(names.ACK_REASON) or None, at=answers.instant(at),
+        until=units.rfc3339(ack.until), by=ack.by, reason=ack.reason, at=answers.instant(ack.at),
         idle_seconds=None if quiet is None else round(quiet),
-        cost=None if quiet is None or per_hour is None else round(per_hour * quiet / HOUR, 2),
+        cost=round(spent, 2) if spent is not None
+        else None if quiet is None or per_hour is None else round(per_hour * quiet / HOUR, 2),
     )
 
 
@@ -213,6 +236,81 @@ def read_rest(workload: cluster.Workload) -> RestTold | None:
         policy=pause.policy, size=naming.return_size(pause),
         resume_command=f"fallow resume {kinds.typed(ref)} -n {ref.namespace}",
     )
+
+
+# ---- as a line of `fallow idle` --------------------------------------------------------------------------------------
+
+
+def line(row: ApiRow) -> naming.WorkloadRow:
+    """The same for machines that read `fallow idle -o json`."""
+    cost, upcoming = row.idle_per_hour, row.next
+    return naming.WorkloadRow(
+        api_version=row.api_version, kind=row.kind, namespace=row.namespace, name=row.name, uid=row.uid, gpus=row.held,
+        idle_gpus=row.idle_instances, active_gpus=row.active_instances, unknown_gpus=row.unknown_instances,
+        models=row.models, verdict=row.verdict, reason=row.reason, because=row.because, idle_since=row.idle_since,
+        at_least=row.at_least, idle_seconds=row.idle_seconds, paused_at=row.rest.at if row.rest else None,
+        policy=row.policy, skip=row.skip, skip_because=row.skip_because,
+        next_action=None if upcoming is None or upcoming.type == "keepEnds"
+        else naming.Upcoming(type=upcoming.type, at=upcoming.at),
+        cost=None if cost is None else money.Cost(per_hour=cost, currency=row.currency, is_list=row.is_list),
+    )
+
+
+def listed(rows: Iterable[ApiRow], *, everything: bool) -> list[ApiRow]:
+    """Those that are idle, then those of whose GPUs some are, or all; the longest idle before the others."""
+    shown = [row for row in rows if everything or row.idle_instances or row.verdict == "idle"]
+    return sorted(shown, key=_rank)
+
+
+def _rank(row: ApiRow) -> tuple[bool, bool, int, str, str, str]:
+    order = naming.ORDER.index(Verdict(row.verdict))
+    named = f"{row.namespace}/{row.name}", row.kind
+    return row.verdict != "idle", not row.idle_instances, order, row.idle_since or _LAST, *named
+
+
+_LAST: Final = "9999"
+
+
+# ---- after a deed, before the next cycle -----------------------------------------------------------------------------
+
+Amendment: TypeAlias = Callable[[ApiRow], ApiRow]
+_DECIDES: Final = "the next cycle decides"
+
+
+def as_kept(row: ApiRow, keep: KeepTold) -> ApiRow:
+    """Somebody keeps it since the last cycle. Of what does not lie idle, or rests, nothing else is said."""
+    if row.verdict != "idle" or row.rest is not None:
+        return msgspec.structs.replace(row, keep=keep)
+    step = StepTold(type="keepEnds", at=keep.until, because=f"{keep.by} keeps it")
+    return msgspec.structs.replace(
+        row, keep=keep, state="kept", group="kept", next=step, skip=str(Reason.Acknowledged),
+        skip_because=f"acknowledged by {keep.by} until {keep.until}", told_at=None, told_to=(),
+    )
+
+
+def as_released(row: ApiRow) -> ApiRow:
+    if row.state != "kept":
+        return msgspec.structs.replace(row, keep=None)
+    step = StepTold(type="notice", at=None, because=f"it is kept no longer; {_DECIDES}")
+    return msgspec.structs.replace(
+        row, keep=None, state="idle", group="onTheWay", next=step, skip=None, skip_because=None
+    )
+
+
+def as_resumed(row: ApiRow) -> ApiRow:
+    return msgspec.structs.replace(
+        row, rest=None, state="resuming", group="unknown", verdict="unknown", reason=str(Reason.PodStarting),
+        because="it was brought back a moment ago",
+    )
+
+
+def as_paused(row: ApiRow, *, at: Instant, by: str, reason: str) -> ApiRow:
+    rest = RestTold(
+        at=units.rfc3339(at), by=by, reason=reason, gpus=row.gpus, policy=None,
+        size=answers.many(row.instances, "GPU"),
+        resume_command=f"fallow resume {row.kind}/{row.name} -n {row.namespace}",
+    )
+    return msgspec.structs.replace(row, rest=rest, state="paused", group="paused", next=None, keep=None)
 
 
 # ---- the last day in 48 letters --------------------------------------------------------------------------------------
@@ -273,8 +371,22 @@ def add_up(rows: Iterable[ApiRow]) -> RowSums:
     return RowSums(gpus=round(gpus, 3), per_hour=per_hour, unpriced_gpus=round(unpriced, 3))
 
 
+class RowsMay(answers.Shape, frozen=True, kw_only=True):
+    """What whoever asks may do with all workloads of one kind in one namespace. `missing`: the right that lacks; who
+    has it for some of them by name is told so on the page of each."""
+
+    namespace: str
+    api_version: str
+    kind: str
+    keep: bool
+    pause: bool
+    resume: bool
+    missing: str | None
+
+
 class WorkloadsPage(answers.Shape, frozen=True, kw_only=True):
-    """`next`: the cursor of what follows. `total`, `sums`: of all that were asked for, on this page or not."""
+    """`next`: the cursor of what follows. `total`, `sums`: of all that were asked for, on this page or not. `may`: of
+    the rows on this page, a kind and namespace each, where it was asked for; of what is not in it nothing is known."""
 
     revision: int
     items: tuple[ApiRow, ...]
@@ -282,6 +394,7 @@ class WorkloadsPage(answers.Shape, frozen=True, kw_only=True):
     total: int
     counts: ViewCounts
     sums: RowSums
+    may: tuple[RowsMay, ...] = ()
 
 
 class RawWorkloads(answers.Shape, frozen=True, kw_only=True):
@@ -293,3 +406,4 @@ class RawWorkloads(answers.Shape, frozen=True, kw_only=True):
     total: int
     counts: ViewCounts
     sums: RowSums
+    may: tuple[RowsMay, ...] = ()

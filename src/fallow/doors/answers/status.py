@@ -5,17 +5,22 @@ In: one look, the workloads that were asked for (a Selection), prices, what is k
 Invariant: everything that is counted is counted of the same Selection, so that `fallow idle` and `fallow status` agree.
 """
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from fallow import names
 from fallow.doors import answers
 from fallow.doors.answers import money
+from fallow.doors.answers import rows as telling
+from fallow.doors.answers import suspects as suspecting
 from fallow.doors.answers import workloads as rows
-from fallow.model import cluster, decision, kinds, marks, prices, units, usage
-from fallow.model.seen import Absent, Known, Unseen
+from fallow.model import cluster, decision, kinds, marks, price_book, shares, units, usage
+from fallow.model.patterns import Pattern
+from fallow.model.seen import Absent, Known, Unseen, sure
 from fallow.model.units import Instant, Seconds
+from fallow.stories import gaming
 from fallow.stories import idle as stories
 from fallow.wiring import daemon
 
@@ -44,7 +49,7 @@ class RulesTold(answers.Shape, frozen=True, kw_only=True):
 
 class ClusterGpus(answers.Shape, frozen=True, kw_only=True):
     """Of the whole cluster, whatever was asked for; None where not all of it is seen. `gpus` as nodes offer them, a MIG
-    instance or a time slice as one each; `physical`: the boards, None where labels do not tell."""
+    instance or a time slice as one each; `physical`: the boards, None where nodes are not seen."""
 
     nodes: int | None
     physical: int | None
@@ -65,6 +70,7 @@ class IdleCost(answers.Shape, frozen=True, kw_only=True):
 
     per_hour: float | None
     currency: str
+    is_list: bool = True
     unpriced_gpus: int
     unpriced: tuple[money.Unpriced, ...]
 
@@ -95,6 +101,14 @@ class NamespaceShare(answers.Shape, frozen=True, kw_only=True):
     unknown_gpus: int
 
 
+class WaitsLonger(answers.Shape, frozen=True, kw_only=True):
+    """A policy that waits longer than it says, because too many of its pauses were undone at once."""
+
+    policy: str
+    times: float
+    gone_idle_seconds: float
+
+
 class SourceState(answers.Shape, frozen=True, kw_only=True):
     reason: str
     because: str
@@ -120,45 +134,78 @@ class StatusPage(answers.Shape, frozen=True, kw_only=True):
     frozen_because: str | None
     source: SourceState | None
     as_of: str | None
+    widened: tuple[WaitsLonger, ...] = ()
+    suspects: tuple[suspecting.SuspectTold, ...] | None = None  # None: not known here
 
 
 def status(
-    look: stories.Look, view: rows.Selection, found: daemon.DaemonSeen, book: prices.Book = prices.DEFAULT
+    look: stories.Look, view: rows.Selection, found: daemon.DaemonSeen | None,
+    book: price_book.ModelPrices = price_book.LIST, latest: gaming.GamingTurn | None = None,
 ) -> StatusPage:
+    """`found`: what is known of a daemon; None: it is the daemon that says this. `latest`: who may be kept busy to be
+    left alone, where somebody looked for them."""
     plan, seen, trouble = look.plan, look.snapshot, look.snapshot.evidence.trouble
     mine = {one.finding.workload.ref.uid for one in view.workloads}
-    held = [index for one in view.workloads for index in one.finding.workload.pods]
+    held = [_count_pods(one, seen) for one in view.workloads]
     return StatusPage(
-        rules=tell_rules(look, found), cluster=_count_cluster(look), workloads=len(view.workloads),
-        pods=len([index for index in held if not seen.pods[index].has_ended]),
+        rules=tell_rules(look, found), cluster=_count_cluster(look), workloads=len([pods for pods in held if pods]),
+        pods=sum(held),
         gpus=view.active + view.idle + view.unknown, active_gpus=view.active, idle_gpus=view.idle,
-        unknown_gpus=view.unknown, idle_cost=_add_up(view, seen, book), verdicts=tuple(_count_verdicts(view)),
+        unknown_gpus=view.unknown, idle_cost=_add_up(view, book), verdicts=tuple(_count_verdicts(view)),
         top=tuple(_find_top(view, seen, book)), next=tuple(_find_next(plan, view)),
         problems=tuple(_find_problems(look, view)), namespaces=tuple(_share(view)),
         paused=tuple(rows.paused(each) for each in look.paused if each.ref.uid in mine),
         frozen_until=answers.instant(plan.freeze.until if plan.freeze else None),
         frozen_because=plan.freeze.because or None if plan.freeze else None,
         source=None if trouble is None else SourceState(reason=trouble.reason, because=trouble.because),
-        as_of=answers.instant(plan.at),
+        as_of=answers.instant(plan.at), widened=tuple(_find_widened(seen)), suspects=suspecting.list_suspects(latest),
     )
+
+
+def _find_widened(seen: cluster.Snapshot) -> Iterator[WaitsLonger]:
+    for rule in (each.rule for each in sure(seen.policies) if each.rule.widened > 1.0):
+        yield WaitsLonger(policy=rule.name, times=round(rule.widened, 4), gone_idle_seconds=rule.gone_idle)
 
 
 # ---- whose rules -----------------------------------------------------------------------------------------------------
 
 
-def tell_rules(look: stories.Look, found: daemon.DaemonSeen) -> RulesTold:
-    mandate, running = look.options.mandate, _tell_daemon(found, look.plan.at)
+def find_view(look: stories.Look, namespace: Pattern | None, model: Pattern | None) -> rows.Selection:
+    """Raises LookupError, one sentence, for a namespace or model that is not there: an answer of nothing would be taken
+    for one of no idleness."""
+    view, places = rows.view(look.plan, namespace, model), look.snapshot.namespaces
+    if view.workloads:
+        return view
+    known = places.known if not isinstance(places.rest, Unseen) else None
+    if namespace is not None and known is not None and not any(map(namespace.fullmatch, known)):
+        said = namespace.pattern or "''"
+        raise LookupError(f"there is no namespace {said}, and none that it matches as an expression")
+    if model is not None and look.snapshot.evidence.trouble is None:
+        every = {name for one in rows.view(look.plan).workloads for name in one.finding.models}
+        there = f"there are: {', '.join(sorted(every)) or 'none that is known'}"
+        where = f" in namespaces that match {namespace.pattern}" if namespace else ""
+        raise LookupError(f"no workload{where} has only GPUs that match {model.pattern}; {there}")
+    return view
+
+
+def tell_rules(look: stories.Look, found: daemon.DaemonSeen | None) -> RulesTold:
+    mandate, running = look.options.mandate, _tell_daemon(found, look.plan.at) if found else _ITSELF
+    whose = "the flags given" if found else "the flags of the daemon"
     count: int | None
     match look.snapshot.policies:
         case _ if not mandate.use_policies:
-            count, which = 0, "By the flags given alone (--policies false)"
+            count, which = 0, f"By {whose} alone (--policies false)"
         case Known(value=some):
-            count, which = len(some), f"By {_name_policies(len(some))} and the flags given"
+            count, which = len(some), f"By {_name_policies(len(some))} and {whose}"
         case Absent():
-            count, which = 0, "By the flags given (there is no IdlePolicy)"
+            count, which = 0, f"By {whose} (there is no IdlePolicy)"
         case Unseen(why=why):
-            count, which = None, f"By the flags given; IdlePolicies cannot be seen: {why}"
-    return RulesTold(policies=count, daemon=running, sentence=f"{which}; {running.because}")
+            count, which = None, f"By {whose}; IdlePolicies cannot be seen: {why}"
+    sentence = f"{which}; {running.because}" if running.because else which
+    return RulesTold(policies=count, daemon=running, sentence=sentence)
+
+
+_ITSELF: Final = DaemonTold(namespace="", running=True, renewed=None, because="")
 
 
 def _name_policies(count: int) -> str:
@@ -185,6 +232,11 @@ def _tell_daemon(found: daemon.DaemonSeen, now: Instant) -> DaemonTold:
 # ---- numbers ---------------------------------------------------------------------------------------------------------
 
 
+def _count_pods(one: rows.WorkloadCount, seen: cluster.Snapshot) -> int:
+    """That hold GPUs: what rests has none, and is not counted among those who hold."""
+    return len([index for index in one.finding.workload.pods if not seen.pods[index].has_ended])
+
+
 def _count_cluster(look: stories.Look) -> ClusterGpus:
     """Where only some namespaces are watched, who else holds GPUs is not seen, and so not what is free."""
     seen, waited_for = look.snapshot, look.plan.totals.waiting_gpus
@@ -204,40 +256,20 @@ def _count_cluster(look: stories.Look) -> ClusterGpus:
     )
 
 
-def _add_boards(nodes: Sequence[cluster.Node]) -> int | None:
-    """None where labels do not tell of all of them."""
-    boards = [_count_boards(node) for node in nodes]
-    return None if None in boards else sum(count or 0 for count in boards)
+def _add_boards(nodes: Sequence[cluster.Node]) -> int:
+    """Of nodes that offer GPUs."""
+    return sum(shares.count_physical(node) or 0 for node in nodes)
 
 
-def _count_boards(node: cluster.Node) -> int | None:
-    """Where all are cut by MIG (strategy single), gpu.count counts instances: how many boards there are is not told."""
-    offered = node.gpus or 0
-    if "-MIG-" in (node.gpu_product or ""):
-        return None
-    count, replicas = (_read_count(node.labels.get(name)) for name in (names.GPU_COUNT, names.GPU_REPLICAS))
-    if count:
-        return min(count, offered)  # one that is broken is not offered
-    return offered if not node.shared else offered // replicas if replicas else None
-
-
-def _read_count(label: str | None) -> int | None:
-    return int(label) if label and label.isdecimal() and len(label) < 5 else None
-
-
-def _add_up(view: rows.Selection, seen: cluster.Snapshot, book: prices.Book) -> IdleCost:
-    bill = money.add_up(_bill(one, seen, book) for one in view.workloads if one.idle)
+def _add_up(view: rows.Selection, book: price_book.ModelPrices) -> IdleCost:
+    found = [telling.make_bill(one, book) for one in view.workloads if one.idle]
+    unpriced, is_priced = money.list_unpriced(found), any(bill.priced for bill in found)
     return IdleCost(
-        per_hour=money.cost(bill.amount).per_hour if bill.priced or not bill.unpriced else None,
-        currency=prices.CURRENCY, unpriced_gpus=sum(each.gpus for each in bill.unpriced), unpriced=bill.unpriced,
+        per_hour=round(float(sum(bill.amount for bill in found)), 2) if is_priced or not unpriced else None,
+        currency=next((bill.currency for bill in found), price_book.LIST_CURRENCY),
+        is_list=all(bill.is_list for bill in found), unpriced_gpus=sum(each.gpus for each in unpriced),
+        unpriced=unpriced,
     )
-
-
-def _bill(
-    one: rows.WorkloadCount, seen: cluster.Snapshot, book: prices.Book, *, of_all: bool = False
-) -> money.Bill:
-    whole = money.holds_whole(one.finding.workload, seen)
-    return money.make_bill(one.count_models(of_all=of_all), book, whole=whole)
 
 
 def _count_verdicts(view: rows.Selection) -> Iterator[VerdictCount]:
@@ -252,21 +284,14 @@ def _count_verdicts(view: rows.Selection) -> Iterator[VerdictCount]:
         yield VerdictCount(verdict=on[0], reason=on[1], workloads=count, gpus=gpus[on])
 
 
-def find_cost(
-    one: rows.WorkloadCount, seen: cluster.Snapshot, book: prices.Book, *, of_all: bool = False
-) -> money.Cost | None:
-    """Of its idle GPUs, or of all that it holds; None: not known, or there are none."""
-    return money.find_cost(_bill(one, seen, book, of_all=of_all))
-
-
-def _find_top(view: rows.Selection, seen: cluster.Snapshot, book: prices.Book) -> list[rows.WorkloadRow]:
+def _find_top(view: rows.Selection, seen: cluster.Snapshot, book: price_book.ModelPrices) -> list[rows.WorkloadRow]:
     """Those with the most idle GPU-hours so far."""
     lost = [
         ((view.at - one.finding.idle_since) * one.idle, one)
         for one in view.workloads if one.finding.idle_since is not None
     ]
     lost.sort(key=lambda each: (-each[0], str(each[1].finding.workload.ref)))
-    return [rows.row(one, view.at, find_cost(one, seen, book)) for _, one in lost[:TOP]]
+    return [telling.line(telling.make_row(one, seen, view.at, book=book)) for _, one in lost[:TOP]]
 
 
 def _share(view: rows.Selection) -> list[NamespaceShare]:
@@ -275,8 +300,8 @@ def _share(view: rows.Selection) -> list[NamespaceShare]:
     for one in view.workloads:
         of = sums.setdefault(one.finding.workload.ref.namespace, Counter())
         of.update(active_gpus=one.active, idle_gpus=one.idle, unknown_gpus=one.unknown, gpus=one.gpus)
-    shares = [NamespaceShare(namespace=name, **{key: of[key] for key in _STATES}) for name, of in sums.items()]
-    return sorted((each for each in shares if each.gpus), key=lambda of: (-of.idle_gpus, -of.gpus, of.namespace))
+    found = [NamespaceShare(namespace=name, **{key: of[key] for key in _STATES}) for name, of in sums.items()]
+    return sorted((each for each in found if each.gpus), key=lambda of: (-of.idle_gpus, -of.gpus, of.namespace))
 
 
 _STATES: Final = ("gpus", "active_gpus", "idle_gpus", "unknown_gpus")
@@ -347,7 +372,7 @@ def help_source(trouble: usage.SourceTrouble, *, asks_prometheus: bool) -> str:
 
 
 def _help_missing(missing: cluster.Missing) -> str:
-    if missing.what.startswith(names.UNTRUSTED_EXPORTER):
+    if missing.is_untrusted:
         return "if it is yours, name its namespace in --exporter-namespaces"
     return "where that is a matter of rights, deploy/base/20-reader.yaml has them"
 
@@ -356,9 +381,7 @@ def _find_unmeasured(seen: cluster.Snapshot) -> Iterator[DataProblem]:
     measured = seen.evidence.gpus_per_node
     silent = [node for node in seen.nodes.known.values() if node.gpus and not measured.get(node.name)]
     if silent:
-        boards, on = _add_boards(silent), sorted(node.name for node in silent)
-        offered = f"{sum(node.gpus or 0 for node in silent):,} instances and slices"
-        gpus = offered if boards is None else answers.many(boards, "GPU")
+        gpus, on = answers.many(_add_boards(silent), "GPU"), sorted(node.name for node in silent)
         pods = f"kubectl get pods -A -o wide --field-selector spec.nodeName={on[0]}"
         yield DataProblem(
             what=f"{answers.many(len(silent), 'node')} without measurements",

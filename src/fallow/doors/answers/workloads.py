@@ -4,6 +4,8 @@ In: findings, plans, outcomes, acknowledgements. Out: structs and words; layout 
 Which workloads are of interest is a Selection: whatever is counted or listed is counted or listed of the same ones.
 """
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -13,7 +15,7 @@ import msgspec
 from fallow import names, verbs
 from fallow.doors import answers
 from fallow.doors.answers import money
-from fallow.model import cluster, decision, kinds, marks, pointers, reasons, record, units, usage
+from fallow.model import bills, cluster, decision, kinds, marks, pointers, price_book, reasons, record, units, usage
 from fallow.model.patterns import Pattern
 from fallow.model.units import Instant
 
@@ -97,6 +99,13 @@ class SignalMissed(answers.Shape, frozen=True, kw_only=True):
     because: str
 
 
+class SourceIgnored(answers.Shape, frozen=True, kw_only=True):
+    """An exporter that is not believed."""
+
+    who: str
+    because: str
+
+
 class OwnerLink(answers.Shape, frozen=True, kw_only=True):
     kind: str
     name: str
@@ -116,13 +125,18 @@ class PauseTold(answers.Shape, frozen=True, kw_only=True):
 
 
 class Explanation(answers.Shape, frozen=True, kw_only=True):
-    """The full answer to "why", with the evidence GPU by GPU, and what was lost. `patch`: what a pause would send."""
+    """The full answer to "why", with the evidence GPU by GPU, and what was lost. `held`: how many GPUs, measured or
+    not. `action`: what its policy does in the end; `widened`: how many times its window is as long as it says, because
+    too many pauses were undone. `patch`: what a pause would send. `suspect`: why it may be kept busy only to be left
+    alone, where somebody looked for that."""
 
     workload: WorkloadName
     verdict: str
     reasons: tuple[ReasonGiven, ...]
     skips: tuple[SkipGiven, ...]
     policy: str
+    action: str
+    held: int
     idle_since: str | None
     at_least: bool
     never_used: bool
@@ -132,11 +146,14 @@ class Explanation(answers.Shape, frozen=True, kw_only=True):
     coverage: float | None
     gpus: tuple[GpuEvidence, ...]
     lost_signals: tuple[SignalMissed, ...]
+    ignored: tuple[SourceIgnored, ...]
     owner: tuple[OwnerLink, ...]
     next_action: Upcoming | None
     patch: Mapping[str, Any] | None
     cost: money.Cost | None
     as_of: str | None
+    widened: float = 1.0
+    suspect: str | None = None
 
 
 class OutcomeTold(answers.Shape, frozen=True, kw_only=True):
@@ -193,13 +210,13 @@ class WorkloadCount(msgspec.Struct, frozen=True):
     def gpus(self) -> int:
         return self.idle + self.active + self.unknown
 
-    def count_models(self, *, of_all: bool) -> Mapping[str, int]:
-        """Its idle GPUs, or all, by model; "" where it is not known."""
-        count, models = self.gpus if of_all else self.idle, self.finding.models
+    def count_idle(self) -> Mapping[str, int]:
+        """Its idle GPUs by model; "" where it is not known."""
+        models = self.finding.models
         if len(models) <= 1:
-            return {"".join(models): count}
-        found = Counter(gpu.model for gpu in self.each if of_all or gpu.verdict is decision.Verdict.idle)
-        return found if found.total() == count else {"": count}
+            return {"".join(models): self.idle}
+        found = Counter(gpu.model for gpu in self.each if gpu.verdict is decision.Verdict.idle)
+        return found if found.total() == self.idle else {"": self.idle}
 
     @property
     def is_partly_idle(self) -> bool:
@@ -246,18 +263,6 @@ def _is_asked_for(finding: decision.Finding, namespace: Pattern | None, model: P
     return bool(finding.models) and all(model.fullmatch(each) for each in finding.models)
 
 
-def listed(seen: Selection, *, everything: bool) -> list[WorkloadCount]:
-    """Those that are idle, then those of whose GPUs some are, or all; the longest idle before the others."""
-    shown = [one for one in seen.workloads if everything or one.idle or one.finding.verdict is decision.Verdict.idle]
-    return sorted(shown, key=lambda one: _rank(one, seen.at))
-
-
-def _rank(one: WorkloadCount, now: Instant) -> tuple[Any, ...]:
-    finding = one.finding
-    is_idle = finding.verdict is decision.Verdict.idle
-    return not is_idle, not one.idle, ORDER.index(finding.verdict), finding.idle_since or now, str(finding.workload.ref)
-
-
 # ---- answers, made of our nouns --------------------------------------------------------------------------------------
 
 
@@ -266,21 +271,13 @@ def identify(ref: cluster.Ref) -> dict[str, str]:
     return {"api_version": ref.api_version, "kind": ref.kind, **named}
 
 
+def read_ref(name: WorkloadName) -> cluster.Ref:
+    group, _, version = name.api_version.rpartition("/")
+    return cluster.Ref(group, version, name.kind, name.namespace, name.name, name.uid)
+
+
 def reference(ref: cluster.Ref) -> WorkloadName:
     return WorkloadName(**identify(ref))
-
-
-def row(one: WorkloadCount, now: Instant, cost: money.Cost | None = None) -> WorkloadRow:
-    finding = one.finding
-    return WorkloadRow(
-        **identify(finding.workload.ref), gpus=one.gpus, idle_gpus=one.idle, active_gpus=one.active,
-        unknown_gpus=one.unknown, models=finding.models, verdict=str(finding.verdict), reason=str(finding.reason),
-        because=finding.because, idle_since=answers.instant(finding.idle_since), at_least=finding.at_least,
-        idle_seconds=None if finding.idle_since is None else round(now - finding.idle_since),
-        paused_at=answers.instant(marks.paused_at(finding.workload)), policy=finding.rule.name,
-        skip=finding.skip_label, skip_because=finding.skip_because or None, next_action=_find_upcoming(finding),
-        cost=cost,
-    )
 
 
 def _find_upcoming(finding: decision.Finding) -> Upcoming | None:
@@ -290,35 +287,37 @@ def _find_upcoming(finding: decision.Finding) -> Upcoming | None:
 
 def explanation(
     finding: decision.Finding, gpus: Sequence[decision.GpuFinding], patch: Mapping[str, Any] | None, now: Instant,
-    lost: Sequence[usage.LostSignal] = (), cost: money.Cost | None = None, share: float = 1.0,
+    seen: usage.Evidence | None = None, book: price_book.ModelPrices = price_book.LIST, suspect: str | None = None,
 ) -> Explanation:
-    """`share`: of a physical GPU, that each of its GPUs is."""
-    workload = finding.workload
+    """`seen`: of which it is told what is missing."""
+    workload, bill = finding.workload, bills.make(finding.holdings, book)
+    physical, pieces = sum(each.gpus for each in finding.holdings), sum(each.pieces for each in finding.holdings)
+    share = round(physical / pieces, 6) if pieces else 1.0  # of a physical GPU, that each of its GPUs is
     own = decision.Heading(finding.verdict, finding.reason)
     skip = () if finding.skip is None else (
         SkipGiven(skip=finding.skip_label, because=finding.skip_because, helps=find_help(finding)),
     )
     return Explanation(
         workload=reference(workload.ref), verdict=str(finding.verdict), skips=skip, policy=finding.rule.name,
-        reasons=(ReasonGiven(reason=str(finding.reason), because=finding.because, helps=_name_help(own)),),
+        reasons=(ReasonGiven(reason=str(finding.reason), because=finding.because, helps=reasons.what_helps(own)),),
         idle_since=answers.instant(finding.idle_since), at_least=finding.at_least, never_used=finding.never_used,
         paused_at=answers.instant(marks.paused_at(workload)), pause=tell_pause(workload),
         window_seconds=round(finding.window), coverage=finding.coverage,
         gpus=tuple(_gpu(gpu, share) for gpu in gpus),
-        lost_signals=tuple(SignalMissed(signal=each.signal, because=each.because) for each in lost),
+        action=str(finding.rule.action.type), held=finding.gpus,
+        lost_signals=tuple(
+            SignalMissed(signal=each.signal, because=each.because) for each in (seen.lost_signals if seen else ())
+        ),
+        ignored=tuple(SourceIgnored(who=each.who, because=each.because) for each in (seen.ignored if seen else ())),
         owner=tuple(OwnerLink(kind=link.kind, name=link.name, uid=link.uid) for link in workload.chain),
-        next_action=_find_upcoming(finding), patch=patch, cost=cost, as_of=answers.instant(now),
+        next_action=_find_upcoming(finding), patch=patch, cost=money.find_cost(bill), as_of=answers.instant(now),
+        widened=finding.rule.widened, suspect=suspect,
     )
 
 
 def find_help(finding: decision.Finding) -> str:
     """What helps, by the reason for leaving it alone or, for lack of one, for its verdict; "" where nobody needs to."""
-    return _name_help(decision.Heading(finding.verdict, finding.skip or finding.reason, finding.detail))
-
-
-def _name_help(heading: decision.Heading) -> str:
-    meaning = reasons.of(heading)
-    return "" if meaning.who is reasons.Who.nobody else meaning.helps
+    return reasons.what_helps(decision.Heading(finding.verdict, finding.skip or finding.reason, finding.detail))
 
 
 def _gpu(gpu: decision.GpuFinding, share: float) -> GpuEvidence:

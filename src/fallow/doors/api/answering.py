@@ -1,60 +1,27 @@
-"""How an answer goes out: encoded once for a revision, with an ETag, packed where that is asked for; refusals in one
-shape.
+"""How an answer goes out: encoded once for a revision, with an ETag, packed where that is asked for.
 
 In: a question (an Endpoint with its parameters), whoever asks. Out: bytes.
 Invariant: what one person was told is never given to another: the cache and the ETag know who asks. The cache is
-bounded. Whatever goes wrong is `{"error": {"code", "message"}}`.
+bounded.
 """
 
 import gzip
 import zlib
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeAlias
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from fallow.doors import answers
+from fallow.doors.api.refusals import JSON
 
-JSON: Final = "application/json"
 _MOST_KEPT: Final = 256
 _MOST_BYTES: Final = 24 * 2**20
 _WORTH_PACKING: Final = 1024
 
-Guard: TypeAlias = Callable[[Request], Awaitable[None]]  # raises Refusal for who may not read
-
-
-class ErrorTold(answers.Shape, frozen=True, kw_only=True):
-    code: str
-    message: str
-
-
-class ErrorAnswer(answers.Shape, frozen=True, kw_only=True, omit_defaults=True):
-    """`missing`: the right that lacks."""
-
-    error: ErrorTold
-    missing: str | None = None
-
-
-class ApiProblem(Exception):
-    """Not answered, in one sentence. `body`: where another shape is promised."""
-
-    def __init__(
-        self, status: int, code: str, message: str, *, missing: str | None = None, body: Any = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> None:
-        super().__init__(message)
-        self.status, self.code, self.missing, self.body, self.headers = status, code, missing, body, headers
-
-
-def refuse(problem: ApiProblem) -> Response:
-    body = problem.body
-    if body is None:
-        body = ErrorAnswer(error=ErrorTold(code=problem.code, message=str(problem)), missing=problem.missing)
-    headers = {"Cache-Control": "no-store", **(problem.headers or {})}
-    return Response(msgspec.json.encode(body), problem.status, media_type=JSON, headers=headers)
+Guard: TypeAlias = Callable[[Request], Awaitable[None]]  # raises Denied for who may not read
 
 
 def user_of(request: Request) -> str | None:

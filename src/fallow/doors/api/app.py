@@ -7,10 +7,9 @@ numbers; the API and the dashboard where they are asked for.
 
 import asyncio
 import contextlib
-import ipaddress
-import socket
+import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 import msgspec
 import uvicorn
@@ -19,34 +18,54 @@ from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute, Match, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from fallow import loop, settings, telemetry
-from fallow.doors.answers import overview
-from fallow.doors.api import answering, bounds, editions, endpoints, openapi, pages, refusals
-from fallow.doors.api.answering import ApiProblem
+from fallow import loop, telemetry
+from fallow.clients import errors
+from fallow.doors.answers import allocation
+from fallow.doors.api import (
+    answering,
+    bodies,
+    bounds,
+    cost,
+    editions,
+    endpoints,
+    openapi,
+    pages,
+    questions,
+    refusals,
+    writes,
+)
 from fallow.doors.api.refusals import Denied
+from fallow.settings.serving import AuthMode
 from fallow.stories.turn import Clock
 
+log = logging.getLogger(__name__)
+
+
 _LAST_WORDS = 1  # seconds in which answers under way may end when we stop
+_REST = "/api/{rest:path}"
 _MOMENT = 5.0  # seconds for which an answer of this moment is good enough
 _SECURITY = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; font-src 'self'; "
     "img-src 'self' data:; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
-    "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "X-Frame-Options": "DENY",
+    "X-Content-Type-Options": "nosniff", "Referrer-Policy": "same-origin", "X-Frame-Options": "DENY",
     "Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Resource-Policy": "same-origin",
 }
 
 
 class Reads(msgspec.Struct, frozen=True, kw_only=True):
-    """What the API reads from, and who may: `guard` raises ApiProblem for who may not, and may leave the name of who
-    asks in `request.state.user`. `may`: what that person may do with a workload."""
+    """What the API reads from, and who may: `guard` raises Denied for who may not, and may leave the name of who
+    asks in `request.state.user`. `may`: what that person may do with a workload; `may_in`: with the rows of a list.
+    `leader`: answers what a follower cannot."""
 
     editions: editions.Editions
     guard: answering.Guard
-    may: endpoints.May | None = None
-    auth: overview.AuthMode = "email"
+    may: questions.May | None = None
+    may_in: questions.MayIn | None = None
+    auth: AuthMode = "email"
+    leader: Callable[[Request], Awaitable[Response]] | None = None
 
 
 def make_app(
@@ -57,10 +76,21 @@ def make_app(
     dashboard; by default as it was built."""
     served = [*_health_routes(health, metrics, clock), *routes]
     if reads is not None:
-        served += [*_read_routes(reads), Route("/api/{rest:path}", _find_nothing)]
+        served += [*_read_routes(reads), Route(_REST, _find_nothing)]
         served.append(Route("/{path:path}", pages.BuiltPages(pages.read_files() if files is None else files).show))
+    return _make(served)
+
+
+def make_cost_app(health: loop.Health, metrics: telemetry.Telemetry, clock: Clock, reads: Reads) -> Starlette:
+    """What reads OpenCost finds here all that it asks for, and nothing else; who may is the same as everywhere."""
+    served = [*_health_routes(health, metrics, clock), *_read_routes(reads, cost.ALLOCATIONS, ())]
+    return _make([*served, Route("/{path:path}", _find_nothing)])
+
+
+def _make(served: Sequence[BaseRoute]) -> Starlette:
     app = Starlette(routes=served, exception_handlers={
-        ApiProblem: _show_problem, Denied: refusals.answer, HTTPException: _show_http_problem, 500: _show_defect
+        Denied: refusals.answer, HTTPException: _show_http_problem,
+        errors.ClientError: _show_away, 500: _show_defect,
     })
     app.add_middleware(SecureHeaders)
     return app
@@ -79,71 +109,88 @@ def _health_routes(health: loop.Health, metrics: telemetry.Telemetry, clock: Clo
     return [Route("/metrics", show_metrics), Route("/healthz", show_health), Route("/readyz", show_readiness)]
 
 
-def _read_routes(reads: Reads) -> list[BaseRoute]:
-    answerer, document = answering.Answerer(), msgspec.json.encode(openapi.make_document(endpoints.ENDPOINTS))
+def _read_routes(
+    reads: Reads, table: Sequence[questions.Endpoint] = endpoints.ENDPOINTS,
+    changes: Sequence[bodies.WriteEndpoint] = writes.WRITES,
+) -> list[BaseRoute]:
+    answerer = answering.Answerer()
+    document = msgspec.json.encode(openapi.make_document(table, changes))
 
     async def show_document(request: Request) -> Response:
-        return Response(document, media_type=answering.JSON, headers={"Cache-Control": "no-cache"})
+        return Response(document, media_type=refusals.JSON, headers={"Cache-Control": "no-cache"})
 
-    def make(endpoint: endpoints.Endpoint) -> Callable[[Request], object]:
+    def make(endpoint: questions.Endpoint) -> Callable[[Request], object]:
         async def show(request: Request) -> Response:
             return await _answer(reads, answerer, endpoint, request)
 
         return show
 
-    found: list[BaseRoute] = [Route(each.path, make(each)) for each in endpoints.ENDPOINTS]
+    found: list[BaseRoute] = [Route(each.path, make(each)) for each in table]
     return [Route(openapi.PATH, show_document), *found]
 
 
 async def _answer(
-    reads: Reads, answerer: answering.Answerer, endpoint: endpoints.Endpoint, request: Request
+    reads: Reads, answerer: answering.Answerer, endpoint: questions.Endpoint, request: Request
 ) -> Response:
     await reads.guard(request)
-    given, latest = endpoints.read_parameters(endpoint, request), await reads.editions.latest()
-    ask = endpoints.ReadAsk(
-        editions=reads.editions, given=given, request=request, may=reads.may, auth=reads.auth, latest=latest
+    try:
+        return await _answer_well(reads, answerer, endpoint, request)
+    except Denied as problem:
+        if endpoint.refusal is allocation.AllocationRefusal and problem.status_code == 400:
+            problem.body = allocation.AllocationRefusal(code=problem.status_code, message=problem.detail)
+        raise
+
+
+async def _answer_well(
+    reads: Reads, answerer: answering.Answerer, endpoint: questions.Endpoint, request: Request
+) -> Response:
+    given = questions.read_parameters(endpoint, request)
+    if endpoint.is_leaders and not reads.editions.leads and reads.leader is not None:
+        return await reads.leader(request)
+    latest = await reads.editions.latest()
+    ask = questions.ReadAsk(
+        editions=reads.editions, given=given, request=request, may=reads.may, may_in=reads.may_in, auth=reads.auth,
+        latest=latest,
     )
     moment = f".{reads.editions.clock() // _MOMENT:.0f}" if endpoint.is_timed else ""
+    if endpoint.is_live:
+        moment = f".{time.monotonic_ns():x}"
     return await answerer.respond(request, f"{reads.editions.revision:x}{moment}", lambda: endpoint.answer(ask))
-
-
-async def only_from_here(request: Request) -> None:
-    """The guard while nobody can be asked who they are: only this very machine, and under its own name, so that no web
-    page of somebody else reads along."""
-    peer, name = request.client.host if request.client else "", request.url.hostname or ""
-    if not (_is_here(peer) and (name == "localhost" or _is_here(name))):
-        why = "without authentication the API answers on this machine only, at localhost; use kubectl port-forward"
-        raise ApiProblem(403, "Forbidden", why)
-
-
-def _is_here(address: str) -> bool:
-    try:
-        return ipaddress.ip_address(address).is_loopback
-    except ValueError:
-        return False
 
 
 # ---- what went wrong -------------------------------------------------------------------------------------------------
 
 
 async def _find_nothing(request: Request) -> Response:
-    raise ApiProblem(404, "NotFound", f"there is no {request.url.path}; /api/openapi.json names what there is")
+    raise Denied(404, "NotFound", f"there is no {request.url.path}; /api/openapi.json names what there is")
 
 
-async def _show_problem(request: Request, problem: Exception) -> Response:
-    assert isinstance(problem, ApiProblem)
-    return answering.refuse(problem)
+async def _show_away(request: Request, problem: Exception) -> Response:
+    """Somebody outside who was needed for this answer, such as the file of what happened."""
+    log.warning("%s could not be answered: %s", request.url.path, problem)
+    return refusals.show(Denied(503, "Unavailable", f"this cannot be answered now: {problem}"))
 
 
 async def _show_http_problem(request: Request, problem: Exception) -> Response:
     assert isinstance(problem, HTTPException)
     code = {404: "NotFound", 405: "MethodNotAllowed"}.get(problem.status_code, "Refused")
-    words = f"{request.method} {request.url.path}: {problem.detail}"
-    return answering.refuse(ApiProblem(problem.status_code, code, words, headers=problem.headers))
+    words, headers = f"{request.method} {request.url.path}: {problem.detail}", dict(problem.headers or {})
+    if problem.status_code == 405:
+        headers["Allow"] = ", ".join(sorted(_methods(request)))
+    return refusals.show(Denied(problem.status_code, code, words, headers=headers))
+
+
+def _methods(request: Request) -> set[str]:
+    """All that can be asked of this path, whichever route of it was found first."""
+    found = (each for each in request.app.routes if isinstance(each, Route))
+    return {
+        method for each in found if ":path}" not in each.path and each.matches(request.scope)[0] is not Match.NONE
+        for method in each.methods or ()
+    }
 
 
 async def _show_defect(request: Request, problem: Exception) -> Response:
-    return answering.refuse(ApiProblem(500, "Defect", "this could not be answered; the log of fallow says why"))
+    return refusals.show(Denied(500, "Defect", "this could not be answered; the log of fallow says why"))
 
 
 class SecureHeaders:
@@ -167,19 +214,6 @@ def _verdict(reasons: list[str]) -> Response:
     if not reasons:
         return PlainTextResponse("ok")
     return Response(msgspec.json.encode({"reasons": reasons}), status_code=503, media_type="application/json")
-
-
-def open_listener(address: tuple[str, int], flag: str = "--metrics-addr") -> socket.socket:
-    """The socket, bound before anything else starts: a port that is taken is a usage error, not a crash later."""
-    host, port = address
-    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((host, port))
-    except OSError as problem:
-        listener.close()
-        raise settings.UsageError(f"{flag}: cannot listen on {host}:{port}: {problem.strerror}") from None
-    return listener
 
 
 class Server(uvicorn.Server):
@@ -215,3 +249,14 @@ def make_server(
     """What a daemon serves at one address: health always; pages and writes where they are asked for."""
     protocol = bounds.PageProtocol if reads is not None or routes else bounds.BoundedProtocol
     return Server(make_app(health, metrics, time.monotonic, reads=reads, routes=routes), protocol)
+
+
+def make_cost_server(health: loop.Health, metrics: telemetry.Telemetry, reads: Reads) -> Server:
+    """The listener of --cost-api-port."""
+    return Server(make_cost_app(health, metrics, time.monotonic, reads))
+
+
+def find_cost_address(port: int, auth: AuthMode) -> tuple[str, int]:
+    """Where nobody says who they are (mode email) this very machine alone is answered: kubectl port-forward leads here.
+    In all other modes, all addresses, and whoever asks shows who they are as for the rest of the API."""
+    return ("127.0.0.1" if auth == "email" else "0.0.0.0", port)

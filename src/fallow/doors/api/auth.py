@@ -1,20 +1,22 @@
 """Who asks, by one of four ways, and whether the request is their own doing.
 
-    email  nobody shows who they are: reading is open, and only an acknowledgement may be written, by a given address
+    email  nobody shows who they are, and this machine alone is answered: reading is open, and only an acknowledgement
+           may be written, by a given address
     kube   a bearer token that the API server knows (TokenReview), or a session that was begun with one
+    oidc   the same token, or a session that was begun at an OpenID Connect provider (login.py)
     proxy  headers that a trusted proxy set; from any other address they are not looked at
-    oidc   not in this version
 
 In: a request. Out: a Person, or Denied (401). What a person may do, rights.py finds out.
-Invariant: loopback is an address like any other. What a browser sends by itself (a cookie, an address behind a proxy)
-is believed for a write only with our CSRF token and from our own origin.
+Invariant: to come from loopback proves nothing about who it is; it only bounds who can ask where nobody is known. What
+a browser sends by itself (a cookie, an address behind a proxy) is believed for a write only with our CSRF token and
+from our own origin.
 """
 
 import hashlib
 import ipaddress
 import logging
 from collections.abc import Sequence
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 from urllib import parse
 
 import msgspec
@@ -22,22 +24,23 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from fallow import names
-from fallow.clients import errors
+from fallow.clients import errors, oidc
 from fallow.clients.kubernetes import api as kube
 from fallow.clients.kubernetes import reviews
 from fallow.doors.api import limits, sessions
 from fallow.doors.api.refusals import Denied
+from fallow.model import loopback
 from fallow.model.units import MINUTE
+from fallow.settings.serving import AuthMode
 from fallow.stories.turn import Clock
 
 log = logging.getLogger(__name__)
 
-Mode: TypeAlias = Literal["email", "kube", "proxy"]
 Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 MOST_TRIES = 30  # a minute and address: of tokens that we do not know yet
-_RESERVED = "system:"  # names that Kubernetes keeps to itself: no proxy may speak for those
-_EVERYBODY = "system:authenticated"
+_RESERVED = "system:"  # names that Kubernetes keeps to itself: no proxy and no provider may speak for those
+EVERYBODY = "system:authenticated"
 _CSRF_HEADER = "X-Fallow-CSRF"
 _LONGEST_TOKEN = 16_384
 
@@ -64,22 +67,36 @@ class FrontGate:
     """Tells who stands before it. `api`: with its own pace, so that no cycle waits behind strangers' tokens."""
 
     def __init__(
-        self, mode: Mode, api: kube.Api, seals: sessions.Seals, *, clock: Clock, monotonic: Clock,
-        trusted: Sequence[Network] = (), public_url: str = "",
+        self, mode: AuthMode, api: kube.Api, seals: sessions.Seals, *, clock: Clock, monotonic: Clock,
+        trusted: Sequence[Network] = (), public_url: str = "", provider: oidc.Provider | None = None,
     ) -> None:
+        """`provider`: in mode oidc."""
         self.mode, self.seals = mode, seals
+        self._provider = provider
         self._api, self._clock, self._monotonic = api, clock, monotonic
         self._trusted, self._public = tuple(trusted), public_url
         self._known: limits.Remembered[bytes, reviews.Identity] = limits.Remembered(MINUTE, most=1_000)
         self._tries = limits.Limiter(MOST_TRIES)
+        self._ended: limits.Remembered[str, bool] = limits.Remembered(sessions.LASTS)  # sessions of who logged out
 
     async def identify(self, request: Request) -> Person:
         """Raises Denied (401) where somebody must be known and is not."""
         person = await self._look(request)
         if person is None:
-            ways = {"kube": "log in, or send a bearer token", "proxy": "come through the proxy that logs people in"}
-            raise Denied(401, "Unauthorized", f"nobody is known here by that: {ways[self.mode]}")
+            await self._check_provider()
+            ways = {"proxy": "come through the proxy that logs people in"}
+            way = ways.get(self.mode, "log in at /login, or send a bearer token")
+            raise Denied(401, "Unauthorized", f"nobody is known here by that: {way}")
         return person
+
+    async def _check_provider(self) -> None:
+        """Before somebody is sent there to log in."""
+        if self._provider is None:
+            return
+        try:
+            await self._provider.check(self._monotonic())
+        except errors.ClientError as problem:
+            raise Denied(503, "AuthUnavailable", f"nobody can log in now: {problem}", retry_after=10) from None
 
     async def look(self, request: Request) -> Person:
         """The same, where strangers may ask too."""
@@ -88,26 +105,30 @@ class FrontGate:
     async def _look(self, request: Request) -> Person | None:
         match self.mode:
             case "email":
+                check_from_here(request)
                 return Person()
             case "proxy":
                 return self._read_proxy(request)
-            case "kube":
+            case "kube" | "oidc":
                 if (token := _read_bearer(request)) is not None:
                     who = await self.review(request, token)
                     return None if who is None else Person(who.name, who.groups, is_verified=True, is_ambient=False)
                 return self._read_session(request)
 
     def _read_session(self, request: Request) -> Person | None:
-        session = self.seals.read(request.cookies.get(sessions.SESSION, ""), self._clock())
+        cookie = request.cookies.get(sessions.SESSION, "")
+        session = self.seals.read(cookie, self._clock())
+        if self._ended.get(cookie, self._monotonic()):
+            return None
         return None if session is None else Person(session.name, session.groups, is_verified=True)
 
     def _read_proxy(self, request: Request) -> Person | None:
         users = request.headers.getlist("X-Forwarded-User")
-        if not self._is_trusted(peer(request)) or len(users) != 1 or not _is_name(users[0].strip()):
+        if not self._is_trusted(peer(request)) or len(users) != 1 or not is_name(users[0].strip()):
             return None
         given = ",".join(request.headers.getlist("X-Forwarded-Groups")).split(",")
-        groups = tuple(group for each in given if _is_name(group := each.strip()))
-        return Person(users[0].strip(), (*groups, _EVERYBODY), is_verified=True)
+        groups = tuple(group for each in given if is_name(group := each.strip()))
+        return Person(users[0].strip(), (*groups, EVERYBODY), is_verified=True)
 
     async def review(self, request: Request, token: str) -> reviews.Identity | None:
         """Whose token it is, asked of the API server at most once a minute."""
@@ -150,19 +171,21 @@ class FrontGate:
 
     # ---- is it their own doing? ----
 
-    def check_own_doing(self, request: Request, person: Person) -> None:
-        """Of a write. Another's page can make a browser send one, but not read our token, nor lie about its origin."""
+    def check_own_doing(self, request: Request, person: Person, *, csrf: str | None = None) -> None:
+        """Of a write. Another's page can make a browser send one, but not read our token, nor lie about its origin.
+        `csrf`: where a form carries it."""
         if not person.is_ambient:
             return
         self.check_origin(request)
         visit = request.cookies.get(sessions.VISIT, "")
-        if not self.seals.is_csrf(request.headers.get(_CSRF_HEADER, ""), visit, person.name or ""):
+        given = request.headers.get(_CSRF_HEADER, "") if csrf is None else csrf
+        if not self.seals.is_csrf(given, visit, person.name or ""):
             where = f"the header {_CSRF_HEADER} must carry the token of /api/v1/me"
             raise Denied(403, "CSRF", f"this page is out of date, or not ours: {where}")
 
     def check_origin(self, request: Request) -> None:
         origin = request.headers.get("Origin", "")
-        host = parse.urlsplit(origin).netloc if origin else ""
+        host = _read_host(origin)
         ours = {request.headers.get("Host", ""), parse.urlsplit(self._public).netloc} - {""}
         if not host or host not in ours:
             raise Denied(403, "BadOrigin", "a write from a browser must come from a page of this very address")
@@ -171,17 +194,53 @@ class FrontGate:
         secure = self.is_secure(request)
         response.set_cookie(name, value, max_age=lasts, httponly=True, samesite="strict", secure=secure, path="/")
 
+    def set_ticket(self, request: Request, response: Response, value: str) -> None:
+        """Lax: the browser that brings it back comes from the provider's page."""
+        response.set_cookie(
+            sessions.TICKET, value, max_age=int(sessions.TICKET_LASTS), httponly=True, samesite="lax",
+            secure=self.is_secure(request), path="/oidc",
+        )
+
+    def drop_ticket(self, response: Response) -> None:
+        response.delete_cookie(sessions.TICKET, path="/oidc", httponly=True, samesite="lax")
+
+    def end_session(self, request: Request, response: Response) -> None:
+        """Here, too: a cookie that was copied ends with it. One that is no session is not kept in mind, or strangers
+        would crowd out those that were."""
+        cookie = request.cookies.get(sessions.SESSION, "")
+        if self.seals.read(cookie, self._clock()) is not None:
+            self._ended.put(cookie, True, self._monotonic())
+        response.delete_cookie(sessions.SESSION, path="/", httponly=True, samesite="strict")
+
 
 def peer(request: Request) -> str:
     """The other end of the wire, whatever headers say."""
     return request.client.host if request.client else ""
 
 
+def check_from_here(request: Request) -> None:
+    """Raises Denied but for this very machine, and under its own name, so that no web page of somebody else reads
+    along."""
+    if not (loopback.is_here(peer(request)) and loopback.is_here(request.url.hostname or "")):
+        why = "without logging in this answers its own machine only, at localhost; use kubectl port-forward"
+        raise Denied(403, "Forbidden", why)
+
+
+def _read_host(origin: str) -> str:
+    """"" where it names none."""
+    try:
+        return parse.urlsplit(origin).netloc
+    except ValueError:
+        return ""
+
+
 def _read_bearer(request: Request) -> str | None:
-    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+    """The API server, when it passes a request on, keeps Authorization to itself."""
+    given = request.headers.get("Authorization") or request.headers.get(names.RELAYED_AUTHORIZATION, "")
+    scheme, _, token = given.partition(" ")
     token = token.strip()
     return token if scheme.lower() == "bearer" and token.isascii() and len(token) <= _LONGEST_TOKEN else None
 
 
-def _is_name(text: str) -> bool:
+def is_name(text: str) -> bool:
     return 0 < len(text) <= 256 and text.isprintable() and not text.startswith(_RESERVED)

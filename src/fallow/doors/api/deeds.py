@@ -7,6 +7,7 @@ Invariant: whatever was done is written down with who, when, why, what it was be
 be written down, nothing is done that takes GPUs away.
 """
 
+import functools
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeAlias, TypeVar
 
@@ -17,6 +18,7 @@ from fallow.account import audit
 from fallow.act import hands as doing
 from fallow.clients import errors
 from fallow.doors.answers import deeds as answers
+from fallow.doors.answers import rows as telling
 from fallow.doors.answers import workloads as workload_answers
 from fallow.doors.api import events
 from fallow.doors.api.refusals import Denied
@@ -31,7 +33,7 @@ from fallow.stories.turn import Clock
 
 T = TypeVar("T")
 MakeLease: TypeAlias = Callable[[str], verbs.OnLease]  # in whose name
-MakeRow: TypeAlias = Callable[[cluster.Ref], Any]  # None: not known
+AmendRow: TypeAlias = Callable[[cluster.Ref, telling.Amendment], Any]  # None: not known
 
 _DRY = "it runs in dry-run here: nothing was written, and nothing is going to be paused"
 _DECLINED = {
@@ -49,16 +51,16 @@ class Doer(msgspec.Struct, frozen=True):
 
 
 class Deeds:
-    """`on_lease`: the daemon's Lease, in somebody's name; `changes`: for live pages; `row`: of a workload, as they show
-    it, where it is known."""
+    """`on_lease`: the daemon's Lease, in somebody's name; `changes`: for live pages; `amend`: how their row of a
+    workload changes by what was done; what the row is then, where it is known."""
 
     def __init__(
         self, *, seen: mirror.Mirror, hands: doing.Hands, mandate: idle.Mandate, kept: audit.Audit,
-        changes: events.Changes, on_lease: MakeLease, clock: Clock, row: MakeRow = lambda ref: None,
+        changes: events.Changes, on_lease: MakeLease, clock: Clock, amend: AmendRow = lambda ref, change: None,
     ) -> None:
         self.mandate, self.clock = mandate, clock
         self._seen, self._hands, self._kept = seen, hands, kept
-        self._changes, self._on_lease, self._row = changes, on_lease, row
+        self._changes, self._on_lease, self._amend = changes, on_lease, amend
 
     def reach(self, doer: Doer, namespace: str) -> verbs.Reach:
         return verbs.Reach(self._seen, self._hands, namespace, doer.by, self.mandate)
@@ -116,7 +118,11 @@ class Deeds:
     async def _finish(
         self, doer: Doer, type_of: Happened, done: Outcome, workload: cluster.Workload, reason: str
     ) -> Outcome:
-        self._changes.publish(self._row_event(workload.ref))
+        changes: dict[Happened, telling.Amendment] = {
+            Happened.paused: functools.partial(telling.as_paused, at=done.at, by=doer.by, reason=reason),
+            Happened.resumed: telling.as_resumed,
+        }
+        self._changes.publish(self._row_event(workload.ref, changes[type_of]))
         gpus = done.decision.finding.gpus if isinstance(done.decision, decision.Pause) else None
         await self._enter(
             doer, type_of, done.because, done.at, ref=workload.ref, reason=reason, gpus=gpus,
@@ -137,16 +143,21 @@ class Deeds:
 
     def _tell_ack(self, ref: cluster.Ref, keep: answers.KeepWritten | None) -> None:
         news = answers.AckChanged(workload=workload_answers.reference(ref), keep=keep)
-        self._changes.publish([*self._row_event(ref), ("ack", news)])
+        change: telling.Amendment = telling.as_released
+        if keep is not None:
+            shown = telling.KeepTold(
+                until=keep.until, by=keep.by, reason=keep.reason, at=keep.at, idle_seconds=0, cost=None
+            )
+            change = functools.partial(telling.as_kept, keep=shown)
+        self._changes.publish([*self._row_event(ref, change), ("ack", news)])
 
-    def _row_event(self, ref: cluster.Ref) -> list[events.Event]:
-        row = self._row(ref)
+    def _row_event(self, ref: cluster.Ref, change: telling.Amendment) -> list[events.Event]:
+        row = self._amend(ref, change)
         return [] if row is None else [("workload", row)]
 
     async def _demand_audit(self) -> None:
         """Before anything that may take GPUs away."""
-        if self._kept.trouble:
-            await self._kept.flush(self.clock())
+        await self._kept.flush(self.clock())
         if self._kept.trouble:
             because = f"it could not be written down who did it ({self._kept.trouble}): nothing was done"
             raise Denied(503, "AuditUnavailable", because)

@@ -2,35 +2,45 @@
 
 In: the loop (its latest cycle; a follower's own look), the audit, a clock. Out: Editions, each with a number that
 rises with every cycle and every write.
-Invariant: nothing is made of a cycle that nobody asks about. After a cycle that gave no decision the one before is
-told, with its age, and why there is none.
+Invariant: nothing is made of a cycle that nobody asks about. After a cycle that saw no cluster the one before is told,
+with its age, and why there is none; one that saw it without measurements is told as it is, unknown.
 """
 
 import asyncio
 import functools
-from collections import defaultdict
+import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from fallow import loop, settings
+from fallow import loop, settings, verbs
+from fallow.account import acks as acknowledging
 from fallow.account import audit
+from fallow.account.ack_costs import AckCosts
 from fallow.clients import errors
+from fallow.doors import answers
 from fallow.doors.answers import field as fields
-from fallow.doors.answers import overview
 from fallow.doors.answers import rows as telling
-from fallow.model import cluster, decision, kinds, marks, prices, shares, units, usage
-from fallow.model.units import DAY, Instant
+from fallow.doors.answers import workloads as naming
+from fallow.doors.answers.cost_books import CostBooks
+from fallow.model import cluster, decision, kinds, price_book, units, usage
+from fallow.model.units import DAY, Instant, Seconds
+from fallow.stories import gaming
 from fallow.stories import idle as stories
 from fallow.stories.turn import Clock
 from fallow.wiring import daemon
+
+log = logging.getLogger(__name__)
 
 Strips = Mapping[str, str]
 Draw = Callable[
     [Sequence[cluster.Pod], Collection[str], usage.DrawnSpan, Instant], Awaitable[Mapping[str, usage.Floats]]
 ]
-Freed = Mapping[str, Sequence[tuple[float, str]]]  # by node: how much, and the uid of whose pause gave it back
+Amended = Mapping[str, tuple[tuple[Instant, telling.Amendment], ...]]  # by uid: what was done since, and when
+
+_MOST_DEEDS = 100  # of one workload, while no cycle sees them
+_UNSURE: Seconds = 2.0  # a cycle that began so soon after a deed may not have seen it
 
 
 class Edition:
@@ -38,11 +48,12 @@ class Edition:
 
     def __init__(
         self, revision: int, seen: cluster.Snapshot, plan: decision.Plan, *, cycle: decision.Cycle | None,
-        options: settings.Settings, strips: Strips, freed: Freed, book: prices.Book,
+        options: settings.Settings, strips: Strips, book: price_book.ModelPrices,
+        amended: Amended | None = None, acks: AckCosts | None = None,
     ) -> None:
         self.revision, self.seen, self.plan, self.cycle = revision, seen, plan, cycle
-        self.options, self.book = options, book
-        self._strips, self._freed = strips, freed
+        self.options, self.book, self._acks = options, book, acks
+        self._strips, self._amended = strips, dict(amended or {})
         self._orders: dict[tuple[str, bool], list[telling.ApiRow]] = {}
 
     @functools.cached_property
@@ -52,13 +63,29 @@ class Edition:
 
     @functools.cached_property
     def rows(self) -> list[telling.ApiRow]:
-        return [
-            telling.make_row(
-                self.plan.findings[index], self.seen, self.plan.at, revision=self.revision, book=self.book,
-                strip=self._strips.get(self.seen.workloads[index].ref.uid),
-            )
-            for index in self.indices
-        ]
+        return [self._amend(self._make_row(index)) for index in self.indices]
+
+    def _make_row(self, index: int) -> telling.ApiRow:
+        return telling.make_row(
+            naming.count(self.plan, index), self.seen, self.plan.at, revision=self.revision, book=self.book,
+            strip=self._strips.get(self.seen.workloads[index].ref.uid), spent=self._find_spent(index),
+        )
+
+    def _find_spent(self, index: int) -> float | None:
+        """What the acknowledgement that stands has cost, where that is booked."""
+        if self._acks is None or index not in self._kept:
+            return None
+        found = self._acks.find(self.seen.workloads[index].ref, self._kept[index])
+        return None if found is None else found.amount
+
+    @functools.cached_property
+    def _kept(self) -> dict[int, str]:
+        return {index: acknowledging.name_ack(ack) for index, ack in acknowledging.find_covered(self.seen)}
+
+    def _amend(self, row: telling.ApiRow) -> telling.ApiRow:
+        for _, change in self._amended.get(row.uid, ()):
+            row = change(row)
+        return row
 
     @functools.cached_property
     def encoded(self) -> dict[str, msgspec.Raw]:
@@ -88,11 +115,7 @@ class Edition:
 
     @functools.cached_property
     def maker(self) -> fields.FieldMaker:
-        freed = {
-            node: [(share, self.by_uid[uid]) for share, uid in some if uid in self.by_uid]
-            for node, some in self._freed.items()
-        }
-        return fields.FieldMaker(self.seen, self.by_uid, freed=freed, book=self.book)
+        return fields.FieldMaker(self.seen, self.by_uid, book=self.book)
 
     @functools.cached_property
     def field(self) -> fields.FieldPage:
@@ -125,24 +148,48 @@ class Editions:
 
     def __init__(
         self, story: loop.Loop, options: settings.Settings, clock: Clock, *, kept: audit.Audit | None = None,
-        book: prices.Book = prices.DEFAULT, draw: Draw | None = None,
+        book: price_book.ModelPrices = price_book.LIST, draw: Draw | None = None,
+        suspects: Callable[[], gaming.GamingTurn | None] = lambda: None,
     ) -> None:
-        """`draw`: what GPUs did over time; None: nobody knows."""
-        self.draw = draw
-        self.story, self.options, self.clock, self.kept, self.book = story, options, clock, kept, book
+        """`draw`: what GPUs did over time; None: nobody knows. `suspects`: who may be kept busy to be left alone.
+        `reach`: the objects as they are now, from when there is somebody who looks at them. `books`, `acks`: what GPUs
+        and acknowledgements cost, from when somebody keeps books."""
+        self.draw, self.suspects = draw, suspects
+        self.reach: verbs.Reach | None = None
+        self.books: CostBooks | None = None
+        self.acks: AckCosts | None = None
+        self.story, self.options, self.clock, self._kept, self.book = story, options, clock, kept, book
+        self.currency = options.cost.currency if options.cost.enabled else price_book.LIST_CURRENCY
         self.revision = int(clock())  # rises over restarts, too
-        self.failure: overview.FailureTold | None = None
+        self.failure: answers.FailureTold | None = None
         self._latest: Edition | None = None
         self._of: object = None  # the cycle or look that it is of
         self._heard: object = None  # the last that was heard of, good or not
-        self._freed: dict[str, list[tuple[float, str]]] = {}
+        self._amended: Amended = {}
         self._lock = asyncio.Lock()
+
+    @property
+    def leads(self) -> bool:
+        return self.story.health.leading
+
+    @property
+    def kept(self) -> audit.Audit | None:
+        """What happened, as far as it is written down here: only who leads sees all of it."""
+        return self._kept if self.leads else None
 
     def touch(self) -> int:
         self.revision += 1
         if self._latest is not None:
             self._latest = self._edit(self._latest.seen, self._latest.plan, self._latest.cycle, self._latest._strips)
         return self.revision
+
+    def amend(self, ref: cluster.Ref, change: telling.Amendment) -> telling.ApiRow | None:
+        """Somebody did something to it: it is told so until a cycle has seen it. The row as it will be after the next
+        `touch`; None where it is not known."""
+        done = (*self._amended.get(ref.uid, ()), (self.clock(), change))
+        self._amended = {**self._amended, ref.uid: done[-_MOST_DEEDS:]}
+        row = self._latest.by_uid.get(ref.uid) if self._latest else None
+        return None if row is None else msgspec.structs.replace(change(row), revision=self.revision + 1)
 
     async def latest(self) -> Edition | None:
         """None before the first cycle."""
@@ -166,49 +213,39 @@ class Editions:
             self._note_failure(ended.failure)
         if ended.plan is None or ended.snapshot is None:
             return
-        self._note_freed(ended.snapshot)
         strips = await self._read_strips(ended.snapshot, ended.plan.at)
+        if self.acks is not None:
+            await self.acks.read(ended.plan.at)
         cycle = ended if isinstance(ended, decision.Cycle) else None
+        self._amended = _drop_seen(self._amended, ended.plan.at)
         self._latest = self._edit(ended.snapshot, ended.plan, cycle, strips)
 
     def _edit(
         self, seen: cluster.Snapshot, plan: decision.Plan, cycle: decision.Cycle | None, strips: Strips
     ) -> Edition:
         return Edition(
-            self.revision, seen, plan, cycle=cycle, options=self.options, strips=strips, freed=self._freed,
-            book=self.book,
+            self.revision, seen, plan, cycle=cycle, options=self.options, strips=strips, book=self.book,
+            amended=self._amended, acks=self.acks,
         )
 
     def _note_failure(self, because: str) -> None:
         since = self._latest.plan.at if self._latest else self.clock()
-        cycles = max((pulse.failures for pulse in self.story.health.pulses), default=0)
-        self.failure = overview.FailureTold(because=because, since=units.rfc3339(since), cycles=max(1, cycles))
+        cycles = max(1, self.story.health.pulses[daemon.IDLE].failures)  # a follower counts none of its own
+        self.failure = answers.FailureTold(because=because, since=units.rfc3339(since), cycles=cycles)
 
     async def _read_strips(self, seen: cluster.Snapshot, now: Instant) -> Strips:
         if self.kept is None:
             return {}
-        past = await self.kept.conditions([each.ref.uid for each in seen.workloads], now - DAY)
+        try:
+            past = await self.kept.conditions([each.ref.uid for each in seen.workloads], now - DAY)
+        except errors.ClientError as problem:  # what is now is told all the same
+            log.warning("the last day of the workloads is not shown: %s", problem)
+            return {}
         drawn = ((uid, telling.draw_strip(some, now)) for uid, some in past.items())
         return {uid: strip for uid, strip in drawn if strip is not None}
 
-    def _note_freed(self, seen: cluster.Snapshot) -> None:
-        """What a workload held on which node when it was last seen at work, for those that rest now."""
-        if self._latest is None or self._latest.seen.workloads is seen.workloads:
-            return
-        before = self._latest.seen
-        resting = {each.ref.uid for each in seen.workloads if marks.paused_at(each) is not None}
-        freed = {node: [one for one in some if one[1] in resting] for node, some in self._freed.items()}
-        known = {uid for some in freed.values() for _, uid in some}
-        for workload in before.workloads:
-            if workload.ref.uid in resting - known:
-                for node, share in _held_by_node(workload, before).items():
-                    freed.setdefault(node, []).append((share, workload.ref.uid))
-        self._freed = freed
 
-
-def _held_by_node(workload: cluster.Workload, seen: cluster.Snapshot) -> Mapping[str, float]:
-    held: dict[str, float] = defaultdict(float)
-    for index in workload.pods:
-        pod = seen.pods[index]
-        held[pod.node] += sum(unit.share for unit in shares.held_by(pod, seen.nodes.known.get(pod.node)))
-    return {node: share for node, share in held.items() if share}
+def _drop_seen(amended: Amended, at: Instant) -> Amended:
+    """Those of which a cycle of that instant may not know."""
+    left = {uid: tuple(one for one in some if one[0] + _UNSURE >= at) for uid, some in amended.items()}
+    return {uid: some for uid, some in left.items() if some}

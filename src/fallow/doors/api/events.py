@@ -10,7 +10,7 @@ many of the past.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -140,15 +140,6 @@ class Changes:
 def _encode(batch: Sequence[Event], revision: int) -> bytes:
     lines = [f"event: {name}\ndata: ".encode() + msgspec.json.encode(data) + b"\n\n" for name, data in batch]
     return b"".join(lines[:-1]) + f"id: {revision}\n".encode() + lines[-1]
-
-
-def changed(before: dict[str, Any], now: dict[str, Any]) -> Iterable[Event]:
-    """The `workload` events that lead from the rows by uid of the cycle before to those of this one."""
-    for uid, row in now.items():
-        if before.get(uid) != row:
-            yield "workload", row
-    for uid in before.keys() - now.keys():
-        yield "workload", {"uid": uid, "gone": True}
 
 
 def make_route(changes: Changes, guard: Guard, keep_alive: Seconds = KEEP_ALIVE) -> Route:

@@ -14,10 +14,24 @@ import msgspec
 from starlette.routing import Route
 
 from fallow import names, settings, verbs
-from fallow.account import audit
+from fallow.clients import oidc, replicas
 from fallow.clients.kubernetes import api as kube
 from fallow.clients.messages import post
-from fallow.doors.api import app, auth, deeds, editions, events, live, rights, sessions, slack, writes
+from fallow.doors.api import (
+    app,
+    auth,
+    deeds,
+    editions,
+    events,
+    leader,
+    live,
+    login,
+    relay,
+    rights,
+    sessions,
+    slack,
+    writes,
+)
 from fallow.stories.turn import Clock
 from fallow.wiring import daemon, reach
 
@@ -42,21 +56,26 @@ async def open_people(
     wanted, changes = options.serving, events.Changes(latest.revision, latest.touch)
     async with contextlib.AsyncExitStack() as stack:
         api = await stack.enter_async_context(kube.Api(made.access, qps=50, in_flight=20))
-        kept = made.audit or await _open_audit(stack)
+        kept = made.audit or await daemon.open_audit(None, stack)
+        latest.reach = verbs.Reach(made.seen, made.hands, "", "", options.mandate)
 
         def on_lease(by: str) -> verbs.OnLease:
             held = reach.lease_as(names.FIELD_MANAGER, made.home.namespace, api, clock)
             return verbs.OnLease(held, made.home.namespace, by, api.clock)
 
+        provider, public = await _open_provider(stack, options), options.telling.public_url
         gate = auth.FrontGate(
             wanted.auth, api, sessions.Seals(wanted.session_key or sessions.make_key()), clock=clock,
             monotonic=time.monotonic, trusted=[ipaddress.ip_network(each) for each in wanted.trusted_proxies],
-            public_url=options.telling.public_url,
+            public_url=public, provider=provider,
+        )
+        logins = login.LoginDoor(
+            gate, clock=clock, monotonic=time.monotonic, provider=provider, claims=wanted.claims, public_url=public
         )
         may = rights.Rights(gate, api, made.seen, time.monotonic)
         doing = deeds.Deeds(
             seen=made.seen, hands=made.hands, mandate=options.mandate, kept=kept, changes=changes, on_lease=on_lease,
-            clock=clock,
+            clock=clock, amend=latest.amend,
         )
         door = writes.Writes(
             gate, may, doing, standing=lambda: made.leadership.annotations, clock=clock, monotonic=time.monotonic
@@ -64,20 +83,47 @@ async def open_people(
         buttons: list[Route] = []
         if wanted.slack_secret is not None:
             poster = await stack.enter_async_context(post.Poster(options.environment))
-            pressed = slack.Buttons(wanted.slack_secret, doing, poster, clock=clock, monotonic=time.monotonic)
+            pressed = slack.Buttons(
+                wanted.slack_secret, doing, poster, clock=clock, monotonic=time.monotonic, token=wanted.slack_token
+            )
             stack.push_async_callback(pressed.close)
             buttons = pressed.routes()
+        asked = leader.LeaderDoor(
+            api, await stack.enter_async_context(replicas.Replicas()), holder=lambda: made.leadership.holder,
+            namespace=made.home.namespace, port=(options.loop.dashboard_address or ("", 0))[1],
+            monotonic=time.monotonic,
+        )
         stack.callback(changes.close)
         yield People(
             rights=may, changes=changes, deeds=doing, buttons=buttons, live=live.LiveTeller(latest, changes),
-            reads=app.Reads(editions=latest, guard=may.guard, may=may.may, auth=wanted.auth),
-            routes=[*door.routes(), events.make_route(changes, may.guard)],
+            reads=app.Reads(
+                editions=latest, guard=may.guard, may=may.may, may_in=may.may_in, auth=wanted.auth,
+                leader=asked.answer,
+            ),
+            routes=[
+                *door.routes(), *logins.routes(), events.make_route(changes, may.guard),
+                *await _relay(stack, options, made, may, clock),
+            ],
         )
 
 
-async def _open_audit(stack: contextlib.AsyncExitStack) -> audit.Audit:
-    """For who keeps none: in memory."""
-    kept = audit.Audit(None)
-    await kept.open()
-    stack.push_async_callback(kept.close)
-    return kept
+async def _relay(
+    stack: contextlib.AsyncExitStack, options: settings.Settings, made: daemon.Assembly, may: rights.Rights,
+    clock: Clock,
+) -> list[Route]:
+    """With clients of its own: no cycle waits behind somebody's question. Further clusters are shown no login of ours:
+    it is for our own."""
+    found = {}
+    if options.prometheus is not None:
+        own = daemon.make_prometheus(options, options.prometheus, made.access)
+        found[options.telling.cluster_name or names.DEFAULT_CLUSTER] = await stack.enter_async_context(own)
+    for each in options.clusters:
+        further = settings.PrometheusSettings(url=each.url, auth="none", honor_labels=each.honor_labels)
+        found[each.name] = await stack.enter_async_context(daemon.make_prometheus(options, further))
+    return [relay.make_route(found, may, clock)] if found else []
+
+
+async def _open_provider(stack: contextlib.AsyncExitStack, options: settings.Settings) -> oidc.Provider | None:
+    """Asked when somebody logs in: where it is away, all else starts and goes on."""
+    client = options.serving.oidc
+    return None if client is None else await stack.enter_async_context(oidc.Provider(client, options.environment))

@@ -9,11 +9,14 @@ that lacks; May, for a page that shows beforehand what can be done (each answer 
 Invariant: what is written was asked for anew; what cannot be asked is not allowed.
 """
 
+import contextlib
+import itertools
 import logging
 import re
 from collections.abc import Iterable
 from typing import Final
 
+import msgspec
 from starlette.requests import Request
 
 from fallow import names, verbs
@@ -22,6 +25,7 @@ from fallow.clients.kubernetes import api as kube
 from fallow.clients.kubernetes import reviews
 from fallow.clients.kubernetes.reviews import AccessWish
 from fallow.doors.answers.explaining import MayDo, MayTold
+from fallow.doors.answers.rows import RowsMay
 from fallow.doors.api import auth, limits
 from fallow.doors.api.refusals import Denied
 from fallow.model import cluster, kinds
@@ -32,6 +36,7 @@ from fallow.stories.turn import Clock
 log = logging.getLogger(__name__)
 
 _REMEMBERED: Final[Seconds] = 30.0
+_MOST_ASKED: Final = 50  # kinds and namespaces of one list: each is a question to the API server
 SEE_ALL: Final = AccessWish("get", names.GROUP, names.POLICY_PLURAL)
 FREEZE: Final = AccessWish("update", names.GROUP, names.POLICY_PLURAL)
 VERIFIED: Final = "a login: this dashboard runs with --dashboard-auth email, which knows nobody"
@@ -47,13 +52,18 @@ class Rights:
 
     async def guard(self, request: Request) -> None:
         """Raises Denied for who may not read what this request asks for."""
+        person = await self._gate.identify(request)
         if self._gate.mode == "email":
             return
-        person = await self._gate.identify(request)
         request.state.user = person.name
         named = _ONE_WORKLOAD.fullmatch(request.url.path)
         wishes = self.wishes("get", *named.groups()) if named else [SEE_ALL]
         await self._demand(person, wishes, to="see this", is_new=False)
+
+    async def demand_all(self, request: Request) -> None:
+        """Of who wants to see what stands in no workload: somebody known, who may see all of them."""
+        person = await self._gate.identify(request)
+        await self._demand(person, [SEE_ALL], to="ask Prometheus", is_new=False)
 
     async def demand_patch(self, person: auth.Person, namespace: str, kind: str, name: str) -> None:
         """Of who wants to keep, pause or resume what they call so; it need not be there, so that nobody learns that."""
@@ -79,6 +89,27 @@ class Rights:
             keep=MayTold(allowed=own is None, missing=own, command=f"fallow ack {typed} --hours 4"),
             pause=MayTold(allowed=other is None, missing=other, command=f"fallow pause {typed}"),
             resume=MayTold(allowed=other is None, missing=other, command=f"fallow resume {typed}"),
+        )
+
+    async def may_in(self, request: Request, refs: Iterable[cluster.Ref]) -> tuple[RowsMay, ...]:
+        return await self.may_rows(await self._gate.look(request), refs)
+
+    async def may_rows(self, person: auth.Person, refs: Iterable[cluster.Ref]) -> tuple[RowsMay, ...]:
+        """For the rows of a list: one question for each kind and namespace, or for the kind alone where it may be done
+        everywhere. What the API server cannot say now is left out."""
+        found, every = list[RowsMay](), {msgspec.structs.replace(ref, name="", uid=""): None for ref in refs}
+        with contextlib.suppress(Denied):
+            for ref in itertools.islice(every, _MOST_ASKED):
+                found.append(await self._may_one(person, ref))
+        return tuple(found)
+
+    async def _may_one(self, person: auth.Person, ref: cluster.Ref) -> RowsMay:
+        wish, by_mail = self._wish("patch", ref), self._gate.mode == "email"
+        anywhere = msgspec.structs.replace(wish, namespace="")
+        has = not by_mail and (await self._has(person, anywhere) or await self._has(person, wish))
+        return RowsMay(
+            namespace=ref.namespace, api_version=ref.api_version, kind=ref.kind, keep=has or by_mail, pause=has,
+            resume=has, missing=None if has else VERIFIED if by_mail else str(wish),
         )
 
     async def may_freeze(self, person: auth.Person) -> MayTold:

@@ -1,4 +1,4 @@
-"""Cookies that we signed: who has logged in, and which browser it is (for CSRF tokens).
+"""Cookies that we signed: who has logged in, who is on the way to, and which browser it is (for CSRF tokens).
 
 In: a key, a Session, now. Out: the text of a cookie; the Session again, if it is ours, whole and not over.
 Invariant: nothing is believed before its signature was compared, in constant time. A cookie tells its reader no secret.
@@ -9,14 +9,16 @@ import binascii
 import hashlib
 import hmac
 import secrets
+from typing import TypeVar
 
 import msgspec
 
 from fallow.model.secret import Secret
-from fallow.model.units import HOUR, Instant, Seconds
+from fallow.model.units import HOUR, MINUTE, Instant, Seconds
 
-SESSION, VISIT = "fallow_session", "fallow_visit"
+SESSION, VISIT, TICKET = "fallow_session", "fallow_visit", "fallow_login"
 LASTS: Seconds = 8 * HOUR
+TICKET_LASTS: Seconds = 10 * MINUTE
 LEAST_KEY = 32  # bytes
 LONGEST = 3_800  # characters of a cookie: browsers keep 4,096 with its name and attributes
 
@@ -29,7 +31,15 @@ class Session(msgspec.Struct, frozen=True):
     until: Instant
 
 
-_DECODER = msgspec.json.Decoder(Session)
+class LoginTicket(msgspec.Struct, frozen=True):
+    """Somebody who went to a provider to log in, and where they want to be when they come back."""
+
+    number: str
+    then: str
+    until: Instant
+
+
+S = TypeVar("S", Session, LoginTicket)
 
 
 class Seals:
@@ -39,18 +49,37 @@ class Seals:
         self._key = key
 
     def write(self, session: Session) -> str:
-        body = base64.urlsafe_b64encode(msgspec.json.encode(session)).rstrip(b"=").decode()
-        return f"{body}.{self._sign('session', body)}"
+        return self._write("session", session)
 
     def read(self, cookie: str, now: Instant) -> Session | None:
+        return self._read("session", cookie, Session, now)
+
+    def write_ticket(self, ticket: LoginTicket) -> str:
+        return self._write("login", ticket)
+
+    def read_ticket(self, cookie: str, now: Instant) -> LoginTicket | None:
+        return self._read("login", cookie, LoginTicket, now)
+
+    def _write(self, purpose: str, content: Session | LoginTicket) -> str:
+        body = base64.urlsafe_b64encode(msgspec.json.encode(content)).rstrip(b"=").decode()
+        return f"{body}.{self._sign(purpose, body)}"
+
+    def _read(self, purpose: str, cookie: str, kind: type[S], now: Instant) -> S | None:
         body, _, signature = cookie.partition(".")
-        if len(cookie) > LONGEST or not _same(signature, self._sign("session", body)):
+        if len(cookie) > LONGEST or not _same(signature, self._sign(purpose, body)):
             return None
         try:
-            session = _DECODER.decode(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
+            found = msgspec.json.decode(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)), type=kind)
         except (binascii.Error, ValueError, msgspec.DecodeError):
             return None
-        return session if now < session.until else None
+        return found if now < found.until else None
+
+    def derive(self, purpose: str, number: str) -> str:
+        """What only we can know of a login: 64 letters that give nothing else away."""
+        return self._sign(f"login-{purpose}", number)
+
+    def is_derived(self, given: str, purpose: str, number: str) -> bool:
+        return _same(given, self.derive(purpose, number))
 
     def csrf(self, visit: str, name: str) -> str:
         """What a page of ours was told, and another's cannot know: of this browser, and of who is logged in there."""

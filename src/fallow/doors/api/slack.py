@@ -76,12 +76,15 @@ class Press(NamedTuple):
 
 
 class Buttons:
-    """`hosts`: where answers may go."""
+    """`hosts`: where answers may go. `token`: of a bot that may ask Slack who is in a group; None: nobody can."""
 
     def __init__(
         self, secret: Secret[str], deeds: Deeds, poster: post.Poster, *, clock: Clock, monotonic: Clock,
         hosts: tuple[str, ...] = wire.RESPONSE_HOSTS, patience: Seconds = PATIENCE,
+        token: Secret[str] | None = None, slack_api: str = wire.API,
     ) -> None:
+        self._token, self._slack_api = token, slack_api
+        self._members: limits.Remembered[str, frozenset[str]] = limits.Remembered(MINUTE)
         self._secret, self._deeds, self._poster = secret, deeds, poster
         self._clock, self._monotonic, self._hosts, self._patience = clock, monotonic, hosts, patience
         self._seen: limits.Remembered[str, bool] = limits.Remembered(_REMEMBERED)
@@ -164,7 +167,7 @@ class Buttons:
             workload = await self._deeds.find(reach, f"{press.kind}/{press.name}")
             ref = workload.ref
             self._check_kind(workload)
-            self._check_presser(reach, workload, payload.user)
+            await self._check_presser(reach, workload, payload.user)
             said = await self._do(press, doer, reach, workload)
         except Denied as refused:
             return await self._refuse(refused, payload, doer, ref)
@@ -185,13 +188,31 @@ class Buttons:
         if row is None or row.letter not in self._deeds.mandate.scope.letters:
             raise Denied(400, "KindDisabled", f"{workload.ref.kind} is not switched on here (--enabled-resources)")
 
-    def _check_presser(self, reach: verbs.Reach, workload: cluster.Workload, user: _User) -> None:
-        """Who is in a group, Slack tells only a bot; where groups are named, those named one by one may press."""
+    async def _check_presser(self, reach: verbs.Reach, workload: cluster.Workload, user: _User) -> None:
+        """Those named one by one, and who is in a group that is named."""
         consent = verbs.find_consent(reach, workload)
-        if not consent.slack_users and not consent.slack_groups:
+        if user.id in consent.slack_users or not (consent.slack_users or consent.slack_groups):
             return
-        if user.id not in consent.slack_users:
-            raise Denied(403, "Forbidden", "the policy of this workload names who may press, and not you")
+        for group in sorted(consent.slack_groups):
+            if user.id in await self._list_members(group):
+                return
+        raise Denied(403, "Forbidden", "the policy of this workload names who may press, and not you")
+
+    async def _list_members(self, group: str) -> frozenset[str]:
+        """Asked of Slack at most once a minute; what cannot be asked is not allowed."""
+        now = self._monotonic()
+        if (known := self._members.get(group, now)) is not None:
+            return known
+        if self._token is None:
+            because = "the policy of this workload names a group, and without SLACK_BOT_TOKEN nobody knows who is in it"
+            raise Denied(403, "Forbidden", because)
+        try:
+            found = await wire.list_members(self._poster, self._token, group, api=self._slack_api)
+        except errors.ClientError as problem:
+            log.warning("who is in a group of Slack cannot be asked: %s", problem)
+            raise Denied(503, "SlackUnavailable", "Slack does not tell who is in the group; nothing was done") from None
+        self._members.put(group, found, now)
+        return found
 
     async def _refuse(
         self, refused: Denied, payload: _Payload, doer: Doer, ref: cluster.Ref | None = None
@@ -255,7 +276,7 @@ def _read_press(payload: _Payload) -> Press:
         if last != _RESUME:
             raise bad
         return Press(kind, namespace, name, None)
-    if not (last.isascii() and last.isdigit() and 1 <= int(last[:6]) <= verbs.MAX_ACK_HOURS):
+    if not (last.isascii() and last.isdigit() and len(last) <= 6 and 1 <= int(last) <= verbs.MAX_ACK_HOURS):
         raise Denied(400, "BadHours", f"{last[:20]!r} is not between 1 and {verbs.MAX_ACK_HOURS} hours")
     return Press(kind, namespace, name, int(last))
 

@@ -1,14 +1,15 @@
-"""What people change by the API: acknowledgements, pauses, resumes, freezes; and who they are, login and logout.
+"""What people change by the API: acknowledgements, pauses, resumes, freezes; and who they are.
 
 In: requests, a FrontGate that knows who asks, Rights, Deeds. Out: routes, with the codes of docs/spec/idle.md, 13.
 Each write goes through the same gates in this order: how often, who, their own doing, what exactly, whether they may.
 Invariant: every write and every refusal is audited; those of strangers only as many as nobody can flood it with.
 """
 
+import functools
 import math
 import re
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final, TypeAlias
+from collections.abc import Callable, Mapping
+from typing import Annotated, Final
 
 import msgspec
 from starlette.requests import Request
@@ -16,17 +17,17 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from fallow import names, verbs
+from fallow.act.marking import ACK_REASON_CHARACTERS
 from fallow.doors.answers import deeds as answers
 from fallow.doors.answers.rights import MeTold
 from fallow.doors.api import auth, bodies, limits, refusals, sessions
 from fallow.doors.api.deeds import Deeds, Doer, standing_acks
+from fallow.doors.api.questions import KIND, NAME, NAMESPACE
 from fallow.doors.api.refusals import Denied
 from fallow.doors.api.rights import VERIFIED, Rights
 from fallow.model import cluster, units
 from fallow.model.units import HOUR, Instant, Seconds
 from fallow.stories.turn import Clock
-
-Act: TypeAlias = Callable[[Request], Awaitable[Response]]
 
 LONGEST_BY_EMAIL: Final[Seconds] = 24 * HOUR
 MOST_BY_EMAIL: Final = 30  # acknowledgements a minute and address
@@ -35,13 +36,24 @@ _EMAIL = re.compile(r"[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@[A-Za-z0-9](?:[A-Za-
 _ONE = "/api/v1/workloads/{namespace}/{kind}/{name}"
 
 
+Namespace = Annotated[str, msgspec.Meta(extra_json_schema={"pattern": NAMESPACE})]
+Kind = Annotated[str, msgspec.Meta(extra_json_schema={"pattern": KIND})]
+Name = Annotated[str, msgspec.Meta(extra_json_schema={"pattern": NAME})]
+Words = Annotated[str, msgspec.Meta(extra_json_schema={"maxLength": ACK_REASON_CHARACTERS})]
+Instants = Annotated[str, msgspec.Meta(extra_json_schema={"format": "date-time"})]
+Hours = Annotated[float, msgspec.Meta(extra_json_schema={"exclusiveMinimum": 0, "maximum": verbs.MAX_ACK_HOURS})]
+Span = Annotated[float, msgspec.Meta(extra_json_schema={"exclusiveMinimum": 0, "maximum": verbs.MAX_FREEZE})]
+
+
 class AckAsked(bodies.BodyShape, frozen=True, kw_only=True):
-    namespace: str
-    kind: str
-    name: str
-    hours: float | None = None
-    until: str | None = None
-    reason: str = ""
+    """Either `hours` or `until`; `email` where nobody logs in."""
+
+    namespace: Namespace
+    kind: Kind
+    name: Name
+    hours: Hours | None = None
+    until: Instants | None = None
+    reason: Words = ""
     email: str | None = None
 
 
@@ -50,7 +62,7 @@ class UnackAsked(bodies.BodyShape, frozen=True, kw_only=True):
 
 
 class PauseAsked(bodies.BodyShape, frozen=True, kw_only=True):
-    reason: str = "by hand"
+    reason: Words = "by hand"
     force: bool = False
 
 
@@ -59,14 +71,12 @@ class ResumeAsked(bodies.BodyShape, frozen=True, kw_only=True):
 
 
 class FreezeAsked(bodies.BodyShape, frozen=True, kw_only=True):
-    for_seconds: float | None = None
-    until: str | None = None
-    reason: str = ""
+    """Either `forSeconds`, `until` or `off`."""
+
+    for_seconds: Span | None = None
+    until: Instants | None = None
+    reason: Words = ""
     off: bool = False
-
-
-class LoginAsked(bodies.BodyShape, frozen=True, kw_only=True):
-    token: str
 
 
 class Writes:
@@ -82,19 +92,13 @@ class Writes:
         self._refusals = limits.Limiter(_MOST_REFUSALS)
 
     def routes(self) -> list[Route]:
-        return [
-            Route("/api/v1/me", _shown(self._show_me)),
-            Route("/api/v1/login", _shown(self._log_in), methods=["POST"]),
-            Route("/api/v1/logout", _shown(self._log_out), methods=["POST"]),
-            Route("/api/v1/acks", self._audited(self._ack), methods=["POST"]),
-            Route("/api/v1/acks/{namespace}/{kind}/{name}", self._audited(self._unack), methods=["DELETE"]),
-            Route(f"{_ONE}/pause", self._audited(self._pause), methods=["POST"]),
-            Route(f"{_ONE}/resume", self._audited(self._resume), methods=["POST"]),
-            Route("/api/v1/freeze", _shown(self._show_freeze), methods=["GET"]),
-            Route("/api/v1/freeze", self._audited(self._freeze), methods=["POST"]),
-        ]
+        return [Route(each.path, self._endpoint(each), methods=[each.method]) for each in WRITES]
 
-    def _audited(self, act: Act) -> Act:
+    def _endpoint(self, row: bodies.WriteEndpoint) -> refusals.Act:
+        act = functools.partial(row.act, self)
+        return refusals.shown(act) if row.is_shown else self._audited(act)
+
+    def _audited(self, act: refusals.Act) -> refusals.Act:
         async def endpoint(request: Request) -> Response:
             try:
                 return await act(request)
@@ -111,36 +115,12 @@ class Writes:
     async def _show_me(self, request: Request) -> Response:
         person, known = await self._gate.look(request), request.cookies.get(sessions.VISIT)
         visit = known or sessions.make_visit()
-        response = _json(MeTold(
+        response = bodies.answer(MeTold(
             user=person.name, mode=self._gate.mode, may_freeze=await self._rights.may_freeze(person),
             csrf=self._gate.seals.csrf(visit, person.name or ""),
         ))
         if not known:
             self._gate.set_cookie(request, response, sessions.VISIT, visit, None)
-        return response
-
-    async def _log_in(self, request: Request) -> Response:
-        """A session for a browser, begun with a token that the API server knows."""
-        if self._gate.mode != "kube":
-            raise Denied(404, "NotFound", f"nobody logs in here: the mode is {self._gate.mode}")
-        self._gate.check_origin(request)
-        token = (await bodies.read(request, LoginAsked)).token.strip()
-        who = await self._gate.review(request, token) if token.isascii() and token else None
-        if who is None:
-            raise Denied(401, "Unauthorized", "the API server does not know this token, or no longer")
-        session = sessions.Session(who.name, who.groups, self._clock() + sessions.LASTS)
-        cookie = self._gate.seals.write(session)
-        if len(cookie) > sessions.LONGEST:
-            because = "you are in too many groups for a cookie; send the token with each request instead"
-            raise Denied(400, "TooManyGroups", because)
-        response = _json({"user": who.name})
-        self._gate.set_cookie(request, response, sessions.SESSION, cookie, int(sessions.LASTS))
-        return response
-
-    async def _log_out(self, request: Request) -> Response:
-        self._gate.check_own_doing(request, await self._gate.look(request))
-        response = Response(status_code=204)
-        response.delete_cookie(sessions.SESSION, path="/", httponly=True, samesite="strict")
         return response
 
     async def _enter(self, request: Request, *, email: bool = False) -> auth.Person:
@@ -194,7 +174,7 @@ class Writes:
         workload = await self._find(request, person, doer, (asked.namespace, asked.kind, asked.name))
         if not person.is_verified:
             _check_others(workload, doer, until, now)
-        return _json(await self._deeds.keep(doer, workload, until, asked.reason), 201)
+        return bodies.answer(await self._deeds.keep(doer, workload, until, asked.reason), 201)
 
     async def _unack(self, request: Request) -> Response:
         person = await self._enter(request, email=True)
@@ -214,18 +194,19 @@ class Writes:
         _check_words(asked.reason)
         doer = Doer(person.by)
         workload = await self._find(request, person, doer, _read_path(request))
-        return _json(answers.deed(await self._deeds.pause(doer, workload, asked.reason, force=asked.force)), 202)
+        done = await self._deeds.pause(doer, workload, asked.reason, force=asked.force)
+        return bodies.answer(answers.deed(done), 202)
 
     async def _resume(self, request: Request) -> Response:
         person = await self._enter(request)
         await bodies.read(request, ResumeAsked, may_be_empty=True)
         doer = Doer(person.by)
         workload = await self._find(request, person, doer, _read_path(request))
-        return _json(answers.deed(await self._deeds.resume(doer, workload)), 202)
+        return bodies.answer(answers.deed(await self._deeds.resume(doer, workload)), 202)
 
     async def _show_freeze(self, request: Request) -> Response:
         await self._rights.guard(request)
-        return _json(answers.freeze(self._standing(), self._clock()))
+        return bodies.answer(answers.freeze(self._standing(), self._clock()))
 
     async def _freeze(self, request: Request) -> Response:
         person = await self._enter(request)
@@ -236,13 +217,13 @@ class Writes:
         if asked.off:
             if asked.for_seconds is not None or asked.until is not None:
                 raise Denied(400, "BadDuration", "off takes no duration")
-            return _json(await self._deeds.unfreeze(doer))
+            return bodies.answer(await self._deeds.unfreeze(doer))
         seconds = _read_end(asked.for_seconds, asked.until, now, 1.0) - now
         try:
             verbs.check_freeze(seconds)
         except verbs.Declined as problem:
             raise Denied(400, "BadDuration", str(problem)) from None
-        return _json(await self._deeds.freeze(doer, seconds, asked.reason))
+        return bodies.answer(await self._deeds.freeze(doer, seconds, asked.reason))
 
 
 def _read_end(amount: float | None, until: str | None, now: Instant, unit: Seconds) -> Instant:
@@ -290,17 +271,19 @@ def _read_path(request: Request) -> tuple[str, str, str]:
     return given["namespace"], given["kind"], given["name"]
 
 
-def _shown(act: Act) -> Act:
-    """What changes nothing in the cluster: refused like all else, and not audited."""
-
-    async def endpoint(request: Request) -> Response:
-        try:
-            return await act(request)
-        except Denied as refused:
-            return refusals.show(refused)
-
-    return endpoint
-
-
-def _json(content: Any, status: int = 200) -> Response:
-    return Response(msgspec.json.encode(content), status, {"Cache-Control": "no-store"}, refusals.JSON)
+_ACK: Final = "/api/v1/acks/{namespace}/{kind}/{name}"
+WRITES: Final = (
+    bodies.WriteEndpoint(path="/api/v1/me", method="GET", summary="Who asks, and the token that writes must carry",
+                         act=Writes._show_me, status=200, returns=MeTold, is_shown=True),
+    bodies.WriteEndpoint(path="/api/v1/acks", method="POST", summary="Keep a workload although it is idle",
+                         act=Writes._ack, status=201, asks=AckAsked, returns=answers.KeepWritten),
+    bodies.WriteEndpoint(path=_ACK, method="DELETE", summary="Keep it no longer", act=Writes._unack, status=204),
+    bodies.WriteEndpoint(path=f"{_ONE}/pause", method="POST", summary="Pause it, whatever it does",
+                         act=Writes._pause, status=202, asks=PauseAsked, returns=answers.DeedTold),
+    bodies.WriteEndpoint(path=f"{_ONE}/resume", method="POST", summary="Bring it back as it was",
+                         act=Writes._resume, status=202, asks=ResumeAsked, returns=answers.DeedTold),
+    bodies.WriteEndpoint(path="/api/v1/freeze", method="GET", summary="Whether notices and pauses are held back",
+                         act=Writes._show_freeze, status=200, returns=answers.FreezeStanding, is_shown=True),
+    bodies.WriteEndpoint(path="/api/v1/freeze", method="POST", summary="Hold notices and pauses back, or no longer",
+                         act=Writes._freeze, status=200, asks=FreezeAsked, returns=answers.FreezeStanding),
+)

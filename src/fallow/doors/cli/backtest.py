@@ -16,7 +16,7 @@ import msgspec
 
 from fallow import names
 from fallow.doors.cli import main, pasts, show
-from fallow.model import gpus, kinds, prices, units
+from fallow.model import gpus, kinds, price_book, units
 from fallow.model.policies import idle, idle_crd
 from fallow.model.units import MINUTE, Seconds
 from fallow.sim import backtest as running
@@ -43,7 +43,10 @@ def make_trials(windows: Sequence[Seconds], files: Sequence[str]) -> Iterator[ru
     for window in windows or (() if files else (WINDOW,)):
         yield try_window(window)
     for name in files:
-        yield running.Trial(name=Path(name).stem, mandate=BASE, policies=tuple(_read_policies(Path(name))))
+        trial = running.Trial(name=Path(name).stem, mandate=BASE, policies=tuple(_read_policies(Path(name))))
+        if why := running.find_obstacle(trial):
+            raise _refuse(Path(name), f"cannot be tried: {why}")
+        yield trial
 
 
 def _read_policies(path: Path) -> Iterator[idle.IdlePolicy]:
@@ -72,15 +75,15 @@ def _refuse(path: Path, why: str) -> click.UsageError:
 # ---- money ----------------------------------------------------------------------------------------------------------
 
 
-def read_prices(texts: Sequence[str]) -> prices.Book:
+def read_prices(texts: Sequence[str]) -> price_book.ModelPrices:
     """Those that were given, by the one name of each model."""
     try:
-        return prices.read_prices(texts)
+        return price_book.read_prices(texts)
     except ValueError as problem:
         raise click.UsageError(f"--price: {show.plain(problem)}") from None
 
 
-def find_unused(given: prices.Book, past: shelf.PastWorld) -> Iterator[str]:
+def find_unused(given: price_book.ModelPrices, past: shelf.PastWorld) -> Iterator[str]:
     """What is to be said of prices that nobody will pay: a model that neither the past nor anybody knows is refused."""
     there = {gpus.normalise(node.model) for node in past.make_world().nodes.values()} if given else set()
     for model in [model for model in given if model not in there]:
@@ -139,14 +142,11 @@ def _show_parts(result: running.BacktestResult, output: str) -> None:
 
 
 def play(
-    past: shelf.PastWorld, trials: Sequence[running.Trial], interval: Seconds, given: prices.Book
+    past: shelf.PastWorld, trials: Sequence[running.Trial], interval: Seconds, given: price_book.ModelPrices
 ) -> list[running.BacktestResult]:
-    book = {**prices.DEFAULT, **given}
+    book = {**price_book.LIST, **given}
     with show.progress("playing", len(trials)) as tell:
-        try:
-            return running.play(past.make_world, trials, interval=interval, book=book, tell=tell)
-        except ValueError as problem:
-            raise click.UsageError(show.plain(problem)) from None
+        return running.play(past.make_world, trials, interval=interval, book=book, tell=tell)
 
 
 def _backtest(

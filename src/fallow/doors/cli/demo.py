@@ -18,24 +18,26 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, TypeAlias
 
 import click
 import msgspec
 
-from fallow import loop, settings
+from fallow import loop
 from fallow.doors.cli import demo_director, demo_report, main, pasts, show
 from fallow.doors.cli import demo_view as view
 from fallow.model import units
 from fallow.model.units import HOUR, MINUTE, Instant, Seconds
-from fallow.sim import cast, shelf, stage
+from fallow.sim import cast, paying, shelf, stage
+from fallow.sim.servers import boxes
 from fallow.sim.world import world as worlds
 
 PORT, PROMETHEUS_PORT, DASHBOARD_PORT = 6440, 6441, 8080
 INTERRUPTED: Final = 130  # as a shell says of who was ended by SIGINT
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+TellPace: TypeAlias = Callable[[Seconds], None]  # to whoever asks how often it looks
 LIVE_INTERVAL: Final[Seconds] = 30.0  # between two cycles once the day is over: somebody watches what they asked for
 _ENDED = "ended by Ctrl-C: the pretend cluster is gone, and nothing else was touched"
 
@@ -122,49 +124,47 @@ async def play(past: worlds.World, how: Playing) -> int:
     stage.plan_faults(world, how.faults)
     outside = stage.Outside(time.time, how.port, find_port(None, PROMETHEUS_PORT) if how.port else 0)
     with tempfile.TemporaryDirectory(prefix="fallow-demo-") as folder:
-        async with stage.open_stage(world, Path(folder), outside=outside) as on:
+        async with _open_stage(world, Path(folder), outside, how.dashboard_port, length) as (on, link, tell_pace):
             assert on.addresses is not None
             ending = Ending()
-            async with _dashboard(on, how.dashboard_port) as link:
-                commands = [*say_commands(on.addresses), f"# in a browser: {link}"]
-                director = demo_director.Director(
-                    on, speed=how.speed, length=length, stop=ending.asked, commands=commands
-                )
-                await _play_day(director, how, ending)
-                return _conclude(on, ending)
+            commands = [*say_commands(on.addresses, link), f"# in a browser: {link}"]
+            director = demo_director.Director(on, speed=how.speed, length=length, stop=ending.asked, commands=commands)
+            await _play_day(director, how, ending, tell_pace)
+            return _conclude(on, ending)
 
 
 @contextlib.asynccontextmanager
-async def _dashboard(on: stage.Stage, port: int) -> AsyncIterator[str]:
-    """The daemon's own API and pages, over the pretend cluster and by its clock; where they are."""
-    from fallow.doors.api import app, editions, people  # a web server: who asks for help does without
+async def _open_stage(
+    world: worlds.World, folder: Path, outside: stage.Outside, port: int, length: Seconds
+) -> AsyncIterator[tuple[stage.Stage, str, TellPace]]:
+    """The cluster, the boxes that its owners read, and the dashboard with its address."""
+    from fallow.doors.cli import demo_dashboard  # a web server: who asks for help does without
 
-    made, clock = on.product, lambda: on.world.clock
-    latest = editions.Editions(made.loop, on.options, clock, kept=made.audit, draw=made.eyes.draw)
-    try:
-        opened = app.open_listener(("127.0.0.1", port))
-    except settings.UsageError:  # taken since we looked
-        opened = app.open_listener(("127.0.0.1", 0))
-    with contextlib.closing(opened) as listener:
-        async with people.open_people(on.options, made, latest, clock) as who:
-            server = app.make_server(made.loop.health, made.loop.metrics, who.reads, who.routes)
-            serving, telling = (asyncio.create_task(each) for each in (server.serve([listener]), who.live.run()))
-            try:
-                yield f"http://localhost:{listener.getsockname()[1]}/"
-            finally:
-                who.changes.close()
-                server.stop()
-                telling.cancel()
-                await asyncio.gather(serving, telling, return_exceptions=True)
+    read = boxes.Boxes(lambda: world.clock)
+    async with contextlib.AsyncExitStack() as stack:
+        await read.start()
+        stack.push_async_callback(read.stop)
+        listener = stack.enter_context(contextlib.closing(demo_dashboard.listen(port)))
+        on = await stack.enter_async_context(stage.open_stage(
+            world, folder, flags=demo_dashboard.flags(listener, read), outside=outside,
+            policies=stage.make_policies(functools.partial(boxes.channels, read)),
+            others=[paying.make_prices("default", world.now), *paying.make_budgets(world, length, read.webhook)],
+        ))
+        shown = await stack.enter_async_context(demo_dashboard.serving(on, read, listener))
+        yield on, demo_dashboard.link_to(listener), functools.partial(demo_dashboard.tell_pace, shown)
 
 
-async def _play_day(director: demo_director.Director, how: Playing, ending: Ending) -> None:
+async def _play_day(
+    director: demo_director.Director, how: Playing, ending: Ending, tell_pace: TellPace
+) -> None:
     show.sentence("while it plays, in another terminal:", *director.commands())
     await (_watch if how.is_watched else _recite)(director)
     if not ending.is_interrupted:
+        await director.close_books()
         director.report()
     if how.stays and not ending.asked.is_set():
         await _catch_up(director)
+        tell_pace(LIVE_INTERVAL)
         await (_watch_on if how.is_watched else _recite_on)(director)
 
 
@@ -176,13 +176,15 @@ def _conclude(on: stage.Stage, ending: Ending) -> int:
     return 1 if on.broken else INTERRUPTED if ending.is_interrupted else 0
 
 
-def say_commands(addresses: stage.Addresses) -> Iterator[str]:
+def say_commands(addresses: stage.Addresses, link: str) -> Iterator[str]:
     """What to type to look in, exactly as it works."""
     if shutil.which("fallow") is None:
         yield f'export PATH="{Path(sys.argv[0]).absolute().parent}:$PATH"'
     yield f"export KUBECONFIG={addresses.kubeconfig}"
     yield f"export PROMETHEUS_URL={addresses.prometheus}"
-    yield "fallow status; fallow idle; kubectl get idlepolicies"
+    yield f"export FALLOW_DAEMON_URL={link.rstrip('/')}"
+    yield "fallow status; fallow idle; kubectl get idlepolicies; fallow top"
+    yield "fallow cost report --last 24h; fallow cost budget; fallow cost roi"
 
 
 async def _recite(director: demo_director.Director) -> None:
@@ -216,7 +218,7 @@ async def _watch(director: demo_director.Director) -> None:
 async def _catch_up(director: demo_director.Director) -> None:
     """To the present: the day was played in less time than it has, and it was to end when it began to be played."""
     world, interval = director.on.world, director.on.interval
-    director.speed, director.is_live = 0.0, True
+    director.speed, director.is_live, director.on.hurries = 0.0, True, False
     while time.time() - world.now > interval and not director.stop.is_set():
         await director.step()
     await director.on.pass_time(max(0.0, time.time() - world.now))
@@ -235,7 +237,7 @@ async def _recite_on(director: demo_director.Director) -> None:
     show.sentence("The cluster goes on in real time, and fallow with it, until SIGTERM:", *director.commands())
     while not director.stop.is_set():
         for one in await _go_on(director):
-            show.sentence(f"{units.clock_time(one.at)}  {one.kind:<7} {one.text}")
+            show.sentence(f"{units.clock_time(one.at)}  {one.kind:<7} {one.say()}")
 
 
 async def _go_on(director: demo_director.Director) -> list[view.Happening]:
@@ -254,19 +256,21 @@ async def _go_on(director: demo_director.Director) -> list[view.Happening]:
 def read_faults(text: str) -> tuple[worlds.Fault, ...]:
     known = [str(fault) for fault in worlds.Fault]
     asked = known if text == "all" else [word.strip() for word in text.split(",") if word.strip()]
+    if text and not asked:
+        raise click.UsageError(f"--faults: {text!r} names none; known are all, {', '.join(known)}")
     if unknown := [word for word in asked if word not in known]:
         raise click.UsageError(f"--faults: {unknown[0]!r} is no fault; known are all, {', '.join(known)}")
     return tuple(worlds.Fault(word) for word in asked)
 
 
 @click.command("demo", context_settings=main.CONTEXT)
-@click.option("--hours", type=click.FloatRange(0.5, 24 * 14), default=24.0, show_default=True,
+@click.option("--hours", type=pasts.Number(0.5, 24 * 14), default=24.0, show_default=True,
               help="How much of the day to replay; it ends now.")
-@click.option("--speed", type=click.FloatRange(0), default=0.0,
+@click.option("--speed", type=pasts.Number(0), default=0.0,
               help="Simulated seconds per second; 0: as fast as it goes.  [default: 0]")
 @click.option("--nodes", type=click.IntRange(1, 500), default=16, show_default=True,
               help="Nodes of eight GPUs each, or so many of a trace.")
-@click.option("--seed", type=int, default=7, show_default=True, help="The same seed gives the same day.")
+@click.option("--seed", type=click.IntRange(0), default=7, show_default=True, help="The same seed gives the same day.")
 @click.option("--faults", default="", metavar="A,B", help="Faults to switch on during the day, or all: "
               f"{', '.join(map(str, worlds.Fault))}.")
 @click.option("--trace", metavar="NAME|FILE", help=pasts.TRACE_HELP, callback=pasts.list_and_leave)

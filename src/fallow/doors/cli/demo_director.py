@@ -13,10 +13,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from fallow import loop, names
-from fallow.doors.cli import demo_report
+from fallow.doors.cli import demo_books, demo_report
 from fallow.doors.cli import demo_view as view
 from fallow.model import cluster, decision, gpus, kinds, marks, units
-from fallow.model.units import DAY, Instant, Seconds
+from fallow.model.units import DAY, HOUR, Instant, Seconds
 from fallow.sim import backtest, stage
 from fallow.sim.world import world as worlds
 from fallow.sim.world.world import SimState
@@ -24,7 +24,7 @@ from fallow.sim.world.world import SimState
 _KEPT = 100  # happenings remembered for the picture
 _PERSON = {
     "acknowledged": ("ack", "keeps it"), "complained": ("person", "scales it up by hand, without a word"),
-    "regretted": ("person", "needs it less than 15m after its pause: a regret"),
+    "regretted": ("person", "needs it within 15m of its pause"),
     "missed": ("person", "needs it and finds it paused"),
 }
 _MODES = {"whole": "", "mig": " MIG", "time-sliced": " shared"}
@@ -57,6 +57,8 @@ class Director:
         self.notices = self.frozen = self.failed = self.taken = 0
         self.took: list[float] = []  # seconds of each cycle
         self.ticked_at = on.world.now
+        self.books: demo_books.DayBooks | None = None  # as they were read last
+        self._read_at = on.world.now
         self._commands, self._started = tuple(commands), time.monotonic()
         self._past: list[tuple[Instant, dict[str, int]]] = []
         self._seen = 0  # changes of the world
@@ -92,7 +94,18 @@ class Director:
         done += [view.Happening(now, "fault", cycle.failure)] if cycle.failure else []
         self.feed = [*self.feed, *done][-_KEPT:]
         self._past = [*(each for each in self._past if each[0] > now - DAY), (now, self._count())]
+        if now - self._read_at >= HOUR or (self.is_live and self.books is not None):
+            await self.read_books()
         return [*new, *done]
+
+    async def read_books(self) -> None:
+        self._read_at = self.on.world.now
+        self.books = await demo_books.read(self.on.product, self.began, self._read_at)
+
+    async def close_books(self) -> None:
+        """So that the report has all of the day, and no more."""
+        await self.on.keep_books(closes=True)
+        await self.read_books()
 
     def hear(self) -> list[view.Happening]:
         """What people and the cluster did since this was last asked."""
@@ -158,9 +171,10 @@ class Director:
                 until = f", pauses at {units.clock_time(at)}" if at is not None else ""
                 return view.Happening(now, "notice", f"{_name(finding.workload)}: idle for {idle}{until}")
             case decision.Pause(finding=finding):
-                freed = f"frees {finding.gpus} GPU{'' if finding.gpus == 1 else 's'}; back: {_say_resume(finding)}"
+                freed = f"frees {units.many(finding.gpus, 'GPU')}"
                 what = freed if is_done else f"{outcome.status}: {outcome.detail}"
-                return view.Happening(now, "pause", f"{_name(finding.workload)}: {what}")
+                back = _say_resume(finding) if is_done else ""
+                return view.Happening(now, "pause", f"{_name(finding.workload)}: {what}", back)
             case decision.Mark(workload=marked, changes=changes, because=because) if is_done:
                 if changes.get(names.PENDING_SINCE, "") is None and names.PAUSED_AT not in changes:
                     return view.Happening(now, "lapse", f"{_name(marked)}: its notice is withdrawn, {because}")
@@ -173,7 +187,7 @@ class Director:
         spent = time.monotonic() - self._started
         return view.Moment(
             began=self.began, now=world.now, ends=self.ends, nodes=tuple(self._nodes()), sums=self.add_up(),
-            feed=tuple(self.feed),
+            feed=tuple(self.feed), money=self.books.in_short() if self.books else None,
             paused=sum(one.state is SimState.paused and not one.by_hand for one in world.workloads),
             past=tuple(self._past), unknowns=self._find_unknowns(), waiting=self._say_waiting(), taken=self.taken,
             commands=self.commands(), is_live=self.is_live,
@@ -237,19 +251,24 @@ class Director:
         return view.NOTICE if marks.notice_at(found.workload) is not None else view.IDLE
 
     def _find_unknowns(self) -> tuple[view.Unknown, ...]:
-        """By reason, that of the most GPUs first."""
+        """By reason, that of the most GPUs first; only GPUs that the map marks so are counted."""
         of: dict[str, list[tuple[worlds.SimWorkload, str]]] = {}
         for one in self.on.world.workloads:
             if one.state is SimState.running and self._state(one) == view.UNKNOWN:
                 found = self._find(one)
                 because = f"{found.reason}: {found.because}" if found else "not looked at yet"
                 of.setdefault(found.reason if found else "", []).append((one, because))
-        return tuple(sorted((self._explain(some) for some in of.values()), key=lambda one: -one.gpus))
+        marked = {
+            (node.name, gpu) for node in self._nodes() for gpu, cell in enumerate(node.cells) if cell == view.UNKNOWN
+        }
+        return tuple(sorted((self._explain(some, marked) for some in of.values()), key=lambda one: -one.gpus))
 
-    def _explain(self, some: Sequence[tuple[worlds.SimWorkload, str]]) -> view.Unknown:
+    def _explain(
+        self, some: Sequence[tuple[worlds.SimWorkload, str]], marked: set[tuple[str, int]]
+    ) -> view.Unknown:
         nodes = list(dict.fromkeys(pod.node for one, _ in some for pod in one.pods))
         more = f" and {len(nodes) - 2} more" if len(nodes) > 2 else ""
-        count = len(self._devices(slot for one, _ in some for pod in one.pods for slot in pod.slots))
+        count = len(marked & self._devices(slot for one, _ in some for pod in one.pods for slot in pod.slots))
         return view.Unknown(count, f"{', '.join(nodes[:2])}{more}", some[0][1])
 
     def _say_waiting(self) -> str:
@@ -268,7 +287,16 @@ class Director:
         sums.notices, sums.frozen_ticks, sums.lost_ticks = self.notices, self.frozen, self.failed
         return sums
 
+    def _find_by_class(self) -> dict[str, float]:
+        """GPU-hours that pauses gave back."""
+        given, found = self.books.given_back if self.books else {}, dict[str, float]()
+        for one in self.on.world.workloads:
+            hours = given.get((one.part.namespace, f"{one.part.kind}/{one.part.name}"), 0.0)
+            found[one.part.class_] = found.get(one.part.class_, 0.0) + hours
+        return found
+
     def report(self) -> None:
+        """By the books as they were closed."""
         world = self.on.world
         day, spent = world.now - self.began, time.monotonic() - self._started
         every, mean = sum(node.gpus for node in world.nodes.values()), sum(self.took) / max(1, len(self.took))
@@ -276,7 +304,11 @@ class Director:
         broken = f"{len(self.on.broken)} broke a promise" if self.on.broken else ""
         hands = ", ".join(self.by_hand)
         by_hand = f"stopped by hand while it played, and counted neither as a pause nor as a regret: {hands}"
-        demo_report.tell(f"The day until {units.rfc3339(world.now)}", self.add_up(), (
+        summary = demo_report.DayTold(
+            title=f"The day until {units.rfc3339(world.now)}", gpus=every, day=day, books=self.books,
+            sums=self.add_up(), by_class=self._find_by_class(), window=demo_books.say_window(self.began, world.now),
+        )
+        demo_report.tell(summary, (
             f"{units.humane(day)} of {every} GPUs on {len(world.nodes)} nodes with {len(world.workloads)} workloads in "
             f"{spent:.1f} s ({day / max(spent, 1e-9):,.0f} times as fast as life)",
             f"{len(self.took)} cycles of the controller over sockets, {1000 * mean:.0f} ms each, the longest "

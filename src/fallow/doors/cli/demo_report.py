@@ -1,18 +1,39 @@
 """The demo in words, where nobody watches: a line for each hour, and the report at the end.
 
-In: a Moment, and the sums of the day. Out: lines on standard output.
-Invariant: money is only given for models that have a price, and what has none is said beside it.
+In: a Moment; what the books have of the day, and what the pretend world knows beside them. Out: lines on standard
+output.
+Invariant: rows come to their total, to the cent. What the ledger, the audit and the world each know has a name of its
+own: a *regret* is a pause that was taken back within 15m, *missed* is one that its owner wanted back so soon.
 """
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import click
+import msgspec
 
+from fallow.doors.answers import cost
+from fallow.doors.cli import demo_books, show
 from fallow.doors.cli import demo_view as view
-from fallow.doors.cli import show
 from fallow.model import units
+from fallow.model.cost import SavingKind
+from fallow.model.history import Happened
 from fallow.sim import backtest
+
+_COLUMNS = ("GPU-HOURS", "COST", "HELD IDLE", "GIVEN BACK", "PAUSES", "MISSED", "WAITED")
+
+
+class DayTold(msgspec.Struct, frozen=True, kw_only=True):
+    """`sums`: what the world knows; `by_class`: GPU-hours given back. `window`: flags that ask for this day."""
+
+    title: str
+    gpus: int
+    day: units.Seconds
+    books: demo_books.DayBooks | None
+    sums: backtest.BacktestResult
+    by_class: Mapping[str, float]
+    window: str
 
 
 def hour_line(moment: view.Moment) -> str:
@@ -23,42 +44,110 @@ def hour_line(moment: view.Moment) -> str:
     parts = [
         f"{units.clock_time(moment.now)}  {states}, {free} free",
         f"{moment.sums.notices} notices, {total.pauses} pauses ({moment.paused} stand), {total.resumes} resumes, "
-        f"{total.regrets} regretted",
-        f"{total.reclaimed_gpu_hours:,.1f} GPU-hours reclaimed",
+        f"{total.regrets} missed within 15m",
+        *([f"teams paid {view.say_money(moment.money.held)}"] if moment.money else []),
         *(["frozen"] if moment.frozen else []), *(f"fault {fault}" for fault in moment.faults),
     ]
     return "; ".join(parts)
 
 
-def tell(title: str, sums: backtest.BacktestResult, measured: Sequence[str]) -> None:
+def tell(day: DayTold, measured: Sequence[str]) -> None:
     """The closing report, to standard output. `measured`: sentences on what it cost to find out."""
-    total = sums.total
-    asked = total.gpu_hours + total.reclaimed_gpu_hours
-    share = total.reclaimed_gpu_hours / max(asked, 1e-9)
     click.echo()
-    show.sentence(title)
-    show.sentence(
-        f"  {asked:,.0f} GPU-hours asked for; {total.reclaimed_gpu_hours:,.0f} reclaimed ({share:.0%}), "
-        f"{view.say_money(total)}; {total.idle_gpu_hours:,.0f} more were idle: in their window or notice, kept by "
-        "their owners, or too short"
-    )
-    show.sentence(
-        f"  {sums.notices} notices, {total.acks} answered with \"keep it\"; {total.pauses} pauses, {total.resumes} "
-        f"resumes, of which {total.complaints} by hand; {total.regrets} pauses regretted within 15m; "
-        f"{units.humane(total.waited)} waited in all"
-    )
-    if sums.frozen_ticks or sums.lost_ticks:
-        cycles = f"{sums.frozen_ticks} cycles frozen, {sums.lost_ticks} without a decision"
+    show.sentence(day.title)
+    for sentence in (*(_tell_money(day, day.books) if day.books else ()), *_tell_deeds(day)):
+        show.sentence(f"  {sentence}")
+    if day.sums.frozen_ticks or day.sums.lost_ticks:
+        cycles = f"{day.sums.frozen_ticks} cycles frozen, {day.sums.lost_ticks} without a decision"
         show.sentence(f"  {cycles}: nothing was paused in these")
-    for name, lines in (("CLASS", sums.by_class), ("NAMESPACE", sums.by_namespace)):
+    if day.books is not None:
+        page, beside, given = day.books.report, day.sums.by_namespace, _by_namespace(day.books)
         click.echo()
-        rows = [_cells(*item) for item in sorted(lines.items(), key=lambda item: -item[1].reclaimed_gpu_hours)]
-        show.table([name, "WORKLOADS", "HELD", "IDLE", "RECLAIMED", "PAUSES", "REGRETS", "WAITED"], rows)
+        show.table(["NAMESPACE", *_COLUMNS], [*_rows(page, beside, given), *_totals(page, beside, given)])
+        click.echo()
+        show.table(["CLASS", *_COLUMNS], list(_rows(day.books.classes, day.sums.by_class, day.by_class)))
     click.echo()
     for sentence in measured:
         show.sentence(f"  {sentence}")
 
 
-def _cells(name: str, line: backtest.BacktestSums) -> Sequence[Any]:
-    hours = (f"{hours:,.0f} h" for hours in (line.gpu_hours, line.idle_gpu_hours, line.reclaimed_gpu_hours))
-    return name, line.workloads, *hours, line.pauses, line.regrets, units.humane(line.waited)
+def _tell_money(day: DayTold, books: demo_books.DayBooks) -> Iterator[str]:
+    money, page = view.say_money, books.report
+    held, platform = page.held, page.platform
+    unpriced = f"; {page.unpriced_gpu_hours:,.0f} GPU-hours have no price" if page.unpriced_gpu_hours >= 0.5 else ""
+    yield (
+        f"{day.gpus} GPUs for {units.humane(day.day)} cost {money(page.total)}{unpriced}: teams held "
+        f"{held.gpu_hours:,.1f} GPU-hours for {money(held.cost)} ({money(held.used)} used, {money(held.held_idle)} "
+        f"held idle, {money(held.allocated_unused)} else unused, {money(held.use_unknown)} not measured); nobody held "
+        f"{platform.gpu_hours:,.1f} for {money(platform.cost)}"
+    )
+    if waste := books.find_saving(SavingKind.waste):
+        free = waste.gpu_hours - waste.realised_gpu_hours
+        yield (
+            f"pauses gave back {waste.gpu_hours:,.1f} GPU-hours: others had {waste.realised_gpu_hours:,.1f} of them, "
+            f"{money(waste.saved)} saved; {free:,.1f} stayed free, which is room and no money"
+        )
+    if spot := books.find_saving(SavingKind.spot):
+        yield f"spot nodes cost {money(spot.saved)} less than they would on demand"
+    for each in books.budgets.items:
+        alerts = units.many(len(each.alerts), "alert") if each.alerts else "no alert"
+        yield (
+            f"budget {each.budget}: {money(each.spend or 0.0)} of {money(each.limit or 0.0)} spent "
+            f"({each.percentage_used or 0.0:.0f} %), {alerts}"
+        )
+    yield (
+        f"the same from the ledger: fallow cost report {day.window} (who pays what stays; how much of the last hours "
+        "was idle is found out later)"
+    )
+
+
+def _tell_deeds(day: DayTold) -> Iterator[str]:
+    total = day.sums.total
+    if (books := day.books) is not None:
+        notices, paused = books.count(Happened.notified), books.count(Happened.paused)
+        yield (
+            f"{units.many(notices, 'notice')}, {books.count(Happened.kept)} answered with \"keep it\"; "
+            f"{units.many(paused, 'pause')}, {units.many(books.resumes, 'resume')}; "
+            f"{books.count(Happened.regretted)} regretted, which is taken back within 15m"
+        )
+    yield (
+        f"only the pretend owners know: {total.regrets} of the pauses were missed within 15m, they waited "
+        f"{units.humane(total.waited)} in all until it ran again, and {total.complaints} scaled up by hand without a "
+        "word"
+    )
+
+
+def _by_namespace(books: demo_books.DayBooks) -> dict[str, float]:
+    found: dict[str, float] = defaultdict(float)
+    for (namespace, _), hours in books.given_back.items():
+        found[namespace] += hours
+    return found
+
+
+def _rows(
+    page: cost.CostReportPage, beside: Mapping[str, backtest.BacktestSums], given: Mapping[str, float]
+) -> Iterator[Sequence[Any]]:
+    """Who paid most first."""
+    for row in page.rows:
+        known = beside.get(row.key, backtest.BacktestSums())
+        yield _cells(row.key, row, known, given.get(row.key, 0.0))
+
+
+def _totals(
+    page: cost.CostReportPage, beside: Mapping[str, backtest.BacktestSums], given: Mapping[str, float]
+) -> Iterator[Sequence[Any]]:
+    """What nobody held, and all of it."""
+    every = backtest.BacktestSums()
+    for sums in beside.values():
+        every.add(sums)
+    free = page.platform
+    yield "nobody's", f"{free.gpu_hours:,.1f} h", view.say_money(free.cost), "", "", "", "", ""
+    total = msgspec.structs.replace(page.held, gpu_hours=page.gpu_hours, cost=page.total)
+    yield _cells("total", total, every, sum(given.values()))
+
+
+def _cells(name: str, row: cost.SpendRow, known: backtest.BacktestSums, given: float) -> Sequence[Any]:
+    return (
+        name, f"{row.gpu_hours:,.1f} h", view.say_money(row.cost), view.say_money(row.held_idle), f"{given:,.1f} h",
+        known.pauses, known.regrets, units.humane(known.waited),
+    )

@@ -27,7 +27,7 @@ from fallow.model.units import HOUR, Instant, Seconds
 from fallow.sim import backtest
 
 BUSY, IDLE, NOTICE, UNKNOWN, STARTING, FREED, FREE = "busy", "idle", "notice", "unknown", "starting", "freed", "free"
-GREEN, ORANGE, CYAN, BLUE = "color(28)", "color(166)", "color(31)", "color(33)"
+GREEN, ORANGE, CYAN, BLUE = "color(28)", "color(166)", "color(31)", "color(63)"
 MAGENTA, RED, GREY = "color(133)", "color(160)", "color(244)"
 CELLS: Final = {  # state: its words, its colour, and a letter of its own beside that: not everybody sees colours
     BUSY: ("busy", GREEN, "█"), IDLE: ("idle", ORANGE, "▒"), NOTICE: ("owner told", f"bold {ORANGE}", "!"),
@@ -57,6 +57,11 @@ class Happening(msgspec.Struct, frozen=True):
     at: Instant
     kind: str  # a key of STYLES
     text: str
+    back: str = ""  # the command that undoes it; shown whole or not at all: half a command cannot be typed
+
+    def say(self, width: int | None = None) -> str:
+        whole = f"{self.text}; back: {self.back}" if self.back else self.text
+        return show.plain(whole if width is None or cell_len(whole) <= width else self.text)
 
 
 class Unknown(msgspec.Struct, frozen=True):
@@ -67,6 +72,20 @@ class Unknown(msgspec.Struct, frozen=True):
     because: str
 
 
+class DayMoney(msgspec.Struct, frozen=True, kw_only=True):
+    """What the books have of the day so far. `held`: of the cost, the teams'; `given_back`: GPU-hours, by pauses;
+    `saved`: what of these others had. `regretted`: pauses that were taken back within 15m."""
+
+    currency: str
+    cost: float
+    held: float
+    held_idle: float
+    given_back: float
+    saved: float
+    regretted: int
+    unpriced_gpu_hours: float = 0.0
+
+
 class Moment(msgspec.Struct, frozen=True, kw_only=True):
     """One instant of the day."""
 
@@ -74,7 +93,8 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
     now: Instant
     ends: Instant
     nodes: tuple[NodeCells, ...]
-    sums: backtest.BacktestResult  # since the day began
+    sums: backtest.BacktestResult  # since the day began, by what the world knows
+    money: DayMoney | None = None  # as the books were last read; None: none are kept, or not yet
     feed: tuple[Happening, ...]
     paused: int  # workloads that stand paused
     past: tuple[tuple[Instant, dict[str, int]], ...] = ()  # GPUs by state, cycle by cycle
@@ -156,13 +176,26 @@ def _warnings(moment: Moment) -> list[Text]:
 
 def _sums(moment: Moment) -> list[Text]:
     total = moment.sums.total
-    hours = f"{total.reclaimed_gpu_hours:,.0f} GPU-hours"
     return [
-        Text.assemble("reclaimed ", (hours, f"bold {GREEN}"), f", {say_money(total)}"),
-        Text(f"{moment.sums.notices} notices"), Text(f"{total.acks} kept by their owners"),
-        Text(f"{total.pauses} pauses ({moment.paused} stand)"), Text(f"{moment.taken} freed GPUs taken by others"),
-        Text(f"{total.resumes} resumes"), Text(f"{total.regrets} regretted"),
+        *_money(moment.money), Text(_some(moment.sums.notices, "notice")), Text(f"{total.acks} kept by their owners"),
+        Text(f"{_some(total.pauses, 'pause')} ({moment.paused} stand)"),
+        Text(f"{_some(moment.taken, 'freed GPU')} taken by others"), Text(_some(total.resumes, "resume")),
+        *([Text(f"{moment.money.regretted} regretted")] if moment.money else []),
+        Text(f"{total.regrets} missed within 15m"),
     ]
+
+
+def _money(money: DayMoney | None) -> Iterator[Text]:
+    if money is not None:
+        yield Text.assemble("given back ", (f"{money.given_back:,.0f} GPU-hours", f"bold {GREEN}"))
+        yield Text(f"{say_money(money.saved)} saved by that")
+        yield Text.assemble(
+            "teams paid ", (say_money(money.held), "bold"), f", {say_money(money.held_idle)} for idle GPUs"
+        )
+
+
+def _some(count: int, word: str) -> str:
+    return f"{count} {word}{'' if count == 1 else 's'}"
 
 
 def _commands(moment: Moment, height: int) -> list[Text]:
@@ -170,12 +203,11 @@ def _commands(moment: Moment, height: int) -> list[Text]:
     if not moment.commands or not (moment.is_live or height >= _ROOMY):
         return []
     lines = [_line(("In another terminal:", "bold")), *(_line("  ", show.plain(each)) for each in moment.commands)]
-    return [_line(" ").append_text(line) for line in lines[: max(4, height // 4)]]
+    return [_line(" ").append_text(line) for line in lines[: max(4, height // 3)]]
 
 
-def say_money(total: backtest.BacktestSums) -> str:
-    unpriced = f" (+ {total.unpriced_gpu_hours:,.0f} GPU-hours of models without a price)"
-    return f"${total.money:,.0f}" + (unpriced if total.unpriced_gpu_hours >= 0.5 else "")
+def say_money(amount: float) -> str:
+    return f"${amount:,.2f}"
 
 
 # ---- panes -----------------------------------------------------------------------------------------------------------
@@ -184,11 +216,11 @@ def say_money(total: backtest.BacktestSums) -> str:
 def _body(moment: Moment, width: int, rows: int) -> RenderableType:
     """Map, chart and feed: below one another, or in a wide terminal the feed beside the others."""
     if width < _SIDE_BY_SIDE:
-        return Group(*_stack(moment, width, rows, feed=max(_LEAST_FEED, rows // 3) if rows >= 2 * _LEAST_FEED else 0))
+        return Group(*_stack(moment, width, rows, feed=max(_LEAST_FEED, rows // 4) if rows >= 2 * _LEAST_FEED else 0))
     grid, left = Table.grid(padding=0), max(60, width * 2 // 5)
     grid.add_column(width=left)
     grid.add_column(width=width - left)
-    grid.add_row(Group(*_stack(moment, left, rows, feed=0)), _feed(moment, rows))
+    grid.add_row(Group(*_stack(moment, left, rows, feed=0)), _feed(moment, width - left, rows))
     return grid
 
 
@@ -205,7 +237,7 @@ def _stack(moment: Moment, width: int, rows: int, *, feed: int) -> list[Panel]:
         title = f"all {sum(moment.count().values())} GPUs over the day"
         panes.append(_panel(_chart(moment, width - 4, chart - 2), title, chart))
     if feed:
-        panes.append(_feed(moment, left - chart))
+        panes.append(_feed(moment, width, left - chart))
     return panes
 
 
@@ -258,7 +290,7 @@ def _explain(moment: Moment, width: int, rows: int) -> list[Text]:
     """Who waits, and why nothing can be told of some, folded into so many rows."""
     _, style, letter = CELLS[UNKNOWN]
     said = [("waiting ", BLUE, moment.waiting)] if moment.waiting else []
-    said += [(f"{letter} ", style, f"{one.gpus} on {one.where}: {one.because}") for one in moment.unknowns]
+    said += [(f"{letter} ", style, f"{one.gpus} on {one.where}: {one.because}") for one in moment.unknowns if one.gpus]
     lines, said = list[Text](), said[:rows]
     for number, (begins, colour, words) in enumerate(said, 1):
         room = rows - len(lines) - (len(said) - number)  # each has a line at least
@@ -326,10 +358,11 @@ def _hours(moment: Moment, width: int) -> Text:
     return _line(("".join(line[:width]), GREY))
 
 
-def _feed(moment: Moment, rows: int) -> Panel:
-    return _panel(map(_happening, moment.feed[-max(1, rows - 2) :]), "what happens", rows)
+def _feed(moment: Moment, width: int, rows: int) -> Panel:
+    shown = moment.feed[-max(1, rows - 2) :]
+    return _panel((_happening(one, width - 4) for one in shown), "what happens", rows)
 
 
-def _happening(one: Happening) -> Text:
-    kind = (f"{one.kind:<7} ", STYLES.get(one.kind, ""))
-    return _line((f"{units.clock_time(one.at)} ", GREY), kind, show.plain(one.text))
+def _happening(one: Happening, width: int) -> Text:
+    begins = _line((f"{units.clock_time(one.at)} ", GREY), (f"{one.kind:<7} ", STYLES.get(one.kind, "")))
+    return begins.append(one.say(width - cell_len(begins.plain)))

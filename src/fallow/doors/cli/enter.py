@@ -17,7 +17,11 @@ def fallow() -> None:
 
 
 def gpu_pruner() -> None:
-    _enter("flags", "gpu_pruner")
+    _enter("pruner", "gpu_pruner")
+
+
+def gpu_autoscaler() -> None:
+    _enter("main", "gpu_autoscaler")
 
 
 def gpu_idle_exporter() -> None:

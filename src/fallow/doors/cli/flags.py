@@ -1,12 +1,11 @@
 """Commands whose options come from the table of flags in settings, and what all share: exit codes, help, settings."""
 
-import sys
 from collections.abc import Callable, Container
 from typing import Any
 
 import click
 
-from fallow import __version__, settings
+from fallow import settings
 from fallow.doors.cli import main
 
 CONTEXT = main.CONTEXT
@@ -19,9 +18,14 @@ _OWN = "Options"
 
 class FlagCommand(main.Door):
     """A command whose options come from settings.FLAGS; --help shows its own first, and then those flags by group.
-    `own`: flags that are as much its own as those that no other command has."""
+    `own`: flags that are as much its own as those that no other command has. `is_brief`: --help shows nothing but
+    those, --help-all the rest."""
 
     own: frozenset[str] = frozenset()
+    is_brief = False
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        return [*super().get_params(ctx), *([_help_all] if self.is_brief else [])]
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         groups: dict[str, list[tuple[str, str]]] = {_OWN: []}
@@ -30,17 +34,43 @@ class FlagCommand(main.Door):
             record = option.get_help_record(ctx)
             if record is not None:
                 groups.setdefault(by_key.get(option.name or "", _OWN), []).append(record)
-        for title, records in groups.items():  # the version and --help are always there
+        shown = groups if ctx.meta.get(_ALL) or not self.is_brief else {_OWN: groups[_OWN]}
+        for title, records in shown.items():  # the version and --help are always there
             with formatter.section(title):
                 formatter.write_dl(records)
 
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        if ctx.meta.get(_ALL) or not self.is_brief:
+            super().format_epilog(ctx, formatter)
 
-def _refuse(what: str) -> Callable[[click.Context, click.Parameter, Any], None]:
-    def refuse(ctx: click.Context, parameter: click.Parameter, value: Any) -> None:
-        if value is not None:
-            raise click.UsageError(f"{parameter.opts[0]} belongs to {what}, which this version does not have yet")
 
-    return refuse
+_ALL = "fallow.help.all"
+
+
+def _show_all(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
+    if value and not ctx.resilient_parsing:
+        ctx.meta[_ALL] = True
+        click.echo(ctx.get_help(), color=ctx.color)
+        ctx.exit()
+
+
+_help_all = click.Option(
+    ["--help-all"], is_flag=True, expose_value=False, is_eager=True, callback=_show_all,
+    help="Also show the flags by which a look of one's own judges.",
+)
+
+
+_COMPLETED = {"--context": "contexts", "--namespace": "namespaces"}  # by whom in completing.py
+
+
+def _complete(by: str) -> Callable[[click.Context, click.Parameter, str], list[Any]]:
+    """Loaded when a shell asks: --help does without it."""
+
+    def complete(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[Any]:
+        offered: list[Any] = getattr(main.load("completing"), by)(ctx, parameter, incomplete)
+        return offered
+
+    return complete
 
 
 def flag_option(flag: settings.Flag) -> click.Option:
@@ -50,20 +80,16 @@ def flag_option(flag: settings.Flag) -> click.Option:
         shown += f" [env: {flag.variable}]"
     if flag.switch:
         return click.Option(spelled, is_flag=True, help=shown)
-    return click.Option(spelled, type=str, multiple=flag.repeat, default=None, metavar=flag.metavar, help=shown)
+    by = _COMPLETED.get(flag.name)
+    return click.Option(
+        spelled, type=str, multiple=flag.repeat, default=None, metavar=flag.metavar, help=shown,
+        shell_complete=_complete(by) if by else None,
+    )
 
 
 def flag_options(*without: str) -> list[click.Parameter]:
     """Click options for all flags but these."""
     return [flag_option(flag) for flag in settings.FLAGS if flag.name not in without]
-
-
-def later_options() -> list[click.Parameter]:
-    """Flags of capabilities that are not in this version: a clear usage error rather than a promise not kept."""
-    return [
-        click.Option([name], hidden=True, default=None, expose_value=False, callback=_refuse(what))
-        for name, what in settings.NOT_YET.items()
-    ]
 
 
 def read_settings(given: dict[str, Any], ignoring: Container[str] = ()) -> settings.Settings:
@@ -73,17 +99,3 @@ def read_settings(given: dict[str, Any], ignoring: Container[str] = ()) -> setti
         return settings.read_flags(given, environ)
     except settings.UsageError as problem:
         raise click.UsageError(str(problem)) from None
-
-
-def _start(**given: Any) -> None:
-    options = read_settings(given)  # before anything heavy is imported: a usage error answers at once
-    sys.exit(main.load("prune").start(options))
-
-
-gpu_pruner = FlagCommand(
-    "gpu-pruner", callback=_start, params=[*flag_options(), *later_options()], context_settings=CONTEXT,
-    help="Pauses workloads that hold GPUs and do not use them; they come back at a click.\n\n"
-    "By default it looks once, says what it would do (dry-run), and exits: 0 done, 1 no decision possible, 2 usage "
-    "error, 3 something failed, 4 frozen.",
-)
-click.version_option(__version__, "-V", "--version", prog_name="gpu-pruner", message="%(prog)s %(version)s")(gpu_pruner)

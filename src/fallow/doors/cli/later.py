@@ -1,9 +1,11 @@
 """Modules of ours that run when they are first used: to describe a command, nothing of what it works with is needed.
 
 In: the name of a module. Out: that module; whatever modules of ours it imports are there, and run their file the first
-time that something is asked of them. By then imports are as ever: what runs, runs with all it needs. `--help` of a
-command that would load numpy and a web client takes a quarter of the time this way (`python -m benchmarks help_time`).
-Invariant: an annotation must not ask for anything: a file of commands begins with `from __future__ import annotations`.
+time that something is asked of them; so do those that they import. `--help` of a command that would load numpy and a
+web client takes a quarter of the time this way, and what a daemon answers is shown without numpy (`python -m benchmarks
+help_time commands`).
+Invariant: nobody finds half of a module, in no thread. An annotation must not ask for anything where that counts: such
+a file begins with `from __future__ import annotations`.
 """
 
 import contextlib
@@ -12,6 +14,7 @@ import importlib
 import importlib.abc
 import importlib.machinery
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from types import ModuleType
 from typing import Any
@@ -23,24 +26,30 @@ _IMPORTS_ASK = frozenset({
 })
 
 
+_ONE_AT_A_TIME = threading.RLock()
+_running: set[str] = set()
+
+
 class _Later(ModuleType):
-    """A module whose file has not run yet."""
+    """A module whose file has not run to its end. Whoever asks it for something while another thread runs it waits."""
 
     def __getattribute__(self, name: str) -> Any:
-        if name in _IMPORTS_ASK:
-            return super().__getattribute__(name)
-        _run(self)
-        return getattr(self, name)
+        if name not in _IMPORTS_ASK:
+            with _ONE_AT_A_TIME:
+                if type(self) is _Later and self.__name__ not in _running:
+                    _run(self)
+        return ModuleType.__getattribute__(self, name)
 
 
 def _run(module: ModuleType) -> None:
-    module.__class__ = ModuleType
+    """Where it fails (Ctrl-C, too) it is as before: whoever asks next, perhaps to clean up, finds no half of it."""
+    _running.add(module.__name__)
     try:
         with _no_collector():
             module.__spec__.loader_state.exec_module(module)  # type: ignore[union-attr]
-    except BaseException:  # Ctrl-C, too: whoever asks next, perhaps to clean up, must not find half of it
-        module.__class__ = _Later
-        raise
+        module.__class__ = ModuleType
+    finally:
+        _running.discard(module.__name__)
 
 
 class _Loader(importlib.abc.Loader):
@@ -63,17 +72,17 @@ class _Finder(importlib.abc.MetaPathFinder):
         return spec
 
 
+_FINDER = _Finder()
+
+
 def load(name: str) -> ModuleType:
     """The module itself runs; of what it imports, only what it asks for while it does."""
-    finder = _Finder()
-    sys.meta_path.insert(0, finder)
-    try:
-        module = importlib.import_module(name)
-        if isinstance(module, _Later):
-            _run(module)
-        return module
-    finally:
-        sys.meta_path.remove(finder)
+    if _FINDER not in sys.meta_path:
+        sys.meta_path.insert(0, _FINDER)
+    module = importlib.import_module(name)
+    if isinstance(module, _Later):
+        _run(module)
+    return module
 
 
 @contextlib.contextmanager

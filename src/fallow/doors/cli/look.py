@@ -5,29 +5,34 @@ Only what `--help` needs is imported here: the rest is loaded when a verb is cal
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import click
 import msgspec
 
 from fallow import settings, verbs
-from fallow.doors.cli import completing, flags, main, show, watch
+from fallow.doors.cli import completing, flags, main, show, watch, where
 from fallow.doors.cli import verbs as acting
 
-_CLUSTER = ("--kubeconfig", "--context")
-# What cannot matter to who looks once and changes nothing: how one acts, tells owners and runs.
+# What cannot matter to who looks once and changes nothing: how one acts, tells owners, runs and keeps books.
+_OF_DAEMONS = (
+    settings.TELL, settings.RUNNING, settings.SERVE, settings.COST, settings.COST_STORE, settings.COST_DOORS,
+)
 _UNUSED = frozenset(
     flag.name for flag in settings.FLAGS
-    if (flag.group in (settings.TELL, settings.RUNNING, settings.SERVE) and flag.name not in _CLUSTER)
-    or flag.name in ("--run-mode", "--dry-run-scope", "--compat-annotations")
+    if (flag.group in _OF_DAEMONS and flag.name not in where.CLUSTER)
+    or flag.name in ("--run-mode", "--dry-run-scope", "--compat-annotations", "--cluster", "--honor-labels-clusters")
 )
 UNUSED_VARIABLES = frozenset({"SMTP_URL"})  # it asks for --email-from beside it, which a look does not take
 
 
 class LookCommand(watch.WatchFlagCommand):
-    """The options that people look for first stand first."""
+    """The options that people look for first stand first, and alone."""
 
-    own = frozenset({"--namespace", "--model-name", "--prometheus-url", *_CLUSTER})
+    is_brief = True
+
+    own = frozenset({"--namespace", "--model-name", "--prometheus-url", *where.CLUSTER})
 
 
 def _status(**given: Any) -> None:
@@ -42,24 +47,42 @@ def _explain(**given: Any) -> None:
     main.load("views").explain(**given)
 
 
+def _top(**given: Any) -> None:
+    main.load("top").run(**given)
+
+
 _price_option = click.Option(
-    ["--price"], metavar="MODEL=DOLLARS", multiple=True, help="What an hour of a GPU costs (repeatable)."
+    ["--price"], metavar="MODEL=DOLLARS", multiple=True, help="What an hour of a GPU costs."
 )
 _everywhere_option = click.Option(
     ["-A", "--all-namespaces", "everywhere"], is_flag=True, help="All namespaces, which is the default."
 )
 _BRAKES = "The brakes of `fallow run` (--max-percent-per-hour ...) are taken too: what comes next depends on them."
 _HELP = {
-    "--namespace": "Only this namespace, or those that match it as an RE2 expression as a whole; nothing else is shown "
-    "or counted. Default: all.",
-    "--model-name": "Only workloads all of whose GPUs are known to match, e.g. 'NVIDIA A10G'; nothing else is shown or "
-    "counted.",
+    "--namespace": "Only namespaces that match this RE2 expression as a whole.",
+    "--model-name": "Only workloads all of whose GPUs match, e.g. 'NVIDIA A10G'.",
+    "--prometheus-url": "Prometheus, for a look of one's own.",
 }
 
 
-def _options(*without: str) -> list[click.Parameter]:
-    """The flags by which workloads are judged; -n and -m say here what is shown."""
-    return [_option(flag) for flag in settings.FLAGS if flag.name not in (*_UNUSED, *without)]
+_SHOWN = ("--namespace", "--model-name")
+
+
+def _shown_options() -> list[click.Parameter]:
+    """-n and -m, which say here what is shown."""
+    return [_option(flag) for flag in settings.FLAGS if flag.name in _SHOWN]
+
+
+@functools.cache
+def _options() -> tuple[click.Parameter, ...]:
+    """Who is to answer, and the flags by which a look of one's own judges: the same for all, and made once."""
+    taken = [_option(flag) for flag in settings.FLAGS if flag.name not in (*_UNUSED, *where.CLUSTER, *_SHOWN)]
+    return (*where.daemon_options(), *where.cluster_options(), *taken)
+
+
+def look_options() -> list[click.Parameter]:
+    """All that a command takes which looks, for those that stand elsewhere."""
+    return [*_shown_options(), *_options()]
 
 
 def _option(flag: settings.Flag) -> click.Option:
@@ -71,19 +94,25 @@ def _option(flag: settings.Flag) -> click.Option:
 
 status = LookCommand(
     "status", callback=_status, context_settings=flags.CONTEXT, epilog=_BRAKES,
-    params=[_everywhere_option, _price_option, watch.option, show.output_option, *_options()],
-    help="The cluster on one page: how many GPUs there are, are busy, idle or cannot be told, what idleness costs, who "
-    "is idle most, what comes next, and what is wrong with the data. By default of all namespaces.",
+    params=[
+        *_shown_options(), _everywhere_option, show.output_option, watch.option, _price_option, *_options(),
+    ],
+    help="The cluster on one page: GPUs busy, idle and unknown, what idleness costs, what comes next. A running daemon "
+    "is asked first; without one it is looked at anew.\n\n\b\n"
+    "  fallow status -n 'team-.*' --watch\n"
+    "  fallow status --prometheus-url http://localhost:9090 --duration 60",
 )
 idle = LookCommand(
     "idle", callback=_idle, context_settings=flags.CONTEXT, epilog=_BRAKES,
     params=[
-        _everywhere_option,
+        *_shown_options(), _everywhere_option,
         click.Option(["--all", "everything"], is_flag=True, help="Also those of whose GPUs none is idle."),
-        watch.option, show.output_option, *_options(),
+        show.output_option, watch.option, *_options(),
     ],
-    help="List workloads with idle GPUs: since when, and what comes next, or why they are left alone. Those that are "
-    "idle in part are reported too, and left alone. By default of all namespaces.",
+    help="List workloads with idle GPUs: since when, and what comes next or why they are left alone. A running daemon "
+    "is asked first; without one they are looked at anew.\n\n\b\n"
+    "  fallow idle -n ml -o wide\n"
+    "  fallow idle --all -o json",
 )
 explain = LookCommand(
     "explain", callback=_explain, context_settings=flags.CONTEXT, epilog=_BRAKES,
@@ -93,9 +122,23 @@ explain = LookCommand(
             ["-n", "--namespace"], default=None, help="Namespace of the workload, by its name; default: the context's.",
             callback=show.checked(lambda text: verbs.check_namespace(text)), shell_complete=completing.namespaces,
         ),
-        watch.option, show.output_option, *_options("--namespace", "--model-name"),
+        show.output_option, watch.option, *_options(),
     ],
-    help="Say why a workload is, or is not, idle: the verdict, the evidence GPU by GPU, the policy, the next action or "
-    "why there is none. Of a paused one: why, by which rule, and what it returns to. -o wide adds every signal."
-    "\n\nKIND is Deployment, or Rollout.argoproj.io where the name alone is not clear.",
+    help="Say why a workload is, or is not, idle or paused: the evidence GPU by GPU, the policy, what comes next. A "
+    "running daemon is asked first; -o wide adds every signal.\n\n\b\n"
+    "  fallow why Deployment/llm -n ml\n"
+    "  fallow why rollout.argoproj.io chat -n ml --watch",
+)
+top = LookCommand(
+    "top", callback=_top, context_settings=flags.CONTEXT, epilog=_BRAKES,
+    params=[
+        *_shown_options(), _everywhere_option,
+        click.Option(
+            ["--every"], type=click.FloatRange(1, 3600), default=5.0, show_default=True, metavar="SECONDS",
+            help="How often it is looked at anew.",
+        ),
+        *_options(),
+    ],
+    help="The workloads live, on the whole screen, with keys to keep, pause, bring back, explain, filter and sort; ? "
+    "lists them. What changes anything says so and asks first, and is done in your own name.",
 )

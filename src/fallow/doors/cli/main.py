@@ -23,6 +23,7 @@ VERBS: dict[str, tuple[str, str, str]] = {
     "prune": ("prune", "prune", "Look once, or with -d keep looking; takes every flag of gpu-pruner."),
     "status": ("look", "status", "The cluster in numbers: busy, idle, cannot tell, paused."),
     "idle": ("look", "idle", "List workloads that hold GPUs, what we think of them and what comes next."),
+    "top": ("look", "top", "The workloads live, with keys to keep, pause, bring back and explain."),
     "explain": ("look", "explain", "Why a workload is, or is not, idle, paused or left alone."),
     "why": ("look", "explain", "The same as explain."),
     "pause": ("verbs", "pause", "Pause a workload now; the way back is written with it."),
@@ -31,8 +32,12 @@ VERBS: dict[str, tuple[str, str, str]] = {
     "ack": ("verbs", "ack", "Keep an idle workload for some hours."),
     "unack": ("verbs", "unack", "End an acknowledgement."),
     "acks": ("verbs", "acks", "List acknowledgements."),
+    "history": ("past", "history", "What happened: told, kept, paused, brought back, refused."),
     "freeze": ("verbs", "freeze", "Pause nothing for a while. Resuming always works."),
     "unfreeze": ("verbs", "unfreeze", "End a freeze."),
+    "gitops-snippet": ("gitops", "snippet", "Print what keeps Argo CD, Flux or Helm from undoing a pause."),
+    "query": ("promql", "query", "Ask Prometheus one expression, with the login that fallow has there."),
+    "digest": ("digest", "digest", "What became of the GPUs in some days: to a terminal, Slack or e-mail."),
     "demo": ("demo", "demo", "Watch a pretend GPU cluster through a day, with the real controller at work."),
     "backtest": ("backtest", "backtest", "What a policy would have done: GPU-hours, money, pauses and regrets."),
     "tune": ("tune", "tune", "How long to wait before a pause: savings against interruptions."),
@@ -40,7 +45,14 @@ VERBS: dict[str, tuple[str, str, str]] = {
     "exporter": ("exporter", "exporter", "On a GPU node: which processes hold GPUs without computing, as metrics."),
     "pack": ("pack", "pack",
              "Which node and GPU each pod should take, so that the fewest GPUs are stranded; traces replayed."),
+    "optimize": ("reports", "optimize", "What is wasted, and what that costs: idle, never used, held for small use."),
+    "cost": ("cost", "cost", "What GPUs cost: by whom, reports, savings, prices, exports; and budgets."),
+    "report": ("reports", "report", "All on one page: the cluster, what is wasted, costs and savings of a week."),
+    "apply": ("apply", "apply", "Store IdlePolicies, CostBudgets and CostAttributions; says what it corrected."),
+    "webhook": ("webhook", "webhook", "Answer the API server when GPU pods are made, by what budgets say."),
+    "extender": ("extender", "extender", "Answer kube-scheduler which nodes are best for a GPU pod."),
     "crds": ("crds", "crds", "Print the CustomResourceDefinitions."),
+    "version": ("reports", "version", "The version, also of Python and of the custom resources."),
     "completion": ("completing", "completion", "Print what teaches bash, zsh or fish to complete what you type."),
 }
 PLUGIN, COMPLETE = "kubectl fallow", "_FALLOW_COMPLETE"
@@ -95,31 +107,36 @@ def _end(because: str) -> NoReturn:
 
 
 class LazyGroup(Door, click.Group):
-    """A group that knows its verbs by name and imports one only when it is called."""
+    """A group that knows its verbs by name and imports one only when it is called. `verbs`: those of the table that it
+    has; none: all."""
+
+    def __init__(self, *given: Any, verbs: Sequence[str] = (), **named: Any) -> None:
+        super().__init__(*given, **named)
+        self._verbs = {verb: VERBS[verb] for verb in verbs or VERBS}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(VERBS)
+        return list(self._verbs)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in VERBS:
+        if cmd_name not in self._verbs:
             return None
-        module, attribute, _ = VERBS[cmd_name]
+        module, attribute, _ = self._verbs[cmd_name]
         command: click.Command = getattr(load(module), attribute)
         return command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args[0] not in VERBS and not args[0].startswith("-") and not ctx.resilient_parsing:
+        if args[0] not in self._verbs and not args[0].startswith("-") and not ctx.resilient_parsing:
             from fallow.model import spelling
 
-            meant = spelling.suggest(args[0], {verb: f"`{ctx.info_name} {verb}`" for verb in VERBS})
+            meant = spelling.suggest(args[0], {verb: f"`{ctx.info_name} {verb}`" for verb in self._verbs})
             ctx.fail(f"there is no command {args[0]!r}{meant or '; --help lists all'}")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(verb, text) for verb, (_, _, text) in VERBS.items()])
+            formatter.write_dl([(verb, text) for verb, (_, _, text) in self._verbs.items()])
 
 
 @click.group(cls=LazyGroup, context_settings=CONTEXT)
@@ -134,4 +151,20 @@ def fallow() -> None:
       fallow idle -n 'team-.*'            what is idle, since when, and what comes next
       fallow why Deployment/llm -n ml     the evidence, GPU by GPU
       fallow resume Deployment/llm -n ml  bring it back
+    """
+
+
+@click.group(
+    cls=LazyGroup, context_settings=CONTEXT, verbs=("status", "optimize", "cost", "report", "version"),
+    name="gpu-autoscaler",
+)
+@click.version_option(__version__, "-V", "--version", message="%(prog)s %(version)s")
+def gpu_autoscaler() -> None:
+    """What the GPUs of a Kubernetes cluster do, what is wasted, and what it costs. The same commands as of `fallow`.
+
+    \b
+      gpu-autoscaler status                               GPU use of the cluster
+      gpu-autoscaler optimize                             what is wasted
+      gpu-autoscaler cost --namespace ml-team --last 7d   where the money went
+      gpu-autoscaler cost report --format json            the same, by whatever you like
     """

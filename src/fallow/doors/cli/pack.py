@@ -22,15 +22,31 @@ from fallow.doors.answers import packing as answers
 from fallow.doors.cli import main, pack_scenes, pasts, plot, show
 from fallow.model.units import Instant
 from fallow.sim import packs, shelf
-from fallow.sim.traces import openb
+from fallow.sim.traces import openb, samples
 
 COLUMNS: Final = ("POLICY", "ARRIVED %", "ALLOCATED %", "FRAGMENTED %", "IDLE GPUS", "BOUND %", "PODS/S")
 MOVES: Final = ("MOVE", "FROM", "TO", "THEN", "GETS", "GPUS GAINED")
 COMPARISON: Final = (
     "TRACE", "POLICY", "DECIDED", "ALLOCATED %", "IDLE GPUS", "GAIN ON FGD", "BOUND %", "TO BOUND", "PODS/S",
 )
+_SPARE: Final = ("PODS/S", "BOUND %", "IDLE GPUS", "DECIDED")  # columns that a narrow terminal does without
 COMPARED: Final = ("FGD", "SPP", "Auto")
 DRAWN: Final = ("FGD", "BestFit", "Random")  # of the published curves: the best, one in the middle, the worst
+_USELESS: Final = "of no use to the pods that usually come"
+# For who reads such a table the first time, below it.
+TERMS: Final = {
+    "ALLOCATED %": "of all GPUs, given to pods, once 100 % of them had been asked for",
+    "MARGIN": "points by which the first is ahead",
+    "FRAGMENTED %": f"of what is free, {_USELESS}",
+    "BOUND %": "what no packer could exceed with these pods", "TO BOUND": "points below it",
+    "GAIN ON FGD": "GPUs more than the published rule FGD fills",
+}
+CAUSES: Final = {  # of the free GPUs, as docs/packing.md names them: for people
+    "q1_lack_both": "the node has too few GPUs and too few cores for what usually comes",
+    "q2_lack_gpu": "the node has too few GPUs free for it", "q3_satisfied": "usable: it fits here",
+    "q4_lack_cpu": "the node has too few cores left for it", "xl_satisfied": "usable: pods without GPUs fit beside it",
+    "xr_lack_cpu": "not even pods without GPUs fit: no cores are left", "no_access": "it does not accept this model",
+}
 REHEARSAL_SECONDS: Final = 60.0  # of CPU
 _LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _STEP: Final = 200  # arrivals between two steps of the progress bar
@@ -50,12 +66,18 @@ def answer(output: str, data: Mapping[str, Any], columns: Sequence[str], rows: S
 
 
 def say(cell: Cell) -> str:
-    return "-" if cell is None else f"{cell:,.2f}" if isinstance(cell, float) else str(cell)
+    if isinstance(cell, int | float):
+        return f"{cell:,.2f}" if isinstance(cell, float) else f"{cell:,}"
+    return cell or "-"
 
 
 def _show_table(columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
     click.echo()
-    show.table(columns, [[say(cell) for cell in row] for row in rows])
+    cells, spare = [[say(cell) for cell in row] for row in rows], [name for name in _SPARE if name in columns]
+    click.echo(show.grid(columns, cells, spare=spare))
+    if meant := [f"{name}: {TERMS[name]}" for name in columns if name in TERMS]:
+        click.echo()
+        show.prose("; ".join(meant))
 
 
 def _whole(value: float | None) -> int | None:
@@ -174,7 +196,9 @@ def _mark(letter: str, label: str, points: Sequence[plot.Point], wanted: float) 
 def _plan(output: str, **asked: Any) -> None:
     pack_scenes.check(asked)
     now = time.time()
-    scene, live = look(asked, now) if asked["cluster"] else (open_scene(asked), None)
+    seen = pack_scenes.read_capacity(dict(asked)) if asked["cluster"] else None
+    live = packing.settle(seen, now) if seen is not None else None
+    scene = packs.of_live(live, asked["seed"]) if live is not None else open_scene(asked)
     began = time.process_time()
     found = packing.rehearse(
         scene.nodes, scene.sample, scene.order, seed=asked["seed"],
@@ -183,8 +207,9 @@ def _plan(output: str, **asked: Any) -> None:
     columns, margins = ("POLICY", "ALLOCATED %", "MARGIN"), found.margins
     rows = [[name, round(found.shares[name], 2), margin and round(margin, 2)] for name, margin in margins.items()]
     data = {**_describe(scene), **answers.rehearsal(found, now)}
-    if live:
+    if live is not None and seen is not None:
         data |= answers.standing(packing.stand(live, packs.prepare(scene, found.chosen, asked["seed"])))
+        data |= answers.consolidation(packing.plan_consolidation(seen, now))
     if answer(output, data, columns, rows):
         return
     show.prose(scene.summary, *scene.notes)
@@ -196,17 +221,35 @@ def _plan(output: str, **asked: Any) -> None:
 
 
 def _tell_standing(data: Mapping[str, Any]) -> None:
-    useless = f"of what is free {say(data['fragmentedPercentOfFree'])} % is of no use to what usually comes"
-    click.echo()
-    show.prose(f"{data['allocatedGpus']:,.1f} of {data['gpus']} GPUs are allocated; {useless}")
-    known = data["boundPercent"] is not None
-    bound = f"is {data['boundPercent']:.2f} %" if known else f"is not known: {data['boundUnknown']}"
-    show.prose(f"what no packer could exceed with these pods {bound}")
-    if causes := [[cause, say(gpus)] for cause, gpus in data["freeGpusByCause"].items() if gpus]:
-        show.table(["CAUSE", "FREE GPUS"], causes)
+    """The cluster as it is now: what the words mean stands beside the figures."""
+    allocated, gpus, useless = data["allocatedGpus"], data["gpus"], data["fragmentedPercentOfFree"]
+    share = f" ({100 * allocated / gpus:.2f} %)" if gpus else ""
+    bound = f"{say(data['boundPercent'])} %: no packer could allocate more with the pods that run and wait now"
+    unknown = "not known: nothing is free, or nothing is known of what usually comes"
+    click.echo(f"\n{show.heading('NOW')}")
+    click.echo(show.fields([
+        ("allocated", f"{allocated:,.1f} of {gpus} GPUs are allocated{share}"),
+        ("fragmented", unknown if useless is None else f"{say(useless)} % of what is free is {_USELESS}"),
+        ("bound", bound if data["boundPercent"] is not None else f"not known: {data['boundUnknown']}"),
+    ]))
+    if causes := [[say(free), CAUSES[cause]] for cause, free in data["freeGpusByCause"].items() if free]:
+        click.echo()
+        show.table(["FREE GPUS", "WHY"], causes)
     if data["waiting"]:
         rows = [[each.pod, each.node, " ".join(map(str, each.gpus)), each.why] for each in data["waiting"]]
         _show_table(["WAITING", "NODE", "GPU", "WHY"], rows)
+    _tell_consolidation(data["consolidation"])
+
+
+def _tell_consolidation(found: Mapping[str, Any]) -> None:
+    click.echo()
+    if found["node"] is None:
+        show.prose("no node could be emptied")
+    else:
+        show.prose(f"{found['node']} could be emptied: {found['because']}")
+        _show_table(["POD", "WOULD FIT ON"], [[move["pod"], move["node"]] for move in found["moves"]])
+    for reason, count in found["staying"].items():
+        show.prose(f"  {count} GPU nodes stay: {reason}")
 
 
 # ---- defrag ---------------------------------------------------------------------------------------------------------
@@ -226,7 +269,7 @@ def _defrag(policy: str, budget: int, output: str, **asked: Any) -> None:
         return
     show.prose(scene.summary, *scene.notes)
     show.prose(
-        f"{len(found.moves)} moves (budget {budget}) and {len(found.direct)} places without one: "
+        f"moves: {len(found.moves)} (budget {budget}); places without one: {len(found.direct)}; "
         f"{say(data['allocatedBefore'])} % of GPUs allocated before, {say(data['allocatedAfter'])} % after"
     )
     for why, count in data["left"].items():
@@ -255,7 +298,7 @@ def _compare(trace: Sequence[str], policy: Sequence[str], seed: Sequence[int], o
 def _list_openb() -> list[str]:
     """All of the folder, or what is shipped."""
     there = [each.name for each in shelf.list_traces(pasts.traces_folder()).values() if each.kind == shelf.OPENB]
-    return [name for name in there if name != "sample-pods"] or there
+    return [name for name in there if name != samples.SAMPLE_PODS] or there
 
 
 def _line(row: packs.PackRow) -> list[Cell]:
@@ -280,9 +323,13 @@ output_option = click.Option(
 )
 
 
-def _command(name: str, callback: Callable[..., None], params: Iterable[click.Parameter], help: str) -> click.Command:
-    params = [*params, output_option]
-    return click.Command(name, callback=callback, params=params, context_settings=main.CONTEXT, help=help)
+def _command(
+    name: str, callback: Callable[..., None], params: Iterable[click.Parameter], short: str, help: str
+) -> click.Command:
+    return click.Command(
+        name, callback=callback, params=[*params, output_option], context_settings=main.CONTEXT, help=help,
+        short_help=short,
+    )
 
 
 pack = click.Group("pack", context_settings=main.CONTEXT, commands=[
@@ -291,11 +338,12 @@ pack = click.Group("pack", context_settings=main.CONTEXT, commands=[
             *pack_scenes.options(), policy_option("Auto", multiple=True),
             click.Option(["--svg"], metavar="FILE", help="Write the curves as SVG."),
         ],
+        "How full the GPUs get when pods arrive one by one.",
         "Let the pods of a trace arrive one by one, or pods like those of the live cluster, and tell how full the GPUs "
         "get: allocated, fragmented and idle, beside the bound that no packer could exceed and the published curves.",
     ),
     _command(
-        "plan", _plan, pack_scenes.options(),
+        "plan", _plan, pack_scenes.options(), "Which policy packs your mix of pods best, and why.",
         "Rehearse the cluster's own mix of pods and say which policy packs it best, by how much, and why; of a live "
         "cluster also what of its free GPUs is of no use and for what cause, and where each pod that waits would go.",
     ),
@@ -305,6 +353,7 @@ pack = click.Group("pack", context_settings=main.CONTEXT, commands=[
             click.Option(["--budget"], type=click.IntRange(0, 100_000), default=packing.BUDGET, show_default=True,
                          help="Moves at most."),
         ],
+        "Moves that would let waiting pods in.",
         "List moves of single pods that would each let a waiting one-GPU pod in, with what each gains. Nothing is "
         "moved.",
     ),
@@ -315,8 +364,9 @@ pack = click.Group("pack", context_settings=main.CONTEXT, commands=[
             click.Option(["--seed"], type=click.IntRange(0), multiple=True, default=(42,),
                          help="Which order (repeatable).  [default: 42]"),
         ],
+        "Policies side by side on several traces.",
         "Play several policies on several traces, on all cores, and print one table: GPUs gained against FGD, distance "
-        "to the bound.",
+        "to the bound. A narrow terminal shows fewer columns; -o csv has all.",
     ),
 ], help="Which node and which GPU each pod should take, so that the fewest GPUs are stranded.\n\nNothing is changed "
 "anywhere. Without --trace: openb where the folder FALLOW_TRACES holds it, else the small one that comes with fallow.")

@@ -13,12 +13,12 @@ import click
 
 from fallow import logs
 from fallow.decide import packing
-from fallow.doors.cli import interrupts, pasts, show
+from fallow.doors.cli import interrupts, pasts, show, where
 from fallow.model import cluster
 from fallow.model.units import Instant
 from fallow.observe.cluster import hosts
 from fallow.sim import shelf
-from fallow.sim.traces import openb
+from fallow.sim.traces import openb, samples
 from fallow.wiring import reach
 
 
@@ -26,8 +26,7 @@ def options() -> list[click.Parameter]:
     return [
         pasts.trace_option(),
         click.Option(["--cluster"], is_flag=True, help="The live cluster instead of a trace. It is only read."),
-        click.Option(["--kubeconfig"], default=None, metavar="FILE", help="Kubeconfig file, for --cluster."),
-        click.Option(["--context"], default=None, metavar="NAME", help="Context of the kubeconfig, for --cluster."),
+        *where.cluster_options(),
         click.Option(["--seed"], type=click.IntRange(0), default=42, show_default=True,
                      help="Which arrival and tie order."),
     ]
@@ -45,7 +44,8 @@ def find_trace(name: str | None) -> openb.OpenbFiles:
     """Without a name: openb, where it is at hand, else what is shipped."""
     folder = pasts.traces_folder()
     with pasts.refusals():
-        return shelf.find_pods(name or (shelf.OPENB if shelf.find_kind(shelf.OPENB, folder) else "sample-pods"), folder)
+        usual = shelf.OPENB if shelf.find_kind(shelf.OPENB, folder) else samples.SAMPLE_PODS
+        return shelf.find_pods(name or usual, folder)
 
 
 def read_trace(name: str | None) -> openb.OpenbTrace:
@@ -55,10 +55,14 @@ def read_trace(name: str | None) -> openb.OpenbTrace:
 
 
 def look(asked: dict[str, Any], now: Instant) -> packing.LiveCluster:
+    return packing.settle(read_capacity(asked), now)
+
+
+def read_capacity(asked: dict[str, Any]) -> cluster.Capacity:
     async def read() -> cluster.Capacity:
         async with reach.open_api(asked["kubeconfig"], asked["context"]) as (api, _):
             return await hosts.look(api)
 
     logs.set_up("default", "error")
     with show.refusals():
-        return packing.settle(interrupts.run(read()), now)
+        return interrupts.run(read())

@@ -1,14 +1,15 @@
 """The pages of `status`, `idle` and `why`, as text: what a person reads first stands first.
 
-In: answers (doors/answers), and the findings they were made of. Out: text for the terminal or pipe it goes to.
-Nothing is looked up or decided here.
+In: answers (doors/answers), whoever gave them. Out: text for the terminal or pipe it goes to. Nothing is looked up or
+decided here.
 """
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from fallow.doors.answers import many, money
+from fallow.doors.answers import rows as telling
 from fallow.doors.answers import status as statuses
 from fallow.doors.answers import workloads as answers
 from fallow.doors.cli import show
@@ -18,10 +19,9 @@ from fallow.model.units import Instant
 
 _MOST_NEXT: Final = 8
 _UUID: Final = re.compile(r"((?:GPU|MIG)-[0-9a-f]{8})(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(.*)")
-_KEPT: Final = frozenset({Reason.Acknowledged, Reason.OptedOut, Reason.AlreadyPaused})
+_KEPT: Final = frozenset(map(str, (Reason.Acknowledged, Reason.OptedOut, Reason.AlreadyPaused)))
+_STATES: Final = ("idle", "active", "unknown")
 _STEPS: Final = {"notice": "notice", "pause": "pause", "ackEnds": "ack ends", "freezeEnds": "freeze ends"}
-
-Listed: TypeAlias = tuple[answers.WorkloadCount, answers.WorkloadRow]
 
 
 def join(*sections: str) -> str:
@@ -32,10 +32,10 @@ def join(*sections: str) -> str:
 # ---- status ----------------------------------------------------------------------------------------------------------
 
 
-def draw_status(page: statuses.StatusPage, asked: str, now: Instant) -> str:
-    """`asked`: what -n and -m leave of it, in words."""
+def draw_status(first: str, page: statuses.StatusPage, asked: str, now: Instant) -> str:
+    """`first`: whose answer it is, by whose rules. `asked`: what -n and -m leave of it, in words."""
     return join(
-        show.fold(page.rules.sentence), show.fields(list(_summarise(page, asked)), indent=""), _draw_top(page),
+        first, show.fields(list(_summarise(page, asked)), indent=""), _draw_top(page),
         _draw_next(page, now), _draw_problems(page), _draw_shares(page),
     )
 
@@ -43,7 +43,7 @@ def draw_status(page: statuses.StatusPage, asked: str, now: Instant) -> str:
 def _summarise(page: statuses.StatusPage, asked: str) -> Iterator[tuple[str, Any]]:
     of = page.cluster
     free = "how many are free cannot be seen" if of.free is None else f"{of.free:,} free"
-    waits = f"; pods wait for {of.waited_for:,}" if of.waited_for else ""
+    waits = f"; {of.waited_for:,} {'is' if of.waited_for == 1 else 'are'} waited for" if of.waited_for else ""
     yield "GPUS", f"{_tell_offered(of)}, {free}{waits}"
     who = f"{many(page.pods, 'pod')} of {many(page.workloads, 'workload')}"
     states = f"{page.active_gpus:,} busy, {page.idle_gpus:,} idle, {page.unknown_gpus:,} cannot tell"
@@ -58,6 +58,18 @@ def _summarise(page: statuses.StatusPage, asked: str) -> Iterator[tuple[str, Any
         yield "PAUSED", f"{many(len(page.paused), 'workload')} by fallow, {back} given back: fallow paused -A"
     if page.frozen_until:
         yield "FROZEN", f"until {page.frozen_until}: {page.frozen_because or 'no reason is given'}"
+    for rule in page.widened:
+        waits = f"policy {rule.policy} waits {units.humane(rule.gone_idle_seconds)}"
+        yield "WIDENED", f"{waits}, {_say_widened(rule.times)}"
+    if page.suspects:
+        first, more = page.suspects[0].workload, len(page.suspects) - 1
+        named = f"{first.namespace}/{first.name}" + (f" and {more} more" if more else "")
+        typed = f"fallow why {kinds.typed(answers.read_ref(first))} -n {first.namespace}"
+        yield "SUSPECTS", f"{named} may be kept busy only to be left alone; nothing is done about it: {typed}"
+
+
+def _say_widened(times: float) -> str:
+    return f"{times:.4g} times as long as it says: too many of its pauses were undone at once"
 
 
 def _tell_offered(of: statuses.ClusterGpus) -> str:
@@ -76,7 +88,8 @@ def _tell_money(cost: statuses.IdleCost) -> str:
     if cost.per_hour is None:
         return f"what idle GPUs cost is not known; without a price: {unpriced}"
     also = f"; without a price: {unpriced}" if unpriced else ""
-    return f"idle GPUs cost ${cost.per_hour:,.2f} an hour at list price{also}"
+    said = money.say_hourly(cost.per_hour, cost.currency, is_list=cost.is_list)
+    return f"idle GPUs cost {said}{also}"
 
 
 def _tell_unpriced(part: money.Unpriced) -> str:
@@ -93,11 +106,11 @@ def _draw_top(page: statuses.StatusPage) -> str:
 
 
 def _top_cells(row: answers.WorkloadRow) -> tuple[Any, ...]:
-    named = (row.namespace, f"{row.kind}/{row.name}", row.idle_gpus, _name_models(row.models))
+    named = (row.namespace, f"{row.kind}/{row.name}", row.idle_gpus, name_models(row.models))
     return (*named, _quiet(row), _dollars(row.cost), row.skip or (row.next_action.type if row.next_action else ""))
 
 
-def _name_models(models: Iterable[str]) -> str:
+def name_models(models: Iterable[str]) -> str:
     return ", ".join(map(gpus.shorten, models))
 
 
@@ -160,44 +173,52 @@ def _draw_shares(page: statuses.StatusPage) -> str:
 # ---- idle ------------------------------------------------------------------------------------------------------------
 
 
-def draw_idle(rules: str, view: answers.Selection, shown: Sequence[Listed], asked: str, *, wide: bool) -> str:
-    """`asked`: what -n and -m leave of it, in words."""
-    partly = sum(one.is_partly_idle for one, _ in shown)
+def draw_idle(
+    first: str, rows: Sequence[telling.ApiRow], shown: Sequence[telling.ApiRow], asked: str, *, wide: bool
+) -> str:
+    """`first`: as of draw_status. `rows`: all that count; `asked`: what -n and -m leave of it, in words."""
+    partly = sum(row.is_partly_idle for row in shown)
     also = f", {many(partly, 'workload')} only in part" if partly else ""
-    sums = f"{view.idle:,} idle{also}, {view.active:,} busy, {view.unknown:,} cannot tell"
+    idle, active, unknown = (sum(getattr(row, f"{state}_instances") for row in rows) for state in _STATES)
+    sums = f"{idle:,} idle{also}, {active:,} busy, {unknown:,} cannot tell"
     if not shown:
-        return join(show.fold(rules), show.fold(f"nothing is idle{asked}: {sums}"))
-    columns = ["NAMESPACE", "WORKLOAD", "GPUS", "MODEL", "VERDICT", "IDLE FOR", "NEXT"]
-    rows = [_idle_cells(one, row)[: len(columns) + 2 * wide] for one, row in shown]
+        return join(first, show.fold(f"nothing is idle{asked}: {sums}"))
+    columns = ["NAMESPACE", "WORKLOAD", "GPUS", "MODEL", "VERDICT", "IDLE FOR", "$/H", "NEXT"]
+    cells = [_idle_cells(row)[: len(columns) + 2 * wide] for row in shown]
     columns += ["POLICY", "WHY"] if wide else []
-    laid = show.grid(columns, rows, styled="VERDICT", spare=("MODEL", "VERDICT"))
-    held = many(view.active + view.idle + view.unknown, "GPU")
-    return join(show.fold(rules), laid, show.fold(f"of {held} held{asked}: {sums}"))
+    laid = show.grid(columns, cells, styled="VERDICT", spare=("MODEL", "VERDICT", "$/H"))
+    by_list = "; $/H is at list price" if any(row.is_list and row.idle_per_hour for row in shown) else ""
+    return join(first, laid, show.fold(f"of {many(idle + active + unknown, 'GPU')} held{asked}: {sums}{by_list}"))
 
 
-def _idle_cells(one: answers.WorkloadCount, row: answers.WorkloadRow) -> tuple[Any, ...]:
-    held = f"{one.idle} of {one.gpus}" if one.is_partly_idle else str(one.gpus)
+def _idle_cells(row: telling.ApiRow) -> tuple[Any, ...]:
+    line = telling.line(row)
+    held = f"{row.idle_instances} of {row.held}" if row.is_partly_idle else str(row.held)
+    verdict = answers.PAUSED if row.rest is not None and not row.held else row.verdict
     return (
-        row.namespace, f"{row.kind}/{row.name}", held, _name_models(row.models), answers.verdict(one.finding),
-        _quiet(row), answers.next_step(row), row.policy, row.skip_because or row.because,
+        row.namespace, f"{row.kind}/{row.name}", held, name_models(row.models), verdict, _quiet(line),
+        _dollars(line.cost) if row.idle_instances else "", answers.next_step(line), row.policy,
+        row.skip_because or row.because,
     )
 
 
 # ---- why -------------------------------------------------------------------------------------------------------------
 
 
-def draw_why(
-    rules: str, finding: decision.Finding, answer: answers.Explanation, unseen: Iterable[tuple[str, str]], now: Instant,
-    *, wide: bool,
-) -> str:
-    """`unseen`: what could not be seen, and why."""
-    ref, pause = finding.workload.ref, answer.pause
-    state = answers.verdict(finding)
-    head = f"{ref.short} in {ref.namespace}: {state}" + ("" if state == answers.PAUSED else f" ({finding.reason})")
-    lines = [*(_tell_pause(ref, pause, now) if pause else ()), *_tell_finding(finding, answer, now)]
-    lines += [("not seen", f"{what}: {because}") for what, because in unseen]
+def draw_why(first: str, answer: answers.Explanation, now: Instant, *, wide: bool) -> str:
+    ref, (reason,) = answers.read_ref(answer.workload), answer.reasons
+    state = answers.PAUSED if _rests(answer) else answer.verdict
+    head = f"{ref.short} in {ref.namespace}: {state}" + ("" if _rests(answer) else f" ({reason.reason})")
+    lines = [*(_tell_pause(ref, answer.pause, now) if answer.pause else ()), *_tell_finding(ref, answer, now)]
+    lines += [("not seen", f"signal {each.signal}: {each.because}") for each in answer.lost_signals]
+    lines += [("not seen", f"{each.who}: {each.because}") for each in answer.ignored]
     evidence = _draw_evidence(answer.gpus, wide=wide)
-    return join(show.fold(rules), f"{show.heading(head)}\n{show.fields(lines)}", evidence)
+    return join(first, f"{show.heading(head)}\n{show.fields(lines)}", evidence)
+
+
+def _rests(answer: answers.Explanation) -> bool:
+    """What stands paused by us holds no GPU that could be judged: people want to see that, not that we cannot tell."""
+    return answer.pause is not None and answer.held == 0
 
 
 def _tell_pause(ref: cluster.Ref, pause: answers.PauseTold, now: Instant) -> Iterator[tuple[str, str]]:
@@ -212,27 +233,31 @@ def _tell_pause(ref: cluster.Ref, pause: answers.PauseTold, now: Instant) -> Ite
     yield "back with", f"fallow resume {kinds.typed(ref)} -n {ref.namespace}"
 
 
-def _tell_finding(finding: decision.Finding, answer: answers.Explanation, now: Instant) -> Iterator[tuple[str, str]]:
-    ref, rule = finding.workload.ref, finding.rule
-    is_paused = answers.verdict(finding) == answers.PAUSED
-    if not is_paused:
-        yield "because", finding.because
-    if finding.idle_since is not None:
-        quiet = f"{'at least ' if finding.at_least else ''}{units.humane(now - finding.idle_since)}"
-        yield "idle", f"{quiet}, since {units.rfc3339(finding.idle_since)}"
+def _tell_finding(ref: cluster.Ref, answer: answers.Explanation, now: Instant) -> Iterator[tuple[str, str]]:
+    (reason,), skip, upcoming = answer.reasons, next(iter(answer.skips), None), answer.next_action
+    rests, since = _rests(answer), units.read_instant(answer.idle_since)
+    if not rests:
+        yield "because", reason.because
+    if since is not None:
+        quiet = f"{'at least ' if answer.at_least else ''}{units.humane(now - since)}"
+        yield "idle", f"{quiet}, since {answer.idle_since}"
     if answer.cost is not None:
-        yield "costs", f"${answer.cost.per_hour:,.2f} an hour at list price"
-    holds = "would hold for it when it runs: " if is_paused else ""
-    yield "policy", f"{rule.name}: {holds}quiet for {units.humane(finding.window)}, then {rule.action.type}"
-    if finding.skip is not None and not is_paused:
-        yield "left alone", f"{finding.skip_label}: {finding.skip_because}"
-    elif finding.next_action:
-        yield "next", f"{finding.next_action}" + (f" at {units.rfc3339(finding.next_at)}" if finding.next_at else "")
-    if not is_paused and (helps := answers.find_help(finding)):
+        yield "costs", str(answer.cost)
+    holds = "would hold for it when it runs: " if rests else ""
+    yield "policy", f"{answer.policy}: {holds}quiet for {units.humane(answer.window_seconds)}, then {answer.action}"
+    if answer.widened > 1.0:
+        yield "widened", f"it waits {_say_widened(answer.widened)}"
+    if answer.suspect:
+        yield "suspect", f"it may be kept busy only to be left alone: {answer.suspect}"
+    if skip is not None and not rests:
+        yield "left alone", f"{skip.skip}: {skip.because}"
+    elif upcoming is not None:
+        yield "next", upcoming.type + (f" at {upcoming.at} at the earliest" if upcoming.at else "")
+    if not rests and (helps := (skip or reason).helps):
         yield "what helps", helps
-    if finding.verdict is decision.Verdict.idle and finding.skip not in _KEPT:
+    if answer.verdict == decision.Verdict.idle and (skip is None or skip.skip not in _KEPT):
         yield "keep it", f"fallow ack {kinds.typed(ref)} -n {ref.namespace}"
-    chain = " <- ".join(f"{link.kind}/{link.name}" for link in finding.workload.chain)
+    chain = " <- ".join(f"{link.kind}/{link.name}" for link in answer.owner)
     yield "owners", f"Pod <- {chain}" if chain else "none"
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,8 +30,11 @@ TRACE_HELP = "A trace by its name, or a file; `--trace help` lists the names."
 
 
 def list_and_leave(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
-    """`--trace help`: every name with a line on it."""
-    if "help" in (value if isinstance(value, tuple) else (value,)):
+    """`--trace help`: every name with a line on it. An empty name (of a variable that nobody set) is none."""
+    asked = value if isinstance(value, tuple) else (value,)
+    if "" in asked:
+        raise click.BadParameter("it is empty; `--trace help` lists the names", ctx, param)
+    if "help" in asked:
         tell_traces()
         ctx.exit()
     return value
@@ -51,6 +55,16 @@ class NotThere(click.ClickException):
     """A trace that was asked for is not there: nothing is wrong with the words."""
 
     exit_code = 3
+
+
+class Number(click.FloatRange):
+    """Between two bounds, which `nan` never is."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{show.plain(value)!r} is no number", param, ctx)
+        return number
 
 
 class Duration(click.ParamType[Seconds]):
@@ -78,11 +92,12 @@ def list_options() -> list[click.Parameter]:
     source = ("--prometheus-", "--aws-", "--honor-")
     return [
         trace_option(),
-        click.Option(["--hours"], type=click.FloatRange(1, 24 * 31), default=24.0, show_default=True,
+        click.Option(["--hours"], type=Number(1, 24 * 31), default=24.0, show_default=True,
                      help="Length of the past; that of GenTD26 is its own."),
         click.Option(["--nodes"], type=click.IntRange(1, 5000), default=None,
                      help=f"Its nodes.  [default: {NODES} of eight GPUs, or all that a trace has]"),
-        click.Option(["--seed"], type=int, default=7, show_default=True, help="The same seed gives the same past."),
+        click.Option(["--seed"], type=click.IntRange(0), default=7, show_default=True,
+                     help="The same seed gives the same past."),
         *(flags.flag_option(flag) for flag in settings.FLAGS if flag.name.startswith(source)),
     ]
 

@@ -13,10 +13,10 @@ from typing import Any
 
 from fallow import logs, loop, settings
 from fallow.clients import errors
-from fallow.doors.answers import status as statuses
+from fallow.doors import listen
 from fallow.doors.cli import flags, interrupts
 from fallow.model import decision, units
-from fallow.wiring import daemon
+from fallow.wiring import daemon, gaming
 
 log = logging.getLogger("fallow")
 
@@ -49,6 +49,8 @@ def _tell_help(cycle: loop.Ended | None, options: settings.Settings) -> None:
     """Behind "no decision": what to do about it."""
     seen = cycle.snapshot if isinstance(cycle, decision.Cycle) else None
     if seen is not None and (trouble := seen.evidence.trouble) is not None:
+        from fallow.doors.answers import status as statuses  # all that is shown to people: mostly nothing is wrong
+
         helps = statuses.help_source(trouble, asks_prometheus=options.prometheus is not None)
         log.error("what helps: %s", helps)
 
@@ -70,16 +72,17 @@ def calm_collector() -> None:
 async def _watch(options: settings.Settings) -> int:
     """The daemon. Whatever task ends unexpectedly ends the process: half a daemon would look alive and do nothing."""
     calm_collector()
-    from fallow.doors.api import app, editions, people  # a web server: a tenth of a second that one look can do without
+    # A web server: a tenth of a second that one look can do without.
+    from fallow.doors.api import app, costs, editions, people
 
-    pace, slack_address = options.loop, options.serving.slack_address
+    pace, slack_address, cost_address = options.loop, options.serving.slack_address, costs.find_address(options)
     with contextlib.ExitStack() as stack:
         flags_of = {
             slack_address: "--slack-interaction-addr", pace.dashboard_address: "--dashboard-addr",
-            pace.metrics_address: "--metrics-addr",
+            pace.metrics_address: "--metrics-addr", cost_address: "--cost-api-port",
         }
         listeners = {
-            address: stack.enter_context(contextlib.closing(app.open_listener(address, flag)))
+            address: stack.enter_context(contextlib.closing(listen.open_listener(address, flag)))
             for address, flag in flags_of.items() if address is not None
         }
         async with contextlib.AsyncExitStack() as opened:
@@ -87,16 +90,23 @@ async def _watch(options: settings.Settings) -> int:
             story = made.loop
             for number in (signal.SIGTERM, signal.SIGINT):
                 asyncio.get_running_loop().add_signal_handler(number, story.stop)
-            latest = editions.Editions(story, options, time.time, kept=made.audit, draw=made.eyes.draw)
+            latest = editions.Editions(
+                story, options, time.time, kept=made.audit, draw=made.eyes.draw,
+                suspects=lambda: gaming.find_suspects(story),
+            )
+            latest.books, latest.acks = costs.make_books(options, made), made.books.acks if made.books else None
             who = await opened.enter_async_context(people.open_people(options, made, latest, time.time))
             async with asyncio.TaskGroup() as tasks:
                 servers = []
                 for address, listener in listeners.items():
                     is_page, is_slack = address == pace.dashboard_address, address == slack_address
-                    server = app.make_server(
-                        story.health, story.metrics, who.reads if is_page else None,
-                        [*(who.routes if is_page else []), *(who.buttons if is_slack else [])],
-                    )
+                    if address == cost_address and not (is_page or is_slack):  # the dashboard's has its answers, too
+                        server = app.make_cost_server(story.health, story.metrics, who.reads)
+                    else:
+                        server = app.make_server(
+                            story.health, story.metrics, who.reads if is_page else None,
+                            [*(who.routes if is_page else []), *(who.buttons if is_slack else [])],
+                        )
                     tasks.create_task(server.serve([listener]))
                     servers.append(server)
                 watching = [tasks.create_task(task) for task in [*story.background(), who.live.run()]]
@@ -127,13 +137,13 @@ def _with_login(given: dict[str, Any]) -> dict[str, Any]:
 
 run = flags.FlagCommand(
     "run", callback=_run, context_settings=flags.CONTEXT,
-    params=[*flags.flag_options("--daemon-mode"), *flags.later_options()],
+    params=[*flags.flag_options("--daemon-mode")],
     help="Keep watching a cluster: look every --check-interval seconds, say what is idle, and with --run-mode "
     "scale-down pause it.\n\nServes /metrics, /healthz and /readyz at --metrics-addr, with --dashboard-port also the "
     "dashboard and its API. Several replicas may run; the "
     "holder of the Lease acts.",
 )
 prune = flags.FlagCommand(
-    "prune", callback=_prune, params=[*flags.flag_options(), *flags.later_options()], context_settings=flags.CONTEXT,
+    "prune", callback=_prune, params=[*flags.flag_options()], context_settings=flags.CONTEXT,
     help="The same as gpu-pruner: look once (or with -d keep looking) and say, or do, what is to be done.",
 )

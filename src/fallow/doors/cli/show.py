@@ -6,34 +6,42 @@ What a command may not need (rich, yaml, the verbs) is imported only when it doe
 """
 
 import contextlib
-import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import click
 import msgspec
 
-if TYPE_CHECKING:
-    from rich.text import Text
-
-UNFOLDED = 10_000  # columns; rich fills a line only as far as its cells need
+_FORCED = {"FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"}  # by which rich takes a pipe for a terminal
 NUMBERS = frozenset({
     "GPUS", "WORKLOADS", "HELD", "IDLE", "RECLAIMED", "OF HELD", "MONEY", "PAUSES", "REGRETTED", "RESUMES", "WAITED",
-    "NOTICES", "FROZEN", "COST", "SILENCES", "$/H",
+    "GPU-HOURS", "HELD IDLE", "GIVEN BACK", "MISSED", "NOTICES", "FROZEN", "COST", "SILENCES", "$/H",
+    "ARRIVED %", "ALLOCATED %", "FRAGMENTED %", "BOUND %", "IDLE GPUS", "FREE GPUS", "GAIN ON FGD", "TO BOUND",
+    "PODS/S", "MARGIN", "GPUS GAINED",
+    "GPU_HOURS", "USED", "HELD_IDLE", "UNPRICED", "SHARE%", "USE%", "ALLOCATED_UNUSED", "KWH", "BASELINE", "ACTUAL",
+    "ENERGY_COST", "CO2_KG", "SAVED", "REALISED", "PRICE", "AGE", "IDLE $/H", "UNUSED",
 })
 # Only these are folded (half a name cannot be copied), to so many columns at least, be the terminal ever so narrow.
-SENTENCES = {"WHY": 30, "REASON GIVEN": 30, "NEXT": 8, "IDLE FOR": 8}
-# Of the 256 colours those that can be read on white and on black alike (contrast of 3.9 at least).
+SENTENCES = {"WHY": 30, "REASON GIVEN": 30, "NEXT": 12, "IDLE FOR": 8, "METHOD": 24, "SOURCE": 16}
+_TIGHT = 16  # columns of a sentence, before lines run over
+# Of the 256 colours those that can be read on white and on black alike (contrast of 3.8 at least).
 STYLES = {
     "idle": "color(166)", "active": "color(28)", "unknown": "color(31)", "paused": "color(133)",
     "recommended": "bold color(28)", "today": "color(31)", "too many": "color(160)",
 }
 _BLOCKS = {"active": "\N{FULL BLOCK}", "idle": "\N{LIGHT SHADE}", "unknown": "?"}
+# Of money: what was used, held and not used, held idle, held unmeasured, and held by nobody.
+SPEND_STYLES = {
+    "used": STYLES["active"], "unused": STYLES["idle"], "held_idle": STYLES["idle"], "use_unknown": STYLES["unknown"],
+    "free": "",
+}
+_SPEND_BLOCKS = {"used": "\N{FULL BLOCK}", "unused": "\N{MEDIUM SHADE}", "held_idle": "\N{LIGHT SHADE}",
+                 "use_unknown": "?", "free": "\N{MIDDLE DOT}"}
+_SPEND_LETTERS = {"used": "#", "unused": "=", "held_idle": "-", "use_unknown": "?", "free": "."}
 _LETTERS = {"active": "#", "idle": "-", "unknown": "?"}  # where the output knows no blocks
-_PADDING = re.compile(r" +((?:\x1b\[[0-9;]*m)*)$")  # at the end of a line, where styles may end behind it
 _LABEL = 10  # columns of a label in front of its sentence
 
 output_option = click.Option(
@@ -43,10 +51,10 @@ output_option = click.Option(
 
 
 class Shown(msgspec.Struct, frozen=True):
-    """What a command shows. `failure`: why it is not what was asked for; it then ends with 1."""
+    """What a command shows. `failure`: why it is not what was asked for, and with which code it ends."""
 
     text: str
-    failure: str = ""
+    failure: click.ClickException | None = None
 
 
 class Bar(msgspec.Struct, frozen=True):
@@ -60,13 +68,89 @@ class Bar(msgspec.Struct, frozen=True):
 
     def segments(self) -> list[tuple[str, str]]:
         """(state, characters); what there is of has at least one."""
-        marks = _BLOCKS if _can_write(_BLOCKS["active"] + _BLOCKS["idle"]) else _LETTERS
+        marks = _BLOCKS if can_write(_BLOCKS["active"] + _BLOCKS["idle"]) else _LETTERS
         counts = {"active": self.active, "idle": self.idle, "unknown": self.unknown}
         scale = self.columns / max(self.of, 1)
         return [(state, marks[state] * max(1, round(count * scale))) for state, count in counts.items() if count]
 
 
-def _can_write(text: str) -> bool:
+class Strip(msgspec.Struct, frozen=True):
+    """Money by what became of it, as a cell."""
+
+    parts: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def of(cls, amounts: Mapping[str, float], most: float, columns: int) -> "Strip":
+        """`most`: what a bar of so many columns stands for. What is there has one at least."""
+        marks = _SPEND_BLOCKS if can_write("".join(_SPEND_BLOCKS.values())) else _SPEND_LETTERS
+        scale = columns / (most or 1.0)
+        return cls(tuple(
+            (state, marks[state] * max(1, round(amount * scale))) for state, amount in amounts.items() if amount > 0
+        ))
+
+    def segments(self) -> list[tuple[str, str]]:
+        return list(self.parts)
+
+
+class Paper(msgspec.Struct, frozen=True):
+    """What is written on. `room`: columns of a terminal; None: it is none. `colours`: those that it has, for rich."""
+
+    room: int | None = None
+    colours: Any = None
+
+    def paint(self, text: str, style: str) -> str:
+        if not style or self.colours is None:
+            return text
+        from rich.style import Style
+
+        return Style.parse(style).render(text, color_system=self.colours)
+
+
+def find_paper() -> Paper:
+    from fallow import settings
+
+    if not sys.stdout.isatty() and not _FORCED & settings.environment().keys():
+        return Paper()  # without rich, whose import takes longer than the page
+    from rich.console import Console
+
+    console = Console()
+    colours = None if console.no_color else console._color_system
+    return Paper(console.width, colours) if console.is_terminal else Paper()
+
+
+class Cell(msgspec.Struct, frozen=True):
+    """Text of a table, and how its parts look; none: plain. Its length is in columns of a terminal."""
+
+    text: str
+    parts: tuple[tuple[str, str], ...] = ()
+
+    def __len__(self) -> int:
+        if self.text.isascii():
+            return len(self.text)
+        from rich.cells import cell_len
+
+        return cell_len(self.text)
+
+    def fold(self, width: int) -> "list[Cell]":
+        """Between words, as wide as that; a word that is wider is broken."""
+        if len(self) <= width:
+            return [self]
+        style = self.parts[0][1] if self.parts else ""
+        pieces = textwrap.wrap(self.text, width, break_on_hyphens=False) if self.text.isascii() else self._fold(width)
+        return [Cell(piece, ((piece, style),) if style else ()) for piece in pieces]
+
+    def _fold(self, width: int) -> list[str]:
+        """Where some letters are two columns wide."""
+        from rich.console import Console
+        from rich.text import Text
+
+        return [line.plain.rstrip() for line in Text(self.text).wrap(Console(), width, overflow="fold")]
+
+    def paint(self, on: Paper) -> str:
+        return "".join(on.paint(text, style) for text, style in self.parts) if self.parts else self.text
+
+
+def can_write(text: str) -> bool:
     try:
         text.encode(getattr(sys.stdout, "encoding", None) or "ascii")
     except (UnicodeEncodeError, LookupError):
@@ -99,47 +183,100 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, styled: str 
 
 
 def grid(
-    columns: Sequence[str], rows: Sequence[Sequence[Any]], *, styled: str | None = None, spare: Sequence[str] = ()
+    columns: Sequence[str], rows: Sequence[Sequence[Any]], *, styled: str | None = None, spare: Sequence[str] = (),
+    below: Sequence[str] = (),
 ) -> str:
     """A table, the column `styled` coloured by its word. A terminal gets sentences folded, a pipe one line per row.
-    `spare`: columns that a terminal which is too narrow does without, the first one first."""
-    from rich.console import Console
-    from rich.table import Table
+    `spare`: columns that a terminal which is too narrow does without, the first one first. `below`: columns that stand
+    there below their row instead, all of its width theirs; no other may be folded then."""
+    paper = find_paper()
+    cells, room = [[_cell(*each, styled) for each in zip(columns, row, strict=True)] for row in rows], paper.room
+    if below and room is not None and _need(columns, cells) > room:
+        return _stack(paper, *_spare(columns, cells, spare, room, below), below)
+    if room is not None:
+        columns, cells = _spare(columns, cells, spare, room)
+    return "\n".join(_lay(paper, columns, cells, room and max(room, _need(columns, cells, _TIGHT))))
 
-    console = Console(highlight=False)
-    cells = [[_cell(cell, name == styled) for name, cell in zip(columns, row, strict=True)] for row in rows]
-    for name in spare if console.is_terminal else ():
-        if _need(columns, cells) > console.width:
+
+def _spare(
+    columns: Sequence[str], cells: list[list[Cell]], spare: Sequence[str], room: int, below: Sequence[str] = ()
+) -> tuple[Sequence[str], list[list[Cell]]]:
+    """Without those of `spare` for which there is no room. What stands `below` a row needs none beside it."""
+    for name in spare:
+        beside = [at for at, each in enumerate(columns) if each not in below]
+        if _need([columns[at] for at in beside], [[row[at] for at in beside] for row in cells]) > room:
             at = list(columns).index(name)
             columns, cells = _without(columns, at), [_without(row, at) for row in cells]
-    console.width = max(console.width, _need(columns, cells)) if console.is_terminal else UNFOLDED
-    laid = Table(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        side: Literal["left", "right"] = "right" if column in NUMBERS else "left"
-        laid.add_column(column, overflow="fold", no_wrap=column not in SENTENCES, justify=side)
-    for row in cells:
-        laid.add_row(*row)
-    with console.capture() as captured:
-        console.print(laid)
-    return "\n".join(_PADDING.sub(r"\1", line) for line in captured.get().splitlines())
+    return columns, cells
 
 
-def _cell(cell: Any, is_styled: bool) -> "Text":
-    from rich.text import Text
+def _stack(paper: Paper, columns: Sequence[str], cells: Sequence[Sequence[Cell]], below: Sequence[str]) -> str:
+    """Each row on one line, and below it what has no room there, by its name."""
+    beside = [at for at, name in enumerate(columns) if name not in below]
+    head, *lines = _lay(paper, [columns[at] for at in beside], [[row[at] for at in beside] for row in cells], None)
+    stacked = [head]
+    for line, row in zip(lines, cells, strict=True):
+        said = [f"{name} {cell.text}" for name, cell in zip(columns, row, strict=True) if name in below and cell.text]
+        stacked += [line, *textwrap.wrap(
+            "  ".join(said), (paper.room or 0) - 1, initial_indent="  ", subsequent_indent="  ", break_long_words=False,
+            break_on_hyphens=False,
+        )]
+    return "\n".join(stacked)
 
-    if isinstance(cell, Bar):
-        return Text.assemble(*((characters, STYLES[state]) for state, characters in cell.segments()))
-    return Text(plain(cell), STYLES.get(str(cell), "") if is_styled else "")
+
+def _lay(paper: Paper, columns: Sequence[str], cells: Sequence[Sequence[Cell]], room: int | None) -> list[str]:
+    """The lines of a table, two blanks between columns. `room`: how wide it may be; None: as wide as it is."""
+    widths = _share(columns, [max(map(len, texts)) for texts in zip(map(Cell, columns), *cells, strict=True)], room)
+    head = [Cell(name, ((name, "bold"),) if name else ()) for name in columns]
+    return [line for row in (head, *cells) for line in _lay_row(paper, columns, row, widths)]
+
+
+def _share(columns: Sequence[str], widths: list[int], room: int | None) -> list[int]:
+    """What is too much is taken from the widest sentence, and from the next one when they are alike."""
+    over = 0 if room is None else sum(widths) + 2 * len(widths) - 2 - room
+    folded = [at for at, name in enumerate(columns) if name in SENTENCES]
+    while over > 0 and folded:
+        widest = max(folded, key=lambda at: widths[at])
+        if widths[widest] <= 1:
+            break
+        widths[widest], over = widths[widest] - 1, over - 1
+    return widths
+
+
+def _lay_row(paper: Paper, columns: Sequence[str], row: Sequence[Cell], widths: Sequence[int]) -> list[str]:
+    """One line, or as many as its longest sentence is folded to."""
+    parts = [cell.fold(width) for cell, width in zip(row, widths, strict=True)]
+    lines = []
+    for number in range(max(map(len, parts), default=1)):
+        laid = []
+        for name, part, width in zip(columns, parts, widths, strict=True):
+            piece = part[number] if number < len(part) else Cell("")
+            blanks, shown = " " * (width - len(piece)), piece.paint(paper)
+            laid.append(f"{blanks}{shown}" if name in NUMBERS else f"{shown}{blanks}")
+        lines.append("  ".join(laid).rstrip())
+    return lines
+
+
+def _cell(column: str, cell: Any, styled: str | None) -> Cell:
+    if isinstance(cell, Bar | Strip):
+        styles, segments = STYLES if isinstance(cell, Bar) else SPEND_STYLES, cell.segments()
+        return Cell(
+            "".join(characters for _, characters in segments),
+            tuple((characters, styles[state]) for state, characters in segments),
+        )
+    text, style = plain(cell), STYLES.get(str(cell), "") if column == styled else ""
+    return Cell(text, ((text, style),) if style else ())
 
 
 def _without(row: Sequence[Any], at: int) -> list[Any]:
     return [*row[:at], *row[at + 1:]]
 
 
-def _need(columns: Sequence[str], cells: Sequence[Sequence["Text"]]) -> int:
-    """How wide it is when only sentences are folded; where a terminal has less, lines run over, and nothing is lost."""
-    widest = {column: max(map(len, [column, *texts])) for column, *texts in zip(columns, *cells, strict=True)}
-    least = (min(width, SENTENCES.get(column, width)) for column, width in widest.items())
+def _need(columns: Sequence[str], cells: Sequence[Sequence[Cell]], most: int = sys.maxsize) -> int:
+    """How wide it is when only sentences are folded, to `most` at least; where a terminal has less, lines run over, and
+    nothing is lost."""
+    widest = {column: max([len(column), *map(len, texts)]) for column, *texts in zip(columns, *cells, strict=True)}
+    least = (min(width, most, SENTENCES[column]) if column in SENTENCES else width for column, width in widest.items())
     return sum(least) + 2 * len(columns) - 2
 
 
@@ -150,8 +287,9 @@ def fields(rows: Sequence[tuple[str, Any]], indent: str = "  ") -> str:
 
 def _field(label: str, text: Any, indent: str) -> str:
     begin = f"{indent}{label:<{_LABEL}} "
-    if isinstance(text, Bar):
-        return begin + "".join(paint(characters, STYLES[state]) for state, characters in text.segments())
+    if isinstance(text, Bar | Strip):
+        styles = STYLES if isinstance(text, Bar) else SPEND_STYLES
+        return begin + "".join(paint(characters, styles[state]) for state, characters in text.segments())
     return begin + fold(text, len(begin)) if plain(text) else begin.rstrip()
 
 
@@ -170,14 +308,7 @@ def heading(text: str) -> str:
 
 def paint(text: str, style: str) -> str:
     """For terminals that want colours."""
-    from rich.console import Console
-    from rich.text import Text
-
-    console = Console(highlight=False)
-    console.width = UNFOLDED
-    with console.capture() as captured:
-        console.print(Text(text, style), end="")
-    return captured.get()
+    return find_paper().paint(text, style)
 
 
 def legend() -> str:
@@ -221,10 +352,25 @@ def checked(check: Callable[[str], object]) -> Callable[[click.Context, click.Pa
     return callback
 
 
+class NoSource(click.ClickException):
+    """Nothing is wrong with what was typed: there is nobody who could tell."""
+
+    exit_code = 4
+
+    def __init__(self, because: str) -> None:
+        super().__init__(plain(because))
+
+
+def failure(because: str) -> click.ClickException:
+    """A call that failed, or what was asked for is not so: 1."""
+    return click.ClickException(plain(because))
+
+
 @contextlib.contextmanager
-def refusals(helps: str = "") -> Iterator[None]:
-    """What is declined, or cannot be had from outside: 2 where it was typed or configured wrongly, else 1.
-    `helps`: what to do where somebody does not answer."""
+def refusals(helps: str = "", lists: str = "") -> Iterator[None]:
+    """With which code a command ends whose question is declined, or finds nobody: 2 where it was typed or configured
+    wrongly, 4 where nobody said whom to ask, 1 where a call failed. (`run`, `prune` and gpu-pruner have their own:
+    flags.py.) `helps`: what to do where somebody does not answer; `lists`: the command that has what was not found."""
     from fallow import verbs
     from fallow.clients import errors
 
@@ -233,8 +379,12 @@ def refusals(helps: str = "") -> Iterator[None]:
     except verbs.Declined as problem:
         raises = click.UsageError if problem.why in (verbs.Why.malformed, verbs.Why.too_long) else click.ClickException
         way_out = "; --force pauses it all the same" if problem.why is verbs.Why.held else ""
+        if lists and problem.why is verbs.Why.unknown:
+            way_out = f"{' ' if str(problem).endswith('?') else '. '}To see what there is: {lists}"
         raise raises(plain(f"{problem}{way_out}")) from None
+    except errors.NoCluster as problem:
+        raise NoSource(f"{problem}. To look around without one: fallow demo") from None
     except errors.Misconfigured as problem:
         raise click.UsageError(plain(problem)) from None
     except errors.ClientError as problem:
-        raise click.ClickException(plain(f"{problem}. What helps: {helps}" if helps else problem)) from None
+        raise failure(f"{problem}. What helps: {helps}" if helps else str(problem)) from None

@@ -61,7 +61,7 @@ def _command(name: str, callback: Any, params: list[click.Parameter], help: str)
 output = click.Option(["-o", "--output"], metavar="FILE", required=True, help="Where to; gzipped if it ends in .gz.")
 
 trace = click.Group("trace", context_settings=main.CONTEXT, commands=[
-    _command("list", pasts.tell_traces, [], "List the traces that --trace takes, each with a line on what it tells."),
+    _command("list", pasts.tell_traces, [], "List the traces that --trace takes."),
     click.Group("convert", context_settings=main.CONTEXT, commands=[
         _command(
             "gentd26", _gentd26, [click.Argument(["duty"], metavar="pod_gpu_duty_cycle_anon.csv"), output],
@@ -77,5 +77,6 @@ trace = click.Group("trace", context_settings=main.CONTEXT, commands=[
             ],
             "Helios (S-Lab-System-Group/HeliosData): how many GPUs each virtual cluster had and was asked for.",
         ),
-    ], help="Make a trace that fallow reads of one that was published. openb needs none of it: it is read as it is."),
+    ], short_help="Make a trace of one that was published.",
+        help="Make a trace that fallow reads of one that was published. openb needs none of it: it is read as it is."),
 ], help="The traces that demo, backtest, tune and pack take by --trace.")

@@ -1,23 +1,27 @@
 """The verbs with which people act, typed and shown: `pause`, `resume`, `paused`, `ack`, `unack`, `acks`, `freeze`,
 `unfreeze`.
 
-They need only a kubeconfig: nothing here needs Prometheus or the daemon. Who acts is the user of the kubeconfig; the
+They need only a kubeconfig: nothing here needs Prometheus or the daemon; where one runs, `paused` and `acks` are its
+answer. Who acts is the user of the kubeconfig; the
 API server decides what they may do. What a verb checks and does is in fallow/verbs.py.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, TypeAlias, TypeVar
 
 import click
+import msgspec
 
 from fallow import logs, verbs
 from fallow.clients.kubernetes import lease
+from fallow.doors.answers import standing
 from fallow.doors.answers import workloads as answers
-from fallow.doors.cli import completing, flags, interrupts, show, watch
+from fallow.doors.cli import asking, completing, flags, interrupts, show, watch
+from fallow.doors.cli import where as where_options
 from fallow.model import cluster, decision, record, units
 from fallow.model.units import Seconds
 from fallow.wiring import reach
@@ -27,20 +31,34 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-def _ask(act: Callable[[verbs.Reach], Awaitable[T]], given: Given, target: str | None = None) -> T:
-    """`target`: for whom only that is to be seen."""
+class StandingSeen(msgspec.Struct, frozen=True):
+    """What stands, where, and by whose word."""
+
+    page: standing.StandingPage
+    place: str
+    source: str
+
+
+_ALL = "fallow idle --all -A"
+_KEPT = "fallow acks -A"
+
+
+def _ask(
+    act: Callable[[verbs.Reach], Awaitable[T]], given: Given, target: str | None = None, lists: str = _ALL
+) -> T:
+    """`target`: for whom only that is to be seen. `lists`: the command that shows what might have been meant."""
     where, kind = (given["kubeconfig"], given["context"], given["namespace"]), (target or "").partition("/")[0]
     how = {name: given.get(name, False) for name in ("dry_run", "everywhere")}
-    return _with(reach.open_reach(*where, **how, kind=kind), act)
+    return _with(reach.open_reach(*where, **how, kind=kind), act, lists if target else "")
 
 
-def _with(reach: AbstractAsyncContextManager[R], act: Callable[[R], Awaitable[T]]) -> T:
+def _with(reach: AbstractAsyncContextManager[R], act: Callable[[R], Awaitable[T]], lists: str = "") -> T:
     async def run() -> T:
         async with reach as reached:
             return await act(reached)
 
     logs.set_up("default", "warning")
-    with show.refusals():
+    with show.refusals(lists=lists):
         return interrupts.run(run())
 
 
@@ -60,10 +78,11 @@ def tell_meant(target: str, ref: cluster.Ref) -> None:
 
 
 def _do(
-    act: Callable[[verbs.Reach], Awaitable[list[decision.Outcome]]], given: Given, target: str | None = None
+    act: Callable[[verbs.Reach], Awaitable[list[decision.Outcome]]], given: Given, target: str | None = None,
+    lists: str = _ALL,
 ) -> None:
     """Runs `act`, shows its outcomes, and ends with 1 if what was asked for is not so."""
-    outcomes = _ask(act, given, target)
+    outcomes = _ask(act, given, target, lists)
     if target and (meant := decision.workload_of(outcomes[0].decision)):
         tell_meant(target, meant.ref)
     if not show.data([answers.outcome(outcome) for outcome in outcomes], given["output"]):
@@ -71,6 +90,23 @@ def _do(
             show.sentence(outcome.detail)
     if not all(map(verbs.is_so, outcomes)):
         raise SystemExit(flags.EXIT_NO_DECISION)
+
+
+def carry_out(verb: str, target: str, given: Given, now: float) -> str:
+    """One act of somebody who was asked whether they mean it, by the name of its command: what became of it. `keep` is
+    for so many hours as are in `given`."""
+    reason = "by hand"
+
+    async def act(reach: verbs.Reach) -> list[decision.Outcome]:
+        match verb:
+            case "pause":
+                return await verbs.pause(reach, target, reason, now)
+            case "resume":
+                return await verbs.resume(reach, target, now, replicas=None)
+            case _:
+                return await verbs.keep(reach, target, now + given["hours"] * units.HOUR, reason, now)
+
+    return "; ".join(outcome.detail for outcome in _ask(act, given, target))
 
 
 def _pause(target: str, reason: str, force: bool, **given: Any) -> None:
@@ -114,33 +150,70 @@ def _paused(watch_every: Seconds | None, **given: Any) -> None:
     watch.present(lambda: _draw_paused(given), watch_every)
 
 
-def _draw_paused(given: Given) -> show.Shown:
-    async def read(reach: verbs.Reach) -> tuple[list[cluster.Workload], tuple[cluster.Missing, ...], str]:
-        return await verbs.paused(reach, time.time()), reach.mirror.missing, _name_place(reach)
+def _read_standing(given: Given) -> StandingSeen:
+    """What stands now: by the daemon, whose copy of the cluster is always fresh, or by a look of one's own."""
+    heard = asking.ask(given, lambda daemon: _ask_daemon(daemon, given))
+    if isinstance(heard, asking.Told):
+        return heard.answer
 
-    found, missing, place = _ask(read, given)
-    rows = [answers.paused(each) for each in found]
-    if given["output"] in ("json", "yaml"):
-        _tell_unseen(missing)
-        return show.Shown(show.encode(rows, given["output"]))
-    if not rows:
-        return show.Shown(f"nothing is paused by fallow in {place}{_hint(given)}\n{_name_unseen(missing)}")
+    async def read(reach: verbs.Reach) -> StandingSeen:
+        now = time.time()
+        paused, hidden = await verbs.paused(reach, now), verbs.find_hidden(reach, or_kept=True)
+        page = standing.tell(paused, verbs.acks(reach, now), hidden)
+        return StandingSeen(page, _name_place(reach), asking.name_source(heard))
+
+    with asking.looking_instead(heard, given["output"]):
+        return _ask(read, given)
+
+
+async def _ask_daemon(daemon: asking.Daemon, given: Given) -> StandingSeen:
+    own = "" if given["everywhere"] else given["namespace"] or daemon.door.own_namespace
+    daemon.check_sees(own)
+    page = await daemon.read("/api/v1/standing", standing.StandingPage)
+    source = f"As {daemon.door.where} sees it now (--look looks for itself)"
+    if not own:
+        return StandingSeen(page, "any namespace", source)
+    kept = {
+        name: tuple(row for row in getattr(page, name) if row.namespace == own) for name in ("paused", "acks")
+    }
+    if not any(kept.values()):  # nothing there, or no such namespace: the daemon does not say which
+        raise asking.NotWatched(f"it has nothing of namespace {own}, or there is no such namespace")
+    return StandingSeen(msgspec.structs.replace(page, **kept), f"namespace {own}", source)
+
+
+def _draw_paused(given: Given) -> show.Shown:
+    found = _read_standing(given)
     wide = given["output"] == "wide"
     columns = ["NAMESPACE", "WORKLOAD", "SINCE", "BY", "GPUS", *(["POLICY", "REPLICAS"] if wide else []), "WHY"]
-    shown = [_paused_cells(row, wide=wide) for row in rows]
-    return show.Shown(show.grid(columns, shown, spare=("BY", "SINCE")) + "\n" + _name_unseen(missing))
+    shown = [_paused_cells(row, wide=wide) for row in found.page.paused]
+    return _draw_standing(found, given, found.page.paused, (columns, shown, ("BY", "WHY")), "paused by fallow")
+
+
+def _draw_standing(
+    found: StandingSeen, given: Given, rows: Sequence[Any], table: tuple[list[str], list[list[Any]], tuple[str, ...]],
+    what: str,
+) -> show.Shown:
+    """`table`: its columns, its rows, and which of the columns a narrow terminal has below a row."""
+    unseen, (columns, cells, below) = found.page.not_seen, table
+    if given["output"] in ("json", "yaml"):
+        _tell_unseen(unseen)
+        return show.Shown(show.encode(rows, given["output"]))
+    first = f"{show.fold(found.source)}\n" if found.source else ""
+    if not rows:
+        return show.Shown(f"{first}nothing is {what} in {found.place}{_hint(given)}\n{_name_unseen(unseen)}")
+    return show.Shown(f"{first}{show.grid(columns, cells, below=below)}\n{_name_unseen(unseen)}")
 
 
 def _hint(given: Given) -> str:
     return "" if given["everywhere"] else "; -A shows all namespaces"
 
 
-def _name_unseen(missing: Iterable[cluster.Missing]) -> str:
+def _name_unseen(missing: Iterable[standing.NotSeen]) -> str:
     """Below a list: something of what is asked for may be there too."""
     return "".join(f"{show.plain(f'not seen: {each.what}: {each.because}')}\n" for each in missing)
 
 
-def _tell_unseen(missing: Iterable[cluster.Missing]) -> None:
+def _tell_unseen(missing: Iterable[standing.NotSeen | cluster.Missing]) -> None:
     """Beside an answer for machines."""
     for each in missing:
         show.tell(f"not seen: {each.what}: {each.because}")
@@ -178,7 +251,7 @@ def _read_end(hours: float | None, until: str | None, now: float) -> float | Non
 
 
 def _unack(target: str, **given: Any) -> None:
-    _do(lambda reach: verbs.release(reach, target, time.time()), given, target)
+    _do(lambda reach: verbs.release(reach, target, time.time()), given, target, _KEPT)
 
 
 def _acks(watch_every: Seconds | None, **given: Any) -> None:
@@ -186,19 +259,10 @@ def _acks(watch_every: Seconds | None, **given: Any) -> None:
 
 
 def _draw_acks(given: Given) -> show.Shown:
-    async def read(reach: verbs.Reach) -> tuple[list[verbs.Ack], tuple[cluster.Missing, ...], str]:
-        return verbs.acks(reach, time.time()), reach.mirror.missing, _name_place(reach)
-
-    found, missing, place = _ask(read, given)
-    rows = answers.acks(found)
-    if given["output"] in ("json", "yaml"):
-        _tell_unseen(missing)
-        return show.Shown(show.encode(rows, given["output"]))
-    if not rows:
-        return show.Shown(f"nothing is acknowledged in {place}{_hint(given)}\n{_name_unseen(missing)}")
+    found = _read_standing(given)
     columns = ["NAMESPACE", "WORKLOAD", "UNTIL", "HOLDS", "BY", "REASON GIVEN"]
-    shown = [_ack_cells(row) for row in rows]
-    return show.Shown(show.grid(columns, shown, spare=("BY",)) + "\n" + _name_unseen(missing))
+    shown = [_ack_cells(row) for row in found.page.acks]
+    return _draw_standing(found, given, found.page.acks, (columns, shown, ("BY", "REASON GIVEN")), "acknowledged")
 
 
 def _ack_cells(row: answers.AckRow) -> list[Any]:
@@ -285,15 +349,11 @@ def _command(
     params: list[click.Parameter] = [target_argument(or_all=or_all)] if target else []
     params += [
         *more, _namespace_option(where),
-        click.Option(["--kubeconfig"], default=None, metavar="FILE", help="Kubeconfig file."),
-        click.Option(
-            ["--context"], default=None, metavar="NAME", help="Context of the kubeconfig.",
-            shell_complete=completing.contexts,
-        ),
+        *where_options.cluster_options(),
         show.output_option,
     ]
     if watched:
-        params.append(watch.option)
+        params += [watch.option, *where_options.daemon_options()]
     if dry_run:
         params.append(click.Option(["--dry-run"], is_flag=True, help="Let the API server check it; change nothing."))
     kind = watch.WatchCommand if watched else click.Command

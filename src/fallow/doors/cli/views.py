@@ -1,27 +1,37 @@
-"""What `status`, `idle` and `explain` do: one cycle up to the plan, and a page of it. Nothing is changed.
+"""What `status`, `idle` and `explain` do: ask the daemon, or go through one cycle up to the plan; and a page of it.
+Nothing is changed.
 
-In: flags, of which -n and -m say what is shown and counted, and all others by which rules it is judged. Out: a page, or
-the same as JSON or YAML. Without measurements it ends with 1, whichever verb was asked.
+In: flags, of which -n and -m say what is shown and counted, those of where.py who is to answer, and all others by which
+rules it is judged: with one of them it is a look of one's own. Out: a page, or the same as JSON or YAML. Without
+measurements it ends with 1, whichever verb was asked, and with 4 where nobody said whom to ask for them.
 """
 
-from typing import Any
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
 
 import click
 import msgspec
 
 from fallow import logs, settings, verbs
+from fallow.doors.answers import rows as telling
 from fallow.doors.answers import status as statuses
 from fallow.doors.answers import workloads as answers
-from fallow.doors.cli import flags, interrupts, pages, show, watch
+from fallow.doors.cli import asking, flags, interrupts, pages, show, watch, where
 from fallow.doors.cli import look as looks
 from fallow.doors.cli import verbs as acting
-from fallow.model import gpus, prices
+from fallow.model import gpus, kinds, price_book, units
 from fallow.model.patterns import Pattern
 from fallow.model.policies import idle as policies
-from fallow.model.seen import Unseen
-from fallow.model.units import Seconds
+from fallow.model.units import Instant, Seconds
 from fallow.stories import idle as stories
 from fallow.wiring import daemon
+
+T = TypeVar("T")
 
 
 class ViewFilter(msgspec.Struct, frozen=True):
@@ -30,21 +40,33 @@ class ViewFilter(msgspec.Struct, frozen=True):
     namespace: Pattern | None = None
     model: Pattern | None = None
 
+    def fits(self, row: telling.ApiRow) -> bool:
+        if self.namespace is not None and not self.namespace.fullmatch(row.namespace):
+            return False
+        return self.model is None or (bool(row.models) and all(map(self.model.fullmatch, row.models)))
+
     def __str__(self) -> str:
         """In words, behind what is counted."""
         where = f" in namespaces that match {self.namespace.pattern}" if self.namespace else ""
         return where + (f" on GPUs that match {self.model.pattern}" if self.model else "")
 
 
-def _sight(given: dict[str, Any]) -> tuple[daemon.Sighting, ViewFilter]:
-    """One look at everything, judged by the flags; and what of it is asked for."""
+def read_filter(given: dict[str, Any]) -> ViewFilter:
+    scope = flags.read_settings(_without(given), looks.UNUSED_VARIABLES).mandate.scope
+    return ViewFilter(scope.namespace, scope.model)
+
+
+def _text(pattern: Pattern | None) -> str | None:
+    return pattern.pattern if pattern else None
+
+
+def _sight(given: dict[str, Any]) -> daemon.Sighting:
+    """One look at everything, judged by the flags."""
     options = flags.read_settings(given, looks.UNUSED_VARIABLES)
-    scope = options.mandate.scope
-    wide = msgspec.structs.replace(scope, namespace=None, model=None)
+    wide = msgspec.structs.replace(options.mandate.scope, namespace=None, model=None)
     logs.set_up("default", "error")
     with show.refusals():
-        found = interrupts.run(daemon.look(_within(options, wide), tell=show.tell))
-    return found, ViewFilter(scope.namespace, scope.model)
+        return interrupts.run(daemon.look(_within(options, wide), tell=show.tell))
 
 
 def _within(options: settings.Settings, scope: policies.Scope) -> settings.Settings:
@@ -52,49 +74,49 @@ def _within(options: settings.Settings, scope: policies.Scope) -> settings.Setti
     return msgspec.structs.replace(options, mandate=mandate)
 
 
-def _failure(message: str) -> click.ClickException:
-    return click.ClickException(show.plain(message))  # exit code 1
-
-
-def _why_none(look: stories.Look) -> str:
-    """Why there is no evidence, and what helps; "" where there is."""
-    trouble = look.snapshot.evidence.trouble
+def _why_none(look: stories.Look) -> click.ClickException | None:
+    """Why there is no evidence, and what helps; None where there is. Nobody named a source: that is not a call that
+    failed."""
+    trouble, is_named = look.snapshot.evidence.trouble, look.options.prometheus is not None
     if trouble is None:
-        return ""
-    helps = statuses.help_source(trouble, asks_prometheus=look.options.prometheus is not None)
-    return f"no decision possible: {trouble.because}. What helps: {helps}"
+        return None
+    because = _no_decision(trouble.because, statuses.help_source(trouble, asks_prometheus=is_named))
+    return show.failure(because) if is_named else show.NoSource(because)
+
+
+def _why_none_there(page: statuses.StatusPage) -> click.ClickException | None:
+    """The same of a daemon: without measurements its answer is no decision either."""
+    if page.source is None:
+        return None
+    helps = (each.helps for each in page.problems if each.what == statuses.MEASUREMENTS)
+    return show.failure(_no_decision(page.source.because, next(helps)))
+
+
+def _no_decision(because: str, helps: str) -> str:
+    return f"no decision possible: {because}. What helps: {helps}"
 
 
 def _view(look: stories.Look, asked: ViewFilter) -> answers.Selection:
-    """Refuses a namespace that is not there: an answer of nothing would be taken for one of no idleness."""
-    view, places = answers.view(look.plan, asked.namespace, asked.model), look.snapshot.namespaces
-    if view.workloads:
-        return view
-    known = places.known if not isinstance(places.rest, Unseen) else None
-    if asked.namespace is not None and known is not None and not any(map(asked.namespace.fullmatch, known)):
-        raise _failure(f"there is no namespace {asked.namespace.pattern}, and none that it matches as an expression")
-    if asked.model is not None and look.snapshot.evidence.trouble is None:
-        every = {model for one in answers.view(look.plan).workloads for model in one.finding.models}
-        there = f"there are: {', '.join(sorted(every)) or 'none that is known'}"
-        where = ViewFilter(asked.namespace)
-        raise _failure(f"no workload{where} has only GPUs that match {asked.model.pattern}; {there}")
-    return view
+    try:
+        return statuses.find_view(look, asked.namespace, asked.model)
+    except LookupError as problem:
+        raise show.failure(str(problem)) from None
 
 
-def _read_scope(everywhere: bool, given: dict[str, Any]) -> None:
+def read_scope(everywhere: bool, given: dict[str, Any]) -> None:
     if everywhere and given.get("namespace") is not None:
         raise click.UsageError("say either -n or -A")
 
 
-def _read_prices(texts: tuple[str, ...]) -> prices.Book:
+def _read_prices(texts: tuple[str, ...]) -> price_book.ModelPrices:
     """Those that were given."""
     try:
-        return prices.read_prices(texts)
+        return price_book.read_prices(texts)
     except ValueError as problem:
         raise click.UsageError(f"--price: {show.plain(problem)}") from None
 
 
-def _check_prices(given: prices.Book, look: stories.Look) -> None:
+def _check_prices(given: price_book.ModelPrices, look: stories.Look) -> None:
     """Refuses the price of a model that neither the cluster nor anybody knows: it would change nothing, in silence."""
     strange = [model for model in given if gpus.find(model) is None]
     if not strange:
@@ -108,60 +130,195 @@ def _check_prices(given: prices.Book, look: stories.Look) -> None:
             raise click.UsageError(show.plain(f"--price: no GPU model is known as {model}; {has}"))
 
 
+# ---- who answers -----------------------------------------------------------------------------------------------------
+
+_SHOWING = frozenset({"namespace", "model_name", "kubeconfig", "context", *where.DAEMON_KEYS})
+
+
+def _ask(given: dict[str, Any], question: Callable[[asking.Daemon], Awaitable[T]]) -> asking.Told[T] | asking.Untold:
+    """The daemon, unless a flag says by which rules or measurements it is to be judged: its own are not those."""
+    by_hand = [key for key, value in given.items() if value not in (None, False, ()) and key not in _SHOWING]
+    if by_hand:
+        named = ", ".join(f"--{key.replace('_', '-')}" for key in sorted(by_hand))
+        return asking.Untold(f"the daemon would not judge by {named}", is_usual=True)
+    return asking.ask(given, question)
+
+
+def _without(given: dict[str, Any]) -> dict[str, Any]:
+    """The flags of a look."""
+    return {key: value for key, value in given.items() if key not in where.DAEMON_KEYS}
+
+
+def _first_lines(source: str, rules: str) -> str:
+    return "\n".join(filter(None, (show.fold(source) if source else "", show.fold(rules))))
+
+
+# ---- the verbs -------------------------------------------------------------------------------------------------------
+
+
 def status(output: str, watch_every: Seconds | None, everywhere: bool, price: tuple[str, ...], **given: Any) -> None:
-    _read_scope(everywhere, given)
-    prices_given = _read_prices(price)
+    read_scope(everywhere, given)
+    prices_given, asked = _read_prices(price), read_filter(given)
 
     def make() -> show.Shown:
-        found, asked = _sight(given)
-        _check_prices(prices_given, found.look)
-        view, why = _view(found.look, asked), _why_none(found.look)
-        page = statuses.status(found.look, view, found.daemon, {**prices.DEFAULT, **prices_given})
+        seen = see_status(given, asked, output, price, prices_given)
         if output in ("json", "yaml"):
-            return show.Shown(show.encode(page, output), why)
-        return show.Shown(pages.draw_status(page, str(asked), view.at), why)
+            return show.Shown(show.encode(seen.page, output), seen.failure)
+        first = _first_lines(seen.source, seen.page.rules.sentence)
+        return show.Shown(pages.draw_status(first, seen.page, str(asked), seen.at), seen.failure)
 
     watch.present(make, watch_every)
+
+
+class StatusSeen(msgspec.Struct, frozen=True, kw_only=True):
+    """`failure`: why it says less than was asked for."""
+
+    page: statuses.StatusPage
+    source: str
+    at: Instant
+    failure: click.ClickException | None = None
+
+
+def see_status(
+    given: dict[str, Any], asked: ViewFilter, output: str, price: tuple[str, ...] = (),
+    prices_given: price_book.ModelPrices = price_book.LIST,
+) -> StatusSeen:
+    async def read(daemon: asking.Daemon) -> statuses.StatusPage:
+        given_filter = {"namespace": _text(asked.namespace), "model": _text(asked.model)}
+        return await daemon.read("/api/v1/status", statuses.StatusPage, **given_filter)
+
+    heard = _ask({**given, "price": price}, read)
+    if isinstance(heard, asking.Told):
+        why = _why_none_there(heard.answer)
+        return StatusSeen(page=heard.answer, source=heard.whose, at=heard.at, failure=why)
+    with asking.looking_instead(heard, output):
+        found = _sight(_without(given))
+        _check_prices(prices_given, found.look)
+        view, why, source = _view(found.look, asked), _why_none(found.look), asking.name_source(heard)
+    page = statuses.status(found.look, view, found.daemon, {**price_book.LIST, **prices_given})
+    return StatusSeen(page=page, source=source, at=units.read_instant(page.as_of) or time.time(), failure=why)
 
 
 def idle(output: str, everything: bool, watch_every: Seconds | None, everywhere: bool, **given: Any) -> None:
-    _read_scope(everywhere, given)
+    read_scope(everywhere, given)
+    asked = read_filter(given)
 
     def make() -> show.Shown:
-        found, asked = _sight(given)
-        if why := _why_none(found.look):
-            return show.Shown("", why)
-        view, seen = _view(found.look, asked), found.look.snapshot
-        listed = answers.listed(view, everything=everything)
-        rows = [answers.row(one, view.at, statuses.find_cost(one, seen, prices.DEFAULT)) for one in listed]
+        seen = see_rows(given, asked, output)
+        if seen.failure:
+            return show.Shown("", seen.failure)
+        listed = telling.listed(seen.rows, everything=everything)
         if output in ("json", "yaml"):
-            return show.Shown(show.encode(rows, output))
-        rules, shown = statuses.tell_rules(found.look, found.daemon), list(zip(listed, rows, strict=True))
-        return show.Shown(pages.draw_idle(rules.sentence, view, shown, str(asked), wide=output == "wide"))
+            return show.Shown(show.encode([telling.line(row) for row in listed], output))
+        first = _first_lines(seen.source, seen.rules)
+        return show.Shown(pages.draw_idle(first, seen.rows, listed, str(asked), wide=output == "wide"))
 
     watch.present(make, watch_every)
+
+
+class RowsSeen(msgspec.Struct, frozen=True, kw_only=True):
+    """What was asked for, by whose word and rules, as of when. `failure`: why nothing can be told."""
+
+    rows: list[telling.ApiRow]
+    source: str
+    rules: str
+    at: Instant
+    failure: click.ClickException | None = None
+
+
+def see_rows(given: dict[str, Any], asked: ViewFilter, output: str) -> RowsSeen:
+    heard = _ask(given, lambda daemon: _read_rows(daemon, asked))
+    if isinstance(heard, asking.Told):
+        page, rows = heard.answer
+        why = _why_none_there(page)
+        return RowsSeen(rows=rows, source=heard.whose, rules=page.rules.sentence, at=heard.at, failure=why)
+    with asking.looking_instead(heard, output):
+        found = _sight(_without(given))
+        why, look = _why_none(found.look), found.look
+        view = _view(look, asked) if not why else answers.view(look.plan)
+    rows = [telling.make_row(one, look.snapshot, look.plan.at) for one in view.workloads]
+    rules, source = statuses.tell_rules(look, found.daemon).sentence, asking.name_source(heard)
+    return RowsSeen(rows=rows, source=source, rules=rules, at=look.plan.at, failure=why)
+
+
+async def _read_rows(
+    daemon: asking.Daemon, asked: ViewFilter
+) -> tuple[statuses.StatusPage, list[telling.ApiRow]]:
+    """The page of the cluster, which refuses what is not there at all, and what was asked for."""
+    filters = {"namespace": _text(asked.namespace), "model": _text(asked.model)}
+    page, rows = await asyncio.gather(
+        daemon.read("/api/v1/status", statuses.StatusPage, **filters), read_all_rows(daemon)
+    )
+    return page, [row for row in rows if asked.fits(row)]
+
+
+_PAGE = 1000  # rows of one answer, at most
+
+
+async def read_all_rows(daemon: asking.Daemon) -> list[telling.ApiRow]:
+    """Page by page, in an order in which little moves; what comes twice, because something did, is one."""
+    found: dict[str, telling.ApiRow] = {}
+    cursor: str | None = None
+    while True:
+        page = await daemon.read(
+            "/api/v1/workloads", telling.WorkloadsPage, sort="name", limit=str(_PAGE), cursor=cursor
+        )
+        before = len(found)
+        found |= {row.uid: row for row in page.items}
+        cursor = page.next
+        if cursor is None or len(found) == before:
+            return list(found.values())
 
 
 def explain(
     target: str, namespace: str | None, output: str, watch_every: Seconds | None, **given: Any
 ) -> None:
-    def make() -> show.Shown:
-        found, _ = _sight({**given, "namespace": None})
-        look = found.look
-        index = _find(look, target, {**given, "namespace": namespace or found.namespace})
-        answer = _explain_one(look, index, with_patch=output in ("json", "yaml"))
-        why = _why_none(look)
-        if output in ("json", "yaml"):
-            return show.Shown(show.encode(answer, output), why)
-        rules, lost = statuses.tell_rules(look, found.daemon).sentence, look.snapshot.evidence.lost_signals
-        unseen = [
-            *((f"signal {one.signal}", one.because) for one in lost),
-            *((one.who, one.because) for one in look.snapshot.evidence.ignored),
-        ]
-        finding, wide = look.plan.findings[index], output == "wide"
-        return show.Shown(pages.draw_why(rules, finding, answer, unseen, look.plan.at, wide=wide), why)
+    watch.present(lambda: tell_why(target, namespace, output, given), watch_every)
 
-    watch.present(make, watch_every)
+
+def tell_why(target: str, namespace: str | None, output: str, given: dict[str, Any]) -> show.Shown:
+    with_patch = output in ("json", "yaml")
+    heard = _ask_why(target, namespace, given)
+    if isinstance(heard, asking.Told):
+        (page, answer), source, now = heard.answer, heard.whose, heard.at
+        rules, why = page.rules.sentence, _why_none_there(page)
+    else:
+        with asking.looking_instead(heard, output):
+            found = _sight(_without(given))
+            look = found.look
+            index = _find(look, target, {**given, "namespace": namespace or found.namespace})
+        answer, why, now = _explain_one(look, index, with_patch=with_patch), _why_none(look), look.plan.at
+        rules, source = statuses.tell_rules(look, found.daemon).sentence, asking.name_source(heard)
+    if with_patch:
+        return show.Shown(show.encode(answer, output), why)
+    return show.Shown(pages.draw_why(_first_lines(source, rules), answer, now, wide=output == "wide"), why)
+
+
+def _ask_why(
+    target: str, namespace: str | None, given: dict[str, Any]
+) -> asking.Told[tuple[statuses.StatusPage, answers.Explanation]] | asking.Untold:
+    """Of what the daemon does not know by that name: of the workload that is meant; of what it does not know at all, a
+    look of one's own tells more."""
+    with contextlib.suppress(asking.UnknownThere):
+        return _ask(given, lambda daemon: read_why(daemon, target, namespace))
+    meant = acting.find(target, {**given, "namespace": namespace}).ref
+    try:
+        found = _ask(given, lambda daemon: read_why(daemon, kinds.typed(meant), meant.namespace))
+    except asking.UnknownThere as unknown:
+        return asking.Untold(unknown.format_message())
+    acting.tell_meant(target, meant)
+    return found
+
+
+async def read_why(
+    daemon: asking.Daemon, target: str, namespace: str | None
+) -> tuple[statuses.StatusPage, answers.Explanation]:
+    path = asking.path_of(target, namespace or daemon.door.own_namespace)
+    page, answer = await asyncio.gather(
+        daemon.read("/api/v1/status", statuses.StatusPage),
+        daemon.read(f"{path}/explain", answers.Explanation),
+    )
+    return page, answer
 
 
 def _find(look: stories.Look, target: str, given: dict[str, Any]) -> int:
@@ -172,14 +329,12 @@ def _find(look: stories.Look, target: str, given: dict[str, Any]) -> int:
         acting.tell_meant(target, meant)
         index = next((index for index, each in enumerate(look.snapshot.workloads) if each.ref == meant), None)
     if index is None:
-        raise _failure("it changed at this very moment; repeat the command")
+        raise show.failure("it changed at this very moment; repeat the command")
     return index
 
 
 def _explain_one(look: stories.Look, index: int, *, with_patch: bool) -> answers.Explanation:
     """`with_patch`: what a pause would send is of interest for machines."""
-    (finding, evidence), seen = look.explain(index), look.snapshot
+    finding, evidence = look.explain(index)
     patch = look.patch_of(finding) if with_patch else None
-    one = answers.count(look.plan, index)
-    cost = statuses.find_cost(one, seen, prices.DEFAULT, of_all=True)
-    return answers.explanation(finding, evidence, patch, look.plan.at, seen.evidence.lost_signals, cost)
+    return answers.explanation(finding, evidence, patch, look.plan.at, look.snapshot.evidence)

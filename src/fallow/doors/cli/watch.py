@@ -22,9 +22,9 @@ from fallow.model.units import Seconds
 
 EVERY: Seconds = 10.0
 EXIT_INTERRUPTED = 130
-_ENTER = "\x1b[?1049h\x1b[?25l\x1b[?7l"  # a screen of its own, no cursor, lines that are too long are cut
-_LEAVE = "\x1b[?7h\x1b[?25h\x1b[?1049l"
-_HOME, _EMPTY_LINE, _REST_OF_SCREEN = "\x1b[H", "\x1b[2K", "\x1b[J"
+ENTER = "\x1b[?1049h\x1b[?25l\x1b[?7l"  # a screen of its own, no cursor, lines that are too long are cut
+LEAVE = "\x1b[?7h\x1b[?25h\x1b[?1049l"
+HOME, EMPTY_LINE, REST_OF_SCREEN = "\x1b[H", "\x1b[2K", "\x1b[J"
 
 option = click.Option(
     ["--watch", "watch_every"], type=click.FloatRange(1, 3600), default=None, metavar="[SECONDS]",
@@ -56,7 +56,7 @@ def present(make: Callable[[], show.Shown], every: Seconds | None) -> None:
     page = make()
     click.echo(page.text, nl=False)
     if page.failure:
-        raise click.ClickException(show.plain(page.failure))  # exit code 1
+        raise page.failure
 
 
 def _repeat(make: Callable[[], show.Shown], every: Seconds) -> None:
@@ -80,19 +80,19 @@ def _make_safely(make: Callable[[], show.Shown]) -> str:
         raise
     except click.ClickException as problem:
         return f"Error: {problem.format_message()}"
-    failure = show.plain(f"Error: {page.failure}") if page.failure else ""
+    failure = f"Error: {page.failure.format_message()}" if page.failure else ""
     return "\n\n".join(filter(None, (page.text.rstrip("\n"), failure)))
 
 
 @contextlib.contextmanager
 def _own_screen() -> Iterator[None]:
     before = signal.signal(signal.SIGTERM, _end)
-    sys.stdout.write(_ENTER + _HOME + _REST_OF_SCREEN + "looking ...")
+    sys.stdout.write(ENTER + HOME + REST_OF_SCREEN + "looking ...")
     sys.stdout.flush()
     try:
         yield
     finally:
-        sys.stdout.write(_LEAVE)
+        sys.stdout.write(LEAVE)
         sys.stdout.flush()
         signal.signal(signal.SIGTERM, before)
 
@@ -109,6 +109,6 @@ def _draw(text: str, every: Seconds) -> None:
         more = len(lines) - (rows - 2)
         lines = [*lines[:rows - 2], f"... {more} more lines: a higher terminal shows them"]
     foot = f"{units.rfc3339(time.time())}, again every {units.humane(every)}; Ctrl-C ends"
-    drawn = "".join(f"{_EMPTY_LINE}{line}\r\n" for line in lines)
-    sys.stdout.write(f"{_HOME}{drawn}{_REST_OF_SCREEN}{foot}")
+    drawn = "".join(f"{EMPTY_LINE}{line}\r\n" for line in lines)
+    sys.stdout.write(f"{HOME}{drawn}{REST_OF_SCREEN}{foot}")
     sys.stdout.flush()

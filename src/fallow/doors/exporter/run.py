@@ -15,6 +15,7 @@ from typing import Any
 
 from fallow import __version__
 from fallow.clients import worker
+from fallow.doors import listen
 from fallow.doors.exporter import access, expose, serve
 from fallow.model import processes
 from fallow.model.units import Seconds
@@ -84,7 +85,7 @@ def _verdict(why: str) -> serve.HttpAnswer:
 async def run(options: Options, exporter: NodeExporter) -> int:
     """The daemon, until a signal; raises settings.UsageError before anything has begun."""
     gate = access.Gate(options.web_config_file, time.monotonic)
-    listener = serve.open_listener(options.bind_address, options.http_port)
+    listener = listen.open_listener((options.bind_address, options.http_port), "BIND_ADDRESS, HTTP_PORT")
     scheme = "https" if gate.current().tls else "http"
     host = f"[{options.bind_address}]" if ":" in options.bind_address else options.bind_address
     where = f"{scheme}://{host}:{options.http_port}"

@@ -18,7 +18,6 @@ from collections.abc import Callable, Mapping
 import httptools
 import msgspec
 
-from fallow import settings
 from fallow.doors.exporter import access
 
 log = logging.getLogger("fallow.exporter")
@@ -55,21 +54,6 @@ UNREADABLE = HttpAnswer(400, b"400: this is not a request\n")
 _REALM = ("WWW-Authenticate", 'Basic realm="gpu-idle-exporter"')
 UNAUTHORIZED = HttpAnswer(401, b"401: credentials are asked for\n", headers=(_REALM,))
 BROKEN = HttpAnswer(500, b"500: see the log\n")
-
-
-def open_listener(address: str, port: int) -> socket.socket:
-    """Bound before anything else starts: a port that is taken is a sentence, not a crash later."""
-    listener = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    listener.setblocking(False)
-    try:
-        listener.bind((address, port))
-        listener.listen(128)
-    except OSError as problem:
-        listener.close()
-        where = f"{address} port {port}"
-        raise settings.UsageError(f"BIND_ADDRESS, HTTP_PORT: cannot listen on {where}: {problem.strerror}") from None
-    return listener
 
 
 class RequestHead:

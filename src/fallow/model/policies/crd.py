@@ -1,8 +1,9 @@
 """Custom resources from structs: a schema for the API server, objects read with a sentence for each fault, conditions.
 
 A field is `Annotated[type, form, description]`; a list also has its bounds, and what this version does not do yet its
-NotYet. What must hold between the fields of a struct is its `law`. Values stay as people write them (`30m`, `"0.8"`):
-what they mean is made by the module of each resource (idle_crd.py), which holds its fields and nothing of this.
+NotYet. What must hold between the fields of a struct is its `law`, or are its `laws`. Values stay as people write them
+(`30m`, `"0.8"`): what they mean is made by the module of each resource (idle_crd.py), which holds its fields and
+nothing of this.
 In: structs, and objects as the API server gives them. Out: definitions; what was read, and what is wrong with it.
 Invariant: schema and reader are made from the same lines; reading never raises, and a fault leaves the default.
 Pure, but for one thing: a time zone is looked up in the zone database of the machine.
@@ -50,11 +51,13 @@ class NotYet(msgspec.Struct, frozen=True):
 
 
 class Law(msgspec.Struct, frozen=True):
-    """What must hold between fields: for the API server in CEL, for us in Python."""
+    """What must hold between fields: for the API server in CEL, for us in Python. `at`: the field that it is said of;
+    "": the struct."""
 
     cel: str
     message: str
     holds: Callable[[Any], bool]
+    at: str = ""
 
 
 def text(pattern: str, most: int, such_as: str, check: Callable[[str], object] = str) -> Form:
@@ -259,7 +262,7 @@ def _read_struct(kind: type[S], value: Any, path: str, faults: list[FieldFault])
     if not isinstance(value, Mapping):
         faults.append(FieldFault(path, "is missing" if value is None else "is not a set of fields"))
         return None
-    known = {field.encode_name: field for field in msgspec.structs.fields(kind)}
+    before, known = len(faults), {field.encode_name: field for field in msgspec.structs.fields(kind)}
     strange = {f"{path}.{_plain(key)}": _guess(str(key), known) for key in value if key not in known}
     faults.extend(FieldFault(where, f"there is no such field{guess}") for where, guess in strange.items())
     got: dict[str, Any] = {}
@@ -272,9 +275,16 @@ def _read_struct(kind: type[S], value: Any, path: str, faults: list[FieldFault])
     if any(field.required and field.name not in got for field in known.values()):
         return None
     made = kind(**got)
-    if (law := getattr(kind, "law", None)) and not law.holds(made):
-        faults.append(FieldFault(path, law.message))
+    if len(faults) > before:  # what could not be read is not given here: a law would complain of that again
+        return made
+    broken = [law for law in _laws(kind) if not law.holds(made)]
+    faults.extend(FieldFault(f"{path}.{law.at}" if law.at else path, law.message) for law in broken)
     return made
+
+
+def _laws(kind: type[msgspec.Struct]) -> tuple[Law, ...]:
+    law: Law | None = getattr(kind, "law", None)
+    return (law,) if law is not None else getattr(kind, "laws", ())
 
 
 def _read_field(field: msgspec.structs.FieldInfo, value: Any, path: str, faults: list[FieldFault]) -> Any:
@@ -382,8 +392,10 @@ def _describe_struct(kind: type[msgspec.Struct]) -> dict[str, Any]:
     if required := [field.encode_name for field in known if field.required]:
         schema["required"] = required
     schema["properties"] = {field.encode_name: _describe_field(field) for field in known}
-    if law := getattr(kind, "law", None):
-        schema["x-kubernetes-validations"] = [{"rule": law.cel, "message": law.message}]
+    if laws := _laws(kind):
+        schema["x-kubernetes-validations"] = [
+            {"rule": law.cel, "message": law.message, **({"fieldPath": f".{law.at}"} if law.at else {})} for law in laws
+        ]
     return schema
 
 

@@ -5,6 +5,7 @@ it is for. Reading IdlePolicy objects from the cluster, and the CRD itself: idle
 here.
 """
 
+import math
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final, Literal
@@ -24,6 +25,17 @@ class ActionType(StrEnum):
     pause = "pause"
 
 
+class ChannelType(StrEnum):
+    """By which wire people are told."""
+
+    event = "event"
+    slack = "slack"
+    email = "email"
+    pagerduty = "pagerduty"
+    webhook = "webhook"
+    teams = "teams"
+
+
 class SecretKey(msgspec.Struct, frozen=True):
     """A key of a Secret in our own namespace: it is read when it is needed, and nowhere kept."""
 
@@ -35,7 +47,7 @@ class Channel(msgspec.Struct, frozen=True):
     """Where a notice goes. A setting that nobody may see is there by reference; from a flag, as the Secret itself."""
 
     name: str
-    type: str
+    type: ChannelType
     settings: tuple[tuple[str, str | SecretKey | Secret[str]], ...] = ()
 
     def find(self, key: str) -> str | SecretKey | Secret[str] | None:
@@ -113,10 +125,28 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     max_percent_per_hour: float | None = None
     active_slots: tuple[Slot, ...] = ()  # empty = always
     freeze_slots: tuple[Slot, ...] = ()
+    auto_widen: bool = False  # its window grows when too many pauses are undone at once
+    regret_threshold: float = 0.2
+    widened: float = 1.0  # by how much it has grown; the windows above are as they are now
+    asked_windows: tuple[Seconds, Seconds] | None = None  # gone idle, never used: as asked for, where it has grown
 
     @property
     def windows(self) -> frozenset[Seconds]:
         return frozenset({self.gone_idle, self.never_used})
+
+
+MOST_WIDENED: Final = 4.0
+
+
+def widen(rule: Rule, by: float) -> Rule:
+    """The rule with its window so many times as long, in whole minutes; that of what was never used grows with it
+    where nobody made it another one."""
+    if by <= 1.0:
+        return rule
+    gone = math.ceil(round(rule.gone_idle * min(by, MOST_WIDENED) / MINUTE, 6)) * MINUTE
+    never = gone if rule.never_used == rule.gone_idle else rule.never_used
+    asked = (rule.gone_idle, rule.never_used)
+    return msgspec.structs.replace(rule, gone_idle=gone, never_used=never, widened=by, asked_windows=asked)
 
 
 class IdlePolicy(msgspec.Struct, frozen=True, kw_only=True):
@@ -134,6 +164,7 @@ class IdlePolicy(msgspec.Struct, frozen=True, kw_only=True):
     gpu_models: tuple[Pattern, ...] = ()
     classes: frozenset[str] = frozenset()
     invalid: tuple[str, ...] = ()
+    effective_gone_idle: Seconds | None = None  # as its status said when it was read, for when memory is lost
 
     def reaches(self, namespace: str, labels: Mapping[str, str] | None) -> bool | None:
         """Is it for workloads of that namespace? None: that rests on its labels, and they are not known (None)."""
@@ -160,6 +191,9 @@ class Tally(msgspec.Struct, frozen=True, kw_only=True):
     paused_workloads: int
     acknowledged_workloads: int | None
     next_actions: tuple[NextAction, ...] = ()
+    pauses_7d: int | None = None
+    regrets_7d: int | None = None
+    effective_gone_idle: Seconds | None = None
 
 
 class Scope(msgspec.Struct, frozen=True, kw_only=True):

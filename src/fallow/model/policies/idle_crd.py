@@ -21,23 +21,21 @@ from fallow.model.long_memory import Freeze
 from fallow.model.policies import crd, idle
 from fallow.model.policies.crd import Count, Duration, Flag, Moment, Ratio, Share, Text, Timeout, Window, one_of
 from fallow.model.secret import Secret
-from fallow.model.units import Instant
+from fallow.model.units import MINUTE, Instant, Seconds
 
 HIGHEST_PRIORITY = 1_000_000  # that can be written; a policy whose priority cannot be read stands above
 MOST_NEXT_ACTIONS = 20
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 
-NO_REGRET = crd.NotYet("this version does not learn from pauses that were undone yet; leave it out")
-
 # What a channel of each type may be told, and of that, what it needs one of.
 SETTINGS_OF: Mapping[str, tuple[frozenset[str], frozenset[str]]] = {
-    "slack": (
+    idle.ChannelType.slack: (
         frozenset({"webhook_url", "bot_token", "channel", "api_url"}), frozenset({"webhook_url", "bot_token"})
     ),
-    "email": (frozenset({"to"}), frozenset()),
-    "pagerduty": (frozenset({"routing_key", "url"}), frozenset({"routing_key"})),
-    "webhook": (frozenset({"url", "auth_header", "hmac_key"}), frozenset({"url"})),
-    "teams": (frozenset({"url"}), frozenset({"url"})),
+    idle.ChannelType.email: (frozenset({"to"}), frozenset()),
+    idle.ChannelType.pagerduty: (frozenset({"routing_key", "url"}), frozenset({"routing_key"})),
+    idle.ChannelType.webhook: (frozenset({"url", "auth_header", "hmac_key"}), frozenset({"url"})),
+    idle.ChannelType.teams: (frozenset({"url"}), frozenset({"url"})),
 }
 _SHOWN = frozenset({"to", "channel", "api_url"})  # settings that are no secret, whoever writes them where
 
@@ -50,7 +48,7 @@ Buttons = Annotated[tuple[Annotated[int, crd.integer(1, 168)], ...], {"maxItems"
 Users = Annotated[tuple[Text, ...], {"maxItems": 256}]
 Groups = Annotated[tuple[Text, ...], {"maxItems": 64}]
 SecretRefs: TypeAlias = Mapping[str, crd.SecretRef]
-Sender = Annotated[str, one_of("event", *SETTINGS_OF)]
+Sender = Annotated[str, one_of(*map(str, idle.ChannelType))]
 Regexes = Annotated[tuple[crd.Regex, ...], {"maxItems": 64}]
 Signals = Annotated[tuple[Annotated[str, one_of(*(one.label for one in usage.OPTIONAL))], ...], {"maxItems": 16}]
 Classes = Annotated[tuple[Annotated[str, one_of("training", "inference", "notebook", "batch")], ...], {"maxItems": 4}]
@@ -91,7 +89,7 @@ class ChannelSpec(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
     law: ClassVar = crd.Law(
         "self.type != 'event' || !(has(self.config) || has(self.configSecretRefs))",
         "a channel of type event has no settings",
-        lambda channel: channel.type != "event" or not (channel.config or channel.config_secret_refs),
+        lambda channel: channel.type != idle.ChannelType.event or not (channel.config or channel.config_secret_refs),
     )
 
 
@@ -100,7 +98,7 @@ class NoticeSpec(msgspec.Struct, frozen=True, rename="camel"):
     grace: Annotated[Duration, "Time between the delivered notice and the pause."] = "5m"
     require_all: Annotated[Flag, "Every channel must confirm; otherwise one is enough."] = False
     channels: Annotated[tuple[ChannelSpec, ...], crd.keyed("name"), "Where notices go."] = (
-        ChannelSpec(name="event", type="event"),
+        ChannelSpec(name="event", type=idle.ChannelType.event),
     )
 
     law: ClassVar = crd.Law(
@@ -163,8 +161,8 @@ class ScheduleSpec(msgspec.Struct, frozen=True):
 
 
 class RegretSpec(msgspec.Struct, frozen=True, rename="camel"):
-    auto_widen: Annotated[Flag, NO_REGRET, "Lengthen goneIdle when too many pauses are undone at once."] = False
-    threshold: Annotated[Ratio, NO_REGRET, "Share of undone pauses that is too many."] = "0.2"
+    auto_widen: Annotated[Flag, "Lengthen goneIdle when too many pauses are undone at once."] = False
+    threshold: Annotated[Ratio, "Share of undone pauses that is too many."] = "0.2"
 
 
 class IdlePolicySpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -258,8 +256,18 @@ def parse(obj: Mapping[str, Any]) -> idle.IdlePolicy:
         workload_selector=_make_selector(spec.workload_selector), pod_selector=_make_selector(spec.pod_selector),
         namespaces=tuple(crd.compile_regex(text) for text in spec.namespaces),
         gpu_models=tuple(crd.compile_regex(text) for text in spec.gpu_models), classes=frozenset(spec.classes),
-        invalid=tuple(map(str, faults)),
+        invalid=tuple(map(str, faults)), effective_gone_idle=_read_effective(obj),
     )
+
+
+def _read_effective(obj: Mapping[str, Any]) -> Seconds | None:
+    """Of our own last report; what cannot be read was not said."""
+    standing = obj.get("status")
+    text = standing.get("effectiveGoneIdle") if isinstance(standing, Mapping) else None
+    try:
+        return units.parse_duration(text) if isinstance(text, str) else None
+    except ValueError:
+        return None
 
 
 def _channel_faults(channels: tuple[ChannelSpec, ...]) -> Iterator[crd.FieldFault]:
@@ -286,6 +294,7 @@ def _make_rule(name: str, spec: IdlePolicySpec) -> idle.Rule:
         max_actions_per_cycle=spec.limits.max_actions_per_cycle, max_percent_per_hour=spec.limits.max_percent_per_hour,
         active_slots=tuple(map(_make_slot, spec.schedule.active)),
         freeze_slots=tuple(map(_make_slot, spec.schedule.freeze)),
+        auto_widen=spec.regret.auto_widen, regret_threshold=ratio(spec.regret.threshold),
     )
 
 
@@ -298,7 +307,7 @@ def _make_channel(channel: ChannelSpec) -> idle.Channel:
     """What should have been a reference is at least never shown."""
     secrets = ((key, idle.SecretKey(ref.name, ref.key)) for key, ref in channel.config_secret_refs.items())
     plain = ((key, text if key in _SHOWN else Secret(text)) for key, text in channel.config.items())
-    return idle.Channel(channel.name, channel.type, (*plain, *secrets))
+    return idle.Channel(channel.name, idle.ChannelType(channel.type), (*plain, *secrets))
 
 
 def _make_consent(consent: ConsentSpec) -> idle.Consent:
@@ -348,6 +357,8 @@ def status(
     soonest = sorted(tally.next_actions, key=lambda action: action.at)[:MOST_NEXT_ACTIONS]
     upcoming = (NextActionStatus(one.kind, one.namespace, one.name, units.rfc3339(one.at)) for one in soonest)
     counted = {key: value for key, value in msgspec.structs.asdict(tally).items() if key != "next_actions"}
+    window = tally.effective_gone_idle
+    counted["effective_gone_idle"] = None if window is None else f"{window / MINUTE:.0f}m"
     return crd.plain({"status": IdlePolicyStatus(
         **counted, observed_generation=of.generation, last_evaluation_time=units.rfc3339(now),
         next_actions=tuple(upcoming),

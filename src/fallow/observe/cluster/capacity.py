@@ -58,20 +58,21 @@ class _Taint(msgspec.Struct):
     effect: str = ""
 
 
-class _NodeSpec(msgspec.Struct):
+class _CountedNodeSpec(objects.NodeSpec):
     unschedulable: bool = False
     taints: list[_Taint] | None = None
 
 
 class CountedNodeItem(objects.NodeItem):
-    spec: _NodeSpec = msgspec.field(default_factory=_NodeSpec)
+    spec: _CountedNodeSpec = msgspec.field(default_factory=_CountedNodeSpec)
 
 
 def see_node(item: CountedNodeItem) -> cluster.Node:
     return msgspec.structs.replace(objects.see_node(item), machine=see_machine(item))
 
 
-def see_machine(item: CountedNodeItem) -> Machine:
+def see_machine(item: CountedNodeItem, *, is_offered: bool = False) -> Machine:
+    """`is_offered`: somebody else says whether a node may be used; here only whether what is free there can be told."""
     name, labels, has = item.metadata.name, item.metadata.labels or {}, item.status.allocatable or {}
     try:
         replicas = max(1, _whole(labels.get(names.GPU_REPLICAS, "1")))
@@ -79,11 +80,17 @@ def see_machine(item: CountedNodeItem) -> Machine:
         return Machine(
             name=name, product=labels.get(names.GPU_PRODUCT, ""), gpus=seats // replicas, replicas=replicas,
             cpu=quantities.parse_milli(has.get("cpu", "0"), up=False), pods=_whole(has.get("pods", "110")),
-            memory=quantities.parse_mebi(has.get("memory", "0"), up=False), left_out=_why_left_out(item, has),
+            memory=quantities.parse_mebi(has.get("memory", "0"), up=False), gpu_memory=_read_memory(labels),
+            left_out=("" if is_offered else _why_closed(item)) or _why_uncounted(has),
         )
     except ValueError:
         why = "what it has cannot be read"
         return Machine(name=name, product="", cpu=0, memory=0, gpus=0, pods=0, left_out=why)
+
+
+def _read_memory(labels: Mapping[str, str]) -> int | None:
+    text = labels.get(names.GPU_MEMORY, "")
+    return int(text) if text.isdecimal() and 0 < len(text) < 9 else None
 
 
 def _whole(text: str | None) -> int:
@@ -95,13 +102,17 @@ _READERS: Final[Mapping[str, Callable[[str], int]]] = {
 }
 
 
-def _why_left_out(item: CountedNodeItem, has: Mapping[str, str]) -> str:
+def _why_closed(item: CountedNodeItem) -> str:
     if item.spec.unschedulable:
         return "is cordoned"
     if not objects.is_ready(item.status):
         return "is not Ready"
     if any(taint.effect in ("NoSchedule", "NoExecute") and taint.key != names.GPU for taint in item.spec.taints or ()):
         return "has a taint that only some pods tolerate"
+    return ""
+
+
+def _why_uncounted(has: Mapping[str, str]) -> str:
     if any(resource.startswith(names.MIG_PREFIX) and _whole(count) for resource, count in has.items()):
         return "is cut by MIG"
     return ""

@@ -68,9 +68,9 @@ class Companions:
         """By uid."""
         return self.followings[key].store if key in self.followings else {}
 
-    def count_claimed(self) -> dict[tuple[str, str], int]:
-        """GPUs that each claim holds, by namespace and name."""
-        return {(claim.namespace, claim.name): claim.gpus for claim in self.store(CLAIM).values()}
+    def claims(self) -> dict[tuple[str, str], objects.Claim]:
+        """By namespace and name."""
+        return {(claim.namespace, claim.name): claim for claim in self.store(CLAIM).values()}
 
     def rest(self, key: owners.Key) -> Rest:
         """What all that is not in its store is: surely not there, or not seen."""

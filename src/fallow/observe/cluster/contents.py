@@ -6,7 +6,7 @@ Invariant: nothing here asks the server for anything; while nothing changed the 
 """
 
 import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -17,7 +17,8 @@ from fallow.model.policies import idle
 from fallow.model.seen import Input, Known, Register, Unseen, several
 from fallow.model.units import Seconds
 from fallow.observe.cluster import companions, following, hosts, lookup, namespaces, objects, owners, served, watched
-from fallow.observe.cluster.pods import count_claimed
+from fallow.observe.cluster import queued as queueing
+from fallow.observe.cluster.pods import PodReader, settle_claims
 from fallow.observe.usage import trust
 
 V = TypeVar("V")
@@ -36,6 +37,7 @@ class Parts(msgspec.Struct, frozen=True):
     companions: companions.Companions
     kinds: watched.OwnerKinds
     lookup: lookup.Lookup
+    reader: PodReader
 
     def followings(self) -> list[following.Following[Any]]:
         """All that what is handed out is made of."""
@@ -62,10 +64,25 @@ class Contents:
 
     def settle_claims(self, found: Iterable[cluster.Pod]) -> tuple[cluster.Pod, ...]:
         """The pods that hold GPUs, now that their claims are known; of claims not seen the number stays unknown."""
-        held = self._parts.companions.count_claimed()
-        replace = msgspec.structs.replace
-        settled = (replace(pod, claimed=count_claimed(pod, held)) if pod.claims else pod for pod in found)
+        claims = self._parts.companions.claims()
+        settled = (settle_claims(pod, claims) for pod in found)
         return tuple(pod for pod in settled if pod.resources or pod.claimed != 0)
+
+    def take_departures(self) -> tuple[cluster.Departure, ...]:
+        """Pods with GPUs that went since this was asked last."""
+        return self.settle_departures(self._parts.hosts.departures.take())
+
+    def give_back_departures(self, gone: Sequence[cluster.Departure]) -> None:
+        self._parts.hosts.departures.give_back(gone)
+
+    def settle_departures(self, gone: Iterable[cluster.Departure]) -> tuple[cluster.Departure, ...]:
+        claims = self._parts.companions.claims()
+        return tuple(msgspec.structs.replace(one, pod=settle_claims(one.pod, claims)) for one in gone)
+
+    @property
+    def sees_all(self) -> bool:
+        """Are pods of all namespaces followed?"""
+        return "" in self._parts.hosts.pods.followers
 
     @property
     def nodes(self) -> Register[cluster.Node]:
@@ -110,6 +127,15 @@ class Contents:
         # By generation, which a written status does not change: our own reports are no news.
         made_of, seen = [(each.uid, each.generation) for each in known], several(tuple(known))
         return self._memo.recall("policies", (made_of, rest), lambda: rest if isinstance(rest, Unseen) else seen)
+
+    @property
+    def queued(self) -> Input[tuple[cluster.Waiting, ...]]:
+        """Who waits in Kueue."""
+        beside, reader = self._parts.companions, self._parts.reader
+        if isinstance(rest := beside.rest(companions.KUEUE), Unseen):
+            return rest
+        found, stamp = beside.store(companions.KUEUE), beside.stamp(companions.KUEUE)
+        return self._memo.recall("queued", stamp, lambda: several(queueing.find_waiting(found.values(), reader)))
 
     def workloads(self, look_past: LookPast) -> tuple[cluster.Workload, ...]:
         made_of = self._stamp, look_past

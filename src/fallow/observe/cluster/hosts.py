@@ -9,29 +9,34 @@ node has room.
 import asyncio
 import contextlib
 import functools
+from collections.abc import Callable
 from typing import Any
 
 from fallow.clients import errors
 from fallow.clients.kubernetes import api as kube
 from fallow.model import cluster
-from fallow.model.units import Seconds
-from fallow.observe.cluster import capacity, following, objects, pods
+from fallow.model.units import Instant, Seconds
+from fallow.observe.cluster import capacity, departures, following, objects, pods
 
 
 class Hosts:
     def __init__(
-        self, area: following.Area, reader: pods.PodReader, *, counts: bool = False, sees_nodes: bool = True
+        self, area: following.Area, reader: pods.PodReader, *, counts: bool = False, sees_nodes: bool = True,
+        clock: Callable[[], Instant] | None = None,
     ) -> None:
+        """`clock`: pods that go are remembered, with the time."""
+        self.departures = departures.Departures(reader, clock)
+        parted = self.departures.note if clock is not None else None
         self.pods: following.Following[cluster.Pod]
         self.nodes: following.Following[cluster.Node]
         self._api, self._counts, self._cluster = area.api, counts, ""
         self._sees_nodes = sees_nodes
         if counts:
             keep = capacity.keeper(reader)
-            self.pods = area.follow(kube.PODS, capacity.CountedPodItem, keep, field_selector=pods.ALIVE)
+            self.pods = area.follow(kube.PODS, capacity.CountedPodItem, keep, field_selector=pods.ALIVE, parted=parted)
             self.nodes = area.follow(kube.NODES, capacity.CountedNodeItem, capacity.see_node)
         else:
-            self.pods = area.follow(kube.PODS, pods.PodItem, reader.read, field_selector=pods.ALIVE)
+            self.pods = area.follow(kube.PODS, pods.PodItem, reader.read, field_selector=pods.ALIVE, parted=parted)
             see_node = functools.partial(objects.see_node, is_gpu=reader.is_gpu)
             self.nodes = area.follow(kube.NODES, objects.NodeItem, see_node)
 

@@ -37,10 +37,12 @@ class Mirror:
         self, api: kube.Api, *, watch_namespaces: Collection[str] = (), gpu_resources: Collection[str] = (),
         use_policies: bool = True, sees_nodes: bool = True, counts_capacity: bool = False,
         belief: trust.Belief | None = None, kept_kinds: Callable[[], Collection[owners.Key]] = tuple,
+        clock: Callable[[], Instant] | None = None,
     ) -> None:
         """`gpu_resources`: names of further resources that are GPUs. `sees_nodes`: whoever measures nothing needs none.
         `counts_capacity`: keep pods without GPUs, too. `belief`: whose metrics count; None = none are looked at.
-        `kept_kinds`: outside the table, of which we may have paused something."""
+        `kept_kinds`: outside the table, of which we may have paused something. `clock`: pods that go are remembered
+        with the time, for who asks (`contents.take_departures`)."""
         self.api, self._kept_kinds = api, kept_kinds
         has_exporters = belief.may_be_in if belief else lambda _: False
         self.reader = pods.PodReader(frozenset(gpu_resources), has_exporters)
@@ -50,9 +52,9 @@ class Mirror:
         kinds = watching.OwnerKinds(area, self._starter, served)
         self._parts = contents.Parts(
             served=served, kinds=kinds, namespaces=namespaces.Namespaces(area),
-            hosts=hosts.Hosts(area, self.reader, counts=counts_capacity, sees_nodes=sees_nodes),
+            hosts=hosts.Hosts(area, self.reader, counts=counts_capacity, sees_nodes=sees_nodes, clock=clock),
             lookup=lookup.Lookup(api, kinds, served),
-            companions=companions.Companions(area, served, use_policies=use_policies),
+            companions=companions.Companions(area, served, use_policies=use_policies), reader=self.reader,
         )
         self.contents = contents.Contents(self._parts, belief)
 

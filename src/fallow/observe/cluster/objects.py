@@ -15,7 +15,7 @@ import msgspec
 
 from fallow import names
 from fallow.clients.kubernetes import api as kube
-from fallow.model import cluster, pointers, record, selectors, units
+from fallow.model import cluster, pointers, quantities, record, selectors, units
 from fallow.model.policies import idle, idle_crd
 
 OURS = (f"{names.GROUP}/", f"{names.ALIAS_GROUP}/")  # how our annotations begin
@@ -219,10 +219,16 @@ class NodeStatus(msgspec.Struct):
     conditions: list[ObjectCondition] | None = None
     addresses: list[_Address] | None = None
     allocatable: dict[str, str] | None = None
+    capacity: dict[str, str] | None = None
+
+
+class NodeSpec(msgspec.Struct):
+    provider_id: str = msgspec.field(default="", name="providerID")
 
 
 class NodeItem(msgspec.Struct):
     metadata: Meta
+    spec: NodeSpec = msgspec.field(default_factory=NodeSpec)
     status: NodeStatus = msgspec.field(default_factory=NodeStatus)
 
 
@@ -235,7 +241,34 @@ def see_node(item: NodeItem, is_gpu: Callable[[str], bool] = lambda name: name =
         addresses=tuple(address.address for address in item.status.addresses or () if address.type == "InternalIP"),
         ready=is_ready(item.status), gpu_product=labels.get(names.GPU_PRODUCT), shared=_is_shared(labels),
         labels=labels, gpus=None if offers is None else sum(offers.values()), offers=offers or _NO_GPUS,
+        provider_id=item.spec.provider_id, price_per_hour=(item.metadata.annotations or {}).get(names.PRICE_PER_HOUR),
+        cpu=_read_size(item.status.capacity, "cpu", quantities.parse_milli),
+        memory=_read_size(item.status.capacity, "memory", quantities.parse_mebi),
+        created_at=units.read_instant(item.metadata.creation_timestamp),
+        boards=_read_register((item.metadata.annotations or {}).get(names.HAMI_REGISTER)),
     )
+
+
+def _read_size(capacity: Mapping[str, str] | None, name: str, read: Callable[[str], int]) -> int | None:
+    try:
+        return read((capacity or {})[name])
+    except (KeyError, ValueError):
+        return None
+
+
+def _read_register(said: str | None) -> tuple[cluster.RegisteredGpu, ...]:
+    """`[{"id": "GPU-1", "devmem": 81920, ...}]`, or as it was written before: `GPU-1,10,81920,100,...:`."""
+    if not said:
+        return ()
+    try:
+        if said.lstrip().startswith("["):
+            found = [(str(one["id"]), int(one["devmem"])) for one in msgspec.json.decode(said)]
+        else:
+            parts = [one.split(",") for one in said.split(":") if one.count(",") >= 2]
+            found = [(one[0], int(one[2])) for one in parts]
+    except (msgspec.MsgspecError, ValueError, TypeError, KeyError):
+        return ()
+    return tuple(cluster.RegisteredGpu(sys.intern(uuid), memory) for uuid, memory in found if uuid and memory > 0)
 
 
 _NO_GPUS: Mapping[str, int] = {}
@@ -273,19 +306,31 @@ def see_namespace(item: Bare) -> cluster.Namespace:
 
 
 class Claim(msgspec.Struct, frozen=True, gc=False):
-    """A ResourceClaim: how many GPUs it holds."""
+    """A ResourceClaim, and the GPUs that it holds."""
 
     namespace: str
     name: str
-    gpus: int
+    devices: tuple[cluster.ClaimedGpu, ...]
 
 
 def see_claim(item: Item) -> Claim:
     """Devices lent for administration (monitoring) hold nothing: the GPU stays with whoever else has it."""
     status = msgspec.json.decode(item.status) or {}
     devices = ((status.get("allocation") or {}).get("devices") or {}).get("results") or ()
-    held = sum(1 for device in devices if device.get("driver") == names.DRA_DRIVER and not device.get("adminAccess"))
-    return Claim(sys.intern(item.metadata.namespace), sys.intern(item.metadata.name), held)
+    held = (device for device in devices if device.get("driver") == names.DRA_DRIVER and not device.get("adminAccess"))
+    return Claim(sys.intern(item.metadata.namespace), sys.intern(item.metadata.name), tuple(map(_see_device, held)))
+
+
+def _see_device(device: Mapping[str, Any]) -> cluster.ClaimedGpu:
+    """Of a device that is given in parts (consumedCapacity), how much memory; a MIG device is a part of its board."""
+    consumed = device.get("consumedCapacity") or {}
+    said = next((text for name, text in consumed.items() if name.rpartition("/")[2] == "memory"), None)
+    board = str(device.get("device", "")).partition("-mig-")[0]
+    try:
+        memory = quantities.parse_mebi(str(said)) if said is not None else None
+    except ValueError:
+        memory = None
+    return cluster.ClaimedGpu(sys.intern(str(device.get("pool", ""))), sys.intern(board), memory)
 
 
 def see_policy(item: Item) -> idle.IdlePolicy:

@@ -27,11 +27,13 @@ ALIVE = "status.phase!=Succeeded,status.phase!=Failed"
 
 _HEEDED = frozenset({
     names.DOWNSCALER_EXCLUDE, names.DOWNSCALER_EXCLUDE_UNTIL, names.KARPENTER_DO_NOT_DISRUPT, names.WORKLOAD_TYPE_ALIAS,
+    *names.GPU_FRACTIONS, names.GPU_FRACTION_DEVICES, names.HAMI_ALLOCATED,
 })
 _MIG = names.MIG_PREFIX
 # One that is still to be made from its template, or a request that cannot be read: no such claim is ever seen.
 _UNKNOWN_CLAIM = ""
 _SUFFIXES = {"k": 1_000}  # the server writes 1000 as 1k
+_ENDED = ("Succeeded", "Failed")
 MOST_GPUS = 10_000  # of one pod: no node has as many, cut and shared as finely as may be
 
 
@@ -77,8 +79,13 @@ class _Running(msgspec.Struct, rename="camel", gc=False):
     started_at: datetime | None = None
 
 
+class _Terminated(msgspec.Struct, rename="camel", gc=False):
+    finished_at: datetime | None = None
+
+
 class _State(msgspec.Struct, gc=False):
     running: _Running | None = None
+    terminated: _Terminated | None = None
 
 
 class _GpuContainerStatus(msgspec.Struct, gc=False):
@@ -107,6 +114,7 @@ class _Asked(msgspec.Struct, gc=False):
     resources: dict[str, int]
     containers: set[str]
     is_readable: bool = True
+    part: dict[str, int] | None = None  # of each GPU, as HAMi reads it
 
 
 class PodReader:
@@ -159,6 +167,8 @@ class PodReader:
             node_selector=self._pool.share(spec.node_selector) if waits else {},
             affinity=_required_terms(spec.affinity) if waits else None,
             unschedulable_since=_read_unschedulable(status.conditions) if waits else None, needs=needs,
+            bound_at=None if waits else _read_bound(status.conditions), part=self._pool.share(asked.part),
+            ended_at=read_end(status) if meta.deletion_timestamp or status.phase in _ENDED else None,
         )
 
     def _find_owner(self, references: list[objects.Reference] | None) -> cluster.Owner | None:
@@ -186,7 +196,22 @@ class PodReader:
             for name, text in resources.limits.items():
                 if self.is_gpu(name):
                     self._add(asked, container.name, name, text)
+                elif name in names.HAMI_PARTS:
+                    known = asked.part or {}
+                    asked.part = {**known, name: max(_read_count(text) or 0, known.get(name, 0))}
         return asked
+
+    def read_template(self, spec: Mapping[str, Any], count: int, since: Instant) -> cluster.Waiting | None:
+        """What so many pods made of it would wait for; None: no GPUs, or it cannot be told. Raises ValidationError for
+        what is no pod's spec."""
+        read = msgspec.json.decode(msgspec.json.encode(spec), type=PodSpec)
+        asked = self._read_request(read)
+        if not asked.resources or not asked.is_readable:
+            return None
+        return cluster.Waiting(
+            resources={name: each * count for name, each in asked.resources.items()}, each=asked.resources,
+            node_selector=read.node_selector or {}, affinity=_required_terms(read.affinity), since=since,
+        )
 
     def _add(self, asked: _Asked, container: str, name: str, text: str) -> None:
         count = _read_count(text)
@@ -264,6 +289,20 @@ def _instant(moment: datetime | None) -> Instant | None:
     return None if moment is None else moment.timestamp()
 
 
+def _read_bound(conditions: list[objects.ObjectCondition] | None) -> Instant | None:
+    found = _find(conditions, "PodScheduled")
+    return _instant(found.last_transition_time) if found is not None and found.status == "True" else None
+
+
+def read_end(status: _PodStatus) -> Instant | None:
+    """When the last of its containers ended; None while one runs, or was never seen to end."""
+    ends = [one.state.terminated if one.state else None for one in status.container_statuses or ()]
+    if not ends or any(end is None or end.finished_at is None for end in ends):
+        return None
+    beside = (one.state.terminated for one in status.init_container_statuses or () if one.state)
+    return max(end.finished_at.timestamp() for end in (*ends, *beside) if end and end.finished_at)
+
+
 def _read_unschedulable(conditions: list[objects.ObjectCondition] | None) -> Instant | None:
     found = _find(conditions, "PodScheduled")
     if found is None or found.status != "False" or found.reason != "Unschedulable":
@@ -293,7 +332,12 @@ def as_link(pod: cluster.Pod) -> objects.Seen:
     return objects.Seen(ref=ref, owner=pod.owner, labels=pod.labels, annotations=pod.annotations)
 
 
-def count_claimed(pod: cluster.Pod, claims: Mapping[tuple[str, str], int]) -> int | None:
-    """GPUs that its claims hold; None where one could not be seen."""
-    counts = [claims.get((pod.namespace, name)) for name in pod.claims]
-    return sum(count for count in counts if count is not None) if None not in counts else None
+def settle_claims(pod: cluster.Pod, claims: Mapping[tuple[str, str], objects.Claim]) -> cluster.Pod:
+    """With the GPUs that its claims hold; of claims not seen the number stays unknown."""
+    if not pod.claims:
+        return pod
+    found = [claims.get((pod.namespace, name)) for name in pod.claims]
+    known = [claim for claim in found if claim is not None]
+    devices = tuple(device for claim in known for device in claim.devices)
+    claimed = len(devices) if len(known) == len(found) else None
+    return msgspec.structs.replace(pod, claimed=claimed, devices=devices)

@@ -13,11 +13,11 @@ from typing import Any
 import msgspec
 
 from fallow.clients import errors
-from fallow.model import cluster, long_memory, units, usage
+from fallow.model import cluster, cost, long_memory, units, usage
 from fallow.model.policies import idle
-from fallow.model.seen import ABSENT, Input, Known, Unseen, sure
+from fallow.model.seen import ABSENT, Input, Known, Unseen, several, sure
 from fallow.model.units import Instant, Seconds
-from fallow.observe.cluster import mirror, second_look
+from fallow.observe.cluster import departures, mirror, second_look
 from fallow.observe.usage import rows as usage_rows
 from fallow.observe.usage import source as sources
 
@@ -30,30 +30,46 @@ class Eyes:
     def __init__(
         self, seen: mirror.Mirror, source: sources.Source, *, clock: Callable[[], Instant],
         lease_annotations: Callable[[], Mapping[str, str]] = dict, lease_term: Callable[[], int | None] = lambda: None,
+        rates: Callable[[], Input[cost.NodeRates]] = lambda: ABSENT,
     ) -> None:
-        """`clock`: ours, by which the others' are looked at."""
+        """`clock`: ours, by which the others' are looked at. `rates`: what nodes cost, where books are kept."""
         self._mirror = seen
         self._source = source
         self._clock = clock
         self.lease_annotations, self._lease_term = lease_annotations, lease_term
+        self._rates = rates
         self._held = usage_rows.Holders((), {})
+        self._looked_past: dict[str, frozenset[str]] = {}
 
     @property
     def policies(self) -> Input[tuple[idle.IdlePolicy, ...]]:
         """The IdlePolicies as last seen: the brain makes the rules in force of them, which take_snapshot then needs."""
-        return self._mirror.policies
+        return self._widen(self._mirror.policies)
+
+    def _widen(self, policies: Input[tuple[idle.IdlePolicy, ...]]) -> Input[tuple[idle.IdlePolicy, ...]]:
+        """With their windows as they are now: by what stands on the Lease; where that knows nothing of one, by what was
+        reported of it last, so that lost memory makes nobody wait less."""
+        if not any(each.rule.auto_widen for each in sure(policies)):
+            return policies
+        remembered, _ = long_memory.read(self.lease_annotations(), self._clock())
+        known = {week.rule: week.widened for week in remembered.weeks}
+        return several(tuple(_widen(each, known.get(each.rule.name)) for each in sure(policies)))
 
     async def take_snapshot(self, rules: Collection[idle.Rule], now: Instant) -> cluster.Snapshot:
         await self._mirror.refresh(now)
         seen, look_past = self._mirror.contents, self._look_past(rules)
+        self._looked_past = look_past
         held = self._hold(seen.version_of_hosts)
         facts: dict[str, Any] = {  # before anything is waited for: all of one instant
             "workloads": seen.workloads(look_past), "nodes": seen.nodes, "namespaces": seen.namespaces,
-            "policies": seen.policies, "missing": seen.missing, "version": seen.version(look_past),
+            "policies": self._widen(seen.policies), "missing": seen.missing, "version": seen.version(look_past),
+            "queued": seen.queued,
         }
         with_floors = any(rule.power_floor for rule in rules)
-        evidence = await self._source.evidence(held, _windows(rules), now, with_floors=with_floors)
-        facts["missing"] += tuple(cluster.Missing(one.who, one.because) for one in evidence.ignored)
+        evidence = await self._source.evidence(
+            held, _windows(rules), now, with_floors=with_floors, strictest=_find_strictest(rules)
+        )
+        facts["missing"] += tuple(cluster.Missing(one.who, one.because, one.is_untrusted) for one in evidence.ignored)
         facts["missing"] += self._compare_clocks(evidence)
         return self._compose(held, evidence, now, **facts)
 
@@ -87,10 +103,36 @@ class Eyes:
         held = usage_rows.Holders(pods, nodes.known, exporters=self._mirror.contents.exporters)
         evidence = await self._source.again(held, _windows(rules), now)
         facts = {
-            "nodes": nodes, "namespaces": fresh.namespaces, "policies": self._mirror.policies,
+            "nodes": nodes, "namespaces": fresh.namespaces, "policies": self.policies,
             "missing": (*fresh.missing, *self._compare_clocks(evidence)),
         }
         return self._compose(held, evidence, now, workloads=fresh.workloads, **facts)
+
+    async def take_inventory(self, now: Instant, expected: Collection[cluster.PodId] = ()) -> cluster.Inventory:
+        """For the books: without measurements, with workloads as the last snapshot found them. `expected`: those who
+        held GPUs when somebody last looked. Raises if pods may not be current: then nobody is told to have gone; and
+        where our clock is not the server's: a month could be booked in a minute."""
+        await self._mirror.refresh(now)
+        self._check_clock("the clock of the API server", self._mirror.api.clock)
+        seen = self._mirror.contents
+        found = cluster.Inventory(
+            pods=seen.pods, nodes=seen.nodes, namespaces=seen.namespaces, workloads=seen.workloads(self._looked_past),
+            departures=seen.take_departures(), sees_all=seen.sees_all,
+        )
+        there = {pod.uid for pod in found.pods} if expected else ()
+        missed = [each for each in expected if each.uid not in there]
+        if not missed and all(each.ended_at is not None for each in found.departures):
+            return found
+        try:
+            gone = await departures.ask_ends(self._mirror.api, self._mirror.reader, found.departures, missed)
+        except BaseException:  # cut short: who went is told once, so that the next look must be told
+            seen.give_back_departures(found.departures)
+            raise
+        return msgspec.structs.replace(found, departures=seen.settle_departures(gone))
+
+    async def read_hour(self, hour: Instant, now: Instant) -> tuple[usage.HourReading, ...]:
+        """What was measured of a full hour of the clock, for the books. Raises what the source's other side does."""
+        return await self._source.read_hour(self._held, hour, now)
 
     async def draw(
         self, pods: Sequence[cluster.Pod], gpus: Collection[str], span: usage.DrawnSpan, now: Instant
@@ -106,10 +148,13 @@ class Eyes:
         measured = ABSENT if evidence.trouble else self._source.clock  # who gave nothing could not be late with it
         clocks = {"the clock of the API server": self._mirror.api.clock, "the clock of Prometheus": measured}
         for whose, other in clocks.items():
-            if isinstance(other, Known) and abs(other.value - (ours := self._clock())) > MAX_APART:
-                there, here = units.rfc3339(other.value), units.rfc3339(ours)
-                raise errors.BadAnswer(f"{whose} says {there}, ours says {here}: nothing is decided in this cycle")
+            self._check_clock(whose, other)
         return tuple(cluster.Missing(whose, other.why) for whose, other in clocks.items() if isinstance(other, Unseen))
+
+    def _check_clock(self, whose: str, other: Input[Instant]) -> None:
+        if isinstance(other, Known) and abs(other.value - (ours := self._clock())) > MAX_APART:
+            there, here = units.rfc3339(other.value), units.rfc3339(ours)
+            raise errors.BadAnswer(f"{whose} says {there}, ours says {here}: nothing is decided in this cycle")
 
     def _compose(
         self, held: usage_rows.Holders, evidence: usage.Evidence, now: Instant, **facts: Any
@@ -119,7 +164,8 @@ class Eyes:
             facts["missing"] = (*facts["missing"], cluster.Missing("our memory", lost))
         return cluster.Snapshot(
             taken_at=now, pods=held.pods, evidence=evidence, long_memory=remembered,
-            freeze=long_memory.read_freeze(self.lease_annotations(), now), lease_term=self._lease_term(), **facts,
+            freeze=long_memory.read_freeze(self.lease_annotations(), now), lease_term=self._lease_term(),
+            rates=self._rates(), **facts,
         )
 
     def _look_past(self, rules: Collection[idle.Rule]) -> dict[str, frozenset[str]]:
@@ -136,6 +182,14 @@ class Eyes:
         }
 
 
+def _widen(policy: idle.IdlePolicy, known: float | None) -> idle.IdlePolicy:
+    if not policy.rule.auto_widen:
+        return policy
+    reported = (policy.effective_gone_idle or 0.0) / policy.rule.gone_idle
+    by = min(idle.MOST_WIDENED, max(1.0, reported)) if known is None else known
+    return msgspec.structs.replace(policy, rule=idle.widen(policy.rule, by))
+
+
 def _find_neighbours(some: tuple[cluster.Pod, ...], every: tuple[cluster.Pod, ...]) -> Iterator[cluster.Pod]:
     nodes, known = {pod.node for pod in some if pod.node}, {(pod.namespace, pod.name) for pod in some}
     return (pod for pod in every if pod.node in nodes and (pod.namespace, pod.name) not in known)
@@ -147,3 +201,14 @@ def _reaches(by: idle.IdlePolicy | None, namespace: cluster.Namespace) -> bool:
 
 def _windows(rules: Collection[idle.Rule]) -> frozenset[Seconds]:
     return frozenset(window for rule in rules for window in rule.windows)
+
+
+def _find_strictest(rules: Collection[idle.Rule]) -> usage.Strictest | None:
+    """None where there is no rule."""
+    if not rules:
+        return None
+    activity = [rule.activity for rule in rules]
+    return usage.Strictest(
+        quiet=min(activity), busy=max(activity), coverage=max(rule.coverage for rule in rules),
+        max_sample_age=min(rule.max_sample_age for rule in rules),
+    )

@@ -48,7 +48,7 @@ def _fields() -> dict[str, tuple[Field, ...]]:
     fields: dict[str, tuple[Field, ...]] = {metric.name: ("high",) for metric in queries.OTHERS}
     fields |= {metric.name: ("high", "count") for metric in queries.PRIMARIES}
     fields |= {metric.name: ("high", "count", "sum") for metric in _RATIOS}
-    fields |= {metric.name: ("high", "low", "count") for metric in queries.POWER}
+    fields |= {metric.name: ("high", "low", "count", "sum") for metric in queries.POWER}
     fields |= {metric.name: ("high", "low") for metric in queries.OTHERS if metric.signal is Signal.fb_growth}
     fields |= dict.fromkeys((*_VOUCHES, queries.HOLDS), ())
     fields |= dict.fromkeys(queries.REQUEST_GAUGES, ("high",))
@@ -382,6 +382,15 @@ class Scraped:
 
     def _track(self, metric: queries.GpuMetric) -> buckets.Track:
         return self.table.tracks[metric.name]
+
+    def hour(self, start: Instant) -> dict[Topic, SeriesReading]:
+        """Of the hour of the clock that began then, as far as it is kept."""
+        span = self.table.ring.span(start, start + HOUR - 1)
+        found = {
+            Topic(What.mean, metric.name, HOUR): self._mean(metric.name, span) for metric in (*_RATIOS, *queries.POWER)
+        }
+        found[Topic(What.increase, queries.ENERGY, HOUR)] = self._increase(queries.ENERGY, span, start)
+        return found
 
     def floors(self, now: Instant) -> dict[Topic, SeriesReading]:
         """The lowest power of a day, and of how many samples."""

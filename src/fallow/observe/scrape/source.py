@@ -26,7 +26,7 @@ from fallow.model.seen import ABSENT, Input
 from fallow.model.units import DAY, HOUR, MINUTE, Instant, Seconds, clock_time, humane, rfc3339
 from fallow.model.usage import Signal
 from fallow.observe.scrape import kept, samples, targets
-from fallow.observe.usage import columns, floors, labels, past, readings, rows, trust
+from fallow.observe.usage import columns, floors, hours, labels, past, readings, rows, trust
 
 log = logging.getLogger(__name__)
 
@@ -172,12 +172,17 @@ class ScrapeSource:
             return None
 
     async def evidence(
-        self, held: rows.Holders, windows: frozenset[Seconds], now: Instant, *, with_floors: bool = True
+        self, held: rows.Holders, windows: frozenset[Seconds], now: Instant, *, with_floors: bool = True,
+        strictest: usage.Strictest | None = None,
     ) -> usage.Evidence:
         self._samples.gpus_of_node = _count_gpus(held.nodes.values())
         found = await self._measure(held, windows, now)
         strangers = {f"{one.namespace}/{one.pod}": NOT_BELIEVED for one in self._finder.strangers}
         return msgspec.structs.replace(found, ignored=(*found.ignored, *trust.name_untrusted(strangers)))
+
+    async def read_hour(self, held: rows.Holders, hour: Instant, now: Instant) -> tuple[usage.HourReading, ...]:
+        found, facts = self._samples.hour(hour), self._samples.facts
+        return hours.fold(found, facts, held, self._witness, has_believed=True)
 
     async def draw(
         self, held: rows.Holders, pods: Sequence[cluster.Pod], gpus: Collection[str], span: usage.DrawnSpan,

@@ -89,7 +89,7 @@ def _build_usage(sheet: _Sheet, held: rows.Holders) -> usage.Usage:
         newest={metric.signal: one for metric, one in _read_primaries(sheet, What.newest, INSTANT, peak)},
         exporter_up=_find_up(sheet), exporter_frozen=_find_frozen(sheet, count, interval),
         power_floor=_read_floors(sheet), last_active=np.full(size, np.nan), observed_since=np.full(size, np.nan),
-        version=layout.version, index=layout.index,
+        version=layout.version, index=layout.index, blank=_find_blanks(sheet),
     )
 
 
@@ -150,31 +150,70 @@ def _read_primaries(
 
 
 def _read_counts(sheet: _Sheet, peak: Mapping[Signal, usage.Floats]) -> dict[Signal, usage.Floats]:
-    """A series with a sample that is none (its mean is no number of 0 or more) makes its row's count unknown.
+    """A series with a sample that is none makes its row's count unknown.
 
     Samples of a job of which nobody knows how often it is scraped do not count: by another's interval they would cover
     more than they do.
     """
     counts = {}
     for metric, column in _read_primaries(sheet, What.count, sheet.window, peak):
-        means = sheet.measured.readings.get(Topic(What.mean, metric.name, sheet.window), NOTHING)
-        odd = np.full(len(sheet.measured.facts), np.nan)
-        odd[means.series[~(means.values >= 0.0)]] = 1.0
-        is_odd = sheet.layout.edges(metric.join).spread(odd, len(column)) > 0
-        counts[metric.signal] = np.where(is_odd, np.nan, column)
+        counts[metric.signal] = np.where(_spread_flags(sheet, metric, _find_odd(sheet, metric)), np.nan, column)
     return counts
 
 
+def _find_odd(sheet: _Sheet, metric: queries.GpuMetric) -> usage.Bools:
+    """The series with a sample that is none, by number: their mean is no number of 0 or more, or their lowest is none
+    (that is asked where it matters: sparing.py)."""
+    is_odd = np.zeros(len(sheet.measured.facts), np.bool_)
+    means = sheet.measured.readings.get(Topic(What.mean, metric.name, sheet.window), NOTHING)
+    lowest = sheet.measured.readings.get(Topic(What.lowest, metric.name, sheet.window), NOTHING)
+    is_odd[means.series[~(means.values >= 0.0)]] = True
+    is_odd[lowest.series[lowest.values < 0.0]] = True
+    return is_odd
+
+
+def _find_blanks(sheet: _Sheet) -> dict[Signal, usage.Bools]:
+    """Where a series has a sample above all that can be measured, and not only such: its highest tells nothing then.
+
+    Until it is known that its lowest is none either, it may have readings.
+    """
+    found: dict[Signal, usage.Bools] = {}
+    for metric in (*queries.PRIMARIES, *queries.OTHERS):
+        highest = sheet.read(Topic(What.peak, metric.name, sheet.window))
+        if highest is None or metric.signal is Signal.last_kernel or not (highest > metric.top).any():
+            continue
+        lowest = sheet.read(Topic(What.lowest, metric.name, sheet.window))
+        is_blank = (highest > metric.top) & (True if lowest is None else ~(lowest > metric.top))
+        rows_of_it = _spread_flags(sheet, metric, is_blank)
+        found[metric.signal] = found.get(metric.signal, np.zeros_like(rows_of_it)) | rows_of_it
+    return found
+
+
+def _spread_flags(sheet: _Sheet, metric: queries.GpuMetric, flags: usage.Bools) -> usage.Bools:
+    """From series to the rows that any of them speaks of."""
+    values = np.where(flags, 1.0, np.nan)
+    return np.asarray(sheet.layout.edges(metric.join).spread(values, len(sheet.layout.gpu)) > 0)
+
+
 def _read_means(sheet: _Sheet, peak: Mapping[Signal, usage.Floats]) -> dict[Signal, usage.Floats]:
-    """Who was read, and has no mean, did nothing at all: of those nothing is answered."""
+    """Who was counted, and has no mean, did nothing at all: of those nothing is answered.
+
+    A mean that is none (one sample of the series is no reading) is at most the series' peak, and counts as that: else
+    one odd sample, or an odd series beside the good one, would hide a steady trickle.
+    """
     means: dict[Signal, usage.Floats] = {}
     for metric in queries.PRIMARIES:
         found = sheet.measured.readings.get(Topic(What.mean, metric.name, sheet.window))
-        if found is not None and metric.signal in peak and metric.signal in usage.RATIOS:
-            values = np.zeros(len(sheet.measured.facts))
-            values[found.series] = found.values
+        highest = sheet.read(Topic(What.peak, metric.name, sheet.window))
+        if found is not None and highest is not None and metric.signal in usage.RATIOS:
+            values = np.full(len(sheet.measured.facts), np.nan)
+            values[sheet.measured.readings.get(Topic(What.count, metric.name, sheet.window), NOTHING).series] = 0.0
+            values[found.series] = queries.believe(found.values, metric)
+            is_none = _find_odd(sheet, metric)
+            is_none[found.series] |= np.isnan(values[found.series])
+            values = np.where(is_none, queries.believe(highest, metric), values)
             column = sheet.layout.edges(metric.join).spread(values, len(sheet.layout.gpu))
-            means[metric.signal] = queries.believe(np.where(np.isnan(peak[metric.signal]), np.nan, column), metric)
+            means[metric.signal] = np.where(np.isnan(peak[metric.signal]), np.nan, column)
     return means
 
 

@@ -6,7 +6,7 @@ them.
 """
 
 import functools
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from typing import Final, NamedTuple
 
 from fallow.clients.prometheus import client
@@ -66,17 +66,39 @@ class Inquiry:
         self._prometheus = prometheus
         self._books = books
 
-    def about(self, windows: Iterable[Seconds], focus: Focus | None = None) -> Iterator[Question]:
+    def about(self, windows: Collection[Seconds], focus: Focus | None = None) -> Iterator[Question]:
+        """All of it."""
+        yield from self.about_peaks(windows, focus)
         for metric in queries.PRIMARIES:
-            book, selectors = self._books.of(metric), self._selectors(metric, focus)
-            newest = queries.newest(selectors)
-            yield Question(Topic(What.newest, metric.name), newest, book, metric.signal.label, required=True)
+            yield from self.about_cover(metric, windows, focus)
+
+    def about_peaks(self, windows: Collection[Seconds], focus: Focus | None = None) -> Iterator[Question]:
+        """All of it but how completely the primaries were measured."""
         yield self.about_holders(focus)
         for window in windows:
-            yield from self._about_signals(window, focus)
+            for metric in (*queries.PRIMARIES, *queries.OTHERS):
+                yield self._about_peak(metric, window, focus)
             yield self._about_energy(window, focus)
             yield self._about_requests(window, focus)
         yield Question(Topic(What.down), queries.down(self._prometheus.selector("up")), self._books.targets, "up")
+
+    def about_cover(
+        self, metric: queries.GpuMetric, windows: Collection[Seconds], focus: Focus | None
+    ) -> Iterator[Question]:
+        """Of a primary: how many samples, their mean, and when the newest is of."""
+        book, selectors, name = self._books.of(metric), self._selectors(metric, focus), metric.signal.label
+        yield Question(Topic(What.newest, metric.name), queries.newest(selectors), book, name, required=True)
+        for window in windows:
+            for what, write in ((What.count, queries.count), (What.mean, queries.mean)):
+                yield Question(Topic(what, metric.name, window), write(selectors, window), book, name, required=True)
+
+    def about_lowest(
+        self, metric: queries.GpuMetric, windows: Collection[Seconds], focus: Focus | None
+    ) -> Iterator[Question]:
+        book, selectors = self._books.of(metric), self._selectors(metric, focus)
+        for window in windows:
+            topic, promql = Topic(What.lowest, metric.name, window), queries.lowest(selectors, window)
+            yield Question(topic, promql, book, metric.signal.label, required=metric in queries.PRIMARIES)
 
     def about_paces(self, is_due: bool) -> Iterator[Question]:
         """How often series are written; with its older half apart where that is to be learned."""
@@ -126,16 +148,11 @@ class Inquiry:
         ratios = [metric for metric in queries.PRIMARIES if metric.signal in usage.RATIOS]
         return " or ".join(queries.highest(metric, self._selectors(metric, focus), step) for metric in ratios)
 
-    def _about_signals(self, window: Seconds, focus: Focus | None) -> Iterator[Question]:
-        for metric in (*queries.PRIMARIES, *queries.OTHERS):
-            book, selectors = self._books.of(metric), self._selectors(metric, focus)
-            name, is_primary = metric.signal.label, metric in queries.PRIMARIES
-            peak = queries.peak(metric, selectors, book.dialect.by, window)
-            yield Question(Topic(What.peak, metric.name, window), peak, book, name, required=is_primary)
-            if is_primary:
-                for what, write in ((What.count, queries.count), (What.mean, queries.mean)):
-                    promql = write(selectors, window)
-                    yield Question(Topic(what, metric.name, window), promql, book, name, required=True)
+    def _about_peak(self, metric: queries.GpuMetric, window: Seconds, focus: Focus | None) -> Question:
+        book = self._books.of(metric)
+        peak = queries.peak(metric, self._selectors(metric, focus), book.dialect.by, window)
+        key, is_primary = Topic(What.peak, metric.name, window), metric in queries.PRIMARIES
+        return Question(key, peak, book, metric.signal.label, required=is_primary)
 
     def _about_energy(self, window: Seconds, focus: Focus | None) -> Question:
         book = self._books.foreign

@@ -147,7 +147,8 @@ class LabelBook:
 
     def _add(self, key: bytes, raw: bytes) -> int:
         try:
-            facts = self._read(_DECODER.decode(raw)) if self._room.take(raw) else NOTHING_SAID
+            is_text = _NUL not in raw
+            facts = self._read(_DECODER.decode(raw)) if self._room.take(raw) and is_text else NOTHING_SAID
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             facts = NOTHING_SAID
         self.unreadable += facts is NOTHING_SAID
@@ -203,6 +204,7 @@ class Jobs:
 
 
 _DECODER = msgspec.json.Decoder(dict[str, str])
+_NUL = rb"\u0000"  # PostgreSQL takes no text with it: one GPU of that name would keep all books from being written
 
 
 def _first(labels: dict[str, str], names: Sequence[str]) -> tuple[str, str]:

@@ -144,17 +144,20 @@ def fill_found(result: usage.Usage, search: spans.Search, kernels: usage.Floats,
 def fill_counts(result: usage.Usage, search: spans.Search, cover: Numbers) -> None:
     """`cover`: of each row, by which primary it was counted."""
     at, better = search.wanted.rows, search.was_whole & (search.in_window > np.nan_to_num(search.wanted.count))
-    for number in np.unique(cover[at[better]]).tolist():
+    for number in sorted(set(cover[at[better]].tolist())):
         rows_of_it = better & (cover[at] == number)
         result.count[queries.PRIMARIES[number].signal][at[rows_of_it]] = search.in_window[rows_of_it]
 
 
 def choose_cover(seen: usage.Usage, speakers: Speakers) -> Numbers:
-    """By which primary (its place in the table) each row is counted: the one with the most samples."""
-    best, chosen = np.full(seen.rows, -1.0), np.full(seen.rows, -1, dtype=np.int64)
+    """By which primary (its place in the table) each row is counted: the one with the most samples; -1 = by none.
+
+    Where no sample of the window counts, no older one would, either: nobody knows how often that job is scraped.
+    """
+    best, chosen = np.zeros(seen.rows), np.full(seen.rows, -1, dtype=np.int64)
     for number, metric in enumerate(queries.PRIMARIES):
         if metric.signal is not Signal.last_kernel and metric in speakers and metric.signal in seen.count:
-            samples = np.where(speakers[metric], np.nan_to_num(seen.count[metric.signal]), -1.0)
+            samples = np.where(speakers[metric], np.nan_to_num(seen.count[metric.signal]), 0.0)
             chosen, best = np.where(samples > best, number, chosen), np.maximum(best, samples)
     return chosen
 

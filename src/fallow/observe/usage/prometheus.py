@@ -16,12 +16,27 @@ from typing import TypeVar
 import msgspec
 import numpy as np
 
+from fallow.clients import errors
 from fallow.clients.prometheus import client
 from fallow.model import cluster, gpus, usage
 from fallow.model.seen import Input
 from fallow.model.units import DAY, Instant, Seconds
 from fallow.model.usage import Signal
-from fallow.observe.usage import asking, columns, floors, inquiry, labels, paces, past, queries, readings, rows, spans
+from fallow.observe.usage import (
+    asking,
+    columns,
+    floors,
+    hours,
+    inquiry,
+    labels,
+    paces,
+    past,
+    queries,
+    readings,
+    rows,
+    spans,
+    sparing,
+)
 from fallow.observe.usage.readings import INSTANT, NOTHING, Numbers, Topic, What
 
 log = logging.getLogger(__name__)
@@ -65,19 +80,83 @@ class PrometheusSource:
         return self._prometheus.clock
 
     async def evidence(
-        self, held: rows.Holders, windows: frozenset[Seconds], now: Instant, *, with_floors: bool = True
+        self, held: rows.Holders, windows: frozenset[Seconds], now: Instant, *, with_floors: bool = True,
+        strictest: usage.Strictest | None = None,
     ) -> usage.Evidence:
         self._forget_gone()
         try:
-            answers = await self._ask(self._inquiry.about(windows), now)
+            answers, left_out = await self._ask_all(windows, now, all_of_it=strictest is None)
             layouts = self._lay_out(answers.readings, held, windows)
             await self._learn_paces(layouts, now)
             self._learn_intervals(answers.readings, layouts)
             if self._floors.are_due(now) and (with_floors or any(map(_has_unrated, layouts.values()))):
                 answers = await self._learn_floors(answers, held, now)
+            seen = self._compose(answers, held, layouts, now)
+            dropped = [pod for layout in layouts.values() for pod in layout.dropped]
+            covers = self._about_left_out(seen, left_out, held, strictest, dropped) if strictest and left_out else []
+            closer = [*covers, *self._about_lowest(seen, held, strictest.busy if strictest else math.inf)]
+            return await self._look_closer(seen, answers, closer, held) if closer else seen
         except asking.NoEvidence as nothing:
             return columns.no_evidence(now, nothing.trouble)
-        return self._compose(answers, held, layouts, now)
+
+    async def _ask_all(
+        self, windows: frozenset[Seconds], now: Instant, *, all_of_it: bool
+    ) -> tuple[asking.Answers, list[queries.GpuMetric]]:
+        """And the primaries of whose completeness nothing was asked (sparing.py). Raises NoEvidence."""
+        if all_of_it:
+            return await self._ask(self._inquiry.about(windows), now), []
+        answers = await self._ask(self._inquiry.about_peaks(windows), now)
+        exported = sparing.find_exported(answers.readings, windows)
+        leads = sparing.find_leads(exported)
+        covers = [one for metric in leads for one in self._inquiry.about_cover(metric, windows, None)]
+        return await self._ask_more(answers, covers, now), [metric for metric in exported if metric not in leads]
+
+    async def _ask_more(
+        self, answers: asking.Answers, questions: Iterable[asking.Question], now: Instant
+    ) -> asking.Answers:
+        more = await self._asker.ask(questions, now)
+        self._jobs.catch_up(self._books.facts)
+        return asking.Answers({**answers.readings, **more.readings}, tuple(dict.fromkeys((*answers.lost, *more.lost))))
+
+    def _about_left_out(
+        self, seen: usage.Evidence, left_out: Sequence[queries.GpuMetric], held: rows.Holders,
+        strictest: usage.Strictest, dropped: Sequence[int],
+    ) -> list[asking.Question]:
+        """What was left out, of the rows of which it could change the verdict.
+
+        `dropped`: pods with a claim that seems to be made no more; what was left out may still make it.
+        """
+        some = np.zeros(len(held.pods), np.bool_)
+        some[dropped] = True
+        for one in seen.usage.values():
+            some[one.pod[sparing.find_open(one, left_out, strictest, seen.at)]] = True
+        return [
+            one for focus in self._focus_on_some(some, held) for metric in left_out
+            for one in self._inquiry.about_cover(metric, frozenset(seen.usage), focus)
+        ]
+
+    def _about_lowest(self, seen: usage.Evidence, held: rows.Holders, busy: float) -> list[asking.Question]:
+        """Of signals that may have samples which are none."""
+        questions: list[asking.Question] = []
+        for metric in (*queries.PRIMARIES, *queries.OTHERS):
+            some = np.zeros(len(held.pods), np.bool_)
+            for one in seen.usage.values():
+                some[one.pod[sparing.find_doubtful(one, metric.signal, busy)]] = True
+            for focus in self._focus_on_some(some, held):
+                questions += self._inquiry.about_lowest(metric, frozenset(seen.usage), focus)
+        return questions
+
+    def _focus_on_some(self, some: usage.Bools, held: rows.Holders) -> Iterable[inquiry.Focus | None]:
+        return self._focus_on([held.pods[index] for index in np.flatnonzero(some).tolist()], held)
+
+    async def _look_closer(
+        self, seen: usage.Evidence, answers: asking.Answers, questions: Sequence[asking.Question], held: rows.Holders
+    ) -> usage.Evidence:
+        """With the answers to these as well. Raises NoEvidence."""
+        answers = await self._ask_more(answers, questions, seen.at)
+        layouts = self._lay_out(answers.readings, held, frozenset(seen.usage))
+        self._learn_intervals(answers.readings, layouts)
+        return self._compose(answers, held, layouts, seen.at)
 
     def _lay_out(
         self, found: readings.Readings, held: rows.Holders, windows: frozenset[Seconds]
@@ -171,6 +250,8 @@ class PrometheusSource:
                 before = self._intervals.setdefault(window, {})
                 before |= {job: min(seconds, before.get(job, math.inf)) for job, seconds in learned.items()}
             seen = self._compose(answers, held, layouts, now)
+            if doubts := self._about_lowest(seen, held, math.inf):
+                seen = self._compose(await self._ask_more(answers, doubts, now), held, layouts, now)
             mended = {one.window: await self._mend(one, held, layouts[one.window], now) for one in seen.usage.values()}
         except asking.NoEvidence as nothing:
             return columns.no_evidence(now, nothing.trouble)
@@ -184,6 +265,11 @@ class PrometheusSource:
         at = np.flatnonzero(looker.counted.thin & (looker.cover >= 0))
         await self._search(looker, at, np.full(len(at), np.nan), seen.window, layout)
         return looker.result
+
+    def _focus_on(self, pods: Sequence[cluster.Pod], held: rows.Holders) -> Iterable[inquiry.Focus | None]:
+        """Nearly all are asked for in one question, without their names: those cost more than the few others do."""
+        is_nearly_all = len(pods) > max(_NEARLY_ALL * len(held.pods), _PODS_PER_QUERY)
+        return (None,) if is_nearly_all else self._focus(pods)
 
     def _focus(self, pods: Sequence[cluster.Pod]) -> Iterator[inquiry.Focus]:
         """Batches of pods, with the boards on which other names speak of their GPUs."""
@@ -213,6 +299,19 @@ class PrometheusSource:
             log.warning("exact idle times could not be looked up: %s", nothing)
         self._found_idle.forget_before(now - self._lookback)
         return looker.result
+
+    @property
+    def prometheus(self) -> client.Prometheus:
+        """For who asks, rarely, what nothing is decided by."""
+        return self._prometheus
+
+    async def read_hour(self, held: rows.Holders, hour: Instant, now: Instant) -> tuple[usage.HourReading, ...]:
+        try:
+            answers = await self._asker.ask(hours.ask(self._prometheus, self._books, hour, now), now)
+        except asking.NoEvidence as nothing:
+            raise errors.BadAnswer(str(nothing)) from nothing
+        self._jobs.catch_up(self._books.facts)
+        return hours.fold(answers.readings, self._books.facts, held, has_believed=self._has_believed)
 
     async def draw(
         self, held: rows.Holders, pods: Sequence[cluster.Pod], gpus: Collection[str], span: usage.DrawnSpan,
@@ -269,15 +368,13 @@ class PrometheusSource:
         self, looker: "_Looker", number: int, stretch: spans.Stretch, at: Numbers
     ) -> Iterator[asking.Question]:
         """How many samples; and of what is older than the window also whether there was activity."""
-        pods = [looker.held.pods[pod] for pod in np.unique(looker.result.pod[at]).tolist()]
-        by_cover = {queries.PRIMARIES[cover] for cover in np.unique(looker.cover[at]).tolist()}
+        pods = [looker.held.pods[pod] for pod in sorted(set(looker.result.pod[at].tolist()))]
+        by_cover = {queries.PRIMARIES[cover] for cover in set(looker.cover[at].tolist())}
         speaking = [
             metric for metric, speaks in looker.speakers.items()
             if metric.signal is not Signal.last_kernel and stretch.far > looker.result.window and speaks[at].any()
         ]
-        # Nearly all are asked for in one question, without their names: those cost more than the few others do.
-        is_nearly_all = len(pods) > max(_NEARLY_ALL * len(looker.held.pods), _PODS_PER_QUERY)
-        for focus in (None,) if is_nearly_all else self._focus(pods):
+        for focus in self._focus_on(pods, looker.held):
             for metric in by_cover:
                 yield self._inquiry.about_samples(metric, focus, stretch, number)
             for metric in speaking:

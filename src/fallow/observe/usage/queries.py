@@ -179,7 +179,8 @@ def scrapes(selector: str, offset: Seconds = 0.0) -> str:
 
 
 def _late(offset: Seconds) -> str:
-    return f"[{span(PACE - offset)}]" + (f" offset {span(offset)}" if offset else "")
+    """A sample on the far border is none of the older half's: it would have one more than half of them."""
+    return _stretch((PACE, offset)) if offset else f"[{span(PACE)}]"
 
 
 def down(selector: str) -> str:

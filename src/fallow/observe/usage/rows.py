@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from fallow import names
-from fallow.model import cluster, usage
+from fallow.model import cluster, shares, usage
 from fallow.model.units import Seconds
 from fallow.observe.usage import labels, trust
 from fallow.observe.usage.readings import Numbers
@@ -136,7 +136,7 @@ class Holders:
         return not said and (witness.node == node or facts.host not in self._node_called)
 
     def _behind(self, reservation: cluster.Pod) -> tuple[int, ...]:
-        members = {member for group in _groups_of(reservation) for member in self._groups.get(group, ())}
+        members = {member for group in shares.groups_of(reservation) for member in self._groups.get(group, ())}
         return tuple(sorted(member for member in members if self.pods[member].node == reservation.node))
 
 
@@ -170,6 +170,7 @@ class RowLayout:
         self._mig_gpus: set[str] = set()
         self._split: set[str] = set()  # handed out in parts, as a believed exporter shows
         self._speakers: dict[int, Witness] = {}  # of the series that are heard
+        self.dropped: frozenset[int] = frozenset()  # pods with claims that nobody makes any more
         own = self._find_rows()
         self._vouched = self._find_vouched()
         self._find_shared()
@@ -262,6 +263,7 @@ class RowLayout:
         dropped = {row for rows in too_many for row in rows if row not in is_made}
         if not dropped:
             return own
+        self.dropped = frozenset(row.pod for row, number in self._numbers.items() if number in dropped)
         kept = [(row, number) for row, number in self._numbers.items() if number not in dropped]
         moved = {number: place for place, (_, number) in enumerate(kept)}
         self._numbers = {row: moved[number] for row, number in kept}
@@ -409,17 +411,11 @@ def _names_of(node: cluster.Node) -> frozenset[str]:
     return frozenset(name.lower() for name in (node.name, node.hostname, *node.addresses) if name)
 
 
-def _groups_of(pod: cluster.Pod) -> set[str]:
-    """A pod on several fractions has one label for each group, named after it."""
-    key = names.RESERVATION_GROUP_LABEL
-    return {value for label, value in pod.labels.items() if label == key or label.startswith(f"{key}/")}
-
-
 def _group_members(pods: tuple[cluster.Pod, ...]) -> dict[str, list[int]]:
     members: dict[str, list[int]] = defaultdict(list)
     if any(pod.namespace in names.RESERVATION_NAMESPACES for pod in pods):
         for index, pod in enumerate(pods):
             if pod.namespace not in names.RESERVATION_NAMESPACES:
-                for group in _groups_of(pod):
+                for group in shares.groups_of(pod):
                     members[group].append(index)
     return members

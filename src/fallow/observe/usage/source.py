@@ -21,9 +21,11 @@ class Source(Protocol):
         ...
 
     async def evidence(
-        self, held: rows.Holders, windows: frozenset[Seconds], now: Instant, *, with_floors: bool = True
+        self, held: rows.Holders, windows: frozenset[Seconds], now: Instant, *, with_floors: bool = True,
+        strictest: usage.Strictest | None = None,
     ) -> usage.Evidence:
-        """One Usage per window, or the reason why nothing can be said. `with_floors`: a rule asks for them."""
+        """One Usage per window, or the reason why nothing can be said. `with_floors`: a rule asks for them.
+        `strictest`: what can change no verdict by these need not be there."""
         ...
 
     async def again(self, held: rows.Holders, windows: frozenset[Seconds], now: Instant) -> usage.Evidence:
@@ -37,10 +39,14 @@ class Source(Protocol):
         samples of those that several series measured one after the other."""
         ...
 
+    async def read_hour(self, held: rows.Holders, hour: Instant, now: Instant) -> tuple[usage.HourReading, ...]:
+        """What was measured of the full hour of the clock that began then. Raises what the other side does."""
+        ...
+
     async def draw(
         self, held: rows.Holders, pods: Sequence[cluster.Pod], gpus: Collection[str], span: usage.DrawnSpan,
         now: Instant,
     ) -> Mapping[str, usage.Floats]:
         """The highest activity (a ratio) of each of these GPUs of these pods, point by point; nan where nothing was
-        measured. The one call that raises for what the other side does: nothing is decided by it."""
+        measured. Raises for what the other side does, as `read_hour`: nothing is decided by them."""
         ...

@@ -135,7 +135,6 @@ class Doubts:
 def name_untrusted(found: Mapping[str, str]) -> tuple[usage.Ignored, ...]:
     """Who they are and why they do not count, up to a number; how many more there are is said."""
     named = sorted(found.items())[:_MOST_NAMED]
-    listed = [usage.Ignored(f"{names.UNTRUSTED_EXPORTER} {who}", because) for who, because in named]
     if more := len(found) - len(named):
-        listed.append(usage.Ignored(f"{names.UNTRUSTED_EXPORTER} and {more} more", "ignored for the like reasons"))
-    return tuple(listed)
+        named.append((f"and {more} more", "ignored for the like reasons"))
+    return tuple(usage.Ignored(f"{names.UNTRUSTED_EXPORTER} {who}", why, is_untrusted=True) for who, why in named)

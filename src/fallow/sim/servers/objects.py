@@ -13,8 +13,9 @@ from typing import Any, TypeAlias
 import msgspec
 
 from fallow import names
-from fallow.model.policies import idle_crd
+from fallow.model.policies import attribution_crd, budget_crd, idle_crd
 from fallow.model.units import Instant
+from fallow.sim import paying
 from fallow.sim.servers import store as stores
 from fallow.sim.world import shapes
 from fallow.sim.world import world as worlds
@@ -25,10 +26,6 @@ Watch: TypeAlias = Callable[[worlds.SimWorkload, Object], None]
 OWNER = "kubectl-create"  # who made the workloads
 BY_HAND, BY_COMMAND = "kubectl-edit", names.RESUME_FIELD_MANAGER
 SERVICES = ("InferenceService", "LLMInferenceService")
-_STARTING: Object = {
-    "phase": "Pending",
-    "conditions": [{"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": "False"}],
-}
 
 
 class _Shown(msgspec.Struct):
@@ -55,16 +52,20 @@ class Objects:
         self.step()
 
     def _lay_ground(self) -> None:
-        for definition in [*shapes.make_definitions(), idle_crd.define()]:
+        ours = (idle_crd, budget_crd, attribution_crd)
+        for definition in [*shapes.make_definitions(), *(each.define() for each in ours)]:
             self._store.create(definition)
         for name in sorted({"default", shapes.EXPORTERS, *(one.part.namespace for one in self._world.workloads)}):
             if self._store.find(stores.Key("", "Namespace", "", name)) is None:  # a server brings the usual ones
-                made = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+                labels = {"team": team} if (team := name.removeprefix("team-")) != name else {}
+                made = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
                 self._store.create({**made, "status": {"phase": "Active"}})
         for index, node in enumerate(self._world.nodes.values()):
+            labels, annotations = paying.mark_node(node)
             made = shapes.make_node(
                 node.name, model=node.model, gpus=node.gpus, ip=_node_ip(index), mode=node.mode,
                 slices=worlds.PARTS[node.mode], resource=worlds.RESOURCES[node.mode],
+                pool=node.pool, labels=labels, annotations=annotations,
             )
             self._store.create(made)
             self._ready[node.name] = True
@@ -155,15 +156,20 @@ class Objects:
 
     def _remove_pod(self, workload: worlds.SimWorkload, name: str) -> None:
         key = stores.Key("", "Pod", workload.part.namespace, name)
-        if self._store.find(key) is not None:  # not gone with what owned it
+        found = self._store.find(key)
+        if found is not None:  # not gone with what owned it
+            ended = shapes.ended_status(found.object["status"], workload.left_at)
+            self._store.write(key, {**found.object, "status": ended})
             self._store.delete(key)
 
     def _make_pod(self, workload: worlds.SimWorkload, shown: _Shown, number: int, stage: str) -> Object:
-        pod, part, status = workload.pods[number], workload.part, _STARTING
-        if stage == "waiting":
+        pod, part, ip = workload.pods[number], workload.part, _pod_ip(workload.number, number)
+        if pod.bound_at is None:
             status = shapes.waiting_status(pod.created_at)
-        elif stage == "running":
-            status = shapes.running_status(pod.ready_at, _pod_ip(workload.number, number))
+        elif stage == "starting":
+            status = shapes.starting_status(pod.bound_at)
+        else:
+            status = shapes.running_status(pod.ready_at, ip, bound_at=pod.bound_at)
         return shapes.make_pod(
             self._owner_of(workload, shown, number), pod.name, node=pod.node, gpus=part.gpus,
             resource=worlds.RESOURCES[part.mode], status=status,

@@ -21,10 +21,11 @@ from fallow.sim.traces import published
 from fallow.sim.traces.published import TraceError, TraceReport
 
 FULL: Final = 1.3  # the published runs let pods arrive until they asked for 130 % of the cluster's GPUs
-_NODES: Final = "openb/openb_node_list_gpu_node.csv"
-_PODS: Final = "openb/openb_pod_list_{}.csv.gz"
-_CURVES: Final = "openb/published_allocation_curves.csv.gz"
+NODES_FILE: Final = "openb_node_list_gpu_node.csv"
 PODS_PREFIX: Final = "openb_pod_list_"
+_NODES: Final = f"openb/{NODES_FILE}"
+_PODS: Final = f"openb/{PODS_PREFIX}{{}}.csv.gz"
+_CURVES: Final = "openb/published_allocation_curves.csv.gz"
 PODS_COLUMNS: Final = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli")
 SET_FOLDER: Final = "set FALLOW_TRACES to the folder of the traces"
 _NO_NUMBER: Final = "CPU, memory or GPUs are no whole number"

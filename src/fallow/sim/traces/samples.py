@@ -15,11 +15,13 @@ from typing import Final
 import numpy as np
 
 from fallow.model.units import DAY, MINUTE, parse_instant
+from fallow.sim.traces import openb
 from fallow.sim.world import lives
 
 SEED: Final = 7
 FOLDER: Final = Path(__file__).parent / "shipped"
-DUTY, PODS, NODES = "sample.csv.gz", "sample-pods.csv.gz", "openb_node_list_gpu_node.csv"
+SAMPLE, SAMPLE_PODS = "sample", "sample-pods"  # their names
+DUTY, PODS, NODES = f"{SAMPLE}.csv.gz", f"{SAMPLE_PODS}.csv.gz", openb.NODES_FILE
 _STEP: Final = 2 * MINUTE
 _SPAN: Final = lives.LifeSpan(parse_instant("2026-11-16T00:00:00Z"), _STEP, round(DAY / _STEP))
 # Life, its class, how many pods of it, whose, on which model.

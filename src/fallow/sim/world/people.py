@@ -18,7 +18,8 @@ Way: TypeAlias = Literal["command", "annotation", "hand"]
 
 
 class Character(msgspec.Struct, frozen=True):
-    """`acknowledges`: how likely a notice is answered; `answers` and `misses`: after how long at the latest."""
+    """`acknowledges`: how likely a notice is answered; `answers` and `misses`: after how long at the latest. `signs`:
+    as whom."""
 
     name: str
     acknowledges: float
@@ -26,6 +27,7 @@ class Character(msgspec.Struct, frozen=True):
     keeps_hours: float
     misses: Seconds
     way: Way
+    signs: str = "its owner"
 
     def answer(self, rng: np.random.Generator) -> Seconds | None:
         """After how long they acknowledge a notice; None: they do not."""
@@ -43,6 +45,6 @@ CHARACTERS: Final[Mapping[str, Character]] = {
         Character("absent", 0.0, 0.0, 0.0, 30 * MINUTE, "command"),
         Character("polite", 0.2, 8 * MINUTE, 2.0, 5 * MINUTE, "annotation"),
         Character("impatient", 0.1, 2 * MINUTE, 8.0, 20.0, "hand"),
-        Character("machine", 0.0, 0.0, 0.0, 1.0, "command"),  # asks on behalf of its users, at once
+        Character("machine", 0.0, 0.0, 0.0, 1.0, "command", "its gateway"),  # for whoever calls the service, at once
     )
 }

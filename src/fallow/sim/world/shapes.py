@@ -57,16 +57,18 @@ SHAPES: Mapping[str, KindShape] = {
     **{kind: KindShape("kubeflow.org/v1") for kind in TRAINING_JOBS},
 }
 _SUFFIXES = {"ReplicaSet": "-7d4c9b6f5", "Deployment": "-predictor", "RayCluster": "-raycluster", "Job": "-worker-0"}
+_POOL = "karpenter.sh/nodepool"  # as clusters that Karpenter scales have it
 SCALED = ("Deployment", "ReplicaSet", "StatefulSet", "Rollout", "LeaderWorkerSet", "LLMInferenceService")
 
 
 def make_workload(
     kind: str, namespace: str, name: str, uid: str, *, replicas: int, gpus: int, resource: str, group_size: int,
-    class_: str,
+    class_: str, annotations: Mapping[str, str] | None = None,
 ) -> Object:
     """As its owner wrote it, in its first version, running. `group_size`: pods per replica."""
     metadata = {
-        "name": name, "namespace": namespace, "labels": {"app": name, names.WORKLOAD_TYPE: class_}, "annotations": {},
+        "name": name, "namespace": namespace, "labels": {"app": name, names.WORKLOAD_TYPE: class_},
+        "annotations": dict(annotations or {}),
         "uid": uid, "resourceVersion": "1",
     }
     spec = _make_spec(kind, name, replicas, _template(name, gpus, resource), group_size)
@@ -185,13 +187,28 @@ def waiting_status(since: Instant) -> Object:
     return {"phase": "Pending", "conditions": [{"type": "PodScheduled", **why}]}
 
 
-def running_status(started_at: Instant, ip: str) -> Object:
+def starting_status(bound_at: Instant) -> Object:
+    """Of a pod that was given a node then, and does not run yet."""
+    bound = {"type": "PodScheduled", "status": "True", "lastTransitionTime": units.rfc3339(bound_at)}
+    return {"phase": "Pending", "conditions": [bound, {"type": "Ready", "status": "False"}]}
+
+
+def running_status(started_at: Instant, ip: str, bound_at: Instant | None = None) -> Object:
     """Of a pod that runs since then, and is ready."""
     at = units.rfc3339(started_at)
-    conditions = [{"type": type_, "status": "True", "lastTransitionTime": at} for type_ in _WELL]
+    bound = units.rfc3339(started_at if bound_at is None else bound_at)
+    times = {"PodScheduled": bound}
+    conditions = [{"type": type_, "status": "True", "lastTransitionTime": times.get(type_, at)} for type_ in _WELL]
     container = {"name": "main", "ready": True, "started": True, "restartCount": 0, "image": "", "imageID": ""}
     statuses = [{**container, "state": {"running": {"startedAt": at}}}]
     return {"phase": "Running", "startTime": at, "podIP": ip, "conditions": conditions, "containerStatuses": statuses}
+
+
+def ended_status(status: Object, at: Instant) -> Object:
+    """Of a pod whose containers ended then; one that never ran has none."""
+    ended = {"terminated": {"exitCode": 0, "finishedAt": units.rfc3339(at)}}
+    over = [{**each, "ready": False, "state": ended} for each in status.get("containerStatuses", ())]
+    return {**status, "containerStatuses": over} if over else status
 
 
 def name_exporter(node: str) -> str:
@@ -211,14 +228,19 @@ def make_exporter(node: str, port: int) -> Object:
     }
 
 
-def make_node(name: str, *, model: str, gpus: int, ip: str, mode: str, slices: int, resource: str) -> Object:
+def make_node(
+    name: str, *, model: str, gpus: int, ip: str, mode: str, slices: int, resource: str, pool: str = "",
+    labels: Mapping[str, str] | None = None, annotations: Mapping[str, str] | None = None,
+) -> Object:
     """`mode`: whole, mig or time-sliced; then each GPU is offered as so many slices."""
-    labels = {names.HOSTNAME: name, names.GPU_PRODUCT: model.replace(" ", "-"), names.GPU_COUNT: str(gpus)}
+    known = {names.HOSTNAME: name, names.GPU_PRODUCT: model.replace(" ", "-"), names.GPU_COUNT: str(gpus)}
+    if pool:
+        known |= {_POOL: pool}
     if mode == "time-sliced":
-        labels |= {names.GPU_REPLICAS: str(slices), names.GPU_SHARING: "time-slicing"}
+        known |= {names.GPU_REPLICAS: str(slices), names.GPU_SHARING: "time-slicing"}
     amount = {resource: str(gpus * slices), "cpu": "192", "memory": "2Ti", "pods": "110"}
     status = {"capacity": amount, "allocatable": amount, **node_status(ip, ready=True, since=0.0)}
-    metadata = {"name": name, "labels": labels}
+    metadata = {"name": name, "labels": {**known, **(labels or {})}, "annotations": dict(annotations or {})}
     return {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": {}, "status": status}
 
 

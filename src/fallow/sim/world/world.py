@@ -62,6 +62,7 @@ class SimNode(msgspec.Struct):
     mode: Mode = "whole"
     ready: bool = True
     first: int = 0  # its first slot
+    pool: str = ""  # "" = none in particular
 
     @property
     def share(self) -> float:
@@ -87,6 +88,8 @@ class Part(msgspec.Struct, frozen=True):
     mode: Mode = "whole"
     model: str = ""  # "" = any
     owner: str = "absent"
+    person: str = ""  # whose it is, an e-mail address; "" = nobody is named
+    room: str = ""  # where they want to be told, in Slack
     arrives_at: Instant | None = None  # None: it was there before
     ends_at: Instant | None = None  # None: it stays
 
@@ -103,6 +106,7 @@ class SimPod(msgspec.Struct, frozen=True):
     name: str
     uid: str
     created_at: Instant
+    bound_at: Instant | None = None  # when it was given its node; None while it waits
     ready_at: Instant = float("inf")  # from then on it runs; inf while it waits
     node: str = ""  # "" while it waits
     slots: tuple[int, ...] = ()
@@ -120,6 +124,7 @@ class SimWorkload(msgspec.Struct, kw_only=True):
     since: Instant = 0.0
     pods: tuple[SimPod, ...] = ()
     life: int = 0  # how often it was started
+    left_at: Instant = 0.0  # when its pods were last gone
     missed_since: Instant | None = None  # wanted, and not there
     noticed: str = ""  # the notice its owner has read
     pending: str = ""  # the mark of a notice that stands on it
@@ -139,6 +144,11 @@ class SimWorkload(msgspec.Struct, kw_only=True):
     @property
     def owner(self) -> people.Character:
         return people.CHARACTERS[self.part.owner]
+
+    @property
+    def who(self) -> str:
+        """Its owner's name, as it stands on what they do."""
+        return self.part.person or self.owner.signs
 
     @property
     def seats(self) -> slice:
@@ -379,7 +389,7 @@ class World:
     def _move_in(self, workload: SimWorkload, taken: Sequence[tuple[int, ...]], ready_at: Instant) -> None:
         nodes = [self._nodes[int(self.slot_node[found[0]])].name for found in taken]
         workload.pods = tuple(
-            msgspec.structs.replace(pod, node=node, slots=found, ready_at=ready_at)
+            msgspec.structs.replace(pod, node=node, slots=found, bound_at=self.now, ready_at=ready_at)
             for pod, node, found in zip(workload.pods, nodes, taken, strict=True)
         )
         every = list(itertools.chain(*taken))
@@ -400,7 +410,7 @@ class World:
             self._free.give_back(pod.slots)
             self.seat_at[list(pod.slots)] = -1
         self.slot_of[workload.seats] = -1
-        workload.pods = ()
+        workload.pods, workload.left_at = (), self.now
         self._turn(workload, state)
         self._serve_queue()
 
@@ -447,8 +457,8 @@ class World:
             return
         workload.acks += 1
         self._note("acknowledged", workload.uid, "person")
-        owner = workload.owner
-        self.notice(edits.acknowledge(workload.object, self.now, owner.keeps_hours, owner.name), "person")
+        kept = edits.acknowledge(workload.object, self.now, workload.owner.keeps_hours, workload.who)
+        self.notice(kept, "person")
 
     def _miss(self, workload: SimWorkload) -> None:
         """Its owner wants to use it, and it is not there."""
@@ -464,7 +474,7 @@ class World:
     def _bring_back(self, workload: SimWorkload) -> None:
         if workload.state is not SimState.paused:
             return
-        thing, by = workload.object, workload.owner.name
+        thing, by = workload.object, workload.who
         match workload.owner.way:
             case "command":
                 thing = edits.resume(thing, self.now, by)
@@ -496,6 +506,12 @@ def _settle(part: Part, number: int, first_seat: int) -> SimWorkload:
     thing = shapes.make_workload(
         part.kind, part.namespace, part.name, _make_uid(f"{part.kind}/{part.namespace}/{part.name}"),
         replicas=part.replicas, gpus=part.gpus, resource=RESOURCES[part.mode], group_size=part.group_size,
-        class_=part.class_,
+        class_=part.class_, annotations=_wishes(part),
     )
     return SimWorkload(part=part, number=number, first_seat=first_seat, object=thing, view=edits.see(thing))
+
+
+def _wishes(part: Part) -> dict[str, str]:
+    """Whom its owners want told."""
+    said = {names.OWNER: part.person, names.NOTIFY: f"slack:{part.room}" if part.room else ""}
+    return {key: value for key, value in said.items() if value}

@@ -33,7 +33,8 @@ async def test_a_delivered_notice_is_written_on_the_object(server: Server, make_
     assert outcome.status is Status.done
     (event,) = server.events
     assert event["reason"] == names.Event.NOTICE_SENT
-    assert "It will be scaled to 0 at 23:51 UTC. Keep it for 8h: fallow ack Deployment/llm -n team-a" in event["note"]
+    keeps = "Keep it for 8h: fallow ack Deployment/llm -n team-a"
+    assert f"It will be scaled to 0 at 23:51 UTC at the earliest. {keeps}" in event["note"]
     marks = {
         names.IDLE_SINCE: "2026-11-14T22:59:40Z", names.IDLE_EPISODE: "abcdef123456",
         names.PENDING_SINCE: "2026-11-14T23:46:40Z", names.TOLD: "an Event on it",

@@ -2,64 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
 import pytest
 from aiohttp import web
-from tests.unit.act import examples
 from tests.unit.act.carrying import MakeHands, annotations
-from tests.unit.act.examples import EXAMPLES, NOW, finding_of, identified, workload_of
+from tests.unit.act.examples import EXAMPLES, NOW, identified
+from tests.unit.act.notices.telling import HEAD, carry_out, several, slack_at, warn_of, wires
 from tests.unit.act.server import Server
 from tests.unit.clients import loopback
 
 from fallow import names
-from fallow.act import execute
-from fallow.act.notices import card, delivery, facts, letter, senders, slack
-from fallow.clients import retry
-from fallow.clients.messages import post
-from fallow.model import decision
+from fallow.act.notices import card, delivery, facts, letter, slack
+from fallow.model import bills, decision
 from fallow.model.decision import Status
 from fallow.model.policies import idle
 from fallow.model.secret import Secret
 
-HEAD = facts.Letterhead(cluster_name="ml-west", public_url="https://fallow.example.com/", has_buttons=True)
 EVIL = "<img src=x onerror=alert(1)>&*_[x](http://e)"
-
-
-@asynccontextmanager
-async def wires(api: Any) -> AsyncIterator[senders.Senders]:
-    async with post.Poster({}, timeout=2.0, patience=retry.Patience(tries=1, first_wait=0.0)) as poster:
-        yield senders.Senders(poster, senders.SecretReader(api, "gpu-pruner-system"), None)
-
-
-def slack_at(url: str) -> idle.Channel:
-    return idle.Channel("team", "slack", (("webhook_url", Secret(f"{url}/services/x")),))
-
-
-def warn_of(thing: Any, *channels: idle.Channel, **more: Any) -> decision.Warn:
-    notice = idle.Notice(required=True, channels=channels)
-    finding = finding_of(workload_of(thing), msgspec.structs.replace(examples.RULE, notice=notice))
-    finding = msgspec.structs.replace(finding, idle_since=NOW - 47 * 60, **more)
-    return decision.Warn(finding, "abcdef123456", NOW - 47 * 60, NOW + 1800, channels)
-
-
-def several(server: Server, count: int) -> list[Any]:
-    made = []
-    for number in range(count):
-        thing = identified(EXAMPLES["deployment"], f"u-{number}")
-        thing["metadata"]["name"] = f"llm-{number}"
-        made.append(server.add(thing))
-    return made
-
-
-async def carry_out(hands: Any, warns: list[decision.Warn], **more: Any) -> list[decision.Outcome]:
-    async def look_again(pauses: Any) -> dict[str, execute.SecondLook]:
-        return {}
-
-    return await execute.carry_out(warns, hands, look_again, NOW, **more)
 
 
 @pytest.mark.accepts("idle", 18)
@@ -160,17 +121,6 @@ async def test_a_notice_of_the_same_idle_time_that_is_given_anew_is_sent_anew(
     assert len(inbox.asked) == 2
 
 
-async def test_a_pager_whose_address_is_none_ends_nothing(server: Server, api: Any, make_hands: MakeHands) -> None:
-    [thing] = several(server, 1)
-    thing["metadata"]["annotations"] = {names.IDLE_EPISODE: "abc"}
-    async with wires(api) as out:
-        messenger = make_hands(wires=out).messenger
-        for url in ("https://events..pagerduty.com/x", "https://[x", "nowhere"):
-            channel = idle.Channel("pager", "pagerduty", (("routing_key", Secret("k")), ("url", Secret(url))))
-            await messenger.settle([warn_of(thing, channel).finding])
-            await messenger.settle([])
-
-
 async def test_every_notice_by_event_is_an_event_of_its_own(server: Server, make_hands: MakeHands) -> None:
     [thing] = several(server, 1)
     hands, event = make_hands(), idle.Channel("here", "event")
@@ -178,36 +128,6 @@ async def test_every_notice_by_event_is_an_event_of_its_own(server: Server, make
     later = msgspec.structs.replace(warn_of(thing, event), episode="other", pauses_at=NOW + 7200)
     await carry_out(hands, [later])
     assert len({each["note"] for each in server.events if each["reason"] == names.Event.NOTICE_SENT}) == 2
-
-
-async def test_whoever_was_told_is_told_that_it_rests_and_how_it_comes_back(
-    server: Server, api: Any, make_hands: MakeHands
-) -> None:
-    [thing] = several(server, 1)
-    async with loopback.serve(lambda asked: web.Response(text="ok")) as inbox, wires(api) as out:
-        hands = make_hands(wires=out, address=delivery.Address(head=HEAD))
-        finding = warn_of(thing, slack_at(inbox.url)).finding
-        told = await hands.messenger.tell_paused(finding, "Scaled Deployment ml/llm from 3 to 0", NOW)
-    [button] = msgspec.json.decode(inbox.asked[0].body)["attachments"][0]["actions"]
-    assert (button["name"], button["value"]) == ("resume", "Deployment:team-a:llm-0:resume")
-    assert [each.failure for each in told] == [""]
-
-
-async def test_an_incident_is_closed_when_its_idle_time_is_over(
-    server: Server, api: Any, make_hands: MakeHands
-) -> None:
-    [thing] = several(server, 1)
-    thing["metadata"]["annotations"] = {names.IDLE_EPISODE: "abc"}
-    async with loopback.serve(lambda asked: web.Response(text="{}", status=202)) as inbox, wires(api) as out:
-        hands = make_hands(wires=out, address=delivery.Address(head=HEAD))
-        channel = idle.Channel("pager", "pagerduty", (("routing_key", Secret("k")), ("url", inbox.url)))
-        await hands.messenger.settle([warn_of(thing, channel).finding])
-        assert inbox.asked == []
-        await hands.messenger.settle([])
-        await hands.messenger.settle([])
-    [asked] = inbox.asked
-    sent = msgspec.json.decode(asked.body)
-    assert (sent["event_action"], sent["dedup_key"]) == ("resolve", "fallow/ml-west/u-0/abc")
 
 
 # ---- what they say ---------------------------------------------------------------------------------------------------
@@ -272,7 +192,7 @@ def test_what_tenants_wrote_is_text_wherever_it_is_shown() -> None:
     assert EVIL not in letter.notice(found).html
     assert "<img" not in letter.notice(found).html
     assert "<img" not in str(slack.notice(found, ())["attachments"][0]["fields"])
-    assert "<img" not in str(slack.digest([found] * 21, ()))
+    assert "<img" not in str(slack.bundle([found] * 21, ()))
     assert "[x](http" not in str(card.notice(found)[0])
 
 
@@ -287,3 +207,35 @@ def test_without_a_page_the_commands_are_there() -> None:
     assert "href" not in letter.notice(found).html
     assert "fallow ack Deployment/llm -n team-a" in letter.notice(found).text
     assert "Cost per day" not in str(slack.notice(found, ()))
+
+
+async def test_a_notice_tells_what_its_gpus_cost_where_that_is_known(
+    server: Server, api: Any, make_hands: MakeHands
+) -> None:
+    """By share: eight quarters of a T4 are two."""
+    known = (bills.ModelHolding("T4", 2.0, 8),)
+    unknown = (*known, bills.ModelHolding("", 1.0, 1))
+    async with loopback.serve(lambda asked: web.Response(text="ok")) as inbox, wires(api) as out:
+        hands = make_hands(wires=out, address=delivery.Address(head=HEAD))
+        for held, thing in zip((known, unknown), several(server, 2), strict=True):
+            await carry_out(hands, [warn_of(thing, slack_at(inbox.url), holdings=held)])
+    fields = [msgspec.json.decode(asked.body)["attachments"][0]["fields"] for asked in inbox.asked]
+    told = [{each["title"]: each["value"] for each in some} for some in fields]
+    assert [each.get("Cost per day") for each in told] == ["$25.25", None]
+
+
+@pytest.mark.parametrize(("seconds", "minutes", "span"), [
+    (47 * 60 + 40, "47 minutes", "47 min"), (2 * 3600 + 59, "120 minutes", "2 h"), (60, "1 minute", "1 min"),
+])
+def test_a_message_has_one_idle_time_however_it_is_written(seconds, minutes, span) -> None:
+    """Rounded up here and down there, they were two."""
+    found = facts_of(idle_since=NOW - seconds)
+    fields = {field["title"]: field["value"] for field in slack.notice(found, ())["attachments"][0]["fields"]}
+    assert fields["Reason"] == f"GPU idle for {minutes}"
+    assert f"for {span} on any" in fields["Details"]
+
+
+def test_a_pause_is_announced_for_the_earliest_time_that_it_may_come() -> None:
+    found = facts_of()
+    assert " UTC at the earliest, in 30 min, unless you keep it." in found.upcoming
+    assert " UTC at the earliest" in str(slack.bundle([found, facts_of("other")], ()))

@@ -15,7 +15,7 @@ from tests.unit.act.server import Server
 from fallow import names
 from fallow.act import execute
 from fallow.act import hands as doing
-from fallow.model import cluster, kinds
+from fallow.model import cluster, kinds, marks
 from fallow.model.decision import Status
 from fallow.model.policies import idle
 
@@ -46,6 +46,26 @@ async def test_every_kind_goes_and_comes_back(server: Server, hands: doing.Hands
     first, *others = [seen.query["fieldManager"] for seen in server.writes()]
     assert (first, set(others)) == (names.FIELD_MANAGER, {names.RESUME_FIELD_MANAGER})
     assert all(seen.query["fieldValidation"] == "Strict" for seen in server.writes())
+
+
+async def test_where_its_gpus_were_is_told_while_it_rests_and_no_longer(server: Server, hands: doing.Hands) -> None:
+    """Its pods are gone then, and whoever looks later could not know what the pause gave back."""
+    thing = server.add(identified(EXAMPLES["deployment"]))
+    pause, held = pause_of(workload_of(thing)), [
+        msgspec.structs.replace(examples.pod(name), node=node, resources={"nvidia.com/gpu": 4})
+        for name, node in (("llm-0", "gpu-1"), ("llm-1", "gpu-1"), ("llm-2", "gpu-2"), ("llm-3", ""))
+    ]
+    await carry(hands, pause, execute.SecondLook(workload_of(thing), pause.finding, "", tuple(held)))
+    stopped = server.now(thing)
+    assert marks.read_nodes(workload_of(stopped)) == {"gpu-1": {"nvidia.com/gpu": 8}, "gpu-2": {"nvidia.com/gpu": 4}}
+    await hands.resume(resume_of(workload_of(stopped)), NOW + 60)
+    assert names.PAUSED_NODES not in annotations(server.now(thing))
+
+
+def test_a_workload_on_very_many_nodes_tells_of_as_many_as_fit() -> None:
+    pods = [msgspec.structs.replace(examples.pod(), node=f"gpu-{number:050}") for number in range(200)]
+    told = marks.write_nodes(msgspec.structs.replace(pod, resources={"nvidia.com/gpu": 8}) for pod in pods)
+    assert 3900 < len(told) <= 4096
 
 
 async def test_the_event_says_what_happened_and_how_to_undo_it(server: Server, hands: doing.Hands) -> None:

@@ -31,6 +31,16 @@ async def test_something_that_others_started_only_loses_our_marks(server: Server
     assert set(annotations(server.now(thing))) == {names.RESUMED_AT, names.RESUMED_BY}
 
 
+async def test_who_resumes_what_runs_and_was_told_of_a_pause_hears_how_to_keep_it(
+    server: Server, hands: doing.Hands
+) -> None:
+    said = {names.PENDING_SINCE: "2026-11-14T20:00:00Z"}
+    thing = server.add(identified(make("apps/v1", "Deployment", {"replicas": 5}, annotations=said)))
+    outcome = await hands.resume(resume_of(workload_of(thing)), NOW)
+    assert outcome.because.endswith(f"to keep it, fallow ack Deployment/llm -n {thing['metadata']['namespace']}")
+    assert server.now(thing) == thing
+
+
 @pytest.mark.accepts("idle", 60)
 async def test_old_marks_on_a_service_that_runs_are_left_alone(server: Server, hands: doing.Hands) -> None:
     said = {names.ORIGINAL_STATE: '{"v":1,"fields":{"/spec/x":1}}', names.PAUSED_AT: "2026-11-14T20:00:00Z"}

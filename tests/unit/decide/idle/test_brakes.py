@@ -12,12 +12,12 @@ from tests.builders import NOW, World, idle, paused_marks
 
 from fallow import names
 from fallow.decide.idle import brakes, plan
-from fallow.model import decision
+from fallow.model import cluster, decision
 from fallow.model.decision import Alert, Code, Memory, Outcome, Pause, Plan, Reason, Status, Warn
 from fallow.model.long_memory import Freeze, Level, LongMemory, PastPause
 from fallow.model.policies import idle as policy
 from fallow.model.policies.idle import Brakes
-from fallow.model.seen import Register
+from fallow.model.seen import ABSENT, Known, Register, Unseen
 from fallow.model.units import DAY, HOUR, MINUTE
 
 WIDE = Brakes(confirm_cycles=1, max_actions_per_cycle=1000, max_actions_per_namespace=1000, max_percent_per_hour=100.0)
@@ -520,6 +520,7 @@ WAITING = {
     "affinity-does-not-exist": ({"affinity": affinity("DoesNotExist")}, False),
     "affinity-gt": ({"affinity": affinity("Gt", "3", key="gen")}, True),
     "affinity-lt": ({"affinity": affinity("Lt", "3", key="gen")}, False),
+    "affinity-of-too-many-digits": ({"affinity": affinity("Lt", "9" * 5000, key="gen")}, False),
     "affinity-odd": ({"affinity": affinity("Near", "a")}, False),
     "affinity-empty-term": ({"affinity": [{}]}, False),
     "affinity-second-term": ({"affinity": [{}, *affinity("In", "a")]}, True),
@@ -539,6 +540,80 @@ def test_under_pressure_only_a_pause_must_help_somebody(said: dict[str, Any] | N
         wait(world, **said)
     made = make(world, WIDE, rule=PRESSED)
     assert (paused(made), made.findings[0].skip) == ((["llm"], None) if pauses else ([], Reason.NoPressure))
+
+
+def in_kueue(gpus: int = 1, since: float = 2 * MINUTE, **said: Any) -> Known[tuple[cluster.Waiting, ...]]:
+    asks: dict[str, Any] = {"resources": {"nvidia.com/gpu": gpus}, "node_selector": {}, "affinity": None, **said}
+    return Known((cluster.Waiting(since=NOW - since, **{"each": asks["resources"], **asks}),))
+
+
+QUEUED = {
+    "nobody": (ABSENT, False), "somebody": (in_kueue(), True), "not-for-long": (in_kueue(since=59.0), False),
+    "another-resource": (in_kueue(resources={"nvidia.com/mig-1g.5gb": 1}), False),
+    "selector-does-not-fit": (in_kueue(node_selector={"zone": "b"}), False),
+    "affinity-fits": (in_kueue(affinity=affinity("In", "a")), True), "unseen": (Unseen("403"), False),
+}
+
+
+@pytest.mark.parametrize(("queued", "pauses"), QUEUED.values(), ids=QUEUED.keys())
+def test_who_waits_in_kueue_is_pressure_too(queued: Any, pauses: bool) -> None:
+    world = World()
+    world.node("node-1", labels={"zone": "a"})
+    world.workload("ml/llm")
+    made = make(world, WIDE, rule=PRESSED, queued=queued)
+    assert (paused(made), made.findings[0].skip) == ((["llm"], None) if pauses else ([], Reason.NoPressure))
+
+
+@pytest.mark.parametrize("by_kueue", [False, True])
+@pytest.mark.parametrize(("each", "pauses"), [(8, True), (9, False), (10_000, False)])
+def test_one_that_fits_on_no_node_has_nothing_paused_for_it(each: int, pauses: bool, by_kueue: bool) -> None:
+    world = World()
+    world.node("node-1")
+    world.nodes["node-1"] = msgspec.structs.replace(world.nodes["node-1"], gpus=8, offers={"nvidia.com/gpu": 8})
+    world.workload("ml/llm")
+    if not by_kueue:
+        wait(world, resources={"nvidia.com/gpu": each})
+    queued = in_kueue(2 * each, each={"nvidia.com/gpu": each}) if by_kueue else ABSENT
+    assert paused(make(world, WIDE, rule=PRESSED, queued=queued)) == (["llm"] if pauses else [])
+
+
+class CountedLabels(dict[str, str]):
+    looked_up = 0
+
+    def get(self, key: str, default: Any = None) -> Any:
+        self.looked_up += key == "zone"
+        return super().get(key, default)
+
+
+def test_many_who_wait_are_asked_once_for_each_node() -> None:
+    """Thousands in a queue that no node suits, beside thousands who are idle, must not take a cycle's time."""
+    world, labels = World(), CountedLabels(zone="a")
+    world.node("node-1", labels=labels)
+    for index in range(50):
+        world.workload(f"ml/llm-{index}")
+    (one,) = in_kueue(node_selector={"zone": "b"}).value
+    made = make(world, WIDE, rule=PRESSED, queued=Known((one,) * 100))
+    assert (paused(made), made.totals.waiting_gpus, labels.looked_up) == ([], 100, 1)
+
+
+def test_where_kueue_cannot_be_seen_nothing_is_paused_for_anybodys_sake() -> None:
+    """Not for the pod that is seen to wait either: with all in sight another might go, and this one be capped."""
+    world = World()
+    world.workload("ml/llm")
+    wait(world)
+    made = make(world, WIDE, rule=PRESSED, queued=Unseen("workloads.kueue.x-k8s.io may not be listed"))
+    assert (paused(made), made.totals.waiting_gpus) == ([], 1)
+    assert "may not be listed" in made.findings[0].skip_because
+    assert paused(make(world, WIDE, queued=Unseen("403"))) == ["llm"]  # who pauses in any case does
+
+
+def test_what_kueue_waits_for_is_freed_once() -> None:
+    world = World()
+    for index in range(4):
+        world.workload(f"ml/llm-{index}", gpus=[idle(for_=HOUR + index)] * 2)
+    wait(world, gpus=1)
+    made = make(world, WIDE, rule=PRESSED, queued=in_kueue(gpus=2))
+    assert (paused(made), made.totals.waiting_gpus) == (["llm-3", "llm-2"], 3)
 
 
 def test_no_more_is_freed_than_is_waited_for() -> None:

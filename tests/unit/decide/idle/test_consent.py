@@ -8,7 +8,7 @@ from tests.builders import NOW, World
 
 from fallow import names
 from fallow.decide.idle import plan
-from fallow.model import cluster, decision
+from fallow.model import cluster, decision, marks
 from fallow.model.decision import Alert, Mark, Memory, Pause, Plan, Reason
 from fallow.model.policies import idle
 from fallow.model.units import DAY, HOUR, MINUTE, rfc3339
@@ -193,3 +193,28 @@ def test_an_unreadable_ack_is_said_once_per_value() -> None:
     world.workloads.clear()
     world.workload(annotations={names.ACK_UNTIL: "next week"})
     assert len(plan.make_plan(world.snapshot(), mandate, memory, NOW).decisions) == 1
+
+
+SOURCES = {
+    "the workload's, later than its marks'": ({names.ACK_UNTIL: LATER}, {names.ACK_UNTIL: EARLIER}, {}),
+    "its marks', later than the workload's": ({names.ACK_UNTIL: EARLIER}, {names.ACK_UNTIL: LATER}, {}),
+    "the namespace's, later than its own": (
+        {names.ACK_UNTIL: LATER}, {}, {names.ACK_UNTIL: rfc3339(NOW + 2 * HOUR), names.ACK_BY: "ops"},
+    ),
+    "the namespace's, where its own is over": ({names.ACK_UNTIL: EARLIER}, {}, {names.ACK_UNTIL: LATER}),
+    "its own, where one cannot be read": ({names.ACK_UNTIL: "tomorrow", names.ACK_UNTIL_ALIAS: LATER}, {}, {}),
+    "none": ({names.ACK_UNTIL: EARLIER}, {names.ACK_UNTIL: "soon"}, {names.ACK_UNTIL_ALIAS: EARLIER}),
+}
+
+
+@pytest.mark.parametrize(("own", "carried", "space"), SOURCES.values(), ids=SOURCES.keys())
+def test_what_is_shown_is_the_ack_that_is_heeded(
+    own: dict[str, str], carried: dict[str, str], space: dict[str, str]
+) -> None:
+    world = World()
+    world.namespace("ml", annotations=space)
+    world.workload(annotations={**STAMP, **own}, marks=carried)
+    finding, workload = make(world).findings[0], world.workloads[0]
+    shown = marks.find_ack(workload, world.namespaces[workload.ref.namespace], finding.rule.consent.max_ack, NOW)
+    assert (shown is None) == (finding.skip is not Reason.Acknowledged)
+    assert shown is None or finding.skip_because.endswith(f"until {rfc3339(shown.until)}")

@@ -87,6 +87,13 @@ RUNGS = {
     "not-covered": (idle(coverage=0.79), Reason.LowCoverage),
     "one-sample-in-the-window": (idle(coverage=1 / 60), Reason.LowCoverage),
     "value-not-known": (Gpu(primaries=(), signals={Signal.gr_engine: NAN}), Reason.NoSignal),
+    "blanks-beside-a-quiet-one": (idle(primaries=(Signal.gpu_util,), blank=(Signal.gr_engine,)), Reason.BlankSamples),
+    "blanks-and-nothing-else": (Gpu(primaries=(), blank=(Signal.gr_engine,)), Reason.BlankSamples),
+    "blanks-beside-a-busy-one": (busy(primaries=(Signal.gpu_util,), blank=(Signal.sm_active,)), Reason.Busy),
+    "blanks-of-another-signal": (idle(blank=(Signal.enc,)), Reason.BlankSamples),
+    "blanks-of-power-that-no-rule-asks-for": (idle(blank=(Signal.power,)), Reason.GoneIdle),
+    "blanks-of-what-does-not-count": (idle(mig=True, blank=(Signal.gpu_util,)), Reason.GoneIdle),
+    "blanks-on-a-shared-device": (idle(shared=True, blank=(Signal.gr_engine,)), Reason.BlankSamples),
     "negative-value-is-no-value": (Gpu(primaries=(), signals={Signal.gr_engine: -1.0}), Reason.NoSignal),
 }
 

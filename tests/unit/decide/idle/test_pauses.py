@@ -252,8 +252,8 @@ def test_an_ack_of_an_inference_service_is_stamped_only_beside_it(place: cluster
 
 @pytest.mark.accepts("idle", 23)
 @pytest.mark.parametrize(
-    ("ago", "fight"), [((2 * HOUR, HOUR), True), ((25 * HOUR, HOUR), False), ((HOUR,), False)],
-    ids=["third", "old", "second"]
+    ("ago", "fight"), [((2 * HOUR, HOUR), True), ((HOUR, HOUR), True), ((25 * HOUR, HOUR), False), ((HOUR,), False)],
+    ids=["third", "two-in-one-second", "old", "second"]
 )
 def test_the_third_external_resume_in_a_day_ends_the_fight(ago: tuple[float, ...], fight: bool) -> None:
     world = World()

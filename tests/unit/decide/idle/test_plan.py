@@ -207,7 +207,7 @@ def test_whatever_is_asked_about_is_explained_with_its_evidence() -> None:
         ("GPU-0", Verdict.active, Reason.Busy), ("GPU-1", Verdict.idle, Reason.GoneIdle)]
     assert gpus[0].signals == {"gr_engine": {"max": 0.9, "samples": 60.0, "newest": NOW - 15}, "power": {"max": 300.0}}
     quiet, (only,) = made.findings[1], made.findings.evidence(1)
-    assert quiet.because == "all of its 1 GPU did nothing above 1% for 47m"
+    assert quiet.because == "its GPU did nothing above 1% for 47m"
     assert (quiet.next_action, quiet.next_at, quiet.coverage) == ("pause", NOW, 1.0)
     assert (only.node, only.model) == ("node-1", "NVIDIA A100")
     lost, _ = made.findings[2], made.findings.evidence(2)

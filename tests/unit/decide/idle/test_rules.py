@@ -7,7 +7,8 @@ import pytest
 from tests import builders
 from tests.builders import NOW, World, pattern
 
-from fallow.decide.idle import classify, plan, rules
+from fallow.decide.idle import plan, rules
+from fallow.model import work
 from fallow.model.decision import Finding, Memory, Reason, Verdict
 from fallow.model.policies import idle
 from fallow.model.policies.idle import IdlePolicy, Scope, Selector, Slot
@@ -211,11 +212,11 @@ def test_the_first_source_that_answers_gives_the_class(
 ) -> None:
     world = World()
     world.workload(kind=kind, **said)
-    assert classify.classify(world.workloads[0], world.pods, ABSENT) == expected
+    assert work.classify(world.workloads[0], world.pods, ABSENT) == expected
 
 
 def test_the_namespace_speaks_last_of_those_who_speak() -> None:
     world = World()
     world.namespace("ml", labels={"gpuautoscaler.io/workload-type": "inference"})
     world.workload()
-    assert classify.classify(world.workloads[0], world.pods, Known(world.namespaces["ml"])) == ("inference", "label")
+    assert work.classify(world.workloads[0], world.pods, Known(world.namespaces["ml"])) == ("inference", "label")

@@ -7,9 +7,10 @@ from tests.builders import HOUR, MINUTE, NOW, World
 
 from fallow import settings
 from fallow.decide.idle import plan as brain
+from fallow.doors.answers import rows as telling
 from fallow.doors.answers import status as statuses
 from fallow.doors.answers import workloads as rows
-from fallow.model import cluster, decision, long_memory, prices, usage
+from fallow.model import bills, cluster, decision, long_memory, price_book, shares, usage
 from fallow.model.seen import Register, Unseen
 from fallow.stories import idle as stories
 from fallow.wiring import daemon
@@ -29,15 +30,14 @@ def look_at(world, mandate=None, *, measured=None, lost=(), url="http://promethe
     return stories.Look(seen, brain.make_plan(seen, mandate, decision.Memory(), world.now), options)
 
 
-def page_of(world, *asked, book=prices.DEFAULT, found=NOBODY, **more):
+def page_of(world, *asked, book=price_book.LIST, found=NOBODY, **more):
     look = look_at(world, **more)
     return statuses.status(look, rows.view(look.plan, *asked), found, book)
 
 
 def cost_of(world, index, **more):
     look = look_at(world)
-    found = statuses.find_cost(rows.count(look.plan, index), look.snapshot, prices.DEFAULT, **more)
-    return found and found.per_hour
+    return telling.make_bill(rows.count(look.plan, index), price_book.LIST, **more).per_hour
 
 
 def node(world, name, gpus, **said):
@@ -56,29 +56,33 @@ def test_capacity_is_what_nodes_offer_and_free_is_what_nobody_took_on_ready_ones
     assert (page.gpus, page.active_gpus, page.idle_gpus, page.unknown_gpus) == (2, 1, 1, 0)
 
 
+MIG = {"product": "NVIDIA-A100-SXM4-80GB-MIG-1g.10gb", "labels": {"nvidia.com/gpu.count": "16"}}
+
+
 @pytest.mark.parametrize(
-    ("of_node", "physical"),
+    ("of_node", "offers", "physical"),
     [
-        ({}, 16), ({"labels": {"nvidia.com/gpu.count": "8"}}, 8), ({"labels": {"nvidia.com/gpu.count": "17"}}, 16),
-        ({"shared": True, "labels": {"nvidia.com/gpu.replicas": "4"}}, 4), ({"shared": True}, None),
-        ({"shared": True, "labels": {"nvidia.com/gpu.count": "\u00b2"}}, None),
-        ({"product": "NVIDIA-A100-SXM4-80GB-MIG-1g.10gb", "labels": {"nvidia.com/gpu.count": "16"}}, None),
+        ({}, {}, 16), ({"shared": True, "labels": {"nvidia.com/gpu.replicas": "4"}}, {}, 4), (MIG, {}, 3),
+        ({"product": "NVIDIA-A100-SXM4-80GB", "labels": {"nvidia.com/gpu.count": "8"}},
+         {"nvidia.com/mig-3g.40gb": 16}, 8),
     ],
-    ids=["whole", "cut", "one is broken", "sliced", "sliced by nobody knows", "odd label", "all are cut"],
+    ids=["whole", "sliced", "all are cut", "cut in two"],
 )
-def test_boards_are_counted_beside_what_they_are_offered_as(of_node, physical):
+def test_boards_are_counted_beside_what_they_are_offered_as_by_the_one_rule(of_node, offers, physical):
     world = World()
     node(world, "node-1", 16, **of_node)
+    world.nodes["node-1"] = msgspec.structs.replace(world.nodes["node-1"], offers=offers)
     found = page_of(world).cluster
     assert (found.physical, found.gpus) == (physical, 16)
+    assert shares.count_physical(world.nodes["node-1"]) == physical
 
 
 @pytest.mark.parametrize(("product", "says"), [
-    ("NVIDIA-A100-SXM4-80GB", "8 GPUs on node-1"), ("NVIDIA-A100-SXM4-80GB-MIG-1g.10gb", "16 instances and slices on "),
+    ("NVIDIA-A100-SXM4-80GB", "16 GPUs on node-1"), ("NVIDIA-A100-SXM4-80GB-MIG-1g.10gb", "3 GPUs on node-1"),
 ])
-def test_a_node_without_measurements_is_counted_in_boards_where_they_are_known(product, says):
+def test_a_node_without_measurements_is_counted_in_boards(product, says):
     world = World()
-    node(world, "node-1", 16, product=product, labels={"nvidia.com/gpu.count": "8"})
+    node(world, "node-1", 16, product=product)
     assert page_of(world, measured={}).problems[0].because.startswith(says)
 
 
@@ -100,7 +104,7 @@ def test_money_is_of_idle_gpus_whose_price_is_known():
     world.workload("ml/busy", gpus=[builders.busy(model=T4)])
     cost = page_of(world).idle_cost
     assert (cost.per_hour, cost.currency, cost.unpriced_gpus) == (1.05, "USD", 1)
-    given = page_of(world, book={**prices.DEFAULT, **prices.read_prices(["H100-80GB-HBM3=2.00"])}).idle_cost
+    given = page_of(world, book={**price_book.LIST, **price_book.read_prices(["H100-80GB-HBM3=2.00"])}).idle_cost
     assert (given.per_hour, given.unpriced_gpus) == (3.05, 0)
 
 
@@ -112,21 +116,39 @@ def test_a_price_that_nobody_knows_is_none():
     assert page_of(world).top[0].cost is None
 
 
+A100 = "NVIDIA A100-SXM4-80GB"
+_FOUR = {"shared": True, "labels": {"nvidia.com/gpu.replicas": "4"}}
+
+
 @pytest.mark.parametrize(
-    ("pod", "of_node"),
+    ("pod", "of_node", "cost"),
     [
-        ({"resources": {"nvidia.com/mig-1g.5gb": 1}}, {}), ({"resources": {"nvidia.com/gpu.shared": 1}}, {}),
-        ({}, {"shared": True}), ({}, {"product": "NVIDIA-A100-SXM4-80GB-MIG-1g.10gb"}), ({"claimed": 1}, {}),
+        ({"resources": {"nvidia.com/mig-1g.10gb": 1}}, {"product": A100}, 0.7314),  # a seventh of 5.12
+        ({"resources": {"nvidia.com/mig-3g.40gb": 1}}, {"product": A100}, 2.56),  # half of the memory
+        ({}, {"product": f"{A100}-MIG-1g.10gb"}, 0.7314),
+        ({}, _FOUR, 1.28), ({"resources": {"nvidia.com/gpu.shared": 1}}, _FOUR, 1.28),
+        ({"annotations": {"gpu-fraction": "0.5"}, "resources": {"nvidia.com/gpu.shared": 1}}, {}, 2.56),
+        ({"claimed": 1, "resources": {}}, {}, None), ({}, {"shared": True}, None),
+        ({"resources": {"nvidia.com/gpu.shared": 1}}, {}, None),
     ],
-    ids=["mig", "shared", "shared node", "mig node", "claimed"],
+    ids=[
+        "mig", "half the memory", "mig node", "slice", "shared", "fraction", "claimed", "by how many?",
+        "shared by how many?",
+    ],
 )
-def test_a_part_of_a_gpu_has_no_price_of_its_own(pod, of_node):
+def test_a_part_of_a_gpu_costs_its_share_wherever_that_is_told(pod, of_node, cost):
     world = World()
     node(world, "node-1", 8, **of_node)
-    index = world.workload("ml/llm", gpus=[builders.idle(model="NVIDIA A100-SXM4-80GB")], pod=pod)
-    assert cost_of(world, index) is None
-    (unpriced,) = page_of(world).idle_cost.unpriced
-    assert (unpriced.model, unpriced.because, unpriced.gpus) == (None, "parts of GPUs (MIG, shared, claimed)", 1)
+    index = world.workload("ml/llm", gpus=[builders.idle(model=A100)], pod=pod)
+    look, page = look_at(world), page_of(world)
+    row = telling.make_row(rows.count(look.plan, index), look.snapshot, NOW)
+    assert cost_of(world, index, of_all=True) == row.per_hour == cost
+    # as notices and books tell it
+    assert bills.make(look.plan.findings[index].holdings, price_book.LIST).per_hour == cost
+    if row.idle_instances:
+        assert row.idle_per_hour == cost
+        assert page.idle_cost.per_hour == (cost if cost is None else round(cost, 2))
+        assert page.idle_cost.unpriced_gpus == (1 if cost is None else 0)
 
 
 def test_a_whole_gpu_has_the_price_of_its_model():
@@ -140,8 +162,8 @@ def test_gpus_of_several_models_cost_what_each_of_them_costs():
     index = world.workload("ml/mixed", gpus=[
         builders.idle(model="NVIDIA A100-SXM4-80GB"), builders.idle(model=T4), builders.busy(model=T4),
     ])
-    assert cost_of(world, index) == 5.65  # 5.12 and 0.526
-    assert cost_of(world, index, of_all=True) == 6.17
+    assert cost_of(world, index) == 5.646  # 5.12 and 0.526
+    assert cost_of(world, index, of_all=True) == 6.172
 
 
 def test_the_models_without_a_price_are_named_the_most_first():
@@ -185,7 +207,8 @@ def test_what_is_wrong_with_the_data_is_named_with_what_helps():
     node(world, "node-1", 8)
     node(world, "silent", 8)
     world.workload("ml/stale", gpus=[builders.idle(age=HOUR)])
-    missing = (cluster.Missing("UntrustedExporter team/x", "not believed"), cluster.Missing("rollouts", "403"))
+    untrusted = cluster.Missing("UntrustedExporter team/x", "not believed", is_untrusted=True)
+    missing = (untrusted, cluster.Missing("rollouts", "403"))
     lost = (usage.LostSignal("tensor", "422"),)
     page = page_of(world, measured={"node-1": 8}, lost=lost, missing=missing)
     assert [problem.what for problem in page.problems] == [

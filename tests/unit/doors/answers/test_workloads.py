@@ -9,6 +9,7 @@ from tests import builders
 from tests.builders import HOUR, MINUTE, NOW, World
 
 from fallow.decide.idle import plan as brain
+from fallow.doors.answers import rows as telling
 from fallow.doors.answers import workloads as answers
 from fallow.doors.cli import show
 from fallow.model import decision, usage
@@ -26,8 +27,13 @@ def plain(answer):
     return json.loads(msgspec.json.encode(answer))
 
 
+def row_of(world, index=0):
+    seen, plan = judged(world)
+    return telling.line(telling.make_row(answers.count(plan, index), seen, NOW))
+
+
 def first_row(world):
-    return plain(answers.row(answers.count(judged(world)[1], 0), NOW))
+    return plain(row_of(world))
 
 
 def first_explanation(world):
@@ -54,7 +60,7 @@ def test_every_answer_can_be_written_in_every_form(name):
     """Plain strings, numbers, booleans and null: nothing of the brain's own columns slips through."""
     plan = judged(world_of(name))[1]
     one, evidence = answers.count(plan, 0), plan.findings.evidence(0)
-    for answer in (answers.row(one, NOW), answers.explanation(one.finding, evidence, None, NOW)):
+    for answer in (row_of(world_of(name)), answers.explanation(one.finding, evidence, None, NOW)):
         assert plain(answer) == json.loads(json.dumps(msgspec.to_builtins(answer)))  # json knows no numpy
         assert yaml.safe_load(show.encode(answer, "yaml")) == json.loads(show.encode(answer, "json")) == plain(answer)
 
@@ -114,7 +120,8 @@ def test_an_explanation_has_the_evidence_gpu_by_gpu():
 def test_an_explanation_names_the_signals_that_were_lost():
     findings = judged(world_of("idle"))[1].findings
     lost = (usage.LostSignal("tensor", "Prometheus answered 422"),)
-    answer = plain(answers.explanation(findings[0], findings.evidence(0), None, NOW, lost))
+    seen = usage.Evidence(at=NOW, usage={}, trouble=None, unallocated=0, gpus_per_node={}, lost_signals=lost)
+    answer = plain(answers.explanation(findings[0], findings.evidence(0), None, NOW, seen))
     assert answer["lostSignals"] == [{"signal": "tensor", "because": "Prometheus answered 422"}]
 
 
@@ -136,7 +143,7 @@ def test_what_stands_paused_is_shown_as_that_and_since_when():
     world.workload("ml/llm", pods=[], body={"spec": {"replicas": 0}}, annotations=builders.paused_marks(NOW - HOUR))
     world.workload("ml/web", pods=[], body={"spec": {"replicas": 0}})  # by somebody else
     ours, others = (judged(world)[1].findings[index] for index in range(2))
-    rows = [answers.row(answers.count(judged(world)[1], index), NOW) for index in range(2)]
+    rows = [row_of(world, index) for index in range(2)]
     assert [row.paused_at for row in rows] == ["2026-11-15T11:00:00Z", None]
     assert (answers.verdict(ours), answers.verdict(others)) == ("paused", "unknown")
     assert first_explanation(world)["pausedAt"] == "2026-11-15T11:00:00Z"
@@ -194,13 +201,14 @@ def test_without_measurements_every_gpu_is_one_that_cannot_be_told():
 
 def test_partly_idle_ones_are_listed_after_the_idle_ones_and_the_sums_agree():
     """"Five idle replicas of ten are reported"."""
-    world = many_workloads()
-    view = answers.view(judged(world)[1])
-    shown = answers.listed(view, everything=False)
-    assert sum(one.idle for one in shown) == view.idle
-    assert [one.is_partly_idle for one in shown] == [False, False, False, True]
-    assert [answers.next_step(answers.row(one, NOW)) for one in shown][-1] == "reported only"
-    assert len(answers.listed(view, everything=True)) == len(WORLDS)
+    seen, plan = judged(many_workloads())
+    view = answers.view(plan)
+    rows = [telling.make_row(one, seen, NOW) for one in view.workloads]
+    shown = telling.listed(rows, everything=False)
+    assert sum(row.idle_instances for row in shown) == view.idle
+    assert [row.is_partly_idle for row in shown] == [False, False, False, True]
+    assert [answers.next_step(telling.line(row)) for row in shown][-1] == "reported only"
+    assert len(telling.listed(rows, everything=True)) == len(WORLDS)
 
 
 def test_only_what_was_asked_for_is_there():

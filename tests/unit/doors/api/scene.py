@@ -23,15 +23,18 @@ from tests.unit.observe.cluster import pretend
 from fallow import names, verbs
 from fallow.account import audit
 from fallow.act import hands as doing
+from fallow.clients import oidc
 from fallow.clients.kubernetes import api as kube
 from fallow.clients.kubernetes import config, lease
-from fallow.doors.api import app, auth, bounds, deeds, events, rights, sessions, writes
+from fallow.doors.api import app, auth, bounds, deeds, events, login, rights, sessions, writes
 from fallow.model import units
+from fallow.model.login import ClaimNames, OidcClient
 from fallow.model.patterns import compile_pattern
 from fallow.model.policies import idle
 from fallow.model.secret import Secret
 from fallow.model.seen import Absent
 from fallow.observe.cluster import mirror
+from fallow.settings.serving import AuthMode
 from fallow.sim.servers import store as stores
 from fallow.sim.servers.kubernetes import calls, server
 
@@ -80,6 +83,7 @@ class Scene:
         self.gate: auth.FrontGate
         self.rights: rights.Rights
         self.deeds: deeds.Deeds
+        self.routes: list[BaseRoute]
 
     async def ask(
         self, method: str, path: str, body: Any = None, *, token: str = "", headers: dict[str, str] | None = None,
@@ -150,10 +154,11 @@ def _owner(thing: Object) -> Object:
 
 @contextlib.asynccontextmanager
 async def open_scene(
-    mode: auth.Mode = "kube", *, trusted: Iterable[str] = (), dry_run: Any = None, public_url: str = "",
-    more: Any = None, state_dir: str | None = None,
+    mode: AuthMode = "kube", *, trusted: Iterable[str] = (), dry_run: Any = None, public_url: str = "",
+    more: Any = None, state_dir: str | None = None, client: OidcClient | None = None,
+    claims: ClaimNames | None = None, listener: Any = None,
 ) -> AsyncIterator[Scene]:
-    """`more`: further routes, made of the scene."""
+    """`more`: further routes, made of the scene. `client`: as whom an OpenID Connect provider knows us."""
     async with contextlib.AsyncExitStack() as stack:
         store = stores.Store(lambda: scene.now)
         kept, changes = audit.Audit(state_dir), events.Changes()
@@ -178,8 +183,13 @@ async def open_scene(
             return verbs.OnLease(held, "ml", by, Absent())
 
         networks = [ipaddress.ip_network(each) for each in trusted]
+        provider = await stack.enter_async_context(oidc.Provider(client, {})) if client else None
         scene.gate = auth.FrontGate(
             mode, api, sessions.Seals(KEY), clock=lambda: scene.now, monotonic=lambda: scene.ticks, trusted=networks,
+            public_url=public_url, provider=provider,
+        )
+        logins = login.LoginDoor(
+            scene.gate, clock=lambda: scene.now, monotonic=lambda: scene.ticks, provider=provider, claims=claims,
             public_url=public_url,
         )
         scene.rights = rights.Rights(scene.gate, api, scene.seen, lambda: scene.ticks)
@@ -191,10 +201,11 @@ async def open_scene(
             scene.gate, scene.rights, scene.deeds, standing=dict, clock=lambda: scene.now,
             monotonic=lambda: scene.ticks,
         )
-        routes: list[BaseRoute] = [
-            *door.routes(), events.make_route(changes, scene.rights.guard), *(more(scene) if more else []),
+        scene.routes = [
+            *door.routes(), *logins.routes(), events.make_route(changes, scene.rights.guard),
+            *(more(scene) if more else []),
         ]
-        scene.origin = await stack.enter_async_context(serve(routes))
+        scene.origin = await stack.enter_async_context(serve(scene.routes, listener))
         scene.browser = await stack.enter_async_context(
             aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True))
         )
@@ -205,9 +216,15 @@ async def open_scene(
 
 
 @contextlib.asynccontextmanager
-async def serve(routes: list[BaseRoute]) -> AsyncIterator[str]:
-    listener = app.open_listener(("127.0.0.1", 0))
-    running = app.Server(Starlette(routes=routes), bounds.PageProtocol)
+async def serve(routes: list[BaseRoute], listener: Any = None) -> AsyncIterator[str]:
+    async with serve_app(Starlette(routes=routes), listener) as origin:
+        yield origin
+
+
+@contextlib.asynccontextmanager
+async def serve_app(made: Starlette, listener: Any = None) -> AsyncIterator[str]:
+    listener = listener or app.open_listener(("127.0.0.1", 0))
+    running = app.Server(made, bounds.PageProtocol)
     task = asyncio.create_task(running.serve([listener]))
     while not running.started:  # noqa: ASYNC110
         await asyncio.sleep(0.01)

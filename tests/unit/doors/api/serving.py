@@ -7,12 +7,16 @@ from typing import Any
 
 import aiohttp
 import msgspec
+from starlette.requests import Request
 
-from fallow import loop, settings, telemetry
+from fallow import loop, settings, telemetry, verbs
 from fallow.account import audit
+from fallow.clients.kubernetes import api as kube
+from fallow.clients.kubernetes import config
 from fallow.decide.idle import plan as brain
-from fallow.doors.api import app, editions
+from fallow.doors.api import app, auth, editions
 from fallow.model import decision
+from fallow.observe.cluster import mirror
 
 
 class StandingLoop:
@@ -20,7 +24,7 @@ class StandingLoop:
 
     def __init__(self, now: float) -> None:
         self.ended: decision.Cycle | None = None
-        self.health = loop.Health([loop.Pulse(60.0, 60.0, now)])
+        self.health = loop.Health({name: loop.Pulse(60.0, 60.0, now) for name in ("idle", "prices")})
         self.health.synced = True
 
     async def read(self, name: str) -> decision.Cycle | None:
@@ -52,6 +56,10 @@ class Client:
         return body
 
 
+async def only_from_here(request: Request) -> None:
+    auth.check_from_here(request)
+
+
 async def nothing(*asked: Any) -> dict[str, Any]:
     """A source that measured nothing."""
     return {}
@@ -59,16 +67,27 @@ async def nothing(*asked: Any) -> dict[str, Any]:
 
 @contextlib.asynccontextmanager
 async def serving(
-    world: Any, mandate: Any, *, guard: Any = None, files: Any = None, draw: Any = None, **said: Any
+    world: Any, mandate: Any, *, guard: Any = None, files: Any = None, draw: Any = None, clusters: tuple[str, ...] = (),
+    suspects: Any = None, may_in: Any = None, books: Any = None, only_costs: bool = False, leader: Any = None,
+    **said: Any,
 ) -> AsyncIterator[Client]:
     standing, kept = StandingLoop(world.now), audit.Audit(None)
     await kept.open()
-    options = msgspec.structs.replace(settings.read_flags({"daemon_mode": True}, {}), mandate=mandate)
+    given = {"daemon_mode": True, "cluster": clusters}
+    options = msgspec.structs.replace(settings.read_flags(given, {}), mandate=mandate)
     if world.workloads:
         standing.look_at(world, mandate, **said)
-    told = editions.Editions(standing, options, lambda: world.now, kept=kept, draw=draw or nothing)  # type: ignore[arg-type]
-    reads = app.Reads(editions=told, guard=guard or app.only_from_here)
-    served = app.make_app(standing.health, telemetry.Telemetry(), lambda: world.now, reads=reads, files=files or {})
+    told = editions.Editions(
+        standing, options, lambda: world.now, kept=kept, draw=draw or nothing, suspects=lambda: suspects,  # type: ignore[arg-type]
+    )
+    blind = mirror.Mirror(kube.Api(config.Access(server="http://127.0.0.1:1", context="")))  # nothing is listed by it
+    told.reach = verbs.Reach(blind, None, "", "")  # type: ignore[arg-type]
+    told.books = books
+    reads = app.Reads(editions=told, guard=guard or only_from_here, may_in=may_in, leader=leader)
+    metrics, clock = telemetry.Telemetry(), lambda: world.now
+    served = app.make_app(standing.health, metrics, clock, reads=reads, files=files or {})
+    if only_costs:
+        served = app.make_cost_app(standing.health, metrics, clock, reads)
     listener, server = app.open_listener(("127.0.0.1", 0)), app.Server(served)
     task = asyncio.create_task(server.serve([listener]))
     while not server.started:  # noqa: ASYNC110

@@ -13,8 +13,10 @@ from tests.unit.doors.api.scene import Scene, open_scene
 
 from fallow import names
 from fallow.doors.api import auth, limits, sessions
+from fallow.model import cluster
 from fallow.model.secret import Secret
 from fallow.model.units import HOUR
+from fallow.settings.serving import AuthMode
 
 LLM: dict[str, Any] = {"namespace": "ml", "kind": "Deployment", "name": "llm", "hours": 4}
 ACKS = "/api/v1/acks"
@@ -85,9 +87,23 @@ async def test_who_may_read_what(scene: Scene, token: str, path: str, status: in
     assert refused.value.status_code == status
 
 
-async def test_with_addresses_everybody_reads() -> None:
+async def test_with_addresses_everybody_reads_on_this_machine() -> None:
     async with open_scene("email") as scene:
         await scene.rights.guard(reading(scene, "/api/v1/overview"))
+
+
+@pytest.mark.parametrize(("peer", "host"), [
+    ("10.0.0.7", "localhost"), ("127.0.0.1", "fallow.example"), ("::ffff:10.0.0.7", "127.0.0.1"), ("", "localhost"),
+])
+async def test_and_nobody_from_elsewhere_nor_by_another_name(peer: str, host: str) -> None:
+    async with open_scene("email") as scene:
+        request = reading(scene, "/api/v1/overview")
+        request.scope["client"] = (peer, 1)
+        request.scope["headers"] = [(b"host", host.encode())]
+        for ask in (scene.rights.guard, scene.gate.identify, scene.gate.look):
+            with pytest.raises(auth.Denied) as refused:
+                await ask(Request(request.scope))
+            assert refused.value.status_code == 403
 
 
 async def test_a_page_knows_before_the_press_what_it_may(scene: Scene) -> None:
@@ -135,6 +151,22 @@ async def test_a_session_is_begun_with_a_token_and_ended(scene: Scene) -> None:
     assert (await scene.press("POST", ACKS, LLM)).status == 401
 
 
+async def test_strangers_who_log_out_do_not_bring_back_a_session_that_ended(scene: Scene) -> None:
+    scene.gate._ended = limits.Remembered(8 * HOUR, most=3)
+    cookie = (await log_in(scene)).headers["Set-Cookie"].partition(";")[0]
+    assert (await scene.press("POST", "/api/v1/logout")).status == 204
+    for number in range(4):
+        forged = f"{sessions.VISIT}=mine; {sessions.SESSION}=forged-{number}"
+        assert (await scene.press("POST", "/api/v1/logout", Cookie=forged)).status == 204
+    scene.browser.cookie_jar.clear()
+    assert (await scene.ask("GET", "/api/v1/me", headers={"Cookie": cookie})).body["user"] is None
+
+
+@pytest.mark.parametrize("origin", ["http://[", "http://[::1", "http://[x]"])
+async def test_an_origin_that_is_no_address_is_refused_in_words(scene: Scene, origin: str) -> None:
+    assert (await log_in(scene, Origin=origin)).code == "BadOrigin"
+
+
 async def test_a_session_lasts_eight_hours(scene: Scene) -> None:
     await log_in(scene)
     scene.now += 8 * HOUR - 1
@@ -149,6 +181,36 @@ async def test_a_login_needs_a_token_that_somebody_has(scene: Scene) -> None:
     assert (await log_in(scene, Origin="https://evil.example")).code == "BadOrigin"
     async with open_scene("email") as open_door:
         assert (await log_in(open_door)).status == 404
+
+
+async def submit(scene: Scene, **form: str) -> tuple[int, str, str]:
+    """The form of /login; status, where it leads, the page."""
+    async with scene.browser.post(
+        f"{scene.origin}/login", data=form, headers={"Origin": scene.origin}, allow_redirects=False
+    ) as got:
+        return got.status, got.headers.get("Location", ""), await got.text()
+
+
+async def test_a_page_without_a_script_takes_a_token(scene: Scene) -> None:
+    async with scene.browser.get(f"{scene.origin}/login?then=/w/%22%3E%3Cb%3E") as got:
+        page = await got.text()
+    assert 'value="/w/&quot;&gt;&lt;b&gt;"' in page
+    status, _, page = await submit(scene, token="of-nobody")
+    assert (status, "role=alert" in page, "of-nobody" in page) == (401, True, False)
+    assert (await submit(scene, token="of-ada", then="//evil.example"))[:2] == (303, "/")
+    assert (await submit(scene, token="of-ada", then="/w/ml/Deployment/llm"))[:2] == (303, "/w/ml/Deployment/llm")
+    assert (await scene.ask("GET", "/api/v1/me")).body["user"] == "ada"
+    plain = await scene.ask("POST", "/login", b"token=of-ada", headers={"Origin": scene.origin})
+    assert plain.status == 415
+    foreign = {"Origin": "https://evil.example", "Content-Type": "application/x-www-form-urlencoded"}
+    assert (await scene.ask("POST", "/login", b"token=of-ada", headers=foreign)).status == 403
+
+
+@pytest.mark.parametrize("mode", ["email", "proxy"])
+async def test_where_nobody_logs_in_the_page_says_so(mode: AuthMode) -> None:
+    async with open_scene(mode) as scene:
+        assert f"the mode is {mode}" in (await scene.ask("GET", "/login")).body
+        assert (await submit(scene, token="of-ada"))[0] == 404
 
 
 async def test_a_cookie_is_for_https_only_where_people_come_by_https() -> None:
@@ -184,7 +246,7 @@ FOREIGN = {
 
 @pytest.mark.parametrize(("headers", "code"), FOREIGN.values(), ids=FOREIGN)
 @pytest.mark.parametrize("mode", ["kube", "email"])
-async def test_what_another_page_makes_a_browser_send_is_refused(mode: auth.Mode, headers: Any, code: str) -> None:
+async def test_what_another_page_makes_a_browser_send_is_refused(mode: AuthMode, headers: Any, code: str) -> None:
     async with open_scene(mode) as scene:
         if mode == "kube":
             await log_in(scene)
@@ -233,7 +295,7 @@ async def test_a_proxy_cannot_speak_for_kubernetes_itself(user: str) -> None:
 
 
 def test_groups_of_kubernetes_itself_are_not_taken_from_a_proxy() -> None:
-    assert not auth._is_name("system:masters")
+    assert not auth.is_name("system:masters")
 
 
 async def test_from_elsewhere_headers_are_not_looked_at() -> None:
@@ -261,3 +323,24 @@ def test_memory_of_addresses_is_bounded() -> None:
 )
 def test_a_household_is_counted_once(address: str, counted: str) -> None:
     assert limits.neighbourhood(address) == counted
+
+
+async def test_what_somebody_may_do_with_the_rows_of_a_list_is_asked_by_kind_and_namespace(scene: Scene) -> None:
+    """Not by row: a thousand of them are a handful of questions to the API server."""
+
+    def named(namespace: str, count: int = 100) -> list[cluster.Ref]:
+        return [cluster.Ref("apps", "v1", "Deployment", namespace, f"d-{one}", f"u-{one}") for one in range(count)]
+
+    ada, bob = (auth.Person(name, (), is_verified=True) for name in ("ada", "bob"))
+    for person, allowed in ((ada, True), (bob, False)):
+        found = await scene.rights.may_rows(person, [*named("ml"), *named("web")])
+        assert [(one.namespace, one.api_version, one.kind) for one in found] == [
+            ("ml", "apps/v1", "Deployment"), ("web", "apps/v1", "Deployment")]
+        assert {(one.keep, one.pause, one.resume) for one in found} == {(allowed,) * 3}
+        assert found[0].missing == (None if allowed else "patch on deployments in ml")
+    scene.kubernetes.go_down()
+    assert [one.namespace for one in await scene.rights.may_rows(bob, [*named("ml"), *named("new")])] == ["ml"]
+    assert [one.pause for one in await scene.rights.may_rows(ada, named("new"))] == [True]  # it may do so everywhere
+    async with open_scene("email") as open_door:
+        found = await open_door.rights.may_rows(auth.Person(), named("ml", 1))
+        assert [(one.keep, one.pause, one.resume) for one in found] == [(True, False, False)]

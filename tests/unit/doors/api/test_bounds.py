@@ -12,6 +12,7 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from fallow import loop, telemetry
+from fallow.doors import listen
 from fallow.doors.api import app, bounds
 
 PROBE = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -19,9 +20,9 @@ PROBE = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
 
 @contextlib.asynccontextmanager
 async def serving() -> AsyncIterator[tuple[int, app.Server]]:
-    listener = app.open_listener(("127.0.0.1", 0))
+    listener = listen.open_listener(("127.0.0.1", 0))
     port = listener.getsockname()[1]
-    server = app.Server(app.make_app(loop.Health([]), telemetry.Telemetry(), lambda: 0.0))
+    server = app.Server(app.make_app(loop.Health({}), telemetry.Telemetry(), lambda: 0.0))
     task = asyncio.create_task(server.serve([listener]))
     while not server.started:  # noqa: ASYNC110
         await asyncio.sleep(0.01)
@@ -175,7 +176,7 @@ async def page_serving(endless: bytes = b"") -> AsyncIterator[tuple[int, app.Ser
 
         return StreamingResponse(parts())
 
-    listener = app.open_listener(("127.0.0.1", 0))
+    listener = listen.open_listener(("127.0.0.1", 0))
     routes = [Route("/count", count, methods=["POST"]), Route("/stream", stream)]
     server = app.Server(Starlette(routes=routes), bounds.PageProtocol)
     task = asyncio.create_task(server.serve([listener]))

@@ -29,7 +29,7 @@ from fallow.model.history import CameBy, Happened
 from fallow.model.secret import Secret
 from fallow.sim.servers import store as stores
 
-SECRET = "8f742231b10e8888abcd99yyyzzz85a5"
+SECRET, BOT = "8f742231b10e8888abcd99yyyzzz85a5", "xoxb-the-bots-own"
 KEEP = {"name": "ack", "value": "Deployment:ml:llm:4"}
 
 
@@ -64,7 +64,7 @@ def encode(payload: Any) -> bytes:
 
 
 @contextlib.asynccontextmanager
-async def listening(patience: float = 60.0) -> AsyncIterator[Pressed]:
+async def listening(patience: float = 60.0, *, token: bool = True) -> AsyncIterator[Pressed]:
     async with contextlib.AsyncExitStack() as stack:
         heard = await stack.enter_async_context(loopback.serve(lambda asked: web.Response(text="ok")))
         poster = post.Poster({}, patience=retry.Patience(tries=1, first_wait=0.0))
@@ -74,7 +74,8 @@ async def listening(patience: float = 60.0) -> AsyncIterator[Pressed]:
         def routes(scene: Scene) -> Any:
             made.append(slack.Buttons(
                 Secret(SECRET), scene.deeds, poster, clock=lambda: scene.now, monotonic=lambda: scene.ticks,
-                hosts=(heard.url,), patience=patience,
+                hosts=(heard.url,), patience=patience, token=Secret(BOT) if token else None,
+                slack_api=f"{heard.url}/api",
             ))
             return made[0].routes()
 
@@ -244,6 +245,56 @@ async def test_only_those_may_press_whom_the_policy_names(pressed: Pressed) -> N
     assert answer.status == 403
     assert is_untouched(pressed)
     assert (await pressed.press(user={"id": "U7", "username": "grace"})).status == 200
+
+
+def name_groups(pressed: Pressed, *groups: str, users: tuple[str, ...] = ()) -> None:
+    consent = msgspec.structs.replace(
+        scenes.MANDATE.rule.consent, slack_groups=frozenset(groups), slack_users=frozenset(users)
+    )
+    rule = msgspec.structs.replace(scenes.MANDATE.rule, consent=consent)
+    pressed.scene.deeds.mandate = msgspec.structs.replace(scenes.MANDATE, rule=rule)
+
+
+def tell_members(said: Any) -> Any:
+    def answer(asked: loopback.Asked) -> web.Response:
+        return web.json_response(said) if asked.path == "/api/usergroups.users.list" else web.Response(text="ok")
+
+    return answer
+
+
+async def test_those_may_press_who_are_in_a_group_that_the_policy_names(pressed: Pressed) -> None:
+    name_groups(pressed, "S1", users=("U9",))
+    pressed.heard.answer = tell_members({"ok": True, "users": ["U1", "U2"]})
+    assert (await pressed.press()).body == "Acknowledged"
+    (asked,) = [each for each in pressed.heard.asked if each.path.startswith("/api")]
+    assert (asked.form, asked.headers["Authorization"]) == ({"usergroup": "S1"}, f"Bearer {BOT}")
+    stranger = await pressed.press(user={"id": "U3", "username": "eve"})
+    assert (stranger.status, "names who may press" in stranger.body["text"]) == (403, True)
+    assert (await pressed.press(user={"id": "U9", "username": "grace"})).status == 200
+    assert len([each for each in pressed.heard.asked if each.path.startswith("/api")]) == 1  # once a minute
+
+
+NOT_TOLD = {
+    "an-error": {"ok": False, "error": "missing_scope"}, "no-list": {"ok": True}, "no-object": ["U1"],
+    "another-list": {"ok": True, "users": {"U1": 1}},
+}
+
+
+@pytest.mark.parametrize("said", NOT_TOLD.values(), ids=NOT_TOLD)
+async def test_where_slack_does_not_tell_who_is_in_a_group_nobody_may(pressed: Pressed, said: Any) -> None:
+    name_groups(pressed, "S1")
+    pressed.heard.answer = tell_members(said)
+    answer = await pressed.press()
+    assert (answer.status, "nothing was done" in answer.body["text"]) == (500, True)
+    assert is_untouched(pressed)
+
+
+async def test_without_a_bot_nobody_may_by_a_group() -> None:
+    async with listening(token=False) as pressed:
+        name_groups(pressed, "S1")
+        answer = await pressed.press()
+        assert (answer.status, "SLACK_BOT_TOKEN" in answer.body["text"]) == (403, True)
+        assert is_untouched(pressed)
 
 
 async def test_a_name_in_slack_is_plain_where_it_is_stored(pressed: Pressed) -> None:

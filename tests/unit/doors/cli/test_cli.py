@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from fallow import __version__, settings
-from fallow.doors.cli import flags, main
+from fallow.doors.cli import main, pruner
 
 
 def run(command, *arguments, env=None):
@@ -16,7 +16,7 @@ def run(command, *arguments, env=None):
 
 
 def test_help_names_every_flag_with_its_default():
-    shown = run(flags.gpu_pruner, "--help")
+    shown = run(pruner.gpu_pruner, "--help")
     assert shown.exit_code == 0
     for flag in settings.FLAGS:
         assert flag.name in shown.output
@@ -25,7 +25,7 @@ def test_help_names_every_flag_with_its_default():
 
 
 def test_version():
-    assert run(flags.gpu_pruner, "-V").output == f"gpu-pruner {__version__}\n"
+    assert run(pruner.gpu_pruner, "-V").output == f"gpu-pruner {__version__}\n"
 
 
 @pytest.mark.accepts("idle", 29)
@@ -35,13 +35,16 @@ def test_version():
         (["-e", "dq"], "--enabled-resources"), (["-t", "0"], "--duration"), (["-n", "("], "--namespace"),
         (["--no-such-flag"], "--no-such-flag"),
         (["--slack-interaction-addr", "127.0.0.1:3002"], "--slack-interaction-addr"),
-        (["--dashboard-port", "0"], "--dashboard-port"), (["--cluster", "a=http://b"], "--cluster"),
-        (["--digest-schedule", "0 17 * * 5"], "--digest-schedule"), (["--scrape-target", "n1:9400"], "--scrape-target"),
+        (["--dashboard-port", "0"], "--dashboard-port"), (["--cluster", "a"], "--cluster"),
+        (["--cluster", "A=http://b"], "--cluster"), (["--cluster", "a=b"], "--cluster"),
+        (["--cluster", "a=http://b", "--cluster", "a=http://c"], "a is named twice"),
+        (["--honor-labels-clusters", "a"], "there is no --cluster a"),
+        (["--digest-schedule", "0 17 * *"], "--digest-schedule"), (["--scrape-target", "n1:9400"], "--scrape-target"),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else None,
 )
 def test_a_usage_error_is_one_sentence_and_exit_2(arguments, says):
-    shown = run(flags.gpu_pruner, *arguments, "--prometheus-url", "http://127.0.0.1:1")
+    shown = run(pruner.gpu_pruner, *arguments, "--prometheus-url", "http://127.0.0.1:1")
     assert shown.exit_code == 2
     [sentence] = [line for line in shown.output.splitlines() if line.startswith("Error:")]
     assert says in sentence

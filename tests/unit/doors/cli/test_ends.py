@@ -18,7 +18,11 @@ from fallow.doors.cli import main
 
 BIN = Path(sys.executable).parent
 CLEAN = {key: value for key, value in os.environ.items() if key not in ("KUBECONFIG", "PROMETHEUS_URL")}
-HEAVY = {"aiohttp", "yaml", "rich", "fallow.wiring.daemon", "fallow.observe.cluster.mirror", "fallow.decide.idle.plan"}
+HEAVY = {
+    "aiohttp", "yaml", "rich", "numpy", "fallow.wiring.daemon", "fallow.observe.cluster.mirror",
+    "fallow.decide.idle.plan",
+}
+NEEDED = {"demo": {"rich", "numpy"}, "tune": {"numpy"}, "trace": {"numpy"}, "pack": {"numpy"}}  # for what they offer
 
 
 def run(*words: str, program: str = "fallow", **options: object) -> subprocess.CompletedProcess[str]:
@@ -137,7 +141,7 @@ def test_to_describe_a_verb_nothing_it_works_with_is_loaded(verb):
         "import sys\nfrom fallow.doors.cli import later, main\n"
         f"main.fallow.main([{verb!r}, '--help'], standalone_mode=False)\n"
         "loaded = {name for name, module in sys.modules.items() if type(module) is not later._Later}\n"
-        f"print(sorted({HEAVY - ({'rich'} if verb == 'demo' else set())!r} & loaded))"
+        f"print(sorted({HEAVY - NEEDED.get(verb, set())!r} & loaded))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=CLEAN)
     assert done.stdout.splitlines()[-1] == "[]"
@@ -172,3 +176,34 @@ def test_a_server_that_is_not_there_completes_nothing(tmp_path, words):
 def test_kubectl_is_told_what_to_complete():
     done = run("una", program="kubectl_complete-fallow")
     assert done.stdout.splitlines() == ["unack", ":4"]
+
+
+NOBODY = {"PATH": os.environ["PATH"], "HOME": "/nonexistent"}
+LOOKING = ["status", "optimize", "report", "cost", "cost report", "cost budget"]
+
+
+@pytest.mark.parametrize(("program", "words"), [
+    *(("gpu-autoscaler", words) for words in LOOKING), *(("fallow", words) for words in LOOKING),
+    *(("fallow", words) for words in (
+        "idle", "why deploy/llm", "history", "paused", "acks", "ack deploy/llm", "freeze", "digest",
+        "pack plan --cluster",
+    )),
+], ids=" ".join)
+def test_without_a_cluster_every_command_ends_with_4_and_a_sentence(program, words):
+    """Nothing was typed wrongly: no word on usage."""
+    done = run(*words.split(), program=program, env=NOBODY)
+    assert done.returncode == 4, done.stderr
+    assert done.stderr.startswith("Error: no cluster found: name a kubeconfig with --kubeconfig")
+    assert "fallow demo" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("words", ["status", "cost", "idle", "paused", "digest"])
+def test_a_cluster_that_was_named_wrongly_is_2(words):
+    done = run(*words.split(), "--kubeconfig", "/nowhere", env=NOBODY)
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (2, "Error: kubeconfig /nowhere does not exist")
+
+
+def test_a_dry_run_without_a_cluster_is_2_as_gpu_pruner_says():
+    """Its 4 is a freeze."""
+    assert run(program="gpu-pruner", env=NOBODY).returncode == 2

@@ -53,23 +53,25 @@ def test_a_price_that_is_none_is_refused(price):
     assert (done.exit_code, "MODEL=DOLLARS" in done.output) == (2, True)
 
 
-@pytest.mark.parametrize("verb", ["status", "idle", "why"])
-def test_help_has_the_own_options_first_and_none_that_cannot_matter(verb):
-    lines = type_in(verb, "--help").output.splitlines()
-    titles = [line for line in lines if line.endswith(":") and not line.startswith(" ")]
-    assert titles[0] == "Options:"
-    first = "\n".join(lines[lines.index("Options:"):lines.index(titles[1])])
-    for option in ("-n, --namespace", "--watch", "-o, --output", "--prometheus-url", "--kubeconfig", "-h, --help"):
-        assert option in first
+@pytest.mark.parametrize("verb", ["status", "idle", "why", "top"])
+def test_help_is_a_page_and_the_rest_is_asked_for(verb):
+    brief, full = (type_in(verb, word).output for word in ("--help", "--help-all"))
+    first = "\n".join(brief.splitlines()[:24])
+    for words in ("daemon" if verb != "top" else "live", "-n, --namespace", "--help-all"):
+        assert words in (brief if words == "--help-all" else first), brief
+    for option in ("-n, --namespace", "--look", "--prometheus-url", "--kubeconfig", "-h, --help"):
+        assert option in brief
+    assert len(brief.splitlines()) <= 36
+    for option in ("--coverage", "--prometheus-token-file", "The brakes of `fallow run`"):
+        assert (option in brief, option in full) == (False, True)
     for option in ("--smtp-url", "--slack-channel", "--run-mode", "--freeze-jump", "--metrics-addr"):
-        assert option not in "\n".join(lines)
-    assert "The brakes of `fallow run`" in "\n".join(lines)
+        assert option not in full
 
 
 async def test_a_mail_server_in_the_environment_does_not_keep_anybody_from_looking(server, ask, monkeypatch):
     server.put_all(pretend.deployed("llm"))
     monkeypatch.setenv("SMTP_URL", "smtp://mail.example.com")
-    assert (await ask("status")).exit_code == 1  # without measurements, as ever
+    assert (await ask("status")).exit_code == 4  # nobody said where measurements are, as ever
 
 
 async def test_the_price_of_a_model_that_nobody_knows_is_refused(server, ask):
@@ -77,7 +79,7 @@ async def test_the_price_of_a_model_that_nobody_knows_is_refused(server, ask):
     done = await ask("status", "--price", "FOO=3")
     assert done.exit_code == 2
     assert "--price: no GPU model is known as FOO; this cluster has " in done.output.splitlines()[-1]
-    assert (await ask("status", "--price", "H100-80GB-HBM3=3")).exit_code == 1  # without measurements, as ever
+    assert (await ask("status", "--price", "H100-80GB-HBM3=3")).exit_code == 4  # nobody said where measurements are
 
 
 @pytest.mark.parametrize(
@@ -94,10 +96,10 @@ def test_the_seconds_of_watch_may_be_left_out(typed, read):
 
 
 @pytest.mark.parametrize("words", ["status", "idle", "why Deployment/llm -n ml"])
-async def test_without_prometheus_every_look_ends_with_1_and_says_what_to_do(server, ask, words):
+async def test_without_a_source_every_look_ends_with_4_and_says_what_to_do(server, ask, words):
     server.put_all(pretend.deployed("llm"))
     done = await ask(*words.split())
-    assert done.exit_code == 1
+    assert done.exit_code == 4
     last = done.output.splitlines()[-1]
     assert last.startswith("Error: no decision possible: ")
     assert "say where Prometheus is (--prometheus-url or PROMETHEUS_URL)" in last
@@ -126,6 +128,8 @@ async def test_a_namespace_that_is_not_there_is_not_the_whole_cluster(server, as
     server.put("namespaces", pretend.made("empty", namespace=None, kind="Namespace", version="v1"))
     done = await ask("status", "-n", "nowhere")
     assert (done.exit_code, "there is no namespace nowhere" in done.output) == (1, True), done.output
+    done = await ask("status", "-n", "")
+    assert (done.exit_code, "there is no namespace ''," in done.output) == (1, True), done.output
     done = await ask("status", "-n", "empty")
     assert "HELD       0 by 0 pods of 0 workloads in namespaces that match empty" in done.output
     done = await ask("status", "-n", "m.")
@@ -167,8 +171,8 @@ async def test_watched_on_a_terminal_it_redraws_in_place_and_leaves_it_as_it_was
     assert await process.wait() == 130
     said += await read()
     os.close(leader)
-    assert said.startswith(watch._ENTER.encode())
-    assert said.rstrip().endswith(watch._LEAVE.encode())
+    assert said.startswith(watch.ENTER.encode())
+    assert said.rstrip().endswith(watch.LEAVE.encode())
     assert b"Traceback" not in said
     assert b"Ctrl-C ends" in said
 

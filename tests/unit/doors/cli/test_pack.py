@@ -18,6 +18,7 @@ from tests import ROOT
 from tests.unit.observe.cluster import pretend
 
 from fallow.decide import packing
+from fallow.decide.packing import fragments
 from fallow.doors.cli import main, pack
 from fallow.sim import packs, shelf
 from fallow.sim.traces import openb
@@ -232,7 +233,26 @@ def test_defrag_lists_moves_with_their_gain_up_to_the_budget(root: Path) -> None
     few = read_csv(run(root, "defrag", "--policy", "WorstFit", "--seed", "43", "--budget", "1", "-o", "csv"))
     assert [row["MOVE"] for row in few] == [data["moves"][0]["pod"]]
     done = run(root, "defrag", "--policy", "WorstFit", "--seed", "43", "--budget", "0")
-    assert "0 moves (budget 0)" in done.output
+    assert "moves: 0 (budget 0)" in done.output
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("columns", "fits"), [(80, False), (120, True)])
+def test_the_comparison_leaves_columns_out_where_a_terminal_is_narrow(
+    monkeypatch: pytest.MonkeyPatch, columns: int, fits: bool
+) -> None:
+    row = ["openb-gpushare100", "Auto", "Balanced", 93.36, 1019, 1117.8, 99.96, 6.6, 15474]
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setattr("sys.stdout", out := Terminal())
+    pack._show_table(pack.COMPARISON, [row])
+    assert max(map(len, out.getvalue().splitlines())) <= columns
+    assert ("PODS/S" in out.getvalue()) is fits
+    assert {"openb-gpushare100", "Auto", "93.36", "1,117.80", "6.60"} <= set(out.getvalue().split())
 
 
 def test_compare_tells_gains_against_fgd_and_the_distance_to_the_bound(root: Path) -> None:
@@ -324,6 +344,7 @@ async def test_plan_of_a_live_cluster_says_how_it_stands_and_where_who_waits_wou
     assert sum(data["freeGpusByCause"].values()) == pytest.approx(1, abs=0.02)
     shown = await ask("plan")
     assert "3.0 of 4 GPUs are allocated" in shown.output
+    assert "usable: it fits here" in shown.output
     assert shown.exit_code == 0
     assert not any(verb not in ("list", "get") for verb, _, _ in server.requests)
 
@@ -358,6 +379,10 @@ def test_a_kubeconfig_that_is_not_there_is_a_usage_error(tmp_path: Path) -> None
 # ---- the document ---------------------------------------------------------------------------------------------------
 
 DOCUMENT = ROOT / "docs" / "packing.md"
+
+
+def test_every_cause_is_explained() -> None:
+    assert set(pack.CAUSES) == {str(cause) for cause in fragments.Cause}
 
 
 def test_the_document_names_what_there_is() -> None:

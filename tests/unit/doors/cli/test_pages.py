@@ -3,15 +3,17 @@
 import io
 
 import click
+import msgspec
 import pytest
 from tests import builders
 from tests.builders import HOUR, MINUTE, NOW
 from tests.unit.doors.answers import test_status as examples
 
+from fallow.doors.answers import rows as telling
 from fallow.doors.answers import status as statuses
 from fallow.doors.answers import workloads as answers
 from fallow.doors.cli import pages, show
-from fallow.model import cluster, prices
+from fallow.model import cluster, price_book
 
 FOUND = examples.daemon.DaemonSeen("gpu-pruner-system", "gpu-pruner-1", NOW - 2)
 
@@ -69,22 +71,26 @@ def look():
 
 def status_page():
     seen = look()
-    page = statuses.status(seen, answers.view(seen.plan), FOUND, prices.DEFAULT)
-    return pages.draw_status(page, "", NOW)
+    page = statuses.status(seen, answers.view(seen.plan), FOUND, price_book.LIST)
+    return pages.draw_status(show.fold(page.rules.sentence), page, "", NOW)
+
+
+def rows_of(seen):
+    return [telling.make_row(one, seen.snapshot, NOW) for one in answers.view(seen.plan).workloads]
 
 
 def idle_page(wide=False):
     seen = look()
-    view, rules = answers.view(seen.plan), statuses.tell_rules(seen, FOUND).sentence
-    listed = [(one, answers.row(one, NOW)) for one in answers.listed(view, everything=False)]
-    return pages.draw_idle(rules, view, listed, "", wide=wide)
+    rows, rules = rows_of(seen), statuses.tell_rules(seen, FOUND).sentence
+    return pages.draw_idle(show.fold(rules), rows, telling.listed(rows, everything=False), "", wide=wide)
 
 
 def why_page(index, wide=False):
     seen = look()
     finding, evidence = seen.explain(index)
     answer, rules = answers.explanation(finding, evidence, None, NOW), statuses.tell_rules(seen, FOUND).sentence
-    return pages.draw_why(rules, finding, answer, [("signal tensor", "422")], NOW, wide=wide)
+    lost = (answers.SignalMissed(signal="tensor", because="422"),)
+    return pages.draw_why(show.fold(rules), msgspec.structs.replace(answer, lost_signals=lost), NOW, wide=wide)
 
 
 PAGES = {"status": status_page, "idle": idle_page, **{f"why-{n}": lambda n=n: why_page(n) for n in range(5)}}
@@ -120,7 +126,7 @@ def test_an_output_without_blocks_gets_letters(draw):
 def test_the_status_page_has_what_a_first_page_needs(draw):
     page = " ".join(draw(status_page).split())
     for said in (
-        "GPUS 32 on 4 nodes, 20 free", "HELD 12 by 4 pods of 5 workloads: 1 busy, 10 idle, 1 cannot tell",
+        "GPUS 32 on 4 nodes, 20 free", "HELD 12 by 4 pods of 4 workloads: 1 busy, 10 idle, 1 cannot tell",
         "MONEY idle GPUs cost $51.20 an hour at list price", "PAUSED 1 workload by fallow, 8 GPUs given back",
         "research StatefulSet/llama-finetune-70b 8 A100-SXM4-80GB 2h 40.96 notice",
         "in 8m pause vision/segmenter (Deployment) 1 GPU",
@@ -135,24 +141,24 @@ def test_the_status_page_has_what_a_first_page_needs(draw):
     ("labels", "product", "says"),
     [
         ({}, "NVIDIA-A100-SXM4-80GB", "GPUS       16 on 1 node, 15 free"),
-        ({"nvidia.com/gpu.count": "8"}, "NVIDIA-A100-SXM4-80GB",
+        ({"nvidia.com/gpu.replicas": "2"}, "NVIDIA-A100-SXM4-80GB",
          "GPUS       8 on 1 node, offered as 16 (MIG, time slices), 15 free"),
-        ({}, "NVIDIA-A100-SXM4-80GB-MIG-1g.10gb", "GPUS       16 instances and slices on 1 node"),
+        ({}, "NVIDIA-A100-SXM4-80GB-MIG-1g.10gb", "GPUS       3 on 1 node, offered as 16 (MIG, time slices), 15 free"),
     ],
 )
 def test_gpus_are_boards_and_what_they_are_offered_as_stands_beside(draw, labels, product, says):
     world = builders.World()
     examples.node(world, "node-1", 16, product=product, labels=labels)
     world.workload("ml/llm", gpus=[builders.idle()])
-    text = draw(lambda: pages.draw_status(examples.page_of(world), "", NOW))
+    text = draw(lambda: pages.draw_status("", examples.page_of(world), "", NOW))
     assert says in text
-    assert ("HELD       1, each instance or slice as one, by 1 pod" in text) == ("8 on" in text or "slices on" in text)
+    assert ("HELD       1, each instance or slice as one, by 1 pod" in text) == ("offered as" in says)
 
 
 def test_the_models_without_a_price_are_named(draw):
     world = builders.World()
     world.workload("ml/llm", gpus=[builders.idle(model="NVIDIA H100 80GB HBM3")] * 4)
-    text = draw(lambda: pages.draw_status(examples.page_of(world), "", NOW))
+    text = draw(lambda: pages.draw_status("", examples.page_of(world), "", NOW))
     assert "without a price: 4 of H100-80GB (--price H100-80GB=DOLLARS says it)" in text
 
 
@@ -160,10 +166,9 @@ def test_idle_fits_80_columns_with_names_as_people_have_them(draw):
     world = builders.World()
     gpus = [builders.idle(for_=90 * MINUTE)] * 8
     world.workload("team-research/whisper-large-v3-finetune", "StatefulSet", gpus=[*gpus, builders.busy()])
-    look = examples.look_at(world)
-    view = answers.view(look.plan)
-    listed = [(one, answers.row(one, NOW)) for one in answers.listed(view, everything=False)]
-    text = draw(lambda: pages.draw_idle("By the flags given", view, listed, "", wide=False), 80, NO_COLOR="")
+    rows = rows_of(examples.look_at(world))
+    listed = telling.listed(rows, everything=False)
+    text = draw(lambda: pages.draw_idle("By the flags given", rows, listed, "", wide=False), 80, NO_COLOR="")
     lines = [click.unstyle(line) for line in text.splitlines()]
     assert max(map(len, lines)) <= 80, text
     assert "team-research  StatefulSet/whisper-large-v3-finetune  8 of 9" in "\n".join(lines)
@@ -173,7 +178,7 @@ def test_idle_fits_80_columns_with_names_as_people_have_them(draw):
 def test_idle_counts_as_status_does(draw):
     page = " ".join(draw(idle_page).split())
     assert "of 12 GPUs held: 10 idle, 1 workload only in part, 1 busy, 1 cannot tell" in page
-    assert "inference Deployment/chat 1 of 2 A100-SXM4-80GB active reported only" in page
+    assert "inference Deployment/chat 1 of 2 A100-SXM4-80GB active 5.12 reported only" in page
 
 
 def test_why_says_what_helps_by_the_reason_that_counts(draw):
@@ -216,7 +221,7 @@ def test_nothing_that_a_tenant_wrote_is_obeyed(draw):
     finding, evidence = seen.explain(0)
     answer = answers.explanation(finding, evidence, None, NOW)
     for columns in (None, 80):
-        page = draw(lambda: pages.draw_why("rules", finding, answer, [], NOW, wide=False), columns)
+        page = draw(lambda: pages.draw_why("rules", answer, NOW, wide=False), columns)
         assert "\x1b[2J" not in page
         assert "\x1b]0" not in page
         assert "\x07" not in page

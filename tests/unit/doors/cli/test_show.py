@@ -1,6 +1,7 @@
 """Answers on the terminal: nothing of them is obeyed, nothing of a name is lost."""
 
 import io
+import re
 
 import click
 import pytest
@@ -50,6 +51,12 @@ def test_a_name_is_whole_in_the_narrowest_terminal(monkeypatch):
     assert "…" not in shown
 
 
+def test_the_word_for_what_comes_next_is_never_broken(monkeypatch):
+    draw(monkeypatch, Terminal(), [], columns=40)
+    rows = [("team-robotics", "Deployment/captions", 4, "2h21m", "Acknowledged")]
+    assert "Acknowledged" in show.grid(["NAMESPACE", "WORKLOAD", "GPUS", "IDLE FOR", "NEXT"], rows)
+
+
 def test_a_pipe_gets_each_row_on_one_line(monkeypatch):
     shown = draw(monkeypatch, io.StringIO(), [LONG, LONG])
     assert len(shown.splitlines()) == 3
@@ -69,6 +76,13 @@ def test_no_line_ends_in_blanks(monkeypatch):
     assert all(line == line.rstrip() for line in shown.splitlines())
 
 
+def test_a_sentence_gets_narrow_before_lines_run_over(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr("sys.stdout", Terminal())
+    laid = show.grid(["WORKLOAD", "WHY"], [("w" * 60, "Scaled it to 0 since it was idle for an hour")])
+    assert max(map(len, re.sub(r"\x1b\[[0-9;]*m", "", laid).splitlines())) <= 80
+
+
 def test_prose_is_folded_between_words_on_a_terminal_only(monkeypatch):
     words = "one word after another " * 5
     for out, width in ((io.StringIO(), 10_000), (Terminal(), 40)):
@@ -80,3 +94,24 @@ def test_prose_is_folded_between_words_on_a_terminal_only(monkeypatch):
         assert " ".join(out.getvalue().split()) == f"{words}{words}\N{REPLACEMENT CHARACTER}[31m"
         assert (len(lines) == 2) is (width > 40)
         assert lines[-1].startswith("  ")
+
+
+COLUMNS = ["WHEN", "WHAT", "NAMESPACE", "WORKLOAD", "BY", "WHY"]
+HAPPENED = ("2026-11-17T12:56:00Z", "told", "team-search", "LLMInferenceService/llm-chat", "fallow", "quiet " * 20)
+
+
+def lay_happened(monkeypatch, columns):
+    draw(monkeypatch, Terminal(), [], columns=columns)
+    return click.unstyle(show.grid(COLUMNS, [HAPPENED, HAPPENED], below=("BY", "WHY"))).splitlines()
+
+
+def test_what_has_no_room_in_a_row_stands_below_it_and_nothing_is_lost(monkeypatch):
+    head, first, *below = lay_happened(monkeypatch, 80)
+    assert (head.split(), first.split()) == (COLUMNS[:4], list(HAPPENED[:4]))
+    assert below[0].startswith("  BY fallow  WHY quiet quiet")
+    assert sum(line.count("quiet") for line in below) == 40
+    assert all(len(line) <= 80 for line in (head, first, *below))
+
+
+def test_a_wide_terminal_has_all_of_it_in_columns(monkeypatch):
+    assert lay_happened(monkeypatch, 160)[0].split() == COLUMNS

@@ -13,10 +13,11 @@ from click.testing import CliRunner
 from tests.builders import NOW
 from tests.unit.observe.cluster import pretend
 
-from fallow import names
+from fallow import names, verbs
 from fallow.doors.cli import main
 from fallow.doors.cli import verbs as typed
 from fallow.model import units
+from fallow.observe.cluster import mirror
 
 
 def type_in(*words, **env):
@@ -113,6 +114,7 @@ def ask(server, tmp_path):
     return ask
 
 
+KEPT = "To see what there is: fallow acks -A"
 SENTENCES = {
     "wrong-name": ("Deployment/lmm", "there is no Deployment lmm in namespace ml; did you mean Deployment/llm?"),
     "nothing-like-it": ("Deployment/q", "there is no Deployment q in namespace ml"),
@@ -137,13 +139,15 @@ async def test_why_there_is_no_such_workload_is_one_sentence_that_helps(server, 
     done = await ask("resume", target)
     assert done.exit_code == 1
     assert done.output.startswith(f"Error: {says}")
+    assert done.output.endswith("To see what there is: fallow idle --all -A\n")
     assert done.output.count("\n") == 1
 
 
 @pytest.mark.parametrize("words", ["paused", "acks", "resume --all", "ack deploy/llm"])
 async def test_a_namespace_that_is_not_there_is_no_empty_one(ask, words):
     done = await ask(*words.split(), "-n", "othr")
-    assert (done.exit_code, done.output) == (1, "Error: there is no namespace othr; did you mean other?\n")
+    helps = " To see what there is: fallow idle --all -A" if "deploy" in words else ""
+    assert (done.exit_code, done.output) == (1, f"Error: there is no namespace othr; did you mean other?{helps}\n")
 
 
 async def test_a_namespace_that_may_not_be_read_is_said(server, ask):
@@ -167,7 +171,7 @@ async def test_what_could_not_be_seen_is_said_with_it(server, ask):
 async def test_a_workload_is_meant_by_any_name_that_kubectl_takes(server, ask, words):
     server.put_all(pretend.deployed("llm"))
     done = await ask("unack", *words.split())
-    assert (done.exit_code, done.stderr.splitlines()[-1]) == (1, "Error: Deployment/llm is not acknowledged")
+    assert (done.exit_code, done.stderr.splitlines()[-1]) == (1, f"Error: Deployment/llm is not acknowledged. {KEPT}")
 
 
 async def test_only_what_one_verb_needs_is_asked_for(server, ask):
@@ -197,7 +201,7 @@ async def test_two_kinds_of_one_name_must_be_told_apart(server, ask):
 async def test_an_unack_of_what_is_not_acknowledged_is_said(server, ask):
     server.put_all(pretend.deployed("llm"))
     done = await ask("unack", "Deployment/llm")
-    assert (done.exit_code, done.output) == (1, "Error: Deployment/llm is not acknowledged\n")
+    assert (done.exit_code, done.output) == (1, f"Error: Deployment/llm is not acknowledged. {KEPT}\n")
 
 
 @pytest.mark.parametrize(
@@ -219,7 +223,7 @@ async def test_acks_are_listed(server, ask, output):
     said = {names.ACK_UNTIL: until, names.ACK_BY: "user:ada", names.ACK_REASON: "demo"}
     server.put_all([*pretend.deployed("llm", annotations=said), *pretend.deployed("web")])
     server.put_all(pretend.deployed("far", namespace="other", annotations=said))
-    done = await ask("acks", "-o", output)
+    done = await ask("acks", "-o", output, "--look")
     assert done.exit_code == 0
     if output == "table":
         assert [line.split() for line in done.output.splitlines()] == [
@@ -277,7 +281,7 @@ async def test_an_unack_of_what_others_keep_says_who_does_and_how_that_ends(serv
 
 async def test_no_acks_are_said_in_words_and_as_an_empty_list(server, ask):
     server.put_all(pretend.deployed("llm"))
-    assert (await ask("acks")).output == "nothing is acknowledged in namespace ml; -A shows all namespaces\n"
+    assert (await ask("acks", "--look")).output == "nothing is acknowledged in namespace ml; -A shows all namespaces\n"
     assert json.loads((await ask("acks", "-o", "json")).output) == []
 
 
@@ -304,7 +308,8 @@ async def test_what_is_paused_is_listed_of_whatever_kind(server, ask):
 
 
 async def test_nothing_paused_is_said(server, ask):
-    assert (await ask("paused")).output == "nothing is paused by fallow in namespace ml; -A shows all namespaces\n"
+    nothing = "nothing is paused by fallow in namespace ml"
+    assert (await ask("paused", "--look")).output == f"{nothing}; -A shows all namespaces\n"
     assert (await ask("resume", "--all")).output == "nothing is paused by fallow in namespace ml\n"
 
 
@@ -352,3 +357,13 @@ async def test_a_server_that_fails_is_one_sentence(server, ask):
     assert done.exit_code == 1
     assert "etcd is on holiday" in done.output
     assert "Traceback" not in done.output
+
+
+async def test_a_namespace_that_cannot_be_seen_may_keep_something_and_pauses_nothing(server):
+    server.forbidden |= {("list", "namespaces"), ("get", "namespaces"), ("list", "horizontalpodautoscalers")}
+    server.put_all(pretend.deployed("llm"))
+    async with server.api() as api, mirror.Mirror(api) as seen:
+        await seen.list_all(NOW)
+        reach = verbs.Reach(seen, None, "", "")
+        assert verbs.find_hidden(reach) == ()
+        assert [each.what for each in verbs.find_hidden(reach, or_kept=True)] == ["namespaces"]

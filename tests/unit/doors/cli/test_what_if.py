@@ -18,7 +18,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from fallow.doors.cli import backtest, main, plot, tune
-from fallow.model import prices
+from fallow.model import price_book
 from fallow.model.policies import idle_crd
 from fallow.sim import backtest as running
 from fallow.sim import tuning
@@ -51,6 +51,34 @@ def test_windows_and_policies_stand_side_by_side(tmp_path: Path) -> None:
     assert set(results[0]["byClass"]) <= {"inference", "notebook", "training", "batch"}
 
 
+@pytest.mark.parametrize("words", [
+    ("backtest", "--hours", "nan"), ("backtest", "--seed", "-1"), ("backtest", "--trace", ""),
+    ("tune", "--accept-regrets", "nan"), ("tune", "--resume-cost", "nan"), ("tune", "--seed", "-1"),
+    ("demo", "--hours", "nan"), ("demo", "--speed", "inf"), ("demo", "--seed", "-1"), ("demo", "--trace", ""),
+    ("pack", "compare", "--trace", ""),
+], ids=" ".join)
+def test_what_is_no_number_or_no_name_is_refused_in_a_sentence(words: tuple[str, ...]) -> None:
+    done = run(*words)
+    assert done.exit_code == 2
+    assert f"Invalid value for '{words[-2]}': " in done.output
+
+
+def find_keys(value: object) -> Iterator[str]:
+    match value:
+        case dict():
+            yield from value
+            yield from (key for each in value.values() for key in find_keys(each))
+        case list():
+            yield from (key for each in value for key in find_keys(each))
+
+
+@pytest.mark.parametrize("verb", ["backtest", "tune"])
+def test_machines_are_spoken_to_in_camel_case_only(verb: str) -> None:
+    keys = set(find_keys(json.loads(run(verb, *SMALL, "-o", "json").output)))
+    assert keys
+    assert not {key for key in keys if "_" in key}
+
+
 def test_one_policy_alone_is_told_by_class_and_namespace() -> None:
     done = run("backtest", *SMALL)
     assert done.exit_code == 0, done.output
@@ -63,7 +91,9 @@ def test_one_policy_alone_is_told_by_class_and_namespace() -> None:
     ("{metadata: {name: a}, spec: {windows: {goneIdle: soon}}}", "goneIdle"),
     ("{metadata: {}, spec: {}}", "no metadata.name"), ("- [", "no YAML"),
     ("just words", "spec: is missing"), ("", "holds no IdlePolicy"),
-], ids=["bad-window", "no-name", "not-yaml", "words", "empty"])
+    ("{metadata: {name: a}, spec: {thresholds: {activity: '0.005'}}}",
+     "p.yaml cannot be tried: rule a counts activity from 0.5 %: a backtest knows whole percents only"),
+], ids=["bad-window", "no-name", "not-yaml", "words", "empty", "half-percent"])
 def test_a_file_that_holds_no_policy_is_refused(tmp_path: Path, text: str, why: str) -> None:
     file = tmp_path / "p.yaml"
     file.write_text(text)
@@ -80,7 +110,7 @@ def test_a_prometheus_that_does_not_answer_is_said_with_what_helps(verb: str) ->
 
 
 def test_prices_are_told_or_refused() -> None:
-    assert prices.find("NVIDIA H100 PCIe", backtest.read_prices(("H100-80GB-HBM3=2.5",))) == Decimal("2.5")
+    assert price_book.find_by_model("NVIDIA H100 PCIe", backtest.read_prices(("H100-80GB-HBM3=2.5",))) == Decimal("2.5")
     for text in ("H100", "H100=", "=3", "H100=-1", "H100=NaN", "H100=much"):
         with pytest.raises(click.UsageError, match="is not MODEL=DOLLARS"):
             backtest.read_prices((text,))
@@ -100,7 +130,7 @@ def test_a_price_that_nobody_pays_is_refused_or_said(verb: str) -> None:
 def test_a_given_price_is_what_it_costs() -> None:
     sums = [
         json.loads(run("backtest", *SMALL, "-o", "json", *words).output)["results"][0]["total"]
-        for words in ([], ["--price", f"NVIDIA-A100-SXM4-40GB={2 * prices.DEFAULT['A100-40GB']}"])
+        for words in ([], ["--price", f"NVIDIA-A100-SXM4-40GB={2 * price_book.LIST['A100-40GB']}"])
     ]
     assert sums[0]["reclaimedGpuHours"] == sums[1]["reclaimedGpuHours"]
     assert Decimal(sums[1]["money"]) > Decimal(sums[0]["money"]) > 0

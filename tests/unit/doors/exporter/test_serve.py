@@ -2,10 +2,10 @@
 
 import asyncio
 import base64
-import contextlib
 import os
 import socket
 import ssl
+import time
 
 import aiohttp
 import bcrypt
@@ -13,6 +13,7 @@ import pytest
 import trustme
 
 from fallow import settings
+from fallow.doors import listen
 from fallow.doors.exporter import access, serve
 
 PAGE = b"gpu_idle_exporter_nvml_up 1\n"
@@ -34,7 +35,7 @@ class Running:
         self.clock = Clock()
         self.asked = []
         self.gate = access.Gate(str(config) if config else None, self.clock)
-        self.listener = serve.open_listener("127.0.0.1", 0)
+        self.listener = listen.open_listener(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
         self.server = serve.PageServer(self.listener, self.gate, {
             "/metrics": serve.Route(self._show),
@@ -209,11 +210,18 @@ async def test_the_end_closes_every_connection():
         await server.connect()
 
 
-def test_a_port_that_is_taken_is_a_sentence():
-    with contextlib.closing(serve.open_listener("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        with pytest.raises(settings.UsageError, match=rf"HTTP_PORT: cannot listen on 127\.0\.0\.1 port {port}"):
-            serve.open_listener("127.0.0.1", port)
+async def test_an_answer_does_not_wait_for_more():
+    """40 ms each, where the client acknowledges late and Nagle waits for it."""
+    async with Running() as server:
+        reader, writer = await server.connect()
+        began = time.monotonic()
+        for _ in range(20):
+            writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+            head = await reader.readuntil(b"\r\n\r\n")
+            await reader.readexactly(int(head.lower().split(b"content-length:")[1].split()[0]))
+        took = time.monotonic() - began
+        writer.close()
+    assert took < 0.4
 
 
 # ---- TLS -----------------------------------------------------------------------------------------------------------

@@ -210,12 +210,8 @@ BAD = {
         {"notice": {"channels": [{"name": "a", "type": "email", "config": {"url": "x"}}]}},
         "spec.notice.channels[0]: email knows no url; it knows to",
     ),
-    "widening-not-yet": (
-        {"regret": {"autoWiden": True}}, "spec.regret.autoWiden: this version does not learn from pauses"
-    ),
-    "regret-not-yet": (
-        {"regret": {"threshold": "0.3"}}, "spec.regret.threshold: this version does not learn from pauses"
-    ),
+    "widening": ({"regret": {"autoWiden": "yes"}}, "spec.regret.autoWiden"),
+    "regret": ({"regret": {"threshold": "1.3"}}, "spec.regret.threshold"),
     "section-as-text": ({"windows": "30m"}, "spec.windows: is not a set of fields"),
 }
 

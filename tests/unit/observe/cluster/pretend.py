@@ -58,6 +58,7 @@ class Server:
         self.requests: list[tuple[str, str, str]] = []  # verb, plural, query
         self.forbidden: set[tuple[str, str]] = set()  # verb, plural
         self.failing: set[tuple[str, str]] = set()
+        self.silent: set[tuple[str, str]] = set()  # verbs on what is asked for and never answered
         self.complaint = "etcd is on holiday"  # of what fails
         self._versions = itertools.count(1)
         self.stale = False  # the next watches find their version too old
@@ -135,6 +136,8 @@ class Server:
             return _refuse(403, "Forbidden", f'{plural} is forbidden: User "eve" cannot {verb} resource')
         if (verb, plural) in self.failing:
             return _refuse(500, "InternalError", self.complaint)
+        if (verb, plural) in self.silent:
+            await asyncio.Event().wait()
         if names:
             return self._one(served, namespace, names)
         if verb == "watch":

@@ -15,7 +15,7 @@ from tests.unit.observe.cluster import pretend
 
 from fallow import names
 from fallow.clients import errors
-from fallow.model import usage
+from fallow.model import long_memory, usage
 from fallow.model.cluster import Trouble
 from fallow.model.policies import idle
 from fallow.model.seen import ABSENT, Input, Known, Unseen, sure
@@ -30,15 +30,16 @@ RULE = idle.Rule(gone_idle=1800.0, never_used=3600.0)
 class Notes:
     """A usage source that has measured nothing, and remembers the questions."""
 
-    def __init__(self, clock: Input[Instant] = ABSENT) -> None:
+    def __init__(self, clock: Input[Instant] = ABSENT, ignored: tuple[usage.Ignored, ...] = ()) -> None:
         self.questions: list[tuple[Any, ...]] = []
-        self.clock = clock
+        self.clock, self.ignored = clock, ignored
 
     async def evidence(
-        self, held: rows.Holders, windows: frozenset[Seconds], now: Instant, *, with_floors: bool = True
+        self, held: rows.Holders, windows: frozenset[Seconds], now: Instant, *, with_floors: bool = True,
+        strictest: usage.Strictest | None = None,
     ) -> usage.Evidence:
         self.questions.append(("evidence", [pod.name for pod in held.pods], windows, now))
-        return usage.Evidence(now, {window: _empty(window) for window in windows}, None, 0, {}, ())
+        return usage.Evidence(now, {window: _empty(window) for window in windows}, None, 0, {}, (), self.ignored)
 
     async def again(self, held: rows.Holders, windows: frozenset[Seconds], now: Instant) -> usage.Evidence:
         self.questions.append(("again", [pod.name for pod in held.pods], windows, now))
@@ -170,6 +171,8 @@ async def test_clocks_that_are_apart_fail_the_look(server: pretend.Server, shift
         ours = snapshot.Eyes(seen, Notes(), clock=lambda: time.time() + shift)
         with pytest.raises(errors.BadAnswer, match=r"of the API server says .*, ours says .*: nothing is decided"):
             await ours.take_snapshot([RULE], NOW)
+        with pytest.raises(errors.BadAnswer, match="of the API server says"):
+            await ours.take_inventory(NOW)  # thirty days ahead for a minute would be a month's bill
         theirs = snapshot.Eyes(seen, Notes(Known(time.time() + shift)), clock=time.time)
         with pytest.raises(errors.BadAnswer, match="the clock of Prometheus says"):
             await theirs.take_snapshot([RULE], NOW)
@@ -183,6 +186,14 @@ async def test_a_clock_that_nobody_tells_is_not_seen_and_a_little_apart_is_nothi
         silent = snapshot.Eyes(seen, Notes(Unseen("no Date")), clock=lambda: time.time() + 50)
         found = (await silent.take_snapshot([RULE], NOW)).missing
         assert [(each.what, each.because) for each in found] == [("the clock of Prometheus", "no Date")]
+
+
+async def test_whose_series_do_not_count_is_not_seen_and_told_apart_from_the_rest(server: pretend.Server) -> None:
+    ignored = (usage.Ignored("exporter x", "not believed", is_untrusted=True), usage.Ignored("2 series", "odd"))
+    async with server.api() as api, mirror.Mirror(api) as seen:
+        await seen.list_all(NOW)
+        found = (await snapshot.Eyes(seen, Notes(ignored=ignored), clock=time.time).take_snapshot([RULE], NOW)).missing
+    assert [(each.what, each.is_untrusted) for each in found] == [("exporter x", True), ("2 series", False)]
 
 
 # ---- looking past ----
@@ -418,3 +429,24 @@ async def test_a_server_that_is_away_raises(server: pretend.Server) -> None:
         await server._runner.cleanup()
         with pytest.raises(errors.Unreachable):
             await seen.list_all(NOW)
+
+
+@pytest.mark.parametrize(("remembered", "reported", "window"), [
+    (None, None, 1200.0), (1.5, None, 1800.0), (1.5, "40m", 1800.0), (None, "30m", 1800.0), (None, "9d", 4800.0),
+    ("{", "45m", 2700.0), (None, "soon", 1200.0),
+], ids=["nothing", "lease", "lease-first", "status", "bounded", "lost", "unreadable"])
+async def test_a_widened_window_is_known_from_the_lease_or_from_what_was_reported(
+    server: pretend.Server, remembered: float | str | None, reported: str | None, window: float
+) -> None:
+    spec = {"windows": {"goneIdle": "20m"}, "regret": {"autoWiden": True}}
+    status = {"status": {"effectiveGoneIdle": reported}} if reported else {}
+    server.put("idlepolicies", pretend.made("p", namespace=None, kind="IdlePolicy", spec=spec, **status))
+    weeks = (long_memory.RuleWeek("p", remembered, NOW),) if isinstance(remembered, float) else ()
+    lease = long_memory.write(long_memory.LongMemory(at=NOW, weeks=weeks))
+    lease = {names.MEMORY: remembered} if isinstance(remembered, str) else lease
+    async with server.api() as api, mirror.Mirror(api) as seen:
+        await seen.list_all(NOW)
+        eyes = snapshot.Eyes(seen, Notes(), clock=time.time, lease_annotations=lambda: lease)
+        taken = await eyes.take_snapshot([RULE], NOW)
+        [asked], [found] = sure(eyes.policies), sure(taken.policies)
+    assert (asked.rule.gone_idle, found.rule.gone_idle, found.rule.never_used) == (window,) * 3

@@ -36,7 +36,7 @@ Canned = Mapping[tuple[str, str], list[tuple[dict[str, str], float]]]
 def kind_of(promql: str) -> str:
     for word, what in (
         ("[300s]", "pace"),
-        ("[150s] offset 150s", "older pace"),
+        ("[149999ms] offset 150s", "older pace"),
         ("count_over_time", "count"),
         ("timestamp", "newest"),
         ("increase", "increase"),
@@ -50,7 +50,7 @@ def kind_of(promql: str) -> str:
 def stretch_of(promql: str) -> tuple[float, float] | None:
     """From so many seconds ago to so many, if it asks about a stretch of the past."""
     found = re.search(r"\[(\d+)ms\](?: offset (\d+)s)?", promql)
-    if not found:
+    if not found or kind_of(promql) in ("pace", "older pace"):
         return None
     near = float(found[2] or 0)
     return near + round(int(found[1]) / 1000), near

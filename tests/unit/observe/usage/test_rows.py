@@ -272,7 +272,9 @@ def test_what_could_acquit_counts_only_from_a_believed_exporter_of_the_node(name
     pods = (pod("llm", ip="10.1.9.9"),)
     seen = layout({**OWN_SERIES, **target}, pods=pods, on=PLACE, known=KNOWN, dialect=labels.OWN)
     assert held(seen) == ({(0, "GPU-1")} if counts else set())
-    assert [one.who for one in seen.ignored] == ([] if counts else [f"UntrustedExporter {named}"])
+    assert [(one.who, one.is_untrusted) for one in seen.ignored] == (
+        [] if counts else [(f"UntrustedExporter {named}", True)]
+    )
 
 
 def test_kernels_are_believed_like_processes() -> None:
@@ -351,9 +353,9 @@ def test_a_hostname_that_is_the_exporters_own_pod_hides_nothing() -> None:
 def test_labels_that_cannot_be_read_say_nothing_and_are_counted() -> None:
     book = labels.LabelBook(FOREIGN, [], labels.LabelRoom())
     odd = [msgspec.Raw(text) for text in (b'{"UUID": 5}', b'["UUID"]', b'{"UUID": "\xff"}')]
-    book.number([raw(UUID="GPU-1"), *odd])
-    assert [facts.uuid for facts in book.facts] == ["GPU-1", "", "", ""]
-    assert book.unreadable == 3
+    book.number([raw(UUID="GPU-1"), *odd, raw(UUID="GPU-\0")])
+    assert [facts.uuid for facts in book.facts] == ["GPU-1", "", "", "", ""]
+    assert book.unreadable == 4
 
 
 def test_labels_are_kept_up_to_a_bound_in_bytes() -> None:

@@ -64,6 +64,7 @@ def scene() -> Scene:
     ("(max_over_time(" + GR + '{gpu="0"}[1h]) - min_over_time(' + GR + '{gpu="0"}[1h]))', [0.8]),
     ("min by (Hostname)(up{} or " + GR + "{})", [1.0, 0.0]),
     ('label_replace(max by (job)(up{}), "part", "1", "", "")', [1.0]),
+    ("max by (job)(up)", [1.0]), ("max by (Hostname)(max_over_time(" + GR + "[5m]))", [0.0]),
     ("nothing_of_that_name{}", []),
 ])
 def test_what_our_source_may_ask_is_computed(scene: Scene, question: str, values: list[float]) -> None:
@@ -79,7 +80,7 @@ def test_a_rise_is_carried_on_to_the_borders_and_resets_are_counted() -> None:
 
 
 @pytest.mark.parametrize("question", [
-    "", "up", "rate(up{}[5m])", "sum by (job)(up{})", "up{} and up{}", "up{} + up{}", "up{", "up{job=}", 'up{job="a}',
+    "", "rate(up{}[5m])", "sum by (job)(up{})", "up{} and up{}", "up{} + up{}", "up{", "up{job=}", 'up{job="a}',
     "max(up{})", "up{}[5m]", "max_over_time(up{}[5m:1m])", "up{} offset 5m", "up{} up{}", "§", 'up{job=~"("}',
     'label_replace(up{}, "a", "$1", "job", "(.*)")', "count_over_time(up{}[5m]) > 1", "topk(3, up{})",
     pytest.param("(" * 3000 + "up{}" + ")" * 3000, id="3000 brackets"),
@@ -182,7 +183,7 @@ async def test_a_range_is_answered_step_by_step_in_the_time_of_who_asks(served: 
 
 
 @pytest.mark.parametrize("wrong", [
-    {"start": "soon"}, {"end": ""}, {"step": "0"}, {"step": "-1"}, {"end": "0"}, {"step": "0.001"}, {"query": "up"},
+    {"start": "soon"}, {"end": ""}, {"step": "0"}, {"step": "-1"}, {"end": "0"}, {"step": "0.001"}, {"query": "up{"},
 ], ids=str)
 async def test_a_range_that_is_none_is_refused(served: tuple[Scene, str], wrong: dict[str, str]) -> None:
     scene, url = served

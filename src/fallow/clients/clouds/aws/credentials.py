@@ -6,7 +6,6 @@ signed request. Order: keys in the environment, web identity, EKS Pod Identity, 
 
 import hashlib
 import hmac
-import ipaddress
 import math
 import re
 import urllib.parse
@@ -21,14 +20,14 @@ import yarl
 
 from fallow.clients import errors, secret, signing
 from fallow.clients.clouds import exchange
-from fallow.model import units
+from fallow.model import loopback, units
 from fallow.model.secret import Secret
 from fallow.model.units import Instant
 
 _SESSION_NAME = "fallow"
 _ALGORITHM = "AWS4-HMAC-SHA256"
 # Where credentials may come from in plain http: this machine, and the link-local addresses of ECS and EKS.
-_PLAIN_HOSTS = frozenset({"localhost", "169.254.170.2", "169.254.170.23", "fd00:ec2::23"})
+_PLAIN_HOSTS = frozenset({"169.254.170.2", "169.254.170.23", "fd00:ec2::23"})
 
 
 class AwsAddresses(msgspec.Struct, frozen=True):
@@ -79,7 +78,7 @@ class SigV4:
 
     async def headers(self, outgoing: signing.Outgoing) -> Mapping[str, str]:
         keys = await self._keys.get(outgoing)
-        content = {"content-type": "application/x-www-form-urlencoded"} if outgoing.body else {}
+        content = outgoing.headers or ({"content-type": "application/x-www-form-urlencoded"} if outgoing.body else {})
         return sign(
             outgoing.method, outgoing.url, content, outgoing.body, keys, self._region, self._service, outgoing.now
         )
@@ -195,14 +194,7 @@ def _keys_of(document: _KeyDocument) -> _Lent:
 
 def _check_pod_identity_address(address: str) -> None:
     url = yarl.URL(address)
-    if url.scheme == "https" or url.host in _PLAIN_HOSTS or _is_loopback(url.host or ""):
+    if url.scheme == "https" or url.host in _PLAIN_HOSTS or loopback.is_here(url.host or ""):
         return
     known = "neither https nor an address of this machine or of its agent"
     raise errors.Misconfigured(f"AWS_CONTAINER_CREDENTIALS_FULL_URI is {known}")
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -75,13 +75,18 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
         return refusals.invalid(self.kind.kind, self.kind.group, name, faults)
 
     def read(self) -> Any:
-        """The body; YAML is taken too, as it is by the real one."""
+        """The body; YAML is taken too, as it is by the real one. JSON is YAML, and read far faster as what it is."""
         if not self.body:
             return {}
         if "protobuf" in self.content_type or "cbor" in self.content_type:
             raise refusals.unknown_format("application/json", "application/yaml")
         try:
-            return yaml.safe_load(self.body) if "yaml" in self.content_type else json.loads(self.body)
+            return json.loads(self.body)
+        except ValueError as problem:
+            if "yaml" not in self.content_type:
+                raise self.unrecognized(str(problem)) from problem
+        try:
+            return yaml.safe_load(self.body)
         except (ValueError, yaml.YAMLError) as problem:
             raise self.unrecognized(str(problem)) from problem
 

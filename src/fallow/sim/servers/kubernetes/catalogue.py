@@ -96,6 +96,7 @@ BUILT_IN = (
     _row("autoscaling/v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler", "hpa", "status", everywhere=True),
     _row("batch/v1", "cronjobs", "CronJob", "cj", "status", everywhere=True),
     _row("batch/v1", "jobs", "Job", "", "status", everywhere=True),
+    _row("networking.k8s.io/v1", "networkpolicies", "NetworkPolicy", "netpol"),
     _row("policy/v1", "poddisruptionbudgets", "PodDisruptionBudget", "pdb", "status"),
     _row(_RBAC, "clusterrolebindings", "ClusterRoleBinding", namespaced=False),
     _row(_RBAC, "clusterroles", "ClusterRole", namespaced=False),

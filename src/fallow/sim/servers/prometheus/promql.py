@@ -35,6 +35,12 @@ _DEEPEST = 50  # questions within questions; ours are 4 deep
 _MOST_PARTS = 200  # in a row: each is computed within the next
 
 
+_SMALL: Final = (
+    "this is the demo's Prometheus, which understands only what fallow itself asks, such as "
+    "max by (Hostname) (max_over_time(DCGM_FI_DEV_GPU_UTIL[30m])); a real one understands all of PromQL"
+)
+
+
 class NotAsked(Exception):
     """A question of which this engine does not know the answer."""
 
@@ -211,7 +217,7 @@ class _QuestionReader:
 
     def _refuse(self) -> NotAsked:
         found = f"{self._text!r}" if self._sort != "end" else "the end"
-        return NotAsked(f"{self._at}: parse error: unexpected {found}: this server knows only what fallow asks")
+        return NotAsked(f"{self._at}: parse error: unexpected {found}: {_SMALL}")
 
     def expect(self, sort: str, text: str | None = None) -> str:
         if self._sort != sort or (text is not None and self._text != text):
@@ -271,18 +277,17 @@ class _QuestionReader:
         if self._takes("("):
             return self._closed(self.read_union())
         word = self.expect("word")
-        if self._sort == "sign" and self._text == "{":
-            return _select(self._read_matchers(word))
         if word in _AGGREGATIONS:
             return self._read_aggregation(word)
-        self.expect("sign", "(")
+        if not self._takes("("):
+            return _select(self._read_matchers(word))
         if word in _OVER_TIME:
             return self._closed(self._read_range(word))
         if word == "timestamp":
             return self._closed(_select(self._read_matchers(self.expect("word")), wants_time=True))
         if word == "label_replace":
             return self._closed(self._read_relabelling())
-        raise NotAsked(f"parse error: unknown function with name {word!r}: this server knows only what fallow asks")
+        raise NotAsked(f"parse error: unknown function with name {word!r}: {_SMALL}")
 
     def _closed(self, question: Question) -> Question:
         self.expect("sign", ")")
@@ -316,7 +321,8 @@ class _QuestionReader:
         return _relabel(question, to, text, source, _compile(pattern))
 
     def _read_matchers(self, metric: str) -> SeriesSelector:
-        self.expect("sign", "{")
+        if not self._takes("{"):
+            return SeriesSelector(metric, ())
         matchers = []
         while self._sort == "word":
             label, sign = self._next(), self.expect("sign")

@@ -1,0 +1,191 @@
+"""Intervals as rows of a table, as nouns and as columns, and what may be written of them.
+
+Invariant: what is read back is what was written. What is open goes on until we looked last, but neither beyond its day
+nor into the one that follows it on the same part: so a look that saw nothing new writes one number and no row.
+"""
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import numpy as np
+
+from fallow.account import rollup
+from fallow.model import units
+from fallow.model.cost import (
+    DAY,
+    HOUR,
+    MOST_RATE,
+    WHOLE,
+    CostKey,
+    Interval,
+    IntervalRef,
+    Second,
+    Slice,
+    SpendState,
+)
+
+LAST: Final[Second] = 2**40
+RowNumbers: TypeAlias = tuple[int, int, int, int | None]  # of its part, key, pod and price
+_CODES: Final = {state: code for code, state in enumerate(rollup.STATES)}
+
+
+class IntervalRow(NamedTuple):
+    """In the order of the table's columns."""
+
+    day: int
+    part: int
+    t0: int
+    t1: int
+    is_open: int
+    key: int
+    pod: int
+    share: int
+    state: int
+    price: int | None
+    rate: int | None
+    use_mean: int | None
+    use: bytes | None
+    energy: bytes | None
+    ack: str | None
+    gap_filled: int
+
+
+class IntervalNames(NamedTuple):
+    """What the numbers of rows stand for."""
+
+    keys: Mapping[int, CostKey]
+    parts: Mapping[int, tuple[str, str]]
+    pods: Mapping[int, tuple[str, str]]
+    prices: Mapping[int, str]
+
+
+def find_fault(interval: Interval) -> str:
+    """What is wrong with it by itself; "" = nothing."""
+    what, t0, t1 = interval.slice, interval.t0, interval.t1
+    if t1 < t0:
+        return "it ends before it begins"
+    if not 0 <= t0 < LAST or t1 > t0 - t0 % DAY + DAY:
+        return "it is longer than its UTC day"
+    if not 0 < what.share <= WHOLE:
+        return f"its share is {what.share} of {WHOLE}"
+    if what.rate_nano is not None and not 0 <= what.rate_nano <= MOST_RATE:
+        return f"its rate is {what.rate_nano}"
+    measured = max(len(interval.use), len(interval.energy_mj))
+    if measured > 1 and measured > (hours := max(t1 - 1, t0) // HOUR - t0 // HOUR + 1):
+        return f"it touches {hours} hours, and has measurements of more"
+    return ""
+
+
+def refuse(ref: IntervalRef, because: str) -> str:
+    part = f"{ref.gpu}/{ref.slot}" if ref.slot else ref.gpu
+    whose = f" of pod {ref.pod_uid}" if ref.pod_uid else ""
+    begin = units.rfc3339(ref.t0) if 0 <= ref.t0 < LAST else str(ref.t0)
+    return f"interval {ref.id} on {part}{whose} from {begin} is refused: {because}"
+
+
+class PackedHours(NamedTuple):
+    """What was measured in the hours of intervals. `odd`: which of them, by their place, have what cannot be."""
+
+    uses: list[bytes | None]
+    energies: list[bytes | None]
+    odd: dict[int, str]
+
+
+def pack_hours(intervals: Sequence[Interval]) -> PackedHours:
+    uses, odd_uses = rollup.pack_use([one.use for one in intervals])
+    energies, odd_energies = rollup.pack_energy([one.energy_mj for one in intervals])
+    odd = dict.fromkeys(odd_energies, "an energy of it is no energy")
+    return PackedHours(uses, energies, {**odd, **dict.fromkeys(odd_uses, "a use of it is not between 0 and 1")})
+
+
+def make_rows(
+    intervals: Sequence[Interval], packed: PackedHours, numbers: Iterable[RowNumbers]
+) -> list[IntervalRow]:
+    """Each with the numbers of its part, key, pod and price."""
+    means = rollup.mean_uses([one.t0 for one in intervals], [one.t1 for one in intervals], packed.uses)
+    return [
+        IntervalRow(
+            one.t0 // DAY, part, one.t0, one.t1, int(one.is_open), key, pod, one.slice.share, _CODES[one.slice.state],
+            price, one.slice.rate_nano, mean, use, energy, one.slice.ack_id or None, int(one.gap_filled),
+        )
+        for one, (part, key, pod, price), use, mean, energy in zip(
+            intervals, numbers, packed.uses, means, packed.energies, strict=True
+        )
+    ]
+
+
+def merge(old: IntervalRow, new: IntervalRow) -> IntervalRow:
+    """The same interval, written again: it never gets shorter, and what was measured stays measured."""
+    if new.t1 > old.t1 and old.use is None and old.energy is None:
+        return new
+    later, earlier = (old, new) if new.t1 < old.t1 else (new, old)
+    is_open = new.is_open if new.t1 > old.t1 else min(old.is_open, new.is_open)
+    use, energy = rollup.fill_use(later.use, earlier.use), rollup.fill_energy(later.energy, earlier.energy)
+    if use != later.use:
+        later = later._replace(use=use, use_mean=rollup.mean_uses([later.t0], [later.t1], [use])[0])
+    if (energy, is_open) != (later.energy, later.is_open):
+        later = later._replace(energy=energy, is_open=is_open)
+    return later
+
+
+def changed_from(old: IntervalRow, new: IntervalRow, seen_until: Second) -> Second:
+    """From when on the two amount to something else; LAST = they do not."""
+    if old == new:
+        return LAST
+    if (old.key, old.pod, old.share, old.state, old.rate) != (new.key, new.pod, new.share, new.state, new.rate):
+        return new.t0
+    found = LAST
+    if (old.t1, old.is_open) != (new.t1, new.is_open):
+        found = min(max(row.t1, seen_until) if row.is_open else row.t1 for row in (old, new))
+    if (old.use, old.energy) != (new.use, new.energy):
+        uses = rollup.unpack_use(old.use), rollup.unpack_use(new.use)
+        energies = rollup.unpack_energy(old.energy), rollup.unpack_energy(new.energy)
+        hour = min(_first_difference(*uses), _first_difference(*energies))
+        found = min(found, max(new.t0, (new.t0 // HOUR + hour) * HOUR))
+    return found
+
+
+def _first_difference(one: Sequence[int | None], other: Sequence[int | None]) -> int:
+    pairs = enumerate(itertools.zip_longest(one, other))
+    return next((at for at, (mine, theirs) in pairs if mine != theirs), LAST)
+
+
+def extend(rows: Iterable[Sequence[Any]], seen_until: Second) -> list[IntervalRow]:
+    """In the order of day, part and t0: what is open with the end it has by now."""
+    found = [IntervalRow._make(row) for row in rows]
+    for at, row in enumerate(found):
+        if row.is_open and row.t1 < seen_until:
+            end = min(seen_until, (row.day + 1) * DAY)
+            after = found[at + 1] if at + 1 < len(found) else None
+            if after is not None and (after.day, after.part) == (row.day, row.part):
+                end = min(end, after.t0)
+            found[at] = row._replace(t1=max(end, row.t1))
+    return found
+
+
+def make_columns(rows: Sequence[IntervalRow], *, by_pod: bool) -> rollup.SpanColumns:
+    def column(values: Iterable[int]) -> rollup.Ints:
+        return np.fromiter(values, np.int64, len(rows))
+
+    return rollup.SpanColumns(
+        t0=column(row.t0 for row in rows), t1=column(row.t1 for row in rows), share=column(row.share for row in rows),
+        state=column(row.state for row in rows),
+        rate=column(rollup.NOT_KNOWN if row.rate is None else row.rate for row in rows),
+        key=column(row.key for row in rows), holder=column(row.pod if by_pod else 0 for row in rows),
+        use=[row.use for row in rows], energy=[row.energy for row in rows],
+    )
+
+
+def make_interval(row: IntervalRow, names: IntervalNames) -> Interval:
+    gpu, slot = names.parts[row.part]
+    pod_uid, pod_name = names.pods[row.pod]
+    what = Slice(
+        gpu=gpu, slot=slot, share=row.share, key=names.keys[row.key], state=SpendState(rollup.STATES[row.state]),
+        rate_nano=row.rate, price_id="" if row.price is None else names.prices[row.price], pod_uid=pod_uid,
+        pod_name=pod_name, ack_id=row.ack or "",
+    )
+    return Interval(
+        slice=what, t0=row.t0, t1=row.t1, is_open=bool(row.is_open), gap_filled=bool(row.gap_filled),
+        use=rollup.unpack_use(row.use), energy_mj=rollup.unpack_energy(row.energy),
+    )

@@ -1,0 +1,109 @@
+"""Savings as they are written down: what the pauses of some time gave back, and spot nodes, read from the ledger.
+
+In: the ledger, the spans of pauses that reach into [begin, end), what a GPU costs on demand. Out: a CostBatch with the
+rows of these days and the ids of those that do not hold any more (a pause that was regretted), for the one writer.
+Invariant: it may be done again and again: rows of the same pause and day are the same rows. Whole UTC days are made
+anew, so that nothing is claimed twice and a correction replaces what was claimed.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from fallow.account import counterfactuals
+from fallow.account.counterfactuals import FreedPart, OnDemand, Stretch
+from fallow.account.ledger import Ledger
+from fallow.account.savings import PauseSpan
+from fallow.model import cost
+from fallow.model.cost import (
+    DAY,
+    HOUR,
+    BookedSaving,
+    CapacityType,
+    CostBatch,
+    CostFilter,
+    CostQuery,
+    CostStep,
+    Interval,
+    SavingKind,
+    Second,
+)
+
+_NODE: Final = cost.read_dimension("node")
+_CAPACITY: Final = cost.read_dimension("capacity")
+_MADE_HERE: Final = (SavingKind.waste, SavingKind.spot)
+
+
+async def find_savings(
+    ledger: Ledger, spans: Sequence[PauseSpan], begin: Second, end: Second, on_demand: OnDemand, *,
+    is_dry: bool = False,
+) -> CostBatch:
+    """Of the days that [begin, end) touches, up to where we looked. `is_dry`: the spans are those of a dry run."""
+    begin, end = begin // DAY * DAY, min(end, (await ledger.read_meta()).seen_until)
+    if begin >= end:
+        return CostBatch()
+    watched, rows = await _read_watched(ledger, begin, end), list[BookedSaving]()
+    pauses = [each for span in spans if (each := await _read_pause(ledger, span, begin, end)) is not None]
+    after, freed = await _read_after(ledger, pauses, end), defaultdict[str, list[FreedPart]](list)
+    for part in (part for each in pauses for part in each.parts):
+        freed[part.node].append(part)
+    for each in pauses:
+        there = [one for node in each.nodes for one in after.get(node, ())]
+        found, _ = counterfactuals.book_pause(
+            each.span, each.held, there, watched, since=each.first, is_dry=is_dry,
+            others=[part for node in each.nodes for part in freed[node]],
+        )
+        rows += found
+    if not is_dry:
+        spot = await ledger.read_intervals(begin, end, (CostFilter(_CAPACITY, frozenset({CapacityType.spot})),))
+        rows += counterfactuals.book_spot(spot, on_demand, begin, end)
+    made, before = {row.id for row in rows}, await ledger.read_savings(begin, end)
+    gone = tuple(row.id for row in before if row.kind in _MADE_HERE and row.is_dry_run == is_dry and row.id not in made)
+    return CostBatch(savings=tuple(rows), removed_savings=gone)
+
+
+class _Pause(msgspec.Struct, frozen=True):
+    """A span within what is asked for. `held`: intervals around it; `parts`: what it gave back."""
+
+    span: PauseSpan
+    first: Second
+    held: Sequence[Interval]
+    parts: Sequence[FreedPart]
+
+    @property
+    def nodes(self) -> list[str]:
+        return sorted({part.node for part in self.parts})
+
+
+async def _read_pause(ledger: Ledger, span: PauseSpan, begin: Second, end: Second) -> _Pause | None:
+    """None: it gave nothing back then. Pods that are told to go are gone within the hour after."""
+    asked = int(span.paused_at)
+    held = await ledger.read_intervals(asked - HOUR, asked + HOUR, _of(span)) if span.ref else []
+    first, last = max(asked, begin), min(int(span.ends), end)
+    within = msgspec.structs.replace(span, ends=float(last))
+    parts = counterfactuals.find_freed(within, held) if first < last else []
+    return _Pause(within, first, held, parts) if parts else None
+
+
+async def _read_after(ledger: Ledger, pauses: Sequence[_Pause], end: Second) -> dict[str, list[Interval]]:
+    """What became of their nodes, by node: read once for all of them."""
+    nodes, found = frozenset(node for each in pauses for node in each.nodes), defaultdict[str, list[Interval]](list)
+    if nodes:
+        first = min(each.first for each in pauses)
+        for one in await ledger.read_intervals(first, end, (CostFilter(_NODE, nodes),)):
+            found[one.slice.key.node].append(one)
+    return found
+
+
+def _of(span: PauseSpan) -> tuple[CostFilter, ...]:
+    assert span.ref is not None
+    named = {"namespace": span.ref.namespace, "controller": span.ref.name, "controllerKind": span.ref.kind}
+    return tuple(CostFilter(cost.read_dimension(name), frozenset({value})) for name, value in named.items())
+
+
+async def _read_watched(ledger: Ledger, begin: Second, end: Second) -> list[Stretch]:
+    """Hours in which the ledger has anything: in the others nobody looked, and a node that is not there is not gone."""
+    hours = await ledger.sums(CostQuery(begin=begin, end=end, step=CostStep.hour))
+    return [(one.begin, one.end) for one in hours if one.total.gpu_micro_seconds]

@@ -1,0 +1,129 @@
+"""What the ledger asks of its tables, and what it tells them.
+
+`{among}`: is one of the values of a list, as the session spells it. Every other value is a `?`.
+"""
+
+from typing import Final
+
+META: Final = (
+    "SELECT schema_version, currency, writer_epoch, rolled_until, seen_until, intervals_from, hours_from, generation,"
+    " total_nano, spooled, writer FROM ledger_meta"
+)
+VERSION: Final = "SELECT schema_version FROM ledger_meta"
+# Of PostgreSQL, where several may start at once.
+LOCK_TABLES: Final = "SELECT pg_advisory_xact_lock(1717660780)"
+IS_THERE: Final = "SELECT to_regclass('ledger_meta') IS NOT NULL"
+# The row is locked by whoever changes it: two writers stand in line here, and the older one finds nothing to change.
+CLAIM: Final = "UPDATE ledger_meta SET writer_epoch = ?, writer = ? WHERE writer_epoch <= ?"
+SET_CURRENCY: Final = "UPDATE ledger_meta SET currency = ? WHERE currency = ''"
+SET_WRITTEN: Final = "UPDATE ledger_meta SET seen_until = ?, rolled_until = ?, generation = generation + ?"
+SET_SPOOLED: Final = "UPDATE ledger_meta SET spooled = ?"
+SET_ROLLED: Final = "UPDATE ledger_meta SET rolled_until = ?, generation = generation + 1"
+SET_TOTAL: Final = "UPDATE ledger_meta SET total_nano = ?"
+SET_FORGOTTEN: Final = "UPDATE ledger_meta SET intervals_from = ?, hours_from = ?"
+
+FIND_DIMS: Final = "SELECT digest, dims_id FROM cost_dims WHERE digest {among}"
+FIND_KEYS: Final = "SELECT digest, key_id FROM cost_keys WHERE digest {among}"
+FIND_PARTS: Final = "SELECT gpu_uuid, slot, part_id FROM cost_parts WHERE gpu_uuid {among}"
+FIND_PODS: Final = "SELECT pod_uid, pod_id FROM cost_pods WHERE pod_uid {among}"
+FIND_PRICES: Final = "SELECT price_id, price_no FROM cost_prices WHERE price_id {among}"
+COUNT_DIMS: Final = "SELECT count(*) FROM cost_dims"
+NEXT: Final = "SELECT coalesce(max({column}), 0) + 1 FROM {table}"
+
+DIMS: Final = ("dims_id", "digest", "team", "project", "experiment_id", "cost_center", '"user"', "labels")
+KEYS: Final = (
+    "key_id", "digest", "cluster", "node", "instance_type", "region", "capacity_type", "gpu_model", "sharing_mode",
+    "namespace", "owner_kind", "owner_name", "workload_type", "dims_id",
+)
+PARTS: Final = ("part_id", "gpu_uuid", "slot")
+PODS: Final = ("pod_id", "pod_uid", "pod_name")
+PRICES: Final = (
+    "price_no", "price_id", "provider", "region", "zone", "instance_type", "gpu_model", "gpus", "capacity_type", "unit",
+    "price_per_hour", "currency", "valid_from", "valid_to", "source", "retrieved_at",
+)
+INTERVALS: Final = (
+    "day", "part_id", "t0", "t1", "is_open", "key_id", "pod_id", "share_micro", "state", "price_no", "rate_nano",
+    "use_micro", "use_hours", "energy_hours", "ack_id", "gap_filled",
+)
+ROLLED: Final = (
+    "bucket", "key_id", "state", "cost_nano", "use_cost_nano", "gpu_micro_seconds", "unpriced_gpu_micro_seconds",
+    "energy_mj",
+)
+SAVINGS: Final = (
+    "saving_id", "at", "namespace", "kind", "saved_nano", "baseline_nano", "actual_nano", "details", "realised",
+    "is_dry_run",
+)
+BUDGETS: Final = ("budget", "at", "namespace", "team", "limit_nano", "spend_nano", "used_micro", "status")
+ALERTS: Final = (
+    "budget_uid", "period_start", "alert_name", "channel", "state", "fired_at", "resolved_at", "delivery",
+)
+
+_INTERVALS: Final = f"SELECT {', '.join(INTERVALS)} FROM cost_intervals"
+# Every question says t0 as well: TimescaleDB finds its chunks by it.
+OF_PARTS: Final = f"{_INTERVALS} WHERE day = ? AND t0 >= ? AND t0 < ? AND part_id {{among}} ORDER BY part_id, t0"
+# What is open may go on beyond its t1: until we looked last.
+OF_WINDOW: Final = (
+    f"{_INTERVALS} WHERE day >= ? AND day <= ? AND t0 >= ? AND t0 < ? AND (t1 > ? OR is_open = 1)"
+    " ORDER BY day, part_id, t0"
+)
+# With those that follow them on the same part: they end what is open.
+ACKED_OF_WINDOW: Final = OF_WINDOW.replace(
+    " ORDER BY", " AND (day, part_id) IN (SELECT day, part_id FROM cost_intervals WHERE ack_id IS NOT NULL) ORDER BY"
+)
+PRICES_OF_WINDOW: Final = (
+    "SELECT DISTINCT p.price_id FROM cost_intervals i JOIN cost_prices p ON p.price_no = i.price_no"
+    " WHERE i.day >= ? AND i.day <= ?"
+)
+# What goes on began in the last days that were written; an index of what is open would double the time of writing.
+SINCE_DAY: Final = f"{_INTERVALS} WHERE day >= ? AND t0 >= ? ORDER BY day, part_id, t0"
+LAST_DAY: Final = "SELECT max(day) FROM cost_intervals"
+OPEN_ENDS: Final = "SELECT t1 FROM cost_intervals WHERE is_open = 1"
+FIRST_DAY: Final = "SELECT min(day) FROM cost_intervals"
+
+KEY_ROWS: Final = (
+    "SELECT k.key_id, k.cluster, k.node, k.instance_type, k.region, k.capacity_type, k.gpu_model, k.sharing_mode,"
+    " k.namespace, k.owner_kind, k.owner_name, k.workload_type, d.team, d.project, d.experiment_id, d.cost_center,"
+    ' d."user", d.labels FROM cost_keys k JOIN cost_dims d ON d.dims_id = k.dims_id WHERE k.key_id {among}'
+)
+PART_ROWS: Final = "SELECT part_id, gpu_uuid, slot FROM cost_parts WHERE part_id {among}"
+POD_ROWS: Final = "SELECT pod_id, pod_uid, pod_name FROM cost_pods WHERE pod_id {among}"
+PRICE_IDS: Final = "SELECT price_no, price_id FROM cost_prices WHERE price_no {among}"
+PRICE_ROWS: Final = f"SELECT {', '.join(PRICES[1:])} FROM cost_prices ORDER BY price_no"
+
+_SUMS: Final = ", ".join(f"CAST(sum({column}) AS BIGINT)" for column in ROLLED[3:])
+# The pieces are `(VALUES ...)`, each with its number and the buckets it holds.
+SUMS_OF: Final = (
+    "WITH pieces (piece, begin_at, end_at) AS (VALUES {pieces})"
+    f" SELECT piece, key_id, state, {_SUMS} FROM pieces JOIN {{table}} ON bucket >= begin_at AND bucket < end_at"
+    " GROUP BY piece, key_id, state"
+)
+BUCKETS: Final = f"SELECT {', '.join(ROLLED)} FROM {{table}} WHERE bucket >= ? AND bucket < ?"
+DELETE_HOURS: Final = "DELETE FROM cost_hourly WHERE bucket >= ? AND bucket < ?"
+DELETE_DAY: Final = "DELETE FROM cost_daily WHERE bucket = ?"
+ADD_DAY: Final = (
+    f"INSERT INTO cost_daily ({', '.join(ROLLED)}) SELECT CAST(? AS BIGINT), key_id, state, {_SUMS} FROM cost_hourly"
+    " WHERE bucket >= ? AND bucket < ? GROUP BY key_id, state"
+)
+
+BEGAN: Final = (
+    "SELECT (SELECT MIN(t0) FROM cost_intervals WHERE day = (SELECT MIN(day) FROM cost_intervals)),"
+    " (SELECT MIN(bucket) FROM cost_daily)"
+)
+FORGET_INTERVALS: Final = "DELETE FROM cost_intervals WHERE day < ?"
+FORGET_HOURS: Final = "DELETE FROM cost_hourly WHERE bucket < ?"
+FORGET_PODS: Final = "DELETE FROM cost_pods WHERE pod_id NOT IN (SELECT pod_id FROM cost_intervals)"
+FORGET_BUDGETS: Final = "DELETE FROM ledger_budgets WHERE at < ?"
+
+DELETE_SAVINGS: Final = "DELETE FROM ledger_savings WHERE saving_id {among}"
+READ_SAVINGS: Final = (
+    f"SELECT {', '.join(SAVINGS)} FROM ledger_savings WHERE at >= ? AND at < ? ORDER BY at, saving_id"
+)
+DELETE_BUDGET: Final = "DELETE FROM ledger_budgets WHERE budget = ? AND at = ?"
+READ_BUDGETS: Final = f"SELECT {', '.join(BUDGETS)} FROM ledger_budgets WHERE at >= ? AND at < ? ORDER BY at, budget"
+DELETE_ALERT: Final = (
+    "DELETE FROM budget_alerts WHERE budget_uid = ? AND period_start = ? AND alert_name = ? AND channel = ?"
+)
+READ_ALERTS: Final = (
+    f"SELECT {', '.join(ALERTS)} FROM budget_alerts WHERE budget_uid = ? OR ? = ''"
+    " ORDER BY budget_uid, period_start, alert_name, channel"
+)

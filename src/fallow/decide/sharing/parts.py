@@ -1,0 +1,218 @@
+"""Which parts of GPUs there are for a pod: MIG instances by profile, or replicas of a GPU that several pods share.
+
+In: the pod, what it needs, the nodes as they are, the node selector of a policy. Out: a GpuPart for one strategy, or
+None where no node offers one. A node counts if it is Ready, not cordoned, advertises the resource, and both the pod and
+the policy accept it.
+Invariant: never a part with less memory or compute than is needed, as far as that is known.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from fallow import names
+from fallow.decide.sharing.needs import ShareNeeds
+from fallow.model import gpus, selectors
+from fallow.model.policies.sharing import Strategy
+from fallow.model.sharing import GpuPart, NodeTaint, PartNode, PodToleration, SharePod
+
+# Of what a profile is called by: NVIDIA's own figures are down to 0.889 GiB for each GB of the name (1g.18gb of an
+# H200 has 16.0), so that less than this surely fits where nothing else is known.
+_GIB_PER_GB: Final = 0.85
+SHARING_LABELS: Final = {Strategy.mps: "mps", Strategy.timeslicing: "time-slicing"}
+NAME_FIELD: Final = "metadata.name"
+_TELLING: Final = (names.GPU_PRODUCT, names.GPU_MEMORY, names.GPU_SHARING, names.GPU_REPLICAS)
+_MOST_QUESTIONS: Final = 64  # sets of labels asked about that are remembered
+_REPELS: Final = frozenset({"NoSchedule", "NoExecute"})
+
+
+class MigPart(msgspec.Struct, frozen=True, kw_only=True):
+    """A profile as the nodes that advertise it have it: of several, the least."""
+
+    profile: str
+    memory: int  # MiB
+    compute: float  # share of the GPU's SMs
+
+
+class PartIndex:
+    """Nodes that are open, by what tells them apart for one question: a cluster has thousands of them, of a few sorts.
+    Of those that are alike one stands for all."""
+
+    def __init__(self, nodes: Iterable[PartNode]) -> None:
+        self._nodes = tuple(node for node in nodes if node.is_ready and not node.is_cordoned)
+        self._keys = frozenset(key for node in self._nodes for key in node.labels) | {NAME_FIELD}
+        self._alike: dict[frozenset[str], tuple[PartNode, ...]] = {}
+
+    def list_alike(self, keys: frozenset[str]) -> tuple[PartNode, ...]:
+        """`keys`: labels that somebody asks about; NAME_FIELD: the node's name."""
+        keys &= self._keys  # what no node has tells none apart, whatever people make up
+        if keys not in self._alike:
+            if len(self._alike) >= _MOST_QUESTIONS:
+                self._alike.clear()
+            self._alike[keys] = tuple(dict.fromkeys(_reduce(node, keys) for node in self._nodes))
+        return self._alike[keys]
+
+
+def _reduce(node: PartNode, keys: frozenset[str]) -> PartNode:
+    """What of it matters; hashable, with labels and offers in their order."""
+    offers = {name: 1 for name in sorted(node.offers) if node.offers[name] > 0}
+    wanted = {*keys, *_TELLING, *(f"{name}.memory" for name in offers)}
+    labels = {key: node.labels[key] for key in sorted(wanted) if key in node.labels}
+    name = node.name if NAME_FIELD in keys else ""
+    return PartNode(name=name, labels=_Fixed(labels), offers=_Fixed(offers), taints=node.taints)
+
+
+class _Fixed(dict[str, Any]):
+    """A dict that nobody changes any more."""
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(tuple(self.items()))
+
+
+def find_keys(pod: SharePod, selector: Mapping[str, str]) -> frozenset[str]:
+    """The labels of nodes that pod and policy ask about."""
+    terms = [term for term in pod.terms if isinstance(term, Mapping)] if isinstance(pod.terms, list) else []
+    asked = [one for term in terms for one in term.get("matchExpressions") or () if isinstance(one, Mapping)]
+    by_name = any(term.get("matchFields") for term in terms)
+    keys = {*selector, *(pod.node_selector or {}), *(str(one.get("key", "")) for one in asked)}
+    return frozenset(keys | ({NAME_FIELD} if by_name else set()))
+
+
+def find_nodes(pod: SharePod, index: PartIndex, selector: Mapping[str, str]) -> tuple[PartNode, ...]:
+    """Those that pod and policy accept, as they are now; one of each sort."""
+    wanted = {**selector, **(pod.node_selector or {})}
+    return tuple(
+        node for node in index.list_alike(find_keys(pod, selector))
+        if wanted.items() <= node.labels.items()
+        and all(tolerates(pod.tolerations or (), taint) for taint in node.taints)
+        and selectors.accepts(pod.terms, node.name, node.labels)
+    )
+
+
+def tolerates(tolerations: Sequence[PodToleration], taint: NodeTaint) -> bool:
+    """That of GPU nodes is tolerated by whoever we change."""
+    if taint.effect not in _REPELS or (taint.key, taint.effect) == (names.GPU, "NoSchedule"):
+        return True
+    return any(
+        each.effect in ("", taint.effect) and each.key in ("", taint.key)
+        and (each.operator == "Exists" or (bool(each.key) and each.value == taint.value))
+        for each in tolerations
+    )
+
+
+def find(
+    strategy: Strategy, needs: ShareNeeds, accepted: Sequence[PartNode], *, profile: str = ""
+) -> GpuPart | None:
+    """`profile`: one that somebody asks for; "": the smallest that is enough."""
+    if strategy is Strategy.mig:
+        chosen = choose_profile(list_profiles(accepted), needs, wanted=profile)
+        return None if chosen is None else GpuPart(strategy, resource_of(chosen), {}, chosen)
+    selector = {names.GPU_SHARING: SHARING_LABELS[strategy]}
+    sharing = [
+        node for node in accepted if selector.items() <= node.labels.items() and _has_room(node, needs)
+        and (strategy is not Strategy.mps or _has_threads(node, needs))
+    ]
+    if any(node.offers.get(names.GPU_SHARED, 0) > 0 for node in sharing):
+        return GpuPart(strategy, names.GPU_SHARED, selector)
+    if any(node.offers.get(names.GPU, 0) > 0 and count_replicas(node) for node in sharing):
+        return GpuPart(strategy, names.GPU, selector)  # a plugin that does not rename what it shares
+    return None
+
+
+def resource_of(profile: str) -> str:
+    return names.MIG_PREFIX + profile.replace("+", ".")
+
+
+def _has_room(node: PartNode, needs: ShareNeeds) -> bool:
+    """Would its memory be enough if all who share a GPU used as much? MPS grants no more, time-slicing knows no
+    bound."""
+    if needs.memory is None:
+        return True
+    memory, replicas = read_memory(node), count_replicas(node)
+    return memory is not None and replicas is not None and needs.memory * replicas <= memory
+
+
+def _has_threads(node: PartNode, needs: ShareNeeds) -> bool:
+    """MPS grants each of N clients one Nth of the threads."""
+    replicas = count_replicas(node)
+    return needs.compute is None or (replicas is not None and needs.compute * replicas <= 1)
+
+
+def count_replicas(node: PartNode) -> int | None:
+    """How many pods share each of its GPUs; None: not told."""
+    said = node.labels.get(names.GPU_REPLICAS, "")
+    return int(said) if said.isdecimal() and len(said) <= 4 and int(said) > 1 else None
+
+
+def read_memory(node: PartNode) -> int | None:
+    """MiB of one whole GPU, as its labels tell, else as the book knows its model."""
+    said = node.labels.get(names.GPU_MEMORY, "")
+    if said.isdecimal() and len(said) <= 9:
+        return int(said)
+    model = gpus.find(node.labels.get(names.GPU_PRODUCT, ""))
+    return None if model is None else int(model.memory_gib * 1024 * _GIB_PER_GB)
+
+
+# ---- MIG -------------------------------------------------------------------------------------------------------------
+
+
+def list_profiles(nodes: Iterable[PartNode]) -> tuple[MigPart, ...]:
+    """Of a profile that differs between nodes the least of each counts: nobody knows to which one a pod will go."""
+    found: dict[str, MigPart] = {}
+    for node in nodes:
+        for part in _profiles_of(node):
+            other = found.get(part.profile, part)
+            found[part.profile] = MigPart(
+                profile=part.profile, memory=min(part.memory, other.memory), compute=min(part.compute, other.compute)
+            )
+    return tuple(found[name] for name in sorted(found))
+
+
+def _profiles_of(node: PartNode) -> Iterator[MigPart]:
+    model = gpus.find(node.labels.get(names.GPU_PRODUCT, ""))
+    cut = model.mig if model is not None else None
+    for resource, count in node.offers.items():
+        if not resource.startswith(names.MIG_PREFIX) or count <= 0:
+            continue
+        name = resource.removeprefix(names.MIG_PREFIX)
+        name = f"{name.removesuffix('.me')}+me" if name.endswith(".me") else name
+        known = cut.find(name) if cut is not None else None
+        memory = _read_instance_memory(node, resource, known) or _guess_memory(name)
+        if memory is not None:
+            yield MigPart(profile=name, memory=memory, compute=_find_compute(name, known, cut))
+
+
+def _read_instance_memory(node: PartNode, resource: str, known: gpus.Profile | None) -> int | None:
+    said = node.labels.get(f"{resource}.memory", "")
+    if said.isdecimal() and len(said) <= 9:
+        return int(said)
+    return None if known is None or known.memory_gib is None else int(known.memory_gib * 1024)
+
+
+def _guess_memory(name: str) -> int | None:
+    """`1g.10gb` has at least 8.5 GiB; what is not called so tells nothing."""
+    _, _, size = name.removesuffix("+me").partition(".")
+    digits = size.removesuffix("gb")
+    return int(int(digits) * 1024 * _GIB_PER_GB) if digits.isdecimal() and len(digits) <= 4 else None
+
+
+def _find_compute(name: str, known: gpus.Profile | None, cut: gpus.Mig | None) -> float:
+    whole = cut.profiles[-1] if cut is not None else None
+    if known is not None and known.sms and whole is not None and whole.sms:
+        return known.sms / whole.sms
+    slices = name.partition("g")[0]
+    return int(slices) / (cut.compute if cut is not None else 7) if slices.isdecimal() and len(slices) == 1 else 0.0
+
+
+def choose_profile(offered: Iterable[MigPart], needs: ShareNeeds, *, wanted: str = "") -> str | None:
+    """The smallest that is enough. Memory must be known; where compute is not, the smallest share is taken. One that
+    somebody asks for must be offered, and enough as far as the need is known."""
+    enough = [
+        part for part in offered
+        if (not wanted or part.profile == wanted) and part.memory >= (needs.memory or 0)
+        and part.compute >= (needs.compute or 0.0)
+    ]
+    if not enough or (needs.memory is None and not wanted):
+        return None
+    return min(enough, key=lambda part: (part.memory, part.compute, part.profile)).profile

@@ -1,0 +1,6 @@
+"""The scheduler's extender: kube-scheduler asks which of the nodes that have room are best for a GPU pod.
+
+    wire   the scheduler's questions, into our words and back       advice what is known, and the answers
+    study  which policy, and its prices, in a process of its own    app    the paths, as a bare ASGI application
+    serve  who may ask, what is followed, the process
+"""

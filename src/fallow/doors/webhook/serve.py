@@ -1,0 +1,194 @@
+"""The webhook's process: what it follows, its certificate, and the listener.
+
+In: WebhookSettings. Out: an exit code. It follows budgets, GPUSharingPolicies, namespaces and nodes with rights to read
+only, and needs no ledger: the status of a budget says whether it restricts, and since when that was known. The
+certificate is read from files (a mounted Secret) and read again when they change; connections that come then see the
+new one.
+Invariant: it is ready when it has a certificate and has seen budgets and namespaces once; whatever it does not see
+later it admits.
+"""
+
+import asyncio
+import contextlib
+import logging
+import signal
+import ssl
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import uvicorn
+
+from fallow import settings, telemetry
+from fallow.clients.kubernetes import api as kube
+from fallow.clients.kubernetes import config, reviews
+from fallow.decide.sharing import PartIndex, ShareTerms
+from fallow.doors import listen
+from fallow.doors.api import bounds
+from fallow.doors.webhook import app, judging, sharing
+from fallow.model import classes
+from fallow.model.seen import Known, Unseen
+from fallow.model.units import Seconds
+from fallow.observe import budgets
+from fallow.observe import sharing as observed
+from fallow.settings.cost_enforcement import WebhookSettings
+
+log = logging.getLogger("fallow")
+
+RELOAD_EVERY: Final[Seconds] = 5.0
+_KEEP_ALIVE: Final = 120  # seconds; longer than the API server keeps an idle connection, so that it is who ends it
+
+
+class WebhookProtocol(bounds.BoundedProtocol):
+    most_body = app.MOST_BODY
+
+    def _is_answering(self) -> bool:
+        """What waits to be sent may be TLS's own, such as tickets after the handshake: that is no answer."""
+        return self.cycle is not None and not self.cycle.response_complete
+
+
+class Certificate:
+    """tls.crt and tls.key of a folder, in one context that new connections use as it is then."""
+
+    def __init__(self, folder: str) -> None:
+        self._files = [Path(folder, name) for name in ("tls.crt", "tls.key")]
+        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.context.minimum_version = ssl.TLSVersion.TLSv1_2
+        self._stamp: tuple[Any, ...] = ()
+        self.problem = "it is not read yet"
+
+    def load(self) -> None:
+        """Where the new one cannot be read the old one stays, and that is said once."""
+        try:
+            stamp = tuple((each.stat().st_mtime_ns, each.stat().st_ino) for each in self._files)
+            if stamp == self._stamp:
+                return
+            self.context.load_cert_chain(str(self._files[0]), str(self._files[1]))
+        except (OSError, ssl.SSLError) as problem:
+            because = f"the certificate in {self._files[0].parent} cannot be read: {problem}"
+            if because != self.problem:
+                log.warning("%s", because)
+            self.problem = because
+            return
+        log.info("the certificate was %s", "read anew" if self._stamp else "read")
+        self._stamp, self.problem = stamp, ""
+
+    @property
+    def is_loaded(self) -> bool:
+        return bool(self._stamp)
+
+    async def keep_fresh(self) -> None:
+        while True:
+            await asyncio.sleep(RELOAD_EVERY)
+            self.load()
+
+
+class WebhookServer(uvicorn.Server):
+    """uvicorn, with signals left to us."""
+
+    def __init__(self, made: app.App, certificate: Certificate) -> None:
+        super().__init__(uvicorn.Config(
+            made, http=WebhookProtocol, ws="none", log_config=None, lifespan="off", access_log=False,
+            date_header=False, server_header=False, proxy_headers=False, timeout_keep_alive=_KEEP_ALIVE,
+            timeout_graceful_shutdown=2, ssl_context_factory=lambda *_: certificate.context,
+        ))
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+async def run(options: WebhookSettings) -> int:
+    access = config.load_access(
+        kubeconfig=options.kubeconfig, context=options.context, environment=settings.environment()
+    )
+    certificate, metrics = Certificate(options.cert_dir), telemetry.Telemetry()
+    certificate.load()
+    async with kube.Api(access) as api:
+        known, places = budgets.watch_budgets(api), budgets.watch_namespaces(api)
+        owners = budgets.TopOwners(api)
+        eyes = _make_eyes(api, known, places, owners)
+        judge = judging.Judge(eyes, exempt=options.exempt, gpu_resources=options.gpu_resources, clock=time.time)
+        policies, nodes = observed.watch_policies(api), observed.watch_part_nodes(api)
+        sharer = sharing.ShareJudge(_make_share_eyes(policies, nodes, places, owners), _make_terms(options), time.time)
+        made = app.App(judge, sharer, metrics, lambda: _why_not_ready(certificate, known, places))
+        server = WebhookServer(made, certificate)
+        listener = listen.open_listener(options.address, "--webhook-addr")
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, _stop, server)
+        log.info("listening on %s:%d", *options.address)
+        background = [asyncio.create_task(each) for each in (
+            known.run(), places.run(), policies.run(), nodes.run(), certificate.keep_fresh(),
+        )]
+        try:
+            with contextlib.closing(listener):
+                await server.serve([listener])
+        finally:
+            for each in background:
+                each.cancel()
+            await asyncio.gather(*background, return_exceptions=True)
+    return 0
+
+
+def _stop(server: WebhookServer) -> None:
+    server.should_exit = True
+
+
+def _make_terms(options: WebhookSettings) -> ShareTerms:
+    said = options.sharing
+    return ShareTerms(
+        exempt=options.exempt, schedulers=said.schedulers, patterns=classes.Patterns(said.patterns),
+        rewrites=said.rewrites,
+    )
+
+
+def _make_share_eyes(
+    policies: budgets.Watching[Any], nodes: budgets.Watching[Any], places: budgets.Watching[Any],
+    owners: budgets.TopOwners,
+) -> sharing.ShareEyes:
+    named = budgets.Places(places)
+    ranked, cut = MadeOf(observed.rank), MadeOf(_make_index)
+    return sharing.ShareEyes(
+        policies=lambda: ranked.of(policies.seen), nodes=lambda: cut.of(nodes.seen), namespaces=lambda: named.register,
+        top=owners.read_top, use=lambda uid: Unseen("what owners used is not told to the webhook yet"),
+        stale=lambda: observed.find_stale((policies, nodes, places), time.monotonic()),
+    )
+
+
+def _make_index(seen: Any) -> Any:
+    """Only of nodes that share GPUs or cut them: of others no part can be had."""
+    found = observed.keep_parts(seen)
+    return Known(PartIndex(found.value)) if isinstance(found, Known) else found
+
+
+class MadeOf:
+    """What is made of something that is seen, made anew only when that changed."""
+
+    def __init__(self, make: Callable[[Any], Any]) -> None:
+        self._make, self._before, self._made = make, None, None
+
+    def of(self, seen: Any) -> Any:
+        if seen is not self._before:
+            self._before, self._made = seen, self._make(seen)
+        return self._made
+
+
+def _make_eyes(
+    api: kube.Api, known: budgets.Watching[Any], places: budgets.Watching[Any], owners: budgets.TopOwners
+) -> judging.WebhookEyes:
+    named = budgets.Places(places)
+
+    async def may(who: reviews.Identity, wish: reviews.AccessWish) -> bool:
+        return await reviews.review_access(api, who, wish)
+
+    return judging.WebhookEyes(
+        budgets=lambda: known.seen, namespaces=lambda: named.register, above=owners.read_above, may=may
+    )
+
+
+def _why_not_ready(certificate: Certificate, *watched: budgets.Watching[Any]) -> list[str]:
+    blind = [each.seen for each in watched if each.follower.synced_at is None]
+    unseen = [seen.why for seen in blind if isinstance(seen, Unseen)]
+    return [*([] if certificate.is_loaded else [certificate.problem]), *unseen]
+

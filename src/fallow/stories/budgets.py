@@ -1,0 +1,357 @@
+"""The story of budgets: every minute, what each has come to, who is told of it and what is restricted.
+
+In: budgets and attributions as the cluster has them, the namespaces, the pods; the books by functions that were handed
+in (BudgetBooks). Out: a BudgetCycle, for doors and for scaling: what is restricted now.
+What was told to whom is kept in the books before it is sent; since when a budget is exceeded stands in its status.
+Invariant: whatever is not seen changes nothing but that it is said. Books that cannot be written send nothing new.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from fallow import telemetry
+from fallow.account import attributions as accounting
+from fallow.act import certificates, events
+from fallow.act.budgets import announcing, sending, statuses, wires
+from fallow.act.budgets import gates as holding
+from fallow.clients import errors
+from fallow.clients.kubernetes import api as kube
+from fallow.decide.budgets import gates, plan, scope
+from fallow.model import budgets, cluster, cost, node_facts, units
+from fallow.model.budgets import AlertKey, AlertMemory, AlertRecord, BooksSeen, BudgetPlan, BudgetState, Restrict
+from fallow.model.cost import BudgetReading, CostQuery, CostSum, Nano, Second
+from fallow.model.policies import budget as policies
+from fallow.model.policies.budget import CostAttribution, CostBudget, PodTraits
+from fallow.model.seen import Input, Known, Register, Unseen
+from fallow.model.units import MINUTE, Instant, Seconds
+from fallow.stories.turn import Turn, stumbling
+
+log = logging.getLogger("fallow")
+
+INTERVAL: Final[Seconds] = 60.0
+CERTIFIED_EVERY: Final[Seconds] = 10 * MINUTE
+ATTRIBUTED_EVERY: Final[Seconds] = 5 * MINUTE
+TRACKED_EVERY: Final = 300  # seconds
+_LONGEST: Final[Seconds] = 40 * units.DAY  # records of periods that ended longer ago are done with
+
+Sums: TypeAlias = Callable[[CostQuery], Awaitable[Sequence[CostSum]]]
+
+
+class BudgetBooks(msgspec.Struct, frozen=True, kw_only=True):
+    """The ledger, as far as budgets ask it. Each may raise a ClientError."""
+
+    look: Callable[[], Awaitable[Input[BooksSeen]]]
+    sums: Sums
+    recall: Callable[[], Awaitable[AlertMemory]]  # all records that are not long over
+    keep: Callable[[Sequence[AlertRecord]], Awaitable[None]]
+    track: Callable[[Sequence[BudgetReading]], Awaitable[None]]  # how far each is used, over time
+
+
+class BudgetSights(msgspec.Struct, frozen=True, kw_only=True):
+    """The cluster, as far as budgets look at it. `pods`: GPU pods with whose each is; unseen: not in full."""
+
+    budgets: Callable[[], Input[tuple[CostBudget, ...]]]
+    attributions: Callable[[], Input[tuple[CostAttribution, ...]]]
+    namespaces: Callable[[], Register[cluster.Namespace]]
+    pods: Callable[[], Input[tuple[tuple[cluster.Pod, PodTraits], ...]]]
+    nodes: Callable[[], Register[cluster.Node]]
+
+
+class BudgetHands(msgspec.Struct, frozen=True, kw_only=True):
+    api: kube.Api
+    wires: wires.AlertWires
+    sender: sending.AlertSender
+    statuses: statuses.StatusWriter
+    announcer: events.Announcer
+    certificate: certificates.CertificateKeeper | None  # of the webhook; None: that is somebody else's
+    is_gpu: Callable[[str], bool]
+
+
+class BudgetCycle(msgspec.Struct, frozen=True, kw_only=True):
+    plan: BudgetPlan | None = None
+    failure: str = ""
+
+    @property
+    def restricts(self) -> tuple[Restrict, ...]:
+        return self.plan.restricts if self.plan is not None else ()
+
+
+class BudgetsStory:
+    def __init__(
+        self, *, sights: BudgetSights, books: BudgetBooks, hands: BudgetHands, terms: plan.BudgetTerms,
+        metrics: telemetry.Telemetry,
+    ) -> None:
+        self._sights, self._books, self._hands, self._terms, self._metrics = sights, books, hands, terms, metrics
+        self._records: dict[AlertKey, AlertRecord] | None = None  # None: not read from the books yet
+        self._streaks: dict[str, Mapping[str, int]] = {}
+        self._hours: dict[str, tuple[CostQuery, dict[Second, Nano]]] = {}  # by budget: of which question
+        self._attributed: dict[str, Instant] = {}
+        self._tracked: dict[str, BudgetReading] = {}
+        self._gated = True  # there may be gates of before
+        self._currency = "USD"  # of the books, as they last said
+        self._certified: Instant = float("-inf")
+
+    async def tick(self, turn: Turn) -> BudgetCycle:
+        # 1. Look: the budgets, the books, what was told before.
+        seen = self._sights.budgets()
+        if isinstance(seen, Unseen):
+            return self.fail(seen.why, turn)
+        with stumbling():
+            books, states = await turn.in_time(self._look(seen.value if isinstance(seen, Known) else (), turn.now))
+            # 2. Plan: what each has come to; which alerts fire or end; what is restricted.
+            made = plan.plan(states, self._records or {}, turn.now)
+        self._streaks = {state.budget.uid: state.streaks for state in made.states}
+        # 3. Act: tell, let pods go on, write the status of each.
+        await self._act(made, turn)
+        # 4. Account: what attributions show, and the gauges.
+        await self._attribute(books, turn)
+        await self._track(made, turn)
+        self._gauge(made)
+        # 5. Tell.
+        self._tell(made)
+        return BudgetCycle(plan=made)
+
+    async def look(self, turn: Turn) -> BudgetCycle:
+        """For a follower: what the books say, without an act."""
+        seen = self._sights.budgets()
+        if isinstance(seen, Unseen):
+            return self.fail(seen.why, turn)
+        with stumbling():
+            _, states = await turn.in_time(self._look(seen.value if isinstance(seen, Known) else (), turn.now))
+            return BudgetCycle(plan=plan.plan(states, self._records or {}, turn.now))
+
+    def fail(self, because: str, turn: Turn) -> BudgetCycle:
+        return BudgetCycle(failure=because)
+
+    # ---- look --------------------------------------------------------------------------------------------------------
+
+    async def _look(
+        self, found: tuple[CostBudget, ...], now: Instant
+    ) -> tuple[Input[BooksSeen], list[BudgetState]]:
+        books = await self._look_at_books()
+        namespaces = self._sights.namespaces()
+        states = []
+        for each in sorted(found, key=lambda one: one.name):
+            asked = plan.question(each, namespaces, books, self._terms, now)
+            states.append(asked if isinstance(asked, BudgetState) else await self._evaluate(asked, books, now))
+        return books, states
+
+    async def _look_at_books(self) -> Input[BooksSeen]:
+        try:
+            if self._records is None:
+                self._records = dict(await self._books.recall())
+            return await self._books.look()
+        except errors.ClientError as problem:
+            return Unseen(str(problem))
+
+    async def _evaluate(self, asked: plan.BudgetAsked, books: Input[BooksSeen], now: Instant) -> BudgetState:
+        of = asked.budget
+        assert isinstance(books, Known)
+        try:
+            spend = await self._ask(of, asked.questions)
+        except errors.ClientError as problem:
+            return BudgetState(
+                budget=of, ready=budgets.WhyReady.LedgerUnavailable, ready_because=str(problem), period=asked.period
+            )
+        return plan.evaluate(asked, spend, books.value, self._streaks.get(of.uid, {}), self._terms, now)
+
+    async def _ask(self, of: CostBudget, asked: scope.BudgetQuestions) -> budgets.SpendSeen:
+        if asked.total is None or asked.recent is None or asked.hours is None:
+            return plan.read_spend((), {}, (), None)
+        known, hours = self._hours.get(of.uid, (None, {}))
+        if known != asked.hours:  # another hour, or another scope
+            hours = {each.begin: each.total.cost for each in await self._books.sums(asked.hours)}
+            self._hours[of.uid] = asked.hours, hours
+        total, recent = await self._books.sums(asked.total), await self._books.sums(asked.recent)
+        overridden = None if asked.overridden is None else await self._books.sums(asked.overridden)
+        return plan.read_spend(total, hours, recent, overridden)
+
+    # ---- act ---------------------------------------------------------------------------------------------------------
+
+    async def _act(self, made: BudgetPlan, turn: Turn) -> None:
+        """Channels come last: whoever names one that never answers must not keep the others' statuses from being of
+        now, by which the webhook restricts."""
+        now = turn.now
+        may_send = turn.may_act() and await self._remember(made.records, now)
+        if turn.may_act():
+            await self._release(made)
+        for state in made.states:
+            if turn.may_act() and await self._write_status(state, now):
+                for news in made.news.get(state.budget.uid, ()):  # after what it tells of
+                    await announcing.announce(self._hands.announcer, state, news, now)
+        if turn.may_act() and now - self._certified >= CERTIFIED_EVERY:
+            await self._certify(now)
+        if may_send:
+            await self._send(made, turn)
+
+    async def _send(self, made: BudgetPlan, turn: Turn) -> None:
+        now, by_uid = turn.now, {state.budget.uid: state for state in made.states}
+        for record in [each for each in (self._records or {}).values() if each.is_due(now)]:
+            state = by_uid.get(record.budget_uid)
+            if state is not None and turn.may_act():
+                await self._remember([await self._hands.sender.send_due(state, record, now)], now)
+
+    async def _certify(self, now: Instant) -> None:
+        """A certificate that cannot be renewed is tried again in the next turn; it has a month left."""
+        if self._hands.certificate is None:
+            return
+        try:
+            await self._hands.certificate.look(now)
+        except errors.ClientError as problem:
+            log.warning("the certificate of the webhook could not be looked after: %s", problem)
+            return
+        self._certified = now
+
+    async def _remember(self, records: Sequence[AlertRecord], now: Instant) -> bool:
+        """Kept by ourselves in any case, so that nothing is sent twice; False: the books did not take them."""
+        known = {**(self._records or {}), **{record.key: record for record in records}}
+        self._records = {key: each for key, each in known.items() if _is_alive(each, now)}
+        if not records:
+            return True
+        try:
+            await self._books.keep(records)
+        except errors.ClientError as problem:
+            log.warning("what is told of budgets cannot be kept in the books: %s", problem)
+            return False
+        return True
+
+    async def _write_status(self, state: BudgetState, now: Instant) -> bool:
+        missing = await self._hands.wires.find_missing(state.budget)
+        mine = [each for each in (self._records or {}).values() if each.budget_uid == state.budget.uid]
+        status = statuses.make_status(state, mine, missing, now)
+        return await self._hands.statuses.write_budget(state, status, now)
+
+    async def _release(self, made: BudgetPlan) -> None:
+        """Gates are looked for while somebody may have put some, and once more after that."""
+        throttles = {
+            state.budget.name: state.budget.enforcement.throttle for state in made.states if plan.is_lasting(state)
+        }
+        if not throttles and not self._gated:
+            return
+        try:
+            waiting = await holding.find(self._hands.api, self._hands.is_gpu)
+            uses = {state.budget.name: self._find_use(state.budget) for state in made.states}
+            released = gates.release(waiting, throttles, uses)
+            removed = await holding.remove(self._hands.api, released)
+        except errors.ClientError as problem:
+            log.warning("pods that wait behind a budget cannot be seen: %s", problem)
+            return
+        self._gated = bool(throttles) or removed < len(waiting)
+        if removed:
+            log.info("%s may go on", units.many(removed, "pod"))
+
+    def _find_use(self, of: CostBudget) -> gates.ScopeUse:
+        mine = self._find_pods(of.scope, payer=True)
+        if mine is None:
+            return gates.ScopeUse(None, None)
+        found = [self._sights.nodes().find(name) for name in {pod.node for pod in mine}]
+        is_blind = any(isinstance(each, Unseen) for each in found)
+        spot = sum(_is_spot(each.value) for each in found if isinstance(each, Known))
+        counts = [pod.gpu_count for pod in mine]
+        known = [count for count in counts if count is not None]
+        return gates.ScopeUse(sum(known) if len(known) == len(counts) else None, None if is_blind else spot)
+
+    def _find_pods(self, of: policies.SpendScope, *, payer: bool) -> list[cluster.Pod] | None:
+        """Those that hold GPUs; one that may be meant counts. None: not known."""
+        seen = self._sights.pods()
+        if isinstance(seen, Unseen):
+            return None
+        pods = seen.value if isinstance(seen, Known) else ()
+        held = ((pod, whose) for pod, whose in pods if pod.node and not pod.has_ended)
+        return [pod for pod, whose in held if of.covers(whose, payer=payer) is not False]
+
+    # ---- account and tell --------------------------------------------------------------------------------------------
+
+    async def _attribute(self, books: Input[BooksSeen], turn: Turn) -> None:
+        seen = self._sights.attributions()
+        for each in seen.value if isinstance(seen, Known) else ():
+            due = self._attributed.get(each.uid, float("-inf")) + ATTRIBUTED_EVERY
+            if turn.now >= due and turn.may_act():
+                self._attributed[each.uid] = turn.now
+                status = await self._show(each, books, turn.now)
+                if status is not None:
+                    await self._hands.statuses.write_attribution(each, status, turn.now)
+
+    async def _show(self, of: CostAttribution, books: Input[BooksSeen], now: Instant) -> dict[str, Any] | None:
+        """None: nothing is known now, and what was shown stays."""
+        if of.invalid:
+            return accounting.refuse(of, "Invalid", "; ".join(of.invalid), now)
+        live = policies.find_live(of.scope, self._sights.namespaces())
+        if isinstance(live, Unseen) or not isinstance(books, Known):
+            return None
+        where = of.scope.filters(payer=False)
+        if isinstance(live, Known):
+            if not live.value:
+                return accounting.refuse(of, "NobodyMeant", "its selector fits no namespace", now)
+            on = cost.Dimension(cost.DimensionName.namespace)
+            where = (*where, cost.CostFilter(on, frozenset(live.value)))
+        try:
+            found = await self._ask_attribution(accounting.ask(of, where, now))
+        except errors.ClientError as problem:
+            log.warning("CostAttribution %s cannot be shown: %s", of.name, problem)
+            return None
+        mine = self._find_pods(of.scope, payer=False)
+        counts = [pod.gpu_count for pod in mine or ()]
+        running = accounting.ScopePods(
+            None if mine is None else len(mine), None if mine is None or None in counts else sum(filter(None, counts))
+        )
+        return accounting.make_status(of, found, running, now, missing=books.value.missing)
+
+    async def _ask_attribution(self, asked: accounting.AttributionQuestions) -> accounting.AttributionAnswers:
+        ask = self._books.sums
+        return accounting.AttributionAnswers(
+            groups=await ask(asked.groups), hours=await ask(asked.hours), days=await ask(asked.days),
+            parts={field: await ask(query) for field, query in asked.parts.items()},
+        )
+
+    async def _track(self, made: BudgetPlan, turn: Turn) -> None:
+        """Every few minutes, and at once where its level changes."""
+        found = [one for state in made.states if (one := budgets.read(state, turn.now)) is not None]
+        due = [
+            one for one in found
+            if (known := self._tracked.get(one.budget)) is None or known.status != one.status
+            or one.at - known.at >= TRACKED_EVERY
+        ]
+        if not due or not turn.may_act():
+            return
+        try:
+            await self._books.track(due)
+        except errors.ClientError as problem:
+            log.warning("how far budgets are used cannot be written down: %s", problem)
+            return
+        self._tracked |= {one.budget: one for one in due}
+
+    def _gauge(self, made: BudgetPlan) -> None:
+        known = [state for state in made.states if state.percent is not None]
+        of = "gpu_autoscaler_budget_"
+        percents = {(state.budget.name,): float(state.percent or 0) for state in known}
+        self._metrics.replace(f"{of}percentage", percents)
+        self._currency = next((state.currency for state in known), self._currency)
+        amounts = {"spend": {state.budget.name: state.spent for state in known},
+                   "projected": {state.budget.name: state.forecast.projected for state in known}}
+        for name, by_budget in amounts.items():
+            said = {(budget,): float(amount) for budget, amount in by_budget.items() if amount is not None}
+            self._metrics.replace_money(f"{of}{name}", self._currency, said)
+        self._metrics.replace(f"{of}enforcement_active", {
+            (state.budget.name, str(state.budget.enforcement.mode)): float(state.is_enforced) for state in made.states
+        })
+
+    def _tell(self, made: BudgetPlan) -> None:
+        for each in made.begun:
+            log.warning("budget %s restricts new GPU pods from now on: %s", each.budget, each.because,
+                        extra={"fields": {"audit": "restrict", "budget": each.budget, "mode": str(each.mode)}})
+        for lifted in made.lifts:
+            log.warning("budget %s restricts nobody any more: %s", lifted.budget, lifted.because,
+                        extra={"fields": {"audit": "lift", "budget": lifted.budget}})
+
+
+def _is_alive(record: AlertRecord, now: Instant) -> bool:
+    is_over = record.state is budgets.AlertState.resolved and not record.is_due(float("inf"))
+    return not is_over or now - record.period_start < _LONGEST or now - (record.resolved_at or now) < _LONGEST
+
+
+def _is_spot(node: cluster.Node) -> bool:
+    return node_facts.read(node).capacity_type is cost.CapacityType.spot

@@ -1,0 +1,54 @@
+"""For shared nodes: the story with its eyes and hands.
+
+In: what the daemon has assembled. Out: a Story for the loop, and what must run beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import msgspec
+
+from fallow import loop, telemetry
+from fallow.act import events, partitions
+from fallow.clients.kubernetes import api as kube
+from fallow.model import cluster
+from fallow.model.seen import Input
+from fallow.observe import sharing as watching
+from fallow.observe.cluster import pods
+from fallow.settings.sharing import PartitionSettings
+from fallow.stories import sharing as shared
+
+SHARING = "sharing"  # the name of the story
+
+
+class SharingParts(msgspec.Struct, frozen=True):
+    story: loop.Story
+    background: tuple[Callable[[], Coroutine[Any, Any, None]], ...]
+
+
+def make_story(
+    options: PartitionSettings, *, api: kube.Api, reader: pods.PodReader, announcer: events.Announcer,
+    metrics: telemetry.Telemetry, find_pods: Callable[[], Input[tuple[cluster.Pod, ...]]],
+) -> SharingParts:
+    """`find_pods`: all that hold or ask for GPUs; unseen where they are not seen in full."""
+    configs, nodes = watching.watch_node_configs(api), watching.watch_partition_nodes(api)
+
+    async def mig_keys() -> Any:
+        return watching.find_mig_configs(await watching.read_documents(api, options.mig_map))
+
+    sights = shared.SharingSights(
+        configs=lambda: configs.seen, nodes=lambda: nodes.seen, pods=find_pods, mig_keys=mig_keys,
+        plugin_keys=lambda: watching.read_documents(api, options.plugin_map),
+        holding=lambda node: watching.list_holding(api, node, reader),
+    )
+    hands = partitions.PartitionHands(api, announcer, plugin_map=options.plugin_map, mig_map=options.mig_map)
+    story = shared.SharingStory(sights=sights, hands=hands, metrics=metrics, most=options.max_changes)
+    return SharingParts(
+        loop.Story(
+            name=SHARING, interval=shared.INTERVAL, budget=shared.INTERVAL, tick=story.tick, look=story.look,
+            fail=story.fail, is_vital=False,
+        ),
+        (configs.run, nodes.run),
+    )

@@ -1,0 +1,121 @@
+"""What a real daemon tells of budgets on a real API server, with no right but the shipped ones: Events on the
+CostBudget, a budget in another currency than the books, and metrics that name theirs."""
+
+from __future__ import annotations
+
+import pathlib
+import time
+from typing import Any
+
+import yaml
+
+from fallow import names
+from fallow.model import units
+from fallow.model.policies import attribution_crd, budget_crd
+from tests import ROOT
+from tests.real import cluster as clusters
+from tests.real import history, product
+
+VERSION = "gpuautoscaler.io/v1alpha1"
+SHIPPED = ("deploy/base/20-reader.yaml", "deploy/cost/15-role.yaml", "deploy/enforcement/10-role.yaml")
+
+
+class Accountant(product.Product):
+    @property
+    def flags(self) -> list[str]:
+        return ["--kubeconfig", str(self.kubeconfig), "-r", "dry-run"]
+
+
+def shipped_rules() -> list[dict[str, Any]]:
+    files = (each for path in SHIPPED for each in yaml.safe_load_all((ROOT / path).read_text()))
+    return [rule for each in files if each["kind"] in ("Role", "ClusterRole") for rule in each["rules"]]
+
+
+class Desk:
+    """A node with a price, two budgets, and the daemon that evaluates them."""
+
+    def __init__(self, cluster: clusters.Cluster, prometheus: history.PrometheusWorld, folder: pathlib.Path) -> None:
+        self.cluster, self.stage, self.folder = cluster, product.Stage(cluster, prometheus), folder
+
+    async def prepare(self) -> Accountant:
+        await self.cluster.apply_crds(budget_crd.define(), attribution_crd.define())
+        await self.cluster.make_namespace(self.stage.system)
+        made = await self.cluster.gpu_node(f"priced-{self.cluster.namespace}", 1)
+        await self.cluster.patch(made, {"metadata": {"annotations": {names.PRICE_PER_HOUR: "7200"}}})
+        await self.stage.workload("quiet")
+        await self.stage.prometheus.start()
+        account = await self.cluster.service_account("books", shipped_rules(), namespace=self.stage.system)
+        return Accountant(self.stage, account, self.folder, f"system:serviceaccount:{self.stage.system}:books")
+
+    async def start(self, accountant: Accountant) -> product.Daemon:
+        daemon = await accountant.start(
+            "--cost", "true", "--cost-tracking-interval", "1s", "--cost-currency", "EUR", "--cost-enforcement", "true",
+            "--cost-webhook-certificate", "false", "--state-dir", str(self.folder / "state"),
+            env={"POD_NAME": "books-0"},
+        )
+        await daemon.until(daemon.is_ready)
+        return daemon
+
+    def name(self, of: str) -> str:
+        return f"{of}-{self.cluster.namespace}"
+
+    async def budget(self, of: str, **budget: Any) -> None:
+        await self.cluster.create({
+            "apiVersion": VERSION, "kind": "CostBudget", "metadata": {"name": self.name(of)}, "spec": {
+                "scope": {"type": "namespace", "namespaces": [self.cluster.namespace]}, "budget": budget,
+                "enforcement": {"mode": "block", "gracePeriod": "0s"},
+            },
+        })
+
+    async def condition(self, of: str, kind: str) -> tuple[str, str]:
+        found = await self.cluster.get(VERSION, "CostBudget", self.name(of))
+        said = found.get("status", {}).get("conditions", [])
+        return next(((each["status"], each["reason"]) for each in said if each["type"] == kind), ("", ""))
+
+    async def reasons(self, of: str) -> list[str]:
+        """In the order in which they were told."""
+        found = await self.cluster.events(namespace="default")
+        mine = [each for each in found if each["regarding"]["name"] == self.name(of)]
+        assert all(each["regarding"]["apiVersion"] == VERSION for each in mine)
+        return [each["reason"] for each in sorted(mine, key=lambda each: int(each["metadata"]["resourceVersion"]))]
+
+
+async def test_events_and_currencies_on_a_real_api_server(
+    cluster: clusters.Cluster, prometheus: history.PrometheusWorld, folder: pathlib.Path
+) -> None:
+    desk = Desk(cluster, prometheus, folder)
+    accountant = await desk.prepare()
+    try:
+        await desk.budget("euros", amount=1, currency="EUR")
+        await desk.budget("dollars", amount=1, currency="USD")
+        daemon = await desk.start(accountant)
+        await daemon.until(lambda: told(desk, "euros", ["BudgetExceeded", "BudgetEnforced"]))
+        assert await desk.condition("dollars", "Ready") == ("False", "CurrencyMismatch")
+        assert await desk.condition("dollars", "Enforcing") == ("False", "NotReady")
+        await check_metrics(daemon, desk)
+        await override(desk)
+        after = ["BudgetExceeded", "BudgetEnforced", "BudgetOverridden", "BudgetLifted"]
+        await daemon.until(lambda: told(desk, "euros", after))
+        assert await desk.reasons("dollars") == []
+        assert "no Event" not in daemon.log
+    finally:
+        await accountant.close()
+
+
+async def told(desk: Desk, of: str, reasons: list[str]) -> bool:
+    return await desk.reasons(of) == reasons
+
+
+async def check_metrics(daemon: product.Daemon, desk: Desk) -> None:
+    found = await daemon.metrics()
+    spent = f'gpu_autoscaler_budget_spend_cost{{budget="{desk.name("euros")}",currency="EUR"}}'
+    assert found[spent] > 1.0
+    assert not [each for each in found if "_usd" in each]
+    assert not [each for each in found if desk.name("dollars") in each and "enforcement_active" not in each]
+
+
+async def override(desk: Desk) -> None:
+    found = await desk.cluster.get(VERSION, "CostBudget", desk.name("euros"))
+    said = {names.OVERRIDE_UNTIL: units.rfc3339(time.time() + 3600), names.OVERRIDE_BY: "ada",
+            names.OVERRIDE_REASON: "release"}
+    await desk.cluster.patch(found, {"metadata": {"annotations": said}})

@@ -1,0 +1,124 @@
+"""The real API server asks the sharing webhook, as it is shipped: a whole GPU becomes a part of one, nobody's manifest
+is touched, and whatever goes wrong the pod is made."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from fallow import names
+from fallow.model.policies import budget_crd, sharing_crd
+from tests.real import cluster as clusters
+from tests.real.test_webhook import Gate, pod
+
+VERSION = "gpuautoscaler.io/v1alpha1"
+NEEDS_8 = {names.GPU_MEMORY_NEED: "8Gi"}
+MIG = "nvidia.com/mig-1g.10gb"
+
+
+@pytest.fixture
+async def gate(cluster: clusters.Cluster, tmp_path: pathlib.Path) -> AsyncIterator[Gate]:
+    await cluster.apply_crds(budget_crd.define(), sharing_crd.define())
+    made = Gate(cluster, tmp_path)
+    try:
+        await made.start("--rewrite-requests", "true")
+        await made.configure()
+        yield made
+    finally:
+        await made.stop()
+
+
+async def make_policy(gate: Gate, name: str = "small", **spec: Any) -> dict[str, Any]:
+    """For the test's own namespaces and node alone."""
+    labels = {"test": gate.cluster.namespace}
+    body = {"strategy": "mig", "mode": "enforce", "namespaceSelector": {"matchLabels": labels},
+            "nodeSelector": {"pool": gate.cluster.namespace}, **spec}
+    named = {"name": f"{name}-{gate.cluster.namespace}"}
+    made = {"apiVersion": VERSION, "kind": "GPUSharingPolicy", "metadata": named, "spec": body}
+    return await gate.cluster.apply(made)
+
+
+async def cut_node(gate: Gate, mig: dict[str, int]) -> None:
+    """A node as NVIDIA's plugin leaves it after MIG was switched on."""
+    await gate.cluster.gpu_node(
+        f"cut-{gate.cluster.namespace}", gpus=0, product="NVIDIA-A100-SXM4-80GB", mig=mig,
+        labels={"pool": gate.cluster.namespace},
+    )
+
+
+async def create(gate: Gate, place: str, of: dict[str, Any], **query: str) -> dict[str, Any]:
+    found: dict[str, Any] = await gate.cluster.request("POST", f"/api/v1/namespaces/{place}/pods", of, **query)
+    return found
+
+
+async def counted(gate: Gate) -> str:
+    return (await gate.ask("/metrics"))[1]
+
+
+def asked(made: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = made["spec"]["containers"][0]["resources"]
+    return found
+
+
+@pytest.mark.accepts("packing", 4, 5, 6)
+async def test_a_whole_gpu_becomes_a_part_and_others_are_left_alone(gate: Gate) -> None:
+    place = await gate.place("in")
+    await cut_node(gate, {"1g.10gb": 3, "2g.20gb": 1})
+    await make_policy(gate)
+
+    async def is_shared() -> Any:
+        made = await create(gate, place, pod("probe", annotations=NEEDS_8), dryRun="All")
+        return made if MIG in asked(made)["limits"] else None
+
+    made = await gate.cluster.wait_until(is_shared)
+    assert asked(made)["limits"][MIG] == asked(made)["requests"][MIG] == "1"
+    assert names.GPU not in {**asked(made)["limits"], **asked(made)["requests"]}
+    assert made["metadata"]["annotations"][names.OPTIMIZED] == "true"
+    assert made["spec"]["nodeSelector"]["pool"] == gate.cluster.namespace
+    again = pod("again", annotations=made["metadata"]["annotations"])
+    again["spec"]["containers"][0]["resources"] = asked(made)
+    again["spec"]["nodeSelector"] = made["spec"]["nodeSelector"]
+    same = await create(gate, place, again, dryRun="All")
+    assert (asked(same), same["metadata"]["annotations"]) == (asked(made), made["metadata"]["annotations"])
+    for gpus, marks in ((2, NEEDS_8), (1, {**NEEDS_8, names.OPTIMIZE: "false"}), (1, {names.SHARING_MODE: "turbo"})):
+        kept = await create(gate, place, pod("kept", gpus, annotations=marks), dryRun="All")
+        assert asked(kept)["limits"][names.GPU] == str(gpus)
+        assert names.OPTIMIZED not in kept["metadata"]["annotations"]
+
+
+async def test_an_audit_tells_who_makes_the_pod_and_changes_nothing(gate: Gate) -> None:
+    place = await gate.place("in")
+    await cut_node(gate, {"1g.10gb": 3})
+    await make_policy(gate, mode="audit")
+
+    async def is_counted() -> bool:
+        made = await create(gate, place, pod("probe", annotations=NEEDS_8), dryRun="All")
+        assert asked(made)["limits"][names.GPU] == "1"
+        return 'outcome="audited",reason="PolicyAudits"' in await counted(gate)
+
+    await gate.cluster.wait_until(is_counted)
+
+
+@pytest.mark.accepts("packing", 9)
+async def test_while_the_webhook_is_killed_pods_are_made_as_they_are(gate: Gate) -> None:
+    place = await gate.place("in")
+    await cut_node(gate, {"1g.10gb": 3})
+    await make_policy(gate)
+
+    async def is_shared() -> bool:
+        made = await create(gate, place, pod("probe", annotations=NEEDS_8), dryRun="All")
+        return MIG in asked(made)["limits"]
+
+    await gate.cluster.wait_until(is_shared)
+    assert gate.process is not None
+    gate.process.kill()
+    gate.process.wait(30)
+    made = await create(gate, place, pod("alive", annotations=NEEDS_8))
+    assert (made["metadata"]["name"], asked(made)["limits"][names.GPU]) == ("alive", "1")
+    await gate.start("--rewrite-requests", "true")
+    await gate.cluster.wait_until(is_shared)
+
+

@@ -1,0 +1,321 @@
+"""Whose each part is and in which state: parts of every kind, idleness dated back, acknowledgements, the unknown."""
+
+import msgspec
+import numpy as np
+import pytest
+from tests.builders import HOUR as HOURS
+from tests.builders import NOW, World, busy, idle, mandate, unseen
+from tests.unit.account.paper import DAY0, Paper, Scene, held_rows
+
+from fallow.account import acks, hour_use
+from fallow.account.attribution import KeepingAck
+from fallow.decide.idle import plan
+from fallow.model import cluster, usage
+from fallow.model.cost import WHOLE, Sharing, SpendState
+from fallow.model.decision import Memory
+from fallow.model.usage import HourReading, Signal
+
+HOUR = 3600
+KAI = "kai-resource-reservation"
+
+
+def spans(paper: Paper, pod: str = "a") -> list[tuple[int, int, SpendState]]:
+    mine = [each for each in paper.intervals if each.slice.pod_name == pod]
+    return sorted((each.t0 - DAY0, each.t1 - DAY0, each.slice.state) for each in mine)
+
+
+def held(scene: Scene) -> dict[str, tuple[float, str]]:
+    """What of a GPU each pod holds at the end, and how."""
+    found: dict[str, tuple[float, str]] = {}
+    for each in scene.paper.rows.values():
+        if each.is_open and each.slice.pod_uid:
+            share, _ = found.get(each.slice.pod_name, (0.0, ""))
+            found[each.slice.pod_name] = (share + each.slice.share / WHOLE, str(each.slice.key.sharing))
+    return found
+
+
+# ---- parts ----------------------------------------------------------------------------------------------------------
+
+
+def test_parts_by_hami_are_the_greater_of_memory_and_cores_and_its_nodes_have_the_gpus_that_it_registers():
+    scene = Scene()
+    boards = (cluster.RegisteredGpu("GPU-1", 80_000), cluster.RegisteredGpu("GPU-2", 80_000))
+    scene.node("n", 20, boards=boards)  # of which it offers ten times as many
+    said = {"hami.io/vgpu-devices-allocated": "GPU-2,NVIDIA,20000,10:;"}
+    scene.world.pod("memory", node="n", bound_at=float(DAY0), annotations=said,
+                    part={"nvidia.com/gpumem": 20_000, "nvidia.com/gpucores": 10})
+    scene.world.pod("cores", node="n", bound_at=float(DAY0), part={"nvidia.com/gpumem-percentage": 10,
+                                                                    "nvidia.com/gpucores": 50})
+    scene.world.pod("all", node="n", bound_at=float(DAY0), part={"nvidia.com/gpucores": 5})
+    scene.look(DAY0)
+    assert held(scene) == {"memory": (0.25, "hami"), "cores": (0.5, "hami"), "all": (1.0, "hami")}
+    on = {each.slice.pod_name: each.slice.gpu for each in scene.paper.rows.values()}
+    assert on["memory"] == "GPU-2" != on["all"]
+    assert scene.books.odd == []
+    scene.look(DAY0 + 60)
+    assert scene.paper.hours() * HOUR == 120
+
+
+def test_parts_by_kai_are_on_one_gpu_by_their_group_and_its_reservations_are_looked_through():
+    scene = Scene()
+    scene.node("n", 2)
+    group = {"runai-gpu-group": "g1"}
+    for name, fraction in (("a", "0.5"), ("b", "0.25")):
+        scene.world.pod(name, node="n", bound_at=float(DAY0), labels=group, annotations={"gpu-fraction": fraction},
+                        resources={"nvidia.com/gpu.shared": 1})
+    scene.world.pod("reservation", node="n", namespace=KAI, bound_at=float(DAY0), labels=group)
+    scene.world.pod("opaque", node="n", namespace=KAI, bound_at=float(DAY0), labels={"runai-gpu-group": "g2"})
+    scene.look(DAY0)
+    assert held(scene) == {"a": (0.5, "kai"), "b": (0.25, "kai"), "opaque": (1.0, "exclusive")}
+    assert len({each.slice.gpu for each in scene.paper.rows.values() if each.slice.pod_name in "ab"}) == 1
+    scene.world.pod("c", node="n", bound_at=float(DAY0 + 30), labels={"runai-gpu-group": "g2"},
+                    annotations={"gpu-memory": "20480"}, resources={"nvidia.com/gpu.shared": 1})
+    scene.look(DAY0 + 60)  # somebody is seen behind it
+    scene.look(DAY0 + 120)
+    assert held(scene)["c"] == (0.5, "kai")
+    assert "opaque" not in held(scene)
+    assert scene.paper.hours() * HOUR == 240
+
+
+def test_devices_by_claims_hold_what_of_their_memory_was_given_else_all_of_it():
+    scene = Scene()
+    scene.node("n", 0, offers={"cpu": 0}, labels={"nvidia.com/gpu.count": "2", "nvidia.com/gpu.memory": "40960"})
+    given = {"part": cluster.ClaimedGpu("n", "gpu-0", 10240), "whole": cluster.ClaimedGpu("n", "gpu-1")}
+    for name, device in given.items():
+        scene.world.pod(name, node="n", bound_at=float(DAY0), resources={}, claims=("c",), claimed=1, devices=(device,))
+    scene.look(DAY0)
+    assert held(scene) == {"part": (0.25, "dra"), "whole": (1.0, "dra")}
+    scene.look(DAY0 + 60)
+    assert scene.paper.hours() * HOUR == 120
+
+
+def test_parts_that_come_to_more_than_their_gpu_are_scaled_down_alike():
+    scene = Scene()
+    scene.node("n", 1)
+    for at in range(3):
+        scene.world.pod(f"p{at}", node="n", bound_at=float(DAY0), labels={"runai-gpu-group": "g"},
+                        annotations={"gpu-fraction": "0.5"}, resources={"nvidia.com/gpu.shared": 1})
+    scene.look(DAY0)
+    assert sorted(share for share, _ in held(scene).values()) == [0.333333, 0.333333, 0.333334]
+
+
+# ---- states ---------------------------------------------------------------------------------------------------------
+
+
+def test_idleness_counts_from_the_last_work_on_as_far_back_as_nothing_is_rolled_up():
+    scene = Scene()
+    scene.node("n", 1)
+    scene.world.pod("a", node="n", bound_at=float(DAY0))
+    scene.look(DAY0, rows=held_rows([(0, "GPU-1", None, 0.5)]))
+    for now in range(60, 3600, 60):
+        scene.look(DAY0 + now, rows=held_rows([(0, "GPU-1", None, 0.3)]))
+    scene.look(DAY0 + 3600, rows=held_rows([(0, "GPU-1", DAY0 + 1800.0, 0.0)]))
+    assert spans(scene.paper) == [(0, 1800, SpendState.used), (1800, 3600, SpendState.held_idle)]
+    scene.look(DAY0 + 3660, rows=held_rows([(0, "GPU-1", None, 0.9)]))
+    scene.book.settle(DAY0 + 3600)
+    scene.look(DAY0 + 5400, rows=held_rows([(0, "GPU-1", DAY0 + 60.0, 0.0)]))  # too far
+    assert spans(scene.paper)[:2] == [(0, 1800, SpendState.used), (1800, 3660, SpendState.held_idle)]
+    assert scene.paper.hours(pod="a") * HOUR == 5400
+
+
+@pytest.mark.accepts("cost", 10)
+def test_idle_all_day_with_prometheus_down_for_half_of_it():
+    scene = Scene(DAY0)
+    scene.node("n", 1)
+    scene.world.pod("a", node="n", bound_at=float(DAY0))
+    noon, end = DAY0 + 12 * HOUR, DAY0 + 24 * HOUR
+    for now in range(DAY0, end + 1, 60):
+        scene.look(now, rows=held_rows([(0, "GPU-1", float(DAY0), 0.0)]) if now < noon else None)
+    half = scene.paper.cost() / 2
+    assert scene.paper.cost(state=SpendState.held_idle) == half == scene.paper.cost(state=SpendState.use_unknown) == 12
+    assert len(scene.paper.rows) == 2  # two halves
+
+
+def test_who_has_no_row_or_none_that_can_be_trusted_has_a_cost_and_no_use():
+    scene = Scene()
+    scene.node("n", 3)
+    for name in "abc":
+        scene.world.pod(name, node="n", bound_at=float(DAY0))
+    rows = [(0, "GPU-1", None, 0.5), (1, "GPU-2", None, None)]
+    for now in (0, 60):
+        scene.look(DAY0 + now, rows=held_rows(rows))
+    assert spans(scene.paper, "a") == [(0, 60, SpendState.used)]
+    assert spans(scene.paper, "b") == spans(scene.paper, "c") == [(0, 60, SpendState.use_unknown)]
+
+
+def test_who_is_going_stays_what_he_was():
+    scene = Scene()
+    scene.node("n", 1)
+    scene.world.pod("a", node="n", bound_at=float(DAY0))
+    scene.look(DAY0, rows=held_rows([(0, "GPU-1", None, 0.5)]))
+    scene.world.pods[0] = msgspec.structs.replace(scene.world.pods[0], terminating=True)
+    scene.look(DAY0 + 60, rows=held_rows([]))
+    scene.look(DAY0 + 120, rows=held_rows([]))
+    assert spans(scene.paper) == [(0, 120, SpendState.used)]
+
+
+def test_a_part_is_as_busy_as_its_own_processes_make_it():
+    scene = Scene()
+    scene.node("n", 4, shared=True, labels={"nvidia.com/gpu.replicas": "4"})
+    scene.world.pod("a", node="n", bound_at=float(DAY0))
+    scene.look(DAY0, rows=held_rows([(0, "GPU-1", None, 0.1)]))  # of the whole device
+    (mine,) = [each for each in scene.paper.rows.values() if each.slice.pod_name == "a"]
+    assert mine.use == (400_000,)
+
+
+def test_an_acknowledgement_costs_while_it_is_open_and_the_workload_idle():
+    scene = Scene(patience=HOUR)
+    scene.node("n", 1)
+    scene.world.workload("ml/llm", pod={"node": "n", "bound_at": float(DAY0)})
+    uid, quiet = scene.world.workloads[0].ref.uid, held_rows([(0, "GPU-1", DAY0 + 600.0, 0.0)])
+    scene.look(DAY0, rows=held_rows([(0, "GPU-1", None, 0.5)]))
+    scene.look(DAY0 + 1200, rows=quiet)
+    open_ack = {uid: KeepingAck("it@then", DAY0 + 1230.0)}
+    scene.look(DAY0 + 1260, rows=quiet, acks=open_ack)
+    scene.look(DAY0 + 1800, rows=quiet, acks=open_ack)
+    scene.look(DAY0 + 1860, rows=held_rows([(0, "GPU-1", None, 0.5)]), acks={})
+    scene.look(DAY0 + 1920, rows=held_rows([(0, "GPU-1", None, 0.5)]), acks={})
+    assert scene.paper.hours(ack="it@then") * HOUR == 1860 - 1230
+    assert scene.paper.hours(state=SpendState.held_idle) * HOUR == 1860 - 600
+
+
+def test_an_acknowledgement_that_was_there_before_counts_from_the_last_work_on():
+    scene = Scene()
+    scene.node("n", 1)
+    scene.world.workload("ml/llm", pod={"node": "n", "bound_at": float(DAY0)})
+    open_ack = {scene.world.workloads[0].ref.uid: KeepingAck("it@then", DAY0 - 1000.0)}
+    scene.look(DAY0, rows=held_rows([(0, "GPU-1", None, 0.5)]), acks=open_ack)
+    scene.look(DAY0 + 120, rows=held_rows([(0, "GPU-1", DAY0 + 30.0, 0.0)]), acks=open_ack)
+    assert scene.paper.hours(ack="it@then") * HOUR == 90
+
+
+@pytest.mark.accepts("cost", 21)
+def test_what_a_deleted_namespace_cost_stays():
+    scene = Scene()
+    scene.node("n", 1)
+    scene.world.namespace("doomed", labels={"team": "red"})
+    scene.world.pod("a", node="n", namespace="doomed", bound_at=float(DAY0))
+    for now in (0, 60, 120):
+        scene.look(DAY0 + now)
+    pod = scene.world.pods.pop()
+    scene.world.namespaces.pop("doomed")
+    scene.look(DAY0 + 180, [], [cluster.Departure(pod, float(DAY0 + 150))])
+    scene.look(DAY0 + 7200, [])
+    assert scene.paper.hours(namespace="doomed", team="red") * HOUR == 150
+
+
+# ---- what the brain hands over --------------------------------------------------------------------------------------
+
+
+def test_the_brain_tells_each_row_idle_since_when_and_how_busy():
+    world = World()
+    world.workload("ml/quiet", gpus=[idle(for_=2 * HOURS)])
+    world.workload("ml/half", gpus=[idle(), busy()])
+    world.workload("ml/dark", gpus=[idle(exporter_up=False)])
+    world.workload("ml/nobody", gpus=[unseen()])
+    seen = world.snapshot()
+    use = next(iter(seen.evidence.usage.values()))
+    use = msgspec.structs.replace(use, mean={Signal.gr_engine: np.array([0.0, 0.0, 0.7, 0.0])})
+    seen = msgspec.structs.replace(seen, evidence=msgspec.structs.replace(seen.evidence, usage={use.window: use}))
+    rows = plan.make_plan(seen, mandate(), Memory(), NOW).rows
+    assert rows is not None
+    found = {(seen.pods[pod].name, gpu): (since, mean) for pod, gpu, since, mean in zip(
+        rows.pod.tolist(), rows.gpu, rows.idle_since.tolist(), rows.use.tolist(), strict=True)}
+    nan = pytest.approx(float("nan"), nan_ok=True)
+    assert found == {
+        ("quiet-0", "GPU-0"): (NOW - 2 * HOURS, 0.0), ("half-0", "GPU-1"): (nan, 0.0), ("half-0", "GPU-2"): (nan, 0.7),
+        ("dark-0", "GPU-3"): (nan, nan),
+    }
+
+
+def test_no_rows_where_the_source_has_trouble():
+    world = World()
+    world.workload("ml/a")
+    world.trouble = usage.SourceTrouble("SourceError", "it is down")
+    assert plan.make_plan(world.snapshot(), mandate(), Memory(), NOW).rows is None
+
+
+def test_what_a_shared_device_did_is_nobodys_use():
+    seen = World()
+    seen.workload("ml/a", gpus=[busy(shared=True), busy()])
+    use = msgspec.structs.replace(seen.usage(1800.0), mean={
+        Signal.gpu_util: np.array([0.9, 0.4]), Signal.gr_engine: np.array([0.8, np.nan]),
+        Signal.process_sm: np.array([0.2, np.nan]),
+    })
+    own = usage.mean_use(use, np.array([False, False]), np.array([True, False]))
+    assert own.tolist() == [0.2, 0.4]
+    cut = usage.mean_use(use, np.array([False, True]), np.array([False, False]))
+    assert cut[0] == 0.8
+    assert np.isnan(cut[1])  # of an instance no utilisation counts
+
+
+def test_acknowledgements_that_hold_have_one_name_for_as_long_as_they_do():
+    world = World()
+    until = "2026-11-15T20:00:00Z"
+    given = {"gpuautoscaler.io/ack-until": until, "gpuautoscaler.io/ack-at": "2026-11-15T11:00:00Z"}
+    world.workload("ml/kept", annotations=given)
+    world.workload("ml/busy", gpus=[busy()], annotations=given)
+    world.workload("ml/free")
+    seen = world.snapshot()
+    found = acks.find_open(plan.make_plan(seen, mandate(), Memory(), NOW), seen)
+    assert found == {"uid-ml/kept": KeepingAck(f"uid-ml/kept@{until}", NOW - HOURS)}
+
+
+# ---- hours ----------------------------------------------------------------------------------------------------------
+
+
+def reading(gpu: str, pod: str = "a", **found: float) -> HourReading:
+    return HourReading(node="n", namespace="ml" if pod else "", pod=pod, gpu=gpu, **found)
+
+
+def measured(*readings: HourReading, settle: bool = False) -> Scene:
+    """A pod on a GPU from 0:10 to 0:40, quiet since 0:25, of a node with two."""
+    scene = Scene()
+    scene.node("n", 2)
+    scene.look(DAY0)
+    scene.world.pod("a", node="n", bound_at=DAY0 + 600.0)
+    for now in range(DAY0 + 600, DAY0 + 2400, 60):
+        since = DAY0 + 1500.0 if now >= DAY0 + 2000 else None
+        scene.look(now, rows=held_rows([(0, "GPU-1", since, 0.6)]))
+    scene.look(DAY0 + 2460, [], [cluster.Departure(scene.world.pods[0], DAY0 + 2400.0)])
+    scene.look(DAY0 + HOUR + 60, [])
+    hour_use.apply(scene.book, DAY0, readings)
+    scene.look(DAY0 + HOUR + 120, [])
+    return scene
+
+
+def test_use_of_an_hour_is_of_the_time_in_which_it_worked():
+    """Half of the time it was held nothing ran: what was done was done in the other half."""
+    scene = measured(reading("GPU-1", use=0.25))
+    uses = {each.slice.state: each.use for each in scene.paper.intervals if each.slice.pod_name == "a"}
+    assert uses == {SpendState.used: (500_000,), SpendState.held_idle: (0,)}
+
+
+def test_energy_goes_to_who_held_the_gpu_and_of_free_ones_to_nobody():
+    scene = measured(reading("GPU-1", energy_mj=600_000.0), reading("GPU-1", "", energy_mj=90_000.0),
+                     reading("GPU-2", "", watts=50.0))
+    by_pod: dict[str, int] = {}
+    for each in scene.paper.intervals:
+        first = each.energy_mj[0] if each.t0 < DAY0 + HOUR else None
+        by_pod[each.slice.pod_name] = by_pod.get(each.slice.pod_name, 0) + (first or 0)
+    assert by_pod == {"a": 600_000, "": 90_000 + 50 * 3600 * 1000}
+
+
+def test_an_hour_that_nobody_measured_keeps_what_the_cycles_showed():
+    scene = measured()
+    uses = {each.slice.state: each.use for each in scene.paper.intervals if each.slice.pod_name == "a"}
+    assert uses == {SpendState.used: (600_000,), SpendState.held_idle: (0,)}
+
+
+def test_of_a_gpu_in_parts_only_what_the_pods_own_processes_did_is_use():
+    scene = Scene()
+    scene.node("n", 4, shared=True, labels={"nvidia.com/gpu.replicas": "4"})
+    scene.world.pod("a", node="n", bound_at=float(DAY0))
+    for now in range(DAY0, DAY0 + HOUR + 60, 60):
+        scene.look(now, rows=held_rows([(0, "GPU-1", None, 0.1)]))
+    hour_use.apply(scene.book, DAY0, [reading("GPU-1", use=0.9, own_use=0.2, energy_mj=4000.0)])
+    scene.look(DAY0 + HOUR + 60, rows=held_rows([(0, "GPU-1", None, 0.1)]))
+    (mine,) = [each for each in scene.paper.rows.values() if each.slice.pod_name == "a"]
+    assert mine.use[0] == 800_000
+    assert mine.energy_mj[0] == 1000
+    assert {each.slice.key.sharing for each in scene.paper.rows.values()} == {Sharing.timeslicing, Sharing.idle}

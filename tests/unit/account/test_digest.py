@@ -1,0 +1,271 @@
+"""What a digest counts: hours held idle, acknowledgements with their cost, what pauses gave back, what was not seen."""
+
+import sqlite3
+
+import msgspec
+import pytest
+from tests import builders, cost_scenes
+from tests.builders import DAY, HOUR, MINUTE, NOW, World
+
+from fallow.account import audit, chronicle, digest, savings
+from fallow.clients import errors
+from fallow.decide.idle import plan as brain
+from fallow.model import cluster, decision
+from fallow.model.history import AuditEntry, CameBy, Condition, Happened, Turned
+from fallow.model.units import rfc3339
+
+T4 = "Tesla-T4"
+ASK = digest.DigestAsk(since=NOW - 7 * DAY, until=NOW, is_dry=False, cluster_name="prod", interval=5 * MINUTE)
+ACK = {
+    "gpuautoscaler.io/ack-until": rfc3339(NOW + DAY), "gpuautoscaler.io/ack-by": "user:ana",
+    "gpuautoscaler.io/ack-reason": "demo <b>", "gpuautoscaler.io/ack-at": rfc3339(NOW - DAY),
+}
+
+
+@pytest.fixture
+async def kept():
+    made = audit.Audit(None)
+    await made.open()
+    yield made
+    await made.close()
+
+
+def make_world() -> World:
+    world = World()
+    world.node("node-1", product=T4)
+    world.workload("ml/quiet", gpus=[builders.idle(model=T4)] * 2)
+    world.workload("ml/kept", gpus=[builders.idle(model=T4)], annotations=ACK)
+    world.workload("web/odd", gpus=[builders.idle(model="Unknown")])
+    world.workload("web/busy", gpus=[builders.busy(model=T4)])
+    return world
+
+
+def cycle_of(world: World, at: float) -> decision.Cycle:
+    seen = world.snapshot(version=1)
+    return decision.Cycle(brain.make_plan(seen, builders.mandate(), decision.Memory(), at), seen, (), "", 0.1)
+
+
+async def play(kept: audit.Audit, world: World, hours: float, *, fails: range = range(0)) -> decision.Cycle:
+    """Cycles every five minutes until now; those with these numbers fail."""
+    told, latest = chronicle.Chronicle(), cycle_of(world, NOW)
+    seen, steps = latest.snapshot, int(hours * 12)
+    for step in range(steps + 1):
+        at = NOW - (steps - step) * 5 * MINUTE
+        plan = msgspec.structs.replace(latest.plan, at=at)
+        became = decision.Cycle(plan, seen, (), "Prometheus does not answer" if step in fails else "", 0.1)
+        kept.put(told.add(became, at))
+    await kept.flush(NOW)
+    return latest
+
+
+@pytest.mark.parametrize("is_away", [False, True])
+async def test_where_books_are_kept_hours_cost_what_was_paid_and_no_list_price_is_asked(kept, is_away):
+    """The list has 0.526 for a T4; these cost 2.00 in the currency of the books, and of one nobody knows."""
+    latest, paid = await play(kept, make_world(), 10), cost_scenes.key("ml", "quiet", node="node-1")
+    odd = cost_scenes.key("web", "odd", node="node-1")
+    begin = int(NOW) // 3600 * 3600 - 4 * 3600
+    booked = [
+        *cost_scenes.held("GPU-0", begin, begin + 3600, paid, rate=2 * 10**9),
+        *cost_scenes.held("GPU-1", begin, begin + 3600, odd, rate=None),
+    ]
+
+    async def away(asked):
+        raise errors.Unreachable("the database is away")
+
+    async with cost_scenes.opened(booked, prices=()) as ledger:
+        rates = await digest.read_paid(away if is_away else ledger.sums, "EUR", ASK.since, ASK.until)
+    made = await digest.make(kept, latest, ASK, rates)
+    costs = {place.name: (place.gpu_hours, place.cost) for place in made.workloads}
+    hours, cost = costs["quiet"]
+    assert cost == (None if is_away else pytest.approx(2.0 * hours, abs=0.01))
+    assert (costs["odd"][1], made.idle.cost, made.currency) == (None, None, "EUR")
+
+
+async def test_hours_held_idle_are_counted_by_workload_and_namespace_with_what_they_cost(kept):
+    made = await digest.make(kept, await play(kept, make_world(), 10), ASK)
+    assert (made.cluster, made.since, made.until) == ("prod", rfc3339(NOW - 7 * DAY), rfc3339(NOW))
+    found = {(each.namespace, each.name): (each.gpu_hours, each.kept_gpu_hours, each.cost) for each in made.workloads}
+    assert found == {
+        ("ml", "quiet"): (20.0, 0.0, 10.52), ("ml", "kept"): (10.0, 10.0, 5.26), ("web", "odd"): (10.0, 0.0, None)
+    }
+    places = [(each.namespace, each.gpu_hours, each.cost) for each in made.namespaces]
+    assert places == [("ml", 30.0, 15.78), ("web", 10.0, None)]
+    assert (made.idle.gpu_hours, made.idle.cost) == (40.0, None)
+
+
+@pytest.mark.parametrize(("second", "cost"), [(builders.idle, 56.46), (builders.busy, None)])
+async def test_what_is_of_several_models_costs_what_each_does_if_all_of_it_is_idle(kept, second, cost):
+    world = World()
+    world.node("node-1", product=T4)
+    world.workload("ml/mixed", gpus=[builders.idle(model="NVIDIA A100-SXM4-80GB"), second(model=T4)])
+    made = await digest.make(kept, await play(kept, world, 10), ASK)
+    assert (made.idle.gpu_hours, made.idle.cost) == (20.0 if cost else 10.0, cost)
+
+
+async def test_an_acknowledgement_is_told_with_what_it_cost(kept):
+    [ack] = (await digest.make(kept, await play(kept, make_world(), 10), ASK)).acks
+    assert (ack.namespace, ack.name, ack.by, ack.reason) == ("ml", "kept", "user:ana", "demo <b>")
+    assert (ack.until, ack.gpu_hours, ack.cost) == (rfc3339(NOW + DAY), 10.0, 5.26)
+
+
+async def test_only_the_first_so_many_are_named(kept):
+    made = await digest.make(kept, await play(kept, make_world(), 1), msgspec.structs.replace(ASK, top=1))
+    assert [each.name for each in made.workloads] == ["quiet"]
+    assert [each.namespace for each in made.namespaces] == ["ml"]
+    assert made.idle.gpu_hours == 4.0  # and all are counted
+
+
+async def test_while_nothing_is_known_nothing_counts_as_idle_and_that_is_said(kept):
+    """Ten hours, of which the middle five could not be seen."""
+    made = await digest.make(kept, await play(kept, make_world(), 10, fails=range(30, 90)), ASK)
+    hours = {each.name: each.gpu_hours for each in made.workloads}
+    assert hours["quiet"] == pytest.approx(10.0, abs=0.2)
+    assert made.health.seen_share == pytest.approx(5 / 168, abs=0.002)
+    assert made.health.known_share == 1.0
+    assert made.health.no_decision == 1
+
+
+async def test_without_any_past_a_digest_says_so():
+    empty = audit.Audit(None)
+    await empty.open()
+    made = await digest.make(empty, None, ASK)
+    await empty.close()
+    assert (made.health.seen_share, made.health.known_share) == (0.0, None)
+    assert made.health.trouble == "no cycle has ended yet"
+    assert (made.workloads, made.acks, made.savings.gpu_hours, made.savings.cost) == ((), (), 0.0, None)
+
+
+# ---- what pauses gave back -------------------------------------------------------------------------------------------
+
+
+def entry(
+    at: float, type_of: Happened, uid: str = "u-1", *, gpus: int | None = 4, source: CameBy = CameBy.cycle,
+    per_hour: float | None = 2.0,
+) -> AuditEntry:
+    ref = cluster.Ref("apps", "v1", "Deployment", "ml", uid, uid)
+    return AuditEntry(at=at, type=type_of, sentence="", actor="fallow", source=source, ref=ref, gpus=gpus,
+                      per_hour=per_hour)
+
+
+async def fill(kept: audit.Audit, *entries: AuditEntry, turns: tuple[Turned, ...] = ()) -> None:
+    kept.put(chronicle.Chapter(entries, turns))
+    await kept.flush(NOW)
+
+
+async def test_a_pause_gives_back_from_its_pods_going_to_its_end(kept):
+    begun = NOW - 10 * HOUR
+    await fill(
+        kept, entry(begun, Happened.paused), entry(NOW - 4 * HOUR, Happened.resumed),
+        turns=(Turned("u-1", begun + 30 * MINUTE, Condition.paused), Turned("u-1", NOW - 4 * HOUR, Condition.busy)),
+    )
+    saved = (await digest.make(kept, None, ASK)).savings
+    assert (saved.gpu_hours, saved.cost, saved.pauses) == (22.0, 11.0, 1)  # five and a half hours of four GPUs
+
+
+@pytest.mark.parametrize(("standing", "hours"), [({"u-1"}, 40.0), (set(), 0.0)])
+async def test_a_pause_without_an_end_counts_while_it_stands_only(kept, standing, hours):
+    await fill(kept, entry(NOW - 10 * HOUR, Happened.paused))
+    spans = await savings.read_spans(kept, ASK.since, NOW, standing=standing, is_dry=False)
+    assert savings.hours_between(spans, ASK.since, NOW) == hours
+
+
+async def test_what_is_deleted_while_it_rests_gave_back_until_then(kept):
+    turns = (Turned("u-1", NOW - 9 * HOUR, Condition.paused), Turned("u-1", NOW - 5 * HOUR, None))
+    await fill(kept, entry(NOW - 9 * HOUR, Happened.paused), turns=turns)
+    spans = await savings.read_spans(kept, ASK.since, NOW, standing=set(), is_dry=False)
+    assert savings.hours_between(spans, ASK.since, NOW) == 16.0
+
+
+async def test_no_pause_counts_for_more_than_thirty_days(kept):
+    await fill(kept, entry(NOW - 33 * DAY, Happened.paused))
+    spans = await savings.read_spans(kept, ASK.since, NOW, standing={"u-1"}, is_dry=False)
+    assert savings.hours_between(spans, ASK.since, NOW) == 4 * 24 * 4.0  # of the week its first four days
+
+
+async def test_a_part_of_a_gpu_gives_back_its_part(kept):
+    """Eight quarters are two: else the digest has more GPU-hours than the cluster."""
+    quarters = msgspec.structs.replace(entry(NOW - 10 * HOUR, Happened.paused, gpus=8), shares=2.0)
+    await fill(kept, quarters)
+    spans = await savings.read_spans(kept, ASK.since, NOW, standing={"u-1"}, is_dry=False)
+    assert savings.hours_between(spans, ASK.since, NOW) == 20.0
+
+
+async def test_a_pause_by_hand_is_nobodys_saving(kept):
+    await fill(
+        kept, entry(NOW - 10 * HOUR, Happened.paused, source=CameBy.api),
+        entry(NOW - 10 * HOUR, Happened.paused, "u-2", per_hour=None),
+    )
+    spans = await savings.read_spans(kept, ASK.since, NOW, standing={"u-1", "u-2"}, is_dry=False)
+    assert [span.uid for span in spans] == ["u-2"]
+
+
+async def test_a_dry_run_tells_what_would_have_been_and_how_much_of_it_wrong(kept):
+    begun = NOW - 10 * HOUR
+    said = [entry(begun + step * 3 * MINUTE, Happened.would_pause) for step in range(3)]
+    wrong = entry(begun, Happened.would_pause, "u-2", gpus=1)
+    turns = (
+        Turned("u-1", begun - HOUR, Condition.idle), Turned("u-1", begun + 2 * HOUR, Condition.busy),
+        Turned("u-2", begun - HOUR, Condition.idle), Turned("u-2", begun + 10 * MINUTE, Condition.busy),
+    )
+    await fill(kept, *said, wrong, turns=turns)
+    made = await digest.make(kept, None, msgspec.structs.replace(ASK, is_dry=True))
+    assert made.savings.mode == "dry-run"
+    assert (made.savings.pauses, made.savings.wrong) == (2, 1)
+    assert made.savings.gpu_hours == pytest.approx(8 + 1 / 6, abs=0.01)
+    assert made.counts.would_pause == 2
+
+
+@pytest.mark.parametrize(("standing", "hours"), [({"u-1"}, 40.0), (set(), 0.0)], ids=["there", "gone"])
+async def test_what_went_while_nobody_looked_saves_a_dry_run_nothing(kept, standing, hours):
+    """A daemon that was down when its workload was deleted saw no end of it."""
+    begun = NOW - 10 * HOUR
+    said = [entry(begun + step * HOUR, Happened.would_pause) for step in range(3)]  # it was started anew twice
+    await fill(kept, *said, turns=(Turned("u-1", begun - HOUR, Condition.idle),))
+    spans = await savings.read_spans(kept, ASK.since, NOW, standing=standing, is_dry=True)
+    assert (len(spans), savings.hours_between(spans, ASK.since, NOW)) == (1, hours)
+
+
+async def test_a_pause_by_hand_that_is_undone_is_no_regret():
+    def world(at: float, by: str, *, rests: bool) -> World:
+        marks = builders.paused_marks(at) if rests else {"gpuautoscaler.io/resumed-at": rfc3339(at + 5 * MINUTE)}
+        made = World()
+        made.workload("ml/llm", gpus=[], pods=[], body={"spec": {"replicas": 0 if rests else 3}},
+                      annotations={**marks, **({"gpuautoscaler.io/paused-by": by} if rests else {})})
+        return made
+
+    for by, expected in (("fallow", 1), ("user:ana", 0)):
+        told = chronicle.Chronicle()
+        told.add(cycle_of(world(NOW, by, rests=True), NOW), NOW)
+        chapter = told.add(cycle_of(world(NOW, by, rests=False), NOW + 6 * MINUTE), NOW + 6 * MINUTE)
+        assert [each.type for each in chapter.entries].count(Happened.regretted) == expected
+
+
+# ---- the file --------------------------------------------------------------------------------------------------------
+
+
+async def test_a_file_of_the_first_layout_is_taken_over_with_all_it_holds(tmp_path):
+    path = tmp_path / audit.FILE
+    with sqlite3.connect(path) as old:
+        for table in audit._TABLES:
+            old.execute(table)
+        old.execute(
+            "INSERT INTO entries VALUES (1, ?, 'paused', 'apps', 'v1', 'Deployment', 'ml', 'llm', 'u-1', 4, 'paused', "
+            "'', 'fallow', 'cycle', '', '', '')", (NOW - HOUR,))
+        old.execute(f"PRAGMA application_id={0x66616C6C}")
+        old.execute("PRAGMA user_version=1")
+    old.close()
+    kept = audit.Audit(str(tmp_path))
+    await kept.open()
+    latest = await play(kept, make_world(), 1)
+    [found] = await kept.read(audit.AuditQuery(types=frozenset({Happened.paused})))
+    made = await digest.make(kept, latest, ASK)
+    await kept.close()
+    assert (found.gpus, found.per_hour) == (4, None)
+    assert made.idle.gpu_hours == 4.0
+
+
+async def test_what_was_held_is_bounded_in_time(kept):
+    await play(kept, make_world(), 1)
+    assert await kept.held(NOW - DAY) != []
+    await kept.flush(NOW + 40 * DAY)
+    assert await kept.held(0.0) == []

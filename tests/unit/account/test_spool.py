@@ -1,0 +1,117 @@
+"""Batches that wait in a file: whole or not at all, in order, and bounded."""
+
+from __future__ import annotations
+
+import os
+import resource
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.ledgers import MIDNIGHT, lasting, part_of
+
+from fallow.account import spool as spools
+from fallow.model.cost import DAY, HOUR, CostBatch
+
+BATCHES = [
+    CostBatch(at=MIDNIGHT + at, intervals=(lasting(part_of(), MIDNIGHT, MIDNIGHT + at, is_open=True, use=(5,)),))
+    for at in range(60, 360, 60)
+]
+
+
+def opened(path):
+    spool = spools.Spool(path)
+    return spool, spool.open()
+
+
+def fill(path, batches=BATCHES):
+    spool, _ = opened(path)
+    for batch in batches:
+        spool.append(batch)
+    return spool
+
+
+@pytest.mark.accepts("cost", 25)
+def test_what_waits_comes_back_in_order_with_names_that_stay(tmp_path):
+    path = tmp_path / "deep" / "spool"
+    before = fill(path).read()
+    again, cut = opened(path)
+    assert cut == ""
+    assert [batch for _, batch in before] == BATCHES
+    assert again.read() == before
+    assert len({name for name, _ in before}) == len(BATCHES)
+    again.clear()
+    assert again.read() == []
+    again.append(BATCHES[0])
+    ((name, _),) = again.read()
+    assert name not in {one for one, _ in before}  # a ledger that did the old ones must not take it for one of them
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_a_tail_that_is_torn_or_altered_is_cut_off_and_said(tmp_path, data):
+    path = tmp_path / "spool"
+    path.unlink(missing_ok=True)
+    whole, spool = set[int](), opened(path)[0]
+    for batch in BATCHES:
+        spool.append(batch)
+        whole.add(path.stat().st_size)
+    said = bytearray(path.read_bytes())
+    at = data.draw(st.integers(23, len(said) - 1))  # behind its name
+    if data.draw(st.booleans()):
+        said[at] ^= data.draw(st.integers(1, 255))
+    else:
+        del said[at:]
+    path.write_bytes(said)
+    spool, cut = opened(path)
+    found = [batch for _, batch in spool.read()]
+    assert found == BATCHES[: len(found)]
+    assert len(found) < len(BATCHES)
+    assert "cut off" in cut or len(said) in {23, *whole}  # torn between two records
+    spool.append(BATCHES[-1])  # and it goes on
+    again, cut = opened(path)
+    assert ([batch for _, batch in again.read()], cut) == ([*found, BATCHES[-1]], "")
+
+
+def test_a_file_of_another_is_refused_and_left_alone(tmp_path):
+    path = tmp_path / "notes"
+    path.write_text("do not lose this, it is somebody else's")
+    with pytest.raises(OSError, match="is no spool of ours"):
+        opened(path)
+    assert path.read_text().startswith("do not lose this")
+
+
+@pytest.mark.parametrize("left", range(1, 23))
+def test_a_file_torn_in_its_first_bytes_begins_anew(tmp_path, left):
+    path = tmp_path / "spool"
+    fill(path)
+    os.truncate(path, left)
+    spool, cut = opened(path)
+    assert "no batch was in it" in cut
+    spool.append(BATCHES[0])
+    assert [batch for _, batch in opened(path)[0].read()] == BATCHES[:1]
+
+
+@pytest.mark.accepts("cost", 25)
+def test_a_day_of_batches_is_kept_and_the_oldest_stay(tmp_path):
+    spool = fill(tmp_path / "spool", [CostBatch(at=MIDNIGHT + hour * HOUR) for hour in range(25)])
+    with pytest.raises(spools.SpoolFull, match="has batches of 24 hours and takes no more"):
+        spool.append(CostBatch(at=MIDNIGHT + DAY + 1))
+    assert [batch.at for _, batch in spool.read()] == [MIDNIGHT + hour * HOUR for hour in range(25)]
+
+
+def test_a_full_disk_loses_nothing_that_was_there(tmp_path):
+    path = tmp_path / "spool"
+    spool = fill(path)
+    before, size = spool.read(), path.stat().st_size
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size + 40, limits[1]))  # room for less than a record
+    try:
+        with pytest.raises(spools.SpoolFull, match="cannot be written: File too large"):
+            spool.append(BATCHES[0])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert path.stat().st_size == size
+    assert opened(path)[0].read() == before
+    spool.append(BATCHES[0])
+    assert len(opened(path)[0].read()) == len(before) + 1

@@ -1,0 +1,248 @@
+"""Reports, days, savings and acknowledgements as answers, of a real ledger: what is printed adds up."""
+
+import json
+from decimal import Decimal
+
+import msgspec
+import pytest
+from tests import cost_scenes
+from tests.builders import NOW
+from tests.cost_scenes import TODAY, YESTERDAY
+
+from fallow.account.reports import Basis
+from fallow.doors.answers import cost as telling
+from fallow.doors.answers import cost_books, cost_budgets, cost_hours
+from fallow.doors.answers.cost_books import AttributionAsk, CostBooks, SpendAsk
+from fallow.model import cost, units
+from fallow.model.cost import DAY, HOUR, BudgetReading, CostFilter, SpendState
+from fallow.model.energy import EnergyTerms
+from fallow.model.policies import budget_crd
+from fallow.model.windows import TimeSpan
+
+DAY_BEFORE = TimeSpan(YESTERDAY, TODAY)
+NAMESPACE, TEAM = cost_books.NAMESPACE, cost_books.TEAM
+
+
+def exact(page) -> dict:
+    """As a program reads it that cares for cents."""
+    return json.loads(msgspec.json.encode(page), parse_float=Decimal)
+
+
+@pytest.mark.accepts("cost", 23)
+@pytest.mark.parametrize("basis", Basis)
+@pytest.mark.parametrize("rolled", [0, TODAY], ids=["intervals", "rolled-up"])
+async def test_rows_and_platform_and_rest_are_the_total_to_the_cent(basis, rolled):
+    async with cost_scenes.opened(cost_scenes.example(), roll=rolled) as ledger:
+        page = exact(await cost_books.read_report(CostBooks(ledger=ledger), SpendAsk(span=DAY_BEFORE, basis=basis)))
+    rows = sum(row["cost"] for row in page["rows"])
+    assert rows + page["platform"]["cost"] + page["rest"] == page["total"] == Decimal("786.48")
+    parts = ("used", "allocatedUnused", "heldIdle", "useUnknown")
+    for row in page["rows"]:
+        paid = row["used"] if basis is Basis.use else sum(row[part] for part in parts)
+        assert row["cost"] == paid
+    assert page["rows"][0]["key"] == ("red" if basis is Basis.allocation else "blue")
+
+
+async def test_a_row_says_what_it_was():
+    async with cost_scenes.opened(cost_scenes.example()) as ledger:
+        page = await cost_books.read_report(CostBooks(ledger=ledger), SpendAsk(span=DAY_BEFORE, by=(TEAM,)))
+    red, blue, green = page.rows
+    assert (red.cost, red.used, red.allocated_unused, red.held_idle) == (163.85, 49.16, 49.15, 65.54)
+    assert (blue.gpu_hours, blue.kwh, green.use) == (24.0, 6.0, None)
+    assert red.use == pytest.approx(0.3, abs=0.001)
+    assert (page.platform.cost, page.platform.parts[0].key) == (450.59, "__unallocated__")
+    assert (page.currency, page.as_of, page.basis) == ("USD", "2026-11-15T00:00:00Z", "allocation")
+
+
+@pytest.mark.parametrize("in_cost", [False, True])
+async def test_energy_stands_beside_money_and_is_added_only_where_that_is_asked_for(in_cost):
+    """Blue burned 6 kWh, a GPU that nobody held 1: at 0.305 a kWh and 400 g of CO2."""
+    free = cost_scenes.free("GPU-9", YESTERDAY, YESTERDAY + HOUR, energy=3_600_000_000, rate=None)
+    terms = EnergyTerms(price=Decimal("0.305"), grams=Decimal(400), in_cost=in_cost)
+    async with cost_scenes.opened([*cost_scenes.example(), *free]) as ledger:
+        books = CostBooks(ledger=ledger, energy=terms)
+        page = exact(await cost_books.read_report(books, SpendAsk(span=DAY_BEFORE)))
+        hours = await cost_hours.read_hours(books, DAY_BEFORE)
+        silent = await cost_books.read_report(CostBooks(ledger=ledger), SpendAsk(span=DAY_BEFORE))
+    blue = next(row for row in page["rows"] if row["key"] == "blue")
+    assert (blue["energyCost"], blue["co2Kg"]) == (Decimal("1.83"), Decimal("2.4"))
+    burned = sum(row["energyCost"] for row in page["rows"]) + page["platform"]["energyCost"]
+    assert burned == page["held"]["energyCost"] + page["platform"]["energyCost"] == Decimal("2.14")  # 2.135
+    more = burned if in_cost else 0
+    assert page["total"] == Decimal("786.48") + more
+    assert sum(row["cost"] for row in page["rows"]) + page["platform"]["cost"] == page["total"]
+    assert page["isEnergyInCost"] is in_cost
+    assert sum(Decimal(row.energy_cost) for row in hours.items) == Decimal("2.135")
+    assert sum(Decimal(row.cost) for row in hours.items) == Decimal("786.48") + (Decimal("2.135") if in_cost else 0)
+    assert sum(Decimal(row.energy_co2_kg) for row in hours.items) == Decimal("2.8")
+    charges = list(cost_hours.make_focus(hours.items))
+    assert sum(Decimal(each["x_EnergyCost"]) for each in charges) == Decimal("2.135")
+    assert (silent.rows[0].energy_cost, silent.platform.co2_kg) == (None, None)
+
+
+async def test_a_price_that_is_too_old_and_was_used_is_named():
+    old = cost_scenes.price(retrieved_at=TODAY - 100 * DAY)
+    unused = cost_scenes.price("never", retrieved_at=0)
+    async with cost_scenes.opened(cost_scenes.example(), prices=(old, unused)) as ledger:
+        page = await cost_books.read_report(CostBooks(ledger=ledger), SpendAsk(span=DAY_BEFORE))
+        young = await cost_books.read_report(CostBooks(ledger=ledger, max_age=200 * DAY), SpendAsk(span=DAY_BEFORE))
+    assert [(one.price_id, one.age_days) for one in page.stale_prices] == [("p4d", 100.0)]
+    assert young.stale_prices == ()
+
+
+async def test_what_has_no_price_is_hours():
+    some = [*cost_scenes.held("GPU-9", YESTERDAY, TODAY, cost_scenes.key("red", "x"), rate=None)]
+    async with cost_scenes.opened(some, prices=()) as ledger:
+        books = CostBooks(ledger=ledger)
+        page = await cost_books.read_report(books, SpendAsk(span=DAY_BEFORE))
+    assert (page.total, page.unpriced_gpu_hours) == (0.0, 24.0)
+    assert (page.rows[0].share, page.rows[0].per_gpu_hour) == (None, None)
+
+
+async def test_two_periods_are_compared():
+    both = [*cost_scenes.example(YESTERDAY - DAY), *cost_scenes.example()]
+    both += cost_scenes.held("GPU-9", YESTERDAY, TODAY, cost_scenes.key("red", "more"))
+    async with cost_scenes.opened(both) as ledger:
+        page = await cost_books.read_report(CostBooks(ledger=ledger), SpendAsk(span=DAY_BEFORE, compares=True))
+    assert page.before == 786.48
+    assert {row.key: row.change for row in page.rows}["blue"] == 0.0
+    assert page.rows[0].change == pytest.approx(98.31 / 163.85, abs=1e-4)
+
+
+async def test_days_by_group_are_the_report_again():
+    both = [*cost_scenes.example(YESTERDAY - DAY), *cost_scenes.example()]
+    span = TimeSpan(YESTERDAY - DAY, TODAY)
+    async with cost_scenes.opened(both) as ledger:
+        books = CostBooks(ledger=ledger)
+        page = await cost_books.read_series(books, SpendAsk(span=span, most=1))
+    assert page.starts == ("2026-11-13T00:00:00Z", "2026-11-14T00:00:00Z")
+    assert page.total == (786.48, 786.48)
+    assert [(one.key, one.costs) for one in page.series] == [("red", (163.85, 163.85)), ("__other__", (172.04, 172.04))]
+    assert (page.held_idle, page.platform) == ((65.54, 65.54), (450.59, 450.59))
+
+
+async def test_the_cost_of_an_acknowledgement_is_what_was_booked_while_it_held():
+    open_one = cost_scenes.held("GPU-9", TODAY, TODAY + HOUR, cost_scenes.key("blue", "lab"), SpendState.held_idle,
+                                ack="ack-2", is_open=True)
+    async with cost_scenes.opened([*cost_scenes.example(), *open_one], at=TODAY + 2 * HOUR) as ledger:
+        page = await cost_books.read_acks(CostBooks(ledger=ledger), TODAY + 2 * HOUR)
+    first, second = page.items
+    assert (first.ack_id, first.is_open, first.name, first.cost) == ("ack-2", True, "lab", 8.19)
+    assert (second.ack_id, second.cost, second.gpu_hours) == ("ack-1", 65.54, 16.0)
+    assert second.sentence == "this acknowledgement has cost 65.54 USD"
+    assert page.total == 73.73
+
+
+async def test_an_acknowledged_part_that_is_used_again_costs_until_then():
+    """What follows it on its part ends it, though nobody closed it."""
+    kept = cost_scenes.held("GPU-9", TODAY, TODAY + HOUR, cost_scenes.key("blue", "lab"), SpendState.held_idle,
+                            ack="ack-2", is_open=True)
+    after = cost_scenes.held("GPU-9", TODAY + HOUR, TODAY + 2 * HOUR, cost_scenes.key("blue", "lab"), is_open=True)
+    async with cost_scenes.opened([*kept, *after], at=TODAY + 5 * HOUR) as ledger:
+        page = await cost_books.read_acks(CostBooks(ledger=ledger), TODAY + 5 * HOUR)
+    assert [one.gpu_hours for one in page.items] == [1.0]
+
+
+async def test_the_summary_is_one_page():
+    going_on = cost_scenes.held("GPU-9", TODAY, TODAY + HOUR, cost_scenes.key("blue", "lab"), is_open=True)
+    unknown = cost_scenes.held("GPU-8", TODAY, TODAY + HOUR, cost_scenes.key("blue", "odd"), rate=None, is_open=True)
+    some = [*cost_scenes.example(), *going_on, *unknown]
+    async with cost_scenes.opened(some, at=int(NOW) - 60) as ledger:
+        page = await cost_books.read_summary(CostBooks(ledger=ledger), NOW)
+    hours = (int(NOW) - 60 - TODAY) / HOUR
+    assert (page.per_hour, page.unpriced_gpus, page.lag_seconds) == (4.1, 1.0, 60.0)
+    assert page.today == pytest.approx(4.09625 * hours, abs=0.01)
+    assert page.month_to_date == pytest.approx(786.48 + page.today, abs=0.01)
+    so_far = int(NOW) - 60 - (TODAY - 14 * DAY)
+    assert page.projected == pytest.approx(page.month_to_date * 30 * DAY / so_far, abs=0.02)
+    assert page.week.held_idle == 65.54
+    assert sum(page.week.days) == pytest.approx(page.week.total)
+    assert page.trouble is None
+
+
+async def test_prices_say_which_are_used_and_what_has_none():
+    running = [
+        *cost_scenes.held("GPU-9", TODAY, TODAY + HOUR, cost_scenes.key("blue", "lab"), is_open=True),
+        *cost_scenes.held("GPU-8", TODAY, TODAY + HOUR, cost_scenes.key("blue", "odd", gpu_model="Foo-9000"),
+                          rate=None, is_open=True),
+    ]
+    old = cost_scenes.price("old", retrieved_at=0, instance_type="g5.xlarge")
+    async with cost_scenes.opened(running, prices=(cost_scenes.price(), old), at=TODAY + HOUR) as ledger:
+        page = await cost_books.read_prices(CostBooks(ledger=ledger), NOW)
+    assert [(one.price_id, one.is_used, one.is_stale) for one in page.items] == [
+        ("p4d", True, False), ("old", False, True)]
+    assert [(one.gpu_model, one.gpus) for one in page.unpriced] == [("Foo-9000", 1.0)]
+
+
+async def test_budgets_are_told_as_they_were_read_last():
+    def reading(at, spend, name="ml"):
+        return BudgetReading(at=at, budget=name, limit=100 * cost.UNIT, spend=spend * cost.UNIT,
+                             used_micro=spend * 10_000, status="ok")
+
+    async with cost_scenes.opened([]) as ledger:
+        await ledger.write_budgets([reading(TODAY, 40), reading(TODAY + 60, 81), reading(TODAY, 90, "lab")], [], 1)
+        page = await cost_budgets.read_budgets(CostBooks(ledger=ledger), TODAY + 120)
+    assert [(one.budget, one.spend, one.percentage_used) for one in page.items] == [
+        ("lab", 90.0, 90.0), ("ml", 81.0, 81.0)]
+
+
+def budget(scope: dict, **status) -> dict:
+    start, end = units.rfc3339(YESTERDAY), units.rfc3339(YESTERDAY + 30 * DAY)
+    said = {"period": {"start": start, "end": end}, "currentSpend": "262.16", "percentageUsed": 52.43,
+            "budgetStatus": "ok", "lastUpdated": units.rfc3339(TODAY), "projectedMonthlySpend": "612.00", **status}
+    spec = {"scope": scope, "budget": {"amount": 500}}
+    return {"metadata": {"name": "ml", "uid": "u-1"}, "spec": spec, "status": said}
+
+
+async def tell_budget(given: dict):
+    known = budget_crd.parse(given)
+    async with cost_scenes.opened(cost_scenes.example(), at=TODAY + HOUR) as ledger:
+        books = CostBooks(ledger=ledger, budgets=lambda: (known,))
+        [told] = (await cost_budgets.read_budgets(books, TODAY + 2 * HOUR)).items
+    return told
+
+
+async def test_a_budget_of_the_cluster_is_told_with_how_it_was_spent():
+    fired = {"alertName": "half", "timestamp": units.rfc3339(TODAY), "threshold": 50.0, "acknowledged": False}
+    override = {"until": units.rfc3339(TODAY + DAY), "by": "ana", "reason": "deadline", "cost": "12.50"}
+    told = await tell_budget(budget({"type": "team", "teams": ["red", "blue"]}, alertsFired=[fired], override=override))
+    assert (told.budget, told.scope) == ("ml", "team red, blue")
+    assert (told.limit, told.spend, told.projected) == (500, 262.16, 612)
+    assert [(one.at, one.spend) for one in told.burn] == [
+        (units.rfc3339(YESTERDAY), 0.0), (units.rfc3339(TODAY), 262.16), (units.rfc3339(TODAY + HOUR), 262.16)]
+    assert [(one.alert, one.threshold, one.is_seen) for one in told.alerts] == [("half", 50.0, False)]
+    assert told.override is not None
+    assert (told.override.by, told.override.cost, told.mode, told.is_enforced) == ("ana", 12.5, "alert", False)
+
+
+@pytest.mark.parametrize(("scope", "status"), [
+    ({"type": "namespace", "namespaceSelector": {"matchLabels": {"a": "b"}}}, {}),
+    ({"type": "cluster"}, {"period": {"start": "soon"}}), ({"type": "cluster"}, {"period": None}),
+], ids=["nobody-known-is-meant", "no-end", "no-period"])
+async def test_what_is_not_known_of_a_budget_is_not_drawn(scope, status):
+    """A selector whose namespaces nobody has found yet means nobody, and not everybody."""
+    told = await tell_budget(budget(scope, **status))
+    assert (told.burn, told.spend) == ((), 262.16)
+
+
+async def test_a_budget_that_nobody_has_read_yet_is_there_without_figures():
+    told = await tell_budget({**budget({"type": "cluster"}), "status": {}})
+    assert (told.limit, told.spend, told.percentage_used, told.period, told.burn) == (500.0, None, None, None, ())
+    assert told.problems == ("its status is old: is a leader running?",)
+
+
+async def test_an_attribution_is_what_its_scope_cost_by_what_it_tracks():
+    asks = (
+        AttributionAsk(name="ml", by=(cost.read_dimension("label:app"),), seconds=DAY,
+                       where=(CostFilter(NAMESPACE, frozenset({"red"})),)),
+        AttributionAsk(name="broken", by=(), where=(), seconds=DAY, problem="InvalidScope"),
+    )
+    async with cost_scenes.opened(cost_scenes.example()) as ledger:
+        page = await cost_books.read_attributions(CostBooks(ledger=ledger, attributions=lambda: asks), TODAY)
+    broken, found = page.items
+    assert (broken.problem, broken.groups, found.problem) == ("InvalidScope", (), None)
+    assert [(one.key, one.cost, one.use_cost, one.idle_cost) for one in found.groups] == [("x", 163.85, 49.16, 114.69)]
+
+
+def test_money_is_rounded_half_up_to_cents():
+    assert [telling.money(nano) for nano in (5_000_000, 4_999_999, 0, 12_345_000_000)] == [0.01, 0.0, 0.0, 12.35]

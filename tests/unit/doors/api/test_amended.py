@@ -1,0 +1,182 @@
+"""What somebody did is told at once, and until a cycle has seen it: in the lists, in their sums, on its own page."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+from tests import builders
+from tests.builders import NOW, World
+from tests.unit.doors.api.serving import StandingLoop
+
+from fallow import settings
+from fallow.account import audit, savings
+from fallow.doors.answers import past
+from fallow.doors.answers import rows as telling
+from fallow.doors.api import editions, events, live
+from fallow.model.history import Levels
+from fallow.model.units import HOUR, MINUTE
+
+MANDATE = builders.mandate(builders.rule(notice=builders.notice(grace=30 * MINUTE)), acting=True)
+KEEP = telling.KeepTold(
+    until="2026-11-15T16:00:00Z", by="api:ana", reason="demo", at="2026-11-15T12:00:00Z", idle_seconds=0, cost=None
+)
+
+
+@pytest.fixture
+def world() -> World:
+    made = World()
+    made.workload("ml/quiet", gpus=[builders.idle()])
+    made.workload("ml/busy", gpus=[builders.busy()])
+    return made
+
+
+class Told:
+    """Editions over a loop that stands, by a clock of their own."""
+
+    def __init__(self, world: World) -> None:
+        self.now, self.loop, self.world = NOW, StandingLoop(NOW), world
+        options = msgspec.structs.replace(settings.read_flags({"daemon_mode": True}, {}), mandate=MANDATE)
+        self.editions = editions.Editions(self.loop, options, lambda: self.now)  # type: ignore[arg-type]
+        self.loop.look_at(world, MANDATE)
+
+    async def row(self, name: str) -> Any:
+        latest = await self.editions.latest()
+        assert latest is not None
+        return next(row for row in latest.rows if row.name == name)
+
+
+async def test_a_keep_is_told_before_the_next_cycle_and_dropped_when_one_has_looked(world: World) -> None:
+    told = Told(world)
+    row = await told.row("quiet")
+    assert row.state == "idle"
+    ref, told.now = world.workloads[0].ref, NOW + 60
+    coming = told.editions.amend(ref, lambda row: telling.as_kept(row, KEEP))
+    assert coming is not None
+    assert (coming.state, coming.keep, coming.revision > row.revision) == ("kept", KEEP, True)
+    told.editions.touch()
+    row = await told.row("quiet")
+    assert (row.state, row.group, row.next.type, row.revision) == ("kept", "kept", "keepEnds", coming.revision)
+    told.loop.look_at(world, MANDATE)  # a cycle that began before: it cannot have seen it
+    assert (await told.row("quiet")).state == "kept"
+    world.now = NOW + 120
+    told.loop.look_at(world, MANDATE)
+    assert (await told.row("quiet")).state == "idle", "by what it saw, nobody keeps it"
+
+
+async def test_of_two_deeds_the_later_hides_no_earlier_one_until_that_was_seen(world: World) -> None:
+    told = Told(world)
+    await told.row("quiet")
+    ref, told.now = world.workloads[0].ref, NOW + 10
+    told.editions.amend(ref, lambda row: telling.as_paused(row, at=NOW + 10, by="api:bob", reason="by hand"))
+    told.editions.touch()
+    told.now = NOW + 20
+    coming = told.editions.amend(ref, lambda row: telling.as_kept(row, KEEP))
+    told.editions.touch()
+    for row in (coming, await told.row("quiet")):
+        assert row is not None
+        assert (row.state, row.rest is not None, row.keep) == ("paused", True, KEEP), "its GPUs are gone: no word of it"
+    world.now = NOW + 15  # a cycle that saw the pause, and not the keep
+    told.loop.look_at(world, MANDATE)
+    row = await told.row("quiet")
+    assert (row.rest, row.keep) == (None, KEEP)
+
+
+async def test_each_deed_leads_to_the_state_that_follows_it(world: World) -> None:
+    told = Told(world)
+    idle, busy = await told.row("quiet"), await told.row("busy")
+    kept = telling.as_kept(idle, KEEP)
+    assert (telling.as_released(kept).state, telling.as_released(kept).keep) == ("idle", None)
+    paused = telling.as_paused(idle, at=NOW, by="api:ana", reason="by hand")
+    assert paused.rest is not None
+    assert (paused.state, paused.group, paused.rest.by, paused.next) == ("paused", "paused", "api:ana", None)
+    back = telling.as_resumed(paused)
+    assert (back.state, back.rest, back.verdict) == ("resuming", None, "unknown")
+    assert (telling.as_kept(busy, KEEP).state, telling.as_kept(busy, KEEP).keep) == ("busy", KEEP)
+
+
+@pytest.mark.parametrize(
+    ("free", "taken"), [(10.0, 0.0), (4.0, 0.0), (1.0, 1.5), (0.0, 2.0)], ids=["many", "as many", "few", "none"]
+)
+def test_what_is_given_back_and_not_among_the_free_was_taken(free: float, taken: float) -> None:
+    """Four GPUs rest for an hour; counted every quarter of it, of which the second half is of another state."""
+    spans = [savings.PauseSpan(uid="u", gpus=4.0, begins=NOW, ends=NOW + HOUR)]
+    levels = [
+        Levels(at=NOW + at * MINUTE, total=8, busy=0, idle=0, kept=0, unknown=0, free=free if at < 30 else 10.0)
+        for at in (0, 15, 30, 45)
+    ]
+    assert past.taken_between(spans, levels, NOW, NOW + HOUR) == taken
+
+
+def test_where_nobody_counted_the_free_ones_nobody_knows_what_was_taken() -> None:
+    spans = [savings.PauseSpan(uid="u", gpus=4.0, begins=NOW, ends=NOW + HOUR)]
+    unseen = [Levels(at=NOW, total=None, busy=0, idle=0, kept=0, unknown=0, free=None)]
+    assert past.taken_between(spans, unseen, NOW, NOW + HOUR) is None
+    assert past.taken_between(spans, [], NOW, NOW + HOUR) is None
+
+
+async def test_savings_say_what_was_taken_by_day() -> None:
+    kept = audit.Audit(None)
+    await kept.open()
+    page = past.show_savings([], (), await kept.levels(0.0), days=2, now=NOW, is_dry=False)
+    assert [day.taken_gpu_hours for day in page.days] == [None, None]
+    await kept.close()
+
+
+async def test_a_cycle_that_cannot_be_told_to_live_pages_ends_nothing_and_the_next_one_is_told(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    told, changes = Told(world), events.Changes()
+
+    def stumble(row: telling.ApiRow) -> telling.ApiRow:
+        raise RecursionError("nobody foresaw this")
+
+    told.editions.amend(world.workloads[0].ref, stumble)
+    page = changes.listen(None)
+    await page.take(1.0)  # its greeting
+    telling_it = asyncio.create_task(live.LiveTeller(told.editions, changes, every=0.01).run())
+    async with asyncio.timeout(10):
+        while not caplog.records:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        told.now, world.now = NOW + HOUR, NOW + HOUR
+        told.loop.look_at(world, MANDATE)
+        assert b"event: cycle" in await page.take(5.0)
+    assert len([each for each in caplog.records if each.exc_info]) == 1  # not once a second
+    telling_it.cancel()
+    await asyncio.wait({telling_it})
+
+
+async def test_live_pages_are_sent_what_is_new_and_what_is_gone(world: World) -> None:
+    told, changes = Told(world), events.Changes()
+    page = changes.listen(None)
+    await page.take(1.0)  # its greeting
+    telling_it = asyncio.create_task(live.LiveTeller(told.editions, changes, every=0.01).run())
+    first = await page.take(5.0)
+    later = World(NOW + MINUTE)
+    later.workload("ml/quiet", gpus=[builders.idle()])
+    quiet, busy = (each.ref.uid.encode() for each in world.workloads)
+    told.now, later.workloads[0] = NOW + MINUTE, msgspec.structs.replace(later.workloads[0], ref=world.workloads[0].ref)
+    told.loop.look_at(later, MANDATE)
+    second = await page.take(5.0)
+    telling_it.cancel()
+    await asyncio.wait({telling_it})
+    assert (first.count(b"event: workload"), quiet in first, busy in first) == (2, True, True)
+    assert b'{"uid":"' + busy + b'","gone":true}' in second
+
+
+async def test_a_row_that_only_grew_older_is_not_sent_again(world: World) -> None:
+    """Its sentence says another time, and so does what is due: the state is the same."""
+    told, changes = Told(world), events.Changes()
+    page = changes.listen(None)
+    await page.take(1.0)  # its greeting
+    telling_it = asyncio.create_task(live.LiveTeller(told.editions, changes, every=0.01).run())
+    await page.take(5.0)
+    told.now, world.now = NOW + MINUTE, NOW + MINUTE
+    told.loop.look_at(world, MANDATE)
+    second = await page.take(5.0)
+    telling_it.cancel()
+    await asyncio.wait({telling_it})
+    assert b"event: cycle" in second
+    assert b"event: workload" not in second
