@@ -26,6 +26,7 @@ from fallow.act import hands as doing
 from fallow.clients import oidc
 from fallow.clients.kubernetes import api as kube
 from fallow.clients.kubernetes import config, lease
+from fallow.doors import listen
 from fallow.doors.api import app, auth, bounds, deeds, events, login, rights, sessions, writes
 from fallow.model import units
 from fallow.model.login import ClaimNames, OidcClient
@@ -223,7 +224,7 @@ async def serve(routes: list[BaseRoute], listener: Any = None) -> AsyncIterator[
 
 @contextlib.asynccontextmanager
 async def serve_app(made: Starlette, listener: Any = None) -> AsyncIterator[str]:
-    listener = listener or app.open_listener(("127.0.0.1", 0))
+    listener = listener or listen.open_listener(("127.0.0.1", 0))
     running = app.Server(made, bounds.PageProtocol)
     task = asyncio.create_task(running.serve([listener]))
     while not running.started:  # noqa: ASYNC110

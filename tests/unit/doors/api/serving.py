@@ -14,6 +14,7 @@ from fallow.account import audit
 from fallow.clients.kubernetes import api as kube
 from fallow.clients.kubernetes import config
 from fallow.decide.idle import plan as brain
+from fallow.doors import listen
 from fallow.doors.api import app, auth, editions
 from fallow.model import decision
 from fallow.observe.cluster import mirror
@@ -88,7 +89,7 @@ async def serving(
     served = app.make_app(standing.health, metrics, clock, reads=reads, files=files or {})
     if only_costs:
         served = app.make_cost_app(standing.health, metrics, clock, reads)
-    listener, server = app.open_listener(("127.0.0.1", 0)), app.Server(served)
+    listener, server = listen.open_listener(("127.0.0.1", 0)), app.Server(served)
     task = asyncio.create_task(server.serve([listener]))
     while not server.started:  # noqa: ASYNC110
         await asyncio.sleep(0.005)

@@ -22,7 +22,8 @@ from tests.unit.doors.api.scene import Scene, open_scene
 
 from fallow import names
 from fallow.clients import errors, oidc
-from fallow.doors.api import app, sessions
+from fallow.doors import listen
+from fallow.doors.api import sessions
 from fallow.model.login import ClaimNames, OidcClient
 from fallow.model.secret import Secret
 from fallow.model.units import HOUR, MINUTE
@@ -68,7 +69,7 @@ class Door:
 
 @contextlib.asynccontextmanager
 async def open_door(claims: ClaimNames = PLAIN, **client: Any) -> AsyncIterator[Door]:
-    listener = app.open_listener(("127.0.0.1", 0))
+    listener = listen.open_listener(("127.0.0.1", 0))
     public = f"http://127.0.0.1:{listener.getsockname()[1]}"
     provider = PretendProvider(lambda: door.scene.now)
     url = await provider.start()
