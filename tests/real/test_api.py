@@ -92,17 +92,6 @@ class Page:
         raise AssertionError("the page was closed")
 
 
-@contextlib.asynccontextmanager
-async def open_page(daemon: product.Daemon, last: int | None = None) -> AsyncIterator[Page]:
-    headers = {} if last is None else {"Last-Event-ID": str(last)}
-    timeout = aiohttp.ClientTimeout(total=None)
-    async with aiohttp.ClientSession(timeout=timeout) as http, http.get(
-        f"{daemon.url}/api/v1/events", headers=headers
-    ) as answer:
-        assert answer.status == 200
-        yield Page(answer)
-
-
 async def give_pod(stage: product.Stage, name: str, address: str) -> None:
     """As the kubelet writes where a replica is reached; nothing runs in it."""
     spec = {"containers": [{"name": "main", "image": "none"}], "nodeSelector": {"nobody": "fits"}}
@@ -111,51 +100,87 @@ async def give_pod(stage: product.Stage, name: str, address: str) -> None:
     await stage.cluster.patch(made, {"status": {"podIP": address, "podIPs": [{"ip": address}]}}, part="status")
 
 
+HOSTS, PROXY = {"one": "127.0.0.2", "two": "127.0.0.3"}, "127.0.0.9"
+
+
+class Replicas:
+    """Two of them at one port, each on an address of its own; people come by a proxy that stands elsewhere."""
+
+    def __init__(self, stage: product.Stage, pruner: product.Product, folder: pathlib.Path) -> None:
+        self._stage, self._pruner, self._port, self._key = stage, pruner, product.free_port(), folder / "session-key"
+        self._key.write_text("k" * 32)
+
+    async def start(self, name: str) -> product.Daemon:
+        address = f"{HOSTS[name]}:{self._port}"
+        started = await self._pruner.start(
+            "--dashboard-addr", address, "--dashboard-auth", "proxy", "--trusted-proxy", f"{PROXY}/32",
+            "--session-key-file", str(self._key), "-r", "scale-down", env={"POD_NAME": name},
+        )
+        started.url = f"http://{address}"
+        await give_pod(self._stage, name, HOSTS[name])
+        return started
+
+
+@contextlib.asynccontextmanager
+async def person_on(daemon: product.Daemon, name: str = "ada") -> AsyncIterator[provider.Browser]:
+    """Somebody whom the proxy has logged in."""
+    way = aiohttp.TCPConnector(local_addr=(PROXY, 0))
+    async with aiohttp.ClientSession(
+        connector=way, cookie_jar=aiohttp.CookieJar(unsafe=True), timeout=aiohttp.ClientTimeout(None, sock_read=60),
+        headers={"X-Forwarded-User": name},
+    ) as http:
+        yield provider.Browser(http, daemon.url)
+
+
 @pytest.mark.accepts("idle", 27)
-async def test_a_leader_goes_and_open_pages_go_on(stage: product.Stage, tmp_path: pathlib.Path) -> None:
+async def test_nobody_notices_which_replica_answers_nor_that_the_leader_goes(
+    stage: product.Stage, tmp_path: pathlib.Path
+) -> None:
     busy = await stage.workload("busy", busy=0.5)
     await stage.prometheus.start()
-    async with product.product_on(stage, tmp_path) as pruner:
-        port, hosts = product.free_port(), {"one": "127.0.0.2", "two": "127.0.0.3"}
-
-        async def start(name: str) -> product.Daemon:
-            address = f"{hosts[name]}:{port}"
-            started = await pruner.start("--dashboard-addr", address, "-r", "scale-down", env={"POD_NAME": name})
-            started.url = f"http://{address}"
-            return started
-
-        leader = await start("one")
+    await stage.cluster.user("ada", [
+        {"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["get", "patch"]},
+        {"apiGroups": [names.GROUP], "resources": [names.POLICY_PLURAL], "verbs": ["get", "update"]},
+    ])
+    async with product.product_on(stage, tmp_path) as pruner, contextlib.AsyncExitStack() as stack:
+        both = Replicas(stage, pruner, tmp_path)
+        leader = await both.start("one")
         await leader.until(leader.is_leading)
-        heir = await start("two")
+        heir = await both.start("two")
         await heir.until(heir.is_ready)
-        rows = (await read(heir, "/api/v1/workloads"))["items"]
-        assert [(row["name"], row["verdict"]) for row in rows] == [("busy", "active")]  # a follower's own look
-        page = await read(heir, "/api/v1/overview")
-        assert (page["isLeader"], page["givenBackToday"]["gpuHours"]) == (False, None)
-        for path in ("decisions", "savings", "digest", "states"):  # of what it did not write down it says so
-            status, text = await heir.get(f"/api/v1/{path}")
-            assert (status, json.loads(text)["error"]["code"]) == (503, "NotLeading"), text
-            assert "one, which leads, cannot be asked" in text
-        await give_pod(stage, "one", hosts["one"])
-        for path in ("decisions", "states", f"workloads/{stage.namespace}/Deployment/busy/history"):
-            theirs = await read(leader, f"/api/v1/{path}")
-            assert (await read(heir, f"/api/v1/{path}")).keys() == theirs.keys()
-        async with open_page(leader) as first, open_page(heir) as second, provider.browser_on(heir.url) as browser:
-            await first.next_cycle()
-            before = await second.next_cycle()
-            asked = {"namespace": stage.namespace, "kind": "Deployment", "name": "busy", "hours": 4}
-            status, _ = await browser.press("/api/v1/acks", {**asked, "email": "ada@example.com"})
-            assert status == 201  # a follower writes it itself
-            assert (await stage.now(busy))["metadata"]["annotations"][names.ACK_BY] == "unverified:ada@example.com"
-            states = [(await read(each, "/api/v1/states?window=24h"))["total"] for each in (leader, heir)]
-            assert states[0] == states[1]
-            assert any(states[1])
-            assert await leader.terminate() == 0
-            await heir.until(heir.is_leading)
-            after = await second.next_cycle()  # the same open page
-            assert after["revision"] > before["revision"]
-            async with open_page(heir, first.last) as moved:  # and the one that was open at who is gone
-                assert (await moved.next_cycle())["counts"]["all"] == 1
-        assert (await read(heir, "/api/v1/overview"))["isLeader"] is True
-        (kept,) = (await read(heir, "/api/v1/acks"))["items"]
-        assert kept["by"] == "unverified:ada@example.com"
+        there = await stack.enter_async_context(person_on(leader))
+        here = await stack.enter_async_context(person_on(heir))
+        for path in ("overview", "workloads", "gpus", "decisions", "savings", "states", "policies", "acks"):
+            (status, page), (_, theirs) = await here.read(f"/api/v1/{path}"), await there.read(f"/api/v1/{path}")
+            assert (status, page.keys()) == (200, theirs.keys()), path
+            assert {**page, "now": 0} == {**theirs, "now": 0} or page["revision"] != theirs["revision"], path
+        stranger = await heir.get("/api/v1/decisions")
+        assert stranger[0] == 401
+
+        live = Page(await stack.enter_async_context(here.http.get(f"{heir.url}/api/v1/events")))
+        before = await live.next_cycle()
+        asked = {"namespace": stage.namespace, "kind": "Deployment", "name": "busy", "hours": 4, "reason": "a run"}
+        assert (await here.press("/api/v1/acks", asked))[0] == 201
+        one = f"/api/v1/workloads/{stage.namespace}/Deployment/busy"
+        assert (await here.press(f"{one}/resume", {}))[0] == 409  # it runs
+        annotations = (await stage.now(busy))["metadata"]["annotations"]
+        assert annotations[names.ACK_BY] == "api:ada"
+        for person in (there, here):  # the same book, whoever opens it
+            _, book = await person.read("/api/v1/decisions?limit=10")
+            told = [(each["type"], each["actor"], each["source"]) for each in book["items"]]
+            assert told[:2] == [("refused", "api:ada", "api"), ("kept", "api:ada", "api")]
+
+        assert await leader.terminate() == 0
+        with contextlib.suppress(aiohttp.ClientError, AssertionError):  # the page ends with who told it, or goes on
+            await live.next_cycle()
+        await heir.until(heir.is_leading)
+        again = Page(await stack.enter_async_context(
+            here.http.get(f"{heir.url}/api/v1/events", headers={"Last-Event-ID": str(live.last)})
+        ))
+        after = await again.next_cycle()
+        assert (after["revision"] > before["revision"], after["counts"]["all"]) == (True, 1)
+        status, page = await here.read("/api/v1/overview")
+        assert (status, page["isLeader"]) == (200, True)
+        _, kept = await here.read("/api/v1/acks")
+        assert [each["by"] for each in kept["items"]] == ["api:ada"]
+        assert (await here.press("/api/v1/freeze", {"forSeconds": 600, "reason": "after"}))[0] == 200

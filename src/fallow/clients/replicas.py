@@ -1,10 +1,12 @@
-"""Another replica of ours, asked over HTTP what only it knows.
+"""Another replica of ours, asked over HTTP for what is its to answer.
 
-In: its address, a path, the headers to pass on. Out: its answer as it is, whatever the status; or Unreachable.
-Invariant: one request, no redirect, so much time and so many bytes; it goes by no proxy: replicas live side by side.
+In: its address, a request as it came. Out: its answer as it comes, whatever the status, piece by piece (a live page has
+no end); or Unreachable, which says whether the other one can have heard of it.
+Invariant: one request on a connection of its own, so that one which was never taken is known as that; no redirect, no
+proxy (replicas live side by side), and nothing that stays silent for longer than a live page may.
 """
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import NamedTuple, Self
 
 import aiohttp
@@ -13,19 +15,22 @@ import yarl
 from fallow.clients import errors, faults
 from fallow.model.units import Seconds
 
-TIMEOUT: Seconds = 10.0
-MOST_BYTES = 32 * 2**20
+CONNECT: Seconds = 2.0
+SILENCE: Seconds = 45.0  # a freeze is answered after 15 s, and a live page says something as often
+_NOT_TAKEN = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
 
 
 class ReplicaAnswer(NamedTuple):
+    """`body`: what is left of it; it must be read to its end, or closed."""
+
     status: int
-    body: bytes
     headers: Mapping[str, str]
+    body: AsyncIterator[bytes]
 
 
 class Replicas:
-    def __init__(self, timeout: Seconds = TIMEOUT) -> None:
-        self._timeout = timeout
+    def __init__(self, connect: Seconds = CONNECT, silence: Seconds = SILENCE) -> None:
+        self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect, sock_read=silence)
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
@@ -35,26 +40,35 @@ class Replicas:
         if self._session is not None:
             await self._session.close()
 
-    async def get(self, address: str, path: str, headers: Mapping[str, str]) -> ReplicaAnswer:
+    async def ask(
+        self, address: str, method: str, path: str, headers: Mapping[str, str], body: bytes = b""
+    ) -> ReplicaAnswer:
         """`address`: with scheme and port; `path`: as it was asked, with its question, already encoded."""
         session, url = self._open(), yarl.URL(f"{address}{path}", encoded=True)
         try:
-            async with session.get(url, headers=headers, allow_redirects=False) as got:
-                body = await got.content.read(MOST_BYTES + 1)
-                while not got.content.at_eof() and len(body) <= MOST_BYTES:
-                    body += await got.content.read(MOST_BYTES + 1 - len(body))
-        except TimeoutError:
-            raise errors.Unreachable(f"{address} did not answer within {self._timeout:.0f} s") from None
-        except (aiohttp.ClientError, OSError) as problem:
-            raise errors.Unreachable(f"{address} cannot be reached: {faults.name_fault(problem)}") from None
-        if len(body) > MOST_BYTES:
-            raise errors.BadAnswer(f"{address} answered with more than {MOST_BYTES // 2**20} MiB")
-        return ReplicaAnswer(got.status, body, {name.lower(): value for name, value in got.headers.items()})
+            got = await session.request(method, url, headers=headers, data=body or None, allow_redirects=False)
+        except _NOT_TAKEN as problem:
+            why = f"{address} cannot be reached: {faults.name_fault(problem)}"
+            raise errors.Unreachable(why, is_undone=True) from None
+        except (aiohttp.ClientError, OSError, TimeoutError) as problem:
+            raise errors.Unreachable(f"{address} did not answer: {faults.name_fault(problem)}") from None
+        return ReplicaAnswer(got.status, {name.lower(): value for name, value in got.headers.items()}, _read(got))
 
     def _open(self) -> aiohttp.ClientSession:
         if self._session is None:
             self._session = aiohttp.ClientSession(
-                cookie_jar=aiohttp.DummyCookieJar(), timeout=aiohttp.ClientTimeout(self._timeout),
-                connector=aiohttp.TCPConnector(limit=20),
+                cookie_jar=aiohttp.DummyCookieJar(), timeout=self._timeout, auto_decompress=False,
+                connector=aiohttp.TCPConnector(limit=0, force_close=True),
             )
         return self._session
+
+
+async def _read(got: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    """Who breaks off in the midst of it is known by what is missing."""
+    try:
+        async for some in got.content.iter_any():
+            yield some
+    except (aiohttp.ClientError, OSError, TimeoutError) as problem:
+        raise errors.Unreachable(f"the answer broke off: {faults.name_fault(problem)}") from None
+    finally:
+        got.close()

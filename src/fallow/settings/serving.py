@@ -43,7 +43,8 @@ FLAGS: tuple[Flag, ...] = group(
     Flag("--trusted-proxy", "CIDR", "Whose X-Forwarded-User and X-Forwarded-Groups are believed (repeatable).",
          read.network, repeat=True),
     Flag("--session-key-file", "FILE",
-         "Key of at least 32 bytes that signs sessions, the same for all replicas; default: made at every start."),
+         "Key of at least 32 bytes by which sessions are known and replicas believe each other: the same for all of "
+         "them; default: made at every start, for one replica."),
     Flag("--slack-interaction-addr", "IP:PORT",
          "Where Slack's buttons are heard in daemon mode; the variable SLACK_SIGNING_SECRET is then needed, and "
          "SLACK_BOT_TOKEN (scope usergroups:read) where policies name consent.slackGroups.",

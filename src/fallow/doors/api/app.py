@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 import uvicorn
@@ -37,6 +37,7 @@ from fallow.doors.api import (
     refusals,
     writes,
 )
+from fallow.doors.api.leader import Away, LeaderDoor, LeaderFirst
 from fallow.doors.api.refusals import Denied
 from fallow.settings.serving import AuthMode
 from fallow.stories.turn import Clock
@@ -58,14 +59,14 @@ _SECURITY = {
 class Reads(msgspec.Struct, frozen=True, kw_only=True):
     """What the API reads from, and who may: `guard` raises Denied for who may not, and may leave the name of who
     asks in `request.state.user`. `may`: what that person may do with a workload; `may_in`: with the rows of a list.
-    `leader`: answers what a follower cannot."""
+    `leader`: who is asked first, while we do not lead."""
 
     editions: editions.Editions
     guard: answering.Guard
     may: questions.May | None = None
     may_in: questions.MayIn | None = None
     auth: AuthMode = "email"
-    leader: Callable[[Request], Awaitable[Response]] | None = None
+    leader: LeaderDoor | None = None
 
 
 def make_app(
@@ -78,20 +79,22 @@ def make_app(
     if reads is not None:
         served += [*_read_routes(reads), Route(_REST, _find_nothing)]
         served.append(Route("/{path:path}", pages.BuiltPages(pages.read_files() if files is None else files).show))
-    return _make(served)
+    return _make(served, reads)
 
 
 def make_cost_app(health: loop.Health, metrics: telemetry.Telemetry, clock: Clock, reads: Reads) -> Starlette:
     """What reads OpenCost finds here all that it asks for, and nothing else; who may is the same as everywhere."""
     served = [*_health_routes(health, metrics, clock), *_read_routes(reads, cost.ALLOCATIONS, ())]
-    return _make([*served, Route("/{path:path}", _find_nothing)])
+    return _make([*served, Route("/{path:path}", _find_nothing)], reads)
 
 
-def _make(served: Sequence[BaseRoute]) -> Starlette:
+def _make(served: Sequence[BaseRoute], reads: Reads | None) -> Starlette:
     app = Starlette(routes=served, exception_handlers={
         Denied: refusals.answer, HTTPException: _show_http_problem,
         errors.ClientError: _show_away, 500: _show_defect,
     })
+    if reads is not None and reads.leader is not None:
+        app.add_middleware(LeaderFirst, door=reads.leader)
     app.add_middleware(SecureHeaders)
     return app
 
@@ -145,8 +148,9 @@ async def _answer_well(
     reads: Reads, answerer: answering.Answerer, endpoint: questions.Endpoint, request: Request
 ) -> Response:
     given = questions.read_parameters(endpoint, request)
-    if endpoint.is_leaders and not reads.editions.leads and reads.leader is not None:
-        return await reads.leader(request)
+    away = getattr(request.state, "away", None)
+    if endpoint.is_leaders and isinstance(away, Away):
+        raise away
     latest = await reads.editions.latest()
     ask = questions.ReadAsk(
         editions=reads.editions, given=given, request=request, may=reads.may, may_in=reads.may_in, auth=reads.auth,

@@ -6,7 +6,8 @@
     oidc   the same token, or a session that was begun at an OpenID Connect provider (login.py)
     proxy  headers that a trusted proxy set; from any other address they are not looked at
 
-In: a request. Out: a Person, or Denied (401). What a person may do, rights.py finds out.
+In: a request. Out: a Person, or Denied (401). What a person may do, rights.py finds out. In every mode: whom another
+replica vouches for, signed with the key that all replicas share, is who it says they are (leader.py).
 Invariant: to come from loopback proves nothing about who it is; it only bounds who can ask where nobody is known. What
 a browser sends by itself (a cookie, an address behind a proxy) is believed for a write only with our CSRF token and
 from our own origin.
@@ -42,6 +43,7 @@ MOST_TRIES = 30  # a minute and address: of tokens that we do not know yet
 _RESERVED = "system:"  # names that Kubernetes keeps to itself: no proxy and no provider may speak for those
 EVERYBODY = "system:authenticated"
 _CSRF_HEADER = "X-Fallow-CSRF"
+VOUCHER_HEADER = "X-Fallow-Voucher"
 _LONGEST_TOKEN = 16_384
 
 
@@ -78,6 +80,7 @@ class FrontGate:
         self._known: limits.Remembered[bytes, reviews.Identity] = limits.Remembered(MINUTE, most=1_000)
         self._tries = limits.Limiter(MOST_TRIES)
         self._ended: limits.Remembered[str, bool] = limits.Remembered(sessions.LASTS)  # sessions of who logged out
+        self._used: limits.Remembered[str, bool] = limits.Remembered(2 * sessions.VOUCHER_LASTS)  # numbers of vouchers
 
     async def identify(self, request: Request) -> Person:
         """Raises Denied (401) where somebody must be known and is not."""
@@ -103,6 +106,8 @@ class FrontGate:
         return await self._look(request) or Person()
 
     async def _look(self, request: Request) -> Person | None:
+        if VOUCHER_HEADER in request.headers:
+            return await self._read_voucher(request)
         match self.mode:
             case "email":
                 check_from_here(request)
@@ -129,6 +134,29 @@ class FrontGate:
         given = ",".join(request.headers.getlist("X-Forwarded-Groups")).split(",")
         groups = tuple(group for each in given if is_name(group := each.strip()))
         return Person(users[0].strip(), (*groups, EVERYBODY), is_verified=True)
+
+    # ---- one replica to another ----
+
+    def vouch(self, request: Request, person: Person, body: bytes) -> str:
+        """For the replica that leads: who asks this, by what they showed here."""
+        until, number = self._clock() + sessions.VOUCHER_LASTS, sessions.make_visit()
+        voucher = sessions.Voucher(
+            person.name, person.groups, person.is_verified, self.address(request), number, until
+        )
+        return self.seals.vouch(voucher, _describe(request, body))
+
+    async def _read_voucher(self, request: Request) -> Person | None:
+        """Of a write, once: who listens on the way cannot have it done again."""
+        voucher: sessions.Voucher | None = getattr(request.state, "voucher", None)
+        if voucher is None:
+            asked, given = _describe(request, await request.body()), request.headers[VOUCHER_HEADER]
+            voucher, now = self.seals.read_voucher(given, asked, self._clock()), self._monotonic()
+            if voucher is None or self._used.get(voucher.number, now):
+                return None
+            if is_write(request):
+                self._used.put(voucher.number, True, now)
+            request.state.voucher = voucher
+        return Person(voucher.name, voucher.groups, voucher.is_verified, is_ambient=False)
 
     async def review(self, request: Request, token: str) -> reviews.Identity | None:
         """Whose token it is, asked of the API server at most once a minute."""
@@ -158,7 +186,9 @@ class FrontGate:
         return any((mapped or found) in network for network in self._trusted)
 
     def address(self, request: Request) -> str:
-        """Of who asks; behind a trusted proxy, the one that this proxy saw."""
+        """Of who asks; behind a trusted proxy, the one that this proxy saw; of whom a replica vouches for, theirs."""
+        if (voucher := getattr(request.state, "voucher", None)) is not None:
+            return str(voucher.address)
         direct = peer(request)
         if not self._is_trusted(direct):
             return direct
@@ -211,6 +241,21 @@ class FrontGate:
         if self.seals.read(cookie, self._clock()) is not None:
             self._ended.put(cookie, True, self._monotonic())
         response.delete_cookie(sessions.SESSION, path="/", httponly=True, samesite="strict")
+
+
+def _describe(request: Request, body: bytes) -> str:
+    """All of a request that says what is asked for."""
+    return f"{request.method} {raw_path(request)} {hashlib.sha256(body).hexdigest()}"
+
+
+def raw_path(request: Request) -> str:
+    """With its question, as it came over the wire."""
+    path, question = request.scope["raw_path"].decode("latin-1"), request.scope["query_string"].decode("latin-1")
+    return f"{path}?{question}" if question else path
+
+
+def is_write(request: Request) -> bool:
+    return request.method not in ("GET", "HEAD")
 
 
 def peer(request: Request) -> str:

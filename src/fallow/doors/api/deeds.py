@@ -1,8 +1,9 @@
 """What somebody outside may have done here, by whichever door: through fallow/verbs.py, shown on live pages, audited.
 
 In: who (by name and door), a workload as people call it. Out: an Outcome that is done, or Denied.
-Any replica does this by itself: marks, pauses and resumes by hand are guarded by UID and version of the object, and a
-freeze is written on the Lease, which its holder reads; none of it needs us to lead.
+What a follower is asked goes to who leads (leader.py). Where that cannot be asked, any replica keeps, resumes and
+freezes by itself: marks are guarded by UID and version of the object, a freeze is written on the Lease, and the leader
+reads both and writes them down.
 Invariant: whatever was done is written down with who, when, why, what it was before and what it is now. Where it cannot
 be written down, nothing is done that takes GPUs away.
 """
@@ -57,7 +58,9 @@ class Deeds:
     def __init__(
         self, *, seen: mirror.Mirror, hands: doing.Hands, mandate: idle.Mandate, kept: audit.Audit,
         changes: events.Changes, on_lease: MakeLease, clock: Clock, amend: AmendRow = lambda ref, change: None,
+        leads: Callable[[], bool] = lambda: True,
     ) -> None:
+        self._leads = leads
         self.mandate, self.clock = mandate, clock
         self._seen, self._hands, self._kept = seen, hands, kept
         self._changes, self._on_lease, self._amend = changes, on_lease, amend
@@ -157,6 +160,9 @@ class Deeds:
 
     async def _demand_audit(self) -> None:
         """Before anything that may take GPUs away."""
+        if not self._leads():
+            because = "the replica that leads would write down who did it, and cannot be asked now: nothing was done"
+            raise Denied(503, "NotLeading", because, retry_after=5)
         await self._kept.flush(self.clock())
         if self._kept.trouble:
             because = f"it could not be written down who did it ({self._kept.trouble}): nothing was done"

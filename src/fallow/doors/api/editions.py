@@ -1,7 +1,7 @@
 """The latest cycle, ready to be told: rows, the field and the first page are made when somebody asks, once for a cycle.
 
 In: the loop (its latest cycle; a follower's own look), the audit, a clock. Out: Editions, each with a number that
-rises with every cycle and every write.
+rises with every cycle and every write, and from one replica to the next: it is never behind the clock.
 Invariant: nothing is made of a cycle that nobody asks about. After a cycle that saw no cluster the one before is told,
 with its age, and why there is none; one that saw it without measurements is told as it is, unknown.
 """
@@ -201,7 +201,7 @@ class Editions:
                 return self._latest
             if ended is not self._heard:
                 self._heard = ended
-                self.revision += 1
+                self.revision = max(self.revision + 1, int(self.clock()))
                 await self._take(ended)
             return self._latest
 

@@ -142,21 +142,29 @@ def _encode(batch: Sequence[Event], revision: int) -> bytes:
     return b"".join(lines[:-1]) + f"id: {revision}\n".encode() + lines[-1]
 
 
-def make_route(changes: Changes, guard: Guard, keep_alive: Seconds = KEEP_ALIVE) -> Route:
+def make_route(
+    changes: Changes, guard: Guard, keep_alive: Seconds = KEEP_ALIVE, leads: Callable[[], bool] = lambda: True
+) -> Route:
+    """`leads`: a page that was open when that changed asks anew, of who leads now."""
+
     async def show(request: Request) -> Response:
         try:
             await guard(request)
             listener = changes.listen(_read_last(request.headers.get("Last-Event-ID")))
         except Denied as refused:
             return refusals.show(refused)
-        return StreamingResponse(_tell(changes, listener, keep_alive), headers=_HEADERS, media_type="text/event-stream")
+        news = _tell(changes, listener, keep_alive, leads)
+        return StreamingResponse(news, headers=_HEADERS, media_type="text/event-stream")
 
     return Route("/api/v1/events", show)
 
 
-async def _tell(changes: Changes, listener: Listener, keep_alive: Seconds) -> AsyncIterator[bytes]:
+async def _tell(
+    changes: Changes, listener: Listener, keep_alive: Seconds, leads: Callable[[], bool]
+) -> AsyncIterator[bytes]:
+    led = leads()
     try:
-        while not listener.is_cut_off:
+        while not listener.is_cut_off and leads() is led:
             news = await listener.take(keep_alive)
             if not listener.is_cut_off:
                 yield news or _STILL_HERE

@@ -75,7 +75,12 @@ async def open_people(
         may = rights.Rights(gate, api, made.seen, time.monotonic)
         doing = deeds.Deeds(
             seen=made.seen, hands=made.hands, mandate=options.mandate, kept=kept, changes=changes, on_lease=on_lease,
-            clock=clock, amend=latest.amend,
+            clock=clock, amend=latest.amend, leads=lambda: latest.leads,
+        )
+        asked = leader.LeaderDoor(
+            api, await stack.enter_async_context(replicas.Replicas()), gate, leads=lambda: latest.leads,
+            holder=lambda: made.leadership.holder, namespace=made.home.namespace,
+            shares_key=wanted.session_key is not None, monotonic=time.monotonic,
         )
         door = writes.Writes(
             gate, may, doing, standing=lambda: made.leadership.annotations, clock=clock, monotonic=time.monotonic
@@ -84,24 +89,20 @@ async def open_people(
         if wanted.slack_secret is not None:
             poster = await stack.enter_async_context(post.Poster(options.environment))
             pressed = slack.Buttons(
-                wanted.slack_secret, doing, poster, clock=clock, monotonic=time.monotonic, token=wanted.slack_token
+                wanted.slack_secret, doing, poster, clock=clock, monotonic=time.monotonic, token=wanted.slack_token,
+                leader=asked,
             )
             stack.push_async_callback(pressed.close)
             buttons = pressed.routes()
-        asked = leader.LeaderDoor(
-            api, await stack.enter_async_context(replicas.Replicas()), holder=lambda: made.leadership.holder,
-            namespace=made.home.namespace, port=(options.loop.dashboard_address or ("", 0))[1],
-            monotonic=time.monotonic,
-        )
         stack.callback(changes.close)
         yield People(
             rights=may, changes=changes, deeds=doing, buttons=buttons, live=live.LiveTeller(latest, changes),
             reads=app.Reads(
                 editions=latest, guard=may.guard, may=may.may, may_in=may.may_in, auth=wanted.auth,
-                leader=asked.answer,
+                leader=asked,
             ),
             routes=[
-                *door.routes(), *logins.routes(), events.make_route(changes, may.guard),
+                *door.routes(), *logins.routes(), events.make_route(changes, may.guard, leads=lambda: latest.leads),
                 *await _relay(stack, options, made, may, clock),
             ],
         )

@@ -1,6 +1,7 @@
-"""Cookies that we signed: who has logged in, who is on the way to, and which browser it is (for CSRF tokens).
+"""What we signed: who has logged in, who is on the way to, which browser it is (for CSRF tokens), and for whom one
+replica vouches to another.
 
-In: a key, a Session, now. Out: the text of a cookie; the Session again, if it is ours, whole and not over.
+In: a key, a Session, now. Out: the text of a cookie or header; the Session again, if it is ours, whole and not over.
 Invariant: nothing is believed before its signature was compared, in constant time. A cookie tells its reader no secret.
 """
 
@@ -20,7 +21,9 @@ SESSION, VISIT, TICKET = "fallow_session", "fallow_visit", "fallow_login"
 LASTS: Seconds = 8 * HOUR
 TICKET_LASTS: Seconds = 10 * MINUTE
 LEAST_KEY = 32  # bytes
+VOUCHER_LASTS: Seconds = MINUTE  # clocks of two nodes may differ by that
 LONGEST = 3_800  # characters of a cookie: browsers keep 4,096 with its name and attributes
+_LONGEST_VOUCHER = 32_768
 
 
 class Session(msgspec.Struct, frozen=True):
@@ -39,7 +42,19 @@ class LoginTicket(msgspec.Struct, frozen=True):
     until: Instant
 
 
-S = TypeVar("S", Session, LoginTicket)
+class Voucher(msgspec.Struct, frozen=True):
+    """What the replica that was asked found out: who it is, and that the request is their own doing. `address`: where
+    they asked from."""
+
+    name: str | None
+    groups: tuple[str, ...]
+    is_verified: bool
+    address: str
+    number: str
+    until: Instant
+
+
+S = TypeVar("S", Session, LoginTicket, Voucher)
 
 
 class Seals:
@@ -60,13 +75,20 @@ class Seals:
     def read_ticket(self, cookie: str, now: Instant) -> LoginTicket | None:
         return self._read("login", cookie, LoginTicket, now)
 
-    def _write(self, purpose: str, content: Session | LoginTicket) -> str:
+    def vouch(self, voucher: Voucher, asked: str) -> str:
+        """`asked`: all of the request; it holds for no other."""
+        return self._write(f"voucher|{asked}", voucher)
+
+    def read_voucher(self, text: str, asked: str, now: Instant) -> Voucher | None:
+        return self._read(f"voucher|{asked}", text, Voucher, now, _LONGEST_VOUCHER)
+
+    def _write(self, purpose: str, content: Session | LoginTicket | Voucher) -> str:
         body = base64.urlsafe_b64encode(msgspec.json.encode(content)).rstrip(b"=").decode()
         return f"{body}.{self._sign(purpose, body)}"
 
-    def _read(self, purpose: str, cookie: str, kind: type[S], now: Instant) -> S | None:
+    def _read(self, purpose: str, cookie: str, kind: type[S], now: Instant, longest: int = LONGEST) -> S | None:
         body, _, signature = cookie.partition(".")
-        if len(cookie) > LONGEST or not _same(signature, self._sign(purpose, body)):
+        if len(cookie) > longest or not _same(signature, self._sign(purpose, body)):
             return None
         try:
             found = msgspec.json.decode(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)), type=kind)

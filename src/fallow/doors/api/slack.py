@@ -3,7 +3,8 @@
 In: Slack's callback, signed with a secret that only Slack and we know. Out: the answer, within three seconds; what
 takes longer is finished all the same and told at `response_url`, which is only ever an address of Slack.
 Invariant: nothing is looked at before the signature of the raw body was compared, in constant time; a callback has an
-effect once. Whoever presses is a name in Slack and nothing more: what their press can do is to keep and to resume.
+effect once, at the replica that leads. Whoever presses is a name in Slack and nothing more: what their press can do is
+to keep and to resume.
 """
 
 import asyncio
@@ -26,6 +27,7 @@ from fallow.clients.messages import post
 from fallow.clients.messages import slack as wire
 from fallow.doors.api import bodies, limits, refusals
 from fallow.doors.api.deeds import Deeds, Doer
+from fallow.doors.api.leader import Away, LeaderDoor, Unsure
 from fallow.doors.api.refusals import Denied
 from fallow.model import cluster, kinds, units
 from fallow.model.history import CameBy
@@ -41,6 +43,7 @@ _SKEW: Final[Seconds] = 300.0
 _REMEMBERED: Final[Seconds] = 10 * MINUTE
 _MOST_UNDER_WAY: Final = 100
 _ACK, _RESUME = "ack", "resume"
+_SIGNED: Final = ("X-Slack-Request-Timestamp", "X-Slack-Signature")
 _STATUS: Final = {"Changed": 500, "Unclear": 400}  # else what stands in the way is no error: 200, as already paused
 _FORGED = Doer(f"{names.BY_SLACK}unknown", CameBy.slack)
 
@@ -81,8 +84,9 @@ class Buttons:
     def __init__(
         self, secret: Secret[str], deeds: Deeds, poster: post.Poster, *, clock: Clock, monotonic: Clock,
         hosts: tuple[str, ...] = wire.RESPONSE_HOSTS, patience: Seconds = PATIENCE,
-        token: Secret[str] | None = None, slack_api: str = wire.API,
+        token: Secret[str] | None = None, slack_api: str = wire.API, leader: LeaderDoor | None = None,
     ) -> None:
+        self._leader = leader
         self._token, self._slack_api = token, slack_api
         self._members: limits.Remembered[str, frozenset[str]] = limits.Remembered(MINUTE)
         self._secret, self._deeds, self._poster = secret, deeds, poster
@@ -108,11 +112,24 @@ class Buttons:
             if self._strangers.take("", self._monotonic()):
                 await self._deeds.note_refusal(_FORGED, refused)
             return refusals.show(refused)
+        if (answer := await self._pass_on(request, body)) is not None:
+            return answer
         now = self._monotonic()
         if self._seen.get(signature, now):
             return PlainTextResponse("OK")
         self._seen.put(signature, True, now)
         return await self._answer(body)
+
+    async def _pass_on(self, request: Request, body: bytes) -> Response | None:
+        """To who leads, by the same signature: there it has its effect once, and is written down. None: it is ours."""
+        if self._leader is None or self._leader.leads():
+            return None
+        try:
+            return await self._leader.pass_on(request, body, {name: request.headers[name] for name in _SIGNED})
+        except Unsure as refused:
+            return refusals.show(refused)
+        except Away:
+            return None
 
     def _check_signature(self, request: Request, body: bytes) -> str:
         stamp = request.headers.get("X-Slack-Request-Timestamp", "")

@@ -1,7 +1,7 @@
 """What people change by the API: acknowledgements, pauses, resumes, freezes; and who they are.
 
 In: requests, a FrontGate that knows who asks, Rights, Deeds. Out: routes, with the codes of docs/spec/idle.md, 13.
-Each write goes through the same gates in this order: how often, who, their own doing, what exactly, whether they may.
+Each write goes through the same gates in this order: who, how often, their own doing, what exactly, whether they may.
 Invariant: every write and every refusal is audited; those of strangers only as many as nobody can flood it with.
 """
 
@@ -125,6 +125,7 @@ class Writes:
 
     async def _enter(self, request: Request, *, email: bool = False) -> auth.Person:
         """Who asks for a write, if it is their own doing. `email`: this may also be asked for by address alone."""
+        person = await self._gate.identify(request)
         if self._gate.mode == "email":
             if not email:
                 raise Denied(403, "Forbidden", "only acknowledgements are written here", missing=VERIFIED)
@@ -132,7 +133,6 @@ class Writes:
             if not self._by_email.take(where, self._monotonic()):
                 many = f"more than {MOST_BY_EMAIL} a minute came from this address"
                 raise Denied(429, "TooManyRequests", f"{many}; wait a moment", retry_after=60)
-        person = await self._gate.identify(request)
         if person.is_verified:
             request.state.doer = Doer(person.by)
         self._gate.check_own_doing(request, person)

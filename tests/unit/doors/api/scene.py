@@ -23,11 +23,11 @@ from tests.unit.observe.cluster import pretend
 from fallow import names, verbs
 from fallow.account import audit
 from fallow.act import hands as doing
-from fallow.clients import oidc
+from fallow.clients import oidc, replicas
 from fallow.clients.kubernetes import api as kube
 from fallow.clients.kubernetes import config, lease
 from fallow.doors import listen
-from fallow.doors.api import app, auth, bounds, deeds, events, login, rights, sessions, writes
+from fallow.doors.api import app, auth, bounds, deeds, events, leader, login, rights, sessions, writes
 from fallow.model import units
 from fallow.model.login import ClaimNames, OidcClient
 from fallow.model.patterns import compile_pattern
@@ -78,6 +78,9 @@ class Scene:
     def __init__(self, store: stores.Store, kept: audit.Audit, changes: events.Changes) -> None:
         self.store, self.kept, self.changes = store, kept, changes
         self.now, self.ticks, self.origin = NOW, 0.0, ""
+        self.holder: str | None = None  # who leads, as the Lease names it
+        self.leads = True
+        self.door: leader.LeaderDoor | None = None
         self.kubernetes: server.KubernetesServer
         self.seen: mirror.Mirror
         self.browser: aiohttp.ClientSession
@@ -157,9 +160,10 @@ def _owner(thing: Object) -> Object:
 async def open_scene(
     mode: AuthMode = "kube", *, trusted: Iterable[str] = (), dry_run: Any = None, public_url: str = "",
     more: Any = None, state_dir: str | None = None, client: OidcClient | None = None,
-    claims: ClaimNames | None = None, listener: Any = None,
+    claims: ClaimNames | None = None, listener: Any = None, follows: str = "", shares_key: bool = True,
 ) -> AsyncIterator[Scene]:
-    """`more`: further routes, made of the scene. `client`: as whom an OpenID Connect provider knows us."""
+    """`more`: further routes, made of the scene. `client`: as whom an OpenID Connect provider knows us. `follows`: the
+    address of the pod `one` that leads, at the port of `listener`."""
     async with contextlib.AsyncExitStack() as stack:
         store = stores.Store(lambda: scene.now)
         kept, changes = audit.Audit(state_dir), events.Changes()
@@ -196,17 +200,31 @@ async def open_scene(
         scene.rights = rights.Rights(scene.gate, api, scene.seen, lambda: scene.ticks)
         scene.deeds = deeds.Deeds(
             seen=scene.seen, hands=hands, mandate=MANDATE, kept=kept, changes=changes, on_lease=on_lease,
-            clock=lambda: scene.now,
+            clock=lambda: scene.now, leads=lambda: scene.leads,
         )
+        if follows:
+            scene.leads, scene.holder = False, "one"
+            store.create({
+                "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "one", "namespace": "gpu"},
+                "status": {"podIP": follows}, "spec": {"containers": []},
+            })
+            scene.door = leader.LeaderDoor(
+                api, await stack.enter_async_context(replicas.Replicas(connect=1.0, silence=1.0)), scene.gate,
+                leads=lambda: scene.leads, holder=lambda: scene.holder, namespace="gpu", shares_key=shares_key,
+                monotonic=lambda: scene.ticks,
+            )
         door = writes.Writes(
             scene.gate, scene.rights, scene.deeds, standing=dict, clock=lambda: scene.now,
             monotonic=lambda: scene.ticks,
         )
         scene.routes = [
-            *door.routes(), *logins.routes(), events.make_route(changes, scene.rights.guard),
+            *door.routes(), *logins.routes(), events.make_route(changes, scene.rights.guard, leads=lambda: scene.leads),
             *(more(scene) if more else []),
         ]
-        scene.origin = await stack.enter_async_context(serve(scene.routes, listener))
+        made = Starlette(routes=scene.routes)
+        if scene.door is not None:
+            made.add_middleware(leader.LeaderFirst, door=scene.door)
+        scene.origin = await stack.enter_async_context(serve_app(made, listener))
         scene.browser = await stack.enter_async_context(
             aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True))
         )
@@ -230,7 +248,7 @@ async def serve_app(made: Starlette, listener: Any = None) -> AsyncIterator[str]
     while not running.started:  # noqa: ASYNC110
         await asyncio.sleep(0.01)
     try:
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        yield "http://{}:{}".format(*listener.getsockname())
     finally:
         running.stop()
         await asyncio.wait_for(task, 5)

@@ -70,7 +70,7 @@ async def nothing(*asked: Any) -> dict[str, Any]:
 async def serving(
     world: Any, mandate: Any, *, guard: Any = None, files: Any = None, draw: Any = None, clusters: tuple[str, ...] = (),
     suspects: Any = None, may_in: Any = None, books: Any = None, only_costs: bool = False, leader: Any = None,
-    **said: Any,
+    listener: Any = None, **said: Any,
 ) -> AsyncIterator[Client]:
     standing, kept = StandingLoop(world.now), audit.Audit(None)
     await kept.open()
@@ -89,13 +89,13 @@ async def serving(
     served = app.make_app(standing.health, metrics, clock, reads=reads, files=files or {})
     if only_costs:
         served = app.make_cost_app(standing.health, metrics, clock, reads)
-    listener, server = listen.open_listener(("127.0.0.1", 0)), app.Server(served)
+    listener, server = listener or listen.open_listener(("127.0.0.1", 0)), app.Server(served)
     task = asyncio.create_task(server.serve([listener]))
     while not server.started:  # noqa: ASYNC110
         await asyncio.sleep(0.005)
     try:
         async with aiohttp.ClientSession() as session:
-            yield Client(session, f"http://127.0.0.1:{listener.getsockname()[1]}", standing, kept)
+            yield Client(session, "http://{}:{}".format(*listener.getsockname()), standing, kept)
     finally:
         server.stop()
         await asyncio.wait_for(task, 5)

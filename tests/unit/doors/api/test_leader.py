@@ -1,4 +1,5 @@
-"""A follower and what rests on the audit: asked of the leader, or said that it cannot be; never its own empty pages."""
+"""A follower and what it is asked: the leader answers it, as if it had been asked itself; or it is said that it cannot,
+and the follower goes on alone as far as that hurts nobody."""
 
 from __future__ import annotations
 
@@ -10,13 +11,15 @@ from typing import Any
 import pytest
 from aiohttp import web
 from tests.unit.clients import loopback
+from tests.unit.doors.api.scene import KEY
 from tests.unit.doors.api.serving import Client, serving
 from tests.unit.doors.api.test_reads import MANDATE, make_world
 
 from fallow.clients import replicas
 from fallow.clients.kubernetes import api as kube
 from fallow.clients.kubernetes import config
-from fallow.doors.api import endpoints, leader
+from fallow.doors import listen
+from fallow.doors.api import auth, endpoints, leader, sessions
 from fallow.model.history import AuditEntry, CameBy, Happened
 
 ONE = "/api/v1/workloads/ml/Deployment/quiet"
@@ -30,19 +33,36 @@ def pod(status: dict[str, Any]) -> Callable[[loopback.Asked], web.Response]:
     return lambda asked: web.json_response({"kind": "Pod", "metadata": {"name": "one"}, "status": status})
 
 
+def gate_on(api: kube.Api) -> auth.FrontGate:
+    return auth.FrontGate("email", api, sessions.Seals(KEY), clock=lambda: 0.0, monotonic=time.monotonic)
+
+
+def nowhere() -> kube.Api:
+    return kube.Api(config.Access(server="http://127.0.0.1:1", context=""))
+
+
+@contextlib.asynccontextmanager
+async def leading() -> AsyncIterator[Client]:
+    """It knows whom another replica vouches for; else it answers its own machine only."""
+    async with serving(make_world(), MANDATE, guard=gate_on(nowhere()).identify) as one:
+        yield one
+
+
 @contextlib.asynccontextmanager
 async def following(
-    port: int, *, holder: str | None = "one", answer: loopback.Answer | None = None
+    port: int, *, holder: str | None = "one", answer: loopback.Answer | None = None, shares_key: bool = True
 ) -> AsyncIterator[tuple[Client, loopback.Loopback]]:
-    """A follower of the leader at that port of this machine; `answer`: the API server's."""
+    """A follower of the leader at that port of 127.0.0.1; `answer`: the API server's."""
     async with contextlib.AsyncExitStack() as stack:
         server = await stack.enter_async_context(loopback.serve(answer or pod({"podIP": "127.0.0.1"})))
         api = await stack.enter_async_context(kube.Api(config.Access(server=server.url, context="")))
         door = leader.LeaderDoor(
-            api, await stack.enter_async_context(replicas.Replicas(timeout=1.0)), holder=lambda: holder,
-            namespace="gpu", port=port, monotonic=time.monotonic,
+            api, await stack.enter_async_context(replicas.Replicas(connect=1.0, silence=1.0)), gate_on(api),
+            leads=lambda: False, holder=lambda: holder, namespace="gpu", shares_key=shares_key,
+            monotonic=time.monotonic,
         )
-        client = await stack.enter_async_context(serving(make_world(), MANDATE, leader=door.answer))
+        listener = listen.open_listener(("127.0.0.2", port))
+        client = await stack.enter_async_context(serving(make_world(), MANDATE, leader=door, listener=listener))
         client.loop.health.leading = False
         yield client, server
 
@@ -55,6 +75,11 @@ def port_of(client: Client) -> int:
     return int(client.url.rpartition(":")[2])
 
 
+def free_port() -> int:
+    with contextlib.closing(listen.open_listener(("127.0.0.1", 0))) as found:
+        return int(found.getsockname()[1])
+
+
 def test_all_that_rests_on_the_audit_is_the_leaders_to_tell() -> None:
     named = {path.rpartition("/")[2] for path in AUDITED}
     assert named == {
@@ -63,34 +88,28 @@ def test_all_that_rests_on_the_audit_is_the_leaders_to_tell() -> None:
 
 
 @pytest.mark.accepts("idle", 27)
-async def test_a_follower_passes_on_what_the_leader_wrote_down() -> None:
-    world = make_world()
-    async with serving(world, MANDATE) as one, following(port_of(one)) as (two, server):
-        await one.kept.enter(entry(world.now - 60))
-        for path in AUDITED:
-            assert (await two.ask(path))[0] == 200, path
+async def test_a_follower_answers_as_the_leader_does() -> None:
+    async with leading() as one, following(port_of(one)) as (two, server):
+        await one.kept.enter(entry(make_world().now - 60))
+        for path in (*AUDITED, "/api/v1/overview", "/api/v1/workloads", "/api/v1/gpus", f"{ONE}/explain"):
+            status, body, headers = await two.ask(path)
+            theirs = await one.ask(path)
+            assert (status, body, headers["ETag"]) == (200, theirs[1], theirs[2]["ETag"]), path
         assert [each["sentence"] for each in (await two.get("/api/v1/decisions?limit=5"))["items"]] == ["a test"]
-        status, _, headers = await two.ask("/api/v1/decisions")
+        assert (await two.get("/api/v1/overview"))["isLeader"] is True
         again = await two.ask("/api/v1/decisions", headers={"If-None-Match": headers["ETag"]})
-        assert (status, again[0]) == (200, 304)
+        assert again[0] == 304
         assert (await two.ask("/api/v1/decisions?limit=nine"))[0] == 400
+        assert (await two.ask("/api/v1/workloads/ml/Deployment/no%20such"))[0] in (400, 404)
     assert [asked.path for asked in server.asked] == ["/api/v1/namespaces/gpu/pods/one"]  # remembered
-
-
-async def test_what_a_follower_sees_itself_it_tells_without_what_is_written_down_elsewhere() -> None:
-    async with following(1) as (two, _):
-        await two.kept.enter(entry(0.0))
-        page = await two.get("/api/v1/overview")
-        assert page["givenBackToday"] == {"gpuHours": None, "takenGpuHours": None}
-        assert {row["strip"] for row in (await two.get("/api/v1/workloads"))["items"]} == {None}
-        assert (await two.get(f"{ONE}/explain"))["verdict"] == "idle"
 
 
 UNREACHED = {
     "nobody-leads": ({"holder": None}, "nobody leads at this moment"),
     "no-pod": ({"answer": lambda asked: web.json_response({}, status=404)}, "one, which leads, cannot be asked: "),
     "no-address": ({"answer": pod({})}, "its pod gpu/one has no address"),
-    "no-answer": ({}, "one, which leads, cannot be asked: http://127.0.0.1:1 cannot be reached"),
+    "no-answer": ({}, "one, which leads, cannot be asked: http://127.0.0.1:{port} cannot be reached"),
+    "no-key": ({"shares_key": False}, "this one cannot vouch for you to who leads; give all replicas the same --sess"),
 }
 
 
@@ -98,29 +117,52 @@ UNREACHED = {
 async def test_a_leader_that_cannot_be_asked_is_a_sentence_and_not_an_empty_page(
     given: dict[str, Any], says: str
 ) -> None:
-    async with following(1, **given) as (two, _):
+    port = free_port()
+    async with following(port, **given) as (two, _):
         for path in AUDITED:
             status, body, headers = await two.ask(path)
             assert (status, body["error"]["code"], headers["Retry-After"]) == (503, "NotLeading", "5"), path
             assert body["error"]["message"].startswith("this rests on what the leader wrote down")
-            assert says in body["error"]["message"]
+            assert says.format(port=port) in body["error"]["message"]
+        await two.kept.enter(entry(0.0))  # what it sees itself it tells, without what is written down elsewhere
+        page = await two.get("/api/v1/overview")
+        assert (page["isLeader"], page["givenBackToday"]) == (False, {"gpuHours": None, "takenGpuHours": None})
+        assert {row["strip"] for row in (await two.get("/api/v1/workloads"))["items"]} == {None}
+        assert (await two.get(f"{ONE}/explain"))["verdict"] == "idle"
 
 
-async def test_who_the_leader_does_not_know_is_told_what_helps() -> None:
-    given = {"Authorization": "Bearer ada", "Cookie": "a=b", "X-Other": "no", "Accept": "text/html"}
+async def test_a_leader_that_cannot_be_reached_is_left_alone_for_a_while() -> None:
+    async with following(free_port(), answer=pod({"podIP": "127.0.0.1"})) as (two, server):
+        for _ in range(3):
+            assert (await two.ask("/api/v1/pace"))[0] == 503
+    assert len(server.asked) == 1
+
+
+async def test_a_leader_that_does_not_believe_us_is_named_with_what_helps() -> None:
+    given = {"Cookie": "a=b", "X-Other": "no", "Accept": "text/html"}
     async with contextlib.AsyncExitStack() as stack:
         one = await stack.enter_async_context(loopback.serve(lambda asked: web.json_response({}, status=401)))
         two, _ = await stack.enter_async_context(following(int(one.url.rpartition(":")[2])))
         status, body, _ = await two.ask("/api/v1/pace", headers=given)
     assert (status, "--session-key-file" in body["error"]["message"]) == (503, True)
     [asked] = one.asked
-    assert (asked.headers["Authorization"], asked.headers["Cookie"]) == ("Bearer ada", "a=b")
     assert asked.headers[leader.PASSED_ON] == "1"
-    assert "X-Other" not in asked.headers
+    assert not {"Cookie", "X-Other"} & set(asked.headers)
+    assert asked.headers["Accept"] == "*/*"
 
 
 async def test_two_replicas_that_both_follow_do_not_ask_each_other_for_ever() -> None:
-    async with following(1) as (one, _), following(port_of(one)) as (two, _):
+    port = free_port()
+    async with contextlib.AsyncExitStack() as stack:
+        listener = listen.open_listener(("127.0.0.1", port))
+        api = await stack.enter_async_context(nowhere())
+        door = leader.LeaderDoor(
+            api, await stack.enter_async_context(replicas.Replicas(connect=1.0)), gate_on(api), leads=lambda: False,
+            holder=lambda: "two", namespace="gpu", shares_key=True, monotonic=time.monotonic,
+        )
+        one = await stack.enter_async_context(serving(make_world(), MANDATE, leader=door, listener=listener))
+        one.loop.health.leading = False
+        two, _ = await stack.enter_async_context(following(port))
         status, body, _ = await two.ask("/api/v1/pace")
     assert (status, body["error"]["message"]) == (
         503, "this rests on what the leader wrote down, and nobody leads at this moment"
