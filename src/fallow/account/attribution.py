@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, TypeAlias
 import msgspec
 
 from fallow import names
-from fallow.account import seating, whose
+from fallow.account import met, seating, whose
 from fallow.account.intervals import Book
 from fallow.account.judged import JudgedRow, JudgedRows
 from fallow.account.timeline import Face, Ground, Holding
@@ -76,7 +76,7 @@ class GpuAttribution:
         self.book, self._bill, self._cluster = book, bill, cluster_name
         self._whose = whose.Whose(labels, own)
         self._nodes: dict[str, _BilledNode] = {}
-        self._pods: dict[str, cluster.Pod] = {}  # that hold, by uid
+        self._pods = met.MetPods()  # that hold
         self._holdings: dict[str, list[Holding]] = {}
         self._judged = JudgedRows()
         self._acks: Mapping[str, KeepingAck] = {}
@@ -100,14 +100,14 @@ class GpuAttribution:
     @property
     def pods(self) -> Mapping[str, cluster.Pod]:
         """Those that hold, by uid."""
-        return self._pods
+        return self._pods.by_uid
 
     @property
     def expected(self) -> list[cluster.PodId]:
         """Who holds by the ledger, and was not looked for since it was read."""
         if self._resumed_at is None:
             return []
-        unseen = self._holdings.keys() - self._pods.keys()
+        unseen = self._holdings.keys() - self._pods.by_uid.keys()
         first = (self._holdings[uid][0] for uid in sorted(unseen))
         return [cluster.PodId(one.faces.last.key.namespace, one.pod_name, one.pod_uid) for one in first]
 
@@ -122,15 +122,14 @@ class GpuAttribution:
         for known in self._nodes.values():
             if known.host.strays:
                 known.host.find_room()
-        changed |= self._whose.see(look.pods, look.workloads, look.namespaces, self._pods)
-        changed |= self._see_acks(look.acks)
-        changed |= self._see_rows(look)
+        changed |= self._whose.see(look.pods, look.workloads, look.namespaces, self._pods.by_uid)
+        judged = self._see_acks(look.acks) | self._see_rows(look)
         if self._resumed_at is not None or len(self.book.gaps) > gaps:
             changed |= self._holdings.keys()
         if now // HOUR != before // HOUR:
             self._carry_on(now // HOUR * HOUR)
-        for uid in sorted(changed & self._holdings.keys()):
-            self._describe(uid, now)
+        for uid in sorted((changed | judged) & self._holdings.keys()):
+            self._describe(uid, now, is_changed=uid in changed)
         self._resumed_at = None
         self._fresh.clear()
 
@@ -179,7 +178,7 @@ class GpuAttribution:
         if isinstance(nodes.rest, Absent):
             for name in sorted(self._nodes.keys() - nodes.known.keys()):
                 self._lose_node(name, now)
-        return {uid for uid, pod in self._pods.items() if pod.node in touched} if touched else set()
+        return {uid for uid, pod in self._pods.by_uid.items() if pod.node in touched} if touched else set()
 
     def _see_node(self, node: cluster.Node, bill: NodeBill, before: Second, now: Second) -> None:
         known, ground, layout = self._nodes.get(node.name), self._ground_of(node, bill), _lay_out(node, bill)
@@ -214,13 +213,13 @@ class GpuAttribution:
 
     def _lose_node(self, name: str, now: Second) -> None:
         self._nodes.pop(name).host.end(now)
-        for uid in [uid for uid, pod in self._pods.items() if pod.node == name]:
+        for uid in [uid for uid, pod in self._pods.by_uid.items() if pod.node == name]:
             self._end(uid, now)
 
     def _seat_again(self, lost: list[Holding], node: cluster.Node, ground: Ground, now: Second) -> None:
         """Those whose GPU went, or is divided otherwise from now on."""
         for uid in dict.fromkeys(each.pod_uid for each in lost):
-            pod = self._pods.get(uid)
+            pod = self._pods.by_uid.get(uid)
             if pod is not None:
                 face = next(each for each in lost if each.pod_uid == uid).faces.last
                 for holding in self._holdings.pop(uid, []):
@@ -249,11 +248,13 @@ class GpuAttribution:
         """Those that are new, or are not as they were."""
         if look.pods is self._seen_pods:
             return set()
-        self._seen_pods, uids = look.pods, [pod.uid for pod in look.pods]
-        for uid in sorted(self._holdings.keys() - set(uids)):  # nobody heard of its end
+        self._seen_pods = look.pods
+        changed, gone = self._pods.compare(look.pods)
+        lost = {pod.uid for pod in gone}
+        if self._resumed_at is not None:
+            lost |= self._holdings.keys() - self._pods.by_uid.keys() - {pod.uid for pod in changed}
+        for uid in sorted(lost):  # nobody heard of its end
             self._end(uid, before)
-        known = map(self._pods.get, uids)
-        changed = [pod for pod, old in zip(look.pods, known, strict=True) if old is not pod and old != pod]
         opaque = self._see_reservations(look.pods, changed, now)
         for pod in changed:
             if pod.ended_at is not None or pod.has_ended:
@@ -269,7 +270,7 @@ class GpuAttribution:
             return frozenset()
         opaque = _find_opaque(pods)
         for uid in sorted(self._reserved - opaque):
-            groups = shares.groups_of(self._pods[uid])
+            groups = shares.groups_of(self._pods.by_uid[uid])
             behind = (each for each in pods if not _is_reservation(each) and groups & shares.groups_of(each))
             self._end(uid, min(now, math.floor(min((each.bound_at or now for each in behind), default=now))))
         return opaque
@@ -283,7 +284,7 @@ class GpuAttribution:
             self._reserved.add(pod.uid)
         if pod.uid not in self._holdings and not self._begin(pod, now, None):
             return False
-        self._pods[pod.uid] = pod
+        self._pods.put(pod)
         if pod.terminating:
             self._leaving.add(pod.uid)
         return True
@@ -313,7 +314,7 @@ class GpuAttribution:
         host = self._nodes[pod.node].host
         named = [row.gpu for row in self._judged.of(pod.uid) if row.gpu]
         held = self._holdings.setdefault(pod.uid, [])
-        self._pods[pod.uid] = pod
+        self._pods.put(pod)
         for unit in shares.units_of(pod, node):
             left = [name for name in named if all(name != each.gpu for each in held)]
             mine = msgspec.structs.replace(face, key=msgspec.structs.replace(face.key, sharing=unit.sharing))
@@ -336,7 +337,7 @@ class GpuAttribution:
         self._forget(uid)
 
     def _forget(self, uid: str) -> None:
-        pod = self._pods.pop(uid, None)
+        pod = self._pods.drop(uid)
         if pod is not None and pod.node in self._nodes:
             self._nodes[pod.node].host.odd.pop(uid, None)
         self._holdings.pop(uid, None)
@@ -358,30 +359,31 @@ class GpuAttribution:
     def _see_rows(self, look: BookLook) -> set[str]:
         """Pods whose rows are not what they were."""
         changed, new = self._judged.see(look.rows, look.row_pods, self._leaving)
-        for uid in sorted(new & self._pods.keys()):
+        for uid in sorted(new & self._pods.by_uid.keys()):
             self._heed_names(uid)
         return changed
 
     def _heed_names(self, uid: str) -> None:
         """Until all of its GPUs are named: some series come later than others."""
         named, holdings = [row.gpu for row in self._judged.of(uid) if row.gpu], self._holdings[uid]
-        known = self._nodes.get(self._pods[uid].node)
+        known = self._nodes.get(self._pods.by_uid[uid].node)
         if known is not None and {each.gpu for each in holdings} != set(named):
             known.host.heed(uid, holdings, named, self._judged.named)
         if len(named) >= sum(each.end is None for each in holdings):
             self._judged.named.add(uid)
 
-    def _describe(self, uid: str, now: Second) -> None:
-        """Its faces as they are now: whose from now on, in which state since when."""
-        pod = self._pods.get(uid)
+    def _describe(self, uid: str, now: Second, *, is_changed: bool) -> None:
+        """Its faces as they are now: whose from now on, where that may have changed; in which state since when."""
+        pod = self._pods.by_uid.get(uid)
         if pod is None or pod.node not in self._nodes:
             return
         since = 0 if uid in self._fresh else now if self._resumed_at is None else self._resumed_at
         ground, rows = self._nodes[pod.node].ground, list(self._judged.of(uid))
         ack = self._acks.get(self._whose.workload_of(uid))
         for holding in self._holdings[uid]:
-            sharing = holding.faces.last.key.sharing
-            self._set_key(holding, since, self._whose.key_of(pod, ground.key, sharing))
+            if is_changed:
+                sharing = holding.faces.last.key.sharing
+                self._set_key(holding, since, self._whose.key_of(pod, ground.key, sharing))
             self._set_state(holding, _take_row(rows, holding.gpu), ack, now)
 
     def _set_key(self, holding: Holding, since: Second, key: CostKey) -> None:

@@ -7,6 +7,7 @@ not.
 
 import itertools
 import math
+import operator
 from collections.abc import Collection
 from typing import NamedTuple
 
@@ -14,6 +15,8 @@ import numpy as np
 
 from fallow.model import cluster, decision
 from fallow.model.cost import WHOLE, Micro, Second
+
+_uid_of = operator.attrgetter("uid")
 
 
 class JudgedRow(NamedTuple):
@@ -27,8 +30,8 @@ class JudgedRow(NamedTuple):
 class JudgedRows:
     def __init__(self) -> None:
         self._rows: decision.HeldRows | None = None
-        self._places: dict[str, tuple[int, int]] = {}  # uid -> first and last of its rows, in order of pods
-        self._order = np.zeros(0, np.int64)
+        self._places: dict[str, int] = {}  # uid -> which of those that have rows
+        self._order = self._bounds = np.zeros(0, np.int64)  # rows in order of pods; where each pod's begin
         self._working: set[str] = set()  # all rows measured, none idle
         self._others: dict[str, tuple[JudgedRow, ...]] = {}
         self.named: set[str] = set()  # pods whose GPUs were told
@@ -44,11 +47,11 @@ class JudgedRows:
         kept = {uid: self.of(uid) for uid in leaving if uid in working or uid in others} if rows is not None else {}
         self._rows = rows
         self._arrange(pods)
-        gone = {uid for each in (working, others.keys()) for uid in each - self._places.keys()}
+        gone = working.difference(self._places).union(set(others).difference(self._places))
         self._others |= {uid: found for uid, found in kept.items() if uid in gone}
-        changed = (self._working - working) | (gone - kept.keys())
+        changed = self._working.difference(working).union(gone.difference(kept))
         changed |= {uid for uid, found in self._others.items() if others.get(uid) != found and uid not in kept}
-        return changed, self._places.keys() - self.named
+        return changed, set(itertools.filterfalse(self.named.__contains__, self._places))
 
     def _arrange(self, pods: tuple[cluster.Pod, ...]) -> None:
         rows, self._places, self._working, self._others = self._rows, {}, set(), {}
@@ -56,9 +59,9 @@ class JudgedRows:
             return
         self._order = np.argsort(rows.pod, kind="stable")
         holders, starts = np.unique(rows.pod[self._order], return_index=True)
-        ends = np.append(starts[1:], len(rows.pod))
-        uids = [pods[holder].uid for holder in holders.tolist()]
-        self._places = dict(zip(uids, zip(starts.tolist(), ends.tolist(), strict=True), strict=True))
+        self._bounds = np.append(starts, len(rows.pod))
+        uids = list(map(_uid_of, map(pods.__getitem__, holders.tolist())))
+        self._places = dict(zip(uids, range(len(uids)), strict=True))
         works = np.isnan(rows.idle_since) & ~np.isnan(rows.use)
         is_plain = np.logical_and.reduceat(works[self._order], starts)
         self._working = set(itertools.compress(uids, is_plain.tolist()))
@@ -69,10 +72,10 @@ class JudgedRows:
         return self._read(uid) if uid in self._places else self._others.get(uid, ())
 
     def _read(self, uid: str) -> tuple[JudgedRow, ...]:
-        rows, (first, last) = self._rows, self._places[uid]
+        rows, place = self._rows, self._places[uid]
         assert rows is not None
         found = []
-        for at in self._order[first:last].tolist():
+        for at in self._order[self._bounds[place] : self._bounds[place + 1]].tolist():
             since, use, gpu = float(rows.idle_since[at]), float(rows.use[at]), rows.gpu[at]
             found.append(JudgedRow(
                 gpu.rpartition("/")[0] if rows.mig[at] else gpu, None if math.isnan(since) else math.floor(since),

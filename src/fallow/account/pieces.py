@@ -105,6 +105,8 @@ def _divide_rate(
     """Of each share, and last of the rest. They come to the rate of the GPU, to the last nano."""
     if rate is None:
         return (None,) * (len(shares) + 1)
+    if shares == (WHOLE,):
+        return rate.nano, 0
     rates = [
         _rate_between(rate.nano, face.low, face.high) if face.low is not None and face.high is not None
         else rate.nano * share // WHOLE

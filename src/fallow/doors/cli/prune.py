@@ -14,7 +14,7 @@ from typing import Any
 from fallow import logs, loop, settings
 from fallow.clients import errors
 from fallow.doors import listen
-from fallow.doors.cli import flags, interrupts
+from fallow.doors.cli import flags, interrupts, processes
 from fallow.model import decision, units
 from fallow.wiring import daemon, gaming
 
@@ -64,14 +64,9 @@ def exit_code(cycle: loop.Ended | None) -> int:
     return flags.EXIT_FROZEN if cycle.plan.freeze is not None else 0
 
 
-def calm_collector() -> None:
-    """A cycle makes tens of thousands of rows, and none of them is garbage that only the collector finds."""
-    gc.set_threshold(50_000, 20, 50)
-
-
 async def _watch(options: settings.Settings) -> int:
     """The daemon. Whatever task ends unexpectedly ends the process: half a daemon would look alive and do nothing."""
-    calm_collector()
+    processes.calm_collector()
     # A web server: a tenth of a second that one look can do without.
     from fallow.doors.api import app, costs, editions, people
 

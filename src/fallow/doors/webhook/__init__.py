@@ -3,5 +3,5 @@ need less than a whole GPU ask for a part of one.
 
     reviews        the API server's questions, into our words and back     judging  the rules of budgets
     share_reviews  the same, as sharing reads them                         sharing  the ladder of sharing
-    app            the paths, as a bare ASGI application                   serve    TLS, certificates that change
+    app            the paths     wire  a connection                          serve    TLS, certificates that change
 """

@@ -9,8 +9,8 @@ not be asked for, or not in time, is none.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Final, TypeAlias
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -42,6 +42,9 @@ class Reviewed(msgspec.Struct, frozen=True):
     reason: AdmitReason
 
 
+Judging: TypeAlias = Reviewed | Coroutine[Any, Any, Reviewed]
+
+
 class WebhookEyes(msgspec.Struct, frozen=True, kw_only=True):
     """What the rules rest on, as functions: each is asked anew."""
 
@@ -59,20 +62,18 @@ class Judge:
         self._gpu_resources = gpu_resources | {names.GPU, names.GPU_SHARED}
         self._restricting: dict[EnforcementMode, tuple[object, int, admission.Restricting]] = {}
 
-    async def judge(self, body: bytes, mode: EnforcementMode) -> Reviewed:
-        """Raises msgspec.DecodeError where no uid can be read."""
+    def judge(self, body: bytes, mode: EnforcementMode) -> Reviewed | Coroutine[Any, Any, Reviewed]:
+        """At once, unless somebody has to be asked. Raises msgspec.DecodeError where no uid can be read."""
         request = reviews.read(body)
         if isinstance(request, str):
             return Reviewed(reviews.admit(request), "error", AdmitReason.Unreadable)
         try:
-            return await self._judge(request, mode)
-        except TimeoutError:
-            return Reviewed(reviews.admit(request.uid), "error", AdmitReason.Deadline)
+            found = self._judge(request, mode)
         except Exception:  # a defect of ours must not keep anybody's pod away
-            log.exception("a review was not judged; the pod was admitted")
-            return Reviewed(reviews.admit(request.uid), "error", AdmitReason.Defect)
+            return _stumble(request.uid)
+        return found if isinstance(found, Reviewed) else _wait(request.uid, found)
 
-    async def _judge(self, request: reviews.ReviewRequest, mode: EnforcementMode) -> Reviewed:
+    def _judge(self, request: reviews.ReviewRequest, mode: EnforcementMode) -> Judging:
         uid, pod = request.uid, reviews.wanted(request, self._gpu_resources)
         is_exempt = bool(self._exempt.fullmatch(pod.namespace))
         passed = admission.look_past(pod, is_exempt=is_exempt)
@@ -85,11 +86,12 @@ class Judge:
         if not restricting.budgets:
             reason = AdmitReason.StatusStale if restricting.stale else AdmitReason.NoBudget
             return Reviewed(reviews.admit(uid), "admitted", reason)
-        async with asyncio.timeout(DEADLINE):
-            meant, why = await self._find_meant(request, pod, restricting)
-        if not meant:
-            return Reviewed(reviews.admit(uid), "admitted", why)
-        return await self._restrict(request, pod, meant, mode)
+        around = self._find_around(pod.namespace)
+        bare = PodTraits(namespace=pod.namespace, labels=pod.labels, above=Unseen("not asked for"), around=around)
+        meant, why = admission.find_meant(restricting, bare)
+        if why is AdmitReason.ScopeUnknown:
+            return self._look_above(request, pod, bare, restricting, mode)
+        return self._restrict(request, pod, meant, why, mode)
 
     def _find_restricting(self, seen: Input[tuple[CostBudget, ...]], mode: EnforcementMode) -> admission.Restricting:
         """Of the same budgets in the same second the same ones."""
@@ -99,24 +101,33 @@ class Judge:
             before = self._restricting[mode] = seen, int(now), admission.find_restricting(known, mode, now)
         return before[2]
 
-    async def _find_meant(
-        self, request: reviews.ReviewRequest, pod: admission.PodWanted, restricting: admission.Restricting
-    ) -> tuple[tuple[CostBudget, ...], AdmitReason]:
+    async def _look_above(
+        self, request: reviews.ReviewRequest, pod: admission.PodWanted, bare: PodTraits,
+        restricting: admission.Restricting, mode: EnforcementMode,
+    ) -> Reviewed:
         """Who stands above it is asked only where that makes a difference."""
-        around = self._find_around(pod.namespace)
-        bare = PodTraits(namespace=pod.namespace, labels=pod.labels, above=Unseen("not asked for"), around=around)
-        meant, why = admission.find_meant(restricting, bare)
-        if why is not AdmitReason.ScopeUnknown:
-            return meant, why
-        above = await self._eyes.above(pod.namespace, request.object.metadata.owner_references)
-        return admission.find_meant(restricting, msgspec.structs.replace(bare, above=above))
+        async with asyncio.timeout(DEADLINE):
+            above = await self._eyes.above(pod.namespace, request.object.metadata.owner_references)
+        meant, why = admission.find_meant(restricting, msgspec.structs.replace(bare, above=above))
+        found = self._restrict(request, pod, meant, why, mode)
+        return found if isinstance(found, Reviewed) else await found
 
     def _find_around(self, namespace: str) -> Input[Mapping[str, str]]:
         """A namespace that is not seen yet may have any label."""
         found = self._eyes.namespaces().find(namespace)
         return Known(found.value.labels) if isinstance(found, Known) else Unseen("it is new")
 
-    async def _restrict(
+    def _restrict(
+        self, request: reviews.ReviewRequest, pod: admission.PodWanted, meant: Sequence[CostBudget], why: AdmitReason,
+        mode: EnforcementMode,
+    ) -> Judging:
+        if not meant:
+            return Reviewed(reviews.admit(request.uid), "admitted", why)
+        if pod.daemons is None and not admission.find_wish(pod):
+            return _refuse(request, pod, meant, mode)
+        return self._ask_rights(request, pod, meant, mode)
+
+    async def _ask_rights(
         self, request: reviews.ReviewRequest, pod: admission.PodWanted, meant: Sequence[CostBudget],
         mode: EnforcementMode,
     ) -> Reviewed:
@@ -126,12 +137,7 @@ class Judge:
         refused = "" if not wish else await self._find_refusal(request, [_overrides(each) for each in meant])
         if wish and not refused:
             return self._break_glass(request, pod, meant, wish)
-        if mode is EnforcementMode.block:
-            because = admission.deny(meant[0]) + (f"; {refused}" if refused else "")
-            return Reviewed(reviews.deny(uid, because, notes=_notes(meant)), "denied", AdmitReason.Exceeded)
-        patch = admission.change(pod, meant)
-        outcome = "patched" if patch else "admitted"
-        return Reviewed(reviews.admit(uid, patch=patch, notes=_notes(meant)), outcome, AdmitReason.Throttled)
+        return _refuse(request, pod, meant, mode, refused)
 
     async def _find_refusal(self, request: reviews.ReviewRequest, wishes: Sequence[rights.AccessWish]) -> str:
         """Why whoever asks may not do these; "": they may."""
@@ -159,6 +165,34 @@ class Judge:
                         extra={"fields": said})
         notes = {**_notes(meant), "budget-override": f"{who}: {wish[:256]}"}
         return Reviewed(reviews.admit(request.uid, notes=notes), "admitted", AdmitReason.BreakGlass)
+
+
+async def _wait(uid: str, judging: Coroutine[Any, Any, Reviewed]) -> Reviewed:
+    try:
+        return await judging
+    except TimeoutError:
+        return Reviewed(reviews.admit(uid), "error", AdmitReason.Deadline)
+    except Exception:
+        return _stumble(uid)
+
+
+def _stumble(uid: str) -> Reviewed:
+    log.exception("a review was not judged; the pod was admitted")
+    return Reviewed(reviews.admit(uid), "error", AdmitReason.Defect)
+
+
+def _refuse(
+    request: reviews.ReviewRequest, pod: admission.PodWanted, meant: Sequence[CostBudget], mode: EnforcementMode,
+    refused: str = "",
+) -> Reviewed:
+    """`refused`: why an override was not heeded."""
+    uid = request.uid
+    if mode is EnforcementMode.block:
+        because = admission.deny(meant[0]) + (f"; {refused}" if refused else "")
+        return Reviewed(reviews.deny(uid, because, notes=_notes(meant)), "denied", AdmitReason.Exceeded)
+    patch = admission.change(pod, meant)
+    outcome = "patched" if patch else "admitted"
+    return Reviewed(reviews.admit(uid, patch=patch, notes=_notes(meant)), outcome, AdmitReason.Throttled)
 
 
 def _overrides(budget: CostBudget) -> rights.AccessWish:

@@ -12,21 +12,19 @@ import asyncio
 import contextlib
 import logging
 import signal
+import socket
 import ssl
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
-
-import uvicorn
 
 from fallow import settings, telemetry
 from fallow.clients.kubernetes import api as kube
 from fallow.clients.kubernetes import config, reviews
 from fallow.decide.sharing import PartIndex, ShareTerms
 from fallow.doors import listen
-from fallow.doors.api import bounds
-from fallow.doors.webhook import app, judging, sharing
+from fallow.doors.webhook import app, judging, sharing, wire
 from fallow.model import classes
 from fallow.model.seen import Known, Unseen
 from fallow.model.units import Seconds
@@ -37,15 +35,8 @@ from fallow.settings.cost_enforcement import WebhookSettings
 log = logging.getLogger("fallow")
 
 RELOAD_EVERY: Final[Seconds] = 5.0
-_KEEP_ALIVE: Final = 120  # seconds; longer than the API server keeps an idle connection, so that it is who ends it
-
-
-class WebhookProtocol(bounds.BoundedProtocol):
-    most_body = app.MOST_BODY
-
-    def _is_answering(self) -> bool:
-        """What waits to be sent may be TLS's own, such as tickets after the handshake: that is no answer."""
-        return self.cycle is not None and not self.cycle.response_complete
+_LAST: Final[Seconds] = 2.0  # for what is being answered when we are told to stop
+_WAITING: Final = 2048  # connections that are not accepted yet
 
 
 class Certificate:
@@ -84,19 +75,39 @@ class Certificate:
             self.load()
 
 
-class WebhookServer(uvicorn.Server):
-    """uvicorn, with signals left to us."""
+class WebhookServer:
+    """Serves until it is stopped; what is being answered then has two seconds."""
 
     def __init__(self, made: app.App, certificate: Certificate) -> None:
-        super().__init__(uvicorn.Config(
-            made, http=WebhookProtocol, ws="none", log_config=None, lifespan="off", access_log=False,
-            date_header=False, server_header=False, proxy_headers=False, timeout_keep_alive=_KEEP_ALIVE,
-            timeout_graceful_shutdown=2, ssl_context_factory=lambda *_: certificate.context,
-        ))
+        self._answers, self._certificate = made.answer, certificate
+        self._lines, self._stopped = set[wire.Line](), asyncio.Event()
 
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
+    async def serve(self, listener: socket.socket) -> None:
+        server = await asyncio.get_running_loop().create_server(
+            lambda: wire.Line(self._answers, self._lines), sock=listener, ssl=self._certificate.context,
+            ssl_handshake_timeout=wire.REQUEST, ssl_shutdown_timeout=_LAST, backlog=_WAITING,
+        )
+        sweeping = asyncio.create_task(self._sweep())
+        try:
+            await self._stopped.wait()
+        finally:
+            sweeping.cancel()
+            server.close()
+            await self._finish()
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(wire.SWEEP)
+            wire.end_late(self._lines, time.monotonic())
+
+    async def _finish(self) -> None:
+        if waiting := [each.working for each in self._lines if each.working is not None]:
+            await asyncio.wait(waiting, timeout=_LAST)
+        for line in list(self._lines):
+            line.transport.close()
 
 
 async def run(options: WebhookSettings) -> int:
@@ -116,23 +127,19 @@ async def run(options: WebhookSettings) -> int:
         server = WebhookServer(made, certificate)
         listener = listen.open_listener(options.address, "--webhook-addr")
         for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, _stop, server)
+            asyncio.get_running_loop().add_signal_handler(number, server.stop)
         log.info("listening on %s:%d", *options.address)
         background = [asyncio.create_task(each) for each in (
             known.run(), places.run(), policies.run(), nodes.run(), certificate.keep_fresh(),
         )]
         try:
             with contextlib.closing(listener):
-                await server.serve([listener])
+                await server.serve(listener)
         finally:
             for each in background:
                 each.cancel()
             await asyncio.gather(*background, return_exceptions=True)
     return 0
-
-
-def _stop(server: WebhookServer) -> None:
-    server.should_exit = True
 
 
 def _make_terms(options: WebhookSettings) -> ShareTerms:

@@ -64,8 +64,11 @@ class SpendScope(msgspec.Struct, frozen=True, kw_only=True):
     def covers(self, pod: PodTraits, *, payer: bool) -> bool | None:
         """Is it meant? None: that rests on what is not known. One part that does not fit is enough for no. `payer`: of
         a budget."""
+        place = self._covers_place(pod)
+        if place is False:
+            return False
         find = find_payer if payer else find_label
-        found = [self._covers_place(pod)]
+        found: list[bool | None] = [place]
         if self.teams:
             found.append(_is_one_of(find(pod, names.TEAM_LABEL), self.teams))
         if self.experiment:

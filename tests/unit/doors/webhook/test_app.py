@@ -21,7 +21,7 @@ from fallow.act import certificates
 from fallow.clients import errors
 from fallow.clients.kubernetes import reviews as rights
 from fallow.doors import listen
-from fallow.doors.webhook import app, judging, serve, sharing
+from fallow.doors.webhook import app, judging, serve, sharing, wire
 from fallow.model import cluster, patterns
 from fallow.model.policies import budget
 from fallow.model.seen import ABSENT, Input, Known, Register, Unseen
@@ -84,7 +84,8 @@ def review(
 
 async def ask(world: World, body: Any, mode: str = "block") -> tuple[dict[str, Any], str]:
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
-    judged = await world.judge().judge(raw, budget.EnforcementMode(mode))
+    found = world.judge().judge(raw, budget.EnforcementMode(mode))
+    judged = found if isinstance(found, judging.Reviewed) else await found
     answer = json.loads(judged.body)
     assert (answer["kind"], answer["response"]["uid"]) == ("AdmissionReview", "r-1")
     return answer["response"], judged.reason
@@ -229,11 +230,11 @@ async def running(
     server = serve.WebhookServer(made, certificate)
     listener = listen.open_listener(("127.0.0.1", 0))
     port = listener.getsockname()[1]
-    task = asyncio.create_task(server.serve([listener]))
+    task = asyncio.create_task(server.serve(listener))
     try:
         yield f"https://localhost:{port}", certificate
     finally:
-        server.should_exit = True
+        server.stop()
         await task
         listener.close()
 
@@ -252,7 +253,7 @@ async def test_paths_bodies_and_a_certificate_that_changes(tmp_path: Path) -> No
         ]:
             async with http.request(method, url + path, data=body, ssl=trust) as answer:
                 assert answer.status == status, (path, await answer.text())
-        too_long = {"Content-Length": str(app.MOST_BODY + 1)}
+        too_long = {"Content-Length": str(wire.MOST_BODY + 1)}
         async with http.post(url + names.VALIDATE_PATH, data=b"", headers=too_long, ssl=trust) as answer:
             assert answer.status == 413
         async with http.get(f"{url}/metrics", ssl=trust) as answer:
