@@ -12,12 +12,12 @@ from tests.builders import NOW, World
 from tests.unit.doors.api.serving import StandingLoop
 
 from fallow import settings
-from fallow.account import audit, savings
+from fallow.account import savings
 from fallow.doors.answers import past
 from fallow.doors.answers import rows as telling
 from fallow.doors.api import editions, events, live
 from fallow.model.history import Levels
-from fallow.model.units import HOUR, MINUTE
+from fallow.model.units import DAY, HOUR, MINUTE
 
 MANDATE = builders.mandate(builders.rule(notice=builders.notice(grace=30 * MINUTE)), acting=True)
 KEEP = telling.KeepTold(
@@ -117,12 +117,17 @@ def test_where_nobody_counted_the_free_ones_nobody_knows_what_was_taken() -> Non
     assert past.taken_between(spans, [], NOW, NOW + HOUR) is None
 
 
-async def test_savings_say_what_was_taken_by_day() -> None:
-    kept = audit.Audit(None)
-    await kept.open()
-    page = past.show_savings([], (), await kept.levels(0.0), days=2, now=NOW, is_dry=False)
-    assert [day.taken_gpu_hours for day in page.days] == [None, None]
-    await kept.close()
+@pytest.mark.parametrize(("since", "known"), [
+    (None, [False, False, False]), (NOW - DAY, [False, True, True]), (NOW, [False, False, True]),
+    (NOW - 9 * DAY, [True, True, True]),
+], ids=["never", "since-yesterday", "since-today", "long-ago"])
+def test_of_a_day_before_anything_was_written_down_nothing_is_known_and_that_is_not_zero(
+    since: float | None, known: list[bool]
+) -> None:
+    hours = {day: past.DayHours(0.0, 0.0) for day in past.find_days(3, NOW)}
+    page = past.show_savings(hours, (), is_dry=False, source="books", since=since)
+    assert [day.gpu_hours for day in page.days] == [0.0 if each else None for each in known]
+    assert [day.taken_gpu_hours for day in page.days] == [0.0 if each else None for each in known]
 
 
 async def test_a_cycle_that_cannot_be_told_to_live_pages_ends_nothing_and_the_next_one_is_told(

@@ -81,7 +81,7 @@ async def test_what_a_follower_sees_itself_it_tells_without_what_is_written_down
     async with following(1) as (two, _):
         await two.kept.enter(entry(0.0))
         page = await two.get("/api/v1/overview")
-        assert page["givenBackToday"] == {"gpuHours": None, "takenGpuHours": None}
+        assert page["givenBackToday"] == {"gpuHours": None, "takenGpuHours": None, "source": "audit"}
         assert {row["strip"] for row in (await two.get("/api/v1/workloads"))["items"]} == {None}
         assert (await two.get(f"{ONE}/explain"))["verdict"] == "idle"
 
